@@ -1,0 +1,39 @@
+#!/bin/sh
+# Installs the distribution packages Tessera needs, and nothing when all are there.
+#   deploy/dependencies.sh build   to build and run the server
+#   deploy/dependencies.sh test    to build and run everything tests/run.sh does
+# Debian 12; Ubuntu 24.04 as best effort. Root, or sudo.
+set -eu
+
+# Beast's coroutines want Boost 1.81 or later; Debian 12's default is 1.74.
+boost=libboost1.81-dev
+if ! grep -qs '^VERSION_CODENAME=bookworm' /etc/os-release; then boost=libboost-dev; fi
+
+build="g++ cmake ninja-build pkg-config ca-certificates curl jq
+  libgrpc++-dev libgrpc-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
+  nlohmann-json3-dev libspdlog-dev libsentencepiece-dev $boost libssl-dev libpcre2-dev
+  libcli11-dev libyaml-cpp-dev prometheus-cpp-dev zlib1g-dev"
+test="$build git ccache libgtest-dev libgmock-dev libbenchmark-dev python3 python3-venv"
+
+case "${1:-}" in
+  build) packages=$build ;;
+  test) packages=$test ;;
+  *) sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+esac
+
+missing=""
+for package in $packages; do
+  dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' ||
+    missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+sudo=""
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo >/dev/null || { echo "packages are missing and this is neither root nor has sudo:$missing" >&2; exit 1; }
+  sudo=sudo
+fi
+echo "installing:$missing" >&2
+export DEBIAN_FRONTEND=noninteractive
+$sudo apt-get update -qq >&2
+$sudo apt-get install -y -qq --no-install-recommends $missing >&2

@@ -1,0 +1,296 @@
+#include "engine/batching_engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/check.h"
+
+namespace tessera {
+namespace {
+
+size_t size(int64_t count) {
+  return static_cast<size_t>(count);
+}
+
+absl::Status check_ids(const char* field, const std::vector<int32_t>& ids, int32_t vocab) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= vocab) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(field, "[", i, "] is ", ids[i], ", the vocabulary has ", vocab, " tokens"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+BatchingEngine::BatchingEngine(Parts parts)
+    : options_(parts.options),
+      model_(std::move(parts.model)),
+      kv_(std::move(parts.kv)),
+      stream_(parts.stream),
+      door_(options_.max_queue, options_.max_sequences),
+      scheduler_({options_.max_step_tokens, options_.max_sequences}),
+      sampler_(model_->config().vocab) {
+  const size_t sequences = size(options_.max_sequences);
+  const size_t inside = sequences + size(options_.max_queue);
+  sequences_.reserve(inside);
+  candidates_.reserve(inside);
+  messages_.reserve(3 * inside);
+  plan_.counts.reserve(inside);
+  plan_.evicted.reserve(inside);
+  plan_.runs.reserve(sequences);
+  plan_.admitted.reserve(sequences);
+  plan_.preempted.reserve(sequences);
+  reservations_.reserve(sequences);
+  released_slots_.reserve(sequences);
+  batch_tokens_.reserve(size(options_.max_step_tokens));
+  batch_positions_.reserve(size(options_.max_step_tokens));
+  batch_sequences_.reserve(sequences);
+  logits_rows_.reserve(sequences);
+  logits_.resize(sequences * size(model_->config().vocab));
+
+  counting_.pages_total = kv_->pages_total();
+  counting_.page_bytes = kv_->page_bytes();
+  counting_.token_capacity = kv_->token_capacity();
+  update_stats();
+}
+
+// ---- any thread
+
+absl::StatusOr<RequestId> BatchingEngine::submit(EngineRequest request) {
+  TESSERA_CHECK(request.sink != nullptr, "a request has somewhere to send its results");
+  if (absl::Status status = check(request); !status.ok()) {
+    return status;
+  }
+  const RequestId id = ++last_id_;
+  const Sequence::Model model{options_.context, config().eos_ids};
+  if (absl::Status status = door_.enter(std::make_unique<Sequence>(id, std::move(request), model));
+      !status.ok()) {
+    return status;
+  }
+  return id;
+}
+
+absl::Status BatchingEngine::check(const EngineRequest& request) const {
+  const int32_t vocab = config().vocab;
+  if (request.prompt.empty()) {
+    return absl::InvalidArgumentError("the prompt is empty");
+  }
+  // The arena holds at least one whole context, so what fits the context can run.
+  if (std::cmp_greater_equal(request.prompt.size(), options_.context)) {
+    return absl::InvalidArgumentError(absl::StrCat("the prompt has ", request.prompt.size(),
+                                                   " tokens; with at least one more, ",
+                                                   "the context holds ", options_.context));
+  }
+  if (request.max_tokens < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_tokens is ", request.max_tokens, ", it must be 1 or more"));
+  }
+  for (const absl::Status& status :
+       {check_ids("prompt", request.prompt, vocab), check_ids("stop_ids", request.stop_ids, vocab),
+        check_sampling(request.sampling, vocab)}) {
+    if (!status.ok()) {
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+void BatchingEngine::start() {
+  const std::lock_guard lock(thread_mutex_);
+  TESSERA_CHECK(!stopped_ && !thread_.joinable(), "an engine is started once");
+  thread_ = std::thread([this] { run(); });
+}
+
+void BatchingEngine::stop() {
+  const std::lock_guard lock(thread_mutex_);
+  door_.close();
+  if (thread_.joinable()) {
+    thread_.join();
+  } else if (!stopped_) {
+    end_all();
+  }
+  stopped_ = true;
+}
+
+EngineStats BatchingEngine::stats() const {
+  const std::lock_guard lock(stats_mutex_);
+  return stats_;
+}
+
+// ---- the engine's thread
+
+void BatchingEngine::run() {
+  while (!door_.closed()) {
+    if (!step()) {
+      door_.wait();
+    }
+  }
+  end_all();
+}
+
+bool BatchingEngine::step() {
+  drain_submissions();
+  plan();
+  if (plan_.empty()) {
+    return false;
+  }
+  reserve();
+  forward();
+  sample();
+  publish();
+  return true;
+}
+
+void BatchingEngine::drain_submissions() {
+  messages_.clear();
+  door_.receive(messages_);
+  for (Message& message : messages_) {
+    if (message.sequence != nullptr) {
+      const auto place = std::upper_bound(
+          sequences_.begin(), sequences_.end(), message.sequence->rank(),
+          [](int64_t rank, const auto& sequence) { return rank < sequence->rank(); });
+      sequences_.insert(place, std::move(message.sequence));
+      continue;
+    }
+    const auto cancelled =
+        std::find_if(sequences_.begin(), sequences_.end(),
+                     [&](const auto& sequence) { return sequence->id() == message.id; });
+    if (cancelled != sequences_.end()) {
+      (*cancelled)->end(FinishReason::cancelled);
+    }
+  }
+  if (!messages_.empty()) {
+    publish();
+  }
+}
+
+void BatchingEngine::plan() {
+  candidates_.clear();
+  for (const auto& sequence : sequences_) {
+    Candidate candidate = sequence->candidate();
+    candidate.pages = sequence->running() ? kv_->slot_pages(sequence->slot()) : 0;
+    candidates_.push_back(candidate);
+  }
+  plan_ = scheduler_.plan(candidates_, kv_->budget(), std::move(plan_));
+}
+
+void BatchingEngine::reserve() {
+  released_slots_.clear();
+  for (const int32_t preempted : plan_.preempted) {
+    released_slots_.push_back(sequences_[size(preempted)]->give_up_slot());
+  }
+  kv_->release(released_slots_);
+  for (const int32_t admitted : plan_.admitted) {
+    sequences_[size(admitted)]->admit(kv_->open_slot());
+  }
+  reservations_.clear();
+  for (const StepPlan::Run& run : plan_.runs) {
+    const Sequence& sequence = sequence_of(run);
+    reservations_.push_back({sequence.slot(), sequence.stored() + run.count});
+  }
+  kv_->reserve(reservations_);
+  counting_.preemptions += std::ssize(plan_.preempted);
+  count_running();
+}
+
+void BatchingEngine::forward() {
+  batch_tokens_.clear();
+  batch_positions_.clear();
+  batch_sequences_.clear();
+  logits_rows_.clear();
+  for (const StepPlan::Run& run : plan_.runs) {
+    Sequence& sequence = sequence_of(run);
+    const int32_t stored = sequence.stored();
+    batch_sequences_.push_back({.slot = sequence.slot(),
+                                .first_row = static_cast<int32_t>(batch_tokens_.size()),
+                                .count = run.count,
+                                .context = stored});
+    const auto tokens = sequence.tokens().subspan(size(stored), size(run.count));
+    batch_tokens_.insert(batch_tokens_.end(), tokens.begin(), tokens.end());
+    for (int32_t i = 0; i < run.count; ++i) {
+      batch_positions_.push_back(stored + i);
+    }
+    if (run.samples) {
+      logits_rows_.push_back(static_cast<int32_t>(batch_tokens_.size()) - 1);
+    }
+    const bool decodes =
+        std::cmp_greater_equal(stored, sequence.prompt().size()) && run.samples && run.count == 1;
+    counting_.prompt_tokens += decodes ? 0 : run.count;
+    sequence.store(run.count);
+  }
+  const int64_t vocab = config().vocab;
+  model_->forward({batch_tokens_, batch_positions_, batch_sequences_, logits_rows_}, kv_->view(),
+                  {logits_.data(), std::ssize(logits_rows_), vocab, vocab}, stream_);
+  ++counting_.steps;
+}
+
+void BatchingEngine::sample() {
+  const size_t vocab = size(config().vocab);
+  std::span<float> logits(logits_);
+  for (const StepPlan::Run& run : plan_.runs) {
+    if (!run.samples) {
+      continue;
+    }
+    Sequence& sequence = sequence_of(run);
+    const absl::StatusOr<Sampled> next = sampler_.sample({.logits = logits.first(vocab),
+                                                          .params = sequence.sampling(),
+                                                          .prompt = sequence.prompt(),
+                                                          .generated = sequence.generated(),
+                                                          .stop_ids = sequence.stop_ids()});
+    logits = logits.subspan(vocab);
+    if (!next.ok()) {
+      sequence.end(FinishReason::failed, next.status());
+      continue;
+    }
+    counting_.generated_tokens += sequence.append(*next) ? 1 : 0;
+  }
+}
+
+// Whoever hears of an end finds the pages free and the statistics true.
+void BatchingEngine::publish() {
+  released_slots_.clear();
+  for (const auto& sequence : sequences_) {
+    if (sequence->ended() && sequence->running()) {
+      released_slots_.push_back(sequence->give_up_slot());
+    }
+  }
+  kv_->release(released_slots_);
+  count_running();
+  update_stats();
+  for (const auto& sequence : sequences_) {
+    sequence->publish();
+    if (sequence->ended()) {
+      door_.leave(sequence->id());
+    }
+  }
+  std::erase_if(sequences_, [](const auto& sequence) { return sequence->ended(); });
+}
+
+void BatchingEngine::count_running() {
+  counting_.running =
+      static_cast<int32_t>(std::count_if(sequences_.begin(), sequences_.end(),
+                                         [](const auto& sequence) { return sequence->running(); }));
+  counting_.waiting = static_cast<int32_t>(std::count_if(
+      sequences_.begin(), sequences_.end(),
+      [](const auto& sequence) { return !sequence->running() && !sequence->ended(); }));
+  door_.set_running(counting_.running);
+}
+
+void BatchingEngine::update_stats() {
+  counting_.pages_free = kv_->budget().pages_free;
+  const std::lock_guard lock(stats_mutex_);
+  stats_ = counting_;
+}
+
+void BatchingEngine::end_all() {
+  drain_submissions();
+  for (const auto& sequence : sequences_) {
+    sequence->end(FinishReason::cancelled);
+  }
+  publish();
+}
+
+}  // namespace tessera

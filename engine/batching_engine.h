@@ -1,0 +1,100 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "engine/door.h"
+#include "engine/engine.h"
+#include "engine/kv/kv_cache.h"
+#include "engine/sampler.h"
+#include "engine/scheduler.h"
+#include "engine/sequence.h"
+
+namespace tessera {
+
+// The engine that Engine::create makes: one model, one KV cache, one thread. The rest of the
+// program knows it as Engine; tests look inside.
+class BatchingEngine final : public Engine {
+ public:
+  struct Parts {
+    EngineOptions options;  // resolved
+    std::unique_ptr<Transformer> model;
+    std::unique_ptr<KvCache> kv;
+    Stream stream;
+  };
+  explicit BatchingEngine(Parts parts);
+  ~BatchingEngine() override { stop(); }
+
+  absl::StatusOr<RequestId> submit(EngineRequest request) override;
+  void cancel(RequestId id) override { door_.cancel(id); }
+
+  void start() override;
+  bool step() override;
+  void drain() override { door_.refuse(); }
+  bool idle() const override { return door_.empty(); }
+  void stop() override;
+
+  EngineStats stats() const override;
+  const EngineOptions& options() const override { return options_; }
+  const ModelConfig& config() const override { return model_->config(); }
+
+  // For tests, on the thread that calls step().
+  const KvCache& kv() const { return *kv_; }
+  const StepPlan& last_plan() const { return plan_; }
+  const std::vector<std::unique_ptr<Sequence>>& sequences() const { return sequences_; }
+
+ private:
+  absl::Status check(const EngineRequest& request) const;
+
+  // The parts of a step, in order.
+  void drain_submissions();
+  void plan();
+  void reserve();
+  void forward();
+  void sample();
+  void publish();
+
+  Sequence& sequence_of(const StepPlan::Run& run) {
+    return *sequences_[static_cast<size_t>(run.candidate)];
+  }
+  void count_running();
+  void update_stats();
+
+  void run();      // the engine's thread
+  void end_all();  // what still is inside ends as cancelled
+
+  const EngineOptions options_;
+  const std::unique_ptr<Transformer> model_;
+  const std::unique_ptr<KvCache> kv_;
+  const Stream stream_;
+  Door door_;
+  std::atomic<RequestId> last_id_ = 0;
+
+  // Of the engine's thread, or of whoever calls step(). Sized once, reused by every step.
+  const Scheduler scheduler_;
+  Sampler sampler_;
+  std::vector<std::unique_ptr<Sequence>> sequences_;  // inside, in order of rank
+  std::vector<Message> messages_;
+  std::vector<Candidate> candidates_;  // of the plan, one for each of sequences_
+  StepPlan plan_;
+  std::vector<KvReservation> reservations_;
+  std::vector<int32_t> released_slots_;
+  std::vector<int32_t> batch_tokens_;
+  std::vector<int32_t> batch_positions_;
+  std::vector<SequenceSpan> batch_sequences_;
+  std::vector<int32_t> logits_rows_;
+  std::vector<float> logits_;  // [max_sequences, vocab]
+  EngineStats counting_;
+
+  mutable std::mutex stats_mutex_;
+  EngineStats stats_;  // as of the last step's end
+
+  std::mutex thread_mutex_;  // held by start and stop
+  std::thread thread_;
+  bool stopped_ = false;
+};
+
+}  // namespace tessera

@@ -1,0 +1,80 @@
+#include "engine/door.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/check.h"
+
+namespace tessera {
+namespace {
+
+// Messages that can be under way at once: everybody inside may just have entered and been
+// cancelled, while cancellations of those who left since the last receive() are still there.
+size_t channel_capacity(int64_t max_inside) {
+  return static_cast<size_t>(3 * max_inside);
+}
+
+}  // namespace
+
+Door::Door(int32_t max_queue, int32_t max_sequences)
+    : max_queue_(max_queue), channel_(channel_capacity(int64_t{max_queue} + max_sequences)) {}
+
+absl::Status Door::enter(std::unique_ptr<Sequence> sequence) {
+  const RequestId id = sequence->id();
+  const std::lock_guard lock(mutex_);
+  if (refusing_) {
+    return absl::UnavailableError("the engine takes no more requests: it is shutting down");
+  }
+  if (inside_ - running_ >= max_queue_) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the queue is full: ", inside_ - running_, " requests wait"));
+  }
+  ++inside_;
+  cancellable_.insert(id);
+  TESSERA_CHECK(channel_.try_push({id, std::move(sequence)}), "the channel holds all messages");
+  return absl::OkStatus();
+}
+
+void Door::cancel(RequestId id) {
+  const std::lock_guard lock(mutex_);
+  if (cancellable_.erase(id) > 0) {
+    // Refused only after close(), and then everything ends anyway.
+    (void)channel_.try_push({id, nullptr});
+  }
+}
+
+void Door::refuse() {
+  const std::lock_guard lock(mutex_);
+  refusing_ = true;
+}
+
+void Door::close() {
+  const std::lock_guard lock(mutex_);
+  refusing_ = true;
+  closed_ = true;
+  channel_.close();
+}
+
+bool Door::closed() const {
+  const std::lock_guard lock(mutex_);
+  return closed_;
+}
+
+bool Door::empty() const {
+  const std::lock_guard lock(mutex_);
+  return inside_ == 0;
+}
+
+void Door::set_running(int32_t sequences) {
+  const std::lock_guard lock(mutex_);
+  running_ = sequences;
+}
+
+void Door::leave(RequestId id) {
+  const std::lock_guard lock(mutex_);
+  cancellable_.erase(id);
+  --inside_;
+  TESSERA_CHECK(inside_ >= 0, "more left than entered");
+}
+
+}  // namespace tessera

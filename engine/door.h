@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_set>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/channel.h"
+#include "engine/request.h"
+#include "engine/sequence.h"
+
+namespace tessera {
+
+// What comes in through the door: a new sequence or, without one, the wish to cancel `id`.
+struct Message {
+  RequestId id = 0;
+  std::unique_ptr<Sequence> sequence;
+};
+
+// Where requests come in. All that clients' threads and the engine's thread share: the limit of
+// the queue, who is inside, and the channel.
+class Door {
+ public:
+  // max_queue: requests inside that do not run; more are refused. max_sequences: that run at once.
+  Door(int32_t max_queue, int32_t max_sequences);
+
+  // Sends the sequence to the engine. Errors, with nothing sent: Unavailable (refuse() was called),
+  // ResourceExhausted (the queue is full, with its length).
+  absl::Status enter(std::unique_ptr<Sequence> sequence);
+
+  // Sends the wish to cancel, once for a request that is inside; otherwise does nothing.
+  void cancel(RequestId id);
+
+  void refuse();  // nobody comes in any more
+  void close();   // refuse(), and receive() waits no longer
+  bool closed() const;
+  bool empty() const;  // nobody is inside
+
+  // The engine's thread, as all that follow: appends what came in. wait: sleeps until something
+  // does or the door is closed; false: it is closed and nothing is left to receive.
+  void receive(std::vector<Message>& messages) { channel_.drain(messages); }
+  bool wait() { return channel_.wait(); }
+
+  void set_running(int32_t sequences);
+  void leave(RequestId id);  // it has ended
+
+ private:
+  const int64_t max_queue_;
+  Channel<Message> channel_;
+  mutable std::mutex mutex_;  // held while pushing, so that nothing enters after refuse()
+  bool refusing_ = false;
+  bool closed_ = false;
+  int64_t inside_ = 0;
+  int64_t running_ = 0;
+  std::unordered_set<RequestId> cancellable_;  // inside, and not cancelled yet
+};
+
+}  // namespace tessera

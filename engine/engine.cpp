@@ -1,0 +1,66 @@
+#include "engine/engine.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/batching_engine.h"
+#include "models/status_macros.h"
+
+namespace tessera {
+namespace {
+
+absl::Status check_at_least(const char* option, int64_t value, int64_t least) {
+  if (value >= least) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(option, " is ", value, ", it must be at least ", least));
+}
+
+absl::Status check_options(const EngineOptions& options, const ModelConfig& model) {
+  TESSERA_RETURN_IF_ERROR(check_at_least("max_sequences", options.max_sequences, 1));
+  TESSERA_RETURN_IF_ERROR(check_at_least("max_queue", options.max_queue, 1));
+  TESSERA_RETURN_IF_ERROR(check_at_least("context", options.context, 2));
+  TESSERA_RETURN_IF_ERROR(check_at_least("page_tokens", options.page_tokens, 1));
+  TESSERA_RETURN_IF_ERROR(check_at_least("kv_bytes", options.kv_bytes, 0));
+  if (options.max_step_tokens < options.max_sequences) {
+    return absl::InvalidArgumentError(absl::StrCat("max_step_tokens is ", options.max_step_tokens,
+                                                   " and max_sequences ", options.max_sequences,
+                                                   ": a step must have room for a token of each"));
+  }
+  if (options.context > model.context) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "context is ", options.context, " tokens, the model was made for ", model.context));
+  }
+  if (options.kv_format != kKvF32 && options.kv_format != kKvF16) {
+    return absl::InvalidArgumentError(absl::StrCat("KV format of ", options.kv_format.key_bits,
+                                                   " key and ", options.kv_format.value_bits,
+                                                   " value bits: only f32 and f16 are supported"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options,
+                                                       std::unique_ptr<Transformer> model,
+                                                       const Backend& backend, Stream stream) {
+  const ModelConfig& config = model->config();
+  TESSERA_RETURN_IF_ERROR(check_options(options, config));
+  TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<KvCache> kv,
+                           KvCache::create({.format = options.kv_format,
+                                            .page_tokens = options.page_tokens,
+                                            .layers = config.layers,
+                                            .kv_heads = config.kv_heads,
+                                            .head_dim = config.head_dim,
+                                            .slots = options.max_sequences,
+                                            .context = options.context,
+                                            .bytes = options.kv_bytes},
+                                           backend, stream));
+  EngineOptions resolved = options;
+  resolved.kv_bytes = kv->pages_total() * kv->page_bytes();
+  return std::make_unique<BatchingEngine>(
+      BatchingEngine::Parts{resolved, std::move(model), std::move(kv), stream});
+}
+
+}  // namespace tessera

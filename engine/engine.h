@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "engine/request.h"
+#include "models/transformer.h"
+
+namespace tessera {
+
+struct EngineOptions {
+  int32_t max_step_tokens = 512;  // budget of one step, prefill and decode together
+  int32_t max_sequences = 64;     // that run at once
+  int32_t max_queue = 256;        // requests that wait; more are refused at the door
+  int32_t context = 2048;         // tokens a sequence may have, prompt and completion
+  KvFormat kv_format = kKvF16;
+  int32_t page_tokens = 16;  // least tokens a page holds
+  int64_t kv_bytes = 0;      // size of the page arena; 0: max_sequences whole contexts
+};
+
+// Counters and gauges, read at any time from any thread: a consistent copy, taken at a step's end.
+struct EngineStats {
+  int32_t running = 0;
+  int32_t waiting = 0;
+  int64_t pages_total = 0;
+  int64_t pages_free = 0;
+  int64_t page_bytes = 0;
+  int64_t token_capacity = 0;  // tokens that fit into the arena
+  int64_t steps = 0;
+  int64_t prompt_tokens = 0;  // prefilled, recomputed ones counted again
+  int64_t generated_tokens = 0;
+  int64_t preemptions = 0;
+};
+
+// Runs requests over one model with continuous batching. One thread (started by start()) owns all
+// sequence and page state; submit and cancel only put a message into a bounded channel.
+class Engine {
+ public:
+  // Errors: InvalidArgument names the option that makes no sense, and the numbers: an arena that
+  // cannot hold even one sequence of `context` tokens, a context beyond the model's.
+  // ResourceExhausted when the system refuses the memory. Requires: the model was loaded for steps
+  // of max_step_tokens tokens, max_sequences sequences and rows of logits, and the context.
+  static absl::StatusOr<std::unique_ptr<Engine>> create(const EngineOptions& options,
+                                                        std::unique_ptr<Transformer> model,
+                                                        const Backend& backend, Stream stream);
+  virtual ~Engine() = default;  // stop(), then join
+
+  // Any thread. Errors, with nothing accepted and the sink never called: InvalidArgument (empty or
+  // too long a prompt, ids out of range: with the numbers), ResourceExhausted (the queue is full),
+  // Unavailable (draining or stopped).
+  virtual absl::StatusOr<RequestId> submit(EngineRequest request) = 0;
+
+  // Any thread. The request ends with `cancelled` and its pages are free within one step, unless it
+  // has already ended; an unknown id is ignored.
+  virtual void cancel(RequestId id) = 0;
+
+  virtual void start() = 0;       // starts the engine's thread; without it, step() drives
+  virtual bool step() = 0;        // one step on the caller's thread; false: nothing to do
+  virtual void drain() = 0;       // any thread: accepts nothing more, what runs goes on
+  virtual bool idle() const = 0;  // any thread: nothing waits or runs
+  virtual void stop() = 0;        // any thread: what still runs is cancelled; joins the thread
+
+  virtual EngineStats stats() const = 0;
+  virtual const EngineOptions& options() const = 0;  // with defaults resolved
+  virtual const ModelConfig& config() const = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,213 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/check.h"
+
+namespace tessera {
+namespace {
+
+// A plan in the making: what is still free while decisions are taken one by one.
+class Planner {
+ public:
+  Planner(std::span<const Candidate> candidates, const KvBudget& budget,
+          const SchedulerLimits& limits, StepPlan& plan)
+      : candidates_(candidates),
+        budget_(budget),
+        plan_(plan),
+        free_(budget.pages_free),
+        tokens_left_(limits.max_step_tokens),
+        slots_left_(limits.max_sequences),
+        end_of_running_(candidates.size()) {
+    plan_.preempted.clear();
+    plan_.admitted.clear();
+    plan_.runs.clear();
+    plan_.counts.assign(candidates.size(), 0);
+    plan_.evicted.assign(candidates.size(), 0);
+    for (const Candidate& candidate : candidates) {
+      slots_left_ -= candidate.running ? 1 : 0;
+    }
+    TESSERA_CHECK(slots_left_ >= 0, "more sequences run than there are slots");
+  }
+
+  void run_decodes() {
+    for (size_t i = 0; i < candidates_.size(); ++i) {
+      if (keeps_slot(i) && candidates_[i].pending() == 1) {
+        run(i);
+      }
+    }
+  }
+
+  void run_prefills() {
+    for (size_t i = 0; i < candidates_.size(); ++i) {
+      if (keeps_slot(i) && candidates_[i].pending() > 1) {
+        run(i);
+      }
+    }
+  }
+
+  void admit_waiting() {
+    promised_ = 0;
+    for (size_t i = 0; i < candidates_.size(); ++i) {
+      promised_ += promise(i);
+    }
+    for (size_t i = 0; i < candidates_.size(); ++i) {
+      if (keeps_slot(i)) {
+        continue;
+      }
+      // A sequence that this step preempts is not taken back by it, and nothing overtakes it.
+      if (plan_.evicted[i] != 0 || !make_room_to_admit(i)) {
+        break;
+      }
+      --slots_left_;
+      plan_.admitted.push_back(static_cast<int32_t>(i));
+      grow(i);
+      promised_ += promise(i);
+    }
+  }
+
+  void collect_runs() {
+    collect_runs_if([](const Candidate& c) { return c.running && c.pending() == 1; });
+    collect_runs_if([](const Candidate& c) { return !c.running || c.pending() > 1; });
+  }
+
+ private:
+  template <class Predicate>
+  void collect_runs_if(Predicate&& wanted) {
+    for (size_t i = 0; i < candidates_.size(); ++i) {
+      const int32_t count = plan_.counts[i];
+      if (count > 0 && wanted(candidates_[i])) {
+        plan_.runs.push_back({static_cast<int32_t>(i), count, count == candidates_[i].pending()});
+      }
+    }
+  }
+
+  bool keeps_slot(size_t i) const { return candidates_[i].running && plan_.evicted[i] == 0; }
+
+  // Pages that `i` takes in this step, beyond those it holds.
+  int64_t growth(size_t i) const {
+    const Candidate& candidate = candidates_[i];
+    return budget_.pages_for(candidate.stored + plan_.counts[i]) -
+           budget_.pages_for(candidate.stored);
+  }
+
+  // Pages that must stay free for `i` after this step if it has a slot: for what it is known to
+  // need and one more page for each head.
+  int64_t promise(size_t i) const {
+    const Candidate& candidate = candidates_[i];
+    const bool has_slot = keeps_slot(i) || (!candidate.running && plan_.counts[i] > 0);
+    return has_slot ? budget_.pages_for(candidate.tokens) + budget_.heads -
+                          budget_.pages_for(candidate.stored + plan_.counts[i])
+                    : 0;
+  }
+
+  // Runs as many pending tokens of `i` as tokens and pages allow; for the first of them it may
+  // preempt whoever stands behind it.
+  void run(size_t i) {
+    if (tokens_left_ == 0) {
+      return;
+    }
+    const int32_t stored = candidates_[i].stored;
+    const int64_t first = budget_.pages_for(stored + 1) - budget_.pages_for(stored);
+    while (free_ < first) {
+      const size_t victim = worst_running_from(i);
+      if (victim == i) {
+        return;
+      }
+      preempt(victim);
+    }
+    grow(i);
+  }
+
+  // As many tokens of `i` as the step and the free pages have room for.
+  void grow(size_t i) {
+    const Candidate& candidate = candidates_[i];
+    const int64_t row_pages =
+        free_ / budget_.heads + div_ceil(candidate.stored, budget_.page_tokens);
+    const int64_t room = row_pages * budget_.page_tokens - candidate.stored;
+    plan_.counts[i] =
+        static_cast<int32_t>(std::min<int64_t>({candidate.pending(), tokens_left_, room}));
+    free_ -= growth(i);
+    tokens_left_ -= plan_.counts[i];
+  }
+
+  // The worst-ranked sequence that keeps a slot, from `i` on, which keeps one itself.
+  size_t worst_running_from(size_t i) {
+    while (end_of_running_ > i + 1 && !keeps_slot(end_of_running_ - 1)) {
+      --end_of_running_;
+    }
+    return std::max(end_of_running_, i + 1) - 1;
+  }
+
+  void preempt(size_t victim) {
+    free_ += candidates_[victim].pages + growth(victim);
+    tokens_left_ += plan_.counts[victim];
+    ++slots_left_;
+    plan_.counts[victim] = 0;
+    plan_.evicted[victim] = 1;
+    plan_.preempted.push_back(static_cast<int32_t>(victim));
+  }
+
+  // Whether waiting sequence `i` can be admitted, if need be in the place of running ones of a
+  // worse priority behind it; nobody is preempted in vain.
+  bool make_room_to_admit(size_t i) {
+    int64_t slots = slots_left_;
+    int64_t tokens = tokens_left_;
+    int64_t spare = free_ - promised_ - budget_.pages_for(candidates_[i].tokens);
+    size_t first_victim = candidates_.size();
+    while (slots < 1 || tokens < 1 || spare < 0) {
+      --first_victim;
+      if (first_victim == i) {
+        return false;
+      }
+      if (!keeps_slot(first_victim)) {
+        continue;
+      }
+      const Candidate& victim = candidates_[first_victim];
+      if (victim.priority <= candidates_[i].priority) {
+        return false;
+      }
+      ++slots;
+      tokens += plan_.counts[first_victim];
+      spare += victim.pages + growth(first_victim) + promise(first_victim);
+    }
+    for (size_t victim = candidates_.size(); victim > first_victim; --victim) {
+      if (keeps_slot(victim - 1)) {
+        promised_ -= promise(victim - 1);
+        preempt(victim - 1);
+      }
+    }
+    return true;
+  }
+
+  std::span<const Candidate> candidates_;
+  const KvBudget& budget_;
+  StepPlan& plan_;
+  int64_t free_;         // pages
+  int32_t tokens_left_;  // of the step
+  int32_t slots_left_;
+  int64_t promised_ = 0;   // pages that sequences with a slot may still count on
+  size_t end_of_running_;  // no sequence from here on keeps a slot
+};
+
+}  // namespace
+
+Scheduler::Scheduler(const SchedulerLimits& limits) : limits_(limits) {
+  TESSERA_CHECK(limits.max_sequences > 0 && limits.max_sequences <= limits.max_step_tokens,
+                "a step has room for a token of every sequence");
+}
+
+StepPlan Scheduler::plan(std::span<const Candidate> candidates, const KvBudget& budget,
+                         StepPlan reuse) const {
+  StepPlan plan = std::move(reuse);
+  Planner planner(candidates, budget, limits_, plan);
+  planner.run_decodes();
+  planner.run_prefills();
+  planner.admit_waiting();
+  planner.collect_runs();
+  TESSERA_CHECK(candidates.empty() || !plan.runs.empty(), "a step with candidates runs something");
+  return plan;
+}
+
+}  // namespace tessera

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/kv/kv_budget.h"
+
+namespace tessera {
+
+// What the scheduler knows of a live sequence: plain data.
+struct Candidate {
+  int64_t rank = 0;      // see rank_of; unique
+  int32_t priority = 0;  // lower runs first
+  int32_t tokens = 0;    // known: prompt and generated; all are stored before the next is sampled
+  int32_t stored = 0;    // of them, in pages
+  int64_t pages = 0;     // it holds now
+  bool running = false;  // has a slot; otherwise it waits, and holds nothing
+
+  int32_t pending() const { return tokens - stored; }
+};
+
+// A priority level is worth a head start of this many arrivals. Any queue the engine accepts is far
+// shorter, so a better priority goes first; but a request can be overtaken by no more than this
+// many later ones for each level between them, so that no stream of urgent work starves the rest.
+inline constexpr int64_t kPriorityHeadStart = 4096;
+
+// The order of everything: the lower rank runs first and is preempted last. Within a priority this
+// is first come, first served, also for a sequence that was preempted. `arrival` counts requests.
+constexpr int64_t rank_of(int32_t priority, int64_t arrival) {
+  return arrival + int64_t{priority} * kPriorityHeadStart;
+}
+
+// What one step will do. Indices are those of the candidates the plan was made from.
+struct StepPlan {
+  struct Run {
+    int32_t candidate = 0;
+    int32_t count = 0;     // the next `count` pending tokens
+    bool samples = false;  // they are the last ones pending, so the next token can be chosen
+  };
+  std::vector<int32_t>
+      preempted;  // lose slot and pages before anything else happens; to be recomputed
+  std::vector<int32_t> admitted;  // get a slot; each has a run
+  std::vector<Run> runs;          // decodes, then prefills, each in order of rank
+
+  bool empty() const { return runs.empty(); }
+
+  std::vector<int32_t> counts;   // tokens of every candidate's run; 0: none
+  std::vector<uint8_t> evicted;  // whether a candidate is in `preempted`
+};
+
+struct SchedulerLimits {
+  int32_t max_step_tokens = 0;
+  int32_t max_sequences = 0;  // <= max_step_tokens: every decode fits into every step
+};
+
+// Decides who runs and how many tokens: continuous batching with chunked prefill. A pure function
+// of its arguments: no clock, no device, nothing kept between calls.
+//
+// A step is filled in this order:
+//   1. decodes: every running sequence with one pending token, so no prefill ever delays them;
+//   2. chunks of running prefills, by rank, as far as max_step_tokens goes;
+//   3. waiting sequences, by rank, while there is a slot, some budget, and free pages for all their
+//      known tokens besides what running sequences are promised: their own known tokens and one
+//      more page for each head. The first that does not fit ends admission: nothing overtakes it.
+//
+// When pages run out, a running sequence that needs some takes them from the worst-ranked running
+// sequence behind it, which is preempted: it keeps its tokens, waits at its rank and is computed
+// anew. Where nobody stands behind it, it keeps its pages and sits the step out. A waiting
+// sequence preempts only sequences of a worse *priority*, and only if that suffices to admit it.
+//
+// Progress: the best-ranked running sequence is never preempted by a running one and never sits
+// out, because the arena holds at least one whole context; with nothing running, the best-ranked
+// waiting one is admitted. So every step runs something while there is a candidate, and the
+// best-ranked sequence of all ends after finitely many steps: no deadlock, no starvation.
+//
+// Inversion: a better-priority request waits at most for running sequences of its own priority or
+// better, or for ones aged past it by kPriorityHeadStart.
+class Scheduler {
+ public:
+  explicit Scheduler(const SchedulerLimits& limits);
+
+  // Requires: candidates in order of rank, each with pending tokens, and each alone fitting into
+  // the arena. `reuse` is a former plan (or a new one) whose memory serves again.
+  StepPlan plan(std::span<const Candidate> candidates, const KvBudget& budget,
+                StepPlan reuse) const;
+
+ private:
+  SchedulerLimits limits_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/request.h"
+#include "engine/sampler.h"
+#include "engine/scheduler.h"
+
+namespace tessera {
+
+// What the engine knows of a request on its way. Made on the client's thread with all the memory
+// it will need; from then on the engine's thread alone owns it.
+class Sequence {
+ public:
+  struct Model {
+    int32_t context = 0;  // tokens a sequence may have
+    std::span<const int32_t> eos_ids;
+  };
+
+  // Requires: the request was checked: a prompt shorter than the context.
+  Sequence(RequestId id, EngineRequest request, const Model& model);
+
+  RequestId id() const { return id_; }
+  int64_t rank() const { return rank_; }
+  Candidate candidate() const;
+
+  std::span<const int32_t> tokens() const { return tokens_; }
+  std::span<const int32_t> prompt() const { return tokens().first(prompt_tokens_); }
+  std::span<const int32_t> generated() const { return tokens().subspan(prompt_tokens_); }
+  std::span<const int32_t> stop_ids() const { return stop_ids_; }
+  const SamplingParams& sampling() const { return sampling_; }
+  int32_t stored() const { return stored_; }
+
+  // waiting -> running -> waiting (preempted) or ended
+  bool running() const { return slot_.has_value(); }
+  bool ended() const { return finish_.has_value(); }
+  int32_t slot() const { return *slot_; }
+  void admit(int32_t slot);
+  int32_t give_up_slot();  // its tokens stay, to be computed anew
+
+  void store(int32_t count);         // the next `count` tokens are in pages
+  bool append(const Sampled& next);  // a chosen token; false: it is a stop id, and not kept
+  void end(FinishReason reason, absl::Status status = absl::OkStatus());
+
+  // Tells the sink what append and end left to tell.
+  void publish();
+
+ private:
+  RequestId id_;
+  int64_t rank_;
+  int32_t priority_;
+  std::vector<int32_t> tokens_;  // prompt, then generated
+  size_t prompt_tokens_;
+  size_t max_length_;  // of tokens_
+  std::vector<int32_t> stop_ids_;
+  SamplingParams sampling_;
+  std::shared_ptr<EventSink> sink_;
+
+  int32_t stored_ = 0;
+  std::optional<int32_t> slot_;
+  std::optional<Finish> finish_;
+
+  std::optional<int32_t> unpublished_token_;
+  TokenLogprob unpublished_logprob_;
+  std::vector<TokenLogprob> unpublished_top_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,311 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/attention/exponential.h"
+#include "kernels/cpu/attention/pair_block.h"
+#include "kernels/half.h"
+
+namespace tessera {
+
+// AttentionKernels over a vector type. Loops whose bounds are template parameters unroll, and their
+// arrays live in registers.
+template <class V>
+struct LaneAttention {
+  static constexpr int kLanes = V::kLanes;
+  static constexpr int kKeyTile = KvPageLayout::kKeyTile;
+  static constexpr int kStep = PairBlock::kStep;
+  static constexpr int kTileVectors = kAttentionTile / kLanes;
+  static constexpr int kCacheLine = 64;
+
+  template <class T>
+  static V load(const T* p) {
+    if constexpr (sizeof(T) == sizeof(float)) {
+      return V::load(p);
+    } else {
+      return V::load_f16(p);
+    }
+  }
+
+  // The cache lines that begin in the kBytes at `p`.
+  template <int kBytes>
+  static void prefetch(const std::byte* p) {
+    if constexpr (kBytes < kCacheLine) {
+      if (reinterpret_cast<uintptr_t>(p) % kCacheLine >= kBytes) {
+        return;
+      }
+    }
+    for (int i = 0; i < kBytes; i += kCacheLine) {
+      __builtin_prefetch(p + i);
+    }
+  }
+
+  // One channel's part of the scores.
+  template <class Key, int kPairs>
+  static void add_scores(const float* queries, const std::byte* const* key_tiles, int64_t channel,
+                         V (&sums)[kPairs][V::kKeyTilesAtOnce * (kKeyTile / kLanes)]) {
+    constexpr int kVectors = kKeyTile / kLanes;  // of one key tile
+    V keys[V::kKeyTilesAtOnce * kVectors];
+#pragma GCC unroll 8
+    for (int i = 0; i < V::kKeyTilesAtOnce * kVectors; ++i) {
+      const Key* key_tile = reinterpret_cast<const Key*>(key_tiles[i / kVectors]);
+      keys[i] = load(key_tile + channel * kKeyTile + i % kVectors * kLanes);
+    }
+#pragma GCC unroll 8
+    for (int pair = 0; pair < kPairs; ++pair) {
+      const V query = V::all(queries[channel * kStep + pair]);
+#pragma GCC unroll 8
+      for (int i = 0; i < V::kKeyTilesAtOnce * kVectors; ++i) {
+        sums[pair][i] = V::fma(query, keys[i], sums[pair][i]);
+      }
+    }
+  }
+
+  // Scores of kPairs pairs against one tile. While the keys are read, the first to do so fetches
+  // the tile's values.
+  template <class Key, int kPairs, bool kFetches>
+  static void scores(const float* queries, const KvTile& tile, int32_t head_dim, float* out) {
+    constexpr int kTiles = V::kKeyTilesAtOnce;
+    constexpr int kVectors = kKeyTile / kLanes;  // of one key tile
+    for (int first = 0; first < kKeyTilesInTile; first += kTiles) {
+      V sums[kPairs][kTiles * kVectors];
+#pragma GCC unroll 8
+      for (int pair = 0; pair < kPairs; ++pair) {
+#pragma GCC unroll 8
+        for (int i = 0; i < kTiles * kVectors; ++i) {
+          sums[pair][i] = V::zero();
+        }
+      }
+      // The channels in as many parts as there are tiles, each of which fetches one tile of values:
+      // memory is then read in the order of its addresses.
+      const int64_t part_channels = head_dim / kTiles;
+      for (int part = 0; part < kTiles; ++part) {
+        const std::byte* fetched = tile.values[first + part];
+        for (int64_t i = 0; i < part_channels; ++i) {
+          add_scores<Key, kPairs>(queries, tile.keys + first, part * part_channels + i, sums);
+          if constexpr (kFetches) {
+            prefetch<kTiles * kKeyTile * sizeof(Key)>(fetched);
+            fetched += kTiles * kKeyTile * sizeof(Key);
+          }
+        }
+      }
+#pragma GCC unroll 8
+      for (int pair = 0; pair < kPairs; ++pair) {
+#pragma GCC unroll 8
+        for (int i = 0; i < kTiles * kVectors; ++i) {
+          sums[pair][i].store(out + pair * kAttentionTile + first * kKeyTile + i * kLanes);
+        }
+      }
+    }
+  }
+
+  // Channels of the weighted values: `values` = values * correction + weights * V, for kPairs pairs
+  // and the kVectors vectors of channels that begin at `channel`.
+  struct ValueStep {
+    const TileStep& step;
+    const std::byte* const* ahead;  // the next tile's keys, or null
+    const float* weights;           // [pairs, tokens of the tile]
+    const float* corrections;       // [pairs]
+    float* values;                  // [pairs, head_dim]
+    int64_t head_dim;
+    int64_t channel;
+  };
+
+  template <class Value, int kPairs, int kVectors>
+  static void add_values(const ValueStep& args) {
+    V sums[kPairs][kVectors];
+    float* values = args.values + args.channel;
+#pragma GCC unroll 8
+    for (int pair = 0; pair < kPairs; ++pair) {
+      const V correction = V::all(args.corrections[pair]);
+#pragma GCC unroll 8
+      for (int i = 0; i < kVectors; ++i) {
+        sums[pair][i] = V::load(values + pair * args.head_dim + i * kLanes) * correction;
+      }
+    }
+    for (int32_t token = args.step.begin; token < args.step.end; ++token) {
+      const int64_t row =
+          (token % kKeyTile * args.head_dim + args.channel) * int64_t{sizeof(Value)};
+      const Value* in =
+          reinterpret_cast<const Value*>(args.step.tile.values[token / kKeyTile] + row);
+      V loaded[kVectors];
+#pragma GCC unroll 8
+      for (int i = 0; i < kVectors; ++i) {
+        loaded[i] = load(in + i * kLanes);
+      }
+#pragma GCC unroll 8
+      for (int pair = 0; pair < kPairs; ++pair) {
+        const V weight = V::all(args.weights[pair * kAttentionTile + token]);
+#pragma GCC unroll 8
+        for (int i = 0; i < kVectors; ++i) {
+          sums[pair][i] = V::fma(weight, loaded[i], sums[pair][i]);
+        }
+      }
+      if (args.ahead != nullptr) {  // in the order of addresses here too
+        constexpr int64_t kBytes = kVectors * kLanes * sizeof(Value);
+        const int64_t at = args.channel * kAttentionTile * int64_t{sizeof(Value)} + token * kBytes;
+        const int64_t tile_bytes = kKeyTile * args.head_dim * int64_t{sizeof(Value)};
+        prefetch<kBytes>(args.ahead[at / tile_bytes] + at % tile_bytes);
+      }
+    }
+#pragma GCC unroll 8
+    for (int pair = 0; pair < kPairs; ++pair) {
+#pragma GCC unroll 8
+      for (int i = 0; i < kVectors; ++i) {
+        sums[pair][i].store(values + pair * args.head_dim + i * kLanes);
+      }
+    }
+  }
+
+  // The last 8 channels where head_dim is an odd multiple of 8 and a vector has 16 lanes.
+  template <class Value>
+  static void add_half_vector(const ValueStep& args, int pairs) {
+    for (int pair = 0; pair < pairs; ++pair) {
+      float* values = args.values + pair * args.head_dim + args.channel;
+      V sum = V::load_half(values) * V::all(args.corrections[pair]);
+      for (int32_t token = args.step.begin; token < args.step.end; ++token) {
+        const int64_t row = token % kKeyTile * args.head_dim + args.channel;
+        const Value* in =
+            reinterpret_cast<const Value*>(args.step.tile.values[token / kKeyTile]) + row;
+        V loaded;
+        if constexpr (sizeof(Value) == sizeof(float)) {
+          loaded = V::load_half(in);
+        } else {
+          loaded = V::load_half_f16(in);
+        }
+        sum = V::fma(V::all(args.weights[pair * kAttentionTile + token]), loaded, sum);
+      }
+      sum.store_half(values);
+    }
+  }
+
+  template <class Value, int kPairs>
+  static void add_all_values(ValueStep args) {
+    constexpr int64_t kWide = V::kValueVectors * kLanes;
+    for (; args.channel + kWide <= args.head_dim; args.channel += kWide) {
+      add_values<Value, kPairs, V::kValueVectors>(args);
+    }
+    if constexpr (V::kValueVectors > 2) {
+      if (args.channel + 2 * kLanes <= args.head_dim) {
+        add_values<Value, kPairs, 2>(args);
+        args.channel += 2 * kLanes;
+      }
+    }
+    if (args.channel + kLanes <= args.head_dim) {
+      add_values<Value, kPairs, 1>(args);
+      args.channel += kLanes;
+    }
+    if constexpr (kLanes > kHeadDimMultiple) {
+      if (args.channel < args.head_dim) {
+        add_half_vector<Value>(args, kPairs);
+      }
+    }
+  }
+
+  // The highest score so far of each pair, and what it makes of the earlier sums.
+  static void raise_maxima(PairBlock& block) {
+    float old[PairBlock::kPairs];
+    __builtin_memcpy(old, block.maxima, sizeof(old));
+    for (int pair = 0; pair < block.pairs; ++pair) {
+      const float* scores = block.weights + pair * kAttentionTile;
+      V highest = V::all(block.maxima[pair]);
+      for (int i = 0; i < kTileVectors; ++i) {
+        const uint32_t bits = static_cast<uint32_t>(block.visible[pair] >> (i * kLanes));
+        highest = V::max(highest, V::load(scores + i * kLanes).where(bits, highest));
+      }
+      block.maxima[pair] = highest.highest();
+    }
+    for (int pair = 0; pair < block.pairs; pair += kLanes) {
+      exp2_nonpositive(V::load(old + pair) - V::load(block.maxima + pair))
+          .store(block.corrections + pair);
+    }
+  }
+
+  // Scores become weights.
+  static void weigh(PairBlock& block) {
+    for (int pair = 0; pair < block.pairs; ++pair) {
+      float* weights = block.weights + pair * kAttentionTile;
+      const V maximum = V::all(block.maxima[pair]);
+      V added = V::zero();
+      for (int i = 0; i < kTileVectors; ++i) {
+        const uint32_t bits = static_cast<uint32_t>(block.visible[pair] >> (i * kLanes));
+        const V power = exp2_nonpositive(V::load(weights + i * kLanes) - maximum);
+        const V weight = power.where(bits, V::zero());
+        weight.store(weights + i * kLanes);
+        added = added + weight;
+      }
+      float* sums = block.sums + pair * kKeyTile;
+      V::fma(V::load(sums), V::all(block.corrections[pair]), added).store(sums);
+    }
+  }
+
+  using ScoreStep = void (*)(const float*, const KvTile&, int32_t, float*);
+  using AddValues = void (*)(ValueStep);
+
+  template <class T, bool kFetches>
+  static constexpr ScoreStep kScores[kStep] = {scores<T, 1, kFetches>, scores<T, 2, kFetches>,
+                                               scores<T, 3, kFetches>, scores<T, 4, kFetches>,
+                                               scores<T, 5, kFetches>, scores<T, 6, kFetches>};
+  template <class T>
+  static constexpr AddValues kAddValues[kStep] = {add_all_values<T, 1>, add_all_values<T, 2>,
+                                                  add_all_values<T, 3>, add_all_values<T, 4>,
+                                                  add_all_values<T, 5>, add_all_values<T, 6>};
+
+  static void add_tile(PairBlock& block, const TileStep& step) {
+    const bool halves = block.format.key_bits == 16;
+    const ScoreStep* first_scores = halves ? kScores<f16, true> : kScores<float, true>;
+    const ScoreStep* other_scores = halves ? kScores<f16, false> : kScores<float, false>;
+    const AddValues* add_values_of =
+        block.format.value_bits == 16 ? kAddValues<f16> : kAddValues<float>;
+    for (int first = 0; first < block.pairs; first += kStep) {
+      const int left = block.pairs - first;
+      const int pairs = left < kStep ? left : kStep;
+      const ScoreStep* scores_of = first == 0 ? first_scores : other_scores;
+      scores_of[pairs - 1](block.queries + int64_t{first} * block.head_dim, step.tile,
+                           block.head_dim, block.weights + first * kAttentionTile);
+    }
+    raise_maxima(block);
+    weigh(block);
+    for (int first = 0; first < block.pairs; first += kStep) {
+      const int left = block.pairs - first;
+      const int pairs = left < kStep ? left : kStep;
+      const bool fetches = first == 0 && step.next != nullptr;
+      add_values_of[pairs - 1]({.step = step,
+                                .ahead = fetches ? step.next->keys : nullptr,
+                                .weights = block.weights + first * kAttentionTile,
+                                .corrections = block.corrections + first,
+                                .values = block.values + int64_t{first} * block.head_dim,
+                                .head_dim = block.head_dim,
+                                .channel = 0});
+    }
+  }
+
+  static float sum_of_weights(const PairBlock& block, int32_t pair) {
+    return V::load(block.sums + pair * kKeyTile).sum();
+  }
+
+  static void merge(const Partial& into, const Partial& from, int32_t head_dim) {
+    const float highest = *from.maximum > *into.maximum ? *from.maximum : *into.maximum;
+    const V keep = exp2_nonpositive(V::all(*into.maximum - highest));
+    const V take = exp2_nonpositive(V::all(*from.maximum - highest));
+    *into.maximum = highest;
+    *into.sum = V::fma(V::all(*from.sum), take, V::all(*into.sum) * keep).first();
+    for (int32_t channel = 0; channel < head_dim; channel += kHeadDimMultiple) {
+      const V kept = V::load_half(into.values + channel) * keep;
+      V::fma(V::load_half(from.values + channel), take, kept).store_half(into.values + channel);
+    }
+  }
+
+  // Adding 0 turns -0 into +0: whether a sum of nothing but zeros is negative depends on how many
+  // masked tokens stood in it.
+  static void normalise(float* values, float sum, int32_t head_dim) {
+    for (int32_t channel = 0; channel < head_dim; channel += kHeadDimMultiple) {
+      (V::load_half(values + channel) / V::all(sum) + V::zero()).store_half(values + channel);
+    }
+  }
+
+  static constexpr AttentionKernels kKernels{add_tile, sum_of_weights, merge, normalise};
+};
+
+}  // namespace tessera

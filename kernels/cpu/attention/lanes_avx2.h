@@ -1,0 +1,73 @@
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace tessera::avx2 {
+
+// A vector of f32 as the kernel templates of this folder see it. Only files compiled with the
+// instruction set's flags include this.
+struct Lanes {
+  static constexpr int kLanes = 8;
+  static constexpr int kKeyTilesAtOnce =
+      1;  // key tiles a pass of the score kernel keeps in registers
+  static constexpr int kValueVectors = 2;  // vectors of channels a pass of the value kernel does
+
+  __m256 v;
+
+  static Lanes zero() { return {_mm256_setzero_ps()}; }
+  static Lanes all(float x) { return {_mm256_set1_ps(x)}; }
+  static Lanes load(const float* p) { return {_mm256_loadu_ps(p)}; }
+  static Lanes load_f16(const void* p) {
+    return {_mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p)))};
+  }
+  void store(float* p) const { _mm256_storeu_ps(p, v); }
+  void store_f16(void* p) const {
+    _mm_storeu_si128(static_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+  }
+
+  // The first 8 lanes: all of them.
+  static Lanes load_half(const float* p) { return load(p); }
+  void store_half(float* p) const { store(p); }
+
+  friend Lanes operator+(Lanes a, Lanes b) { return {_mm256_add_ps(a.v, b.v)}; }
+  friend Lanes operator-(Lanes a, Lanes b) { return {_mm256_sub_ps(a.v, b.v)}; }
+  friend Lanes operator*(Lanes a, Lanes b) { return {_mm256_mul_ps(a.v, b.v)}; }
+  friend Lanes operator/(Lanes a, Lanes b) { return {_mm256_div_ps(a.v, b.v)}; }
+  static Lanes fma(Lanes a, Lanes b, Lanes c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
+  // A NaN in `b` survives, one in `a` does not: put the bound first.
+  static Lanes min(Lanes a, Lanes b) { return {_mm256_min_ps(a.v, b.v)}; }
+  static Lanes max(Lanes a, Lanes b) { return {_mm256_max_ps(a.v, b.v)}; }
+  static Lanes round(Lanes a) {
+    return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+  }
+  // a * 2^exponent for a whole exponent in [-126, 127]
+  static Lanes scale(Lanes a, Lanes exponent) {
+    const __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32(exponent.v), _mm256_set1_epi32(127));
+    return {_mm256_mul_ps(a.v, _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23)))};
+  }
+
+  // Lane i where bit i of `bits` is set, else lane i of `other`.
+  Lanes where(uint32_t bits, Lanes other) const {
+    const __m256i lane_bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m256i set = _mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits)), lane_bit);
+    const __m256i mask = _mm256_cmpeq_epi32(set, lane_bit);
+    return {_mm256_blendv_ps(other.v, v, _mm256_castsi256_ps(mask))};
+  }
+  float first() const { return _mm256_cvtss_f32(v); }
+  float highest() const {
+    const __m128 m4 = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    const __m128 m2 = _mm_max_ps(m4, _mm_movehl_ps(m4, m4));
+    return _mm_cvtss_f32(_mm_max_ss(m2, _mm_movehdup_ps(m2)));
+  }
+
+  // The sum in a fixed order: halves first, then quarters, and so on.
+  float sum() const {
+    const __m128 s4 = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    const __m128 s2 = _mm_add_ps(s4, _mm_movehl_ps(s4, s4));
+    return _mm_cvtss_f32(_mm_add_ss(s2, _mm_movehdup_ps(s2)));
+  }
+};
+
+}  // namespace tessera::avx2

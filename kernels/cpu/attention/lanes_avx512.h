@@ -1,0 +1,68 @@
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace tessera::avx512 {
+
+// A vector of f32 as the kernel templates of this folder see it. Only files compiled with the
+// instruction set's flags include this.
+struct Lanes {
+  static constexpr int kLanes = 16;
+  static constexpr int kKeyTilesAtOnce =
+      4;  // key tiles a pass of the score kernel keeps in registers
+  static constexpr int kValueVectors = 4;  // vectors of channels a pass of the value kernel does
+
+  __m512 v;
+
+  static Lanes zero() { return {_mm512_setzero_ps()}; }
+  static Lanes all(float x) { return {_mm512_set1_ps(x)}; }
+  static Lanes load(const float* p) { return {_mm512_loadu_ps(p)}; }
+  static Lanes load_f16(const void* p) {
+    return {_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)))};
+  }
+  void store(float* p) const { _mm512_storeu_ps(p, v); }
+  void store_f16(void* p) const {
+    _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+  }
+
+  // The first 8 lanes; loaded, the others are 0.
+  static Lanes load_half(const float* p) { return {_mm512_zextps256_ps512(_mm256_loadu_ps(p))}; }
+  static Lanes load_half_f16(const void* p) {
+    return {
+        _mm512_zextps256_ps512(_mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p))))};
+  }
+  void store_half(float* p) const { _mm256_storeu_ps(p, _mm512_castps512_ps256(v)); }
+
+  friend Lanes operator+(Lanes a, Lanes b) { return {_mm512_add_ps(a.v, b.v)}; }
+  friend Lanes operator-(Lanes a, Lanes b) { return {_mm512_sub_ps(a.v, b.v)}; }
+  friend Lanes operator*(Lanes a, Lanes b) { return {_mm512_mul_ps(a.v, b.v)}; }
+  friend Lanes operator/(Lanes a, Lanes b) { return {_mm512_div_ps(a.v, b.v)}; }
+  static Lanes fma(Lanes a, Lanes b, Lanes c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+  // A NaN in `b` survives, one in `a` does not: put the bound first.
+  static Lanes min(Lanes a, Lanes b) { return {_mm512_min_ps(a.v, b.v)}; }
+  static Lanes max(Lanes a, Lanes b) { return {_mm512_max_ps(a.v, b.v)}; }
+  static Lanes round(Lanes a) {
+    return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+  }
+  // a * 2^exponent for a whole exponent in [-126, 127]
+  static Lanes scale(Lanes a, Lanes exponent) { return {_mm512_scalef_ps(a.v, exponent.v)}; }
+
+  // Lane i where bit i of `bits` is set, else lane i of `other`.
+  Lanes where(uint32_t bits, Lanes other) const {
+    return {_mm512_mask_blend_ps(static_cast<__mmask16>(bits), other.v, v)};
+  }
+  float first() const { return _mm512_cvtss_f32(v); }
+  float highest() const { return _mm512_reduce_max_ps(v); }
+
+  // The sum in a fixed order: halves first, then quarters, and so on.
+  float sum() const {
+    const __m256 s8 = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    const __m128 s4 = _mm_add_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1));
+    const __m128 s2 = _mm_add_ps(s4, _mm_movehl_ps(s4, s4));
+    return _mm_cvtss_f32(_mm_add_ss(s2, _mm_movehdup_ps(s2)));
+  }
+};
+
+}  // namespace tessera::avx512

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/check.h"
+#include "kernels/kv_page.h"
+
+namespace tessera {
+
+// The CPU backend's bounds: work areas of one head stand on a thread's stack.
+inline constexpr int32_t kMaxHeadDim = 256;
+// Of the SIMD attention: a vector of AVX2, half a vector of AVX-512.
+inline constexpr int32_t kHeadDimMultiple = 8;
+
+inline void check_layout(const KvPageLayout& layout) {
+  TESSERA_CHECK(layout.head_dim > 0 && layout.head_dim <= kMaxHeadDim,
+                "the CPU backend serves head dimensions up to 256");
+  TESSERA_CHECK(layout.format.key_bits == 16 || layout.format.key_bits == 32,
+                "a key format without a kernel");
+  TESSERA_CHECK(layout.format.value_bits == 16 || layout.format.value_bits == 32,
+                "a value format without a kernel");
+}
+
+}  // namespace tessera

@@ -1,0 +1,76 @@
+#include "kernels/cpu/backend.h"
+
+#include "kernels/check.h"
+#include "kernels/cpu/attention/ops.h"
+#include "kernels/cpu/linear/linear.h"
+
+namespace tessera {
+namespace {
+
+constexpr Backend kScalar{
+    .name = "cpu",
+    .isa = "scalar",
+    .packed_weight_bytes = packed_weight_bytes,
+    .pack_weight = pack_weight,
+    .linear_scratch_bytes = linear_scratch_bytes,
+    .attention_scratch_bytes = scalar::attention_scratch_bytes,
+    .embed = scalar::embed,
+    .rms_norm = scalar::rms_norm,
+    .linear = scalar::linear,
+    .rope = scalar::rope,
+    .silu_mul = scalar::silu_mul,
+    .kv_resize = scalar::kv_resize,
+    .kv_store = scalar::kv_store,
+    .attention = scalar::attention,
+};
+
+constexpr Backend kAvx2{
+    .name = "cpu",
+    .isa = "avx2",
+    .packed_weight_bytes = packed_weight_bytes,
+    .pack_weight = pack_weight,
+    .linear_scratch_bytes = linear_scratch_bytes,
+    .attention_scratch_bytes = avx2::attention_scratch_bytes,
+    .embed = avx2::embed,
+    .rms_norm = avx2::rms_norm,
+    .linear = avx2::linear,
+    .rope = avx2::rope,
+    .silu_mul = avx2::silu_mul,
+    .kv_resize = avx2::kv_resize,
+    .kv_store = avx2::kv_store,
+    .attention = avx2::attention,
+};
+
+constexpr Backend kAvx512{
+    .name = "cpu",
+    .isa = "avx512",
+    .packed_weight_bytes = packed_weight_bytes,
+    .pack_weight = pack_weight,
+    .linear_scratch_bytes = linear_scratch_bytes,
+    .attention_scratch_bytes = avx512::attention_scratch_bytes,
+    .embed = avx512::embed,
+    .rms_norm = avx512::rms_norm,
+    .linear = avx512::linear,
+    .rope = avx512::rope,
+    .silu_mul = avx512::silu_mul,
+    .kv_resize = avx512::kv_resize,
+    .kv_store = avx512::kv_store,
+    .attention = avx512::attention,
+};
+
+}  // namespace
+
+const Backend& cpu_backend(CpuIsa isa) {
+  TESSERA_CHECK(cpu_supports(isa), "this machine cannot run the instruction set asked for");
+  switch (isa) {
+    case CpuIsa::scalar:
+      return kScalar;
+    case CpuIsa::avx2:
+      return kAvx2;
+    case CpuIsa::avx512:
+      return kAvx512;
+  }
+  return kScalar;
+}
+
+}  // namespace tessera

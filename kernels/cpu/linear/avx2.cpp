@@ -1,0 +1,210 @@
+#include <immintrin.h>
+
+#include "kernels/cpu/linear/tile.h"
+
+namespace tessera {
+namespace {
+
+struct Simd256 {
+  using Floats = __m256;
+  using Ints = __m256i;
+  static constexpr int kLanes = 8;
+  static constexpr int kPrefetchBytes = 4096;
+
+  TESSERA_INLINE static Ints mask(int64_t lanes) {
+    const Ints places = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_cmpgt_epi32(broadcast(lanes < kLanes ? static_cast<int32_t>(lanes) : kLanes),
+                              places);
+  }
+  TESSERA_INLINE static Floats load(const float* from, Ints mask) {
+    return _mm256_maskload_ps(from, mask);
+  }
+  TESSERA_INLINE static void store(float* to, Floats value) { _mm256_storeu_ps(to, value); }
+  TESSERA_INLINE static void store(float* to, Ints mask, Floats value) {
+    _mm256_maskstore_ps(to, mask, value);
+  }
+  TESSERA_INLINE static Ints load_units(const std::byte* from) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  }
+  TESSERA_INLINE static void prefetch(const std::byte* from) {
+    _mm_prefetch(reinterpret_cast<const char*>(from), _MM_HINT_T0);
+  }
+  TESSERA_INLINE static Ints broadcast_unit(const std::byte* from) {
+    int32_t unit;
+    __builtin_memcpy(&unit, from, sizeof(unit));
+    return _mm256_set1_epi32(unit);
+  }
+  TESSERA_INLINE static Ints broadcast(int32_t value) { return _mm256_set1_epi32(value); }
+  TESSERA_INLINE static Floats broadcast(float value) { return _mm256_set1_ps(value); }
+  TESSERA_INLINE static Floats zero() { return _mm256_setzero_ps(); }
+  TESSERA_INLINE static Floats to_bits(Ints value) { return _mm256_castsi256_ps(value); }
+  TESSERA_INLINE static Floats to_floats(Ints value) { return _mm256_cvtepi32_ps(value); }
+  TESSERA_INLINE static Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
+  TESSERA_INLINE static Floats multiply(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
+  TESSERA_INLINE static Floats multiply_add(Floats a, Floats b, Floats sum) {
+    return _mm256_fmadd_ps(a, b, sum);
+  }
+
+  // A bf16 is the upper half of an f32.
+  TESSERA_INLINE static Floats even_bf16(Ints pairs) {
+    return to_bits(_mm256_slli_epi32(pairs, 16));
+  }
+  TESSERA_INLINE static Floats odd_bf16(Ints pairs) {
+    return to_bits(_mm256_and_si256(pairs, _mm256_set1_epi32(-65536)));
+  }
+  template <Element E>
+  TESSERA_INLINE static Floats multiply_add(Floats sum, Ints weights, Ints input) {
+    if constexpr (E == Element::f32) {
+      return _mm256_fmadd_ps(to_bits(weights), to_bits(input), sum);
+    } else {
+      sum = _mm256_fmadd_ps(even_bf16(weights), even_bf16(input), sum);
+      return _mm256_fmadd_ps(odd_bf16(weights), odd_bf16(input), sum);
+    }
+  }
+
+  // vpmaddubsw wants one unsigned operand, and saturates unless both are small: magnitudes of the
+  // input times weights that carry both signs. No offset is left to correct.
+  TESSERA_INLINE static Ints dot(Ints sum, Ints weights, Ints input) {
+    const Ints signed_weights = _mm256_xor_si256(weights, _mm256_set1_epi8(-128));
+    const Ints pairs =
+        _mm256_maddubs_epi16(_mm256_abs_epi8(input), _mm256_sign_epi8(signed_weights, input));
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  }
+
+  // Nibbles are small enough for vpmaddubsw, and for the sums of a whole group to stay in 16 bits:
+  // 16 products a lane, each at most 15 * 127.
+  TESSERA_INLINE static Ints low_nibbles(Ints nibbles) {
+    return _mm256_and_si256(nibbles, _mm256_set1_epi8(0x0f));
+  }
+  TESSERA_INLINE static Ints high_nibbles(Ints nibbles) {
+    return low_nibbles(_mm256_srli_epi32(nibbles, 4));
+  }
+  TESSERA_INLINE static Ints start_group(int32_t /*correction*/) { return _mm256_setzero_si256(); }
+  TESSERA_INLINE static Ints dot_nibbles(Ints sum, Ints weights, Ints input) {
+    return _mm256_add_epi16(sum, _mm256_maddubs_epi16(weights, input));
+  }
+  TESSERA_INLINE static Ints finish_group(Ints sum, int32_t correction) {
+    return _mm256_add_epi32(_mm256_madd_epi16(sum, _mm256_set1_epi16(1)), broadcast(correction));
+  }
+  TESSERA_INLINE static Floats group_scale(const std::byte* scales, int64_t lane) {
+    const Ints both = load_units(scales + lane % 16 * 4);
+    return lane < 16 ? even_bf16(both) : odd_bf16(both);
+  }
+};
+static_assert(16 * 15 * 127 <= 32767);
+static_assert(2 * 127 * 127 <= 32767);
+
+TESSERA_INLINE __m256 load_inputs(const ActivationRow& row, int64_t at) {
+  return at + 8 <= row.cols ? _mm256_loadu_ps(row.in + at)
+         : at < row.cols    ? _mm256_maskload_ps(row.in + at, Simd256::mask(row.cols - at))
+                            : _mm256_setzero_ps();
+}
+
+// Writes at most `bytes` of a vector.
+TESSERA_INLINE void store_bytes(std::byte* to, __m128i value, int64_t bytes) {
+  if (bytes >= 16) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), value);
+  } else {
+    __builtin_memcpy(to, &value, static_cast<size_t>(bytes));
+  }
+}
+
+void convert_f32(const ActivationRow& row) {
+  for (int64_t at = 0; at * 4 < row.out_bytes; at += 8) {
+    _mm256_maskstore_ps(reinterpret_cast<float*>(row.out) + at,
+                        Simd256::mask(row.out_bytes / 4 - at), load_inputs(row, at));
+  }
+}
+
+TESSERA_INLINE __m256i round_to_bf16(__m256 value) {
+  const __m256i bits = _mm256_castps_si256(value);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_srli_epi32(
+      _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
+  const __m256i quiet_nan = _mm256_or_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(0x40));
+  const __m256 is_nan = _mm256_cmp_ps(value, value, _CMP_UNORD_Q);
+  return _mm256_blendv_epi8(rounded, quiet_nan, _mm256_castps_si256(is_nan));
+}
+
+void convert_bf16(const ActivationRow& row) {
+  for (int64_t at = 0; at * 2 < row.out_bytes; at += 8) {
+    const __m256i rounded = round_to_bf16(load_inputs(row, at));
+    const __m128i packed =
+        _mm_packus_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256(rounded, 1));
+    store_bytes(row.out + at * 2, packed, row.out_bytes - at * 2);
+  }
+}
+
+// Sets the scale and returns what to multiply inputs by. Magnitudes order as their bits do, and a
+// NaN is above all of them: it reaches the scale, and so every output.
+float find_scale(const ActivationRow& row) {
+  __m256i largest = _mm256_setzero_si256();
+  for (int64_t at = 0; at < row.cols; at += 8) {
+    const __m256i in = _mm256_castps_si256(load_inputs(row, at));
+    largest = _mm256_max_epu32(largest, _mm256_and_si256(in, _mm256_set1_epi32(0x7fffffff)));
+  }
+  __m128i half =
+      _mm_max_epu32(_mm256_castsi256_si128(largest), _mm256_extracti128_si256(largest, 1));
+  half = _mm_max_epu32(half, _mm_shuffle_epi32(half, 0x4e));
+  half = _mm_max_epu32(half, _mm_shuffle_epi32(half, 0xb1));
+  const float magnitude = _mm_cvtss_f32(_mm_castsi128_ps(half));
+  const bool vanishes = magnitude < 1e-30f;  // its inverse might not be finite
+  *row.scale = vanishes ? 0.0f : magnitude / 127.0f;
+  return vanishes ? 0.0f : 127.0f / magnitude;
+}
+
+TESSERA_INLINE __m256i quantise(const ActivationRow& row, int64_t at, __m256 inverse) {
+  const __m256 in = _mm256_mul_ps(load_inputs(row, at), inverse);
+  const __m256 low = _mm256_max_ps(in, _mm256_set1_ps(-127.0f));
+  return _mm256_cvtps_epi32(_mm256_min_ps(low, _mm256_set1_ps(127.0f)));
+}
+
+// Eight codes to bytes, in the lower half of the result.
+TESSERA_INLINE __m128i to_bytes(__m256i codes) {
+  const __m128i words =
+      _mm_packs_epi32(_mm256_castsi256_si128(codes), _mm256_extracti128_si256(codes, 1));
+  return _mm_packs_epi16(words, words);
+}
+
+TESSERA_INLINE int32_t sum_of(__m256i values) {
+  __m128i half = _mm_add_epi32(_mm256_castsi256_si128(values), _mm256_extracti128_si256(values, 1));
+  half = _mm_add_epi32(half, _mm_shuffle_epi32(half, 0x4e));
+  half = _mm_add_epi32(half, _mm_shuffle_epi32(half, 0xb1));
+  return _mm_cvtsi128_si32(half);
+}
+
+void convert_int8(const ActivationRow& row) {
+  const __m256 inverse = _mm256_set1_ps(find_scale(row));
+  for (int64_t at = 0; at < row.out_bytes; at += 8) {
+    const int64_t left = row.out_bytes - at;
+    store_bytes(row.out + at, to_bytes(quantise(row, at, inverse)), left < 8 ? left : 8);
+  }
+  *row.corrections = 0;  // `dot` is of signed numbers
+}
+
+void convert_int4(const ActivationRow& row) {
+  const __m256 inverse = _mm256_set1_ps(find_scale(row));
+  for (int64_t group = 0; group * 32 < row.out_bytes; ++group) {
+    __m256i sum = _mm256_setzero_si256();
+    for (int64_t at = group * 32; at < group * 32 + 32; at += 8) {
+      const __m256i codes = quantise(row, at, inverse);
+      store_bytes(row.out + at, to_bytes(codes), 8);
+      sum = _mm256_add_epi32(sum, codes);
+    }
+    row.corrections[group] = -8 * sum_of(sum);
+  }
+}
+
+}  // namespace
+
+namespace avx2 {
+
+constinit const LinearKernels linear_kernels{{
+    {convert_f32, kWide<Simd256, Element::f32, 3, 4>, kTall<Simd256, Element::f32, 6, 2>},
+    {convert_bf16, kWide<Simd256, Element::bf16, 2, 4>, kTall<Simd256, Element::bf16, 4, 2>},
+    {convert_int8, kWide<Simd256, Element::int8, 2, 4>, kTall<Simd256, Element::int8, 4, 2>},
+    {convert_int4, kWide<Simd256, Element::int4, 1, 4>, kTall<Simd256, Element::int4, 3, 2>},
+}};
+
+}  // namespace avx2
+}  // namespace tessera

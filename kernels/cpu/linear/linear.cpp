@@ -1,0 +1,157 @@
+#include "kernels/cpu/linear/linear.h"
+
+#include <algorithm>
+
+#include "kernels/check.h"
+#include "kernels/cpu/linear/kernels.h"
+#include "kernels/cpu/linear/panel.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kGrainBytes = 32768;  // of weights or activations: about a microsecond's work
+constexpr int64_t kRowBlock = 192;      // rows that meet a stretch of weights while it is in L2
+constexpr int64_t kStretchUnits = 512;  // inputs of a stretch: 64 KiB of weights, 384 of rows
+constexpr int64_t kAheadBytes = 8192;   // how far a single tile fetches ahead of itself
+constexpr int64_t kSlicesAtOnce = 4;    // so that what was fetched ahead is what comes next
+constexpr int64_t kMostSlice = 32;      // outputs of a slice where there are several stretches
+
+// One call: the conversion of the activations, then slices of outputs by blocks of rows.
+class Product {
+ public:
+  Product(const LinearArgs& args, const LinearKernels& kernels)
+      : args_(args),
+        panels_{args.weight->format, args.weight->rows, args.weight->cols},
+        layout_{args.weight->format, args.in.rows, args.in.cols},
+        kernels_(kernels.formats[static_cast<size_t>(args.weight->format)]),
+        tiles_(args.in.rows <= kernels_.wide.max_rows ? kernels_.wide : kernels_.tall) {
+    TESSERA_CHECK(args.in.cols == panels_.cols && args.out.cols == panels_.rows, "shapes differ");
+    TESSERA_CHECK(args.out.rows == args.in.rows, "as many outputs as inputs");
+    TESSERA_CHECK(static_cast<int64_t>(args.scratch.size()) >= layout_.bytes(), "small scratch");
+  }
+
+  void run(ThreadPool& pool) const {
+    if (args_.in.rows == 0) {
+      return;
+    }
+    const int64_t rows = args_.in.rows;
+    const int64_t grain = std::max<int64_t>(1, kGrainBytes / (layout_.cols * 4 + 1));
+    pool.parallel_for(rows, grain, [this](int64_t begin, int64_t end, int) {
+      for (int64_t row = begin; row < end; ++row) {
+        convert(row);
+      }
+    });
+    const int64_t blocks = div_ceil(rows, kRowBlock);
+    const int64_t slices = div_ceil(panels_.rows, tiles_.slice);
+    pool.parallel_for(blocks * slices, slices_at_once(blocks * slices, pool.threads()),
+                      [&](int64_t begin, int64_t end, int) {
+                        for (int64_t item = begin; item < end; ++item) {
+                          multiply(item / slices, blocks, item % slices);
+                        }
+                      });
+  }
+
+ private:
+  std::byte* scratch(int64_t offset) const { return args_.scratch.data() + offset; }
+  float* scales() const { return reinterpret_cast<float*>(scratch(layout_.scales_offset())); }
+  int32_t* corrections() const {
+    return reinterpret_cast<int32_t*>(scratch(layout_.corrections_offset()));
+  }
+
+  void convert(int64_t row) const {
+    kernels_.convert({.in = args_.in.row(row).data(),
+                      .cols = layout_.cols,
+                      .out = scratch(row * layout_.stride()),
+                      .out_bytes = layout_.units() * 4,
+                      .scale = scales() + row,
+                      .corrections = corrections() + row * layout_.corrections()});
+  }
+
+  // Enough to be worth a claim, and some more where there are many, so that the weights fetched
+  // ahead are the ones that come next.
+  int64_t slices_at_once(int64_t items, int threads) const {
+    const int64_t slice_bytes = panels_.panel_bytes() * tiles_.slice / kPanelRows;
+    const int64_t work = slice_bytes * div_ceil(std::min(args_.in.rows, kRowBlock), 8);
+    const int64_t worthwhile = kGrainBytes / (work + 1);
+    return std::max({int64_t{1}, worthwhile, std::min(kSlicesAtOnce, items / (4 * threads))});
+  }
+
+  // A block of rows times a slice of outputs. Rows are cut as evenly as possible, so that no tile
+  // is left with few of them.
+  void multiply(int64_t block, int64_t blocks, int64_t slice) const {
+    alignas(64) float partial[kRowBlock * kMostSlice];
+    const int64_t begin = args_.in.rows * block / blocks;
+    const int64_t count = args_.in.rows * (block + 1) / blocks - begin;
+    const int64_t tiles = div_ceil(count, tiles_.max_rows);
+    const int64_t larger = count % tiles;  // tiles of one row more than the others
+    const int64_t stretch = tiles > 1 ? kStretchUnits : layout_.units();
+    const int64_t unit_bytes = panels_.panel_bytes() / layout_.units();
+    LinearTile described = describe(slice * tiles_.slice);
+    described.ahead_step = unit_bytes / tiles;
+    for (int64_t unit = 0; unit < layout_.units(); unit += stretch) {
+      described.first_unit = unit;
+      described.units = std::min(stretch, layout_.units() - unit);
+      described.begins = unit == 0;
+      described.ends = unit + stretch >= layout_.units();
+      // Stretches follow each other in memory, and so do slices. A single tile fetches a little
+      // ahead of itself; several share the next stretch between them.
+      const int64_t share = described.units * described.ahead_step;
+      described.ahead = described.panel + unit * unit_bytes +
+                        (tiles == 1 ? kAheadBytes : described.units * unit_bytes);
+      int64_t row = 0;
+      for (int64_t tile = 0; tile < tiles; ++tile) {
+        const int64_t rows = count / tiles + (tile < larger ? 1 : 0);
+        take_rows(begin + row, slice * tiles_.slice, described);
+        described.partial = partial + row * tiles_.slice;
+        tiles_.by_rows[rows - 1](described);
+        described.ahead += share;
+        row += rows;
+      }
+    }
+  }
+
+  // What all tiles of a slice have in common.
+  LinearTile describe(int64_t output) const {
+    LinearTile tile;
+    tile.activation_stride = layout_.stride();
+    tile.correction_stride = layout_.corrections();
+    tile.panel = args_.weight->data + output / kPanelRows * panels_.panel_bytes();
+    tile.panel_bytes = panels_.panel_bytes();
+    tile.first_output = output % kPanelRows;
+    tile.outputs = std::min(tiles_.slice, panels_.rows - output);
+    tile.bias = args_.bias.empty() ? nullptr : args_.bias.data() + output;
+    tile.accumulate = args_.accumulate;
+    tile.out_stride = args_.out.stride;
+    return tile;
+  }
+
+  void take_rows(int64_t row, int64_t output, LinearTile& tile) const {
+    tile.activations = scratch(row * tile.activation_stride);
+    tile.scales = scales() + row;
+    tile.corrections = corrections() + row * tile.correction_stride;
+    tile.out = args_.out.data + row * args_.out.stride + output;
+  }
+
+  const LinearArgs& args_;
+  PanelLayout panels_;
+  ActivationLayout layout_;
+  const FormatKernels& kernels_;
+  const TileKernels& tiles_;
+};
+
+}  // namespace
+
+namespace avx2 {
+void linear(const LinearArgs& args, Stream stream) {
+  Product(args, linear_kernels).run(ThreadPool::of(stream));
+}
+}  // namespace avx2
+
+namespace avx512 {
+void linear(const LinearArgs& args, Stream stream) {
+  Product(args, linear_kernels).run(ThreadPool::of(stream));
+}
+}  // namespace avx512
+
+}  // namespace tessera

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/backend.h"
+
+namespace tessera {
+
+// The weight half of the CPU backend. All instruction sets share one packed layout (panel.h) and
+// one packing; they differ in how they convert activations and multiply.
+int64_t packed_weight_bytes(WeightFormat format, int64_t rows, int64_t cols);
+void pack_weight(MatrixView<const float> source, int64_t first_row, const PackedWeight& weight);
+int64_t linear_scratch_bytes(int64_t tokens, int64_t cols);
+
+namespace scalar {
+void linear(const LinearArgs& args, Stream stream);
+}
+namespace avx2 {
+void linear(const LinearArgs& args, Stream stream);
+}
+namespace avx512 {
+void linear(const LinearArgs& args, Stream stream);
+}
+
+}  // namespace tessera

@@ -1,0 +1,146 @@
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <span>
+
+#include "kernels/check.h"
+#include "kernels/cpu/linear/linear.h"
+#include "kernels/cpu/linear/panel.h"
+#include "kernels/half.h"
+
+namespace tessera {
+namespace {
+
+// One output's inputs and its place in a panel.
+struct Lane {
+  std::span<const float> weights;  // empty where there is no such output
+  int64_t index = 0;
+};
+
+float weight_at(const Lane& lane, int64_t input) {
+  const auto place = static_cast<size_t>(input);
+  return place < lane.weights.size() ? lane.weights[place] : 0.0f;
+}
+
+void store_unit(std::byte* units, int64_t unit, int64_t lane, uint32_t bits) {
+  std::memcpy(units + (unit * kPanelRows + lane) * 4, &bits, sizeof(bits));
+}
+
+float largest_magnitude(std::span<const float> values) {
+  float largest = 0;
+  for (const float value : values) {
+    largest = std::max(largest, std::fabs(value));
+  }
+  return largest;
+}
+
+// Rounds to nearest even and limits; what is not a number becomes `lowest`.
+int32_t to_code(float value, float lowest, float highest) {
+  const float rounded = std::nearbyint(value);
+  return static_cast<int32_t>(rounded >= lowest ? std::min(rounded, highest) : lowest);
+}
+
+void pack_f32(const Lane& lane, const PanelLayout& layout, std::byte* panel) {
+  for (int64_t input = 0; input < layout.cols; ++input) {
+    store_unit(panel, input, lane.index, std::bit_cast<uint32_t>(weight_at(lane, input)));
+  }
+}
+
+void pack_bf16(const Lane& lane, const PanelLayout& layout, std::byte* panel) {
+  for (int64_t input = 0; input < layout.cols; input += 2) {
+    const uint32_t low = to_bf16(weight_at(lane, input)).bits;
+    const uint32_t high = to_bf16(weight_at(lane, input + 1)).bits;
+    store_unit(panel, input / 2, lane.index, low | (high << 16));
+  }
+}
+
+void pack_int8(const Lane& lane, const PanelLayout& layout, std::byte* panel) {
+  const float scale = largest_magnitude(lane.weights) / 127.0f;
+  const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
+  std::memcpy(panel + lane.index * 4, &scale, sizeof(scale));
+  std::byte* units = panel + PanelLayout::kScaleBytes;
+  for (int64_t input = 0; input < layout.cols; input += 4) {
+    uint32_t bits = 0;
+    for (int64_t i = 0; i < 4; ++i) {
+      const int32_t code = to_code(weight_at(lane, input + i) * inverse, -127, 127);
+      bits |= static_cast<uint32_t>(code + 128) << (8 * i);
+    }
+    store_unit(units, input / 4, lane.index, bits);
+  }
+}
+
+// The weight of largest magnitude becomes -8 exactly, whatever its sign: a step of an eighth of it
+// where a range without -8 would need a seventh. An opposite weight as large becomes +7.
+bf16 group_scale(const Lane& lane, int64_t first_input) {
+  float extreme = 0;
+  for (int64_t i = 0; i < kInt4Group; ++i) {
+    const float weight = weight_at(lane, first_input + i);
+    extreme = std::fabs(weight) > std::fabs(extreme) ? weight : extreme;
+  }
+  return to_bf16(extreme / -8.0f);
+}
+
+void pack_int4(const Lane& lane, const PanelLayout& layout, std::byte* panel) {
+  for (int64_t group = 0; group < layout.groups(); ++group) {
+    std::byte* bytes = panel + group * PanelLayout::kGroupBytes;
+    const bf16 stored = group_scale(lane, group * kInt4Group);
+    const float scale = to_f32(stored);
+    const float inverse = scale != 0 ? 1.0f / scale : 0.0f;
+    std::memcpy(bytes + (lane.index % 16) * 4 + (lane.index / 16) * 2, &stored, sizeof(stored));
+    for (int64_t unit = 0; unit < PanelLayout::kGroupUnits; ++unit) {
+      uint32_t bits = 0;
+      for (int64_t i = 0; i < 8; ++i) {
+        const float weight = weight_at(lane, group * kInt4Group + unit * 8 + i);
+        const auto nibble = static_cast<uint32_t>(to_code(weight * inverse, -8, 7) + 8);
+        bits |= nibble << (8 * (i % 4) + 4 * (i / 4));
+      }
+      store_unit(bytes + PanelLayout::kGroupScaleBytes, unit, lane.index, bits);
+    }
+  }
+}
+
+void pack_lane(const Lane& lane, const PanelLayout& layout, std::byte* panel) {
+  switch (layout.format) {
+    case WeightFormat::f32:
+      return pack_f32(lane, layout, panel);
+    case WeightFormat::bf16:
+      return pack_bf16(lane, layout, panel);
+    case WeightFormat::int8:
+      return pack_int8(lane, layout, panel);
+    case WeightFormat::int4:
+      return pack_int4(lane, layout, panel);
+  }
+}
+
+}  // namespace
+
+int64_t packed_weight_bytes(WeightFormat format, int64_t rows, int64_t cols) {
+  return PanelLayout{format, rows, cols}.bytes();
+}
+
+void pack_weight(MatrixView<const float> source, int64_t first_row, const PackedWeight& weight) {
+  const PanelLayout layout{weight.format, weight.rows, weight.cols};
+  const int64_t end_row = first_row + source.rows;
+  TESSERA_CHECK(source.cols == weight.cols && end_row <= weight.rows, "a piece of another shape");
+  TESSERA_CHECK(first_row % kPackRows == 0, "a piece starts between panels");
+  TESSERA_CHECK(end_row % kPackRows == 0 || end_row == weight.rows, "a piece ends between panels");
+  for (int64_t row = first_row; row < round_up(end_row, kPackRows); ++row) {
+    Lane lane{.weights = {}, .index = row % kPanelRows};
+    if (row < end_row) {
+      lane.weights = source.row(row - first_row);
+    }
+    pack_lane(lane, layout, weight.data + row / kPanelRows * layout.panel_bytes());
+  }
+}
+
+int64_t linear_scratch_bytes(int64_t tokens, int64_t cols) {
+  int64_t bytes = 0;
+  for (const WeightFormat format :
+       {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8, WeightFormat::int4}) {
+    bytes = std::max(bytes, ActivationLayout{format, tokens, cols}.bytes());
+  }
+  return bytes;
+}
+
+}  // namespace tessera

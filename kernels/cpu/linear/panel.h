@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/backend.h"
+
+namespace tessera {
+
+inline constexpr int64_t kPanelRows = 32;  // outputs of a panel
+inline constexpr int64_t kUnitRowBytes = kPanelRows * 4;
+static_assert(kPackRows % kPanelRows == 0);
+
+// The bytes of a packed weight, for every instruction set. Outputs are cut into panels of 32, each
+// contiguous. Inside, weights stand in units of 32 bits that hold consecutive inputs of one output
+// (one f32, two bf16, four int8, eight int4), and the 32 outputs of a unit stand side by side: a
+// kernel loads a vector of outputs, multiplies it by one broadcast unit of activations, and never
+// has to sum across lanes.
+//
+//   f32, bf16  [units][32] units
+//   int8       [32] f32 scales, then [units][32] units; a byte holds weight + 128
+//   int4       groups of [32] bf16 scales, then [4][32] units; a nibble holds weight + 8.
+//              Of the scales, a 32-bit word j holds output j's in its low half and output
+//              16 + j's in its high half. The low nibbles of a unit hold its first four inputs.
+//
+// Integers are stored with an offset because vpdpbusd wants one unsigned operand; the offset times
+// the sum of a row's activations is what accumulators start from.
+//
+// Inputs beyond `cols` and outputs beyond `rows` hold zero weights.
+struct PanelLayout {
+  static constexpr int64_t kGroupUnits = kInt4Group / 8;
+  static constexpr int64_t kScaleBytes = kPanelRows * 4;       // of an int8 panel
+  static constexpr int64_t kGroupScaleBytes = kPanelRows * 2;  // of an int4 group
+  static constexpr int64_t kGroupBytes = kGroupScaleBytes + kGroupUnits * kUnitRowBytes;
+
+  WeightFormat format = WeightFormat::f32;
+  int64_t rows = 0;
+  int64_t cols = 0;
+
+  constexpr int64_t panels() const { return round_up(rows, kPackRows) / kPanelRows; }
+  constexpr int64_t groups() const { return div_ceil(cols, kInt4Group); }
+  constexpr int64_t panel_bytes() const {
+    switch (format) {
+      case WeightFormat::f32:
+        return cols * kUnitRowBytes;
+      case WeightFormat::bf16:
+        return div_ceil(cols, 2) * kUnitRowBytes;
+      case WeightFormat::int8:
+        return kScaleBytes + div_ceil(cols, 4) * kUnitRowBytes;
+      case WeightFormat::int4:
+        return groups() * kGroupBytes;
+    }
+    return 0;
+  }
+  constexpr int64_t bytes() const { return panels() * panel_bytes(); }
+};
+
+static_assert(PanelLayout{WeightFormat::bf16, 64, 3}.bytes() == 2 * 2 * 128);
+static_assert(PanelLayout{WeightFormat::int4, 64, 256}.bytes() * 8 == 64 * 256 * 4.5);
+
+// A call's activations as the kernels read them, in the scratch space of LinearArgs: row-major in
+// the weight's element type, zero beyond `cols`, and for integers what undoes the offset.
+struct ActivationLayout {
+  WeightFormat format = WeightFormat::f32;
+  int64_t tokens = 0;
+  int64_t cols = 0;
+
+  // Units a kernel reads of a row.
+  constexpr int64_t units() const {
+    switch (format) {
+      case WeightFormat::f32:
+        return cols;
+      case WeightFormat::bf16:
+        return div_ceil(cols, 2);
+      case WeightFormat::int8:
+        return div_ceil(cols, 4);
+      case WeightFormat::int4:
+        return round_up(cols, kInt4Group) / 4;
+    }
+    return 0;
+  }
+  // An odd number of cache lines, so that the rows of a tile do not fall into the same cache set.
+  constexpr int64_t stride() const { return (div_ceil(units() * 4, 64) | 1) * 64; }
+  constexpr int64_t corrections() const {  // of a row
+    return format == WeightFormat::int4 ? units() * 4 / kInt4Group : 1;
+  }
+  constexpr int64_t scales_offset() const { return tokens * stride(); }
+  constexpr int64_t corrections_offset() const { return scales_offset() + tokens * 4; }
+  constexpr int64_t bytes() const { return corrections_offset() + tokens * corrections() * 4; }
+};
+
+}  // namespace tessera

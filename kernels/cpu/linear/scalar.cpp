@@ -1,0 +1,138 @@
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <span>
+
+#include "kernels/cpu/linear/linear.h"
+#include "kernels/cpu/linear/panel.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/half.h"
+
+// The oracle: one loop over the inputs for each output, on the same packed weights and with the
+// same rounding of activations as the kernels it judges.
+namespace tessera::scalar {
+namespace {
+
+// One output's weights inside a panel.
+struct Column {
+  const std::byte* panel = nullptr;
+  int64_t lane = 0;
+  int64_t cols = 0;
+
+  uint32_t word(int64_t offset) const {
+    uint32_t bits = 0;
+    std::memcpy(&bits, panel + offset, sizeof(bits));
+    return bits;
+  }
+  uint32_t unit(int64_t units_offset, int64_t index) const {
+    return word(units_offset + (index * kPanelRows + lane) * 4);
+  }
+};
+
+// A row of activations as integers: the nearest multiples of `scale`.
+struct QuantisedRow {
+  std::span<const float> values;
+  float scale = 0;
+  float inverse = 0;
+
+  explicit QuantisedRow(std::span<const float> row) : values(row) {
+    uint32_t largest = 0;  // of magnitudes, which order as their bits do; a NaN is above all
+    for (const float value : row) {
+      largest = std::max(largest, std::bit_cast<uint32_t>(value) & 0x7fffffffu);
+    }
+    const float magnitude = std::bit_cast<float>(largest);
+    const bool vanishes = magnitude < 1e-30f;  // its inverse might not be finite
+    scale = vanishes ? 0.0f : magnitude / 127.0f;
+    inverse = vanishes ? 0.0f : 127.0f / magnitude;
+  }
+  int32_t operator[](int64_t input) const {
+    const float rounded = std::nearbyint(values[static_cast<size_t>(input)] * inverse);
+    return static_cast<int32_t>(rounded >= -127 ? std::min(rounded, 127.0f) : -127.0f);
+  }
+};
+
+float dot_f32(std::span<const float> in, const Column& column) {
+  float sum = 0;
+  for (int64_t input = 0; input < column.cols; ++input) {
+    sum += in[static_cast<size_t>(input)] * std::bit_cast<float>(column.unit(0, input));
+  }
+  return sum;
+}
+
+float dot_bf16(std::span<const float> in, const Column& column) {
+  float sum = 0;
+  for (int64_t input = 0; input < column.cols; ++input) {
+    const uint32_t pair = column.unit(0, input / 2);
+    const bf16 weight{static_cast<uint16_t>(pair >> (16 * (input % 2)))};
+    sum += to_f32(to_bf16(in[static_cast<size_t>(input)])) * to_f32(weight);
+  }
+  return sum;
+}
+
+float dot_int8(const QuantisedRow& in, const Column& column) {
+  int32_t sum = 0;
+  for (int64_t input = 0; input < column.cols; ++input) {
+    const uint32_t quad = column.unit(PanelLayout::kScaleBytes, input / 4);
+    const auto code = static_cast<int32_t>((quad >> (8 * (input % 4))) & 0xff) - 128;
+    sum += in[input] * code;
+  }
+  const float scale = std::bit_cast<float>(column.word(column.lane * 4));
+  return static_cast<float>(sum) * scale * in.scale;
+}
+
+float dot_int4(const QuantisedRow& in, const Column& column) {
+  float sum = 0;
+  for (int64_t group = 0; group * kInt4Group < column.cols; ++group) {
+    const int64_t offset = group * PanelLayout::kGroupBytes;
+    const int64_t first = group * kInt4Group;
+    int32_t group_sum = 0;
+    for (int64_t i = 0; i < std::min(kInt4Group, column.cols - first); ++i) {
+      const uint32_t unit = column.unit(offset + PanelLayout::kGroupScaleBytes, i / 8);
+      const int64_t shift = 8 * (i % 4) + 4 * (i % 8 / 4);
+      group_sum += in[first + i] * (static_cast<int32_t>((unit >> shift) & 0xf) - 8);
+    }
+    const uint32_t scales = column.word(offset + column.lane % 16 * 4);
+    const bf16 scale{static_cast<uint16_t>(scales >> (16 * (column.lane / 16)))};
+    sum = std::fma(static_cast<float>(group_sum), to_f32(scale), sum);
+  }
+  return sum * in.scale;
+}
+
+float dot(WeightFormat format, const QuantisedRow& in, const Column& column) {
+  switch (format) {
+    case WeightFormat::f32:
+      return dot_f32(in.values, column);
+    case WeightFormat::bf16:
+      return dot_bf16(in.values, column);
+    case WeightFormat::int8:
+      return dot_int8(in, column);
+    case WeightFormat::int4:
+      return dot_int4(in, column);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void linear(const LinearArgs& args, Stream stream) {
+  const PackedWeight& weight = *args.weight;
+  const PanelLayout layout{weight.format, weight.rows, weight.cols};
+  ThreadPool::of(stream).parallel_for(
+      weight.rows, kPanelRows, [&](int64_t begin, int64_t end, int /*worker*/) {
+        for (int64_t token = 0; token < args.in.rows; ++token) {
+          const QuantisedRow in(args.in.row(token));
+          const std::span<float> out = args.out.row(token);
+          for (int64_t row = begin; row < end; ++row) {
+            const Column column{weight.data + row / kPanelRows * layout.panel_bytes(),
+                                row % kPanelRows, weight.cols};
+            const auto place = static_cast<size_t>(row);
+            float value = dot(weight.format, in, column);
+            value += args.bias.empty() ? 0.0f : args.bias[place];
+            out[place] = args.accumulate ? out[place] + value : value;
+          }
+        }
+      });
+}
+
+}  // namespace tessera::scalar

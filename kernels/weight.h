@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "kernels/view.h"
+
+namespace tessera {
+
+// How a weight matrix is held by a backend. Checkpoints are converted once, at load.
+//   f32   exact; the oracle
+//   bf16  activations are rounded to bf16 too, sums are f32
+//   int8  symmetric, one scale per output row; activations symmetric int8, one scale per token
+//   int4  symmetric, one scale per output row and group of kInt4Group inputs; activations as int8
+enum class WeightFormat : uint8_t { f32, bf16, int8, int4 };
+
+inline constexpr int64_t kInt4Group = 32;  // inputs that share one scale
+
+constexpr std::string_view name(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::f32: return "f32";
+    case WeightFormat::bf16: return "bf16";
+    case WeightFormat::int8: return "int8";
+    case WeightFormat::int4: return "int4";
+  }
+  return "?";
+}
+
+// A weight in the layout its backend chose; produced by Backend::pack_weight alone and read by
+// Backend::linear alone. Does not own its memory.
+struct PackedWeight {
+  WeightFormat format = WeightFormat::f32;
+  int64_t rows = 0;  // outputs
+  int64_t cols = 0;  // inputs
+  std::byte* data = nullptr;  // Backend::packed_weight_bytes(format, rows, cols) bytes
+};
+
+}  // namespace tessera

@@ -1,0 +1,114 @@
+#include "models/checkpoint.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/check.h"
+#include "models/json_fields.h"
+#include "models/status_macros.h"
+
+namespace tessera {
+namespace {
+
+constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
+
+bool is_plain_file_name(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string("/\\\0", 3)) == std::string::npos;
+}
+
+}  // namespace
+
+absl::StatusOr<Checkpoint> Checkpoint::open(const std::filesystem::path& directory) {
+  Checkpoint checkpoint;
+  checkpoint.directory_ = directory;
+  absl::StatusOr<SafetensorsFile> single = SafetensorsFile::open(directory / kSingleFile);
+  if (single.ok()) {
+    const auto& file = checkpoint.files_.emplace(kSingleFile, *std::move(single)).first->second;
+    for (const auto& [tensor_name, tensor] : file.tensors()) {
+      checkpoint.places_.emplace(tensor_name, Place{&file, &tensor});
+    }
+    return checkpoint;
+  }
+  if (!absl::IsNotFound(single.status())) {
+    return single.status();
+  }
+  const std::filesystem::path index = directory / kIndexFile;
+  std::error_code ignored;
+  if (!std::filesystem::exists(index, ignored)) {
+    return absl::NotFoundError(
+        absl::StrCat(directory.string(), ": has neither ", kSingleFile, " nor ", kIndexFile));
+  }
+  TESSERA_RETURN_IF_ERROR(checkpoint.open_shards(index));
+  return checkpoint;
+}
+
+absl::Status Checkpoint::open_shards(const std::filesystem::path& index) {
+  TESSERA_ASSIGN_OR_RETURN(const std::string text, read_small_file(index));
+  TESSERA_ASSIGN_OR_RETURN(const nlohmann::json parsed, parse_strict_json(text, index.string()));
+  const auto map = parsed.is_object() ? parsed.find("weight_map") : parsed.end();
+  if (!parsed.is_object() || map == parsed.end() || !map->is_object()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(index.string(), ": weight_map: is missing or no JSON object"));
+  }
+  for (const auto& [tensor_name, shard] : map->items()) {
+    if (!shard.is_string() || !is_plain_file_name(shard.get_ref<const std::string&>())) {
+      return absl::InvalidArgumentError(absl::StrCat(index.string(), ": tensor ",
+                                                     in_quotes(tensor_name),
+                                                     ": its shard is not a plain file name"));
+    }
+    const auto& shard_name = shard.get_ref<const std::string&>();
+    auto file = files_.find(shard_name);
+    if (file == files_.end()) {
+      TESSERA_ASSIGN_OR_RETURN(SafetensorsFile opened,
+                               SafetensorsFile::open(directory_ / shard_name));
+      file = files_.emplace(shard_name, std::move(opened)).first;
+    }
+    const StoredTensor* tensor = file->second.find(tensor_name);
+    if (tensor == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat(file->second.path().string(),
+                                                     ": has no tensor ", in_quotes(tensor_name),
+                                                     ", but ", kIndexFile, " says so"));
+    }
+    places_.emplace(tensor_name, Place{&file->second, tensor});
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const StoredTensor*> Checkpoint::tensor(const std::string& tensor_name,
+                                                       std::span<const int64_t> shape) const {
+  const auto found = places_.find(tensor_name);
+  if (found == places_.end()) {
+    return absl::NotFoundError(absl::StrCat(directory_.string(), ": misses tensor ", tensor_name,
+                                            ", expected with shape ", shown(shape)));
+  }
+  const StoredTensor* tensor = found->second.tensor;
+  if (!std::equal(shape.begin(), shape.end(), tensor->shape.begin(), tensor->shape.end())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        describe(tensor_name), ": has shape ", shown(tensor->shape), ", expected ", shown(shape)));
+  }
+  if (!is_readable(tensor->type)) {
+    return absl::UnimplementedError(absl::StrCat(describe(tensor_name), ": has type ",
+                                                 std::string(name(tensor->type)),
+                                                 "; supported are F32, F16 and BF16"));
+  }
+  return tensor;
+}
+
+std::string Checkpoint::describe(const std::string& tensor_name) const {
+  const auto found = places_.find(tensor_name);
+  TESSERA_CHECK(found != places_.end(), "describes a tensor that is not there");
+  return absl::StrCat(found->second.file->path().string(), ": tensor ", in_quotes(tensor_name));
+}
+
+std::vector<std::string> Checkpoint::names() const {
+  std::vector<std::string> names;
+  for (const auto& [tensor_name, place] : places_) {
+    names.push_back(tensor_name);
+  }
+  return names;
+}
+
+}  // namespace tessera

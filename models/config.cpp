@@ -1,0 +1,261 @@
+#include "models/config.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "models/json_fields.h"
+#include "models/mapped_file.h"
+#include "models/status_macros.h"
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+
+// Well above any model of this family, and low enough that no product of two overflows int32_t
+// where ModelConfig multiplies, and no byte count overflows int64_t.
+constexpr int64_t kMaxVocab = 1 << 24;
+constexpr int64_t kMaxWidth = 1 << 20;
+constexpr int64_t kMaxLayers = 1024;
+constexpr int64_t kMaxHeads = 1024;
+constexpr int64_t kMaxHeadDim = 256;     // what the backends have attention for,
+constexpr int64_t kHeadDimMultiple = 8;  // and this
+constexpr int64_t kMaxContext = 1 << 26;
+
+// Whether sliding_window counts: never, as it stands, or only with use_sliding_window.
+enum class WindowRule { never, field, switched };
+
+constexpr int32_t kAsManyAsHeads = 0;
+
+// The two defaults are what transformers takes where a config leaves the field out altogether.
+struct Architecture {
+  const char* name;
+  bool qkv_bias;
+  int32_t default_kv_heads;
+  WindowRule window_rule;
+  int32_t default_window;
+};
+
+constexpr Architecture kArchitectures[] = {
+    {"LlamaForCausalLM", false, kAsManyAsHeads, WindowRule::never, 0},
+    {"MistralForCausalLM", false, 8, WindowRule::field, 4096},
+    {"Qwen2ForCausalLM", true, 32, WindowRule::switched, 0},
+};
+
+// What a checkpoint may ask for and we do not have: named, never guessed.
+absl::Status unimplemented(const JsonFields& fields, const std::string& what,
+                           const std::string& instead) {
+  return absl::UnimplementedError(
+      absl::StrCat(fields.path(), ": ", what, " is not supported; ", instead));
+}
+
+absl::StatusOr<Architecture> find_architecture(JsonFields& fields) {
+  const std::vector<std::string> names = fields.texts_or_none("architectures");
+  TESSERA_RETURN_IF_ERROR(fields.status());
+  if (names.empty()) {
+    fields.refuse("architectures", "is missing");
+    return fields.status();
+  }
+  const auto* found = std::find_if(std::begin(kArchitectures), std::end(kArchitectures),
+                                   [&](const Architecture& a) { return names[0] == a.name; });
+  if (found == std::end(kArchitectures)) {
+    std::string known;
+    for (const Architecture& architecture : kArchitectures) {
+      absl::StrAppend(&known, known.empty() ? "" : ", ", architecture.name);
+    }
+    return unimplemented(fields, absl::StrCat("the architecture ", in_quotes(names[0])),
+                         absl::StrCat("supported are ", known));
+  }
+  return *found;
+}
+
+absl::Status refuse_what_we_lack(JsonFields& fields) {
+  if (fields.has("quantization_config")) {
+    return unimplemented(fields, "quantization_config", "supported are F32, F16 and BF16 weights");
+  }
+  for (const char* bias : {"attention_bias", "mlp_bias"}) {
+    if (fields.boolean_or(bias, false)) {
+      return unimplemented(fields, absl::StrCat(bias, " true"),
+                           "only Qwen2's biases of q, k and v are");
+    }
+  }
+  const std::string activation = fields.text_or("hidden_act", "silu");
+  TESSERA_RETURN_IF_ERROR(fields.status());
+  if (activation != "silu") {
+    return unimplemented(fields, absl::StrCat("hidden_act ", in_quotes(activation)),
+                         "supported is \"silu\"");
+  }
+  for (const std::string& type : fields.texts_or_none("layer_types")) {
+    if (type != "full_attention") {
+      return unimplemented(fields, absl::StrCat("layer_types with ", in_quotes(type)),
+                           "supported is \"full_attention\"");
+    }
+  }
+  return fields.status();
+}
+
+int32_t read_kv_heads(JsonFields& fields, const Architecture& architecture, int32_t heads) {
+  const char* key = "num_key_value_heads";
+  const bool as_many = fields.mentions(key) || architecture.default_kv_heads == kAsManyAsHeads;
+  return fields.integer_or(key, as_many ? heads : architecture.default_kv_heads, 1, kMaxHeads);
+}
+
+absl::Status read_shape(JsonFields& fields, const Architecture& architecture, ModelConfig& config) {
+  config.vocab = fields.integer("vocab_size", 1, kMaxVocab);
+  config.hidden = fields.integer("hidden_size", 1, kMaxWidth);
+  config.layers = fields.integer("num_hidden_layers", 1, kMaxLayers);
+  config.heads = fields.integer("num_attention_heads", 1, kMaxHeads);
+  config.kv_heads = read_kv_heads(fields, architecture, config.heads);
+  config.ffn = fields.integer("intermediate_size", 1, kMaxWidth);
+  config.context = fields.integer("max_position_embeddings", 1, kMaxContext);
+  config.head_dim = fields.integer_or("head_dim", config.hidden / config.heads, 1, kMaxWidth);
+  config.norm_epsilon = fields.number_or("rms_norm_eps", 1e-6f, 1e-12, 0.1);
+  config.tied_head = fields.boolean_or("tie_word_embeddings", false);
+  TESSERA_RETURN_IF_ERROR(fields.status());
+  if (config.heads % config.kv_heads != 0) {
+    fields.refuse("num_key_value_heads",
+                  absl::StrCat("is ", config.kv_heads, ", which does not divide ",
+                               "num_attention_heads ", config.heads));
+  }
+  if (!fields.has("head_dim") && config.hidden % config.heads != 0) {
+    fields.refuse("hidden_size",
+                  absl::StrCat("is ", config.hidden, ", not a multiple of ", "num_attention_heads ",
+                               config.heads, ", and there is no head_dim"));
+  }
+  TESSERA_RETURN_IF_ERROR(fields.status());
+  if (config.head_dim > kMaxHeadDim || config.head_dim % kHeadDimMultiple != 0) {
+    return unimplemented(
+        fields, absl::StrCat("head_dim ", config.head_dim),
+        absl::StrCat("supported are multiples of ", kHeadDimMultiple, " up to ", kMaxHeadDim));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status read_window(JsonFields& fields, const Architecture& architecture,
+                         ModelConfig& config) {
+  const char* key = "sliding_window";
+  if (architecture.window_rule == WindowRule::switched &&
+      fields.boolean_or("use_sliding_window", false)) {
+    return unimplemented(fields, "use_sliding_window true", "set it to false for full attention");
+  }
+  if (architecture.window_rule == WindowRule::field) {
+    const int32_t otherwise = fields.mentions(key) ? 0 : architecture.default_window;
+    config.window = fields.integer_or(key, otherwise, 1, kMaxContext);
+  }
+  return fields.status();
+}
+
+absl::StatusOr<RopeScaling::Kind> rope_kind(JsonFields& fields) {
+  const std::string type = fields.text_or("rope_type", fields.text_or("type", "default"));
+  TESSERA_RETURN_IF_ERROR(fields.status());
+  if (type == "default") {
+    return RopeScaling::Kind::none;
+  }
+  if (type == "linear") {
+    return RopeScaling::Kind::linear;
+  }
+  if (type == "llama3") {
+    return RopeScaling::Kind::llama3;
+  }
+  return unimplemented(fields, absl::StrCat("the RoPE scaling ", in_quotes(type)),
+                       "supported are \"default\", \"linear\" and \"llama3\"");
+}
+
+absl::Status read_rope_object(JsonFields& fields, ModelConfig& config) {
+  RopeScaling& scaling = config.rope_scaling;
+  TESSERA_ASSIGN_OR_RETURN(scaling.kind, rope_kind(fields));
+  config.rope_theta = fields.number_or("rope_theta", config.rope_theta, 1, 1e12);
+  if (fields.number_or("partial_rotary_factor", 1, 0, 1) != 1) {
+    return unimplemented(fields, "partial_rotary_factor below 1", "supported is 1");
+  }
+  if (scaling.kind != RopeScaling::Kind::none) {
+    scaling.factor = fields.number("factor", 1, 1e6);
+  }
+  if (scaling.kind == RopeScaling::Kind::llama3) {
+    scaling.low_freq_factor = fields.number("low_freq_factor", 1e-3, 1e6);
+    scaling.high_freq_factor = fields.number("high_freq_factor", 1e-3, 1e6);
+    scaling.original_context = fields.integer("original_max_position_embeddings", 1, kMaxContext);
+    if (fields.status().ok() && scaling.high_freq_factor <= scaling.low_freq_factor) {
+      fields.refuse("high_freq_factor",
+                    absl::StrCat("is ", scaling.high_freq_factor,
+                                 ", expected more than low_freq_factor ", scaling.low_freq_factor));
+    }
+  }
+  return fields.status();
+}
+
+// Two spellings: rope_theta beside rope_scaling, or both in rope_parameters (transformers 5).
+absl::Status read_rope(JsonFields& fields, ModelConfig& config) {
+  config.rope_theta = fields.number_or("rope_theta", 10000, 1, 1e12);
+  if (fields.number_or("partial_rotary_factor", 1, 0, 1) != 1) {
+    return unimplemented(fields, "partial_rotary_factor below 1", "supported is 1");
+  }
+  const char* key = fields.has("rope_scaling") ? "rope_scaling" : "rope_parameters";
+  const json* object = fields.object_or_null(key);
+  TESSERA_RETURN_IF_ERROR(fields.status());
+  if (object == nullptr) {
+    return absl::OkStatus();
+  }
+  JsonFields rope(*object, absl::StrCat(fields.path(), ": ", key));
+  return read_rope_object(rope, config);
+}
+
+// generation_config.json is what a generation obeys, so its ids go before config.json's.
+absl::Status read_token_ids(JsonFields& fields, ModelConfig& config) {
+  const int64_t last = config.vocab - 1;
+  config.bos_id = fields.integer_or("bos_token_id", config.bos_id, 0, last);
+  if (fields.has("eos_token_id")) {
+    config.eos_ids = fields.integers_or_none("eos_token_id", 0, last);
+  }
+  return fields.status();
+}
+
+absl::StatusOr<json> parse_object(std::string_view text, const std::string& file) {
+  TESSERA_ASSIGN_OR_RETURN(json parsed, parse_strict_json(text, file));
+  if (!parsed.is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(file, ": is not a JSON object"));
+  }
+  return parsed;
+}
+
+}  // namespace
+
+absl::StatusOr<ModelConfig> parse_model_config(std::string_view config_json,
+                                               std::string_view generation_config_json) {
+  TESSERA_ASSIGN_OR_RETURN(const json object, parse_object(config_json, "config.json"));
+  JsonFields fields(object, "config.json");
+  ModelConfig config;
+  TESSERA_ASSIGN_OR_RETURN(const Architecture architecture, find_architecture(fields));
+  config.architecture = architecture.name;
+  config.qkv_bias = architecture.qkv_bias;
+  TESSERA_RETURN_IF_ERROR(refuse_what_we_lack(fields));
+  TESSERA_RETURN_IF_ERROR(read_shape(fields, architecture, config));
+  TESSERA_RETURN_IF_ERROR(read_window(fields, architecture, config));
+  TESSERA_RETURN_IF_ERROR(read_rope(fields, config));
+  TESSERA_RETURN_IF_ERROR(read_token_ids(fields, config));
+  if (!generation_config_json.empty()) {
+    const std::string file = "generation_config.json";
+    TESSERA_ASSIGN_OR_RETURN(const json generation, parse_object(generation_config_json, file));
+    JsonFields generation_fields(generation, file);
+    TESSERA_RETURN_IF_ERROR(read_token_ids(generation_fields, config));
+  }
+  return config;
+}
+
+absl::StatusOr<ModelConfig> read_model_config(const std::filesystem::path& directory) {
+  TESSERA_ASSIGN_OR_RETURN(const std::string config, read_small_file(directory / "config.json"));
+  absl::StatusOr<std::string> generation = read_small_file(directory / "generation_config.json");
+  if (absl::IsNotFound(generation.status())) {
+    generation = std::string();
+  }
+  TESSERA_RETURN_IF_ERROR(generation.status());
+  absl::StatusOr<ModelConfig> parsed = parse_model_config(config, *generation);
+  if (!parsed.ok()) {
+    return absl::Status(parsed.status().code(),
+                        absl::StrCat(directory.string(), "/", parsed.status().message()));
+  }
+  return parsed;
+}
+
+}  // namespace tessera

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace tessera {
+
+// How RoPE's frequencies are stretched for contexts longer than the model was first trained on.
+struct RopeScaling {
+  enum class Kind : uint8_t { none, linear, llama3 };
+  Kind kind = Kind::none;
+  float factor = 1;
+  float low_freq_factor = 1;  // llama3 only, as the next two
+  float high_freq_factor = 4;
+  int32_t original_context = 8192;
+};
+
+// What config.json (and generation_config.json) of a Hugging Face directory say, checked.
+struct ModelConfig {
+  std::string architecture;  // "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM"
+  int32_t vocab = 0;
+  int32_t hidden = 0;
+  int32_t layers = 0;
+  int32_t heads = 0;     // query heads
+  int32_t kv_heads = 0;  // divides heads
+  int32_t head_dim = 0;  // even
+  int32_t ffn = 0;       // width of the SwiGLU's inner layer
+  int32_t context = 0;   // max_position_embeddings, tokens
+  int32_t window = 0;    // sliding window in tokens; 0: none
+  float norm_epsilon = 1e-5f;
+  float rope_theta = 10000;
+  RopeScaling rope_scaling;
+  bool tied_head = false;
+  bool qkv_bias = false;
+  int32_t bos_id = -1;           // -1: none
+  std::vector<int32_t> eos_ids;  // any of them ends a generation
+
+  int32_t query_width() const { return heads * head_dim; }
+  int32_t kv_width() const { return kv_heads * head_dim; }
+};
+
+// Errors: NotFound (no file), InvalidArgument (not JSON, a field missing, out of range or
+// inconsistent: named), Unimplemented (an architecture, activation or RoPE scaling we do not have:
+// named, with those we do have).
+absl::StatusOr<ModelConfig> parse_model_config(std::string_view config_json,
+                                               std::string_view generation_config_json);
+absl::StatusOr<ModelConfig> read_model_config(const std::filesystem::path& directory);
+
+}  // namespace tessera

@@ -1,0 +1,211 @@
+#include "models/json_fields.h"
+
+#include <set>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+
+// Watches a parse for what a DOM no longer shows.
+struct StrictWatch {
+  std::vector<std::set<std::string>> open_objects;  // the keys seen so far of each
+  std::string problem;
+
+  bool operator()(int depth, json::parse_event_t event, json& parsed) {
+    if (!problem.empty()) {
+      return false;
+    }
+    if (depth > kMaxJsonDepth) {
+      problem = absl::StrCat("nested deeper than ", kMaxJsonDepth);
+      return false;
+    }
+    if (event == json::parse_event_t::object_start) {
+      open_objects.emplace_back();
+    } else if (event == json::parse_event_t::object_end) {
+      open_objects.pop_back();
+    } else if (event == json::parse_event_t::key) {
+      const auto& key = parsed.get_ref<const std::string&>();
+      if (!open_objects.back().insert(key).second) {
+        problem = absl::StrCat("the key ", in_quotes(key), " stands twice in one object");
+        return false;
+      }
+    }
+    return true;
+  }
+};
+
+std::string shown(const json& value) {
+  if (value.is_primitive() && !value.is_string()) {
+    return value.dump();
+  }
+  return value.is_string() ? in_quotes(value.get_ref<const std::string&>())
+                           : absl::StrCat("an ", value.type_name());
+}
+
+}  // namespace
+
+std::string in_quotes(std::string_view text) {
+  constexpr size_t kMost = 200;
+  const absl::string_view head(text.data(), std::min(text.size(), kMost));
+  return absl::StrCat("\"", absl::Utf8SafeCEscape(head), text.size() > kMost ? "..." : "", "\"");
+}
+
+absl::StatusOr<json> parse_strict_json(std::string_view text, const std::string& file) {
+  StrictWatch watch;
+  json parsed = json::parse(text.begin(), text.end(), std::ref(watch), /*allow_exceptions=*/false);
+  if (!watch.problem.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(file, ": ", watch.problem));
+  }
+  if (parsed.is_discarded()) {
+    return absl::InvalidArgumentError(absl::StrCat(file, ": is not valid JSON"));
+  }
+  return parsed;
+}
+
+JsonFields::JsonFields(const json& object, std::string path)
+    : object_(object), path_(std::move(path)) {}
+
+const json* JsonFields::find(const char* key) const {
+  const auto found = object_.find(key);
+  return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+bool JsonFields::has(const char* key) const {
+  return find(key) != nullptr;
+}
+
+bool JsonFields::mentions(const char* key) const {
+  return object_.contains(key);
+}
+
+void JsonFields::refuse(const char* key, const std::string& why) {
+  if (status_.ok()) {
+    status_ = absl::InvalidArgumentError(absl::StrCat(path_, ": ", key, ": ", why));
+  }
+}
+
+int32_t JsonFields::checked_integer(const char* key, const json& value, int64_t least,
+                                    int64_t most) {
+  // An unsigned value above 2^63 would turn negative on its way through int64_t.
+  const bool too_big =
+      value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(most);
+  if (!value.is_number_integer()) {
+    refuse(key, absl::StrCat("is ", shown(value), ", expected an integer"));
+    return static_cast<int32_t>(least);
+  }
+  if (too_big || value.get<int64_t>() < least || value.get<int64_t>() > most) {
+    refuse(key, absl::StrCat("is ", shown(value), ", expected ", least, " to ", most));
+    return static_cast<int32_t>(least);
+  }
+  return static_cast<int32_t>(value.get<int64_t>());
+}
+
+int32_t JsonFields::integer(const char* key, int64_t least, int64_t most) {
+  const json* value = find(key);
+  if (value == nullptr) {
+    refuse(key, "is missing");
+    return static_cast<int32_t>(least);
+  }
+  return checked_integer(key, *value, least, most);
+}
+
+int32_t JsonFields::integer_or(const char* key, int32_t otherwise, int64_t least, int64_t most) {
+  return has(key) ? integer(key, least, most) : otherwise;
+}
+
+float JsonFields::number(const char* key, double least, double most) {
+  const json* value = find(key);
+  if (value == nullptr) {
+    refuse(key, "is missing");
+  } else if (!value->is_number()) {
+    refuse(key, absl::StrCat("is ", shown(*value), ", expected a number"));
+  } else if (const double read = value->get<double>(); !(read >= least && read <= most)) {
+    refuse(key, absl::StrCat("is ", shown(*value), ", expected ", least, " to ", most));
+  } else {
+    return static_cast<float>(read);
+  }
+  return static_cast<float>(least);
+}
+
+float JsonFields::number_or(const char* key, float otherwise, double least, double most) {
+  return has(key) ? number(key, least, most) : otherwise;
+}
+
+bool JsonFields::boolean_or(const char* key, bool otherwise) {
+  const json* value = find(key);
+  if (value == nullptr) {
+    return otherwise;
+  }
+  if (!value->is_boolean()) {
+    refuse(key, absl::StrCat("is ", shown(*value), ", expected true or false"));
+    return otherwise;
+  }
+  return value->get<bool>();
+}
+
+std::string JsonFields::text(const char* key) {
+  const json* value = find(key);
+  if (value == nullptr) {
+    refuse(key, "is missing");
+  } else if (!value->is_string()) {
+    refuse(key, absl::StrCat("is ", shown(*value), ", expected a string"));
+  } else {
+    return value->get<std::string>();
+  }
+  return {};
+}
+
+std::string JsonFields::text_or(const char* key, const std::string& otherwise) {
+  return has(key) ? text(key) : otherwise;
+}
+
+std::vector<int32_t> JsonFields::integers_or_none(const char* key, int64_t least, int64_t most) {
+  const json* value = find(key);
+  if (value == nullptr) {
+    return {};
+  }
+  if (!value->is_array()) {
+    return {checked_integer(key, *value, least, most)};
+  }
+  std::vector<int32_t> read;
+  for (const json& item : *value) {
+    read.push_back(checked_integer(key, item, least, most));
+  }
+  return read;
+}
+
+std::vector<std::string> JsonFields::texts_or_none(const char* key) {
+  const json* value = find(key);
+  if (value == nullptr) {
+    return {};
+  }
+  std::vector<std::string> read;
+  if (!value->is_array()) {
+    refuse(key, absl::StrCat("is ", shown(*value), ", expected a list of strings"));
+    return read;
+  }
+  for (const json& item : *value) {
+    if (!item.is_string()) {
+      refuse(key, absl::StrCat("has ", shown(item), " in it, expected strings"));
+      return read;
+    }
+    read.push_back(item.get<std::string>());
+  }
+  return read;
+}
+
+const json* JsonFields::object_or_null(const char* key) {
+  const json* value = find(key);
+  if (value != nullptr && !value->is_object()) {
+    refuse(key, absl::StrCat("is ", shown(*value), ", expected an object"));
+    return nullptr;
+  }
+  return value;
+}
+
+}  // namespace tessera

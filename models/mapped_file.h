@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace tessera {
+
+// A file's bytes, mapped read-only. Whoever replaces a checkpoint must write new files and rename
+// them: shrinking a mapped file in place kills the process that reads it.
+class MappedFile {
+ public:
+  // Errors: NotFound, PermissionDenied; InvalidArgument for what is not a regular file.
+  static absl::StatusOr<MappedFile> open(const std::filesystem::path& path);
+
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  explicit MappedFile(std::span<const std::byte> bytes) : bytes_(bytes) {}
+
+  std::span<const std::byte> bytes_;
+};
+
+// A small text file, whole. Errors: as MappedFile::open; InvalidArgument above 64 MiB.
+absl::StatusOr<std::string> read_small_file(const std::filesystem::path& path);
+
+}  // namespace tessera

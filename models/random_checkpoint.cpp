@@ -1,0 +1,195 @@
+#include "models/random_checkpoint.h"
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "kernels/check.h"
+#include "kernels/half.h"
+#include "models/status_macros.h"
+#include "models/tensor_table.h"
+#include "nlohmann/json.hpp"
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+
+// One step of splitmix64: a good hash of a counter, the same everywhere.
+uint64_t mixed(uint64_t value) {
+  value += 0x9e3779b97f4a7c15u;
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
+  return value ^ (value >> 31);
+}
+
+// Nearly normal, variance 1: the sum of four uniform numbers.
+float near_normal(uint64_t bits) {
+  const uint64_t sum =
+      (bits & 0xffff) + ((bits >> 16) & 0xffff) + ((bits >> 32) & 0xffff) + (bits >> 48);
+  const double uniform_sum = (static_cast<double>(sum) + 2) / 65536 - 2;  // variance 4 / 12
+  return static_cast<float>(uniform_sum * std::sqrt(3.0));
+}
+
+struct Spread {
+  float mean;
+  float deviation;
+};
+
+Spread spread(const ExpectedTensor& tensor) {
+  if (tensor.shape.size() > 1) {
+    return {0, 1 / std::sqrt(static_cast<float>(tensor.shape[1]))};
+  }
+  return tensor.slot == WeightSlot::qkv_bias ? Spread{0, 0.25f} : Spread{1, 0.1f};
+}
+
+void append(float value, TensorType type, std::byte* out) {
+  switch (type) {
+    case TensorType::f32:
+      std::memcpy(out, &value, 4);
+      return;
+    case TensorType::f16: {
+      const f16 half = to_f16(value);
+      std::memcpy(out, &half, 2);
+      return;
+    }
+    default: {
+      const bf16 half = to_bf16(value);
+      std::memcpy(out, &half, 2);
+      return;
+    }
+  }
+}
+
+NamedTensor random_tensor(const ExpectedTensor& expected, uint64_t seed, TensorType type) {
+  uint64_t own_seed = seed;
+  for (const char letter : expected.name) {
+    own_seed = mixed(own_seed ^ static_cast<unsigned char>(letter));
+  }
+  int64_t count = 1;
+  for (const int64_t extent : expected.shape) {
+    count *= extent;
+  }
+  const Spread of = spread(expected);
+  const int64_t element = bytes_of(type);
+  NamedTensor tensor{expected.name, type, expected.shape, {}};
+  tensor.bytes.resize(static_cast<size_t>(count * element));
+  for (int64_t i = 0; i < count; ++i) {
+    const float normal = near_normal(mixed(own_seed + static_cast<uint64_t>(i)));
+    append(of.mean + of.deviation * normal, type, tensor.bytes.data() + i * element);
+  }
+  return tensor;
+}
+
+absl::Status write_text(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text << "\n";
+  file.close();
+  return file ? absl::OkStatus()
+              : absl::UnavailableError(absl::StrCat(path.string(), ": cannot be written"));
+}
+
+// The table's tensors without the second place of a tied embedding.
+std::vector<ExpectedTensor> distinct_tensors(const ModelConfig& config) {
+  std::set<std::string> seen;
+  std::vector<ExpectedTensor> distinct;
+  for (ExpectedTensor& tensor : expected_tensors(config)) {
+    if (seen.insert(tensor.name).second) {
+      distinct.push_back(std::move(tensor));
+    }
+  }
+  return distinct;
+}
+
+// "llama" for "LlamaForCausalLM": what transformers looks a class up by.
+std::string model_type(const std::string& architecture) {
+  return absl::AsciiStrToLower(absl::StripSuffix(architecture, "ForCausalLM"));
+}
+
+json rope_json(const RopeScaling& scaling) {
+  switch (scaling.kind) {
+    case RopeScaling::Kind::none:
+      return nullptr;
+    case RopeScaling::Kind::linear:
+      return {{"rope_type", "linear"}, {"factor", scaling.factor}};
+    case RopeScaling::Kind::llama3:
+      break;
+  }
+  return {{"rope_type", "llama3"},
+          {"factor", scaling.factor},
+          {"low_freq_factor", scaling.low_freq_factor},
+          {"high_freq_factor", scaling.high_freq_factor},
+          {"original_max_position_embeddings", scaling.original_context}};
+}
+
+}  // namespace
+
+std::string model_config_json(const ModelConfig& config) {
+  json object = {{"architectures", {config.architecture}},
+                 {"model_type", model_type(config.architecture)},
+                 {"vocab_size", config.vocab},
+                 {"hidden_size", config.hidden},
+                 {"num_hidden_layers", config.layers},
+                 {"num_attention_heads", config.heads},
+                 {"num_key_value_heads", config.kv_heads},
+                 {"head_dim", config.head_dim},
+                 {"intermediate_size", config.ffn},
+                 {"max_position_embeddings", config.context},
+                 {"rms_norm_eps", config.norm_epsilon},
+                 {"rope_theta", config.rope_theta},
+                 {"rope_scaling", rope_json(config.rope_scaling)},
+                 {"tie_word_embeddings", config.tied_head},
+                 {"hidden_act", "silu"},
+                 {"sliding_window", nullptr},
+                 {"eos_token_id", config.eos_ids}};
+  if (config.window > 0) {
+    object["sliding_window"] = config.window;
+  }
+  if (config.bos_id >= 0) {
+    object["bos_token_id"] = config.bos_id;
+  }
+  return object.dump(2);
+}
+
+absl::Status write_random_checkpoint(const std::filesystem::path& directory,
+                                     const ModelConfig& config, uint64_t seed, TensorType type,
+                                     int32_t shards) {
+  TESSERA_CHECK(is_readable(type) && shards >= 1, "a checkpoint nobody could read");
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) {
+    return absl::UnavailableError(absl::StrCat(directory.string(), ": ", error.message()));
+  }
+  TESSERA_RETURN_IF_ERROR(write_text(directory / "config.json", model_config_json(config)));
+
+  const std::vector<ExpectedTensor> tensors = distinct_tensors(config);
+  json weight_map = json::object();
+  size_t total_bytes = 0;
+  for (int32_t shard = 0; shard < shards; ++shard) {
+    const std::string file =
+        shards == 1 ? "model.safetensors"
+                    : absl::StrFormat("model-%05d-of-%05d.safetensors", shard + 1, shards);
+    std::vector<NamedTensor> held;
+    for (size_t i = static_cast<size_t>(shard); i < tensors.size();
+         i += static_cast<size_t>(shards)) {
+      held.push_back(random_tensor(tensors[i], seed, type));
+      weight_map[tensors[i].name] = file;
+      total_bytes += held.back().bytes.size();
+    }
+    TESSERA_RETURN_IF_ERROR(write_safetensors(directory / file, held));
+  }
+  if (shards == 1) {
+    return absl::OkStatus();
+  }
+  return write_text(
+      directory / "model.safetensors.index.json",
+      json{{"metadata", {{"total_size", total_bytes}}}, {"weight_map", weight_map}}.dump(2));
+}
+
+}  // namespace tessera

@@ -1,0 +1,39 @@
+#include "models/text/detokenizer.h"
+
+#include <utility>
+
+#include "models/text/utf8.h"
+
+namespace tessera {
+
+Detokenizer::Detokenizer(const Tokenizer& tokenizer, Options options)
+    : tokenizer_(tokenizer),
+      options_(options),
+      at_start_(tokenizer.strips_leading_space() && !options.continues_text) {}
+
+std::string Detokenizer::push(int32_t id) {
+  std::string bytes = tokenizer_.token_bytes(id, options_.keep_special);
+  if (at_start_ && !bytes.empty()) {
+    at_start_ = false;
+    if (bytes.front() == ' ') bytes.erase(0, 1);
+  }
+  pending_ += bytes;
+
+  std::string printable;
+  std::string_view rest = pending_;
+  while (!rest.empty()) {
+    const Utf8Step step = next_utf8(rest);
+    if (step.kind == Utf8Step::Kind::incomplete) break;
+    printable +=
+        step.kind == Utf8Step::Kind::valid ? rest.substr(0, step.size) : kReplacementCharacter;
+    rest.remove_prefix(step.size);
+  }
+  pending_.erase(0, pending_.size() - rest.size());
+  return printable;
+}
+
+std::string Detokenizer::finish() {
+  return std::exchange(pending_, {}).empty() ? std::string() : std::string(kReplacementCharacter);
+}
+
+}  // namespace tessera

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "models/text/jinja/value.h"
+
+namespace tessera::jinja {
+
+// The variables a place of the template sees. A loop's round has its own, which end with it; an
+// `if` has none. A macro sees its own and the template's outermost.
+class Scopes {
+ public:
+  Scopes() : scopes_(1) {}
+
+  void set(std::string_view name, Value value) {
+    for (auto& [known, old] : scopes_.back()) {
+      if (known == name) {
+        old = std::move(value);
+        return;
+      }
+    }
+    scopes_.back().emplace_back(name, std::move(value));
+  }
+
+  // Null where there is no such variable. Valid until the next set().
+  const Value* find(std::string_view name) const {
+    for (size_t i = scopes_.size(); i-- > base_;) {
+      if (const Value* value = find(scopes_[i], name)) return value;
+    }
+    return find(scopes_[0], name);
+  }
+
+  // Opens a scope within the current one for as long as it lives.
+  class Nested {
+   public:
+    explicit Nested(Scopes& scopes) : scopes_(scopes) { scopes_.scopes_.emplace_back(); }
+    ~Nested() { scopes_.scopes_.pop_back(); }
+    Nested(const Nested&) = delete;
+    Nested& operator=(const Nested&) = delete;
+
+   private:
+    Scopes& scopes_;
+  };
+
+  // Opens a macro's scope.
+  class Call {
+   public:
+    explicit Call(Scopes& scopes)
+        : scopes_(scopes),
+          base_(std::exchange(scopes.base_, scopes.scopes_.size())),
+          scope_(scopes) {}
+    ~Call() { scopes_.base_ = base_; }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+   private:
+    Scopes& scopes_;
+    size_t base_;
+    Nested scope_;
+  };
+
+ private:
+  using Scope = std::vector<std::pair<std::string, Value>>;
+
+  static const Value* find(const Scope& scope, std::string_view name) {
+    for (const auto& [known, value] : scope) {
+      if (known == name) return &value;
+    }
+    return nullptr;
+  }
+
+  std::vector<Scope> scopes_;
+  size_t base_ = 0;
+};
+
+}  // namespace tessera::jinja

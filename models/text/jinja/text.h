@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::jinja {
+
+// A string that knows which of its bytes came from a message. Every operation of the interpreter
+// keeps that knowledge, so that a prompt's special tokens can only come from the template.
+class Text {
+ public:
+  struct Run {
+    size_t end;  // exclusive; a run begins where the one before it ends
+    bool from_message;
+  };
+
+  Text() = default;
+  explicit Text(std::string bytes, bool from_message = false) : bytes_(std::move(bytes)) {
+    if (!bytes_.empty()) runs_.push_back({bytes_.size(), from_message});
+  }
+
+  const std::string& bytes() const { return bytes_; }
+  const std::vector<Run>& runs() const { return runs_; }  // neighbours differ in from_message
+  size_t size() const { return bytes_.size(); }
+  bool empty() const { return bytes_.empty(); }
+  bool any_from_message() const;
+
+  void append(const Text& other);
+  void append(std::string_view bytes, bool from_message = false);
+
+  // Requires: begin <= end <= size().
+  Text slice(size_t begin, size_t end) const;
+
+  // The same bytes' marks over other bytes of the same number.
+  // Requires: bytes.size() == size().
+  Text with_bytes(std::string bytes) const;
+
+  // Python's strip: without the characters of `characters` (white space if empty) at either end.
+  Text strip(std::string_view characters, bool left, bool right) const;
+
+  // Each `from` becomes `to`, the first `limit` times. Requires: `from` is not empty.
+  Text replace(std::string_view from, const Text& to, size_t limit) const;
+
+ private:
+  std::string bytes_;
+  std::vector<Run> runs_;
+};
+
+}  // namespace tessera::jinja

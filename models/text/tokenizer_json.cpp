@@ -1,0 +1,302 @@
+#include "models/text/tokenizer_json.h"
+
+#include <array>
+#include <cstdio>
+#include <utility>
+
+#include "models/status_macros.h"
+#include "models/text/json_file.h"
+#include "models/text/json_pipeline.h"
+#include "models/text/piece_tokenizer.h"
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+using Ids = std::unordered_map<std::string, int32_t>;
+
+constexpr std::string_view kSpace = "\xE2\x96\x81";
+
+std::string byte_piece(unsigned byte) {
+  char text[8];
+  std::snprintf(text, sizeof text, "<0x%02X>", byte);
+  return text;
+}
+
+class JsonTokenizerBuilder {
+ public:
+  JsonTokenizerBuilder(const json& file, const TokenizerConfig& config)
+      : file_(file), model_(json_member(file, "model")), config_(config) {}
+
+  absl::StatusOr<std::unique_ptr<Tokenizer>> run() {
+    TESSERA_RETURN_IF_ERROR(check_model());
+    TESSERA_ASSIGN_OR_RETURN(pipeline_, JsonPipeline::parse(file_));
+    TESSERA_RETURN_IF_ERROR(read_vocabulary());
+    TESSERA_RETURN_IF_ERROR(read_added_tokens());
+    TESSERA_RETURN_IF_ERROR(add_configured_tokens());
+    TESSERA_RETURN_IF_ERROR(read_settings());
+    fill_plain_ids();
+    TESSERA_RETURN_IF_ERROR(read_merges());
+    fill_pieces();
+    TESSERA_RETURN_IF_ERROR(read_roles());
+    return finish();
+  }
+
+ private:
+  absl::Status check_model() const {
+    TESSERA_ASSIGN_OR_RETURN(const auto type, json_string(model_, "type"));
+    // Files of before 2020 name no type; BPE is told by its merges.
+    if (type.value_or(model_.contains("merges") ? "BPE" : "?") != "BPE") {
+      return absl::UnimplementedError("model \"" + type.value_or("?") +
+                                      "\" is not supported, only BPE");
+    }
+    for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+      TESSERA_ASSIGN_OR_RETURN(const auto text, json_string(model_, name));
+      if (!text.value_or("").empty()) {
+        return absl::UnimplementedError(std::string("model setting ") + name + " is not supported");
+      }
+    }
+    const json& dropout = json_member(model_, "dropout");
+    if (!dropout.is_null() && dropout != 0) {
+      return absl::UnimplementedError("model setting dropout is not supported");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status read_vocabulary() {
+    const json& vocabulary = json_member(model_, "vocab");
+    if (!vocabulary.is_object() || vocabulary.empty()) {
+      return absl::InvalidArgumentError("model without \"vocab\"");
+    }
+    std::unordered_map<int32_t, const std::string*> owners;
+    for (const auto& [text, value] : vocabulary.items()) {
+      TESSERA_ASSIGN_OR_RETURN(const int32_t id, json_token_id(value, "\"" + text + "\""));
+      const auto [entry, fresh] = ids_.emplace(text, id);
+      const auto [owner, unique] = owners.emplace(id, &entry->first);
+      if (!unique) {
+        return absl::InvalidArgumentError("\"" + *owner->second + "\" and \"" + text +
+                                          "\" have the same id " + std::to_string(id));
+      }
+    }
+    for (const auto& [id, text] : owners) texts_.emplace(id, *text);
+    return absl::OkStatus();
+  }
+
+  absl::Status add(AddedToken token) {
+    const auto known = ids_.find(token.content);
+    if (known != ids_.end() && known->second != token.id) {
+      return absl::InvalidArgumentError("added token \"" + token.content + "\" has id " +
+                                        std::to_string(token.id) + ", the vocabulary says " +
+                                        std::to_string(known->second));
+    }
+    const auto owner = texts_.find(token.id);
+    if (owner != texts_.end() && owner->second != token.content) {
+      return absl::InvalidArgumentError("added token " + std::to_string(token.id) + " \"" +
+                                        token.content + "\" is \"" + owner->second +
+                                        "\" in the vocabulary");
+    }
+    token.special = token.special || config_.special_texts.count(token.content) != 0;
+    return parts_.added.add(std::move(token));
+  }
+
+  absl::Status read_added_tokens() {
+    const json& list = json_member(file_, "added_tokens");
+    if (list.is_null()) return absl::OkStatus();
+    if (!list.is_array()) return absl::InvalidArgumentError("\"added_tokens\" is not a list");
+    for (const json& item : list) {
+      TESSERA_ASSIGN_OR_RETURN(const int32_t id,
+                               json_token_id(json_member(item, "id"), "an added token"));
+      TESSERA_ASSIGN_OR_RETURN(AddedToken token, parse_added_token(item, id));
+      TESSERA_RETURN_IF_ERROR(add(std::move(token)));
+    }
+    return absl::OkStatus();
+  }
+
+  // Tokens that only the files beside this one know, and those that have a role there.
+  absl::Status add_configured_tokens() {
+    for (const AddedToken& token : config_.added_tokens) {
+      if (parts_.added.find(token.content) != nullptr) continue;
+      TESSERA_RETURN_IF_ERROR(add(token));
+    }
+    for (const std::string& text : config_.special_texts) {
+      const auto known = ids_.find(text);
+      if (known == ids_.end() || parts_.added.find(text) != nullptr) continue;
+      AddedToken token;
+      token.id = known->second;
+      token.content = text;
+      TESSERA_RETURN_IF_ERROR(add(std::move(token)));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status read_settings() {
+    const std::pair<const char*, bool*> flags[] = {{"byte_fallback", &vocabulary_.byte_fallback},
+                                                   {"fuse_unk", &vocabulary_.fuse_unknown},
+                                                   {"ignore_merges", &vocabulary_.ignore_merges}};
+    for (const auto& [name, setting] : flags) {
+      TESSERA_ASSIGN_OR_RETURN(const auto value, json_bool(model_, name));
+      *setting = value.value_or(false);
+    }
+    TESSERA_ASSIGN_OR_RETURN(const auto unknown, json_string(model_, "unk_token"));
+    if (!unknown) return absl::OkStatus();
+    const auto found = ids_.find(*unknown);
+    if (found == ids_.end()) {
+      return absl::InvalidArgumentError("unk_token \"" + *unknown + "\" is not in the vocabulary");
+    }
+    vocabulary_.unknown = found->second;
+    return absl::OkStatus();
+  }
+
+  bool is_special(int32_t id) const {
+    const AddedToken* token = parts_.added.find_id(id);
+    return token != nullptr && token->special;
+  }
+
+  bool is_byte(const std::string& text) const {
+    return vocabulary_.byte_fallback && bytes_by_text_.count(text) != 0;
+  }
+
+  // What text may become: neither special tokens nor the bytes' names.
+  void fill_plain_ids() {
+    for (unsigned byte = 0; byte < 256; ++byte) {
+      const auto found = ids_.find(byte_piece(byte));
+      bytes_[byte] = found == ids_.end() ? -1 : found->second;
+      bytes_by_text_.emplace(byte_piece(byte), static_cast<char>(byte));
+    }
+    for (const auto& [text, id] : ids_) {
+      if (is_special(id)) continue;
+      if (pipeline_.byte_level) {
+        if (auto bytes = decode_byte_level(text)) vocabulary_.ids.emplace(std::move(*bytes), id);
+      } else if (!is_byte(text)) {
+        vocabulary_.ids.emplace(text, id);
+      }
+    }
+  }
+
+  // "a b" or ["a", "b"]
+  static absl::StatusOr<std::pair<std::string, std::string>> merge_sides(const json& item,
+                                                                         size_t rank) {
+    const std::string name = "merge " + std::to_string(rank);
+    if (item.is_array() && item.size() == 2 && item[0].is_string() && item[1].is_string()) {
+      return std::pair(item[0].get<std::string>(), item[1].get<std::string>());
+    }
+    if (!item.is_string()) return absl::InvalidArgumentError(name + " is no pair");
+    const auto& text = item.get_ref<const std::string&>();
+    const size_t space = text.find(' ');
+    if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
+      return absl::InvalidArgumentError(name + " \"" + text + "\" is no pair");
+    }
+    return std::pair(text.substr(0, space), text.substr(space + 1));
+  }
+
+  absl::Status read_merges() {
+    const json& merges = json_member(model_, "merges");
+    if (!merges.is_array()) return absl::InvalidArgumentError("model without a list \"merges\"");
+    for (size_t rank = 0; rank < merges.size(); ++rank) {
+      TESSERA_ASSIGN_OR_RETURN(const auto sides, merge_sides(merges[rank], rank));
+      const std::string both = sides.first + sides.second;
+      int32_t found[3] = {};
+      const std::string* names[3] = {&sides.first, &sides.second, &both};
+      for (size_t i = 0; i < 3; ++i) {
+        const auto id = ids_.find(*names[i]);
+        if (id == ids_.end()) {
+          return absl::InvalidArgumentError("merge " + std::to_string(rank) + " needs \"" +
+                                            *names[i] + "\", which is not in the vocabulary");
+        }
+        found[i] = id->second;
+      }
+      if (is_special(found[2]) || is_byte(both)) continue;
+      vocabulary_.merges.emplace(BpeVocabulary::merge_key(found[0], found[1]),
+                                 BpeMerge{static_cast<uint32_t>(rank), found[2]});
+    }
+    return absl::OkStatus();
+  }
+
+  std::string printed(const std::string& text) const {
+    if (pipeline_.byte_level) return decode_byte_level(text).value_or(text);
+    if (is_byte(text)) return {bytes_by_text_.at(text)};
+    if (!pipeline_.metaspace.marks_spaces) return text;
+    std::string result = text;
+    for (size_t at = result.find(kSpace); at != std::string::npos; at = result.find(kSpace, at)) {
+      result.replace(at, kSpace.size(), " ");
+    }
+    return result;
+  }
+
+  void fill_pieces() {
+    for (const auto& [text, id] : ids_) {
+      const auto index = static_cast<size_t>(id);
+      if (index >= parts_.pieces.size()) parts_.pieces.resize(index + 1);
+      parts_.pieces[index].bytes = printed(text);
+    }
+    put_added_pieces(parts_);
+  }
+
+  std::optional<int32_t> find_token(const std::string& text) const {
+    if (const AddedToken* token = parts_.added.find(text)) return token->id;
+    const auto found = ids_.find(text);
+    if (found == ids_.end()) return std::nullopt;
+    return found->second;
+  }
+
+  absl::StatusOr<std::optional<int32_t>> role(const TokenizerConfig::Role& role,
+                                              const std::vector<int32_t>& fallback) const {
+    if (!role.stated) {
+      return fallback.empty() ? std::nullopt : std::optional<int32_t>(fallback.front());
+    }
+    if (!role.text) return std::nullopt;
+    const auto id = find_token(*role.text);
+    if (id) return id;
+    return absl::InvalidArgumentError("\"" + *role.text +
+                                      "\" of tokenizer_config.json is no token");
+  }
+
+  absl::Status read_roles() {
+    TESSERA_ASSIGN_OR_RETURN(parts_.bos, role(config_.bos_token, pipeline_.before));
+    TESSERA_ASSIGN_OR_RETURN(parts_.eos, role(config_.eos_token, pipeline_.after));
+    for (const int32_t id : pipeline_.before) {
+      if (static_cast<size_t>(id) >= parts_.pieces.size()) {
+        return absl::InvalidArgumentError("TemplateProcessing: there is no token " +
+                                          std::to_string(id));
+      }
+    }
+    parts_.bos_prefix = pipeline_.before;
+    if (config_.add_bos_token) {
+      if (*config_.add_bos_token && !parts_.bos) {
+        return absl::InvalidArgumentError("add_bos_token, but there is no bos_token");
+      }
+      parts_.bos_prefix.clear();
+      if (*config_.add_bos_token) parts_.bos_prefix.push_back(*parts_.bos);
+    }
+    return absl::OkStatus();
+  }
+
+  std::unique_ptr<Tokenizer> finish() {
+    parts_.strips_leading_space = pipeline_.strips_leading_space;
+    parts_.encoder =
+        pipeline_.byte_level
+            ? make_byte_level_encoder(std::move(vocabulary_), std::move(pipeline_.bytes))
+            : make_metaspace_encoder(std::move(vocabulary_), pipeline_.metaspace, bytes_);
+    return make_piece_tokenizer(std::move(parts_));
+  }
+
+  const json& file_;
+  const json& model_;
+  const TokenizerConfig& config_;
+  JsonPipeline pipeline_;
+  Ids ids_;  // the vocabulary as it is written
+  std::unordered_map<int32_t, std::string> texts_;
+  std::unordered_map<std::string, char> bytes_by_text_;
+  std::array<int32_t, 256> bytes_{};
+  BpeVocabulary vocabulary_;
+  PieceTokenizerParts parts_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> make_json_tokenizer(const json& file,
+                                                               const TokenizerConfig& config) {
+  return JsonTokenizerBuilder(file, config).run();
+}
+
+}  // namespace tessera

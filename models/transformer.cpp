@@ -1,0 +1,220 @@
+#include "models/transformer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/check.h"
+#include "models/checkpoint.h"
+#include "models/status_macros.h"
+#include "models/weights.h"
+#include "models/workspace.h"
+
+namespace tessera {
+namespace {
+
+// A step's rows of the workspace.
+struct StepViews {
+  StepViews(const ModelConfig& config, const Workspace::Views& all, const Batch& batch) {
+    const auto tokens = static_cast<int64_t>(batch.tokens.size());
+    hidden = all.hidden.first_rows(tokens);
+    normed = all.normed.first_rows(tokens);
+    qkv = all.qkv.first_rows(tokens);
+    queries = qkv.columns(0, config.query_width());
+    keys = qkv.columns(config.query_width(), config.kv_width());
+    values = qkv.columns(config.query_width() + config.kv_width(), config.kv_width());
+    attended = all.attended.first_rows(tokens);
+    gate_up = all.gate_up.first_rows(tokens);
+    gated = all.gated.first_rows(tokens);
+    wanted = all.wanted.first_rows(static_cast<int64_t>(batch.logits_rows.size()));
+  }
+
+  MatrixView<float> hidden, normed, qkv, queries, keys, values, attended, gate_up, gated, wanted;
+};
+
+bool all_below(std::span<const int32_t> values, int32_t limit) {
+  return std::all_of(values.begin(), values.end(),
+                     [limit](int32_t value) { return value >= 0 && value < limit; });
+}
+
+class Decoder final : public Transformer {
+ public:
+  Decoder(ModelConfig config, const TransformerOptions& options, const Backend& backend,
+          Weights weights, Workspace workspace)
+      : config_(std::move(config)),
+        options_(options),
+        ops_(backend),
+        weights_(std::move(weights)),
+        workspace_(std::move(workspace)) {}
+
+  void forward(const Batch& batch, const KvPagesView& pages, MatrixView<float> logits,
+               Stream stream) override {
+    check(batch, pages, logits);
+    const StepViews step(config_, workspace_.views(), batch);
+    ops_.embed({.tokens = batch.tokens,
+                .table = weights_.views().embedding,
+                .table_f32 = weights_.views().embedding_f32,
+                .out = step.hidden},
+               stream);
+    for (int32_t layer = 0; layer < config_.layers; ++layer) {
+      const LayerWeights& weights = weights_.views().layers[static_cast<size_t>(layer)];
+      attend(batch, pages, layer, weights, step, stream);
+      feed_forward(weights, step, stream);
+    }
+    if (!batch.logits_rows.empty()) {
+      compute_logits(batch, step, logits, stream);
+    }
+  }
+
+  const ModelConfig& config() const override { return config_; }
+  int64_t weight_bytes() const override { return weights_.bytes(); }
+  int64_t workspace_bytes() const override { return workspace_.bytes(); }
+
+ private:
+  // hidden += attention_out(attention(rope(qkv(norm(hidden)))))
+  void attend(const Batch& batch, const KvPagesView& pages, int32_t layer,
+              const LayerWeights& weights, const StepViews& step, Stream stream) const {
+    norm(step.hidden, weights.attention_norm, step.normed, stream);
+    linear(step.normed, weights.qkv, weights.qkv_bias, step.qkv, stream);
+    rope(step.queries, batch.positions, stream);
+    rope(step.keys, batch.positions, stream);
+    ops_.kv_store({.keys = step.keys,
+                   .values = step.values,
+                   .sequences = batch.sequences,
+                   .pages = pages,
+                   .layer = layer},
+                  stream);
+    ops_.attention({.queries = step.queries,
+                    .sequences = batch.sequences,
+                    .pages = pages,
+                    .layer = layer,
+                    .query_heads = config_.heads,
+                    .scale = 1 / std::sqrt(static_cast<float>(config_.head_dim)),
+                    .window = config_.window,
+                    .out = step.attended,
+                    .scratch = workspace_.views().attention_scratch},
+                   stream);
+    add_linear(step.attended, weights.attention_out, step.hidden, stream);
+  }
+
+  // hidden += down(silu(gate(norm(hidden))) * up(norm(hidden)))
+  void feed_forward(const LayerWeights& weights, const StepViews& step, Stream stream) const {
+    norm(step.hidden, weights.ffn_norm, step.normed, stream);
+    linear(step.normed, weights.gate_up, {}, step.gate_up, stream);
+    ops_.silu_mul({.gate_up = step.gate_up, .out = step.gated}, stream);
+    add_linear(step.gated, weights.down, step.hidden, stream);
+  }
+
+  // Only the wanted rows: a prompt's other logits are never computed. Gathering rows of the
+  // residual stream is a look-up, as embedding is.
+  void compute_logits(const Batch& batch, const StepViews& step, MatrixView<float> logits,
+                      Stream stream) const {
+    ops_.embed(
+        {.tokens = batch.logits_rows, .table = {}, .table_f32 = step.hidden, .out = step.wanted},
+        stream);
+    norm(step.wanted, weights_.views().final_norm, step.wanted, stream);
+    linear(step.wanted, weights_.views().head, {}, logits, stream);
+  }
+
+  void norm(MatrixView<const float> in, std::span<const float> weight, MatrixView<float> out,
+            Stream stream) const {
+    ops_.rms_norm({.in = in, .weight = weight, .epsilon = config_.norm_epsilon, .out = out},
+                  stream);
+  }
+
+  void linear(MatrixView<const float> in, const PackedWeight& weight, std::span<const float> bias,
+              MatrixView<float> out, Stream stream) const {
+    ops_.linear({.in = in,
+                 .weight = &weight,
+                 .bias = bias,
+                 .accumulate = false,
+                 .out = out,
+                 .scratch = workspace_.views().linear_scratch},
+                stream);
+  }
+
+  void add_linear(MatrixView<const float> in, const PackedWeight& weight, MatrixView<float> out,
+                  Stream stream) const {
+    ops_.linear({.in = in,
+                 .weight = &weight,
+                 .bias = {},
+                 .accumulate = true,
+                 .out = out,
+                 .scratch = workspace_.views().linear_scratch},
+                stream);
+  }
+
+  void rope(MatrixView<float> heads, std::span<const int32_t> positions, Stream stream) const {
+    ops_.rope({.heads = heads,
+               .positions = positions,
+               .cos = workspace_.views().cos.data,
+               .sin = workspace_.views().sin.data,
+               .head_dim = config_.head_dim},
+              stream);
+  }
+
+  void check(const Batch& batch, const KvPagesView& pages, MatrixView<float> logits) const {
+    const auto tokens = static_cast<int32_t>(batch.tokens.size());
+    const auto wanted = static_cast<int32_t>(batch.logits_rows.size());
+    TESSERA_CHECK(tokens > 0 && tokens <= options_.limits.tokens, "tokens of a step");
+    TESSERA_CHECK(std::ssize(batch.positions) == tokens, "one position for each token");
+    TESSERA_CHECK(all_below(batch.tokens, config_.vocab), "a token outside the vocabulary");
+    TESSERA_CHECK(all_below(batch.positions, options_.limits.context), "a position too high");
+    TESSERA_CHECK(all_below(batch.logits_rows, tokens), "a row outside the batch");
+    TESSERA_CHECK(wanted <= options_.max_logits_rows, "rows of logits");
+    TESSERA_CHECK(logits.rows == wanted && (wanted == 0 || logits.cols == config_.vocab),
+                  "logits of another shape");
+    TESSERA_CHECK(pages.layers == config_.layers && pages.kv_heads == config_.kv_heads &&
+                      pages.layout.head_dim == config_.head_dim,
+                  "pages of another model");
+    TESSERA_CHECK(std::ssize(batch.sequences) <= options_.limits.sequences, "sequences of a step");
+    int32_t row = 0;
+    for (const SequenceSpan& sequence : batch.sequences) {
+      TESSERA_CHECK(sequence.first_row == row && sequence.count > 0, "sequences follow each other");
+      TESSERA_CHECK(sequence.context + sequence.count <= options_.limits.context,
+                    "a sequence beyond the limits");
+      row += sequence.count;
+    }
+    TESSERA_CHECK(row == tokens, "sequences cover the batch");
+  }
+
+  const ModelConfig config_;
+  const TransformerOptions options_;
+  const Backend& ops_;
+  const Weights weights_;
+  const Workspace workspace_;
+};
+
+absl::Status check_options(const TransformerOptions& options, const ModelConfig& config) {
+  const StepLimits& limits = options.limits;
+  if (limits.tokens < 1 || limits.sequences < 1 || limits.context < 1 ||
+      options.max_logits_rows < 1) {
+    return absl::InvalidArgumentError("the limits of a step must be at least 1");
+  }
+  if (limits.context > config.context) {
+    return absl::InvalidArgumentError(absl::StrCat("a context of ", limits.context,
+                                                   " tokens was asked for, but the model has ",
+                                                   config.context, " (max_position_embeddings)"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Transformer>> Transformer::load(
+    const std::filesystem::path& directory, const TransformerOptions& options,
+    const Backend& backend, Stream /*stream*/) {
+  TESSERA_ASSIGN_OR_RETURN(ModelConfig config, read_model_config(directory));
+  TESSERA_RETURN_IF_ERROR(check_options(options, config));
+  TESSERA_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(directory));
+  TESSERA_ASSIGN_OR_RETURN(Weights weights,
+                           Weights::load(config, checkpoint, options.weights, backend));
+  TESSERA_ASSIGN_OR_RETURN(
+      Workspace workspace,
+      Workspace::create(config, options.limits, options.max_logits_rows, backend));
+  return std::unique_ptr<Transformer>(
+      new Decoder(std::move(config), options, backend, std::move(weights), std::move(workspace)));
+}
+
+}  // namespace tessera

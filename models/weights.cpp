@@ -1,0 +1,238 @@
+#include "models/weights.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/check.h"
+#include "kernels/half.h"
+#include "models/status_macros.h"
+#include "models/tensor_table.h"
+
+namespace tessera {
+namespace {
+
+// A tensor of the checkpoint at its place in a slot.
+struct Part {
+  const StoredTensor* stored = nullptr;
+  const ExpectedTensor* expected = nullptr;
+};
+
+PackedWeight& matrix(WeightViews& views, const WeightShape& shape) {
+  LayerWeights* layer =
+      shape.layer == kNoLayer ? nullptr : &views.layers[static_cast<size_t>(shape.layer)];
+  switch (shape.slot) {
+    case WeightSlot::qkv:
+      return layer->qkv;
+    case WeightSlot::attention_out:
+      return layer->attention_out;
+    case WeightSlot::gate_up:
+      return layer->gate_up;
+    case WeightSlot::down:
+      return layer->down;
+    default:
+      break;
+  }
+  TESSERA_CHECK(shape.slot == WeightSlot::head, "a slot that is no matrix");
+  return views.head;
+}
+
+std::span<float>& vector(WeightViews& views, const WeightShape& shape) {
+  LayerWeights* layer =
+      shape.layer == kNoLayer ? nullptr : &views.layers[static_cast<size_t>(shape.layer)];
+  switch (shape.slot) {
+    case WeightSlot::attention_norm:
+      return layer->attention_norm;
+    case WeightSlot::qkv_bias:
+      return layer->qkv_bias;
+    case WeightSlot::ffn_norm:
+      return layer->ffn_norm;
+    default:
+      break;
+  }
+  TESSERA_CHECK(shape.slot == WeightSlot::final_norm, "a slot that is no vector");
+  return views.final_norm;
+}
+
+// Cuts the memory of one slot. Called with a measuring cutter first, then with a cutting one.
+void place(const WeightShape& shape, WeightFormat format, TensorType embedding,
+           const Backend& backend, MemoryCutter& cutter, WeightViews& views) {
+  switch (kind(shape.slot)) {
+    case WeightKind::table:
+      if (embedding == TensorType::f32) {
+        views.embedding_f32 = cutter.matrix<float>(shape.rows, shape.cols);
+      } else {
+        views.embedding = cutter.matrix<bf16>(shape.rows, shape.cols);
+      }
+      return;
+    case WeightKind::vector:
+      vector(views, shape) = cutter.array<float>(shape.rows);
+      return;
+    case WeightKind::matrix: {
+      const WeightFormat own = shape.slot == WeightSlot::head ? head_format(format) : format;
+      const int64_t bytes = backend.packed_weight_bytes(own, shape.rows, shape.cols);
+      matrix(views, shape) = {own, shape.rows, shape.cols, cutter.bytes(bytes)};
+      return;
+    }
+  }
+}
+
+// All slots' views on `base`, null to measure. Returns the bytes used.
+int64_t place_all(const ModelConfig& config, WeightFormat format, TensorType embedding,
+                  const Backend& backend, std::byte* base, WeightViews& views) {
+  MemoryCutter cutter(base);
+  views.layers.resize(static_cast<size_t>(config.layers));
+  for (const WeightShape& shape : weight_shapes(config)) {
+    place(shape, format, embedding, backend, cutter, views);
+  }
+  return cutter.used();
+}
+
+absl::Status check_nothing_unexpected(const ModelConfig& config, const Checkpoint& checkpoint,
+                                      std::span<const ExpectedTensor> expected) {
+  std::set<std::string> known;
+  for (const ExpectedTensor& tensor : expected) {
+    known.insert(tensor.name);
+  }
+  for (const std::string& tensor_name : checkpoint.names()) {
+    if (!known.contains(tensor_name) && !may_be_ignored(tensor_name, config)) {
+      return absl::InvalidArgumentError(absl::StrCat(checkpoint.describe(tensor_name), ": no ",
+                                                     config.architecture,
+                                                     " of this config.json has such a tensor"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Without a branch for each value: this looks at every weight of a model.
+bool all_finite(std::span<const float> values) {
+  constexpr uint32_t kExponent = 0x7f800000;
+  uint32_t found = 0;
+  for (const float value : values) {
+    found |= (std::bit_cast<uint32_t>(value) & kExponent) == kExponent ? 1 : 0;
+  }
+  return found == 0;
+}
+
+// Converts the parts of one slot, some rows at a time, so that no second copy of a model exists.
+class SlotReader {
+ public:
+  SlotReader(const Checkpoint& checkpoint, std::span<const Part> parts, int64_t cols)
+      : checkpoint_(checkpoint), parts_(parts), cols_(cols) {}
+
+  // Rows [first, first + count) as f32. Valid until the next call.
+  absl::StatusOr<MatrixView<const float>> rows(int64_t first, int64_t count) {
+    rows_.resize(static_cast<size_t>(count * cols_));
+    for (const Part& part : parts_) {
+      const int64_t part_first = part.expected->first_row;
+      const int64_t begin = std::max(first, part_first);
+      const int64_t end = std::min(first + count, part_first + part.expected->shape[0]);
+      if (begin >= end) {
+        continue;
+      }
+      const std::span<float> out(rows_.data() + (begin - first) * cols_,
+                                 static_cast<size_t>((end - begin) * cols_));
+      read_f32(*part.stored, (begin - part_first) * cols_, out);
+      if (!all_finite(out)) {
+        return absl::InvalidArgumentError(absl::StrCat(checkpoint_.describe(part.expected->name),
+                                                       ": holds a value that is not finite"));
+      }
+    }
+    return MatrixView<const float>{rows_.data(), count, cols_, cols_};
+  }
+
+  // As many rows as suit one piece: about a megabyte, in whole packing units.
+  int64_t piece_rows() const {
+    constexpr int64_t kPieceElements = int64_t{1} << 18;
+    return round_up(std::max<int64_t>(kPieceElements / cols_, 1), kPackRows);
+  }
+
+ private:
+  const Checkpoint& checkpoint_;
+  std::span<const Part> parts_;
+  int64_t cols_;
+  std::vector<float> rows_;
+};
+
+void fill_table_rows(MatrixView<const float> rows, int64_t first, WeightViews& views) {
+  for (int64_t i = 0; i < rows.rows; ++i) {
+    const std::span<const float> in = rows.row(i);
+    if (views.embedding_f32.data != nullptr) {
+      std::copy(in.begin(), in.end(), views.embedding_f32.row(first + i).begin());
+    } else {
+      std::transform(in.begin(), in.end(), views.embedding.row(first + i).begin(),
+                     [](float value) { return to_bf16(value); });
+    }
+  }
+}
+
+absl::Status fill(const WeightShape& shape, SlotReader reader, const Backend& backend,
+                  WeightViews& views) {
+  const int64_t piece = reader.piece_rows();
+  for (int64_t first = 0; first < shape.rows; first += piece) {
+    const int64_t count = std::min(piece, shape.rows - first);
+    TESSERA_ASSIGN_OR_RETURN(const MatrixView<const float> rows, reader.rows(first, count));
+    switch (kind(shape.slot)) {
+      case WeightKind::table:
+        fill_table_rows(rows, first, views);
+        break;
+      case WeightKind::vector:
+        std::copy(rows.data, rows.data + count, vector(views, shape).begin() + first);
+        break;
+      case WeightKind::matrix:
+        backend.pack_weight(rows, first, matrix(views, shape));
+        break;
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+TensorType embedding_type(WeightFormat format, TensorType stored) {
+  return format == WeightFormat::f32 && stored != TensorType::bf16 ? TensorType::f32
+                                                                   : TensorType::bf16;
+}
+
+WeightFormat head_format(WeightFormat format) {
+  return format == WeightFormat::int4 ? WeightFormat::int8 : format;
+}
+
+int64_t weight_bytes(const ModelConfig& config, WeightFormat format, TensorType stored_embedding,
+                     const Backend& backend) {
+  WeightViews views;
+  return place_all(config, format, embedding_type(format, stored_embedding), backend, nullptr,
+                   views);
+}
+
+absl::StatusOr<Weights> Weights::load(const ModelConfig& config, const Checkpoint& checkpoint,
+                                      WeightFormat format, const Backend& backend) {
+  const std::vector<ExpectedTensor> expected = expected_tensors(config);
+  std::map<std::pair<int32_t, WeightSlot>, std::vector<Part>> parts;
+  TensorType stored_embedding = TensorType::f32;
+  for (const ExpectedTensor& tensor : expected) {
+    TESSERA_ASSIGN_OR_RETURN(const StoredTensor* stored,
+                             checkpoint.tensor(tensor.name, tensor.shape));
+    parts[{tensor.layer, tensor.slot}].push_back({stored, &tensor});
+    if (tensor.slot == WeightSlot::embedding) {
+      stored_embedding = stored->type;
+    }
+  }
+  TESSERA_RETURN_IF_ERROR(check_nothing_unexpected(config, checkpoint, expected));
+
+  Weights weights;
+  const TensorType embedding = embedding_type(format, stored_embedding);
+  TESSERA_ASSIGN_OR_RETURN(weights.memory_, AlignedMemory::allocate(weight_bytes(
+                                                config, format, stored_embedding, backend)));
+  place_all(config, format, embedding, backend, weights.memory_.data(), weights.views_);
+  for (const WeightShape& shape : weight_shapes(config)) {
+    const SlotReader reader(checkpoint, parts[{shape.layer, shape.slot}], shape.cols);
+    TESSERA_RETURN_IF_ERROR(fill(shape, reader, backend, weights.views_));
+  }
+  return weights;
+}
+
+}  // namespace tessera

@@ -1,0 +1,54 @@
+#include "models/workspace.h"
+
+#include <algorithm>
+
+#include "models/rope_table.h"
+#include "models/status_macros.h"
+
+namespace tessera {
+namespace {
+
+int64_t linear_scratch_bytes(const ModelConfig& config, int64_t tokens, int64_t logits_rows,
+                             const Backend& backend) {
+  return std::max({backend.linear_scratch_bytes(tokens, config.hidden),
+                   backend.linear_scratch_bytes(tokens, config.query_width()),
+                   backend.linear_scratch_bytes(tokens, config.ffn),
+                   backend.linear_scratch_bytes(logits_rows, config.hidden)});
+}
+
+Workspace::Views cut(const ModelConfig& config, const StepLimits& limits, int32_t max_logits_rows,
+                     const Backend& backend, MemoryCutter& cutter) {
+  const int64_t tokens = limits.tokens;
+  const int64_t pairs = config.head_dim / 2;
+  Workspace::Views views;
+  views.hidden = cutter.matrix<float>(tokens, config.hidden);
+  views.normed = cutter.matrix<float>(tokens, config.hidden);
+  views.qkv = cutter.matrix<float>(tokens, config.query_width() + 2 * config.kv_width());
+  views.attended = cutter.matrix<float>(tokens, config.query_width());
+  views.gate_up = cutter.matrix<float>(tokens, 2 * int64_t{config.ffn});
+  views.gated = cutter.matrix<float>(tokens, config.ffn);
+  views.wanted = cutter.matrix<float>(max_logits_rows, config.hidden);
+  views.cos = {cutter.array<float>(limits.context * pairs).data(), limits.context, pairs, pairs};
+  views.sin = {cutter.array<float>(limits.context * pairs).data(), limits.context, pairs, pairs};
+  views.linear_scratch =
+      cutter.array<std::byte>(linear_scratch_bytes(config, tokens, max_logits_rows, backend));
+  views.attention_scratch = cutter.array<std::byte>(
+      backend.attention_scratch_bytes(limits, config.heads, config.head_dim));
+  return views;
+}
+
+}  // namespace
+
+absl::StatusOr<Workspace> Workspace::create(const ModelConfig& config, const StepLimits& limits,
+                                            int32_t max_logits_rows, const Backend& backend) {
+  Workspace workspace;
+  MemoryCutter measure;
+  cut(config, limits, max_logits_rows, backend, measure);
+  TESSERA_ASSIGN_OR_RETURN(workspace.memory_, AlignedMemory::allocate(measure.used()));
+  MemoryCutter cutter(workspace.memory_.data());
+  workspace.views_ = cut(config, limits, max_logits_rows, backend, cutter);
+  fill_rope_table(config, workspace.views_.cos, workspace.views_.sin);
+  return workspace;
+}
+
+}  // namespace tessera

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "models/aligned_memory.h"
+#include "models/config.h"
+
+namespace tessera {
+
+// What a forward pass writes between its ops, and its RoPE tables: one piece of memory, sized once
+// by the largest step.
+class Workspace {
+ public:
+  // Errors: ResourceExhausted.
+  static absl::StatusOr<Workspace> create(const ModelConfig& config, const StepLimits& limits,
+                                          int32_t max_logits_rows, const Backend& backend);
+
+  // All of limits.tokens rows; a step takes the first rows of each.
+  struct Views {
+    MatrixView<float> hidden;    // [tokens, hidden]: the residual stream
+    MatrixView<float> normed;    // [tokens, hidden]
+    MatrixView<float> qkv;       // [tokens, query_width + 2 * kv_width]
+    MatrixView<float> attended;  // [tokens, query_width]
+    MatrixView<float> gate_up;   // [tokens, 2 * ffn]
+    MatrixView<float> gated;     // [tokens, ffn]
+    MatrixView<float> wanted;    // [max_logits_rows, hidden]: rows whose logits are asked for
+    MatrixView<float> cos;       // [limits.context, head_dim / 2], dense
+    MatrixView<float> sin;       // [limits.context, head_dim / 2], dense
+    std::span<std::byte> linear_scratch;
+    std::span<std::byte> attention_scratch;
+  };
+  const Views& views() const { return views_; }
+  int64_t bytes() const { return memory_.size(); }
+
+ private:
+  AlignedMemory memory_;
+  Views views_;
+};
+
+}  // namespace tessera

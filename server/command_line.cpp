@@ -1,0 +1,94 @@
+#include "server/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <iterator>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "models/status_macros.h"
+
+namespace tessera {
+namespace {
+
+// The flags as they were given: nothing is applied before the file has been.
+struct Flags {
+  std::string config_file;
+  bool print_config = false;
+  std::vector<std::string> values;    // one for each of settings_fields()
+  std::vector<CLI::Option*> options;  // likewise; whether it was given
+};
+
+void declare_flags(CLI::App& app, Flags& flags) {
+  app.set_version_flag("--version", "tessera-server " TESSERA_VERSION);
+  app.add_option("--config", flags.config_file, "YAML file of settings; flags win over it")
+      ->type_name("FILE")
+      ->take_last();
+  app.add_flag("--print-config", flags.print_config, "print all settings as YAML, and exit");
+  const Settings defaults;
+  flags.values.resize(settings_fields().size());
+  for (size_t i = 0; i < flags.values.size(); ++i) {
+    const SettingsField& field = settings_fields()[i];
+    const std::string value = field.print(defaults);
+    flags.options.push_back(
+        app.add_option(absl::StrCat("--", std::string(field.name)), flags.values[i],
+                       value.empty() ? field.help : absl::StrCat(field.help, " [", value, "]"))
+            ->type_name(field.value_name)
+            ->take_last());
+  }
+}
+
+absl::Status apply_file(const std::string& path, Settings& settings) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string yaml{std::istreambuf_iterator<char>(file), {}};
+  if (!file) {
+    return absl::NotFoundError(absl::StrCat("config: cannot read ", path));
+  }
+  return apply_yaml(yaml, path, settings);
+}
+
+absl::Status apply_flags(const Flags& flags, Settings& settings) {
+  for (size_t i = 0; i < flags.values.size(); ++i) {
+    if (flags.options[i]->count() == 0) {
+      continue;
+    }
+    const SettingsField& field = settings_fields()[i];
+    if (const absl::Status status = field.parse(settings, flags.values[i]); !status.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", std::string(field.name), ": ", std::string(status.message())));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<CommandLine> parse_command_line(int argc, const char* const* argv) {
+  CLI::App app("Serves a language model over HTTP (OpenAI's API) and gRPC.", "tessera-server");
+  Flags flags;
+  declare_flags(app, flags);
+  CommandLine command;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    command.text = app.help();
+    return command;
+  } catch (const CLI::CallForVersion& version) {
+    command.text = absl::StrCat(version.what(), "\n");
+    return command;
+  } catch (const CLI::ParseError& error) {
+    return absl::InvalidArgumentError(absl::StrCat(error.what(), " (see --help)"));
+  }
+  if (!flags.config_file.empty()) {
+    TESSERA_RETURN_IF_ERROR(apply_file(flags.config_file, command.settings));
+  }
+  TESSERA_RETURN_IF_ERROR(apply_flags(flags, command.settings));
+  if (flags.print_config) {
+    command.text = print_yaml(command.settings);
+    return command;
+  }
+  TESSERA_RETURN_IF_ERROR(validate(command.settings));
+  return command;
+}
+
+}  // namespace tessera

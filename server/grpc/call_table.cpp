@@ -1,0 +1,56 @@
+#include "server/grpc/call_table.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::size_t kLongestName = 128;
+
+}  // namespace
+
+absl::StatusOr<std::string> CallTable::add(const std::string& name,
+                                           std::weak_ptr<GenerateCall> call) {
+  if (name.size() > kLongestName) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("request_id has ", name.size(), " bytes, at most ", kLongestName, " may be"));
+  }
+  const std::lock_guard lock(mutex_);
+  std::string chosen = name.empty() ? absl::StrCat("generate-", absl::Hex(names_())) : name;
+  if (!calls_.emplace(chosen, std::move(call)).second) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("request_id: a generation named '", chosen, "' is still running"));
+  }
+  return chosen;
+}
+
+void CallTable::remove(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  calls_.erase(name);
+}
+
+std::shared_ptr<GenerateCall> CallTable::find(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = calls_.find(name);
+  return found == calls_.end() ? nullptr : found->second.lock();
+}
+
+void CallTable::open() {
+  const std::lock_guard lock(mutex_);
+  ++open_;
+}
+
+void CallTable::close() {
+  const std::lock_guard lock(mutex_);
+  --open_;
+  closed_.notify_all();
+}
+
+bool CallTable::wait_until_none_is_open(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  return closed_.wait_for(lock, timeout, [this] { return open_ == 0; });
+}
+
+}  // namespace tessera

@@ -1,0 +1,81 @@
+#include "server/grpc/inference_service.h"
+
+#include <memory>
+
+#include "models/status_macros.h"
+#include "server/grpc/wire.h"
+
+namespace tessera {
+namespace {
+
+grpc::ServerUnaryReactor* reply(grpc::CallbackServerContext* context, const absl::Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(to_grpc(status));
+  return reactor;
+}
+
+absl::Status tokenize(const Service& service, const v1::TokenizeRequest& request,
+                      v1::TokenizeResponse& response) {
+  TESSERA_ASSIGN_OR_RETURN(const TokenizeCall call, parse_tokenize_request(request));
+  TESSERA_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
+                           service.tokenize(call.prompt, call.options));
+  response.mutable_ids()->Assign(ids.begin(), ids.end());
+  return absl::OkStatus();
+}
+
+absl::Status detokenize(const Service& service, const v1::DetokenizeRequest& request,
+                        v1::DetokenizeResponse& response) {
+  TESSERA_ASSIGN_OR_RETURN(
+      *response.mutable_text(),
+      service.detokenize({request.ids().data(), static_cast<std::size_t>(request.ids_size())}));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+InferenceService::InferenceService(tessera::Service& service, std::size_t max_pending_tokens)
+    : service_(service), shared_{service, calls_, writer_, max_pending_tokens} {}
+
+grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
+    grpc::CallbackServerContext*, const v1::GenerateRequest* request) {
+  return GenerateCall::start(shared_, *request);
+}
+
+grpc::ServerUnaryReactor* InferenceService::Abort(grpc::CallbackServerContext* context,
+                                                  const v1::AbortRequest* request,
+                                                  v1::AbortResponse* response) {
+  const std::shared_ptr<GenerateCall> call = calls_.find(request->request_id());
+  if (call != nullptr) {
+    call->abort();
+  }
+  response->set_found(call != nullptr);
+  return reply(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
+                                                     const v1::TokenizeRequest* request,
+                                                     v1::TokenizeResponse* response) {
+  return reply(context, tokenize(service_, *request, *response));
+}
+
+grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
+                                                       const v1::DetokenizeRequest* request,
+                                                       v1::DetokenizeResponse* response) {
+  return reply(context, detokenize(service_, *request, *response));
+}
+
+grpc::ServerUnaryReactor* InferenceService::GetModelInfo(grpc::CallbackServerContext* context,
+                                                         const v1::GetModelInfoRequest*,
+                                                         v1::GetModelInfoResponse* response) {
+  *response = model_info(service_);
+  return reply(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* InferenceService::GetServerInfo(grpc::CallbackServerContext* context,
+                                                          const v1::GetServerInfoRequest*,
+                                                          v1::GetServerInfoResponse* response) {
+  *response = server_info(service_);
+  return reply(context, absl::OkStatus());
+}
+
+}  // namespace tessera

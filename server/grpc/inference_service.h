@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstddef>
+
+#include "server/grpc/call_table.h"
+#include "server/grpc/generate_call.h"
+#include "server/grpc/stream_writer.h"
+#include "server/service.h"
+#include "tessera/v1/inference.grpc.pb.h"
+
+namespace tessera {
+
+// The calls of tessera.v1.Inference. `service` must outlive this, and this every call.
+class InferenceService final : public v1::Inference::CallbackService {
+ public:
+  InferenceService(tessera::Service& service, std::size_t max_pending_tokens);
+
+  grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
+      grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
+  grpc::ServerUnaryReactor* Abort(grpc::CallbackServerContext* context,
+                                  const v1::AbortRequest* request,
+                                  v1::AbortResponse* response) override;
+  grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context,
+                                     const v1::TokenizeRequest* request,
+                                     v1::TokenizeResponse* response) override;
+  grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context,
+                                       const v1::DetokenizeRequest* request,
+                                       v1::DetokenizeResponse* response) override;
+  grpc::ServerUnaryReactor* GetModelInfo(grpc::CallbackServerContext* context,
+                                         const v1::GetModelInfoRequest* request,
+                                         v1::GetModelInfoResponse* response) override;
+  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
+                                          const v1::GetServerInfoRequest* request,
+                                          v1::GetServerInfoResponse* response) override;
+
+  CallTable& calls() { return calls_; }
+
+ private:
+  tessera::Service& service_;
+  CallTable calls_;
+  StreamWriter writer_;
+  GenerateCall::Shared shared_;
+};
+
+}  // namespace tessera

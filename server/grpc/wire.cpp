@@ -1,0 +1,169 @@
+#include "server/grpc/wire.h"
+
+#include <random>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/check.h"
+#include "models/status_macros.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kMaxStops = 16;
+
+std::vector<ChatMessage> parse_chat(const v1::Chat& message) {
+  std::vector<ChatMessage> chat;
+  chat.reserve(static_cast<std::size_t>(message.messages_size()));
+  for (const v1::ChatMessage& turn : message.messages()) {
+    chat.push_back({.role = turn.role(), .content = turn.content()});
+  }
+  return chat;
+}
+
+absl::StatusOr<Prompt> parse_prompt(const v1::GenerateRequest& message) {
+  switch (message.prompt_case()) {
+    case v1::GenerateRequest::kText:
+      return message.text();
+    case v1::GenerateRequest::kTokens:
+      return std::vector<int32_t>(message.tokens().ids().begin(), message.tokens().ids().end());
+    case v1::GenerateRequest::kChat:
+      return parse_chat(message.chat());
+    case v1::GenerateRequest::PROMPT_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("prompt: one of text, tokens and chat is required");
+}
+
+// A seed for those who did not ask for one.
+uint64_t draw_seed() {
+  thread_local std::mt19937_64 generator{std::random_device{}()};
+  return generator();
+}
+
+// What is out of range the engine refuses by name.
+SamplingParams parse_sampling(const v1::SamplingParams& message) {
+  SamplingParams sampling;
+  const auto take = [](bool given, auto value, auto& field) { field = given ? value : field; };
+  take(message.has_temperature(), message.temperature(), sampling.temperature);
+  take(message.has_top_p(), message.top_p(), sampling.top_p);
+  take(message.has_top_k(), message.top_k(), sampling.top_k);
+  take(message.has_min_p(), message.min_p(), sampling.min_p);
+  take(message.has_repetition_penalty(), message.repetition_penalty(), sampling.repetition_penalty);
+  take(message.has_presence_penalty(), message.presence_penalty(), sampling.presence_penalty);
+  take(message.has_frequency_penalty(), message.frequency_penalty(), sampling.frequency_penalty);
+  take(message.has_min_tokens(), message.min_tokens(), sampling.min_tokens);
+  for (const auto& [token, value] : message.logit_bias()) {
+    sampling.logit_bias.push_back({token, value});
+  }
+  sampling.seed = message.has_seed() ? message.seed() : draw_seed();
+  return sampling;
+}
+
+absl::Status check_stops(const v1::GenerateRequest& message) {
+  if (message.stop_size() > kMaxStops) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("stop has ", message.stop_size(), " texts, at most ", kMaxStops, " may be"));
+  }
+  for (const std::string& stop : message.stop()) {
+    if (stop.empty()) {
+      return absl::InvalidArgumentError("stop: a text is empty");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+grpc::Status to_grpc(const absl::Status& status) {
+  // Both libraries number the codes alike.
+  return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
+}
+
+absl::StatusOr<GenerateRequest> parse_generate_request(const v1::GenerateRequest& message) {
+  GenerateRequest request;
+  TESSERA_ASSIGN_OR_RETURN(request.prompt, parse_prompt(message));
+  TESSERA_RETURN_IF_ERROR(check_stops(message));
+  if (message.has_max_tokens() && message.max_tokens() < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_tokens is ", message.max_tokens(), ", must be at least 1"));
+  }
+  request.sampling = parse_sampling(message.sampling());
+  request.prompt_options.parse_special = message.parse_special_tokens();
+  request.max_tokens = message.max_tokens();
+  request.stop = {message.stop().begin(), message.stop().end()};
+  request.stop_ids = {message.stop_token_ids().begin(), message.stop_token_ids().end()};
+  request.ignore_eos = message.ignore_eos();
+  request.keep_special = message.keep_special_tokens();
+  request.priority = message.priority();
+  return request;
+}
+
+absl::StatusOr<TokenizeCall> parse_tokenize_request(const v1::TokenizeRequest& message) {
+  TokenizeCall call;
+  call.options.add_bos = !message.has_add_special_tokens() || message.add_special_tokens();
+  call.options.parse_special = message.parse_special_tokens();
+  switch (message.prompt_case()) {
+    case v1::TokenizeRequest::kText:
+      call.prompt = message.text();
+      return call;
+    case v1::TokenizeRequest::kChat:
+      call.prompt = parse_chat(message.chat());
+      return call;
+    case v1::TokenizeRequest::PROMPT_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("prompt: one of text and chat is required");
+}
+
+v1::FinishReason to_wire(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::stop:
+      return v1::FINISH_REASON_STOP;
+    case FinishReason::length:
+      return v1::FINISH_REASON_LENGTH;
+    case FinishReason::cancelled:
+      return v1::FINISH_REASON_CANCELLED;
+    case FinishReason::failed:
+      break;
+  }
+  TESSERA_CHECK(false, "a failed generation ends with a status");
+}
+
+v1::GetModelInfoResponse model_info(const Service& service) {
+  const ModelConfig& config = service.engine().config();
+  v1::GetModelInfoResponse message;
+  message.set_name(service.model_name());
+  message.set_architecture(config.architecture);
+  message.set_context(service.engine().options().context);
+  message.set_vocab_size(config.vocab);
+  message.set_layers(config.layers);
+  message.set_hidden_size(config.hidden);
+  message.set_query_heads(config.heads);
+  message.set_kv_heads(config.kv_heads);
+  message.set_head_dim(config.head_dim);
+  message.mutable_eos_token_ids()->Assign(config.eos_ids.begin(), config.eos_ids.end());
+  return message;
+}
+
+v1::GetServerInfoResponse server_info(const Service& service) {
+  const EngineOptions& options = service.engine().options();
+  const EngineStats stats = service.engine().stats();
+  v1::GetServerInfoResponse message;
+  message.set_version(TESSERA_VERSION);
+  message.set_ready(service.ready());
+  message.set_running(stats.running);
+  message.set_waiting(stats.waiting);
+  message.set_max_sequences(options.max_sequences);
+  message.set_max_queue(options.max_queue);
+  message.set_max_step_tokens(options.max_step_tokens);
+  v1::KvCacheInfo& cache = *message.mutable_kv_cache();
+  cache.set_page_bytes(stats.page_bytes);
+  cache.set_pages_total(stats.pages_total);
+  cache.set_pages_free(stats.pages_free);
+  cache.set_token_capacity(stats.token_capacity);
+  return message;
+}
+
+}  // namespace tessera

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <array>
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "server/http/listener.h"
+#include "server/http/request_parser.h"
+#include "server/http/transport.h"
+
+namespace tessera {
+
+// Something one coroutine waits for and others of the same executor announce.
+class HttpSignal {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit HttpSignal(const boost::asio::any_io_executor& executor) : timer_(executor) {}
+
+  void notify();
+
+  // Returns at once if it was announced since the last wait; else then, or at `deadline`.
+  boost::asio::awaitable<void> wait(Clock::time_point deadline = Clock::time_point::max());
+
+ private:
+  boost::asio::steady_timer timer_;
+  bool announced_ = false;
+};
+
+// One client. Two coroutines on one executor: read_loop() owns the reading side and never stops to
+// read, also while an answer is made, so that a client that goes is noticed at once; serve() takes
+// requests from what was read, one after another, and writes the answers.
+class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
+ public:
+  struct Args {
+    boost::asio::any_io_executor executor;        // all of the connection runs there
+    std::shared_ptr<boost::asio::io_context> io;  // behind the executor
+    std::unique_ptr<HttpTransport> transport;
+    const HttpOptions& options;
+    HttpHandler& handler;
+    std::function<void()> on_destroyed;
+  };
+
+  explicit HttpConnection(Args args);
+  ~HttpConnection();
+
+  void start();
+
+  // Any thread: closes once the present answer is complete (at once, if there is none).
+  void finish();
+
+  // Any thread: cuts off.
+  void abort();
+
+ private:
+  using Clock = HttpSignal::Clock;
+  enum class Received { request, refused, timed_out, nothing };
+  class Waker;
+  class WriteLimit;
+
+  boost::asio::awaitable<void> run();
+  boost::asio::awaitable<void> read_loop();
+  boost::asio::awaitable<void> serve();
+  boost::asio::awaitable<Received> receive();
+  boost::asio::awaitable<bool> answer(const HttpRequest& request);
+  boost::asio::awaitable<bool> answer_later(const HttpRequest& request, HttpAnswer& answer);
+  boost::asio::awaitable<bool> stream(const HttpRequest& request, HttpAnswer& answer,
+                                      std::string piece);
+  boost::asio::awaitable<bool> refuse(int status, const std::string& reason);
+  boost::asio::awaitable<bool> write(std::string_view bytes);
+  boost::asio::awaitable<void> linger();
+  bool stays_open(const HttpRequest& request) const;
+  void close();
+
+  Args args_;
+  HttpRequestParser parser_;
+  std::array<char, 8192> chunk_;
+  std::string inbox_;   // read, not yet parsed
+  HttpSignal changed_;  // for serve(): more to read, the client gone, an answer has news
+  HttpSignal room_;     // for read_loop(): the inbox has room
+  boost::asio::steady_timer write_timer_;
+  bool discard_ = false;  // what still comes does not matter
+  bool peer_gone_ = false;
+  bool streaming_ = false;
+  bool finishing_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace tessera

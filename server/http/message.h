@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera {
+
+using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
+
+// A request, read completely and within the limits.
+struct HttpRequest {
+  std::string method;
+  std::string path;     // percent-decoded, without the query
+  HttpHeaders headers;  // names in lower case
+  std::string body;
+  bool http_1_1 = true;  // else 1.0: no chunks, and the connection closes by default
+  bool keep_alive = true;
+
+  // A header's value by its name in lower case; empty where there is none.
+  std::string_view header(std::string_view name) const;
+};
+
+// The head of an answer and the body, or the beginning of one that follows in pieces.
+struct HttpReply {
+  int status = 200;
+  std::string content_type = "application/json";
+  HttpHeaders headers;  // besides content type, length and connection
+  std::string body;
+  bool streamed = false;
+};
+
+// "HTTP/1.1 200 OK\r\n...\r\n\r\n": the head of `reply` as an answer to `request`.
+std::string print_head(const HttpReply& reply, const HttpRequest& request, bool keep_alive);
+
+// A piece of a streamed body, framed as one chunk. `piece` is not empty.
+std::string print_chunk(std::string_view piece);
+
+inline constexpr std::string_view kLastChunk = "0\r\n\r\n";
+
+}  // namespace tessera

@@ -1,0 +1,201 @@
+#include "server/http/routes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "server/http/endpoints.h"
+#include "server/openai/error.h"
+#include "server/service.h"
+#include "server/web/chat_page.h"
+
+namespace tessera {
+
+namespace {
+
+using Endpoint = HttpResult (*)(const EndpointContext&);
+
+struct Route {
+  std::string_view path;  // one that ends in '/' is the beginning of a path
+  std::string_view method;
+  Endpoint endpoint;
+  bool open = false;  // without a key
+};
+
+constexpr Route kRoutes[] = {
+    {"/health", "GET", answer_health, true},
+    {"/metrics", "GET", answer_metrics, true},
+    {"/v1/models", "GET", answer_models},
+    {"/v1/models/", "GET", answer_model},
+    {"/v1/completions", "POST", answer_completions},
+    {"/v1/chat/completions", "POST", answer_chat_completions},
+    {"/tokenize", "POST", answer_tokenize},
+    {"/detokenize", "POST", answer_detokenize},
+};
+
+constexpr std::string_view kPage = "/";
+constexpr std::string_view kVersion = "/version";
+
+const Route* find_route(std::string_view path) {
+  const auto* route = std::find_if(std::begin(kRoutes), std::end(kRoutes), [&](const Route& r) {
+    return r.path.ends_with('/') ? path.size() > r.path.size() && path.starts_with(r.path)
+                                 : path == r.path;
+  });
+  return route == std::end(kRoutes) ? nullptr : route;
+}
+
+// In a time that does not tell how much of a key was right.
+bool same_secret(std::string_view given, std::string_view key) {
+  volatile unsigned difference = given.size() == key.size() ? 0 : 1;
+  for (std::size_t i = 0; i < given.size() && !key.empty(); ++i) {
+    difference = difference | static_cast<unsigned>(given[i] ^ key[i % key.size()]);
+  }
+  return difference == 0;
+}
+
+HttpReply page_reply() {
+  HttpReply reply;
+  reply.content_type = "text/html; charset=utf-8";
+  reply.body = chat_page();
+  return reply;
+}
+
+HttpReply method_reply(std::string_view method, std::string_view path, std::string_view allowed) {
+  HttpReply reply = error_reply(
+      absl::InvalidArgumentError(fmt::format("{} answers {}, not {}", path, allowed, method)));
+  reply.status = 405;
+  reply.headers.emplace_back("Allow", allowed == "GET" ? "GET, HEAD" : std::string(allowed));
+  return reply;
+}
+
+bool allows(std::string_view allowed, std::string_view method) {
+  return method == allowed || (allowed == "GET" && method == "HEAD");
+}
+
+// An answer whose head gets further fields.
+class WithHeaders final : public HttpAnswer {
+ public:
+  WithHeaders(std::unique_ptr<HttpAnswer> answer, HttpHeaders headers)
+      : answer_(std::move(answer)), headers_(std::move(headers)) {}
+
+  std::optional<HttpReply> start() override {
+    std::optional<HttpReply> reply = answer_->start();
+    if (reply) {
+      reply->headers.insert(reply->headers.end(), headers_.begin(), headers_.end());
+    }
+    return reply;
+  }
+  bool more(std::string& piece) override { return answer_->more(piece); }
+
+ private:
+  std::unique_ptr<HttpAnswer> answer_;
+  HttpHeaders headers_;
+};
+
+// What lets pages of `origin` read an answer.
+HttpHeaders cors_headers(const std::string& origin) {
+  HttpHeaders headers = {{"Access-Control-Allow-Origin", origin}};
+  if (origin != "*") {
+    headers.emplace_back("Vary", "Origin");
+  }
+  return headers;
+}
+
+HttpReply preflight_reply() {
+  HttpReply reply;
+  reply.status = 204;
+  reply.headers = {{"Access-Control-Allow-Methods", "GET, POST"},
+                   {"Access-Control-Allow-Headers", "Authorization, Content-Type"},
+                   {"Access-Control-Max-Age", "86400"}};
+  return reply;
+}
+
+}  // namespace
+
+Routes::Routes(RoutesOptions options)
+    : options_(std::move(options)),
+      started_(std::chrono::duration_cast<std::chrono::seconds>(
+                   std::chrono::system_clock::now().time_since_epoch())
+                   .count()) {}
+
+void Routes::attach(Service& service) {
+  service_ = &service;
+}
+
+HttpResult Routes::handle(const HttpRequest& request, std::shared_ptr<HttpWaker> waker) {
+  const bool cors = !options_.cors_origin.empty();
+  HttpResult result = cors && request.method == "OPTIONS" ? HttpResult(preflight_reply())
+                                                          : dispatch(request, std::move(waker));
+  if (!cors) {
+    return result;
+  }
+  HttpHeaders headers = cors_headers(options_.cors_origin);
+  if (auto* reply = std::get_if<HttpReply>(&result)) {
+    reply->headers.insert(reply->headers.end(), headers.begin(), headers.end());
+    return result;
+  }
+  return std::make_unique<WithHeaders>(std::move(std::get<std::unique_ptr<HttpAnswer>>(result)),
+                                       std::move(headers));
+}
+
+HttpResult Routes::dispatch(const HttpRequest& request, std::shared_ptr<HttpWaker> waker) {
+  const bool page = request.path == kPage;
+  const Route* route = find_route(request.path);
+  if (!page && (route == nullptr || !route->open) && !authorized(request)) {
+    return error_reply(with_code(
+        absl::UnauthenticatedError("no valid API key: send it as 'Authorization: Bearer KEY'"),
+        "invalid_api_key"));
+  }
+  if (page || request.path == kVersion) {
+    if (!allows("GET", request.method)) {
+      return method_reply(request.method, request.path, "GET");
+    }
+    return page ? page_reply() : json_reply(fmt::format("{{\"version\":\"{}\"}}", TESSERA_VERSION));
+  }
+  if (route == nullptr) {
+    return error_reply(absl::NotFoundError(fmt::format("there is nothing at {}", request.path)));
+  }
+  if (!allows(route->method, request.method)) {
+    return method_reply(request.method, request.path, route->method);
+  }
+  Service* service = service_;
+  if (service == nullptr) {
+    return error_reply(absl::UnavailableError("the model is being loaded"));
+  }
+  return route->endpoint(
+      {.request = request,
+       .rest =
+           std::string_view(request.path).substr(std::min(route->path.size(), request.path.size())),
+       .service = *service,
+       .waker = std::move(waker),
+       .max_choices = options_.max_choices,
+       .started = started_});
+}
+
+bool Routes::authorized(const HttpRequest& request) const {
+  if (options_.api_keys.empty()) {
+    return true;
+  }
+  std::string_view given = request.header("authorization");
+  if (!given.starts_with("Bearer ") && !given.starts_with("bearer ")) {
+    return false;
+  }
+  given.remove_prefix(7);
+  bool any = false;
+  for (const std::string& key : options_.api_keys) {
+    any = same_secret(given, key) || any;
+  }
+  return any;
+}
+
+HttpReply Routes::refuse(int status, const std::string& reason) {
+  HttpReply reply = error_reply(absl::InvalidArgumentError(reason));
+  reply.status = status;
+  return reply;
+}
+
+}  // namespace tessera

@@ -1,0 +1,97 @@
+#include "server/http/transport.h"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <utility>
+
+namespace tessera {
+
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+constexpr auto kResult = asio::as_tuple(asio::use_awaitable);
+
+// What plain sockets and TLS streams do alike.
+template <typename Stream>
+asio::awaitable<std::size_t> read_some(Stream& stream, std::span<char> buffer) {
+  const auto [error, n] =
+      co_await stream.async_read_some(asio::buffer(buffer.data(), buffer.size()), kResult);
+  co_return error ? 0 : n;
+}
+
+template <typename Stream>
+asio::awaitable<bool> write_all(Stream& stream, std::string_view bytes) {
+  const auto [error, n] =
+      co_await asio::async_write(stream, asio::buffer(bytes.data(), bytes.size()), kResult);
+  co_return !error && n == bytes.size();
+}
+
+class PlainTransport final : public HttpTransport {
+ public:
+  explicit PlainTransport(tcp::socket socket) : socket_(std::move(socket)) {}
+
+  asio::awaitable<bool> handshake() override { co_return true; }
+  asio::awaitable<std::size_t> read(std::span<char> buffer) override {
+    return read_some(socket_, buffer);
+  }
+  asio::awaitable<bool> write(std::string_view bytes) override { return write_all(socket_, bytes); }
+
+  asio::awaitable<void> finish_writing() override {
+    boost::system::error_code ignored;
+    socket_.shutdown(tcp::socket::shutdown_send, ignored);
+    co_return;
+  }
+
+  void close() override {
+    boost::system::error_code ignored;
+    socket_.close(ignored);
+  }
+
+ private:
+  tcp::socket socket_;
+};
+
+class TlsTransport final : public HttpTransport {
+ public:
+  TlsTransport(tcp::socket socket, asio::ssl::context& context)
+      : stream_(std::move(socket), context) {}
+
+  asio::awaitable<bool> handshake() override {
+    const auto [error] = co_await stream_.async_handshake(asio::ssl::stream_base::server, kResult);
+    co_return !error;
+  }
+
+  asio::awaitable<std::size_t> read(std::span<char> buffer) override {
+    return read_some(stream_, buffer);
+  }
+  asio::awaitable<bool> write(std::string_view bytes) override { return write_all(stream_, bytes); }
+
+  asio::awaitable<void> finish_writing() override {
+    co_await stream_.async_shutdown(kResult);  // whether the client answers does not matter
+  }
+
+  void close() override {
+    boost::system::error_code ignored;
+    stream_.lowest_layer().close(ignored);
+  }
+
+ private:
+  asio::ssl::stream<tcp::socket> stream_;
+};
+
+}  // namespace
+
+std::unique_ptr<HttpTransport> make_plain_transport(tcp::socket socket) {
+  return std::make_unique<PlainTransport>(std::move(socket));
+}
+
+std::unique_ptr<HttpTransport> make_tls_transport(tcp::socket socket, asio::ssl::context& context) {
+  return std::make_unique<TlsTransport>(std::move(socket), context);
+}
+
+}  // namespace tessera

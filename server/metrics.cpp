@@ -1,0 +1,186 @@
+#include "server/metrics.h"
+
+#include <fmt/format.h>
+#include <prometheus/counter.h>
+#include <prometheus/histogram.h>
+#include <prometheus/metric_family.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera {
+
+namespace {
+
+using Buckets = prometheus::Histogram::BucketBoundaries;
+using Labels = prometheus::Labels;
+
+// A first token waits for a queue and a prompt, others for one step; a whole request for all.
+const Buckets kFirstTokenSeconds{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5,
+                                 0.75,  1,     2.5,  5,    7.5,  10,   20,   40,  80,   160};
+const Buckets kTokenSeconds{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15,
+                            0.2,   0.3,    0.4,   0.5,  0.75,  1,    2.5,   5};
+const Buckets kRequestSeconds{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 30, 60, 120, 240, 480};
+const Buckets kTokens{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10'000, 20'000, 50'000};
+
+// What requests that ended are counted under, by FinishReason: the words dashboards know.
+constexpr std::string_view kReasons[] = {"stop", "length", "abort", "error"};
+
+static_assert(static_cast<std::size_t>(FinishReason::failed) == 3);
+
+std::string format_name(KvFormat format) {
+  if (format.key_bits == format.value_bits && format.key_bits >= 16) {
+    return fmt::format("f{}", format.key_bits);
+  }
+  return fmt::format("k{}v{}", format.key_bits, format.value_bits);
+}
+
+// The engine's numbers, which it counts itself, as families of one moment.
+class Snapshot {
+ public:
+  explicit Snapshot(const Labels& common) : common_(common) {}
+
+  void gauge(const std::string& name, const std::string& help, double value,
+             const Labels& labels = {}) {
+    prometheus::ClientMetric metric = labelled(labels);
+    metric.gauge.value = value;
+    add({name, help, prometheus::MetricType::Gauge, {}}, std::move(metric));
+  }
+
+  void counter(const std::string& name, const std::string& help, int64_t value) {
+    prometheus::ClientMetric metric = labelled({});
+    metric.counter.value = static_cast<double>(value);
+    add({name, help, prometheus::MetricType::Counter, {}}, std::move(metric));
+  }
+
+  std::vector<prometheus::MetricFamily> take() { return std::move(families_); }
+
+ private:
+  prometheus::ClientMetric labelled(const Labels& labels) const {
+    prometheus::ClientMetric metric;
+    for (const Labels* some : {&common_, &labels}) {
+      for (const auto& [name, value] : *some) {
+        metric.label.push_back({name, value});
+      }
+    }
+    return metric;
+  }
+
+  // Metrics of one name follow each other: they are one family.
+  void add(prometheus::MetricFamily family, prometheus::ClientMetric metric) {
+    if (families_.empty() || families_.back().name != family.name) {
+      families_.push_back(std::move(family));
+    }
+    families_.back().metric.push_back(std::move(metric));
+  }
+
+  const Labels& common_;
+  std::vector<prometheus::MetricFamily> families_;
+};
+
+void add_cache(Snapshot& snapshot, const EngineStats& stats, const EngineOptions& options) {
+  const auto total = static_cast<double>(stats.pages_total);
+  const auto used = static_cast<double>(stats.pages_total - stats.pages_free);
+  const auto page_bytes = static_cast<double>(stats.page_bytes);
+  const std::string format = format_name(options.kv_format);
+  snapshot.gauge("vllm:kv_cache_usage_perc", "Share of the KV cache's bytes in use, 0 to 1",
+                 total > 0 ? used / total : 0);
+  snapshot.gauge("vllm:cache_config_info", "The KV cache's settings, as labels", 1,
+                 {{"block_size", std::to_string(options.page_tokens)},
+                  {"cache_dtype", format},
+                  {"num_gpu_blocks", std::to_string(stats.token_capacity / options.page_tokens)}});
+  const std::string help = "Bytes of KV pages by format and owner";
+  snapshot.gauge("tessera:kv_bytes", help, used * page_bytes,
+                 {{"format", format}, {"state", "private"}});
+  snapshot.gauge("tessera:kv_bytes", help, (total - used) * page_bytes,
+                 {{"format", format}, {"state", "free"}});
+  snapshot.gauge("tessera:kv_token_capacity", "Tokens that fit into the KV cache",
+                 static_cast<double>(stats.token_capacity));
+}
+
+}  // namespace
+
+struct Metrics::Families {
+  explicit Families(const std::string& model_name) : common{{"model_name", model_name}} {
+    for (const std::string_view reason : kReasons) {
+      finished.push_back(&success.Add({{"finished_reason", std::string(reason)}}));
+    }
+  }
+
+  prometheus::Histogram& histogram(const std::string& name, const std::string& help,
+                                   const Buckets& buckets) {
+    return prometheus::BuildHistogram().Name(name).Help(help).Labels(common).Register(registry).Add(
+        {}, buckets);
+  }
+
+  const Labels common;
+  prometheus::Registry registry;
+  prometheus::Family<prometheus::Counter>& success = prometheus::BuildCounter()
+                                                         .Name("vllm:request_success_total")
+                                                         .Help("Requests that ended, by reason")
+                                                         .Labels(common)
+                                                         .Register(registry);
+  prometheus::Family<prometheus::Counter>& rejected =
+      prometheus::BuildCounter()
+          .Name("tessera:requests_rejected_total")
+          .Help("Requests refused at the door, by status code")
+          .Labels(common)
+          .Register(registry);
+  std::vector<prometheus::Counter*> finished;  // by FinishReason
+  prometheus::Histogram& first_token = histogram(
+      "vllm:time_to_first_token_seconds", "Request received to first token", kFirstTokenSeconds);
+  prometheus::Histogram& next_token =
+      histogram("vllm:inter_token_latency_seconds", "Gaps between tokens", kTokenSeconds);
+  prometheus::Histogram& request = histogram("vllm:e2e_request_latency_seconds",
+                                             "Request received to last token", kRequestSeconds);
+  prometheus::Histogram& prompt_tokens =
+      histogram("vllm:request_prompt_tokens", "Prompt tokens of a request", kTokens);
+  prometheus::Histogram& generation_tokens =
+      histogram("vllm:request_generation_tokens", "Generated tokens of a request", kTokens);
+};
+
+Metrics::Metrics(const std::string& model_name)
+    : families_(std::make_unique<Families>(model_name)) {}
+Metrics::~Metrics() = default;
+
+void Metrics::first_token(std::chrono::duration<double> since_received) {
+  families_->first_token.Observe(since_received.count());
+}
+
+void Metrics::next_token(std::chrono::duration<double> since_previous) {
+  families_->next_token.Observe(since_previous.count());
+}
+
+void Metrics::finished(const Finish& finish, std::chrono::duration<double> since_received) {
+  families_->finished[static_cast<std::size_t>(finish.reason)]->Increment();
+  families_->request.Observe(since_received.count());
+  families_->prompt_tokens.Observe(finish.prompt_tokens);
+  families_->generation_tokens.Observe(finish.completion_tokens);
+}
+
+void Metrics::rejected(const absl::Status& status) {
+  families_->rejected.Add({{"code", absl::StatusCodeToString(status.code())}}).Increment();
+}
+
+std::string Metrics::expose(const EngineStats& stats, const EngineOptions& options) const {
+  Snapshot snapshot(families_->common);
+  snapshot.gauge("vllm:num_requests_running", "Requests in the running batch", stats.running);
+  snapshot.gauge("vllm:num_requests_waiting", "Requests that wait for their turn", stats.waiting);
+  snapshot.counter("vllm:num_preemptions_total", "Sequences that gave up their pages to others",
+                   stats.preemptions);
+  snapshot.counter("vllm:prompt_tokens_total", "Prompt tokens prefilled", stats.prompt_tokens);
+  snapshot.counter("vllm:generation_tokens_total", "Tokens generated", stats.generated_tokens);
+  snapshot.counter("tessera:steps_total", "Forward passes", stats.steps);
+  add_cache(snapshot, stats, options);
+
+  std::vector<prometheus::MetricFamily> families = snapshot.take();
+  for (prometheus::MetricFamily& family : families_->registry.Collect()) {
+    families.push_back(std::move(family));
+  }
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+}  // namespace tessera

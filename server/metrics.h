@@ -1,0 +1,34 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "engine/engine.h"
+
+namespace tessera {
+
+// What /metrics shows: the ecosystem's names (`vllm:...`), because gateways and dashboards scrape
+// them, and our own under `tessera:`. Thread-safe.
+//
+//   TTFT = request received to first token; inter-token latency = gaps between tokens;
+//   E2E = request received to last token. Seconds.
+class Metrics {
+ public:
+  explicit Metrics(const std::string& model_name);
+  ~Metrics();
+
+  void first_token(std::chrono::duration<double> since_received);
+  void next_token(std::chrono::duration<double> since_previous);
+  void finished(const Finish& finish, std::chrono::duration<double> since_received);
+  void rejected(const absl::Status& status);  // at the door: nothing was accepted
+
+  // Prometheus text exposition, format 0.0.4. `stats` and `options` are the engine's, now.
+  std::string expose(const EngineStats& stats, const EngineOptions& options) const;
+
+ private:
+  struct Families;
+  std::unique_ptr<Families> families_;
+};
+
+}  // namespace tessera

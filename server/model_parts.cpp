@@ -1,0 +1,143 @@
+#include "server/model_parts.h"
+
+#include <spdlog/spdlog.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cpu/backend.h"
+#include "models/config.h"
+#include "models/status_macros.h"
+#include "models/tensor_table.h"
+#include "models/text/chat_template.h"
+#include "models/text/tokenizer.h"
+#include "models/transformer.h"
+#include "server/metrics.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kMiB = 1 << 20;
+
+double mib(int64_t bytes) {
+  return static_cast<double>(bytes) / kMiB;
+}
+
+int64_t parameters(const ModelConfig& config) {
+  std::set<std::string> counted;  // a tied embedding has two places
+  int64_t sum = 0;
+  for (const ExpectedTensor& tensor : expected_tensors(config)) {
+    int64_t elements = 1;
+    for (const int64_t extent : tensor.shape) {
+      elements *= extent;
+    }
+    sum += counted.insert(tensor.name).second ? elements : 0;
+  }
+  return sum;
+}
+
+std::string model_name(const Settings& settings) {
+  if (!settings.served_model_name.empty()) {
+    return settings.served_model_name;
+  }
+  // "models/tiny/" has an empty last part; "." has none of its own.
+  const std::filesystem::path directory = std::filesystem::weakly_canonical(settings.model);
+  return directory.has_filename() ? directory.filename() : directory.parent_path().filename();
+}
+
+absl::StatusOr<std::string> read_chat_template(const std::string& name_or_file) {
+  if (const auto builtin = builtin_chat_template(name_or_file)) {
+    return std::string(*builtin);
+  }
+  std::ifstream file(name_or_file, std::ios::binary);
+  std::string source{std::istreambuf_iterator<char>(file), {}};
+  if (!file) {
+    return absl::NotFoundError(absl::StrCat("chat-template: '", name_or_file,
+                                            "' is neither a file that can be read nor one of ",
+                                            builtin_chat_template_names()));
+  }
+  return source;
+}
+
+absl::StatusOr<std::unique_ptr<ChatTemplate>> load_chat_template(const Settings& settings) {
+  std::optional<std::string> source;
+  if (settings.chat_template.empty()) {
+    TESSERA_ASSIGN_OR_RETURN(source, find_chat_template(settings.model));
+  } else {
+    TESSERA_ASSIGN_OR_RETURN(source, read_chat_template(settings.chat_template));
+  }
+  if (!source) {
+    spdlog::warn("{} has no chat template: chats are refused, completions are served",
+                 settings.model.string());
+    return nullptr;
+  }
+  absl::StatusOr<std::unique_ptr<ChatTemplate>> parsed = ChatTemplate::parse(*source);
+  if (!parsed.ok()) {
+    const std::string& origin =
+        settings.chat_template.empty() ? settings.model.string() : settings.chat_template;
+    return absl::Status(parsed.status().code(),
+                        absl::StrCat("the chat template of ", origin, ": ",
+                                     std::string(parsed.status().message())));
+  }
+  return parsed;
+}
+
+void log_model(const std::string& name, const Transformer& model) {
+  const ModelConfig& config = model.config();
+  spdlog::info("model {}: {}, {:.1f} M parameters, {} layers, {} query and {} KV heads of {}", name,
+               config.architecture, static_cast<double>(parameters(config)) / 1e6, config.layers,
+               config.heads, config.kv_heads, config.head_dim);
+}
+
+void log_memory(const Settings& settings, int64_t weight_bytes, int64_t workspace_bytes,
+                const Engine& engine) {
+  const EngineStats stats = engine.stats();
+  spdlog::info("weights {}: {} bytes ({:.1f} MiB), workspace {:.1f} MiB", name(settings.weights),
+               weight_bytes, mib(weight_bytes), mib(workspace_bytes));
+  spdlog::info(
+      "KV cache: {} bytes ({:.1f} MiB), {} pages of {} bytes with at least {} tokens of one layer "
+      "and KV head",
+      engine.options().kv_bytes, mib(engine.options().kv_bytes), stats.pages_total,
+      stats.page_bytes, engine.options().page_tokens);
+  spdlog::info("KV cache: {} tokens fit; a sequence may have {}, {} may run at once",
+               stats.token_capacity, engine.options().context, engine.options().max_sequences);
+}
+
+}  // namespace
+
+absl::StatusOr<Service::Parts> load_model_parts(const Settings& settings, ThreadPool& pool) {
+  TESSERA_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(settings.model));
+  EngineOptions options = settings.engine;
+  TESSERA_ASSIGN_OR_RETURN(options.context, engine_context(settings, config.context));
+  const Backend& backend = cpu_backend(settings.isa.value_or(best_cpu_isa()));
+  spdlog::info("device {}: {}, {} threads", backend.name, backend.isa, pool.threads());
+
+  Service::Parts parts;
+  parts.model_name = model_name(settings);
+  TESSERA_ASSIGN_OR_RETURN(parts.tokenizer, Tokenizer::load(settings.model));
+  TESSERA_ASSIGN_OR_RETURN(parts.chat_template, load_chat_template(settings));
+  const TransformerOptions transformer{.weights = settings.weights,
+                                       .limits = {.tokens = options.max_step_tokens,
+                                                  .sequences = options.max_sequences,
+                                                  .context = options.context},
+                                       .max_logits_rows = options.max_sequences};
+  TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Transformer> model,
+                           Transformer::load(settings.model, transformer, backend, pool.stream()));
+  log_model(parts.model_name, *model);
+  const int64_t weight_bytes = model->weight_bytes();
+  const int64_t workspace_bytes = model->workspace_bytes();
+  TESSERA_ASSIGN_OR_RETURN(parts.engine,
+                           Engine::create(options, std::move(model), backend, pool.stream()));
+  log_memory(settings, weight_bytes, workspace_bytes, *parts.engine);
+  parts.metrics = std::make_unique<Metrics>(parts.model_name);
+  return parts;
+}
+
+}  // namespace tessera

@@ -1,0 +1,223 @@
+#include "server/openai/body_fields.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace tessera {
+
+namespace {
+
+using nlohmann::json;
+
+// Where text stops to be JSON: a parser that keeps nothing.
+class ErrorLocator final : public nlohmann::json_sax<json> {
+ public:
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(json::number_integer_t) override { return true; }
+  bool number_unsigned(json::number_unsigned_t) override { return true; }
+  bool number_float(json::number_float_t, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(json::binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return true; }
+  bool key(std::string&) override { return true; }
+  bool end_object() override { return true; }
+  bool start_array(std::size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(std::size_t at, const std::string&,
+                   const nlohmann::detail::exception&) override {
+    position = at;
+    return false;
+  }
+
+  std::size_t position = 0;
+};
+
+// The deepest nesting of `text`, which need not be JSON. Known before parsing, because each level
+// costs many times its one byte of memory.
+int depth_of(std::string_view text) {
+  int depth = 0, deepest = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') {
+        ++i;
+      } else if (c == '"') {
+        in_string = false;
+      }
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      deepest = std::max(deepest, ++depth);
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return deepest;
+}
+
+}  // namespace
+
+absl::StatusOr<json> parse_body(std::string_view text) {
+  if (depth_of(text) > kMaxBodyDepth) {
+    return absl::InvalidArgumentError(
+        fmt::format("the body is nested more than {} levels deep", kMaxBodyDepth));
+  }
+  json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (value.is_discarded()) {
+    ErrorLocator locator;
+    json::sax_parse(text, &locator);
+    return absl::InvalidArgumentError(fmt::format(
+        "the body is not valid JSON: error at byte {} of {}", locator.position, text.size()));
+  }
+  if (!value.is_object()) {
+    return absl::InvalidArgumentError(
+        fmt::format("the body must be a JSON object, not {}", excerpt(value)));
+  }
+  return value;
+}
+
+std::string excerpt(const json& value) {
+  constexpr std::size_t kMost = 40;
+  if (value.is_array() || value.is_object()) {
+    return fmt::format("{} of {}", value.is_array() ? "a list" : "an object", value.size());
+  }
+  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
+  if (text.size() > kMost) {
+    text = text.substr(0, kMost) + "...";
+  }
+  return text;
+}
+
+std::optional<int64_t> exact_integer(const json& value) {
+  if (value.is_number_unsigned()) {
+    const auto number = value.get<uint64_t>();
+    if (number <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+      return static_cast<int64_t>(number);
+    }
+    return std::nullopt;
+  }
+  if (value.is_number_integer()) {
+    return value.get<int64_t>();
+  }
+  constexpr double kExact = 9007199254740992.0;  // 2^53
+  if (value.is_number_float()) {
+    const auto number = value.get<double>();
+    if (std::abs(number) <= kExact && number == std::trunc(number)) {
+      return static_cast<int64_t>(number);
+    }
+  }
+  return std::nullopt;
+}
+
+const json* BodyFields::find(std::string_view name) const {
+  const auto it = object_.find(name);
+  return it == object_.end() || it->is_null() ? nullptr : &*it;
+}
+
+void BodyFields::text(std::string_view name, std::string& out) {
+  if (const json* value = find(name)) {
+    if (value->is_string()) {
+      out = value->get_ref<const std::string&>();
+    } else {
+      refuse(name, fmt::format("must be a string, not {}", excerpt(*value)));
+    }
+  }
+}
+
+void BodyFields::boolean(std::string_view name, bool& out) {
+  if (const json* value = find(name)) {
+    if (value->is_boolean()) {
+      out = value->get<bool>();
+    } else {
+      refuse(name, fmt::format("must be true or false, not {}", excerpt(*value)));
+    }
+  }
+}
+
+void BodyFields::number(std::string_view name, float least, float most, float& out, bool open) {
+  const json* value = find(name);
+  if (value == nullptr) {
+    return;
+  }
+  const double number = value->is_number() ? value->get<double>() : std::nan("");
+  const bool large_enough = open ? number > least : number >= least;
+  if (large_enough && number <= most) {
+    out = static_cast<float>(number);
+  } else {
+    refuse(name, fmt::format("must be a number {}{} to {}, not {}", open ? "above " : "from ",
+                             least, most, excerpt(*value)));
+  }
+}
+
+std::optional<int64_t> BodyFields::integer_in(std::string_view name, int64_t least, int64_t most) {
+  const json* value = find(name);
+  if (value == nullptr) {
+    return std::nullopt;
+  }
+  const std::optional<int64_t> number = exact_integer(*value);
+  if (!number || *number < least || *number > most) {
+    refuse(name,
+           fmt::format("must be an integer from {} to {}, not {}", least, most, excerpt(*value)));
+    return std::nullopt;
+  }
+  return number;
+}
+
+void BodyFields::integers(std::string_view name, std::vector<int32_t>& out) {
+  const json* value = find(name);
+  if (value == nullptr) {
+    return;
+  }
+  if (!value->is_array()) {
+    refuse(name, fmt::format("must be a list of integers, not {}", excerpt(*value)));
+    return;
+  }
+  out.clear();
+  out.reserve(value->size());
+  for (const json& item : *value) {
+    const std::optional<int64_t> number = exact_integer(item);
+    if (!number || *number != static_cast<int32_t>(*number)) {
+      refuse(name, fmt::format("must be a list of integers of 32 bits; item {} is {}", out.size(),
+                               excerpt(item)));
+      return;
+    }
+    out.push_back(static_cast<int32_t>(*number));
+  }
+}
+
+void BodyFields::texts(std::string_view name, std::vector<std::string>& out) {
+  const json* value = find(name);
+  if (value == nullptr) {
+    return;
+  }
+  out.clear();
+  if (value->is_string()) {
+    out.push_back(value->get_ref<const std::string&>());
+    return;
+  }
+  if (!value->is_array()) {
+    refuse(name, fmt::format("must be a string or a list of strings, not {}", excerpt(*value)));
+    return;
+  }
+  for (const json& item : *value) {
+    if (!item.is_string()) {
+      refuse(name,
+             fmt::format("must be a list of strings; item {} is {}", out.size(), excerpt(item)));
+      return;
+    }
+    out.push_back(item.get_ref<const std::string&>());
+  }
+}
+
+void BodyFields::refuse(std::string_view name, std::string_view message, std::string_view code) {
+  if (status_.ok()) {
+    const std::string field = prefix_ + std::string(name);
+    status_ = invalid_field(field, fmt::format("{} {}", field, message), code);
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/openai/error.h"
+
+namespace tessera {
+
+// A request's body: a JSON object, nested at most kMaxBodyDepth deep, in valid UTF-8.
+// Errors: InvalidArgument that says where.
+absl::StatusOr<nlohmann::json> parse_body(std::string_view text);
+
+inline constexpr int kMaxBodyDepth = 64;
+
+// A value as an error message quotes it: its JSON, cut short.
+std::string excerpt(const nlohmann::json& value);
+
+// An integer, also written as 5.0; nothing where it is none or does not fit.
+std::optional<int64_t> exact_integer(const nlohmann::json& value);
+
+// Reads the fields of an object. A field that is absent or null leaves its variable as it is; one
+// of a wrong type or out of range sets status(), where the first error stays.
+class BodyFields {
+ public:
+  // `prefix` stands before field names in errors: "stream_options.". `object` must outlive this.
+  explicit BodyFields(const nlohmann::json& object, std::string prefix = {})
+      : object_(object), prefix_(std::move(prefix)) {}
+
+  // The field, or null where it is absent or null.
+  const nlohmann::json* find(std::string_view name) const;
+
+  void text(std::string_view name, std::string& out);
+  void boolean(std::string_view name, bool& out);
+
+  // [least, most], least excluded if `open`.
+  void number(std::string_view name, float least, float most, float& out, bool open = false);
+
+  template <typename Int>
+  void integer(std::string_view name, int64_t least, Int& out,
+               int64_t most = std::numeric_limits<Int>::max()) {
+    if (const std::optional<int64_t> value = integer_in(name, least, most)) {
+      out = static_cast<Int>(*value);
+    }
+  }
+
+  // A list of integers of int32_t.
+  void integers(std::string_view name, std::vector<int32_t>& out);
+
+  // A string or a list of strings.
+  void texts(std::string_view name, std::vector<std::string>& out);
+
+  void refuse(std::string_view name, std::string_view message, std::string_view code = {});
+
+  // An error found elsewhere: of a field within a field.
+  void adopt(const absl::Status& status) {
+    if (status_.ok()) {
+      status_ = status;
+    }
+  }
+
+  const absl::Status& status() const { return status_; }
+
+ private:
+  std::optional<int64_t> integer_in(std::string_view name, int64_t least, int64_t most);
+
+  const nlohmann::json& object_;
+  std::string prefix_;
+  absl::Status status_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,323 @@
+#include "server/openai/request.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "models/status_macros.h"
+#include "server/openai/body_fields.h"
+#include "server/openai/unsupported.h"
+
+namespace tessera {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr float kMostTemperature = 100;
+constexpr float kMostPenalty = 2;  // as OpenAI
+constexpr float kMostRepetition = 100;
+constexpr float kMostBias = 100;       // as OpenAI
+constexpr int32_t kMostChoices = 128;  // as OpenAI
+constexpr std::size_t kMostStops = 64;
+constexpr std::size_t kMostStopBytes = 1024;
+
+void read_stop(BodyFields& fields, GenerateRequest& out) {
+  fields.texts("stop", out.stop);
+  if (out.stop.size() > kMostStops) {
+    fields.refuse("stop", fmt::format("has {} strings, at most {}", out.stop.size(), kMostStops));
+  }
+  for (const std::string& stop : out.stop) {
+    if (stop.empty()) {
+      fields.refuse("stop", "must not contain an empty string");
+    } else if (stop.size() > kMostStopBytes) {
+      fields.refuse(
+          "stop", fmt::format("has a string of {} bytes, at most {}", stop.size(), kMostStopBytes));
+    }
+  }
+  fields.integers("stop_token_ids", out.stop_ids);
+  fields.boolean("ignore_eos", out.ignore_eos);
+}
+
+// {"token id": bias}
+void read_logit_bias(BodyFields& fields, SamplingParams& out) {
+  const json* value = fields.find("logit_bias");
+  if (value == nullptr) {
+    return;
+  }
+  if (!value->is_object()) {
+    fields.refuse("logit_bias", fmt::format("must be an object, not {}", excerpt(*value)));
+    return;
+  }
+  for (const auto& [key, bias] : value->items()) {
+    SamplingParams::Bias entry;
+    if (!absl::SimpleAtoi(key, &entry.token)) {
+      fields.refuse("logit_bias", fmt::format("must have token ids as keys, not '{}'", key));
+      return;
+    }
+    BodyFields item(*value, "logit_bias.");
+    item.number(key, -kMostBias, kMostBias, entry.value);
+    fields.adopt(item.status());
+    out.logit_bias.push_back(entry);
+  }
+}
+
+void read_sampling(BodyFields& fields, CompletionRequest& out) {
+  SamplingParams& sampling = out.each.sampling;
+  fields.number("temperature", 0, kMostTemperature, sampling.temperature);
+  fields.number("top_p", 0, 1, sampling.top_p, /*open=*/true);
+  fields.number("min_p", 0, 1, sampling.min_p);
+  fields.integer("top_k", -1, sampling.top_k);
+  if (sampling.top_k < 0) {
+    sampling.top_k = 0;  // vLLM's word for all
+  }
+  fields.number("repetition_penalty", 0, kMostRepetition, sampling.repetition_penalty,
+                /*open=*/true);
+  fields.number("presence_penalty", -kMostPenalty, kMostPenalty, sampling.presence_penalty);
+  fields.number("frequency_penalty", -kMostPenalty, kMostPenalty, sampling.frequency_penalty);
+  fields.integer("min_tokens", 0, sampling.min_tokens);
+  read_logit_bias(fields, sampling);
+
+  int64_t seed = 0;
+  if (fields.find("seed") != nullptr) {
+    fields.integer("seed", std::numeric_limits<int64_t>::min(), seed);
+    out.seed = static_cast<uint64_t>(seed);
+  }
+}
+
+void read_stream(BodyFields& fields, CompletionRequest& out) {
+  fields.boolean("stream", out.stream);
+  const json* options = fields.find("stream_options");
+  if (options == nullptr) {
+    return;
+  }
+  if (!out.stream) {
+    fields.refuse("stream_options", "is only allowed with stream: true");
+  } else if (!options->is_object()) {
+    fields.refuse("stream_options", fmt::format("must be an object, not {}", excerpt(*options)));
+  } else {
+    BodyFields inner(*options, "stream_options.");
+    inner.boolean("include_usage", out.include_usage);
+    inner.boolean("continuous_usage_stats", out.continuous_usage);
+    fields.adopt(inner.status());
+  }
+}
+
+// What both endpoints know.
+void read_common(BodyFields& fields, CompletionRequest& out) {
+  refuse_unsupported(fields);
+  fields.text("model", out.model);
+  read_sampling(fields, out);
+  read_stop(fields, out.each);
+  read_stream(fields, out);
+  fields.integer("n", 1, out.n, kMostChoices);
+  fields.integer("priority", std::numeric_limits<int32_t>::min(), out.each.priority);
+  bool skip_special = true;
+  fields.boolean("skip_special_tokens", skip_special);
+  out.each.keep_special = !skip_special;
+  std::string ignored;
+  fields.text("user", ignored);
+  fields.text("cache_salt", ignored);  // nothing is shared between requests
+}
+
+// The text of a message: a string, or a list of text parts.
+void read_content(BodyFields& fields, ChatMessage& out) {
+  const json* content = fields.find("content");
+  if (content == nullptr) {
+    fields.refuse("content", "is missing");
+  } else if (content->is_string()) {
+    out.content = content->get_ref<const std::string&>();
+  } else if (!content->is_array()) {
+    fields.refuse("content",
+                  fmt::format("must be a string or a list of parts, not {}", excerpt(*content)));
+  } else {
+    for (std::size_t i = 0; i < content->size(); ++i) {
+      const json& part = (*content)[i];
+      const std::string name = fmt::format("content[{}]", i);
+      const json type = part.is_object() ? part.value("type", json("text")) : json();
+      if (type != "text") {
+        fields.refuse(
+            name,
+            fmt::format("is not a part with type \"text\", the only one supported; its type is {}",
+                        excerpt(type)));
+        return;
+      }
+      const auto text = part.find("text");
+      if (text == part.end() || !text->is_string()) {
+        fields.refuse(name + ".text", "must be a string");
+        return;
+      }
+      out.content += i > 0 ? "\n" : "";
+      out.content += text->get_ref<const std::string&>();
+    }
+  }
+}
+
+absl::StatusOr<ChatMessage> read_message(const json& value, const std::string& name) {
+  if (!value.is_object()) {
+    return invalid_field(name, fmt::format("{} must be an object, not {}", name, excerpt(value)));
+  }
+  ChatMessage message;
+  BodyFields fields(value, name + ".");
+  for (const std::string_view call : {"tool_calls", "function_call", "tool_call_id", "audio"}) {
+    const json* asked = fields.find(call);
+    if (asked != nullptr && !asked->empty()) {
+      fields.refuse(call, "is not supported by this server", "unsupported_parameter");
+    }
+  }
+  fields.text("role", message.role);
+  if (message.role.empty()) {
+    fields.refuse("role", "is missing");
+  }
+  read_content(fields, message);
+  if (!fields.status().ok()) {
+    return fields.status();
+  }
+  return message;
+}
+
+absl::StatusOr<std::vector<ChatMessage>> read_messages(const BodyFields& fields) {
+  const json* value = fields.find("messages");
+  if (value == nullptr) {
+    return invalid_field("messages", "messages is missing");
+  }
+  if (!value->is_array() || value->empty()) {
+    return invalid_field(
+        "messages",
+        fmt::format("messages must be a list of at least one message, not {}", excerpt(*value)));
+  }
+  std::vector<ChatMessage> messages;
+  messages.reserve(value->size());
+  for (std::size_t i = 0; i < value->size(); ++i) {
+    TESSERA_ASSIGN_OR_RETURN(ChatMessage message,
+                             read_message((*value)[i], fmt::format("messages[{}]", i)));
+    messages.push_back(std::move(message));
+  }
+  return messages;
+}
+
+// One prompt of a list, or the only one: a string, or a list of token ids.
+absl::Status read_prompt(const json& value, const std::string& name, Prompt& out) {
+  if (value.is_string()) {
+    out.emplace<std::string>(value.get_ref<const std::string&>());
+    return absl::OkStatus();
+  }
+  if (!value.is_array() || value.empty()) {
+    return invalid_field(name, fmt::format("{} must be a string or a list of token ids, not {}",
+                                           name, excerpt(value)));
+  }
+  auto& ids = out.emplace<std::vector<int32_t>>();
+  ids.reserve(value.size());
+  for (const json& item : value) {
+    const std::optional<int64_t> id = exact_integer(item);
+    if (!id || *id < 0 || *id > std::numeric_limits<int32_t>::max()) {
+      return invalid_field(name, fmt::format("{} must be a list of token ids; item {} is {}", name,
+                                             ids.size(), excerpt(item)));
+    }
+    ids.push_back(static_cast<int32_t>(*id));
+  }
+  return absl::OkStatus();
+}
+
+// A prompt, or a list of them.
+absl::Status read_prompts(const BodyFields& fields, std::vector<Prompt>& out) {
+  const json* value = fields.find("prompt");
+  if (value == nullptr) {
+    return invalid_field("prompt", "prompt is missing");
+  }
+  const bool several = value->is_array() && !value->empty() &&
+                       (value->front().is_string() || value->front().is_array());
+  if (!several) {
+    return read_prompt(*value, "prompt", out.emplace_back());
+  }
+  out.reserve(value->size());
+  for (std::size_t i = 0; i < value->size(); ++i) {
+    TESSERA_RETURN_IF_ERROR(
+        read_prompt((*value)[i], fmt::format("prompt[{}]", i), out.emplace_back()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<CompletionRequest> parse_completion_request(std::string_view body) {
+  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body));
+  CompletionRequest request;
+  BodyFields fields(object);
+  read_common(fields, request);
+  request.each.max_tokens = 16;  // as OpenAI
+  fields.integer("max_tokens", 1, request.each.max_tokens);
+  fields.boolean("add_special_tokens", request.each.prompt_options.add_bos);
+  int32_t logprobs = -1;
+  fields.integer("logprobs", 0, logprobs, kMaxTopLogprobs);
+  if (logprobs >= 0) {
+    request.each.sampling.top_logprobs = logprobs;
+  }
+  TESSERA_RETURN_IF_ERROR(fields.status());
+  TESSERA_RETURN_IF_ERROR(read_prompts(fields, request.prompts));
+  return request;
+}
+
+absl::StatusOr<CompletionRequest> parse_chat_request(std::string_view body) {
+  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body));
+  CompletionRequest request;
+  request.chat = true;
+  BodyFields fields(object);
+  read_common(fields, request);
+  fields.integer("max_tokens", 1, request.each.max_tokens);
+  fields.integer("max_completion_tokens", 1, request.each.max_tokens);  // the newer name wins
+  fields.boolean("add_generation_prompt", request.each.prompt_options.add_generation_prompt);
+  bool logprobs = false;
+  int32_t top_logprobs = 0;
+  fields.boolean("logprobs", logprobs);
+  fields.integer("top_logprobs", 0, top_logprobs, kMaxTopLogprobs);
+  if (logprobs) {
+    request.each.sampling.top_logprobs = top_logprobs;
+  } else if (top_logprobs > 0) {
+    fields.refuse("top_logprobs", "is only allowed with logprobs: true");
+  }
+  TESSERA_RETURN_IF_ERROR(fields.status());
+  TESSERA_ASSIGN_OR_RETURN(std::vector<ChatMessage> messages, read_messages(fields));
+  request.prompts.emplace_back(std::move(messages));
+  return request;
+}
+
+absl::StatusOr<TokenizeRequest> parse_tokenize_request(std::string_view body) {
+  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body));
+  TokenizeRequest request;
+  BodyFields fields(object);
+  fields.text("model", request.model);
+  fields.boolean("return_token_strs", request.token_texts);
+  fields.boolean("add_special_tokens", request.options.add_bos);
+  fields.boolean("add_generation_prompt", request.options.add_generation_prompt);
+  if (fields.find("messages") != nullptr) {
+    TESSERA_RETURN_IF_ERROR(fields.status());
+    TESSERA_ASSIGN_OR_RETURN(request.prompt, read_messages(fields));
+    return request;
+  }
+  std::string text;
+  fields.text("prompt", text);
+  if (fields.find("prompt") == nullptr) {
+    fields.refuse("prompt", "is missing (or messages, for a chat)");
+  }
+  TESSERA_RETURN_IF_ERROR(fields.status());
+  request.prompt = std::move(text);
+  return request;
+}
+
+absl::StatusOr<DetokenizeRequest> parse_detokenize_request(std::string_view body) {
+  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body));
+  DetokenizeRequest request;
+  BodyFields fields(object);
+  fields.text("model", request.model);
+  fields.integers("tokens", request.tokens);
+  if (fields.find("tokens") == nullptr) {
+    fields.refuse("tokens", "is missing");
+  }
+  TESSERA_RETURN_IF_ERROR(fields.status());
+  return request;
+}
+
+}  // namespace tessera

@@ -1,0 +1,112 @@
+#include "server/server.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "models/status_macros.h"
+#include "server/authority.h"
+#include "server/grpc/grpc_listener.h"
+#include "server/http/listener.h"
+#include "server/http/routes.h"
+#include "server/metrics.h"
+#include "server/model_parts.h"
+#include "server/service.h"
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// How often a draining server looks whether it is done.
+constexpr milliseconds kDrainPoll{20};
+
+// How long a client may take for the end of an answer that is complete.
+constexpr milliseconds kFlushTime{5'000};
+constexpr milliseconds kHurriedFlushTime{500};
+
+class WholeServer final : public Server {
+ public:
+  explicit WholeServer(const Settings& settings)
+      : settings_(settings), pool_(settings.threads), routes_(settings.routes) {}
+
+  ~WholeServer() override {
+    if (service_ != nullptr) {
+      service_->engine().stop();
+    }
+  }
+
+  absl::Status start() {
+    const Clock::time_point begin = Clock::now();
+    TESSERA_ASSIGN_OR_RETURN(http_, HttpListener::start(settings_.http, routes_));
+    spdlog::info("listening http://{}", authority(settings_.http.address, http_->port()));
+    TESSERA_ASSIGN_OR_RETURN(Service::Parts parts, load_model_parts(settings_, pool_));
+    service_ = std::make_unique<Service>(std::move(parts));
+    service_->engine().start();
+    routes_.attach(*service_);
+    GrpcOptions grpc = settings_.grpc;
+    grpc.address = settings_.http.address;
+    TESSERA_ASSIGN_OR_RETURN(grpc_, GrpcListener::start(grpc, *service_));
+    spdlog::info("listening grpc://{}", authority(settings_.http.address, grpc_->port()));
+    spdlog::info("ready after {:.1f} s",
+                 std::chrono::duration<double>(Clock::now() - begin).count());
+    return absl::OkStatus();
+  }
+
+  void shut_down(StopSignals& signals) override {
+    spdlog::info("not ready any more; new requests are taken for another {} ms",
+                 settings_.drain_delay.count());
+    service_->set_not_ready();
+    grpc_->set_not_serving();
+    const bool hurry = signals.wait_for(settings_.drain_delay) || !finish_what_runs(signals);
+    service_->engine().stop();
+    const milliseconds flush = hurry ? kHurriedFlushTime : kFlushTime;
+    http_->drain(flush);
+    grpc_->drain(flush);
+    http_->stop();
+    grpc_->stop();
+    spdlog::info("stopped");
+  }
+
+ private:
+  // False: a signal came.
+  bool finish_what_runs(StopSignals& signals) {
+    service_->drain();
+    const Clock::time_point end = Clock::now() + settings_.drain_timeout;
+    const EngineStats stats = service_->engine().stats();
+    spdlog::info("draining: {} running, {} waiting", stats.running, stats.waiting);
+    while (!service_->engine().idle()) {
+      if (Clock::now() >= end) {
+        spdlog::warn("after {} ms not all requests have finished: they are cancelled",
+                     settings_.drain_timeout.count());
+        return true;
+      }
+      if (signals.wait_for(kDrainPoll)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // In this order: the engine reports into the listeners' connections until it has stopped, and
+  // computes on the pool.
+  const Settings settings_;
+  ThreadPool pool_;
+  Routes routes_;
+  std::unique_ptr<Service> service_;
+  std::unique_ptr<HttpListener> http_;
+  std::unique_ptr<GrpcListener> grpc_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Server>> Server::start(const Settings& settings) {
+  auto server = std::make_unique<WholeServer>(settings);
+  TESSERA_RETURN_IF_ERROR(server->start());
+  return server;
+}
+
+}  // namespace tessera

@@ -1,0 +1,194 @@
+#include "server/service.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "models/status_macros.h"
+#include "server/metrics.h"
+
+namespace tessera {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Between the engine and a front end's sink: measures what passes. Engine's thread.
+class MeasuredSink final : public EventSink {
+ public:
+  MeasuredSink(std::shared_ptr<EventSink> sink, Metrics& metrics, Clock::time_point received)
+      : sink_(std::move(sink)), metrics_(metrics), received_(received), previous_(received) {}
+
+  void on_token(int32_t token) override {
+    const Clock::time_point now = Clock::now();
+    if (first_) {
+      metrics_.first_token(now - received_);
+    } else {
+      metrics_.next_token(now - previous_);
+    }
+    first_ = false;
+    previous_ = now;
+    sink_->on_token(token);
+  }
+
+  void on_finish(const Finish& finish) override {
+    Finish counted = finish;
+    if (counted.reason == FinishReason::cancelled && *stopped_by_text) {
+      counted.reason = FinishReason::stop;
+    }
+    metrics_.finished(counted, Clock::now() - received_);
+    sink_->on_finish(finish);
+  }
+
+  const std::shared_ptr<std::atomic<bool>> stopped_by_text =
+      std::make_shared<std::atomic<bool>>(false);
+
+ private:
+  std::shared_ptr<EventSink> sink_;
+  Metrics& metrics_;
+  Clock::time_point received_;
+  Clock::time_point previous_;
+  bool first_ = true;
+};
+
+}  // namespace
+
+struct Service::State {
+  Parts parts;
+  ChatTemplate::Variables variables;
+  std::atomic<bool> ready = true;
+};
+
+Service::Service(Parts parts) : state_(std::make_unique<State>()) {
+  const Tokenizer& tokenizer = *parts.tokenizer;
+  if (const auto id = tokenizer.bos_id()) {
+    state_->variables.bos_token = tokenizer.token_bytes(*id, true);
+  }
+  if (const auto id = tokenizer.eos_id()) {
+    state_->variables.eos_token = tokenizer.token_bytes(*id, true);
+  }
+  state_->parts = std::move(parts);
+}
+
+// The engine's thread reports to the metrics until it is joined.
+Service::~Service() {
+  state_->parts.engine.reset();
+}
+
+absl::StatusOr<Generation> Service::generate(GenerateRequest request,
+                                             std::shared_ptr<EventSink> sink) {
+  const Clock::time_point received = Clock::now();
+  Engine& engine = *state_->parts.engine;
+  TESSERA_ASSIGN_OR_RETURN(std::vector<int32_t> prompt,
+                           tokenize(request.prompt, request.prompt_options));
+
+  const auto prompt_tokens = static_cast<int64_t>(prompt.size());
+  const int64_t room = engine.options().context - prompt_tokens;
+  auto measured = std::make_shared<MeasuredSink>(std::move(sink), *state_->parts.metrics, received);
+  Generation generation{
+      .id = 0,
+      .prompt_tokens = static_cast<int32_t>(prompt_tokens),
+      .text = TextStream(
+          tokenizer(),
+          {.keep_special = request.keep_special,
+           .continues_text = !std::holds_alternative<std::vector<ChatMessage>>(request.prompt)},
+          std::move(request.stop)),
+      .stopped_by_text = measured->stopped_by_text};
+
+  EngineRequest submitted;
+  submitted.prompt = std::move(prompt);
+  submitted.sampling = request.sampling;
+  submitted.max_tokens = request.max_tokens > 0 ? request.max_tokens
+                                                : static_cast<int32_t>(std::max<int64_t>(room, 1));
+  submitted.stop_ids = std::move(request.stop_ids);
+  submitted.ignore_eos = request.ignore_eos;
+  submitted.priority = request.priority;
+  submitted.sink = std::move(measured);
+  absl::StatusOr<RequestId> id = engine.submit(std::move(submitted));
+  if (!id.ok()) {
+    state_->parts.metrics->rejected(id.status());
+    return id.status();
+  }
+  generation.id = *id;
+  return generation;
+}
+
+void Service::cancel(RequestId id) {
+  state_->parts.engine->cancel(id);
+}
+
+void Service::stop(const Generation& generation) {
+  *generation.stopped_by_text = true;
+  state_->parts.engine->cancel(generation.id);
+}
+
+absl::StatusOr<std::vector<int32_t>> Service::tokenize(const Prompt& prompt,
+                                                       const PromptOptions& options) const {
+  if (const auto* text = std::get_if<std::string>(&prompt)) {
+    const TextSegment segment{*text, options.parse_special};
+    return tokenizer().encode({&segment, 1}, options.add_bos);
+  }
+  if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) {
+    return *ids;
+  }
+  if (state_->parts.chat_template == nullptr) {
+    return absl::InvalidArgumentError(
+        fmt::format("the model {} has no chat template: chats are not available, completions are",
+                    model_name()));
+  }
+  ChatTemplate::Variables variables = state_->variables;
+  variables.add_generation_prompt = options.add_generation_prompt;
+  TESSERA_ASSIGN_OR_RETURN(
+      const std::vector<TextSegment> segments,
+      state_->parts.chat_template->render(std::get<std::vector<ChatMessage>>(prompt), variables));
+  return tokenizer().encode(segments, /*add_bos=*/false);  // the template writes it
+}
+
+absl::StatusOr<std::string> Service::detokenize(std::span<const int32_t> ids) const {
+  Detokenizer detokenizer(tokenizer(), {.keep_special = true});
+  std::string text;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= tokenizer().vocab_size()) {
+      return absl::InvalidArgumentError(
+          fmt::format("token {} is {}, the vocabulary has ids 0 to {}", i, ids[i],
+                      tokenizer().vocab_size() - 1));
+    }
+    text += detokenizer.push(ids[i]);
+  }
+  return text + detokenizer.finish();
+}
+
+bool Service::ready() const {
+  return state_->ready;
+}
+
+void Service::set_not_ready() { state_->ready = false; }
+
+void Service::drain() {
+  set_not_ready();
+  state_->parts.engine->drain();
+}
+
+std::string Service::expose_metrics() const {
+  return metrics().expose(engine().stats(), engine().options());
+}
+
+const std::string& Service::model_name() const {
+  return state_->parts.model_name;
+}
+const Tokenizer& Service::tokenizer() const {
+  return *state_->parts.tokenizer;
+}
+Engine& Service::engine() {
+  return *state_->parts.engine;
+}
+const Engine& Service::engine() const {
+  return *state_->parts.engine;
+}
+const Metrics& Service::metrics() const {
+  return *state_->parts.metrics;
+}
+
+}  // namespace tessera

@@ -1,0 +1,123 @@
+#include "server/settings.h"
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "models/status_macros.h"
+#include "yaml-cpp/yaml.h"
+
+namespace tessera {
+namespace {
+
+absl::Status at_line(std::string_view file, const YAML::Mark& mark, std::string_view message) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(std::string(file), ":", mark.line + 1, ": ", std::string(message)));
+}
+
+absl::Status apply_entry(const YAML::Node& key, const YAML::Node& value, std::string_view file,
+                         Settings& settings) {
+  if (!key.IsScalar()) {
+    return at_line(file, key.Mark(), "a key must be a plain name");
+  }
+  for (const SettingsField& field : settings_fields()) {
+    if (field.name != key.Scalar()) {
+      continue;
+    }
+    if (!value.IsScalar()) {
+      return at_line(file, key.Mark(), absl::StrCat(key.Scalar(), ": needs one plain value"));
+    }
+    const absl::Status status = field.parse(settings, value.Scalar());
+    return status.ok() ? status
+                       : at_line(file, value.Mark(),
+                                 absl::StrCat(key.Scalar(), ": ", std::string(status.message())));
+  }
+  return at_line(file, key.Mark(), absl::StrCat("unknown key '", key.Scalar(), "'"));
+}
+
+}  // namespace
+
+absl::Status apply_yaml(std::string_view yaml, std::string_view file, Settings& settings) {
+  try {
+    const YAML::Node root = YAML::Load(std::string(yaml));
+    if (root.IsNull()) {
+      return absl::OkStatus();
+    }
+    if (!root.IsMap()) {
+      return at_line(file, root.Mark(), "must be a mapping of settings to values");
+    }
+    std::set<std::string> seen;
+    for (const auto& entry : root) {
+      TESSERA_RETURN_IF_ERROR(apply_entry(entry.first, entry.second, file, settings));
+      if (!seen.insert(entry.first.Scalar()).second) {
+        return at_line(file, entry.first.Mark(),
+                       absl::StrCat(entry.first.Scalar(), ": stands here twice"));
+      }
+    }
+    return absl::OkStatus();
+  } catch (const YAML::Exception& error) {
+    return at_line(file, error.mark, error.msg);
+  }
+}
+
+std::string print_yaml(const Settings& settings) {
+  std::string yaml;
+  for (const SettingsField& field : settings_fields()) {
+    const std::string value = field.print(settings);
+    absl::StrAppend(&yaml, yaml.empty() ? "" : "\n", "# ", field.value_name, ": ", field.help,
+                    "\n");
+    if (value.empty()) {
+      absl::StrAppend(&yaml, "# ", std::string(field.name), ":\n");
+      continue;
+    }
+    absl::StrAppend(&yaml, std::string(field.name), ": ", YAML::Dump(YAML::Node(value)), "\n");
+  }
+  return yaml;
+}
+
+std::string describe(const Settings& settings) {
+  std::vector<std::string> pairs;
+  for (const SettingsField& field : settings_fields()) {
+    pairs.push_back(absl::StrCat(std::string(field.name), "=", field.print(settings)));
+  }
+  return absl::StrJoin(pairs, " ");
+}
+
+absl::StatusOr<int32_t> engine_context(const Settings& settings, int32_t model_context) {
+  if (settings.context == 0) {
+    return std::min(settings.engine.context, model_context);
+  }
+  if (settings.context > model_context) {
+    return absl::InvalidArgumentError(absl::StrCat("context is ", settings.context,
+                                                   ", but the model was made for ", model_context,
+                                                   " tokens"));
+  }
+  return settings.context;
+}
+
+absl::Status validate(const Settings& settings) {
+  if (settings.model.empty()) {
+    return absl::InvalidArgumentError("model: which directory? Say --model DIR");
+  }
+  if (settings.http.address.empty()) {
+    return absl::InvalidArgumentError("host: must not be empty");
+  }
+  if (settings.http.port != 0 && settings.http.port == settings.grpc.port) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("http-port and grpc-port are both ", settings.http.port));
+  }
+  if (settings.device == Device::cuda) {
+    return absl::UnimplementedError("device: this build has no CUDA backend; use --device cpu");
+  }
+  if (settings.isa && !cpu_supports(*settings.isa)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("isa: this CPU cannot run ", std::string(name(*settings.isa)),
+                     "; its best is ", std::string(name(best_cpu_isa()))));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tessera

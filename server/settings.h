@@ -1,0 +1,80 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "engine/engine.h"
+#include "kernels/cpu/backend.h"
+#include "kernels/weight.h"
+#include "models/transformer.h"
+#include "server/grpc/grpc_listener.h"
+#include "server/http/listener.h"
+#include "server/http/routes.h"
+
+namespace tessera {
+
+enum class Device : uint8_t { cpu, cuda };
+
+// Everything that can be set. The initialisers here (and those of the structs embedded) are the
+// only place where a default is written; settings_fields.cpp lists the fields once, and flags,
+// YAML,
+// --help, validation and the start-up log all come from that list.
+struct Settings {
+  std::filesystem::path model;
+  std::string served_model_name;  // empty: the model folder's name
+  std::string chat_template;      // a built-in one's name or a file; empty: the model's own
+
+  HttpOptions http;  // its address is that of both front ends
+  GrpcOptions grpc;
+  RoutesOptions routes;
+
+  Device device = Device::cpu;
+  std::optional<CpuIsa> isa;  // none: the best this CPU has
+  int32_t threads = 0;        // 0: one for each core this process may use
+  WeightFormat weights = TransformerOptions().weights;
+
+  EngineOptions engine;  // but for its context, which the model limits: see engine_context()
+  int32_t context = 0;   // 0: the model's own, at most EngineOptions' default
+
+  std::chrono::milliseconds drain_delay{500};       // not ready, but still accepting
+  std::chrono::milliseconds drain_timeout{30'000};  // then what still runs is cancelled
+
+  std::string log_level = "info";
+};
+
+// One field of Settings, as text: the form it has in flags, YAML and the log.
+struct SettingsField {
+  std::string_view name;   // "http-port": the flag without its dashes, and the YAML key
+  std::string value_name;  // "PORT": what --help calls the value, or its choices
+  std::string help;
+  std::function<absl::Status(Settings&, std::string_view)> parse;  // errors do not repeat the name
+  std::function<std::string(const Settings&)> print;               // what parse() would read
+};
+
+std::span<const SettingsField> settings_fields();
+
+// Applies YAML text to `settings`: one mapping of field names to scalars. `file` is what errors
+// call it. Errors: InvalidArgument "FILE:LINE: KEY: ...".
+absl::Status apply_yaml(std::string_view yaml, std::string_view file, Settings& settings);
+
+// A YAML file that would give `settings`, each field with its help as a comment.
+std::string print_yaml(const Settings& settings);
+
+// The tokens a sequence may have with a model of `model_context`. Errors: InvalidArgument when
+// --context asks for more than the model has.
+absl::StatusOr<int32_t> engine_context(const Settings& settings, int32_t model_context);
+
+// What no single field can tell. Errors: InvalidArgument, Unimplemented, named.
+absl::Status validate(const Settings& settings);
+
+// "http-port=8080 grpc-port=50051 ...", for the start-up log.
+std::string describe(const Settings& settings);
+
+}  // namespace tessera

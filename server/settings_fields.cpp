@@ -1,0 +1,270 @@
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "models/status_macros.h"
+#include "models/text/chat_template.h"
+#include "server/settings.h"
+
+namespace tessera {
+namespace {
+
+constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+
+struct Unit {
+  std::string_view name;
+  int64_t size;
+};
+constexpr std::array<Unit, 5> kByteUnits{{{"TiB", int64_t{1} << 40},
+                                          {"GiB", int64_t{1} << 30},
+                                          {"MiB", int64_t{1} << 20},
+                                          {"KiB", int64_t{1} << 10},
+                                          {"B", 1}}};
+constexpr std::array<Unit, 3> kTimeUnits{{{"m", 60'000}, {"s", 1'000}, {"ms", 1}}};
+
+// "2GiB" as a number of the smallest unit; a number alone counts in `plain`.
+absl::StatusOr<int64_t> parse_quantity(std::string_view text, std::span<const Unit> units,
+                                       int64_t plain) {
+  const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  const std::string_view suffix = text.substr(digits);
+  int64_t size = suffix.empty() ? plain : 0;
+  std::vector<std::string> names;
+  for (const Unit& unit : units) {
+    names.emplace_back(unit.name);
+    size = suffix == unit.name ? unit.size : size;
+  }
+  int64_t count = 0;
+  if (!absl::SimpleAtoi(std::string(text.substr(0, digits)), &count) || size == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("'", std::string(text),
+                                                   "' is not a whole number, optionally with ",
+                                                   absl::StrJoin(names, ", ")));
+  }
+  if (count > std::numeric_limits<int64_t>::max() / size) {
+    return absl::InvalidArgumentError(absl::StrCat("'", std::string(text), "' is too large"));
+  }
+  return count * size;
+}
+
+// In the largest unit that shows it exactly.
+std::string print_quantity(int64_t value, std::span<const Unit> units) {
+  for (const Unit& unit : units) {
+    if (value != 0 && value % unit.size == 0) {
+      return absl::StrCat(value / unit.size, std::string(unit.name));
+    }
+  }
+  return "0";
+}
+
+// ---- one maker for each type of field; `at` is a lambda from Settings& to the member
+
+template <class At>
+SettingsField text_field(std::string_view name, std::string_view value_name, std::string help,
+                         At at) {
+  return {name, std::string(value_name), help,
+          [at](Settings& settings, std::string_view text) {
+            at(settings) = std::string(text);
+            return absl::OkStatus();
+          },
+          [at](const Settings& settings) { return std::string(at(settings)); }};
+}
+
+struct Range {
+  int32_t least;
+  int32_t most;
+};
+
+template <class At>
+SettingsField integer_field(std::string_view name, std::string_view value_name, Range range,
+                            std::string help, At at) {
+  return {name, std::string(value_name), help,
+          [at, range](Settings& settings, std::string_view text) {
+            int32_t value = 0;
+            if (!absl::SimpleAtoi(std::string(text), &value)) {
+              return absl::InvalidArgumentError(
+                  absl::StrCat("'", std::string(text), "' is not a whole number"));
+            }
+            if (value < range.least || value > range.most) {
+              return absl::InvalidArgumentError(
+                  range.most == kMost
+                      ? absl::StrCat(value, " is less than ", range.least)
+                      : absl::StrCat(value, " is not within ", range.least, " to ", range.most));
+            }
+            at(settings) = static_cast<std::decay_t<decltype(at(settings))>>(value);
+            return absl::OkStatus();
+          },
+          [at](const Settings& settings) { return absl::StrCat(at(settings)); }};
+}
+
+template <class At>
+SettingsField bytes_field(std::string_view name, std::string help, At at) {
+  return {name, "BYTES", help,
+          [at](Settings& settings, std::string_view text) {
+            TESSERA_ASSIGN_OR_RETURN(at(settings), parse_quantity(text, kByteUnits, 1));
+            return absl::OkStatus();
+          },
+          [at](const Settings& settings) { return print_quantity(at(settings), kByteUnits); }};
+}
+
+template <class At>
+SettingsField time_field(std::string_view name, std::string help, At at) {
+  return {
+      name, "TIME", help,
+      [at](Settings& settings, std::string_view text) {
+        TESSERA_ASSIGN_OR_RETURN(const int64_t count, parse_quantity(text, kTimeUnits, 1'000));
+        at(settings) = std::chrono::milliseconds(count);
+        return absl::OkStatus();
+      },
+      [at](const Settings& settings) { return print_quantity(at(settings).count(), kTimeUnits); }};
+}
+
+template <class Value>
+struct Choice {
+  std::string_view name;
+  Value value;
+};
+
+template <class Value, class At>
+SettingsField choice_field(std::string_view name, std::vector<Choice<Value>> choices,
+                           std::string help, At at) {
+  std::vector<std::string> names;
+  for (const Choice<Value>& choice : choices) {
+    names.emplace_back(choice.name);
+  }
+  return {name, absl::StrJoin(names, "|"), help,
+          [at, choices, names](Settings& settings, std::string_view text) {
+            for (const Choice<Value>& choice : choices) {
+              if (choice.name == text) {
+                at(settings) = choice.value;
+                return absl::OkStatus();
+              }
+            }
+            return absl::InvalidArgumentError(
+                absl::StrCat("'", std::string(text), "' is none of ", absl::StrJoin(names, ", ")));
+          },
+          [at, choices](const Settings& settings) {
+            for (const Choice<Value>& choice : choices) {
+              if (choice.value == at(settings)) {
+                return std::string(choice.name);
+              }
+            }
+            return std::string();
+          }};
+}
+
+#define TESSERA_AT(member)      \
+  [](auto& settings) -> auto& { \
+    return settings.member;     \
+  }
+
+std::vector<SettingsField> model_fields() {
+  return {
+      text_field("model", "DIR", "Hugging Face directory of the model to serve", TESSERA_AT(model)),
+      text_field("served-model-name", "NAME",
+                 "the model's name in the API; default: the directory's name",
+                 TESSERA_AT(served_model_name)),
+      text_field("chat-template", "NAME|FILE",
+                 absl::StrCat("chat template: ", builtin_chat_template_names(),
+                              ", or a Jinja file; default: the model's own"),
+                 TESSERA_AT(chat_template)),
+  };
+}
+
+std::vector<SettingsField> front_end_fields() {
+  return {
+      text_field("host", "ADDRESS", "address to listen on; 0.0.0.0 for all of them",
+                 TESSERA_AT(http.address)),
+      integer_field("http-port", "PORT", {0, 65535}, "0: any free one; the log says which",
+                    TESSERA_AT(http.port)),
+      integer_field("http-threads", "COUNT", {1, 1024}, "threads that serve HTTP connections",
+                    TESSERA_AT(http.threads)),
+      text_field("cors-origin", "ORIGIN", "web pages from here may call the HTTP API; * for all",
+                 TESSERA_AT(routes.cors_origin)),
+      integer_field("grpc-port", "PORT", {0, 65535}, "0: any free one; the log says which",
+                    TESSERA_AT(grpc.port)),
+  };
+}
+
+std::vector<SettingsField> compute_fields() {
+  const std::vector<Choice<std::optional<CpuIsa>>> isas = {{"auto", std::nullopt},
+                                                           {name(CpuIsa::scalar), CpuIsa::scalar},
+                                                           {name(CpuIsa::avx2), CpuIsa::avx2},
+                                                           {name(CpuIsa::avx512), CpuIsa::avx512}};
+  const std::vector<Choice<WeightFormat>> weights = {
+      {name(WeightFormat::f32), WeightFormat::f32},
+      {name(WeightFormat::bf16), WeightFormat::bf16},
+      {name(WeightFormat::int8), WeightFormat::int8},
+      {name(WeightFormat::int4), WeightFormat::int4}};
+  return {
+      choice_field<Device>("device", {{"cpu", Device::cpu}, {"cuda", Device::cuda}},
+                           "where the model runs", TESSERA_AT(device)),
+      choice_field("isa", isas, "instruction set of the CPU kernels; auto: the best there is",
+                   TESSERA_AT(isa)),
+      integer_field("threads", "COUNT", {0, 1024},
+                    "threads that compute; 0: one for each core this process may use",
+                    TESSERA_AT(threads)),
+      choice_field("weights", weights, "format the weights are converted to at load",
+                   TESSERA_AT(weights)),
+  };
+}
+
+std::vector<SettingsField> engine_fields() {
+  return {
+      choice_field<KvFormat>("kv", {{"f32", kKvF32}, {"f16", kKvF16}}, "format of the KV cache",
+                             TESSERA_AT(engine.kv_format)),
+      bytes_field("kv-memory",
+                  "size of the KV cache, such as 512MiB or 2GiB; 0: room for --max-sequences of "
+                  "--context tokens",
+                  TESSERA_AT(engine.kv_bytes)),
+      integer_field("context", "TOKENS", {0, kMost},
+                    absl::StrCat("most tokens of a sequence, prompt and completion; 0: the model's "
+                                 "own, at most ",
+                                 EngineOptions().context),
+                    TESSERA_AT(context)),
+      integer_field("max-step-tokens", "TOKENS", {1, kMost},
+                    "budget of one step, prefill and decode together",
+                    TESSERA_AT(engine.max_step_tokens)),
+      integer_field("max-sequences", "COUNT", {1, kMost}, "most sequences that run at once",
+                    TESSERA_AT(engine.max_sequences)),
+      integer_field("max-queue", "COUNT", {1, kMost}, "most requests that wait; more are refused",
+                    TESSERA_AT(engine.max_queue)),
+  };
+}
+
+std::vector<SettingsField> process_fields() {
+  const std::vector<Choice<std::string>> levels = {{"trace", "trace"}, {"debug", "debug"},
+                                                   {"info", "info"},   {"warning", "warning"},
+                                                   {"error", "error"}, {"off", "off"}};
+  return {
+      time_field("drain-delay",
+                 "after SIGTERM: not ready, but still accepting, so that balancers notice",
+                 TESSERA_AT(drain_delay)),
+      time_field("drain-timeout", "then: what runs may finish for so long before it is cancelled",
+                 TESSERA_AT(drain_timeout)),
+      choice_field("log-level", levels, "least severity that is logged, to stderr",
+                   TESSERA_AT(log_level)),
+  };
+}
+
+// The list. Its order is that of --help and of configs/default.yaml.
+std::vector<SettingsField> make_fields() {
+  std::vector<SettingsField> fields;
+  for (const auto& group :
+       {model_fields(), front_end_fields(), compute_fields(), engine_fields(), process_fields()}) {
+    fields.insert(fields.end(), group.begin(), group.end());
+  }
+  return fields;
+}
+
+}  // namespace
+
+std::span<const SettingsField> settings_fields() {
+  static const std::vector<SettingsField> fields = make_fields();
+  return fields;
+}
+
+}  // namespace tessera

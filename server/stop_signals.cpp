@@ -1,0 +1,71 @@
+#include "server/stop_signals.h"
+
+#include <pthread.h>
+
+#include <csignal>
+#include <cstdlib>
+
+namespace tessera {
+namespace {
+
+sigset_t stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  return set;
+}
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  const sigset_t set = stop_signals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  thread_ = std::thread([this] { listen(); });
+}
+
+StopSignals::~StopSignals() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  pthread_kill(thread_.native_handle(), SIGTERM);
+  thread_.join();
+}
+
+void StopSignals::listen() {
+  const sigset_t set = stop_signals();
+  while (true) {
+    int signal = 0;
+    sigwait(&set, &signal);
+    const std::lock_guard lock(mutex_);
+    if (closing_) {
+      return;
+    }
+    if (!serving_) {
+      std::_Exit(EXIT_SUCCESS);
+    }
+    ++pending_;
+    came_.notify_one();
+  }
+}
+
+void StopSignals::wait() {
+  std::unique_lock lock(mutex_);
+  serving_ = true;
+  came_.wait(lock, [this] { return pending_ > 0; });
+  --pending_;
+}
+
+bool StopSignals::wait_for(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  serving_ = true;
+  if (!came_.wait_for(lock, timeout, [this] { return pending_ > 0; })) {
+    return false;
+  }
+  --pending_;
+  return true;
+}
+
+}  // namespace tessera

@@ -1,0 +1,71 @@
+// A step uses memory that was sized at start or came with its requests: this binary counts every
+// call of operator new.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "tests/engine/engine_fixture.h"
+
+namespace {
+std::atomic<int64_t> allocations = 0;
+}
+
+void* operator new(size_t bytes) {
+  ++allocations;
+  if (void* memory = std::malloc(bytes)) {
+    return memory;
+  }
+  std::abort();
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, size_t /*bytes*/) noexcept {
+  std::free(memory);
+}
+
+namespace tessera {
+namespace {
+
+class Silence : public EventSink {
+ public:
+  void on_token(int32_t /*token*/) override {}
+  void on_finish(const Finish& /*finish*/) override { ++finished; }
+  int finished = 0;
+};
+
+TEST(EngineStep, AllocatesNothingFromArrivalToTheEnd) {
+  EngineOptions options;
+  options.context = 96;
+  options.max_sequences = 8;
+  options.max_step_tokens = 40;
+  options.max_queue = 64;
+  options.kv_bytes = FakeEngine::arena_bytes(14);  // so that some are preempted
+  FakeEngine fake(options);
+  const auto sink = std::make_shared<Silence>();
+  for (int32_t i = 0; i < 40; ++i) {
+    EngineRequest request = request_of(prompt_of(1 + 2 * i, i), 30);
+    request.sampling.top_p = 0.9f;
+    request.sampling.top_k = 20;
+    request.sampling.seed = static_cast<uint64_t>(i);
+    request.sampling.frequency_penalty = 0.5f;
+    request.sampling.repetition_penalty = 1.1f;
+    request.sampling.top_logprobs = 5;
+    request.priority = i % 3;
+    request.sink = sink;
+    ASSERT_TRUE(fake.engine->submit(std::move(request)).ok());
+  }
+  fake.engine->cancel(3);
+  const int64_t before = allocations;
+  while (fake.engine->step()) {
+  }
+  EXPECT_EQ(allocations - before, 0);
+  EXPECT_EQ(sink->finished, 40);
+  EXPECT_GT(fake.engine->stats().preemptions, 0);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/batching_engine.h"
+#include "kernels/cpu/backend.h"
+#include "kernels/cpu/thread_pool.h"
+#include "tests/engine/fake_model.h"
+#include "tests/engine/recording_sink.h"
+
+namespace tessera {
+
+// An engine over the fake model and the real pages, driven by hand or by its thread.
+struct FakeEngine {
+  static constexpr int32_t kPageTokens = 16;
+  static constexpr int32_t kHeads = 4;  // layers * kv_heads
+
+  explicit FakeEngine(EngineOptions options) {
+    options.kv_format = kKvF32;
+    options.page_tokens = kPageTokens;
+    auto owned = std::make_unique<FakeModel>(options.context);
+    model = owned.get();
+    auto made =
+        Engine::create(options, std::move(owned), cpu_backend(CpuIsa::scalar), threads.stream());
+    EXPECT_TRUE(made.ok()) << made.status();
+    engine.reset(static_cast<BatchingEngine*>(std::move(made).value().release()));
+  }
+
+  // Bytes of an arena in which every head has `pages` pages.
+  static int64_t arena_bytes(int64_t pages) {
+    return pages * kHeads * KvPageLayout::make(kKvF32, 2, kPageTokens).page_bytes;
+  }
+
+  // Submits with a sink of its own; the request is accepted.
+  std::shared_ptr<RecordingSink> submit(EngineRequest request, RequestId* id = nullptr) {
+    auto sink = std::make_shared<RecordingSink>();
+    request.sink = sink;
+    const auto accepted = engine->submit(std::move(request));
+    EXPECT_TRUE(accepted.ok()) << accepted.status();
+    if (id != nullptr && accepted.ok()) {
+      *id = *accepted;
+    }
+    return sink;
+  }
+
+  void step_until_idle() {
+    while (engine->step()) {
+      engine->kv().check_integrity();
+    }
+  }
+
+  ThreadPool threads{1};
+  FakeModel* model = nullptr;  // the engine's
+  std::unique_ptr<BatchingEngine> engine;
+};
+
+inline EngineRequest request_of(std::vector<int32_t> prompt, int32_t max_tokens) {
+  EngineRequest request;
+  request.prompt = std::move(prompt);
+  request.max_tokens = max_tokens;
+  request.ignore_eos = true;
+  return request;
+}
+
+// Token ids that are neither end of sequence nor poison.
+inline std::vector<int32_t> prompt_of(int32_t length, int32_t first = 0) {
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < length; ++i) {
+    prompt.push_back(3 + (first + i * 7) % (FakeModel::kVocab - 3));
+  }
+  return prompt;
+}
+
+}  // namespace tessera

@@ -1,0 +1,138 @@
+// The engine over a real transformer with random weights: scheduling must not show in the text.
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "engine/engine.h"
+#include "kernels/cpu/backend.h"
+#include "kernels/cpu/thread_pool.h"
+#include "models/random_checkpoint.h"
+#include "tests/engine/recording_sink.h"
+#include "tests/models/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+struct Numbers {
+  std::string name;
+  CpuIsa isa = CpuIsa::scalar;
+  WeightFormat weights = WeightFormat::f32;
+  KvFormat kv = kKvF32;
+};
+
+struct Shape {
+  std::string name;
+  int32_t max_sequences = 1;
+  int32_t max_step_tokens = 512;
+  int64_t arena_pages = 0;  // of each head; 0: enough for all
+};
+
+class EngineText : public testing::TestWithParam<Numbers> {
+ protected:
+  static constexpr int32_t kContext = 96;
+  static constexpr int32_t kLayers = 2;
+  static constexpr int32_t kKvHeads = 2;
+  static constexpr int32_t kHeadDim = 16;
+
+  void SetUp() override {
+    if (!cpu_supports(GetParam().isa)) {
+      GTEST_SKIP() << "this machine has no " << name(GetParam().isa);
+    }
+    ModelConfig config;
+    config.architecture = "LlamaForCausalLM";
+    config.vocab = 97;
+    config.hidden = 32;
+    config.layers = kLayers;
+    config.heads = 4;
+    config.kv_heads = kKvHeads;
+    config.head_dim = kHeadDim;
+    config.ffn = 48;
+    config.context = kContext;
+    config.eos_ids = {2};
+    ASSERT_TRUE(write_random_checkpoint(directory_.path(), config, 11).ok());
+  }
+
+  static std::vector<EngineRequest> requests() {
+    std::vector<EngineRequest> requests(32);
+    for (int32_t i = 0; i < 32; ++i) {
+      EngineRequest& request = requests[static_cast<size_t>(i)];
+      for (int32_t j = 0; j < 3 + (i * 5) % 40; ++j) {
+        request.prompt.push_back(3 + (i * 31 + j * 17 + j * j) % 94);
+      }
+      request.max_tokens = 24;
+      request.ignore_eos = true;
+      request.sampling.temperature = i % 2 == 0 ? 0.0f : 1.0f;
+      request.sampling.top_p = 0.9f;
+      request.sampling.seed = static_cast<uint64_t>(i);
+    }
+    return requests;
+  }
+
+  // The texts of all requests, submitted at once.
+  std::vector<std::vector<int32_t>> texts(const Shape& shape, EngineStats* stats) {
+    const Backend& backend = cpu_backend(GetParam().isa);
+    EngineOptions options;
+    options.max_step_tokens = shape.max_step_tokens;
+    options.max_sequences = shape.max_sequences;
+    options.max_queue = 32;
+    options.context = kContext;
+    options.kv_format = GetParam().kv;
+    options.kv_bytes = shape.arena_pages * kLayers * kKvHeads *
+                       KvPageLayout::make(options.kv_format, kHeadDim, 16).page_bytes;
+    auto model = Transformer::load(
+        directory_.path(),
+        {.weights = GetParam().weights,
+         .limits = {options.max_step_tokens, options.max_sequences, options.context},
+         .max_logits_rows = options.max_sequences},
+        backend, threads_.stream());
+    EXPECT_TRUE(model.ok()) << model.status();
+    auto engine =
+        Engine::create(options, std::move(model).value(), backend, threads_.stream()).value();
+    std::vector<std::shared_ptr<RecordingSink>> sinks;
+    for (EngineRequest& request : requests()) {
+      sinks.push_back(std::make_shared<RecordingSink>());
+      request.sink = sinks.back();
+      EXPECT_TRUE(engine->submit(std::move(request)).ok());
+    }
+    while (engine->step()) {
+    }
+    std::vector<std::vector<int32_t>> texts;
+    for (const auto& sink : sinks) {
+      EXPECT_EQ(sink->finish()->reason, FinishReason::length);
+      texts.push_back(sink->tokens());
+    }
+    *stats = engine->stats();
+    return texts;
+  }
+
+  ThreadPool threads_{2};
+  TemporaryDirectory directory_;
+};
+
+TEST_P(EngineText, IsTheSameAloneInABatchInChunksAndAfterPreemption) {
+  EngineStats stats;
+  const auto alone = texts({"alone"}, &stats);
+  EXPECT_EQ(stats.preemptions, 0);
+  for (const Shape& shape : {Shape{"a batch of 32", 32, 512}, Shape{"chunks of 7", 7, 7},
+                             Shape{"chunks of 33", 5, 33}, Shape{"preempted", 32, 64, 12}}) {
+    SCOPED_TRACE(shape.name);
+    EXPECT_EQ(texts(shape, &stats), alone);
+    EXPECT_EQ(stats.preemptions > 0, shape.arena_pages > 0);
+    EXPECT_EQ(stats.pages_free, stats.pages_total);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, EngineText,
+    testing::Values(Numbers{"scalar_f32", CpuIsa::scalar}, Numbers{"avx2_f32", CpuIsa::avx2},
+                    Numbers{"avx512_f32", CpuIsa::avx512},
+                    Numbers{"scalar_bf16_kv16", CpuIsa::scalar, WeightFormat::bf16, kKvF16},
+                    Numbers{"avx2_int8_kv16", CpuIsa::avx2, WeightFormat::int8, kKvF16},
+                    Numbers{"avx512_bf16_kv16", CpuIsa::avx512, WeightFormat::bf16, kKvF16},
+                    Numbers{"avx512_int8_kv16", CpuIsa::avx512, WeightFormat::int8, kKvF16},
+                    Numbers{"avx512_int4_kv16", CpuIsa::avx512, WeightFormat::int4, kKvF16}),
+    [](const auto& numbers) { return numbers.param.name; });
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/request.h"
+#include "models/transformer.h"
+
+namespace tessera {
+
+// A model whose next token is a pure function of all earlier tokens, which it must find in the
+// pages: forward() stores each token with its position in every head's keys and, in the values,
+// whose head that is; it then reads the whole sequence back from every head. So a page that is
+// lost, shared, swapped or stale either is a defect or changes the text. Wants f32 pages.
+class FakeModel final : public Transformer {
+ public:
+  static constexpr int32_t kVocab = 61;
+  static constexpr int32_t kEos = 1;
+  static constexpr int32_t kPoison = 2;  // after this token, all logits are NaN
+
+  explicit FakeModel(int32_t context, int32_t layers = 2, int32_t kv_heads = 2);
+
+  static void logits_after(std::span<const int32_t> tokens, std::span<float> logits);
+
+  void forward(const Batch& batch, const KvPagesView& pages, MatrixView<float> logits,
+               Stream stream) override;
+  const ModelConfig& config() const override { return config_; }
+  int64_t weight_bytes() const override { return 0; }
+  int64_t workspace_bytes() const override { return 0; }
+
+  const std::string& defect() const { return defect_; }  // the first; empty: none
+
+ private:
+  void store(const Batch& batch, const SequenceSpan& span, const KvPagesView& pages);
+  void read_back(const SequenceSpan& span, const KvPagesView& pages);
+  void report(const std::string& defect);
+
+  ModelConfig config_;
+  std::vector<int32_t> tokens_;  // of one sequence, as the pages have them
+  std::string defect_;
+};
+
+// What a request must yield when nothing else runs, by the definition of the fake and the sampler.
+struct Outcome {
+  std::vector<int32_t> tokens;
+  FinishReason reason = FinishReason::stop;
+};
+Outcome run_alone(const EngineRequest& request, int32_t context);
+
+}  // namespace tessera

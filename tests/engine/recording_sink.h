@@ -1,0 +1,81 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "engine/request.h"
+
+namespace tessera {
+
+// Keeps what a request is told, on any thread, and whether that kept to the contract.
+class RecordingSink : public EventSink {
+ public:
+  void on_logprobs(const TokenLogprobs& logprobs) override {
+    const std::lock_guard lock(mutex_);
+    chosen_logprobs_.push_back(logprobs.chosen);
+    last_top_.assign(logprobs.top.begin(), logprobs.top.end());
+  }
+
+  void on_token(int32_t token) override {
+    {
+      const std::lock_guard lock(mutex_);
+      events_after_finish_ += finish_.has_value() ? 1 : 0;
+      tokens_.push_back(token);
+    }
+    if (after_token) {
+      after_token(token);
+    }
+  }
+
+  void on_finish(const Finish& finish) override {
+    {
+      const std::lock_guard lock(mutex_);
+      events_after_finish_ += finish_.has_value() ? 1 : 0;
+      finish_ = finish;
+    }
+    finished_.notify_all();
+  }
+
+  std::function<void(int32_t)> after_token;
+
+  Finish wait() {
+    std::unique_lock lock(mutex_);
+    finished_.wait(lock, [this] { return finish_.has_value(); });
+    return *finish_;
+  }
+  std::optional<Finish> finish() const {
+    const std::lock_guard lock(mutex_);
+    return finish_;
+  }
+  std::vector<int32_t> tokens() const {
+    const std::lock_guard lock(mutex_);
+    return tokens_;
+  }
+  std::vector<TokenLogprob> chosen_logprobs() const {
+    const std::lock_guard lock(mutex_);
+    return chosen_logprobs_;
+  }
+  std::vector<TokenLogprob> last_top() const {
+    const std::lock_guard lock(mutex_);
+    return last_top_;
+  }
+  int events_after_finish() const {
+    const std::lock_guard lock(mutex_);
+    return events_after_finish_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable finished_;
+  std::vector<int32_t> tokens_;
+  std::vector<TokenLogprob> chosen_logprobs_;
+  std::vector<TokenLogprob> last_top_;
+  std::optional<Finish> finish_;
+  int events_after_finish_ = 0;
+};
+
+}  // namespace tessera

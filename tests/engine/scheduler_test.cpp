@@ -1,0 +1,292 @@
+#include "engine/scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+namespace tessera {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr int32_t kHeads = 4;
+constexpr int32_t kPageTokens = 16;
+
+KvBudget budget(int64_t rows_free) {
+  return {rows_free * kHeads, kHeads, kPageTokens};
+}
+
+Candidate waiting(int64_t rank, int32_t tokens, int32_t priority = 0) {
+  return {.rank = rank,
+          .priority = priority,
+          .tokens = tokens,
+          .stored = 0,
+          .pages = 0,
+          .running = false};
+}
+
+Candidate running(int64_t rank, int32_t tokens, int32_t stored, int32_t priority = 0) {
+  return {.rank = rank,
+          .priority = priority,
+          .tokens = tokens,
+          .stored = stored,
+          .pages = budget(0).pages_for(stored),
+          .running = true};
+}
+
+Candidate decoding(int64_t rank, int32_t tokens, int32_t priority = 0) {
+  return running(rank, tokens, tokens - 1, priority);
+}
+
+StepPlan plan(const SchedulerLimits& limits, const std::vector<Candidate>& candidates,
+              const KvBudget& free) {
+  return Scheduler(limits).plan(candidates, free, {});
+}
+
+TEST(Scheduler, PlansNothingForNobody) {
+  EXPECT_TRUE(plan({8, 8}, {}, budget(100)).empty());
+}
+
+TEST(Scheduler, RunsEveryDecodeBesideALongPrefill) {
+  const StepPlan step =
+      plan({10, 4}, {running(1, 1000, 32), decoding(2, 40), decoding(3, 50)}, budget(100));
+  ASSERT_EQ(step.runs.size(), 3);
+  EXPECT_EQ(step.runs[0].candidate, 1);
+  EXPECT_EQ(step.runs[1].candidate, 2);
+  EXPECT_TRUE(step.runs[0].samples && step.runs[1].samples);
+  EXPECT_EQ(step.runs[2].candidate, 0);
+  EXPECT_EQ(step.runs[2].count, 8);  // what the decodes left of 10
+  EXPECT_FALSE(step.runs[2].samples);
+}
+
+TEST(Scheduler, FillsTheStepWithChunksInOrderOfRank) {
+  const StepPlan step =
+      plan({20, 8}, {running(1, 12, 0), waiting(2, 5), waiting(3, 90), waiting(4, 3)}, budget(100));
+  EXPECT_THAT(step.counts, ElementsAre(12, 5, 3, 0));
+  EXPECT_THAT(step.admitted, ElementsAre(1, 2));
+  EXPECT_TRUE(step.runs[0].samples);
+  EXPECT_TRUE(step.runs[1].samples);
+  EXPECT_FALSE(step.runs[2].samples);
+}
+
+TEST(Scheduler, AdmitsNoMoreThanThereAreSlots) {
+  const StepPlan step = plan({20, 2}, {decoding(1, 9), waiting(2, 4), waiting(3, 4)}, budget(100));
+  EXPECT_THAT(step.admitted, ElementsAre(1));
+}
+
+TEST(Scheduler, RanksByPriorityThenArrival) {
+  EXPECT_LT(rank_of(0, 1), rank_of(0, 2));
+  EXPECT_LT(rank_of(-1, 900), rank_of(0, 1));
+  EXPECT_LT(rank_of(0, 900), rank_of(1, 1));
+}
+
+TEST(Scheduler, LetsOnlySoManyLaterArrivalsOvertakeAWorsePriority) {
+  EXPECT_LT(rank_of(0, kPriorityHeadStart), rank_of(1, 1));
+  EXPECT_LT(rank_of(1, 1), rank_of(0, kPriorityHeadStart + 2));
+}
+
+TEST(Scheduler, AdmitsNobodyPastTheFirstThatDoesNotFit) {
+  const StepPlan step =
+      plan({512, 8}, {decoding(1, 10), waiting(2, 160), waiting(3, 4)}, budget(10));
+  EXPECT_THAT(step.admitted, IsEmpty());
+  EXPECT_THAT(step.counts, ElementsAre(1, 0, 0));
+}
+
+TEST(Scheduler, KeepsAPageForEachHeadOfEveryRunningSequence) {
+  const std::vector<Candidate> candidates = {decoding(1, 10), decoding(2, 10), waiting(3, 64)};
+  EXPECT_THAT(plan({512, 8}, candidates, budget(5)).admitted, IsEmpty());
+  EXPECT_THAT(plan({512, 8}, candidates, budget(6)).admitted, ElementsAre(2));
+}
+
+TEST(Scheduler, KeepsThePagesARunningPrefillStillNeeds) {
+  // 10 rows are free; the prefill takes 1 in this step, needs 4 more, and one to go on with.
+  const std::vector<Candidate> candidates = {running(1, 80, 0), waiting(2, 64)};
+  EXPECT_THAT(plan({16, 8}, {running(1, 80, 0), waiting(2, 64)}, budget(10)).admitted, IsEmpty())
+      << "no tokens left";
+  EXPECT_THAT(plan({90, 8}, candidates, budget(9)).admitted, IsEmpty());
+  EXPECT_THAT(plan({90, 8}, candidates, budget(10)).admitted, ElementsAre(1));
+}
+
+TEST(Scheduler, TakesPagesFromTheWorstRankedForADecode) {
+  const StepPlan step =
+      plan({8, 8}, {decoding(1, 17), decoding(2, 10), decoding(3, 40)}, budget(0));
+  EXPECT_THAT(step.preempted, ElementsAre(2));
+  EXPECT_THAT(step.counts, ElementsAre(1, 1, 0));
+  EXPECT_THAT(step.admitted, IsEmpty()) << "what a step preempts it does not take back";
+}
+
+TEST(Scheduler, PreemptsTheWorstPriorityBeforeTheLatestArrival) {
+  const StepPlan step = plan(
+      {8, 8},
+      {decoding(rank_of(0, 1), 17), decoding(rank_of(0, 3), 10), decoding(rank_of(1, 2), 10, 1)},
+      budget(0));
+  EXPECT_THAT(step.preempted, ElementsAre(2));
+}
+
+TEST(Scheduler, LetsAPrefillTakePagesFromADecodeBehindItOnly) {
+  const StepPlan taken = plan({64, 8}, {running(1, 100, 32), decoding(2, 20)}, budget(0));
+  EXPECT_THAT(taken.preempted, ElementsAre(1));
+  EXPECT_THAT(taken.counts, ElementsAre(32, 0)) << "as far as the two pages of each head go";
+  const StepPlan kept = plan({64, 8}, {decoding(1, 20), running(2, 100, 32)}, budget(0));
+  EXPECT_THAT(kept.preempted, IsEmpty());
+  EXPECT_THAT(kept.counts, ElementsAre(1, 0)) << "it keeps its pages and sits the step out";
+}
+
+TEST(Scheduler, PreemptsNobodyWhoNeedsNoPage) {
+  const StepPlan step = plan({8, 8}, {decoding(1, 10), decoding(2, 10)}, budget(0));
+  EXPECT_THAT(step.preempted, IsEmpty());
+  EXPECT_THAT(step.counts, ElementsAre(1, 1));
+}
+
+TEST(Scheduler, PreemptsAWorsePriorityForAWaitingRequest) {
+  const std::vector<Candidate> candidates = {
+      waiting(rank_of(0, 9), 30), decoding(rank_of(1, 1), 40, 1), decoding(rank_of(1, 2), 40, 1)};
+  const StepPlan for_pages = plan({64, 8}, candidates, budget(1));
+  EXPECT_THAT(for_pages.preempted, ElementsAre(2));
+  EXPECT_THAT(for_pages.admitted, ElementsAre(0));
+  const StepPlan for_a_slot = plan({64, 2}, candidates, budget(100));
+  EXPECT_THAT(for_a_slot.preempted, ElementsAre(2));
+  EXPECT_THAT(for_a_slot.admitted, ElementsAre(0));
+  const StepPlan for_a_token = plan({2, 2}, candidates, budget(100));
+  EXPECT_THAT(for_a_token.preempted, ElementsAre(2));
+  EXPECT_THAT(for_a_token.counts, ElementsAre(1, 1, 0));
+}
+
+TEST(Scheduler, PreemptsNobodyForAWaitingRequestOfTheSamePriority) {
+  const StepPlan step = plan({64, 1}, {waiting(1, 30), decoding(2, 40)}, budget(100));
+  EXPECT_THAT(step.preempted, IsEmpty());
+  EXPECT_THAT(step.admitted, IsEmpty());
+}
+
+TEST(Scheduler, PreemptsNobodyInVain) {
+  // Even without the worse priority, the waiting request would not fit.
+  const StepPlan step = plan(
+      {64, 8},
+      {decoding(rank_of(0, 1), 160), waiting(rank_of(0, 9), 160), decoding(rank_of(1, 2), 16, 1)},
+      budget(2));
+  EXPECT_THAT(step.preempted, IsEmpty());
+  EXPECT_THAT(step.admitted, IsEmpty());
+}
+
+TEST(Scheduler, ReusesAFormerPlansMemory) {
+  const Scheduler scheduler({64, 8});
+  const std::vector<Candidate> candidates = {decoding(1, 20), waiting(2, 30)};
+  StepPlan first = scheduler.plan(candidates, budget(100), {});
+  const StepPlan::Run* memory = first.runs.data();
+  const StepPlan second = scheduler.plan(candidates, budget(100), std::move(first));
+  EXPECT_EQ(second.runs.data(), memory);
+  EXPECT_EQ(second.runs.size(), 2);
+}
+
+// ---- properties of any plan
+
+struct World {
+  SchedulerLimits limits;
+  std::vector<Candidate> candidates;
+  KvBudget free;
+  int64_t pages_total = 0;
+};
+
+World random_world(std::mt19937_64& random) {
+  const auto pick = [&](int32_t low, int32_t high) {
+    return std::uniform_int_distribution<int32_t>(low, high)(random);
+  };
+  World world;
+  const int32_t context = pick(1, 200);
+  world.limits.max_sequences = pick(1, 10);
+  world.limits.max_step_tokens = world.limits.max_sequences + pick(0, 100);
+  int64_t held = 0;
+  int32_t slots = world.limits.max_sequences;
+  for (int32_t i = pick(1, 20); i > 0; --i) {
+    const int32_t priority = pick(0, 2);
+    const int32_t tokens = pick(1, context);
+    const int64_t rank = rank_of(priority, i);
+    if (slots > 0 && pick(0, 1) == 1) {
+      --slots;
+      const int32_t stored = pick(0, 2) > 0 ? tokens - 1 : pick(0, tokens - 1);
+      world.candidates.push_back(running(rank, tokens, stored, priority));
+      held += world.candidates.back().pages;
+    } else {
+      world.candidates.push_back(waiting(rank, tokens, priority));
+    }
+  }
+  std::sort(world.candidates.begin(), world.candidates.end(),
+            [](const Candidate& a, const Candidate& b) { return a.rank < b.rank; });
+  const int64_t context_pages = budget(0).pages_for(context);
+  world.pages_total = std::max(held, context_pages) + kHeads * pick(0, 3) * pick(0, 20);
+  world.free = budget(0);
+  world.free.pages_free = world.pages_total - held;
+  return world;
+}
+
+void check_resources(const World& world, const StepPlan& step) {
+  int64_t pages = 0;
+  int64_t slots = 0;
+  int64_t tokens = 0;
+  for (size_t i = 0; i < world.candidates.size(); ++i) {
+    const Candidate& candidate = world.candidates[i];
+    ASSERT_LE(step.counts[i], candidate.pending());
+    const bool admitted = std::count(step.admitted.begin(), step.admitted.end(), i) == 1;
+    const bool preempted = std::count(step.preempted.begin(), step.preempted.end(), i) == 1;
+    ASSERT_TRUE(!preempted || (candidate.running && step.counts[i] == 0));
+    ASSERT_TRUE(!admitted || (!candidate.running && step.counts[i] > 0));
+    ASSERT_TRUE(step.counts[i] == 0 || admitted || candidate.running);
+    const bool has_slot = (candidate.running && !preempted) || admitted;
+    slots += has_slot ? 1 : 0;
+    pages += has_slot ? world.free.pages_for(candidate.stored + step.counts[i]) : 0;
+    tokens += step.counts[i];
+  }
+  ASSERT_LE(tokens, world.limits.max_step_tokens);
+  ASSERT_LE(slots, world.limits.max_sequences);
+  ASSERT_LE(pages, world.pages_total);
+}
+
+void check_order(const World& world, const StepPlan& step) {
+  const auto keeps = [&](size_t i) { return world.candidates[i].running && step.evicted[i] == 0; };
+  bool best_running_seen = false;
+  for (size_t i = 0; i < world.candidates.size(); ++i) {
+    const Candidate& candidate = world.candidates[i];
+    if (candidate.running && !best_running_seen && step.evicted[i] == 0) {
+      best_running_seen = true;
+      ASSERT_GT(step.counts[i], 0) << "the best-ranked that keeps its slot progresses";
+    }
+    if (step.evicted[i] != 0) {
+      for (size_t j = i + 1; j < world.candidates.size(); ++j) {
+        ASSERT_FALSE(keeps(j)) << "the victim is the worst-ranked";
+      }
+    }
+    if (candidate.running && candidate.pending() == 1 && step.evicted[i] == 0 &&
+        step.counts[i] == 0) {
+      for (size_t j = i + 1; j < world.candidates.size(); ++j) {
+        ASSERT_FALSE(keeps(j)) << "a decode sits out only when nobody stands behind it";
+      }
+    }
+  }
+  for (const int32_t admitted : step.admitted) {
+    for (int32_t i = 0; i < admitted; ++i) {
+      ASSERT_TRUE(step.counts[static_cast<size_t>(i)] > 0 || keeps(static_cast<size_t>(i)))
+          << "nobody is overtaken";
+    }
+  }
+}
+
+TEST(Scheduler, KeepsItsPromisesInAnySituation) {
+  for (uint64_t seed = 0; seed < 20'000; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(seed);
+    const World world = random_world(random);
+    const StepPlan step = plan(world.limits, world.candidates, world.free);
+    ASSERT_FALSE(step.empty());
+    check_resources(world, step);
+    check_order(world, step);
+    if (testing::Test::HasFailure()) {
+      return;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,321 @@
+#include "models/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "models/random_checkpoint.h"
+#include "nlohmann/json.hpp"
+#include "tests/models/temporary_directory.h"
+#include "tests/models/tiny_models.h"
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+json llama() {
+  return {{"architectures", {"LlamaForCausalLM"}},
+          {"model_type", "llama"},
+          {"vocab_size", 32000},
+          {"hidden_size", 4096},
+          {"num_hidden_layers", 32},
+          {"num_attention_heads", 32},
+          {"num_key_value_heads", 8},
+          {"intermediate_size", 11008},
+          {"max_position_embeddings", 4096},
+          {"rms_norm_eps", 1e-5},
+          {"hidden_act", "silu"},
+          {"bos_token_id", 1},
+          {"eos_token_id", 2},
+          {"torch_dtype", "bfloat16"},
+          {"rope_scaling", nullptr},
+          {"tie_word_embeddings", false}};
+}
+
+json of_architecture(const char* name) {
+  json config = llama();
+  config["architectures"] = {name};
+  return config;
+}
+
+absl::StatusOr<ModelConfig> parse(const json& config, const std::string& generation = "") {
+  return parse_model_config(config.dump(), generation);
+}
+
+json llama3_scaling(const char* key) {
+  return {{key, "llama3"},
+          {"factor", 8.0},
+          {"low_freq_factor", 1.0},
+          {"high_freq_factor", 4.0},
+          {"original_max_position_embeddings", 8192}};
+}
+
+TEST(ModelConfig, ReadsLlama2) {
+  const ModelConfig config = parse(llama()).value();
+  EXPECT_EQ(config.architecture, "LlamaForCausalLM");
+  EXPECT_EQ(config.vocab, 32000);
+  EXPECT_EQ(config.hidden, 4096);
+  EXPECT_EQ(config.layers, 32);
+  EXPECT_EQ(config.heads, 32);
+  EXPECT_EQ(config.kv_heads, 8);
+  EXPECT_EQ(config.head_dim, 128);
+  EXPECT_EQ(config.ffn, 11008);
+  EXPECT_EQ(config.context, 4096);
+  EXPECT_EQ(config.window, 0);
+  EXPECT_FLOAT_EQ(config.norm_epsilon, 1e-5f);
+  EXPECT_FLOAT_EQ(config.rope_theta, 10000);
+  EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::none);
+  EXPECT_FALSE(config.tied_head);
+  EXPECT_FALSE(config.qkv_bias);
+  EXPECT_EQ(config.bos_id, 1);
+  EXPECT_THAT(config.eos_ids, ElementsAre(2));
+}
+
+TEST(ModelConfig, TakesAsManyKvHeadsAsHeadsWhereLlamaLeavesThemOut) {
+  json config = llama();
+  config.erase("num_key_value_heads");
+  EXPECT_EQ(parse(config)->kv_heads, 32);
+  config["num_key_value_heads"] = nullptr;
+  EXPECT_EQ(parse(config)->kv_heads, 32);
+}
+
+TEST(ModelConfig, TakesAnExplicitHeadDim) {
+  json config = llama();
+  config["head_dim"] = 64;
+  EXPECT_EQ(parse(config)->head_dim, 64);
+  EXPECT_EQ(parse(config)->query_width(), 2048);
+  config["head_dim"] = nullptr;
+  EXPECT_EQ(parse(config)->head_dim, 128);
+}
+
+TEST(ModelConfig, ReadsLlama31sScalingInEverySpelling) {
+  std::vector<json> spellings(4, llama());
+  spellings[0]["rope_scaling"] = llama3_scaling("rope_type");
+  spellings[1]["rope_scaling"] = llama3_scaling("type");
+  spellings[2]["rope_parameters"] = llama3_scaling("rope_type");
+  spellings[3]["rope_parameters"] = llama3_scaling("rope_type");
+  for (size_t i = 0; i < 3; ++i) {
+    spellings[i]["rope_theta"] = 500000.0;
+  }
+  spellings[3]["rope_parameters"]["rope_theta"] = 500000;
+  for (const json& spelling : spellings) {
+    SCOPED_TRACE(spelling.dump());
+    const ModelConfig config = parse(spelling).value();
+    EXPECT_FLOAT_EQ(config.rope_theta, 500000);
+    EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::llama3);
+    EXPECT_FLOAT_EQ(config.rope_scaling.factor, 8);
+    EXPECT_FLOAT_EQ(config.rope_scaling.low_freq_factor, 1);
+    EXPECT_FLOAT_EQ(config.rope_scaling.high_freq_factor, 4);
+    EXPECT_EQ(config.rope_scaling.original_context, 8192);
+  }
+}
+
+TEST(ModelConfig, ReadsLinearScalingAndTheDefaultOne) {
+  json config = llama();
+  config["rope_scaling"] = {{"type", "linear"}, {"factor", 4}};
+  EXPECT_EQ(parse(config)->rope_scaling.kind, RopeScaling::Kind::linear);
+  EXPECT_FLOAT_EQ(parse(config)->rope_scaling.factor, 4);
+  config["rope_scaling"] = nullptr;
+  config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 1e6}};
+  EXPECT_EQ(parse(config)->rope_scaling.kind, RopeScaling::Kind::none);
+  EXPECT_FLOAT_EQ(parse(config)->rope_theta, 1e6f);
+}
+
+TEST(ModelConfig, ReadsMistralsWindowAndItsAbsence) {
+  json config = of_architecture("MistralForCausalLM");
+  config["sliding_window"] = 2048;
+  EXPECT_EQ(parse(config)->window, 2048);
+  config["sliding_window"] = nullptr;
+  EXPECT_EQ(parse(config)->window, 0);
+  config.erase("sliding_window");  // then transformers takes 4096
+  EXPECT_EQ(parse(config)->window, 4096);
+  config.erase("num_key_value_heads");  // and 8
+  EXPECT_EQ(parse(config)->kv_heads, 8);
+}
+
+TEST(ModelConfig, ReadsQwen2) {
+  json config = of_architecture("Qwen2ForCausalLM");
+  config["use_sliding_window"] = false;
+  config["sliding_window"] = 131072;
+  config["max_window_layers"] = 28;
+  config["tie_word_embeddings"] = true;
+  const ModelConfig parsed = parse(config).value();
+  EXPECT_TRUE(parsed.qkv_bias);
+  EXPECT_TRUE(parsed.tied_head);
+  EXPECT_EQ(parsed.window, 0);
+}
+
+TEST(ModelConfig, TakesEndIdsFromTheGenerationConfigFirst) {
+  json config = llama();
+  EXPECT_THAT(parse(config, R"({"eos_token_id": [7, 8]})")->eos_ids, ElementsAre(7, 8));
+  EXPECT_THAT(parse(config, R"({"eos_token_id": null})")->eos_ids, ElementsAre(2));
+  EXPECT_THAT(parse(config, "{}")->eos_ids, ElementsAre(2));
+  EXPECT_EQ(parse(config, R"({"bos_token_id": 5})")->bos_id, 5);
+  config["eos_token_id"] = {3, 4};
+  EXPECT_THAT(parse(config)->eos_ids, ElementsAre(3, 4));
+  config["eos_token_id"] = nullptr;
+  config["bos_token_id"] = nullptr;
+  EXPECT_THAT(parse(config)->eos_ids, IsEmpty());
+  EXPECT_EQ(parse(config)->bos_id, -1);
+}
+
+TEST(ModelConfig, SurvivesWritingAndReading) {
+  for (const TinyModel& model : tiny_models()) {
+    SCOPED_TRACE(model.name);
+    const auto parsed = parse_model_config(model_config_json(model.config), "");
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(model_config_json(*parsed), model_config_json(model.config));
+    EXPECT_EQ(parsed->window, model.config.window);
+    EXPECT_EQ(parsed->qkv_bias, model.config.qkv_bias);
+    EXPECT_EQ(parsed->rope_scaling.kind, model.config.rope_scaling.kind);
+  }
+}
+
+TEST(ModelConfig, ReadsADirectoryWithAndWithoutAGenerationConfig) {
+  const TemporaryDirectory directory;
+  EXPECT_EQ(read_model_config(directory.path()).status().code(), absl::StatusCode::kNotFound);
+  write_file(directory / "config.json", llama().dump());
+  EXPECT_THAT(read_model_config(directory.path())->eos_ids, ElementsAre(2));
+  write_file(directory / "generation_config.json", R"({"eos_token_id": 9})");
+  EXPECT_THAT(read_model_config(directory.path())->eos_ids, ElementsAre(9));
+  write_file(directory / "generation_config.json", "{");
+  EXPECT_THAT(std::string(read_model_config(directory.path()).status().message()),
+              AllOf(HasSubstr(directory.path().string()), HasSubstr("generation_config.json")));
+}
+
+// Each must be refused with a message that names the field.
+struct Refusal {
+  const char* name;
+  const char* patch;  // a JSON merge patch on llama(): null removes a field
+  const char* field;
+  absl::StatusCode code = absl::StatusCode::kInvalidArgument;
+};
+
+void PrintTo(const Refusal& refusal, std::ostream* out) {
+  *out << refusal.patch;
+}
+
+constexpr auto kUnimplemented = absl::StatusCode::kUnimplemented;
+
+class RefusedConfig : public testing::TestWithParam<Refusal> {};
+
+TEST_P(RefusedConfig, NamesTheField) {
+  json config = llama();
+  config.merge_patch(json::parse(GetParam().patch));
+  const auto parsed = parse(config);
+  ASSERT_FALSE(parsed.ok());
+  EXPECT_EQ(parsed.status().code(), GetParam().code) << parsed.status();
+  EXPECT_THAT(std::string(parsed.status().message()),
+              AllOf(HasSubstr("config.json"), HasSubstr(GetParam().field)));
+}
+
+const Refusal kRefusals[] = {
+    {"no_architecture", R"({"architectures": null})", "architectures"},
+    {"empty_architectures", R"({"architectures": []})", "architectures"},
+    {"text_architectures", R"({"architectures": "LlamaForCausalLM"})", "architectures"},
+    {"number_architecture", R"({"architectures": [1]})", "architectures"},
+    {"unknown_architecture", R"({"architectures": ["GPT2LMHeadModel"]})", "GPT2LMHeadModel",
+     kUnimplemented},
+    {"no_vocab", R"({"vocab_size": null})", "vocab_size"},
+    {"zero_vocab", R"({"vocab_size": 0})", "vocab_size"},
+    {"huge_vocab", R"({"vocab_size": 4294967296})", "vocab_size"},
+    {"text_vocab", R"({"vocab_size": "32000"})", "vocab_size"},
+    {"float_vocab", R"({"vocab_size": 32000.0})", "vocab_size"},
+    {"negative_hidden", R"({"hidden_size": -4096})", "hidden_size"},
+    {"list_hidden", R"({"hidden_size": [4096]})", "hidden_size"},
+    {"huge_hidden", R"({"hidden_size": 18446744073709551615})", "hidden_size"},
+    {"hidden_not_dividing", R"({"hidden_size": 4097})", "hidden_size"},
+    {"zero_layers", R"({"num_hidden_layers": 0})", "num_hidden_layers"},
+    {"many_layers", R"({"num_hidden_layers": 1000000})", "num_hidden_layers"},
+    {"float_layers", R"({"num_hidden_layers": 1.5})", "num_hidden_layers"},
+    {"bool_heads", R"({"num_attention_heads": true})", "num_attention_heads"},
+    {"zero_heads", R"({"num_attention_heads": 0})", "num_attention_heads"},
+    {"kv_heads_not_dividing", R"({"num_key_value_heads": 5})", "num_key_value_heads"},
+    {"more_kv_heads", R"({"num_key_value_heads": 64})", "num_key_value_heads"},
+    {"zero_kv_heads", R"({"num_key_value_heads": 0})", "num_key_value_heads"},
+    {"zero_head_dim", R"({"head_dim": 0})", "head_dim"},
+    {"odd_head_dim", R"({"head_dim": 127})", "head_dim", kUnimplemented},
+    {"wide_head_dim", R"({"head_dim": 512})", "head_dim", kUnimplemented},
+    {"derived_head_dim", R"({"hidden_size": 640})", "head_dim 20", kUnimplemented},
+    {"zero_ffn", R"({"intermediate_size": 0})", "intermediate_size"},
+    {"no_ffn", R"({"intermediate_size": null})", "intermediate_size"},
+    {"zero_context", R"({"max_position_embeddings": 0})", "max_position_embeddings"},
+    {"huge_context", R"({"max_position_embeddings": 1e30})", "max_position_embeddings"},
+    {"zero_epsilon", R"({"rms_norm_eps": 0})", "rms_norm_eps"},
+    {"negative_epsilon", R"({"rms_norm_eps": -1e-5})", "rms_norm_eps"},
+    {"text_epsilon", R"({"rms_norm_eps": "1e-5"})", "rms_norm_eps"},
+    {"text_tied", R"({"tie_word_embeddings": "no"})", "tie_word_embeddings"},
+    {"zero_theta", R"({"rope_theta": 0})", "rope_theta"},
+    {"negative_theta", R"({"rope_theta": -10000})", "rope_theta"},
+    {"huge_theta", R"({"rope_theta": 1e300})", "rope_theta"},
+    {"gelu", R"({"hidden_act": "gelu"})", "hidden_act", kUnimplemented},
+    {"number_activation", R"({"hidden_act": 3})", "hidden_act"},
+    {"attention_bias", R"({"attention_bias": true})", "attention_bias", kUnimplemented},
+    {"mlp_bias", R"({"mlp_bias": true})", "mlp_bias", kUnimplemented},
+    {"text_attention_bias", R"({"attention_bias": 1})", "attention_bias"},
+    {"quantised", R"({"quantization_config": {"bits": 4}})", "quantization_config", kUnimplemented},
+    {"sliding_layers", R"({"layer_types": ["full_attention", "sliding_attention"]})", "layer_types",
+     kUnimplemented},
+    {"yarn", R"({"rope_scaling": {"rope_type": "yarn", "factor": 4}})", "yarn", kUnimplemented},
+    {"dynamic", R"({"rope_parameters": {"rope_type": "dynamic", "factor": 4}})", "dynamic",
+     kUnimplemented},
+    {"partial_rope", R"({"partial_rotary_factor": 0.5})", "partial_rotary_factor", kUnimplemented},
+    {"text_scaling", R"({"rope_scaling": "linear"})", "rope_scaling"},
+    {"number_rope_type", R"({"rope_scaling": {"rope_type": 3}})", "rope_type"},
+    {"linear_without_factor", R"({"rope_scaling": {"type": "linear"}})", "factor"},
+    {"linear_below_one", R"({"rope_scaling": {"type": "linear", "factor": 0.5}})", "factor"},
+    {"linear_zero", R"({"rope_scaling": {"type": "linear", "factor": 0}})", "factor"},
+    {"llama3_without_low",
+     R"({"rope_scaling": {"type": "llama3", "factor": 8, "high_freq_factor": 4,
+         "original_max_position_embeddings": 8192}})",
+     "low_freq_factor"},
+    {"llama3_equal_factors",
+     R"({"rope_scaling": {"type": "llama3", "factor": 8, "low_freq_factor": 4,
+         "high_freq_factor": 4, "original_max_position_embeddings": 8192}})",
+     "high_freq_factor"},
+    {"llama3_zero_original",
+     R"({"rope_scaling": {"type": "llama3", "factor": 8, "low_freq_factor": 1,
+         "high_freq_factor": 4, "original_max_position_embeddings": 0}})",
+     "original_max_position_embeddings"},
+    {"eos_outside", R"({"eos_token_id": 32000})", "eos_token_id"},
+    {"eos_negative", R"({"eos_token_id": [2, -1]})", "eos_token_id"},
+    {"eos_text", R"({"eos_token_id": "</s>"})", "eos_token_id"},
+    {"eos_nested", R"({"eos_token_id": [[2]]})", "eos_token_id"},
+    {"bos_outside", R"({"bos_token_id": 32000})", "bos_token_id"},
+    {"bos_float", R"({"bos_token_id": 1.0})", "bos_token_id"},
+    {"mistral_zero_window", R"({"architectures": ["MistralForCausalLM"], "sliding_window": 0})",
+     "sliding_window"},
+    {"mistral_text_window",
+     R"({"architectures": ["MistralForCausalLM"], "sliding_window": "4096"})", "sliding_window"},
+    {"qwen_window", R"({"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": true})",
+     "use_sliding_window", kUnimplemented},
+};
+
+INSTANTIATE_TEST_SUITE_P(All, RefusedConfig, testing::ValuesIn(kRefusals),
+                         [](const auto& refusal) { return std::string(refusal.param.name); });
+
+TEST(ModelConfig, RefusesWhatIsNotAnObjectOfJson) {
+  const std::string deep(100'000, '[');
+  for (const std::string& text :
+       {std::string(), std::string("{"), std::string("[]"), std::string("null"),
+        std::string("{\"vocab_size\": 1e999}"), std::string("{\"a\": \"\xff\"}"), deep}) {
+    SCOPED_TRACE(text.substr(0, 20));
+    const auto parsed = parse_model_config(text, "");
+    EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(parsed.status().message()), HasSubstr("config.json"));
+  }
+}
+
+TEST(ModelConfig, RefusesAKeyThatStandsTwice) {
+  std::string text = llama().dump();
+  text.insert(1, R"("vocab_size": 7, )");
+  EXPECT_THAT(std::string(parse_model_config(text, "").status().message()),
+              AllOf(HasSubstr("vocab_size"), HasSubstr("twice")));
+}
+
+}  // namespace
+}  // namespace tessera

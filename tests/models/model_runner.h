@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/cpu/backend.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/kv_arena.h"
+#include "models/transformer.h"
+
+namespace tessera {
+
+// New tokens of the sequence in a slot.
+struct Piece {
+  int32_t slot = 0;
+  std::vector<int32_t> tokens;
+};
+
+// A model with pages of its own, driven by hand: what an engine does, without one.
+class ModelRunner {
+ public:
+  struct Options {
+    CpuIsa isa = CpuIsa::scalar;
+    WeightFormat weights = WeightFormat::f32;
+    KvFormat kv = kKvF32;
+    int threads = 2;
+    int32_t slots = 4;
+    int32_t context = 0;  // 0: the model's
+    int32_t step_tokens = 128;
+  };
+
+  // Aborts where the model does not load.
+  ModelRunner(const std::filesystem::path& directory, const Options& options);
+
+  // One step: appends each piece to its slot's sequence. Logits of every token, [tokens][vocab].
+  std::vector<std::vector<float>> step(std::span<const Piece> pieces);
+
+  // The same, with logits of the rows asked for alone.
+  std::vector<std::vector<float>> step_rows(std::span<const Piece> pieces,
+                                            std::span<const int32_t> rows);
+
+  // A sequence alone, in slot 0 from its beginning, `chunk` tokens a step.
+  std::vector<std::vector<float>> sequence(std::span<const int32_t> tokens, int32_t chunk);
+
+  // `count` greedy tokens after a prompt, in slot 0.
+  std::vector<int32_t> greedy(std::span<const int32_t> prompt, int count);
+
+  // Forgets a slot's sequence and frees its pages.
+  void clear(int32_t slot);
+
+  Transformer& model() { return *model_; }
+  const ModelConfig& config() const { return model_->config(); }
+  KvArena& arena() { return *arena_; }
+  Stream stream() { return pool_.stream(); }
+
+ private:
+  void resize(int32_t slot, int32_t tokens);
+
+  ThreadPool pool_;
+  const Backend& backend_;
+  std::unique_ptr<Transformer> model_;
+  std::unique_ptr<KvArena> arena_;
+  std::vector<int32_t> lengths_;  // tokens stored in each slot
+};
+
+int32_t index_of_largest(std::span<const float> values);
+
+// The instruction sets this machine runs.
+std::vector<CpuIsa> cpu_isas();
+
+}  // namespace tessera

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "models/config.h"
+
+namespace tessera {
+
+// The same model written a second time, as plainly as it goes: f64, dense, one token after the
+// other, no pages, no fusion, tensors looked up by their Hugging Face names. What Transformer
+// computes must agree with it.
+class ReferenceLlama {
+ public:
+  explicit ReferenceLlama(const std::filesystem::path& directory);
+
+  // Logits after every token of one sequence. [tokens][vocab]
+  std::vector<std::vector<double>> logits(std::span<const int32_t> tokens) const;
+
+ private:
+  using Vector = std::vector<double>;
+
+  struct LayerCache {
+    std::vector<Vector> keys;  // [tokens][kv_heads * head_dim]
+    std::vector<Vector> values;
+  };
+
+  const Vector& tensor(const std::string& name) const;
+  Vector product(const std::string& name, const Vector& in) const;
+  Vector project(int layer, const char* which, const Vector& in) const;
+  Vector norm(const std::string& name, const Vector& in) const;
+  void rotate(Vector& heads, int position) const;
+  Vector attend(const LayerCache& cache, const Vector& queries) const;
+  Vector attention(int layer, const Vector& in, int position, LayerCache& cache) const;
+  Vector feed_forward(int layer, const Vector& in) const;
+
+  ModelConfig config_;
+  std::map<std::string, Vector> tensors_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,339 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "models/text/chat_template.h"
+
+namespace tessera {
+namespace {
+
+using testing::HasSubstr;
+
+absl::StatusOr<std::string> render(const std::string& source) {
+  const auto parsed = ChatTemplate::parse(source);
+  if (!parsed.ok()) return parsed.status();
+  const std::vector<ChatMessage> messages = {
+      {"system", " Be brief. "}, {"user", "Hi there"}, {"assistant", "Yo"}};
+  ChatTemplate::Variables variables{"<s>", "</s>", true, 1700000000};
+  const auto segments = (*parsed)->render(messages, variables);
+  if (!segments.ok()) return segments.status();
+  std::string text;
+  for (const TextSegment& segment : *segments) text += segment.text;
+  return text;
+}
+
+std::string rendered(const std::string& source) {
+  const auto text = render(source);
+  return text.ok() ? *text : "error: " + std::string(text.status().message());
+}
+
+std::string error_of(const std::string& source) {
+  const auto text = render(source);
+  return text.ok() ? "no error, but " + *text : std::string(text.status().message());
+}
+
+struct Case {
+  const char* source;
+  const char* expected;  // what jinja2 3.1 prints with transformers' settings
+};
+
+TEST(JinjaExpressions, PrintWhatJinja2Prints) {
+  const Case cases[] = {
+      {"{{ 1 + 2 * 3 - 4 }} {{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 2 ** 10 }} "
+       "{{ 1.5 + 1 }}",
+       "3 3 -4 2 3.5 1024 2.5"},
+      {"{{ 'a' + 'b' ~ 1 ~ none ~ true }} {{ 'x' * 3 }} {{ 'a' 'b' }}", "ab1NoneTrue xxx ab"},
+      {"{{ 1 < 2 < 3 }} {{ 1 < 3 < 2 }} {{ 'a' != 'b' }} {{ 2 >= 2.0 }} {{ 'abc' > 'abd' }} "
+       "{{ 1 == true }}",
+       "True False True True False True"},
+      {"{{ 'a' in 'abc' }} {{ 2 not in [1, 3] }} {{ 'role' in messages[0] }} {{ 'x' in {'x': "
+       "1} }}",
+       "True True True True"},
+      {"{{ not 1 }} {{ 0 or 'b' }} {{ 1 and 'c' }} {{ '' and 2 }} {{ not true == false }} {{ "
+       "none or undefined_name or 'z' }}",
+       "False b c  True z"},
+      {"{{ 'yes' if 1 else 'no' }} {{ 'yes' if 0 }} {{ 1 if 0 else 2 if 0 else 3 }}", "yes  3"},
+      {"{{ [1, 'a', none, true, 1.0, {'k': \"it's\"}] }} {{ (1, 2)[1] }} {{ [] }} {{ {} }}",
+       "[1, 'a', None, True, 1.0, {'k': \"it's\"}] 2 [] {}"},
+      {"{{ 'abcdef'[1:3] }} {{ 'abcdef'[::-1] }} {{ 'äöü'[-1] }} {{ [1,2,3,4][::2] }} {{ "
+       "[1,2,3][-2:] }} {{ 'abc'[5:] }}|{{ [1,2,3][:-5] }}",
+       "bc fedcba ü [1, 3] [2, 3] |[]"},
+      {"{{ messages[1].role }} {{ messages[1]['content'] }} {{ messages[-1].role }} {{ "
+       "messages[0].nothing }}| {{ messages.0.role }}",
+       "user Hi there assistant | system"},
+      {"{{ 'a\\n\\t\\'\\\"\\\\b' }} {{ '\\u00e4\\x41' }}", "a\n\t'\"\\b äA"},
+      {"{{ 1_000 }} {{ 0.5 }} {{ 100000000000000000000.0 }} {{ 3.0 }}", "1000 0.5 1e+20 3.0"},
+  };
+  for (const Case& one : cases) EXPECT_EQ(rendered(one.source), one.expected) << one.source;
+}
+
+TEST(JinjaTests, PrintWhatJinja2Prints) {
+  const Case cases[] = {
+      {"{{ x is defined }} {{ messages is defined }} {{ x is undefined }} {{ x is not defined "
+       "}}",
+       "False True True True"},
+      {"{{ none is none }} {{ 'a' is string }} {{ {} is mapping }} {{ [] is iterable }} {{ "
+       "'a' is iterable }} {{ 1 is iterable }} {{ [] is sequence }}",
+       "True True True True True False True"},
+      {"{{ 1 is number }} {{ 1 is integer }} {{ 1.0 is float }} {{ true is boolean }} {{ true "
+       "is true }} {{ 1 is true }} {{ false is false }}",
+       "True True True True True False True"},
+      {"{{ 3 is odd }} {{ 4 is even }} {{ 9 is divisibleby 3 }} {{ 1 is eq 1 }} {{ 1 is ne(2) "
+       "}} {{ 2 is gt 1 }} {{ 'a' is in ['a'] }}",
+       "True True True True True True True"},
+      {"{{ strftime_now is defined }} {{ raise_exception is defined }} {{ tools is none }}",
+       "True True True"},
+  };
+  for (const Case& one : cases) EXPECT_EQ(rendered(one.source), one.expected) << one.source;
+}
+
+TEST(JinjaFilters, PrintWhatJinja2Prints) {
+  const Case cases[] = {
+      {"[{{ '  a b \n' | trim }}] [{{ 'xxaxx' | trim('x') }}] {{ 'äöü' | length }} {{ [1, 2] "
+       "| count }} {{ messages | length }}",
+       "[a b] [a] 3 2 3"},
+      {"{{ 'aBc dEf-ghi' | upper }} {{ 'ABC' | lower }} {{ 'hELLO wORLD (x)' | title }} {{ "
+       "'hELLO wORLD' | capitalize }}",
+       "ABC DEF-GHI abc Hello World (X) Hello world"},
+      {"{{ {'a': [1, 2.5, none, true, 'q\"\\n<é>'], 'b': {}} | tojson }} {{ [] | tojson }} {{ "
+       "messages[1] | tojson }}",
+       "{\"a\": [1, 2.5, null, true, \"q\\\"\\n<é>\"], \"b\": {}} [] {\"role\": \"user\", "
+       "\"content\": \"Hi there\"}"},
+      {"{{ {'a': [1, {'b': 2}], 'c': [], 'd': {}} | tojson(indent=2) }}",
+       "{\n  \"a\": [\n    1,\n    {\n      \"b\": 2\n    }\n  ],\n  \"c\": [],\n  \"d\": "
+       "{}\n}"},
+      {"{{ [1, 2, 3] | join(', ') }} {{ messages | map(attribute='role') | join('|') }} {{ "
+       "'abc' | join('.') }} {{ messages | join(',', attribute='role') }}",
+       "1, 2, 3 system|user|assistant a.b.c system,user,assistant"},
+      {"{{ x | default('d') }} {{ '' | default('d') }}| {{ '' | default('d', true) }} {{ none "
+       "| d('e') }}",
+       "d | d None"},
+      {"{{ [1, 2] | first }} {{ 'abc' | last }} {{ [] | first }}| {{ 'abc' | list }} {{ {'k': "
+       "1} | list }} {{ 'abc' | reverse }} {{ [1, 2] | reverse | list }}",
+       "1 c | ['a', 'b', 'c'] ['k'] cba [2, 1]"},
+      {"{{ 'aXbX' | replace('X', '-') }} {{ 'aXbX' | replace('X', '-', 1) }} {{ 5 | string + "
+       "'!' }} {{ '42' | int + 1 }} {{ 'x' | int(7) }} {{ '1.5' | float }} {{ 2.9 | int }} {{ "
+       "-3 | abs }}",
+       "a-b- a-bX 5! 43 7 1.5 2 3"},
+      {"{{ messages | selectattr('role', 'equalto', 'user') | map(attribute='content') | list "
+       "}} {{ messages | rejectattr('role', 'in', ['user', 'system']) | list | length }}",
+       "['Hi there'] 1"},
+      {"{{ [0, 1, '', 'a'] | select | list }} {{ [1, 2, 3] | reject('odd') | list }} {{ ['a', "
+       "'b'] | map('upper') | join }} {{ messages | selectattr('content') | list | length }}",
+       "[1, 'a'] [2] AB 3"},
+      {"{% for k, v in {'a': 1, 'b': 2} | items %}{{ k }}={{ v }};{% endfor %} {{ 'a\nb\n\nc' "
+       "| indent(2) }} {{ 'a\nb' | indent(1, true) }} {{ 'x' | safe }}",
+       "a=1;b=2; a\n  b\n\n  c  a\n b x"},
+  };
+  for (const Case& one : cases) EXPECT_EQ(rendered(one.source), one.expected) << one.source;
+}
+
+TEST(JinjaMethods, PrintWhatJinja2Prints) {
+  const Case cases[] = {
+      {"[{{ ' a '.strip() }}] [{{ ' a '.lstrip() }}] [{{ ' a '.rstrip() }}] {{ "
+       "'xxaxx'.strip('x') }} {{ '\n a'.lstrip('\n') }}",
+       "[a] [a ] [ a] a  a"},
+      {"{{ 'a,b,,c'.split(',') }} {{ ' a  b '.split() }} {{ 'a b c'.split(' ', 1) }} {{ 'a b "
+       "c'.split(None, 1) }} {{ 'a</t>b'.split('</t>')[-1] }} {{ 'a\nb\r\nc'.splitlines() }}",
+       "['a', 'b', '', 'c'] ['a', 'b'] ['a', 'b c'] ['a', 'b c'] b ['a', 'b', 'c']"},
+      {"{{ 'abc'.startswith('ab') }} {{ 'abc'.endswith(('x', 'c')) }} {{ 'abc'.upper() }} {{ "
+       "'ABC'.lower() }} {{ \"they're bill's\".title() }} {{ 'aBC'.capitalize() }}",
+       "True True ABC abc They'Re Bill'S Abc"},
+      {"{{ 'aaa'.replace('a', 'b', 2) }} {{ 'äbc'.find('c') }} {{ '-'.join(['a', 'b']) }} {{ "
+       "'abc'.removeprefix('a') }} {{ 'abc'.removesuffix('c') }}",
+       "bba 2 a-b bc ab"},
+      {"{{ {'a': 1}.get('a') }} {{ {'a': 1}.get('b') }} {{ {'a': 1}.get('b', 2) }} {{ {'a': "
+       "1}.keys() | list }} {{ {'a': 1}.values() | list }}{% for k, v in {'a': 1}.items() %} "
+       "{{ k }}{{ v }}{% endfor %}",
+       "1 None 2 ['a'] [1] a1"},
+  };
+  for (const Case& one : cases) EXPECT_EQ(rendered(one.source), one.expected) << one.source;
+}
+
+TEST(JinjaStatements, PrintWhatJinja2Prints) {
+  const Case cases[] = {
+      {"{% if x %}a{% elif messages %}b{% else %}c{% endif %}{% if not messages %}d{% else "
+       "%}e{% endif %}",
+       "be"},
+      {"{% for m in messages %}{{ loop.index }}{{ loop.index0 }}{{ loop.first }}{{ loop.last "
+       "}}{{ loop.length }}{{ loop.revindex }}{{ loop.revindex0 }};{% endfor %}",
+       "10TrueFalse332;21FalseFalse321;32FalseTrue310;"},
+      {"{% for m in messages %}{% if loop.previtem is defined %}{{ loop.previtem.role }}<{% "
+       "endif %}{{ m.role }}{% if loop.nextitem is defined %}>{{ loop.nextitem.role }}{% "
+       "endif %} {% endfor %}",
+       "system>user system<user>assistant user<assistant "},
+      {"{% for i in [] %}x{% else %}none{% endfor %}{% for i in range(5) if i is odd %}{{ i "
+       "}}/{{ loop.length }} {% endfor %}{% for c in 'añ' %}{{ c }}.{% endfor %}{% for k in "
+       "{'a': 1} %}{{ k }}{% endfor %}{% for q in nothing %}{% endfor %}",
+       "none1/2 3/2 a.ñ.a"},
+      {"{% for i in range(2, 10, 3) %}{{ i }}{% if i == 5 %}{% continue %}{% endif %},{% "
+       "endfor %}{% for i in range(9) %}{% if i == 3 %}{% break %}{% endif %}{{ i }}{% endfor "
+       "%}{{ range(3, 0, -1) | list }}",
+       "2,58,012[3, 2, 1]"},
+      {"{% set a = 1 %}{% for i in [1, 2] %}{% set a = a + i %}{{ a }}{% endfor %}{{ a }}{% "
+       "if true %}{% set a = 9 %}{% endif %}{{ a }}",
+       "2319"},
+      {"{% set ns = namespace(n=0, t='') %}{% for i in [1, 2] %}{% set ns.n = ns.n + i %}{% "
+       "set ns.t = ns.t ~ i %}{% endfor %}{{ ns.n }}{{ ns.t }}{{ ns.none }}",
+       "312"},
+      {"{% set a, b = 1, 2 %}{{ a }}{{ b }}{% for x, y in [[1, 2], [3, 4]] %}{{ x }}{{ y }}{% "
+       "endfor %}{% set c %}t{{ a }}{% endset %}{{ c | upper }}",
+       "121234T1"},
+      {"{% macro f(a, b='x', c=none) %}<{{ a }}{{ b }}{{ c }}>{% endmacro %}{{ f(1) }}{{ f(1, "
+       "2) }}{{ f(1, c=3) }}{{ f() }}{% set g = f('q') %}{{ g | length }}",
+       "<1xNone><12None><1x3><xNone>8"},
+      {"{% macro down(n) %}{{ n }}{% if n > 0 %}{{ down(n - 1) }}{% endif %}{% endmacro %}{{ "
+       "down(5) }}",
+       "543210"},
+      {"{% set v = 1 %}{% macro f() %}{{ v }}{{ w }}{% endmacro %}{% for w in [1] %}{{ f() "
+       "}}{% endfor %}",
+       "1"},
+      {"{% generation %}{{ messages[2].content }}{% endgeneration %}!", "Yo!"},
+      {"{{ strftime_now('%Y-%m-%d') }} {{ bos_token }}{{ eos_token }} {{ "
+       "add_generation_prompt }}",
+       "2023-11-14 <s></s> True"},
+  };
+  for (const Case& one : cases) EXPECT_EQ(rendered(one.source), one.expected) << one.source;
+}
+
+TEST(JinjaWhiteSpace, PrintWhatJinja2Prints) {
+  const Case cases[] = {
+      {"a\n{% if true %}\nb\n{% endif %}\nc\n", "a\nb\nc"},
+      {"a\n  {% if true %}\n  b\n  {% endif %}\n  c\n\n", "a\n  b\n  c\n"},
+      {"a  {%- if true -%}  \n b \n {%- endif -%}\n c", "abc"},
+      {"a\n  {%+ if true %}\nb{% endif +%}\nc", "a\n  b\nc"},
+      {"a\n {# gone #}\nb {#- gone -#}\n c{# x #}\n", "a\nbc"},
+      {"a\n {{- 'x' -}} \n b\n {{ 'y' }}\n c", "axb\n y\n c"},
+      {"  {% set x = 1 %}\n\n{% set y = 2 %}  z\r\n{% if x %}\r\nw{% endif %}", "\n  z\nw"},
+      {"{% for i in [1,2] %}\n  {{ i }}\n{% endfor %}\nend", "  1\n  2\nend"},
+      {"x {% if true %} y {% endif %}\n\n", "x  y "},
+      {"{{ '{% raw %}' }}{{ '}}' }} { {x} %} }}", "{% raw %}}} { {x} %} }}"},
+  };
+  for (const Case& one : cases) EXPECT_EQ(rendered(one.source), one.expected) << one.source;
+}
+
+TEST(JinjaErrors, OfTheTemplateNameLineAndConstructWhenItIsParsed) {
+  const Case cases[] = {
+      {"a\n{% include 'x' %}", "chat template, line 2: unknown statement \"include\""},
+      {"{{ 1 | frobnicate }}", "unknown filter \"frobnicate\""},
+      {"{{ 1 is frobnicated }}", "unknown test \"frobnicated\""},
+      {"{{ lipsum() }}", "unknown function \"lipsum\""},
+      {"{{ ''.__class__.mro() }}", "unknown method \"mro\""},
+      {"{{ [].append(1) }}", "unknown method \"append\""},
+      {"{% if 1 %}\n\n", "line 2: expected {% endif %}, found the template's end"},
+      {"{% endif %}", "unknown statement \"endif\""},
+      {"{% for x in y recursive %}{% endfor %}", "recursive loops"},
+      {"{% break %}", "\"break\" outside of a loop"},
+      {"{{ 1 +", "line 1: a tag without \"}}\""},
+      {"{{ 1 + }}", "expected an expression, found \"}}\""},
+      {"{{ 'a }}", "a string without end"},
+      {"{{ 'a\\x4' }}", "a string escape without its digits"},
+      {"{{ '\\ud800' }}", "a string escape that is no character"},
+      {"{{ (1] }}", "unexpected \"]\""},
+      {"{{ 1 } }}", "unexpected \"}\""},
+      {"{{ a ? b }}", "unexpected character \"?\""},
+      {"{# never", "a comment without end"},
+      {"{{ 99999999999999999999 }}", "number out of range"},
+      {"{% macro f(a b) %}{% endmacro %}", "expected \",\", found \"b\""},
+      {"{{ f(a=1, 2) }}{% macro f() %}{% endmacro %}", "positional argument after a named one"},
+      {"{% set 1 = 2 %}", "a variable's name"},
+      {"\xFF", "not UTF-8"},
+  };
+  for (const Case& one : cases) {
+    EXPECT_FALSE(ChatTemplate::parse(one.source).ok()) << one.source;
+    EXPECT_THAT(error_of(one.source), HasSubstr(one.expected)) << one.source;
+  }
+}
+
+TEST(JinjaErrors, OfARenderingNameTheLine) {
+  const Case cases[] = {
+      {"\n{{ x.y }}", "line 2: \"x\" is undefined"},
+      {"{{ x[1:] }}", "\"x\" is undefined"},
+      {"{{ 1 + 'a' }}", "\"+\" does not work on integer and string"},
+      {"{{ 'a' + none }}", "\"+\" does not work on string and none"},
+      {"{{ 1 // 0 }}{{ 1 % 0 }}", "division by zero"},
+      {"{{ 9223372036854775807 + 1 }}", "integer overflow"},
+      {"{{ 2 ** 64 }}", "integer overflow"},
+      {"{{ 1 < 'a' }}", "cannot order integer and string"},
+      {"{% for x in 3 %}{% endfor %}", "cannot iterate over integer"},
+      {"{% for a, b in [[1]] %}{% endfor %}", "cannot unpack 1 values to 2 names"},
+      {"{{ 1 in 2 }}", "\"in\" does not work on integer"},
+      {"{% set messages.x = 1 %}", "\"messages\" is no namespace"},
+      {"{{ {1: 2} }}", "a dict's keys are strings"},
+      {"{{ range('a') }}", "range takes integers"},
+      {"{{ range(1, 2, 0) }}", "step cannot be zero"},
+      {"{{ [1][::0] }}", "step cannot be zero"},
+      {"{{ messages[0][1:] }}", "cannot slice dict"},
+      {"{{ 1 | length }}", "integer has no length"},
+      {"{{ 'a'.get('b') }}", "a string has no method \"get\""},
+      {"{{ [1] | select('nonsense') }}", "unknown test \"nonsense\""},
+      {"{{ [1] | map('nonsense') }}", "map takes a filter's name"},
+      {"{{ 1 | tojson(sort_keys=true) }}", "tojson: sort_keys is not supported"},
+      {"{{ 'a'.split('') }}", "empty separator"},
+      {"{% macro f(a) %}{% endmacro %}{{ f(1, 2) }}", "macro \"f\" takes 1 arguments"},
+  };
+  for (const Case& one : cases) {
+    EXPECT_TRUE(ChatTemplate::parse(one.source).ok()) << one.source;
+    EXPECT_THAT(error_of(one.source), HasSubstr(one.expected)) << one.source;
+  }
+}
+
+TEST(JinjaErrors, AreTheTemplatesOwnWordsIfItRaisesThem) {
+  EXPECT_EQ(error_of("{{ raise_exception('Roles ' ~ 1) }}"), "Roles 1");
+}
+
+TEST(JinjaLimits, StopATemplateThatNeverEnds) {
+  const std::string sources[] = {
+      "{% for a in range(100000000) %}{% endfor %}",
+      "{% for a in range(999) %}{% for b in range(999) %}{% for c in range(999) %}{{ a }}"
+      "{% endfor %}{% endfor %}{% endfor %}",
+      "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+      "{% set ns = namespace(s='aaaaaaaaaa') %}{% for i in range(60) %}"
+      "{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
+      "{{ 'aaaaaaaaaa' * 1000000000 }}",
+      "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = ns.l + ns.l %}"
+      "{% endfor %}",
+      "{% set ns = namespace(s='aaaa') %}{% for i in range(60) %}"
+      "{% set ns.s = ns.s.replace('a', 'aa') %}{% endfor %}",
+      "{% set ns = namespace(s='aaaa') %}{% for i in range(60) %}"
+      "{% set ns.s = ns.s | list | join('aa') %}{% endfor %}",
+  };
+  for (const std::string& source : sources) {
+    const auto text = render(source);
+    EXPECT_EQ(text.status().code(), absl::StatusCode::kResourceExhausted)
+        << source << text.status();
+  }
+}
+
+TEST(JinjaLimits, StopNestingThatWouldOverflowTheStack) {
+  const auto repeat = [](const std::string& text, int times) {
+    std::string result;
+    for (int i = 0; i < times; ++i) result += text;
+    return result;
+  };
+  const std::string deep = "nested more than 200 deep";
+  for (const int times : {300, 30000}) {
+    EXPECT_THAT(error_of("{{ " + repeat("(", times) + "1" + repeat(")", times) + " }}"),
+                HasSubstr(deep));
+    EXPECT_THAT(error_of("{{ " + repeat("[", times)), HasSubstr("without"));
+    EXPECT_THAT(error_of("{{ " + repeat("not ", times) + "1 }}"), HasSubstr(deep));
+    EXPECT_THAT(error_of("{{ " + repeat("-", times) + "1 }}"), HasSubstr(deep));
+    EXPECT_THAT(error_of("{{ 1" + repeat(" + 1", times) + " }}"), HasSubstr(deep));
+    EXPECT_THAT(error_of("{{ a" + repeat(".b", times) + " }}"), HasSubstr(deep));
+    EXPECT_THAT(error_of("{{ a" + repeat(" | list", times) + " }}"), HasSubstr(deep));
+    EXPECT_THAT(error_of("{{ 1" + repeat(" if 1 else 2", times) + " }}"), HasSubstr(deep));
+    EXPECT_THAT(error_of(repeat("{% if 1 %}", times)), HasSubstr(deep));
+  }
+  EXPECT_EQ(rendered("{{ 1" + repeat(" + 1", 150) + " }}"), "151");
+}
+
+TEST(JinjaLimits, StopValuesThatGrowBeyondMeasure) {
+  const std::string loop = "{% set ns = namespace(v=1) %}{% for i in range(999) %}";
+  EXPECT_THAT(error_of(loop + "{% set ns.v = [ns.v] %}{% endfor %}"),
+              HasSubstr("more than 64 deep"));
+  EXPECT_THAT(error_of(loop + "{% set ns.v = {'a': ns.v, 'b': ns.v} %}{% endfor %}"),
+              HasSubstr("a list or dict of more than"));
+  EXPECT_EQ(rendered("{% set ns = namespace() %}{% set ns.me = ns %}{{ ns.me == ns }}"), "True");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,106 @@
+// forward() allocates nothing: global operator new is replaced by one that counts.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <numeric>
+
+#include "models/random_checkpoint.h"
+#include "tests/models/model_runner.h"
+#include "tests/models/temporary_directory.h"
+#include "tests/models/tiny_models.h"
+
+namespace {
+
+std::atomic<int64_t> g_allocations{0};
+
+void* counted(size_t bytes, size_t alignment) {
+  ++g_allocations;
+  void* memory = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  if (memory == nullptr) {
+    std::abort();
+  }
+  return memory;
+}
+
+constexpr size_t kPlain = __STDCPP_DEFAULT_NEW_ALIGNMENT__;
+
+}  // namespace
+
+void* operator new(size_t bytes) {
+  return counted(bytes, kPlain);
+}
+void* operator new[](size_t bytes) {
+  return counted(bytes, kPlain);
+}
+void* operator new(size_t bytes, std::align_val_t alignment) {
+  return counted(bytes, static_cast<size_t>(alignment));
+}
+void* operator new[](size_t bytes, std::align_val_t alignment) {
+  return counted(bytes, static_cast<size_t>(alignment));
+}
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return counted(bytes, kPlain);
+}
+void* operator new(size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return counted(bytes, static_cast<size_t>(alignment));
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, size_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, size_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+
+namespace tessera {
+namespace {
+
+constexpr int32_t kTokens = 40;
+
+TEST(TransformerMemory, IsNotAllocatedByForward) {
+  const TemporaryDirectory directory;
+  ASSERT_TRUE(write_random_checkpoint(directory.path(), tiny_llama_config(), 1).ok());
+  const std::vector<int32_t> tokens = random_tokens(kTokens, 131, 1);
+  std::vector<int32_t> positions(kTokens);
+  std::iota(positions.begin(), positions.end(), 0);
+  const std::vector<int32_t> rows = {kTokens - 1};
+  std::vector<float> logits(131);
+  for (const CpuIsa isa : cpu_isas()) {
+    for (const WeightFormat weights :
+         {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8, WeightFormat::int4}) {
+      SCOPED_TRACE(std::string(name(isa)) + " " + std::string(name(weights)));
+      ModelRunner runner(directory.path(), {.isa = isa, .weights = weights, .kv = kKvF16});
+      runner.sequence(tokens, kTokens);  // so that the slot has its pages
+      const std::vector<SequenceSpan> sequences = {{0, 0, kTokens, 0}};
+      const KvPagesView pages = runner.arena().view();
+      const int64_t before = g_allocations;
+      runner.model().forward({tokens, positions, sequences, rows}, pages,
+                             {logits.data(), 1, 131, 131}, runner.stream());
+      EXPECT_EQ(g_allocations - before, 0);
+    }
+  }
+  EXPECT_GT(g_allocations, 0);  // it does count
+}
+
+}  // namespace
+}  // namespace tessera

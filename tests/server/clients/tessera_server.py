@@ -1,0 +1,87 @@
+"""A tessera-server of its own for a test: free ports, read from its log."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import threading
+import time
+
+import httpx
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+MODEL = ROOT / "models" / "checkpoints" / "tessera-tiny"
+PATIENCE = 60  # seconds for what takes a moment at most
+
+
+def eventually(condition, what):
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, f"waited {PATIENCE} s in vain: {what}"
+        time.sleep(0.01)
+
+
+def command(*flags):
+    return [
+        os.environ["TESSERA_SERVER"],
+        "--model", str(MODEL),
+        "--http-port", "0",
+        "--grpc-port", "0",
+        "--drain-delay", "0",
+        *flags,
+    ]
+
+
+class TesseraServer:
+    def __init__(self, *flags):
+        self.process = subprocess.Popen(command(*flags), stderr=subprocess.PIPE, text=True)
+        self.log = []
+        self._reader = threading.Thread(target=self._read_log, daemon=True)
+        self._reader.start()
+        eventually(lambda: self.logged(" ready after ") or self.process.poll() is not None, "start")
+        assert self.process.poll() is None, self.log
+        self.http = "http://" + self.logged(r"listening http://(\S+)")
+        self.grpc = self.logged(r"listening grpc://(\S+)")
+
+    def _read_log(self):
+        for line in self.process.stderr:
+            self.log.append(line.rstrip())
+
+    def logged(self, pattern):
+        """What the pattern's group (or all of it) matched in the log; None if it did not."""
+        for line in list(self.log):
+            if match := re.search(pattern, line):
+                return match.group(match.lastindex or 0)
+        return None
+
+    def metric(self, name, **labels):
+        for line in httpx.get(self.http + "/metrics").text.splitlines():
+            if re.match(rf"{name}[{{ ]", line) and all(
+                f'{key}="{value}"' in line for key, value in labels.items()
+            ):
+                return float(line.rsplit(" ", 1)[1])
+        raise AssertionError(f"no metric {name} {labels}")
+
+    def running(self):
+        return self.metric("vllm:num_requests_running")
+
+    def bytes_in_use(self):
+        return self.metric("tessera:kv_bytes", state="private")
+
+    def signal(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+
+    def wait(self, timeout=PATIENCE):
+        """The exit status."""
+        status = self.process.wait(timeout)
+        self._reader.join(timeout)
+        return status
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()

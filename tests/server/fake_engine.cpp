@@ -1,0 +1,256 @@
+#include "tests/server/fake_engine.h"
+
+#include <utility>
+
+#include "server/metrics.h"
+
+namespace tessera {
+
+namespace {
+
+constexpr std::chrono::seconds kPatience{10};
+
+}  // namespace
+
+FakeEngine::~FakeEngine() {
+  stop();
+}
+
+void FakeEngine::answer_with(Answer answer, std::chrono::microseconds step_time) {
+  answer_ = std::move(answer);
+  step_time_ = step_time;
+  thread_ = std::thread([this] { run(); });
+}
+
+std::shared_ptr<EventSink> FakeEngine::sink_of(RequestId id, bool take) {
+  const std::lock_guard lock(mutex_);
+  const auto it = running_.find(id);
+  if (it == running_.end()) {
+    return nullptr;
+  }
+  std::shared_ptr<EventSink> sink = it->second.request.sink;
+  if (take) {
+    running_.erase(it);
+  }
+  return sink;
+}
+
+void FakeEngine::emit(RequestId id, std::string_view text) {
+  if (const auto sink = sink_of(id, false)) {
+    for (const char byte : text) {
+      sink->on_token(static_cast<uint8_t>(byte));
+    }
+  }
+}
+
+void FakeEngine::emit(RequestId id, const TokenLogprobs& logprobs) {
+  if (const auto sink = sink_of(id, false)) {
+    sink->on_logprobs(logprobs);
+    sink->on_token(logprobs.chosen.token);
+  }
+}
+
+void FakeEngine::finish(RequestId id, FinishReason reason, absl::Status status) {
+  const auto prompt_tokens = static_cast<int32_t>(request(id).prompt.size());
+  if (const auto sink = sink_of(id, true)) {
+    sink->on_finish(
+        {.reason = reason, .status = std::move(status), .prompt_tokens = prompt_tokens});
+  }
+}
+
+bool FakeEngine::wait_for_requests(std::size_t count) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, kPatience, [&] { return seen_.size() >= count; });
+}
+
+bool FakeEngine::wait_for_cancel(RequestId id) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, kPatience, [&] { return cancelled_.contains(id); });
+}
+
+std::size_t FakeEngine::requests() const {
+  const std::lock_guard lock(mutex_);
+  return seen_.size();
+}
+
+EngineRequest FakeEngine::request(RequestId id) const {
+  const std::lock_guard lock(mutex_);
+  return seen_.at(id);
+}
+
+bool FakeEngine::cancelled(RequestId id) const {
+  const std::lock_guard lock(mutex_);
+  return cancelled_.contains(id);
+}
+
+std::size_t FakeEngine::cancels() const {
+  const std::lock_guard lock(mutex_);
+  return cancelled_.size();
+}
+
+void FakeEngine::refuse_after(std::size_t requests, absl::Status status) {
+  const std::lock_guard lock(mutex_);
+  accepted_ = requests;
+  refusal_ = std::move(status);
+}
+
+absl::StatusOr<RequestId> FakeEngine::submit(EngineRequest request) {
+  const std::lock_guard lock(mutex_);
+  if (!refusal_.ok() && seen_.size() >= accepted_) {
+    return refusal_;
+  }
+  const RequestId id = seen_.size();
+  Running running;
+  running.request = request;
+  if (answer_) {
+    running.answer = answer_(request);
+  }
+  running_.emplace(id, std::move(running));
+  request.sink = nullptr;
+  seen_.push_back(std::move(request));
+  changed_.notify_all();
+  return id;
+}
+
+void FakeEngine::cancel(RequestId id) {
+  const std::lock_guard lock(mutex_);
+  cancelled_.insert(id);
+  changed_.notify_all();
+}
+
+void FakeEngine::drain() {
+  refuse_with(absl::UnavailableError("the server is shutting down"));
+}
+
+bool FakeEngine::idle() const {
+  const std::lock_guard lock(mutex_);
+  return running_.empty();
+}
+
+void FakeEngine::stop() {
+  drain();
+  stopping_ = true;
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+  const std::size_t count = requests();
+  for (RequestId id = 0; id < count; ++id) {
+    finish(id, FinishReason::cancelled);
+  }
+}
+
+EngineStats FakeEngine::stats() const {
+  const std::lock_guard lock(mutex_);
+  return {.running = static_cast<int32_t>(running_.size()),
+          .waiting = 3,
+          .pages_total = 100,
+          .pages_free = 75,
+          .page_bytes = 1024,
+          .token_capacity = 1600,
+          .steps = 7,
+          .prompt_tokens = 11,
+          .generated_tokens = 13,
+          .preemptions = 2};
+}
+
+void FakeEngine::run() {
+  while (!stopping_) {
+    const bool worked = step_all();
+    if (!worked || step_time_.count() > 0) {
+      std::this_thread::sleep_for(worked ? step_time_ : std::chrono::microseconds(200));
+    }
+  }
+}
+
+bool FakeEngine::step_all() {
+  std::vector<std::pair<RequestId, int32_t>> tokens;
+  std::vector<std::pair<RequestId, FinishReason>> ends;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [id, running] : running_) {
+      const auto limit = static_cast<std::size_t>(running.request.max_tokens);
+      if (cancelled_.contains(id)) {
+        ends.emplace_back(id, FinishReason::cancelled);
+      } else if (running.next == running.answer.size()) {
+        ends.emplace_back(id, FinishReason::stop);
+      } else if (running.next == limit) {
+        ends.emplace_back(id, FinishReason::length);
+      } else {
+        tokens.emplace_back(id, static_cast<uint8_t>(running.answer[running.next++]));
+      }
+    }
+  }
+  for (const auto& [id, token] : tokens) {
+    if (const auto sink = sink_of(id, false)) {
+      sink->on_token(token);
+    }
+  }
+  for (const auto& [id, reason] : ends) {
+    finish(id, reason);
+  }
+  return !tokens.empty() || !ends.empty();
+}
+
+std::vector<int32_t> FakeTokenizer::encode(std::span<const TextSegment> segments,
+                                           bool add_bos) const {
+  std::vector<int32_t> ids;
+  if (add_bos) {
+    ids.push_back(256);
+  }
+  for (const TextSegment& segment : segments) {
+    std::string_view rest = segment.text;
+    while (!rest.empty()) {
+      if (segment.parse_special && rest.starts_with("<s>")) {
+        ids.push_back(256);
+        rest.remove_prefix(3);
+      } else {
+        ids.push_back(static_cast<uint8_t>(rest.front()));
+        rest.remove_prefix(1);
+      }
+    }
+  }
+  return ids;
+}
+
+std::string FakeTokenizer::token_bytes(int32_t id, bool keep_special) const {
+  if (is_special(id)) {
+    return !keep_special ? "" : id == 256 ? "<s>" : "</s>";
+  }
+  return {static_cast<char>(id)};
+}
+
+std::optional<int32_t> FakeTokenizer::special_id(std::string_view text) const {
+  if (text == "<s>") {
+    return 256;
+  }
+  return text == "</s>" ? std::optional<int32_t>(257) : std::nullopt;
+}
+
+absl::StatusOr<std::vector<TextSegment>> FakeChatTemplate::render(
+    const std::vector<ChatMessage>& messages, const Variables& variables) const {
+  std::vector<TextSegment> segments{{variables.bos_token, true}};
+  for (const ChatMessage& message : messages) {
+    if (message.role == "villain") {
+      return absl::InvalidArgumentError("the chat template says: no villains");
+    }
+    segments.push_back({"[" + message.role + "]", true});
+    segments.push_back({message.content, false});
+  }
+  if (variables.add_generation_prompt) {
+    segments.push_back({"[assistant]", true});
+  }
+  return segments;
+}
+
+FakeService::FakeService(bool chats) {
+  auto made = std::make_unique<FakeEngine>();
+  engine = made.get();
+  service = std::make_unique<Service>(
+      Service::Parts{.model_name = "fake",
+                     .tokenizer = std::make_unique<FakeTokenizer>(),
+                     .chat_template = chats ? std::make_unique<FakeChatTemplate>() : nullptr,
+                     .engine = std::move(made),
+                     .metrics = std::make_unique<Metrics>("fake")});
+}
+
+}  // namespace tessera

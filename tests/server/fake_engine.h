@@ -1,0 +1,114 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "engine/engine.h"
+#include "server/service.h"
+
+namespace tessera {
+
+// An engine without a model. Either the test says what happens (emit, finish), or, after
+// answer_with(), a thread answers every request by itself, one token of each running request at a
+// time. Tokens are bytes: see FakeTokenizer.
+class FakeEngine final : public Engine {
+ public:
+  using Answer = std::function<std::string(const EngineRequest&)>;
+
+  ~FakeEngine() override;
+
+  void answer_with(Answer answer, std::chrono::microseconds step_time = {});
+
+  void emit(RequestId id, std::string_view text);
+  void emit(RequestId id, const TokenLogprobs& logprobs);
+  void finish(RequestId id, FinishReason reason, absl::Status status = absl::OkStatus());
+
+  // Blocks until so many requests came, in all; false after ten seconds.
+  bool wait_for_requests(std::size_t count);
+  // Blocks until this one was cancelled.
+  bool wait_for_cancel(RequestId id);
+
+  std::size_t requests() const;
+  EngineRequest request(RequestId id) const;
+  bool cancelled(RequestId id) const;
+  std::size_t cancels() const;
+  void refuse_with(absl::Status status) { refuse_after(requests(), std::move(status)); }
+  void refuse_after(std::size_t requests, absl::Status status);  // so many are accepted, in all
+
+  absl::StatusOr<RequestId> submit(EngineRequest request) override;
+  void cancel(RequestId id) override;
+  void start() override {}
+  bool step() override { return false; }
+  void drain() override;
+  bool idle() const override;
+  void stop() override;
+  EngineStats stats() const override;
+  const EngineOptions& options() const override { return options_; }
+  const ModelConfig& config() const override { return config_; }
+
+ private:
+  struct Running {
+    EngineRequest request;
+    std::string answer;
+    std::size_t next = 0;
+  };
+
+  void run();
+  bool step_all();
+  std::shared_ptr<EventSink> sink_of(RequestId id, bool take);
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<RequestId, Running> running_;
+  std::vector<EngineRequest> seen_;  // without their sinks
+  std::set<RequestId> cancelled_;
+  absl::Status refusal_;
+  std::size_t accepted_ = 0;  // then refusal_, if it is one
+  Answer answer_;
+  std::chrono::microseconds step_time_{};
+  std::atomic<bool> stopping_ = false;
+  std::thread thread_;
+  EngineOptions options_{.context = 100'000};
+  ModelConfig config_;
+};
+
+// Ids 0 to 255 are bytes, 256 is "<s>", which begins a text, and 257 "</s>".
+class FakeTokenizer final : public Tokenizer {
+ public:
+  std::vector<int32_t> encode(std::span<const TextSegment> segments, bool add_bos) const override;
+  std::string token_bytes(int32_t id, bool keep_special) const override;
+  bool strips_leading_space() const override { return true; }
+  bool is_special(int32_t id) const override { return id >= 256; }
+  std::optional<int32_t> special_id(std::string_view text) const override;
+  int32_t vocab_size() const override { return 258; }
+  std::optional<int32_t> bos_id() const override { return 256; }
+  std::optional<int32_t> eos_id() const override { return 257; }
+};
+
+// "<s>[user]hello[assistant]"; refuses the role "villain".
+class FakeChatTemplate final : public ChatTemplate {
+ public:
+  absl::StatusOr<std::vector<TextSegment>> render(const std::vector<ChatMessage>& messages,
+                                                  const Variables& variables) const override;
+};
+
+// A service named "fake" with all three.
+struct FakeService {
+  explicit FakeService(bool chats = true);
+
+  FakeEngine* engine;
+  std::unique_ptr<Service> service;
+};
+
+}  // namespace tessera

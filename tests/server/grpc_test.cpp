@@ -1,0 +1,149 @@
+#include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/server/grpc_fixture.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Sends one message of a service whose stubs the distribution does not have, as wire bytes, and
+// gives the bytes of the first answer; nothing when there is none.
+std::optional<std::string> exchange(const std::shared_ptr<grpc::Channel>& channel,
+                                    const std::string& method, const std::string& bytes) {
+  grpc::CompletionQueue queue;
+  const auto done = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue.Next(&tag, &ok) && ok;
+  };
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kPatience);
+  auto call = grpc::GenericStub(channel).PrepareCall(&context, method, &queue);
+  call->StartCall(nullptr);
+  EXPECT_TRUE(done());
+  const grpc::Slice slice(bytes);
+  call->WriteLast(grpc::ByteBuffer(&slice, 1), grpc::WriteOptions(), nullptr);
+  EXPECT_TRUE(done());
+  grpc::ByteBuffer answer;
+  call->Read(&answer, nullptr);
+  const bool answered = done();
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  done();
+  std::vector<grpc::Slice> slices;
+  if (!answered || !answer.Dump(&slices).ok()) {
+    return std::nullopt;
+  }
+  std::string joined;
+  for (const grpc::Slice& part : slices) {
+    joined.append(reinterpret_cast<const char*>(part.begin()), part.size());
+  }
+  return joined;
+}
+
+// grpc.health.v1.HealthCheckResponse as it stands on the wire.
+std::optional<std::string> health(const std::shared_ptr<grpc::Channel>& channel,
+                                  const std::string& service) {
+  std::string request = {0x0a, static_cast<char>(service.size())};
+  return exchange(channel, "/grpc.health.v1.Health/Check", request + service);
+}
+
+TEST_F(Grpc, TokenizesAndDetokenizes) {
+  v1::TokenizeRequest request;
+  request.set_text("ab");
+  v1::TokenizeResponse tokens;
+  {
+    grpc::ClientContext context;
+    ASSERT_TRUE(stub_->Tokenize(&context, request, &tokens).ok());
+    EXPECT_THAT(tokens.ids(), ElementsAre(kBos, 'a', 'b'));
+  }
+  request.set_add_special_tokens(false);
+  grpc::ClientContext context;
+  ASSERT_TRUE(stub_->Tokenize(&context, request, &tokens).ok());
+  EXPECT_THAT(tokens.ids(), ElementsAre('a', 'b'));
+
+  v1::DetokenizeRequest ids;
+  *ids.mutable_ids() = tokens.ids();
+  v1::DetokenizeResponse text;
+  grpc::ClientContext detokenize;
+  ASSERT_TRUE(stub_->Detokenize(&detokenize, ids, &text).ok());
+  EXPECT_EQ(text.text(), "ab");
+
+  ids.add_ids(258);
+  grpc::ClientContext bad;
+  const grpc::Status status = stub_->Detokenize(&bad, ids, &text);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("258"));
+}
+
+TEST_F(Grpc, DescribesModelAndServer) {
+  grpc::ClientContext model_context;
+  v1::GetModelInfoResponse model;
+  ASSERT_TRUE(stub_->GetModelInfo(&model_context, {}, &model).ok());
+  EXPECT_EQ(model.name(), "fake");
+  EXPECT_EQ(model.context(), engine_->options().context);
+
+  grpc::ClientContext server_context;
+  v1::GetServerInfoResponse server;
+  ASSERT_TRUE(stub_->GetServerInfo(&server_context, {}, &server).ok());
+  EXPECT_TRUE(server.ready());
+  EXPECT_EQ(server.version(), TESSERA_VERSION);
+  EXPECT_EQ(server.kv_cache().pages_free(), engine_->stats().pages_free);
+  EXPECT_EQ(server.max_queue(), engine_->options().max_queue);
+}
+
+TEST_F(Grpc, HealthTurnsWhenTheServerDrains) {
+  const std::string serving = "\x08\x01";
+  const std::string not_serving = "\x08\x02";
+  EXPECT_EQ(health(channel_, ""), serving);
+  EXPECT_EQ(health(channel_, "tessera.v1.Inference"), serving);
+  EXPECT_EQ(health(channel_, "no.such.Service"), std::nullopt);
+  listener_->set_not_serving();
+  EXPECT_EQ(health(channel_, ""), not_serving);
+  EXPECT_EQ(health(channel_, "tessera.v1.Inference"), not_serving);
+}
+
+TEST_F(Grpc, ReflectionListsTheServices) {
+  const std::string list_services = {0x3a, 0x00};
+  const std::optional<std::string> services = exchange(
+      channel_, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", list_services);
+  ASSERT_TRUE(services);
+  EXPECT_THAT(*services, HasSubstr("tessera.v1.Inference"));
+  EXPECT_THAT(*services, HasSubstr("grpc.health.v1.Health"));
+}
+
+TEST_F(Grpc, AMessageThatIsTooLargeIsRefused) {
+  start({.address = "127.0.0.1", .port = 0, .max_message_bytes = 1000});
+  const grpc::Status status = Stream(*stub_, text_request(std::string(2000, 'x'))).finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(engine_->requests(), 0U);
+}
+
+TEST_F(Grpc, ATakenPortIsAnError) {
+  const auto second =
+      GrpcListener::start({.address = "127.0.0.1", .port = listener_->port()}, *fake_->service);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr(std::to_string(listener_->port())));
+}
+
+TEST_F(Grpc, StopEndsWhatIsOpen) {
+  Stream stream(*stub_, text_request("hi"));
+  const RequestId id = next_request();
+  EXPECT_FALSE(listener_->drain(std::chrono::milliseconds(1)));
+  listener_->stop();
+  EXPECT_TRUE(engine_->cancelled(id));
+  EXPECT_FALSE(stream.finish().ok());
+  engine_->finish(id, FinishReason::cancelled);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+struct HttpClientResponse {
+  int status = 0;                              // 0: the server closed instead
+  std::map<std::string, std::string> headers;  // names in lower case
+  std::string body;                            // without chunk frames
+  bool complete = false;                       // to its end
+};
+
+// A plain blocking client over loopback that also does what clients should not. Reading gives up
+// after ten seconds.
+class HttpClient {
+ public:
+  // `receive_bytes`: size of the socket's buffer; 0: the system's default.
+  explicit HttpClient(uint16_t port, int receive_bytes = 0);
+  ~HttpClient();
+  HttpClient(const HttpClient&) = delete;
+  HttpClient& operator=(const HttpClient&) = delete;
+
+  bool send(std::string_view bytes);
+  void finish_sending();  // closes our side only
+  void close();
+  void reset();  // closes without a goodbye: the server sees an error
+
+  // One whole response. `head_only`: of a HEAD request.
+  HttpClientResponse read_response(bool head_only = false);
+
+  // Reads until `text` has come, in head or body; false if it does not.
+  bool read_until(std::string_view text);
+
+  // Whether the server closes, after whatever it still sends.
+  bool closed_by_server();
+
+  // Sends a request and reads its response.
+  HttpClientResponse get(std::string_view path, std::string_view headers = {});
+  HttpClientResponse post(std::string_view path, std::string_view body,
+                          std::string_view headers = {});
+
+ private:
+  bool fill();  // reads some more; false: the end
+  bool fill_to(std::size_t size);
+
+  int socket_ = -1;
+  std::string inbox_;
+};
+
+std::string print_get(std::string_view path, std::string_view headers = {});
+std::string print_post(std::string_view path, std::string_view body, std::string_view headers = {});
+
+// The payloads of the "data: ..." lines of a stream.
+std::vector<std::string> events_of(const std::string& body);
+
+}  // namespace tessera

@@ -1,0 +1,187 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "server/http/message.h"
+#include "server/http/request_parser.h"
+
+namespace tessera {
+namespace {
+
+using State = HttpRequestParser::State;
+
+constexpr HttpRequestParser::Limits kLimits{.header_bytes = 512, .body_bytes = 64};
+
+const std::string kPost =
+    "POST /v1/completions?x=1 HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nX-Thing:  a b "
+    "\r\n\r\nhello";
+
+// Feeds `text` in pieces of `size` bytes, as a connection would.
+State feed(HttpRequestParser& parser, const std::string& text, std::size_t size) {
+  std::string inbox;
+  for (std::size_t i = 0; i < text.size(); i += size) {
+    inbox += text.substr(i, size);
+    inbox.erase(0, parser.feed(inbox));
+  }
+  return parser.state();
+}
+
+int refused_with(const std::string& text, std::size_t size = 1000) {
+  HttpRequestParser parser(kLimits);
+  return feed(parser, text, size) == State::refused ? parser.refusal().status : 0;
+}
+
+TEST(HttpRequestParser, ReadsARequestInPiecesOfAnySize) {
+  for (std::size_t size = 1; size <= kPost.size(); ++size) {
+    SCOPED_TRACE(size);
+    HttpRequestParser parser(kLimits);
+    ASSERT_EQ(feed(parser, kPost, size), State::complete);
+    const HttpRequest request = parser.take();
+    EXPECT_EQ(request.method, "POST");
+    EXPECT_EQ(request.path, "/v1/completions");
+    EXPECT_EQ(request.body, "hello");
+    EXPECT_EQ(request.header("x-thing"), "a b");
+    EXPECT_EQ(request.header("absent"), "");
+    EXPECT_TRUE(request.keep_alive);
+    EXPECT_EQ(parser.state(), State::head);
+  }
+}
+
+TEST(HttpRequestParser, ReadsOneRequestAtATime) {
+  HttpRequestParser parser(kLimits);
+  std::string inbox = kPost + "\r\n" + kPost + "GET / HTTP/1.0\r\n\r\n";
+  for (int i = 0; i < 2; ++i) {
+    inbox.erase(0, parser.feed(inbox));
+    ASSERT_EQ(parser.state(), State::complete);
+    EXPECT_EQ(parser.take().body, "hello");
+  }
+  inbox.erase(0, parser.feed(inbox));
+  ASSERT_EQ(parser.state(), State::complete);
+  const HttpRequest last = parser.take();
+  EXPECT_FALSE(last.keep_alive);
+  EXPECT_FALSE(last.http_1_1);
+  EXPECT_TRUE(inbox.empty());
+}
+
+TEST(HttpRequestParser, ReadsChunkedBodies) {
+  HttpRequestParser parser(kLimits);
+  ASSERT_EQ(feed(parser,
+                 "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n"
+                 "0\r\n\r\n",
+                 7),
+            State::complete);
+  EXPECT_EQ(parser.take().body, "abcde");
+}
+
+TEST(HttpRequestParser, TellsWhenAClientWaitsForContinue) {
+  HttpRequestParser parser(kLimits);
+  feed(parser, "POST / HTTP/1.1\r\nExpect: 100-Continue\r\nContent-Length: 2\r\n\r\n", 1000);
+  ASSERT_EQ(parser.state(), State::body);
+  EXPECT_TRUE(parser.expects_continue());
+}
+
+TEST(HttpRequestParser, DecodesPaths) {
+  const auto path = [](const std::string& target) {
+    HttpRequestParser parser(kLimits);
+    feed(parser, "GET " + target + " HTTP/1.1\r\n\r\n", 1000);
+    return parser.state() == State::complete ? parser.take().path : "refused";
+  };
+  EXPECT_EQ(path("/v1/models/a%2Fb%20c"), "/v1/models/a/b c");
+  EXPECT_EQ(path("/a%zz%4"), "/a%zz%4");
+  EXPECT_EQ(path("http://host:80/v1/models?x"), "/v1/models");
+  EXPECT_EQ(path("/a#b"), "/a");
+}
+
+TEST(HttpRequestParser, RefusesWhatIsTooLarge) {
+  const std::string head = "GET / HTTP/1.1\r\nX: " + std::string(600, 'x');
+  EXPECT_EQ(refused_with(head), 431) << "also when it does not end";
+  EXPECT_EQ(refused_with(head + "\r\n\r\n"), 431);
+  EXPECT_EQ(refused_with(head, 1), 431);
+  EXPECT_EQ(refused_with("GET /" + std::string(600, 'x')), 431);
+  EXPECT_EQ(refused_with("POST / HTTP/1.1\r\nContent-Length: 65\r\n\r\n"), 413);
+  EXPECT_EQ(refused_with("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n41\r\n" +
+                         std::string(65, 'x') + "\r\n0\r\n\r\n"),
+            413);
+}
+
+TEST(HttpRequestParser, RefusesWhatIsNoHttp) {
+  const char* const texts[] = {
+      "nonsense\r\n\r\n",
+      "GET /\r\n\r\n",
+      "GET / HTTP/2.0\r\n\r\n",
+      "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+      "GET / HTTP/1.1\r\nno colon\r\n\r\n",
+      "GET / HTTP/1.1\r\nA\x01: b\r\n\r\n",
+      "POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+      "POST / HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+      "POST / HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+      "POST / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+      "POST / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+      "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+      "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+      "\x16\x03\x01\x02\x01\x01",  // a TLS client
+  };
+  for (const char* text : texts) {
+    EXPECT_EQ(refused_with(text), 400) << text;
+  }
+}
+
+TEST(HttpRequestParser, SurvivesAnyBytes) {
+  const std::string seeds[] = {
+      kPost, "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+      "GET /x%20y?z HTTP/1.0\r\nConnection: keep-alive\r\nExpect: 100-continue\r\n\r\n"};
+  for (uint32_t seed = 0; seed < 20'000; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    std::string text = seeds[random() % 3] + seeds[random() % 3];
+    for (uint32_t n = random() % 8; n > 0; --n) {
+      const std::size_t at = random() % text.size();
+      switch (random() % 3) {
+        case 0:
+          text[at] = static_cast<char>(random());
+          break;
+        case 1:
+          text.erase(at, 1 + random() % 3);
+          break;
+        default:
+          text.insert(at, 1 + random() % 3, static_cast<char>(random()));
+      }
+    }
+    HttpRequestParser parser(kLimits);
+    std::string inbox;
+    std::size_t sent = 0;
+    while (sent < text.size() && parser.state() != State::refused) {
+      const std::size_t n = std::min<std::size_t>(1 + random() % 40, text.size() - sent);
+      inbox += text.substr(sent, n);
+      sent += n;
+      while (true) {
+        inbox.erase(0, parser.feed(inbox));
+        if (parser.state() != State::complete) {
+          break;
+        }
+        ASSERT_LE(parser.take().body.size(), kLimits.body_bytes);
+      }
+    }
+    ASSERT_LE(inbox.size(), kLimits.header_bytes + 40);
+  }
+}
+
+TEST(HttpReply, PrintsAHead) {
+  HttpReply reply;
+  reply.body = "12345";
+  reply.headers = {{"X", "y"}};
+  const std::string head = print_head(reply, {}, true);
+  EXPECT_THAT(head, testing::StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(head, testing::HasSubstr("\r\nContent-Length: 5\r\n"));
+  EXPECT_THAT(head, testing::HasSubstr("\r\nX: y\r\n"));
+  EXPECT_THAT(head, testing::ContainsRegex("Date: [A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} "
+                                           "[0-9]{2}:[0-9]{2}:[0-9]{2} GMT\r\n"));
+  EXPECT_THAT(head, testing::EndsWith("Connection: keep-alive\r\n\r\n"));
+  reply.streamed = true;
+  EXPECT_THAT(print_head(reply, {}, true), testing::HasSubstr("Transfer-Encoding: chunked\r\n"));
+  EXPECT_EQ(print_chunk(std::string(26, 'x')), "1a\r\n" + std::string(26, 'x') + "\r\n");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,381 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "tests/server/http_fixture.h"
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+class Http : public HttpFixture {
+ protected:
+  void start_with_answers(HttpOptions options = {}, RoutesOptions routes_options = {}) {
+    fake.engine->answer_with([](const EngineRequest&) { return "Hello there."; });
+    start(options, routes_options);
+  }
+};
+
+TEST_F(Http, AnswersACompletion) {
+  start_with_answers();
+  HttpClient client(port());
+  const auto response = client.post("/v1/completions", R"({"prompt":"Say","max_tokens":50})");
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(response.headers.at("content-type"), "application/json");
+  const json body = json::parse(response.body);
+  EXPECT_THAT(body.at("id").get<std::string>(), testing::StartsWith("cmpl-"));
+  EXPECT_EQ(body.at("model"), "fake");
+  EXPECT_EQ(body.at("choices").at(0).at("text"), "Hello there.");
+  EXPECT_EQ(body.at("choices").at(0).at("finish_reason"), "stop");
+  EXPECT_EQ(body.at("usage").at("prompt_tokens"), 4);
+  EXPECT_EQ(body.at("usage").at("completion_tokens"), 12);
+}
+
+TEST_F(Http, AnswersAChat) {
+  start_with_answers();
+  HttpClient client(port());
+  const auto response = client.post("/v1/chat/completions",
+                                    R"({"model":"fake","max_tokens":5,
+                                        "messages":[{"role":"user","content":"hi"}]})");
+  const json choice = json::parse(response.body).at("choices").at(0);
+  EXPECT_EQ(choice.at("message").at("content"), "Hello");
+  EXPECT_EQ(choice.at("finish_reason"), "length");
+}
+
+TEST_F(Http, StopsAtAStopString) {
+  start_with_answers();
+  HttpClient client(port());
+  const json body = json::parse(
+      client.post("/v1/completions", R"({"prompt":"a","max_tokens":50,"stop":"o th"})").body);
+  EXPECT_EQ(body.at("choices").at(0).at("text"), "Hell");
+  EXPECT_EQ(body.at("choices").at(0).at("finish_reason"), "stop");
+  EXPECT_EQ(body.at("usage").at("completion_tokens"), 8);
+}
+
+TEST_F(Http, AnswersSeveralPromptsAndChoices) {
+  fake.engine->answer_with([](const EngineRequest& request) {
+    return std::string(1, static_cast<char>(request.prompt.back())) +
+           std::to_string(request.sampling.seed);
+  });
+  start();
+  HttpClient client(port());
+  const json body =
+      json::parse(client.post("/v1/completions", R"({"prompt":["a","b"],"n":2,"seed":7})").body);
+  ASSERT_EQ(body.at("choices").size(), 4u);
+  const char* const expected[] = {"a7", "a8", "b7", "b8"};
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(body.at("choices").at(i).at("index"), i);
+    EXPECT_EQ(body.at("choices").at(i).at("text"), expected[i]);
+  }
+  EXPECT_EQ(body.at("usage").at("prompt_tokens"), 4) << "a prompt counts once";
+}
+
+TEST_F(Http, GivesEveryRequestItsOwnSeed) {
+  start_with_answers();
+  HttpClient client(port());
+  client.post("/v1/completions", R"({"prompt":"a"})");
+  client.post("/v1/completions", R"({"prompt":"a"})");
+  EXPECT_NE(fake.engine->request(0).sampling.seed, fake.engine->request(1).sampling.seed);
+}
+
+TEST_F(Http, ReportsLogprobs) {
+  start();
+  HttpClient client(port());
+  client.send(print_post("/v1/completions", R"({"prompt":"a","logprobs":1})"));
+  ASSERT_TRUE(fake.engine->wait_for_requests(1));
+  EXPECT_EQ(fake.engine->request(0).sampling.top_logprobs, 1);
+  const TokenLogprob top[] = {{'y', -0.25f}};
+  fake.engine->emit(0, TokenLogprobs{.chosen = {'x', -1.5f}, .top = top});
+  fake.engine->finish(0, FinishReason::stop);
+  const json logprobs = json::parse(client.read_response().body)["choices"][0]["logprobs"];
+  EXPECT_EQ(logprobs, json::parse(R"({"text_offset":[0],"token_logprobs":[-1.5],"tokens":["x"],
+                                      "top_logprobs":[{"y":-0.25,"x":-1.5}]})"));
+}
+
+TEST_F(Http, TokenizesAndDetokenizes) {
+  start();
+  HttpClient client(port());
+  EXPECT_EQ(json::parse(client.post("/tokenize", R"({"prompt":"hi"})").body),
+            json::parse(R"({"count":3,"max_model_len":100000,"tokens":[256,104,105],
+                            "token_strs":null})"));
+  EXPECT_EQ(json::parse(client
+                            .post("/tokenize", R"({"prompt":"hi","add_special_tokens":false,
+                                                     "return_token_strs":true})")
+                            .body)
+                .at("token_strs"),
+            json::parse(R"(["h","i"])"));
+  EXPECT_EQ(json::parse(client.post("/detokenize", R"({"tokens":[256,104,105]})").body),
+            json::parse(R"({"prompt":"<s>hi"})"));
+  EXPECT_EQ(client.post("/detokenize", R"({"tokens":[999]})").status, 400);
+}
+
+TEST_F(Http, ServesWhatIsNotGeneration) {
+  start();
+  HttpClient client(port());
+  EXPECT_EQ(client.get("/health").status, 200);
+  EXPECT_EQ(json::parse(client.get("/version").body).at("version"), TESSERA_VERSION);
+  EXPECT_EQ(json::parse(client.get("/v1/models").body).at("data").at(0).at("id"), "fake");
+  EXPECT_EQ(json::parse(client.get("/v1/models/fake").body).at("id"), "fake");
+  EXPECT_EQ(client.get("/v1/models/other").status, 404);
+  const auto metrics = client.get("/metrics");
+  EXPECT_EQ(metrics.headers.at("content-type"), "text/plain; version=0.0.4; charset=utf-8");
+  EXPECT_THAT(metrics.body, HasSubstr("vllm:num_requests_waiting{model_name=\"fake\"} 3"));
+  const auto page = client.get("/");
+  EXPECT_EQ(page.headers.at("content-type"), "text/html; charset=utf-8");
+  EXPECT_THAT(page.body, HasSubstr("<html"));
+}
+
+TEST_F(Http, RefusesUnknownPathsMethodsAndModels) {
+  start();
+  HttpClient client(port());
+  EXPECT_EQ(client.get("/v2/nothing").status, 404);
+  EXPECT_EQ(client.get("/v1/models/").status, 404);
+  const auto method = client.get("/v1/completions");
+  EXPECT_EQ(method.status, 405);
+  EXPECT_EQ(method.headers.at("allow"), "POST");
+  const auto post = client.post("/health", "{}");
+  EXPECT_EQ(post.status, 405);
+  EXPECT_EQ(post.headers.at("allow"), "GET, HEAD");
+  const auto model = client.post("/v1/completions", R"({"prompt":"a","model":"gpt-4"})");
+  EXPECT_EQ(model.status, 404);
+  const json error = json::parse(model.body).at("error");
+  EXPECT_EQ(error.at("code"), "model_not_found");
+  EXPECT_EQ(error.at("param"), "model");
+  EXPECT_THAT(error.at("message").get<std::string>(), HasSubstr("this server has 'fake'"));
+}
+
+TEST_F(Http, ReportsErrorsInOpenAisShape) {
+  start({}, {.max_choices = 4});
+  HttpClient client(port());
+  const auto bad = client.post("/v1/completions", R"({"prompt":"a","temperature":"hot"})");
+  EXPECT_EQ(bad.status, 400);
+  EXPECT_EQ(json::parse(bad.body).at("error").at("param"), "temperature");
+  EXPECT_EQ(json::parse(client.post("/v1/completions", R"({"prompt":"a","n":5})").body)
+                .at("error")
+                .at("param"),
+            "n");
+  EXPECT_EQ(
+      client.post("/v1/chat/completions", R"({"messages":[{"role":"villain","content":"x"}]})")
+          .status,
+      400);
+  fake.engine->refuse_with(absl::InvalidArgumentError("the prompt has 9 tokens, context is 8"));
+  EXPECT_EQ(client.post("/v1/completions", R"({"prompt":"a"})").status, 400);
+  fake.engine->refuse_with(absl::ResourceExhaustedError("the queue is full"));
+  const auto full = client.post("/v1/completions", R"({"prompt":"a","stream":true})");
+  EXPECT_EQ(full.status, 429);
+  EXPECT_EQ(full.headers.at("retry-after"), "1");
+  EXPECT_EQ(json::parse(full.body).at("error").at("type"), "rate_limit_error");
+}
+
+TEST_F(Http, ReportsAnEngineThatFails) {
+  start();
+  HttpClient client(port());
+  client.send(print_post("/v1/completions", R"({"prompt":"a"})"));
+  ASSERT_TRUE(fake.engine->wait_for_requests(1));
+  fake.engine->emit(0, "half");
+  fake.engine->finish(0, FinishReason::failed, absl::InternalError("out of luck"));
+  const auto response = client.read_response();
+  EXPECT_EQ(response.status, 500);
+  EXPECT_EQ(json::parse(response.body).at("error").at("message"), "out of luck");
+}
+
+TEST_F(Http, CancelsTheOtherChoicesWhenOneIsRefused) {
+  start();
+  fake.engine->refuse_after(1, absl::ResourceExhaustedError("the queue is full"));
+  HttpClient client(port());
+  EXPECT_EQ(client.post("/v1/completions", R"({"prompt":["a","b"]})").status, 429);
+  EXPECT_TRUE(fake.engine->wait_for_cancel(0));
+}
+
+TEST_F(Http, WantsAKeyWhereOneIsSet) {
+  start_with_answers({}, {.api_keys = {"secret-1", "Secret-2"}});
+  HttpClient client(port());
+  EXPECT_EQ(client.get("/health").status, 200);
+  EXPECT_EQ(client.get("/metrics").status, 200);
+  EXPECT_EQ(client.get("/").status, 200);
+  const auto none = client.get("/v1/models");
+  EXPECT_EQ(none.status, 401);
+  EXPECT_EQ(none.headers.at("www-authenticate"), "Bearer");
+  EXPECT_EQ(json::parse(none.body).at("error").at("code"), "invalid_api_key");
+  for (const char* wrong : {"secret-", "secret-11", "SECRET-1", "", "secret-2", "x"}) {
+    EXPECT_EQ(
+        client.get("/v1/models", "Authorization: Bearer " + std::string(wrong) + "\r\n").status,
+        401)
+        << wrong;
+  }
+  EXPECT_EQ(client.get("/v1/models", "Authorization: secret-1\r\n").status, 401);
+  for (const char* right : {"secret-1", "Secret-2"}) {
+    EXPECT_EQ(
+        client.get("/v1/models", "Authorization: Bearer " + std::string(right) + "\r\n").status,
+        200);
+  }
+  EXPECT_EQ(client.post("/v1/completions", R"({"prompt":"a"})").status, 401);
+  EXPECT_EQ(client.get("/nothing").status, 401) << "tells nobody what there is";
+}
+
+TEST_F(Http, AllowsPagesOfOneOriginWhenAsked) {
+  start_with_answers({}, {.cors_origin = "https://a.example"});
+  HttpClient client(port());
+  EXPECT_EQ(client.get("/v1/models").headers.at("access-control-allow-origin"),
+            "https://a.example");
+  client.send("OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: x\r\n\r\n");
+  const auto preflight = client.read_response();
+  EXPECT_EQ(preflight.status, 204);
+  EXPECT_THAT(preflight.headers.at("access-control-allow-headers"), HasSubstr("Authorization"));
+  const auto answer = client.post("/v1/completions", R"({"prompt":"a","stream":true})");
+  EXPECT_EQ(answer.headers.at("access-control-allow-origin"), "https://a.example");
+}
+
+TEST_F(Http, SaysNothingToOtherOriginsOtherwise) {
+  start();
+  HttpClient client(port());
+  EXPECT_FALSE(client.get("/v1/models").headers.contains("access-control-allow-origin"));
+  client.send("OPTIONS /v1/models HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(client.read_response().status, 405);
+}
+
+TEST_F(Http, IsUnavailableWhileTheModelLoads) {
+  routes = std::make_unique<Routes>(RoutesOptions());
+  auto started = HttpListener::start({.port = 0}, *routes);
+  ASSERT_TRUE(started.ok());
+  listener = *std::move(started);
+  HttpClient client(port());
+  EXPECT_EQ(client.get("/health").status, 503);
+  EXPECT_EQ(client.post("/v1/completions", R"({"prompt":"a"})").status, 503);
+  EXPECT_EQ(client.get("/version").status, 200);
+  routes->attach(*fake.service);
+  EXPECT_EQ(client.get("/health").status, 200);
+}
+
+TEST_F(Http, KeepsConnectionsOpenAndAnswersInOrder) {
+  start_with_answers();
+  HttpClient client(port());
+  std::string requests;
+  for (int i = 0; i < 20; ++i) {
+    requests += i % 2 == 0 ? print_get("/version")
+                           : print_post("/v1/completions", R"({"prompt":"a","stream":true})");
+  }
+  ASSERT_TRUE(client.send(requests));
+  for (int i = 0; i < 20; ++i) {
+    const auto response = client.read_response();
+    ASSERT_TRUE(response.complete) << i;
+    EXPECT_EQ(response.status, 200);
+    EXPECT_EQ(response.headers.at("connection"), "keep-alive");
+    EXPECT_THAT(response.body, HasSubstr(i % 2 == 0 ? "version" : "[DONE]"));
+  }
+}
+
+TEST_F(Http, ClosesWhenTheClientWantsIt) {
+  start_with_answers();
+  HttpClient client(port());
+  EXPECT_EQ(client.get("/version", "Connection: close\r\n").headers.at("connection"), "close");
+  EXPECT_TRUE(client.closed_by_server());
+  HttpClient old(port());
+  old.send("GET /version HTTP/1.0\r\n\r\n");
+  EXPECT_EQ(old.read_response().status, 200);
+  EXPECT_TRUE(old.closed_by_server());
+}
+
+TEST_F(Http, AnswersWhatWasSentBeforeTheClientFinishedSending) {
+  start();
+  HttpClient client(port());
+  client.send(print_get("/version") + print_get("/health"));
+  client.finish_sending();
+  EXPECT_EQ(client.read_response().status, 200);
+  EXPECT_EQ(client.read_response().status, 200);
+  EXPECT_TRUE(client.closed_by_server());
+}
+
+TEST_F(Http, AnswersHeadWithoutABody) {
+  start();
+  HttpClient client(port());
+  client.send("HEAD /health HTTP/1.1\r\nHost: x\r\n\r\n");
+  const auto head = client.read_response(/*head_only=*/true);
+  EXPECT_EQ(head.status, 200);
+  EXPECT_NE(head.headers.at("content-length"), "0");
+  EXPECT_EQ(client.get("/version").status, 200) << "nothing of a body came";
+}
+
+TEST_F(Http, ToldToContinueTheClientSendsItsBody) {
+  start_with_answers();
+  HttpClient client(port());
+  const std::string body = R"({"prompt":"a"})";
+  const std::string request = print_post("/v1/completions", body, "Expect: 100-continue\r\n");
+  client.send(request.substr(0, request.size() - body.size()));
+  EXPECT_EQ(client.read_response(/*head_only=*/true).status, 100);
+  client.send(body);
+  EXPECT_EQ(client.read_response().status, 200);
+}
+
+TEST_F(Http, RefusesWhatIsTooLargeSoThatTheClientReadsIt) {
+  start({.header_bytes = 1024, .body_bytes = 4096});
+  HttpClient large_body(port());
+  large_body.send(print_post("/v1/completions", std::string(1 << 20, ' ')));
+  const auto too_large = large_body.read_response();
+  EXPECT_EQ(too_large.status, 413);
+  EXPECT_THAT(json::parse(too_large.body).at("error").at("message").get<std::string>(),
+              HasSubstr("4096"));
+  EXPECT_TRUE(large_body.closed_by_server());
+  HttpClient large_head(port());
+  large_head.send(print_get("/health", "X: " + std::string(100'000, 'x') + "\r\n"));
+  EXPECT_EQ(large_head.read_response().status, 431);
+}
+
+TEST_F(Http, RefusesWhatIsNoHttp) {
+  start();
+  HttpClient client(port());
+  client.send("hello, server\r\n\r\n");
+  const auto response = client.read_response();
+  EXPECT_EQ(response.status, 400);
+  EXPECT_TRUE(json::parse(response.body).contains("error"));
+  EXPECT_TRUE(client.closed_by_server());
+}
+
+TEST_F(Http, DoesNotWaitForeverForARequest) {
+  start({.idle_timeout = 100ms, .header_timeout = 100ms, .body_timeout = 100ms});
+  HttpClient idle(port());
+  EXPECT_TRUE(idle.closed_by_server());
+  HttpClient slow_head(port());
+  slow_head.send("GET /health HT");
+  EXPECT_EQ(slow_head.read_response().status, 408);
+  HttpClient slow_body(port());
+  slow_body.send("POST /v1/completions HTTP/1.1\r\nContent-Length: 10\r\n\r\n{");
+  EXPECT_EQ(slow_body.read_response().status, 408);
+  EXPECT_TRUE(slow_body.closed_by_server());
+}
+
+TEST_F(Http, WaitsWithFurtherClientsWhenTooManyAreConnected) {
+  start({.max_connections = 2});
+  HttpClient first(port()), second(port());
+  EXPECT_EQ(first.get("/version").status, 200);
+  EXPECT_EQ(second.get("/version").status, 200);
+  HttpClient third(port());
+  third.send(print_get("/version"));
+  std::this_thread::sleep_for(100ms);
+  EXPECT_EQ(listener->connections(), 2u);
+  first.close();
+  EXPECT_EQ(third.read_response().status, 200);
+}
+
+TEST(HttpListener, NamesWhatItCannotListenOn) {
+  Routes routes({});
+  const auto address = HttpListener::start({.address = "nowhere.example", .port = 0}, routes);
+  EXPECT_EQ(address.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(address.status().message(), HasSubstr("nowhere.example"));
+  const auto first = HttpListener::start({.port = 0}, routes);
+  ASSERT_TRUE(first.ok());
+  const auto second = HttpListener::start({.port = (*first)->port()}, routes);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(second.status().message(), HasSubstr(std::to_string((*first)->port())));
+  const auto tls = HttpListener::start({.port = 0, .tls_certificate = "/nowhere.pem"}, routes);
+  EXPECT_EQ(tls.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(tls.status().message(), HasSubstr("/nowhere.pem"));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,353 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "server/openai/error.h"
+#include "server/openai/request.h"
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+CompletionRequest completion(const std::string& fields) {
+  const auto request = parse_completion_request(R"({"prompt":"hi",)" + fields + "}");
+  EXPECT_TRUE(request.ok()) << request.status();
+  return request.value_or(CompletionRequest());
+}
+
+CompletionRequest chat(const std::string& fields) {
+  const auto request =
+      parse_chat_request(R"({"messages":[{"role":"user","content":"hi"}],)" + fields + "}");
+  EXPECT_TRUE(request.ok()) << request.status();
+  return request.value_or(CompletionRequest());
+}
+
+// The field and the message an error names.
+struct Refusal {
+  std::string param;
+  std::string message;
+};
+Refusal refusal_of(const absl::Status& status) {
+  EXPECT_EQ(http_status(status), 400) << status;
+  const json error = json::parse(print_error(status)).at("error");
+  EXPECT_EQ(error.at("type"), "invalid_request_error");
+  return {error.at("param").is_string() ? error.at("param").get<std::string>() : "",
+          error.at("message").get<std::string>()};
+}
+
+TEST(CompletionRequest, HasOpenAisDefaults) {
+  const auto request = parse_completion_request(R"({"prompt":"hi"})");
+  ASSERT_TRUE(request.ok());
+  EXPECT_FALSE(request->chat);
+  EXPECT_EQ(std::get<std::string>(request->prompts.at(0)), "hi");
+  EXPECT_EQ(request->each.max_tokens, 16);
+  EXPECT_EQ(request->each.sampling.temperature, 1);
+  EXPECT_EQ(request->each.sampling.top_p, 1);
+  EXPECT_EQ(request->each.sampling.top_k, 0);
+  EXPECT_EQ(request->n, 1);
+  EXPECT_FALSE(request->seed.has_value());
+  EXPECT_FALSE(request->stream);
+  EXPECT_FALSE(request->logprobs());
+  EXPECT_TRUE(request->each.prompt_options.add_bos);
+  EXPECT_FALSE(request->each.prompt_options.parse_special);
+}
+
+TEST(CompletionRequest, ReadsEverySamplingField) {
+  const SamplingParams s = completion(R"("temperature":0.5,"top_p":0.9,"top_k":40,"min_p":0.1,
+      "repetition_penalty":1.1,"presence_penalty":-0.5,"frequency_penalty":2,"min_tokens":3,
+      "logit_bias":{"17":-100,"4":1.5},"logprobs":2)")
+                               .each.sampling;
+  EXPECT_FLOAT_EQ(s.temperature, 0.5f);
+  EXPECT_FLOAT_EQ(s.top_p, 0.9f);
+  EXPECT_EQ(s.top_k, 40);
+  EXPECT_FLOAT_EQ(s.min_p, 0.1f);
+  EXPECT_FLOAT_EQ(s.repetition_penalty, 1.1f);
+  EXPECT_FLOAT_EQ(s.presence_penalty, -0.5f);
+  EXPECT_FLOAT_EQ(s.frequency_penalty, 2);
+  EXPECT_EQ(s.min_tokens, 3);
+  ASSERT_EQ(s.logit_bias.size(), 2u);
+  EXPECT_EQ(s.top_logprobs, 2);
+}
+
+TEST(CompletionRequest, ReadsTheOtherFields) {
+  const CompletionRequest r = completion(R"("max_tokens":7,"stop":["a","b"],"seed":-3,
+      "stop_token_ids":[1,2],"ignore_eos":true,"skip_special_tokens":false,"priority":-2,"n":2,
+      "stream":true,"stream_options":{"include_usage":true},"model":"m","user":"u",
+      "add_special_tokens":false)");
+  EXPECT_EQ(r.each.max_tokens, 7);
+  EXPECT_THAT(r.each.stop, ElementsAre("a", "b"));
+  EXPECT_THAT(r.each.stop_ids, ElementsAre(1, 2));
+  EXPECT_TRUE(r.each.ignore_eos);
+  EXPECT_TRUE(r.each.keep_special);
+  EXPECT_EQ(r.each.priority, -2);
+  EXPECT_EQ(r.seed, static_cast<uint64_t>(-3));
+  EXPECT_EQ(r.n, 2);
+  EXPECT_TRUE(r.stream);
+  EXPECT_TRUE(r.include_usage);
+  EXPECT_EQ(r.model, "m");
+  EXPECT_FALSE(r.each.prompt_options.add_bos);
+}
+
+TEST(CompletionRequest, AcceptsWhatClientsSendInPassing) {
+  const CompletionRequest r = completion(R"("stop":"x","top_k":-1,"max_tokens":5.0,"seed":null,
+      "temperature":null,"unheard_of":{"a":1},"response_format":{"type":"text"},"tools":[],
+      "tool_choice":"auto","echo":false,"best_of":1,"logprobs":null,"suffix":"")");
+  EXPECT_THAT(r.each.stop, ElementsAre("x"));
+  EXPECT_EQ(r.each.sampling.top_k, 0);
+  EXPECT_EQ(r.each.max_tokens, 5);
+}
+
+TEST(CompletionRequest, TakesPromptsInEveryShape) {
+  const auto prompts = [](const std::string& prompt) {
+    return parse_completion_request(R"({"prompt":)" + prompt + "}").value().prompts;
+  };
+  const auto one = prompts("[1,2]");
+  ASSERT_EQ(one.size(), 1u);
+  EXPECT_THAT(std::get<std::vector<int32_t>>(one[0]), ElementsAre(1, 2));
+  const auto texts = prompts(R"(["a","b"])");
+  ASSERT_EQ(texts.size(), 2u);
+  EXPECT_EQ(std::get<std::string>(texts[1]), "b");
+  const auto lists = prompts("[[1],[2,3]]");
+  ASSERT_EQ(lists.size(), 2u);
+  EXPECT_THAT(std::get<std::vector<int32_t>>(lists[1]), ElementsAre(2, 3));
+}
+
+TEST(ChatRequest, ReadsMessagesAsTextAndAsParts) {
+  const auto request = parse_chat_request(R"({"messages":[
+      {"role":"system","content":"be kind"},
+      {"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}]})");
+  ASSERT_TRUE(request.ok()) << request.status();
+  const auto& messages = std::get<std::vector<ChatMessage>>(request->prompts.at(0));
+  ASSERT_EQ(messages.size(), 2u);
+  EXPECT_EQ(messages[0].role, "system");
+  EXPECT_EQ(messages[1].content, "a\nb");
+  EXPECT_TRUE(request->chat);
+  EXPECT_EQ(request->each.max_tokens, 0) << "as long as the context allows";
+}
+
+TEST(ChatRequest, KnowsBothNamesOfMaxTokens) {
+  EXPECT_EQ(chat(R"("max_tokens":5)").each.max_tokens, 5);
+  EXPECT_EQ(chat(R"("max_completion_tokens":6)").each.max_tokens, 6);
+  EXPECT_EQ(chat(R"("max_tokens":5,"max_completion_tokens":6)").each.max_tokens, 6);
+}
+
+TEST(ChatRequest, ReadsLogprobs) {
+  EXPECT_EQ(chat(R"("logprobs":true)").each.sampling.top_logprobs, 0);
+  EXPECT_EQ(chat(R"("logprobs":true,"top_logprobs":3)").each.sampling.top_logprobs, 3);
+  EXPECT_FALSE(chat(R"("logprobs":false,"top_logprobs":0)").logprobs());
+}
+
+struct BadField {
+  const char* fields;
+  const char* param;
+};
+void PrintTo(const BadField& bad, std::ostream* out) {
+  *out << bad.fields;
+}
+
+class RefusedByBoth : public testing::TestWithParam<BadField> {};
+
+TEST_P(RefusedByBoth, NamesTheField) {
+  const std::string fields = GetParam().fields;
+  const Refusal completion =
+      refusal_of(parse_completion_request(R"({"prompt":"hi",)" + fields + "}").status());
+  EXPECT_EQ(completion.param, GetParam().param);
+  EXPECT_THAT(completion.message, HasSubstr(GetParam().param));
+  const Refusal chat = refusal_of(
+      parse_chat_request(R"({"messages":[{"role":"user","content":"hi"}],)" + fields + "}")
+          .status());
+  EXPECT_EQ(chat.param, GetParam().param);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    TypesAndRanges, RefusedByBoth,
+    testing::Values(
+        BadField{R"("model":5)", "model"}, BadField{R"("max_tokens":0)", "max_tokens"},
+        BadField{R"("max_tokens":-1)", "max_tokens"}, BadField{R"("max_tokens":1.5)", "max_tokens"},
+        BadField{R"("max_tokens":"9")", "max_tokens"},
+        BadField{R"("max_tokens":3000000000)", "max_tokens"},
+        BadField{R"("max_tokens":99999999999999999999)", "max_tokens"},
+        BadField{R"("temperature":-0.1)", "temperature"},
+        BadField{R"("temperature":"hot")", "temperature"},
+        BadField{R"("temperature":true)", "temperature"},
+        BadField{R"("temperature":1e30)", "temperature"}, BadField{R"("top_p":0)", "top_p"},
+        BadField{R"("top_p":1.01)", "top_p"}, BadField{R"("top_k":-2)", "top_k"},
+        BadField{R"("min_p":-0.1)", "min_p"},
+        BadField{R"("repetition_penalty":0)", "repetition_penalty"},
+        BadField{R"("presence_penalty":2.1)", "presence_penalty"},
+        BadField{R"("frequency_penalty":-2.1)", "frequency_penalty"},
+        BadField{R"("min_tokens":-1)", "min_tokens"}, BadField{R"("seed":1.5)", "seed"},
+        BadField{R"("seed":"x")", "seed"}, BadField{R"("stop":5)", "stop"},
+        BadField{R"("stop":["a",5])", "stop"}, BadField{R"("stop":"")", "stop"},
+        BadField{R"("stop_token_ids":"x")", "stop_token_ids"},
+        BadField{R"("stop_token_ids":[5000000000])", "stop_token_ids"},
+        BadField{R"("ignore_eos":1)", "ignore_eos"}, BadField{R"("stream":"yes")", "stream"},
+        BadField{R"("stream_options":{})", "stream_options"},
+        BadField{R"("stream":true,"stream_options":5)", "stream_options"},
+        BadField{R"("stream":true,"stream_options":{"include_usage":1})",
+                 "stream_options.include_usage"},
+        BadField{R"("n":0)", "n"}, BadField{R"("n":129)", "n"}, BadField{R"("user":5)", "user"},
+        BadField{R"("priority":"high")", "priority"}, BadField{R"("logit_bias":[1])", "logit_bias"},
+        BadField{R"("logit_bias":{"x":1})", "logit_bias"},
+        BadField{R"("logit_bias":{"5":101})", "logit_bias.5"},
+        BadField{R"("logprobs":"all")", "logprobs"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Unsupported, RefusedByBoth,
+    testing::Values(BadField{R"("tools":[{"type":"function"}])", "tools"},
+                    BadField{R"("tool_choice":"required")", "tool_choice"},
+                    BadField{R"("functions":[{}])", "functions"},
+                    BadField{R"("function_call":{"name":"f"})", "function_call"},
+                    BadField{R"("response_format":{"type":"json_object"})", "response_format"},
+                    BadField{R"("response_format":{"type":"text","x":1})", "response_format"},
+                    BadField{R"("guided_json":{"type":"object"})", "guided_json"},
+                    BadField{R"("guided_choice":["a"])", "guided_choice"},
+                    BadField{R"("guided_regex":"a+")", "guided_regex"},
+                    BadField{R"("guided_grammar":"g")", "guided_grammar"},
+                    BadField{R"("structured_outputs":{"regex":"a"})", "structured_outputs"},
+                    BadField{R"("grammar":"root")", "grammar"},
+                    BadField{R"("json_schema":{"a":1})", "json_schema"},
+                    BadField{R"("structural_tag":"x")", "structural_tag"},
+                    BadField{R"("best_of":2)", "best_of"}, BadField{R"("echo":true)", "echo"},
+                    BadField{R"("suffix":"x")", "suffix"},
+                    BadField{R"("prompt_logprobs":1)", "prompt_logprobs"},
+                    BadField{R"("prompt_embeds":"AAAA")", "prompt_embeds"},
+                    BadField{R"("use_beam_search":true)", "use_beam_search"},
+                    BadField{R"("length_penalty":0.5)", "length_penalty"},
+                    BadField{R"("bad_words":["x"])", "bad_words"},
+                    BadField{R"("allowed_token_ids":[1])", "allowed_token_ids"},
+                    BadField{R"("logits_processors":["x"])", "logits_processors"},
+                    BadField{R"("include_stop_str_in_output":true)", "include_stop_str_in_output"},
+                    BadField{R"("truncate_prompt_tokens":5)", "truncate_prompt_tokens"},
+                    BadField{R"("return_token_ids":true)", "return_token_ids"},
+                    BadField{R"("return_tokens_as_token_ids":true)", "return_tokens_as_token_ids"},
+                    BadField{R"("typical_p":0.5)", "typical_p"},
+                    BadField{R"("modalities":["text","audio"])", "modalities"},
+                    BadField{R"("audio":{"voice":"x"})", "audio"},
+                    BadField{R"("prediction":{"type":"content"})", "prediction"},
+                    BadField{R"("web_search_options":{})", "web_search_options"},
+                    BadField{R"("documents":[{}])", "documents"},
+                    BadField{R"("chat_template":"x")", "chat_template"},
+                    BadField{R"("chat_template_kwargs":{"a":1})", "chat_template_kwargs"},
+                    BadField{R"("continue_final_message":true)", "continue_final_message"},
+                    BadField{R"("thinking_token_budget":5)", "thinking_token_budget"}));
+
+class RefusedPrompt : public testing::TestWithParam<BadField> {};
+
+TEST_P(RefusedPrompt, NamesThePlace) {
+  const Refusal refusal = refusal_of(parse_completion_request(GetParam().fields).status());
+  EXPECT_EQ(refusal.param, GetParam().param);
+}
+
+INSTANTIATE_TEST_SUITE_P(Completions, RefusedPrompt,
+                         testing::Values(BadField{"{}", "prompt"},
+                                         BadField{R"({"prompt":null})", "prompt"},
+                                         BadField{R"({"prompt":5})", "prompt"},
+                                         BadField{R"({"prompt":[]})", "prompt"},
+                                         BadField{R"({"prompt":{}})", "prompt"},
+                                         BadField{R"({"prompt":[1,"a"]})", "prompt"},
+                                         BadField{R"({"prompt":[-1]})", "prompt"},
+                                         BadField{R"({"prompt":[4294967296]})", "prompt"},
+                                         BadField{R"({"prompt":[1.5]})", "prompt"},
+                                         BadField{R"({"prompt":["a",5]})", "prompt[1]"},
+                                         BadField{R"({"prompt":[[1],[]]})", "prompt[1]"},
+                                         BadField{R"({"prompt":[[1],["a"]]})", "prompt[1]"},
+                                         BadField{R"({"prompt":"a","logprobs":21})", "logprobs"}));
+
+class RefusedChat : public testing::TestWithParam<BadField> {};
+
+TEST_P(RefusedChat, NamesThePlace) {
+  const Refusal refusal = refusal_of(parse_chat_request(GetParam().fields).status());
+  EXPECT_EQ(refusal.param, GetParam().param);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Messages, RefusedChat,
+    testing::Values(
+        BadField{"{}", "messages"}, BadField{R"({"messages":[]})", "messages"},
+        BadField{R"({"messages":"hi"})", "messages"},
+        BadField{R"({"messages":["hi"]})", "messages[0]"},
+        BadField{R"({"messages":[{"content":"x"}]})", "messages[0].role"},
+        BadField{R"({"messages":[{"role":5,"content":"x"}]})", "messages[0].role"},
+        BadField{R"({"messages":[{"role":"user"}]})", "messages[0].content"},
+        BadField{R"({"messages":[{"role":"user","content":5}]})", "messages[0].content"},
+        BadField{R"({"messages":[{"role":"user","content":["x"]}]})", "messages[0].content[0]"},
+        BadField{
+            R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{}}]}]})",
+            "messages[0].content[0]"},
+        BadField{R"({"messages":[{"role":"user","content":[{"type":"text"}]}]})",
+                 "messages[0].content[0].text"},
+        BadField{R"({"messages":[{"role":"assistant","tool_calls":[{}]}]})",
+                 "messages[0].tool_calls"},
+        BadField{R"({"messages":[{"role":"user","content":"x"}],"top_logprobs":1})",
+                 "top_logprobs"},
+        BadField{R"({"messages":[{"role":"user","content":"x"}],"logprobs":3})", "logprobs"},
+        BadField{R"({"messages":[{"role":"user","content":"x"}],"max_completion_tokens":0})",
+                 "max_completion_tokens"}));
+
+TEST(RequestBody, MustBeAJsonObjectInUtf8) {
+  const char* const bodies[] = {"",
+                                "{",
+                                "[1]",
+                                "5",
+                                "nonsense",
+                                R"({"prompt":"a"},)",
+                                "null",
+                                "{\"a\"}",
+                                "\xff",
+                                "{\"prompt\":\"\xff\xfe\"}",
+                                "{\"prompt\":\"\\ud800\"}",
+                                R"({"prompt":"a","x":1e999})"};
+  for (const char* body : bodies) {
+    SCOPED_TRACE(body);
+    EXPECT_EQ(http_status(parse_completion_request(body).status()), 400);
+    EXPECT_EQ(http_status(parse_chat_request(body).status()), 400);
+    EXPECT_EQ(http_status(parse_tokenize_request(body).status()), 400);
+    EXPECT_EQ(http_status(parse_detokenize_request(body).status()), 400);
+  }
+}
+
+TEST(RequestBody, SaysWhereJsonEnds) {
+  EXPECT_THAT(parse_completion_request(R"({"prompt": nope})").status().message(),
+              HasSubstr("error at byte 13 of 16"));
+}
+
+TEST(RequestBody, MayNotBeNestedWithoutEnd) {
+  const auto nested = [](int depth) {
+    return R"({"prompt":"a","x":)" + std::string(static_cast<std::size_t>(depth), '[') +
+           std::string(static_cast<std::size_t>(depth), ']') + "}";
+  };
+  EXPECT_TRUE(parse_completion_request(nested(63)).ok());
+  EXPECT_THAT(parse_completion_request(nested(64)).status().message(), HasSubstr("nested"));
+  EXPECT_FALSE(parse_completion_request(std::string(1 << 20, '[')).ok());
+  EXPECT_TRUE(
+      parse_completion_request(R"({"prompt":"[[[[\"[[[","x":")" + std::string(100, '{') + "\"}")
+          .ok())
+      << "brackets in strings are text";
+}
+
+TEST(TokenizeRequest, TakesATextOrAChat) {
+  const auto text = parse_tokenize_request(R"({"prompt":"a","return_token_strs":true})");
+  ASSERT_TRUE(text.ok());
+  EXPECT_EQ(std::get<std::string>(text->prompt), "a");
+  EXPECT_TRUE(text->token_texts);
+  const auto messages = parse_tokenize_request(
+      R"({"messages":[{"role":"user","content":"x"}],"add_generation_prompt":false})");
+  ASSERT_TRUE(messages.ok());
+  EXPECT_FALSE(messages->options.add_generation_prompt);
+  EXPECT_EQ(refusal_of(parse_tokenize_request("{}").status()).param, "prompt");
+  EXPECT_EQ(refusal_of(parse_tokenize_request(R"({"prompt":[1]})").status()).param, "prompt");
+}
+
+TEST(DetokenizeRequest, TakesTokens) {
+  EXPECT_THAT(parse_detokenize_request(R"({"tokens":[1,2]})")->tokens, ElementsAre(1, 2));
+  EXPECT_EQ(refusal_of(parse_detokenize_request("{}").status()).param, "tokens");
+  EXPECT_EQ(refusal_of(parse_detokenize_request(R"({"tokens":"x"})").status()).param, "tokens");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,196 @@
+#include "server/service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/metrics.h"
+#include "tests/server/fake_engine.h"
+
+namespace tessera {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class Recorder final : public EventSink {
+ public:
+  void on_logprobs(const TokenLogprobs& logprobs) override {
+    logprobs_of.push_back(logprobs.chosen.token);
+  }
+  void on_token(int32_t token) override { tokens.push_back(token); }
+  void on_finish(const Finish& finish) override { finishes.push_back(finish); }
+
+  std::vector<int32_t> logprobs_of;
+  std::vector<int32_t> tokens;
+  std::vector<Finish> finishes;
+};
+
+GenerateRequest prompt(Prompt some) {
+  GenerateRequest request;
+  request.prompt = std::move(some);
+  return request;
+}
+
+TEST(Service, TokenizesATextWithItsBeginning) {
+  FakeService fake;
+  ASSERT_TRUE(fake.service->generate(prompt("<s>"), std::make_shared<Recorder>()).ok());
+  EXPECT_THAT(fake.engine->request(0).prompt, ElementsAre(256, '<', 's', '>'))
+      << "special tokens in a text are characters";
+  GenerateRequest bare = prompt("<s>");
+  bare.prompt_options = {.add_bos = false, .parse_special = true};
+  ASSERT_TRUE(fake.service->generate(bare, std::make_shared<Recorder>()).ok());
+  EXPECT_THAT(fake.engine->request(1).prompt, ElementsAre(256));
+}
+
+TEST(Service, LeavesTheBeginningOfAChatToItsTemplate) {
+  FakeService fake;
+  const std::vector<ChatMessage> messages{{"u", "<s>"}};
+  ASSERT_TRUE(fake.service->generate(prompt(messages), std::make_shared<Recorder>()).ok());
+  const std::vector<int32_t> ids = fake.engine->request(0).prompt;
+  EXPECT_THAT(std::vector<int32_t>(ids.begin(), ids.begin() + 7),
+              ElementsAre(256, '[', 'u', ']', '<', 's', '>'));
+}
+
+TEST(Service, ReportsWhatTheTemplateRefuses) {
+  FakeService fake;
+  const std::vector<ChatMessage> messages{{"villain", "x"}};
+  const auto result = fake.service->generate(prompt(messages), std::make_shared<Recorder>());
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(result.status().message(), HasSubstr("no villains"));
+}
+
+TEST(Service, RefusesChatsOfAModelWithoutATemplate) {
+  FakeService fake(/*chats=*/false);
+  const std::vector<ChatMessage> messages{{"user", "x"}};
+  const auto result = fake.service->generate(prompt(messages), std::make_shared<Recorder>());
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(result.status().message(), HasSubstr("no chat template"));
+}
+
+TEST(Service, GivesTheEngineEveryField) {
+  FakeService fake;
+  GenerateRequest request = prompt(std::vector<int32_t>{1, 2});
+  request.sampling.top_k = 9;
+  request.stop_ids = {4};
+  request.ignore_eos = true;
+  request.priority = -1;
+  request.max_tokens = 33;
+  const auto generation = fake.service->generate(request, std::make_shared<Recorder>());
+  ASSERT_TRUE(generation.ok());
+  EXPECT_EQ(generation->prompt_tokens, 2);
+  const EngineRequest seen = fake.engine->request(generation->id);
+  EXPECT_THAT(seen.prompt, ElementsAre(1, 2));
+  EXPECT_EQ(seen.sampling.top_k, 9);
+  EXPECT_THAT(seen.stop_ids, ElementsAre(4));
+  EXPECT_TRUE(seen.ignore_eos);
+  EXPECT_EQ(seen.priority, -1);
+  EXPECT_EQ(seen.max_tokens, 33);
+}
+
+TEST(Service, FillsTheContextWhenNoLimitIsGiven) {
+  FakeService fake;
+  ASSERT_TRUE(fake.service->generate(prompt("abc"), std::make_shared<Recorder>()).ok());
+  EXPECT_EQ(fake.engine->request(0).max_tokens, fake.engine->options().context - 4);
+}
+
+TEST(Service, PassesEventsOnAndCountsThem) {
+  FakeService fake;
+  const auto sink = std::make_shared<Recorder>();
+  ASSERT_TRUE(fake.service->generate(prompt("a"), sink).ok());
+  fake.engine->emit(0, "xy");
+  fake.engine->emit(0, TokenLogprobs{.chosen = {'z', -1.0f}, .top = {}});
+  fake.engine->finish(0, FinishReason::length);
+  EXPECT_THAT(sink->tokens, ElementsAre('x', 'y', 'z'));
+  EXPECT_THAT(sink->logprobs_of, ElementsAre('z'));
+  ASSERT_EQ(sink->finishes.size(), 1u);
+  EXPECT_EQ(sink->finishes[0].reason, FinishReason::length);
+  const std::string metrics = fake.service->expose_metrics();
+  EXPECT_THAT(metrics, HasSubstr("vllm:time_to_first_token_seconds_count{model_name=\"fake\"} 1"));
+  EXPECT_THAT(metrics, HasSubstr("vllm:inter_token_latency_seconds_count{model_name=\"fake\"} 2"));
+  EXPECT_THAT(metrics, HasSubstr("vllm:e2e_request_latency_seconds_count{model_name=\"fake\"} 1"));
+  EXPECT_THAT(metrics,
+              testing::ContainsRegex("vllm:request_success_total.*finished_reason=\"length\".* 1"));
+}
+
+TEST(Service, CountsARequestStoppedByItsTextAsStopped) {
+  FakeService fake;
+  GenerateRequest request = prompt("a");
+  request.stop = {"END"};
+  auto generation = fake.service->generate(request, std::make_shared<Recorder>());
+  ASSERT_TRUE(generation.ok());
+  for (const char c : std::string_view("xEND")) {
+    generation->text.push(c);
+  }
+  ASSERT_TRUE(generation->text.stopped());
+  fake.service->stop(*generation);
+  EXPECT_TRUE(fake.engine->cancelled(generation->id));
+  fake.engine->finish(generation->id, FinishReason::cancelled);
+  const std::string metrics = fake.service->expose_metrics();
+  EXPECT_THAT(metrics, testing::ContainsRegex("finished_reason=\"stop\".* 1"));
+  EXPECT_THAT(metrics, testing::ContainsRegex("finished_reason=\"abort\".* 0"));
+}
+
+TEST(Service, ReportsAndCountsWhatTheEngineRefuses) {
+  FakeService fake;
+  fake.engine->refuse_with(absl::ResourceExhaustedError("the queue is full"));
+  const auto result = fake.service->generate(prompt("a"), std::make_shared<Recorder>());
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(fake.service->expose_metrics(),
+              testing::ContainsRegex("tessera:requests_rejected_total.*RESOURCE_EXHAUSTED.* 1"));
+}
+
+TEST(Service, DetokenizesWithSpecialTokensAndRefusesStrangeIds) {
+  FakeService fake;
+  const std::vector<int32_t> ids{256, 'h', 'i'};
+  EXPECT_EQ(fake.service->detokenize(ids).value(), "<s>hi");
+  for (const int32_t bad : {-1, 258}) {
+    const std::vector<int32_t> some{'a', bad};
+    EXPECT_THAT(fake.service->detokenize(some).status().message(), HasSubstr("token 1 is"));
+  }
+}
+
+TEST(Service, IsReadyUntilItDrains) {
+  FakeService fake;
+  EXPECT_TRUE(fake.service->ready());
+  fake.service->drain();
+  EXPECT_FALSE(fake.service->ready());
+  const auto result = fake.service->generate(prompt("a"), std::make_shared<Recorder>());
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(Metrics, ShowsTheEngineUnderTheNamesGatewaysKnow) {
+  FakeService fake;
+  const std::string metrics = fake.service->expose_metrics();
+  for (const char* line : {
+           "vllm:num_requests_running{model_name=\"fake\"} 0",
+           "vllm:num_requests_waiting{model_name=\"fake\"} 3",
+           "vllm:kv_cache_usage_perc{model_name=\"fake\"} 0.25",
+           "vllm:num_preemptions_total{model_name=\"fake\"} 2",
+           "vllm:prompt_tokens_total{model_name=\"fake\"} 11",
+           "vllm:generation_tokens_total{model_name=\"fake\"} 13",
+           "# TYPE vllm:num_requests_running gauge",
+           "# TYPE vllm:num_preemptions_total counter",
+           "# TYPE vllm:time_to_first_token_seconds histogram",
+           "tessera:kv_bytes{model_name=\"fake\",format=\"f16\",state=\"private\"} 25600",
+           "tessera:kv_bytes{model_name=\"fake\",format=\"f16\",state=\"free\"} 76800",
+           "vllm:cache_config_info{model_name=\"fake\",block_size=\"16\",cache_dtype=\"f16\","
+           "num_gpu_blocks=\"100\"} 1",
+       }) {
+    EXPECT_THAT(metrics, HasSubstr(line));
+  }
+}
+
+TEST(Metrics, EveryFamilyIsDescribedOnce) {
+  FakeService fake;
+  const std::string metrics = fake.service->expose_metrics();
+  std::set<std::string> seen;
+  for (std::size_t at = metrics.find("# TYPE "); at != std::string::npos;
+       at = metrics.find("# TYPE ", at + 1)) {
+    const std::string name = metrics.substr(at + 7, metrics.find(' ', at + 7) - at - 7);
+    EXPECT_TRUE(seen.insert(name).second) << name;
+  }
+  EXPECT_GT(seen.size(), 10u);
+}
+
+}  // namespace
+}  // namespace tessera

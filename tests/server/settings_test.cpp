@@ -1,0 +1,240 @@
+#include "server/settings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "server/command_line.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+absl::StatusOr<CommandLine> parse(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "tessera-server");
+  return parse_command_line(static_cast<int>(arguments.size()), arguments.data());
+}
+
+std::string error_of(std::vector<const char*> arguments) {
+  return std::string(parse(std::move(arguments)).status().message());
+}
+
+std::string yaml_error(std::string_view yaml) {
+  Settings settings;
+  return std::string(apply_yaml(yaml, "server.yaml", settings).message());
+}
+
+std::string read(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file) << path;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+class ConfigFile {
+ public:
+  explicit ConfigFile(std::string_view yaml)
+      : path_(std::filesystem::path(::testing::TempDir()) / "tessera_settings_test.yaml") {
+    std::ofstream(path_) << yaml;
+  }
+  ~ConfigFile() { std::filesystem::remove(path_); }
+  const char* path() const { return path_.c_str(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+TEST(Settings, FlagsReachTheirFields) {
+  const auto command = parse({"--model",
+                              "a/b",
+                              "--http-port",
+                              "81",
+                              "--weights",
+                              "int8",
+                              "--kv",
+                              "f32",
+                              "--kv-memory",
+                              "2GiB",
+                              "--isa",
+                              "scalar",
+                              "--threads",
+                              "3",
+                              "--context",
+                              "77",
+                              "--max-step-tokens",
+                              "5",
+                              "--max-sequences=6",
+                              "--max-queue",
+                              "7",
+                              "--drain-timeout",
+                              "1500ms"});
+  ASSERT_TRUE(command.ok()) << command.status();
+  EXPECT_FALSE(command->text);
+  const Settings& settings = command->settings;
+  EXPECT_EQ(settings.model, "a/b");
+  EXPECT_EQ(settings.http.port, 81);
+  EXPECT_EQ(settings.weights, WeightFormat::int8);
+  EXPECT_EQ(settings.engine.kv_format, kKvF32);
+  EXPECT_EQ(settings.engine.kv_bytes, int64_t{2} << 30);
+  EXPECT_EQ(settings.isa, CpuIsa::scalar);
+  EXPECT_EQ(settings.threads, 3);
+  EXPECT_EQ(settings.context, 77);
+  EXPECT_EQ(settings.engine.max_step_tokens, 5);
+  EXPECT_EQ(settings.engine.max_sequences, 6);
+  EXPECT_EQ(settings.engine.max_queue, 7);
+  EXPECT_EQ(settings.drain_timeout, std::chrono::milliseconds(1500));
+}
+
+TEST(Settings, FlagsWinOverTheFileWhichWinsOverTheDefaults) {
+  const ConfigFile file("http-port: 1001\ngrpc-port: 1002\n");
+  const auto command =
+      parse({"--grpc-port", "1003", "--config", file.path(), "--model", "somewhere"});
+  ASSERT_TRUE(command.ok()) << command.status();
+  EXPECT_EQ(command->settings.http.port, 1001);
+  EXPECT_EQ(command->settings.grpc.port, 1003);
+  EXPECT_EQ(command->settings.http.address, Settings().http.address);
+}
+
+TEST(Settings, TheLastOfAFlagGivenTwiceCounts) {
+  const auto command = parse({"--model", "a", "--model", "b"});
+  ASSERT_TRUE(command.ok()) << command.status();
+  EXPECT_EQ(command->settings.model, "b");
+}
+
+TEST(Settings, EveryFieldReadsWhatItPrints) {
+  const auto command = parse({"--model", "m", "--served-model-name", "n", "--kv-memory", "3MiB"});
+  ASSERT_TRUE(command.ok()) << command.status();
+  for (const SettingsField& field : settings_fields()) {
+    Settings copy;
+    const std::string text = field.print(command->settings);
+    ASSERT_TRUE(field.parse(copy, text).ok()) << field.name << " " << text;
+    EXPECT_EQ(field.print(copy), text) << field.name;
+  }
+  Settings copy;
+  ASSERT_TRUE(apply_yaml(print_yaml(command->settings), "printed", copy).ok());
+  EXPECT_EQ(describe(copy), describe(command->settings));
+}
+
+TEST(Settings, BytesTakeBinaryUnits) {
+  Settings settings;
+  for (const auto& [text, bytes] :
+       std::vector<std::pair<std::string, int64_t>>{{"0", 0},
+                                                    {"4096", 4096},
+                                                    {"4096B", 4096},
+                                                    {"64KiB", 65536},
+                                                    {"512MiB", 536870912},
+                                                    {"1TiB", int64_t{1} << 40}}) {
+    ASSERT_TRUE(apply_yaml("kv-memory: " + text, "x", settings).ok()) << text;
+    EXPECT_EQ(settings.engine.kv_bytes, bytes) << text;
+  }
+  for (const char* text : {"2GB", "-1", "1.5GiB", "MiB", "12 MiB", "9999999999TiB", "''"}) {
+    EXPECT_THAT(yaml_error(std::string("kv-memory: ") + text),
+                HasSubstr("server.yaml:1: kv-memory: "))
+        << text;
+  }
+}
+
+TEST(Settings, RefusalsNameFlagAndRange) {
+  EXPECT_THAT(error_of({"--model", "m", "--http-port", "65536"}),
+              AllOf(HasSubstr("--http-port"), HasSubstr("65536"), HasSubstr("0 to 65535")));
+  EXPECT_THAT(error_of({"--model", "m", "--max-sequences", "0"}),
+              AllOf(HasSubstr("--max-sequences"), HasSubstr("less than 1")));
+  EXPECT_THAT(error_of({"--model", "m", "--threads", "two"}),
+              AllOf(HasSubstr("--threads"), HasSubstr("'two'"), HasSubstr("whole number")));
+  EXPECT_THAT(error_of({"--model", "m", "--weights", "fp8"}),
+              AllOf(HasSubstr("--weights"), HasSubstr("'fp8'"), HasSubstr("f32, bf16, int8")));
+  EXPECT_THAT(error_of({"--model", "m", "--drain-timeout", "3h"}), HasSubstr("--drain-timeout"));
+  EXPECT_THAT(error_of({"--model", "m", "--no-such-flag", "1"}), HasSubstr("--no-such-flag"));
+  EXPECT_THAT(error_of({"--model", "m", "stray"}), HasSubstr("stray"));
+  EXPECT_THAT(error_of({"--model"}), HasSubstr("--model"));
+}
+
+TEST(Settings, RefusesWhatDoesNotFitTogether) {
+  EXPECT_THAT(error_of({}), HasSubstr("--model"));
+  EXPECT_THAT(error_of({"--model", "m", "--device", "cuda"}), HasSubstr("no CUDA"));
+  EXPECT_EQ(parse({"--model", "m", "--device", "cuda"}).status().code(),
+            absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(error_of({"--model", "m", "--http-port", "9", "--grpc-port", "9"}),
+              AllOf(HasSubstr("http-port"), HasSubstr("grpc-port"), HasSubstr("both 9")));
+}
+
+TEST(Settings, TheModelLimitsTheContext) {
+  Settings settings;
+  EXPECT_EQ(engine_context(settings, 100).value(), 100);
+  EXPECT_EQ(engine_context(settings, 1 << 20).value(), EngineOptions().context);
+  settings.context = 64;
+  EXPECT_EQ(engine_context(settings, 100).value(), 64);
+  settings.context = 101;
+  EXPECT_THAT(std::string(engine_context(settings, 100).status().message()),
+              AllOf(HasSubstr("101"), HasSubstr("100")));
+}
+
+TEST(Settings, YamlErrorsNameFileLineAndKey) {
+  EXPECT_EQ(yaml_error("host: h\nhttp_port: 1\n"), "server.yaml:2: unknown key 'http_port'");
+  EXPECT_THAT(yaml_error("\nhttp-port: eighty\n"),
+              AllOf(HasSubstr("server.yaml:2: http-port: "), HasSubstr("'eighty'")));
+  EXPECT_THAT(yaml_error("http-port: [1, 2]"), HasSubstr("server.yaml:1: http-port: needs one"));
+  EXPECT_THAT(yaml_error("http-port:"), HasSubstr("server.yaml:1: http-port: needs one"));
+  EXPECT_THAT(yaml_error("host: a\nhost: b\n"),
+              HasSubstr("server.yaml:2: host: stands here twice"));
+  EXPECT_THAT(yaml_error("- a\n- b\n"), HasSubstr("server.yaml:1: must be a mapping"));
+  EXPECT_THAT(yaml_error("a: b: c\n"), HasSubstr("server.yaml:1: "));
+  EXPECT_THAT(yaml_error("host: [unfinished\n"), HasSubstr("server.yaml:"));
+  EXPECT_THAT(yaml_error("[a]: b\n"), HasSubstr("plain name"));
+  EXPECT_EQ(yaml_error(""), "");
+}
+
+TEST(Settings, AMissingConfigFileIsNamed) {
+  const auto command = parse({"--model", "m", "--config", "/no/such.yaml"});
+  EXPECT_EQ(command.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(command.status().message()), HasSubstr("/no/such.yaml"));
+}
+
+TEST(Settings, HelpShowsEveryFieldWithItsDefault) {
+  const auto command = parse({"--help"});
+  ASSERT_TRUE(command.ok()) << command.status();
+  ASSERT_TRUE(command->text);
+  for (const SettingsField& field : settings_fields()) {
+    EXPECT_THAT(*command->text, HasSubstr("--" + std::string(field.name) + " " + field.value_name));
+    const std::string value = field.print(Settings());
+    if (!value.empty()) {
+      EXPECT_THAT(*command->text, HasSubstr(field.help + " [" + value + "]\n"));
+    }
+  }
+}
+
+TEST(Settings, VersionPrintsTheProjectsVersion) {
+  const auto command = parse({"--version"});
+  ASSERT_TRUE(command.ok()) << command.status();
+  EXPECT_EQ(command->text, "tessera-server " TESSERA_VERSION "\n");
+}
+
+TEST(Settings, PrintConfigPrintsTheResultOfFlagsAndFile) {
+  const ConfigFile file("http-port: 1001\n");
+  const auto command =
+      parse({"--config", file.path(), "--kv-memory", "1073741824", "--print-config"});
+  ASSERT_TRUE(command.ok()) << command.status();
+  EXPECT_THAT(*command->text, HasSubstr("\nhttp-port: 1001\n"));
+  EXPECT_THAT(*command->text, HasSubstr("\nkv-memory: 1GiB\n"));
+}
+
+TEST(Configs, DefaultYamlIsWhatPrintConfigPrints) {
+  const std::filesystem::path configs = std::filesystem::path(TESSERA_SOURCE_DIR) / "configs";
+  EXPECT_EQ(read(configs / "default.yaml"), print_yaml(Settings()))
+      << "write it anew: tessera-server --print-config > configs/default.yaml";
+}
+
+TEST(Configs, EveryFileIsAccepted) {
+  const std::filesystem::path configs = std::filesystem::path(TESSERA_SOURCE_DIR) / "configs";
+  for (const auto& entry : std::filesystem::directory_iterator(configs)) {
+    Settings settings;
+    EXPECT_EQ(apply_yaml(read(entry.path()), entry.path().string(), settings), absl::OkStatus());
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+
+namespace tessera {
+
+// The folder of corpora, tokenizers and small models some tests compare against. It is not part of
+// a clone: TESSERA_SHARED_DATA names it, else ../shared/data beside the source tree is tried.
+inline std::optional<std::filesystem::path> shared_data(const std::filesystem::path& file) {
+  const char* named = std::getenv("TESSERA_SHARED_DATA");
+  const std::filesystem::path folder =
+      named != nullptr ? std::filesystem::path(named)
+                       : std::filesystem::path(TESSERA_SOURCE_DIR) / ".." / "shared" / "data";
+  const std::filesystem::path path = folder / file;
+  if (!std::filesystem::exists(path)) {
+    return std::nullopt;
+  }
+  return path;
+}
+
+}  // namespace tessera
+
+// In a test body: skips, visibly, where the data folder is not there.
+#define TESSERA_SHARED_DATA_OR_SKIP(variable, file)                         \
+  const auto variable##_found = tessera::shared_data(file);                 \
+  if (!variable##_found) GTEST_SKIP() << "no shared data folder: " << (file); \
+  const std::filesystem::path& variable = *variable##_found

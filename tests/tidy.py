@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Style as a test: the layers, sizes, and that everything checked in is built.
+
+    kernels <- models <- engine <- server
+
+A file includes its own layer and those to the left. Prints one line for each violation.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LAYERS = ["kernels", "models", "engine", "server"]
+MAX_LINES = 500
+
+# What a layer's sources must do without, by the beginning of an included path. kernels need C++ and
+# CUDA alone; the engine and what it stands on speak token ids and know no wire.
+FORBIDDEN = {
+    "kernels": ["absl/", "nlohmann/", "spdlog/", "grpc", "google/", "boost/"],
+    "models": ["spdlog/", "grpc", "google/", "boost/", "CLI/", "yaml-cpp/", "prometheus/"],
+    "models/text": ["kernels/cpu/"],
+    "engine": ["models/text/", "nlohmann/", "sentencepiece", "grpc", "google/", "boost/", "pcre2"],
+    "proto": [],
+}
+INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.MULTILINE)
+
+
+def tracked(*suffixes):
+    listing = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\n")
+    return [Path(p) for p in listing if p.endswith(suffixes) and (ROOT / p).exists()]
+
+
+def layer_violations(path, includes):
+    layer = path.parts[0]
+    if layer in LAYERS:
+        for other in LAYERS[LAYERS.index(layer) + 1:]:
+            for include in includes:
+                if include.startswith(other + "/"):
+                    yield f"{path}: {layer} may not include {include}"
+    for folder, prefixes in FORBIDDEN.items():
+        if path.is_relative_to(folder):
+            for include in includes:
+                if include.startswith(tuple(prefixes)):
+                    yield f"{path}: {folder} may not include <{include}>"
+
+
+def size_violations(path, text):
+    lines = text.count("\n")
+    if lines > MAX_LINES:
+        yield f"{path}: {lines} lines, at most {MAX_LINES}"
+    for number, line in enumerate(text.split("\n"), 1):
+        if "TODO" in line or "FIXME" in line:
+            yield f"{path}:{number}: an unfinished marker"
+
+
+def unbuilt_violations(sources, headers, all_includes):
+    listed = {}
+    for cmake in tracked("CMakeLists.txt"):
+        listed[cmake.parent] = (ROOT / cmake).read_text()
+    for source in sources:
+        names = [
+            f"{source.relative_to(folder)}" for folder in source.parents if folder in listed]
+        texts = [listed[folder] for folder in source.parents if folder in listed]
+        if not any(name in text for name, text in zip(names, texts)):
+            yield f"{source}: no CMakeLists.txt builds it"
+    for header in headers:
+        if str(header) not in all_includes:
+            yield f"{header}: nobody includes it"
+
+
+def main():
+    violations, all_includes = [], set()
+    sources = tracked(".cpp", ".cu")
+    headers = tracked(".h", ".cuh")
+    for path in sources + headers:
+        text = (ROOT / path).read_text()
+        includes = INCLUDE.findall(text)
+        all_includes.update(includes)
+        violations += layer_violations(path, includes)
+        violations += size_violations(path, text)
+    violations += unbuilt_violations(sources, headers, all_includes)
+    print("\n".join(violations) if violations else f"{len(sources) + len(headers)} files, tidy")
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
