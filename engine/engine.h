@@ -10,12 +10,12 @@
 namespace tessera {
 
 struct EngineOptions {
-  int32_t max_step_tokens = 512;  // budget of one step, prefill and decode together
+  int32_t max_step_tokens = 512;  // of one step, prefill and decode; >= max_sequences
   int32_t max_sequences = 64;     // that run at once
   int32_t max_queue = 256;        // requests that wait; more are refused at the door
   int32_t context = 2048;         // tokens a sequence may have, prompt and completion
   KvFormat kv_format = kKvF16;
-  int32_t page_tokens = 16;  // least tokens a page holds
+  int32_t page_tokens = 64;  // least tokens a page holds: a whole group, the unit of attention
   int64_t kv_bytes = 0;      // size of the page arena; 0: max_sequences whole contexts
 };
 
@@ -44,7 +44,7 @@ class Engine {
   static absl::StatusOr<std::unique_ptr<Engine>> create(const EngineOptions& options,
                                                         std::unique_ptr<Transformer> model,
                                                         const Backend& backend, Stream stream);
-  virtual ~Engine() = default;  // stop(), then join
+  virtual ~Engine() = default;  // as stop()
 
   // Any thread. Errors, with nothing accepted and the sink never called: InvalidArgument (empty or
   // too long a prompt, ids out of range: with the numbers), ResourceExhausted (the queue is full),
@@ -55,11 +55,21 @@ class Engine {
   // has already ended; an unknown id is ignored.
   virtual void cancel(RequestId id) = 0;
 
-  virtual void start() = 0;       // starts the engine's thread; without it, step() drives
-  virtual bool step() = 0;        // one step on the caller's thread; false: nothing to do
-  virtual void drain() = 0;       // any thread: accepts nothing more, what runs goes on
-  virtual bool idle() const = 0;  // any thread: nothing waits or runs
-  virtual void stop() = 0;        // any thread: what still runs is cancelled; joins the thread
+  // Starts the engine's thread, once; it sleeps while there is nothing to do.
+  virtual void start() = 0;
+
+  // Without start(): one step on the caller's thread. False: there is nothing to do.
+  virtual bool step() = 0;
+
+  // Any thread. Accepts nothing more; what waits or runs goes on to its end.
+  virtual void drain() = 0;
+
+  // Any thread. Nothing waits or runs, and every on_finish is through.
+  virtual bool idle() const = 0;
+
+  // Accepts nothing more; what is still inside ends as `cancelled`, each with its on_finish, before
+  // this returns. Joins the thread. Any thread, but no sink; without start(), the one that steps.
+  virtual void stop() = 0;
 
   virtual EngineStats stats() const = 0;
   virtual const EngineOptions& options() const = 0;  // with defaults resolved

@@ -85,7 +85,7 @@ struct EngineRequest {
   int32_t max_tokens = 16;        // >= 1; the context's room is a limit besides
   std::vector<int32_t> stop_ids;  // end the sequence and are not emitted
   bool ignore_eos = false;
-  int32_t priority = 0;  // lower runs first, as in vLLM
+  int32_t priority = 0;  // lower runs first, as in vLLM; see rank_of
   std::shared_ptr<EventSink> sink;
 };
 

@@ -10,7 +10,7 @@ namespace tessera {
 
 // What the scheduler knows of a live sequence: plain data.
 struct Candidate {
-  int64_t rank = 0;      // see rank_of; unique
+  int64_t rank = 0;      // see rank_of
   int32_t priority = 0;  // lower runs first
   int32_t tokens = 0;    // known: prompt and generated; all are stored before the next is sampled
   int32_t stored = 0;    // of them, in pages

@@ -21,6 +21,8 @@ class MeasuredSink final : public EventSink {
   MeasuredSink(std::shared_ptr<EventSink> sink, Metrics& metrics, Clock::time_point received)
       : sink_(std::move(sink)), metrics_(metrics), received_(received), previous_(received) {}
 
+  void on_logprobs(const TokenLogprobs& logprobs) override { sink_->on_logprobs(logprobs); }
+
   void on_token(int32_t token) override {
     const Clock::time_point now = Clock::now();
     if (first_) {

@@ -63,16 +63,14 @@ class Scorer:
             predicted[begin - 1 : end - 1] = self.model.lm_head(hidden[begin - 1 : end - 1]).argmax(-1)
         return predicted
 
-    def recall(self, kind: str) -> dict[tuple[int, float], list[bool]]:
-        """{(length, depth): whether each answer was exact}; the depths share the samples evenly."""
-        haystack = Haystack(self.material())
-        grid = {(length, depth): [] for length in self.job.lengths for depth in DEPTHS}
-        for length in self.job.lengths:
-            for i in range(self.job.samples):
-                depth = DEPTHS[i % len(DEPTHS)]
-                sample = question(haystack, replace(SCORED[kind], depth=depth), length)
-                grid[length, depth].append(exact(self.predictions(sample), sample))
-        return grid
+    def recall(self, kind: str, length: int) -> dict[float, list[bool]]:
+        """By depth, whether each answer was exact; the depths share the samples evenly."""
+        haystack, answers = Haystack(self.material()), {depth: [] for depth in DEPTHS}
+        for i in range(self.job.samples):
+            depth = DEPTHS[i % len(DEPTHS)]
+            sample = question(haystack, replace(SCORED[kind], depth=depth), length)
+            answers[depth].append(exact(self.predictions(sample), sample))
+        return answers
 
     def skill(self, name: str) -> list[bool]:
         """Whether each answer of the samples was exact."""
@@ -101,8 +99,8 @@ class Scorer:
 scorer = lru_cache(Scorer)  # one a process
 
 
-def score(job: Job, method: str, name: str):
-    return getattr(scorer(job), method)(name)
+def score(job: Job, method: str, *what):
+    return getattr(scorer(job), method)(*what)
 
 
 def percent(answers: list[bool]) -> str:
@@ -116,20 +114,21 @@ def print_table(title: str, columns: Sequence, rows: dict[str, list[str]]):
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
-def print_recall(grids: dict[str, dict], lengths: tuple[int, ...]):
+def print_recall(grid: dict[tuple[str, int], dict[float, list[bool]]], lengths: tuple[int, ...]):
     def cell(kinds: Iterable[str], length: int, depths: tuple[float, ...]) -> str:
-        return percent([answer for k in kinds for depth in depths for answer in grids[k][length, depth]])
+        return percent([answer for k in kinds for depth in depths for answer in grid[k, length][depth]])
 
-    print_table("exact answers, %", lengths, {k: [cell([k], n, DEPTHS) for n in lengths] for k in grids})
-    rows = {f"{n} tokens": [cell(grids, n, (depth,)) for depth in DEPTHS] for n in lengths}
+    print_table("exact answers, %", lengths, {k: [cell([k], n, DEPTHS) for n in lengths] for k in SCORED})
+    rows = {f"{n} tokens": [cell(SCORED, n, (depth,)) for depth in DEPTHS] for n in lengths}
     print_table("all kinds, by depth", [f"{d:.0%}" for d in DEPTHS], rows)
 
 
 def print_scores(job: Job, submit: Callable):
-    grids = {kind: submit(score, job, "recall", kind) for kind in SCORED}
+    longest_first = [(kind, length) for length in sorted(job.lengths, reverse=True) for kind in SCORED]
+    grid = {(kind, length): submit(score, job, "recall", kind, length) for kind, length in longest_first}
     skills = {name: submit(score, job, "skill", name) for name in SKILLS}
     texts = {name: submit(score, job, "perplexity", name) for name in ("novels", "stories")}
-    print_recall({kind: grid.result() for kind, grid in grids.items()}, job.lengths)
+    print_recall({cell: answers.result() for cell, answers in grid.items()}, job.lengths)
     print_table("other skills", ["exact answers, %"], {n: [percent(s.result())] for n, s in skills.items()})
     rows = {name: [f"{value:.3f}" for value in text.result()] for name, text in texts.items()}
     print_table("held-out text", ["perplexity per token", "bits per byte"], rows)

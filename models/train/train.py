@@ -42,7 +42,7 @@ STAGES = (
     Stage(512, 16, 2.2, dict(text=0.35, story=0.2, repeat=0.03, dense=0.2, sparse=0.14, copy=0.04, count=0.04)),
     Stage(1024, 8, 2.8, dict(text=0.35, story=0.2, repeat=0.03, dense=0.15, sparse=0.2, copy=0.04, count=0.03)),
     Stage(1024, 8, 0.6, dict(text=0.25, story=0.15, dense=0.35, sparse=0.18, copy=0.04, count=0.03)),
-    Stage(2048, 4, 1.1, dict(text=0.25, story=0.15, dense=0.35, sparse=0.2, copy=0.03, count=0.02)),
+    Stage(2048, 4, 1.9, dict(text=0.25, story=0.15, dense=0.35, sparse=0.2, copy=0.03, count=0.02)),
 )
 TOTAL = 1_000_000 * sum(stage.tokens for stage in STAGES)
 DECAY = 0.4  # the rates fall to zero over this last share of the tokens

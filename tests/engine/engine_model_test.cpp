@@ -34,6 +34,7 @@ class EngineText : public testing::TestWithParam<Numbers> {
   static constexpr int32_t kLayers = 2;
   static constexpr int32_t kKvHeads = 2;
   static constexpr int32_t kHeadDim = 16;
+  static constexpr int32_t kPageTokens = 16;
 
   void SetUp() override {
     if (!cpu_supports(GetParam().isa)) {
@@ -78,8 +79,9 @@ class EngineText : public testing::TestWithParam<Numbers> {
     options.max_queue = 32;
     options.context = kContext;
     options.kv_format = GetParam().kv;
+    options.page_tokens = kPageTokens;
     options.kv_bytes = shape.arena_pages * kLayers * kKvHeads *
-                       KvPageLayout::make(options.kv_format, kHeadDim, 16).page_bytes;
+                       KvPageLayout::make(options.kv_format, kHeadDim, kPageTokens).page_bytes;
     auto model = Transformer::load(
         directory_.path(),
         {.weights = GetParam().weights,

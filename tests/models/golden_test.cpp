@@ -20,7 +20,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kRelative = 1e-5;  // of the largest logit; rounding alone makes 1e-6
+// Of the largest logit. Rounding alone makes 1e-6. The rest, 2e-5 at position 495, is PyTorch's:
+// its RoPE angles are f32 (against transformers in f64, with f64 angles, it is gone).
+constexpr double kFromPyTorch = 1e-4;
+constexpr double kFromF64 = 1e-5;
 
 const std::filesystem::path kRoot = TESSERA_SOURCE_DIR;
 const std::filesystem::path kTiny = kRoot / "models/checkpoints/tessera-tiny";
@@ -72,7 +75,7 @@ TEST_P(GoldenLogits, OfTheShippedModelAgreeWithPyTorch) {
     const auto logits = runner.sequence(ids, 64);
     const Difference difference = compare(logits, test_case["logits"], golden["stride"].get<int>());
     RecordProperty(test_case["name"], std::to_string(difference.relative()));
-    EXPECT_LT(difference.relative(), kRelative) << difference.largest;
+    EXPECT_LT(difference.relative(), kFromPyTorch) << difference.largest;
   }
 }
 
@@ -119,7 +122,7 @@ TEST_P(GoldenLogits, OfStories260kAgreeWithAnF64Reading) {
     }
   }
   RecordProperty("relative", std::to_string(difference.relative()));
-  EXPECT_LT(difference.relative(), kRelative);
+  EXPECT_LT(difference.relative(), kFromF64);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, GoldenLogits, testing::ValuesIn(cpu_isas()),
@@ -182,12 +185,12 @@ TEST(WeightFormats, OfTheShippedModelDriftLittleFromF32) {
   for (const json& test_case : golden["cases"]) {
     prompts.push_back(test_case["ids"].get<std::vector<int32_t>>());
   }
-  // Measured: 1e-6 and 0, 2e-5 and 0, 0.001 and 0.01, 0.04 and 0.06. They grow with the model's
-  // certainty, and better models will replace it.
+  // Measured: 1e-6 and 0, 3e-5 and 0.005, 0.0016 and 0.02, 0.07 and 0.11. They grow with the
+  // model's certainty, and better models will replace it.
   for (const Bound& bound : {Bound{WeightFormat::f32, kKvF16, {2e-5, 0.01}},
                              Bound{WeightFormat::bf16, kKvF16, {5e-4, 0.03}},
                              Bound{WeightFormat::int8, kKvF16, {0.01, 0.06}},
-                             Bound{WeightFormat::int4, kKvF16, {0.2, 0.2}}}) {
+                             Bound{WeightFormat::int4, kKvF16, {0.3, 0.25}}}) {
     SCOPED_TRACE(name(bound.weights));
     const Drift found =
         drift(prompts, {.isa = best_cpu_isa(), .weights = bound.weights, .kv = bound.kv});

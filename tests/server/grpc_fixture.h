@@ -49,10 +49,10 @@ class Grpc : public ::testing::Test {
 };
 
 // A Generate stream as its client sees it.
-class Stream {
+class ClientStream {
  public:
-  Stream(v1::Inference::Stub& stub, const v1::GenerateRequest& request,
-         std::chrono::milliseconds deadline = kPatience) {
+  ClientStream(v1::Inference::Stub& stub, const v1::GenerateRequest& request,
+               std::chrono::milliseconds deadline = kPatience) {
     context_.set_deadline(std::chrono::system_clock::now() + deadline);
     reader_ = stub.Generate(&context_, request);
   }

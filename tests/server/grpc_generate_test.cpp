@@ -25,7 +25,7 @@ v1::AbortResponse abort(v1::Inference::Stub& stub, const std::string& name) {
 }
 
 TEST_F(Grpc, StreamsTextAndTokensAsTheyCome) {
-  Stream stream(*stub_, text_request("hi"));
+  ClientStream stream(*stub_, text_request("hi"));
   const RequestId id = next_request();
   engine_->emit(id, "a");
   stream.read_until("a");
@@ -57,7 +57,7 @@ TEST_F(Grpc, PassesEveryFieldOn) {
   request.add_stop_token_ids(9);
   request.set_ignore_eos(true);
   request.set_priority(-2);
-  Stream stream(*stub_, request);
+  ClientStream stream(*stub_, request);
   const RequestId id = next_request();
   const EngineRequest submitted = engine_->request(id);
   EXPECT_THAT(submitted.prompt, ElementsAre(kBos, 'h', 'i'));
@@ -82,7 +82,7 @@ TEST_F(Grpc, PassesEveryFieldOn) {
 }
 
 TEST_F(Grpc, WhatIsAbsentTakesTheDefaults) {
-  Stream stream(*stub_, text_request("hi"));
+  ClientStream stream(*stub_, text_request("hi"));
   const RequestId id = next_request();
   const EngineRequest submitted = engine_->request(id);
   EXPECT_EQ(submitted.sampling.temperature, SamplingParams().temperature);
@@ -97,14 +97,14 @@ TEST_F(Grpc, TakesTokensAndChats) {
   v1::GenerateRequest tokens;
   tokens.mutable_tokens()->add_ids(5);
   tokens.mutable_tokens()->add_ids(6);
-  Stream first(*stub_, tokens);
+  ClientStream first(*stub_, tokens);
   EXPECT_THAT(engine_->request(next_request()).prompt, ElementsAre(5, 6));
 
   v1::GenerateRequest chat;
   v1::ChatMessage& message = *chat.mutable_chat()->add_messages();
   message.set_role("me");
   message.set_content("x");
-  Stream second(*stub_, chat);
+  ClientStream second(*stub_, chat);
   EXPECT_THAT(engine_->request(next_request()).prompt,
               ElementsAre(kBos, '[', 'm', 'e', ']', 'x', '[', 'a', 's', 's', 'i', 's', 't', 'a',
                           'n', 't', ']'));
@@ -115,7 +115,7 @@ TEST_F(Grpc, TakesTokensAndChats) {
 }
 
 TEST_F(Grpc, NeverSendsHalfACharacter) {
-  Stream stream(*stub_, text_request("hi"));
+  ClientStream stream(*stub_, text_request("hi"));
   const RequestId id = next_request();
   engine_->emit(id, "\xc3\xa4\xe2\x82");  // "ä", and two of the three bytes of "€"
   stream.read_until("\xc3\xa4");
@@ -129,7 +129,7 @@ TEST_F(Grpc, NeverSendsHalfACharacter) {
 TEST_F(Grpc, AStopTextEndsTheGenerationAndIsNotSent) {
   v1::GenerateRequest request = text_request("hi");
   request.add_stop("END");
-  Stream stream(*stub_, request);
+  ClientStream stream(*stub_, request);
   const RequestId id = next_request();
   engine_->emit(id, "abENDcd");
   ASSERT_TRUE(engine_->wait_for_cancel(id));
@@ -141,7 +141,7 @@ TEST_F(Grpc, AStopTextEndsTheGenerationAndIsNotSent) {
 }
 
 TEST_F(Grpc, AClientThatCancelsCancelsTheRequest) {
-  Stream stream(*stub_, text_request("hi"));
+  ClientStream stream(*stub_, text_request("hi"));
   const RequestId id = next_request();
   engine_->emit(id, "a");
   stream.read_until("a");
@@ -155,7 +155,7 @@ TEST_F(Grpc, AClientThatCancelsCancelsTheRequest) {
 }
 
 TEST_F(Grpc, ADeadlineCancelsTheRequest) {
-  Stream stream(*stub_, text_request("hi"), std::chrono::milliseconds(200));
+  ClientStream stream(*stub_, text_request("hi"), std::chrono::milliseconds(200));
   const RequestId id = next_request();
   EXPECT_EQ(stream.finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_TRUE(engine_->wait_for_cancel(id));
@@ -168,7 +168,7 @@ TEST_F(Grpc, AClientWhoseConnectionBreaksCancelsTheRequest) {
   auto channel = grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(listener_->port()),
                                            grpc::InsecureChannelCredentials(), own);
   auto stub = v1::Inference::NewStub(channel);
-  auto stream = std::make_unique<Stream>(*stub, text_request("hi"));
+  auto stream = std::make_unique<ClientStream>(*stub, text_request("hi"));
   const RequestId id = next_request();
   stream.reset();
   stub.reset();
@@ -181,7 +181,7 @@ TEST_F(Grpc, AClientWhoseConnectionBreaksCancelsTheRequest) {
 TEST_F(Grpc, AbortEndsAGenerationByName) {
   v1::GenerateRequest request = text_request("hi");
   request.set_request_id("mine");
-  Stream stream(*stub_, request);
+  ClientStream stream(*stub_, request);
   const RequestId id = next_request();
   engine_->emit(id, "a");
   stream.read_until("a");
@@ -199,7 +199,7 @@ TEST_F(Grpc, ANameIsFreeAgainWhenTheLastMessageHasCome) {
   v1::GenerateRequest request = text_request("hi");
   request.set_request_id("mine");
   for (int round = 0; round < 100; ++round) {
-    Stream stream(*stub_, request);
+    ClientStream stream(*stub_, request);
     engine_->finish(next_request(), FinishReason::stop);
     ASSERT_TRUE(stream.finish().ok()) << round;
   }
@@ -208,9 +208,9 @@ TEST_F(Grpc, ANameIsFreeAgainWhenTheLastMessageHasCome) {
 TEST_F(Grpc, TwoGenerationsOfOneNameAreRefused) {
   v1::GenerateRequest request = text_request("hi");
   request.set_request_id("mine");
-  Stream first(*stub_, request);
+  ClientStream first(*stub_, request);
   const RequestId id = next_request();
-  Stream second(*stub_, request);
+  ClientStream second(*stub_, request);
   const grpc::Status status = second.finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::ALREADY_EXISTS);
   EXPECT_THAT(status.error_message(), HasSubstr("mine"));
@@ -220,11 +220,10 @@ TEST_F(Grpc, TwoGenerationsOfOneNameAreRefused) {
 }
 
 TEST_F(Grpc, AFailedGenerationEndsWithItsStatus) {
-  Stream stream(*stub_, text_request("hi"));
+  ClientStream stream(*stub_, text_request("hi"));
   const RequestId id = next_request();
   engine_->emit(id, "a");
-  engine_->finish(
-      id, {.reason = FinishReason::failed, .status = absl::InternalError("the engine broke")});
+  engine_->finish(id, FinishReason::failed, absl::InternalError("the engine broke"));
   const grpc::Status status = stream.finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL);
   EXPECT_EQ(status.error_message(), "the engine broke");
@@ -236,7 +235,7 @@ TEST_F(Grpc, TheEnginesRefusalsBecomeStatuses) {
        {absl::ResourceExhaustedError("the queue is full"), absl::UnavailableError("draining"),
         absl::InvalidArgumentError("5000 tokens do not fit into 2048")}) {
     engine_->refuse_with(refusal);
-    const grpc::Status status = Stream(*stub_, text_request("hi")).finish();
+    const grpc::Status status = ClientStream(*stub_, text_request("hi")).finish();
     EXPECT_EQ(static_cast<int>(status.error_code()), static_cast<int>(refusal.code()));
     EXPECT_EQ(status.error_message(), std::string(refusal.message()));
   }
@@ -246,7 +245,7 @@ TEST_F(Grpc, BadFieldsAreNamed) {
   const auto refusal = [&](const std::function<void(v1::GenerateRequest&)>& change) {
     v1::GenerateRequest request = text_request("hi");
     change(request);
-    const grpc::Status status = Stream(*stub_, request).finish();
+    const grpc::Status status = ClientStream(*stub_, request).finish();
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
     return status.error_message();
   };
@@ -267,7 +266,7 @@ TEST_F(Grpc, BadFieldsAreNamed) {
 
 TEST_F(Grpc, AClientThatReadsTooSlowlyLosesItsRequest) {
   start({.address = "127.0.0.1", .port = 0, .max_pending_tokens = 8});
-  Stream stream(*stub_, text_request("hi"));
+  ClientStream stream(*stub_, text_request("hi"));
   const RequestId id = next_request();
   int emitted = 0;
   for (; !engine_->cancelled(id) && emitted < 10'000'000; ++emitted) {
@@ -287,7 +286,7 @@ TEST_F(Grpc, ManyStreamsDoNotMix) {
   for (int i = 0; i < kStreams; ++i) {
     clients.emplace_back([&, i] {
       const char letter = static_cast<char>('A' + i);
-      Stream stream(*stub_, text_request(std::string(1, letter)));
+      ClientStream stream(*stub_, text_request(std::string(1, letter)));
       EXPECT_TRUE(stream.finish().ok());
       EXPECT_EQ(stream.text(), std::string(kTokens, letter));
     });

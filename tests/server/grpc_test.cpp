@@ -123,7 +123,7 @@ TEST_F(Grpc, ReflectionListsTheServices) {
 
 TEST_F(Grpc, AMessageThatIsTooLargeIsRefused) {
   start({.address = "127.0.0.1", .port = 0, .max_message_bytes = 1000});
-  const grpc::Status status = Stream(*stub_, text_request(std::string(2000, 'x'))).finish();
+  const grpc::Status status = ClientStream(*stub_, text_request(std::string(2000, 'x'))).finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(engine_->requests(), 0U);
 }
@@ -136,7 +136,7 @@ TEST_F(Grpc, ATakenPortIsAnError) {
 }
 
 TEST_F(Grpc, StopEndsWhatIsOpen) {
-  Stream stream(*stub_, text_request("hi"));
+  ClientStream stream(*stub_, text_request("hi"));
   const RequestId id = next_request();
   EXPECT_FALSE(listener_->drain(std::chrono::milliseconds(1)));
   listener_->stop();

@@ -22,7 +22,7 @@ const char* const kPaths[] = {"/v1/completions", "/v1/chat/completions", "/token
                               "/v1/models/%66ake"};
 
 std::string mutated(std::string text, std::mt19937& random) {
-  for (uint32_t n = random() % 6; n > 0 && !text.empty(); --n) {
+  for (auto n = random() % 6; n > 0 && !text.empty(); --n) {
     const std::size_t at = random() % text.size();
     switch (random() % 4) {
       case 0:
@@ -81,7 +81,7 @@ TEST_F(HttpFuzz, SurvivesAnyBytes) {
   for (uint32_t seed = 0; seed < 1500; ++seed) {
     std::mt19937 random(seed);
     std::string text;
-    for (uint32_t n = 1 + random() % 3; n > 0; --n) {
+    for (auto n = 1 + random() % 3; n > 0; --n) {
       text += mutated(
           print_post(kPaths[random() % std::size(kPaths)], kBodies[random() % std::size(kBodies)]),
           random);

@@ -20,7 +20,8 @@ std::string text_of(const std::vector<std::string>& events) {
   std::string text;
   for (const std::string& event : events) {
     if (event != "[DONE]") {
-      for (const json& choice : json::parse(event).at("choices")) {
+      const json chunk = json::parse(event);
+      for (const json& choice : chunk.at("choices")) {
         text += choice.value("text", choice.value("delta", json::object()).value("content", ""));
       }
     }
