@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs the distribution packages Tessera needs, and nothing when all are there.
-#   deploy/dependencies.sh build   to build and run the server
-#   deploy/dependencies.sh test    to build and run everything tests/run.sh does
+#   deploy/dependencies.sh build       to build and run the server
+#   deploy/dependencies.sh tests       besides, what tests/run.sh needs
+#   deploy/dependencies.sh all-tests   besides, what tests/run.sh --all needs
 # Debian 12; Ubuntu 24.04 as best effort. Root, or sudo.
 set -eu
 
@@ -11,14 +12,17 @@ if ! grep -qs '^VERSION_CODENAME=bookworm' /etc/os-release; then boost=libboost-
 
 build="g++ cmake ninja-build pkg-config ca-certificates curl jq
   libgrpc++-dev libgrpc-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
-  nlohmann-json3-dev libspdlog-dev libsentencepiece-dev $boost libssl-dev libpcre2-dev
+  nlohmann-json3-dev libspdlog-dev $boost libssl-dev libpcre2-dev
   libcli11-dev libyaml-cpp-dev prometheus-cpp-dev zlib1g-dev"
-test="$build git ccache libgtest-dev libgmock-dev libbenchmark-dev python3 python3-venv"
+tests="$build git ccache libgtest-dev libgmock-dev libbenchmark-dev libsentencepiece-dev
+  python3 python3-venv"
+all_tests="$tests chromium chromium-driver"
 
 case "${1:-}" in
   build) packages=$build ;;
-  test) packages=$test ;;
-  *) sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  tests) packages=$tests ;;
+  all-tests) packages=$all_tests ;;
+  *) sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
 
 missing=""

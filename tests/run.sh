@@ -13,7 +13,7 @@ case "${1:-}" in
   *) sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
 
-sh deploy/dependencies.sh test
+sh deploy/dependencies.sh "${all:+all-}tests"
 jobs=$(nproc)
 
 check() {  # check PRESET [ctest arguments]: configure, build and test one preset

@@ -34,8 +34,8 @@ class ByteLevelEncoder final : public PlainEncoder {
   void encode(std::string_view text, bool, std::vector<int32_t>& ids) const override {
     std::string prefixed;
     if (settings_.add_prefix_space && text.front() != ' ') {
-      prefixed = " ";
-      prefixed += text;
+      prefixed.push_back(' ');
+      prefixed.append(text);
       text = prefixed;
     }
     std::vector<std::string_view> words = {text};

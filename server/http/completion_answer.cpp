@@ -154,8 +154,8 @@ class CompletionAnswer final : public HttpAnswer {
   void advance(Choice& choice, std::string* piece = nullptr) {
     const TokenQueue::Events events = choice.queue->take();
     for (const TokenQueue::Token& token : events.tokens) {
-      if (choice.finished()) {
-        return;
+      if (choice.finished()) {  // by a stop string: the engine was ahead
+        break;
       }
       take_token(choice, token);
       if (piece != nullptr && !choice.finished() && !choice.text.text.empty()) {

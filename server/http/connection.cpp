@@ -79,25 +79,27 @@ class HttpConnection::Waker final : public HttpWaker {
   std::shared_ptr<std::atomic<bool>> posted_ = std::make_shared<std::atomic<bool>>(false);
 };
 
-// While it lives, the connection is closed when the time is over.
-class HttpConnection::WriteLimit {
+// While it lives: what happens to the connection when the time is over.
+class HttpConnection::TimeLimit {
  public:
-  WriteLimit(HttpConnection& connection, std::chrono::milliseconds limit)
-      : timer_(connection.write_timer_) {
+  using Expired = void (HttpConnection::*)();
+
+  TimeLimit(HttpConnection& connection, std::chrono::milliseconds limit, Expired expired)
+      : timer_(connection.limit_timer_) {
     timer_.expires_after(limit);
-    timer_.async_wait([weak = connection.weak_from_this(), ended = ended_](auto error) {
+    timer_.async_wait([weak = connection.weak_from_this(), ended = ended_, expired](auto error) {
       const auto self = weak.lock();
       if (!error && !*ended && self) {
-        self->close();
+        ((*self).*expired)();
       }
     });
   }
-  ~WriteLimit() {
+  ~TimeLimit() {
     *ended_ = true;
     timer_.cancel();
   }
-  WriteLimit(const WriteLimit&) = delete;
-  WriteLimit& operator=(const WriteLimit&) = delete;
+  TimeLimit(const TimeLimit&) = delete;
+  TimeLimit& operator=(const TimeLimit&) = delete;
 
  private:
   asio::steady_timer& timer_;
@@ -109,7 +111,7 @@ HttpConnection::HttpConnection(Args args)
       parser_({args_.options.header_bytes, args_.options.body_bytes}),
       changed_(args_.executor),
       room_(args_.executor),
-      write_timer_(args_.executor) {}
+      limit_timer_(args_.executor) {}
 
 HttpConnection::~HttpConnection() {
   args_.on_destroyed();
@@ -136,9 +138,18 @@ void HttpConnection::abort() {
 }
 
 void HttpConnection::close() {
+  args_.transport->close();
+  note_closed();
+}
+
+void HttpConnection::cut_off() {
+  args_.transport->reset();
+  note_closed();
+}
+
+void HttpConnection::note_closed() {
   closed_ = true;
   peer_gone_ = true;
-  args_.transport->close();
   changed_.notify();
   room_.notify();
 }
@@ -146,7 +157,7 @@ void HttpConnection::close() {
 asio::awaitable<void> HttpConnection::run() {
   bool shaken = false;
   {
-    const WriteLimit limit(*this, args_.options.header_timeout);
+    const TimeLimit limit(*this, args_.options.header_timeout, &HttpConnection::close);
     shaken = co_await args_.transport->handshake();
   }
   if (shaken) {
@@ -315,7 +326,7 @@ asio::awaitable<bool> HttpConnection::refuse(int status, const std::string& reas
 }
 
 asio::awaitable<bool> HttpConnection::write(std::string_view bytes) {
-  const WriteLimit limit(*this, args_.options.write_timeout);
+  const TimeLimit limit(*this, args_.options.write_timeout, &HttpConnection::cut_off);
   co_return co_await args_.transport->write(bytes);
 }
 
@@ -328,7 +339,7 @@ asio::awaitable<void> HttpConnection::linger() {
   if (closed_ || peer_gone_) {
     co_return;
   }
-  const WriteLimit limit(*this, kLinger);
+  const TimeLimit limit(*this, kLinger, &HttpConnection::close);
   co_await args_.transport->finish_writing();
   while (!peer_gone_) {
     co_await changed_.wait();

@@ -64,7 +64,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   using Clock = HttpSignal::Clock;
   enum class Received { request, refused, timed_out, nothing };
   class Waker;
-  class WriteLimit;
+  class TimeLimit;
 
   boost::asio::awaitable<void> run();
   boost::asio::awaitable<void> read_loop();
@@ -79,6 +79,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   boost::asio::awaitable<void> linger();
   bool stays_open(const HttpRequest& request) const;
   void close();
+  void cut_off();  // as close(), for a client that does not read
+  void note_closed();
 
   Args args_;
   HttpRequestParser parser_;
@@ -86,7 +88,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::string inbox_;   // read, not yet parsed
   HttpSignal changed_;  // for serve(): more to read, the client gone, an answer has news
   HttpSignal room_;     // for read_loop(): the inbox has room
-  boost::asio::steady_timer write_timer_;
+  boost::asio::steady_timer limit_timer_;
   bool discard_ = false;  // what still comes does not matter
   bool peer_gone_ = false;
   bool streaming_ = false;

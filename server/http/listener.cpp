@@ -103,6 +103,9 @@ absl::StatusOr<std::unique_ptr<asio::ssl::context>> make_tls(const HttpOptions& 
   return context;
 }
 
+// How much longer than write_timeout a client may leave bytes unacknowledged.
+constexpr std::chrono::milliseconds kVanished{10'000};
+
 class AsioListener final : public HttpListener {
  public:
   AsioListener(const HttpOptions& options, HttpHandler& handler,
@@ -213,8 +216,9 @@ class AsioListener final : public HttpListener {
     error_code ignored;
     socket.set_option(tcp::no_delay(true), ignored);
     socket.set_option(asio::socket_base::keep_alive(true), ignored);
-    // A client that vanished without a word, or does not read, while bytes for it wait.
-    const auto limit = static_cast<unsigned>(options_.write_timeout.count());
+    // For a client that vanished without a word while bytes for it wait; one that is there but does
+    // not read is cut off by the connection itself, before that.
+    const auto limit = static_cast<unsigned>((options_.write_timeout + kVanished).count());
     setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, sizeof(limit));
     const uint64_t number = registry_->reserve();
     auto connection = std::make_shared<HttpConnection>(HttpConnection::Args{

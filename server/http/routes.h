@@ -16,8 +16,8 @@ struct RoutesOptions {
   // Any of them opens the API, as `Authorization: Bearer KEY`; /health, /metrics and the chat page
   // need none. Empty: nothing does.
   std::vector<std::string> api_keys{};
-  std::string cors_origin{};   // "*" or the one origin whose pages may call the API; empty: none
-  int32_t max_choices = 64;  // prompts times n of one request
+  std::string cors_origin{};  // "*" or the one origin whose pages may call the API; empty: none
+  int32_t max_choices = 64;   // prompts times n of one request
 };
 
 // The HTTP API: OpenAI's endpoints, /tokenize, /detokenize, /health, /metrics, /version and the

@@ -31,6 +31,12 @@ asio::awaitable<bool> write_all(Stream& stream, std::string_view bytes) {
   co_return !error && n == bytes.size();
 }
 
+void reset_socket(tcp::socket& socket) {
+  boost::system::error_code ignored;
+  socket.set_option(asio::socket_base::linger(true, 0), ignored);
+  socket.close(ignored);
+}
+
 class PlainTransport final : public HttpTransport {
  public:
   explicit PlainTransport(tcp::socket socket) : socket_(std::move(socket)) {}
@@ -51,6 +57,8 @@ class PlainTransport final : public HttpTransport {
     boost::system::error_code ignored;
     socket_.close(ignored);
   }
+
+  void reset() override { reset_socket(socket_); }
 
  private:
   tcp::socket socket_;
@@ -77,8 +85,10 @@ class TlsTransport final : public HttpTransport {
 
   void close() override {
     boost::system::error_code ignored;
-    stream_.lowest_layer().close(ignored);
+    stream_.next_layer().close(ignored);
   }
+
+  void reset() override { reset_socket(stream_.next_layer()); }
 
  private:
   asio::ssl::stream<tcp::socket> stream_;

@@ -11,7 +11,7 @@
 namespace tessera {
 
 // The bytes of one connection, plain or TLS. One read and one write may be under way at once, all
-// on the socket's executor; close() ends both.
+// on the socket's executor; close() and reset() end both.
 class HttpTransport {
  public:
   virtual ~HttpTransport() = default;
@@ -27,7 +27,11 @@ class HttpTransport {
   // Tells the client that nothing follows. Reading goes on.
   virtual boost::asio::awaitable<void> finish_writing() = 0;
 
+  // The client still gets what was written, if it reads it.
   virtual void close() = 0;
+
+  // Drops what was written: for a client that does not read.
+  virtual void reset() = 0;
 };
 
 std::unique_ptr<HttpTransport> make_plain_transport(boost::asio::ip::tcp::socket socket);

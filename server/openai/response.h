@@ -36,10 +36,10 @@ struct ChosenToken {
 struct ChoiceText {
   int32_t index = 0;
   std::string text{};
-  bool first = false;               // chunk: the first of this choice
+  bool first = false;                 // chunk: the first of this choice
   std::string_view finish_reason{};   // empty: it goes on
   std::vector<ChosenToken> tokens{};  // of this text; only with logprobs
-  int64_t text_offset = 0;          // characters of the choice before these tokens
+  int64_t text_offset = 0;            // characters of the choice before these tokens
 };
 
 struct Usage {

@@ -20,8 +20,9 @@ namespace {
 
 using nlohmann::json;
 
-// Of the largest logit. Rounding alone makes 1e-6. The rest, 2e-5 at position 495, is PyTorch's:
-// its RoPE angles are f32 (against transformers in f64, with f64 angles, it is gone).
+// Of the largest logit. Rounding alone makes 1e-6. The rest, 2e-5 at position 495, is that
+// PyTorch's RoPE angles are f32: transformers in f64 with f64 angles is as far from its own f32
+// logits.
 constexpr double kFromPyTorch = 1e-4;
 constexpr double kFromF64 = 1e-5;
 

@@ -30,8 +30,9 @@ class TemporaryDirectory {
   std::filesystem::path path_;
 };
 
-// Removes the file first: some file systems sync one that is truncated and written again.
+// Makes the folders it needs. Removes the file first: some file systems sync one that is truncated and written again.
 inline void write_file(const std::filesystem::path& path, const std::string& bytes) {
+  std::filesystem::create_directories(path.parent_path());
   std::filesystem::remove(path);
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -10,33 +8,14 @@
 #include <vector>
 
 #include "models/text/tokenizer.h"
+#include "tests/models/temporary_directory.h"
 
 namespace tessera {
 
-inline std::string read_file(const std::filesystem::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  std::stringstream bytes;
-  bytes << stream.rdbuf();
-  return bytes.str();
-}
-
-inline void write_file(const std::filesystem::path& path, const std::string& bytes) {
-  std::filesystem::create_directories(path.parent_path());
-  std::ofstream(path, std::ios::binary) << bytes;
-}
-
 // A fresh folder; all of them are gone when the tests have run.
 inline std::filesystem::path scratch_folder(const std::string& name) {
-  struct Root {
-    std::filesystem::path path =
-        std::filesystem::temp_directory_path() / ("tessera-text-" + std::to_string(getpid()));
-    ~Root() {
-      std::error_code ignored;
-      std::filesystem::remove_all(path, ignored);
-    }
-  };
-  static const Root kRoot;
-  const std::filesystem::path folder = kRoot.path / name;
+  static const TemporaryDirectory kRoot;
+  const std::filesystem::path folder = kRoot / name;
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   return folder;
