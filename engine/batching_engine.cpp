@@ -29,6 +29,7 @@ BatchingEngine::BatchingEngine(Parts parts)
     : options_(parts.options),
       model_(std::move(parts.model)),
       kv_(std::move(parts.kv)),
+      backend_(parts.backend),
       stream_(parts.stream),
       door_(options_.max_queue, options_.max_sequences),
       scheduler_({options_.max_step_tokens, options_.max_sequences}),
@@ -123,6 +124,7 @@ EngineStats BatchingEngine::stats() const {
 // ---- the engine's thread
 
 void BatchingEngine::run() {
+  backend_.attach_thread(stream_);
   while (!door_.closed()) {
     if (!step()) {
       door_.wait();

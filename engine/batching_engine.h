@@ -23,6 +23,7 @@ class BatchingEngine final : public Engine {
     EngineOptions options;  // resolved
     std::unique_ptr<Transformer> model;
     std::unique_ptr<KvCache> kv;
+    const Backend& backend;
     Stream stream;
   };
   explicit BatchingEngine(Parts parts);
@@ -69,6 +70,7 @@ class BatchingEngine final : public Engine {
   const EngineOptions options_;
   const std::unique_ptr<Transformer> model_;
   const std::unique_ptr<KvCache> kv_;
+  const Backend& backend_;
   const Stream stream_;
   Door door_;
   std::atomic<RequestId> last_id_ = 0;

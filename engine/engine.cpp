@@ -60,7 +60,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const EngineOptions& opti
   EngineOptions resolved = options;
   resolved.kv_bytes = kv->pages_total() * kv->page_bytes();
   return std::make_unique<BatchingEngine>(
-      BatchingEngine::Parts{resolved, std::move(model), std::move(kv), stream});
+      BatchingEngine::Parts{resolved, std::move(model), std::move(kv), backend, stream});
 }
 
 }  // namespace tessera

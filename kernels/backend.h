@@ -134,6 +134,9 @@ struct Backend {
   int64_t (*linear_scratch_bytes)(int64_t tokens, int64_t cols);
   int64_t (*attention_scratch_bytes)(const StepLimits& limits, int32_t query_heads, int32_t head_dim);
 
+  // Called once on the thread that will call the ops: places it beside the stream's own threads.
+  void (*attach_thread)(Stream);
+
   void (*embed)(const EmbedArgs&, Stream);
   void (*rms_norm)(const RmsNormArgs&, Stream);
   void (*linear)(const LinearArgs&, Stream);

@@ -3,9 +3,14 @@
 #include "kernels/check.h"
 #include "kernels/cpu/attention/ops.h"
 #include "kernels/cpu/linear/linear.h"
+#include "kernels/cpu/thread_pool.h"
 
 namespace tessera {
 namespace {
+
+void attach_thread(Stream stream) {
+  ThreadPool::of(stream).pin_caller();
+}
 
 constexpr Backend kScalar{
     .name = "cpu",
@@ -14,6 +19,7 @@ constexpr Backend kScalar{
     .pack_weight = pack_weight,
     .linear_scratch_bytes = linear_scratch_bytes,
     .attention_scratch_bytes = scalar::attention_scratch_bytes,
+    .attach_thread = attach_thread,
     .embed = scalar::embed,
     .rms_norm = scalar::rms_norm,
     .linear = scalar::linear,
@@ -31,6 +37,7 @@ constexpr Backend kAvx2{
     .pack_weight = pack_weight,
     .linear_scratch_bytes = linear_scratch_bytes,
     .attention_scratch_bytes = avx2::attention_scratch_bytes,
+    .attach_thread = attach_thread,
     .embed = avx2::embed,
     .rms_norm = avx2::rms_norm,
     .linear = avx2::linear,
@@ -48,6 +55,7 @@ constexpr Backend kAvx512{
     .pack_weight = pack_weight,
     .linear_scratch_bytes = linear_scratch_bytes,
     .attention_scratch_bytes = avx512::attention_scratch_bytes,
+    .attach_thread = attach_thread,
     .embed = avx512::embed,
     .rms_norm = avx512::rms_norm,
     .linear = avx512::linear,

@@ -11,8 +11,8 @@ using namespace std::chrono_literals;
 
 const char* const kBodies[] = {
     R"({"model":"fake","prompt":["a",""],"max_tokens":5,"stop":["x","yy"],"n":2,"seed":1})",
-    R"({"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}],"stream":true,)"
-    R"("stream_options":{"include_usage":true},"logprobs":true,"top_logprobs":2})",
+    R"({"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}],"stream":true,
+        "stream_options":{"include_usage":true},"logprobs":true,"top_logprobs":2})",
     R"({"prompt":[1,2,3],"stream":true,"logit_bias":{"5":-1.5},"temperature":0.1})",
     R"({"prompt":"\u20ac \ud83c\udf4e \\ \"","add_special_tokens":false})",
     R"({"tokens":[1,2,256],"model":null})",

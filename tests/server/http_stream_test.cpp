@@ -199,7 +199,7 @@ TEST_F(HttpStream, AllChoicesOfALeavingClientAreCancelled) {
   fake.engine->finish(1, FinishReason::stop);
   ASSERT_TRUE(client.read_until("finish_reason\":\"stop\""));
   client.close();
-  for (const RequestId id : {0, 2, 3}) {
+  for (const RequestId id : {0u, 2u, 3u}) {
     EXPECT_TRUE(fake.engine->wait_for_cancel(id));
   }
   EXPECT_FALSE(fake.engine->cancelled(1)) << "it had ended";

@@ -139,7 +139,7 @@ const std::vector<ChatMessage> kConversation = {
     {"system", " Be brief. "}, {"user", " Hi <|end|>"}, {"assistant", " Yo "}, {"user", "Why?"}};
 
 ChatTemplate::Variables variables(bool add_generation_prompt = true) {
-  return {"<s>", "</s>", add_generation_prompt, 1700000000};  // 14 November 2023
+  return {"<s>", "</s>", add_generation_prompt, 1699963200};  // 14 November 2023
 }
 
 // The segments, those from messages within «».

@@ -13,7 +13,7 @@ absl::StatusOr<std::string> render(const std::string& source) {
   if (!parsed.ok()) return parsed.status();
   const std::vector<ChatMessage> messages = {
       {"system", " Be brief. "}, {"user", "Hi there"}, {"assistant", "Yo"}};
-  ChatTemplate::Variables variables{"<s>", "</s>", true, 1700000000};
+  ChatTemplate::Variables variables{"<s>", "</s>", true, 1699963200};
   const auto segments = (*parsed)->render(messages, variables);
   if (!segments.ok()) return segments.status();
   std::string text;
