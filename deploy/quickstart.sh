@@ -39,11 +39,11 @@ address=""
 until [ -n "$address" ] && curl -sf -o /dev/null "$address/health"; do
   kill -0 "$pid" 2>/dev/null || { cat "$log" >&2; exit 1; }
   sleep 0.1
-  address=$(sed -n 's#.*listening \(http://[^ ]*\).*#\1#p' "$log" | sed 's#//0\.0\.0\.0#//localhost#')
+  address=$(sed -n 's#.*listening \(http://[^ ]*\).*#\1#p' "$log" | sed -E 's#//(0\.0\.0\.0|127\.0\.0\.1)#//localhost#')
 done
 
 if [ -n "$once" ]; then
-  jq -n --arg prompt "$prompt" '{messages: [{role: "user", content: $prompt}], max_tokens: 256}' |
+  jq -n --arg prompt "$prompt" '{messages: [{role: "user", content: $prompt}], max_tokens: 256, temperature: 0}' |
     curl -sS --fail-with-body "$address/v1/chat/completions" -H 'Content-Type: application/json' \
       -d @- >"$log.answer" || { cat "$log.answer" >&2; exit 1; }
   jq -r '.choices[0].message.content' "$log.answer"
