@@ -266,7 +266,10 @@ Result map(const Value& input, const Arguments& arguments, Rendering& rendering)
     TESSERA_ASSIGN_OR_RETURN(
         Value value, attribute != nullptr ? attribute_path(item, *attribute)
                                           : apply_filter(filter->bytes(), item, rest, rendering));
-    mapped.push_back(value.is_undefined() && other != nullptr ? *other : std::move(value));
+    if (value.is_undefined() && other != nullptr) {
+      value = *other;
+    }
+    mapped.push_back(std::move(value));
   }
   return Value::list(std::move(mapped));
 }
