@@ -30,7 +30,8 @@ class TemporaryDirectory {
   std::filesystem::path path_;
 };
 
-// Makes the folders it needs. Removes the file first: some file systems sync one that is truncated and written again.
+// Makes the folders it needs. Removes the file first: some file systems sync one that is truncated
+// and written again.
 inline void write_file(const std::filesystem::path& path, const std::string& bytes) {
   std::filesystem::create_directories(path.parent_path());
   std::filesystem::remove(path);

@@ -18,9 +18,10 @@ std::filesystem::path source(const char* file) {
 
 // Well-formed UTF-8 of words, digits, runs of spaces, line breaks and characters of every length.
 std::string random_text(std::mt19937& random) {
-  static const char* const kParts[] = {
-      " ",  "  ", "\n", "\t",  "the", "Once upon", "ing", "a",  "aaaaaaa", "0",    "48213", ".",
-      ",\"", "é",  "ß",  "北京", "😀",  "▁",         "\u00a0", "‿", "</s>",  "<0x41>", "<|end|>", "Ł"};
+  static const char* const kParts[] = {" ",      "  ", "\n",      "\t",     "the",     "Once upon",
+                                       "ing",    "a",  "aaaaaaa", "0",      "48213",   ".",
+                                       ",\"",    "é",  "ß",       "北京",   "😀",       "▁",
+                                       "\u00a0", "‿",  "</s>",    "<0x41>", "<|end|>", "Ł"};
   std::string text;
   for (auto n = random() % 24; n > 0; --n) text += kParts[random() % std::size(kParts)];
   return text;
@@ -29,7 +30,7 @@ std::string random_text(std::mt19937& random) {
 // Random texts and two whole documents, ours against the library.
 void compare(const std::filesystem::path& model) {
   TemporaryDirectory directory;
-  std::filesystem::copy(model, directory.path() / "tokenizer.model");
+  std::filesystem::copy(model, directory / "tokenizer.model");
   const auto tokenizer = Tokenizer::load(directory.path());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   const SentencePieceLibrary library(model);
