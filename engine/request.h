@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -34,6 +35,7 @@ struct SamplingParams {
   std::vector<Bias> logit_bias;
   int32_t min_tokens = 0;               // no stop id and no end of sequence before that many tokens
   std::optional<int32_t> top_logprobs;  // report the token's log probability and so many likeliest
+  std::optional<int32_t> prompt_logprobs;  // the same for each token of the prompt but the first
 };
 
 inline constexpr int32_t kMaxTopLogprobs = 20;  // OpenAI's limit
@@ -72,6 +74,12 @@ struct Finish {
 class EventSink {
  public:
   virtual ~EventSink() = default;
+  // For requests with prompt_logprobs: once for each token of the prompt but the first, in order and
+  // before anything else; valid during the call.
+  virtual void on_prompt_logprobs(const TokenLogprobs& /*logprobs*/) {}
+  // For requests with observe_logits: the model's own logits after the token at `position`, once for
+  // each position in ascending order, before that position's on_token; valid during the call.
+  virtual void on_logits(int32_t /*position*/, std::span<const float> /*logits*/) {}
   // Before on_token, for requests with top_logprobs; valid during the call.
   virtual void on_logprobs(const TokenLogprobs& /*logprobs*/) {}
   virtual void on_token(int32_t token) = 0;
@@ -82,10 +90,16 @@ class EventSink {
 struct EngineRequest {
   std::vector<int32_t> prompt;  // not empty, each in [0, vocab)
   SamplingParams sampling;
-  int32_t max_tokens = 16;        // >= 1; the context's room is a limit besides
+  int32_t max_tokens = 16;        // >= 0; the context's room is a limit besides. 0: prefill only
   std::vector<int32_t> stop_ids;  // end the sequence and are not emitted
   bool ignore_eos = false;
   int32_t priority = 0;  // lower runs first, as in vLLM; see rank_of
+  // Teacher forcing, for evaluation: these tokens are taken, whatever the sampler would choose, as
+  // if the model had generated them; the sequence ends after the last one.
+  std::vector<int32_t> forced;
+  bool observe_logits = false;  // the sink gets on_logits
+  // When to give up: the request ends with `cancelled` within one step of that time.
+  std::optional<std::chrono::steady_clock::time_point> deadline;
   std::shared_ptr<EventSink> sink;
 };
 
