@@ -21,9 +21,8 @@ const KvPreset* find(std::string_view name) {
 }
 
 std::string known_names() {
-  return absl::StrJoin(kPresets, ", ", [](std::string* out, const KvPreset& preset) {
-    out->append(preset.name);
-  });
+  return absl::StrJoin(kPresets, ", ",
+                       [](std::string* out, const KvPreset& preset) { out->append(preset.name); });
 }
 
 }  // namespace

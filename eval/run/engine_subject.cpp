@@ -47,6 +47,12 @@ class TrialSink final : public EventSink {
 
   void on_finish(const Finish& finish) override { finish_ = finish; }
 
+  void finish(const Decode& decode) {
+    if (trial_.generate > 0 && !trial_.compare) {
+      result_.text = decode(result_.generated);
+    }
+  }
+
   bool ended() const { return finish_.has_value(); }
   bool began() const { return tokens_ > 0; }
 
@@ -112,8 +118,8 @@ EngineRequest request_of(const Trial& trial) {
 
 class EngineSubject final : public Subject {
  public:
-  EngineSubject(std::string name, std::unique_ptr<Engine> engine)
-      : name_(std::move(name)), engine_(std::move(engine)) {}
+  EngineSubject(std::string name, std::unique_ptr<Engine> engine, Decode decode)
+      : name_(std::move(name)), engine_(std::move(engine)), decode_(std::move(decode)) {}
 
   std::string_view name() const override { return name_; }
   bool gives_logits() const override { return true; }
@@ -157,14 +163,15 @@ class EngineSubject final : public Subject {
         return absl::Status(status.code(),
                             absl::StrCat(name_, ": ", std::string(status.message())));
       }
+      (*sink)->finish(decode_);
       sink = running.erase(sink);
       on_done();
     }
     return absl::OkStatus();
   }
 
-  // The pages in use right after the prompt, by what the arena lacks while the prompt is the only one
-  // in it and its first token has just been chosen.
+  // The pages in use right after the prompt, by what the arena lacks while the prompt is the only
+  // one in it and its first token has just been chosen.
   absl::StatusOr<KvUse> measure(const Trial& trial) {
     while (engine_->step()) {
     }
@@ -187,12 +194,14 @@ class EngineSubject final : public Subject {
 
   const std::string name_;
   const std::unique_ptr<Engine> engine_;
+  const Decode decode_;
 };
 
 }  // namespace
 
-std::unique_ptr<Subject> make_engine_subject(std::string name, std::unique_ptr<Engine> engine) {
-  return std::make_unique<EngineSubject>(std::move(name), std::move(engine));
+std::unique_ptr<Subject> make_engine_subject(std::string name, std::unique_ptr<Engine> engine,
+                                             Decode decode) {
+  return std::make_unique<EngineSubject>(std::move(name), std::move(engine), std::move(decode));
 }
 
 }  // namespace tessera

@@ -86,8 +86,7 @@ class Batch {
     for (Entry* const entry : computed) {
       const ItemResults& results = out.results[place][entry->item];
       if (journal_.find(task_.name, subject.name(), item_of(*entry)) == nullptr) {
-        TESSERA_RETURN_IF_ERROR(
-            journal_.add(task_.name, subject.name(), item_of(*entry), results));
+        TESSERA_RETURN_IF_ERROR(journal_.add(task_.name, subject.name(), item_of(*entry), results));
       }
       if (place == 0) {
         follow(*entry, results);
@@ -171,7 +170,8 @@ absl::StatusOr<TaskResults> evaluate(const Task& task,
     for (; i < task.items.size() && batch.size() < kItemsAtOnce; ++i) {
       const Item& item = task.items[i];
       const int64_t logits =
-          compares(item) ? tokens_of(item) * options.vocab * static_cast<int64_t>(sizeof(float)) : 0;
+          compares(item) ? tokens_of(item) * options.vocab * static_cast<int64_t>(sizeof(float))
+                         : 0;
       if (!batch.empty() && bytes + logits > options.logits_bytes) {
         break;
       }

@@ -57,6 +57,9 @@ json to_json(const TrialResult& result) {
   if (!result.generated.empty()) {
     out["generated"] = result.generated;
   }
+  if (!result.text.empty()) {
+    out["text"] = result.text;
+  }
   if (result.kv) {
     out["kv"] = {result.kv->bytes, result.kv->tokens, result.kv->kept};
   }
@@ -70,6 +73,7 @@ TrialResult from_json(const json& in) {
   result.kl = in.value("kl", result.kl);
   result.agrees = in.value("agrees", result.agrees);
   result.generated = in.value("generated", result.generated);
+  result.text = in.value("text", result.text);
   if (in.contains("kv")) {
     const json& kv = in["kv"];
     result.kv = KvUse{kv.at(0).get<int64_t>(), kv.at(1).get<int64_t>(),
@@ -141,7 +145,8 @@ absl::Status Journal::add(std::string_view task, std::string_view subject, const
     list.push_back(to_json(result));
   }
   const json entry = {{"key", key_of(task, subject, item)}, {"results", std::move(list)}};
-  out_ << entry.dump() << '\n' << std::flush;
+  // A model may write what is not UTF-8.
+  out_ << entry.dump(-1, ' ', false, json::error_handler_t::replace) << '\n' << std::flush;
   return out_ ? absl::OkStatus()
               : absl::InternalError(absl::StrCat("--resume: ", file_.string(), " is full"));
 }

@@ -12,16 +12,15 @@
 
 namespace tessera {
 
-// What has been computed so far, in a file of JSON lines, so that a run that was interrupted goes on
-// where it was. An entry counts only for the very same tokens: other tasks, samples or seeds find
-// nothing and are computed.
+// What has been computed so far, in a file of JSON lines, so that a run that was interrupted goes
+// on where it was. An entry counts only for the very same tokens: other tasks, samples or seeds
+// find nothing and are computed.
 class Journal {
  public:
-  // Without a file: keeps nothing. With one: reads what is there and will append to it. `model` says
-  // what was evaluated; a journal of anything else is refused. A last line that was cut off, by the
-  // end of the process, is dropped.
-  // Errors: InvalidArgument (of another model, or no journal; names file and line), Internal (the
-  // file cannot be written).
+  // Without a file: keeps nothing. With one: reads what is there and will append to it. `model`
+  // says what was evaluated; a journal of anything else is refused. A last line that was cut off,
+  // by the end of the process, is dropped. Errors: InvalidArgument (of another model, or no
+  // journal; names file and line), Internal (the file cannot be written).
   static absl::StatusOr<Journal> open(const std::filesystem::path& file, std::string_view model);
 
   // Null: not there yet.

@@ -16,7 +16,7 @@ struct Job {
   const Trial* trial = nullptr;
   TrialResult* result = nullptr;
   std::vector<float>* keep_logits = nullptr;  // the reference's: gets [positions, vocab]
-  std::span<const float> reference;  // [positions, vocab] to compare with; empty: nothing to compare
+  std::span<const float> reference{};         // [positions, vocab] to compare with; empty: none
   bool measure_kv = false;
 };
 
@@ -30,8 +30,8 @@ class Subject {
   // Whether whole distributions can be seen, which compared trials need.
   virtual bool gives_logits() const = 0;
 
-  // Runs all jobs, batched as the subject likes, and calls `on_done` after each. A result depends on
-  // its trial alone. Errors: a trial that the subject refuses, with its reason.
+  // Runs all jobs, batched as the subject likes, and calls `on_done` after each. A result depends
+  // on its trial alone. Errors: a trial that the subject refuses, with its reason.
   virtual absl::Status run(std::span<const Job> jobs, const std::function<void()>& on_done) = 0;
 };
 

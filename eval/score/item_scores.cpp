@@ -54,12 +54,15 @@ size_t likeliest_choice(const Item& item, const std::vector<TrialResult>& result
 
 bool is_right(Scoring scoring, const Item& item, const std::vector<TrialResult>& results) {
   switch (scoring) {
-    case Scoring::choice: return likeliest_choice(item, results, false) == item.right;
-    case Scoring::contains: return results.at(0).text.find(item.answer) != std::string::npos;
+    case Scoring::choice:
+      return likeliest_choice(item, results, false) == item.right;
+    case Scoring::contains:
+      return results.at(0).text.find(item.answer) != std::string::npos;
     case Scoring::exact:
       return std::all_of(results.at(0).likeliest.begin(), results.at(0).likeliest.end(),
                          [](uint8_t likeliest) { return likeliest != 0; });
-    case Scoring::text: break;
+    case Scoring::text:
+      break;
   }
   TESSERA_CHECK(false, "a text has no right answer");
 }

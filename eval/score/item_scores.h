@@ -35,8 +35,8 @@ Ratio agreement(const std::vector<TrialResult>& results);
 // Nats; the sum over the forced tokens.
 double log_likelihood(const TrialResult& result);
 
-// The likeliest of an item's choices; per byte of its text, so that long ones have a chance, or as a
-// whole. Of equals, the first.
+// The likeliest of an item's choices; per byte of its text, so that long ones have a chance, or as
+// a whole. Of equals, the first.
 size_t likeliest_choice(const Item& item, const std::vector<TrialResult>& results, bool per_byte);
 
 bool is_right(Scoring scoring, const Item& item, const std::vector<TrialResult>& results);

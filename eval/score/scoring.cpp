@@ -88,31 +88,31 @@ class Scorer {
 void score_text(const Task& task, const Scorer& scorer, TaskReport& report) {
   if (!task.along) {
     report.metrics.push_back(scorer.ratio(
-        {.name = "perplexity", .better = Better::lower, .decimals = 3, .decides = true, .subjects = {}},
+        {.name = "perplexity", .better = Better::lower, .decimals = 3, .decides = true},
         [](const Item&, const ItemResults& own, const ItemResults&) { return surprise(own); },
         [](double nats) { return std::exp(nats); }));
   }
   const auto kl = [&](const char* name, Phase phase) {
-    report.metrics.push_back(scorer.ratio(
-        {.name = name, .unit = "nats", .better = Better::lower, .decimals = -1, .subjects = {}},
-        [phase](const Item& item, const ItemResults& own, const ItemResults&) {
-          return divergence(item, own, phase);
-        }));
+    report.metrics.push_back(
+        scorer.ratio({.name = name, .unit = "nats", .better = Better::lower, .decimals = -1},
+                     [phase](const Item& item, const ItemResults& own, const ItemResults&) {
+                       return divergence(item, own, phase);
+                     }));
   };
   kl("KL mean", Phase::all);
   if (!task.along) {
     kl("KL mean, prompt", Phase::prompt);
     kl("KL mean, decode", Phase::decode);
   }
-  const MetricReport tail{.unit = "nats", .better = Better::lower, .decimals = -1, .subjects = {}};
-  for (const auto& [name, q] : {std::pair("KL median", 0.5), std::pair("KL p99", kTail),
-                                std::pair("KL max", 1.0)}) {
+  const MetricReport tail{.unit = "nats", .better = Better::lower, .decimals = -1};
+  for (const auto& [name, q] :
+       {std::pair("KL median", 0.5), std::pair("KL p99", kTail), std::pair("KL max", 1.0)}) {
     MetricReport metric = tail;
     metric.name = name;
     report.metrics.push_back(scorer.kl_quantile(std::move(metric), q));
   }
   report.metrics.push_back(
-      scorer.ratio({.name = "top-1 agreement", .unit = "%", .decimals = 2, .subjects = {}},
+      scorer.ratio({.name = "top-1 agreement", .unit = "%", .decimals = 2},
                    [](const Item&, const ItemResults& own, const ItemResults&) {
                      return agreement(own).times(100);
                    }));
@@ -120,20 +120,20 @@ void score_text(const Task& task, const Scorer& scorer, TaskReport& report) {
 
 void score_answers(const Task& task, const Scorer& scorer, TaskReport& report) {
   const Scoring scoring = task.scoring;
-  report.metrics.push_back(scorer.ratio(
-      {.name = "accuracy", .unit = "%", .decimals = 1, .decides = true, .subjects = {}},
-      [scoring](const Item& item, const ItemResults& own, const ItemResults&) {
-        return Ratio{is_right(scoring, item, own) ? 100.0 : 0.0, 1};
-      }));
+  report.metrics.push_back(
+      scorer.ratio({.name = "accuracy", .unit = "%", .decimals = 1, .decides = true},
+                   [scoring](const Item& item, const ItemResults& own, const ItemResults&) {
+                     return Ratio{is_right(scoring, item, own) ? 100.0 : 0.0, 1};
+                   }));
   if (scoring == Scoring::choice) {
     report.metrics.push_back(scorer.ratio(
-        {.name = "accuracy by byte", .unit = "%", .decimals = 1, .decides = true, .subjects = {}},
+        {.name = "accuracy by byte", .unit = "%", .decimals = 1, .decides = true},
         [](const Item& item, const ItemResults& own, const ItemResults&) {
           return Ratio{likeliest_choice(item, own, true) == item.right ? 100.0 : 0.0, 1};
         }));
   }
   report.metrics.push_back(scorer.ratio(
-      {.name = "lost", .unit = "%", .better = Better::lower, .decimals = 1, .subjects = {}},
+      {.name = "lost", .unit = "%", .better = Better::lower, .decimals = 1},
       [scoring](const Item& item, const ItemResults& own, const ItemResults& reference) {
         if (&own == &reference || !is_right(scoring, item, reference)) {
           return Ratio{};
@@ -142,7 +142,7 @@ void score_answers(const Task& task, const Scorer& scorer, TaskReport& report) {
       }));
   if (scoring == Scoring::exact) {
     report.metrics.push_back(scorer.ratio(
-        {.name = "surprise", .unit = "nats/token", .better = Better::lower, .decimals = 4, .subjects = {}},
+        {.name = "surprise", .unit = "nats/token", .better = Better::lower, .decimals = 4},
         [](const Item&, const ItemResults& own, const ItemResults&) { return surprise(own); }));
   }
 }
@@ -288,12 +288,7 @@ TaskReport score_task(const Task& task, const TaskResults& results, uint64_t see
   TaskReport report{.name = task.name,
                     .description = task.description,
                     .items = static_cast<int64_t>(task.items.size()),
-                    .left_out = task.left_out,
-                    .metrics = {},
-                    .kv = {},
-                    .grid = {},
-                    .course = {},
-                    .choices = {}};
+                    .left_out = task.left_out};
   const Scorer scorer(task, results, seed);
   if (task.scoring == Scoring::text) {
     score_text(task, scorer, report);
@@ -313,8 +308,7 @@ TaskReport score_task(const Task& task, const TaskResults& results, uint64_t see
   return report;
 }
 
-void judge_subjects(std::span<const TaskResults> results, const HeadCounts& heads,
-                    Report& report) {
+void judge_subjects(std::span<const TaskResults> results, const HeadCounts& heads, Report& report) {
   for (size_t s = 0; s < report.subjects.size(); ++s) {
     SubjectReport& subject = report.subjects[s];
     Sums sums;

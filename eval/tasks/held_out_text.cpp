@@ -139,34 +139,38 @@ and he helped them to pull her up on the sand.
 )";
 
 constexpr std::string_view kWords[] = {
-    "apple",  "river",  "candle", "window", "garden", "silver", "horse",  "letter", "bridge",
-    "winter", "castle", "needle", "bread",  "basket", "bottle", "box",    "branch", "brother",
-    "bucket", "butter", "button", "cake",   "carpet", "chair",  "cheese", "church", "circle",
-    "clock",  "cloud",  "coat",   "corner", "cow",    "cup",    "dance",  "doctor", "dog",
-    "door",   "dress",  "drum",   "duck",   "ear",    "earth",  "egg",    "farm",   "father",
-    "feather", "fence", "field",  "finger", "fire",   "fish",   "flag",   "floor",  "flower",
-    "forest", "fox",    "friend", "frog",   "fruit",  "game",   "gate",   "gift",   "girl",
-    "glass",  "goat",   "gold",   "grass",  "hand",   "hat",    "heart",  "hill",   "honey",
-    "hope",   "house",  "ice",    "island", "jacket", "jar",    "juice",  "king",   "kitchen",
-    "kite",   "knife",  "ladder", "lake",   "lamp",   "leaf",   "lemon",  "lion",   "market",
-    "milk",   "mirror", "monkey", "moon",   "mother", "mountain", "mouse", "mouth", "music",
-    "nest",   "night",  "nose",   "ocean",  "orange", "owl",    "page",   "paint",  "paper",
-    "park",   "party",  "path",   "pencil", "piano",  "picture", "pig",   "pillow", "plate",
-    "pocket", "pond",   "potato", "prince", "puppy",  "queen",  "rabbit", "rain",   "ribbon",
-    "ring",   "road",   "robot",  "rock",   "roof",   "room",   "rope",   "rose",   "sand",
-    "school", "sea",    "seed",   "sheep",  "shell",  "ship",   "shirt",  "shoe",   "shop",
-    "sister", "sky",    "smile",  "snake",  "snow",   "song",   "soup",   "spoon",  "spring",
-    "squirrel", "star", "stick",  "stone",  "storm",  "story",  "street", "string", "sugar",
-    "summer", "sun",    "table",  "tail",   "teacher", "tent",  "thunder", "tiger", "tower",
-    "town",   "toy",    "train",  "tree",   "truck",  "turtle", "uncle",  "village", "voice",
-    "wagon",  "wall",   "water",  "wave",   "wheel",  "whale",  "wind",   "wing",   "wolf",
-    "wood",   "word",   "world",  "yard",   "yellow", "zebra",  "animal", "answer", "blanket"};
+    "apple",   "river",    "candle",  "window", "garden", "silver",  "horse",   "letter",
+    "bridge",  "winter",   "castle",  "needle", "bread",  "basket",  "bottle",  "box",
+    "branch",  "brother",  "bucket",  "butter", "button", "cake",    "carpet",  "chair",
+    "cheese",  "church",   "circle",  "clock",  "cloud",  "coat",    "corner",  "cow",
+    "cup",     "dance",    "doctor",  "dog",    "door",   "dress",   "drum",    "duck",
+    "ear",     "earth",    "egg",     "farm",   "father", "feather", "fence",   "field",
+    "finger",  "fire",     "fish",    "flag",   "floor",  "flower",  "forest",  "fox",
+    "friend",  "frog",     "fruit",   "game",   "gate",   "gift",    "girl",    "glass",
+    "goat",    "gold",     "grass",   "hand",   "hat",    "heart",   "hill",    "honey",
+    "hope",    "house",    "ice",     "island", "jacket", "jar",     "juice",   "king",
+    "kitchen", "kite",     "knife",   "ladder", "lake",   "lamp",    "leaf",    "lemon",
+    "lion",    "market",   "milk",    "mirror", "monkey", "moon",    "mother",  "mountain",
+    "mouse",   "mouth",    "music",   "nest",   "night",  "nose",    "ocean",   "orange",
+    "owl",     "page",     "paint",   "paper",  "park",   "party",   "path",    "pencil",
+    "piano",   "picture",  "pig",     "pillow", "plate",  "pocket",  "pond",    "potato",
+    "prince",  "puppy",    "queen",   "rabbit", "rain",   "ribbon",  "ring",    "road",
+    "robot",   "rock",     "roof",    "room",   "rope",   "rose",    "sand",    "school",
+    "sea",     "seed",     "sheep",   "shell",  "ship",   "shirt",   "shoe",    "shop",
+    "sister",  "sky",      "smile",   "snake",  "snow",   "song",    "soup",    "spoon",
+    "spring",  "squirrel", "star",    "stick",  "stone",  "storm",   "story",   "street",
+    "string",  "sugar",    "summer",  "sun",    "table",  "tail",    "teacher", "tent",
+    "thunder", "tiger",    "tower",   "town",   "toy",    "train",   "tree",    "truck",
+    "turtle",  "uncle",    "village", "voice",  "wagon",  "wall",    "water",   "wave",
+    "wheel",   "whale",    "wind",    "wing",   "wolf",   "wood",    "word",    "world",
+    "yard",    "yellow",   "zebra",   "animal", "answer", "blanket"};
 
 constexpr std::string_view kNames[] = {
-    "Anna", "Ben",  "Tom",   "Lucy", "Sam",  "Mia",   "Max",  "Lily",  "Tim",   "Sara", "Jack",
-    "Jane", "John", "Mary",  "Alice", "Bob", "Peter", "Emma", "Jim",   "Kate",  "Paul", "Helen",
-    "Mark", "Rose", "Henry", "Grace", "Fred", "Ann",  "George", "Molly", "Billy", "Susan",
-    "James", "Emily", "Robert", "Ruth", "William", "Sally", "Charles", "Betty", "David", "Martha"};
+    "Anna",    "Ben",    "Tom",     "Lucy",  "Sam",   "Mia",   "Max",   "Lily",   "Tim",
+    "Sara",    "Jack",   "Jane",    "John",  "Mary",  "Alice", "Bob",   "Peter",  "Emma",
+    "Jim",     "Kate",   "Paul",    "Helen", "Mark",  "Rose",  "Henry", "Grace",  "Fred",
+    "Ann",     "George", "Molly",   "Billy", "Susan", "James", "Emily", "Robert", "Ruth",
+    "William", "Sally",  "Charles", "Betty", "David", "Martha"};
 
 // A line break is typesetting, an empty line ends a story.
 std::string unwrap(std::string_view wrapped) {

@@ -183,9 +183,12 @@ absl::StatusOr<Item> read_item(Form form, const Line& line) {
     return wrong("another form than the first line's");
   }
   switch (form) {
-    case Form::answer: return read_answer(line);
-    case Form::choices: return read_choices(line);
-    case Form::kv_records: return read_kv_records(line);
+    case Form::answer:
+      return read_answer(line);
+    case Form::choices:
+      return read_choices(line);
+    case Form::kv_records:
+      return read_kv_records(line);
   }
   return wrong("unknown form");
 }

@@ -16,11 +16,14 @@ struct JsonlOptions {
 
 // A task from a file with one JSON object a line, in one of three forms, told by the first line:
 //
-//   {"prompt": "...", "answer": "..."}                    exact: is the answer what greedy decoding writes?
-//   {"prompt": "...", "choices": ["...", ...], "answer": 0}   which choice is the likeliest? `answer`
+//   {"prompt": "...", "answer": "..."}                    exact: is the answer what greedy decoding
+//   writes?
+//   {"prompt": "...", "choices": ["...", ...], "answer": 0}   which choice is the likeliest?
+//   `answer`
 //                                                          is its index or its text
 //   {"ordered_kv_records": [["k", "v"], ...], "key": "...", "value": "..."}   kv-retrieval as in
-//                                                          "Lost in the Middle": does the model say the value?
+//                                                          "Lost in the Middle": does the model say
+//                                                          the value?
 //
 // A continuation is put right behind its prompt: a space between them belongs to one of them. "id"
 // names an item; without it the line number does.

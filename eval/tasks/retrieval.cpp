@@ -14,8 +14,8 @@ namespace tessera {
 namespace {
 
 constexpr RetrievalKind kKinds[] = {
-    {"passkey", "one pass key told in prose, asked for at the end", " The pass key is {v}. Remember it.",
-     ".", Material::Kind::word, Material::Kind::number, true},
+    {"passkey", "one pass key told in prose, asked for at the end",
+     " The pass key is {v}. Remember it.", ".", Material::Kind::word, Material::Kind::number, true},
     {"multikey", "one of many pairs of a word and a number, nothing else in the context",
      " The key of {k} is {v}.", ".", Material::Kind::word, Material::Kind::number, false},
     {"json", "one of many pairs of hex strings, to be told apart digit by digit",

@@ -11,8 +11,8 @@
 
 namespace tessera {
 
-// A kind of retrieval: a pair is told somewhere in a context and asked for at its end. The kinds are
-// those that the shipped model's card scores (models/train/recall.py).
+// A kind of retrieval: a pair is told somewhere in a context and asked for at its end. The kinds
+// are those that the shipped model's card scores (models/train/recall.py).
 struct RetrievalKind {
   std::string_view name;
   std::string_view description;

@@ -48,8 +48,9 @@ Item copy_item(int32_t length, const Tokenizer& tokenizer, Material& material) {
   SplitIds ids;
   for (bool fits = true; fits;) {
     const std::string list = draw_list(material, kind, separator);
-    const std::string asked = absl::StrCat(context, context.empty() ? "" : "\n", std::string(shot.given),
-                                           ": ", list, "\n", std::string(shot.wanted), ":");
+    const std::string asked =
+        absl::StrCat(context, context.empty() ? "" : "\n", std::string(shot.given), ": ", list,
+                     "\n", std::string(shot.wanted), ":");
     SplitIds longer = encode_split(tokenizer, asked, absl::StrCat(" ", list, "\n"));
     fits = longer.prompt.size() + longer.continuation.size() <= static_cast<size_t>(length);
     if (fits || context.empty()) {
@@ -85,7 +86,8 @@ Task make_text(std::string_view text, const TextWindows& windows, const Tokenize
     const auto cut = all.begin() + static_cast<std::ptrdiff_t>(prompt);
     Item item;
     item.id = absl::StrCat("window ", task.items.size());
-    item.trials.push_back({.prompt = {all.begin(), cut}, .forced = {cut, all.end()}, .compare = true});
+    item.trials.push_back(
+        {.prompt = {all.begin(), cut}, .forced = {cut, all.end()}, .compare = true});
     task.items.push_back(std::move(item));
   }
   return task;
@@ -105,8 +107,8 @@ Task make_copy(int32_t items, int32_t length, const Tokenizer& tokenizer, uint64
 
 Task make_generation(int32_t items, int32_t tokens, const Tokenizer& tokenizer, uint64_t seed) {
   Task task{.name = "generation",
-            .description = absl::StrCat("the distance along ", tokens,
-                                        " tokens that the f16 run has written"),
+            .description =
+                absl::StrCat("the distance along ", tokens, " tokens that the f16 run has written"),
             .scoring = Scoring::text,
             .along = true};
   for (int32_t i = 0; i < items; ++i) {

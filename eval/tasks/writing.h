@@ -13,9 +13,9 @@ struct TextWindows {
   int32_t forced = 0;  // tokens that are then forced, one a step
 };
 
-// A text cut into windows that do not overlap: perplexity, KL divergence and top-1 agreement, within
-// a prompt and in decoding. Formats that drop or demote act at a prompt's end and later, so both
-// matter. `name` is the text's. Requires: the text has at least two tokens.
+// A text cut into windows that do not overlap: perplexity, KL divergence and top-1 agreement,
+// within a prompt and in decoding. Formats that drop or demote act at a prompt's end and later, so
+// both matter. `name` is the text's. Requires: the text has at least two tokens.
 Task make_text(std::string_view text, const TextWindows& windows, const Tokenizer& tokenizer);
 
 // Few-shot copying of short lists.
