@@ -12,10 +12,10 @@
 namespace tessera {
 namespace {
 
-constexpr double kWidth = 520;
+constexpr double kWidth = 486;
 constexpr double kHeight = 360;
 constexpr double kLeft = 76;
-constexpr double kRight = 500;
+constexpr double kRight = 462;
 constexpr double kTop = 24;
 constexpr double kBottom = 300;
 constexpr double kCharacter = 7;  // width of a label's character at 12 px, at most
