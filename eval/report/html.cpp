@@ -24,7 +24,8 @@ th, td { padding: 5px 14px 5px 0; text-align: right; border-bottom: 1px solid #e
 th:first-child, td:first-child, td.prose { text-align: left; }
 td.prose { white-space: normal; }
 th { font-weight: 600; color: #4b5158; border-bottom-color: #b9b9b2; }
-.interval { color: #868b92; font-size: 12.5px; }
+.interval { display: block; color: #868b92; font-size: 12px; line-height: 1.2; }
+.wide { overflow-x: auto; }
 .yes { color: #00785a; font-weight: 600; } .no { color: #b3430b; font-weight: 600; }
 .dot { display: inline-block; width: 10px; height: 10px; border-radius: 5px; margin-right: 7px; }
 .plots { display: flex; flex-wrap: wrap; gap: 20px; margin: 14px 0; }
@@ -32,7 +33,8 @@ th { font-weight: 600; color: #4b5158; border-bottom-color: #b9b9b2; }
 svg { display: block; max-width: 100%; height: auto;
   font-family: system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }
 svg .tick { font-size: 12px; fill: #5b6067; } svg .axis { font-size: 12.5px; fill: #33383d; }
-svg .label { font-size: 12px; fill: #22262b; font-weight: 600; }
+svg .label { font-size: 12px; fill: #22262b; font-weight: 600; paint-order: stroke;
+  stroke: #fff; stroke-width: 3.5px; stroke-linejoin: round; }
 svg .cell { font-size: 11.5px; fill: #33383d; } svg .light { fill: #fff; }
 svg .middle { text-anchor: middle; } svg .end { text-anchor: end; }
 dt { font-weight: 600; } dd { margin: 0 0 8px; max-width: 76ch; }
@@ -80,7 +82,7 @@ std::string summary(const Report& report) {
 }
 
 std::string metric_table(const Report& report, const TaskReport& task) {
-  std::string html = "<table><tr><th></th>";
+  std::string html = "<div class=\"wide\"><table><tr><th></th>";
   for (size_t s = 0; s < report.subjects.size(); ++s) {
     absl::StrAppend(&html, "<th>", subject_name(report, s), "</th>");
   }
@@ -107,7 +109,7 @@ std::string metric_table(const Report& report, const TaskReport& task) {
     absl::StrAppend(&html, "<td>", kv ? absl::StrFormat("%.0f", kv->bytes_per_token()) : "-",
                     "</td>");
   }
-  return html + "</tr>\n</table>\n";
+  return html + "</tr>\n</table></div>\n";
 }
 
 std::string task_section(const Report& report, const TaskReport& task) {

@@ -18,7 +18,7 @@ constexpr double kLeft = 76;
 constexpr double kRight = 462;
 constexpr double kTop = 24;
 constexpr double kBottom = 300;
-constexpr double kCharacter = 7;  // width of a label's character at 12 px, at most
+constexpr double kCharacter = 7.6;  // width of a label's character at 12 px, at most
 constexpr double kLabelHeight = 14;
 constexpr double kPoint = 5.5;
 constexpr double kSmallestKl = 1e-12;  // what is drawn for a smaller one, on a logarithmic axis
@@ -42,41 +42,57 @@ class Labels {
 
   void place(Svg& svg, Svg::Point point, const std::string& name) {
     const double width = kCharacter * static_cast<double>(name.size());
-    const double gap = kPoint + 4;
-    for (const double dy :
-         {0.0, -kLabelHeight, kLabelHeight, -2 * kLabelHeight, 2 * kLabelHeight}) {
-      for (const double x : {point.x + gap, point.x - gap - width, point.x - width / 2}) {
-        const double y = point.y + dy;
-        const Box box{x, y - kLabelHeight / 2, x + width, y + kLabelHeight / 2};
-        const bool free = std::none_of(taken_.begin(), taken_.end(),
-                                       [&](const Box& other) { return box.meets(other); });
-        if (free && box.left > kLeft && box.right < kRight + 14 && box.top > kTop - 10 &&
-            box.bottom < kBottom) {
-          taken_.push_back(box);
-          svg.text({x, y + 4}, name, "label");
-          return;
+    for (const double rows : {0.0, -1.0, 1.0, -2.0, 2.0, -3.0, 3.0, -4.0, 4.0}) {
+      const double y = point.y + rows * kLabelHeight;
+      for (const double x : {point.x + kGap, point.x - kGap - width, point.x - width / 2}) {
+        if (!take({x, y - kLabelHeight / 2, x + width, y + kLabelHeight / 2})) {
+          continue;
         }
+        if (std::abs(rows) > 1) {
+          const double near = std::clamp(point.x, x, x + width);
+          svg.line(point, {near, y + (rows > 0 ? -5 : 5)}, "stroke:#8a8a84;stroke-width:0.8");
+        }
+        svg.text({x, y + 4}, name, "label");
+        return;
       }
     }
   }
 
  private:
+  static constexpr double kGap = kPoint + 4;
+
+  bool take(const Box& box) {
+    const bool outside =
+        box.left < kLeft || box.right > kRight + 20 || box.top < kTop - 6 || box.bottom > kBottom;
+    if (outside || std::any_of(taken_.begin(), taken_.end(),
+                               [&](const Box& other) { return box.meets(other); })) {
+      return false;
+    }
+    taken_.push_back(box);
+    return true;
+  }
+
   std::vector<Box> taken_;
 };
 
-void draw_axes(Svg& svg, const Axis& x, const Axis& y, const std::string& x_title,
-               const std::string& y_title) {
+struct AxisTitles {
+  std::string x;
+  std::string y;
+  double right = kRight;  // where the plot ends
+};
+
+void draw_axes(Svg& svg, const Axis& x, const Axis& y, const AxisTitles& titles) {
   for (const double tick : y.ticks()) {
-    svg.line({kLeft, y.at(tick)}, {kRight, y.at(tick)}, "stroke:#e4e4e0");
+    svg.line({kLeft, y.at(tick)}, {titles.right, y.at(tick)}, "stroke:#e4e4e0");
     svg.text({kLeft - 8, y.at(tick) + 4}, y.label(tick), "tick end");
   }
   for (const double tick : x.ticks()) {
     svg.line({x.at(tick), kBottom}, {x.at(tick), kBottom + 5}, "stroke:#777");
     svg.text({x.at(tick), kBottom + 20}, x.label(tick), "tick middle");
   }
-  svg.line({kLeft, kBottom}, {kRight, kBottom}, "stroke:#777");
-  svg.text({(kLeft + kRight) / 2, kBottom + 44}, x_title, "axis middle");
-  svg.text({18, (kTop + kBottom) / 2}, y_title, "axis middle", -90);
+  svg.line({kLeft, kBottom}, {titles.right, kBottom}, "stroke:#777");
+  svg.text({(kLeft + titles.right) / 2, kBottom + 44}, titles.x, "axis middle");
+  svg.text({18, (kTop + kBottom) / 2}, titles.y, "axis middle", -90);
 }
 
 struct Mark {
@@ -91,6 +107,7 @@ struct Frontier {
   std::string title;
   std::string y_title;
   bool reference_below;  // the reference's score is beyond the axis: it stands on its end
+  double border;         // of what counts as lossless; 0: none
 };
 
 void draw_marks(Svg& svg, const Report& report, const Frontier& plot, const Axis& x) {
@@ -125,11 +142,21 @@ void draw_marks(Svg& svg, const Report& report, const Frontier& plot, const Axis
 }
 
 std::string draw_frontier(const Report& report, const Frontier& plot) {
-  double most = 0;
-  for (const Mark& mark : plot.marks) most = std::max(most, mark.point.bytes);
-  const Axis x = Axis::linear({0, most * 1.05}, {kLeft, kRight});
+  double least = plot.marks.front().point.bytes;
+  double most = least;
+  for (const Mark& mark : plot.marks) {
+    least = std::min(least, mark.point.bytes);
+    most = std::max(most, mark.point.bytes);
+  }
+  // Every power of two halves the cache.
+  const Axis x = Axis::logarithmic({least * 0.9, most}, {kLeft, kRight}, 2);
   Svg svg(kWidth, kHeight, plot.title);
-  draw_axes(svg, x, plot.y, "KV cache, KiB per prompt token (measured)", plot.y_title);
+  draw_axes(svg, x, plot.y, {"KV cache, KiB per prompt token (measured)", plot.y_title});
+  if (plot.border > 0) {
+    const double y = plot.y.at(plot.border);
+    svg.line({kLeft, y}, {kRight, y}, "stroke:#00785a;stroke-width:1.2;stroke-dasharray:2 3");
+    svg.text({kRight, y + 14}, "lossless below", "tick end");
+  }
   draw_marks(svg, report, plot, x);
   svg.line({kLeft + 6, kTop - 12}, {kLeft + 34, kTop - 12},
            "stroke:#9a9a94;stroke-width:1.5;stroke-dasharray:5 4");
@@ -139,6 +166,28 @@ std::string draw_frontier(const Report& report, const Frontier& plot) {
 
 double kib(const KvReport& kv) {
   return kv.bytes_per_token() / 1024;
+}
+
+// ---- lines
+
+struct LineName {
+  Svg::Point at;  // the line's end
+  std::string name;
+  std::string color;
+};
+
+// Names beside the ends of lines, moved apart where they would cover each other.
+void name_lines(Svg& svg, std::vector<LineName> names) {
+  std::sort(names.begin(), names.end(),
+            [](const LineName& a, const LineName& b) { return a.at.y < b.at.y; });
+  double above = kTop - kLabelHeight;
+  for (const LineName& line : names) {
+    const double y = std::max(line.at.y, above + kLabelHeight);
+    svg.line({line.at.x + 6, line.at.y}, {line.at.x + 18, y},
+             absl::StrCat("stroke-width:0.8;stroke:", line.color));
+    svg.text({line.at.x + 21, y + 4}, line.name, "label");
+    above = y;
+  }
 }
 
 // ---- heat maps
@@ -230,8 +279,8 @@ std::string subject_color(size_t place) {
 
 std::string plot_kl_frontier(const Report& report) {
   std::vector<Mark> marks;
-  double least = 0.01;  // the border of lossless is always in view
-  double most = 0.01;
+  double least = kLosslessKl;  // always in view
+  double most = kLosslessKl;
   for (size_t s = 0; s < report.subjects.size(); ++s) {
     const SubjectReport& subject = report.subjects[s];
     if (!subject.kv || (s > 0 && !subject.kl)) continue;
@@ -246,7 +295,7 @@ std::string plot_kl_frontier(const Report& report) {
   const Axis y = Axis::logarithmic({least / 2, most}, {kBottom, kTop});
   return draw_frontier(report,
                        {std::move(marks), Better::lower, y, "Mean KL divergence against KV bytes",
-                        "mean KL divergence, nats (lower is better)", true});
+                        "mean KL divergence, nats (lower is better)", true, kLosslessKl});
 }
 
 std::string plot_accuracy_frontier(const Report& report) {
@@ -261,10 +310,11 @@ std::string plot_accuracy_frontier(const Report& report) {
   if (marks.size() < 2) return "";
   const Axis y = Axis::linear({std::max(0.0, least - 5), 100}, {kBottom, kTop});
   return draw_frontier(report, {std::move(marks), Better::higher, y, "Accuracy against KV bytes",
-                                "mean accuracy over tasks, % (higher is better)", false});
+                                "mean accuracy over tasks, % (higher is better)", false, 0});
 }
 
 std::string plot_course(const Report& report, const CourseReport& course) {
+  constexpr double kNames = 90;  // right of the lines
   double least = 1;
   double most = 0;
   for (const std::vector<double>& values : course.subjects) {
@@ -274,11 +324,11 @@ std::string plot_course(const Report& report, const CourseReport& course) {
     }
   }
   if (most == 0) return "";
-  const Axis x = Axis::linear({0, course.positions.back()}, {kLeft, kRight});
+  const Axis x = Axis::linear({0, course.positions.back()}, {kLeft, kRight - kNames});
   const Axis y = Axis::logarithmic({least, most}, {kBottom, kTop});
   Svg svg(kWidth, kHeight, "KL divergence along a long generation");
-  draw_axes(svg, x, y, "position, tokens", "mean KL divergence, nats");
-  Labels labels;
+  draw_axes(svg, x, y, {"position, tokens", "mean KL divergence, nats", kRight - kNames});
+  std::vector<LineName> names;
   for (size_t s = 0; s < course.subjects.size(); ++s) {
     std::vector<Svg::Point> points;
     for (size_t i = 0; i < course.subjects[s].size(); ++i) {
@@ -293,8 +343,9 @@ std::string plot_course(const Report& report, const CourseReport& course) {
                  absl::StrFormat("%s at %.0f: %.2e", report.subjects[s].name, course.positions[i],
                                  course.subjects[s][i]));
     }
-    labels.place(svg, {points.front().x, points.front().y - 14}, report.subjects[s].name);
+    names.push_back({points.back(), report.subjects[s].name, color});
   }
+  name_lines(svg, std::move(names));
   return svg.finish();
 }
 

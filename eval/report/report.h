@@ -12,6 +12,10 @@ namespace tessera {
 // What an evaluation found, before it becomes a table, JSON, CSV or HTML. Vectors named after
 // subjects have an entry for each, in the report's order; the first subject is the reference.
 
+// A preset is lossless when for every perplexity and accuracy its interval contains the reference's
+// score, and its mean KL divergence is below this.
+inline constexpr double kLosslessKl = 0.01;  // nats
+
 enum class Better : uint8_t { higher, lower };
 
 struct MetricReport {

@@ -46,28 +46,28 @@ Axis Axis::linear(Range values, Range pixels) {
   return axis;
 }
 
-Axis Axis::logarithmic(Range values, Range pixels) {
+Axis Axis::logarithmic(Range values, Range pixels, double base) {
   Axis axis;
-  axis.logarithmic_ = true;
+  axis.base_ = base;
   axis.pixels_ = pixels;
-  const double first = std::floor(std::log10(values.least));
-  const double last = std::max(std::ceil(std::log10(values.most)), first + 1);
+  const double first = std::floor(std::log(values.least) / std::log(base) + 1e-9);
+  const double last = std::max(std::ceil(std::log(values.most) / std::log(base) - 1e-9), first + 1);
   axis.values_ = {first, last};
   const double stride = std::ceil((last - first) / kMostDecades);
-  for (double decade = first; decade <= last; decade += stride) {
-    axis.ticks_.push_back(std::pow(10.0, decade));
+  for (double power = first; power <= last; power += stride) {
+    axis.ticks_.push_back(std::pow(base, power));
   }
   return axis;
 }
 
 double Axis::at(double value) const {
-  const double place = logarithmic_ ? std::log10(value) : value;
+  const double place = base_ > 0 ? std::log(value) / std::log(base_) : value;
   const double share = (place - values_.least) / (values_.most - values_.least);
   return pixels_.least + share * (pixels_.most - pixels_.least);
 }
 
 std::string Axis::label(double tick) const {
-  if (!logarithmic_) {
+  if (base_ != 10) {
     return absl::StrFormat("%g", std::abs(tick) < 1e-12 ? 0 : tick);
   }
   return tick >= 0.001 && tick <= 1000 ? absl::StrFormat("%g", tick)

@@ -19,8 +19,8 @@ class Axis {
 
   // Linear ticks are round numbers (1, 2 or 5 times a power of ten); the range grows to them.
   static Axis linear(Range values, Range pixels);
-  // Logarithmic: ticks are powers of ten. Requires: values above 0.
-  static Axis logarithmic(Range values, Range pixels);
+  // Logarithmic: ticks are powers of `base`. Requires: values above 0.
+  static Axis logarithmic(Range values, Range pixels, double base = 10);
 
   double at(double value) const;  // pixels
   const std::vector<double>& ticks() const { return ticks_; }
@@ -28,8 +28,8 @@ class Axis {
 
  private:
   Axis() = default;
-  bool logarithmic_ = false;
-  Range values_;  // their logarithms, when logarithmic
+  double base_ = 0;  // of logarithms; 0: linear
+  Range values_;     // their logarithms, when logarithmic
   Range pixels_;
   std::vector<double> ticks_;
 };

@@ -41,12 +41,27 @@ std::string cell(const MetricReport& metric, const std::optional<Interval>& scor
                       ", ", print_value(metric, score->high), "]");
 }
 
-Row kv_row(const Report& report, const TaskReport& task) {
-  Row row = {"KV bytes/token, measured"};
-  for (size_t s = 0; s < report.subjects.size(); ++s) {
-    row.push_back(task.kv[s] ? absl::StrFormat("%.0f", task.kv[s]->bytes_per_token()) : "-");
+constexpr size_t kColumns = 4;  // subjects beside each other
+
+// The columns of subjects [first, end).
+std::string print_columns(const Report& report, const TaskReport& task, size_t first, size_t end) {
+  std::vector<Row> rows(task.metrics.size() + 2);
+  rows.front() = {""};
+  for (size_t m = 0; m < task.metrics.size(); ++m) {
+    const MetricReport& metric = task.metrics[m];
+    rows[m + 1] = {metric.unit.empty() ? metric.name
+                                       : absl::StrCat(metric.name, ", ", metric.unit)};
   }
-  return row;
+  rows.back() = {"KV bytes/token, measured"};
+  for (size_t s = first; s < end; ++s) {
+    rows.front().push_back(report.subjects[s].name);
+    for (size_t m = 0; m < task.metrics.size(); ++m) {
+      rows[m + 1].push_back(cell(task.metrics[m], task.metrics[m].subjects[s]));
+    }
+    rows.back().push_back(task.kv[s] ? absl::StrFormat("%.0f", task.kv[s]->bytes_per_token())
+                                     : "-");
+  }
+  return align(rows);
 }
 
 std::string verdict(const SubjectReport& subject) {
@@ -99,20 +114,10 @@ std::string print_table(const Report& report) {
       absl::StrAppend(&text, ", ", task.left_out, " too long");
     }
     absl::StrAppend(&text, ")\n");
-    std::vector<Row> rows = {{""}};
-    for (const SubjectReport& subject : report.subjects) {
-      rows[0].push_back(subject.name);
+    for (size_t first = 0; first < report.subjects.size(); first += kColumns) {
+      const size_t end = std::min(first + kColumns, report.subjects.size());
+      absl::StrAppend(&text, print_columns(report, task, first, end), "\n");
     }
-    for (const MetricReport& metric : task.metrics) {
-      Row& row = rows.emplace_back();
-      row.push_back(metric.unit.empty() ? metric.name
-                                        : absl::StrCat(metric.name, ", ", metric.unit));
-      for (const std::optional<Interval>& score : metric.subjects) {
-        row.push_back(cell(metric, score));
-      }
-    }
-    rows.push_back(kv_row(report, task));
-    absl::StrAppend(&text, align(rows), "\n");
   }
   return absl::StrCat(text, print_verdicts(report));
 }

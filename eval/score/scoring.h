@@ -11,10 +11,6 @@
 
 namespace tessera {
 
-// A preset is lossless when for every perplexity and accuracy its interval contains the reference's
-// score, and its mean KL divergence is below this.
-inline constexpr double kLosslessKl = 0.01;  // nats
-
 // Turns results into scores with intervals. The same seed gives the same intervals.
 TaskReport score_task(const Task& task, const TaskResults& results, uint64_t seed);
 

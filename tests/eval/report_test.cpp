@@ -98,11 +98,17 @@ TEST(Axis, HasRoundTicks) {
 
 TEST(Axis, OfLogarithmsHasDecades) {
   const Axis axis = Axis::logarithmic({3e-6, 0.4}, {300, 0});
-  EXPECT_EQ(axis.at(1e-6), 300);
-  EXPECT_EQ(axis.at(1), 0);
+  EXPECT_NEAR(axis.at(1e-6), 300, 1e-9);
+  EXPECT_NEAR(axis.at(1), 0, 1e-9);
   EXPECT_NEAR(axis.at(1e-3), 150, 1e-9);
   EXPECT_EQ(axis.label(1e-6), "1e-6");
   EXPECT_EQ(axis.label(0.01), "0.01");
+}
+
+TEST(Axis, OfPowersOfTwoShowsHalves) {
+  const Axis axis = Axis::logarithmic({1.1, 12}, {0, 400}, 2);
+  EXPECT_THAT(axis.ticks(), ElementsAre(1, 2, 4, 8, 16));
+  EXPECT_EQ(axis.label(axis.ticks()[3]), "8");
 }
 
 TEST(Markup, IsEscaped) {
