@@ -18,7 +18,8 @@ constexpr Explanation kExplanations[] = {
      "at it."},
     {"KL mean",
      "How many nats the preset's next-token distribution is away from the reference's, averaged "
-     "over all positions of the same tokens: 0 is the same model, and from 0.01 on a preset does not count as lossless."},
+     "over all positions of the same tokens: 0 is the same model, and from 0.01 on a preset does "
+     "not count as lossless."},
     {"KL mean, prompt",
      "The same over the positions of prompts, from before the first decode step."},
     {"KL mean, decode",

@@ -129,7 +129,7 @@ TEST_F(Tasks, AskForThePassKeyInProse) {
 }
 
 TEST_F(Tasks, OfOneSeedAreTheSame) {
-  for (const uint64_t seed : {1, 2}) {
+  for (const uint64_t seed : {uint64_t{1}, uint64_t{2}}) {
     const auto first = make_tasks({.tasks = "quick", .seed = seed}, *tokenizer_, 512);
     const auto again = make_tasks({.tasks = "quick", .seed = seed}, *tokenizer_, 512);
     ASSERT_TRUE(first.ok() && again.ok());
