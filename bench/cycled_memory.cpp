@@ -55,12 +55,21 @@ int64_t CycledMemory::copies_of(int64_t copy_bytes, int64_t at_least, int64_t mo
   return most_copies > 0 ? std::min(copies, most_copies) : copies;
 }
 
+CycledMemory::CycledMemory(std::vector<int64_t> offsets, int64_t copies)
+    : offsets_(std::move(offsets)),
+      copy_bytes_(offsets_.back()),
+      copies_(copies),
+      memory_(copies_ * copy_bytes_) {}
+
 CycledMemory::CycledMemory(std::initializer_list<int64_t> operand_bytes, int64_t at_least,
                            int64_t most_copies)
-    : offsets_(offsets_of(operand_bytes)),
-      copy_bytes_(offsets_.back()),
-      copies_(copies_of(copy_bytes_, at_least, most_copies)),
-      memory_(copies_ * copy_bytes_) {}
+    : CycledMemory(offsets_of(operand_bytes),
+                   copies_of(offsets_of(operand_bytes).back(), at_least, most_copies)) {}
+
+CycledMemory CycledMemory::with_copies(std::initializer_list<int64_t> operand_bytes,
+                                       int64_t copies) {
+  return CycledMemory(offsets_of(operand_bytes), copies);
+}
 
 void CycledMemory::replicate() {
   std::byte* first = memory_.span().data();

@@ -31,9 +31,11 @@ class MappedMemory {
 // cache line.
 class CycledMemory {
  public:
-  // most_copies: 0 for as many as it takes (two or more).
+  // Two or more; most_copies, if it is not 0, bounds them.
   CycledMemory(std::initializer_list<int64_t> operand_bytes, int64_t at_least,
                int64_t most_copies = 0);
+
+  static CycledMemory with_copies(std::initializer_list<int64_t> operand_bytes, int64_t copies);
 
   int64_t copies() const { return copies_; }
   int64_t bytes() const { return copies_ * copy_bytes_; }
@@ -63,6 +65,7 @@ class CycledMemory {
   int64_t cursor_ = 0;
   MappedMemory memory_;
 
+  CycledMemory(std::vector<int64_t> offsets, int64_t copies);
   static std::vector<int64_t> offsets_of(std::initializer_list<int64_t> operand_bytes);
   static int64_t copies_of(int64_t copy_bytes, int64_t at_least, int64_t most_copies);
 };

@@ -53,6 +53,8 @@ Setup setup_for(const Options& options, const Device& device) {
   return setup;
 }
 
+constexpr double kPeakSeconds = 0.1;
+
 Machine describe(Device& device, Peaks& peaks, const Setup& setup) {
   Machine machine{.device = std::string(device.name()),
                   .threads = device.threads(),
@@ -70,7 +72,7 @@ Machine describe(Device& device, Peaks& peaks, const Setup& setup) {
     for (const WeightFormat arithmetic : setup.weights) {
       machine.peaks.push_back({std::string(isa), arithmetic,
                                std::string(device.peak_instruction(isa, arithmetic)),
-                               peaks.of(isa, arithmetic)});
+                               peaks.of(isa, arithmetic, kPeakSeconds)});
     }
   }
   return machine;
@@ -85,10 +87,7 @@ bool wanted(const Options& options, const Case& one) {
 class Run {
  public:
   Run(const Options& options, Device& device)
-      : options_(options),
-        device_(device),
-        peaks_(device, options.seconds / 2),
-        setup_(setup_for(options, device)) {}
+      : options_(options), device_(device), peaks_(device), setup_(setup_for(options, device)) {}
 
   // The exit code.
   int run() {

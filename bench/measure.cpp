@@ -83,9 +83,10 @@ Floor floor_of(const OpCost& cost, const Bandwidth& bandwidth, double peak) {
   return {std::max(moving, computing), moving >= computing};
 }
 
-double Peaks::of(std::string_view isa, WeightFormat arithmetic) {
-  double& known = known_[{std::string(isa), arithmetic}];
-  return known > 0 ? known : known = device_.measure_peak(isa, arithmetic, seconds_);
+double Peaks::of(std::string_view isa, WeightFormat arithmetic, double seconds) {
+  double& best = best_[{std::string(isa), arithmetic}];
+  best = std::max(best, device_.measure_peak(isa, arithmetic, seconds));
+  return best;
 }
 
 std::vector<Measured> measure(Device& device, Peaks& peaks, const std::vector<Variant>& variants,
@@ -104,6 +105,7 @@ std::vector<Measured> measure(Device& device, Peaks& peaks, const std::vector<Va
     }
     for (const Variant& variant : variants) {
       beside.try_emplace(variant.cycled_bytes);
+      peaks.of(variant.isa, variant.arithmetic, 0);
     }
     for (auto& [bytes, best] : beside) {
       best = best_of(best, device.measure_bandwidth(bytes));
@@ -116,7 +118,7 @@ std::vector<Measured> measure(Device& device, Peaks& peaks, const std::vector<Va
                       .samples = std::ssize(turn.samples),
                       .calls_per_sample = turn.calls,
                       .beside = beside[variant.cycled_bytes],
-                      .peak = peaks.of(variant.isa, variant.arithmetic),
+                      .peak = peaks.of(variant.isa, variant.arithmetic, 0),
                       .floor = {}};
     measured.floor = floor_of(variant.cost, measured.beside, measured.peak);
     all.push_back(measured);

@@ -33,25 +33,26 @@ struct Measured {
   int64_t samples = 0;
   int64_t calls_per_sample = 0;
   Bandwidth beside;  // the best that memory gave between this case's turns
-  double peak = 0;   // GFLOP/s of the arithmetic
+  double peak = 0;   // GFLOP/s of the arithmetic, the best of the whole run so far
   Floor floor;
 };
 
-// The peaks of a device's arithmetic, each measured when first asked for.
+// The peaks of a device's arithmetic: the best that was ever seen of each.
 class Peaks {
  public:
-  Peaks(Device& device, double seconds) : device_(device), seconds_(seconds) {}
-  double of(std::string_view isa, WeightFormat arithmetic);
+  explicit Peaks(Device& device) : device_(device) {}
+
+  // Measures for about `seconds` more; 0: once.
+  double of(std::string_view isa, WeightFormat arithmetic, double seconds);
 
  private:
   Device& device_;
-  double seconds_;
-  std::map<std::pair<std::string, WeightFormat>, double> known_;
+  std::map<std::pair<std::string, WeightFormat>, double> best_;
 };
 
 // Times the variants of a case in turns, A B C A B C ..., so that what changes about the machine
-// meanwhile changes it for all, and measures its memory between the rounds. Each variant gets about
-// `seconds`, and three samples at least.
+// meanwhile changes it for all, and measures its memory and arithmetic between the rounds. Each
+// variant gets about `seconds`, and three samples at least.
 std::vector<Measured> measure(Device& device, Peaks& peaks, const std::vector<Variant>& variants,
                               double seconds);
 

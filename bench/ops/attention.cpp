@@ -54,7 +54,7 @@ class Step {
              .at_least = setup.memory_bytes,
              .most_layers = setup.as_in_model ? shape.layers : 0},
             setup.device->backend(setup.isas[0]), setup.device->stream()),
-        rows_({row_bytes(), row_bytes()}, 0, kv_.layers()) {
+        rows_(CycledMemory::with_copies({row_bytes(), row_bytes()}, kv_.layers())) {
     for (int32_t i = 0; i < size.sequences; ++i) {
       spans_.push_back({i, i * size.count, size.count, size.context});
     }

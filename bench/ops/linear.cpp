@@ -22,7 +22,8 @@ class Product {
                  ops(setup).packed_weight_bytes(format, matrix.outputs, matrix.inputs),
                  tokens * matrix.outputs * int64_t{sizeof(float)}},
                 setup.memory_bytes, most_copies),
-        scratch_({ops(setup).linear_scratch_bytes(tokens, matrix.inputs)}, 0, 1) {
+        scratch_(CycledMemory::with_copies({ops(setup).linear_scratch_bytes(tokens, matrix.inputs)},
+                                           1)) {
     memory_.fill_random(kIn, tokens * matrix.inputs);
     weight_ = packed(0);
     // In pieces: a whole matrix of floats may be larger than all copies of the packed one.

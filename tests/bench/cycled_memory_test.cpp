@@ -13,6 +13,7 @@ TEST(CycledMemory, HasSoManyCopiesThatTheyGoBeyondWhatIsAsked) {
   EXPECT_LT(memory.bytes(), 10'000 + 192);
   EXPECT_EQ(CycledMemory({100'000}, 10).copies(), 2);  // never the same one twice in a row
   EXPECT_EQ(CycledMemory({100}, 10'000, 3).copies(), 3);
+  EXPECT_EQ(CycledMemory::with_copies({100}, 7).copies(), 7);
 }
 
 TEST(CycledMemory, MeetsEachCopyOnceInARound) {

@@ -51,7 +51,7 @@ TEST(Floor, PairsWhatIsWrittenWithReading) {
 // Says how often each variant was called, and in which order turns came.
 TEST(Measure, TakesTurnsUntilEachVariantHasItsSamples) {
   const std::unique_ptr<Device> device = Device::make("cpu", 1);
-  Peaks peaks(*device, 1e-4);
+  Peaks peaks(*device);
   std::vector<int> order;
   std::vector<Variant> variants(2);
   for (int i = 0; i < 2; ++i) {
