@@ -45,7 +45,7 @@ struct Variant {
 // An op at one size. `prepare` takes memory and may take a second; empty when there is nothing to
 // compare (no variant asked for).
 struct Case {
-  std::string label;  // "decode 8 x 1 at 8191, GQA 4, page 64"
+  std::string label;                                        // "decode 8 x 1 at 8191 GQA 4 page 64"
   std::vector<std::pair<std::string, int64_t>> parameters;  // the same as numbers
   std::function<std::vector<Variant>()> prepare;
 };

@@ -17,8 +17,8 @@ struct AttentionCase {
 
   std::string label() const {
     return (count == 1 ? "decode " : "prefill ") + std::to_string(sequences) + " x " +
-           std::to_string(count) + " at " + std::to_string(context) + ", GQA " +
-           std::to_string(group) + ", page " + std::to_string(page_tokens);
+           std::to_string(count) + " at " + std::to_string(context) + " GQA " +
+           std::to_string(group) + " page " + std::to_string(page_tokens);
   }
 };
 

@@ -102,8 +102,8 @@ std::vector<Variant> prepare(const ResizeCase& size, const Setup& setup, const S
 std::vector<Case> cases(const Setup& setup, const Shape& shape) {
   std::vector<Case> all;
   for (const ResizeCase& size : {ResizeCase{1, kRowPages}, ResizeCase{8, 1}}) {
-    all.push_back({.label = "slots " + std::to_string(size.slots) + ", pages " +
-                            std::to_string(size.pages) + ", rows " +
+    all.push_back({.label = "slots " + std::to_string(size.slots) + " pages " +
+                            std::to_string(size.pages) + " rows " +
                             std::to_string(shape.layers * shape.kv_heads),
                    .parameters = {{"slots", size.slots},
                                   {"pages", size.pages},
