@@ -38,7 +38,7 @@ struct FakeEngine {
   // Submits with a sink of its own; the request is accepted.
   std::shared_ptr<RecordingSink> submit(EngineRequest request, RequestId* id = nullptr) {
     auto sink = std::make_shared<RecordingSink>();
-    request.sink = sink;
+    request.sinks = {sink};
     const auto accepted = engine->submit(std::move(request));
     EXPECT_TRUE(accepted.ok()) << accepted.status();
     if (id != nullptr && accepted.ok()) {
