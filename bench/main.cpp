@@ -125,6 +125,7 @@ class Run {
                          .measured = measured[i],
                          .ratio = measured[i].call.median / measured[0].call.median});
         rows_.back().variant.call = nullptr;  // and with it the memory
+        rows_.back().variant.restore = nullptr;
         print_row(rows_.back());
       }
     }

@@ -15,6 +15,9 @@ constexpr double kSampleNanoseconds = 50'000;  // long beside what reading the c
 constexpr double kPatience = 5;  // budgets, for a variant whose calls are longer than one
 
 double time_calls(const Variant& variant, int64_t calls) {
+  if (variant.restore) {
+    variant.restore();
+  }
   const auto start = std::chrono::steady_clock::now();
   for (int64_t i = 0; i < calls; ++i) {
     variant.call();
@@ -33,9 +36,9 @@ struct Turns {
 
   // The first call is not timed: nothing it needs is mapped or predicted yet.
   void calibrate() {
-    variant.call();
+    time_calls(variant, 1);
     const double once = time_calls(variant, 1);
-    calls = std::clamp<int64_t>(std::llround(kSampleNanoseconds / once), 1, 1000);
+    calls = std::clamp<int64_t>(std::llround(kSampleNanoseconds / once), 1, variant.most_calls);
     is_short = once * static_cast<double>(calls) < budget / kRounds;
   }
 

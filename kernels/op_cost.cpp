@@ -1,6 +1,7 @@
 #include "kernels/op_cost.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace tessera {
 namespace {
@@ -77,14 +78,37 @@ OpCost op_cost(const SiluMulArgs& args) {
           .flops = 4 * elements(args.out)};
 }
 
-// A page id is read in one place, written to the other, and the place it left is marked.
+// A page id is read in one place, written to the other, and the place it left is marked. Who gets a
+// page becomes its owner; who gives one back is taken from its owners.
 OpCost op_cost(const KvResizeArgs& args) {
-  int64_t moved = 0;
+  int64_t given = 0;
+  int64_t returned = 0;
   for (const KvRowResize& change : args.changes) {
-    moved += std::abs(change.pages_after - change.pages_before);
+    const int64_t growth = int64_t{change.pages_after} - change.pages_before;
+    (growth > 0 ? given : returned) += std::abs(growth);
   }
-  moved *= int64_t{args.pool.layers} * args.pool.kv_heads;
-  return {.read_bytes = moved * kId, .written_bytes = 2 * moved * kId, .flops = 0};
+  const int64_t rows = int64_t{args.pool.layers} * args.pool.kv_heads;
+  return {.read_bytes = rows * (given + 2 * returned) * kId,
+          .written_bytes = rows * 3 * (given + returned) * kId,
+          .flops = 0};
+}
+
+// A whole page's id is copied and its owners are counted up; a page for the rest is taken from the
+// free list as kv_resize takes it, and the rest's tokens are copied.
+OpCost op_cost(const KvForkArgs& args) {
+  const KvPageLayout& layout = args.pages.layout;
+  OpCost cost;
+  for (const KvRowFork& fork : args.forks) {
+    const int64_t whole = fork.tokens / layout.capacity;
+    const int64_t rest = fork.tokens % layout.capacity;
+    const int64_t taken = rest > 0 ? 1 : 0;
+    cost.read_bytes += (2 * whole + taken) * kId + rest * kv_token_bytes(layout);
+    cost.written_bytes += (2 * whole + 3 * taken) * kId + rest * kv_token_bytes(layout);
+  }
+  const int64_t rows = int64_t{args.pool.layers} * args.pool.kv_heads;
+  cost.read_bytes *= rows;
+  cost.written_bytes *= rows;
+  return cost;
 }
 
 OpCost op_cost(const KvStoreArgs& args) {

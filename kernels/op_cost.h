@@ -27,7 +27,8 @@ OpCost op_cost(const RmsNormArgs& args);
 OpCost op_cost(const LinearArgs& args);
 OpCost op_cost(const RopeArgs& args);  // with the angles of each row
 OpCost op_cost(const SiluMulArgs& args);
-OpCost op_cost(const KvResizeArgs& args);  // the page ids that change places
+OpCost op_cost(const KvResizeArgs& args);  // the page ids that change places, and their owners
+OpCost op_cost(const KvForkArgs& args);    // likewise, and the tokens that do not fill a page
 OpCost op_cost(const KvStoreArgs& args);
 OpCost op_cost(const AttentionArgs& args);  // keys and values that some query sees
 

@@ -15,8 +15,8 @@ struct ResizeCase {
   int32_t pages = 1;  // given to, or taken from, each of their rows
 };
 
-// Page tables and a free list alone: the op moves ids and never looks at a page. All slots grow in
-// turn until all are full, and then shrink in turn until all are empty.
+// Page tables, a free list and owners alone: the op moves ids and never looks at a page. All slots
+// grow in turn until all are full, and then shrink in turn until all are empty.
 class Tables {
  public:
   Tables(const ResizeCase& size, const Setup& setup, const Shape& shape)
@@ -25,6 +25,7 @@ class Tables {
         groups_(groups_of(setup)),
         tables_(ids() * int64_t{sizeof(int32_t)}),
         free_list_(ids() * int64_t{sizeof(int32_t)}),
+        owners_(ids() * int64_t{sizeof(int32_t)}),
         free_range_{0, ids()},
         changes_(static_cast<size_t>(size.slots)) {
     int32_t* const table_ids = reinterpret_cast<int32_t*>(tables_.span().data());
@@ -38,12 +39,11 @@ class Tables {
              .row_pages = kRowPages,
              .free_list = free_ids,
              .pages = static_cast<int32_t>(ids()),
-             .free_range = &free_range_};
+             .free_range = &free_range_,
+             .owners = reinterpret_cast<int32_t*>(owners_.span().data())};
   }
 
-  int64_t cycled_bytes() const {
-    return std::ssize(tables_.span()) + std::ssize(free_list_.span());
-  }
+  int64_t cycled_bytes() const { return 3 * std::ssize(tables_.span()); }
 
   KvResizeArgs next() {
     const int64_t steps = kRowPages / size_.pages;
@@ -63,7 +63,7 @@ class Tables {
  private:
   int64_t ids() const { return groups_ * size_.slots * slot_ids_; }
   int64_t groups_of(const Setup& setup) const {
-    const int64_t group_bytes = 2 * size_.slots * slot_ids_ * int64_t{sizeof(int32_t)};
+    const int64_t group_bytes = 3 * size_.slots * slot_ids_ * int64_t{sizeof(int32_t)};
     return setup.as_in_model ? 2 : std::max<int64_t>(2, div_ceil(setup.memory_bytes, group_bytes));
   }
 
@@ -73,6 +73,7 @@ class Tables {
   int64_t call_ = 0;
   MappedMemory tables_;
   MappedMemory free_list_;
+  MappedMemory owners_;
   KvFreeRange free_range_;
   KvPool pool_;
   std::vector<KvRowResize> changes_;
@@ -80,7 +81,8 @@ class Tables {
 
 std::vector<Variant> prepare(const ResizeCase& size, const Setup& setup, const Shape& shape) {
   const auto tables = std::make_shared<Tables>(size, setup, shape);
-  // Calls build on each other and cost the same, so the first is made, not only looked at.
+  // Calls build on each other, so the first is made, not only looked at. It grows rows, which costs
+  // a little less than to shrink them.
   const KvResizeArgs first = tables->next();
   const OpCost cost = op_cost(first);
   setup.device->backend(setup.isas[0]).kv_resize(first, setup.device->stream());

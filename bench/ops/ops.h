@@ -11,6 +11,7 @@ Op linear_op();
 Op rope_op();
 Op silu_mul_op();
 Op kv_resize_op();
+Op kv_fork_op();
 Op kv_store_op();
 Op attention_op();
 

@@ -83,8 +83,9 @@ TEST(OpCost, KvResizeCountsPagesOfEveryLayerAndHeadThatMove) {
   KvPool pool;
   pool.layers = 3;
   pool.kv_heads = 2;
-  const int64_t moved = (3 + 1) * 3 * 2;
-  EXPECT_EQ(op_cost(KvResizeArgs{pool, changes}), (OpCost{moved * 4, moved * 8, 0}));
+  const int64_t rows = 3 * 2;
+  const OpCost cost = op_cost(KvResizeArgs{pool, changes});
+  EXPECT_EQ(cost, (OpCost{rows * (3 + 2 * 1) * 4, rows * 3 * (3 + 1) * 4, 0}));
 }
 
 KvPagesView pages_of(KvFormat format) {
@@ -92,6 +93,20 @@ KvPagesView pages_of(KvFormat format) {
   pages.layout = KvPageLayout::make(format, 64, 16);
   pages.kv_heads = 2;
   return pages;
+}
+
+TEST(OpCost, KvForkCopiesOnlyTokensThatDoNotFillAPage) {
+  KvForkArgs args{.pool = {}, .pages = pages_of(kKvF16), .forks = {}};
+  args.pool.layers = 3;
+  args.pool.kv_heads = 2;
+  const int64_t rows = 3 * 2;
+  const std::vector<KvRowFork> whole{{0, 1, 32}};  // two pages of 16 tokens
+  args.forks = whole;
+  EXPECT_EQ(op_cost(args), (OpCost{rows * 4 * 4, rows * 4 * 4, 0}));
+  const std::vector<KvRowFork> partly{{0, 1, 37}};
+  args.forks = partly;
+  const int64_t tokens = 5 * 64 * 2 * 2;
+  EXPECT_EQ(op_cost(args), (OpCost{rows * (5 * 4 + tokens), rows * (7 * 4 + tokens), 0}));
 }
 
 TEST(OpCost, KvStoreWritesInThePagesFormat) {
