@@ -51,8 +51,6 @@ struct LinearArgs {
   bool accumulate = false;         // adds to `out`: the residual stream, without a pass of its own
   MatrixView<float> out;           // [tokens, weight.rows]
   std::span<std::byte> scratch;    // Backend::linear_scratch_bytes(tokens, cols) for activations
-
-  int64_t flops() const { return 2 * in.rows * weight->rows * weight->cols; }
 };
 
 // Rotates q and k in place, pairs (i, i + head_dim / 2) as Hugging Face lays them out.
@@ -71,13 +69,24 @@ struct SiluMulArgs {
 
 // Gives every (layer, KV head) row of some slots more pages, or takes pages back. All heads of all
 // changes are served by one pass over the circular free list: a prefix sum over the changes gives
-// each row its place in it (LeanKV, section 5).
+// each row its place in it (LeanKV, section 5). A page that a row gives up is free when no other
+// row owns it.
 // Rows that shrink are served first, so that rows that grow may take their pages in the same call.
 // Requires enough pages then, `pages_after` within the row, and `pages_before` as it is. A row's
 // new pages have neighbouring places in the free list; its earlier ones stay where they are.
 struct KvResizeArgs {
   KvPool pool;
   std::span<const KvRowResize> changes;  // at most one for a slot
+};
+
+// Lets slots share what their sequences have in common, copy on write: pages that the tokens fill
+// gain an owner, and a page they fill in part is copied into one from the free list, because source
+// and target will write on in it. Pages with several owners are never written.
+// Requires enough free pages, tokens that stand in source's pages, and no source that is a target.
+struct KvForkArgs {
+  KvPool pool;
+  KvPagesView pages;  // of the pool
+  std::span<const KvRowFork> forks;
 };
 
 // Writes the new tokens' keys (after RoPE) and values into their pages, which kv_resize has given.
@@ -106,9 +115,6 @@ struct AttentionArgs {
   int32_t window = 0;                       // > 0: a query sees the last `window` positions only
   MatrixView<float> out;                    // [tokens, query_heads * head_dim]
   std::span<std::byte> scratch;             // Backend::attention_scratch_bytes(...), as new aligns
-
-  int64_t bytes() const;  // of keys and values that must be read once
-  int64_t flops() const;
 };
 
 inline constexpr int32_t kAttentionTile = 64;  // tokens; the group of the design
@@ -121,8 +127,9 @@ struct StepLimits {
 };
 
 // One complete table of ops. A backend fills it in one place, and the table *is* the list of
-// kernels: tests walk it. Ops allocate nothing and keep no state. Where an op cannot serve its
-// arguments, that is a bug of the caller: what can be asked for is checked when a model loads.
+// kernels: tests walk it, and kernels/op_cost.h states what each op costs. Ops allocate nothing and
+// keep no state. Where an op cannot serve its arguments, that is a bug of the caller: what can be
+// asked for is checked when a model loads.
 struct Backend {
   const char* name;  // "cpu"
   const char* isa;   // "scalar", "avx2", "avx512"
@@ -143,6 +150,7 @@ struct Backend {
   void (*rope)(const RopeArgs&, Stream);
   void (*silu_mul)(const SiluMulArgs&, Stream);
   void (*kv_resize)(const KvResizeArgs&, Stream);
+  void (*kv_fork)(const KvForkArgs&, Stream);
   void (*kv_store)(const KvStoreArgs&, Stream);
   void (*attention)(const AttentionArgs&, Stream);
 };

@@ -94,7 +94,7 @@ class EngineText : public testing::TestWithParam<Numbers> {
     std::vector<std::shared_ptr<RecordingSink>> sinks;
     for (EngineRequest& request : requests()) {
       sinks.push_back(std::make_shared<RecordingSink>());
-      request.sink = sinks.back();
+      request.sinks = {sinks.back()};
       EXPECT_TRUE(engine->submit(std::move(request)).ok());
     }
     while (engine->step()) {

@@ -134,7 +134,7 @@ TEST(PromptLogprobs, ComeWithTheLikeliestAlternatives) {
     int calls = 0;
   };
   const auto sink = std::make_shared<Sink>();
-  request.sink = sink;
+  request.sinks = {sink};
   ASSERT_TRUE(fake.engine->submit(request).ok());
   fake.step_until_idle();
   EXPECT_EQ(sink->calls, 9);
@@ -155,7 +155,7 @@ TEST(PromptLogprobs, AreRefusedBeyondTheLimit) {
   FakeEngine fake(options_of(32));
   EngineRequest request = request_of(prompt_of(3), 1);
   request.sampling.prompt_logprobs = 21;
-  request.sink = std::make_shared<RecordingSink>();
+  request.sinks = {std::make_shared<RecordingSink>()};
   EXPECT_THAT(std::string(fake.engine->submit(request).status().message()),
               HasSubstr("prompt_logprobs is 21"));
 }
@@ -202,7 +202,7 @@ TEST(ForcedTokens, AreTakenWhateverStopsOrIsLikely) {
 TEST(ForcedTokens, AreRefusedWhereTheyDoNotFit) {
   FakeEngine fake(options_of(32));
   const auto refusal = [&](EngineRequest request) {
-    request.sink = std::make_shared<RecordingSink>();
+    request.sinks = {std::make_shared<RecordingSink>()};
     return std::string(fake.engine->submit(std::move(request)).status().message());
   };
   EngineRequest request = request_of(prompt_of(60), 1);
