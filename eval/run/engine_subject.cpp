@@ -145,7 +145,7 @@ class EngineSubject final : public Subject {
 
  private:
   absl::Status submit(EngineRequest request, std::shared_ptr<EventSink> sink) {
-    request.sink = std::move(sink);
+    request.sinks.push_back(std::move(sink));
     const absl::StatusOr<RequestId> id = engine_->submit(std::move(request));
     return id.ok() ? absl::OkStatus()
                    : absl::Status(id.status().code(),
