@@ -1,6 +1,5 @@
 #include "server/metrics.h"
 
-#include <fmt/format.h>
 #include <prometheus/counter.h>
 #include <prometheus/histogram.h>
 #include <prometheus/metric_family.h>

@@ -67,6 +67,9 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::create(const KvCacheOptions& o
   for (const KvFormat format : {options.preset.high, options.preset.low}) {
     TESSERA_RETURN_IF_ERROR(check_format(format));
   }
+  if ((options.preset.high == kKvF32) != (options.preset.low == kKvF32)) {
+    return absl::InvalidArgumentError("f32 goes with no other format of the KV cache");
+  }
   KvArenaShape shape = shape_of(options);
   TESSERA_ASSIGN_OR_RETURN(shape.pages, count_pages(options, shape));
   std::unique_ptr<KvArena> arena = KvArena::make(shape);
