@@ -20,6 +20,11 @@ struct KvBudget {
     return heads * div_ceil(tokens / kKvGroup * kKvGroup, page_tokens);
   }
 
+  // Those of them that are full: sequences that begin alike may share these.
+  constexpr int64_t full_pages(int64_t tokens) const {
+    return heads * (tokens / kKvGroup * kKvGroup / page_tokens);
+  }
+
   // The most tokens that a sequence can have whose rows hold `row_pages` pages each: as many whole
   // groups as fit, and an open one.
   constexpr int64_t tokens_within(int64_t row_pages) const {

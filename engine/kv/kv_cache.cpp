@@ -13,11 +13,10 @@ namespace tessera {
 namespace {
 
 absl::Status check_format(KvFormat format) {
-  return is_supported(format)
-             ? absl::OkStatus()
-             : absl::InvalidArgumentError(absl::StrCat("there are no kernels for a KV format of ",
-                                                       format.key_bits, " key and ",
-                                                       format.value_bits, " value bits"));
+  return is_supported(format) ? absl::OkStatus()
+                              : absl::InvalidArgumentError(absl::StrCat(
+                                    "there are no kernels for a KV format of ", format.key_bits,
+                                    " key and ", format.value_bits, " value bits"));
 }
 
 // All but the number of pages.
@@ -41,9 +40,9 @@ KvArenaShape shape_of(const KvCacheOptions& options) {
 absl::StatusOr<int32_t> count_pages(const KvCacheOptions& options, const KvArenaShape& shape) {
   const int64_t context_pages = shape.slot_rows() * shape.row_pages();
   const int64_t fixed = shape.slots * shape.slot_bytes();
-  const int64_t pages =
-      options.bytes == 0 ? shape.slots * context_pages
-                         : std::max<int64_t>(0, options.bytes - fixed) / shape.cost_of_page();
+  const int64_t pages = options.bytes == 0
+                            ? shape.slots * context_pages
+                            : std::max<int64_t>(0, options.bytes - fixed) / shape.cost_of_page();
   if (pages < context_pages) {
     return absl::InvalidArgumentError(absl::StrCat(
         "KV memory of ", options.bytes, " bytes holds ", pages, " pages of ", shape.page_bytes,
@@ -93,6 +92,7 @@ KvCache::KvCache(std::unique_ptr<KvArena> arena, KvTiers tiers, const Backend& b
     closed_slots_.push_back(slot - 1);
   }
   grown_.reserve(slots_.size());
+  forks_.reserve(slots_.size());
 }
 
 int32_t KvCache::open_slot() {
@@ -128,19 +128,29 @@ void KvCache::reserve(std::span<const KvReservation> reservations) {
   TESSERA_CHECK(free_pages() == free - growth, "rows grew by other pages than were planned");
 }
 
-int64_t KvCache::fork_pages(int32_t slot) const {
-  const bool partly_filled = open(slot).tokens / kKvGroup * kKvGroup % layout().capacity != 0;
-  return partly_filled ? heads_ : 0;
-}
-
-int32_t KvCache::fork(int32_t slot) {
-  TESSERA_CHECK(fork_pages(slot) <= free_pages(), "a fork needs more pages than are free");
-  const int32_t copy = open_slot();
-  const KvFork forks[] = {{slot, copy, tiers_}};
-  backend_.kv_fork({.pool = arena_->pool(), .forks = forks}, stream_);
-  open(slot).forked = true;
-  open(copy) = open(slot);
-  return copy;
+void KvCache::fork(std::span<const KvCopy> copies) {
+  if (copies.empty()) {
+    return;
+  }
+  forks_.clear();
+  int64_t growth = 0;
+  for (const KvCopy& copy : copies) {
+    const Slot& source = open(copy.source);
+    Slot& target = open(copy.target);
+    TESSERA_CHECK(target.tokens == 0, "a fork into a slot that holds something");
+    TESSERA_CHECK(copy.tokens >= 0 && copy.tokens <= source.tokens,
+                  "a fork of more tokens than there are");
+    TESSERA_CHECK(copy.tokens % kKvGroup == 0 || copy.tokens / kKvGroup == source.tokens / kKvGroup,
+                  "a fork of an open group that has closed");
+    target.tokens = copy.tokens;
+    target.pages = budget().pages_for(copy.tokens);
+    growth += target.pages - budget().full_pages(copy.tokens);
+    forks_.push_back({copy.source, copy.target, tiers_, copy.tokens / kKvGroup * kKvGroup});
+  }
+  const int64_t free = free_pages();
+  TESSERA_CHECK(growth <= free, "forks take more pages than are free");
+  backend_.kv_fork({.pool = arena_->pool(), .forks = forks_}, stream_);
+  TESSERA_CHECK(free_pages() == free - growth, "forks took other pages than were planned");
 }
 
 void KvCache::release(std::span<const int32_t> slots) {
@@ -163,10 +173,6 @@ const KvCache::Slot& KvCache::open(int32_t slot) const {
 KvTiers KvCache::tiers(int32_t slot) const {
   open(slot);  // every sequence has the same, so far as it is one
   return tiers_;
-}
-
-int64_t KvCache::slot_pages(int32_t slot) const {
-  return open(slot).forked ? arena_->slot_own_pages(slot) : open(slot).pages;
 }
 
 int64_t KvCache::slot_bytes(int32_t slot) const {

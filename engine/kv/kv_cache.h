@@ -30,6 +30,13 @@ struct KvReservation {
   int32_t tokens = 0;
 };
 
+// A sequence that begins with the first `tokens` tokens of another.
+struct KvCopy {
+  int32_t source = 0;
+  int32_t target = 0;
+  int32_t tokens = 0;
+};
+
 // The only thing that changes pages. Sequences are known by their slots, and pages only as totals:
 // which page stands where is the backend's, behind kv_resize and kv_fork. One thread uses it.
 class KvCache {
@@ -49,12 +56,14 @@ class KvCache {
   // than the context; enough free pages.
   void reserve(std::span<const KvReservation> reservations);
 
-  // Opens a slot that holds what `slot` does, of which the full pages are shared. Requires: a
-  // closed slot; fork_pages(slot) free pages.
-  int32_t fork(int32_t slot);
-  int64_t fork_pages(int32_t slot) const;
+  // Lets each target begin with tokens of its source: pages that these fill are shared, of the rest
+  // it gets a copy. Requires: open slots; targets that hold nothing and are no sources; either as
+  // many tokens as the source's closed groups and open group have at least, or whole groups of it;
+  // enough free pages (budget().pages_for less full_pages for each).
+  void fork(std::span<const KvCopy> copies);
 
-  // Takes back the pages of these slots and closes them. Requires: open slots, each at most once.
+  // Takes back all pages of these slots, but those that slots still open share, and closes them.
+  // Requires: open slots, each at most once.
   void release(std::span<const int32_t> slots);
 
   // Where ops find the pages, and the formats of a slot's rows.
@@ -63,8 +72,8 @@ class KvCache {
 
   KvBudget budget() const { return {free_pages(), heads_, layout().capacity}; }
   int64_t free_pages() const { return arena_->free_pages(); }
-  // Pages that would be free if the slot were released now: those it shares are not among them.
-  int64_t slot_pages(int32_t slot) const;
+  // Shared ones included: the sum over slots may be more than there are.
+  int64_t slot_pages(int32_t slot) const { return open(slot).pages; }
 
   // Bytes as allocated for a sequence: its pages, shared ones counted whole, and its slot's window,
   // tables and marks.
@@ -83,9 +92,8 @@ class KvCache {
   KvPageLayout layout() const { return shape().layout(tiers_.high); }
   struct Slot {
     bool open = false;
-    bool forked = false;  // some of its pages may have another owner
-    int32_t tokens = 0;   // it has room for
-    int64_t pages = 0;    // its rows hold
+    int32_t tokens = 0;  // it has room for
+    int64_t pages = 0;   // its rows hold
   };
   const Slot& open(int32_t slot) const;
   Slot& open(int32_t slot) { return const_cast<Slot&>(std::as_const(*this).open(slot)); }
@@ -98,6 +106,7 @@ class KvCache {
   std::vector<Slot> slots_;
   std::vector<int32_t> closed_slots_;  // to be opened next, the last first
   std::vector<KvGrowth> grown_;        // [slots] of one call
+  std::vector<KvFork> forks_;          // likewise
 };
 
 }  // namespace tessera

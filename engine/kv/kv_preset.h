@@ -21,8 +21,8 @@ constexpr KvPreset uniform_kv(std::string_view name, KvFormat format) {
 }
 
 inline constexpr std::array kKvPresets{
-    uniform_kv("f32", kKvF32),    uniform_kv("f16", kKvF16),    uniform_kv("k8v8", kKvK8V8),
-    uniform_kv("k8v4", kKvK8V4),  uniform_kv("k4v4", kKvK4V4),  uniform_kv("k4v2", kKvK4V2),
+    uniform_kv("f32", kKvF32),   uniform_kv("f16", kKvF16),   uniform_kv("k8v8", kKvK8V8),
+    uniform_kv("k8v4", kKvK8V4), uniform_kv("k4v4", kKvK4V4), uniform_kv("k4v2", kKvK4V2),
 };
 inline constexpr KvPreset kKvPresetF32 = kKvPresets[0];
 inline constexpr KvPreset kKvPresetF16 = kKvPresets[1];

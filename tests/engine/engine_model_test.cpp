@@ -99,7 +99,7 @@ class EngineText : public testing::TestWithParam<Numbers> {
     std::vector<std::shared_ptr<RecordingSink>> sinks;
     for (EngineRequest& request : requests()) {
       sinks.push_back(std::make_shared<RecordingSink>());
-      request.sink = sinks.back();
+      request.sinks = {sinks.back()};
       EXPECT_TRUE(engine->submit(std::move(request)).ok());
     }
     while (engine->step()) {
@@ -142,8 +142,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Numbers{"scalar_f32_k8v4", CpuIsa::scalar, WeightFormat::f32, kKvPresets[3]},
                     Numbers{"avx2_f32_k4v2", CpuIsa::avx2, WeightFormat::f32, kKvPresets[5]},
                     Numbers{"avx512_bf16_k8v4", CpuIsa::avx512, WeightFormat::bf16, kKvPresets[3]},
-                    Numbers{"avx512_int8_k4v2", CpuIsa::avx512, WeightFormat::int8,
-                            kKvPresets[5]}),
+                    Numbers{"avx512_int8_k4v2", CpuIsa::avx512, WeightFormat::int8, kKvPresets[5]}),
     [](const auto& numbers) { return numbers.param.name; });
 
 }  // namespace
