@@ -16,11 +16,8 @@ using Softmax = LaneSoftmax<Lanes>;
 
 const RowOps kRowOps{LaneRows<Lanes>::rms_norm, LaneRows<Lanes>::rope, LaneRows<Lanes>::silu_mul,
                      LaneRows<Lanes>::to_f16};
-const AttentionKernels kAttentionKernels{Floats::load_query,
-                                         Codes::load_query_codes,
-                                         TileAttention<Floats, Codes>::add_tile,
-                                         Softmax::finish,
-                                         Softmax::merge,
-                                         Softmax::normalise};
+const AttentionKernels kAttentionKernels{
+    Floats::load_query, Codes::load_query_codes, TileAttention<Floats, Codes>::add_tile,
+    Softmax::finish,    Softmax::merge,          Softmax::normalise};
 
 }  // namespace tessera::avx512
