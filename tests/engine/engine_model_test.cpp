@@ -31,7 +31,7 @@ struct Shape {
 
 class EngineText : public testing::TestWithParam<Numbers> {
  protected:
-  static constexpr int32_t kContext = 160;
+  static constexpr int32_t kContext = 288;
   static constexpr int32_t kLayers = 2;
   static constexpr int32_t kKvHeads = 2;
   static constexpr int32_t kHeadDim = 16;
@@ -61,7 +61,7 @@ class EngineText : public testing::TestWithParam<Numbers> {
       for (int32_t j = 0; j < 3 + (i * 37) % 125; ++j) {
         request.prompt.push_back(3 + (i * 31 + j * 17 + j * j) % 94);
       }
-      request.max_tokens = 24;
+      request.max_tokens = i % 4 == 0 ? 140 : 24;
       request.ignore_eos = true;
       request.sampling.temperature = i % 2 == 0 ? 0.0f : 1.0f;
       request.sampling.top_p = 0.9f;
