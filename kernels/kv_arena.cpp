@@ -18,9 +18,9 @@ void check_shape(const KvArenaShape& shape) {
   TESSERA_CHECK(shape.page_bytes % KvPageLayout::kByteMultiple == 0, "an odd size of pages");
   for (size_t tier = 0; tier < shape.formats.size(); ++tier) {
     TESSERA_CHECK(is_supported(shape.formats[tier]), "a format without kernels");
-    TESSERA_CHECK(shape.layout(tier).capacity > 0, "a page that holds no tile of a format");
     TESSERA_CHECK(shape.formats[tier] != kKvF32 || shape.formats.size() == 1,
                   "f32 beside other formats");
+    TESSERA_CHECK(shape.layout(tier).capacity > 0, "a page that holds no tile of a format");
   }
 }
 
@@ -41,12 +41,6 @@ int64_t KvArenaShape::slot_table_bytes() const {
 
 int64_t KvArenaShape::slot_mark_bytes() const {
   return marks ? slot_rows() * closed_tokens() * int64_t{sizeof(KvMark)} : 0;
-}
-
-int64_t KvArenaShape::total_bytes() const {
-  const int64_t of_slot = slot_window_bytes() + slot_table_bytes() + slot_mark_bytes();
-  return arena_bytes() + slots * of_slot +
-         pages * static_cast<int64_t>(sizeof(int32_t) + sizeof(uint16_t));
 }
 
 std::unique_ptr<KvArena> KvArena::make(const KvArenaShape& shape) {

@@ -18,19 +18,22 @@ inline constexpr int32_t kKvGroup = 64;  // tokens
 //
 //   [ keys | key scales | key zeros | values | value scales | value zeros | slack ]
 //
-// Scales and zeros (f16, one for each token) stand in pages of codes only. Everything comes in tiles
-// of kKeyTile tokens, so that a kernel needs a tile's address and nothing of the page around it.
+// Scales and zeros (f16, one for each token) stand in pages of codes only. Everything comes in
+// tiles of kKeyTile tokens, so that a kernel needs a tile's address and nothing of the page around
+// it.
 //
 // Floats. Keys are channel-major inside a tile ([head_dim][kKeyTile]): a query channel is broadcast
 // against one vector of tokens, scores come out as whole vectors, no horizontal sum is needed.
-// Values are token-major ([kKeyTile][head_dim]): a weight is broadcast against a vector of channels.
+// Values are token-major ([kKeyTile][head_dim]): a weight is broadcast against a vector of
+// channels.
 //
 // Codes. The unit is a line of 64 bytes, one vector: 16 lanes of 4 elements that an integer dot
 // product multiplies with 4 broadcast bytes and adds up into one 32-bit sum a lane.
 //   keys:    lane = token of the tile, its 4 elements = neighbouring channels: sub-line c holds
 //            channels [4c, 4c + 4) of 16 tokens; a query is broadcast 4 channels at a time.
 //   values:  lane = channel, its 4 elements = neighbouring tokens: sub-line 4 * block + quad holds
-//            channels [16 block, +16) of tokens [4 quad, +4); weights are broadcast 4 tokens at a time.
+//            channels [16 block, +16) of tokens [4 quad, +4); weights are broadcast 4 tokens at a
+//            time.
 // A sub-line has one byte an element at 8 bits; with fewer bits, 8 / bits sub-lines share one line:
 // sub-line s is bits [(s % f) * bits, +bits) of the bytes of line s / f, f = 8 / bits. So shift and
 // mask unpack a whole line in place. Sub-lines beyond head_dim are there, as codes 0.
@@ -74,6 +77,8 @@ struct KvPageLayout {
     return key_tile_bytes() + value_tile_bytes() + 4 * scale_tile_bytes();
   }
 
+  constexpr int64_t used_bytes() const { return tiles() * tile_bytes(); }  // the rest is slack
+
   // ---- byte offsets in a page, of the tile that begins with token `tile` * kKeyTile
   constexpr int64_t keys_offset(int64_t tile) const { return tile * key_tile_bytes(); }
   constexpr int64_t key_scales_offset(int64_t tile) const {
@@ -115,7 +120,6 @@ struct KvPageLayout {
 
  private:
   constexpr int64_t tiles() const { return capacity / kKeyTile; }
-  constexpr int64_t used_bytes() const { return tiles() * tile_bytes(); }
 
   // Lines that hold so many sub-lines.
   static constexpr int64_t lines(int64_t sub_lines, int32_t bits) {
@@ -123,8 +127,7 @@ struct KvPageLayout {
   }
   static constexpr CodePlace place(int32_t sub_line, int32_t lane, int32_t element, int32_t bits) {
     const int32_t shared = 8 / bits;
-    return {int64_t{sub_line / shared} * kLineBytes + 4 * lane + element,
-            sub_line % shared * bits};
+    return {int64_t{sub_line / shared} * kLineBytes + 4 * lane + element, sub_line % shared * bits};
   }
 };
 
@@ -167,13 +170,14 @@ struct KvMark {
 //
 // Closed groups lie in pages. A row of the page tables serves one (slot, layer, KV head) and is
 // bidirectional (LeanKV, section 5.2): high-tier pages grow from its left end, low-tier pages from
-// its right. Token i of the high tier is token i % capacity of page row[i / capacity]; token j of the
-// low tier is token j % capacity of page row[row_pages - 1 - j / capacity]. In each tier tokens stand
-// in order of their positions.
+// its right. Token i of the high tier is token i % capacity of page row[i / capacity]; token j of
+// the low tier is token j % capacity of page row[row_pages - 1 - j / capacity]. In each tier tokens
+// stand in order of their positions.
 //
-// The open group (positions [64 * (n / 64), n) of a sequence of n tokens) lies in the slot's window,
-// dense: a page's worth in the window's own layout, one for each (slot, layer, KV head), outside the
-// arena. Of n stored tokens, those of the closed groups are in the rows (or were dropped).
+// The open group (positions [64 * (n / 64), n) of a sequence of n tokens) lies in the slot's
+// window, dense: a page's worth in the window's own layout, one for each (slot, layer, KV head),
+// outside the arena. Of n stored tokens, those of the closed groups are in the rows (or were
+// dropped).
 struct KvPagesView {
   std::byte* arena = nullptr;  // [pages, page_bytes], 128-byte aligned
   int64_t page_bytes = 0;
@@ -182,8 +186,8 @@ struct KvPagesView {
   KvRow* rows = nullptr;                // [slots, layers, kv_heads]
   std::byte* windows = nullptr;         // [slots, layers, kv_heads, window_layout.page_bytes]
   KvPageLayout window_layout;           // f16, or f32 where the arena serves f32; capacity kKvGroup
-  KvMark* marks = nullptr;              // [slots, layers, kv_heads, row_marks]; null: no policy asks
-  int32_t row_marks = 0;  // high token i has mark i, low token j has mark row_marks - 1 - j
+  KvMark* marks = nullptr;  // [slots, layers, kv_heads, row_marks]; null: no policy asks
+  int32_t row_marks = 0;    // high token i has mark i, low token j has mark row_marks - 1 - j
   int32_t layers = 0;
   int32_t kv_heads = 0;
   int32_t row_pages = 0;  // entries of one row

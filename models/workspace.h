@@ -27,11 +27,13 @@ class Workspace {
     MatrixView<float> attended;  // [tokens, query_width]
     MatrixView<float> gate_up;   // [tokens, 2 * ffn]
     MatrixView<float> gated;     // [tokens, ffn]
-    MatrixView<float> wanted;    // [max_logits_rows, hidden]: rows whose logits are asked for
+    MatrixView<float> wanted;    // [max_logits_rows, hidden]: rows of one call of logits()
     MatrixView<float> cos;       // [limits.context, head_dim / 2], dense
     MatrixView<float> sin;       // [limits.context, head_dim / 2], dense
     std::span<std::byte> linear_scratch;
     std::span<std::byte> attention_scratch;
+    // The dense groups of a step (kernels/backend.h), with room for f32.
+    std::span<std::byte> dense;
   };
   const Views& views() const { return views_; }
   int64_t bytes() const { return memory_.size(); }

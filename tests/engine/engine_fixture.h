@@ -10,18 +10,18 @@
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/thread_pool.h"
 #include "tests/engine/fake_model.h"
+#include "tests/engine/kv_memory.h"
 #include "tests/engine/recording_sink.h"
 
 namespace tessera {
 
 // An engine over the fake model and the real pages, driven by hand or by its thread.
 struct FakeEngine {
-  static constexpr int32_t kPageTokens = 16;
+  static constexpr int32_t kPageTokens = kKvGroup;
   static constexpr int32_t kHeads = 4;  // layers * kv_heads
 
   explicit FakeEngine(EngineOptions options) {
-    options.kv_format = kKvF32;
-    options.page_tokens = kPageTokens;
+    options.kv = kKvPresetF32;
     auto owned = std::make_unique<FakeModel>(options.context);
     model = owned.get();
     auto made =
@@ -30,21 +30,43 @@ struct FakeEngine {
     engine.reset(static_cast<BatchingEngine*>(std::move(made).value().release()));
   }
 
-  // Bytes of an arena in which every head has `pages` pages.
-  static int64_t arena_bytes(int64_t pages) {
-    return pages * kHeads * KvPageLayout::make(kKvF32, 2, kPageTokens).page_bytes;
+  // KV memory with which every head has `pages` pages.
+  static int64_t kv_bytes(const EngineOptions& options, int64_t pages) {
+    return kv_memory({.preset = kKvPresetF32,
+                      .layers = 2,
+                      .kv_heads = 2,
+                      .head_dim = 2,
+                      .slots = options.max_sequences,
+                      .context = options.context},
+                     pages);
   }
 
   // Submits with a sink of its own; the request is accepted.
   std::shared_ptr<RecordingSink> submit(EngineRequest request, RequestId* id = nullptr) {
     auto sink = std::make_shared<RecordingSink>();
-    request.sink = sink;
+    request.sinks = {sink};
     const auto accepted = engine->submit(std::move(request));
     EXPECT_TRUE(accepted.ok()) << accepted.status();
     if (id != nullptr && accepted.ok()) {
       *id = *accepted;
     }
     return sink;
+  }
+
+  // Submits with `samples` sinks; the first sample's id.
+  std::vector<std::shared_ptr<RecordingSink>> submit_samples(EngineRequest request, size_t samples,
+                                                             RequestId* id = nullptr) {
+    std::vector<std::shared_ptr<RecordingSink>> sinks;
+    for (size_t i = 0; i < samples; ++i) {
+      sinks.push_back(std::make_shared<RecordingSink>());
+    }
+    request.sinks.assign(sinks.begin(), sinks.end());
+    const auto accepted = engine->submit(std::move(request));
+    EXPECT_TRUE(accepted.ok()) << accepted.status();
+    if (id != nullptr && accepted.ok()) {
+      *id = *accepted;
+    }
+    return sinks;
   }
 
   void step_until_idle() {
@@ -57,6 +79,12 @@ struct FakeEngine {
   FakeModel* model = nullptr;  // the engine's
   std::unique_ptr<BatchingEngine> engine;
 };
+
+// What sample `sample` of a request is by itself.
+inline EngineRequest sample_of(EngineRequest request, size_t sample) {
+  request.sampling.seed += sample;
+  return request;
+}
 
 inline EngineRequest request_of(std::vector<int32_t> prompt, int32_t max_tokens) {
   EngineRequest request;

@@ -59,7 +59,7 @@ TEST(Engine, RefusesWhatCannotRunWithTheNumbers) {
   FakeEngine fake(small_options());
   const auto refusal = [&](EngineRequest request) {
     const auto sink = std::make_shared<RecordingSink>();
-    request.sink = sink;
+    request.sinks = {sink};
     const absl::Status status = fake.engine->submit(std::move(request)).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(sink->finish(), std::nullopt);
@@ -70,7 +70,7 @@ TEST(Engine, RefusesWhatCannotRunWithTheNumbers) {
               testing::AllOf(HasSubstr("64 tokens"), HasSubstr("context holds 64")));
   EXPECT_THAT(refusal(request_of({3, FakeModel::kVocab}, 5)), HasSubstr("prompt[1] is 61"));
   EXPECT_THAT(refusal(request_of({-1}, 5)), HasSubstr("prompt[0] is -1"));
-  EXPECT_THAT(refusal(request_of({3}, 0)), HasSubstr("max_tokens is 0"));
+  EXPECT_THAT(refusal(request_of({3}, -1)), HasSubstr("max_tokens is -1"));
   EngineRequest stop = request_of({3}, 1);
   stop.stop_ids = {99};
   EXPECT_THAT(refusal(stop), HasSubstr("stop_ids[0] is 99"));
@@ -154,7 +154,7 @@ TEST(Engine, RefusesARequestBeyondTheQueue) {
   fake.submit(request_of(prompt_of(5), 5));
   EngineRequest refused = request_of(prompt_of(5), 5);
   const auto sink = std::make_shared<RecordingSink>();
-  refused.sink = sink;
+  refused.sinks = {sink};
   const absl::Status status = fake.engine->submit(refused).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()), HasSubstr("2 requests wait"));
@@ -218,7 +218,7 @@ TEST(Engine, DrainTakesNothingMoreAndFinishesTheRest) {
   const auto sink = fake.submit(request_of(prompt_of(5), 5));
   fake.engine->drain();
   EngineRequest late = request_of(prompt_of(5), 5);
-  late.sink = std::make_shared<RecordingSink>();
+  late.sinks = {std::make_shared<RecordingSink>()};
   EXPECT_EQ(fake.engine->submit(late).status().code(), absl::StatusCode::kUnavailable);
   fake.step_until_idle();
   EXPECT_EQ(sink->finish()->reason, FinishReason::length);
@@ -241,24 +241,25 @@ TEST(Engine, StopEndsEverythingOnce) {
   }
   EXPECT_EQ(fake.engine->stats().pages_free, fake.engine->stats().pages_total);
   EngineRequest late = request_of(prompt_of(5), 5);
-  late.sink = std::make_shared<RecordingSink>();
+  late.sinks = {std::make_shared<RecordingSink>()};
   EXPECT_EQ(fake.engine->submit(late).status().code(), absl::StatusCode::kUnavailable);
 }
 
 TEST(Engine, GivesTheSameTextAloneInABatchInChunksAndAfterPreemption) {
   EngineOptions alone = small_options();
+  alone.context = 256;
   alone.max_sequences = 1;
-  EngineOptions batched = small_options();
+  EngineOptions batched = alone;
   batched.max_sequences = 32;
-  batched.max_queue = 40;
-  EngineOptions chunked = small_options();
+  EngineOptions chunked = alone;
+  chunked.max_sequences = 4;
   chunked.max_step_tokens = 7;
   EngineOptions starved = batched;
-  starved.kv_bytes = FakeEngine::arena_bytes(9);
+  starved.kv_bytes = FakeEngine::kv_bytes(starved, 9);
 
   std::vector<EngineRequest> requests;
   for (int32_t i = 0; i < 32; ++i) {
-    requests.push_back(request_of(prompt_of(5 + i, i), 25));
+    requests.push_back(request_of(prompt_of(50 + 3 * i, i), 100));
     requests.back().sampling.temperature = i % 3 == 0 ? 0.0f : 0.8f;
     requests.back().sampling.seed = static_cast<uint64_t>(i);
   }
@@ -323,25 +324,30 @@ TEST(Engine, ReportsLogProbabilitiesWithTheirTokens) {
 
 TEST(Engine, CountsWhatItDid) {
   EngineOptions options = small_options();
-  options.max_step_tokens = 16;
-  options.kv_bytes = FakeEngine::arena_bytes(4);
+  options.context = 128;
+  options.max_step_tokens = 64;
+  options.kv_bytes = FakeEngine::kv_bytes(options, 2);
   FakeEngine fake(options);
   const EngineStats before = fake.engine->stats();
-  EXPECT_EQ(before.pages_total, 4 * FakeEngine::kHeads);
+  EXPECT_EQ(before.pages_total, 2 * FakeEngine::kHeads);
   EXPECT_EQ(before.pages_free, before.pages_total);
-  EXPECT_EQ(before.token_capacity, 64);
-  EXPECT_EQ(fake.engine->options().kv_bytes, before.pages_total * before.page_bytes);
-  fake.submit(request_of(prompt_of(40), 5));
-  fake.submit(request_of(prompt_of(40), 5));
+  EXPECT_EQ(before.token_capacity, 128);
+  EXPECT_EQ(before.page_tokens, 64);
+  EXPECT_GT(before.window_bytes, 0);
+  EXPECT_EQ(fake.engine->options().kv_bytes,
+            before.pages_total * before.page_bytes + before.window_bytes + before.table_bytes);
+  EXPECT_EQ(fake.engine->options().kv_bytes, options.kv_bytes);
+  fake.submit(request_of(prompt_of(100), 5));
+  fake.submit(request_of(prompt_of(100), 5));
   fake.engine->step();
   EngineStats stats = fake.engine->stats();
   EXPECT_EQ(stats.running, 1);
   EXPECT_EQ(stats.waiting, 1);
-  EXPECT_EQ(stats.pages_free, 3 * FakeEngine::kHeads);
+  EXPECT_EQ(stats.pages_free, 1 * FakeEngine::kHeads);
   fake.step_until_idle();
   stats = fake.engine->stats();
-  EXPECT_EQ(stats.steps, 2 * (3 + 4));
-  EXPECT_EQ(stats.prompt_tokens, 80);
+  EXPECT_EQ(stats.steps, 2 * (2 + 4));
+  EXPECT_EQ(stats.prompt_tokens, 200);
   EXPECT_EQ(stats.generated_tokens, 10);
   EXPECT_EQ(stats.preemptions, 0);
   EXPECT_EQ(stats.running + stats.waiting, 0);
@@ -360,13 +366,19 @@ TEST(EngineOptions, AreRefusedByNameWhenTheyMakeNoSense) {
   };
   EXPECT_THAT(refusal([](auto& o) { o.max_sequences = 0; }), HasSubstr("max_sequences is 0"));
   EXPECT_THAT(refusal([](auto& o) { o.max_queue = 0; }), HasSubstr("max_queue is 0"));
-  EXPECT_THAT(refusal([](auto& o) { o.page_tokens = 0; }), HasSubstr("page_tokens is 0"));
   EXPECT_THAT(refusal([](auto& o) { o.kv_bytes = -1; }), HasSubstr("kv_bytes is -1"));
   EXPECT_THAT(refusal([](auto& o) { o.kv_bytes = 1000; }), HasSubstr("1000 bytes"));
   EXPECT_THAT(refusal([](auto& o) { o.max_step_tokens = 3; }), HasSubstr("max_step_tokens is 3"));
   EXPECT_THAT(refusal([](auto& o) { o.context = 65; }),
               testing::AllOf(HasSubstr("65"), HasSubstr("64")));
-  EXPECT_THAT(refusal([](auto& o) { o.kv_format = {4, 2}; }), HasSubstr("4 key and 2 value bits"));
+  EXPECT_THAT(refusal([](auto& o) {
+                o.kv = uniform_kv("k3v3", {3, 3});
+              }),
+              HasSubstr("3 key and 3 value bits"));
+  EXPECT_THAT(refusal([](auto& o) {
+                o.kv = {"f32-k4v2", kKvF32, kKvK4V2};
+              }),
+              HasSubstr("f32 goes with no other format"));
 }
 
 }  // namespace

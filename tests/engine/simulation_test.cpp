@@ -66,12 +66,12 @@ class Simulation {
 
   EngineOptions random_options() {
     EngineOptions options;
-    options.context = pick(20, 160);
+    options.context = pick(20, 400);
     options.max_sequences = pick(1, 12);
     options.max_step_tokens = options.max_sequences + pick(0, 60);
     options.max_queue = pick(1, 20);
-    const int64_t least = div_ceil(options.context, FakeEngine::kPageTokens);
-    options.kv_bytes = FakeEngine::arena_bytes(least + pick(0, static_cast<int32_t>(3 * least)));
+    const int32_t least = std::max(1, options.context / kKvGroup);
+    options.kv_bytes = FakeEngine::kv_bytes(options, least + pick(0, 3 * least));
     return options;
   }
 
@@ -101,7 +101,7 @@ class Simulation {
     for (int32_t i = pick(1, 3); i > 0; --i) {
       Client client{random_request(), std::make_shared<RecordingSink>()};
       EngineRequest request = client.request;
-      request.sink = client.sink;
+      request.sinks = {client.sink};
       const auto id = fake_.engine->submit(std::move(request));
       if (id.ok()) {
         clients_.emplace(*id, std::move(client));
@@ -249,7 +249,7 @@ class Simulation {
 
   EngineRequest random_request_with_sink() {
     EngineRequest request = random_request();
-    request.sink = std::make_shared<RecordingSink>();
+    request.sinks = {std::make_shared<RecordingSink>()};
     return request;
   }
 
