@@ -50,6 +50,12 @@ void FakeEngine::emit(RequestId id, const TokenLogprobs& logprobs) {
   }
 }
 
+void FakeEngine::emit_prompt(RequestId id, const TokenLogprobs& logprobs) {
+  if (const auto sink = sink_of(id, false)) {
+    sink->on_prompt_logprobs(logprobs);
+  }
+}
+
 void FakeEngine::finish(RequestId id, FinishReason reason, absl::Status status) {
   const auto prompt_tokens = static_cast<int32_t>(request(id).prompt.size());
   if (const auto sink = sink_of(id, true)) {

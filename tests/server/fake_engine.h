@@ -32,6 +32,7 @@ class FakeEngine final : public Engine {
 
   void emit(RequestId id, std::string_view text);
   void emit(RequestId id, const TokenLogprobs& logprobs);
+  void emit_prompt(RequestId id, const TokenLogprobs& logprobs);
   void finish(RequestId id, FinishReason reason, absl::Status status = absl::OkStatus());
 
   // Blocks until so many requests came, in all; false after ten seconds.
