@@ -25,11 +25,15 @@ class MeasuredSink final : public EventSink {
   void on_prompt_logprobs(const TokenLogprobs& logprobs) override {
     sink_->on_prompt_logprobs(logprobs);
   }
+  void on_logits(int32_t position, std::span<const float> logits) override {
+    sink_->on_logits(position, logits);
+  }
   void on_logprobs(const TokenLogprobs& logprobs) override { sink_->on_logprobs(logprobs); }
 
   void on_token(int32_t token) override {
     const Clock::time_point now = Clock::now();
     if (first_) {
+      first_token_ = now;
       metrics_.first_token(now - received_);
     } else {
       metrics_.next_token(now - previous_);
@@ -44,7 +48,9 @@ class MeasuredSink final : public EventSink {
     if (counted.reason == FinishReason::cancelled && *stopped_by_text) {
       counted.reason = FinishReason::stop;
     }
-    metrics_.finished(counted, Clock::now() - received_);
+    const Clock::time_point now = Clock::now();
+    const auto since_first = first_ ? std::nullopt : std::optional(now - first_token_);
+    metrics_.finished(counted, now - received_, since_first);
     sink_->on_finish(finish);
   }
 
@@ -55,6 +61,7 @@ class MeasuredSink final : public EventSink {
   std::shared_ptr<EventSink> sink_;
   Metrics& metrics_;
   Clock::time_point received_;
+  Clock::time_point first_token_;
   Clock::time_point previous_;
   bool first_ = true;
 };
@@ -123,19 +130,21 @@ absl::StatusOr<Accepted> Service::generate(GenerateRequest request,
   submitted.ignore_eos = request.ignore_eos;
   submitted.priority = request.priority;
   submitted.deadline = request.deadline;
+  submitted.deterministic = request.deterministic;
   for (std::shared_ptr<EventSink>& sink : sinks) {
     auto measured =
         std::make_shared<MeasuredSink>(std::move(sink), *state_->parts.metrics, received);
-    submitted.sink = measured;
-    const absl::StatusOr<RequestId> id = state_->parts.engine->submit(submitted);
-    if (!id.ok()) {
-      for (const Generation& other : accepted.generations) {
-        cancel(other.id);
-      }
-      return refuse(id.status());
-    }
-    accepted.generations.push_back({*id, make_text(request), measured->stopped_by_text});
-    ++submitted.sampling.seed;
+    accepted.generations.push_back({0, make_text(request), measured->stopped_by_text});
+    submitted.sinks.push_back(std::move(measured));
+  }
+  const int32_t max_tokens = submitted.max_tokens;
+  const absl::StatusOr<RequestId> first = state_->parts.engine->submit(std::move(submitted));
+  if (!first.ok()) {
+    return refuse(first.status());
+  }
+  state_->parts.metrics->accepted(sinks.size(), max_tokens);
+  for (std::size_t i = 0; i < sinks.size(); ++i) {
+    accepted.generations[i].id = *first + i;
   }
   return accepted;
 }

@@ -192,6 +192,11 @@ void read_content(BodyFields& fields, ChatMessage& out) {
         fields.refuse(name + ".text", "must be a string");
         return;
       }
+      for (const auto& [key, value] : part.items()) {
+        if (key != "type" && key != "text" && !value.is_null()) {
+          fields.refuse(name + "." + key, "is not known to this server", "unknown_parameter");
+        }
+      }
       out.content += i > 0 ? "\n" : "";
       out.content += text->get_ref<const std::string&>();
     }

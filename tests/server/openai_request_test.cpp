@@ -351,6 +351,8 @@ INSTANTIATE_TEST_SUITE_P(
                  "messages[0].content[0].text"},
         BadField{R"({"messages":[{"role":"assistant","tool_calls":[{}]}]})",
                  "messages[0].tool_calls"},
+        BadField{R"({"messages":[{"role":"user","content":[{"type":"text","text":"a","b":1}]}]})",
+                 "messages[0].content[0].b"},
         BadField{R"({"messages":[{"role":"user","content":"x","colour":"red"}]})",
                  "messages[0].colour"},
         BadField{R"({"messages":[{"role":"user","content":"x"}],"echo":true})", "echo"},

@@ -122,14 +122,18 @@ TEST(Service, RefusesWhatTheContextHasNoRoomForWithBothNumbers) {
   EXPECT_EQ(fake.engine->request(1).max_tokens, 1);
 }
 
-TEST(Service, CancelsTheOtherSequencesWhenOneIsRefused) {
+TEST(Service, GeneratesASequenceForEachSink) {
   FakeService fake;
-  fake.engine->refuse_after(2, absl::ResourceExhaustedError("the queue is full"));
-  const auto sink = std::make_shared<Recorder>();
-  EXPECT_EQ(fake.service->generate(prompt("a"), {sink, sink, sink}).status().code(),
-            absl::StatusCode::kResourceExhausted);
-  EXPECT_TRUE(fake.engine->cancelled(0));
-  EXPECT_TRUE(fake.engine->cancelled(1));
+  const std::vector<std::shared_ptr<Recorder>> sinks{std::make_shared<Recorder>(),
+                                                     std::make_shared<Recorder>()};
+  const auto accepted = fake.service->generate(prompt("a"), {sinks.begin(), sinks.end()});
+  ASSERT_TRUE(accepted.ok());
+  EXPECT_THAT(accepted->prompt, ElementsAre(256, 'a'));
+  ASSERT_EQ(accepted->generations.size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    fake.engine->emit(accepted->generations[i].id, std::string(1, static_cast<char>('x' + i)));
+    EXPECT_THAT(sinks[i]->tokens, ElementsAre(static_cast<int32_t>('x' + i)));
+  }
 }
 
 TEST(Service, PassesEventsOnAndCountsThem) {
@@ -149,6 +153,14 @@ TEST(Service, PassesEventsOnAndCountsThem) {
   EXPECT_THAT(metrics, HasSubstr("vllm:e2e_request_latency_seconds_count{model_name=\"fake\"} 1"));
   EXPECT_THAT(metrics,
               testing::ContainsRegex("vllm:request_success_total.*finished_reason=\"length\".* 1"));
+  for (const char* line : {"vllm:request_decode_time_seconds_count{model_name=\"fake\"} 1",
+                           "vllm:request_time_per_output_token_seconds_count{model_name=\"fake\"} ",
+                           "vllm:request_params_n_sum{model_name=\"fake\"} 1",
+                           "vllm:request_params_max_tokens_sum{model_name=\"fake\"} 99998",
+                           "vllm:prefix_cache_queries_total{model_name=\"fake\"} 2",
+                           "vllm:prefix_cache_hits_total{model_name=\"fake\"} 0"}) {
+    EXPECT_THAT(metrics, HasSubstr(line));
+  }
 }
 
 TEST(Service, CountsARequestStoppedByItsTextAsStopped) {
