@@ -64,6 +64,7 @@ absl::Status apply_yaml(std::string_view yaml, std::string_view file, Settings& 
 }
 
 std::string print_yaml(const Settings& settings) {
+  const Settings defaults;
   std::string yaml;
   for (const SettingsField& field : settings_fields()) {
     const std::string value = field.print(settings);
@@ -73,7 +74,7 @@ std::string print_yaml(const Settings& settings) {
       absl::StrAppend(&yaml, "# ", std::string(field.name), ": is set, not shown\n");
       continue;
     }
-    if (value.empty()) {
+    if (value.empty() && field.print(defaults).empty()) {
       absl::StrAppend(&yaml, "# ", std::string(field.name), ":\n");
       continue;
     }

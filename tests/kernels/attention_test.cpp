@@ -214,20 +214,6 @@ TEST_P(Attention, StaysFiniteWithHugeScoresAndValues) {
   }
 }
 
-TEST(AttentionArgs, CountsBytesAndFlops) {
-  const std::vector<SequenceSpan> spans{{0, 0, 1, 99}, {1, 1, 3, 0}};
-  AttentionArgs args;
-  args.sequences = spans;
-  args.query_heads = 8;
-  args.pages.layout = KvPageLayout::make(kKvF16, 64, 16);
-  args.pages.kv_heads = 2;
-  EXPECT_EQ(args.bytes(), (100 + 3) * 2 * 64 * 2 * 2);
-  EXPECT_EQ(args.flops(), 4 * (100 + 1 + 2 + 3) * 8 * 64);
-  args.window = 2;
-  EXPECT_EQ(args.bytes(), (2 + 3) * 2 * 64 * 2 * 2);
-  EXPECT_EQ(args.flops(), 4 * (2 + 1 + 2 + 2) * 8 * 64);
-}
-
 INSTANTIATE_TEST_SUITE_P(Cpu, Attention, testing::ValuesIn(isas_of_this_machine()),
                          [](const auto& instance) { return std::string(name(instance.param)); });
 

@@ -9,28 +9,6 @@
 
 namespace tessera {
 
-int64_t AttentionArgs::bytes() const {
-  const int64_t token_bytes =
-      pages.layout.head_dim * (pages.layout.key_bytes() + pages.layout.value_bytes());
-  int64_t tokens = 0;
-  for (const SequenceSpan& span : sequences) {
-    const int64_t first = window > 0 ? std::max(0, span.context + 1 - window) : 0;
-    tokens += span.context + span.count - first;
-  }
-  return tokens * pages.kv_heads * token_bytes;
-}
-
-int64_t AttentionArgs::flops() const {
-  int64_t scores = 0;
-  for (const SequenceSpan& span : sequences) {
-    for (int64_t i = 0; i < span.count; ++i) {
-      const int64_t seen = span.context + i + 1;
-      scores += window > 0 ? std::min<int64_t>(seen, window) : seen;
-    }
-  }
-  return 4 * scores * query_heads * pages.layout.head_dim;
-}
-
 namespace scalar {
 namespace {
 

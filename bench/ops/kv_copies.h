@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "bench/op.h"
+#include "kernels/kv_arena.h"
+
+namespace tessera::bench {
+
+// Pages full of usual numbers, for as many layers as it takes to go beyond the caches.
+struct KvCopiesShape {
+  KvFormat format;
+  int32_t head_dim = 0;
+  int32_t kv_heads = 0;
+  int32_t page_tokens = 64;
+  int32_t sequences = 0;
+  int32_t context = 0;      // tokens of each sequence
+  int64_t at_least = 0;     // bytes
+  int64_t most_layers = 0;  // 0: as many as it takes, two or more
+};
+
+class KvCopies {
+ public:
+  // Gives up when the system has not the memory.
+  KvCopies(const KvCopiesShape& shape, const Backend& backend, Stream stream);
+
+  KvPagesView view() const { return arena_->view(); }
+  int32_t layers() const { return arena_->shape().layers; }
+  int64_t bytes() const { return arena_->shape().arena_bytes(); }
+
+ private:
+  void fill(const Backend& backend, Stream stream);
+
+  std::unique_ptr<KvArena> arena_;
+};
+
+}  // namespace tessera::bench
