@@ -29,9 +29,11 @@ struct SequenceSpan {
   KvTiers tiers;          // the formats of its rows
 
   // Groups are [64 g, 64 g + 64) by position.
-  int32_t closed_before() const { return context / kKvGroup; }            // groups in the rows
-  int32_t closed_after() const { return (context + count) / kKvGroup; }   // after kv_store
-  int32_t last_group() const { return (context + count - 1) / kKvGroup; } // of the last new token
+  constexpr int32_t closed_before() const { return context / kKvGroup; }  // groups in the rows
+  constexpr int32_t closed_after() const { return (context + count) / kKvGroup; }  // after kv_store
+  constexpr int32_t last_group() const {  // of the last new token
+    return (context + count - 1) / kKvGroup;
+  }
 };
 
 struct EmbedArgs {

@@ -3,6 +3,7 @@
 #include "kernels/check.h"
 #include "kernels/cpu/attention/ops.h"
 #include "kernels/cpu/linear/linear.h"
+#include "kernels/cpu/pages/ops.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace tessera {
@@ -26,6 +27,7 @@ constexpr Backend kScalar{
     .rope = scalar::rope,
     .silu_mul = scalar::silu_mul,
     .kv_resize = scalar::kv_resize,
+    .kv_fork = scalar::kv_fork,
     .kv_store = scalar::kv_store,
     .attention = scalar::attention,
 };
@@ -44,6 +46,7 @@ constexpr Backend kAvx2{
     .rope = avx2::rope,
     .silu_mul = avx2::silu_mul,
     .kv_resize = avx2::kv_resize,
+    .kv_fork = avx2::kv_fork,
     .kv_store = avx2::kv_store,
     .attention = avx2::attention,
 };
@@ -62,6 +65,7 @@ constexpr Backend kAvx512{
     .rope = avx512::rope,
     .silu_mul = avx512::silu_mul,
     .kv_resize = avx512::kv_resize,
+    .kv_fork = avx512::kv_fork,
     .kv_store = avx512::kv_store,
     .attention = avx512::attention,
 };

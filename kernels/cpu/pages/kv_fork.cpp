@@ -1,0 +1,73 @@
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/check.h"
+#include "kernels/cpu/pages/free_list.h"
+#include "kernels/cpu/pages/ops.h"
+
+namespace tessera::scalar {
+namespace {
+
+// One end of a row: `tokens` tokens in pages that stand at entry, entry + step, ...
+struct RowEnd {
+  int64_t tokens;
+  int64_t capacity;
+  int64_t entry;
+  int64_t step;
+};
+
+void fork_end(const KvPool& pool, const RowEnd& end, const int32_t* from, int32_t* to) {
+  const FreeList free_list(pool);
+  int64_t entry = end.entry;
+  for (int64_t full = end.tokens / end.capacity; full > 0; --full, entry += end.step) {
+    free_list.share(from[entry]);
+    to[entry] = from[entry];
+  }
+  if (end.tokens % end.capacity != 0) {
+    to[entry] = free_list.take();
+    std::memcpy(pool.pages.page(to[entry]), pool.pages.page(from[entry]),
+                static_cast<size_t>(pool.pages.page_bytes));
+  }
+}
+
+void fork_row(const KvPool& pool, KvTiers tiers, int64_t from, int64_t to) {
+  const KvPagesView& pages = pool.pages;
+  const int32_t* source = pages.table(from);
+  int32_t* target = pool.tables + to * pages.row_pages;
+  const KvRow counts = pages.rows[from];
+  TESSERA_CHECK(target[0] == kNoPage && target[pages.row_pages - 1] == kNoPage,
+                "kv_fork: the copy's slot holds pages");
+  fork_end(pool, {counts.high, pages.layouts[tiers.high].capacity, 0, 1}, source, target);
+  fork_end(pool, {counts.low, pages.layouts[tiers.low].capacity, pages.row_pages - 1, -1}, source,
+           target);
+  pages.rows[to] = counts;
+  std::memcpy(pages.window(to), pages.window(from),
+              static_cast<size_t>(pages.window_layout.page_bytes));
+  if (pages.marks != nullptr) {
+    const KvMark* marks = pages.mark_row(from);
+    std::copy_n(marks, counts.high, pages.mark_row(to));
+    const int32_t first_low = pages.row_marks - counts.low;
+    std::copy_n(marks + first_low, counts.low, pages.mark_row(to) + first_low);
+  }
+}
+
+}  // namespace
+
+void kv_fork(const KvForkArgs& args, Stream) {
+  const KvPagesView& pages = args.pool.pages;
+  for (const KvFork& fork : args.forks) {
+    TESSERA_CHECK(fork.from >= 0 && fork.from < args.pool.slots && fork.to >= 0 &&
+                      fork.to < args.pool.slots && fork.from != fork.to,
+                  "kv_fork: no such slots");
+    TESSERA_CHECK(
+        pages.layouts[fork.tiers.high].capacity > 0 && pages.layouts[fork.tiers.low].capacity > 0,
+        "kv_fork: no such tier");
+    const int64_t from = pages.row_index(fork.from, 0, 0);
+    const int64_t to = pages.row_index(fork.to, 0, 0);
+    for (int64_t row = 0; row < int64_t{pages.layers} * pages.kv_heads; ++row) {
+      fork_row(args.pool, fork.tiers, from + row, to + row);
+    }
+  }
+}
+
+}  // namespace tessera::scalar

@@ -1,0 +1,62 @@
+#include "kernels/check.h"
+#include "kernels/cpu/pages/free_list.h"
+#include "kernels/cpu/pages/ops.h"
+
+namespace tessera::scalar {
+namespace {
+
+void release(const KvPool& pool, int32_t slot) {
+  TESSERA_CHECK(slot >= 0 && slot < pool.slots, "kv_resize: no such slot");
+  const FreeList free_list(pool);
+  const KvPagesView& pages = pool.pages;
+  const int64_t first = pages.row_index(slot, 0, 0);
+  for (int64_t row = first; row < first + int64_t{pages.layers} * pages.kv_heads; ++row) {
+    int32_t* table = pool.tables + row * pages.row_pages;
+    int32_t left = 0;
+    for (; left < pages.row_pages && table[left] != kNoPage; ++left) {
+      free_list.let_go(table[left]);
+      table[left] = kNoPage;
+    }
+    for (int32_t i = pages.row_pages - 1; i > left && table[i] != kNoPage; --i) {
+      free_list.let_go(table[i]);
+      table[i] = kNoPage;
+    }
+    pages.rows[row] = {};
+  }
+}
+
+void grow(const KvPool& pool, const KvGrowth& growth) {
+  const KvPagesView& pages = pool.pages;
+  TESSERA_CHECK(growth.slot >= 0 && growth.slot < pool.slots, "kv_resize: no such slot");
+  TESSERA_CHECK(growth.tokens >= 0, "kv_resize: a negative growth");
+  const FreeList free_list(pool);
+  const int64_t high_capacity = pages.layouts[growth.tiers.high].capacity;
+  const int64_t low_capacity = pages.layouts[growth.tiers.low].capacity;
+  TESSERA_CHECK(high_capacity > 0 && low_capacity > 0, "kv_resize: no such tier");
+  const int64_t first = pages.row_index(growth.slot, 0, 0);
+  for (int64_t row = first; row < first + int64_t{pages.layers} * pages.kv_heads; ++row) {
+    int32_t* table = pool.tables + row * pages.row_pages;
+    const KvRow& counts = pages.rows[row];
+    const int64_t wanted = div_ceil(int64_t{counts.high} + growth.tokens, high_capacity);
+    TESSERA_CHECK(wanted + div_ceil(counts.low, low_capacity) <= pages.row_pages,
+                  "kv_resize: more pages than a row has room for");
+    for (int64_t i = div_ceil(counts.high, high_capacity); i < wanted; ++i) {
+      if (table[i] == kNoPage) {  // else it has room from an earlier growth
+        table[i] = free_list.take();
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void kv_resize(const KvResizeArgs& args, Stream) {
+  for (const int32_t slot : args.released) {
+    release(args.pool, slot);
+  }
+  for (const KvGrowth& growth : args.grown) {
+    grow(args.pool, growth);
+  }
+}
+
+}  // namespace tessera::scalar
