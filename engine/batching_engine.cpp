@@ -23,6 +23,29 @@ absl::Status check_ids(const char* field, const std::vector<int32_t>& ids, int32
   return absl::OkStatus();
 }
 
+// The arena holds at least one whole context, so what fits the context can run.
+absl::Status check_room(const EngineRequest& request, int32_t context) {
+  const size_t prompt = request.prompt.size();
+  if (!request.forced.empty()) {
+    return std::cmp_less_equal(prompt + request.forced.size(), context)
+               ? absl::OkStatus()
+               : absl::InvalidArgumentError(
+                     absl::StrCat("the prompt has ", prompt, " tokens and ", request.forced.size(),
+                                  " are forced to follow, the context holds ", context));
+  }
+  if (request.max_tokens == 0) {
+    return std::cmp_less_equal(prompt, context)
+               ? absl::OkStatus()
+               : absl::InvalidArgumentError(absl::StrCat("the prompt has ", prompt,
+                                                         " tokens, the context holds ", context));
+  }
+  return std::cmp_less(prompt, context)
+             ? absl::OkStatus()
+             : absl::InvalidArgumentError(absl::StrCat("the prompt has ", prompt,
+                                                       " tokens; with at least one more, ",
+                                                       "the context holds ", context));
+}
+
 }  // namespace
 
 BatchingEngine::BatchingEngine(Parts parts)
@@ -49,8 +72,9 @@ BatchingEngine::BatchingEngine(Parts parts)
   batch_tokens_.reserve(size(options_.max_step_tokens));
   batch_positions_.reserve(size(options_.max_step_tokens));
   batch_sequences_.reserve(sequences);
-  logits_rows_.reserve(sequences);
-  logits_.resize(sequences * size(model_->config().vocab));
+  batch_logits_.reserve(size(options_.max_step_tokens));
+  logits_rows_.reserve(size(options_.max_step_tokens));
+  logits_.resize(size(model_->max_logits_rows()) * size(model_->config().vocab));
 
   counting_.pages_total = kv_->pages_total();
   counting_.page_bytes = kv_->page_bytes();
@@ -79,18 +103,13 @@ absl::Status BatchingEngine::check(const EngineRequest& request) const {
   if (request.prompt.empty()) {
     return absl::InvalidArgumentError("the prompt is empty");
   }
-  // The arena holds at least one whole context, so what fits the context can run.
-  if (std::cmp_greater_equal(request.prompt.size(), options_.context)) {
-    return absl::InvalidArgumentError(absl::StrCat("the prompt has ", request.prompt.size(),
-                                                   " tokens; with at least one more, ",
-                                                   "the context holds ", options_.context));
-  }
-  if (request.max_tokens < 1) {
+  if (request.max_tokens < 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("max_tokens is ", request.max_tokens, ", it must be 1 or more"));
+        absl::StrCat("max_tokens is ", request.max_tokens, ", it must be 0 or more"));
   }
   for (const absl::Status& status :
-       {check_ids("prompt", request.prompt, vocab), check_ids("stop_ids", request.stop_ids, vocab),
+       {check_room(request, options_.context), check_ids("prompt", request.prompt, vocab),
+        check_ids("stop_ids", request.stop_ids, vocab), check_ids("forced", request.forced, vocab),
         check_sampling(request.sampling, vocab)}) {
     if (!status.ok()) {
       return status;
@@ -135,6 +154,7 @@ void BatchingEngine::run() {
 
 bool BatchingEngine::step() {
   drain_submissions();
+  end_overdue();
   plan();
   if (plan_.empty()) {
     return false;
@@ -165,6 +185,21 @@ void BatchingEngine::drain_submissions() {
     }
   }
   if (!messages_.empty()) {
+    publish();
+  }
+}
+
+void BatchingEngine::end_overdue() {
+  const auto now = options_.clock();
+  bool ended = false;
+  for (const auto& sequence : sequences_) {
+    if (sequence->overdue(now)) {
+      sequence->end(FinishReason::cancelled,
+                    absl::DeadlineExceededError("the request's deadline has passed"));
+      ended = true;
+    }
+  }
+  if (ended) {
     publish();
   }
 }
@@ -202,6 +237,7 @@ void BatchingEngine::forward() {
   batch_tokens_.clear();
   batch_positions_.clear();
   batch_sequences_.clear();
+  batch_logits_.clear();
   logits_rows_.clear();
   for (const StepPlan::Run& run : plan_.runs) {
     Sequence& sequence = sequence_of(run);
@@ -215,40 +251,83 @@ void BatchingEngine::forward() {
     for (int32_t i = 0; i < run.count; ++i) {
       batch_positions_.push_back(stored + i);
     }
-    if (run.samples) {
-      logits_rows_.push_back(static_cast<int32_t>(batch_tokens_.size()) - 1);
-    }
+    want_logits(run, stored);
     const bool decodes =
         std::cmp_greater_equal(stored, sequence.prompt().size()) && run.samples && run.count == 1;
     counting_.prompt_tokens += decodes ? 0 : run.count;
     sequence.store(run.count);
   }
-  const int64_t vocab = config().vocab;
-  model_->forward({batch_tokens_, batch_positions_, batch_sequences_, logits_rows_}, kv_->view(),
-                  {logits_.data(), std::ssize(logits_rows_), vocab, vocab}, stream_);
+  model_->forward({batch_tokens_, batch_positions_, batch_sequences_}, kv_->view(), stream_);
   ++counting_.steps;
 }
 
-void BatchingEngine::sample() {
-  const size_t vocab = size(config().vocab);
-  std::span<float> logits(logits_);
-  for (const StepPlan::Run& run : plan_.runs) {
-    if (!run.samples) {
-      continue;
+// Of the run whose tokens the batch ends with.
+void BatchingEngine::want_logits(const StepPlan::Run& run, int32_t first_position) {
+  const Sequence& sequence = sequence_of(run);
+  const auto first_row = static_cast<int32_t>(batch_tokens_.size()) - run.count;
+  for (int32_t i = 0; i < run.count; ++i) {
+    const bool chooses = run.samples && i + 1 == run.count && !sequence.full();
+    if (chooses || sequence.observes(first_position + i)) {
+      batch_logits_.push_back(first_row + i);
+      logits_rows_.push_back({run.candidate, first_position + i});
     }
-    Sequence& sequence = sequence_of(run);
-    const absl::StatusOr<Sampled> next = sampler_.sample({.logits = logits.first(vocab),
-                                                          .params = sequence.sampling(),
-                                                          .prompt = sequence.prompt(),
-                                                          .generated = sequence.generated(),
-                                                          .stop_ids = sequence.stop_ids()});
-    logits = logits.subspan(vocab);
-    if (!next.ok()) {
-      sequence.end(FinishReason::failed, next.status());
-      continue;
-    }
-    counting_.generated_tokens += sequence.append(*next) ? 1 : 0;
   }
+}
+
+// Logits are computed in slices: a prompt's may be wanted, all of them.
+void BatchingEngine::sample() {
+  const int64_t vocab = config().vocab;
+  const auto slice = size(model_->max_logits_rows());
+  for (size_t first = 0; first < logits_rows_.size(); first += slice) {
+    const size_t count = std::min(slice, logits_rows_.size() - first);
+    const MatrixView<float> logits{logits_.data(), static_cast<int64_t>(count), vocab, vocab};
+    model_->logits(std::span(batch_logits_).subspan(first, count), logits, stream_);
+    for (size_t i = 0; i < count; ++i) {
+      use_logits(logits_rows_[first + i], logits.row(static_cast<int64_t>(i)));
+    }
+  }
+  for (const StepPlan::Run& run : plan_.runs) {
+    Sequence& sequence = sequence_of(run);
+    if (run.samples && !sequence.ended() && sequence.full()) {
+      sequence.end(FinishReason::length);  // a prompt that was only to be computed
+    }
+  }
+}
+
+void BatchingEngine::use_logits(const LogitsRow& row, std::span<float> logits) {
+  Sequence& sequence = *sequences_[size(row.sequence)];
+  observe(sequence, row.position, logits);
+  const bool chooses = std::cmp_equal(row.position + 1, sequence.tokens().size());
+  if (sequence.ended() || sequence.full() || !chooses) {
+    return;
+  }
+  const absl::StatusOr<Sampled> next = sampler_.sample({.logits = logits,
+                                                        .params = sequence.sampling(),
+                                                        .prompt = sequence.prompt(),
+                                                        .generated = sequence.generated(),
+                                                        .stop_ids = sequence.stop_ids(),
+                                                        .forced = sequence.forced()});
+  if (!next.ok()) {
+    sequence.end(FinishReason::failed, next.status());
+    return;
+  }
+  counting_.generated_tokens += sequence.append(*next) ? 1 : 0;
+}
+
+void BatchingEngine::observe(Sequence& sequence, int32_t position, std::span<const float> logits) {
+  if (sequence.ended() || !sequence.observes(position)) {
+    return;
+  }
+  absl::StatusOr<TokenLogprobs> logprobs = TokenLogprobs{};
+  if (sequence.observes_prompt_logprobs(position)) {
+    logprobs = sampler_.logprobs(logits, position, sequence.tokens()[size(position) + 1],
+                                 *sequence.sampling().prompt_logprobs);
+  }
+  if (!logprobs.ok()) {
+    sequence.end(FinishReason::failed, logprobs.status());
+    return;
+  }
+  sequence.observe(position, logits, *logprobs);
 }
 
 // Whoever hears of an end finds the pages free and the statistics true.

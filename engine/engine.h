@@ -1,6 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -17,6 +19,8 @@ struct EngineOptions {
   KvFormat kv_format = kKvF16;
   int32_t page_tokens = 64;  // least tokens a page holds: a whole group, the unit of attention
   int64_t kv_bytes = 0;      // size of the page arena; 0: max_sequences whole contexts
+  // By which deadlines pass; asked on the engine's thread.
+  std::function<std::chrono::steady_clock::time_point()> clock = std::chrono::steady_clock::now;
 };
 
 // Counters and gauges, read at any time from any thread: a consistent copy, taken at a step's end.
@@ -40,7 +44,7 @@ class Engine {
   // Errors: InvalidArgument names the option that makes no sense, and the numbers: an arena that
   // cannot hold even one sequence of `context` tokens, a context beyond the model's.
   // ResourceExhausted when the system refuses the memory. Requires: the model was loaded for steps
-  // of max_step_tokens tokens, max_sequences sequences and rows of logits, and the context.
+  // of max_step_tokens tokens, max_sequences sequences and the context.
   static absl::StatusOr<std::unique_ptr<Engine>> create(const EngineOptions& options,
                                                         std::unique_ptr<Transformer> model,
                                                         const Backend& backend, Stream stream);

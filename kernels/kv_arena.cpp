@@ -18,9 +18,9 @@ void check_shape(const KvArenaShape& shape) {
   TESSERA_CHECK(shape.page_bytes % KvPageLayout::kByteMultiple == 0, "an odd size of pages");
   for (size_t tier = 0; tier < shape.formats.size(); ++tier) {
     TESSERA_CHECK(is_supported(shape.formats[tier]), "a format without kernels");
-    TESSERA_CHECK(shape.layout(tier).capacity > 0, "a page that holds no tile of a format");
     TESSERA_CHECK(shape.formats[tier] != kKvF32 || shape.formats.size() == 1,
                   "f32 beside other formats");
+    TESSERA_CHECK(shape.layout(tier).capacity > 0, "a page that holds no tile of a format");
   }
 }
 

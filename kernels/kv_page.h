@@ -74,6 +74,8 @@ struct KvPageLayout {
     return key_tile_bytes() + value_tile_bytes() + 4 * scale_tile_bytes();
   }
 
+  constexpr int64_t used_bytes() const { return tiles() * tile_bytes(); }  // the rest is slack
+
   // ---- byte offsets in a page, of the tile that begins with token `tile` * kKeyTile
   constexpr int64_t keys_offset(int64_t tile) const { return tile * key_tile_bytes(); }
   constexpr int64_t key_scales_offset(int64_t tile) const {
@@ -115,7 +117,6 @@ struct KvPageLayout {
 
  private:
   constexpr int64_t tiles() const { return capacity / kKeyTile; }
-  constexpr int64_t used_bytes() const { return tiles() * tile_bytes(); }
 
   // Lines that hold so many sub-lines.
   static constexpr int64_t lines(int64_t sub_lines, int32_t bits) {

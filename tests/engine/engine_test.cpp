@@ -70,7 +70,7 @@ TEST(Engine, RefusesWhatCannotRunWithTheNumbers) {
               testing::AllOf(HasSubstr("64 tokens"), HasSubstr("context holds 64")));
   EXPECT_THAT(refusal(request_of({3, FakeModel::kVocab}, 5)), HasSubstr("prompt[1] is 61"));
   EXPECT_THAT(refusal(request_of({-1}, 5)), HasSubstr("prompt[0] is -1"));
-  EXPECT_THAT(refusal(request_of({3}, 0)), HasSubstr("max_tokens is 0"));
+  EXPECT_THAT(refusal(request_of({3}, -1)), HasSubstr("max_tokens is -1"));
   EngineRequest stop = request_of({3}, 1);
   stop.stop_ids = {99};
   EXPECT_THAT(refusal(stop), HasSubstr("stop_ids[0] is 99"));

@@ -96,7 +96,7 @@ CodeRange code_range(float lowest, float highest, int32_t bits) {
   // Of the two zeros only the positive one is stored.
   const f16 zero = to_stored_f16(lowest + 0.0f);
   const float step = (highest - to_f32(zero)) / static_cast<float>((1 << bits) - 1);
-  return {to_stored_f16(std::max(step, 0.0f)), zero};
+  return {to_stored_f16(step > 0 ? step : 0.0f), zero};
 }
 
 uint32_t code_of(float x, CodeRange range, int32_t bits) {

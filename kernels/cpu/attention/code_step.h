@@ -1,0 +1,21 @@
+#pragma once
+
+namespace tessera {
+
+// How attention multiplies codes: queries, and a tile's weights times the values' scales, become
+// integers n of 16 bits, x ~ n * step, so that a dot product with codes is an exact integer sum.
+// Where the hardware multiplies bytes, n = 256 * high + low with signed bytes: hence the range, which
+// leaves `high` within [-127, 127]. A sum over 256 codes of 8 bits stays below 2^31.
+inline constexpr float kCodeRange = 127 * 256;
+
+struct CodeStep {
+  float step;
+  float inverse;
+};
+
+// For numbers up to `largest` in magnitude. What is too small to be inverted counts as nothing.
+inline CodeStep code_step(float largest) {
+  return largest > 1e-30f ? CodeStep{largest / kCodeRange, kCodeRange / largest} : CodeStep{0, 0};
+}
+
+}  // namespace tessera
