@@ -1,0 +1,331 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "kernels/cpu/attention/code_step.h"
+#include "kernels/cpu/attention/lane_softmax.h"
+#include "kernels/cpu/attention/line_fetch.h"
+#include "kernels/cpu/attention/pair_block.h"
+
+namespace tessera {
+
+// Tiles of codes over a vector type C (code_lanes_*.h). A line is loaded and unpacked once for a
+// step of pairs and multiplied as it is; scales and zeros meet the sums. Sums of products are
+// integers and exact, so their order is free: it is chosen for registers, which hold the sums of
+// `at_once` key tiles (channel blocks) for each pair.
+template <class C>
+struct CodeAttention {
+  using V = typename C::Floats;
+  using Sum = typename C::Sum;
+  static constexpr int kLanes = V::kLanes;
+  static constexpr int kKeyTile = KvPageLayout::kKeyTile;
+  static constexpr int kLineVectors = C::kLineVectors;
+  static constexpr int kTileVectors = kAttentionTile / kLanes;
+  static constexpr int kLineBytes = KvPageLayout::kLineBytes;
+  static constexpr int kVectorBytes = kLineBytes / kLineVectors;
+  static constexpr int kPackVectors = 64 / kLanes;
+
+  // ---- queries
+
+  static void load_query_codes(PairBlock& block, int32_t pair, const float* query, float factor) {
+    V numbers[kMaxHeadDim / kLanes];
+    const int count = static_cast<int>(round_up(block.head_dim, 64)) / kLanes;
+    V sum = V::zero();
+    V largest = V::zero();
+    for (int i = 0; i < count; ++i) {
+      const int channel = i * kLanes;
+      numbers[i] = channel + kLanes <= block.head_dim ? V::load(query + channel)
+                   : channel < block.head_dim         ? V::load_half(query + channel)
+                                                      : V::zero();
+      numbers[i] = numbers[i] * V::all(factor);
+      sum = sum + numbers[i];
+      largest = V::max(largest, V::max(numbers[i], V::zero() - numbers[i]));
+    }
+    const CodeStep step = code_step(largest.highest());
+    block.query_steps[pair] = step.step;
+    block.query_sums[pair] = sum.sum();
+    auto& codes = block.query_codes[pair];
+    for (int i = 0; i < count; i += kPackVectors) {
+      const int quad = i * kLanes / 4;
+      C::pack(numbers + i, step.inverse, codes[0] + quad, codes[1] + quad);
+    }
+  }
+
+  // ---- keys
+
+  template <int kPairs, class Codes, int kSums>
+  static void add_keys(const PairBlock& block, int first, int quad, const Codes (&codes)[kSums],
+                       Sum (&sums)[kPairs][kSums]) {
+#pragma GCC unroll 8
+    for (int pair = 0; pair < kPairs; ++pair) {
+      const auto& query = block.query_codes[first + pair];
+      const auto factor = C::factor(query[0] + quad, query[1] + quad);
+#pragma GCC unroll 8
+      for (int i = 0; i < kSums; ++i) {
+        sums[pair][i].add(codes[i], factor);
+      }
+    }
+  }
+
+  // The scores of kTiles key tiles, from their sums.
+  template <int kPairs, int kSums>
+  static void write_scores(PairBlock& block, int first, const KvTile& tile, int first_tile,
+                           const Sum (&sums)[kPairs][kSums]) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kSums; ++i) {
+      const int64_t lane = i % kLineVectors * kLanes;
+      const int key_tile = first_tile + i / kLineVectors;
+      const V scale = V::load_f16(tile.key_scales[key_tile] + 2 * lane);
+      const V zero = V::load_f16(tile.key_zeros[key_tile] + 2 * lane);
+#pragma GCC unroll 8
+      for (int pair = 0; pair < kPairs; ++pair) {
+        const V of_zero = zero * V::all(block.query_sums[first + pair]);
+        const V dot = sums[pair][i].total() * V::all(block.query_steps[first + pair]);
+        V::fma(dot, scale, of_zero)
+            .store(block.weights + (first + pair) * kAttentionTile + key_tile * kKeyTile + lane);
+      }
+    }
+  }
+
+  template <int kBits, int kPairs>
+  static void scores(PairBlock& block, int first, const KvTile& tile, LineFetch& fetch) {
+    constexpr int kTiles = C::at_once(kPairs);
+    constexpr int kSums = kTiles * kLineVectors;
+    constexpr int kShared = 8 / kBits;
+    const int64_t bytes = tile.shape->key_bytes;
+    for (int first_tile = 0; first_tile < kKeyTilesInTile; first_tile += kTiles) {
+      Sum sums[kPairs][kSums];
+      int quad = 0;
+      for (int64_t at = 0; at < bytes; at += kLineBytes, quad += kShared) {
+        decltype(C::load(nullptr)) lines[kSums];
+#pragma GCC unroll 8
+        for (int i = 0; i < kSums; ++i) {
+          lines[i] = C::load(tile.keys[first_tile + i / kLineVectors] + at +
+                             i % kLineVectors * kVectorBytes);
+        }
+        [&]<int... kSub>(std::integer_sequence<int, kSub...>) {
+          const auto add = [&]<int kOne>(std::integral_constant<int, kOne>) {
+            typename C::Codes codes[kSums];
+#pragma GCC unroll 8
+            for (int i = 0; i < kSums; ++i) {
+              codes[i] = C::template sub_line<kBits, kOne>(lines[i]);
+            }
+            add_keys<kPairs>(block, first, quad + kOne, codes, sums);
+          };
+          (add(std::integral_constant<int, kSub>{}), ...);
+        }(std::make_integer_sequence<int, kShared>{});
+        fetch.some();
+      }
+      write_scores<kPairs>(block, first, tile, first_tile, sums);
+    }
+  }
+
+  // ---- weights
+
+  // Scores become weights, and integers of weight * scale. Only tokens [begin, end) have scales.
+  static void weigh(PairBlock& block, const TileStep& step) {
+    V scales[kTileVectors];
+    V zeros[kTileVectors];
+    const uint64_t present = ~uint64_t{0} >> (kAttentionTile - (step.end - step.begin))
+                                                 << step.begin;
+    for (int i = 0; i < kTileVectors; ++i) {
+      const uint32_t bits = static_cast<uint32_t>(present >> (i * kLanes));
+      const int64_t at = 2 * (i * kLanes % kKeyTile);
+      const int key_tile = i * kLanes / kKeyTile;
+      scales[i] = V::load_f16(step.tile.value_scales[key_tile] + at).where(bits, V::zero());
+      zeros[i] = V::load_f16(step.tile.value_zeros[key_tile] + at).where(bits, V::zero());
+    }
+    for (int pair = 0; pair < block.pairs; ++pair) {
+      V scaled[kTileVectors];
+      V of_zeros = V::zero();
+      V largest = V::zero();
+      LaneSoftmax<V>::weigh_pair(block, pair, [&](int i, V weight) {
+        scaled[i] = weight * scales[i];
+        largest = V::max(largest, scaled[i]);
+        of_zeros = V::fma(weight, zeros[i], of_zeros);
+      });
+      float* sums = block.zeros + pair * kKeyTile;
+      V::fma(V::load(sums), V::all(block.corrections[pair]), of_zeros).store(sums);
+      const CodeStep code = code_step(largest.highest());
+      block.weight_steps[pair] = code.step;
+      auto& codes = block.weight_codes[pair];
+      C::pack(scaled, code.inverse, codes[0], codes[1]);
+    }
+  }
+
+  // ---- values
+
+  template <int kPairs, int kSums>
+  static void write_values(PairBlock& block, int first, int channel_block,
+                           const Sum (&sums)[kPairs][kSums]) {
+#pragma GCC unroll 8
+    for (int pair = 0; pair < kPairs; ++pair) {
+      const V correction = V::all(block.corrections[first + pair]);
+      const V step = V::all(block.weight_steps[first + pair]);
+      float* values = block.values + int64_t{first + pair} * block.head_dim;
+#pragma GCC unroll 8
+      for (int i = 0; i < kSums; ++i) {
+        const int channel = channel_block * kKeyTile + i * kLanes;
+        if (channel + kLanes <= block.head_dim) {
+          const V before = V::load(values + channel) * correction;
+          V::fma(sums[pair][i].total(), step, before).store(values + channel);
+        } else if (channel < block.head_dim) {
+          const V before = V::load_half(values + channel) * correction;
+          V::fma(sums[pair][i].total(), step, before).store_half(values + channel);
+        }
+      }
+    }
+  }
+
+  // Channel blocks [channel_block, + kBlocks), whose sub-lines begin at kFirst of their first line.
+  template <int kBits, int kPairs, int kBlocks, int kFirst>
+  static void add_values(PairBlock& block, int first, const KvTile& tile, int channel_block,
+                         LineFetch& fetch) {
+    constexpr int kShared = 8 / kBits;
+    constexpr int kSums = kBlocks * kLineVectors;
+    Sum sums[kPairs][kSums];
+    const int64_t at = int64_t{4 * channel_block / kShared} * kLineBytes;
+    for (int key_tile = 0; key_tile < kKeyTilesInTile; ++key_tile) {
+      const std::byte* lines = tile.values[key_tile] + at;
+      [&]<int... kQuads>(std::integer_sequence<int, kQuads...>) {
+        const auto add = [&]<int kQuad>(std::integral_constant<int, kQuad>) {
+          typename C::Codes codes[kSums];
+          [&]<int... kVectors>(std::integer_sequence<int, kVectors...>) {
+            ((codes[kVectors] = C::template sub_line<
+                  kBits, (kFirst + 4 * (kVectors / kLineVectors) + kQuad) % kShared>(
+                  C::load(lines +
+                          (kFirst + 4 * (kVectors / kLineVectors) + kQuad) / kShared * kLineBytes +
+                          kVectors % kLineVectors * kVectorBytes))),
+             ...);
+          }(std::make_integer_sequence<int, kSums>{});
+          const int quad = 4 * key_tile + kQuad;
+#pragma GCC unroll 8
+          for (int pair = 0; pair < kPairs; ++pair) {
+            const auto& weights = block.weight_codes[first + pair];
+            const auto factor = C::factor(weights[0] + quad, weights[1] + quad);
+#pragma GCC unroll 8
+            for (int i = 0; i < kSums; ++i) {
+              sums[pair][i].add(codes[i], factor);
+            }
+          }
+        };
+        (add(std::integral_constant<int, kQuads>{}), ...);
+      }(std::make_integer_sequence<int, 4>{});
+      fetch.some();
+    }
+    write_values<kPairs>(block, first, channel_block, sums);
+  }
+
+  template <int kBits, int kPairs>
+  static void add_all_values(PairBlock& block, int first, const KvTile& tile, LineFetch& fetch) {
+    constexpr int kBlocks = C::at_once(kPairs);
+    const int blocks = static_cast<int>(div_ceil(block.head_dim, kKeyTile));
+    int at = 0;
+    for (; at + kBlocks <= blocks; at += kBlocks) {
+      if (kBits == 1 && at % 2 != 0) {
+        add_values<kBits, kPairs, kBlocks, 4 % (8 / kBits)>(block, first, tile, at, fetch);
+      } else {
+        add_values<kBits, kPairs, kBlocks, 0>(block, first, tile, at, fetch);
+      }
+    }
+    for (; at < blocks; ++at) {
+      if (kBits == 1 && at % 2 != 0) {
+        add_values<kBits, kPairs, 1, 4 % (8 / kBits)>(block, first, tile, at, fetch);
+      } else {
+        add_values<kBits, kPairs, 1, 0>(block, first, tile, at, fetch);
+      }
+    }
+  }
+
+  // ---- a tile
+
+  using Pass = void (*)(PairBlock&, int, const KvTile&, LineFetch&);
+
+  template <int kBits, int... kPairs>
+  static constexpr auto score_passes(std::integer_sequence<int, kPairs...>) {
+    return Passes{{scores<kBits, kPairs + 1>...}};
+  }
+  template <int kBits, int... kPairs>
+  static constexpr auto value_passes(std::integer_sequence<int, kPairs...>) {
+    return Passes{{add_all_values<kBits, kPairs + 1>...}};
+  }
+  struct Passes {
+    Pass of[C::kStep];  // [pairs - 1]
+  };
+
+  static const Passes& score_passes(int bits) {
+    constexpr auto kSteps = std::make_integer_sequence<int, C::kStep>{};
+    static constexpr Passes k8 = score_passes<8>(kSteps);
+    static constexpr Passes k4 = score_passes<4>(kSteps);
+    static constexpr Passes k2 = score_passes<2>(kSteps);
+    return bits == 8 ? k8 : bits == 4 ? k4 : k2;
+  }
+  static const Passes& value_passes(int bits) {
+    constexpr auto kSteps = std::make_integer_sequence<int, C::kStep>{};
+    static constexpr Passes k8 = value_passes<8>(kSteps);
+    static constexpr Passes k4 = value_passes<4>(kSteps);
+    static constexpr Passes k2 = value_passes<2>(kSteps);
+    static constexpr Passes k1 = value_passes<1>(kSteps);
+    return bits == 8 ? k8 : bits == 4 ? k4 : bits == 2 ? k2 : k1;
+  }
+
+  // While keys are read the tile's values are fetched, and then the next tile's keys.
+  static LineFetch fetch_values(const PairBlock& block, const KvTile& tile) {
+    for (int i = 0; i < kKeyTilesInTile; ++i) {
+      __builtin_prefetch(tile.value_scales[i]);
+      __builtin_prefetch(tile.value_zeros[i]);
+    }
+    const int step = block.pairs < C::kStep ? block.pairs : C::kStep;
+    const int64_t calls =
+        kKeyTilesInTile / C::at_once(step) * tile.shape->key_bytes / kLineBytes;
+    return {tile.values, tile.shape->value_bytes, calls};
+  }
+
+  static LineFetch fetch_keys(const PairBlock& block, const KvTile* next) {
+    if (next == nullptr) {
+      return {};
+    }
+    if (next->shape->layout.format.is_codes()) {
+      for (int i = 0; i < kKeyTilesInTile; ++i) {
+        __builtin_prefetch(next->key_scales[i]);
+        __builtin_prefetch(next->key_zeros[i]);
+      }
+    }
+    const int step = block.pairs < C::kStep ? block.pairs : C::kStep;
+    const int64_t calls =
+        kKeyTilesInTile * div_ceil(div_ceil(block.head_dim, kKeyTile), C::at_once(step));
+    return {next->keys, next->shape->key_bytes, calls};
+  }
+
+  static void run_passes(const Passes& passes, PairBlock& block, const KvTile& tile,
+                         LineFetch fetch) {
+    for (int first = 0; first < block.pairs; first += C::kStep) {
+      const int left = block.pairs - first;
+      passes.of[(left < C::kStep ? left : C::kStep) - 1](block, first, tile, fetch);
+    }
+  }
+
+  static void add_tile(PairBlock& block, const TileStep& step) {
+    const KvFormat format = step.tile.shape->layout.format;
+    run_passes(score_passes(format.key_bits), block, step.tile, fetch_values(block, step.tile));
+    LaneSoftmax<V>::raise_maxima(block);
+    weigh(block, step);
+    run_passes(value_passes(format.value_bits), block, step.tile, fetch_keys(block, step.next));
+  }
+};
+
+// What an instruction set brings, for tiles of both kinds.
+template <class Floats, class Codes>
+struct TileAttention {
+  static void add_tile(PairBlock& block, const TileStep& step) {
+    if (step.tile.shape->layout.format.is_codes()) {
+      Codes::add_tile(block, step);
+    } else {
+      Floats::add_tile(block, step);
+    }
+  }
+};
+
+}  // namespace tessera

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/attention/exponential.h"
+#include "kernels/cpu/attention/pair_block.h"
+
+namespace tessera {
+
+// The online softmax over a vector type, between a tile's scores and its values, and what becomes of
+// it at the end.
+template <class V>
+struct LaneSoftmax {
+  static constexpr int kLanes = V::kLanes;
+  static constexpr int kKeyTile = KvPageLayout::kKeyTile;
+  static constexpr int kTileVectors = kAttentionTile / kLanes;
+
+  // The highest score so far of each pair, and what it makes of the earlier sums.
+  static void raise_maxima(PairBlock& block) {
+    float old[PairBlock::kPairs];
+    __builtin_memcpy(old, block.maxima, sizeof(old));
+    for (int pair = 0; pair < block.pairs; ++pair) {
+      const float* scores = block.weights + pair * kAttentionTile;
+      V highest = V::all(block.maxima[pair]);
+      for (int i = 0; i < kTileVectors; ++i) {
+        const uint32_t bits = static_cast<uint32_t>(block.visible[pair] >> (i * kLanes));
+        highest = V::max(highest, V::load(scores + i * kLanes).where(bits, highest));
+      }
+      block.maxima[pair] = highest.highest();
+    }
+    for (int pair = 0; pair < block.pairs; pair += kLanes) {
+      exp2_nonpositive(V::load(old + pair) - V::load(block.maxima + pair))
+          .store(block.corrections + pair);
+    }
+  }
+
+  // What a tile adds nothing to follows the maximum too.
+  static void raise_zeros(PairBlock& block, int pair) {
+    float* zeros = block.zeros + pair * kKeyTile;
+    (V::load(zeros) * V::all(block.corrections[pair])).store(zeros);
+  }
+
+  // Weights of one pair, from its scores; `take(i, weight)` gets each vector.
+  template <class Take>
+  static void weigh_pair(PairBlock& block, int pair, Take&& take) {
+    const float* scores = block.weights + pair * kAttentionTile;
+    const V maximum = V::all(block.maxima[pair]);
+    V added = V::zero();
+#pragma GCC unroll 8
+    for (int i = 0; i < kTileVectors; ++i) {
+      const uint32_t bits = static_cast<uint32_t>(block.visible[pair] >> (i * kLanes));
+      const V power = exp2_nonpositive(V::load(scores + i * kLanes) - maximum);
+      const V weight = power.where(bits, V::zero());
+      take(i, weight);
+      added = added + weight;
+    }
+    float* sums = block.sums + pair * kKeyTile;
+    V::fma(V::load(sums), V::all(block.corrections[pair]), added).store(sums);
+  }
+
+  // Scores become weights.
+  static void weigh(PairBlock& block) {
+    for (int pair = 0; pair < block.pairs; ++pair) {
+      float* weights = block.weights + pair * kAttentionTile;
+      weigh_pair(block, pair, [&](int i, V weight) { weight.store(weights + i * kLanes); });
+      raise_zeros(block, pair);
+    }
+  }
+
+  static float finish(PairBlock& block, int32_t pair) {
+    const V zero = V::all(V::load(block.zeros + pair * kKeyTile).sum());
+    float* values = block.values + int64_t{pair} * block.head_dim;
+    for (int32_t channel = 0; channel < block.head_dim; channel += kHeadDimMultiple) {
+      (V::load_half(values + channel) + zero).store_half(values + channel);
+    }
+    return V::load(block.sums + pair * kKeyTile).sum();
+  }
+
+  static void merge(const Partial& into, const Partial& from, int32_t head_dim) {
+    const float highest = *from.maximum > *into.maximum ? *from.maximum : *into.maximum;
+    const V keep = exp2_nonpositive(V::all(*into.maximum - highest));
+    const V take = exp2_nonpositive(V::all(*from.maximum - highest));
+    *into.maximum = highest;
+    *into.sum = V::fma(V::all(*from.sum), take, V::all(*into.sum) * keep).first();
+    for (int32_t channel = 0; channel < head_dim; channel += kHeadDimMultiple) {
+      const V kept = V::load_half(into.values + channel) * keep;
+      V::fma(V::load_half(from.values + channel), take, kept).store_half(into.values + channel);
+    }
+  }
+
+  // Adding 0 turns -0 into +0: whether a sum of nothing but zeros is negative depends on how many
+  // masked tokens stood in it.
+  static void normalise(float* values, float sum, int32_t head_dim) {
+    for (int32_t channel = 0; channel < head_dim; channel += kHeadDimMultiple) {
+      (V::load_half(values + channel) / V::all(sum) + V::zero()).store_half(values + channel);
+    }
+  }
+};
+
+}  // namespace tessera
