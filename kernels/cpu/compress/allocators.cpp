@@ -11,23 +11,26 @@ namespace {
 
 int32_t capacity_of(const KvPool& pool, uint8_t tier) { return pool.pages.layouts[tier].capacity; }
 
-// Most tokens of a row that `pages` pages hold, the open group's not counted.
-int64_t tokens_in(const KvPool& pool, const KvCompression& sequence, int64_t pages) {
-  const int64_t high = capacity_of(pool, sequence.tiers.high);
-  if (!sequence.policy.has_low_tier()) {
-    return pages * high;
-  }
-  const int64_t low = capacity_of(pool, sequence.tiers.low);
-  const double share = sequence.policy.high_share;
-  int64_t tokens = pages * low;
-  while (tokens > 0) {
-    const auto in_high = static_cast<int64_t>(std::ceil(share * static_cast<double>(tokens)));
-    if (div_ceil(in_high, high) + div_ceil(tokens - in_high, low) <= pages) {
-      break;
+// Most tokens of a row, the open group's included, of which the closed ones fit `pages` pages.
+int32_t tokens_in(const KvPool& pool, const KvCompression& sequence, int64_t pages) {
+  const int64_t high_capacity = capacity_of(pool, sequence.tiers.high);
+  const int64_t low_capacity = capacity_of(pool, sequence.tiers.low);
+  const int32_t open = sequence.tokens % kKvGroup;
+  const int32_t in_high_anyway =
+      std::min(sequence.tokens, sequence.policy.sinks + sequence.policy.recent * kKvGroup + open);
+  for (int32_t tokens = sequence.tokens; tokens > open; --tokens) {
+    int64_t high = tokens;
+    if (sequence.policy.has_low_tier()) {
+      high = std::llround(double{sequence.policy.high_share} * tokens);
+      high = std::clamp<int64_t>(high, std::min(tokens, in_high_anyway), tokens);
     }
-    --tokens;
+    if (div_ceil(std::max<int64_t>(high - open, 0), high_capacity) +
+            div_ceil(tokens - high, low_capacity) <=
+        pages) {
+      return tokens;
+    }
   }
-  return tokens;
+  return open;
 }
 
 // Rows of a sequence are neighbours: layer by layer, head by head.
@@ -63,10 +66,7 @@ int32_t row_budget(const KvPool& pool, const KvCompression& sequence) {
     return std::min(policy.keep_tokens, sequence.tokens);
   }
   const int64_t rows = int64_t{pool.pages.layers} * pool.pages.kv_heads;
-  const int64_t pages =
-      std::min<int64_t>(policy.keep_bytes / (rows * pool.pages.page_bytes), pool.pages.row_pages);
-  const int64_t tokens = tokens_in(pool, sequence, pages) + sequence.tokens % kKvGroup;
-  return static_cast<int32_t>(std::min<int64_t>(tokens, sequence.tokens));
+  return tokens_in(pool, sequence, policy.keep_bytes / (rows * pool.pages.page_bytes));
 }
 
 void allocate_uniform(const AllocatorInput& input) {

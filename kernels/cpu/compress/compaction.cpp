@@ -1,7 +1,5 @@
 #include "kernels/cpu/compress/compaction.h"
 
-#include <cstring>
-
 #include "kernels/check.h"
 #include "kernels/cpu/attention/limits.h"
 #include "kernels/cpu/compress/token_copy.h"
@@ -38,11 +36,12 @@ class Compaction {
     if (change_.demoted == 0 && change_.dropped == 0) {
       return;
     }
+    // The open group's marks follow the high tier's; until then low ones may need their places.
+    KvMark open_marks[kKvGroup];
+    std::copy_n(marks_ + high_, row_.open, open_marks);
     drop_from_low();
     thin_high();
-    // The open group's marks follow the high tier's.
-    std::memmove(marks_ + high_, marks_ + row_.counts.high,
-                 static_cast<size_t>(row_.open) * sizeof(KvMark));
+    std::copy_n(open_marks, row_.open, marks_ + high_);
     pages_.rows[row_.row] = {high_, low_};
   }
 
