@@ -93,11 +93,11 @@ class Planner {
   }
 
   // Pages that must stay free for `i` after this step if it has a slot: for what it is known to
-  // need and one more page for each head.
+  // need and one more group.
   int64_t promise(size_t i) const {
     const Candidate& candidate = candidates_[i];
     const bool has_slot = keeps_slot(i) || (!candidate.running && plan_.counts[i] > 0);
-    return has_slot ? budget_.pages_for(candidate.tokens) + budget_.heads -
+    return has_slot ? budget_.pages_for(candidate.tokens + kKvGroup) -
                           budget_.pages_for(candidate.stored + plan_.counts[i])
                     : 0;
   }
@@ -124,8 +124,8 @@ class Planner {
   void grow(size_t i) {
     const Candidate& candidate = candidates_[i];
     const int64_t row_pages =
-        free_ / budget_.heads + div_ceil(candidate.stored, budget_.page_tokens);
-    const int64_t room = row_pages * budget_.page_tokens - candidate.stored;
+        (free_ + budget_.pages_for(candidate.stored)) / budget_.heads;
+    const int64_t room = budget_.tokens_within(row_pages) - candidate.stored;
     plan_.counts[i] =
         static_cast<int32_t>(std::min<int64_t>({candidate.pending(), tokens_left_, room}));
     free_ -= growth(i);

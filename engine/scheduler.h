@@ -13,8 +13,8 @@ struct Candidate {
   int64_t rank = 0;      // see rank_of
   int32_t priority = 0;  // lower runs first
   int32_t tokens = 0;    // known: prompt and generated; all are stored before the next is sampled
-  int32_t stored = 0;    // of them, in pages
-  int64_t pages = 0;     // it holds now
+  int32_t stored = 0;    // of them, in pages and the window
+  int64_t pages = 0;     // free if it is preempted
   bool running = false;  // has a slot; otherwise it waits, and holds nothing
 
   int32_t pending() const { return tokens - stored; }
@@ -62,7 +62,7 @@ struct SchedulerLimits {
 //   2. chunks of running prefills, by rank, as far as max_step_tokens goes;
 //   3. waiting sequences, by rank, while there is a slot, some budget, and free pages for all their
 //      known tokens besides what running sequences are promised: their own known tokens and one
-//      more page for each head. The first that does not fit ends admission: nothing overtakes it.
+//      more group. The first that does not fit ends admission: nothing overtakes it.
 //
 // When pages run out, a running sequence that needs some takes them from the worst-ranked running
 // sequence behind it, which is preempted: it keeps its tokens, waits at its rank and is computed

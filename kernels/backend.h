@@ -233,6 +233,13 @@ struct StepLimits {
   int32_t context = 0;
 };
 
+// The most dense groups a step can have: two tokens reach into a group's end and the next one's
+// beginning, and each further group of a sequence takes 64.
+constexpr int64_t max_dense_groups(const StepLimits& limits) {
+  const int32_t pairs = limits.tokens / 2 < limits.sequences ? limits.tokens / 2 : limits.sequences;
+  return pairs + (limits.tokens - 2 * pairs) / kKvGroup;
+}
+
 // One complete table of ops. A backend fills it in one place, and the table *is* the list of
 // kernels: tests walk it. Ops allocate nothing and keep no state. Where an op cannot serve its
 // arguments, that is a bug of the caller: what can be asked for is checked when a model loads.

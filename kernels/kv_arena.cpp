@@ -43,12 +43,6 @@ int64_t KvArenaShape::slot_mark_bytes() const {
   return slot_rows() * row_marks() * int64_t{sizeof(KvMark)};
 }
 
-int64_t KvArenaShape::total_bytes() const {
-  const int64_t of_slot = slot_window_bytes() + slot_table_bytes() + slot_mark_bytes();
-  return arena_bytes() + slots * of_slot +
-         pages * static_cast<int64_t>(sizeof(int32_t) + sizeof(uint16_t));
-}
-
 std::unique_ptr<KvArena> KvArena::make(const KvArenaShape& shape) {
   check_shape(shape);
   Memory memory{MemoryMapping(shape.arena_bytes()),
@@ -107,6 +101,15 @@ int64_t KvArena::slot_pages(int32_t slot) const {
   const int64_t entries = shape_.slot_rows() * shape_.row_pages();
   const auto first = tables_.begin() + slot * entries;
   return entries - std::count(first, first + entries, kNoPage);
+}
+
+int64_t KvArena::slot_own_pages(int32_t slot) const {
+  TESSERA_CHECK(slot >= 0 && slot < shape_.slots, "no such slot");
+  const int64_t entries = shape_.slot_rows() * shape_.row_pages();
+  const auto first = tables_.begin() + slot * entries;
+  return std::count_if(first, first + entries, [this](int32_t id) {
+    return id != kNoPage && owners_[static_cast<size_t>(id)] == 1;
+  });
 }
 
 void KvArena::check_integrity() const {

@@ -43,8 +43,12 @@ struct KvArenaShape {
   int64_t slot_window_bytes() const { return slot_rows() * window_layout().page_bytes; }
   int64_t slot_table_bytes() const;
   int64_t slot_mark_bytes() const;
-  // Of everything: pages, and windows, tables and marks of all slots, and the free list.
-  int64_t total_bytes() const;
+  int64_t slot_bytes() const {
+    return slot_window_bytes() + slot_table_bytes() + slot_mark_bytes();
+  }
+  // What one more page takes: itself, its place in the free list and its owners.
+  int64_t cost_of_page() const { return page_bytes + int64_t{sizeof(int32_t) + sizeof(uint16_t)}; }
+  int64_t total_bytes() const { return slots * slot_bytes() + pages * cost_of_page(); }
 };
 
 // The pages of one host-memory backend: the arena, the page tables, windows and marks, owners and
@@ -64,6 +68,8 @@ class KvArena {
   int64_t free_pages() const { return free_range_.count; }
   // Entries of the slot's rows, all layers and KV heads together; shared pages are counted.
   int64_t slot_pages(int32_t slot) const;
+  // Of them, those that nobody else owns: released, the slot would free so many.
+  int64_t slot_own_pages(int32_t slot) const;
 
   // Aborts unless every page has as many owners as table entries hold it, is in the free list's
   // live range once if that is none and not otherwise, and each row's pages stand at its two ends.

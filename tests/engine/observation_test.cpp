@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr int32_t kContext = 64;
+constexpr int32_t kContext = 128;
 
 EngineOptions options_of(int32_t max_step_tokens, int64_t arena_pages = 0) {
   EngineOptions options;
@@ -22,7 +22,7 @@ EngineOptions options_of(int32_t max_step_tokens, int64_t arena_pages = 0) {
   options.max_sequences = 4;
   options.max_step_tokens = max_step_tokens;
   options.max_queue = 16;
-  options.kv_bytes = FakeEngine::arena_bytes(arena_pages);
+  options.kv_bytes = arena_pages == 0 ? 0 : FakeEngine::kv_bytes(options, arena_pages);
   return options;
 }
 
@@ -79,7 +79,7 @@ TEST_P(Observation, TellsEveryPositionOnceInOrderBesideOtherLoad) {
   FakeEngine fake(options_of(GetParam().max_step_tokens, GetParam().arena_pages));
   std::vector<EngineRequest> requests;
   for (int32_t i = 0; i < 12; ++i) {
-    EngineRequest request = request_of(prompt_of(5 + 2 * i, i), 20 + i % 5);
+    EngineRequest request = request_of(prompt_of(45 + 4 * i, i), 20 + i % 5);
     request.sampling.seed = static_cast<uint64_t>(i);
     request.observe_logits = i % 3 != 2;
     if (i % 3 != 1) {

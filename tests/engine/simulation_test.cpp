@@ -66,12 +66,12 @@ class Simulation {
 
   EngineOptions random_options() {
     EngineOptions options;
-    options.context = pick(20, 160);
+    options.context = pick(20, 400);
     options.max_sequences = pick(1, 12);
     options.max_step_tokens = options.max_sequences + pick(0, 60);
     options.max_queue = pick(1, 20);
-    const int64_t least = div_ceil(options.context, FakeEngine::kPageTokens);
-    options.kv_bytes = FakeEngine::arena_bytes(least + pick(0, static_cast<int32_t>(3 * least)));
+    const int32_t least = std::max(1, options.context / kKvGroup);
+    options.kv_bytes = FakeEngine::kv_bytes(options, least + pick(0, 3 * least));
     return options;
   }
 
