@@ -72,6 +72,8 @@ BatchingEngine::BatchingEngine(Parts parts)
   batch_tokens_.reserve(size(options_.max_step_tokens));
   batch_positions_.reserve(size(options_.max_step_tokens));
   batch_sequences_.reserve(sequences);
+  batch_scorings_.reserve(sequences);
+  stored_slots_.reserve(sequences);
   batch_logits_.reserve(size(options_.max_step_tokens));
   logits_rows_.reserve(size(options_.max_step_tokens));
   logits_.resize(size(model_->max_logits_rows()) * size(model_->config().vocab));
@@ -94,7 +96,7 @@ absl::StatusOr<RequestId> BatchingEngine::submit(EngineRequest request) {
     return status;
   }
   const RequestId id = ++last_id_;
-  const Sequence::Model model{options_.context, config().eos_ids};
+  const Sequence::Model model{options_.context, config().eos_ids, options_.kv};
   if (absl::Status status = door_.enter(std::make_unique<Sequence>(id, std::move(request), model));
       !status.ok()) {
     return status;
@@ -114,7 +116,8 @@ absl::Status BatchingEngine::check(const EngineRequest& request) const {
   for (const absl::Status& status :
        {check_room(request, options_.context), check_ids("prompt", request.prompt, vocab),
         check_ids("stop_ids", request.stop_ids, vocab), check_ids("forced", request.forced, vocab),
-        check_sampling(request.sampling, vocab)}) {
+        check_sampling(request.sampling, vocab),
+        request.kv.has_value() ? kv_->check(request.kv->policy) : absl::OkStatus()}) {
     if (!status.ok()) {
       return status;
     }
@@ -166,6 +169,7 @@ bool BatchingEngine::step() {
   reserve();
   forward();
   sample();
+  compress();
   publish();
   return true;
 }
@@ -213,19 +217,39 @@ void BatchingEngine::plan() {
   for (const auto& sequence : sequences_) {
     Candidate candidate = sequence->candidate();
     candidate.pages = sequence->running() ? kv_->slot_pages(sequence->slot()) : 0;
+    candidate.kv = demand_of(*sequence);
     candidates_.push_back(candidate);
   }
   plan_ = scheduler_.plan(candidates_, kv_->budget(), std::move(plan_));
 }
 
+KvDemand BatchingEngine::demand_of(const Sequence& sequence) const {
+  if (sequence.running()) {
+    return kv_->demand(sequence.slot());
+  }
+  return sequence.saved() != nullptr
+             ? kv_->demand(*sequence.saved())
+             : kv_->demand(sequence.kv_policy(), static_cast<int32_t>(sequence.prompt().size()));
+}
+
+// What can be computed anew to the same bits is; what cannot is kept in host memory.
+int32_t BatchingEngine::give_up_slot(Sequence& sequence) {
+  return kv_->recomputable(sequence.slot()) ? sequence.give_up_slot()
+                                            : sequence.give_up_slot(kv_->save(sequence.slot()));
+}
+
 void BatchingEngine::reserve() {
   released_slots_.clear();
   for (const int32_t preempted : plan_.preempted) {
-    released_slots_.push_back(sequences_[size(preempted)]->give_up_slot());
+    released_slots_.push_back(give_up_slot(*sequences_[size(preempted)]));
   }
   kv_->release(released_slots_);
   for (const int32_t admitted : plan_.admitted) {
-    sequences_[size(admitted)]->admit(kv_->open_slot());
+    Sequence& sequence = *sequences_[size(admitted)];
+    sequence.admit(sequence.saved() != nullptr
+                       ? kv_->restore(*sequence.saved())
+                       : kv_->open_slot(sequence.kv_policy(),
+                                        static_cast<int32_t>(sequence.prompt().size())));
   }
   reservations_.clear();
   for (const StepPlan::Run& run : plan_.runs) {
@@ -241,6 +265,8 @@ void BatchingEngine::forward() {
   batch_tokens_.clear();
   batch_positions_.clear();
   batch_sequences_.clear();
+  batch_scorings_.clear();
+  stored_slots_.clear();
   batch_logits_.clear();
   logits_rows_.clear();
   for (const StepPlan::Run& run : plan_.runs) {
@@ -251,6 +277,8 @@ void BatchingEngine::forward() {
                                 .count = run.count,
                                 .context = stored,
                                 .tiers = kv_->tiers(sequence.slot())});
+    batch_scorings_.push_back(kv_->scoring(sequence.slot()));
+    stored_slots_.push_back(sequence.slot());
     const auto tokens = sequence.tokens().subspan(size(stored), size(run.count));
     batch_tokens_.insert(batch_tokens_.end(), tokens.begin(), tokens.end());
     for (int32_t i = 0; i < run.count; ++i) {
@@ -262,8 +290,17 @@ void BatchingEngine::forward() {
     counting_.prompt_tokens += decodes ? 0 : run.count;
     sequence.store(run.count);
   }
-  model_->forward({batch_tokens_, batch_positions_, batch_sequences_}, kv_->view(), stream_);
+  if (std::none_of(batch_scorings_.begin(), batch_scorings_.end(),
+                   [](const KvScoring& scoring) { return scoring.marks; })) {
+    batch_scorings_.clear();
+  }
+  model_->forward({batch_tokens_, batch_positions_, batch_sequences_, batch_scorings_},
+                  kv_->view(), stream_);
   ++counting_.steps;
+}
+
+void BatchingEngine::compress() {
+  kv_->compress(stored_slots_);
 }
 
 // Of the run whose tokens the batch ends with.
@@ -340,6 +377,7 @@ void BatchingEngine::publish() {
   released_slots_.clear();
   for (const auto& sequence : sequences_) {
     if (sequence->ended() && sequence->running()) {
+      sequence->set_kv_usage(kv_->usage(sequence->slot()));
       released_slots_.push_back(sequence->give_up_slot());
     }
   }
@@ -367,6 +405,10 @@ void BatchingEngine::count_running() {
 
 void BatchingEngine::update_stats() {
   counting_.pages_free = kv_->free_pages();
+  counting_.kv_demotions = kv_->demotions();
+  counting_.kv_dropped_tokens = kv_->dropped_tokens();
+  counting_.formats = static_cast<int32_t>(kv_->format_pages().size());
+  std::copy(kv_->format_pages().begin(), kv_->format_pages().end(), counting_.format_pages);
   const std::lock_guard lock(stats_mutex_);
   stats_ = counting_;
 }

@@ -14,7 +14,6 @@ class Planner {
   Planner(std::span<const Candidate> candidates, const KvBudget& budget,
           const SchedulerLimits& limits, StepPlan& plan)
       : candidates_(candidates),
-        budget_(budget),
         plan_(plan),
         free_(budget.pages_free),
         tokens_left_(limits.max_step_tokens),
@@ -86,10 +85,11 @@ class Planner {
   bool keeps_slot(size_t i) const { return candidates_[i].running && plan_.evicted[i] == 0; }
 
   // Pages that `i` takes in this step, beyond those it holds.
-  int64_t growth(size_t i) const {
+  int64_t growth(size_t i) const { return growth(i, plan_.counts[i]); }
+  int64_t growth(size_t i, int32_t count) const {
     const Candidate& candidate = candidates_[i];
-    return budget_.pages_for(candidate.stored + plan_.counts[i]) -
-           budget_.pages_for(candidate.stored);
+    const int64_t restored = count > 0 && !candidate.running ? candidate.kv.restore : 0;
+    return restored + candidate.kv.growth(candidate.stored, count);
   }
 
   // Pages that must stay free for `i` after this step if it has a slot: for what it is known to
@@ -97,9 +97,8 @@ class Planner {
   int64_t promise(size_t i) const {
     const Candidate& candidate = candidates_[i];
     const bool has_slot = keeps_slot(i) || (!candidate.running && plan_.counts[i] > 0);
-    return has_slot ? budget_.pages_for(candidate.tokens + kKvGroup) -
-                          budget_.pages_for(candidate.stored + plan_.counts[i])
-                    : 0;
+    const int64_t after_this_step = growth(i, candidate.pending() + kKvGroup) - growth(i);
+    return has_slot ? std::max<int64_t>(after_this_step, 0) : 0;
   }
 
   // Runs as many pending tokens of `i` as tokens and pages allow; for the first of them it may
@@ -108,8 +107,7 @@ class Planner {
     if (tokens_left_ == 0) {
       return;
     }
-    const int32_t stored = candidates_[i].stored;
-    const int64_t first = budget_.pages_for(stored + 1) - budget_.pages_for(stored);
+    const int64_t first = growth(i, 1);
     while (free_ < first) {
       const size_t victim = worst_running_from(i);
       if (victim == i) {
@@ -123,11 +121,9 @@ class Planner {
   // As many tokens of `i` as the step and the free pages have room for.
   void grow(size_t i) {
     const Candidate& candidate = candidates_[i];
-    const int64_t row_pages =
-        (free_ + budget_.pages_for(candidate.stored)) / budget_.heads;
-    const int64_t room = budget_.tokens_within(row_pages) - candidate.stored;
-    plan_.counts[i] =
-        static_cast<int32_t>(std::min<int64_t>({candidate.pending(), tokens_left_, room}));
+    const int64_t restored = candidate.running ? 0 : candidate.kv.restore;
+    plan_.counts[i] = candidate.kv.tokens_within(free_ - restored, candidate.stored,
+                                                 std::min(candidate.pending(), tokens_left_));
     free_ -= growth(i);
     tokens_left_ -= plan_.counts[i];
   }
@@ -154,7 +150,7 @@ class Planner {
   bool make_room_to_admit(size_t i) {
     int64_t slots = slots_left_;
     int64_t tokens = tokens_left_;
-    int64_t spare = free_ - promised_ - budget_.pages_for(candidates_[i].tokens);
+    int64_t spare = free_ - promised_ - growth(i, candidates_[i].pending());
     size_t first_victim = candidates_.size();
     while (slots < 1 || tokens < 1 || spare < 0) {
       --first_victim;
@@ -182,7 +178,6 @@ class Planner {
   }
 
   std::span<const Candidate> candidates_;
-  const KvBudget& budget_;
   StepPlan& plan_;
   int64_t free_;         // pages
   int32_t tokens_left_;  // of the step

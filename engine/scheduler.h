@@ -15,7 +15,8 @@ struct Candidate {
   int32_t tokens = 0;    // known: prompt and generated; all are stored before the next is sampled
   int32_t stored = 0;    // of them, in pages and the window
   int64_t pages = 0;     // free if it is preempted
-  bool running = false;  // has a slot; otherwise it waits, and holds nothing
+  bool running = false;  // has a slot; otherwise it waits, and holds no pages
+  KvDemand kv = {};      // what its further tokens take
 
   int32_t pending() const { return tokens - stored; }
 };
@@ -39,7 +40,7 @@ struct StepPlan {
     bool samples = false;  // they are the last ones pending, so the next token can be chosen
   };
   std::vector<int32_t>
-      preempted;  // lose slot and pages before anything else happens; to be recomputed
+      preempted;  // lose slot and pages before anything else happens
   std::vector<int32_t> admitted;  // get a slot; each has a run
   std::vector<Run> runs;          // decodes, then prefills, each in order of rank
 
@@ -61,12 +62,13 @@ struct SchedulerLimits {
 //   1. decodes: every running sequence with one pending token, so no prefill ever delays them;
 //   2. chunks of running prefills, by rank, as far as max_step_tokens goes;
 //   3. waiting sequences, by rank, while there is a slot, some budget, and free pages for all their
-//      known tokens besides what running sequences are promised: their own known tokens and one
-//      more group. The first that does not fit ends admission: nothing overtakes it.
+//      known tokens, uncompressed, besides what running sequences are promised: their own known
+//      tokens and one more group. The first that does not fit ends admission: nothing overtakes it.
 //
 // When pages run out, a running sequence that needs some takes them from the worst-ranked running
 // sequence behind it, which is preempted: it keeps its tokens, waits at its rank and is computed
-// anew. Where nobody stands behind it, it keeps its pages and sits the step out. A waiting
+// anew, or, where a policy has compressed it and computing it anew would change its text, restored
+// from host memory. Where nobody stands behind it, it keeps its pages and sits the step out. A waiting
 // sequence preempts only sequences of a worse *priority*, and only if that suffices to admit it.
 //
 // Progress: the best-ranked running sequence is never preempted by a running one and never sits

@@ -29,7 +29,8 @@ Sequence::Sequence(RequestId id, EngineRequest request, const Model& model)
       forced_(std::move(request.forced)),
       observe_logits_(request.observe_logits),
       deadline_(request.deadline),
-      sink_(std::move(request.sink)) {
+      sink_(std::move(request.sink)),
+      kv_(request.kv.value_or(model.kv)) {
   TESSERA_CHECK(prompt_tokens_ > 0 && prompt_tokens_ <= max_length_ &&
                     std::cmp_less_equal(max_length_, model.context),
                 "a sequence starts with something and fits the context");
@@ -58,14 +59,25 @@ bool Sequence::overdue(std::chrono::steady_clock::time_point now) const {
 }
 
 void Sequence::admit(int32_t slot) {
-  TESSERA_CHECK(!running() && !ended() && stored_ == 0, "only a waiting sequence is admitted");
+  TESSERA_CHECK(!running() && !ended() && (stored_ == 0) == !saved_.has_value(),
+                "only a waiting sequence is admitted");
   slot_ = slot;
+  saved_.reset();
 }
 
 int32_t Sequence::give_up_slot() {
   TESSERA_CHECK(running(), "a sequence without a slot gives none up");
   stored_ = 0;
   return *std::exchange(slot_, std::nullopt);
+}
+
+int32_t Sequence::give_up_slot(SavedKv saved) {
+  const int32_t stored = stored_;
+  const int32_t slot = give_up_slot();
+  stored_ = stored;
+  kv_usage_ = saved.usage();
+  saved_ = std::move(saved);
+  return slot;
 }
 
 void Sequence::store(int32_t count) {
@@ -129,6 +141,7 @@ void Sequence::publish() {
     sink_->on_token(*std::exchange(unpublished_token_, std::nullopt));
   }
   if (ended()) {
+    finish_->kv = {.policy = kv_.name, .usage = kv_usage_};
     sink_->on_finish(*finish_);
   }
 }

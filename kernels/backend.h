@@ -98,6 +98,16 @@ struct KvForkArgs {
   std::span<const KvFork> forks;
 };
 
+// Copies all that a slot holds to host memory, so that its pages can serve others in the meantime, or
+// back into a slot that holds nothing: same tokens in the same places, so what is computed from them has
+// the same bits. Copying back takes as many pages as the rows need.
+// Requires: kv_image_bytes() bytes; to load, that many free pages.
+struct KvImageArgs {
+  KvPool pool;
+  KvImage image;
+  std::span<std::byte> bytes;
+};
+
 // Dense groups. In a step a sequence's queries read the groups they stand in as they are computed,
 // dense: the last of them from the slot's window, the others from scratch, one window-layout page for
 // each (sequence, group but the last, KV head). dense_groups() says how many such groups a span has.
@@ -265,6 +275,8 @@ struct Backend {
   void (*silu_mul)(const SiluMulArgs&, Stream);
   void (*kv_resize)(const KvResizeArgs&, Stream);
   void (*kv_fork)(const KvForkArgs&, Stream);
+  void (*kv_save)(const KvImageArgs&, Stream);
+  void (*kv_load)(const KvImageArgs&, Stream);
   void (*kv_store)(const KvStoreArgs&, Stream);
   void (*attention)(const AttentionArgs&, Stream);
   void (*kv_score)(const KvScoreArgs&, Stream);

@@ -6,10 +6,6 @@
 namespace tessera {
 namespace {
 
-constexpr KvPolicy uniform(KvFormat format) {
-  return {.high = format, .low = format};
-}
-
 // Tokens in f16, dropped by rank: what the papers on pruning do.
 constexpr KvPolicy pruning(KvScorer scorer, float keep_share) {
   KvPolicy policy;
@@ -31,7 +27,6 @@ constexpr KvPolicy leankv(float alpha_high, float alpha_low) {
   return policy;
 }
 
-// Hetero-KV alone, the running sum, in decode too.
 constexpr KvPolicy h2o() {
   KvPolicy policy = pruning(KvScorer::sum, 0.25f);
   policy.score_window = 0;
@@ -58,12 +53,12 @@ constexpr KvPolicy snapkv(KvAllocator allocator) {
 }
 
 constexpr KvPreset kPresets[] = {
-    {"f32", uniform(kKvF32)},
-    {"f16", uniform(kKvF16)},
-    {"k8v8", uniform(kKvK8V8)},
-    {"k8v4", uniform(kKvK8V4)},
-    {"k4v4", uniform(kKvK4V4)},
-    {"k4v2", uniform(kKvK4V2)},
+    kKvPresetF32,
+    kKvPresetF16,
+    uniform_kv("k8v8", kKvK8V8),
+    uniform_kv("k8v4", kKvK8V4),
+    uniform_kv("k4v4", kKvK4V4),
+    uniform_kv("k4v2", kKvK4V2),
     {"leankv", leankv(1.0f, 0.0f)},
     {"leankv-aggressive", leankv(2.0f, 0.05f)},
     {"h2o", h2o()},
@@ -84,6 +79,9 @@ std::string outside(std::string_view field, double value, std::string_view allow
 }
 
 std::string format_error(const KvPolicy& policy) {
+  if (policy.is_lossy() && (policy.high == kKvF32 || policy.low == kKvF32)) {
+    return "f32 is kept whole: no rule works on it";
+  }
   if (!is_supported(policy.high) || !is_supported(policy.low)) {
     return std::string(is_supported(policy.high) ? "low" : "high") +
            " is a format without kernels";
@@ -93,9 +91,6 @@ std::string format_error(const KvPolicy& policy) {
   }
   if (!policy.is_lossy()) {
     return "low differs from high, but no rule moves tokens there";
-  }
-  if (policy.high.key_bits == 32 || policy.low.key_bits == 32) {
-    return "f32 stands alone: it cannot be one of two tiers";
   }
   if (policy.low.key_bits > policy.high.key_bits || policy.low.value_bits > policy.high.value_bits) {
     return "low is more precise than high";
@@ -202,6 +197,23 @@ std::string policy_error(const KvPolicy& policy) {
 double token_bytes(KvFormat format, int32_t head_dim) {
   const double payload = head_dim * (format.key_bits + format.value_bits) / 8.0;
   return payload + (format.is_codes() ? 8 : 0);
+}
+
+std::string_view name_of(KvFormat format) {
+  static constexpr struct {
+    KvFormat format;
+    std::string_view name;
+  } kNames[] = {{kKvF32, "f32"},          {kKvF16, "f16"},   {kKvK8V8, "k8v8"}, {kKvK8V4, "k8v4"},
+                {KvFormat{8, 2}, "k8v2"}, {KvFormat{8, 1}, "k8v1"}, {kKvK4V8, "k4v8"},
+                {kKvK4V4, "k4v4"},        {kKvK4V2, "k4v2"}, {kKvK4V1, "k4v1"},
+                {KvFormat{2, 8}, "k2v8"}, {kKvK2V4, "k2v4"}, {KvFormat{2, 2}, "k2v2"},
+                {KvFormat{2, 1}, "k2v1"}};
+  for (const auto& known : kNames) {
+    if (known.format == format) {
+      return known.name;
+    }
+  }
+  return "?";
 }
 
 std::string_view name_of(KvScorer scorer) {

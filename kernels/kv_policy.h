@@ -100,6 +100,7 @@ std::string policy_error(const KvPolicy& policy);
 // Bytes of one token's key and value and what describes them: the order of formats by density.
 double token_bytes(KvFormat format, int32_t head_dim);
 
+std::string_view name_of(KvFormat format);  // "f16", "k8v4"; "?" for one without kernels
 std::string_view name_of(KvScorer scorer);
 std::string_view name_of(KvAllocator allocator);
 std::string_view name_of(KvRule rule);
@@ -109,7 +110,16 @@ std::string_view name_of(KvRule rule);
 struct KvPreset {
   std::string_view name;
   KvPolicy policy;
+
+  friend constexpr bool operator==(const KvPreset&, const KvPreset&) = default;
 };
+
+constexpr KvPreset uniform_kv(std::string_view name, KvFormat format) {
+  return {name, {.high = format, .low = format}};
+}
+inline constexpr KvPreset kKvPresetF32 = uniform_kv("f32", kKvF32);
+inline constexpr KvPreset kKvPresetF16 = uniform_kv("f16", kKvF16);
+
 std::span<const KvPreset> kv_presets();
 
 // Null if there is none of that name.

@@ -139,11 +139,11 @@ INSTANTIATE_TEST_SUITE_P(
                     Numbers{"avx512_bf16_kv16", CpuIsa::avx512, WeightFormat::bf16, kKvPresetF16},
                     Numbers{"avx512_int8_kv16", CpuIsa::avx512, WeightFormat::int8, kKvPresetF16},
                     Numbers{"avx512_int4_kv16", CpuIsa::avx512, WeightFormat::int4, kKvPresetF16},
-                    Numbers{"scalar_f32_k8v4", CpuIsa::scalar, WeightFormat::f32, kKvPresets[3]},
-                    Numbers{"avx2_f32_k4v2", CpuIsa::avx2, WeightFormat::f32, kKvPresets[5]},
-                    Numbers{"avx512_bf16_k8v4", CpuIsa::avx512, WeightFormat::bf16, kKvPresets[3]},
+                    Numbers{"scalar_f32_k8v4", CpuIsa::scalar, WeightFormat::f32, *find_kv_preset("k8v4")},
+                    Numbers{"avx2_f32_k4v2", CpuIsa::avx2, WeightFormat::f32, *find_kv_preset("k4v2")},
+                    Numbers{"avx512_bf16_k8v4", CpuIsa::avx512, WeightFormat::bf16, *find_kv_preset("k8v4")},
                     Numbers{"avx512_int8_k4v2", CpuIsa::avx512, WeightFormat::int8,
-                            kKvPresets[5]}),
+                            *find_kv_preset("k4v2")}),
     [](const auto& numbers) { return numbers.param.name; });
 
 }  // namespace

@@ -25,7 +25,8 @@ Candidate waiting(int64_t rank, int32_t tokens, int32_t priority = 0) {
           .tokens = tokens,
           .stored = 0,
           .pages = 0,
-          .running = false};
+          .running = false,
+          .kv = {.heads = kHeads, .page_tokens = kPageTokens}};
 }
 
 Candidate running(int64_t rank, int32_t tokens, int32_t stored, int32_t priority = 0) {
@@ -34,7 +35,10 @@ Candidate running(int64_t rank, int32_t tokens, int32_t stored, int32_t priority
           .tokens = tokens,
           .stored = stored,
           .pages = budget(0).pages_for(stored),
-          .running = true};
+          .running = true,
+          .kv = {.heads = kHeads,
+                 .page_tokens = kPageTokens,
+                 .row_tokens = stored / kKvGroup * kKvGroup}};
 }
 
 Candidate decoding(int64_t rank, int32_t tokens, int32_t priority = 0) {

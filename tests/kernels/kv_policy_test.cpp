@@ -58,6 +58,7 @@ TEST(KvPolicy, RefusesWhatDoesNotGoTogether) {
               HasSubstr("more precise"));
   EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.low = {4, 3}; }),
               HasSubstr("without kernels"));
+  EXPECT_THAT(error_after(h2o(), [](KvPolicy& p) { p.high = p.low = kKvF32; }), HasSubstr("f32"));
   EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.scorer = KvScorer::none; }),
               HasSubstr("scorer"));
   EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.score_generated = false; }),
