@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
+#include "models/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -67,8 +68,10 @@ BatchingEngine::BatchingEngine(Parts parts)
   plan_.runs.reserve(sequences);
   plan_.admitted.reserve(sequences);
   plan_.preempted.reserve(sequences);
+  plan_.forks.reserve(sequences);
   reservations_.reserve(sequences);
   released_slots_.reserve(sequences);
+  forks_.reserve(sequences);
   batch_tokens_.reserve(size(options_.max_step_tokens));
   batch_positions_.reserve(size(options_.max_step_tokens));
   batch_sequences_.reserve(sequences);
@@ -91,23 +94,29 @@ BatchingEngine::BatchingEngine(Parts parts)
 // ---- any thread
 
 absl::StatusOr<RequestId> BatchingEngine::submit(EngineRequest request) {
-  TESSERA_CHECK(request.sink != nullptr, "a request has somewhere to send its results");
-  if (absl::Status status = check(request); !status.ok()) {
-    return status;
-  }
-  const RequestId id = ++last_id_;
+  TESSERA_CHECK(!request.sinks.empty() &&
+                    std::count(request.sinks.begin(), request.sinks.end(), nullptr) == 0,
+                "a request has somewhere to send its results");
+  TESSERA_RETURN_IF_ERROR(check(request));
+  const RequestId first_id = last_id_.fetch_add(request.sinks.size()) + 1;
   const Sequence::Model model{options_.context, config().eos_ids, options_.kv};
-  if (absl::Status status = door_.enter(std::make_unique<Sequence>(id, std::move(request), model));
-      !status.ok()) {
-    return status;
+  std::vector<std::unique_ptr<Sequence>> samples;
+  for (size_t i = 0; i < request.sinks.size(); ++i) {
+    samples.push_back(std::make_unique<Sequence>(first_id, i, request, model));
   }
-  return id;
+  TESSERA_RETURN_IF_ERROR(door_.enter(std::move(samples)));
+  return first_id;
 }
 
 absl::Status BatchingEngine::check(const EngineRequest& request) const {
   const int32_t vocab = config().vocab;
   if (request.prompt.empty()) {
     return absl::InvalidArgumentError("the prompt is empty");
+  }
+  if (std::cmp_greater(request.sinks.size(), options_.max_queue)) {
+    return absl::InvalidArgumentError(absl::StrCat("the request wants ", request.sinks.size(),
+                                                   " samples, the queue takes ",
+                                                   options_.max_queue));
   }
   if (request.max_tokens < 0) {
     return absl::InvalidArgumentError(
@@ -178,16 +187,15 @@ void BatchingEngine::drain_submissions() {
   messages_.clear();
   door_.receive(messages_);
   for (Message& message : messages_) {
-    if (message.sequence != nullptr) {
+    for (auto& sample : message.samples) {
       const auto place = std::upper_bound(
-          sequences_.begin(), sequences_.end(), message.sequence->rank(),
+          sequences_.begin(), sequences_.end(), sample->rank(),
           [](int64_t rank, const auto& sequence) { return rank < sequence->rank(); });
-      sequences_.insert(place, std::move(message.sequence));
-      continue;
+      sequences_.insert(place, std::move(sample));
     }
     const auto cancelled =
         std::find_if(sequences_.begin(), sequences_.end(),
-                     [&](const auto& sequence) { return sequence->id() == message.id; });
+                     [&](const auto& sequence) { return sequence->id() == message.cancelled; });
     if (cancelled != sequences_.end()) {
       (*cancelled)->end(FinishReason::cancelled);
     }
@@ -251,6 +259,15 @@ void BatchingEngine::reserve() {
                        : kv_->open_slot(sequence.kv_policy(),
                                         static_cast<int32_t>(sequence.prompt().size())));
   }
+  forks_.clear();
+  for (const StepPlan::Fork& fork : plan_.forks) {
+    Sequence& sequence = *sequences_[size(fork.candidate)];
+    sequence.store(fork.tokens);
+    forks_.push_back({.source = sequences_[size(fork.source)]->slot(),
+                      .target = sequence.slot(),
+                      .tokens = fork.tokens});
+  }
+  kv_->fork(forks_);
   reservations_.clear();
   for (const StepPlan::Run& run : plan_.runs) {
     const Sequence& sequence = sequence_of(run);
@@ -338,7 +355,7 @@ void BatchingEngine::sample() {
 
 void BatchingEngine::use_logits(const LogitsRow& row, std::span<float> logits) {
   Sequence& sequence = *sequences_[size(row.sequence)];
-  observe(sequence, row.position, logits);
+  observe(row, logits);
   const bool chooses = std::cmp_equal(row.position + 1, sequence.tokens().size());
   if (sequence.ended() || sequence.full() || !chooses) {
     return;
@@ -356,20 +373,30 @@ void BatchingEngine::use_logits(const LogitsRow& row, std::span<float> logits) {
   counting_.generated_tokens += sequence.append(*next) ? 1 : 0;
 }
 
-void BatchingEngine::observe(Sequence& sequence, int32_t position, std::span<const float> logits) {
-  if (sequence.ended() || !sequence.observes(position)) {
+// What one sample computes for all of its request, those that wait for it hear of too: of a
+// position below the shareable ones they have heard as much as it has.
+void BatchingEngine::observe(const LogitsRow& row, std::span<const float> logits) {
+  Sequence& computed = *sequences_[size(row.sequence)];
+  const int32_t position = row.position;
+  if (computed.ended() || !computed.observes(position)) {
     return;
   }
   absl::StatusOr<TokenLogprobs> logprobs = TokenLogprobs{};
-  if (sequence.observes_prompt_logprobs(position)) {
-    logprobs = sampler_.logprobs(logits, position, sequence.tokens()[size(position) + 1],
-                                 *sequence.sampling().prompt_logprobs);
+  if (computed.observes_prompt_logprobs(position)) {
+    logprobs = sampler_.logprobs(logits, position, computed.tokens()[size(position) + 1],
+                                 *computed.sampling().prompt_logprobs);
   }
   if (!logprobs.ok()) {
-    sequence.end(FinishReason::failed, logprobs.status());
+    computed.end(FinishReason::failed, logprobs.status());
     return;
   }
-  sequence.observe(position, logits, *logprobs);
+  computed.observe(position, logits, *logprobs);
+  for (size_t i = size(row.sequence) + 1;
+       position < computed.shareable() && i < sequences_.size() &&
+       sequences_[i]->request_id() == computed.request_id();
+       ++i) {
+    sequences_[i]->observe(position, logits, *logprobs);
+  }
 }
 
 // Whoever hears of an end finds the pages free and the statistics true.

@@ -67,7 +67,7 @@ class BatchingEngine final : public Engine {
   };
   void want_logits(const StepPlan::Run& run, int32_t first_position);
   void use_logits(const LogitsRow& row, std::span<float> logits);
-  void observe(Sequence& sequence, int32_t position, std::span<const float> logits);
+  void observe(const LogitsRow& row, std::span<const float> logits);
 
   Sequence& sequence_of(const StepPlan::Run& run) {
     return *sequences_[static_cast<size_t>(run.candidate)];
@@ -97,6 +97,7 @@ class BatchingEngine final : public Engine {
   StepPlan plan_;
   std::vector<KvReservation> reservations_;
   std::vector<int32_t> released_slots_;
+  std::vector<KvCopy> forks_;
   std::vector<int32_t> batch_tokens_;
   std::vector<int32_t> batch_positions_;
   std::vector<SequenceSpan> batch_sequences_;

@@ -18,7 +18,7 @@ namespace tessera {
 struct EngineOptions {
   int32_t max_step_tokens = 512;  // of one step, prefill and decode; >= max_sequences
   int32_t max_sequences = 64;     // that run at once
-  int32_t max_queue = 256;        // requests that wait; more are refused at the door
+  int32_t max_queue = 256;        // samples that wait; more are refused at the door
   int32_t context = 2048;         // tokens a sequence may have, prompt and completion
   KvPreset kv = kKvPresetF16;  // of requests that ask for none
   // What requests may ask for besides: pages have a size that serves their formats too.
@@ -31,7 +31,7 @@ struct EngineOptions {
 
 // Counters and gauges, read at any time from any thread: a consistent copy, taken at a step's end.
 struct EngineStats {
-  int32_t running = 0;
+  int32_t running = 0;  // samples
   int32_t waiting = 0;
   int64_t pages_total = 0;
   int64_t pages_free = 0;
@@ -64,13 +64,14 @@ class Engine {
                                                         const Backend& backend, Stream stream);
   virtual ~Engine() = default;  // as stop()
 
-  // Any thread. Errors, with nothing accepted and the sink never called: InvalidArgument (empty or
-  // too long a prompt, ids out of range, a KV policy that is not served: with the numbers), ResourceExhausted (the queue is full),
-  // Unavailable (draining or stopped).
+  // Any thread. The id of the request's first sample; that of sample i is i higher. Errors, with
+  // nothing accepted and no sink called: InvalidArgument (empty or too long a prompt, ids out of
+  // range, a KV policy that is not served, more samples than the queue takes: with the numbers), ResourceExhausted (the queue has
+  // no room for all samples), Unavailable (draining or stopped).
   virtual absl::StatusOr<RequestId> submit(EngineRequest request) = 0;
 
-  // Any thread. The request ends with `cancelled` and its pages are free within one step, unless it
-  // has already ended; an unknown id is ignored.
+  // Any thread. This one sample ends with `cancelled` and the pages it does not share are free
+  // within one step, unless it has already ended; an unknown id is ignored.
   virtual void cancel(RequestId id) = 0;
 
   // Starts the engine's thread, once; it sleeps while there is nothing to do.

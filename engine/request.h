@@ -29,7 +29,8 @@ struct SamplingParams {
   float temperature = 1.0f;  // 0: greedy; ties go to the lowest id
   float top_p = 1.0f;        // (0, 1]: the likeliest tokens that together reach this probability
   int32_t top_k = 0;         // 0: all
-  uint64_t seed = 0;         // the same seed, request and weights give the same text
+  uint64_t seed = 0;         // the same seed, request and weights give the same text;
+                             // of a request with several samples, sample i has seed + i
 
   float min_p = 0;  // [0, 1]: at least this fraction of the likeliest token's probability
   float repetition_penalty = 1;  // > 0: divides logits > 0, multiplies others, of tokens seen
@@ -77,9 +78,10 @@ struct Finish {
   Kv kv = {};
 };
 
-// Where a request's results go. Called on the engine's thread: must not block and must not call
-// back into the engine, except Engine::cancel. After on_finish, which comes exactly once for every
-// accepted request, nothing more is called and the engine lets go of the sink.
+// Where the results of one sample of a request go. Called on the engine's thread: must not block
+// and must not call back into the engine, except Engine::cancel. After on_finish, which comes
+// exactly once for every sample of an accepted request, nothing more is called and the engine lets
+// go of the sink.
 class EventSink {
  public:
   virtual ~EventSink() = default;
@@ -97,7 +99,10 @@ class EventSink {
   virtual void on_finish(const Finish& finish) = 0;
 };
 
-// What a client asks of the engine: token ids, not text.
+// What a client asks of the engine: token ids, not text. Each sink gets a sample of its own: a
+// sequence that runs, ends and is cancelled by itself (see Engine::submit for its id). All samples
+// get every event, the prompt's included, but the prompt is computed once and its pages are shared,
+// as long as one of them still runs when the others find room.
 struct EngineRequest {
   std::vector<int32_t> prompt;  // not empty, each in [0, vocab)
   SamplingParams sampling;
@@ -115,7 +120,13 @@ struct EngineRequest {
   // When to give up: the request, waiting or running, ends with `cancelled` and DeadlineExceeded
   // within one step of that time, by EngineOptions::clock.
   std::optional<std::chrono::steady_clock::time_point> deadline;
-  std::shared_ptr<EventSink> sink;
+  // The text shall depend on this request, its seed and the weights alone, whatever else runs and
+  // however little memory there is. It does so for every request today: results do not depend on
+  // chunks or batches, and preemption recomputes. A policy that would trade this for memory or
+  // speed (lossy compression under pressure, a prefix taken from a lower format) must leave
+  // requests out that ask for it.
+  bool deterministic = false;
+  std::vector<std::shared_ptr<EventSink>> sinks;  // at least one, none of them null
 };
 
 }  // namespace tessera

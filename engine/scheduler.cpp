@@ -21,11 +21,13 @@ class Planner {
         end_of_running_(candidates.size()) {
     plan_.preempted.clear();
     plan_.admitted.clear();
+    plan_.forks.clear();
     plan_.runs.clear();
     plan_.counts.assign(candidates.size(), 0);
     plan_.evicted.assign(candidates.size(), 0);
-    for (const Candidate& candidate : candidates) {
-      slots_left_ -= candidate.running ? 1 : 0;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      slots_left_ -= candidates[i].running ? 1 : 0;
+      check_order(i);
     }
     TESSERA_CHECK(slots_left_ >= 0, "more sequences run than there are slots");
   }
@@ -55,12 +57,19 @@ class Planner {
       if (keeps_slot(i)) {
         continue;
       }
+      if (waits_for_sibling(i)) {
+        continue;
+      }
       // A sequence that this step preempts is not taken back by it, and nothing overtakes it.
       if (plan_.evicted[i] != 0 || !make_room_to_admit(i)) {
         break;
       }
       --slots_left_;
       plan_.admitted.push_back(static_cast<int32_t>(i));
+      if (forks(i)) {
+        plan_.forks.push_back(
+            {static_cast<int32_t>(i), static_cast<int32_t>(first_sample(i)), fork_tokens(i)});
+      }
       grow(i);
       promised_ += promise(i);
     }
@@ -77,19 +86,84 @@ class Planner {
     for (size_t i = 0; i < candidates_.size(); ++i) {
       const int32_t count = plan_.counts[i];
       if (count > 0 && wanted(candidates_[i])) {
-        plan_.runs.push_back({static_cast<int32_t>(i), count, count == candidates_[i].pending()});
+        plan_.runs.push_back(
+            {static_cast<int32_t>(i), count, stored(i) + count == candidates_[i].tokens});
       }
     }
   }
 
   bool keeps_slot(size_t i) const { return candidates_[i].running && plan_.evicted[i] == 0; }
 
-  // Pages that `i` takes in this step, beyond those it holds.
+  // ---- samples of one request
+
+  bool follows_sibling(size_t i) const {
+    return i > 0 && candidates_[i].shareable > 0 &&
+           candidates_[i - 1].request == candidates_[i].request;
+  }
+
+  size_t first_sample(size_t i) const {
+    while (follows_sibling(i)) {
+      --i;
+    }
+    return i;
+  }
+
+  void check_order(size_t i) const {
+    TESSERA_CHECK(!follows_sibling(i) || !candidates_[i].running || candidates_[i - 1].running,
+                  "a request's sample runs while one before it waits");
+  }
+
+  // Whether the first sample has, or will have, stored what `i` waits for. Where it loses its slot
+  // in this step, admission has already ended at it.
+  bool waits_for_sibling(size_t i) const {
+    const Candidate& first = candidates_[first_sample(i)];
+    return follows_sibling(i) && !(first.running && first.stored >= first.shareable);
+  }
+
+  // A waiting sample that may be admitted and follows another: it takes over what is shared.
+  bool forks(size_t i) const { return !candidates_[i].running && follows_sibling(i); }
+
+  // ---- tokens and pages
+
+  int32_t stored(size_t i) const { return forks(i) ? fork_tokens(i) : candidates_[i].stored; }
+
+  // What the first sample can give of what is shareable: its open group is dense in its window
+  // until it closes.
+  int32_t fork_tokens(size_t i) const {
+    const int32_t shareable = candidates_[i].shareable;
+    const bool open = candidates_[first_sample(i)].stored / kKvGroup == shareable / kKvGroup;
+    return open ? shareable : shareable / kKvGroup * kKvGroup;
+  }
+
+  // What is pending up to the end of what the samples share, or of all.
+  int32_t next_chunk(size_t i) const {
+    const Candidate& candidate = candidates_[i];
+    const bool before_border = stored(i) < candidate.shareable;
+    return (before_border ? candidate.shareable : candidate.tokens) - stored(i);
+  }
+
+  // Pages that `i` takes with its slot: those it was saved with, or its copies of those that a fork
+  // can not share.
+  int64_t taken_at_admission(size_t i) const {
+    const KvDemand& kv = candidates_[i].kv;
+    if (forks(i)) {
+      return kv.pages_for(stored(i)) - kv.full_pages(stored(i));
+    }
+    return candidates_[i].running ? 0 : kv.restore;
+  }
+
+  // Pages that `i` takes in this step, beyond those it has.
   int64_t growth(size_t i) const { return growth(i, plan_.counts[i]); }
   int64_t growth(size_t i, int32_t count) const {
+    return count == 0 ? 0 : taken_at_admission(i) + candidates_[i].kv.growth(stored(i), count);
+  }
+
+  // Pages that become free when `i` alone loses its slot. Victims are taken from the end, so the
+  // samples that share pages with it and stand before it still run.
+  int64_t own_pages(size_t i) const {
     const Candidate& candidate = candidates_[i];
-    const int64_t restored = count > 0 && !candidate.running ? candidate.kv.restore : 0;
-    return restored + candidate.kv.growth(candidate.stored, count);
+    return candidate.pages -
+           (follows_sibling(i) ? candidate.kv.full_pages(candidate.shareable) : 0);
   }
 
   // Pages that must stay free for `i` after this step if it has a slot: for what it is known to
@@ -97,8 +171,10 @@ class Planner {
   int64_t promise(size_t i) const {
     const Candidate& candidate = candidates_[i];
     const bool has_slot = keeps_slot(i) || (!candidate.running && plan_.counts[i] > 0);
-    const int64_t after_this_step = growth(i, candidate.pending() + kKvGroup) - growth(i);
-    return has_slot ? std::max<int64_t>(after_this_step, 0) : 0;
+    const int64_t left =
+        candidate.kv.growth(stored(i), candidate.tokens - stored(i) + kKvGroup) -
+        candidate.kv.growth(stored(i), plan_.counts[i]);
+    return has_slot ? std::max<int64_t>(left, 0) : 0;
   }
 
   // Runs as many pending tokens of `i` as tokens and pages allow; for the first of them it may
@@ -120,10 +196,9 @@ class Planner {
 
   // As many tokens of `i` as the step and the free pages have room for.
   void grow(size_t i) {
-    const Candidate& candidate = candidates_[i];
-    const int64_t restored = candidate.running ? 0 : candidate.kv.restore;
-    plan_.counts[i] = candidate.kv.tokens_within(free_ - restored, candidate.stored,
-                                                 std::min(candidate.pending(), tokens_left_));
+    plan_.counts[i] =
+        candidates_[i].kv.tokens_within(free_ - taken_at_admission(i), stored(i),
+                                        std::min(next_chunk(i), tokens_left_));
     free_ -= growth(i);
     tokens_left_ -= plan_.counts[i];
   }
@@ -137,7 +212,7 @@ class Planner {
   }
 
   void preempt(size_t victim) {
-    free_ += candidates_[victim].pages + growth(victim);
+    free_ += own_pages(victim) + growth(victim);
     tokens_left_ += plan_.counts[victim];
     ++slots_left_;
     plan_.counts[victim] = 0;
@@ -150,7 +225,7 @@ class Planner {
   bool make_room_to_admit(size_t i) {
     int64_t slots = slots_left_;
     int64_t tokens = tokens_left_;
-    int64_t spare = free_ - promised_ - growth(i, candidates_[i].pending());
+    int64_t spare = free_ - promised_ - growth(i, candidates_[i].tokens - stored(i));
     size_t first_victim = candidates_.size();
     while (slots < 1 || tokens < 1 || spare < 0) {
       --first_victim;
@@ -166,7 +241,7 @@ class Planner {
       }
       ++slots;
       tokens += plan_.counts[first_victim];
-      spare += victim.pages + growth(first_victim) + promise(first_victim);
+      spare += own_pages(first_victim) + growth(first_victim) + promise(first_victim);
     }
     for (size_t victim = candidates_.size(); victim > first_victim; --victim) {
       if (keeps_slot(victim - 1)) {

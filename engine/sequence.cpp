@@ -17,24 +17,31 @@ size_t max_length(const EngineRequest& request, int32_t context) {
 
 }  // namespace
 
-Sequence::Sequence(RequestId id, EngineRequest request, const Model& model)
-    : id_(id),
-      rank_(rank_of(request.priority, static_cast<int64_t>(id))),
+Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& request,
+                   const Model& model)
+    : request_id_(request_id),
+      id_(request_id + sample),
+      rank_(rank_of(request.priority, static_cast<int64_t>(request_id))),
       priority_(request.priority),
       prompt_tokens_(request.prompt.size()),
+      shareable_(request.sinks.size() > 1 ? static_cast<int32_t>(prompt_tokens_) - 1 : 0),
       max_length_(max_length(request, model.context)),
-      tokens_(std::move(request.prompt)),
-      stop_ids_(std::move(request.stop_ids)),
-      sampling_(std::move(request.sampling)),
-      forced_(std::move(request.forced)),
+      stop_ids_(request.stop_ids),
+      sampling_(request.sampling),
+      forced_(request.forced),
       observe_logits_(request.observe_logits),
       deadline_(request.deadline),
-      sink_(std::move(request.sink)),
+      sink_(request.sinks[sample]),
       kv_(request.kv.value_or(model.kv)) {
   TESSERA_CHECK(prompt_tokens_ > 0 && prompt_tokens_ <= max_length_ &&
                     std::cmp_less_equal(max_length_, model.context),
                 "a sequence starts with something and fits the context");
+  if (kv_.policy.is_lossy()) {
+    shareable_ = 0;  // what is shared cannot be compressed, and a sample's text must not tell which is
+  }
+  sampling_.seed += sample;
   tokens_.reserve(max_length_);
+  tokens_ = request.prompt;
   if (!request.ignore_eos) {
     stop_ids_.insert(stop_ids_.end(), model.eos_ids.begin(), model.eos_ids.end());
   }
@@ -47,7 +54,10 @@ Candidate Sequence::candidate() const {
           .tokens = static_cast<int32_t>(tokens_.size()),
           .stored = stored_,
           .pages = 0,
-          .running = running()};
+          .running = running(),
+          .kv = {},
+          .request = static_cast<int64_t>(request_id_),
+          .shareable = shareable_};
 }
 
 std::optional<int32_t> Sequence::forced() const {
@@ -97,6 +107,7 @@ bool Sequence::observes_prompt_logprobs(int32_t position) const {
 
 void Sequence::observe(int32_t position, std::span<const float> logits,
                        const TokenLogprobs& prompt_logprobs) {
+  TESSERA_CHECK(position >= next_observed_, "a sink hears of a position once");
   const bool of_prompt = observes_prompt_logprobs(position);
   next_observed_ = position + 1;
   if (observe_logits_) {

@@ -14,8 +14,8 @@
 
 namespace tessera {
 
-// What the engine knows of a request on its way. Made on the client's thread with all the memory
-// it will need; from then on the engine's thread alone owns it.
+// What the engine knows of one sample of a request on its way. Made on the client's thread with all
+// the memory it will need; from then on the engine's thread alone owns it.
 class Sequence {
  public:
   struct Model {
@@ -24,10 +24,12 @@ class Sequence {
     KvPreset kv;  // of requests that ask for none
   };
 
-  // Requires: the request was checked: it fits the context.
-  Sequence(RequestId id, EngineRequest request, const Model& model);
+  // One sample of a request whose first sample has the id `request_id`. Requires: the request was
+  // checked: it fits the context.
+  Sequence(RequestId request_id, size_t sample, const EngineRequest& request, const Model& model);
 
   RequestId id() const { return id_; }
+  RequestId request_id() const { return request_id_; }
   int64_t rank() const { return rank_; }
   Candidate candidate() const;
 
@@ -38,6 +40,9 @@ class Sequence {
   const SamplingParams& sampling() const { return sampling_; }
   std::optional<int32_t> forced() const;  // the token that comes next, whatever the sampler says
   int32_t stored() const { return stored_; }
+  // Of a request with several samples, the tokens they have in common and compute once: all of the
+  // prompt but its last, whose logits each sample wants for itself.
+  int32_t shareable() const { return shareable_; }
 
   // Nothing may be appended any more: the length that was asked for, or the context's.
   bool full() const { return tokens_.size() == max_length_; }
@@ -72,10 +77,12 @@ class Sequence {
   void publish();
 
  private:
+  RequestId request_id_;
   RequestId id_;
   int64_t rank_;
   int32_t priority_;
   size_t prompt_tokens_;
+  int32_t shareable_;
   size_t max_length_;            // of tokens_
   std::vector<int32_t> tokens_;  // prompt, then generated
   std::vector<int32_t> stop_ids_;

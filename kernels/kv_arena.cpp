@@ -103,15 +103,6 @@ int64_t KvArena::slot_pages(int32_t slot) const {
   return entries - std::count(first, first + entries, kNoPage);
 }
 
-int64_t KvArena::slot_own_pages(int32_t slot) const {
-  TESSERA_CHECK(slot >= 0 && slot < shape_.slots, "no such slot");
-  const int64_t entries = shape_.slot_rows() * shape_.row_pages();
-  const auto first = tables_.begin() + slot * entries;
-  return std::count_if(first, first + entries, [this](int32_t id) {
-    return id != kNoPage && owners_[static_cast<size_t>(id)] == 1;
-  });
-}
-
 void KvArena::check_integrity() const {
   std::vector<int32_t> held(static_cast<size_t>(shape_.pages), 0);
   const auto row_pages = shape_.row_pages();

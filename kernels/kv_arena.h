@@ -68,8 +68,6 @@ class KvArena {
   int64_t free_pages() const { return free_range_.count; }
   // Entries of the slot's rows, all layers and KV heads together; shared pages are counted.
   int64_t slot_pages(int32_t slot) const;
-  // Of them, those that nobody else owns: released, the slot would free so many.
-  int64_t slot_own_pages(int32_t slot) const;
 
   // Aborts unless every page has as many owners as table entries hold it, is in the free list's
   // live range once if that is none and not otherwise, and each row's pages stand at its two ends.

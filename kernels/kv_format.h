@@ -26,7 +26,8 @@ inline constexpr KvFormat kKvK8V4{8, 4};
 inline constexpr KvFormat kKvK4V4{4, 4};
 inline constexpr KvFormat kKvK4V2{4, 2};
 inline constexpr KvFormat kKvK4V1{4, 1};
-// Mirrors of the above: only for LeanKV's comparison (section 7.2), which shows what keys are worth.
+// Mirrors of the above: only for LeanKV's comparison (section 7.2), which shows what keys are
+// worth.
 inline constexpr KvFormat kKvK4V8{4, 8};
 inline constexpr KvFormat kKvK2V4{2, 4};
 

@@ -18,19 +18,22 @@ inline constexpr int32_t kKvGroup = 64;  // tokens
 //
 //   [ keys | key scales | key zeros | values | value scales | value zeros | slack ]
 //
-// Scales and zeros (f16, one for each token) stand in pages of codes only. Everything comes in tiles
-// of kKeyTile tokens, so that a kernel needs a tile's address and nothing of the page around it.
+// Scales and zeros (f16, one for each token) stand in pages of codes only. Everything comes in
+// tiles of kKeyTile tokens, so that a kernel needs a tile's address and nothing of the page around
+// it.
 //
 // Floats. Keys are channel-major inside a tile ([head_dim][kKeyTile]): a query channel is broadcast
 // against one vector of tokens, scores come out as whole vectors, no horizontal sum is needed.
-// Values are token-major ([kKeyTile][head_dim]): a weight is broadcast against a vector of channels.
+// Values are token-major ([kKeyTile][head_dim]): a weight is broadcast against a vector of
+// channels.
 //
 // Codes. The unit is a line of 64 bytes, one vector: 16 lanes of 4 elements that an integer dot
 // product multiplies with 4 broadcast bytes and adds up into one 32-bit sum a lane.
 //   keys:    lane = token of the tile, its 4 elements = neighbouring channels: sub-line c holds
 //            channels [4c, 4c + 4) of 16 tokens; a query is broadcast 4 channels at a time.
 //   values:  lane = channel, its 4 elements = neighbouring tokens: sub-line 4 * block + quad holds
-//            channels [16 block, +16) of tokens [4 quad, +4); weights are broadcast 4 tokens at a time.
+//            channels [16 block, +16) of tokens [4 quad, +4); weights are broadcast 4 tokens at a
+//            time.
 // A sub-line has one byte an element at 8 bits; with fewer bits, 8 / bits sub-lines share one line:
 // sub-line s is bits [(s % f) * bits, +bits) of the bytes of line s / f, f = 8 / bits. So shift and
 // mask unpack a whole line in place. Sub-lines beyond head_dim are there, as codes 0.
@@ -124,8 +127,7 @@ struct KvPageLayout {
   }
   static constexpr CodePlace place(int32_t sub_line, int32_t lane, int32_t element, int32_t bits) {
     const int32_t shared = 8 / bits;
-    return {int64_t{sub_line / shared} * kLineBytes + 4 * lane + element,
-            sub_line % shared * bits};
+    return {int64_t{sub_line / shared} * kLineBytes + 4 * lane + element, sub_line % shared * bits};
   }
 };
 
@@ -173,9 +175,10 @@ struct KvMark {
 // order of their positions; compression fills gaps with a tier's last tokens, and from then on only
 // marks know positions.
 //
-// The open group (positions [64 * (n / 64), n) of a sequence of n tokens) lies in the slot's window,
-// dense: a page's worth in the window's own layout, one for each (slot, layer, KV head), outside the
-// arena. Of n stored tokens, those of the closed groups are in the rows (or were dropped).
+// The open group (positions [64 * (n / 64), n) of a sequence of n tokens) lies in the slot's
+// window, dense: a page's worth in the window's own layout, one for each (slot, layer, KV head),
+// outside the arena. Of n stored tokens, those of the closed groups are in the rows (or were
+// dropped).
 struct KvPagesView {
   std::byte* arena = nullptr;  // [pages, page_bytes], 128-byte aligned
   int64_t page_bytes = 0;

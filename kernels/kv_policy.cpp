@@ -83,8 +83,11 @@ std::string format_error(const KvPolicy& policy) {
     return "f32 is kept whole: no rule works on it";
   }
   if (!is_supported(policy.high) || !is_supported(policy.low)) {
-    return std::string(is_supported(policy.high) ? "low" : "high") +
-           " is a format without kernels";
+    const bool low = is_supported(policy.high);
+    const KvFormat format = low ? policy.low : policy.high;
+    return std::string(low ? "low" : "high") + " has " + std::to_string(format.key_bits) +
+           " key and " + std::to_string(format.value_bits) +
+           " value bits, a format without kernels";
   }
   if (policy.high == policy.low) {
     return "";

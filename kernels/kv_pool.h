@@ -39,11 +39,14 @@ struct KvGrowth {
   int32_t tokens = 0;
 };
 
-// `to`, which holds nothing, becomes a copy of `from`: rows, marks and window.
+// `to`, which holds nothing, becomes a copy of `from`: rows, marks and window. Of each row's high
+// tier at most the first `high` tokens; then the window is of use only if the group behind them is
+// still the open one of `from`.
 struct KvFork {
   int32_t from = 0;
   int32_t to = 0;
   KvTiers tiers;
+  int32_t high = INT32_MAX;
 };
 
 // What of a slot is saved elsewhere, or comes back from there.

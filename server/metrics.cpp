@@ -84,7 +84,8 @@ void add_cache(Snapshot& snapshot, const EngineStats& stats, const EngineOptions
                  {{"block_size", std::to_string(kKvGroup)},
                   {"cache_dtype", format},
                   {"num_gpu_blocks", std::to_string(stats.token_capacity / kKvGroup)}});
-  const std::string help = "Bytes of the KV cache by format and state; windows and tables are fixed";
+  const std::string help =
+      "Bytes of the KV cache by format and state; windows and tables are fixed";
   snapshot.gauge("tessera:kv_bytes", help, used * page_bytes,
                  {{"format", format}, {"state", "private"}});
   snapshot.gauge("tessera:kv_bytes", help, (total - used) * page_bytes,

@@ -113,7 +113,7 @@ absl::StatusOr<Generation> Service::generate(GenerateRequest request,
   submitted.stop_ids = std::move(request.stop_ids);
   submitted.ignore_eos = request.ignore_eos;
   submitted.priority = request.priority;
-  submitted.sink = std::move(measured);
+  submitted.sinks = {std::move(measured)};
   absl::StatusOr<RequestId> id = engine.submit(std::move(submitted));
   if (!id.ok()) {
     state_->parts.metrics->rejected(id.status());

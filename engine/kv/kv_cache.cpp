@@ -31,14 +31,12 @@ absl::StatusOr<KvArenaShape> shape_of(const KvCacheOptions& options) {
   std::vector<KvFormatUse> uses;
   for (const KvPolicy& policy : policies_of(options)) {
     for (const KvFormat format : {policy.high, policy.low}) {
-      const auto found = std::find(shape.formats.begin(), shape.formats.end(), format);
-      if (found == shape.formats.end()) {
+      const auto place = static_cast<size_t>(
+          std::find(shape.formats.begin(), shape.formats.end(), format) - shape.formats.begin());
+      if (place == shape.formats.size()) {
         shape.formats.push_back(format);
         uses.push_back({format, true});
       }
-      const auto place = found == shape.formats.end() ? uses.size() - 1
-                                                      : static_cast<size_t>(
-                                                            found - shape.formats.begin());
       uses[place].whole_groups = uses[place].whole_groups && !policy.is_lossy();
     }
     shape.marks = shape.marks || policy.needs_marks();
@@ -248,24 +246,37 @@ void KvCache::release(std::span<const int32_t> slots) {
   count_format_pages();
 }
 
-int64_t KvCache::fork_pages(int32_t slot) const {
-  const Slot& from = open(slot);
-  if (from.compressed) {
-    return 2 * heads_;  // the last page of each tier, unless it is full
+void KvCache::fork(std::span<const KvCopy> copies) {
+  if (copies.empty()) {
+    return;
   }
-  const int32_t closed = from.tokens / kKvGroup * kKvGroup;
-  return closed % page_tokens(from.policy) != 0 ? heads_ : 0;
-}
-
-int32_t KvCache::fork(int32_t slot) {
-  TESSERA_CHECK(fork_pages(slot) <= free_pages(), "a fork needs more pages than are free");
-  const int32_t copy = closed_slot();
-  const KvFork forks[] = {{slot, copy, open(slot).tiers}};
-  backend_.kv_fork({.pool = arena_->pool(), .forks = forks}, stream_);
-  open(slot).forked = true;
-  slots_[static_cast<size_t>(copy)] = open(slot);
+  forks_.clear();
+  int64_t growth = 0;
+  for (const KvCopy& copy : copies) {
+    Slot& source = open(copy.source);
+    Slot& target = open(copy.target);
+    TESSERA_CHECK(target.tokens == 0, "a fork into a slot that holds something");
+    TESSERA_CHECK(target.policy == source.policy && !source.policy.is_lossy(),
+                  "a fork between policies, or of what is compressed");
+    TESSERA_CHECK(copy.tokens >= 0 && copy.tokens <= source.tokens,
+                  "a fork of more tokens than there are");
+    TESSERA_CHECK(copy.tokens % kKvGroup == 0 || copy.tokens / kKvGroup == source.tokens / kKvGroup,
+                  "a fork of an open group that has closed");
+    const KvDemand demand = this->demand(copy.source);
+    target.tokens = copy.tokens;
+    target.high_pages = demand.pages_for(copy.tokens);
+    target.shared_pages = demand.full_pages(copy.tokens);
+    source.shared_pages = std::max(source.shared_pages, target.shared_pages);
+    source.family = source.family != 0 ? source.family : ++last_family_;
+    target.family = source.family;
+    growth += target.high_pages - target.shared_pages;
+    forks_.push_back({copy.source, copy.target, source.tiers, copy.tokens / kKvGroup * kKvGroup});
+  }
+  const int64_t free = free_pages();
+  TESSERA_CHECK(growth <= free, "forks take more pages than are free");
+  backend_.kv_fork({.pool = arena_->pool(), .forks = forks_}, stream_);
+  TESSERA_CHECK(free_pages() == free - growth, "forks took other pages than were planned");
   count_format_pages();
-  return copy;
 }
 
 // ---- policies
@@ -326,7 +337,6 @@ int32_t KvCache::restore(const SavedKv& saved) {
   const int32_t slot = closed_slot();
   Slot& to = slots_[static_cast<size_t>(slot)];
   to = saved.slot_;
-  to.forked = false;
   // The op reads the image alone.
   const std::span<std::byte> bytes(const_cast<std::byte*>(saved.bytes_.data()),
                                    saved.bytes_.size());
@@ -347,19 +357,16 @@ KvDemand KvCache::demand(const KvPolicy& policy, int32_t prompt_tokens) const {
 KvDemand KvCache::demand(int32_t slot) const {
   const Slot& of = open(slot);
   KvDemand demand = this->demand(of.policy, of.prompt_tokens);
-  demand.row_tokens = of.compressed ? 0 : of.tokens / kKvGroup * kKvGroup;
+  demand.uneven = of.compressed;
   demand.compresses = demand.compresses && (!of.compressed || of.policy.compress_generated);
   return demand;
 }
 
 KvDemand KvCache::demand(const SavedKv& saved) const {
   KvDemand demand = this->demand(saved.slot_.policy, saved.slot_.prompt_tokens);
+  demand.uneven = true;
   demand.restore = saved.pages();
   return demand;
-}
-
-int64_t KvCache::slot_pages(int32_t slot) const {
-  return open(slot).forked ? arena_->slot_own_pages(slot) : open(slot).pages();
 }
 
 int64_t KvCache::slot_bytes(int32_t slot) const {
@@ -399,11 +406,26 @@ void KvCache::count_rows(int32_t slot) {
 
 void KvCache::count_format_pages() {
   for (KvFormatPages& format : format_pages_) {
-    format.pages = 0;
+    format.of_one = 0;
+    format.of_several = 0;
   }
-  for (const Slot& slot : slots_) {
-    format_pages_[slot.tiers.high].pages += slot.high_pages;
-    format_pages_[slot.tiers.low].pages += slot.low_pages;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const Slot& slot = slots_[i];
+    // A family's shared pages are those of the one that shares most, counted with the first of it.
+    bool first = slot.family != 0;
+    int64_t shared = 0;
+    int32_t members = 0;
+    for (size_t j = 0; slot.family != 0 && j < slots_.size(); ++j) {
+      if (slots_[j].family == slot.family) {
+        first = first && j >= i;
+        shared = std::max(shared, slots_[j].shared_pages);
+        ++members;
+      }
+    }
+    KvFormatPages& high = format_pages_[slot.tiers.high];
+    high.of_one += slot.high_pages - slot.shared_pages;
+    (members > 1 ? high.of_several : high.of_one) += first ? shared : 0;
+    format_pages_[slot.tiers.low].of_one += slot.low_pages;
   }
 }
 
@@ -413,6 +435,11 @@ void KvCache::check_integrity() const {
     TESSERA_CHECK(arena_->slot_pages(slot) == slots_[static_cast<size_t>(slot)].pages(),
                   "a slot's pages are not what it was given");
   }
+  int64_t used = 0;
+  for (const KvFormatPages& format : format_pages_) {
+    used += format.of_one + format.of_several;
+  }
+  TESSERA_CHECK(used + free_pages() <= pages_total(), "pages by format are more than are in use");
 }
 
 }  // namespace tessera

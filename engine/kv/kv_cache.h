@@ -34,6 +34,13 @@ struct KvReservation {
   int32_t tokens = 0;
 };
 
+// A sequence that begins with the first `tokens` tokens of another.
+struct KvCopy {
+  int32_t source = 0;
+  int32_t target = 0;
+  int32_t tokens = 0;
+};
+
 // A slot that gave its pages up, to be restored as it was.
 class SavedKv;
 
@@ -67,10 +74,12 @@ class KvCache {
   // each at most once; what demand() said is free.
   void compress(std::span<const int32_t> slots);
 
-  // Opens a slot that holds what `slot` does, of which the full pages are shared. Requires: a
-  // closed slot; fork_pages(slot) free pages.
-  int32_t fork(int32_t slot);
-  int64_t fork_pages(int32_t slot) const;
+  // Lets each target begin with tokens of its source: pages that these fill are shared, of the rest
+  // it gets a copy. Requires: open slots of one policy that compresses nothing; targets that hold
+  // nothing and are no sources; either as many tokens as the source's closed groups and open group
+  // have at least, or whole groups of it; enough free pages (KvDemand::pages_for less full_pages for
+  // each).
+  void fork(std::span<const KvCopy> copies);
 
   // Takes back the pages of these slots and closes them. Requires: open slots, each at most once.
   void release(std::span<const int32_t> slots);
@@ -97,14 +106,15 @@ class KvCache {
   KvDemand demand(const SavedKv& saved) const;
 
   int64_t free_pages() const { return arena_->free_pages(); }
-  // Pages that would be free if the slot were released now: those it shares are not among them.
-  int64_t slot_pages(int32_t slot) const;
+  // Shared ones included: the sum over slots may be more than there are.
+  int64_t slot_pages(int32_t slot) const { return open(slot).pages(); }
 
   KvUsage usage(int32_t slot) const;
   // Bytes as allocated for a sequence: its pages, shared ones counted whole, and its slot's window,
   // tables and marks.
   int64_t slot_bytes(int32_t slot) const;
-  // Pages in use by format, the formats in the order of the arena's list.
+  // Pages in use by format, the formats in the order of the arena's list. Exact where the slots that
+  // share pages are forks of one slot at one point.
   std::span<const KvFormatPages> format_pages() const { return format_pages_; }
   int64_t demotions() const { return demotions_; }        // tokens of one KV head, so far
   int64_t dropped_tokens() const { return dropped_; }     // the same
@@ -122,7 +132,6 @@ class KvCache {
   friend class SavedKv;
   struct Slot {
     bool open = false;
-    bool forked = false;      // some of its pages may have another owner
     bool compressed = false;  // its prompt, at least
     KvPolicy policy;
     KvTiers tiers;
@@ -132,6 +141,8 @@ class KvCache {
     int32_t groups = 0;      // that were closed when it was last compressed
     int64_t high_pages = 0;  // its rows hold
     int64_t low_pages = 0;
+    int32_t family = 0;        // the same for slots that share pages; 0: none
+    int64_t shared_pages = 0;  // its first ones, which others of its family may have too
 
     int64_t pages() const { return high_pages + low_pages; }
   };
@@ -156,6 +167,8 @@ class KvCache {
   std::vector<Slot> slots_;
   std::vector<int32_t> closed_slots_;  // to be opened next, the last first
   std::vector<KvGrowth> grown_;        // [slots] of one call
+  std::vector<KvFork> forks_;          // likewise
+  int32_t last_family_ = 0;
   std::vector<KvCompression> compressions_;  // [slots] of one call
   std::vector<KvCompressed> compressed_;     // [slots]
   std::vector<std::byte> compress_scratch_;

@@ -16,10 +16,11 @@ struct KvUsage {
   double dropped = 0;
 };
 
-// Pages that hold tokens of one format.
+// Pages in use that hold tokens of one format.
 struct KvFormatPages {
   KvFormat format;
-  int64_t pages = 0;
+  int64_t of_one = 0;     // sequence
+  int64_t of_several = 0;
 };
 
 }  // namespace tessera

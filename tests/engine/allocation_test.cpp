@@ -58,7 +58,7 @@ TEST(EngineStep, AllocatesNothingFromArrivalToTheEnd) {
     request.observe_logits = i % 4 == 0;
     request.deadline = std::chrono::steady_clock::now() + std::chrono::hours(1);
     request.priority = i % 3;
-    request.sink = sink;
+    request.sinks = {sink};
     ASSERT_TRUE(fake.engine->submit(std::move(request)).ok());
   }
   fake.engine->cancel(3);

@@ -31,7 +31,7 @@ struct Shape {
 
 class EngineText : public testing::TestWithParam<Numbers> {
  protected:
-  static constexpr int32_t kContext = 160;
+  static constexpr int32_t kContext = 288;
   static constexpr int32_t kLayers = 2;
   static constexpr int32_t kKvHeads = 2;
   static constexpr int32_t kHeadDim = 16;
@@ -61,7 +61,7 @@ class EngineText : public testing::TestWithParam<Numbers> {
       for (int32_t j = 0; j < 3 + (i * 37) % 125; ++j) {
         request.prompt.push_back(3 + (i * 31 + j * 17 + j * j) % 94);
       }
-      request.max_tokens = 24;
+      request.max_tokens = i % 4 == 0 ? 140 : 24;
       request.ignore_eos = true;
       request.sampling.temperature = i % 2 == 0 ? 0.0f : 1.0f;
       request.sampling.top_p = 0.9f;
@@ -99,7 +99,7 @@ class EngineText : public testing::TestWithParam<Numbers> {
     std::vector<std::shared_ptr<RecordingSink>> sinks;
     for (EngineRequest& request : requests()) {
       sinks.push_back(std::make_shared<RecordingSink>());
-      request.sink = sinks.back();
+      request.sinks = {sinks.back()};
       EXPECT_TRUE(engine->submit(std::move(request)).ok());
     }
     while (engine->step()) {
@@ -142,8 +142,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Numbers{"scalar_f32_k8v4", CpuIsa::scalar, WeightFormat::f32, *find_kv_preset("k8v4")},
                     Numbers{"avx2_f32_k4v2", CpuIsa::avx2, WeightFormat::f32, *find_kv_preset("k4v2")},
                     Numbers{"avx512_bf16_k8v4", CpuIsa::avx512, WeightFormat::bf16, *find_kv_preset("k8v4")},
-                    Numbers{"avx512_int8_k4v2", CpuIsa::avx512, WeightFormat::int8,
-                            *find_kv_preset("k4v2")}),
+                    Numbers{"avx512_int8_k4v2", CpuIsa::avx512, WeightFormat::int8, *find_kv_preset("k4v2")}),
     [](const auto& numbers) { return numbers.param.name; });
 
 }  // namespace

@@ -59,7 +59,7 @@ TEST(Engine, RefusesWhatCannotRunWithTheNumbers) {
   FakeEngine fake(small_options());
   const auto refusal = [&](EngineRequest request) {
     const auto sink = std::make_shared<RecordingSink>();
-    request.sink = sink;
+    request.sinks = {sink};
     const absl::Status status = fake.engine->submit(std::move(request)).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(sink->finish(), std::nullopt);
@@ -154,7 +154,7 @@ TEST(Engine, RefusesARequestBeyondTheQueue) {
   fake.submit(request_of(prompt_of(5), 5));
   EngineRequest refused = request_of(prompt_of(5), 5);
   const auto sink = std::make_shared<RecordingSink>();
-  refused.sink = sink;
+  refused.sinks = {sink};
   const absl::Status status = fake.engine->submit(refused).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()), HasSubstr("2 requests wait"));
@@ -218,7 +218,7 @@ TEST(Engine, DrainTakesNothingMoreAndFinishesTheRest) {
   const auto sink = fake.submit(request_of(prompt_of(5), 5));
   fake.engine->drain();
   EngineRequest late = request_of(prompt_of(5), 5);
-  late.sink = std::make_shared<RecordingSink>();
+  late.sinks = {std::make_shared<RecordingSink>()};
   EXPECT_EQ(fake.engine->submit(late).status().code(), absl::StatusCode::kUnavailable);
   fake.step_until_idle();
   EXPECT_EQ(sink->finish()->reason, FinishReason::length);
@@ -241,13 +241,13 @@ TEST(Engine, StopEndsEverythingOnce) {
   }
   EXPECT_EQ(fake.engine->stats().pages_free, fake.engine->stats().pages_total);
   EngineRequest late = request_of(prompt_of(5), 5);
-  late.sink = std::make_shared<RecordingSink>();
+  late.sinks = {std::make_shared<RecordingSink>()};
   EXPECT_EQ(fake.engine->submit(late).status().code(), absl::StatusCode::kUnavailable);
 }
 
 TEST(Engine, GivesTheSameTextAloneInABatchInChunksAndAfterPreemption) {
   EngineOptions alone = small_options();
-  alone.context = 200;
+  alone.context = 256;
   alone.max_sequences = 1;
   EngineOptions batched = alone;
   batched.max_sequences = 32;
@@ -259,7 +259,7 @@ TEST(Engine, GivesTheSameTextAloneInABatchInChunksAndAfterPreemption) {
 
   std::vector<EngineRequest> requests;
   for (int32_t i = 0; i < 32; ++i) {
-    requests.push_back(request_of(prompt_of(50 + 3 * i, i), 25));
+    requests.push_back(request_of(prompt_of(50 + 3 * i, i), 100));
     requests.back().sampling.temperature = i % 3 == 0 ? 0.0f : 0.8f;
     requests.back().sampling.seed = static_cast<uint64_t>(i);
   }
@@ -334,8 +334,8 @@ TEST(Engine, CountsWhatItDid) {
   EXPECT_EQ(before.token_capacity, 128);
   EXPECT_EQ(before.page_tokens, 64);
   EXPECT_GT(before.window_bytes, 0);
-  EXPECT_EQ(fake.engine->options().kv_bytes, before.pages_total * before.page_bytes +
-                                                 before.window_bytes + before.table_bytes);
+  EXPECT_EQ(fake.engine->options().kv_bytes,
+            before.pages_total * before.page_bytes + before.window_bytes + before.table_bytes);
   EXPECT_EQ(fake.engine->options().kv_bytes, options.kv_bytes);
   fake.submit(request_of(prompt_of(100), 5));
   fake.submit(request_of(prompt_of(100), 5));
@@ -371,10 +371,12 @@ TEST(EngineOptions, AreRefusedByNameWhenTheyMakeNoSense) {
   EXPECT_THAT(refusal([](auto& o) { o.max_step_tokens = 3; }), HasSubstr("max_step_tokens is 3"));
   EXPECT_THAT(refusal([](auto& o) { o.context = 65; }),
               testing::AllOf(HasSubstr("65"), HasSubstr("64")));
-  EXPECT_THAT(refusal([](auto& o) { o.kv = uniform_kv("k3v3", {3, 3}); }),
+  EXPECT_THAT(refusal([](auto& o) {
+                o.kv = uniform_kv("k3v3", {3, 3});
+              }),
               HasSubstr("3 key and 3 value bits"));
   EXPECT_THAT(refusal([](auto& o) {
-                o.kv = {"f32-k4v2", kKvF32, kKvK4V2};
+                o.kv_also = {kKvPresetF32};
               }),
               HasSubstr("f32 goes with no other format"));
 }

@@ -161,10 +161,9 @@ void FakeModel::read_back(const SequenceSpan& span, const KvPagesView& pages) {
       if (page_id == kNoPage) {
         return report("an earlier token has lost its page");
       }
-      const Stored stored = in_page
-                                ? stored_in(layout, pages.page(page_id), position % layout.capacity)
-                                : stored_in(pages.window_layout, pages.window(row),
-                                            position % kKvGroup);
+      const Stored stored =
+          in_page ? stored_in(layout, pages.page(page_id), position % layout.capacity)
+                  : stored_in(pages.window_layout, pages.window(row), position % kKvGroup);
       if (head == 0) {
         tokens_.push_back(static_cast<int32_t>(stored.token));
       }

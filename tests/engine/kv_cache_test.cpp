@@ -64,8 +64,7 @@ TEST(KvDemand, CountsWholeGroupsInPagesOfAnySize) {
   for (const int32_t page_tokens : {16, 48, 64, 80, 128}) {
     const KvBudget budget{0, 3, page_tokens};
     for (const int32_t stored : {0, 1, 63, 64, 100, 640}) {
-      const KvDemand demand{
-          .heads = 3, .page_tokens = page_tokens, .row_tokens = stored / kKvGroup * kKvGroup};
+      const KvDemand demand{.heads = 3, .page_tokens = page_tokens};
       for (int64_t pages = 0; pages < 60; ++pages) {
         const int32_t most = demand.tokens_within(pages, stored, 5000);
         EXPECT_LE(budget.pages_for(stored + most) - budget.pages_for(stored), pages);
@@ -173,23 +172,53 @@ TEST_F(KvCacheTest, KeepsAPageWhereItIsWhenTheSequenceGrows) {
   EXPECT_EQ(table[1], before[1]);
 }
 
-TEST_F(KvCacheTest, SharesThePagesOfAFork) {
+TEST_F(KvCacheTest, CountsASharedPageOnce) {
   const auto kv = std::move(make(small_options())).value();
-  const int32_t slot = kv->open_slot();
-  grow(*kv, slot, 150);
-  EXPECT_EQ(kv->fork_pages(slot), 0) << "whole groups are whole pages";
-  const int32_t copy = kv->fork(slot);
+  const int32_t source = kv->open_slot();
+  grow(*kv, source, 150);
+  const KvCopy copies[] = {{source, kv->open_slot(), 150}, {source, kv->open_slot(), 140}};
+  kv->fork(copies);
   kv->check_integrity();
-  EXPECT_EQ(kv->free_pages(), kv->pages_total() - 2 * kHeads);
-  EXPECT_EQ(kv->slot_pages(slot), 0) << "released, it would free nothing";
-  grow(*kv, copy, 192);
-  EXPECT_EQ(kv->slot_pages(copy), kHeads);
-  EXPECT_EQ(kv->slot_bytes(copy), 3 * kHeads * kv->shape().page_bytes + kv->shape().slot_bytes());
-  release(*kv, slot);
-  EXPECT_EQ(kv->slot_pages(copy), 3 * kHeads);
-  release(*kv, copy);
+  EXPECT_EQ(kv->free_pages(), kv->pages_total() - 2 * kHeads) << "whole groups are whole pages";
+  EXPECT_EQ(kv->slot_pages(copies[0].target), 2 * kHeads);
+  grow(*kv, copies[1].target, 192);
+  EXPECT_EQ(kv->slot_bytes(copies[1].target),
+            3 * kHeads * kv->shape().page_bytes + kv->shape().slot_bytes());
+  release(*kv, source);
+  kv->check_integrity();
+  EXPECT_EQ(kv->free_pages(), kv->pages_total() - 3 * kHeads) << "two pages stay with the forks";
+  release(*kv, copies[0].target);
+  release(*kv, copies[1].target);
   kv->check_integrity();
   EXPECT_EQ(kv->free_pages(), kv->pages_total());
+}
+
+TEST_F(KvCacheTest, ForksWholeGroupsOfASequenceThatHasGoneOn) {
+  const auto kv = std::move(make(small_options())).value();
+  const int32_t source = kv->open_slot();
+  grow(*kv, source, 300);
+  const KvCopy copies[] = {{source, kv->open_slot(), 128}, {source, kv->open_slot(), 0}};
+  kv->fork(copies);
+  kv->check_integrity();
+  EXPECT_EQ(kv->slot_pages(copies[0].target), 2 * kHeads);
+  EXPECT_EQ(kv->slot_pages(copies[1].target), 0);
+  grow(*kv, copies[0].target, 200);
+  grow(*kv, copies[1].target, 70);
+  kv->check_integrity();
+}
+
+TEST_F(KvCacheTest, AbortsOnForksThatOnlyABugCanAsk) {
+  const auto kv = std::move(make(small_options())).value();
+  const int32_t source = kv->open_slot();
+  const int32_t target = kv->open_slot();
+  grow(*kv, source, 150);
+  const KvCopy too_long[] = {{source, target, 151}};
+  EXPECT_DEATH(kv->fork(too_long), "more tokens than there are");
+  const KvCopy closed[] = {{source, target, 100}};
+  EXPECT_DEATH(kv->fork(closed), "open group that has closed");
+  const KvCopy whole[] = {{source, target, 128}};
+  kv->fork(whole);
+  EXPECT_DEATH(kv->fork(whole), "holds something");
 }
 
 TEST_F(KvCacheTest, AbortsOnWhatOnlyABugCanAsk) {
@@ -224,8 +253,12 @@ TEST_F(KvCacheTest, AccountsForEveryPageUnderRandomUse) {
         open.push_back({kv->open_slot(), 0});
       }
       if (pick(0, 5) == 0 && closed() > 0 && !open.empty()) {
-        const KvReservation from = open[static_cast<size_t>(pick(0, static_cast<int32_t>(open.size()) - 1))];
-        open.push_back({kv->fork(from.slot), from.tokens});
+        const auto i = static_cast<size_t>(pick(0, static_cast<int32_t>(open.size()) - 1));
+        const int32_t groups = open[i].tokens / kKvGroup;
+        const int32_t tokens = pick(0, 1) == 0 ? open[i].tokens : pick(0, groups) * kKvGroup;
+        const KvCopy copies[] = {{open[i].slot, kv->open_slot(), tokens}};
+        kv->fork(copies);
+        open.push_back({copies[0].target, tokens});
       }
       for (KvReservation& sequence : open) {
         const int32_t tokens = std::min(options.context, sequence.tokens + pick(0, 150));
@@ -242,15 +275,16 @@ TEST_F(KvCacheTest, AccountsForEveryPageUnderRandomUse) {
       std::erase_if(open, [&](const KvReservation& sequence) {
         const bool closes = pick(0, 9) == 0;
         if (closes) {
-          const int64_t freed = kv->slot_pages(sequence.slot);
-          const int64_t free = kv->free_pages();
           release(*kv, sequence.slot);
-          EXPECT_EQ(kv->free_pages(), free + freed);
         }
         return closes;
       });
       kv->check_integrity();
     }
+    for (const KvReservation& sequence : open) {
+      release(*kv, sequence.slot);
+    }
+    EXPECT_EQ(kv->free_pages(), kv->pages_total());
   }
 }
 

@@ -176,6 +176,19 @@ TEST_F(KvPoolTest, SharesFullPagesAndCopiesThePartlyFilled) {
   EXPECT_EQ(arena_->free_pages(), 100);
 }
 
+TEST_F(KvPoolTest, ForksTheFirstTokensOfTheHighTierOnly) {
+  make(100, 3, 128);
+  resize({}, {{0, {}, 96}});
+  add_tokens(0, 96);
+  fork({{0, 1, {}, 64}, {0, 2, {}, 72}});
+  EXPECT_EQ(arena_->view().rows[kRows].high, 64);
+  EXPECT_EQ(arena_->slot_pages(1), 4 * kRows);
+  EXPECT_EQ(arena_->slot_pages(2), 5 * kRows);
+  EXPECT_EQ(arena_->free_pages(), 100 - 6 * kRows - kRows);
+  EXPECT_NE(row(2, 0, 0)[4], row(0, 0, 0)[4]);
+  arena_->check_integrity();
+}
+
 TEST_F(KvPoolTest, DoesNotCopyRoomThatHoldsNothing) {
   make(100, 2, 128);
   resize({}, {{0, {}, 64}});

@@ -22,8 +22,9 @@ int64_t partial_floats(int32_t head_dim) {
   return kPartialHeader + round_up(head_dim, kPartialHeader);
 }
 
-// Where the items and partials of one sequence and KV head begin among those of the step. Decode has
-// few rows and much context, so it is split over the spans of its context; a prompt has rows enough.
+// Where the items and partials of one sequence and KV head begin among those of the step. Decode
+// has few rows and much context, so it is split over the spans of its context; a prompt has rows
+// enough.
 struct RowWork {
   int64_t first_item;
   int64_t first_partial;  // [spans, heads of a group]
@@ -152,8 +153,7 @@ void Attention::plan() const {
   for (int64_t row = 0; row < rows(); ++row) {
     const SequenceSpan& span = sequence(row);
     const int32_t kv_head = static_cast<int32_t>(row % args.pages.kv_heads);
-    const RowTokens tokens =
-        row_tokens(args, span, next.first_dense, kv_head, span.last_group());
+    const RowTokens tokens = row_tokens(args, span, next.first_dense, kv_head, span.last_group());
     TESSERA_CHECK(tokens.high >= 0 && tokens.low >= 0, "attention: groups that no row holds");
     next.first_span = first_visible(args, span.context) / (kAttentionTile * kSpanTiles);
     const int32_t spans = (tokens.tiles() - 1) / kSpanTiles + 1 - next.first_span;
@@ -167,11 +167,10 @@ void Attention::plan() const {
 }
 
 void Attention::run(int64_t item_index) const {
-  const RowWork* place = std::upper_bound(work, work + rows(), item_index,
-                                          [](int64_t index, const RowWork& at) {
-                                            return index < at.first_item;
-                                          }) -
-                         1;
+  const RowWork* place =
+      std::upper_bound(work, work + rows(), item_index,
+                       [](int64_t index, const RowWork& at) { return index < at.first_item; }) -
+      1;
   const int64_t row = place - work;
   const SequenceSpan& span = sequence(row);
   const int32_t kv_head = static_cast<int32_t>(row % args.pages.kv_heads);
@@ -319,8 +318,7 @@ void Attention::merge_spans(int64_t row, int32_t head_in_group) const {
   if (place.spans == 0) {
     return;
   }
-  const int32_t head =
-      static_cast<int32_t>(row % args.pages.kv_heads) * group + head_in_group;
+  const int32_t head = static_cast<int32_t>(row % args.pages.kv_heads) * group + head_in_group;
   float maximum = PairBlock::kLowest;
   float sum = 0;
   float* values = out(sequence(row), 0, head);

@@ -14,13 +14,9 @@ using Softmax = LaneSoftmax<Lanes>;
 
 }  // namespace
 
-const RowOps kRowOps{LaneRows<Lanes>::rms_norm, LaneRows<Lanes>::rope, LaneRows<Lanes>::silu_mul,
-                     LaneRows<Lanes>::to_f16};
-const AttentionKernels kAttentionKernels{Floats::load_query,
-                                         Codes::load_query_codes,
-                                         TileAttention<Floats, Codes>::add_tile,
-                                         Softmax::finish,
-                                         Softmax::merge,
-                                         Softmax::normalise};
+const RowOps kRowOps{LaneRows<Lanes>::rms_norm, LaneRows<Lanes>::rope, LaneRows<Lanes>::silu_mul};
+const AttentionKernels kAttentionKernels{
+    Floats::load_query, Codes::load_query_codes, TileAttention<Floats, Codes>::add_tile,
+    Softmax::finish,    Softmax::merge,          Softmax::normalise};
 
 }  // namespace tessera::avx2

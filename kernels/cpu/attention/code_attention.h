@@ -115,7 +115,8 @@ struct CodeAttention {
             add_keys<kPairs>(block, first, quad + kOne, codes, sums);
           };
           (add(std::integral_constant<int, kSub>{}), ...);
-        }(std::make_integer_sequence<int, kShared>{});
+        }
+        (std::make_integer_sequence<int, kShared>{});
         fetch.some();
       }
       write_scores<kPairs>(block, first, tile, first_tile, sums);
@@ -194,12 +195,12 @@ struct CodeAttention {
           typename C::Codes codes[kSums];
           [&]<int... kVectors>(std::integer_sequence<int, kVectors...>) {
             ((codes[kVectors] = C::template sub_line<
-                  kBits, (kFirst + 4 * (kVectors / kLineVectors) + kQuad) % kShared>(
-                  C::load(lines +
-                          (kFirst + 4 * (kVectors / kLineVectors) + kQuad) / kShared * kLineBytes +
-                          kVectors % kLineVectors * kVectorBytes))),
+                  kBits, (kFirst + 4 * (kVectors / kLineVectors) + kQuad) % kShared>(C::load(
+                  lines + (kFirst + 4 * (kVectors / kLineVectors) + kQuad) / kShared * kLineBytes +
+                  kVectors % kLineVectors * kVectorBytes))),
              ...);
-          }(std::make_integer_sequence<int, kSums>{});
+          }
+          (std::make_integer_sequence<int, kSums>{});
           const int quad = 4 * key_tile + kQuad;
 #pragma GCC unroll 8
           for (int pair = 0; pair < kPairs; ++pair) {
@@ -212,7 +213,8 @@ struct CodeAttention {
           }
         };
         (add(std::integral_constant<int, kQuads>{}), ...);
-      }(std::make_integer_sequence<int, 4>{});
+      }
+      (std::make_integer_sequence<int, 4>{});
       fetch.some();
     }
     write_values<kPairs>(block, first, channel_block, sums);
@@ -278,8 +280,7 @@ struct CodeAttention {
       __builtin_prefetch(tile.value_zeros[i]);
     }
     const int step = block.pairs < C::kStep ? block.pairs : C::kStep;
-    const int64_t calls =
-        kKeyTilesInTile / C::at_once(step) * tile.shape->key_bytes / kLineBytes;
+    const int64_t calls = kKeyTilesInTile / C::at_once(step) * tile.shape->key_bytes / kLineBytes;
     return {tile.values, tile.shape->value_bytes, calls};
   }
 

@@ -10,8 +10,8 @@
 namespace tessera::avx2 {
 
 // Lines of codes as the kernel templates of this folder see them: a vector is half a line. The
-// product of bytes saturates, so codes are widened and numbers that meet them stay 16 bits wide; both
-// go by even and odd places, which needs a shift and a mask alone.
+// product of bytes saturates, so codes are widened and numbers that meet them stay 16 bits wide;
+// both go by even and odd places, which needs a shift and a mask alone.
 struct CodeLanes {
   using Floats = Lanes;
   static constexpr int kStep = 4;         // pairs a pass serves
@@ -62,8 +62,8 @@ struct CodeLanes {
     for (int i = 0; i < 4; ++i) {
       const __m256i a = _mm256_cvtps_epi32(_mm256_mul_ps(numbers[2 * i].v, by));
       const __m256i b = _mm256_cvtps_epi32(_mm256_mul_ps(numbers[2 * i + 1].v, by));
-      const __m256i n = _mm256_shufflehi_epi16(
-          _mm256_shufflelo_epi16(_mm256_packs_epi32(a, b), 0xd8), 0xd8);
+      const __m256i n =
+          _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(_mm256_packs_epi32(a, b), 0xd8), 0xd8);
       const __m256i sorted = _mm256_permutevar8x32_epi32(n, order);
       _mm_storeu_si128(reinterpret_cast<__m128i*>(even + 4 * i), _mm256_castsi256_si128(sorted));
       _mm_storeu_si128(reinterpret_cast<__m128i*>(odd + 4 * i),

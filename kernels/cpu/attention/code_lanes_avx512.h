@@ -29,8 +29,8 @@ struct CodeLanes {
       return {line};
     } else {
       const __m512i mask = _mm512_set1_epi8((1 << kBits) - 1);
-      return {_mm512_and_si512(
-          kSubLine == 0 ? line : _mm512_srli_epi16(line, kSubLine * kBits), mask)};
+      return {
+          _mm512_and_si512(kSubLine == 0 ? line : _mm512_srli_epi16(line, kSubLine * kBits), mask)};
     }
   }
   static __m512i load(const std::byte* line) { return _mm512_load_si512(line); }
@@ -75,8 +75,8 @@ struct CodeLanes {
     const __m512i a = _mm512_permutex2var_epi8(n[0], bytes, n[1]);
     const __m512i b = _mm512_permutex2var_epi8(n[2], bytes, n[3]);
     _mm512_storeu_si512(high, _mm512_shuffle_i64x2(a, b, 0xee));
-    _mm512_storeu_si512(
-        low, _mm512_xor_si512(_mm512_shuffle_i64x2(a, b, 0x44), _mm512_set1_epi8(-128)));
+    _mm512_storeu_si512(low,
+                        _mm512_xor_si512(_mm512_shuffle_i64x2(a, b, 0x44), _mm512_set1_epi8(-128)));
   }
 };
 

@@ -229,8 +229,7 @@ struct LaneAttention {
         step.next != nullptr && step.next->shape->key_bytes == step.tile.shape->key_bytes;
     const ScoreStep* first_scores = halves ? kScores<f16, true> : kScores<float, true>;
     const ScoreStep* other_scores = halves ? kScores<f16, false> : kScores<float, false>;
-    const AddValues* add_values_of =
-        halves ? kAddValues<f16> : kAddValues<float>;
+    const AddValues* add_values_of = halves ? kAddValues<f16> : kAddValues<float>;
     for (int first = 0; first < block.pairs; first += kStep) {
       const int left = block.pairs - first;
       const int pairs = left < kStep ? left : kStep;

@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-// The online softmax over a vector type, between a tile's scores and its values, and what becomes of
-// it at the end.
+// The online softmax over a vector type, between a tile's scores and its values, and what becomes
+// of it at the end.
 template <class V>
 struct LaneSoftmax {
   static constexpr int kLanes = V::kLanes;

@@ -11,15 +11,16 @@ namespace tessera {
 // How the SIMD attention is cut. A *pair* is one query row and one head of a group; pairs of the
 // same KV head share its keys and values, whether they come from a group or from a prompt.
 //
-//   item    up to kPairs pairs of one (sequence, KV head) and one group of 64 positions, so that all
+//   item    up to kPairs pairs of one (sequence, KV head) and one group of 64 positions, so that
+//   all
 //           see the same closed tokens; for decode one span of them
 //   span    kSpanTiles tiles: a softmax of its own; spans are merged in ascending order
 //   tile    kAttentionTile tokens of one tier, or the dense group: one step of the online softmax
 //   step    up to kStep pairs: what the registers hold against one load of keys or values
 //
-// Tiles are counted through the high tier, the low tier and the dense group, and an addition belongs
-// to one pair alone, so what is added to what, and in which order, depends on a query's position and
-// on its row's tokens, and on nothing else.
+// Tiles are counted through the high tier, the low tier and the dense group, and an addition
+// belongs to one pair alone, so what is added to what, and in which order, depends on a query's
+// position and on its row's tokens, and on nothing else.
 inline constexpr int32_t kSpanTiles = 16;
 inline constexpr int32_t kKeyTilesInTile = kAttentionTile / KvPageLayout::kKeyTile;
 
@@ -38,9 +39,9 @@ struct TileShape {
         page_tiles(of.capacity / KvPageLayout::kKeyTile) {}
 
   KvPageLayout layout;
-  int64_t key_bytes = 0;   // of a key tile
+  int64_t key_bytes = 0;    // of a key tile
   int64_t value_bytes = 0;  // of its tokens' values
-  int64_t key_scales = 0;  // offsets of the first tile's in a page
+  int64_t key_scales = 0;   // offsets of the first tile's in a page
   int64_t key_zeros = 0;
   int64_t values = 0;
   int64_t value_scales = 0;
@@ -64,8 +65,8 @@ struct KvTile {
 //
 // Numbers that meet codes are 16-bit integers (code_step.h) in two parts, each with 4 numbers in 32
 // bits, to be broadcast: an instruction set that multiplies bytes has the high bytes in the first
-// part and the low ones in the second, one that multiplies 16-bit integers the first and third number
-// in the first part and the others in the second.
+// part and the low ones in the second, one that multiplies 16-bit integers the first and third
+// number in the first part and the others in the second.
 struct PairBlock {
   static constexpr int32_t kStep = 6;
   static constexpr int32_t kPairs = 48;
@@ -87,13 +88,15 @@ struct PairBlock {
   float query_sums[kPairs];
 
   alignas(64) float maxima[kPairs];
-  alignas(64) float corrections[kPairs];               // of this tile: 2^(old maximum - new)
-  alignas(64) float weights[kPairs * kAttentionTile];  // [pairs, tokens of the tile]; scores at first
+  alignas(64) float corrections[kPairs];  // of this tile: 2^(old maximum - new)
+  alignas(
+      64) float weights[kPairs * kAttentionTile];  // [pairs, tokens of the tile]; scores at first
   alignas(64) int32_t weight_codes[kPairs][kParts][kWeightQuads];  // of weight * value scale
   float weight_steps[kPairs];
-  alignas(64) float sums[kPairs * KvPageLayout::kKeyTile];   // [pairs, lanes] of weights
-  alignas(64) float zeros[kPairs * KvPageLayout::kKeyTile];  // [pairs, lanes] of weight * value zero
-  alignas(64) float values[kPairs * kMaxHeadDim];            // [pairs, head_dim], weighted sums
+  alignas(64) float sums[kPairs * KvPageLayout::kKeyTile];  // [pairs, lanes] of weights
+  alignas(
+      64) float zeros[kPairs * KvPageLayout::kKeyTile];  // [pairs, lanes] of weight * value zero
+  alignas(64) float values[kPairs * kMaxHeadDim];        // [pairs, head_dim], weighted sums
 };
 
 struct TileStep {

@@ -9,8 +9,8 @@
 namespace tessera {
 
 // What the queries of one group of positions see of one (slot, layer, KV head) row, in the order in
-// which attention reads it: tokens [0, high) of the high tier, [0, low) of the low one, and the group
-// itself up to the query.
+// which attention reads it: tokens [0, high) of the high tier, [0, low) of the low one, and the
+// group itself up to the query.
 struct RowTokens {
   const int32_t* page_ids;  // the row of the page tables
   const KvPageLayout* high_layout;
@@ -29,8 +29,7 @@ inline RowTokens row_tokens(const AttentionArgs& args, const SequenceSpan& span,
                             int64_t first_dense, int32_t kv_head, int32_t group) {
   const KvPagesView& pages = args.pages;
   const int64_t row = pages.row_index(span.slot, args.layer, kv_head);
-  const int64_t page =
-      (first_dense + group - span.closed_before()) * pages.kv_heads + kv_head;
+  const int64_t page = (first_dense + group - span.closed_before()) * pages.kv_heads + kv_head;
   return {.page_ids = pages.table(row),
           .high_layout = &pages.layouts[span.tiers.high],
           .low_layout = &pages.layouts[span.tiers.low],

@@ -7,7 +7,8 @@
 
 namespace tessera {
 
-// The shapes of everything a step reads: of the tiers in the arena's order, and of the dense groups.
+// The shapes of everything a step reads: of the tiers in the arena's order, and of the dense
+// groups.
 struct TileShapes {
   explicit TileShapes(const AttentionArgs& args);
 

@@ -30,16 +30,16 @@ void fork_end(const KvPool& pool, const RowEnd& end, const int32_t* from, int32_
   }
 }
 
-void fork_row(const KvPool& pool, KvTiers tiers, int64_t from, int64_t to) {
+void fork_row(const KvPool& pool, const KvFork& fork, int64_t from, int64_t to) {
   const KvPagesView& pages = pool.pages;
   const int32_t* source = pages.table(from);
   int32_t* target = pool.tables + to * pages.row_pages;
-  const KvRow counts = pages.rows[from];
+  const KvRow counts{std::min(pages.rows[from].high, fork.high), pages.rows[from].low};
   TESSERA_CHECK(target[0] == kNoPage && target[pages.row_pages - 1] == kNoPage,
                 "kv_fork: the copy's slot holds pages");
-  fork_end(pool, {counts.high, pages.layouts[tiers.high].capacity, 0, 1}, source, target);
-  fork_end(pool, {counts.low, pages.layouts[tiers.low].capacity, pages.row_pages - 1, -1}, source,
-           target);
+  fork_end(pool, {counts.high, pages.layouts[fork.tiers.high].capacity, 0, 1}, source, target);
+  fork_end(pool, {counts.low, pages.layouts[fork.tiers.low].capacity, pages.row_pages - 1, -1},
+           source, target);
   pages.rows[to] = counts;
   std::memcpy(pages.window(to), pages.window(from),
               static_cast<size_t>(pages.window_layout.page_bytes));
@@ -65,7 +65,7 @@ void kv_fork(const KvForkArgs& args, Stream) {
     const int64_t from = pages.row_index(fork.from, 0, 0);
     const int64_t to = pages.row_index(fork.to, 0, 0);
     for (int64_t row = 0; row < int64_t{pages.layers} * pages.kv_heads; ++row) {
-      fork_row(args.pool, fork.tiers, from + row, to + row);
+      fork_row(args.pool, fork, from + row, to + row);
     }
   }
 }

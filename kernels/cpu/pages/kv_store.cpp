@@ -47,9 +47,33 @@ class Store {
     const int64_t column = int64_t{head} * args_.pages.head_dim;
     for (int32_t position = begin; position < end; ++position) {
       const int64_t from = span.first_row + position - span.context;
-      ops_.put_token(args_.pages.window_layout, args_.keys.row(from).data() + column,
-                     args_.values.row(from).data() + column, page, position % kKvGroup);
+      put_token(args_.keys.row(from).data() + column, args_.values.row(from).data() + column, page,
+                position % kKvGroup);
     }
+  }
+
+  void put_token(const float* keys, const float* values, std::byte* page, int32_t token) const {
+    const KvPageLayout& window = args_.pages.window_layout;
+    if (window.format != kKvF16) {
+      encode_token(window, keys, values, page, token);
+      return;
+    }
+    f16 halves[kMaxHeadDim];
+    ops_.to_stored_f16(keys, window.head_dim, halves);
+    const DenseTile tile = dense_tile(page, token / kTile);
+    auto* channel = const_cast<f16*>(tile.keys) + token % kTile;
+    for (int32_t c = 0; c < window.head_dim; ++c, channel += kTile) {
+      *channel = halves[c];
+    }
+    ops_.to_stored_f16(values, window.head_dim,
+                       const_cast<f16*>(tile.values) + token % kTile * window.head_dim);
+  }
+
+  DenseTile dense_tile(const std::byte* page, int64_t tile) const {
+    const KvPageLayout& window = args_.pages.window_layout;
+    return {.keys = reinterpret_cast<const f16*>(page + window.keys_offset(tile)),
+            .values = reinterpret_cast<const f16*>(page + window.values_offset(tile)),
+            .head_dim = window.head_dim};
   }
 
   // Appends a full dense group to the row's high tier.
@@ -73,7 +97,7 @@ class Store {
     std::byte* page = page_of(layout, row, place);
     const int64_t to_tile = place % layout.capacity / kTile;
     if (layout.format.is_codes()) {
-      ops_.encode_tile(window, group, tile, layout, page, to_tile);
+      ops_.encode_tile(dense_tile(group, tile), code_tile(layout, page, to_tile));
     } else {
       std::memcpy(page + layout.keys_offset(to_tile), group + window.keys_offset(tile),
                   static_cast<size_t>(layout.key_tile_bytes()));
@@ -131,9 +155,10 @@ int64_t items_per_range(int64_t items, int64_t floats) {
   return std::max<int64_t>(1, floats <= kFloats ? items : items * kFloats / floats);
 }
 
-void store(const PageOps& ops, const KvStoreArgs& args, Stream stream) {
+void store(const PageOps& vector_ops, const KvStoreArgs& args, Stream stream) {
   check(args);
-  const Store store(ops, args);
+  const bool whole_vectors = args.pages.head_dim % kHeadDimMultiple == 0;
+  const Store store(whole_vectors ? vector_ops : scalar::kPageOps, args);
   const int64_t heads = args.pages.kv_heads;
   const int64_t items = std::ssize(args.sequences) * heads;
   const int64_t grain = items_per_range(items, args.keys.rows * args.keys.cols);
@@ -159,12 +184,12 @@ void kv_store(const KvStoreArgs& args, Stream stream) {
 }  // namespace scalar
 namespace avx2 {
 void kv_store(const KvStoreArgs& args, Stream stream) {
-  store(scalar::kPageOps, args, stream);
+  store(kPageOps, args, stream);
 }
 }  // namespace avx2
 namespace avx512 {
 void kv_store(const KvStoreArgs& args, Stream stream) {
-  store(scalar::kPageOps, args, stream);
+  store(kPageOps, args, stream);
 }
 }  // namespace avx512
 

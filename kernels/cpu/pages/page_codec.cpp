@@ -52,16 +52,12 @@ float decoded(uint32_t code, CodeRange range) {
   return to_f32(range.zero) + to_f32(range.scale) * static_cast<float>(code);
 }
 
-void clear_tile(const KvPageLayout& layout, int32_t tile, std::byte* page) {
-  const auto clear = [&](int64_t offset, int64_t bytes) {
-    std::memset(page + offset, 0, static_cast<size_t>(bytes));
-  };
-  clear(layout.keys_offset(tile), layout.key_tile_bytes());
-  clear(layout.key_scales_offset(tile), layout.scale_tile_bytes());
-  clear(layout.key_zeros_offset(tile), layout.scale_tile_bytes());
-  clear(layout.values_offset(tile), layout.value_tile_bytes());
-  clear(layout.value_scales_offset(tile), layout.scale_tile_bytes());
-  clear(layout.value_zeros_offset(tile), layout.scale_tile_bytes());
+void clear_tile(const KvPageLayout& layout, const CodeTile& tile) {
+  std::memset(tile.keys, 0, static_cast<size_t>(layout.key_tile_bytes()));
+  std::memset(tile.values, 0, static_cast<size_t>(layout.value_tile_bytes()));
+  for (f16* of_tokens : {tile.key_scales, tile.key_zeros, tile.value_scales, tile.value_zeros}) {
+    std::fill_n(of_tokens, kTile, f16{});
+  }
 }
 
 void encode_floats(const KvPageLayout& layout, const float* keys, const float* values,
@@ -108,30 +104,43 @@ uint32_t code_of(float x, CodeRange range, int32_t bits) {
   return static_cast<uint32_t>(std::clamp(code, 0.0f, static_cast<float>((1 << bits) - 1)));
 }
 
+CodeTile code_tile(const KvPageLayout& layout, std::byte* page, int64_t tile) {
+  const auto halves = [page](int64_t offset) { return reinterpret_cast<f16*>(page + offset); };
+  return {.keys = page + layout.keys_offset(tile),
+          .key_scales = halves(layout.key_scales_offset(tile)),
+          .key_zeros = halves(layout.key_zeros_offset(tile)),
+          .values = page + layout.values_offset(tile),
+          .value_scales = halves(layout.value_scales_offset(tile)),
+          .value_zeros = halves(layout.value_zeros_offset(tile)),
+          .key_bits = layout.format.key_bits,
+          .value_bits = layout.format.value_bits};
+}
+
+void encode_in_tile(const KvPageLayout& layout, const CodeTile& tile, int32_t token,
+                    const float* keys, const float* values) {
+  if (token == 0) {
+    clear_tile(layout, tile);
+  }
+  const CodeRange key_range = range_of(keys, layout.head_dim, tile.key_bits);
+  const CodeRange value_range = range_of(values, layout.head_dim, tile.value_bits);
+  tile.key_scales[token] = key_range.scale;
+  tile.key_zeros[token] = key_range.zero;
+  tile.value_scales[token] = value_range.scale;
+  tile.value_zeros[token] = value_range.zero;
+  for (int32_t c = 0; c < layout.head_dim; ++c) {
+    store_code(code_of(keys[c], key_range, tile.key_bits), tile.key_bits,
+               layout.key_place(token, c), tile.keys);
+    store_code(code_of(values[c], value_range, tile.value_bits), tile.value_bits,
+               layout.value_place(token, c), tile.values);
+  }
+}
+
 void encode_token(const KvPageLayout& layout, const float* keys, const float* values,
                   std::byte* page, int32_t token) {
-  if (!layout.format.is_codes()) {
+  if (layout.format.is_codes()) {
+    encode_in_tile(layout, code_tile(layout, page, token / kTile), token % kTile, keys, values);
+  } else {
     encode_floats(layout, keys, values, page, token);
-    return;
-  }
-  const int32_t tile = token / kTile;
-  const int32_t t = token % kTile;
-  if (t == 0) {
-    clear_tile(layout, tile, page);
-  }
-  const int32_t key_bits = layout.format.key_bits;
-  const int32_t value_bits = layout.format.value_bits;
-  const CodeRange key_range = range_of(keys, layout.head_dim, key_bits);
-  const CodeRange value_range = range_of(values, layout.head_dim, value_bits);
-  store(key_range.scale, page + layout.key_scales_offset(tile) + 2 * t);
-  store(key_range.zero, page + layout.key_zeros_offset(tile) + 2 * t);
-  store(value_range.scale, page + layout.value_scales_offset(tile) + 2 * t);
-  store(value_range.zero, page + layout.value_zeros_offset(tile) + 2 * t);
-  for (int32_t c = 0; c < layout.head_dim; ++c) {
-    store_code(code_of(keys[c], key_range, key_bits), key_bits, layout.key_place(t, c),
-               page + layout.keys_offset(tile));
-    store_code(code_of(values[c], value_range, value_bits), value_bits, layout.value_place(t, c),
-               page + layout.values_offset(tile));
   }
 }
 

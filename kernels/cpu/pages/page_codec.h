@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cpu/pages/page_ops.h"
 #include "kernels/half.h"
 #include "kernels/kv_page.h"
 
@@ -33,5 +34,10 @@ void encode_token(const KvPageLayout& layout, const float* keys, const float* va
                   std::byte* page, int32_t token);
 void decode_token(const KvPageLayout& layout, const std::byte* page, int32_t token, float* keys,
                   float* values);
+
+// The same for a token of a tile of codes, of which `layout` says the format and head_dim.
+CodeTile code_tile(const KvPageLayout& layout, std::byte* page, int64_t tile);
+void encode_in_tile(const KvPageLayout& layout, const CodeTile& tile, int32_t token,
+                    const float* keys, const float* values);
 
 }  // namespace tessera

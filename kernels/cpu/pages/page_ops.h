@@ -1,18 +1,37 @@
 #pragma once
 
-#include "kernels/kv_page.h"
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/half.h"
 
 namespace tessera {
 
+// A tile of kKeyTile tokens in the window's form.
+struct DenseTile {
+  const f16* keys = nullptr;    // [head_dim][kKeyTile]
+  const f16* values = nullptr;  // [kKeyTile][head_dim]
+  int32_t head_dim = 0;
+};
+
+// Where a tile's codes go: its parts in a page (kernels/kv_page.h).
+struct CodeTile {
+  std::byte* keys = nullptr;
+  f16* key_scales = nullptr;
+  f16* key_zeros = nullptr;
+  std::byte* values = nullptr;
+  f16* value_scales = nullptr;
+  f16* value_zeros = nullptr;
+  int32_t key_bits = 0;
+  int32_t value_bits = 0;
+};
+
 // What an instruction set brings to kv_store; the loops over groups, tiles and heads, and the
-// sharing among threads, are written once, in kv_store.cpp.
+// sharing among threads, are written once, in kv_store.cpp. Bit for bit as page_codec.h has it.
+// Requires of the vector ones: head_dim is a multiple of 8.
 struct PageOps {
-  // Writes one token's keys and values [head_dim] into a page of the window's layout.
-  void (*put_token)(const KvPageLayout& window, const float* keys, const float* values,
-                    std::byte* page, int32_t token);
-  // Encodes tile `from_tile` of a page of the window's layout as tile `to_tile` of a page of codes.
-  void (*encode_tile)(const KvPageLayout& window, const std::byte* from, int64_t from_tile,
-                      const KvPageLayout& codes, std::byte* to, int64_t to_tile);
+  void (*to_stored_f16)(const float* in, int64_t count, f16* out);
+  void (*encode_tile)(const DenseTile& from, const CodeTile& to);
 };
 
 namespace scalar {

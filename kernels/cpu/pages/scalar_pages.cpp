@@ -7,18 +7,28 @@ namespace {
 
 constexpr int32_t kTile = KvPageLayout::kKeyTile;
 
-void encode_tile(const KvPageLayout& window, const std::byte* from, int64_t from_tile,
-                 const KvPageLayout& codes, std::byte* to, int64_t to_tile) {
+void to_stored_f16_row(const float* in, int64_t count, f16* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    out[i] = to_stored_f16(in[i]);
+  }
+}
+
+void encode_tile(const DenseTile& from, const CodeTile& to) {
+  const KvFormat format{static_cast<uint8_t>(to.key_bits), static_cast<uint8_t>(to.value_bits)};
+  const KvPageLayout layout = KvPageLayout::make(format, from.head_dim, kTile);
   float keys[kMaxHeadDim];
   float values[kMaxHeadDim];
-  for (int32_t i = 0; i < kTile; ++i) {
-    decode_token(window, from, static_cast<int32_t>(from_tile) * kTile + i, keys, values);
-    encode_token(codes, keys, values, to, static_cast<int32_t>(to_tile) * kTile + i);
+  for (int32_t token = 0; token < kTile; ++token) {
+    for (int32_t c = 0; c < from.head_dim; ++c) {
+      keys[c] = to_f32(from.keys[c * kTile + token]);
+      values[c] = to_f32(from.values[token * from.head_dim + c]);
+    }
+    encode_in_tile(layout, to, token, keys, values);
   }
 }
 
 }  // namespace
 
-const PageOps kPageOps{encode_token, encode_tile};
+const PageOps kPageOps{to_stored_f16_row, encode_tile};
 
 }  // namespace tessera::scalar
