@@ -47,7 +47,7 @@ TEST(EngineStep, AllocatesNothingFromArrivalToTheEnd) {
   FakeEngine fake(options);
   const auto sink = std::make_shared<Silence>();
   for (int32_t i = 0; i < 40; ++i) {
-    EngineRequest request = request_of(prompt_of(1 + 4 * i, i), 30);
+    EngineRequest request = request_of(prompt_of(1 + 4 * i, i), 90);
     request.sampling.top_p = 0.9f;
     request.sampling.top_k = 20;
     request.sampling.seed = static_cast<uint64_t>(i);

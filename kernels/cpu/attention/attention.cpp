@@ -94,6 +94,7 @@ struct TileRange {
   int32_t first;
   int32_t begin;
   int32_t end;
+  bool whole;  // each of them sees all of it
 };
 
 uint64_t bits_between(int32_t begin, int32_t end) {
@@ -216,10 +217,15 @@ void Attention::load(const Item& item, PairBlock& block, int32_t first_tile,
 // Of closed tokens a pair sees all but what a window has passed (places are positions then), of the
 // dense group what is not later than itself.
 TileRange Attention::range_of(const Item& item, const PairBlock& block, int32_t tile) const {
-  const bool dense = item.walk.is_dense(tile);
-  const int32_t first = dense ? item.block.group * kKvGroup : tile * kAttentionTile;
-  return {first, std::max(block.first_seen[0] - first, 0),
-          dense ? block.end_seen[block.pairs - 1] - first : item.walk.tokens(tile)};
+  const int32_t last = block.pairs - 1;
+  if (item.walk.is_dense(tile)) {
+    const int32_t first = item.block.group * kKvGroup;
+    return {first, std::max(block.first_seen[0] - first, 0), block.end_seen[last] - first, false};
+  }
+  const int32_t first = tile * kAttentionTile;
+  const int32_t end = item.walk.tokens(tile);
+  return {first, std::max(block.first_seen[0] - first, 0), end,
+          end == kAttentionTile && block.first_seen[last] <= first};
 }
 
 void Attention::see(const Item& item, PairBlock& block, int32_t tile,
@@ -250,7 +256,8 @@ void Attention::attend(const Item& item, PairBlock& block, int32_t first_tile,
       item.walk.find(tile + 1, range.begin, range.end, *next);
     }
     see(item, block, tile, current);
-    kernels.add_tile(block, {tiles[tile % 2], next, current.begin, current.end});
+    kernels.add_tile(block,
+                     {tiles[tile % 2], next, current.begin, current.end, current.whole});
   }
 }
 

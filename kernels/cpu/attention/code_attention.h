@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -43,25 +44,40 @@ struct CodeAttention {
       sum = sum + numbers[i];
       largest = V::max(largest, V::max(numbers[i], V::zero() - numbers[i]));
     }
-    const CodeStep step = code_step(largest.highest());
-    block.query_steps[pair] = step.step;
+    const float bounded = std::max(largest.highest(), kLeastLargest);
+    const float inverse = kCodeRange / bounded;
+    block.query_steps[pair] = bounded / kCodeRange;
     block.query_sums[pair] = sum.sum();
     auto& codes = block.query_codes[pair];
     for (int i = 0; i < count; i += kPackVectors) {
       const int quad = i * kLanes / 4;
-      C::pack(numbers + i, step.inverse, codes[0] + quad, codes[1] + quad);
+      C::pack(numbers + i, inverse, codes[0] + quad, codes[1] + quad);
+    }
+  }
+
+  // By unrolled assignments, so that the sums begin their life in registers.
+  template <int kPairs, int kSums>
+  static void clear(Sum (&sums)[kPairs][kSums]) {
+#pragma GCC unroll 8
+    for (int pair = 0; pair < kPairs; ++pair) {
+#pragma GCC unroll 8
+      for (int i = 0; i < kSums; ++i) {
+        sums[pair][i] = Sum::zero();
+      }
     }
   }
 
   // ---- keys
 
-  template <int kPairs, class Codes, int kSums>
-  static void add_keys(const PairBlock& block, int first, int quad, const Codes (&codes)[kSums],
+  // Quads of numbers against codes. `numbers` are the first pair's, kStride apart in each part and
+  // two parts apart from pair to pair: one address serves all.
+  template <int kStride, int kPairs, int kSums>
+  static void multiply(const int32_t* numbers, const typename C::Codes (&codes)[kSums],
                        Sum (&sums)[kPairs][kSums]) {
 #pragma GCC unroll 8
     for (int pair = 0; pair < kPairs; ++pair) {
-      const auto& query = block.query_codes[first + pair];
-      const auto factor = C::factor(query[0] + quad, query[1] + quad);
+      const int32_t* first = numbers + pair * PairBlock::kParts * kStride;
+      const auto factor = C::factor(first, first + kStride);
 #pragma GCC unroll 8
       for (int i = 0; i < kSums; ++i) {
         sums[pair][i].add(codes[i], factor);
@@ -89,71 +105,119 @@ struct CodeAttention {
     }
   }
 
+  // Sub-lines kSub of lines `at` bytes into the key tiles.
+  template <int kBits, int kPairs, int kSums, int... kSub>
+  static void add_keys(const std::byte* const* key_tiles, int64_t at, const int32_t* queries,
+                       Sum (&sums)[kPairs][kSums], std::integer_sequence<int, kSub...>) {
+    decltype(C::load(nullptr)) lines[kSums];
+#pragma GCC unroll 8
+    for (int i = 0; i < kSums; ++i) {
+      lines[i] = C::load(key_tiles[i / kLineVectors] + at + i % kLineVectors * kVectorBytes);
+    }
+    const auto add = [&]<int kOne>(std::integral_constant<int, kOne>) {
+      typename C::Codes codes[kSums];
+#pragma GCC unroll 8
+      for (int i = 0; i < kSums; ++i) {
+        codes[i] = C::template sub_line<kBits, kOne>(lines[i]);
+      }
+      multiply<PairBlock::kQueryQuads>(queries + kOne, codes, sums);
+    };
+    (add(std::integral_constant<int, kSub>{}), ...);
+  }
+
   template <int kBits, int kPairs>
   static void scores(PairBlock& block, int first, const KvTile& tile, LineFetch& fetch) {
     constexpr int kTiles = C::at_once(kPairs);
     constexpr int kSums = kTiles * kLineVectors;
     constexpr int kShared = 8 / kBits;
+    constexpr int kLines = kBits == 8 ? 2 : 1;  // in a row, for the loop's own cost
     const int64_t bytes = tile.shape->key_bytes;
+    LineFetch fetching = fetch;
     for (int first_tile = 0; first_tile < kKeyTilesInTile; first_tile += kTiles) {
       Sum sums[kPairs][kSums];
-      int quad = 0;
-      for (int64_t at = 0; at < bytes; at += kLineBytes, quad += kShared) {
-        decltype(C::load(nullptr)) lines[kSums];
-#pragma GCC unroll 8
-        for (int i = 0; i < kSums; ++i) {
-          lines[i] = C::load(tile.keys[first_tile + i / kLineVectors] + at +
-                             i % kLineVectors * kVectorBytes);
+      clear(sums);
+      const int32_t* queries = block.query_codes[first][0];
+      const std::byte* const* key_tiles = tile.keys + first_tile;
+      for (int64_t at = 0; at < bytes; at += kLines * kLineBytes) {
+#pragma GCC unroll 2
+        for (int line = 0; line < kLines; ++line) {
+          add_keys<kBits>(key_tiles, at + line * kLineBytes, queries, sums,
+                          std::make_integer_sequence<int, kShared>{});
+          queries += kShared;
         }
-        [&]<int... kSub>(std::integer_sequence<int, kSub...>) {
-          const auto add = [&]<int kOne>(std::integral_constant<int, kOne>) {
-            typename C::Codes codes[kSums];
-#pragma GCC unroll 8
-            for (int i = 0; i < kSums; ++i) {
-              codes[i] = C::template sub_line<kBits, kOne>(lines[i]);
-            }
-            add_keys<kPairs>(block, first, quad + kOne, codes, sums);
-          };
-          (add(std::integral_constant<int, kSub>{}), ...);
-        }
-        (std::make_integer_sequence<int, kShared>{});
-        fetch.some();
+        fetching.some();
       }
       write_scores<kPairs>(block, first, tile, first_tile, sums);
     }
+    fetch = fetching;
   }
 
   // ---- weights
 
-  // Scores become weights, and integers of weight * scale. Only tokens [begin, end) have scales.
+  // Scores become weights, and these times the values' scales integers. A tile that some pair does
+  // not see all of has scales for tokens [begin, end) alone.
+  template <bool kWhole>
   static void weigh(PairBlock& block, const TileStep& step) {
     V scales[kTileVectors];
     V zeros[kTileVectors];
     const uint64_t present = ~uint64_t{0} >> (kAttentionTile - (step.end - step.begin))
                                                  << step.begin;
+#pragma GCC unroll 8
     for (int i = 0; i < kTileVectors; ++i) {
       const uint32_t bits = static_cast<uint32_t>(present >> (i * kLanes));
       const int64_t at = 2 * (i * kLanes % kKeyTile);
       const int key_tile = i * kLanes / kKeyTile;
-      scales[i] = V::load_f16(step.tile.value_scales[key_tile] + at).where(bits, V::zero());
-      zeros[i] = V::load_f16(step.tile.value_zeros[key_tile] + at).where(bits, V::zero());
+      scales[i] = V::load_f16(step.tile.value_scales[key_tile] + at);
+      zeros[i] = V::load_f16(step.tile.value_zeros[key_tile] + at);
+      if (!kWhole) {
+        scales[i] = scales[i].where(bits, V::zero());
+        zeros[i] = zeros[i].where(bits, V::zero());
+      }
+    }
+    alignas(64) float inverses[PairBlock::kPairs];
+    for (int first = 0; first < block.pairs; first += 4) {
+      V largest[4];
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) {
+        largest[j] = V::zero();
+        if (first + j < block.pairs) {
+          largest[j] = scale_weights<kWhole>(block, first + j, scales, zeros);
+        }
+      }
+      V::highest(largest, inverses + first);
+    }
+    for (int pair = 0; pair < block.pairs; pair += kLanes) {
+      const V bounded = V::max(V::all(kLeastLargest), V::load(inverses + pair));
+      (bounded / V::all(kCodeRange)).store(block.weight_steps + pair);
+      (V::all(kCodeRange) / bounded).store(inverses + pair);
     }
     for (int pair = 0; pair < block.pairs; ++pair) {
       V scaled[kTileVectors];
-      V of_zeros = V::zero();
-      V largest = V::zero();
-      LaneSoftmax<V>::weigh_pair(block, pair, [&](int i, V weight) {
-        scaled[i] = weight * scales[i];
-        largest = V::max(largest, scaled[i]);
-        of_zeros = V::fma(weight, zeros[i], of_zeros);
-      });
-      float* sums = block.zeros + pair * kKeyTile;
-      V::fma(V::load(sums), V::all(block.corrections[pair]), of_zeros).store(sums);
-      const CodeStep code = code_step(largest.highest());
-      block.weight_steps[pair] = code.step;
+#pragma GCC unroll 8
+      for (int i = 0; i < kTileVectors; ++i) {
+        scaled[i] = V::load(block.weights + pair * kAttentionTile + i * kLanes);
+      }
       auto& codes = block.weight_codes[pair];
-      C::pack(scaled, code.inverse, codes[0], codes[1]);
+      C::pack(scaled, inverses[pair], codes[0], codes[1]);
     }
+  }
+
+  // One pair's weights times scales, in place of its scores; the largest in each lane.
+  template <bool kWhole>
+  static V scale_weights(PairBlock& block, int pair, const V (&scales)[kTileVectors],
+                         const V (&zeros)[kTileVectors]) {
+    float* scaled = block.weights + pair * kAttentionTile;
+    V of_zeros = V::zero();
+    V largest = V::zero();
+    LaneSoftmax<V>::template weigh_pair<kWhole>(block, pair, [&](int i, V weight) {
+      const V product = weight * scales[i];
+      product.store(scaled + i * kLanes);
+      largest = V::max(largest, product);
+      of_zeros = V::fma(weight, zeros[i], of_zeros);
+    });
+    float* sums = block.zeros + pair * kKeyTile;
+    V::fma(V::load(sums), V::all(block.corrections[pair]), of_zeros).store(sums);
+    return largest;
   }
 
   // ---- values
@@ -187,9 +251,11 @@ struct CodeAttention {
     constexpr int kShared = 8 / kBits;
     constexpr int kSums = kBlocks * kLineVectors;
     Sum sums[kPairs][kSums];
+    clear(sums);
     const int64_t at = int64_t{4 * channel_block / kShared} * kLineBytes;
     for (int key_tile = 0; key_tile < kKeyTilesInTile; ++key_tile) {
       const std::byte* lines = tile.values[key_tile] + at;
+      const int32_t* weights = block.weight_codes[first][0] + 4 * key_tile;
       [&]<int... kQuads>(std::integer_sequence<int, kQuads...>) {
         const auto add = [&]<int kQuad>(std::integral_constant<int, kQuad>) {
           typename C::Codes codes[kSums];
@@ -201,16 +267,7 @@ struct CodeAttention {
              ...);
           }
           (std::make_integer_sequence<int, kSums>{});
-          const int quad = 4 * key_tile + kQuad;
-#pragma GCC unroll 8
-          for (int pair = 0; pair < kPairs; ++pair) {
-            const auto& weights = block.weight_codes[first + pair];
-            const auto factor = C::factor(weights[0] + quad, weights[1] + quad);
-#pragma GCC unroll 8
-            for (int i = 0; i < kSums; ++i) {
-              sums[pair][i].add(codes[i], factor);
-            }
-          }
+          multiply<PairBlock::kWeightQuads>(weights + kQuad, codes, sums);
         };
         (add(std::integral_constant<int, kQuads>{}), ...);
       }
@@ -280,7 +337,9 @@ struct CodeAttention {
       __builtin_prefetch(tile.value_zeros[i]);
     }
     const int step = block.pairs < C::kStep ? block.pairs : C::kStep;
-    const int64_t calls = kKeyTilesInTile / C::at_once(step) * tile.shape->key_bytes / kLineBytes;
+    const int64_t lines = tile.shape->layout.format.key_bits == 8 ? 2 : 1;  // in a call
+    const int64_t calls =
+        kKeyTilesInTile / C::at_once(step) * tile.shape->key_bytes / kLineBytes / lines;
     return {tile.values, tile.shape->value_bytes, calls};
   }
 
@@ -311,8 +370,13 @@ struct CodeAttention {
   static void add_tile(PairBlock& block, const TileStep& step) {
     const KvFormat format = step.tile.shape->layout.format;
     run_passes(score_passes(format.key_bits), block, step.tile, fetch_values(block, step.tile));
-    LaneSoftmax<V>::raise_maxima(block);
-    weigh(block, step);
+    if (step.whole) {
+      LaneSoftmax<V>::template raise_maxima<true>(block);
+      weigh<true>(block, step);
+    } else {
+      LaneSoftmax<V>::template raise_maxima<false>(block);
+      weigh<false>(block, step);
+    }
     run_passes(value_passes(format.value_bits), block, step.tile, fetch_keys(block, step.next));
   }
 };

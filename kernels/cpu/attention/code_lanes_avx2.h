@@ -46,8 +46,9 @@ struct CodeLanes {
   }
 
   struct Sum {
-    __m256i all = _mm256_setzero_si256();
+    __m256i all;
 
+    static Sum zero() { return {_mm256_setzero_si256()}; }
     void add(Codes codes, Factor by) {
       all = _mm256_add_epi32(all, _mm256_madd_epi16(codes.even, by.even));
       all = _mm256_add_epi32(all, _mm256_madd_epi16(codes.odd, by.odd));

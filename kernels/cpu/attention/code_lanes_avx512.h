@@ -13,7 +13,7 @@ namespace tessera::avx512 {
 // number that meets codes is two bytes, 256 * high + low.
 struct CodeLanes {
   using Floats = Lanes;
-  static constexpr int kStep = 6;         // pairs a pass serves
+  static constexpr int kStep = 4;         // pairs a pass serves
   static constexpr int kLineVectors = 1;  // of a line
   // Key tiles, or blocks of 16 channels, that a pass keeps sums of: enough of them to hide the
   // latency of a dot product, and not more than there are registers.
@@ -45,9 +45,10 @@ struct CodeLanes {
   }
 
   struct Sum {
-    __m512i high = _mm512_setzero_si512();
-    __m512i low = _mm512_setzero_si512();
+    __m512i high;
+    __m512i low;
 
+    static Sum zero() { return {_mm512_setzero_si512(), _mm512_setzero_si512()}; }
     void add(Codes codes, Factor by) {
       high = _mm512_dpbusd_epi32(high, codes.bytes, by.high);
       low = _mm512_dpbusd_epi32(low, codes.bytes, by.low);

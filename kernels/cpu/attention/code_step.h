@@ -8,14 +8,8 @@ namespace tessera {
 // which leaves `high` within [-127, 127]. A sum over 256 codes of 8 bits stays below 2^31.
 inline constexpr float kCodeRange = 127 * 256;
 
-struct CodeStep {
-  float step;
-  float inverse;
-};
-
-// For numbers up to `largest` in magnitude. What is too small to be inverted counts as nothing.
-inline CodeStep code_step(float largest) {
-  return largest > 1e-30f ? CodeStep{largest / kCodeRange, kCodeRange / largest} : CodeStep{0, 0};
-}
+// The largest magnitude m of the numbers becomes kCodeRange: step = m / kCodeRange, and n is x times
+// kCodeRange / m, rounded. A smaller m counts as this, so that there is an inverse.
+inline constexpr float kLeastLargest = 1e-30f;
 
 }  // namespace tessera

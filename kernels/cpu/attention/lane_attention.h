@@ -237,7 +237,7 @@ struct LaneAttention {
       scores_of[pairs - 1](block.queries + int64_t{first} * block.head_dim, step.tile,
                            block.head_dim, block.weights + first * kAttentionTile);
     }
-    LaneSoftmax<V>::raise_maxima(block);
+    LaneSoftmax<V>::template raise_maxima<false>(block);
     LaneSoftmax<V>::weigh(block);
     for (int first = 0; first < block.pairs; first += kStep) {
       const int left = block.pairs - first;

@@ -15,18 +15,35 @@ struct LaneSoftmax {
   static constexpr int kKeyTile = KvPageLayout::kKeyTile;
   static constexpr int kTileVectors = kAttentionTile / kLanes;
 
+  // What of a vector's tokens a pair sees; `whole`: it sees all of the tile.
+  static V seen(const PairBlock& block, bool whole, int pair, int i, V x, V otherwise) {
+    return whole ? x
+                 : x.where(static_cast<uint32_t>(block.visible[pair] >> (i * kLanes)), otherwise);
+  }
+
   // The highest score so far of each pair, and what it makes of the earlier sums.
+  template <bool kWhole>
   static void raise_maxima(PairBlock& block) {
-    float old[PairBlock::kPairs];
-    __builtin_memcpy(old, block.maxima, sizeof(old));
-    for (int pair = 0; pair < block.pairs; ++pair) {
-      const float* scores = block.weights + pair * kAttentionTile;
-      V highest = V::all(block.maxima[pair]);
-      for (int i = 0; i < kTileVectors; ++i) {
-        const uint32_t bits = static_cast<uint32_t>(block.visible[pair] >> (i * kLanes));
-        highest = V::max(highest, V::load(scores + i * kLanes).where(bits, highest));
+    alignas(64) float old[PairBlock::kPairs];
+    for (int pair = 0; pair < block.pairs; pair += kLanes) {
+      V::load(block.maxima + pair).store(old + pair);
+    }
+    for (int first = 0; first < block.pairs; first += 4) {
+      V highest[4];
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) {
+        const int pair = first + j;  // those behind the last repeat what stood there
+        const float* scores = block.weights + pair * kAttentionTile;
+        highest[j] = V::all(old[pair]);
+        if (pair < block.pairs) {
+#pragma GCC unroll 8
+          for (int i = 0; i < kTileVectors; ++i) {
+            const V score = V::load(scores + i * kLanes);
+            highest[j] = V::max(highest[j], seen(block, kWhole, pair, i, score, highest[j]));
+          }
+        }
       }
-      block.maxima[pair] = highest.highest();
+      V::highest(highest, block.maxima + first);
     }
     for (int pair = 0; pair < block.pairs; pair += kLanes) {
       exp2_nonpositive(V::load(old + pair) - V::load(block.maxima + pair))
@@ -41,16 +58,15 @@ struct LaneSoftmax {
   }
 
   // Weights of one pair, from its scores; `take(i, weight)` gets each vector.
-  template <class Take>
+  template <bool kWhole, class Take>
   static void weigh_pair(PairBlock& block, int pair, Take&& take) {
     const float* scores = block.weights + pair * kAttentionTile;
     const V maximum = V::all(block.maxima[pair]);
     V added = V::zero();
 #pragma GCC unroll 8
     for (int i = 0; i < kTileVectors; ++i) {
-      const uint32_t bits = static_cast<uint32_t>(block.visible[pair] >> (i * kLanes));
       const V power = exp2_nonpositive(V::load(scores + i * kLanes) - maximum);
-      const V weight = power.where(bits, V::zero());
+      const V weight = seen(block, kWhole, pair, i, power, V::zero());
       take(i, weight);
       added = added + weight;
     }
@@ -62,7 +78,7 @@ struct LaneSoftmax {
   static void weigh(PairBlock& block) {
     for (int pair = 0; pair < block.pairs; ++pair) {
       float* weights = block.weights + pair * kAttentionTile;
-      weigh_pair(block, pair, [&](int i, V weight) { weight.store(weights + i * kLanes); });
+      weigh_pair<false>(block, pair, [&](int i, V weight) { weight.store(weights + i * kLanes); });
       raise_zeros(block, pair);
     }
   }

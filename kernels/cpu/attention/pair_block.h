@@ -92,7 +92,7 @@ struct PairBlock {
   alignas(
       64) float weights[kPairs * kAttentionTile];  // [pairs, tokens of the tile]; scores at first
   alignas(64) int32_t weight_codes[kPairs][kParts][kWeightQuads];  // of weight * value scale
-  float weight_steps[kPairs];
+  alignas(64) float weight_steps[kPairs];
   alignas(64) float sums[kPairs * KvPageLayout::kKeyTile];  // [pairs, lanes] of weights
   alignas(
       64) float zeros[kPairs * KvPageLayout::kKeyTile];  // [pairs, lanes] of weight * value zero
@@ -104,6 +104,7 @@ struct TileStep {
   const KvTile* next;  // read after this one; null: none
   int32_t begin;       // tokens some pair sees: [begin, end) of the tile
   int32_t end;
+  bool whole;  // every pair sees all of it
 };
 
 // A finished softmax over some tokens: sum and values relative to 2^maximum.

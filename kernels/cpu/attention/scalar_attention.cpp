@@ -77,11 +77,12 @@ Query make_query(std::span<const float> in, float scale) {
     query.sum += query.floats[channel];
     largest = std::max(largest, std::abs(query.floats[channel]));
   }
-  const CodeStep step = code_step(largest);
-  query.step = step.step;
+  const float bounded = std::max(largest, kLeastLargest);
+  const float inverse = kCodeRange / bounded;
+  query.step = bounded / kCodeRange;
   for (size_t channel = 0; channel < in.size(); ++channel) {
     query.codes[channel] =
-        static_cast<int32_t>(std::nearbyint(query.floats[channel] * step.inverse));
+        static_cast<int32_t>(std::nearbyint(query.floats[channel] * inverse));
   }
   return query;
 }
@@ -150,17 +151,19 @@ struct Softmax {
       largest = std::max(largest, scaled[i]);
       zeros += weights[i] * tokens[i].value_zero();
     }
-    const CodeStep step = code_step(largest);
+    const float bounded = std::max(largest, kLeastLargest);
+    const float inverse = kCodeRange / bounded;
+    const float step = bounded / kCodeRange;
     int32_t codes[kAttentionTile];
     for (size_t i = 0; i < tokens.size(); ++i) {
-      codes[i] = static_cast<int32_t>(std::nearbyint(scaled[i] * step.inverse));
+      codes[i] = static_cast<int32_t>(std::nearbyint(scaled[i] * inverse));
     }
     for (int32_t channel = 0; channel < head_dim; ++channel) {
       int32_t dot = 0;
       for (size_t i = 0; i < tokens.size(); ++i) {
         dot += codes[i] * tokens[i].value_code(channel);
       }
-      out[channel] += static_cast<float>(dot) * step.step + zeros;
+      out[channel] += static_cast<float>(dot) * step + zeros;
     }
   }
 };
