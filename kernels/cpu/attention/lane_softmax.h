@@ -83,13 +83,18 @@ struct LaneSoftmax {
     }
   }
 
-  static float finish(PairBlock& block, int32_t pair) {
+  static void finish(const PairBlock& block, int32_t pair, const Partial& out) {
     const V zero = V::all(V::load(block.zeros + pair * kKeyTile).sum());
-    float* values = block.values + int64_t{pair} * block.head_dim;
-    for (int32_t channel = 0; channel < block.head_dim; channel += kHeadDimMultiple) {
-      (V::load_half(values + channel) + zero).store_half(values + channel);
+    const float* values = block.values + int64_t{pair} * block.head_dim;
+    *out.maximum = block.maxima[pair];
+    *out.sum = V::load(block.sums + pair * kKeyTile).sum();
+    int32_t channel = 0;
+    for (; channel + kLanes <= block.head_dim; channel += kLanes) {
+      (V::load(values + channel) + zero).store(out.values + channel);
     }
-    return V::load(block.sums + pair * kKeyTile).sum();
+    if (channel < block.head_dim) {
+      (V::load_half(values + channel) + zero).store_half(out.values + channel);
+    }
   }
 
   static void merge(const Partial& into, const Partial& from, int32_t head_dim) {
@@ -98,7 +103,12 @@ struct LaneSoftmax {
     const V take = exp2_nonpositive(V::all(*from.maximum - highest));
     *into.maximum = highest;
     *into.sum = V::fma(V::all(*from.sum), take, V::all(*into.sum) * keep).first();
-    for (int32_t channel = 0; channel < head_dim; channel += kHeadDimMultiple) {
+    int32_t channel = 0;
+    for (; channel + kLanes <= head_dim; channel += kLanes) {
+      const V kept = V::load(into.values + channel) * keep;
+      V::fma(V::load(from.values + channel), take, kept).store(into.values + channel);
+    }
+    if (channel < head_dim) {
       const V kept = V::load_half(into.values + channel) * keep;
       V::fma(V::load_half(from.values + channel), take, kept).store_half(into.values + channel);
     }
