@@ -24,8 +24,9 @@ void check_score(const KvScoreArgs& args) {
   TESSERA_CHECK(args.scorings.size() == args.sequences.size(), "kv_score: a scoring for each");
   TESSERA_CHECK(pages.head_dim > 0 && pages.head_dim <= kMaxHeadDim,
                 "the CPU backend serves head dimensions up to 256");
-  TESSERA_CHECK(args.query_heads % pages.kv_heads == 0,
-                "kv_score: query heads are a multiple of KV heads");
+  TESSERA_CHECK(args.query_heads % pages.kv_heads == 0 &&
+                    args.query_heads / pages.kv_heads <= kMaxScoredHeads,
+                "kv_score: query heads are a multiple of KV heads, at most 48 for each");
   TESSERA_CHECK(args.queries.cols == int64_t{args.query_heads} * pages.head_dim,
                 "kv_score: columns of queries");
   TESSERA_CHECK(args.log_sums.rows == args.queries.rows && args.log_sums.cols == args.query_heads,
@@ -151,8 +152,7 @@ class RowScoring {
 };
 
 void score(const AttentionKernels& kernels, const KvScoreArgs& args, Stream stream) {
-  TESSERA_CHECK(args.query_heads <= args.pages.kv_heads * PairBlock::kPairs,
-                "kv_score: more query heads of a KV head than a block takes");
+  static_assert(kMaxScoredHeads <= PairBlock::kPairs);
   const AttentionArgs attention = attention_args(args);
   const TileShapes shapes(attention);
   each_scored_row(args, stream, [&](size_t sequence, int32_t kv_head) {
