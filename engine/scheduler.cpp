@@ -57,11 +57,8 @@ class Planner {
       if (keeps_slot(i)) {
         continue;
       }
-      if (waits_for_sibling(i)) {
-        continue;
-      }
       // A sequence that this step preempts is not taken back by it, and nothing overtakes it.
-      if (plan_.evicted[i] != 0 || !make_room_to_admit(i)) {
+      if (plan_.evicted[i] != 0 || waits_for_sibling(i) || !make_room_to_admit(i)) {
         break;
       }
       --slots_left_;

@@ -64,12 +64,13 @@ absl::Status apply_yaml(std::string_view yaml, std::string_view file, Settings& 
 }
 
 std::string print_yaml(const Settings& settings) {
+  const Settings defaults;
   std::string yaml;
   for (const SettingsField& field : settings_fields()) {
     const std::string value = field.print(settings);
     absl::StrAppend(&yaml, yaml.empty() ? "" : "\n", "# ", field.value_name, ": ", field.help,
                     "\n");
-    if (value.empty()) {
+    if (value.empty() && field.print(defaults).empty()) {
       absl::StrAppend(&yaml, "# ", std::string(field.name), ":\n");
       continue;
     }

@@ -119,6 +119,14 @@ TEST(Settings, EveryFieldReadsWhatItPrints) {
   EXPECT_EQ(describe(copy), describe(command->settings));
 }
 
+TEST(Settings, AnEmptyTextIsPrintedWhereTheDefaultIsNot) {
+  Settings settings;
+  settings.http.address = "";
+  Settings copy;
+  ASSERT_TRUE(apply_yaml(print_yaml(settings), "printed", copy).ok());
+  EXPECT_EQ(copy.http.address, "");
+}
+
 TEST(Settings, BytesTakeBinaryUnits) {
   Settings settings;
   for (const auto& [text, bytes] :
