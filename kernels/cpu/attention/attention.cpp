@@ -205,7 +205,7 @@ void Attention::load(const Item& item, PairBlock& block, int32_t first_tile,
   const TileRange range = range_of(item, block, first_tile);
   item.walk.find(first_tile, range.begin, range.end, tile);
   fetch_tile(tile);  // while the queries are prepared
-  const bool floats = item.walk.any_floats(first_tile, end_tile);
+  const bool floats = item.walk.any_floats(end_tile);
   const bool codes = item.walk.any_codes(first_tile, end_tile);
   for (int32_t pair = 0; pair < block.pairs; ++pair) {
     const int64_t row = item.sequence.first_row + row_of(item, pair);
