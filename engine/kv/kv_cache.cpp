@@ -107,7 +107,7 @@ absl::Status check_policy(const KvPolicy& policy, const ModelShape& model) {
   if (policy.has_low_tier() && tile_bytes(policy.low) >= tile_bytes(policy.high)) {
     return absl::InvalidArgumentError(
         absl::StrCat("KV policy: low (", std::string(name_of(policy.low)), ") takes no less memory than high (",
-                     std::string(name_of(policy.high)), ") at head_dim ", head_dim));
+                     std::string(name_of(policy.high)), ") at head_dim ", model.head_dim));
   }
   return absl::OkStatus();
 }
