@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/kv_wish.h"
 #include "server/openai/request.h"
 
 namespace tessera {
@@ -50,6 +51,7 @@ struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;
+  KvReport kv = {};  // of the sequences that have ended
 };
 
 std::string print_completion(const CompletionHead& head, std::span<const ChoiceText> choices,
