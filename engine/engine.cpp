@@ -47,6 +47,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const EngineOptions& opti
                                             .layers = config.layers,
                                             .kv_heads = config.kv_heads,
                                             .head_dim = config.head_dim,
+                                            .query_heads = config.heads,
                                             .window = config.window,
                                             .slots = options.max_sequences,
                                             .context = options.context,

@@ -195,6 +195,9 @@ struct AttentionArgs {
 
 inline constexpr int32_t kAttentionTile = kKvGroup;  // tokens
 
+// The most query heads of one KV head whose attention kv_score aggregates.
+inline constexpr int32_t kMaxScoredHeads = 48;
+
 // Which queries of a sequence count for its tokens' scores.
 struct KvScoring {
   bool marks = false;  // whether the sequence's policy wants marks; false: kv_score passes it over

@@ -78,19 +78,31 @@ absl::StatusOr<int32_t> count_pages(const KvCacheOptions& options, const KvArena
   return static_cast<int32_t>(pages);
 }
 
+// What of a model decides whether a policy goes with it.
+struct ModelShape {
+  int32_t head_dim = 0;
+  int32_t group = 0;  // query heads of a KV head
+  int32_t window = 0;
+};
+
 // What holds for a policy whatever the cache serves.
-absl::Status check_policy(const KvPolicy& policy, int32_t head_dim, int32_t window) {
+absl::Status check_policy(const KvPolicy& policy, const ModelShape& model) {
   if (const std::string error = policy_error(policy); !error.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("KV policy: ", error));
   }
-  if (policy.is_lossy() && window > 0) {
+  if (policy.is_lossy() && model.window > 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("KV policy: the rule ", std::string(name_of(policy.rule)),
-                     " does not go with a model of sliding-window attention (window ", window,
+                     " does not go with a model of sliding-window attention (window ", model.window,
                      "); its keys and values can be kept in one format only"));
   }
+  if (policy.is_lossy() && model.group > kMaxScoredHeads) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "KV policy: the rule ", std::string(name_of(policy.rule)), " serves at most ",
+        kMaxScoredHeads, " query heads of one KV head, the model has ", model.group));
+  }
   const auto tile_bytes = [&](KvFormat format) {
-    return KvPageLayout::make(format, head_dim, KvPageLayout::kKeyTile).tile_bytes();
+    return KvPageLayout::make(format, model.head_dim, KvPageLayout::kKeyTile).tile_bytes();
   };
   if (policy.has_low_tier() && tile_bytes(policy.low) >= tile_bytes(policy.high)) {
     return absl::InvalidArgumentError(
@@ -105,7 +117,8 @@ absl::Status check_policy(const KvPolicy& policy, int32_t head_dim, int32_t wind
 absl::StatusOr<std::unique_ptr<KvCache>> KvCache::create(const KvCacheOptions& options,
                                                          const Backend& backend, Stream stream) {
   for (const KvPolicy& policy : policies_of(options)) {
-    TESSERA_RETURN_IF_ERROR(check_policy(policy, options.head_dim, options.window));
+    TESSERA_RETURN_IF_ERROR(check_policy(
+        policy, {options.head_dim, options.query_heads / options.kv_heads, options.window}));
   }
   TESSERA_ASSIGN_OR_RETURN(KvArenaShape shape, shape_of(options));
   TESSERA_ASSIGN_OR_RETURN(shape.pages, count_pages(options, shape));
@@ -120,6 +133,7 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::create(const KvCacheOptions& o
 KvCache::KvCache(const KvCacheOptions& options, std::unique_ptr<KvArena> arena,
                  const Backend& backend, Stream stream)
     : preset_(options.preset),
+      query_heads_(options.query_heads),
       window_(options.window),
       arena_(std::move(arena)),
       backend_(backend),
@@ -142,7 +156,8 @@ KvCache::KvCache(const KvCacheOptions& options, std::unique_ptr<KvArena> arena,
 }
 
 absl::Status KvCache::check(const KvPolicy& policy) const {
-  TESSERA_RETURN_IF_ERROR(check_policy(policy, shape().head_dim, window_));
+  TESSERA_RETURN_IF_ERROR(
+      check_policy(policy, {shape().head_dim, query_heads_ / shape().kv_heads, window_}));
   for (const KvFormat format : {policy.high, policy.low}) {
     if (std::find(shape().formats.begin(), shape().formats.end(), format) ==
         shape().formats.end()) {

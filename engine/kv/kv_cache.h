@@ -22,7 +22,8 @@ struct KvCacheOptions {
   int32_t layers = 0;
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
-  int32_t window = 0;   // the model's sliding window; 0: none
+  int32_t query_heads = 0;  // of the model
+  int32_t window = 0;       // its sliding window; 0: none
   int32_t slots = 0;    // sequences that hold pages at one time
   int32_t context = 0;  // tokens of the longest sequence
   int64_t bytes = 0;    // of everything the cache allocates; 0: room for `slots` whole contexts
@@ -159,6 +160,7 @@ class KvCache {
   void count_format_pages();
 
   const KvPreset preset_;
+  const int32_t query_heads_;
   const int32_t window_;
   std::unique_ptr<KvArena> arena_;
   const Backend& backend_;

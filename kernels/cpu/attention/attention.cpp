@@ -197,11 +197,17 @@ void Attention::run(int64_t item_index) const {
 
 void Attention::load(const Item& item, PairBlock& block, int32_t first_tile,
                      int32_t end_tile) const {
-  const bool floats = item.walk.any_floats(first_tile, end_tile);
-  const bool codes = item.walk.any_codes(first_tile, end_tile);
   for (int32_t pair = 0; pair < block.pairs; ++pair) {
     block.end_seen[pair] = position(item, pair) + 1;
     block.first_seen[pair] = first_visible(args, position(item, pair));
+  }
+  KvTile tile;
+  const TileRange range = range_of(item, block, first_tile);
+  item.walk.find(first_tile, range.begin, range.end, tile);
+  fetch_tile(tile);  // while the queries are prepared
+  const bool floats = item.walk.any_floats(first_tile, end_tile);
+  const bool codes = item.walk.any_codes(first_tile, end_tile);
+  for (int32_t pair = 0; pair < block.pairs; ++pair) {
     const int64_t row = item.sequence.first_row + row_of(item, pair);
     const int32_t head = item.kv_head * group + head_in_group(item, pair);
     const float* query = args.queries.row(row).data() + int64_t{head} * head_dim;
@@ -230,6 +236,10 @@ TileRange Attention::range_of(const Item& item, const PairBlock& block, int32_t 
 
 void Attention::see(const Item& item, PairBlock& block, int32_t tile,
                     const TileRange& range) const {
+  if (range.whole) {
+    std::fill_n(block.visible, block.pairs, ~uint64_t{0});
+    return;
+  }
   const bool dense = item.walk.is_dense(tile);
   for (int32_t pair = 0; pair < block.pairs; ++pair) {
     block.visible[pair] = bits_between(block.first_seen[pair] - range.first,
@@ -256,8 +266,7 @@ void Attention::attend(const Item& item, PairBlock& block, int32_t first_tile,
       item.walk.find(tile + 1, range.begin, range.end, *next);
     }
     see(item, block, tile, current);
-    kernels.add_tile(block,
-                     {tiles[tile % 2], next, current.begin, current.end, current.whole});
+    kernels.add_tile(block, {tiles[tile % 2], next, current.begin, current.end, current.whole});
   }
 }
 
@@ -288,10 +297,11 @@ void Attention::attend_all_spans(const Item& item, PairBlock& block) const {
     const int32_t span_end = std::min(tiles, (tile / kSpanTiles + 1) * kSpanTiles);
     attend(item, block, tile, span_end);
     for (int32_t pair = 0; pair < block.pairs; ++pair) {
-      float sum = kernels.finish(block, pair);
-      float* values = block.values + int64_t{pair} * head_dim;
-      kernels.merge({&maxima[pair], &sums[pair], out_of(pair)}, {&block.maxima[pair], &sum, values},
-                    head_dim);
+      float maximum;
+      float sum;
+      const Partial span{&maximum, &sum, block.values + int64_t{pair} * head_dim};
+      kernels.finish(block, pair, span);
+      kernels.merge({&maxima[pair], &sums[pair], out_of(pair)}, span, head_dim);
     }
     tile = span_end;
   }
@@ -312,10 +322,7 @@ void Attention::attend_one_span(const Item& item, PairBlock& block, const RowWor
   attend(item, block, first_tile, end_tile);
   for (int32_t pair = 0; pair < block.pairs; ++pair) {
     const int64_t first = place.first_partial + int64_t{span} * group;
-    const Partial into = partial(first + head_in_group(item, pair));
-    *into.maximum = block.maxima[pair];
-    *into.sum = kernels.finish(block, pair);
-    std::copy_n(block.values + int64_t{pair} * head_dim, head_dim, into.values);
+    kernels.finish(block, pair, partial(first + head_in_group(item, pair)));
   }
 }
 

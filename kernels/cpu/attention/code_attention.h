@@ -93,8 +93,9 @@ struct CodeAttention {
     for (int i = 0; i < kSums; ++i) {
       const int64_t lane = i % kLineVectors * kLanes;
       const int key_tile = first_tile + i / kLineVectors;
-      const V scale = V::load_f16(tile.key_scales[key_tile] + 2 * lane);
-      const V zero = V::load_f16(tile.key_zeros[key_tile] + 2 * lane);
+      const std::byte* scales = tile.scales[key_tile] + 2 * lane;
+      const V scale = V::load_f16(scales);
+      const V zero = V::load_f16(scales + tile.shape->key_zeros);
 #pragma GCC unroll 8
       for (int pair = 0; pair < kPairs; ++pair) {
         const V of_zero = zero * V::all(block.query_sums[first + pair]);
@@ -165,10 +166,9 @@ struct CodeAttention {
 #pragma GCC unroll 8
     for (int i = 0; i < kTileVectors; ++i) {
       const uint32_t bits = static_cast<uint32_t>(present >> (i * kLanes));
-      const int64_t at = 2 * (i * kLanes % kKeyTile);
-      const int key_tile = i * kLanes / kKeyTile;
-      scales[i] = V::load_f16(step.tile.value_scales[key_tile] + at);
-      zeros[i] = V::load_f16(step.tile.value_zeros[key_tile] + at);
+      const std::byte* at = step.tile.scales[i * kLanes / kKeyTile] + 2 * (i * kLanes % kKeyTile);
+      scales[i] = V::load_f16(at + step.tile.shape->value_scales);
+      zeros[i] = V::load_f16(at + step.tile.shape->value_zeros);
       if (!kWhole) {
         scales[i] = scales[i].where(bits, V::zero());
         zeros[i] = zeros[i].where(bits, V::zero());
@@ -330,33 +330,44 @@ struct CodeAttention {
     return bits == 8 ? k8 : bits == 4 ? k4 : bits == 2 ? k2 : k1;
   }
 
-  // While keys are read the tile's values are fetched, and then the next tile's keys.
-  static LineFetch fetch_values(const PairBlock& block, const KvTile& tile) {
-    for (int i = 0; i < kKeyTilesInTile; ++i) {
-      __builtin_prefetch(tile.value_scales[i]);
-      __builtin_prefetch(tile.value_zeros[i]);
-    }
-    const int step = block.pairs < C::kStep ? block.pairs : C::kStep;
-    const int64_t lines = tile.shape->layout.format.key_bits == 8 ? 2 : 1;  // in a call
-    const int64_t calls =
-        kKeyTilesInTile / C::at_once(step) * tile.shape->key_bytes / kLineBytes / lines;
-    return {tile.values, tile.shape->value_bytes, calls};
+  // While keys are read the next tile's are fetched, and while values are read the next values: a
+  // tile is done in less time than memory needs to answer under load.
+  static int64_t calls_of_scores(const PairBlock& block, const TileShape& shape) {
+    const int64_t lines = shape.layout.format.key_bits == 8 ? 2 : 1;  // in a call
+    return kKeyTilesInTile / C::at_once(pairs_of_step(block)) * shape.key_bytes / kLineBytes /
+           lines;
+  }
+  static int64_t calls_of_values(const PairBlock& block) {
+    const int64_t blocks = div_ceil(block.head_dim, kKeyTile);
+    const int64_t at_once = C::at_once(pairs_of_step(block));
+    return kKeyTilesInTile * (blocks / at_once + blocks % at_once);
+  }
+  static int pairs_of_step(const PairBlock& block) {
+    return block.pairs < C::kStep ? block.pairs : C::kStep;
   }
 
-  static LineFetch fetch_keys(const PairBlock& block, const KvTile* next) {
-    if (next == nullptr) {
+  static LineFetch fetch_keys(const PairBlock& block, const TileStep& step) {
+    if (step.next == nullptr) {
       return {};
     }
-    if (next->shape->layout.format.is_codes()) {
-      for (int i = 0; i < kKeyTilesInTile; ++i) {
-        __builtin_prefetch(next->key_scales[i]);
-        __builtin_prefetch(next->key_zeros[i]);
-      }
+    if (step.next->shape->layout.format.is_codes()) {
+      fetch_scales(*step.next);
     }
-    const int step = block.pairs < C::kStep ? block.pairs : C::kStep;
-    const int64_t calls =
-        kKeyTilesInTile * div_ceil(div_ceil(block.head_dim, kKeyTile), C::at_once(step));
-    return {next->keys, next->shape->key_bytes, calls};
+    return {step.next->keys, step.next->shape->key_bytes, calls_of_scores(block, *step.tile.shape)};
+  }
+  static LineFetch fetch_values(const PairBlock& block, const TileStep& step) {
+    if (step.next == nullptr) {
+      return {};
+    }
+    return {step.next->values, step.next->shape->value_bytes, calls_of_values(block)};
+  }
+  static void fetch_scales(const KvTile& tile) {
+    for (const std::byte* scales : tile.scales) {
+      __builtin_prefetch(scales);
+      __builtin_prefetch(scales + tile.shape->key_zeros);
+      __builtin_prefetch(scales + tile.shape->value_scales);
+      __builtin_prefetch(scales + tile.shape->value_zeros);
+    }
   }
 
   static void run_passes(const Passes& passes, PairBlock& block, const KvTile& tile,
@@ -367,9 +378,14 @@ struct CodeAttention {
     }
   }
 
+  static void score_tile(PairBlock& block, const TileStep& step) {
+    const KvFormat format = step.tile.shape->layout.format;
+    run_passes(score_passes(format.key_bits), block, step.tile, fetch_keys(block, step));
+  }
+
   static void add_tile(PairBlock& block, const TileStep& step) {
     const KvFormat format = step.tile.shape->layout.format;
-    run_passes(score_passes(format.key_bits), block, step.tile, fetch_values(block, step.tile));
+    score_tile(block, step);
     if (step.whole) {
       LaneSoftmax<V>::template raise_maxima<true>(block);
       weigh<true>(block, step);
@@ -377,7 +393,7 @@ struct CodeAttention {
       LaneSoftmax<V>::template raise_maxima<false>(block);
       weigh<false>(block, step);
     }
-    run_passes(value_passes(format.value_bits), block, step.tile, fetch_keys(block, step.next));
+    run_passes(value_passes(format.value_bits), block, step.tile, fetch_values(block, step));
   }
 };
 
@@ -389,6 +405,13 @@ struct TileAttention {
       Codes::add_tile(block, step);
     } else {
       Floats::add_tile(block, step);
+    }
+  }
+  static void score_tile(PairBlock& block, const TileStep& step) {
+    if (step.tile.shape->layout.format.is_codes()) {
+      Codes::score_tile(block, step);
+    } else {
+      Floats::score_tile(block, step);
     }
   }
 };

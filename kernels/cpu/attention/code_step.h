@@ -8,8 +8,8 @@ namespace tessera {
 // which leaves `high` within [-127, 127]. A sum over 256 codes of 8 bits stays below 2^31.
 inline constexpr float kCodeRange = 127 * 256;
 
-// The largest magnitude m of the numbers becomes kCodeRange: step = m / kCodeRange, and n is x times
-// kCodeRange / m, rounded. A smaller m counts as this, so that there is an inverse.
+// The largest magnitude m of the numbers becomes kCodeRange: step = m / kCodeRange, and n is x
+// times kCodeRange / m, rounded. A smaller m counts as this, so that there is an inverse.
 inline constexpr float kLeastLargest = 1e-30f;
 
 }  // namespace tessera

@@ -51,6 +51,20 @@ struct LaneSoftmax {
     }
   }
 
+  // What pairs paid each token of a tile whose scores stand in block.weights. Of tokens that are not
+  // there it may be anything.
+  static void add_paid(const PairBlock& block, const PaidStep& step, float* sums) {
+    for (int i = 0; i < kTileVectors; ++i) {
+      V sum = V::load(sums + i * kLanes);
+      for (int pair = step.first; pair < step.first + step.count; ++pair) {
+        const V score = V::load(block.weights + pair * kAttentionTile + i * kLanes);
+        const V paid = exp2_nonpositive(score - V::all(step.log2_sums[pair]));
+        sum = step.squares ? V::fma(paid, paid, sum) : sum + paid;
+      }
+      sum.store(sums + i * kLanes);
+    }
+  }
+
   // What a tile adds nothing to follows the maximum too.
   static void raise_zeros(PairBlock& block, int pair) {
     float* zeros = block.zeros + pair * kKeyTile;
@@ -83,13 +97,18 @@ struct LaneSoftmax {
     }
   }
 
-  static float finish(PairBlock& block, int32_t pair) {
+  static void finish(const PairBlock& block, int32_t pair, const Partial& out) {
     const V zero = V::all(V::load(block.zeros + pair * kKeyTile).sum());
-    float* values = block.values + int64_t{pair} * block.head_dim;
-    for (int32_t channel = 0; channel < block.head_dim; channel += kHeadDimMultiple) {
-      (V::load_half(values + channel) + zero).store_half(values + channel);
+    const float* values = block.values + int64_t{pair} * block.head_dim;
+    *out.maximum = block.maxima[pair];
+    *out.sum = V::load(block.sums + pair * kKeyTile).sum();
+    int32_t channel = 0;
+    for (; channel + kLanes <= block.head_dim; channel += kLanes) {
+      (V::load(values + channel) + zero).store(out.values + channel);
     }
-    return V::load(block.sums + pair * kKeyTile).sum();
+    if (channel < block.head_dim) {
+      (V::load_half(values + channel) + zero).store_half(out.values + channel);
+    }
   }
 
   static void merge(const Partial& into, const Partial& from, int32_t head_dim) {
@@ -98,7 +117,12 @@ struct LaneSoftmax {
     const V take = exp2_nonpositive(V::all(*from.maximum - highest));
     *into.maximum = highest;
     *into.sum = V::fma(V::all(*from.sum), take, V::all(*into.sum) * keep).first();
-    for (int32_t channel = 0; channel < head_dim; channel += kHeadDimMultiple) {
+    int32_t channel = 0;
+    for (; channel + kLanes <= head_dim; channel += kLanes) {
+      const V kept = V::load(into.values + channel) * keep;
+      V::fma(V::load(from.values + channel), take, kept).store(into.values + channel);
+    }
+    if (channel < head_dim) {
       const V kept = V::load_half(into.values + channel) * keep;
       V::fma(V::load_half(from.values + channel), take, kept).store_half(into.values + channel);
     }

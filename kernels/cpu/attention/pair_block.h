@@ -31,19 +31,19 @@ struct TileShape {
       : layout(of),
         key_bytes(of.key_tile_bytes()),
         value_bytes(of.value_tile_bytes()),
-        key_scales(of.key_scales_offset(0)),
-        key_zeros(of.key_zeros_offset(0)),
         values(of.values_offset(0)),
-        value_scales(of.value_scales_offset(0)),
-        value_zeros(of.value_zeros_offset(0)),
+        key_scales(of.key_scales_offset(0)),
+        key_zeros(of.key_zeros_offset(0) - key_scales),
+        value_scales(of.value_scales_offset(0) - key_scales),
+        value_zeros(of.value_zeros_offset(0) - key_scales),
         page_tiles(of.capacity / KvPageLayout::kKeyTile) {}
 
   KvPageLayout layout;
   int64_t key_bytes = 0;    // of a key tile
   int64_t value_bytes = 0;  // of its tokens' values
-  int64_t key_scales = 0;   // offsets of the first tile's in a page
-  int64_t key_zeros = 0;
-  int64_t values = 0;
+  int64_t values = 0;       // offset of the first tile's in a page
+  int64_t key_scales = 0;   // and of its key scales
+  int64_t key_zeros = 0;    // from a tile's key scales to its other scales and zeros
   int64_t value_scales = 0;
   int64_t value_zeros = 0;
   int32_t page_tiles = 0;
@@ -54,11 +54,7 @@ struct KvTile {
   const TileShape* shape;
   const std::byte* keys[kKeyTilesInTile];
   const std::byte* values[kKeyTilesInTile];
-  // [kKeyTile] f16 each; of codes only
-  const std::byte* key_scales[kKeyTilesInTile];
-  const std::byte* key_zeros[kKeyTilesInTile];
-  const std::byte* value_scales[kKeyTilesInTile];
-  const std::byte* value_zeros[kKeyTilesInTile];
+  const std::byte* scales[kKeyTilesInTile];  // key scales, [kKeyTile] f16; of codes only
 };
 
 // The state of an item: one online softmax for each pair. Stands on the stack of its thread.
@@ -101,10 +97,17 @@ struct PairBlock {
 
 struct TileStep {
   const KvTile& tile;
-  const KvTile* next;  // read after this one; null: none
+  const KvTile* next;  // read after this one, to be fetched meanwhile; null: none
   int32_t begin;       // tokens some pair sees: [begin, end) of the tile
   int32_t end;
   bool whole;  // every pair sees all of it
+};
+
+struct PaidStep {
+  int32_t first;
+  int32_t count;
+  const float* log2_sums;  // [pairs] of the block
+  bool squares;
 };
 
 // A finished softmax over some tokens: sum and values relative to 2^maximum.
@@ -121,8 +124,12 @@ struct AttentionKernels {
   void (*load_query_codes)(PairBlock& block, int32_t pair, const float* query, float factor);
   // Scores, softmax and weighted values of one tile, for all pairs of the block.
   void (*add_tile)(PairBlock& block, const TileStep& step);
-  // One pair's softmax, complete but for the division; its values are the block's own.
-  float (*finish)(PairBlock& block, int32_t pair);
+  // Of kv_score: a tile's scores alone, into block.weights, and then what pairs [first, first + count)
+  // paid each token: sums[token] += 2^(score - log2_sums[pair]), or its square.
+  void (*score_tile)(PairBlock& block, const TileStep& step);
+  void (*add_paid)(const PairBlock& block, const PaidStep& step, float* sums);
+  // One pair's softmax, complete but for the division.
+  void (*finish)(const PairBlock& block, int32_t pair, const Partial& out);
   // into += from. Adding a partial of no tokens (maximum kLowest, all else 0) changes nothing.
   void (*merge)(const Partial& into, const Partial& from, int32_t head_dim);
   // values /= sum

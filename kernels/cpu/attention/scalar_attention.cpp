@@ -81,8 +81,7 @@ Query make_query(std::span<const float> in, float scale) {
   const float inverse = kCodeRange / bounded;
   query.step = bounded / kCodeRange;
   for (size_t channel = 0; channel < in.size(); ++channel) {
-    query.codes[channel] =
-        static_cast<int32_t>(std::nearbyint(query.floats[channel] * inverse));
+    query.codes[channel] = static_cast<int32_t>(std::nearbyint(query.floats[channel] * inverse));
   }
   return query;
 }

@@ -8,27 +8,20 @@ namespace tessera {
 namespace {
 
 constexpr int32_t kKeyTile = KvPageLayout::kKeyTile;
+constexpr int64_t kScaleBytes = kKeyTile * int64_t{sizeof(f16)};
 
 void place(const TileShape& shape, const std::byte* page, int64_t in_page, int32_t i,
            KvTile& tile) {
   tile.keys[i] = page + in_page * shape.key_bytes;
   tile.values[i] = page + shape.values + in_page * shape.value_bytes;
-  if (shape.layout.format.is_codes()) {
-    const int64_t scales = in_page * shape.layout.scale_tile_bytes();
-    tile.key_scales[i] = page + shape.key_scales + scales;
-    tile.key_zeros[i] = page + shape.key_zeros + scales;
-    tile.value_scales[i] = page + shape.value_scales + scales;
-    tile.value_zeros[i] = page + shape.value_zeros + scales;
-  }
+  tile.scales[i] = page + shape.key_scales + in_page * kScaleBytes;
 }
 
-void repeat(int32_t from, int32_t i, KvTile& tile) {
-  tile.keys[i] = tile.keys[from];
-  tile.values[i] = tile.values[from];
-  tile.key_scales[i] = tile.key_scales[from];
-  tile.key_zeros[i] = tile.key_zeros[from];
-  tile.value_scales[i] = tile.value_scales[from];
-  tile.value_zeros[i] = tile.value_zeros[from];
+void fetch(const std::byte* bytes, int64_t count) {
+  constexpr int64_t kLine = 64;
+  for (int64_t at = 0; at < count; at += kLine) {
+    __builtin_prefetch(bytes + at);
+  }
 }
 
 }  // namespace
@@ -65,32 +58,47 @@ void TileWalk::find(int32_t tile, int32_t begin, int32_t end, KvTile& found) con
   const bool dense = is_dense(tile);
   const bool is_high = tile < high_tiles_;
   const TileShape& shape = dense ? dense_ : is_high ? high_ : low_;
-  const int32_t in_tier = dense || is_high ? tile : tile - high_tiles_;
-  int32_t entry = dense ? 0 : in_tier * kKeyTilesInTile / shape.page_tiles;
-  int32_t in_page = dense ? 0 : in_tier * kKeyTilesInTile % shape.page_tiles;
+  const int32_t first = begin / kKeyTile;
+  const int32_t last = (end - 1) / kKeyTile;
   found.shape = &shape;
-  const int32_t first_present = begin / kKeyTile;
-  const int32_t end_present = static_cast<int32_t>(div_ceil(end, kKeyTile));
-  for (int32_t i = 0; i < kKeyTilesInTile; ++i, ++in_page) {
-    if (in_page == shape.page_tiles) {
-      in_page = 0;
-      ++entry;
+  if (dense) {
+    for (int32_t i = first; i <= last; ++i) {
+      place(shape, row_.dense, i, i, found);
     }
-    if (i < first_present || i >= end_present) {
-      continue;
+  } else {
+    const int32_t in_tier = (is_high ? tile : tile - high_tiles_) * kKeyTilesInTile + first;
+    int32_t entry = in_tier / shape.page_tiles;
+    int32_t in_page = in_tier % shape.page_tiles;
+    const std::byte* page = page_at(is_high, entry);
+    for (int32_t i = first; i <= last; ++i, ++in_page) {
+      if (in_page == shape.page_tiles) {
+        in_page = 0;
+        page = page_at(is_high, ++entry);
+      }
+      place(shape, page, in_page, i, found);
     }
-    const std::byte* page = row_.dense;
-    if (!dense) {
-      const int32_t page_id = row_.page_ids[is_high ? entry : pages_.row_pages - 1 - entry];
-      TESSERA_CHECK(page_id >= 0, "attention: the row has no page for a token");
-      page = pages_.page(page_id);
-    }
-    place(shape, page, in_page, i, found);
   }
   for (int32_t i = 0; i < kKeyTilesInTile; ++i) {
-    if (i < first_present || i >= end_present) {
-      repeat(first_present, i, found);
+    if (i < first || i > last) {
+      found.keys[i] = found.keys[first];
+      found.values[i] = found.values[first];
+      found.scales[i] = found.scales[first];
     }
+  }
+}
+
+const std::byte* TileWalk::page_at(bool is_high, int32_t entry) const {
+  const int32_t page_id = row_.page_ids[is_high ? entry : pages_.row_pages - 1 - entry];
+  TESSERA_CHECK(page_id >= 0, "attention: the row has no page for a token");
+  return pages_.page(page_id);
+}
+
+void fetch_tile(const KvTile& tile) {
+  for (int32_t i = 0; i < kKeyTilesInTile; ++i) {
+    fetch(tile.keys[i], tile.shape->key_bytes);
+  }
+  for (int32_t i = 0; i < kKeyTilesInTile; ++i) {
+    fetch(tile.values[i], tile.shape->value_bytes);
   }
 }
 

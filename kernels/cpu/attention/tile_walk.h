@@ -32,7 +32,7 @@ class TileWalk {
   bool is_dense(int32_t tile) const { return tile == high_tiles_ + low_tiles_; }
   // Tokens of a tile of closed groups.
   int32_t tokens(int32_t tile) const;
-  // Whether some tile in [first, end) is of codes, or of floats.
+  // Whether some tile in [first, end) is of codes, or of floats: it may say so where there is none.
   bool any_codes(int32_t first, int32_t end) const;
   bool any_floats(int32_t first, int32_t end) const;
 
@@ -41,6 +41,8 @@ class TileWalk {
   void find(int32_t tile, int32_t begin, int32_t end, KvTile& found) const;
 
  private:
+  const std::byte* page_at(bool is_high, int32_t entry) const;
+
   const KvPagesView& pages_;
   const RowTokens& row_;
   const TileShape& high_;
@@ -49,5 +51,8 @@ class TileWalk {
   int32_t high_tiles_;
   int32_t low_tiles_;
 };
+
+// Fetches all of a tile's keys and values, as the first tile of an item needs it.
+void fetch_tile(const KvTile& tile);
 
 }  // namespace tessera

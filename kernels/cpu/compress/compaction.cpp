@@ -1,9 +1,8 @@
 #include "kernels/cpu/compress/compaction.h"
 
 #include "kernels/check.h"
-#include "kernels/cpu/attention/limits.h"
 #include "kernels/cpu/compress/token_copy.h"
-#include "kernels/cpu/pages/page_codec.h"
+#include "kernels/cpu/compress/token_demotion.h"
 
 namespace tessera {
 namespace {
@@ -108,12 +107,7 @@ class Compaction {
     if (low_ == change_.right_pages * low_layout_.capacity) {
       add_low_page();
     }
-    float keys[kMaxHeadDim];
-    float values[kMaxHeadDim];
-    const TokenPlace from = high_place(place);
-    decode_token(high_layout_, from.page, from.token, keys, values);
-    const TokenPlace to = low_place(low_);
-    encode_token(low_layout_, keys, values, to.page, to.token);
+    demote_token(high_layout_, high_place(place), low_layout_, low_place(low_));
     low_mark(low_) = marks_[place];
     ++low_;
   }

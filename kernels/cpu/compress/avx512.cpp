@@ -1,7 +1,0 @@
-#include "kernels/cpu/compress/tile_scores_impl.h"
-
-namespace tessera::avx512 {
-
-const ScoreKernels kScoreKernels{unpack, add};
-
-}  // namespace tessera::avx512
