@@ -44,21 +44,21 @@ class PrefixTree {
 
   static uint64_t hash(std::span<const int32_t> tokens);
 
-  // Where the paths begin of what was stored under this salt in this format. kNone: nothing is there.
-  // Nodes below 0 are roots.
+  // Where the paths begin of what was stored under this salt in this format. kNone: nothing is
+  // there. Nodes below 0 are roots.
   Node find_root(std::string_view salt, uint8_t format) const;
   // Makes one if need be. It vanishes with its last child, unless that is added to it before.
   Node root(std::string_view salt, uint8_t format);
 
   // The child of `parent` with exactly these tokens, whose hash() is `hash`; or kNone.
   Node child(Node parent, std::span<const int32_t> tokens, uint64_t hash) const;
-  // Adds one. The caller's lock on `parent` moves to it. Requires: there is none yet; the caller has a lock
-  // on `parent`, or it is a root; fewer nodes than units.
+  // Adds one. The caller's lock on `parent` moves to it. Requires: there is none yet; the caller
+  // has a lock on `parent`, or it is a root; fewer nodes than units.
   Node insert(Node parent, std::span<const int32_t> tokens, uint64_t hash, uint8_t level,
               uint8_t grade);
 
-  void lock(Node node);    // and its ancestors; a root: nothing
-  void unlock(Node node);  // the same
+  void lock(Node node);      // and its ancestors; a root: nothing
+  void unlock(Node node);    // the same
   void descend(Node child);  // a lock on its parent moves to it
   Node retreat(Node node);   // a lock on it moves to its parent, which is returned
 
@@ -84,7 +84,7 @@ class PrefixTree {
   }
 
   int32_t size() const { return size_; }
-  int64_t pages() const { return pages_; }  // of all nodes
+  int64_t pages() const { return pages_; }                    // of all nodes
   int64_t unlocked_pages() const { return unlocked_pages_; }  // of those that nobody has locked
   int64_t unit_pages(uint8_t level) const { return shape_.unit_pages[level]; }
   int32_t unit_tokens() const { return shape_.unit_tokens; }
@@ -139,10 +139,10 @@ class PrefixTree {
   void take(Node node);    // somebody has
 
   const Shape shape_;
-  std::vector<Entry> entries_;     // [units]
-  std::vector<int32_t> tokens_;    // [units, unit_tokens]
-  std::vector<Node> buckets_;      // a power of two of them
-  std::vector<Node> free_;         // handles
+  std::vector<Entry> entries_;   // [units]
+  std::vector<int32_t> tokens_;  // [units, unit_tokens]
+  std::vector<Node> buckets_;    // a power of two of them
+  std::vector<Node> free_;       // handles
   std::map<std::pair<std::string, uint8_t>, Node, std::less<>> root_names_;
   std::map<Node, Root> roots_;
   Node next_root_ = -1;
