@@ -25,6 +25,7 @@ struct KvArenaShape {
   // a whole number of groups and of pages of each. 0: no units.
   int32_t unit_tokens = 0;
   std::vector<uint8_t> unit_tiers = {};
+  int64_t unit_host_bytes = 0;  // that whoever owns the arena keeps for each unit, counted here
 
   KvPageLayout layout(size_t tier) const {
     return KvPageLayout::fit(formats[tier], head_dim, page_bytes);
@@ -55,15 +56,16 @@ struct KvArenaShape {
   int64_t slot_bytes() const {
     return slot_window_bytes() + slot_table_bytes() + slot_mark_bytes();
   }
-  // What one more page takes: itself, its place in the free list, its owners and its share of the
-  // units' tables.
+  // What one more page takes: itself, its place in the free list, its owners and its share of what
+  // units take.
   int64_t cost_of_page() const {
-    return page_bytes + int64_t{sizeof(int32_t) + sizeof(uint16_t)} + unit_table_bytes_of_page();
+    return page_bytes + int64_t{sizeof(int32_t) + sizeof(uint16_t)} + unit_bytes_of_page();
   }
-  int64_t unit_table_bytes_of_page() const {
+  int64_t unit_bytes_of_page() const {
     return unit_tokens == 0
                ? 0
-               : div_ceil(int64_t{sizeof(int32_t)} * max_unit_pages(), min_unit_pages());
+               : div_ceil(int64_t{sizeof(int32_t)} * max_unit_pages() * slot_rows() + unit_host_bytes,
+                          min_unit_pages() * slot_rows());
   }
   int64_t total_bytes() const { return slots * slot_bytes() + pages * cost_of_page(); }
 };

@@ -351,10 +351,10 @@ PrefixCacheStats PrefixCache::stats() const {
   return stats;
 }
 
-void PrefixCache::add_pages(std::span<int64_t> of_formats) const {
+void PrefixCache::add_pages(std::span<KvFormatPages> of_formats) const {
   for (size_t level = 0; level < tier_of_level_.size(); ++level) {
     const auto l = static_cast<uint8_t>(level);
-    of_formats[tier_of_level_[level]] += tree_.units_of(l) * tree_.unit_pages(l);
+    of_formats[tier_of_level_[level]].of_several += tree_.units_of(l) * tree_.unit_pages(l);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/kv/kv_usage.h"
 #include "engine/kv/prefix_tree.h"
 #include "kernels/backend.h"
 #include "kernels/kv_arena.h"
@@ -97,8 +98,7 @@ class PrefixCache {
 
   int32_t unit_tokens() const { return tree_.unit_tokens(); }
   PrefixCacheStats stats() const;
-  // Pages by the arena's formats.
-  void add_pages(std::span<int64_t> of_formats) const;
+  void add_pages(std::span<KvFormatPages> of_formats) const;  // in the order of the arena's
   void check_integrity() const;
 
  private:
