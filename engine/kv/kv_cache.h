@@ -90,8 +90,12 @@ class KvCache {
   void enter(int32_t slot, const KvPrompt& prompt, int32_t tokens, bool relabel);
   // Makes what only this slot uses of the cache its own, so that its policy may compress it.
   int32_t hand_over(int32_t slot);
-  PrefixCache* prefixes() { return prefixes_.get(); }  // null: there is no prefix cache
-  const PrefixCache* prefixes() const { return prefixes_.get(); }
+  // The cache lets go of all that running sequences do not use.
+  void flush();
+  // See PrefixCache; a context always finds room beside what is pinned.
+  bool pin(int32_t slot, PrefixCache::Time until);
+  void unpin(PrefixCache::Time now);
+  const PrefixCache* prefixes() const { return prefixes_.get(); }  // null: there is no prefix cache
 
   // Gives each slot the pages that its groups lack, where some close. Requires: open slots, each at
   // most once, whose earlier reservations have been stored; no fewer tokens than before, no more
@@ -140,9 +144,11 @@ class KvCache {
     return free_pages() + (prefixes_ == nullptr ? 0 : prefixes_->unlocked_pages());
   }
   // Of a slot's pages those that become free once it alone is released, its first `forked` tokens
-  // being another slot's too; and those that stay in the prefix cache then, and nobody uses.
+  // being another slot's too.
   int64_t own_pages(int32_t slot, int32_t forked) const;
-  int64_t returned_pages(int32_t slot) const;
+  // Of `slots`, released in this order, the pages that each leaves in the prefix cache and nobody uses
+  // then. Allocates nothing that it has not allocated before.
+  void count_returned_pages(std::span<const int32_t> slots, std::vector<int64_t>& pages);
   // Shared ones included: the sum over slots may be more than there are.
   int64_t slot_pages(int32_t slot) const { return open(slot).pages(); }
 

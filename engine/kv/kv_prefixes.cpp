@@ -50,7 +50,30 @@ void KvCache::enter(int32_t slot, const KvPrompt& prompt, int32_t tokens, bool r
 }
 
 int32_t KvCache::hand_over(int32_t slot) {
-  return prefixes_ == nullptr || !open(slot).open ? 0 : prefixes_->hand_over(slot);
+  if (prefixes_ == nullptr || !open(slot).open) {
+    return 0;
+  }
+  const int32_t units = prefixes_->hand_over(slot);
+  count_format_pages();
+  return units;
+}
+
+void KvCache::flush() {
+  if (prefixes_ != nullptr) {
+    prefixes_->flush();
+    count_format_pages();
+  }
+}
+
+bool KvCache::pin(int32_t slot, PrefixCache::Time until) {
+  const int64_t context_pages = heads_ * (shape().row_pages() + (shape().marks ? 2 : 0));
+  return prefixes_ != nullptr && open(slot).open && prefixes_->pin(slot, until, context_pages);
+}
+
+void KvCache::unpin(PrefixCache::Time now) {
+  if (prefixes_ != nullptr) {
+    prefixes_->unpin(now);
+  }
 }
 
 int64_t KvCache::own_pages(int32_t slot, int32_t forked) const {
@@ -63,8 +86,14 @@ int64_t KvCache::own_pages(int32_t slot, int32_t forked) const {
   return of.pages() - forked_pages - prefixes_->cached_high_pages(slot, forked) - low;
 }
 
-int64_t KvCache::returned_pages(int32_t slot) const {
-  return prefixes_ == nullptr ? 0 : prefixes_->returned_pages(slot);
+void KvCache::count_returned_pages(std::span<const int32_t> slots, std::vector<int64_t>& pages) {
+  pages.assign(slots.size(), 0);
+  for (size_t i = 0; prefixes_ != nullptr && i < slots.size(); ++i) {
+    pages[i] = prefixes_->returned_pages(slots[i]);
+  }
+  if (prefixes_ != nullptr) {
+    prefixes_->forget_releases();
+  }
 }
 
 void KvCache::make_room(int64_t pages) {

@@ -54,6 +54,8 @@ PrefixCache::PrefixCache(KvArena& arena, std::span<const uint8_t> ladder, const 
     }
   }
   const auto context_units = static_cast<size_t>(arena.shape().context / unit_tokens() + 1);
+  releases_.resize(static_cast<size_t>(arena.shape().units()));
+  released_.reserve(releases_.size());
   units_.reserve(std::max(kBatch, context_units));
   shares_.reserve(context_units);
   handles_.reserve(kBatch);
@@ -239,13 +241,29 @@ int64_t PrefixCache::cached_low_pages(int32_t slot) const {
   return at(slot).low_units * tree_.unit_pages(at(slot).low_level);
 }
 
-int64_t PrefixCache::returned_pages(int32_t slot) const {
+int64_t PrefixCache::returned_pages(int32_t slot) {
   int64_t pages = 0;
-  for (Node node = at(slot).units > 0 ? at(slot).node : -1; node >= 0 && tree_.locks(node) == 1;
-       node = tree_.parent(node)) {
+  int32_t passed_on = 1;
+  for (Node node = at(slot).units > 0 ? at(slot).node : -1; node >= 0; node = tree_.parent(node)) {
+    int32_t& releases = releases_[static_cast<size_t>(node)];
+    if (releases == 0) {
+      released_.push_back(node);
+    }
+    releases += passed_on;
+    if (releases < tree_.locks(node)) {
+      break;
+    }
     pages += tree_.unit_pages(tree_.level(node));
+    passed_on = releases;
   }
   return pages;
+}
+
+void PrefixCache::forget_releases() {
+  for (const Node node : released_) {
+    releases_[static_cast<size_t>(node)] = 0;
+  }
+  released_.clear();
 }
 
 // ---- pressure

@@ -82,8 +82,10 @@ class PrefixCache {
   int32_t low_units(int32_t slot) const { return at(slot).low_units; }
   int64_t cached_high_pages(int32_t slot, int32_t from_token) const;  // of units that end behind it
   int64_t cached_low_pages(int32_t slot) const;
-  // Pages that only this slot keeps from being evicted.
-  int64_t returned_pages(int32_t slot) const;
+  // What would become evictable if slots were let go of one after the other: with each call one
+  // more of them, since the last forget_releases().
+  int64_t returned_pages(int32_t slot);
+  void forget_releases();
 
   // Demotes and evicts until so many pages are free, or nothing is left to take.
   void make_room(int64_t free_pages);
@@ -143,6 +145,10 @@ class PrefixCache {
   std::vector<int32_t> handles_;
   std::vector<KvShare> shares_;
   std::vector<std::byte> scratch_;
+  // returned_pages(): locks let go of, by node, and which nodes these are. A node's are passed on
+  // to its parent once there is none left on it; until then the parent has that lock too.
+  std::vector<int32_t> releases_;
+  std::vector<PrefixTree::Node> released_;
   PrefixCacheStats counting_;
 };
 
