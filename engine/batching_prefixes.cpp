@@ -149,7 +149,7 @@ void BatchingEngine::leave_in_cache(Sequence& sequence, bool relabel) {
     return;
   }
   kv_->enter(sequence.slot(), cache_prompt(sequence), sequence.stored(), relabel);
-  if (sequence.ended() && sequence.cache().pin) {
+  if (sequence.complete() && sequence.cache().pin) {
     kv_->pin(sequence.slot(), options_.clock() + sequence.cache().ttl);
   }
 }

@@ -52,6 +52,10 @@ class Sequence {
   // waiting -> running -> waiting (preempted) or ended
   bool running() const { return slot_.has_value(); }
   bool ended() const { return finish_.has_value(); }
+  bool complete() const {  // ended, and not before its time
+    return ended() &&
+           (finish_->reason == FinishReason::stop || finish_->reason == FinishReason::length);
+  }
   int32_t slot() const { return *slot_; }
   void admit(int32_t slot);
   int32_t give_up_slot();  // its tokens stay, to be computed anew
