@@ -90,6 +90,7 @@ class EngineText : public testing::TestWithParam<Numbers> {
     options.context = kContext;
     options.kv = GetParam().kv;
     const KvCacheOptions kv{.preset = options.kv,
+                            .prefix_cache = options.prefix_cache,
                             .layers = kLayers,
                             .kv_heads = kKvHeads,
                             .head_dim = kHeadDim,
