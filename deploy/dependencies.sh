@@ -16,7 +16,7 @@ build="g++ cmake ninja-build pkg-config ca-certificates curl jq
   libcli11-dev libyaml-cpp-dev prometheus-cpp-dev zlib1g-dev"
 tests="$build git ccache libgtest-dev libgmock-dev libbenchmark-dev libsentencepiece-dev
   python3 python3-venv"
-all_tests="$tests chromium chromium-driver"
+all_tests="$tests chromium chromium-driver clang-14 libclang-rt-14-dev"
 
 case "${1:-}" in
   build) packages=$build ;;

@@ -63,10 +63,10 @@ class Planner {
     for (const int32_t waiting : plan_.waiting) {
       const auto i = static_cast<size_t>(waiting);
       // A sequence that this step preempts is not taken back by it, and nothing overtakes it.
-      if (i > best_preempted_ || waits_for_sibling(i) || waits_for_prefix(i)) {
+      if (i > best_preempted_ || waits_for_prefix(i)) {
         continue;
       }
-      if (!make_room_to_admit(i)) {
+      if (waits_for_sibling(i) || !make_room_to_admit(i)) {
         break;
       }
       admitted_matches_ = admitted_matches_ || candidates_[i].matched > 0;

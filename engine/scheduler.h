@@ -102,9 +102,10 @@ struct SchedulerLimits {
 //      beginning another is computing at this time waits for that one and holds nobody up.
 //
 // Samples of one request compute what they have in common once. The first of them stores it, in
-// chunks that end there; the others are not admitted before. Then they are, when there is room,
+// chunks that end there; the others wait for it, and nobody overtakes them. Then they are admitted
 // as forks of it: its full pages get more owners. Where its open group has closed since, that
-// group's tokens are not to be had from it any more, and the fork computes them itself. So of a request's samples those that run stand
+// group's tokens are not to be had from it any more, and the fork computes them itself. So of a
+// request's samples those that run stand
 // before those that wait, the first one counts for the pages they share, and each other for its
 // own alone. Where the first ended before others had room, the next one stores it anew.
 //

@@ -60,8 +60,6 @@ struct LinearArgs {
   bool accumulate = false;         // adds to `out`: the residual stream, without a pass of its own
   MatrixView<float> out;           // [tokens, weight.rows]
   std::span<std::byte> scratch;    // Backend::linear_scratch_bytes(tokens, cols) for activations
-
-  int64_t flops() const { return 2 * in.rows * weight->rows * weight->cols; }
 };
 
 // Rotates q and k in place, pairs (i, i + head_dim / 2) as Hugging Face lays them out.
@@ -188,9 +186,6 @@ struct AttentionArgs {
   MatrixView<float> log_sums;               // [tokens, query_heads] or no data: log of the softmax's
                                             // denominator, for kv_score
   std::span<std::byte> scratch;             // Backend::attention_scratch_bytes(...), as new aligns
-
-  int64_t bytes() const;  // of keys and values that must be read once
-  int64_t flops() const;
 };
 
 inline constexpr int32_t kAttentionTile = kKvGroup;  // tokens
@@ -285,8 +280,9 @@ constexpr int64_t max_dense_groups(const StepLimits& limits) {
 }
 
 // One complete table of ops. A backend fills it in one place, and the table *is* the list of
-// kernels: tests walk it. Ops allocate nothing and keep no state. Where an op cannot serve its
-// arguments, that is a bug of the caller: what can be asked for is checked when a model loads.
+// kernels: tests walk it, and kernels/op_cost.h states what each op costs. Ops allocate nothing and
+// keep no state. Where an op cannot serve its arguments, that is a bug of the caller: what can be
+// asked for is checked when a model loads.
 struct Backend {
   const char* name;  // "cpu"
   const char* isa;   // "scalar", "avx2", "avx512"

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what the tests need, builds, and runs them.
 #   tests/run.sh          everything under the release preset, and the engine under ASan
-#   tests/run.sh --all    also UBSan, TSan (without the server), the browser, the long simulations
+#   tests/run.sh --all    also UBSan, TSan (without the server), the browser, the long simulations,
+#                         lm-evaluation-harness, and each parser fuzzed for 20 seconds
 # The last lines are ctest's own summary.
 set -eu
 cd "$(dirname "$0")/.."
@@ -10,7 +11,7 @@ all=""
 case "${1:-}" in
   "") ;;
   --all) all=1 ;;
-  *) sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
 
 sh deploy/dependencies.sh "${all:+all-}tests"
@@ -28,6 +29,8 @@ check asan -LE long
 if [ -n "$all" ]; then
   check ubsan -LE long
   check tsan -LE long
+  echo "== fuzz"
+  sh tests/fuzz/run.sh 20
   check release
 else
   check release -LE long

@@ -478,6 +478,9 @@ KvUsage KvCache::usage(int32_t slot) const {
   for (int64_t row = int64_t{slot} * heads_; row < int64_t{slot + 1} * heads_; ++row) {
     high += pages.rows[row].high;
     low += pages.rows[row].low;
+    if (of.policy.is_lossy()) {
+      usage.kept.push_back(pages.rows[row].high + pages.rows[row].low + of.tokens % kKvGroup);
+    }
   }
   usage.high = static_cast<double>(high) / heads_ + of.tokens % kKvGroup;
   usage.low = static_cast<double>(low) / heads_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "kernels/kv_format.h"
 
@@ -14,6 +15,8 @@ struct KvUsage {
   double high = 0;
   double low = 0;
   double dropped = 0;
+  // Of each (layer, KV head), tokens that are still there; empty where no policy drops any.
+  std::vector<int32_t> kept;
 };
 
 // Pages in use that hold tokens of one format.

@@ -63,6 +63,7 @@ class JinjaTemplate final : public ChatTemplate {
     TESSERA_ASSIGN_OR_RETURN(Value all, Value::list(std::move(list)));
     jinja::Context context;
     context.unix_seconds = variables.unix_seconds.value_or(std::time(nullptr));
+    context.max_work = variables.max_work;
     context.variables = {
         {"messages", std::move(all)},
         {"bos_token", Value(Text(variables.bos_token))},

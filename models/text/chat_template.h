@@ -36,6 +36,7 @@ class ChatTemplate {
     std::string eos_token;
     bool add_generation_prompt = true;
     std::optional<int64_t> unix_seconds;  // what strftime_now says; the clock if not given
+    size_t max_work = size_t{1} << 29U;   // bytes made and steps: seconds, 512 MiB at most
   };
 
   // The prompt. Text that came from a message never has `parse_special`: special tokens in it are

@@ -68,8 +68,8 @@ struct HttpRequestParser::Parser {
 
   void reset() {
     fresh = true;
-    message.emplace();
-    message->eager(true);
+    head_bytes = 0;
+    message.emplace();  // not eager: a put() ends where the head does
     message->header_limit(static_cast<std::uint32_t>(limits.header_bytes));
     message->body_limit(limits.body_bytes);
   }
@@ -88,7 +88,8 @@ struct HttpRequestParser::Parser {
   }
 
   Limits limits;
-  bool fresh = true;  // nothing of the request has come
+  bool fresh = true;           // nothing of the request has come
+  std::size_t head_bytes = 0;  // of the request's head, read
   std::optional<http::request_parser<http::string_body>> message;
   std::optional<Refusal> refusal;
 };
@@ -104,10 +105,16 @@ std::size_t HttpRequestParser::feed(std::string_view bytes) {
   }
   while (used < bytes.size() && state() != State::complete && state() != State::refused) {
     const std::string_view rest = bytes.substr(used);
+    const bool in_head = state() == State::head;
     beast::error_code error;
     const std::size_t n =
         parser_->message->put(boost::asio::const_buffer(rest.data(), rest.size()), error);
     used += n;
+    // Beast itself counts the first line or does not, as the pieces come.
+    parser_->head_bytes += in_head ? n : 0;
+    if (parser_->head_bytes > parser_->limits.header_bytes) {
+      error = http::error::header_limit;
+    }
     if (error == http::error::need_more) {
       break;
     }

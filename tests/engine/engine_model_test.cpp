@@ -86,7 +86,7 @@ class EngineText : public testing::TestWithParam<Numbers> {
     EngineOptions options;
     options.max_step_tokens = shape.max_step_tokens;
     options.max_sequences = shape.max_sequences;
-    options.max_queue = 32;
+    options.max_queue = 64;
     options.context = kContext;
     options.kv = GetParam().kv;
     const KvCacheOptions kv{.preset = options.kv,
@@ -108,8 +108,11 @@ class EngineText : public testing::TestWithParam<Numbers> {
         Engine::create(options, std::move(model).value(), backend, threads_.stream()).value();
     std::vector<std::shared_ptr<RecordingSink>> sinks;
     for (EngineRequest& request : requests()) {
-      sinks.push_back(std::make_shared<RecordingSink>());
-      request.sinks = {sinks.back()};
+      const size_t samples = sinks.size() % 5 == 0 ? 3 : 1;
+      for (size_t i = 0; i < samples; ++i) {
+        sinks.push_back(std::make_shared<RecordingSink>());
+        request.sinks.push_back(sinks.back());
+      }
       EXPECT_TRUE(engine->submit(std::move(request)).ok());
     }
     while (engine->step()) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <map>
@@ -35,7 +36,7 @@ class Simulation {
   int64_t run(int64_t steps) {
     for (int64_t step = 0; step < steps; ++step) {
       if (step % 256 == 0) {
-        arrival_rate_ = 0.01 * pick(0, 100);
+        arrival_rate_ = 0.01 * pick(0, 100) / (chance(0.5) ? 1 : 4);
         cancel_rate_ = chance(0.5) ? 0.0005 : 0.01;
       }
       arrive();
@@ -52,10 +53,14 @@ class Simulation {
   int64_t cached_tokens() const { return cached_tokens_; }
   PrefixCacheStats cache() const { return fake_.engine->stats().cache; }
   int64_t finished(FinishReason reason) { return finished_[reason]; }
+  int64_t overdue_requests() const { return overdue_; }
+  int64_t shared_pages() const { return shared_pages_; }
 
  private:
+  // Of one sample.
   struct Client {
-    EngineRequest request;
+    EngineRequest request;  // as if the sample were alone
+    RequestId request_id = 0;
     std::shared_ptr<RecordingSink> sink;
     bool cancelled = false;
     size_t tokens_seen = 0;
@@ -73,9 +78,9 @@ class Simulation {
     options.max_step_tokens = options.max_sequences + pick(0, 60);
     options.max_queue = pick(1, 20);
     options.prefix_cache = chance(0.8);
-    options.clock = [this] { return now_; };
     const int32_t least = std::max(1, options.context / kKvGroup);
     options.kv_bytes = FakeEngine::kv_bytes(options, least + pick(0, 3 * least));
+    options.clock = [this] { return now_; };
     return options;
   }
 
@@ -90,7 +95,7 @@ class Simulation {
     request.cache_salt = chance(0.8) ? "" : "salt";
     request.cache.use = chance(0.9);
     request.cache.pin = chance(0.05);
-    request.cache.ttl = std::chrono::seconds(pick(0, 50));
+    request.cache.ttl = std::chrono::seconds(pick(0, 1));
     if (chance(0.02)) {
       request.prompt.back() = FakeModel::kPoison;
     }
@@ -100,6 +105,21 @@ class Simulation {
     request.sampling.top_k = chance(0.3) ? 5 : 0;
     request.ignore_eos = chance(0.5);
     request.priority = chance(0.7) ? 0 : pick(-2, 2);
+    if (chance(0.05)) {
+      request.max_tokens = 0;
+    } else if (chance(0.05)) {
+      const int32_t room = std::min(context - length, 10);
+      for (int32_t i = pick(1, room); i > 0; --i) {
+        request.forced.push_back(pick(3, FakeModel::kVocab - 1));
+      }
+    }
+    request.observe_logits = chance(0.05);
+    if (chance(0.05)) {
+      request.sampling.prompt_logprobs = pick(0, 3);
+    }
+    if (chance(0.1)) {
+      request.deadline = now_ + std::chrono::milliseconds(pick(0, 200));
+    }
     return request;
   }
 
@@ -124,22 +144,38 @@ class Simulation {
       return;
     }
     for (int32_t i = pick(1, 3); i > 0; --i) {
-      Client client{random_request(), std::make_shared<RecordingSink>()};
-      EngineRequest request = client.request;
-      request.sinks = {client.sink};
-      const auto id = fake_.engine->submit(std::move(request));
-      if (id.ok()) {
-        clients_.emplace(*id, std::move(client));
-      } else {
-        ASSERT_EQ(id.status().code(), absl::StatusCode::kResourceExhausted) << id.status();
+      submit(random_request(), chance(0.7) ? 1 : pick(2, 6));
+    }
+  }
+
+  void submit(EngineRequest request, int32_t samples) {
+    samples = std::min(samples, fake_.engine->options().max_queue);
+    std::vector<Client> clients;
+    for (int32_t i = 0; i < samples; ++i) {
+      clients.push_back({.request = sample_of(request, static_cast<size_t>(i)),
+                         .sink = std::make_shared<RecordingSink>()});
+      request.sinks.push_back(clients.back().sink);
+    }
+    const auto id = fake_.engine->submit(std::move(request));
+    if (id.ok()) {
+      for (size_t i = 0; i < clients.size(); ++i) {
+        clients[i].request_id = *id;
+        clients_.emplace(*id + i, std::move(clients[i]));
+      }
+    } else {
+      ASSERT_EQ(id.status().code(), absl::StatusCode::kResourceExhausted) << id.status();
+      for (const Client& client : clients) {
         ASSERT_EQ(client.sink->finish(), std::nullopt);
       }
     }
   }
 
+  // A sample, or all samples of a request.
   void cancel_some() {
+    RequestId whole = 0;
     for (auto& [id, client] : clients_) {
-      if (chance(cancel_rate_)) {
+      whole = client.request_id == id && chance(cancel_rate_) ? id : whole;
+      if (client.request_id == whole || chance(cancel_rate_)) {
         client.cancelled = true;
         fake_.engine->cancel(id);
         if (chance(0.3)) {
@@ -155,8 +191,9 @@ class Simulation {
     int64_t best_rank = 0;
     RequestId best = 0;
     for (const auto& [id, client] : clients_) {
-      const int64_t rank = rank_of(client.request.priority, static_cast<int64_t>(id));
-      if (!client.cancelled && (best == 0 || rank < best_rank)) {
+      const int64_t rank =
+          rank_of(client.request.priority, static_cast<int64_t>(client.request_id));
+      if (!client.cancelled && !overdue(client) && (best == 0 || rank < best_rank)) {
         best = id;
         best_rank = rank;
       }
@@ -169,8 +206,13 @@ class Simulation {
     return {best, 0};
   }
 
+  bool overdue(const Client& client) const {
+    const auto& deadline = client.request.deadline;
+    return deadline.has_value() && *deadline <= now_;
+  }
+
   void step_once() {
-    now_ += std::chrono::seconds(chance(0.3) ? 1 : 0);
+    now_ += std::chrono::milliseconds(1);
     if (chance(0.002)) {
       fake_.engine->flush_cache();
     }
@@ -210,6 +252,7 @@ class Simulation {
       ASSERT_NE(sink.finish().has_value(), stored.contains(id)) << "ended, or inside: not both";
       if (!sink.finish().has_value()) {
         ASSERT_FALSE(client->second.cancelled) << "cancel takes effect within one step";
+        ASSERT_FALSE(overdue(client->second)) << "and so does a deadline";
         check_progress(id == best, stored[id] > best_stored);
         ++client;
         continue;
@@ -237,13 +280,20 @@ class Simulation {
     ++finished_[finish.reason];
     ASSERT_EQ(finish.prompt_tokens, std::ssize(client.request.prompt));
     ASSERT_EQ(finish.completion_tokens, std::ssize(tokens));
-    ASSERT_EQ(finish.status.ok(), finish.reason != FinishReason::failed);
+    ASSERT_NO_FATAL_FAILURE(check_observed(client, tokens, finish.reason));
     if (finish.reason == FinishReason::cancelled) {
-      ASSERT_TRUE(client.cancelled || closing_);
+      if (finish.status.ok()) {
+        ASSERT_TRUE(client.cancelled || closing_);
+      } else {
+        ASSERT_EQ(finish.status.code(), absl::StatusCode::kDeadlineExceeded);
+        ASSERT_TRUE(overdue(client));
+        ++overdue_;
+      }
       ASSERT_LE(tokens.size(), alone.tokens.size());
       ASSERT_TRUE(std::equal(tokens.begin(), tokens.end(), alone.tokens.begin()));
       return;
     }
+    ASSERT_EQ(finish.status.ok(), finish.reason != FinishReason::failed);
     ASSERT_LT(finish.cached_tokens, finish.prompt_tokens);
     ASSERT_TRUE(finish.cached_tokens == 0 || client.request.cache.use);
     cached_tokens_ += finish.cached_tokens;
@@ -253,6 +303,38 @@ class Simulation {
     }
     ASSERT_EQ(finish.reason, alone.reason);
     ASSERT_EQ(tokens, alone.tokens) << "the text does not depend on what else runs";
+  }
+
+  // Each position once, in order: all that were computed, or as far as it came.
+  void check_observed(const Client& client, std::vector<int32_t> tokens, FinishReason reason) {
+    const auto prompt_logprobs = client.sink->prompt_logprobs();
+    const std::vector<int32_t>& prompt = client.request.prompt;
+    const bool whole = reason == FinishReason::length || reason == FinishReason::stop;
+    if (whole && client.request.sampling.prompt_logprobs.has_value()) {
+      ASSERT_EQ(prompt_logprobs.size(), prompt.size() - 1);
+    }
+    for (size_t i = 0; i < prompt_logprobs.size(); ++i) {
+      ASSERT_EQ(prompt_logprobs[i].token, prompt[i + 1]);
+    }
+    const auto logits = client.sink->logits();
+    tokens.insert(tokens.begin(), prompt.begin(), prompt.end());
+    if (whole && client.request.observe_logits) {
+      const bool prompt_only = tokens.size() == prompt.size();
+      ASSERT_EQ(logits.size(),
+                tokens.size() - (reason == FinishReason::length && !prompt_only ? 1 : 0));
+    }
+    for (size_t i = 0; i < logits.size(); ++i) {
+      ASSERT_EQ(logits[i].position, i);
+      ASSERT_EQ(logits[i].tokens_before, i < prompt.size() ? 0 : i + 1 - prompt.size());
+    }
+    if (!logits.empty()) {
+      std::vector<float> expected(FakeModel::kVocab);
+      const auto& some =
+          logits[static_cast<size_t>(pick(0, static_cast<int32_t>(logits.size()) - 1))];
+      FakeModel::logits_after(std::span(tokens).first(static_cast<size_t>(some.position) + 1),
+                              expected);
+      ASSERT_TRUE(std::isnan(expected[0]) || some.values == expected);
+    }
   }
 
   void check_totals() {
@@ -267,11 +349,21 @@ class Simulation {
     if (fake_.engine->options().prefix_cache) {
       return;  // pages are sequences' and the cache's; check_integrity() knows whose
     }
-    int64_t held = 0;
-    for (const auto& sequence : sequences) {
-      held += sequence->running() ? fake_.engine->kv().slot_pages(sequence->slot()) : 0;
+    const KvCache& kv = fake_.engine->kv();
+    int64_t owned = 0;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      if (!sequences[i]->running()) {
+        continue;
+      }
+      owned += kv.slot_pages(sequences[i]->slot());
+      if (i > 0 && sequences[i - 1]->request_id() == sequences[i]->request_id()) {
+        const int64_t shared = kv.budget().full_pages(sequences[i]->shareable());
+        ASSERT_TRUE(sequences[i - 1]->running());
+        owned -= shared;
+        shared_pages_ += shared;
+      }
     }
-    ASSERT_EQ(stats.pages_free + held, stats.pages_total);
+    ASSERT_EQ(stats.pages_free + owned, stats.pages_total) << "shared pages count once";
   }
 
   // Either way every request ends and every page is free.
@@ -315,6 +407,8 @@ class Simulation {
   int64_t cached_tokens_ = 0;
   std::map<RequestId, Client> clients_;  // inside
   std::map<FinishReason, int64_t> finished_;
+  int64_t overdue_ = 0;
+  int64_t shared_pages_ = 0;  // over all steps
 };
 
 TEST(EngineSimulation, KeepsEveryInvariantAfterEveryStep) {
@@ -325,6 +419,8 @@ TEST(EngineSimulation, KeepsEveryInvariantAfterEveryStep) {
   int64_t preemptions = 0;
   int64_t cached = 0;
   int64_t evicted = 0;
+  int64_t overdue = 0;
+  int64_t shared_pages = 0;
   for (int64_t steps = 0; steps < wanted; ++seed) {
     SCOPED_TRACE("TESSERA_SIMULATION_SEED=" + std::to_string(seed));
     running_seed = seed;
@@ -333,6 +429,8 @@ TEST(EngineSimulation, KeepsEveryInvariantAfterEveryStep) {
     preemptions += simulation.preemptions();
     cached += simulation.cached_tokens();
     evicted += simulation.cache().evicted_units;
+    overdue += simulation.overdue_requests();
+    shared_pages += simulation.shared_pages();
     for (const FinishReason reason : {FinishReason::stop, FinishReason::length,
                                       FinishReason::cancelled, FinishReason::failed}) {
       finished[reason] += simulation.finished(reason);
@@ -343,15 +441,53 @@ TEST(EngineSimulation, KeepsEveryInvariantAfterEveryStep) {
               static_cast<long long>(cached), static_cast<long long>(evicted));
   EXPECT_GT(cached, 0);
   EXPECT_GT(evicted, 0);
-  std::printf("%lld preemptions; stop %lld, length %lld, cancelled %lld, failed %lld\n",
-              static_cast<long long>(preemptions),
-              static_cast<long long>(finished[FinishReason::stop]),
-              static_cast<long long>(finished[FinishReason::length]),
-              static_cast<long long>(finished[FinishReason::cancelled]),
-              static_cast<long long>(finished[FinishReason::failed]));
+  std::printf(
+      "%lld preemptions; stop %lld, length %lld, cancelled %lld, of them %lld overdue, "
+      "failed %lld\n",
+      static_cast<long long>(preemptions), static_cast<long long>(finished[FinishReason::stop]),
+      static_cast<long long>(finished[FinishReason::length]),
+      static_cast<long long>(finished[FinishReason::cancelled]), static_cast<long long>(overdue),
+      static_cast<long long>(finished[FinishReason::failed]));
   EXPECT_GT(preemptions, 0) << "the traffic exhausts the pages";
+  EXPECT_GT(overdue, 0) << "deadlines pass";
+  EXPECT_GT(shared_pages, 0) << "samples share pages";
   for (const auto& [reason, count] : finished) {
     EXPECT_GT(count, 0) << "the traffic ends in every way: " << static_cast<int>(reason);
+  }
+}
+
+// Ageing: however much urgent work arrives, a request is overtaken by kPriorityHeadStart arrivals
+// for each level between them, and then its turn has come.
+TEST(EngineSimulation, NoStreamOfUrgentWorkStarvesTheRest) {
+  EngineOptions options;
+  options.context = 64;
+  options.max_sequences = 2;
+  options.max_step_tokens = 16;
+  options.max_queue = 64;
+  options.kv_bytes = FakeEngine::arena_bytes(4);
+  FakeEngine fake(options);
+  EngineRequest patient = request_of(prompt_of(30), 8);
+  patient.priority = 1;
+  EngineRequest urgent = request_of(prompt_of(10), 4);
+  fake.submit_samples(urgent, 20);  // so that there is a backlog from the beginning
+  RequestId id = 0;
+  const auto sinks = fake.submit_samples(patient, 3, &id);
+  RequestId last_id = id;
+  const auto ended = [&] {
+    return std::all_of(sinks.begin(), sinks.end(),
+                       [](const auto& sink) { return sink->finish().has_value(); });
+  };
+  while (!ended()) {
+    while (fake.engine->stats().waiting < 40 && last_id < id + 2 * kPriorityHeadStart) {
+      fake.submit(urgent, &last_id);
+      fake.engine->step();
+    }
+    ASSERT_TRUE(fake.engine->step());
+    ASSERT_LT(last_id, id + kPriorityHeadStart + 200) << "it has starved";
+  }
+  EXPECT_GT(last_id, id + kPriorityHeadStart - 200) << "urgent work went first until then";
+  for (size_t i = 0; i < sinks.size(); ++i) {
+    EXPECT_EQ(sinks[i]->tokens(), run_alone(sample_of(patient, i), 64).tokens);
   }
 }
 

@@ -340,28 +340,6 @@ TEST_P(Attention, StaysFiniteWithHugeScoresAndValues) {
   }
 }
 
-TEST(AttentionArgs, CountsBytesAndFlops) {
-  std::vector<KvRow> rows{{64, 0}, {10, 30}, {0, 0}, {0, 0}};
-  const std::vector<SequenceSpan> spans{{0, 0, 1, 99, {0, 1}}, {1, 1, 3, 0, {0, 1}}};
-  AttentionArgs args;
-  args.sequences = spans;
-  args.query_heads = 8;
-  args.pages.window_layout = KvPageLayout::make(kKvF16, 64, 64);
-  args.pages.layouts[0] = KvPageLayout::make(kKvF16, 64, 16);
-  args.pages.layouts[1] = KvPageLayout::make(kKvK8V4, 64, 16);
-  args.pages.rows = rows.data();
-  args.pages.layers = 1;
-  args.pages.kv_heads = 2;
-  args.pages.head_dim = 64;
-  // Of the first sequence 36 tokens are dense, of the other 3.
-  EXPECT_EQ(args.bytes(), (2 * (36 + 3) + 64 + 10) * 64 * 4 + 30 * (64 + 32 + 8));
-  EXPECT_EQ(args.flops(), 4 * (100 + 76 + 2 * (1 + 2 + 3)) * 4 * 64);
-  rows[1] = {64, 0};
-  args.window = 2;
-  EXPECT_EQ(args.bytes(), 2 * (2 + 3) * 64 * 4);
-  EXPECT_EQ(args.flops(), 4 * 2 * (2 + 1 + 2 + 2) * 4 * 64);
-}
-
 INSTANTIATE_TEST_SUITE_P(Cpu, Attention, testing::ValuesIn(isas_of_this_machine()),
                          [](const auto& instance) { return std::string(name(instance.param)); });
 

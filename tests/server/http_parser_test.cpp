@@ -48,6 +48,17 @@ TEST(HttpRequestParser, ReadsARequestInPiecesOfAnySize) {
   }
 }
 
+TEST(HttpRequestParser, CountsTheWholeHeadWhateverPiecesItComesIn) {
+  const std::string line = "GET / HTTP/1.1\r\nX: ";
+  for (const std::size_t bytes : {kLimits.header_bytes, kLimits.header_bytes + 1}) {
+    const std::string head = line + std::string(bytes - line.size() - 4, 'x') + "\r\n\r\n";
+    for (const std::size_t size : {std::size_t{1}, std::size_t{100}, head.size()}) {
+      SCOPED_TRACE(size);
+      EXPECT_EQ(refused_with(head, size), bytes > kLimits.header_bytes ? 431 : 0);
+    }
+  }
+}
+
 TEST(HttpRequestParser, ReadsOneRequestAtATime) {
   HttpRequestParser parser(kLimits);
   std::string inbox = kPost + "\r\n" + kPost + "GET / HTTP/1.0\r\n\r\n";

@@ -1,55 +1,8 @@
-#include <algorithm>
-
 #include "kernels/check.h"
 #include "kernels/cpu/attention/limits.h"
 #include "kernels/cpu/attention/row_tokens.h"
 
 namespace tessera {
-namespace {
-
-int64_t bytes_of(const KvPageLayout& layout, int64_t tokens) {
-  return tokens * layout.tile_bytes() / KvPageLayout::kKeyTile;
-}
-
-// Tokens of the closed groups that are seen by some query of the span's last group.
-KvRow seen_closed(const AttentionArgs& args, const SequenceSpan& span, int32_t kv_head) {
-  const RowTokens tokens = row_tokens(args, span, 0, kv_head, span.last_group());
-  const int32_t first = first_visible(args, span.context);
-  return {std::max(0, tokens.high - first), tokens.low};
-}
-
-}  // namespace
-
-int64_t AttentionArgs::bytes() const {
-  int64_t sum = 0;
-  for (const SequenceSpan& span : sequences) {
-    const int32_t first_dense =
-        std::max(span.closed_before() * kKvGroup, first_visible(*this, span.context));
-    for (int32_t head = 0; head < pages.kv_heads; ++head) {
-      const KvRow closed = seen_closed(*this, span, head);
-      sum += bytes_of(pages.layouts[span.tiers.high], closed.high) +
-             bytes_of(pages.layouts[span.tiers.low], closed.low) +
-             bytes_of(pages.window_layout, span.context + span.count - first_dense);
-    }
-  }
-  return sum;
-}
-
-int64_t AttentionArgs::flops() const {
-  int64_t scores = 0;  // of one head of each group of query heads
-  for (const SequenceSpan& span : sequences) {
-    for (int32_t position = span.context; position < span.context + span.count; ++position) {
-      const int32_t group = position / kKvGroup;
-      for (int32_t head = 0; head < pages.kv_heads; ++head) {
-        const RowTokens tokens = row_tokens(*this, span, 0, head, group);
-        const int64_t seen = int64_t{tokens.high} + tokens.low + position + 1 - group * kKvGroup;
-        scores += window > 0 ? std::min<int64_t>(seen, window) : seen;
-      }
-    }
-  }
-  return 4 * scores * (query_heads / pages.kv_heads) * pages.head_dim;
-}
-
 void check_attention(const AttentionArgs& args) {
   const KvPagesView& pages = args.pages;
   check_layout(pages.window_layout);

@@ -13,8 +13,6 @@ namespace {
 
 using Result = absl::StatusOr<Value>;
 
-// Bytes made and steps taken, see Rendering::charge: seconds of work, and half a gigabyte at most.
-constexpr size_t kMaxWork = size_t{1} << 29U;
 constexpr size_t kStepCost = 16;
 constexpr int kMaxCallDepth = 400;  // statements and expressions within each other, through macros
 
@@ -35,7 +33,7 @@ class Interpreter final : public Rendering {
   }
 
   absl::Status charge(size_t units) override {
-    if (units > kMaxWork - work_) {
+    if (units > context_.max_work - work_) {
       return absl::ResourceExhaustedError("the template does more work than is allowed");
     }
     work_ += units;

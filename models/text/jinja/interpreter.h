@@ -12,6 +12,7 @@ namespace tessera::jinja {
 struct Context {
   std::vector<std::pair<std::string, Value>> variables;
   int64_t unix_seconds = 0;  // what strftime_now sees
+  size_t max_work = 0;       // bytes made and steps taken, see Rendering::charge
 };
 
 // What the template prints. The tree must outlive the call; any thread may call it.

@@ -1,22 +1,25 @@
 #!/bin/sh
 # Runs real clients against a tessera-server with the shipped model.
-#   tests/server/clients/run.sh SERVER [pytest arguments]
-# Their packages go into build/clients/venv. Without a network to get them from: exit status 77.
+#   tests/server/clients/run.sh PACKAGES SERVER [pytest arguments]
+# PACKAGES is `requirements`, or `harness` for the tests marked so: the packages of PACKAGES.txt go
+# into build/clients/PACKAGES. Without a network to get them from: exit status 77.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$here/../../..
-server=$(realpath "${1:-$root/build/release/bin/tessera-server}")
-[ $# -eq 0 ] || shift
+packages=${1:?requirements or harness}
+server=$(realpath "${2:-$root/build/release/bin/tessera-server}")
+shift $(($# < 2 ? $# : 2))
 
-venv=$root/build/clients/venv
-if ! cmp -s "$here/requirements.txt" "$venv/installed.txt"; then
+venv=$root/build/clients/$packages
+wanted=$(cat "$here/requirements.txt" "$here/$packages.txt")
+if [ "$wanted" != "$(cat "$venv/installed.txt" 2>/dev/null)" ]; then
   rm -rf "$venv"
   python3 -m venv "$venv"
-  if ! "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements.txt"; then
+  if ! "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$here/$packages.txt"; then
     echo "skipped: the clients' packages cannot be installed" >&2
     exit 77
   fi
-  cp "$here/requirements.txt" "$venv/installed.txt"
+  echo "$wanted" >"$venv/installed.txt"
 fi
 cd "$here"
 TESSERA_SERVER=$server exec "$venv/bin/python" -m pytest -q -p no:cacheprovider "$@"

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+// What libFuzzer calls with each input, and replay.cpp with each file of a corpus. Each *_fuzz.cpp
+// defines it for one parser: whatever the bytes, it returns 0; what must not happen aborts.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+
+namespace tessera {
+
+inline std::string_view text_of(const uint8_t* data, size_t size) {
+  return {reinterpret_cast<const char*>(data), size};
+}
+
+// An input of several parts, such as a template and messages, has lines "%%" between them. At least
+// one part, `most` at most: the last takes the rest.
+inline std::vector<std::string_view> parts_of(std::string_view input, size_t most) {
+  constexpr std::string_view kBorder = "\n%%\n";
+  std::vector<std::string_view> parts;
+  while (parts.size() + 1 < most) {
+    const size_t at = input.find(kBorder);
+    if (at == std::string_view::npos) break;
+    parts.push_back(input.substr(0, at));
+    input.remove_prefix(at + kBorder.size());
+  }
+  parts.push_back(input);
+  return parts;
+}
+
+}  // namespace tessera

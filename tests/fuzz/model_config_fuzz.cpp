@@ -1,0 +1,21 @@
+// config.json, "%%", generation_config.json. A model that is described has a size.
+#include "kernels/check.h"
+#include "kernels/cpu/backend.h"
+#include "models/config.h"
+#include "models/tensor_table.h"
+#include "models/weights.h"
+#include "tests/fuzz/fuzz_target.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace tessera;
+  const auto parts = parts_of(text_of(data, size), 2);
+  const auto config = parse_model_config(parts[0], parts.size() > 1 ? parts[1] : "");
+  if (!config.ok()) {
+    TESSERA_CHECK(!config.status().message().empty(), "an error without a message");
+    return 0;
+  }
+  const Backend& backend = cpu_backend(CpuIsa::scalar);
+  TESSERA_CHECK(weight_bytes(*config, WeightFormat::f32, TensorType::f32, backend) > 0,
+                "a model without weights");
+  return 0;
+}

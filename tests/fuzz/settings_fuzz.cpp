@@ -1,0 +1,24 @@
+// A YAML file of settings. What is accepted is printed and read again.
+#include "kernels/check.h"
+#include "models/text/utf8.h"
+#include "server/settings.h"
+#include "tests/fuzz/fuzz_target.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace tessera;
+  const std::string_view yaml = text_of(data, size);
+  Settings settings;
+  const absl::Status status = apply_yaml(yaml, "fuzz.yaml", settings);
+  if (!status.ok()) {
+    TESSERA_CHECK(status.message().find("fuzz.yaml:") == 0, "the error does not name the file");
+    return 0;
+  }
+  (void)validate(settings);
+  (void)describe(settings);
+  const std::string printed = print_yaml(settings);
+  if (!is_valid_utf8(printed)) return 0;  // YAML is UTF-8
+  Settings again;
+  TESSERA_CHECK(apply_yaml(printed, "printed", again).ok(), "what was printed is not accepted");
+  TESSERA_CHECK(print_yaml(again) == printed, "what was printed gives other settings");
+  return 0;
+}
