@@ -111,7 +111,9 @@ void BatchingEngine::attach_admitted() {
                                    [&](const auto& fork) { return fork.candidate == admitted; });
     const auto prompt = static_cast<int32_t>(sequence.prompt().size());
     sequence.admit(kv_->open_slot(sequence.kv_policy(), prompt));
-    if (!forks) {
+    if (forks) {
+      sequence.begin_with(0);  // what it shares with its sibling it was given, not found
+    } else {
       const KvMatch match = sequence.uses_cache() ? sequence.match() : KvMatch{};
       kv_->attach(sequence.slot(), match);
       sequence.begin_with(kv_->tokens_of(match));

@@ -42,6 +42,9 @@ PrefixCache::PrefixCache(KvArena& arena, std::span<const uint8_t> ladder, const 
       tier_of_level_(by_precision(arena.shape())),
       tree_(tree_shape(arena.shape())),
       holders_(static_cast<size_t>(arena.shape().slots)) {
+  for (const uint8_t tier : tier_of_level_) {
+    tree_.root("", tier);
+  }
   next_level_.fill(kNoLevel);
   const auto levels = static_cast<uint8_t>(tier_of_level_.size());
   for (uint8_t level = 0; level < levels; ++level) {

@@ -47,7 +47,7 @@ class PrefixTree {
   // Where the paths begin of what was stored under this salt in this format. kNone: nothing is
   // there. Nodes below 0 are roots.
   Node find_root(std::string_view salt, uint8_t format) const;
-  // Makes one if need be. It vanishes with its last child, unless that is added to it before.
+  // Makes one if need be. That of a salt vanishes with its last child; those without one stay.
   Node root(std::string_view salt, uint8_t format);
 
   // The child of `parent` with exactly these tokens, whose hash() is `hash`; or kNone.

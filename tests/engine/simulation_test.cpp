@@ -297,7 +297,7 @@ class Simulation {
     ASSERT_LT(finish.cached_tokens, finish.prompt_tokens);
     ASSERT_TRUE(finish.cached_tokens == 0 || client.request.cache.use);
     cached_tokens_ += finish.cached_tokens;
-    if (texts_.size() < 50) {
+    if (texts_.size() < 50 && client.request.prompt.back() != FakeModel::kPoison) {
       texts_.push_back(client.request.prompt);
       texts_.back().insert(texts_.back().end(), tokens.begin(), tokens.end());
     }
@@ -357,7 +357,7 @@ class Simulation {
       }
       owned += kv.slot_pages(sequences[i]->slot());
       if (i > 0 && sequences[i - 1]->request_id() == sequences[i]->request_id()) {
-        const int64_t shared = kv.budget().full_pages(sequences[i]->shareable());
+        const int64_t shared = kv.demand(sequences[i]->slot()).full_pages(sequences[i]->shareable());
         ASSERT_TRUE(sequences[i - 1]->running());
         owned -= shared;
         shared_pages_ += shared;
@@ -464,7 +464,7 @@ TEST(EngineSimulation, NoStreamOfUrgentWorkStarvesTheRest) {
   options.max_sequences = 2;
   options.max_step_tokens = 16;
   options.max_queue = 64;
-  options.kv_bytes = FakeEngine::arena_bytes(4);
+  options.kv_bytes = FakeEngine::kv_bytes(options, 4);
   FakeEngine fake(options);
   EngineRequest patient = request_of(prompt_of(30), 8);
   patient.priority = 1;
