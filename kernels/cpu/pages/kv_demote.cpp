@@ -2,9 +2,9 @@
 
 #include "kernels/check.h"
 #include "kernels/cpu/attention/limits.h"
+#include "kernels/cpu/compress/token_demotion.h"
 #include "kernels/cpu/pages/free_list.h"
 #include "kernels/cpu/pages/ops.h"
-#include "kernels/cpu/pages/page_codec.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace tessera::scalar {
@@ -19,12 +19,9 @@ void encode_row(const KvPool& pool, const KvUnit& unit, uint8_t tier, int64_t he
   const KvPageLayout& from = pages.layouts[unit.tier];
   const KvPageLayout& to = pages.layouts[tier];
   const int32_t* table = pool.unit_table(unit.handle, head);
-  float keys[kMaxHeadDim];
-  float values[kMaxHeadDim];
   for (int32_t token = 0; token < pool.unit_tokens; ++token) {
-    decode_token(from, pages.page(table[token / from.capacity]), token % from.capacity, keys,
-                 values);
-    encode_token(to, keys, values, scratch, token % to.capacity);
+    demote_token(from, {pages.page(table[token / from.capacity]), token % from.capacity}, to,
+                 {scratch, token % to.capacity});
     if ((token + 1) % to.capacity == 0) {
       std::memcpy(pages.page(table[token / to.capacity]), scratch,
                   static_cast<size_t>(to.used_bytes()));
