@@ -349,7 +349,7 @@ void KvCache::fork(std::span<const KvCopy> copies) {
                   "a fork of an open group that has closed");
     const KvDemand demand = this->demand(copy.source);
     if (prefixes_ != nullptr) {
-      prefixes_->fork(copy.source, copy.target, copy.tokens / unit_tokens());
+      prefixes_->fork(copy.source, copy.target, copy.tokens);
     }
     target.tiers = source.tiers;
     target.low_tokens = source.low_tokens;
@@ -540,6 +540,9 @@ void KvCache::count_format_pages() {
 
 void KvCache::check_integrity() const {
   arena_->check_integrity();
+  if (prefixes_ != nullptr) {
+    prefixes_->check_integrity();
+  }
   for (int32_t slot = 0; slot < shape().slots; ++slot) {
     TESSERA_CHECK(arena_->slot_pages(slot) == slots_[static_cast<size_t>(slot)].pages(),
                   "a slot's pages are not what it was given");
@@ -549,9 +552,6 @@ void KvCache::check_integrity() const {
     used += format.of_one + format.of_several;
   }
   TESSERA_CHECK(used + free_pages() <= pages_total(), "pages by format are more than are in use");
-  if (prefixes_ != nullptr) {
-    prefixes_->check_integrity();
-  }
 }
 
 }  // namespace tessera

@@ -192,15 +192,19 @@ void PrefixCache::share(int32_t slot, Node node) {
   ++counting_.entered_units;
 }
 
-void PrefixCache::fork(int32_t source, int32_t target, int32_t units) {
-  const Holder& from = at(source);
+void PrefixCache::fork(int32_t source, int32_t target, int32_t tokens) {
+  Holder& from = at(source);
   Holder& to = at(target);
   TESSERA_CHECK(to.units == 0, "a slot that holds a path already");
   to = from;
-  for (; to.units > units; --to.units) {
+  for (; to.units > tokens / unit_tokens(); --to.units) {
     to.node = tree_.parent(to.node);
   }
   TESSERA_CHECK(to.units >= to.low_units, "a fork before the end of the low tier");
+  if (tokens / kKvGroup * kKvGroup > to.units * unit_tokens()) {
+    from.stopped = true;
+    to.stopped = true;
+  }
   if (to.units > 0) {
     tree_.lock(to.node);
   } else {
@@ -218,8 +222,8 @@ void PrefixCache::let_go(int32_t slot) {
 int32_t PrefixCache::hand_over(int32_t slot) {
   Holder& holder = at(slot);
   int32_t count = 0;
-  while (holder.units > holder.low_units && tree_.locks(holder.node) == 1 &&
-         tree_.children(holder.node) == 0) {
+  while (holder.units > 0 && tree_.level(holder.node) == holder.own_level &&
+         tree_.locks(holder.node) == 1 && tree_.children(holder.node) == 0) {
     const Node node = holder.node;
     const Node parent = tree_.retreat(node);
     const int32_t handles[] = {node};
@@ -381,6 +385,14 @@ void PrefixCache::add_pages(std::span<KvFormatPages> of_formats) const {
 
 void PrefixCache::check_integrity() const {
   tree_.check_integrity();
+  const KvPool pool = arena_.pool();
+  for (Node node = 0; node < arena_.shape().units(); ++node) {
+    for (int64_t i = 0; tree_.is_unlocked(node) && i < pool.unit_pages; ++i) {
+      const int32_t page = pool.unit_table(node, 0)[i];
+      TESSERA_CHECK(page == kNoPage || pool.owners[page] == 1,
+                    "a slot holds pages of a unit that it has not locked");
+    }
+  }
   for (const Holder& holder : holders_) {
     int32_t units = 0;
     for (Node node = holder.units > 0 ? holder.node : -1; node >= 0; node = tree_.parent(node)) {

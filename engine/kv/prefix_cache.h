@@ -71,16 +71,19 @@ class PrefixCache {
   // where that is finer. At another the slot stops: it keeps the rest for itself.
   // Requires: its rows' high tier is as kv_store filled it.
   void enter(int32_t slot, const KvPrompt& prompt, int32_t units, bool relabel);
-  void fork(int32_t source, int32_t target, int32_t units);  // the first units of the source
+  // The target has the first `tokens` tokens of the source. Where these have closed groups behind the
+  // last unit that both hold, neither enters anything more: a unit's pages are not two slots' own.
+  void fork(int32_t source, int32_t target, int32_t tokens);
   void let_go(int32_t slot);
 
-  // Units that only this slot uses, from its last one on, leave the cache, so that their pages are
-  // its own. How many did.
+  // Units of its own format that only this slot uses, from its last one on, leave the cache, so that
+  // their pages are its own. How many did.
   int32_t hand_over(int32_t slot);
 
   // What a slot shares with the cache.
   int32_t low_units(int32_t slot) const { return at(slot).low_units; }
-  int64_t cached_high_pages(int32_t slot, int32_t from_token) const;  // of units that end behind it
+  // Of units that end behind a token: 0, or one behind all units of its low tier.
+  int64_t cached_high_pages(int32_t slot, int32_t from_token) const;
   int64_t cached_low_pages(int32_t slot) const;
   // What would become evictable if slots were let go of one after the other: with each call one
   // more of them, since the last forget_releases().

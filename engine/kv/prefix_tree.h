@@ -76,6 +76,7 @@ class PrefixTree {
   uint8_t level(Node node) const { return at(node).level; }
   uint8_t grade(Node node) const { return at(node).grade; }
   int32_t locks(Node node) const { return at(node).locks; }
+  bool is_unlocked(Node node) const { return at(node).live && at(node).locks == 0; }
   int32_t children(Node node) const { return at(node).children; }
   // Another number once the handle serves another node.
   uint32_t generation(Node node) const { return at(node).generation; }
