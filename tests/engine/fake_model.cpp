@@ -190,21 +190,25 @@ Outcome run_alone(const EngineRequest& request, int32_t context) {
   if (!request.ignore_eos) {
     stop_ids.push_back(FakeModel::kEos);
   }
+  const std::vector<int32_t>& forced = request.forced;
+  const size_t max_tokens =
+      forced.empty() ? static_cast<size_t>(request.max_tokens) : forced.size();
   std::vector<int32_t> tokens = request.prompt;
-  if (!request.forced.empty()) {
-    outcome = {request.forced, FinishReason::length};
-    return outcome;
-  }
-  while (std::cmp_less(outcome.tokens.size(), request.max_tokens) &&
-         std::cmp_less(tokens.size(), context)) {
+  while (outcome.tokens.size() < max_tokens && std::cmp_less(tokens.size(), context)) {
     FakeModel::logits_after(tokens, logits);
     const auto next = sampler.sample(
-        {logits, request.sampling, request.prompt, outcome.tokens, std::span(stop_ids)});
+        {.logits = logits,
+         .params = request.sampling,
+         .prompt = request.prompt,
+         .generated = outcome.tokens,
+         .stop_ids = stop_ids,
+         .forced = forced.empty() ? std::nullopt : std::optional(forced[outcome.tokens.size()])});
     if (!next.ok()) {
       outcome.reason = FinishReason::failed;
       return outcome;
     }
-    if (std::find(stop_ids.begin(), stop_ids.end(), next->token) != stop_ids.end()) {
+    if (forced.empty() &&
+        std::find(stop_ids.begin(), stop_ids.end(), next->token) != stop_ids.end()) {
       outcome.reason = FinishReason::stop;
       return outcome;
     }

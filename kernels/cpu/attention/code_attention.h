@@ -374,9 +374,14 @@ struct CodeAttention {
     }
   }
 
-  static void add_tile(PairBlock& block, const TileStep& step) {
+  static void score_tile(PairBlock& block, const TileStep& step) {
     const KvFormat format = step.tile.shape->layout.format;
     run_passes(score_passes(format.key_bits), block, step.tile, fetch_keys(block, step));
+  }
+
+  static void add_tile(PairBlock& block, const TileStep& step) {
+    const KvFormat format = step.tile.shape->layout.format;
+    score_tile(block, step);
     if (step.whole) {
       LaneSoftmax<V>::template raise_maxima<true>(block);
       weigh<true>(block, step);
@@ -396,6 +401,13 @@ struct TileAttention {
       Codes::add_tile(block, step);
     } else {
       Floats::add_tile(block, step);
+    }
+  }
+  static void score_tile(PairBlock& block, const TileStep& step) {
+    if (step.tile.shape->layout.format.is_codes()) {
+      Codes::score_tile(block, step);
+    } else {
+      Floats::score_tile(block, step);
     }
   }
 };

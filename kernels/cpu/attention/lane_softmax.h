@@ -46,6 +46,20 @@ struct LaneSoftmax {
     }
   }
 
+  // What pairs paid each token of a tile whose scores stand in block.weights. Of tokens that are not
+  // there it may be anything.
+  static void add_paid(const PairBlock& block, const PaidStep& step, float* sums) {
+    for (int i = 0; i < kTileVectors; ++i) {
+      V sum = V::load(sums + i * kLanes);
+      for (int pair = step.first; pair < step.first + step.count; ++pair) {
+        const V score = V::load(block.weights + pair * kAttentionTile + i * kLanes);
+        const V paid = exp2_nonpositive(score - V::all(step.log2_sums[pair]));
+        sum = step.squares ? V::fma(paid, paid, sum) : sum + paid;
+      }
+      sum.store(sums + i * kLanes);
+    }
+  }
+
   // What a tile adds nothing to follows the maximum too.
   static void raise_zeros(PairBlock& block, int pair) {
     float* zeros = block.zeros + pair * kKeyTile;
