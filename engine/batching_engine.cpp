@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
+#include "models/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -21,6 +22,29 @@ absl::Status check_ids(const char* field, const std::vector<int32_t>& ids, int32
     }
   }
   return absl::OkStatus();
+}
+
+// The arena holds at least one whole context, so what fits the context can run.
+absl::Status check_room(const EngineRequest& request, int32_t context) {
+  const size_t prompt = request.prompt.size();
+  if (!request.forced.empty()) {
+    return std::cmp_less_equal(prompt + request.forced.size(), context)
+               ? absl::OkStatus()
+               : absl::InvalidArgumentError(
+                     absl::StrCat("the prompt has ", prompt, " tokens and ", request.forced.size(),
+                                  " are forced to follow, the context holds ", context));
+  }
+  if (request.max_tokens == 0) {
+    return std::cmp_less_equal(prompt, context)
+               ? absl::OkStatus()
+               : absl::InvalidArgumentError(absl::StrCat("the prompt has ", prompt,
+                                                         " tokens, the context holds ", context));
+  }
+  return std::cmp_less(prompt, context)
+             ? absl::OkStatus()
+             : absl::InvalidArgumentError(absl::StrCat("the prompt has ", prompt,
+                                                       " tokens; with at least one more, ",
+                                                       "the context holds ", context));
 }
 
 }  // namespace
@@ -44,13 +68,16 @@ BatchingEngine::BatchingEngine(Parts parts)
   plan_.runs.reserve(sequences);
   plan_.admitted.reserve(sequences);
   plan_.preempted.reserve(sequences);
+  plan_.forks.reserve(sequences);
   reservations_.reserve(sequences);
   released_slots_.reserve(sequences);
+  forks_.reserve(sequences);
   batch_tokens_.reserve(size(options_.max_step_tokens));
   batch_positions_.reserve(size(options_.max_step_tokens));
   batch_sequences_.reserve(sequences);
-  logits_rows_.reserve(sequences);
-  logits_.resize(sequences * size(model_->config().vocab));
+  batch_logits_.reserve(size(options_.max_step_tokens));
+  logits_rows_.reserve(size(options_.max_step_tokens));
+  logits_.resize(size(model_->max_logits_rows()) * size(model_->config().vocab));
 
   counting_.pages_total = kv_->pages_total();
   counting_.page_bytes = kv_->page_bytes();
@@ -61,17 +88,18 @@ BatchingEngine::BatchingEngine(Parts parts)
 // ---- any thread
 
 absl::StatusOr<RequestId> BatchingEngine::submit(EngineRequest request) {
-  TESSERA_CHECK(request.sink != nullptr, "a request has somewhere to send its results");
-  if (absl::Status status = check(request); !status.ok()) {
-    return status;
-  }
-  const RequestId id = ++last_id_;
+  TESSERA_CHECK(!request.sinks.empty() &&
+                    std::count(request.sinks.begin(), request.sinks.end(), nullptr) == 0,
+                "a request has somewhere to send its results");
+  TESSERA_RETURN_IF_ERROR(check(request));
+  const RequestId first_id = last_id_.fetch_add(request.sinks.size()) + 1;
   const Sequence::Model model{options_.context, config().eos_ids};
-  if (absl::Status status = door_.enter(std::make_unique<Sequence>(id, std::move(request), model));
-      !status.ok()) {
-    return status;
+  std::vector<std::unique_ptr<Sequence>> samples;
+  for (size_t i = 0; i < request.sinks.size(); ++i) {
+    samples.push_back(std::make_unique<Sequence>(first_id, i, request, model));
   }
-  return id;
+  TESSERA_RETURN_IF_ERROR(door_.enter(std::move(samples)));
+  return first_id;
 }
 
 absl::Status BatchingEngine::check(const EngineRequest& request) const {
@@ -79,18 +107,18 @@ absl::Status BatchingEngine::check(const EngineRequest& request) const {
   if (request.prompt.empty()) {
     return absl::InvalidArgumentError("the prompt is empty");
   }
-  // The arena holds at least one whole context, so what fits the context can run.
-  if (std::cmp_greater_equal(request.prompt.size(), options_.context)) {
-    return absl::InvalidArgumentError(absl::StrCat("the prompt has ", request.prompt.size(),
-                                                   " tokens; with at least one more, ",
-                                                   "the context holds ", options_.context));
+  if (std::cmp_greater(request.sinks.size(), options_.max_queue)) {
+    return absl::InvalidArgumentError(absl::StrCat("the request wants ", request.sinks.size(),
+                                                   " samples, the queue takes ",
+                                                   options_.max_queue));
   }
-  if (request.max_tokens < 1) {
+  if (request.max_tokens < 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("max_tokens is ", request.max_tokens, ", it must be 1 or more"));
+        absl::StrCat("max_tokens is ", request.max_tokens, ", it must be 0 or more"));
   }
   for (const absl::Status& status :
-       {check_ids("prompt", request.prompt, vocab), check_ids("stop_ids", request.stop_ids, vocab),
+       {check_room(request, options_.context), check_ids("prompt", request.prompt, vocab),
+        check_ids("stop_ids", request.stop_ids, vocab), check_ids("forced", request.forced, vocab),
         check_sampling(request.sampling, vocab)}) {
     if (!status.ok()) {
       return status;
@@ -135,6 +163,7 @@ void BatchingEngine::run() {
 
 bool BatchingEngine::step() {
   drain_submissions();
+  end_overdue();
   plan();
   if (plan_.empty()) {
     return false;
@@ -150,21 +179,35 @@ void BatchingEngine::drain_submissions() {
   messages_.clear();
   door_.receive(messages_);
   for (Message& message : messages_) {
-    if (message.sequence != nullptr) {
+    for (auto& sample : message.samples) {
       const auto place = std::upper_bound(
-          sequences_.begin(), sequences_.end(), message.sequence->rank(),
+          sequences_.begin(), sequences_.end(), sample->rank(),
           [](int64_t rank, const auto& sequence) { return rank < sequence->rank(); });
-      sequences_.insert(place, std::move(message.sequence));
-      continue;
+      sequences_.insert(place, std::move(sample));
     }
     const auto cancelled =
         std::find_if(sequences_.begin(), sequences_.end(),
-                     [&](const auto& sequence) { return sequence->id() == message.id; });
+                     [&](const auto& sequence) { return sequence->id() == message.cancelled; });
     if (cancelled != sequences_.end()) {
       (*cancelled)->end(FinishReason::cancelled);
     }
   }
   if (!messages_.empty()) {
+    publish();
+  }
+}
+
+void BatchingEngine::end_overdue() {
+  const auto now = options_.clock();
+  bool ended = false;
+  for (const auto& sequence : sequences_) {
+    if (sequence->overdue(now)) {
+      sequence->end(FinishReason::cancelled,
+                    absl::DeadlineExceededError("the request's deadline has passed"));
+      ended = true;
+    }
+  }
+  if (ended) {
     publish();
   }
 }
@@ -188,6 +231,15 @@ void BatchingEngine::reserve() {
   for (const int32_t admitted : plan_.admitted) {
     sequences_[size(admitted)]->admit(kv_->open_slot());
   }
+  forks_.clear();
+  for (const StepPlan::Fork& fork : plan_.forks) {
+    Sequence& sequence = *sequences_[size(fork.candidate)];
+    sequence.store(sequence.shareable());
+    forks_.push_back({.source = sequences_[size(fork.source)]->slot(),
+                      .target = sequence.slot(),
+                      .tokens = sequence.shareable()});
+  }
+  kv_->fork(forks_);
   reservations_.clear();
   for (const StepPlan::Run& run : plan_.runs) {
     const Sequence& sequence = sequence_of(run);
@@ -202,6 +254,7 @@ void BatchingEngine::forward() {
   batch_tokens_.clear();
   batch_positions_.clear();
   batch_sequences_.clear();
+  batch_logits_.clear();
   logits_rows_.clear();
   for (const StepPlan::Run& run : plan_.runs) {
     Sequence& sequence = sequence_of(run);
@@ -215,39 +268,92 @@ void BatchingEngine::forward() {
     for (int32_t i = 0; i < run.count; ++i) {
       batch_positions_.push_back(stored + i);
     }
-    if (run.samples) {
-      logits_rows_.push_back(static_cast<int32_t>(batch_tokens_.size()) - 1);
-    }
+    want_logits(run, stored);
     const bool decodes =
         std::cmp_greater_equal(stored, sequence.prompt().size()) && run.samples && run.count == 1;
     counting_.prompt_tokens += decodes ? 0 : run.count;
     sequence.store(run.count);
   }
-  const int64_t vocab = config().vocab;
-  model_->forward({batch_tokens_, batch_positions_, batch_sequences_, logits_rows_}, kv_->view(),
-                  {logits_.data(), std::ssize(logits_rows_), vocab, vocab}, stream_);
+  model_->forward({batch_tokens_, batch_positions_, batch_sequences_}, kv_->view(), stream_);
   ++counting_.steps;
 }
 
+// Of the run whose tokens the batch ends with.
+void BatchingEngine::want_logits(const StepPlan::Run& run, int32_t first_position) {
+  const Sequence& sequence = sequence_of(run);
+  const auto first_row = static_cast<int32_t>(batch_tokens_.size()) - run.count;
+  for (int32_t i = 0; i < run.count; ++i) {
+    const bool chooses = run.samples && i + 1 == run.count && !sequence.full();
+    if (chooses || sequence.observes(first_position + i)) {
+      batch_logits_.push_back(first_row + i);
+      logits_rows_.push_back({run.candidate, first_position + i});
+    }
+  }
+}
+
+// Logits are computed in slices: a prompt's may be wanted, all of them.
 void BatchingEngine::sample() {
-  const size_t vocab = size(config().vocab);
-  std::span<float> logits(logits_);
+  const int64_t vocab = config().vocab;
+  const auto slice = size(model_->max_logits_rows());
+  for (size_t first = 0; first < logits_rows_.size(); first += slice) {
+    const size_t count = std::min(slice, logits_rows_.size() - first);
+    const MatrixView<float> logits{logits_.data(), static_cast<int64_t>(count), vocab, vocab};
+    model_->logits(std::span(batch_logits_).subspan(first, count), logits, stream_);
+    for (size_t i = 0; i < count; ++i) {
+      use_logits(logits_rows_[first + i], logits.row(static_cast<int64_t>(i)));
+    }
+  }
   for (const StepPlan::Run& run : plan_.runs) {
-    if (!run.samples) {
-      continue;
-    }
     Sequence& sequence = sequence_of(run);
-    const absl::StatusOr<Sampled> next = sampler_.sample({.logits = logits.first(vocab),
-                                                          .params = sequence.sampling(),
-                                                          .prompt = sequence.prompt(),
-                                                          .generated = sequence.generated(),
-                                                          .stop_ids = sequence.stop_ids()});
-    logits = logits.subspan(vocab);
-    if (!next.ok()) {
-      sequence.end(FinishReason::failed, next.status());
-      continue;
+    if (run.samples && !sequence.ended() && sequence.full()) {
+      sequence.end(FinishReason::length);  // a prompt that was only to be computed
     }
-    counting_.generated_tokens += sequence.append(*next) ? 1 : 0;
+  }
+}
+
+void BatchingEngine::use_logits(const LogitsRow& row, std::span<float> logits) {
+  Sequence& sequence = *sequences_[size(row.sequence)];
+  observe(row, logits);
+  const bool chooses = std::cmp_equal(row.position + 1, sequence.tokens().size());
+  if (sequence.ended() || sequence.full() || !chooses) {
+    return;
+  }
+  const absl::StatusOr<Sampled> next = sampler_.sample({.logits = logits,
+                                                        .params = sequence.sampling(),
+                                                        .prompt = sequence.prompt(),
+                                                        .generated = sequence.generated(),
+                                                        .stop_ids = sequence.stop_ids(),
+                                                        .forced = sequence.forced()});
+  if (!next.ok()) {
+    sequence.end(FinishReason::failed, next.status());
+    return;
+  }
+  counting_.generated_tokens += sequence.append(*next) ? 1 : 0;
+}
+
+// What one sample computes for all of its request, those that wait for it hear of too: of a
+// position below the shareable ones they have heard as much as it has.
+void BatchingEngine::observe(const LogitsRow& row, std::span<const float> logits) {
+  Sequence& computed = *sequences_[size(row.sequence)];
+  const int32_t position = row.position;
+  if (computed.ended() || !computed.observes(position)) {
+    return;
+  }
+  absl::StatusOr<TokenLogprobs> logprobs = TokenLogprobs{};
+  if (computed.observes_prompt_logprobs(position)) {
+    logprobs = sampler_.logprobs(logits, position, computed.tokens()[size(position) + 1],
+                                 *computed.sampling().prompt_logprobs);
+  }
+  if (!logprobs.ok()) {
+    computed.end(FinishReason::failed, logprobs.status());
+    return;
+  }
+  computed.observe(position, logits, *logprobs);
+  for (size_t i = size(row.sequence) + 1;
+       position < computed.shareable() && i < sequences_.size() &&
+       sequences_[i]->request_id() == computed.request_id();
+       ++i) {
+    sequences_[i]->observe(position, logits, *logprobs);
   }
 }
 

@@ -52,11 +52,21 @@ class BatchingEngine final : public Engine {
 
   // The parts of a step, in order.
   void drain_submissions();
+  void end_overdue();
   void plan();
   void reserve();
   void forward();
   void sample();
   void publish();
+
+  // A row of logits that somebody wants: those after `position` of a sequence.
+  struct LogitsRow {
+    int32_t sequence = 0;
+    int32_t position = 0;
+  };
+  void want_logits(const StepPlan::Run& run, int32_t first_position);
+  void use_logits(const LogitsRow& row, std::span<float> logits);
+  void observe(const LogitsRow& row, std::span<const float> logits);
 
   Sequence& sequence_of(const StepPlan::Run& run) {
     return *sequences_[static_cast<size_t>(run.candidate)];
@@ -84,11 +94,13 @@ class BatchingEngine final : public Engine {
   StepPlan plan_;
   std::vector<KvReservation> reservations_;
   std::vector<int32_t> released_slots_;
+  std::vector<KvRowFork> forks_;
   std::vector<int32_t> batch_tokens_;
   std::vector<int32_t> batch_positions_;
   std::vector<SequenceSpan> batch_sequences_;
-  std::vector<int32_t> logits_rows_;
-  std::vector<float> logits_;  // [max_sequences, vocab]
+  std::vector<int32_t> batch_logits_;   // rows of the batch whose logits are wanted
+  std::vector<LogitsRow> logits_rows_;  // and who wants them
+  std::vector<float> logits_;           // [max_logits_rows, vocab]: a slice of them
   EngineStats counting_;
 
   mutable std::mutex stats_mutex_;

@@ -19,19 +19,21 @@ size_t channel_capacity(int64_t max_inside) {
 Door::Door(int32_t max_queue, int32_t max_sequences)
     : max_queue_(max_queue), channel_(channel_capacity(int64_t{max_queue} + max_sequences)) {}
 
-absl::Status Door::enter(std::unique_ptr<Sequence> sequence) {
-  const RequestId id = sequence->id();
+absl::Status Door::enter(std::vector<std::unique_ptr<Sequence>> samples) {
   const std::lock_guard lock(mutex_);
   if (refusing_) {
     return absl::UnavailableError("the engine takes no more requests: it is shutting down");
   }
-  if (inside_ - running_ >= max_queue_) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the queue is full: ", inside_ - running_, " requests wait"));
+  if (inside_ - running_ + std::ssize(samples) > max_queue_) {
+    return absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", inside_ - running_,
+                                                     " requests wait, ", max_queue_, " may"));
   }
-  ++inside_;
-  cancellable_.insert(id);
-  TESSERA_CHECK(channel_.try_push({id, std::move(sequence)}), "the channel holds all messages");
+  inside_ += std::ssize(samples);
+  for (const auto& sample : samples) {
+    cancellable_.insert(sample->id());
+  }
+  TESSERA_CHECK(channel_.try_push({.samples = std::move(samples)}),
+                "the channel holds all messages");
   return absl::OkStatus();
 }
 
@@ -39,7 +41,7 @@ void Door::cancel(RequestId id) {
   const std::lock_guard lock(mutex_);
   if (cancellable_.erase(id) > 0) {
     // Refused only after close(), and then everything ends anyway.
-    (void)channel_.try_push({id, nullptr});
+    (void)channel_.try_push({.cancelled = id});
   }
 }
 

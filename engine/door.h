@@ -13,24 +13,25 @@
 
 namespace tessera {
 
-// What comes in through the door: a new sequence or, without one, the wish to cancel `id`.
+// What comes in through the door: a new request's samples or, without any, the wish to cancel the
+// sample `cancelled`.
 struct Message {
-  RequestId id = 0;
-  std::unique_ptr<Sequence> sequence;
+  std::vector<std::unique_ptr<Sequence>> samples = {};
+  RequestId cancelled = 0;  // no sequence has this id
 };
 
 // Where requests come in. All that clients' threads and the engine's thread share: the limit of
-// the queue, who is inside, and the channel.
+// the queue, who is inside, and the channel. It counts sequences.
 class Door {
  public:
-  // max_queue: requests inside that do not run; more are refused. max_sequences: that run at once.
+  // max_queue: sequences inside that do not run; more are refused. max_sequences: that run at once.
   Door(int32_t max_queue, int32_t max_sequences);
 
-  // Sends the sequence to the engine. Errors, with nothing sent: Unavailable (refuse() was called),
-  // ResourceExhausted (the queue is full, with its length).
-  absl::Status enter(std::unique_ptr<Sequence> sequence);
+  // Sends a request's samples to the engine, all together. Errors, with nothing sent: Unavailable
+  // (refuse() was called), ResourceExhausted (the queue has no room for all, with its length).
+  absl::Status enter(std::vector<std::unique_ptr<Sequence>> samples);
 
-  // Sends the wish to cancel, once for a request that is inside; otherwise does nothing.
+  // Sends the wish to cancel, once for a sequence that is inside; otherwise does nothing.
   void cancel(RequestId id);
 
   void refuse();  // nobody comes in any more

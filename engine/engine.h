@@ -1,6 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -12,16 +14,18 @@ namespace tessera {
 struct EngineOptions {
   int32_t max_step_tokens = 512;  // of one step, prefill and decode; >= max_sequences
   int32_t max_sequences = 64;     // that run at once
-  int32_t max_queue = 256;        // requests that wait; more are refused at the door
+  int32_t max_queue = 256;        // samples that wait; more are refused at the door
   int32_t context = 2048;         // tokens a sequence may have, prompt and completion
   KvFormat kv_format = kKvF16;
   int32_t page_tokens = 64;  // least tokens a page holds: a whole group, the unit of attention
   int64_t kv_bytes = 0;      // size of the page arena; 0: max_sequences whole contexts
+  // By which deadlines pass; asked on the engine's thread.
+  std::function<std::chrono::steady_clock::time_point()> clock = std::chrono::steady_clock::now;
 };
 
 // Counters and gauges, read at any time from any thread: a consistent copy, taken at a step's end.
 struct EngineStats {
-  int32_t running = 0;
+  int32_t running = 0;  // samples
   int32_t waiting = 0;
   int64_t pages_total = 0;
   int64_t pages_free = 0;
@@ -40,19 +44,20 @@ class Engine {
   // Errors: InvalidArgument names the option that makes no sense, and the numbers: an arena that
   // cannot hold even one sequence of `context` tokens, a context beyond the model's.
   // ResourceExhausted when the system refuses the memory. Requires: the model was loaded for steps
-  // of max_step_tokens tokens, max_sequences sequences and rows of logits, and the context.
+  // of max_step_tokens tokens, max_sequences sequences and the context.
   static absl::StatusOr<std::unique_ptr<Engine>> create(const EngineOptions& options,
                                                         std::unique_ptr<Transformer> model,
                                                         const Backend& backend, Stream stream);
   virtual ~Engine() = default;  // as stop()
 
-  // Any thread. Errors, with nothing accepted and the sink never called: InvalidArgument (empty or
-  // too long a prompt, ids out of range: with the numbers), ResourceExhausted (the queue is full),
-  // Unavailable (draining or stopped).
+  // Any thread. The id of the request's first sample; that of sample i is i higher. Errors, with
+  // nothing accepted and no sink called: InvalidArgument (empty or too long a prompt, ids out of
+  // range, more samples than the queue takes: with the numbers), ResourceExhausted (the queue has
+  // no room for all samples), Unavailable (draining or stopped).
   virtual absl::StatusOr<RequestId> submit(EngineRequest request) = 0;
 
-  // Any thread. The request ends with `cancelled` and its pages are free within one step, unless it
-  // has already ended; an unknown id is ignored.
+  // Any thread. This one sample ends with `cancelled` and the pages it does not share are free
+  // within one step, unless it has already ended; an unknown id is ignored.
   virtual void cancel(RequestId id) = 0;
 
   // Starts the engine's thread, once; it sleeps while there is nothing to do.

@@ -17,6 +17,14 @@ absl::Status check_range(const char* field, float value, float low, float high) 
       absl::StrCat(field, " is ", value, ", it must be in [", low, ", ", high, "]"));
 }
 
+absl::Status check_count(const char* field, int32_t count) {
+  if (count >= 0 && count <= kMaxTopLogprobs) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is ", count, ", it must be in [0, ", kMaxTopLogprobs, "]"));
+}
+
 absl::Status check_bias(const SamplingParams& params, int32_t vocab) {
   for (size_t i = 0; i < params.logit_bias.size(); ++i) {
     const SamplingParams::Bias& bias = params.logit_bias[i];
@@ -52,16 +60,13 @@ absl::Status check_sampling(const SamplingParams& params, int32_t vocab) {
     return absl::InvalidArgumentError(
         absl::StrCat("min_tokens is ", params.min_tokens, ", it must be 0 or more"));
   }
-  const int32_t top_logprobs = params.top_logprobs.value_or(0);
-  if (top_logprobs < 0 || top_logprobs > kMaxTopLogprobs) {
-    return absl::InvalidArgumentError(absl::StrCat("top_logprobs is ", top_logprobs,
-                                                   ", it must be in [0, ", kMaxTopLogprobs, "]"));
-  }
   for (const absl::Status& status :
        {check_range("temperature", params.temperature, 0, kLargestTemperature),
         check_range("top_p", params.top_p, 0, 1), check_range("min_p", params.min_p, 0, 1),
         check_range("presence_penalty", params.presence_penalty, -2, 2),
         check_range("frequency_penalty", params.frequency_penalty, -2, 2),
+        check_count("top_logprobs", params.top_logprobs.value_or(0)),
+        check_count("prompt_logprobs", params.prompt_logprobs.value_or(0)),
         check_bias(params, vocab)}) {
     if (!status.ok()) {
       return status;

@@ -26,7 +26,8 @@ struct SamplingParams {
   float temperature = 1.0f;  // 0: greedy; ties go to the lowest id
   float top_p = 1.0f;        // (0, 1]: the likeliest tokens that together reach this probability
   int32_t top_k = 0;         // 0: all
-  uint64_t seed = 0;         // the same seed, request and weights give the same text
+  uint64_t seed = 0;         // the same seed, request and weights give the same text;
+                             // of a request with several samples, sample i has seed + i
 
   float min_p = 0;  // [0, 1]: at least this fraction of the likeliest token's probability
   float repetition_penalty = 1;  // > 0: divides logits > 0, multiplies others, of tokens seen
@@ -56,29 +57,32 @@ struct TokenLogprobs {
 enum class FinishReason : uint8_t {
   stop,       // a stop id or the model's end of sequence
   length,     // max_tokens, or the context is full
-  cancelled,  // by the client, or because it went away
+  cancelled,  // by the client, because it went away, or because the request's deadline has passed
   failed,     // the engine could not go on; Finish::status says why
 };
 
 struct Finish {
   FinishReason reason = FinishReason::stop;
-  absl::Status status;  // not OK only with `failed`
+  absl::Status status;  // not OK with `failed`, and DeadlineExceeded with a `cancelled` by deadline
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;      // of the prompt, taken from the prefix cache
   int32_t completion_tokens = 0;  // as many as on_token was called
 };
 
-// Where a request's results go. Called on the engine's thread: must not block and must not call
-// back into the engine, except Engine::cancel. After on_finish, which comes exactly once for every
-// accepted request, nothing more is called and the engine lets go of the sink.
+// Where the results of one sample of a request go. Called on the engine's thread: must not block
+// and must not call back into the engine, except Engine::cancel. After on_finish, which comes
+// exactly once for every sample of an accepted request, nothing more is called and the engine lets
+// go of the sink.
 class EventSink {
  public:
   virtual ~EventSink() = default;
-  // For requests with prompt_logprobs: once for each token of the prompt but the first, in order and
-  // before anything else; valid during the call.
+  // For requests with prompt_logprobs: once for each token of the prompt but the first, in order
+  // and before the first on_token; valid during the call.
   virtual void on_prompt_logprobs(const TokenLogprobs& /*logprobs*/) {}
-  // For requests with observe_logits: the model's own logits after the token at `position`, once for
-  // each position in ascending order, before that position's on_token; valid during the call.
+  // For requests with observe_logits: the model's own logits after the token at `position`, once
+  // for each position in ascending order, before the on_token of the token that follows; valid
+  // during the call. A sequence's last token is not computed, so nothing follows from it, unless it
+  // is the prompt's (max_tokens 0).
   virtual void on_logits(int32_t /*position*/, std::span<const float> /*logits*/) {}
   // Before on_token, for requests with top_logprobs; valid during the call.
   virtual void on_logprobs(const TokenLogprobs& /*logprobs*/) {}
@@ -86,7 +90,10 @@ class EventSink {
   virtual void on_finish(const Finish& finish) = 0;
 };
 
-// What a client asks of the engine: token ids, not text.
+// What a client asks of the engine: token ids, not text. Each sink gets a sample of its own: a
+// sequence that runs, ends and is cancelled by itself (see Engine::submit for its id). All samples
+// get every event, the prompt's included, but the prompt is computed once and its pages are shared,
+// as long as one of them still runs when the others find room.
 struct EngineRequest {
   std::vector<int32_t> prompt;  // not empty, each in [0, vocab)
   SamplingParams sampling;
@@ -94,13 +101,21 @@ struct EngineRequest {
   std::vector<int32_t> stop_ids;  // end the sequence and are not emitted
   bool ignore_eos = false;
   int32_t priority = 0;  // lower runs first, as in vLLM; see rank_of
-  // Teacher forcing, for evaluation: these tokens are taken, whatever the sampler would choose, as
-  // if the model had generated them; the sequence ends after the last one.
+  // Teacher forcing, for evaluation: these tokens are taken, whatever the sampler would choose, one
+  // a step as if the model had generated them. The sequence ends after the last one with `length`;
+  // max_tokens and stop ids do not matter to it. Prompt and forced tokens must fit the context.
   std::vector<int32_t> forced;
   bool observe_logits = false;  // the sink gets on_logits
-  // When to give up: the request ends with `cancelled` within one step of that time.
+  // When to give up: the request, waiting or running, ends with `cancelled` and DeadlineExceeded
+  // within one step of that time, by EngineOptions::clock.
   std::optional<std::chrono::steady_clock::time_point> deadline;
-  std::shared_ptr<EventSink> sink;
+  // The text shall depend on this request, its seed and the weights alone, whatever else runs and
+  // however little memory there is. It does so for every request today: results do not depend on
+  // chunks or batches, and preemption recomputes. A policy that would trade this for memory or
+  // speed (lossy compression under pressure, a prefix taken from a lower format) must leave
+  // requests out that ask for it.
+  bool deterministic = false;
+  std::vector<std::shared_ptr<EventSink>> sinks;  // at least one, none of them null
 };
 
 }  // namespace tessera

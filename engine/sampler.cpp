@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
+#include "models/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -37,6 +38,16 @@ size_t index(int32_t token) {
   return static_cast<size_t>(token);
 }
 
+absl::Status check_finite(std::span<const float> logits, size_t tokens) {
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (!std::isfinite(logits[i])) {
+      return absl::InternalError(absl::StrCat("the model's logit of token ", i, " is ", logits[i],
+                                              " after ", tokens, " tokens"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 Sampler::Sampler(int32_t vocab)
@@ -47,16 +58,30 @@ Sampler::Sampler(int32_t vocab)
 
 absl::StatusOr<Sampled> Sampler::sample(const SampleArgs& args) {
   TESSERA_CHECK(args.logits.size() == weights_.size(), "a row of logits has the vocabulary's size");
-  for (size_t i = 0; i < args.logits.size(); ++i) {
-    if (!std::isfinite(args.logits[i])) {
-      return absl::InternalError(absl::StrCat(
-          "the model's logit of token ", i, " is ", args.logits[i], " after ", args.prompt.size(),
-          " prompt and ", args.generated.size(), " generated tokens"));
-    }
-  }
+  TESSERA_RETURN_IF_ERROR(check_finite(args.logits, args.prompt.size() + args.generated.size()));
   if (args.params.top_logprobs.has_value()) {
     std::copy(args.logits.begin(), args.logits.end(), model_logits_.begin());
   }
+  Sampled sampled;
+  if (args.forced.has_value()) {
+    sampled.token = *args.forced;
+  } else {
+    TESSERA_ASSIGN_OR_RETURN(sampled.token, choose(args));
+  }
+  if (args.params.top_logprobs.has_value()) {
+    sampled.logprobs = report(model_logits_, sampled.token, *args.params.top_logprobs);
+  }
+  return sampled;
+}
+
+absl::StatusOr<TokenLogprobs> Sampler::logprobs(std::span<const float> logits, int32_t position,
+                                                int32_t token, int32_t top) {
+  TESSERA_CHECK(logits.size() == weights_.size(), "a row of logits has the vocabulary's size");
+  TESSERA_RETURN_IF_ERROR(check_finite(logits, static_cast<size_t>(position) + 1));
+  return report(logits, token, top);
+}
+
+absl::StatusOr<int32_t> Sampler::choose(const SampleArgs& args) {
   adjust(args);
   Entry best{args.logits[0], 0};
   for (size_t i = 1; i < args.logits.size(); ++i) {
@@ -67,12 +92,7 @@ absl::StatusOr<Sampled> Sampler::sample(const SampleArgs& args) {
   if (best.logit == kMasked) {
     return absl::FailedPreconditionError("min_tokens leaves no token that could be chosen");
   }
-  Sampled sampled;
-  sampled.token = args.params.temperature == 0 ? best.token : draw(args, best);
-  if (args.params.top_logprobs.has_value()) {
-    sampled.logprobs = report(sampled.token, *args.params.top_logprobs);
-  }
-  return sampled;
+  return args.params.temperature == 0 ? best.token : draw(args, best);
 }
 
 // The stages that change logits, in vLLM's order.
@@ -206,18 +226,18 @@ int32_t Sampler::draw(const SampleArgs& args, Entry best) {
   return chosen;
 }
 
-TokenLogprobs Sampler::report(int32_t chosen, int32_t top) {
-  const float max_logit = *std::max_element(model_logits_.begin(), model_logits_.end());
+TokenLogprobs Sampler::report(std::span<const float> logits, int32_t chosen, int32_t top) {
+  const float max_logit = *std::max_element(logits.begin(), logits.end());
   double sum = 0;
-  for (const float logit : model_logits_) {
+  for (const float logit : logits) {
     sum += std::exp(logit - max_logit);
   }
   const double log_sum = max_logit + std::log(sum);
   const auto logprob = [&](float logit) { return static_cast<float>(logit - log_sum); };
 
   entries_.clear();
-  for (size_t i = 0; i < model_logits_.size(); ++i) {
-    entries_.push_back({model_logits_[i], static_cast<int32_t>(i)});
+  for (size_t i = 0; i < logits.size(); ++i) {
+    entries_.push_back({logits[i], static_cast<int32_t>(i)});
   }
   const ptrdiff_t wanted = std::min<ptrdiff_t>(top, std::ssize(entries_));
   std::partial_sort(entries_.begin(), entries_.begin() + wanted, entries_.end(), better);
@@ -226,7 +246,7 @@ TokenLogprobs Sampler::report(int32_t chosen, int32_t top) {
     const Entry& entry = entries_[static_cast<size_t>(i)];
     top_.push_back({entry.token, logprob(entry.logit)});
   }
-  return {{chosen, logprob(model_logits_[index(chosen)])}, top_};
+  return {{chosen, logprob(logits[index(chosen)])}, top_};
 }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,11 +16,12 @@ struct SampleArgs {
   std::span<const int32_t> prompt;     // what the sequence started with
   std::span<const int32_t> generated;  // and what was chosen since
   std::span<const int32_t> stop_ids;   // not chosen before params.min_tokens
+  std::optional<int32_t> forced = {};  // taken instead of a choice
 };
 
 struct Sampled {
   int32_t token = 0;
-  TokenLogprobs logprobs;  // only with params.top_logprobs; valid until the next sample()
+  TokenLogprobs logprobs;  // only with params.top_logprobs; valid until the next call
 };
 
 // Chooses a sequence's next token. The choice depends on the arguments alone: randomness is a
@@ -36,6 +38,12 @@ class Sampler {
   // FailedPrecondition, when min_tokens and logit_bias leave no token to choose.
   absl::StatusOr<Sampled> sample(const SampleArgs& args);
 
+  // The log probabilities of `token` and of the `top` likeliest ones, by the model's own logits
+  // after `position`; valid until the next call of either. Errors: Internal, as above.
+  // logits: [vocab]
+  absl::StatusOr<TokenLogprobs> logprobs(std::span<const float> logits, int32_t position,
+                                         int32_t token, int32_t top);
+
  private:
   struct Entry {
     float logit = 0;
@@ -45,6 +53,7 @@ class Sampler {
     return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
   }
 
+  absl::StatusOr<int32_t> choose(const SampleArgs& args);
   void adjust(const SampleArgs& args);
   void penalize(const SampleArgs& args);
   Entry worst_kept(std::span<const float> logits, float max_logit, const SamplingParams& params);
@@ -55,7 +64,7 @@ class Sampler {
   double mass(Range range, float max_logit, float temperature) const;  // weights of entries_
   size_t count_reaching(double wanted, float max_logit, float temperature);
   int32_t draw(const SampleArgs& args, Entry best);
-  TokenLogprobs report(int32_t chosen, int32_t top);
+  TokenLogprobs report(std::span<const float> logits, int32_t chosen, int32_t top);
 
   std::vector<Entry> entries_;       // [vocab]
   std::vector<float> weights_;       // [vocab]

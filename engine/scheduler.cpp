@@ -22,11 +22,13 @@ class Planner {
         end_of_running_(candidates.size()) {
     plan_.preempted.clear();
     plan_.admitted.clear();
+    plan_.forks.clear();
     plan_.runs.clear();
     plan_.counts.assign(candidates.size(), 0);
     plan_.evicted.assign(candidates.size(), 0);
-    for (const Candidate& candidate : candidates) {
-      slots_left_ -= candidate.running ? 1 : 0;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      slots_left_ -= candidates[i].running ? 1 : 0;
+      check_order(i);
     }
     TESSERA_CHECK(slots_left_ >= 0, "more sequences run than there are slots");
   }
@@ -56,12 +58,18 @@ class Planner {
       if (keeps_slot(i)) {
         continue;
       }
+      if (waits_for_sibling(i)) {
+        continue;
+      }
       // A sequence that this step preempts is not taken back by it, and nothing overtakes it.
       if (plan_.evicted[i] != 0 || !make_room_to_admit(i)) {
         break;
       }
       --slots_left_;
       plan_.admitted.push_back(static_cast<int32_t>(i));
+      if (forks(i)) {
+        plan_.forks.push_back({static_cast<int32_t>(i), static_cast<int32_t>(first_sample(i))});
+      }
       grow(i);
       promised_ += promise(i);
     }
@@ -78,18 +86,71 @@ class Planner {
     for (size_t i = 0; i < candidates_.size(); ++i) {
       const int32_t count = plan_.counts[i];
       if (count > 0 && wanted(candidates_[i])) {
-        plan_.runs.push_back({static_cast<int32_t>(i), count, count == candidates_[i].pending()});
+        plan_.runs.push_back(
+            {static_cast<int32_t>(i), count, stored(i) + count == candidates_[i].tokens});
       }
     }
   }
 
   bool keeps_slot(size_t i) const { return candidates_[i].running && plan_.evicted[i] == 0; }
 
-  // Pages that `i` takes in this step, beyond those it holds.
-  int64_t growth(size_t i) const {
+  // ---- samples of one request
+
+  bool follows_sibling(size_t i) const {
+    return i > 0 && candidates_[i].shareable > 0 &&
+           candidates_[i - 1].request == candidates_[i].request;
+  }
+
+  size_t first_sample(size_t i) const {
+    while (follows_sibling(i)) {
+      --i;
+    }
+    return i;
+  }
+
+  void check_order(size_t i) const {
+    TESSERA_CHECK(!follows_sibling(i) || !candidates_[i].running || candidates_[i - 1].running,
+                  "a request's sample runs while one before it waits");
+  }
+
+  // Whether the first sample has, or will have, stored what `i` waits for. Where it loses its slot
+  // in this step, admission has already ended at it.
+  bool waits_for_sibling(size_t i) const {
+    const Candidate& first = candidates_[first_sample(i)];
+    return follows_sibling(i) && !(first.running && first.stored >= first.shareable);
+  }
+
+  // A waiting sample that may be admitted and follows another: it takes over what is shared.
+  bool forks(size_t i) const { return !candidates_[i].running && follows_sibling(i); }
+
+  // ---- tokens and pages
+
+  int32_t stored(size_t i) const {
+    return forks(i) ? candidates_[i].shareable : candidates_[i].stored;
+  }
+
+  // What is pending up to the end of what the samples share, or of all.
+  int32_t next_chunk(size_t i) const {
     const Candidate& candidate = candidates_[i];
-    return budget_.pages_for(candidate.stored + plan_.counts[i]) -
-           budget_.pages_for(candidate.stored);
+    const bool before_border = stored(i) < candidate.shareable;
+    return (before_border ? candidate.shareable : candidate.tokens) - stored(i);
+  }
+
+  // Pages that `i` has without taking any: its own, and those it shares.
+  int64_t held(size_t i) const {
+    return forks(i) ? budget_.full_pages(stored(i)) : budget_.pages_for(stored(i));
+  }
+
+  // Pages that `i` takes in this step, beyond those it has.
+  int64_t growth(size_t i) const {
+    return plan_.counts[i] == 0 ? 0 : budget_.pages_for(stored(i) + plan_.counts[i]) - held(i);
+  }
+
+  // Pages that become free when `i` alone loses its slot. Victims are taken from the end, so the
+  // samples that share pages with it and stand before it still run.
+  int64_t own_pages(size_t i) const {
+    const Candidate& candidate = candidates_[i];
+    return candidate.pages - (follows_sibling(i) ? budget_.full_pages(candidate.shareable) : 0);
   }
 
   // Pages that must stay free for `i` after this step if it has a slot: for what it is known to
@@ -98,7 +159,7 @@ class Planner {
     const Candidate& candidate = candidates_[i];
     const bool has_slot = keeps_slot(i) || (!candidate.running && plan_.counts[i] > 0);
     return has_slot ? budget_.pages_for(candidate.tokens) + budget_.heads -
-                          budget_.pages_for(candidate.stored + plan_.counts[i])
+                          budget_.pages_for(stored(i) + plan_.counts[i])
                     : 0;
   }
 
@@ -108,8 +169,7 @@ class Planner {
     if (tokens_left_ == 0) {
       return;
     }
-    const int32_t stored = candidates_[i].stored;
-    const int64_t first = budget_.pages_for(stored + 1) - budget_.pages_for(stored);
+    const int64_t first = budget_.pages_for(stored(i) + 1) - held(i);
     while (free_ < first) {
       const size_t victim = worst_running_from(i);
       if (victim == i) {
@@ -122,12 +182,9 @@ class Planner {
 
   // As many tokens of `i` as the step and the free pages have room for.
   void grow(size_t i) {
-    const Candidate& candidate = candidates_[i];
-    const int64_t row_pages =
-        free_ / budget_.heads + div_ceil(candidate.stored, budget_.page_tokens);
-    const int64_t room = row_pages * budget_.page_tokens - candidate.stored;
-    plan_.counts[i] =
-        static_cast<int32_t>(std::min<int64_t>({candidate.pending(), tokens_left_, room}));
+    const int64_t row_pages = (free_ + held(i)) / budget_.heads;
+    const int64_t room = row_pages * budget_.page_tokens - stored(i);
+    plan_.counts[i] = static_cast<int32_t>(std::min<int64_t>({next_chunk(i), tokens_left_, room}));
     free_ -= growth(i);
     tokens_left_ -= plan_.counts[i];
   }
@@ -141,7 +198,7 @@ class Planner {
   }
 
   void preempt(size_t victim) {
-    free_ += candidates_[victim].pages + growth(victim);
+    free_ += own_pages(victim) + growth(victim);
     tokens_left_ += plan_.counts[victim];
     ++slots_left_;
     plan_.counts[victim] = 0;
@@ -154,7 +211,8 @@ class Planner {
   bool make_room_to_admit(size_t i) {
     int64_t slots = slots_left_;
     int64_t tokens = tokens_left_;
-    int64_t spare = free_ - promised_ - budget_.pages_for(candidates_[i].tokens);
+    int64_t spare =
+        free_ - promised_ - (budget_.pages_for(candidates_[i].tokens) - (forks(i) ? held(i) : 0));
     size_t first_victim = candidates_.size();
     while (slots < 1 || tokens < 1 || spare < 0) {
       --first_victim;
@@ -170,7 +228,7 @@ class Planner {
       }
       ++slots;
       tokens += plan_.counts[first_victim];
-      spare += victim.pages + growth(first_victim) + promise(first_victim);
+      spare += own_pages(first_victim) + growth(first_victim) + promise(first_victim);
     }
     for (size_t victim = candidates_.size(); victim > first_victim; --victim) {
       if (keeps_slot(victim - 1)) {

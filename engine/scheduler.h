@@ -14,8 +14,13 @@ struct Candidate {
   int32_t priority = 0;  // lower runs first
   int32_t tokens = 0;    // known: prompt and generated; all are stored before the next is sampled
   int32_t stored = 0;    // of them, in pages
-  int64_t pages = 0;     // it holds now
+  int64_t pages = 0;     // it holds now, shared ones included
   bool running = false;  // has a slot; otherwise it waits, and holds nothing
+
+  // Of a request with several samples, each a candidate: which one, and how many of its first
+  // tokens they have in common. 0: nothing is to be shared.
+  int64_t request = 0;
+  int32_t shareable = 0;
 
   int32_t pending() const { return tokens - stored; }
 };
@@ -26,7 +31,8 @@ struct Candidate {
 inline constexpr int64_t kPriorityHeadStart = 4096;
 
 // The order of everything: the lower rank runs first and is preempted last. Within a priority this
-// is first come, first served, also for a sequence that was preempted. `arrival` counts requests.
+// is first come, first served, also for a sequence that was preempted. `arrival` counts samples,
+// and a request has that of its first.
 constexpr int64_t rank_of(int32_t priority, int64_t arrival) {
   return arrival + int64_t{priority} * kPriorityHeadStart;
 }
@@ -41,7 +47,12 @@ struct StepPlan {
   std::vector<int32_t>
       preempted;  // lose slot and pages before anything else happens; to be recomputed
   std::vector<int32_t> admitted;  // get a slot; each has a run
-  std::vector<Run> runs;          // decodes, then prefills, each in order of rank
+  struct Fork {
+    int32_t candidate = 0;  // admitted; its shareable tokens count as stored, being
+    int32_t source = 0;     // those of this running candidate
+  };
+  std::vector<Fork> forks;
+  std::vector<Run> runs;  // decodes, then prefills, each in order of rank
 
   bool empty() const { return runs.empty(); }
 
@@ -64,6 +75,12 @@ struct SchedulerLimits {
 //      known tokens besides what running sequences are promised: their own known tokens and one
 //      more page for each head. The first that does not fit ends admission: nothing overtakes it.
 //
+// Samples of one request compute what they have in common once. The first of them stores it, in
+// chunks that end there; the others are not admitted before. Then they are, when there is room,
+// as forks of it: its full pages get more owners. So of a request's samples those that run stand
+// before those that wait, the first one counts for the pages they share, and each other for its
+// own alone. Where the first ended before others had room, the next one stores it anew.
+//
 // When pages run out, a running sequence that needs some takes them from the worst-ranked running
 // sequence behind it, which is preempted: it keeps its tokens, waits at its rank and is computed
 // anew. Where nobody stands behind it, it keeps its pages and sits the step out. A waiting
@@ -80,8 +97,9 @@ class Scheduler {
  public:
   explicit Scheduler(const SchedulerLimits& limits);
 
-  // Requires: candidates in order of rank, each with pending tokens, and each alone fitting into
-  // the arena. `reuse` is a former plan (or a new one) whose memory serves again.
+  // Requires: candidates in order of rank, a request's samples next to each other and of one
+  // priority, those that run first; each with pending tokens, and each alone fitting into the
+  // arena. `reuse` is a former plan (or a new one) whose memory serves again.
   StepPlan plan(std::span<const Candidate> candidates, const KvBudget& budget,
                 StepPlan reuse) const;
 

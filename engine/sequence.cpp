@@ -6,21 +6,38 @@
 #include "kernels/check.h"
 
 namespace tessera {
+namespace {
 
-Sequence::Sequence(RequestId id, EngineRequest request, const Model& model)
-    : id_(id),
-      rank_(rank_of(request.priority, static_cast<int64_t>(id))),
+size_t max_length(const EngineRequest& request, int32_t context) {
+  const size_t prompt = request.prompt.size();
+  return request.forced.empty() ? std::min(prompt + static_cast<size_t>(request.max_tokens),
+                                           static_cast<size_t>(context))
+                                : prompt + request.forced.size();
+}
+
+}  // namespace
+
+Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& request,
+                   const Model& model)
+    : request_id_(request_id),
+      id_(request_id + sample),
+      rank_(rank_of(request.priority, static_cast<int64_t>(request_id))),
       priority_(request.priority),
-      tokens_(std::move(request.prompt)),
-      prompt_tokens_(tokens_.size()),
-      max_length_(std::min(prompt_tokens_ + static_cast<size_t>(request.max_tokens),
-                           static_cast<size_t>(model.context))),
-      stop_ids_(std::move(request.stop_ids)),
-      sampling_(std::move(request.sampling)),
-      sink_(std::move(request.sink)) {
-  TESSERA_CHECK(prompt_tokens_ > 0 && prompt_tokens_ < max_length_,
-                "a sequence starts with something and has room for more");
+      prompt_tokens_(request.prompt.size()),
+      shareable_(request.sinks.size() > 1 ? static_cast<int32_t>(prompt_tokens_) - 1 : 0),
+      max_length_(max_length(request, model.context)),
+      stop_ids_(request.stop_ids),
+      sampling_(request.sampling),
+      forced_(request.forced),
+      observe_logits_(request.observe_logits),
+      deadline_(request.deadline),
+      sink_(request.sinks[sample]) {
+  TESSERA_CHECK(prompt_tokens_ > 0 && prompt_tokens_ <= max_length_ &&
+                    std::cmp_less_equal(max_length_, model.context),
+                "a sequence starts with something and fits the context");
+  sampling_.seed += sample;
   tokens_.reserve(max_length_);
+  tokens_ = request.prompt;
   if (!request.ignore_eos) {
     stop_ids_.insert(stop_ids_.end(), model.eos_ids.begin(), model.eos_ids.end());
   }
@@ -33,7 +50,17 @@ Candidate Sequence::candidate() const {
           .tokens = static_cast<int32_t>(tokens_.size()),
           .stored = stored_,
           .pages = 0,
-          .running = running()};
+          .running = running(),
+          .request = static_cast<int64_t>(request_id_),
+          .shareable = shareable_};
+}
+
+std::optional<int32_t> Sequence::forced() const {
+  return forced_.empty() ? std::nullopt : std::optional(forced_[generated().size()]);
+}
+
+bool Sequence::overdue(std::chrono::steady_clock::time_point now) const {
+  return deadline_.has_value() && *deadline_ <= now;
 }
 
 void Sequence::admit(int32_t slot) {
@@ -53,9 +80,32 @@ void Sequence::store(int32_t count) {
                 "more tokens are stored than are known");
 }
 
+bool Sequence::observes(int32_t position) const {
+  return position >= next_observed_ && (observe_logits_ || observes_prompt_logprobs(position));
+}
+
+bool Sequence::observes_prompt_logprobs(int32_t position) const {
+  return position >= next_observed_ && sampling_.prompt_logprobs.has_value() &&
+         std::cmp_less(position + 1, prompt_tokens_);
+}
+
+void Sequence::observe(int32_t position, std::span<const float> logits,
+                       const TokenLogprobs& prompt_logprobs) {
+  TESSERA_CHECK(position >= next_observed_, "a sink hears of a position once");
+  const bool of_prompt = observes_prompt_logprobs(position);
+  next_observed_ = position + 1;
+  if (observe_logits_) {
+    sink_->on_logits(position, logits);
+  }
+  if (of_prompt) {
+    sink_->on_prompt_logprobs(prompt_logprobs);
+  }
+}
+
 bool Sequence::append(const Sampled& next) {
   TESSERA_CHECK(std::cmp_equal(stored_, tokens_.size()), "a token is chosen after all are stored");
-  if (std::find(stop_ids_.begin(), stop_ids_.end(), next.token) != stop_ids_.end()) {
+  if (forced_.empty() &&
+      std::find(stop_ids_.begin(), stop_ids_.end(), next.token) != stop_ids_.end()) {
     end(FinishReason::stop);
     return false;
   }
@@ -63,7 +113,7 @@ bool Sequence::append(const Sampled& next) {
   unpublished_token_ = next.token;
   unpublished_logprob_ = next.logprobs.chosen;
   unpublished_top_.assign(next.logprobs.top.begin(), next.logprobs.top.end());
-  if (tokens_.size() == max_length_) {
+  if (full()) {
     end(FinishReason::length);
   }
   return true;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -12,8 +13,8 @@
 
 namespace tessera {
 
-// What the engine knows of a request on its way. Made on the client's thread with all the memory
-// it will need; from then on the engine's thread alone owns it.
+// What the engine knows of one sample of a request on its way. Made on the client's thread with all
+// the memory it will need; from then on the engine's thread alone owns it.
 class Sequence {
  public:
   struct Model {
@@ -21,10 +22,12 @@ class Sequence {
     std::span<const int32_t> eos_ids;
   };
 
-  // Requires: the request was checked: a prompt shorter than the context.
-  Sequence(RequestId id, EngineRequest request, const Model& model);
+  // One sample of a request whose first sample has the id `request_id`. Requires: the request was
+  // checked: it fits the context.
+  Sequence(RequestId request_id, size_t sample, const EngineRequest& request, const Model& model);
 
   RequestId id() const { return id_; }
+  RequestId request_id() const { return request_id_; }
   int64_t rank() const { return rank_; }
   Candidate candidate() const;
 
@@ -33,7 +36,15 @@ class Sequence {
   std::span<const int32_t> generated() const { return tokens().subspan(prompt_tokens_); }
   std::span<const int32_t> stop_ids() const { return stop_ids_; }
   const SamplingParams& sampling() const { return sampling_; }
+  std::optional<int32_t> forced() const;  // the token that comes next, whatever the sampler says
   int32_t stored() const { return stored_; }
+  // Of a request with several samples, the tokens they have in common and compute once: all of the
+  // prompt but its last, whose logits each sample wants for itself.
+  int32_t shareable() const { return shareable_; }
+
+  // Nothing may be appended any more: the length that was asked for, or the context's.
+  bool full() const { return tokens_.size() == max_length_; }
+  bool overdue(std::chrono::steady_clock::time_point now) const;
 
   // waiting -> running -> waiting (preempted) or ended
   bool running() const { return slot_.has_value(); }
@@ -42,7 +53,16 @@ class Sequence {
   void admit(int32_t slot);
   int32_t give_up_slot();  // its tokens stay, to be computed anew
 
-  void store(int32_t count);         // the next `count` tokens are in pages
+  void store(int32_t count);  // the next `count` tokens are in pages
+
+  // Whether the sink is still to hear what the logits after `position` say, and of which kind.
+  bool observes(int32_t position) const;
+  bool observes_prompt_logprobs(int32_t position) const;
+  // Tells the sink, whatever the step is going to bring. prompt_logprobs: of the token that
+  // follows, where they are observed.
+  void observe(int32_t position, std::span<const float> logits,
+               const TokenLogprobs& prompt_logprobs);
+
   bool append(const Sampled& next);  // a chosen token; false: it is a stop id, and not kept
   void end(FinishReason reason, absl::Status status = absl::OkStatus());
 
@@ -50,17 +70,23 @@ class Sequence {
   void publish();
 
  private:
+  RequestId request_id_;
   RequestId id_;
   int64_t rank_;
   int32_t priority_;
-  std::vector<int32_t> tokens_;  // prompt, then generated
   size_t prompt_tokens_;
-  size_t max_length_;  // of tokens_
+  int32_t shareable_;
+  size_t max_length_;            // of tokens_
+  std::vector<int32_t> tokens_;  // prompt, then generated
   std::vector<int32_t> stop_ids_;
   SamplingParams sampling_;
+  std::vector<int32_t> forced_;  // all that is generated, unless it is empty
+  bool observe_logits_;
+  std::optional<std::chrono::steady_clock::time_point> deadline_;
   std::shared_ptr<EventSink> sink_;
 
   int32_t stored_ = 0;
+  int32_t next_observed_ = 0;  // position; the sink has heard of those before it
   std::optional<int32_t> slot_;
   std::optional<Finish> finish_;
 

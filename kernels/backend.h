@@ -71,13 +71,24 @@ struct SiluMulArgs {
 
 // Gives every (layer, KV head) row of some slots more pages, or takes pages back. All heads of all
 // changes are served by one pass over the circular free list: a prefix sum over the changes gives
-// each row its place in it (LeanKV, section 5).
+// each row its place in it (LeanKV, section 5). A page that a row gives up is free when no other
+// row owns it.
 // Rows that shrink are served first, so that rows that grow may take their pages in the same call.
 // Requires enough pages then, `pages_after` within the row, and `pages_before` as it is. A row's
 // new pages have neighbouring places in the free list; its earlier ones stay where they are.
 struct KvResizeArgs {
   KvPool pool;
   std::span<const KvRowResize> changes;  // at most one for a slot
+};
+
+// Lets slots share what their sequences have in common, copy on write: pages that the tokens fill
+// gain an owner, and a page they fill in part is copied into one from the free list, because source
+// and target will write on in it. Pages with several owners are never written.
+// Requires enough free pages, tokens that stand in source's pages, and no source that is a target.
+struct KvForkArgs {
+  KvPool pool;
+  KvPagesView pages;  // of the pool
+  std::span<const KvRowFork> forks;
 };
 
 // Writes the new tokens' keys (after RoPE) and values into their pages, which kv_resize has given.
@@ -143,6 +154,7 @@ struct Backend {
   void (*rope)(const RopeArgs&, Stream);
   void (*silu_mul)(const SiluMulArgs&, Stream);
   void (*kv_resize)(const KvResizeArgs&, Stream);
+  void (*kv_fork)(const KvForkArgs&, Stream);
   void (*kv_store)(const KvStoreArgs&, Stream);
   void (*attention)(const AttentionArgs&, Stream);
 };

@@ -40,6 +40,7 @@ KvArena::KvArena(const KvArenaShape& shape, std::byte* mapping, std::byte* arena
       mapped_bytes_(mapped_bytes),
       tables_(static_cast<size_t>(shape.slots * slot_rows() * shape.row_pages()), kNoPage),
       free_list_(static_cast<size_t>(shape.pages)),
+      owners_(static_cast<size_t>(shape.pages), 0),
       free_range_{0, shape.pages} {
   std::iota(free_list_.begin(), free_list_.end(), 0);
 }
@@ -56,7 +57,8 @@ KvPool KvArena::pool() {
           .row_pages = shape_.row_pages(),
           .free_list = free_list_.data(),
           .pages = shape_.pages,
-          .free_range = &free_range_};
+          .free_range = &free_range_,
+          .owners = owners_.data()};
 }
 
 KvPagesView KvArena::view() const {
@@ -76,25 +78,35 @@ int64_t KvArena::slot_pages(int32_t slot) const {
 }
 
 void KvArena::check_integrity() const {
-  std::vector<bool> seen(static_cast<size_t>(shape_.pages), false);
+  std::vector<int32_t> entries(static_cast<size_t>(shape_.pages), 0);
+  std::vector<int64_t> rows(static_cast<size_t>(shape_.pages), 0);  // within a slot
   const auto see = [&](int32_t page_id) {
     TESSERA_CHECK(page_id >= 0 && page_id < shape_.pages, "a page id outside the arena");
-    TESSERA_CHECK(!seen[static_cast<size_t>(page_id)], "a page stands in two places");
-    seen[static_cast<size_t>(page_id)] = true;
+    return static_cast<size_t>(page_id);
   };
-  int64_t held = 0;
   const auto row_pages = shape_.row_pages();
-  for (auto row = tables_.begin(); row != tables_.end(); row += row_pages) {
+  int64_t row_number = 0;
+  for (auto row = tables_.begin(); row != tables_.end(); row += row_pages, ++row_number) {
     const auto row_end = std::find(row, row + row_pages, kNoPage);
     TESSERA_CHECK(std::count(row_end, row + row_pages, kNoPage) == row + row_pages - row_end,
                   "a row of pages has a hole");
-    std::for_each(row, row_end, see);
-    held += row_end - row;
+    for (auto entry = row; entry != row_end; ++entry) {
+      const size_t page = see(*entry);
+      const int64_t row_in_slot = row_number % slot_rows();
+      TESSERA_CHECK(entries[page] == 0 || rows[page] == row_in_slot,
+                    "a page stands in rows of two heads");
+      rows[page] = row_in_slot;
+      ++entries[page];
+    }
   }
+  TESSERA_CHECK(entries == owners_, "a page has other owners than entries");
   TESSERA_CHECK(free_range_.head >= 0 && free_range_.head < shape_.pages, "the free list's head");
-  TESSERA_CHECK(held + free_range_.count == shape_.pages, "pages are missing");
+  TESSERA_CHECK(std::count(owners_.begin(), owners_.end(), 0) == free_range_.count,
+                "pages are missing");
   for (int64_t i = 0; i < free_range_.count; ++i) {
-    see(free_list_[static_cast<size_t>((free_range_.head + i) % shape_.pages)]);
+    const size_t page = see(free_list_[static_cast<size_t>((free_range_.head + i) % shape_.pages)]);
+    TESSERA_CHECK(entries[page] == 0, "a free page stands in a table or twice in the list");
+    entries[page] = 1;
   }
 }
 

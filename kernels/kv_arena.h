@@ -23,7 +23,7 @@ struct KvArenaShape {
 };
 
 // The pages of one host-memory backend: the arena, the page tables and the free list, which are
-// allocated once. Nothing here moves pages: the op kv_resize does, given pool().
+// allocated once. Nothing here moves pages: the ops kv_resize and kv_fork do, given pool().
 class KvArena {
  public:
   // All pages are free. Null when the system refuses the memory. The arena starts at a multiple of
@@ -38,11 +38,12 @@ class KvArena {
   KvPagesView view() const;
 
   int64_t free_pages() const { return free_range_.count; }
-  // Pages that the rows of `slot` hold, all layers and KV heads together.
+  // Pages that the rows of `slot` hold, all layers and KV heads together, shared ones included.
   int64_t slot_pages(int32_t slot) const;
 
-  // Aborts unless each page id stands exactly once in the tables or in the free list's live range,
-  // and each row's pages stand at its beginning. Walks everything: for tests and debugging.
+  // Aborts unless each page id stands in as many table entries as it has owners, only in rows of
+  // its own layer and head, and without any in the free list's live range, once; and each row's
+  // pages stand at its beginning. Walks everything: for tests and debugging.
   void check_integrity() const;
 
  private:
@@ -55,6 +56,7 @@ class KvArena {
   size_t mapped_bytes_;
   std::vector<int32_t> tables_;
   std::vector<int32_t> free_list_;
+  std::vector<int32_t> owners_;
   KvFreeRange free_range_;
 };
 

@@ -27,10 +27,9 @@ struct StepViews {
     attended = all.attended.first_rows(tokens);
     gate_up = all.gate_up.first_rows(tokens);
     gated = all.gated.first_rows(tokens);
-    wanted = all.wanted.first_rows(static_cast<int64_t>(batch.logits_rows.size()));
   }
 
-  MatrixView<float> hidden, normed, qkv, queries, keys, values, attended, gate_up, gated, wanted;
+  MatrixView<float> hidden, normed, qkv, queries, keys, values, attended, gate_up, gated;
 };
 
 bool all_below(std::span<const int32_t> values, int32_t limit) {
@@ -48,9 +47,8 @@ class Decoder final : public Transformer {
         weights_(std::move(weights)),
         workspace_(std::move(workspace)) {}
 
-  void forward(const Batch& batch, const KvPagesView& pages, MatrixView<float> logits,
-               Stream stream) override {
-    check(batch, pages, logits);
+  void forward(const Batch& batch, const KvPagesView& pages, Stream stream) override {
+    check(batch, pages);
     const StepViews step(config_, workspace_.views(), batch);
     ops_.embed({.tokens = batch.tokens,
                 .table = weights_.views().embedding,
@@ -62,10 +60,26 @@ class Decoder final : public Transformer {
       attend(batch, pages, layer, weights, step, stream);
       feed_forward(weights, step, stream);
     }
-    if (!batch.logits_rows.empty()) {
-      compute_logits(batch, step, logits, stream);
-    }
+    computed_tokens_ = static_cast<int32_t>(batch.tokens.size());
   }
+
+  // Gathering rows of the residual stream is a look-up, as embedding is.
+  void logits(std::span<const int32_t> rows, MatrixView<float> logits, Stream stream) override {
+    const auto wanted = static_cast<int32_t>(rows.size());
+    TESSERA_CHECK(wanted > 0 && wanted <= options_.max_logits_rows, "rows of logits");
+    TESSERA_CHECK(all_below(rows, computed_tokens_), "a row outside the batch");
+    TESSERA_CHECK(logits.rows == wanted && logits.cols == config_.vocab, "logits of another shape");
+    const MatrixView<float> hidden = workspace_.views().wanted.first_rows(wanted);
+    ops_.embed({.tokens = rows,
+                .table = {},
+                .table_f32 = workspace_.views().hidden.first_rows(computed_tokens_),
+                .out = hidden},
+               stream);
+    norm(hidden, weights_.views().final_norm, hidden, stream);
+    linear(hidden, weights_.views().head, {}, logits, stream);
+  }
+
+  int32_t max_logits_rows() const override { return options_.max_logits_rows; }
 
   const ModelConfig& config() const override { return config_; }
   int64_t weight_bytes() const override { return weights_.bytes(); }
@@ -106,17 +120,6 @@ class Decoder final : public Transformer {
     add_linear(step.gated, weights.down, step.hidden, stream);
   }
 
-  // Only the wanted rows: a prompt's other logits are never computed. Gathering rows of the
-  // residual stream is a look-up, as embedding is.
-  void compute_logits(const Batch& batch, const StepViews& step, MatrixView<float> logits,
-                      Stream stream) const {
-    ops_.embed(
-        {.tokens = batch.logits_rows, .table = {}, .table_f32 = step.hidden, .out = step.wanted},
-        stream);
-    norm(step.wanted, weights_.views().final_norm, step.wanted, stream);
-    linear(step.wanted, weights_.views().head, {}, logits, stream);
-  }
-
   void norm(MatrixView<const float> in, std::span<const float> weight, MatrixView<float> out,
             Stream stream) const {
     ops_.rms_norm({.in = in, .weight = weight, .epsilon = config_.norm_epsilon, .out = out},
@@ -154,17 +157,12 @@ class Decoder final : public Transformer {
               stream);
   }
 
-  void check(const Batch& batch, const KvPagesView& pages, MatrixView<float> logits) const {
+  void check(const Batch& batch, const KvPagesView& pages) const {
     const auto tokens = static_cast<int32_t>(batch.tokens.size());
-    const auto wanted = static_cast<int32_t>(batch.logits_rows.size());
     TESSERA_CHECK(tokens > 0 && tokens <= options_.limits.tokens, "tokens of a step");
     TESSERA_CHECK(std::ssize(batch.positions) == tokens, "one position for each token");
     TESSERA_CHECK(all_below(batch.tokens, config_.vocab), "a token outside the vocabulary");
     TESSERA_CHECK(all_below(batch.positions, options_.limits.context), "a position too high");
-    TESSERA_CHECK(all_below(batch.logits_rows, tokens), "a row outside the batch");
-    TESSERA_CHECK(wanted <= options_.max_logits_rows, "rows of logits");
-    TESSERA_CHECK(logits.rows == wanted && (wanted == 0 || logits.cols == config_.vocab),
-                  "logits of another shape");
     TESSERA_CHECK(pages.layers == config_.layers && pages.kv_heads == config_.kv_heads &&
                       pages.layout.head_dim == config_.head_dim,
                   "pages of another model");
@@ -184,6 +182,7 @@ class Decoder final : public Transformer {
   const Backend& ops_;
   const Weights weights_;
   const Workspace workspace_;
+  int32_t computed_tokens_ = 0;  // rows of the residual stream that the last forward() left
 };
 
 absl::Status check_options(const TransformerOptions& options, const ModelConfig& config) {

@@ -16,17 +16,16 @@ struct Batch {
   std::span<const int32_t> tokens;          // [tokens]
   std::span<const int32_t> positions;       // [tokens]
   std::span<const SequenceSpan> sequences;  // cover [0, tokens) in order, without gaps
-  std::span<const int32_t> logits_rows;     // rows whose logits are wanted
 };
 
 struct TransformerOptions {
   WeightFormat weights = WeightFormat::f32;
-  StepLimits limits;            // of the largest step; the workspace is sized by it
-  int32_t max_logits_rows = 0;  // most logits_rows of a step
+  StepLimits limits;             // of the largest step; the workspace is sized by it
+  int32_t max_logits_rows = 64;  // most rows of one call of logits()
 };
 
-// A decoder of the Llama family on one backend. Owns weights and workspace; forward() allocates
-// nothing. Not thread-safe: one thread drives it.
+// A decoder of the Llama family on one backend. Owns weights and workspace; forward() and logits()
+// allocate nothing. Not thread-safe: one thread drives it.
 class Transformer {
  public:
   // Loads a Hugging Face directory: config, then weights, converted to options.weights as they are
@@ -39,13 +38,18 @@ class Transformer {
 
   virtual ~Transformer() = default;
 
-  // Stores the batch's keys and values into `pages` and computes logits. Requires: the rows of
-  // `pages` hold room for the batch; the batch is within the limits; a sequence's positions follow
-  // its context. A row of logits depends on its sequence's tokens alone: not on how they were cut
-  // into steps, nor on what else is in the batch.
-  // logits: [logits_rows, vocab]
-  virtual void forward(const Batch& batch, const KvPagesView& pages, MatrixView<float> logits,
-                       Stream stream) = 0;
+  // Stores the batch's keys and values into `pages` and keeps the hidden state of each of its
+  // tokens for logits(). Requires: the rows of `pages` hold room for the batch; the batch is within
+  // the limits; a sequence's positions follow its context.
+  virtual void forward(const Batch& batch, const KvPagesView& pages, Stream stream) = 0;
+
+  // The logits after some tokens of the last forward(), which are computed only when asked for: at
+  // a large vocabulary those of a whole prompt chunk would outweigh everything else. Call it as
+  // often as there are rows left. A row depends on its sequence's tokens alone: not on how they
+  // were cut into steps, nor on what else is in the batch or in `rows`.
+  // rows: of the batch, in any order, at most max_logits_rows(); logits: [rows, vocab]
+  virtual void logits(std::span<const int32_t> rows, MatrixView<float> logits, Stream stream) = 0;
+  virtual int32_t max_logits_rows() const = 0;
 
   virtual const ModelConfig& config() const = 0;
   virtual int64_t weight_bytes() const = 0;  // as the backend holds them

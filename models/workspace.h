@@ -27,7 +27,7 @@ class Workspace {
     MatrixView<float> attended;  // [tokens, query_width]
     MatrixView<float> gate_up;   // [tokens, 2 * ffn]
     MatrixView<float> gated;     // [tokens, ffn]
-    MatrixView<float> wanted;    // [max_logits_rows, hidden]: rows whose logits are asked for
+    MatrixView<float> wanted;    // [max_logits_rows, hidden]: rows of one call of logits()
     MatrixView<float> cos;       // [limits.context, head_dim / 2], dense
     MatrixView<float> sin;       // [limits.context, head_dim / 2], dense
     std::span<std::byte> linear_scratch;

@@ -126,8 +126,7 @@ absl::StatusOr<Service::Parts> load_model_parts(const Settings& settings, Thread
   const TransformerOptions transformer{.weights = settings.weights,
                                        .limits = {.tokens = options.max_step_tokens,
                                                   .sequences = options.max_sequences,
-                                                  .context = options.context},
-                                       .max_logits_rows = options.max_sequences};
+                                                  .context = options.context}};
   TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Transformer> model,
                            Transformer::load(settings.model, transformer, backend, pool.stream()));
   log_model(parts.model_name, *model);

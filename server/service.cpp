@@ -21,6 +21,12 @@ class MeasuredSink final : public EventSink {
   MeasuredSink(std::shared_ptr<EventSink> sink, Metrics& metrics, Clock::time_point received)
       : sink_(std::move(sink)), metrics_(metrics), received_(received), previous_(received) {}
 
+  void on_prompt_logprobs(const TokenLogprobs& logprobs) override {
+    sink_->on_prompt_logprobs(logprobs);
+  }
+  void on_logits(int32_t position, std::span<const float> logits) override {
+    sink_->on_logits(position, logits);
+  }
   void on_logprobs(const TokenLogprobs& logprobs) override { sink_->on_logprobs(logprobs); }
 
   void on_token(int32_t token) override {
@@ -107,7 +113,7 @@ absl::StatusOr<Generation> Service::generate(GenerateRequest request,
   submitted.stop_ids = std::move(request.stop_ids);
   submitted.ignore_eos = request.ignore_eos;
   submitted.priority = request.priority;
-  submitted.sink = std::move(measured);
+  submitted.sinks = {std::move(measured)};
   absl::StatusOr<RequestId> id = engine.submit(std::move(submitted));
   if (!id.ok()) {
     state_->parts.metrics->rejected(id.status());

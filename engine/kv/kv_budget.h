@@ -16,6 +16,8 @@ struct KvBudget {
   constexpr int64_t pages_for(int64_t tokens) const {
     return heads * div_ceil(tokens, page_tokens);
   }
+  // Those of them that the tokens fill: sequences that begin alike may share these.
+  constexpr int64_t full_pages(int64_t tokens) const { return heads * (tokens / page_tokens); }
 };
 
 }  // namespace tessera

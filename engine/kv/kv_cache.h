@@ -30,8 +30,8 @@ struct KvReservation {
 };
 
 // The only thing that changes pages. Sequences are known by their slots, and pages only as totals:
-// which page stands where is the backend's, behind kv_resize. Host totals are kept here, so that
-// planning never waits for a device. One thread uses it.
+// which page stands where is the backend's, behind kv_resize and kv_fork. Host totals are kept
+// here, so that planning never waits for a device. One thread uses it.
 class KvCache {
  public:
   // Errors: InvalidArgument, with the numbers, when `bytes` does not hold one whole context or is
@@ -46,13 +46,21 @@ class KvCache {
   // than before, no more than the context; enough free pages.
   void reserve(std::span<const KvReservation> reservations);
 
-  // Takes back all pages of these slots and closes them. Requires: open slots, each at most once.
+  // Lets each target begin with the first tokens of its source: pages that these fill are shared,
+  // of the rest it gets a copy. Requires: open slots; targets that hold nothing and are no sources;
+  // sources with room for that many tokens; the same number of shared pages in all forks of a
+  // source and of what was forked from it; enough free pages.
+  void fork(std::span<const KvRowFork> forks);
+
+  // Takes back all pages of these slots, but those that slots still open share, and closes them.
+  // Requires: open slots, each at most once.
   void release(std::span<const int32_t> slots);
 
   // Where ops find the pages.
   KvPagesView view() const { return arena_->view(); }
 
   KvBudget budget() const { return {free_, heads_, layout().capacity}; }
+  // Shared ones included: the sum over slots may be more than there are.
   int64_t slot_pages(int32_t slot) const { return budget().pages_for(tokens_of(slot)); }
   int64_t pages_total() const { return arena_->shape().pages; }
   int64_t page_bytes() const { return layout().page_bytes; }
@@ -68,9 +76,18 @@ class KvCache {
   const KvPageLayout& layout() const { return arena_->shape().layout; }
   struct Slot {
     bool open = false;
-    int32_t tokens = 0;  // it has room for
+    int32_t tokens = 0;        // it has room for
+    int32_t share = kNoShare;  // the pages it began with, if others do too
   };
+  // The pages that slots which were forked from each other have in common.
+  struct Share {
+    int32_t owners = 0;     // slots; 0: not in use
+    int32_t row_pages = 0;  // in each row
+  };
+  static constexpr int32_t kNoShare = -1;
   int32_t tokens_of(int32_t slot) const;
+  void share(const KvRowFork& fork);
+  int32_t unshare(int32_t slot);  // row pages that stay with others
   void resize();
 
   std::unique_ptr<KvArena> arena_;
@@ -79,6 +96,7 @@ class KvCache {
   int32_t heads_;  // layers * kv_heads
   int64_t free_;   // pages
   std::vector<Slot> slots_;
+  std::vector<Share> shares_;          // [slots]
   std::vector<int32_t> closed_slots_;  // to be opened next, the last first
   std::vector<KvRowResize> changes_;   // [slots] of one call
 };

@@ -54,8 +54,11 @@ TEST(EngineStep, AllocatesNothingFromArrivalToTheEnd) {
     request.sampling.frequency_penalty = 0.5f;
     request.sampling.repetition_penalty = 1.1f;
     request.sampling.top_logprobs = 5;
+    request.sampling.prompt_logprobs = i % 2;
+    request.observe_logits = i % 4 == 0;
+    request.deadline = std::chrono::steady_clock::now() + std::chrono::hours(1);
     request.priority = i % 3;
-    request.sink = sink;
+    request.sinks = {sink};
     ASSERT_TRUE(fake.engine->submit(std::move(request)).ok());
   }
   fake.engine->cancel(3);

@@ -38,13 +38,29 @@ struct FakeEngine {
   // Submits with a sink of its own; the request is accepted.
   std::shared_ptr<RecordingSink> submit(EngineRequest request, RequestId* id = nullptr) {
     auto sink = std::make_shared<RecordingSink>();
-    request.sink = sink;
+    request.sinks = {sink};
     const auto accepted = engine->submit(std::move(request));
     EXPECT_TRUE(accepted.ok()) << accepted.status();
     if (id != nullptr && accepted.ok()) {
       *id = *accepted;
     }
     return sink;
+  }
+
+  // Submits with `samples` sinks; the first sample's id.
+  std::vector<std::shared_ptr<RecordingSink>> submit_samples(EngineRequest request, size_t samples,
+                                                             RequestId* id = nullptr) {
+    std::vector<std::shared_ptr<RecordingSink>> sinks;
+    for (size_t i = 0; i < samples; ++i) {
+      sinks.push_back(std::make_shared<RecordingSink>());
+    }
+    request.sinks.assign(sinks.begin(), sinks.end());
+    const auto accepted = engine->submit(std::move(request));
+    EXPECT_TRUE(accepted.ok()) << accepted.status();
+    if (id != nullptr && accepted.ok()) {
+      *id = *accepted;
+    }
+    return sinks;
   }
 
   void step_until_idle() {
@@ -57,6 +73,12 @@ struct FakeEngine {
   FakeModel* model = nullptr;  // the engine's
   std::unique_ptr<BatchingEngine> engine;
 };
+
+// What sample `sample` of a request is by itself.
+inline EngineRequest sample_of(EngineRequest request, size_t sample) {
+  request.sampling.seed += sample;
+  return request;
+}
 
 inline EngineRequest request_of(std::vector<int32_t> prompt, int32_t max_tokens) {
   EngineRequest request;

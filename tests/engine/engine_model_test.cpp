@@ -86,7 +86,7 @@ class EngineText : public testing::TestWithParam<Numbers> {
         directory_.path(),
         {.weights = GetParam().weights,
          .limits = {options.max_step_tokens, options.max_sequences, options.context},
-         .max_logits_rows = options.max_sequences},
+         .max_logits_rows = 5},
         backend, threads_.stream());
     EXPECT_TRUE(model.ok()) << model.status();
     auto engine =
@@ -94,7 +94,7 @@ class EngineText : public testing::TestWithParam<Numbers> {
     std::vector<std::shared_ptr<RecordingSink>> sinks;
     for (EngineRequest& request : requests()) {
       sinks.push_back(std::make_shared<RecordingSink>());
-      request.sink = sinks.back();
+      request.sinks = {sinks.back()};
       EXPECT_TRUE(engine->submit(std::move(request)).ok());
     }
     while (engine->step()) {

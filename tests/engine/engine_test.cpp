@@ -59,7 +59,7 @@ TEST(Engine, RefusesWhatCannotRunWithTheNumbers) {
   FakeEngine fake(small_options());
   const auto refusal = [&](EngineRequest request) {
     const auto sink = std::make_shared<RecordingSink>();
-    request.sink = sink;
+    request.sinks = {sink};
     const absl::Status status = fake.engine->submit(std::move(request)).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(sink->finish(), std::nullopt);
@@ -70,7 +70,7 @@ TEST(Engine, RefusesWhatCannotRunWithTheNumbers) {
               testing::AllOf(HasSubstr("64 tokens"), HasSubstr("context holds 64")));
   EXPECT_THAT(refusal(request_of({3, FakeModel::kVocab}, 5)), HasSubstr("prompt[1] is 61"));
   EXPECT_THAT(refusal(request_of({-1}, 5)), HasSubstr("prompt[0] is -1"));
-  EXPECT_THAT(refusal(request_of({3}, 0)), HasSubstr("max_tokens is 0"));
+  EXPECT_THAT(refusal(request_of({3}, -1)), HasSubstr("max_tokens is -1"));
   EngineRequest stop = request_of({3}, 1);
   stop.stop_ids = {99};
   EXPECT_THAT(refusal(stop), HasSubstr("stop_ids[0] is 99"));
@@ -154,7 +154,7 @@ TEST(Engine, RefusesARequestBeyondTheQueue) {
   fake.submit(request_of(prompt_of(5), 5));
   EngineRequest refused = request_of(prompt_of(5), 5);
   const auto sink = std::make_shared<RecordingSink>();
-  refused.sink = sink;
+  refused.sinks = {sink};
   const absl::Status status = fake.engine->submit(refused).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()), HasSubstr("2 requests wait"));
@@ -218,7 +218,7 @@ TEST(Engine, DrainTakesNothingMoreAndFinishesTheRest) {
   const auto sink = fake.submit(request_of(prompt_of(5), 5));
   fake.engine->drain();
   EngineRequest late = request_of(prompt_of(5), 5);
-  late.sink = std::make_shared<RecordingSink>();
+  late.sinks = {std::make_shared<RecordingSink>()};
   EXPECT_EQ(fake.engine->submit(late).status().code(), absl::StatusCode::kUnavailable);
   fake.step_until_idle();
   EXPECT_EQ(sink->finish()->reason, FinishReason::length);
@@ -241,7 +241,7 @@ TEST(Engine, StopEndsEverythingOnce) {
   }
   EXPECT_EQ(fake.engine->stats().pages_free, fake.engine->stats().pages_total);
   EngineRequest late = request_of(prompt_of(5), 5);
-  late.sink = std::make_shared<RecordingSink>();
+  late.sinks = {std::make_shared<RecordingSink>()};
   EXPECT_EQ(fake.engine->submit(late).status().code(), absl::StatusCode::kUnavailable);
 }
 

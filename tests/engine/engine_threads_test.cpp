@@ -52,7 +52,7 @@ TEST(EngineThread, ServesFourClientsThatSubmitAndCancel) {
       const EngineRequest request = random_request(random);
       const auto sink = std::make_shared<RecordingSink>();
       EngineRequest sent = request;
-      sent.sink = sink;
+      sent.sinks = {sink};
       const auto id = fake.engine->submit(std::move(sent));
       if (!id.ok()) {
         EXPECT_EQ(id.status().code(), absl::StatusCode::kResourceExhausted);
@@ -107,7 +107,7 @@ TEST(EngineThread, EveryAcceptedRequestEndsOnceWhenTheEngineStopsUnderIt) {
         while (true) {
           EngineRequest request = random_request(random);
           const auto sink = std::make_shared<RecordingSink>();
-          request.sink = sink;
+          request.sinks = {sink};
           const auto id = fake.engine->submit(std::move(request));
           if (id.ok()) {
             sinks[i].push_back(sink);

@@ -32,15 +32,15 @@ FakeModel::FakeModel(int32_t context, int32_t layers, int32_t kv_heads) {
   config_.context = context;
   config_.eos_ids = {kEos};
   tokens_.reserve(static_cast<size_t>(context));
+  digests_.reserve(4096);  // more than any step here has
 }
 
-void FakeModel::logits_after(std::span<const int32_t> tokens, std::span<float> logits) {
-  uint64_t state = 0;
-  bool poisoned = false;
-  for (const int32_t token : tokens) {
-    state = (state ^ static_cast<uint64_t>(token + 1)) * 0x100000001b3u + (state >> 29);
-    poisoned = poisoned || token == kPoison;
-  }
+void FakeModel::Digest::add(int32_t token) {
+  state = (state ^ static_cast<uint64_t>(token + 1)) * 0x100000001b3u + (state >> 29);
+  poisoned = poisoned || token == kPoison;
+}
+
+void FakeModel::Digest::write_logits(std::span<float> logits) const {
   for (size_t i = 0; i < logits.size(); ++i) {
     const uint64_t noise = scramble(scramble(state) + i) >> 40;
     logits[i] = poisoned ? std::numeric_limits<float>::quiet_NaN()
@@ -51,8 +51,15 @@ void FakeModel::logits_after(std::span<const int32_t> tokens, std::span<float> l
   }
 }
 
-void FakeModel::forward(const Batch& batch, const KvPagesView& pages, MatrixView<float> logits,
-                        Stream /*stream*/) {
+void FakeModel::logits_after(std::span<const int32_t> tokens, std::span<float> logits) {
+  Digest digest;
+  for (const int32_t token : tokens) {
+    digest.add(token);
+  }
+  digest.write_logits(logits);
+}
+
+void FakeModel::forward(const Batch& batch, const KvPagesView& pages, Stream /*stream*/) {
   int32_t rows = 0;
   for (const SequenceSpan& span : batch.sequences) {
     if (span.first_row != rows) {
@@ -61,18 +68,28 @@ void FakeModel::forward(const Batch& batch, const KvPagesView& pages, MatrixView
     rows += span.count;
     store(batch, span, pages);
   }
-  size_t wanted = 0;
+  if (std::cmp_not_equal(rows, batch.tokens.size())) {
+    report("rows are missing from the batch");
+  }
+  digests_.clear();
   for (const SequenceSpan& span : batch.sequences) {
     read_back(span, pages);
-    if (wanted < batch.logits_rows.size() &&
-        batch.logits_rows[wanted] == span.first_row + span.count - 1) {
-      logits_after(tokens_, logits.row(static_cast<int64_t>(wanted)));
-      ++wanted;
+    Digest digest;
+    for (size_t i = 0; i < tokens_.size(); ++i) {
+      digest.add(tokens_[i]);
+      if (std::cmp_greater_equal(i, span.context)) {
+        digests_.push_back(digest);
+      }
     }
   }
-  if (wanted != batch.logits_rows.size() || std::cmp_not_equal(rows, batch.tokens.size()) ||
-      std::cmp_not_equal(wanted, logits.rows)) {
-    report("rows are missing from the batch");
+}
+
+void FakeModel::logits(std::span<const int32_t> rows, MatrixView<float> logits, Stream /*stream*/) {
+  if (std::cmp_not_equal(rows.size(), logits.rows) || logits.rows > max_logits_rows()) {
+    return report("logits of another shape");
+  }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    digests_.at(static_cast<size_t>(rows[i])).write_logits(logits.row(static_cast<int64_t>(i)));
   }
 }
 
@@ -139,6 +156,10 @@ Outcome run_alone(const EngineRequest& request, int32_t context) {
     stop_ids.push_back(FakeModel::kEos);
   }
   std::vector<int32_t> tokens = request.prompt;
+  if (!request.forced.empty()) {
+    outcome = {request.forced, FinishReason::length};
+    return outcome;
+  }
   while (std::cmp_less(outcome.tokens.size(), request.max_tokens) &&
          std::cmp_less(tokens.size(), context)) {
     FakeModel::logits_after(tokens, logits);

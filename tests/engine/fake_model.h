@@ -24,8 +24,9 @@ class FakeModel final : public Transformer {
 
   static void logits_after(std::span<const int32_t> tokens, std::span<float> logits);
 
-  void forward(const Batch& batch, const KvPagesView& pages, MatrixView<float> logits,
-               Stream stream) override;
+  void forward(const Batch& batch, const KvPagesView& pages, Stream stream) override;
+  void logits(std::span<const int32_t> rows, MatrixView<float> logits, Stream stream) override;
+  int32_t max_logits_rows() const override { return 3; }
   const ModelConfig& config() const override { return config_; }
   int64_t weight_bytes() const override { return 0; }
   int64_t workspace_bytes() const override { return 0; }
@@ -33,12 +34,22 @@ class FakeModel final : public Transformer {
   const std::string& defect() const { return defect_; }  // the first; empty: none
 
  private:
+  // All that logits depend on.
+  struct Digest {
+    uint64_t state = 0;
+    bool poisoned = false;
+
+    void add(int32_t token);
+    void write_logits(std::span<float> logits) const;
+  };
+
   void store(const Batch& batch, const SequenceSpan& span, const KvPagesView& pages);
   void read_back(const SequenceSpan& span, const KvPagesView& pages);
   void report(const std::string& defect);
 
   ModelConfig config_;
   std::vector<int32_t> tokens_;  // of one sequence, as the pages have them
+  std::vector<Digest> digests_;  // of each row of the batch: its sequence up to its token
   std::string defect_;
 };
 

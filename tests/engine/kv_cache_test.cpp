@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <set>
 
@@ -99,6 +100,64 @@ TEST_F(KvCacheTest, KeepsAPageWhereItIsWhenTheSequenceGrows) {
   EXPECT_EQ(kv->view().row(slot, 2, 1)[1], before[1]);
 }
 
+TEST_F(KvCacheTest, CountsASharedPageOnce) {
+  const auto kv = std::move(make(small_options())).value();
+  const int32_t source = kv->open_slot();
+  const KvReservation wanted[] = {{source, 60}};
+  kv->reserve(wanted);  // 4 pages a head
+  const int64_t before = kv->budget().pages_free;
+  const KvRowFork forks[] = {{source, kv->open_slot(), 40}, {source, kv->open_slot(), 40}};
+  kv->fork(forks);
+  kv->check_integrity();
+  EXPECT_EQ(kv->budget().pages_free, before - 2 * 6) << "a copy of the third page for each";
+  EXPECT_EQ(kv->slot_pages(forks[0].target), 3 * 6);
+  const int32_t closing[] = {source};
+  kv->release(closing);
+  kv->check_integrity();
+  EXPECT_EQ(kv->budget().pages_free, before - 2 * 6 + 2 * 6) << "two pages stay with the forks";
+  const KvRowFork again[] = {{forks[1].target, kv->open_slot(), 40}};
+  kv->fork(again);
+  kv->check_integrity();
+  const int32_t others[] = {forks[0].target, forks[1].target, again[0].target};
+  kv->release(others);
+  kv->check_integrity();
+  EXPECT_EQ(kv->budget().pages_free, kv->pages_total());
+}
+
+TEST_F(KvCacheTest, SharesAtAPageBorderWithoutACopyAndNothingBelowAPage) {
+  const auto kv = std::move(make(small_options())).value();
+  const int32_t source = kv->open_slot();
+  const KvReservation wanted[] = {{source, 50}};
+  kv->reserve(wanted);
+  const int64_t before = kv->budget().pages_free;
+  const KvRowFork whole[] = {{source, kv->open_slot(), 32}};
+  kv->fork(whole);
+  kv->check_integrity();
+  EXPECT_EQ(kv->budget().pages_free, before);
+  const int32_t other = kv->open_slot();
+  const KvReservation few[] = {{other, 15}};
+  kv->reserve(few);
+  const KvRowFork part[] = {{other, kv->open_slot(), 15}};
+  kv->fork(part);
+  kv->check_integrity();
+  EXPECT_EQ(kv->budget().pages_free, before - 12);
+}
+
+TEST_F(KvCacheTest, AbortsOnForksThatOnlyABugCanAsk) {
+  const auto kv = std::move(make(small_options())).value();
+  const int32_t source = kv->open_slot();
+  const int32_t target = kv->open_slot();
+  const KvReservation wanted[] = {{source, 60}};
+  kv->reserve(wanted);
+  const KvRowFork too_long[] = {{source, target, 61}};
+  EXPECT_DEATH(kv->fork(too_long), "more tokens than there are");
+  const KvRowFork first[] = {{source, target, 40}};
+  kv->fork(first);
+  EXPECT_DEATH(kv->fork(first), "holds pages");
+  const KvRowFork other[] = {{source, kv->open_slot(), 20}};
+  EXPECT_DEATH(kv->fork(other), "share other pages");
+}
+
 TEST_F(KvCacheTest, AbortsOnWhatOnlyABugCanAsk) {
   KvCacheOptions options = small_options();
   options.bytes = 42 * KvPageLayout::make(kKvF16, 8, 16).page_bytes;
@@ -129,7 +188,26 @@ TEST_F(KvCacheTest, AccountsForEveryPageUnderRandomUse) {
     options.bytes = KvPageLayout::make(kKvF16, 8, options.page_tokens).page_bytes * pick(42, 150);
     const auto kv = std::move(make(options)).value();
     std::vector<KvReservation> open;
+    const int32_t shared = pick(1, options.context);  // tokens of every fork
+    std::set<int32_t> families;  // slots that began as a fork, or were the source of one
     for (int step = 0; step < 500; ++step) {
+      const auto source =
+          std::find_if(open.begin(), open.end(), [&](const KvReservation& sequence) {
+            return sequence.tokens >= shared &&
+                   (families.empty() || families.contains(sequence.slot));
+          });
+      if (source != open.end() && std::ssize(open) < options.slots && pick(0, 1) == 0) {
+        const int64_t copies = kv->budget().pages_for(shared) - kv->budget().full_pages(shared);
+        if (copies <= kv->budget().pages_free) {
+          const int64_t before = kv->budget().pages_free;
+          const KvRowFork forks[] = {{source->slot, kv->open_slot(), shared}};
+          kv->fork(forks);
+          kv->check_integrity();
+          ASSERT_EQ(kv->budget().pages_free, before - copies);
+          families.insert({source->slot, forks[0].target});
+          open.push_back({forks[0].target, shared});
+        }
+      }
       if (pick(0, 2) == 0 && std::ssize(open) < options.slots) {
         open.push_back({kv->open_slot(), 0});
       }
@@ -152,6 +230,7 @@ TEST_F(KvCacheTest, AccountsForEveryPageUnderRandomUse) {
         const bool closes = pick(0, 9) == 0;
         if (closes) {
           closing.push_back(sequence.slot);
+          families.erase(sequence.slot);
         }
         return closes;
       });

@@ -20,6 +20,18 @@ class RecordingSink : public EventSink {
     last_top_.assign(logprobs.top.begin(), logprobs.top.end());
   }
 
+  void on_prompt_logprobs(const TokenLogprobs& logprobs) override {
+    const std::lock_guard lock(mutex_);
+    late_prompt_events_ += tokens_.empty() ? 0 : 1;
+    prompt_logprobs_.push_back(logprobs.chosen);
+  }
+
+  void on_logits(int32_t position, std::span<const float> logits) override {
+    const std::lock_guard lock(mutex_);
+    events_after_finish_ += finish_.has_value() ? 1 : 0;
+    logits_.push_back({position, tokens_.size(), {logits.begin(), logits.end()}});
+  }
+
   void on_token(int32_t token) override {
     {
       const std::lock_guard lock(mutex_);
@@ -42,6 +54,12 @@ class RecordingSink : public EventSink {
 
   std::function<void(int32_t)> after_token;
 
+  struct Logits {
+    int32_t position = 0;
+    size_t tokens_before = 0;  // on_token calls
+    std::vector<float> values;
+  };
+
   Finish wait() {
     std::unique_lock lock(mutex_);
     finished_.wait(lock, [this] { return finish_.has_value(); });
@@ -63,6 +81,18 @@ class RecordingSink : public EventSink {
     const std::lock_guard lock(mutex_);
     return last_top_;
   }
+  std::vector<TokenLogprob> prompt_logprobs() const {
+    const std::lock_guard lock(mutex_);
+    return prompt_logprobs_;
+  }
+  std::vector<Logits> logits() const {
+    const std::lock_guard lock(mutex_);
+    return logits_;
+  }
+  int late_prompt_events() const {
+    const std::lock_guard lock(mutex_);
+    return late_prompt_events_;
+  }
   int events_after_finish() const {
     const std::lock_guard lock(mutex_);
     return events_after_finish_;
@@ -74,7 +104,10 @@ class RecordingSink : public EventSink {
   std::vector<int32_t> tokens_;
   std::vector<TokenLogprob> chosen_logprobs_;
   std::vector<TokenLogprob> last_top_;
+  std::vector<TokenLogprob> prompt_logprobs_;
+  std::vector<Logits> logits_;
   std::optional<Finish> finish_;
+  int late_prompt_events_ = 0;
   int events_after_finish_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <random>
 
 namespace tessera {
@@ -171,6 +172,72 @@ TEST(Scheduler, PreemptsNobodyInVain) {
   EXPECT_THAT(step.admitted, IsEmpty());
 }
 
+// ---- samples of one request
+
+Candidate sample(Candidate candidate, int32_t shareable) {
+  candidate.request = candidate.rank;
+  candidate.shareable = shareable;
+  return candidate;
+}
+
+TEST(SchedulerOfSamples, LetsTheFirstStoreWhatAllShareAndTheOthersWait) {
+  const StepPlan step = plan({100, 8},
+                             {sample(waiting(1, 40), 39), sample(waiting(1, 40), 39),
+                              sample(waiting(1, 40), 39), waiting(2, 10)},
+                             budget(100));
+  EXPECT_THAT(step.counts, ElementsAre(39, 0, 0, 10)) << "nobody else waits for them";
+  EXPECT_THAT(step.admitted, ElementsAre(0, 3));
+  EXPECT_THAT(step.forks, IsEmpty());
+  EXPECT_FALSE(step.runs[0].samples);
+}
+
+TEST(SchedulerOfSamples, ForksTheOthersWhenItIsStored) {
+  const StepPlan step = plan({100, 8},
+                             {sample(running(1, 40, 39), 39), sample(waiting(1, 40), 39),
+                              sample(waiting(1, 44), 39), waiting(2, 10)},
+                             budget(100));
+  EXPECT_THAT(step.counts, ElementsAre(1, 1, 5, 10)) << "one was preempted and has more to store";
+  ASSERT_EQ(step.forks.size(), 2);
+  EXPECT_EQ(step.forks[0].candidate, 1);
+  EXPECT_EQ(step.forks[0].source, 0);
+  EXPECT_EQ(step.forks[1].candidate, 2);
+  EXPECT_EQ(step.forks[1].source, 0);
+  EXPECT_TRUE(step.runs[0].samples && step.runs[1].samples && step.runs[2].samples);
+}
+
+TEST(SchedulerOfSamples, NeedsPagesForWhatIsNotSharedOnly) {
+  // Of 40 tokens two pages are shared; the rest takes one, and one is kept for each that runs.
+  const std::vector<Candidate> candidates = {sample(running(1, 40, 39), 39),
+                                             sample(waiting(1, 40), 39)};
+  EXPECT_THAT(plan({100, 8}, candidates, budget(1)).admitted, IsEmpty());
+  const StepPlan step = plan({100, 8}, candidates, budget(2));
+  EXPECT_THAT(step.admitted, ElementsAre(1));
+  EXPECT_EQ(step.forks.size(), 1);
+}
+
+TEST(SchedulerOfSamples, CountsSharedPagesWithTheFirst) {
+  // Preempting the last sample frees one page of each head, not three: the second goes too.
+  const StepPlan step = plan({100, 8},
+                             {running(0, 100, 0), sample(decoding(1, 40), 39),
+                              sample(decoding(1, 40), 39), sample(decoding(1, 40), 39)},
+                             budget(0));
+  EXPECT_THAT(step.preempted, ElementsAre(3));
+  EXPECT_THAT(step.counts, ElementsAre(16, 1, 1, 0));
+  const StepPlan all = plan({100, 1 + 3},
+                            {waiting(rank_of(0, 9), 64), sample(decoding(rank_of(1, 1), 40, 1), 39),
+                             sample(decoding(rank_of(1, 1), 40, 1), 39)},
+                            budget(0));
+  EXPECT_THAT(all.preempted, ElementsAre(2, 1)) << "1 + 3 pages of each head are its four";
+  EXPECT_THAT(all.counts, ElementsAre(64, 0, 0));
+}
+
+TEST(SchedulerOfSamples, LetsTheNextOneStoreItAnewWhenTheFirstIsGone) {
+  const StepPlan step =
+      plan({100, 8}, {sample(waiting(1, 45), 39), sample(waiting(1, 40), 39)}, budget(100));
+  EXPECT_THAT(step.counts, ElementsAre(39, 0));
+  EXPECT_THAT(step.forks, IsEmpty());
+}
+
 TEST(Scheduler, ReusesAFormerPlansMemory) {
   const Scheduler scheduler({64, 8});
   const std::vector<Candidate> candidates = {decoding(1, 20), waiting(2, 30)};
@@ -202,24 +269,50 @@ World random_world(std::mt19937_64& random) {
   int32_t slots = world.limits.max_sequences;
   for (int32_t i = pick(1, 20); i > 0; --i) {
     const int32_t priority = pick(0, 2);
-    const int32_t tokens = pick(1, context);
     const int64_t rank = rank_of(priority, i);
-    if (slots > 0 && pick(0, 1) == 1) {
-      --slots;
-      const int32_t stored = pick(0, 2) > 0 ? tokens - 1 : pick(0, tokens - 1);
-      world.candidates.push_back(running(rank, tokens, stored, priority));
-      held += world.candidates.back().pages;
-    } else {
-      world.candidates.push_back(waiting(rank, tokens, priority));
+    const int32_t samples = pick(0, 3) == 0 ? pick(2, 5) : 1;
+    const int32_t shareable = samples > 1 ? pick(0, context - 1) : 0;
+    bool may_run = true;
+    for (int32_t s = 0; s < samples; ++s) {
+      const int32_t tokens = pick(shareable + 1, context);
+      if (slots > 0 && may_run && pick(0, 1) == 1) {
+        --slots;
+        const int32_t least = s > 0 ? shareable : 0;  // what follows another is a fork of it
+        const int32_t stored = pick(0, 2) > 0 ? tokens - 1 : pick(least, tokens - 1);
+        world.candidates.push_back(running(rank, tokens, stored, priority));
+        held += world.candidates.back().pages;
+        held -= s > 0 ? budget(0).full_pages(shareable) : 0;
+        may_run = stored >= shareable;
+      } else {
+        world.candidates.push_back(waiting(rank, tokens, priority));
+        may_run = false;
+      }
+      world.candidates.back().request = i;
+      world.candidates.back().shareable = shareable;
     }
   }
-  std::sort(world.candidates.begin(), world.candidates.end(),
-            [](const Candidate& a, const Candidate& b) { return a.rank < b.rank; });
+  std::stable_sort(world.candidates.begin(), world.candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.rank < b.rank; });
   const int64_t context_pages = budget(0).pages_for(context);
   world.pages_total = std::max(held, context_pages) + kHeads * pick(0, 3) * pick(0, 20);
   world.free = budget(0);
   world.free.pages_free = world.pages_total - held;
   return world;
+}
+
+bool follows_sibling(const World& world, size_t i) {
+  return i > 0 && world.candidates[i].shareable > 0 &&
+         world.candidates[i - 1].request == world.candidates[i].request;
+}
+
+// The one it is a fork of, if it is.
+std::optional<size_t> source_of(const StepPlan& step, size_t i) {
+  for (const StepPlan::Fork& fork : step.forks) {
+    if (std::cmp_equal(fork.candidate, i)) {
+      return static_cast<size_t>(fork.source);
+    }
+  }
+  return std::nullopt;
 }
 
 void check_resources(const World& world, const StepPlan& step) {
@@ -228,15 +321,26 @@ void check_resources(const World& world, const StepPlan& step) {
   int64_t tokens = 0;
   for (size_t i = 0; i < world.candidates.size(); ++i) {
     const Candidate& candidate = world.candidates[i];
-    ASSERT_LE(step.counts[i], candidate.pending());
+    const auto source = source_of(step, i);
+    const int32_t stored = source.has_value() ? candidate.shareable : candidate.stored;
+    ASSERT_LE(step.counts[i], candidate.tokens - stored);
     const bool admitted = std::count(step.admitted.begin(), step.admitted.end(), i) == 1;
     const bool preempted = std::count(step.preempted.begin(), step.preempted.end(), i) == 1;
     ASSERT_TRUE(!preempted || (candidate.running && step.counts[i] == 0));
     ASSERT_TRUE(!admitted || (!candidate.running && step.counts[i] > 0));
     ASSERT_TRUE(step.counts[i] == 0 || admitted || candidate.running);
     const bool has_slot = (candidate.running && !preempted) || admitted;
+    ASSERT_TRUE(!source.has_value() || admitted);
+    if (source.has_value()) {
+      ASSERT_TRUE(world.candidates[*source].running && step.evicted[*source] == 0);
+      ASSERT_EQ(world.candidates[*source].request, candidate.request);
+      ASSERT_GE(world.candidates[*source].stored, candidate.shareable);
+    }
     slots += has_slot ? 1 : 0;
-    pages += has_slot ? world.free.pages_for(candidate.stored + step.counts[i]) : 0;
+    if (has_slot) {
+      pages += world.free.pages_for(stored + step.counts[i]);
+      pages -= follows_sibling(world, i) ? world.free.full_pages(candidate.shareable) : 0;
+    }
     tokens += step.counts[i];
   }
   ASSERT_LE(tokens, world.limits.max_step_tokens);
@@ -267,8 +371,9 @@ void check_order(const World& world, const StepPlan& step) {
   }
   for (const int32_t admitted : step.admitted) {
     for (int32_t i = 0; i < admitted; ++i) {
-      ASSERT_TRUE(step.counts[static_cast<size_t>(i)] > 0 || keeps(static_cast<size_t>(i)))
-          << "nobody is overtaken";
+      const auto ahead = static_cast<size_t>(i);
+      ASSERT_TRUE(step.counts[ahead] > 0 || keeps(ahead) || follows_sibling(world, ahead))
+          << "nobody is overtaken but by those who do not wait for a sibling";
     }
   }
 }

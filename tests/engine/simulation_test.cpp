@@ -101,7 +101,7 @@ class Simulation {
     for (int32_t i = pick(1, 3); i > 0; --i) {
       Client client{random_request(), std::make_shared<RecordingSink>()};
       EngineRequest request = client.request;
-      request.sink = client.sink;
+      request.sinks = {client.sink};
       const auto id = fake_.engine->submit(std::move(request));
       if (id.ok()) {
         clients_.emplace(*id, std::move(client));
@@ -249,7 +249,7 @@ class Simulation {
 
   EngineRequest random_request_with_sink() {
     EngineRequest request = random_request();
-    request.sink = std::make_shared<RecordingSink>();
+    request.sinks = {std::make_shared<RecordingSink>()};
     return request;
   }
 

@@ -135,20 +135,27 @@ TEST_F(KvPoolDeathTest, RefusesWhatOnlyABugCanAsk) {
   EXPECT_DEATH(resize({{0, 0, 1}}), "more pages than stated");
 }
 
-TEST_F(KvPoolDeathTest, IntegrityNoticesAPageInTwoPlacesAHoleAndALoss) {
+TEST_F(KvPoolDeathTest, IntegrityNoticesAPageInTwoPlacesAStrangeOwnerAHoleAndALoss) {
   make(8, 2, 1, 2, 64);
   resize({{0, 0, 2}});
   int32_t* tables = arena_->pool().tables;
   const std::vector<int32_t> intact(tables, tables + 4);
   tables[1] = tables[0];
-  EXPECT_DEATH(arena_->check_integrity(), "two places");
+  EXPECT_DEATH(arena_->check_integrity(), "other owners than entries");
   tables[1] = 6;  // free
-  EXPECT_DEATH(arena_->check_integrity(), "two places");
+  EXPECT_DEATH(arena_->check_integrity(), "other owners than entries");
   tables[1] = 8;
   EXPECT_DEATH(arena_->check_integrity(), "outside the arena");
   tables[0] = kNoPage;
   EXPECT_DEATH(arena_->check_integrity(), "hole");
   std::copy(intact.begin(), intact.end(), tables);
+  tables[4 + 2] = tables[0];  // of another head
+  EXPECT_DEATH(arena_->check_integrity(), "two heads");
+  tables[4 + 2] = kNoPage;
+  arena_->pool().free_list[5] = tables[0];
+  EXPECT_DEATH(arena_->check_integrity(), "a free page stands in a table");
+  arena_->pool().free_list[5] = arena_->pool().free_list[6];
+  EXPECT_DEATH(arena_->check_integrity(), "twice in the list");
   arena_->pool().free_range->count -= 1;
   EXPECT_DEATH(arena_->check_integrity(), "missing");
 }

@@ -74,7 +74,10 @@ std::vector<std::vector<float>> ModelRunner::step_rows(std::span<const Piece> pi
   std::vector<float> logits(rows.size() * vocab);
   const MatrixView<float> view{logits.data(), static_cast<int64_t>(rows.size()), config().vocab,
                                config().vocab};
-  model_->forward({tokens, positions, sequences, rows}, arena_->view(), view, stream());
+  model_->forward({tokens, positions, sequences}, arena_->view(), stream());
+  if (!rows.empty()) {
+    model_->logits(rows, view, stream());
+  }
   std::vector<std::vector<float>> split;
   for (size_t row = 0; row < rows.size(); ++row) {
     const float* first = logits.data() + row * vocab;

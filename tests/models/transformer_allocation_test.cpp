@@ -1,4 +1,4 @@
-// forward() allocates nothing: global operator new is replaced by one that counts.
+// forward() and logits() allocate nothing: global operator new is replaced by one that counts.
 
 #include <gtest/gtest.h>
 
@@ -94,8 +94,8 @@ TEST(TransformerMemory, IsNotAllocatedByForward) {
       const std::vector<SequenceSpan> sequences = {{0, 0, kTokens, 0}};
       const KvPagesView pages = runner.arena().view();
       const int64_t before = g_allocations;
-      runner.model().forward({tokens, positions, sequences, rows}, pages,
-                             {logits.data(), 1, 131, 131}, runner.stream());
+      runner.model().forward({tokens, positions, sequences}, pages, runner.stream());
+      runner.model().logits(rows, {logits.data(), 1, 131, 131}, runner.stream());
       EXPECT_EQ(g_allocations - before, 0);
     }
   }

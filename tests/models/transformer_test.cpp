@@ -187,6 +187,28 @@ TEST_P(TransformerOn, ComputesTheWantedRowsOnlyAndInTheirOrder) {
   EXPECT_TRUE(runner.step_rows({&piece, 1}, {}).empty());
 }
 
+TEST_P(TransformerOn, ComputesLogitsInSlicesOfAStepAsInOne) {
+  const TemporaryDirectory directory;
+  ASSERT_TRUE(write_random_checkpoint(directory.path(), tiny_llama_config(), kSeed).ok());
+  const std::vector<int32_t> tokens = random_tokens(20, 131, 6);
+  ModelRunner runner(directory.path(), {.isa = GetParam()});
+  const Logits all = runner.sequence(tokens, 20);
+  Logits sliced;
+  for (int32_t first = 0; first < 20; first += 3) {
+    std::vector<int32_t> rows;
+    for (int32_t row = first; row < std::min(first + 3, 20); ++row) {
+      rows.push_back(row);
+    }
+    std::vector<float> logits(rows.size() * 131);
+    runner.model().logits(rows, {logits.data(), std::ssize(rows), 131, 131}, runner.stream());
+    for (size_t row = 0; row < rows.size(); ++row) {
+      const float* first_logit = logits.data() + row * 131;
+      sliced.emplace_back(first_logit, first_logit + 131);
+    }
+  }
+  EXPECT_EQ(sliced, all);
+}
+
 INSTANTIATE_TEST_SUITE_P(Cpu, TransformerOn, testing::ValuesIn(cpu_isas()),
                          [](const auto& param) { return isa_name(param.param); });
 

@@ -28,7 +28,7 @@ std::shared_ptr<EventSink> FakeEngine::sink_of(RequestId id, bool take) {
   if (it == running_.end()) {
     return nullptr;
   }
-  std::shared_ptr<EventSink> sink = it->second.request.sink;
+  std::shared_ptr<EventSink> sink = it->second.request.sinks.front();
   if (take) {
     running_.erase(it);
   }
@@ -106,7 +106,7 @@ absl::StatusOr<RequestId> FakeEngine::submit(EngineRequest request) {
     running.answer = answer_(request);
   }
   running_.emplace(id, std::move(running));
-  request.sink = nullptr;
+  request.sinks.clear();
   seen_.push_back(std::move(request));
   changed_.notify_all();
   return id;

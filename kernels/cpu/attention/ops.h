@@ -3,8 +3,8 @@
 #include "kernels/backend.h"
 
 // The ops of this folder, one namespace for each instruction set; kernels/cpu/backend.cpp puts them
-// into the Backend tables. Their contracts stand in kernels/backend.h. embed and kv_resize move
-// whole words and compute nothing, so the scalar ones serve every instruction set.
+// into the Backend tables. Their contracts stand in kernels/backend.h. embed moves whole words and
+// computes nothing, so the scalar one serves every instruction set.
 
 namespace tessera::scalar {
 
@@ -14,7 +14,6 @@ void embed(const EmbedArgs& args, Stream stream);
 void rms_norm(const RmsNormArgs& args, Stream stream);
 void rope(const RopeArgs& args, Stream stream);
 void silu_mul(const SiluMulArgs& args, Stream stream);
-void kv_resize(const KvResizeArgs& args, Stream stream);
 void kv_store(const KvStoreArgs& args, Stream stream);
 void attention(const AttentionArgs& args, Stream stream);
 
@@ -23,7 +22,6 @@ void attention(const AttentionArgs& args, Stream stream);
 namespace tessera::avx2 {
 
 using scalar::embed;
-using scalar::kv_resize;
 
 int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, int32_t head_dim);
 
@@ -38,7 +36,6 @@ void attention(const AttentionArgs& args, Stream stream);
 namespace tessera::avx512 {
 
 using scalar::embed;
-using scalar::kv_resize;
 
 int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, int32_t head_dim);
 
