@@ -80,7 +80,11 @@ BatchingEngine::BatchingEngine(Parts parts)
   logits_.resize(size(model_->max_logits_rows()) * size(model_->config().vocab));
 
   counting_.pages_total = kv_->pages_total();
-  counting_.page_bytes = kv_->page_bytes();
+  counting_.page_bytes = kv_->shape().page_bytes;
+  counting_.page_tokens = kv_->budget().page_tokens;
+  counting_.window_bytes = kv_->shape().slots * kv_->shape().slot_window_bytes();
+  counting_.table_bytes =
+      options_.kv_bytes - counting_.window_bytes - counting_.pages_total * counting_.page_bytes;
   counting_.token_capacity = kv_->token_capacity();
   update_stats();
 }
@@ -234,10 +238,10 @@ void BatchingEngine::reserve() {
   forks_.clear();
   for (const StepPlan::Fork& fork : plan_.forks) {
     Sequence& sequence = *sequences_[size(fork.candidate)];
-    sequence.store(sequence.shareable());
+    sequence.store(fork.tokens);
     forks_.push_back({.source = sequences_[size(fork.source)]->slot(),
                       .target = sequence.slot(),
-                      .tokens = sequence.shareable()});
+                      .tokens = fork.tokens});
   }
   kv_->fork(forks_);
   reservations_.clear();
@@ -262,7 +266,8 @@ void BatchingEngine::forward() {
     batch_sequences_.push_back({.slot = sequence.slot(),
                                 .first_row = static_cast<int32_t>(batch_tokens_.size()),
                                 .count = run.count,
-                                .context = stored});
+                                .context = stored,
+                                .tiers = kv_->tiers(sequence.slot())});
     const auto tokens = sequence.tokens().subspan(size(stored), size(run.count));
     batch_tokens_.insert(batch_tokens_.end(), tokens.begin(), tokens.end());
     for (int32_t i = 0; i < run.count; ++i) {
@@ -388,7 +393,7 @@ void BatchingEngine::count_running() {
 }
 
 void BatchingEngine::update_stats() {
-  counting_.pages_free = kv_->budget().pages_free;
+  counting_.pages_free = kv_->free_pages();
   const std::lock_guard lock(stats_mutex_);
   stats_ = counting_;
 }

@@ -94,7 +94,7 @@ class BatchingEngine final : public Engine {
   StepPlan plan_;
   std::vector<KvReservation> reservations_;
   std::vector<int32_t> released_slots_;
-  std::vector<KvRowFork> forks_;
+  std::vector<KvCopy> forks_;
   std::vector<int32_t> batch_tokens_;
   std::vector<int32_t> batch_positions_;
   std::vector<SequenceSpan> batch_sequences_;

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "engine/kv/kv_preset.h"
 #include "engine/request.h"
 #include "models/transformer.h"
 
@@ -16,9 +17,9 @@ struct EngineOptions {
   int32_t max_sequences = 64;     // that run at once
   int32_t max_queue = 256;        // samples that wait; more are refused at the door
   int32_t context = 2048;         // tokens a sequence may have, prompt and completion
-  KvFormat kv_format = kKvF16;
-  int32_t page_tokens = 64;  // least tokens a page holds: a whole group, the unit of attention
-  int64_t kv_bytes = 0;      // size of the page arena; 0: max_sequences whole contexts
+  KvPreset kv = kKvPresetF16;
+  // Of pages, windows and tables together; 0: room for max_sequences whole contexts.
+  int64_t kv_bytes = 0;
   // By which deadlines pass; asked on the engine's thread.
   std::function<std::chrono::steady_clock::time_point()> clock = std::chrono::steady_clock::now;
 };
@@ -30,7 +31,10 @@ struct EngineStats {
   int64_t pages_total = 0;
   int64_t pages_free = 0;
   int64_t page_bytes = 0;
-  int64_t token_capacity = 0;  // tokens that fit into the arena
+  int32_t page_tokens = 0;     // of the default's high tier that a page holds
+  int64_t window_bytes = 0;    // of the open groups of max_sequences sequences
+  int64_t table_bytes = 0;     // of their page tables, and of lists of pages
+  int64_t token_capacity = 0;  // tokens that fit into the pages
   int64_t steps = 0;
   int64_t prompt_tokens = 0;  // prefilled, recomputed ones counted again
   int64_t generated_tokens = 0;
@@ -41,8 +45,9 @@ struct EngineStats {
 // sequence and page state; submit and cancel only put a message into a bounded channel.
 class Engine {
  public:
-  // Errors: InvalidArgument names the option that makes no sense, and the numbers: an arena that
-  // cannot hold even one sequence of `context` tokens, a context beyond the model's.
+  // Errors: InvalidArgument names the option that makes no sense, and the numbers: KV memory that
+  // cannot hold even one sequence of `context` tokens, a context beyond the model's, a format that
+  // has no kernels or does not go with the other.
   // ResourceExhausted when the system refuses the memory. Requires: the model was loaded for steps
   // of max_step_tokens tokens, max_sequences sequences and the context.
   static absl::StatusOr<std::unique_ptr<Engine>> create(const EngineOptions& options,

@@ -58,17 +58,15 @@ class Planner {
       if (keeps_slot(i)) {
         continue;
       }
-      if (waits_for_sibling(i)) {
-        continue;
-      }
       // A sequence that this step preempts is not taken back by it, and nothing overtakes it.
-      if (plan_.evicted[i] != 0 || !make_room_to_admit(i)) {
+      if (plan_.evicted[i] != 0 || waits_for_sibling(i) || !make_room_to_admit(i)) {
         break;
       }
       --slots_left_;
       plan_.admitted.push_back(static_cast<int32_t>(i));
       if (forks(i)) {
-        plan_.forks.push_back({static_cast<int32_t>(i), static_cast<int32_t>(first_sample(i))});
+        plan_.forks.push_back(
+            {static_cast<int32_t>(i), static_cast<int32_t>(first_sample(i)), fork_tokens(i)});
       }
       grow(i);
       promised_ += promise(i);
@@ -125,8 +123,14 @@ class Planner {
 
   // ---- tokens and pages
 
-  int32_t stored(size_t i) const {
-    return forks(i) ? candidates_[i].shareable : candidates_[i].stored;
+  int32_t stored(size_t i) const { return forks(i) ? fork_tokens(i) : candidates_[i].stored; }
+
+  // What the first sample can give of what is shareable: its open group is dense in its window
+  // until it closes.
+  int32_t fork_tokens(size_t i) const {
+    const int32_t shareable = candidates_[i].shareable;
+    const bool open = candidates_[first_sample(i)].stored / kKvGroup == shareable / kKvGroup;
+    return open ? shareable : shareable / kKvGroup * kKvGroup;
   }
 
   // What is pending up to the end of what the samples share, or of all.
@@ -154,11 +158,11 @@ class Planner {
   }
 
   // Pages that must stay free for `i` after this step if it has a slot: for what it is known to
-  // need and one more page for each head.
+  // need and one more group.
   int64_t promise(size_t i) const {
     const Candidate& candidate = candidates_[i];
     const bool has_slot = keeps_slot(i) || (!candidate.running && plan_.counts[i] > 0);
-    return has_slot ? budget_.pages_for(candidate.tokens) + budget_.heads -
+    return has_slot ? budget_.pages_for(candidate.tokens + kKvGroup) -
                           budget_.pages_for(stored(i) + plan_.counts[i])
                     : 0;
   }
@@ -183,7 +187,7 @@ class Planner {
   // As many tokens of `i` as the step and the free pages have room for.
   void grow(size_t i) {
     const int64_t row_pages = (free_ + held(i)) / budget_.heads;
-    const int64_t room = row_pages * budget_.page_tokens - stored(i);
+    const int64_t room = budget_.tokens_within(row_pages) - stored(i);
     plan_.counts[i] = static_cast<int32_t>(std::min<int64_t>({next_chunk(i), tokens_left_, room}));
     free_ -= growth(i);
     tokens_left_ -= plan_.counts[i];

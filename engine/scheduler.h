@@ -13,7 +13,7 @@ struct Candidate {
   int64_t rank = 0;      // see rank_of
   int32_t priority = 0;  // lower runs first
   int32_t tokens = 0;    // known: prompt and generated; all are stored before the next is sampled
-  int32_t stored = 0;    // of them, in pages
+  int32_t stored = 0;    // of them, in pages and the window
   int64_t pages = 0;     // it holds now, shared ones included
   bool running = false;  // has a slot; otherwise it waits, and holds nothing
 
@@ -48,8 +48,9 @@ struct StepPlan {
       preempted;  // lose slot and pages before anything else happens; to be recomputed
   std::vector<int32_t> admitted;  // get a slot; each has a run
   struct Fork {
-    int32_t candidate = 0;  // admitted; its shareable tokens count as stored, being
-    int32_t source = 0;     // those of this running candidate
+    int32_t candidate = 0;  // admitted; its first
+    int32_t source = 0;     // and this running candidate's
+    int32_t tokens = 0;     // count as stored
   };
   std::vector<Fork> forks;
   std::vector<Run> runs;  // decodes, then prefills, each in order of rank
@@ -73,11 +74,13 @@ struct SchedulerLimits {
 //   2. chunks of running prefills, by rank, as far as max_step_tokens goes;
 //   3. waiting sequences, by rank, while there is a slot, some budget, and free pages for all their
 //      known tokens besides what running sequences are promised: their own known tokens and one
-//      more page for each head. The first that does not fit ends admission: nothing overtakes it.
+//      more group. The first that does not fit ends admission: nothing overtakes it.
 //
 // Samples of one request compute what they have in common once. The first of them stores it, in
-// chunks that end there; the others are not admitted before. Then they are, when there is room,
-// as forks of it: its full pages get more owners. So of a request's samples those that run stand
+// chunks that end there; the others wait for it, and nobody overtakes them. Then they are admitted
+// as forks of it: its full pages get more owners. Where its open group has closed since, that
+// group's tokens are not to be had from it any more, and the fork computes them itself. So of a
+// request's samples those that run stand
 // before those that wait, the first one counts for the pages they share, and each other for its
 // own alone. Where the first ended before others had room, the next one stores it anew.
 //

@@ -25,6 +25,14 @@ struct SequenceSpan {
   int32_t first_row = 0;
   int32_t count = 0;
   int32_t context = 0;    // tokens already stored before this step
+  KvTiers tiers;          // the formats of its rows
+
+  // Groups are [64 g, 64 g + 64) by position.
+  constexpr int32_t closed_before() const { return context / kKvGroup; }  // groups in the rows
+  constexpr int32_t closed_after() const { return (context + count) / kKvGroup; }  // after kv_store
+  constexpr int32_t last_group() const {  // of the last new token
+    return (context + count - 1) / kKvGroup;
+  }
 };
 
 struct EmbedArgs {
@@ -51,8 +59,6 @@ struct LinearArgs {
   bool accumulate = false;         // adds to `out`: the residual stream, without a pass of its own
   MatrixView<float> out;           // [tokens, weight.rows]
   std::span<std::byte> scratch;    // Backend::linear_scratch_bytes(tokens, cols) for activations
-
-  int64_t flops() const { return 2 * in.rows * weight->rows * weight->cols; }
 };
 
 // Rotates q and k in place, pairs (i, i + head_dim / 2) as Hugging Face lays them out.
@@ -69,44 +75,61 @@ struct SiluMulArgs {
   MatrixView<float> out;            // [tokens, width] = silu(gate) * up
 };
 
-// Gives every (layer, KV head) row of some slots more pages, or takes pages back. All heads of all
-// changes are served by one pass over the circular free list: a prefix sum over the changes gives
-// each row its place in it (LeanKV, section 5). A page that a row gives up is free when no other
-// row owns it.
-// Rows that shrink are served first, so that rows that grow may take their pages in the same call.
-// Requires enough pages then, `pages_after` within the row, and `pages_before` as it is. A row's
-// new pages have neighbouring places in the free list; its earlier ones stay where they are.
+// Gives rows pages and takes pages back. First every row of the `released` slots is emptied, then
+// every row of the `grown` ones gets the pages it lacks, so that these may take those in one call. All
+// heads of all changes are served by one pass over the circular free list: a prefix sum over the
+// changes gives each row its place in it (LeanKV, section 5.2). A page goes back to the free list
+// when its last owner lets go of it.
+// Requires: enough free pages then; room between a row's two ends.
 struct KvResizeArgs {
   KvPool pool;
-  std::span<const KvRowResize> changes;  // at most one for a slot
+  std::span<const int32_t> released;   // slots
+  std::span<const KvGrowth> grown;     // at most one for a slot
 };
 
-// Lets slots share what their sequences have in common, copy on write: pages that the tokens fill
-// gain an owner, and a page they fill in part is copied into one from the free list, because source
-// and target will write on in it. Pages with several owners are never written.
-// Requires enough free pages, tokens that stand in source's pages, and no source that is a target.
+// Lets sequences share the pages of one prompt, copy on write: full pages get one more owner, and a
+// page that is partly filled, which both would write on, is copied, as the window is.
+// Requires: free pages for the copies (at most two for each row).
 struct KvForkArgs {
   KvPool pool;
-  KvPagesView pages;  // of the pool
-  std::span<const KvRowFork> forks;
+  std::span<const KvFork> forks;
 };
 
-// Writes the new tokens' keys (after RoPE) and values into their pages, which kv_resize has given.
-// Rounds to nearest even; what a format cannot hold becomes its largest finite value.
+// Dense groups. In a step a sequence's queries read the groups they stand in as they are computed,
+// dense: the last of them from the slot's window, the others from scratch, one window-layout page for
+// each (sequence, group but the last, KV head). dense_groups() says how many such groups a span has.
+constexpr int32_t dense_groups(const SequenceSpan& span) {
+  return span.last_group() - span.closed_before();
+}
+
+// Writes the new tokens' keys (after RoPE) and values. Tokens of a span's last group go to its
+// window; each earlier group (its first tokens may come from the window) is assembled in `dense`
+// and, like the last one if it is full, *closed*: encoded in the high tier's format at the end of
+// each row's high tier, whose count grows by 64. Rounds to nearest even; what a format cannot hold
+// becomes its largest finite value. The same tokens give the same bytes, however they are cut into
+// steps.
+// Requires: kv_resize gave room for the groups that close.
 struct KvStoreArgs {
   MatrixView<const float> keys;             // [tokens, kv_heads * head_dim]
   MatrixView<const float> values;           // [tokens, kv_heads * head_dim]
   std::span<const SequenceSpan> sequences;
   KvPagesView pages;
   int32_t layer = 0;
+  // [sum of dense_groups over the sequences, kv_heads, window_layout.page_bytes], 64-byte aligned
+  std::span<std::byte> dense;
 };
 
-// Causal attention of the new tokens over their sequence's pages, the new tokens' own included
-// (KvStore runs first: store, then attend). Prefill and decode are the same op: a query row's
-// arithmetic is fixed by its position alone (tiles of kAttentionTile tokens in ascending order,
-// online softmax), so results do not depend on chunk borders or on the rest of the batch.
-// Grouped queries share one pass over their KV head's pages.
-// Pages that no query of a sequence sees, before its windows, may be gone (kNoPage).
+// Causal attention of the new tokens over their sequence's stored tokens, the new ones included
+// (kv_store runs first: store, then attend). A query at position p reads the group of p dense, from
+// the window or from `dense`, up to itself; of the high tier all tokens but the groups that this
+// step closed at or after its own; and the low tier. Prefill and decode are the same op: a query
+// row's arithmetic is fixed by its position and its row's tokens alone (tiles of 64 tokens: the high
+// tier's in order, the low tier's, then the dense group; online softmax), so results do not depend on
+// chunk borders or on the rest of the batch. Grouped queries share one pass over their KV head.
+//
+// Codes are multiplied as they are (never written back as floats): q . k = scale * (q . codes) +
+// zero * sum(q) with q in two int8 parts, about 15 bits; and sum p * v = sum (p * scale) * code +
+// sum p * zero with p * scale in two int8 parts for each tile.
 struct AttentionArgs {
   MatrixView<const float> queries;          // [tokens, query_heads * head_dim], after RoPE
   std::span<const SequenceSpan> sequences;
@@ -114,15 +137,16 @@ struct AttentionArgs {
   int32_t layer = 0;
   int32_t query_heads = 0;                  // a multiple of pages.kv_heads
   float scale = 0;                          // usually 1 / sqrt(head_dim)
-  int32_t window = 0;                       // > 0: a query sees the last `window` positions only
+  int32_t window = 0;                       // > 0: a query sees the last `window` positions only; then
+                                            // rows hold every closed token, so place is position
+  std::span<const std::byte> dense;         // as kv_store filled it
   MatrixView<float> out;                    // [tokens, query_heads * head_dim]
+  MatrixView<float> log_sums;               // [tokens, query_heads] or no data: log of the softmax's
+                                            // denominator, for kv_score
   std::span<std::byte> scratch;             // Backend::attention_scratch_bytes(...), as new aligns
-
-  int64_t bytes() const;  // of keys and values that must be read once
-  int64_t flops() const;
 };
 
-inline constexpr int32_t kAttentionTile = 64;  // tokens; the group of the design
+inline constexpr int32_t kAttentionTile = kKvGroup;  // tokens
 
 // The largest step an op must be able to serve; scratch is sized by it once, at start.
 struct StepLimits {
@@ -131,9 +155,17 @@ struct StepLimits {
   int32_t context = 0;
 };
 
+// The most dense groups a step can have: two tokens reach into a group's end and the next one's
+// beginning, and each further group of a sequence takes 64.
+constexpr int64_t max_dense_groups(const StepLimits& limits) {
+  const int32_t pairs = limits.tokens / 2 < limits.sequences ? limits.tokens / 2 : limits.sequences;
+  return pairs + (limits.tokens - 2 * pairs) / kKvGroup;
+}
+
 // One complete table of ops. A backend fills it in one place, and the table *is* the list of
-// kernels: tests walk it. Ops allocate nothing and keep no state. Where an op cannot serve its
-// arguments, that is a bug of the caller: what can be asked for is checked when a model loads.
+// kernels: tests walk it, and kernels/op_cost.h states what each op costs. Ops allocate nothing and
+// keep no state. Where an op cannot serve its arguments, that is a bug of the caller: what can be
+// asked for is checked when a model loads.
 struct Backend {
   const char* name;  // "cpu"
   const char* isa;   // "scalar", "avx2", "avx512"

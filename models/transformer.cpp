@@ -97,7 +97,8 @@ class Decoder final : public Transformer {
                    .values = step.values,
                    .sequences = batch.sequences,
                    .pages = pages,
-                   .layer = layer},
+                   .layer = layer,
+                   .dense = workspace_.views().dense},
                   stream);
     ops_.attention({.queries = step.queries,
                     .sequences = batch.sequences,
@@ -106,7 +107,9 @@ class Decoder final : public Transformer {
                     .query_heads = config_.heads,
                     .scale = 1 / std::sqrt(static_cast<float>(config_.head_dim)),
                     .window = config_.window,
+                    .dense = workspace_.views().dense,
                     .out = step.attended,
+                    .log_sums = {},
                     .scratch = workspace_.views().attention_scratch},
                    stream);
     add_linear(step.attended, weights.attention_out, step.hidden, stream);
@@ -164,7 +167,7 @@ class Decoder final : public Transformer {
     TESSERA_CHECK(all_below(batch.tokens, config_.vocab), "a token outside the vocabulary");
     TESSERA_CHECK(all_below(batch.positions, options_.limits.context), "a position too high");
     TESSERA_CHECK(pages.layers == config_.layers && pages.kv_heads == config_.kv_heads &&
-                      pages.layout.head_dim == config_.head_dim,
+                      pages.head_dim == config_.head_dim,
                   "pages of another model");
     TESSERA_CHECK(std::ssize(batch.sequences) <= options_.limits.sequences, "sequences of a step");
     int32_t row = 0;

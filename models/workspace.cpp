@@ -34,6 +34,9 @@ Workspace::Views cut(const ModelConfig& config, const StepLimits& limits, int32_
       cutter.array<std::byte>(linear_scratch_bytes(config, tokens, max_logits_rows, backend));
   views.attention_scratch = cutter.array<std::byte>(
       backend.attention_scratch_bytes(limits, config.heads, config.head_dim));
+  const KvPageLayout widest = KvPageLayout::make(kKvF32, config.head_dim, kKvGroup);
+  views.dense =
+      cutter.array<std::byte>(max_dense_groups(limits) * config.kv_heads * widest.page_bytes);
   return views;
 }
 

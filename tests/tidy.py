@@ -3,7 +3,8 @@
 
     kernels <- models <- engine <- server
 
-A file includes its own layer and those to the left. Prints one line for each violation.
+A file includes its own layer and those to the left; a tool includes itself and the layers it is
+listed with, and no layer includes a tool. Prints one line for each violation.
 """
 
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LAYERS = ["kernels", "models", "engine", "server"]
+TOOLS = {"bench": ["kernels"], "eval": ["kernels", "models", "engine"]}
 MAX_LINES = 500
 
 # What a layer's sources must do without, by the beginning of an included path. kernels need C++ and
@@ -22,7 +24,11 @@ FORBIDDEN = {
     "models": ["spdlog/", "grpc", "google/", "boost/", "CLI/", "yaml-cpp/", "prometheus/"],
     "models/text": ["kernels/cpu/"],
     "engine": ["models/text/", "nlohmann/", "sentencepiece", "grpc", "google/", "boost/", "pcre2"],
+    "eval": ["spdlog/", "grpc", "google/", "yaml-cpp/", "prometheus/"],
+    "eval/report": ["boost/"], "eval/run": ["boost/"], "eval/score": ["boost/"],
+    "eval/tasks": ["boost/"],
     "proto": [],
+    "bench": ["absl/", "spdlog/", "grpc", "google/", "boost/", "yaml-cpp/", "prometheus/"],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.MULTILINE)
 
@@ -37,9 +43,15 @@ def tracked(*suffixes):
 def layer_violations(path, includes):
     layer = path.parts[0]
     if layer in LAYERS:
-        for other in LAYERS[LAYERS.index(layer) + 1:]:
+        for other in LAYERS[LAYERS.index(layer) + 1:] + list(TOOLS):
             for include in includes:
                 if include.startswith(other + "/"):
+                    yield f"{path}: {layer} may not include {include}"
+    if layer in TOOLS:
+        allowed = [layer] + TOOLS[layer]
+        for other in LAYERS + list(TOOLS):
+            for include in includes:
+                if other not in allowed and include.startswith(other + "/"):
                     yield f"{path}: {layer} may not include {include}"
     for folder, prefixes in FORBIDDEN.items():
         if path.is_relative_to(folder):

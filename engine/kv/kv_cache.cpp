@@ -6,62 +6,93 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
+#include "kernels/kv_page_size.h"
+#include "models/status_macros.h"
 
 namespace tessera {
 namespace {
 
-int32_t page_count(const KvBudget& of_all, int64_t tokens) {
-  return static_cast<int32_t>(div_ceil(tokens, of_all.page_tokens));
+absl::Status check_format(KvFormat format) {
+  return is_supported(format) ? absl::OkStatus()
+                              : absl::InvalidArgumentError(absl::StrCat(
+                                    "there are no kernels for a KV format of ", format.key_bits,
+                                    " key and ", format.value_bits, " value bits"));
+}
+
+// All but the number of pages.
+KvArenaShape shape_of(const KvCacheOptions& options) {
+  KvArenaShape shape{.formats = {options.preset.high},
+                     .head_dim = options.head_dim,
+                     .slots = options.slots,
+                     .layers = options.layers,
+                     .kv_heads = options.kv_heads,
+                     .context = options.context};
+  const bool two_tiers = options.preset.low != options.preset.high;
+  std::vector<KvFormatUse> uses{{options.preset.high, !two_tiers}};
+  if (two_tiers) {
+    shape.formats.push_back(options.preset.low);
+    uses.push_back({options.preset.low, false});
+  }
+  shape.page_bytes = best_page_bytes(uses, options.head_dim);
+  return shape;
+}
+
+absl::StatusOr<int32_t> count_pages(const KvCacheOptions& options, const KvArenaShape& shape) {
+  const int64_t context_pages = shape.slot_rows() * shape.row_pages();
+  const int64_t fixed = shape.slots * shape.slot_bytes();
+  const int64_t pages = options.bytes == 0
+                            ? shape.slots * context_pages
+                            : std::max<int64_t>(0, options.bytes - fixed) / shape.cost_of_page();
+  if (pages < context_pages) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "KV memory of ", options.bytes, " bytes holds ", pages, " pages of ", shape.page_bytes,
+        " bytes beside the windows and tables of ", shape.slots, " sequences (", fixed,
+        " bytes); one sequence of ", shape.context, " tokens needs ", context_pages, " pages, so ",
+        fixed + context_pages * shape.cost_of_page(),
+        " bytes in all: give more memory, a shorter context or fewer sequences"));
+  }
+  if (pages > std::numeric_limits<int32_t>::max()) {
+    return absl::InvalidArgumentError(absl::StrCat("KV memory of ", pages * shape.cost_of_page(),
+                                                   " bytes is ", pages,
+                                                   " pages, more than page ids can name"));
+  }
+  return static_cast<int32_t>(pages);
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<KvCache>> KvCache::create(const KvCacheOptions& options,
                                                          const Backend& backend, Stream stream) {
-  const KvPageLayout layout =
-      KvPageLayout::make(options.format, options.head_dim, options.page_tokens);
-  const int32_t heads = options.layers * options.kv_heads;
-  const int64_t context_pages = heads * div_ceil(options.context, layout.capacity);
-  const int64_t pages =
-      options.bytes == 0 ? options.slots * context_pages : options.bytes / layout.page_bytes;
-  if (pages < context_pages) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "KV memory of ", options.bytes, " bytes holds ", pages, " pages of ", layout.page_bytes,
-        " bytes; one sequence of ", options.context, " tokens needs ", context_pages, " (",
-        context_pages * layout.page_bytes, " bytes): give more memory or a shorter context"));
+  for (const KvFormat format : {options.preset.high, options.preset.low}) {
+    TESSERA_RETURN_IF_ERROR(check_format(format));
   }
-  if (pages > std::numeric_limits<int32_t>::max()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("KV memory of ", pages * layout.page_bytes, " bytes is ", pages,
-                     " pages, more than page ids can name: use larger pages"));
+  if ((options.preset.high == kKvF32) != (options.preset.low == kKvF32)) {
+    return absl::InvalidArgumentError("f32 goes with no other format of the KV cache");
   }
-  const KvArenaShape shape{.layout = layout,
-                           .pages = static_cast<int32_t>(pages),
-                           .slots = options.slots,
-                           .layers = options.layers,
-                           .kv_heads = options.kv_heads,
-                           .context = options.context};
+  KvArenaShape shape = shape_of(options);
+  TESSERA_ASSIGN_OR_RETURN(shape.pages, count_pages(options, shape));
   std::unique_ptr<KvArena> arena = KvArena::make(shape);
   if (arena == nullptr) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("the system refused ", shape.arena_bytes(), " bytes of KV memory"));
+        absl::StrCat("the system refused ", shape.total_bytes(), " bytes of KV memory"));
   }
-  return std::unique_ptr<KvCache>(new KvCache(options, std::move(arena), backend, stream));
+  const KvTiers tiers{0, static_cast<uint8_t>(shape.formats.size() - 1)};
+  return std::unique_ptr<KvCache>(new KvCache(std::move(arena), tiers, backend, stream));
 }
 
-KvCache::KvCache(const KvCacheOptions& options, std::unique_ptr<KvArena> arena,
-                 const Backend& backend, Stream stream)
+KvCache::KvCache(std::unique_ptr<KvArena> arena, KvTiers tiers, const Backend& backend,
+                 Stream stream)
     : arena_(std::move(arena)),
+      tiers_(tiers),
       backend_(backend),
       stream_(stream),
-      heads_(options.layers * options.kv_heads),
-      free_(arena_->shape().pages),
-      slots_(static_cast<size_t>(options.slots)),
-      shares_(static_cast<size_t>(options.slots)) {
-  for (int32_t slot = options.slots; slot > 0; --slot) {
+      heads_(static_cast<int32_t>(arena_->shape().slot_rows())),
+      slots_(static_cast<size_t>(arena_->shape().slots)) {
+  for (int32_t slot = shape().slots; slot > 0; --slot) {
     closed_slots_.push_back(slot - 1);
   }
-  changes_.reserve(static_cast<size_t>(options.slots));
+  grown_.reserve(slots_.size());
+  forks_.reserve(slots_.size());
 }
 
 int32_t KvCache::open_slot() {
@@ -74,107 +105,86 @@ int32_t KvCache::open_slot() {
 }
 
 void KvCache::reserve(std::span<const KvReservation> reservations) {
-  changes_.clear();
+  grown_.clear();
+  int64_t growth = 0;
   for (const KvReservation& wanted : reservations) {
-    const int32_t before = tokens_of(wanted.slot);
-    TESSERA_CHECK(before <= wanted.tokens && wanted.tokens <= arena_->shape().context,
+    Slot& slot = open(wanted.slot);
+    TESSERA_CHECK(slot.tokens <= wanted.tokens && wanted.tokens <= shape().context,
                   "a reservation shrinks or exceeds the context");
-    slots_[static_cast<size_t>(wanted.slot)].tokens = wanted.tokens;
-    const KvRowResize change{wanted.slot, page_count(budget(), before),
-                             page_count(budget(), wanted.tokens)};
-    free_ -= int64_t{heads_} * (change.pages_after - change.pages_before);
-    if (change.pages_after > change.pages_before) {
-      changes_.push_back(change);
+    const int32_t groups = wanted.tokens / kKvGroup - slot.tokens / kKvGroup;
+    const int64_t pages = budget().pages_for(wanted.tokens) - budget().pages_for(slot.tokens);
+    slot.tokens = wanted.tokens;
+    slot.pages += pages;
+    growth += pages;
+    if (groups > 0) {
+      grown_.push_back({wanted.slot, tiers_, groups * kKvGroup});
     }
   }
-  resize();
+  const int64_t free = free_pages();
+  TESSERA_CHECK(growth <= free, "more pages are reserved than are free");
+  if (!grown_.empty()) {
+    backend_.kv_resize({.pool = arena_->pool(), .released = {}, .grown = grown_}, stream_);
+  }
+  TESSERA_CHECK(free_pages() == free - growth, "rows grew by other pages than were planned");
 }
 
-void KvCache::fork(std::span<const KvRowFork> forks) {
-  if (forks.empty()) {
+void KvCache::fork(std::span<const KvCopy> copies) {
+  if (copies.empty()) {
     return;
   }
-  for (const KvRowFork& fork : forks) {
-    TESSERA_CHECK(tokens_of(fork.target) == 0, "a fork into a slot that holds pages");
-    TESSERA_CHECK(fork.tokens > 0 && fork.tokens <= tokens_of(fork.source),
+  forks_.clear();
+  int64_t growth = 0;
+  for (const KvCopy& copy : copies) {
+    const Slot& source = open(copy.source);
+    Slot& target = open(copy.target);
+    TESSERA_CHECK(target.tokens == 0, "a fork into a slot that holds something");
+    TESSERA_CHECK(copy.tokens >= 0 && copy.tokens <= source.tokens,
                   "a fork of more tokens than there are");
-    share(fork);
-    slots_[static_cast<size_t>(fork.target)].tokens = fork.tokens;
-    free_ -= budget().pages_for(fork.tokens) - budget().full_pages(fork.tokens);
+    TESSERA_CHECK(copy.tokens % kKvGroup == 0 || copy.tokens / kKvGroup == source.tokens / kKvGroup,
+                  "a fork of an open group that has closed");
+    target.tokens = copy.tokens;
+    target.pages = budget().pages_for(copy.tokens);
+    growth += target.pages - budget().full_pages(copy.tokens);
+    forks_.push_back({copy.source, copy.target, tiers_, copy.tokens / kKvGroup * kKvGroup});
   }
-  TESSERA_CHECK(free_ >= 0, "forks take more pages than are free");
-  backend_.kv_fork({arena_->pool(), arena_->view(), forks}, stream_);
-}
-
-void KvCache::share(const KvRowFork& fork) {
-  const int32_t row_pages = fork.tokens / layout().capacity;
-  if (row_pages == 0) {
-    return;
-  }
-  int32_t& share = slots_[static_cast<size_t>(fork.source)].share;
-  if (share == kNoShare) {
-    const auto unused = std::find_if(shares_.begin(), shares_.end(),
-                                     [](const Share& candidate) { return candidate.owners == 0; });
-    share = static_cast<int32_t>(unused - shares_.begin());
-    *unused = {.owners = 1, .row_pages = row_pages};
-  }
-  Share& shared = shares_[static_cast<size_t>(share)];
-  TESSERA_CHECK(shared.row_pages == row_pages, "forks of one source share other pages");
-  ++shared.owners;
-  slots_[static_cast<size_t>(fork.target)].share = share;
-}
-
-int32_t KvCache::unshare(int32_t slot) {
-  const int32_t share = slots_[static_cast<size_t>(slot)].share;
-  if (share == kNoShare) {
-    return 0;
-  }
-  Share& shared = shares_[static_cast<size_t>(share)];
-  return --shared.owners > 0 ? shared.row_pages : 0;
+  const int64_t free = free_pages();
+  TESSERA_CHECK(growth <= free, "forks take more pages than are free");
+  backend_.kv_fork({.pool = arena_->pool(), .forks = forks_}, stream_);
+  TESSERA_CHECK(free_pages() == free - growth, "forks took other pages than were planned");
 }
 
 void KvCache::release(std::span<const int32_t> slots) {
-  changes_.clear();
-  for (const int32_t slot : slots) {
-    const KvRowResize change{slot, page_count(budget(), tokens_of(slot)), 0};
-    free_ += int64_t{heads_} * (change.pages_before - unshare(slot));
-    slots_[static_cast<size_t>(slot)] = {};
-    closed_slots_.push_back(slot);
-    if (change.pages_before > 0) {
-      changes_.push_back(change);
-    }
-  }
-  resize();
-}
-
-void KvCache::resize() {
-  if (changes_.empty()) {
+  if (slots.empty()) {
     return;
   }
-  TESSERA_CHECK(free_ >= 0, "more pages are reserved than are free");
-  TESSERA_CHECK(free_ <= pages_total(), "more pages are released than there are");
-  backend_.kv_resize({arena_->pool(), changes_}, stream_);
+  for (const int32_t slot : slots) {
+    open(slot) = {};
+    closed_slots_.push_back(slot);
+  }
+  backend_.kv_resize({.pool = arena_->pool(), .released = slots, .grown = {}}, stream_);
 }
 
-int32_t KvCache::tokens_of(int32_t slot) const {
-  TESSERA_CHECK(slot >= 0 && slot < arena_->shape().slots, "no such slot");
+const KvCache::Slot& KvCache::open(int32_t slot) const {
+  TESSERA_CHECK(slot >= 0 && slot < shape().slots, "no such slot");
   TESSERA_CHECK(slots_[static_cast<size_t>(slot)].open, "the slot is closed");
-  return slots_[static_cast<size_t>(slot)].tokens;
+  return slots_[static_cast<size_t>(slot)];
+}
+
+KvTiers KvCache::tiers(int32_t slot) const {
+  open(slot);  // every sequence has the same, so far as it is one
+  return tiers_;
+}
+
+int64_t KvCache::slot_bytes(int32_t slot) const {
+  return open(slot).pages * shape().page_bytes + shape().slot_bytes();
 }
 
 void KvCache::check_integrity() const {
   arena_->check_integrity();
-  int64_t held = 0;
-  for (int32_t slot = 0; slot < arena_->shape().slots; ++slot) {
-    const int64_t pages = budget().pages_for(slots_[static_cast<size_t>(slot)].tokens);
-    TESSERA_CHECK(arena_->slot_pages(slot) == pages, "a slot's pages are not what it was given");
-    held += pages;
+  for (int32_t slot = 0; slot < shape().slots; ++slot) {
+    TESSERA_CHECK(arena_->slot_pages(slot) == slots_[static_cast<size_t>(slot)].pages,
+                  "a slot's pages are not what it was given");
   }
-  for (const Share& share : shares_) {
-    held -= share.owners > 1 ? int64_t{heads_} * share.row_pages * (share.owners - 1) : 0;
-  }
-  TESSERA_CHECK(arena_->free_pages() == free_, "free pages differ from the host's total");
-  TESSERA_CHECK(free_ + held == pages_total(), "free and held pages are not all pages");
 }
 
 }  // namespace tessera

@@ -3,7 +3,7 @@
 #include "kernels/check.h"
 #include "kernels/cpu/attention/ops.h"
 #include "kernels/cpu/linear/linear.h"
-#include "kernels/cpu/pages/pages.h"
+#include "kernels/cpu/pages/ops.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace tessera {
@@ -26,8 +26,8 @@ constexpr Backend kScalar{
     .linear = scalar::linear,
     .rope = scalar::rope,
     .silu_mul = scalar::silu_mul,
-    .kv_resize = kv_resize,
-    .kv_fork = kv_fork,
+    .kv_resize = scalar::kv_resize,
+    .kv_fork = scalar::kv_fork,
     .kv_store = scalar::kv_store,
     .attention = scalar::attention,
 };
@@ -45,8 +45,8 @@ constexpr Backend kAvx2{
     .linear = avx2::linear,
     .rope = avx2::rope,
     .silu_mul = avx2::silu_mul,
-    .kv_resize = kv_resize,
-    .kv_fork = kv_fork,
+    .kv_resize = avx2::kv_resize,
+    .kv_fork = avx2::kv_fork,
     .kv_store = avx2::kv_store,
     .attention = avx2::attention,
 };
@@ -64,8 +64,8 @@ constexpr Backend kAvx512{
     .linear = avx512::linear,
     .rope = avx512::rope,
     .silu_mul = avx512::silu_mul,
-    .kv_resize = kv_resize,
-    .kv_fork = kv_fork,
+    .kv_resize = avx512::kv_resize,
+    .kv_fork = avx512::kv_fork,
     .kv_store = avx512::kv_store,
     .attention = avx512::attention,
 };

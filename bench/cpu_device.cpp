@@ -1,0 +1,133 @@
+#include <algorithm>
+#include <fstream>
+#include <optional>
+#include <string>
+
+#include "bench/cycled_memory.h"
+#include "bench/device.h"
+#include "bench/roofline.h"
+#include "kernels/check.h"
+
+namespace tessera::bench {
+namespace {
+
+constexpr int64_t kFewestBytesBeyondCaches = int64_t{512} << 20;
+constexpr int64_t kProbeBytes = int64_t{64} << 20;  // of one pass: two milliseconds or so
+
+// The largest size that the system states for a cache of this core.
+int64_t largest_cache() {
+  int64_t largest = 0;
+  for (int index = 0;; ++index) {
+    std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) +
+                       "/size");
+    int64_t kib = 0;  // "32768K"
+    if (!(file >> kib)) {
+      return largest;
+    }
+    largest = std::max(largest, kib << 10);
+  }
+}
+
+class CpuDevice final : public Device {
+ public:
+  explicit CpuDevice(int threads) : pool_(threads) { pool_.pin_caller(); }
+
+  std::string_view name() const override { return "cpu"; }
+  int threads() const override { return pool_.threads(); }
+  Stream stream() const override { return {&pool_}; }
+
+  std::vector<std::string_view> isas() const override {
+    std::vector<std::string_view> names;
+    for (const CpuIsa isa : {CpuIsa::avx512, CpuIsa::avx2, CpuIsa::scalar}) {
+      if (cpu_supports(isa)) {
+        names.push_back(tessera::name(isa));
+      }
+    }
+    return names;
+  }
+  const Backend& backend(std::string_view isa) const override { return cpu_backend(isa_of(isa)); }
+  int64_t bytes_beyond_caches() const override {
+    return std::max(kFewestBytesBeyondCaches, 3 * largest_cache());
+  }
+
+  Bandwidth measure_bandwidth(int64_t bytes) override;
+  double measure_peak(std::string_view isa, WeightFormat arithmetic, double seconds) override {
+    const PeakLoop peak = peak_loop(isa_of(isa), arithmetic);
+    double least = time_peak(pool_, peak);
+    for (double spent = least; spent < seconds * 1e9;) {
+      const double taken = time_peak(pool_, peak);
+      least = std::min(least, taken);
+      spent += taken;
+    }
+    return static_cast<double>(peak.flops * pool_.threads()) / least;
+  }
+  std::string_view peak_instruction(std::string_view isa, WeightFormat arithmetic) const override {
+    return peak_loop(isa_of(isa), arithmetic).instruction;
+  }
+
+ private:
+  static double rate(int64_t bytes, double nanoseconds) {
+    return static_cast<double>(bytes) / nanoseconds;
+  }
+
+  // The next `count` bytes of the first `set`, going around.
+  std::span<std::byte> take(int64_t set, int64_t count) {
+    const int64_t at = probe_at_ + count <= set ? probe_at_ : 0;
+    probe_at_ = at + count;
+    return probed_->span().subspan(static_cast<size_t>(at), static_cast<size_t>(count));
+  }
+
+  // One half to the other.
+  double copy(std::span<std::byte> both, Stores stores) {
+    const size_t half = both.size() / 2;
+    return time_copy(pool_, both.first(half), both.last(half), stores);
+  }
+
+  static CpuIsa isa_of(std::string_view isa) {
+    for (const CpuIsa known : {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512}) {
+      if (isa == tessera::name(known)) {
+        return known;
+      }
+    }
+    TESSERA_CHECK(false, "an instruction set that isas() does not name");
+    return CpuIsa::scalar;
+  }
+
+  mutable ThreadPool pool_;
+  std::optional<MappedMemory> probed_;
+  int64_t probe_at_ = 0;
+};
+
+Bandwidth CpuDevice::measure_bandwidth(int64_t bytes) {
+  const int64_t set = std::clamp<int64_t>(bytes / 8192 * 8192, 8192, bytes_beyond_caches());
+  if (!probed_.has_value() || std::ssize(probed_->span()) < set) {
+    probed_.reset();
+    probed_.emplace(set);
+  }
+  const int64_t piece = std::min(set, kProbeBytes);
+  // A small set is passed over until it is in the cache it fits in.
+  Bandwidth best;
+  for (int64_t passed = 0; passed < kProbeBytes; passed += piece) {
+    best.read = std::max(best.read, rate(piece, time_read(pool_, take(set, piece))));
+    best.copy = std::max(best.copy, rate(piece, copy(take(set, piece), Stores::streaming)));
+    // Beyond the caches plain stores would be counted before they have reached the memory.
+    if (piece == set) {
+      best.copy = std::max(best.copy, rate(piece, copy(take(set, piece), Stores::plain)));
+    }
+  }
+  return best;
+}
+
+constexpr std::string_view kNames[] = {"cpu"};
+
+}  // namespace
+
+std::unique_ptr<Device> Device::make(std::string_view name, int threads) {
+  return name == "cpu" ? std::make_unique<CpuDevice>(threads) : nullptr;
+}
+
+std::span<const std::string_view> Device::names() {
+  return kNames;
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,132 @@
+#include "bench/measure.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "kernels/check.h"
+
+namespace tessera::bench {
+namespace {
+
+constexpr int kRounds = 10;
+constexpr size_t kFewestSamples = 3;
+constexpr double kSampleNanoseconds = 50'000;  // long beside what reading the clock takes
+constexpr double kPatience = 5;  // budgets, for a variant whose calls are longer than one
+
+double time_calls(const Variant& variant, int64_t calls) {
+  if (variant.restore) {
+    variant.restore();
+  }
+  const auto start = std::chrono::steady_clock::now();
+  for (int64_t i = 0; i < calls; ++i) {
+    variant.call();
+  }
+  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count();
+}
+
+// One variant while it is measured.
+struct Turns {
+  const Variant& variant;
+  double budget;      // nanoseconds
+  int64_t calls = 1;  // in a sample
+  bool is_short = true;
+  double spent = 0;
+  std::vector<double> samples;
+
+  // The first call is not timed: nothing it needs is mapped or predicted yet.
+  void calibrate() {
+    time_calls(variant, 1);
+    const double once = time_calls(variant, 1);
+    calls = std::clamp<int64_t>(std::llround(kSampleNanoseconds / once), 1, variant.most_calls);
+    is_short = once * static_cast<double>(calls) < budget / kRounds;
+  }
+
+  bool wants_more() const { return samples.size() < kFewestSamples || spent < kPatience * budget; }
+
+  // A tenth of the budget, one sample at least. Short turns begin with calls that are not timed:
+  // another variant's threads may still be spinning, its memory still be in the cache.
+  void take() {
+    double turn = 0;
+    if (is_short) {
+      time_calls(variant, calls);
+    }
+    do {
+      const double taken = time_calls(variant, calls);
+      samples.push_back(taken / static_cast<double>(calls));
+      turn += taken;
+    } while (turn < budget / kRounds);
+    spent += turn;
+  }
+};
+
+Bandwidth best_of(const Bandwidth& a, const Bandwidth& b) {
+  return {std::max(a.read, b.read), std::max(a.copy, b.copy)};
+}
+
+}  // namespace
+
+Spread spread_of(std::vector<double> samples) {
+  TESSERA_CHECK(!samples.empty(), "a spread of nothing");
+  std::sort(samples.begin(), samples.end());
+  const auto at = [&](double share) {
+    const double place = share * static_cast<double>(samples.size() - 1);
+    const size_t below = static_cast<size_t>(place);
+    const size_t above = std::min(below + 1, samples.size() - 1);
+    return samples[below] + (place - std::floor(place)) * (samples[above] - samples[below]);
+  };
+  return {samples[0], at(0.25), at(0.5), at(0.75)};
+}
+
+Floor floor_of(const OpCost& cost, const Bandwidth& bandwidth, double peak) {
+  const int64_t copied = std::min(2 * cost.written_bytes, cost.bytes());
+  const double moving = static_cast<double>(copied) / bandwidth.copy +
+                        static_cast<double>(cost.bytes() - copied) / bandwidth.read;
+  const double computing = static_cast<double>(cost.flops) / peak;
+  return {std::max(moving, computing), moving >= computing};
+}
+
+double Peaks::of(std::string_view isa, WeightFormat arithmetic, double seconds) {
+  double& best = best_[{std::string(isa), arithmetic}];
+  best = std::max(best, device_.measure_peak(isa, arithmetic, seconds));
+  return best;
+}
+
+std::vector<Measured> measure(Device& device, Peaks& peaks, const std::vector<Variant>& variants,
+                              double seconds) {
+  std::vector<Turns> turns;
+  for (const Variant& variant : variants) {
+    turns.push_back({.variant = variant, .budget = seconds * 1e9, .samples = {}});
+    turns.back().calibrate();
+  }
+  std::map<int64_t, Bandwidth> beside;  // by the memory that is gone around
+  for (int round = 0; round < kRounds; ++round) {
+    for (Turns& turn : turns) {
+      if (turn.wants_more()) {
+        turn.take();
+      }
+    }
+    for (const Variant& variant : variants) {
+      beside.try_emplace(variant.cycled_bytes);
+      peaks.of(variant.isa, variant.arithmetic, 0);
+    }
+    for (auto& [bytes, best] : beside) {
+      best = best_of(best, device.measure_bandwidth(bytes));
+    }
+  }
+  std::vector<Measured> all;
+  for (const Turns& turn : turns) {
+    const Variant& variant = turn.variant;
+    Measured measured{.call = spread_of(turn.samples),
+                      .samples = std::ssize(turn.samples),
+                      .calls_per_sample = turn.calls,
+                      .beside = beside[variant.cycled_bytes],
+                      .peak = peaks.of(variant.isa, variant.arithmetic, 0),
+                      .floor = {}};
+    measured.floor = floor_of(variant.cost, measured.beside, measured.peak);
+    all.push_back(measured);
+  }
+  return all;
+}
+
+}  // namespace tessera::bench

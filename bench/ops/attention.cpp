@@ -1,0 +1,142 @@
+#include <cmath>
+#include <memory>
+
+#include "bench/cycled_memory.h"
+#include "bench/ops/kv_copies.h"
+#include "bench/ops/ops.h"
+
+namespace tessera::bench {
+namespace {
+
+struct AttentionCase {
+  int32_t sequences = 1;
+  int32_t count = 1;    // query rows of each sequence
+  int32_t context = 0;  // tokens before them
+  int32_t group = 0;
+  int32_t page_tokens = 64;
+
+  std::string label() const {
+    return (count == 1 ? "decode " : "prefill ") + std::to_string(sequences) + " x " +
+           std::to_string(count) + " at " + std::to_string(context) + " GQA " +
+           std::to_string(group) + " page " + std::to_string(page_tokens);
+  }
+};
+
+std::vector<AttentionCase> attention_cases(const Shape& shape) {
+  const int32_t far = shape.context - 1;
+  const int32_t group = shape.group();
+  std::vector<AttentionCase> cases{{1, 1, far, group}, {8, 1, far, group}, {32, 1, 511, group}};
+  for (const int32_t other : {1, 8}) {
+    if (other != group) {
+      cases.push_back({1, 1, far, other});
+    }
+  }
+  cases.push_back({1, 1, far, group, 16});
+  for (const int32_t context : {0, 512, 2048}) {
+    cases.push_back({1, 512, context, group});
+  }
+  return cases;
+}
+
+// A step's queries and results beside its layer of pages; the copy of one is the layer of the
+// other.
+class Step {
+ public:
+  Step(const AttentionCase& size, KvFormat format, const Setup& setup, const Shape& shape)
+      : size_(size),
+        width_(int64_t{shape.kv_heads} * size.group * shape.head_dim),
+        kv_({.format = format,
+             .head_dim = shape.head_dim,
+             .kv_heads = shape.kv_heads,
+             .page_tokens = size.page_tokens,
+             .sequences = size.sequences,
+             .context = size.context + size.count,
+             .at_least = setup.memory_bytes,
+             .most_layers = setup.as_in_model ? shape.layers : 0},
+            setup.device->backend(setup.isas[0]), setup.device->stream()),
+        rows_(CycledMemory::with_copies({row_bytes(), row_bytes()}, kv_.layers())) {
+    for (int32_t i = 0; i < size.sequences; ++i) {
+      spans_.push_back({i, i * size.count, size.count, size.context, {}});
+    }
+    dense_ = kv_.dense(size.sequences * dense_groups(spans_[0]));
+    rows_.fill_random(0, rows() * width_);
+    rows_.replicate();
+  }
+
+  int64_t cycled_bytes() const { return kv_.bytes() + rows_.bytes(); }
+
+  // Of the layer that has rested longest.
+  AttentionArgs next(const Backend& backend, const Shape& shape) {
+    const int64_t copy = rows_.next();
+    const int32_t query_heads = shape.kv_heads * size_.group;
+    const StepLimits limits{static_cast<int32_t>(rows()), size_.sequences,
+                            size_.context + size_.count};
+    scratch_.resize(
+        static_cast<size_t>(backend.attention_scratch_bytes(limits, query_heads, shape.head_dim)));
+    return {.queries = {rows_.operand<float>(copy, 0), rows(), width_, width_},
+            .sequences = spans_,
+            .pages = kv_.view(),
+            .layer = static_cast<int32_t>(copy),
+            .query_heads = query_heads,
+            .scale = 1 / std::sqrt(static_cast<float>(shape.head_dim)),
+            .dense = dense_,
+            .out = {rows_.operand<float>(copy, 1), rows(), width_, width_},
+            .log_sums = {},
+            .scratch = scratch_};
+  }
+
+ private:
+  int64_t rows() const { return int64_t{size_.sequences} * size_.count; }
+  int64_t row_bytes() const { return rows() * width_ * int64_t{sizeof(float)}; }
+
+  AttentionCase size_;
+  int64_t width_;
+  KvCopies kv_;
+  CycledMemory rows_;
+  std::vector<SequenceSpan> spans_;
+  std::vector<std::byte> dense_;
+  std::vector<std::byte> scratch_;
+};
+
+std::vector<Variant> prepare(const AttentionCase& size, const Setup& setup, const Shape& shape) {
+  std::vector<Variant> variants;
+  for (const KvFormatName& kv : setup.kv) {
+    const auto step = std::make_shared<Step>(size, kv.format, setup, shape);
+    for (const std::string_view isa : setup.isas) {
+      const Backend& backend = setup.device->backend(isa);
+      variants.push_back({.format = std::string(kv.name),
+                          .isa = std::string(isa),
+                          .peer = {},
+                          .cost = op_cost(step->next(backend, shape)),
+                          .cycled_bytes = step->cycled_bytes(),
+                          .call = [step, &backend, shape, stream = setup.device->stream()] {
+                            backend.attention(step->next(backend, shape), stream);
+                          }});
+    }
+  }
+  return variants;
+}
+
+std::vector<Case> cases(const Setup& setup, const Shape& shape) {
+  std::vector<Case> all;
+  for (const AttentionCase& size : attention_cases(shape)) {
+    all.push_back({.label = size.label(),
+                   .parameters = {{"sequences", size.sequences},
+                                  {"tokens", size.count},
+                                  {"context", size.context},
+                                  {"group", size.group},
+                                  {"page_tokens", size.page_tokens},
+                                  {"kv_heads", shape.kv_heads},
+                                  {"head_dim", shape.head_dim}},
+                   .prepare = [=, &setup] { return prepare(size, setup, shape); }});
+  }
+  return all;
+}
+
+}  // namespace
+
+Op attention_op() {
+  return {"attention", "new tokens against their sequences' pages", cases};
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "bench/op.h"
+#include "kernels/kv_arena.h"
+
+namespace tessera::bench {
+
+// Pages and windows full of usual numbers, for as many layers as it takes to go beyond the caches.
+// The rows hold the closed groups of every sequence.
+struct KvCopiesShape {
+  KvFormat format;
+  int32_t head_dim = 0;
+  int32_t kv_heads = 0;
+  int32_t page_tokens = 64;
+  int32_t sequences = 0;
+  int32_t context = 0;      // tokens of each sequence
+  int64_t at_least = 0;     // bytes
+  int64_t most_layers = 0;  // 0: as many as it takes, two or more
+};
+
+class KvCopies {
+ public:
+  // Gives up when the system has not the memory.
+  KvCopies(const KvCopiesShape& shape, const Backend& backend, Stream stream);
+
+  KvPagesView view() const { return arena_->view(); }
+  int32_t layers() const { return arena_->shape().layers; }
+  int64_t bytes() const { return arena_->shape().arena_bytes(); }
+
+  // The rows of `layer` hold those of `context` tokens.
+  void set_context(int32_t layer, int32_t context);
+  // So many dense groups of every KV head, as kv_store leaves them.
+  std::vector<std::byte> dense(int64_t groups) const;
+
+ private:
+  void fill(const Backend& backend, Stream stream);
+
+  std::unique_ptr<KvArena> arena_;
+};
+
+}  // namespace tessera::bench

@@ -1,0 +1,107 @@
+#include <algorithm>
+#include <memory>
+
+#include "bench/cycled_memory.h"
+#include "bench/ops/ops.h"
+#include "kernels/kv_arena.h"
+
+namespace tessera::bench {
+namespace {
+
+constexpr int32_t kTokens = 160;  // two pages are shared, the window is copied
+
+// Half of the slots hold sequences, the others become their copies in turn.
+class Slots {
+ public:
+  Slots(KvFormat format, const Setup& setup, const Shape& shape)
+      : backend_(setup.device->backend(setup.isas[0])), stream_(setup.device->stream()) {
+    KvArenaShape arena{
+        .formats = {format},
+        .head_dim = shape.head_dim,
+        .page_bytes = KvPageLayout::make(format, shape.head_dim, kKvGroup).page_bytes,
+        .layers = shape.layers,
+        .kv_heads = shape.kv_heads,
+        .context = kTokens};
+    const int64_t copied_bytes = 2 * arena.slot_window_bytes();  // read there, written here
+    sources_ = static_cast<int32_t>(
+        setup.as_in_model ? 2 : std::max<int64_t>(2, div_ceil(setup.memory_bytes, copied_bytes)));
+    arena.slots = 2 * sources_;
+    arena.pages = static_cast<int32_t>(sources_ * arena.slot_rows() * arena.row_pages());
+    arena_ = KvArena::make(arena);
+    if (arena_ == nullptr) {
+      give_up("the system has not enough memory; ask for less with --memory");
+    }
+    std::fill_n(arena_->view().windows, arena.slots * arena.slot_window_bytes(), std::byte{1});
+    std::vector<KvGrowth> grown;
+    for (int32_t slot = 0; slot < sources_; ++slot) {
+      grown.push_back({slot, {}, arena.closed_tokens()});
+    }
+    backend_.kv_resize({.pool = arena_->pool(), .released = {}, .grown = grown}, stream_);
+    std::fill_n(arena_->view().rows, sources_ * arena.slot_rows(), KvRow{arena.closed_tokens(), 0});
+  }
+
+  int64_t cycled_bytes() const { return 2 * sources_ * arena_->shape().slot_window_bytes(); }
+  int64_t sources() const { return sources_; }
+
+  // Each call must be made, since the next counts on it.
+  KvForkArgs next() {
+    fork_ = {cursor_, sources_ + cursor_, {}};
+    forked_.push_back(fork_.to);
+    cursor_ = (cursor_ + 1) % sources_;
+    return {.pool = arena_->pool(), .forks = {&fork_, 1}};
+  }
+
+  // Empties the slots that have become copies.
+  void restore() {
+    backend_.kv_resize({.pool = arena_->pool(), .released = forked_, .grown = {}}, stream_);
+    forked_.clear();
+  }
+
+ private:
+  const Backend& backend_;
+  Stream stream_;
+  std::unique_ptr<KvArena> arena_;
+  int32_t sources_ = 0;
+  int32_t cursor_ = 0;
+  KvFork fork_;
+  std::vector<int32_t> forked_;  // slots
+};
+
+std::vector<Variant> prepare(const Setup& setup, const Shape& shape) {
+  std::vector<Variant> variants;
+  for (const KvFormatName& kv : setup.kv) {
+    const auto slots = std::make_shared<Slots>(kv.format, setup, shape);
+    const Stream stream = setup.device->stream();
+    const KvForkArgs first = slots->next();
+    const OpCost cost = op_cost(first);
+    setup.device->backend(setup.isas[0]).kv_fork(first, stream);
+    for (const std::string_view isa : setup.isas) {
+      const Backend& backend = setup.device->backend(isa);
+      variants.push_back(
+          {.format = std::string(kv.name),
+           .isa = std::string(isa),
+           .peer = {},
+           .cost = cost,
+           .cycled_bytes = slots->cycled_bytes(),
+           .call = [slots, &backend, stream] { backend.kv_fork(slots->next(), stream); },
+           .restore = [slots] { slots->restore(); },
+           .most_calls = slots->sources()});
+    }
+  }
+  return variants;
+}
+
+std::vector<Case> cases(const Setup& setup, const Shape& shape) {
+  const int32_t rows = shape.layers * shape.kv_heads;
+  return {{.label = std::to_string(kTokens) + " tokens rows " + std::to_string(rows),
+           .parameters = {{"tokens", kTokens}, {"rows", rows}},
+           .prepare = [=, &setup] { return prepare(setup, shape); }}};
+}
+
+}  // namespace
+
+Op kv_fork_op() {
+  return {"kv_fork", "a sequence's copy, which shares its whole pages", cases};
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,71 @@
+#include <cmath>
+#include <memory>
+#include <numeric>
+
+#include "bench/cycled_memory.h"
+#include "bench/ops/ops.h"
+
+namespace tessera::bench {
+namespace {
+
+enum Operand : size_t { kHeads, kCos, kSin, kPositions };
+
+RopeArgs args_of(CycledMemory& memory, int64_t rows, const Shape& shape) {
+  const int64_t copy = memory.next();
+  const int64_t width = shape.query_width();
+  return {.heads = {memory.operand<float>(copy, kHeads), rows, width, width},
+          .positions = {memory.operand<int32_t>(copy, kPositions), static_cast<size_t>(rows)},
+          .cos = memory.operand<float>(copy, kCos),
+          .sin = memory.operand<float>(copy, kSin),
+          .head_dim = shape.head_dim};
+}
+
+std::vector<Variant> prepare(int64_t rows, const Setup& setup, const Shape& shape) {
+  const int64_t floats = rows * shape.query_width();
+  const int64_t angles = rows * shape.head_dim / 2;
+  const auto memory = std::make_shared<CycledMemory>(
+      std::initializer_list<int64_t>{floats * 4, angles * 4, angles * 4, rows * 4},
+      setup.memory_bytes, setup.as_in_model ? shape.layers : 0);
+  memory->fill_random(kHeads, floats);
+  for (int64_t i = 0; i < angles; ++i) {
+    memory->operand<float>(0, kCos)[i] = std::cos(static_cast<float>(i));
+    memory->operand<float>(0, kSin)[i] = std::sin(static_cast<float>(i));
+  }
+  std::iota(memory->operand<int32_t>(0, kPositions), memory->operand<int32_t>(0, kPositions) + rows,
+            0);
+  memory->replicate();
+  std::vector<Variant> variants;
+  for (const std::string_view isa : setup.isas) {
+    const Backend& backend = setup.device->backend(isa);
+    variants.push_back({.format = "f32",
+                        .isa = std::string(isa),
+                        .peer = {},
+                        .cost = op_cost(args_of(*memory, rows, shape)),
+                        .cycled_bytes = memory->bytes(),
+                        .call = [=, &backend, stream = setup.device->stream()] {
+                          backend.rope(args_of(*memory, rows, shape), stream);
+                        }});
+  }
+  return variants;
+}
+
+std::vector<Case> cases(const Setup& setup, const Shape& shape) {
+  std::vector<Case> all;
+  for (const int64_t tokens : {1, 32, 512}) {
+    all.push_back({.label = std::to_string(tokens) + " x " + std::to_string(shape.query_heads) +
+                            " heads of " + std::to_string(shape.head_dim),
+                   .parameters = {{"tokens", tokens},
+                                  {"heads", shape.query_heads},
+                                  {"head_dim", shape.head_dim}},
+                   .prepare = [=, &setup] { return prepare(tokens, setup, shape); }});
+  }
+  return all;
+}
+
+}  // namespace
+
+Op rope_op() {
+  return {"rope", "the queries of a step, rotated in place", cases};
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Runs tessera-bench on every op, small and short: does it name all ops of the backend's table, and
+are its numbers sane? No time is judged.
+
+    smoke.py PATH_OF_TESSERA_BENCH
+"""
+
+import json
+import math
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+OP_OF_TABLE = re.compile(r"void \(\*(\w+)\)\(const \w+Args&, Stream\)")
+FAST = ["--budget", "0.0005", "--memory", "256KiB", "--threads", "2"]
+POSITIVE = [
+    "samples", "calls_per_sample", "least_us", "lower_quartile_us", "median_us",
+    "upper_quartile_us", "ratio", "read_bytes", "written_bytes", "gb_s", "floor_us",
+    "share_of_floor", "cycled_bytes", "read_gb_s_beside", "copy_gb_s_beside", "peak_gflop_s"]
+
+
+def run(tool, *arguments):
+    return subprocess.run([tool, *arguments], capture_output=True, text=True, timeout=280)
+
+
+def check_row(row):
+    for field in POSITIVE:
+        assert math.isfinite(row[field]) and row[field] > 0, f"{field} of {row}"
+    assert row["flops"] >= 0 and row["gflop_s"] >= 0, row
+    assert row["least_us"] <= row["lower_quartile_us"] <= row["median_us"], row
+    assert row["median_us"] <= row["upper_quartile_us"], row
+    assert row["limit"] in ("bytes", "flops"), row
+    assert row["limit"] == "bytes" or row["flops"] > 0, row
+    assert row["parameters"] and all(value >= 0 for value in row["parameters"].values()), row
+    assert math.isclose(row["share_of_floor"], row["floor_us"] / row["median_us"]), row
+
+
+def check_every_op(tool, directory):
+    table = set(OP_OF_TABLE.findall((ROOT / "kernels" / "backend.h").read_text()))
+    assert len(table) >= 8, f"ops found in kernels/backend.h: {table}"
+    path = directory / "all.json"
+    done = run(tool, "--json", str(path), *FAST)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(path.read_text())
+    machine = result["machine"]
+    assert machine["device"] == "cpu" and machine["threads"] == 2, machine
+    assert machine["read_gb_s"] > 0 and machine["copy_gb_s"] > 0, machine
+    assert machine["peaks"] and all(peak["gflop_s"] > 0 for peak in machine["peaks"]), machine
+    for row in result["rows"]:
+        check_row(row)
+        assert f"| {row['case']} " in done.stdout, f"{row['case']} is not in the table"
+    ops = {row["op"] for row in result["rows"]}
+    assert ops == table, f"not timed: {table - ops}; unknown: {ops - table}"
+    for op, formats in {"linear": {"f32", "bf16", "int8", "int4"}, "attention": {"f16", "f32"}}.items():
+        seen = {row["format"] for row in result["rows"] if row["op"] == op}
+        assert seen >= formats, f"{op}: {seen}"
+
+
+def check_choices(tool, directory):
+    path = directory / "few.json"
+    done = run(tool, "--ops", "linear,attention", "--isa", "scalar", "--matrix", "64x96",
+               "--weights", "int8", "--kv", "f32", "--cases", "matrix 8 x,decode 1 x 1 at 2047",
+               "--as-in-model", "--json", str(path), *FAST)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(path.read_text())["rows"]
+    linear = [row for row in rows if row["op"] == "linear"]
+    assert len(linear) == 1, linear
+    assert linear[0]["parameters"] == {"tokens": 8, "inputs": 64, "outputs": 96}, linear
+    assert {row["format"] for row in rows} == {"int8", "f32"}, rows
+    assert {row["isa"] for row in rows} == {"scalar"}, rows
+
+
+def check_refusals(tool):
+    for flag, value in [("--ops", "convolution"), ("--device", "tpu"), ("--kv", "k3v7"),
+                        ("--shapes", "900b"), ("--isa", "mmx"), ("--matrix", "64"),
+                        ("--json", "/nowhere/result.json")]:
+        done = run(tool, flag, value, *([] if flag == "--ops" else ["--ops", "rope"]), *FAST)
+        said = done.stdout + done.stderr
+        assert done.returncode != 0, f"{flag} {value} was accepted"
+        assert value in done.stderr, f"{flag} {value} is not named: {said}"
+
+
+def main():
+    tool = sys.argv[1]
+    with tempfile.TemporaryDirectory() as directory:
+        check_every_op(tool, Path(directory))
+        check_choices(tool, Path(directory))
+    check_refusals(tool)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+#include "kernels/op_cost.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace tessera {
+namespace {
+
+// Shapes are all a cost looks at: the views have no data, but where it tells the tables apart.
+template <class T>
+MatrixView<T> shape(int64_t rows, int64_t cols) {
+  return {nullptr, rows, cols, cols};
+}
+
+TEST(OpCost, EmbedReadsTheTokensRowsInTheTablesFormat) {
+  const std::vector<int32_t> tokens{3, 0, 3};
+  float element = 0;
+  EmbedArgs args{.tokens = tokens,
+                 .table = shape<const bf16>(10, 8),
+                 .table_f32 = {},
+                 .out = shape<float>(3, 8)};
+  EXPECT_EQ(op_cost(args), (OpCost{3 * 4 + 3 * 8 * 2, 3 * 8 * 4, 0}));
+  args.table_f32 = {&element, 10, 8, 8};
+  EXPECT_EQ(op_cost(args), (OpCost{3 * 4 + 3 * 8 * 4, 3 * 8 * 4, 0}));
+}
+
+TEST(OpCost, RmsNormReadsItsWeightOnce) {
+  const std::vector<float> weight(8);
+  EXPECT_EQ(op_cost(RmsNormArgs{
+                .in = shape<const float>(5, 8), .weight = weight, .out = shape<float>(5, 8)}),
+            (OpCost{(5 * 8 + 8) * 4, 5 * 8 * 4, 4 * 5 * 8}));
+}
+
+TEST(OpCost, LinearReadsWeightsInTheirFormat) {
+  const struct {
+    WeightFormat format;
+    int64_t bytes;
+  } cases[] = {{WeightFormat::f32, 6 * 40 * 4},
+               {WeightFormat::bf16, 6 * 40 * 2},
+               {WeightFormat::int8, 6 * 40 + 6 * 4},
+               {WeightFormat::int4, 6 * 2 * (16 + 2)}};  // two groups of 32 inputs, one partly used
+  for (const auto& [format, bytes] : cases) {
+    SCOPED_TRACE(name(format));
+    EXPECT_EQ(weight_bytes(format, 6, 40), bytes);
+    const PackedWeight weight{format, 6, 40, nullptr};
+    const OpCost cost = op_cost(LinearArgs{.in = shape<const float>(3, 40),
+                                           .weight = &weight,
+                                           .bias = {},
+                                           .out = shape<float>(3, 6),
+                                           .scratch = {}});
+    EXPECT_EQ(cost, (OpCost{3 * 40 * 4 + bytes, 3 * 6 * 4, 2 * 3 * 6 * 40}));
+  }
+}
+
+TEST(OpCost, LinearReadsWhatItAddsTo) {
+  const std::vector<float> bias(6);
+  const PackedWeight weight{WeightFormat::f32, 6, 4, nullptr};
+  const OpCost cost = op_cost(LinearArgs{.in = shape<const float>(3, 4),
+                                         .weight = &weight,
+                                         .bias = bias,
+                                         .accumulate = true,
+                                         .out = shape<float>(3, 6),
+                                         .scratch = {}});
+  EXPECT_EQ(cost.read_bytes, (3 * 4 + 6 * 4 + 6 + 3 * 6) * 4);
+  EXPECT_EQ(cost.written_bytes, 3 * 6 * 4);
+}
+
+TEST(OpCost, RopeReadsAnglesOfEachRow) {
+  const std::vector<int32_t> positions(2);
+  EXPECT_EQ(
+      op_cost(RopeArgs{.heads = shape<float>(2, 3 * 8), .positions = positions, .head_dim = 8}),
+      (OpCost{(2 * 24 + 2 * 2 * 4) * 4 + 2 * 4, 2 * 24 * 4, 3 * 2 * 24}));
+}
+
+TEST(OpCost, SiluMulReadsTwiceWhatItWrites) {
+  EXPECT_EQ(op_cost(SiluMulArgs{.gate_up = shape<const float>(2, 20), .out = shape<float>(2, 10)}),
+            (OpCost{2 * 20 * 4, 2 * 10 * 4, 4 * 2 * 10}));
+}
+
+// Tables and counts of 4 slots with 3 layers of 2 KV heads; 16 tokens a page.
+struct Rows {
+  static constexpr int32_t kRows = 3 * 2;
+
+  explicit Rows(KvFormat format, int32_t high, int32_t low = 0)
+      : rows(4 * kRows, KvRow{high, low}), tables(4 * kRows * 8, kNoPage) {
+    pages.tables = tables.data();
+    pages.rows = rows.data();
+    pages.layouts[0] = KvPageLayout::make(format, 64, 16);
+    pages.layouts[1] = KvPageLayout::make(kKvK8V4, 64, 16);
+    pages.window_layout = KvPageLayout::make(format == kKvF32 ? kKvF32 : kKvF16, 64, 64);
+    pages.layers = 3;
+    pages.kv_heads = 2;
+    pages.row_pages = 8;
+    pages.head_dim = 64;
+  }
+
+  std::vector<KvRow> rows;
+  std::vector<int32_t> tables;
+  KvPagesView pages;
+};
+
+TEST(OpCost, KvResizeCountsPagesOfEveryLayerAndHeadThatMove) {
+  Rows rows(kKvF16, 40);
+  for (size_t i = 0; i < 12; ++i) {
+    rows.tables[i] = 5;  // of slot 0
+  }
+  KvPool pool;
+  pool.pages = rows.pages;
+  const std::vector<int32_t> released{0};
+  const std::vector<KvGrowth> grown{{1, {}, 40}, {2, {}, 8}};  // to 80 tokens; to 48, no page more
+  const int64_t given = Rows::kRows * 2;
+  EXPECT_EQ(op_cost(KvResizeArgs{pool, released, grown}),
+            (OpCost{(given + 2 * 12) * 4, 3 * (given + 12) * 4, 0}));
+}
+
+TEST(OpCost, KvForkCopiesWindowsAndTokensThatDoNotFillAPage) {
+  const Rows rows(kKvF16, 37);
+  KvForkArgs args;
+  args.pool.pages = rows.pages;
+  const int64_t window = 64 * 64 * 2 * 2;
+  const std::vector<KvFork> whole{{0, 1, {}, 32}};  // two pages of 16 tokens
+  args.forks = whole;
+  EXPECT_EQ(op_cost(args),
+            (OpCost{Rows::kRows * (4 * 4 + window), Rows::kRows * (4 * 4 + window), 0}));
+  const std::vector<KvFork> partly{{0, 1, {}}};
+  args.forks = partly;
+  const int64_t tokens = 5 * 64 * 2 * 2;
+  EXPECT_EQ(op_cost(args), (OpCost{Rows::kRows * (5 * 4 + tokens + window),
+                                   Rows::kRows * (7 * 4 + tokens + window), 0}));
+}
+
+TEST(OpCost, KvStoreWritesDenseTokensAndTheGroupsThatClose) {
+  const Rows rows(kKvF16, 0);
+  KvStoreArgs args{.keys = shape<const float>(31, 128),
+                   .values = shape<const float>(31, 128),
+                   .sequences = {},
+                   .pages = rows.pages,
+                   .dense = {}};
+  const std::vector<SequenceSpan> open{{0, 0, 1, 99, {}}, {1, 1, 30, 0, {}}};
+  args.sequences = open;
+  EXPECT_EQ(op_cost(args), (OpCost{31 * 2 * 128 * 4, 31 * 2 * 128 * 2, 0}));
+  const std::vector<SequenceSpan> closing{{0, 0, 1, 99, {}}, {1, 1, 30, 40, {1, 1}}};
+  args.sequences = closing;
+  EXPECT_EQ(op_cost(args), (OpCost{31 * 2 * 128 * 4 + 40 * 2 * 128 * 2,
+                                   31 * 2 * 128 * 2 + 64 * 2 * (64 + 32 + 8), 0}));
+}
+
+TEST(OpCost, AttentionReadsWhatItsQueriesSee) {
+  Rows rows(kKvF16, 0);
+  rows.rows[0] = {64, 0};
+  rows.rows[1] = {10, 30};
+  const std::vector<SequenceSpan> spans{{0, 0, 1, 99, {0, 1}}, {1, 1, 3, 0, {0, 1}}};
+  AttentionArgs args;
+  args.sequences = spans;
+  args.query_heads = 8;
+  args.pages = rows.pages;
+  const int64_t queries = 4 * 8 * 64 * 4;
+  // Of the first sequence 36 tokens are dense, of the other 3.
+  EXPECT_EQ(op_cost(args), (OpCost{(2 * (36 + 3) + 64 + 10) * 64 * 4 + 30 * (64 + 32 + 8) + queries,
+                                   queries, 4 * (100 + 76 + 2 * (1 + 2 + 3)) * 4 * 64}));
+  rows.rows[1] = {64, 0};
+  args.window = 2;
+  EXPECT_EQ(op_cost(args),
+            (OpCost{2 * (2 + 3) * 64 * 4 + queries, queries, 4 * 2 * (2 + 1 + 2 + 2) * 4 * 64}));
+}
+
+TEST(OpCost, AttentionReadsTheGroupsOfItsStepDense) {
+  const Rows rows(kKvK8V4, 128);  // as the step leaves them
+  const std::vector<SequenceSpan> spans{{0, 0, 120, 20, {}}};
+  AttentionArgs args;
+  args.sequences = spans;
+  args.query_heads = 2;
+  args.pages = rows.pages;
+  const int64_t queries = 120 * 2 * 64 * 4;
+  EXPECT_EQ(op_cost(args).read_bytes, 2 * 140 * 64 * 4 + queries);
+  EXPECT_EQ(op_cost(args).flops, 4 * 2 * (140 * 141 / 2 - 20 * 21 / 2) * 64);
+}
+
+}  // namespace
+}  // namespace tessera
