@@ -23,6 +23,7 @@ const Buckets kFirstTokenSeconds{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1
 const Buckets kTokenSeconds{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15,
                             0.2,   0.3,    0.4,   0.5,  0.75,  1,    2.5,   5};
 const Buckets kRequestSeconds{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 30, 60, 120, 240, 480};
+const Buckets kCounts{1, 2, 5, 10, 20};
 const Buckets kTokens{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10'000, 20'000, 50'000};
 
 // What requests that ended are counted under, by FinishReason: the words dashboards know.
@@ -113,6 +114,11 @@ struct Metrics::Families {
         {}, buckets);
   }
 
+  prometheus::Counter& counter(const std::string& name, const std::string& help) {
+    return prometheus::BuildCounter().Name(name).Help(help).Labels(common).Register(registry).Add(
+        {});
+  }
+
   const Labels common;
   prometheus::Registry registry;
   prometheus::Family<prometheus::Counter>& success = prometheus::BuildCounter()
@@ -133,6 +139,18 @@ struct Metrics::Families {
       histogram("vllm:inter_token_latency_seconds", "Gaps between tokens", kTokenSeconds);
   prometheus::Histogram& request = histogram("vllm:e2e_request_latency_seconds",
                                              "Request received to last token", kRequestSeconds);
+  prometheus::Histogram& decode =
+      histogram("vllm:request_decode_time_seconds", "First token to the end", kRequestSeconds);
+  prometheus::Histogram& token = histogram("vllm:request_time_per_output_token_seconds",
+                                           "Mean gap between a request's tokens", kTokenSeconds);
+  prometheus::Histogram& sequences =
+      histogram("vllm:request_params_n", "Sequences a request asks for", kCounts);
+  prometheus::Histogram& max_tokens =
+      histogram("vllm:request_params_max_tokens", "Tokens a request may generate", kTokens);
+  prometheus::Counter& cache_queries =
+      counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache");
+  prometheus::Counter& cache_hits =
+      counter("vllm:prefix_cache_hits_total", "Prompt tokens taken from the prefix cache");
   prometheus::Histogram& prompt_tokens =
       histogram("vllm:request_prompt_tokens", "Prompt tokens of a request", kTokens);
   prometheus::Histogram& generation_tokens =
@@ -151,11 +169,25 @@ void Metrics::next_token(std::chrono::duration<double> since_previous) {
   families_->next_token.Observe(since_previous.count());
 }
 
-void Metrics::finished(const Finish& finish, std::chrono::duration<double> since_received) {
+void Metrics::accepted(std::size_t sequences, int32_t max_tokens) {
+  families_->sequences.Observe(static_cast<double>(sequences));
+  families_->max_tokens.Observe(max_tokens);
+}
+
+void Metrics::finished(const Finish& finish, std::chrono::duration<double> since_received,
+                       std::optional<std::chrono::duration<double>> since_first) {
   families_->finished[static_cast<std::size_t>(finish.reason)]->Increment();
   families_->request.Observe(since_received.count());
   families_->prompt_tokens.Observe(finish.prompt_tokens);
   families_->generation_tokens.Observe(finish.completion_tokens);
+  families_->cache_queries.Increment(finish.prompt_tokens);
+  families_->cache_hits.Increment(finish.cached_tokens);
+  if (since_first) {
+    families_->decode.Observe(since_first->count());
+  }
+  if (since_first && finish.completion_tokens > 1) {
+    families_->token.Observe(since_first->count() / (finish.completion_tokens - 1));
+  }
 }
 
 void Metrics::rejected(const absl::Status& status) {

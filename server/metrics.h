@@ -1,7 +1,10 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "engine/engine.h"
@@ -12,7 +15,8 @@ namespace tessera {
 // them, and our own under `tessera:`. Thread-safe.
 //
 //   TTFT = request received to first token; inter-token latency = gaps between tokens;
-//   E2E = request received to last token. Seconds.
+//   E2E = request received to its end; decode = first token to the end;
+//   TPOT = (E2E - TTFT) / (tokens - 1). Seconds, of each sequence.
 class Metrics {
  public:
   explicit Metrics(const std::string& model_name);
@@ -20,7 +24,10 @@ class Metrics {
 
   void first_token(std::chrono::duration<double> since_received);
   void next_token(std::chrono::duration<double> since_previous);
-  void finished(const Finish& finish, std::chrono::duration<double> since_received);
+  void accepted(std::size_t sequences, int32_t max_tokens);
+  // `since_first`: how long ago the first token came, if one did.
+  void finished(const Finish& finish, std::chrono::duration<double> since_received,
+                std::optional<std::chrono::duration<double>> since_first);
   void rejected(const absl::Status& status);  // at the door: nothing was accepted
 
   // Prometheus text exposition, format 0.0.4. `stats` and `options` are the engine's, now.

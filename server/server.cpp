@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "models/status_macros.h"
+#include "server/api_keys.h"
 #include "server/authority.h"
 #include "server/grpc/grpc_listener.h"
 #include "server/http/listener.h"
@@ -30,8 +31,7 @@ constexpr milliseconds kHurriedFlushTime{500};
 
 class WholeServer final : public Server {
  public:
-  explicit WholeServer(const Settings& settings)
-      : settings_(settings), pool_(settings.threads), routes_(settings.routes) {}
+  explicit WholeServer(const Settings& settings) : settings_(settings), pool_(settings.threads) {}
 
   ~WholeServer() override {
     if (service_ != nullptr) {
@@ -41,14 +41,24 @@ class WholeServer final : public Server {
 
   absl::Status start() {
     const Clock::time_point begin = Clock::now();
-    TESSERA_ASSIGN_OR_RETURN(http_, HttpListener::start(settings_.http, routes_));
-    spdlog::info("listening http://{}", authority(settings_.http.address, http_->port()));
+    TESSERA_ASSIGN_OR_RETURN(const ApiKeys keys,
+                             ApiKeys::load(settings_.api_keys, settings_.api_key_file));
+    RoutesOptions routes = settings_.routes;
+    routes.api_keys = keys;
+    routes_ = std::make_unique<Routes>(std::move(routes));
+    TESSERA_ASSIGN_OR_RETURN(http_, HttpListener::start(settings_.http, *routes_));
+    const bool tls = !settings_.http.tls_certificate.empty();
+    spdlog::info("listening {}://{}", tls ? "https" : "http",
+                 authority(settings_.http.address, http_->port()));
     TESSERA_ASSIGN_OR_RETURN(Service::Parts parts, load_model_parts(settings_, pool_));
     service_ = std::make_unique<Service>(std::move(parts));
     service_->engine().start();
-    routes_.attach(*service_);
+    routes_->attach(*service_);
     GrpcOptions grpc = settings_.grpc;
     grpc.address = settings_.http.address;
+    grpc.api_keys = keys;
+    grpc.tls_certificate = settings_.http.tls_certificate;
+    grpc.tls_key = settings_.http.tls_key;
     TESSERA_ASSIGN_OR_RETURN(grpc_, GrpcListener::start(grpc, *service_));
     spdlog::info("listening grpc://{}", authority(settings_.http.address, grpc_->port()));
     spdlog::info("ready after {:.1f} s",
@@ -95,7 +105,7 @@ class WholeServer final : public Server {
   // computes on the pool.
   const Settings settings_;
   ThreadPool pool_;
-  Routes routes_;
+  std::unique_ptr<Routes> routes_;
   std::unique_ptr<Service> service_;
   std::unique_ptr<HttpListener> http_;
   std::unique_ptr<GrpcListener> grpc_;

@@ -2,12 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
+#include <random>
 #include <utility>
 
 #include "models/status_macros.h"
 #include "server/metrics.h"
+#include "server/openai/error.h"
 
 namespace tessera {
 
@@ -32,6 +33,7 @@ class MeasuredSink final : public EventSink {
   void on_token(int32_t token) override {
     const Clock::time_point now = Clock::now();
     if (first_) {
+      first_token_ = now;
       metrics_.first_token(now - received_);
     } else {
       metrics_.next_token(now - previous_);
@@ -46,7 +48,9 @@ class MeasuredSink final : public EventSink {
     if (counted.reason == FinishReason::cancelled && *stopped_by_text) {
       counted.reason = FinishReason::stop;
     }
-    metrics_.finished(counted, Clock::now() - received_);
+    const Clock::time_point now = Clock::now();
+    const auto since_first = first_ ? std::nullopt : std::optional(now - first_token_);
+    metrics_.finished(counted, now - received_, since_first);
     sink_->on_finish(finish);
   }
 
@@ -57,9 +61,30 @@ class MeasuredSink final : public EventSink {
   std::shared_ptr<EventSink> sink_;
   Metrics& metrics_;
   Clock::time_point received_;
+  Clock::time_point first_token_;
   Clock::time_point previous_;
   bool first_ = true;
 };
+
+// For those who did not ask for a seed.
+uint64_t draw_seed() {
+  thread_local std::mt19937_64 generator{std::random_device{}()};
+  return generator();
+}
+
+absl::Status check_room(const GenerateRequest& request, int64_t prompt_tokens, int64_t context) {
+  const int64_t needed = request.max_tokens == 0 ? 0 : 1;
+  if (prompt_tokens + needed <= context) {
+    return absl::OkStatus();
+  }
+  const bool chat = std::holds_alternative<std::vector<ChatMessage>>(request.prompt);
+  return invalid_field(
+      chat ? "messages" : "prompt",
+      fmt::format("the {} {} tokens, but this model's maximum context length is {} tokens{}",
+                  chat ? "messages have" : "prompt has", prompt_tokens, context,
+                  needed > 0 ? ", at least one of them for the completion" : ""),
+      "context_length_exceeded");
+}
 
 }  // namespace
 
@@ -85,42 +110,55 @@ Service::~Service() {
   state_->parts.engine.reset();
 }
 
-absl::StatusOr<Generation> Service::generate(GenerateRequest request,
-                                             std::shared_ptr<EventSink> sink) {
+absl::StatusOr<Accepted> Service::generate(GenerateRequest request,
+                                           std::vector<std::shared_ptr<EventSink>> sinks) {
   const Clock::time_point received = Clock::now();
-  Engine& engine = *state_->parts.engine;
-  TESSERA_ASSIGN_OR_RETURN(std::vector<int32_t> prompt,
-                           tokenize(request.prompt, request.prompt_options));
-
-  const auto prompt_tokens = static_cast<int64_t>(prompt.size());
-  const int64_t room = engine.options().context - prompt_tokens;
-  auto measured = std::make_shared<MeasuredSink>(std::move(sink), *state_->parts.metrics, received);
-  Generation generation{
-      .id = 0,
-      .prompt_tokens = static_cast<int32_t>(prompt_tokens),
-      .text = TextStream(
-          tokenizer(),
-          {.keep_special = request.keep_special,
-           .continues_text = !std::holds_alternative<std::vector<ChatMessage>>(request.prompt)},
-          std::move(request.stop)),
-      .stopped_by_text = measured->stopped_by_text};
+  Accepted accepted;
+  TESSERA_ASSIGN_OR_RETURN(accepted.prompt, tokenize(request.prompt, request.prompt_options));
+  const auto prompt_tokens = static_cast<int64_t>(accepted.prompt.size());
+  const int64_t context = state_->parts.engine->options().context;
+  if (const absl::Status status = check_room(request, prompt_tokens, context); !status.ok()) {
+    return refuse(status);
+  }
 
   EngineRequest submitted;
-  submitted.prompt = std::move(prompt);
+  submitted.prompt = accepted.prompt;
   submitted.sampling = request.sampling;
-  submitted.max_tokens = request.max_tokens > 0 ? request.max_tokens
-                                                : static_cast<int32_t>(std::max<int64_t>(room, 1));
-  submitted.stop_ids = std::move(request.stop_ids);
+  submitted.sampling.seed = request.seed.value_or(request.deterministic ? 0 : draw_seed());
+  submitted.max_tokens = request.max_tokens.value_or(static_cast<int32_t>(context - prompt_tokens));
+  submitted.stop_ids = request.stop_ids;
   submitted.ignore_eos = request.ignore_eos;
   submitted.priority = request.priority;
-  submitted.sinks = {std::move(measured)};
-  absl::StatusOr<RequestId> id = engine.submit(std::move(submitted));
-  if (!id.ok()) {
-    state_->parts.metrics->rejected(id.status());
-    return id.status();
+  submitted.deadline = request.deadline;
+  submitted.deterministic = request.deterministic;
+  for (std::shared_ptr<EventSink>& sink : sinks) {
+    auto measured =
+        std::make_shared<MeasuredSink>(std::move(sink), *state_->parts.metrics, received);
+    accepted.generations.push_back({0, make_text(request), measured->stopped_by_text});
+    submitted.sinks.push_back(std::move(measured));
   }
-  generation.id = *id;
-  return generation;
+  const int32_t max_tokens = submitted.max_tokens;
+  const absl::StatusOr<RequestId> first = state_->parts.engine->submit(std::move(submitted));
+  if (!first.ok()) {
+    return refuse(first.status());
+  }
+  state_->parts.metrics->accepted(sinks.size(), max_tokens);
+  for (std::size_t i = 0; i < sinks.size(); ++i) {
+    accepted.generations[i].id = *first + i;
+  }
+  return accepted;
+}
+
+TextStream Service::make_text(const GenerateRequest& request) const {
+  const bool chat = std::holds_alternative<std::vector<ChatMessage>>(request.prompt);
+  return {
+      tokenizer(), {.keep_special = request.keep_special, .continues_text = !chat}, request.stop};
+}
+
+// Nothing was accepted.
+absl::Status Service::refuse(absl::Status status) {
+  state_->parts.metrics->rejected(status);
+  return status;
 }
 
 void Service::cancel(RequestId id) {
@@ -172,7 +210,9 @@ bool Service::ready() const {
   return state_->ready;
 }
 
-void Service::set_not_ready() { state_->ready = false; }
+void Service::set_not_ready() {
+  state_->ready = false;
+}
 
 void Service::drain() {
   set_not_ready();

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -32,21 +34,30 @@ struct PromptOptions {
 struct GenerateRequest {
   Prompt prompt;
   PromptOptions prompt_options;
-  SamplingParams sampling;
-  int32_t max_tokens = 0;         // 0: as many as the context has room for
-  std::vector<std::string> stop;  // never part of the text that is returned
+  SamplingParams sampling;       // but for its seed
+  std::optional<uint64_t> seed;  // none: a new one each time, but for `deterministic`
+  // The same request gives the same text, whatever else runs: without a seed it has a fixed one.
+  bool deterministic = false;
+  std::optional<int32_t> max_tokens;  // none: as many as the context has room for; 0: prefill only
+  std::vector<std::string> stop;      // never part of the text that is returned
   std::vector<int32_t> stop_ids;
   bool ignore_eos = false;
   bool keep_special = false;  // print special tokens
   int32_t priority = 0;
+  std::optional<std::chrono::steady_clock::time_point> deadline;
 };
 
-// An accepted generation.
+// One sequence of an accepted request.
 struct Generation {
   RequestId id = 0;
-  int32_t prompt_tokens = 0;
   TextStream text;                                     // belongs to the connection's thread
   std::shared_ptr<std::atomic<bool>> stopped_by_text;  // see Service::stop
+};
+
+// An accepted request.
+struct Accepted {
+  std::vector<int32_t> prompt;          // as it was submitted
+  std::vector<Generation> generations;  // one for each sink
 };
 
 // The one way in for HTTP and gRPC: template, tokenize, submit. Any thread may call any method.
@@ -63,9 +74,13 @@ class Service {
   explicit Service(Parts parts);
   ~Service();
 
-  // Events go to `sink` on the engine's thread (see EventSink), after the metrics have seen them.
-  // Errors as Engine::submit, and InvalidArgument for what the template refuses.
-  absl::StatusOr<Generation> generate(GenerateRequest request, std::shared_ptr<EventSink> sink);
+  // Generates one sequence for each of `sinks`, from seeds that follow one another. Events go to
+  // the sinks on the engine's thread (see EventSink), after the metrics have seen them. Errors,
+  // nothing runs then: as Engine::submit; InvalidArgument with OpenAI's code
+  // "context_length_exceeded" and both numbers for a prompt that leaves the context no room for
+  // one more token (if one was asked for), and for what the template refuses.
+  absl::StatusOr<Accepted> generate(GenerateRequest request,
+                                    std::vector<std::shared_ptr<EventSink>> sinks);
 
   void cancel(RequestId id);
 
@@ -98,6 +113,10 @@ class Service {
 
  private:
   struct State;
+
+  TextStream make_text(const GenerateRequest& request) const;
+  absl::Status refuse(absl::Status status);
+
   std::unique_ptr<State> state_;
 };
 

@@ -70,6 +70,10 @@ std::string print_yaml(const Settings& settings) {
     const std::string value = field.print(settings);
     absl::StrAppend(&yaml, yaml.empty() ? "" : "\n", "# ", field.value_name, ": ", field.help,
                     "\n");
+    if (field.secret && !value.empty()) {
+      absl::StrAppend(&yaml, "# ", std::string(field.name), ": is set, not shown\n");
+      continue;
+    }
     if (value.empty() && field.print(defaults).empty()) {
       absl::StrAppend(&yaml, "# ", std::string(field.name), ":\n");
       continue;
@@ -82,7 +86,9 @@ std::string print_yaml(const Settings& settings) {
 std::string describe(const Settings& settings) {
   std::vector<std::string> pairs;
   for (const SettingsField& field : settings_fields()) {
-    pairs.push_back(absl::StrCat(std::string(field.name), "=", field.print(settings)));
+    const std::string value = field.print(settings);
+    pairs.push_back(absl::StrCat(std::string(field.name), "=",
+                                 field.secret && !value.empty() ? "(not shown)" : value));
   }
   return absl::StrJoin(pairs, " ");
 }
@@ -109,6 +115,10 @@ absl::Status validate(const Settings& settings) {
   if (settings.http.port != 0 && settings.http.port == settings.grpc.port) {
     return absl::InvalidArgumentError(
         absl::StrCat("http-port and grpc-port are both ", settings.http.port));
+  }
+  if (settings.http.tls_certificate.empty() != settings.http.tls_key.empty()) {
+    return absl::InvalidArgumentError(
+        "tls-cert and tls-key: TLS needs both, and one of them is missing");
   }
   if (settings.device == Device::cuda) {
     return absl::UnimplementedError("device: this build has no CUDA backend; use --device cpu");

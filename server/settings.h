@@ -24,16 +24,17 @@ enum class Device : uint8_t { cpu, cuda };
 
 // Everything that can be set. The initialisers here (and those of the structs embedded) are the
 // only place where a default is written; settings_fields.cpp lists the fields once, and flags,
-// YAML,
-// --help, validation and the start-up log all come from that list.
+// YAML, --help, validation and the start-up log all come from that list.
 struct Settings {
   std::filesystem::path model;
   std::string served_model_name;  // empty: the model folder's name
   std::string chat_template;      // a built-in one's name or a file; empty: the model's own
 
-  HttpOptions http;  // its address is that of both front ends
+  HttpOptions http;  // its address, certificate and key are those of both front ends
   GrpcOptions grpc;
   RoutesOptions routes;
+  std::string api_keys;                // between commas; with those of the file: see ApiKeys::load
+  std::filesystem::path api_key_file;  // empty: none
 
   Device device = Device::cpu;
   std::optional<CpuIsa> isa;  // none: the best this CPU has
@@ -56,6 +57,7 @@ struct SettingsField {
   std::string help;
   std::function<absl::Status(Settings&, std::string_view)> parse;  // errors do not repeat the name
   std::function<std::string(const Settings&)> print;               // what parse() would read
+  bool secret = false;  // is never shown: not in the log, not by --print-config
 };
 
 std::span<const SettingsField> settings_fields();
@@ -64,7 +66,7 @@ std::span<const SettingsField> settings_fields();
 // call it. Errors: InvalidArgument "FILE:LINE: KEY: ...".
 absl::Status apply_yaml(std::string_view yaml, std::string_view file, Settings& settings);
 
-// A YAML file that would give `settings`, each field with its help as a comment.
+// A YAML file that would give `settings`, but for secrets, each field with its help as a comment.
 std::string print_yaml(const Settings& settings);
 
 // The tokens a sequence may have with a model of `model_context`. Errors: InvalidArgument when

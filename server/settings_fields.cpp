@@ -100,23 +100,38 @@ SettingsField integer_field(std::string_view name, std::string_view value_name, 
           [at](const Settings& settings) { return absl::StrCat(at(settings)); }};
 }
 
-template <class At>
-SettingsField bytes_field(std::string_view name, std::string help, At at) {
-  return {name, "BYTES", help,
-          [at](Settings& settings, std::string_view text) {
-            TESSERA_ASSIGN_OR_RETURN(at(settings), parse_quantity(text, kByteUnits, 1));
-            return absl::OkStatus();
-          },
-          [at](const Settings& settings) { return print_quantity(at(settings), kByteUnits); }};
+// What a quantity may be; `most` as the member's type allows.
+template <class Member>
+absl::StatusOr<Member> within(int64_t value, int64_t least, std::string_view text) {
+  if (value < least || std::cmp_greater(value, std::numeric_limits<Member>::max())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", std::string(text), "' is ", value < least ? "too small" : "too large"));
+  }
+  return static_cast<Member>(value);
 }
 
 template <class At>
-SettingsField time_field(std::string_view name, std::string help, At at) {
+SettingsField bytes_field(std::string_view name, int64_t least, std::string help, At at) {
+  return {name, "BYTES", help,
+          [at, least](Settings& settings, std::string_view text) {
+            using Member = std::decay_t<decltype(at(settings))>;
+            TESSERA_ASSIGN_OR_RETURN(const int64_t count, parse_quantity(text, kByteUnits, 1));
+            TESSERA_ASSIGN_OR_RETURN(at(settings), within<Member>(count, least, text));
+            return absl::OkStatus();
+          },
+          [at](const Settings& settings) {
+            return print_quantity(static_cast<int64_t>(at(settings)), kByteUnits);
+          }};
+}
+
+template <class At>
+SettingsField time_field(std::string_view name, int64_t least, std::string help, At at) {
   return {
       name, "TIME", help,
-      [at](Settings& settings, std::string_view text) {
+      [at, least](Settings& settings, std::string_view text) {
         TESSERA_ASSIGN_OR_RETURN(const int64_t count, parse_quantity(text, kTimeUnits, 1'000));
-        at(settings) = std::chrono::milliseconds(count);
+        TESSERA_ASSIGN_OR_RETURN(const int32_t milliseconds, within<int32_t>(count, least, text));
+        at(settings) = std::chrono::milliseconds(milliseconds);
         return absl::OkStatus();
       },
       [at](const Settings& settings) { return print_quantity(at(settings).count(), kTimeUnits); }};
@@ -174,18 +189,73 @@ std::vector<SettingsField> model_fields() {
   };
 }
 
-std::vector<SettingsField> front_end_fields() {
+SettingsField secret(SettingsField field) {
+  field.secret = true;
+  return field;
+}
+
+// What both front ends share.
+std::vector<SettingsField> door_fields() {
   return {
       text_field("host", "ADDRESS", "address to listen on; 0.0.0.0 for all of them",
                  TESSERA_AT(http.address)),
+      secret(text_field("api-key", "KEY,...",
+                        "any of these keys opens the API; other users of the machine can read "
+                        "command lines, so rather use a file",
+                        TESSERA_AT(api_keys))),
+      text_field("api-key-file", "FILE", "further keys, one on each line; # begins a comment",
+                 TESSERA_AT(api_key_file)),
+      text_field("tls-cert", "FILE", "certificate chain (PEM) for HTTPS and gRPC over TLS",
+                 TESSERA_AT(http.tls_certificate)),
+      text_field("tls-key", "FILE", "its private key (PEM)", TESSERA_AT(http.tls_key)),
+  };
+}
+
+std::vector<SettingsField> http_fields() {
+  return {
       integer_field("http-port", "PORT", {0, 65535}, "0: any free one; the log says which",
                     TESSERA_AT(http.port)),
       integer_field("http-threads", "COUNT", {1, 1024}, "threads that serve HTTP connections",
                     TESSERA_AT(http.threads)),
       text_field("cors-origin", "ORIGIN", "web pages from here may call the HTTP API; * for all",
                  TESSERA_AT(routes.cors_origin)),
+      integer_field("max-choices", "COUNT", {1, kMost},
+                    "most choices, prompts times n, of a request", TESSERA_AT(routes.max_choices)),
+      integer_field("http-max-connections", "COUNT", {1, kMost},
+                    "most open connections; more wait until one closes",
+                    TESSERA_AT(http.max_connections)),
+      bytes_field("http-max-header", 256, "most bytes of a request's head",
+                  TESSERA_AT(http.header_bytes)),
+      bytes_field("http-max-body", 1, "most bytes of a request's body",
+                  TESSERA_AT(http.body_bytes)),
+      time_field("http-idle-timeout", 1, "how long a connection may stay open between requests",
+                 TESSERA_AT(http.idle_timeout)),
+      time_field("http-header-timeout", 1, "how long a client may take to send a head",
+                 TESSERA_AT(http.header_timeout)),
+      time_field("http-body-timeout", 1, "how long a client may take to send a body",
+                 TESSERA_AT(http.body_timeout)),
+      time_field("http-write-timeout", 1,
+                 "how long a client may leave an answer unread before it is cut off",
+                 TESSERA_AT(http.write_timeout)),
+  };
+}
+
+std::vector<SettingsField> grpc_fields() {
+  return {
       integer_field("grpc-port", "PORT", {0, 65535}, "0: any free one; the log says which",
                     TESSERA_AT(grpc.port)),
+      bytes_field("grpc-max-message", 1, "most bytes of a request",
+                  TESSERA_AT(grpc.max_message_bytes)),
+      integer_field("grpc-max-pending-tokens", "COUNT", {1, kMost},
+                    "tokens a client may leave unread before it is cut off",
+                    TESSERA_AT(grpc.max_pending_tokens)),
+      time_field("grpc-keepalive-interval", 1,
+                 "a connection that is silent for so long is asked whether it is alive",
+                 TESSERA_AT(grpc.keepalive_interval)),
+      time_field("grpc-keepalive-timeout", 1, "and is closed when it does not answer within",
+                 TESSERA_AT(grpc.keepalive_timeout)),
+      time_field("grpc-least-ping-interval", 1, "clients that ask so more often are cut off",
+                 TESSERA_AT(grpc.least_ping_interval)),
   };
 }
 
@@ -221,7 +291,7 @@ std::vector<SettingsField> engine_fields() {
       choice_field("kv", presets,
                    "how keys and values are kept: k8v4 is 8 bits for keys and 4 for values",
                    TESSERA_AT(engine.kv)),
-      bytes_field("kv-memory",
+      bytes_field("kv-memory", 0,
                   "size of the KV cache with its windows and tables, such as 512MiB or 2GiB; 0: "
                   "room for --max-sequences of --context tokens",
                   TESSERA_AT(engine.kv_bytes)),
@@ -245,10 +315,11 @@ std::vector<SettingsField> process_fields() {
                                                    {"info", "info"},   {"warning", "warning"},
                                                    {"error", "error"}, {"off", "off"}};
   return {
-      time_field("drain-delay",
+      time_field("drain-delay", 0,
                  "after SIGTERM: not ready, but still accepting, so that balancers notice",
                  TESSERA_AT(drain_delay)),
-      time_field("drain-timeout", "then: what runs may finish for so long before it is cancelled",
+      time_field("drain-timeout", 0,
+                 "then: what runs may finish for so long before it is cancelled",
                  TESSERA_AT(drain_timeout)),
       choice_field("log-level", levels, "least severity that is logged, to stderr",
                    TESSERA_AT(log_level)),
@@ -258,8 +329,8 @@ std::vector<SettingsField> process_fields() {
 // The list. Its order is that of --help and of configs/default.yaml.
 std::vector<SettingsField> make_fields() {
   std::vector<SettingsField> fields;
-  for (const auto& group :
-       {model_fields(), front_end_fields(), compute_fields(), engine_fields(), process_fields()}) {
+  for (const auto& group : {model_fields(), door_fields(), http_fields(), grpc_fields(),
+                            compute_fields(), engine_fields(), process_fields()}) {
     fields.insert(fields.end(), group.begin(), group.end());
   }
   return fields;

@@ -1,17 +1,72 @@
 #include "server/grpc/generate_call.h"
 
+#include <grpcpp/server_context.h>
+
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "models/status_macros.h"
-#include "server/grpc/wire.h"
 
 namespace tessera {
+namespace {
 
-GenerateCall* GenerateCall::start(const Shared& shared, const v1::GenerateRequest& request) {
+// A prompt's log probabilities go out in messages of so many tokens: clients limit their size.
+constexpr std::size_t kPromptTokens = 256;
+
+// As the engine counts time. A deadline so far away is none.
+std::optional<std::chrono::steady_clock::time_point> deadline_of(
+    const grpc::ServerContextBase& context) {
+  const auto left = context.deadline() - std::chrono::system_clock::now();
+  if (left > std::chrono::hours(24 * 365)) {
+    return std::nullopt;
+  }
+  return std::chrono::steady_clock::now() + left;
+}
+
+}  // namespace
+
+// One of the n: where the engine reports it, and what of that is not yet written.
+struct GenerateCall::Sequence final : EventSink {
+  Sequence(GenerateCall& some_call, int32_t some_index) : call(some_call), index(some_index) {}
+
+  void on_prompt_logprobs(const TokenLogprobs& logprobs) override {
+    call.add_prompt(*this, seen(logprobs));
+  }
+  void on_logprobs(const TokenLogprobs& logprobs) override { coming = seen(logprobs); }
+  void on_token(int32_t token) override {
+    coming.token = token;
+    call.add(*this, std::exchange(coming, {}));
+  }
+  void on_finish(const tessera::Finish& how) override { call.end(*this, how); }
+
+  GenerateCall& call;
+  const int32_t index;
+  SeenToken coming;  // the engine's thread's
+
+  // The owner's of the writing side.
+  std::optional<Generation> generation;
+  std::vector<SeenToken> taken_prompt;
+  std::vector<SeenToken> taken;
+  std::optional<tessera::Finish> taken_finish;
+
+  // Guarded by the call's mutex.
+  std::vector<SeenToken> prompt;
+  std::vector<SeenToken> pending;
+  std::optional<tessera::Finish> finish;
+};
+
+std::shared_ptr<GenerateCall> GenerateCall::make(const Shared& shared) {
   auto call = std::make_shared<GenerateCall>(shared);
   call->self_ = call;
-  if (const absl::Status status = call->submit(request); !status.ok()) {
+  return call;
+}
+
+GenerateCall* GenerateCall::start(const Shared& shared, const grpc::ServerContextBase& context,
+                                  const v1::GenerateRequest& request) {
+  const std::shared_ptr<GenerateCall> call = make(shared);
+  if (const absl::Status status = call->submit(context, request); !status.ok()) {
     call->finish_early(status);
   } else {
     call->write_pending();
@@ -19,18 +74,39 @@ GenerateCall* GenerateCall::start(const Shared& shared, const v1::GenerateReques
   return call.get();
 }
 
+GenerateCall* GenerateCall::refuse(const Shared& shared, const absl::Status& status) {
+  const std::shared_ptr<GenerateCall> call = make(shared);
+  call->finish_early(status);
+  return call.get();
+}
+
 GenerateCall::GenerateCall(const Shared& shared) : shared_(shared) {
   shared_.calls.open();
 }
+GenerateCall::~GenerateCall() = default;
 
-absl::Status GenerateCall::submit(const v1::GenerateRequest& request) {
-  TESSERA_ASSIGN_OR_RETURN(GenerateRequest parsed, parse_generate_request(request));
+absl::Status GenerateCall::submit(const grpc::ServerContextBase& context,
+                                  const v1::GenerateRequest& request) {
+  TESSERA_ASSIGN_OR_RETURN(GenerateCallRequest parsed, parse_generate_request(request));
   TESSERA_ASSIGN_OR_RETURN(name_, shared_.calls.add(request.request_id(), weak_from_this()));
-  TESSERA_ASSIGN_OR_RETURN(Generation generation,
-                           shared_.service.generate(std::move(parsed), shared_from_this()));
-  generation_.emplace(std::move(generation));
+  parsed.generate.deadline = deadline_of(context);
+  const bool shows_prompt = parsed.generate.sampling.prompt_logprobs.has_value();
+  std::vector<std::shared_ptr<EventSink>> sinks;
+  for (int32_t i = 0; i < parsed.n; ++i) {
+    sequences_.push_back(std::make_unique<Sequence>(*this, i));
+    sinks.emplace_back(shared_from_this(), sequences_.back().get());
+  }
+  TESSERA_ASSIGN_OR_RETURN(Accepted accepted,
+                           shared_.service.generate(std::move(parsed.generate), std::move(sinks)));
   std::unique_lock lock(mutex_);
-  id_ = generation_->id;
+  for (std::size_t i = 0; i < sequences_.size(); ++i) {
+    Sequence& sequence = *sequences_[i];
+    ids_.push_back(accepted.generations[i].id);
+    sequence.generation.emplace(std::move(accepted.generations[i]));
+    if (shows_prompt) {
+      sequence.prompt.insert(sequence.prompt.begin(), {.token = accepted.prompt.front()});
+    }
+  }
   if (cancelled_) {
     cancel(std::move(lock));
   }
@@ -40,10 +116,10 @@ absl::Status GenerateCall::submit(const v1::GenerateRequest& request) {
 // Requires: `lock` holds mutex_.
 void GenerateCall::cancel(std::unique_lock<std::mutex> lock) {
   cancelled_ = true;
-  const std::optional<RequestId> id = id_;
+  const std::vector<RequestId> ids = ids_;
   lock.unlock();
-  if (id) {
-    shared_.service.cancel(*id);
+  for (const RequestId id : ids) {
+    shared_.service.cancel(id);
   }
 }
 
@@ -51,102 +127,166 @@ void GenerateCall::abort() {
   cancel(std::unique_lock(mutex_));
 }
 
-void GenerateCall::on_token(int32_t token) {
+// ---- the engine's thread
+
+void GenerateCall::add_prompt(Sequence& sequence, SeenToken token) {
+  std::unique_lock lock(mutex_);
+  sequence.prompt.push_back(std::move(token));
+  wake(std::move(lock));
+}
+
+void GenerateCall::add(Sequence& sequence, SeenToken token) {
   std::unique_lock lock(mutex_);
   if (gone_ || too_slow_) {
     return;
   }
-  if (pending_.size() == shared_.max_pending_tokens) {
+  if (pending_tokens_ == shared_.max_pending_tokens) {
     too_slow_ = true;
     return cancel(std::move(lock));
   }
-  pending_.push_back(token);
-  if (!std::exchange(writing_, true)) {
-    lock.unlock();
-    shared_.writer.post(shared_from_this());
-  }
+  ++pending_tokens_;
+  sequence.pending.push_back(std::move(token));
+  wake(std::move(lock));
 }
 
-void GenerateCall::on_finish(const tessera::Finish& finish) {
+void GenerateCall::end(Sequence& sequence, const tessera::Finish& finish) {
   std::unique_lock lock(mutex_);
-  finish_ = finish;
+  sequence.finish = finish;
+  wake(std::move(lock));
+}
+
+// Requires: `lock` holds mutex_.
+void GenerateCall::wake(std::unique_lock<std::mutex> lock) {
   if (!std::exchange(writing_, true)) {
     lock.unlock();
     shared_.writer.post(shared_from_this());
   }
 }
 
-// Moves what has come into taken_ and `finish`. False: nothing has, and the writing side is free.
-bool GenerateCall::take(std::optional<tessera::Finish>& finish) {
+// ---- the writing side
+
+// A sequence of which something has come, or why the stream ends here; neither: nothing has come,
+// and the writing side is free.
+struct GenerateCall::Taken {
+  Sequence* sequence = nullptr;
+  absl::Status broken;
+};
+
+GenerateCall::Taken GenerateCall::take() {
   const std::lock_guard lock(mutex_);
-  taken_.clear();
   if (gone_) {
-    finish = {.reason = FinishReason::failed,
-              .status = absl::CancelledError("the client has gone")};
-    return true;
+    return {.sequence = nullptr, .broken = absl::CancelledError("the client has gone")};
   }
-  if (finish_ && too_slow_) {
-    finish = {.reason = FinishReason::failed,
-              .status = absl::ResourceExhaustedError(absl::StrCat(
-                  "the client reads too slowly: ", pending_.size(), " tokens wait for it"))};
-    return true;
+  if (too_slow_) {
+    return {.sequence = nullptr,
+            .broken = absl::ResourceExhaustedError(absl::StrCat(
+                "the client reads too slowly: ", pending_tokens_, " tokens wait for it"))};
   }
-  taken_.swap(pending_);
-  finish = finish_;
-  writing_ = finish || !taken_.empty();
-  return writing_;
+  for (std::size_t i = 0; i < sequences_.size(); ++i) {
+    Sequence& sequence = *sequences_[next_];
+    next_ = (next_ + 1) % sequences_.size();
+    take_from(sequence);
+    if (!sequence.taken_prompt.empty() || !sequence.taken.empty() || sequence.taken_finish) {
+      return {.sequence = &sequence, .broken = absl::OkStatus()};
+    }
+  }
+  writing_ = false;
+  return {};
 }
 
-// Turns taken_ into response_. False: there is nothing to say, for the text is at its end.
-bool GenerateCall::read_tokens() {
-  TextStream& text = generation_->text;
+// Moves what waits into the taken_ members. Requires: mutex_ is held.
+void GenerateCall::take_from(Sequence& sequence) {
+  const auto some = sequence.prompt.begin() +
+                    static_cast<std::ptrdiff_t>(std::min(kPromptTokens, sequence.prompt.size()));
+  sequence.taken_prompt.assign(sequence.prompt.begin(), some);
+  sequence.prompt.erase(sequence.prompt.begin(), some);
+  sequence.taken.clear();
+  if (sequence.prompt.empty()) {
+    sequence.taken.swap(sequence.pending);
+    pending_tokens_ -= sequence.taken.size();
+    sequence.taken_finish = std::exchange(sequence.finish, std::nullopt);
+  }
+}
+
+// Turns what was taken into response_. False: there is nothing to say, for the text is at its end.
+bool GenerateCall::read_tokens(Sequence& sequence) {
+  const Tokenizer& tokenizer = shared_.service.tokenizer();
+  TextStream& text = sequence.generation->text;
   response_.Clear();
   response_.set_request_id(name_);
-  for (const int32_t token : taken_) {
+  response_.set_index(sequence.index);
+  for (const SeenToken& token : sequence.taken_prompt) {
+    *response_.add_prompt() = to_wire(token, tokenizer);
+  }
+  for (const SeenToken& token : sequence.taken) {
     if (text.stopped()) {
       break;
     }
-    response_.mutable_text()->append(text.push(token));
-    response_.add_token_ids(token);
-    ++completion_tokens_;
+    response_.mutable_text()->append(text.push(token.token));
+    response_.add_token_ids(token.token);
+    if (token.logprob) {
+      *response_.add_logprobs() = to_wire(token, tokenizer);
+    }
+    usage_.set_completion_tokens(usage_.completion_tokens() + 1);
   }
-  return response_.token_ids_size() > 0;
+  return response_.token_ids_size() > 0 || response_.prompt_size() > 0;
+}
+
+// False: there was nothing to write, and the caller still owns the writing side.
+bool GenerateCall::write(Sequence& sequence, bool any) {
+  if (!sequence.taken_finish) {
+    if (any) {
+      StartWrite(&response_);
+    }
+    return any;
+  }
+  const tessera::Finish finish = *std::exchange(sequence.taken_finish, std::nullopt);
+  if (!finish.status.ok()) {
+    finish_early(finish.status);
+    return true;
+  }
+  TextStream& text = sequence.generation->text;
+  response_.mutable_text()->append(text.finish());
+  response_.set_finish_reason(to_wire(text.stopped() ? FinishReason::stop : finish.reason));
+  if (sequence.index == 0) {  // the prompt counts once
+    usage_.set_prompt_tokens(finish.prompt_tokens);
+    usage_.set_cached_tokens(finish.cached_tokens);
+  }
+  if (++ended_ < sequences_.size()) {
+    StartWrite(&response_);
+    return true;
+  }
+  *response_.mutable_usage() = usage_;
+  shared_.calls.remove(name_);
+  StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);
+  return true;
 }
 
 // Requires: the caller owns the writing side. Passes it on to the write it begins, or frees it.
 void GenerateCall::write_pending() {
-  std::optional<tessera::Finish> finish;
-  while (take(finish)) {
-    const bool was_stopped = generation_->text.stopped();
-    const bool any = read_tokens();
-    if (finish) {
-      return finish_with(*finish);
+  while (true) {
+    const Taken taken = take();
+    if (!taken.broken.ok()) {
+      return finish_early(taken.broken);
     }
-    if (!was_stopped && generation_->text.stopped()) {
-      shared_.service.stop(*generation_);
+    if (taken.sequence == nullptr) {
+      return;
     }
-    if (any) {
-      return StartWrite(&response_);
+    Sequence& sequence = *taken.sequence;
+    const bool was_stopped = sequence.generation->text.stopped();
+    const bool any = read_tokens(sequence);
+    if (!sequence.taken_finish && !was_stopped && sequence.generation->text.stopped()) {
+      shared_.service.stop(*sequence.generation);
+    }
+    if (write(sequence, any)) {
+      return;
     }
   }
 }
 
-void GenerateCall::finish_with(const tessera::Finish& finish) {
-  if (finish.reason == FinishReason::failed) {
-    return finish_early(finish.status);
-  }
-  TextStream& text = generation_->text;
-  response_.mutable_text()->append(text.finish());
-  response_.set_finish_reason(to_wire(text.stopped() ? FinishReason::stop : finish.reason));
-  v1::Usage& usage = *response_.mutable_usage();
-  usage.set_prompt_tokens(finish.prompt_tokens);
-  usage.set_cached_tokens(finish.cached_tokens);
-  usage.set_completion_tokens(completion_tokens_);
-  shared_.calls.remove(name_);
-  StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);
-}
-
+// What else runs for it has no one to report to.
 void GenerateCall::finish_early(const absl::Status& status) {
+  cancel(std::unique_lock(mutex_));
   if (!name_.empty()) {
     shared_.calls.remove(name_);
   }

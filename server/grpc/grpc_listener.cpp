@@ -6,13 +6,20 @@
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
+#include <grpcpp/support/server_interceptor.h>
 #include <spdlog/spdlog.h>
 
+#include <fstream>
+#include <iterator>
 #include <mutex>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "models/status_macros.h"
 #include "server/authority.h"
+#include "server/grpc/authorization.h"
 #include "server/grpc/inference_service.h"
 
 namespace tessera {
@@ -52,24 +59,51 @@ void apply(const GrpcOptions& options, grpc::ServerBuilder& builder) {
                              milliseconds(options.least_ping_interval));
 }
 
+absl::StatusOr<std::string> read_file(const char* what, const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file) {
+    return absl::NotFoundError(absl::StrCat(what, " '", path, "' cannot be read"));
+  }
+  return text;
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> make_credentials(
+    const GrpcOptions& options) {
+  if (options.tls_certificate.empty() && options.tls_key.empty()) {
+    return grpc::InsecureServerCredentials();
+  }
+  grpc::SslServerCredentialsOptions tls;
+  auto& pair = tls.pem_key_cert_pairs.emplace_back();
+  TESSERA_ASSIGN_OR_RETURN(pair.cert_chain, read_file("TLS certificate", options.tls_certificate));
+  TESSERA_ASSIGN_OR_RETURN(pair.private_key, read_file("TLS key", options.tls_key));
+  return grpc::SslServerCredentials(tls);
+}
+
 class Listener final : public GrpcListener {
  public:
   Listener(const GrpcOptions& options, Service& service)
-      : inference_(service, options.max_pending_tokens) {}
+      : keys_(options.api_keys), inference_(service, keys_, options.max_pending_tokens) {}
   ~Listener() override { stop(); }
 
   absl::Status listen(const GrpcOptions& options) {
     set_up_process();
+    TESSERA_ASSIGN_OR_RETURN(const auto credentials, make_credentials(options));
     grpc::ServerBuilder builder;
     apply(options, builder);
-    builder.AddListeningPort(authority(options.address, options.port),
-                             grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort(authority(options.address, options.port), credentials, &port_);
     builder.RegisterService(&inference_);
+    if (keys_.locked()) {
+      std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> guards;
+      guards.push_back(guard_reflection(keys_));
+      builder.experimental().SetInterceptorCreators(std::move(guards));
+    }
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0) {
-      return absl::UnavailableError(absl::StrCat("cannot listen on grpc://",
-                                                 authority(options.address, options.port),
-                                                 ": is the port taken?"));
+      return absl::UnavailableError(
+          absl::StrCat("cannot listen on grpc://", authority(options.address, options.port),
+                       ": is the port taken?",
+                       options.tls_key.empty() ? "" : " Do certificate and key fit together?"));
     }
     server_->GetHealthCheckService()->SetServingStatus(v1::Inference::service_full_name(), true);
     return absl::OkStatus();
@@ -91,6 +125,7 @@ class Listener final : public GrpcListener {
   }
 
  private:
+  const ApiKeys keys_;
   InferenceService inference_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;

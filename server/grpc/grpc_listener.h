@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "server/api_keys.h"
 
 namespace tessera {
 
@@ -23,6 +24,13 @@ struct GrpcOptions {
   std::chrono::milliseconds keepalive_interval{30'000};
   std::chrono::milliseconds keepalive_timeout{10'000};
   std::chrono::milliseconds least_ping_interval{5'000};
+
+  // Any of them opens all but grpc.health.v1, as metadata `authorization: Bearer KEY`. Without one
+  // a call is UNAUTHENTICATED, and one of reflection, which cannot say more, CANCELLED.
+  ApiKeys api_keys{};
+
+  std::string tls_certificate{};  // PEM files; both empty: plain HTTP/2
+  std::string tls_key{};
 };
 
 // The gRPC front end: proto/tessera/v1/inference.proto, grpc.health.v1 and reflection.
@@ -30,7 +38,8 @@ class GrpcListener {
  public:
   // Listens and serves as soon as it returns. `service` must outlive the listener, and its engine
   // must have been stopped, or be idle, before the listener goes.
-  // Errors: Unavailable (the address is not ours, or the port is taken).
+  // Errors: NotFound (certificate or key cannot be read), Unavailable (the address is not ours, the
+  // port is taken, or certificate and key do not fit).
   static absl::StatusOr<std::unique_ptr<GrpcListener>> start(const GrpcOptions& options,
                                                              Service& service);
 

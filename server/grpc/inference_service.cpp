@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "models/status_macros.h"
+#include "server/grpc/authorization.h"
 #include "server/grpc/wire.h"
 
 namespace tessera {
@@ -33,49 +34,63 @@ absl::Status detokenize(const Service& service, const v1::DetokenizeRequest& req
 
 }  // namespace
 
-InferenceService::InferenceService(tessera::Service& service, std::size_t max_pending_tokens)
-    : service_(service), shared_{service, calls_, writer_, max_pending_tokens} {}
+InferenceService::InferenceService(tessera::Service& service, const ApiKeys& keys,
+                                   std::size_t max_pending_tokens)
+    : service_(service), keys_(keys), shared_{service, calls_, writer_, max_pending_tokens} {}
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
-    grpc::CallbackServerContext*, const v1::GenerateRequest* request) {
-  return GenerateCall::start(shared_, *request);
+    grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
+  const absl::Status authorized = authorize(keys_, *context);
+  return authorized.ok() ? GenerateCall::start(shared_, *context, *request)
+                         : GenerateCall::refuse(shared_, authorized);
 }
 
 grpc::ServerUnaryReactor* InferenceService::Abort(grpc::CallbackServerContext* context,
                                                   const v1::AbortRequest* request,
                                                   v1::AbortResponse* response) {
-  const std::shared_ptr<GenerateCall> call = calls_.find(request->request_id());
-  if (call != nullptr) {
-    call->abort();
+  const absl::Status authorized = authorize(keys_, *context);
+  if (authorized.ok()) {
+    const std::shared_ptr<GenerateCall> call = calls_.find(request->request_id());
+    if (call != nullptr) {
+      call->abort();
+    }
+    response->set_found(call != nullptr);
   }
-  response->set_found(call != nullptr);
-  return reply(context, absl::OkStatus());
+  return reply(context, authorized);
 }
 
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
                                                      const v1::TokenizeRequest* request,
                                                      v1::TokenizeResponse* response) {
-  return reply(context, tokenize(service_, *request, *response));
+  const absl::Status authorized = authorize(keys_, *context);
+  return reply(context, authorized.ok() ? tokenize(service_, *request, *response) : authorized);
 }
 
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
                                                        const v1::DetokenizeRequest* request,
                                                        v1::DetokenizeResponse* response) {
-  return reply(context, detokenize(service_, *request, *response));
+  const absl::Status authorized = authorize(keys_, *context);
+  return reply(context, authorized.ok() ? detokenize(service_, *request, *response) : authorized);
 }
 
 grpc::ServerUnaryReactor* InferenceService::GetModelInfo(grpc::CallbackServerContext* context,
                                                          const v1::GetModelInfoRequest*,
                                                          v1::GetModelInfoResponse* response) {
-  *response = model_info(service_);
-  return reply(context, absl::OkStatus());
+  const absl::Status authorized = authorize(keys_, *context);
+  if (authorized.ok()) {
+    *response = model_info(service_);
+  }
+  return reply(context, authorized);
 }
 
 grpc::ServerUnaryReactor* InferenceService::GetServerInfo(grpc::CallbackServerContext* context,
                                                           const v1::GetServerInfoRequest*,
                                                           v1::GetServerInfoResponse* response) {
-  *response = server_info(service_);
-  return reply(context, absl::OkStatus());
+  const absl::Status authorized = authorize(keys_, *context);
+  if (authorized.ok()) {
+    *response = server_info(service_);
+  }
+  return reply(context, authorized);
 }
 
 }  // namespace tessera

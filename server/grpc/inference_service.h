@@ -2,6 +2,7 @@
 
 #include <cstddef>
 
+#include "server/api_keys.h"
 #include "server/grpc/call_table.h"
 #include "server/grpc/generate_call.h"
 #include "server/grpc/stream_writer.h"
@@ -10,10 +11,11 @@
 
 namespace tessera {
 
-// The calls of tessera.v1.Inference. `service` must outlive this, and this every call.
+// The calls of tessera.v1.Inference, behind the keys. `service` and `keys` must outlive this, and
+// this every call.
 class InferenceService final : public v1::Inference::CallbackService {
  public:
-  InferenceService(tessera::Service& service, std::size_t max_pending_tokens);
+  InferenceService(tessera::Service& service, const ApiKeys& keys, std::size_t max_pending_tokens);
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
       grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
@@ -37,6 +39,7 @@ class InferenceService final : public v1::Inference::CallbackService {
 
  private:
   tessera::Service& service_;
+  const ApiKeys& keys_;
   CallTable calls_;
   StreamWriter writer_;
   GenerateCall::Shared shared_;

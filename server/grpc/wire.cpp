@@ -1,6 +1,5 @@
 #include "server/grpc/wire.h"
 
-#include <random>
 #include <string>
 #include <utility>
 
@@ -12,6 +11,7 @@ namespace tessera {
 namespace {
 
 constexpr int kMaxStops = 16;
+constexpr int32_t kMostSequences = 128;
 
 std::vector<ChatMessage> parse_chat(const v1::Chat& message) {
   std::vector<ChatMessage> chat;
@@ -36,12 +36,6 @@ absl::StatusOr<Prompt> parse_prompt(const v1::GenerateRequest& message) {
   return absl::InvalidArgumentError("prompt: one of text, tokens and chat is required");
 }
 
-// A seed for those who did not ask for one.
-uint64_t draw_seed() {
-  thread_local std::mt19937_64 generator{std::random_device{}()};
-  return generator();
-}
-
 // What is out of range the engine refuses by name.
 SamplingParams parse_sampling(const v1::SamplingParams& message) {
   SamplingParams sampling;
@@ -57,7 +51,6 @@ SamplingParams parse_sampling(const v1::SamplingParams& message) {
   for (const auto& [token, value] : message.logit_bias()) {
     sampling.logit_bias.push_back({token, value});
   }
-  sampling.seed = message.has_seed() ? message.seed() : draw_seed();
   return sampling;
 }
 
@@ -81,23 +74,64 @@ grpc::Status to_grpc(const absl::Status& status) {
   return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
 }
 
-absl::StatusOr<GenerateRequest> parse_generate_request(const v1::GenerateRequest& message) {
-  GenerateRequest request;
+absl::StatusOr<GenerateCallRequest> parse_generate_request(const v1::GenerateRequest& message) {
+  GenerateCallRequest call;
+  GenerateRequest& request = call.generate;
   TESSERA_ASSIGN_OR_RETURN(request.prompt, parse_prompt(message));
   TESSERA_RETURN_IF_ERROR(check_stops(message));
-  if (message.has_max_tokens() && message.max_tokens() < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("max_tokens is ", message.max_tokens(), ", must be at least 1"));
-  }
   request.sampling = parse_sampling(message.sampling());
+  const auto take = [](bool given, auto value, auto& field) {
+    if (given) {
+      field = value;
+    }
+  };
+  take(message.has_logprobs(), message.logprobs(), request.sampling.top_logprobs);
+  take(message.has_prompt_logprobs(), message.prompt_logprobs(), request.sampling.prompt_logprobs);
+  take(message.sampling().has_seed(), message.sampling().seed(), request.seed);
+  take(message.has_max_tokens(), message.max_tokens(), request.max_tokens);
+  take(message.has_n(), message.n(), call.n);
+  take(message.has_add_special_tokens(), message.add_special_tokens(),
+       request.prompt_options.add_bos);
+  if (call.n < 1 || call.n > kMostSequences) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("n is ", call.n, ", must be from 1 to ", kMostSequences));
+  }
+  if (message.max_tokens() < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_tokens is ", message.max_tokens(), ", must not be negative"));
+  }
+  request.deterministic = message.deterministic();
   request.prompt_options.parse_special = message.parse_special_tokens();
-  request.max_tokens = message.max_tokens();
   request.stop = {message.stop().begin(), message.stop().end()};
   request.stop_ids = {message.stop_token_ids().begin(), message.stop_token_ids().end()};
   request.ignore_eos = message.ignore_eos();
   request.keep_special = message.keep_special_tokens();
   request.priority = message.priority();
-  return request;
+  return call;
+}
+
+SeenToken seen(const TokenLogprobs& logprobs) {
+  return {.token = logprobs.chosen.token,
+          .logprob = logprobs.chosen.logprob,
+          .top = {logprobs.top.begin(), logprobs.top.end()}};
+}
+
+v1::TokenLogprobs to_wire(const SeenToken& token, const Tokenizer& tokenizer) {
+  const auto fill = [&](int32_t id, v1::TokenLogprob& out) {
+    out.set_token_id(id);
+    out.set_text(tokenizer.token_bytes(id, /*keep_special=*/true));
+  };
+  v1::TokenLogprobs message;
+  fill(token.token, *message.mutable_chosen());
+  if (token.logprob) {
+    message.mutable_chosen()->set_logprob(*token.logprob);
+  }
+  for (const TokenLogprob& other : token.top) {
+    v1::TokenLogprob& top = *message.add_top();
+    fill(other.token, top);
+    top.set_logprob(other.logprob);
+  }
+  return message;
 }
 
 absl::StatusOr<TokenizeCall> parse_tokenize_request(const v1::TokenizeRequest& message) {

@@ -5,13 +5,15 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <iterator>
 #include <random>
 #include <utility>
 #include <vector>
 
 #include "models/status_macros.h"
-#include "server/http/token_queue.h"
-#include "server/openai/error.h"
+#include "models/text/detokenizer.h"
+#include "server/http/choice.h"
+#include "server/http/endpoints.h"
 #include "server/openai/response.h"
 
 namespace tessera {
@@ -39,65 +41,37 @@ uint64_t unique_number() {
   return z ^ (z >> 31);
 }
 
-// One sequence and what is known of it.
-struct Choice {
-  Choice(int32_t some_index, Generation some_generation, std::shared_ptr<TokenQueue> some_queue)
-      : generation(std::move(some_generation)), queue(std::move(some_queue)) {
-    text.index = some_index;
-    text.first = true;
-  }
-
-  bool finished() const { return !text.finish_reason.empty() || !failure.ok(); }
-
-  Generation generation;
-  std::shared_ptr<TokenQueue> queue;
-  ChoiceText text;  // not yet sent
-  int64_t completion_tokens = 0;
-  int64_t cached_tokens = 0;
-  int64_t characters = 0;  // of the tokens' texts, sent
-  absl::Status failure;
-};
-
 class CompletionAnswer final : public HttpAnswer {
  public:
   CompletionAnswer(Service& service, const CompletionRequest& request)
       : service_(service),
         stream_(request.stream),
         continuous_usage_(request.continuous_usage),
-        choices_of_a_prompt_(request.n) {
+        n_(request.n),
+        best_of_(std::max(request.n, request.best_of)) {
     head_.chat = request.chat;
-    head_.id = fmt::format("{}{:016x}", request.chat ? "chatcmpl-" : "cmpl-", unique_number());
+    head_.id = fmt::format(
+        "{}{}", request.chat ? "chatcmpl-" : "cmpl-",
+        request.request_id.empty() ? fmt::format("{:016x}", unique_number()) : request.request_id);
     head_.created = unix_seconds();
     head_.model = service.model_name();
-    head_.logprobs = request.logprobs();
+    head_.logprobs = request.logprobs;
+    head_.prompt_logprobs = request.prompt_logprobs;
     head_.usage = request.include_usage;
   }
 
   ~CompletionAnswer() override {
     for (const Choice& choice : choices_) {
       if (!choice.finished()) {
-        service_.cancel(choice.generation.id);
+        service_.cancel(choice.id());
       }
     }
   }
 
   absl::Status submit(CompletionRequest request, const std::shared_ptr<HttpWaker>& waker) {
-    const bool token_by_token = request.stream || !request.each.stop.empty();
-    const uint64_t seed = request.seed.value_or(unique_number());
-    int32_t index = 0;
-    choices_.reserve(request.prompts.size() * static_cast<std::size_t>(request.n));
+    choices_.reserve(request.prompts.size() * static_cast<std::size_t>(best_of_));
     for (Prompt& prompt : request.prompts) {
-      for (int32_t i = 0; i < request.n; ++i) {
-        GenerateRequest each = request.each;
-        each.prompt = i + 1 < request.n ? prompt : std::move(prompt);
-        each.sampling.seed = seed + static_cast<uint64_t>(i);
-        auto queue = std::make_shared<TokenQueue>(waker, token_by_token);
-        TESSERA_ASSIGN_OR_RETURN(Generation generation, service_.generate(std::move(each), queue));
-        if (i == 0) {
-          prompt_tokens_ += generation.prompt_tokens;
-        }
-        choices_.emplace_back(index++, std::move(generation), std::move(queue));
-      }
+      TESSERA_RETURN_IF_ERROR(submit_prompt(request, std::move(prompt), waker));
     }
     return absl::OkStatus();
   }
@@ -112,12 +86,9 @@ class CompletionAnswer final : public HttpAnswer {
     }
     bool all = true;
     for (Choice& choice : choices_) {
-      advance(choice);
+      choice.advance([] {});
       if (!choice.failure.ok()) {
-        HttpReply reply;
-        reply.status = http_status(choice.failure);
-        reply.body = print_error(choice.failure);
-        return reply;
+        return error_reply(choice.failure);
       }
       all = all && choice.finished();
     }
@@ -130,7 +101,7 @@ class CompletionAnswer final : public HttpAnswer {
         return true;
       }
       if (!choice.finished()) {
-        advance(choice, &piece);
+        choice.advance([&] { print(choice, piece); });
       }
       if (!choice.failure.ok()) {
         piece += print_error_event(choice.failure);
@@ -150,84 +121,73 @@ class CompletionAnswer final : public HttpAnswer {
   }
 
  private:
-  // Takes in what the engine has reported. With a `piece`, prints it there token by token.
-  void advance(Choice& choice, std::string* piece = nullptr) {
-    const TokenQueue::Events events = choice.queue->take();
-    for (const TokenQueue::Token& token : events.tokens) {
-      if (choice.finished()) {  // by a stop string: the engine was ahead
-        break;
+  absl::Status submit_prompt(const CompletionRequest& request, Prompt prompt,
+                             const std::shared_ptr<HttpWaker>& waker) {
+    const bool token_by_token = request.stream || !request.each.stop.empty();
+    std::vector<std::shared_ptr<TokenQueue>> queues;
+    for (int32_t i = 0; i < best_of_; ++i) {
+      queues.push_back(std::make_shared<TokenQueue>(waker, token_by_token));
+    }
+    GenerateRequest each = request.each;
+    const bool echo_text = request.echo && std::holds_alternative<std::string>(prompt);
+    std::string text = echo_text ? std::get<std::string>(prompt) : std::string();
+    each.prompt = std::move(prompt);
+    TESSERA_ASSIGN_OR_RETURN(Accepted accepted,
+                             service_.generate(std::move(each), {queues.begin(), queues.end()}));
+    prompt_tokens_ += static_cast<int64_t>(accepted.prompt.size());
+    if (request.echo && !echo_text) {
+      text = text_of(accepted.prompt, request.each.keep_special);
+    }
+    for (std::size_t i = 0; i < queues.size(); ++i) {
+      Choice& choice =
+          choices_.emplace_back(Choice::Args{.service = service_,
+                                             .request = request,
+                                             .index = static_cast<int32_t>(choices_.size()),
+                                             .generation = std::move(accepted.generations[i]),
+                                             .queue = std::move(queues[i])});
+      if (request.echo) {
+        choice.begin_with(text, accepted.prompt);
       }
-      take_token(choice, token);
-      if (piece != nullptr && !choice.finished() && !choice.text.text.empty()) {
-        print(choice, *piece);
+      if (request.prompt_logprobs) {
+        choice.expect_prompt_logprobs(accepted.prompt);
       }
     }
-    if (events.finish && !choice.finished()) {
-      take_finish(choice, *events.finish);
-    }
-    if (piece != nullptr && !choice.text.finish_reason.empty()) {
-      print(choice, *piece);
-    }
+    return absl::OkStatus();
   }
 
-  void take_token(Choice& choice, const TokenQueue::Token& token) {
-    ++choice.completion_tokens;
-    choice.text.text += choice.generation.text.push(token.id);
-    if (head_.logprobs) {
-      ChosenToken chosen{text_of({token.id, token.logprob}), {}};
-      std::transform(token.top.begin(), token.top.end(), std::back_inserter(chosen.top),
-                     [this](const TokenLogprob& other) { return text_of(other); });
-      choice.text.tokens.push_back(std::move(chosen));
+  std::string text_of(const std::vector<int32_t>& ids, bool keep_special) const {
+    Detokenizer detokenizer(service_.tokenizer(), {.keep_special = keep_special});
+    std::string text;
+    for (const int32_t id : ids) {
+      text += detokenizer.push(id);
     }
-    if (choice.generation.text.stopped()) {
-      service_.stop(choice.generation);
-      choice.text.finish_reason = "stop";
-    }
-  }
-
-  TokenText text_of(const TokenLogprob& token) const {
-    return {service_.tokenizer().token_bytes(token.token, /*keep_special=*/true), token.logprob};
-  }
-
-  void take_finish(Choice& choice, const Finish& finish) {
-    choice.cached_tokens = finish.cached_tokens;
-    choice.text.text += choice.generation.text.finish();
-    switch (finish.reason) {
-      case FinishReason::stop:
-        choice.text.finish_reason = "stop";
-        break;
-      case FinishReason::length:
-        choice.text.finish_reason = choice.generation.text.stopped() ? "stop" : "length";
-        break;
-      case FinishReason::cancelled:
-        choice.failure =
-            with_code(absl::UnavailableError("the server has cancelled this request"), "cancelled");
-        break;
-      case FinishReason::failed:
-        choice.failure =
-            finish.status.ok() ? absl::InternalError("the engine failed") : finish.status;
-        break;
-    }
+    return text + detokenizer.finish();
   }
 
   // Prints what has come since the last time as one event.
   void print(Choice& choice, std::string& piece) {
-    choice.text.text_offset = choice.characters;
-    for (const ChosenToken& token : choice.text.tokens) {
-      choice.characters += count_characters(token.token.bytes);
-    }
     piece +=
         print_event(head_, choice.text, continuous_usage_ ? std::optional(usage()) : std::nullopt);
-    choice.text.text.clear();
-    choice.text.tokens.clear();
-    choice.text.first = false;
+    choice.clear();
   }
 
-  HttpReply whole() const {
+  // Of each prompt's sequences the likeliest n, likeliest first; all of them where n were made.
+  HttpReply whole() {
     std::vector<ChoiceText> texts;
-    texts.reserve(choices_.size());
-    for (const Choice& choice : choices_) {
-      texts.push_back(choice.text);
+    for (auto first = choices_.begin(); first != choices_.end(); first += best_of_) {
+      std::vector<Choice*> order;
+      std::transform(first, first + best_of_, std::back_inserter(order),
+                     [](Choice& choice) { return &choice; });
+      if (best_of_ > n_) {
+        std::stable_sort(order.begin(), order.end(), [](const Choice* a, const Choice* b) {
+          return a->mean_logprob() > b->mean_logprob();
+        });
+      }
+      for (int32_t i = 0; i < n_; ++i) {
+        ChoiceText& text = order[static_cast<std::size_t>(i)]->text;
+        text.index = static_cast<int32_t>(texts.size());
+        texts.push_back(std::move(text));
+      }
     }
     HttpReply reply;
     reply.body = print_completion(head_, texts, usage());
@@ -236,10 +196,10 @@ class CompletionAnswer final : public HttpAnswer {
 
   Usage usage() const {
     Usage usage{.prompt_tokens = prompt_tokens_};
-    for (const Choice& choice : choices_) {
-      usage.completion_tokens += choice.completion_tokens;
-      if (choice.text.index % choices_of_a_prompt_ == 0) {  // a prompt counts once
-        usage.cached_tokens += choice.cached_tokens;
+    for (std::size_t i = 0; i < choices_.size(); ++i) {
+      usage.completion_tokens += choices_[i].completion_tokens;
+      if (i % static_cast<std::size_t>(best_of_) == 0) {  // a prompt counts once
+        usage.cached_tokens += choices_[i].cached_tokens;
       }
     }
     return usage;
@@ -248,7 +208,8 @@ class CompletionAnswer final : public HttpAnswer {
   Service& service_;
   const bool stream_;
   const bool continuous_usage_;
-  const int32_t choices_of_a_prompt_;
+  const int32_t n_;
+  const int32_t best_of_;  // sequences of each prompt
   CompletionHead head_;
   int64_t prompt_tokens_ = 0;
   std::vector<Choice> choices_;

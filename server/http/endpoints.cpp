@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "models/status_macros.h"
@@ -33,11 +34,15 @@ absl::StatusOr<HttpResult> complete(const EndpointContext& context,
                                     absl::StatusOr<CompletionRequest> parsed) {
   TESSERA_RETURN_IF_ERROR(parsed.status());
   TESSERA_RETURN_IF_ERROR(check_model(context.service, parsed->model));
-  const auto choices = static_cast<int64_t>(parsed->prompts.size()) * parsed->n;
+  const int32_t each = std::max(parsed->n, parsed->best_of);
+  const auto choices = static_cast<int64_t>(parsed->prompts.size()) * each;
   if (choices > context.max_choices) {
     return invalid_field(
-        parsed->n > 1 ? "n" : "prompt",
-        fmt::format("the request asks for {} choices (prompts times n), at most {} are allowed",
+        parsed->n > 1 ? "n"
+        : each > 1    ? "best_of"
+                      : "prompt",
+        fmt::format("the request asks for {} choices (prompts times n or best_of), at most {} are "
+                    "allowed",
                     choices, context.max_choices));
   }
   TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<HttpAnswer> answer,

@@ -48,13 +48,23 @@ const Route* find_route(std::string_view path) {
   return route == std::end(kRoutes) ? nullptr : route;
 }
 
-// In a time that does not tell how much of a key was right.
-bool same_secret(std::string_view given, std::string_view key) {
-  volatile unsigned difference = given.size() == key.size() ? 0 : 1;
-  for (std::size_t i = 0; i < given.size() && !key.empty(); ++i) {
-    difference = difference | static_cast<unsigned>(given[i] ^ key[i % key.size()]);
+// What a browser says of who asks: its user, a page of ours, or a page from elsewhere.
+bool from_elsewhere(const HttpRequest& request) {
+  const std::string_view site = request.header("sec-fetch-site");
+  return !site.empty() && site != "none" && site != "same-origin";
+}
+
+// At the page a browser asks its user for a key; programs get OpenAI's error.
+HttpReply locked_reply(bool page) {
+  HttpReply reply = error_reply(with_code(
+      absl::UnauthenticatedError("no valid API key: send it as 'Authorization: Bearer KEY'"),
+      "invalid_api_key"));
+  if (page) {
+    reply.content_type = "text/plain; charset=utf-8";
+    reply.headers = {{"WWW-Authenticate", "Basic realm=\"the API key is the password\""}};
+    reply.body = "This server wants an API key, as the password; any user name will do.\n";
   }
-  return difference == 0;
+  return reply;
 }
 
 HttpReply page_reply() {
@@ -105,11 +115,13 @@ HttpHeaders cors_headers(const std::string& origin) {
   return headers;
 }
 
-HttpReply preflight_reply() {
+HttpReply preflight_reply(const HttpRequest& request) {
+  const std::string_view wanted = request.header("access-control-request-headers");
   HttpReply reply;
   reply.status = 204;
   reply.headers = {{"Access-Control-Allow-Methods", "GET, POST"},
-                   {"Access-Control-Allow-Headers", "Authorization, Content-Type"},
+                   {"Access-Control-Allow-Headers",
+                    wanted.empty() ? "Authorization, Content-Type" : std::string(wanted)},
                    {"Access-Control-Max-Age", "86400"}};
   return reply;
 }
@@ -128,7 +140,7 @@ void Routes::attach(Service& service) {
 
 HttpResult Routes::handle(const HttpRequest& request, std::shared_ptr<HttpWaker> waker) {
   const bool cors = !options_.cors_origin.empty();
-  HttpResult result = cors && request.method == "OPTIONS" ? HttpResult(preflight_reply())
+  HttpResult result = cors && request.method == "OPTIONS" ? HttpResult(preflight_reply(request))
                                                           : dispatch(request, std::move(waker));
   if (!cors) {
     return result;
@@ -145,10 +157,10 @@ HttpResult Routes::handle(const HttpRequest& request, std::shared_ptr<HttpWaker>
 HttpResult Routes::dispatch(const HttpRequest& request, std::shared_ptr<HttpWaker> waker) {
   const bool page = request.path == kPage;
   const Route* route = find_route(request.path);
-  if (!page && (route == nullptr || !route->open) && !authorized(request)) {
-    return error_reply(with_code(
-        absl::UnauthenticatedError("no valid API key: send it as 'Authorization: Bearer KEY'"),
-        "invalid_api_key"));
+  const bool open = route != nullptr && route->open;
+  if (!open && !options_.api_keys.open(request.header("authorization"),
+                                       /*basic_too=*/page || !from_elsewhere(request))) {
+    return locked_reply(page);
   }
   if (page || request.path == kVersion) {
     if (!allows("GET", request.method)) {
@@ -174,22 +186,6 @@ HttpResult Routes::dispatch(const HttpRequest& request, std::shared_ptr<HttpWake
        .waker = std::move(waker),
        .max_choices = options_.max_choices,
        .started = started_});
-}
-
-bool Routes::authorized(const HttpRequest& request) const {
-  if (options_.api_keys.empty()) {
-    return true;
-  }
-  std::string_view given = request.header("authorization");
-  if (!given.starts_with("Bearer ") && !given.starts_with("bearer ")) {
-    return false;
-  }
-  given.remove_prefix(7);
-  bool any = false;
-  for (const std::string& key : options_.api_keys) {
-    any = same_secret(given, key) || any;
-  }
-  return any;
 }
 
 HttpReply Routes::refuse(int status, const std::string& reason) {

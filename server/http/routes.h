@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
+#include "server/api_keys.h"
 #include "server/http/handler.h"
 
 namespace tessera {
@@ -13,9 +13,11 @@ namespace tessera {
 class Service;
 
 struct RoutesOptions {
-  // Any of them opens the API, as `Authorization: Bearer KEY`; /health, /metrics and the chat page
-  // need none. Empty: nothing does.
-  std::vector<std::string> api_keys{};
+  // Any of them opens every route, as `Authorization: Bearer KEY`; /health and /metrics need none.
+  // A browser is asked for one at the chat page (HTTP's Basic challenge: the key is the password)
+  // and sends it with the page's own requests until it is closed; with those of pages from
+  // elsewhere that does not count.
+  ApiKeys api_keys{};
   std::string cors_origin{};  // "*" or the one origin whose pages may call the API; empty: none
   int32_t max_choices = 64;   // prompts times n of one request
 };
@@ -34,7 +36,6 @@ class Routes final : public HttpHandler {
 
  private:
   HttpResult dispatch(const HttpRequest& request, std::shared_ptr<HttpWaker> waker);
-  bool authorized(const HttpRequest& request) const;
 
   RoutesOptions options_;
   int64_t started_;  // seconds of the Unix epoch

@@ -7,6 +7,13 @@ namespace tessera {
 TokenQueue::TokenQueue(std::shared_ptr<HttpWaker> waker, bool wake_for_tokens)
     : waker_(std::move(waker)), wake_for_tokens_(wake_for_tokens) {}
 
+void TokenQueue::on_prompt_logprobs(const TokenLogprobs& logprobs) {
+  const TokenLogprob& token = logprobs.chosen;
+  const std::lock_guard lock(mutex_);
+  events_.prompt.push_back(
+      {token.token, token.logprob, {logprobs.top.begin(), logprobs.top.end()}});
+}
+
 void TokenQueue::on_logprobs(const TokenLogprobs& logprobs) {
   next_.logprob = logprobs.chosen.logprob;
   next_.top.assign(logprobs.top.begin(), logprobs.top.end());

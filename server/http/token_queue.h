@@ -12,7 +12,7 @@
 namespace tessera {
 
 // Carries one sequence's events from the engine's thread to its connection's. Never larger than
-// the tokens the request may have, whether or not the client reads.
+// the tokens the request has and may have, whether or not the client reads.
 class TokenQueue final : public EventSink {
  public:
   struct Token {
@@ -21,6 +21,7 @@ class TokenQueue final : public EventSink {
     std::vector<TokenLogprob> top;  // both only for requests with top_logprobs
   };
   struct Events {
+    std::vector<Token> prompt;  // but its first; only for requests with prompt_logprobs
     std::vector<Token> tokens;
     std::optional<Finish> finish;
   };
@@ -28,6 +29,7 @@ class TokenQueue final : public EventSink {
   // `wake_for_tokens`: tokens matter one by one, not only the end.
   TokenQueue(std::shared_ptr<HttpWaker> waker, bool wake_for_tokens);
 
+  void on_prompt_logprobs(const TokenLogprobs& logprobs) override;
   void on_logprobs(const TokenLogprobs& logprobs) override;
   void on_token(int32_t token) override;
   void on_finish(const Finish& finish) override;

@@ -113,9 +113,19 @@ std::optional<int64_t> exact_integer(const json& value) {
   return std::nullopt;
 }
 
-const json* BodyFields::find(std::string_view name) const {
+const json* BodyFields::find(std::string_view name) {
+  known_.emplace(name);
   const auto it = object_.find(name);
   return it == object_.end() || it->is_null() ? nullptr : &*it;
+}
+
+void BodyFields::refuse_unknown() {
+  constexpr std::size_t kMost = 64;  // of a name, in the error
+  for (const auto& [name, value] : object_.items()) {
+    if (!value.is_null() && !known_.contains(name)) {
+      refuse(name.substr(0, kMost), "is not known to this server", "unknown_parameter");
+    }
+  }
 }
 
 void BodyFields::text(std::string_view name, std::string& out) {

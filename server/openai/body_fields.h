@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,8 +35,11 @@ class BodyFields {
   explicit BodyFields(const nlohmann::json& object, std::string prefix = {})
       : object_(object), prefix_(std::move(prefix)) {}
 
-  // The field, or null where it is absent or null.
-  const nlohmann::json* find(std::string_view name) const;
+  // The field, or null where it is absent or null. Whoever asks for a field knows it.
+  const nlohmann::json* find(std::string_view name);
+
+  // Refuses a field that is there, is not null, and that nobody has asked for.
+  void refuse_unknown();
 
   void text(std::string_view name, std::string& out);
   void boolean(std::string_view name, bool& out);
@@ -72,6 +77,7 @@ class BodyFields {
 
   const nlohmann::json& object_;
   std::string prefix_;
+  std::set<std::string, std::less<>> known_;
   absl::Status status_;
 };
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -83,8 +83,9 @@ void read_sampling(BodyFields& fields, CompletionRequest& out) {
   int64_t seed = 0;
   if (fields.find("seed") != nullptr) {
     fields.integer("seed", std::numeric_limits<int64_t>::min(), seed);
-    out.seed = static_cast<uint64_t>(seed);
+    out.each.seed = static_cast<uint64_t>(seed);
   }
+  fields.boolean("deterministic", out.each.deterministic);
 }
 
 void read_stream(BodyFields& fields, CompletionRequest& out) {
@@ -101,25 +102,67 @@ void read_stream(BodyFields& fields, CompletionRequest& out) {
     BodyFields inner(*options, "stream_options.");
     inner.boolean("include_usage", out.include_usage);
     inner.boolean("continuous_usage_stats", out.continuous_usage);
+    if (const json* padding = inner.find("include_obfuscation"); padding && *padding != false) {
+      inner.refuse("include_obfuscation", "is not supported by this server",
+                   "unsupported_parameter");
+    }
+    inner.refuse_unknown();
     fields.adopt(inner.status());
+  }
+}
+
+// A name for the request, which comes back as part of the answer's id.
+void read_request_id(BodyFields& fields, std::string& out) {
+  constexpr std::size_t kLongest = 128;
+  fields.text("request_id", out);
+  const bool plain =
+      std::all_of(out.begin(), out.end(), [](char c) { return c > ' ' && c <= '~'; });
+  if (out.size() > kLongest || !plain) {
+    fields.refuse("request_id",
+                  fmt::format("must have at most {} visible ASCII characters", kLongest));
+  }
+}
+
+void read_prompt_logprobs(BodyFields& fields, CompletionRequest& out) {
+  if (fields.find("prompt_logprobs") == nullptr) {
+    return;
+  }
+  fields.integer("prompt_logprobs", 0, out.prompt_logprobs.emplace(), kMaxTopLogprobs);
+  if (out.stream) {
+    fields.refuse("prompt_logprobs", "is not available with stream: true");
   }
 }
 
 // What both endpoints know.
 void read_common(BodyFields& fields, CompletionRequest& out) {
-  refuse_unsupported(fields);
   fields.text("model", out.model);
   read_sampling(fields, out);
   read_stop(fields, out.each);
   read_stream(fields, out);
   fields.integer("n", 1, out.n, kMostChoices);
   fields.integer("priority", std::numeric_limits<int32_t>::min(), out.each.priority);
+  fields.boolean("return_tokens_as_token_ids", out.token_ids_as_text);
   bool skip_special = true;
   fields.boolean("skip_special_tokens", skip_special);
   out.each.keep_special = !skip_special;
-  std::string ignored;
-  fields.text("user", ignored);
-  fields.text("cache_salt", ignored);  // nothing is shared between requests
+  read_request_id(fields, out.request_id);
+  read_prompt_logprobs(fields, out);
+}
+
+// After everything else: what is asked of the engine, and what nobody has asked for.
+absl::Status finish_fields(BodyFields& fields, CompletionRequest& out) {
+  SamplingParams& sampling = out.each.sampling;
+  sampling.top_logprobs = out.logprobs;
+  sampling.prompt_logprobs = out.prompt_logprobs;
+  if (out.echo && out.logprobs) {
+    sampling.prompt_logprobs = std::max(*out.logprobs, out.prompt_logprobs.value_or(0));
+  }
+  if (out.best_of > out.n && !out.logprobs) {
+    sampling.top_logprobs = 0;  // the likeliest are chosen by them
+  }
+  refuse_unsupported(fields, out.chat);
+  fields.refuse_unknown();
+  return fields.status();
 }
 
 // The text of a message: a string, or a list of text parts.
@@ -149,6 +192,11 @@ void read_content(BodyFields& fields, ChatMessage& out) {
         fields.refuse(name + ".text", "must be a string");
         return;
       }
+      for (const auto& [key, value] : part.items()) {
+        if (key != "type" && key != "text" && !value.is_null()) {
+          fields.refuse(name + "." + key, "is not known to this server", "unknown_parameter");
+        }
+      }
       out.content += i > 0 ? "\n" : "";
       out.content += text->get_ref<const std::string&>();
     }
@@ -161,24 +209,29 @@ absl::StatusOr<ChatMessage> read_message(const json& value, const std::string& n
   }
   ChatMessage message;
   BodyFields fields(value, name + ".");
-  for (const std::string_view call : {"tool_calls", "function_call", "tool_call_id", "audio"}) {
-    const json* asked = fields.find(call);
-    if (asked != nullptr && !asked->empty()) {
-      fields.refuse(call, "is not supported by this server", "unsupported_parameter");
+  // Of answers that come back as history, empty ones: they say nothing.
+  for (const std::string_view part : {"tool_calls", "function_call", "tool_call_id", "audio",
+                                      "refusal", "annotations", "reasoning", "reasoning_content"}) {
+    const json* given = fields.find(part);
+    if (given != nullptr && !given->empty() && *given != "") {
+      fields.refuse(part, "is not supported by this server", "unsupported_parameter");
     }
   }
+  std::string name_of_author;  // templates have no place for it
+  fields.text("name", name_of_author);
   fields.text("role", message.role);
   if (message.role.empty()) {
     fields.refuse("role", "is missing");
   }
   read_content(fields, message);
+  fields.refuse_unknown();
   if (!fields.status().ok()) {
     return fields.status();
   }
   return message;
 }
 
-absl::StatusOr<std::vector<ChatMessage>> read_messages(const BodyFields& fields) {
+absl::StatusOr<std::vector<ChatMessage>> read_messages(BodyFields& fields) {
   const json* value = fields.find("messages");
   if (value == nullptr) {
     return invalid_field("messages", "messages is missing");
@@ -222,7 +275,7 @@ absl::Status read_prompt(const json& value, const std::string& name, Prompt& out
 }
 
 // A prompt, or a list of them.
-absl::Status read_prompts(const BodyFields& fields, std::vector<Prompt>& out) {
+absl::Status read_prompts(BodyFields& fields, std::vector<Prompt>& out) {
   const json* value = fields.find("prompt");
   if (value == nullptr) {
     return invalid_field("prompt", "prompt is missing");
@@ -240,6 +293,27 @@ absl::Status read_prompts(const BodyFields& fields, std::vector<Prompt>& out) {
   return absl::OkStatus();
 }
 
+// The most tokens to generate; -1 is llama-server's word for as many as there is room for.
+void read_limit(BodyFields& fields, std::string_view name, int32_t least,
+                std::optional<int32_t>& out) {
+  const json* value = fields.find(name);
+  if (value != nullptr && *value == -1) {
+    out.reset();
+  } else if (value != nullptr) {
+    fields.integer(name, least, out.emplace());
+  }
+}
+
+void read_best_of(BodyFields& fields, CompletionRequest& out) {
+  out.best_of = out.n;
+  fields.integer("best_of", 1, out.best_of, kMostChoices);
+  if (out.best_of < out.n) {
+    fields.refuse("best_of", fmt::format("is {}, less than n, which is {}", out.best_of, out.n));
+  } else if (out.stream && out.best_of > out.n) {
+    fields.refuse("best_of", "must be n with stream: true");
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<CompletionRequest> parse_completion_request(std::string_view body) {
@@ -248,14 +322,19 @@ absl::StatusOr<CompletionRequest> parse_completion_request(std::string_view body
   BodyFields fields(object);
   read_common(fields, request);
   request.each.max_tokens = 16;  // as OpenAI
-  fields.integer("max_tokens", 1, request.each.max_tokens);
+  read_limit(fields, "max_tokens", 0, request.each.max_tokens);
   fields.boolean("add_special_tokens", request.each.prompt_options.add_bos);
-  int32_t logprobs = -1;
-  fields.integer("logprobs", 0, logprobs, kMaxTopLogprobs);
-  if (logprobs >= 0) {
-    request.each.sampling.top_logprobs = logprobs;
+  fields.boolean("echo", request.echo);
+  read_best_of(fields, request);
+  if (fields.find("logprobs") != nullptr) {
+    fields.integer("logprobs", 0, request.logprobs.emplace(), kMaxTopLogprobs);
   }
-  TESSERA_RETURN_IF_ERROR(fields.status());
+  // Who scores a prompt asks for one token more and counts on it: whatever it is, it ends nothing.
+  if (request.echo && request.logprobs && request.each.max_tokens == 1) {
+    request.each.ignore_eos = true;
+  }
+  fields.find("prompt");
+  TESSERA_RETURN_IF_ERROR(finish_fields(fields, request));
   TESSERA_RETURN_IF_ERROR(read_prompts(fields, request.prompts));
   return request;
 }
@@ -266,19 +345,23 @@ absl::StatusOr<CompletionRequest> parse_chat_request(std::string_view body) {
   request.chat = true;
   BodyFields fields(object);
   read_common(fields, request);
-  fields.integer("max_tokens", 1, request.each.max_tokens);
-  fields.integer("max_completion_tokens", 1, request.each.max_tokens);  // the newer name wins
+  read_limit(fields, "max_tokens", 1, request.each.max_tokens);
+  read_limit(fields, "max_completion_tokens", 1, request.each.max_tokens);  // the newer name wins
   fields.boolean("add_generation_prompt", request.each.prompt_options.add_generation_prompt);
+  if (const json* add = fields.find("add_special_tokens"); add != nullptr && *add != false) {
+    fields.refuse("add_special_tokens", "must be false for chats: their template writes them");
+  }
   bool logprobs = false;
   int32_t top_logprobs = 0;
   fields.boolean("logprobs", logprobs);
   fields.integer("top_logprobs", 0, top_logprobs, kMaxTopLogprobs);
   if (logprobs) {
-    request.each.sampling.top_logprobs = top_logprobs;
+    request.logprobs = top_logprobs;
   } else if (top_logprobs > 0) {
     fields.refuse("top_logprobs", "is only allowed with logprobs: true");
   }
-  TESSERA_RETURN_IF_ERROR(fields.status());
+  fields.find("messages");
+  TESSERA_RETURN_IF_ERROR(finish_fields(fields, request));
   TESSERA_ASSIGN_OR_RETURN(std::vector<ChatMessage> messages, read_messages(fields));
   request.prompts.emplace_back(std::move(messages));
   return request;
@@ -290,20 +373,30 @@ absl::StatusOr<TokenizeRequest> parse_tokenize_request(std::string_view body) {
   BodyFields fields(object);
   fields.text("model", request.model);
   fields.boolean("return_token_strs", request.token_texts);
-  fields.boolean("add_special_tokens", request.options.add_bos);
   fields.boolean("add_generation_prompt", request.options.add_generation_prompt);
-  if (fields.find("messages") != nullptr) {
-    TESSERA_RETURN_IF_ERROR(fields.status());
-    TESSERA_ASSIGN_OR_RETURN(request.prompt, read_messages(fields));
-    return request;
-  }
+  const bool chat = fields.find("messages") != nullptr;
+  const bool llama = !chat && fields.find("content") != nullptr;
+  const char* const name = llama ? "content" : "prompt";
   std::string text;
-  fields.text("prompt", text);
-  if (fields.find("prompt") == nullptr) {
-    fields.refuse("prompt", "is missing (or messages, for a chat)");
+  if (llama) {  // its defaults
+    request.options.add_bos = false;
+    request.options.parse_special = true;
+    fields.boolean("add_special", request.options.add_bos);
+    fields.boolean("parse_special", request.options.parse_special);
+  } else {
+    fields.boolean("add_special_tokens", request.options.add_bos);
   }
+  fields.text(name, text);
+  if (!chat && fields.find(name) == nullptr) {
+    fields.refuse(name, "is missing (or messages, for a chat)");
+  }
+  refuse_unsupported(fields, chat);
+  fields.refuse_unknown();
   TESSERA_RETURN_IF_ERROR(fields.status());
   request.prompt = std::move(text);
+  if (chat) {
+    TESSERA_ASSIGN_OR_RETURN(request.prompt, read_messages(fields));
+  }
   return request;
 }
 
@@ -316,6 +409,7 @@ absl::StatusOr<DetokenizeRequest> parse_detokenize_request(std::string_view body
   if (fields.find("tokens") == nullptr) {
     fields.refuse("tokens", "is missing");
   }
+  fields.refuse_unknown();
   TESSERA_RETURN_IF_ERROR(fields.status());
   return request;
 }

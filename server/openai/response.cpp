@@ -1,8 +1,12 @@
 #include "server/openai/response.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string>
 
+#include "models/text/utf8.h"
 #include "server/openai/error.h"
 
 namespace tessera {
@@ -27,6 +31,18 @@ Json usage_json(const Usage& usage) {
           {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
 }
 
+// A token's text; of one that is no text by itself its bytes, as OpenAI writes them.
+std::string token_name(const std::string& bytes) {
+  if (is_valid_utf8(bytes)) {
+    return bytes;
+  }
+  std::string name = "bytes:";
+  for (const char c : bytes) {
+    name += fmt::format("\\x{:02x}", static_cast<uint8_t>(c));
+  }
+  return name;
+}
+
 Json token_json(const TokenText& token) {
   Json bytes = Json::array();
   for (const char c : token.bytes) {
@@ -35,34 +51,43 @@ Json token_json(const TokenText& token) {
   return {{"token", token.bytes}, {"logprob", token.logprob}, {"bytes", std::move(bytes)}};
 }
 
-Json chat_logprobs(const ChoiceText& choice) {
+std::size_t shown(const ChosenToken& chosen, int32_t wanted) {
+  return std::min(chosen.top.size(), static_cast<std::size_t>(wanted));
+}
+
+Json chat_logprobs(const ChoiceText& choice, int32_t wanted) {
   Json content = Json::array();
   for (const ChosenToken& chosen : choice.tokens) {
     Json token = token_json(chosen.token);
     token["top_logprobs"] = Json::array();
-    for (const TokenText& other : chosen.top) {
-      token["top_logprobs"].push_back(token_json(other));
+    for (std::size_t i = 0; i < shown(chosen, wanted); ++i) {
+      token["top_logprobs"].push_back(token_json(chosen.top[i]));
     }
     content.push_back(std::move(token));
   }
   return {{"content", std::move(content)}};
 }
 
-Json completion_logprobs(const ChoiceText& choice) {
+// Of tokens that look alike the likeliest counts.
+Json top_json(const ChosenToken& chosen, int32_t wanted) {
+  Json top = Json::object();
+  for (std::size_t i = 0; i < shown(chosen, wanted); ++i) {
+    top.emplace(token_name(chosen.top[i].bytes), chosen.top[i].logprob);
+  }
+  top.emplace(token_name(chosen.token.bytes), chosen.token.logprob);
+  return top;
+}
+
+// OpenAI's legacy shape, as lm-evaluation-harness and others read it: lists of equal length, null
+// for the first token of a prompt.
+Json completion_logprobs(const ChoiceText& choice, int32_t wanted) {
   Json offsets = Json::array(), logprobs = Json::array(), tokens = Json::array();
   Json tops = Json::array();
-  int64_t offset = choice.text_offset;
   for (const ChosenToken& chosen : choice.tokens) {
-    offsets.push_back(offset);
-    offset += count_characters(chosen.token.bytes);
-    logprobs.push_back(chosen.token.logprob);
-    tokens.push_back(chosen.token.bytes);
-    Json top = Json::object();
-    for (const TokenText& other : chosen.top) {
-      top[other.bytes] = other.logprob;
-    }
-    top[chosen.token.bytes] = chosen.token.logprob;  // also where it is none of the likeliest
-    tops.push_back(std::move(top));
+    offsets.push_back(chosen.offset);
+    tokens.push_back(token_name(chosen.token.bytes));
+    logprobs.push_back(chosen.first ? Json(nullptr) : Json(chosen.token.logprob));
+    tops.push_back(chosen.first ? Json(nullptr) : top_json(chosen, wanted));
   }
   return {{"text_offset", std::move(offsets)},
           {"token_logprobs", std::move(logprobs)},
@@ -74,7 +99,35 @@ Json logprobs_json(const CompletionHead& head, const ChoiceText& choice) {
   if (!head.logprobs) {
     return nullptr;
   }
-  return head.chat ? chat_logprobs(choice) : completion_logprobs(choice);
+  return head.chat ? chat_logprobs(choice, *head.logprobs)
+                   : completion_logprobs(choice, *head.logprobs);
+}
+
+Json ranked_json(const TokenText& token, const Json& rank) {
+  return {{"logprob", token.logprob}, {"rank", rank}, {"decoded_token", token_name(token.bytes)}};
+}
+
+// vLLM's shape: by token id, null for the first token; a rank that is not known is null.
+Json prompt_logprobs_json(const std::vector<ChosenToken>& prompt, int32_t wanted) {
+  Json list = Json::array();
+  for (const ChosenToken& chosen : prompt) {
+    if (chosen.first) {
+      list.push_back(nullptr);
+      continue;
+    }
+    Json tokens = Json::object();
+    for (std::size_t i = 0; i < shown(chosen, wanted); ++i) {
+      tokens[std::to_string(chosen.top[i].id)] = ranked_json(chosen.top[i], i + 1);
+    }
+    const auto rank = std::find_if(chosen.top.begin(), chosen.top.end(),
+                                   [&](const TokenText& t) { return t.id == chosen.token.id; });
+    tokens.emplace(
+        std::to_string(chosen.token.id),
+        ranked_json(chosen.token, rank == chosen.top.end() ? Json(nullptr)
+                                                           : Json(rank - chosen.top.begin() + 1)));
+    list.push_back(std::move(tokens));
+  }
+  return list;
 }
 
 Json head_json(const CompletionHead& head, std::string_view object) {
@@ -120,11 +173,17 @@ std::string print_completion(const CompletionHead& head, std::span<const ChoiceT
     }
     item["logprobs"] = logprobs_json(head, choice);
     item["finish_reason"] = reason_json(choice.finish_reason);
+    if (head.prompt_logprobs && !head.chat) {
+      item["prompt_logprobs"] = prompt_logprobs_json(choice.prompt, *head.prompt_logprobs);
+    }
     list.push_back(std::move(item));
   }
   Json json = head_json(head, head.chat ? "chat.completion" : "text_completion");
   json["choices"] = std::move(list);
   json["usage"] = usage_json(usage);
+  if (head.prompt_logprobs && head.chat) {  // of the one prompt, so not of a choice
+    json["prompt_logprobs"] = prompt_logprobs_json(choices.front().prompt, *head.prompt_logprobs);
+  }
   return dump(json);
 }
 
@@ -176,7 +235,7 @@ std::string print_tokens(std::span<const int32_t> tokens, int32_t context,
 }
 
 std::string print_prompt(std::string_view text) {
-  return dump({{"prompt", text}});
+  return dump({{"prompt", text}, {"content", text}});
 }
 
 int64_t count_characters(std::string_view utf8) {

@@ -18,18 +18,22 @@ struct CompletionHead {
   std::string id;       // "chatcmpl-...", "cmpl-..."
   int64_t created = 0;  // seconds of the Unix epoch
   std::string model;
-  bool logprobs = false;
+  std::optional<int32_t> logprobs{};         // how many of the likeliest tokens are shown
+  std::optional<int32_t> prompt_logprobs{};  // likewise, of the prompt, apart from the choice's own
   bool usage = false;  // chunks have the field, null where it is not theirs to tell
 };
 
 // A token as log probabilities show it: its bytes, which may be half a character.
 struct TokenText {
-  std::string bytes;
+  std::string bytes{};
   float logprob = 0;
+  int32_t id = 0;
 };
 struct ChosenToken {
-  TokenText token;
-  std::vector<TokenText> top;  // likeliest first
+  TokenText token{};
+  std::vector<TokenText> top{};  // likeliest first
+  int64_t offset = 0;            // characters of the choice's text before it
+  bool first = false;            // of a prompt: nothing before it gave it a probability
 };
 
 // A choice, or what a chunk adds to it.
@@ -39,7 +43,7 @@ struct ChoiceText {
   bool first = false;                 // chunk: the first of this choice
   std::string_view finish_reason{};   // empty: it goes on
   std::vector<ChosenToken> tokens{};  // of this text; only with logprobs
-  int64_t text_offset = 0;            // characters of the choice before these tokens
+  std::vector<ChosenToken> prompt{};  // only with prompt_logprobs
 };
 
 struct Usage {
@@ -67,7 +71,8 @@ struct ModelCard {
 std::string print_model(const ModelCard& model);
 std::string print_models(const ModelCard& model);
 
-// vLLM's shapes of /tokenize and /detokenize. `texts` are null without a wish for them.
+// /tokenize and /detokenize: vLLM's shapes, which are llama-server's too ("content" is its name for
+// the text). `texts` are null without a wish for them.
 std::string print_tokens(std::span<const int32_t> tokens, int32_t context,
                          const std::optional<std::vector<std::string>>& texts);
 std::string print_prompt(std::string_view text);

@@ -13,6 +13,12 @@ using Harmless = bool (*)(const json&);
 bool never(const json&) {
   return false;
 }
+bool is_switch(const json& v) {
+  return v.is_boolean();
+}
+bool is_name(const json& v) {
+  return v.is_string();
+}
 bool is_false(const json& v) {
   return v == false;
 }
@@ -24,6 +30,9 @@ bool is_empty(const json& v) {
 }
 bool is_none(const json& v) {
   return v == "none" || v == "auto";
+}
+bool is_default(const json& v) {
+  return v == "auto" || v == "default";
 }
 bool is_text(const json& v) {
   return v == json{{"type", "text"}};
@@ -37,34 +46,49 @@ struct Field {
   Harmless harmless;  // a value that asks for nothing
 };
 
+// OpenAI's fields, and vLLM's and llama-server's further ones, that nothing else here reads.
 constexpr Field kFields[] = {
     {"allowed_token_ids", is_empty},
     {"audio", never},
     {"bad_words", is_empty},
-    {"best_of", is_one},
+    {"cache_prompt", is_switch},  // nothing depends on what is cached
+    {"cache_salt", is_name},      // nothing is shared between requests
     {"chat_template", never},
     {"chat_template_kwargs", is_empty},
     {"continue_final_message", is_false},
     {"documents", is_empty},
-    {"echo", is_false},
     {"function_call", is_none},
     {"functions", is_empty},
     {"grammar", is_empty},
     {"guided_choice", is_empty},
+    {"guided_decoding_backend", never},
     {"guided_grammar", is_empty},
     {"guided_json", is_empty},
     {"guided_regex", is_empty},
+    {"guided_whitespace_pattern", never},
+    {"include_reasoning", is_switch},  // no model here sets its reasoning apart
     {"include_stop_str_in_output", is_false},
     {"json_schema", is_empty},
+    {"kv_transfer_params", is_empty},
     {"length_penalty", is_one},
     {"logits_processors", is_empty},
+    {"media_io_kwargs", is_empty},
+    {"metadata", is_empty},
+    {"mm_processor_kwargs", is_empty},
     {"modalities", is_text_only},
+    {"moderation", never},
+    {"parallel_tool_calls", is_switch},  // of tools, which are refused themselves
     {"prediction", never},
+    {"prompt_cache_key", is_name},
+    {"prompt_cache_retention", never},
     {"prompt_embeds", is_empty},
-    {"prompt_logprobs", never},
+    {"reasoning_effort", never},
     {"response_format", is_text},
     {"return_token_ids", is_false},
-    {"return_tokens_as_token_ids", is_false},
+    {"safety_identifier", is_name},
+    {"service_tier", is_default},
+    {"spaces_between_special_tokens", is_switch},  // of tokenizers that are not read here
+    {"store", is_false},
     {"structural_tag", is_empty},
     {"structured_outputs", is_empty},
     {"suffix", is_empty},
@@ -74,16 +98,31 @@ constexpr Field kFields[] = {
     {"truncate_prompt_tokens", never},
     {"typical_p", is_one},
     {"use_beam_search", is_false},
+    {"user", is_name},
+    {"verbosity", never},
+    {"vllm_xargs", is_empty},
     {"web_search_options", never},
 };
 
+// What completions have and chats have not.
+constexpr Field kNotOfChats[] = {{"best_of", is_one}, {"echo", is_false}};
+
+void refuse(BodyFields& fields, const Field& field) {
+  const json* value = fields.find(field.name);
+  if (value != nullptr && !field.harmless(*value)) {
+    fields.refuse(field.name, "is not supported by this server", "unsupported_parameter");
+  }
+}
+
 }  // namespace
 
-void refuse_unsupported(BodyFields& fields) {
+void refuse_unsupported(BodyFields& fields, bool chat) {
   for (const Field& field : kFields) {
-    const json* value = fields.find(field.name);
-    if (value != nullptr && !field.harmless(*value)) {
-      fields.refuse(field.name, "is not supported by this server", "unsupported_parameter");
+    refuse(fields, field);
+  }
+  if (chat) {
+    for (const Field& field : kNotOfChats) {
+      refuse(fields, field);
     }
   }
 }

@@ -28,7 +28,7 @@ std::shared_ptr<EventSink> FakeEngine::sink_of(RequestId id, bool take) {
   if (it == running_.end()) {
     return nullptr;
   }
-  std::shared_ptr<EventSink> sink = it->second.request.sinks.front();
+  std::shared_ptr<EventSink> sink = it->second.sink;
   if (take) {
     running_.erase(it);
   }
@@ -47,6 +47,12 @@ void FakeEngine::emit(RequestId id, const TokenLogprobs& logprobs) {
   if (const auto sink = sink_of(id, false)) {
     sink->on_logprobs(logprobs);
     sink->on_token(logprobs.chosen.token);
+  }
+}
+
+void FakeEngine::emit_prompt(RequestId id, const TokenLogprobs& logprobs) {
+  if (const auto sink = sink_of(id, false)) {
+    sink->on_prompt_logprobs(logprobs);
   }
 }
 
@@ -99,17 +105,17 @@ absl::StatusOr<RequestId> FakeEngine::submit(EngineRequest request) {
   if (!refusal_.ok() && seen_.size() >= accepted_) {
     return refusal_;
   }
-  const RequestId id = seen_.size();
-  Running running;
-  running.request = request;
-  if (answer_) {
-    running.answer = answer_(request);
+  const RequestId first = seen_.size();
+  const auto sinks = std::exchange(request.sinks, {});
+  for (const std::shared_ptr<EventSink>& sink : sinks) {
+    running_.emplace(
+        seen_.size(),
+        Running{.sink = sink, .request = request, .answer = answer_ ? answer_(request) : ""});
+    seen_.push_back(request);
+    ++request.sampling.seed;
   }
-  running_.emplace(id, std::move(running));
-  request.sinks.clear();
-  seen_.push_back(std::move(request));
   changed_.notify_all();
-  return id;
+  return first;
 }
 
 void FakeEngine::cancel(RequestId id) {

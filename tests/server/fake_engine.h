@@ -19,9 +19,9 @@
 
 namespace tessera {
 
-// An engine without a model. Either the test says what happens (emit, finish), or, after
-// answer_with(), a thread answers every request by itself, one token of each running request at a
-// time. Tokens are bytes: see FakeTokenizer.
+// An engine without a model, which counts each sample as a request of its own. Either the test says
+// what happens (emit, finish), or, after answer_with(), a thread answers every request by itself,
+// one token of each running request at a time. Tokens are bytes: see FakeTokenizer.
 class FakeEngine final : public Engine {
  public:
   using Answer = std::function<std::string(const EngineRequest&)>;
@@ -32,6 +32,7 @@ class FakeEngine final : public Engine {
 
   void emit(RequestId id, std::string_view text);
   void emit(RequestId id, const TokenLogprobs& logprobs);
+  void emit_prompt(RequestId id, const TokenLogprobs& logprobs);
   void finish(RequestId id, FinishReason reason, absl::Status status = absl::OkStatus());
 
   // Blocks until so many requests came, in all; false after ten seconds.
@@ -59,6 +60,7 @@ class FakeEngine final : public Engine {
 
  private:
   struct Running {
+    std::shared_ptr<EventSink> sink;
     EngineRequest request;
     std::string answer;
     std::size_t next = 0;

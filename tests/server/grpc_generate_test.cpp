@@ -57,10 +57,18 @@ TEST_F(Grpc, PassesEveryFieldOn) {
   request.add_stop_token_ids(9);
   request.set_ignore_eos(true);
   request.set_priority(-2);
+  request.set_logprobs(4);
+  request.set_prompt_logprobs(5);
+  request.set_add_special_tokens(false);
   ClientStream stream(*stub_, request);
   const RequestId id = next_request();
   const EngineRequest submitted = engine_->request(id);
-  EXPECT_THAT(submitted.prompt, ElementsAre(kBos, 'h', 'i'));
+  EXPECT_THAT(submitted.prompt, ElementsAre('h', 'i'));
+  EXPECT_EQ(submitted.sampling.top_logprobs, 4);
+  EXPECT_EQ(submitted.sampling.prompt_logprobs, 5);
+  ASSERT_TRUE(submitted.deadline.has_value());
+  EXPECT_LE(*submitted.deadline, std::chrono::steady_clock::now() + kPatience);
+  EXPECT_GT(*submitted.deadline, std::chrono::steady_clock::now());
   EXPECT_EQ(submitted.sampling.temperature, 0.5f);
   EXPECT_EQ(submitted.sampling.top_p, 0.25f);
   EXPECT_EQ(submitted.sampling.top_k, 40);
@@ -91,6 +99,134 @@ TEST_F(Grpc, WhatIsAbsentTakesTheDefaults) {
   EXPECT_EQ(submitted.max_tokens, engine_->options().context - 3) << "the context's room";
   engine_->finish(id, FinishReason::stop);
   EXPECT_TRUE(stream.finish().ok());
+}
+
+TEST_F(Grpc, ADeterministicRequestHasTheSameSeedEachTime) {
+  v1::GenerateRequest request = text_request("hi");
+  request.set_deterministic(true);
+  for (int i = 0; i < 2; ++i) {
+    ClientStream stream(*stub_, request);
+    engine_->finish(next_request(), FinishReason::stop);
+    EXPECT_TRUE(stream.finish().ok());
+  }
+  EXPECT_EQ(engine_->request(0).sampling.seed, engine_->request(1).sampling.seed);
+}
+
+TEST_F(Grpc, StreamsSeveralSequencesByTheirIndex) {
+  v1::GenerateRequest request = text_request("hi");
+  request.set_n(2);
+  request.mutable_sampling()->set_seed(8);
+  grpc::ClientContext context;
+  auto reader = stub_->Generate(&context, request);
+  ASSERT_TRUE(engine_->wait_for_requests(2));
+  EXPECT_EQ(engine_->request(0).sampling.seed, 8u);
+  EXPECT_EQ(engine_->request(1).sampling.seed, 9u);
+  engine_->emit(0, "abc");
+  engine_->emit(1, "xy");
+  engine_->finish(1, FinishReason::stop);
+  engine_->emit(0, "d");
+  engine_->finish(0, FinishReason::length);
+  std::string texts[2];
+  v1::FinishReason reasons[2] = {};
+  v1::GenerateResponse message;
+  int usages = 0;
+  while (reader->Read(&message)) {
+    const auto index = static_cast<std::size_t>(message.index());
+    ASSERT_LT(index, 2U);
+    EXPECT_EQ(reasons[index], v1::FINISH_REASON_UNSPECIFIED) << "a message after its last";
+    EXPECT_EQ(usages, 0) << "a message after the stream's last";
+    texts[index] += message.text();
+    reasons[index] = message.finish_reason();
+    usages += message.has_usage() ? 1 : 0;
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(texts[0], "abcd");
+  EXPECT_EQ(texts[1], "xy");
+  EXPECT_EQ(reasons[0], v1::FINISH_REASON_LENGTH);
+  EXPECT_EQ(reasons[1], v1::FINISH_REASON_STOP);
+  EXPECT_EQ(usages, 1);
+  EXPECT_EQ(message.usage().completion_tokens(), 6);
+  EXPECT_EQ(message.usage().prompt_tokens(), 3);
+}
+
+TEST_F(Grpc, AStopTextEndsItsOwnSequenceOnly) {
+  v1::GenerateRequest request = text_request("hi");
+  request.set_n(2);
+  request.add_stop("END");
+  grpc::ClientContext context;
+  auto reader = stub_->Generate(&context, request);
+  ASSERT_TRUE(engine_->wait_for_requests(2));
+  engine_->emit(0, "abEND");
+  ASSERT_TRUE(engine_->wait_for_cancel(0));
+  EXPECT_FALSE(engine_->cancelled(1));
+  engine_->finish(0, FinishReason::cancelled);
+  engine_->emit(1, "xy");
+  engine_->finish(1, FinishReason::length);
+  std::string texts[2];
+  v1::GenerateResponse message;
+  while (reader->Read(&message)) {
+    texts[message.index()] += message.text();
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(texts[0], "ab");
+  EXPECT_EQ(texts[1], "xy");
+}
+
+TEST_F(Grpc, OneSequenceThatFailsEndsTheCallAndTheOthers) {
+  v1::GenerateRequest request = text_request("hi");
+  request.set_n(2);
+  ClientStream stream(*stub_, request);
+  ASSERT_TRUE(engine_->wait_for_requests(2));
+  engine_->finish(0, FinishReason::failed, absl::InternalError("the engine broke"));
+  EXPECT_EQ(stream.finish().error_code(), grpc::StatusCode::INTERNAL);
+  EXPECT_TRUE(engine_->wait_for_cancel(1));
+  engine_->finish(1, FinishReason::cancelled);
+}
+
+TEST_F(Grpc, ReportsLogprobsOfThePromptAndOfEachToken) {
+  v1::GenerateRequest request;
+  for (int i = 0; i < 600; ++i) {  // more than one message of them
+    request.mutable_tokens()->add_ids('p');
+  }
+  request.set_logprobs(1);
+  request.set_prompt_logprobs(1);
+  grpc::ClientContext context;
+  auto reader = stub_->Generate(&context, request);
+  const RequestId id = next_request();
+  const TokenLogprob top[] = {{'q', -0.5f}};
+  for (int i = 1; i < 600; ++i) {
+    engine_->emit_prompt(id, TokenLogprobs{.chosen = {'p', static_cast<float>(-i)}, .top = top});
+  }
+  engine_->emit(id, TokenLogprobs{.chosen = {'x', -2}, .top = top});
+  engine_->finish(id, FinishReason::length);
+  std::vector<v1::TokenLogprobs> prompt;
+  std::vector<v1::TokenLogprobs> tokens;
+  v1::GenerateResponse message;
+  while (reader->Read(&message)) {
+    EXPECT_TRUE(tokens.empty() || message.prompt().empty()) << "the prompt comes first";
+    EXPECT_LE(message.prompt_size(), 256);
+    prompt.insert(prompt.end(), message.prompt().begin(), message.prompt().end());
+    tokens.insert(tokens.end(), message.logprobs().begin(), message.logprobs().end());
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  ASSERT_EQ(prompt.size(), 600U);
+  EXPECT_FALSE(prompt[0].chosen().has_logprob());
+  EXPECT_EQ(prompt[0].chosen().token_id(), 'p');
+  for (std::size_t i = 1; i < 600; ++i) {
+    ASSERT_EQ(prompt[i].chosen().logprob(), -static_cast<float>(i));
+  }
+  EXPECT_EQ(prompt[1].top(0).text(), "q");
+  ASSERT_EQ(tokens.size(), 1U);
+  EXPECT_EQ(tokens[0].chosen().logprob(), -2);
+  EXPECT_EQ(tokens[0].chosen().text(), "x");
+  EXPECT_EQ(tokens[0].top(0).logprob(), -0.5f);
+}
+
+TEST_F(Grpc, WhatTheEngineGivesUpAtADeadlineEndsWithThatStatus) {
+  ClientStream stream(*stub_, text_request("hi"));
+  const RequestId id = next_request();
+  engine_->finish(id, FinishReason::cancelled, absl::DeadlineExceededError("too late"));
+  EXPECT_EQ(stream.finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
 }
 
 TEST_F(Grpc, TakesTokensAndChats) {
@@ -251,7 +387,11 @@ TEST_F(Grpc, BadFieldsAreNamed) {
   };
   using R = v1::GenerateRequest;
   EXPECT_THAT(refusal([](R& r) { r.clear_text(); }), HasSubstr("prompt"));
-  EXPECT_THAT(refusal([](R& r) { r.set_max_tokens(0); }), HasSubstr("max_tokens"));
+  EXPECT_THAT(refusal([](R& r) { r.set_max_tokens(-1); }), HasSubstr("max_tokens"));
+  EXPECT_THAT(refusal([](R& r) { r.set_n(0); }), AllOf(HasSubstr("n is 0"), HasSubstr("128")));
+  EXPECT_THAT(refusal([](R& r) { r.set_n(129); }), HasSubstr("n is 129"));
+  EXPECT_THAT(refusal([](R& r) { r.set_text(std::string(100'000, 'x')); }),
+              AllOf(HasSubstr("100001 tokens"), HasSubstr("100000 tokens")));
   EXPECT_THAT(refusal([](R& r) { r.add_stop(""); }), HasSubstr("stop"));
   EXPECT_THAT(refusal([](R& r) {
                 for (int i = 0; i < 17; ++i) r.add_stop("x");

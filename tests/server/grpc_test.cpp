@@ -1,5 +1,4 @@
 #include <gmock/gmock.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -7,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/server/grpc_exchange.h"
 #include "tests/server/grpc_fixture.h"
 
 namespace tessera {
@@ -14,48 +14,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-// Sends one message of a service whose stubs the distribution does not have, as wire bytes, and
-// gives the bytes of the first answer; nothing when there is none.
-std::optional<std::string> exchange(const std::shared_ptr<grpc::Channel>& channel,
-                                    const std::string& method, const std::string& bytes) {
-  grpc::CompletionQueue queue;
-  const auto done = [&queue] {
-    void* tag = nullptr;
-    bool ok = false;
-    return queue.Next(&tag, &ok) && ok;
-  };
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kPatience);
-  auto call = grpc::GenericStub(channel).PrepareCall(&context, method, &queue);
-  call->StartCall(nullptr);
-  EXPECT_TRUE(done());
-  const grpc::Slice slice(bytes);
-  call->WriteLast(grpc::ByteBuffer(&slice, 1), grpc::WriteOptions(), nullptr);
-  EXPECT_TRUE(done());
-  grpc::ByteBuffer answer;
-  call->Read(&answer, nullptr);
-  const bool answered = done();
-  grpc::Status status;
-  call->Finish(&status, nullptr);
-  done();
-  std::vector<grpc::Slice> slices;
-  if (!answered || !answer.Dump(&slices).ok()) {
-    return std::nullopt;
-  }
-  std::string joined;
-  for (const grpc::Slice& part : slices) {
-    joined.append(reinterpret_cast<const char*>(part.begin()), part.size());
-  }
-  return joined;
-}
-
-// grpc.health.v1.HealthCheckResponse as it stands on the wire.
-std::optional<std::string> health(const std::shared_ptr<grpc::Channel>& channel,
-                                  const std::string& service) {
-  std::string request = {0x0a, static_cast<char>(service.size())};
-  return exchange(channel, "/grpc.health.v1.Health/Check", request + service);
-}
 
 TEST_F(Grpc, TokenizesAndDetokenizes) {
   v1::TokenizeRequest request;

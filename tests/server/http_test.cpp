@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "absl/strings/escaping.h"
 #include "tests/server/http_fixture.h"
 
 namespace tessera {
@@ -97,6 +98,190 @@ TEST_F(Http, ReportsLogprobs) {
                                       "top_logprobs":[{"y":-0.25,"x":-1.5}]})"));
 }
 
+// Plays the engine: reports each token of the prompt but the first with log probability -i, beside
+// the token 'T' with -0.5 - i.
+void report_prompt(FakeEngine& engine, RequestId id) {
+  const std::vector<int32_t> prompt = engine.request(id).prompt;
+  for (std::size_t i = 1; i < prompt.size(); ++i) {
+    const auto at = static_cast<float>(i);
+    const TokenLogprob top[] = {{prompt[i], -at}, {'T', -0.5f - at}};
+    engine.emit_prompt(id, TokenLogprobs{.chosen = {prompt[i], -at}, .top = top});
+  }
+}
+
+TEST_F(Http, EchoesAPromptWithItsLogprobsAsHarnessesScoreIt) {
+  start();
+  HttpClient client(port());
+  client.send(print_post("/v1/completions",
+                         R"({"prompt":[[256,97,98],[99]],"max_tokens":1,"logprobs":1,"echo":true,
+                             "temperature":0,"seed":1234})"));
+  ASSERT_TRUE(fake.engine->wait_for_requests(2));
+  for (const RequestId id : {0, 1}) {
+    EXPECT_EQ(fake.engine->request(id).sampling.prompt_logprobs, 1);
+    EXPECT_EQ(fake.engine->request(id).sampling.top_logprobs, 1);
+    EXPECT_TRUE(fake.engine->request(id).ignore_eos) << "one token more than the prompt, always";
+    report_prompt(*fake.engine, id);
+    fake.engine->emit(id, TokenLogprobs{.chosen = {'x', -9}, .top = {}});
+    fake.engine->finish(id, FinishReason::length);
+  }
+  const json choices = json::parse(client.read_response().body).at("choices");
+  ASSERT_EQ(choices.size(), 2u);
+  EXPECT_EQ(choices[0].at("text"), "abx");
+  EXPECT_EQ(choices[0].at("logprobs"),
+            json::parse(R"({"tokens":["<s>","a","b","x"],"text_offset":[0,0,1,2],
+                            "token_logprobs":[null,-1.0,-2.0,-9.0],
+                            "top_logprobs":[null,{"a":-1.0},{"b":-2.0},{"x":-9.0}]})"));
+  EXPECT_EQ(choices[1].at("text"), "cx");
+  EXPECT_EQ(choices[1].at("logprobs").at("token_logprobs"), json::parse("[null,-9.0]"));
+}
+
+TEST_F(Http, EchoesTheTextOfAPromptAndReadsItOnly) {
+  start();
+  HttpClient client(port());
+  client.send(print_post("/v1/completions",
+                         R"({"prompt":"h\u00e9","max_tokens":0,"logprobs":0,"echo":true})"));
+  ASSERT_TRUE(fake.engine->wait_for_requests(1));
+  EXPECT_EQ(fake.engine->request(0).max_tokens, 0);
+  report_prompt(*fake.engine, 0);
+  fake.engine->finish(0, FinishReason::length);
+  const json body = json::parse(client.read_response().body);
+  const json choice = body.at("choices").at(0);
+  EXPECT_EQ(choice.at("text"), "h\u00e9");
+  EXPECT_EQ(choice.at("finish_reason"), "length");
+  EXPECT_EQ(choice.at("logprobs").at("tokens"),
+            json::parse(R"(["<s>","h","bytes:\\xc3","bytes:\\xa9"])"));
+  EXPECT_EQ(choice.at("logprobs").at("text_offset"), json::parse("[0,0,1,1]"));
+  EXPECT_EQ(choice.at("logprobs").at("top_logprobs").at(1), json::parse(R"({"h":-1.0})"));
+  EXPECT_EQ(body.at("usage").at("completion_tokens"), 0);
+}
+
+TEST_F(Http, StreamsAnEchoBeforeTheCompletion) {
+  start();
+  HttpClient client(port());
+  client.send(
+      print_post("/v1/completions", R"({"prompt":"ab","echo":true,"logprobs":1,"stream":true})"));
+  ASSERT_TRUE(fake.engine->wait_for_requests(1));
+  report_prompt(*fake.engine, 0);
+  fake.engine->emit(0, TokenLogprobs{.chosen = {'x', -9}, .top = {}});
+  ASSERT_TRUE(client.read_until("\"abx\""));
+  fake.engine->emit(0, TokenLogprobs{.chosen = {'y', -8}, .top = {}});
+  fake.engine->finish(0, FinishReason::length);
+  const auto events = events_of(client.read_response().body);
+  const json first = json::parse(events.at(0)).at("choices").at(0);
+  EXPECT_EQ(first.at("text"), "abx");
+  EXPECT_EQ(first.at("logprobs").at("token_logprobs"), json::parse("[null,-1.0,-2.0,-9.0]"));
+  const json second = json::parse(events.at(1)).at("choices").at(0);
+  EXPECT_EQ(second.at("text"), "y");
+  EXPECT_EQ(second.at("logprobs").at("text_offset"), json::parse("[3]"));
+}
+
+TEST_F(Http, ReportsPromptLogprobsInVllmsShape) {
+  start();
+  HttpClient client(port());
+  client.send(print_post("/v1/completions", R"({"prompt":"a","prompt_logprobs":2})"));
+  ASSERT_TRUE(fake.engine->wait_for_requests(1));
+  EXPECT_EQ(fake.engine->request(0).sampling.prompt_logprobs, 2);
+  report_prompt(*fake.engine, 0);
+  fake.engine->finish(0, FinishReason::stop);
+  const json choice = json::parse(client.read_response().body).at("choices").at(0);
+  EXPECT_TRUE(choice.at("logprobs").is_null());
+  EXPECT_EQ(choice.at("prompt_logprobs"), json::parse(R"([null,{
+      "97":{"logprob":-1.0,"rank":1,"decoded_token":"a"},
+      "84":{"logprob":-1.5,"rank":2,"decoded_token":"T"}}])"));
+  HttpClient chat(port());
+  chat.send(print_post("/v1/chat/completions",
+                       R"({"messages":[{"role":"u","content":"x"}],"prompt_logprobs":0})"));
+  ASSERT_TRUE(fake.engine->wait_for_requests(2));
+  report_prompt(*fake.engine, 1);
+  fake.engine->finish(1, FinishReason::stop);
+  const json list = json::parse(chat.read_response().body).at("prompt_logprobs");
+  EXPECT_EQ(list.size(), fake.engine->request(1).prompt.size());
+  EXPECT_EQ(list.at(1), json::parse(R"({"91":{"logprob":-1.0,"rank":1,"decoded_token":"["}})"));
+}
+
+TEST_F(Http, ShowsTokensAsIdsWhenAsked) {
+  start();
+  HttpClient client(port());
+  client.send(print_post("/v1/completions",
+                         R"({"prompt":"a","logprobs":0,"return_tokens_as_token_ids":true})"));
+  ASSERT_TRUE(fake.engine->wait_for_requests(1));
+  fake.engine->emit(0, TokenLogprobs{.chosen = {'x', -1}, .top = {}});
+  fake.engine->finish(0, FinishReason::stop);
+  const json choice = json::parse(client.read_response().body).at("choices").at(0);
+  EXPECT_EQ(choice.at("text"), "x");
+  EXPECT_EQ(choice.at("logprobs").at("tokens"), json::parse(R"(["token_id:120"])"));
+}
+
+TEST_F(Http, AnswersTheLikeliestOfTheBest) {
+  start();
+  HttpClient client(port());
+  client.send(print_post("/v1/completions", R"({"prompt":"a","n":2,"best_of":3,"seed":5})"));
+  ASSERT_TRUE(fake.engine->wait_for_requests(3));
+  const float logprobs[] = {-2, -3, -1};
+  for (RequestId id = 0; id < 3; ++id) {
+    EXPECT_EQ(fake.engine->request(id).sampling.seed, 5 + id);
+    const auto token = static_cast<int32_t>('x' + id);
+    fake.engine->emit(id, TokenLogprobs{.chosen = {token, logprobs[id]}, .top = {}});
+    fake.engine->finish(id, FinishReason::stop);
+  }
+  const json body = json::parse(client.read_response().body);
+  ASSERT_EQ(body.at("choices").size(), 2u);
+  EXPECT_EQ(body.at("choices").at(0).at("text"), "z");
+  EXPECT_EQ(body.at("choices").at(0).at("index"), 0);
+  EXPECT_TRUE(body.at("choices").at(0).at("logprobs").is_null());
+  EXPECT_EQ(body.at("choices").at(1).at("text"), "x");
+  EXPECT_EQ(body.at("usage").at("completion_tokens"), 3) << "what was generated counts";
+}
+
+TEST_F(Http, RefusesAPromptLongerThanTheContextWithBothNumbers) {
+  start();
+  HttpClient client(port());
+  const std::string longer(100'000, 'a');
+  const auto response = client.post("/v1/completions", R"({"prompt":")" + longer + R"("})");
+  EXPECT_EQ(response.status, 400);
+  const json error = json::parse(response.body).at("error");
+  EXPECT_EQ(error.at("code"), "context_length_exceeded");
+  EXPECT_EQ(error.at("param"), "prompt");
+  EXPECT_EQ(error.at("type"), "invalid_request_error");
+  EXPECT_THAT(error.at("message").get<std::string>(),
+              testing::AllOf(HasSubstr("100001 tokens"),
+                             HasSubstr("maximum context length is 100000 tokens")));
+  const auto chat = client.post("/v1/chat/completions",
+                                R"({"messages":[{"role":"u","content":")" + longer + R"("}]})");
+  EXPECT_EQ(json::parse(chat.body).at("error").at("param"), "messages");
+  EXPECT_EQ(fake.engine->requests(), 0u);
+}
+
+TEST_F(Http, ADeterministicRequestHasTheSameSeedEachTime) {
+  start_with_answers();
+  HttpClient client(port());
+  client.post("/v1/completions", R"({"prompt":"a","deterministic":true})");
+  client.post("/v1/completions", R"({"prompt":"a","deterministic":true})");
+  client.post("/v1/completions", R"({"prompt":"a","deterministic":true,"seed":7})");
+  EXPECT_EQ(fake.engine->request(0).sampling.seed, fake.engine->request(1).sampling.seed);
+  EXPECT_EQ(fake.engine->request(2).sampling.seed, 7u);
+}
+
+TEST_F(Http, AnAnswersIdHasTheClientsName) {
+  start_with_answers();
+  HttpClient client(port());
+  const auto response = client.post("/v1/completions", R"({"prompt":"a","request_id":"my-1"})");
+  EXPECT_EQ(json::parse(response.body).at("id"), "cmpl-my-1");
+}
+
+TEST_F(Http, TokenizesAsLlamaServerDoes) {
+  start();
+  HttpClient client(port());
+  EXPECT_EQ(json::parse(client.post("/tokenize", R"({"content":"<s>i"})").body).at("tokens"),
+            json::parse("[256,105]"));
+  EXPECT_EQ(json::parse(client
+                            .post("/tokenize", R"({"content":"<s>","add_special":true,
+                                                   "parse_special":false})")
+                            .body)
+                .at("tokens"),
+            json::parse("[256,60,115,62]"));
+}
+
 TEST_F(Http, TokenizesAndDetokenizes) {
   start();
   HttpClient client(port());
@@ -110,7 +295,7 @@ TEST_F(Http, TokenizesAndDetokenizes) {
                 .at("token_strs"),
             json::parse(R"(["h","i"])"));
   EXPECT_EQ(json::parse(client.post("/detokenize", R"({"tokens":[256,104,105]})").body),
-            json::parse(R"({"prompt":"<s>hi"})"));
+            json::parse(R"({"prompt":"<s>hi","content":"<s>hi"})"));
   EXPECT_EQ(client.post("/detokenize", R"({"tokens":[999]})").status, 400);
 }
 
@@ -193,11 +378,11 @@ TEST_F(Http, CancelsTheOtherChoicesWhenOneIsRefused) {
 }
 
 TEST_F(Http, WantsAKeyWhereOneIsSet) {
-  start_with_answers({}, {.api_keys = {"secret-1", "Secret-2"}});
+  start_with_answers({}, {.api_keys = ApiKeys({"secret-1", "Secret-2"})});
   HttpClient client(port());
   EXPECT_EQ(client.get("/health").status, 200);
   EXPECT_EQ(client.get("/metrics").status, 200);
-  EXPECT_EQ(client.get("/").status, 200);
+  EXPECT_EQ(client.get("/version").status, 401);
   const auto none = client.get("/v1/models");
   EXPECT_EQ(none.status, 401);
   EXPECT_EQ(none.headers.at("www-authenticate"), "Bearer");
@@ -218,6 +403,32 @@ TEST_F(Http, WantsAKeyWhereOneIsSet) {
   EXPECT_EQ(client.get("/nothing").status, 401) << "tells nobody what there is";
 }
 
+TEST_F(Http, ABrowserIsAskedForAKeyAtThePageAndShowsItWithThePagesRequests) {
+  start_with_answers({}, {.api_keys = ApiKeys({"secret"})});
+  HttpClient client(port());
+  const auto page = client.get("/");
+  EXPECT_EQ(page.status, 401);
+  EXPECT_THAT(page.headers.at("www-authenticate"), testing::StartsWith("Basic realm="));
+  EXPECT_THAT(page.body, HasSubstr("as the password"));
+  const std::string right = "Authorization: Basic " + absl::Base64Escape("me:secret") + "\r\n";
+  const std::string wrong = "Authorization: Basic " + absl::Base64Escape("secret:me") + "\r\n";
+  EXPECT_EQ(client.get("/", wrong).status, 401);
+  EXPECT_EQ(client.get("/", "Authorization: Basic !!\r\n").status, 401);
+  EXPECT_THAT(client.get("/", right).body, HasSubstr("<html"));
+  EXPECT_EQ(client.get("/", right + "Sec-Fetch-Site: cross-site\r\n").status, 200) << "a link";
+  EXPECT_EQ(client.get("/v1/models", right).status, 200);
+  EXPECT_EQ(client.get("/v1/models", right + "Sec-Fetch-Site: same-origin\r\n").status, 200);
+  const std::string ask = R"({"prompt":"a"})";
+  for (const char* elsewhere : {"cross-site", "same-site"}) {
+    const std::string site = "Sec-Fetch-Site: " + std::string(elsewhere) + "\r\n";
+    EXPECT_EQ(client.post("/v1/completions", ask, right + site).status, 401)
+        << "a page from elsewhere uses what the browser remembers";
+    EXPECT_EQ(client.post("/v1/completions", ask, "Authorization: Bearer secret\r\n" + site).status,
+              200)
+        << "it has a key of its own";
+  }
+}
+
 TEST_F(Http, AllowsPagesOfOneOriginWhenAsked) {
   start_with_answers({}, {.cors_origin = "https://a.example"});
   HttpClient client(port());
@@ -227,6 +438,11 @@ TEST_F(Http, AllowsPagesOfOneOriginWhenAsked) {
   const auto preflight = client.read_response();
   EXPECT_EQ(preflight.status, 204);
   EXPECT_THAT(preflight.headers.at("access-control-allow-headers"), HasSubstr("Authorization"));
+  client.send(
+      "OPTIONS /v1/models HTTP/1.1\r\nHost: x\r\n"
+      "Access-Control-Request-Headers: authorization,x-stainless-os\r\n\r\n");
+  EXPECT_EQ(client.read_response().headers.at("access-control-allow-headers"),
+            "authorization,x-stainless-os");
   const auto answer = client.post("/v1/completions", R"({"prompt":"a","stream":true})");
   EXPECT_EQ(answer.headers.at("access-control-allow-origin"), "https://a.example");
 }

@@ -1,16 +1,14 @@
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <openssl/pem.h>
 #include <openssl/ssl.h>
-#include <openssl/x509.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <filesystem>
 #include <memory>
+#include <string>
 
+#include "tests/server/certificate.h"
 #include "tests/server/http_fixture.h"
 
 namespace tessera {
@@ -26,24 +24,6 @@ struct Freed {
     release(pointer);
   }
 };
-using Key = std::unique_ptr<EVP_PKEY, Freed<EVP_PKEY_free>>;
-using Certificate = std::unique_ptr<X509, Freed<X509_free>>;
-using File = std::unique_ptr<FILE, Freed<fclose>>;
-
-// A key and a certificate it has signed itself, as PEM files.
-void write_pair(const std::string& key_file, const std::string& certificate_file) {
-  const Key key(EVP_EC_gen("P-256"));
-  const Certificate certificate(X509_new());
-  X509_set_version(certificate.get(), 2);
-  ASN1_INTEGER_set(X509_get_serialNumber(certificate.get()), 1);
-  X509_gmtime_adj(X509_getm_notBefore(certificate.get()), -60);
-  X509_gmtime_adj(X509_getm_notAfter(certificate.get()), 3600);
-  X509_set_pubkey(certificate.get(), key.get());
-  X509_sign(certificate.get(), key.get(), EVP_sha256());
-  PEM_write_PrivateKey(File(std::fopen(key_file.c_str(), "w")).get(), key.get(), nullptr, nullptr,
-                       0, nullptr, nullptr);
-  PEM_write_X509(File(std::fopen(certificate_file.c_str(), "w")).get(), certificate.get());
-}
 
 // A blocking TLS client that trusts anybody.
 class TlsClient {
@@ -96,21 +76,11 @@ class TlsClient {
 
 class HttpTls : public HttpFixture {
  protected:
-  HttpTls() {
-    std::filesystem::create_directories(folder);
-    write_pair(folder / "key.pem", folder / "certificate.pem");
-    write_pair(folder / "other_key.pem", folder / "other_certificate.pem");
-  }
-  ~HttpTls() override { std::filesystem::remove_all(folder); }
-
   HttpOptions tls_options() const {
-    return {.header_timeout = 300ms,
-            .tls_certificate = folder / "certificate.pem",
-            .tls_key = folder / "key.pem"};
+    return {.header_timeout = 300ms, .tls_certificate = pair.certificate(), .tls_key = pair.key()};
   }
 
-  const std::filesystem::path folder =
-      std::filesystem::path(testing::TempDir()) / ("tessera_tls_" + std::to_string(::getpid()));
+  const CertificatePair pair;
 };
 
 TEST_F(HttpTls, AnswersOneRequestAfterAnotherAndSaysGoodbye) {
@@ -151,13 +121,14 @@ TEST_F(HttpTls, DropsClientsThatDoNotSpeakIt) {
 }
 
 TEST_F(HttpTls, RefusesAKeyThatIsNotTheCertificates) {
+  const CertificatePair other;
   HttpOptions options = tls_options();
   options.port = 0;
-  options.tls_key = folder / "other_key.pem";
+  options.tls_key = other.key();
   routes = std::make_unique<Routes>(RoutesOptions());
   const auto started = HttpListener::start(options, *routes);
   EXPECT_EQ(started.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(started.status().message(), HasSubstr("other_key.pem"));
+  EXPECT_THAT(started.status().message(), HasSubstr(other.key()));
 }
 
 }  // namespace

@@ -49,9 +49,13 @@ TEST(CompletionRequest, HasOpenAisDefaults) {
   EXPECT_EQ(request->each.sampling.top_p, 1);
   EXPECT_EQ(request->each.sampling.top_k, 0);
   EXPECT_EQ(request->n, 1);
-  EXPECT_FALSE(request->seed.has_value());
+  EXPECT_EQ(request->best_of, 1);
+  EXPECT_FALSE(request->echo);
+  EXPECT_FALSE(request->each.seed.has_value());
+  EXPECT_FALSE(request->each.deterministic);
   EXPECT_FALSE(request->stream);
-  EXPECT_FALSE(request->logprobs());
+  EXPECT_FALSE(request->logprobs.has_value());
+  EXPECT_FALSE(request->each.sampling.prompt_logprobs.has_value());
   EXPECT_TRUE(request->each.prompt_options.add_bos);
   EXPECT_FALSE(request->each.prompt_options.parse_special);
 }
@@ -77,14 +81,18 @@ TEST(CompletionRequest, ReadsTheOtherFields) {
   const CompletionRequest r = completion(R"("max_tokens":7,"stop":["a","b"],"seed":-3,
       "stop_token_ids":[1,2],"ignore_eos":true,"skip_special_tokens":false,"priority":-2,"n":2,
       "stream":true,"stream_options":{"include_usage":true},"model":"m","user":"u",
-      "add_special_tokens":false)");
+      "add_special_tokens":false,"deterministic":true,"request_id":"r-1",
+      "return_tokens_as_token_ids":true)");
   EXPECT_EQ(r.each.max_tokens, 7);
   EXPECT_THAT(r.each.stop, ElementsAre("a", "b"));
   EXPECT_THAT(r.each.stop_ids, ElementsAre(1, 2));
   EXPECT_TRUE(r.each.ignore_eos);
   EXPECT_TRUE(r.each.keep_special);
   EXPECT_EQ(r.each.priority, -2);
-  EXPECT_EQ(r.seed, static_cast<uint64_t>(-3));
+  EXPECT_EQ(r.each.seed, static_cast<uint64_t>(-3));
+  EXPECT_TRUE(r.each.deterministic);
+  EXPECT_EQ(r.request_id, "r-1");
+  EXPECT_TRUE(r.token_ids_as_text);
   EXPECT_EQ(r.n, 2);
   EXPECT_TRUE(r.stream);
   EXPECT_TRUE(r.include_usage);
@@ -94,11 +102,47 @@ TEST(CompletionRequest, ReadsTheOtherFields) {
 
 TEST(CompletionRequest, AcceptsWhatClientsSendInPassing) {
   const CompletionRequest r = completion(R"("stop":"x","top_k":-1,"max_tokens":5.0,"seed":null,
-      "temperature":null,"unheard_of":{"a":1},"response_format":{"type":"text"},"tools":[],
-      "tool_choice":"auto","echo":false,"best_of":1,"logprobs":null,"suffix":"")");
+      "temperature":null,"unheard_of":null,"response_format":{"type":"text"},"tools":[],
+      "tool_choice":"auto","echo":false,"best_of":1,"logprobs":null,"suffix":"","store":false,
+      "service_tier":"auto","prompt_cache_key":"k","safety_identifier":"s","metadata":{},
+      "parallel_tool_calls":true,"cache_prompt":true,"modalities":["text"],"cache_salt":"x",
+      "spaces_between_special_tokens":true,"stream_options":null)");
   EXPECT_THAT(r.each.stop, ElementsAre("x"));
   EXPECT_EQ(r.each.sampling.top_k, 0);
   EXPECT_EQ(r.each.max_tokens, 5);
+}
+
+TEST(CompletionRequest, ReadsEchoAndWhatIsAskedOfTheEngineForIt) {
+  const CompletionRequest scored = completion(R"("echo":true,"logprobs":3,"max_tokens":1)");
+  EXPECT_TRUE(scored.echo);
+  EXPECT_EQ(scored.logprobs, 3);
+  EXPECT_EQ(scored.each.sampling.top_logprobs, 3);
+  EXPECT_EQ(scored.each.sampling.prompt_logprobs, 3);
+  EXPECT_TRUE(scored.each.ignore_eos) << "there is always one token more than the prompt";
+  const CompletionRequest echoed = completion(R"("echo":true,"max_tokens":0)");
+  EXPECT_EQ(echoed.each.max_tokens, 0);
+  EXPECT_FALSE(echoed.each.sampling.prompt_logprobs.has_value());
+  EXPECT_FALSE(echoed.each.ignore_eos);
+  const CompletionRequest both = completion(R"("echo":true,"logprobs":1,"prompt_logprobs":5)");
+  EXPECT_EQ(both.each.sampling.prompt_logprobs, 5);
+  EXPECT_EQ(both.logprobs, 1);
+  EXPECT_EQ(both.prompt_logprobs, 5);
+  const CompletionRequest apart = completion(R"("prompt_logprobs":0)");
+  EXPECT_EQ(apart.each.sampling.prompt_logprobs, 0);
+  EXPECT_FALSE(apart.each.sampling.top_logprobs.has_value());
+}
+
+TEST(CompletionRequest, MakesLogprobsToChooseTheBest) {
+  const CompletionRequest best = completion(R"("n":2,"best_of":4)");
+  EXPECT_EQ(best.best_of, 4);
+  EXPECT_EQ(best.each.sampling.top_logprobs, 0);
+  EXPECT_FALSE(best.logprobs.has_value()) << "not to show them";
+  EXPECT_EQ(completion(R"("n":3)").best_of, 3);
+}
+
+TEST(CompletionRequest, KnowsLlamaServersWordForNoLimit) {
+  EXPECT_FALSE(completion(R"("max_tokens":-1)").each.max_tokens.has_value());
+  EXPECT_FALSE(chat(R"("max_tokens":-1)").each.max_tokens.has_value());
 }
 
 TEST(CompletionRequest, TakesPromptsInEveryShape) {
@@ -126,7 +170,15 @@ TEST(ChatRequest, ReadsMessagesAsTextAndAsParts) {
   EXPECT_EQ(messages[0].role, "system");
   EXPECT_EQ(messages[1].content, "a\nb");
   EXPECT_TRUE(request->chat);
-  EXPECT_EQ(request->each.max_tokens, 0) << "as long as the context allows";
+  EXPECT_FALSE(request->each.max_tokens.has_value()) << "as long as the context allows";
+}
+
+TEST(ChatRequest, TakesAnAnswerAsClientsSendItBack) {
+  const auto request =
+      parse_chat_request(R"({"messages":[{"role":"user","content":"hi","name":"Ann"},
+      {"role":"assistant","content":"ho","refusal":null,"annotations":[],"audio":null,
+       "function_call":null,"tool_calls":null,"reasoning_content":""}]})");
+  EXPECT_TRUE(request.ok()) << request.status();
 }
 
 TEST(ChatRequest, KnowsBothNamesOfMaxTokens) {
@@ -138,7 +190,7 @@ TEST(ChatRequest, KnowsBothNamesOfMaxTokens) {
 TEST(ChatRequest, ReadsLogprobs) {
   EXPECT_EQ(chat(R"("logprobs":true)").each.sampling.top_logprobs, 0);
   EXPECT_EQ(chat(R"("logprobs":true,"top_logprobs":3)").each.sampling.top_logprobs, 3);
-  EXPECT_FALSE(chat(R"("logprobs":false,"top_logprobs":0)").logprobs());
+  EXPECT_FALSE(chat(R"("logprobs":false,"top_logprobs":0)").logprobs.has_value());
 }
 
 struct BadField {
@@ -165,36 +217,47 @@ TEST_P(RefusedByBoth, NamesTheField) {
 
 INSTANTIATE_TEST_SUITE_P(
     TypesAndRanges, RefusedByBoth,
-    testing::Values(
-        BadField{R"("model":5)", "model"}, BadField{R"("max_tokens":0)", "max_tokens"},
-        BadField{R"("max_tokens":-1)", "max_tokens"}, BadField{R"("max_tokens":1.5)", "max_tokens"},
-        BadField{R"("max_tokens":"9")", "max_tokens"},
-        BadField{R"("max_tokens":3000000000)", "max_tokens"},
-        BadField{R"("max_tokens":99999999999999999999)", "max_tokens"},
-        BadField{R"("temperature":-0.1)", "temperature"},
-        BadField{R"("temperature":"hot")", "temperature"},
-        BadField{R"("temperature":true)", "temperature"},
-        BadField{R"("temperature":1e30)", "temperature"}, BadField{R"("top_p":0)", "top_p"},
-        BadField{R"("top_p":1.01)", "top_p"}, BadField{R"("top_k":-2)", "top_k"},
-        BadField{R"("min_p":-0.1)", "min_p"},
-        BadField{R"("repetition_penalty":0)", "repetition_penalty"},
-        BadField{R"("presence_penalty":2.1)", "presence_penalty"},
-        BadField{R"("frequency_penalty":-2.1)", "frequency_penalty"},
-        BadField{R"("min_tokens":-1)", "min_tokens"}, BadField{R"("seed":1.5)", "seed"},
-        BadField{R"("seed":"x")", "seed"}, BadField{R"("stop":5)", "stop"},
-        BadField{R"("stop":["a",5])", "stop"}, BadField{R"("stop":"")", "stop"},
-        BadField{R"("stop_token_ids":"x")", "stop_token_ids"},
-        BadField{R"("stop_token_ids":[5000000000])", "stop_token_ids"},
-        BadField{R"("ignore_eos":1)", "ignore_eos"}, BadField{R"("stream":"yes")", "stream"},
-        BadField{R"("stream_options":{})", "stream_options"},
-        BadField{R"("stream":true,"stream_options":5)", "stream_options"},
-        BadField{R"("stream":true,"stream_options":{"include_usage":1})",
-                 "stream_options.include_usage"},
-        BadField{R"("n":0)", "n"}, BadField{R"("n":129)", "n"}, BadField{R"("user":5)", "user"},
-        BadField{R"("priority":"high")", "priority"}, BadField{R"("logit_bias":[1])", "logit_bias"},
-        BadField{R"("logit_bias":{"x":1})", "logit_bias"},
-        BadField{R"("logit_bias":{"5":101})", "logit_bias.5"},
-        BadField{R"("logprobs":"all")", "logprobs"}));
+    testing::Values(BadField{R"("model":5)", "model"}, BadField{R"("max_tokens":-2)", "max_tokens"},
+                    BadField{R"("max_tokens":1.5)", "max_tokens"},
+                    BadField{R"("max_tokens":"9")", "max_tokens"},
+                    BadField{R"("max_tokens":3000000000)", "max_tokens"},
+                    BadField{R"("max_tokens":99999999999999999999)", "max_tokens"},
+                    BadField{R"("temperature":-0.1)", "temperature"},
+                    BadField{R"("temperature":"hot")", "temperature"},
+                    BadField{R"("temperature":true)", "temperature"},
+                    BadField{R"("temperature":1e30)", "temperature"},
+                    BadField{R"("top_p":0)", "top_p"}, BadField{R"("top_p":1.01)", "top_p"},
+                    BadField{R"("top_k":-2)", "top_k"}, BadField{R"("min_p":-0.1)", "min_p"},
+                    BadField{R"("repetition_penalty":0)", "repetition_penalty"},
+                    BadField{R"("presence_penalty":2.1)", "presence_penalty"},
+                    BadField{R"("frequency_penalty":-2.1)", "frequency_penalty"},
+                    BadField{R"("min_tokens":-1)", "min_tokens"}, BadField{R"("seed":1.5)", "seed"},
+                    BadField{R"("seed":"x")", "seed"}, BadField{R"("stop":5)", "stop"},
+                    BadField{R"("stop":["a",5])", "stop"}, BadField{R"("stop":"")", "stop"},
+                    BadField{R"("stop_token_ids":"x")", "stop_token_ids"},
+                    BadField{R"("stop_token_ids":[5000000000])", "stop_token_ids"},
+                    BadField{R"("ignore_eos":1)", "ignore_eos"},
+                    BadField{R"("stream":"yes")", "stream"},
+                    BadField{R"("stream_options":{})", "stream_options"},
+                    BadField{R"("stream":true,"stream_options":5)", "stream_options"},
+                    BadField{R"("stream":true,"stream_options":{"include_usage":1})",
+                             "stream_options.include_usage"},
+                    BadField{R"("n":0)", "n"}, BadField{R"("n":129)", "n"},
+                    BadField{R"("user":5)", "user"}, BadField{R"("priority":"high")", "priority"},
+                    BadField{R"("logit_bias":[1])", "logit_bias"},
+                    BadField{R"("logit_bias":{"x":1})", "logit_bias"},
+                    BadField{R"("logit_bias":{"5":101})", "logit_bias.5"},
+                    BadField{R"("logprobs":"all")", "logprobs"},
+                    BadField{R"("deterministic":1)", "deterministic"},
+                    BadField{R"("prompt_logprobs":-1)", "prompt_logprobs"},
+                    BadField{R"("prompt_logprobs":21)", "prompt_logprobs"},
+                    BadField{R"("prompt_logprobs":1,"stream":true)", "prompt_logprobs"},
+                    BadField{R"("request_id":"a b")", "request_id"},
+                    BadField{R"("stream":true,"stream_options":{"include_usages":true})",
+                             "stream_options.include_usages"},
+                    BadField{R"("stream":true,"stream_options":{"include_obfuscation":true})",
+                             "stream_options.include_obfuscation"},
+                    BadField{R"("temprature":0.5)", "temprature"}, BadField{R"("":0)", ""}));
 
 INSTANTIATE_TEST_SUITE_P(
     Unsupported, RefusedByBoth,
@@ -212,9 +275,15 @@ INSTANTIATE_TEST_SUITE_P(
                     BadField{R"("grammar":"root")", "grammar"},
                     BadField{R"("json_schema":{"a":1})", "json_schema"},
                     BadField{R"("structural_tag":"x")", "structural_tag"},
-                    BadField{R"("best_of":2)", "best_of"}, BadField{R"("echo":true)", "echo"},
-                    BadField{R"("suffix":"x")", "suffix"},
-                    BadField{R"("prompt_logprobs":1)", "prompt_logprobs"},
+                    BadField{R"("suffix":"x")", "suffix"}, BadField{R"("store":true)", "store"},
+                    BadField{R"("metadata":{"a":"b"})", "metadata"},
+                    BadField{R"("service_tier":"flex")", "service_tier"},
+                    BadField{R"("reasoning_effort":"low")", "reasoning_effort"},
+                    BadField{R"("verbosity":"low")", "verbosity"},
+                    BadField{R"("prompt_cache_retention":"24h")", "prompt_cache_retention"},
+                    BadField{R"("vllm_xargs":{"a":1})", "vllm_xargs"},
+                    BadField{R"("kv_transfer_params":{"a":1})", "kv_transfer_params"},
+                    BadField{R"("n_predict":5)", "n_predict"},
                     BadField{R"("prompt_embeds":"AAAA")", "prompt_embeds"},
                     BadField{R"("use_beam_search":true)", "use_beam_search"},
                     BadField{R"("length_penalty":0.5)", "length_penalty"},
@@ -224,7 +293,6 @@ INSTANTIATE_TEST_SUITE_P(
                     BadField{R"("include_stop_str_in_output":true)", "include_stop_str_in_output"},
                     BadField{R"("truncate_prompt_tokens":5)", "truncate_prompt_tokens"},
                     BadField{R"("return_token_ids":true)", "return_token_ids"},
-                    BadField{R"("return_tokens_as_token_ids":true)", "return_tokens_as_token_ids"},
                     BadField{R"("typical_p":0.5)", "typical_p"},
                     BadField{R"("modalities":["text","audio"])", "modalities"},
                     BadField{R"("audio":{"voice":"x"})", "audio"},
@@ -243,20 +311,20 @@ TEST_P(RefusedPrompt, NamesThePlace) {
   EXPECT_EQ(refusal.param, GetParam().param);
 }
 
-INSTANTIATE_TEST_SUITE_P(Completions, RefusedPrompt,
-                         testing::Values(BadField{"{}", "prompt"},
-                                         BadField{R"({"prompt":null})", "prompt"},
-                                         BadField{R"({"prompt":5})", "prompt"},
-                                         BadField{R"({"prompt":[]})", "prompt"},
-                                         BadField{R"({"prompt":{}})", "prompt"},
-                                         BadField{R"({"prompt":[1,"a"]})", "prompt"},
-                                         BadField{R"({"prompt":[-1]})", "prompt"},
-                                         BadField{R"({"prompt":[4294967296]})", "prompt"},
-                                         BadField{R"({"prompt":[1.5]})", "prompt"},
-                                         BadField{R"({"prompt":["a",5]})", "prompt[1]"},
-                                         BadField{R"({"prompt":[[1],[]]})", "prompt[1]"},
-                                         BadField{R"({"prompt":[[1],["a"]]})", "prompt[1]"},
-                                         BadField{R"({"prompt":"a","logprobs":21})", "logprobs"}));
+INSTANTIATE_TEST_SUITE_P(
+    Completions, RefusedPrompt,
+    testing::Values(
+        BadField{"{}", "prompt"}, BadField{R"({"prompt":null})", "prompt"},
+        BadField{R"({"prompt":5})", "prompt"}, BadField{R"({"prompt":[]})", "prompt"},
+        BadField{R"({"prompt":{}})", "prompt"}, BadField{R"({"prompt":[1,"a"]})", "prompt"},
+        BadField{R"({"prompt":[-1]})", "prompt"}, BadField{R"({"prompt":[4294967296]})", "prompt"},
+        BadField{R"({"prompt":[1.5]})", "prompt"}, BadField{R"({"prompt":["a",5]})", "prompt[1]"},
+        BadField{R"({"prompt":[[1],[]]})", "prompt[1]"},
+        BadField{R"({"prompt":[[1],["a"]]})", "prompt[1]"},
+        BadField{R"({"prompt":"a","logprobs":21})", "logprobs"},
+        BadField{R"({"prompt":"a","n":2,"best_of":1})", "best_of"},
+        BadField{R"({"prompt":"a","best_of":2,"stream":true})", "best_of"},
+        BadField{R"({"prompt":"a","messages":[]})", "messages"}));
 
 class RefusedChat : public testing::TestWithParam<BadField> {};
 
@@ -283,6 +351,15 @@ INSTANTIATE_TEST_SUITE_P(
                  "messages[0].content[0].text"},
         BadField{R"({"messages":[{"role":"assistant","tool_calls":[{}]}]})",
                  "messages[0].tool_calls"},
+        BadField{R"({"messages":[{"role":"user","content":[{"type":"text","text":"a","b":1}]}]})",
+                 "messages[0].content[0].b"},
+        BadField{R"({"messages":[{"role":"user","content":"x","colour":"red"}]})",
+                 "messages[0].colour"},
+        BadField{R"({"messages":[{"role":"user","content":"x"}],"echo":true})", "echo"},
+        BadField{R"({"messages":[{"role":"user","content":"x"}],"best_of":2})", "best_of"},
+        BadField{R"({"messages":[{"role":"user","content":"x"}],"max_tokens":0})", "max_tokens"},
+        BadField{R"({"messages":[{"role":"user","content":"x"}],"add_special_tokens":true})",
+                 "add_special_tokens"},
         BadField{R"({"messages":[{"role":"user","content":"x"}],"top_logprobs":1})",
                  "top_logprobs"},
         BadField{R"({"messages":[{"role":"user","content":"x"}],"logprobs":3})", "logprobs"},
@@ -321,11 +398,12 @@ TEST(RequestBody, MayNotBeNestedWithoutEnd) {
     return R"({"prompt":"a","x":)" + std::string(static_cast<std::size_t>(depth), '[') +
            std::string(static_cast<std::size_t>(depth), ']') + "}";
   };
-  EXPECT_TRUE(parse_completion_request(nested(63)).ok());
+  EXPECT_THAT(parse_completion_request(nested(63)).status().message(),
+              testing::Not(HasSubstr("nested")));
   EXPECT_THAT(parse_completion_request(nested(64)).status().message(), HasSubstr("nested"));
   EXPECT_FALSE(parse_completion_request(std::string(1 << 20, '[')).ok());
   EXPECT_TRUE(
-      parse_completion_request(R"({"prompt":"[[[[\"[[[","x":")" + std::string(100, '{') + "\"}")
+      parse_completion_request(R"({"prompt":"[[[[\"[[[","user":")" + std::string(100, '{') + "\"}")
           .ok())
       << "brackets in strings are text";
 }
@@ -339,7 +417,13 @@ TEST(TokenizeRequest, TakesATextOrAChat) {
       R"({"messages":[{"role":"user","content":"x"}],"add_generation_prompt":false})");
   ASSERT_TRUE(messages.ok());
   EXPECT_FALSE(messages->options.add_generation_prompt);
+  const auto content = parse_tokenize_request(R"({"content":"x","add_special":true})");
+  ASSERT_TRUE(content.ok());
+  EXPECT_TRUE(content->options.add_bos);
+  EXPECT_TRUE(content->options.parse_special);
   EXPECT_EQ(refusal_of(parse_tokenize_request("{}").status()).param, "prompt");
+  EXPECT_EQ(refusal_of(parse_tokenize_request(R"({"prompt":"a","pieces":1})").status()).param,
+            "pieces");
   EXPECT_EQ(refusal_of(parse_tokenize_request(R"({"prompt":[1]})").status()).param, "prompt");
 }
 

@@ -13,7 +13,7 @@ using nlohmann::json;
 
 constexpr int64_t kCreated = 1'700'000'000;
 
-CompletionHead head(bool chat, bool logprobs = false) {
+CompletionHead head(bool chat, std::optional<int32_t> logprobs = std::nullopt) {
   return {.chat = chat, .id = "id-1", .created = kCreated, .model = "m", .logprobs = logprobs};
 }
 
@@ -64,20 +64,32 @@ TEST(CompletionEvent, HasANullUsageWhenTheLastOneTells) {
 }
 
 TEST(CompletionResponse, PrintsLogprobsOfCompletions) {
-  ChoiceText choice{.text = "\xc3\xa9t", .finish_reason = "stop", .text_offset = 4};
-  choice.tokens = {{{"\xc3\xa9", -0.5f}, {{"\xc3\xa9", -0.5f}, {"e", -1}}},
-                   {{"t", -3}, {{"s", -2}}}};
+  ChoiceText choice{.text = "\xc3\xa9t", .finish_reason = "stop"};
+  choice.tokens = {
+      {.token = {"\xc3\xa9", -0.5f}, .top = {{"\xc3\xa9", -0.5f}, {"e", -1}}, .offset = 4},
+      {.token = {"t", -3}, .top = {{"s", -2}}, .offset = 5}};
   const json logprobs =
-      json::parse(print_completion(head(false, true), {&choice, 1}, {}))["choices"][0]["logprobs"];
+      json::parse(print_completion(head(false, 2), {&choice, 1}, {}))["choices"][0]["logprobs"];
   EXPECT_EQ(logprobs, json::parse(R"({"text_offset":[4,5],"token_logprobs":[-0.5,-3.0],
       "tokens":["é","t"],"top_logprobs":[{"é":-0.5,"e":-1.0},{"s":-2.0,"t":-3.0}]})"));
 }
 
+TEST(CompletionResponse, KeepsApartTokensThatAreNoTextAndTakesTheLikeliestOfThoseAlike) {
+  ChoiceText choice{.text = "?", .finish_reason = "stop"};
+  choice.tokens = {
+      {.token = {"\xe2", -5}, .top = {{"\xc3", -1}, {"a", -2}, {"a", -3}, {"z", -4}}, .offset = 0}};
+  const json logprobs =
+      json::parse(print_completion(head(false, 3), {&choice, 1}, {}))["choices"][0]["logprobs"];
+  EXPECT_EQ(logprobs.at("tokens"), json::parse(R"(["bytes:\\xe2"])"));
+  EXPECT_EQ(logprobs.at("top_logprobs").at(0),
+            json::parse(R"({"bytes:\\xc3":-1.0,"a":-2.0,"bytes:\\xe2":-5.0})"));
+}
+
 TEST(CompletionResponse, PrintsLogprobsOfChatsWithBytes) {
   ChoiceText choice{.text = "?", .finish_reason = "stop"};
-  choice.tokens = {{{"\xe2\x82", -1}, {{"\xe2\x82", -1}}}};  // half a character
+  choice.tokens = {{.token = {"\xe2\x82", -1}, .top = {{"\xe2\x82", -1}}}};  // half a character
   const json content = json::parse(
-      print_completion(head(true, true), {&choice, 1}, {}))["choices"][0]["logprobs"]["content"];
+      print_completion(head(true, 1), {&choice, 1}, {}))["choices"][0]["logprobs"]["content"];
   EXPECT_EQ(content, json::parse(R"([{"token":"\ufffd","logprob":-1.0,"bytes":[226,130],
       "top_logprobs":[{"token":"\ufffd","logprob":-1.0,"bytes":[226,130]}]}])"));
 }

@@ -31,21 +31,31 @@ GenerateRequest prompt(Prompt some) {
   return request;
 }
 
+// One generation of a request.
+absl::StatusOr<Generation> generate(FakeService& fake, GenerateRequest request,
+                                    const std::shared_ptr<Recorder>& sink) {
+  auto accepted = fake.service->generate(std::move(request), {sink});
+  if (!accepted.ok()) {
+    return accepted.status();
+  }
+  return std::move(accepted->generations.at(0));
+}
+
 TEST(Service, TokenizesATextWithItsBeginning) {
   FakeService fake;
-  ASSERT_TRUE(fake.service->generate(prompt("<s>"), std::make_shared<Recorder>()).ok());
+  ASSERT_TRUE(generate(fake, prompt("<s>"), std::make_shared<Recorder>()).ok());
   EXPECT_THAT(fake.engine->request(0).prompt, ElementsAre(256, '<', 's', '>'))
       << "special tokens in a text are characters";
   GenerateRequest bare = prompt("<s>");
   bare.prompt_options = {.add_bos = false, .parse_special = true};
-  ASSERT_TRUE(fake.service->generate(bare, std::make_shared<Recorder>()).ok());
+  ASSERT_TRUE(generate(fake, bare, std::make_shared<Recorder>()).ok());
   EXPECT_THAT(fake.engine->request(1).prompt, ElementsAre(256));
 }
 
 TEST(Service, LeavesTheBeginningOfAChatToItsTemplate) {
   FakeService fake;
   const std::vector<ChatMessage> messages{{"u", "<s>"}};
-  ASSERT_TRUE(fake.service->generate(prompt(messages), std::make_shared<Recorder>()).ok());
+  ASSERT_TRUE(generate(fake, prompt(messages), std::make_shared<Recorder>()).ok());
   const std::vector<int32_t> ids = fake.engine->request(0).prompt;
   EXPECT_THAT(std::vector<int32_t>(ids.begin(), ids.begin() + 7),
               ElementsAre(256, '[', 'u', ']', '<', 's', '>'));
@@ -54,7 +64,7 @@ TEST(Service, LeavesTheBeginningOfAChatToItsTemplate) {
 TEST(Service, ReportsWhatTheTemplateRefuses) {
   FakeService fake;
   const std::vector<ChatMessage> messages{{"villain", "x"}};
-  const auto result = fake.service->generate(prompt(messages), std::make_shared<Recorder>());
+  const auto result = generate(fake, prompt(messages), std::make_shared<Recorder>());
   EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(result.status().message(), HasSubstr("no villains"));
 }
@@ -62,7 +72,7 @@ TEST(Service, ReportsWhatTheTemplateRefuses) {
 TEST(Service, RefusesChatsOfAModelWithoutATemplate) {
   FakeService fake(/*chats=*/false);
   const std::vector<ChatMessage> messages{{"user", "x"}};
-  const auto result = fake.service->generate(prompt(messages), std::make_shared<Recorder>());
+  const auto result = generate(fake, prompt(messages), std::make_shared<Recorder>());
   EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(result.status().message(), HasSubstr("no chat template"));
 }
@@ -75,9 +85,10 @@ TEST(Service, GivesTheEngineEveryField) {
   request.ignore_eos = true;
   request.priority = -1;
   request.max_tokens = 33;
-  const auto generation = fake.service->generate(request, std::make_shared<Recorder>());
+  request.seed = 12;
+  request.deadline = std::chrono::steady_clock::time_point(std::chrono::hours(1));
+  const auto generation = generate(fake, request, std::make_shared<Recorder>());
   ASSERT_TRUE(generation.ok());
-  EXPECT_EQ(generation->prompt_tokens, 2);
   const EngineRequest seen = fake.engine->request(generation->id);
   EXPECT_THAT(seen.prompt, ElementsAre(1, 2));
   EXPECT_EQ(seen.sampling.top_k, 9);
@@ -85,18 +96,50 @@ TEST(Service, GivesTheEngineEveryField) {
   EXPECT_TRUE(seen.ignore_eos);
   EXPECT_EQ(seen.priority, -1);
   EXPECT_EQ(seen.max_tokens, 33);
+  EXPECT_EQ(seen.sampling.seed, 12u);
+  EXPECT_EQ(seen.deadline, request.deadline);
 }
 
 TEST(Service, FillsTheContextWhenNoLimitIsGiven) {
   FakeService fake;
-  ASSERT_TRUE(fake.service->generate(prompt("abc"), std::make_shared<Recorder>()).ok());
+  ASSERT_TRUE(generate(fake, prompt("abc"), std::make_shared<Recorder>()).ok());
   EXPECT_EQ(fake.engine->request(0).max_tokens, fake.engine->options().context - 4);
+}
+
+TEST(Service, RefusesWhatTheContextHasNoRoomForWithBothNumbers) {
+  FakeService fake;
+  const std::vector<int32_t> whole(static_cast<std::size_t>(fake.engine->options().context), 'a');
+  const absl::Status refused = generate(fake, prompt(whole), std::make_shared<Recorder>()).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()),
+              testing::AllOf(HasSubstr("prompt has 100000 tokens"), HasSubstr("is 100000 tokens")));
+  GenerateRequest only_read = prompt(whole);
+  only_read.max_tokens = 0;
+  EXPECT_TRUE(generate(fake, only_read, std::make_shared<Recorder>()).ok());
+  std::vector<int32_t> fitting(whole);
+  fitting.pop_back();
+  EXPECT_TRUE(generate(fake, prompt(fitting), std::make_shared<Recorder>()).ok());
+  EXPECT_EQ(fake.engine->request(1).max_tokens, 1);
+}
+
+TEST(Service, GeneratesASequenceForEachSink) {
+  FakeService fake;
+  const std::vector<std::shared_ptr<Recorder>> sinks{std::make_shared<Recorder>(),
+                                                     std::make_shared<Recorder>()};
+  const auto accepted = fake.service->generate(prompt("a"), {sinks.begin(), sinks.end()});
+  ASSERT_TRUE(accepted.ok());
+  EXPECT_THAT(accepted->prompt, ElementsAre(256, 'a'));
+  ASSERT_EQ(accepted->generations.size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    fake.engine->emit(accepted->generations[i].id, std::string(1, static_cast<char>('x' + i)));
+    EXPECT_THAT(sinks[i]->tokens, ElementsAre(static_cast<int32_t>('x' + i)));
+  }
 }
 
 TEST(Service, PassesEventsOnAndCountsThem) {
   FakeService fake;
   const auto sink = std::make_shared<Recorder>();
-  ASSERT_TRUE(fake.service->generate(prompt("a"), sink).ok());
+  ASSERT_TRUE(generate(fake, prompt("a"), sink).ok());
   fake.engine->emit(0, "xy");
   fake.engine->emit(0, TokenLogprobs{.chosen = {'z', -1.0f}, .top = {}});
   fake.engine->finish(0, FinishReason::length);
@@ -110,13 +153,21 @@ TEST(Service, PassesEventsOnAndCountsThem) {
   EXPECT_THAT(metrics, HasSubstr("vllm:e2e_request_latency_seconds_count{model_name=\"fake\"} 1"));
   EXPECT_THAT(metrics,
               testing::ContainsRegex("vllm:request_success_total.*finished_reason=\"length\".* 1"));
+  for (const char* line : {"vllm:request_decode_time_seconds_count{model_name=\"fake\"} 1",
+                           "vllm:request_time_per_output_token_seconds_count{model_name=\"fake\"} ",
+                           "vllm:request_params_n_sum{model_name=\"fake\"} 1",
+                           "vllm:request_params_max_tokens_sum{model_name=\"fake\"} 99998",
+                           "vllm:prefix_cache_queries_total{model_name=\"fake\"} 2",
+                           "vllm:prefix_cache_hits_total{model_name=\"fake\"} 0"}) {
+    EXPECT_THAT(metrics, HasSubstr(line));
+  }
 }
 
 TEST(Service, CountsARequestStoppedByItsTextAsStopped) {
   FakeService fake;
   GenerateRequest request = prompt("a");
   request.stop = {"END"};
-  auto generation = fake.service->generate(request, std::make_shared<Recorder>());
+  auto generation = generate(fake, request, std::make_shared<Recorder>());
   ASSERT_TRUE(generation.ok());
   for (const char c : std::string_view("xEND")) {
     generation->text.push(c);
@@ -133,7 +184,7 @@ TEST(Service, CountsARequestStoppedByItsTextAsStopped) {
 TEST(Service, ReportsAndCountsWhatTheEngineRefuses) {
   FakeService fake;
   fake.engine->refuse_with(absl::ResourceExhaustedError("the queue is full"));
-  const auto result = fake.service->generate(prompt("a"), std::make_shared<Recorder>());
+  const auto result = generate(fake, prompt("a"), std::make_shared<Recorder>());
   EXPECT_EQ(result.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(fake.service->expose_metrics(),
               testing::ContainsRegex("tessera:requests_rejected_total.*RESOURCE_EXHAUSTED.* 1"));
@@ -154,7 +205,7 @@ TEST(Service, IsReadyUntilItDrains) {
   EXPECT_TRUE(fake.service->ready());
   fake.service->drain();
   EXPECT_FALSE(fake.service->ready());
-  const auto result = fake.service->generate(prompt("a"), std::make_shared<Recorder>());
+  const auto result = generate(fake, prompt("a"), std::make_shared<Recorder>());
   EXPECT_EQ(result.status().code(), absl::StatusCode::kUnavailable);
 }
 

@@ -170,6 +170,53 @@ TEST(Settings, RefusesWhatDoesNotFitTogether) {
               AllOf(HasSubstr("http-port"), HasSubstr("grpc-port"), HasSubstr("both 9")));
 }
 
+TEST(Settings, TlsNeedsCertificateAndKey) {
+  EXPECT_THAT(error_of({"--model", "m", "--tls-cert", "c.pem"}),
+              AllOf(HasSubstr("tls-cert"), HasSubstr("tls-key")));
+  EXPECT_THAT(error_of({"--model", "m", "--tls-key", "k.pem"}), HasSubstr("needs both"));
+  EXPECT_TRUE(parse({"--model", "m", "--tls-cert", "c.pem", "--tls-key", "k.pem"}).ok());
+}
+
+TEST(Settings, KeysAreNeverShown) {
+  const auto command = parse({"--model", "m", "--api-key", "k1,k2-secret", "--api-key-file", "f"});
+  ASSERT_TRUE(command.ok()) << command.status();
+  EXPECT_EQ(command->settings.api_keys, "k1,k2-secret");
+  EXPECT_EQ(command->settings.api_key_file, "f");
+  for (const std::string& shown : {describe(command->settings), print_yaml(command->settings)}) {
+    EXPECT_THAT(shown, AllOf(HasSubstr("not shown"), ::testing::Not(HasSubstr("secret"))));
+  }
+}
+
+TEST(Settings, LimitsOfTheFrontEndsReachTheirFields) {
+  Settings settings;
+  ASSERT_EQ(apply_yaml("cors-origin: 'https://a.example'\nmax-choices: 3\n"
+                       "http-max-connections: 4\nhttp-max-header: 5KiB\nhttp-max-body: 6MiB\n"
+                       "http-idle-timeout: 7s\nhttp-header-timeout: 8s\nhttp-body-timeout: 9s\n"
+                       "http-write-timeout: 10s\ngrpc-max-message: 11MiB\n"
+                       "grpc-max-pending-tokens: 12\ngrpc-keepalive-interval: 13s\n"
+                       "grpc-keepalive-timeout: 14s\ngrpc-least-ping-interval: 15s\n",
+                       "x", settings),
+            absl::OkStatus());
+  EXPECT_EQ(settings.routes.cors_origin, "https://a.example");
+  EXPECT_EQ(settings.routes.max_choices, 3);
+  EXPECT_EQ(settings.http.max_connections, 4u);
+  EXPECT_EQ(settings.http.header_bytes, 5u << 10);
+  EXPECT_EQ(settings.http.body_bytes, 6u << 20);
+  EXPECT_EQ(settings.http.idle_timeout, std::chrono::seconds(7));
+  EXPECT_EQ(settings.http.header_timeout, std::chrono::seconds(8));
+  EXPECT_EQ(settings.http.body_timeout, std::chrono::seconds(9));
+  EXPECT_EQ(settings.http.write_timeout, std::chrono::seconds(10));
+  EXPECT_EQ(settings.grpc.max_message_bytes, 11 << 20);
+  EXPECT_EQ(settings.grpc.max_pending_tokens, 12u);
+  EXPECT_EQ(settings.grpc.keepalive_interval, std::chrono::seconds(13));
+  EXPECT_EQ(settings.grpc.keepalive_timeout, std::chrono::seconds(14));
+  EXPECT_EQ(settings.grpc.least_ping_interval, std::chrono::seconds(15));
+  EXPECT_THAT(yaml_error("http-max-header: 255"), HasSubstr("too small"));
+  EXPECT_THAT(yaml_error("http-max-body: 0"), HasSubstr("too small"));
+  EXPECT_THAT(yaml_error("http-idle-timeout: 0"), HasSubstr("too small"));
+  EXPECT_THAT(yaml_error("grpc-max-message: 2GiB"), HasSubstr("too large"));
+}
+
 TEST(Settings, TheModelLimitsTheContext) {
   Settings settings;
   EXPECT_EQ(engine_context(settings, 100).value(), 100);

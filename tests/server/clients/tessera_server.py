@@ -41,7 +41,7 @@ class TesseraServer:
         self._reader.start()
         eventually(lambda: self.logged(" ready after ") or self.process.poll() is not None, "start")
         assert self.process.poll() is None, self.log
-        self.http = "http://" + self.logged(r"listening http://(\S+)")
+        self.http = self.logged(r"listening (https?://\S+)")
         self.grpc = self.logged(r"listening grpc://(\S+)")
 
     def _read_log(self):

@@ -7,14 +7,13 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from tessera_server import eventually
+from tessera_server import TesseraServer, eventually
 
 pytestmark = pytest.mark.browser
 PHONE = (390, 844)
 
 
-@pytest.fixture
-def page(server):
+def browser(url):
     options = webdriver.ChromeOptions()
     options.binary_location = "/usr/bin/chromium"
     for flag in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
@@ -23,7 +22,13 @@ def page(server):
     options.add_argument("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1")
     driver = webdriver.Chrome(options, webdriver.ChromeService("/usr/bin/chromedriver"))
     driver.set_window_size(*PHONE)
-    driver.get(server.http + "/")
+    driver.get(url)
+    return driver
+
+
+@pytest.fixture
+def page(server):
+    driver = browser(server.http + "/")
     yield driver
     driver.quit()
 
@@ -74,3 +79,20 @@ def test_it_fits_a_phone(page):
     overflow = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
     assert page.execute_script(overflow) == 0
     assert send_button(page).is_displayed()
+
+
+def test_a_locked_server_lets_in_who_knows_the_key():
+    with TesseraServer("--api-key", "sesame") as locked:
+        driver = browser(locked.http.replace("http://", "http://me:sesame@") + "/")
+        try:
+            ask(driver, "Tell me a story about a dog.")
+            eventually(lambda: len(texts(driver, ".message")) > 1
+                       and len(texts(driver, ".message")[1]) > 20, "an answer")
+            assert not texts(driver, ".error")
+        finally:
+            driver.quit()
+        driver = browser(locked.http.replace("http://", "http://me:wrong@") + "/")
+        try:
+            assert not driver.find_elements(By.ID, "input")
+        finally:
+            driver.quit()

@@ -1,0 +1,63 @@
+#include "server/grpc/authorization.h"
+
+#include <string_view>
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kReflection = "/grpc.reflection.";
+
+class ReflectionGuard final : public grpc::experimental::Interceptor {
+ public:
+  ReflectionGuard(const ApiKeys& keys, grpc::experimental::ServerRpcInfo& info)
+      : keys_(keys), info_(info) {}
+
+  void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
+    using grpc::experimental::InterceptionHookPoints;
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA) &&
+        std::string_view(info_.method()).starts_with(kReflection) &&
+        !authorize(keys_, *info_.server_context()).ok()) {
+      info_.server_context()->TryCancel();
+    }
+    methods->Proceed();
+  }
+
+ private:
+  const ApiKeys& keys_;
+  grpc::experimental::ServerRpcInfo& info_;
+};
+
+class ReflectionGuards final : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  explicit ReflectionGuards(const ApiKeys& keys) : keys_(keys) {}
+
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      grpc::experimental::ServerRpcInfo* info) override {
+    return new ReflectionGuard(keys_, *info);  // gRPC's from here on
+  }
+
+ private:
+  const ApiKeys& keys_;
+};
+
+}  // namespace
+
+absl::Status authorize(const ApiKeys& keys, const grpc::ServerContextBase& context) {
+  const auto& metadata = context.client_metadata();
+  const auto shown = metadata.find("authorization");
+  const std::string_view header =
+      shown == metadata.end() ? std::string_view()
+                              : std::string_view(shown->second.data(), shown->second.size());
+  if (keys.open(header)) {
+    return absl::OkStatus();
+  }
+  return absl::UnauthenticatedError(
+      "no valid API key: send it as metadata 'authorization: Bearer KEY'");
+}
+
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> guard_reflection(
+    const ApiKeys& keys) {
+  return std::make_unique<ReflectionGuards>(keys);
+}
+
+}  // namespace tessera

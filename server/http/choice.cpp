@@ -1,0 +1,127 @@
+#include "server/http/choice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "kernels/check.h"
+#include "models/text/detokenizer.h"
+#include "server/openai/error.h"
+
+namespace tessera {
+
+Choice::Choice(Args args)
+    : service_(args.service),
+      logprobs_(args.request.logprobs.has_value()),
+      prompt_logprobs_(args.request.prompt_logprobs.has_value()),
+      ids_as_text_(args.request.token_ids_as_text),
+      keep_special_(args.request.each.keep_special),
+      generation_(std::move(args.generation)),
+      queue_(std::move(args.queue)) {
+  text.index = args.index;
+  text.first = true;
+}
+
+void Choice::begin_with(const std::string& prompt, std::span<const int32_t> ids) {
+  echo_ = true;
+  text.text = prompt;
+  if (logprobs_) {
+    expect_prompt_logprobs(ids);
+  }
+  characters_ = count_characters(prompt);
+}
+
+void Choice::expect_prompt_logprobs(std::span<const int32_t> ids) {
+  if (!prompt_.empty()) {
+    return;
+  }
+  Detokenizer texts(service_.tokenizer(), {.keep_special = keep_special_});
+  int64_t offset = 0;
+  for (const int32_t id : ids) {
+    prompt_.push_back({.token = text_of({id, 0}), .offset = offset, .first = prompt_.empty()});
+    offset += count_characters(texts.push(id));
+  }
+}
+
+// The first comes with the rest: of a prompt of one token nothing is reported.
+void Choice::take_prompt(std::span<const TokenQueue::Token> tokens) {
+  if (prompt_.empty()) {
+    return;
+  }
+  for (const TokenQueue::Token& token : tokens) {
+    TESSERA_CHECK(prompt_known_ < prompt_.size(), "the engine reports each token of a prompt once");
+    ChosenToken& known = prompt_[prompt_known_++];
+    known = chosen(token, known.offset);
+  }
+  if (prompt_known_ < prompt_.size()) {
+    return;
+  }
+  if (echo_ && logprobs_) {
+    text.tokens = prompt_;
+  }
+  if (prompt_logprobs_) {
+    text.prompt = prompt_;
+  }
+  prompt_.clear();
+}
+
+void Choice::take_token(const TokenQueue::Token& token) {
+  ++completion_tokens;
+  logprob_sum_ += token.logprob;
+  text.text += generation_.text.push(token.id);
+  if (logprobs_) {
+    text.tokens.push_back(chosen(token, characters_));
+    characters_ += count_characters(service_.tokenizer().token_bytes(token.id, keep_special_));
+  }
+  if (generation_.text.stopped()) {
+    service_.stop(generation_);
+    text.finish_reason = "stop";
+  }
+}
+
+void Choice::take_finish(const Finish& finish) {
+  cached_tokens = finish.cached_tokens;
+  text.text += generation_.text.finish();
+  switch (finish.reason) {
+    case FinishReason::stop:
+      text.finish_reason = "stop";
+      break;
+    case FinishReason::length:
+      text.finish_reason = generation_.text.stopped() ? "stop" : "length";
+      break;
+    case FinishReason::cancelled:
+      failure =
+          with_code(absl::UnavailableError("the server has cancelled this request"), "cancelled");
+      break;
+    case FinishReason::failed:
+      failure = finish.status.ok() ? absl::InternalError("the engine failed") : finish.status;
+      break;
+  }
+}
+
+void Choice::clear() {
+  text.text.clear();
+  text.tokens.clear();
+  text.first = false;
+}
+
+double Choice::mean_logprob() const {
+  return logprob_sum_ / static_cast<double>(std::max<int64_t>(completion_tokens, 1));
+}
+
+ChosenToken Choice::chosen(const TokenQueue::Token& token, int64_t offset) const {
+  ChosenToken made{.token = text_of({token.id, token.logprob}), .offset = offset};
+  std::transform(token.top.begin(), token.top.end(), std::back_inserter(made.top),
+                 [this](const TokenLogprob& other) { return text_of(other); });
+  return made;
+}
+
+TokenText Choice::text_of(const TokenLogprob& token) const {
+  return {ids_as_text_ ? fmt::format("token_id:{}", token.token)
+                       : service_.tokenizer().token_bytes(token.token, /*keep_special=*/true),
+          token.logprob, token.token};
+}
+
+}  // namespace tessera
