@@ -43,9 +43,12 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const EngineOptions& opti
   TESSERA_RETURN_IF_ERROR(check_options(options, config));
   TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<KvCache> kv,
                            KvCache::create({.preset = options.kv,
+                                            .also = options.kv_also,
                                             .layers = config.layers,
                                             .kv_heads = config.kv_heads,
                                             .head_dim = config.head_dim,
+                                            .query_heads = config.heads,
+                                            .window = config.window,
                                             .slots = options.max_sequences,
                                             .context = options.context,
                                             .bytes = options.kv_bytes},

@@ -4,10 +4,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/kv/kv_preset.h"
+#include "engine/kv/kv_usage.h"
 #include "engine/request.h"
+#include "kernels/kv_page.h"
+#include "kernels/kv_policy.h"
 #include "models/transformer.h"
 
 namespace tessera {
@@ -17,7 +20,9 @@ struct EngineOptions {
   int32_t max_sequences = 64;     // that run at once
   int32_t max_queue = 256;        // samples that wait; more are refused at the door
   int32_t context = 2048;         // tokens a sequence may have, prompt and completion
-  KvPreset kv = kKvPresetF16;
+  KvPreset kv = kKvPresetF16;  // of requests that ask for none
+  // What requests may ask for besides: pages have a size that serves their formats too.
+  std::vector<KvPreset> kv_also;
   // Of pages, windows and tables together; 0: room for max_sequences whole contexts.
   int64_t kv_bytes = 0;
   // By which deadlines pass; asked on the engine's thread.
@@ -39,6 +44,10 @@ struct EngineStats {
   int64_t prompt_tokens = 0;  // prefilled, recomputed ones counted again
   int64_t generated_tokens = 0;
   int64_t preemptions = 0;
+  int64_t kv_demotions = 0;       // tokens of one KV head that went to the low tier
+  int64_t kv_dropped_tokens = 0;  // and that were dropped
+  int32_t formats = 0;
+  KvFormatPages format_pages[kMaxKvLayouts];  // in use, of so many formats
 };
 
 // Runs requests over one model with continuous batching. One thread (started by start()) owns all
@@ -46,8 +55,8 @@ struct EngineStats {
 class Engine {
  public:
   // Errors: InvalidArgument names the option that makes no sense, and the numbers: KV memory that
-  // cannot hold even one sequence of `context` tokens, a context beyond the model's, a format that
-  // has no kernels or does not go with the other.
+  // cannot hold even one sequence of `context` tokens, a context beyond the model's, a KV policy that
+  // makes no sense or does not go with the model or with the others.
   // ResourceExhausted when the system refuses the memory. Requires: the model was loaded for steps
   // of max_step_tokens tokens, max_sequences sequences and the context.
   static absl::StatusOr<std::unique_ptr<Engine>> create(const EngineOptions& options,
@@ -57,7 +66,7 @@ class Engine {
 
   // Any thread. The id of the request's first sample; that of sample i is i higher. Errors, with
   // nothing accepted and no sink called: InvalidArgument (empty or too long a prompt, ids out of
-  // range, more samples than the queue takes: with the numbers), ResourceExhausted (the queue has
+  // range, a KV policy that is not served, more samples than the queue takes: with the numbers), ResourceExhausted (the queue has
   // no room for all samples), Unavailable (draining or stopped).
   virtual absl::StatusOr<RequestId> submit(EngineRequest request) = 0;
 

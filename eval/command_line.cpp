@@ -19,9 +19,12 @@ void declare_what(CLI::App& app, EvalOptions& options) {
   app.add_option("--model", options.model, "Hugging Face directory; with --url for its tokenizer")
       ->type_name("DIR")
       ->required();
-  app.add_option("--kv", options.kv,
-                 absl::StrCat("KV presets to compare with f16, separated by commas: ",
-                              preset_names(), " [", options.kv, "]"))
+  app.add_option(
+         "--kv", options.kv,
+         absl::StrCat("KV presets to compare with f16, separated by commas: ", preset_names(),
+                      ", a format such as k4v8, or with other numbers, "
+                      "leankv:alpha_high=2:sinks=8 [",
+                      options.kv, "]"))
       ->type_name("NAME,...");
   app.add_option("--url", options.url,
                  "evaluate the server at http://HOST:PORT through its completions API instead")

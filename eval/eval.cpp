@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "engine/kv/kv_policy_fields.h"
 #include "eval/http/http_subject.h"
 #include "eval/presets.h"
 #include "eval/progress.h"
@@ -39,9 +41,13 @@ size_t longest_trial(const std::vector<Task>& tasks) {
   return longest;
 }
 
+std::string describe(const KvPolicy& policy) {
+  return absl::StrJoin(policy_fields(policy), ", ", absl::PairFormatter("="));
+}
+
 absl::StatusOr<Contest> open_engines(const EvalOptions& options, const Tokenizer& tokenizer,
                                      const std::vector<Task>& tasks, int32_t context) {
-  TESSERA_ASSIGN_OR_RETURN(const std::vector<KvPreset> presets, find_kv_presets(options.kv));
+  TESSERA_ASSIGN_OR_RETURN(const std::vector<EvalPreset> presets, find_eval_presets(options.kv));
   const ModelHostOptions host{
       .model = options.model,
       .weights = options.weights,
@@ -51,10 +57,10 @@ absl::StatusOr<Contest> open_engines(const EvalOptions& options, const Tokenizer
   Contest contest;
   TESSERA_ASSIGN_OR_RETURN(
       contest.host, ModelHost::load(host, cpu_backend(options.isa.value_or(best_cpu_isa()))));
-  for (const KvPreset& preset : presets) {
+  for (const EvalPreset& preset : presets) {
     TESSERA_ASSIGN_OR_RETURN(contest.subjects.emplace_back(),
                              contest.host->subject(preset, tokenizer));
-    contest.descriptions.emplace_back(preset.description);
+    contest.descriptions.emplace_back(describe(preset.policy));
   }
   return contest;
 }

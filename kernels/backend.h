@@ -6,6 +6,7 @@
 
 #include "kernels/half.h"
 #include "kernels/kv_page.h"
+#include "kernels/kv_policy.h"
 #include "kernels/kv_pool.h"
 #include "kernels/view.h"
 #include "kernels/weight.h"
@@ -95,6 +96,16 @@ struct KvForkArgs {
   std::span<const KvFork> forks;
 };
 
+// Copies all that a slot holds to host memory, so that its pages can serve others in the meantime, or
+// back into a slot that holds nothing: same tokens in the same places, so what is computed from them has
+// the same bits. Copying back takes as many pages as the rows need.
+// Requires: kv_image_bytes() bytes; to load, that many free pages.
+struct KvImageArgs {
+  KvPool pool;
+  KvImage image;
+  std::span<std::byte> bytes;
+};
+
 // Dense groups. In a step a sequence's queries read the groups they stand in as they are computed,
 // dense: the last of them from the slot's window, the others from scratch, one window-layout page for
 // each (sequence, group but the last, KV head). dense_groups() says how many such groups a span has.
@@ -148,6 +159,81 @@ struct AttentionArgs {
 
 inline constexpr int32_t kAttentionTile = kKvGroup;  // tokens
 
+// The most query heads of one KV head whose attention kv_score aggregates.
+inline constexpr int32_t kMaxScoredHeads = 48;
+
+// Which queries of a sequence count for its tokens' scores.
+struct KvScoring {
+  bool marks = false;  // whether the sequence's policy wants marks; false: kv_score passes it over
+  KvScorer scorer = KvScorer::none;
+  int32_t begin = 0;  // of the queries that count: positions [begin, end)
+  int32_t end = 0;
+};
+
+// Of a sequence with that policy and a prompt of so many tokens.
+KvScoring scoring_of(const KvPolicy& policy, int32_t prompt_tokens);
+
+// Gives the new tokens marks (a score of 0 and their position), then adds to the score of every
+// token the attention that this step's counting queries paid it: the probability, or its square, of
+// each query head of its KV head's group; mean and sum add the group's mean, squares its sum. A second
+// q . k over what attention read, with the log_sums that attention left; so it runs after kv_store
+// and attention. A mark gets its queries one by one in order of position, so scores do not depend on how
+// tokens are cut into steps.
+struct KvScoreArgs {
+  MatrixView<const float> queries;          // [tokens, query_heads * head_dim], after RoPE
+  MatrixView<const float> log_sums;         // [tokens, query_heads], as attention left them
+  std::span<const SequenceSpan> sequences;
+  std::span<const KvScoring> scorings;      // one for each of `sequences`
+  KvPagesView pages;                        // with marks
+  int32_t layer = 0;
+  int32_t query_heads = 0;
+  float scale = 0;
+  std::span<const std::byte> dense;         // as kv_store filled it
+};
+
+// One sequence to compress: by `policy`, in all layers and heads.
+struct KvCompression {
+  int32_t slot = 0;
+  KvTiers tiers;
+  KvPolicy policy;              // policy_error() found nothing; a lossy rule
+  int32_t tokens = 0;           // stored, the open group's included
+  int32_t prompt_tokens = 0;
+  int32_t judged = 0;           // positions below were judged by an earlier call; 0 at the first
+  bool pool = false;            // the prompt's scores are complete: pool them now, once
+  int32_t judged_after() const {  // what is to be said as `judged` the next time
+    const int32_t group = tokens / kKvGroup - policy.recent;
+    return group > 0 ? group * kKvGroup : 0;
+  }
+};
+
+// What became of it, over all layers and heads.
+struct KvCompressed {
+  int64_t pages_freed = 0;  // fewer than taken: negative; at least -(layers * kv_heads)
+  int64_t demoted = 0;      // tokens of one KV head
+  int64_t dropped = 0;
+};
+
+// Select and compact, in place. First every row is planned by itself, then, where the policy's
+// allocator asks for it, a budget is spread across rows, then every row is compacted: what is demoted
+// is decoded and encoded again in the low tier's format, at the low tier's end; what is dropped
+// vanishes; the gaps that this leaves in a tier are filled with the tier's last tokens, copied as they
+// are, marks moving along. So the work is in proportion to what changes, and a place says nothing of a
+// position: marks know it. Pages that end up empty go back to the free list, one prefix sum for all rows.
+//
+// Tokens are judged with kKvGroup granularity: those that left the recent window since the call
+// before (positions [judged, judged_after())) are new to the rule; what it does with the older ones is
+// the rule's affair (LeanKV's Algorithm 1: one victim for each that comes in).
+//
+// Pages with more than one owner, and what stands before them in the same tier, are left alone.
+// Requires: at least layers * kv_heads free pages (a row may need one before it can free one, and
+// may end with one more than it had); tokens < pages.row_marks; what kv_score needs was kept up.
+struct KvCompressArgs {
+  KvPool pool;
+  std::span<const KvCompression> sequences;
+  std::span<KvCompressed> results;  // one for each of `sequences`
+  std::span<std::byte> scratch;     // Backend::kv_compress_scratch_bytes(...), 64-byte aligned
+};
+
 // The largest step an op must be able to serve; scratch is sized by it once, at start.
 struct StepLimits {
   int32_t tokens = 0;
@@ -176,6 +262,7 @@ struct Backend {
   void (*pack_weight)(MatrixView<const float> source, int64_t first_row, const PackedWeight& weight);
   int64_t (*linear_scratch_bytes)(int64_t tokens, int64_t cols);
   int64_t (*attention_scratch_bytes)(const StepLimits& limits, int32_t query_heads, int32_t head_dim);
+  int64_t (*kv_compress_scratch_bytes)(const KvPagesView& pages, Stream);
 
   // Called once on the thread that will call the ops: places it beside the stream's own threads.
   void (*attach_thread)(Stream);
@@ -187,8 +274,12 @@ struct Backend {
   void (*silu_mul)(const SiluMulArgs&, Stream);
   void (*kv_resize)(const KvResizeArgs&, Stream);
   void (*kv_fork)(const KvForkArgs&, Stream);
+  void (*kv_save)(const KvImageArgs&, Stream);
+  void (*kv_load)(const KvImageArgs&, Stream);
   void (*kv_store)(const KvStoreArgs&, Stream);
   void (*attention)(const AttentionArgs&, Stream);
+  void (*kv_score)(const KvScoreArgs&, Stream);
+  void (*kv_compress)(const KvCompressArgs&, Stream);
 };
 
 inline constexpr int64_t kPackRows = 64;

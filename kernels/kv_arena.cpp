@@ -40,7 +40,7 @@ int64_t KvArenaShape::slot_table_bytes() const {
 }
 
 int64_t KvArenaShape::slot_mark_bytes() const {
-  return marks ? slot_rows() * closed_tokens() * int64_t{sizeof(KvMark)} : 0;
+  return slot_rows() * row_marks() * int64_t{sizeof(KvMark)};
 }
 
 std::unique_ptr<KvArena> KvArena::make(const KvArenaShape& shape) {
@@ -88,7 +88,7 @@ KvPagesView KvArena::view() const {
   view.windows = memory_.windows.data();
   view.window_layout = shape_.window_layout();
   view.marks = reinterpret_cast<KvMark*>(memory_.marks.data());
-  view.row_marks = shape_.marks ? shape_.closed_tokens() : 0;
+  view.row_marks = shape_.row_marks();
   view.layers = shape_.layers;
   view.kv_heads = shape_.kv_heads;
   view.row_pages = shape_.row_pages();

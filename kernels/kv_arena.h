@@ -33,6 +33,8 @@ struct KvArenaShape {
   // Pages of the longest sequence in the least dense format; where rows have two ends, one more,
   // because both may have a partly filled page.
   int32_t row_pages() const;
+  // One more than the longest sequence has tokens: see KvPagesView.
+  int32_t row_marks() const { return marks ? context + 1 : 0; }
   int64_t rows() const { return int64_t{slots} * slot_rows(); }
   int64_t slot_rows() const { return int64_t{layers} * kv_heads; }
 

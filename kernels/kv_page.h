@@ -170,9 +170,10 @@ struct KvMark {
 //
 // Closed groups lie in pages. A row of the page tables serves one (slot, layer, KV head) and is
 // bidirectional (LeanKV, section 5.2): high-tier pages grow from its left end, low-tier pages from
-// its right. Token i of the high tier is token i % capacity of page row[i / capacity]; token j of
-// the low tier is token j % capacity of page row[row_pages - 1 - j / capacity]. In each tier tokens
-// stand in order of their positions.
+// its right. Token i of the high tier is token i % capacity of page row[i / capacity]; token j of the
+// low tier is token j % capacity of page row[row_pages - 1 - j / capacity]. Tokens come to a tier in
+// order of their positions; compression fills gaps with a tier's last tokens, and from then on only
+// marks know positions.
 //
 // The open group (positions [64 * (n / 64), n) of a sequence of n tokens) lies in the slot's
 // window, dense: a page's worth in the window's own layout, one for each (slot, layer, KV head),
@@ -186,8 +187,11 @@ struct KvPagesView {
   KvRow* rows = nullptr;                // [slots, layers, kv_heads]
   std::byte* windows = nullptr;         // [slots, layers, kv_heads, window_layout.page_bytes]
   KvPageLayout window_layout;           // f16, or f32 where the arena serves f32; capacity kKvGroup
-  KvMark* marks = nullptr;  // [slots, layers, kv_heads, row_marks]; null: no policy asks
-  int32_t row_marks = 0;    // high token i has mark i, low token j has mark row_marks - 1 - j
+  KvMark* marks = nullptr;              // [slots, layers, kv_heads, row_marks]; null: no policy asks
+  // High token i has mark i, low token j has mark row_marks - 1 - j, and token o of the open group has
+  // mark high + o: where it will be when the group closes, so that closing moves no marks. More than
+  // a sequence with a policy stores, because a mark on its way to the low tier takes two places.
+  int32_t row_marks = 0;
   int32_t layers = 0;
   int32_t kv_heads = 0;
   int32_t row_pages = 0;  // entries of one row

@@ -49,4 +49,20 @@ struct KvFork {
   int32_t high = INT32_MAX;
 };
 
+// What of a slot is saved elsewhere, or comes back from there.
+struct KvImage {
+  int32_t slot = 0;
+  KvTiers tiers;
+  int32_t tokens = 0;  // stored, the open group's included
+};
+
+// Most bytes of the image of a slot whose rows hold `slot_pages` pages in all: counts, pages, marks
+// and windows.
+constexpr int64_t kv_image_bytes(const KvPagesView& pages, int64_t slot_pages, int32_t tokens) {
+  const int64_t rows = int64_t{pages.layers} * pages.kv_heads;
+  const int64_t marks = pages.marks == nullptr ? 0 : tokens * int64_t{sizeof(KvMark)};
+  return slot_pages * pages.page_bytes +
+         rows * (int64_t{sizeof(KvRow)} + pages.window_layout.page_bytes + marks);
+}
+
 }  // namespace tessera

@@ -284,7 +284,7 @@ std::vector<SettingsField> compute_fields() {
 
 std::vector<SettingsField> engine_fields() {
   std::vector<Choice<KvPreset>> presets;
-  for (const KvPreset& preset : kKvPresets) {
+  for (const KvPreset& preset : kv_presets()) {
     presets.push_back({preset.name, preset});
   }
   return {

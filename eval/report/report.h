@@ -48,7 +48,7 @@ struct ChoiceReport {
   std::vector<std::vector<double>> subjects{};  // each [choices]
 };
 
-// Measured at the end of prompts: see KvUse.
+// Measured at the end of sequences: see KvUse.
 struct KvReport {
   int64_t bytes = 0;
   int64_t tokens = 0;
@@ -73,7 +73,7 @@ struct TaskReport {
 struct KeptReport {
   int32_t layers = 0;
   int32_t kv_heads = 0;
-  std::vector<double> share{};  // [layers, kv_heads], 0 to 1, of the prompts' tokens
+  std::vector<double> share{};  // [layers, kv_heads], 0 to 1, of the tokens
 };
 
 struct SubjectReport {

@@ -1,5 +1,6 @@
 #include "eval/run/engine_subject.h"
 
+#include <cmath>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -35,7 +36,6 @@ class TrialSink final : public EventSink {
   }
 
   void on_token(int32_t token) override {
-    ++tokens_;
     if (trial_.forced.empty()) {
       result_.generated.push_back(token);
       if (trial_.compare) {
@@ -45,7 +45,14 @@ class TrialSink final : public EventSink {
     }
   }
 
-  void on_finish(const Finish& finish) override { finish_ = finish; }
+  void on_finish(const Finish& finish) override {
+    finish_ = finish;
+    if (job_.measure_kv) {
+      const KvUsage& usage = finish.kv.usage;
+      const double tokens = usage.high + usage.low + usage.dropped;
+      result_.kv = KvUse{usage.bytes, static_cast<int64_t>(std::lround(tokens)), usage.kept};
+    }
+  }
 
   void finish(const Decode& decode) {
     if (trial_.generate > 0 && !trial_.compare) {
@@ -54,7 +61,6 @@ class TrialSink final : public EventSink {
   }
 
   bool ended() const { return finish_.has_value(); }
-  bool began() const { return tokens_ > 0; }
 
   absl::Status status() const {
     if (!ended() || finish_->reason == FinishReason::cancelled) {
@@ -95,7 +101,6 @@ class TrialSink final : public EventSink {
   const Trial& trial_;
   TrialResult& result_;
   size_t positions_ = 0;
-  int64_t tokens_ = 0;
   std::vector<float> last_logits_;  // of what is generated, until the token is known
   std::optional<Finish> finish_;
 };
@@ -131,9 +136,6 @@ class EngineSubject final : public Subject {
       for (; next < jobs.size() && running.size() < most; ++next) {
         const Job& job = jobs[next];
         *job.result = {};
-        if (job.measure_kv) {
-          TESSERA_ASSIGN_OR_RETURN(job.result->kv, measure(*job.trial));
-        }
         running.push_back(std::make_shared<TrialSink>(job));
         TESSERA_RETURN_IF_ERROR(submit(request_of(*job.trial), running.back()));
       }
@@ -168,28 +170,6 @@ class EngineSubject final : public Subject {
       on_done();
     }
     return absl::OkStatus();
-  }
-
-  // The pages in use right after the prompt, by what the arena lacks while the prompt is the only
-  // one in it and its first token has just been chosen.
-  absl::StatusOr<KvUse> measure(const Trial& trial) {
-    while (engine_->step()) {
-    }
-    const Trial alone{.prompt = trial.prompt, .generate = 2};
-    TrialResult ignored;
-    const auto sink = std::make_shared<TrialSink>(Job{.trial = &alone, .result = &ignored});
-    EngineRequest request = request_of(alone);
-    request.ignore_eos = true;
-    const int64_t free_before = engine_->stats().pages_free;
-    TESSERA_RETURN_IF_ERROR(submit(std::move(request), sink));
-    while (!sink->began() && engine_->step()) {
-    }
-    const EngineStats stats = engine_->stats();
-    while (engine_->step()) {
-    }
-    TESSERA_RETURN_IF_ERROR(sink->status());
-    return KvUse{(free_before - stats.pages_free) * stats.page_bytes,
-                 static_cast<int64_t>(trial.prompt.size())};
   }
 
   const std::string name_;

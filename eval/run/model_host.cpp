@@ -36,24 +36,24 @@ absl::StatusOr<std::unique_ptr<ModelHost>> ModelHost::load(const ModelHostOption
   return host;
 }
 
-absl::StatusOr<std::unique_ptr<Subject>> ModelHost::subject(const KvPreset& preset,
+absl::StatusOr<std::unique_ptr<Subject>> ModelHost::subject(const EvalPreset& preset,
                                                             const Tokenizer& tokenizer) const {
   EngineOptions options;
   options.max_step_tokens = std::max(kStepTokens, options_.batch);
   options.max_sequences = options_.batch;
   options.context = options_.context;
-  preset.apply(options);
+  options.kv = {"evaluated", preset.policy};
   absl::StatusOr<std::unique_ptr<Engine>> engine =
       Engine::create(options, share_transformer(transformer_), backend_, pool_->stream());
   if (!engine.ok()) {
     return absl::Status(engine.status().code(),
-                        absl::StrCat("preset ", std::string(preset.name), ": ",
+                        absl::StrCat("preset ", preset.name, ": ",
                                      std::string(engine.status().message())));
   }
   const auto decode = [&tokenizer](const std::vector<int32_t>& ids) {
     return decode_continuation(tokenizer, ids);
   };
-  return make_engine_subject(std::string(preset.name), *std::move(engine), decode);
+  return make_engine_subject(preset.name, *std::move(engine), decode);
 }
 
 std::string ModelHost::device() const {

@@ -35,7 +35,7 @@ class ModelHost {
 
   // An engine with this preset's pages. `tokenizer` must outlive it, and so must this host. Errors:
   // Engine::create's, with the preset's name.
-  absl::StatusOr<std::unique_ptr<Subject>> subject(const KvPreset& preset,
+  absl::StatusOr<std::unique_ptr<Subject>> subject(const EvalPreset& preset,
                                                    const Tokenizer& tokenizer) const;
 
   const ModelConfig& config() const { return transformer_->config(); }

@@ -25,10 +25,10 @@ struct Trial {
   }
 };
 
-// What a sequence's pages took when its prompt was through: measured, not computed.
+// What a sequence took of the KV cache at its end, as allocated: measured, not computed.
 struct KvUse {
   int64_t bytes = 0;
-  int64_t tokens = 0;  // of the prompt
+  int64_t tokens = 0;  // that it had
   // Tokens that are still there, of each (layer, KV head); empty where nothing is dropped.
   std::vector<int32_t> kept{};
 };

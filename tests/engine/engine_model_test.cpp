@@ -26,8 +26,17 @@ struct Shape {
   std::string name;
   int32_t max_sequences = 1;
   int32_t max_step_tokens = 512;
-  int64_t arena_pages = 0;  // of each head; 0: enough for all
+  bool scarce = false;  // room for one context
 };
+
+// Thresholds high enough to demote and drop in texts as short as these.
+KvPreset lossy(const char* name) {
+  KvPreset preset = *find_kv_preset(name);
+  preset.policy.alpha_high = 1.5f;
+  preset.policy.alpha_low = 0.5f;
+  preset.policy.sinks = 2;
+  return preset;
+}
 
 class EngineText : public testing::TestWithParam<Numbers> {
  protected:
@@ -79,14 +88,13 @@ class EngineText : public testing::TestWithParam<Numbers> {
     options.max_queue = 64;
     options.context = kContext;
     options.kv = GetParam().kv;
-    options.kv_bytes = shape.arena_pages == 0 ? 0
-                                              : kv_memory({.preset = options.kv,
-                                                           .layers = kLayers,
-                                                           .kv_heads = kKvHeads,
-                                                           .head_dim = kHeadDim,
-                                                           .slots = options.max_sequences,
-                                                           .context = kContext},
-                                                          shape.arena_pages);
+    const KvCacheOptions kv{.preset = options.kv,
+                            .layers = kLayers,
+                            .kv_heads = kKvHeads,
+                            .head_dim = kHeadDim,
+                            .slots = options.max_sequences,
+                            .context = kContext};
+    options.kv_bytes = shape.scarce ? kv_memory(kv, context_row_pages(kv)) : 0;
     auto model = Transformer::load(
         directory_.path(),
         {.weights = GetParam().weights,
@@ -125,10 +133,10 @@ TEST_P(EngineText, IsTheSameAloneInABatchInChunksAndAfterPreemption) {
   const auto alone = texts({"alone"}, &stats);
   EXPECT_EQ(stats.preemptions, 0);
   for (const Shape& shape : {Shape{"a batch of 32", 32, 512}, Shape{"chunks of 7", 7, 7},
-                             Shape{"chunks of 33", 5, 33}, Shape{"preempted", 32, 64, 4}}) {
+                             Shape{"chunks of 33", 5, 33}, Shape{"preempted", 32, 64, true}}) {
     SCOPED_TRACE(shape.name);
     EXPECT_EQ(texts(shape, &stats), alone);
-    EXPECT_EQ(stats.preemptions > 0, shape.arena_pages > 0);
+    EXPECT_EQ(stats.preemptions > 0, shape.scarce);
     EXPECT_EQ(stats.pages_free, stats.pages_total);
   }
 }
@@ -142,10 +150,19 @@ INSTANTIATE_TEST_SUITE_P(
                     Numbers{"avx512_bf16_kv16", CpuIsa::avx512, WeightFormat::bf16, kKvPresetF16},
                     Numbers{"avx512_int8_kv16", CpuIsa::avx512, WeightFormat::int8, kKvPresetF16},
                     Numbers{"avx512_int4_kv16", CpuIsa::avx512, WeightFormat::int4, kKvPresetF16},
-                    Numbers{"scalar_f32_k8v4", CpuIsa::scalar, WeightFormat::f32, kKvPresets[3]},
-                    Numbers{"avx2_f32_k4v2", CpuIsa::avx2, WeightFormat::f32, kKvPresets[5]},
-                    Numbers{"avx512_bf16_k8v4", CpuIsa::avx512, WeightFormat::bf16, kKvPresets[3]},
-                    Numbers{"avx512_int8_k4v2", CpuIsa::avx512, WeightFormat::int8, kKvPresets[5]}),
+                    Numbers{"scalar_f32_k8v4", CpuIsa::scalar, WeightFormat::f32, *find_kv_preset("k8v4")},
+                    Numbers{"avx2_f32_k4v2", CpuIsa::avx2, WeightFormat::f32, *find_kv_preset("k4v2")},
+                    Numbers{"avx512_bf16_k8v4", CpuIsa::avx512, WeightFormat::bf16, *find_kv_preset("k8v4")},
+                    Numbers{"avx512_int8_k4v2", CpuIsa::avx512, WeightFormat::int8, *find_kv_preset("k4v2")},
+                    Numbers{"scalar_f32_leankv", CpuIsa::scalar, WeightFormat::f32,
+                            lossy("leankv")},
+                    Numbers{"avx512_bf16_leankv", CpuIsa::avx512, WeightFormat::bf16,
+                            lossy("leankv-aggressive")},
+                    Numbers{"avx2_f32_kv_compress", CpuIsa::avx2, WeightFormat::f32,
+                            lossy("kv-compress")},
+                    Numbers{"avx512_int8_h2o", CpuIsa::avx512, WeightFormat::int8, lossy("h2o")},
+                    Numbers{"avx512_f32_adakv", CpuIsa::avx512, WeightFormat::f32,
+                            lossy("adakv")}),
     [](const auto& numbers) { return numbers.param.name; });
 
 }  // namespace

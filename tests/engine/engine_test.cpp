@@ -376,7 +376,7 @@ TEST(EngineOptions, AreRefusedByNameWhenTheyMakeNoSense) {
               }),
               HasSubstr("3 key and 3 value bits"));
   EXPECT_THAT(refusal([](auto& o) {
-                o.kv = {"f32-k4v2", kKvF32, kKvK4V2};
+                o.kv_also = {kKvPresetF32};
               }),
               HasSubstr("f32 goes with no other format"));
 }

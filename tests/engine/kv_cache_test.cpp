@@ -58,19 +58,32 @@ TEST_F(KvCacheTest, HoldsWholeContextsForAllSlotsByDefault) {
   EXPECT_EQ((*kv)->budget().pages_for(63), 0);
   EXPECT_EQ((*kv)->budget().pages_for(64), kHeads);
   EXPECT_EQ((*kv)->budget().pages_for(127), kHeads);
-  EXPECT_EQ((*kv)->budget().tokens_within(0), 63);
-  EXPECT_EQ((*kv)->budget().tokens_within(2), 191);
 }
 
-TEST(KvBudget, CountsWholeGroupsInPagesOfAnySize) {
+TEST(KvDemand, CountsWholeGroupsInPagesOfAnySize) {
   for (const int32_t page_tokens : {16, 48, 64, 80, 128}) {
     const KvBudget budget{0, 3, page_tokens};
-    for (int64_t row_pages = 0; row_pages < 20; ++row_pages) {
-      const int64_t most = budget.tokens_within(row_pages);
-      EXPECT_LE(budget.pages_for(most), 3 * row_pages);
-      EXPECT_GT(budget.pages_for(most + 1), 3 * row_pages);
+    for (const int32_t stored : {0, 1, 63, 64, 100, 640}) {
+      const KvDemand demand{.heads = 3, .page_tokens = page_tokens};
+      for (int64_t pages = 0; pages < 60; ++pages) {
+        const int32_t most = demand.tokens_within(pages, stored, 5000);
+        EXPECT_LE(budget.pages_for(stored + most) - budget.pages_for(stored), pages);
+        EXPECT_GT(budget.pages_for(stored + most + 1) - budget.pages_for(stored), pages);
+      }
     }
   }
+}
+
+TEST(KvDemand, WantsAPageForEachHeadWhereCompressionRuns) {
+  const KvDemand demand{.heads = 3, .page_tokens = 64, .compresses = true, .prompt_tokens = 100};
+  EXPECT_EQ(demand.growth(0, 63), 0);
+  EXPECT_EQ(demand.growth(0, 99), 3);   // a group closes
+  EXPECT_EQ(demand.growth(0, 100), 6);  // and the prompt ends
+  EXPECT_EQ(demand.growth(64, 36), 3);
+  EXPECT_EQ(demand.growth(100, 1), 0);
+  EXPECT_EQ(demand.growth(127, 1), 6);
+  EXPECT_EQ(demand.tokens_within(2, 64, 36), 35);
+  EXPECT_EQ(demand.tokens_within(3, 64, 36), 36);
 }
 
 TEST_F(KvCacheTest, CountsEverythingAsItsMemory) {
@@ -106,14 +119,17 @@ TEST_F(KvCacheTest, RefusesMorePagesThanPageIdsCanName) {
 }
 
 TEST_F(KvCacheTest, KeepsEveryPresetInPagesOfAGroup) {
-  for (const KvPreset& preset : kKvPresets) {
+  for (const KvPreset& preset : kv_presets()) {
+    if (preset.policy.is_lossy()) {
+      continue;
+    }
     KvCacheOptions options = small_options();
     options.preset = preset;
     options.head_dim = 64;
     const auto kv = make(options);
     ASSERT_TRUE(kv.ok()) << preset.name << kv.status();
     EXPECT_EQ((*kv)->budget().page_tokens, kKvGroup) << preset.name;
-    EXPECT_EQ((*kv)->view().layouts[0].format, preset.high);
+    EXPECT_EQ((*kv)->view().layouts[0].format, preset.policy.high);
   }
 }
 
@@ -227,7 +243,7 @@ TEST_F(KvCacheTest, AccountsForEveryPageUnderRandomUse) {
       return std::uniform_int_distribution<int32_t>(low, high)(random);
     };
     KvCacheOptions options = small_options();
-    options.preset = kKvPresets[static_cast<size_t>(pick(0, 5))];
+    options.preset = kv_presets()[static_cast<size_t>(pick(0, 5))];
     options.bytes = kv_memory(options, pick(7, 25));
     const auto kv = std::move(make(options)).value();
     std::vector<KvReservation> open;

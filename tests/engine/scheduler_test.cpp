@@ -15,6 +15,7 @@ using ::testing::IsEmpty;
 
 constexpr int32_t kHeads = 4;
 constexpr int32_t kPageTokens = kKvGroup;
+constexpr KvDemand kDemand{.heads = kHeads, .page_tokens = kPageTokens};
 
 KvBudget budget(int64_t rows_free) {
   return {rows_free * kHeads, kHeads, kPageTokens};
@@ -26,7 +27,8 @@ Candidate waiting(int64_t rank, int32_t tokens, int32_t priority = 0) {
           .tokens = tokens,
           .stored = 0,
           .pages = 0,
-          .running = false};
+          .running = false,
+          .kv = kDemand};
 }
 
 Candidate running(int64_t rank, int32_t tokens, int32_t stored, int32_t priority = 0) {
@@ -35,7 +37,8 @@ Candidate running(int64_t rank, int32_t tokens, int32_t stored, int32_t priority
           .tokens = tokens,
           .stored = stored,
           .pages = budget(0).pages_for(stored),
-          .running = true};
+          .running = true,
+          .kv = kDemand};
 }
 
 Candidate decoding(int64_t rank, int32_t tokens, int32_t priority = 0) {
@@ -301,7 +304,7 @@ World random_world(std::mt19937_64& random) {
         const int32_t stored = pick(0, 2) > 0 ? tokens - 1 : pick(least, tokens - 1);
         world.candidates.push_back(running(rank, tokens, stored, priority));
         held += world.candidates.back().pages;
-        held -= s > 0 ? budget(0).full_pages(shareable) : 0;
+        held -= s > 0 ? kDemand.full_pages(shareable) : 0;
         may_run = stored >= shareable;
       } else {
         world.candidates.push_back(waiting(rank, tokens, priority));
@@ -363,7 +366,7 @@ void check_resources(const World& world, const StepPlan& step) {
     slots += has_slot ? 1 : 0;
     if (has_slot) {
       pages += world.free.pages_for(stored + step.counts[i]);
-      pages -= follows_sibling(world, i) ? world.free.full_pages(candidate.shareable) : 0;
+      pages -= follows_sibling(world, i) ? kDemand.full_pages(candidate.shareable) : 0;
     }
     tokens += step.counts[i];
   }

@@ -14,9 +14,9 @@ using testing::HasSubstr;
 
 std::vector<std::string> names(const std::string& list) {
   std::vector<std::string> out;
-  const auto presets = find_kv_presets(list);
+  const auto presets = find_eval_presets(list);
   EXPECT_TRUE(presets.ok()) << presets.status();
-  for (const KvPreset& preset : *presets) out.emplace_back(preset.name);
+  for (const EvalPreset& preset : *presets) out.emplace_back(preset.name);
   return out;
 }
 
@@ -26,7 +26,7 @@ TEST(KvPresets, PutTheReferenceFirstAndEachOnce) {
 }
 
 TEST(KvPresets, RefuseAnUnknownOneAndListTheKnown) {
-  const auto refused = find_kv_presets("f16,k9v9");
+  const auto refused = find_eval_presets("f16,k9v9");
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.status().message()),
               AllOf(HasSubstr("'k9v9'"), HasSubstr("f32, f16")));

@@ -22,8 +22,7 @@ constexpr size_t kF16 = 0;
 constexpr size_t kF32 = 1;
 constexpr size_t kOneBit = 2;
 
-constexpr KvPreset kOneBitValues{"one-bit", "values of one bit",
-                                 [](EngineOptions& options) { options.kv_format = kKvF16; }};
+const EvalPreset kOneBitValues{"one-bit", kKvPresetF16.policy};
 
 class QuickProfile : public testing::Test {
  protected:
@@ -41,16 +40,17 @@ class QuickProfile : public testing::Test {
     ASSERT_TRUE(broken.ok()) << broken.status();
 
     std::vector<std::unique_ptr<Subject>> subjects;
-    const auto presets = find_kv_presets("f16,f32");
+    const auto presets = find_eval_presets("f16,f32");
     ASSERT_TRUE(presets.ok()) << presets.status();
-    for (const KvPreset& preset : *presets) {
+    for (const EvalPreset& preset : *presets) {
       add_subject(**sound, preset, **tokenizer, subjects);
     }
     add_subject(**broken, kOneBitValues, **tokenizer, subjects);
     judge(*tasks, subjects, (*sound)->config());
   }
 
-  static void add_subject(const ModelHost& host, const KvPreset& preset, const Tokenizer& tokenizer,
+  static void add_subject(const ModelHost& host, const EvalPreset& preset,
+                          const Tokenizer& tokenizer,
                           std::vector<std::unique_ptr<Subject>>& subjects) {
     auto subject = host.subject(preset, tokenizer);
     ASSERT_TRUE(subject.ok()) << subject.status();

@@ -74,9 +74,9 @@ TEST_F(KvPoolTest, CountsTheBytesOfEveryPart) {
   EXPECT_EQ(shape_.arena_bytes(), 10 * 512);
   EXPECT_EQ(shape_.slot_window_bytes(), kRows * 64 * 8 * 4);
   EXPECT_EQ(shape_.slot_table_bytes(), kRows * (9 * 4 + 8));
-  EXPECT_EQ(shape_.slot_mark_bytes(), kRows * 128 * 8);
-  EXPECT_EQ(shape_.total_bytes(), 10 * (512 + 6) + 2 * kRows * (64 * 8 * 4 + 9 * 4 + 8 + 128 * 8));
-  EXPECT_EQ(arena_->view().row_marks, 128);
+  EXPECT_EQ(shape_.slot_mark_bytes(), kRows * 131 * 8);
+  EXPECT_EQ(shape_.total_bytes(), 10 * (512 + 6) + 2 * kRows * (64 * 8 * 4 + 9 * 4 + 8 + 131 * 8));
+  EXPECT_EQ(arena_->view().row_marks, 131);
 }
 
 TEST_F(KvPoolTest, GivesEveryRowRoomForTheTokens) {

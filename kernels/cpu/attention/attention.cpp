@@ -15,6 +15,9 @@ namespace {
 constexpr float kLog2E = 1.44269504088896341f;
 constexpr float kLn2 = 0.693147180559945309f;
 
+// As many rows a thread should have at least, so that none waits long for the others.
+constexpr int64_t kRowsOfAThread = 8;
+
 // A partial in scratch: maximum, sum, padding to kPartialHeader floats, values.
 constexpr int64_t kPartialHeader = 16;
 
@@ -107,6 +110,7 @@ struct Attention {
   const AttentionArgs& args;
   const AttentionKernels& kernels;
   const TileShapes& shapes;
+  const int32_t threads;
   const int32_t head_dim;
   const int32_t group;
   RowWork* const work;    // [sequences * kv_heads + 1]
@@ -141,7 +145,8 @@ struct Attention {
   void load(const Item& item, PairBlock& block, int32_t first_tile, int32_t end_tile) const;
   TileRange range_of(const Item& item, const PairBlock& block, int32_t tile) const;
   void see(const Item& item, PairBlock& block, int32_t tile, const TileRange& range) const;
-  void attend(const Item& item, PairBlock& block, int32_t first_tile, int32_t end_tile) const;
+  void attend(const Item& item, PairBlock& block, int32_t first_tile, int32_t end_tile,
+              int32_t last_tile) const;
   void attend_all_spans(const Item& item, PairBlock& block) const;
   void attend_one_span(const Item& item, PairBlock& block, const RowWork& place,
                        int32_t span) const;
@@ -151,18 +156,30 @@ struct Attention {
 
 void Attention::plan() const {
   RowWork next{};
+  int64_t all_spans = 0;
   for (int64_t row = 0; row < rows(); ++row) {
     const SequenceSpan& span = sequence(row);
     const int32_t kv_head = static_cast<int32_t>(row % args.pages.kv_heads);
     const RowTokens tokens = row_tokens(args, span, next.first_dense, kv_head, span.last_group());
     TESSERA_CHECK(tokens.high >= 0 && tokens.low >= 0, "attention: groups that no row holds");
     next.first_span = first_visible(args, span.context) / (kAttentionTile * kSpanTiles);
-    const int32_t spans = (tokens.tiles() - 1) / kSpanTiles + 1 - next.first_span;
-    next.spans = span.count == 1 && spans > 1 ? spans : 0;
+    next.spans = (tokens.tiles() - 1) / kSpanTiles + 1 - next.first_span;
+    all_spans += next.spans;
     work[row] = next;
-    next.first_item += BlockCut(span, group).blocks() * std::max(next.spans, 1);
-    next.first_partial += int64_t{next.spans} * group;
     next.first_dense += kv_head == args.pages.kv_heads - 1 ? dense_groups(span) : 0;
+  }
+  // A row that is a small part of what a thread has to do stays whole: nothing is then passed from
+  // one thread to another, and memory is read in one run. It changes no bit.
+  const int64_t whole = all_spans / (threads * kRowsOfAThread);
+  for (int64_t row = 0; row < rows(); ++row) {
+    RowWork& place = work[row];
+    place.first_item = next.first_item;
+    place.first_partial = next.first_partial;
+    if (sequence(row).count > 1 || place.spans == 1 || place.spans <= whole) {
+      place.spans = 0;
+    }
+    next.first_item += BlockCut(sequence(row), group).blocks() * std::max(place.spans, 1);
+    next.first_partial += int64_t{place.spans} * group;
   }
   work[rows()] = next;
 }
@@ -205,7 +222,7 @@ void Attention::load(const Item& item, PairBlock& block, int32_t first_tile,
   const TileRange range = range_of(item, block, first_tile);
   item.walk.find(first_tile, range.begin, range.end, tile);
   fetch_tile(tile);  // while the queries are prepared
-  const bool floats = item.walk.any_floats(first_tile, end_tile);
+  const bool floats = item.walk.any_floats(end_tile);
   const bool codes = item.walk.any_codes(first_tile, end_tile);
   for (int32_t pair = 0; pair < block.pairs; ++pair) {
     const int64_t row = item.sequence.first_row + row_of(item, pair);
@@ -247,9 +264,10 @@ void Attention::see(const Item& item, PairBlock& block, int32_t tile,
   }
 }
 
-// The online softmax of the item's pairs over tiles [first_tile, end_tile) of one span.
-void Attention::attend(const Item& item, PairBlock& block, int32_t first_tile,
-                       int32_t end_tile) const {
+// The online softmax of the item's pairs over tiles [first_tile, end_tile) of one span. The item
+// ends with `last_tile`.
+void Attention::attend(const Item& item, PairBlock& block, int32_t first_tile, int32_t end_tile,
+                       int32_t last_tile) const {
   std::fill_n(block.maxima, PairBlock::kPairs, PairBlock::kLowest);
   std::fill_n(block.sums, block.pairs * KvPageLayout::kKeyTile, 0.0f);
   std::fill_n(block.zeros, block.pairs * KvPageLayout::kKeyTile, 0.0f);
@@ -260,7 +278,7 @@ void Attention::attend(const Item& item, PairBlock& block, int32_t first_tile,
   for (int32_t tile = first_tile; tile < end_tile; ++tile) {
     const TileRange current = range;
     KvTile* next = nullptr;
-    if (tile + 1 < end_tile) {
+    if (tile < last_tile) {
       next = &tiles[(tile + 1) % 2];
       range = range_of(item, block, tile + 1);
       item.walk.find(tile + 1, range.begin, range.end, *next);
@@ -295,7 +313,7 @@ void Attention::attend_all_spans(const Item& item, PairBlock& block) const {
   }
   for (int32_t tile = first_tile; tile < tiles;) {
     const int32_t span_end = std::min(tiles, (tile / kSpanTiles + 1) * kSpanTiles);
-    attend(item, block, tile, span_end);
+    attend(item, block, tile, span_end, tiles - 1);
     for (int32_t pair = 0; pair < block.pairs; ++pair) {
       float maximum;
       float sum;
@@ -319,7 +337,7 @@ void Attention::attend_one_span(const Item& item, PairBlock& block, const RowWor
   const int32_t first_tile = std::max(span_begin, first_seen);
   const int32_t end_tile = std::min(span_begin + kSpanTiles, item.walk.tiles());
   load(item, block, first_tile, end_tile);
-  attend(item, block, first_tile, end_tile);
+  attend(item, block, first_tile, end_tile, end_tile - 1);
   for (int32_t pair = 0; pair < block.pairs; ++pair) {
     const int64_t first = place.first_partial + int64_t{span} * group;
     kernels.finish(block, pair, partial(first + head_in_group(item, pair)));
@@ -356,10 +374,12 @@ void run_attention(const AttentionKernels& kernels, const AttentionArgs& args, S
   TESSERA_CHECK(reinterpret_cast<uintptr_t>(args.scratch.data()) % alignof(RowWork) == 0,
                 "attention: scratch is not aligned");
   const int32_t head_dim = args.pages.head_dim;
+  ThreadPool& pool = ThreadPool::of(stream);
   const TileShapes shapes(args);
   const Attention attention{.args = args,
                             .kernels = kernels,
                             .shapes = shapes,
+                            .threads = pool.threads(),
                             .head_dim = head_dim,
                             .group = args.query_heads / args.pages.kv_heads,
                             .work = reinterpret_cast<RowWork*>(args.scratch.data()),
@@ -368,7 +388,6 @@ void run_attention(const AttentionKernels& kernels, const AttentionArgs& args, S
   const int64_t partial_bytes = partial_floats(head_dim) * int64_t{sizeof(float)};
   TESSERA_CHECK(offset + attention.partial_count() * partial_bytes <= scratch_bytes,
                 "attention: scratch is too small");
-  ThreadPool& pool = ThreadPool::of(stream);
   pool.parallel_for(attention.items(), 1, [&](int64_t item, int64_t, int) { attention.run(item); });
   if (attention.partial_count() > 0) {
     const int64_t group = attention.group;

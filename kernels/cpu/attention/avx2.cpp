@@ -11,12 +11,13 @@ namespace {
 using Floats = LaneAttention<Lanes>;
 using Codes = CodeAttention<CodeLanes>;
 using Softmax = LaneSoftmax<Lanes>;
+using Tiles = TileAttention<Floats, Codes>;
 
 }  // namespace
 
 const RowOps kRowOps{LaneRows<Lanes>::rms_norm, LaneRows<Lanes>::rope, LaneRows<Lanes>::silu_mul};
 const AttentionKernels kAttentionKernels{
-    Floats::load_query, Codes::load_query_codes, TileAttention<Floats, Codes>::add_tile,
-    Softmax::finish,    Softmax::merge,          Softmax::normalise};
+    Floats::load_query, Codes::load_query_codes, Tiles::add_tile, Tiles::score_tile,
+    Softmax::add_paid,  Softmax::finish,         Softmax::merge,  Softmax::normalise};
 
 }  // namespace tessera::avx2

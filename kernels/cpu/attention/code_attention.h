@@ -184,12 +184,9 @@ struct CodeAttention {
           largest[j] = scale_weights<kWhole>(block, first + j, scales, zeros);
         }
       }
-      V::highest(largest, inverses + first);
-    }
-    for (int pair = 0; pair < block.pairs; pair += kLanes) {
-      const V bounded = V::max(V::all(kLeastLargest), V::load(inverses + pair));
-      (bounded / V::all(kCodeRange)).store(block.weight_steps + pair);
-      (V::all(kCodeRange) / bounded).store(inverses + pair);
+      const V bounded = V::max(V::all(kLeastLargest), V::highest(largest));
+      (bounded / V::all(kCodeRange)).store_4(block.weight_steps + first);
+      (V::all(kCodeRange) / bounded).store_4(inverses + first);
     }
     for (int pair = 0; pair < block.pairs; ++pair) {
       V scaled[kTileVectors];
@@ -332,20 +329,6 @@ struct CodeAttention {
 
   // While keys are read the next tile's are fetched, and while values are read the next values: a
   // tile is done in less time than memory needs to answer under load.
-  static int64_t calls_of_scores(const PairBlock& block, const TileShape& shape) {
-    const int64_t lines = shape.layout.format.key_bits == 8 ? 2 : 1;  // in a call
-    return kKeyTilesInTile / C::at_once(pairs_of_step(block)) * shape.key_bytes / kLineBytes /
-           lines;
-  }
-  static int64_t calls_of_values(const PairBlock& block) {
-    const int64_t blocks = div_ceil(block.head_dim, kKeyTile);
-    const int64_t at_once = C::at_once(pairs_of_step(block));
-    return kKeyTilesInTile * (blocks / at_once + blocks % at_once);
-  }
-  static int pairs_of_step(const PairBlock& block) {
-    return block.pairs < C::kStep ? block.pairs : C::kStep;
-  }
-
   static LineFetch fetch_keys(const PairBlock& block, const TileStep& step) {
     if (step.next == nullptr) {
       return {};
@@ -353,13 +336,26 @@ struct CodeAttention {
     if (step.next->shape->layout.format.is_codes()) {
       fetch_scales(*step.next);
     }
-    return {step.next->keys, step.next->shape->key_bytes, calls_of_scores(block, *step.tile.shape)};
+    const int64_t lines = step.tile.shape->layout.format.key_bits == 8 ? 2 : 1;  // in a call
+    const int64_t call_bytes = C::at_once(pairs_of_step(block)) * lines * kLineBytes;
+    return {step.next->keys, step.next->shape->key_bytes,
+            call_bytes * growth(step.next->shape->key_bytes, step.tile.shape->key_bytes)};
   }
   static LineFetch fetch_values(const PairBlock& block, const TileStep& step) {
     if (step.next == nullptr) {
       return {};
     }
-    return {step.next->values, step.next->shape->value_bytes, calls_of_values(block)};
+    const int64_t block_bytes = 4 * kLineBytes * step.tile.shape->layout.format.value_bits / 8;
+    const int64_t call_bytes = C::at_once(pairs_of_step(block)) * block_bytes;
+    return {step.next->values, step.next->shape->value_bytes,
+            call_bytes * growth(step.next->shape->value_bytes, step.tile.shape->value_bytes)};
+  }
+  // By how much the next tile is larger.
+  static int64_t growth(int64_t next, int64_t now) {
+    return next == now ? 1 : div_ceil(next, now);
+  }
+  static int pairs_of_step(const PairBlock& block) {
+    return block.pairs < C::kStep ? block.pairs : C::kStep;
   }
   static void fetch_scales(const KvTile& tile) {
     for (const std::byte* scales : tile.scales) {
@@ -378,9 +374,14 @@ struct CodeAttention {
     }
   }
 
-  static void add_tile(PairBlock& block, const TileStep& step) {
+  static void score_tile(PairBlock& block, const TileStep& step) {
     const KvFormat format = step.tile.shape->layout.format;
     run_passes(score_passes(format.key_bits), block, step.tile, fetch_keys(block, step));
+  }
+
+  static void add_tile(PairBlock& block, const TileStep& step) {
+    const KvFormat format = step.tile.shape->layout.format;
+    score_tile(block, step);
     if (step.whole) {
       LaneSoftmax<V>::template raise_maxima<true>(block);
       weigh<true>(block, step);
@@ -400,6 +401,13 @@ struct TileAttention {
       Codes::add_tile(block, step);
     } else {
       Floats::add_tile(block, step);
+    }
+  }
+  static void score_tile(PairBlock& block, const TileStep& step) {
+    if (step.tile.shape->layout.format.is_codes()) {
+      Codes::score_tile(block, step);
+    } else {
+      Floats::score_tile(block, step);
     }
   }
 };

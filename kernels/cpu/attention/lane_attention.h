@@ -222,6 +222,17 @@ struct LaneAttention {
                                                   add_all_values<T, 3>, add_all_values<T, 4>,
                                                   add_all_values<T, 5>, add_all_values<T, 6>};
 
+  static void score_tile(PairBlock& block, const TileStep& step) {
+    const bool halves = step.tile.shape->layout.format.key_bits == 16;
+    const ScoreStep* scores_of = halves ? kScores<f16, false> : kScores<float, false>;
+    for (int first = 0; first < block.pairs; first += kStep) {
+      const int left = block.pairs - first;
+      scores_of[(left < kStep ? left : kStep) - 1](
+          block.queries + int64_t{first} * block.head_dim, step.tile, block.head_dim,
+          block.weights + first * kAttentionTile);
+    }
+  }
+
   // Of the next tile the keys are fetched while the values are read, if they are of the same shape.
   static void add_tile(PairBlock& block, const TileStep& step) {
     const bool halves = step.tile.shape->layout.format.key_bits == 16;

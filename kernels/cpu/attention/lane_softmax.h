@@ -21,20 +21,17 @@ struct LaneSoftmax {
                  : x.where(static_cast<uint32_t>(block.visible[pair] >> (i * kLanes)), otherwise);
   }
 
-  // The highest score so far of each pair, and what it makes of the earlier sums.
+  // The highest score so far of each pair, and what it makes of the earlier sums. By 4 pairs: what
+  // is stored is then as wide as what is loaded again, or wider, and need not wait for the cache.
   template <bool kWhole>
   static void raise_maxima(PairBlock& block) {
-    alignas(64) float old[PairBlock::kPairs];
-    for (int pair = 0; pair < block.pairs; pair += kLanes) {
-      V::load(block.maxima + pair).store(old + pair);
-    }
     for (int first = 0; first < block.pairs; first += 4) {
       V highest[4];
 #pragma GCC unroll 4
       for (int j = 0; j < 4; ++j) {
-        const int pair = first + j;  // those behind the last repeat what stood there
+        const int pair = first + j;  // those behind the last keep what stood there
         const float* scores = block.weights + pair * kAttentionTile;
-        highest[j] = V::all(old[pair]);
+        highest[j] = V::all(block.maxima[pair]);
         if (pair < block.pairs) {
 #pragma GCC unroll 8
           for (int i = 0; i < kTileVectors; ++i) {
@@ -43,11 +40,23 @@ struct LaneSoftmax {
           }
         }
       }
-      V::highest(highest, block.maxima + first);
+      const V raised = V::highest(highest);
+      exp2_nonpositive(V::load_4(block.maxima + first) - raised).store_4(block.corrections + first);
+      raised.store_4(block.maxima + first);
     }
-    for (int pair = 0; pair < block.pairs; pair += kLanes) {
-      exp2_nonpositive(V::load(old + pair) - V::load(block.maxima + pair))
-          .store(block.corrections + pair);
+  }
+
+  // What pairs paid each token of a tile whose scores stand in block.weights. Of tokens that are not
+  // there it may be anything.
+  static void add_paid(const PairBlock& block, const PaidStep& step, float* sums) {
+    for (int i = 0; i < kTileVectors; ++i) {
+      V sum = V::load(sums + i * kLanes);
+      for (int pair = step.first; pair < step.first + step.count; ++pair) {
+        const V score = V::load(block.weights + pair * kAttentionTile + i * kLanes);
+        const V paid = exp2_nonpositive(score - V::all(step.log2_sums[pair]));
+        sum = step.squares ? V::fma(paid, paid, sum) : sum + paid;
+      }
+      sum.store(sums + i * kLanes);
     }
   }
 

@@ -12,21 +12,21 @@ class LineFetch {
  public:
   LineFetch() = default;  // nothing
 
-  // All of it within so many calls of some(); a little more where they do not divide it.
-  LineFetch(const std::byte* const* runs, int64_t run_bytes, int64_t calls)
+  // `call_bytes` with each call of some(), and all of it if the calls suffice.
+  LineFetch(const std::byte* const* runs, int64_t run_bytes, int64_t call_bytes)
       : runs_(runs),
         at_(runs[0]),
-        run_calls_(div_ceil(calls, kKeyTilesInTile)),
-        stride_(div_ceil(run_bytes, run_calls_)),
-        calls_left_(run_calls_),
+        end_(runs[0] + run_bytes),
+        run_bytes_(run_bytes),
+        call_bytes_(call_bytes),
         runs_left_(kKeyTilesInTile) {}
 
   void some() {
-    for (int64_t i = 0; i < stride_; i += kLine) {
+    for (int64_t i = 0; i < call_bytes_; i += kLine) {
       __builtin_prefetch(at_ + i);
     }
-    at_ += stride_;
-    if (--calls_left_ == 0) {
+    at_ += call_bytes_;
+    if (at_ >= end_) {
       next_run();
     }
   }
@@ -37,17 +37,17 @@ class LineFetch {
   void next_run() {
     if (--runs_left_ > 0) {
       at_ = *++runs_;
-      calls_left_ = run_calls_;
+      end_ = at_ + run_bytes_;
     } else {
-      stride_ = 0;
+      call_bytes_ = 0;
     }
   }
 
   const std::byte* const* runs_ = nullptr;
   const std::byte* at_ = nullptr;
-  int64_t run_calls_ = 0;
-  int64_t stride_ = 0;
-  int64_t calls_left_ = 0;
+  const std::byte* end_ = nullptr;
+  int64_t run_bytes_ = 0;
+  int64_t call_bytes_ = 0;
   int32_t runs_left_ = 0;
 };
 

@@ -103,6 +103,13 @@ struct TileStep {
   bool whole;  // every pair sees all of it
 };
 
+struct PaidStep {
+  int32_t first;
+  int32_t count;
+  const float* log2_sums;  // [pairs] of the block
+  bool squares;
+};
+
 // A finished softmax over some tokens: sum and values relative to 2^maximum.
 struct Partial {
   float* maximum;
@@ -117,6 +124,10 @@ struct AttentionKernels {
   void (*load_query_codes)(PairBlock& block, int32_t pair, const float* query, float factor);
   // Scores, softmax and weighted values of one tile, for all pairs of the block.
   void (*add_tile)(PairBlock& block, const TileStep& step);
+  // Of kv_score: a tile's scores alone, into block.weights, and then what pairs [first, first + count)
+  // paid each token: sums[token] += 2^(score - log2_sums[pair]), or its square.
+  void (*score_tile)(PairBlock& block, const TileStep& step);
+  void (*add_paid)(const PairBlock& block, const PaidStep& step, float* sums);
   // One pair's softmax, complete but for the division.
   void (*finish)(const PairBlock& block, int32_t pair, const Partial& out);
   // into += from. Adding a partial of no tokens (maximum kLowest, all else 0) changes nothing.

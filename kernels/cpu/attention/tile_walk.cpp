@@ -49,9 +49,8 @@ bool TileWalk::any_codes(int32_t first, int32_t end) const {
   return high || low;
 }
 
-bool TileWalk::any_floats(int32_t first, int32_t end) const {
-  return end == tiles() || !high_.layout.format.is_codes() || !low_.layout.format.is_codes() ||
-         first == end;
+bool TileWalk::any_floats(int32_t end) const {
+  return end == tiles() || !high_.layout.format.is_codes() || !low_.layout.format.is_codes();
 }
 
 void TileWalk::find(int32_t tile, int32_t begin, int32_t end, KvTile& found) const {

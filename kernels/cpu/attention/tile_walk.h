@@ -34,7 +34,7 @@ class TileWalk {
   int32_t tokens(int32_t tile) const;
   // Whether some tile in [first, end) is of codes, or of floats: it may say so where there is none.
   bool any_codes(int32_t first, int32_t end) const;
-  bool any_floats(int32_t first, int32_t end) const;
+  bool any_floats(int32_t end) const;
 
   // Where the tile lies. Only the 16 tokens that hold some of its tokens [begin, end) need have
   // pages; the others repeat some that have, and no weight falls on them.

@@ -45,8 +45,8 @@ void fork_row(const KvPool& pool, const KvFork& fork, int64_t from, int64_t to) 
               static_cast<size_t>(pages.window_layout.page_bytes));
   if (pages.marks != nullptr) {
     const KvMark* marks = pages.mark_row(from);
-    std::copy_n(marks, counts.high, pages.mark_row(to));
     const int32_t first_low = pages.row_marks - counts.low;
+    std::copy_n(marks, std::min(counts.high + kKvGroup, first_low), pages.mark_row(to));
     std::copy_n(marks + first_low, counts.low, pages.mark_row(to) + first_low);
   }
 }

@@ -10,6 +10,8 @@ namespace tessera::scalar {
 
 void kv_resize(const KvResizeArgs& args, Stream stream);
 void kv_fork(const KvForkArgs& args, Stream stream);
+void kv_save(const KvImageArgs& args, Stream stream);
+void kv_load(const KvImageArgs& args, Stream stream);
 void kv_store(const KvStoreArgs& args, Stream stream);
 
 }  // namespace tessera::scalar
@@ -17,7 +19,9 @@ void kv_store(const KvStoreArgs& args, Stream stream);
 namespace tessera::avx2 {
 
 using scalar::kv_fork;
+using scalar::kv_load;
 using scalar::kv_resize;
+using scalar::kv_save;
 
 void kv_store(const KvStoreArgs& args, Stream stream);
 
@@ -26,7 +30,9 @@ void kv_store(const KvStoreArgs& args, Stream stream);
 namespace tessera::avx512 {
 
 using scalar::kv_fork;
+using scalar::kv_load;
 using scalar::kv_resize;
+using scalar::kv_save;
 
 void kv_store(const KvStoreArgs& args, Stream stream);
 
