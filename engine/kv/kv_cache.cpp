@@ -472,7 +472,8 @@ KvUsage KvCache::usage(int32_t slot) const {
   const Slot& of = open(slot);
   const KvPagesView pages = view();
   KvUsage usage{.bytes = slot_bytes(slot),
-                .f16_bytes = int64_t{heads_} * of.tokens * 2 * shape().head_dim * 2};
+                .f16_bytes = int64_t{heads_} * of.tokens * 2 * shape().head_dim * 2,
+                .kept = {}};
   int64_t high = 0;
   int64_t low = 0;
   for (int64_t row = int64_t{slot} * heads_; row < int64_t{slot + 1} * heads_; ++row) {
