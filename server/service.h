@@ -44,6 +44,10 @@ struct GenerateRequest {
   bool ignore_eos = false;
   bool keep_special = false;  // print special tokens
   int32_t priority = 0;
+  // The prefix cache: see EngineRequest.
+  std::string cache_salt;
+  EngineRequest::Cache cache;
+  std::optional<KvFormat> cache_accept;
   std::optional<std::chrono::steady_clock::time_point> deadline;
 };
 

@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "models/status_macros.h"
 #include "models/text/chat_template.h"
 #include "server/settings.h"
@@ -282,6 +283,31 @@ std::vector<SettingsField> compute_fields() {
   };
 }
 
+// Formats between commas, the coarsest last.
+SettingsField ladder_field() {
+  return {"kv-ladder", "FORMAT,...",
+          "formats to which the prefix cache demotes what nobody uses before it evicts it, the "
+          "coarsest last, such as k4v2; empty: it evicts",
+          [](Settings& settings, std::string_view text) {
+            std::vector<KvFormat> ladder;
+            for (const auto& name : absl::StrSplit(std::string(text), ',', absl::SkipEmpty())) {
+              const KvPreset* preset = find_kv_preset(std::string_view(name.data(), name.size()));
+              if (preset == nullptr || preset->policy.is_lossy()) {
+                return absl::InvalidArgumentError(absl::StrCat("'", name, "' is no KV format"));
+              }
+              ladder.push_back(preset->policy.high);
+            }
+            settings.engine.kv_ladder = std::move(ladder);
+            return absl::OkStatus();
+          },
+          [](const Settings& settings) {
+            return absl::StrJoin(settings.engine.kv_ladder, ",",
+                                 [](std::string* out, KvFormat format) {
+                                   absl::StrAppend(out, std::string(name_of(format)));
+                                 });
+          }};
+}
+
 std::vector<SettingsField> engine_fields() {
   std::vector<Choice<KvPreset>> presets;
   for (const KvPreset& preset : kv_presets()) {
@@ -291,6 +317,10 @@ std::vector<SettingsField> engine_fields() {
       choice_field("kv", presets,
                    "how keys and values are kept: k8v4 is 8 bits for keys and 4 for values",
                    TESSERA_AT(engine.kv)),
+      choice_field<bool>("prefix-cache", {{"on", true}, {"off", false}},
+                         "whether what prompts have in common is kept, as long as there is room",
+                         TESSERA_AT(engine.prefix_cache)),
+      ladder_field(),
       bytes_field("kv-memory", 0,
                   "size of the KV cache with its windows and tables, such as 512MiB or 2GiB; 0: "
                   "room for --max-sequences of --context tokens",

@@ -307,6 +307,10 @@ TEST_F(Http, ServesWhatIsNotGeneration) {
   EXPECT_EQ(json::parse(client.get("/v1/models").body).at("data").at(0).at("id"), "fake");
   EXPECT_EQ(json::parse(client.get("/v1/models/fake").body).at("id"), "fake");
   EXPECT_EQ(client.get("/v1/models/other").status, 404);
+  EXPECT_EQ(json::parse(client.get("/v1/cache").body).at("object"), "cache");
+  EXPECT_EQ(fake.engine->flushes(), 0);
+  EXPECT_EQ(client.post("/v1/cache/flush", "").status, 200);
+  EXPECT_EQ(fake.engine->flushes(), 1);
   const auto metrics = client.get("/metrics");
   EXPECT_EQ(metrics.headers.at("content-type"), "text/plain; version=0.0.4; charset=utf-8");
   EXPECT_THAT(metrics.body, HasSubstr("vllm:num_requests_waiting{model_name=\"fake\"} 3"));
@@ -383,6 +387,8 @@ TEST_F(Http, WantsAKeyWhereOneIsSet) {
   EXPECT_EQ(client.get("/health").status, 200);
   EXPECT_EQ(client.get("/metrics").status, 200);
   EXPECT_EQ(client.get("/version").status, 401);
+  EXPECT_EQ(client.get("/v1/cache").status, 401);
+  EXPECT_EQ(client.post("/v1/cache/flush", "").status, 401);
   const auto none = client.get("/v1/models");
   EXPECT_EQ(none.status, 401);
   EXPECT_EQ(none.headers.at("www-authenticate"), "Bearer");
