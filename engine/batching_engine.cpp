@@ -75,12 +75,18 @@ BatchingEngine::BatchingEngine(Parts parts)
   batch_tokens_.reserve(size(options_.max_step_tokens));
   batch_positions_.reserve(size(options_.max_step_tokens));
   batch_sequences_.reserve(sequences);
+  batch_scorings_.reserve(sequences);
+  stored_slots_.reserve(sequences);
   batch_logits_.reserve(size(options_.max_step_tokens));
   logits_rows_.reserve(size(options_.max_step_tokens));
   logits_.resize(size(model_->max_logits_rows()) * size(model_->config().vocab));
 
   counting_.pages_total = kv_->pages_total();
-  counting_.page_bytes = kv_->page_bytes();
+  counting_.page_bytes = kv_->shape().page_bytes;
+  counting_.page_tokens = kv_->budget().page_tokens;
+  counting_.window_bytes = kv_->shape().slots * kv_->shape().slot_window_bytes();
+  counting_.table_bytes =
+      options_.kv_bytes - counting_.window_bytes - counting_.pages_total * counting_.page_bytes;
   counting_.token_capacity = kv_->token_capacity();
   update_stats();
 }
@@ -93,7 +99,7 @@ absl::StatusOr<RequestId> BatchingEngine::submit(EngineRequest request) {
                 "a request has somewhere to send its results");
   TESSERA_RETURN_IF_ERROR(check(request));
   const RequestId first_id = last_id_.fetch_add(request.sinks.size()) + 1;
-  const Sequence::Model model{options_.context, config().eos_ids};
+  const Sequence::Model model{options_.context, config().eos_ids, options_.kv};
   std::vector<std::unique_ptr<Sequence>> samples;
   for (size_t i = 0; i < request.sinks.size(); ++i) {
     samples.push_back(std::make_unique<Sequence>(first_id, i, request, model));
@@ -119,7 +125,8 @@ absl::Status BatchingEngine::check(const EngineRequest& request) const {
   for (const absl::Status& status :
        {check_room(request, options_.context), check_ids("prompt", request.prompt, vocab),
         check_ids("stop_ids", request.stop_ids, vocab), check_ids("forced", request.forced, vocab),
-        check_sampling(request.sampling, vocab)}) {
+        check_sampling(request.sampling, vocab),
+        request.kv.has_value() ? kv_->check(request.kv->policy) : absl::OkStatus()}) {
     if (!status.ok()) {
       return status;
     }
@@ -171,6 +178,7 @@ bool BatchingEngine::step() {
   reserve();
   forward();
   sample();
+  compress();
   publish();
   return true;
 }
@@ -217,27 +225,47 @@ void BatchingEngine::plan() {
   for (const auto& sequence : sequences_) {
     Candidate candidate = sequence->candidate();
     candidate.pages = sequence->running() ? kv_->slot_pages(sequence->slot()) : 0;
+    candidate.kv = demand_of(*sequence);
     candidates_.push_back(candidate);
   }
   plan_ = scheduler_.plan(candidates_, kv_->budget(), std::move(plan_));
 }
 
+KvDemand BatchingEngine::demand_of(const Sequence& sequence) const {
+  if (sequence.running()) {
+    return kv_->demand(sequence.slot());
+  }
+  return sequence.saved() != nullptr
+             ? kv_->demand(*sequence.saved())
+             : kv_->demand(sequence.kv_policy(), static_cast<int32_t>(sequence.prompt().size()));
+}
+
+// What can be computed anew to the same bits is; what cannot is kept in host memory.
+int32_t BatchingEngine::give_up_slot(Sequence& sequence) {
+  return kv_->recomputable(sequence.slot()) ? sequence.give_up_slot()
+                                            : sequence.give_up_slot(kv_->save(sequence.slot()));
+}
+
 void BatchingEngine::reserve() {
   released_slots_.clear();
   for (const int32_t preempted : plan_.preempted) {
-    released_slots_.push_back(sequences_[size(preempted)]->give_up_slot());
+    released_slots_.push_back(give_up_slot(*sequences_[size(preempted)]));
   }
   kv_->release(released_slots_);
   for (const int32_t admitted : plan_.admitted) {
-    sequences_[size(admitted)]->admit(kv_->open_slot());
+    Sequence& sequence = *sequences_[size(admitted)];
+    sequence.admit(sequence.saved() != nullptr
+                       ? kv_->restore(*sequence.saved())
+                       : kv_->open_slot(sequence.kv_policy(),
+                                        static_cast<int32_t>(sequence.prompt().size())));
   }
   forks_.clear();
   for (const StepPlan::Fork& fork : plan_.forks) {
     Sequence& sequence = *sequences_[size(fork.candidate)];
-    sequence.store(sequence.shareable());
+    sequence.store(fork.tokens);
     forks_.push_back({.source = sequences_[size(fork.source)]->slot(),
                       .target = sequence.slot(),
-                      .tokens = sequence.shareable()});
+                      .tokens = fork.tokens});
   }
   kv_->fork(forks_);
   reservations_.clear();
@@ -254,6 +282,8 @@ void BatchingEngine::forward() {
   batch_tokens_.clear();
   batch_positions_.clear();
   batch_sequences_.clear();
+  batch_scorings_.clear();
+  stored_slots_.clear();
   batch_logits_.clear();
   logits_rows_.clear();
   for (const StepPlan::Run& run : plan_.runs) {
@@ -262,7 +292,10 @@ void BatchingEngine::forward() {
     batch_sequences_.push_back({.slot = sequence.slot(),
                                 .first_row = static_cast<int32_t>(batch_tokens_.size()),
                                 .count = run.count,
-                                .context = stored});
+                                .context = stored,
+                                .tiers = kv_->tiers(sequence.slot())});
+    batch_scorings_.push_back(kv_->scoring(sequence.slot()));
+    stored_slots_.push_back(sequence.slot());
     const auto tokens = sequence.tokens().subspan(size(stored), size(run.count));
     batch_tokens_.insert(batch_tokens_.end(), tokens.begin(), tokens.end());
     for (int32_t i = 0; i < run.count; ++i) {
@@ -274,8 +307,17 @@ void BatchingEngine::forward() {
     counting_.prompt_tokens += decodes ? 0 : run.count;
     sequence.store(run.count);
   }
-  model_->forward({batch_tokens_, batch_positions_, batch_sequences_}, kv_->view(), stream_);
+  if (std::none_of(batch_scorings_.begin(), batch_scorings_.end(),
+                   [](const KvScoring& scoring) { return scoring.marks; })) {
+    batch_scorings_.clear();
+  }
+  model_->forward({batch_tokens_, batch_positions_, batch_sequences_, batch_scorings_},
+                  kv_->view(), stream_);
   ++counting_.steps;
+}
+
+void BatchingEngine::compress() {
+  kv_->compress(stored_slots_);
 }
 
 // Of the run whose tokens the batch ends with.
@@ -362,6 +404,7 @@ void BatchingEngine::publish() {
   released_slots_.clear();
   for (const auto& sequence : sequences_) {
     if (sequence->ended() && sequence->running()) {
+      sequence->set_kv_usage(kv_->usage(sequence->slot()));
       released_slots_.push_back(sequence->give_up_slot());
     }
   }
@@ -388,7 +431,11 @@ void BatchingEngine::count_running() {
 }
 
 void BatchingEngine::update_stats() {
-  counting_.pages_free = kv_->budget().pages_free;
+  counting_.pages_free = kv_->free_pages();
+  counting_.kv_demotions = kv_->demotions();
+  counting_.kv_dropped_tokens = kv_->dropped_tokens();
+  counting_.formats = static_cast<int32_t>(kv_->format_pages().size());
+  std::copy(kv_->format_pages().begin(), kv_->format_pages().end(), counting_.format_pages);
   const std::lock_guard lock(stats_mutex_);
   stats_ = counting_;
 }

@@ -57,6 +57,7 @@ class BatchingEngine final : public Engine {
   void reserve();
   void forward();
   void sample();
+  void compress();
   void publish();
 
   // A row of logits that somebody wants: those after `position` of a sequence.
@@ -71,6 +72,8 @@ class BatchingEngine final : public Engine {
   Sequence& sequence_of(const StepPlan::Run& run) {
     return *sequences_[static_cast<size_t>(run.candidate)];
   }
+  KvDemand demand_of(const Sequence& sequence) const;
+  int32_t give_up_slot(Sequence& sequence);  // of one that is preempted
   void count_running();
   void update_stats();
 
@@ -94,10 +97,12 @@ class BatchingEngine final : public Engine {
   StepPlan plan_;
   std::vector<KvReservation> reservations_;
   std::vector<int32_t> released_slots_;
-  std::vector<KvRowFork> forks_;
+  std::vector<KvCopy> forks_;
   std::vector<int32_t> batch_tokens_;
   std::vector<int32_t> batch_positions_;
   std::vector<SequenceSpan> batch_sequences_;
+  std::vector<KvScoring> batch_scorings_;  // of each, if one of them has marks
+  std::vector<int32_t> stored_slots_;      // of the step's sequences
   std::vector<int32_t> batch_logits_;   // rows of the batch whose logits are wanted
   std::vector<LogitsRow> logits_rows_;  // and who wants them
   std::vector<float> logits_;           // [max_logits_rows, vocab]: a slice of them

@@ -21,7 +21,6 @@ absl::Status check_options(const EngineOptions& options, const ModelConfig& mode
   TESSERA_RETURN_IF_ERROR(check_at_least("max_sequences", options.max_sequences, 1));
   TESSERA_RETURN_IF_ERROR(check_at_least("max_queue", options.max_queue, 1));
   TESSERA_RETURN_IF_ERROR(check_at_least("context", options.context, 2));
-  TESSERA_RETURN_IF_ERROR(check_at_least("page_tokens", options.page_tokens, 1));
   TESSERA_RETURN_IF_ERROR(check_at_least("kv_bytes", options.kv_bytes, 0));
   if (options.max_step_tokens < options.max_sequences) {
     return absl::InvalidArgumentError(absl::StrCat("max_step_tokens is ", options.max_step_tokens,
@@ -31,11 +30,6 @@ absl::Status check_options(const EngineOptions& options, const ModelConfig& mode
   if (options.context > model.context) {
     return absl::InvalidArgumentError(absl::StrCat(
         "context is ", options.context, " tokens, the model was made for ", model.context));
-  }
-  if (options.kv_format != kKvF32 && options.kv_format != kKvF16) {
-    return absl::InvalidArgumentError(absl::StrCat("KV format of ", options.kv_format.key_bits,
-                                                   " key and ", options.kv_format.value_bits,
-                                                   " value bits: only f32 and f16 are supported"));
   }
   return absl::OkStatus();
 }
@@ -48,17 +42,19 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const EngineOptions& opti
   const ModelConfig& config = model->config();
   TESSERA_RETURN_IF_ERROR(check_options(options, config));
   TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<KvCache> kv,
-                           KvCache::create({.format = options.kv_format,
-                                            .page_tokens = options.page_tokens,
+                           KvCache::create({.preset = options.kv,
+                                            .also = options.kv_also,
                                             .layers = config.layers,
                                             .kv_heads = config.kv_heads,
                                             .head_dim = config.head_dim,
+                                            .query_heads = config.heads,
+                                            .window = config.window,
                                             .slots = options.max_sequences,
                                             .context = options.context,
                                             .bytes = options.kv_bytes},
                                            backend, stream));
   EngineOptions resolved = options;
-  resolved.kv_bytes = kv->pages_total() * kv->page_bytes();
+  resolved.kv_bytes = kv->shape().total_bytes();
   return std::make_unique<BatchingEngine>(
       BatchingEngine::Parts{resolved, std::move(model), std::move(kv), backend, stream});
 }

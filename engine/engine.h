@@ -4,9 +4,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/kv/kv_usage.h"
 #include "engine/request.h"
+#include "kernels/kv_page.h"
+#include "kernels/kv_policy.h"
 #include "models/transformer.h"
 
 namespace tessera {
@@ -16,9 +20,11 @@ struct EngineOptions {
   int32_t max_sequences = 64;     // that run at once
   int32_t max_queue = 256;        // samples that wait; more are refused at the door
   int32_t context = 2048;         // tokens a sequence may have, prompt and completion
-  KvFormat kv_format = kKvF16;
-  int32_t page_tokens = 64;  // least tokens a page holds: a whole group, the unit of attention
-  int64_t kv_bytes = 0;      // size of the page arena; 0: max_sequences whole contexts
+  KvPreset kv = kKvPresetF16;  // of requests that ask for none
+  // What requests may ask for besides: pages have a size that serves their formats too.
+  std::vector<KvPreset> kv_also;
+  // Of pages, windows and tables together; 0: room for max_sequences whole contexts.
+  int64_t kv_bytes = 0;
   // By which deadlines pass; asked on the engine's thread.
   std::function<std::chrono::steady_clock::time_point()> clock = std::chrono::steady_clock::now;
 };
@@ -30,19 +36,27 @@ struct EngineStats {
   int64_t pages_total = 0;
   int64_t pages_free = 0;
   int64_t page_bytes = 0;
-  int64_t token_capacity = 0;  // tokens that fit into the arena
+  int32_t page_tokens = 0;     // of the default's high tier that a page holds
+  int64_t window_bytes = 0;    // of the open groups of max_sequences sequences
+  int64_t table_bytes = 0;     // of their page tables, and of lists of pages
+  int64_t token_capacity = 0;  // tokens that fit into the pages
   int64_t steps = 0;
   int64_t prompt_tokens = 0;  // prefilled, recomputed ones counted again
   int64_t generated_tokens = 0;
   int64_t preemptions = 0;
+  int64_t kv_demotions = 0;       // tokens of one KV head that went to the low tier
+  int64_t kv_dropped_tokens = 0;  // and that were dropped
+  int32_t formats = 0;
+  KvFormatPages format_pages[kMaxKvLayouts];  // in use, of so many formats
 };
 
 // Runs requests over one model with continuous batching. One thread (started by start()) owns all
 // sequence and page state; submit and cancel only put a message into a bounded channel.
 class Engine {
  public:
-  // Errors: InvalidArgument names the option that makes no sense, and the numbers: an arena that
-  // cannot hold even one sequence of `context` tokens, a context beyond the model's.
+  // Errors: InvalidArgument names the option that makes no sense, and the numbers: KV memory that
+  // cannot hold even one sequence of `context` tokens, a context beyond the model's, a KV policy that
+  // makes no sense or does not go with the model or with the others.
   // ResourceExhausted when the system refuses the memory. Requires: the model was loaded for steps
   // of max_step_tokens tokens, max_sequences sequences and the context.
   static absl::StatusOr<std::unique_ptr<Engine>> create(const EngineOptions& options,
@@ -52,7 +66,7 @@ class Engine {
 
   // Any thread. The id of the request's first sample; that of sample i is i higher. Errors, with
   // nothing accepted and no sink called: InvalidArgument (empty or too long a prompt, ids out of
-  // range, more samples than the queue takes: with the numbers), ResourceExhausted (the queue has
+  // range, a KV policy that is not served, more samples than the queue takes: with the numbers), ResourceExhausted (the queue has
   // no room for all samples), Unavailable (draining or stopped).
   virtual absl::StatusOr<RequestId> submit(EngineRequest request) = 0;
 

@@ -6,9 +6,12 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/kv/kv_usage.h"
+#include "kernels/kv_policy.h"
 
 namespace tessera {
 
@@ -67,6 +70,12 @@ struct Finish {
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;      // of the prompt, taken from the prefix cache
   int32_t completion_tokens = 0;  // as many as on_token was called
+
+  struct Kv {
+    std::string_view policy;  // the preset's name, static
+    KvUsage usage;            // at the end; of one that is cancelled while it waits, what it had
+  };
+  Kv kv = {};
 };
 
 // Where the results of one sample of a request go. Called on the engine's thread: must not block
@@ -106,6 +115,8 @@ struct EngineRequest {
   // max_tokens and stop ids do not matter to it. Prompt and forced tokens must fit the context.
   std::vector<int32_t> forced;
   bool observe_logits = false;  // the sink gets on_logits
+  // How its keys and values are kept; none: as EngineOptions::kv says. The name is kept as it is.
+  std::optional<KvPreset> kv;
   // When to give up: the request, waiting or running, ends with `cancelled` and DeadlineExceeded
   // within one step of that time, by EngineOptions::clock.
   std::optional<std::chrono::steady_clock::time_point> deadline;

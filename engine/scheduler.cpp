@@ -14,7 +14,6 @@ class Planner {
   Planner(std::span<const Candidate> candidates, const KvBudget& budget,
           const SchedulerLimits& limits, StepPlan& plan)
       : candidates_(candidates),
-        budget_(budget),
         plan_(plan),
         free_(budget.pages_free),
         tokens_left_(limits.max_step_tokens),
@@ -58,17 +57,15 @@ class Planner {
       if (keeps_slot(i)) {
         continue;
       }
-      if (waits_for_sibling(i)) {
-        continue;
-      }
       // A sequence that this step preempts is not taken back by it, and nothing overtakes it.
-      if (plan_.evicted[i] != 0 || !make_room_to_admit(i)) {
+      if (plan_.evicted[i] != 0 || waits_for_sibling(i) || !make_room_to_admit(i)) {
         break;
       }
       --slots_left_;
       plan_.admitted.push_back(static_cast<int32_t>(i));
       if (forks(i)) {
-        plan_.forks.push_back({static_cast<int32_t>(i), static_cast<int32_t>(first_sample(i))});
+        plan_.forks.push_back(
+            {static_cast<int32_t>(i), static_cast<int32_t>(first_sample(i)), fork_tokens(i)});
       }
       grow(i);
       promised_ += promise(i);
@@ -125,8 +122,14 @@ class Planner {
 
   // ---- tokens and pages
 
-  int32_t stored(size_t i) const {
-    return forks(i) ? candidates_[i].shareable : candidates_[i].stored;
+  int32_t stored(size_t i) const { return forks(i) ? fork_tokens(i) : candidates_[i].stored; }
+
+  // What the first sample can give of what is shareable: its open group is dense in its window
+  // until it closes.
+  int32_t fork_tokens(size_t i) const {
+    const int32_t shareable = candidates_[i].shareable;
+    const bool open = candidates_[first_sample(i)].stored / kKvGroup == shareable / kKvGroup;
+    return open ? shareable : shareable / kKvGroup * kKvGroup;
   }
 
   // What is pending up to the end of what the samples share, or of all.
@@ -136,31 +139,39 @@ class Planner {
     return (before_border ? candidate.shareable : candidate.tokens) - stored(i);
   }
 
-  // Pages that `i` has without taking any: its own, and those it shares.
-  int64_t held(size_t i) const {
-    return forks(i) ? budget_.full_pages(stored(i)) : budget_.pages_for(stored(i));
+  // Pages that `i` takes with its slot: those it was saved with, or its copies of those that a fork
+  // can not share.
+  int64_t taken_at_admission(size_t i) const {
+    const KvDemand& kv = candidates_[i].kv;
+    if (forks(i)) {
+      return kv.pages_for(stored(i)) - kv.full_pages(stored(i));
+    }
+    return candidates_[i].running ? 0 : kv.restore;
   }
 
   // Pages that `i` takes in this step, beyond those it has.
-  int64_t growth(size_t i) const {
-    return plan_.counts[i] == 0 ? 0 : budget_.pages_for(stored(i) + plan_.counts[i]) - held(i);
+  int64_t growth(size_t i) const { return growth(i, plan_.counts[i]); }
+  int64_t growth(size_t i, int32_t count) const {
+    return count == 0 ? 0 : taken_at_admission(i) + candidates_[i].kv.growth(stored(i), count);
   }
 
   // Pages that become free when `i` alone loses its slot. Victims are taken from the end, so the
   // samples that share pages with it and stand before it still run.
   int64_t own_pages(size_t i) const {
     const Candidate& candidate = candidates_[i];
-    return candidate.pages - (follows_sibling(i) ? budget_.full_pages(candidate.shareable) : 0);
+    return candidate.pages -
+           (follows_sibling(i) ? candidate.kv.full_pages(candidate.shareable) : 0);
   }
 
   // Pages that must stay free for `i` after this step if it has a slot: for what it is known to
-  // need and one more page for each head.
+  // need and one more group.
   int64_t promise(size_t i) const {
     const Candidate& candidate = candidates_[i];
     const bool has_slot = keeps_slot(i) || (!candidate.running && plan_.counts[i] > 0);
-    return has_slot ? budget_.pages_for(candidate.tokens) + budget_.heads -
-                          budget_.pages_for(stored(i) + plan_.counts[i])
-                    : 0;
+    const int64_t left =
+        candidate.kv.growth(stored(i), candidate.tokens - stored(i) + kKvGroup) -
+        candidate.kv.growth(stored(i), plan_.counts[i]);
+    return has_slot ? std::max<int64_t>(left, 0) : 0;
   }
 
   // Runs as many pending tokens of `i` as tokens and pages allow; for the first of them it may
@@ -169,7 +180,7 @@ class Planner {
     if (tokens_left_ == 0) {
       return;
     }
-    const int64_t first = budget_.pages_for(stored(i) + 1) - held(i);
+    const int64_t first = growth(i, 1);
     while (free_ < first) {
       const size_t victim = worst_running_from(i);
       if (victim == i) {
@@ -182,9 +193,9 @@ class Planner {
 
   // As many tokens of `i` as the step and the free pages have room for.
   void grow(size_t i) {
-    const int64_t row_pages = (free_ + held(i)) / budget_.heads;
-    const int64_t room = row_pages * budget_.page_tokens - stored(i);
-    plan_.counts[i] = static_cast<int32_t>(std::min<int64_t>({next_chunk(i), tokens_left_, room}));
+    plan_.counts[i] =
+        candidates_[i].kv.tokens_within(free_ - taken_at_admission(i), stored(i),
+                                        std::min(next_chunk(i), tokens_left_));
     free_ -= growth(i);
     tokens_left_ -= plan_.counts[i];
   }
@@ -211,8 +222,7 @@ class Planner {
   bool make_room_to_admit(size_t i) {
     int64_t slots = slots_left_;
     int64_t tokens = tokens_left_;
-    int64_t spare =
-        free_ - promised_ - (budget_.pages_for(candidates_[i].tokens) - (forks(i) ? held(i) : 0));
+    int64_t spare = free_ - promised_ - growth(i, candidates_[i].tokens - stored(i));
     size_t first_victim = candidates_.size();
     while (slots < 1 || tokens < 1 || spare < 0) {
       --first_victim;
@@ -240,7 +250,6 @@ class Planner {
   }
 
   std::span<const Candidate> candidates_;
-  const KvBudget& budget_;
   StepPlan& plan_;
   int64_t free_;         // pages
   int32_t tokens_left_;  // of the step

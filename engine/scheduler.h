@@ -13,9 +13,10 @@ struct Candidate {
   int64_t rank = 0;      // see rank_of
   int32_t priority = 0;  // lower runs first
   int32_t tokens = 0;    // known: prompt and generated; all are stored before the next is sampled
-  int32_t stored = 0;    // of them, in pages
+  int32_t stored = 0;    // of them, in pages and the window
   int64_t pages = 0;     // it holds now, shared ones included
-  bool running = false;  // has a slot; otherwise it waits, and holds nothing
+  bool running = false;  // has a slot; otherwise it waits, and holds no pages
+  KvDemand kv = {};      // what its further tokens take
 
   // Of a request with several samples, each a candidate: which one, and how many of its first
   // tokens they have in common. 0: nothing is to be shared.
@@ -45,11 +46,12 @@ struct StepPlan {
     bool samples = false;  // they are the last ones pending, so the next token can be chosen
   };
   std::vector<int32_t>
-      preempted;  // lose slot and pages before anything else happens; to be recomputed
+      preempted;  // lose slot and pages before anything else happens
   std::vector<int32_t> admitted;  // get a slot; each has a run
   struct Fork {
-    int32_t candidate = 0;  // admitted; its shareable tokens count as stored, being
-    int32_t source = 0;     // those of this running candidate
+    int32_t candidate = 0;  // admitted; its first
+    int32_t source = 0;     // and this running candidate's
+    int32_t tokens = 0;     // count as stored
   };
   std::vector<Fork> forks;
   std::vector<Run> runs;  // decodes, then prefills, each in order of rank
@@ -72,18 +74,21 @@ struct SchedulerLimits {
 //   1. decodes: every running sequence with one pending token, so no prefill ever delays them;
 //   2. chunks of running prefills, by rank, as far as max_step_tokens goes;
 //   3. waiting sequences, by rank, while there is a slot, some budget, and free pages for all their
-//      known tokens besides what running sequences are promised: their own known tokens and one
-//      more page for each head. The first that does not fit ends admission: nothing overtakes it.
+//      known tokens, uncompressed, besides what running sequences are promised: their own known tokens and one
+//      more group. The first that does not fit ends admission: nothing overtakes it.
 //
 // Samples of one request compute what they have in common once. The first of them stores it, in
-// chunks that end there; the others are not admitted before. Then they are, when there is room,
-// as forks of it: its full pages get more owners. So of a request's samples those that run stand
+// chunks that end there; the others wait for it, and nobody overtakes them. Then they are admitted
+// as forks of it: its full pages get more owners. Where its open group has closed since, that
+// group's tokens are not to be had from it any more, and the fork computes them itself. So of a
+// request's samples those that run stand
 // before those that wait, the first one counts for the pages they share, and each other for its
 // own alone. Where the first ended before others had room, the next one stores it anew.
 //
 // When pages run out, a running sequence that needs some takes them from the worst-ranked running
 // sequence behind it, which is preempted: it keeps its tokens, waits at its rank and is computed
-// anew. Where nobody stands behind it, it keeps its pages and sits the step out. A waiting
+// anew, or, where a policy has compressed it and computing it anew would change its text, restored
+// from host memory. Where nobody stands behind it, it keeps its pages and sits the step out. A waiting
 // sequence preempts only sequences of a worse *priority*, and only if that suffices to admit it.
 //
 // Progress: the best-ranked running sequence is never preempted by a running one and never sits

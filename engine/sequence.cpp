@@ -31,10 +31,14 @@ Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& req
       forced_(request.forced),
       observe_logits_(request.observe_logits),
       deadline_(request.deadline),
-      sink_(request.sinks[sample]) {
+      sink_(request.sinks[sample]),
+      kv_(request.kv.value_or(model.kv)) {
   TESSERA_CHECK(prompt_tokens_ > 0 && prompt_tokens_ <= max_length_ &&
                     std::cmp_less_equal(max_length_, model.context),
                 "a sequence starts with something and fits the context");
+  if (kv_.policy.is_lossy()) {
+    shareable_ = 0;  // what is shared cannot be compressed, and a sample's text must not tell which is
+  }
   sampling_.seed += sample;
   tokens_.reserve(max_length_);
   tokens_ = request.prompt;
@@ -51,6 +55,7 @@ Candidate Sequence::candidate() const {
           .stored = stored_,
           .pages = 0,
           .running = running(),
+          .kv = {},
           .request = static_cast<int64_t>(request_id_),
           .shareable = shareable_};
 }
@@ -64,14 +69,25 @@ bool Sequence::overdue(std::chrono::steady_clock::time_point now) const {
 }
 
 void Sequence::admit(int32_t slot) {
-  TESSERA_CHECK(!running() && !ended() && stored_ == 0, "only a waiting sequence is admitted");
+  TESSERA_CHECK(!running() && !ended() && (stored_ == 0) == !saved_.has_value(),
+                "only a waiting sequence is admitted");
   slot_ = slot;
+  saved_.reset();
 }
 
 int32_t Sequence::give_up_slot() {
   TESSERA_CHECK(running(), "a sequence without a slot gives none up");
   stored_ = 0;
   return *std::exchange(slot_, std::nullopt);
+}
+
+int32_t Sequence::give_up_slot(SavedKv saved) {
+  const int32_t stored = stored_;
+  const int32_t slot = give_up_slot();
+  stored_ = stored;
+  kv_usage_ = saved.usage();
+  saved_ = std::move(saved);
+  return slot;
 }
 
 void Sequence::store(int32_t count) {
@@ -136,6 +152,7 @@ void Sequence::publish() {
     sink_->on_token(*std::exchange(unpublished_token_, std::nullopt));
   }
   if (ended()) {
+    finish_->kv = {.policy = kv_.name, .usage = kv_usage_};
     sink_->on_finish(*finish_);
   }
 }

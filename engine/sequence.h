@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/kv/kv_cache.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
@@ -20,6 +21,7 @@ class Sequence {
   struct Model {
     int32_t context = 0;  // tokens a sequence may have
     std::span<const int32_t> eos_ids;
+    KvPreset kv;  // of requests that ask for none
   };
 
   // One sample of a request whose first sample has the id `request_id`. Requires: the request was
@@ -52,6 +54,11 @@ class Sequence {
   int32_t slot() const { return *slot_; }
   void admit(int32_t slot);
   int32_t give_up_slot();  // its tokens stay, to be computed anew
+  int32_t give_up_slot(SavedKv saved);  // its keys and values stay too, outside the cache
+  const SavedKv* saved() const { return saved_.has_value() ? &*saved_ : nullptr; }
+
+  const KvPolicy& kv_policy() const { return kv_.policy; }
+  void set_kv_usage(const KvUsage& usage) { kv_usage_ = usage; }  // for the sink, at its end
 
   void store(int32_t count);  // the next `count` tokens are in pages
 
@@ -84,6 +91,10 @@ class Sequence {
   bool observe_logits_;
   std::optional<std::chrono::steady_clock::time_point> deadline_;
   std::shared_ptr<EventSink> sink_;
+
+  KvPreset kv_;
+  KvUsage kv_usage_;
+  std::optional<SavedKv> saved_;
 
   int32_t stored_ = 0;
   int32_t next_observed_ = 0;  // position; the sink has heard of those before it

@@ -6,6 +6,7 @@
 
 #include "kernels/half.h"
 #include "kernels/kv_page.h"
+#include "kernels/kv_policy.h"
 #include "kernels/kv_pool.h"
 #include "kernels/view.h"
 #include "kernels/weight.h"
@@ -25,6 +26,14 @@ struct SequenceSpan {
   int32_t first_row = 0;
   int32_t count = 0;
   int32_t context = 0;    // tokens already stored before this step
+  KvTiers tiers;          // the formats of its rows
+
+  // Groups are [64 g, 64 g + 64) by position.
+  constexpr int32_t closed_before() const { return context / kKvGroup; }  // groups in the rows
+  constexpr int32_t closed_after() const { return (context + count) / kKvGroup; }  // after kv_store
+  constexpr int32_t last_group() const {  // of the last new token
+    return (context + count - 1) / kKvGroup;
+  }
 };
 
 struct EmbedArgs {
@@ -67,44 +76,71 @@ struct SiluMulArgs {
   MatrixView<float> out;            // [tokens, width] = silu(gate) * up
 };
 
-// Gives every (layer, KV head) row of some slots more pages, or takes pages back. All heads of all
-// changes are served by one pass over the circular free list: a prefix sum over the changes gives
-// each row its place in it (LeanKV, section 5). A page that a row gives up is free when no other
-// row owns it.
-// Rows that shrink are served first, so that rows that grow may take their pages in the same call.
-// Requires enough pages then, `pages_after` within the row, and `pages_before` as it is. A row's
-// new pages have neighbouring places in the free list; its earlier ones stay where they are.
+// Gives rows pages and takes pages back. First every row of the `released` slots is emptied, then
+// every row of the `grown` ones gets the pages it lacks, so that these may take those in one call. All
+// heads of all changes are served by one pass over the circular free list: a prefix sum over the
+// changes gives each row its place in it (LeanKV, section 5.2). A page goes back to the free list
+// when its last owner lets go of it.
+// Requires: enough free pages then; room between a row's two ends.
 struct KvResizeArgs {
   KvPool pool;
-  std::span<const KvRowResize> changes;  // at most one for a slot
+  std::span<const int32_t> released;   // slots
+  std::span<const KvGrowth> grown;     // at most one for a slot
 };
 
-// Lets slots share what their sequences have in common, copy on write: pages that the tokens fill
-// gain an owner, and a page they fill in part is copied into one from the free list, because source
-// and target will write on in it. Pages with several owners are never written.
-// Requires enough free pages, tokens that stand in source's pages, and no source that is a target.
+// Lets sequences share the pages of one prompt, copy on write: full pages get one more owner, and a
+// page that is partly filled, which both would write on, is copied, as the window is.
+// Requires: free pages for the copies (at most two for each row).
 struct KvForkArgs {
   KvPool pool;
-  KvPagesView pages;  // of the pool
-  std::span<const KvRowFork> forks;
+  std::span<const KvFork> forks;
 };
 
-// Writes the new tokens' keys (after RoPE) and values into their pages, which kv_resize has given.
-// Rounds to nearest even; what a format cannot hold becomes its largest finite value.
+// Copies all that a slot holds to host memory, so that its pages can serve others in the meantime, or
+// back into a slot that holds nothing: same tokens in the same places, so what is computed from them has
+// the same bits. Copying back takes as many pages as the rows need.
+// Requires: kv_image_bytes() bytes; to load, that many free pages.
+struct KvImageArgs {
+  KvPool pool;
+  KvImage image;
+  std::span<std::byte> bytes;
+};
+
+// Dense groups. In a step a sequence's queries read the groups they stand in as they are computed,
+// dense: the last of them from the slot's window, the others from scratch, one window-layout page for
+// each (sequence, group but the last, KV head). dense_groups() says how many such groups a span has.
+constexpr int32_t dense_groups(const SequenceSpan& span) {
+  return span.last_group() - span.closed_before();
+}
+
+// Writes the new tokens' keys (after RoPE) and values. Tokens of a span's last group go to its
+// window; each earlier group (its first tokens may come from the window) is assembled in `dense`
+// and, like the last one if it is full, *closed*: encoded in the high tier's format at the end of
+// each row's high tier, whose count grows by 64. Rounds to nearest even; what a format cannot hold
+// becomes its largest finite value. The same tokens give the same bytes, however they are cut into
+// steps.
+// Requires: kv_resize gave room for the groups that close.
 struct KvStoreArgs {
   MatrixView<const float> keys;             // [tokens, kv_heads * head_dim]
   MatrixView<const float> values;           // [tokens, kv_heads * head_dim]
   std::span<const SequenceSpan> sequences;
   KvPagesView pages;
   int32_t layer = 0;
+  // [sum of dense_groups over the sequences, kv_heads, window_layout.page_bytes], 64-byte aligned
+  std::span<std::byte> dense;
 };
 
-// Causal attention of the new tokens over their sequence's pages, the new tokens' own included
-// (KvStore runs first: store, then attend). Prefill and decode are the same op: a query row's
-// arithmetic is fixed by its position alone (tiles of kAttentionTile tokens in ascending order,
-// online softmax), so results do not depend on chunk borders or on the rest of the batch.
-// Grouped queries share one pass over their KV head's pages.
-// Pages that no query of a sequence sees, before its windows, may be gone (kNoPage).
+// Causal attention of the new tokens over their sequence's stored tokens, the new ones included
+// (kv_store runs first: store, then attend). A query at position p reads the group of p dense, from
+// the window or from `dense`, up to itself; of the high tier all tokens but the groups that this
+// step closed at or after its own; and the low tier. Prefill and decode are the same op: a query
+// row's arithmetic is fixed by its position and its row's tokens alone (tiles of 64 tokens: the high
+// tier's in order, the low tier's, then the dense group; online softmax), so results do not depend on
+// chunk borders or on the rest of the batch. Grouped queries share one pass over their KV head.
+//
+// Codes are multiplied as they are (never written back as floats): q . k = scale * (q . codes) +
+// zero * sum(q) with q in two int8 parts, about 15 bits; and sum p * v = sum (p * scale) * code +
+// sum p * zero with p * scale in two int8 parts for each tile.
 struct AttentionArgs {
   MatrixView<const float> queries;          // [tokens, query_heads * head_dim], after RoPE
   std::span<const SequenceSpan> sequences;
@@ -112,12 +148,91 @@ struct AttentionArgs {
   int32_t layer = 0;
   int32_t query_heads = 0;                  // a multiple of pages.kv_heads
   float scale = 0;                          // usually 1 / sqrt(head_dim)
-  int32_t window = 0;                       // > 0: a query sees the last `window` positions only
+  int32_t window = 0;                       // > 0: a query sees the last `window` positions only; then
+                                            // rows hold every closed token, so place is position
+  std::span<const std::byte> dense;         // as kv_store filled it
   MatrixView<float> out;                    // [tokens, query_heads * head_dim]
+  MatrixView<float> log_sums;               // [tokens, query_heads] or no data: log of the softmax's
+                                            // denominator, for kv_score
   std::span<std::byte> scratch;             // Backend::attention_scratch_bytes(...), as new aligns
 };
 
-inline constexpr int32_t kAttentionTile = 64;  // tokens; the group of the design
+inline constexpr int32_t kAttentionTile = kKvGroup;  // tokens
+
+// The most query heads of one KV head whose attention kv_score aggregates.
+inline constexpr int32_t kMaxScoredHeads = 48;
+
+// Which queries of a sequence count for its tokens' scores.
+struct KvScoring {
+  bool marks = false;  // whether the sequence's policy wants marks; false: kv_score passes it over
+  KvScorer scorer = KvScorer::none;
+  int32_t begin = 0;  // of the queries that count: positions [begin, end)
+  int32_t end = 0;
+};
+
+// Of a sequence with that policy and a prompt of so many tokens.
+KvScoring scoring_of(const KvPolicy& policy, int32_t prompt_tokens);
+
+// Gives the new tokens marks (a score of 0 and their position), then adds to the score of every
+// token the attention that this step's counting queries paid it: the probability, or its square, of
+// each query head of its KV head's group; mean and sum add the group's mean, squares its sum. A second
+// q . k over what attention read, with the log_sums that attention left; so it runs after kv_store
+// and attention. A mark gets its queries one by one in order of position, so scores do not depend on how
+// tokens are cut into steps.
+struct KvScoreArgs {
+  MatrixView<const float> queries;          // [tokens, query_heads * head_dim], after RoPE
+  MatrixView<const float> log_sums;         // [tokens, query_heads], as attention left them
+  std::span<const SequenceSpan> sequences;
+  std::span<const KvScoring> scorings;      // one for each of `sequences`
+  KvPagesView pages;                        // with marks
+  int32_t layer = 0;
+  int32_t query_heads = 0;
+  float scale = 0;
+  std::span<const std::byte> dense;         // as kv_store filled it
+};
+
+// One sequence to compress: by `policy`, in all layers and heads.
+struct KvCompression {
+  int32_t slot = 0;
+  KvTiers tiers;
+  KvPolicy policy;              // policy_error() found nothing; a lossy rule
+  int32_t tokens = 0;           // stored, the open group's included
+  int32_t prompt_tokens = 0;
+  int32_t judged = 0;           // positions below were judged by an earlier call; 0 at the first
+  bool pool = false;            // the prompt's scores are complete: pool them now, once
+  int32_t judged_after() const {  // what is to be said as `judged` the next time
+    const int32_t group = tokens / kKvGroup - policy.recent;
+    return group > 0 ? group * kKvGroup : 0;
+  }
+};
+
+// What became of it, over all layers and heads.
+struct KvCompressed {
+  int64_t pages_freed = 0;  // fewer than taken: negative; at least -(layers * kv_heads)
+  int64_t demoted = 0;      // tokens of one KV head
+  int64_t dropped = 0;
+};
+
+// Select and compact, in place. First every row is planned by itself, then, where the policy's
+// allocator asks for it, a budget is spread across rows, then every row is compacted: what is demoted
+// is decoded and encoded again in the low tier's format, at the low tier's end; what is dropped
+// vanishes; the gaps that this leaves in a tier are filled with the tier's last tokens, copied as they
+// are, marks moving along. So the work is in proportion to what changes, and a place says nothing of a
+// position: marks know it. Pages that end up empty go back to the free list, one prefix sum for all rows.
+//
+// Tokens are judged with kKvGroup granularity: those that left the recent window since the call
+// before (positions [judged, judged_after())) are new to the rule; what it does with the older ones is
+// the rule's affair (LeanKV's Algorithm 1: one victim for each that comes in).
+//
+// Pages with more than one owner, and what stands before them in the same tier, are left alone.
+// Requires: at least layers * kv_heads free pages (a row may need one before it can free one, and
+// may end with one more than it had); tokens < pages.row_marks; what kv_score needs was kept up.
+struct KvCompressArgs {
+  KvPool pool;
+  std::span<const KvCompression> sequences;
+  std::span<KvCompressed> results;  // one for each of `sequences`
+  std::span<std::byte> scratch;     // Backend::kv_compress_scratch_bytes(...), 64-byte aligned
+};
 
 // The largest step an op must be able to serve; scratch is sized by it once, at start.
 struct StepLimits {
@@ -125,6 +240,13 @@ struct StepLimits {
   int32_t sequences = 0;
   int32_t context = 0;
 };
+
+// The most dense groups a step can have: two tokens reach into a group's end and the next one's
+// beginning, and each further group of a sequence takes 64.
+constexpr int64_t max_dense_groups(const StepLimits& limits) {
+  const int32_t pairs = limits.tokens / 2 < limits.sequences ? limits.tokens / 2 : limits.sequences;
+  return pairs + (limits.tokens - 2 * pairs) / kKvGroup;
+}
 
 // One complete table of ops. A backend fills it in one place, and the table *is* the list of
 // kernels: tests walk it, and kernels/op_cost.h states what each op costs. Ops allocate nothing and
@@ -140,6 +262,7 @@ struct Backend {
   void (*pack_weight)(MatrixView<const float> source, int64_t first_row, const PackedWeight& weight);
   int64_t (*linear_scratch_bytes)(int64_t tokens, int64_t cols);
   int64_t (*attention_scratch_bytes)(const StepLimits& limits, int32_t query_heads, int32_t head_dim);
+  int64_t (*kv_compress_scratch_bytes)(const KvPagesView& pages, Stream);
 
   // Called once on the thread that will call the ops: places it beside the stream's own threads.
   void (*attach_thread)(Stream);
@@ -151,8 +274,12 @@ struct Backend {
   void (*silu_mul)(const SiluMulArgs&, Stream);
   void (*kv_resize)(const KvResizeArgs&, Stream);
   void (*kv_fork)(const KvForkArgs&, Stream);
+  void (*kv_save)(const KvImageArgs&, Stream);
+  void (*kv_load)(const KvImageArgs&, Stream);
   void (*kv_store)(const KvStoreArgs&, Stream);
   void (*attention)(const AttentionArgs&, Stream);
+  void (*kv_score)(const KvScoreArgs&, Stream);
+  void (*kv_compress)(const KvCompressArgs&, Stream);
 };
 
 inline constexpr int64_t kPackRows = 64;

@@ -1,112 +1,139 @@
 #include "kernels/kv_arena.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "kernels/check.h"
 
 namespace tessera {
 namespace {
 
-constexpr size_t kHugePage = size_t{2} << 20;
+void check_shape(const KvArenaShape& shape) {
+  TESSERA_CHECK(shape.pages > 0 && shape.slots > 0 && shape.layers > 0 && shape.kv_heads > 0 &&
+                    shape.context > 0 && shape.head_dim > 0,
+                "an arena without pages or rows");
+  TESSERA_CHECK(!shape.formats.empty() && std::ssize(shape.formats) <= kMaxKvLayouts,
+                "an arena without a format, or with too many");
+  TESSERA_CHECK(shape.page_bytes % KvPageLayout::kByteMultiple == 0, "an odd size of pages");
+  for (size_t tier = 0; tier < shape.formats.size(); ++tier) {
+    TESSERA_CHECK(is_supported(shape.formats[tier]), "a format without kernels");
+    TESSERA_CHECK(shape.formats[tier] != kKvF32 || shape.formats.size() == 1,
+                  "f32 beside other formats");
+    TESSERA_CHECK(shape.layout(tier).capacity > 0, "a page that holds no tile of a format");
+  }
+}
 
 }  // namespace
 
-std::unique_ptr<KvArena> KvArena::make(const KvArenaShape& shape) {
-  TESSERA_CHECK(shape.pages > 0 && shape.slots > 0 && shape.layers > 0 && shape.kv_heads > 0 &&
-                    shape.context > 0 && shape.layout.capacity > 0,
-                "an arena without pages or rows");
-  const size_t bytes = static_cast<size_t>(shape.arena_bytes()) + kHugePage;
-  void* mapping = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (mapping == MAP_FAILED) {
-    return nullptr;
+int32_t KvArenaShape::row_pages() const {
+  int32_t capacity = layout(0).capacity;
+  for (size_t tier = 1; tier < formats.size(); ++tier) {
+    capacity = std::min(capacity, layout(tier).capacity);
   }
-  const uintptr_t start = reinterpret_cast<uintptr_t>(mapping);
-  const size_t skipped = (kHugePage - start % kHugePage) % kHugePage;
-  std::byte* arena = static_cast<std::byte*>(mapping) + skipped;
-  madvise(arena, bytes - kHugePage, MADV_HUGEPAGE);  // a wish: without them it is a little slower
-  return std::unique_ptr<KvArena>(
-      new KvArena(shape, static_cast<std::byte*>(mapping), arena, bytes));
+  const int64_t pages_of_one_tier = div_ceil(closed_tokens(), capacity);
+  return std::max(1, static_cast<int32_t>(pages_of_one_tier) + (formats.size() > 1 ? 1 : 0));
 }
 
-KvArena::KvArena(const KvArenaShape& shape, std::byte* mapping, std::byte* arena,
-                 size_t mapped_bytes)
+int64_t KvArenaShape::slot_table_bytes() const {
+  return slot_rows() * (row_pages() * int64_t{sizeof(int32_t)} + int64_t{sizeof(KvRow)});
+}
+
+int64_t KvArenaShape::slot_mark_bytes() const {
+  return slot_rows() * row_marks() * int64_t{sizeof(KvMark)};
+}
+
+std::unique_ptr<KvArena> KvArena::make(const KvArenaShape& shape) {
+  check_shape(shape);
+  Memory memory{MemoryMapping(shape.arena_bytes()),
+                MemoryMapping(shape.slots * shape.slot_window_bytes()),
+                MemoryMapping(shape.slots * shape.slot_mark_bytes())};
+  if (memory.arena.data() == nullptr || memory.windows.data() == nullptr ||
+      (memory.marks.data() == nullptr && shape.slot_mark_bytes() > 0)) {
+    return nullptr;
+  }
+  return std::unique_ptr<KvArena>(new KvArena(shape, std::move(memory)));
+}
+
+KvArena::KvArena(const KvArenaShape& shape, Memory memory)
     : shape_(shape),
-      mapping_(mapping),
-      arena_(arena),
-      mapped_bytes_(mapped_bytes),
-      tables_(static_cast<size_t>(shape.slots * slot_rows() * shape.row_pages()), kNoPage),
+      memory_(std::move(memory)),
+      tables_(static_cast<size_t>(shape.rows() * shape.row_pages()), kNoPage),
+      rows_(static_cast<size_t>(shape.rows())),
+      owners_(static_cast<size_t>(shape.pages)),
       free_list_(static_cast<size_t>(shape.pages)),
-      owners_(static_cast<size_t>(shape.pages), 0),
       free_range_{0, shape.pages} {
   std::iota(free_list_.begin(), free_list_.end(), 0);
 }
 
-KvArena::~KvArena() {
-  munmap(mapping_, mapped_bytes_);
-}
-
 KvPool KvArena::pool() {
-  return {.tables = tables_.data(),
+  return {.pages = view(),
+          .tables = tables_.data(),
+          .owners = owners_.data(),
           .slots = shape_.slots,
-          .layers = shape_.layers,
-          .kv_heads = shape_.kv_heads,
-          .row_pages = shape_.row_pages(),
           .free_list = free_list_.data(),
-          .pages = shape_.pages,
-          .free_range = &free_range_,
-          .owners = owners_.data()};
+          .page_count = shape_.pages,
+          .free_range = &free_range_};
 }
 
 KvPagesView KvArena::view() const {
-  return {.arena = arena_,
-          .tables = tables_.data(),
-          .layout = shape_.layout,
-          .layers = shape_.layers,
-          .kv_heads = shape_.kv_heads,
-          .row_pages = shape_.row_pages()};
+  KvPagesView view;
+  view.arena = memory_.arena.data();
+  view.page_bytes = shape_.page_bytes;
+  for (size_t tier = 0; tier < shape_.formats.size(); ++tier) {
+    view.layouts[tier] = shape_.layout(tier);
+  }
+  view.tables = tables_.data();
+  view.rows = const_cast<KvRow*>(rows_.data());
+  view.windows = memory_.windows.data();
+  view.window_layout = shape_.window_layout();
+  view.marks = reinterpret_cast<KvMark*>(memory_.marks.data());
+  view.row_marks = shape_.row_marks();
+  view.layers = shape_.layers;
+  view.kv_heads = shape_.kv_heads;
+  view.row_pages = shape_.row_pages();
+  view.head_dim = shape_.head_dim;
+  return view;
 }
 
 int64_t KvArena::slot_pages(int32_t slot) const {
   TESSERA_CHECK(slot >= 0 && slot < shape_.slots, "no such slot");
-  const int64_t entries = slot_rows() * shape_.row_pages();
+  const int64_t entries = shape_.slot_rows() * shape_.row_pages();
   const auto first = tables_.begin() + slot * entries;
   return entries - std::count(first, first + entries, kNoPage);
 }
 
 void KvArena::check_integrity() const {
-  std::vector<int32_t> entries(static_cast<size_t>(shape_.pages), 0);
-  std::vector<int64_t> rows(static_cast<size_t>(shape_.pages), 0);  // within a slot
-  const auto see = [&](int32_t page_id) {
-    TESSERA_CHECK(page_id >= 0 && page_id < shape_.pages, "a page id outside the arena");
-    return static_cast<size_t>(page_id);
-  };
+  std::vector<int32_t> held(static_cast<size_t>(shape_.pages), 0);
   const auto row_pages = shape_.row_pages();
-  int64_t row_number = 0;
-  for (auto row = tables_.begin(); row != tables_.end(); row += row_pages, ++row_number) {
-    const auto row_end = std::find(row, row + row_pages, kNoPage);
-    TESSERA_CHECK(std::count(row_end, row + row_pages, kNoPage) == row + row_pages - row_end,
-                  "a row of pages has a hole");
-    for (auto entry = row; entry != row_end; ++entry) {
-      const size_t page = see(*entry);
-      const int64_t row_in_slot = row_number % slot_rows();
-      TESSERA_CHECK(entries[page] == 0 || rows[page] == row_in_slot,
-                    "a page stands in rows of two heads");
-      rows[page] = row_in_slot;
-      ++entries[page];
+  for (int64_t row = 0; row < shape_.rows(); ++row) {
+    const auto first = tables_.begin() + row * row_pages;
+    const auto last = first + row_pages;
+    const auto gap = std::find(first, last, kNoPage);
+    const auto gap_end = std::find_if(gap, last, [](int32_t id) { return id != kNoPage; });
+    TESSERA_CHECK(std::find(gap_end, last, kNoPage) == last, "a row of pages has two gaps");
+    const KvRow& counts = rows_[static_cast<size_t>(row)];
+    TESSERA_CHECK(counts.high >= 0 && (counts.high == 0 || first != gap), "high tokens nowhere");
+    TESSERA_CHECK(counts.low >= 0 && (counts.low == 0 || *(last - 1) != kNoPage),
+                  "low tokens nowhere");
+    for (auto entry = first; entry != last; ++entry) {
+      TESSERA_CHECK(*entry >= kNoPage && *entry < shape_.pages, "a page id outside the arena");
+      if (*entry != kNoPage) {
+        ++held[static_cast<size_t>(*entry)];
+      }
     }
   }
-  TESSERA_CHECK(entries == owners_, "a page has other owners than entries");
   TESSERA_CHECK(free_range_.head >= 0 && free_range_.head < shape_.pages, "the free list's head");
-  TESSERA_CHECK(std::count(owners_.begin(), owners_.end(), 0) == free_range_.count,
-                "pages are missing");
+  std::vector<bool> is_free(static_cast<size_t>(shape_.pages), false);
   for (int64_t i = 0; i < free_range_.count; ++i) {
-    const size_t page = see(free_list_[static_cast<size_t>((free_range_.head + i) % shape_.pages)]);
-    TESSERA_CHECK(entries[page] == 0, "a free page stands in a table or twice in the list");
-    entries[page] = 1;
+    const int32_t id = free_list_[static_cast<size_t>((free_range_.head + i) % shape_.pages)];
+    TESSERA_CHECK(id >= 0 && id < shape_.pages, "a free page id outside the arena");
+    TESSERA_CHECK(!is_free[static_cast<size_t>(id)], "a page is free twice");
+    is_free[static_cast<size_t>(id)] = true;
+  }
+  for (size_t id = 0; id < held.size(); ++id) {
+    TESSERA_CHECK(held[id] == owners_[id], "a page's owners are not those that hold it");
+    TESSERA_CHECK(is_free[id] == (held[id] == 0), "a page is lost, or free and held");
   }
 }
 

@@ -7,29 +7,57 @@
 
 #include "kernels/kv_page.h"
 #include "kernels/kv_pool.h"
+#include "kernels/memory_mapping.h"
 
 namespace tessera {
 
 struct KvArenaShape {
-  KvPageLayout layout;
+  std::vector<KvFormat> formats;  // that pages may have; a tier is a place in this list
+  int32_t head_dim = 0;
+  int64_t page_bytes = 0;  // best_page_bytes() (kernels/kv_page_size.h) knows a good one
   int32_t pages = 0;
   int32_t slots = 0;  // sequences that hold pages at one time
   int32_t layers = 0;
   int32_t kv_heads = 0;
   int32_t context = 0;  // tokens of the longest sequence
+  bool marks = false;   // whether a policy wants a score and a position for each stored token
 
-  int32_t row_pages() const { return static_cast<int32_t>(div_ceil(context, layout.capacity)); }
-  int64_t arena_bytes() const { return int64_t{pages} * layout.page_bytes; }
+  KvPageLayout layout(size_t tier) const {
+    return KvPageLayout::fit(formats[tier], head_dim, page_bytes);
+  }
+  // f32 stands alone: every other format closes groups from their f16 form.
+  KvPageLayout window_layout() const {
+    return KvPageLayout::make(formats[0] == kKvF32 ? kKvF32 : kKvF16, head_dim, kKvGroup);
+  }
+  int32_t closed_tokens() const { return context / kKvGroup * kKvGroup; }  // of the longest
+  // Pages of the longest sequence in the least dense format; where rows have two ends, one more,
+  // because both may have a partly filled page.
+  int32_t row_pages() const;
+  // One more than the longest sequence has tokens: see KvPagesView.
+  int32_t row_marks() const { return marks ? context + 1 : 0; }
+  int64_t rows() const { return int64_t{slots} * slot_rows(); }
+  int64_t slot_rows() const { return int64_t{layers} * kv_heads; }
+
+  // Bytes of each part. Those of a slot are the same for all slots and there from the start.
+  int64_t arena_bytes() const { return int64_t{pages} * page_bytes; }
+  int64_t slot_window_bytes() const { return slot_rows() * window_layout().page_bytes; }
+  int64_t slot_table_bytes() const;
+  int64_t slot_mark_bytes() const;
+  int64_t slot_bytes() const {
+    return slot_window_bytes() + slot_table_bytes() + slot_mark_bytes();
+  }
+  // What one more page takes: itself, its place in the free list and its owners.
+  int64_t cost_of_page() const { return page_bytes + int64_t{sizeof(int32_t) + sizeof(uint16_t)}; }
+  int64_t total_bytes() const { return slots * slot_bytes() + pages * cost_of_page(); }
 };
 
-// The pages of one host-memory backend: the arena, the page tables and the free list, which are
-// allocated once. Nothing here moves pages: the ops kv_resize and kv_fork do, given pool().
+// The pages of one host-memory backend: the arena, the page tables, windows and marks, owners and
+// the free list, which are allocated once. Nothing here moves pages: ops do, given pool().
 class KvArena {
  public:
-  // All pages are free. Null when the system refuses the memory. The arena starts at a multiple of
-  // 2 MiB and asks for huge pages; its bytes are zero and become resident as they are written.
+  // All pages are free. Null when the system refuses the memory. Requires: formats with kernels, a
+  // page that holds a tile of each, and f32 on its own.
   static std::unique_ptr<KvArena> make(const KvArenaShape& shape);
-  ~KvArena();
   KvArena(const KvArena&) = delete;
   KvArena& operator=(const KvArena&) = delete;
 
@@ -38,25 +66,28 @@ class KvArena {
   KvPagesView view() const;
 
   int64_t free_pages() const { return free_range_.count; }
-  // Pages that the rows of `slot` hold, all layers and KV heads together, shared ones included.
+  // Entries of the slot's rows, all layers and KV heads together; shared pages are counted.
   int64_t slot_pages(int32_t slot) const;
 
-  // Aborts unless each page id stands in as many table entries as it has owners, only in rows of
-  // its own layer and head, and without any in the free list's live range, once; and each row's
-  // pages stand at its beginning. Walks everything: for tests and debugging.
+  // Aborts unless every page has as many owners as table entries hold it, is in the free list's
+  // live range once if that is none and not otherwise, and each row's pages stand at its two ends.
+  // Walks everything: for tests and debugging.
   void check_integrity() const;
 
  private:
-  KvArena(const KvArenaShape& shape, std::byte* mapping, std::byte* arena, size_t mapped_bytes);
-  int64_t slot_rows() const { return int64_t{shape_.layers} * shape_.kv_heads; }
+  struct Memory {
+    MemoryMapping arena;
+    MemoryMapping windows;
+    MemoryMapping marks;
+  };
+  KvArena(const KvArenaShape& shape, Memory memory);
 
   KvArenaShape shape_;
-  std::byte* mapping_;  // as the system gave it; the arena starts at the first multiple of 2 MiB
-  std::byte* arena_;
-  size_t mapped_bytes_;
+  Memory memory_;
   std::vector<int32_t> tables_;
+  std::vector<KvRow> rows_;
+  std::vector<uint16_t> owners_;
   std::vector<int32_t> free_list_;
-  std::vector<int32_t> owners_;
   KvFreeRange free_range_;
 };
 

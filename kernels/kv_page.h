@@ -8,19 +8,38 @@
 
 namespace tessera {
 
+// Tokens are handled in aligned groups: a query reads its own, still open group in dense form and
+// every earlier group as its final codes, so results do not depend on where chunks begin.
+inline constexpr int32_t kKvGroup = 64;  // tokens
+
 // A page is a fixed number of bytes of one arena. It belongs to ONE (layer, KV head) and holds
-// tokens of ONE format:
+// tokens of ONE format. This struct is the only place that knows a page's bytes, for host and
+// device:
 //
-//   [ keys: capacity x head_dim | values: capacity x head_dim | slack ]
+//   [ keys | key scales | key zeros | values | value scales | value zeros | slack ]
 //
-// This struct is the only place that knows a page's bytes, for host and device.
+// Scales and zeros (f16, one for each token) stand in pages of codes only. Everything comes in
+// tiles of kKeyTile tokens, so that a kernel needs a tile's address and nothing of the page around
+// it.
 //
-// Keys are stored in tiles of kKeyTile tokens, channel-major inside a tile ([head_dim][kKeyTile]):
-// a query channel is then broadcast against one vector of tokens, scores come out as whole vectors,
-// and no horizontal sum is needed. Values are token-major ([capacity][head_dim]): a weight is
-// broadcast against one vector of channels.
+// Floats. Keys are channel-major inside a tile ([head_dim][kKeyTile]): a query channel is broadcast
+// against one vector of tokens, scores come out as whole vectors, no horizontal sum is needed.
+// Values are token-major ([kKeyTile][head_dim]): a weight is broadcast against a vector of
+// channels.
+//
+// Codes. The unit is a line of 64 bytes, one vector: 16 lanes of 4 elements that an integer dot
+// product multiplies with 4 broadcast bytes and adds up into one 32-bit sum a lane.
+//   keys:    lane = token of the tile, its 4 elements = neighbouring channels: sub-line c holds
+//            channels [4c, 4c + 4) of 16 tokens; a query is broadcast 4 channels at a time.
+//   values:  lane = channel, its 4 elements = neighbouring tokens: sub-line 4 * block + quad holds
+//            channels [16 block, +16) of tokens [4 quad, +4); weights are broadcast 4 tokens at a
+//            time.
+// A sub-line has one byte an element at 8 bits; with fewer bits, 8 / bits sub-lines share one line:
+// sub-line s is bits [(s % f) * bits, +bits) of the bytes of line s / f, f = 8 / bits. So shift and
+// mask unpack a whole line in place. Sub-lines beyond head_dim are there, as codes 0.
 struct KvPageLayout {
   static constexpr int32_t kKeyTile = 16;        // tokens; one AVX-512 vector of f32
+  static constexpr int32_t kLineBytes = 64;      // of codes
   static constexpr int32_t kByteMultiple = 128;  // page_bytes is a multiple of this
 
   KvFormat format;
@@ -32,23 +51,83 @@ struct KvPageLayout {
   static constexpr KvPageLayout make(KvFormat format, int32_t head_dim, int32_t min_tokens) {
     KvPageLayout layout{format, head_dim, 0, 0};
     layout.capacity = static_cast<int32_t>(round_up(min_tokens, kKeyTile));
-    layout.page_bytes = round_up(layout.value_offset(layout.capacity), kByteMultiple);
+    layout.page_bytes = round_up(layout.used_bytes(), kByteMultiple);
     return layout;
   }
 
-  constexpr int64_t key_bytes() const { return format.key_bits / 8; }      // of one element
-  constexpr int64_t value_bytes() const { return format.value_bits / 8; }  // of one element
-
-  // Byte offset of key channel `channel` of token `token`; its tile's other tokens follow it.
-  constexpr int64_t key_offset(int32_t token, int32_t channel) const {
-    const int64_t tile = token / kKeyTile;
-    const int64_t lane = token % kKeyTile;
-    return ((tile * head_dim + channel) * kKeyTile + lane) * key_bytes();
+  // The layout of a page of `page_bytes` with as many tokens as it holds; capacity 0: not one tile.
+  static constexpr KvPageLayout fit(KvFormat format, int32_t head_dim, int64_t page_bytes) {
+    KvPageLayout layout{format, head_dim, 0, page_bytes};
+    layout.capacity = static_cast<int32_t>(page_bytes / layout.tile_bytes()) * kKeyTile;
+    return layout;
   }
 
-  // Byte offset of the first value channel of token `token`; the other channels follow it.
-  constexpr int64_t value_offset(int32_t token) const {
-    return capacity * head_dim * key_bytes() + int64_t{token} * head_dim * value_bytes();
+  // ---- tiles
+  constexpr int64_t key_tile_bytes() const {
+    return format.is_codes() ? lines(div_ceil(head_dim, 4), format.key_bits) * kLineBytes
+                             : int64_t{kKeyTile} * head_dim * format.key_bits / 8;
+  }
+  constexpr int64_t value_tile_bytes() const {
+    return format.is_codes() ? lines(4 * div_ceil(head_dim, 16), format.value_bits) * kLineBytes
+                             : int64_t{kKeyTile} * head_dim * format.value_bits / 8;
+  }
+  // Of kKeyTile scales, or zeros.
+  constexpr int64_t scale_tile_bytes() const { return format.is_codes() ? kKeyTile * 2 : 0; }
+  constexpr int64_t tile_bytes() const {  // of a tile's tokens, everything counted
+    return key_tile_bytes() + value_tile_bytes() + 4 * scale_tile_bytes();
+  }
+
+  constexpr int64_t used_bytes() const { return tiles() * tile_bytes(); }  // the rest is slack
+
+  // ---- byte offsets in a page, of the tile that begins with token `tile` * kKeyTile
+  constexpr int64_t keys_offset(int64_t tile) const { return tile * key_tile_bytes(); }
+  constexpr int64_t key_scales_offset(int64_t tile) const {
+    return tiles() * key_tile_bytes() + tile * scale_tile_bytes();
+  }
+  constexpr int64_t key_zeros_offset(int64_t tile) const {
+    return key_scales_offset(tiles()) + tile * scale_tile_bytes();
+  }
+  constexpr int64_t values_offset(int64_t tile) const {
+    return key_zeros_offset(tiles()) + tile * value_tile_bytes();
+  }
+  constexpr int64_t value_scales_offset(int64_t tile) const {
+    return values_offset(tiles()) + tile * scale_tile_bytes();
+  }
+  constexpr int64_t value_zeros_offset(int64_t tile) const {
+    return value_scales_offset(tiles()) + tile * scale_tile_bytes();
+  }
+
+  // ---- elements of a tile, for code that does not work by vectors
+  // Floats: bytes from the tile's keys (values) to the element.
+  constexpr int64_t key_offset(int32_t token, int32_t channel) const {
+    return (int64_t{channel} * kKeyTile + token) * (format.key_bits / 8);
+  }
+  constexpr int64_t value_offset(int32_t token, int32_t channel) const {
+    return (int64_t{token} * head_dim + channel) * (format.value_bits / 8);
+  }
+
+  // Codes: where in the tile's keys (values) the element's bits stand.
+  struct CodePlace {
+    int64_t byte;
+    int32_t shift;  // of the element's bits in that byte
+  };
+  constexpr CodePlace key_place(int32_t token, int32_t channel) const {
+    return place(channel / 4, token, channel % 4, format.key_bits);
+  }
+  constexpr CodePlace value_place(int32_t token, int32_t channel) const {
+    return place(4 * (channel / 16) + token / 4, channel % 16, token % 4, format.value_bits);
+  }
+
+ private:
+  constexpr int64_t tiles() const { return capacity / kKeyTile; }
+
+  // Lines that hold so many sub-lines.
+  static constexpr int64_t lines(int64_t sub_lines, int32_t bits) {
+    return div_ceil(sub_lines * bits, 8);
+  }
+  static constexpr CodePlace place(int32_t sub_line, int32_t lane, int32_t element, int32_t bits) {
+    const int32_t shared = 8 / bits;
+    return {int64_t{sub_line / shared} * kLineBytes + 4 * lane + element, sub_line % shared * bits};
   }
 };
 
@@ -56,23 +135,75 @@ static_assert(KvPageLayout::make(kKvF16, 128, 16).page_bytes == 16 * 128 * 2 * 2
 static_assert(KvPageLayout::make(kKvF32, 128, 64).capacity == 64);
 static_assert(KvPageLayout::make(kKvF16, 128, 16).key_offset(1, 0) == 2);
 static_assert(KvPageLayout::make(kKvF16, 128, 16).key_offset(0, 1) == 32);
-static_assert(KvPageLayout::make(kKvF16, 128, 16).value_offset(1) == 16 * 128 * 2 + 256);
+static_assert(KvPageLayout::make(kKvF16, 128, 16).value_offset(1, 0) == 256);
+// Sizes that nest: a group of K4V2 is one page of 6,656 bytes, and one of K8V4 is two.
+static_assert(KvPageLayout::fit(kKvK4V2, 128, 6656).capacity == 64);
+static_assert(KvPageLayout::fit(kKvK8V4, 128, 6656).capacity == 32);
+static_assert(KvPageLayout::make(kKvK4V2, 128, 64).page_bytes == 6656);
 
-// Everything an op needs to find a token's keys and values: the arena and the page tables.
-// Page ids live here, on the device; the host above speaks of slots and token counts only.
+// ---- tiers
+
+// A sequence's rows hold tokens of one or two formats: the high tier and the low one. A tier is
+// named by its place in the arena's list of layouts, because a page of an arena can hold any of
+// them.
+struct KvTiers {
+  uint8_t high = 0;
+  uint8_t low = 0;  // the same as `high` where a policy has one tier only
+
+  friend constexpr bool operator==(KvTiers, KvTiers) = default;
+};
+inline constexpr int32_t kMaxKvLayouts = 16;
+
+// Closed tokens of one (slot, layer, KV head) row. Heads may keep different numbers of tokens.
+struct KvRow {
+  int32_t high = 0;
+  int32_t low = 0;
+};
+
+// What a policy remembers of a stored token: not streamed by attention. 8 bytes a token and head.
+struct KvMark {
+  float score = 0;
+  int32_t position = 0;  // in the sequence
+};
+
+// Everything an op needs to find a sequence's keys and values.
+//
+// Closed groups lie in pages. A row of the page tables serves one (slot, layer, KV head) and is
+// bidirectional (LeanKV, section 5.2): high-tier pages grow from its left end, low-tier pages from
+// its right. Token i of the high tier is token i % capacity of page row[i / capacity]; token j of the
+// low tier is token j % capacity of page row[row_pages - 1 - j / capacity]. Tokens come to a tier in
+// order of their positions; compression fills gaps with a tier's last tokens, and from then on only
+// marks know positions.
+//
+// The open group (positions [64 * (n / 64), n) of a sequence of n tokens) lies in the slot's
+// window, dense: a page's worth in the window's own layout, one for each (slot, layer, KV head),
+// outside the arena. Of n stored tokens, those of the closed groups are in the rows (or were
+// dropped).
 struct KvPagesView {
-  std::byte* arena = nullptr;       // [pages, layout.page_bytes], 128-byte aligned
-  const int32_t* tables = nullptr;  // [slots, layers, kv_heads, row_pages] page ids
-  KvPageLayout layout;
+  std::byte* arena = nullptr;  // [pages, page_bytes], 128-byte aligned
+  int64_t page_bytes = 0;
+  KvPageLayout layouts[kMaxKvLayouts];  // of the formats the arena serves; all of page_bytes
+  const int32_t* tables = nullptr;      // [slots, layers, kv_heads, row_pages] page ids
+  KvRow* rows = nullptr;                // [slots, layers, kv_heads]
+  std::byte* windows = nullptr;         // [slots, layers, kv_heads, window_layout.page_bytes]
+  KvPageLayout window_layout;           // f16, or f32 where the arena serves f32; capacity kKvGroup
+  KvMark* marks = nullptr;              // [slots, layers, kv_heads, row_marks]; null: no policy asks
+  // High token i has mark i, low token j has mark row_marks - 1 - j, and token o of the open group has
+  // mark high + o: where it will be when the group closes, so that closing moves no marks. More than
+  // a sequence with a policy stores, because a mark on its way to the low tier takes two places.
+  int32_t row_marks = 0;
   int32_t layers = 0;
   int32_t kv_heads = 0;
-  int32_t row_pages = 0;  // entries of one row: pages of a sequence of the longest context
+  int32_t row_pages = 0;  // entries of one row
+  int32_t head_dim = 0;
 
-  const int32_t* row(int32_t slot, int32_t layer, int32_t head) const {
-    const int64_t index = (int64_t{slot} * layers + layer) * kv_heads + head;
-    return tables + index * row_pages;
+  int64_t row_index(int32_t slot, int32_t layer, int32_t head) const {
+    return (int64_t{slot} * layers + layer) * kv_heads + head;
   }
-  std::byte* page(int32_t page_id) const { return arena + int64_t{page_id} * layout.page_bytes; }
+  const int32_t* table(int64_t row) const { return tables + row * row_pages; }
+  std::byte* window(int64_t row) const { return windows + row * window_layout.page_bytes; }
+  KvMark* mark_row(int64_t row) const { return marks + row * row_marks; }
+  std::byte* page(int32_t page_id) const { return arena + int64_t{page_id} * page_bytes; }
 };
 
 }  // namespace tessera

@@ -13,36 +13,56 @@ struct KvFreeRange {
   int64_t count = 0;  // free ids
 };
 
-// The page tables and the free pages, as the backend's memory holds them. Only the ops kv_resize
-// and kv_fork change them. Invariant, after every op: each page id in [0, pages) stands in as many
-// table entries as it has owners, and in the free list's live range, once, if it has none.
+// The page tables, the free pages and who owns which, as the backend's memory holds them. Only ops
+// change them. Invariants, after every op:
+//   - a page id in [0, page_count) stands in the free list's live range exactly if it has no owner;
+//   - owners[id] is the number of table entries that hold it, which is more than one only for pages
+//     that are never written again (closed groups of a prompt that several sequences share);
+//   - a row's high pages stand at its left end, its low pages at its right, kNoPage between.
 struct KvPool {
-  int32_t* tables = nullptr;  // [slots, layers, kv_heads, row_pages] page ids, kNoPage: none
+  KvPagesView pages;
+  int32_t* tables = nullptr;   // pages.tables, to be written
+  uint16_t* owners = nullptr;  // [page_count]
   int32_t slots = 0;
-  int32_t layers = 0;
-  int32_t kv_heads = 0;
-  int32_t row_pages = 0;
 
-  // Circular: the free ids are free_list[(head + i) % pages] for i in [0, count).
-  int32_t* free_list = nullptr;  // [pages]
-  int32_t pages = 0;
+  // Circular: the free ids are free_list[(head + i) % page_count] for i in [0, count).
+  int32_t* free_list = nullptr;  // [page_count]
+  int32_t page_count = 0;
   KvFreeRange* free_range = nullptr;  // one, beside the list, so that a device can own it
-  int32_t* owners = nullptr;          // [pages] table entries that hold the page
 };
 
-// One slot's change: each of its layers * kv_heads rows goes from `pages_before` to `pages_after`.
-struct KvRowResize {
+// Every row of `slot` gets room for `tokens` more tokens of its high tier, whose layout is
+// pages.layouts[tiers.high].
+struct KvGrowth {
   int32_t slot = 0;
-  int32_t pages_before = 0;
-  int32_t pages_after = 0;
+  KvTiers tiers;
+  int32_t tokens = 0;
 };
 
-// One slot becomes a copy of another's beginning: the first `tokens` tokens of `source` in every
-// row.
-struct KvRowFork {
-  int32_t source = 0;
-  int32_t target = 0;  // holds nothing yet
-  int32_t tokens = 0;  // that `source` has stored
+// `to`, which holds nothing, becomes a copy of `from`: rows, marks and window. Of each row's high
+// tier at most the first `high` tokens; then the window is of use only if the group behind them is
+// still the open one of `from`.
+struct KvFork {
+  int32_t from = 0;
+  int32_t to = 0;
+  KvTiers tiers;
+  int32_t high = INT32_MAX;
 };
+
+// What of a slot is saved elsewhere, or comes back from there.
+struct KvImage {
+  int32_t slot = 0;
+  KvTiers tiers;
+  int32_t tokens = 0;  // stored, the open group's included
+};
+
+// Most bytes of the image of a slot whose rows hold `slot_pages` pages in all: counts, pages, marks
+// and windows.
+constexpr int64_t kv_image_bytes(const KvPagesView& pages, int64_t slot_pages, int32_t tokens) {
+  const int64_t rows = int64_t{pages.layers} * pages.kv_heads;
+  const int64_t marks = pages.marks == nullptr ? 0 : tokens * int64_t{sizeof(KvMark)};
+  return slot_pages * pages.page_bytes +
+         rows * (int64_t{sizeof(KvRow)} + pages.window_layout.page_bytes + marks);
+}
 
 }  // namespace tessera

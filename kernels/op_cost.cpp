@@ -36,7 +36,7 @@ int64_t weight_bytes(WeightFormat format, int64_t rows, int64_t cols) {
 }
 
 int64_t kv_token_bytes(const KvPageLayout& layout) {
-  return layout.head_dim * (layout.key_bytes() + layout.value_bytes());
+  return layout.tile_bytes() / KvPageLayout::kKeyTile;
 }
 
 OpCost op_cost(const EmbedArgs& args) {
@@ -81,68 +81,132 @@ OpCost op_cost(const SiluMulArgs& args) {
 // A page id is read in one place, written to the other, and the place it left is marked. Who gets a
 // page becomes its owner; who gives one back is taken from its owners.
 OpCost op_cost(const KvResizeArgs& args) {
+  const KvPagesView& pages = args.pool.pages;
+  const int64_t slot_rows = int64_t{pages.layers} * pages.kv_heads;
   int64_t given = 0;
   int64_t returned = 0;
-  for (const KvRowResize& change : args.changes) {
-    const int64_t growth = int64_t{change.pages_after} - change.pages_before;
-    (growth > 0 ? given : returned) += std::abs(growth);
+  for (const int32_t slot : args.released) {
+    const int32_t* first = pages.table(slot * slot_rows);
+    const int64_t entries = slot_rows * pages.row_pages;
+    returned += entries - std::count(first, first + entries, kNoPage);
   }
-  const int64_t rows = int64_t{args.pool.layers} * args.pool.kv_heads;
-  return {.read_bytes = rows * (given + 2 * returned) * kId,
-          .written_bytes = rows * 3 * (given + returned) * kId,
+  for (const KvGrowth& growth : args.grown) {
+    const int64_t capacity = pages.layouts[growth.tiers.high].capacity;
+    for (int64_t row = growth.slot * slot_rows; row < (growth.slot + 1) * slot_rows; ++row) {
+      const int64_t stored = pages.rows[row].high;
+      given += div_ceil(stored + growth.tokens, capacity) - div_ceil(stored, capacity);
+    }
+  }
+  return {.read_bytes = (given + 2 * returned) * kId,
+          .written_bytes = 3 * (given + returned) * kId,
           .flops = 0};
 }
 
+namespace {
+
 // A whole page's id is copied and its owners are counted up; a page for the rest is taken from the
 // free list as kv_resize takes it, and the rest's tokens are copied.
+OpCost fork_cost(const KvPageLayout& layout, int64_t tokens) {
+  const int64_t whole = tokens / layout.capacity;
+  const int64_t rest = tokens % layout.capacity;
+  const int64_t taken = rest > 0 ? 1 : 0;
+  return {.read_bytes = (2 * whole + taken) * kId + rest * kv_token_bytes(layout),
+          .written_bytes = (2 * whole + 3 * taken) * kId + rest * kv_token_bytes(layout),
+          .flops = 0};
+}
+
+}  // namespace
+
+// And the windows.
 OpCost op_cost(const KvForkArgs& args) {
-  const KvPageLayout& layout = args.pages.layout;
-  OpCost cost;
-  for (const KvRowFork& fork : args.forks) {
-    const int64_t whole = fork.tokens / layout.capacity;
-    const int64_t rest = fork.tokens % layout.capacity;
-    const int64_t taken = rest > 0 ? 1 : 0;
-    cost.read_bytes += (2 * whole + taken) * kId + rest * kv_token_bytes(layout);
-    cost.written_bytes += (2 * whole + 3 * taken) * kId + rest * kv_token_bytes(layout);
-  }
-  const int64_t rows = int64_t{args.pool.layers} * args.pool.kv_heads;
-  cost.read_bytes *= rows;
-  cost.written_bytes *= rows;
-  return cost;
-}
-
-OpCost op_cost(const KvStoreArgs& args) {
-  int64_t tokens = 0;
-  for (const SequenceSpan& span : args.sequences) {
-    tokens += span.count;
-  }
-  return {
-      .read_bytes = tokens * (args.keys.cols + args.values.cols) * kFloat,
-      .written_bytes = tokens * args.pages.kv_heads * kv_token_bytes(args.pages.layout),
-      .flops = 0,
-  };
-}
-
-// A product with a key and one with a value for each query, head and token seen.
-OpCost op_cost(const AttentionArgs& args) {
-  int64_t tokens = 0;
-  int64_t rows = 0;
-  int64_t scores = 0;
-  for (const SequenceSpan& span : args.sequences) {
-    const int64_t first =
-        args.window > 0 ? std::max<int64_t>(0, span.context + 1 - args.window) : 0;
-    tokens += span.context + span.count - first;
-    rows += span.count;
-    for (int64_t i = 0; i < span.count; ++i) {
-      const int64_t seen = span.context + i + 1;
-      scores += args.window > 0 ? std::min<int64_t>(seen, args.window) : seen;
+  const KvPagesView& pages = args.pool.pages;
+  const int64_t slot_rows = int64_t{pages.layers} * pages.kv_heads;
+  OpCost sum;
+  for (const KvFork& fork : args.forks) {
+    for (int64_t row = fork.from * slot_rows; row < (fork.from + 1) * slot_rows; ++row) {
+      const KvRow& counts = pages.rows[row];
+      const OpCost high =
+          fork_cost(pages.layouts[fork.tiers.high], std::min(counts.high, fork.high));
+      const OpCost low = fork_cost(pages.layouts[fork.tiers.low], counts.low);
+      sum.read_bytes += high.read_bytes + low.read_bytes + pages.window_layout.page_bytes;
+      sum.written_bytes += high.written_bytes + low.written_bytes + pages.window_layout.page_bytes;
     }
   }
-  const int64_t width = int64_t{args.query_heads} * args.pages.layout.head_dim;
-  return {.read_bytes = rows * width * kFloat +
-                        tokens * args.pages.kv_heads * kv_token_bytes(args.pages.layout),
-          .written_bytes = rows * width * kFloat,
-          .flops = 4 * scores * width};
+  return sum;
+}
+
+// Every token becomes dense, and those of groups that close are encoded, the ones that an earlier
+// step put into the window too.
+OpCost op_cost(const KvStoreArgs& args) {
+  const int64_t dense_bytes = kv_token_bytes(args.pages.window_layout);
+  OpCost of_head;
+  int64_t tokens = 0;
+  for (const SequenceSpan& span : args.sequences) {
+    const int64_t closed = int64_t{span.closed_after() - span.closed_before()} * kKvGroup;
+    tokens += span.count;
+    of_head.read_bytes += closed > 0 ? span.context % kKvGroup * dense_bytes : 0;
+    of_head.written_bytes +=
+        span.count * dense_bytes + closed * kv_token_bytes(args.pages.layouts[span.tiers.high]);
+  }
+  return {.read_bytes = tokens * (args.keys.cols + args.values.cols) * kFloat +
+                        of_head.read_bytes * args.pages.kv_heads,
+          .written_bytes = of_head.written_bytes * args.pages.kv_heads,
+          .flops = 0};
+}
+
+namespace {
+
+// The first position that a query at `position` sees.
+int32_t first_visible(const AttentionArgs& args, int32_t position) {
+  return args.window > 0 ? std::max(0, position + 1 - args.window) : 0;
+}
+
+// Closed tokens that queries of one group see.
+KvRow seen_closed(const AttentionArgs& args, const SequenceSpan& span, int32_t head,
+                  int32_t group) {
+  const KvRow& row = args.pages.rows[args.pages.row_index(span.slot, args.layer, head)];
+  return {row.high - (span.closed_after() - group) * kKvGroup, row.low};
+}
+
+int64_t bytes_seen(const AttentionArgs& args, const SequenceSpan& span, int32_t head) {
+  const KvPagesView& pages = args.pages;
+  const int32_t first = first_visible(args, span.context);
+  const KvRow closed = seen_closed(args, span, head, span.closed_before());
+  const int32_t dense =
+      span.context + span.count - std::max(span.closed_before() * kKvGroup, first);
+  return std::max(0, closed.high - first) * kv_token_bytes(pages.layouts[span.tiers.high]) +
+         closed.low * kv_token_bytes(pages.layouts[span.tiers.low]) +
+         dense * kv_token_bytes(pages.window_layout);
+}
+
+int64_t scores(const AttentionArgs& args, const SequenceSpan& span, int32_t head) {
+  int64_t sum = 0;
+  for (int32_t position = span.context; position < span.context + span.count; ++position) {
+    const int32_t group = position / kKvGroup;
+    const KvRow closed = seen_closed(args, span, head, group);
+    const int64_t seen = int64_t{closed.high} + closed.low + position + 1 - group * kKvGroup;
+    sum += args.window > 0 ? std::min<int64_t>(seen, args.window) : seen;
+  }
+  return sum;
+}
+
+}  // namespace
+
+// A product with a key and one with a value for each query, head and token seen. Of groups that the
+// step closes, the dense form alone must be read.
+OpCost op_cost(const AttentionArgs& args) {
+  const KvPagesView& pages = args.pages;
+  const int64_t width = int64_t{args.query_heads} * pages.head_dim;
+  OpCost cost;
+  for (const SequenceSpan& span : args.sequences) {
+    cost.read_bytes += span.count * width * kFloat;
+    cost.written_bytes += span.count * width * kFloat;
+    for (int32_t head = 0; head < pages.kv_heads; ++head) {
+      cost.read_bytes += bytes_seen(args, span, head);
+      cost.flops += 4 * scores(args, span, head) * (width / pages.kv_heads);
+    }
+  }
+  return cost;
 }
 
 }  // namespace tessera

@@ -97,18 +97,37 @@ class Decoder final : public Transformer {
                    .values = step.values,
                    .sequences = batch.sequences,
                    .pages = pages,
-                   .layer = layer},
+                   .layer = layer,
+                   .dense = workspace_.views().dense},
                   stream);
+    const float scale = 1 / std::sqrt(static_cast<float>(config_.head_dim));
+    const bool scores = !batch.scorings.empty();
+    const MatrixView<float> log_sums =
+        scores ? workspace_.views().log_sums.first_rows(step.queries.rows) : MatrixView<float>{};
     ops_.attention({.queries = step.queries,
                     .sequences = batch.sequences,
                     .pages = pages,
                     .layer = layer,
                     .query_heads = config_.heads,
-                    .scale = 1 / std::sqrt(static_cast<float>(config_.head_dim)),
+                    .scale = scale,
                     .window = config_.window,
+                    .dense = workspace_.views().dense,
                     .out = step.attended,
+                    .log_sums = log_sums,
                     .scratch = workspace_.views().attention_scratch},
                    stream);
+    if (scores) {
+      ops_.kv_score({.queries = step.queries,
+                     .log_sums = log_sums,
+                     .sequences = batch.sequences,
+                     .scorings = batch.scorings,
+                     .pages = pages,
+                     .layer = layer,
+                     .query_heads = config_.heads,
+                     .scale = scale,
+                     .dense = workspace_.views().dense},
+                    stream);
+    }
     add_linear(step.attended, weights.attention_out, step.hidden, stream);
   }
 
@@ -164,9 +183,11 @@ class Decoder final : public Transformer {
     TESSERA_CHECK(all_below(batch.tokens, config_.vocab), "a token outside the vocabulary");
     TESSERA_CHECK(all_below(batch.positions, options_.limits.context), "a position too high");
     TESSERA_CHECK(pages.layers == config_.layers && pages.kv_heads == config_.kv_heads &&
-                      pages.layout.head_dim == config_.head_dim,
+                      pages.head_dim == config_.head_dim,
                   "pages of another model");
     TESSERA_CHECK(std::ssize(batch.sequences) <= options_.limits.sequences, "sequences of a step");
+    TESSERA_CHECK(batch.scorings.empty() || batch.scorings.size() == batch.sequences.size(),
+                  "a scoring for each sequence");
     int32_t row = 0;
     for (const SequenceSpan& sequence : batch.sequences) {
       TESSERA_CHECK(sequence.first_row == row && sequence.count > 0, "sequences follow each other");

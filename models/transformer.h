@@ -16,6 +16,7 @@ struct Batch {
   std::span<const int32_t> tokens;          // [tokens]
   std::span<const int32_t> positions;       // [tokens]
   std::span<const SequenceSpan> sequences;  // cover [0, tokens) in order, without gaps
+  std::span<const KvScoring> scorings = {};  // one for each sequence; empty: nobody wants any
 };
 
 struct TransformerOptions {

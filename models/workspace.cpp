@@ -32,8 +32,12 @@ Workspace::Views cut(const ModelConfig& config, const StepLimits& limits, int32_
   views.sin = {cutter.array<float>(limits.context * pairs).data(), limits.context, pairs, pairs};
   views.linear_scratch =
       cutter.array<std::byte>(linear_scratch_bytes(config, tokens, max_logits_rows, backend));
+  views.log_sums = cutter.matrix<float>(tokens, config.heads);
   views.attention_scratch = cutter.array<std::byte>(
       backend.attention_scratch_bytes(limits, config.heads, config.head_dim));
+  const KvPageLayout widest = KvPageLayout::make(kKvF32, config.head_dim, kKvGroup);
+  views.dense =
+      cutter.array<std::byte>(max_dense_groups(limits) * config.kv_heads * widest.page_bytes);
   return views;
 }
 

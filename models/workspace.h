@@ -32,6 +32,9 @@ class Workspace {
     MatrixView<float> sin;       // [limits.context, head_dim / 2], dense
     std::span<std::byte> linear_scratch;
     std::span<std::byte> attention_scratch;
+    MatrixView<float> log_sums;  // [tokens, heads], for scores
+    // The dense groups of a step (kernels/backend.h), with room for f32.
+    std::span<std::byte> dense;
   };
   const Views& views() const { return views_; }
   int64_t bytes() const { return memory_.size(); }

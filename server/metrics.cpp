@@ -1,6 +1,5 @@
 #include "server/metrics.h"
 
-#include <fmt/format.h>
 #include <prometheus/counter.h>
 #include <prometheus/histogram.h>
 #include <prometheus/metric_family.h>
@@ -31,13 +30,6 @@ const Buckets kTokens{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10'0
 constexpr std::string_view kReasons[] = {"stop", "length", "abort", "error"};
 
 static_assert(static_cast<std::size_t>(FinishReason::failed) == 3);
-
-std::string format_name(KvFormat format) {
-  if (format.key_bits == format.value_bits && format.key_bits >= 16) {
-    return fmt::format("f{}", format.key_bits);
-  }
-  return fmt::format("k{}v{}", format.key_bits, format.value_bits);
-}
 
 // The engine's numbers, which it counts itself, as families of one moment.
 class Snapshot {
@@ -86,18 +78,23 @@ void add_cache(Snapshot& snapshot, const EngineStats& stats, const EngineOptions
   const auto total = static_cast<double>(stats.pages_total);
   const auto used = static_cast<double>(stats.pages_total - stats.pages_free);
   const auto page_bytes = static_cast<double>(stats.page_bytes);
-  const std::string format = format_name(options.kv_format);
+  const std::string format(options.kv.name);
   snapshot.gauge("vllm:kv_cache_usage_perc", "Share of the KV cache's bytes in use, 0 to 1",
                  total > 0 ? used / total : 0);
   snapshot.gauge("vllm:cache_config_info", "The KV cache's settings, as labels", 1,
-                 {{"block_size", std::to_string(options.page_tokens)},
+                 {{"block_size", std::to_string(kKvGroup)},
                   {"cache_dtype", format},
-                  {"num_gpu_blocks", std::to_string(stats.token_capacity / options.page_tokens)}});
-  const std::string help = "Bytes of KV pages by format and owner";
+                  {"num_gpu_blocks", std::to_string(stats.token_capacity / kKvGroup)}});
+  const std::string help =
+      "Bytes of the KV cache by format and state; windows and tables are fixed";
   snapshot.gauge("tessera:kv_bytes", help, used * page_bytes,
                  {{"format", format}, {"state", "private"}});
   snapshot.gauge("tessera:kv_bytes", help, (total - used) * page_bytes,
                  {{"format", format}, {"state", "free"}});
+  snapshot.gauge("tessera:kv_bytes", help, static_cast<double>(stats.window_bytes),
+                 {{"format", format}, {"state", "window"}});
+  snapshot.gauge("tessera:kv_bytes", help, static_cast<double>(stats.table_bytes),
+                 {{"format", format}, {"state", "tables"}});
   snapshot.gauge("tessera:kv_token_capacity", "Tokens that fit into the KV cache",
                  static_cast<double>(stats.token_capacity));
 }

@@ -101,11 +101,14 @@ void log_memory(const Settings& settings, int64_t weight_bytes, int64_t workspac
   const EngineStats stats = engine.stats();
   spdlog::info("weights {}: {} bytes ({:.1f} MiB), workspace {:.1f} MiB", name(settings.weights),
                weight_bytes, mib(weight_bytes), mib(workspace_bytes));
+  const int64_t arena_bytes = stats.pages_total * stats.page_bytes;
   spdlog::info(
-      "KV cache: {} bytes ({:.1f} MiB), {} pages of {} bytes with at least {} tokens of one layer "
-      "and KV head",
-      engine.options().kv_bytes, mib(engine.options().kv_bytes), stats.pages_total,
-      stats.page_bytes, engine.options().page_tokens);
+      "KV cache {}: {} bytes ({:.1f} MiB): {:.1f} MiB of pages, {:.1f} MiB of windows, {:.1f} MiB "
+      "of tables",
+      engine.options().kv.name, engine.options().kv_bytes, mib(engine.options().kv_bytes),
+      mib(arena_bytes), mib(stats.window_bytes), mib(stats.table_bytes));
+  spdlog::info("KV cache: {} pages of {} bytes, {} tokens of one layer and KV head each",
+               stats.pages_total, stats.page_bytes, stats.page_tokens);
   spdlog::info("KV cache: {} tokens fit; a sequence may have {}, {} may run at once",
                stats.token_capacity, engine.options().context, engine.options().max_sequences);
 }

@@ -283,12 +283,17 @@ std::vector<SettingsField> compute_fields() {
 }
 
 std::vector<SettingsField> engine_fields() {
+  std::vector<Choice<KvPreset>> presets;
+  for (const KvPreset& preset : kv_presets()) {
+    presets.push_back({preset.name, preset});
+  }
   return {
-      choice_field<KvFormat>("kv", {{"f32", kKvF32}, {"f16", kKvF16}}, "format of the KV cache",
-                             TESSERA_AT(engine.kv_format)),
+      choice_field("kv", presets,
+                   "how keys and values are kept: k8v4 is 8 bits for keys and 4 for values",
+                   TESSERA_AT(engine.kv)),
       bytes_field("kv-memory", 0,
-                  "size of the KV cache, such as 512MiB or 2GiB; 0: room for --max-sequences of "
-                  "--context tokens",
+                  "size of the KV cache with its windows and tables, such as 512MiB or 2GiB; 0: "
+                  "room for --max-sequences of --context tokens",
                   TESSERA_AT(engine.kv_bytes)),
       integer_field("context", "TOKENS", {0, kMost},
                     absl::StrCat("most tokens of a sequence, prompt and completion; 0: the model's "

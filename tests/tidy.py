@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LAYERS = ["kernels", "models", "engine", "server"]
-TOOLS = {"bench": ["kernels"]}
+TOOLS = {"bench": ["kernels"], "eval": ["kernels", "models", "engine"]}
 MAX_LINES = 500
 
 # What a layer's sources must do without, by the beginning of an included path. kernels need C++ and
@@ -24,6 +24,9 @@ FORBIDDEN = {
     "models": ["spdlog/", "grpc", "google/", "boost/", "CLI/", "yaml-cpp/", "prometheus/"],
     "models/text": ["kernels/cpu/"],
     "engine": ["models/text/", "nlohmann/", "sentencepiece", "grpc", "google/", "boost/", "pcre2"],
+    "eval": ["spdlog/", "grpc", "google/", "yaml-cpp/", "prometheus/"],
+    "eval/report": ["boost/"], "eval/run": ["boost/"], "eval/score": ["boost/"],
+    "eval/tasks": ["boost/"],
     "proto": [],
     "bench": ["absl/", "spdlog/", "grpc", "google/", "boost/", "yaml-cpp/", "prometheus/"],
 }

@@ -56,8 +56,9 @@ class Step {
             setup.device->backend(setup.isas[0]), setup.device->stream()),
         rows_(CycledMemory::with_copies({row_bytes(), row_bytes()}, kv_.layers())) {
     for (int32_t i = 0; i < size.sequences; ++i) {
-      spans_.push_back({i, i * size.count, size.count, size.context});
+      spans_.push_back({i, i * size.count, size.count, size.context, {}});
     }
+    dense_ = kv_.dense(size.sequences * dense_groups(spans_[0]));
     rows_.fill_random(0, rows() * width_);
     rows_.replicate();
   }
@@ -78,7 +79,9 @@ class Step {
             .layer = static_cast<int32_t>(copy),
             .query_heads = query_heads,
             .scale = 1 / std::sqrt(static_cast<float>(shape.head_dim)),
+            .dense = dense_,
             .out = {rows_.operand<float>(copy, 1), rows(), width_, width_},
+            .log_sums = {},
             .scratch = scratch_};
   }
 
@@ -91,6 +94,7 @@ class Step {
   KvCopies kv_;
   CycledMemory rows_;
   std::vector<SequenceSpan> spans_;
+  std::vector<std::byte> dense_;
   std::vector<std::byte> scratch_;
 };
 

@@ -9,7 +9,8 @@
 
 namespace tessera::bench {
 
-// Pages full of usual numbers, for as many layers as it takes to go beyond the caches.
+// Pages and windows full of usual numbers, for as many layers as it takes to go beyond the caches.
+// The rows hold the closed groups of every sequence.
 struct KvCopiesShape {
   KvFormat format;
   int32_t head_dim = 0;
@@ -29,6 +30,11 @@ class KvCopies {
   KvPagesView view() const { return arena_->view(); }
   int32_t layers() const { return arena_->shape().layers; }
   int64_t bytes() const { return arena_->shape().arena_bytes(); }
+
+  // The rows of `layer` hold those of `context` tokens.
+  void set_context(int32_t layer, int32_t context);
+  // So many dense groups of every KV head, as kv_store leaves them.
+  std::vector<std::byte> dense(int64_t groups) const;
 
  private:
   void fill(const Backend& backend, Stream stream);

@@ -8,51 +8,52 @@
 namespace tessera::bench {
 namespace {
 
-constexpr int32_t kPageTokens = 64;
-constexpr int32_t kTokens =
-    2 * kPageTokens + kPageTokens / 2;  // two pages are shared, half is copied
+constexpr int32_t kTokens = 160;  // two pages are shared, the window is copied
 
 // Half of the slots hold sequences, the others become their copies in turn.
 class Slots {
  public:
   Slots(KvFormat format, const Setup& setup, const Shape& shape)
       : backend_(setup.device->backend(setup.isas[0])), stream_(setup.device->stream()) {
-    KvArenaShape arena{.layout = KvPageLayout::make(format, shape.head_dim, kPageTokens),
-                       .layers = shape.layers,
-                       .kv_heads = shape.kv_heads,
-                       .context = kTokens};
-    const int64_t rows = int64_t{shape.layers} * shape.kv_heads;
-    const int64_t copied_bytes = 2 * rows * arena.layout.page_bytes;  // read there, written here
+    KvArenaShape arena{
+        .formats = {format},
+        .head_dim = shape.head_dim,
+        .page_bytes = KvPageLayout::make(format, shape.head_dim, kKvGroup).page_bytes,
+        .layers = shape.layers,
+        .kv_heads = shape.kv_heads,
+        .context = kTokens};
+    const int64_t copied_bytes = 2 * arena.slot_window_bytes();  // read there, written here
     sources_ = static_cast<int32_t>(
         setup.as_in_model ? 2 : std::max<int64_t>(2, div_ceil(setup.memory_bytes, copied_bytes)));
     arena.slots = 2 * sources_;
-    arena.pages = static_cast<int32_t>(sources_ * rows * (arena.row_pages() + 1));
+    arena.pages = static_cast<int32_t>(sources_ * arena.slot_rows() * arena.row_pages());
     arena_ = KvArena::make(arena);
     if (arena_ == nullptr) {
       give_up("the system has not enough memory; ask for less with --memory");
     }
-    std::fill_n(arena_->view().arena, arena.arena_bytes(), std::byte{1});
-    std::vector<KvRowResize> changes;
+    std::fill_n(arena_->view().windows, arena.slots * arena.slot_window_bytes(), std::byte{1});
+    std::vector<KvGrowth> grown;
     for (int32_t slot = 0; slot < sources_; ++slot) {
-      changes.push_back({slot, 0, arena.row_pages()});
+      grown.push_back({slot, {}, arena.closed_tokens()});
     }
-    backend_.kv_resize({.pool = arena_->pool(), .changes = changes}, stream_);
+    backend_.kv_resize({.pool = arena_->pool(), .released = {}, .grown = grown}, stream_);
+    std::fill_n(arena_->view().rows, sources_ * arena.slot_rows(), KvRow{arena.closed_tokens(), 0});
   }
 
-  int64_t cycled_bytes() const { return arena_->shape().arena_bytes(); }
+  int64_t cycled_bytes() const { return 2 * sources_ * arena_->shape().slot_window_bytes(); }
   int64_t sources() const { return sources_; }
 
   // Each call must be made, since the next counts on it.
   KvForkArgs next() {
-    fork_ = {cursor_, sources_ + cursor_, kTokens};
-    forked_.push_back({fork_.target, arena_->shape().row_pages(), 0});
+    fork_ = {cursor_, sources_ + cursor_, {}};
+    forked_.push_back(fork_.to);
     cursor_ = (cursor_ + 1) % sources_;
-    return {.pool = arena_->pool(), .pages = arena_->view(), .forks = {&fork_, 1}};
+    return {.pool = arena_->pool(), .forks = {&fork_, 1}};
   }
 
   // Empties the slots that have become copies.
   void restore() {
-    backend_.kv_resize({.pool = arena_->pool(), .changes = forked_}, stream_);
+    backend_.kv_resize({.pool = arena_->pool(), .released = forked_, .grown = {}}, stream_);
     forked_.clear();
   }
 
@@ -62,8 +63,8 @@ class Slots {
   std::unique_ptr<KvArena> arena_;
   int32_t sources_ = 0;
   int32_t cursor_ = 0;
-  KvRowFork fork_;
-  std::vector<KvRowResize> forked_;
+  KvFork fork_;
+  std::vector<int32_t> forked_;  // slots
 };
 
 std::vector<Variant> prepare(const Setup& setup, const Shape& shape) {

@@ -17,7 +17,8 @@ struct StoreCase {
 
 // New keys and values, and pages for them. Calls go through the layers first and then onward in the
 // context, by a whole tile of tokens even where they store a single one: the tokens of a tile share
-// their cache lines, and would find them there.
+// their cache lines, and would find them there. A single token goes to the window alone; a chunk
+// closes its groups.
 class Step {
  public:
   Step(const StoreCase& size, KvFormat format, const Setup& setup, const Shape& shape)
@@ -38,6 +39,7 @@ class Step {
     rows_.fill_random(1, rows() * width_);
     rows_.replicate();
     spans_.resize(static_cast<size_t>(size.sequences));
+    dense_ = kv_.dense(int64_t{size.sequences} * (size.count / kKvGroup));
   }
 
   int64_t cycled_bytes() const { return kv_.bytes() + rows_.bytes(); }
@@ -48,14 +50,16 @@ class Step {
         static_cast<int32_t>(call_ / kv_.layers() % (kContext / stride_)) * stride_;
     ++call_;
     for (int32_t i = 0; i < size_.sequences; ++i) {
-      spans_[static_cast<size_t>(i)] = {i, i * size_.count, size_.count, context};
+      spans_[static_cast<size_t>(i)] = {i, i * size_.count, size_.count, context, {}};
     }
+    kv_.set_context(layer, context);
     const int64_t copy = rows_.next();
     return {.keys = {rows_.operand<float>(copy, 0), rows(), width_, width_},
             .values = {rows_.operand<float>(copy, 1), rows(), width_, width_},
             .sequences = spans_,
             .pages = kv_.view(),
-            .layer = layer};
+            .layer = layer,
+            .dense = dense_};
   }
 
  private:
@@ -69,6 +73,7 @@ class Step {
   KvCopies kv_;
   CycledMemory rows_;
   std::vector<SequenceSpan> spans_;
+  std::vector<std::byte> dense_;
 };
 
 std::vector<Variant> prepare(const StoreCase& size, const Setup& setup, const Shape& shape) {

@@ -6,175 +6,459 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
+#include "kernels/kv_page_size.h"
+#include "models/status_macros.h"
 
 namespace tessera {
 namespace {
 
-int32_t page_count(const KvBudget& of_all, int64_t tokens) {
-  return static_cast<int32_t>(div_ceil(tokens, of_all.page_tokens));
+std::vector<KvPolicy> policies_of(const KvCacheOptions& options) {
+  std::vector<KvPolicy> policies{options.preset.policy};
+  for (const KvPreset& preset : options.also) {
+    policies.push_back(preset.policy);
+  }
+  return policies;
+}
+
+// All but the number of pages.
+absl::StatusOr<KvArenaShape> shape_of(const KvCacheOptions& options) {
+  KvArenaShape shape{.formats = {},
+                     .head_dim = options.head_dim,
+                     .slots = options.slots,
+                     .layers = options.layers,
+                     .kv_heads = options.kv_heads,
+                     .context = options.context};
+  std::vector<KvFormatUse> uses;
+  for (const KvPolicy& policy : policies_of(options)) {
+    for (const KvFormat format : {policy.high, policy.low}) {
+      const auto place = static_cast<size_t>(
+          std::find(shape.formats.begin(), shape.formats.end(), format) - shape.formats.begin());
+      if (place == shape.formats.size()) {
+        shape.formats.push_back(format);
+        uses.push_back({format, true});
+      }
+      uses[place].whole_groups = uses[place].whole_groups && !policy.is_lossy();
+    }
+    shape.marks = shape.marks || policy.needs_marks();
+  }
+  if (shape.formats.size() > kMaxKvLayouts) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the KV presets have ", shape.formats.size(), " formats, ", kMaxKvLayouts,
+                     " are the most that one cache serves"));
+  }
+  if (shape.formats.size() > 1 &&
+      std::find(shape.formats.begin(), shape.formats.end(), kKvF32) != shape.formats.end()) {
+    return absl::InvalidArgumentError("f32 goes with no other format of the KV cache");
+  }
+  shape.page_bytes = best_page_bytes(uses, options.head_dim);
+  return shape;
+}
+
+absl::StatusOr<int32_t> count_pages(const KvCacheOptions& options, const KvArenaShape& shape) {
+  // A policy's rows differ, so planning rounds their needs up; compaction wants one page more.
+  const int64_t rows = shape.slot_rows();
+  const int64_t context_pages = rows * (shape.row_pages() + (shape.marks ? 2 : 0));
+  const int64_t fixed = shape.slots * shape.slot_bytes();
+  const int64_t pages =
+      options.bytes == 0 ? shape.slots * context_pages
+                         : std::max<int64_t>(0, options.bytes - fixed) / shape.cost_of_page();
+  if (pages < context_pages) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "KV memory of ", options.bytes, " bytes holds ", pages, " pages of ", shape.page_bytes,
+        " bytes beside the windows and tables of ", shape.slots, " sequences (", fixed,
+        " bytes); one sequence of ", shape.context, " tokens needs ", context_pages, " pages, so ",
+        fixed + context_pages * shape.cost_of_page(),
+        " bytes in all: give more memory, a shorter context or fewer sequences"));
+  }
+  if (pages > std::numeric_limits<int32_t>::max()) {
+    return absl::InvalidArgumentError(absl::StrCat("KV memory of ", pages * shape.cost_of_page(),
+                                                   " bytes is ", pages,
+                                                   " pages, more than page ids can name"));
+  }
+  return static_cast<int32_t>(pages);
+}
+
+// What of a model decides whether a policy goes with it.
+struct ModelShape {
+  int32_t head_dim = 0;
+  int32_t group = 0;  // query heads of a KV head
+  int32_t window = 0;
+};
+
+// What holds for a policy whatever the cache serves.
+absl::Status check_policy(const KvPolicy& policy, const ModelShape& model) {
+  if (const std::string error = policy_error(policy); !error.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("KV policy: ", error));
+  }
+  if (policy.is_lossy() && model.window > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("KV policy: the rule ", std::string(name_of(policy.rule)),
+                     " does not go with a model of sliding-window attention (window ", model.window,
+                     "); its keys and values can be kept in one format only"));
+  }
+  if (policy.is_lossy() && model.group > kMaxScoredHeads) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "KV policy: the rule ", std::string(name_of(policy.rule)), " serves at most ",
+        kMaxScoredHeads, " query heads of one KV head, the model has ", model.group));
+  }
+  const auto tile_bytes = [&](KvFormat format) {
+    return KvPageLayout::make(format, model.head_dim, KvPageLayout::kKeyTile).tile_bytes();
+  };
+  if (policy.has_low_tier() && tile_bytes(policy.low) >= tile_bytes(policy.high)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("KV policy: low (", std::string(name_of(policy.low)), ") takes no less memory than high (",
+                     std::string(name_of(policy.high)), ") at head_dim ", model.head_dim));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<KvCache>> KvCache::create(const KvCacheOptions& options,
                                                          const Backend& backend, Stream stream) {
-  const KvPageLayout layout =
-      KvPageLayout::make(options.format, options.head_dim, options.page_tokens);
-  const int32_t heads = options.layers * options.kv_heads;
-  const int64_t context_pages = heads * div_ceil(options.context, layout.capacity);
-  const int64_t pages =
-      options.bytes == 0 ? options.slots * context_pages : options.bytes / layout.page_bytes;
-  if (pages < context_pages) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "KV memory of ", options.bytes, " bytes holds ", pages, " pages of ", layout.page_bytes,
-        " bytes; one sequence of ", options.context, " tokens needs ", context_pages, " (",
-        context_pages * layout.page_bytes, " bytes): give more memory or a shorter context"));
+  for (const KvPolicy& policy : policies_of(options)) {
+    TESSERA_RETURN_IF_ERROR(check_policy(
+        policy, {options.head_dim, options.query_heads / options.kv_heads, options.window}));
   }
-  if (pages > std::numeric_limits<int32_t>::max()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("KV memory of ", pages * layout.page_bytes, " bytes is ", pages,
-                     " pages, more than page ids can name: use larger pages"));
-  }
-  const KvArenaShape shape{.layout = layout,
-                           .pages = static_cast<int32_t>(pages),
-                           .slots = options.slots,
-                           .layers = options.layers,
-                           .kv_heads = options.kv_heads,
-                           .context = options.context};
+  TESSERA_ASSIGN_OR_RETURN(KvArenaShape shape, shape_of(options));
+  TESSERA_ASSIGN_OR_RETURN(shape.pages, count_pages(options, shape));
   std::unique_ptr<KvArena> arena = KvArena::make(shape);
   if (arena == nullptr) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("the system refused ", shape.arena_bytes(), " bytes of KV memory"));
+        absl::StrCat("the system refused ", shape.total_bytes(), " bytes of KV memory"));
   }
   return std::unique_ptr<KvCache>(new KvCache(options, std::move(arena), backend, stream));
 }
 
 KvCache::KvCache(const KvCacheOptions& options, std::unique_ptr<KvArena> arena,
                  const Backend& backend, Stream stream)
-    : arena_(std::move(arena)),
+    : preset_(options.preset),
+      query_heads_(options.query_heads),
+      window_(options.window),
+      arena_(std::move(arena)),
       backend_(backend),
       stream_(stream),
-      heads_(options.layers * options.kv_heads),
-      free_(arena_->shape().pages),
-      slots_(static_cast<size_t>(options.slots)),
-      shares_(static_cast<size_t>(options.slots)) {
-  for (int32_t slot = options.slots; slot > 0; --slot) {
+      heads_(static_cast<int32_t>(arena_->shape().slot_rows())),
+      slots_(static_cast<size_t>(arena_->shape().slots)) {
+  for (int32_t slot = shape().slots; slot > 0; --slot) {
     closed_slots_.push_back(slot - 1);
   }
-  changes_.reserve(static_cast<size_t>(options.slots));
+  grown_.reserve(slots_.size());
+  for (const KvFormat format : shape().formats) {
+    format_pages_.push_back({format, 0});
+  }
+  if (shape().marks) {
+    compressions_.reserve(slots_.size());
+    compressed_.resize(slots_.size());
+    compress_scratch_.resize(
+        static_cast<size_t>(backend.kv_compress_scratch_bytes(view(), stream)));
+  }
 }
 
-int32_t KvCache::open_slot() {
+absl::Status KvCache::check(const KvPolicy& policy) const {
+  TESSERA_RETURN_IF_ERROR(
+      check_policy(policy, {shape().head_dim, query_heads_ / shape().kv_heads, window_}));
+  for (const KvFormat format : {policy.high, policy.low}) {
+    if (std::find(shape().formats.begin(), shape().formats.end(), format) ==
+        shape().formats.end()) {
+      std::string served;
+      for (const KvFormat known : shape().formats) {
+        absl::StrAppend(&served, served.empty() ? "" : ", ", std::string(name_of(known)));
+      }
+      return absl::InvalidArgumentError(absl::StrCat("KV policy: the format ", std::string(name_of(format)),
+                                                     " is not served here, but ", served));
+    }
+  }
+  if (policy.needs_marks() && !shape().marks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("KV policy: the rule ", std::string(name_of(policy.rule)),
+                     " needs scores beside the pages, which this server does not keep: no preset "
+                     "with such a rule was named at its start"));
+  }
+  return absl::OkStatus();
+}
+
+// ---- slots
+
+int32_t KvCache::closed_slot() {
   TESSERA_CHECK(!closed_slots_.empty(), "every slot is open");
   const int32_t slot = closed_slots_.back();
   closed_slots_.pop_back();
   TESSERA_CHECK(!slots_[static_cast<size_t>(slot)].open, "a slot is opened twice");
-  slots_[static_cast<size_t>(slot)] = {.open = true};
   return slot;
 }
 
+int32_t KvCache::open_slot(const KvPolicy& policy, int32_t prompt_tokens) {
+  const int32_t slot = closed_slot();
+  slots_[static_cast<size_t>(slot)] = {.open = true,
+                                       .policy = policy,
+                                       .tiers = tiers_of(policy),
+                                       .prompt_tokens = prompt_tokens};
+  return slot;
+}
+
+const KvCache::Slot& KvCache::open(int32_t slot) const {
+  TESSERA_CHECK(slot >= 0 && slot < shape().slots, "no such slot");
+  TESSERA_CHECK(slots_[static_cast<size_t>(slot)].open, "the slot is closed");
+  return slots_[static_cast<size_t>(slot)];
+}
+
+KvTiers KvCache::tiers_of(const KvPolicy& policy) const {
+  const auto place = [&](KvFormat format) {
+    const auto found = std::find(shape().formats.begin(), shape().formats.end(), format);
+    TESSERA_CHECK(found != shape().formats.end(), "a policy that was not checked");
+    return static_cast<uint8_t>(found - shape().formats.begin());
+  };
+  return {place(policy.high), place(policy.low)};
+}
+
+int32_t KvCache::page_tokens(const KvPolicy& policy) const {
+  return shape().layout(tiers_of(policy).high).capacity;
+}
+
 void KvCache::reserve(std::span<const KvReservation> reservations) {
-  changes_.clear();
+  grown_.clear();
+  int64_t growth = 0;
   for (const KvReservation& wanted : reservations) {
-    const int32_t before = tokens_of(wanted.slot);
-    TESSERA_CHECK(before <= wanted.tokens && wanted.tokens <= arena_->shape().context,
+    Slot& slot = open(wanted.slot);
+    TESSERA_CHECK(slot.tokens <= wanted.tokens && wanted.tokens <= shape().context,
                   "a reservation shrinks or exceeds the context");
-    slots_[static_cast<size_t>(wanted.slot)].tokens = wanted.tokens;
-    const KvRowResize change{wanted.slot, page_count(budget(), before),
-                             page_count(budget(), wanted.tokens)};
-    free_ -= int64_t{heads_} * (change.pages_after - change.pages_before);
-    if (change.pages_after > change.pages_before) {
-      changes_.push_back(change);
+    const int32_t groups = wanted.tokens / kKvGroup - slot.tokens / kKvGroup;
+    KvDemand demanded = demand(wanted.slot);
+    demanded.compresses = false;
+    const int64_t pages = demanded.growth(slot.tokens, wanted.tokens - slot.tokens);
+    slot.tokens = wanted.tokens;
+    slot.high_pages += pages;
+    growth += pages;
+    if (groups > 0) {
+      grown_.push_back({wanted.slot, slot.tiers, groups * kKvGroup});
     }
   }
-  resize();
-}
-
-void KvCache::fork(std::span<const KvRowFork> forks) {
-  if (forks.empty()) {
+  if (grown_.empty()) {
     return;
   }
-  for (const KvRowFork& fork : forks) {
-    TESSERA_CHECK(tokens_of(fork.target) == 0, "a fork into a slot that holds pages");
-    TESSERA_CHECK(fork.tokens > 0 && fork.tokens <= tokens_of(fork.source),
-                  "a fork of more tokens than there are");
-    share(fork);
-    slots_[static_cast<size_t>(fork.target)].tokens = fork.tokens;
-    free_ -= budget().pages_for(fork.tokens) - budget().full_pages(fork.tokens);
+  const int64_t free = free_pages();
+  TESSERA_CHECK(growth <= free, "more pages are reserved than are free");
+  backend_.kv_resize({.pool = arena_->pool(), .released = {}, .grown = grown_}, stream_);
+  TESSERA_CHECK(free_pages() >= free - growth, "rows grew by more pages than were planned");
+  for (const KvGrowth& grown : grown_) {
+    if (open(grown.slot).compressed) {
+      count_rows(grown.slot);
+    }
   }
-  TESSERA_CHECK(free_ >= 0, "forks take more pages than are free");
-  backend_.kv_fork({arena_->pool(), arena_->view(), forks}, stream_);
-}
-
-void KvCache::share(const KvRowFork& fork) {
-  const int32_t row_pages = fork.tokens / layout().capacity;
-  if (row_pages == 0) {
-    return;
-  }
-  int32_t& share = slots_[static_cast<size_t>(fork.source)].share;
-  if (share == kNoShare) {
-    const auto unused = std::find_if(shares_.begin(), shares_.end(),
-                                     [](const Share& candidate) { return candidate.owners == 0; });
-    share = static_cast<int32_t>(unused - shares_.begin());
-    *unused = {.owners = 1, .row_pages = row_pages};
-  }
-  Share& shared = shares_[static_cast<size_t>(share)];
-  TESSERA_CHECK(shared.row_pages == row_pages, "forks of one source share other pages");
-  ++shared.owners;
-  slots_[static_cast<size_t>(fork.target)].share = share;
-}
-
-int32_t KvCache::unshare(int32_t slot) {
-  const int32_t share = slots_[static_cast<size_t>(slot)].share;
-  if (share == kNoShare) {
-    return 0;
-  }
-  Share& shared = shares_[static_cast<size_t>(share)];
-  return --shared.owners > 0 ? shared.row_pages : 0;
+  count_format_pages();
 }
 
 void KvCache::release(std::span<const int32_t> slots) {
-  changes_.clear();
-  for (const int32_t slot : slots) {
-    const KvRowResize change{slot, page_count(budget(), tokens_of(slot)), 0};
-    free_ += int64_t{heads_} * (change.pages_before - unshare(slot));
-    slots_[static_cast<size_t>(slot)] = {};
-    closed_slots_.push_back(slot);
-    if (change.pages_before > 0) {
-      changes_.push_back(change);
-    }
-  }
-  resize();
-}
-
-void KvCache::resize() {
-  if (changes_.empty()) {
+  if (slots.empty()) {
     return;
   }
-  TESSERA_CHECK(free_ >= 0, "more pages are reserved than are free");
-  TESSERA_CHECK(free_ <= pages_total(), "more pages are released than there are");
-  backend_.kv_resize({arena_->pool(), changes_}, stream_);
+  for (const int32_t slot : slots) {
+    open(slot) = {};
+    closed_slots_.push_back(slot);
+  }
+  backend_.kv_resize({.pool = arena_->pool(), .released = slots, .grown = {}}, stream_);
+  count_format_pages();
 }
 
-int32_t KvCache::tokens_of(int32_t slot) const {
-  TESSERA_CHECK(slot >= 0 && slot < arena_->shape().slots, "no such slot");
-  TESSERA_CHECK(slots_[static_cast<size_t>(slot)].open, "the slot is closed");
-  return slots_[static_cast<size_t>(slot)].tokens;
+void KvCache::fork(std::span<const KvCopy> copies) {
+  if (copies.empty()) {
+    return;
+  }
+  forks_.clear();
+  int64_t growth = 0;
+  for (const KvCopy& copy : copies) {
+    Slot& source = open(copy.source);
+    Slot& target = open(copy.target);
+    TESSERA_CHECK(target.tokens == 0, "a fork into a slot that holds something");
+    TESSERA_CHECK(target.policy == source.policy && !source.policy.is_lossy(),
+                  "a fork between policies, or of what is compressed");
+    TESSERA_CHECK(copy.tokens >= 0 && copy.tokens <= source.tokens,
+                  "a fork of more tokens than there are");
+    TESSERA_CHECK(copy.tokens % kKvGroup == 0 || copy.tokens / kKvGroup == source.tokens / kKvGroup,
+                  "a fork of an open group that has closed");
+    const KvDemand demand = this->demand(copy.source);
+    target.tokens = copy.tokens;
+    target.high_pages = demand.pages_for(copy.tokens);
+    target.shared_pages = demand.full_pages(copy.tokens);
+    source.shared_pages = std::max(source.shared_pages, target.shared_pages);
+    source.family = source.family != 0 ? source.family : ++last_family_;
+    target.family = source.family;
+    growth += target.high_pages - target.shared_pages;
+    forks_.push_back({copy.source, copy.target, source.tiers, copy.tokens / kKvGroup * kKvGroup});
+  }
+  const int64_t free = free_pages();
+  TESSERA_CHECK(growth <= free, "forks take more pages than are free");
+  backend_.kv_fork({.pool = arena_->pool(), .forks = forks_}, stream_);
+  TESSERA_CHECK(free_pages() == free - growth, "forks took other pages than were planned");
+  count_format_pages();
+}
+
+// ---- policies
+
+bool KvCache::wants_compression(const Slot& slot) const {
+  if (!slot.policy.is_lossy() || slot.tokens < slot.prompt_tokens) {
+    return false;
+  }
+  return !slot.compressed ||
+         (slot.policy.compress_generated && slot.tokens / kKvGroup > slot.groups);
+}
+
+void KvCache::compress(std::span<const int32_t> slots) {
+  compressions_.clear();
+  for (const int32_t index : slots) {
+    const Slot& slot = open(index);
+    if (wants_compression(slot)) {
+      compressions_.push_back({.slot = index,
+                               .tiers = slot.tiers,
+                               .policy = slot.policy,
+                               .tokens = slot.tokens,
+                               .prompt_tokens = slot.prompt_tokens,
+                               .judged = slot.judged,
+                               .pool = !slot.compressed});
+    }
+  }
+  if (compressions_.empty()) {
+    return;
+  }
+  const std::span<KvCompressed> results = std::span(compressed_).first(compressions_.size());
+  backend_.kv_compress({arena_->pool(), compressions_, results, compress_scratch_}, stream_);
+  for (size_t i = 0; i < compressions_.size(); ++i) {
+    Slot& slot = open(compressions_[i].slot);
+    slot.compressed = true;
+    slot.groups = slot.tokens / kKvGroup;
+    slot.judged = std::max(slot.judged, compressions_[i].judged_after());
+    count_rows(compressions_[i].slot);
+    demotions_ += results[i].demoted;
+    dropped_ += results[i].dropped;
+  }
+  count_format_pages();
+}
+
+// ---- away and back
+
+SavedKv KvCache::save(int32_t slot) const {
+  const Slot& from = open(slot);
+  SavedKv saved;
+  saved.slot_ = from;
+  saved.usage_ = usage(slot);
+  saved.bytes_.resize(static_cast<size_t>(kv_image_bytes(view(), from.pages(), from.tokens)));
+  backend_.kv_save({arena_->pool(), {slot, from.tiers, from.tokens}, saved.bytes_}, stream_);
+  return saved;
+}
+
+int32_t KvCache::restore(const SavedKv& saved) {
+  TESSERA_CHECK(saved.pages() <= free_pages(), "more pages are restored than are free");
+  const int32_t slot = closed_slot();
+  Slot& to = slots_[static_cast<size_t>(slot)];
+  to = saved.slot_;
+  // The op reads the image alone.
+  const std::span<std::byte> bytes(const_cast<std::byte*>(saved.bytes_.data()),
+                                   saved.bytes_.size());
+  backend_.kv_load({arena_->pool(), {slot, to.tiers, to.tokens}, bytes}, stream_);
+  count_format_pages();
+  return slot;
+}
+
+// ---- totals
+
+KvDemand KvCache::demand(const KvPolicy& policy, int32_t prompt_tokens) const {
+  return {.heads = heads_,
+          .page_tokens = page_tokens(policy),
+          .compresses = policy.has_low_tier(),
+          .prompt_tokens = prompt_tokens};
+}
+
+KvDemand KvCache::demand(int32_t slot) const {
+  const Slot& of = open(slot);
+  KvDemand demand = this->demand(of.policy, of.prompt_tokens);
+  demand.uneven = of.compressed;
+  demand.compresses = demand.compresses && (!of.compressed || of.policy.compress_generated);
+  return demand;
+}
+
+KvDemand KvCache::demand(const SavedKv& saved) const {
+  KvDemand demand = this->demand(saved.slot_.policy, saved.slot_.prompt_tokens);
+  demand.uneven = true;
+  demand.restore = saved.pages();
+  return demand;
+}
+
+int64_t KvCache::slot_bytes(int32_t slot) const {
+  return open(slot).pages() * shape().page_bytes + shape().slot_bytes();
+}
+
+KvUsage KvCache::usage(int32_t slot) const {
+  const Slot& of = open(slot);
+  const KvPagesView pages = view();
+  KvUsage usage{.bytes = slot_bytes(slot),
+                .f16_bytes = int64_t{heads_} * of.tokens * 2 * shape().head_dim * 2,
+                .kept = {}};
+  int64_t high = 0;
+  int64_t low = 0;
+  for (int64_t row = int64_t{slot} * heads_; row < int64_t{slot + 1} * heads_; ++row) {
+    high += pages.rows[row].high;
+    low += pages.rows[row].low;
+    if (of.policy.is_lossy()) {
+      usage.kept.push_back(pages.rows[row].high + pages.rows[row].low + of.tokens % kKvGroup);
+    }
+  }
+  usage.high = static_cast<double>(high) / heads_ + of.tokens % kKvGroup;
+  usage.low = static_cast<double>(low) / heads_;
+  usage.dropped = of.tokens - usage.high - usage.low;
+  return usage;
+}
+
+void KvCache::count_rows(int32_t slot) {
+  Slot& of = open(slot);
+  const KvPagesView pages = view();
+  of.high_pages = 0;
+  of.low_pages = 0;
+  for (int64_t row = int64_t{slot} * heads_; row < int64_t{slot + 1} * heads_; ++row) {
+    // kv_resize gave the row room for its open group's end; compression leaves nothing unused.
+    const int64_t low = div_ceil(pages.rows[row].low, pages.layouts[of.tiers.low].capacity);
+    of.low_pages += low;
+    of.high_pages -= low;
+  }
+  of.high_pages += arena_->slot_pages(slot);
+}
+
+void KvCache::count_format_pages() {
+  for (KvFormatPages& format : format_pages_) {
+    format.of_one = 0;
+    format.of_several = 0;
+  }
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const Slot& slot = slots_[i];
+    // A family's shared pages are those of the one that shares most, counted with the first of it.
+    bool first = slot.family != 0;
+    int64_t shared = 0;
+    int32_t members = 0;
+    for (size_t j = 0; slot.family != 0 && j < slots_.size(); ++j) {
+      if (slots_[j].family == slot.family) {
+        first = first && j >= i;
+        shared = std::max(shared, slots_[j].shared_pages);
+        ++members;
+      }
+    }
+    KvFormatPages& high = format_pages_[slot.tiers.high];
+    high.of_one += slot.high_pages - slot.shared_pages;
+    (members > 1 ? high.of_several : high.of_one) += first ? shared : 0;
+    format_pages_[slot.tiers.low].of_one += slot.low_pages;
+  }
 }
 
 void KvCache::check_integrity() const {
   arena_->check_integrity();
-  int64_t held = 0;
-  for (int32_t slot = 0; slot < arena_->shape().slots; ++slot) {
-    const int64_t pages = budget().pages_for(slots_[static_cast<size_t>(slot)].tokens);
-    TESSERA_CHECK(arena_->slot_pages(slot) == pages, "a slot's pages are not what it was given");
-    held += pages;
+  for (int32_t slot = 0; slot < shape().slots; ++slot) {
+    TESSERA_CHECK(arena_->slot_pages(slot) == slots_[static_cast<size_t>(slot)].pages(),
+                  "a slot's pages are not what it was given");
   }
-  for (const Share& share : shares_) {
-    held -= share.owners > 1 ? int64_t{heads_} * share.row_pages * (share.owners - 1) : 0;
+  int64_t used = 0;
+  for (const KvFormatPages& format : format_pages_) {
+    used += format.of_one + format.of_several;
   }
-  TESSERA_CHECK(arena_->free_pages() == free_, "free pages differ from the host's total");
-  TESSERA_CHECK(free_ + held == pages_total(), "free and held pages are not all pages");
+  TESSERA_CHECK(used + free_pages() <= pages_total(), "pages by format are more than are in use");
 }
 
 }  // namespace tessera

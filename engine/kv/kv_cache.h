@@ -3,102 +3,192 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/kv/kv_budget.h"
+#include "engine/kv/kv_usage.h"
 #include "kernels/backend.h"
 #include "kernels/kv_arena.h"
+#include "kernels/kv_policy.h"
 
 namespace tessera {
 
 struct KvCacheOptions {
-  KvFormat format;
-  int32_t page_tokens = 0;  // least tokens a page holds
+  KvPreset preset = kKvPresetF16;
+  std::vector<KvPreset> also = {};  // what sequences may have besides: pages serve their formats
   int32_t layers = 0;
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
+  int32_t query_heads = 0;  // of the model
+  int32_t window = 0;       // its sliding window; 0: none
   int32_t slots = 0;    // sequences that hold pages at one time
   int32_t context = 0;  // tokens of the longest sequence
-  int64_t bytes = 0;    // of the arena; 0: room for `slots` whole contexts
+  int64_t bytes = 0;    // of everything the cache allocates; 0: room for `slots` whole contexts
 };
 
-// Room that a sequence needs: pages for its first `tokens` tokens in every head.
+// Room that a sequence needs: for its first `tokens` tokens in every head.
 struct KvReservation {
   int32_t slot = 0;
   int32_t tokens = 0;
 };
 
+// A sequence that begins with the first `tokens` tokens of another.
+struct KvCopy {
+  int32_t source = 0;
+  int32_t target = 0;
+  int32_t tokens = 0;
+};
+
+// A slot that gave its pages up, to be restored as it was.
+class SavedKv;
+
 // The only thing that changes pages. Sequences are known by their slots, and pages only as totals:
-// which page stands where is the backend's, behind kv_resize and kv_fork. Host totals are kept
-// here, so that planning never waits for a device. One thread uses it.
+// which page stands where is the backend's, behind its kv_ ops. One thread uses it.
 class KvCache {
  public:
-  // Errors: InvalidArgument, with the numbers, when `bytes` does not hold one whole context or is
-  // more pages than there are page ids; ResourceExhausted when the system refuses the memory.
+  // Pages have the size that wastes least for the formats of all presets. Errors: InvalidArgument,
+  // with the numbers, for a preset that check() refuses, for f32 beside another format, or when `bytes`
+  // does not hold the windows and tables of all slots and one whole context, or is more pages
+  // than there are page ids; ResourceExhausted when the system refuses the memory.
   static absl::StatusOr<std::unique_ptr<KvCache>> create(const KvCacheOptions& options,
                                                          const Backend& backend, Stream stream);
 
-  // A slot that holds nothing yet. Requires: fewer than options.slots are open.
-  int32_t open_slot();
+  // Whether sequences may have this policy here. InvalidArgument says which field is wrong, or what this
+  // cache does not serve.
+  absl::Status check(const KvPolicy& policy) const;
 
-  // Gives each slot the pages it lacks. Requires: open slots, each at most once; no fewer tokens
-  // than before, no more than the context; enough free pages.
+  // A slot that holds nothing yet. Requires: fewer than options.slots are open; check(policy) is OK.
+  int32_t open_slot(const KvPolicy& policy, int32_t prompt_tokens);
+  // Of the default preset, which must not be lossy.
+  int32_t open_slot() { return open_slot(preset_.policy, 0); }
+
+  // Gives each slot the pages that its groups lack, where some close. Requires: open slots, each at
+  // most once, whose earlier reservations have been stored; no fewer tokens than before, no more
+  // than the context; enough free pages.
   void reserve(std::span<const KvReservation> reservations);
 
-  // Lets each target begin with the first tokens of its source: pages that these fill are shared,
-  // of the rest it gets a copy. Requires: open slots; targets that hold nothing and are no sources;
-  // sources with room for that many tokens; the same number of shared pages in all forks of a
-  // source and of what was forked from it; enough free pages.
-  void fork(std::span<const KvRowFork> forks);
+  // Once the reserved tokens are stored and scored: compresses those of `slots` whose prompt has just
+  // become complete or in which a group has closed since, by their policies. Requires: open slots,
+  // each at most once; what demand() said is free.
+  void compress(std::span<const int32_t> slots);
 
-  // Takes back all pages of these slots, but those that slots still open share, and closes them.
-  // Requires: open slots, each at most once.
+  // Lets each target begin with tokens of its source: pages that these fill are shared, of the rest
+  // it gets a copy. Requires: open slots of one policy that compresses nothing; targets that hold
+  // nothing and are no sources; either as many tokens as the source's closed groups and open group
+  // have at least, or whole groups of it; enough free pages (KvDemand::pages_for less full_pages for
+  // each).
+  void fork(std::span<const KvCopy> copies);
+
+  // Takes back the pages of these slots and closes them. Requires: open slots, each at most once.
   void release(std::span<const int32_t> slots);
 
-  // Where ops find the pages.
+  // Whether what the slot holds can be computed anew, bit for bit, from its tokens: nothing has been
+  // compressed yet. What cannot is saved before it is released.
+  bool recomputable(int32_t slot) const { return !open(slot).compressed; }
+  // Copies to memory allocated for it: preemption under pressure is no ordinary step.
+  SavedKv save(int32_t slot) const;
+  // Requires: a closed slot; saved.pages() free pages.
+  int32_t restore(const SavedKv& saved);
+
+  // Where ops find the pages, the formats of a slot's rows, and how its tokens are scored.
   KvPagesView view() const { return arena_->view(); }
+  KvTiers tiers(int32_t slot) const { return open(slot).tiers; }
+  KvScoring scoring(int32_t slot) const {
+    return scoring_of(open(slot).policy, open(slot).prompt_tokens);
+  }
 
-  KvBudget budget() const { return {free_, heads_, layout().capacity}; }
+  KvBudget budget() const { return {free_pages(), heads_, page_tokens(preset_.policy)}; }
+  // For planning: of a slot, of a sequence without one, of one that was saved.
+  KvDemand demand(int32_t slot) const;
+  KvDemand demand(const KvPolicy& policy, int32_t prompt_tokens) const;
+  KvDemand demand(const SavedKv& saved) const;
+
+  int64_t free_pages() const { return arena_->free_pages(); }
   // Shared ones included: the sum over slots may be more than there are.
-  int64_t slot_pages(int32_t slot) const { return budget().pages_for(tokens_of(slot)); }
-  int64_t pages_total() const { return arena_->shape().pages; }
-  int64_t page_bytes() const { return layout().page_bytes; }
-  int64_t token_capacity() const { return pages_total() / heads_ * layout().capacity; }
+  int64_t slot_pages(int32_t slot) const { return open(slot).pages(); }
 
-  // Aborts unless every page stands in one place and the tables hold what the totals say. Walks
-  // everything: for tests.
+  KvUsage usage(int32_t slot) const;
+  // Bytes as allocated for a sequence: its pages, shared ones counted whole, and its slot's window,
+  // tables and marks.
+  int64_t slot_bytes(int32_t slot) const;
+  // Pages in use by format, the formats in the order of the arena's list. Exact where the slots that
+  // share pages are forks of one slot at one point.
+  std::span<const KvFormatPages> format_pages() const { return format_pages_; }
+  int64_t demotions() const { return demotions_; }        // tokens of one KV head, so far
+  int64_t dropped_tokens() const { return dropped_; }     // the same
+
+  const KvPreset& preset() const { return preset_; }
+  const KvArenaShape& shape() const { return arena_->shape(); }
+  int64_t pages_total() const { return shape().pages; }
+  int64_t token_capacity() const { return pages_total() / heads_ * budget().page_tokens; }
+
+  // Aborts unless the owners are those that hold the pages and every slot holds what it was given.
+  // Walks everything: for tests.
   void check_integrity() const;
 
  private:
-  KvCache(const KvCacheOptions& options, std::unique_ptr<KvArena> arena, const Backend& backend,
-          Stream stream);
-  const KvPageLayout& layout() const { return arena_->shape().layout; }
+  friend class SavedKv;
   struct Slot {
     bool open = false;
-    int32_t tokens = 0;        // it has room for
-    int32_t share = kNoShare;  // the pages it began with, if others do too
-  };
-  // The pages that slots which were forked from each other have in common.
-  struct Share {
-    int32_t owners = 0;     // slots; 0: not in use
-    int32_t row_pages = 0;  // in each row
-  };
-  static constexpr int32_t kNoShare = -1;
-  int32_t tokens_of(int32_t slot) const;
-  void share(const KvRowFork& fork);
-  int32_t unshare(int32_t slot);  // row pages that stay with others
-  void resize();
+    bool compressed = false;  // its prompt, at least
+    KvPolicy policy;
+    KvTiers tiers;
+    int32_t prompt_tokens = 0;
+    int32_t tokens = 0;      // it has room for
+    int32_t judged = 0;      // positions before it are known to the rule
+    int32_t groups = 0;      // that were closed when it was last compressed
+    int64_t high_pages = 0;  // its rows hold
+    int64_t low_pages = 0;
+    int32_t family = 0;        // the same for slots that share pages; 0: none
+    int64_t shared_pages = 0;  // its first ones, which others of its family may have too
 
+    int64_t pages() const { return high_pages + low_pages; }
+  };
+
+  KvCache(const KvCacheOptions& options, std::unique_ptr<KvArena> arena, const Backend& backend,
+          Stream stream);
+  const Slot& open(int32_t slot) const;
+  Slot& open(int32_t slot) { return const_cast<Slot&>(std::as_const(*this).open(slot)); }
+  int32_t closed_slot();
+  KvTiers tiers_of(const KvPolicy& policy) const;
+  int32_t page_tokens(const KvPolicy& policy) const;
+  bool wants_compression(const Slot& slot) const;
+  void count_rows(int32_t slot);  // a slot's pages, after its rows have changed each by its own scores
+  void count_format_pages();
+
+  const KvPreset preset_;
+  const int32_t query_heads_;
+  const int32_t window_;
   std::unique_ptr<KvArena> arena_;
   const Backend& backend_;
-  Stream stream_;
-  int32_t heads_;  // layers * kv_heads
-  int64_t free_;   // pages
+  const Stream stream_;
+  const int32_t heads_;  // layers * kv_heads
   std::vector<Slot> slots_;
-  std::vector<Share> shares_;          // [slots]
   std::vector<int32_t> closed_slots_;  // to be opened next, the last first
-  std::vector<KvRowResize> changes_;   // [slots] of one call
+  std::vector<KvGrowth> grown_;        // [slots] of one call
+  std::vector<KvFork> forks_;          // likewise
+  int32_t last_family_ = 0;
+  std::vector<KvCompression> compressions_;  // [slots] of one call
+  std::vector<KvCompressed> compressed_;     // [slots]
+  std::vector<std::byte> compress_scratch_;
+  std::vector<KvFormatPages> format_pages_;
+  int64_t demotions_ = 0;
+  int64_t dropped_ = 0;
+};
+
+class SavedKv {
+ public:
+  int64_t pages() const { return slot_.pages(); }
+  const KvUsage& usage() const { return usage_; }
+
+ private:
+  friend class KvCache;
+  KvCache::Slot slot_;
+  KvUsage usage_;
+  std::vector<std::byte> bytes_;
 };
 
 }  // namespace tessera

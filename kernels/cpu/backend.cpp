@@ -2,8 +2,9 @@
 
 #include "kernels/check.h"
 #include "kernels/cpu/attention/ops.h"
+#include "kernels/cpu/compress/ops.h"
 #include "kernels/cpu/linear/linear.h"
-#include "kernels/cpu/pages/pages.h"
+#include "kernels/cpu/pages/ops.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace tessera {
@@ -20,16 +21,21 @@ constexpr Backend kScalar{
     .pack_weight = pack_weight,
     .linear_scratch_bytes = linear_scratch_bytes,
     .attention_scratch_bytes = scalar::attention_scratch_bytes,
+    .kv_compress_scratch_bytes = scalar::kv_compress_scratch_bytes,
     .attach_thread = attach_thread,
     .embed = scalar::embed,
     .rms_norm = scalar::rms_norm,
     .linear = scalar::linear,
     .rope = scalar::rope,
     .silu_mul = scalar::silu_mul,
-    .kv_resize = kv_resize,
-    .kv_fork = kv_fork,
+    .kv_resize = scalar::kv_resize,
+    .kv_fork = scalar::kv_fork,
+    .kv_save = scalar::kv_save,
+    .kv_load = scalar::kv_load,
     .kv_store = scalar::kv_store,
     .attention = scalar::attention,
+    .kv_score = scalar::kv_score,
+    .kv_compress = scalar::kv_compress,
 };
 
 constexpr Backend kAvx2{
@@ -39,16 +45,21 @@ constexpr Backend kAvx2{
     .pack_weight = pack_weight,
     .linear_scratch_bytes = linear_scratch_bytes,
     .attention_scratch_bytes = avx2::attention_scratch_bytes,
+    .kv_compress_scratch_bytes = avx2::kv_compress_scratch_bytes,
     .attach_thread = attach_thread,
     .embed = avx2::embed,
     .rms_norm = avx2::rms_norm,
     .linear = avx2::linear,
     .rope = avx2::rope,
     .silu_mul = avx2::silu_mul,
-    .kv_resize = kv_resize,
-    .kv_fork = kv_fork,
+    .kv_resize = avx2::kv_resize,
+    .kv_fork = avx2::kv_fork,
+    .kv_save = avx2::kv_save,
+    .kv_load = avx2::kv_load,
     .kv_store = avx2::kv_store,
     .attention = avx2::attention,
+    .kv_score = avx2::kv_score,
+    .kv_compress = avx2::kv_compress,
 };
 
 constexpr Backend kAvx512{
@@ -58,16 +69,21 @@ constexpr Backend kAvx512{
     .pack_weight = pack_weight,
     .linear_scratch_bytes = linear_scratch_bytes,
     .attention_scratch_bytes = avx512::attention_scratch_bytes,
+    .kv_compress_scratch_bytes = avx512::kv_compress_scratch_bytes,
     .attach_thread = attach_thread,
     .embed = avx512::embed,
     .rms_norm = avx512::rms_norm,
     .linear = avx512::linear,
     .rope = avx512::rope,
     .silu_mul = avx512::silu_mul,
-    .kv_resize = kv_resize,
-    .kv_fork = kv_fork,
+    .kv_resize = avx512::kv_resize,
+    .kv_fork = avx512::kv_fork,
+    .kv_save = avx512::kv_save,
+    .kv_load = avx512::kv_load,
     .kv_store = avx512::kv_store,
     .attention = avx512::attention,
+    .kv_score = avx512::kv_score,
+    .kv_compress = avx512::kv_compress,
 };
 
 }  // namespace

@@ -197,6 +197,9 @@ v1::GetServerInfoResponse server_info(const Service& service) {
   cache.set_pages_total(stats.pages_total);
   cache.set_pages_free(stats.pages_free);
   cache.set_token_capacity(stats.token_capacity);
+  cache.set_format(std::string(options.kv.name));
+  cache.set_window_bytes(stats.window_bytes);
+  cache.set_table_bytes(stats.table_bytes);
   return message;
 }
 

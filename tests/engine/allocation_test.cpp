@@ -39,15 +39,15 @@ class Silence : public EventSink {
 
 TEST(EngineStep, AllocatesNothingFromArrivalToTheEnd) {
   EngineOptions options;
-  options.context = 96;
+  options.context = 256;
   options.max_sequences = 8;
   options.max_step_tokens = 40;
   options.max_queue = 64;
-  options.kv_bytes = FakeEngine::arena_bytes(14);  // so that some are preempted
+  options.kv_bytes = FakeEngine::kv_bytes(options, 5);  // so that some are preempted
   FakeEngine fake(options);
   const auto sink = std::make_shared<Silence>();
   for (int32_t i = 0; i < 40; ++i) {
-    EngineRequest request = request_of(prompt_of(1 + 2 * i, i), 30);
+    EngineRequest request = request_of(prompt_of(1 + 4 * i, i), 90);
     request.sampling.top_p = 0.9f;
     request.sampling.top_k = 20;
     request.sampling.seed = static_cast<uint64_t>(i);

@@ -10,18 +10,18 @@
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/thread_pool.h"
 #include "tests/engine/fake_model.h"
+#include "tests/engine/kv_memory.h"
 #include "tests/engine/recording_sink.h"
 
 namespace tessera {
 
 // An engine over the fake model and the real pages, driven by hand or by its thread.
 struct FakeEngine {
-  static constexpr int32_t kPageTokens = 16;
+  static constexpr int32_t kPageTokens = kKvGroup;
   static constexpr int32_t kHeads = 4;  // layers * kv_heads
 
   explicit FakeEngine(EngineOptions options) {
-    options.kv_format = kKvF32;
-    options.page_tokens = kPageTokens;
+    options.kv = kKvPresetF32;
     auto owned = std::make_unique<FakeModel>(options.context);
     model = owned.get();
     auto made =
@@ -30,9 +30,15 @@ struct FakeEngine {
     engine.reset(static_cast<BatchingEngine*>(std::move(made).value().release()));
   }
 
-  // Bytes of an arena in which every head has `pages` pages.
-  static int64_t arena_bytes(int64_t pages) {
-    return pages * kHeads * KvPageLayout::make(kKvF32, 2, kPageTokens).page_bytes;
+  // KV memory with which every head has `pages` pages.
+  static int64_t kv_bytes(const EngineOptions& options, int64_t pages) {
+    return kv_memory({.preset = kKvPresetF32,
+                      .layers = 2,
+                      .kv_heads = 2,
+                      .head_dim = 2,
+                      .slots = options.max_sequences,
+                      .context = options.context},
+                     pages);
   }
 
   // Submits with a sink of its own; the request is accepted.

@@ -8,6 +8,7 @@
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/thread_pool.h"
 #include "models/random_checkpoint.h"
+#include "tests/engine/kv_memory.h"
 #include "tests/engine/recording_sink.h"
 #include "tests/models/temporary_directory.h"
 
@@ -18,23 +19,31 @@ struct Numbers {
   std::string name;
   CpuIsa isa = CpuIsa::scalar;
   WeightFormat weights = WeightFormat::f32;
-  KvFormat kv = kKvF32;
+  KvPreset kv = kKvPresetF32;
 };
 
 struct Shape {
   std::string name;
   int32_t max_sequences = 1;
   int32_t max_step_tokens = 512;
-  int64_t arena_pages = 0;  // of each head; 0: enough for all
+  bool scarce = false;  // room for one context
 };
+
+// Thresholds high enough to demote and drop in texts as short as these.
+KvPreset lossy(const char* name) {
+  KvPreset preset = *find_kv_preset(name);
+  preset.policy.alpha_high = 1.5f;
+  preset.policy.alpha_low = 0.5f;
+  preset.policy.sinks = 2;
+  return preset;
+}
 
 class EngineText : public testing::TestWithParam<Numbers> {
  protected:
-  static constexpr int32_t kContext = 96;
+  static constexpr int32_t kContext = 288;
   static constexpr int32_t kLayers = 2;
   static constexpr int32_t kKvHeads = 2;
   static constexpr int32_t kHeadDim = 16;
-  static constexpr int32_t kPageTokens = 16;
 
   void SetUp() override {
     if (!cpu_supports(GetParam().isa)) {
@@ -58,10 +67,10 @@ class EngineText : public testing::TestWithParam<Numbers> {
     std::vector<EngineRequest> requests(32);
     for (int32_t i = 0; i < 32; ++i) {
       EngineRequest& request = requests[static_cast<size_t>(i)];
-      for (int32_t j = 0; j < 3 + (i * 5) % 40; ++j) {
+      for (int32_t j = 0; j < 3 + (i * 37) % 125; ++j) {
         request.prompt.push_back(3 + (i * 31 + j * 17 + j * j) % 94);
       }
-      request.max_tokens = 24;
+      request.max_tokens = i % 2 == 0 ? 140 : 24;
       request.ignore_eos = true;
       request.sampling.temperature = i % 2 == 0 ? 0.0f : 1.0f;
       request.sampling.top_p = 0.9f;
@@ -76,12 +85,16 @@ class EngineText : public testing::TestWithParam<Numbers> {
     EngineOptions options;
     options.max_step_tokens = shape.max_step_tokens;
     options.max_sequences = shape.max_sequences;
-    options.max_queue = 32;
+    options.max_queue = 64;
     options.context = kContext;
-    options.kv_format = GetParam().kv;
-    options.page_tokens = kPageTokens;
-    options.kv_bytes = shape.arena_pages * kLayers * kKvHeads *
-                       KvPageLayout::make(options.kv_format, kHeadDim, kPageTokens).page_bytes;
+    options.kv = GetParam().kv;
+    const KvCacheOptions kv{.preset = options.kv,
+                            .layers = kLayers,
+                            .kv_heads = kKvHeads,
+                            .head_dim = kHeadDim,
+                            .slots = options.max_sequences,
+                            .context = kContext};
+    options.kv_bytes = shape.scarce ? kv_memory(kv, context_row_pages(kv)) : 0;
     auto model = Transformer::load(
         directory_.path(),
         {.weights = GetParam().weights,
@@ -93,8 +106,11 @@ class EngineText : public testing::TestWithParam<Numbers> {
         Engine::create(options, std::move(model).value(), backend, threads_.stream()).value();
     std::vector<std::shared_ptr<RecordingSink>> sinks;
     for (EngineRequest& request : requests()) {
-      sinks.push_back(std::make_shared<RecordingSink>());
-      request.sinks = {sinks.back()};
+      const size_t samples = sinks.size() % 5 == 0 ? 3 : 1;
+      for (size_t i = 0; i < samples; ++i) {
+        sinks.push_back(std::make_shared<RecordingSink>());
+        request.sinks.push_back(sinks.back());
+      }
       EXPECT_TRUE(engine->submit(std::move(request)).ok());
     }
     while (engine->step()) {
@@ -117,10 +133,10 @@ TEST_P(EngineText, IsTheSameAloneInABatchInChunksAndAfterPreemption) {
   const auto alone = texts({"alone"}, &stats);
   EXPECT_EQ(stats.preemptions, 0);
   for (const Shape& shape : {Shape{"a batch of 32", 32, 512}, Shape{"chunks of 7", 7, 7},
-                             Shape{"chunks of 33", 5, 33}, Shape{"preempted", 32, 64, 12}}) {
+                             Shape{"chunks of 33", 5, 33}, Shape{"preempted", 32, 64, true}}) {
     SCOPED_TRACE(shape.name);
     EXPECT_EQ(texts(shape, &stats), alone);
-    EXPECT_EQ(stats.preemptions > 0, shape.arena_pages > 0);
+    EXPECT_EQ(stats.preemptions > 0, shape.scarce);
     EXPECT_EQ(stats.pages_free, stats.pages_total);
   }
 }
@@ -129,11 +145,24 @@ INSTANTIATE_TEST_SUITE_P(
     All, EngineText,
     testing::Values(Numbers{"scalar_f32", CpuIsa::scalar}, Numbers{"avx2_f32", CpuIsa::avx2},
                     Numbers{"avx512_f32", CpuIsa::avx512},
-                    Numbers{"scalar_bf16_kv16", CpuIsa::scalar, WeightFormat::bf16, kKvF16},
-                    Numbers{"avx2_int8_kv16", CpuIsa::avx2, WeightFormat::int8, kKvF16},
-                    Numbers{"avx512_bf16_kv16", CpuIsa::avx512, WeightFormat::bf16, kKvF16},
-                    Numbers{"avx512_int8_kv16", CpuIsa::avx512, WeightFormat::int8, kKvF16},
-                    Numbers{"avx512_int4_kv16", CpuIsa::avx512, WeightFormat::int4, kKvF16}),
+                    Numbers{"scalar_bf16_kv16", CpuIsa::scalar, WeightFormat::bf16, kKvPresetF16},
+                    Numbers{"avx2_int8_kv16", CpuIsa::avx2, WeightFormat::int8, kKvPresetF16},
+                    Numbers{"avx512_bf16_kv16", CpuIsa::avx512, WeightFormat::bf16, kKvPresetF16},
+                    Numbers{"avx512_int8_kv16", CpuIsa::avx512, WeightFormat::int8, kKvPresetF16},
+                    Numbers{"avx512_int4_kv16", CpuIsa::avx512, WeightFormat::int4, kKvPresetF16},
+                    Numbers{"scalar_f32_k8v4", CpuIsa::scalar, WeightFormat::f32, *find_kv_preset("k8v4")},
+                    Numbers{"avx2_f32_k4v2", CpuIsa::avx2, WeightFormat::f32, *find_kv_preset("k4v2")},
+                    Numbers{"avx512_bf16_k8v4", CpuIsa::avx512, WeightFormat::bf16, *find_kv_preset("k8v4")},
+                    Numbers{"avx512_int8_k4v2", CpuIsa::avx512, WeightFormat::int8, *find_kv_preset("k4v2")},
+                    Numbers{"scalar_f32_leankv", CpuIsa::scalar, WeightFormat::f32,
+                            lossy("leankv")},
+                    Numbers{"avx512_bf16_leankv", CpuIsa::avx512, WeightFormat::bf16,
+                            lossy("leankv-aggressive")},
+                    Numbers{"avx2_f32_kv_compress", CpuIsa::avx2, WeightFormat::f32,
+                            lossy("kv-compress")},
+                    Numbers{"avx512_int8_h2o", CpuIsa::avx512, WeightFormat::int8, lossy("h2o")},
+                    Numbers{"avx512_f32_adakv", CpuIsa::avx512, WeightFormat::f32,
+                            lossy("adakv")}),
     [](const auto& numbers) { return numbers.param.name; });
 
 }  // namespace

@@ -247,18 +247,19 @@ TEST(Engine, StopEndsEverythingOnce) {
 
 TEST(Engine, GivesTheSameTextAloneInABatchInChunksAndAfterPreemption) {
   EngineOptions alone = small_options();
+  alone.context = 256;
   alone.max_sequences = 1;
-  EngineOptions batched = small_options();
+  EngineOptions batched = alone;
   batched.max_sequences = 32;
-  batched.max_queue = 40;
-  EngineOptions chunked = small_options();
+  EngineOptions chunked = alone;
+  chunked.max_sequences = 4;
   chunked.max_step_tokens = 7;
   EngineOptions starved = batched;
-  starved.kv_bytes = FakeEngine::arena_bytes(9);
+  starved.kv_bytes = FakeEngine::kv_bytes(starved, 9);
 
   std::vector<EngineRequest> requests;
   for (int32_t i = 0; i < 32; ++i) {
-    requests.push_back(request_of(prompt_of(5 + i, i), 25));
+    requests.push_back(request_of(prompt_of(50 + 3 * i, i), 100));
     requests.back().sampling.temperature = i % 3 == 0 ? 0.0f : 0.8f;
     requests.back().sampling.seed = static_cast<uint64_t>(i);
   }
@@ -323,25 +324,30 @@ TEST(Engine, ReportsLogProbabilitiesWithTheirTokens) {
 
 TEST(Engine, CountsWhatItDid) {
   EngineOptions options = small_options();
-  options.max_step_tokens = 16;
-  options.kv_bytes = FakeEngine::arena_bytes(4);
+  options.context = 128;
+  options.max_step_tokens = 64;
+  options.kv_bytes = FakeEngine::kv_bytes(options, 2);
   FakeEngine fake(options);
   const EngineStats before = fake.engine->stats();
-  EXPECT_EQ(before.pages_total, 4 * FakeEngine::kHeads);
+  EXPECT_EQ(before.pages_total, 2 * FakeEngine::kHeads);
   EXPECT_EQ(before.pages_free, before.pages_total);
-  EXPECT_EQ(before.token_capacity, 64);
-  EXPECT_EQ(fake.engine->options().kv_bytes, before.pages_total * before.page_bytes);
-  fake.submit(request_of(prompt_of(40), 5));
-  fake.submit(request_of(prompt_of(40), 5));
+  EXPECT_EQ(before.token_capacity, 128);
+  EXPECT_EQ(before.page_tokens, 64);
+  EXPECT_GT(before.window_bytes, 0);
+  EXPECT_EQ(fake.engine->options().kv_bytes,
+            before.pages_total * before.page_bytes + before.window_bytes + before.table_bytes);
+  EXPECT_EQ(fake.engine->options().kv_bytes, options.kv_bytes);
+  fake.submit(request_of(prompt_of(100), 5));
+  fake.submit(request_of(prompt_of(100), 5));
   fake.engine->step();
   EngineStats stats = fake.engine->stats();
   EXPECT_EQ(stats.running, 1);
   EXPECT_EQ(stats.waiting, 1);
-  EXPECT_EQ(stats.pages_free, 3 * FakeEngine::kHeads);
+  EXPECT_EQ(stats.pages_free, 1 * FakeEngine::kHeads);
   fake.step_until_idle();
   stats = fake.engine->stats();
-  EXPECT_EQ(stats.steps, 2 * (3 + 4));
-  EXPECT_EQ(stats.prompt_tokens, 80);
+  EXPECT_EQ(stats.steps, 2 * (2 + 4));
+  EXPECT_EQ(stats.prompt_tokens, 200);
   EXPECT_EQ(stats.generated_tokens, 10);
   EXPECT_EQ(stats.preemptions, 0);
   EXPECT_EQ(stats.running + stats.waiting, 0);
@@ -360,13 +366,19 @@ TEST(EngineOptions, AreRefusedByNameWhenTheyMakeNoSense) {
   };
   EXPECT_THAT(refusal([](auto& o) { o.max_sequences = 0; }), HasSubstr("max_sequences is 0"));
   EXPECT_THAT(refusal([](auto& o) { o.max_queue = 0; }), HasSubstr("max_queue is 0"));
-  EXPECT_THAT(refusal([](auto& o) { o.page_tokens = 0; }), HasSubstr("page_tokens is 0"));
   EXPECT_THAT(refusal([](auto& o) { o.kv_bytes = -1; }), HasSubstr("kv_bytes is -1"));
   EXPECT_THAT(refusal([](auto& o) { o.kv_bytes = 1000; }), HasSubstr("1000 bytes"));
   EXPECT_THAT(refusal([](auto& o) { o.max_step_tokens = 3; }), HasSubstr("max_step_tokens is 3"));
   EXPECT_THAT(refusal([](auto& o) { o.context = 65; }),
               testing::AllOf(HasSubstr("65"), HasSubstr("64")));
-  EXPECT_THAT(refusal([](auto& o) { o.kv_format = {4, 2}; }), HasSubstr("4 key and 2 value bits"));
+  EXPECT_THAT(refusal([](auto& o) {
+                o.kv = uniform_kv("k3v3", {3, 3});
+              }),
+              HasSubstr("3 key and 3 value bits"));
+  EXPECT_THAT(refusal([](auto& o) {
+                o.kv_also = {kKvPresetF32};
+              }),
+              HasSubstr("f32 goes with no other format"));
 }
 
 }  // namespace

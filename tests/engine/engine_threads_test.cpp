@@ -19,7 +19,7 @@ EngineOptions busy_options() {
   options.max_sequences = 6;
   options.max_step_tokens = 24;
   options.max_queue = 12;
-  options.kv_bytes = FakeEngine::arena_bytes(12);
+  options.kv_bytes = FakeEngine::kv_bytes(options, 2);
   return options;
 }
 

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "engine/sampler.h"
+#include "kernels/cpu/backend.h"
 
 namespace tessera {
 namespace {
@@ -15,8 +17,24 @@ uint64_t scramble(uint64_t x) {
   return x ^ (x >> 33);
 }
 
-float* at(std::byte* page, int64_t offset) {
-  return reinterpret_cast<float*>(page + offset);
+// What the fake stores of a token in one head.
+struct Stored {
+  float token;
+  float position;
+  float head;
+};
+
+Stored stored_in(const KvPageLayout& layout, const std::byte* page, int32_t place) {
+  const auto at = [&](int64_t offset) {
+    float value;
+    std::memcpy(&value, page + offset, sizeof(value));
+    return value;
+  };
+  const int32_t tile = place / KvPageLayout::kKeyTile;
+  const int32_t token = place % KvPageLayout::kKeyTile;
+  return {at(layout.keys_offset(tile) + layout.key_offset(token, 0)),
+          at(layout.keys_offset(tile) + layout.key_offset(token, 1)),
+          at(layout.values_offset(tile) + layout.value_offset(token, 0))};
 }
 
 }  // namespace
@@ -32,7 +50,13 @@ FakeModel::FakeModel(int32_t context, int32_t layers, int32_t kv_heads) {
   config_.context = context;
   config_.eos_ids = {kEos};
   tokens_.reserve(static_cast<size_t>(context));
-  digests_.reserve(4096);  // more than any step here has
+  // More than any step here has.
+  constexpr StepLimits kLimits{.tokens = 4096, .sequences = 64, .context = 0};
+  digests_.reserve(kLimits.tokens);
+  keys_.reserve(static_cast<size_t>(kLimits.tokens * kv_heads * 2));
+  values_.reserve(keys_.capacity());
+  dense_.resize(static_cast<size_t>(max_dense_groups(kLimits) * kv_heads *
+                                    KvPageLayout::make(kKvF32, 2, kKvGroup).page_bytes));
 }
 
 void FakeModel::Digest::add(int32_t token) {
@@ -59,18 +83,22 @@ void FakeModel::logits_after(std::span<const int32_t> tokens, std::span<float> l
   digest.write_logits(logits);
 }
 
-void FakeModel::forward(const Batch& batch, const KvPagesView& pages, Stream /*stream*/) {
+void FakeModel::forward(const Batch& batch, const KvPagesView& pages, Stream stream) {
   int32_t rows = 0;
   for (const SequenceSpan& span : batch.sequences) {
     if (span.first_row != rows) {
       report("the sequences do not cover the batch");
     }
-    rows += span.count;
-    store(batch, span, pages);
+    for (int32_t i = 0; i < span.count; ++i, ++rows) {
+      if (batch.positions[static_cast<size_t>(rows)] != span.context + i) {
+        report("a position is not where its token stands");
+      }
+    }
   }
   if (std::cmp_not_equal(rows, batch.tokens.size())) {
     report("rows are missing from the batch");
   }
+  store(batch, pages, stream);
   digests_.clear();
   for (const SequenceSpan& span : batch.sequences) {
     read_back(span, pages);
@@ -93,48 +121,55 @@ void FakeModel::logits(std::span<const int32_t> rows, MatrixView<float> logits, 
   }
 }
 
-void FakeModel::store(const Batch& batch, const SequenceSpan& span, const KvPagesView& pages) {
-  const KvPageLayout& layout = pages.layout;
-  for (int32_t i = 0; i < span.count; ++i) {
-    const int32_t position = span.context + i;
-    const size_t row = static_cast<size_t>(span.first_row + i);
-    if (batch.positions[row] != position) {
-      report("a position is not where its token stands");
+void FakeModel::store(const Batch& batch, const KvPagesView& pages, Stream stream) {
+  const auto rows = static_cast<int64_t>(batch.tokens.size());
+  const int64_t cols = int64_t{pages.kv_heads} * 2;
+  keys_.resize(static_cast<size_t>(rows * cols));
+  values_.resize(keys_.size());
+  for (int32_t layer = 0; layer < pages.layers; ++layer) {
+    for (size_t i = 0; i < keys_.size(); i += 2) {
+      const size_t row = i / static_cast<size_t>(cols);
+      const auto head = static_cast<int64_t>(i) % cols / 2;
+      keys_[i] = static_cast<float>(batch.tokens[row]);
+      keys_[i + 1] = static_cast<float>(batch.positions[row]);
+      values_[i] = static_cast<float>(layer * pages.kv_heads + head);
     }
-    for (int32_t head = 0; head < pages.layers * pages.kv_heads; ++head) {
-      const int32_t* page_ids = pages.row(span.slot, head / pages.kv_heads, head % pages.kv_heads);
-      const int32_t page_id = page_ids[position / layout.capacity];
-      if (page_id == kNoPage) {
-        return report("a token has no page");
-      }
-      std::byte* page = pages.page(page_id);
-      const int32_t token = position % layout.capacity;
-      *at(page, layout.key_offset(token, 0)) = static_cast<float>(batch.tokens[row]);
-      *at(page, layout.key_offset(token, 1)) = static_cast<float>(position);
-      *at(page, layout.value_offset(token)) = static_cast<float>(head);
-    }
+    cpu_backend(CpuIsa::scalar)
+        .kv_store({.keys = {keys_.data(), rows, cols, cols},
+                   .values = {values_.data(), rows, cols, cols},
+                   .sequences = batch.sequences,
+                   .pages = pages,
+                   .layer = layer,
+                   .dense = dense_},
+                  stream);
   }
 }
 
 void FakeModel::read_back(const SequenceSpan& span, const KvPagesView& pages) {
-  const KvPageLayout& layout = pages.layout;
+  const KvPageLayout& layout = pages.layouts[span.tiers.high];
+  const int32_t length = span.context + span.count;
+  const int32_t closed = length / kKvGroup * kKvGroup;
   tokens_.clear();
-  for (int32_t position = 0; position < span.context + span.count; ++position) {
-    for (int32_t head = 0; head < pages.layers * pages.kv_heads; ++head) {
-      const int32_t* page_ids = pages.row(span.slot, head / pages.kv_heads, head % pages.kv_heads);
-      const int32_t page_id = page_ids[position / layout.capacity];
+  for (int32_t head = 0; head < pages.layers * pages.kv_heads; ++head) {
+    const int64_t row = pages.row_index(span.slot, head / pages.kv_heads, head % pages.kv_heads);
+    if (pages.rows[row].high != closed || pages.rows[row].low != 0) {
+      return report("a row does not hold the closed groups");
+    }
+    for (int32_t position = 0; position < length; ++position) {
+      const bool in_page = position < closed;
+      const int32_t page_id = in_page ? pages.table(row)[position / layout.capacity] : 0;
       if (page_id == kNoPage) {
         return report("an earlier token has lost its page");
       }
-      std::byte* page = pages.page(page_id);
-      const int32_t in_page = position % layout.capacity;
-      const auto token = static_cast<int32_t>(*at(page, layout.key_offset(in_page, 0)));
+      const Stored stored =
+          in_page ? stored_in(layout, pages.page(page_id), position % layout.capacity)
+                  : stored_in(pages.window_layout, pages.window(row), position % kKvGroup);
       if (head == 0) {
-        tokens_.push_back(token);
+        tokens_.push_back(static_cast<int32_t>(stored.token));
       }
-      if (token != tokens_.back() ||
-          *at(page, layout.key_offset(in_page, 1)) != static_cast<float>(position) ||
-          *at(page, layout.value_offset(in_page)) != static_cast<float>(head)) {
+      if (static_cast<int32_t>(stored.token) != tokens_[static_cast<size_t>(position)] ||
+          stored.position != static_cast<float>(position) ||
+          stored.head != static_cast<float>(head)) {
         return report("a page does not hold what was stored");
       }
     }
@@ -155,21 +190,25 @@ Outcome run_alone(const EngineRequest& request, int32_t context) {
   if (!request.ignore_eos) {
     stop_ids.push_back(FakeModel::kEos);
   }
+  const std::vector<int32_t>& forced = request.forced;
+  const size_t max_tokens =
+      forced.empty() ? static_cast<size_t>(request.max_tokens) : forced.size();
   std::vector<int32_t> tokens = request.prompt;
-  if (!request.forced.empty()) {
-    outcome = {request.forced, FinishReason::length};
-    return outcome;
-  }
-  while (std::cmp_less(outcome.tokens.size(), request.max_tokens) &&
-         std::cmp_less(tokens.size(), context)) {
+  while (outcome.tokens.size() < max_tokens && std::cmp_less(tokens.size(), context)) {
     FakeModel::logits_after(tokens, logits);
     const auto next = sampler.sample(
-        {logits, request.sampling, request.prompt, outcome.tokens, std::span(stop_ids)});
+        {.logits = logits,
+         .params = request.sampling,
+         .prompt = request.prompt,
+         .generated = outcome.tokens,
+         .stop_ids = stop_ids,
+         .forced = forced.empty() ? std::nullopt : std::optional(forced[outcome.tokens.size()])});
     if (!next.ok()) {
       outcome.reason = FinishReason::failed;
       return outcome;
     }
-    if (std::find(stop_ids.begin(), stop_ids.end(), next->token) != stop_ids.end()) {
+    if (forced.empty() &&
+        std::find(stop_ids.begin(), stop_ids.end(), next->token) != stop_ids.end()) {
       outcome.reason = FinishReason::stop;
       return outcome;
     }

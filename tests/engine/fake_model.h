@@ -10,10 +10,11 @@
 
 namespace tessera {
 
-// A model whose next token is a pure function of all earlier tokens, which it must find in the
-// pages: forward() stores each token with its position in every head's keys and, in the values,
-// whose head that is; it then reads the whole sequence back from every head. So a page that is
-// lost, shared, swapped or stale either is a defect or changes the text. Wants f32 pages.
+// A model whose next token is a pure function of all earlier tokens, which it must find in pages
+// and window: forward() stores each token (by the scalar kv_store) with its position in every
+// head's keys and, in the values, whose head that is; it then reads the whole sequence back from
+// every head. So a page that is lost, shared, swapped or stale either is a defect or changes the
+// text. Wants f32 pages.
 class FakeModel final : public Transformer {
  public:
   static constexpr int32_t kVocab = 61;
@@ -43,12 +44,14 @@ class FakeModel final : public Transformer {
     void write_logits(std::span<float> logits) const;
   };
 
-  void store(const Batch& batch, const SequenceSpan& span, const KvPagesView& pages);
+  void store(const Batch& batch, const KvPagesView& pages, Stream stream);
   void read_back(const SequenceSpan& span, const KvPagesView& pages);
   void report(const std::string& defect);
 
   ModelConfig config_;
-  std::vector<int32_t> tokens_;  // of one sequence, as the pages have them
+  std::vector<int32_t> tokens_;       // of one sequence, as the pages have them
+  std::vector<float> keys_, values_;  // of the batch, one layer
+  std::vector<std::byte> dense_;
   std::vector<Digest> digests_;  // of each row of the batch: its sequence up to its token
   std::string defect_;
 };

@@ -3,12 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <random>
 #include <set>
 
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/thread_pool.h"
+#include "tests/engine/kv_memory.h"
 
 namespace tessera {
 namespace {
@@ -16,20 +16,34 @@ namespace {
 using ::testing::HasSubstr;
 
 KvCacheOptions small_options() {
-  return {.format = kKvF16,
-          .page_tokens = 16,
+  return {.preset = kKvPresetF16,
           .layers = 3,
           .kv_heads = 2,
           .head_dim = 8,
           .slots = 5,
-          .context = 100,
+          .context = 500,
           .bytes = 0};
 }
+constexpr int32_t kHeads = 6;
+constexpr int32_t kContextPages = 7 * kHeads;  // of 64 tokens; 52 are in the window
 
 class KvCacheTest : public testing::Test {
  protected:
   absl::StatusOr<std::unique_ptr<KvCache>> make(const KvCacheOptions& options) {
     return KvCache::create(options, cpu_backend(CpuIsa::scalar), threads_.stream());
+  }
+  // Reserves, and counts the closed groups as kv_store would.
+  static void grow(KvCache& kv, int32_t slot, int32_t tokens) {
+    const KvReservation wanted[] = {{slot, tokens}};
+    kv.reserve(wanted);
+    const KvPagesView pages = kv.view();
+    for (int64_t row = slot * kHeads; row < (slot + 1) * kHeads; ++row) {
+      pages.rows[row].high = tokens / kKvGroup * kKvGroup;
+    }
+  }
+  static void release(KvCache& kv, int32_t slot) {
+    const int32_t slots[] = {slot};
+    kv.release(slots);
   }
 
   ThreadPool threads_{1};
@@ -38,23 +52,64 @@ class KvCacheTest : public testing::Test {
 TEST_F(KvCacheTest, HoldsWholeContextsForAllSlotsByDefault) {
   const auto kv = make(small_options());
   ASSERT_TRUE(kv.ok()) << kv.status();
-  EXPECT_EQ((*kv)->pages_total(), 5 * 6 * 7);  // slots, heads, pages of 16 for 100 tokens
-  EXPECT_EQ((*kv)->token_capacity(), 5 * 7 * 16);
-  EXPECT_EQ((*kv)->budget().pages_free, 5 * 6 * 7);
-  EXPECT_EQ((*kv)->budget().pages_for(0), 0);
-  EXPECT_EQ((*kv)->budget().pages_for(16), 6);
-  EXPECT_EQ((*kv)->budget().pages_for(17), 12);
+  EXPECT_EQ((*kv)->pages_total(), 5 * kContextPages);
+  EXPECT_EQ((*kv)->token_capacity(), 5 * 7 * 64);
+  EXPECT_EQ((*kv)->free_pages(), 5 * kContextPages);
+  EXPECT_EQ((*kv)->budget().pages_for(63), 0);
+  EXPECT_EQ((*kv)->budget().pages_for(64), kHeads);
+  EXPECT_EQ((*kv)->budget().pages_for(127), kHeads);
+}
+
+TEST(KvDemand, CountsWholeGroupsInPagesOfAnySize) {
+  for (const int32_t page_tokens : {16, 48, 64, 80, 128}) {
+    const KvBudget budget{0, 3, page_tokens};
+    for (const int32_t stored : {0, 1, 63, 64, 100, 640}) {
+      const KvDemand demand{.heads = 3, .page_tokens = page_tokens};
+      for (int64_t pages = 0; pages < 60; ++pages) {
+        const int32_t most = demand.tokens_within(pages, stored, 5000);
+        EXPECT_LE(budget.pages_for(stored + most) - budget.pages_for(stored), pages);
+        EXPECT_GT(budget.pages_for(stored + most + 1) - budget.pages_for(stored), pages);
+      }
+    }
+  }
+}
+
+TEST(KvDemand, WantsAPageForEachHeadWhereCompressionRuns) {
+  const KvDemand demand{.heads = 3, .page_tokens = 64, .compresses = true, .prompt_tokens = 100};
+  EXPECT_EQ(demand.growth(0, 63), 0);
+  EXPECT_EQ(demand.growth(0, 99), 3);   // a group closes
+  EXPECT_EQ(demand.growth(0, 100), 6);  // and the prompt ends
+  EXPECT_EQ(demand.growth(64, 36), 3);
+  EXPECT_EQ(demand.growth(100, 1), 0);
+  EXPECT_EQ(demand.growth(127, 1), 6);
+  EXPECT_EQ(demand.tokens_within(2, 64, 36), 35);
+  EXPECT_EQ(demand.tokens_within(3, 64, 36), 36);
+}
+
+TEST_F(KvCacheTest, CountsEverythingAsItsMemory) {
+  const auto kv = std::move(make(small_options())).value();
+  const KvArenaShape& shape = kv->shape();
+  EXPECT_EQ(shape.slot_window_bytes(), kHeads * 64 * 8 * 4);
+  EXPECT_EQ(shape.slot_table_bytes(), kHeads * (7 * 4 + 8));
+  KvCacheOptions options = small_options();
+  options.bytes = shape.total_bytes();
+  EXPECT_EQ((*make(options))->pages_total(), kv->pages_total());
+  options.bytes -= 1;
+  EXPECT_EQ((*make(options))->pages_total(), kv->pages_total() - 1);
 }
 
 TEST_F(KvCacheTest, RefusesMemoryForLessThanOneContextWithTheNumbers) {
   KvCacheOptions options = small_options();
-  const int64_t page_bytes = KvPageLayout::make(kKvF16, 8, 16).page_bytes;
-  options.bytes = 42 * page_bytes - 1;
+  options.bytes = kv_memory(options, 7) - 1;
   const auto refused = make(options);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("needs 42"));
-  options.bytes = 42 * page_bytes;
+  EXPECT_THAT(std::string(refused.status().message()),
+              testing::AllOf(HasSubstr("holds 41 pages"), HasSubstr("needs 42 pages"),
+                             HasSubstr(std::to_string(options.bytes + 1))));
+  options.bytes += 1;
   EXPECT_TRUE(make(options).ok());
+  options.bytes = 1;
+  EXPECT_THAT(std::string(make(options).status().message()), HasSubstr("holds 0 pages"));
 }
 
 TEST_F(KvCacheTest, RefusesMorePagesThanPageIdsCanName) {
@@ -63,117 +118,121 @@ TEST_F(KvCacheTest, RefusesMorePagesThanPageIdsCanName) {
   EXPECT_EQ(make(options).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(KvCacheTest, GivesEveryHeadItsOwnPagesAndTakesThemBack) {
+TEST_F(KvCacheTest, KeepsEveryPresetInPagesOfAGroup) {
+  for (const KvPreset& preset : kv_presets()) {
+    if (preset.policy.is_lossy()) {
+      continue;
+    }
+    KvCacheOptions options = small_options();
+    options.preset = preset;
+    options.head_dim = 64;
+    const auto kv = make(options);
+    ASSERT_TRUE(kv.ok()) << preset.name << kv.status();
+    EXPECT_EQ((*kv)->budget().page_tokens, kKvGroup) << preset.name;
+    EXPECT_EQ((*kv)->view().layouts[0].format, preset.policy.high);
+  }
+}
+
+TEST_F(KvCacheTest, GivesPagesWhenGroupsCloseAndTakesThemBack) {
   const auto kv = std::move(make(small_options())).value();
   const int32_t slot = kv->open_slot();
-  const KvReservation wanted[] = {{slot, 33}};
-  kv->reserve(wanted);
+  grow(*kv, slot, 63);
+  EXPECT_EQ(kv->slot_pages(slot), 0);
+  grow(*kv, slot, 64);
+  EXPECT_EQ(kv->slot_pages(slot), kHeads);
+  grow(*kv, slot, 200);
   kv->check_integrity();
-  EXPECT_EQ(kv->slot_pages(slot), 3 * 6);
+  EXPECT_EQ(kv->slot_pages(slot), 3 * kHeads);
+  EXPECT_EQ(kv->slot_bytes(slot), 3 * kHeads * kv->shape().page_bytes + kv->shape().slot_bytes());
   const KvPagesView view = kv->view();
   std::set<int32_t> pages;
   for (int32_t layer = 0; layer < 3; ++layer) {
     for (int32_t head = 0; head < 2; ++head) {
-      const int32_t* row = view.row(slot, layer, head);
-      pages.insert(row, row + 3);
-      EXPECT_EQ(row[3], kNoPage);
+      const int32_t* table = view.table(view.row_index(slot, layer, head));
+      pages.insert(table, table + 3);
+      EXPECT_EQ(table[3], kNoPage);
     }
   }
   EXPECT_EQ(pages.size(), 18);
   EXPECT_FALSE(pages.contains(kNoPage));
-
-  const int32_t closing[] = {slot};
-  kv->release(closing);
+  release(*kv, slot);
   kv->check_integrity();
-  EXPECT_EQ(kv->budget().pages_free, kv->pages_total());
+  EXPECT_EQ(kv->free_pages(), kv->pages_total());
 }
 
 TEST_F(KvCacheTest, KeepsAPageWhereItIsWhenTheSequenceGrows) {
   const auto kv = std::move(make(small_options())).value();
   const int32_t slot = kv->open_slot();
-  const KvReservation first[] = {{slot, 20}};
-  kv->reserve(first);
-  const int32_t before[] = {kv->view().row(slot, 2, 1)[0], kv->view().row(slot, 2, 1)[1]};
-  const KvReservation more[] = {{slot, 100}};
-  kv->reserve(more);
-  EXPECT_EQ(kv->view().row(slot, 2, 1)[0], before[0]);
-  EXPECT_EQ(kv->view().row(slot, 2, 1)[1], before[1]);
+  grow(*kv, slot, 128);
+  const KvPagesView view = kv->view();
+  const int32_t* table = view.table(view.row_index(slot, 2, 1));
+  const int32_t before[] = {table[0], table[1]};
+  grow(*kv, slot, 500);
+  EXPECT_EQ(table[0], before[0]);
+  EXPECT_EQ(table[1], before[1]);
 }
 
 TEST_F(KvCacheTest, CountsASharedPageOnce) {
   const auto kv = std::move(make(small_options())).value();
   const int32_t source = kv->open_slot();
-  const KvReservation wanted[] = {{source, 60}};
-  kv->reserve(wanted);  // 4 pages a head
-  const int64_t before = kv->budget().pages_free;
-  const KvRowFork forks[] = {{source, kv->open_slot(), 40}, {source, kv->open_slot(), 40}};
-  kv->fork(forks);
+  grow(*kv, source, 150);
+  const KvCopy copies[] = {{source, kv->open_slot(), 150}, {source, kv->open_slot(), 140}};
+  kv->fork(copies);
   kv->check_integrity();
-  EXPECT_EQ(kv->budget().pages_free, before - 2 * 6) << "a copy of the third page for each";
-  EXPECT_EQ(kv->slot_pages(forks[0].target), 3 * 6);
-  const int32_t closing[] = {source};
-  kv->release(closing);
+  EXPECT_EQ(kv->free_pages(), kv->pages_total() - 2 * kHeads) << "whole groups are whole pages";
+  EXPECT_EQ(kv->slot_pages(copies[0].target), 2 * kHeads);
+  grow(*kv, copies[1].target, 192);
+  EXPECT_EQ(kv->slot_bytes(copies[1].target),
+            3 * kHeads * kv->shape().page_bytes + kv->shape().slot_bytes());
+  release(*kv, source);
   kv->check_integrity();
-  EXPECT_EQ(kv->budget().pages_free, before - 2 * 6 + 2 * 6) << "two pages stay with the forks";
-  const KvRowFork again[] = {{forks[1].target, kv->open_slot(), 40}};
-  kv->fork(again);
+  EXPECT_EQ(kv->free_pages(), kv->pages_total() - 3 * kHeads) << "two pages stay with the forks";
+  release(*kv, copies[0].target);
+  release(*kv, copies[1].target);
   kv->check_integrity();
-  const int32_t others[] = {forks[0].target, forks[1].target, again[0].target};
-  kv->release(others);
-  kv->check_integrity();
-  EXPECT_EQ(kv->budget().pages_free, kv->pages_total());
+  EXPECT_EQ(kv->free_pages(), kv->pages_total());
 }
 
-TEST_F(KvCacheTest, SharesAtAPageBorderWithoutACopyAndNothingBelowAPage) {
+TEST_F(KvCacheTest, ForksWholeGroupsOfASequenceThatHasGoneOn) {
   const auto kv = std::move(make(small_options())).value();
   const int32_t source = kv->open_slot();
-  const KvReservation wanted[] = {{source, 50}};
-  kv->reserve(wanted);
-  const int64_t before = kv->budget().pages_free;
-  const KvRowFork whole[] = {{source, kv->open_slot(), 32}};
-  kv->fork(whole);
+  grow(*kv, source, 300);
+  const KvCopy copies[] = {{source, kv->open_slot(), 128}, {source, kv->open_slot(), 0}};
+  kv->fork(copies);
   kv->check_integrity();
-  EXPECT_EQ(kv->budget().pages_free, before);
-  const int32_t other = kv->open_slot();
-  const KvReservation few[] = {{other, 15}};
-  kv->reserve(few);
-  const KvRowFork part[] = {{other, kv->open_slot(), 15}};
-  kv->fork(part);
+  EXPECT_EQ(kv->slot_pages(copies[0].target), 2 * kHeads);
+  EXPECT_EQ(kv->slot_pages(copies[1].target), 0);
+  grow(*kv, copies[0].target, 200);
+  grow(*kv, copies[1].target, 70);
   kv->check_integrity();
-  EXPECT_EQ(kv->budget().pages_free, before - 12);
 }
 
 TEST_F(KvCacheTest, AbortsOnForksThatOnlyABugCanAsk) {
   const auto kv = std::move(make(small_options())).value();
   const int32_t source = kv->open_slot();
   const int32_t target = kv->open_slot();
-  const KvReservation wanted[] = {{source, 60}};
-  kv->reserve(wanted);
-  const KvRowFork too_long[] = {{source, target, 61}};
+  grow(*kv, source, 150);
+  const KvCopy too_long[] = {{source, target, 151}};
   EXPECT_DEATH(kv->fork(too_long), "more tokens than there are");
-  const KvRowFork first[] = {{source, target, 40}};
-  kv->fork(first);
-  EXPECT_DEATH(kv->fork(first), "holds pages");
-  const KvRowFork other[] = {{source, kv->open_slot(), 20}};
-  EXPECT_DEATH(kv->fork(other), "share other pages");
+  const KvCopy closed[] = {{source, target, 100}};
+  EXPECT_DEATH(kv->fork(closed), "open group that has closed");
+  const KvCopy whole[] = {{source, target, 128}};
+  kv->fork(whole);
+  EXPECT_DEATH(kv->fork(whole), "holds something");
 }
 
 TEST_F(KvCacheTest, AbortsOnWhatOnlyABugCanAsk) {
   KvCacheOptions options = small_options();
-  options.bytes = 42 * KvPageLayout::make(kKvF16, 8, 16).page_bytes;
+  options.bytes = kv_memory(options, 7);
   const auto kv = std::move(make(options)).value();
   const int32_t slot = kv->open_slot();
   const int32_t other = kv->open_slot();
-  const KvReservation whole[] = {{slot, 100}};
-  kv->reserve(whole);
-  const KvReservation too_much[] = {{other, 1}};
-  EXPECT_DEATH(kv->reserve(too_much), "more pages are reserved than are free");
-  const KvReservation too_long[] = {{slot, 101}};
-  EXPECT_DEATH(kv->reserve(too_long), "exceeds the context");
-  const KvReservation shorter[] = {{slot, 99}};
-  EXPECT_DEATH(kv->reserve(shorter), "shrinks");
-  const int32_t closed[] = {4};
-  EXPECT_DEATH(kv->release(closed), "closed");
+  grow(*kv, slot, 500);
+  grow(*kv, other, 63);
+  EXPECT_DEATH(grow(*kv, other, 64), "more pages are reserved than are free");
+  EXPECT_DEATH(grow(*kv, slot, 501), "exceeds the context");
+  EXPECT_DEATH(grow(*kv, slot, 499), "shrinks");
+  EXPECT_DEATH(release(*kv, 4), "closed");
 }
 
 TEST_F(KvCacheTest, AccountsForEveryPageUnderRandomUse) {
@@ -184,59 +243,48 @@ TEST_F(KvCacheTest, AccountsForEveryPageUnderRandomUse) {
       return std::uniform_int_distribution<int32_t>(low, high)(random);
     };
     KvCacheOptions options = small_options();
-    options.page_tokens = pick(1, 40);
-    options.bytes = KvPageLayout::make(kKvF16, 8, options.page_tokens).page_bytes * pick(42, 150);
+    options.preset = kv_presets()[static_cast<size_t>(pick(0, 5))];
+    options.bytes = kv_memory(options, pick(7, 25));
     const auto kv = std::move(make(options)).value();
     std::vector<KvReservation> open;
-    const int32_t shared = pick(1, options.context);  // tokens of every fork
-    std::set<int32_t> families;  // slots that began as a fork, or were the source of one
     for (int step = 0; step < 500; ++step) {
-      const auto source =
-          std::find_if(open.begin(), open.end(), [&](const KvReservation& sequence) {
-            return sequence.tokens >= shared &&
-                   (families.empty() || families.contains(sequence.slot));
-          });
-      if (source != open.end() && std::ssize(open) < options.slots && pick(0, 1) == 0) {
-        const int64_t copies = kv->budget().pages_for(shared) - kv->budget().full_pages(shared);
-        if (copies <= kv->budget().pages_free) {
-          const int64_t before = kv->budget().pages_free;
-          const KvRowFork forks[] = {{source->slot, kv->open_slot(), shared}};
-          kv->fork(forks);
-          kv->check_integrity();
-          ASSERT_EQ(kv->budget().pages_free, before - copies);
-          families.insert({source->slot, forks[0].target});
-          open.push_back({forks[0].target, shared});
-        }
-      }
-      if (pick(0, 2) == 0 && std::ssize(open) < options.slots) {
+      const auto closed = [&] { return options.slots - std::ssize(open); };
+      if (pick(0, 2) == 0 && closed() > 0) {
         open.push_back({kv->open_slot(), 0});
       }
-      int64_t free = kv->budget().pages_free;
+      if (pick(0, 5) == 0 && closed() > 0 && !open.empty()) {
+        const auto i = static_cast<size_t>(pick(0, static_cast<int32_t>(open.size()) - 1));
+        const int32_t groups = open[i].tokens / kKvGroup;
+        const int32_t tokens = pick(0, 1) == 0 ? open[i].tokens : pick(0, groups) * kKvGroup;
+        const KvCopy copies[] = {{open[i].slot, kv->open_slot(), tokens}};
+        kv->fork(copies);
+        open.push_back({copies[0].target, tokens});
+      }
       for (KvReservation& sequence : open) {
-        const int32_t tokens = pick(sequence.tokens, options.context);
+        const int32_t tokens = std::min(options.context, sequence.tokens + pick(0, 150));
+        const int64_t free = kv->free_pages();
         const int64_t growth =
             kv->budget().pages_for(tokens) - kv->budget().pages_for(sequence.tokens);
-        if (pick(0, 1) == 0 && growth <= free) {
-          free -= growth;
+        if (growth <= free) {
+          grow(*kv, sequence.slot, tokens);
           sequence.tokens = tokens;
+          ASSERT_EQ(kv->free_pages(), free - growth);
         }
       }
-      kv->reserve(open);
       kv->check_integrity();
-      ASSERT_EQ(kv->budget().pages_free, free);
-
-      std::vector<int32_t> closing;
       std::erase_if(open, [&](const KvReservation& sequence) {
         const bool closes = pick(0, 9) == 0;
         if (closes) {
-          closing.push_back(sequence.slot);
-          families.erase(sequence.slot);
+          release(*kv, sequence.slot);
         }
         return closes;
       });
-      kv->release(closing);
       kv->check_integrity();
     }
+    for (const KvReservation& sequence : open) {
+      release(*kv, sequence.slot);
+    }
+    EXPECT_EQ(kv->free_pages(), kv->pages_total());
   }
 }
 

@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr int32_t kContext = 64;
+constexpr int32_t kContext = 128;
 
 EngineOptions options_of(int32_t max_step_tokens, int64_t arena_pages = 0) {
   EngineOptions options;
@@ -22,7 +22,7 @@ EngineOptions options_of(int32_t max_step_tokens, int64_t arena_pages = 0) {
   options.max_sequences = 4;
   options.max_step_tokens = max_step_tokens;
   options.max_queue = 16;
-  options.kv_bytes = FakeEngine::arena_bytes(arena_pages);
+  options.kv_bytes = arena_pages == 0 ? 0 : FakeEngine::kv_bytes(options, arena_pages);
   return options;
 }
 
@@ -79,7 +79,7 @@ TEST_P(Observation, TellsEveryPositionOnceInOrderBesideOtherLoad) {
   FakeEngine fake(options_of(GetParam().max_step_tokens, GetParam().arena_pages));
   std::vector<EngineRequest> requests;
   for (int32_t i = 0; i < 12; ++i) {
-    EngineRequest request = request_of(prompt_of(5 + 2 * i, i), 20 + i % 5);
+    EngineRequest request = request_of(prompt_of(45 + 4 * i, i), 20 + i % 5);
     request.sampling.seed = static_cast<uint64_t>(i);
     request.observe_logits = i % 3 != 2;
     if (i % 3 != 1) {
@@ -115,8 +115,8 @@ TEST_P(Observation, TellsEveryPositionOnceInOrderBesideOtherLoad) {
 
 INSTANTIATE_TEST_SUITE_P(Steps, Observation,
                          testing::Values(Shape{"whole", 512}, Shape{"of7", 7}, Shape{"of4", 4},
-                                         Shape{"of20_preempted", 20, 4},
-                                         Shape{"of100_preempted", 100, 5}),
+                                         Shape{"of20_preempted", 20, 2},
+                                         Shape{"of100_preempted", 100, 3}),
                          [](const auto& shape) { return shape.param.name; });
 
 TEST(PromptLogprobs, ComeWithTheLikeliestAlternatives) {
@@ -174,7 +174,7 @@ TEST(PrefillOnly, EndsWhenThePromptIsComputed) {
   expect_logits_of_every_position(request, *sink);
   expect_prompt_logprobs(request, *sink);
   EXPECT_EQ(silent->finish()->reason, FinishReason::length);
-  EXPECT_EQ(fake.engine->stats().steps, 11) << "84 tokens, 8 a step";
+  EXPECT_EQ(fake.engine->stats().steps, 19) << "148 tokens, 8 a step";
   EXPECT_EQ(fake.engine->stats().pages_free, fake.engine->stats().pages_total);
 }
 
@@ -205,13 +205,13 @@ TEST(ForcedTokens, AreRefusedWhereTheyDoNotFit) {
     request.sinks = {std::make_shared<RecordingSink>()};
     return std::string(fake.engine->submit(std::move(request)).status().message());
   };
-  EngineRequest request = request_of(prompt_of(60), 1);
+  EngineRequest request = request_of(prompt_of(124), 1);
   request.forced = {3, 4, 5, 6, 7};
-  EXPECT_THAT(refusal(request), testing::AllOf(HasSubstr("60 tokens"), HasSubstr("5 are forced"),
-                                               HasSubstr("context holds 64")));
+  EXPECT_THAT(refusal(request), testing::AllOf(HasSubstr("124 tokens"), HasSubstr("5 are forced"),
+                                               HasSubstr("context holds 128")));
   request.forced = {3, FakeModel::kVocab};
   EXPECT_THAT(refusal(request), HasSubstr("forced[1] is 61"));
-  EXPECT_THAT(refusal(request_of(prompt_of(65), 0)), HasSubstr("65 tokens"));
+  EXPECT_THAT(refusal(request_of(prompt_of(129), 0)), HasSubstr("129 tokens"));
 }
 
 }  // namespace

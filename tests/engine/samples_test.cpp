@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int32_t kContext = 96;
+constexpr int32_t kContext = 256;
 constexpr int64_t kRow = FakeEngine::kHeads;  // pages of all heads together
 
 EngineOptions options_of(int32_t max_sequences, int64_t arena_pages = 0) {
@@ -20,7 +20,7 @@ EngineOptions options_of(int32_t max_sequences, int64_t arena_pages = 0) {
   options.max_sequences = max_sequences;
   options.max_step_tokens = 32;
   options.max_queue = 16;
-  options.kv_bytes = FakeEngine::arena_bytes(arena_pages);
+  options.kv_bytes = arena_pages == 0 ? 0 : FakeEngine::kv_bytes(options, arena_pages);
   return options;
 }
 
@@ -61,13 +61,13 @@ TEST(Samples, HaveTheTextsOfTheirSeedsAndComputeThePromptOnce) {
 
 TEST(Samples, ShareThePagesThatThePromptFills) {
   FakeEngine fake(options_of(8));
-  fake.submit_samples(seeded(70, 5), 3);
-  for (int i = 0; i < 4; ++i) {
+  fake.submit_samples(seeded(190, 5), 3);
+  for (int i = 0; i < 6 + 3; ++i) {
     fake.engine->step();
   }
   const EngineStats stats = fake.engine->stats();
   EXPECT_EQ(stats.running, 3);
-  EXPECT_EQ(stats.pages_total - stats.pages_free, kRow * (4 + 3)) << "four shared, one each";
+  EXPECT_EQ(stats.pages_total - stats.pages_free, kRow * (2 + 3)) << "two shared, one each";
   fake.engine->kv().check_integrity();
 }
 
@@ -105,6 +105,27 @@ TEST(Samples, BeyondTheSlotsForkFromThoseThatStillRun) {
   EXPECT_GE(fake.engine->stats().prompt_tokens, 49 + 5);
 }
 
+TEST(Samples, ForkFromOneWhoseOpenGroupHasClosedSince) {
+  for (const int32_t prompt : {60, 190}) {
+    FakeEngine fake(options_of(2));
+    const EngineRequest request = seeded(prompt, 40);
+    RequestId id = 0;
+    const Sinks sinks = fake.submit_samples(request, 3, &id);
+    // The second ends when the first has gone on; then there is a slot for the third.
+    while (sinks[1]->tokens().size() < 20) {
+      ASSERT_TRUE(fake.engine->step());
+    }
+    fake.engine->cancel(id + 1);
+    fake.step_until_idle();
+    for (const size_t i : {0, 2}) {
+      EXPECT_EQ(sinks[i]->tokens(), run_alone(sample_of(request, i), kContext).tokens);
+    }
+    const int32_t shared = (prompt - 1) / kKvGroup * kKvGroup;
+    EXPECT_EQ(fake.engine->stats().prompt_tokens, prompt - 1 + 2 + prompt - shared);
+    expect_all_free(fake);
+  }
+}
+
 TEST(Samples, RunOneByOneInASingleSlot) {
   FakeEngine fake(options_of(1));
   const EngineRequest request = seeded(20, 6);
@@ -117,7 +138,7 @@ TEST(Samples, RunOneByOneInASingleSlot) {
 
 TEST(Samples, WaitWherePagesDoNotSufficeForAllForks) {
   FakeEngine fake(options_of(8, 7));
-  const EngineRequest request = seeded(60, 30);
+  const EngineRequest request = seeded(60, 150);
   const Sinks sinks = fake.submit_samples(request, 6);
   fake.step_until_idle();
   expect_texts(request, sinks);
@@ -126,15 +147,15 @@ TEST(Samples, WaitWherePagesDoNotSufficeForAllForks) {
 }
 
 TEST(Samples, ThatArePreemptedTogetherAreComputedAnew) {
-  FakeEngine fake(options_of(4, 7));
-  EngineRequest request = seeded(40, 30);
+  FakeEngine fake(options_of(4, 4));
+  EngineRequest request = seeded(130, 60);
   request.priority = 1;
   const Sinks sinks = fake.submit_samples(request, 3);
   for (int i = 0; i < 10; ++i) {
     fake.engine->step();
   }
   ASSERT_EQ(fake.engine->stats().running, 3);
-  const EngineRequest urgent = seeded(90, 5);
+  const EngineRequest urgent = seeded(200, 5);
   const auto first = fake.submit(urgent);
   fake.engine->step();
   fake.engine->kv().check_integrity();

@@ -14,7 +14,8 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 constexpr int32_t kHeads = 4;
-constexpr int32_t kPageTokens = 16;
+constexpr int32_t kPageTokens = kKvGroup;
+constexpr KvDemand kDemand{.heads = kHeads, .page_tokens = kPageTokens};
 
 KvBudget budget(int64_t rows_free) {
   return {rows_free * kHeads, kHeads, kPageTokens};
@@ -26,7 +27,8 @@ Candidate waiting(int64_t rank, int32_t tokens, int32_t priority = 0) {
           .tokens = tokens,
           .stored = 0,
           .pages = 0,
-          .running = false};
+          .running = false,
+          .kv = kDemand};
 }
 
 Candidate running(int64_t rank, int32_t tokens, int32_t stored, int32_t priority = 0) {
@@ -35,7 +37,8 @@ Candidate running(int64_t rank, int32_t tokens, int32_t stored, int32_t priority
           .tokens = tokens,
           .stored = stored,
           .pages = budget(0).pages_for(stored),
-          .running = true};
+          .running = true,
+          .kv = kDemand};
 }
 
 Candidate decoding(int64_t rank, int32_t tokens, int32_t priority = 0) {
@@ -91,29 +94,28 @@ TEST(Scheduler, LetsOnlySoManyLaterArrivalsOvertakeAWorsePriority) {
 
 TEST(Scheduler, AdmitsNobodyPastTheFirstThatDoesNotFit) {
   const StepPlan step =
-      plan({512, 8}, {decoding(1, 10), waiting(2, 160), waiting(3, 4)}, budget(10));
+      plan({512, 8}, {decoding(1, 10), waiting(2, 640), waiting(3, 4)}, budget(10));
   EXPECT_THAT(step.admitted, IsEmpty());
   EXPECT_THAT(step.counts, ElementsAre(1, 0, 0));
 }
 
-TEST(Scheduler, KeepsAPageForEachHeadOfEveryRunningSequence) {
+TEST(Scheduler, KeepsAGroupForEveryRunningSequence) {
   const std::vector<Candidate> candidates = {decoding(1, 10), decoding(2, 10), waiting(3, 64)};
-  EXPECT_THAT(plan({512, 8}, candidates, budget(5)).admitted, IsEmpty());
-  EXPECT_THAT(plan({512, 8}, candidates, budget(6)).admitted, ElementsAre(2));
+  EXPECT_THAT(plan({512, 8}, candidates, budget(2)).admitted, IsEmpty());
+  EXPECT_THAT(plan({512, 8}, candidates, budget(3)).admitted, ElementsAre(2));
 }
 
 TEST(Scheduler, KeepsThePagesARunningPrefillStillNeeds) {
-  // 10 rows are free; the prefill takes 1 in this step, needs 4 more, and one to go on with.
-  const std::vector<Candidate> candidates = {running(1, 80, 0), waiting(2, 64)};
-  EXPECT_THAT(plan({16, 8}, {running(1, 80, 0), waiting(2, 64)}, budget(10)).admitted, IsEmpty())
-      << "no tokens left";
-  EXPECT_THAT(plan({90, 8}, candidates, budget(9)).admitted, IsEmpty());
-  EXPECT_THAT(plan({90, 8}, candidates, budget(10)).admitted, ElementsAre(1));
+  // The prefill takes 5 row pages, one more to go on with, and what waits needs 4.
+  const std::vector<Candidate> candidates = {running(1, 320, 0), waiting(2, 256)};
+  EXPECT_THAT(plan({64, 8}, candidates, budget(10)).admitted, IsEmpty()) << "no tokens left";
+  EXPECT_THAT(plan({360, 8}, candidates, budget(9)).admitted, IsEmpty());
+  EXPECT_THAT(plan({360, 8}, candidates, budget(10)).admitted, ElementsAre(1));
 }
 
 TEST(Scheduler, TakesPagesFromTheWorstRankedForADecode) {
   const StepPlan step =
-      plan({8, 8}, {decoding(1, 17), decoding(2, 10), decoding(3, 40)}, budget(0));
+      plan({8, 8}, {decoding(1, 64), decoding(2, 10), decoding(3, 100)}, budget(0));
   EXPECT_THAT(step.preempted, ElementsAre(2));
   EXPECT_THAT(step.counts, ElementsAre(1, 1, 0));
   EXPECT_THAT(step.admitted, IsEmpty()) << "what a step preempts it does not take back";
@@ -122,16 +124,16 @@ TEST(Scheduler, TakesPagesFromTheWorstRankedForADecode) {
 TEST(Scheduler, PreemptsTheWorstPriorityBeforeTheLatestArrival) {
   const StepPlan step = plan(
       {8, 8},
-      {decoding(rank_of(0, 1), 17), decoding(rank_of(0, 3), 10), decoding(rank_of(1, 2), 10, 1)},
+      {decoding(rank_of(0, 1), 64), decoding(rank_of(0, 3), 10), decoding(rank_of(1, 2), 99, 1)},
       budget(0));
   EXPECT_THAT(step.preempted, ElementsAre(2));
 }
 
 TEST(Scheduler, LetsAPrefillTakePagesFromADecodeBehindItOnly) {
-  const StepPlan taken = plan({64, 8}, {running(1, 100, 32), decoding(2, 20)}, budget(0));
+  const StepPlan taken = plan({200, 8}, {running(1, 300, 127), decoding(2, 150)}, budget(0));
   EXPECT_THAT(taken.preempted, ElementsAre(1));
-  EXPECT_THAT(taken.counts, ElementsAre(32, 0)) << "as far as the two pages of each head go";
-  const StepPlan kept = plan({64, 8}, {decoding(1, 20), running(2, 100, 32)}, budget(0));
+  EXPECT_THAT(taken.counts, ElementsAre(128, 0)) << "as far as the two pages of each head go";
+  const StepPlan kept = plan({200, 8}, {decoding(1, 20), running(2, 300, 127)}, budget(0));
   EXPECT_THAT(kept.preempted, IsEmpty());
   EXPECT_THAT(kept.counts, ElementsAre(1, 0)) << "it keeps its pages and sits the step out";
 }
@@ -142,10 +144,19 @@ TEST(Scheduler, PreemptsNobodyWhoNeedsNoPage) {
   EXPECT_THAT(step.counts, ElementsAre(1, 1));
 }
 
+TEST(Scheduler, FillsTheOpenGroupWithoutAPage) {
+  const StepPlan step = plan({200, 8}, {running(1, 300, 100), decoding(2, 150)}, budget(0));
+  EXPECT_THAT(step.preempted, IsEmpty());
+  EXPECT_THAT(step.counts, ElementsAre(27, 1));
+  EXPECT_THAT(plan({200, 8}, {waiting(1, 63), waiting(2, 1)}, budget(1)).counts,
+              ElementsAre(63, 1));
+}
+
 TEST(Scheduler, PreemptsAWorsePriorityForAWaitingRequest) {
-  const std::vector<Candidate> candidates = {
-      waiting(rank_of(0, 9), 30), decoding(rank_of(1, 1), 40, 1), decoding(rank_of(1, 2), 40, 1)};
-  const StepPlan for_pages = plan({64, 8}, candidates, budget(1));
+  const std::vector<Candidate> candidates = {waiting(rank_of(0, 9), 200),
+                                             decoding(rank_of(1, 1), 100, 1),
+                                             decoding(rank_of(1, 2), 100, 1)};
+  const StepPlan for_pages = plan({64, 8}, candidates, budget(3));
   EXPECT_THAT(for_pages.preempted, ElementsAre(2));
   EXPECT_THAT(for_pages.admitted, ElementsAre(0));
   const StepPlan for_a_slot = plan({64, 2}, candidates, budget(100));
@@ -166,7 +177,7 @@ TEST(Scheduler, PreemptsNobodyInVain) {
   // Even without the worse priority, the waiting request would not fit.
   const StepPlan step = plan(
       {64, 8},
-      {decoding(rank_of(0, 1), 160), waiting(rank_of(0, 9), 160), decoding(rank_of(1, 2), 16, 1)},
+      {decoding(rank_of(0, 1), 640), waiting(rank_of(0, 9), 640), decoding(rank_of(1, 2), 99, 1)},
       budget(2));
   EXPECT_THAT(step.preempted, IsEmpty());
   EXPECT_THAT(step.admitted, IsEmpty());
@@ -185,8 +196,8 @@ TEST(SchedulerOfSamples, LetsTheFirstStoreWhatAllShareAndTheOthersWait) {
                              {sample(waiting(1, 40), 39), sample(waiting(1, 40), 39),
                               sample(waiting(1, 40), 39), waiting(2, 10)},
                              budget(100));
-  EXPECT_THAT(step.counts, ElementsAre(39, 0, 0, 10)) << "nobody else waits for them";
-  EXPECT_THAT(step.admitted, ElementsAre(0, 3));
+  EXPECT_THAT(step.counts, ElementsAre(39, 0, 0, 0)) << "and nobody overtakes them";
+  EXPECT_THAT(step.admitted, ElementsAre(0));
   EXPECT_THAT(step.forks, IsEmpty());
   EXPECT_FALSE(step.runs[0].samples);
 }
@@ -206,11 +217,11 @@ TEST(SchedulerOfSamples, ForksTheOthersWhenItIsStored) {
 }
 
 TEST(SchedulerOfSamples, NeedsPagesForWhatIsNotSharedOnly) {
-  // Of 40 tokens two pages are shared; the rest takes one, and one is kept for each that runs.
-  const std::vector<Candidate> candidates = {sample(running(1, 40, 39), 39),
-                                             sample(waiting(1, 40), 39)};
-  EXPECT_THAT(plan({100, 8}, candidates, budget(1)).admitted, IsEmpty());
-  const StepPlan step = plan({100, 8}, candidates, budget(2));
+  // Of 192 tokens two pages are shared; each closes one more, and one is kept for who runs.
+  const std::vector<Candidate> candidates = {sample(running(1, 192, 191), 191),
+                                             sample(waiting(1, 192), 191)};
+  EXPECT_THAT(plan({100, 8}, candidates, budget(2)).admitted, IsEmpty());
+  const StepPlan step = plan({100, 8}, candidates, budget(3));
   EXPECT_THAT(step.admitted, ElementsAre(1));
   EXPECT_EQ(step.forks.size(), 1);
 }
@@ -218,17 +229,29 @@ TEST(SchedulerOfSamples, NeedsPagesForWhatIsNotSharedOnly) {
 TEST(SchedulerOfSamples, CountsSharedPagesWithTheFirst) {
   // Preempting the last sample frees one page of each head, not three: the second goes too.
   const StepPlan step = plan({100, 8},
-                             {running(0, 100, 0), sample(decoding(1, 40), 39),
-                              sample(decoding(1, 40), 39), sample(decoding(1, 40), 39)},
+                             {running(0, 300, 127), sample(decoding(1, 200), 150),
+                              sample(decoding(1, 200), 150), sample(decoding(1, 200), 150)},
                              budget(0));
   EXPECT_THAT(step.preempted, ElementsAre(3));
-  EXPECT_THAT(step.counts, ElementsAre(16, 1, 1, 0));
-  const StepPlan all = plan({100, 1 + 3},
-                            {waiting(rank_of(0, 9), 64), sample(decoding(rank_of(1, 1), 40, 1), 39),
-                             sample(decoding(rank_of(1, 1), 40, 1), 39)},
-                            budget(0));
+  EXPECT_THAT(step.counts, ElementsAre(64, 1, 1, 0));
+  const StepPlan all =
+      plan({300, 1 + 3},
+           {waiting(rank_of(0, 9), 256), sample(decoding(rank_of(1, 1), 200, 1), 150),
+            sample(decoding(rank_of(1, 1), 200, 1), 150)},
+           budget(0));
   EXPECT_THAT(all.preempted, ElementsAre(2, 1)) << "1 + 3 pages of each head are its four";
-  EXPECT_THAT(all.counts, ElementsAre(64, 0, 0));
+  EXPECT_THAT(all.counts, ElementsAre(256, 0, 0));
+}
+
+TEST(SchedulerOfSamples, ForksWholeGroupsWhereTheOpenOneHasClosed) {
+  const StepPlan step = plan(
+      {100, 8}, {sample(running(1, 200, 199), 150), sample(waiting(1, 151), 150)}, budget(100));
+  ASSERT_EQ(step.forks.size(), 1);
+  EXPECT_EQ(step.forks[0].tokens, 128);
+  EXPECT_THAT(step.counts, ElementsAre(1, 22)) << "to the end of what they share";
+  const StepPlan open = plan(
+      {100, 8}, {sample(running(1, 170, 169), 150), sample(waiting(1, 151), 150)}, budget(100));
+  EXPECT_EQ(open.forks[0].tokens, 150);
 }
 
 TEST(SchedulerOfSamples, LetsTheNextOneStoreItAnewWhenTheFirstIsGone) {
@@ -262,7 +285,7 @@ World random_world(std::mt19937_64& random) {
     return std::uniform_int_distribution<int32_t>(low, high)(random);
   };
   World world;
-  const int32_t context = pick(1, 200);
+  const int32_t context = pick(1, 800);
   world.limits.max_sequences = pick(1, 10);
   world.limits.max_step_tokens = world.limits.max_sequences + pick(0, 100);
   int64_t held = 0;
@@ -277,11 +300,11 @@ World random_world(std::mt19937_64& random) {
       const int32_t tokens = pick(shareable + 1, context);
       if (slots > 0 && may_run && pick(0, 1) == 1) {
         --slots;
-        const int32_t least = s > 0 ? shareable : 0;  // what follows another is a fork of it
+        const int32_t least = s > 0 ? shareable / kKvGroup * kKvGroup : 0;  // of a fork
         const int32_t stored = pick(0, 2) > 0 ? tokens - 1 : pick(least, tokens - 1);
         world.candidates.push_back(running(rank, tokens, stored, priority));
         held += world.candidates.back().pages;
-        held -= s > 0 ? budget(0).full_pages(shareable) : 0;
+        held -= s > 0 ? kDemand.full_pages(shareable) : 0;
         may_run = stored >= shareable;
       } else {
         world.candidates.push_back(waiting(rank, tokens, priority));
@@ -305,11 +328,11 @@ bool follows_sibling(const World& world, size_t i) {
          world.candidates[i - 1].request == world.candidates[i].request;
 }
 
-// The one it is a fork of, if it is.
-std::optional<size_t> source_of(const StepPlan& step, size_t i) {
+// As what fork it begins, if it does.
+std::optional<StepPlan::Fork> fork_of(const StepPlan& step, size_t i) {
   for (const StepPlan::Fork& fork : step.forks) {
     if (std::cmp_equal(fork.candidate, i)) {
-      return static_cast<size_t>(fork.source);
+      return fork;
     }
   }
   return std::nullopt;
@@ -321,8 +344,8 @@ void check_resources(const World& world, const StepPlan& step) {
   int64_t tokens = 0;
   for (size_t i = 0; i < world.candidates.size(); ++i) {
     const Candidate& candidate = world.candidates[i];
-    const auto source = source_of(step, i);
-    const int32_t stored = source.has_value() ? candidate.shareable : candidate.stored;
+    const auto fork = fork_of(step, i);
+    const int32_t stored = fork.has_value() ? fork->tokens : candidate.stored;
     ASSERT_LE(step.counts[i], candidate.tokens - stored);
     const bool admitted = std::count(step.admitted.begin(), step.admitted.end(), i) == 1;
     const bool preempted = std::count(step.preempted.begin(), step.preempted.end(), i) == 1;
@@ -330,16 +353,20 @@ void check_resources(const World& world, const StepPlan& step) {
     ASSERT_TRUE(!admitted || (!candidate.running && step.counts[i] > 0));
     ASSERT_TRUE(step.counts[i] == 0 || admitted || candidate.running);
     const bool has_slot = (candidate.running && !preempted) || admitted;
-    ASSERT_TRUE(!source.has_value() || admitted);
-    if (source.has_value()) {
-      ASSERT_TRUE(world.candidates[*source].running && step.evicted[*source] == 0);
-      ASSERT_EQ(world.candidates[*source].request, candidate.request);
-      ASSERT_GE(world.candidates[*source].stored, candidate.shareable);
+    ASSERT_TRUE(!fork.has_value() || admitted);
+    if (fork.has_value()) {
+      const auto source = static_cast<size_t>(fork->source);
+      ASSERT_TRUE(world.candidates[source].running && step.evicted[source] == 0);
+      ASSERT_EQ(world.candidates[source].request, candidate.request);
+      ASSERT_GE(world.candidates[source].stored, candidate.shareable);
+      ASSERT_LE(fork->tokens, candidate.shareable);
+      ASSERT_TRUE(fork->tokens % kKvGroup == 0 ||
+                  fork->tokens / kKvGroup == world.candidates[source].stored / kKvGroup);
     }
     slots += has_slot ? 1 : 0;
     if (has_slot) {
       pages += world.free.pages_for(stored + step.counts[i]);
-      pages -= follows_sibling(world, i) ? world.free.full_pages(candidate.shareable) : 0;
+      pages -= follows_sibling(world, i) ? kDemand.full_pages(candidate.shareable) : 0;
     }
     tokens += step.counts[i];
   }
@@ -372,8 +399,7 @@ void check_order(const World& world, const StepPlan& step) {
   for (const int32_t admitted : step.admitted) {
     for (int32_t i = 0; i < admitted; ++i) {
       const auto ahead = static_cast<size_t>(i);
-      ASSERT_TRUE(step.counts[ahead] > 0 || keeps(ahead) || follows_sibling(world, ahead))
-          << "nobody is overtaken but by those who do not wait for a sibling";
+      ASSERT_TRUE(step.counts[ahead] > 0 || keeps(ahead)) << "nobody is overtaken";
     }
   }
 }

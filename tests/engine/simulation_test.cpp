@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <map>
@@ -35,7 +36,7 @@ class Simulation {
   int64_t run(int64_t steps) {
     for (int64_t step = 0; step < steps; ++step) {
       if (step % 256 == 0) {
-        arrival_rate_ = 0.01 * pick(0, 100);
+        arrival_rate_ = 0.01 * pick(0, 100) / (chance(0.5) ? 1 : 4);
         cancel_rate_ = chance(0.5) ? 0.0005 : 0.01;
       }
       arrive();
@@ -50,10 +51,14 @@ class Simulation {
 
   int64_t preemptions() const { return fake_.engine->stats().preemptions; }
   int64_t finished(FinishReason reason) { return finished_[reason]; }
+  int64_t overdue_requests() const { return overdue_; }
+  int64_t shared_pages() const { return shared_pages_; }
 
  private:
+  // Of one sample.
   struct Client {
-    EngineRequest request;
+    EngineRequest request;  // as if the sample were alone
+    RequestId request_id = 0;
     std::shared_ptr<RecordingSink> sink;
     bool cancelled = false;
     size_t tokens_seen = 0;
@@ -66,12 +71,13 @@ class Simulation {
 
   EngineOptions random_options() {
     EngineOptions options;
-    options.context = pick(20, 160);
+    options.context = pick(20, 400);
     options.max_sequences = pick(1, 12);
     options.max_step_tokens = options.max_sequences + pick(0, 60);
     options.max_queue = pick(1, 20);
-    const int64_t least = div_ceil(options.context, FakeEngine::kPageTokens);
-    options.kv_bytes = FakeEngine::arena_bytes(least + pick(0, static_cast<int32_t>(3 * least)));
+    const int32_t least = std::max(1, options.context / kKvGroup);
+    options.kv_bytes = FakeEngine::kv_bytes(options, least + pick(0, 3 * least));
+    options.clock = [this] { return now_; };
     return options;
   }
 
@@ -91,6 +97,21 @@ class Simulation {
     request.sampling.top_k = chance(0.3) ? 5 : 0;
     request.ignore_eos = chance(0.5);
     request.priority = chance(0.7) ? 0 : pick(-2, 2);
+    if (chance(0.05)) {
+      request.max_tokens = 0;
+    } else if (chance(0.05)) {
+      const int32_t room = std::min(context - length, 10);
+      for (int32_t i = pick(1, room); i > 0; --i) {
+        request.forced.push_back(pick(3, FakeModel::kVocab - 1));
+      }
+    }
+    request.observe_logits = chance(0.05);
+    if (chance(0.05)) {
+      request.sampling.prompt_logprobs = pick(0, 3);
+    }
+    if (chance(0.1)) {
+      request.deadline = now_ + std::chrono::milliseconds(pick(0, 200));
+    }
     return request;
   }
 
@@ -99,22 +120,38 @@ class Simulation {
       return;
     }
     for (int32_t i = pick(1, 3); i > 0; --i) {
-      Client client{random_request(), std::make_shared<RecordingSink>()};
-      EngineRequest request = client.request;
-      request.sinks = {client.sink};
-      const auto id = fake_.engine->submit(std::move(request));
-      if (id.ok()) {
-        clients_.emplace(*id, std::move(client));
-      } else {
-        ASSERT_EQ(id.status().code(), absl::StatusCode::kResourceExhausted) << id.status();
+      submit(random_request(), chance(0.7) ? 1 : pick(2, 6));
+    }
+  }
+
+  void submit(EngineRequest request, int32_t samples) {
+    samples = std::min(samples, fake_.engine->options().max_queue);
+    std::vector<Client> clients;
+    for (int32_t i = 0; i < samples; ++i) {
+      clients.push_back({.request = sample_of(request, static_cast<size_t>(i)),
+                         .sink = std::make_shared<RecordingSink>()});
+      request.sinks.push_back(clients.back().sink);
+    }
+    const auto id = fake_.engine->submit(std::move(request));
+    if (id.ok()) {
+      for (size_t i = 0; i < clients.size(); ++i) {
+        clients[i].request_id = *id;
+        clients_.emplace(*id + i, std::move(clients[i]));
+      }
+    } else {
+      ASSERT_EQ(id.status().code(), absl::StatusCode::kResourceExhausted) << id.status();
+      for (const Client& client : clients) {
         ASSERT_EQ(client.sink->finish(), std::nullopt);
       }
     }
   }
 
+  // A sample, or all samples of a request.
   void cancel_some() {
+    RequestId whole = 0;
     for (auto& [id, client] : clients_) {
-      if (chance(cancel_rate_)) {
+      whole = client.request_id == id && chance(cancel_rate_) ? id : whole;
+      if (client.request_id == whole || chance(cancel_rate_)) {
         client.cancelled = true;
         fake_.engine->cancel(id);
         if (chance(0.3)) {
@@ -130,8 +167,9 @@ class Simulation {
     int64_t best_rank = 0;
     RequestId best = 0;
     for (const auto& [id, client] : clients_) {
-      const int64_t rank = rank_of(client.request.priority, static_cast<int64_t>(id));
-      if (!client.cancelled && (best == 0 || rank < best_rank)) {
+      const int64_t rank =
+          rank_of(client.request.priority, static_cast<int64_t>(client.request_id));
+      if (!client.cancelled && !overdue(client) && (best == 0 || rank < best_rank)) {
         best = id;
         best_rank = rank;
       }
@@ -144,7 +182,13 @@ class Simulation {
     return {best, 0};
   }
 
+  bool overdue(const Client& client) const {
+    const auto& deadline = client.request.deadline;
+    return deadline.has_value() && *deadline <= now_;
+  }
+
   void step_once() {
+    now_ += std::chrono::milliseconds(1);
     const auto [best, best_stored] = best_before();
     const bool ran = fake_.engine->step();
     ASSERT_EQ(ran, best != 0) << "a step runs if and only if somebody is there";
@@ -181,6 +225,7 @@ class Simulation {
       ASSERT_NE(sink.finish().has_value(), stored.contains(id)) << "ended, or inside: not both";
       if (!sink.finish().has_value()) {
         ASSERT_FALSE(client->second.cancelled) << "cancel takes effect within one step";
+        ASSERT_FALSE(overdue(client->second)) << "and so does a deadline";
         ASSERT_TRUE(id != best || stored[id] > best_stored) << "the best-ranked always progresses";
         ++client;
         continue;
@@ -198,15 +243,54 @@ class Simulation {
     ++finished_[finish.reason];
     ASSERT_EQ(finish.prompt_tokens, std::ssize(client.request.prompt));
     ASSERT_EQ(finish.completion_tokens, std::ssize(tokens));
-    ASSERT_EQ(finish.status.ok(), finish.reason != FinishReason::failed);
+    ASSERT_NO_FATAL_FAILURE(check_observed(client, tokens, finish.reason));
     if (finish.reason == FinishReason::cancelled) {
-      ASSERT_TRUE(client.cancelled || closing_);
+      if (finish.status.ok()) {
+        ASSERT_TRUE(client.cancelled || closing_);
+      } else {
+        ASSERT_EQ(finish.status.code(), absl::StatusCode::kDeadlineExceeded);
+        ASSERT_TRUE(overdue(client));
+        ++overdue_;
+      }
       ASSERT_LE(tokens.size(), alone.tokens.size());
       ASSERT_TRUE(std::equal(tokens.begin(), tokens.end(), alone.tokens.begin()));
       return;
     }
+    ASSERT_EQ(finish.status.ok(), finish.reason != FinishReason::failed);
     ASSERT_EQ(finish.reason, alone.reason);
     ASSERT_EQ(tokens, alone.tokens) << "the text does not depend on what else runs";
+  }
+
+  // Each position once, in order: all that were computed, or as far as it came.
+  void check_observed(const Client& client, std::vector<int32_t> tokens, FinishReason reason) {
+    const auto prompt_logprobs = client.sink->prompt_logprobs();
+    const std::vector<int32_t>& prompt = client.request.prompt;
+    const bool whole = reason == FinishReason::length || reason == FinishReason::stop;
+    if (whole && client.request.sampling.prompt_logprobs.has_value()) {
+      ASSERT_EQ(prompt_logprobs.size(), prompt.size() - 1);
+    }
+    for (size_t i = 0; i < prompt_logprobs.size(); ++i) {
+      ASSERT_EQ(prompt_logprobs[i].token, prompt[i + 1]);
+    }
+    const auto logits = client.sink->logits();
+    tokens.insert(tokens.begin(), prompt.begin(), prompt.end());
+    if (whole && client.request.observe_logits) {
+      const bool prompt_only = tokens.size() == prompt.size();
+      ASSERT_EQ(logits.size(),
+                tokens.size() - (reason == FinishReason::length && !prompt_only ? 1 : 0));
+    }
+    for (size_t i = 0; i < logits.size(); ++i) {
+      ASSERT_EQ(logits[i].position, i);
+      ASSERT_EQ(logits[i].tokens_before, i < prompt.size() ? 0 : i + 1 - prompt.size());
+    }
+    if (!logits.empty()) {
+      std::vector<float> expected(FakeModel::kVocab);
+      const auto& some =
+          logits[static_cast<size_t>(pick(0, static_cast<int32_t>(logits.size()) - 1))];
+      FakeModel::logits_after(std::span(tokens).first(static_cast<size_t>(some.position) + 1),
+                              expected);
+      ASSERT_TRUE(std::isnan(expected[0]) || some.values == expected);
+    }
   }
 
   void check_totals() {
@@ -217,11 +301,21 @@ class Simulation {
     ASSERT_EQ(stats.running, running);
     ASSERT_EQ(stats.waiting, std::ssize(sequences) - running);
     ASSERT_EQ(fake_.engine->idle(), sequences.empty());
-    int64_t held = 0;
-    for (const auto& sequence : sequences) {
-      held += sequence->running() ? fake_.engine->kv().slot_pages(sequence->slot()) : 0;
+    const KvCache& kv = fake_.engine->kv();
+    int64_t owned = 0;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      if (!sequences[i]->running()) {
+        continue;
+      }
+      owned += kv.slot_pages(sequences[i]->slot());
+      if (i > 0 && sequences[i - 1]->request_id() == sequences[i]->request_id()) {
+        const int64_t shared = kv.budget().full_pages(sequences[i]->shareable());
+        ASSERT_TRUE(sequences[i - 1]->running());
+        owned -= shared;
+        shared_pages_ += shared;
+      }
     }
-    ASSERT_EQ(stats.pages_free + held, stats.pages_total);
+    ASSERT_EQ(stats.pages_free + owned, stats.pages_total) << "shared pages count once";
   }
 
   // Either way every request ends and every page is free.
@@ -253,6 +347,7 @@ class Simulation {
     return request;
   }
 
+  std::chrono::steady_clock::time_point now_;
   std::mt19937_64 random_;
   FakeEngine fake_;
   double arrival_rate_ = 0;  // bursts a step
@@ -260,6 +355,8 @@ class Simulation {
   bool closing_ = false;
   std::map<RequestId, Client> clients_;  // inside
   std::map<FinishReason, int64_t> finished_;
+  int64_t overdue_ = 0;
+  int64_t shared_pages_ = 0;  // over all steps
 };
 
 TEST(EngineSimulation, KeepsEveryInvariantAfterEveryStep) {
@@ -268,27 +365,69 @@ TEST(EngineSimulation, KeepsEveryInvariantAfterEveryStep) {
   std::signal(SIGABRT, print_running_seed);
   std::map<FinishReason, int64_t> finished;
   int64_t preemptions = 0;
+  int64_t overdue = 0;
+  int64_t shared_pages = 0;
   for (int64_t steps = 0; steps < wanted; ++seed) {
     SCOPED_TRACE("TESSERA_SIMULATION_SEED=" + std::to_string(seed));
     running_seed = seed;
     Simulation simulation(seed);
     steps += simulation.run(1000);
     preemptions += simulation.preemptions();
+    overdue += simulation.overdue_requests();
+    shared_pages += simulation.shared_pages();
     for (const FinishReason reason : {FinishReason::stop, FinishReason::length,
                                       FinishReason::cancelled, FinishReason::failed}) {
       finished[reason] += simulation.finished(reason);
     }
     ASSERT_FALSE(HasFailure());
   }
-  std::printf("%lld preemptions; stop %lld, length %lld, cancelled %lld, failed %lld\n",
-              static_cast<long long>(preemptions),
-              static_cast<long long>(finished[FinishReason::stop]),
-              static_cast<long long>(finished[FinishReason::length]),
-              static_cast<long long>(finished[FinishReason::cancelled]),
-              static_cast<long long>(finished[FinishReason::failed]));
+  std::printf(
+      "%lld preemptions; stop %lld, length %lld, cancelled %lld, of them %lld overdue, "
+      "failed %lld\n",
+      static_cast<long long>(preemptions), static_cast<long long>(finished[FinishReason::stop]),
+      static_cast<long long>(finished[FinishReason::length]),
+      static_cast<long long>(finished[FinishReason::cancelled]), static_cast<long long>(overdue),
+      static_cast<long long>(finished[FinishReason::failed]));
   EXPECT_GT(preemptions, 0) << "the traffic exhausts the pages";
+  EXPECT_GT(overdue, 0) << "deadlines pass";
+  EXPECT_GT(shared_pages, 0) << "samples share pages";
   for (const auto& [reason, count] : finished) {
     EXPECT_GT(count, 0) << "the traffic ends in every way: " << static_cast<int>(reason);
+  }
+}
+
+// Ageing: however much urgent work arrives, a request is overtaken by kPriorityHeadStart arrivals
+// for each level between them, and then its turn has come.
+TEST(EngineSimulation, NoStreamOfUrgentWorkStarvesTheRest) {
+  EngineOptions options;
+  options.context = 64;
+  options.max_sequences = 2;
+  options.max_step_tokens = 16;
+  options.max_queue = 64;
+  options.kv_bytes = FakeEngine::arena_bytes(4);
+  FakeEngine fake(options);
+  EngineRequest patient = request_of(prompt_of(30), 8);
+  patient.priority = 1;
+  EngineRequest urgent = request_of(prompt_of(10), 4);
+  fake.submit_samples(urgent, 20);  // so that there is a backlog from the beginning
+  RequestId id = 0;
+  const auto sinks = fake.submit_samples(patient, 3, &id);
+  RequestId last_id = id;
+  const auto ended = [&] {
+    return std::all_of(sinks.begin(), sinks.end(),
+                       [](const auto& sink) { return sink->finish().has_value(); });
+  };
+  while (!ended()) {
+    while (fake.engine->stats().waiting < 40 && last_id < id + 2 * kPriorityHeadStart) {
+      fake.submit(urgent, &last_id);
+      fake.engine->step();
+    }
+    ASSERT_TRUE(fake.engine->step());
+    ASSERT_LT(last_id, id + kPriorityHeadStart + 200) << "it has starved";
+  }
+  EXPECT_GT(last_id, id + kPriorityHeadStart - 200) << "urgent work went first until then";
+  for (size_t i = 0; i < sinks.size(); ++i) {
+    EXPECT_EQ(sinks[i]->tokens(), run_alone(sample_of(patient, i), 64).tokens);
   }
 }
 

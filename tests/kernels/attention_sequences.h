@@ -11,45 +11,44 @@
 
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/thread_pool.h"
-#include "kernels/kv_arena.h"
+#include "tests/kernels/isas.h"
+#include "tests/kernels/kv_rows.h"
 
 namespace tessera {
 
-inline std::vector<CpuIsa> isas_of_this_machine() {
-  std::vector<CpuIsa> isas;
-  for (const CpuIsa isa : {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512}) {
-    if (cpu_supports(isa)) {
-      isas.push_back(isa);
-    }
-  }
-  return isas;
-}
-
-inline std::vector<float> random_floats(std::mt19937& random, int64_t count, float spread = 1.0f) {
-  std::normal_distribution<float> normal(0.0f, spread);
-  std::vector<float> floats(static_cast<size_t>(count));
-  for (float& x : floats) {
-    x = normal(random);
-  }
-  return floats;
-}
-
 struct AttentionShape {
-  KvFormat format = kKvF16;
+  KvFormat high = kKvF16;
+  KvFormat low = kKvF16;
   int32_t head_dim = 16;
   int32_t kv_heads = 2;
   int32_t group = 2;
   int32_t page_tokens = 16;
   int32_t window = 0;
+  float spread = 2.0f;  // of queries: large ones spread the scores
+  // What the rows of a sequence hold before its first token, which is then at position `context`.
+  // Heads differ: head h has high + 21 h and low + 13 h tokens.
+  int32_t context = 0;
+  int32_t history_high = 0;
+  int32_t history_low = 0;
 
   int32_t query_heads() const { return kv_heads * group; }
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(head_dim)); }
+  KvRow history(int32_t head) const {
+    return context == 0 ? KvRow{} : KvRow{history_high + 21 * head, history_low + 13 * head};
+  }
 };
 
+inline void PrintTo(KvFormat format, std::ostream* out) {
+  *out << "k" << int{format.key_bits} << "v" << int{format.value_bits};
+}
+
 inline void PrintTo(const AttentionShape& shape, std::ostream* out) {
-  *out << "k" << int{shape.format.key_bits} << "v" << int{shape.format.value_bits} << " head_dim "
-       << shape.head_dim << " kv_heads " << shape.kv_heads << " group " << shape.group
-       << " page_tokens " << shape.page_tokens << " window " << shape.window;
+  PrintTo(shape.high, out);
+  *out << " and ";
+  PrintTo(shape.low, out);
+  *out << " head_dim " << shape.head_dim << " kv_heads " << shape.kv_heads << " group "
+       << shape.group << " page_tokens " << shape.page_tokens << " window " << shape.window
+       << " history " << shape.context << ": " << shape.history_high << ", " << shape.history_low;
 }
 
 // One part of a step: `count` further tokens of a sequence.
@@ -57,18 +56,30 @@ struct Chunk {
   int32_t sequence;
   int32_t count;
 };
+using Steps = std::vector<std::vector<Chunk>>;
+
+// What attention gave to each sequence.
+struct Attended {
+  std::vector<std::vector<float>> out;       // [sequences][length, query_heads * head_dim]
+  std::vector<std::vector<float>> log_sums;  // [sequences][length, query_heads]
+};
 
 // Sequences with random queries, keys and values, whose attention can be computed in any chunks.
 class AttentionSequences {
  public:
   AttentionSequences(const AttentionShape& shape, std::vector<int32_t> lengths, uint32_t seed)
-      : shape_(shape), lengths_(std::move(lengths)) {
+      : shape_(shape), lengths_(std::move(lengths)), seed_(seed) {
     std::mt19937 random(seed);
     for (const int32_t length : lengths_) {
-      // Queries of twice the usual size: scores spread, and the maximum rises now and then.
-      queries_.push_back(random_floats(random, int64_t{length} * query_cols(), 2.0f));
-      keys_.push_back(random_floats(random, int64_t{length} * kv_cols()));
-      values_.push_back(random_floats(random, int64_t{length} * kv_cols()));
+      queries_.push_back(random_floats(random, int64_t{length} * query_cols(), shape.spread));
+      keys_.push_back(dense_floats(random, int64_t{length} * kv_cols()));
+      values_.push_back(dense_floats(random, int64_t{length} * kv_cols()));
+      for (int32_t head = 0; head < shape.kv_heads; ++head) {
+        const KvRow row = shape.history(head);
+        const int64_t floats = int64_t{row.high + row.low} * shape.head_dim;
+        history_keys_.push_back(dense_floats(random, floats));
+        history_values_.push_back(dense_floats(random, floats));
+      }
     }
   }
 
@@ -76,7 +87,7 @@ class AttentionSequences {
   const std::vector<int32_t>& lengths() const { return lengths_; }
 
   // The whole of each sequence as one chunk of one step.
-  std::vector<std::vector<Chunk>> all_at_once() const {
+  Steps all_at_once() const {
     std::vector<Chunk> step;
     for (size_t i = 0; i < lengths_.size(); ++i) {
       step.push_back({static_cast<int32_t>(i), lengths_[i]});
@@ -85,10 +96,10 @@ class AttentionSequences {
   }
 
   // Random chunks, mostly small ones, of a random choice of sequences in each step.
-  std::vector<std::vector<Chunk>> random_steps(uint32_t seed, int32_t longest) const {
+  Steps random_steps(uint32_t seed, int32_t longest) const {
     std::mt19937 random(seed);
     std::vector<int32_t> left = lengths_;
-    std::vector<std::vector<Chunk>> steps;
+    Steps steps;
     for (bool more = true; more;) {
       more = false;
       std::vector<Chunk> step;
@@ -109,149 +120,327 @@ class AttentionSequences {
     return steps;
   }
 
-  // Stores and attends step by step; returns [sequences][length, query_heads * head_dim].
-  std::vector<std::vector<float>> run(const Backend& backend, int threads,
-                                      const std::vector<std::vector<Chunk>>& steps) const {
+  // Stores and attends step by step.
+  Attended run(const Backend& backend, int threads, const Steps& steps) const {
     ThreadPool pool(threads);
-    const std::unique_ptr<KvArena> arena = make_arena();
+    std::mt19937 random(seed_ + 1);
+    KvRows rows(rows_shape(), random);
+    put_history(rows);
     std::vector<int32_t> done(lengths_.size(), 0);
-    std::vector<std::vector<float>> out(lengths_.size());
+    Attended attended{std::vector<std::vector<float>>(lengths_.size()),
+                      std::vector<std::vector<float>>(lengths_.size())};
     for (const std::vector<Chunk>& step : steps) {
-      run_step(backend, pool, *arena, step, done, out);
+      run_step(backend, pool, rows, step, done, attended);
     }
-    arena->check_integrity();
-    return out;
+    return attended;
   }
 
-  // What attention is, in double precision over the unrounded inputs, and how far a kernel may be
-  // from it. Let A be the largest sum of |q k| of a row, u = 2^-24, e = 2^-11 for f16, else 0. A
-  // score is off by at most A (e + (head_dim + 8) u) with the roundings of its scale, of its
-  // distance from the maximum (2 u A each) and of the exponential (2^-22). A weight is off by that
-  // relatively, its normalised form by twice that; each tile adds a correction (2^-22) and each
-  // token an addition (u) to the sums of weights and of values; a value is off by e of itself.
-  struct Expected {
-    double value;
-    double bound;
+  // One token that a query sees, as it is stored or as it was.
+  struct Seen {
+    std::vector<double> key;
+    std::vector<double> value;
+    double key_step = 0;  // of codes, else 0
+    double value_step = 0;
+    double key_error = 0;  // of each channel against what is stored
+    double value_error = 0;
   };
-  Expected expected(size_t sequence, int32_t position, int32_t query_head, int32_t channel) const {
-    const int64_t hd = shape_.head_dim;
-    const float* q =
-        &queries_[sequence][static_cast<size_t>(position * query_cols() + query_head * hd)];
-    const int64_t column = query_head / shape_.group * hd;
-    const int32_t first = shape_.window > 0 ? std::max(0, position + 1 - shape_.window) : 0;
-    std::vector<double> scores;
-    double largest = 0;
-    double maximum = -INFINITY;
-    for (int32_t t = first; t <= position; ++t) {
-      const float* k = &keys_[sequence][static_cast<size_t>(t * kv_cols() + column)];
-      double dot = 0;
-      double magnitude = 0;
-      for (int64_t c = 0; c < hd; ++c) {
-        dot += double{q[c]} * double{k[c]};
-        magnitude += std::abs(double{q[c]} * double{k[c]});
-      }
-      scores.push_back(dot * double{shape_.scale()});
-      largest = std::max(largest, magnitude * double{shape_.scale()});
-      maximum = std::max(maximum, scores.back());
-    }
-    double sum = 0;
-    double weighted = 0;
-    double magnitude = 0;
-    for (int32_t t = first; t <= position; ++t) {
-      const double v =
-          double{values_[sequence][static_cast<size_t>(t * kv_cols() + column + channel)]};
-      const double weight = std::exp(scores[static_cast<size_t>(t - first)] - maximum);
-      sum += weight;
-      weighted += weight * v;
-      magnitude += weight * std::abs(v);
-    }
+
+  // What attention is, in double precision, and how far a kernel may be from it.
+  struct Expected {
+    double log_sum = 0;
+    double log_sum_bound = 0;
+    std::vector<double> values;  // [head_dim]
+    std::vector<double> bounds;
+  };
+
+  // Over the stored numbers (codes decoded), or over the numbers themselves.
+  enum class Against { stored, originals };
+
+  // The bound, with u = 2^-24:
+  //
+  // A score. Codes: the query is rounded to steps of s = max|q| / 32512, half a step each (and one
+  // hundredth of it for the f32 division), which meets the key without its zero; the f32 sums and
+  // products are off by (head_dim + 16) u of M = sum |q| |key - zero| + |zero| sum |q|. Floats:
+  // (head_dim
+  // + 12) u of M = sum |q key|. Against the originals, a key's own error times sum |q|. With the
+  // exponential's 2^-22 that is e; a weight is off by expm1(e) relatively, normalised by twice
+  // that.
+  //
+  // A sum of values. Each token adds u and each tile a correction, 2^-22, of the magnitudes. Codes:
+  // weight times scale is rounded to steps of its tile's largest / 32512, again half a step and a
+  // hundredth, which meets the value without its zero. Against the originals, the value's error.
+  Expected expected(size_t sequence, int32_t row, int32_t query_head, Against against) const {
+    const size_t hd = static_cast<size_t>(shape_.head_dim);
+    const float* q = &queries_[sequence][static_cast<size_t>(row * query_cols()) +
+                                         static_cast<size_t>(query_head) * hd];
+    const std::vector<Seen> seen = seen_by(sequence, row, query_head / shape_.group, against);
     const double u = 0x1p-24;
-    const double key_error = shape_.format.key_bits == 16 ? 0x1p-11 : 0;
-    const double value_error = shape_.format.value_bits == 16 ? 0x1p-11 : 0;
-    const double n = position + 1 - first;
-    const double score_error = largest * (key_error + (static_cast<double>(hd) + 12) * u) + 0x1p-22;
-    const double relative =
-        2 * std::expm1(score_error) + value_error + 2 * n * u + n / 32 * 0x1p-22 + 0x1p-21;
-    return {weighted / sum, relative * magnitude / sum};
+    const double scale = double{shape_.scale()};
+    double query_sum = 0;
+    double query_largest = 0;
+    for (size_t c = 0; c < hd; ++c) {
+      query_sum += std::abs(double{q[c]}) * scale;
+      query_largest = std::max(query_largest, std::abs(double{q[c]}) * scale);
+    }
+    std::vector<double> scores;
+    double error = 0;
+    double maximum = -INFINITY;
+    for (const Seen& token : seen) {
+      double score = 0;
+      double magnitude = 0;
+      double lifted = 0;  // sum of |key - zero|
+      const double zero = zero_of(token.key, token.key_step);
+      for (size_t c = 0; c < hd; ++c) {
+        score += double{q[c]} * token.key[c] * scale;
+        magnitude += std::abs(double{q[c]}) * scale * std::abs(token.key[c] - zero);
+        lifted += std::abs(token.key[c] - zero);
+      }
+      magnitude += std::abs(zero) * query_sum;
+      const double rounding = token.key_step > 0 ? 0.51 * query_largest / 32512 * lifted : 0;
+      error = std::max(error, rounding + (static_cast<double>(hd) + 16) * u * magnitude +
+                                  token.key_error * query_sum);
+      scores.push_back(score);
+      maximum = std::max(maximum, score);
+    }
+    return weighted(seen, scores, maximum, error + 0x1p-22);
   }
 
  private:
   int64_t query_cols() const { return int64_t{shape_.query_heads()} * shape_.head_dim; }
   int64_t kv_cols() const { return int64_t{shape_.kv_heads} * shape_.head_dim; }
+  bool is_f32() const { return shape_.high == kKvF32; }
 
   static constexpr int32_t kLayer = 1;  // of two, so that a forgotten layer index shows
+  KvTiers tiers() const { return {0, static_cast<uint8_t>(shape_.window > 0 ? 0 : 1)}; }
 
-  std::unique_ptr<KvArena> make_arena() const {
-    KvArenaShape arena{
-        .layout = KvPageLayout::make(shape_.format, shape_.head_dim, shape_.page_tokens),
+  // What a dense page holds: f16, unless everything is f32.
+  std::vector<float> dense_floats(std::mt19937& random, int64_t count) const {
+    std::vector<float> floats = random_floats(random, count);
+    if (!is_f32()) {
+      std::transform(floats.begin(), floats.end(), floats.begin(),
+                     [](float x) { return to_f32(to_f16(x)); });
+    }
+    return floats;
+  }
+
+  std::span<const float> token(const std::vector<float>& floats, int64_t at) const {
+    return {floats.data() + at * shape_.head_dim, static_cast<size_t>(shape_.head_dim)};
+  }
+
+  // The lowest number is where the codes begin.
+  static double zero_of(const std::vector<double>& numbers, double step) {
+    return step > 0 ? *std::min_element(numbers.begin(), numbers.end()) : 0;
+  }
+
+  Expected weighted(const std::vector<Seen>& seen, const std::vector<double>& scores,
+                    double maximum, double error) const {
+    const size_t hd = static_cast<size_t>(shape_.head_dim);
+    const double u = 0x1p-24;
+    const double n = static_cast<double>(seen.size());
+    const double relative = 2 * std::expm1(error) + 2 * n * u + n / 16 * 0x1p-22 + 0x1p-20;
+    std::vector<double> weights;
+    double sum = 0;
+    double largest = 0;  // of weight * scale
+    for (size_t t = 0; t < seen.size(); ++t) {
+      weights.push_back(std::exp(scores[t] - maximum));
+      sum += weights[t];
+      largest = std::max(largest, weights[t] * seen[t].value_step);
+    }
+    Expected expected;
+    expected.log_sum = maximum + std::log(sum);
+    expected.log_sum_bound = error + n * u + 0x1p-20 * (1 + std::abs(maximum));
+    for (size_t c = 0; c < hd; ++c) {
+      double value = 0;
+      double bound = 0;
+      for (size_t t = 0; t < seen.size(); ++t) {
+        const Seen& token = seen[t];
+        const double zero = zero_of(token.value, token.value_step);
+        const double lifted = std::abs(token.value[c] - zero);
+        value += weights[t] * token.value[c];
+        bound += weights[t] * (relative * (lifted + std::abs(zero)) + token.value_error);
+        bound += token.value_step > 0 ? 0.51 * largest / 32512 * lifted / token.value_step : 0;
+      }
+      expected.values.push_back(value / sum);
+      expected.bounds.push_back(bound / sum);
+    }
+    return expected;
+  }
+
+  // A channel of codes is off by half a step of rounding; and by (2^bits - 1) scales' rounding to
+  // f16, 2^-11 each, at the top, which clamps.
+  static double coding_error(double step, int32_t bits) {
+    return step * (0.5 + ((1 << bits) - 1) * 0x1p-11);
+  }
+
+  Seen seen_as(KvFormat format, std::span<const float> keys, std::span<const float> values,
+               Against against) const {
+    Seen seen{{keys.begin(), keys.end()}, {values.begin(), values.end()}};
+    if (!format.is_codes()) {
+      return seen;
+    }
+    const CodedToken key = encode(keys, format.key_bits);
+    const CodedToken value = encode(values, format.value_bits);
+    seen.key_step = double{key.scale};
+    seen.value_step = double{value.scale};
+    if (against == Against::originals) {
+      seen.key_error = coding_error(seen.key_step, format.key_bits);
+      seen.value_error = coding_error(seen.value_step, format.value_bits);
+      return seen;
+    }
+    for (size_t c = 0; c < seen.key.size(); ++c) {
+      seen.key[c] = key.decoded(c);
+      seen.value[c] = value.decoded(c);
+    }
+    return seen;
+  }
+
+  // All that row `row` of a sequence sees of a KV head: its history, the groups before its own, and
+  // its own up to itself.
+  std::vector<Seen> seen_by(size_t sequence, int32_t row, int32_t head, Against against) const {
+    std::vector<Seen> seen;
+    const size_t history =
+        sequence * static_cast<size_t>(shape_.kv_heads) + static_cast<size_t>(head);
+    const KvRow before = shape_.history(head);
+    for (int32_t i = 0; i < before.high + before.low; ++i) {
+      seen.push_back(seen_as(i < before.high ? shape_.high : shape_.low,
+                             token(history_keys_[history], i), token(history_values_[history], i),
+                             against));
+    }
+    const int32_t first = shape_.window > 0 ? std::max(0, row + 1 - shape_.window) : 0;
+    for (int32_t i = first; i <= row; ++i) {
+      const bool closed = i / kKvGroup < row / kKvGroup;
+      const int64_t at = int64_t{i} * shape_.kv_heads + head;
+      seen.push_back(seen_as(closed ? shape_.high : kKvF32, token(keys_[sequence], at),
+                             token(values_[sequence], at), against));
+    }
+    return seen;
+  }
+
+  KvRows::Shape rows_shape() const {
+    const KvRow most = shape_.history(shape_.kv_heads - 1);
+    return {
+        .formats = {shape_.high, shape_.low},
+        .head_dim = shape_.head_dim,
+        .page_tokens = shape_.page_tokens,
         .slots = static_cast<int32_t>(lengths_.size()),
         .layers = 2,
         .kv_heads = shape_.kv_heads,
-        .context = *std::max_element(lengths_.begin(), lengths_.end())};
-    arena.pages = arena.slots * arena.layers * arena.kv_heads * arena.row_pages();
-    std::unique_ptr<KvArena> made = KvArena::make(arena);
-    // What a page held before must not show: NaN in every word.
-    std::fill_n(made->view().arena, arena.arena_bytes(), std::byte{0xff});
-    return made;
+        .row_tokens = most.high + most.low + *std::max_element(lengths_.begin(), lengths_.end())};
   }
 
-  void run_step(const Backend& backend, ThreadPool& pool, KvArena& arena,
+  // Slots in reverse, so that a slot is not by chance the index of its sequence.
+  int32_t slot_of(size_t sequence) const {
+    return static_cast<int32_t>(lengths_.size() - 1 - sequence);
+  }
+
+  void put_history(KvRows& rows) const {
+    for (size_t i = 0; i < history_keys_.size(); ++i) {
+      const int32_t head = static_cast<int32_t>(i) % shape_.kv_heads;
+      const int64_t row =
+          rows.view().row_index(slot_of(i / static_cast<size_t>(shape_.kv_heads)), kLayer, head);
+      const KvRow history = shape_.history(head);
+      for (int32_t t = 0; t < history.high + history.low; ++t) {
+        const auto keys = token(history_keys_[i], t);
+        const auto values = token(history_values_[i], t);
+        if (t < history.high) {
+          rows.append_high(row, tiers().high, keys, values);
+        } else {
+          rows.append_low(row, tiers().low, keys, values);
+        }
+      }
+    }
+  }
+
+  // What kv_store does with tokens [first, first + count) of a sequence. `dense` gets the groups
+  // but the last.
+  void put_chunk(KvRows& rows, size_t sequence, int32_t first, int32_t count,
+                 std::byte* dense) const {
+    const KvPagesView& view = rows.view();
+    const int32_t end = first + count;
+    for (int32_t head = 0; head < shape_.kv_heads; ++head) {
+      const int64_t row = view.row_index(slot_of(sequence), kLayer, head);
+      for (int32_t i = first / kKvGroup * kKvGroup; i < end; ++i) {
+        const int64_t at = int64_t{i} * shape_.kv_heads + head;
+        const auto keys = token(keys_[sequence], at);
+        const auto values = token(values_[sequence], at);
+        const int64_t ahead = i / kKvGroup - first / kKvGroup;  // groups
+        std::byte* page =
+            i / kKvGroup == (end - 1) / kKvGroup
+                ? view.window(row)
+                : dense + (ahead * shape_.kv_heads + head) * view.window_layout.page_bytes;
+        KvRows::put(view.window_layout, page, i % kKvGroup, keys, values);
+        if (i / kKvGroup < end / kKvGroup) {
+          rows.append_high(row, tiers().high, keys, values);
+        }
+      }
+    }
+  }
+
+  void run_step(const Backend& backend, ThreadPool& pool, KvRows& rows,
                 const std::vector<Chunk>& step, std::vector<int32_t>& done,
-                std::vector<std::vector<float>>& out) const {
-    const int32_t capacity = arena.shape().layout.capacity;
+                Attended& attended) const {
     std::vector<SequenceSpan> spans;
-    std::vector<KvRowResize> changes;
-    std::vector<float> queries, keys, values;
-    int32_t rows = 0;
-    const auto append = [](std::vector<float>& to, const std::vector<float>& from, int64_t first,
-                           int64_t count, int64_t cols) {
-      to.insert(to.end(), from.begin() + first * cols, from.begin() + (first + count) * cols);
-    };
+    std::vector<float> queries;
+    int32_t count = 0;
+    int64_t groups = 0;
     for (const Chunk& chunk : step) {
       const size_t i = static_cast<size_t>(chunk.sequence);
-      // Slots in reverse, so that a slot is not by chance the index of its sequence.
-      const int32_t slot = static_cast<int32_t>(lengths_.size()) - 1 - chunk.sequence;
-      spans.push_back({slot, rows, chunk.count, done[i]});
-      changes.push_back({slot, static_cast<int32_t>(div_ceil(done[i], capacity)),
-                         static_cast<int32_t>(div_ceil(done[i] + chunk.count, capacity))});
-      append(queries, queries_[i], done[i], chunk.count, query_cols());
-      append(keys, keys_[i], done[i], chunk.count, kv_cols());
-      append(values, values_[i], done[i], chunk.count, kv_cols());
-      rows += chunk.count;
-      done[i] += chunk.count;
+      spans.push_back({slot_of(i), count, chunk.count, shape_.context + done[i], tiers()});
+      const auto from = queries_[i].begin() + done[i] * query_cols();
+      queries.insert(queries.end(), from, from + chunk.count * query_cols());
+      count += chunk.count;
+      groups += dense_groups(spans.back());
     }
-    backend.kv_resize({.pool = arena.pool(), .changes = changes}, pool.stream());
-    backend.kv_store({.keys = {keys.data(), rows, kv_cols(), kv_cols()},
-                      .values = {values.data(), rows, kv_cols(), kv_cols()},
-                      .sequences = spans,
-                      .pages = arena.view(),
-                      .layer = kLayer},
-                     pool.stream());
-    std::vector<float> result(static_cast<size_t>(rows * query_cols()), NAN);
-    const StepLimits limits{rows, static_cast<int32_t>(step.size()), arena.shape().context};
+    const int64_t group_bytes = shape_.kv_heads * rows.view().window_layout.page_bytes;
+    std::vector<std::byte> memory(static_cast<size_t>(groups * group_bytes) + KvRows::kAlign,
+                                  std::byte{0xff});
+    std::byte* dense = KvRows::aligned(memory);
+    int64_t group = 0;
+    for (size_t c = 0; c < step.size(); ++c) {
+      const size_t i = static_cast<size_t>(step[c].sequence);
+      put_chunk(rows, i, done[i], step[c].count, dense + group * group_bytes);
+      group += dense_groups(spans[c]);
+      done[i] += step[c].count;
+    }
+    const StepLimits limits{count, static_cast<int32_t>(step.size()),
+                            shape_.context + *std::max_element(lengths_.begin(), lengths_.end())};
+    std::vector<float> out(static_cast<size_t>(count * query_cols()), NAN);
+    std::vector<float> log_sums(static_cast<size_t>(count * shape_.query_heads()), NAN);
     std::vector<std::byte> scratch(static_cast<size_t>(
         backend.attention_scratch_bytes(limits, shape_.query_heads(), shape_.head_dim)));
-    backend.attention({.queries = {queries.data(), rows, query_cols(), query_cols()},
-                       .sequences = spans,
-                       .pages = arena.view(),
-                       .layer = kLayer,
-                       .query_heads = shape_.query_heads(),
-                       .scale = shape_.scale(),
-                       .window = shape_.window,
-                       .out = {result.data(), rows, query_cols(), query_cols()},
-                       .scratch = scratch},
-                      pool.stream());
+    backend.attention(
+        {.queries = {queries.data(), count, query_cols(), query_cols()},
+         .sequences = spans,
+         .pages = rows.view(),
+         .layer = kLayer,
+         .query_heads = shape_.query_heads(),
+         .scale = shape_.scale(),
+         .window = shape_.window,
+         .dense = {dense, static_cast<size_t>(groups * group_bytes)},
+         .out = {out.data(), count, query_cols(), query_cols()},
+         .log_sums = {log_sums.data(), count, shape_.query_heads(), shape_.query_heads()},
+         .scratch = scratch},
+        pool.stream());
+    const auto append = [](std::vector<float>& to, const std::vector<float>& from, int64_t first,
+                           int64_t rows_of, int64_t cols) {
+      to.insert(to.end(), from.begin() + first * cols, from.begin() + (first + rows_of) * cols);
+    };
     for (size_t c = 0; c < step.size(); ++c) {
-      append(out[static_cast<size_t>(step[c].sequence)], result, spans[c].first_row, spans[c].count,
-             query_cols());
+      const size_t i = static_cast<size_t>(step[c].sequence);
+      append(attended.out[i], out, spans[c].first_row, spans[c].count, query_cols());
+      append(attended.log_sums[i], log_sums, spans[c].first_row, spans[c].count,
+             shape_.query_heads());
     }
   }
 
   AttentionShape shape_;
   std::vector<int32_t> lengths_;
-  std::vector<std::vector<float>> queries_;  // [sequences][length, query_heads * head_dim]
-  std::vector<std::vector<float>> keys_;     // [sequences][length, kv_heads * head_dim]
-  std::vector<std::vector<float>> values_;   // [sequences][length, kv_heads * head_dim]
+  uint32_t seed_;
+  std::vector<std::vector<float>> queries_;         // [sequences][length, query_heads * head_dim]
+  std::vector<std::vector<float>> keys_;            // [sequences][length, kv_heads * head_dim]
+  std::vector<std::vector<float>> values_;          // [sequences][length, kv_heads * head_dim]
+  std::vector<std::vector<float>> history_keys_;    // [sequences * kv_heads][tokens, head_dim]
+  std::vector<std::vector<float>> history_values_;  // [sequences * kv_heads][tokens, head_dim]
 };
 
 }  // namespace tessera

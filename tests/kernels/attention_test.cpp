@@ -8,31 +8,49 @@
 namespace tessera {
 namespace {
 
-using Steps = std::vector<std::vector<Chunk>>;
+using Against = AttentionSequences::Against;
+
+constexpr KvFormat kFormats[] = {kKvF32,  kKvF16,  kKvK8V8, kKvK8V4, kKvK4V4,
+                                 kKvK4V2, kKvK4V1, kKvK4V8, kKvK2V4, KvFormat{2, 1}};
+
+AttentionShape uniform(KvFormat format) {
+  return {.high = format, .low = format};
+}
 
 class Attention : public testing::TestWithParam<CpuIsa> {
  protected:
   const Backend& backend() const { return cpu_backend(GetParam()); }
 
-  // Compares every `stride`-th position and all of the last.
-  void expect_near_double_precision(const AttentionSequences& sequences, int32_t stride = 1) const {
+  // Compares every `stride`-th row, the last one among them.
+  void expect_near(const AttentionSequences& sequences, Against against, int32_t stride = 1) const {
     const AttentionShape& shape = sequences.shape();
-    const auto out = sequences.run(backend(), 2, sequences.all_at_once());
-    for (size_t s = 0; s < out.size(); ++s) {
+    const Attended attended = sequences.run(backend(), 2, sequences.all_at_once());
+    for (size_t s = 0; s < attended.out.size(); ++s) {
       const int32_t length = sequences.lengths()[s];
-      for (int32_t p = (length - 1) % stride; p < length; p += stride) {
+      for (int32_t row = (length - 1) % stride; row < length; row += stride) {
         for (int32_t head = 0; head < shape.query_heads(); ++head) {
-          for (int32_t channel = 0; channel < shape.head_dim; channel += 5) {
-            const auto expected = sequences.expected(s, p, head, channel);
-            const int64_t index =
-                (int64_t{p} * shape.query_heads() + head) * shape.head_dim + channel;
-            ASSERT_NEAR(double{out[s][static_cast<size_t>(index)]}, expected.value, expected.bound)
-                << testing::PrintToString(shape) << " sequence " << s << " of length " << length
-                << " position " << p << " head " << head << " channel " << channel;
+          SCOPED_TRACE(testing::Message()
+                       << testing::PrintToString(shape) << " sequence " << s << " of length "
+                       << length << " row " << row << " head " << head);
+          const auto expected = sequences.expected(s, row, head, against);
+          const int64_t at = int64_t{row} * shape.query_heads() + head;
+          if (against == Against::stored) {
+            ASSERT_NEAR(double{attended.log_sums[s][static_cast<size_t>(at)]}, expected.log_sum,
+                        expected.log_sum_bound);
+          }
+          for (int32_t c = 0; c < shape.head_dim; ++c) {
+            const size_t i = static_cast<size_t>(c);
+            ASSERT_NEAR(double{attended.out[s][static_cast<size_t>(at * shape.head_dim + c)]},
+                        expected.values[i], expected.bounds[i])
+                << "channel " << c;
           }
         }
       }
     }
+  }
+
+  void expect_near_double_precision(const AttentionSequences& sequences, int32_t stride = 1) const {
+    expect_near(sequences, Against::stored, stride);
   }
 
   static void expect_same_bits(const std::vector<std::vector<float>>& one,
@@ -46,113 +64,166 @@ class Attention : public testing::TestWithParam<CpuIsa> {
       }
     }
   }
+  static void expect_same_bits(const Attended& one, const Attended& other) {
+    expect_same_bits(one.out, other.out);
+    expect_same_bits(one.log_sums, other.log_sums);
+  }
 };
 
 TEST_P(Attention, IsNearDoublePrecisionForEveryHeadDim) {
   uint32_t seed = 1;
-  for (const KvFormat format : {kKvF32, kKvF16, KvFormat{16, 32}, KvFormat{32, 16}}) {
+  for (const KvFormat format : kFormats) {
     for (const int32_t head_dim : {8, 16, 24, 40, 48, 64, 80, 96, 112, 128, 192, 256}) {
       SCOPED_TRACE(testing::Message() << "seed " << seed);
-      expect_near_double_precision(
-          {{.format = format, .head_dim = head_dim, .group = 3}, {1, 65, 130}, seed++}, 9);
+      AttentionShape shape = uniform(format);
+      shape.head_dim = head_dim;
+      shape.group = 3;
+      expect_near_double_precision({shape, {1, 65, 130}, seed++}, 16);
     }
   }
 }
 
 TEST_P(Attention, IsNearDoublePrecisionForEveryGroup) {
-  for (int32_t group = 1; group <= 16; ++group) {
-    SCOPED_TRACE(testing::Message() << "seed " << group);
-    expect_near_double_precision(
-        {{.group = group, .page_tokens = 32}, {70, 3}, static_cast<uint32_t>(group)}, 7);
+  for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V1}) {
+    for (int32_t group = 1; group <= 16; ++group) {
+      SCOPED_TRACE(testing::Message() << "seed " << group);
+      AttentionShape shape = uniform(format);
+      shape.group = group;
+      shape.page_tokens = 32;
+      expect_near_double_precision({shape, {70, 3}, static_cast<uint32_t>(group)}, 7);
+    }
+    AttentionShape wide = uniform(format);
+    wide.kv_heads = 1;
+    wide.group = 71;
+    expect_near_double_precision({wide, {67}, 99}, 3);
   }
-  expect_near_double_precision({{.kv_heads = 1, .group = 71}, {20}, 99}, 3);
 }
 
 TEST_P(Attention, IsNearDoublePrecisionAtEveryLengthAroundATile) {
+  const std::vector<int32_t> lengths{1,  2,  15, 16, 17, 31, 32,  33,  47,
+                                     48, 49, 63, 64, 65, 80, 127, 129, 200};
   for (const int32_t page_tokens : {16, 48, 64, 128}) {
-    std::vector<int32_t> lengths;
-    for (const int32_t length : {1, 2, 15, 16, 17, 31, 33, 47, 48, 49, 63, 64, 65, 127, 129, 200}) {
-      lengths.push_back(length);
-    }
-    for (const KvFormat format : {kKvF32, kKvF16}) {
-      expect_near_double_precision(
-          {{.format = format, .kv_heads = 1, .page_tokens = page_tokens}, lengths, 7}, 3);
+    for (const KvFormat format : kFormats) {
+      AttentionShape shape = uniform(format);
+      shape.kv_heads = 1;
+      shape.page_tokens = page_tokens;
+      expect_near_double_precision({shape, lengths, 7}, 5);
     }
   }
 }
 
 TEST_P(Attention, IsNearDoublePrecisionInALongContext) {
-  expect_near_double_precision({{.kv_heads = 1}, {2500}, 11}, 101);
-  expect_near_double_precision({{.format = kKvF32, .kv_heads = 1}, {1024, 1025}, 12}, 97);
-}
-
-TEST_P(Attention, SeesTheLastPositionsOnlyUnderAWindow) {
-  for (const int32_t window : {1, 2, 15, 63, 64, 65, 100, 1000}) {
-    expect_near_double_precision(
-        {{.format = kKvF32, .kv_heads = 1, .window = window}, {1, 64, 65, 250}, 13}, 3);
+  for (const KvFormat format : {kKvF32, kKvF16, kKvK8V4, kKvK4V2}) {
+    AttentionShape shape = uniform(format);
+    shape.kv_heads = 1;
+    expect_near_double_precision({shape, {1024, 1025, 2500}, 11}, 201);
   }
-  expect_near_double_precision({{.kv_heads = 1, .window = 1100}, {2300}, 14}, 57);
 }
 
-TEST_P(Attention, ReadsNoPageBeforeTheWindow) {
-  // A sequence whose early pages are gone, as they are when a window has passed them.
-  ThreadPool pool(1);
-  const KvPageLayout layout = KvPageLayout::make(kKvF32, 8, 16);
-  const auto arena = KvArena::make({layout, 4, 1, 1, 1, 64});
-  const std::vector<KvRowResize> change{{0, 0, 4}};
-  backend().kv_resize({.pool = arena->pool(), .changes = change}, pool.stream());
-  std::mt19937 random(15);
-  std::vector<float> keys = random_floats(random, 64 * 8);
-  std::vector<float> values = random_floats(random, 64 * 8);
-  const std::vector<SequenceSpan> prompt{{0, 0, 64, 0}};
-  backend().kv_store({{keys.data(), 64, 8, 8}, {values.data(), 64, 8, 8}, prompt, arena->view(), 0},
-                     pool.stream());
-  const std::vector<SequenceSpan> last{{0, 0, 1, 63}};
-  std::vector<std::byte> scratch(4096);
-  std::vector<float> results[2] = {std::vector<float>(8), std::vector<float>(8)};
-  for (std::vector<float>& result : results) {
-    backend().attention({.queries = {keys.data(), 1, 8, 8},
-                         .sequences = last,
-                         .pages = arena->view(),
-                         .query_heads = 1,
-                         .scale = 1.0f,
-                         .window = 20,
-                         .out = {result.data(), 1, 8, 8},
-                         .scratch = scratch},
-                        pool.stream());
-    arena->pool().tables[0] = kNoPage;  // positions 0 to 31; the window begins at 44
-    arena->pool().tables[1] = kNoPage;
-  }
-  EXPECT_EQ(results[0], results[1]);
-}
-
-// The rule that makes serving deterministic: a row's bits do not depend on what else is computed.
-TEST_P(Attention, HasTheSameBitsForAnyChunksAndAnyBatch) {
-  uint32_t seed = 100;
-  for (const KvFormat format : {kKvF32, kKvF16}) {
-    for (const AttentionShape& shape :
-         {AttentionShape{.format = format, .head_dim = 8, .kv_heads = 1, .group = 3},
-          AttentionShape{.format = format, .head_dim = 24, .kv_heads = 2, .group = 7},
-          AttentionShape{.format = format, .head_dim = 80, .kv_heads = 1, .group = 1, .window = 77},
-          AttentionShape{
-              .format = format, .head_dim = 128, .kv_heads = 1, .group = 8, .page_tokens = 48}}) {
-      const AttentionSequences sequences(shape, {130, 1, 65, 200, 64}, seed);
-      const auto whole = sequences.run(backend(), 1, sequences.all_at_once());
-      for (int round = 0; round < 3; ++round, ++seed) {
-        SCOPED_TRACE(testing::Message() << testing::PrintToString(shape) << " seed " << seed);
-        expect_same_bits(whole, sequences.run(backend(), 2, sequences.random_steps(seed, 50)));
+// Heads keep different numbers of tokens, in tiles that are full, empty or begun.
+TEST_P(Attention, IsNearDoublePrecisionOverTwoTiers) {
+  struct Tiers {
+    KvFormat high;
+    KvFormat low;
+  };
+  uint32_t seed = 200;
+  for (const Tiers tiers :
+       {Tiers{kKvK8V4, kKvK4V2}, Tiers{kKvF16, kKvK4V4}, Tiers{kKvK8V8, kKvK4V1},
+        Tiers{kKvK4V2, kKvK4V2}, Tiers{kKvF16, kKvF16}}) {
+    for (const KvRow history : {KvRow{0, 0}, KvRow{1, 0}, KvRow{0, 1}, KvRow{64, 64}, KvRow{63, 65},
+                                KvRow{200, 0}, KvRow{0, 200}, KvRow{130, 77}}) {
+      for (const int32_t page_tokens : {16, 32, 48}) {
+        SCOPED_TRACE(testing::Message() << "seed " << seed);
+        expect_near_double_precision({{.high = tiers.high,
+                                       .low = tiers.low,
+                                       .head_dim = 24,
+                                       .page_tokens = page_tokens,
+                                       .context = 640,
+                                       .history_high = history.high,
+                                       .history_low = history.low},
+                                      {1, 66, 130},
+                                      seed++},
+                                     13);
       }
     }
   }
 }
 
+// What quantising costs is bounded by the formats' steps. Queries are small, because a score's
+// error stands in the exponent.
+TEST_P(Attention, IsAsNearToTheOriginalsAsTheStepsSay) {
+  uint32_t seed = 300;
+  for (const KvFormat format : kFormats) {
+    for (const int32_t head_dim : {64, 80, 128}) {
+      SCOPED_TRACE(testing::Message() << "seed " << seed);
+      AttentionShape shape = uniform(format);
+      shape.head_dim = head_dim;
+      shape.kv_heads = 1;
+      shape.spread = 0.1f;
+      expect_near({shape, {33, 200}, seed++}, Against::originals, 9);
+    }
+  }
+}
+
+TEST_P(Attention, SeesTheLastPositionsOnlyUnderAWindow) {
+  for (const KvFormat format : {kKvF32, kKvF16, kKvK8V4}) {
+    AttentionShape shape = uniform(format);
+    shape.kv_heads = 1;
+    for (const int32_t window : {1, 2, 15, 63, 64, 65, 100, 1000}) {
+      shape.window = window;
+      expect_near_double_precision({shape, {1, 64, 65, 250}, 13}, 7);
+    }
+    shape.window = 1100;
+    expect_near_double_precision({shape, {2300}, 14}, 157);
+  }
+}
+
+// The rule that makes serving deterministic: a row's bits do not depend on what else is computed.
+TEST_P(Attention, HasTheSameBitsForAnyChunksAndAnyBatch) {
+  uint32_t seed = 400;
+  for (const KvFormat format : kFormats) {
+    for (AttentionShape shape :
+         {AttentionShape{.head_dim = 8, .kv_heads = 1, .group = 3},
+          AttentionShape{.head_dim = 24, .kv_heads = 2, .group = 7},
+          AttentionShape{.head_dim = 80, .kv_heads = 1, .group = 1, .window = 77},
+          AttentionShape{.head_dim = 128, .kv_heads = 1, .group = 4, .page_tokens = 48}}) {
+      shape.high = shape.low = format;
+      const AttentionSequences sequences(shape, {130, 1, 65, 200, 64}, seed);
+      const Attended whole = sequences.run(backend(), 1, sequences.all_at_once());
+      for (int round = 0; round < 2; ++round, ++seed) {
+        SCOPED_TRACE(testing::Message() << testing::PrintToString(shape) << " seed " << seed);
+        expect_same_bits(whole, sequences.run(backend(), 2, sequences.random_steps(seed, 90)));
+      }
+    }
+  }
+}
+
+TEST_P(Attention, HasTheSameBitsForAnyChunksOverTwoTiers) {
+  uint32_t seed = 500;
+  for (const KvRow history : {KvRow{100, 0}, KvRow{0, 333}, KvRow{1111, 900}}) {
+    const AttentionSequences sequences({.high = kKvK8V4,
+                                        .low = kKvK4V2,
+                                        .head_dim = 16,
+                                        .kv_heads = 3,
+                                        .context = 2048,
+                                        .history_high = history.high,
+                                        .history_low = history.low},
+                                       {130, 65, 1}, seed);
+    const Attended whole = sequences.run(backend(), 1, sequences.all_at_once());
+    for (int round = 0; round < 3; ++round, ++seed) {
+      SCOPED_TRACE(testing::Message() << "seed " << seed);
+      expect_same_bits(whole, sequences.run(backend(), 2, sequences.random_steps(seed, 20)));
+    }
+  }
+}
+
 TEST_P(Attention, HasTheSameBitsTokenByTokenAsAllAtOnceAcrossSpans) {
-  for (const KvFormat format : {kKvF32, kKvF16}) {
+  for (const KvFormat format : {kKvF32, kKvF16, kKvK8V4}) {
     for (const int32_t window : {0, 1030}) {
       const AttentionSequences sequences(
-          {.format = format, .head_dim = 8, .kv_heads = 1, .group = 2, .window = window}, {2200},
+          {.high = format, .low = format, .head_dim = 8, .kv_heads = 1, .window = window}, {2200},
           21);
-      Steps one_by_one(2200, {{0, 1}});
+      const Steps one_by_one(2200, {{0, 1}});
       expect_same_bits(sequences.run(backend(), 2, sequences.all_at_once()),
                        sequences.run(backend(), 2, one_by_one));
     }
@@ -160,57 +231,112 @@ TEST_P(Attention, HasTheSameBitsTokenByTokenAsAllAtOnceAcrossSpans) {
 }
 
 TEST_P(Attention, HasTheSameBitsAloneAsInABatch) {
-  const AttentionShape shape{.head_dim = 64, .kv_heads = 2, .group = 4};
-  const AttentionSequences batch(shape, {1500, 40, 1100}, 31);
-  const AttentionSequences alone(shape, {1500}, 31);  // the same seed: the same first sequence
-  const Steps together{{{0, 1499}, {1, 39}, {2, 1099}}, {{2, 1}, {0, 1}, {1, 1}}};
-  auto in_batch = batch.run(backend(), 2, together);
-  in_batch.resize(1);
-  expect_same_bits(alone.run(backend(), 1, {{{0, 1499}}, {{0, 1}}}), in_batch);
+  const AttentionShape shape{.high = kKvK8V4, .low = kKvK8V4, .head_dim = 24, .group = 3};
+  const AttentionSequences batch(shape, {1200, 40, 1100}, 31);
+  const AttentionSequences alone(shape, {1200}, 31);  // the same seed: the same first sequence
+  const Steps together{{{0, 1199}, {1, 39}, {2, 1099}}, {{2, 1}, {0, 1}, {1, 1}}};
+  Attended in_batch = batch.run(backend(), 2, together);
+  in_batch.out.resize(1);
+  in_batch.log_sums.resize(1);
+  expect_same_bits(alone.run(backend(), 1, {{{0, 1199}}, {{0, 1}}}), in_batch);
 }
 
 TEST_P(Attention, HasTheSameBitsForAnyNumberOfThreads) {
-  const AttentionSequences sequences({.head_dim = 32, .kv_heads = 2, .group = 4}, {1300, 90, 1},
-                                     41);
-  const Steps steps = sequences.random_steps(42, 700);
-  const auto with_one = sequences.run(backend(), 1, steps);
-  for (const int threads : {2, 3}) {
-    expect_same_bits(with_one, sequences.run(backend(), threads, steps));
+  for (const KvFormat format : {kKvF16, kKvK4V2}) {
+    AttentionShape shape = uniform(format);
+    shape.head_dim = 24;
+    const AttentionSequences sequences(shape, {1200, 90, 1}, 41);
+    const Steps steps = sequences.random_steps(42, 700);
+    const Attended with_one = sequences.run(backend(), 1, steps);
+    for (const int threads : {2, 3}) {
+      expect_same_bits(with_one, sequences.run(backend(), threads, steps));
+    }
   }
 }
 
+// Both read the same codes and round queries alike, so that the order and rounding of f32 sums
+// differ, and now and then a weight that falls on the other integer: that is one code times the
+// tile's largest weight * scale / 32512. Values spread over less than 8.
 TEST_P(Attention, IsNearTheScalarOracle) {
-  const AttentionSequences sequences({.head_dim = 128, .kv_heads = 1, .group = 4}, {300}, 51);
-  const auto oracle = sequences.run(cpu_backend(CpuIsa::scalar), 2, sequences.all_at_once());
-  const auto out = sequences.run(backend(), 2, sequences.all_at_once());
-  for (size_t i = 0; i < out[0].size(); ++i) {
-    // Both read the same pages, so that only the order and rounding of f32 sums differ.
-    ASSERT_NEAR(out[0][i], oracle[0][i], 2e-5f) << "element " << i;
+  uint32_t seed = 51;
+  for (const KvFormat format : kFormats) {
+    for (const int32_t head_dim : {64, 80, 128}) {
+      for (const int32_t group : {1, 2, 4, 8}) {
+        SCOPED_TRACE(testing::Message() << "seed " << seed);
+        AttentionShape shape = uniform(format);
+        shape.head_dim = head_dim;
+        shape.kv_heads = 1;
+        shape.group = group;
+        const AttentionSequences sequences(shape, {1, 31, 32, 33, 150}, seed++);
+        const Steps steps = sequences.all_at_once();
+        const float flip = format.is_codes() ? 8.0f / 32512 : 0;
+        const Attended oracle = sequences.run(cpu_backend(CpuIsa::scalar), 2, steps);
+        const Attended attended = sequences.run(backend(), 2, steps);
+        for (size_t s = 0; s < oracle.out.size(); ++s) {
+          for (size_t i = 0; i < oracle.out[s].size(); ++i) {
+            ASSERT_NEAR(attended.out[s][i], oracle.out[s][i], 2e-5f + 2 * flip)
+                << testing::PrintToString(shape) << " sequence " << s << " element " << i;
+          }
+        }
+      }
+    }
   }
+}
+
+// A sequence of 64 positions in one row of f32 pages, attended by its last position.
+std::vector<float> attend_the_last(const Backend& backend, const KvRows& rows,
+                                   std::span<const float> query, int32_t window) {
+  ThreadPool pool(1);
+  std::vector<float> out(8);
+  std::vector<std::byte> scratch(4096);
+  std::vector<float> queries(query.begin(), query.end());
+  const std::vector<SequenceSpan> last{{0, 0, 1, 64, {}}};
+  backend.attention({.queries = {queries.data(), 1, 8, 8},
+                     .sequences = last,
+                     .pages = rows.view(),
+                     .query_heads = 1,
+                     .scale = 1.0f,
+                     .window = window,
+                     .dense = {},
+                     .out = {out.data(), 1, 8, 8},
+                     .log_sums = {},
+                     .scratch = scratch},
+                    pool.stream());
+  return out;
+}
+
+TEST_P(Attention, ReadsNoPageBeforeTheWindow) {
+  std::mt19937 random(15);
+  KvRows rows({{kKvF32}, 8, 16, 1, 1, 1, 64}, random);
+  for (int32_t i = 0; i < 65; ++i) {
+    const auto keys = random_floats(random, 8);
+    const auto values = random_floats(random, 8);
+    if (i < 64) {
+      rows.append_high(0, 0, keys, values);
+    } else {
+      KvRows::put(rows.view().window_layout, rows.view().window(0), 0, keys, values);
+    }
+  }
+  const auto query = random_floats(random, 8);
+  const auto before = attend_the_last(backend(), rows, query, 20);
+  rows.tables()[0] = -1;  // positions 0 to 31; the window begins at 45
+  rows.tables()[1] = -1;
+  EXPECT_EQ(before, attend_the_last(backend(), rows, query, 20));
 }
 
 TEST_P(Attention, StaysFiniteWithHugeScoresAndValues) {
-  ThreadPool pool(1);
-  const auto arena = KvArena::make({KvPageLayout::make(kKvF16, 8, 16), 1, 1, 1, 1, 16});
-  const std::vector<KvRowResize> change{{0, 0, 1}};
-  backend().kv_resize({.pool = arena->pool(), .changes = change}, pool.stream());
-  std::vector<float> keys(16, 1e6f);  // beyond f16: stored as its largest
-  std::vector<float> values(16, -1e9f);
-  const std::vector<SequenceSpan> spans{{0, 0, 2, 0}};
-  backend().kv_store({{keys.data(), 2, 8, 8}, {values.data(), 2, 8, 8}, spans, arena->view(), 0},
-                     pool.stream());
-  std::vector<float> out(16);
-  std::vector<std::byte> scratch(4096);
-  backend().attention({.queries = {keys.data(), 2, 8, 8},
-                       .sequences = spans,
-                       .pages = arena->view(),
-                       .query_heads = 1,
-                       .scale = 1e6f,
-                       .out = {out.data(), 2, 8, 8},
-                       .scratch = scratch},
-                      pool.stream());
-  for (const float x : out) {
-    EXPECT_EQ(x, -65504.0f);
+  for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V1}) {
+    std::mt19937 random(16);
+    KvRows rows({{format}, 8, 16, 1, 1, 1, 64}, random);
+    const std::vector<float> keys(8, 65504.0f);
+    const std::vector<float> values(8, -65504.0f);
+    for (int32_t i = 0; i < 64; ++i) {
+      rows.append_high(0, 0, keys, values);
+    }
+    KvRows::put(rows.view().window_layout, rows.view().window(0), 0, keys, values);
+    for (const float x : attend_the_last(backend(), rows, std::vector<float>(8, 1e12f), 0)) {
+      EXPECT_EQ(x, -65504.0f);
+    }
   }
 }
 

@@ -78,60 +78,103 @@ TEST(OpCost, SiluMulReadsTwiceWhatItWrites) {
             (OpCost{2 * 20 * 4, 2 * 10 * 4, 4 * 2 * 10}));
 }
 
-TEST(OpCost, KvResizeCountsPagesOfEveryLayerAndHeadThatMove) {
-  const std::vector<KvRowResize> changes{{0, 2, 5}, {1, 4, 3}, {2, 7, 7}};
-  KvPool pool;
-  pool.layers = 3;
-  pool.kv_heads = 2;
-  const int64_t rows = 3 * 2;
-  const OpCost cost = op_cost(KvResizeArgs{pool, changes});
-  EXPECT_EQ(cost, (OpCost{rows * (3 + 2 * 1) * 4, rows * 3 * (3 + 1) * 4, 0}));
-}
+// Tables and counts of 4 slots with 3 layers of 2 KV heads; 16 tokens a page.
+struct Rows {
+  static constexpr int32_t kRows = 3 * 2;
 
-KvPagesView pages_of(KvFormat format) {
+  explicit Rows(KvFormat format, int32_t high, int32_t low = 0)
+      : rows(4 * kRows, KvRow{high, low}), tables(4 * kRows * 8, kNoPage) {
+    pages.tables = tables.data();
+    pages.rows = rows.data();
+    pages.layouts[0] = KvPageLayout::make(format, 64, 16);
+    pages.layouts[1] = KvPageLayout::make(kKvK8V4, 64, 16);
+    pages.window_layout = KvPageLayout::make(format == kKvF32 ? kKvF32 : kKvF16, 64, 64);
+    pages.layers = 3;
+    pages.kv_heads = 2;
+    pages.row_pages = 8;
+    pages.head_dim = 64;
+  }
+
+  std::vector<KvRow> rows;
+  std::vector<int32_t> tables;
   KvPagesView pages;
-  pages.layout = KvPageLayout::make(format, 64, 16);
-  pages.kv_heads = 2;
-  return pages;
+};
+
+TEST(OpCost, KvResizeCountsPagesOfEveryLayerAndHeadThatMove) {
+  Rows rows(kKvF16, 40);
+  for (size_t i = 0; i < 12; ++i) {
+    rows.tables[i] = 5;  // of slot 0
+  }
+  KvPool pool;
+  pool.pages = rows.pages;
+  const std::vector<int32_t> released{0};
+  const std::vector<KvGrowth> grown{{1, {}, 40}, {2, {}, 8}};  // to 80 tokens; to 48, no page more
+  const int64_t given = Rows::kRows * 2;
+  EXPECT_EQ(op_cost(KvResizeArgs{pool, released, grown}),
+            (OpCost{(given + 2 * 12) * 4, 3 * (given + 12) * 4, 0}));
 }
 
-TEST(OpCost, KvForkCopiesOnlyTokensThatDoNotFillAPage) {
-  KvForkArgs args{.pool = {}, .pages = pages_of(kKvF16), .forks = {}};
-  args.pool.layers = 3;
-  args.pool.kv_heads = 2;
-  const int64_t rows = 3 * 2;
-  const std::vector<KvRowFork> whole{{0, 1, 32}};  // two pages of 16 tokens
+TEST(OpCost, KvForkCopiesWindowsAndTokensThatDoNotFillAPage) {
+  const Rows rows(kKvF16, 37);
+  KvForkArgs args;
+  args.pool.pages = rows.pages;
+  const int64_t window = 64 * 64 * 2 * 2;
+  const std::vector<KvFork> whole{{0, 1, {}, 32}};  // two pages of 16 tokens
   args.forks = whole;
-  EXPECT_EQ(op_cost(args), (OpCost{rows * 4 * 4, rows * 4 * 4, 0}));
-  const std::vector<KvRowFork> partly{{0, 1, 37}};
+  EXPECT_EQ(op_cost(args),
+            (OpCost{Rows::kRows * (4 * 4 + window), Rows::kRows * (4 * 4 + window), 0}));
+  const std::vector<KvFork> partly{{0, 1, {}}};
   args.forks = partly;
   const int64_t tokens = 5 * 64 * 2 * 2;
-  EXPECT_EQ(op_cost(args), (OpCost{rows * (5 * 4 + tokens), rows * (7 * 4 + tokens), 0}));
+  EXPECT_EQ(op_cost(args), (OpCost{Rows::kRows * (5 * 4 + tokens + window),
+                                   Rows::kRows * (7 * 4 + tokens + window), 0}));
 }
 
-TEST(OpCost, KvStoreWritesInThePagesFormat) {
-  const std::vector<SequenceSpan> spans{{0, 0, 1, 99}, {1, 1, 3, 0}};
-  KvStoreArgs args{.keys = shape<const float>(4, 128),
-                   .values = shape<const float>(4, 128),
-                   .sequences = spans,
-                   .pages = pages_of(kKvF16)};
-  EXPECT_EQ(op_cost(args), (OpCost{4 * 2 * 128 * 4, 4 * 2 * 128 * 2, 0}));
-  args.pages = pages_of(kKvF32);
-  EXPECT_EQ(op_cost(args), (OpCost{4 * 2 * 128 * 4, 4 * 2 * 128 * 4, 0}));
+TEST(OpCost, KvStoreWritesDenseTokensAndTheGroupsThatClose) {
+  const Rows rows(kKvF16, 0);
+  KvStoreArgs args{.keys = shape<const float>(31, 128),
+                   .values = shape<const float>(31, 128),
+                   .sequences = {},
+                   .pages = rows.pages,
+                   .dense = {}};
+  const std::vector<SequenceSpan> open{{0, 0, 1, 99, {}}, {1, 1, 30, 0, {}}};
+  args.sequences = open;
+  EXPECT_EQ(op_cost(args), (OpCost{31 * 2 * 128 * 4, 31 * 2 * 128 * 2, 0}));
+  const std::vector<SequenceSpan> closing{{0, 0, 1, 99, {}}, {1, 1, 30, 40, {1, 1}}};
+  args.sequences = closing;
+  EXPECT_EQ(op_cost(args), (OpCost{31 * 2 * 128 * 4 + 40 * 2 * 128 * 2,
+                                   31 * 2 * 128 * 2 + 64 * 2 * (64 + 32 + 8), 0}));
 }
 
 TEST(OpCost, AttentionReadsWhatItsQueriesSee) {
-  const std::vector<SequenceSpan> spans{{0, 0, 1, 99}, {1, 1, 3, 0}};
+  Rows rows(kKvF16, 0);
+  rows.rows[0] = {64, 0};
+  rows.rows[1] = {10, 30};
+  const std::vector<SequenceSpan> spans{{0, 0, 1, 99, {0, 1}}, {1, 1, 3, 0, {0, 1}}};
   AttentionArgs args;
   args.sequences = spans;
   args.query_heads = 8;
-  args.pages = pages_of(kKvF16);
-  const int64_t rows = 4 * 8 * 64 * 4;
-  EXPECT_EQ(op_cost(args),
-            (OpCost{(100 + 3) * 2 * 64 * 2 * 2 + rows, rows, 4 * (100 + 1 + 2 + 3) * 8 * 64}));
+  args.pages = rows.pages;
+  const int64_t queries = 4 * 8 * 64 * 4;
+  // Of the first sequence 36 tokens are dense, of the other 3.
+  EXPECT_EQ(op_cost(args), (OpCost{(2 * (36 + 3) + 64 + 10) * 64 * 4 + 30 * (64 + 32 + 8) + queries,
+                                   queries, 4 * (100 + 76 + 2 * (1 + 2 + 3)) * 4 * 64}));
+  rows.rows[1] = {64, 0};
   args.window = 2;
   EXPECT_EQ(op_cost(args),
-            (OpCost{(2 + 3) * 2 * 64 * 2 * 2 + rows, rows, 4 * (2 + 1 + 2 + 2) * 8 * 64}));
+            (OpCost{2 * (2 + 3) * 64 * 4 + queries, queries, 4 * 2 * (2 + 1 + 2 + 2) * 4 * 64}));
+}
+
+TEST(OpCost, AttentionReadsTheGroupsOfItsStepDense) {
+  const Rows rows(kKvK8V4, 128);  // as the step leaves them
+  const std::vector<SequenceSpan> spans{{0, 0, 120, 20, {}}};
+  AttentionArgs args;
+  args.sequences = spans;
+  args.query_heads = 2;
+  args.pages = rows.pages;
+  const int64_t queries = 120 * 2 * 64 * 4;
+  EXPECT_EQ(op_cost(args).read_bytes, 2 * 140 * 64 * 4 + queries);
+  EXPECT_EQ(op_cost(args).flops, 4 * 2 * (140 * 141 / 2 - 20 * 21 / 2) * 64);
 }
 
 }  // namespace

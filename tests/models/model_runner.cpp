@@ -25,24 +25,29 @@ ModelRunner::ModelRunner(const std::filesystem::path& directory, const Options& 
     std::abort();
   }
   model_ = *std::move(model);
-  const KvPageLayout layout = KvPageLayout::make(options.kv, config().head_dim, 16);
-  KvArenaShape shape{layout, 0, options.slots, config().layers, config().kv_heads, context};
-  shape.pages = options.slots * config().layers * config().kv_heads * shape.row_pages();
+  KvArenaShape shape{
+      .formats = {options.kv},
+      .head_dim = config().head_dim,
+      .page_bytes = KvPageLayout::make(options.kv, config().head_dim, 16).page_bytes,
+      .slots = options.slots,
+      .layers = config().layers,
+      .kv_heads = config().kv_heads,
+      .context = context};
+  shape.pages = static_cast<int32_t>(shape.rows() * shape.row_pages());
   arena_ = KvArena::make(shape);
   TESSERA_CHECK(arena_ != nullptr, "no memory for pages");
 }
 
-void ModelRunner::resize(int32_t slot, int32_t tokens) {
+void ModelRunner::grow(int32_t slot, int32_t tokens) {
   int32_t& length = lengths_[static_cast<size_t>(slot)];
-  const int32_t capacity = arena_->shape().layout.capacity;
-  const KvRowResize change{slot, static_cast<int32_t>(div_ceil(length, capacity)),
-                           static_cast<int32_t>(div_ceil(tokens, capacity))};
-  backend_.kv_resize({.pool = arena_->pool(), .changes = {&change, 1}}, stream());
+  const KvGrowth growth{slot, {}, (tokens / kKvGroup - length / kKvGroup) * kKvGroup};
+  backend_.kv_resize({.pool = arena_->pool(), .released = {}, .grown = {&growth, 1}}, stream());
   length = tokens;
 }
 
 void ModelRunner::clear(int32_t slot) {
-  resize(slot, 0);
+  backend_.kv_resize({.pool = arena_->pool(), .released = {&slot, 1}, .grown = {}}, stream());
+  lengths_[static_cast<size_t>(slot)] = 0;
 }
 
 std::vector<std::vector<float>> ModelRunner::step(std::span<const Piece> pieces) {
@@ -63,12 +68,12 @@ std::vector<std::vector<float>> ModelRunner::step_rows(std::span<const Piece> pi
   for (const Piece& piece : pieces) {
     const int32_t context = lengths_[static_cast<size_t>(piece.slot)];
     const auto count = static_cast<int32_t>(piece.tokens.size());
-    sequences.push_back({piece.slot, static_cast<int32_t>(tokens.size()), count, context});
+    sequences.push_back({piece.slot, static_cast<int32_t>(tokens.size()), count, context, {}});
     for (int32_t i = 0; i < count; ++i) {
       tokens.push_back(piece.tokens[static_cast<size_t>(i)]);
       positions.push_back(context + i);
     }
-    resize(piece.slot, context + count);
+    grow(piece.slot, context + count);
   }
   const auto vocab = static_cast<size_t>(config().vocab);
   std::vector<float> logits(rows.size() * vocab);

@@ -57,7 +57,7 @@ class ModelRunner {
   Stream stream() { return pool_.stream(); }
 
  private:
-  void resize(int32_t slot, int32_t tokens);
+  void grow(int32_t slot, int32_t tokens);
 
   ThreadPool pool_;
   const Backend& backend_;

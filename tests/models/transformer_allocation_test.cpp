@@ -75,7 +75,7 @@ void operator delete[](void* memory, size_t, std::align_val_t) noexcept {
 namespace tessera {
 namespace {
 
-constexpr int32_t kTokens = 40;
+constexpr int32_t kTokens = 100;
 
 TEST(TransformerMemory, IsNotAllocatedByForward) {
   const TemporaryDirectory directory;
@@ -89,10 +89,11 @@ TEST(TransformerMemory, IsNotAllocatedByForward) {
     for (const WeightFormat weights :
          {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8, WeightFormat::int4}) {
       SCOPED_TRACE(std::string(name(isa)) + " " + std::string(name(weights)));
-      ModelRunner runner(directory.path(), {.isa = isa, .weights = weights, .kv = kKvF16});
+      ModelRunner runner(directory.path(), {.isa = isa, .weights = weights, .kv = kKvK8V4});
       runner.sequence(tokens, kTokens);  // so that the slot has its pages
-      const std::vector<SequenceSpan> sequences = {{0, 0, kTokens, 0}};
+      const std::vector<SequenceSpan> sequences = {{0, 0, kTokens, 0, {}}};
       const KvPagesView pages = runner.arena().view();
+      std::fill_n(pages.rows, pages.layers * pages.kv_heads, KvRow{});
       const int64_t before = g_allocations;
       runner.model().forward({tokens, positions, sequences}, pages, runner.stream());
       runner.model().logits(rows, {logits.data(), 1, 131, 131}, runner.stream());

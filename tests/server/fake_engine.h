@@ -81,7 +81,7 @@ class FakeEngine final : public Engine {
   std::chrono::microseconds step_time_{};
   std::atomic<bool> stopping_ = false;
   std::thread thread_;
-  EngineOptions options_{.context = 100'000, .page_tokens = 16};
+  EngineOptions options_{.context = 100'000};
   ModelConfig config_;
 };
 

@@ -224,8 +224,10 @@ TEST(Metrics, ShowsTheEngineUnderTheNamesGatewaysKnow) {
            "# TYPE vllm:time_to_first_token_seconds histogram",
            "tessera:kv_bytes{model_name=\"fake\",format=\"f16\",state=\"private\"} 25600",
            "tessera:kv_bytes{model_name=\"fake\",format=\"f16\",state=\"free\"} 76800",
-           "vllm:cache_config_info{model_name=\"fake\",block_size=\"16\",cache_dtype=\"f16\","
-           "num_gpu_blocks=\"100\"} 1",
+           "vllm:cache_config_info{model_name=\"fake\",block_size=\"64\",cache_dtype=\"f16\","
+           "num_gpu_blocks=\"25\"} 1",
+           "tessera:kv_bytes{model_name=\"fake\",format=\"f16\",state=\"window\"} 4096",
+           "tessera:kv_bytes{model_name=\"fake\",format=\"f16\",state=\"tables\"} 512",
        }) {
     EXPECT_THAT(metrics, HasSubstr(line));
   }

@@ -1,16 +1,22 @@
 #include <algorithm>
+#include <cmath>
 #include <span>
 
 #include "kernels/check.h"
 #include "kernels/cpu/attention/ops.h"
 #include "kernels/cpu/attention/pair_block.h"
+#include "kernels/cpu/attention/row_tokens.h"
+#include "kernels/cpu/attention/tile_walk.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace tessera {
 namespace {
 
 constexpr float kLog2E = 1.44269504088896341f;
-constexpr int32_t kKeyTile = KvPageLayout::kKeyTile;
+constexpr float kLn2 = 0.693147180559945309f;
+
+// As many rows a thread should have at least, so that none waits long for the others.
+constexpr int64_t kRowsOfAThread = 8;
 
 // A partial in scratch: maximum, sum, padding to kPartialHeader floats, values.
 constexpr int64_t kPartialHeader = 16;
@@ -19,51 +25,112 @@ int64_t partial_floats(int32_t head_dim) {
   return kPartialHeader + round_up(head_dim, kPartialHeader);
 }
 
-// Where a sequence's items and partials begin among those of the step. Decode has few rows and much
-// context, so it is split over the spans of its context; a prompt has rows enough.
-struct SequenceWork {
+// Where the items and partials of one sequence and KV head begin among those of the step. Decode
+// has few rows and much context, so it is split over the spans of its context; a prompt has rows
+// enough.
+struct RowWork {
   int64_t first_item;
-  int64_t first_partial;
+  int64_t first_partial;  // [spans, heads of a group]
+  int64_t first_dense;    // groups in args.dense before the sequence's
   int32_t first_span;
   int32_t spans;  // 0: not split
 };
 
-int64_t work_bytes(int64_t sequences) {
-  return round_up((sequences + 1) * int64_t{sizeof(SequenceWork)}, 64);
+int64_t work_bytes(int64_t rows) {
+  return round_up((rows + 1) * int64_t{sizeof(RowWork)}, 64);
 }
 
-// Pairs [first_pair, first_pair + pairs) of one sequence and KV head; pair i is row i / group and
-// head i % group of the group. Positions ascend with it.
+// How the pairs of a sequence (and KV head) are cut into blocks, none of which leaves its group of
+// positions. Pair i is row i / group and head i % group of the group: positions ascend with it.
+class BlockCut {
+ public:
+  BlockCut(const SequenceSpan& span, int32_t group)
+      : span_(span),
+        group_(group),
+        first_rows_(std::min(span.count, kKvGroup - span.context % kKvGroup)),
+        first_blocks_(blocks_of(first_rows_)),
+        group_blocks_(blocks_of(kKvGroup)) {}
+
+  int64_t blocks() const {
+    const int32_t rest = span_.count - first_rows_;
+    return first_blocks_ + rest / kKvGroup * group_blocks_ + blocks_of(rest % kKvGroup);
+  }
+
+  struct Block {
+    int32_t group;  // of positions
+    int64_t first_pair;
+    int32_t pairs;
+  };
+  Block block(int64_t index) const {
+    const bool first = index < first_blocks_;
+    const int64_t later = first ? 0 : (index - first_blocks_) / group_blocks_;
+    const int64_t in_group = first ? index : (index - first_blocks_) % group_blocks_;
+    const int64_t begin = first ? 0 : first_rows_ + later * kKvGroup;
+    const int64_t end = first ? first_rows_ : std::min<int64_t>(begin + kKvGroup, span_.count);
+    const int64_t first_pair = begin * group_ + in_group * PairBlock::kPairs;
+    return {span_.closed_before() + (first ? 0 : 1 + static_cast<int32_t>(later)), first_pair,
+            static_cast<int32_t>(std::min<int64_t>(PairBlock::kPairs, end * group_ - first_pair))};
+  }
+
+ private:
+  int64_t blocks_of(int32_t rows) const {
+    return div_ceil(int64_t{rows} * group_, PairBlock::kPairs);
+  }
+
+  const SequenceSpan& span_;
+  int32_t group_;
+  int32_t first_rows_;  // in the group of the first
+  int64_t first_blocks_;
+  int64_t group_blocks_;
+};
+
 struct Item {
   const SequenceSpan& sequence;
   int32_t kv_head;
-  int64_t first_pair;
-  int32_t pairs;
+  BlockCut::Block block;
+  const TileWalk& walk;
 };
+
+// The tokens [begin, end) of a tile that some pair sees; `first` is the position of token 0 where
+// positions matter.
+struct TileRange {
+  int32_t first;
+  int32_t begin;
+  int32_t end;
+  bool whole;  // each of them sees all of it
+};
+
+uint64_t bits_between(int32_t begin, int32_t end) {
+  const int32_t first = std::clamp(begin, 0, kAttentionTile);
+  const int32_t last = std::clamp(end, 0, kAttentionTile);
+  return first < last ? ~uint64_t{0} >> (kAttentionTile - (last - first)) << first : 0;
+}
 
 struct Attention {
   const AttentionArgs& args;
   const AttentionKernels& kernels;
+  const TileShapes& shapes;
+  const int32_t threads;
   const int32_t head_dim;
   const int32_t group;
-  SequenceWork* const work;  // [sequences + 1]
-  float* const partials;     // [partials, partial_floats(head_dim)]
+  RowWork* const work;    // [sequences * kv_heads + 1]
+  float* const partials;  // [partials, partial_floats(head_dim)]
 
-  int64_t sequences() const { return static_cast<int64_t>(args.sequences.size()); }
-  const SequenceSpan& sequence(int64_t index) const {
-    return args.sequences[static_cast<size_t>(index)];
+  int64_t rows() const { return std::ssize(args.sequences) * args.pages.kv_heads; }
+  const SequenceSpan& sequence(int64_t row) const {
+    return args.sequences[static_cast<size_t>(row / args.pages.kv_heads)];
   }
-  int64_t items() const { return work[sequences()].first_item; }
-  int64_t partial_count() const { return work[sequences()].first_partial; }
+  int64_t items() const { return work[rows()].first_item; }
+  int64_t partial_count() const { return work[rows()].first_partial; }
 
+  int64_t row_of(const Item& item, int32_t pair) const {
+    return (item.block.first_pair + pair) / group;
+  }
+  int32_t head_in_group(const Item& item, int32_t pair) const {
+    return static_cast<int32_t>((item.block.first_pair + pair) % group);
+  }
   int32_t position(const Item& item, int32_t pair) const {
-    return item.sequence.context + static_cast<int32_t>((item.first_pair + pair) / group);
-  }
-  int32_t query_head(const Item& item, int32_t pair) const {
-    return item.kv_head * group + static_cast<int32_t>((item.first_pair + pair) % group);
-  }
-  int32_t first_visible(int32_t at) const {
-    return args.window > 0 ? std::max(0, at + 1 - args.window) : 0;
+    return item.sequence.context + static_cast<int32_t>(row_of(item, pair));
   }
   float* out(const SequenceSpan& span, int64_t row, int32_t head) const {
     return args.out.row(span.first_row + row).data() + int64_t{head} * head_dim;
@@ -75,50 +142,69 @@ struct Attention {
 
   void plan() const;
   void run(int64_t item_index) const;
-  void load(const Item& item, PairBlock& block) const;
-  KvTile tile_at(const int32_t* page_ids, int32_t first, int32_t begin, int32_t end) const;
-  void attend(const Item& item, PairBlock& block, int32_t begin, int32_t end) const;
+  void load(const Item& item, PairBlock& block, int32_t first_tile, int32_t end_tile) const;
+  TileRange range_of(const Item& item, const PairBlock& block, int32_t tile) const;
+  void see(const Item& item, PairBlock& block, int32_t tile, const TileRange& range) const;
+  void attend(const Item& item, PairBlock& block, int32_t first_tile, int32_t end_tile,
+              int32_t last_tile) const;
   void attend_all_spans(const Item& item, PairBlock& block) const;
-  void attend_one_span(const Item& item, PairBlock& block, const SequenceWork& place,
+  void attend_one_span(const Item& item, PairBlock& block, const RowWork& place,
                        int32_t span) const;
-  void merge_spans(int64_t sequence_index, int32_t head) const;
+  void merge_spans(int64_t row, int32_t head_in_group) const;
+  void write_log_sum(int64_t row, int32_t head, float maximum, float sum) const;
 };
 
 void Attention::plan() const {
-  SequenceWork next{};
-  for (int64_t i = 0; i < sequences(); ++i) {
-    const SequenceSpan& span = sequence(i);
-    next.first_span = first_visible(span.context) / kAttentionSpan;
-    const int32_t spans = span.context / kAttentionSpan + 1 - next.first_span;
-    next.spans = span.count == 1 && spans > 1 ? spans : 0;
-    work[i] = next;
-    const int64_t blocks = div_ceil(int64_t{span.count} * group, PairBlock::kPairs);
-    next.first_item += args.pages.kv_heads * blocks * std::max(next.spans, 1);
-    next.first_partial += int64_t{next.spans} * args.query_heads;
+  RowWork next{};
+  int64_t all_spans = 0;
+  for (int64_t row = 0; row < rows(); ++row) {
+    const SequenceSpan& span = sequence(row);
+    const int32_t kv_head = static_cast<int32_t>(row % args.pages.kv_heads);
+    const RowTokens tokens = row_tokens(args, span, next.first_dense, kv_head, span.last_group());
+    TESSERA_CHECK(tokens.high >= 0 && tokens.low >= 0, "attention: groups that no row holds");
+    next.first_span = first_visible(args, span.context) / (kAttentionTile * kSpanTiles);
+    next.spans = (tokens.tiles() - 1) / kSpanTiles + 1 - next.first_span;
+    all_spans += next.spans;
+    work[row] = next;
+    next.first_dense += kv_head == args.pages.kv_heads - 1 ? dense_groups(span) : 0;
   }
-  work[sequences()] = next;
+  // A row that is a small part of what a thread has to do stays whole: nothing is then passed from
+  // one thread to another, and memory is read in one run. It changes no bit.
+  const int64_t whole = all_spans / (threads * kRowsOfAThread);
+  for (int64_t row = 0; row < rows(); ++row) {
+    RowWork& place = work[row];
+    place.first_item = next.first_item;
+    place.first_partial = next.first_partial;
+    if (sequence(row).count > 1 || place.spans == 1 || place.spans <= whole) {
+      place.spans = 0;
+    }
+    next.first_item += BlockCut(sequence(row), group).blocks() * std::max(place.spans, 1);
+    next.first_partial += int64_t{place.spans} * group;
+  }
+  work[rows()] = next;
 }
 
 void Attention::run(int64_t item_index) const {
-  const SequenceWork* place = std::upper_bound(work, work + sequences(), item_index,
-                                               [](int64_t index, const SequenceWork& at) {
-                                                 return index < at.first_item;
-                                               }) -
-                              1;
-  const SequenceSpan& span = sequence(place - work);
-  const int64_t pairs = int64_t{span.count} * group;
-  const int64_t blocks = div_ceil(pairs, PairBlock::kPairs);
-  const int32_t spans = std::max(place->spans, 1);
+  const RowWork* place =
+      std::upper_bound(work, work + rows(), item_index,
+                       [](int64_t index, const RowWork& at) { return index < at.first_item; }) -
+      1;
+  const int64_t row = place - work;
+  const SequenceSpan& span = sequence(row);
+  const int32_t kv_head = static_cast<int32_t>(row % args.pages.kv_heads);
+  const BlockCut cut(span, group);
   // Spans vary fastest, so that threads read neighbouring pages; of a prompt's blocks the last and
   // longest comes first, so that no thread begins it when the others are done.
   const int64_t local = item_index - place->first_item;
-  const int64_t block_index = blocks - 1 - local / spans % blocks;
-  const int64_t first_pair = block_index * PairBlock::kPairs;
-  const Item item{span, static_cast<int32_t>(local / spans / blocks), first_pair,
-                  static_cast<int32_t>(std::min<int64_t>(PairBlock::kPairs, pairs - first_pair))};
+  const int32_t spans = std::max(place->spans, 1);
+  const BlockCut::Block cut_block = cut.block(cut.blocks() - 1 - local / spans);
+  const RowTokens tokens = row_tokens(args, span, place->first_dense, kv_head, cut_block.group);
+  const TileWalk walk(args.pages, shapes, tokens, span.tiers);
+  const Item item{span, kv_head, cut_block, walk};
 
-  PairBlock block;  // 100 KiB and more, so nothing of it is written before it is needed
-  load(item, block);
+  PairBlock block;  // 150 KiB, so nothing of it is written before it is needed
+  block.head_dim = head_dim;
+  block.pairs = cut_block.pairs;
   if (place->spans > 0) {
     attend_one_span(item, block, *place, static_cast<int32_t>(local % spans));
   } else {
@@ -126,194 +212,200 @@ void Attention::run(int64_t item_index) const {
   }
 }
 
-void Attention::load(const Item& item, PairBlock& block) const {
-  block.format = args.pages.layout.format;
-  block.head_dim = head_dim;
-  block.pairs = item.pairs;
-  constexpr int32_t kStep = PairBlock::kStep;
-  for (int32_t pair = 0; pair < item.pairs; ++pair) {
+void Attention::load(const Item& item, PairBlock& block, int32_t first_tile,
+                     int32_t end_tile) const {
+  for (int32_t pair = 0; pair < block.pairs; ++pair) {
     block.end_seen[pair] = position(item, pair) + 1;
-    block.first_seen[pair] = first_visible(position(item, pair));
-    const int64_t row = item.sequence.first_row + (item.first_pair + pair) / group;
-    const float* query = args.queries.row(row).data() + int64_t{query_head(item, pair)} * head_dim;
-    float* packed = block.queries + int64_t{pair / kStep} * kStep * head_dim + pair % kStep;
-    for (int32_t channel = 0; channel < head_dim; ++channel) {
-      packed[int64_t{channel} * kStep] = query[channel] * (args.scale * kLog2E);
+    block.first_seen[pair] = first_visible(args, position(item, pair));
+  }
+  KvTile tile;
+  const TileRange range = range_of(item, block, first_tile);
+  item.walk.find(first_tile, range.begin, range.end, tile);
+  fetch_tile(tile);  // while the queries are prepared
+  const bool floats = item.walk.any_floats(end_tile);
+  const bool codes = item.walk.any_codes(first_tile, end_tile);
+  for (int32_t pair = 0; pair < block.pairs; ++pair) {
+    const int64_t row = item.sequence.first_row + row_of(item, pair);
+    const int32_t head = item.kv_head * group + head_in_group(item, pair);
+    const float* query = args.queries.row(row).data() + int64_t{head} * head_dim;
+    if (floats) {
+      kernels.load_query(block, pair, query, args.scale * kLog2E);
+    }
+    if (codes) {
+      kernels.load_query_codes(block, pair, query, args.scale * kLog2E);
     }
   }
 }
 
-// The tile of tokens [first, first + kAttentionTile). Only the key tiles that hold some of [begin,
-// end) need have pages; the others repeat one that has, and no weight falls on them.
-KvTile Attention::tile_at(const int32_t* page_ids, int32_t first, int32_t begin,
-                          int32_t end) const {
-  const KvPageLayout& layout = args.pages.layout;
-  KvTile tile{};
-  int32_t present = 0;
-  for (int32_t i = 0; i < kKeyTilesInTile; ++i) {
-    const int32_t token = first + i * kKeyTile;
-    if (token + kKeyTile > begin && token < end) {
-      const int32_t page_id = page_ids[token / layout.capacity];
-      TESSERA_CHECK(page_id >= 0, "attention: the row has no page for a token");
-      const std::byte* page = args.pages.page(page_id);
-      tile.keys[i] = page + layout.key_offset(token % layout.capacity, 0);
-      tile.values[i] = page + layout.value_offset(token % layout.capacity);
-      present = i;
-    }
+// Of closed tokens a pair sees all but what a window has passed (places are positions then), of the
+// dense group what is not later than itself.
+TileRange Attention::range_of(const Item& item, const PairBlock& block, int32_t tile) const {
+  const int32_t last = block.pairs - 1;
+  if (item.walk.is_dense(tile)) {
+    const int32_t first = item.block.group * kKvGroup;
+    return {first, std::max(block.first_seen[0] - first, 0), block.end_seen[last] - first, false};
   }
-  for (int32_t i = 0; i < kKeyTilesInTile; ++i) {
-    if (tile.keys[i] == nullptr) {
-      tile.keys[i] = tile.keys[present];
-      tile.values[i] = tile.values[present];
-    }
-  }
-  return tile;
+  const int32_t first = tile * kAttentionTile;
+  const int32_t end = item.walk.tokens(tile);
+  return {first, std::max(block.first_seen[0] - first, 0), end,
+          end == kAttentionTile && block.first_seen[last] <= first};
 }
 
-uint64_t bits_between(int32_t begin, int32_t end) {
-  const int32_t first = std::clamp(begin, 0, kAttentionTile);
-  const int32_t last = std::clamp(end, 0, kAttentionTile);
-  return first < last ? ~uint64_t{0} >> (kAttentionTile - (last - first)) << first : 0;
+void Attention::see(const Item& item, PairBlock& block, int32_t tile,
+                    const TileRange& range) const {
+  if (range.whole) {
+    std::fill_n(block.visible, block.pairs, ~uint64_t{0});
+    return;
+  }
+  const bool dense = item.walk.is_dense(tile);
+  for (int32_t pair = 0; pair < block.pairs; ++pair) {
+    block.visible[pair] = bits_between(block.first_seen[pair] - range.first,
+                                       dense ? block.end_seen[pair] - range.first : range.end);
+  }
 }
 
-// The online softmax of the item's pairs over tokens [begin, end) of one span.
-void Attention::attend(const Item& item, PairBlock& block, int32_t begin, int32_t end) const {
+// The online softmax of the item's pairs over tiles [first_tile, end_tile) of one span. The item
+// ends with `last_tile`.
+void Attention::attend(const Item& item, PairBlock& block, int32_t first_tile, int32_t end_tile,
+                       int32_t last_tile) const {
   std::fill_n(block.maxima, PairBlock::kPairs, PairBlock::kLowest);
-  std::fill_n(block.sums, item.pairs * kKeyTile, 0.0f);
-  std::fill_n(block.values, int64_t{item.pairs} * head_dim, 0.0f);
-  const int32_t* page_ids = args.pages.row(item.sequence.slot, args.layer, item.kv_head);
-  int32_t first = begin / kAttentionTile * kAttentionTile;
-  KvTile next = tile_at(page_ids, first, begin, end);
-  for (; first < end; first += kAttentionTile) {
-    const KvTile tile = next;
-    const bool last = first + kAttentionTile >= end;
-    if (!last) {
-      next = tile_at(page_ids, first + kAttentionTile, begin, end);
+  std::fill_n(block.sums, block.pairs * KvPageLayout::kKeyTile, 0.0f);
+  std::fill_n(block.zeros, block.pairs * KvPageLayout::kKeyTile, 0.0f);
+  std::fill_n(block.values, int64_t{block.pairs} * head_dim, 0.0f);
+  KvTile tiles[2];
+  TileRange range = range_of(item, block, first_tile);
+  item.walk.find(first_tile, range.begin, range.end, tiles[first_tile % 2]);
+  for (int32_t tile = first_tile; tile < end_tile; ++tile) {
+    const TileRange current = range;
+    KvTile* next = nullptr;
+    if (tile < last_tile) {
+      next = &tiles[(tile + 1) % 2];
+      range = range_of(item, block, tile + 1);
+      item.walk.find(tile + 1, range.begin, range.end, *next);
     }
-    for (int32_t pair = 0; pair < item.pairs; ++pair) {
-      block.visible[pair] =
-          bits_between(block.first_seen[pair] - first, block.end_seen[pair] - first);
-    }
-    kernels.add_tile(block, {.tile = tile,
-                             .next = last ? nullptr : &next,
-                             .begin = std::max(begin - first, 0),
-                             .end = std::min(end - first, kAttentionTile)});
+    see(item, block, tile, current);
+    kernels.add_tile(block, {tiles[tile % 2], next, current.begin, current.end, current.whole});
+  }
+}
+
+void Attention::write_log_sum(int64_t row, int32_t head, float maximum, float sum) const {
+  if (args.log_sums.data != nullptr) {
+    args.log_sums.row(row)[static_cast<size_t>(head)] = maximum * kLn2 + std::log(sum);
   }
 }
 
 void Attention::attend_all_spans(const Item& item, PairBlock& block) const {
+  const int32_t tiles = item.walk.tiles();
+  const int32_t position = item.sequence.context + static_cast<int32_t>(row_of(item, 0));
+  const int32_t first_tile = first_visible(args, position) / kAttentionTile;
+  load(item, block, first_tile, tiles);
   float maxima[PairBlock::kPairs];
   float sums[PairBlock::kPairs] = {};
   std::fill_n(maxima, PairBlock::kPairs, PairBlock::kLowest);
-  const auto out_of = [&](int32_t pair) {
-    return out(item.sequence, (item.first_pair + pair) / group, query_head(item, pair));
+  const auto head_of = [&](int32_t pair) {
+    return item.kv_head * group + head_in_group(item, pair);
   };
-  for (int32_t pair = 0; pair < item.pairs; ++pair) {
+  const auto out_of = [&](int32_t pair) {
+    return out(item.sequence, row_of(item, pair), head_of(pair));
+  };
+  for (int32_t pair = 0; pair < block.pairs; ++pair) {
     std::fill_n(out_of(pair), head_dim, 0.0f);
   }
-  const int32_t end = block.end_seen[item.pairs - 1];
-  for (int32_t begin = block.first_seen[0]; begin < end;) {
-    const int32_t span_end = std::min(end, (begin / kAttentionSpan + 1) * kAttentionSpan);
-    attend(item, block, begin, span_end);
-    for (int32_t pair = 0; pair < item.pairs; ++pair) {
-      float sum = kernels.sum_of_weights(block, pair);
-      float* values = block.values + int64_t{pair} * head_dim;
-      kernels.merge({&maxima[pair], &sums[pair], out_of(pair)}, {&block.maxima[pair], &sum, values},
-                    head_dim);
+  for (int32_t tile = first_tile; tile < tiles;) {
+    const int32_t span_end = std::min(tiles, (tile / kSpanTiles + 1) * kSpanTiles);
+    attend(item, block, tile, span_end, tiles - 1);
+    for (int32_t pair = 0; pair < block.pairs; ++pair) {
+      float maximum;
+      float sum;
+      const Partial span{&maximum, &sum, block.values + int64_t{pair} * head_dim};
+      kernels.finish(block, pair, span);
+      kernels.merge({&maxima[pair], &sums[pair], out_of(pair)}, span, head_dim);
     }
-    begin = span_end;
+    tile = span_end;
   }
-  for (int32_t pair = 0; pair < item.pairs; ++pair) {
+  for (int32_t pair = 0; pair < block.pairs; ++pair) {
     kernels.normalise(out_of(pair), sums[pair], head_dim);
+    write_log_sum(item.sequence.first_row + row_of(item, pair), head_of(pair), maxima[pair],
+                  sums[pair]);
   }
 }
 
-void Attention::attend_one_span(const Item& item, PairBlock& block, const SequenceWork& place,
+void Attention::attend_one_span(const Item& item, PairBlock& block, const RowWork& place,
                                 int32_t span) const {
-  const int32_t at = item.sequence.context;
-  const int32_t span_begin = (place.first_span + span) * kAttentionSpan;
-  attend(item, block, std::max(span_begin, first_visible(at)),
-         std::min(span_begin + kAttentionSpan, at + 1));
-  for (int32_t pair = 0; pair < item.pairs; ++pair) {
-    const int64_t first = place.first_partial + int64_t{span} * args.query_heads;
-    const Partial into = partial(first + query_head(item, pair));
-    *into.maximum = block.maxima[pair];
-    *into.sum = kernels.sum_of_weights(block, pair);
-    std::copy_n(block.values + int64_t{pair} * head_dim, head_dim, into.values);
+  const int32_t span_begin = (place.first_span + span) * kSpanTiles;
+  const int32_t first_seen = first_visible(args, item.sequence.context) / kAttentionTile;
+  const int32_t first_tile = std::max(span_begin, first_seen);
+  const int32_t end_tile = std::min(span_begin + kSpanTiles, item.walk.tiles());
+  load(item, block, first_tile, end_tile);
+  attend(item, block, first_tile, end_tile, end_tile - 1);
+  for (int32_t pair = 0; pair < block.pairs; ++pair) {
+    const int64_t first = place.first_partial + int64_t{span} * group;
+    kernels.finish(block, pair, partial(first + head_in_group(item, pair)));
   }
 }
 
-void Attention::merge_spans(int64_t sequence_index, int32_t head) const {
-  const SequenceWork& place = work[sequence_index];
+// Of the one query row of a sequence that was split.
+void Attention::merge_spans(int64_t row, int32_t head_in_group) const {
+  const RowWork& place = work[row];
   if (place.spans == 0) {
     return;
   }
+  const int32_t head = static_cast<int32_t>(row % args.pages.kv_heads) * group + head_in_group;
   float maximum = PairBlock::kLowest;
   float sum = 0;
-  float* values = out(sequence(sequence_index), 0, head);
+  float* values = out(sequence(row), 0, head);
   std::fill_n(values, head_dim, 0.0f);
   for (int32_t span = 0; span < place.spans; ++span) {
-    const int64_t index = place.first_partial + int64_t{span} * args.query_heads + head;
+    const int64_t index = place.first_partial + int64_t{span} * group + head_in_group;
     kernels.merge({&maximum, &sum, values}, partial(index), head_dim);
   }
   kernels.normalise(values, sum, head_dim);
-}
-
-void check(const AttentionArgs& args) {
-  const KvPagesView& pages = args.pages;
-  check_layout(pages.layout);
-  TESSERA_CHECK(pages.layout.head_dim % kHeadDimMultiple == 0,
-                "attention: head_dim is a multiple of 8, or else the scalar backend serves it");
-  TESSERA_CHECK(args.query_heads > 0 && args.query_heads % pages.kv_heads == 0,
-                "attention: query heads are a multiple of KV heads");
-  TESSERA_CHECK(args.queries.cols == int64_t{args.query_heads} * pages.layout.head_dim &&
-                    args.out.cols == args.queries.cols && args.out.rows == args.queries.rows,
-                "attention: shapes of queries and out");
-  for (const SequenceSpan& span : args.sequences) {
-    TESSERA_CHECK(
-        span.count > 0 && span.first_row >= 0 && span.first_row + span.count <= args.queries.rows,
-        "attention: a sequence's rows");
-    TESSERA_CHECK(span.context >= 0 && int64_t{span.context} + span.count <=
-                                           int64_t{pages.row_pages} * pages.layout.capacity,
-                  "attention: more tokens than a row of pages holds");
-  }
+  write_log_sum(sequence(row).first_row, head, maximum, sum);
 }
 
 void run_attention(const AttentionKernels& kernels, const AttentionArgs& args, Stream stream) {
-  check(args);
-  const int64_t offset = work_bytes(static_cast<int64_t>(args.sequences.size()));
+  check_attention(args);
+  TESSERA_CHECK(args.pages.head_dim % kHeadDimMultiple == 0,
+                "attention: head_dim is a multiple of 8, or else the scalar backend serves it");
+  const int64_t rows = std::ssize(args.sequences) * args.pages.kv_heads;
+  const int64_t offset = work_bytes(rows);
   const int64_t scratch_bytes = static_cast<int64_t>(args.scratch.size());
   TESSERA_CHECK(offset <= scratch_bytes, "attention: scratch is too small");
-  TESSERA_CHECK(reinterpret_cast<uintptr_t>(args.scratch.data()) % alignof(SequenceWork) == 0,
+  TESSERA_CHECK(reinterpret_cast<uintptr_t>(args.scratch.data()) % alignof(RowWork) == 0,
                 "attention: scratch is not aligned");
-  const int32_t head_dim = args.pages.layout.head_dim;
+  const int32_t head_dim = args.pages.head_dim;
+  ThreadPool& pool = ThreadPool::of(stream);
+  const TileShapes shapes(args);
   const Attention attention{.args = args,
                             .kernels = kernels,
+                            .shapes = shapes,
+                            .threads = pool.threads(),
                             .head_dim = head_dim,
                             .group = args.query_heads / args.pages.kv_heads,
-                            .work = reinterpret_cast<SequenceWork*>(args.scratch.data()),
+                            .work = reinterpret_cast<RowWork*>(args.scratch.data()),
                             .partials = reinterpret_cast<float*>(args.scratch.data() + offset)};
   attention.plan();
   const int64_t partial_bytes = partial_floats(head_dim) * int64_t{sizeof(float)};
   TESSERA_CHECK(offset + attention.partial_count() * partial_bytes <= scratch_bytes,
                 "attention: scratch is too small");
-  ThreadPool& pool = ThreadPool::of(stream);
   pool.parallel_for(attention.items(), 1, [&](int64_t item, int64_t, int) { attention.run(item); });
   if (attention.partial_count() > 0) {
-    const int64_t merges = attention.sequences() * args.query_heads;
-    pool.parallel_for(merges, args.query_heads, [&](int64_t begin, int64_t end, int) {
+    const int64_t group = attention.group;
+    pool.parallel_for(rows * group, args.query_heads, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) {
-        attention.merge_spans(i / args.query_heads, static_cast<int32_t>(i % args.query_heads));
+        attention.merge_spans(i / group, static_cast<int32_t>(i % group));
       }
     });
   }
 }
 
+// Rows are counted as if each query head had its own, and tiles with a partly filled one at the end
+// of each tier and the dense one behind them.
 int64_t scratch_bytes_for(const StepLimits& limits, int32_t query_heads, int32_t head_dim) {
-  const int64_t sequences = std::min(limits.sequences, limits.tokens);
-  const int64_t spans = div_ceil(limits.context, kAttentionSpan);
-  const int64_t partials = spans > 1 ? sequences * spans * query_heads : 0;
-  return work_bytes(sequences) + partials * partial_floats(head_dim) * int64_t{sizeof(float)};
+  const int64_t rows = int64_t{std::min(limits.sequences, limits.tokens)} * query_heads;
+  const int64_t spans = div_ceil(limits.context / kAttentionTile + 3, kSpanTiles);
+  const int64_t partials = spans > 1 ? rows * spans : 0;
+  return work_bytes(rows) + partials * partial_floats(head_dim) * int64_t{sizeof(float)};
 }
 
 }  // namespace

@@ -1,12 +1,23 @@
+#include "kernels/cpu/attention/code_attention.h"
+#include "kernels/cpu/attention/code_lanes_avx512.h"
 #include "kernels/cpu/attention/lane_attention.h"
 #include "kernels/cpu/attention/lane_rows.h"
 #include "kernels/cpu/attention/lanes_avx512.h"
 #include "kernels/cpu/attention/row_ops.h"
 
 namespace tessera::avx512 {
+namespace {
 
-const RowOps kRowOps{LaneRows<Lanes>::rms_norm, LaneRows<Lanes>::rope, LaneRows<Lanes>::silu_mul,
-                     LaneRows<Lanes>::to_f16};
-const AttentionKernels kAttentionKernels = LaneAttention<Lanes>::kKernels;
+using Floats = LaneAttention<Lanes>;
+using Codes = CodeAttention<CodeLanes>;
+using Softmax = LaneSoftmax<Lanes>;
+using Tiles = TileAttention<Floats, Codes>;
+
+}  // namespace
+
+const RowOps kRowOps{LaneRows<Lanes>::rms_norm, LaneRows<Lanes>::rope, LaneRows<Lanes>::silu_mul};
+const AttentionKernels kAttentionKernels{
+    Floats::load_query, Codes::load_query_codes, Tiles::add_tile, Tiles::score_tile,
+    Softmax::add_paid,  Softmax::finish,         Softmax::merge,  Softmax::normalise};
 
 }  // namespace tessera::avx512

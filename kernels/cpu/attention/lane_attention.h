@@ -3,13 +3,13 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/cpu/attention/exponential.h"
+#include "kernels/cpu/attention/lane_softmax.h"
 #include "kernels/cpu/attention/pair_block.h"
 #include "kernels/half.h"
 
 namespace tessera {
 
-// AttentionKernels over a vector type. Loops whose bounds are template parameters unroll, and their
+// Tiles of floats over a vector type. Loops whose bounds are template parameters unroll, and their
 // arrays live in registers.
 template <class V>
 struct LaneAttention {
@@ -38,6 +38,13 @@ struct LaneAttention {
     }
     for (int i = 0; i < kBytes; i += kCacheLine) {
       __builtin_prefetch(p + i);
+    }
+  }
+
+  static void load_query(PairBlock& block, int32_t pair, const float* query, float factor) {
+    float* packed = block.queries + int64_t{pair / kStep} * kStep * block.head_dim + pair % kStep;
+    for (int32_t channel = 0; channel < block.head_dim; ++channel) {
+      packed[int64_t{channel} * kStep] = query[channel] * factor;
     }
   }
 
@@ -203,43 +210,6 @@ struct LaneAttention {
     }
   }
 
-  // The highest score so far of each pair, and what it makes of the earlier sums.
-  static void raise_maxima(PairBlock& block) {
-    float old[PairBlock::kPairs];
-    __builtin_memcpy(old, block.maxima, sizeof(old));
-    for (int pair = 0; pair < block.pairs; ++pair) {
-      const float* scores = block.weights + pair * kAttentionTile;
-      V highest = V::all(block.maxima[pair]);
-      for (int i = 0; i < kTileVectors; ++i) {
-        const uint32_t bits = static_cast<uint32_t>(block.visible[pair] >> (i * kLanes));
-        highest = V::max(highest, V::load(scores + i * kLanes).where(bits, highest));
-      }
-      block.maxima[pair] = highest.highest();
-    }
-    for (int pair = 0; pair < block.pairs; pair += kLanes) {
-      exp2_nonpositive(V::load(old + pair) - V::load(block.maxima + pair))
-          .store(block.corrections + pair);
-    }
-  }
-
-  // Scores become weights.
-  static void weigh(PairBlock& block) {
-    for (int pair = 0; pair < block.pairs; ++pair) {
-      float* weights = block.weights + pair * kAttentionTile;
-      const V maximum = V::all(block.maxima[pair]);
-      V added = V::zero();
-      for (int i = 0; i < kTileVectors; ++i) {
-        const uint32_t bits = static_cast<uint32_t>(block.visible[pair] >> (i * kLanes));
-        const V power = exp2_nonpositive(V::load(weights + i * kLanes) - maximum);
-        const V weight = power.where(bits, V::zero());
-        weight.store(weights + i * kLanes);
-        added = added + weight;
-      }
-      float* sums = block.sums + pair * kKeyTile;
-      V::fma(V::load(sums), V::all(block.corrections[pair]), added).store(sums);
-    }
-  }
-
   using ScoreStep = void (*)(const float*, const KvTile&, int32_t, float*);
   using AddValues = void (*)(ValueStep);
 
@@ -252,12 +222,25 @@ struct LaneAttention {
                                                   add_all_values<T, 3>, add_all_values<T, 4>,
                                                   add_all_values<T, 5>, add_all_values<T, 6>};
 
+  static void score_tile(PairBlock& block, const TileStep& step) {
+    const bool halves = step.tile.shape->layout.format.key_bits == 16;
+    const ScoreStep* scores_of = halves ? kScores<f16, false> : kScores<float, false>;
+    for (int first = 0; first < block.pairs; first += kStep) {
+      const int left = block.pairs - first;
+      scores_of[(left < kStep ? left : kStep) - 1](
+          block.queries + int64_t{first} * block.head_dim, step.tile, block.head_dim,
+          block.weights + first * kAttentionTile);
+    }
+  }
+
+  // Of the next tile the keys are fetched while the values are read, if they are of the same shape.
   static void add_tile(PairBlock& block, const TileStep& step) {
-    const bool halves = block.format.key_bits == 16;
+    const bool halves = step.tile.shape->layout.format.key_bits == 16;
+    const bool next_alike =
+        step.next != nullptr && step.next->shape->key_bytes == step.tile.shape->key_bytes;
     const ScoreStep* first_scores = halves ? kScores<f16, true> : kScores<float, true>;
     const ScoreStep* other_scores = halves ? kScores<f16, false> : kScores<float, false>;
-    const AddValues* add_values_of =
-        block.format.value_bits == 16 ? kAddValues<f16> : kAddValues<float>;
+    const AddValues* add_values_of = halves ? kAddValues<f16> : kAddValues<float>;
     for (int first = 0; first < block.pairs; first += kStep) {
       const int left = block.pairs - first;
       const int pairs = left < kStep ? left : kStep;
@@ -265,14 +248,13 @@ struct LaneAttention {
       scores_of[pairs - 1](block.queries + int64_t{first} * block.head_dim, step.tile,
                            block.head_dim, block.weights + first * kAttentionTile);
     }
-    raise_maxima(block);
-    weigh(block);
+    LaneSoftmax<V>::template raise_maxima<false>(block);
+    LaneSoftmax<V>::weigh(block);
     for (int first = 0; first < block.pairs; first += kStep) {
       const int left = block.pairs - first;
       const int pairs = left < kStep ? left : kStep;
-      const bool fetches = first == 0 && step.next != nullptr;
       add_values_of[pairs - 1]({.step = step,
-                                .ahead = fetches ? step.next->keys : nullptr,
+                                .ahead = first == 0 && next_alike ? step.next->keys : nullptr,
                                 .weights = block.weights + first * kAttentionTile,
                                 .corrections = block.corrections + first,
                                 .values = block.values + int64_t{first} * block.head_dim,
@@ -280,32 +262,6 @@ struct LaneAttention {
                                 .channel = 0});
     }
   }
-
-  static float sum_of_weights(const PairBlock& block, int32_t pair) {
-    return V::load(block.sums + pair * kKeyTile).sum();
-  }
-
-  static void merge(const Partial& into, const Partial& from, int32_t head_dim) {
-    const float highest = *from.maximum > *into.maximum ? *from.maximum : *into.maximum;
-    const V keep = exp2_nonpositive(V::all(*into.maximum - highest));
-    const V take = exp2_nonpositive(V::all(*from.maximum - highest));
-    *into.maximum = highest;
-    *into.sum = V::fma(V::all(*from.sum), take, V::all(*into.sum) * keep).first();
-    for (int32_t channel = 0; channel < head_dim; channel += kHeadDimMultiple) {
-      const V kept = V::load_half(into.values + channel) * keep;
-      V::fma(V::load_half(from.values + channel), take, kept).store_half(into.values + channel);
-    }
-  }
-
-  // Adding 0 turns -0 into +0: whether a sum of nothing but zeros is negative depends on how many
-  // masked tokens stood in it.
-  static void normalise(float* values, float sum, int32_t head_dim) {
-    for (int32_t channel = 0; channel < head_dim; channel += kHeadDimMultiple) {
-      (V::load_half(values + channel) / V::all(sum) + V::zero()).store_half(values + channel);
-    }
-  }
-
-  static constexpr AttentionKernels kKernels{add_tile, sum_of_weights, merge, normalise};
 };
 
 }  // namespace tessera

@@ -93,20 +93,6 @@ struct LaneRows {
     const int64_t left = count - i;
     store_first(silu_times(load_first(gate + i, left), load_first(up + i, left)), out + i, left);
   }
-
-  static void to_f16(const float* in, int64_t count, f16* out) {
-    const V highest = V::all(65504.0f);
-    const V lowest = V::all(-65504.0f);
-    int64_t i = 0;
-    for (; i + kLanes <= count; i += kLanes) {
-      V::min(highest, V::max(lowest, V::load(in + i))).store_f16(out + i);
-    }
-    f16 padded[kLanes];
-    V::min(highest, V::max(lowest, load_first(in + i, count - i))).store_f16(padded);
-    for (int64_t j = 0; j < count - i; ++j) {
-      out[i + j] = padded[j];
-    }
-  }
 };
 
 }  // namespace tessera

@@ -55,6 +55,21 @@ struct Lanes {
   }
   float first() const { return _mm512_cvtss_f32(v); }
   float highest() const { return _mm512_reduce_max_ps(v); }
+  // The highest lane of each of 4 vectors, in the first 4 lanes, in about the time of one.
+  static Lanes highest(const Lanes (&of)[4]) {
+    const __m512 ab =
+        _mm512_max_ps(_mm512_unpacklo_ps(of[0].v, of[1].v), _mm512_unpackhi_ps(of[0].v, of[1].v));
+    const __m512 cd =
+        _mm512_max_ps(_mm512_unpacklo_ps(of[2].v, of[3].v), _mm512_unpackhi_ps(of[2].v, of[3].v));
+    const __m512 abcd =
+        _mm512_max_ps(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee));
+    const __m256 m8 = _mm256_max_ps(_mm512_castps512_ps256(abcd), _mm512_extractf32x8_ps(abcd, 1));
+    return {_mm512_zextps128_ps512(
+        _mm_max_ps(_mm256_castps256_ps128(m8), _mm256_extractf128_ps(m8, 1)))};
+  }
+  // The first 4 lanes; loaded, the others are 0.
+  static Lanes load_4(const float* p) { return {_mm512_zextps128_ps512(_mm_loadu_ps(p))}; }
+  void store_4(float* p) const { _mm_storeu_ps(p, _mm512_castps512_ps128(v)); }
 
   // The sum in a fixed order: halves first, then quarters, and so on.
   float sum() const {

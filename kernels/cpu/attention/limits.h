@@ -15,10 +15,8 @@ inline constexpr int32_t kHeadDimMultiple = 8;
 inline void check_layout(const KvPageLayout& layout) {
   TESSERA_CHECK(layout.head_dim > 0 && layout.head_dim <= kMaxHeadDim,
                 "the CPU backend serves head dimensions up to 256");
-  TESSERA_CHECK(layout.format.key_bits == 16 || layout.format.key_bits == 32,
-                "a key format without a kernel");
-  TESSERA_CHECK(layout.format.value_bits == 16 || layout.format.value_bits == 32,
-                "a value format without a kernel");
+  TESSERA_CHECK(is_supported(layout.format), "a page format without a kernel");
+  TESSERA_CHECK(layout.capacity > 0, "a page that holds no token");
 }
 
 }  // namespace tessera

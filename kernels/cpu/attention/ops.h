@@ -14,7 +14,6 @@ void embed(const EmbedArgs& args, Stream stream);
 void rms_norm(const RmsNormArgs& args, Stream stream);
 void rope(const RopeArgs& args, Stream stream);
 void silu_mul(const SiluMulArgs& args, Stream stream);
-void kv_store(const KvStoreArgs& args, Stream stream);
 void attention(const AttentionArgs& args, Stream stream);
 
 }  // namespace tessera::scalar
@@ -28,7 +27,6 @@ int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, i
 void rms_norm(const RmsNormArgs& args, Stream stream);
 void rope(const RopeArgs& args, Stream stream);
 void silu_mul(const SiluMulArgs& args, Stream stream);
-void kv_store(const KvStoreArgs& args, Stream stream);
 void attention(const AttentionArgs& args, Stream stream);
 
 }  // namespace tessera::avx2
@@ -42,7 +40,6 @@ int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, i
 void rms_norm(const RmsNormArgs& args, Stream stream);
 void rope(const RopeArgs& args, Stream stream);
 void silu_mul(const SiluMulArgs& args, Stream stream);
-void kv_store(const KvStoreArgs& args, Stream stream);
 void attention(const AttentionArgs& args, Stream stream);
 
 }  // namespace tessera::avx512

@@ -11,48 +11,103 @@ namespace tessera {
 // How the SIMD attention is cut. A *pair* is one query row and one head of a group; pairs of the
 // same KV head share its keys and values, whether they come from a group or from a prompt.
 //
-//   item    up to kPairs pairs of one (sequence, KV head), and for decode one span of its context
-//   span    kAttentionSpan tokens: a softmax of its own; spans are merged in ascending order
-//   tile    kAttentionTile tokens: one step of the online softmax
+//   item    up to kPairs pairs of one (sequence, KV head) and one group of 64 positions, so that
+//   all
+//           see the same closed tokens; for decode one span of them
+//   span    kSpanTiles tiles: a softmax of its own; spans are merged in ascending order
+//   tile    kAttentionTile tokens of one tier, or the dense group: one step of the online softmax
 //   step    up to kStep pairs: what the registers hold against one load of keys or values
 //
-// Spans and tiles begin at fixed positions and an addition belongs to one pair alone, so what is
-// added to what, and in which order, depends on a query's position and on nothing else.
-inline constexpr int32_t kAttentionSpan = 1024;
+// Tiles are counted through the high tier, the low tier and the dense group, and an addition
+// belongs to one pair alone, so what is added to what, and in which order, depends on a query's
+// position and on its row's tokens, and on nothing else.
+inline constexpr int32_t kSpanTiles = 16;
 inline constexpr int32_t kKeyTilesInTile = kAttentionTile / KvPageLayout::kKeyTile;
 
-// The tokens of one tile where they lie in their pages.
+// A layout with the sizes that a tile's address needs, reckoned once for a step.
+struct TileShape {
+  TileShape() = default;
+  explicit TileShape(const KvPageLayout& of)
+      : layout(of),
+        key_bytes(of.key_tile_bytes()),
+        value_bytes(of.value_tile_bytes()),
+        values(of.values_offset(0)),
+        key_scales(of.key_scales_offset(0)),
+        key_zeros(of.key_zeros_offset(0) - key_scales),
+        value_scales(of.value_scales_offset(0) - key_scales),
+        value_zeros(of.value_zeros_offset(0) - key_scales),
+        page_tiles(of.capacity / KvPageLayout::kKeyTile) {}
+
+  KvPageLayout layout;
+  int64_t key_bytes = 0;    // of a key tile
+  int64_t value_bytes = 0;  // of its tokens' values
+  int64_t values = 0;       // offset of the first tile's in a page
+  int64_t key_scales = 0;   // and of its key scales
+  int64_t key_zeros = 0;    // from a tile's key scales to its other scales and zeros
+  int64_t value_scales = 0;
+  int64_t value_zeros = 0;
+  int32_t page_tiles = 0;
+};
+
+// The tokens of one tile where they lie in their pages, 16 by 16.
 struct KvTile {
-  const std::byte* keys[kKeyTilesInTile];    // each [head_dim, kKeyTile]
-  const std::byte* values[kKeyTilesInTile];  // each [kKeyTile, head_dim]
+  const TileShape* shape;
+  const std::byte* keys[kKeyTilesInTile];
+  const std::byte* values[kKeyTilesInTile];
+  const std::byte* scales[kKeyTilesInTile];  // key scales, [kKeyTile] f16; of codes only
 };
 
 // The state of an item: one online softmax for each pair. Stands on the stack of its thread.
+//
+// Numbers that meet codes are 16-bit integers (code_step.h) in two parts, each with 4 numbers in 32
+// bits, to be broadcast: an instruction set that multiplies bytes has the high bytes in the first
+// part and the low ones in the second, one that multiplies 16-bit integers the first and third
+// number in the first part and the others in the second.
 struct PairBlock {
   static constexpr int32_t kStep = 6;
   static constexpr int32_t kPairs = 48;
+  static constexpr int32_t kParts = 2;
+  static constexpr int32_t kQueryQuads = kMaxHeadDim / 4;
+  static constexpr int32_t kWeightQuads = kAttentionTile / 4;
   static constexpr float kLowest = -3.402823466e+38f;  // the maximum of nothing
 
-  KvFormat format;
   int32_t head_dim;
   int32_t pairs;
   int32_t first_seen[kPairs];  // positions a pair sees: [first_seen, end_seen)
   int32_t end_seen[kPairs];
-  alignas(64) float queries[kPairs * kMaxHeadDim];  // [pairs / kStep, head_dim, kStep], scaled so
-                                                    // that the softmax is one of powers of 2
-  alignas(64) float maxima[kPairs];
-  alignas(64) float corrections[kPairs];                    // of this tile: 2^(old maximum - new)
-  alignas(64) float sums[kPairs * KvPageLayout::kKeyTile];  // [pairs, lanes] of weights
-  alignas(64) float weights[kPairs * kAttentionTile];       // [pairs, tokens of the tile]
-  alignas(64) float values[kPairs * kMaxHeadDim];           // [pairs, head_dim], weighted sums
   uint64_t visible[kPairs];  // bit i: the pair sees token i of the tile
+
+  // Scaled so that the softmax is one of powers of 2.
+  alignas(64) float queries[kPairs * kMaxHeadDim];  // [pairs / kStep, head_dim, kStep]
+  alignas(64) int32_t query_codes[kPairs][kParts][kQueryQuads];
+  float query_steps[kPairs];
+  float query_sums[kPairs];
+
+  alignas(64) float maxima[kPairs];
+  alignas(64) float corrections[kPairs];  // of this tile: 2^(old maximum - new)
+  alignas(
+      64) float weights[kPairs * kAttentionTile];  // [pairs, tokens of the tile]; scores at first
+  alignas(64) int32_t weight_codes[kPairs][kParts][kWeightQuads];  // of weight * value scale
+  alignas(64) float weight_steps[kPairs];
+  alignas(64) float sums[kPairs * KvPageLayout::kKeyTile];  // [pairs, lanes] of weights
+  alignas(
+      64) float zeros[kPairs * KvPageLayout::kKeyTile];  // [pairs, lanes] of weight * value zero
+  alignas(64) float values[kPairs * kMaxHeadDim];        // [pairs, head_dim], weighted sums
 };
 
 struct TileStep {
-  KvTile tile;
-  const KvTile* next;  // read after this one; null: none
+  const KvTile& tile;
+  const KvTile* next;  // read after this one, to be fetched meanwhile; null: none
   int32_t begin;       // tokens some pair sees: [begin, end) of the tile
   int32_t end;
+  bool whole;  // every pair sees all of it
+};
+
+struct PaidStep {
+  int32_t first;
+  int32_t count;
+  const float* log2_sums;  // [pairs] of the block
+  bool squares;
 };
 
 // A finished softmax over some tokens: sum and values relative to 2^maximum.
@@ -64,10 +119,17 @@ struct Partial {
 
 // What an instruction set brings.
 struct AttentionKernels {
+  // One query times `factor`, in the form that tiles of floats (of codes) want it in.
+  void (*load_query)(PairBlock& block, int32_t pair, const float* query, float factor);
+  void (*load_query_codes)(PairBlock& block, int32_t pair, const float* query, float factor);
   // Scores, softmax and weighted values of one tile, for all pairs of the block.
   void (*add_tile)(PairBlock& block, const TileStep& step);
-  // The sum of one pair's weights.
-  float (*sum_of_weights)(const PairBlock& block, int32_t pair);
+  // Of kv_score: a tile's scores alone, into block.weights, and then what pairs [first, first + count)
+  // paid each token: sums[token] += 2^(score - log2_sums[pair]), or its square.
+  void (*score_tile)(PairBlock& block, const TileStep& step);
+  void (*add_paid)(const PairBlock& block, const PaidStep& step, float* sums);
+  // One pair's softmax, complete but for the division.
+  void (*finish)(const PairBlock& block, int32_t pair, const Partial& out);
   // into += from. Adding a partial of no tokens (maximum kLowest, all else 0) changes nothing.
   void (*merge)(const Partial& into, const Partial& from, int32_t head_dim);
   // values /= sum

@@ -16,9 +16,6 @@ struct RowOps {
   void (*rope)(float* head, const float* cos, const float* sin, int64_t half);
   // out = gate / (1 + exp(-gate)) * up
   void (*silu_mul)(const float* gate, const float* up, int64_t count, float* out);
-  // Rounds to nearest even; what f16 cannot hold becomes its largest finite value, because an
-  // infinity in a page would turn into NaN where a masked token's weight of 0 meets it.
-  void (*to_f16)(const float* in, int64_t count, f16* out);
 };
 
 namespace scalar {

@@ -3,89 +3,221 @@
 #include <limits>
 
 #include "kernels/check.h"
+#include "kernels/cpu/attention/code_step.h"
 #include "kernels/cpu/attention/limits.h"
 #include "kernels/cpu/attention/ops.h"
+#include "kernels/cpu/attention/row_tokens.h"
 #include "kernels/cpu/thread_pool.h"
 
-namespace tessera {
-
-namespace scalar {
+namespace tessera::scalar {
 namespace {
 
-float element(const std::byte* data, int64_t index, int32_t bits) {
-  return bits == 16 ? to_f32(reinterpret_cast<const f16*>(data)[index])
-                    : reinterpret_cast<const float*>(data)[index];
+constexpr float kLog2E = 1.44269504088896341f;
+constexpr float kLn2 = 0.693147180559945309f;
+
+// One token where it lies: the 16 tokens of its tile, and which of them.
+struct Token {
+  const KvPageLayout* layout;
+  const std::byte* page;
+  int32_t tile;
+  int32_t lane;
+
+  bool is_codes() const { return layout->format.is_codes(); }
+  float half_at(int64_t offset) const {
+    return to_f32(reinterpret_cast<const f16*>(page + offset)[lane]);
+  }
+  float key_scale() const { return half_at(layout->key_scales_offset(tile)); }
+  float key_zero() const { return half_at(layout->key_zeros_offset(tile)); }
+  float value_scale() const { return half_at(layout->value_scales_offset(tile)); }
+  float value_zero() const { return half_at(layout->value_zeros_offset(tile)); }
+
+  static float element(const std::byte* at, int32_t bits) {
+    return bits == 16 ? to_f32(*reinterpret_cast<const f16*>(at))
+                      : *reinterpret_cast<const float*>(at);
+  }
+  float key(int32_t channel) const {
+    return element(page + layout->keys_offset(tile) + layout->key_offset(lane, channel),
+                   layout->format.key_bits);
+  }
+  float value(int32_t channel) const {
+    return element(page + layout->values_offset(tile) + layout->value_offset(lane, channel),
+                   layout->format.value_bits);
+  }
+
+  static int32_t code(const std::byte* tile_bytes, KvPageLayout::CodePlace place, int32_t bits) {
+    return (std::to_integer<int32_t>(tile_bytes[place.byte]) >> place.shift) & ((1 << bits) - 1);
+  }
+  int32_t key_code(int32_t channel) const {
+    return code(page + layout->keys_offset(tile), layout->key_place(lane, channel),
+                layout->format.key_bits);
+  }
+  int32_t value_code(int32_t channel) const {
+    return code(page + layout->values_offset(tile), layout->value_place(lane, channel),
+                layout->format.value_bits);
+  }
+};
+
+Token token_at(const KvPageLayout& layout, const std::byte* page, int32_t index) {
+  return {&layout, page, index / KvPageLayout::kKeyTile, index % KvPageLayout::kKeyTile};
 }
 
-// One query row of one head, walking the row of pages of its KV head.
-struct QueryRow {
-  const KvPagesView& pages;
-  const int32_t* page_ids;
-  const float* query;  // [head_dim]
-  float scale;
-  float* out;  // [head_dim]
+// One query of one head, as floats and as integers.
+struct Query {
+  float floats[kMaxHeadDim];  // scaled so that the softmax is one of powers of 2
+  int32_t codes[kMaxHeadDim];
+  float step;
+  float sum;
+};
 
-  // The online softmax: `out` is the sum of exp(score - maximum) * value, `sum` that of the
-  // weights.
+Query make_query(std::span<const float> in, float scale) {
+  Query query{};
+  float largest = 0;
+  for (size_t channel = 0; channel < in.size(); ++channel) {
+    query.floats[channel] = in[channel] * (scale * kLog2E);
+    query.sum += query.floats[channel];
+    largest = std::max(largest, std::abs(query.floats[channel]));
+  }
+  const float bounded = std::max(largest, kLeastLargest);
+  const float inverse = kCodeRange / bounded;
+  query.step = bounded / kCodeRange;
+  for (size_t channel = 0; channel < in.size(); ++channel) {
+    query.codes[channel] = static_cast<int32_t>(std::nearbyint(query.floats[channel] * inverse));
+  }
+  return query;
+}
+
+float score(const Query& query, const Token& token) {
+  const int32_t head_dim = token.layout->head_dim;
+  if (!token.is_codes()) {
+    float dot = 0;
+    for (int32_t channel = 0; channel < head_dim; ++channel) {
+      dot += query.floats[channel] * token.key(channel);
+    }
+    return dot;
+  }
+  int32_t dot = 0;
+  for (int32_t channel = 0; channel < head_dim; ++channel) {
+    dot += query.codes[channel] * token.key_code(channel);
+  }
+  return static_cast<float>(dot) * query.step * token.key_scale() + query.sum * token.key_zero();
+}
+
+// The online softmax of one query: `out` is the sum of 2^(score - maximum) * value, `sum` that of
+// the weights.
+struct Softmax {
+  const Query& query;
+  int32_t head_dim;
+  float* out;  // [head_dim]
   float maximum = -std::numeric_limits<float>::max();
   float sum = 0;
 
-  const std::byte* page_of(int32_t token) const {
-    const int32_t page_id = page_ids[token / pages.layout.capacity];
-    TESSERA_CHECK(page_id >= 0, "attention: the row has no page for a token");
-    return pages.page(page_id);
-  }
-
-  float score(int32_t token) const {
-    const KvPageLayout& layout = pages.layout;
-    const std::byte* page = page_of(token);
-    float dot = 0;
-    for (int32_t channel = 0; channel < layout.head_dim; ++channel) {
-      const int64_t offset = layout.key_offset(token % layout.capacity, channel);
-      dot += query[channel] * element(page + offset, 0, layout.format.key_bits);
+  // The tokens of one tile, all of one layout.
+  void add(std::span<const Token> tokens) {
+    float weights[kAttentionTile];
+    const float before = maximum;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      weights[i] = score(query, tokens[i]);
+      maximum = std::max(maximum, weights[i]);
     }
-    return dot * scale;
-  }
-
-  void add_value(int32_t token, float weight) {
-    const KvPageLayout& layout = pages.layout;
-    const std::byte* values = page_of(token) + layout.value_offset(token % layout.capacity);
-    for (int32_t channel = 0; channel < layout.head_dim; ++channel) {
-      out[channel] += weight * element(values, channel, layout.format.value_bits);
-    }
-  }
-
-  // Tokens [begin, end) of one tile.
-  void add_tile(int32_t begin, int32_t end) {
-    float scores[kAttentionTile];
-    float highest = maximum;
-    for (int32_t token = begin; token < end; ++token) {
-      scores[token - begin] = score(token);
-      highest = std::max(highest, scores[token - begin]);
-    }
-    const float correction = std::exp(maximum - highest);
-    maximum = highest;
+    const float correction = std::exp2(before - maximum);
     sum *= correction;
-    for (int32_t channel = 0; channel < pages.layout.head_dim; ++channel) {
+    for (int32_t channel = 0; channel < head_dim; ++channel) {
       out[channel] *= correction;
     }
-    for (int32_t token = begin; token < end; ++token) {
-      const float weight = std::exp(scores[token - begin] - maximum);
-      sum += weight;
-      add_value(token, weight);
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      weights[i] = std::exp2(weights[i] - maximum);
+      sum += weights[i];
+    }
+    if (!tokens.empty()) {
+      tokens[0].is_codes() ? add_codes(tokens, weights) : add_floats(tokens, weights);
     }
   }
 
-  // Tokens [begin, end), in tiles whose borders are multiples of kAttentionTile.
-  void attend(int32_t begin, int32_t end) {
-    std::fill_n(out, pages.layout.head_dim, 0.0f);
-    for (int32_t token = begin; token < end;) {
-      const int32_t tile_end = std::min(end, (token / kAttentionTile + 1) * kAttentionTile);
-      add_tile(token, tile_end);
-      token = tile_end;
+  void add_floats(std::span<const Token> tokens, const float* weights) {
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      for (int32_t channel = 0; channel < head_dim; ++channel) {
+        out[channel] += weights[i] * tokens[i].value(channel);
+      }
     }
-    for (int32_t channel = 0; channel < pages.layout.head_dim; ++channel) {
-      out[channel] /= sum;
+  }
+
+  void add_codes(std::span<const Token> tokens, const float* weights) {
+    float scaled[kAttentionTile];
+    float largest = 0;
+    float zeros = 0;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      scaled[i] = weights[i] * tokens[i].value_scale();
+      largest = std::max(largest, scaled[i]);
+      zeros += weights[i] * tokens[i].value_zero();
+    }
+    const float bounded = std::max(largest, kLeastLargest);
+    const float inverse = kCodeRange / bounded;
+    const float step = bounded / kCodeRange;
+    int32_t codes[kAttentionTile];
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      codes[i] = static_cast<int32_t>(std::nearbyint(scaled[i] * inverse));
+    }
+    for (int32_t channel = 0; channel < head_dim; ++channel) {
+      int32_t dot = 0;
+      for (size_t i = 0; i < tokens.size(); ++i) {
+        dot += codes[i] * tokens[i].value_code(channel);
+      }
+      out[channel] += static_cast<float>(dot) * step + zeros;
+    }
+  }
+};
+
+// What one query row and head is computed from.
+struct QueryRow {
+  const AttentionArgs& args;
+  const RowTokens& row;
+  int32_t position;
+
+  Token high(int32_t i) const {
+    const int32_t capacity = row.high_layout->capacity;
+    return token_at(*row.high_layout, page(i / capacity), i % capacity);
+  }
+  Token low(int32_t i) const {
+    const int32_t capacity = row.low_layout->capacity;
+    return token_at(*row.low_layout, page(args.pages.row_pages - 1 - i / capacity), i % capacity);
+  }
+  Token dense(int32_t i) const { return token_at(args.pages.window_layout, row.dense, i); }
+
+  const std::byte* page(int32_t entry) const {
+    TESSERA_CHECK(row.page_ids[entry] >= 0, "attention: the row has no page for a token");
+    return args.pages.page(row.page_ids[entry]);
+  }
+
+  // Tokens [first, end) of a list, tile by tile; tiles begin at multiples of kAttentionTile.
+  template <class TokenAt>
+  static void add(Softmax& softmax, int32_t first, int32_t end, TokenAt&& at) {
+    Token tokens[kAttentionTile];
+    while (first < end) {
+      const int32_t tile_end = std::min(end, (first / kAttentionTile + 1) * kAttentionTile);
+      size_t count = 0;
+      for (; first < tile_end; ++first) {
+        tokens[count++] = at(first);
+      }
+      softmax.add({tokens, count});
+    }
+  }
+
+  void attend(const float* query_row, float* out, float* log_sum) const {
+    const int32_t head_dim = args.pages.head_dim;
+    const Query query = make_query({query_row, static_cast<size_t>(head_dim)}, args.scale);
+    std::fill_n(out, head_dim, 0.0f);
+    Softmax softmax{query, head_dim, out};
+    const int32_t first = first_visible(args, position);
+    const int32_t group_begin = position / kKvGroup * kKvGroup;
+    add(softmax, first, row.high, [&](int32_t i) { return high(i); });
+    add(softmax, 0, row.low, [&](int32_t i) { return low(i); });
+    add(softmax, std::max(0, first - group_begin), position + 1 - group_begin,
+        [&](int32_t i) { return dense(i); });
+    for (int32_t channel = 0; channel < head_dim; ++channel) {
+      out[channel] /= softmax.sum;
+    }
+    if (log_sum != nullptr) {
+      *log_sum = softmax.maximum * kLn2 + std::log(softmax.sum);
     }
   }
 };
@@ -97,27 +229,26 @@ int64_t attention_scratch_bytes(const StepLimits&, int32_t, int32_t) {
 }
 
 void attention(const AttentionArgs& args, Stream stream) {
-  check_layout(args.pages.layout);
-  TESSERA_CHECK(args.query_heads % args.pages.kv_heads == 0, "attention: query heads");
-  const int32_t head_dim = args.pages.layout.head_dim;
+  check_attention(args);
+  const int32_t head_dim = args.pages.head_dim;
   const int32_t group = args.query_heads / args.pages.kv_heads;
+  int64_t first_dense = 0;
   for (const SequenceSpan& span : args.sequences) {
     const int64_t items = int64_t{span.count} * args.query_heads;
     ThreadPool::of(stream).parallel_for(items, 1, [&](int64_t item, int64_t, int) {
-      const int32_t row = static_cast<int32_t>(item / args.query_heads);
+      const int64_t row = span.first_row + item / args.query_heads;
       const int32_t head = static_cast<int32_t>(item % args.query_heads);
+      const int32_t position = span.context + static_cast<int32_t>(item / args.query_heads);
+      const RowTokens tokens =
+          row_tokens(args, span, first_dense, head / group, position / kKvGroup);
       const int64_t column = int64_t{head} * head_dim;
-      const int32_t position = span.context + row;
-      const int32_t first = args.window > 0 ? std::max(0, position + 1 - args.window) : 0;
-      QueryRow{.pages = args.pages,
-               .page_ids = args.pages.row(span.slot, args.layer, head / group),
-               .query = args.queries.row(span.first_row + row).data() + column,
-               .scale = args.scale,
-               .out = args.out.row(span.first_row + row).data() + column}
-          .attend(first, position + 1);
+      QueryRow{args, tokens, position}.attend(
+          args.queries.row(row).data() + column, args.out.row(row).data() + column,
+          args.log_sums.data != nullptr ? &args.log_sums.row(row)[static_cast<size_t>(head)]
+                                        : nullptr);
     });
+    first_dense += dense_groups(span);
   }
 }
 
-}  // namespace scalar
-}  // namespace tessera
+}  // namespace tessera::scalar

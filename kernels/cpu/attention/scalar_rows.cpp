@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cmath>
 
 #include "kernels/cpu/attention/row_ops.h"
@@ -33,15 +32,8 @@ void silu_mul_row(const float* gate, const float* up, int64_t count, float* out)
   }
 }
 
-void to_f16_row(const float* in, int64_t count, f16* out) {
-  constexpr float kLargest = 65504.0f;
-  for (int64_t i = 0; i < count; ++i) {
-    out[i] = to_f16(std::clamp(in[i], -kLargest, kLargest));
-  }
-}
-
 }  // namespace
 
-const RowOps kRowOps{rms_norm_row, rope_head, silu_mul_row, to_f16_row};
+const RowOps kRowOps{rms_norm_row, rope_head, silu_mul_row};
 
 }  // namespace tessera::scalar

@@ -1,72 +1,73 @@
+#include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "kernels/check.h"
-#include "kernels/cpu/pages/pages.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/pages/free_list.h"
+#include "kernels/cpu/pages/ops.h"
 
-namespace tessera {
+namespace tessera::scalar {
 namespace {
 
-int32_t* first_row(const KvPool& pool, int32_t slot) {
-  return pool.tables + int64_t{slot} * pool.layers * pool.kv_heads * pool.row_pages;
+// One end of a row: `tokens` tokens in pages that stand at entry, entry + step, ...
+struct RowEnd {
+  int64_t tokens;
+  int64_t capacity;
+  int64_t entry;
+  int64_t step;
+};
+
+void fork_end(const KvPool& pool, const RowEnd& end, const int32_t* from, int32_t* to) {
+  const FreeList free_list(pool);
+  int64_t entry = end.entry;
+  for (int64_t full = end.tokens / end.capacity; full > 0; --full, entry += end.step) {
+    free_list.share(from[entry]);
+    to[entry] = from[entry];
+  }
+  if (end.tokens % end.capacity != 0) {
+    to[entry] = free_list.take();
+    std::memcpy(pool.pages.page(to[entry]), pool.pages.page(from[entry]),
+                static_cast<size_t>(pool.pages.page_bytes));
+  }
 }
 
-void check_fork(const KvForkArgs& args, const KvRowFork& fork) {
-  TESSERA_CHECK(fork.source >= 0 && fork.source < args.pool.slots && fork.target >= 0 &&
-                    fork.target < args.pool.slots && fork.source != fork.target,
-                "kv_fork: no such slots");
-  TESSERA_CHECK(
-      fork.tokens > 0 && div_ceil(fork.tokens, args.pages.layout.capacity) <= args.pool.row_pages,
-      "kv_fork: tokens beyond the row");
-}
-
-// The target's rows: whole pages with one more owner, and a page of its own for the rest.
-void fork_rows(const KvForkArgs& args, const KvRowFork& fork) {
-  const KvPool& pool = args.pool;
-  const int32_t whole = fork.tokens / args.pages.layout.capacity;
-  const bool partly = fork.tokens % args.pages.layout.capacity != 0;
-  const int64_t rows = int64_t{pool.layers} * pool.kv_heads;
-  TESSERA_CHECK(!partly || rows <= pool.free_range->count, "kv_fork: not enough free pages");
-  const int32_t* source = first_row(pool, fork.source);
-  int32_t* target = first_row(pool, fork.target);
-  for (int64_t row = 0; row < rows; ++row, source += pool.row_pages, target += pool.row_pages) {
-    TESSERA_CHECK(target[0] == kNoPage, "kv_fork: the target holds pages");
-    TESSERA_CHECK(source[whole - (partly ? 0 : 1)] != kNoPage, "kv_fork: tokens without a page");
-    for (int32_t i = 0; i < whole; ++i) {
-      target[i] = source[i];
-      ++pool.owners[target[i]];
-    }
-    if (partly) {
-      KvFreeRange& range = *pool.free_range;
-      target[whole] = std::exchange(pool.free_list[range.head], kNoPage);
-      pool.owners[target[whole]] = 1;
-      range = {(range.head + 1) % pool.pages, range.count - 1};
-    }
+void fork_row(const KvPool& pool, const KvFork& fork, int64_t from, int64_t to) {
+  const KvPagesView& pages = pool.pages;
+  const int32_t* source = pages.table(from);
+  int32_t* target = pool.tables + to * pages.row_pages;
+  const KvRow counts{std::min(pages.rows[from].high, fork.high), pages.rows[from].low};
+  TESSERA_CHECK(target[0] == kNoPage && target[pages.row_pages - 1] == kNoPage,
+                "kv_fork: the copy's slot holds pages");
+  fork_end(pool, {counts.high, pages.layouts[fork.tiers.high].capacity, 0, 1}, source, target);
+  fork_end(pool, {counts.low, pages.layouts[fork.tiers.low].capacity, pages.row_pages - 1, -1},
+           source, target);
+  pages.rows[to] = counts;
+  std::memcpy(pages.window(to), pages.window(from),
+              static_cast<size_t>(pages.window_layout.page_bytes));
+  if (pages.marks != nullptr) {
+    const KvMark* marks = pages.mark_row(from);
+    const int32_t first_low = pages.row_marks - counts.low;
+    std::copy_n(marks, std::min(counts.high + kKvGroup, first_low), pages.mark_row(to));
+    std::copy_n(marks + first_low, counts.low, pages.mark_row(to) + first_low);
   }
 }
 
 }  // namespace
 
-void kv_fork(const KvForkArgs& args, Stream stream) {
-  for (const KvRowFork& fork : args.forks) {
-    check_fork(args, fork);
-    fork_rows(args, fork);
-  }
-  const int64_t rows = int64_t{args.pool.layers} * args.pool.kv_heads;
-  const KvPageLayout& layout = args.pages.layout;
-  const auto copy = [&](int64_t begin, int64_t end, int /*worker*/) {
-    for (int64_t i = begin; i < end; ++i) {
-      const KvRowFork& fork = args.forks[static_cast<size_t>(i / rows)];
-      if (fork.tokens % layout.capacity != 0) {
-        const int64_t place = i % rows * args.pool.row_pages + fork.tokens / layout.capacity;
-        std::memcpy(args.pages.page(first_row(args.pool, fork.target)[place]),
-                    args.pages.page(first_row(args.pool, fork.source)[place]),
-                    static_cast<size_t>(layout.page_bytes));
-      }
+void kv_fork(const KvForkArgs& args, Stream) {
+  const KvPagesView& pages = args.pool.pages;
+  for (const KvFork& fork : args.forks) {
+    TESSERA_CHECK(fork.from >= 0 && fork.from < args.pool.slots && fork.to >= 0 &&
+                      fork.to < args.pool.slots && fork.from != fork.to,
+                  "kv_fork: no such slots");
+    TESSERA_CHECK(
+        pages.layouts[fork.tiers.high].capacity > 0 && pages.layouts[fork.tiers.low].capacity > 0,
+        "kv_fork: no such tier");
+    const int64_t from = pages.row_index(fork.from, 0, 0);
+    const int64_t to = pages.row_index(fork.to, 0, 0);
+    for (int64_t row = 0; row < int64_t{pages.layers} * pages.kv_heads; ++row) {
+      fork_row(args.pool, fork, from + row, to + row);
     }
-  };
-  ThreadPool::of(stream).parallel_for(std::ssize(args.forks) * rows, 1, copy);
+  }
 }
 
-}  // namespace tessera
+}  // namespace tessera::scalar

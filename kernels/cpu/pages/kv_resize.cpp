@@ -1,80 +1,62 @@
-#include <utility>
-
 #include "kernels/check.h"
-#include "kernels/cpu/pages/pages.h"
+#include "kernels/cpu/pages/free_list.h"
+#include "kernels/cpu/pages/ops.h"
 
-namespace tessera {
+namespace tessera::scalar {
 namespace {
 
-void check_change(const KvPool& pool, const KvRowResize& change) {
-  TESSERA_CHECK(change.slot >= 0 && change.slot < pool.slots, "kv_resize: no such slot");
-  TESSERA_CHECK(change.pages_before >= 0 && change.pages_before <= pool.row_pages,
-                "kv_resize: pages before exceed the row");
-  TESSERA_CHECK(change.pages_after >= 0 && change.pages_after <= pool.row_pages,
-                "kv_resize: pages after exceed the row");
+void release(const KvPool& pool, int32_t slot) {
+  TESSERA_CHECK(slot >= 0 && slot < pool.slots, "kv_resize: no such slot");
+  const FreeList free_list(pool);
+  const KvPagesView& pages = pool.pages;
+  const int64_t first = pages.row_index(slot, 0, 0);
+  for (int64_t row = first; row < first + int64_t{pages.layers} * pages.kv_heads; ++row) {
+    int32_t* table = pool.tables + row * pages.row_pages;
+    int32_t left = 0;
+    for (; left < pages.row_pages && table[left] != kNoPage; ++left) {
+      free_list.let_go(table[left]);
+      table[left] = kNoPage;
+    }
+    for (int32_t i = pages.row_pages - 1; i > left && table[i] != kNoPage; --i) {
+      free_list.let_go(table[i]);
+      table[i] = kNoPage;
+    }
+    pages.rows[row] = {};
+  }
 }
 
-// One row gives up the pages from `change.pages_after` on: those without another owner go to the
-// free list, from place `tail` on. Returns the place behind the last.
-int64_t give_back(const KvPool& pool, const KvRowResize& change, int32_t* row, int64_t tail) {
-  for (int32_t i = change.pages_after; i < change.pages_before; ++i) {
-    const int32_t page = std::exchange(row[i], kNoPage);
-    TESSERA_CHECK(page != kNoPage, "kv_resize: the row has fewer pages than stated");
-    if (--pool.owners[page] == 0) {
-      pool.free_list[tail % pool.pages] = page;
-      ++tail;
+void grow(const KvPool& pool, const KvGrowth& growth) {
+  const KvPagesView& pages = pool.pages;
+  TESSERA_CHECK(growth.slot >= 0 && growth.slot < pool.slots, "kv_resize: no such slot");
+  TESSERA_CHECK(growth.tokens >= 0, "kv_resize: a negative growth");
+  const FreeList free_list(pool);
+  const int64_t high_capacity = pages.layouts[growth.tiers.high].capacity;
+  const int64_t low_capacity = pages.layouts[growth.tiers.low].capacity;
+  TESSERA_CHECK(high_capacity > 0 && low_capacity > 0, "kv_resize: no such tier");
+  const int64_t first = pages.row_index(growth.slot, 0, 0);
+  for (int64_t row = first; row < first + int64_t{pages.layers} * pages.kv_heads; ++row) {
+    int32_t* table = pool.tables + row * pages.row_pages;
+    const KvRow& counts = pages.rows[row];
+    const int64_t wanted = div_ceil(int64_t{counts.high} + growth.tokens, high_capacity);
+    TESSERA_CHECK(wanted + div_ceil(counts.low, low_capacity) <= pages.row_pages,
+                  "kv_resize: more pages than a row has room for");
+    for (int64_t i = div_ceil(counts.high, high_capacity); i < wanted; ++i) {
+      if (table[i] == kNoPage) {  // else it has room from an earlier growth
+        table[i] = free_list.take();
+      }
     }
   }
-  return tail;
-}
-
-// One row takes its new pages from the free list, from place `head` on, as neighbours.
-int64_t take(const KvPool& pool, const KvRowResize& change, int32_t* row, int64_t head) {
-  for (int32_t i = change.pages_before; i < change.pages_after; ++i, ++head) {
-    TESSERA_CHECK(row[i] == kNoPage, "kv_resize: the row has more pages than stated");
-    row[i] = std::exchange(pool.free_list[head % pool.pages], kNoPage);
-    pool.owners[row[i]] = 1;
-  }
-  return head;
-}
-
-// All rows of one change, one after another from `place` on.
-template <class MoveRow>
-int64_t move_rows(const KvPool& pool, const KvRowResize& change, int64_t place, MoveRow move_row) {
-  const int64_t rows = int64_t{pool.layers} * pool.kv_heads;
-  int32_t* row = pool.tables + change.slot * rows * pool.row_pages;
-  for (int64_t r = 0; r < rows; ++r, row += pool.row_pages) {
-    TESSERA_CHECK(change.pages_before == 0 || row[change.pages_before - 1] != kNoPage,
-                  "kv_resize: the row has fewer pages than stated");
-    place = move_row(pool, change, row, place);
-  }
-  return place;
 }
 
 }  // namespace
 
 void kv_resize(const KvResizeArgs& args, Stream) {
-  const KvPool& pool = args.pool;
-  KvFreeRange& range = *pool.free_range;
-  // What shrinks goes to the tail first, so that what grows may take it in the same call.
-  int64_t tail = range.head + range.count;
-  int64_t taken = 0;
-  for (const KvRowResize& change : args.changes) {
-    check_change(pool, change);
-    if (change.pages_after < change.pages_before) {
-      tail = move_rows(pool, change, tail, give_back);
-    } else {
-      taken += int64_t{pool.layers} * pool.kv_heads * (change.pages_after - change.pages_before);
-    }
+  for (const int32_t slot : args.released) {
+    release(args.pool, slot);
   }
-  TESSERA_CHECK(taken <= tail - range.head, "kv_resize: not enough free pages");
-  int64_t head = range.head;
-  for (const KvRowResize& change : args.changes) {
-    if (change.pages_after > change.pages_before) {
-      head = move_rows(pool, change, head, take);
-    }
+  for (const KvGrowth& growth : args.grown) {
+    grow(args.pool, growth);
   }
-  range = {head % pool.pages, tail - head};
 }
 
-}  // namespace tessera
+}  // namespace tessera::scalar

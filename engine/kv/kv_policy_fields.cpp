@@ -1,0 +1,219 @@
+#include "engine/kv/kv_policy_fields.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+namespace tessera {
+namespace {
+
+// What a text is read into; false: it is no such value.
+bool read(std::string_view text, KvFormat& out) {
+  for (const int key : {32, 16, 8, 4, 2}) {
+    for (const int value : {32, 16, 8, 4, 2, 1}) {
+      const KvFormat format{static_cast<uint8_t>(key), static_cast<uint8_t>(value)};
+      if (is_supported(format) && name_of(format) == text) {
+        out = format;
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+bool read(std::string_view text, float& out) {
+  return absl::SimpleAtof(std::string(text), &out);
+}
+bool read(std::string_view text, int32_t& out) {
+  return absl::SimpleAtoi(std::string(text), &out);
+}
+bool read(std::string_view text, int64_t& out) {
+  return absl::SimpleAtoi(std::string(text), &out);
+}
+
+bool read(std::string_view text, bool& out) {
+  out = text == "true";
+  return out || text == "false";
+}
+
+template <class Enum>
+bool read_name(std::string_view text, Enum last, Enum& out) {
+  for (int i = 0; i <= static_cast<int>(last); ++i) {
+    if (name_of(static_cast<Enum>(i)) == text) {
+      out = static_cast<Enum>(i);
+      return true;
+    }
+  }
+  return false;
+}
+bool read(std::string_view text, KvScorer& out) {
+  return read_name(text, KvScorer::squares, out);
+}
+bool read(std::string_view text, KvAllocator& out) {
+  return read_name(text, KvAllocator::pages, out);
+}
+
+std::string print(float value) {
+  return absl::StrCat(value);
+}
+std::string print(int32_t value) {
+  return absl::StrCat(value);
+}
+std::string print(int64_t value) {
+  return absl::StrCat(value);
+}
+std::string print(bool value) {
+  return value ? "true" : "false";
+}
+template <class Named>
+std::string print(Named value) {
+  return std::string(name_of(value));
+}
+
+struct Field {
+  std::string_view name;
+  std::optional<KvRule> rule;  // it belongs to
+  bool (*set)(KvPolicy& policy, std::string_view text);
+  std::string (*get)(const KvPolicy& policy);
+};
+
+template <auto kMember>
+constexpr Field field(std::string_view name, std::optional<KvRule> rule = std::nullopt) {
+  return {name, rule,
+          [](KvPolicy& policy, std::string_view text) { return read(text, policy.*kMember); },
+          [](const KvPolicy& policy) { return print(policy.*kMember); }};
+}
+
+constexpr Field kFields[] = {
+    field<&KvPolicy::high>("high"),
+    field<&KvPolicy::low>("low"),
+    field<&KvPolicy::scorer>("scorer"),
+    field<&KvPolicy::score_window>("score_window"),
+    field<&KvPolicy::score_pool>("score_pool"),
+    field<&KvPolicy::score_generated>("score_generated"),
+    field<&KvPolicy::allocator>("allocator", KvRule::budget),
+    field<&KvPolicy::pyramid_steepness>("pyramid_steepness", KvRule::budget),
+    field<&KvPolicy::head_floor>("head_floor", KvRule::budget),
+    field<&KvPolicy::alpha_high>("alpha_high", KvRule::thresholds),
+    field<&KvPolicy::alpha_low>("alpha_low", KvRule::thresholds),
+    field<&KvPolicy::keep_share>("keep_share", KvRule::budget),
+    field<&KvPolicy::keep_tokens>("keep_tokens", KvRule::budget),
+    field<&KvPolicy::keep_bytes>("keep_bytes", KvRule::budget),
+    field<&KvPolicy::high_share>("high_share", KvRule::budget),
+    field<&KvPolicy::mass_high>("mass_high", KvRule::mass),
+    field<&KvPolicy::mass_keep>("mass_keep", KvRule::mass),
+    field<&KvPolicy::sinks>("sinks"),
+    field<&KvPolicy::recent>("recent"),
+    field<&KvPolicy::compress_generated>("compress_generated"),
+};
+
+absl::StatusOr<const Field*> find(std::string_view name) {
+  const auto* const found = std::find_if(std::begin(kFields), std::end(kFields),
+                                         [&](const Field& f) { return f.name == name; });
+  if (found != std::end(kFields)) {
+    return found;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "there is no field '", std::string(name), "' of a KV policy; there are ",
+      absl::StrJoin(kFields, ", ", [](std::string* out, const Field& f) { out->append(f.name); })));
+}
+
+// One budget replaces another.
+void clear_budgets(KvPolicy& policy, std::string_view field) {
+  if (field == "keep_share" || field == "keep_tokens" || field == "keep_bytes") {
+    policy.keep_share = 0;
+    policy.keep_tokens = 0;
+    policy.keep_bytes = 0;
+  }
+}
+
+absl::StatusOr<KvPolicy> named_policy(const std::string& name) {
+  if (const KvPreset* preset = find_kv_preset(name); preset != nullptr) {
+    return preset->policy;
+  }
+  KvPolicy uniform;
+  if (read(name, uniform.high)) {
+    uniform.low = uniform.high;
+    return uniform;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "there is no KV preset or format '", name, "'; there are ",
+      absl::StrJoin(kv_presets(), ", ",
+                    [](std::string* out, const KvPreset& preset) { out->append(preset.name); })));
+}
+
+}  // namespace
+
+absl::StatusOr<KvPolicy> edit_policy(const KvPolicy& base,
+                                     std::span<const std::pair<std::string, std::string>> fields) {
+  KvPolicy policy = base;
+  std::string chosen_by;  // the field that chose the rule
+  for (size_t i = 0; i < fields.size(); ++i) {
+    const auto& [name, value] = fields[i];
+    const absl::StatusOr<const Field*> field = find(name);
+    if (!field.ok()) {
+      return field.status();
+    }
+    if (std::any_of(fields.begin(), fields.begin() + static_cast<std::ptrdiff_t>(i),
+                    [&name = name](const auto& earlier) { return earlier.first == name; })) {
+      return absl::InvalidArgumentError(absl::StrCat(name, " is given twice"));
+    }
+    const std::optional<KvRule> rule = (*field)->rule;
+    if (rule.has_value() && !chosen_by.empty() && *rule != policy.rule) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " belongs to the rule ", std::string(name_of(*rule)), ", but ",
+                       chosen_by, " to ", std::string(name_of(policy.rule)), ": choose one"));
+    }
+    if (rule.has_value()) {
+      policy.rule = *rule;
+      chosen_by = name;
+    }
+    clear_budgets(policy, name);
+    if (!(*field)->set(policy, value)) {
+      return absl::InvalidArgumentError(absl::StrCat(name, " cannot be '", value, "'"));
+    }
+  }
+  if (const std::string error = policy_error(policy); !error.empty()) {
+    return absl::InvalidArgumentError(error);
+  }
+  return policy;
+}
+
+absl::StatusOr<KvPolicy> parse_policy(std::string_view text) {
+  const std::vector<std::string> parts = absl::StrSplit(std::string(text), ':');
+  const absl::StatusOr<KvPolicy> base = named_policy(parts.front());
+  if (!base.ok()) {
+    return base;
+  }
+  KvPolicyFields fields;
+  for (size_t i = 1; i < parts.size(); ++i) {
+    const std::vector<std::string> pair = absl::StrSplit(parts[i], absl::MaxSplits('=', 1));
+    if (pair.size() != 2) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", parts[i], "' in '", std::string(text), "' is not field=value"));
+    }
+    fields.emplace_back(pair[0], pair[1]);
+  }
+  return edit_policy(*base, fields);
+}
+
+KvPolicyFields policy_fields(const KvPolicy& policy) {
+  KvPolicyFields out;
+  for (const Field& field : kFields) {
+    const bool format = field.name == "high" || field.name == "low";
+    const bool unused_budget = field.name.substr(0, 5) == "keep_" && field.get(policy) == "0";
+    if (format || (policy.is_lossy() && !unused_budget &&
+                   (!field.rule.has_value() || *field.rule == policy.rule))) {
+      out.emplace_back(field.name, field.get(policy));
+    }
+  }
+  return out;
+}
+
+}  // namespace tessera

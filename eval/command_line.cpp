@@ -1,0 +1,122 @@
+#include "eval/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "eval/presets.h"
+
+namespace tessera {
+namespace {
+
+std::string preset_names() {
+  return absl::StrJoin(kv_presets(), ", ",
+                       [](std::string* out, const KvPreset& preset) { out->append(preset.name); });
+}
+
+void declare_what(CLI::App& app, EvalOptions& options) {
+  app.add_option("--model", options.model, "Hugging Face directory; with --url for its tokenizer")
+      ->type_name("DIR")
+      ->required();
+  app.add_option(
+         "--kv", options.kv,
+         absl::StrCat("KV presets to compare with f16, separated by commas: ", preset_names(),
+                      ", a format such as k4v8, or with other numbers, "
+                      "leankv:alpha_high=2:sinks=8 [",
+                      options.kv, "]"))
+      ->type_name("NAME,...");
+  app.add_option("--url", options.url,
+                 "evaluate the server at http://HOST:PORT through its completions API instead")
+      ->type_name("URL");
+  app.add_option("--tasks", options.tasks.tasks,
+                 absl::StrCat("all, quick, or some of ", task_names(),
+                              " and FILE.jsonl, separated by commas [", options.tasks.tasks, "]"))
+      ->type_name("NAME,...");
+  app.add_option("--text", options.tasks.text,
+                 "UTF-8 text for the task text, which the model has not seen; default: ships")
+      ->type_name("FILE");
+  app.add_option("--lengths", options.tasks.lengths,
+                 "tokens of retrieval contexts; default: 256 to 1536, or those that fit")
+      ->type_name("N,...")
+      ->delimiter(',')
+      ->check(CLI::Range(32, 1 << 24));
+  app.add_option("--samples", options.tasks.samples, "questions of each depth and length [8]")
+      ->check(CLI::Range(1, 1'000'000));
+  app.add_option("--limit", options.tasks.limit, "items of a FILE.jsonl, at most [all]")
+      ->check(CLI::Range(1, 1'000'000'000));
+  app.add_option("--kv-pairs", options.tasks.kv_pairs,
+                 "pairs of a kv-retrieval item, the others are left out [all]")
+      ->check(CLI::Range(2, 1'000'000));
+  app.add_option("--seed", options.tasks.seed, "of tasks, sampling and intervals [0]");
+}
+
+void declare_how(CLI::App& app, EvalOptions& options) {
+  const std::map<std::string, WeightFormat> weights = {{"f32", WeightFormat::f32},
+                                                       {"bf16", WeightFormat::bf16},
+                                                       {"int8", WeightFormat::int8},
+                                                       {"int4", WeightFormat::int4}};
+  app.add_option("--device", options.device, "cpu [cpu]")->type_name("NAME");
+  app.add_option_function<std::string>(
+         "--isa",
+         [&options](const std::string& text) {
+           for (const CpuIsa isa : {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512}) {
+             if (text == name(isa)) options.isa = isa;
+           }
+         },
+         "kernels to use; default: the best of this machine")
+      ->check(CLI::IsMember({"scalar", "avx2", "avx512"}));
+  app.add_option("--weights", options.weights, "format of the weights in memory [f32]")
+      ->transform(CLI::CheckedTransformer(weights));
+  app.add_option("--threads", options.threads, "0: one for each core [0]")
+      ->check(CLI::Range(0, 4096));
+  app.add_option("--batch", options.batch, "sequences that run at once [8]")
+      ->check(CLI::Range(1, 512));
+  app.add_option("--context", options.context, "tokens of the longest item; default: the model's")
+      ->check(CLI::Range(64, 1 << 24));
+  app.add_option("--json", options.json, "write everything as JSON")->type_name("FILE");
+  app.add_option("--csv", options.csv, "write scores as CSV")->type_name("FILE");
+  app.add_option("--html", options.html, "write a report with plots")->type_name("FILE");
+  app.add_option("--resume", options.resume,
+                 "keep what was computed in this file, and go on from it")
+      ->type_name("FILE");
+}
+
+absl::Status check(const EvalOptions& options) {
+  if (options.device != "cpu") {
+    return absl::UnimplementedError(
+        absl::StrCat("--device: there is no device '", options.device, "'; there is cpu"));
+  }
+  if (options.isa && !cpu_supports(*options.isa)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--isa: this machine has no ", std::string(name(*options.isa))));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<EvalCommand> parse_eval_command(int argc, const char* const* argv) {
+  CLI::App app("Measures what a KV cache format costs in quality.", "tessera-eval");
+  EvalCommand command;
+  app.set_version_flag("--version", "tessera-eval " TESSERA_VERSION);
+  declare_what(app, command.options);
+  declare_how(app, command.options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    command.text = app.help();
+    return command;
+  } catch (const CLI::CallForVersion& version) {
+    command.text = absl::StrCat(version.what(), "\n");
+    return command;
+  } catch (const CLI::ParseError& error) {
+    return absl::InvalidArgumentError(absl::StrCat(error.what(), " (see --help)"));
+  }
+  if (const absl::Status status = check(command.options); !status.ok()) {
+    return status;
+  }
+  return command;
+}
+
+}  // namespace tessera

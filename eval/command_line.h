@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "eval/tasks/profile.h"
+#include "kernels/cpu/backend.h"
+#include "kernels/weight.h"
+
+namespace tessera {
+
+// What a command line asks for. The initialisers are the defaults.
+struct EvalOptions {
+  std::filesystem::path model;
+  std::string kv = "f32,f16";
+  std::string url;  // not empty: the server there is evaluated instead of an engine
+  TaskOptions tasks;
+  std::string device = "cpu";
+  std::optional<CpuIsa> isa;
+  WeightFormat weights = WeightFormat::f32;
+  int32_t threads = 0;
+  int32_t batch = 8;
+  int32_t context = 0;  // tokens; 0: the model's
+  std::filesystem::path json;
+  std::filesystem::path csv;
+  std::filesystem::path html;
+  std::filesystem::path resume;
+};
+
+struct EvalCommand {
+  EvalOptions options;
+  std::optional<std::string> text;  // only to print: --help, --version
+};
+
+// Errors: InvalidArgument or Unimplemented that name the flag.
+absl::StatusOr<EvalCommand> parse_eval_command(int argc, const char* const* argv);
+
+}  // namespace tessera

@@ -1,0 +1,163 @@
+#include "eval/eval.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "engine/kv/kv_policy_fields.h"
+#include "eval/http/http_subject.h"
+#include "eval/presets.h"
+#include "eval/progress.h"
+#include "eval/report/writers.h"
+#include "eval/run/evaluation.h"
+#include "eval/run/model_host.h"
+#include "eval/score/scoring.h"
+#include "models/status_macros.h"
+
+namespace tessera {
+namespace {
+
+// Whom to evaluate.
+struct Contest {
+  std::unique_ptr<ModelHost> host;  // none for a server
+  std::vector<std::unique_ptr<Subject>> subjects;
+  std::vector<std::string> descriptions;
+};
+
+size_t longest_trial(const std::vector<Task>& tasks) {
+  size_t longest = 0;
+  for (const Task& task : tasks) {
+    for (const Item& item : task.items) {
+      for (const Trial& trial : item.trials) {
+        // Measuring a prompt's pages takes two tokens more.
+        longest = std::max({longest, trial.tokens(), trial.prompt.size() + 2});
+      }
+    }
+  }
+  return longest;
+}
+
+std::string describe(const KvPolicy& policy) {
+  return absl::StrJoin(policy_fields(policy), ", ", absl::PairFormatter("="));
+}
+
+absl::StatusOr<Contest> open_engines(const EvalOptions& options, const Tokenizer& tokenizer,
+                                     const std::vector<Task>& tasks, int32_t context) {
+  TESSERA_ASSIGN_OR_RETURN(const std::vector<EvalPreset> presets, find_eval_presets(options.kv));
+  const ModelHostOptions host{
+      .model = options.model,
+      .weights = options.weights,
+      .threads = options.threads,
+      .batch = options.batch,
+      .context = std::min(context, static_cast<int32_t>(longest_trial(tasks)))};
+  Contest contest;
+  TESSERA_ASSIGN_OR_RETURN(
+      contest.host, ModelHost::load(host, cpu_backend(options.isa.value_or(best_cpu_isa()))));
+  for (const EvalPreset& preset : presets) {
+    TESSERA_ASSIGN_OR_RETURN(contest.subjects.emplace_back(),
+                             contest.host->subject(preset, tokenizer));
+    contest.descriptions.emplace_back(describe(preset.policy));
+  }
+  return contest;
+}
+
+absl::StatusOr<Contest> open_server(const EvalOptions& options, const std::vector<Task>& tasks) {
+  for (const Task& task : tasks) {
+    if (task.along) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--url: the task ", task.name,
+                       " compares whole distributions, which a server does not give; choose others "
+                       "with --tasks"));
+    }
+  }
+  Contest contest;
+  TESSERA_ASSIGN_OR_RETURN(contest.subjects.emplace_back(),
+                           make_http_subject(options.url, options.batch));
+  contest.descriptions.push_back(absl::StrCat("the server at ", options.url));
+  return contest;
+}
+
+// What a journal belongs to: everything that changes results, but for the tasks.
+std::string journal_owner(const EvalOptions& options, const std::string& device) {
+  const std::string model = std::filesystem::weakly_canonical(options.model).string();
+  return absl::StrCat(model, ", ", options.url.empty() ? device : options.url, ", weights ",
+                      std::string(name(options.weights)));
+}
+
+Report head_of(const EvalOptions& options, const Contest& contest) {
+  Report report;
+  const std::filesystem::path model = std::filesystem::weakly_canonical(options.model);
+  report.model = model.has_filename() ? model.filename() : model.parent_path().filename();
+  report.device = contest.host ? contest.host->device() : options.url;
+  report.weights = contest.host ? std::string(name(options.weights)) : "the server's";
+  report.seed = options.tasks.seed;
+  for (size_t s = 0; s < contest.subjects.size(); ++s) {
+    SubjectReport& subject = report.subjects.emplace_back();
+    subject.name = contest.subjects[s]->name();
+    subject.description = contest.descriptions[s];
+  }
+  return report;
+}
+
+absl::Status write_file(const std::filesystem::path& file, const std::string& text) {
+  std::ofstream stream(file, std::ios::binary);
+  stream << text << std::flush;
+  return stream ? absl::OkStatus()
+                : absl::InternalError(absl::StrCat(file.string(), " cannot be written"));
+}
+
+}  // namespace
+
+absl::StatusOr<Report> run_eval(const EvalOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  TESSERA_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(options.model));
+  TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
+                           Tokenizer::load(options.model));
+  const int32_t context = options.context > 0 ? options.context : config.context;
+  TESSERA_ASSIGN_OR_RETURN(const std::vector<Task> tasks,
+                           make_tasks(options.tasks, *tokenizer, context));
+  TESSERA_ASSIGN_OR_RETURN(Contest contest, options.url.empty()
+                                                ? open_engines(options, *tokenizer, tasks, context)
+                                                : open_server(options, tasks));
+  Report report = head_of(options, contest);
+  TESSERA_ASSIGN_OR_RETURN(Journal journal,
+                           Journal::open(options.resume, journal_owner(options, report.device)));
+
+  int64_t tokens = 0;
+  for (const Task& task : tasks) {
+    tokens += tokens_to_run(task, contest.subjects.size());
+  }
+  Progress progress(tokens);
+  EvaluationOptions evaluation;
+  evaluation.vocab = config.vocab;
+  evaluation.on_progress = [&progress](std::string_view task, std::string_view subject,
+                                       int64_t done) { progress.advance(task, subject, done); };
+  std::vector<TaskResults> results;
+  for (const Task& task : tasks) {
+    TESSERA_ASSIGN_OR_RETURN(results.emplace_back(),
+                             evaluate(task, contest.subjects, evaluation, journal));
+    report.tasks.push_back(score_task(task, results.back(), options.tasks.seed));
+  }
+  judge_subjects(results, {config.layers, config.kv_heads}, report);
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return report;
+}
+
+absl::Status write_reports(const EvalOptions& options, const Report& report) {
+  if (!options.json.empty()) {
+    TESSERA_RETURN_IF_ERROR(write_file(options.json, print_json(report)));
+  }
+  if (!options.csv.empty()) {
+    TESSERA_RETURN_IF_ERROR(write_file(options.csv, print_csv(report)));
+  }
+  if (!options.html.empty()) {
+    TESSERA_RETURN_IF_ERROR(write_file(options.html, print_html(report)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tessera

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "eval/command_line.h"
+#include "eval/report/report.h"
+
+namespace tessera {
+
+// Loads the model (or asks the server), runs the tasks on every preset, and scores them. Errors:
+// those of files, model, presets, tasks and server; InvalidArgument for a task that a server cannot
+// run.
+absl::StatusOr<Report> run_eval(const EvalOptions& options);
+
+// Writes the files that were asked for. Errors: Internal names the file that cannot be written.
+absl::Status write_reports(const EvalOptions& options, const Report& report);
+
+}  // namespace tessera

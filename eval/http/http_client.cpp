@@ -1,0 +1,107 @@
+#include "eval/http/http_client.h"
+
+#include <boost/asio/connect.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+
+constexpr uint64_t kMostBody = uint64_t{1} << 30;  // log probabilities of a long prompt are many
+constexpr size_t kShownBody = 300;
+
+}  // namespace
+
+absl::StatusOr<HttpAddress> HttpAddress::parse(std::string_view url) {
+  constexpr std::string_view kScheme = "http://";
+  if (url.substr(0, kScheme.size()) != kScheme) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--url: '", std::string(url), "' must begin with http:// (https is not supported)"));
+  }
+  const std::string_view rest = url.substr(kScheme.size());
+  const size_t slash = std::min(rest.find('/'), rest.size());
+  const std::string_view authority = rest.substr(0, slash);
+  const size_t colon = authority.rfind(':');
+  HttpAddress address;
+  address.host = std::string(authority.substr(0, colon));
+  address.port = colon == authority.npos ? "80" : std::string(authority.substr(colon + 1));
+  address.prefix = std::string(rest.substr(slash));
+  while (!address.prefix.empty() && address.prefix.back() == '/') {
+    address.prefix.pop_back();
+  }
+  if (address.host.empty() || address.port.empty() ||
+      address.port.find_first_not_of("0123456789") != std::string::npos) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--url: '", std::string(url), "' is not http://HOST[:PORT][/PREFIX]"));
+  }
+  return address;
+}
+
+struct HttpClient::State {
+  explicit State(HttpAddress where) : address(std::move(where)) {}
+
+  void connect() {
+    asio::ip::tcp::resolver resolver(io);
+    stream.emplace(io);
+    stream->connect(resolver.resolve(address.host, address.port));
+  }
+
+  http::response<http::string_body> exchange(const http::request<http::string_body>& request) {
+    if (!stream) connect();
+    http::write(*stream, request);
+    http::response_parser<http::string_body> parser;
+    parser.body_limit(kMostBody);
+    http::read(*stream, buffer, parser);
+    if (!parser.get().keep_alive()) stream.reset();
+    return parser.release();
+  }
+
+  absl::StatusOr<std::string> send(http::verb verb, const std::string& path, std::string body) {
+    http::request<http::string_body> request(verb, address.prefix + path, 11);
+    request.set(http::field::host, absl::StrCat(address.host, ":", address.port));
+    request.set(http::field::content_type, "application/json");
+    request.body() = std::move(body);
+    request.prepare_payload();
+    const std::string where = absl::StrCat(address.host, ":", address.port, path);
+    try {
+      const auto response = exchange(request);
+      if (response.result() == http::status::ok) {
+        return response.body();
+      }
+      return absl::InvalidArgumentError(absl::StrCat(where, ": status ", response.result_int(),
+                                                     ": ", response.body().substr(0, kShownBody)));
+    } catch (const boost::system::system_error& error) {
+      stream.reset();
+      return absl::UnavailableError(absl::StrCat(where, ": ", error.code().message()));
+    }
+  }
+
+  HttpAddress address;
+  asio::io_context io;
+  std::optional<beast::tcp_stream> stream;
+  beast::flat_buffer buffer;
+};
+
+HttpClient::HttpClient(HttpAddress address) : state_(std::make_unique<State>(std::move(address))) {}
+HttpClient::~HttpClient() = default;
+HttpClient::HttpClient(HttpClient&&) noexcept = default;
+
+absl::StatusOr<std::string> HttpClient::get(const std::string& path) {
+  return state_->send(boost::beast::http::verb::get, path, "");
+}
+
+absl::StatusOr<std::string> HttpClient::post(const std::string& path, std::string json) {
+  return state_->send(boost::beast::http::verb::post, path, std::move(json));
+}
+
+}  // namespace tessera

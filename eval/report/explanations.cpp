@@ -1,0 +1,65 @@
+#include "eval/report/explanations.h"
+
+#include <algorithm>
+
+#include "kernels/check.h"
+
+namespace tessera {
+namespace {
+
+constexpr Explanation kExplanations[] = {
+    {"KV bytes/token",
+     "Bytes of the arena's pages that one sequence holds right after its prompt, divided by the "
+     "prompt's tokens; counted from the free pages of the running engine, so the unused end of a "
+     "last page is in it."},
+    {"perplexity",
+     "The exponential of the mean surprise per token of a held-out text: among how many equally "
+     "likely tokens the model hesitates; it hardly moves when a cache is damaged, so do not stop "
+     "at it."},
+    {"KL mean",
+     "How many nats the preset's next-token distribution is away from the reference's, averaged "
+     "over all positions of the same tokens: 0 is the same model, and from 0.01 on a preset does "
+     "not count as lossless."},
+    {"KL mean, prompt",
+     "The same over the positions of prompts, from before the first decode step."},
+    {"KL mean, decode",
+     "The same over the positions after a prompt, where what a policy dropped or demoted is "
+     "missing."},
+    {"KL median", "Half of all positions are nearer to the reference than this."},
+    {"KL p99", "99 of 100 positions are nearer to the reference than this."},
+    {"KL max", "The position that is farthest from the reference."},
+    {"top-1 agreement",
+     "The share of positions at which preset and reference find the same token the likeliest: "
+     "where "
+     "they do not, greedy decoding parts ways."},
+    {"accuracy",
+     "The share of questions answered right: the whole answer is what greedy decoding would write "
+     "(retrieval, copy, answers), the right choice has the highest log likelihood (choices), or "
+     "the value is in what was generated (kv-retrieval)."},
+    {"accuracy by byte",
+     "The same for choices, with each log likelihood divided by the bytes of the choice, so that "
+     "long ones have a chance."},
+    {"lost",
+     "Of the questions that the reference answers right, the share that the preset does not: "
+     "damage "
+     "that an accuracy, where gains hide losses, does not show."},
+    {"surprise", "Nats per token of the right answers: it moves before the first answer is lost."},
+    {"lossless",
+     "Yes when for every perplexity and accuracy the preset's interval contains the reference's "
+     "score, and its mean KL divergence is below 0.01 nats."},
+};
+
+}  // namespace
+
+std::span<const Explanation> explanations() {
+  return kExplanations;
+}
+
+std::string_view explain_metric(std::string_view name) {
+  const auto* const found = std::find_if(std::begin(kExplanations), std::end(kExplanations),
+                                         [&](const Explanation& e) { return e.name == name; });
+  TESSERA_CHECK(found != std::end(kExplanations), "every metric is explained");
+  return found->meaning;
+}
+
+}  // namespace tessera

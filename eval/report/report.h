@@ -1,0 +1,100 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "eval/score/statistics.h"
+
+namespace tessera {
+
+// What an evaluation found, before it becomes a table, JSON, CSV or HTML. Vectors named after
+// subjects have an entry for each, in the report's order; the first subject is the reference.
+
+// A preset is lossless when for every perplexity and accuracy its interval contains the reference's
+// score, and its mean KL divergence is below this.
+inline constexpr double kLosslessKl = 0.01;  // nats
+
+enum class Better : uint8_t { higher, lower };
+
+struct MetricReport {
+  std::string name{};  // "accuracy"
+  std::string unit{};  // "%"
+  Better better = Better::higher;
+  int decimals = 2;      // of a printed value; -1: scientific
+  bool decides = false;  // a preset whose interval lacks the reference's score is not lossless
+  std::vector<std::optional<Interval>> subjects{};  // none: not defined for it
+};
+
+// Share of right answers, 0 to 1, by where the needle stands and how long the context is.
+struct GridReport {
+  std::string length_title{};  // "tokens"
+  std::vector<int32_t> lengths{};
+  std::vector<double> depths{};
+  std::vector<std::vector<double>> subjects{};  // each [depths, lengths]; -1: no item
+};
+
+// Mean KL divergence in stretches of a text.
+struct CourseReport {
+  std::vector<double> positions{};              // tokens, the middle of each stretch
+  std::vector<std::vector<double>> subjects{};  // the reference's is empty
+};
+
+// One item of a task with choices: log likelihoods, nats.
+struct ChoiceReport {
+  std::string id{};
+  size_t right = 0;
+  std::vector<std::vector<double>> subjects{};  // each [choices]
+};
+
+// Measured at the end of sequences: see KvUse.
+struct KvReport {
+  int64_t bytes = 0;
+  int64_t tokens = 0;
+
+  double bytes_per_token() const {
+    return static_cast<double>(bytes) / static_cast<double>(tokens);
+  }
+};
+
+struct TaskReport {
+  std::string name{};
+  std::string description{};
+  int64_t items = 0;
+  int64_t left_out = 0;
+  std::vector<MetricReport> metrics{};
+  std::vector<std::optional<KvReport>> kv{};  // of each subject; none: it cannot be measured
+  std::optional<GridReport> grid{};
+  std::optional<CourseReport> course{};
+  std::vector<ChoiceReport> choices{};
+};
+
+struct KeptReport {
+  int32_t layers = 0;
+  int32_t kv_heads = 0;
+  std::vector<double> share{};  // [layers, kv_heads], 0 to 1, of the tokens
+};
+
+struct SubjectReport {
+  std::string name{};
+  std::string description{};
+  std::optional<KvReport> kv{};      // over all tasks
+  std::optional<double> kl{};        // mean over all positions of compared tasks, nats
+  std::optional<double> accuracy{};  // mean over the tasks that have one, 0 to 1
+  std::optional<bool> lossless{};    // none: no KL was measured, or it is the reference
+  std::string reason{};              // of `lossless`
+  std::optional<KeptReport> kept{};  // where it drops tokens
+};
+
+struct Report {
+  std::string model{};
+  std::string device{};
+  std::string weights{};
+  uint64_t seed = 0;
+  double seconds = 0;
+  std::vector<SubjectReport> subjects{};
+  std::vector<TaskReport> tasks{};
+};
+
+}  // namespace tessera

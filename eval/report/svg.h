@@ -1,0 +1,61 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+// "&lt;" for "<" and so on, for element content and attributes.
+std::string escape_markup(std::string_view text);
+
+// An axis: from values to pixels, with places for ticks.
+class Axis {
+ public:
+  struct Range {
+    double least = 0;
+    double most = 0;
+  };
+
+  // Linear ticks are round numbers (1, 2 or 5 times a power of ten); the range grows to them.
+  static Axis linear(Range values, Range pixels);
+  // Logarithmic: ticks are powers of `base`. Requires: values above 0.
+  static Axis logarithmic(Range values, Range pixels, double base = 10);
+
+  double at(double value) const;  // pixels
+  const std::vector<double>& ticks() const { return ticks_; }
+  std::string label(double tick) const;
+
+ private:
+  Axis() = default;
+  double base_ = 0;  // of logarithms; 0: linear
+  Range values_;     // their logarithms, when logarithmic
+  Range pixels_;
+  std::vector<double> ticks_;
+};
+
+// A drawing: elements in pixels, from the top left.
+class Svg {
+ public:
+  Svg(double width, double height, std::string_view title);
+
+  struct Point {
+    double x = 0;
+    double y = 0;
+  };
+  void line(Point from, Point to, std::string_view style);
+  void path(const std::vector<Point>& points, std::string_view style);
+  void circle(Point center, double radius, std::string_view style, std::string_view tooltip);
+  void diamond(Point center, double radius, std::string_view style, std::string_view tooltip);
+  void rectangle(Point corner, Point size, std::string_view style, std::string_view tooltip);
+  // style: classes of the page's style sheet are in `classes`
+  void text(Point at, std::string_view text, std::string_view classes, double turn = 0);
+
+  std::string finish();
+
+ private:
+  void title(std::string_view tooltip);
+  std::string out_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,187 @@
+#include "eval/run/evaluation.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "models/status_macros.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kItemsAtOnce = 32;  // between two entries into the journal
+
+using ItemResults = std::vector<TrialResult>;
+
+bool compares(const Item& item) {
+  return std::any_of(item.trials.begin(), item.trials.end(),
+                     [](const Trial& trial) { return trial.compare; });
+}
+
+int64_t tokens_of(const Item& item) {
+  int64_t tokens = 0;
+  for (const Trial& trial : item.trials) {
+    tokens += static_cast<int64_t>(trial.tokens());
+  }
+  return tokens;
+}
+
+// Runs a few items on all subjects, so that little of the reference's logits is kept at a time.
+class Batch {
+ public:
+  Batch(const Task& task, const EvaluationOptions& options, Journal& journal)
+      : task_(task), options_(options), journal_(journal) {}
+
+  void add(size_t item, bool measure) { entries_.push_back({item, measure, {}, {}}); }
+  bool empty() const { return entries_.empty(); }
+  size_t size() const { return entries_.size(); }
+
+  absl::Status run(const std::vector<std::unique_ptr<Subject>>& subjects, TaskResults& out) {
+    bool missing_others = false;
+    for (size_t s = 1; s < subjects.size(); ++s) {
+      missing_others = missing_others || missing(*subjects[s]);
+    }
+    for (size_t s = 0; s < subjects.size(); ++s) {
+      // The reference has to run again to give logits that others are compared with.
+      const bool again = s == 0 && missing_others && subjects[0]->gives_logits();
+      TESSERA_RETURN_IF_ERROR(run(*subjects[s], s, again, out));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  struct Entry {
+    size_t item = 0;
+    bool measure = false;
+    std::vector<Trial> forced;               // trials along what the reference wrote
+    std::vector<std::vector<float>> logits;  // the reference's, of each trial
+  };
+
+  const Item& item_of(const Entry& entry) const { return task_.items[entry.item]; }
+
+  bool missing(const Subject& subject) const {
+    return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+      return journal_.find(task_.name, subject.name(), item_of(entry)) == nullptr;
+    });
+  }
+
+  absl::Status run(Subject& subject, size_t place, bool again, TaskResults& out) {
+    std::vector<Job> jobs;
+    std::vector<Entry*> computed;
+    int64_t tokens = 0;
+    for (Entry& entry : entries_) {
+      ItemResults& results = out.results[place][entry.item];
+      const ItemResults* const known = journal_.find(task_.name, subject.name(), item_of(entry));
+      if (known != nullptr && !(again && compares(item_of(entry)))) {
+        results = *known;
+        tokens += tokens_of(item_of(entry));
+        continue;
+      }
+      results.assign(item_of(entry).trials.size(), {});
+      computed.push_back(&entry);
+      add_jobs(entry, place == 0, results, jobs);
+    }
+    options_.on_progress(task_.name, subject.name(), tokens);
+    TESSERA_RETURN_IF_ERROR(run_jobs(subject, jobs));
+    for (Entry* const entry : computed) {
+      const ItemResults& results = out.results[place][entry->item];
+      if (journal_.find(task_.name, subject.name(), item_of(*entry)) == nullptr) {
+        TESSERA_RETURN_IF_ERROR(journal_.add(task_.name, subject.name(), item_of(*entry), results));
+      }
+      if (place == 0) {
+        follow(*entry, results);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status run_jobs(Subject& subject, const std::vector<Job>& jobs) {
+    if (jobs.empty()) {
+      return absl::OkStatus();
+    }
+    int64_t all = 0;
+    for (const Job& job : jobs) {
+      all += static_cast<int64_t>(job.trial->tokens());
+    }
+    int64_t told = 0;
+    int64_t done = 0;
+    const auto count = static_cast<int64_t>(jobs.size());
+    return subject.run(jobs, [&] {  // jobs end in any order: each stands for an equal share
+      const int64_t now = all * ++done / count;
+      options_.on_progress(task_.name, subject.name(), now - told);
+      told = now;
+    });
+  }
+
+  void add_jobs(Entry& entry, bool reference, ItemResults& results, std::vector<Job>& jobs) {
+    const Item& item = item_of(entry);
+    if (reference) {
+      entry.logits.resize(item.trials.size());
+    }
+    for (size_t t = 0; t < item.trials.size(); ++t) {
+      Job& job = jobs.emplace_back();
+      job.trial = reference || entry.forced.empty() ? &item.trials[t] : &entry.forced[t];
+      job.result = &results[t];
+      job.measure_kv = entry.measure && t == 0;
+      if (item.trials[t].compare && reference) {
+        job.keep_logits = &entry.logits[t];
+      } else if (item.trials[t].compare) {
+        job.reference = entry.logits[t];
+      }
+    }
+  }
+
+  // What the reference wrote is forced on the others.
+  void follow(Entry& entry, const ItemResults& results) const {
+    entry.forced = item_of(entry).trials;
+    for (size_t t = 0; t < entry.forced.size(); ++t) {
+      if (entry.forced[t].compare && entry.forced[t].generate > 0) {
+        entry.forced[t].forced = results[t].generated;
+        entry.forced[t].generate = 0;
+      }
+    }
+  }
+
+  const Task& task_;
+  const EvaluationOptions& options_;
+  Journal& journal_;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace
+
+int64_t tokens_to_run(const Task& task, size_t subjects) {
+  int64_t tokens = 0;
+  for (const Item& item : task.items) {
+    tokens += tokens_of(item);
+  }
+  return tokens * static_cast<int64_t>(subjects);
+}
+
+absl::StatusOr<TaskResults> evaluate(const Task& task,
+                                     const std::vector<std::unique_ptr<Subject>>& subjects,
+                                     const EvaluationOptions& options, Journal& journal) {
+  TaskResults out;
+  out.results.assign(subjects.size(), std::vector<ItemResults>(task.items.size()));
+  // One item of each length tells what its pages take. A long generation's prompt is too short to.
+  std::set<int32_t> measured;
+  for (size_t i = 0; i < task.items.size();) {
+    Batch batch(task, options, journal);
+    int64_t bytes = 0;
+    for (; i < task.items.size() && batch.size() < kItemsAtOnce; ++i) {
+      const Item& item = task.items[i];
+      const int64_t logits =
+          compares(item) ? tokens_of(item) * options.vocab * static_cast<int64_t>(sizeof(float))
+                         : 0;
+      if (!batch.empty() && bytes + logits > options.logits_bytes) {
+        break;
+      }
+      bytes += logits;
+      batch.add(i, !task.along && measured.insert(item.length).second);
+    }
+    TESSERA_RETURN_IF_ERROR(batch.run(subjects, out));
+  }
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,63 @@
+#include "eval/run/model_host.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "eval/run/engine_subject.h"
+#include "eval/run/shared_transformer.h"
+#include "eval/tasks/prompt_text.h"
+#include "models/status_macros.h"
+
+namespace tessera {
+namespace {
+
+constexpr int32_t kStepTokens = 512;
+
+}  // namespace
+
+ModelHost::ModelHost(const ModelHostOptions& options, const Backend& backend)
+    : options_(options), backend_(backend), pool_(std::make_unique<ThreadPool>(options.threads)) {}
+
+absl::StatusOr<std::unique_ptr<ModelHost>> ModelHost::load(const ModelHostOptions& options,
+                                                           const Backend& backend) {
+  std::unique_ptr<ModelHost> host(new ModelHost(options, backend));
+  TESSERA_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(options.model));
+  if (host->options_.context == 0) {
+    host->options_.context = config.context;
+  }
+  const TransformerOptions transformer{.weights = options.weights,
+                                       .limits = {.tokens = std::max(kStepTokens, options.batch),
+                                                  .sequences = options.batch,
+                                                  .context = host->options_.context}};
+  TESSERA_ASSIGN_OR_RETURN(host->transformer_, Transformer::load(options.model, transformer,
+                                                                 backend, host->pool_->stream()));
+  return host;
+}
+
+absl::StatusOr<std::unique_ptr<Subject>> ModelHost::subject(const EvalPreset& preset,
+                                                            const Tokenizer& tokenizer) const {
+  EngineOptions options;
+  options.max_step_tokens = std::max(kStepTokens, options_.batch);
+  options.max_sequences = options_.batch;
+  options.context = options_.context;
+  options.kv = {"evaluated", preset.policy};
+  absl::StatusOr<std::unique_ptr<Engine>> engine =
+      Engine::create(options, share_transformer(transformer_), backend_, pool_->stream());
+  if (!engine.ok()) {
+    return absl::Status(engine.status().code(),
+                        absl::StrCat("preset ", preset.name, ": ",
+                                     std::string(engine.status().message())));
+  }
+  const auto decode = [&tokenizer](const std::vector<int32_t>& ids) {
+    return decode_continuation(tokenizer, ids);
+  };
+  return make_engine_subject(preset.name, *std::move(engine), decode);
+}
+
+std::string ModelHost::device() const {
+  return absl::StrCat(backend_.name, " (", backend_.isa, "), ", pool_->threads(), " threads");
+}
+
+}  // namespace tessera

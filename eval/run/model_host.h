@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/engine.h"
+#include "eval/presets.h"
+#include "eval/run/subject.h"
+#include "kernels/cpu/backend.h"
+#include "kernels/cpu/thread_pool.h"
+#include "models/text/tokenizer.h"
+#include "models/transformer.h"
+
+namespace tessera {
+
+struct ModelHostOptions {
+  std::filesystem::path model;
+  WeightFormat weights = WeightFormat::f32;
+  int32_t threads = 0;  // 0: one for each core this process may use
+  int32_t batch = 8;    // sequences that run at once
+  int32_t context = 0;  // tokens of the longest trial; 0: the model's context
+};
+
+// A model in memory, and engines around it, one for each KV preset.
+class ModelHost {
+ public:
+  // `backend` is the table of ops to use; tests give tables of their own. Errors: those of loading
+  // a model.
+  static absl::StatusOr<std::unique_ptr<ModelHost>> load(const ModelHostOptions& options,
+                                                         const Backend& backend);
+
+  // An engine with this preset's pages. `tokenizer` must outlive it, and so must this host. Errors:
+  // Engine::create's, with the preset's name.
+  absl::StatusOr<std::unique_ptr<Subject>> subject(const EvalPreset& preset,
+                                                   const Tokenizer& tokenizer) const;
+
+  const ModelConfig& config() const { return transformer_->config(); }
+  std::string device() const;  // "cpu (avx512), 2 threads"
+
+ private:
+  ModelHost(const ModelHostOptions& options, const Backend& backend);
+
+  ModelHostOptions options_;
+  const Backend& backend_;
+  std::unique_ptr<ThreadPool> pool_;
+  std::shared_ptr<Transformer> transformer_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,33 @@
+#include "eval/run/shared_transformer.h"
+
+#include <utility>
+
+namespace tessera {
+namespace {
+
+class SharedTransformer final : public Transformer {
+ public:
+  explicit SharedTransformer(std::shared_ptr<Transformer> shared) : shared_(std::move(shared)) {}
+
+  void forward(const Batch& batch, const KvPagesView& pages, Stream stream) override {
+    shared_->forward(batch, pages, stream);
+  }
+  void logits(std::span<const int32_t> rows, MatrixView<float> logits, Stream stream) override {
+    shared_->logits(rows, logits, stream);
+  }
+  int32_t max_logits_rows() const override { return shared_->max_logits_rows(); }
+  const ModelConfig& config() const override { return shared_->config(); }
+  int64_t weight_bytes() const override { return shared_->weight_bytes(); }
+  int64_t workspace_bytes() const override { return shared_->workspace_bytes(); }
+
+ private:
+  const std::shared_ptr<Transformer> shared_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transformer> share_transformer(std::shared_ptr<Transformer> shared) {
+  return std::make_unique<SharedTransformer>(std::move(shared));
+}
+
+}  // namespace tessera

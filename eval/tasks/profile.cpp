@@ -1,0 +1,186 @@
+#include "eval/tasks/profile.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "eval/tasks/held_out_text.h"
+#include "eval/tasks/jsonl.h"
+#include "eval/tasks/retrieval.h"
+#include "eval/tasks/writing.h"
+#include "models/status_macros.h"
+
+namespace tessera {
+namespace {
+
+struct Profile {
+  TextWindows windows;
+  RetrievalGrid grid;
+  int32_t copies;
+  int32_t copy_length;
+  int32_t generations;
+  int32_t generated;
+};
+
+Profile full_profile() {
+  return {{384, 128}, {{256, 512, 1024, 1536}, {0, 0.25, 0.5, 0.75, 1}, 8}, 64, 256, 2, 1000};
+}
+
+Profile quick_profile() {
+  return {{192, 64}, {{128, 384}, {0, 0.5, 1}, 4}, 16, 192, 1, 160};
+}
+
+constexpr std::string_view kWriting[] = {"text", "generation", "copy"};
+
+std::vector<std::string> built_in_names() {
+  std::vector<std::string> names(std::begin(kWriting), std::end(kWriting));
+  for (const RetrievalKind& kind : retrieval_kinds()) {
+    names.emplace_back(kind.name);
+  }
+  return names;
+}
+
+absl::StatusOr<std::string> read_text(const std::filesystem::path& file) {
+  if (file.empty()) {
+    return held_out_text();
+  }
+  std::ifstream stream(file, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(stream), {}};
+  if (!stream) {
+    return absl::NotFoundError(absl::StrCat("--text: ", file.string(), " cannot be read"));
+  }
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
+    return absl::InvalidArgumentError(absl::StrCat("--text: ", file.string(), " is empty"));
+  }
+  return text;
+}
+
+class TaskMaker {
+ public:
+  TaskMaker(const TaskOptions& options, const Tokenizer& tokenizer, int32_t context, bool quick)
+      : options_(options),
+        tokenizer_(tokenizer),
+        context_(context),
+        profile_(quick ? quick_profile() : full_profile()) {
+    if (!options.lengths.empty()) profile_.grid.lengths = options.lengths;
+    if (options.samples > 0) profile_.grid.samples = options.samples;
+    // A model of a shorter context is measured in what it has.
+    const int32_t windows = profile_.windows.prompt + profile_.windows.forced;
+    if (windows > context) {
+      profile_.windows = {context * 3 / 4, context / 4};
+    }
+    profile_.generated = std::min(profile_.generated, context / 2);
+  }
+
+  absl::StatusOr<Task> make(const std::string& name) const {
+    if (absl::EndsWith(name, ".jsonl")) {
+      return read_jsonl_task(name, {options_.limit, options_.kv_pairs}, tokenizer_);
+    }
+    if (name == "text") {
+      TESSERA_ASSIGN_OR_RETURN(const std::string text, read_text(options_.text));
+      return make_text(text, profile_.windows, tokenizer_);
+    }
+    if (name == "generation") {
+      return make_generation(profile_.generations, profile_.generated, tokenizer_, options_.seed);
+    }
+    if (name == "copy") {
+      return make_copy(profile_.copies, profile_.copy_length, tokenizer_, options_.seed);
+    }
+    for (const RetrievalKind& kind : retrieval_kinds()) {
+      if (kind.name == name) {
+        return make_retrieval(kind, fitting_grid(), tokenizer_, options_.seed);
+      }
+    }
+    return absl::InvalidArgumentError(absl::StrCat("--tasks: there is no task '", name,
+                                                   "'; there are all, quick, ", task_names(),
+                                                   " and files FILE.jsonl"));
+  }
+
+ private:
+  // Lengths that were asked for are all kept: what does not fit is then counted as left out.
+  RetrievalGrid fitting_grid() const {
+    RetrievalGrid grid = profile_.grid;
+    if (options_.lengths.empty()) {
+      grid.lengths.erase(std::remove_if(grid.lengths.begin(), grid.lengths.end(),
+                                        [this](int32_t length) { return length > context_; }),
+                         grid.lengths.end());
+    }
+    return grid;
+  }
+
+  const TaskOptions& options_;
+  const Tokenizer& tokenizer_;
+  const int32_t context_;
+  Profile profile_;
+};
+
+// The names without the profiles, each once.
+std::vector<std::string> expand(const std::string& list, bool& quick) {
+  std::vector<std::string> names;
+  const auto add = [&names](const std::string& name) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  };
+  for (const std::string& name : std::vector<std::string>(absl::StrSplit(list, ','))) {
+    quick = quick || name == "quick";
+    if (name != "all" && name != "quick") {
+      add(name);
+      continue;
+    }
+    for (const std::string& built_in : built_in_names()) {
+      add(built_in);
+    }
+  }
+  return names;
+}
+
+// A sequence's last token is never computed, and one more is generated to measure its prompt's
+// pages.
+absl::Status drop_what_is_too_long(int32_t context, Task& task) {
+  const auto too_long = [context](const Item& item) {
+    return std::any_of(item.trials.begin(), item.trials.end(), [context](const Trial& trial) {
+      return trial.tokens() > static_cast<size_t>(context);
+    });
+  };
+  const size_t before = task.items.size();
+  task.items.erase(std::remove_if(task.items.begin(), task.items.end(), too_long),
+                   task.items.end());
+  task.left_out = static_cast<int32_t>(before - task.items.size());
+  if (task.items.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        task.name, ": none of ", before, " items fits into a context of ", context, " tokens"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string task_names() {
+  return absl::StrJoin(built_in_names(), ", ");
+}
+
+absl::StatusOr<std::vector<Task>> make_tasks(const TaskOptions& options, const Tokenizer& tokenizer,
+                                             int32_t context) {
+  bool quick = false;
+  const std::vector<std::string> names = expand(options.tasks, quick);
+  const TaskMaker maker(options, tokenizer, context, quick);
+  std::vector<Task> tasks;
+  for (const std::string& name : names) {
+    TESSERA_ASSIGN_OR_RETURN(Task task, maker.make(name));
+    TESSERA_RETURN_IF_ERROR(drop_what_is_too_long(context, task));
+    const bool repeated = std::any_of(tasks.begin(), tasks.end(),
+                                      [&](const Task& other) { return other.name == task.name; });
+    if (repeated) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--tasks: two tasks would be called '", task.name, "'"));
+    }
+    tasks.push_back(std::move(task));
+  }
+  return tasks;
+}
+
+}  // namespace tessera

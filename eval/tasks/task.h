@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "eval/run/trial.h"
+
+namespace tessera {
+
+// What an item's results are worth.
+enum class Scoring : uint8_t {
+  text,      // compared trials: perplexity, KL divergence and top-1 agreement
+  exact,     // every forced token is the likeliest: greedy decoding would have written the answer
+  contains,  // what was generated contains the answer
+  choice,    // the right one of several continuations is the likeliest
+};
+
+// One question: a trial, or one for each choice.
+struct Item {
+  std::string id{};
+  std::vector<Trial> trials{};
+  int32_t length = 0;                  // column of the depth x length grid, tokens; 0: none
+  double depth = -1;                   // row of the grid, 0 (begin) to 1 (end); -1: none
+  std::string answer{};                // of `contains`
+  size_t right = 0;                    // of `choice`: which trial
+  std::vector<std::string> choices{};  // of `choice`, as they were given
+};
+
+struct Task {
+  std::string name{};         // what --tasks calls it
+  std::string description{};  // one sentence for the report
+  Scoring scoring = Scoring::exact;
+  bool along = false;  // show KL along the positions (long generation)
+  std::vector<Item> items{};
+  int32_t left_out = 0;  // items that do not fit into the context
+};
+
+}  // namespace tessera

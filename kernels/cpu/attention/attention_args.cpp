@@ -1,0 +1,36 @@
+#include "kernels/check.h"
+#include "kernels/cpu/attention/limits.h"
+#include "kernels/cpu/attention/row_tokens.h"
+
+namespace tessera {
+void check_attention(const AttentionArgs& args) {
+  const KvPagesView& pages = args.pages;
+  check_layout(pages.window_layout);
+  TESSERA_CHECK(!pages.window_layout.format.is_codes() && pages.window_layout.capacity == kKvGroup,
+                "attention: the open group is dense");
+  TESSERA_CHECK(args.query_heads > 0 && args.query_heads % pages.kv_heads == 0,
+                "attention: query heads are a multiple of KV heads");
+  TESSERA_CHECK(args.queries.cols == int64_t{args.query_heads} * pages.head_dim &&
+                    args.out.cols == args.queries.cols && args.out.rows == args.queries.rows,
+                "attention: shapes of queries and out");
+  TESSERA_CHECK(args.log_sums.data == nullptr || (args.log_sums.rows == args.queries.rows &&
+                                                  args.log_sums.cols == args.query_heads),
+                "attention: shape of log_sums");
+  int64_t dense = 0;
+  for (const SequenceSpan& span : args.sequences) {
+    check_layout(pages.layouts[span.tiers.high]);
+    check_layout(pages.layouts[span.tiers.low]);
+    TESSERA_CHECK(
+        span.count > 0 && span.first_row >= 0 && span.first_row + span.count <= args.queries.rows,
+        "attention: a sequence's rows");
+    TESSERA_CHECK(span.context >= 0, "attention: a sequence's context");
+    TESSERA_CHECK(args.window == 0 || span.tiers.high == span.tiers.low,
+                  "attention: a window needs rows of one tier");
+    dense += dense_groups(span);
+  }
+  TESSERA_CHECK(dense * pages.kv_heads * pages.window_layout.page_bytes <=
+                    static_cast<int64_t>(args.dense.size()),
+                "attention: dense groups are missing");
+}
+
+}  // namespace tessera

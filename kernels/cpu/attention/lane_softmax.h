@@ -1,0 +1,135 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/attention/exponential.h"
+#include "kernels/cpu/attention/pair_block.h"
+
+namespace tessera {
+
+// The online softmax over a vector type, between a tile's scores and its values, and what becomes
+// of it at the end.
+template <class V>
+struct LaneSoftmax {
+  static constexpr int kLanes = V::kLanes;
+  static constexpr int kKeyTile = KvPageLayout::kKeyTile;
+  static constexpr int kTileVectors = kAttentionTile / kLanes;
+
+  // What of a vector's tokens a pair sees; `whole`: it sees all of the tile.
+  static V seen(const PairBlock& block, bool whole, int pair, int i, V x, V otherwise) {
+    return whole ? x
+                 : x.where(static_cast<uint32_t>(block.visible[pair] >> (i * kLanes)), otherwise);
+  }
+
+  // The highest score so far of each pair, and what it makes of the earlier sums. By 4 pairs: what
+  // is stored is then as wide as what is loaded again, or wider, and need not wait for the cache.
+  template <bool kWhole>
+  static void raise_maxima(PairBlock& block) {
+    for (int first = 0; first < block.pairs; first += 4) {
+      V highest[4];
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) {
+        const int pair = first + j;  // those behind the last keep what stood there
+        const float* scores = block.weights + pair * kAttentionTile;
+        highest[j] = V::all(block.maxima[pair]);
+        if (pair < block.pairs) {
+#pragma GCC unroll 8
+          for (int i = 0; i < kTileVectors; ++i) {
+            const V score = V::load(scores + i * kLanes);
+            highest[j] = V::max(highest[j], seen(block, kWhole, pair, i, score, highest[j]));
+          }
+        }
+      }
+      const V raised = V::highest(highest);
+      exp2_nonpositive(V::load_4(block.maxima + first) - raised).store_4(block.corrections + first);
+      raised.store_4(block.maxima + first);
+    }
+  }
+
+  // What pairs paid each token of a tile whose scores stand in block.weights. Of tokens that are not
+  // there it may be anything.
+  static void add_paid(const PairBlock& block, const PaidStep& step, float* sums) {
+    for (int i = 0; i < kTileVectors; ++i) {
+      V sum = V::load(sums + i * kLanes);
+      for (int pair = step.first; pair < step.first + step.count; ++pair) {
+        const V score = V::load(block.weights + pair * kAttentionTile + i * kLanes);
+        const V paid = exp2_nonpositive(score - V::all(step.log2_sums[pair]));
+        sum = step.squares ? V::fma(paid, paid, sum) : sum + paid;
+      }
+      sum.store(sums + i * kLanes);
+    }
+  }
+
+  // What a tile adds nothing to follows the maximum too.
+  static void raise_zeros(PairBlock& block, int pair) {
+    float* zeros = block.zeros + pair * kKeyTile;
+    (V::load(zeros) * V::all(block.corrections[pair])).store(zeros);
+  }
+
+  // Weights of one pair, from its scores; `take(i, weight)` gets each vector.
+  template <bool kWhole, class Take>
+  static void weigh_pair(PairBlock& block, int pair, Take&& take) {
+    const float* scores = block.weights + pair * kAttentionTile;
+    const V maximum = V::all(block.maxima[pair]);
+    V added = V::zero();
+#pragma GCC unroll 8
+    for (int i = 0; i < kTileVectors; ++i) {
+      const V power = exp2_nonpositive(V::load(scores + i * kLanes) - maximum);
+      const V weight = seen(block, kWhole, pair, i, power, V::zero());
+      take(i, weight);
+      added = added + weight;
+    }
+    float* sums = block.sums + pair * kKeyTile;
+    V::fma(V::load(sums), V::all(block.corrections[pair]), added).store(sums);
+  }
+
+  // Scores become weights.
+  static void weigh(PairBlock& block) {
+    for (int pair = 0; pair < block.pairs; ++pair) {
+      float* weights = block.weights + pair * kAttentionTile;
+      weigh_pair<false>(block, pair, [&](int i, V weight) { weight.store(weights + i * kLanes); });
+      raise_zeros(block, pair);
+    }
+  }
+
+  static void finish(const PairBlock& block, int32_t pair, const Partial& out) {
+    const V zero = V::all(V::load(block.zeros + pair * kKeyTile).sum());
+    const float* values = block.values + int64_t{pair} * block.head_dim;
+    *out.maximum = block.maxima[pair];
+    *out.sum = V::load(block.sums + pair * kKeyTile).sum();
+    int32_t channel = 0;
+    for (; channel + kLanes <= block.head_dim; channel += kLanes) {
+      (V::load(values + channel) + zero).store(out.values + channel);
+    }
+    if (channel < block.head_dim) {
+      (V::load_half(values + channel) + zero).store_half(out.values + channel);
+    }
+  }
+
+  static void merge(const Partial& into, const Partial& from, int32_t head_dim) {
+    const float highest = *from.maximum > *into.maximum ? *from.maximum : *into.maximum;
+    const V keep = exp2_nonpositive(V::all(*into.maximum - highest));
+    const V take = exp2_nonpositive(V::all(*from.maximum - highest));
+    *into.maximum = highest;
+    *into.sum = V::fma(V::all(*from.sum), take, V::all(*into.sum) * keep).first();
+    int32_t channel = 0;
+    for (; channel + kLanes <= head_dim; channel += kLanes) {
+      const V kept = V::load(into.values + channel) * keep;
+      V::fma(V::load(from.values + channel), take, kept).store(into.values + channel);
+    }
+    if (channel < head_dim) {
+      const V kept = V::load_half(into.values + channel) * keep;
+      V::fma(V::load_half(from.values + channel), take, kept).store_half(into.values + channel);
+    }
+  }
+
+  // Adding 0 turns -0 into +0: whether a sum of nothing but zeros is negative depends on how many
+  // masked tokens stood in it.
+  static void normalise(float* values, float sum, int32_t head_dim) {
+    for (int32_t channel = 0; channel < head_dim; channel += kHeadDimMultiple) {
+      (V::load_half(values + channel) / V::all(sum) + V::zero()).store_half(values + channel);
+    }
+  }
+};
+
+}  // namespace tessera

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/attention/pair_block.h"
+
+namespace tessera {
+
+// Fetches into the cache what will be read next, a little at a time while something else is
+// computed: a tile's keys (or values), which lie in kKeyTilesInTile runs of the same length.
+class LineFetch {
+ public:
+  LineFetch() = default;  // nothing
+
+  // `call_bytes` with each call of some(), and all of it if the calls suffice.
+  LineFetch(const std::byte* const* runs, int64_t run_bytes, int64_t call_bytes)
+      : runs_(runs),
+        at_(runs[0]),
+        end_(runs[0] + run_bytes),
+        run_bytes_(run_bytes),
+        call_bytes_(call_bytes),
+        runs_left_(kKeyTilesInTile) {}
+
+  void some() {
+    for (int64_t i = 0; i < call_bytes_; i += kLine) {
+      __builtin_prefetch(at_ + i);
+    }
+    at_ += call_bytes_;
+    if (at_ >= end_) {
+      next_run();
+    }
+  }
+
+ private:
+  static constexpr int64_t kLine = 64;
+
+  void next_run() {
+    if (--runs_left_ > 0) {
+      at_ = *++runs_;
+      end_ = at_ + run_bytes_;
+    } else {
+      call_bytes_ = 0;
+    }
+  }
+
+  const std::byte* const* runs_ = nullptr;
+  const std::byte* at_ = nullptr;
+  const std::byte* end_ = nullptr;
+  int64_t run_bytes_ = 0;
+  int64_t call_bytes_ = 0;
+  int32_t runs_left_ = 0;
+};
+
+}  // namespace tessera

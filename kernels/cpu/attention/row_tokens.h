@@ -1,0 +1,51 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/backend.h"
+
+namespace tessera {
+
+// What the queries of one group of positions see of one (slot, layer, KV head) row, in the order in
+// which attention reads it: tokens [0, high) of the high tier, [0, low) of the low one, and the
+// group itself up to the query.
+struct RowTokens {
+  const int32_t* page_ids;  // the row of the page tables
+  const KvPageLayout* high_layout;
+  const KvPageLayout* low_layout;
+  int32_t high;
+  int32_t low;
+  const std::byte* dense;  // a page of window_layout
+
+  int32_t high_tiles() const { return static_cast<int32_t>(div_ceil(high, kAttentionTile)); }
+  int32_t low_tiles() const { return static_cast<int32_t>(div_ceil(low, kAttentionTile)); }
+  int32_t tiles() const { return high_tiles() + low_tiles() + 1; }
+};
+
+// `first_dense`: how many groups in args.dense belong to earlier sequences.
+inline RowTokens row_tokens(const AttentionArgs& args, const SequenceSpan& span,
+                            int64_t first_dense, int32_t kv_head, int32_t group) {
+  const KvPagesView& pages = args.pages;
+  const int64_t row = pages.row_index(span.slot, args.layer, kv_head);
+  const int64_t page = (first_dense + group - span.closed_before()) * pages.kv_heads + kv_head;
+  return {.page_ids = pages.table(row),
+          .high_layout = &pages.layouts[span.tiers.high],
+          .low_layout = &pages.layouts[span.tiers.low],
+          .high = pages.rows[row].high - (span.closed_after() - group) * kKvGroup,
+          .low = pages.rows[row].low,
+          .dense = group == span.last_group()
+                       ? pages.window(row)
+                       : args.dense.data() + page * pages.window_layout.page_bytes};
+}
+
+// The first position that a query at `position` sees.
+inline int32_t first_visible(const AttentionArgs& args, int32_t position) {
+  return args.window > 0 ? std::max(0, position + 1 - args.window) : 0;
+}
+
+// Aborts unless the op can serve its arguments; for every instruction set.
+void check_attention(const AttentionArgs& args);
+
+}  // namespace tessera

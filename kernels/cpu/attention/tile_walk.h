@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/attention/pair_block.h"
+#include "kernels/cpu/attention/row_tokens.h"
+
+namespace tessera {
+
+// The shapes of everything a step reads: of the tiers in the arena's order, and of the dense
+// groups.
+struct TileShapes {
+  explicit TileShapes(const AttentionArgs& args);
+
+  TileShape tiers[kMaxKvLayouts];
+  TileShape dense;
+};
+
+// Finds the tiles of one row, for the queries of one group of positions.
+class TileWalk {
+ public:
+  TileWalk(const KvPagesView& pages, const TileShapes& shapes, const RowTokens& row, KvTiers tiers)
+      : pages_(pages),
+        row_(row),
+        high_(shapes.tiers[tiers.high]),
+        low_(shapes.tiers[tiers.low]),
+        dense_(shapes.dense),
+        high_tiles_(row.high_tiles()),
+        low_tiles_(row.low_tiles()) {}
+
+  int32_t tiles() const { return high_tiles_ + low_tiles_ + 1; }
+  bool is_dense(int32_t tile) const { return tile == high_tiles_ + low_tiles_; }
+  // Tokens of a tile of closed groups.
+  int32_t tokens(int32_t tile) const;
+  // Whether some tile in [first, end) is of codes, or of floats: it may say so where there is none.
+  bool any_codes(int32_t first, int32_t end) const;
+  bool any_floats(int32_t end) const;
+
+  // Where the tile lies. Only the 16 tokens that hold some of its tokens [begin, end) need have
+  // pages; the others repeat some that have, and no weight falls on them.
+  void find(int32_t tile, int32_t begin, int32_t end, KvTile& found) const;
+
+ private:
+  const std::byte* page_at(bool is_high, int32_t entry) const;
+
+  const KvPagesView& pages_;
+  const RowTokens& row_;
+  const TileShape& high_;
+  const TileShape& low_;
+  const TileShape& dense_;
+  int32_t high_tiles_;
+  int32_t low_tiles_;
+};
+
+// Fetches all of a tile's keys and values, as the first tile of an item needs it.
+void fetch_tile(const KvTile& tile);
+
+}  // namespace tessera

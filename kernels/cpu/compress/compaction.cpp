@@ -1,0 +1,171 @@
+#include "kernels/cpu/compress/compaction.h"
+
+#include "kernels/check.h"
+#include "kernels/cpu/compress/token_copy.h"
+#include "kernels/cpu/compress/token_demotion.h"
+
+namespace tessera {
+namespace {
+
+class Compaction {
+ public:
+  Compaction(const KvPool& pool, const KvCompression& sequence, const Significance& significance,
+             const RowCuts& cuts, const TokenRow& row, RowChange& change)
+      : pages_(pool.pages),
+        high_layout_(pages_.layouts[sequence.tiers.high]),
+        low_layout_(pages_.layouts[sequence.tiers.low]),
+        significance_(significance),
+        cuts_(cuts),
+        row_(row),
+        change_(change),
+        left_(pool.tables + row.row * pages_.row_pages),
+        right_(left_ + pages_.row_pages - 1),
+        marks_(pages_.mark_row(row.row)),
+        high_(row.counts.high),
+        low_(row.counts.low) {
+    // The left end may have room for more tokens than it holds, the right end never has.
+    change_.right_pages = static_cast<int32_t>(div_ceil(low_, low_layout_.capacity));
+    const int32_t left_end = pages_.row_pages - change_.right_pages;
+    while (change_.left_pages < left_end && left_[change_.left_pages] != kNoPage) {
+      ++change_.left_pages;
+    }
+  }
+
+  void run() {
+    if (change_.demoted == 0 && change_.dropped == 0) {
+      return;
+    }
+    // The open group's marks follow the high tier's; until then low ones may need their places.
+    KvMark open_marks[kKvGroup];
+    std::copy_n(marks_ + high_, row_.open, open_marks);
+    drop_from_low();
+    thin_high();
+    std::copy_n(open_marks, row_.open, marks_ + high_);
+    pages_.rows[row_.row] = {high_, low_};
+  }
+
+ private:
+  TokenPlace high_place(int32_t place) const {
+    return {pages_.page(left_[place / high_layout_.capacity]), place % high_layout_.capacity};
+  }
+  TokenPlace low_place(int32_t place) const {
+    return {pages_.page(right_[-(place / low_layout_.capacity)]), place % low_layout_.capacity};
+  }
+  KvMark& low_mark(int32_t place) const { return marks_[pages_.row_marks - 1 - place]; }
+
+  TokenFate high_fate(int32_t place) const {
+    const TokenAge age = row_.age(marks_[place]);
+    return age == TokenAge::kept ? TokenFate::stay
+                                 : fate_in_high(cuts_, age, significance_.key(marks_[place]));
+  }
+  bool low_stays(int32_t place) const {
+    const KvMark& mark = low_mark(place);
+    return mark.position < row_.sinks || significance_.key(mark) >= cuts_.old_low;
+  }
+
+  // Gaps are filled from the end, so that no token moves that need not.
+  void drop_from_low() {
+    for (int32_t place = row_.own_low; place < low_; ++place) {
+      if (low_stays(place)) {
+        continue;
+      }
+      do {
+        --low_;
+      } while (low_ > place && !low_stays(low_));
+      if (low_ > place) {
+        copy_token(low_layout_, low_place(low_), low_place(place));
+        low_mark(place) = low_mark(low_);
+      }
+    }
+  }
+
+  void thin_high() {
+    for (int32_t place = row_.own_high; place < high_; ++place) {
+      const TokenFate fate = high_fate(place);
+      if (fate == TokenFate::stay) {
+        continue;
+      }
+      for (; high_ - 1 > place; --high_) {
+        const TokenFate last = high_fate(high_ - 1);
+        if (last == TokenFate::stay) {
+          break;
+        }
+        leave_high(high_ - 1, last);
+      }
+      leave_high(place, fate);
+      if (--high_ > place) {
+        copy_token(high_layout_, high_place(high_), high_place(place));
+        marks_[place] = marks_[high_];
+      }
+    }
+  }
+
+  void leave_high(int32_t place, TokenFate fate) {
+    if (fate != TokenFate::demote) {
+      return;
+    }
+    if (low_ == change_.right_pages * low_layout_.capacity) {
+      add_low_page();
+    }
+    demote_token(high_layout_, high_place(place), low_layout_, low_place(low_));
+    low_mark(low_) = marks_[place];
+    ++low_;
+  }
+
+  // From the high tier's end if it is empty by now, else the spare one. All tokens but the present one
+  // that came to the low tier have left the high one and its end has moved along, and low pages
+  // hold as many or more; so for each low page but the first a high one has become empty.
+  void add_low_page() {
+    int32_t page = kNoPage;
+    if (change_.left_pages > div_ceil(high_, high_layout_.capacity)) {
+      page = left_[--change_.left_pages];
+      left_[change_.left_pages] = kNoPage;
+    } else {
+      page = change_.spare;
+      change_.spare = kNoPage;
+    }
+    TESSERA_CHECK(page != kNoPage, "kv_compress: a row needs more than its one spare page");
+    TESSERA_CHECK(change_.left_pages + change_.right_pages < pages_.row_pages,
+                  "kv_compress: the row is full");
+    right_[-change_.right_pages++] = page;
+  }
+
+  const KvPagesView& pages_;
+  const KvPageLayout& high_layout_;
+  const KvPageLayout& low_layout_;
+  const Significance& significance_;
+  const RowCuts& cuts_;
+  const TokenRow& row_;
+  RowChange& change_;
+  int32_t* left_;   // the row's table, from its left end
+  int32_t* right_;  // and from its right end, downwards
+  KvMark* marks_;
+  int32_t high_;  // tokens left
+  int32_t low_;
+};
+
+}  // namespace
+
+RowChange count_change(const TokenRow& row, const Significance& significance,
+                       const RowCuts& cuts) {
+  RowChange change;
+  row.for_each_own([&](const KvMark& mark, TokenAge age, bool in_high) {
+    const TokenKey key = significance.key(mark);
+    if (!in_high) {
+      change.dropped += key < cuts.old_low ? 1 : 0;
+      return;
+    }
+    const TokenFate fate = fate_in_high(cuts, age, key);
+    change.demoted += fate == TokenFate::demote ? 1 : 0;
+    change.dropped += fate == TokenFate::drop ? 1 : 0;
+  });
+  return change;
+}
+
+void compact_row(const KvPool& pool, const KvCompression& sequence,
+                 const Significance& significance, const RowCuts& cuts, const TokenRow& row,
+                 RowChange& change) {
+  Compaction(pool, sequence, significance, cuts, row, change).run();
+}
+
+}  // namespace tessera

@@ -1,0 +1,201 @@
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/check.h"
+#include "kernels/cpu/compress/allocators.h"
+#include "kernels/cpu/compress/compaction.h"
+#include "kernels/cpu/compress/ops.h"
+#include "kernels/cpu/compress/rules.h"
+#include "kernels/cpu/pages/free_list.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace tessera::scalar {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+struct RowPlan {
+  RowCuts cuts;
+  RowChange change;
+};
+
+// The parts of the scratch, for one sequence at a time.
+struct Scratch {
+  Scratch(const KvPagesView& pages, int threads, std::byte* memory) {
+    const int64_t rows = int64_t{pages.layers} * pages.kv_heads;
+    thread_keys = static_cast<size_t>(int64_t{pages.kv_heads} * pages.row_marks);
+    plans = cut<RowPlan>(memory, rows);
+    budgets = cut<int32_t>(memory, rows);
+    keys = cut<TokenKey>(memory, static_cast<int64_t>(thread_keys) * threads);
+    page_keys = cut<TokenKey>(memory, 2 * rows * pages.row_pages);
+  }
+
+  std::span<TokenKey> keys_of(int thread) const {
+    return keys.subspan(static_cast<size_t>(thread) * thread_keys, thread_keys);
+  }
+
+  std::span<RowPlan> plans;     // [rows]
+  std::span<int32_t> budgets;   // [rows]
+  std::span<TokenKey> keys;     // [threads, tokens of a layer's rows]
+  std::span<TokenKey> page_keys;  // [2, rows, row_pages]
+  size_t thread_keys = 0;
+  int64_t bytes = 0;
+
+ private:
+  template <class T>
+  std::span<T> cut(std::byte* memory, int64_t count) {
+    T* data = memory == nullptr ? nullptr : reinterpret_cast<T*>(memory + bytes);
+    bytes += round_up(count * int64_t{sizeof(T)}, kAlignment);
+    return {data, static_cast<size_t>(count)};
+  }
+};
+
+class Compressor {
+ public:
+  Compressor(const KvPool& pool, const KvCompression& sequence, const Scratch& scratch,
+             Stream stream)
+      : pool_(pool),
+        sequence_(sequence),
+        significance_(sequence),
+        scratch_(scratch),
+        stream_(stream),
+        first_row_(pool.pages.row_index(sequence.slot, 0, 0)) {}
+
+  KvCompressed run() {
+    if (sequence_.pool && sequence_.policy.score_pool > 1) {
+      each_row([&](int64_t row, int) { pool_scores(row); });
+    }
+    if (sequence_.policy.rule == KvRule::budget) {
+      allocate({.pool = pool_,
+                .sequence = sequence_,
+                .significance = significance_,
+                .row_budget = row_budget(pool_, sequence_),
+                .keys = scratch_.keys,
+                .page_keys = scratch_.page_keys,
+                .budgets = scratch_.budgets,
+                .stream = stream_});
+    }
+    each_row([&](int64_t row, int thread) { plan(row, thread); });
+    const FreeList free_list(pool_);
+    const int64_t free_before = pool_.free_range->count;
+    for (RowPlan& plan : scratch_.plans) {
+      plan.change.spare = plan.change.demoted > 0 ? free_list.take() : kNoPage;
+    }
+    each_row([&](int64_t row, int) {
+      RowPlan& plan = scratch_.plans[static_cast<size_t>(row)];
+      const TokenRow tokens(pool_, sequence_, first_row_ + row);
+      compact_row(pool_, sequence_, significance_, plan.cuts, tokens, plan.change);
+    });
+    KvCompressed result;
+    for (size_t row = 0; row < scratch_.plans.size(); ++row) {
+      const RowChange& change = scratch_.plans[row].change;
+      recycle(free_list, first_row_ + static_cast<int64_t>(row), change);
+      result.demoted += change.demoted;
+      result.dropped += change.dropped;
+    }
+    result.pages_freed = pool_.free_range->count - free_before;
+    return result;
+  }
+
+ private:
+  template <class Body>
+  void each_row(Body&& body) const {
+    ThreadPool::of(stream_).parallel_for(
+        std::ssize(scratch_.plans), 1,
+        [&](int64_t row, int64_t, int thread) { body(row, thread); });
+  }
+
+  // A token's score becomes the highest of its neighbourhood, of those that all counting queries saw:
+  // as SnapKV pools the tokens before its observation window. A row is in order of position then.
+  void pool_scores(int64_t row) const {
+    const KvPolicy& policy = sequence_.policy;
+    KvMark* marks = pool_.pages.mark_row(first_row_ + row);
+    const int32_t stored = pool_.pages.rows[first_row_ + row].high + sequence_.tokens % kKvGroup;
+    const int32_t seen = std::min(stored, sequence_.prompt_tokens - policy.score_window);
+    const int32_t reach = policy.score_pool / 2;
+    float before[kMaxScorePool];  // of the last `reach` tokens, the scores they had
+    for (int32_t i = 0; i < seen; ++i) {
+      const float own = marks[i].score;
+      float highest = own;
+      for (int32_t j = std::max(0, i - reach); j < i; ++j) {
+        highest = std::max(highest, before[j % reach]);
+      }
+      for (int32_t j = i + 1; j <= std::min(seen - 1, i + reach); ++j) {
+        highest = std::max(highest, marks[j].score);
+      }
+      before[i % reach] = own;
+      marks[i].score = highest;
+    }
+  }
+
+  void plan(int64_t row, int thread) const {
+    const TokenRow tokens(pool_, sequence_, first_row_ + row);
+    RowPlan& plan = scratch_.plans[static_cast<size_t>(row)];
+    plan.cuts = cuts_of({.row = tokens,
+                         .sequence = sequence_,
+                         .significance = significance_,
+                         .budget = scratch_.budgets[static_cast<size_t>(row)],
+                         .keys = scratch_.keys_of(thread)});
+    plan.change = count_change(tokens, significance_, plan.cuts);
+  }
+
+  void recycle(const FreeList& free_list, int64_t row, const RowChange& change) const {
+    const KvPagesView& pages = pool_.pages;
+    int32_t* table = pool_.tables + row * pages.row_pages;
+    const auto used = [&](int32_t tokens, uint8_t tier) {
+      return static_cast<int32_t>(div_ceil(tokens, pages.layouts[tier].capacity));
+    };
+    const auto free_entry = [&](int32_t& entry) {
+      free_list.let_go(entry);
+      entry = kNoPage;
+    };
+    for (int32_t i = used(pages.rows[row].high, sequence_.tiers.high); i < change.left_pages; ++i) {
+      free_entry(table[i]);
+    }
+    for (int32_t i = used(pages.rows[row].low, sequence_.tiers.low); i < change.right_pages; ++i) {
+      free_entry(table[pages.row_pages - 1 - i]);
+    }
+    if (change.spare != kNoPage) {
+      free_list.let_go(change.spare);
+    }
+  }
+
+  const KvPool& pool_;
+  const KvCompression& sequence_;
+  const Significance significance_;
+  const Scratch& scratch_;
+  const Stream stream_;
+  const int64_t first_row_;
+};
+
+void check(const KvCompressArgs& args, const KvCompression& sequence) {
+  const KvPagesView& pages = args.pool.pages;
+  TESSERA_CHECK(sequence.slot >= 0 && sequence.slot < args.pool.slots, "kv_compress: no such slot");
+  TESSERA_CHECK(sequence.policy.is_lossy(), "kv_compress: a policy that compresses nothing");
+  TESSERA_CHECK(pages.marks != nullptr && sequence.tokens < pages.row_marks,
+                "kv_compress: too few marks");
+  const KvPageLayout& high = pages.layouts[sequence.tiers.high];
+  const KvPageLayout& low = pages.layouts[sequence.tiers.low];
+  TESSERA_CHECK(high.format == sequence.policy.high && low.format == sequence.policy.low,
+                "kv_compress: tiers of other formats than the policy's");
+  TESSERA_CHECK(high.capacity > 0 && low.capacity >= high.capacity,
+                "kv_compress: the low tier is less dense than the high one");
+}
+
+}  // namespace
+
+int64_t kv_compress_scratch_bytes(const KvPagesView& pages, Stream stream) {
+  return Scratch(pages, ThreadPool::of(stream).threads(), nullptr).bytes;
+}
+
+void kv_compress(const KvCompressArgs& args, Stream stream) {
+  TESSERA_CHECK(args.results.size() == args.sequences.size(), "kv_compress: a result for each");
+  const Scratch scratch(args.pool.pages, ThreadPool::of(stream).threads(), args.scratch.data());
+  TESSERA_CHECK(scratch.bytes <= std::ssize(args.scratch), "kv_compress: scratch is too small");
+  for (size_t i = 0; i < args.sequences.size(); ++i) {
+    check(args, args.sequences[i]);
+    args.results[i] = Compressor(args.pool, args.sequences[i], scratch, stream).run();
+  }
+}
+
+}  // namespace tessera::scalar

@@ -1,0 +1,176 @@
+#include <algorithm>
+#include <limits>
+
+#include "kernels/check.h"
+#include "kernels/cpu/attention/pair_block.h"
+#include "kernels/cpu/attention/tile_walk.h"
+#include "kernels/cpu/compress/ops.h"
+#include "kernels/cpu/compress/row_scores.h"
+
+namespace tessera {
+
+KvScoring scoring_of(const KvPolicy& policy, int32_t prompt_tokens) {
+  KvScoring scoring{.marks = policy.needs_marks(), .scorer = policy.scorer};
+  if (policy.is_lossy() && policy.scorer != KvScorer::none) {
+    const bool all = policy.score_window == 0;
+    scoring.begin = all ? 0 : std::max(0, prompt_tokens - policy.score_window);
+    scoring.end = policy.score_generated ? std::numeric_limits<int32_t>::max() : prompt_tokens;
+  }
+  return scoring;
+}
+
+void check_score(const KvScoreArgs& args) {
+  const KvPagesView& pages = args.pages;
+  TESSERA_CHECK(args.scorings.size() == args.sequences.size(), "kv_score: a scoring for each");
+  TESSERA_CHECK(pages.head_dim > 0 && pages.head_dim <= kMaxHeadDim,
+                "the CPU backend serves head dimensions up to 256");
+  TESSERA_CHECK(args.query_heads % pages.kv_heads == 0 &&
+                    args.query_heads / pages.kv_heads <= kMaxScoredHeads,
+                "kv_score: query heads are a multiple of KV heads, at most 48 for each");
+  TESSERA_CHECK(args.queries.cols == int64_t{args.query_heads} * pages.head_dim,
+                "kv_score: columns of queries");
+  TESSERA_CHECK(args.log_sums.rows == args.queries.rows && args.log_sums.cols == args.query_heads,
+                "kv_score: shape of log_sums");
+  for (size_t i = 0; i < args.sequences.size(); ++i) {
+    const SequenceSpan& span = args.sequences[i];
+    TESSERA_CHECK(!args.scorings[i].marks ||
+                      (pages.marks != nullptr && span.context + span.count < pages.row_marks),
+                  "kv_score: too few marks");
+  }
+}
+
+namespace {
+
+// The scores of one (sequence, KV head), by the kernels of attention: a tile's keys are multiplied
+// with a block of queries at once, then what each query paid goes to the marks in order of position.
+class RowScoring {
+ public:
+  RowScoring(const AttentionKernels& kernels, const KvScoreArgs& args,
+             const AttentionArgs& attention, const TileShapes& shapes)
+      : kernels_(kernels),
+        args_(args),
+        attention_(attention),
+        shapes_(shapes),
+        heads_(args.query_heads / args.pages.kv_heads) {
+    block_.head_dim = args.pages.head_dim;
+  }
+
+  void run(size_t sequence, int32_t kv_head) {
+    const RowScores scores(args_, sequence, kv_head);
+    scores.make_marks();
+    const int32_t at_once = PairBlock::kPairs / heads_;
+    for (int32_t query = scores.begin(); query < scores.end();) {
+      const int32_t group = query / kKvGroup;
+      const int32_t end = std::min({scores.end(), (group + 1) * kKvGroup, query + at_once});
+      const RowTokens tokens = row_tokens(attention_, args_.sequences[sequence],
+                                          first_dense(args_, sequence), kv_head, group);
+      score({sequence, kv_head, query, end}, scores, tokens);
+      query = end;
+    }
+  }
+
+ private:
+  struct Queries {
+    size_t sequence;
+    int32_t kv_head;
+    int32_t begin;  // positions, all of one group
+    int32_t end;
+  };
+
+  void score(const Queries& queries, const RowScores& scores, const RowTokens& tokens) {
+    const SequenceSpan& span = args_.sequences[queries.sequence];
+    const TileWalk walk(args_.pages, shapes_, tokens, span.tiers);
+    load(queries, walk);
+    const int32_t group = queries.begin / kKvGroup * kKvGroup;
+    KvTile tiles[2];
+    const auto find = [&](int32_t tile) {
+      const int32_t count = walk.is_dense(tile) ? queries.end - group : walk.tokens(tile);
+      walk.find(tile, 0, count, tiles[tile % 2]);
+    };
+    find(0);
+    for (int32_t tile = 0; tile < walk.tiles(); ++tile) {
+      const bool last = tile + 1 == walk.tiles();
+      if (!last) {
+        find(tile + 1);
+      }
+      kernels_.score_tile(block_, {.tile = tiles[tile % 2],
+                                   .next = last ? nullptr : &tiles[(tile + 1) % 2],
+                                   .begin = 0,
+                                   .end = kAttentionTile,
+                                   .whole = true});
+      const bool dense = walk.is_dense(tile);
+      const bool high = tile < tokens.high_tiles();
+      const int32_t place = (high ? tile : tile - tokens.high_tiles()) * kAttentionTile;
+      KvMark* first = dense  ? &scores.mark_of(group)
+                      : high ? &scores.high_mark(place)
+                             : &scores.low_mark(place);
+      for (int32_t query = queries.begin; query < queries.end; ++query) {
+        const int32_t count = dense ? query + 1 - group : walk.tokens(tile);
+        pay(query - queries.begin, scores, {first, high || dense ? 1 : -1}, count);
+      }
+    }
+  }
+
+  // The form of queries that the row's tiles want; with one tier, there are dense floats besides.
+  void load(const Queries& queries, const TileWalk& walk) {
+    const SequenceSpan& span = args_.sequences[queries.sequence];
+    block_.pairs = (queries.end - queries.begin) * heads_;
+    const bool codes = walk.any_codes(0, walk.tiles());
+    for (int32_t pair = 0; pair < block_.pairs; ++pair) {
+      const int64_t row = span.first_row + queries.begin + pair / heads_ - span.context;
+      const int64_t head = int64_t{queries.kv_head} * heads_ + pair % heads_;
+      const float* query = args_.queries.row(row).data() + head * block_.head_dim;
+      kernels_.load_query(block_, pair, query, args_.scale * kLog2OfE);
+      if (codes) {
+        kernels_.load_query_codes(block_, pair, query, args_.scale * kLog2OfE);
+      }
+      log2_sums_[pair] = args_.log_sums.row(row)[static_cast<size_t>(head)] * kLog2OfE;
+    }
+  }
+
+  struct Marks {
+    KvMark* first;  // of the tile's first token
+    int32_t step;
+  };
+
+  void pay(int32_t query, const RowScores& scores, Marks marks, int32_t count) const {
+    alignas(64) float sums[kAttentionTile] = {};
+    kernels_.add_paid(block_, {query * heads_, heads_, log2_sums_, scores.squares()}, sums);
+    const float share = scores.share();
+    for (int32_t i = 0; i < count; ++i) {
+      marks.first[i * marks.step].score += share * sums[i];
+    }
+  }
+
+  const AttentionKernels& kernels_;
+  const KvScoreArgs& args_;
+  const AttentionArgs& attention_;
+  const TileShapes& shapes_;
+  const int32_t heads_;  // query heads of a group
+  float log2_sums_[PairBlock::kPairs];
+  PairBlock block_;  // nothing of it is written before it is needed
+};
+
+void score(const AttentionKernels& kernels, const KvScoreArgs& args, Stream stream) {
+  static_assert(kMaxScoredHeads <= PairBlock::kPairs);
+  const AttentionArgs attention = attention_args(args);
+  const TileShapes shapes(attention);
+  each_scored_row(args, stream, [&](size_t sequence, int32_t kv_head) {
+    RowScoring(kernels, args, attention, shapes).run(sequence, kv_head);
+  });
+}
+
+}  // namespace
+
+namespace avx2 {
+void kv_score(const KvScoreArgs& args, Stream stream) {
+  score(kAttentionKernels, args, stream);
+}
+}  // namespace avx2
+namespace avx512 {
+void kv_score(const KvScoreArgs& args, Stream stream) {
+  score(kAttentionKernels, args, stream);
+}
+}  // namespace avx512
+
+}  // namespace tessera

@@ -1,0 +1,33 @@
+#pragma once
+
+#include "kernels/backend.h"
+
+// The ops of this folder, one namespace for each instruction set; kernels/cpu/backend.cpp puts them
+// into the Backend tables. Their contracts stand in kernels/backend.h. kv_compress moves tokens and
+// compares numbers, so the scalar one serves every instruction set.
+
+namespace tessera::scalar {
+
+int64_t kv_compress_scratch_bytes(const KvPagesView& pages, Stream stream);
+void kv_compress(const KvCompressArgs& args, Stream stream);
+void kv_score(const KvScoreArgs& args, Stream stream);
+
+}  // namespace tessera::scalar
+
+namespace tessera::avx2 {
+
+using scalar::kv_compress;
+using scalar::kv_compress_scratch_bytes;
+
+void kv_score(const KvScoreArgs& args, Stream stream);
+
+}  // namespace tessera::avx2
+
+namespace tessera::avx512 {
+
+using scalar::kv_compress;
+using scalar::kv_compress_scratch_bytes;
+
+void kv_score(const KvScoreArgs& args, Stream stream);
+
+}  // namespace tessera::avx512

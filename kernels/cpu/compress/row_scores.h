@@ -1,0 +1,100 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cpu/attention/row_tokens.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace tessera {
+
+inline constexpr float kLog2OfE = 1.44269504088896341f;
+
+// The marks of one (sequence, KV head) in a step, and which of the step's queries count for them.
+class RowScores {
+ public:
+  RowScores(const KvScoreArgs& args, size_t sequence, int32_t kv_head)
+      : pages_(args.pages),
+        span_(args.sequences[sequence]),
+        scoring_(args.scorings[sequence]),
+        row_(pages_.row_index(span_.slot, args.layer, kv_head)),
+        heads_(args.query_heads / pages_.kv_heads) {}
+
+  // Marks of the new tokens, which nobody has paid yet.
+  void make_marks() const {
+    for (int32_t position = span_.context; position < span_.context + span_.count; ++position) {
+      mark_of(position) = {.score = 0, .position = position};
+    }
+  }
+
+  // Positions of the queries that count: [begin, end).
+  int32_t begin() const { return std::max(span_.context, scoring_.begin); }
+  int32_t end() const { return std::min(span_.context + span_.count, scoring_.end); }
+
+  bool squares() const { return scoring_.scorer == KvScorer::squares; }
+  // What the heads of a group paid together is multiplied by this.
+  float share() const { return squares() ? 1.0f : 1.0f / static_cast<float>(heads_); }
+
+  // Marks of closed tokens, and of one that is new or in the group that was open before the step.
+  KvMark& high_mark(int32_t place) const { return pages_.mark_row(row_)[place]; }
+  KvMark& low_mark(int32_t place) const {
+    return pages_.mark_row(row_)[pages_.row_marks - 1 - place];
+  }
+  KvMark& mark_of(int32_t position) const {
+    const int32_t high_before =
+        pages_.rows[row_].high - (span_.closed_after() - span_.closed_before()) * kKvGroup;
+    return high_mark(high_before + position - span_.closed_before() * kKvGroup);
+  }
+
+ private:
+  const KvPagesView& pages_;
+  const SequenceSpan& span_;
+  const KvScoring& scoring_;
+  int64_t row_;
+  int32_t heads_;  // query heads of a group
+};
+
+// What attention would read.
+inline AttentionArgs attention_args(const KvScoreArgs& args) {
+  AttentionArgs attention;
+  attention.queries = args.queries;
+  attention.sequences = args.sequences;
+  attention.pages = args.pages;
+  attention.layer = args.layer;
+  attention.query_heads = args.query_heads;
+  attention.scale = args.scale;
+  attention.dense = args.dense;
+  return attention;
+}
+
+// Groups in args.dense before those of a sequence.
+inline int64_t first_dense(const KvScoreArgs& args, size_t sequence) {
+  int64_t groups = 0;
+  for (const SequenceSpan& earlier : args.sequences.first(sequence)) {
+    groups += dense_groups(earlier);
+  }
+  return groups;
+}
+
+// Aborts unless the op can serve its arguments; for every instruction set.
+void check_score(const KvScoreArgs& args);
+
+// Calls score(sequence, kv_head) for every row whose sequence wants marks, on the stream's threads.
+template <class Score>
+void each_scored_row(const KvScoreArgs& args, Stream stream, Score&& score) {
+  if (std::none_of(args.scorings.begin(), args.scorings.end(),
+                   [](const KvScoring& scoring) { return scoring.marks; })) {
+    return;
+  }
+  check_score(args);
+  const int64_t heads = args.pages.kv_heads;
+  ThreadPool::of(stream).parallel_for(
+      std::ssize(args.sequences) * heads, 1, [&](int64_t item, int64_t, int) {
+        const auto sequence = static_cast<size_t>(item / heads);
+        if (args.scorings[sequence].marks) {
+          score(sequence, static_cast<int32_t>(item % heads));
+        }
+      });
+}
+
+}  // namespace tessera

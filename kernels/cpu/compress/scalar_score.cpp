@@ -1,0 +1,79 @@
+#include <cmath>
+
+#include "kernels/cpu/attention/limits.h"
+#include "kernels/cpu/compress/ops.h"
+#include "kernels/cpu/compress/row_scores.h"
+#include "kernels/cpu/pages/page_codec.h"
+
+namespace tessera::scalar {
+namespace {
+
+// The query heads of one group at one position.
+struct Query {
+  const KvScoreArgs& args;
+  int64_t row;  // of the batch
+  int32_t kv_head;
+
+  // What they pay a key together, or the sum of its squares.
+  float pay(const float* key, bool squares) const {
+    const int32_t heads = args.query_heads / args.pages.kv_heads;
+    const int32_t head_dim = args.pages.head_dim;
+    float sum = 0;
+    for (int32_t head = kv_head * heads; head < (kv_head + 1) * heads; ++head) {
+      const float* query = args.queries.row(row).data() + int64_t{head} * head_dim;
+      float dot = 0;
+      for (int32_t channel = 0; channel < head_dim; ++channel) {
+        dot += query[channel] * key[channel];
+      }
+      const float paid =
+          std::exp(dot * args.scale - args.log_sums.row(row)[static_cast<size_t>(head)]);
+      sum += squares ? paid * paid : paid;
+    }
+    return sum;
+  }
+};
+
+void score_query(const Query& query, const RowScores& scores, const RowTokens& tokens,
+                 int32_t position) {
+  const KvPagesView& pages = query.args.pages;
+  const auto pay = [&](KvMark& mark, const KvPageLayout& layout, const std::byte* page,
+                       int32_t token) {
+    float key[kMaxHeadDim];
+    float value[kMaxHeadDim];
+    decode_token(layout, page, token, key, value);
+    mark.score += scores.share() * query.pay(key, scores.squares());
+  };
+  for (int32_t i = 0; i < tokens.high; ++i) {
+    const int32_t capacity = tokens.high_layout->capacity;
+    pay(scores.high_mark(i), *tokens.high_layout, pages.page(tokens.page_ids[i / capacity]),
+        i % capacity);
+  }
+  for (int32_t j = 0; j < tokens.low; ++j) {
+    const int32_t capacity = tokens.low_layout->capacity;
+    pay(scores.low_mark(j), *tokens.low_layout,
+        pages.page(tokens.page_ids[pages.row_pages - 1 - j / capacity]), j % capacity);
+  }
+  const int32_t group = position / kKvGroup * kKvGroup;
+  for (int32_t token = group; token <= position; ++token) {
+    pay(scores.mark_of(token), pages.window_layout, tokens.dense, token - group);
+  }
+}
+
+}  // namespace
+
+void kv_score(const KvScoreArgs& args, Stream stream) {
+  const AttentionArgs attention = attention_args(args);
+  each_scored_row(args, stream, [&](size_t sequence, int32_t kv_head) {
+    const SequenceSpan& span = args.sequences[sequence];
+    const RowScores scores(args, sequence, kv_head);
+    scores.make_marks();
+    for (int32_t position = scores.begin(); position < scores.end(); ++position) {
+      const RowTokens tokens = row_tokens(attention, span, first_dense(args, sequence), kv_head,
+                                          position / kKvGroup);
+      const Query query{args, span.first_row + position - span.context, kv_head};
+      score_query(query, scores, tokens, position);
+    }
+  });
+}
+
+}  // namespace tessera::scalar

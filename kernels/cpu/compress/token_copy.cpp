@@ -1,0 +1,77 @@
+#include "kernels/cpu/compress/token_copy.h"
+
+#include <cstring>
+
+namespace tessera {
+namespace {
+
+constexpr int32_t kTile = KvPageLayout::kKeyTile;
+
+// A key of codes has the same 4 bytes of every line, whatever its bits.
+void copy_key_codes(const KvPageLayout& layout, const std::byte* from, int32_t from_token,
+                    std::byte* to, int32_t to_token) {
+  const int64_t bytes = layout.key_tile_bytes();
+  for (int64_t line = 0; line < bytes; line += KvPageLayout::kLineBytes) {
+    std::memcpy(to + line + 4 * to_token, from + line + 4 * from_token, 4);
+  }
+}
+
+// A value of codes has one byte's bits in each lane of one line for every 16 channels.
+void copy_value_codes(const KvPageLayout& layout, const std::byte* from, int32_t from_token,
+                      std::byte* to, int32_t to_token) {
+  const int32_t bits = layout.format.value_bits;
+  const uint32_t ones = (1u << bits) - 1;
+  for (int32_t channel = 0; channel < layout.head_dim; channel += 16) {
+    const KvPageLayout::CodePlace source = layout.value_place(from_token, channel);
+    const KvPageLayout::CodePlace target = layout.value_place(to_token, channel);
+    const uint32_t others = ~(ones << target.shift);
+    for (int32_t lane = 0; lane < 64; lane += 4) {
+      const uint32_t code =
+          std::to_integer<uint32_t>(from[source.byte + lane]) >> source.shift & ones;
+      std::byte& place = to[target.byte + lane];
+      place = static_cast<std::byte>((std::to_integer<uint32_t>(place) & others) |
+                                     code << target.shift);
+    }
+  }
+}
+
+void copy_floats(const KvPageLayout& layout, TokenPlace from, TokenPlace to) {
+  const auto key_bytes = static_cast<size_t>(layout.format.key_bits / 8);
+  const std::byte* from_keys = from.page + layout.keys_offset(from.token / kTile);
+  std::byte* to_keys = to.page + layout.keys_offset(to.token / kTile);
+  for (int32_t channel = 0; channel < layout.head_dim; ++channel) {
+    std::memcpy(to_keys + layout.key_offset(to.token % kTile, channel),
+                from_keys + layout.key_offset(from.token % kTile, channel), key_bytes);
+  }
+  std::memcpy(to.page + layout.values_offset(to.token / kTile) +
+                  layout.value_offset(to.token % kTile, 0),
+              from.page + layout.values_offset(from.token / kTile) +
+                  layout.value_offset(from.token % kTile, 0),
+              static_cast<size_t>(layout.head_dim * layout.format.value_bits / 8));
+}
+
+}  // namespace
+
+void copy_token(const KvPageLayout& layout, TokenPlace from, TokenPlace to) {
+  if (!layout.format.is_codes()) {
+    copy_floats(layout, from, to);
+    return;
+  }
+  const int64_t from_tile = from.token / kTile;
+  const int64_t to_tile = to.token / kTile;
+  const int32_t from_lane = from.token % kTile;
+  const int32_t to_lane = to.token % kTile;
+  copy_key_codes(layout, from.page + layout.keys_offset(from_tile), from_lane,
+                 to.page + layout.keys_offset(to_tile), to_lane);
+  copy_value_codes(layout, from.page + layout.values_offset(from_tile), from_lane,
+                   to.page + layout.values_offset(to_tile), to_lane);
+  const auto copy_f16 = [&](int64_t from_offset, int64_t to_offset) {
+    std::memcpy(to.page + to_offset + 2 * to_lane, from.page + from_offset + 2 * from_lane, 2);
+  };
+  copy_f16(layout.key_scales_offset(from_tile), layout.key_scales_offset(to_tile));
+  copy_f16(layout.key_zeros_offset(from_tile), layout.key_zeros_offset(to_tile));
+  copy_f16(layout.value_scales_offset(from_tile), layout.value_scales_offset(to_tile));
+  copy_f16(layout.value_zeros_offset(from_tile), layout.value_zeros_offset(to_tile));
+}
+
+}  // namespace tessera

@@ -1,0 +1,153 @@
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include "kernels/backend.h"
+
+namespace tessera {
+
+// ---- how tokens of one sequence compare
+
+// A token's rank among others: higher is better. Among equal scores the later position wins.
+using TokenKey = uint64_t;
+inline constexpr TokenKey kLowestKey = 0;
+inline constexpr TokenKey kAboveAllKeys = ~TokenKey{0};
+
+// Requires: significance >= 0, of which the bits of an f32 then tell the order.
+inline TokenKey key_of(float significance, int32_t position) {
+  return TokenKey{std::bit_cast<uint32_t>(significance + 0.0f)} << 32 |
+         static_cast<uint32_t>(position);
+}
+inline float significance_of(TokenKey key) {
+  return std::bit_cast<float>(static_cast<uint32_t>(key >> 32));
+}
+
+// What a mark's score says of its token. For the scorer `mean`: its mean attention from later queries,
+// which is the share of the next query's attention to expect, since a query's attention sums to one.
+// LeanKV divides the means by their sum again; that would let the newest tokens, of which few queries
+// tell, rescale all others.
+class Significance {
+ public:
+  explicit Significance(const KvCompression& sequence)
+      : mean_(sequence.policy.scorer == KvScorer::mean) {
+    const KvScoring scoring = scoring_of(sequence.policy, sequence.prompt_tokens);
+    begin_ = scoring.begin;
+    end_ = std::min(scoring.end, sequence.tokens);
+  }
+
+  float of(const KvMark& mark) const {
+    if (!mean_) {
+      return mark.score;
+    }
+    const int32_t queries = end_ - std::max(mark.position + 1, begin_);
+    return queries > 0 ? mark.score / static_cast<float>(queries) : 0.0f;
+  }
+  TokenKey key(const KvMark& mark) const { return key_of(of(mark), mark.position); }
+
+ private:
+  bool mean_;
+  int32_t begin_;
+  int32_t end_;
+};
+
+// ---- one row: the tokens of a sequence in one layer and KV head
+
+enum class TokenAge : uint8_t {
+  kept,   // a sink, recent, or in a page that others own too: no rule touches it
+  fresh,  // new to the rule
+  old,    // judged before
+};
+
+// Where a sequence's tokens change their age, by position; and from which places on a row's may change.
+struct TokenRow {
+  TokenRow(const KvPool& pool, const KvCompression& sequence, int64_t row_index)
+      : pages(pool.pages),
+        row(row_index),
+        counts(pool.pages.rows[row_index]),
+        open(sequence.tokens % kKvGroup),
+        sinks(sequence.policy.sinks),
+        judged(sequence.judged),
+        recent_from(sequence.judged_after()) {
+    const int32_t* table = pages.table(row);
+    const int32_t high_capacity = pages.layouts[sequence.tiers.high].capacity;
+    const int32_t low_capacity = pages.layouts[sequence.tiers.low].capacity;
+    own_high = std::min(counts.high, shared_pages(pool, table, 1, counts.high, high_capacity));
+    own_low = std::min(counts.low, shared_pages(pool, table + pages.row_pages - 1, -1, counts.low,
+                                                low_capacity));
+  }
+
+  const KvMark& high_mark(int32_t place) const { return pages.mark_row(row)[place]; }
+  const KvMark& low_mark(int32_t place) const {
+    return pages.mark_row(row)[pages.row_marks - 1 - place];
+  }
+  TokenAge age(const KvMark& mark) const {
+    if (mark.position < sinks || mark.position >= recent_from) {
+      return TokenAge::kept;
+    }
+    return mark.position < judged ? TokenAge::old : TokenAge::fresh;
+  }
+
+  // All tokens that a rule may touch: visit(mark, age, in the high tier).
+  template <class Visit>
+  void for_each_own(Visit&& visit) const {
+    for (int32_t i = own_high; i < counts.high; ++i) {
+      const TokenAge token_age = age(high_mark(i));
+      if (token_age != TokenAge::kept) {
+        visit(high_mark(i), token_age, true);
+      }
+    }
+    for (int32_t j = own_low; j < counts.low; ++j) {
+      if (low_mark(j).position >= sinks) {
+        visit(low_mark(j), TokenAge::old, false);
+      }
+    }
+  }
+
+  const KvPagesView& pages;
+  int64_t row;
+  KvRow counts;
+  int32_t open;         // tokens of the open group
+  int32_t sinks;
+  int32_t judged;       // positions below are old
+  int32_t recent_from;  // positions from here on are recent
+  int32_t own_high = 0;  // high tokens before this place stay where they are
+  int32_t own_low = 0;
+
+ private:
+  // Tokens up to the end of the last page with several owners. `table` walks by `step`.
+  static int32_t shared_pages(const KvPool& pool, const int32_t* table, int32_t step,
+                              int32_t tokens, int32_t capacity) {
+    for (int64_t page = div_ceil(tokens, capacity); page > 0; --page) {
+      if (pool.owners[table[step * (page - 1)]] > 1) {
+        return static_cast<int32_t>(page) * capacity;
+      }
+    }
+    return 0;
+  }
+};
+
+// ---- what a rule decides for one row
+
+// A token stays, goes to the low tier or is dropped by where its key stands among these cuts. Tokens
+// at or above a cut pass it.
+struct RowCuts {
+  TokenKey fresh_high = kLowestKey;  // below: leaves the high tier
+  TokenKey fresh_low = kLowestKey;   // below: dropped
+  TokenKey old_high = kLowestKey;
+  TokenKey old_floor = kLowestKey;  // of those that leave the high tier: below, dropped
+  TokenKey old_low = kLowestKey;    // of the low tier: below, dropped
+};
+
+enum class TokenFate : uint8_t { stay, demote, drop };
+
+inline TokenFate fate_in_high(const RowCuts& cuts, TokenAge age, TokenKey key) {
+  const bool fresh = age == TokenAge::fresh;
+  if (key >= (fresh ? cuts.fresh_high : cuts.old_high)) {
+    return TokenFate::stay;
+  }
+  return key >= (fresh ? cuts.fresh_low : cuts.old_floor) ? TokenFate::demote : TokenFate::drop;
+}
+
+}  // namespace tessera

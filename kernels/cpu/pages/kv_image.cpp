@@ -1,0 +1,112 @@
+#include <cstring>
+
+#include "kernels/check.h"
+#include "kernels/cpu/pages/free_list.h"
+#include "kernels/cpu/pages/ops.h"
+
+namespace tessera::scalar {
+namespace {
+
+// The bytes of an image, written or read from the first to the last.
+class Tape {
+ public:
+  explicit Tape(std::span<std::byte> bytes) : rest_(bytes) {}
+  void save(const void* from, int64_t count) {
+    std::memcpy(next(count), from, static_cast<size_t>(count));
+  }
+  void load(void* to, int64_t count) {
+    std::memcpy(to, next(count), static_cast<size_t>(count));
+  }
+
+ private:
+  std::byte* next(int64_t count) {
+    TESSERA_CHECK(count <= std::ssize(rest_), "kv_save, kv_load: an image of too few bytes");
+    std::byte* at = rest_.data();
+    rest_ = rest_.subspan(static_cast<size_t>(count));
+    return at;
+  }
+  std::span<std::byte> rest_;
+};
+
+// Every row of the slot in turn: its counts, then move(bytes at, count) of each of its parts.
+class Image {
+ public:
+  Image(const KvImageArgs& args)
+      : pool_(args.pool), pages_(args.pool.pages), image_(args.image), tape_(args.bytes) {
+    TESSERA_CHECK(image_.slot >= 0 && image_.slot < pool_.slots, "kv_save, kv_load: no such slot");
+  }
+
+  void save() {
+    each_row([&](int64_t row) {
+      tape_.save(&pages_.rows[row], sizeof(KvRow));
+      each_part(row, [&](std::byte* part, int64_t count) { tape_.save(part, count); });
+    });
+  }
+
+  void load() {
+    each_row([&](int64_t row) {
+      tape_.load(&pages_.rows[row], sizeof(KvRow));
+      take_pages(row);
+      each_part(row, [&](std::byte* part, int64_t count) { tape_.load(part, count); });
+    });
+  }
+
+ private:
+  template <class Body>
+  void each_row(Body&& body) const {
+    const int64_t first = pages_.row_index(image_.slot, 0, 0);
+    for (int64_t row = first; row < first + int64_t{pages_.layers} * pages_.kv_heads; ++row) {
+      body(row);
+    }
+  }
+
+  // Table entries of a row's tokens: entries(visit) from the left, then from the right.
+  template <class Visit>
+  void each_entry(int64_t row, Visit&& visit) const {
+    int32_t* table = pool_.tables + row * pages_.row_pages;
+    const KvRow counts = pages_.rows[row];
+    const int64_t left = div_ceil(counts.high, pages_.layouts[image_.tiers.high].capacity);
+    const int64_t right = div_ceil(counts.low, pages_.layouts[image_.tiers.low].capacity);
+    for (int64_t i = 0; i < left; ++i) {
+      visit(table[i]);
+    }
+    for (int64_t i = 0; i < right; ++i) {
+      visit(table[pages_.row_pages - 1 - i]);
+    }
+  }
+
+  void take_pages(int64_t row) const {
+    const FreeList free_list(pool_);
+    each_entry(row, [&](int32_t& entry) {
+      TESSERA_CHECK(entry == kNoPage, "kv_load: the slot holds pages");
+      entry = free_list.take();
+    });
+  }
+
+  template <class Move>
+  void each_part(int64_t row, Move&& move) const {
+    each_entry(row, [&](int32_t entry) { move(pages_.page(entry), pages_.page_bytes); });
+    move(pages_.window(row), pages_.window_layout.page_bytes);
+    if (pages_.marks != nullptr) {
+      const KvRow counts = pages_.rows[row];
+      KvMark* marks = pages_.mark_row(row);
+      const int32_t left = counts.high + image_.tokens % kKvGroup;
+      move(reinterpret_cast<std::byte*>(marks), left * int64_t{sizeof(KvMark)});
+      move(reinterpret_cast<std::byte*>(marks + pages_.row_marks - counts.low),
+           counts.low * int64_t{sizeof(KvMark)});
+    }
+  }
+
+  const KvPool& pool_;
+  const KvPagesView& pages_;
+  const KvImage& image_;
+  Tape tape_;
+};
+
+}  // namespace
+
+void kv_save(const KvImageArgs& args, Stream) { Image(args).save(); }
+
+void kv_load(const KvImageArgs& args, Stream) { Image(args).load(); }
+
+}  // namespace tessera::scalar

@@ -1,0 +1,196 @@
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/check.h"
+#include "kernels/cpu/attention/limits.h"
+#include "kernels/cpu/pages/ops.h"
+#include "kernels/cpu/pages/page_codec.h"
+#include "kernels/cpu/pages/page_ops.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace tessera {
+namespace {
+
+constexpr int32_t kTile = KvPageLayout::kKeyTile;
+
+class Store {
+ public:
+  Store(const PageOps& ops, const KvStoreArgs& args) : ops_(ops), args_(args) {}
+
+  // One sequence's tokens of one KV head; its dense groups begin with `dense_group` of the step.
+  void run(const SequenceSpan& span, int32_t head, int64_t dense_group) const {
+    const KvPagesView& pages = args_.pages;
+    const int64_t row = pages.row_index(span.slot, args_.layer, head);
+    const int32_t first_group = span.closed_before();
+    for (int32_t group = first_group; group <= span.last_group(); ++group, ++dense_group) {
+      std::byte* page = pages.window(row);
+      if (group < span.last_group()) {
+        std::byte* dense = args_.dense.data() +
+                           (dense_group * pages.kv_heads + head) * pages.window_layout.page_bytes;
+        if (group == first_group && span.context % kKvGroup != 0) {
+          std::memcpy(dense, page, static_cast<size_t>(pages.window_layout.page_bytes));
+        }
+        page = dense;
+      }
+      put(span, group, head, page);
+      if (group < span.closed_after()) {
+        close(pages.layouts[span.tiers.high], row, page);
+      }
+    }
+  }
+
+ private:
+  // The span's tokens of one group.
+  void put(const SequenceSpan& span, int32_t group, int32_t head, std::byte* page) const {
+    const int32_t begin = std::max(span.context, group * kKvGroup);
+    const int32_t end = std::min(span.context + span.count, (group + 1) * kKvGroup);
+    const int64_t column = int64_t{head} * args_.pages.head_dim;
+    for (int32_t position = begin; position < end; ++position) {
+      const int64_t from = span.first_row + position - span.context;
+      put_token(args_.keys.row(from).data() + column, args_.values.row(from).data() + column, page,
+                position % kKvGroup);
+    }
+  }
+
+  void put_token(const float* keys, const float* values, std::byte* page, int32_t token) const {
+    const KvPageLayout& window = args_.pages.window_layout;
+    if (window.format != kKvF16) {
+      encode_token(window, keys, values, page, token);
+      return;
+    }
+    f16 halves[kMaxHeadDim];
+    ops_.to_stored_f16(keys, window.head_dim, halves);
+    const DenseTile tile = dense_tile(page, token / kTile);
+    auto* channel = const_cast<f16*>(tile.keys) + token % kTile;
+    for (int32_t c = 0; c < window.head_dim; ++c, channel += kTile) {
+      *channel = halves[c];
+    }
+    ops_.to_stored_f16(values, window.head_dim,
+                       const_cast<f16*>(tile.values) + token % kTile * window.head_dim);
+  }
+
+  DenseTile dense_tile(const std::byte* page, int64_t tile) const {
+    const KvPageLayout& window = args_.pages.window_layout;
+    return {.keys = reinterpret_cast<const f16*>(page + window.keys_offset(tile)),
+            .values = reinterpret_cast<const f16*>(page + window.values_offset(tile)),
+            .head_dim = window.head_dim};
+  }
+
+  // Appends a full dense group to the row's high tier.
+  void close(const KvPageLayout& layout, int64_t row, const std::byte* group) const {
+    int32_t& stored = args_.pages.rows[row].high;
+    TESSERA_CHECK(div_ceil(stored + kKvGroup, layout.capacity) <= args_.pages.row_pages,
+                  "kv_store: more tokens than a row of pages holds");
+    const bool aligned = stored % kTile == 0;
+    for (int32_t tile = 0; tile < kKvGroup / kTile; ++tile, stored += kTile) {
+      if (aligned) {
+        close_tile(layout, row, stored, group, tile);
+      } else {
+        close_tokens(layout, row, stored, group, tile);
+      }
+    }
+  }
+
+  void close_tile(const KvPageLayout& layout, int64_t row, int32_t place, const std::byte* group,
+                  int64_t tile) const {
+    const KvPageLayout& window = args_.pages.window_layout;
+    std::byte* page = page_of(layout, row, place);
+    const int64_t to_tile = place % layout.capacity / kTile;
+    if (layout.format.is_codes()) {
+      ops_.encode_tile(dense_tile(group, tile), code_tile(layout, page, to_tile));
+    } else {
+      std::memcpy(page + layout.keys_offset(to_tile), group + window.keys_offset(tile),
+                  static_cast<size_t>(layout.key_tile_bytes()));
+      std::memcpy(page + layout.values_offset(to_tile), group + window.values_offset(tile),
+                  static_cast<size_t>(layout.value_tile_bytes()));
+    }
+  }
+
+  // Where a policy left a number of tokens that is not whole tiles.
+  void close_tokens(const KvPageLayout& layout, int64_t row, int32_t place, const std::byte* group,
+                    int32_t tile) const {
+    float keys[kMaxHeadDim];
+    float values[kMaxHeadDim];
+    for (int32_t i = 0; i < kTile; ++i, ++place) {
+      decode_token(args_.pages.window_layout, group, tile * kTile + i, keys, values);
+      encode_token(layout, keys, values, page_of(layout, row, place), place % layout.capacity);
+    }
+  }
+
+  std::byte* page_of(const KvPageLayout& layout, int64_t row, int32_t place) const {
+    const int32_t page_id = args_.pages.table(row)[place / layout.capacity];
+    TESSERA_CHECK(page_id >= 0, "kv_store: the row has no page for a group that closes");
+    return args_.pages.page(page_id);
+  }
+
+  const PageOps& ops_;
+  const KvStoreArgs& args_;
+};
+
+void check(const KvStoreArgs& args) {
+  const KvPagesView& pages = args.pages;
+  TESSERA_CHECK(pages.head_dim > 0 && pages.head_dim <= kMaxHeadDim,
+                "the CPU backend serves head dimensions up to 256");
+  TESSERA_CHECK(args.layer >= 0 && args.layer < pages.layers, "kv_store: no such layer");
+  TESSERA_CHECK(args.keys.cols == int64_t{pages.kv_heads} * pages.head_dim,
+                "kv_store: columns of keys");
+  TESSERA_CHECK(args.values.cols == args.keys.cols && args.values.rows == args.keys.rows,
+                "kv_store: shape of values");
+  int64_t groups = 0;
+  for (const SequenceSpan& span : args.sequences) {
+    TESSERA_CHECK(span.count > 0 && span.context >= 0 && span.first_row >= 0 &&
+                      span.first_row + span.count <= args.keys.rows,
+                  "kv_store: a sequence's rows");
+    TESSERA_CHECK(pages.layouts[span.tiers.high].capacity > 0, "kv_store: no such tier");
+    groups += dense_groups(span);
+  }
+  TESSERA_CHECK(groups * pages.kv_heads * pages.window_layout.page_bytes <=
+                    static_cast<int64_t>(args.dense.size()),
+                "kv_store: too little memory for dense groups");
+}
+
+// A decode step writes a few kilobytes for a sequence: waking a thread takes longer than that.
+int64_t items_per_range(int64_t items, int64_t floats) {
+  constexpr int64_t kFloats = 16384;
+  return std::max<int64_t>(1, floats <= kFloats ? items : items * kFloats / floats);
+}
+
+void store(const PageOps& vector_ops, const KvStoreArgs& args, Stream stream) {
+  check(args);
+  const bool whole_vectors = args.pages.head_dim % kHeadDimMultiple == 0;
+  const Store store(whole_vectors ? vector_ops : scalar::kPageOps, args);
+  const int64_t heads = args.pages.kv_heads;
+  const int64_t items = std::ssize(args.sequences) * heads;
+  const int64_t grain = items_per_range(items, args.keys.rows * args.keys.cols);
+  ThreadPool::of(stream).parallel_for(items, grain, [&](int64_t begin, int64_t end, int) {
+    int64_t sequence = 0;
+    int64_t dense_group = 0;  // before `sequence`
+    for (int64_t item = begin; item < end; ++item) {
+      for (; sequence < item / heads; ++sequence) {
+        dense_group += dense_groups(args.sequences[static_cast<size_t>(sequence)]);
+      }
+      store.run(args.sequences[static_cast<size_t>(sequence)], static_cast<int32_t>(item % heads),
+                dense_group);
+    }
+  });
+}
+
+}  // namespace
+
+namespace scalar {
+void kv_store(const KvStoreArgs& args, Stream stream) {
+  store(kPageOps, args, stream);
+}
+}  // namespace scalar
+namespace avx2 {
+void kv_store(const KvStoreArgs& args, Stream stream) {
+  store(kPageOps, args, stream);
+}
+}  // namespace avx2
+namespace avx512 {
+void kv_store(const KvStoreArgs& args, Stream stream) {
+  store(kPageOps, args, stream);
+}
+}  // namespace avx512
+
+}  // namespace tessera

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/half.h"
+
+namespace tessera {
+
+// A tile of kKeyTile tokens in the window's form.
+struct DenseTile {
+  const f16* keys = nullptr;    // [head_dim][kKeyTile]
+  const f16* values = nullptr;  // [kKeyTile][head_dim]
+  int32_t head_dim = 0;
+};
+
+// Where a tile's codes go: its parts in a page (kernels/kv_page.h).
+struct CodeTile {
+  std::byte* keys = nullptr;
+  f16* key_scales = nullptr;
+  f16* key_zeros = nullptr;
+  std::byte* values = nullptr;
+  f16* value_scales = nullptr;
+  f16* value_zeros = nullptr;
+  int32_t key_bits = 0;
+  int32_t value_bits = 0;
+};
+
+// What an instruction set brings to kv_store; the loops over groups, tiles and heads, and the
+// sharing among threads, are written once, in kv_store.cpp. Bit for bit as page_codec.h has it.
+// Requires of the vector ones: head_dim is a multiple of 8.
+struct PageOps {
+  void (*to_stored_f16)(const float* in, int64_t count, f16* out);
+  void (*encode_tile)(const DenseTile& from, const CodeTile& to);
+};
+
+namespace scalar {
+extern const PageOps kPageOps;
+}
+namespace avx2 {
+extern const PageOps kPageOps;
+}
+namespace avx512 {
+extern const PageOps kPageOps;
+}
+
+}  // namespace tessera

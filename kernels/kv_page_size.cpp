@@ -1,0 +1,63 @@
+#include "kernels/kv_page_size.h"
+
+#include <algorithm>
+
+#include "kernels/check.h"
+
+namespace tessera {
+namespace {
+
+constexpr int32_t kExpectedTokens = 2048;
+constexpr int32_t kMostGroups = 4;  // of a page; more only makes the last page emptier
+// A table's entry, an owner count and an entry of the free list.
+constexpr double kEntryBytes = 2 * sizeof(int32_t) + sizeof(uint16_t);
+
+// Tokens that the last page of a tier could still hold, for each that it holds, on average.
+double unfilled(int32_t capacity, bool whole_groups) {
+  if (!whole_groups) {
+    return capacity / 2.0 / kExpectedTokens;
+  }
+  double unused = 0;
+  double used = 0;
+  for (int32_t tokens = kKvGroup; tokens <= kExpectedTokens; tokens += kKvGroup) {
+    unused += static_cast<double>(round_up(tokens, capacity) - tokens);
+    used += tokens;
+  }
+  return unused / used;
+}
+
+}  // namespace
+
+double expected_waste(const KvPageLayout& layout, bool whole_groups) {
+  const double page_bytes = static_cast<double>(layout.page_bytes);
+  const double used = static_cast<double>(layout.used_bytes());
+  return 1 - used / page_bytes + unfilled(layout.capacity, whole_groups) + kEntryBytes / page_bytes;
+}
+
+int64_t best_page_bytes(std::span<const KvFormatUse> uses, int32_t head_dim) {
+  TESSERA_CHECK(!uses.empty(), "pages of no format");
+  constexpr int64_t kStep = KvPageLayout::kByteMultiple;
+  int64_t least = kStep;
+  int64_t most = kStep;
+  for (const KvFormatUse& use : uses) {
+    least = std::max(least, KvPageLayout::make(use.format, head_dim, 1).page_bytes);
+    most =
+        std::max(most, KvPageLayout::make(use.format, head_dim, kMostGroups * kKvGroup).page_bytes);
+  }
+  int64_t best = least;
+  double best_waste = 1e9;
+  for (int64_t page_bytes = least; page_bytes <= most; page_bytes += kStep) {
+    double waste = 0;
+    for (const KvFormatUse& use : uses) {
+      const KvPageLayout layout = KvPageLayout::fit(use.format, head_dim, page_bytes);
+      waste += expected_waste(layout, use.whole_groups);
+    }
+    if (waste < best_waste) {
+      best = page_bytes;
+      best_waste = waste;
+    }
+  }
+  return best;
+}
+
+}  // namespace tessera

@@ -1,0 +1,248 @@
+#include "kernels/kv_policy.h"
+
+#include <cmath>
+#include <cstddef>
+
+namespace tessera {
+namespace {
+
+// Tokens in f16, dropped by rank: what the papers on pruning do.
+constexpr KvPolicy pruning(KvScorer scorer, float keep_share) {
+  KvPolicy policy;
+  policy.scorer = scorer;
+  policy.rule = KvRule::budget;
+  policy.keep_share = keep_share;
+  return policy;
+}
+
+constexpr KvPolicy leankv(float alpha_high, float alpha_low) {
+  KvPolicy policy;
+  policy.high = kKvK8V4;
+  policy.low = kKvK4V2;
+  policy.scorer = KvScorer::mean;
+  policy.score_generated = true;
+  policy.rule = KvRule::thresholds;
+  policy.alpha_high = alpha_high;
+  policy.alpha_low = alpha_low;
+  return policy;
+}
+
+constexpr KvPolicy h2o() {
+  KvPolicy policy = pruning(KvScorer::sum, 0.25f);
+  policy.score_window = 0;
+  policy.score_generated = true;
+  return policy;
+}
+
+constexpr KvPolicy kv_compress() {
+  KvPolicy policy = pruning(KvScorer::squares, 0.25f);
+  policy.score_window = 8;
+  policy.score_pool = 7;
+  policy.score_generated = true;
+  policy.allocator = KvAllocator::pages;
+  return policy;
+}
+
+constexpr KvPolicy snapkv(KvAllocator allocator) {
+  KvPolicy policy = pruning(KvScorer::mean, 0.25f);
+  policy.score_window = 32;
+  policy.score_pool = 7;
+  policy.allocator = allocator;
+  policy.compress_generated = false;
+  return policy;
+}
+
+constexpr KvPreset kPresets[] = {
+    kKvPresetF32,
+    kKvPresetF16,
+    uniform_kv("k8v8", kKvK8V8),
+    uniform_kv("k8v4", kKvK8V4),
+    uniform_kv("k4v4", kKvK4V4),
+    uniform_kv("k4v2", kKvK4V2),
+    {"leankv", leankv(1.0f, 0.0f)},
+    {"leankv-aggressive", leankv(2.0f, 0.05f)},
+    {"h2o", h2o()},
+    {"kv-compress", kv_compress()},
+    {"snapkv", snapkv(KvAllocator::uniform)},
+    {"pyramidkv", snapkv(KvAllocator::pyramid)},
+    {"adakv", snapkv(KvAllocator::heads)},
+    {"streaming", pruning(KvScorer::none, 0.25f)},
+};
+
+bool in_range(float value, float low, float high) {
+  return value >= low && value <= high;  // false for NaN
+}
+
+std::string outside(std::string_view field, double value, std::string_view allowed) {
+  return std::string(field) + " is " + std::to_string(value) + ", it must be " +
+         std::string(allowed);
+}
+
+std::string format_error(const KvPolicy& policy) {
+  if (policy.is_lossy() && (policy.high == kKvF32 || policy.low == kKvF32)) {
+    return "f32 is kept whole: no rule works on it";
+  }
+  if (!is_supported(policy.high) || !is_supported(policy.low)) {
+    const bool low = is_supported(policy.high);
+    const KvFormat format = low ? policy.low : policy.high;
+    return std::string(low ? "low" : "high") + " has " + std::to_string(format.key_bits) +
+           " key and " + std::to_string(format.value_bits) +
+           " value bits, a format without kernels";
+  }
+  if (policy.high == policy.low) {
+    return "";
+  }
+  if (!policy.is_lossy()) {
+    return "low differs from high, but no rule moves tokens there";
+  }
+  if (policy.low.key_bits > policy.high.key_bits || policy.low.value_bits > policy.high.value_bits) {
+    return "low is more precise than high";
+  }
+  return "";
+}
+
+std::string scorer_error(const KvPolicy& policy) {
+  if (policy.score_window < 0 || policy.score_window > kMaxScoreWindow) {
+    return outside("score_window", policy.score_window, "between 0 (all queries) and 1048576");
+  }
+  if (policy.score_pool < 1 || policy.score_pool > kMaxScorePool || policy.score_pool % 2 == 0) {
+    return outside("score_pool", policy.score_pool, "odd and between 1 and 63");
+  }
+  if (policy.scorer == KvScorer::none && policy.rule != KvRule::budget) {
+    return "scorer is none: only the rule budget works without scores";
+  }
+  if (policy.scorer != KvScorer::none && policy.compress_generated && !policy.score_generated) {
+    return "compress_generated needs score_generated: generated tokens have no scores otherwise";
+  }
+  return "";
+}
+
+std::string budget_error(const KvPolicy& policy) {
+  const int given = (policy.keep_share != 0 ? 1 : 0) + (policy.keep_tokens != 0 ? 1 : 0) +
+                    (policy.keep_bytes != 0 ? 1 : 0);
+  if (given != 1) {
+    return "a budget is one of keep_share, keep_tokens and keep_bytes";
+  }
+  if (policy.keep_share != 0 && !in_range(policy.keep_share, 1e-6f, 1)) {
+    return outside("keep_share", policy.keep_share, "above 0 and at most 1");
+  }
+  if (policy.keep_tokens < 0) {
+    return outside("keep_tokens", policy.keep_tokens, "above 0");
+  }
+  if (policy.keep_bytes < 0) {
+    return outside("keep_bytes", static_cast<double>(policy.keep_bytes), "above 0");
+  }
+  if (!in_range(policy.high_share, 0, 1)) {
+    return outside("high_share", policy.high_share, "between 0 and 1");
+  }
+  if (policy.allocator == KvAllocator::pages && policy.has_low_tier()) {
+    return "allocator pages evicts whole pages of one format: low must be the same as high";
+  }
+  if (!(policy.pyramid_steepness > 1) || !std::isfinite(policy.pyramid_steepness)) {
+    return outside("pyramid_steepness", policy.pyramid_steepness, "above 1");
+  }
+  if (!in_range(policy.head_floor, 0, 1)) {
+    return outside("head_floor", policy.head_floor, "between 0 and 1");
+  }
+  return "";
+}
+
+std::string rule_error(const KvPolicy& policy) {
+  if (policy.rule != KvRule::budget && policy.allocator != KvAllocator::uniform) {
+    return "allocator spreads a budget: it needs the rule budget";
+  }
+  switch (policy.rule) {
+    case KvRule::keep_all:
+      return "";
+    case KvRule::thresholds:
+      if (!in_range(policy.alpha_low, 0, 1e6f)) {
+        return outside("alpha_low", policy.alpha_low, "0 or more, and at most 1000000");
+      }
+      if (!in_range(policy.alpha_high, policy.alpha_low, 1e6f)) {
+        return outside("alpha_high", policy.alpha_high, "at least alpha_low, and at most 1000000");
+      }
+      return "";
+    case KvRule::budget:
+      return budget_error(policy);
+    case KvRule::mass:
+      if (!in_range(policy.mass_keep, 0, 1)) {
+        return outside("mass_keep", policy.mass_keep, "between 0 and 1");
+      }
+      if (!in_range(policy.mass_high, 0, policy.mass_keep)) {
+        return outside("mass_high", policy.mass_high, "between 0 and mass_keep");
+      }
+      return "";
+  }
+  return "rule is unknown";
+}
+
+}  // namespace
+
+std::string policy_error(const KvPolicy& policy) {
+  if (std::string error = format_error(policy); !error.empty()) {
+    return error;
+  }
+  if (!policy.is_lossy()) {
+    return rule_error(policy);
+  }
+  if (std::string error = scorer_error(policy); !error.empty()) {
+    return error;
+  }
+  if (policy.sinks < 0 || policy.sinks > kMaxScoreWindow) {
+    return outside("sinks", policy.sinks, "between 0 and 1048576");
+  }
+  if (policy.recent < 1 || policy.recent > kMaxRecentGroups) {
+    return outside("recent", policy.recent, "between 1 and 16384 (groups of 64 tokens)");
+  }
+  return rule_error(policy);
+}
+
+double token_bytes(KvFormat format, int32_t head_dim) {
+  const double payload = head_dim * (format.key_bits + format.value_bits) / 8.0;
+  return payload + (format.is_codes() ? 8 : 0);
+}
+
+std::string_view name_of(KvFormat format) {
+  static constexpr struct {
+    KvFormat format;
+    std::string_view name;
+  } kNames[] = {{kKvF32, "f32"},          {kKvF16, "f16"},   {kKvK8V8, "k8v8"}, {kKvK8V4, "k8v4"},
+                {KvFormat{8, 2}, "k8v2"}, {KvFormat{8, 1}, "k8v1"}, {kKvK4V8, "k4v8"},
+                {kKvK4V4, "k4v4"},        {kKvK4V2, "k4v2"}, {kKvK4V1, "k4v1"},
+                {KvFormat{2, 8}, "k2v8"}, {kKvK2V4, "k2v4"}, {KvFormat{2, 2}, "k2v2"},
+                {KvFormat{2, 1}, "k2v1"}};
+  for (const auto& known : kNames) {
+    if (known.format == format) {
+      return known.name;
+    }
+  }
+  return "?";
+}
+
+std::string_view name_of(KvScorer scorer) {
+  constexpr std::string_view kNames[] = {"none", "mean", "sum", "squares"};
+  return kNames[static_cast<size_t>(scorer)];
+}
+
+std::string_view name_of(KvAllocator allocator) {
+  constexpr std::string_view kNames[] = {"uniform", "pyramid", "heads", "pages"};
+  return kNames[static_cast<size_t>(allocator)];
+}
+
+std::string_view name_of(KvRule rule) {
+  constexpr std::string_view kNames[] = {"keep_all", "thresholds", "budget", "mass"};
+  return kNames[static_cast<size_t>(rule)];
+}
+
+std::span<const KvPreset> kv_presets() { return kPresets; }
+
+const KvPreset* find_kv_preset(std::string_view name) {
+  for (const KvPreset& preset : kPresets) {
+    if (preset.name == name) {
+      return &preset;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace tessera

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+
+#include "engine/kv/kv_cache.h"
+#include "kernels/cpu/backend.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace tessera {
+
+// KV memory in which each (layer, KV head) has `row_pages` pages, beside windows and tables.
+// Requires: enough for one context.
+inline int64_t kv_memory(KvCacheOptions options, int64_t row_pages) {
+  options.bytes = 0;
+  ThreadPool threads(1);
+  const auto kv = KvCache::create(options, cpu_backend(CpuIsa::scalar), threads.stream());
+  KvArenaShape shape = (*kv)->shape();
+  shape.pages = static_cast<int32_t>(row_pages * shape.slot_rows());
+  return shape.total_bytes();
+}
+
+// Pages of each (layer, KV head) with which one context can run.
+inline int64_t context_row_pages(KvCacheOptions options) {
+  options.bytes = 0;
+  ThreadPool threads(1);
+  const auto kv = KvCache::create(options, cpu_backend(CpuIsa::scalar), threads.stream());
+  return (*kv)->pages_total() / (*kv)->shape().rows();
+}
+
+}  // namespace tessera

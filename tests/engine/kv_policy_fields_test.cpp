@@ -1,0 +1,73 @@
+#include "engine/kv/kv_policy_fields.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tessera {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+using testing::Pair;
+
+std::string refusal(std::string_view text) {
+  const auto policy = parse_policy(text);
+  EXPECT_FALSE(policy.ok()) << text;
+  return std::string(policy.status().message());
+}
+
+TEST(KvPolicyFields, EveryPresetIsItselfByName) {
+  for (const KvPreset& preset : kv_presets()) {
+    const auto policy = parse_policy(preset.name);
+    ASSERT_TRUE(policy.ok()) << policy.status();
+    EXPECT_EQ(*policy, preset.policy) << preset.name;
+  }
+}
+
+TEST(KvPolicyFields, EveryPresetIsReadBackFromItsFields) {
+  for (const KvPreset& preset : kv_presets()) {
+    const auto policy = edit_policy(preset.policy, policy_fields(preset.policy));
+    ASSERT_TRUE(policy.ok()) << preset.name << policy.status();
+    EXPECT_EQ(*policy, preset.policy) << preset.name;
+  }
+}
+
+TEST(KvPolicyFields, AFormatIsAPolicyThatKeepsEverythingInIt) {
+  const auto policy = parse_policy("k2v4");
+  ASSERT_TRUE(policy.ok()) << policy.status();
+  EXPECT_EQ(policy->high, kKvK2V4);
+  EXPECT_EQ(policy->low, kKvK2V4);
+  EXPECT_FALSE(policy->is_lossy());
+}
+
+TEST(KvPolicyFields, AFieldChoosesItsRuleAndABudgetReplacesTheOthers) {
+  const auto policy = parse_policy("h2o:keep_tokens=200:sinks=2:high=k8v4:low=k4v2:high_share=0.5");
+  ASSERT_TRUE(policy.ok()) << policy.status();
+  EXPECT_EQ(policy->rule, KvRule::budget);
+  EXPECT_EQ(policy->keep_tokens, 200);
+  EXPECT_EQ(policy->keep_share, 0);
+  EXPECT_EQ(policy->sinks, 2);
+  EXPECT_EQ(policy->high, kKvK8V4);
+  const auto mass = parse_policy("leankv:mass_high=0.9:mass_keep=0.99");
+  ASSERT_TRUE(mass.ok()) << mass.status();
+  EXPECT_EQ(mass->rule, KvRule::mass);
+  EXPECT_THAT(policy_fields(*mass), AllOf(Contains(Pair("mass_keep", "0.99")),
+                                          Not(Contains(Pair("alpha_high", testing::_)))));
+}
+
+TEST(KvPolicyFields, RefusesByName) {
+  EXPECT_THAT(refusal("lean"), AllOf(HasSubstr("'lean'"), HasSubstr("leankv-aggressive")));
+  EXPECT_THAT(refusal("leankv:alfa=1"), AllOf(HasSubstr("'alfa'"), HasSubstr("alpha_high")));
+  EXPECT_THAT(refusal("leankv:sinks"), HasSubstr("'sinks'"));
+  EXPECT_THAT(refusal("leankv:sinks=many"), HasSubstr("sinks cannot be 'many'"));
+  EXPECT_THAT(refusal("leankv:sinks=1:sinks=2"), HasSubstr("sinks is given twice"));
+  EXPECT_THAT(refusal("leankv:alpha_high=1:keep_share=0.5"),
+              AllOf(HasSubstr("keep_share"), HasSubstr("alpha_high")));
+  EXPECT_THAT(refusal("leankv:mass_keep=1.5"), HasSubstr("mass_keep"));
+  EXPECT_THAT(refusal("leankv:high=k9v9"), HasSubstr("high cannot be 'k9v9'"));
+}
+
+}  // namespace
+}  // namespace tessera

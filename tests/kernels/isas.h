@@ -1,0 +1,29 @@
+#pragma once
+
+#include <random>
+#include <vector>
+
+#include "kernels/cpu/backend.h"
+
+namespace tessera {
+
+inline std::vector<CpuIsa> isas_of_this_machine() {
+  std::vector<CpuIsa> isas;
+  for (const CpuIsa isa : {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512}) {
+    if (cpu_supports(isa)) {
+      isas.push_back(isa);
+    }
+  }
+  return isas;
+}
+
+inline std::vector<float> random_floats(std::mt19937& random, int64_t count, float spread = 1.0f) {
+  std::normal_distribution<float> normal(0.0f, spread);
+  std::vector<float> floats(static_cast<size_t>(count));
+  for (float& x : floats) {
+    x = normal(random);
+  }
+  return floats;
+}
+
+}  // namespace tessera

@@ -1,0 +1,326 @@
+#include <gtest/gtest.h>
+
+#include "tests/kernels/compression_world.h"
+
+namespace tessera {
+namespace {
+
+KvPolicy preset(const char* name) {
+  const KvPreset* found = find_kv_preset(name);
+  EXPECT_NE(found, nullptr) << name;
+  return found->policy;
+}
+
+KvPolicy with_formats(KvPolicy policy, KvFormat high, KvFormat low) {
+  policy.high = high;
+  policy.low = low;
+  EXPECT_EQ(policy_error(policy), "");
+  return policy;
+}
+
+// Policies of every scorer, allocator and rule, with one tier and with two, whose numbers are such that
+// something is kept, demoted and dropped.
+std::vector<KvPolicy> policies() {
+  std::vector<KvPolicy> all;
+  for (const char* name : {"leankv", "leankv-aggressive", "h2o", "kv-compress", "snapkv",
+                           "pyramidkv", "adakv", "streaming"}) {
+    all.push_back(preset(name));
+  }
+  for (KvPolicy policy : {preset("leankv"), preset("h2o"), preset("adakv"), preset("pyramidkv")}) {
+    policy = with_formats(policy, kKvK8V4, kKvK4V2);
+    policy.alpha_low = 0.3f;
+    policy.high_share = 0.4f;
+    policy.sinks = 7;
+    all.push_back(policy);
+    policy.rule = KvRule::mass;
+    policy.allocator = KvAllocator::uniform;
+    policy.compress_generated = policy.score_generated;
+    policy.mass_high = 0.6f;
+    policy.mass_keep = 0.9f;
+    policy.recent = 2;
+    all.push_back(policy);
+    policy.scorer = KvScorer::squares;
+    all.push_back(policy);
+    policy.rule = KvRule::thresholds;
+    policy.low = policy.high;
+    all.push_back(policy);
+  }
+  KvPolicy tokens = preset("h2o");
+  tokens.keep_share = 0;
+  tokens.keep_tokens = 150;
+  all.push_back(tokens);
+  return all;
+}
+
+// Pairs of tiers of every format.
+std::vector<std::pair<KvFormat, KvFormat>> tier_pairs() {
+  return {{kKvK8V4, kKvK4V2}, {kKvF16, kKvK8V8}, {kKvF16, kKvK4V4}, {kKvK8V8, kKvK8V4},
+          {kKvK4V2, kKvK4V1}, {kKvK4V8, kKvK2V4}};
+}
+
+std::vector<OracleRow> oracle_rows(const CompressionWorld& world, int32_t slot) {
+  std::vector<OracleRow> rows;
+  for (int32_t i = 0; i < world.rows(); ++i) {
+    OracleRow& row = rows.emplace_back();
+    for (const auto& [position, token] : world.stored_row(slot, i)) {
+      row.push_back({position, token.score, token.low, token.pinned, false});
+    }
+  }
+  return rows;
+}
+
+std::vector<CompressionWorld::StoredRow> stored_rows(const CompressionWorld& world, int32_t slot) {
+  std::vector<CompressionWorld::StoredRow> rows;
+  for (int32_t i = 0; i < world.rows(); ++i) {
+    rows.push_back(world.stored_row(slot, i));
+  }
+  return rows;
+}
+
+// Compresses, and compares every token's tier, mark and channels with the oracle's.
+void compress_and_compare(CompressionWorld& world, int32_t slot) {
+  const auto before = stored_rows(world, slot);
+  auto rows = oracle_rows(world, slot);
+  const KvCompression sequence = world.compression(slot);
+  CompressionOracle(sequence, world.shape().layers, world.shape().kv_heads,
+                    world.pages().layouts[sequence.tiers.high].capacity)
+      .run(rows);
+  const int64_t free_before = world.arena().free_pages();
+  const KvCompressed result = world.compress(slot);
+  world.arena().check_integrity();
+  ASSERT_EQ(world.arena().free_pages() - free_before, result.pages_freed);
+  const auto after = stored_rows(world, slot);
+  int64_t demoted = 0;
+  int64_t dropped = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "row " << i);
+    for (const OracleToken& token : rows[i]) {
+      SCOPED_TRACE(testing::Message() << "position " << token.position);
+      const auto& was = before[i].at(token.position);
+      const auto found = after[i].find(token.position);
+      ASSERT_EQ(found == after[i].end(), token.dropped);
+      dropped += token.dropped ? 1 : 0;
+      if (token.dropped) {
+        continue;
+      }
+      ASSERT_EQ(found->second.low, token.low);
+      ASSERT_EQ(found->second.score, was.score);
+      const bool moved = token.low && !was.low;
+      demoted += moved ? 1 : 0;
+      ASSERT_EQ(found->second.channels, moved ? world.demoted(slot, was.channels) : was.channels);
+    }
+    ASSERT_EQ(std::ssize(after[i]),
+              std::count_if(rows[i].begin(), rows[i].end(),
+                            [](const OracleToken& token) { return !token.dropped; }));
+  }
+  ASSERT_EQ(result.demoted, demoted);
+  ASSERT_EQ(result.dropped, dropped);
+}
+
+WorldShape shape_for(const KvPolicy& policy) {
+  WorldShape shape{.formats = {policy.high}};
+  if (!(policy.low == policy.high)) {
+    shape.formats.push_back(policy.low);
+  }
+  return shape;
+}
+
+TEST(KvCompress, DecidesAsTheOracleAtThePromptsEndAndGroupByGroup) {
+  uint32_t seed = 1;
+  for (const KvPolicy& policy : policies()) {
+    for (const int32_t prompt : {1, 63, 128, 200, 265}) {
+      SCOPED_TRACE(testing::Message() << "seed " << seed << " rule " << name_of(policy.rule)
+                                      << " scorer " << name_of(policy.scorer) << " allocator "
+                                      << name_of(policy.allocator) << " prompt " << prompt);
+      CompressionWorld world(shape_for(policy), seed++);
+      world.open(1, policy, prompt);
+      world.append(1, prompt);
+      ASSERT_NO_FATAL_FAILURE(compress_and_compare(world, 1));
+      while (world.sequence(1).tokens < 390 && policy.compress_generated) {
+        const int32_t tokens = world.sequence(1).tokens;
+        world.append(1, std::min(kKvGroup - tokens % kKvGroup, 390 - tokens));
+        world.change_scores(1);
+        ASSERT_NO_FATAL_FAILURE(compress_and_compare(world, 1));
+      }
+    }
+  }
+}
+
+TEST(KvCompress, ServesEveryPairOfTiersAndHeadDimension) {
+  uint32_t seed = 1000;
+  for (const auto& [high, low] : tier_pairs()) {
+    for (const int32_t head_dim : {8, 20, 80, 128}) {
+      for (const int32_t page_tokens : {16, 48}) {
+        KvPolicy policy = with_formats(preset("h2o"), high, low);
+        policy.keep_share = 0.7f;
+        policy.high_share = 0.5f;
+        WorldShape shape = shape_for(policy);
+        shape.head_dim = head_dim;
+        shape.page_tokens = page_tokens;
+        SCOPED_TRACE(testing::Message() << "seed " << seed << " head_dim " << head_dim);
+        CompressionWorld world(shape, seed++);
+        world.open(0, policy, 230);
+        world.append(0, 230);
+        ASSERT_NO_FATAL_FAILURE(compress_and_compare(world, 0));
+        world.append(0, 100);
+        ASSERT_NO_FATAL_FAILURE(compress_and_compare(world, 0));
+      }
+    }
+  }
+}
+
+TEST(KvCompress, LeavesPagesAloneThatOthersOwnToo) {
+  uint32_t seed = 2000;
+  for (const KvPolicy& policy : policies()) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    WorldShape shape = shape_for(policy);
+    CompressionWorld world(shape, seed++);
+    world.open(0, policy, 300);
+    world.append(0, 200);
+    world.fork(0, 2);
+    const auto shared = stored_rows(world, 2);
+    world.append(0, 100);
+    ASSERT_NO_FATAL_FAILURE(compress_and_compare(world, 0));
+    EXPECT_EQ(stored_rows(world, 2).size(), shared.size());
+    for (size_t i = 0; i < shared.size(); ++i) {
+      for (const auto& [position, token] : world.stored_row(2, static_cast<int32_t>(i))) {
+        ASSERT_EQ(token.channels, shared[i].at(position).channels);
+      }
+    }
+    world.release(2);
+    world.append(0, 64);
+    ASSERT_NO_FATAL_FAILURE(compress_and_compare(world, 0));
+  }
+}
+
+TEST(KvCompress, KeepsABudgetInBytes) {
+  KvPolicy policy = with_formats(preset("h2o"), kKvK8V4, kKvK4V2);
+  policy.keep_share = 0;
+  for (const float high_share : {0.0f, 0.3f, 1.0f}) {
+    policy.high_share = high_share;
+    CompressionWorld world(shape_for(policy), 7);
+    const int64_t page_bytes = world.pages().page_bytes;
+    for (const int64_t pages : {6, 8, 9}) {
+      policy.keep_bytes = world.rows() * pages * page_bytes + 5;
+      world.open(0, policy, 350);
+      world.append(0, 350);
+      world.compress(0);
+      const int64_t bytes = world.arena().slot_pages(0) * page_bytes;
+      EXPECT_LE(bytes, policy.keep_bytes) << "pages " << pages << " high_share " << high_share;
+      EXPECT_GT(world.arena().slot_pages(0), world.rows() * (pages - 2));
+      world.release(0);
+    }
+  }
+}
+
+TEST(KvCompress, NeedsNoMoreThanOnePageForEachRow) {
+  const KvPolicy policy = with_formats(preset("leankv"), kKvK8V4, kKvK4V2);
+  CompressionWorld world(shape_for(policy), 8);
+  world.open(0, policy, 390);
+  world.append(0, 390);
+  // Others take all but one page a row.
+  KvPool pool = world.arena().pool();
+  const KvFreeRange all = *pool.free_range;
+  pool.free_range->count = world.rows();
+  ASSERT_LE(world.rows(), all.count);
+  const KvCompressed result = world.compress(0);
+  EXPECT_GT(result.demoted, 0);
+  EXPECT_GE(pool.free_range->count, 0);
+}
+
+TEST(KvCompress, PoolsThePromptsScoresOnce) {
+  KvPolicy policy = preset("snapkv");
+  policy.keep_share = 1;
+  CompressionWorld world(shape_for(policy), 9);
+  world.open(0, policy, 200);
+  world.append(0, 200);
+  std::vector<float> scores;
+  world.for_each_mark(0, 3, [&](KvMark& mark) { scores.push_back(mark.score); });
+  KvCompression sequence = world.compression(0);
+  sequence.pool = true;
+  ThreadPool threads(2);
+  const Backend& backend = cpu_backend(CpuIsa::scalar);
+  std::vector<std::byte> scratch(static_cast<size_t>(
+      backend.kv_compress_scratch_bytes(world.pages(), threads.stream())));
+  KvCompressed result;
+  backend.kv_compress({world.arena().pool(), {&sequence, 1}, {&result, 1}, scratch},
+                      threads.stream());
+  int32_t i = 0;
+  world.for_each_mark(0, 3, [&](KvMark& mark) {
+    const int32_t seen = 200 - policy.score_window;
+    float expected = scores[static_cast<size_t>(i)];
+    for (int32_t j = std::max(0, i - 3); i < seen && j <= std::min(seen - 1, i + 3); ++j) {
+      expected = std::max(expected, scores[static_cast<size_t>(j)]);
+    }
+    EXPECT_EQ(mark.score, expected) << "token " << i;
+    ++i;
+  });
+}
+
+// Sinks, the recent window and the open group are all there, in the high tier.
+void expect_protected(CompressionWorld& world, int32_t slot) {
+  const CompressionWorld::Sequence& at = world.sequence(slot);
+  for (int32_t i = 0; i < world.rows(); ++i) {
+    int32_t sinks = 0;
+    int32_t recent = 0;
+    const int32_t recent_from = std::max(0, at.tokens / kKvGroup - at.policy.recent) * kKvGroup;
+    const int32_t high_marks = world.pages().rows[world.row(slot, i)].high + at.tokens % kKvGroup;
+    const KvMark* marks = world.pages().mark_row(world.row(slot, i));
+    for (int32_t m = 0; m < high_marks; ++m) {
+      sinks += marks[m].position < std::min(at.policy.sinks, at.tokens) ? 1 : 0;
+      recent += marks[m].position >= recent_from ? 1 : 0;
+    }
+    ASSERT_EQ(sinks, std::min(at.policy.sinks, at.tokens));
+    ASSERT_EQ(recent, at.tokens - recent_from);
+  }
+}
+
+// Everything that may happen to sequences, in any order, under every policy and format.
+TEST(KvCompress, KeepsItsInvariantsThroughAHundredThousandOperations) {
+  std::vector<KvPolicy> all = policies();
+  for (const auto& [high, low] : tier_pairs()) {
+    all.push_back(with_formats(preset("leankv-aggressive"), high, low));
+    all.back().alpha_low = 0.4f;
+  }
+  const int32_t rounds = 100000 / static_cast<int32_t>(all.size()) + 1;
+  uint32_t seed = 3000;
+  for (const KvPolicy& policy : all) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed << " rule " << name_of(policy.rule)
+                                    << " allocator " << name_of(policy.allocator));
+    WorldShape shape = shape_for(policy);
+    shape.head_dim = 16;
+    shape.slots = 4;
+    CompressionWorld world(shape, seed++);
+    std::mt19937& random = world.random();
+    for (int32_t round = 0; round < rounds; ++round) {
+      const auto slot = static_cast<int32_t>(random() % 4);
+      CompressionWorld::Sequence& at = world.sequence(slot);
+      if (at.tokens == 0) {
+        const auto other = static_cast<int32_t>(random() % 4);
+        if (world.sequence(other).tokens > 0 && random() % 2 == 0) {
+          world.fork(other, slot);
+        } else {
+          const auto prompt = static_cast<int32_t>(1 + random() % 300);
+          world.open(slot, policy, prompt);
+          world.append(slot, prompt);
+          world.compress(slot);
+        }
+      } else if (at.tokens > 330 || random() % 8 == 0) {
+        world.release(slot);
+      } else {
+        const auto count =
+            std::min(static_cast<int32_t>(1 + random() % 30), kKvGroup - at.tokens % kKvGroup);
+        world.append(slot, count);
+        if (at.tokens % kKvGroup == 0 && policy.compress_generated) {
+          const KvCompressed result = world.compress(slot);
+          ASSERT_GE(result.pages_freed, -world.rows());
+          ASSERT_NO_FATAL_FAILURE(expect_protected(world, slot));
+        }
+      }
+      world.arena().check_integrity();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,92 @@
+#include "kernels/kv_policy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "kernels/backend.h"
+
+namespace tessera {
+namespace {
+
+using testing::HasSubstr;
+
+KvPolicy leankv() { return find_kv_preset("leankv")->policy; }
+KvPolicy h2o() { return find_kv_preset("h2o")->policy; }
+
+template <class Change>
+std::string error_after(KvPolicy policy, Change&& change) {
+  change(policy);
+  return policy_error(policy);
+}
+
+TEST(KvPolicy, EveryPresetIsValidAndFoundByItsName) {
+  for (const KvPreset& preset : kv_presets()) {
+    EXPECT_EQ(policy_error(preset.policy), "") << preset.name;
+    ASSERT_NE(find_kv_preset(preset.name), nullptr);
+    EXPECT_EQ(find_kv_preset(preset.name)->policy, preset.policy) << preset.name << " stands twice";
+  }
+  EXPECT_EQ(find_kv_preset("leankv2"), nullptr);
+}
+
+TEST(KvPolicy, NamesTheFieldThatIsOutOfRange) {
+  EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.alpha_low = -1; }), HasSubstr("alpha_low"));
+  EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.alpha_high = p.alpha_low - 1; }),
+              HasSubstr("alpha_high"));
+  EXPECT_THAT(error_after(leankv(),
+                          [](KvPolicy& p) {
+                            p.alpha_high = std::numeric_limits<float>::quiet_NaN();
+                          }),
+              HasSubstr("alpha_high"));
+  EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.sinks = -1; }), HasSubstr("sinks"));
+  EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.recent = 0; }), HasSubstr("recent"));
+  EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.score_pool = 4; }),
+              HasSubstr("score_pool"));
+  EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.score_window = -1; }),
+              HasSubstr("score_window"));
+  EXPECT_THAT(error_after(h2o(), [](KvPolicy& p) { p.keep_share = 1.5f; }),
+              HasSubstr("keep_share"));
+  EXPECT_THAT(error_after(h2o(), [](KvPolicy& p) { p.high_share = 2; }), HasSubstr("high_share"));
+  EXPECT_THAT(error_after(h2o(), [](KvPolicy& p) { p.keep_share = 0; }), HasSubstr("one of"));
+  EXPECT_THAT(error_after(h2o(), [](KvPolicy& p) { p.keep_tokens = 10; }), HasSubstr("one of"));
+}
+
+TEST(KvPolicy, RefusesWhatDoesNotGoTogether) {
+  EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.high = kKvF32; }), HasSubstr("f32"));
+  EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { std::swap(p.high, p.low); }),
+              HasSubstr("more precise"));
+  EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.low = {4, 3}; }),
+              HasSubstr("without kernels"));
+  EXPECT_THAT(error_after(h2o(), [](KvPolicy& p) { p.high = p.low = kKvF32; }), HasSubstr("f32"));
+  EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.scorer = KvScorer::none; }),
+              HasSubstr("scorer"));
+  EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.score_generated = false; }),
+              HasSubstr("compress_generated"));
+  EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.allocator = KvAllocator::heads; }),
+              HasSubstr("allocator"));
+  EXPECT_THAT(error_after(h2o(),
+                          [](KvPolicy& p) {
+                            p.allocator = KvAllocator::pages;
+                            p.low = kKvK4V2;
+                          }),
+              HasSubstr("pages"));
+  EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.rule = KvRule::keep_all; }),
+              HasSubstr("low"));
+}
+
+TEST(KvPolicy, SaysWhichQueriesCount) {
+  const KvScoring window = scoring_of(find_kv_preset("snapkv")->policy, 100);
+  EXPECT_EQ(window.begin, 68);
+  EXPECT_EQ(window.end, 100);
+  const KvScoring running = scoring_of(leankv(), 40);
+  EXPECT_EQ(running.begin, 0);
+  EXPECT_EQ(running.end, std::numeric_limits<int32_t>::max());
+  const KvScoring streaming = scoring_of(find_kv_preset("streaming")->policy, 40);
+  EXPECT_TRUE(streaming.marks);
+  EXPECT_EQ(streaming.begin, streaming.end);
+  EXPECT_FALSE(scoring_of(find_kv_preset("k8v4")->policy, 40).marks);
+}
+
+}  // namespace
+}  // namespace tessera

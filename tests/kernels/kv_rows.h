@@ -1,0 +1,171 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/half.h"
+
+namespace tessera {
+
+// One token's keys or values as a page of codes has them, by the rule that kernels/kv_format.h
+// states; written for tests, and independent of the ops.
+struct CodedToken {
+  float scale = 0;
+  float zero = 0;
+  std::vector<int32_t> codes;
+
+  double decoded(size_t channel) const { return double{zero} + double{scale} * codes[channel]; }
+};
+
+inline CodedToken encode(std::span<const float> numbers, int32_t bits) {
+  const auto [low, high] = std::minmax_element(numbers.begin(), numbers.end());
+  const auto steps = static_cast<float>((1 << bits) - 1);
+  CodedToken token;
+  token.zero = to_f32(to_f16(*low));
+  token.scale = to_f32(to_f16(std::max(0.0f, (*high - token.zero) / steps)));
+  for (const float x : numbers) {
+    const float code = token.scale > 0 ? std::nearbyint((x - token.zero) / token.scale) : 0.0f;
+    token.codes.push_back(static_cast<int32_t>(std::clamp(code, 0.0f, steps)));
+  }
+  return token;
+}
+
+// Pages, tables, rows and windows in plain vectors. Page ids are in random order, and whatever no
+// token was put into is 0xff, NaN in every float.
+class KvRows {
+ public:
+  struct Shape {
+    std::vector<KvFormat> formats;
+    int32_t head_dim = 0;
+    int32_t page_tokens = 0;  // at least, of every format
+    int32_t slots = 0;
+    int32_t layers = 0;
+    int32_t kv_heads = 0;
+    int32_t row_tokens = 0;  // of both tiers
+  };
+
+  explicit KvRows(const Shape& shape, std::mt19937& random) {
+    int64_t page_bytes = 0;
+    for (const KvFormat format : shape.formats) {
+      page_bytes = std::max(
+          page_bytes, KvPageLayout::make(format, shape.head_dim, shape.page_tokens).page_bytes);
+    }
+    const int64_t rows = int64_t{shape.slots} * shape.layers * shape.kv_heads;
+    view_.page_bytes = page_bytes;
+    int32_t least = shape.row_tokens;
+    for (size_t i = 0; i < shape.formats.size(); ++i) {
+      view_.layouts[i] = KvPageLayout::fit(shape.formats[i], shape.head_dim, page_bytes);
+      least = std::min(least, view_.layouts[i].capacity);
+    }
+    view_.window_layout =
+        KvPageLayout::make(shape.formats[0] == kKvF32 ? kKvF32 : kKvF16, shape.head_dim, kKvGroup);
+    view_.row_pages = static_cast<int32_t>(div_ceil(shape.row_tokens, least)) + 1;
+    view_.layers = shape.layers;
+    view_.kv_heads = shape.kv_heads;
+    view_.head_dim = shape.head_dim;
+    tables_.resize(static_cast<size_t>(rows * view_.row_pages), -1);
+    free_.resize(tables_.size());
+    std::iota(free_.begin(), free_.end(), 0);
+    std::shuffle(free_.begin(), free_.end(), random);
+    rows_.resize(static_cast<size_t>(rows));
+    arena_.resize(free_.size() * static_cast<size_t>(page_bytes) + kAlign, std::byte{0xff});
+    windows_.resize(static_cast<size_t>(rows * view_.window_layout.page_bytes) + kAlign,
+                    std::byte{0xff});
+    view_.arena = aligned(arena_);
+    view_.windows = aligned(windows_);
+    view_.tables = tables_.data();
+    view_.rows = rows_.data();
+  }
+  KvRows(const KvRows&) = delete;
+  KvRows& operator=(const KvRows&) = delete;
+
+  const KvPagesView& view() const { return view_; }
+  std::vector<int32_t>& tables() { return tables_; }
+  static std::byte* aligned(std::vector<std::byte>& bytes) {
+    void* start = bytes.data();
+    size_t space = bytes.size();
+    return static_cast<std::byte*>(std::align(kAlign, kAlign, start, space));
+  }
+  static constexpr size_t kAlign = 128;
+
+  // Appends a token to a tier of a row.
+  void append_high(int64_t row, uint8_t tier, std::span<const float> keys,
+                   std::span<const float> values) {
+    const int32_t at = rows_[static_cast<size_t>(row)].high++;
+    const KvPageLayout& layout = view_.layouts[tier];
+    put(layout, page(row, at / layout.capacity), at % layout.capacity, keys, values);
+  }
+  void append_low(int64_t row, uint8_t tier, std::span<const float> keys,
+                  std::span<const float> values) {
+    const int32_t at = rows_[static_cast<size_t>(row)].low++;
+    const KvPageLayout& layout = view_.layouts[tier];
+    put(layout, page(row, view_.row_pages - 1 - at / layout.capacity), at % layout.capacity, keys,
+        values);
+  }
+
+  static void put(const KvPageLayout& layout, std::byte* page, int32_t token,
+                  std::span<const float> keys, std::span<const float> values) {
+    const int64_t tile = token / KvPageLayout::kKeyTile;
+    const int32_t lane = token % KvPageLayout::kKeyTile;
+    std::byte* key_tile = page + layout.keys_offset(tile);
+    std::byte* value_tile = page + layout.values_offset(tile);
+    if (!layout.format.is_codes()) {
+      for (int32_t c = 0; c < layout.head_dim; ++c) {
+        const size_t i = static_cast<size_t>(c);
+        put_float(key_tile + layout.key_offset(lane, c), keys[i], layout.format.key_bits);
+        put_float(value_tile + layout.value_offset(lane, c), values[i], layout.format.value_bits);
+      }
+      return;
+    }
+    if (lane == 0) {  // as a page is when a tile's first token comes: the padding is codes 0
+      std::fill_n(key_tile, layout.key_tile_bytes(), std::byte{0});
+      std::fill_n(value_tile, layout.value_tile_bytes(), std::byte{0});
+    }
+    const CodedToken key = encode(keys, layout.format.key_bits);
+    const CodedToken value = encode(values, layout.format.value_bits);
+    for (int32_t c = 0; c < layout.head_dim; ++c) {
+      put_code(key_tile, layout.key_place(lane, c), key.codes[static_cast<size_t>(c)]);
+      put_code(value_tile, layout.value_place(lane, c), value.codes[static_cast<size_t>(c)]);
+    }
+    put_float(page + layout.key_scales_offset(tile) + 2 * lane, key.scale, 16);
+    put_float(page + layout.key_zeros_offset(tile) + 2 * lane, key.zero, 16);
+    put_float(page + layout.value_scales_offset(tile) + 2 * lane, value.scale, 16);
+    put_float(page + layout.value_zeros_offset(tile) + 2 * lane, value.zero, 16);
+  }
+
+ private:
+  static void put_float(std::byte* at, float x, int32_t bits) {
+    if (bits == 16) {
+      *reinterpret_cast<f16*>(at) = to_f16(x);
+    } else {
+      *reinterpret_cast<float*>(at) = x;
+    }
+  }
+  static void put_code(std::byte* tile, KvPageLayout::CodePlace place, int32_t code) {
+    tile[place.byte] |= static_cast<std::byte>(code << place.shift);
+  }
+
+  std::byte* page(int64_t row, int32_t entry) {
+    int32_t& id = tables_[static_cast<size_t>(row * view_.row_pages + entry)];
+    if (id < 0) {
+      id = free_.back();
+      free_.pop_back();
+    }
+    return view_.page(id);
+  }
+
+  KvPagesView view_;
+  std::vector<int32_t> tables_;
+  std::vector<int32_t> free_;
+  std::vector<KvRow> rows_;
+  std::vector<std::byte> arena_;
+  std::vector<std::byte> windows_;
+};
+
+}  // namespace tessera

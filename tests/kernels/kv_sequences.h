@@ -1,0 +1,102 @@
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "kernels/cpu/backend.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/kv_arena.h"
+
+namespace tessera {
+
+// Every format with a name of its own.
+inline const std::vector<KvFormat>& named_formats() {
+  static const std::vector<KvFormat> kFormats{kKvF32,  kKvF16,  kKvK8V8, kKvK8V4, kKvK4V4,
+                                              kKvK4V2, kKvK4V1, kKvK4V8, kKvK2V4};
+  return kFormats;
+}
+
+// A span of one sequence's next tokens, whose keys and values are [count, kv_heads * head_dim].
+struct KvChunk {
+  int32_t slot = 0;
+  int32_t context = 0;
+  int32_t count = 0;
+  const float* keys = nullptr;
+  const float* values = nullptr;
+  KvTiers tiers;
+};
+
+// Gives the chunks' rows the pages that they need and stores them as one step of `layer`.
+inline void store_step(const Backend& backend, ThreadPool& pool, KvArena& arena,
+                       const std::vector<KvChunk>& chunks, int32_t layer) {
+  const KvPagesView pages = arena.view();
+  const int64_t cols = int64_t{pages.kv_heads} * pages.head_dim;
+  std::vector<SequenceSpan> spans;
+  std::vector<KvGrowth> grown;
+  std::vector<float> keys, values;
+  int64_t groups = 0;
+  for (const KvChunk& chunk : chunks) {
+    spans.push_back({chunk.slot, static_cast<int32_t>(std::ssize(keys) / cols), chunk.count,
+                     chunk.context, chunk.tiers});
+    const SequenceSpan& span = spans.back();
+    grown.push_back(
+        {chunk.slot, chunk.tiers, kKvGroup * (span.closed_after() - span.closed_before())});
+    groups += dense_groups(span);
+    keys.insert(keys.end(), chunk.keys, chunk.keys + chunk.count * cols);
+    values.insert(values.end(), chunk.values, chunk.values + chunk.count * cols);
+  }
+  const int64_t rows = std::ssize(keys) / cols;
+  std::vector<std::byte> dense(
+      static_cast<size_t>(groups * pages.kv_heads * pages.window_layout.page_bytes));
+  backend.kv_resize({.pool = arena.pool(), .released = {}, .grown = grown}, pool.stream());
+  backend.kv_store({.keys = {keys.data(), rows, cols, cols},
+                    .values = {values.data(), rows, cols, cols},
+                    .sequences = spans,
+                    .pages = pages,
+                    .layer = layer,
+                    .dense = dense},
+                   pool.stream());
+}
+
+// The bytes of `tokens` tokens of the row's high tier, without slack; and of its window's tokens.
+inline std::vector<std::byte> row_bytes(const KvArena& arena, int64_t row, KvTiers tiers,
+                                        int32_t length) {
+  const KvPagesView pages = arena.view();
+  std::vector<std::byte> bytes;
+  const auto take = [&](const KvPageLayout& layout, const std::byte* page, int64_t tile) {
+    const auto add = [&](int64_t offset, int64_t count) {
+      bytes.insert(bytes.end(), page + offset, page + offset + count);
+    };
+    add(layout.keys_offset(tile), layout.key_tile_bytes());
+    add(layout.key_scales_offset(tile), layout.scale_tile_bytes());
+    add(layout.key_zeros_offset(tile), layout.scale_tile_bytes());
+    add(layout.values_offset(tile), layout.value_tile_bytes());
+    add(layout.value_scales_offset(tile), layout.scale_tile_bytes());
+    add(layout.value_zeros_offset(tile), layout.scale_tile_bytes());
+  };
+  const KvPageLayout& layout = pages.layouts[tiers.high];
+  const int32_t stored = pages.rows[row].high;
+  for (int32_t token = 0; token < stored; token += KvPageLayout::kKeyTile) {
+    take(layout, pages.page(pages.table(row)[token / layout.capacity]),
+         token % layout.capacity / KvPageLayout::kKeyTile);
+  }
+  // Of the window only what is open: later places hold tokens of the group before.
+  const KvPageLayout& window = pages.window_layout;
+  const int64_t element = window.format.key_bits / 8;
+  for (int32_t token = 0; token < length % kKvGroup; ++token) {
+    const int32_t tile = token / KvPageLayout::kKeyTile;
+    const int32_t place = token % KvPageLayout::kKeyTile;
+    for (int32_t channel = 0; channel < pages.head_dim; ++channel) {
+      const std::byte* key =
+          pages.window(row) + window.keys_offset(tile) + window.key_offset(place, channel);
+      const std::byte* value =
+          pages.window(row) + window.values_offset(tile) + window.value_offset(place, channel);
+      bytes.insert(bytes.end(), key, key + element);
+      bytes.insert(bytes.end(), value, value + element);
+    }
+  }
+  return bytes;
+}
+
+}  // namespace tessera
