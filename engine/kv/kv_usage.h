@@ -16,7 +16,7 @@ struct KvUsage {
   double low = 0;
   double dropped = 0;
   // Of each (layer, KV head), tokens that are still there; empty where no policy drops any.
-  std::vector<int32_t> kept;
+  std::vector<int32_t> kept{};
 };
 
 // Pages in use that hold tokens of one format.
