@@ -23,7 +23,7 @@ struct EngineOptions {
   int32_t context = 2048;         // tokens a sequence may have, prompt and completion
   KvPreset kv = kKvPresetF16;  // of requests that ask for none
   // What requests may ask for besides: pages have a size that serves their formats too.
-  std::vector<KvPreset> kv_also;
+  std::vector<KvPreset> kv_also = {};
   // Whether what prompts have in common is computed once and kept as long as there is room, and the
   // formats to which what nobody uses is demoted before it is evicted, the coarsest last.
   bool prefix_cache = true;
@@ -58,7 +58,7 @@ struct EngineStats {
   int32_t cache_unit_tokens = 0;
   PrefixCacheStats cache;
   int32_t formats = 0;
-  KvFormatPages format_pages[kMaxKvLayouts];  // in use, of so many formats
+  KvFormatPages format_pages[kMaxKvLayouts] = {};  // in use, of so many formats
 };
 
 // Runs requests over one model with continuous batching. One thread (started by start()) owns all
