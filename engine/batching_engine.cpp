@@ -69,9 +69,12 @@ BatchingEngine::BatchingEngine(Parts parts)
   plan_.admitted.reserve(sequences);
   plan_.preempted.reserve(sequences);
   plan_.forks.reserve(sequences);
+  plan_.waiting.reserve(inside);
   reservations_.reserve(sequences);
   released_slots_.reserve(sequences);
   forks_.reserve(sequences);
+  running_slots_.reserve(sequences);
+  returned_pages_.reserve(sequences);
   batch_tokens_.reserve(size(options_.max_step_tokens));
   batch_positions_.reserve(size(options_.max_step_tokens));
   batch_sequences_.reserve(sequences);
@@ -88,6 +91,7 @@ BatchingEngine::BatchingEngine(Parts parts)
   counting_.table_bytes =
       options_.kv_bytes - counting_.window_bytes - counting_.pages_total * counting_.page_bytes;
   counting_.token_capacity = kv_->token_capacity();
+  counting_.cache_unit_tokens = kv_->unit_tokens();
   update_stats();
 }
 
@@ -99,7 +103,9 @@ absl::StatusOr<RequestId> BatchingEngine::submit(EngineRequest request) {
                 "a request has somewhere to send its results");
   TESSERA_RETURN_IF_ERROR(check(request));
   const RequestId first_id = last_id_.fetch_add(request.sinks.size()) + 1;
-  const Sequence::Model model{options_.context, config().eos_ids, options_.kv};
+  const KvFormat accept =
+      options_.kv_ladder.empty() ? options_.kv.policy.high : options_.kv_ladder.back();
+  const Sequence::Model model{options_.context, config().eos_ids, options_.kv, accept};
   std::vector<std::unique_ptr<Sequence>> samples;
   for (size_t i = 0; i < request.sinks.size(); ++i) {
     samples.push_back(std::make_unique<Sequence>(first_id, i, request, model));
@@ -173,12 +179,16 @@ bool BatchingEngine::step() {
   end_overdue();
   plan();
   if (plan_.empty()) {
+    update_stats();  // a pin's time may have passed
     return false;
   }
   reserve();
-  forward();
-  sample();
-  compress();
+  if (!plan_.runs.empty()) {
+    forward();
+    sample();
+    enter_prompts();
+    compress();
+  }
   publish();
   return true;
 }
@@ -187,6 +197,9 @@ void BatchingEngine::drain_submissions() {
   messages_.clear();
   door_.receive(messages_);
   for (Message& message : messages_) {
+    if (message.samples.empty() && message.cancelled == 0) {
+      kv_->flush();
+    }
     for (auto& sample : message.samples) {
       const auto place = std::upper_bound(
           sequences_.begin(), sequences_.end(), sample->rank(),
@@ -221,13 +234,13 @@ void BatchingEngine::end_overdue() {
 }
 
 void BatchingEngine::plan() {
+  relieve_pressure();
   candidates_.clear();
-  for (const auto& sequence : sequences_) {
-    Candidate candidate = sequence->candidate();
-    candidate.pages = sequence->running() ? kv_->slot_pages(sequence->slot()) : 0;
-    candidate.kv = demand_of(*sequence);
-    candidates_.push_back(candidate);
+  for (size_t i = 0; i < sequences_.size(); ++i) {
+    candidates_.push_back(candidate_of(i));
+    find_computing(i);
   }
+  count_returned();
   plan_ = scheduler_.plan(candidates_, kv_->budget(), std::move(plan_));
 }
 
@@ -242,6 +255,7 @@ KvDemand BatchingEngine::demand_of(const Sequence& sequence) const {
 
 // What can be computed anew to the same bits is; what cannot is kept in host memory.
 int32_t BatchingEngine::give_up_slot(Sequence& sequence) {
+  leave_in_cache(sequence, false);
   return kv_->recomputable(sequence.slot()) ? sequence.give_up_slot()
                                             : sequence.give_up_slot(kv_->save(sequence.slot()));
 }
@@ -252,13 +266,7 @@ void BatchingEngine::reserve() {
     released_slots_.push_back(give_up_slot(*sequences_[size(preempted)]));
   }
   kv_->release(released_slots_);
-  for (const int32_t admitted : plan_.admitted) {
-    Sequence& sequence = *sequences_[size(admitted)];
-    sequence.admit(sequence.saved() != nullptr
-                       ? kv_->restore(*sequence.saved())
-                       : kv_->open_slot(sequence.kv_policy(),
-                                        static_cast<int32_t>(sequence.prompt().size())));
-  }
+  attach_admitted();
   forks_.clear();
   for (const StepPlan::Fork& fork : plan_.forks) {
     Sequence& sequence = *sequences_[size(fork.candidate)];
@@ -405,6 +413,7 @@ void BatchingEngine::publish() {
   for (const auto& sequence : sequences_) {
     if (sequence->ended() && sequence->running()) {
       sequence->set_kv_usage(kv_->usage(sequence->slot()));
+      leave_in_cache(*sequence, true);
       released_slots_.push_back(sequence->give_up_slot());
     }
   }
@@ -431,7 +440,8 @@ void BatchingEngine::count_running() {
 }
 
 void BatchingEngine::update_stats() {
-  counting_.pages_free = kv_->free_pages();
+  counting_.pages_free = kv_->available_pages();
+  counting_.cache = kv_->prefixes() == nullptr ? PrefixCacheStats{} : kv_->prefixes()->stats();
   counting_.kv_demotions = kv_->demotions();
   counting_.kv_dropped_tokens = kv_->dropped_tokens();
   counting_.formats = static_cast<int32_t>(kv_->format_pages().size());

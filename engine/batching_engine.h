@@ -31,6 +31,7 @@ class BatchingEngine final : public Engine {
 
   absl::StatusOr<RequestId> submit(EngineRequest request) override;
   void cancel(RequestId id) override { door_.cancel(id); }
+  void flush_cache() override { door_.flush(); }
 
   void start() override;
   bool step() override;
@@ -59,6 +60,16 @@ class BatchingEngine final : public Engine {
   void sample();
   void compress();
   void publish();
+
+  // ---- the prefix cache (engine/batching_prefixes.cpp)
+  void relieve_pressure();
+  Candidate candidate_of(size_t i);
+  void count_returned();
+  void find_computing(size_t i);  // whoever computes what candidate `i` begins with
+  void attach_admitted();
+  void enter_prompts();                             // of this step's runs
+  void leave_in_cache(Sequence& sequence, bool relabel);  // all that it has stored
+  KvPrompt cache_prompt(Sequence& sequence) { return sequence.cache_prompt(kv_->unit_tokens()); }
 
   // A row of logits that somebody wants: those after `position` of a sequence.
   struct LogitsRow {
@@ -98,6 +109,8 @@ class BatchingEngine final : public Engine {
   std::vector<KvReservation> reservations_;
   std::vector<int32_t> released_slots_;
   std::vector<KvCopy> forks_;
+  std::vector<int32_t> running_slots_;
+  std::vector<int64_t> returned_pages_;  // one for each
   std::vector<int32_t> batch_tokens_;
   std::vector<int32_t> batch_positions_;
   std::vector<SequenceSpan> batch_sequences_;

@@ -11,7 +11,7 @@ namespace {
 // Messages that can be under way at once: everybody inside may just have entered and been
 // cancelled, while cancellations of those who left since the last receive() are still there.
 size_t channel_capacity(int64_t max_inside) {
-  return static_cast<size_t>(3 * max_inside);
+  return static_cast<size_t>(3 * max_inside) + 1;  // and one wish to flush
 }
 
 }  // namespace
@@ -43,6 +43,19 @@ void Door::cancel(RequestId id) {
     // Refused only after close(), and then everything ends anyway.
     (void)channel_.try_push({.cancelled = id});
   }
+}
+
+void Door::flush() {
+  const std::lock_guard lock(mutex_);
+  if (!flushing_) {
+    flushing_ = channel_.try_push({});
+  }
+}
+
+void Door::receive(std::vector<Message>& messages) {
+  const std::lock_guard lock(mutex_);
+  channel_.drain(messages);
+  flushing_ = false;
 }
 
 void Door::refuse() {

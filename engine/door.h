@@ -17,7 +17,7 @@ namespace tessera {
 // sample `cancelled`.
 struct Message {
   std::vector<std::unique_ptr<Sequence>> samples = {};
-  RequestId cancelled = 0;  // no sequence has this id
+  RequestId cancelled = 0;  // no sequence has this id; nor samples: the prefix cache is flushed
 };
 
 // Where requests come in. All that clients' threads and the engine's thread share: the limit of
@@ -34,6 +34,7 @@ class Door {
   // Sends the wish to cancel, once for a sequence that is inside; otherwise does nothing.
   void cancel(RequestId id);
 
+  void flush();  // sends the wish to flush the prefix cache
   void refuse();  // nobody comes in any more
   void close();   // refuse(), and receive() waits no longer
   bool closed() const;
@@ -41,7 +42,7 @@ class Door {
 
   // The engine's thread, as all that follow: appends what came in. wait: sleeps until something
   // does or the door is closed; false: it is closed and nothing is left to receive.
-  void receive(std::vector<Message>& messages) { channel_.drain(messages); }
+  void receive(std::vector<Message>& messages);
   bool wait() { return channel_.wait(); }
 
   void set_running(int32_t sequences);
@@ -53,6 +54,7 @@ class Door {
   mutable std::mutex mutex_;  // held while pushing, so that nothing enters after refuse()
   bool refusing_ = false;
   bool closed_ = false;
+  bool flushing_ = false;  // the wish is in the channel
   int64_t inside_ = 0;
   int64_t running_ = 0;
   std::unordered_set<RequestId> cancellable_;  // inside, and not cancelled yet

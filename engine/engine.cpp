@@ -44,6 +44,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const EngineOptions& opti
   TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<KvCache> kv,
                            KvCache::create({.preset = options.kv,
                                             .also = options.kv_also,
+                                            .prefix_cache = options.prefix_cache,
+                                            .ladder = options.kv_ladder,
                                             .layers = config.layers,
                                             .kv_heads = config.kv_heads,
                                             .head_dim = config.head_dim,

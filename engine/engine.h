@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/kv/kv_usage.h"
+#include "engine/kv/prefix_cache.h"
 #include "engine/request.h"
 #include "kernels/kv_page.h"
 #include "kernels/kv_policy.h"
@@ -23,6 +24,10 @@ struct EngineOptions {
   KvPreset kv = kKvPresetF16;  // of requests that ask for none
   // What requests may ask for besides: pages have a size that serves their formats too.
   std::vector<KvPreset> kv_also = {};
+  // Whether what prompts have in common is computed once and kept as long as there is room, and the
+  // formats to which what nobody uses is demoted before it is evicted, the coarsest last.
+  bool prefix_cache = true;
+  std::vector<KvFormat> kv_ladder;
   // Of pages, windows and tables together; 0: room for max_sequences whole contexts.
   int64_t kv_bytes = 0;
   // By which deadlines pass; asked on the engine's thread.
@@ -34,7 +39,7 @@ struct EngineStats {
   int32_t running = 0;  // samples
   int32_t waiting = 0;
   int64_t pages_total = 0;
-  int64_t pages_free = 0;
+  int64_t pages_free = 0;  // those of the prefix cache that nobody uses included
   int64_t page_bytes = 0;
   int32_t page_tokens = 0;     // of the default's high tier that a page holds
   int64_t window_bytes = 0;    // of the open groups of max_sequences sequences
@@ -46,6 +51,12 @@ struct EngineStats {
   int64_t preemptions = 0;
   int64_t kv_demotions = 0;       // tokens of one KV head that went to the low tier
   int64_t kv_dropped_tokens = 0;  // and that were dropped
+  // The prefix cache: tokens of admitted prompts, and those of them that were there; the smallest run
+  // that is shared, 0 without a cache.
+  int64_t cache_query_tokens = 0;
+  int64_t cache_hit_tokens = 0;
+  int32_t cache_unit_tokens = 0;
+  PrefixCacheStats cache;
   int32_t formats = 0;
   KvFormatPages format_pages[kMaxKvLayouts] = {};  // in use, of so many formats
 };
@@ -73,6 +84,10 @@ class Engine {
   // Any thread. This one sample ends with `cancelled` and the pages it does not share are free
   // within one step, unless it has already ended; an unknown id is ignored.
   virtual void cancel(RequestId id) = 0;
+
+  // Any thread. Empties the prefix cache, pins included, within one step; what running sequences use
+  // stays with them.
+  virtual void flush_cache() = 0;
 
   // Starts the engine's thread, once; it sleeps while there is nothing to do.
   virtual void start() = 0;

@@ -25,10 +25,17 @@ class Planner {
     plan_.runs.clear();
     plan_.counts.assign(candidates.size(), 0);
     plan_.evicted.assign(candidates.size(), 0);
+    plan_.waiting.clear();
     for (size_t i = 0; i < candidates.size(); ++i) {
       slots_left_ -= candidates[i].running ? 1 : 0;
       check_order(i);
+      if (!candidates[i].running) {
+        plan_.waiting.push_back(static_cast<int32_t>(i));
+      }
     }
+    std::sort(plan_.waiting.begin(), plan_.waiting.end(), [&](int32_t a, int32_t b) {
+      return std::pair(admission_rank(a), a) < std::pair(admission_rank(b), b);
+    });
     TESSERA_CHECK(slots_left_ >= 0, "more sequences run than there are slots");
   }
 
@@ -53,14 +60,16 @@ class Planner {
     for (size_t i = 0; i < candidates_.size(); ++i) {
       promised_ += promise(i);
     }
-    for (size_t i = 0; i < candidates_.size(); ++i) {
-      if (keeps_slot(i)) {
+    for (const int32_t waiting : plan_.waiting) {
+      const auto i = static_cast<size_t>(waiting);
+      // A sequence that this step preempts is not taken back by it, and nothing overtakes it.
+      if (i > best_preempted_ || waits_for_prefix(i)) {
         continue;
       }
-      // A sequence that this step preempts is not taken back by it, and nothing overtakes it.
-      if (plan_.evicted[i] != 0 || waits_for_sibling(i) || !make_room_to_admit(i)) {
+      if (waits_for_sibling(i) || !make_room_to_admit(i)) {
         break;
       }
+      admitted_matches_ = admitted_matches_ || candidates_[i].matched > 0;
       --slots_left_;
       plan_.admitted.push_back(static_cast<int32_t>(i));
       if (forks(i)) {
@@ -87,6 +96,18 @@ class Planner {
             {static_cast<int32_t>(i), count, stored(i) + count == candidates_[i].tokens});
       }
     }
+  }
+
+  int64_t admission_rank(int32_t i) const {
+    const Candidate& candidate = candidates_[static_cast<size_t>(i)];
+    return candidate.rank - candidate.head_start;
+  }
+
+  // Whether another computes what `i` begins with, in this step or at least with a slot.
+  bool waits_for_prefix(size_t i) const {
+    const int32_t other = candidates_[i].waits_for;
+    return other >= 0 &&
+           (keeps_slot(static_cast<size_t>(other)) || plan_.counts[static_cast<size_t>(other)] > 0);
   }
 
   bool keeps_slot(size_t i) const { return candidates_[i].running && plan_.evicted[i] == 0; }
@@ -146,7 +167,13 @@ class Planner {
     if (forks(i)) {
       return kv.pages_for(stored(i)) - kv.full_pages(stored(i));
     }
-    return candidates_[i].running ? 0 : kv.restore;
+    return candidates_[i].running ? 0 : kv.restore + locked(i, !plan_.preempted.empty());
+  }
+
+  // Pages that others can take no more once `i` begins with what it matched. Of that, preempted
+  // sequences may have been using any part until now.
+  int64_t locked(size_t i, bool preempts) const {
+    return preempts ? candidates_[i].matched : candidates_[i].locked;
   }
 
   // Pages that `i` takes in this step, beyond those it has.
@@ -159,8 +186,9 @@ class Planner {
   // samples that share pages with it and stand before it still run.
   int64_t own_pages(size_t i) const {
     const Candidate& candidate = candidates_[i];
-    return candidate.pages -
-           (follows_sibling(i) ? candidate.kv.full_pages(candidate.shareable) : 0);
+    const int64_t shared = follows_sibling(i) ? candidate.kv.full_pages(candidate.shareable) : 0;
+    // An admitted sequence may go on using what `i` lets go of.
+    return candidate.pages - shared + (admitted_matches_ ? 0 : candidate.returned);
   }
 
   // Pages that must stay free for `i` after this step if it has a slot: for what it is known to
@@ -168,9 +196,8 @@ class Planner {
   int64_t promise(size_t i) const {
     const Candidate& candidate = candidates_[i];
     const bool has_slot = keeps_slot(i) || (!candidate.running && plan_.counts[i] > 0);
-    const int64_t left =
-        candidate.kv.growth(stored(i), candidate.tokens - stored(i) + kKvGroup) -
-        candidate.kv.growth(stored(i), plan_.counts[i]);
+    const int64_t left = candidate.kv.growth(stored(i), candidate.tokens - stored(i) + kKvGroup) -
+                         candidate.kv.growth(stored(i), plan_.counts[i]);
     return has_slot ? std::max<int64_t>(left, 0) : 0;
   }
 
@@ -193,9 +220,8 @@ class Planner {
 
   // As many tokens of `i` as the step and the free pages have room for.
   void grow(size_t i) {
-    plan_.counts[i] =
-        candidates_[i].kv.tokens_within(free_ - taken_at_admission(i), stored(i),
-                                        std::min(next_chunk(i), tokens_left_));
+    plan_.counts[i] = candidates_[i].kv.tokens_within(free_ - taken_at_admission(i), stored(i),
+                                                      std::min(next_chunk(i), tokens_left_));
     free_ -= growth(i);
     tokens_left_ -= plan_.counts[i];
   }
@@ -214,6 +240,7 @@ class Planner {
     ++slots_left_;
     plan_.counts[victim] = 0;
     plan_.evicted[victim] = 1;
+    best_preempted_ = std::min(best_preempted_, victim);
     plan_.preempted.push_back(static_cast<int32_t>(victim));
   }
 
@@ -224,6 +251,9 @@ class Planner {
     int64_t tokens = tokens_left_;
     int64_t spare = free_ - promised_ - growth(i, candidates_[i].tokens - stored(i));
     size_t first_victim = candidates_.size();
+    if ((slots < 1 || tokens < 1 || spare < 0) && !forks(i) && plan_.preempted.empty()) {
+      spare -= locked(i, true) - locked(i, false);
+    }
     while (slots < 1 || tokens < 1 || spare < 0) {
       --first_victim;
       if (first_victim == i) {
@@ -254,8 +284,10 @@ class Planner {
   int64_t free_;         // pages
   int32_t tokens_left_;  // of the step
   int32_t slots_left_;
-  int64_t promised_ = 0;   // pages that sequences with a slot may still count on
-  size_t end_of_running_;  // no sequence from here on keeps a slot
+  int64_t promised_ = 0;  // pages that sequences with a slot may still count on
+  size_t best_preempted_ = SIZE_MAX;
+  bool admitted_matches_ = false;  // one that begins with what is in the prefix cache
+  size_t end_of_running_;          // no sequence from here on keeps a slot
 };
 
 }  // namespace
@@ -273,7 +305,7 @@ StepPlan Scheduler::plan(std::span<const Candidate> candidates, const KvBudget& 
   planner.run_prefills();
   planner.admit_waiting();
   planner.collect_runs();
-  TESSERA_CHECK(candidates.empty() || !plan.runs.empty(), "a step with candidates runs something");
+  TESSERA_CHECK(candidates.empty() || !plan.empty(), "a step with candidates changes something");
   return plan;
 }
 

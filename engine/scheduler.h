@@ -14,7 +14,7 @@ struct Candidate {
   int32_t priority = 0;  // lower runs first
   int32_t tokens = 0;    // known: prompt and generated; all are stored before the next is sampled
   int32_t stored = 0;    // of them, in pages and the window
-  int64_t pages = 0;     // it holds now, shared ones included
+  int64_t pages = 0;     // it holds now, its siblings' included, without those of the prefix cache
   bool running = false;  // has a slot; otherwise it waits, and holds no pages
   KvDemand kv = {};      // what its further tokens take
 
@@ -22,6 +22,17 @@ struct Candidate {
   // tokens they have in common. 0: nothing is to be shared.
   int64_t request = 0;
   int32_t shareable = 0;
+
+  // The prefix cache. Of a running sequence: pages that others may take once it and all that run
+  // behind it have lost their slots, and not before, because nobody uses what they hold then.
+  int64_t returned = 0;
+  // Of a waiting one, which will begin with its `stored` tokens: pages of these in all, and those of
+  // them that nobody uses yet, so that others can take them no more once it is admitted.
+  int64_t matched = 0;
+  int64_t locked = 0;
+  int32_t head_start = 0;  // see kMatchHeadStart
+  // Another candidate, which is computing what this one begins with, if that runs; -1: none.
+  int32_t waits_for = -1;
 
   int32_t pending() const { return tokens - stored; }
 };
@@ -36,6 +47,17 @@ inline constexpr int64_t kPriorityHeadStart = 4096;
 // and a request has that of its first.
 constexpr int64_t rank_of(int32_t priority, int64_t arrival) {
   return arrival + int64_t{priority} * kPriorityHeadStart;
+}
+
+// Admission prefers who finds much of its prompt in the prefix cache: each group of 64 tokens that is
+// there is worth a head start of kMatchHeadStart arrivals, at most kMaxHeadStart in all. So a waiting
+// request is overtaken by no more than that many later ones, however long the queue: nobody starves.
+inline constexpr int32_t kMatchHeadStart = 4;
+inline constexpr int32_t kMaxHeadStart = 1024;
+
+constexpr int32_t head_start_of(int32_t matched_tokens) {
+  const int32_t groups = matched_tokens / kKvGroup;
+  return groups < kMaxHeadStart / kMatchHeadStart ? groups * kMatchHeadStart : kMaxHeadStart;
 }
 
 // What one step will do. Indices are those of the candidates the plan was made from.
@@ -56,10 +78,11 @@ struct StepPlan {
   std::vector<Fork> forks;
   std::vector<Run> runs;  // decodes, then prefills, each in order of rank
 
-  bool empty() const { return runs.empty(); }
+  bool empty() const { return runs.empty() && preempted.empty(); }
 
   std::vector<int32_t> counts;   // tokens of every candidate's run; 0: none
   std::vector<uint8_t> evicted;  // whether a candidate is in `preempted`
+  std::vector<int32_t> waiting;  // candidates that wait, in the order of admission
 };
 
 struct SchedulerLimits {
@@ -73,9 +96,10 @@ struct SchedulerLimits {
 // A step is filled in this order:
 //   1. decodes: every running sequence with one pending token, so no prefill ever delays them;
 //   2. chunks of running prefills, by rank, as far as max_step_tokens goes;
-//   3. waiting sequences, by rank, while there is a slot, some budget, and free pages for all their
+//   3. waiting sequences, by rank less head start, while there is a slot, some budget, and free pages for all their
 //      known tokens, uncompressed, besides what running sequences are promised: their own known tokens and one
-//      more group. The first that does not fit ends admission: nothing overtakes it.
+//      more group. The first that does not fit ends admission: nothing overtakes it. One whose
+//      beginning another is computing at this time waits for that one and holds nobody up.
 //
 // Samples of one request compute what they have in common once. The first of them stores it, in
 // chunks that end there; the others wait for it, and nobody overtakes them. Then they are admitted
@@ -91,10 +115,15 @@ struct SchedulerLimits {
 // from host memory. Where nobody stands behind it, it keeps its pages and sits the step out. A waiting
 // sequence preempts only sequences of a worse *priority*, and only if that suffices to admit it.
 //
-// Progress: the best-ranked running sequence is never preempted by a running one and never sits
-// out, because the arena holds at least one whole context; with nothing running, the best-ranked
-// waiting one is admitted. So every step runs something while there is a candidate, and the
-// best-ranked sequence of all ends after finitely many steps: no deadlock, no starvation.
+// Pages of the prefix cache that nobody uses count as free. What sequences that share pages with
+// those admitted in the same step leave behind is not known from totals; planning then counts less,
+// so a step may preempt and run nothing, and the next one knows what is free.
+//
+// Progress: the best-ranked running sequence is never preempted by a running one, and never sits
+// out but behind a step that preempted for it, because the arena holds at least one whole context;
+// with nothing running, the first waiting one is admitted. So every step runs or preempts
+// something while there is a candidate, and every sequence ends after finitely many steps: no
+// deadlock, no starvation.
 //
 // Inversion: a better-priority request waits at most for running sequences of its own priority or
 // better, or for ones aged past it by kPriorityHeadStart.

@@ -1,6 +1,8 @@
 #include "engine/sequence.h"
 
 #include <algorithm>
+#include <functional>
+#include <limits>
 #include <utility>
 
 #include "kernels/check.h"
@@ -32,13 +34,24 @@ Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& req
       observe_logits_(request.observe_logits),
       deadline_(request.deadline),
       sink_(request.sinks[sample]),
-      kv_(request.kv.value_or(model.kv)) {
+      kv_(request.kv.value_or(model.kv)),
+      cache_salt_(request.cache_salt),
+      cache_(request.cache),
+      cache_accept_(request.cache_accept.value_or(model.cache_accept)) {
   TESSERA_CHECK(prompt_tokens_ > 0 && prompt_tokens_ <= max_length_ &&
                     std::cmp_less_equal(max_length_, model.context),
                 "a sequence starts with something and fits the context");
   if (kv_.policy.is_lossy()) {
-    shareable_ = 0;  // what is shared cannot be compressed, and a sample's text must not tell which is
+    shareable_ =
+        0;  // what is shared cannot be compressed, and a sample's text must not tell which is
   }
+  if (kv_.policy.is_lossy() || request.deterministic) {
+    cache_accept_ = kv_.policy.high;
+    cache_.use = cache_.use && !(kv_.policy.is_lossy() && request.deterministic);
+  }
+  const size_t groups = max_length_ / kKvGroup;  // a unit is one at least
+  unit_hashes_.reserve(groups);
+  path_hashes_.reserve(groups);
   sampling_.seed += sample;
   tokens_.reserve(max_length_);
   tokens_ = request.prompt;
@@ -58,6 +71,31 @@ Candidate Sequence::candidate() const {
           .kv = {},
           .request = static_cast<int64_t>(request_id_),
           .shareable = shareable_};
+}
+
+KvPrompt Sequence::cache_prompt(int32_t unit_tokens) {
+  const auto unit = static_cast<size_t>(unit_tokens);
+  while ((unit_hashes_.size() + 1) * unit <= tokens_.size()) {
+    const uint64_t before =
+        path_hashes_.empty()
+            ? std::hash<std::string>()(cache_salt_) ^
+                  static_cast<uint64_t>(kv_.policy.high.key_bits << 8 | kv_.policy.high.value_bits)
+            : path_hashes_.back();
+    unit_hashes_.push_back(PrefixTree::hash(tokens().subspan(unit_hashes_.size() * unit, unit)));
+    path_hashes_.push_back((before ^ unit_hashes_.back()) * 0x9e3779b97f4a7c15 + before);
+  }
+  return {tokens_, unit_hashes_, cache_salt_, kv_.policy.high, cache_accept_};
+}
+
+int32_t Sequence::most_cached() const {
+  return observe_logits_ || sampling_.prompt_logprobs.has_value()
+             ? next_observed_
+             : std::numeric_limits<int32_t>::max();
+}
+
+void Sequence::begin_with(int32_t tokens) {
+  store(tokens);
+  cached_tokens_ = cached_tokens_.value_or(tokens);
 }
 
 std::optional<int32_t> Sequence::forced() const {
@@ -140,7 +178,7 @@ void Sequence::end(FinishReason reason, absl::Status status) {
   finish_ = Finish{.reason = reason,
                    .status = std::move(status),
                    .prompt_tokens = static_cast<int32_t>(prompt_tokens_),
-                   .cached_tokens = 0,
+                   .cached_tokens = cached_tokens_.value_or(0),
                    .completion_tokens = static_cast<int32_t>(generated().size())};
 }
 

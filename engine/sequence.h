@@ -22,6 +22,7 @@ class Sequence {
     int32_t context = 0;  // tokens a sequence may have
     std::span<const int32_t> eos_ids;
     KvPreset kv;  // of requests that ask for none
+    KvFormat cache_accept;  // the same
   };
 
   // One sample of a request whose first sample has the id `request_id`. Requires: the request was
@@ -51,11 +52,29 @@ class Sequence {
   // waiting -> running -> waiting (preempted) or ended
   bool running() const { return slot_.has_value(); }
   bool ended() const { return finish_.has_value(); }
+  bool complete() const {  // ended, and not before its time
+    return ended() &&
+           (finish_->reason == FinishReason::stop || finish_->reason == FinishReason::length);
+  }
   int32_t slot() const { return *slot_; }
   void admit(int32_t slot);
   int32_t give_up_slot();  // its tokens stay, to be computed anew
   int32_t give_up_slot(SavedKv saved);  // its keys and values stay too, outside the cache
   const SavedKv* saved() const { return saved_.has_value() ? &*saved_ : nullptr; }
+
+  // ---- the prefix cache. What it is asked for, with the hashes of all units so far.
+  KvPrompt cache_prompt(int32_t unit_tokens);
+  bool uses_cache() const { return cache_.use; }
+  const EngineRequest::Cache& cache() const { return cache_; }
+  // The most tokens that it may begin with: whose logits its sink waits for is computed.
+  int32_t most_cached() const;
+  // What is there, as of the last look.
+  KvMatch& match() { return match_; }
+  const KvMatch& match() const { return match_; }
+  // Of its units from the first to this one, salt and format; equal where all of these are equal.
+  uint64_t path_hash(int32_t unit) const { return path_hashes_[static_cast<size_t>(unit)]; }
+  int32_t hashed_units() const { return static_cast<int32_t>(path_hashes_.size()); }
+  void begin_with(int32_t tokens);  // admitted, it finds so many stored
 
   const KvPolicy& kv_policy() const { return kv_.policy; }
   void set_kv_usage(const KvUsage& usage) { kv_usage_ = usage; }  // for the sink, at its end
@@ -95,6 +114,13 @@ class Sequence {
   KvPreset kv_;
   KvUsage kv_usage_;
   std::optional<SavedKv> saved_;
+  std::string cache_salt_;
+  EngineRequest::Cache cache_;
+  KvFormat cache_accept_;
+  std::vector<uint64_t> unit_hashes_;
+  std::vector<uint64_t> path_hashes_;
+  KvMatch match_;
+  std::optional<int32_t> cached_tokens_;  // when it was admitted first
 
   int32_t stored_ = 0;
   int32_t next_observed_ = 0;  // position; the sink has heard of those before it

@@ -106,6 +106,37 @@ struct KvImageArgs {
   std::span<std::byte> bytes;
 };
 
+// Gives each unit one more owner of the pages it names, so that they stay when the slot is released.
+// Requires: full pages, in rows that kv_compress has left as kv_store filled them.
+struct KvShareArgs {
+  KvPool pool;
+  std::span<const KvShare> shares;
+};
+
+// Lets slots begin with the tokens of units: their pages get one more owner, rows count their tokens,
+// and marks, where there are any, say their positions and a score of 0. Takes no page.
+// Requires: slots that hold nothing; room between a row's two ends.
+struct KvAttachArgs {
+  KvPool pool;
+  std::span<const KvAttachment> attachments;
+};
+
+// Empties units. A page goes back to the free list when its last owner lets go of it.
+struct KvDropArgs {
+  KvPool pool;
+  std::span<const int32_t> handles;
+};
+
+// Encodes units anew in a denser format, in place: a token's codes (or floats) are decoded to f32 and
+// go through the quantiser once more. The pages that this empties go back to the free list.
+// Requires: pages that no row and no other unit holds; a format of codes with no smaller capacity.
+struct KvDemoteArgs {
+  KvPool pool;
+  std::span<const KvUnit> units;  // as they are
+  uint8_t tier = 0;               // as they shall be
+  std::span<std::byte> scratch;   // Backend::kv_demote_scratch_bytes(...)
+};
+
 // Dense groups. In a step a sequence's queries read the groups they stand in as they are computed,
 // dense: the last of them from the slot's window, the others from scratch, one window-layout page for
 // each (sequence, group but the last, KV head). dense_groups() says how many such groups a span has.
@@ -263,6 +294,7 @@ struct Backend {
   int64_t (*linear_scratch_bytes)(int64_t tokens, int64_t cols);
   int64_t (*attention_scratch_bytes)(const StepLimits& limits, int32_t query_heads, int32_t head_dim);
   int64_t (*kv_compress_scratch_bytes)(const KvPagesView& pages, Stream);
+  int64_t (*kv_demote_scratch_bytes)(const KvPagesView& pages, Stream);
 
   // Called once on the thread that will call the ops: places it beside the stream's own threads.
   void (*attach_thread)(Stream);
@@ -276,6 +308,10 @@ struct Backend {
   void (*kv_fork)(const KvForkArgs&, Stream);
   void (*kv_save)(const KvImageArgs&, Stream);
   void (*kv_load)(const KvImageArgs&, Stream);
+  void (*kv_share)(const KvShareArgs&, Stream);
+  void (*kv_attach)(const KvAttachArgs&, Stream);
+  void (*kv_drop)(const KvDropArgs&, Stream);
+  void (*kv_demote)(const KvDemoteArgs&, Stream);
   void (*kv_store)(const KvStoreArgs&, Stream);
   void (*attention)(const AttentionArgs&, Stream);
   void (*kv_score)(const KvScoreArgs&, Stream);

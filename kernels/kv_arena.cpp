@@ -22,6 +22,14 @@ void check_shape(const KvArenaShape& shape) {
                   "f32 beside other formats");
     TESSERA_CHECK(shape.layout(tier).capacity > 0, "a page that holds no tile of a format");
   }
+  TESSERA_CHECK(shape.unit_tokens % kKvGroup == 0 &&
+                    (shape.unit_tokens > 0) == !shape.unit_tiers.empty(),
+                "units of other than whole groups, or of no format");
+  for (const uint8_t tier : shape.unit_tiers) {
+    TESSERA_CHECK(tier < shape.formats.size() &&
+                      shape.unit_tokens % shape.layout(tier).capacity == 0,
+                  "units of other than whole pages");
+  }
 }
 
 }  // namespace
@@ -33,6 +41,26 @@ int32_t KvArenaShape::row_pages() const {
   }
   const int64_t pages_of_one_tier = div_ceil(closed_tokens(), capacity);
   return std::max(1, static_cast<int32_t>(pages_of_one_tier) + (formats.size() > 1 ? 1 : 0));
+}
+
+int32_t KvArenaShape::min_unit_pages() const {
+  int32_t least = unit_tokens;
+  for (const uint8_t tier : unit_tiers) {
+    least = std::min(least, unit_tokens / layout(tier).capacity);
+  }
+  return least;
+}
+
+int32_t KvArenaShape::max_unit_pages() const {
+  int32_t most = 0;
+  for (const uint8_t tier : unit_tiers) {
+    most = std::max(most, unit_tokens / layout(tier).capacity);
+  }
+  return most;
+}
+
+int32_t KvArenaShape::units() const {
+  return unit_tokens == 0 ? 0 : static_cast<int32_t>(pages / (slot_rows() * min_unit_pages()));
 }
 
 int64_t KvArenaShape::slot_table_bytes() const {
@@ -60,6 +88,8 @@ KvArena::KvArena(const KvArenaShape& shape, Memory memory)
       memory_(std::move(memory)),
       tables_(static_cast<size_t>(shape.rows() * shape.row_pages()), kNoPage),
       rows_(static_cast<size_t>(shape.rows())),
+      unit_tables_(static_cast<size_t>(shape.units() * shape.slot_rows() * shape.max_unit_pages()),
+                   kNoPage),
       owners_(static_cast<size_t>(shape.pages)),
       free_list_(static_cast<size_t>(shape.pages)),
       free_range_{0, shape.pages} {
@@ -73,7 +103,11 @@ KvPool KvArena::pool() {
           .slots = shape_.slots,
           .free_list = free_list_.data(),
           .page_count = shape_.pages,
-          .free_range = &free_range_};
+          .free_range = &free_range_,
+          .unit_tables = unit_tables_.data(),
+          .units = shape_.units(),
+          .unit_pages = shape_.max_unit_pages(),
+          .unit_tokens = shape_.unit_tokens};
 }
 
 KvPagesView KvArena::view() const {
@@ -103,8 +137,21 @@ int64_t KvArena::slot_pages(int32_t slot) const {
   return entries - std::count(first, first + entries, kNoPage);
 }
 
+int64_t KvArena::unit_pages(int32_t handle) const {
+  TESSERA_CHECK(handle >= 0 && handle < shape_.units(), "no such unit");
+  const int64_t entries = shape_.slot_rows() * shape_.max_unit_pages();
+  const auto first = unit_tables_.begin() + handle * entries;
+  return entries - std::count(first, first + entries, kNoPage);
+}
+
 void KvArena::check_integrity() const {
   std::vector<int32_t> held(static_cast<size_t>(shape_.pages), 0);
+  for (const int32_t id : unit_tables_) {
+    TESSERA_CHECK(id >= kNoPage && id < shape_.pages, "a page id outside the arena");
+    if (id != kNoPage) {
+      ++held[static_cast<size_t>(id)];
+    }
+  }
   const auto row_pages = shape_.row_pages();
   for (int64_t row = 0; row < shape_.rows(); ++row) {
     const auto first = tables_.begin() + row * row_pages;

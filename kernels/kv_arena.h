@@ -21,6 +21,11 @@ struct KvArenaShape {
   int32_t kv_heads = 0;
   int32_t context = 0;  // tokens of the longest sequence
   bool marks = false;   // whether a policy wants a score and a position for each stored token
+  // Of a unit (kernels/kv_pool.h), and the places in `formats` of those that units have. A unit is
+  // a whole number of groups and of pages of each. 0: no units.
+  int32_t unit_tokens = 0;
+  std::vector<uint8_t> unit_tiers = {};
+  int64_t unit_host_bytes = 0;  // that whoever owns the arena keeps for each unit, counted here
 
   KvPageLayout layout(size_t tier) const {
     return KvPageLayout::fit(formats[tier], head_dim, page_bytes);
@@ -35,6 +40,11 @@ struct KvArenaShape {
   int32_t row_pages() const;
   // One more than the longest sequence has tokens: see KvPagesView.
   int32_t row_marks() const { return marks ? context + 1 : 0; }
+  // Pages that a unit has in each row, of the densest format and of the least dense one.
+  int32_t min_unit_pages() const;
+  int32_t max_unit_pages() const;
+  // So many units fit into the pages. A unit has pages of its own, so there are never more.
+  int32_t units() const;
   int64_t rows() const { return int64_t{slots} * slot_rows(); }
   int64_t slot_rows() const { return int64_t{layers} * kv_heads; }
 
@@ -46,8 +56,17 @@ struct KvArenaShape {
   int64_t slot_bytes() const {
     return slot_window_bytes() + slot_table_bytes() + slot_mark_bytes();
   }
-  // What one more page takes: itself, its place in the free list and its owners.
-  int64_t cost_of_page() const { return page_bytes + int64_t{sizeof(int32_t) + sizeof(uint16_t)}; }
+  // What one more page takes: itself, its place in the free list, its owners and its share of what
+  // units take.
+  int64_t cost_of_page() const {
+    return page_bytes + int64_t{sizeof(int32_t) + sizeof(uint16_t)} + unit_bytes_of_page();
+  }
+  int64_t unit_bytes_of_page() const {
+    return unit_tokens == 0
+               ? 0
+               : div_ceil(int64_t{sizeof(int32_t)} * max_unit_pages() * slot_rows() + unit_host_bytes,
+                          min_unit_pages() * slot_rows());
+  }
   int64_t total_bytes() const { return slots * slot_bytes() + pages * cost_of_page(); }
 };
 
@@ -68,6 +87,7 @@ class KvArena {
   int64_t free_pages() const { return free_range_.count; }
   // Entries of the slot's rows, all layers and KV heads together; shared pages are counted.
   int64_t slot_pages(int32_t slot) const;
+  int64_t unit_pages(int32_t handle) const;  // the same of a unit
 
   // Aborts unless every page has as many owners as table entries hold it, is in the free list's
   // live range once if that is none and not otherwise, and each row's pages stand at its two ends.
@@ -86,6 +106,7 @@ class KvArena {
   Memory memory_;
   std::vector<int32_t> tables_;
   std::vector<KvRow> rows_;
+  std::vector<int32_t> unit_tables_;
   std::vector<uint16_t> owners_;
   std::vector<int32_t> free_list_;
   KvFreeRange free_range_;

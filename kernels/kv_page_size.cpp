@@ -1,6 +1,7 @@
 #include "kernels/kv_page_size.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "kernels/check.h"
 
@@ -34,6 +35,14 @@ double expected_waste(const KvPageLayout& layout, bool whole_groups) {
   return 1 - used / page_bytes + unfilled(layout.capacity, whole_groups) + kEntryBytes / page_bytes;
 }
 
+int32_t unit_tokens(std::span<const KvPageLayout> layouts) {
+  int32_t tokens = kKvGroup;
+  for (const KvPageLayout& layout : layouts) {
+    tokens = std::lcm(tokens, layout.capacity);
+  }
+  return tokens;
+}
+
 int64_t best_page_bytes(std::span<const KvFormatUse> uses, int32_t head_dim) {
   TESSERA_CHECK(!uses.empty(), "pages of no format");
   constexpr int64_t kStep = KvPageLayout::kByteMultiple;
@@ -47,11 +56,14 @@ int64_t best_page_bytes(std::span<const KvFormatUse> uses, int32_t head_dim) {
   int64_t best = least;
   double best_waste = 1e9;
   for (int64_t page_bytes = least; page_bytes <= most; page_bytes += kStep) {
+    int32_t unit = kKvGroup;
     double waste = 0;
     for (const KvFormatUse& use : uses) {
       const KvPageLayout layout = KvPageLayout::fit(use.format, head_dim, page_bytes);
       waste += expected_waste(layout, use.whole_groups);
+      unit = use.in_units ? std::lcm(unit, layout.capacity) : unit;
     }
+    waste += (unit - kKvGroup) / 2.0 / kExpectedTokens;
     if (waste < best_waste) {
       best = page_bytes;
       best_waste = waste;

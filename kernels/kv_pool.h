@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "kernels/kv_page.h"
 
@@ -16,8 +17,9 @@ struct KvFreeRange {
 // The page tables, the free pages and who owns which, as the backend's memory holds them. Only ops
 // change them. Invariants, after every op:
 //   - a page id in [0, page_count) stands in the free list's live range exactly if it has no owner;
-//   - owners[id] is the number of table entries that hold it, which is more than one only for pages
-//     that are never written again (closed groups of a prompt that several sequences share);
+//   - owners[id] is the number of table entries that hold it, of rows and of units, which is more
+//     than one only for pages that are never written again (closed groups of a prompt that several
+//     sequences share);
 //   - a row's high pages stand at its left end, its low pages at its right, kNoPage between.
 struct KvPool {
   KvPagesView pages;
@@ -29,6 +31,40 @@ struct KvPool {
   int32_t* free_list = nullptr;  // [page_count]
   int32_t page_count = 0;
   KvFreeRange* free_range = nullptr;  // one, beside the list, so that a device can own it
+
+  // Units: runs of tokens of all heads that outlive the sequence which computed them, and that other
+  // sequences may begin with. The host knows a unit by its handle, its place in this table.
+  int32_t* unit_tables = nullptr;  // [units, layers, kv_heads, unit_pages]; kNoPage behind the last
+  int32_t units = 0;
+  int32_t unit_pages = 0;   // of the least dense format that units have
+  int32_t unit_tokens = 0;  // a multiple of kKvGroup and of the capacity of each such format; 0: none
+
+  int32_t* unit_table(int32_t handle, int64_t head) const {  // head: of all layers
+    return unit_tables + (int64_t{handle} * pages.layers * pages.kv_heads + head) * unit_pages;
+  }
+  int32_t unit_pages_of(uint8_t tier) const { return unit_tokens / pages.layouts[tier].capacity; }
+};
+
+// A unit, and of which tier's format it is.
+struct KvUnit {
+  int32_t handle = 0;
+  uint8_t tier = 0;
+};
+
+// The unit that begins with token `first` of the high tier of each row of `slot`.
+struct KvShare {
+  int32_t slot = 0;
+  uint8_t tier = 0;
+  int32_t first = 0;   // a multiple of unit_tokens
+  int32_t handle = 0;  // of a unit that holds nothing
+};
+
+// A slot that holds nothing begins with these units, in order of position. Those of tiers.high come
+// into its high tier, the others, which are of tiers.low, into its low one.
+struct KvAttachment {
+  int32_t slot = 0;
+  KvTiers tiers;
+  std::span<const KvUnit> units;
 };
 
 // Every row of `slot` gets room for `tokens` more tokens of its high tier, whose layout is

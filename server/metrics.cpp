@@ -43,8 +43,9 @@ class Snapshot {
     add({name, help, prometheus::MetricType::Gauge, {}}, std::move(metric));
   }
 
-  void counter(const std::string& name, const std::string& help, int64_t value) {
-    prometheus::ClientMetric metric = labelled({});
+  void counter(const std::string& name, const std::string& help, int64_t value,
+               const Labels& labels = {}) {
+    prometheus::ClientMetric metric = labelled(labels);
     metric.counter.value = static_cast<double>(value);
     add({name, help, prometheus::MetricType::Counter, {}}, std::move(metric));
   }
@@ -105,6 +106,25 @@ void add_cache(Snapshot& snapshot, const EngineStats& stats, const EngineOptions
                    stats.kv_demotions);
   snapshot.counter("tessera:kv_dropped_tokens_total", "Tokens of one KV head that a policy dropped",
                    stats.kv_dropped_tokens);
+  const PrefixCacheStats& cache = stats.cache;
+  snapshot.gauge("tessera:prefix_cache_unit_tokens",
+                 "Tokens of the smallest prefix that is shared; 0: no prefix cache",
+                 stats.cache_unit_tokens);
+  const std::string cache_help = "Bytes of the prefix cache by whether running sequences use them";
+  snapshot.gauge("tessera:prefix_cache_bytes", cache_help,
+                 static_cast<double>(cache.pages - cache.unlocked_pages) * page_bytes,
+                 {{"state", "used"}});
+  snapshot.gauge("tessera:prefix_cache_bytes", cache_help,
+                 static_cast<double>(cache.unlocked_pages) * page_bytes, {{"state", "unused"}});
+  const std::string units_help =
+      "Units that entered the prefix cache, were demoted, evicted, or handed over to a sequence";
+  const std::pair<const char*, int64_t> events[] = {{"entered", cache.entered_units},
+                                                    {"demoted", cache.demoted_units},
+                                                    {"evicted", cache.evicted_units},
+                                                    {"handed_over", cache.handed_over_units}};
+  for (const auto& [event, units] : events) {
+    snapshot.counter("tessera:prefix_cache_units_total", units_help, units, {{"event", event}});
+  }
   snapshot.gauge("tessera:kv_token_capacity", "Tokens that fit into the KV cache",
                  static_cast<double>(stats.token_capacity));
 }

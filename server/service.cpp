@@ -135,6 +135,9 @@ absl::StatusOr<Accepted> Service::generate(GenerateRequest request,
   submitted.stop_ids = request.stop_ids;
   submitted.ignore_eos = request.ignore_eos;
   submitted.priority = request.priority;
+  submitted.cache_salt = request.cache_salt;
+  submitted.cache = request.cache;
+  submitted.cache_accept = request.cache_accept;
   submitted.deadline = request.deadline;
   submitted.deterministic = request.deterministic;
   for (std::shared_ptr<EventSink>& sink : sinks) {

@@ -46,6 +46,10 @@ struct GenerateRequest {
   bool keep_special = false;  // print special tokens
   int32_t priority = 0;
   KvWish kv;
+  // The prefix cache: see EngineRequest.
+  std::string cache_salt;
+  EngineRequest::Cache cache;
+  std::optional<KvFormat> cache_accept;
   std::optional<std::chrono::steady_clock::time_point> deadline;
 };
 

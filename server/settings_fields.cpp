@@ -307,6 +307,31 @@ SettingsField presets_field(std::string_view name, std::string help, At at) {
           }};
 }
 
+// Formats between commas, the coarsest last.
+SettingsField ladder_field() {
+  return {"kv-ladder", "FORMAT,...",
+          "formats to which the prefix cache demotes what nobody uses before it evicts it, the "
+          "coarsest last, such as k4v2; empty: it evicts",
+          [](Settings& settings, std::string_view text) {
+            std::vector<KvFormat> ladder;
+            for (const auto& name : absl::StrSplit(std::string(text), ',', absl::SkipEmpty())) {
+              const KvPreset* preset = find_kv_preset(std::string_view(name.data(), name.size()));
+              if (preset == nullptr || preset->policy.is_lossy()) {
+                return absl::InvalidArgumentError(absl::StrCat("'", name, "' is no KV format"));
+              }
+              ladder.push_back(preset->policy.high);
+            }
+            settings.engine.kv_ladder = std::move(ladder);
+            return absl::OkStatus();
+          },
+          [](const Settings& settings) {
+            return absl::StrJoin(settings.engine.kv_ladder, ",",
+                                 [](std::string* out, KvFormat format) {
+                                   absl::StrAppend(out, std::string(name_of(format)));
+                                 });
+          }};
+}
+
 std::vector<SettingsField> engine_fields() {
   std::vector<Choice<KvPreset>> presets;
   for (const KvPreset& preset : kv_presets()) {
@@ -320,6 +345,10 @@ std::vector<SettingsField> engine_fields() {
                     "presets that requests may ask for besides, and change in numbers; a page "
                     "has a size that serves the formats of all",
                     TESSERA_AT(engine.kv_also)),
+      choice_field<bool>("prefix-cache", {{"on", true}, {"off", false}},
+                         "whether what prompts have in common is kept, as long as there is room",
+                         TESSERA_AT(engine.prefix_cache)),
+      ladder_field(),
       bytes_field("kv-memory", 0,
                   "size of the KV cache with its windows and tables, such as 512MiB or 2GiB; 0: "
                   "room for --max-sequences of --context tokens",

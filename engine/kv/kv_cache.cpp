@@ -20,6 +20,24 @@ std::vector<KvPolicy> policies_of(const KvCacheOptions& options) {
   return policies;
 }
 
+// What sequences store in, and what that may be demoted to, comes in units.
+void add_units(const KvCacheOptions& options, KvArenaShape& shape, std::vector<KvFormatUse>& uses) {
+  const auto add = [&](KvFormat format) {
+    const auto place = std::find(shape.formats.begin(), shape.formats.end(), format);
+    const auto tier = static_cast<uint8_t>(place - shape.formats.begin());
+    if (!uses[tier].in_units) {
+      uses[tier].in_units = true;
+      shape.unit_tiers.push_back(tier);
+    }
+  };
+  for (const KvPolicy& policy : policies_of(options)) {
+    add(policy.high);
+  }
+  for (const KvFormat format : options.ladder) {
+    add(format);
+  }
+}
+
 // All but the number of pages.
 absl::StatusOr<KvArenaShape> shape_of(const KvCacheOptions& options) {
   KvArenaShape shape{.formats = {},
@@ -41,6 +59,12 @@ absl::StatusOr<KvArenaShape> shape_of(const KvCacheOptions& options) {
     }
     shape.marks = shape.marks || policy.needs_marks();
   }
+  for (const KvFormat format : options.ladder) {
+    if (std::find(shape.formats.begin(), shape.formats.end(), format) == shape.formats.end()) {
+      shape.formats.push_back(format);
+      uses.push_back({format, true});
+    }
+  }
   if (shape.formats.size() > kMaxKvLayouts) {
     return absl::InvalidArgumentError(
         absl::StrCat("the KV presets have ", shape.formats.size(), " formats, ", kMaxKvLayouts,
@@ -50,7 +74,18 @@ absl::StatusOr<KvArenaShape> shape_of(const KvCacheOptions& options) {
       std::find(shape.formats.begin(), shape.formats.end(), kKvF32) != shape.formats.end()) {
     return absl::InvalidArgumentError("f32 goes with no other format of the KV cache");
   }
+  if (options.prefix_cache) {
+    add_units(options, shape, uses);
+  }
   shape.page_bytes = best_page_bytes(uses, options.head_dim);
+  if (options.prefix_cache) {
+    std::vector<KvPageLayout> layouts;
+    for (const uint8_t tier : shape.unit_tiers) {
+      layouts.push_back(shape.layout(tier));
+    }
+    shape.unit_tokens = unit_tokens(layouts);
+    shape.unit_host_bytes = PrefixTree::unit_bytes(shape.unit_tokens);
+  }
   return shape;
 }
 
@@ -112,6 +147,28 @@ absl::Status check_policy(const KvPolicy& policy, const ModelShape& model) {
   return absl::OkStatus();
 }
 
+absl::Status check_ladder(const KvCacheOptions& options) {
+  if (options.ladder.empty()) {
+    return absl::OkStatus();
+  }
+  if (!options.prefix_cache) {
+    return absl::InvalidArgumentError("a KV ladder without a prefix cache, which it is for");
+  }
+  if (options.window > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a KV ladder does not go with a model of sliding-window attention (window ",
+                     options.window, "); its keys and values can be kept in one format only"));
+  }
+  for (const KvFormat format : options.ladder) {
+    if (!is_supported(format) || !format.is_codes()) {
+      return absl::InvalidArgumentError(absl::StrCat("KV ladder: nothing is demoted to ",
+                                                     std::string(name_of(format)),
+                                                     ", only to formats of codes"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<KvCache>> KvCache::create(const KvCacheOptions& options,
@@ -120,6 +177,7 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::create(const KvCacheOptions& o
     TESSERA_RETURN_IF_ERROR(check_policy(
         policy, {options.head_dim, options.query_heads / options.kv_heads, options.window}));
   }
+  TESSERA_RETURN_IF_ERROR(check_ladder(options));
   TESSERA_ASSIGN_OR_RETURN(KvArenaShape shape, shape_of(options));
   TESSERA_ASSIGN_OR_RETURN(shape.pages, count_pages(options, shape));
   std::unique_ptr<KvArena> arena = KvArena::make(shape);
@@ -142,6 +200,14 @@ KvCache::KvCache(const KvCacheOptions& options, std::unique_ptr<KvArena> arena,
       slots_(static_cast<size_t>(arena_->shape().slots)) {
   for (int32_t slot = shape().slots; slot > 0; --slot) {
     closed_slots_.push_back(slot - 1);
+  }
+  if (shape().unit_tokens > 0) {
+    std::vector<uint8_t> ladder;
+    for (const KvFormat format : options.ladder) {
+      const auto place = std::find(shape().formats.begin(), shape().formats.end(), format);
+      ladder.push_back(static_cast<uint8_t>(place - shape().formats.begin()));
+    }
+    prefixes_ = std::make_unique<PrefixCache>(*arena_, ladder, backend, stream);
   }
   grown_.reserve(slots_.size());
   for (const KvFormat format : shape().formats) {
@@ -237,6 +303,7 @@ void KvCache::reserve(std::span<const KvReservation> reservations) {
   if (grown_.empty()) {
     return;
   }
+  make_room(growth);
   const int64_t free = free_pages();
   TESSERA_CHECK(growth <= free, "more pages are reserved than are free");
   backend_.kv_resize({.pool = arena_->pool(), .released = {}, .grown = grown_}, stream_);
@@ -255,6 +322,9 @@ void KvCache::release(std::span<const int32_t> slots) {
   }
   for (const int32_t slot : slots) {
     open(slot) = {};
+    if (prefixes_ != nullptr) {
+      prefixes_->let_go(slot);
+    }
     closed_slots_.push_back(slot);
   }
   backend_.kv_resize({.pool = arena_->pool(), .released = slots, .grown = {}}, stream_);
@@ -278,6 +348,12 @@ void KvCache::fork(std::span<const KvCopy> copies) {
     TESSERA_CHECK(copy.tokens % kKvGroup == 0 || copy.tokens / kKvGroup == source.tokens / kKvGroup,
                   "a fork of an open group that has closed");
     const KvDemand demand = this->demand(copy.source);
+    if (prefixes_ != nullptr) {
+      prefixes_->fork(copy.source, copy.target, copy.tokens);
+    }
+    target.tiers = source.tiers;
+    target.low_tokens = source.low_tokens;
+    target.low_pages = source.low_pages;
     target.tokens = copy.tokens;
     target.high_pages = demand.pages_for(copy.tokens);
     target.shared_pages = demand.full_pages(copy.tokens);
@@ -287,6 +363,7 @@ void KvCache::fork(std::span<const KvCopy> copies) {
     growth += target.high_pages - target.shared_pages;
     forks_.push_back({copy.source, copy.target, source.tiers, copy.tokens / kKvGroup * kKvGroup});
   }
+  make_room(growth);
   const int64_t free = free_pages();
   TESSERA_CHECK(growth <= free, "forks take more pages than are free");
   backend_.kv_fork({.pool = arena_->pool(), .forks = forks_}, stream_);
@@ -321,6 +398,7 @@ void KvCache::compress(std::span<const int32_t> slots) {
   if (compressions_.empty()) {
     return;
   }
+  make_room(heads_ * std::ssize(compressions_));  // a row may need a page before it frees one
   const std::span<KvCompressed> results = std::span(compressed_).first(compressions_.size());
   backend_.kv_compress({arena_->pool(), compressions_, results, compress_scratch_}, stream_);
   for (size_t i = 0; i < compressions_.size(); ++i) {
@@ -348,6 +426,7 @@ SavedKv KvCache::save(int32_t slot) const {
 }
 
 int32_t KvCache::restore(const SavedKv& saved) {
+  make_room(saved.pages());
   TESSERA_CHECK(saved.pages() <= free_pages(), "more pages are restored than are free");
   const int32_t slot = closed_slot();
   Slot& to = slots_[static_cast<size_t>(slot)];
@@ -372,6 +451,7 @@ KvDemand KvCache::demand(const KvPolicy& policy, int32_t prompt_tokens) const {
 KvDemand KvCache::demand(int32_t slot) const {
   const Slot& of = open(slot);
   KvDemand demand = this->demand(of.policy, of.prompt_tokens);
+  demand.low_tokens = of.low_tokens;
   demand.uneven = of.compressed;
   demand.compresses = demand.compresses && (!of.compressed || of.policy.compress_generated);
   return demand;
@@ -392,7 +472,8 @@ KvUsage KvCache::usage(int32_t slot) const {
   const Slot& of = open(slot);
   const KvPagesView pages = view();
   KvUsage usage{.bytes = slot_bytes(slot),
-                .f16_bytes = int64_t{heads_} * of.tokens * 2 * shape().head_dim * 2};
+                .f16_bytes = int64_t{heads_} * of.tokens * 2 * shape().head_dim * 2,
+                .kept = {}};
   int64_t high = 0;
   int64_t low = 0;
   for (int64_t row = int64_t{slot} * heads_; row < int64_t{slot + 1} * heads_; ++row) {
@@ -427,28 +508,42 @@ void KvCache::count_format_pages() {
     format.of_one = 0;
     format.of_several = 0;
   }
+  const auto cached_high = [&](size_t slot) {
+    return prefixes_ == nullptr ? 0 : prefixes_->cached_high_pages(static_cast<int32_t>(slot), 0);
+  };
   for (size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = slots_[i];
     // A family's shared pages are those of the one that shares most, counted with the first of it.
     bool first = slot.family != 0;
     int64_t shared = 0;
+    int64_t cached = 0;
     int32_t members = 0;
     for (size_t j = 0; slot.family != 0 && j < slots_.size(); ++j) {
       if (slots_[j].family == slot.family) {
         first = first && j >= i;
         shared = std::max(shared, slots_[j].shared_pages);
+        cached = std::max(cached, cached_high(j));
         ++members;
       }
     }
     KvFormatPages& high = format_pages_[slot.tiers.high];
-    high.of_one += slot.high_pages - slot.shared_pages;
-    (members > 1 ? high.of_several : high.of_one) += first ? shared : 0;
-    format_pages_[slot.tiers.low].of_one += slot.low_pages;
+    high.of_one += slot.high_pages - std::max(slot.shared_pages, cached_high(i));
+    (members > 1 ? high.of_several : high.of_one) +=
+        first ? std::max<int64_t>(0, shared - cached) : 0;
+    format_pages_[slot.tiers.low].of_one +=
+        slot.low_pages -
+        (prefixes_ == nullptr ? 0 : prefixes_->cached_low_pages(static_cast<int32_t>(i)));
+  }
+  if (prefixes_ != nullptr) {
+    prefixes_->add_pages(format_pages_);
   }
 }
 
 void KvCache::check_integrity() const {
   arena_->check_integrity();
+  if (prefixes_ != nullptr) {
+    prefixes_->check_integrity();
+  }
   for (int32_t slot = 0; slot < shape().slots; ++slot) {
     TESSERA_CHECK(arena_->slot_pages(slot) == slots_[static_cast<size_t>(slot)].pages(),
                   "a slot's pages are not what it was given");

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "engine/kv/kv_budget.h"
 #include "engine/kv/kv_usage.h"
+#include "engine/kv/prefix_cache.h"
 #include "kernels/backend.h"
 #include "kernels/kv_arena.h"
 #include "kernels/kv_policy.h"
@@ -19,6 +20,10 @@ namespace tessera {
 struct KvCacheOptions {
   KvPreset preset = kKvPresetF16;
   std::vector<KvPreset> also = {};  // what sequences may have besides: pages serve their formats
+  // Whether what sequences begin with is kept for others, and the formats in which it may be encoded
+  // anew, one after the other, before it is evicted.
+  bool prefix_cache = false;
+  std::vector<KvFormat> ladder = {};
   int32_t layers = 0;
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
@@ -65,9 +70,36 @@ class KvCache {
   // Of the default preset, which must not be lossy.
   int32_t open_slot() { return open_slot(preset_.policy, 0); }
 
+  // ---- what sequences have in common. Without a prefix cache nothing matches and nothing enters.
+
+  int32_t unit_tokens() const { return prefixes_ == nullptr ? 0 : prefixes_->unit_tokens(); }
+  // How a sequence of this policy may begin: all but its last token and, where scores need queries
+  // of the prompt, what is before these. At most `most` tokens. known: what it said before.
+  KvMatch match(const KvPrompt& prompt, const KvPolicy& policy, int32_t prompt_tokens, int32_t most,
+                const KvMatch& known) const;
+  int32_t tokens_of(const KvMatch& match) const { return match.units * unit_tokens(); }
+  // Pages that available_pages() counts no longer once it is attached.
+  int64_t unlocked_pages(const KvMatch& match) const {
+    return prefixes_ == nullptr ? 0 : prefixes_->unlocked_pages(match);
+  }
+  // A slot that has just been opened begins with it. Requires: nothing has been evicted or demoted
+  // since match() returned it.
+  void attach(int32_t slot, const KvMatch& match);
+  // Others may begin with the slot's first `tokens` tokens, which are stored. relabel: see
+  // PrefixCache::enter. What a policy has compressed does not enter.
+  void enter(int32_t slot, const KvPrompt& prompt, int32_t tokens, bool relabel);
+  // Makes what only this slot uses of the cache its own, so that its policy may compress it.
+  int32_t hand_over(int32_t slot);
+  // The cache lets go of all that running sequences do not use.
+  void flush();
+  // See PrefixCache; a context always finds room beside what is pinned.
+  bool pin(int32_t slot, PrefixCache::Time until);
+  void unpin(PrefixCache::Time now);
+  const PrefixCache* prefixes() const { return prefixes_.get(); }  // null: there is no prefix cache
+
   // Gives each slot the pages that its groups lack, where some close. Requires: open slots, each at
   // most once, whose earlier reservations have been stored; no fewer tokens than before, no more
-  // than the context; enough free pages.
+  // than the context; enough available pages, as for all that follow.
   void reserve(std::span<const KvReservation> reservations);
 
   // Once the reserved tokens are stored and scored: compresses those of `slots` whose prompt has just
@@ -100,13 +132,23 @@ class KvCache {
     return scoring_of(open(slot).policy, open(slot).prompt_tokens);
   }
 
-  KvBudget budget() const { return {free_pages(), heads_, page_tokens(preset_.policy)}; }
+  KvBudget budget() const { return {available_pages(), heads_, page_tokens(preset_.policy)}; }
   // For planning: of a slot, of a sequence without one, of one that was saved.
   KvDemand demand(int32_t slot) const;
   KvDemand demand(const KvPolicy& policy, int32_t prompt_tokens) const;
   KvDemand demand(const SavedKv& saved) const;
 
   int64_t free_pages() const { return arena_->free_pages(); }
+  // Those too that the prefix cache gives up where others need them.
+  int64_t available_pages() const {
+    return free_pages() + (prefixes_ == nullptr ? 0 : prefixes_->unlocked_pages());
+  }
+  // Of a slot's pages those that become free once it alone is released, its first `forked` tokens
+  // being another slot's too.
+  int64_t own_pages(int32_t slot, int32_t forked) const;
+  // Of `slots`, released in this order, the pages that each leaves in the prefix cache and nobody uses
+  // then. Allocates nothing that it has not allocated before.
+  void count_returned_pages(std::span<const int32_t> slots, std::vector<int64_t>& pages);
   // Shared ones included: the sum over slots may be more than there are.
   int64_t slot_pages(int32_t slot) const { return open(slot).pages(); }
 
@@ -138,6 +180,7 @@ class KvCache {
     KvTiers tiers;
     int32_t prompt_tokens = 0;
     int32_t tokens = 0;      // it has room for
+    int32_t low_tokens = 0;  // that it began with, in the low tier
     int32_t judged = 0;      // positions before it are known to the rule
     int32_t groups = 0;      // that were closed when it was last compressed
     int64_t high_pages = 0;  // its rows hold
@@ -158,6 +201,7 @@ class KvCache {
   bool wants_compression(const Slot& slot) const;
   void count_rows(int32_t slot);  // a slot's pages, after its rows have changed each by its own scores
   void count_format_pages();
+  void make_room(int64_t pages);
 
   const KvPreset preset_;
   const int32_t query_heads_;
@@ -166,6 +210,7 @@ class KvCache {
   const Backend& backend_;
   const Stream stream_;
   const int32_t heads_;  // layers * kv_heads
+  std::unique_ptr<PrefixCache> prefixes_;
   std::vector<Slot> slots_;
   std::vector<int32_t> closed_slots_;  // to be opened next, the last first
   std::vector<KvGrowth> grown_;        // [slots] of one call

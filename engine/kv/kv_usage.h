@@ -23,7 +23,7 @@ struct KvUsage {
 struct KvFormatPages {
   KvFormat format;
   int64_t of_one = 0;     // sequence
-  int64_t of_several = 0;
+  int64_t of_several = 0;  // or of the prefix cache
 };
 
 }  // namespace tessera

@@ -113,6 +113,15 @@ HttpResult answer_chat_completions(const EndpointContext& context) {
   return result_of(complete(context, parse_chat_request(context.request.body)));
 }
 
+HttpResult answer_cache(const EndpointContext& context) {
+  return json_reply(print_cache(context.service.engine().stats()));
+}
+
+HttpResult answer_cache_flush(const EndpointContext& context) {
+  context.service.engine().flush_cache();
+  return json_reply(R"({"status":"ok"})");
+}
+
 HttpResult answer_tokenize(const EndpointContext& context) {
   return result_of(tokenize(context));
 }

@@ -28,6 +28,8 @@ HttpResult answer_models(const EndpointContext& context);
 HttpResult answer_model(const EndpointContext& context);
 HttpResult answer_completions(const EndpointContext& context);
 HttpResult answer_chat_completions(const EndpointContext& context);
+HttpResult answer_cache(const EndpointContext& context);
+HttpResult answer_cache_flush(const EndpointContext& context);
 HttpResult answer_tokenize(const EndpointContext& context);
 HttpResult answer_detokenize(const EndpointContext& context);
 

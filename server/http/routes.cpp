@@ -33,6 +33,8 @@ constexpr Route kRoutes[] = {
     {"/v1/models/", "GET", answer_model},
     {"/v1/completions", "POST", answer_completions},
     {"/v1/chat/completions", "POST", answer_chat_completions},
+    {"/v1/cache", "GET", answer_cache},
+    {"/v1/cache/flush", "POST", answer_cache_flush},
     {"/tokenize", "POST", answer_tokenize},
     {"/detokenize", "POST", answer_detokenize},
 };

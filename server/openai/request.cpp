@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/numbers.h"
+#include "kernels/kv_policy.h"
 #include "models/status_macros.h"
 #include "server/openai/body_fields.h"
 #include "server/openai/unsupported.h"
@@ -134,6 +136,31 @@ void read_prompt_logprobs(BodyFields& fields, CompletionRequest& out) {
   }
 }
 
+// The prefix cache: vLLM's cache_salt, llama-server's cache_prompt, and our own.
+void read_cache(BodyFields& fields, GenerateRequest& out) {
+  fields.text("cache_salt", out.cache_salt);
+  fields.boolean("cache_prompt", out.cache.use);
+  if (const json* cache = fields.find("cache"); cache != nullptr && !cache->is_object()) {
+    fields.refuse("cache", fmt::format("must be an object, not {}", excerpt(*cache)));
+  } else if (cache != nullptr) {
+    constexpr int64_t kLongestPin = 86'400;  // a day
+    BodyFields inner(*cache, "cache.");
+    int64_t seconds = out.cache.ttl.count();
+    inner.boolean("pin", out.cache.pin);
+    inner.integer("ttl", 1, seconds, kLongestPin);
+    out.cache.ttl = std::chrono::seconds(seconds);
+    std::string accept;
+    inner.text("accept", accept);
+    if (const KvPreset* preset = find_kv_preset(accept); preset != nullptr) {
+      out.cache_accept = preset->policy.high;
+    } else if (!accept.empty()) {
+      inner.refuse("accept", fmt::format("names no KV format: '{}'", accept));
+    }
+    inner.refuse_unknown();
+    fields.adopt(inner.status());
+  }
+}
+
 // What both endpoints know.
 void read_common(BodyFields& fields, CompletionRequest& out) {
   fields.text("model", out.model);
@@ -143,6 +170,7 @@ void read_common(BodyFields& fields, CompletionRequest& out) {
   fields.integer("n", 1, out.n, kMostChoices);
   fields.integer("priority", std::numeric_limits<int32_t>::min(), out.each.priority);
   read_kv_cache(fields, out.each.kv);
+  read_cache(fields, out.each);
   fields.boolean("return_tokens_as_token_ids", out.token_ids_as_text);
   bool skip_special = true;
   fields.boolean("skip_special_tokens", skip_special);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/engine.h"
 #include "server/kv_wish.h"
 #include "server/openai/request.h"
 
@@ -72,6 +73,9 @@ struct ModelCard {
 };
 std::string print_model(const ModelCard& model);
 std::string print_models(const ModelCard& model);
+
+// What the prefix cache holds and has done: our own.
+std::string print_cache(const EngineStats& stats);
 
 // /tokenize and /detokenize: vLLM's shapes, which are llama-server's too ("content" is its name for
 // the text). `texts` are null without a wish for them.

@@ -51,8 +51,6 @@ constexpr Field kFields[] = {
     {"allowed_token_ids", is_empty},
     {"audio", never},
     {"bad_words", is_empty},
-    {"cache_prompt", is_switch},  // nothing depends on what is cached
-    {"cache_salt", is_name},      // nothing is shared between requests
     {"chat_template", never},
     {"chat_template_kwargs", is_empty},
     {"continue_final_message", is_false},

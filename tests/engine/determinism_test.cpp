@@ -46,7 +46,7 @@ class World {
     options.max_sequences = pick(1, 9);
     options.max_step_tokens = options.max_sequences + pick(0, 50);
     options.max_queue = 100;
-    options.kv_bytes = FakeEngine::arena_bytes(pick(6, 14));
+    options.kv_bytes = FakeEngine::kv_bytes(options, pick(6, 14));
     return options;
   }
 

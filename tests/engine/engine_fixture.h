@@ -33,6 +33,7 @@ struct FakeEngine {
   // KV memory with which every head has `pages` pages.
   static int64_t kv_bytes(const EngineOptions& options, int64_t pages) {
     return kv_memory({.preset = kKvPresetF32,
+                      .prefix_cache = options.prefix_cache,
                       .layers = 2,
                       .kv_heads = 2,
                       .head_dim = 2,

@@ -72,6 +72,7 @@ class EngineText : public testing::TestWithParam<Numbers> {
       }
       request.max_tokens = i % 2 == 0 ? 140 : 24;
       request.ignore_eos = true;
+      request.deterministic = true;  // and a lossy policy leaves the prefix cache alone
       request.sampling.temperature = i % 2 == 0 ? 0.0f : 1.0f;
       request.sampling.top_p = 0.9f;
       request.sampling.seed = static_cast<uint64_t>(i);
@@ -89,6 +90,7 @@ class EngineText : public testing::TestWithParam<Numbers> {
     options.context = kContext;
     options.kv = GetParam().kv;
     const KvCacheOptions kv{.preset = options.kv,
+                            .prefix_cache = options.prefix_cache,
                             .layers = kLayers,
                             .kv_heads = kKvHeads,
                             .head_dim = kHeadDim,

@@ -326,6 +326,7 @@ TEST(Engine, CountsWhatItDid) {
   EngineOptions options = small_options();
   options.context = 128;
   options.max_step_tokens = 64;
+  options.prefix_cache = false;
   options.kv_bytes = FakeEngine::kv_bytes(options, 2);
   FakeEngine fake(options);
   const EngineStats before = fake.engine->stats();

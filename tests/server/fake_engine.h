@@ -49,6 +49,8 @@ class FakeEngine final : public Engine {
 
   absl::StatusOr<RequestId> submit(EngineRequest request) override;
   void cancel(RequestId id) override;
+  void flush_cache() override { ++flushes_; }
+  int flushes() const { return flushes_; }
   void start() override {}
   bool step() override { return false; }
   void drain() override;
@@ -72,6 +74,7 @@ class FakeEngine final : public Engine {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
+  std::atomic<int> flushes_ = 0;
   std::map<RequestId, Running> running_;
   std::vector<EngineRequest> seen_;  // without their sinks
   std::set<RequestId> cancelled_;

@@ -33,7 +33,7 @@ inline std::optional<std::string> exchange(const std::shared_ptr<grpc::Channel>&
   EXPECT_TRUE(done());
   const grpc::Slice slice(bytes);
   call->WriteLast(grpc::ByteBuffer(&slice, 1), grpc::WriteOptions(), nullptr);
-  EXPECT_TRUE(done());
+  done();  // not of a call that has been refused by then
   grpc::ByteBuffer answer;
   call->Read(&answer, nullptr);
   const bool answered = done();

@@ -112,6 +112,20 @@ TEST(CompletionRequest, AcceptsWhatClientsSendInPassing) {
   EXPECT_EQ(r.each.max_tokens, 5);
 }
 
+TEST(CompletionRequest, ReadsWhatIsAskedOfThePrefixCache) {
+  const CompletionRequest plain = completion(R"("top_k":-1)");
+  EXPECT_TRUE(plain.each.cache.use);
+  EXPECT_FALSE(plain.each.cache.pin);
+  EXPECT_EQ(plain.each.cache_accept, std::nullopt);
+  const CompletionRequest r = completion(
+      R"("cache_salt":"x","cache_prompt":false,"cache":{"pin":true,"ttl":60,"accept":"k4v2"})");
+  EXPECT_EQ(r.each.cache_salt, "x");
+  EXPECT_FALSE(r.each.cache.use);
+  EXPECT_TRUE(r.each.cache.pin);
+  EXPECT_EQ(r.each.cache.ttl, std::chrono::seconds(60));
+  EXPECT_EQ(r.each.cache_accept, kKvK4V2);
+}
+
 TEST(CompletionRequest, ReadsEchoAndWhatIsAskedOfTheEngineForIt) {
   const CompletionRequest scored = completion(R"("echo":true,"logprobs":3,"max_tokens":1)");
   EXPECT_TRUE(scored.echo);
@@ -302,6 +316,13 @@ INSTANTIATE_TEST_SUITE_P(
                     BadField{R"("chat_template":"x")", "chat_template"},
                     BadField{R"("chat_template_kwargs":{"a":1})", "chat_template_kwargs"},
                     BadField{R"("continue_final_message":true)", "continue_final_message"},
+                    BadField{R"("cache":5)", "cache"},
+                    BadField{R"("cache":{"ttl":0})", "cache.ttl"},
+                    BadField{R"("cache":{"ttl":100000})", "cache.ttl"},
+                    BadField{R"("cache":{"pin":"yes"})", "cache.pin"},
+                    BadField{R"("cache":{"accept":"k3v3"})", "cache.accept"},
+                    BadField{R"("cache":{"key":"x"})", "cache.key"},
+                    BadField{R"("cache_salt":5)", "cache_salt"},
                     BadField{R"("thinking_token_budget":5)", "thinking_token_budget"}));
 
 class RefusedPrompt : public testing::TestWithParam<BadField> {};

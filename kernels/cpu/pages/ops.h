@@ -3,8 +3,9 @@
 #include "kernels/backend.h"
 
 // The ops of this folder, one namespace for each instruction set; kernels/cpu/backend.cpp puts them
-// into the Backend tables. Their contracts stand in kernels/backend.h. kv_resize and kv_fork move
-// whole pages and compute nothing, so the scalar ones serve every instruction set.
+// into the Backend tables. Their contracts stand in kernels/backend.h. Those that move
+// whole pages and compute nothing, and kv_demote, which comes once in a token's life, are scalar for
+// every instruction set.
 
 namespace tessera::scalar {
 
@@ -12,16 +13,26 @@ void kv_resize(const KvResizeArgs& args, Stream stream);
 void kv_fork(const KvForkArgs& args, Stream stream);
 void kv_save(const KvImageArgs& args, Stream stream);
 void kv_load(const KvImageArgs& args, Stream stream);
+void kv_share(const KvShareArgs& args, Stream stream);
+void kv_attach(const KvAttachArgs& args, Stream stream);
+void kv_drop(const KvDropArgs& args, Stream stream);
+void kv_demote(const KvDemoteArgs& args, Stream stream);
+int64_t kv_demote_scratch_bytes(const KvPagesView& pages, Stream stream);
 void kv_store(const KvStoreArgs& args, Stream stream);
 
 }  // namespace tessera::scalar
 
 namespace tessera::avx2 {
 
+using scalar::kv_attach;
+using scalar::kv_demote;
+using scalar::kv_demote_scratch_bytes;
+using scalar::kv_drop;
 using scalar::kv_fork;
 using scalar::kv_load;
 using scalar::kv_resize;
 using scalar::kv_save;
+using scalar::kv_share;
 
 void kv_store(const KvStoreArgs& args, Stream stream);
 
@@ -29,10 +40,15 @@ void kv_store(const KvStoreArgs& args, Stream stream);
 
 namespace tessera::avx512 {
 
+using scalar::kv_attach;
+using scalar::kv_demote;
+using scalar::kv_demote_scratch_bytes;
+using scalar::kv_drop;
 using scalar::kv_fork;
 using scalar::kv_load;
 using scalar::kv_resize;
 using scalar::kv_save;
+using scalar::kv_share;
 
 void kv_store(const KvStoreArgs& args, Stream stream);
 

@@ -55,7 +55,8 @@ def evaluate(server, folder, questions, kind, **task):
     (folder / "task.yaml").write_text(TASK.format(name="recall", data=data, kind=kind, **task))
     model = {"model": "tessera-tiny", "base_url": server.http + "/v1/completions",
              "tokenizer_backend": "huggingface", "tokenizer": str(MODEL),
-             "tokenized_requests": "True", "max_length": "2048", "num_concurrent": "4"}
+             "tokenized_requests": "True", "add_bos_token": "True", "max_length": "2048",
+             "num_concurrent": "4"}
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1",
                "HF_HOME": str(folder / "home")}
     done = subprocess.run(

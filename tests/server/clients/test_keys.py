@@ -1,5 +1,6 @@
 """API keys and TLS on both front ends."""
 
+import ssl
 import subprocess
 
 import grpc
@@ -33,7 +34,7 @@ def locked(tmp_path_factory):
 
 @pytest.fixture
 def https(locked):
-    with httpx.Client(base_url=locked.http, verify=str(locked.certificate)) as client:
+    with httpx.Client(base_url=locked.http, verify=ssl.create_default_context(cafile=locked.certificate)) as client:
         yield client
 
 
@@ -60,7 +61,7 @@ def test_a_browser_is_asked_at_the_page(https):
 def test_the_openai_client_says_what_is_wrong(locked):
     def client(key):
         return openai.OpenAI(base_url=locked.http + "/v1", api_key=key, max_retries=0,
-                             http_client=httpx.Client(verify=str(locked.certificate)))
+                             http_client=httpx.Client(verify=ssl.create_default_context(cafile=locked.certificate)))
 
     assert client(KEY).models.list().data[0].id == "tessera-tiny"
     with pytest.raises(openai.AuthenticationError) as error:

@@ -1,0 +1,106 @@
+// What of KvCache has to do with what sequences have in common.
+
+#include <algorithm>
+
+#include "engine/kv/kv_cache.h"
+#include "kernels/check.h"
+
+namespace tessera {
+
+KvMatch KvCache::match(const KvPrompt& prompt, const KvPolicy& policy, int32_t prompt_tokens,
+                       int32_t most, const KvMatch& known) const {
+  if (prefixes_ == nullptr) {
+    return {};
+  }
+  // The last token's logits choose the next one.
+  int32_t tokens = std::min(most, static_cast<int32_t>(prompt.tokens.size()) - 1);
+  if (policy.is_lossy() && policy.scorer != KvScorer::none) {
+    tokens = policy.score_window == 0 ? 0 : std::min(tokens, prompt_tokens - policy.score_window);
+  }
+  return prefixes_->match(prompt, std::max(0, tokens / unit_tokens()), known);
+}
+
+void KvCache::attach(int32_t slot, const KvMatch& match) {
+  if (prefixes_ == nullptr) {
+    return;
+  }
+  Slot& of = open(slot);
+  TESSERA_CHECK(of.tokens == 0, "a slot that holds something begins anew");
+  TESSERA_CHECK(match.low_units == 0 || !of.policy.is_lossy(),
+                "a lossy policy begins with what another has demoted");
+  if (match.low_units > 0) {
+    const auto place = std::find(shape().formats.begin(), shape().formats.end(), match.low);
+    of.tiers.low = static_cast<uint8_t>(place - shape().formats.begin());
+  }
+  prefixes_->attach(slot, of.tiers, match);
+  of.tokens = tokens_of(match);
+  of.low_tokens = match.low_units * unit_tokens();
+  of.high_pages = prefixes_->cached_high_pages(slot, 0);
+  of.low_pages = prefixes_->cached_low_pages(slot);
+  count_format_pages();
+}
+
+void KvCache::enter(int32_t slot, const KvPrompt& prompt, int32_t tokens, bool relabel) {
+  const Slot& of = open(slot);
+  if (prefixes_ == nullptr || of.compressed) {
+    return;
+  }
+  prefixes_->enter(slot, prompt, std::min(tokens, of.tokens) / unit_tokens(), relabel);
+  count_format_pages();
+}
+
+int32_t KvCache::hand_over(int32_t slot) {
+  if (prefixes_ == nullptr || !open(slot).open) {
+    return 0;
+  }
+  const int32_t units = prefixes_->hand_over(slot);
+  count_format_pages();
+  return units;
+}
+
+void KvCache::flush() {
+  if (prefixes_ != nullptr) {
+    prefixes_->flush();
+    count_format_pages();
+  }
+}
+
+bool KvCache::pin(int32_t slot, PrefixCache::Time until) {
+  const int64_t context_pages = heads_ * (shape().row_pages() + (shape().marks ? 2 : 0));
+  return prefixes_ != nullptr && open(slot).open && prefixes_->pin(slot, until, context_pages);
+}
+
+void KvCache::unpin(PrefixCache::Time now) {
+  if (prefixes_ != nullptr) {
+    prefixes_->unpin(now);
+  }
+}
+
+int64_t KvCache::own_pages(int32_t slot, int32_t forked) const {
+  const Slot& of = open(slot);
+  const int64_t forked_pages = forked > 0 ? demand(slot).full_pages(forked) + of.low_pages : 0;
+  if (prefixes_ == nullptr) {
+    return of.pages() - forked_pages;
+  }
+  const int64_t low = forked > 0 ? 0 : prefixes_->cached_low_pages(slot);
+  return of.pages() - forked_pages - prefixes_->cached_high_pages(slot, forked) - low;
+}
+
+void KvCache::count_returned_pages(std::span<const int32_t> slots, std::vector<int64_t>& pages) {
+  pages.assign(slots.size(), 0);
+  for (size_t i = 0; prefixes_ != nullptr && i < slots.size(); ++i) {
+    pages[i] = prefixes_->returned_pages(slots[i]);
+  }
+  if (prefixes_ != nullptr) {
+    prefixes_->forget_releases();
+  }
+}
+
+void KvCache::make_room(int64_t pages) {
+  if (prefixes_ != nullptr && free_pages() < pages) {
+    prefixes_->make_room(pages);
+    count_format_pages();
+  }
+}
+
+}  // namespace tessera

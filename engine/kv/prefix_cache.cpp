@@ -1,0 +1,406 @@
+#include "engine/kv/prefix_cache.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "kernels/check.h"
+#include "kernels/kv_policy.h"
+
+namespace tessera {
+namespace {
+
+using Node = PrefixTree::Node;
+
+// Places in the arena's formats, the most precise first.
+std::vector<uint8_t> by_precision(const KvArenaShape& shape) {
+  std::vector<uint8_t> tiers(shape.formats.size());
+  std::iota(tiers.begin(), tiers.end(), uint8_t{0});
+  std::stable_sort(tiers.begin(), tiers.end(), [&](uint8_t a, uint8_t b) {
+    return token_bytes(shape.formats[a], shape.head_dim) >
+           token_bytes(shape.formats[b], shape.head_dim);
+  });
+  return tiers;
+}
+
+PrefixTree::Shape tree_shape(const KvArenaShape& shape) {
+  PrefixTree::Shape tree{.units = shape.units(), .unit_tokens = shape.unit_tokens};
+  const std::vector<uint8_t> tiers = by_precision(shape);
+  for (size_t level = 0; level < tiers.size(); ++level) {
+    tree.unit_pages[level] =
+        shape.slot_rows() * (shape.unit_tokens / shape.layout(tiers[level]).capacity);
+  }
+  return tree;
+}
+
+}  // namespace
+
+PrefixCache::PrefixCache(KvArena& arena, std::span<const uint8_t> ladder, const Backend& backend,
+                         Stream stream)
+    : arena_(arena),
+      backend_(backend),
+      stream_(stream),
+      tier_of_level_(by_precision(arena.shape())),
+      tree_(tree_shape(arena.shape())),
+      holders_(static_cast<size_t>(arena.shape().slots)) {
+  for (const uint8_t tier : tier_of_level_) {
+    tree_.root("", tier);
+  }
+  next_level_.fill(kNoLevel);
+  const auto levels = static_cast<uint8_t>(tier_of_level_.size());
+  for (uint8_t level = 0; level < levels; ++level) {
+    for (uint8_t lower = level + 1; lower < levels && next_level_[level] == kNoLevel; ++lower) {
+      const bool on_ladder =
+          std::find(ladder.begin(), ladder.end(), tier_of_level_[lower]) != ladder.end();
+      if (on_ladder && tree_.unit_pages(lower) < tree_.unit_pages(level)) {
+        next_level_[level] = lower;
+      }
+    }
+  }
+  const auto context_units = static_cast<size_t>(arena.shape().context / unit_tokens() + 1);
+  releases_.resize(static_cast<size_t>(arena.shape().units()));
+  released_.reserve(releases_.size());
+  units_.reserve(std::max(kBatch, context_units));
+  shares_.reserve(context_units);
+  handles_.reserve(kBatch);
+  scratch_.resize(static_cast<size_t>(backend.kv_demote_scratch_bytes(arena.view(), stream)));
+}
+
+uint8_t PrefixCache::level_of(KvFormat format) const {
+  for (size_t level = 0; level < tier_of_level_.size(); ++level) {
+    if (arena_.shape().formats[tier_of_level_[level]] == format) {
+      return static_cast<uint8_t>(level);
+    }
+  }
+  TESSERA_CHECK(false, "a format that the cache does not serve");
+  return 0;
+}
+
+std::span<const int32_t> PrefixCache::unit(std::span<const int32_t> tokens, int32_t index) const {
+  const auto length = static_cast<size_t>(unit_tokens());
+  return tokens.subspan(static_cast<size_t>(index) * length, length);
+}
+
+// ---- what a sequence begins with
+
+KvMatch PrefixCache::match(const KvPrompt& prompt, int32_t units, const KvMatch& known) const {
+  KvMatch match = known.version == tree_.version() + 1 ? known : KvMatch{};
+  const uint8_t own = level_of(prompt.format);
+  const uint8_t accept = std::max(own, level_of(prompt.accept));
+  const auto& formats = arena_.shape().formats;
+  Node node = match.units > 0 ? match.node : tree_.find_root(prompt.salt, tier_of_level_[own]);
+  while (node != PrefixTree::kNone && match.units < units) {
+    node = tree_.child(node, unit(prompt.tokens, match.units),
+                       prompt.hashes[static_cast<size_t>(match.units)]);
+    if (node == PrefixTree::kNone || tree_.grade(node) > accept) {
+      break;
+    }
+    const uint8_t level = tree_.level(node);
+    if (level != own) {  // a sequence has one low tier
+      const KvFormat low = formats[tier_of_level_[level]];
+      if (match.low_units > 0 && match.low != low) {
+        break;
+      }
+      match.low = low;
+      ++match.low_units;
+    }
+    match.node = node;
+    match.grade = std::max(match.grade, tree_.grade(node));
+    match.pages += tree_.unit_pages(level);
+    ++match.units;
+  }
+  match.version = tree_.version() + 1;
+  return match;
+}
+
+int64_t PrefixCache::unlocked_pages(const KvMatch& match) const {
+  int64_t pages = 0;
+  for (Node node = match.units > 0 ? match.node : -1; node >= 0 && tree_.locks(node) == 0;
+       node = tree_.parent(node)) {
+    pages += tree_.unit_pages(tree_.level(node));
+  }
+  return pages;
+}
+
+void PrefixCache::attach(int32_t slot, KvTiers tiers, const KvMatch& match) {
+  Holder& holder = at(slot);
+  TESSERA_CHECK(holder.units == 0, "a slot that holds a path already");
+  holder.own_level = level_of(arena_.shape().formats[tiers.high]);
+  if (match.units == 0) {
+    return;
+  }
+  TESSERA_CHECK(match.version == tree_.version() + 1, "a match that is out of date");
+  tree_.lock(match.node);
+  holder.node = match.node;
+  holder.units = match.units;
+  holder.low_units = match.low_units;
+  holder.low_level = match.low_units > 0 ? level_of(match.low) : holder.own_level;
+  holder.grade = match.grade;
+  units_.resize(static_cast<size_t>(match.units));
+  Node node = match.node;
+  for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit, node = tree_.parent(node)) {
+    *unit = {node, tier_of_level_[tree_.level(node)]};
+  }
+  const KvAttachment attachments[] = {{slot, tiers, units_}};
+  backend_.kv_attach({arena_.pool(), attachments}, stream_);
+}
+
+// ---- what it leaves
+
+void PrefixCache::enter(int32_t slot, const KvPrompt& prompt, int32_t units, bool relabel) {
+  Holder& holder = at(slot);
+  shares_.clear();
+  for (; holder.units < units && !holder.stopped; ++holder.units) {
+    const std::span<const int32_t> tokens = unit(prompt.tokens, holder.units);
+    const uint64_t hash = prompt.hashes[static_cast<size_t>(holder.units)];
+    Node parent = holder.node;
+    if (parent == PrefixTree::kNone) {
+      parent = tree_.root(prompt.salt, tier_of_level_[holder.own_level]);
+    }
+    Node node = tree_.child(parent, tokens, hash);
+    if (node == PrefixTree::kNone) {
+      node = tree_.insert(parent, tokens, hash, holder.own_level, holder.grade);
+    } else if (gives_way(node, holder, relabel)) {
+      const int32_t handles[] = {node};
+      backend_.kv_drop({arena_.pool(), handles}, stream_);
+      if (tree_.level(node) != holder.own_level || tree_.grade(node) != holder.grade) {
+        tree_.relabel(node, holder.own_level, holder.grade);
+      }
+      tree_.descend(node);
+    } else {
+      holder.stopped = true;
+      break;
+    }
+    share(slot, node);
+    holder.node = node;
+  }
+  if (!shares_.empty()) {
+    backend_.kv_share({arena_.pool(), shares_}, stream_);
+  }
+}
+
+bool PrefixCache::gives_way(Node node, const Holder& holder, bool relabel) const {
+  const bool alike = tree_.level(node) == holder.own_level && tree_.grade(node) == holder.grade;
+  return tree_.locks(node) == 0 && (alike || (relabel && tree_.grade(node) >= holder.grade &&
+                                              tree_.level(node) >= holder.own_level));
+}
+
+// The slot's next unit.
+void PrefixCache::share(int32_t slot, Node node) {
+  const Holder& holder = at(slot);
+  const int32_t place = holder.units - holder.low_units;  // of the row's high tier
+  shares_.push_back({slot, tier_of_level_[holder.own_level], place * unit_tokens(), node});
+  ++counting_.entered_units;
+}
+
+void PrefixCache::fork(int32_t source, int32_t target, int32_t tokens) {
+  Holder& from = at(source);
+  Holder& to = at(target);
+  TESSERA_CHECK(to.units == 0, "a slot that holds a path already");
+  to = from;
+  for (; to.units > tokens / unit_tokens(); --to.units) {
+    to.node = tree_.parent(to.node);
+  }
+  TESSERA_CHECK(to.units >= to.low_units, "a fork before the end of the low tier");
+  if (tokens / kKvGroup * kKvGroup > to.units * unit_tokens()) {
+    from.stopped = true;
+    to.stopped = true;
+  }
+  if (to.units > 0) {
+    tree_.lock(to.node);
+  } else {
+    to.node = PrefixTree::kNone;
+  }
+}
+
+void PrefixCache::let_go(int32_t slot) {
+  if (at(slot).units > 0) {
+    tree_.unlock(at(slot).node);
+  }
+  at(slot) = {};
+}
+
+int32_t PrefixCache::hand_over(int32_t slot) {
+  Holder& holder = at(slot);
+  int32_t count = 0;
+  while (holder.units > 0 && tree_.level(holder.node) == holder.own_level &&
+         tree_.locks(holder.node) == 1 && tree_.children(holder.node) == 0) {
+    const Node node = holder.node;
+    const Node parent = tree_.retreat(node);
+    const int32_t handles[] = {node};
+    backend_.kv_drop({arena_.pool(), handles}, stream_);
+    tree_.erase(node);
+    --holder.units;
+    holder.node = holder.units > 0 ? parent : PrefixTree::kNone;
+    holder.stopped = true;
+    ++count;
+  }
+  counting_.handed_over_units += count;
+  return count;
+}
+
+int64_t PrefixCache::cached_high_pages(int32_t slot, int32_t from_token) const {
+  const Holder& holder = at(slot);
+  const int32_t before = std::max(holder.low_units, from_token / unit_tokens());
+  return std::max(0, holder.units - before) * tree_.unit_pages(holder.own_level);
+}
+
+int64_t PrefixCache::cached_low_pages(int32_t slot) const {
+  return at(slot).low_units * tree_.unit_pages(at(slot).low_level);
+}
+
+int64_t PrefixCache::returned_pages(int32_t slot) {
+  int64_t pages = 0;
+  int32_t passed_on = 1;
+  for (Node node = at(slot).units > 0 ? at(slot).node : -1; node >= 0; node = tree_.parent(node)) {
+    int32_t& releases = releases_[static_cast<size_t>(node)];
+    if (releases == 0) {
+      released_.push_back(node);
+    }
+    releases += passed_on;
+    if (releases < tree_.locks(node)) {
+      break;
+    }
+    pages += tree_.unit_pages(tree_.level(node));
+    passed_on = releases;
+  }
+  return pages;
+}
+
+void PrefixCache::forget_releases() {
+  for (const Node node : released_) {
+    releases_[static_cast<size_t>(node)] = 0;
+  }
+  released_.clear();
+}
+
+// ---- pressure
+
+void PrefixCache::make_room(int64_t free_pages) {
+  int64_t before = -1;
+  while (arena_.free_pages() < free_pages && arena_.free_pages() != before) {
+    before = arena_.free_pages();
+    const int64_t missing = free_pages - before;
+    uint8_t level = 0;
+    while (level < tier_of_level_.size() &&
+           (next_level_[level] == kNoLevel || tree_.coldest_of(level) == PrefixTree::kNone)) {
+      ++level;
+    }
+    if (level < tier_of_level_.size()) {
+      demote(level, missing);
+    } else {
+      evict(missing);
+    }
+  }
+}
+
+void PrefixCache::demote(uint8_t level, int64_t pages) {
+  const uint8_t next = next_level_[level];
+  units_.clear();
+  for (int64_t gained = 0; gained < pages && units_.size() < kBatch;
+       gained += tree_.unit_pages(level) - tree_.unit_pages(next)) {
+    const Node node = tree_.coldest_of(level);
+    if (node == PrefixTree::kNone) {
+      break;
+    }
+    units_.push_back({node, tier_of_level_[level]});
+    tree_.relabel(node, next, std::max(next, tree_.grade(node)));
+  }
+  backend_.kv_demote({arena_.pool(), units_, tier_of_level_[next], scratch_}, stream_);
+  counting_.demoted_units += std::ssize(units_);
+}
+
+void PrefixCache::evict(int64_t pages) {
+  handles_.clear();
+  for (int64_t gained = 0; gained < pages && handles_.size() < kBatch;) {
+    const Node node = tree_.coldest();
+    if (node == PrefixTree::kNone) {
+      break;
+    }
+    gained += tree_.unit_pages(tree_.level(node));
+    handles_.push_back(node);
+    tree_.erase(node);
+  }
+  backend_.kv_drop({arena_.pool(), handles_}, stream_);
+  counting_.evicted_units += std::ssize(handles_);
+}
+
+void PrefixCache::flush() {
+  unpin(Time::max());
+  while (tree_.coldest() != PrefixTree::kNone) {
+    evict(tree_.unlocked_pages());
+  }
+}
+
+bool PrefixCache::pin(int32_t slot, Time until, int64_t reserve) {
+  const Holder& holder = at(slot);
+  if (holder.units == 0) {
+    return true;
+  }
+  int64_t pages = 0;
+  for (Node node = holder.node; node >= 0; node = tree_.parent(node)) {
+    pages += tree_.unit_pages(tree_.level(node));
+  }
+  int64_t pinned = pages;
+  for (const Pin& pin : pins_) {
+    pinned += pin.pages;
+  }
+  if (pinned + reserve > arena_.shape().pages) {
+    return false;
+  }
+  tree_.lock(holder.node);
+  pins_.push_back({holder.node, until, pages});
+  return true;
+}
+
+void PrefixCache::unpin(Time now) {
+  std::erase_if(pins_, [&](const Pin& pin) {
+    if (pin.until <= now) {
+      tree_.unlock(pin.node);
+    }
+    return pin.until <= now;
+  });
+}
+
+// ---- numbers
+
+PrefixCacheStats PrefixCache::stats() const {
+  PrefixCacheStats stats = counting_;
+  stats.units = tree_.size();
+  stats.pages = tree_.pages();
+  stats.unlocked_pages = tree_.unlocked_pages();
+  for (const Pin& pin : pins_) {
+    for (Node node = pin.node; node >= 0; node = tree_.parent(node)) {
+      ++stats.pinned_units;
+    }
+  }
+  return stats;
+}
+
+void PrefixCache::add_pages(std::span<KvFormatPages> of_formats) const {
+  for (size_t level = 0; level < tier_of_level_.size(); ++level) {
+    const auto l = static_cast<uint8_t>(level);
+    of_formats[tier_of_level_[level]].of_several += tree_.units_of(l) * tree_.unit_pages(l);
+  }
+}
+
+void PrefixCache::check_integrity() const {
+  tree_.check_integrity();
+  const KvPool pool = arena_.pool();
+  for (Node node = 0; node < arena_.shape().units(); ++node) {
+    for (int64_t i = 0; tree_.is_unlocked(node) && i < pool.unit_pages; ++i) {
+      const int32_t page = pool.unit_table(node, 0)[i];
+      TESSERA_CHECK(page == kNoPage || pool.owners[page] == 1,
+                    "a slot holds pages of a unit that it has not locked");
+    }
+  }
+  for (const Holder& holder : holders_) {
+    int32_t units = 0;
+    for (Node node = holder.units > 0 ? holder.node : -1; node >= 0; node = tree_.parent(node)) {
+      TESSERA_CHECK(tree_.locks(node) > 0, "a slot's path that it has not locked");
+      ++units;
+    }
+    TESSERA_CHECK(units == holder.units, "a slot's path is not as long as it says");
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,263 @@
+#include "engine/kv/prefix_tree.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "kernels/check.h"
+
+namespace tessera {
+namespace {
+
+constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
+
+uint64_t mixed(uint64_t x) {
+  x = (x ^ x >> 32) * kOdd;
+  return x ^ x >> 29;
+}
+
+size_t bucket_count(int32_t units) {
+  return std::bit_ceil(static_cast<size_t>(std::max(1, units)) * 2);
+}
+
+}  // namespace
+
+PrefixTree::PrefixTree(const Shape& shape)
+    : shape_(shape),
+      entries_(static_cast<size_t>(shape.units)),
+      tokens_(static_cast<size_t>(shape.units) * static_cast<size_t>(shape.unit_tokens)),
+      buckets_(bucket_count(shape.units), kNone) {
+  TESSERA_CHECK(shape.units >= 0 && shape.unit_tokens > 0, "a tree of units without tokens");
+  free_.reserve(entries_.size());
+  for (Node node = shape.units; node > 0; --node) {
+    free_.push_back(node - 1);
+  }
+}
+
+int64_t PrefixTree::unit_bytes(int32_t unit_tokens) {
+  // Buckets are at most 4 for each unit.
+  return static_cast<int64_t>(sizeof(Entry) + 5 * sizeof(Node)) +
+         unit_tokens * int64_t{sizeof(int32_t)};
+}
+
+uint64_t PrefixTree::hash(std::span<const int32_t> tokens) {
+  // Four sums at a time, because a multiplication takes as long as starting four.
+  uint64_t sums[4] = {1, 2, 3, 4};
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    uint64_t& sum = sums[i % 4];
+    sum = std::rotl((sum ^ static_cast<uint32_t>(tokens[i])) * kOdd, 31);
+  }
+  return mixed(mixed(mixed(sums[0]) ^ sums[1]) ^ mixed(mixed(sums[2]) ^ sums[3]));
+}
+
+std::span<const int32_t> PrefixTree::tokens(Node node) const {
+  const auto length = static_cast<size_t>(shape_.unit_tokens);
+  return std::span(tokens_).subspan(static_cast<size_t>(node) * length, length);
+}
+
+size_t PrefixTree::bucket(Node parent, uint64_t hash) const {
+  return mixed(hash + static_cast<uint32_t>(parent) * kOdd) & (buckets_.size() - 1);
+}
+
+PrefixTree::Node PrefixTree::find_root(std::string_view salt, uint8_t format) const {
+  // Few roots are looked for, and most salts are short enough to need no memory.
+  const auto found = root_names_.find(std::pair(std::string(salt), format));
+  return found == root_names_.end() ? kNone : found->second;
+}
+
+PrefixTree::Node PrefixTree::root(std::string_view salt, uint8_t format) {
+  const auto [place, is_new] =
+      root_names_.try_emplace(std::pair(std::string(salt), format), next_root_);
+  if (is_new) {
+    roots_[next_root_] = {place->first, 0};
+    next_root_ = next_root_ == kNone + 1 ? -1 : next_root_ - 1;
+  }
+  return place->second;
+}
+
+PrefixTree::Node PrefixTree::child(Node parent, std::span<const int32_t> tokens,
+                                   uint64_t hash) const {
+  for (Node node = buckets_[bucket(parent, hash)]; node != kNone; node = at(node).next_in_bucket) {
+    if (at(node).parent == parent && at(node).hash == hash &&
+        std::equal(tokens.begin(), tokens.end(), this->tokens(node).begin())) {
+      return node;
+    }
+  }
+  return kNone;
+}
+
+PrefixTree::Node PrefixTree::insert(Node parent, std::span<const int32_t> tokens, uint64_t hash,
+                                    uint8_t level, uint8_t grade) {
+  TESSERA_CHECK(std::ssize(tokens) == shape_.unit_tokens, "a node of other than a unit");
+  TESSERA_CHECK(!free_.empty(), "more nodes than units");
+  TESSERA_CHECK(parent < 0 || (at(parent).live && at(parent).locks > 0),
+                "a node behind one that the caller has not locked");
+  TESSERA_CHECK(grade >= level, "a grade above the level");
+  const Node node = free_.back();
+  free_.pop_back();
+  Entry& entry = at(node);
+  TESSERA_CHECK(!entry.live, "a handle given twice");
+  Node& first = buckets_[bucket(parent, hash)];
+  entry = {.parent = parent,
+           .next_in_bucket = first,
+           .hash = hash,
+           .locks = 1,
+           .recent = {},
+           .of_level = {},
+           .generation = entry.generation,
+           .level = level,
+           .grade = grade,
+           .live = true};
+  first = node;
+  std::copy(tokens.begin(), tokens.end(), tokens_.begin() + node * int64_t{shape_.unit_tokens});
+  ++(parent < 0 ? root_at(parent).children : at(parent).children);
+  ++size_;
+  ++levels_[level].units;
+  pages_ += unit_pages(level);
+  return node;
+}
+
+// ---- locks
+
+template <PrefixTree::Links PrefixTree::Entry::*Field>
+void PrefixTree::append(List& list, Node node) {
+  at(node).*Field = {list.last, kNone};
+  (list.last == kNone ? list.first : (at(list.last).*Field).next) = node;
+  list.last = node;
+}
+
+template <PrefixTree::Links PrefixTree::Entry::*Field>
+void PrefixTree::remove(List& list, Node node) {
+  const Links links = at(node).*Field;
+  (links.previous == kNone ? list.first : (at(links.previous).*Field).next) = links.next;
+  (links.next == kNone ? list.last : (at(links.next).*Field).previous) = links.previous;
+}
+
+void PrefixTree::let_go(Node node) {
+  append<&Entry::recent>(recent_, node);
+  append<&Entry::of_level>(levels_[at(node).level].unlocked, node);
+  unlocked_pages_ += unit_pages(at(node).level);
+}
+
+void PrefixTree::take(Node node) {
+  remove<&Entry::recent>(recent_, node);
+  remove<&Entry::of_level>(levels_[at(node).level].unlocked, node);
+  unlocked_pages_ -= unit_pages(at(node).level);
+}
+
+void PrefixTree::lock(Node node) {
+  for (; node >= 0; node = at(node).parent) {
+    descend(node);
+  }
+}
+
+void PrefixTree::unlock(Node node) {
+  while (node >= 0) {
+    node = retreat(node);
+  }
+}
+
+void PrefixTree::descend(Node child) {
+  TESSERA_CHECK(at(child).live, "a lock on what is not in the tree");
+  if (at(child).locks++ == 0) {
+    take(child);
+  }
+}
+
+PrefixTree::Node PrefixTree::retreat(Node node) {
+  TESSERA_CHECK(at(node).live && at(node).locks > 0, "an unlock of what nobody has locked");
+  if (--at(node).locks == 0) {
+    let_go(node);
+  }
+  return at(node).parent;
+}
+
+// ---- changes
+
+void PrefixTree::erase(Node leaf) {
+  Entry& entry = at(leaf);
+  TESSERA_CHECK(entry.live && entry.locks == 0 && entry.children == 0,
+                "what is erased is in use, or not there");
+  take(leaf);
+  Node* link = &buckets_[bucket(entry.parent, entry.hash)];
+  while (*link != leaf) {
+    link = &at(*link).next_in_bucket;
+  }
+  *link = entry.next_in_bucket;
+  if (entry.parent >= 0) {
+    --at(entry.parent).children;
+  } else if (Root& root = root_at(entry.parent);
+             --root.children == 0 && !root.name.first.empty()) {
+    root_names_.erase(root.name);
+    roots_.erase(entry.parent);
+  }
+  --size_;
+  --levels_[entry.level].units;
+  pages_ -= unit_pages(entry.level);
+  entry.live = false;
+  ++entry.generation;
+  free_.push_back(leaf);
+  ++version_;
+}
+
+void PrefixTree::relabel(Node node, uint8_t level, uint8_t grade) {
+  TESSERA_CHECK(at(node).live && grade >= level, "a label that makes no sense");
+  Entry& entry = at(node);
+  if (entry.level != level) {
+    --levels_[entry.level].units;
+    ++levels_[level].units;
+    const int64_t more = unit_pages(level) - unit_pages(entry.level);
+    pages_ += more;
+    if (entry.locks == 0) {
+      unlocked_pages_ += more;
+      remove<&Entry::of_level>(levels_[entry.level].unlocked, node);
+      append<&Entry::of_level>(levels_[level].unlocked, node);
+    }
+  }
+  entry.level = level;
+  entry.grade = grade;
+  ++version_;
+}
+
+void PrefixTree::check_integrity() const {
+  std::vector<int32_t> children(entries_.size());
+  std::vector<int64_t> child_locks(entries_.size());
+  int32_t live = 0;
+  int64_t all_pages = 0;
+  int64_t unlocked = 0;
+  for (Node node = 0; node < shape_.units; ++node) {
+    const Entry& entry = at(node);
+    if (!entry.live) {
+      continue;
+    }
+    ++live;
+    all_pages += unit_pages(entry.level);
+    unlocked += entry.locks == 0 ? unit_pages(entry.level) : 0;
+    TESSERA_CHECK(child(entry.parent, tokens(node), entry.hash) == node, "a node is not found");
+    TESSERA_CHECK(entry.hash == hash(tokens(node)), "a node under another's hash");
+    if (entry.parent >= 0) {
+      TESSERA_CHECK(at(entry.parent).live, "a node behind none");
+      ++children[static_cast<size_t>(entry.parent)];
+      child_locks[static_cast<size_t>(entry.parent)] += entry.locks;
+    }
+  }
+  for (Node node = 0; node < shape_.units; ++node) {
+    TESSERA_CHECK(!at(node).live || at(node).children == children[static_cast<size_t>(node)],
+                  "a node's children are not counted");
+    TESSERA_CHECK(!at(node).live || at(node).locks >= child_locks[static_cast<size_t>(node)],
+                  "a lock that does not count for an ancestor");
+  }
+  std::vector<bool> seen(entries_.size());
+  for (Node node = recent_.first; node != kNone; node = at(node).recent.next) {
+    TESSERA_CHECK(at(node).live && at(node).locks == 0, "a locked node among the unlocked");
+    TESSERA_CHECK(at(node).parent < 0 || !seen[static_cast<size_t>(at(node).parent)],
+                  "a node stands behind its parent in the order of eviction");
+    seen[static_cast<size_t>(node)] = true;
+    unlocked -= unit_pages(at(node).level);
+  }
+  TESSERA_CHECK(unlocked == 0, "an unlocked node that is never evicted");
+  TESSERA_CHECK(
+      live == size_ && all_pages == pages_ && std::ssize(free_) + live == std::ssize(entries_),
+      "nodes are lost");
+}
+
+}  // namespace tessera

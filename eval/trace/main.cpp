@@ -1,0 +1,145 @@
+// What a prefix cache finds of a trace's prompts, by the bytes it has and by how it keeps them.
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <string>
+
+#include "eval/report/svg.h"
+#include "eval/trace/replay.h"
+
+namespace tessera {
+namespace {
+
+struct Options {
+  std::string trace;
+  uint64_t seed = 1;
+  int32_t requests = TraceStatistics().requests;
+  int32_t head_dim = 128;
+  std::vector<double> millions{1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5};
+  std::string plot;
+};
+
+std::vector<ReplaySubject> subjects() {
+  const auto preset = [](const char* name) { return *find_kv_preset(name); };
+  return {{"f16", preset("f16"), {}},
+          {"k8v4", preset("k8v4"), {}},
+          {"k8v4 + ladder", preset("k8v4"), {kKvK4V2}},
+          {"k4v2", preset("k4v2"), {}}};
+}
+
+int fail(const std::string& message) {
+  std::fprintf(stderr, "tessera-cache-trace: %s\n", message.c_str());
+  return EXIT_FAILURE;
+}
+
+absl::StatusOr<std::vector<TraceRequest>> load(const Options& options) {
+  if (options.trace.empty()) {
+    TraceStatistics statistics;
+    statistics.requests = options.requests;
+    return generate_trace(statistics, options.seed);
+  }
+  if (options.trace == "-") {
+    return read_trace(std::cin);
+  }
+  std::ifstream file(options.trace);
+  if (!file) {
+    return absl::NotFoundError("cannot read " + options.trace);
+  }
+  return read_trace(file);
+}
+
+using Curves = std::vector<std::vector<Svg::Point>>;  // of each subject: millions of tokens, share
+
+std::string draw(const Curves& curves) {
+  constexpr const char* kColors[] = {"#888", "#2a6fdb", "#d1495b", "#2e933c"};
+  const auto known = subjects();
+  double most_x = 0;
+  double most_y = 0;
+  for (const auto& curve : curves) {
+    for (const Svg::Point& point : curve) {
+      most_x = std::max(most_x, point.x);
+      most_y = std::max(most_y, point.y);
+    }
+  }
+  Svg svg(720, 420, "Tokens found in the prefix cache by its bytes");
+  const Axis x = Axis::linear({0, most_x}, {60, 560});
+  const Axis y = Axis::linear({0, most_y}, {370, 30});
+  for (const double tick : x.ticks()) {
+    svg.line({x.at(tick), 370}, {x.at(tick), 375}, "stroke:#333");
+    svg.text({x.at(tick) - 8, 390}, x.label(tick), "");
+  }
+  for (const double tick : y.ticks()) {
+    svg.line({60, y.at(tick)}, {560, y.at(tick)}, "stroke:#ddd");
+    svg.text({20, y.at(tick) + 4}, y.label(tick), "");
+  }
+  svg.text({180, 410}, "bytes of so many million f16 tokens", "");
+  svg.text({20, 18}, "share of prompt tokens found", "");
+  for (size_t i = 0; i < curves.size(); ++i) {
+    std::vector<Svg::Point> points;
+    for (const Svg::Point& point : curves[i]) {
+      points.push_back({x.at(point.x), y.at(point.y)});
+    }
+    svg.path(points, std::string("fill:none;stroke-width:2;stroke:") + kColors[i]);
+    svg.text({570, points.back().y + 4}, known[i].name, "");
+  }
+  return svg.finish();
+}
+
+int run(const Options& options) {
+  const auto trace = load(options);
+  if (!trace.ok()) {
+    return fail(std::string(trace.status().message()));
+  }
+  const int64_t f16_bytes = 2 * 2 * options.head_dim;
+  std::printf("%-14s %8s %5s %12s %8s %8s %10s %10s\n", "", "M tokens", "unit", "found", "share",
+              "demoted", "evictions", "demotions");
+  Curves curves;
+  for (const ReplaySubject& subject : subjects()) {
+    curves.emplace_back();
+    for (const double millions : options.millions) {
+      const auto bytes = static_cast<int64_t>(millions * 1e6 * static_cast<double>(f16_bytes));
+      const auto result = replay(*trace, subject, options.head_dim, bytes);
+      if (!result.ok()) {
+        return fail(std::string(result.status().message()));
+      }
+      std::printf("%-14s %8.2f %5d %12lld %8.4f %8.4f %10lld %10lld\n", subject.name.c_str(),
+                  millions, result->unit_tokens, static_cast<long long>(result->hit_tokens),
+                  result->hit_share(),
+                  static_cast<double>(result->low_tokens) /
+                      static_cast<double>(std::max<int64_t>(1, result->hit_tokens)),
+                  static_cast<long long>(result->cache.evicted_units),
+                  static_cast<long long>(result->cache.demoted_units));
+      std::fflush(stdout);
+      curves.back().push_back({millions, result->hit_share()});
+    }
+  }
+  if (!options.plot.empty()) {
+    std::ofstream file(options.plot);
+    if (!(file << draw(curves)).flush()) {
+      return fail("cannot write " + options.plot);
+    }
+  }
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  tessera::Options options;
+  CLI::App app("Replays a trace of requests through the prefix cache, without a model.");
+  app.add_option(
+      "--trace", options.trace,
+      "JSON lines in Mooncake's format, - for standard input; otherwise a generated one");
+  app.add_option("--seed", options.seed, "of the generated trace")->capture_default_str();
+  app.add_option("--requests", options.requests, "of the generated trace")->capture_default_str();
+  app.add_option("--head-dim", options.head_dim)->capture_default_str();
+  app.add_option("--tokens", options.millions, "pools: the bytes of so many million f16 tokens")
+      ->capture_default_str();
+  app.add_option("--plot", options.plot, "an SVG file to write");
+  CLI11_PARSE(app, argc, argv);
+  return tessera::run(options);
+}

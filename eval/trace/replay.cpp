@@ -1,0 +1,115 @@
+#include "eval/trace/replay.h"
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+
+#include "kernels/check.h"
+#include "kernels/cpu/backend.h"
+#include "kernels/cpu/pages/free_list.h"
+#include "kernels/cpu/thread_pool.h"
+#include "models/status_macros.h"
+
+namespace tessera {
+namespace {
+
+// kv_demote, but for what pages hold.
+void demote_empty_units(const KvDemoteArgs& args, Stream) {
+  const FreeList free_list(args.pool);
+  for (const KvUnit& unit : args.units) {
+    for (int64_t head = 0; head < int64_t{args.pool.pages.layers} * args.pool.pages.kv_heads;
+         ++head) {
+      int32_t* table = args.pool.unit_table(unit.handle, head);
+      for (int32_t i = args.pool.unit_pages_of(args.tier);
+           i < args.pool.unit_pages && table[i] != kNoPage; ++i) {
+        free_list.let_go(table[i]);
+        table[i] = kNoPage;
+      }
+    }
+  }
+}
+
+Backend backend_without_contents() {
+  Backend backend = cpu_backend(CpuIsa::scalar);
+  backend.kv_demote = demote_empty_units;
+  return backend;
+}
+
+// Tokens as the trace's blocks say them.
+class Prompt {
+ public:
+  void read(const TraceRequest& request, int32_t unit) {
+    tokens_.clear();
+    for (int32_t i = 0; i < request.prompt_tokens; ++i) {
+      const int64_t block = request.blocks[static_cast<size_t>(i / kTraceBlock)];
+      tokens_.push_back(static_cast<int32_t>(block * 31 + i % kTraceBlock));
+    }
+    hashes_.clear();
+    for (size_t first = 0; first + static_cast<size_t>(unit) <= tokens_.size();
+         first += static_cast<size_t>(unit)) {
+      hashes_.push_back(
+          PrefixTree::hash(std::span(tokens_).subspan(first, static_cast<size_t>(unit))));
+    }
+  }
+  KvPrompt view(const ReplaySubject& subject) const {
+    const KvFormat format = subject.preset.policy.high;
+    return {tokens_, hashes_, "", format, subject.ladder.empty() ? format : subject.ladder.back()};
+  }
+  int32_t size() const { return static_cast<int32_t>(tokens_.size()); }
+
+ private:
+  std::vector<int32_t> tokens_;
+  std::vector<uint64_t> hashes_;
+};
+
+}  // namespace
+
+absl::StatusOr<ReplayResult> replay(std::span<const TraceRequest> trace,
+                                    const ReplaySubject& subject, int32_t head_dim, int64_t bytes) {
+  int32_t longest = 1;
+  for (const TraceRequest& request : trace) {
+    longest = std::max(longest, request.prompt_tokens);
+  }
+  ThreadPool threads(1);
+  const Backend backend = backend_without_contents();
+  TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<KvCache> kv,
+                           KvCache::create({.preset = subject.preset,
+                                            .prefix_cache = true,
+                                            .ladder = subject.ladder,
+                                            .layers = 1,
+                                            .kv_heads = 1,
+                                            .head_dim = head_dim,
+                                            .query_heads = 1,
+                                            .slots = 1,
+                                            .context = longest,
+                                            .bytes = bytes},
+                                           backend, threads.stream()));
+  ReplayResult result{.unit_tokens = kv->unit_tokens(), .cache = {}};
+  const KvPolicy& policy = subject.preset.policy;
+  Prompt prompt;
+  for (const TraceRequest& request : trace) {
+    if (request.prompt_tokens == 0) {
+      continue;
+    }
+    prompt.read(request, kv->unit_tokens());
+    const KvMatch match = kv->match(prompt.view(subject), policy, prompt.size(),
+                                    std::numeric_limits<int32_t>::max(), {});
+    const int32_t slot = kv->open_slot(policy, prompt.size());
+    kv->attach(slot, match);
+    const KvReservation wanted[] = {{slot, prompt.size()}};
+    kv->reserve(wanted);
+    const KvPagesView pages = kv->view();
+    pages.rows[slot].high = prompt.size() / kKvGroup * kKvGroup - pages.rows[slot].low;
+    kv->enter(slot, prompt.view(subject), prompt.size(), true);
+    const int32_t slots[] = {slot};
+    kv->release(slots);
+    result.prompt_tokens += prompt.size();
+    result.hit_tokens += kv->tokens_of(match);
+    result.low_tokens += match.low_units * kv->unit_tokens();
+  }
+  result.cache = kv->prefixes()->stats();
+  kv->check_integrity();
+  return result;
+}
+
+}  // namespace tessera

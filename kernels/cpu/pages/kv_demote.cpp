@@ -1,0 +1,86 @@
+#include <cstring>
+
+#include "kernels/check.h"
+#include "kernels/cpu/attention/limits.h"
+#include "kernels/cpu/compress/token_demotion.h"
+#include "kernels/cpu/pages/free_list.h"
+#include "kernels/cpu/pages/ops.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace tessera::scalar {
+namespace {
+
+// Encodes one row of a unit anew. A page of the new format holds no fewer tokens than one of the
+// former, so when it is written over one of the unit's pages, the tokens of that one have been
+// read.
+void encode_row(const KvPool& pool, const KvUnit& unit, uint8_t tier, int64_t head,
+                std::byte* scratch) {
+  const KvPagesView& pages = pool.pages;
+  const KvPageLayout& from = pages.layouts[unit.tier];
+  const KvPageLayout& to = pages.layouts[tier];
+  const int32_t* table = pool.unit_table(unit.handle, head);
+  for (int32_t token = 0; token < pool.unit_tokens; ++token) {
+    demote_token(from, {pages.page(table[token / from.capacity]), token % from.capacity}, to,
+                 {scratch, token % to.capacity});
+    if ((token + 1) % to.capacity == 0) {
+      std::memcpy(pages.page(table[token / to.capacity]), scratch,
+                  static_cast<size_t>(to.used_bytes()));
+    }
+  }
+}
+
+void recycle(const KvPool& pool, int32_t handle, int32_t kept) {
+  const FreeList free_list(pool);
+  for (int64_t head = 0; head < int64_t{pool.pages.layers} * pool.pages.kv_heads; ++head) {
+    int32_t* table = pool.unit_table(handle, head);
+    for (int32_t i = kept; i < pool.unit_pages && table[i] != kNoPage; ++i) {
+      free_list.let_go(table[i]);
+      table[i] = kNoPage;
+    }
+  }
+}
+
+void check(const KvDemoteArgs& args) {
+  const KvPool& pool = args.pool;
+  TESSERA_CHECK(pool.pages.head_dim <= kMaxHeadDim, "kv_demote: too large a head");
+  TESSERA_CHECK(args.tier < kMaxKvLayouts && pool.pages.layouts[args.tier].capacity > 0 &&
+                    pool.unit_tokens % pool.pages.layouts[args.tier].capacity == 0,
+                "kv_demote: units do not have this format");
+  for (const KvUnit& unit : args.units) {
+    TESSERA_CHECK(unit.handle >= 0 && unit.handle < pool.units, "kv_demote: no such unit");
+    TESSERA_CHECK(unit.tier != args.tier && pool.pages.layouts[unit.tier].capacity <=
+                                                pool.pages.layouts[args.tier].capacity,
+                  "kv_demote: to a format that is no denser");
+    for (int64_t head = 0; head < int64_t{pool.pages.layers} * pool.pages.kv_heads; ++head) {
+      const int32_t* table = pool.unit_table(unit.handle, head);
+      for (int32_t i = 0; i < pool.unit_pages_of(unit.tier); ++i) {
+        TESSERA_CHECK(table[i] != kNoPage && pool.owners[table[i]] == 1,
+                      "kv_demote: a page that others hold, or none");
+      }
+    }
+  }
+}
+
+}  // namespace
+
+int64_t kv_demote_scratch_bytes(const KvPagesView& pages, Stream stream) {
+  return ThreadPool::of(stream).threads() * pages.page_bytes;
+}
+
+void kv_demote(const KvDemoteArgs& args, Stream stream) {
+  check(args);
+  const KvPagesView& pages = args.pool.pages;
+  TESSERA_CHECK(kv_demote_scratch_bytes(pages, stream) <= std::ssize(args.scratch),
+                "kv_demote: scratch is too small");
+  const int64_t heads = int64_t{pages.layers} * pages.kv_heads;
+  ThreadPool::of(stream).parallel_for(
+      std::ssize(args.units) * heads, 1, [&](int64_t item, int64_t, int thread) {
+        encode_row(args.pool, args.units[static_cast<size_t>(item / heads)], args.tier,
+                   item % heads, args.scratch.data() + thread * pages.page_bytes);
+      });
+  for (const KvUnit& unit : args.units) {
+    recycle(args.pool, unit.handle, args.pool.unit_pages_of(args.tier));
+  }
+}
+
+}  // namespace tessera::scalar

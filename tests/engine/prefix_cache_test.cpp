@@ -1,0 +1,388 @@
+// Sequences that share, through real pages: what each reads is what was stored, whoever else shares
+// it, and whatever has been demoted, evicted, handed over or forked in the meantime.
+
+#include "engine/kv/prefix_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <random>
+
+#include "engine/kv/kv_cache.h"
+#include "kernels/cpu/backend.h"
+#include "kernels/cpu/pages/page_codec.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace tessera {
+namespace {
+
+constexpr int32_t kHeadDim = 16;
+constexpr int32_t kLayers = 2;
+constexpr int32_t kContext = 700;
+
+struct Setup {
+  KvPreset preset;
+  std::vector<KvFormat> ladder;
+};
+
+class World {
+ public:
+  World(const Setup& setup, uint64_t seed) : setup_(setup), random_(seed) {
+    KvCacheOptions options{.preset = setup.preset,
+                           .prefix_cache = true,
+                           .ladder = setup.ladder,
+                           .layers = kLayers,
+                           .kv_heads = 1,
+                           .head_dim = kHeadDim,
+                           .query_heads = 1,
+                           .slots = 5,
+                           .context = kContext,
+                           .bytes = 0};
+    const auto roomy = KvCache::create(options, backend_, threads_.stream()).value();
+    KvArenaShape shape = roomy->shape();
+    shape.pages /= 2;
+    options.bytes = shape.total_bytes();
+    kv_ = KvCache::create(options, backend_, threads_.stream()).value();
+    unit_ = kv_->unit_tokens();
+    dense_.resize(
+        static_cast<size_t>((kContext / kKvGroup + 2) * shape.window_layout().page_bytes));
+  }
+
+  void run(int64_t operations) {
+    for (int64_t i = 0; i < operations && !testing::Test::HasFailure(); ++i) {
+      now_ += std::chrono::seconds(1);
+      kv_->unpin(now_);
+      switch (pick(12)) {
+        case 0:
+        case 1:
+        case 2:
+          begin();
+          break;
+        case 3:
+        case 4:
+        case 5:
+        case 6:
+          go_on();
+          break;
+        case 7:
+          fork();
+          break;
+        case 8:
+          hand_over();
+          break;
+        case 9:
+          if (pick(40) == 0) {
+            kv_->flush();
+          }
+          break;
+        default:
+          end();
+      }
+      if (i % 16 == 0) {
+        kv_->check_integrity();
+      }
+    }
+    while (!sequences_.empty()) {
+      end();
+    }
+    kv_->check_integrity();
+    EXPECT_EQ(kv_->prefixes()->stats().unlocked_pages + pinned_pages() + kv_->free_pages(),
+              kv_->pages_total());
+    kv_->flush();
+    EXPECT_EQ(kv_->free_pages(), kv_->pages_total());
+  }
+
+  PrefixCacheStats stats() const { return kv_->prefixes()->stats(); }
+  int64_t hits() const { return hits_; }
+
+ private:
+  struct Sequence {
+    int32_t slot = 0;
+    int32_t stored = 0;
+    std::vector<int32_t> tokens;
+    std::vector<uint64_t> hashes;
+    bool accepts = false;  // what was demoted
+  };
+
+  int32_t pick(int32_t n) { return static_cast<int32_t>(random_() % static_cast<uint32_t>(n)); }
+  int64_t pinned_pages() const {
+    return kv_->prefixes()->stats().pages - kv_->prefixes()->unlocked_pages();
+  }
+
+  KvPrompt prompt(Sequence& sequence) {
+    const auto unit = static_cast<size_t>(unit_);
+    while ((sequence.hashes.size() + 1) * unit <= sequence.tokens.size()) {
+      sequence.hashes.push_back(PrefixTree::hash(
+          std::span(sequence.tokens).subspan(sequence.hashes.size() * unit, unit)));
+    }
+    const KvFormat own = setup_.preset.policy.high;
+    const bool ladder = sequence.accepts && !setup_.ladder.empty();
+    return {sequence.tokens, sequence.hashes, "", own, ladder ? setup_.ladder.back() : own};
+  }
+
+  void begin() {
+    if (sequences_.size() == 5) {
+      return;
+    }
+    Sequence sequence;
+    sequence.accepts = pick(3) > 0;
+    const int32_t length = 1 + pick(kContext);
+    for (int32_t i = 0; i < length; ++i) {  // few first units, many later ones
+      const int32_t unit = i / unit_;
+      if (i % unit_ == 0) {
+        family_ = unit == 0 ? pick(3) : pick(unit < 4 ? 2 : 50);
+      }
+      sequence.tokens.push_back(1000 * family_ + i % unit_);
+    }
+    const KvMatch match = kv_->match(prompt(sequence), setup_.preset.policy, length, INT32_MAX, {});
+    const int64_t growth = pages_for(length - kv_->tokens_of(match));
+    if (kv_->available_pages() - kv_->unlocked_pages(match) < growth) {
+      return;
+    }
+    sequence.slot = kv_->open_slot(setup_.preset.policy, length);
+    kv_->attach(sequence.slot, match);
+    sequence.stored = kv_->tokens_of(match);
+    hits_ += match.units;
+    sequences_.push_back(std::move(sequence));
+    verify(sequences_.back());
+  }
+
+  // A chunk of a prompt, or a token after it.
+  void go_on() {
+    if (sequences_.empty()) {
+      return;
+    }
+    Sequence& sequence = any();
+    if (std::ssize(sequence.tokens) == sequence.stored && sequence.stored < kContext) {
+      sequence.tokens.push_back(pick(100));
+    }
+    const auto left = static_cast<int32_t>(std::ssize(sequence.tokens)) - sequence.stored;
+    const int32_t count = std::min(left, 1 + pick(300));
+    if (count == 0 ||
+        kv_->demand(sequence.slot).growth(sequence.stored, count) > kv_->available_pages()) {
+      return;
+    }
+    const KvReservation wanted[] = {{sequence.slot, sequence.stored + count}};
+    kv_->reserve(wanted);
+    for (int32_t layer = 0; layer < kLayers; ++layer) {
+      store(sequence, count, layer);
+    }
+    sequence.stored += count;
+    kv_->enter(sequence.slot, prompt(sequence), sequence.stored, true);
+    verify(sequence);
+  }
+
+  void store(const Sequence& sequence, int32_t count, int32_t layer) {
+    std::vector<float> keys;
+    std::vector<float> values;
+    for (int32_t i = sequence.stored; i < sequence.stored + count; ++i) {
+      for (int32_t c = 0; c < kHeadDim; ++c) {
+        keys.push_back(number(sequence, i, layer, c));
+        values.push_back(number(sequence, i, layer, c + kHeadDim));
+      }
+    }
+    const SequenceSpan spans[] = {{.slot = sequence.slot,
+                                   .first_row = 0,
+                                   .count = count,
+                                   .context = sequence.stored,
+                                   .tiers = kv_->tiers(sequence.slot)}};
+    backend_.kv_store({.keys = {keys.data(), count, kHeadDim, kHeadDim},
+                       .values = {values.data(), count, kHeadDim, kHeadDim},
+                       .sequences = spans,
+                       .pages = kv_->view(),
+                       .layer = layer,
+                       .dense = dense_},
+                      threads_.stream());
+  }
+
+  // Of a token in its place, exact in f16.
+  static float number(const Sequence& sequence, int32_t position, int32_t layer, int32_t channel) {
+    const auto token = static_cast<uint32_t>(sequence.tokens[static_cast<size_t>(position)]);
+    const uint32_t mixed = (token * 2654435761u ^ static_cast<uint32_t>(position) * 40503u) +
+                           static_cast<uint32_t>(layer * 97 + channel * channel * 31);
+    return static_cast<float>(mixed % 2048) / 128.0f;
+  }
+
+  // All closed tokens are what was stored, or that encoded anew.
+  void verify(const Sequence& sequence) {
+    const KvPagesView pages = kv_->view();
+    const KvTiers tiers = kv_->tiers(sequence.slot);
+    const int32_t closed = sequence.stored / kKvGroup * kKvGroup;
+    for (int32_t layer = 0; layer < kLayers; ++layer) {
+      const int64_t row = pages.row_index(sequence.slot, layer, 0);
+      ASSERT_EQ(pages.rows[row].high + pages.rows[row].low, closed);
+      int32_t high = 0;
+      int32_t low = 0;
+      for (int32_t first = 0; first < closed; first += kKvGroup) {
+        const auto is_here = [&](int32_t i) {
+          return is_token(pages, row, tiers, high + i, true, sequence, first + i, layer);
+        };
+        const bool is_high =
+            low == pages.rows[row].low ||
+            (high < pages.rows[row].high && is_here(0) && is_here(17) && is_here(63));
+        int32_t& at = is_high ? high : low;
+        for (const int32_t i : {0, 17, 63}) {
+          ASSERT_TRUE(is_token(pages, row, tiers, at + i, is_high, sequence, first + i, layer))
+              << "position " << first + i << (is_high ? " high" : " low");
+        }
+        at += kKvGroup;
+      }
+    }
+  }
+
+  bool is_token(const KvPagesView& pages, int64_t row, KvTiers tiers, int32_t at, bool high,
+                const Sequence& sequence, int32_t position, int32_t layer) const {
+    const KvPageLayout& layout = pages.layouts[high ? tiers.high : tiers.low];
+    const int32_t entry = at / layout.capacity;
+    const int32_t id = pages.table(row)[high ? entry : pages.row_pages - 1 - entry];
+    float stored[2 * kHeadDim];
+    decode_token(layout, pages.page(id), at % layout.capacity, stored, stored + kHeadDim);
+    float expected[2 * kHeadDim];
+    for (int32_t c = 0; c < 2 * kHeadDim; ++c) {
+      expected[c] = number(sequence, position, layer, c);
+    }
+    encode_and_decode(pages.layouts[tiers.high], expected);
+    if (!high) {
+      encode_and_decode(layout, expected);
+    }
+    return std::equal(stored, stored + 2 * kHeadDim, expected);
+  }
+
+  static void encode_and_decode(const KvPageLayout& layout, float* numbers) {
+    std::vector<std::byte> page(static_cast<size_t>(layout.page_bytes));
+    encode_token(layout, numbers, numbers + kHeadDim, page.data(), 0);
+    decode_token(layout, page.data(), 0, numbers, numbers + kHeadDim);
+  }
+
+  void fork() {
+    if (sequences_.empty() || sequences_.size() == 5) {
+      return;
+    }
+    Sequence copy = any();
+    const KvDemand demand = kv_->demand(copy.slot);
+    if (demand.pages_for(copy.stored) - demand.full_pages(copy.stored) > kv_->available_pages()) {
+      return;
+    }
+    const int32_t source = copy.slot;
+    copy.slot = kv_->open_slot(setup_.preset.policy, copy.stored);
+    const KvCopy copies[] = {{source, copy.slot, copy.stored}};
+    kv_->fork(copies);
+    sequences_.push_back(std::move(copy));
+    verify(sequences_.back());
+  }
+
+  void hand_over() {
+    if (!sequences_.empty()) {
+      kv_->hand_over(any().slot);
+    }
+  }
+
+  void end() {
+    if (sequences_.empty()) {
+      return;
+    }
+    const auto place = static_cast<size_t>(pick(static_cast<int32_t>(sequences_.size())));
+    verify(sequences_[place]);
+    const int32_t slots[] = {sequences_[place].slot};
+    if (pick(20) == 0) {
+      kv_->pin(slots[0], now_ + std::chrono::seconds(pick(100)));
+    }
+    // What becomes available is what was said.
+    const int64_t before = kv_->available_pages();
+    std::vector<int64_t> returned;
+    kv_->count_returned_pages(slots, returned);
+    const bool forked =
+        std::any_of(sequences_.begin(), sequences_.end(), [&](const Sequence& other) {
+          return &other != &sequences_[place] &&
+                 other.tokens.front() == sequences_[place].tokens.front();
+        });
+    const int64_t own = kv_->own_pages(slots[0], 0);
+    kv_->release(slots);
+    if (!forked) {
+      EXPECT_EQ(kv_->available_pages(), before + own + returned[0]);
+    }
+    sequences_.erase(sequences_.begin() + static_cast<std::ptrdiff_t>(place));
+  }
+
+  Sequence& any() {
+    return sequences_[static_cast<size_t>(pick(static_cast<int32_t>(sequences_.size())))];
+  }
+  int64_t pages_for(int32_t tokens) const {
+    return kv_->demand(setup_.preset.policy, 0).pages_for(tokens + kKvGroup);
+  }
+
+  const Setup& setup_;
+  std::mt19937_64 random_;
+  const Backend& backend_ = cpu_backend(CpuIsa::scalar);
+  ThreadPool threads_{1};
+  std::unique_ptr<KvCache> kv_;
+  int32_t unit_ = 0;
+  std::vector<std::byte> dense_;
+  std::vector<Sequence> sequences_;
+  PrefixCache::Time now_;
+  int32_t family_ = 0;
+  int64_t hits_ = 0;  // units
+};
+
+// TESSERA_PREFIX_OPERATIONS changes how many.
+void run(const Setup& setup, bool demotes) {
+  const char* setting = std::getenv("TESSERA_PREFIX_OPERATIONS");
+  const int64_t operations = setting != nullptr ? std::stoll(setting) : 4'000;
+  int64_t hits = 0;
+  PrefixCacheStats sum;
+  for (uint64_t seed = 1; seed <= 4 && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    World world(setup, seed);
+    world.run(operations / 4);
+    hits += world.hits();
+    sum.evicted_units += world.stats().evicted_units;
+    sum.demoted_units += world.stats().demoted_units;
+    sum.handed_over_units += world.stats().handed_over_units;
+  }
+  EXPECT_GT(hits, 0);
+  EXPECT_GT(sum.evicted_units, 0);
+  EXPECT_GT(sum.handed_over_units, 0);
+  EXPECT_EQ(sum.demoted_units > 0, demotes);
+}
+
+TEST(PrefixCache, SharesFloatsThroughRandomOperations) {
+  run({kKvPresetF16, {}}, false);
+}
+TEST(PrefixCache, SharesCodesThroughRandomOperations) {
+  run({*find_kv_preset("k8v4"), {}}, false);
+}
+TEST(PrefixCache, DemotesOnceThroughRandomOperations) {
+  run({*find_kv_preset("k8v4"), {kKvK4V2}}, true);
+}
+TEST(PrefixCache, DemotesStepByStepThroughRandomOperations) {
+  run({kKvPresetF16, {kKvK8V4}}, true);
+}
+
+TEST(PrefixCache, RefusesALadderThatMakesNoSense) {
+  ThreadPool threads(1);
+  KvCacheOptions options{.preset = kKvPresetF16,
+                         .prefix_cache = false,
+                         .ladder = {kKvK4V2},
+                         .layers = 1,
+                         .kv_heads = 1,
+                         .head_dim = 16,
+                         .query_heads = 1,
+                         .slots = 1,
+                         .context = 128};
+  const auto refusal = [&] {
+    return std::string(
+        KvCache::create(options, cpu_backend(CpuIsa::scalar), threads.stream()).status().message());
+  };
+  EXPECT_NE(refusal().find("without a prefix cache"), std::string::npos);
+  options.prefix_cache = true;
+  options.window = 100;
+  EXPECT_NE(refusal().find("sliding-window"), std::string::npos);
+  options.window = 0;
+  options.ladder = {kKvF16};
+  EXPECT_NE(refusal().find("only to formats of codes"), std::string::npos);
+  options.ladder = {kKvK4V2};
+  EXPECT_EQ(refusal(), "");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,174 @@
+// A prompt of which some is taken from the prefix cache must give the very numbers that computing
+// it gives, through a real transformer with random weights.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+
+#include "engine/engine.h"
+#include "kernels/cpu/thread_pool.h"
+#include "models/random_checkpoint.h"
+#include "tests/engine/recording_sink.h"
+#include "tests/kernels/isas.h"
+#include "tests/models/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+struct Numbers {
+  std::string name;
+  KvPreset kv;
+};
+
+// Keeps the log probabilities of the likeliest tokens at each of those that are generated.
+class LogprobSink final : public RecordingSink {
+ public:
+  void on_logprobs(const TokenLogprobs& logprobs) override {
+    numbers.push_back(logprobs.chosen.logprob);
+    for (const TokenLogprob& one : logprobs.top) {
+      numbers.push_back(static_cast<float>(one.token));
+      numbers.push_back(one.logprob);
+    }
+  }
+  std::vector<float> numbers;
+};
+
+class PrefixHit : public testing::TestWithParam<Numbers> {
+ protected:
+  static constexpr int32_t kContext = 400;
+  static constexpr int32_t kPrompts = 200;
+  static constexpr int32_t kGenerated = 3;
+
+  void SetUp() override {
+    ModelConfig config;
+    config.architecture = "LlamaForCausalLM";
+    config.vocab = 97;
+    config.hidden = 32;
+    config.layers = 2;
+    config.heads = 4;
+    config.kv_heads = 2;
+    config.head_dim = 32;
+    config.ffn = 48;
+    config.context = kContext;
+    config.eos_ids = {2};
+    ASSERT_TRUE(write_random_checkpoint(directory_.path(), config, 5).ok());
+  }
+
+  std::unique_ptr<Engine> engine(int32_t chunk, bool cache) {
+    const Backend& backend = cpu_backend(isas_of_this_machine().back());
+    EngineOptions options;
+    options.max_step_tokens = chunk;
+    options.max_sequences = 4;
+    options.context = kContext;
+    options.kv = GetParam().kv;
+    options.prefix_cache = cache;
+    auto model = Transformer::load(directory_.path(),
+                                   {.weights = WeightFormat::f32,
+                                    .limits = {chunk, options.max_sequences, kContext},
+                                    .max_logits_rows = 5},
+                                   backend, threads_.stream());
+    EXPECT_TRUE(model.ok()) << model.status();
+    return Engine::create(options, std::move(model).value(), backend, threads_.stream()).value();
+  }
+
+  // What a request yields: its tokens, and the log probabilities of the likeliest at each.
+  struct Answer {
+    std::vector<int32_t> tokens;
+    std::vector<float> numbers;
+    int32_t cached = 0;
+  };
+  static Answer ask(Engine& engine, std::vector<int32_t> prompt, int32_t max_tokens) {
+    auto sink = std::make_shared<LogprobSink>();
+    EngineRequest request;
+    request.prompt = std::move(prompt);
+    request.max_tokens = max_tokens;
+    request.ignore_eos = true;
+    request.deterministic = true;
+    request.sampling.temperature = 0;
+    request.sampling.top_logprobs = kMaxTopLogprobs;
+    request.sinks = {sink};
+    EXPECT_TRUE(engine.submit(std::move(request)).ok());
+    while (engine.step()) {
+    }
+    return {sink->tokens(), sink->numbers, sink->finish()->cached_tokens};
+  }
+
+  std::vector<int32_t> prompt(std::mt19937& random) {
+    std::vector<int32_t> tokens(1 + random() % (kContext - kGenerated - 1));
+    for (int32_t& token : tokens) {
+      token = 3 + static_cast<int32_t>(random() % 94);
+    }
+    return tokens;
+  }
+
+  ThreadPool threads_{1};
+  TemporaryDirectory directory_;
+};
+
+TEST_P(PrefixHit, HasTheBitsOfAMissForEverySplitAndAnyChunkSize) {
+  const auto miss = engine(512, false);
+  std::vector<std::unique_ptr<Engine>> hits;
+  for (const int32_t chunk : {512, 100, 64, 33}) {
+    hits.push_back(engine(chunk, true));
+  }
+  const int32_t unit = hits[0]->stats().cache_unit_tokens;
+  ASSERT_GT(unit, 0);
+  ASSERT_LE(2 * unit, kContext) << "prompts of several units";
+  std::mt19937 random(17);
+  int64_t cached = 0;
+  for (int32_t i = 0; i < kPrompts; ++i) {
+    const std::vector<int32_t> whole = prompt(random);
+    const Answer expected = ask(*miss, whole, kGenerated);
+    ASSERT_EQ(expected.numbers.size(), kGenerated * (1 + 2 * kMaxTopLogprobs));
+    Engine& engine = *hits[static_cast<size_t>(i) % hits.size()];
+    for (int32_t split = 0; split <= std::ssize(whole); split += unit) {
+      SCOPED_TRACE(testing::Message() << "prompt " << i << " of " << whole.size() << " tokens, "
+                                      << split << " of them known");
+      engine.flush_cache();
+      if (split > 0) {
+        std::vector<int32_t> known(whole.begin(), whole.begin() + split);
+        known.push_back(3);
+        ask(engine, known, 0);
+      }
+      const Answer answer = ask(engine, whole, kGenerated);
+      EXPECT_EQ(answer.cached,
+                std::min(split, (static_cast<int32_t>(whole.size()) - 1) / unit * unit));
+      EXPECT_EQ(answer.tokens, expected.tokens);
+      ASSERT_EQ(answer.numbers, expected.numbers);
+      cached += answer.cached;
+    }
+  }
+  EXPECT_GT(cached, kPrompts * unit);
+}
+
+TEST_P(PrefixHit, GoesOnWithWhatWasGenerated) {
+  const auto engine = this->engine(64, true);
+  const auto miss = this->engine(64, false);
+  const int32_t unit = engine->stats().cache_unit_tokens;
+  std::mt19937 random(3);
+  std::vector<int32_t> chat = prompt(random);
+  chat.resize(10);
+  int32_t cached = 0;
+  while (std::ssize(chat) + 70 < kContext) {  // a turn
+    const Answer answer = ask(*engine, chat, 40);
+    EXPECT_EQ(answer.numbers, ask(*miss, chat, 40).numbers);
+    EXPECT_GE(answer.cached, cached);
+    cached = answer.cached;
+    chat.insert(chat.end(), answer.tokens.begin(), answer.tokens.end());
+    for (int32_t i = 0; i < 20; ++i) {
+      chat.push_back(3 + static_cast<int32_t>(random() % 94));
+    }
+  }
+  EXPECT_GE(cached, unit);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PrefixHit,
+                         testing::Values(Numbers{"f32", kKvPresetF32}, Numbers{"f16", kKvPresetF16},
+                                         Numbers{"k8v4", *find_kv_preset("k8v4")},
+                                         Numbers{"k4v2", *find_kv_preset("k4v2")}),
+                         [](const auto& numbers) { return numbers.param.name; });
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,267 @@
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "kernels/cpu/backend.h"
+#include "kernels/cpu/pages/page_codec.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/kv_arena.h"
+#include "tests/kernels/isas.h"
+
+namespace tessera {
+namespace {
+
+constexpr KvTiers kTiers{0, 1};
+
+// Two layers of three KV heads. A unit of 64 tokens is 4 pages of K8V4 or 2 of K4V2.
+class KvUnitsTest : public testing::Test {
+ protected:
+  static constexpr int32_t kRows = 6;
+  static constexpr int32_t kUnit = 64;
+  static constexpr int32_t kHeadDim = 8;
+
+  void make(int32_t pages, int32_t slots, int32_t context, bool marks = false) {
+    arena_ = KvArena::make({.formats = {kKvK8V4, kKvK4V2},
+                            .head_dim = kHeadDim,
+                            .page_bytes = 512,
+                            .pages = pages,
+                            .slots = slots,
+                            .layers = 2,
+                            .kv_heads = 3,
+                            .context = context,
+                            .marks = marks,
+                            .unit_tokens = kUnit,
+                            .unit_tiers = {0, 1}});
+    ASSERT_NE(arena_, nullptr);
+    scratch_.resize(
+        static_cast<size_t>(backend_.kv_demote_scratch_bytes(arena_->view(), pool_.stream())));
+  }
+  // The slot gets so many more tokens, with keys and values of their own.
+  void fill(int32_t slot, int32_t tokens) {
+    const KvGrowth growth[] = {{slot, kTiers, tokens}};
+    backend_.kv_resize({arena_->pool(), {}, growth}, pool_.stream());
+    const KvPagesView pages = arena_->view();
+    for (int64_t row = slot * kRows; row < (slot + 1) * kRows; ++row) {
+      for (int32_t i = 0; i < tokens; ++i) {
+        const std::vector<float> token = random_floats(random_, 2 * kHeadDim);
+        const int32_t at = pages.rows[row].high++;
+        const int32_t capacity = pages.layouts[0].capacity;
+        encode_token(pages.layouts[0], token.data(), token.data() + kHeadDim,
+                     pages.page(pages.table(row)[at / capacity]), at % capacity);
+      }
+    }
+  }
+  void release(int32_t slot) {
+    const int32_t slots[] = {slot};
+    backend_.kv_resize({arena_->pool(), slots, {}}, pool_.stream());
+  }
+  void share(int32_t slot, int32_t first, int32_t handle) {
+    const KvShare shares[] = {{slot, 0, first, handle}};
+    backend_.kv_share({arena_->pool(), shares}, pool_.stream());
+  }
+  void attach(int32_t slot, std::vector<KvUnit> units) {
+    const KvAttachment attachments[] = {{slot, kTiers, units}};
+    backend_.kv_attach({arena_->pool(), attachments}, pool_.stream());
+  }
+  void drop(std::vector<int32_t> handles) {
+    backend_.kv_drop({arena_->pool(), handles}, pool_.stream());
+  }
+  void demote(std::vector<KvUnit> units) {
+    backend_.kv_demote({arena_->pool(), units, 1, scratch_}, pool_.stream());
+  }
+  // Key and value of a row's token.
+  std::vector<float> token(int64_t row, bool high, int32_t at) const {
+    const KvPagesView pages = arena_->view();
+    const KvPageLayout& layout = pages.layouts[high ? 0 : 1];
+    const int32_t entry = at / layout.capacity;
+    const int32_t id = pages.table(row)[high ? entry : pages.row_pages - 1 - entry];
+    std::vector<float> numbers(2 * kHeadDim);
+    decode_token(layout, pages.page(id), at % layout.capacity, numbers.data(),
+                 numbers.data() + kHeadDim);
+    return numbers;
+  }
+
+  const Backend& backend_ = cpu_backend(isas_of_this_machine().back());
+  ThreadPool pool_{2};
+  std::mt19937 random_{7};
+  std::unique_ptr<KvArena> arena_;
+  std::vector<std::byte> scratch_;
+};
+
+TEST_F(KvUnitsTest, OutliveTheSlotThatComputedThem) {
+  make(100, 2, 256);
+  fill(0, 128);
+  const std::vector<float> first = token(2, true, 3);
+  const std::vector<float> second = token(5, true, 64);
+  share(0, 0, 4);
+  share(0, 64, 1);
+  release(0);
+  EXPECT_EQ(arena_->free_pages(), 100 - 2 * 4 * kRows);
+  EXPECT_EQ(arena_->unit_pages(4), 4 * kRows);
+  arena_->check_integrity();
+  attach(1, {{4, 0}, {1, 0}});
+  EXPECT_EQ(arena_->free_pages(), 100 - 2 * 4 * kRows);
+  EXPECT_EQ(token(kRows + 2, true, 3), first);
+  EXPECT_EQ(token(kRows + 5, true, 64), second);
+  EXPECT_EQ(arena_->view().rows[kRows].high, 128);
+  arena_->check_integrity();
+  drop({1, 4});
+  EXPECT_EQ(arena_->free_pages(), 100 - 2 * 4 * kRows);
+  release(1);
+  EXPECT_EQ(arena_->free_pages(), 100);
+  arena_->check_integrity();
+}
+
+TEST_F(KvUnitsTest, AreContinuedByTheSlotsThatBeginWithThem) {
+  make(100, 3, 256);
+  fill(0, 64);
+  share(0, 0, 0);
+  attach(1, {{0, 0}});
+  attach(2, {{0, 0}});
+  fill(1, 64);
+  fill(2, 64);
+  EXPECT_EQ(arena_->free_pages(), 100 - 3 * 4 * kRows);
+  EXPECT_EQ(token(kRows, true, 63), token(2 * kRows, true, 63));
+  EXPECT_NE(token(kRows, true, 64), token(2 * kRows, true, 64));
+  arena_->check_integrity();
+}
+
+TEST_F(KvUnitsTest, AreEncodedAnewFromTheirCodesInPlace) {
+  make(12 * kRows, 2, 256);
+  fill(0, 192);  // no page is free
+  std::map<std::pair<int64_t, int32_t>, std::vector<float>> expected;
+  for (int64_t row = 0; row < kRows; ++row) {
+    for (int32_t t = 0; t < kUnit; ++t) {
+      const std::vector<float> numbers = token(row, true, 64 + t);
+      const KvPageLayout layout = KvPageLayout::make(kKvK4V2, kHeadDim, 16);
+      std::vector<std::byte> page(static_cast<size_t>(layout.page_bytes));
+      encode_token(layout, numbers.data(), numbers.data() + kHeadDim, page.data(), 0);
+      std::vector<float>& again = expected[{row, t}];
+      again.resize(2 * kHeadDim);
+      decode_token(layout, page.data(), 0, again.data(), again.data() + kHeadDim);
+    }
+  }
+  const std::vector<float> untouched = token(3, true, 190);
+  for (int32_t unit = 0; unit < 3; ++unit) {
+    share(0, unit * kUnit, unit);
+  }
+  release(0);
+  demote({{1, 0}});
+  EXPECT_EQ(arena_->free_pages(), 2 * kRows);
+  EXPECT_EQ(arena_->unit_pages(1), 2 * kRows);
+  arena_->check_integrity();
+  attach(1, {{0, 0}, {1, 1}, {2, 0}});
+  EXPECT_EQ(arena_->view().rows[kRows].high, 128);
+  EXPECT_EQ(arena_->view().rows[kRows].low, 64);
+  for (const auto& [place, numbers] : expected) {
+    EXPECT_EQ(token(kRows + place.first, false, place.second), numbers);
+  }
+  EXPECT_EQ(token(kRows + 3, true, 126), untouched);
+  arena_->check_integrity();
+}
+
+TEST_F(KvUnitsTest, TellTheirPositionsToMarks) {
+  make(100, 2, 256, true);
+  fill(0, 128);
+  share(0, 0, 0);
+  share(0, 64, 1);
+  release(0);
+  demote({{0, 0}});
+  arena_->view().mark_row(kRows)[0].score = 3;
+  attach(1, {{0, 1}, {1, 0}});
+  const KvMark* marks = arena_->view().mark_row(kRows);
+  EXPECT_EQ(marks[0].position, 64);
+  EXPECT_EQ(marks[0].score, 0);
+  EXPECT_EQ(marks[63].position, 127);
+  EXPECT_EQ(marks[arena_->view().row_marks - 1].position, 0);
+  EXPECT_EQ(marks[arena_->view().row_marks - 64].position, 63);
+}
+
+TEST_F(KvUnitsTest, AbortWhereAPageWouldBeWrittenThatOthersRead) {
+  make(100, 2, 256);
+  fill(0, 64);
+  share(0, 0, 0);
+  EXPECT_DEATH(demote({{0, 0}}), "others hold");
+  EXPECT_DEATH(share(0, 0, 0), "holds a unit");
+  EXPECT_DEATH(share(0, 64, 1), "without all tokens");
+  EXPECT_DEATH(drop({1}), "holds no unit");
+  EXPECT_DEATH(attach(1, {{0, 1}}), "no unit of this format");
+  EXPECT_DEATH(attach(0, {{0, 0}}), "the slot holds pages");
+}
+
+// Pages, owners and free list against what a few maps say, over random operations.
+TEST_F(KvUnitsTest, KeepOwnersTrueThroughRandomOperations) {
+  constexpr uint32_t kSeed = 20;
+  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  random_.seed(kSeed);
+  make(400, 6, 512);
+  std::vector<bool> used(6);
+  std::vector<std::vector<KvUnit>> held(6);  // that slots began with
+  std::map<int32_t, uint8_t> units;          // tiers by handle
+  const auto pick = [&](int32_t n) {
+    return static_cast<int32_t>(random_() % static_cast<uint32_t>(n));
+  };
+  for (int step = 0; step < 2000; ++step) {
+    const int32_t slot = pick(6);
+    const auto s = static_cast<size_t>(slot);
+    const KvRow row = arena_->view().rows[slot * kRows];
+    const int32_t handle = pick(arena_->shape().units());
+    const bool in_use = std::any_of(held.begin(), held.end(), [&](const auto& of) {
+      return std::any_of(of.begin(), of.end(), [&](const KvUnit& u) { return u.handle == handle; });
+    });
+    switch (pick(5)) {
+      case 0:
+        if (row.high + row.low < 448 && arena_->free_pages() >= 4 * kRows) {
+          fill(slot, 64);
+          used[s] = true;
+        }
+        break;
+      case 1:
+        release(slot);
+        used[s] = false;
+        held[s].clear();
+        break;
+      case 2:
+        if (row.high >= 64 && !units.contains(handle)) {
+          share(slot, pick(row.high / 64) * 64, handle);
+          units[handle] = 0;
+          held[s].push_back({handle, 0});
+        }
+        break;
+      case 3:
+        if (!used[s] && units.contains(handle)) {
+          attach(slot, {{handle, units[handle]}});
+          held[s].push_back({handle, units[handle]});
+          used[s] = true;
+        }
+        break;
+      default:
+        if (units.contains(handle) && pick(3) == 0) {
+          drop({handle});
+          units.erase(handle);
+          for (auto& of : held) {
+            std::erase_if(of, [&](const KvUnit& u) { return u.handle == handle; });
+          }
+        } else if (units.contains(handle) && units[handle] == 0 && !in_use) {
+          const KvPool pool = arena_->pool();
+          if (pool.owners[pool.unit_table(handle, 0)[0]] == 1) {
+            demote({{handle, 0}});
+            units[handle] = 1;
+          }
+        }
+    }
+    arena_->check_integrity();
+  }
+  for (int32_t slot = 0; slot < 6; ++slot) {
+    release(slot);
+  }
+  for (const auto& [handle, tier] : units) {
+    drop({handle});
+  }
+  EXPECT_EQ(arena_->free_pages(), 400);
+  arena_->check_integrity();
+}
+
+}  // namespace
+}  // namespace tessera
