@@ -27,7 +27,7 @@ struct EngineOptions {
   // Whether what prompts have in common is computed once and kept as long as there is room, and the
   // formats to which what nobody uses is demoted before it is evicted, the coarsest last.
   bool prefix_cache = true;
-  std::vector<KvFormat> kv_ladder;
+  std::vector<KvFormat> kv_ladder = {};
   // Of pages, windows and tables together; 0: room for max_sequences whole contexts.
   int64_t kv_bytes = 0;
   // By which deadlines pass; asked on the engine's thread.
