@@ -22,7 +22,7 @@ struct EngineOptions {
   int32_t context = 2048;         // tokens a sequence may have, prompt and completion
   KvPreset kv = kKvPresetF16;  // of requests that ask for none
   // What requests may ask for besides: pages have a size that serves their formats too.
-  std::vector<KvPreset> kv_also;
+  std::vector<KvPreset> kv_also{};
   // Of pages, windows and tables together; 0: room for max_sequences whole contexts.
   int64_t kv_bytes = 0;
   // By which deadlines pass; asked on the engine's thread.
@@ -47,7 +47,7 @@ struct EngineStats {
   int64_t kv_demotions = 0;       // tokens of one KV head that went to the low tier
   int64_t kv_dropped_tokens = 0;  // and that were dropped
   int32_t formats = 0;
-  KvFormatPages format_pages[kMaxKvLayouts];  // in use, of so many formats
+  KvFormatPages format_pages[kMaxKvLayouts]{};  // in use, of so many formats
 };
 
 // Runs requests over one model with continuous batching. One thread (started by start()) owns all
