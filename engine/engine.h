@@ -56,7 +56,7 @@ struct EngineStats {
   int64_t cache_query_tokens = 0;
   int64_t cache_hit_tokens = 0;
   int32_t cache_unit_tokens = 0;
-  PrefixCacheStats cache;
+  PrefixCacheStats cache = {};
   int32_t formats = 0;
   KvFormatPages format_pages[kMaxKvLayouts] = {};  // in use, of so many formats
 };
