@@ -23,11 +23,11 @@ struct EngineOptions {
   int32_t context = 2048;         // tokens a sequence may have, prompt and completion
   KvPreset kv = kKvPresetF16;  // of requests that ask for none
   // What requests may ask for besides: pages have a size that serves their formats too.
-  std::vector<KvPreset> kv_also{};
+  std::vector<KvPreset> kv_also = {};
   // Whether what prompts have in common is computed once and kept as long as there is room, and the
   // formats to which what nobody uses is demoted before it is evicted, the coarsest last.
   bool prefix_cache = true;
-  std::vector<KvFormat> kv_ladder{};
+  std::vector<KvFormat> kv_ladder = {};
   // Of pages, windows and tables together; 0: room for max_sequences whole contexts.
   int64_t kv_bytes = 0;
   // By which deadlines pass; asked on the engine's thread.
@@ -56,9 +56,9 @@ struct EngineStats {
   int64_t cache_query_tokens = 0;
   int64_t cache_hit_tokens = 0;
   int32_t cache_unit_tokens = 0;
-  PrefixCacheStats cache{};
+  PrefixCacheStats cache = {};
   int32_t formats = 0;
-  KvFormatPages format_pages[kMaxKvLayouts]{};  // in use, of so many formats
+  KvFormatPages format_pages[kMaxKvLayouts] = {};  // in use, of so many formats
 };
 
 // Runs requests over one model with continuous batching. One thread (started by start()) owns all

@@ -72,8 +72,8 @@ struct Finish {
   int32_t completion_tokens = 0;  // as many as on_token was called
 
   struct Kv {
-    std::string_view policy;  // the preset's name, static
-    KvUsage usage;            // at the end; of one that is cancelled while it waits, what it had
+    KvPreset preset;  // as in effect
+    KvUsage usage;    // at the end; of one that is cancelled while it waits, what it had
   };
   Kv kv = {};
 };

@@ -190,7 +190,7 @@ void Sequence::publish() {
     sink_->on_token(*std::exchange(unpublished_token_, std::nullopt));
   }
   if (ended()) {
-    finish_->kv = {.policy = kv_.name, .usage = kv_usage_};
+    finish_->kv = {.preset = kv_, .usage = kv_usage_};
     sink_->on_finish(*finish_);
   }
 }

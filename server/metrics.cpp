@@ -88,14 +88,24 @@ void add_cache(Snapshot& snapshot, const EngineStats& stats, const EngineOptions
                   {"num_gpu_blocks", std::to_string(stats.token_capacity / kKvGroup)}});
   const std::string help =
       "Bytes of the KV cache by format and state; windows and tables are fixed";
-  snapshot.gauge("tessera:kv_bytes", help, used * page_bytes,
-                 {{"format", format}, {"state", "private"}});
-  snapshot.gauge("tessera:kv_bytes", help, (total - used) * page_bytes,
-                 {{"format", format}, {"state", "free"}});
-  snapshot.gauge("tessera:kv_bytes", help, static_cast<double>(stats.window_bytes),
-                 {{"format", format}, {"state", "window"}});
-  snapshot.gauge("tessera:kv_bytes", help, static_cast<double>(stats.table_bytes),
-                 {{"format", format}, {"state", "tables"}});
+  const auto bytes = [&](const std::string& of, const char* state, double count) {
+    snapshot.gauge("tessera:kv_bytes", help, count, {{"format", of}, {"state", state}});
+  };
+  for (const KvFormatPages& pages :
+       std::span(stats.format_pages).first(static_cast<size_t>(stats.formats))) {
+    const std::string of(name_of(pages.format));
+    bytes(of, "private", static_cast<double>(pages.of_one) * page_bytes);
+    bytes(of, "shared", static_cast<double>(pages.of_several) * page_bytes);
+  }
+  // Free pages, windows and tables serve every format.
+  bytes("any", "free", (total - used) * page_bytes);
+  bytes("any", "window", static_cast<double>(stats.window_bytes));
+  bytes("any", "tables", static_cast<double>(stats.table_bytes));
+  snapshot.counter("tessera:kv_demotions_total",
+                   "Tokens of one KV head that a policy moved to the low tier",
+                   stats.kv_demotions);
+  snapshot.counter("tessera:kv_dropped_tokens_total", "Tokens of one KV head that a policy dropped",
+                   stats.kv_dropped_tokens);
   const PrefixCacheStats& cache = stats.cache;
   snapshot.gauge("tessera:prefix_cache_unit_tokens",
                  "Tokens of the smallest prefix that is shared; 0: no prefix cache",

@@ -122,6 +122,12 @@ absl::StatusOr<Accepted> Service::generate(GenerateRequest request,
   }
 
   EngineRequest submitted;
+  absl::StatusOr<std::optional<KvPreset>> kv =
+      grant_kv(request.kv, state_->parts.engine->options().kv);
+  if (!kv.ok()) {
+    return refuse(kv.status());
+  }
+  submitted.kv = *kv;
   submitted.prompt = accepted.prompt;
   submitted.sampling = request.sampling;
   submitted.sampling.seed = request.seed.value_or(request.deterministic ? 0 : draw_seed());

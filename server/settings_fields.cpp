@@ -283,6 +283,30 @@ std::vector<SettingsField> compute_fields() {
   };
 }
 
+// Presets by name, in a list.
+template <class At>
+SettingsField presets_field(std::string_view name, std::string help, At at) {
+  return {name, "NAME,...", help,
+          [at](Settings& settings, std::string_view text) {
+            std::vector<KvPreset> presets;
+            for (const std::string& one :
+                 std::vector<std::string>(absl::StrSplit(std::string(text), ',', absl::SkipEmpty()))) {
+              const KvPreset* preset = find_kv_preset(one);
+              if (preset == nullptr) {
+                return absl::InvalidArgumentError(absl::StrCat("there is no preset '", one, "'"));
+              }
+              presets.push_back(*preset);
+            }
+            at(settings) = std::move(presets);
+            return absl::OkStatus();
+          },
+          [at](const Settings& settings) {
+            return absl::StrJoin(at(settings), ",", [](std::string* out, const KvPreset& preset) {
+              out->append(preset.name);
+            });
+          }};
+}
+
 // Formats between commas, the coarsest last.
 SettingsField ladder_field() {
   return {"kv-ladder", "FORMAT,...",
@@ -317,6 +341,10 @@ std::vector<SettingsField> engine_fields() {
       choice_field("kv", presets,
                    "how keys and values are kept: k8v4 is 8 bits for keys and 4 for values",
                    TESSERA_AT(engine.kv)),
+      presets_field("kv-also",
+                    "presets that requests may ask for besides, and change in numbers; a page "
+                    "has a size that serves the formats of all",
+                    TESSERA_AT(engine.kv_also)),
       choice_field<bool>("prefix-cache", {{"on", true}, {"off", false}},
                          "whether what prompts have in common is kept, as long as there is room",
                          TESSERA_AT(engine.prefix_cache)),

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "models/status_macros.h"
+#include "server/grpc/kv_options.h"
 
 namespace tessera {
 namespace {
@@ -252,10 +253,12 @@ bool GenerateCall::write(Sequence& sequence, bool any) {
     usage_.set_prompt_tokens(finish.prompt_tokens);
     usage_.set_cached_tokens(finish.cached_tokens);
   }
+  kv_.add(finish.kv);
   if (++ended_ < sequences_.size()) {
     StartWrite(&response_);
     return true;
   }
+  *usage_.mutable_kv() = to_wire(kv_);
   *response_.mutable_usage() = usage_;
   shared_.calls.remove(name_);
   StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);

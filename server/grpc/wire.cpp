@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
 #include "models/status_macros.h"
+#include "server/grpc/kv_options.h"
 
 namespace tessera {
 namespace {
@@ -107,6 +108,7 @@ absl::StatusOr<GenerateCallRequest> parse_generate_request(const v1::GenerateReq
   request.ignore_eos = message.ignore_eos();
   request.keep_special = message.keep_special_tokens();
   request.priority = message.priority();
+  request.kv = parse_kv_options(message.kv());
   return call;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -36,6 +37,12 @@ class Choice {
   template <typename Print>
   void advance(Print&& print) {
     TokenQueue::Events events = queue_->take();
+    if (events.finish) {
+      kv = events.finish->kv;
+    }
+    if (finished()) {  // by a stop string, and now by the engine
+      return;
+    }
     take_prompt(events.prompt);
     for (const TokenQueue::Token& token : events.tokens) {
       if (finished()) {  // by a stop string: the engine was ahead
@@ -57,6 +64,8 @@ class Choice {
   // Forgets what a chunk has shown.
   void clear();
 
+  // The engine has ended it too, and told what it used.
+  bool settled() const { return kv.has_value() || !failure.ok(); }
   bool finished() const { return !text.finish_reason.empty() || !failure.ok(); }
   RequestId id() const { return generation_.id; }
 
@@ -67,6 +76,7 @@ class Choice {
   absl::Status failure;
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;
+  std::optional<Finish::Kv> kv;  // from the engine's end on
 
  private:
   void take_prompt(std::span<const TokenQueue::Token> tokens);

@@ -90,7 +90,7 @@ class CompletionAnswer final : public HttpAnswer {
       if (!choice.failure.ok()) {
         return error_reply(choice.failure);
       }
-      all = all && choice.finished();
+      all = all && choice.settled();
     }
     return all ? std::optional(whole()) : std::nullopt;
   }
@@ -100,7 +100,7 @@ class CompletionAnswer final : public HttpAnswer {
       if (piece.size() >= kPieceBytes) {
         return true;
       }
-      if (!choice.finished()) {
+      if (!choice.settled()) {
         choice.advance([&] { print(choice, piece); });
       }
       if (!choice.failure.ok()) {
@@ -110,7 +110,7 @@ class CompletionAnswer final : public HttpAnswer {
       }
     }
     if (!std::all_of(choices_.begin(), choices_.end(),
-                     [](const Choice& choice) { return choice.finished(); })) {
+                     [](const Choice& choice) { return choice.settled(); })) {
       return true;
     }
     if (head_.usage) {
@@ -198,6 +198,9 @@ class CompletionAnswer final : public HttpAnswer {
     Usage usage{.prompt_tokens = prompt_tokens_};
     for (std::size_t i = 0; i < choices_.size(); ++i) {
       usage.completion_tokens += choices_[i].completion_tokens;
+      if (choices_[i].kv.has_value()) {
+        usage.kv.add(*choices_[i].kv);
+      }
       if (i % static_cast<std::size_t>(best_of_) == 0) {  // a prompt counts once
         usage.cached_tokens += choices_[i].cached_tokens;
       }

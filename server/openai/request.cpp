@@ -1,3 +1,4 @@
+#include "server/openai/kv_cache.h"
 #include "server/openai/request.h"
 
 #include <fmt/format.h>
@@ -168,6 +169,7 @@ void read_common(BodyFields& fields, CompletionRequest& out) {
   read_stream(fields, out);
   fields.integer("n", 1, out.n, kMostChoices);
   fields.integer("priority", std::numeric_limits<int32_t>::min(), out.each.priority);
+  read_kv_cache(fields, out.each.kv);
   read_cache(fields, out.each);
   fields.boolean("return_tokens_as_token_ids", out.token_ids_as_text);
   bool skip_special = true;

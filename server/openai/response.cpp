@@ -8,6 +8,7 @@
 
 #include "models/text/utf8.h"
 #include "server/openai/error.h"
+#include "server/openai/kv_cache.h"
 
 namespace tessera {
 
@@ -25,10 +26,14 @@ std::string event(const Json& json) {
 }
 
 Json usage_json(const Usage& usage) {
-  return {{"prompt_tokens", usage.prompt_tokens},
-          {"completion_tokens", usage.completion_tokens},
-          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
+  Json json = {{"prompt_tokens", usage.prompt_tokens},
+               {"completion_tokens", usage.completion_tokens},
+               {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+               {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
+  if (!usage.kv.empty()) {
+    json["kv_cache"] = kv_cache_json(usage.kv);
+  }
+  return json;
 }
 
 // A token's text; of one that is no text by itself its bytes, as OpenAI writes them.

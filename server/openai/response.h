@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "server/kv_wish.h"
 #include "server/openai/request.h"
 
 namespace tessera {
@@ -51,6 +52,7 @@ struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;
+  KvReport kv = {};  // of the sequences that have ended
 };
 
 std::string print_completion(const CompletionHead& head, std::span<const ChoiceText> choices,

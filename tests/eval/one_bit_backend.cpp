@@ -25,7 +25,7 @@ void store_one_bit(const KvStoreArgs& args, Stream stream) {
     const std::span<const float> row = args.values.row(token);
     rounded.insert(rounded.end(), row.begin(), row.end());
   }
-  const auto head_dim = static_cast<size_t>(args.pages.layout.head_dim);
+  const auto head_dim = static_cast<size_t>(args.pages.head_dim);
   for (size_t at = 0; at < rounded.size(); at += head_dim) {
     round_to_one_bit(std::span(rounded).subspan(at, head_dim));
   }

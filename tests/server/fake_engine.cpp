@@ -159,7 +159,11 @@ EngineStats FakeEngine::stats() const {
           .steps = 7,
           .prompt_tokens = 11,
           .generated_tokens = 13,
-          .preemptions = 2};
+          .preemptions = 2,
+          .kv_demotions = 17,
+          .kv_dropped_tokens = 5,
+          .formats = 1,
+          .format_pages = {{kKvF16, 20, 5}}};
 }
 
 void FakeEngine::run() {

@@ -67,7 +67,7 @@ TEST_F(Grpc, PassesEveryFieldOn) {
   EXPECT_EQ(submitted.sampling.top_logprobs, 4);
   EXPECT_EQ(submitted.sampling.prompt_logprobs, 5);
   ASSERT_TRUE(submitted.deadline.has_value());
-  EXPECT_LE(*submitted.deadline, std::chrono::steady_clock::now() + kPatience);
+  EXPECT_LT(*submitted.deadline, std::chrono::steady_clock::now() + 2 * kPatience);
   EXPECT_GT(*submitted.deadline, std::chrono::steady_clock::now());
   EXPECT_EQ(submitted.sampling.temperature, 0.5f);
   EXPECT_EQ(submitted.sampling.top_p, 0.25f);

@@ -222,12 +222,15 @@ TEST(Metrics, ShowsTheEngineUnderTheNamesGatewaysKnow) {
            "# TYPE vllm:num_requests_running gauge",
            "# TYPE vllm:num_preemptions_total counter",
            "# TYPE vllm:time_to_first_token_seconds histogram",
-           "tessera:kv_bytes{model_name=\"fake\",format=\"f16\",state=\"private\"} 25600",
-           "tessera:kv_bytes{model_name=\"fake\",format=\"f16\",state=\"free\"} 76800",
+           "tessera:kv_bytes{model_name=\"fake\",format=\"f16\",state=\"private\"} 20480",
+           "tessera:kv_bytes{model_name=\"fake\",format=\"f16\",state=\"shared\"} 5120",
+           "tessera:kv_demotions_total{model_name=\"fake\"} 17",
+           "tessera:kv_dropped_tokens_total{model_name=\"fake\"} 5",
+           "tessera:kv_bytes{model_name=\"fake\",format=\"any\",state=\"free\"} 76800",
            "vllm:cache_config_info{model_name=\"fake\",block_size=\"64\",cache_dtype=\"f16\","
            "num_gpu_blocks=\"25\"} 1",
-           "tessera:kv_bytes{model_name=\"fake\",format=\"f16\",state=\"window\"} 4096",
-           "tessera:kv_bytes{model_name=\"fake\",format=\"f16\",state=\"tables\"} 512",
+           "tessera:kv_bytes{model_name=\"fake\",format=\"any\",state=\"window\"} 4096",
+           "tessera:kv_bytes{model_name=\"fake\",format=\"any\",state=\"tables\"} 512",
        }) {
     EXPECT_THAT(metrics, HasSubstr(line));
   }

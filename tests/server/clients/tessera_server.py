@@ -67,7 +67,7 @@ class TesseraServer:
         return self.metric("vllm:num_requests_running")
 
     def bytes_in_use(self):
-        return self.metric("tessera:kv_bytes", state="private")
+        return sum(self.metric("tessera:kv_bytes", state=s) for s in ("private", "shared"))
 
     def signal(self, number=signal.SIGTERM):
         self.process.send_signal(number)

@@ -42,6 +42,8 @@ def chat(client, **more):
     ({"modalities": ["audio"]}, "modalities"),
     ({"web_search_options": {}}, "web_search_options"),
     ({"extra_body": {"guided_regex": "a+"}}, "guided_regex"),
+    ({"extra_body": {"temprature": 1}}, "temprature"),
+    ({"messages": [{"role": "user", "content": "x", "colour": "red"}]}, "messages[0].colour"),
 ])
 def test_a_bad_field_is_named(client, fields, named):
     with pytest.raises(openai.BadRequestError) as error:
@@ -69,7 +71,8 @@ def test_what_is_not_there(client):
     assert error.value.status_code == 405
 
 
-@pytest.mark.parametrize("body", ["", "{", "[]", '"x"', '{"prompt": "a"} x', "\x00", '{"prompt": "\\ud800'])
+@pytest.mark.parametrize("body", [
+    "", "{", "[]", '"x"', '{"prompt": "a"} x', "\x00", '{"prompt": "\\ud800', "[" * 100_000])
 def test_what_is_no_json_object_is_a_400(server, body):
     for route in ("completions", "chat/completions"):
         answer = httpx.post(f"{server.http}/v1/{route}", content=body)

@@ -40,8 +40,8 @@ def resident_kib(server):
 
 @pytest.fixture(scope="module")
 def busy():
-    # Few pages: each has been written to, and counts as resident, before the first round ends.
-    with TesseraServer("--max-sequences", str(STREAMS), "--kv-memory", "128MiB") as started:
+    # Few pages: each has been written to, and counts as resident, after two rounds.
+    with TesseraServer("--max-sequences", str(STREAMS), "--kv-memory", "256MiB") as started:
         yield started
         started.signal()
         assert started.wait() == 0

@@ -1,0 +1,58 @@
+#include "server/kv_wish.h"
+
+#include "absl/strings/str_cat.h"
+#include "server/openai/error.h"
+
+namespace tessera {
+namespace {
+
+absl::Status refused(const absl::Status& status) {
+  return invalid_field("kv_cache", absl::StrCat("kv_cache: ", std::string(status.message())));
+}
+
+absl::StatusOr<KvPreset> named(const std::string& name) {
+  if (const KvPreset* preset = find_kv_preset(name); preset != nullptr) {
+    return *preset;
+  }
+  if (name.find(':') != std::string::npos) {  // fields have a place of their own
+    return absl::InvalidArgumentError(absl::StrCat("there is no KV preset '", name, "'"));
+  }
+  const absl::StatusOr<KvPolicy> format = parse_policy(name);
+  if (!format.ok()) {
+    return format.status();
+  }
+  return KvPreset{name_of(format->high), *format};
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<KvPreset>> grant_kv(const KvWish& wish, const KvPreset& otherwise) {
+  if (!wish.preset.has_value() && wish.fields.empty()) {
+    return std::nullopt;
+  }
+  absl::StatusOr<KvPreset> granted = otherwise;
+  if (wish.preset.has_value()) {
+    granted = named(*wish.preset);
+  }
+  if (!granted.ok()) {
+    return refused(granted.status());
+  }
+  const absl::StatusOr<KvPolicy> policy = edit_policy(granted->policy, wish.fields);
+  if (!policy.ok()) {
+    return refused(policy.status());
+  }
+  const bool changed = !(*policy == granted->policy);
+  return KvPreset{changed ? "custom" : granted->name, *policy};
+}
+
+void KvReport::add(const Finish::Kv& kv) {
+  ++sequences_;
+  preset_ = kv.preset;
+  sum_.bytes += kv.usage.bytes;
+  sum_.f16_bytes += kv.usage.f16_bytes;
+  sum_.high += kv.usage.high;
+  sum_.low += kv.usage.low;
+  sum_.dropped += kv.usage.dropped;
+}
+
+}  // namespace tessera

@@ -1,0 +1,112 @@
+#include "server/kv_wish.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "server/grpc/kv_options.h"
+#include "server/openai/error.h"
+#include "server/openai/kv_cache.h"
+#include "server/openai/request.h"
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+KvWish wish_of(const std::string& kv_cache) {
+  const auto request = parse_completion_request(R"({"prompt":"a","kv_cache":)" + kv_cache + "}");
+  EXPECT_TRUE(request.ok()) << request.status();
+  return request->each.kv;
+}
+
+KvPreset granted(const KvWish& wish) {
+  const auto kv = grant_kv(wish, kKvPresetF16);
+  EXPECT_TRUE(kv.ok()) << kv.status();
+  EXPECT_TRUE(kv->has_value());
+  return **kv;
+}
+
+TEST(KvWish, IsEmptyWithoutTheField) {
+  const auto request = parse_completion_request(R"({"prompt":"a"})");
+  ASSERT_TRUE(request.ok());
+  const auto kv = grant_kv(request->each.kv, kKvPresetF16);
+  ASSERT_TRUE(kv.ok());
+  EXPECT_FALSE(kv->has_value());
+}
+
+TEST(KvWish, IsAPresetByName) {
+  EXPECT_EQ(granted(wish_of(R"("h2o")")), *find_kv_preset("h2o"));
+  EXPECT_EQ(granted(wish_of(R"({"preset":"k8v4"})")), *find_kv_preset("k8v4"));
+  EXPECT_EQ(granted(wish_of(R"({"preset":"k4v8"})")).policy.high, kKvK4V8);
+}
+
+TEST(KvWish, ChangesFieldsOfAPreset) {
+  const KvPreset kv = granted(
+      wish_of(R"({"preset":"leankv","alpha_high":2.5,"sinks":8,"compress_generated":true})"));
+  EXPECT_EQ(kv.name, "custom");
+  EXPECT_EQ(kv.policy.alpha_high, 2.5f);
+  EXPECT_EQ(kv.policy.sinks, 8);
+  EXPECT_EQ(kv.policy.low, kKvK4V2);
+  const KvPreset mass = granted(wish_of(R"({"preset":"leankv","mass_keep":0.99,"mass_high":0.9})"));
+  EXPECT_EQ(mass.policy.rule, KvRule::mass);
+}
+
+TEST(KvWish, IsRefusedByName) {
+  const auto refusal = [](const char* kv_cache) {
+    const auto kv = grant_kv(wish_of(kv_cache), kKvPresetF16);
+    EXPECT_EQ(kv.status().code(), absl::StatusCode::kInvalidArgument) << kv_cache;
+    EXPECT_EQ(json::parse(print_error(kv.status()))["error"]["param"], "kv_cache");
+    return std::string(kv.status().message());
+  };
+  EXPECT_THAT(refusal(R"("leankvv")"), HasSubstr("leankvv"));
+  EXPECT_THAT(refusal(R"("leankv:sinks=3")"), HasSubstr("leankv:sinks=3"));
+  EXPECT_THAT(refusal(R"({"preset":"leankv","tresholds":1})"), HasSubstr("tresholds"));
+  EXPECT_THAT(refusal(R"({"preset":"leankv","alpha_low":-1})"), HasSubstr("alpha_low"));
+  EXPECT_THAT(refusal(R"({"preset":"leankv","sinks":1.5})"), HasSubstr("sinks"));
+  EXPECT_THAT(refusal(R"({"preset":"h2o","keep_share":0.5,"mass_keep":0.9})"),
+              HasSubstr("choose one"));
+}
+
+TEST(KvWish, OfAnotherTypeIsRefusedWhereItIsRead) {
+  for (const char* body :
+       {R"({"prompt":"a","kv_cache":3})", R"({"prompt":"a","kv_cache":{"preset":1}})",
+        R"({"prompt":"a","kv_cache":{"sinks":null}})", R"({"prompt":"a","kv_cache":{"low":{}}})"}) {
+    const auto request = parse_completion_request(body);
+    EXPECT_EQ(request.status().code(), absl::StatusCode::kInvalidArgument) << body;
+    EXPECT_THAT(std::string(request.status().message()), HasSubstr("cannot be")) << body;
+  }
+}
+
+TEST(KvWish, HasEveryFieldOnTheWireOfGrpcToo) {
+  for (const KvPreset& preset : kv_presets()) {
+    KvReport report;
+    report.add({preset, {}});
+    const v1::KvUsage usage = to_wire(report);
+    EXPECT_EQ(usage.policy(), preset.name);
+    KvWish wish = parse_kv_options(usage.options());
+    wish.preset = std::string(preset.name);
+    EXPECT_EQ(granted(wish), preset) << "what is told can be asked for";
+  }
+}
+
+TEST(KvReport, AddsBytesAndTellsTheMeanOfTokens) {
+  const KvPreset& leankv = *find_kv_preset("leankv");
+  KvReport report;
+  EXPECT_TRUE(report.empty());
+  report.add({leankv, {.bytes = 100, .f16_bytes = 500, .high = 10, .low = 4, .dropped = 2}});
+  report.add({leankv, {.bytes = 50, .f16_bytes = 300, .high = 20, .low = 6, .dropped = 0}});
+  const json told = kv_cache_json(report);
+  EXPECT_EQ(told["policy"], "leankv");
+  EXPECT_EQ(told["settings"]["alpha_high"], leankv.policy.alpha_high);
+  EXPECT_EQ(told["settings"]["high"], "k8v4");
+  EXPECT_EQ(told["settings"]["compress_generated"], true);
+  EXPECT_EQ(told["bytes"], 150);
+  EXPECT_EQ(told["f16_bytes"], 800);
+  EXPECT_EQ(told["tokens"], json::parse(R"({"high":15.0,"low":5.0,"dropped":1.0})"));
+}
+
+}  // namespace
+}  // namespace tessera
