@@ -95,7 +95,8 @@ std::string format_error(const KvPolicy& policy) {
   if (!policy.is_lossy()) {
     return "low differs from high, but no rule moves tokens there";
   }
-  if (policy.low.key_bits > policy.high.key_bits || policy.low.value_bits > policy.high.value_bits) {
+  if (policy.low.key_bits > policy.high.key_bits ||
+      policy.low.value_bits > policy.high.value_bits) {
     return "low is more precise than high";
   }
   return "";
@@ -206,11 +207,11 @@ std::string_view name_of(KvFormat format) {
   static constexpr struct {
     KvFormat format;
     std::string_view name;
-  } kNames[] = {{kKvF32, "f32"},          {kKvF16, "f16"},   {kKvK8V8, "k8v8"}, {kKvK8V4, "k8v4"},
-                {KvFormat{8, 2}, "k8v2"}, {KvFormat{8, 1}, "k8v1"}, {kKvK4V8, "k4v8"},
-                {kKvK4V4, "k4v4"},        {kKvK4V2, "k4v2"}, {kKvK4V1, "k4v1"},
-                {KvFormat{2, 8}, "k2v8"}, {kKvK2V4, "k2v4"}, {KvFormat{2, 2}, "k2v2"},
-                {KvFormat{2, 1}, "k2v1"}};
+  } kNames[] = {{kKvF32, "f32"},          {kKvF16, "f16"},          {kKvK8V8, "k8v8"},
+                {kKvK8V4, "k8v4"},        {KvFormat{8, 2}, "k8v2"}, {KvFormat{8, 1}, "k8v1"},
+                {kKvK4V8, "k4v8"},        {kKvK4V4, "k4v4"},        {kKvK4V2, "k4v2"},
+                {kKvK4V1, "k4v1"},        {KvFormat{2, 8}, "k2v8"}, {kKvK2V4, "k2v4"},
+                {KvFormat{2, 2}, "k2v2"}, {KvFormat{2, 1}, "k2v1"}};
   for (const auto& known : kNames) {
     if (known.format == format) {
       return known.name;
@@ -234,7 +235,9 @@ std::string_view name_of(KvRule rule) {
   return kNames[static_cast<size_t>(rule)];
 }
 
-std::span<const KvPreset> kv_presets() { return kPresets; }
+std::span<const KvPreset> kv_presets() {
+  return kPresets;
+}
 
 const KvPreset* find_kv_preset(std::string_view name) {
   for (const KvPreset& preset : kPresets) {

@@ -14,15 +14,16 @@ namespace tessera {
 // function behind it (kernels/cpu/compress/), not a class.
 //
 // Papers: LeanKV "Unifying KV Cache Compression for Large Language Models with LeanKV" (2024);
-// KV-Compress "Paged KV-Cache Compression with Variable Compression Rates per Attention Head" (2024);
-// SnapKV, H2O, PyramidKV, Ada-KV, StreamingLLM as these two and the survey of them describe them.
+// KV-Compress "Paged KV-Cache Compression with Variable Compression Rates per Attention Head"
+// (2024); SnapKV, H2O, PyramidKV, Ada-KV, StreamingLLM as these two and the survey of them describe
+// them.
 
 // What a token's significance is made of: the attention probabilities a that queries gave it. The
 // query heads of a group are aggregated onto their one KV head, so keys are never repeated.
 enum class KvScorer : uint8_t {
-  none,     // nothing: all tokens are alike, and among equals the later ones are kept (StreamingLLM)
-  mean,     // mean of a over the later queries that count, mean over the group (LeanKV, section 4)
-  sum,      // sum of a over the queries that count, mean over the group (H2O)
+  none,  // nothing: all tokens are alike, and among equals the later ones are kept (StreamingLLM)
+  mean,  // mean of a over the later queries that count, mean over the group (LeanKV, section 4)
+  sum,   // sum of a over the queries that count, mean over the group (H2O)
   squares,  // sum of a^2 over queries and group (KV-Compress, section 4.3, equations 9 to 11)
 };
 
@@ -57,7 +58,7 @@ struct KvPolicy {
   // ---- allocator, with the rule `budget`
   KvAllocator allocator = KvAllocator::uniform;
   float pyramid_steepness = 20;  // > 1: the last layer gets 1 / so much of the mean (PyramidKV)
-  float head_floor = 0.2f;       // [0, 1]: this share of a head's uniform budget is its own (Ada-KV)
+  float head_floor = 0.2f;  // [0, 1]: this share of a head's uniform budget is its own (Ada-KV)
 
   // ---- rule
   KvRule rule = KvRule::keep_all;
@@ -66,7 +67,7 @@ struct KvPolicy {
   float alpha_low = 0;
   // budget: exactly one of these is not 0. All stored tokens count, the protected ones too; where
   // those alone are more, they are what is kept.
-  float keep_share = 0;    // (0, 1] of the tokens there are
+  float keep_share = 0;     // (0, 1] of the tokens there are
   int32_t keep_tokens = 0;  // of a KV head, on the average
   int64_t keep_bytes = 0;   // of the sequence's pages
   float high_share = 1;     // [0, 1] of what is kept stays in the high tier

@@ -10,8 +10,9 @@
 
 namespace tessera {
 
-// How a request wants its keys and values to be kept, as the wires say it: a preset, or the server's
-// own where there is none, and fields of it that are to be otherwise (engine/kv/kv_policy_fields.h).
+// How a request wants its keys and values to be kept, as the wires say it: a preset, or the
+// server's own where there is none, and fields of it that are to be otherwise
+// (engine/kv/kv_policy_fields.h).
 struct KvWish {
   std::optional<std::string> preset;
   KvPolicyFields fields;
@@ -21,8 +22,8 @@ struct KvWish {
 // is named "custom". Errors: InvalidArgument names the field, with OpenAI's param "kv_cache".
 absl::StatusOr<std::optional<KvPreset>> grant_kv(const KvWish& wish, const KvPreset& otherwise);
 
-// What usage says of the keys and values of a request's sequences: bytes of all of them, tokens as a
-// mean over them.
+// What usage says of the keys and values of a request's sequences: bytes of all of them, tokens as
+// a mean over them.
 class KvReport {
  public:
   void add(const Finish::Kv& kv);

@@ -32,8 +32,8 @@ void read_kv_cache(BodyFields& fields, KvWish& out) {
     return;
   }
   if (!given->is_object()) {
-    fields.refuse("kv_cache", fmt::format("must be a preset's name or an object, not {}",
-                                          excerpt(*given)));
+    fields.refuse("kv_cache",
+                  fmt::format("must be a preset's name or an object, not {}", excerpt(*given)));
     return;
   }
   for (const auto& [name, value] : given->items()) {
@@ -57,8 +57,7 @@ Json kv_cache_json(const KvReport& report) {
   }
   json["bytes"] = report.bytes();
   json["f16_bytes"] = report.f16_bytes();
-  json["tokens"] = {
-      {"high", report.high()}, {"low", report.low()}, {"dropped", report.dropped()}};
+  json["tokens"] = {{"high", report.high()}, {"low", report.low()}, {"dropped", report.dropped()}};
   return json;
 }
 

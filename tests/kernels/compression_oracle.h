@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-// What kv_compress must decide, by brute force from the papers' words: one list of tokens for a row,
-// loops over all of them, no cuts. Shares no code with the op.
+// What kv_compress must decide, by brute force from the papers' words: one list of tokens for a
+// row, loops over all of them, no cuts. Shares no code with the op.
 struct OracleToken {
   int32_t position = 0;
   float score = 0;
@@ -117,9 +117,8 @@ class CompressionOracle {
     std::sort(candidates.begin(), candidates.end(),
               [](const auto* a, const auto* b) { return a->position < b->position; });
     const auto least = [&](std::vector<OracleToken*>& tokens) {
-      return std::min_element(tokens.begin(), tokens.end(), [&](const auto* a, const auto* b) {
-        return rank(*a) < rank(*b);
-      });
+      return std::min_element(tokens.begin(), tokens.end(),
+                              [&](const auto* a, const auto* b) { return rank(*a) < rank(*b); });
     };
     for (OracleToken* candidate : candidates) {
       const double score = significance(*candidate);
@@ -188,10 +187,10 @@ class CompressionOracle {
               [&](const auto* a, const auto* b) { return rank(*a) > rank(*b); });
     const int64_t anyway = std::ssize(row) - std::ssize(own);
     const int64_t keep = std::max<int64_t>(budget - anyway, 0);
-    const int64_t high = policy_.high == policy_.low
-                             ? keep
-                             : std::max<int64_t>(
-                                   std::llround(double{policy_.high_share} * budget) - anyway, 0);
+    const int64_t high =
+        policy_.high == policy_.low
+            ? keep
+            : std::max<int64_t>(std::llround(double{policy_.high_share} * budget) - anyway, 0);
     for (int64_t i = 0; i < std::ssize(own); ++i) {
       OracleToken& token = *own[static_cast<size_t>(i)];
       token.dropped = i >= keep;
@@ -207,9 +206,8 @@ class CompressionOracle {
         break;
       case KvAllocator::pyramid:
         for (int32_t i = 0; i < layers_ * heads_; ++i) {
-          const double first =
-              std::min<double>(2.0 * mean - mean / double{policy_.pyramid_steepness},
-                               sequence_.tokens);
+          const double first = std::min<double>(
+              2.0 * mean - mean / double{policy_.pyramid_steepness}, sequence_.tokens);
           const double last = 2.0 * mean - first;
           const double depth = layers_ > 1 ? static_cast<double>(i / heads_) / (layers_ - 1) : 0.5;
           budgets[static_cast<size_t>(i)] =
@@ -244,23 +242,22 @@ class CompressionOracle {
       }
     }
     std::sort(own.rbegin(), own.rend());
-    const int64_t wins = std::min<int64_t>(std::max<int64_t>(int64_t{heads_} * mean - anyway, 0),
-                                           std::ssize(own));
+    const int64_t wins =
+        std::min<int64_t>(std::max<int64_t>(int64_t{heads_} * mean - anyway, 0), std::ssize(own));
     for (int64_t i = 0; i < std::ssize(own); ++i) {
       // Equal score and position in several heads: all that tie with the last winner win.
       const auto& [score, position, row] = own[static_cast<size_t>(i)];
-      const bool won =
-          wins > 0 && std::tie(score, position) >=
-                          std::tie(std::get<0>(own[static_cast<size_t>(wins - 1)]),
-                                   std::get<1>(own[static_cast<size_t>(wins - 1)]));
+      const bool won = wins > 0 && std::tie(score, position) >=
+                                       std::tie(std::get<0>(own[static_cast<size_t>(wins - 1)]),
+                                                std::get<1>(own[static_cast<size_t>(wins - 1)]));
       adaptive[row] += won ? 1 : 0;
     }
     for (size_t row = static_cast<size_t>(layer * heads_);
          row < static_cast<size_t>((layer + 1) * heads_); ++row) {
       const double floor = policy_.head_floor;
-      budgets[row] = std::min(sequence_.tokens,
-                              static_cast<int32_t>(std::floor(
-                                  floor * mean + (1 - floor) * static_cast<double>(adaptive[row]))));
+      budgets[row] = std::min(
+          sequence_.tokens, static_cast<int32_t>(std::floor(
+                                floor * mean + (1 - floor) * static_cast<double>(adaptive[row]))));
     }
   }
 

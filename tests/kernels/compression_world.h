@@ -43,8 +43,8 @@ class CompressionWorld {
     arena.pages = static_cast<int32_t>(arena.rows()) * (arena.row_pages() + 1);
     arena_ = KvArena::make(arena);
     sequences_.resize(static_cast<size_t>(shape.slots));
-    scratch_.resize(static_cast<size_t>(
-        backend_.kv_compress_scratch_bytes(arena_->view(), pool_.stream())));
+    scratch_.resize(
+        static_cast<size_t>(backend_.kv_compress_scratch_bytes(arena_->view(), pool_.stream())));
   }
 
   struct Sequence {
@@ -67,9 +67,8 @@ class CompressionWorld {
   }
   KvTiers tiers_of(const KvPolicy& policy) const {
     const auto place = [&](KvFormat format) {
-      return static_cast<uint8_t>(
-          std::find(shape_.formats.begin(), shape_.formats.end(), format) -
-          shape_.formats.begin());
+      return static_cast<uint8_t>(std::find(shape_.formats.begin(), shape_.formats.end(), format) -
+                                  shape_.formats.begin());
     };
     return {place(policy.high), place(policy.low)};
   }
@@ -164,8 +163,8 @@ class CompressionWorld {
     const KvPageLayout& low = pages().layouts[at.tiers.low];
     StoredRow tokens;
     const auto add = [&](const KvMark& mark, bool in_low, bool pinned, std::vector<float> x) {
-      EXPECT_TRUE(tokens.emplace(mark.position, Stored{in_low, pinned, mark.score, std::move(x)})
-                      .second)
+      EXPECT_TRUE(
+          tokens.emplace(mark.position, Stored{in_low, pinned, mark.score, std::move(x)}).second)
           << "position " << mark.position << " twice";
     };
     const int32_t high_pinned = pinned(r, 0, 1, counts.high, high.capacity);
@@ -220,8 +219,7 @@ class CompressionWorld {
     const Sequence& at = sequence(slot);
     const int64_t cols = int64_t{shape_.kv_heads} * shape_.head_dim;
     const int64_t count = std::ssize(keys) / cols;
-    const SequenceSpan spans[] = {
-        {slot, 0, static_cast<int32_t>(count), at.tokens, at.tiers}};
+    const SequenceSpan spans[] = {{slot, 0, static_cast<int32_t>(count), at.tokens, at.tiers}};
     dense_.resize(static_cast<size_t>(dense_groups(spans[0]) * shape_.kv_heads *
                                       pages().window_layout.page_bytes));
     backend_.kv_store({.keys = {keys.data(), count, cols, cols},

@@ -18,8 +18,8 @@ KvPolicy with_formats(KvPolicy policy, KvFormat high, KvFormat low) {
   return policy;
 }
 
-// Policies of every scorer, allocator and rule, with one tier and with two, whose numbers are such that
-// something is kept, demoted and dropped.
+// Policies of every scorer, allocator and rule, with one tier and with two, whose numbers are such
+// that something is kept, demoted and dropped.
 std::vector<KvPolicy> policies() {
   std::vector<KvPolicy> all;
   for (const char* name : {"leankv", "leankv-aggressive", "h2o", "kv-compress", "snapkv",
@@ -54,8 +54,8 @@ std::vector<KvPolicy> policies() {
 
 // Pairs of tiers of every format.
 std::vector<std::pair<KvFormat, KvFormat>> tier_pairs() {
-  return {{kKvK8V4, kKvK4V2}, {kKvF16, kKvK8V8}, {kKvF16, kKvK4V4}, {kKvK8V8, kKvK8V4},
-          {kKvK4V2, kKvK4V1}, {kKvK4V8, kKvK2V4}};
+  return {{kKvK8V4, kKvK4V2}, {kKvF16, kKvK8V8},  {kKvF16, kKvK4V4},
+          {kKvK8V8, kKvK8V4}, {kKvK4V2, kKvK4V1}, {kKvK4V8, kKvK2V4}};
 }
 
 std::vector<OracleRow> oracle_rows(const CompressionWorld& world, int32_t slot) {
@@ -240,8 +240,8 @@ TEST(KvCompress, PoolsThePromptsScoresOnce) {
   sequence.pool = true;
   ThreadPool threads(2);
   const Backend& backend = cpu_backend(CpuIsa::scalar);
-  std::vector<std::byte> scratch(static_cast<size_t>(
-      backend.kv_compress_scratch_bytes(world.pages(), threads.stream())));
+  std::vector<std::byte> scratch(
+      static_cast<size_t>(backend.kv_compress_scratch_bytes(world.pages(), threads.stream())));
   KvCompressed result;
   backend.kv_compress({world.arena().pool(), {&sequence, 1}, {&result, 1}, scratch},
                       threads.stream());

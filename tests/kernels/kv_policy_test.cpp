@@ -12,8 +12,12 @@ namespace {
 
 using testing::HasSubstr;
 
-KvPolicy leankv() { return find_kv_preset("leankv")->policy; }
-KvPolicy h2o() { return find_kv_preset("h2o")->policy; }
+KvPolicy leankv() {
+  return find_kv_preset("leankv")->policy;
+}
+KvPolicy h2o() {
+  return find_kv_preset("h2o")->policy;
+}
 
 template <class Change>
 std::string error_after(KvPolicy policy, Change&& change) {
@@ -34,11 +38,10 @@ TEST(KvPolicy, NamesTheFieldThatIsOutOfRange) {
   EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.alpha_low = -1; }), HasSubstr("alpha_low"));
   EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.alpha_high = p.alpha_low - 1; }),
               HasSubstr("alpha_high"));
-  EXPECT_THAT(error_after(leankv(),
-                          [](KvPolicy& p) {
-                            p.alpha_high = std::numeric_limits<float>::quiet_NaN();
-                          }),
-              HasSubstr("alpha_high"));
+  EXPECT_THAT(
+      error_after(leankv(),
+                  [](KvPolicy& p) { p.alpha_high = std::numeric_limits<float>::quiet_NaN(); }),
+      HasSubstr("alpha_high"));
   EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.sinks = -1; }), HasSubstr("sinks"));
   EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.recent = 0; }), HasSubstr("recent"));
   EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.score_pool = 4; }),
@@ -56,7 +59,10 @@ TEST(KvPolicy, RefusesWhatDoesNotGoTogether) {
   EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.high = kKvF32; }), HasSubstr("f32"));
   EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { std::swap(p.high, p.low); }),
               HasSubstr("more precise"));
-  EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.low = {4, 3}; }),
+  EXPECT_THAT(error_after(leankv(),
+                          [](KvPolicy& p) {
+                            p.low = {4, 3};
+                          }),
               HasSubstr("without kernels"));
   EXPECT_THAT(error_after(h2o(), [](KvPolicy& p) { p.high = p.low = kKvF32; }), HasSubstr("f32"));
   EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.scorer = KvScorer::none; }),

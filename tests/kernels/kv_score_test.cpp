@@ -30,7 +30,8 @@ class ScoredSequence {
     values_ = random_floats(random, shape.tokens * kv_cols());
   }
 
-  // chunks: counts of tokens, which sum to shape.tokens. Returns the marks of each head by position.
+  // chunks: counts of tokens, which sum to shape.tokens. Returns the marks of each head by
+  // position.
   std::vector<std::vector<float>> run(const Backend& backend, const std::vector<int32_t>& chunks) {
     make_arena();
     int32_t stored = 0;
@@ -154,8 +155,8 @@ class ScoredSequence {
                                   .tokens = tokens,
                                   .prompt_tokens = shape_.prompt}};
     KvCompressed result;
-    std::vector<std::byte> scratch(static_cast<size_t>(
-        backend.kv_compress_scratch_bytes(arena_->view(), pool_.stream())));
+    std::vector<std::byte> scratch(
+        static_cast<size_t>(backend.kv_compress_scratch_bytes(arena_->view(), pool_.stream())));
     backend.kv_compress({arena_->pool(), one, {&result, 1}, scratch}, pool_.stream());
     EXPECT_GT(result.demoted, 0);
   }
@@ -254,7 +255,8 @@ TEST_P(KvScore, IsTheAttentionThatCountingQueriesPaid) {
         const std::vector<double> expected = sequence.expected(head);
         for (size_t t = 0; t < expected.size(); ++t) {
           const double score = scores[static_cast<size_t>(head)][t];
-          ASSERT_NEAR(score, expected[t], 1e-5 + 2e-3 * expected[t]) << "head " << head << " token " << t;
+          ASSERT_NEAR(score, expected[t], 1e-5 + 2e-3 * expected[t])
+              << "head " << head << " token " << t;
         }
       }
     }

@@ -9,7 +9,9 @@
 namespace tessera {
 namespace {
 
-int32_t capacity_of(const KvPool& pool, uint8_t tier) { return pool.pages.layouts[tier].capacity; }
+int32_t capacity_of(const KvPool& pool, uint8_t tier) {
+  return pool.pages.layouts[tier].capacity;
+}
 
 // Most tokens of a row, the open group's included, of which the closed ones fit `pages` pages.
 int32_t tokens_in(const KvPool& pool, const KvCompression& sequence, int64_t pages) {
@@ -45,9 +47,8 @@ int32_t clamp_tokens(double tokens, int32_t most) {
 // The keys of the row's tokens that a rule may touch; returns how many.
 size_t collect(const AllocatorInput& input, const TokenRow& row, std::span<TokenKey> keys) {
   size_t count = 0;
-  row.for_each_own([&](const KvMark& mark, TokenAge, bool) {
-    keys[count++] = input.significance.key(mark);
-  });
+  row.for_each_own(
+      [&](const KvMark& mark, TokenAge, bool) { keys[count++] = input.significance.key(mark); });
   return count;
 }
 
@@ -78,8 +79,8 @@ void allocate_pyramid(const AllocatorInput& input) {
   const int32_t heads = input.pool.pages.kv_heads;
   const int32_t most = input.sequence.tokens;
   const double mean = input.row_budget;
-  const double first = std::min<double>(2 * mean - mean / input.sequence.policy.pyramid_steepness,
-                                        most);
+  const double first =
+      std::min<double>(2 * mean - mean / input.sequence.policy.pyramid_steepness, most);
   const double last = 2 * mean - first;
   for (int32_t layer = 0; layer < layers; ++layer) {
     const double depth = layers > 1 ? static_cast<double>(layer) / (layers - 1) : 0.5;
@@ -103,8 +104,8 @@ void allocate_heads(const AllocatorInput& input) {
       kept_anyway += stored_tokens(tokens) - static_cast<int64_t>(own);
       count += own;
     }
-    const int64_t wins = std::clamp<int64_t>(heads * input.row_budget - kept_anyway, 0,
-                                             static_cast<int64_t>(count));
+    const int64_t wins =
+        std::clamp<int64_t>(heads * input.row_budget - kept_anyway, 0, static_cast<int64_t>(count));
     TokenKey cut = kAboveAllKeys;  // that the winners reach
     if (wins > 0) {
       const auto last = keys.begin() + static_cast<int64_t>(count) - wins;

@@ -37,8 +37,8 @@ void allocate_pyramid(const AllocatorInput& input);
 // head wins, 1 - head_floor counts, the rest of its budget is a uniform floor.
 void allocate_heads(const AllocatorInput& input);
 
-// KV-Compress, section 4.2.2: of all rows together, whole pages are evicted until as many are left as
-// the budget has. A row's next page to go holds its worst tokens, as many as free its last page;
+// KV-Compress, section 4.2.2: of all rows together, whole pages are evicted until as many are left
+// as the budget has. A row's next page to go holds its worst tokens, as many as free its last page;
 // the page whose best token is the worst goes first.
 void allocate_pages(const AllocatorInput& input);
 

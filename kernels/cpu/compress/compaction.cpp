@@ -112,8 +112,8 @@ class Compaction {
     ++low_;
   }
 
-  // From the high tier's end if it is empty by now, else the spare one. All tokens but the present one
-  // that came to the low tier have left the high one and its end has moved along, and low pages
+  // From the high tier's end if it is empty by now, else the spare one. All tokens but the present
+  // one that came to the low tier have left the high one and its end has moved along, and low pages
   // hold as many or more; so for each low page but the first a high one has become empty.
   void add_low_page() {
     int32_t page = kNoPage;
@@ -146,8 +146,7 @@ class Compaction {
 
 }  // namespace
 
-RowChange count_change(const TokenRow& row, const Significance& significance,
-                       const RowCuts& cuts) {
+RowChange count_change(const TokenRow& row, const Significance& significance, const RowCuts& cuts) {
   RowChange change;
   row.for_each_own([&](const KvMark& mark, TokenAge age, bool in_high) {
     const TokenKey key = significance.key(mark);

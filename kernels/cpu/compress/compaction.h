@@ -19,9 +19,10 @@ struct RowChange {
 RowChange count_change(const TokenRow& row, const Significance& significance, const RowCuts& cuts);
 
 // Applies `cuts` to one row: its pages, marks and counts. Pages that end up empty stay in the table
-// behind those in use, because the free list belongs to all rows. `change` is count_change's, with a
-// spare page if it demotes.
-void compact_row(const KvPool& pool, const KvCompression& sequence, const Significance& significance,
-                 const RowCuts& cuts, const TokenRow& row, RowChange& change);
+// behind those in use, because the free list belongs to all rows. `change` is count_change's, with
+// a spare page if it demotes.
+void compact_row(const KvPool& pool, const KvCompression& sequence,
+                 const Significance& significance, const RowCuts& cuts, const TokenRow& row,
+                 RowChange& change);
 
 }  // namespace tessera

@@ -34,9 +34,9 @@ struct Scratch {
     return keys.subspan(static_cast<size_t>(thread) * thread_keys, thread_keys);
   }
 
-  std::span<RowPlan> plans;     // [rows]
-  std::span<int32_t> budgets;   // [rows]
-  std::span<TokenKey> keys;     // [threads, tokens of a layer's rows]
+  std::span<RowPlan> plans;       // [rows]
+  std::span<int32_t> budgets;     // [rows]
+  std::span<TokenKey> keys;       // [threads, tokens of a layer's rows]
   std::span<TokenKey> page_keys;  // [2, rows, row_pages]
   size_t thread_keys = 0;
   int64_t bytes = 0;
@@ -105,8 +105,9 @@ class Compressor {
         [&](int64_t row, int64_t, int thread) { body(row, thread); });
   }
 
-  // A token's score becomes the highest of its neighbourhood, of those that all counting queries saw:
-  // as SnapKV pools the tokens before its observation window. A row is in order of position then.
+  // A token's score becomes the highest of its neighbourhood, of those that all counting queries
+  // saw: as SnapKV pools the tokens before its observation window. A row is in order of position
+  // then.
   void pool_scores(int64_t row) const {
     const KvPolicy& policy = sequence_.policy;
     KvMark* marks = pool_.pages.mark_row(first_row_ + row);

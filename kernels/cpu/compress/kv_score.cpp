@@ -42,7 +42,8 @@ void check_score(const KvScoreArgs& args) {
 namespace {
 
 // The scores of one (sequence, KV head), by the kernels of attention: a tile's keys are multiplied
-// with a block of queries at once, then what each query paid goes to the marks in order of position.
+// with a block of queries at once, then what each query paid goes to the marks in order of
+// position.
 class RowScoring {
  public:
   RowScoring(const AttentionKernels& kernels, const KvScoreArgs& args,

@@ -88,13 +88,13 @@ void each_scored_row(const KvScoreArgs& args, Stream stream, Score&& score) {
   }
   check_score(args);
   const int64_t heads = args.pages.kv_heads;
-  ThreadPool::of(stream).parallel_for(
-      std::ssize(args.sequences) * heads, 1, [&](int64_t item, int64_t, int) {
-        const auto sequence = static_cast<size_t>(item / heads);
-        if (args.scorings[sequence].marks) {
-          score(sequence, static_cast<int32_t>(item % heads));
-        }
-      });
+  ThreadPool::of(stream).parallel_for(std::ssize(args.sequences) * heads, 1,
+                                      [&](int64_t item, int64_t, int) {
+                                        const auto sequence = static_cast<size_t>(item / heads);
+                                        if (args.scorings[sequence].marks) {
+                                          score(sequence, static_cast<int32_t>(item % heads));
+                                        }
+                                      });
 }
 
 }  // namespace tessera

@@ -68,8 +68,8 @@ void kv_score(const KvScoreArgs& args, Stream stream) {
     const RowScores scores(args, sequence, kv_head);
     scores.make_marks();
     for (int32_t position = scores.begin(); position < scores.end(); ++position) {
-      const RowTokens tokens = row_tokens(attention, span, first_dense(args, sequence), kv_head,
-                                          position / kKvGroup);
+      const RowTokens tokens =
+          row_tokens(attention, span, first_dense(args, sequence), kv_head, position / kKvGroup);
       const Query query{args, span.first_row + position - span.context, kv_head};
       score_query(query, scores, tokens, position);
     }

@@ -43,11 +43,11 @@ void copy_floats(const KvPageLayout& layout, TokenPlace from, TokenPlace to) {
     std::memcpy(to_keys + layout.key_offset(to.token % kTile, channel),
                 from_keys + layout.key_offset(from.token % kTile, channel), key_bytes);
   }
-  std::memcpy(to.page + layout.values_offset(to.token / kTile) +
-                  layout.value_offset(to.token % kTile, 0),
-              from.page + layout.values_offset(from.token / kTile) +
-                  layout.value_offset(from.token % kTile, 0),
-              static_cast<size_t>(layout.head_dim * layout.format.value_bits / 8));
+  std::memcpy(
+      to.page + layout.values_offset(to.token / kTile) + layout.value_offset(to.token % kTile, 0),
+      from.page + layout.values_offset(from.token / kTile) +
+          layout.value_offset(from.token % kTile, 0),
+      static_cast<size_t>(layout.head_dim * layout.format.value_bits / 8));
 }
 
 }  // namespace

@@ -11,7 +11,8 @@ namespace tessera {
 namespace {
 
 constexpr int32_t kTile = KvPageLayout::kKeyTile;
-constexpr int32_t kBlock = 16;  // channels that a loop of known length serves, so that it becomes vectors
+constexpr int32_t kBlock =
+    16;  // channels that a loop of known length serves, so that it becomes vectors
 
 // The channels of a key or a value, in whole blocks.
 struct Channels {
@@ -55,11 +56,10 @@ void decode(const Range& range, int32_t head_dim, Channels& out) {
   }
 }
 
-// As code_range and code_of say: clamping before rounding is the same, since both bounds are whole, and
-// adding 1.5 * 2^23 rounds to nearest even.
+// As code_range and code_of say: clamping before rounding is the same, since both bounds are whole,
+// and adding 1.5 * 2^23 rounds to nearest even.
 void encode(int32_t head_dim, int32_t bits, Channels& channels, f16* scale, f16* zero) {
-  const auto [lowest, highest] =
-      std::minmax_element(channels.numbers, channels.numbers + head_dim);
+  const auto [lowest, highest] = std::minmax_element(channels.numbers, channels.numbers + head_dim);
   const CodeRange range = code_range(*lowest, *highest, bits);
   *scale = range.scale;
   *zero = range.zero;
@@ -84,8 +84,8 @@ void encode(int32_t head_dim, int32_t bits, Channels& channels, f16* scale, f16*
 }
 
 void put_bits(std::byte& byte, uint32_t code, int32_t shift, uint32_t ones) {
-  byte = static_cast<std::byte>((std::to_integer<uint32_t>(byte) & ~(ones << shift)) |
-                                code << shift);
+  byte =
+      static_cast<std::byte>((std::to_integer<uint32_t>(byte) & ~(ones << shift)) | code << shift);
 }
 
 void load_codes(const KvPageLayout& layout, TokenPlace from, Channels& keys, Channels& values) {
@@ -95,8 +95,8 @@ void load_codes(const KvPageLayout& layout, TokenPlace from, Channels& keys, Cha
   const std::byte* key_lines = from.page + layout.keys_offset(tile);
   each_key_place(layout, lane, [&](int32_t channel, int64_t byte, int32_t shift) {
     for (int32_t i = 0; i < 4; ++i) {
-      keys.codes[channel + i] = static_cast<uint8_t>(
-          std::to_integer<uint32_t>(key_lines[byte + i]) >> shift & key_ones);
+      keys.codes[channel + i] =
+          static_cast<uint8_t>(std::to_integer<uint32_t>(key_lines[byte + i]) >> shift & key_ones);
     }
   });
   const uint32_t value_ones = (1u << layout.format.value_bits) - 1;
@@ -134,13 +134,11 @@ void store_codes(const KvPageLayout& layout, Channels& keys, Channels& values, T
   if (lane == 0) {
     clear_tile(layout, tile, to.page);
   }
-  const auto half = [&](int64_t offset) {
-    return reinterpret_cast<f16*>(to.page + offset) + lane;
-  };
+  const auto half = [&](int64_t offset) { return reinterpret_cast<f16*>(to.page + offset) + lane; };
   encode(layout.head_dim, layout.format.key_bits, keys, half(layout.key_scales_offset(tile)),
          half(layout.key_zeros_offset(tile)));
-  encode(layout.head_dim, layout.format.value_bits, values,
-         half(layout.value_scales_offset(tile)), half(layout.value_zeros_offset(tile)));
+  encode(layout.head_dim, layout.format.value_bits, values, half(layout.value_scales_offset(tile)),
+         half(layout.value_zeros_offset(tile)));
   const uint32_t key_ones = (1u << layout.format.key_bits) - 1;
   std::byte* key_lines = to.page + layout.keys_offset(tile);
   each_key_place(layout, lane, [&](int32_t channel, int64_t byte, int32_t shift) {

@@ -24,10 +24,10 @@ inline float significance_of(TokenKey key) {
   return std::bit_cast<float>(static_cast<uint32_t>(key >> 32));
 }
 
-// What a mark's score says of its token. For the scorer `mean`: its mean attention from later queries,
-// which is the share of the next query's attention to expect, since a query's attention sums to one.
-// LeanKV divides the means by their sum again; that would let the newest tokens, of which few queries
-// tell, rescale all others.
+// What a mark's score says of its token. For the scorer `mean`: its mean attention from later
+// queries, which is the share of the next query's attention to expect, since a query's attention
+// sums to one. LeanKV divides the means by their sum again; that would let the newest tokens, of
+// which few queries tell, rescale all others.
 class Significance {
  public:
   explicit Significance(const KvCompression& sequence)
@@ -60,7 +60,8 @@ enum class TokenAge : uint8_t {
   old,    // judged before
 };
 
-// Where a sequence's tokens change their age, by position; and from which places on a row's may change.
+// Where a sequence's tokens change their age, by position; and from which places on a row's may
+// change.
 struct TokenRow {
   TokenRow(const KvPool& pool, const KvCompression& sequence, int64_t row_index)
       : pages(pool.pages),
@@ -74,8 +75,8 @@ struct TokenRow {
     const int32_t high_capacity = pages.layouts[sequence.tiers.high].capacity;
     const int32_t low_capacity = pages.layouts[sequence.tiers.low].capacity;
     own_high = std::min(counts.high, shared_pages(pool, table, 1, counts.high, high_capacity));
-    own_low = std::min(counts.low, shared_pages(pool, table + pages.row_pages - 1, -1, counts.low,
-                                                low_capacity));
+    own_low = std::min(
+        counts.low, shared_pages(pool, table + pages.row_pages - 1, -1, counts.low, low_capacity));
   }
 
   const KvMark& high_mark(int32_t place) const { return pages.mark_row(row)[place]; }
@@ -108,10 +109,10 @@ struct TokenRow {
   const KvPagesView& pages;
   int64_t row;
   KvRow counts;
-  int32_t open;         // tokens of the open group
+  int32_t open;  // tokens of the open group
   int32_t sinks;
-  int32_t judged;       // positions below are old
-  int32_t recent_from;  // positions from here on are recent
+  int32_t judged;        // positions below are old
+  int32_t recent_from;   // positions from here on are recent
   int32_t own_high = 0;  // high tokens before this place stay where they are
   int32_t own_low = 0;
 
@@ -130,8 +131,8 @@ struct TokenRow {
 
 // ---- what a rule decides for one row
 
-// A token stays, goes to the low tier or is dropped by where its key stands among these cuts. Tokens
-// at or above a cut pass it.
+// A token stays, goes to the low tier or is dropped by where its key stands among these cuts.
+// Tokens at or above a cut pass it.
 struct RowCuts {
   TokenKey fresh_high = kLowestKey;  // below: leaves the high tier
   TokenKey fresh_low = kLowestKey;   // below: dropped

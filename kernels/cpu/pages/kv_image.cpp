@@ -14,9 +14,7 @@ class Tape {
   void save(const void* from, int64_t count) {
     std::memcpy(next(count), from, static_cast<size_t>(count));
   }
-  void load(void* to, int64_t count) {
-    std::memcpy(to, next(count), static_cast<size_t>(count));
-  }
+  void load(void* to, int64_t count) { std::memcpy(to, next(count), static_cast<size_t>(count)); }
 
  private:
   std::byte* next(int64_t count) {
@@ -105,8 +103,12 @@ class Image {
 
 }  // namespace
 
-void kv_save(const KvImageArgs& args, Stream) { Image(args).save(); }
+void kv_save(const KvImageArgs& args, Stream) {
+  Image(args).save();
+}
 
-void kv_load(const KvImageArgs& args, Stream) { Image(args).load(); }
+void kv_load(const KvImageArgs& args, Stream) {
+  Image(args).load();
+}
 
 }  // namespace tessera::scalar
