@@ -111,6 +111,12 @@ void log_memory(const Settings& settings, int64_t weight_bytes, int64_t workspac
                stats.pages_total, stats.page_bytes, stats.page_tokens);
   spdlog::info("KV cache: {} tokens fit; a sequence may have {}, {} may run at once",
                stats.token_capacity, engine.options().context, engine.options().max_sequences);
+  if (stats.cache_unit_tokens > 0) {
+    spdlog::info("prefix cache: prompts share runs of {} tokens and its multiples",
+                 stats.cache_unit_tokens);
+  } else {
+    spdlog::info("prefix cache: off");
+  }
 }
 
 }  // namespace

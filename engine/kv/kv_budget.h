@@ -15,8 +15,8 @@ struct KvBudget {
   int32_t heads = 0;        // layers * kv_heads; each has a row of pages of its own
   int32_t page_tokens = 0;  // tokens of one page of the default's high tier
 
-  // Pages that the closed groups of `tokens` tokens of one sequence occupy, over all heads, as long as
-  // no policy compresses them.
+  // Pages that the closed groups of `tokens` tokens of one sequence occupy, over all heads, as long
+  // as no policy compresses them.
   constexpr int64_t pages_for(int64_t tokens) const {
     return heads * div_ceil(tokens / kKvGroup * kKvGroup, page_tokens);
   }
@@ -26,13 +26,13 @@ struct KvBudget {
 struct KvDemand {
   int32_t heads = 0;
   int32_t page_tokens = 0;  // tokens of one page of its high tier, in which groups close
-  // Whether a policy has compressed it: rows hold different numbers of tokens then, and planning knows
-  // but a bound of what they need for their next groups.
+  // Whether a policy has compressed it: rows hold different numbers of tokens then, and planning
+  // knows but a bound of what they need for their next groups.
   bool uneven = false;
   int32_t low_tokens = 0;  // of a beginning that stands in the low tier: closed groups
-  int64_t restore = 0;  // pages that it takes with its slot, having been saved to host memory
-  // Compression may need a page for each row before it frees any (kernels/backend.h): in a step that
-  // ends behind the prompt and in which the prompt ends or a group closes.
+  int64_t restore = 0;     // pages that it takes with its slot, having been saved to host memory
+  // Compression may need a page for each row before it frees any (kernels/backend.h): in a step
+  // that ends behind the prompt and in which the prompt ends or a group closes.
   bool compresses = false;
   int32_t prompt_tokens = 0;
 
@@ -53,8 +53,8 @@ struct KvDemand {
     return closed > low_tokens ? closed - low_tokens : 0;
   }
 
-  // Pages for the next `count` tokens beyond `stored`. Of more than one step: what is left of it after
-  // the first ones may be less, because compression frees some.
+  // Pages for the next `count` tokens beyond `stored`. Of more than one step: what is left of it
+  // after the first ones may be less, because compression frees some.
   constexpr int64_t growth(int32_t stored, int32_t count) const {
     const int32_t closing = (stored + count) / kKvGroup - stored / kKvGroup;
     const int64_t before = uneven ? 0 : high_tokens(stored);

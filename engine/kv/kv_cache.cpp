@@ -1,185 +1,18 @@
 #include "engine/kv/kv_cache.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
-#include "kernels/kv_page_size.h"
 #include "models/status_macros.h"
 
 namespace tessera {
-namespace {
-
-std::vector<KvPolicy> policies_of(const KvCacheOptions& options) {
-  std::vector<KvPolicy> policies{options.preset.policy};
-  for (const KvPreset& preset : options.also) {
-    policies.push_back(preset.policy);
-  }
-  return policies;
-}
-
-// What sequences store in, and what that may be demoted to, comes in units.
-void add_units(const KvCacheOptions& options, KvArenaShape& shape, std::vector<KvFormatUse>& uses) {
-  const auto add = [&](KvFormat format) {
-    const auto place = std::find(shape.formats.begin(), shape.formats.end(), format);
-    const auto tier = static_cast<uint8_t>(place - shape.formats.begin());
-    if (!uses[tier].in_units) {
-      uses[tier].in_units = true;
-      shape.unit_tiers.push_back(tier);
-    }
-  };
-  for (const KvPolicy& policy : policies_of(options)) {
-    add(policy.high);
-  }
-  for (const KvFormat format : options.ladder) {
-    add(format);
-  }
-}
-
-// All but the number of pages.
-absl::StatusOr<KvArenaShape> shape_of(const KvCacheOptions& options) {
-  KvArenaShape shape{.formats = {},
-                     .head_dim = options.head_dim,
-                     .slots = options.slots,
-                     .layers = options.layers,
-                     .kv_heads = options.kv_heads,
-                     .context = options.context};
-  std::vector<KvFormatUse> uses;
-  for (const KvPolicy& policy : policies_of(options)) {
-    for (const KvFormat format : {policy.high, policy.low}) {
-      const auto place = static_cast<size_t>(
-          std::find(shape.formats.begin(), shape.formats.end(), format) - shape.formats.begin());
-      if (place == shape.formats.size()) {
-        shape.formats.push_back(format);
-        uses.push_back({format, true});
-      }
-      uses[place].whole_groups = uses[place].whole_groups && !policy.is_lossy();
-    }
-    shape.marks = shape.marks || policy.needs_marks();
-  }
-  for (const KvFormat format : options.ladder) {
-    if (std::find(shape.formats.begin(), shape.formats.end(), format) == shape.formats.end()) {
-      shape.formats.push_back(format);
-      uses.push_back({format, true});
-    }
-  }
-  if (shape.formats.size() > kMaxKvLayouts) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the KV presets have ", shape.formats.size(), " formats, ", kMaxKvLayouts,
-                     " are the most that one cache serves"));
-  }
-  if (shape.formats.size() > 1 &&
-      std::find(shape.formats.begin(), shape.formats.end(), kKvF32) != shape.formats.end()) {
-    return absl::InvalidArgumentError("f32 goes with no other format of the KV cache");
-  }
-  if (options.prefix_cache) {
-    add_units(options, shape, uses);
-  }
-  shape.page_bytes = best_page_bytes(uses, options.head_dim);
-  if (options.prefix_cache) {
-    std::vector<KvPageLayout> layouts;
-    for (const uint8_t tier : shape.unit_tiers) {
-      layouts.push_back(shape.layout(tier));
-    }
-    shape.unit_tokens = unit_tokens(layouts);
-    shape.unit_host_bytes = PrefixTree::unit_bytes(shape.unit_tokens);
-  }
-  return shape;
-}
-
-absl::StatusOr<int32_t> count_pages(const KvCacheOptions& options, const KvArenaShape& shape) {
-  // A policy's rows differ, so planning rounds their needs up; compaction wants one page more.
-  const int64_t rows = shape.slot_rows();
-  const int64_t context_pages = rows * (shape.row_pages() + (shape.marks ? 2 : 0));
-  const int64_t fixed = shape.slots * shape.slot_bytes();
-  const int64_t pages =
-      options.bytes == 0 ? shape.slots * context_pages
-                         : std::max<int64_t>(0, options.bytes - fixed) / shape.cost_of_page();
-  if (pages < context_pages) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "KV memory of ", options.bytes, " bytes holds ", pages, " pages of ", shape.page_bytes,
-        " bytes beside the windows and tables of ", shape.slots, " sequences (", fixed,
-        " bytes); one sequence of ", shape.context, " tokens needs ", context_pages, " pages, so ",
-        fixed + context_pages * shape.cost_of_page(),
-        " bytes in all: give more memory, a shorter context or fewer sequences"));
-  }
-  if (pages > std::numeric_limits<int32_t>::max()) {
-    return absl::InvalidArgumentError(absl::StrCat("KV memory of ", pages * shape.cost_of_page(),
-                                                   " bytes is ", pages,
-                                                   " pages, more than page ids can name"));
-  }
-  return static_cast<int32_t>(pages);
-}
-
-// What of a model decides whether a policy goes with it.
-struct ModelShape {
-  int32_t head_dim = 0;
-  int32_t group = 0;  // query heads of a KV head
-  int32_t window = 0;
-};
-
-// What holds for a policy whatever the cache serves.
-absl::Status check_policy(const KvPolicy& policy, const ModelShape& model) {
-  if (const std::string error = policy_error(policy); !error.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("KV policy: ", error));
-  }
-  if (policy.is_lossy() && model.window > 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("KV policy: the rule ", std::string(name_of(policy.rule)),
-                     " does not go with a model of sliding-window attention (window ", model.window,
-                     "); its keys and values can be kept in one format only"));
-  }
-  if (policy.is_lossy() && model.group > kMaxScoredHeads) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "KV policy: the rule ", std::string(name_of(policy.rule)), " serves at most ",
-        kMaxScoredHeads, " query heads of one KV head, the model has ", model.group));
-  }
-  const auto tile_bytes = [&](KvFormat format) {
-    return KvPageLayout::make(format, model.head_dim, KvPageLayout::kKeyTile).tile_bytes();
-  };
-  if (policy.has_low_tier() && tile_bytes(policy.low) >= tile_bytes(policy.high)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("KV policy: low (", std::string(name_of(policy.low)), ") takes no less memory than high (",
-                     std::string(name_of(policy.high)), ") at head_dim ", model.head_dim));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status check_ladder(const KvCacheOptions& options) {
-  if (options.ladder.empty()) {
-    return absl::OkStatus();
-  }
-  if (!options.prefix_cache) {
-    return absl::InvalidArgumentError("a KV ladder without a prefix cache, which it is for");
-  }
-  if (options.window > 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a KV ladder does not go with a model of sliding-window attention (window ",
-                     options.window, "); its keys and values can be kept in one format only"));
-  }
-  for (const KvFormat format : options.ladder) {
-    if (!is_supported(format) || !format.is_codes()) {
-      return absl::InvalidArgumentError(absl::StrCat("KV ladder: nothing is demoted to ",
-                                                     std::string(name_of(format)),
-                                                     ", only to formats of codes"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<KvCache>> KvCache::create(const KvCacheOptions& options,
                                                          const Backend& backend, Stream stream) {
-  for (const KvPolicy& policy : policies_of(options)) {
-    TESSERA_RETURN_IF_ERROR(check_policy(
-        policy, {options.head_dim, options.query_heads / options.kv_heads, options.window}));
-  }
-  TESSERA_RETURN_IF_ERROR(check_ladder(options));
-  TESSERA_ASSIGN_OR_RETURN(KvArenaShape shape, shape_of(options));
-  TESSERA_ASSIGN_OR_RETURN(shape.pages, count_pages(options, shape));
+  TESSERA_RETURN_IF_ERROR(check_options(options));
+  TESSERA_ASSIGN_OR_RETURN(const KvArenaShape shape, shape_of(options));
   std::unique_ptr<KvArena> arena = KvArena::make(shape);
   if (arena == nullptr) {
     return absl::ResourceExhaustedError(
@@ -231,7 +64,8 @@ absl::Status KvCache::check(const KvPolicy& policy) const {
       for (const KvFormat known : shape().formats) {
         absl::StrAppend(&served, served.empty() ? "" : ", ", std::string(name_of(known)));
       }
-      return absl::InvalidArgumentError(absl::StrCat("KV policy: the format ", std::string(name_of(format)),
+      return absl::InvalidArgumentError(absl::StrCat("KV policy: the format ",
+                                                     std::string(name_of(format)),
                                                      " is not served here, but ", served));
     }
   }
@@ -256,10 +90,8 @@ int32_t KvCache::closed_slot() {
 
 int32_t KvCache::open_slot(const KvPolicy& policy, int32_t prompt_tokens) {
   const int32_t slot = closed_slot();
-  slots_[static_cast<size_t>(slot)] = {.open = true,
-                                       .policy = policy,
-                                       .tiers = tiers_of(policy),
-                                       .prompt_tokens = prompt_tokens};
+  slots_[static_cast<size_t>(slot)] = {
+      .open = true, .policy = policy, .tiers = tiers_of(policy), .prompt_tokens = prompt_tokens};
   return slot;
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/kv/kv_budget.h"
+#include "engine/kv/kv_shape.h"
 #include "engine/kv/kv_usage.h"
 #include "engine/kv/prefix_cache.h"
 #include "kernels/backend.h"
@@ -16,23 +17,6 @@
 #include "kernels/kv_policy.h"
 
 namespace tessera {
-
-struct KvCacheOptions {
-  KvPreset preset = kKvPresetF16;
-  std::vector<KvPreset> also = {};  // what sequences may have besides: pages serve their formats
-  // Whether what sequences begin with is kept for others, and the formats in which it may be encoded
-  // anew, one after the other, before it is evicted.
-  bool prefix_cache = false;
-  std::vector<KvFormat> ladder = {};
-  int32_t layers = 0;
-  int32_t kv_heads = 0;
-  int32_t head_dim = 0;
-  int32_t query_heads = 0;  // of the model
-  int32_t window = 0;       // its sliding window; 0: none
-  int32_t slots = 0;    // sequences that hold pages at one time
-  int32_t context = 0;  // tokens of the longest sequence
-  int64_t bytes = 0;    // of everything the cache allocates; 0: room for `slots` whole contexts
-};
 
 // Room that a sequence needs: for its first `tokens` tokens in every head.
 struct KvReservation {
@@ -55,17 +39,18 @@ class SavedKv;
 class KvCache {
  public:
   // Pages have the size that wastes least for the formats of all presets. Errors: InvalidArgument,
-  // with the numbers, for a preset that check() refuses, for f32 beside another format, or when `bytes`
-  // does not hold the windows and tables of all slots and one whole context, or is more pages
-  // than there are page ids; ResourceExhausted when the system refuses the memory.
+  // with the numbers, for a preset that check() refuses, for f32 beside another format, or when
+  // `bytes` does not hold the windows and tables of all slots and one whole context, or is more
+  // pages than there are page ids; ResourceExhausted when the system refuses the memory.
   static absl::StatusOr<std::unique_ptr<KvCache>> create(const KvCacheOptions& options,
                                                          const Backend& backend, Stream stream);
 
-  // Whether sequences may have this policy here. InvalidArgument says which field is wrong, or what this
-  // cache does not serve.
+  // Whether sequences may have this policy here. InvalidArgument says which field is wrong, or what
+  // this cache does not serve.
   absl::Status check(const KvPolicy& policy) const;
 
-  // A slot that holds nothing yet. Requires: fewer than options.slots are open; check(policy) is OK.
+  // A slot that holds nothing yet. Requires: fewer than options.slots are open; check(policy) is
+  // OK.
   int32_t open_slot(const KvPolicy& policy, int32_t prompt_tokens);
   // Of the default preset, which must not be lossy.
   int32_t open_slot() { return open_slot(preset_.policy, 0); }
@@ -102,23 +87,23 @@ class KvCache {
   // than the context; enough available pages, as for all that follow.
   void reserve(std::span<const KvReservation> reservations);
 
-  // Once the reserved tokens are stored and scored: compresses those of `slots` whose prompt has just
-  // become complete or in which a group has closed since, by their policies. Requires: open slots,
-  // each at most once; what demand() said is free.
+  // Once the reserved tokens are stored and scored: compresses those of `slots` whose prompt has
+  // just become complete or in which a group has closed since, by their policies. Requires: open
+  // slots, each at most once; what demand() said is free.
   void compress(std::span<const int32_t> slots);
 
   // Lets each target begin with tokens of its source: pages that these fill are shared, of the rest
   // it gets a copy. Requires: open slots of one policy that compresses nothing; targets that hold
   // nothing and are no sources; either as many tokens as the source's closed groups and open group
-  // have at least, or whole groups of it; enough free pages (KvDemand::pages_for less full_pages for
-  // each).
+  // have at least, or whole groups of it; enough free pages (KvDemand::pages_for less full_pages
+  // for each).
   void fork(std::span<const KvCopy> copies);
 
   // Takes back the pages of these slots and closes them. Requires: open slots, each at most once.
   void release(std::span<const int32_t> slots);
 
-  // Whether what the slot holds can be computed anew, bit for bit, from its tokens: nothing has been
-  // compressed yet. What cannot is saved before it is released.
+  // Whether what the slot holds can be computed anew, bit for bit, from its tokens: nothing has
+  // been compressed yet. What cannot is saved before it is released.
   bool recomputable(int32_t slot) const { return !open(slot).compressed; }
   // Copies to memory allocated for it: preemption under pressure is no ordinary step.
   SavedKv save(int32_t slot) const;
@@ -146,8 +131,8 @@ class KvCache {
   // Of a slot's pages those that become free once it alone is released, its first `forked` tokens
   // being another slot's too.
   int64_t own_pages(int32_t slot, int32_t forked) const;
-  // Of `slots`, released in this order, the pages that each leaves in the prefix cache and nobody uses
-  // then. Allocates nothing that it has not allocated before.
+  // Of `slots`, released in this order, the pages that each leaves in the prefix cache and nobody
+  // uses then. Allocates nothing that it has not allocated before.
   void count_returned_pages(std::span<const int32_t> slots, std::vector<int64_t>& pages);
   // Shared ones included: the sum over slots may be more than there are.
   int64_t slot_pages(int32_t slot) const { return open(slot).pages(); }
@@ -156,11 +141,11 @@ class KvCache {
   // Bytes as allocated for a sequence: its pages, shared ones counted whole, and its slot's window,
   // tables and marks.
   int64_t slot_bytes(int32_t slot) const;
-  // Pages in use by format, the formats in the order of the arena's list. Exact where the slots that
-  // share pages are forks of one slot at one point.
+  // Pages in use by format, the formats in the order of the arena's list. Exact where the slots
+  // that share pages are forks of one slot at one point.
   std::span<const KvFormatPages> format_pages() const { return format_pages_; }
-  int64_t demotions() const { return demotions_; }        // tokens of one KV head, so far
-  int64_t dropped_tokens() const { return dropped_; }     // the same
+  int64_t demotions() const { return demotions_; }     // tokens of one KV head, so far
+  int64_t dropped_tokens() const { return dropped_; }  // the same
 
   const KvPreset& preset() const { return preset_; }
   const KvArenaShape& shape() const { return arena_->shape(); }
@@ -199,7 +184,8 @@ class KvCache {
   KvTiers tiers_of(const KvPolicy& policy) const;
   int32_t page_tokens(const KvPolicy& policy) const;
   bool wants_compression(const Slot& slot) const;
-  void count_rows(int32_t slot);  // a slot's pages, after its rows have changed each by its own scores
+  void count_rows(
+      int32_t slot);  // a slot's pages, after its rows have changed each by its own scores
   void count_format_pages();
   void make_room(int64_t pages);
 

@@ -22,7 +22,7 @@ struct KvUsage {
 // Pages in use that hold tokens of one format.
 struct KvFormatPages {
   KvFormat format;
-  int64_t of_one = 0;     // sequence
+  int64_t of_one = 0;      // sequence
   int64_t of_several = 0;  // or of the prefix cache
 };
 

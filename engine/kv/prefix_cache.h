@@ -71,13 +71,14 @@ class PrefixCache {
   // where that is finer. At another the slot stops: it keeps the rest for itself.
   // Requires: its rows' high tier is as kv_store filled it.
   void enter(int32_t slot, const KvPrompt& prompt, int32_t units, bool relabel);
-  // The target has the first `tokens` tokens of the source. Where these have closed groups behind the
-  // last unit that both hold, neither enters anything more: a unit's pages are not two slots' own.
+  // The target has the first `tokens` tokens of the source. Where these have closed groups behind
+  // the last unit that both hold, neither enters anything more: a unit's pages are not two slots'
+  // own.
   void fork(int32_t source, int32_t target, int32_t tokens);
   void let_go(int32_t slot);
 
-  // Units of its own format that only this slot uses, from its last one on, leave the cache, so that
-  // their pages are its own. How many did.
+  // Units of its own format that only this slot uses, from its last one on, leave the cache, so
+  // that their pages are its own. How many did.
   int32_t hand_over(int32_t slot);
 
   // What a slot shares with the cache.

@@ -185,8 +185,7 @@ void PrefixTree::erase(Node leaf) {
   *link = entry.next_in_bucket;
   if (entry.parent >= 0) {
     --at(entry.parent).children;
-  } else if (Root& root = root_at(entry.parent);
-             --root.children == 0 && !root.name.first.empty()) {
+  } else if (Root& root = root_at(entry.parent); --root.children == 0 && !root.name.first.empty()) {
     root_names_.erase(root.name);
     roots_.erase(entry.parent);
   }

@@ -100,7 +100,7 @@ class CompletionAnswer final : public HttpAnswer {
       if (piece.size() >= kPieceBytes) {
         return true;
       }
-      if (!choice.settled()) {
+      if (!done(choice)) {
         choice.advance([&] { print(choice, piece); });
       }
       if (!choice.failure.ok()) {
@@ -110,7 +110,7 @@ class CompletionAnswer final : public HttpAnswer {
       }
     }
     if (!std::all_of(choices_.begin(), choices_.end(),
-                     [](const Choice& choice) { return choice.settled(); })) {
+                     [this](const Choice& choice) { return done(choice); })) {
       return true;
     }
     if (head_.usage) {
@@ -121,6 +121,11 @@ class CompletionAnswer final : public HttpAnswer {
   }
 
  private:
+  // Usage tells what the engine used, so it waits for the engine to end what a stop string has ended.
+  bool done(const Choice& choice) const {
+    return head_.usage ? choice.settled() : choice.finished();
+  }
+
   absl::Status submit_prompt(const CompletionRequest& request, Prompt prompt,
                              const std::shared_ptr<HttpWaker>& waker) {
     const bool token_by_token = request.stream || !request.each.stop.empty();
