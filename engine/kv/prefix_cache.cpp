@@ -125,6 +125,7 @@ void PrefixCache::attach(int32_t slot, KvTiers tiers, const KvMatch& match) {
   Holder& holder = at(slot);
   TESSERA_CHECK(holder.units == 0, "a slot that holds a path already");
   holder.own_level = level_of(arena_.shape().formats[tiers.high]);
+  holder.grade = std::max(holder.own_level, match.grade);
   if (match.units == 0) {
     return;
   }
@@ -134,7 +135,6 @@ void PrefixCache::attach(int32_t slot, KvTiers tiers, const KvMatch& match) {
   holder.units = match.units;
   holder.low_units = match.low_units;
   holder.low_level = match.low_units > 0 ? level_of(match.low) : holder.own_level;
-  holder.grade = match.grade;
   units_.resize(static_cast<size_t>(match.units));
   Node node = match.node;
   for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit, node = tree_.parent(node)) {

@@ -20,6 +20,7 @@ struct Numbers {
   CpuIsa isa = CpuIsa::scalar;
   WeightFormat weights = WeightFormat::f32;
   KvPreset kv = kKvPresetF32;
+  std::vector<KvPreset> also = {};
 };
 
 struct Shape {
@@ -89,7 +90,9 @@ class EngineText : public testing::TestWithParam<Numbers> {
     options.max_queue = 64;
     options.context = kContext;
     options.kv = GetParam().kv;
+    options.kv_also = GetParam().also;
     const KvCacheOptions kv{.preset = options.kv,
+                            .also = options.kv_also,
                             .prefix_cache = options.prefix_cache,
                             .layers = kLayers,
                             .kv_heads = kKvHeads,
@@ -162,6 +165,9 @@ INSTANTIATE_TEST_SUITE_P(
                             lossy("leankv-aggressive")},
                     Numbers{"avx2_f32_kv_compress", CpuIsa::avx2, WeightFormat::f32,
                             lossy("kv-compress")},
+                    // A more precise format is served beside the sequences' own.
+                    Numbers{"avx512_f32_k4v2_beside_f16", CpuIsa::avx512, WeightFormat::f32,
+                            *find_kv_preset("k4v2"), {kKvPresetF16}},
                     Numbers{"avx512_int8_h2o", CpuIsa::avx512, WeightFormat::int8, lossy("h2o")},
                     Numbers{"avx512_f32_adakv", CpuIsa::avx512, WeightFormat::f32,
                             lossy("adakv")}),
