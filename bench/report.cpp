@@ -92,7 +92,7 @@ void print_machine(const Machine& machine) {
 
 void print_heading() {
   std::printf(
-      "\n| %-9s | %-5s | %-42s | %-6s | %-6s | %10s | %23s | %7s | %7s | %10s | %5s | %8s | %7s "
+      "\n| %-11s | %-5s | %-42s | %-6s | %-6s | %10s | %23s | %7s | %7s | %10s | %5s | %8s | %7s "
       "|\n",
       "op", "shape", "case", "format", "by", "us", "quartiles", "GB/s", "GFLOP/s", "floor us",
       "limit", "of floor", "ratio");
@@ -106,7 +106,7 @@ void print_row(const Row& row) {
   std::snprintf(quartiles, sizeof(quartiles), "%.2f - %.2f", call.lower_quartile / 1e3,
                 call.upper_quartile / 1e3);
   std::printf(
-      "| %-9s | %-5s | %-42s | %-6s | %-6s | %10.2f | %23s | %7.1f | %7.1f | %10.2f | %5s | %6.0f "
+      "| %-11s | %-5s | %-42s | %-6s | %-6s | %10.2f | %23s | %7.1f | %7.1f | %10.2f | %5s | %6.0f "
       "%% | %7.2f |\n",
       row.op.c_str(), row.shape.c_str(), row.label.c_str(), row.variant.format.c_str(),
       maker_of(row.variant).c_str(), call.median / 1e3, quartiles,

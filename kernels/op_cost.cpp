@@ -19,6 +19,10 @@ int64_t elements(const MatrixView<T>& matrix) {
   return matrix.rows * matrix.cols;
 }
 
+int64_t heads_of(const KvPagesView& pages) {  // of all layers
+  return int64_t{pages.layers} * pages.kv_heads;
+}
+
 }  // namespace
 
 int64_t weight_bytes(WeightFormat format, int64_t rows, int64_t cols) {
@@ -37,6 +41,10 @@ int64_t weight_bytes(WeightFormat format, int64_t rows, int64_t cols) {
 
 int64_t kv_token_bytes(const KvPageLayout& layout) {
   return layout.tile_bytes() / KvPageLayout::kKeyTile;
+}
+
+int64_t kv_key_bytes(const KvPageLayout& layout) {
+  return (layout.key_tile_bytes() + 2 * layout.scale_tile_bytes()) / KvPageLayout::kKeyTile;
 }
 
 OpCost op_cost(const EmbedArgs& args) {
@@ -135,6 +143,76 @@ OpCost op_cost(const KvForkArgs& args) {
   return sum;
 }
 
+// Of each row its counts, closed and open tokens, and marks.
+OpCost op_cost(const KvImageArgs& args) {
+  const KvPagesView& pages = args.pool.pages;
+  const int64_t slot_rows = int64_t{pages.layers} * pages.kv_heads;
+  const KvTiers tiers = args.image.tiers;
+  const int64_t open = args.image.tokens % kKvGroup;
+  int64_t bytes = 0;
+  for (int64_t row = args.image.slot * slot_rows; row < (args.image.slot + 1) * slot_rows; ++row) {
+    const KvRow& counts = pages.rows[row];
+    const int64_t marks = pages.marks == nullptr ? 0 : counts.high + counts.low + open;
+    bytes += int64_t{sizeof(KvRow)} + counts.high * kv_token_bytes(pages.layouts[tiers.high]) +
+             counts.low * kv_token_bytes(pages.layouts[tiers.low]) +
+             open * kv_token_bytes(pages.window_layout) + marks * int64_t{sizeof(KvMark)};
+  }
+  return {.read_bytes = bytes, .written_bytes = bytes, .flops = 0};
+}
+
+// Ids are copied, and owners counted up.
+OpCost op_cost(const KvShareArgs& args) {
+  int64_t shared = 0;
+  for (const KvShare& share : args.shares) {
+    shared += heads_of(args.pool.pages) * args.pool.unit_pages_of(share.tier);
+  }
+  return {.read_bytes = 2 * shared * kId, .written_bytes = 2 * shared * kId, .flops = 0};
+}
+
+// Likewise, and marks are made.
+OpCost op_cost(const KvAttachArgs& args) {
+  const KvPagesView& pages = args.pool.pages;
+  const int64_t unit_marks = pages.marks == nullptr ? 0 : args.pool.unit_tokens;
+  int64_t shared = 0;
+  int64_t marks = 0;
+  for (const KvAttachment& attachment : args.attachments) {
+    for (const KvUnit& unit : attachment.units) {
+      shared += heads_of(pages) * args.pool.unit_pages_of(unit.tier);
+      marks += heads_of(pages) * unit_marks;
+    }
+  }
+  return {.read_bytes = 2 * shared * kId,
+          .written_bytes = 2 * shared * kId + marks * int64_t{sizeof(KvMark)},
+          .flops = 0};
+}
+
+// As kv_resize takes pages back.
+OpCost op_cost(const KvDropArgs& args) {
+  int64_t returned = 0;
+  for (const int32_t handle : args.handles) {
+    const int32_t* first = args.pool.unit_table(handle, 0);
+    const int64_t entries = heads_of(args.pool.pages) * args.pool.unit_pages;
+    returned += entries - std::count(first, first + entries, kNoPage);
+  }
+  return {.read_bytes = 2 * returned * kId, .written_bytes = 3 * returned * kId, .flops = 0};
+}
+
+// Every token in its old format and in its new one, and the pages that this empties.
+OpCost op_cost(const KvDemoteArgs& args) {
+  const KvPool& pool = args.pool;
+  OpCost of_head;
+  for (const KvUnit& unit : args.units) {
+    const int64_t returned = pool.unit_pages_of(unit.tier) - pool.unit_pages_of(args.tier);
+    of_head.read_bytes += pool.unit_tokens * kv_token_bytes(pool.pages.layouts[unit.tier]) +
+                          2 * returned * kId;
+    of_head.written_bytes += pool.unit_tokens * kv_token_bytes(pool.pages.layouts[args.tier]) +
+                             3 * returned * kId;
+  }
+  return {.read_bytes = heads_of(pool.pages) * of_head.read_bytes,
+          .written_bytes = heads_of(pool.pages) * of_head.written_bytes,
+          .flops = 0};
+}
+
 // Every token becomes dense, and those of groups that close are encoded, the ones that an earlier
 // step put into the window too.
 OpCost op_cost(const KvStoreArgs& args) {
@@ -162,8 +240,8 @@ int32_t first_visible(const AttentionArgs& args, int32_t position) {
 }
 
 // Closed tokens that queries of one group see.
-KvRow seen_closed(const AttentionArgs& args, const SequenceSpan& span, int32_t head,
-                  int32_t group) {
+template <class Args>
+KvRow seen_closed(const Args& args, const SequenceSpan& span, int32_t head, int32_t group) {
   const KvRow& row = args.pages.rows[args.pages.row_index(span.slot, args.layer, head)];
   return {row.high - (span.closed_after() - group) * kKvGroup, row.low};
 }
@@ -207,6 +285,82 @@ OpCost op_cost(const AttentionArgs& args) {
     }
   }
   return cost;
+}
+
+namespace {
+
+// Of one sequence and KV head, by its queries at positions [begin, end).
+OpCost score_cost(const KvScoreArgs& args, const SequenceSpan& span, int32_t head, int32_t begin,
+                  int32_t end) {
+  const KvPagesView& pages = args.pages;
+  const int32_t group = begin / kKvGroup;
+  const KvRow closed = seen_closed(args, span, head, group);
+  const int64_t dense = end - group * kKvGroup;
+  const int64_t older = closed.high + closed.low + dense - (end - span.context);
+  OpCost cost;
+  cost.read_bytes = closed.high * kv_key_bytes(pages.layouts[span.tiers.high]) +
+                    closed.low * kv_key_bytes(pages.layouts[span.tiers.low]) +
+                    dense * kv_key_bytes(pages.window_layout) + older * kFloat;
+  cost.written_bytes = older * kFloat;
+  int64_t paid = 0;
+  for (int32_t query = begin; query < end; ++query) {
+    const KvRow seen = seen_closed(args, span, head, query / kKvGroup);
+    paid += int64_t{seen.high} + seen.low + query % kKvGroup + 1;
+  }
+  cost.flops = 2 * paid * (args.query_heads / pages.kv_heads) * pages.head_dim;
+  return cost;
+}
+
+}  // namespace
+
+// New tokens' marks are written. A counting query is multiplied with the keys that it sees, and the
+// scores of those that were there before are read and written.
+OpCost op_cost(const KvScoreArgs& args) {
+  const KvPagesView& pages = args.pages;
+  OpCost sum;
+  for (size_t i = 0; i < args.sequences.size(); ++i) {
+    const SequenceSpan& span = args.sequences[i];
+    const KvScoring& scoring = args.scorings[i];
+    if (!scoring.marks) {
+      continue;
+    }
+    sum.written_bytes += span.count * pages.kv_heads * int64_t{sizeof(KvMark)};
+    const int32_t begin = std::max(span.context, scoring.begin);
+    const int32_t end = std::min(span.context + span.count, scoring.end);
+    if (begin >= end) {
+      continue;
+    }
+    sum.read_bytes += (end - begin) * int64_t{args.query_heads} * (pages.head_dim + 1) * kFloat;
+    for (int32_t head = 0; head < pages.kv_heads; ++head) {
+      const OpCost cost = score_cost(args, span, head, begin, end);
+      sum.read_bytes += cost.read_bytes;
+      sum.written_bytes += cost.written_bytes;
+      sum.flops += cost.flops;
+    }
+  }
+  return sum;
+}
+
+OpCost op_cost(const KvCompressArgs& args) {
+  const KvPagesView& pages = args.pool.pages;
+  OpCost sum;
+  for (size_t i = 0; i < args.sequences.size(); ++i) {
+    const KvCompression& sequence = args.sequences[i];
+    const KvCompressed& result = args.results[i];
+    int64_t marks = result.dropped + heads_of(pages) * (sequence.tokens % kKvGroup);
+    for (int64_t row = 0; row < heads_of(pages); ++row) {
+      const KvRow& left = pages.rows[sequence.slot * heads_of(pages) + row];
+      marks += left.high + left.low;
+    }
+    const int64_t freed = std::max<int64_t>(0, result.pages_freed);
+    const int64_t counts = heads_of(pages) * int64_t{sizeof(KvRow)};
+    sum.read_bytes += counts + marks * int64_t{sizeof(KvMark)} + 2 * freed * kId +
+                      result.demoted * kv_token_bytes(pages.layouts[sequence.tiers.high]);
+    sum.written_bytes += counts + 3 * freed * kId +
+                         result.demoted * (kv_token_bytes(pages.layouts[sequence.tiers.low]) +
+                                           int64_t{sizeof(KvMark)});
+  }
+  return sum;
 }
 
 }  // namespace tessera

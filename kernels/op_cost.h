@@ -11,8 +11,8 @@ namespace tessera {
 // the floor that tessera-bench measures against.
 //
 // A flop is one addition or multiplication; an exponential, a division and a root count as one, and
-// the softmax of attention is left out, since its products outweigh it. Scratch is not counted, and
-// neither are the page ids that store and attention look up.
+// the softmax of attention and of scores is left out, since their products outweigh it, and so are
+// conversions of formats. Scratch is not counted, and neither are the page ids that ops look up.
 struct OpCost {
   int64_t read_bytes = 0;
   int64_t written_bytes = 0;
@@ -29,13 +29,23 @@ OpCost op_cost(const RopeArgs& args);  // with the angles of each row
 OpCost op_cost(const SiluMulArgs& args);
 OpCost op_cost(const KvResizeArgs& args);  // the page ids that change places, and their owners
 OpCost op_cost(const KvForkArgs& args);    // likewise, and the tokens that do not fill a page
+OpCost op_cost(const KvImageArgs& args);   // for kv_load too, of a slot that holds what is to be loaded
+OpCost op_cost(const KvShareArgs& args);
+OpCost op_cost(const KvAttachArgs& args);
+OpCost op_cost(const KvDropArgs& args);    // every page goes back
+OpCost op_cost(const KvDemoteArgs& args);  // of units as they are before
 OpCost op_cost(const KvStoreArgs& args);
 OpCost op_cost(const AttentionArgs& args);  // keys and values that some query sees
+OpCost op_cost(const KvScoreArgs& args);    // keys and marks that some counting query sees
+// After the op: by what its results say of it. Every mark is read, tokens that are demoted are read
+// and written, with their marks. How many others move into gaps depends on where these are: not counted.
+OpCost op_cost(const KvCompressArgs& args);
 
 // What a weight needs in its format with its scales, padding left out.
 int64_t weight_bytes(WeightFormat format, int64_t rows, int64_t cols);
 
 // What one token of one KV head needs in its format.
 int64_t kv_token_bytes(const KvPageLayout& layout);
+int64_t kv_key_bytes(const KvPageLayout& layout);  // its key alone
 
 }  // namespace tessera

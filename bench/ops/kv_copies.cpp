@@ -16,7 +16,8 @@ KvArenaShape arena_shape(const KvCopiesShape& shape) {
       .slots = shape.sequences,
       .layers = 1,
       .kv_heads = shape.kv_heads,
-      .context = shape.context};
+      .context = shape.context,
+      .marks = shape.marks};
   const int64_t layer_pages = int64_t{arena.slots} * arena.kv_heads * arena.row_pages();
   const int64_t layers =
       std::max<int64_t>(2, div_ceil(shape.at_least, layer_pages * arena.page_bytes));

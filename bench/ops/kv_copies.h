@@ -17,7 +17,8 @@ struct KvCopiesShape {
   int32_t kv_heads = 0;
   int32_t page_tokens = 64;
   int32_t sequences = 0;
-  int32_t context = 0;      // tokens of each sequence
+  int32_t context = 0;  // tokens of each sequence
+  bool marks = false;
   int64_t at_least = 0;     // bytes
   int64_t most_layers = 0;  // 0: as many as it takes, two or more
 };

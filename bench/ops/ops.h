@@ -2,7 +2,7 @@
 
 #include "bench/op.h"
 
-// One function for each file of this folder that describes an op.
+// One function for each op, in a file of this folder.
 namespace tessera::bench {
 
 Op embed_op();
@@ -12,7 +12,15 @@ Op rope_op();
 Op silu_mul_op();
 Op kv_resize_op();
 Op kv_fork_op();
+Op kv_save_op();
+Op kv_load_op();
+Op kv_share_op();
+Op kv_attach_op();
+Op kv_drop_op();
+Op kv_demote_op();
 Op kv_store_op();
 Op attention_op();
+Op kv_score_op();
+Op kv_compress_op();
 
 }  // namespace tessera::bench

@@ -9,9 +9,9 @@ namespace {
 
 constexpr Explanation kExplanations[] = {
     {"KV bytes/token",
-     "Bytes of the arena's pages that one sequence holds right after its prompt, divided by the "
-     "prompt's tokens; counted from the free pages of the running engine, so the unused end of a "
-     "last page is in it."},
+     "Bytes allocated for one sequence at its end, divided by its tokens: pages, the window of 64 "
+     "dense tokens, tables and scores, as the engine reports them; on short texts the window "
+     "weighs most."},
     {"perplexity",
      "The exponential of the mean surprise per token of a held-out text: among how many equally "
      "likely tokens the model hesitates; it hardly moves when a cache is damaged, so do not stop "

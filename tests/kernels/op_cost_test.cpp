@@ -177,5 +177,110 @@ TEST(OpCost, AttentionReadsTheGroupsOfItsStepDense) {
   EXPECT_EQ(op_cost(args).flops, 4 * 2 * (140 * 141 / 2 - 20 * 21 / 2) * 64);
 }
 
+constexpr int64_t kF16Token = 64 * 2 * 2;
+constexpr int64_t kK8V4Token = 64 + 32 + 8;
+
+TEST(OpCost, AnImageHasTheTokensThatASlotHoldsAndTheirMarks) {
+  Rows rows(kKvF16, 48, 16);
+  KvImageArgs args;
+  args.pool.pages = rows.pages;
+  args.image = {1, {0, 1}, 67};  // 3 in the open group
+  const int64_t row = 8 + (48 + 3) * kF16Token + 16 * kK8V4Token;
+  EXPECT_EQ(op_cost(args), (OpCost{Rows::kRows * row, Rows::kRows * row, 0}));
+  KvMark mark;
+  args.pool.pages.marks = &mark;
+  EXPECT_EQ(op_cost(args).read_bytes, Rows::kRows * (row + 8 * (48 + 16 + 3)));
+}
+
+// Units of 64 tokens: 4 pages of either layout.
+KvPool pool_with_units(const Rows& rows, std::vector<int32_t>& tables) {
+  KvPool pool;
+  pool.pages = rows.pages;
+  pool.unit_tables = tables.data();
+  pool.units = 2;
+  pool.unit_pages = 4;
+  pool.unit_tokens = 64;
+  return pool;
+}
+
+TEST(OpCost, UnitsCostTheirPagesIdsAndOwners) {
+  const Rows rows(kKvF16, 64);
+  std::vector<int32_t> tables(2 * Rows::kRows * 4, kNoPage);
+  const KvPool pool = pool_with_units(rows, tables);
+  const int64_t pages = Rows::kRows * 4;
+  const std::vector<KvShare> shares{{0, 0, 0, 0}, {1, 1, 0, 1}};
+  EXPECT_EQ(op_cost(KvShareArgs{pool, shares}), (OpCost{2 * pages * 8, 2 * pages * 8, 0}));
+  const std::vector<KvUnit> units{{0, 0}};
+  const std::vector<KvAttachment> attachments{{2, {}, units}};
+  KvAttachArgs attach{pool, attachments};
+  EXPECT_EQ(op_cost(attach), (OpCost{pages * 8, pages * 8, 0}));
+  KvMark mark;
+  attach.pool.pages.marks = &mark;
+  EXPECT_EQ(op_cost(attach), (OpCost{pages * 8, pages * 8 + Rows::kRows * 64 * 8, 0}));
+  tables[0] = tables[1] = tables[4] = 7;  // of the first unit
+  const std::vector<int32_t> handles{0, 1};
+  EXPECT_EQ(op_cost(KvDropArgs{pool, handles}), (OpCost{3 * 8, 3 * 12, 0}));
+}
+
+TEST(OpCost, KvDemoteReadsOneFormatAndWritesTheOther) {
+  Rows rows(kKvF16, 64);
+  rows.pages.layouts[1] = KvPageLayout::make(kKvK8V4, 64, 32);  // twice as many tokens a page
+  std::vector<int32_t> tables(2 * Rows::kRows * 4, kNoPage);
+  const std::vector<KvUnit> units{{0, 0}, {1, 0}};
+  const KvDemoteArgs args{pool_with_units(rows, tables), units, 1, {}};
+  EXPECT_EQ(op_cost(args), (OpCost{2 * Rows::kRows * (64 * kF16Token + 2 * 8),
+                                   2 * Rows::kRows * (64 * kK8V4Token + 2 * 12), 0}));
+}
+
+TEST(OpCost, KvScoreReadsKeysThatCountingQueriesSee) {
+  Rows rows(kKvF16, 0);
+  rows.rows[0] = {64, 0};
+  rows.rows[1] = {10, 30};
+  const std::vector<SequenceSpan> spans{{0, 0, 3, 97, {0, 1}}};
+  std::vector<KvScoring> scorings(1);
+  KvScoreArgs args;
+  args.sequences = spans;
+  args.scorings = scorings;
+  args.pages = rows.pages;
+  args.query_heads = 8;
+  EXPECT_EQ(op_cost(args), OpCost{});  // no policy wants marks
+  scorings[0] = {.marks = true, .scorer = KvScorer::mean, .begin = 200, .end = 300};
+  EXPECT_EQ(op_cost(args), (OpCost{0, 2 * 3 * 8, 0}));
+  scorings[0].begin = 98;  // two of the three queries; 36 tokens are dense, 33 of them older
+  const int64_t older = 64 + 33 + 10 + 30 + 33;
+  EXPECT_EQ(op_cost(args),
+            (OpCost{2 * 8 * 65 * 4 + (64 + 10 + 2 * 36) * 64 * 2 + 30 * (64 + 4) + older * 4,
+                    2 * 3 * 8 + older * 4, 2 * (99 + 100 + 75 + 76) * 4 * 64}));
+}
+
+TEST(OpCost, KvScoreReadsTheGroupsOfItsStepDenseOrClosed) {
+  const Rows rows(kKvK8V4, 128);  // as the step leaves them
+  const std::vector<SequenceSpan> spans{{0, 0, 120, 20, {}}};
+  const std::vector<KvScoring> scorings{{true, KvScorer::mean, 70, 140}};
+  KvScoreArgs args;
+  args.sequences = spans;
+  args.scorings = scorings;
+  args.pages = rows.pages;
+  args.query_heads = 2;
+  const int64_t keys = 64 * (64 + 4) + 76 * 64 * 2;
+  EXPECT_EQ(op_cost(args),
+            (OpCost{70 * 2 * 65 * 4 + 2 * (keys + 20 * 4), 2 * (120 * 8 + 20 * 4),
+                    2 * 2 * (140 * 141 / 2 - 70 * 71 / 2) * 64}));
+}
+
+TEST(OpCost, KvCompressReadsMarksAndMovesWhatItDemotes) {
+  const Rows rows(kKvF16, 32, 16);  // as the op leaves them
+  const std::vector<KvCompression> sequences{
+      {.slot = 1, .tiers = {0, 1}, .policy = {}, .tokens = 5 * 64 + 3}};
+  std::vector<KvCompressed> results{{.pages_freed = 5, .demoted = 20, .dropped = 9}};
+  const KvCompressArgs args{{.pages = rows.pages}, sequences, results, {}};
+  const int64_t marks = Rows::kRows * (32 + 16 + 3) + 9;
+  const int64_t read = Rows::kRows * 8 + marks * 8 + 20 * kF16Token;
+  const int64_t written = Rows::kRows * 8 + 20 * (kK8V4Token + 8);
+  EXPECT_EQ(op_cost(args), (OpCost{read + 5 * 8, written + 5 * 12, 0}));
+  results[0].pages_freed = -2;
+  EXPECT_EQ(op_cost(args), (OpCost{read, written, 0}));
+}
+
 }  // namespace
 }  // namespace tessera

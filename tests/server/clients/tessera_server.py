@@ -67,6 +67,8 @@ class TesseraServer:
         return self.metric("vllm:num_requests_running")
 
     def bytes_in_use(self):
+        """By sequences: what the prefix cache keeps for later ones goes first."""
+        httpx.post(self.http + "/v1/cache/flush").raise_for_status()
         return sum(self.metric("tessera:kv_bytes", state=s) for s in ("private", "shared"))
 
     def signal(self, number=signal.SIGTERM):

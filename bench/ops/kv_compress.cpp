@@ -1,0 +1,175 @@
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "bench/cycled_memory.h"
+#include "bench/ops/kv_slots.h"
+#include "bench/ops/ops.h"
+#include "kernels/kv_page_size.h"
+
+namespace tessera::bench {
+namespace {
+
+constexpr int32_t kPrompt = 2048;
+constexpr KvTiers kTiers{0, 1};
+
+const KvPolicy& leankv() {
+  return find_kv_preset("leankv")->policy;
+}
+
+// Slots in one and the same state, which calls compress in turn: at the end of a prompt, or in
+// steady state, one group after it, which most calls meet. Slot 0 is brought there once and saved;
+// outside of the timed part slots that were compressed are emptied and loaded with that image.
+class Slots {
+ public:
+  Slots(bool steady, const Setup& setup, const Shape& shape)
+      : slots_(arena_shape(setup, shape), setup),
+        normal_(random_floats(shape.layers * shape.kv_heads * int64_t{kPrompt + kKvGroup})),
+        scratch_(
+            slots_.backend().kv_compress_scratch_bytes(slots_.arena().view(), slots_.stream())) {
+    sequence_ = {.tiers = kTiers, .policy = leankv(), .prompt_tokens = kPrompt};
+    append(kPrompt);
+    if (steady) {
+      compress_first();
+      sequence_.judged = sequence_.judged_after();
+      append(kKvGroup);
+    }
+    const KvPagesView pages = slots_.arena().view();
+    image_.resize(
+        static_cast<size_t>(kv_image_bytes(pages, slots_.arena().slot_pages(0), sequence_.tokens)));
+    slots_.backend().kv_save(image(0), slots_.stream());
+    compress_first();
+    cost_ = op_cost(args());
+    for (int32_t slot = 0; slot < count(); ++slot) {
+      compressed_.push_back(slot);
+    }
+    restore();
+  }
+
+  int32_t count() { return slots_.arena().shape().slots; }
+  int64_t cycled_bytes() { return count() * cost_.bytes(); }
+  const OpCost& cost() const { return cost_; }
+
+  KvCompressArgs next() {
+    sequence_.slot = cursor_;
+    compressed_.push_back(cursor_);
+    cursor_ = (cursor_ + 1) % count();
+    return args();
+  }
+
+  void restore() {
+    slots_.release(compressed_);
+    for (const int32_t slot : compressed_) {
+      slots_.backend().kv_load(image(slot), slots_.stream());
+    }
+    compressed_.clear();
+  }
+
+ private:
+  static KvArenaShape arena_shape(const Setup& setup, const Shape& shape) {
+    const KvPolicy& policy = leankv();
+    const std::vector<KvFormatUse> uses{{policy.high, false}, {policy.low, false}};
+    KvArenaShape arena{.formats = {policy.high, policy.low},
+                       .head_dim = shape.head_dim,
+                       .page_bytes = best_page_bytes(uses, shape.head_dim),
+                       .layers = shape.layers,
+                       .kv_heads = shape.kv_heads,
+                       .context = kPrompt + kKvGroup,
+                       .marks = true};
+    arena.slots = KvSlots::count(setup, arena.slot_rows() * arena.row_pages() * arena.page_bytes);
+    return arena;
+  }
+
+  KvCompressArgs args() {
+    return {.pool = slots_.arena().pool(),
+            .sequences = {&sequence_, 1},
+            .results = {&result_, 1},
+            .scratch = scratch_.span()};
+  }
+  KvImageArgs image(int32_t slot) {
+    return {slots_.arena().pool(), {slot, kTiers, sequence_.tokens}, image_};
+  }
+  void compress_first() { slots_.backend().kv_compress(args(), slots_.stream()); }
+
+  // Slot 0 gets so many more tokens, and all of its tokens get scores.
+  void append(int32_t tokens) {
+    slots_.append(0, kTiers, tokens);
+    sequence_.tokens += tokens;
+    const KvPagesView pages = slots_.arena().view();
+    for (int64_t row = 0; row < slots_.arena().shape().slot_rows(); ++row) {
+      const KvRow& counts = pages.rows[row];
+      KvMark* marks = pages.mark_row(row);
+      for (int32_t i = 0; i < tokens; ++i) {
+        marks[counts.high - tokens + i].position = sequence_.tokens - tokens + i;
+      }
+      const float* normal = normal_.data() + row * (kPrompt + kKvGroup);
+      for (int32_t i = 0; i < counts.high; ++i) {
+        marks[i].score = score(*normal++, marks[i].position);
+      }
+      for (int32_t j = 0; j < counts.low; ++j) {
+        KvMark& mark = marks[pages.row_marks - 1 - j];
+        mark.score = score(*normal++, mark.position);
+      }
+    }
+  }
+
+  // Few tokens get most of the attention: log-normal shares, whose mean is one token's of all. So
+  // one in six is above leankv's threshold, and where marks are drawn anew, others are than were
+  // before.
+  float score(float normal, int32_t position) const {
+    const int32_t begin = scoring_of(sequence_.policy, kPrompt).begin;
+    const int32_t queries = sequence_.tokens - std::max(position + 1, begin);
+    return std::exp(2 * normal - 2) / static_cast<float>(sequence_.tokens) *
+           static_cast<float>(queries);
+  }
+
+  KvSlots slots_;
+  std::vector<float> normal_;
+  MappedMemory scratch_;
+  std::vector<std::byte> image_;
+  KvCompression sequence_;
+  KvCompressed result_;
+  OpCost cost_;
+  int32_t cursor_ = 0;
+  std::vector<int32_t> compressed_;
+};
+
+std::vector<Variant> prepare(bool steady, const Setup& setup, const Shape& shape) {
+  const auto slots = std::make_shared<Slots>(steady, setup, shape);
+  std::vector<Variant> variants;
+  for (const std::string_view isa : setup.isas) {
+    const Backend& backend = setup.device->backend(isa);
+    variants.push_back(
+        {.format = "leankv",
+         .isa = std::string(isa),
+         .peer = {},
+         .cost = slots->cost(),
+         .cycled_bytes = slots->cycled_bytes(),
+         .call = [slots, &backend,
+                  stream = setup.device->stream()] { backend.kv_compress(slots->next(), stream); },
+         .restore = [slots] { slots->restore(); },
+         .most_calls = slots->count()});
+  }
+  return variants;
+}
+
+std::vector<Case> cases(const Setup& setup, const Shape& shape) {
+  const int32_t rows = shape.layers * shape.kv_heads;
+  std::vector<Case> all;
+  for (const bool steady : {false, true}) {
+    const int32_t tokens = kPrompt + (steady ? kKvGroup : 0);
+    all.push_back({.label = (steady ? "a group at " : "prompt of ") + std::to_string(tokens) +
+                            " rows " + std::to_string(rows),
+                   .parameters = {{"tokens", tokens}, {"rows", rows}},
+                   .prepare = [=, &setup] { return prepare(steady, setup, shape); }});
+  }
+  return all;
+}
+
+}  // namespace
+
+Op kv_compress_op() {
+  return {"kv_compress", "a sequence's tokens judged, demoted and dropped by leankv", cases};
+}
+
+}  // namespace tessera::bench

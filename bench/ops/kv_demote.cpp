@@ -1,0 +1,134 @@
+#include <algorithm>
+#include <memory>
+
+#include "bench/cycled_memory.h"
+#include "bench/ops/kv_slots.h"
+#include "bench/ops/ops.h"
+#include "kernels/kv_page_size.h"
+#include "kernels/kv_policy.h"
+
+namespace tessera::bench {
+namespace {
+
+// Units of the first format, which calls demote in turn. Outside of the timed part those are
+// dropped, and slot 0 makes others of the first format in their place.
+class Units {
+ public:
+  Units(KvFormat from, KvFormat to, const Setup& setup, const Shape& shape)
+      : slots_(arena_shape(from, to, setup, shape), setup),
+        count_(std::max(2, slots_.arena().shape().pages / pages_of_unit(slots_.arena().shape()))),
+        scratch_(slots_.backend().kv_demote_scratch_bytes(slots_.arena().view(), slots_.stream())) {
+    for (int32_t handle = 0; handle < count_; ++handle) {
+      make(handle);
+    }
+    unit_ = {0, 0};
+    cost_ = op_cost(args());
+  }
+
+  int32_t count() const { return count_; }
+  int64_t cycled_bytes() const { return count_ * cost_.bytes(); }
+  const OpCost& cost() const { return cost_; }
+
+  KvDemoteArgs next() {
+    unit_ = {cursor_, 0};
+    demoted_.push_back(cursor_);
+    cursor_ = (cursor_ + 1) % count_;
+    return args();
+  }
+
+  void restore() {
+    slots_.backend().kv_drop({slots_.arena().pool(), demoted_}, slots_.stream());
+    for (const int32_t handle : demoted_) {
+      make(handle);
+    }
+    demoted_.clear();
+  }
+
+ private:
+  static int32_t pages_of_unit(const KvArenaShape& arena) {
+    return static_cast<int32_t>(arena.slot_rows()) * (arena.unit_tokens / arena.layout(0).capacity);
+  }
+  static KvArenaShape arena_shape(KvFormat from, KvFormat to, const Setup& setup,
+                                  const Shape& shape) {
+    const std::vector<KvFormatUse> uses{{from, true, true}, {to, true, true}};
+    KvArenaShape arena{.formats = {from, to},
+                       .head_dim = shape.head_dim,
+                       .page_bytes = best_page_bytes(uses, shape.head_dim),
+                       .slots = 1,
+                       .layers = shape.layers,
+                       .kv_heads = shape.kv_heads};
+    const std::vector<KvPageLayout> layouts{arena.layout(0), arena.layout(1)};
+    arena.unit_tokens = unit_tokens(layouts);
+    arena.unit_tiers = {0, 1};
+    arena.context = arena.unit_tokens;
+    arena.pages = pages_of_unit(arena);
+    arena.pages *= KvSlots::count(setup, arena.pages * arena.page_bytes);
+    return arena;
+  }
+
+  KvDemoteArgs args() {
+    return {
+        .pool = slots_.arena().pool(), .units = {&unit_, 1}, .tier = 1, .scratch = scratch_.span()};
+  }
+
+  void make(int32_t handle) {
+    const int32_t slot[] = {0};
+    const KvShare share[] = {{0, 0, 0, handle}};
+    slots_.append(0, {0, 1}, slots_.arena().shape().unit_tokens);
+    slots_.backend().kv_share({slots_.arena().pool(), share}, slots_.stream());
+    slots_.release(slot);
+  }
+
+  KvSlots slots_;
+  int32_t count_;
+  MappedMemory scratch_;
+  OpCost cost_;
+  KvUnit unit_;
+  int32_t cursor_ = 0;
+  std::vector<int32_t> demoted_;  // handles
+};
+
+std::vector<Variant> prepare(KvFormat from, const Setup& setup, const Shape& shape) {
+  std::vector<Variant> variants;
+  for (const KvFormatName& to : setup.kv) {
+    if (!to.format.is_codes() || to.format.key_bits > from.key_bits ||
+        to.format.value_bits > from.value_bits || to.format == from) {
+      continue;
+    }
+    const auto units = std::make_shared<Units>(from, to.format, setup, shape);
+    for (const std::string_view isa : setup.isas) {
+      const Backend& backend = setup.device->backend(isa);
+      variants.push_back(
+          {.format = std::string(to.name),
+           .isa = std::string(isa),
+           .peer = {},
+           .cost = units->cost(),
+           .cycled_bytes = units->cycled_bytes(),
+           .call = [units, &backend,
+                    stream = setup.device->stream()] { backend.kv_demote(units->next(), stream); },
+           .restore = [units] { units->restore(); },
+           .most_calls = units->count()});
+    }
+  }
+  return variants;
+}
+
+std::vector<Case> cases(const Setup& setup, const Shape& shape) {
+  const int32_t rows = shape.layers * shape.kv_heads;
+  std::vector<Case> all;
+  for (const KvFormat from : {kKvF16, kKvK8V4}) {
+    all.push_back(
+        {.label = "unit of " + std::string(name_of(from)) + " rows " + std::to_string(rows),
+         .parameters = {{"rows", rows}},
+         .prepare = [=, &setup] { return prepare(from, setup, shape); }});
+  }
+  return all;
+}
+
+}  // namespace
+
+Op kv_demote_op() {
+  return {"kv_demote", "a unit, encoded anew in a denser format", cases};
+}
+
+}  // namespace tessera::bench

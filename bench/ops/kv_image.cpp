@@ -1,0 +1,148 @@
+#include <memory>
+
+#include "bench/cycled_memory.h"
+#include "bench/ops/kv_slots.h"
+#include "bench/ops/ops.h"
+
+namespace tessera::bench {
+namespace {
+
+constexpr int32_t kTokens = 992;  // 15 groups, and half of one in the window
+
+// Slots and room for the image of each. All are saved once; then they are saved again in turn, or,
+// once they have been emptied, loaded in turn. What was loaded is emptied outside of the timed
+// part.
+class Images {
+ public:
+  Images(KvFormat format, const Setup& setup, const Shape& shape)
+      : slots_(arena_shape(format, setup, shape), setup),
+        image_bytes_(static_cast<size_t>(slot_image_bytes(slots_.arena().shape()))),
+        bytes_(static_cast<int64_t>(image_bytes_) * slots_.arena().shape().slots) {
+    for (int32_t slot = 0; slot < count(); ++slot) {
+      slots_.append(slot, {}, kTokens / kKvGroup * kKvGroup);
+      slots_.backend().kv_save(next(), slots_.stream());
+    }
+    cost_ = op_cost(next());
+  }
+
+  int32_t count() { return slots_.arena().shape().slots; }
+  int64_t cycled_bytes() { return count() * cost_.bytes(); }
+  const OpCost& cost() const { return cost_; }
+
+  KvImageArgs next() {
+    const int32_t slot = cursor_;
+    cursor_ = (cursor_ + 1) % count();
+    return {.pool = slots_.arena().pool(),
+            .image = {slot, {}, kTokens},
+            .bytes = bytes_.span().subspan(static_cast<size_t>(slot) * image_bytes_, image_bytes_)};
+  }
+
+  void empty_all() {
+    for (int32_t slot = 0; slot < count(); ++slot) {
+      loaded_.push_back(slot);
+    }
+    empty_loaded();
+  }
+  KvImageArgs next_to_load() {
+    const KvImageArgs args = next();
+    loaded_.push_back(args.image.slot);
+    return args;
+  }
+  void empty_loaded() {
+    slots_.release(loaded_);
+    loaded_.clear();
+  }
+
+ private:
+  static int64_t slot_image_bytes(const KvArenaShape& arena) {
+    return arena.slot_rows() * (arena.row_pages() * arena.page_bytes + int64_t{sizeof(KvRow)} +
+                                arena.window_layout().page_bytes);
+  }
+  static KvArenaShape arena_shape(KvFormat format, const Setup& setup, const Shape& shape) {
+    KvArenaShape arena{
+        .formats = {format},
+        .head_dim = shape.head_dim,
+        .page_bytes = KvPageLayout::make(format, shape.head_dim, kKvGroup).page_bytes,
+        .layers = shape.layers,
+        .kv_heads = shape.kv_heads,
+        .context = kTokens};
+    arena.slots = KvSlots::count(setup, 2 * slot_image_bytes(arena));  // read there, written here
+    return arena;
+  }
+
+  KvSlots slots_;
+  size_t image_bytes_;
+  MappedMemory bytes_;
+  OpCost cost_;
+  int32_t cursor_ = 0;
+  std::vector<int32_t> loaded_;  // slots
+};
+
+template <class Prepare>
+std::vector<Case> cases_of(const Setup& setup, const Shape& shape, Prepare prepare) {
+  const int32_t rows = shape.layers * shape.kv_heads;
+  return {{.label = std::to_string(kTokens) + " tokens rows " + std::to_string(rows),
+           .parameters = {{"tokens", kTokens}, {"rows", rows}},
+           .prepare = [=, &setup] { return prepare(setup, shape); }}};
+}
+
+Variant variant_of(const KvFormatName& kv, std::string_view isa, Images& images) {
+  return {.format = std::string(kv.name),
+          .isa = std::string(isa),
+          .peer = {},
+          .cost = images.cost(),
+          .cycled_bytes = images.cycled_bytes(),
+          .call = {}};
+}
+
+std::vector<Variant> prepare_save(const Setup& setup, const Shape& shape) {
+  std::vector<Variant> variants;
+  for (const KvFormatName& kv : setup.kv) {
+    const auto images = std::make_shared<Images>(kv.format, setup, shape);
+    for (const std::string_view isa : setup.isas) {
+      const Backend& backend = setup.device->backend(isa);
+      variants.push_back(variant_of(kv, isa, *images));
+      variants.back().call = [images, &backend, stream = setup.device->stream()] {
+        backend.kv_save(images->next(), stream);
+      };
+    }
+  }
+  return variants;
+}
+
+std::vector<Variant> prepare_load(const Setup& setup, const Shape& shape) {
+  std::vector<Variant> variants;
+  for (const KvFormatName& kv : setup.kv) {
+    const auto images = std::make_shared<Images>(kv.format, setup, shape);
+    images->empty_all();
+    for (const std::string_view isa : setup.isas) {
+      const Backend& backend = setup.device->backend(isa);
+      variants.push_back(variant_of(kv, isa, *images));
+      variants.back().call = [images, &backend, stream = setup.device->stream()] {
+        backend.kv_load(images->next_to_load(), stream);
+      };
+      variants.back().restore = [images] { images->empty_loaded(); };
+      variants.back().most_calls = images->count();
+    }
+  }
+  return variants;
+}
+
+std::vector<Case> save_cases(const Setup& setup, const Shape& shape) {
+  return cases_of(setup, shape, prepare_save);
+}
+std::vector<Case> load_cases(const Setup& setup, const Shape& shape) {
+  return cases_of(setup, shape, prepare_load);
+}
+
+}  // namespace
+
+Op kv_save_op() {
+  return {"kv_save", "what a slot holds, copied to host memory", save_cases};
+}
+
+Op kv_load_op() {
+  return {"kv_load", "what a slot held, copied back", load_cases};
+}
+
+}  // namespace tessera::bench

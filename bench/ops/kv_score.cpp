@@ -1,0 +1,131 @@
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "bench/cycled_memory.h"
+#include "bench/ops/kv_copies.h"
+#include "bench/ops/ops.h"
+
+namespace tessera::bench {
+namespace {
+
+struct ScoreCase {
+  int32_t sequences = 1;
+  int32_t count = 1;    // new tokens of each sequence
+  int32_t context = 0;  // tokens before them
+};
+
+// A step's queries and log_sums beside its layer of pages, as in attention's. Nothing is used up:
+// each call gives the same tokens marks once more and adds to the scores of all.
+class Step {
+ public:
+  Step(const ScoreCase& size, KvFormat format, const Setup& setup, const Shape& shape)
+      : size_(size),
+        query_heads_(shape.query_heads),
+        width_(shape.query_width()),
+        scale_(1 / std::sqrt(static_cast<float>(shape.head_dim))),
+        kv_({.format = format,
+             .head_dim = shape.head_dim,
+             .kv_heads = shape.kv_heads,
+             .sequences = size.sequences,
+             .context = size.context + size.count,
+             .marks = true,
+             .at_least = setup.memory_bytes,
+             .most_layers = setup.as_in_model ? shape.layers : 0},
+            setup.device->backend(setup.isas[0]), setup.device->stream()),
+        rows_(CycledMemory::with_copies({rows() * width_ * int64_t{sizeof(float)},
+                                         rows() * query_heads_ * int64_t{sizeof(float)}},
+                                        kv_.layers())) {
+    // Of a prompt that ends with the chunk; or of one that is followed by the token.
+    const int32_t prompt = size.count > 1 ? size.context + size.count : size.context;
+    for (int32_t i = 0; i < size.sequences; ++i) {
+      spans_.push_back({i, i * size.count, size.count, size.context, {}});
+      scorings_.push_back(scoring_of(find_kv_preset("leankv")->policy, prompt));
+    }
+    dense_ = kv_.dense(size.sequences * dense_groups(spans_[0]));
+    rows_.fill_random(0, rows() * width_);
+    // About what the softmax of so many products of random numbers has: probabilities are usual
+    // ones.
+    std::fill_n(rows_.operand<float>(0, 1), rows() * query_heads_,
+                std::log(static_cast<float>(size.context + size.count)) + 0.5f);
+    rows_.replicate();
+    cost_ = op_cost(next());
+  }
+
+  int64_t cycled_bytes() const { return kv_.layers() * cost_.bytes(); }
+  const OpCost& cost() const { return cost_; }
+
+  // Of the layer that has rested longest.
+  KvScoreArgs next() {
+    const int64_t copy = rows_.next();
+    return {.queries = {rows_.operand<float>(copy, 0), rows(), width_, width_},
+            .log_sums = {rows_.operand<float>(copy, 1), rows(), query_heads_, query_heads_},
+            .sequences = spans_,
+            .scorings = scorings_,
+            .pages = kv_.view(),
+            .layer = static_cast<int32_t>(copy),
+            .query_heads = query_heads_,
+            .scale = scale_,
+            .dense = dense_};
+  }
+
+ private:
+  int64_t rows() const { return int64_t{size_.sequences} * size_.count; }
+
+  ScoreCase size_;
+  int32_t query_heads_;
+  int64_t width_;
+  float scale_;
+  KvCopies kv_;
+  CycledMemory rows_;
+  OpCost cost_;
+  std::vector<SequenceSpan> spans_;
+  std::vector<KvScoring> scorings_;
+  std::vector<std::byte> dense_;
+};
+
+std::vector<Variant> prepare(const ScoreCase& size, const Setup& setup, const Shape& shape) {
+  std::vector<Variant> variants;
+  for (const KvFormatName& kv : setup.kv) {
+    if (kv.format == kKvF32) {
+      continue;  // no policy works on it
+    }
+    const auto step = std::make_shared<Step>(size, kv.format, setup, shape);
+    for (const std::string_view isa : setup.isas) {
+      const Backend& backend = setup.device->backend(isa);
+      variants.push_back({.format = std::string(kv.name),
+                          .isa = std::string(isa),
+                          .peer = {},
+                          .cost = step->cost(),
+                          .cycled_bytes = step->cycled_bytes(),
+                          .call = [step, &backend, stream = setup.device->stream()] {
+                            backend.kv_score(step->next(), stream);
+                          }});
+    }
+  }
+  return variants;
+}
+
+std::vector<Case> cases(const Setup& setup, const Shape& shape) {
+  const int32_t far = shape.context;
+  std::vector<Case> all;
+  for (const ScoreCase& size :
+       {ScoreCase{1, 1, far - 1}, ScoreCase{8, 1, far - 1}, ScoreCase{1, 512, far - 512}}) {
+    all.push_back({.label = (size.count == 1 ? "decode " : "prompt's end ") +
+                            std::to_string(size.sequences) + " x " + std::to_string(size.count) +
+                            " at " + std::to_string(size.context),
+                   .parameters = {{"sequences", size.sequences},
+                                  {"tokens", size.count},
+                                  {"context", size.context}},
+                   .prepare = [=, &setup] { return prepare(size, setup, shape); }});
+  }
+  return all;
+}
+
+}  // namespace
+
+Op kv_score_op() {
+  return {"kv_score", "what leankv's counting queries paid to stored tokens", cases};
+}
+
+}  // namespace tessera::bench
