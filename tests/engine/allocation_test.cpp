@@ -20,6 +20,10 @@ void* operator new(size_t bytes) {
   }
   std::abort();
 }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {  // std::stable_sort's buffer
+  ++allocations;
+  return std::malloc(bytes);
+}
 void operator delete(void* memory) noexcept {
   std::free(memory);
 }
