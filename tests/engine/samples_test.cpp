@@ -117,7 +117,7 @@ TEST(Samples, ForkFromOneWhoseOpenGroupHasClosedSince) {
     }
     fake.engine->cancel(id + 1);
     fake.step_until_idle();
-    for (const size_t i : {0, 2}) {
+    for (const size_t i : {0u, 2u}) {
       EXPECT_EQ(sinks[i]->tokens(), run_alone(sample_of(request, i), kContext).tokens);
     }
     const int32_t shared = (prompt - 1) / kKvGroup * kKvGroup;
