@@ -1,0 +1,43 @@
+#include "kernels/cuda/backend.h"
+
+#include "kernels/cuda/ops.h"
+
+namespace tessera {
+namespace {
+
+constexpr Backend kCuda{
+    .name = "cuda",
+    .isa = "sm_80",
+    .packed_weight_bytes = nullptr,
+    .pack_weight = nullptr,
+    .linear_scratch_bytes = nullptr,
+    .attention_scratch_bytes = nullptr,
+    .kv_compress_scratch_bytes = nullptr,
+    .kv_demote_scratch_bytes = nullptr,
+    .attach_thread = nullptr,
+    .embed = cuda::embed,
+    .rms_norm = cuda::rms_norm,
+    .linear = nullptr,
+    .rope = cuda::rope,
+    .silu_mul = cuda::silu_mul,
+    .kv_resize = nullptr,
+    .kv_fork = nullptr,
+    .kv_save = nullptr,
+    .kv_load = nullptr,
+    .kv_share = nullptr,
+    .kv_attach = nullptr,
+    .kv_drop = nullptr,
+    .kv_demote = nullptr,
+    .kv_store = nullptr,
+    .attention = nullptr,
+    .kv_score = nullptr,
+    .kv_compress = nullptr,
+};
+
+}  // namespace
+
+const Backend& cuda_backend() {
+  return kCuda;
+}
+
+}  // namespace tessera

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "kernels/backend.h"
+
+// The ops of the CUDA backend; their contracts stand in kernels/backend.h. What a view, a pool or a
+// pointer names is memory that the device reads (and writes); the spans of a step's plan (tokens,
+// positions, sequences, growths ...) are host memory, read before the call returns. Launched, not
+// waited for.
+
+namespace tessera::cuda {
+
+void embed(const EmbedArgs& args, Stream stream);
+void rms_norm(const RmsNormArgs& args, Stream stream);
+void rope(const RopeArgs& args, Stream stream);
+void silu_mul(const SiluMulArgs& args, Stream stream);
+
+}  // namespace tessera::cuda
