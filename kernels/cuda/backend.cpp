@@ -11,7 +11,7 @@ constexpr Backend kCuda{
     .packed_weight_bytes = nullptr,
     .pack_weight = nullptr,
     .linear_scratch_bytes = nullptr,
-    .attention_scratch_bytes = nullptr,
+    .attention_scratch_bytes = cuda::attention_scratch_bytes,
     .kv_compress_scratch_bytes = nullptr,
     .kv_demote_scratch_bytes = nullptr,
     .attach_thread = nullptr,
@@ -29,7 +29,7 @@ constexpr Backend kCuda{
     .kv_drop = nullptr,
     .kv_demote = nullptr,
     .kv_store = nullptr,
-    .attention = nullptr,
+    .attention = cuda::attention,
     .kv_score = nullptr,
     .kv_compress = nullptr,
 };

@@ -14,4 +14,7 @@ void rms_norm(const RmsNormArgs& args, Stream stream);
 void rope(const RopeArgs& args, Stream stream);
 void silu_mul(const SiluMulArgs& args, Stream stream);
 
+int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, int32_t head_dim);
+void attention(const AttentionArgs& args, Stream stream);
+
 }  // namespace tessera::cuda

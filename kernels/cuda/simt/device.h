@@ -12,6 +12,9 @@
 
 #define TESSERA_KERNEL(...) __global__ void __launch_bounds__(__VA_ARGS__)
 #define TESSERA_DEVICE __device__ __forceinline__
+#define TESSERA_PRAGMA(text) _Pragma(#text)
+#define TESSERA_UNROLL _Pragma("unroll")
+#define TESSERA_UNROLL_BY(count) TESSERA_PRAGMA(unroll count)
 
 namespace tessera::simt {
 
@@ -117,10 +120,9 @@ TESSERA_DEVICE Words load_words(const void* from) {
 TESSERA_DEVICE void store_words(void* to, const Words& words) {
   *static_cast<uint4*>(to) = make_uint4(words.at[0], words.at[1], words.at[2], words.at[3]);
 }
-TESSERA_DEVICE void prefetch(const void* line) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
+TESSERA_DEVICE float fma(float a, float b, float c) {
+  return __fmaf_rn(a, b, c);
 }
-
 TESSERA_DEVICE float exp2(float x) {
   return ::exp2f(x);
 }

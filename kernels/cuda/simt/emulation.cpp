@@ -1,3 +1,4 @@
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cstring>
@@ -36,8 +37,12 @@ struct Barrier {
   int64_t generation = 0;
 };
 
+// A context is entered once, as setcontext() does; from then on fibers change places by long jumps,
+// because swapcontext() asks the kernel for signal masks each time.
 struct Fiber {
   ucontext_t context = {};
+  jmp_buf place = {};
+  bool entered = false;
   std::unique_ptr<std::byte[]> stack;
   Thread thread;
   void* fake_stack = nullptr;
@@ -59,8 +64,10 @@ class Block {
 
   const Thread& self() const { return current_->thread; }
 
-  void wait(Barrier& barrier, int32_t parties) {
+  template <class AtLast>
+  void wait(Barrier& barrier, int32_t parties, AtLast&& at_last) {
     if (++barrier.arrived == parties) {
+      at_last();
       barrier.arrived = 0;
       ++barrier.generation;
       return;
@@ -69,9 +76,12 @@ class Block {
     current_->generation = barrier.generation;
     to_scheduler(&current_->fake_stack);
   }
-  void wait_for_block() { wait(barrier_, self().shape.threads); }
+  void wait_for_block() {
+    wait(barrier_, self().shape.threads, [] {});
+  }
 
-  const Operands& exchange(const char* instruction, const void* operand, size_t bytes) {
+  const Operands& exchange(const char* instruction, const void* operand, size_t bytes,
+                           void (*combine)(Operands&)) {
     Warp& warp = warps_[static_cast<size_t>(self().thread / kWarp)];
     TESSERA_CHECK(warp.barrier.arrived == 0 || std::strcmp(warp.instruction, instruction) == 0,
                   "lanes of a warp meet in different instructions");
@@ -80,7 +90,11 @@ class Block {
     if (bytes > 0) {
       std::memcpy(operands.of[self().thread % kWarp], operand, bytes);
     }
-    wait(warp.barrier, kWarp);
+    wait(warp.barrier, kWarp, [&] {
+      if (combine != nullptr) {
+        combine(operands);
+      }
+    });
     return operands;
   }
 
@@ -95,7 +109,7 @@ class Block {
   Barrier barrier_;
   Fiber* current_ = nullptr;
   const std::function<void()>* body_ = nullptr;
-  ucontext_t scheduler_ = {};
+  jmp_buf scheduler_ = {};
   void* scheduler_fake_stack_ = nullptr;
   const void* scheduler_stack_ = nullptr;
   size_t scheduler_stack_bytes_ = 0;
@@ -117,7 +131,9 @@ void Block::enter() {
 void Block::to_scheduler(void** fake_stack) {
   Fiber& fiber = *current_;
   before_switch(fake_stack, scheduler_stack_, scheduler_stack_bytes_);
-  TESSERA_CHECK(swapcontext(&fiber.context, &scheduler_) == 0, "swapcontext");
+  if (_setjmp(fiber.place) == 0) {
+    _longjmp(scheduler_, 1);
+  }
   after_switch(fiber.fake_stack, &scheduler_stack_, &scheduler_stack_bytes_);
 }
 
@@ -130,7 +146,13 @@ bool Block::resume(Fiber& fiber) {
   fiber.waits_for = nullptr;
   current_ = &fiber;
   before_switch(&scheduler_fake_stack_, fiber.stack.get(), kStackBytes);
-  TESSERA_CHECK(swapcontext(&scheduler_, &fiber.context) == 0, "swapcontext");
+  if (_setjmp(scheduler_) == 0) {
+    if (fiber.entered) {
+      _longjmp(fiber.place, 1);
+    }
+    fiber.entered = true;
+    setcontext(&fiber.context);
+  }
   after_switch(scheduler_fake_stack_, nullptr, nullptr);
   return true;
 }
@@ -156,6 +178,7 @@ void Block::run(const LaunchShape& shape, int32_t x, int32_t y, const std::funct
     fiber.thread = {static_cast<int32_t>(i), x, y, shape, static_cast<std::byte*>(shared)};
     fiber.waits_for = nullptr;
     fiber.fake_stack = nullptr;
+    fiber.entered = false;
     fiber.done = false;
     TESSERA_CHECK(getcontext(&fiber.context) == 0, "getcontext");
     fiber.context.uc_stack.ss_sp = fiber.stack.get();
@@ -175,28 +198,68 @@ void Block::run(const LaunchShape& shape, int32_t x, int32_t y, const std::funct
   }
 }
 
-float f16_at(uint32_t word, int32_t element) {
-  return to_f32(f16{static_cast<uint16_t>(word >> (16 * element))});
-}
-
-struct Factors {
+// What a lane brings to a product, and what it gets.
+template <class Sum>
+struct Fragments {
   uint32_t a[4];
   uint32_t b[2];
+  Sum d[4];
 };
 
-// Calls add(a's word, b's word) for each word of the row of A and the column of B whose product is
-// the calling lane's d[i].
-template <class Add>
-void each_word(const Operands& operands, int32_t i, Add&& add) {
-  const int32_t row = lane() / 4 + (i < 2 ? 0 : 8);
-  const int32_t column = 2 * (lane() % 4) + i % 2;
-  for (int32_t t = 0; t < 4; ++t) {
-    const Factors of_row = operands.get<Factors>(4 * (row % 8) + t);
-    const Factors of_column = operands.get<Factors>(4 * column + t);
-    for (int32_t half = 0; half < 2; ++half) {
-      add(of_row.a[2 * half + row / 8], of_column.b[half]);
+// The products of a warp, whose words hold `kElements` of A and B along the sum: element(word, e)
+// of A, element_b of B. Sums in Wide, and rounds once.
+template <class Sum, class Wide, int kElements, class OfA, class OfB>
+void multiply(Operands& operands, OfA&& of_a, OfB&& of_b) {
+  constexpr int kDepth = 8 * kElements;
+  Wide a[16][kDepth];
+  Wide b[8][kDepth];
+  for (int32_t at = 0; at < kWarp; ++at) {
+    const auto lane = operands.get<Fragments<Sum>>(at);
+    for (int32_t e = 0; e < kElements; ++e) {
+      const int32_t k = at % 4 * kElements + e;
+      for (int32_t half = 0; half < 2; ++half) {
+        a[at / 4][k + half * kDepth / 2] = of_a(lane.a[2 * half], e);
+        a[at / 4 + 8][k + half * kDepth / 2] = of_a(lane.a[2 * half + 1], e);
+        b[at / 4][k + half * kDepth / 2] = of_b(lane.b[half], e);
+      }
     }
   }
+  for (int32_t at = 0; at < kWarp; ++at) {
+    auto lane = operands.get<Fragments<Sum>>(at);
+    for (int32_t i = 0; i < 4; ++i) {
+      const Wide* row = a[at / 4 + i / 2 * 8];
+      const Wide* column = b[2 * (at % 4) + i % 2];
+      Wide sum = Wide{lane.d[i]};
+      for (int32_t k = 0; k < kDepth; ++k) {
+        sum += row[k] * column[k];
+      }
+      lane.d[i] = static_cast<Sum>(sum);
+    }
+    operands.put(at, lane);
+  }
+}
+
+void multiply_f16(Operands& operands) {
+  const auto element = [](uint32_t word, int32_t e) {
+    return double{to_f32(f16{static_cast<uint16_t>(word >> (16 * e))})};
+  };
+  multiply<float, double, 2>(operands, element, element);
+}
+
+void multiply_bytes(Operands& operands) {
+  multiply<int32_t, int32_t, 4>(
+      operands,
+      [](uint32_t word, int32_t e) { return int32_t{static_cast<uint8_t>(word >> 8 * e)}; },
+      [](uint32_t word, int32_t e) { return int32_t{static_cast<int8_t>(word >> 8 * e)}; });
+}
+
+template <class Sum>
+void product(const char* instruction, Sum (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+             void (*combine)(Operands&)) {
+  const Fragments<Sum> own{{a[0], a[1], a[2], a[3]}, {b[0], b[1]}, {d[0], d[1], d[2], d[3]}};
+  const auto result =
+      exchange(instruction, &own, sizeof(own), combine).template get<Fragments<Sum>>(lane());
+  std::copy_n(result.d, 4, d);
 }
 
 }  // namespace
@@ -209,8 +272,9 @@ void wait_for_block() {
   block().wait_for_block();
 }
 
-const Operands& exchange(const char* instruction, const void* operand, size_t bytes) {
-  return block().exchange(instruction, operand, bytes);
+const Operands& exchange(const char* instruction, const void* operand, size_t bytes,
+                         void (*combine)(Operands&)) {
+  return block().exchange(instruction, operand, bytes, combine);
 }
 
 void run(const LaunchShape& shape, const std::function<void()>& body) {
@@ -226,33 +290,12 @@ void run(const LaunchShape& shape, const std::function<void()>& body) {
 
 }  // namespace emulation
 
-using emulation::Factors;
-
 void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  const Factors own{{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
-  const emulation::Operands& operands = emulation::exchange("mma_f16", &own, sizeof(own));
-  for (int32_t i = 0; i < 4; ++i) {
-    double sum = double{d[i]};
-    emulation::each_word(operands, i, [&](uint32_t of_a, uint32_t of_b) {
-      for (int32_t e = 0; e < 2; ++e) {
-        sum += double{emulation::f16_at(of_a, e)} * double{emulation::f16_at(of_b, e)};
-      }
-    });
-    d[i] = static_cast<float>(sum);
-  }
+  emulation::product("mma_f16", d, a, b, emulation::multiply_f16);
 }
 
 void mma_u8s8(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  const Factors own{{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
-  const emulation::Operands& operands = emulation::exchange("mma_u8s8", &own, sizeof(own));
-  for (int32_t i = 0; i < 4; ++i) {
-    emulation::each_word(operands, i, [&](uint32_t of_a, uint32_t of_b) {
-      for (int32_t e = 0; e < 4; ++e) {
-        d[i] += static_cast<int32_t>(of_a >> (8 * e) & 0xffu) *
-                static_cast<int8_t>(of_b >> (8 * e) & 0xffu);
-      }
-    });
-  }
+  emulation::product("mma_u8s8", d, a, b, emulation::multiply_bytes);
 }
 
 }  // namespace tessera::simt

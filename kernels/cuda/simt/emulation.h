@@ -19,6 +19,8 @@
 
 #define TESSERA_KERNEL(...) void
 #define TESSERA_DEVICE inline
+#define TESSERA_UNROLL
+#define TESSERA_UNROLL_BY(count)
 
 namespace tessera::simt {
 
@@ -37,7 +39,7 @@ void wait_for_block();
 
 // What the lanes of a warp hand to each other in one collective instruction.
 struct Operands {
-  static constexpr size_t kBytes = 32;
+  static constexpr size_t kBytes = 48;
   std::byte of[kWarp][kBytes];
 
   template <class T>
@@ -47,10 +49,16 @@ struct Operands {
     std::memcpy(&value, of[lane], sizeof(T));
     return value;
   }
+  template <class T>
+  void put(int32_t lane, const T& value) {
+    static_assert(sizeof(T) <= kBytes && std::is_trivially_copyable_v<T>);
+    std::memcpy(of[lane], &value, sizeof(T));
+  }
 };
-// Waits until every lane of the warp has come with its operand. Aborts when they come to different
-// instructions.
-const Operands& exchange(const char* instruction, const void* operand, size_t bytes);
+// Waits until every lane of the warp has come with its operand, and combines them, once, where
+// there is something to combine. Aborts when lanes come to different instructions.
+const Operands& exchange(const char* instruction, const void* operand, size_t bytes,
+                         void (*combine)(Operands&) = nullptr);
 
 // Runs `body` for each thread of each block. Shared memory is 0xff at the begin of each block.
 void run(const LaunchShape& shape, const std::function<void()>& body);
@@ -141,8 +149,9 @@ inline void store_words(void* to, const Words& words) {
   TESSERA_CHECK(reinterpret_cast<uintptr_t>(to) % sizeof(Words) == 0, "an unaligned store");
   std::memcpy(to, &words, sizeof(words));
 }
-inline void prefetch(const void*) {}
-
+inline float fma(float a, float b, float c) {
+  return std::fma(a, b, c);
+}
 inline float exp2(float x) {
   return std::exp2(x);
 }

@@ -10,6 +10,8 @@
 //   a
 //                                       multiprocessor
 //   TESSERA_DEVICE                      marks a function that kernels call
+//   TESSERA_UNROLL                      before a loop whose arrays are to be registers
+//   TESSERA_UNROLL_BY(count)            before a loop of which so many rounds are to overlap
 //   launch(stream, shape, kernel, args...)   starts a kernel; arguments are copied
 //   shared<T>()                         the block's memory, as asked for in the shape; never zero
 //   thread() threads() lane() warp() block_x() block_y() grid_x() grid_y()
@@ -19,8 +21,8 @@
 //   shuffle(x, lane), shuffle_xor(x, mask)   of 32-bit values, by all lanes
 //   atomic_add(address, x), let_go(address)  both give what stood there before; let_go subtracts 1
 //   check(condition)                    stops the kernel where only our own bug can
-//   load_words, store_words, prefetch   16 bytes at once, and a wish for a line in L2
-//   exp2, exp, log, sqrt, max, min, abs, round (to nearest even)
+//   load_words, store_words             16 bytes at once
+//   exp2, exp, log, sqrt, max, min, abs, fma (rounded once), round (to nearest even)
 //   as_f32, as_f16, pack_f16, merge_low, merge_high   conversions and bit moves
 //   mma_f16, mma_u8s8                   tensor cores; where each lane's elements stand is said
 //   below mirror(span, stream)                a plan's data (host memory) as kernels of that stream
