@@ -124,7 +124,7 @@ class AttentionSequences {
   // Stores and attends step by step.
   Attended run(const Backend& backend, int threads, const Steps& steps) const {
     ThreadPool pool(threads);
-    return run({"", &backend, pool.stream(), [](Stream) {}}, steps);
+    return run({.name = "", .backend = &backend, .stream = pool.stream()}, steps);
   }
   Attended run(const Device& device, const Steps& steps) const {
     std::mt19937 random(seed_ + 1);

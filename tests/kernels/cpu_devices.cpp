@@ -9,7 +9,8 @@ std::vector<Device> devices_of_this_machine() {
   static ThreadPool pool(2);
   std::vector<Device> devices;
   for (const CpuIsa isa : isas_of_this_machine()) {
-    devices.push_back({std::string(name(isa)), &cpu_backend(isa), pool.stream(), [](Stream) {}});
+    devices.push_back(
+        {.name = std::string(name(isa)), .backend = &cpu_backend(isa), .stream = pool.stream()});
   }
   return devices;
 }

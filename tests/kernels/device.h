@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -14,10 +15,15 @@ struct Device {
   std::string name;
   const Backend* backend = nullptr;
   Stream stream;
-  void (*wait)(Stream) = nullptr;  // until the results of ops are there to be read
+  void (*wait)(Stream) = [](Stream) {};  // until the results of ops are there to be read
+  // Lets ops reach memory that operator new did not give, until leave(); none if it is null.
+  void (*reach)(void* memory, size_t bytes) = [](void*, size_t) {};
+  void (*leave)(void* memory) = [](void*) {};
 };
 
-inline void PrintTo(const Device& device, std::ostream* out) { *out << device.name; }
+inline void PrintTo(const Device& device, std::ostream* out) {
+  *out << device.name;
+}
 
 // None where the binary's kind of device is missing on this machine: its tests are then skipped.
 std::vector<Device> devices_of_this_machine();

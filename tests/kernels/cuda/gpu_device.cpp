@@ -82,8 +82,22 @@ std::vector<Device> devices_of_this_machine() {
     return {};
   }
   static cuda::CudaStream stream;
-  return {{"gpu", &cuda_backend(), stream.stream(),
-           [](Stream on) { cuda::CudaStream::of(on).synchronize(); }}};
+  return {{.name = "gpu",
+           .backend = &cuda_backend(),
+           .stream = stream.stream(),
+           .wait = [](Stream on) { cuda::CudaStream::of(on).synchronize(); },
+           .reach =
+               [](void* memory, size_t bytes) {
+                 if (memory != nullptr) {
+                   cuda::check(cudaHostRegister(memory, bytes, cudaHostRegisterMapped));
+                 }
+               },
+           .leave =
+               [](void* memory) {
+                 if (memory != nullptr) {
+                   cuda::check(cudaHostUnregister(memory));
+                 }
+               }}};
 }
 
 }  // namespace tessera
