@@ -13,6 +13,8 @@ class Compaction {
         pages_(pool.pages),
         high_layout_(pages_.layouts[sequence.tiers.high]),
         low_layout_(pages_.layouts[sequence.tiers.low]),
+        high_shape_(high_layout_),
+        low_shape_(low_layout_),
         significance_(sequence),
         cuts_(cuts),
         row_(row),
@@ -72,7 +74,7 @@ class Compaction {
         --low_;
       } while (low_ > place && !low_stays(low_));
       if (low_ > place) {
-        ops_.copy(low_layout_, low_place(low_), low_place(place));
+        ops_.copy(low_shape_, low_place(low_), low_place(place));
         low_mark(place) = low_mark(low_);
       }
     }
@@ -93,7 +95,7 @@ class Compaction {
       }
       leave_high(place, fate);
       if (--high_ > place) {
-        ops_.copy(high_layout_, high_place(high_), high_place(place));
+        ops_.copy(high_shape_, high_place(high_), high_place(place));
         marks_[place] = marks_[high_];
       }
     }
@@ -106,7 +108,7 @@ class Compaction {
     if (low_ == change_.right_pages * low_layout_.capacity) {
       add_low_page();
     }
-    ops_.demote(high_layout_, high_place(place), low_layout_, low_place(low_));
+    ops_.demote(high_shape_, high_place(place), low_shape_, low_place(low_));
     low_mark(low_) = marks_[place];
     ++low_;
   }
@@ -133,6 +135,8 @@ class Compaction {
   const KvPagesView& pages_;
   const KvPageLayout& high_layout_;
   const KvPageLayout& low_layout_;
+  const TileShape high_shape_;
+  const TileShape low_shape_;
   const Significance significance_;
   const RowCuts& cuts_;
   const TokenRow& row_;

@@ -52,7 +52,8 @@ void copy_floats(const KvPageLayout& layout, TokenPlace from, TokenPlace to) {
       static_cast<size_t>(layout.head_dim * layout.format.value_bits / 8));
 }
 
-void copy_token(const KvPageLayout& layout, TokenPlace from, TokenPlace to) {
+void copy_token(const TileShape& shape, TokenPlace from, TokenPlace to) {
+  const KvPageLayout& layout = shape.layout;
   if (!layout.format.is_codes()) {
     copy_floats(layout, from, to);
     return;
@@ -74,12 +75,11 @@ void copy_token(const KvPageLayout& layout, TokenPlace from, TokenPlace to) {
   copy_f16(layout.value_zeros_offset(from_tile), layout.value_zeros_offset(to_tile));
 }
 
-void demote_token(const KvPageLayout& high, TokenPlace from, const KvPageLayout& low,
-                  TokenPlace to) {
+void demote_token(const TileShape& high, TokenPlace from, const TileShape& low, TokenPlace to) {
   float keys[kMaxHeadDim];
   float values[kMaxHeadDim];
-  decode_token(high, from.page, from.token, keys, values);
-  encode_token(low, keys, values, to.page, to.token);
+  decode_token(high.layout, from.page, from.token, keys, values);
+  encode_token(low.layout, keys, values, to.page, to.token);
 }
 
 }  // namespace

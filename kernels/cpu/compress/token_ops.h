@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/kv_page.h"
+#include "kernels/cpu/attention/pair_block.h"
 
 namespace tessera {
 
@@ -17,11 +17,11 @@ struct TokenPlace {
 // stand anywhere. Bit for bit as kernels/cpu/pages/page_codec.h has it.
 // Requires of the vector ones: head_dim is a multiple of 8.
 struct TokenOps {
-  // Copies a token's bytes as they are, both pages being of `layout`; other tokens are left alone.
-  void (*copy)(const KvPageLayout& layout, TokenPlace from, TokenPlace to);
+  // Copies a token's bytes as they are, both pages being of `shape`; other tokens are left alone.
+  void (*copy)(const TileShape& shape, TokenPlace from, TokenPlace to);
   // Encodes a token of a page of `high` anew as one of a page of `low`, of codes, at the end of
   // what that holds: what stands behind it in its tile is cleared with the tile's first token.
-  void (*demote)(const KvPageLayout& high, TokenPlace from, const KvPageLayout& low, TokenPlace to);
+  void (*demote)(const TileShape& high, TokenPlace from, const TileShape& low, TokenPlace to);
 };
 
 namespace scalar {

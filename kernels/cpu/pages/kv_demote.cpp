@@ -19,10 +19,12 @@ void encode_row(const TokenOps& ops, const KvDemoteArgs& args, const KvUnit& uni
   const KvPagesView& pages = pool.pages;
   const KvPageLayout& from = pages.layouts[unit.tier];
   const KvPageLayout& to = pages.layouts[args.tier];
+  const TileShape from_shape(from);
+  const TileShape to_shape(to);
   const int32_t* table = pool.unit_table(unit.handle, head);
   for (int32_t token = 0; token < pool.unit_tokens; ++token) {
-    ops.demote(from, {pages.page(table[token / from.capacity]), token % from.capacity}, to,
-               {scratch, token % to.capacity});
+    ops.demote(from_shape, {pages.page(table[token / from.capacity]), token % from.capacity},
+               to_shape, {scratch, token % to.capacity});
     if ((token + 1) % to.capacity == 0) {
       std::memcpy(pages.page(table[token / to.capacity]), scratch,
                   static_cast<size_t>(to.used_bytes()));
