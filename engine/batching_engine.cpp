@@ -200,6 +200,7 @@ void BatchingEngine::drain_submissions() {
     if (message.samples.empty() && message.cancelled == 0) {
       kv_->flush();
     }
+    see_prompt(message.samples);
     for (auto& sample : message.samples) {
       const auto place = std::upper_bound(
           sequences_.begin(), sequences_.end(), sample->rank(),

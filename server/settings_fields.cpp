@@ -356,7 +356,8 @@ std::vector<SettingsField> engine_fields() {
                     "has a size that serves the formats of all",
                     TESSERA_AT(engine.kv_also)),
       choice_field<bool>("prefix-cache", {{"on", true}, {"off", false}},
-                         "whether what prompts have in common is kept, as long as there is room",
+                         "whether what prompts have in common is kept, as long as there is room; "
+                         "prompts whose policy compresses them, once they recur",
                          TESSERA_AT(engine.prefix_cache)),
       ladder_field(),
       bytes_field("kv-memory", 0,
