@@ -129,6 +129,7 @@ constexpr KvPreset uniform_kv(std::string_view name, KvFormat format) {
 }
 inline constexpr KvPreset kKvPresetF32 = uniform_kv("f32", kKvF32);
 inline constexpr KvPreset kKvPresetF16 = uniform_kv("f16", kKvF16);
+inline constexpr KvPreset kKvPresetK8V4 = uniform_kv("k8v4", kKvK8V4);
 
 std::span<const KvPreset> kv_presets();
 
