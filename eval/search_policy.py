@@ -59,6 +59,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--samples", type=int, default=1, help="of each depth, in the first round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--keep", type=int, default=6, help="of each aim, after the first round")
+    parser.add_argument("--seed", type=int, default=0, help="of the first round's questions")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--ahead", action="store_true", help="ask no question later")
     options = parser.parse_args()
@@ -137,7 +138,7 @@ def main() -> None:
     for number in range(options.rounds):
         samples = options.samples * 4**number
         print(f"round {number + 1}: {len(names)} policies, {samples * 5 * len(options.recall)} questions")
-        report = evaluate(options, [*beside, *names], samples, number)
+        report = evaluate(options, [*beside, *names], samples, options.seed + number)
         results = sorted(read_results(report, options.recall), key=lambda result: result.share)
         show(results)
         own = [result for result in results if result.name in names]
