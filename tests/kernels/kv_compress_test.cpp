@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/kernels/compression_world.h"
 
 namespace tessera {
@@ -54,8 +56,8 @@ std::vector<KvPolicy> policies() {
 
 // Pairs of tiers of every format.
 std::vector<std::pair<KvFormat, KvFormat>> tier_pairs() {
-  return {{kKvK8V4, kKvK4V2}, {kKvF16, kKvK8V8},  {kKvF16, kKvK4V4},
-          {kKvK8V8, kKvK8V4}, {kKvK4V2, kKvK4V1}, {kKvK4V8, kKvK2V4}};
+  return {{kKvK8V4, kKvK4V2}, {kKvF16, kKvK8V8},  {kKvF16, kKvK4V4}, {kKvK8V8, kKvK8V4},
+          {kKvK4V2, kKvK4V1}, {kKvK4V8, kKvK2V4}, {kKvF16, {2, 1}}};
 }
 
 std::vector<OracleRow> oracle_rows(const CompressionWorld& world, int32_t slot) {
@@ -149,16 +151,20 @@ TEST(KvCompress, DecidesAsTheOracleAtThePromptsEndAndGroupByGroup) {
 TEST(KvCompress, ServesEveryPairOfTiersAndHeadDimension) {
   uint32_t seed = 1000;
   for (const auto& [high, low] : tier_pairs()) {
-    for (const int32_t head_dim : {8, 20, 80, 128}) {
-      for (const int32_t page_tokens : {16, 48}) {
+    for (const int32_t head_dim : {8, 20, 24, 64, 80, 128}) {
+      for (const CpuIsa isa : isas_of_this_machine()) {
+        if (isa != CpuIsa::scalar && head_dim % 8 != 0) {
+          continue;
+        }
         KvPolicy policy = with_formats(preset("h2o"), high, low);
         policy.keep_share = 0.7f;
         policy.high_share = 0.5f;
         WorldShape shape = shape_for(policy);
         shape.head_dim = head_dim;
-        shape.page_tokens = page_tokens;
-        SCOPED_TRACE(testing::Message() << "seed " << seed << " head_dim " << head_dim);
-        CompressionWorld world(shape, seed++);
+        shape.page_tokens = seed % 2 == 0 ? 16 : 48;
+        SCOPED_TRACE(testing::Message()
+                     << "seed " << seed << " head_dim " << head_dim << " " << cpu_backend(isa).isa);
+        CompressionWorld world(shape, seed++, isa);
         world.open(0, policy, 230);
         world.append(0, 230);
         ASSERT_NO_FATAL_FAILURE(compress_and_compare(world, 0));
@@ -166,6 +172,34 @@ TEST(KvCompress, ServesEveryPairOfTiersAndHeadDimension) {
         ASSERT_NO_FATAL_FAILURE(compress_and_compare(world, 0));
       }
     }
+  }
+}
+
+// One and the same bytes, whatever the threads and the instruction set.
+TEST(KvCompress, DependsOnTheSequenceAlone) {
+  uint32_t seed = 1500;
+  for (const KvPolicy& policy : policies()) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed << " rule " << name_of(policy.rule)
+                                    << " allocator " << name_of(policy.allocator));
+    std::vector<std::vector<CompressionWorld::StoredRow>> worlds;
+    for (const int threads : {1, 3}) {
+      for (const CpuIsa isa : isas_of_this_machine()) {
+        WorldShape shape = shape_for(policy);
+        shape.threads = threads;
+        CompressionWorld world(shape, seed, isa);
+        world.open(0, policy, 230);
+        world.append(0, 230);
+        world.compress(0);
+        world.append(0, 90);
+        world.change_scores(0);
+        world.compress(0);
+        worlds.push_back(stored_rows(world, 0));
+      }
+    }
+    for (const auto& rows : worlds) {
+      ASSERT_EQ(rows, worlds[0]);
+    }
+    ++seed;
   }
 }
 
@@ -275,12 +309,46 @@ void expect_protected(CompressionWorld& world, int32_t slot) {
   }
 }
 
+// Of a uniform budget: no row keeps more, but where what is protected is more.
+void expect_within_budget(CompressionWorld& world, int32_t slot) {
+  const CompressionWorld::Sequence& at = world.sequence(slot);
+  const KvPolicy& policy = at.policy;
+  if (policy.rule != KvRule::budget || policy.allocator != KvAllocator::uniform) {
+    return;
+  }
+  const KvPagesView pages = world.pages();
+  const int32_t budget =
+      policy.keep_tokens > 0
+          ? policy.keep_tokens
+          : static_cast<int32_t>(std::ceil(double{policy.keep_share} * at.tokens));
+  for (int32_t i = 0; i < world.rows(); ++i) {
+    const int64_t row = world.row(slot, i);
+    const KvRow counts = pages.rows[row];
+    int32_t shared = 0;  // tokens in pages of several owners, and before them
+    for (int32_t entry = 0; entry < pages.row_pages; ++entry) {
+      const int32_t page = pages.table(row)[entry];
+      shared += page != kNoPage && world.arena().pool().owners[page] > 1 ? 1 : 0;
+    }
+    if (shared > 0) {
+      continue;
+    }
+    const int32_t recent_from = std::max(0, at.tokens / kKvGroup - policy.recent) * kKvGroup;
+    const int32_t kept_anyway = std::min(policy.sinks, recent_from) + at.tokens - recent_from;
+    ASSERT_LE(counts.high + counts.low + at.tokens % kKvGroup, std::max(budget, kept_anyway));
+  }
+}
+
 // Everything that may happen to sequences, in any order, under every policy and format.
 TEST(KvCompress, KeepsItsInvariantsThroughAHundredThousandOperations) {
   std::vector<KvPolicy> all = policies();
   for (const auto& [high, low] : tier_pairs()) {
     all.push_back(with_formats(preset("leankv-aggressive"), high, low));
     all.back().alpha_low = 0.4f;
+  }
+  for (const KvFormat format : named_formats()) {
+    if (!(format == kKvF32)) {
+      all.push_back(with_formats(preset("h2o"), format, format));
+    }
   }
   const int32_t rounds = 100000 / static_cast<int32_t>(all.size()) + 1;
   uint32_t seed = 3000;
@@ -315,6 +383,7 @@ TEST(KvCompress, KeepsItsInvariantsThroughAHundredThousandOperations) {
           const KvCompressed result = world.compress(slot);
           ASSERT_GE(result.pages_freed, -world.rows());
           ASSERT_NO_FATAL_FAILURE(expect_protected(world, slot));
+          ASSERT_NO_FATAL_FAILURE(expect_within_budget(world, slot));
         }
       }
       world.arena().check_integrity();

@@ -1,11 +1,15 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/cpu/attention/exponential.h"
 #include "kernels/cpu/attention/pair_block.h"
 
 namespace tessera {
+
+static_assert(sizeof(KvMark) == 8 && offsetof(KvMark, score) == 0);
 
 // The online softmax over a vector type, between a tile's scores and its values, and what becomes
 // of it at the end.
@@ -46,17 +50,34 @@ struct LaneSoftmax {
     }
   }
 
-  // What pairs paid each token of a tile whose scores stand in block.weights. Of tokens that are not
-  // there it may be anything.
-  static void add_paid(const PairBlock& block, const PaidStep& step, float* sums) {
-    for (int i = 0; i < kTileVectors; ++i) {
-      V sum = V::load(sums + i * kLanes);
-      for (int pair = step.first; pair < step.first + step.count; ++pair) {
-        const V score = V::load(block.weights + pair * kAttentionTile + i * kLanes);
-        const V paid = exp2_nonpositive(score - V::all(step.log2_sums[pair]));
-        sum = step.squares ? V::fma(paid, paid, sum) : sum + paid;
+  // Marks hold a score and a position each, so 2 vectors of them have the scores of one.
+  template <bool kDescending>
+  static void add_paid(const PaidStep& step, KvMark* marks) {
+    alignas(64) float factors[kMaxScoredHeads];
+    static_assert(kMaxScoredHeads % kLanes == 0);
+    for (int32_t head = 0; head < step.heads; head += kLanes) {
+      exp2_nonpositive(V::load(step.maxima + head) - V::load(step.log2_sums + head))
+          .store(factors + head);
+    }
+    for (int32_t token = 0; token < step.tokens; token += kLanes) {
+      V sum = V::zero();
+      for (int32_t head = 0; head < step.heads; ++head) {
+        const V weight = V::load(step.weights + head * kAttentionTile + token);
+        const V factor = V::all(factors[head]);
+        const V paid = weight * factor;
+        sum = step.squares ? V::fma(paid, paid, sum) : V::fma(weight, factor, sum);
       }
-      sum.store(sums + i * kLanes);
+      sum = sum * V::all(step.share);
+      if (token + kLanes <= step.tokens) {
+        KvMark* lowest = kDescending ? marks - token - (kLanes - 1) : marks + token;
+        (kDescending ? sum.reversed() : sum).add_to_even(reinterpret_cast<float*>(lowest));
+      } else {
+        alignas(64) float sums[kLanes];
+        sum.store(sums);
+        for (int32_t i = 0; token + i < step.tokens; ++i) {
+          (kDescending ? marks - token : marks + token)[kDescending ? -i : i].score += sums[i];
+        }
+      }
     }
   }
 
@@ -83,13 +104,20 @@ struct LaneSoftmax {
     V::fma(V::load(sums), V::all(block.corrections[pair]), added).store(sums);
   }
 
-  // Scores become weights.
-  static void weigh(PairBlock& block) {
+  // Scores become weights; `left`: where they go too, with their maxima, or null.
+  static void weigh(PairBlock& block, float* left) {
     for (int pair = 0; pair < block.pairs; ++pair) {
       float* weights = block.weights + pair * kAttentionTile;
       weigh_pair<false>(block, pair, [&](int i, V weight) { weight.store(weights + i * kLanes); });
       raise_zeros(block, pair);
     }
+    if (left != nullptr) {
+      std::copy_n(block.weights, block.pairs * kAttentionTile, left);
+      leave_maxima(block, left);
+    }
+  }
+  static void leave_maxima(const PairBlock& block, float* left) {
+    std::copy_n(block.maxima, block.pairs, left + block.pairs * kAttentionTile);
   }
 
   static void finish(const PairBlock& block, int32_t pair, const Partial& out) {

@@ -41,9 +41,71 @@ void check_score(const KvScoreArgs& args) {
 
 namespace {
 
+// Tiles that are worth an item of their own.
+constexpr int64_t kTilesOfAPart = 16;
+// As many items a thread should have at least, so that none waits long for the others.
+constexpr int64_t kItemsOfAThread = 8;
+
+// The tokens of a tile that the query at `position` sees, where their marks are.
+struct TileMarks {
+  KvMark* first;
+  bool descending;
+  int32_t tokens;
+};
+TileMarks marks_of(const RowScores& scores, const RowTokens& tokens, int32_t tile,
+                   int32_t position) {
+  const int32_t high_tiles = tokens.high_tiles();
+  if (tile + 1 == tokens.tiles()) {
+    const int32_t group = position / kKvGroup * kKvGroup;
+    return {&scores.mark_of(group), false, position + 1 - group};
+  }
+  const bool high = tile < high_tiles;
+  const int32_t place = (high ? tile : tile - high_tiles) * kAttentionTile;
+  return {high ? &scores.high_mark(place) : &scores.low_mark(place), !high,
+          std::min(kAttentionTile, (high ? tokens.high : tokens.low) - place)};
+}
+
+// What the heads of one query pay a tile.
+void pay(const AttentionKernels& kernels, const RowScores& scores, const TileMarks& marks,
+         PaidStep step) {
+  step.heads = scores.heads();
+  step.squares = scores.squares();
+  step.share = scores.share();
+  step.tokens = marks.tokens;
+  (marks.descending ? kernels.add_paid_descending : kernels.add_paid)(step, marks.first);
+}
+
+// Numbers that are read by vectors may end within one.
+constexpr int32_t kPadding = 16;
+
+// One query that decodes: what attention left of it is turned into what it paid. Part `part` of
+// `parts` of the row's tiles.
+void fold(const AttentionKernels& kernels, const KvScoreArgs& args, const RowTokens& tokens,
+          const RowScores& scores, std::span<const float> left, int64_t part, int64_t parts) {
+  const int64_t tiles = tokens.tiles();
+  const int32_t position = scores.begin();
+  float log2_sums[kMaxScoredHeads + kPadding] = {};
+  for (int32_t head = 0; head < scores.heads(); ++head) {
+    log2_sums[head] = scores.log_sum(args.log_sums, head) * kLog2OfE;
+  }
+  const int64_t end = tiles * (part + 1) / parts;
+  if (part + 1 == parts) {  // whose last tile is the new token's
+    scores.make_marks();
+  }
+  const int64_t tile_floats = kv_weight_tile_floats(scores.heads());
+  TESSERA_CHECK(tiles * tile_floats <= std::ssize(left), "kv_score: too few weights");
+  for (int64_t tile = tiles * part / parts; tile < end; ++tile) {
+    const float* weights = left.data() + tile * tile_floats;
+    pay(kernels, scores, marks_of(scores, tokens, static_cast<int32_t>(tile), position),
+        {.weights = weights,
+         .maxima = weights + int64_t{scores.heads()} * kAttentionTile,
+         .log2_sums = log2_sums});
+  }
+}
+
 // The scores of one (sequence, KV head), by the kernels of attention: a tile's keys are multiplied
-// with a block of queries at once, then what each query paid goes to the marks in order of
-// position.
+// with a block of queries at once and weighed as attention did, then what each query paid goes to
+// the marks in order of position.
 class RowScoring {
  public:
   RowScoring(const AttentionKernels& kernels, const KvScoreArgs& args,
@@ -94,22 +156,34 @@ class RowScoring {
       if (!last) {
         find(tile + 1);
       }
-      kernels_.score_tile(block_, {.tile = tiles[tile % 2],
+      if (tile % kSpanTiles == 0) {
+        begin_span();
+      }
+      for (int32_t pair = 0; pair < block_.pairs; ++pair) {
+        const int32_t seen =
+            walk.is_dense(tile) ? queries.begin + pair / heads_ + 1 - group : walk.tokens(tile);
+        block_.visible[pair] = ~uint64_t{0} >> (kAttentionTile - seen);
+      }
+      kernels_.weigh_tile(block_, {.tile = tiles[tile % 2],
                                    .next = last ? nullptr : &tiles[(tile + 1) % 2],
                                    .begin = 0,
                                    .end = kAttentionTile,
                                    .whole = true});
-      const bool dense = walk.is_dense(tile);
-      const bool high = tile < tokens.high_tiles();
-      const int32_t place = (high ? tile : tile - tokens.high_tiles()) * kAttentionTile;
-      KvMark* first = dense  ? &scores.mark_of(group)
-                      : high ? &scores.high_mark(place)
-                             : &scores.low_mark(place);
       for (int32_t query = queries.begin; query < queries.end; ++query) {
-        const int32_t count = dense ? query + 1 - group : walk.tokens(tile);
-        pay(query - queries.begin, scores, {first, high || dense ? 1 : -1}, count);
+        const int32_t pair = (query - queries.begin) * heads_;
+        pay(kernels_, scores, marks_of(scores, tokens, tile, query),
+            {.weights = block_.weights + pair * kAttentionTile,
+             .maxima = block_.maxima + pair,
+             .log2_sums = log2_sums_ + pair});
       }
     }
+  }
+
+  // Maxima run through a span, as attention's do.
+  void begin_span() {
+    std::fill_n(block_.maxima, PairBlock::kPairs, PairBlock::kLowest);
+    std::fill_n(block_.sums, block_.pairs * KvPageLayout::kKeyTile, 0.0f);
+    std::fill_n(block_.zeros, block_.pairs * KvPageLayout::kKeyTile, 0.0f);
   }
 
   // The form of queries that the row's tiles want; with one tier, there are dense floats besides.
@@ -129,35 +203,38 @@ class RowScoring {
     }
   }
 
-  struct Marks {
-    KvMark* first;  // of the tile's first token
-    int32_t step;
-  };
-
-  void pay(int32_t query, const RowScores& scores, Marks marks, int32_t count) const {
-    alignas(64) float sums[kAttentionTile] = {};
-    kernels_.add_paid(block_, {query * heads_, heads_, log2_sums_, scores.squares()}, sums);
-    const float share = scores.share();
-    for (int32_t i = 0; i < count; ++i) {
-      marks.first[i * marks.step].score += share * sums[i];
-    }
-  }
-
   const AttentionKernels& kernels_;
   const KvScoreArgs& args_;
   const AttentionArgs& attention_;
   const TileShapes& shapes_;
   const int32_t heads_;  // query heads of a group
-  float log2_sums_[PairBlock::kPairs];
+  float log2_sums_[PairBlock::kPairs + kPadding] = {};
   PairBlock block_;  // nothing of it is written before it is needed
 };
+
+// Where rows are few, those of queries that decode are cut, so that all threads have work.
+int64_t parts_of_a_row(const KvScoreArgs& args, int64_t threads) {
+  const int64_t rows = std::ssize(args.sequences) * args.pages.kv_heads;
+  const int32_t group = args.query_heads / args.pages.kv_heads;
+  const int64_t tiles = args.weights.cols / kv_weight_tile_floats(group);
+  return std::clamp<int64_t>(tiles / kTilesOfAPart, 1,
+                             div_ceil(threads * kItemsOfAThread, std::max<int64_t>(rows, 1)));
+}
 
 void score(const AttentionKernels& kernels, const KvScoreArgs& args, Stream stream) {
   static_assert(kMaxScoredHeads <= PairBlock::kPairs);
   const AttentionArgs attention = attention_args(args);
   const TileShapes shapes(attention);
-  each_scored_row(args, stream, [&](size_t sequence, int32_t kv_head) {
-    RowScoring(kernels, args, attention, shapes).run(sequence, kv_head);
+  const int64_t parts = parts_of_a_row(args, ThreadPool::of(stream).threads());
+  each_scored_row(args, parts, stream, [&](size_t sequence, int32_t kv_head, int64_t part) {
+    if (leaves_weights(args, sequence)) {
+      const int64_t row = static_cast<int64_t>(sequence) * args.pages.kv_heads + kv_head;
+      const SequenceSpan& span = args.sequences[sequence];
+      fold(kernels, args, row_tokens(attention, span, 0, kv_head, span.last_group()),
+           RowScores(args, sequence, kv_head), args.weights.row(row), part, parts);
+    } else if (part == 0) {
+      RowScoring(kernels, args, attention, shapes).run(sequence, kv_head);
+    }
   });
 }
 
