@@ -5,6 +5,7 @@
 #include "bench/cycled_memory.h"
 #include "bench/ops/kv_copies.h"
 #include "bench/ops/ops.h"
+#include "bench/ops/paper_leankv.h"
 
 namespace tessera::bench {
 namespace {
@@ -41,7 +42,7 @@ class Step {
     const int32_t prompt = size.count > 1 ? size.context + size.count : size.context;
     for (int32_t i = 0; i < size.sequences; ++i) {
       spans_.push_back({i, i * size.count, size.count, size.context, {}});
-      scorings_.push_back(scoring_of(find_kv_preset("leankv")->policy, prompt));
+      scorings_.push_back(scoring_of(paper_leankv(), prompt));
     }
     dense_ = kv_.dense(size.sequences * dense_groups(spans_[0]));
     rows_.fill_random(0, rows() * width_);
