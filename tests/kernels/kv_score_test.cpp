@@ -285,8 +285,18 @@ TEST_P(KvScore, DoesNotDependOnChunks) {
   }
 }
 
+// The preset with the paper's numbers: it demotes, and drops nothing.
+KvPolicy demoting() {
+  KvPolicy policy = find_kv_preset("leankv")->policy;
+  policy.score_window = 64;
+  policy.score_pool = 1;
+  policy.alpha_high = 1;
+  policy.alpha_low = 0;
+  return policy;
+}
+
 TEST_P(KvScore, ReadsBothTiersAfterCompression) {
-  ScoreShape shape{.policy = find_kv_preset("leankv")->policy, .compress_at = 200};
+  ScoreShape shape{.policy = demoting(), .compress_at = 200};
   ScoredSequence sequence(shape, 5);
   const auto whole = sequence.run(backend(), {200, 70});
   EXPECT_EQ(sequence.run(backend(), {150, 50, 1, 9, 60}), whole);
@@ -322,10 +332,7 @@ TEST_P(KvScore, LogitsThatAttentionLeftGiveTheBitsOfAnotherProduct) {
 
 // A long row's tiles are shared among threads, and attention cuts it into spans.
 TEST_P(KvScore, LogitsOfLongRowsAreThoseOfTheirTiles) {
-  ScoreShape shape{.policy = find_kv_preset("leankv")->policy,
-                   .prompt = 2200,
-                   .tokens = 2262,
-                   .compress_at = 2200};
+  ScoreShape shape{.policy = demoting(), .prompt = 2200, .tokens = 2262, .compress_at = 2200};
   std::vector<int32_t> chunks{2200};
   chunks.resize(63, 1);
   const auto with = ScoredSequence(shape, 7).run(backend(), chunks);
