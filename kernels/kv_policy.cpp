@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstddef>
 
+#include "kernels/kv_page.h"
+
 namespace tessera {
 namespace {
 
@@ -59,6 +61,14 @@ constexpr KvPreset kPresets[] = {
     uniform_kv("k8v4", kKvK8V4),
     uniform_kv("k4v4", kKvK4V4),
     uniform_kv("k4v2", kKvK4V2),
+    uniform_kv("s50", kKvS50),
+    uniform_kv("s70", kKvS70),
+    uniform_kv("s50-k8v8", kKvS50K8V8),
+    uniform_kv("s50-k8v4", kKvS50K8V4),
+    uniform_kv("s50-k4v4", kKvS50K4V4),
+    uniform_kv("s70-k8v8", kKvS70K8V8),
+    uniform_kv("s70-k8v4", kKvS70K8V4),
+    uniform_kv("s70-k4v4", kKvS70K4V4),
     {"leankv", leankv(1.0f, 0.0f)},
     {"leankv-aggressive", leankv(2.0f, 0.05f)},
     {"h2o", h2o()},
@@ -85,9 +95,10 @@ std::string format_error(const KvPolicy& policy) {
   if (!is_supported(policy.high) || !is_supported(policy.low)) {
     const bool low = is_supported(policy.high);
     const KvFormat format = low ? policy.low : policy.high;
-    return std::string(low ? "low" : "high") + " has " + std::to_string(format.key_bits) +
-           " key and " + std::to_string(format.value_bits) +
-           " value bits, a format without kernels";
+    return std::string(low ? "low" : "high") + " keeps " + std::to_string(format.key_keep) +
+           " of 1000 key channels in " + std::to_string(format.key_bits) + " bits and " +
+           std::to_string(format.value_keep) + " of 1000 value channels in " +
+           std::to_string(format.value_bits) + " bits, a format without kernels";
   }
   if (policy.high == policy.low) {
     return "";
@@ -98,6 +109,10 @@ std::string format_error(const KvPolicy& policy) {
   if (policy.low.key_bits > policy.high.key_bits ||
       policy.low.value_bits > policy.high.value_bits) {
     return "low is more precise than high";
+  }
+  if (policy.low.key_keep > policy.high.key_keep ||
+      policy.low.value_keep > policy.high.value_keep) {
+    return "low keeps more channels than high";
   }
   return "";
 }
@@ -199,25 +214,8 @@ std::string policy_error(const KvPolicy& policy) {
 }
 
 double token_bytes(KvFormat format, int32_t head_dim) {
-  const double payload = head_dim * (format.key_bits + format.value_bits) / 8.0;
-  return payload + (format.is_codes() ? 8 : 0);
-}
-
-std::string_view name_of(KvFormat format) {
-  static constexpr struct {
-    KvFormat format;
-    std::string_view name;
-  } kNames[] = {{kKvF32, "f32"},          {kKvF16, "f16"},          {kKvK8V8, "k8v8"},
-                {kKvK8V4, "k8v4"},        {KvFormat{8, 2}, "k8v2"}, {KvFormat{8, 1}, "k8v1"},
-                {kKvK4V8, "k4v8"},        {kKvK4V4, "k4v4"},        {kKvK4V2, "k4v2"},
-                {kKvK4V1, "k4v1"},        {KvFormat{2, 8}, "k2v8"}, {kKvK2V4, "k2v4"},
-                {KvFormat{2, 2}, "k2v2"}, {KvFormat{2, 1}, "k2v1"}};
-  for (const auto& known : kNames) {
-    if (known.format == format) {
-      return known.name;
-    }
-  }
-  return "?";
+  const KvPageLayout tile = KvPageLayout::make(format, head_dim, KvPageLayout::kKeyTile);
+  return static_cast<double>(tile.tile_bytes()) / KvPageLayout::kKeyTile;
 }
 
 std::string_view name_of(KvScorer scorer) {

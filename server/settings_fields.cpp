@@ -327,7 +327,7 @@ SettingsField ladder_field() {
           [](const Settings& settings) {
             return absl::StrJoin(settings.engine.kv_ladder, ",",
                                  [](std::string* out, KvFormat format) {
-                                   absl::StrAppend(out, std::string(name_of(format)));
+                                   absl::StrAppend(out, name_of(format));
                                  });
           }};
 }

@@ -12,10 +12,6 @@
 namespace tessera {
 namespace {
 
-std::string format_name(KvFormat format) {
-  return "k" + std::to_string(format.key_bits) + "v" + std::to_string(format.value_bits);
-}
-
 KvArenaShape shape_of(KvFormat format, int32_t head_dim, int32_t context, int32_t page_tokens) {
   KvArenaShape shape{.formats = {format},
                      .head_dim = head_dim,
@@ -132,7 +128,7 @@ const Golden kGolden[] = {
 TEST_P(KvStore, WritesTheGoldenBytesOfEveryFormat) {
   constexpr int32_t kHeadDim = 8;
   for (const Golden& golden : kGolden) {
-    SCOPED_TRACE(format_name(golden.format));
+    SCOPED_TRACE(name_of(golden.format));
     const auto arena = make_arena(shape_of(golden.format, kHeadDim, 64, 64));
     std::vector<float> keys(64 * 2 * kHeadDim);
     std::vector<float> values(keys.size());
@@ -166,7 +162,7 @@ TEST_P(KvStore, WritesTheSameBytesAsScalar) {
   for (const KvFormat format : named_formats()) {
     for (const int32_t head_dim : {8, 16, 24, 40, 64, 80, 96, 128, 200, 256}) {
       SCOPED_TRACE(testing::Message()
-                   << format_name(format) << " head_dim " << head_dim << " seed " << ++seed);
+                   << name_of(format) << " head_dim " << head_dim << " seed " << ++seed);
       std::mt19937 random(seed);
       const int64_t count = 200 * 2 * head_dim;
       std::vector<float> keys = random_floats(random, count, 100.0f);
@@ -202,7 +198,7 @@ TEST_P(KvStore, WritesTheSameBytesHoweverTheTokensAreCut) {
   for (const KvFormat format : named_formats()) {
     for (const int32_t page_tokens : {16, 48, 64}) {
       SCOPED_TRACE(testing::Message()
-                   << format_name(format) << " page_tokens " << page_tokens << " seed " << ++seed);
+                   << name_of(format) << " page_tokens " << page_tokens << " seed " << ++seed);
       std::mt19937 random(seed);
       constexpr int32_t kHeadDim = 24;
       constexpr int32_t kLength = 333;
@@ -245,7 +241,7 @@ TEST_P(KvStore, AppendsBehindANumberOfTokensThatIsNotWholeTiles) {
   const std::vector<float> keys = random_floats(random, 128 * 2 * kHeadDim);
   const std::vector<float> values = random_floats(random, 128 * 2 * kHeadDim);
   for (const KvFormat format : named_formats()) {
-    SCOPED_TRACE(format_name(format));
+    SCOPED_TRACE(name_of(format));
     const auto arena = make_arena(shape_of(format, kHeadDim, 256, 48));
     store_step(backend(), pool_, *arena, {{0, 0, 64, keys.data(), values.data(), {}}}, 0);
     const KvPagesView pages = arena->view();

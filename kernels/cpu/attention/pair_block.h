@@ -54,7 +54,7 @@ struct KvTile {
   const TileShape* shape;
   const std::byte* keys[kKeyTilesInTile];
   const std::byte* values[kKeyTilesInTile];
-  const std::byte* scales[kKeyTilesInTile];  // key scales, [kKeyTile] f16; of codes only
+  const std::byte* scales[kKeyTilesInTile];  // key scales, [kKeyTile] f16; of codes, sparse too
 };
 
 // The state of an item: one online softmax for each pair. Stands on the stack of its thread.
@@ -82,6 +82,14 @@ struct PairBlock {
   alignas(64) int32_t query_codes[kPairs][kParts][kQueryQuads];
   float query_steps[kPairs];
   float query_sums[kPairs];
+
+  // For tiles whose keys lie token by token: channels in order and zeros up to a multiple of
+  // kChannelMultiple, as floats and as integers of query_steps.
+  static constexpr int32_t kChannelMultiple = 32;
+  alignas(64) float token_queries[kPairs][kMaxHeadDim];
+  alignas(64) int16_t token_codes[kPairs][kMaxHeadDim];
+  // Where sparse keys, and then values, are made dense: a vector may reach beyond the last token.
+  alignas(64) std::byte expanded[kAttentionTile * kMaxHeadDim * 2 + 64];
 
   alignas(64) float maxima[kPairs];
   alignas(64) float corrections[kPairs];  // of this tile: 2^(old maximum - new)
@@ -119,9 +127,10 @@ struct Partial {
 
 // What an instruction set brings.
 struct AttentionKernels {
-  // One query times `factor`, in the form that tiles of floats (of codes) want it in.
+  // One query times `factor`, in the form that tiles of floats (of codes; sparse ones) want it in.
   void (*load_query)(PairBlock& block, int32_t pair, const float* query, float factor);
   void (*load_query_codes)(PairBlock& block, int32_t pair, const float* query, float factor);
+  void (*load_query_tokens)(PairBlock& block, int32_t pair, const float* query, float factor);
   // Scores, softmax and weighted values of one tile, for all pairs of the block.
   void (*add_tile)(PairBlock& block, const TileStep& step);
   // Of kv_score: a tile's scores alone, into block.weights, and then what pairs [first, first + count)

@@ -6,6 +6,7 @@
 #include "kernels/check.h"
 #include "kernels/cpu/attention/limits.h"
 #include "kernels/cpu/pages/page_codec.h"
+#include "kernels/cpu/pages/sparse_codec.h"
 
 namespace tessera {
 namespace {
@@ -121,11 +122,11 @@ void clear_tile(const KvPageLayout& layout, int32_t tile, std::byte* page) {
     std::memset(page + offset, 0, static_cast<size_t>(bytes));
   };
   clear(layout.keys_offset(tile), layout.key_tile_bytes());
-  clear(layout.key_scales_offset(tile), layout.scale_tile_bytes());
-  clear(layout.key_zeros_offset(tile), layout.scale_tile_bytes());
+  clear(layout.key_scales_offset(tile), layout.key_scale_tile_bytes());
+  clear(layout.key_zeros_offset(tile), layout.zero_tile_bytes());
   clear(layout.values_offset(tile), layout.value_tile_bytes());
-  clear(layout.value_scales_offset(tile), layout.scale_tile_bytes());
-  clear(layout.value_zeros_offset(tile), layout.scale_tile_bytes());
+  clear(layout.value_scales_offset(tile), layout.value_scale_tile_bytes());
+  clear(layout.value_zeros_offset(tile), layout.zero_tile_bytes());
 }
 
 void store_codes(const KvPageLayout& layout, Channels& keys, Channels& values, TokenPlace to) {
@@ -159,7 +160,7 @@ void store_codes(const KvPageLayout& layout, Channels& keys, Channels& values, T
 
 void demote_token(const KvPageLayout& high, TokenPlace from, const KvPageLayout& low,
                   TokenPlace to) {
-  TESSERA_CHECK(low.format.is_codes(), "kv_compress: a low tier of floats");
+  TESSERA_CHECK(!low.format.is_floats(), "kv_compress: a low tier of floats");
   Channels keys;
   Channels values;
   if (high.format.is_codes()) {
@@ -167,7 +168,11 @@ void demote_token(const KvPageLayout& high, TokenPlace from, const KvPageLayout&
   } else {
     decode_token(high, from.page, from.token, keys.numbers, values.numbers);
   }
-  store_codes(low, keys, values, to);
+  if (low.format.is_sparse()) {
+    encode_sparse_token(low, keys.numbers, values.numbers, to.page, to.token);
+  } else {
+    store_codes(low, keys, values, to);
+  }
 }
 
 }  // namespace tessera
