@@ -112,8 +112,8 @@ std::optional<KvFormat> kv_format_named(std::string_view name) {
     format.value_keep = *values;
     bits = reader.take("-k");
   }
-  if (bits && !(reader.bits(format.key_bits) && reader.take("v") &&
-                reader.bits(format.value_bits))) {
+  if (bits &&
+      !(reader.bits(format.key_bits) && reader.take("v") && reader.bits(format.value_bits))) {
     return std::nullopt;
   }
   // A name that says the same in other words is no name.

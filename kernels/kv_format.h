@@ -10,10 +10,10 @@ namespace tessera {
 // How a page encodes tokens: data, not a class. Keys and values may differ, because errors in keys
 // pass through the exponential of the softmax and errors in values do not (LeanKV, section 3.1).
 //
-// Dense formats keep every channel. 32 and 16 bits are floats and go together. Fewer bits are codes:
-// each token's key (and each token's value) of one KV head is stored as code * scale + zero, with
-// scale and zero in f16 per token and head; code = round((x - zero) / scale) (LeanKV, section 2,
-// equation 2).
+// Dense formats keep every channel. 32 and 16 bits are floats and go together. Fewer bits are
+// codes: each token's key (and each token's value) of one KV head is stored as code * scale + zero,
+// with scale and zero in f16 per token and head; code = round((x - zero) / scale) (LeanKV, section
+// 2, equation 2).
 //
 // Sparse formats keep of each token's key (and value) of one KV head the channels of largest
 // magnitude, an exact count of them, and read the others as 0: "MUSTAFAR: Promoting Unstructured
@@ -23,9 +23,9 @@ namespace tessera {
 struct KvFormat {
   static constexpr uint16_t kKeepAll = 1000;
 
-  uint8_t key_bits = 16;            // 32, 16; 8, 4, 2
-  uint8_t value_bits = 16;          // 32, 16; 8, 4, 2, 1
-  uint16_t key_keep = kKeepAll;     // of 1000 channels; at least 1
+  uint8_t key_bits = 16;         // 32, 16; 8, 4, 2
+  uint8_t value_bits = 16;       // 32, 16; 8, 4, 2, 1
+  uint16_t key_keep = kKeepAll;  // of 1000 channels; at least 1
   uint16_t value_keep = kKeepAll;
 
   constexpr bool is_sparse() const { return key_keep < kKeepAll || value_keep < kKeepAll; }

@@ -29,6 +29,16 @@ constexpr KvPolicy leankv(float alpha_high, float alpha_low) {
   return policy;
 }
 
+// MUSTAFAR: a prompt attends to itself dense; then, and later as they leave the recent window,
+// tokens are pruned, so the newest kKvGroup at least are dense at any time (the paper: 32).
+constexpr KvPolicy mustafar(KvFormat pruned) {
+  KvPolicy policy = pruning(KvScorer::none, 1.0f);
+  policy.low = pruned;
+  policy.high_share = 0;
+  policy.sinks = 0;
+  return policy;
+}
+
 constexpr KvPolicy h2o() {
   KvPolicy policy = pruning(KvScorer::sum, 0.25f);
   policy.score_window = 0;
@@ -71,6 +81,8 @@ constexpr KvPreset kPresets[] = {
     uniform_kv("s70-k4v4", kKvS70K4V4),
     {"leankv", leankv(1.0f, 0.0f)},
     {"leankv-aggressive", leankv(2.0f, 0.05f)},
+    {"mustafar-50", mustafar(kKvS50)},
+    {"mustafar-70", mustafar(kKvS70)},
     {"h2o", h2o()},
     {"kv-compress", kv_compress()},
     {"snapkv", snapkv(KvAllocator::uniform)},

@@ -46,9 +46,8 @@ struct PrunedToken {
 inline PrunedToken prune(std::span<const float> numbers, int32_t keep, int32_t bits) {
   std::vector<size_t> order(numbers.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return std::abs(numbers[a]) > std::abs(numbers[b]);
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return std::abs(numbers[a]) > std::abs(numbers[b]); });
   const auto last = static_cast<float>((1 << (bits - 1)) - 1);
   PrunedToken token{.kept = std::vector<bool>(numbers.size()),
                     .channels = std::vector<float>(numbers.size())};
@@ -188,9 +187,10 @@ class KvRows {
       if (to.bitmap_bytes > 0) {
         to.bitmap[c / 8] |= std::byte{1} << c % 8;
       }
-      const int32_t code = token.scale > 0 ? static_cast<int32_t>(token.channels[c] / token.scale +
-                                                                  (token.channels[c] < 0 ? -0.5f : 0.5f))
-                                           : 0;
+      const int32_t code = token.scale > 0
+                               ? static_cast<int32_t>(token.channels[c] / token.scale +
+                                                      (token.channels[c] < 0 ? -0.5f : 0.5f))
+                               : 0;
       if (bits == 16) {
         put_float(to.kept + 2 * i, token.channels[c], 16);
       } else if (bits == 8) {
@@ -207,8 +207,7 @@ class KvRows {
     const int32_t lane = token % KvPageLayout::kKeyTile;
     const KvFormat format = layout.format;
     const PrunedToken key = prune(keys, format.kept_keys(layout.head_dim), format.key_bits);
-    const PrunedToken value =
-        prune(values, format.kept_values(layout.head_dim), format.value_bits);
+    const PrunedToken value = prune(values, format.kept_values(layout.head_dim), format.value_bits);
     std::byte* key_tile = page + layout.keys_offset(tile);
     std::byte* value_tile = page + layout.values_offset(tile);
     put_pruned(key, format.key_bits,

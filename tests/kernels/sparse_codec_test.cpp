@@ -17,7 +17,8 @@ SparseSide side_of(int32_t head_dim, int32_t kept, int32_t bits) {
   return {head_dim, kept, bits, div_ceil(int64_t{kept} * bits, 8), round_up(head_dim, 64) / 8};
 }
 
-// What is read of channels that are written as token 3 of a tile, whose other tokens stay as they are.
+// What is read of channels that are written as token 3 of a tile, whose other tokens stay as they
+// are.
 std::vector<float> stored(const SparseSide& side, const std::vector<float>& channels) {
   constexpr std::byte kBefore{0xa5};
   const auto tile_bytes = KvPageLayout::kKeyTile * (side.kept_bytes + side.bitmap_bytes);
@@ -67,9 +68,9 @@ TEST(KvFormatName, SaysWhatIsPrunedOfKeysAndValues) {
   EXPECT_EQ(name_of({16, 16, 500, 1000}), "s50v0");
   EXPECT_EQ(name_of({16, 8, 1000, 375}), "s0v62.5-k16v8");
   for (const std::string_view none :
-       {"", "s", "s0", "s100", "s50v", "s50v50", "s050", "s50.0", "s50-k16v16", "s50-k8", "s50k8v4",
-        "s70-k2v2", "s70-", "s-70", "s70 ", "k", "k8v", "f8", "kf16", "f16v16", "s99.95", "k3v4",
-        "s70-k256v8", "s5000"}) {
+       {"",           "s",      "s0",      "s100",     "s50v",   "s50v50", "s050",       "s50.0",
+        "s50-k16v16", "s50-k8", "s50k8v4", "s70-k2v2", "s70-",   "s-70",   "s70 ",       "k",
+        "k8v",        "f8",     "kf16",    "f16v16",   "s99.95", "k3v4",   "s70-k256v8", "s5000"}) {
     EXPECT_EQ(kv_format_named(none), std::nullopt) << none;
   }
 }
@@ -85,8 +86,7 @@ TEST(KvFormat, KeepsTheNearestCountAndAtLeastOneChannel) {
 
 TEST(SparseCodec, KeepsTheLargestAndReadsTheOthersAsZero) {
   const std::vector<float> channels{1, -8, 0.5f, 7, -2, 6, 3, -4};
-  EXPECT_EQ(stored(side_of(8, 3, 16), channels),
-            (std::vector<float>{0, -8, 0, 7, 0, 6, 0, 0}));
+  EXPECT_EQ(stored(side_of(8, 3, 16), channels), (std::vector<float>{0, -8, 0, 7, 0, 6, 0, 0}));
   EXPECT_EQ(stored(side_of(8, 1, 16), channels), (std::vector<float>{0, -8, 0, 0, 0, 0, 0, 0}));
   EXPECT_EQ(stored(side_of(8, 8, 16), channels), channels);
 }
@@ -110,7 +110,8 @@ TEST(SparseCodec, HoldsZeroAndConstantVectors) {
         EXPECT_NEAR(stored_constant, -7.0f, 7 * 0x1p-11f);  // a scale is f16
         EXPECT_EQ(count_of(constant, stored_constant), kept);
         EXPECT_EQ(count_of(constant, 0), head_dim - kept);
-        EXPECT_EQ(constant[static_cast<size_t>(kept - 1)], stored_constant) << "lower indexes first";
+        EXPECT_EQ(constant[static_cast<size_t>(kept - 1)], stored_constant)
+            << "lower indexes first";
       }
     }
   }
@@ -128,7 +129,8 @@ TEST(SparseCodec, IsWhatAnIndependentPrunerSays) {
     for (float& x : channels) {
       x = seed % 3 == 0 ? std::round(x) : to_f32(to_stored_f16(x));  // many ties, or few
     }
-    EXPECT_EQ(stored(side_of(head_dim, kept, bits), channels), prune(channels, kept, bits).channels);
+    EXPECT_EQ(stored(side_of(head_dim, kept, bits), channels),
+              prune(channels, kept, bits).channels);
   }
 }
 

@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// Tiles of floats over a vector type; as values also int8_t, for what sparse_attention.h makes. Loops whose bounds are template parameters unroll, and their
-// arrays live in registers.
+// Tiles of floats over a vector type; as values also int8_t, for what sparse_attention.h makes.
+// Loops whose bounds are template parameters unroll, and their arrays live in registers.
 template <class V>
 struct LaneAttention {
   static constexpr int kLanes = V::kLanes;
@@ -231,9 +231,9 @@ struct LaneAttention {
     const ScoreStep* scores_of = halves ? kScores<f16, false> : kScores<float, false>;
     for (int first = 0; first < block.pairs; first += kStep) {
       const int left = block.pairs - first;
-      scores_of[(left < kStep ? left : kStep) - 1](
-          block.queries + int64_t{first} * block.head_dim, step.tile, block.head_dim,
-          block.weights + first * kAttentionTile);
+      scores_of[(left < kStep ? left : kStep) - 1](block.queries + int64_t{first} * block.head_dim,
+                                                   step.tile, block.head_dim,
+                                                   block.weights + first * kAttentionTile);
     }
   }
 
@@ -254,22 +254,30 @@ struct LaneAttention {
     }
     LaneSoftmax<V>::template raise_maxima<false>(block);
     LaneSoftmax<V>::weigh(block);
-    add_weighted(block, step, add_values_of, next_alike ? step.next->keys : nullptr);
+    add_weighted(block, step, {0, block.pairs, 0}, add_values_of,
+                 next_alike ? step.next->keys : nullptr);
   }
 
-  // The values of a tile times block.weights, for all pairs; `ahead` is fetched meanwhile.
-  static void add_weighted(PairBlock& block, const TileStep& step, const AddValues* add_values_of,
-                           const std::byte* const* ahead) {
-    for (int first = 0; first < block.pairs; first += kStep) {
-      const int left = block.pairs - first;
+  // The values of a tile times block.weights, for some pairs and the channels from `channel` on;
+  // `ahead` is fetched meanwhile.
+  struct Part {
+    int begin;
+    int end;
+    int channel;
+  };
+  static void add_weighted(PairBlock& block, const TileStep& step, const Part& part,
+                           const AddValues* add_values_of,
+                           const std::byte* const* ahead = nullptr) {
+    for (int first = part.begin; first < part.end; first += kStep) {
+      const int left = part.end - first;
       add_values_of[(left < kStep ? left : kStep) - 1](
           {.step = step,
-           .ahead = first == 0 ? ahead : nullptr,
+           .ahead = first == part.begin ? ahead : nullptr,
            .weights = block.weights + first * kAttentionTile,
            .corrections = block.corrections + first,
            .values = block.values + int64_t{first} * block.head_dim,
            .head_dim = block.head_dim,
-           .channel = 0});
+           .channel = part.channel});
     }
   }
 };

@@ -23,7 +23,8 @@ struct Lanes {
     return {_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)))};
   }
   static Lanes load_i8(const void* p) {
-    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))))};
+    return {
+        _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))))};
   }
   void store(float* p) const { _mm512_storeu_ps(p, v); }
   void store_f16(void* p) const {
@@ -37,7 +38,8 @@ struct Lanes {
         _mm512_zextps256_ps512(_mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p))))};
   }
   static Lanes load_half_i8(const void* p) {
-    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p))))};
+    return {
+        _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p))))};
   }
   void store_half(float* p) const { _mm256_storeu_ps(p, _mm512_castps512_ps256(v)); }
 
@@ -73,17 +75,20 @@ struct Lanes {
     return {_mm512_zextps128_ps512(
         _mm_max_ps(_mm256_castps256_ps128(m8), _mm256_extractf128_ps(m8, 1)))};
   }
-  // Of 4 vectors each sum, in the first 4 lanes; every vector's lanes are added in the same order.
-  static Lanes sums(const Lanes (&of)[4]) {
+  // 4 neighbouring lanes are a quarter here. Of 4 vectors the sums of each quarter: lane i of a
+  // quarter is that of vector i.
+  static Lanes quarter_sums(const Lanes (&of)[4]) {
     const __m512 ab =
         _mm512_add_ps(_mm512_unpacklo_ps(of[0].v, of[1].v), _mm512_unpackhi_ps(of[0].v, of[1].v));
     const __m512 cd =
         _mm512_add_ps(_mm512_unpacklo_ps(of[2].v, of[3].v), _mm512_unpackhi_ps(of[2].v, of[3].v));
-    const __m512 abcd =
-        _mm512_add_ps(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee));
-    const __m256 s8 = _mm256_add_ps(_mm512_castps512_ps256(abcd), _mm512_extractf32x8_ps(abcd, 1));
-    return {_mm512_zextps128_ps512(
-        _mm_add_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1)))};
+    return {_mm512_add_ps(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee))};
+  }
+  void store_quarters(float* p, int64_t apart) const {
+    _mm_storeu_ps(p, _mm512_castps512_ps128(v));
+    _mm_storeu_ps(p + apart, _mm512_extractf32x4_ps(v, 1));
+    _mm_storeu_ps(p + 2 * apart, _mm512_extractf32x4_ps(v, 2));
+    _mm_storeu_ps(p + 3 * apart, _mm512_extractf32x4_ps(v, 3));
   }
   // The first 4 lanes; loaded, the others are 0.
   static Lanes load_4(const float* p) { return {_mm512_zextps128_ps512(_mm_loadu_ps(p))}; }

@@ -83,13 +83,14 @@ struct PairBlock {
   float query_steps[kPairs];
   float query_sums[kPairs];
 
-  // For tiles whose keys lie token by token: channels in order and zeros up to a multiple of
-  // kChannelMultiple, as floats and as integers of query_steps.
-  static constexpr int32_t kChannelMultiple = 32;
+  // For sparse tiles (sparse_attention.h), a few pairs together, as floats and as integers of
+  // query_steps.
   alignas(64) float token_queries[kPairs][kMaxHeadDim];
   alignas(64) int16_t token_codes[kPairs][kMaxHeadDim];
   // Where sparse keys, and then values, are made dense: a vector may reach beyond the last token.
-  alignas(64) std::byte expanded[kAttentionTile * kMaxHeadDim * 2 + 64];
+  alignas(64) std::byte expanded[kAttentionTile * kMaxHeadDim * 2 + 512];
+  alignas(64) std::byte widened[kAttentionTile * kMaxHeadDim * 2 + 64];
+  std::byte all_kept[kMaxHeadDim / 8];  // a bitmap
 
   alignas(64) float maxima[kPairs];
   alignas(64) float corrections[kPairs];  // of this tile: 2^(old maximum - new)
@@ -133,8 +134,8 @@ struct AttentionKernels {
   void (*load_query_tokens)(PairBlock& block, int32_t pair, const float* query, float factor);
   // Scores, softmax and weighted values of one tile, for all pairs of the block.
   void (*add_tile)(PairBlock& block, const TileStep& step);
-  // Of kv_score: a tile's scores alone, into block.weights, and then what pairs [first, first + count)
-  // paid each token: sums[token] += 2^(score - log2_sums[pair]), or its square.
+  // Of kv_score: a tile's scores alone, into block.weights, and then what pairs [first, first +
+  // count) paid each token: sums[token] += 2^(score - log2_sums[pair]), or its square.
   void (*score_tile)(PairBlock& block, const TileStep& step);
   void (*add_paid)(const PairBlock& block, const PaidStep& step, float* sums);
   // One pair's softmax, complete but for the division.

@@ -11,8 +11,8 @@
 namespace tessera::avx2 {
 
 // For each 8 bits of a bitmap, where the bytes that are kept go: byte i of a result is byte
-// places[bits][i] of what is packed, or 0 where the place is 0x80. The first for bytes, the second for
-// words.
+// places[bits][i] of what is packed, or 0 where the place is 0x80. The first for bytes, the second
+// for words.
 struct ExpandTables {
   alignas(64) uint8_t bytes[256][8];
   alignas(64) uint8_t words[256][16];
@@ -38,11 +38,10 @@ inline constexpr ExpandTables kExpandTables = expand_tables();
 // Sparse tokens as the kernel templates of this folder see them: 8 channels at a time, by a table.
 struct SparseLanes {
   using Floats = Lanes;
-  static constexpr int kStep = 2;  // pairs a pass over keys serves
 
   // `words` words of a bitmap, 64 channels each: f16 from `kept` to their channels, 0 elsewhere.
-  static void expand_halves(const std::byte* kept, const std::byte* bitmap, int words,
-                            std::byte* out) {
+  [[gnu::always_inline]] static void expand_halves(const std::byte* kept, const std::byte* bitmap,
+                                                   int words, std::byte* out) {
     for (int i = 0; i < 8 * words; ++i, out += 16) {
       const auto bits = static_cast<uint8_t>(bitmap[i]);
       const __m128i packed = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kept));
@@ -53,8 +52,8 @@ struct SparseLanes {
     }
   }
   // The same for bytes.
-  static void expand_bytes(const std::byte* kept, const std::byte* bitmap, int words,
-                           std::byte* out) {
+  [[gnu::always_inline]] static void expand_bytes(const std::byte* kept, const std::byte* bitmap,
+                                                  int words, std::byte* out) {
     for (int i = 0; i < 8 * words; ++i, out += 8) {
       const auto bits = static_cast<uint8_t>(bitmap[i]);
       const __m128i packed = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(kept));
@@ -77,28 +76,45 @@ struct SparseLanes {
     }
   }
 
-  // Products of codes with queries of 16 bits, 16 channels at a time; a lane is a sum of integers.
-  static constexpr int kSumChannels = 16;
-  struct Sum {
-    __m256i v;
+  // Dense f16 become f32, and dense bytes words.
+  template <class T>
+  static void widen(const std::byte* dense, int channels, std::byte* out) {
+    for (int i = 0; i < channels * static_cast<int>(sizeof(T)); i += 16) {
+      const __m128i loaded = _mm_load_si128(reinterpret_cast<const __m128i*>(dense + i));
+      if constexpr (sizeof(T) == 1) {
+        _mm256_store_si256(reinterpret_cast<__m256i*>(out + 2 * i), _mm256_cvtepi8_epi16(loaded));
+      } else {
+        _mm256_store_ps(reinterpret_cast<float*>(out + 2 * i), _mm256_cvtph_ps(loaded));
+      }
+    }
+  }
 
-    static Sum zero() { return {_mm256_setzero_si256()}; }
-    Lanes total() const { return {_mm256_cvtepi32_ps(v)}; }
+  // Queries times 16 bytes of a key, which are broadcast: 4 floats, or 8 words.
+  struct FloatProduct {
+    using Sum = __m256;
+    static Sum zero() { return _mm256_setzero_ps(); }
+    static __m256 load(const std::byte* queries) {
+      return _mm256_load_ps(reinterpret_cast<const float*>(queries));
+    }
+    static Sum add(Sum sum, __m256 query, const std::byte* key) {
+      const __m256 unit = _mm256_broadcast_ps(reinterpret_cast<const __m128*>(key));
+      return _mm256_fmadd_ps(query, unit, sum);
+    }
+    static Lanes total(Sum sum) { return {sum}; }
   };
-  static __m256i load_key(const std::byte* codes) {
-    return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
-  }
-  static __m256i load_query(const int16_t* codes) {
-    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes));
-  }
-  static void add(Sum& sum, __m256i key, __m256i query) {
-    sum.v = _mm256_add_epi32(sum.v, _mm256_madd_epi16(key, query));
-  }
-  static void store_words(Lanes numbers, float factor, int16_t* out) {
-    const __m256i n = _mm256_cvtps_epi32(_mm256_mul_ps(numbers.v, _mm256_set1_ps(factor)));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
-                     _mm_packs_epi32(_mm256_castsi256_si128(n), _mm256_extracti128_si256(n, 1)));
-  }
+  struct CodeProduct {
+    using Sum = __m256i;
+    static Sum zero() { return _mm256_setzero_si256(); }
+    static __m256i load(const std::byte* queries) {
+      return _mm256_load_si256(reinterpret_cast<const __m256i*>(queries));
+    }
+    static Sum add(Sum sum, __m256i query, const std::byte* key) {
+      const __m128i unit = _mm_load_si128(reinterpret_cast<const __m128i*>(key));
+      const __m256i products = _mm256_madd_epi16(query, _mm256_broadcastsi128_si256(unit));
+      return _mm256_add_epi32(sum, products);
+    }
+    static Lanes total(Sum sum) { return {_mm256_cvtepi32_ps(sum)}; }
+  };
 };
 
 }  // namespace tessera::avx2

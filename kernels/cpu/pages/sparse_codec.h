@@ -33,8 +33,8 @@ constexpr SparseSide sparse_values(const KvPageLayout& layout) {
           layout.kept_value_bytes(), layout.value_bitmap_bytes()};
 }
 
-// The largest code of so many bits: codes are symmetric, x ~ code * scale, so that a channel that is
-// not kept is the code 0 and needs no correction.
+// The largest code of so many bits: codes are symmetric, x ~ code * scale, so that a channel that
+// is not kept is the code 0 and needs no correction.
 constexpr int32_t largest_sparse_code(int32_t bits) {
   return (1 << (bits - 1)) - 1;
 }
