@@ -114,6 +114,8 @@ class Decoder final : public Transformer {
                     .dense = workspace_.views().dense,
                     .out = step.attended,
                     .log_sums = log_sums,
+                    .scorings = batch.scorings,
+                    .logits = workspace_.views().score_logits,
                     .scratch = workspace_.views().attention_scratch},
                    stream);
     if (scores) {
@@ -121,6 +123,7 @@ class Decoder final : public Transformer {
                      .log_sums = log_sums,
                      .sequences = batch.sequences,
                      .scorings = batch.scorings,
+                     .logits = workspace_.views().score_logits,
                      .pages = pages,
                      .layer = layer,
                      .query_heads = config_.heads,

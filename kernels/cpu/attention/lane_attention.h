@@ -252,6 +252,7 @@ struct LaneAttention {
       scores_of[pairs - 1](block.queries + int64_t{first} * block.head_dim, step.tile,
                            block.head_dim, block.weights + first * kAttentionTile);
     }
+    LaneSoftmax<V>::leave_logits(block, step.logits);
     LaneSoftmax<V>::template raise_maxima<false>(block);
     LaneSoftmax<V>::weigh(block);
     add_weighted(block, step, {0, block.pairs, 0}, add_values_of,

@@ -307,6 +307,7 @@ struct SparseAttention {
 
   static void add_tile(PairBlock& block, const TileStep& step) {
     score_tile(block, step);
+    LaneSoftmax<V>::leave_logits(block, step.logits);
     LaneSoftmax<V>::template raise_maxima<false>(block);
     const bool codes = sparse_values(step.tile.shape->layout).is_codes();
     weigh(block, step, codes);
