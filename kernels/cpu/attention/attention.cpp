@@ -89,7 +89,7 @@ struct Item {
   int32_t kv_head;
   BlockCut::Block block;
   const TileWalk& walk;
-  float* logits;  // [tiles, group, kAttentionTile], of a query that kv_score wants them of; or null
+  float* left;  // the row of args.weights, of a query that kv_score wants them of; or null
 };
 
 // The tokens [begin, end) of a tile that some pair sees; `first` is the position of token 0 where
@@ -142,14 +142,14 @@ struct Attention {
   }
 
   // Of a row of the step, null where nobody wants them.
-  float* logits(int64_t row, int32_t tiles) const {
+  float* weights_left(int64_t row, int32_t tiles) const {
     const auto index = static_cast<size_t>(row / args.pages.kv_heads);
-    if (!leaves_logits(args, index)) {
+    if (!leaves_weights(args, index)) {
       return nullptr;
     }
-    TESSERA_CHECK(int64_t{tiles} * kAttentionTile * group <= args.logits.cols,
-                  "attention: a row of logits is too short");
-    return args.logits.row(row).data();
+    TESSERA_CHECK(tiles * kv_weight_tile_floats(group) <= args.weights.cols,
+                  "attention: a row of weights is too short");
+    return args.weights.row(row).data();
   }
 
   void plan() const;
@@ -212,7 +212,7 @@ void Attention::run(int64_t item_index) const {
   const BlockCut::Block cut_block = cut.block(cut.blocks() - 1 - local / spans);
   const RowTokens tokens = row_tokens(args, span, place->first_dense, kv_head, cut_block.group);
   const TileWalk walk(args.pages, shapes, tokens, span.tiers);
-  const Item item{span, kv_head, cut_block, walk, logits(row, walk.tiles())};
+  const Item item{span, kv_head, cut_block, walk, weights_left(row, walk.tiles())};
 
   PairBlock block;  // 150 KiB, so nothing of it is written before it is needed
   block.head_dim = head_dim;
@@ -300,10 +300,9 @@ void Attention::attend(const Item& item, PairBlock& block, int32_t first_tile, i
       item.walk.find(tile + 1, range.begin, range.end, *next);
     }
     see(item, block, tile, current);
-    float* logits =
-        item.logits == nullptr ? nullptr : item.logits + int64_t{tile} * kAttentionTile * group;
+    float* left = item.left == nullptr ? nullptr : item.left + tile * kv_weight_tile_floats(group);
     kernels.add_tile(block,
-                     {tiles[tile % 2], next, current.begin, current.end, current.whole, logits});
+                     {tiles[tile % 2], next, current.begin, current.end, current.whole, left});
   }
 }
 

@@ -13,6 +13,7 @@ namespace tessera {
 // Loops whose bounds are template parameters unroll, and their arrays live in registers.
 template <class V>
 struct LaneAttention {
+  using Softmax = LaneSoftmax<V>;
   static constexpr int kLanes = V::kLanes;
   static constexpr int kKeyTile = KvPageLayout::kKeyTile;
   static constexpr int kStep = PairBlock::kStep;
@@ -252,9 +253,8 @@ struct LaneAttention {
       scores_of[pairs - 1](block.queries + int64_t{first} * block.head_dim, step.tile,
                            block.head_dim, block.weights + first * kAttentionTile);
     }
-    LaneSoftmax<V>::leave_logits(block, step.logits);
     LaneSoftmax<V>::template raise_maxima<false>(block);
-    LaneSoftmax<V>::weigh(block);
+    LaneSoftmax<V>::weigh(block, step.left);
     add_weighted(block, step, {0, block.pairs, 0}, add_values_of,
                  next_alike ? step.next->keys : nullptr);
   }

@@ -206,22 +206,17 @@ struct SparseAttention {
 
   // ---- values
 
-  // Weights times the values' scales, where they have such; otherwise weights.
+  // Scores become weights, then weights times the values' scales where these are codes. Of tokens
+  // that are not there a product may be anything.
   static void weigh(PairBlock& block, const TileStep& step, bool codes) {
-    if (!codes) {
-      LaneSoftmax<V>::weigh(block);
-      return;
-    }
-    V scales[kTileVectors];
-    for (int i = 0; i < kTileVectors; ++i) {
+    LaneSoftmax<V>::weigh(block, step.left);
+    for (int i = 0; codes && i < kTileVectors; ++i) {
       const std::byte* at = step.tile.scales[i * kLanes / kKeyTile] + 2 * (i * kLanes % kKeyTile);
-      scales[i] = V::load_f16(at + step.tile.shape->value_scales);
-    }
-    for (int pair = 0; pair < block.pairs; ++pair) {
-      float* weights = block.weights + pair * kAttentionTile;
-      LaneSoftmax<V>::template weigh_pair<false>(
-          block, pair, [&](int i, V weight) { (weight * scales[i]).store(weights + i * kLanes); });
-      LaneSoftmax<V>::raise_zeros(block, pair);
+      const V scales = V::load_f16(at + step.tile.shape->value_scales);
+      for (int pair = 0; pair < block.pairs; ++pair) {
+        float* weights = block.weights + pair * kAttentionTile + i * kLanes;
+        (V::load(weights) * scales).store(weights);
+      }
     }
   }
 
@@ -307,7 +302,6 @@ struct SparseAttention {
 
   static void add_tile(PairBlock& block, const TileStep& step) {
     score_tile(block, step);
-    LaneSoftmax<V>::leave_logits(block, step.logits);
     LaneSoftmax<V>::template raise_maxima<false>(block);
     const bool codes = sparse_values(step.tile.shape->layout).is_codes();
     weigh(block, step, codes);
@@ -334,11 +328,13 @@ struct TileAttention {
     : format.is_sparse() ? Sparse::add_tile(block, step)
                          : Floats::add_tile(block, step);
   }
-  static void score_tile(PairBlock& block, const TileStep& step) {
+  static void weigh_tile(PairBlock& block, const TileStep& step) {
     const KvFormat format = step.tile.shape->layout.format;
     format.is_codes()    ? Codes::score_tile(block, step)
     : format.is_sparse() ? Sparse::score_tile(block, step)
                          : Floats::score_tile(block, step);
+    Floats::Softmax::template raise_maxima<false>(block);
+    Floats::Softmax::weigh(block, nullptr);
   }
 };
 

@@ -32,8 +32,8 @@ class TileWalk {
   bool is_dense(int32_t tile) const { return tile == high_tiles_ + low_tiles_; }
   // Tokens of a tile of closed groups.
   int32_t tokens(int32_t tile) const;
-  // Whether some tile in [first, end) is of codes, sparse, or of floats: it may say so where there is
-  // none.
+  // Whether some tile in [first, end) is of codes, sparse, or of floats: it may say so where there
+  // is none.
   bool any_codes(int32_t first, int32_t end) const {
     return any(first, end, [](KvFormat format) { return format.is_codes(); });
   }
