@@ -236,6 +236,7 @@ void Attention::load(const Item& item, PairBlock& block, int32_t first_tile,
   fetch_tile(tile);  // while the queries are prepared
   const bool floats = item.walk.any_floats(end_tile);
   const bool codes = item.walk.any_codes(first_tile, end_tile);
+  const bool sparse = item.walk.any_sparse(first_tile, end_tile);
   for (int32_t pair = 0; pair < block.pairs; ++pair) {
     const int64_t row = item.sequence.first_row + row_of(item, pair);
     const int32_t head = item.kv_head * group + head_in_group(item, pair);
@@ -245,6 +246,9 @@ void Attention::load(const Item& item, PairBlock& block, int32_t first_tile,
     }
     if (codes) {
       kernels.load_query_codes(block, pair, query, args.scale * kLog2E);
+    }
+    if (sparse) {
+      kernels.load_query_tokens(block, pair, query, args.scale * kLog2E);
     }
   }
 }
