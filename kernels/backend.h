@@ -169,6 +169,9 @@ struct KvStoreArgs {
 // tier's in order, the low tier's, then the dense group; online softmax), so results do not depend on
 // chunk borders or on the rest of the batch. Grouped queries share one pass over their KV head.
 //
+// Sequences of one new token whose rows begin with the same pages (units, forks) read these once for
+// all of them, as far as a backend can: the results are the same bit for bit.
+//
 // Codes are multiplied as they are (never written back as floats): q . k = scale * (q . codes) +
 // zero * sum(q) with q in two int8 parts, about 15 bits; and sum p * v = sum (p * scale) * code +
 // sum p * zero with p * scale in two int8 parts for each tile.
@@ -186,6 +189,7 @@ struct AttentionArgs {
   MatrixView<float> log_sums;               // [tokens, query_heads] or no data: log of the softmax's
                                             // denominator, for kv_score
   std::span<std::byte> scratch;             // Backend::attention_scratch_bytes(...), as new aligns
+  bool share_reads = true;                  // false: each sequence reads for itself, for comparison
 };
 
 inline constexpr int32_t kAttentionTile = kKvGroup;  // tokens

@@ -14,10 +14,12 @@ struct AttentionCase {
   int32_t context = 0;  // tokens before them
   int32_t group = 0;
   int32_t page_tokens = 64;
+  int32_t shared = 0;  // of the context in the same pages for all
 
   std::string label() const {
     return (count == 1 ? "decode " : "prefill ") + std::to_string(sequences) + " x " +
-           std::to_string(count) + " at " + std::to_string(context) + " GQA " +
+           std::to_string(count) + " at " + std::to_string(context) +
+           (shared > 0 ? " sharing " + std::to_string(shared) : "") + " GQA " +
            std::to_string(group) + " page " + std::to_string(page_tokens);
   }
 };
@@ -32,6 +34,9 @@ std::vector<AttentionCase> attention_cases(const Shape& shape) {
     }
   }
   cases.push_back({1, 1, far, group, 16});
+  for (const int32_t shared : {2048, 512}) {
+    cases.push_back({32, 1, shared + 255, group, 64, shared});
+  }
   for (const int32_t context : {0, 512, 2048}) {
     cases.push_back({1, 512, context, group});
   }
@@ -51,6 +56,7 @@ class Step {
              .page_tokens = size.page_tokens,
              .sequences = size.sequences,
              .context = size.context + size.count,
+             .shared = size.shared,
              .at_least = setup.memory_bytes,
              .most_layers = setup.as_in_model ? shape.layers : 0},
             setup.device->backend(setup.isas[0]), setup.device->stream()),
@@ -66,7 +72,7 @@ class Step {
   int64_t cycled_bytes() const { return kv_.bytes() + rows_.bytes(); }
 
   // Of the layer that has rested longest.
-  AttentionArgs next(const Backend& backend, const Shape& shape) {
+  AttentionArgs next(const Backend& backend, const Shape& shape, bool share_reads = true) {
     const int64_t copy = rows_.next();
     const int32_t query_heads = shape.kv_heads * size_.group;
     const StepLimits limits{static_cast<int32_t>(rows()), size_.sequences,
@@ -82,7 +88,16 @@ class Step {
             .dense = dense_,
             .out = {rows_.operand<float>(copy, 1), rows(), width_, width_},
             .log_sums = {},
-            .scratch = scratch_};
+            .scratch = scratch_,
+            .share_reads = share_reads};
+  }
+
+  // With what is shared read once, whoever computes it.
+  OpCost cost(const Backend& backend, const Shape& shape) {
+    OpCost cost = op_cost(next(backend, shape));
+    cost.read_bytes -= int64_t{size_.sequences - 1} * size_.shared * shape.kv_heads *
+                       kv_token_bytes(kv_.view().layouts[0]);
+    return cost;
   }
 
  private:
@@ -104,14 +119,20 @@ std::vector<Variant> prepare(const AttentionCase& size, const Setup& setup, cons
     const auto step = std::make_shared<Step>(size, kv.format, setup, shape);
     for (const std::string_view isa : setup.isas) {
       const Backend& backend = setup.device->backend(isa);
-      variants.push_back({.format = std::string(kv.name),
-                          .isa = std::string(isa),
-                          .peer = {},
-                          .cost = op_cost(step->next(backend, shape)),
-                          .cycled_bytes = step->cycled_bytes(),
-                          .call = [step, &backend, shape, stream = setup.device->stream()] {
-                            backend.attention(step->next(backend, shape), stream);
-                          }});
+      for (const bool share_reads : {false, true}) {
+        if (!share_reads && size.shared == 0) {
+          continue;
+        }
+        variants.push_back(
+            {.format = std::string(kv.name) + (share_reads ? "" : ", each alone"),
+             .isa = std::string(isa),
+             .peer = {},
+             .cost = step->cost(backend, shape),
+             .cycled_bytes = step->cycled_bytes(),
+             .call = [step, &backend, shape, share_reads, stream = setup.device->stream()] {
+               backend.attention(step->next(backend, shape, share_reads), stream);
+             }});
+      }
     }
   }
   return variants;
@@ -126,6 +147,7 @@ std::vector<Case> cases(const Setup& setup, const Shape& shape) {
                                   {"context", size.context},
                                   {"group", size.group},
                                   {"page_tokens", size.page_tokens},
+                                  {"shared", size.shared},
                                   {"kv_heads", shape.kv_heads},
                                   {"head_dim", shape.head_dim}},
                    .prepare = [=, &setup] { return prepare(size, setup, shape); }});
