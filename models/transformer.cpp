@@ -114,7 +114,8 @@ class Decoder final : public Transformer {
                     .dense = workspace_.views().dense,
                     .out = step.attended,
                     .log_sums = log_sums,
-                    .scratch = workspace_.views().attention_scratch},
+                    .scratch = workspace_.views().attention_scratch,
+                    .share_reads = batch.share_reads},
                    stream);
     if (scores) {
       ops_.kv_score({.queries = step.queries,
