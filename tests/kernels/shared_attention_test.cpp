@@ -238,8 +238,8 @@ TEST(SharedRuns, OneItemReadsAPrefixForAsManySequencesAsABlockHasPairsFor) {
     EXPECT_EQ(found.runs.tiles(row, 1), 16);
     EXPECT_EQ(found.runs.tiles(row, 2), 0);
   }
-  // Threads that the KV heads alone would leave idle get something to do.
-  EXPECT_EQ((Runs{sequences, 3, 16}.runs.count()), 2 * 2 * 8);
+  // Threads that the KV heads alone would leave idle get something to do: 3 sequences, 12 pairs.
+  EXPECT_EQ((Runs{sequences, 3, 16}.runs.count()), 2 * 2 * 11);
 }
 
 TEST(SharedRuns, SequencesWithNothingInCommonHaveNone) {

@@ -1,10 +1,17 @@
 #include "kernels/cpu/attention/shared_runs.h"
 
 #include <algorithm>
+#include <numeric>
 #include <span>
 
 namespace tessera {
 namespace {
+
+// Of the kernels' steps, which serve 6 pairs of floats or 4 of codes.
+constexpr int32_t kPairsOfSteps = 12;
+
+// So many runs a thread should have in each span, so that none waits long for the others.
+constexpr int32_t kItemsOfAThread = 2;
 
 // The full pages of a row's high tier, as the one new query of its sequence sees them.
 std::span<const int32_t> full_pages(const AttentionArgs& args, int32_t sequence, int32_t kv_head) {
@@ -38,8 +45,11 @@ SharedRuns::SharedRuns(const AttentionArgs& args, int32_t spans, int32_t threads
     return;
   }
   sort();
-  // As many as fit into a block, or fewer where the KV heads alone would leave threads idle.
-  most_ = std::clamp(ordered_ * kv_heads / threads, 2, fitting);
+  // As many as fit into a block, or fewer where the KV heads alone would not keep threads busy; of
+  // these so many that no step of pairs is left with a few, as far as that is possible.
+  const int32_t busy = ordered_ * kv_heads / (kItemsOfAThread * threads);
+  step_ = std::min(fitting, kPairsOfSteps / std::gcd(kPairsOfSteps, args.query_heads / kv_heads));
+  most_ = std::clamp(whole_steps(busy), std::max(2, step_), fitting / step_ * step_);
   for (int32_t kv_head = 0; kv_head < kv_heads && ordered_ > 1; ++kv_head) {
     int32_t longest = 0;
     for (int32_t i = 0; i + 1 < ordered_; ++i) {
@@ -100,12 +110,10 @@ void SharedRuns::cut(int32_t kv_head, int32_t first_tile, int32_t begin, int32_t
     return;
   }
   if (shortest * (end - begin - 1) >= sum - shortest) {
-    const int32_t sequences = end - begin;
-    const auto runs = static_cast<int32_t>(div_ceil(sequences, most_));
-    for (int32_t i = 0; i < runs; ++i) {
-      const int32_t first = begin + sequences * i / runs;
-      const int32_t last = begin + sequences * (i + 1) / runs;
-      add({kv_head, first_tile, first_tile + shortest, first, last - first});
+    const int32_t runs = static_cast<int32_t>(div_ceil(end - begin, most_));
+    const int32_t each = whole_steps(static_cast<int32_t>(div_ceil(end - begin, runs)));
+    for (int32_t first = begin; first < end; first += each) {
+      add({kv_head, first_tile, first_tile + shortest, first, std::min(each, end - first)});
     }
     return;
   }

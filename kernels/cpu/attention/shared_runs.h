@@ -44,12 +44,16 @@ class SharedRuns {
 
  private:
   void sort();
+  int32_t whole_steps(int32_t sequences) const {
+    return static_cast<int32_t>(round_up(sequences, step_));
+  }
   int32_t common_tiles(int32_t one, int32_t other, int32_t kv_head) const;
   void cut(int32_t kv_head, int32_t first_tile, int32_t begin, int32_t end);
   void add(const SharedRun& run);
 
   const AttentionArgs& args_;
   int32_t spans_;
+  int32_t step_ = 0;  // so many sequences have the pairs of whole steps
   int32_t most_ = 0;  // sequences of a run
   int32_t ordered_ = 0;
   int64_t count_ = 0;
