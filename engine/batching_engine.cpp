@@ -104,7 +104,7 @@ absl::StatusOr<RequestId> BatchingEngine::submit(EngineRequest request) {
   TESSERA_RETURN_IF_ERROR(check(request));
   const RequestId first_id = last_id_.fetch_add(request.sinks.size()) + 1;
   const KvFormat accept =
-      options_.kv_ladder.empty() ? options_.kv.policy.high : options_.kv_ladder.back();
+      options_.kv_ladder->empty() ? options_.kv.policy.high : options_.kv_ladder->back();
   const Sequence::Model model{options_.context, config().eos_ids, options_.kv, accept,
                               options_.clock()};
   std::vector<std::unique_ptr<Sequence>> samples;
@@ -201,6 +201,7 @@ void BatchingEngine::drain_submissions() {
     if (message.samples.empty() && message.cancelled == 0) {
       kv_->flush();
     }
+    see_prompt(message.samples);
     for (auto& sample : message.samples) {
       const auto place = std::upper_bound(
           sequences_.begin(), sequences_.end(), sample->rank(),

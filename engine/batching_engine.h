@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -67,7 +68,8 @@ class BatchingEngine final : public Engine {
   void count_returned();
   void find_computing(size_t i);  // whoever computes what candidate `i` begins with
   void attach_admitted();
-  void enter_prompts();                             // of this step's runs
+  void see_prompt(std::span<const std::unique_ptr<Sequence>> samples);  // of a request that arrives
+  void enter_prompts();                                                 // of this step's runs
   void leave_in_cache(Sequence& sequence, bool relabel);  // all that it has stored
   KvPrompt cache_prompt(Sequence& sequence) { return sequence.cache_prompt(kv_->unit_tokens()); }
 

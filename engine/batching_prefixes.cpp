@@ -46,9 +46,7 @@ Candidate BatchingEngine::candidate_of(size_t i) {
     candidate.head_start = candidates_[i - 1].head_start;
   } else if (kv_->prefixes() != nullptr && sequence.saved() == nullptr && sequence.uses_cache()) {
     KvMatch& match = sequence.match();
-    match =
-        kv_->match(cache_prompt(sequence), sequence.kv_policy(),
-                   static_cast<int32_t>(sequence.prompt().size()), sequence.most_cached(), match);
+    match = kv_->match(cache_prompt(sequence), sequence.most_cached(), match);
     candidate.stored = kv_->tokens_of(match);
     candidate.kv.low_tokens = match.low_units * kv_->unit_tokens();
     candidate.matched = match.pages;
@@ -89,9 +87,11 @@ void BatchingEngine::find_computing(size_t i) {
   const int32_t next = candidate.stored / unit;
   for (size_t j = 0; j < i; ++j) {
     const Sequence& other = *sequences_[j];
+    const auto entering =
+        std::min(other.most_entered(), static_cast<int32_t>(other.prompt().size()));
     const bool computes = other.uses_cache() && other.hashed_units() > next &&
                           candidates_[j].stored < (next + 1) * unit &&
-                          std::cmp_less_equal((next + 1) * unit, other.prompt().size()) &&
+                          (next + 1) * unit <= entering &&
                           other.request_id() != sequence.request_id();
     if (computes && other.path_hash(next) == sequence.path_hash(next)) {
       candidate.waits_for = static_cast<int32_t>(j);
@@ -131,6 +131,20 @@ void BatchingEngine::attach_admitted() {
   }
 }
 
+// Before their turn, so that of two that arrive together the second one knows of the first. The
+// samples of a request are one sight of its prompt.
+void BatchingEngine::see_prompt(std::span<const std::unique_ptr<Sequence>> samples) {
+  if (kv_->prefixes() == nullptr || samples.empty() || !samples.front()->uses_cache() ||
+      !samples.front()->kv_policy().is_lossy()) {
+    return;
+  }
+  cache_prompt(*samples.front());
+  const int32_t seen = kv_->see(samples.front()->path_hashes());
+  for (const auto& sample : samples) {
+    sample->recur(seen);
+  }
+}
+
 // As soon as they are stored, so that others need not compute them.
 void BatchingEngine::enter_prompts() {
   if (kv_->prefixes() == nullptr) {
@@ -138,9 +152,10 @@ void BatchingEngine::enter_prompts() {
   }
   for (const StepPlan::Run& run : plan_.runs) {
     Sequence& sequence = sequence_of(run);
-    const auto prompt = static_cast<int32_t>(sequence.prompt().size());
-    const int32_t before = std::min(sequence.stored() - run.count, prompt);
-    const int32_t stored = std::min(sequence.stored(), prompt);
+    const int32_t most =
+        std::min(sequence.most_entered(), static_cast<int32_t>(sequence.prompt().size()));
+    const int32_t before = std::min(sequence.stored() - run.count, most);
+    const int32_t stored = std::min(sequence.stored(), most);
     if (sequence.uses_cache() && stored / kv_->unit_tokens() > before / kv_->unit_tokens()) {
       kv_->enter(sequence.slot(), cache_prompt(sequence), stored, true);
     }
@@ -151,7 +166,8 @@ void BatchingEngine::leave_in_cache(Sequence& sequence, bool relabel) {
   if (kv_->prefixes() == nullptr || !sequence.uses_cache()) {
     return;
   }
-  kv_->enter(sequence.slot(), cache_prompt(sequence), sequence.stored(), relabel);
+  kv_->enter(sequence.slot(), cache_prompt(sequence),
+             std::min(sequence.stored(), sequence.most_entered()), relabel);
   if (sequence.complete() && sequence.cache().pin) {
     kv_->pin(sequence.slot(), options_.clock() + sequence.cache().ttl);
   }

@@ -34,6 +34,14 @@ absl::Status check_options(const EngineOptions& options, const ModelConfig& mode
   return absl::OkStatus();
 }
 
+std::vector<KvFormat> ladder_of(const EngineOptions& options, const ModelConfig& model) {
+  if (options.kv_ladder.has_value()) {
+    return *options.kv_ladder;
+  }
+  const bool serves = options.prefix_cache && model.window == 0 && options.kv.policy.high == kKvK8V4;
+  return serves ? std::vector<KvFormat>{kKvK4V2} : std::vector<KvFormat>{};
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options,
@@ -41,11 +49,13 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const EngineOptions& opti
                                                        const Backend& backend, Stream stream) {
   const ModelConfig& config = model->config();
   TESSERA_RETURN_IF_ERROR(check_options(options, config));
+  EngineOptions resolved = options;
+  resolved.kv_ladder = ladder_of(options, config);
   TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<KvCache> kv,
                            KvCache::create({.preset = options.kv,
                                             .also = options.kv_also,
                                             .prefix_cache = options.prefix_cache,
-                                            .ladder = options.kv_ladder,
+                                            .ladder = *resolved.kv_ladder,
                                             .layers = config.layers,
                                             .kv_heads = config.kv_heads,
                                             .head_dim = config.head_dim,
@@ -55,7 +65,6 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const EngineOptions& opti
                                             .context = options.context,
                                             .bytes = options.kv_bytes},
                                            backend, stream));
-  EngineOptions resolved = options;
   resolved.kv_bytes = kv->shape().total_bytes();
   return std::make_unique<BatchingEngine>(
       BatchingEngine::Parts{resolved, std::move(model), std::move(kv), backend, stream});

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,13 +22,14 @@ struct EngineOptions {
   int32_t max_sequences = 64;     // that run at once
   int32_t max_queue = 256;        // samples that wait; more are refused at the door
   int32_t context = 2048;         // tokens a sequence may have, prompt and completion
-  KvPreset kv = kKvPresetF16;  // of requests that ask for none
+  KvPreset kv = kKvPresetK8V4;  // of requests that ask for none
   // What requests may ask for besides: pages have a size that serves their formats too.
   std::vector<KvPreset> kv_also = {};
   // Whether what prompts have in common is computed once and kept as long as there is room, and the
-  // formats to which what nobody uses is demoted before it is evicted, the coarsest last.
+  // formats to which what nobody uses is demoted before it is evicted, the coarsest last. No value:
+  // k4v2 where requests begin in k8v4, and a ladder goes with the model; otherwise none.
   bool prefix_cache = true;
-  std::vector<KvFormat> kv_ladder = {};
+  std::optional<std::vector<KvFormat>> kv_ladder = std::nullopt;
   // Of pages, windows and tables together; 0: room for max_sequences whole contexts.
   int64_t kv_bytes = 0;
   // By which deadlines pass; asked on the engine's thread.

@@ -50,6 +50,9 @@ Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& req
     cache_accept_ = kv_.policy.high;
     cache_.use = cache_.use && !(kv_.policy.is_lossy() && request.deterministic);
   }
+  if (kv_.policy.is_lossy()) {
+    most_entered_ = cache_.pin ? static_cast<int32_t>(prompt_tokens_) : 0;
+  }
   const size_t groups = max_length_ / kKvGroup;  // a unit is one at least
   unit_hashes_.reserve(groups);
   path_hashes_.reserve(groups);
@@ -89,9 +92,17 @@ KvPrompt Sequence::cache_prompt(int32_t unit_tokens) {
 }
 
 int32_t Sequence::most_cached() const {
-  return observe_logits_ || sampling_.prompt_logprobs.has_value()
-             ? next_observed_
-             : std::numeric_limits<int32_t>::max();
+  const bool observes = observe_logits_ || sampling_.prompt_logprobs.has_value();
+  const int32_t unheard = observes ? next_observed_ : std::numeric_limits<int32_t>::max();
+  return kv_.policy.is_lossy()
+             ? std::min(unheard, kv_.policy.shareable(static_cast<int32_t>(prompt_tokens_)))
+             : unheard;
+}
+
+void Sequence::recur(int32_t tokens) {
+  // What another with this prompt could not begin with is left to the policy.
+  const int32_t useful = kv_.policy.shareable(static_cast<int32_t>(prompt_tokens_));
+  most_entered_ = std::max(most_entered_, std::min(tokens, useful));
 }
 
 void Sequence::begin_with(int32_t tokens) {

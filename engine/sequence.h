@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -67,13 +68,21 @@ class Sequence {
   KvPrompt cache_prompt(int32_t unit_tokens);
   bool uses_cache() const { return cache_.use; }
   const EngineRequest::Cache& cache() const { return cache_; }
-  // The most tokens that it may begin with: whose logits its sink waits for is computed.
+  // The most tokens that it may begin with: whose logits its sink or its policy's scorer waits for is
+  // computed.
   int32_t most_cached() const;
+  // The most tokens of its own that others may find there. A lossy policy's sequence keeps what it
+  // computes for itself, so that it is compressed; but for what recurs of its prompt and what it
+  // was asked to pin.
+  int32_t most_entered() const { return most_entered_; }
+  // So many of its prompt's first tokens were asked for before.
+  void recur(int32_t tokens);
   // What is there, as of the last look.
   KvMatch& match() { return match_; }
   const KvMatch& match() const { return match_; }
   // Of its units from the first to this one, salt and format; equal where all of these are equal.
   uint64_t path_hash(int32_t unit) const { return path_hashes_[static_cast<size_t>(unit)]; }
+  std::span<const uint64_t> path_hashes() const { return path_hashes_; }
   int32_t hashed_units() const { return static_cast<int32_t>(path_hashes_.size()); }
   void begin_with(int32_t tokens);  // admitted, it finds so many stored
 
@@ -120,6 +129,7 @@ class Sequence {
   KvFormat cache_accept_;
   std::vector<uint64_t> unit_hashes_;
   std::vector<uint64_t> path_hashes_;
+  int32_t most_entered_ = std::numeric_limits<int32_t>::max();
   KvMatch match_;
   std::optional<int32_t> cached_tokens_;  // when it was admitted first
 

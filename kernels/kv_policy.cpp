@@ -56,7 +56,7 @@ constexpr KvPreset kPresets[] = {
     kKvPresetF32,
     kKvPresetF16,
     uniform_kv("k8v8", kKvK8V8),
-    uniform_kv("k8v4", kKvK8V4),
+    kKvPresetK8V4,
     uniform_kv("k4v4", kKvK4V4),
     uniform_kv("k4v2", kKvK4V2),
     {"leankv", leankv(1.0f, 0.0f)},

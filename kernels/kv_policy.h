@@ -88,6 +88,15 @@ struct KvPolicy {
   // Whether tokens need marks: a position each, and a score where there is a scorer.
   constexpr bool needs_marks() const { return is_lossy(); }
 
+  // Of a prompt of so many tokens, how many of the first ones a sequence of this policy may find
+  // stored by another: scores want the queries behind them.
+  constexpr int32_t shareable(int32_t prompt_tokens) const {
+    if (!is_lossy() || scorer == KvScorer::none) {
+      return prompt_tokens;
+    }
+    return score_window == 0 || score_window > prompt_tokens ? 0 : prompt_tokens - score_window;
+  }
+
   friend constexpr bool operator==(const KvPolicy&, const KvPolicy&) = default;
 };
 
@@ -120,6 +129,7 @@ constexpr KvPreset uniform_kv(std::string_view name, KvFormat format) {
 }
 inline constexpr KvPreset kKvPresetF32 = uniform_kv("f32", kKvF32);
 inline constexpr KvPreset kKvPresetF16 = uniform_kv("f16", kKvF16);
+inline constexpr KvPreset kKvPresetK8V4 = uniform_kv("k8v4", kKvK8V4);
 
 std::span<const KvPreset> kv_presets();
 

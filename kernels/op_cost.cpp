@@ -203,10 +203,10 @@ OpCost op_cost(const KvDemoteArgs& args) {
   OpCost of_head;
   for (const KvUnit& unit : args.units) {
     const int64_t returned = pool.unit_pages_of(unit.tier) - pool.unit_pages_of(args.tier);
-    of_head.read_bytes += pool.unit_tokens * kv_token_bytes(pool.pages.layouts[unit.tier]) +
-                          2 * returned * kId;
-    of_head.written_bytes += pool.unit_tokens * kv_token_bytes(pool.pages.layouts[args.tier]) +
-                             3 * returned * kId;
+    of_head.read_bytes +=
+        pool.unit_tokens * kv_token_bytes(pool.pages.layouts[unit.tier]) + 2 * returned * kId;
+    of_head.written_bytes +=
+        pool.unit_tokens * kv_token_bytes(pool.pages.layouts[args.tier]) + 3 * returned * kId;
   }
   return {.read_bytes = heads_of(pool.pages) * of_head.read_bytes,
           .written_bytes = heads_of(pool.pages) * of_head.written_bytes,
@@ -271,7 +271,7 @@ int64_t scores(const AttentionArgs& args, const SequenceSpan& span, int32_t head
 }  // namespace
 
 // A product with a key and one with a value for each query, head and token seen. Of groups that the
-// step closes, the dense form alone must be read.
+// step closes, the dense form alone must be read. Logits are written where kv_score wants them.
 OpCost op_cost(const AttentionArgs& args) {
   const KvPagesView& pages = args.pages;
   const int64_t width = int64_t{args.query_heads} * pages.head_dim;
@@ -279,9 +279,12 @@ OpCost op_cost(const AttentionArgs& args) {
   for (const SequenceSpan& span : args.sequences) {
     cost.read_bytes += span.count * width * kFloat;
     cost.written_bytes += span.count * width * kFloat;
+    const bool logits = leaves_logits(args, static_cast<size_t>(&span - args.sequences.data()));
     for (int32_t head = 0; head < pages.kv_heads; ++head) {
       cost.read_bytes += bytes_seen(args, span, head);
-      cost.flops += 4 * scores(args, span, head) * (width / pages.kv_heads);
+      const int64_t seen = scores(args, span, head);
+      cost.flops += 4 * seen * (width / pages.kv_heads);
+      cost.written_bytes += logits ? seen * (args.query_heads / pages.kv_heads) * kFloat : 0;
     }
   }
   return cost;
@@ -290,31 +293,40 @@ OpCost op_cost(const AttentionArgs& args) {
 namespace {
 
 // Of one sequence and KV head, by its queries at positions [begin, end).
-OpCost score_cost(const KvScoreArgs& args, const SequenceSpan& span, int32_t head, int32_t begin,
+OpCost score_cost(const KvScoreArgs& args, size_t sequence, int32_t head, int32_t begin,
                   int32_t end) {
+  const SequenceSpan& span = args.sequences[sequence];
+  const bool logits = leaves_logits(args, sequence);
   const KvPagesView& pages = args.pages;
   const int32_t group = begin / kKvGroup;
   const KvRow closed = seen_closed(args, span, head, group);
   const int64_t dense = end - group * kKvGroup;
   const int64_t older = closed.high + closed.low + dense - (end - span.context);
+  const int64_t heads = args.query_heads / pages.kv_heads;
   OpCost cost;
-  cost.read_bytes = closed.high * kv_key_bytes(pages.layouts[span.tiers.high]) +
+  cost.written_bytes = older * kFloat;
+  if (logits) {
+    cost.read_bytes = (closed.high + closed.low + dense) * heads * kFloat + older * kFloat;
+    return cost;
+  }
+  cost.read_bytes = (end - begin) * heads * pages.head_dim * kFloat +
+                    closed.high * kv_key_bytes(pages.layouts[span.tiers.high]) +
                     closed.low * kv_key_bytes(pages.layouts[span.tiers.low]) +
                     dense * kv_key_bytes(pages.window_layout) + older * kFloat;
-  cost.written_bytes = older * kFloat;
   int64_t paid = 0;
   for (int32_t query = begin; query < end; ++query) {
     const KvRow seen = seen_closed(args, span, head, query / kKvGroup);
     paid += int64_t{seen.high} + seen.low + query % kKvGroup + 1;
   }
-  cost.flops = 2 * paid * (args.query_heads / pages.kv_heads) * pages.head_dim;
+  cost.flops = 2 * paid * heads * pages.head_dim;
   return cost;
 }
 
 }  // namespace
 
 // New tokens' marks are written. A counting query is multiplied with the keys that it sees, and the
-// scores of those that were there before are read and written.
+// scores of those that were there before are read and written. One whose logits attention left is
+// not multiplied again: these are read instead.
 OpCost op_cost(const KvScoreArgs& args) {
   const KvPagesView& pages = args.pages;
   OpCost sum;
@@ -330,9 +342,9 @@ OpCost op_cost(const KvScoreArgs& args) {
     if (begin >= end) {
       continue;
     }
-    sum.read_bytes += (end - begin) * int64_t{args.query_heads} * (pages.head_dim + 1) * kFloat;
+    sum.read_bytes += (end - begin) * int64_t{args.query_heads} * kFloat;
     for (int32_t head = 0; head < pages.kv_heads; ++head) {
-      const OpCost cost = score_cost(args, span, head, begin, end);
+      const OpCost cost = score_cost(args, i, head, begin, end);
       sum.read_bytes += cost.read_bytes;
       sum.written_bytes += cost.written_bytes;
       sum.flops += cost.flops;

@@ -19,6 +19,9 @@ struct OpCost {
   int64_t flops = 0;
 
   int64_t bytes() const { return read_bytes + written_bytes; }
+  friend OpCost operator+(const OpCost& a, const OpCost& b) {
+    return {a.read_bytes + b.read_bytes, a.written_bytes + b.written_bytes, a.flops + b.flops};
+  }
   friend bool operator==(const OpCost&, const OpCost&) = default;
 };
 
@@ -29,7 +32,8 @@ OpCost op_cost(const RopeArgs& args);  // with the angles of each row
 OpCost op_cost(const SiluMulArgs& args);
 OpCost op_cost(const KvResizeArgs& args);  // the page ids that change places, and their owners
 OpCost op_cost(const KvForkArgs& args);    // likewise, and the tokens that do not fill a page
-OpCost op_cost(const KvImageArgs& args);   // for kv_load too, of a slot that holds what is to be loaded
+OpCost op_cost(
+    const KvImageArgs& args);  // for kv_load too, of a slot that holds what is to be loaded
 OpCost op_cost(const KvShareArgs& args);
 OpCost op_cost(const KvAttachArgs& args);
 OpCost op_cost(const KvDropArgs& args);    // every page goes back
@@ -38,7 +42,8 @@ OpCost op_cost(const KvStoreArgs& args);
 OpCost op_cost(const AttentionArgs& args);  // keys and values that some query sees, of each sequence
 OpCost op_cost(const KvScoreArgs& args);    // keys and marks that some counting query sees
 // After the op: by what its results say of it. Every mark is read, tokens that are demoted are read
-// and written, with their marks. How many others move into gaps depends on where these are: not counted.
+// and written, with their marks. How many others move into gaps depends on where these are: not
+// counted.
 OpCost op_cost(const KvCompressArgs& args);
 
 // What a weight needs in its format with its scales, padding left out.

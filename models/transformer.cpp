@@ -114,6 +114,8 @@ class Decoder final : public Transformer {
                     .dense = workspace_.views().dense,
                     .out = step.attended,
                     .log_sums = log_sums,
+                    .scorings = batch.scorings,
+                    .logits = workspace_.views().score_logits,
                     .scratch = workspace_.views().attention_scratch,
                     .share_reads = batch.share_reads},
                    stream);
@@ -122,6 +124,7 @@ class Decoder final : public Transformer {
                      .log_sums = log_sums,
                      .sequences = batch.sequences,
                      .scorings = batch.scorings,
+                     .logits = workspace_.views().score_logits,
                      .pages = pages,
                      .layer = layer,
                      .query_heads = config_.heads,

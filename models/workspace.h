@@ -33,6 +33,8 @@ class Workspace {
     std::span<std::byte> linear_scratch;
     std::span<std::byte> attention_scratch;
     MatrixView<float> log_sums;  // [tokens, heads], for scores
+    // [rows, kv_logit_row_floats()], for scores: of as many sequences as fit into 128 MiB
+    MatrixView<float> score_logits;
     // The dense groups of a step (kernels/backend.h), with room for f32.
     std::span<std::byte> dense;
   };

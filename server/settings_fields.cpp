@@ -307,13 +307,20 @@ SettingsField presets_field(std::string_view name, std::string help, At at) {
           }};
 }
 
-// Formats between commas, the coarsest last.
+// auto, none, or formats between commas, the coarsest last.
 SettingsField ladder_field() {
-  return {"kv-ladder", "FORMAT,...",
+  return {"kv-ladder", "auto|none|FORMAT,...",
           "formats to which the prefix cache demotes what nobody uses before it evicts it, the "
-          "coarsest last, such as k4v2; empty: it evicts",
+          "coarsest last; auto: k4v2 where --kv begins in k8v4, otherwise none",
           [](Settings& settings, std::string_view text) {
+            if (text == "auto") {
+              settings.engine.kv_ladder.reset();
+              return absl::OkStatus();
+            }
             std::vector<KvFormat> ladder;
+            if (text == "none") {
+              text = {};
+            }
             for (const auto& name : absl::StrSplit(std::string(text), ',', absl::SkipEmpty())) {
               const KvPreset* preset = find_kv_preset(std::string_view(name.data(), name.size()));
               if (preset == nullptr || preset->policy.is_lossy()) {
@@ -325,10 +332,13 @@ SettingsField ladder_field() {
             return absl::OkStatus();
           },
           [](const Settings& settings) {
-            return absl::StrJoin(settings.engine.kv_ladder, ",",
-                                 [](std::string* out, KvFormat format) {
-                                   absl::StrAppend(out, std::string(name_of(format)));
-                                 });
+            const auto& ladder = settings.engine.kv_ladder;
+            if (!ladder.has_value() || ladder->empty()) {
+              return std::string(ladder.has_value() ? "none" : "auto");
+            }
+            return absl::StrJoin(*ladder, ",", [](std::string* out, KvFormat format) {
+              absl::StrAppend(out, std::string(name_of(format)));
+            });
           }};
 }
 
@@ -346,7 +356,8 @@ std::vector<SettingsField> engine_fields() {
                     "has a size that serves the formats of all",
                     TESSERA_AT(engine.kv_also)),
       choice_field<bool>("prefix-cache", {{"on", true}, {"off", false}},
-                         "whether what prompts have in common is kept, as long as there is room",
+                         "whether what prompts have in common is kept, as long as there is room; "
+                         "prompts whose policy compresses them, once they recur",
                          TESSERA_AT(engine.prefix_cache)),
       ladder_field(),
       bytes_field("kv-memory", 0,

@@ -44,10 +44,12 @@ std::vector<AttentionCase> attention_cases(const Shape& shape) {
 }
 
 // A step's queries and results beside its layer of pages; the copy of one is the layer of the
-// other.
+// other. A scored one is that of sequences whose policy is h2o's: every query counts, and kv_score
+// follows.
 class Step {
  public:
-  Step(const AttentionCase& size, KvFormat format, const Setup& setup, const Shape& shape)
+  Step(const AttentionCase& size, KvFormat format, bool scored, const Setup& setup,
+       const Shape& shape)
       : size_(size),
         width_(int64_t{shape.kv_heads} * size.group * shape.head_dim),
         kv_({.format = format,
@@ -57,12 +59,20 @@ class Step {
              .sequences = size.sequences,
              .context = size.context + size.count,
              .shared = size.shared,
+             .marks = scored,
              .at_least = setup.memory_bytes,
              .most_layers = setup.as_in_model ? shape.layers : 0},
             setup.device->backend(setup.isas[0]), setup.device->stream()),
         rows_(CycledMemory::with_copies({row_bytes(), row_bytes()}, kv_.layers())) {
     for (int32_t i = 0; i < size.sequences; ++i) {
       spans_.push_back({i, i * size.count, size.count, size.context, {}});
+      if (scored) {
+        scorings_.push_back(scoring_of(find_kv_preset("h2o")->policy, size.context));
+      }
+    }
+    if (scored) {
+      log_sums_.resize(static_cast<size_t>(rows() * shape.kv_heads * size.group));
+      logits_.resize(static_cast<size_t>(size.sequences * shape.kv_heads * logit_cols()));
     }
     dense_ = kv_.dense(size.sequences * dense_groups(spans_[0]));
     rows_.fill_random(0, rows() * width_);
@@ -87,20 +97,51 @@ class Step {
             .scale = 1 / std::sqrt(static_cast<float>(shape.head_dim)),
             .dense = dense_,
             .out = {rows_.operand<float>(copy, 1), rows(), width_, width_},
-            .log_sums = {},
+            .log_sums = log_sums(query_heads),
+            .scorings = scorings_,
+            .logits = logits(shape),
             .scratch = scratch_,
             .share_reads = share_reads};
   }
 
   // With what is shared read once, whoever computes it.
   OpCost cost(const Backend& backend, const Shape& shape) {
-    OpCost cost = op_cost(next(backend, shape));
+    const AttentionArgs args = next(backend, shape);
+    OpCost cost = scorings_.empty() ? op_cost(args) : op_cost(args) + op_cost(score(args));
     cost.read_bytes -= int64_t{size_.sequences - 1} * size_.shared * shape.kv_heads *
                        kv_token_bytes(kv_.view().layouts[0]);
     return cost;
   }
 
+  // What follows it.
+  KvScoreArgs score(const AttentionArgs& attention) {
+    return {.queries = attention.queries,
+            .log_sums = attention.log_sums,
+            .sequences = spans_,
+            .scorings = scorings_,
+            .logits = attention.logits,
+            .pages = attention.pages,
+            .layer = attention.layer,
+            .query_heads = attention.query_heads,
+            .scale = attention.scale,
+            .dense = dense_};
+  }
+
  private:
+  MatrixView<float> log_sums(int32_t query_heads) {
+    return log_sums_.empty()
+               ? MatrixView<float>{}
+               : MatrixView<float>{log_sums_.data(), rows(), query_heads, query_heads};
+  }
+  // One for all layers, as a model has it.
+  MatrixView<float> logits(const Shape& shape) {
+    return {logits_.data(), logits_.empty() ? 0 : int64_t{size_.sequences} * shape.kv_heads,
+            logit_cols(), logit_cols()};
+  }
+  int64_t logit_cols() const {
+    return kv_logit_row_floats(size_.context + size_.count, size_.group);
+  }
+
   int64_t rows() const { return int64_t{size_.sequences} * size_.count; }
   int64_t row_bytes() const { return rows() * width_ * int64_t{sizeof(float)}; }
 
@@ -109,29 +150,49 @@ class Step {
   KvCopies kv_;
   CycledMemory rows_;
   std::vector<SequenceSpan> spans_;
+  std::vector<KvScoring> scorings_;
+  std::vector<float> log_sums_;
+  std::vector<float> logits_;
   std::vector<std::byte> dense_;
   std::vector<std::byte> scratch_;
 };
 
+// Decode by policies that score is timed with what scoring adds: attention that leaves logits, and
+// kv_score. What shares pages is timed with each sequence reading them for itself too.
+enum class Way { each_alone, usual, scored };
+
+std::vector<Way> ways(const AttentionCase& size, KvFormat format) {
+  if (size.shared > 0) {
+    return {Way::each_alone, Way::usual};
+  }
+  return size.count > 1 || format == kKvF32 ? std::vector{Way::usual}
+                                            : std::vector{Way::usual, Way::scored};
+}
+
+const char* suffix(Way way) {
+  return way == Way::each_alone ? ", each alone" : way == Way::scored ? "+score" : "";
+}
+
 std::vector<Variant> prepare(const AttentionCase& size, const Setup& setup, const Shape& shape) {
   std::vector<Variant> variants;
   for (const KvFormatName& kv : setup.kv) {
-    const auto step = std::make_shared<Step>(size, kv.format, setup, shape);
-    for (const std::string_view isa : setup.isas) {
-      const Backend& backend = setup.device->backend(isa);
-      for (const bool share_reads : {false, true}) {
-        if (!share_reads && size.shared == 0) {
-          continue;
-        }
-        variants.push_back(
-            {.format = std::string(kv.name) + (share_reads ? "" : ", each alone"),
-             .isa = std::string(isa),
-             .peer = {},
-             .cost = step->cost(backend, shape),
-             .cycled_bytes = step->cycled_bytes(),
-             .call = [step, &backend, shape, share_reads, stream = setup.device->stream()] {
-               backend.attention(step->next(backend, shape, share_reads), stream);
-             }});
+    for (const Way way : ways(size, kv.format)) {
+      const auto step = std::make_shared<Step>(size, kv.format, way == Way::scored, setup, shape);
+      for (const std::string_view isa : setup.isas) {
+        const Backend& backend = setup.device->backend(isa);
+        variants.push_back({.format = std::string(kv.name) + suffix(way),
+                            .isa = std::string(isa),
+                            .peer = {},
+                            .cost = step->cost(backend, shape),
+                            .cycled_bytes = step->cycled_bytes(),
+                            .call = [step, way, &backend, shape, stream = setup.device->stream()] {
+                              const AttentionArgs next =
+                                  step->next(backend, shape, way != Way::each_alone);
+                              backend.attention(next, stream);
+                              if (way == Way::scored) {
+                                backend.kv_score(step->score(next), stream);
+                              }
+                            }});
       }
     }
   }

@@ -15,7 +15,8 @@ struct ScoreCase {
   int32_t context = 0;  // tokens before them
 };
 
-// A step's queries and log_sums beside its layer of pages, as in attention's. Nothing is used up:
+// A step's queries and log_sums beside its layer of pages, as in attention's, and what that leaves of
+// queries that decode, in one place for all layers. Nothing is used up:
 // each call gives the same tokens marks once more and adds to the scores of all.
 class Step {
  public:
@@ -49,6 +50,10 @@ class Step {
     std::fill_n(rows_.operand<float>(0, 1), rows() * query_heads_,
                 std::log(static_cast<float>(size.context + size.count)) + 0.5f);
     rows_.replicate();
+    logit_cols_ = kv_logit_row_floats(size.context + size.count, shape.group());
+    if (size.count == 1) {
+      logits_ = random_floats(size.sequences * shape.kv_heads * logit_cols_);
+    }
     cost_ = op_cost(next());
   }
 
@@ -62,6 +67,7 @@ class Step {
             .log_sums = {rows_.operand<float>(copy, 1), rows(), query_heads_, query_heads_},
             .sequences = spans_,
             .scorings = scorings_,
+            .logits = {logits_.data(), std::ssize(logits_) / logit_cols_, logit_cols_, logit_cols_},
             .pages = kv_.view(),
             .layer = static_cast<int32_t>(copy),
             .query_heads = query_heads_,
@@ -82,6 +88,8 @@ class Step {
   std::vector<SequenceSpan> spans_;
   std::vector<KvScoring> scorings_;
   std::vector<std::byte> dense_;
+  int64_t logit_cols_ = 0;
+  std::vector<float> logits_;
 };
 
 std::vector<Variant> prepare(const ScoreCase& size, const Setup& setup, const Shape& shape) {

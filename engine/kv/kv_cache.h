@@ -58,10 +58,9 @@ class KvCache {
   // ---- what sequences have in common. Without a prefix cache nothing matches and nothing enters.
 
   int32_t unit_tokens() const { return prefixes_ == nullptr ? 0 : prefixes_->unit_tokens(); }
-  // How a sequence of this policy may begin: all but its last token and, where scores need queries
-  // of the prompt, what is before these. At most `most` tokens. known: what it said before.
-  KvMatch match(const KvPrompt& prompt, const KvPolicy& policy, int32_t prompt_tokens, int32_t most,
-                const KvMatch& known) const;
+  // How a sequence may begin: at most with `most` tokens (see KvPolicy::shareable), and with all
+  // but its last. known: what it said before.
+  KvMatch match(const KvPrompt& prompt, int32_t most, const KvMatch& known) const;
   int32_t tokens_of(const KvMatch& match) const { return match.units * unit_tokens(); }
   // Pages that available_pages() counts no longer once it is attached.
   int64_t unlocked_pages(const KvMatch& match) const {
@@ -73,6 +72,9 @@ class KvCache {
   // Others may begin with the slot's first `tokens` tokens, which are stored. relabel: see
   // PrefixCache::enter. What a policy has compressed does not enter.
   void enter(int32_t slot, const KvPrompt& prompt, int32_t tokens, bool relabel);
+  // Of a prompt by the hashes of its units' paths (Sequence::path_hash): how many of its first
+  // tokens were asked for before. What recurs is worth sharing, though a policy could compress it.
+  int32_t see(std::span<const uint64_t> paths);
   // Makes what only this slot uses of the cache its own, so that its policy may compress it.
   int32_t hand_over(int32_t slot);
   // The cache lets go of all that running sequences do not use.

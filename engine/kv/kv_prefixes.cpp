@@ -7,16 +7,12 @@
 
 namespace tessera {
 
-KvMatch KvCache::match(const KvPrompt& prompt, const KvPolicy& policy, int32_t prompt_tokens,
-                       int32_t most, const KvMatch& known) const {
+KvMatch KvCache::match(const KvPrompt& prompt, int32_t most, const KvMatch& known) const {
   if (prefixes_ == nullptr) {
     return {};
   }
   // The last token's logits choose the next one.
-  int32_t tokens = std::min(most, static_cast<int32_t>(prompt.tokens.size()) - 1);
-  if (policy.is_lossy() && policy.scorer != KvScorer::none) {
-    tokens = policy.score_window == 0 ? 0 : std::min(tokens, prompt_tokens - policy.score_window);
-  }
+  const int32_t tokens = std::min(most, static_cast<int32_t>(prompt.tokens.size()) - 1);
   return prefixes_->match(prompt, std::max(0, tokens / unit_tokens()), known);
 }
 
@@ -47,6 +43,10 @@ void KvCache::enter(int32_t slot, const KvPrompt& prompt, int32_t tokens, bool r
   }
   prefixes_->enter(slot, prompt, std::min(tokens, of.tokens) / unit_tokens(), relabel);
   count_format_pages();
+}
+
+int32_t KvCache::see(std::span<const uint64_t> paths) {
+  return prefixes_ == nullptr ? 0 : prefixes_->see(paths) * unit_tokens();
 }
 
 int32_t KvCache::hand_over(int32_t slot) {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "engine/kv/prefix_tree.h"
+#include "engine/kv/prefix_cache.h"
 #include "kernels/backend.h"
 #include "kernels/kv_page_size.h"
 #include "models/status_macros.h"
@@ -85,7 +85,7 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
       layouts.push_back(shape.layout(tier));
     }
     shape.unit_tokens = unit_tokens(layouts);
-    shape.unit_host_bytes = PrefixTree::unit_bytes(shape.unit_tokens);
+    shape.unit_host_bytes = PrefixCache::unit_bytes(shape.unit_tokens);
   }
   return shape;
 }

@@ -41,6 +41,7 @@ PrefixCache::PrefixCache(KvArena& arena, std::span<const uint8_t> ladder, const 
       stream_(stream),
       tier_of_level_(by_precision(arena.shape())),
       tree_(tree_shape(arena.shape())),
+      seen_(kSeenOfUnit * arena.shape().units()),
       holders_(static_cast<size_t>(arena.shape().slots)) {
   for (const uint8_t tier : tier_of_level_) {
     tree_.root("", tier);
@@ -325,6 +326,7 @@ void PrefixCache::evict(int64_t pages) {
 }
 
 void PrefixCache::flush() {
+  seen_.forget();
   unpin(Time::max());
   while (tree_.coldest() != PrefixTree::kNone) {
     evict(tree_.unlocked_pages());

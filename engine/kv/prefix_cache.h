@@ -9,6 +9,7 @@
 
 #include "engine/kv/kv_usage.h"
 #include "engine/kv/prefix_tree.h"
+#include "engine/kv/seen_paths.h"
 #include "kernels/backend.h"
 #include "kernels/kv_arena.h"
 
@@ -58,6 +59,14 @@ class PrefixCache {
   // alone. Requires: an arena with units, and all formats of `ladder` among unit_tiers.
   PrefixCache(KvArena& arena, std::span<const uint8_t> ladder, const Backend& backend,
               Stream stream);
+
+  // Bytes that it takes for each unit beside pages and tables.
+  static int64_t unit_bytes(int32_t unit_tokens) {
+    return PrefixTree::unit_bytes(unit_tokens) + kSeenOfUnit * SeenPaths::kPathBytes;
+  }
+
+  // See SeenPaths; flush() forgets.
+  int32_t see(std::span<const uint64_t> paths) { return seen_.see(paths); }
 
   // At most `units` units. known: of the same sequence, an earlier one, from which it goes on.
   KvMatch match(const KvPrompt& prompt, int32_t units, const KvMatch& known) const;
@@ -109,6 +118,9 @@ class PrefixCache {
 
  private:
   static constexpr size_t kBatch = 64;  // units of one op
+  // Of paths more are remembered than there is room for units: a prompt recurs after many others,
+  // and those were compressed.
+  static constexpr int64_t kSeenOfUnit = 4;
   static constexpr uint8_t kNoLevel = PrefixTree::kMaxLevels;
 
   // A slot's path.
@@ -143,6 +155,7 @@ class PrefixCache {
   std::vector<uint8_t> tier_of_level_;
   std::array<uint8_t, PrefixTree::kMaxLevels> next_level_;
   PrefixTree tree_;
+  SeenPaths seen_;
   std::vector<Holder> holders_;  // [slots]
   std::vector<Pin> pins_;
   std::vector<KvUnit> units_;  // of one op

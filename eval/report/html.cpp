@@ -21,8 +21,9 @@ p { margin: 4px 0 12px; max-width: 76ch; } .faint { color: #6a6f76; }
 table { border-collapse: collapse; margin: 10px 0 14px; font-variant-numeric: tabular-nums; }
 th, td { padding: 5px 14px 5px 0; text-align: right; border-bottom: 1px solid #e4e4e0;
   white-space: nowrap; }
-th:first-child, td:first-child, td.prose { text-align: left; }
-td.prose { white-space: normal; }
+th:first-child, td:first-child { text-align: left; }
+.open td { border-bottom: none; padding-bottom: 0; }
+td.why { white-space: normal; padding: 0 0 6px 17px; font-size: 12.5px; color: #6a6f76; }
 th { font-weight: 600; color: #4b5158; border-bottom-color: #b9b9b2; }
 .interval { display: block; color: #868b92; font-size: 12px; line-height: 1.2; }
 .wide { overflow-x: auto; }
@@ -57,26 +58,31 @@ std::string verdict(const SubjectReport& subject, bool reference) {
   return *subject.lossless ? "<span class=\"yes\">yes</span>" : "<span class=\"no\">no</span>";
 }
 
+// What a preset is, and why it is lossless or not.
+std::string why(const SubjectReport& subject) {
+  const char* const between = subject.description.empty() || subject.reason.empty() ? "" : "; ";
+  return escape_markup(absl::StrCat(subject.description, between, subject.reason));
+}
+
 std::string summary(const Report& report) {
   std::string html =
       "<table><tr><th>preset</th><th>KV bytes/token</th><th>of reference</th><th>mean KL, nats</th>"
-      "<th>mean accuracy</th><th>lossless</th><th></th></tr>\n";
+      "<th>mean accuracy</th><th>lossless</th></tr>\n";
   const std::optional<KvReport>& reference = report.subjects[0].kv;
   for (size_t s = 0; s < report.subjects.size(); ++s) {
     const SubjectReport& subject = report.subjects[s];
     const bool measured = subject.kv && reference;
-    absl::StrAppend(&html, "<tr><td>", subject_name(report, s), "</td><td>",
+    absl::StrAppend(&html, "<tr class=\"open\"><td>", subject_name(report, s), "</td><td>",
                     measured ? absl::StrFormat("%.0f", subject.kv->bytes_per_token()) : "-",
                     "</td><td>",
                     measured ? absl::StrFormat("%.1f %%", 100 * subject.kv->bytes_per_token() /
                                                               reference->bytes_per_token())
                              : "-");
-    absl::StrAppend(&html, "</td><td>", subject.kl ? absl::StrFormat("%.2g", *subject.kl) : "-",
-                    "</td><td>",
-                    subject.accuracy ? absl::StrFormat("%.1f %%", 100 * *subject.accuracy) : "-",
-                    "</td><td>", verdict(subject, s == 0), "</td><td class=\"prose faint\">",
-                    escape_markup(subject.reason.empty() ? subject.description : subject.reason),
-                    "</td></tr>\n");
+    absl::StrAppend(
+        &html, "</td><td>", subject.kl ? absl::StrFormat("%.2g", *subject.kl) : "-", "</td><td>",
+        subject.accuracy ? absl::StrFormat("%.1f %%", 100 * *subject.accuracy) : "-", "</td><td>",
+        verdict(subject, s == 0), "</td></tr>\n<tr><td class=\"why\" colspan=\"6\">", why(subject),
+        "</td></tr>\n");
   }
   return html + "</table>\n";
 }

@@ -151,7 +151,7 @@ std::string draw_frontier(const Report& report, const Frontier& plot) {
   // Every power of two halves the cache.
   const Axis x = Axis::logarithmic({least * 0.9, most}, {kLeft, kRight}, 2);
   Svg svg(kWidth, kHeight, plot.title);
-  draw_axes(svg, x, plot.y, {"KV cache, KiB per prompt token (measured)", plot.y_title});
+  draw_axes(svg, x, plot.y, {"KV cache, KiB per token (measured)", plot.y_title});
   if (plot.border > 0) {
     const double y = plot.y.at(plot.border);
     svg.line({kLeft, y}, {kRight, y}, "stroke:#00785a;stroke-width:1.2;stroke-dasharray:2 3");

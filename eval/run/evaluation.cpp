@@ -1,7 +1,6 @@
 #include "eval/run/evaluation.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "models/status_macros.h"
@@ -163,8 +162,6 @@ absl::StatusOr<TaskResults> evaluate(const Task& task,
                                      const EvaluationOptions& options, Journal& journal) {
   TaskResults out;
   out.results.assign(subjects.size(), std::vector<ItemResults>(task.items.size()));
-  // One item of each length tells what its pages take. A long generation's prompt is too short to.
-  std::set<int32_t> measured;
   for (size_t i = 0; i < task.items.size();) {
     Batch batch(task, options, journal);
     int64_t bytes = 0;
@@ -177,7 +174,7 @@ absl::StatusOr<TaskResults> evaluate(const Task& task,
         break;
       }
       bytes += logits;
-      batch.add(i, !task.along && measured.insert(item.length).second);
+      batch.add(i, !task.along);  // a long generation's prompt is too short to tell what pages take
     }
     TESSERA_RETURN_IF_ERROR(batch.run(subjects, out));
   }

@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "eval/score/item_scores.h"
@@ -261,12 +262,25 @@ struct Sums {
   }
 };
 
+// Three digits, or as many as show on which side of the limit the value is.
+std::string beside_limit(double value, double limit) {
+  std::string text;
+  for (int digits = 3; digits <= 17; ++digits) {
+    text = absl::StrFormat("%.*g", digits, value);
+    double shown = 0;
+    if (absl::SimpleAtod(text, &shown) && (shown < limit) == (value < limit)) {
+      break;
+    }
+  }
+  return text;
+}
+
 void judge_lossless(const Report& report, size_t place, SubjectReport& subject) {
   if (place == 0 || !subject.kl) {
     return;
   }
   subject.lossless = *subject.kl < kLosslessKl;
-  subject.reason = absl::StrFormat("mean KL %.2g %s %g", *subject.kl,
+  subject.reason = absl::StrFormat("mean KL %s %s %g", beside_limit(*subject.kl, kLosslessKl),
                                    *subject.lossless ? "is below" : "is not below", kLosslessKl);
   for (const TaskReport& task : report.tasks) {
     for (const MetricReport& metric : task.metrics) {

@@ -92,8 +92,7 @@ absl::StatusOr<ReplayResult> replay(std::span<const TraceRequest> trace,
       continue;
     }
     prompt.read(request, kv->unit_tokens());
-    const KvMatch match = kv->match(prompt.view(subject), policy, prompt.size(),
-                                    std::numeric_limits<int32_t>::max(), {});
+    const KvMatch match = kv->match(prompt.view(subject), std::numeric_limits<int32_t>::max(), {});
     const int32_t slot = kv->open_slot(policy, prompt.size());
     kv->attach(slot, match);
     const KvReservation wanted[] = {{slot, prompt.size()}};

@@ -20,8 +20,11 @@ struct FakeEngine {
   static constexpr int32_t kPageTokens = kKvGroup;
   static constexpr int32_t kHeads = 4;  // layers * kv_heads
 
-  explicit FakeEngine(EngineOptions options) {
-    options.kv = kKvPresetF32;
+  // By default of f32 pages.
+  explicit FakeEngine(const EngineOptions& options) : FakeEngine(options, kKvPresetF32, {}) {}
+  FakeEngine(EngineOptions options, const KvPreset& kv, const std::vector<KvPreset>& also) {
+    options.kv = kv;
+    options.kv_also = also;
     auto owned = std::make_unique<FakeModel>(options.context);
     model = owned.get();
     auto made =
@@ -32,14 +35,19 @@ struct FakeEngine {
 
   // KV memory with which every head has `pages` pages.
   static int64_t kv_bytes(const EngineOptions& options, int64_t pages) {
-    return kv_memory({.preset = kKvPresetF32,
-                      .prefix_cache = options.prefix_cache,
-                      .layers = 2,
-                      .kv_heads = 2,
-                      .head_dim = 2,
-                      .slots = options.max_sequences,
-                      .context = options.context},
-                     pages);
+    return kv_memory(kv_options(options, kKvPresetF32, {}), pages);
+  }
+  static KvCacheOptions kv_options(const EngineOptions& options, const KvPreset& kv,
+                                   const std::vector<KvPreset>& also) {
+    return {.preset = kv,
+            .also = also,
+            .prefix_cache = options.prefix_cache,
+            .layers = 2,
+            .kv_heads = 2,
+            .head_dim = 2,
+            .query_heads = 2,
+            .slots = options.max_sequences,
+            .context = options.context};
   }
 
   // Submits with a sink of its own; the request is accepted.

@@ -91,6 +91,7 @@ class EngineText : public testing::TestWithParam<Numbers> {
     options.context = kContext;
     options.kv = GetParam().kv;
     options.kv_also = GetParam().also;
+    options.kv_ladder = std::vector<KvFormat>{};  // none: a demoted prefix would give another text
     const KvCacheOptions kv{.preset = options.kv,
                             .also = options.kv_also,
                             .prefix_cache = options.prefix_cache,

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "engine/sampler.h"
 #include "kernels/cpu/backend.h"
+#include "kernels/cpu/pages/page_codec.h"
 
 namespace tessera {
 namespace {
@@ -25,16 +25,10 @@ struct Stored {
 };
 
 Stored stored_in(const KvPageLayout& layout, const std::byte* page, int32_t place) {
-  const auto at = [&](int64_t offset) {
-    float value;
-    std::memcpy(&value, page + offset, sizeof(value));
-    return value;
-  };
-  const int32_t tile = place / KvPageLayout::kKeyTile;
-  const int32_t token = place % KvPageLayout::kKeyTile;
-  return {at(layout.keys_offset(tile) + layout.key_offset(token, 0)),
-          at(layout.keys_offset(tile) + layout.key_offset(token, 1)),
-          at(layout.values_offset(tile) + layout.value_offset(token, 0))};
+  float keys[2];
+  float values[2];
+  decode_token(layout, page, place, keys, values);
+  return {keys[0], keys[1], values[0]};
 }
 
 }  // namespace

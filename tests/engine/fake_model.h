@@ -14,7 +14,8 @@ namespace tessera {
 // and window: forward() stores each token (by the scalar kv_store) with its position in every
 // head's keys and, in the values, whose head that is; it then reads the whole sequence back from
 // every head. So a page that is lost, shared, swapped or stale either is a defect or changes the
-// text. Wants f32 pages.
+// text. Wants pages of floats, and of policies
+// those that keep every token where it is.
 class FakeModel final : public Transformer {
  public:
   static constexpr int32_t kVocab = 61;

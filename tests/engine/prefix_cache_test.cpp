@@ -134,7 +134,7 @@ class World {
       }
       sequence.tokens.push_back(1000 * family_ + i % unit_);
     }
-    const KvMatch match = kv_->match(prompt(sequence), setup_.preset.policy, length, INT32_MAX, {});
+    const KvMatch match = kv_->match(prompt(sequence), INT32_MAX, {});
     const int64_t growth = pages_for(length - kv_->tokens_of(match));
     if (kv_->available_pages() - kv_->unlocked_pages(match) < growth) {
       return;

@@ -28,10 +28,21 @@ void print_running_seed(int /*signal*/) {
                static_cast<unsigned long long>(running_seed));
 }
 
+// A lossy policy that loses nothing, so that texts can be checked: its sequences are marked,
+// compressed and saved, read what others left, and enter what recurs.
+KvPreset lossy_in_name() {
+  KvPreset preset = *find_kv_preset("streaming");
+  preset.policy.keep_share = 1;
+  return preset;
+}
+
 // One engine's life: traffic, then drain or stop.
 class Simulation {
  public:
-  explicit Simulation(uint64_t seed) : random_(seed), fake_(random_options()) {}
+  explicit Simulation(uint64_t seed)
+      : random_(seed),
+        also_(chance(0.5) ? std::vector<KvPreset>{lossy_in_name()} : std::vector<KvPreset>{}),
+        fake_(random_options(), own_preset(), also_) {}
 
   int64_t run(int64_t steps) {
     for (int64_t step = 0; step < steps; ++step) {
@@ -51,6 +62,7 @@ class Simulation {
 
   int64_t preemptions() const { return fake_.engine->stats().preemptions; }
   int64_t cached_tokens() const { return cached_tokens_; }
+  int64_t lossy_cached_tokens() const { return lossy_cached_tokens_; }
   PrefixCacheStats cache() const { return fake_.engine->stats().cache; }
   int64_t finished(FinishReason reason) { return finished_[reason]; }
   int64_t overdue_requests() const { return overdue_; }
@@ -71,6 +83,8 @@ class Simulation {
   }
   bool chance(double probability) { return std::bernoulli_distribution(probability)(random_); }
 
+  KvPreset own_preset() const { return also_.empty() ? kKvPresetF32 : kKvPresetF16; }
+
   EngineOptions random_options() {
     EngineOptions options;
     options.context = pick(20, 400);
@@ -78,8 +92,9 @@ class Simulation {
     options.max_step_tokens = options.max_sequences + pick(0, 60);
     options.max_queue = pick(1, 20);
     options.prefix_cache = chance(0.8);
-    const int32_t least = std::max(1, options.context / kKvGroup);
-    options.kv_bytes = FakeEngine::kv_bytes(options, least + pick(0, 3 * least));
+    const KvCacheOptions kv = FakeEngine::kv_options(options, own_preset(), also_);
+    const auto least = static_cast<int32_t>(context_row_pages(kv));
+    options.kv_bytes = kv_memory(kv, least + pick(0, 3 * least));
     options.clock = [this] { return now_; };
     return options;
   }
@@ -112,6 +127,9 @@ class Simulation {
       for (int32_t i = pick(1, room); i > 0; --i) {
         request.forced.push_back(pick(3, FakeModel::kVocab - 1));
       }
+    }
+    if (!also_.empty() && chance(0.5)) {
+      request.kv = also_.front();
     }
     request.observe_logits = chance(0.05);
     if (chance(0.05)) {
@@ -297,6 +315,7 @@ class Simulation {
     ASSERT_LT(finish.cached_tokens, finish.prompt_tokens);
     ASSERT_TRUE(finish.cached_tokens == 0 || client.request.cache.use);
     cached_tokens_ += finish.cached_tokens;
+    lossy_cached_tokens_ += client.request.kv.has_value() ? finish.cached_tokens : 0;
     if (texts_.size() < 50 && client.request.prompt.back() != FakeModel::kPoison) {
       texts_.push_back(client.request.prompt);
       texts_.back().insert(texts_.back().end(), tokens.begin(), tokens.end());
@@ -396,6 +415,7 @@ class Simulation {
   }
 
   std::mt19937_64 random_;
+  const std::vector<KvPreset> also_;
   FakeEngine fake_;
   double arrival_rate_ = 0;  // bursts a step
   double cancel_rate_ = 0;   // of a request, a step
@@ -404,6 +424,7 @@ class Simulation {
   std::vector<std::vector<int32_t>> texts_;  // prompts and answers
   int32_t stalls_ = 0;                       // steps in which the best-ranked did not progress
   int64_t cached_tokens_ = 0;
+  int64_t lossy_cached_tokens_ = 0;  // of them, of lossy policies
   std::map<RequestId, Client> clients_;  // inside
   std::map<FinishReason, int64_t> finished_;
   int64_t overdue_ = 0;
@@ -417,6 +438,8 @@ TEST(EngineSimulation, KeepsEveryInvariantAfterEveryStep) {
   std::map<FinishReason, int64_t> finished;
   int64_t preemptions = 0;
   int64_t cached = 0;
+  int64_t lossy_cached = 0;
+  int64_t handed_over = 0;
   int64_t evicted = 0;
   int64_t overdue = 0;
   int64_t shared_pages = 0;
@@ -427,6 +450,8 @@ TEST(EngineSimulation, KeepsEveryInvariantAfterEveryStep) {
     steps += simulation.run(1000);
     preemptions += simulation.preemptions();
     cached += simulation.cached_tokens();
+    lossy_cached += simulation.lossy_cached_tokens();
+    handed_over += simulation.cache().handed_over_units;
     evicted += simulation.cache().evicted_units;
     overdue += simulation.overdue_requests();
     shared_pages += simulation.shared_pages();
@@ -436,10 +461,15 @@ TEST(EngineSimulation, KeepsEveryInvariantAfterEveryStep) {
     }
     ASSERT_FALSE(HasFailure());
   }
-  std::printf("%lld tokens from the prefix cache, %lld units evicted\n",
-              static_cast<long long>(cached), static_cast<long long>(evicted));
+  std::printf(
+      "%lld tokens from the prefix cache, %lld of them for lossy policies; %lld units evicted, %lld "
+      "handed over\n",
+      static_cast<long long>(cached), static_cast<long long>(lossy_cached),
+      static_cast<long long>(evicted), static_cast<long long>(handed_over));
   EXPECT_GT(cached, 0);
   EXPECT_GT(evicted, 0);
+  EXPECT_GT(lossy_cached, 0);
+  EXPECT_GT(handed_over, 0);
   std::printf(
       "%lld preemptions; stop %lld, length %lld, cancelled %lld, of them %lld overdue, "
       "failed %lld\n",
@@ -452,41 +482,6 @@ TEST(EngineSimulation, KeepsEveryInvariantAfterEveryStep) {
   EXPECT_GT(shared_pages, 0) << "samples share pages";
   for (const auto& [reason, count] : finished) {
     EXPECT_GT(count, 0) << "the traffic ends in every way: " << static_cast<int>(reason);
-  }
-}
-
-// Ageing: however much urgent work arrives, a request is overtaken by kPriorityHeadStart arrivals
-// for each level between them, and then its turn has come.
-TEST(EngineSimulation, NoStreamOfUrgentWorkStarvesTheRest) {
-  EngineOptions options;
-  options.context = 64;
-  options.max_sequences = 2;
-  options.max_step_tokens = 16;
-  options.max_queue = 64;
-  options.kv_bytes = FakeEngine::kv_bytes(options, 4);
-  FakeEngine fake(options);
-  EngineRequest patient = request_of(prompt_of(30), 8);
-  patient.priority = 1;
-  EngineRequest urgent = request_of(prompt_of(10), 4);
-  fake.submit_samples(urgent, 20);  // so that there is a backlog from the beginning
-  RequestId id = 0;
-  const auto sinks = fake.submit_samples(patient, 3, &id);
-  RequestId last_id = id;
-  const auto ended = [&] {
-    return std::all_of(sinks.begin(), sinks.end(),
-                       [](const auto& sink) { return sink->finish().has_value(); });
-  };
-  while (!ended()) {
-    while (fake.engine->stats().waiting < 40 && last_id < id + 2 * kPriorityHeadStart) {
-      fake.submit(urgent, &last_id);
-      fake.engine->step();
-    }
-    ASSERT_TRUE(fake.engine->step());
-    ASSERT_LT(last_id, id + kPriorityHeadStart + 200) << "it has starved";
-  }
-  EXPECT_GT(last_id, id + kPriorityHeadStart - 200) << "urgent work went first until then";
-  for (size_t i = 0; i < sinks.size(); ++i) {
-    EXPECT_EQ(sinks[i]->tokens(), run_alone(sample_of(patient, i), 64).tokens);
   }
 }
 

@@ -57,6 +57,7 @@ Report many_presets() {
     SubjectReport& subject = report.subjects.emplace_back();
     const bool reference = report.subjects.size() == 1;
     subject.name = preset.name;
+    subject.description = "what it is";
     subject.kv = KvReport{preset.bytes * 100, 100};
     subject.accuracy = preset.accuracy;
     if (!reference) {
@@ -159,6 +160,7 @@ TEST(Report, PrintsOnePageWithEveryPlot) {
   std::ofstream(testing::TempDir() + "tessera_eval_report.html") << html;
   EXPECT_THAT(html, HasSubstr("Pareto front"));
   EXPECT_THAT(html, HasSubstr("Tokens kept, by layer and KV head"));
+  EXPECT_THAT(html, HasSubstr("colspan=\"6\">what it is; mean KL")) << "in a row of its own";
   EXPECT_THAT(html, HasSubstr("s70 &lt;k8v8&gt;"));
   EXPECT_THAT(html, Not(HasSubstr("s70 <k8v8>")));
   EXPECT_THAT(html, Not(HasSubstr("http"))) << "it needs nothing else";

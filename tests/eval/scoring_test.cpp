@@ -193,6 +193,16 @@ TEST(Verdict, IsNotLosslessByDivergence) {
   EXPECT_THAT(judged.report.subjects[1].reason, testing::HasSubstr("not below 0.01"));
 }
 
+TEST(Verdict, ShowsOnWhichSideOfTheLimitADivergenceIs) {
+  const auto reason = [](float kl) {
+    return judge(kl, {-0.9f, -1.1f, -0.8f, -1.2f}).report.subjects[1].reason;
+  };
+  EXPECT_THAT(reason(0.00123456f), testing::HasSubstr("mean KL 0.00123 is below 0.01"));
+  EXPECT_THAT(reason(0.00997f), testing::HasSubstr("mean KL 0.00997 is below 0.01"));
+  EXPECT_THAT(reason(0.0099998f), testing::HasSubstr("mean KL 0.0099998 is below 0.01"));
+  EXPECT_THAT(reason(0.01003f), testing::HasSubstr("mean KL 0.01 is not below 0.01"));
+}
+
 TEST(Verdict, IsNotLosslessWhenTheReferenceLiesBeyondTheInterval) {
   const Judged judged = judge(0.001f, {-1.2f, -1.1f, -1.3f, -1.2f});
   EXPECT_EQ(judged.report.subjects[1].lossless, false);

@@ -54,8 +54,8 @@ std::vector<KvPolicy> policies() {
 
 // Pairs of tiers of every format.
 std::vector<std::pair<KvFormat, KvFormat>> tier_pairs() {
-  return {{kKvK8V4, kKvK4V2}, {kKvF16, kKvK8V8},  {kKvF16, kKvK4V4},
-          {kKvK8V8, kKvK8V4}, {kKvK4V2, kKvK4V1}, {kKvK4V8, kKvK2V4}};
+  return {{kKvK8V4, kKvK4V2}, {kKvF16, kKvK8V8},  {kKvF16, kKvK4V4}, {kKvK8V8, kKvK8V4},
+          {kKvK4V2, kKvK4V1}, {kKvK4V8, kKvK2V4}, {kKvF16, {2, 1}}};
 }
 
 std::vector<OracleRow> oracle_rows(const CompressionWorld& world, int32_t slot) {
@@ -149,16 +149,20 @@ TEST(KvCompress, DecidesAsTheOracleAtThePromptsEndAndGroupByGroup) {
 TEST(KvCompress, ServesEveryPairOfTiersAndHeadDimension) {
   uint32_t seed = 1000;
   for (const auto& [high, low] : tier_pairs()) {
-    for (const int32_t head_dim : {8, 20, 80, 128}) {
-      for (const int32_t page_tokens : {16, 48}) {
+    for (const int32_t head_dim : {8, 20, 24, 64, 80, 128}) {
+      for (const CpuIsa isa : isas_of_this_machine()) {
+        if (isa != CpuIsa::scalar && head_dim % 8 != 0) {
+          continue;
+        }
         KvPolicy policy = with_formats(preset("h2o"), high, low);
         policy.keep_share = 0.7f;
         policy.high_share = 0.5f;
         WorldShape shape = shape_for(policy);
         shape.head_dim = head_dim;
-        shape.page_tokens = page_tokens;
-        SCOPED_TRACE(testing::Message() << "seed " << seed << " head_dim " << head_dim);
-        CompressionWorld world(shape, seed++);
+        shape.page_tokens = seed % 2 == 0 ? 16 : 48;
+        SCOPED_TRACE(testing::Message()
+                     << "seed " << seed << " head_dim " << head_dim << " " << cpu_backend(isa).isa);
+        CompressionWorld world(shape, seed++, isa);
         world.open(0, policy, 230);
         world.append(0, 230);
         ASSERT_NO_FATAL_FAILURE(compress_and_compare(world, 0));

@@ -18,6 +18,7 @@ struct ScoreShape {
   int32_t tokens = 270;
   // Compresses once, after so many tokens; 0: never. A chunk must end there.
   int32_t compress_at = 0;
+  bool logits = true;  // whether there is room for those of queries that decode
 };
 
 // One sequence in one layer, whose tokens' scores can be computed in any chunks.
@@ -108,6 +109,11 @@ class ScoredSequence {
     std::vector<std::byte> scratch(static_cast<size_t>(
         backend.attention_scratch_bytes({count, 1, shape_.tokens}, query_heads, shape_.head_dim)));
     const MatrixView<float> log_sum_rows{log_sums.data(), count, query_heads, query_heads};
+    const KvScoring scorings[] = {scoring_of(shape_.policy, shape_.prompt)};
+    const int64_t logit_cols = kv_logit_row_floats(shape_.tokens, shape_.group);
+    std::vector<float> logits(static_cast<size_t>(shape_.kv_heads * logit_cols), NAN);
+    const MatrixView<float> logit_rows{logits.data(), shape_.logits ? shape_.kv_heads : 0,
+                                       logit_cols, logit_cols};
     backend.attention({.queries = rows(queries_, query_cols(), context, count),
                        .sequences = spans,
                        .pages = arena_->view(),
@@ -116,13 +122,15 @@ class ScoredSequence {
                        .dense = dense,
                        .out = {out.data(), count, query_cols(), query_cols()},
                        .log_sums = log_sum_rows,
+                       .scorings = scorings,
+                       .logits = logit_rows,
                        .scratch = scratch},
                       pool_.stream());
-    const KvScoring scorings[] = {scoring_of(shape_.policy, shape_.prompt)};
     backend.kv_score({.queries = rows(queries_, query_cols(), context, count),
                       .log_sums = log_sum_rows,
                       .sequences = spans,
                       .scorings = scorings,
+                      .logits = logit_rows,
                       .pages = arena_->view(),
                       .query_heads = query_heads,
                       .scale = scale(),
@@ -291,6 +299,38 @@ TEST_P(KvScore, ReadsBothTiersAfterCompression) {
     }
     EXPECT_NEAR(sum, 134, 0.01);
   }
+}
+
+TEST_P(KvScore, LogitsThatAttentionLeftGiveTheBitsOfAnotherProduct) {
+  uint32_t seed = 100;
+  for (const KvFormat format : named_formats()) {
+    for (const int32_t group : {1, 2, 4, 8}) {
+      const int32_t head_dims[] = {64, 80, 128};
+      ScoreShape shape{
+          .policy = scored(seed % 2 == 0 ? KvScorer::mean : KvScorer::squares, 40, true, format)};
+      shape.group = group;
+      shape.head_dim = head_dims[seed % 3];
+      shape.tokens = 210;
+      SCOPED_TRACE(testing::Message() << "seed " << seed);
+      const std::vector<int32_t> chunks{190, 1, 1, 1, 7, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+      const auto with = ScoredSequence(shape, seed).run(backend(), chunks);
+      shape.logits = false;
+      EXPECT_EQ(ScoredSequence(shape, seed++).run(backend(), chunks), with);
+    }
+  }
+}
+
+// A long row's tiles are shared among threads, and attention cuts it into spans.
+TEST_P(KvScore, LogitsOfLongRowsAreThoseOfTheirTiles) {
+  ScoreShape shape{.policy = find_kv_preset("leankv")->policy,
+                   .prompt = 2200,
+                   .tokens = 2262,
+                   .compress_at = 2200};
+  std::vector<int32_t> chunks{2200};
+  chunks.resize(63, 1);
+  const auto with = ScoredSequence(shape, 7).run(backend(), chunks);
+  shape.logits = false;
+  EXPECT_EQ(ScoredSequence(shape, 7).run(backend(), {2200, 62}), with);
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, KvScore, testing::ValuesIn(isas_of_this_machine()),

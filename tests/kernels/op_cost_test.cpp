@@ -253,6 +253,27 @@ TEST(OpCost, KvScoreReadsKeysThatCountingQueriesSee) {
                     2 * 3 * 8 + older * 4, 2 * (99 + 100 + 75 + 76) * 4 * 64}));
 }
 
+TEST(OpCost, KvScoreReadsTheLogitsThatAttentionWroteInPlaceOfKeys) {
+  const Rows rows(kKvK8V4, 64);
+  const std::vector<SequenceSpan> spans{{0, 0, 1, 97, {}}};
+  const std::vector<KvScoring> scorings{{true, KvScorer::mean, 90, 140}};
+  KvScoreArgs args;
+  args.sequences = spans;
+  args.scorings = scorings;
+  args.pages = rows.pages;
+  args.query_heads = 8;
+  args.logits = {nullptr, 2, 512, 512};
+  EXPECT_EQ(op_cost(args), (OpCost{8 * 4 + 2 * (98 * 4 * 4 + 97 * 4), 2 * (8 + 97 * 4), 0}));
+  AttentionArgs attention;
+  attention.sequences = spans;
+  attention.pages = rows.pages;
+  attention.query_heads = 8;
+  const OpCost unscored = op_cost(attention);
+  attention.scorings = scorings;
+  attention.logits = {nullptr, 2, 512, 512};
+  EXPECT_EQ(op_cost(attention).written_bytes, unscored.written_bytes + 2 * 98 * 4 * 4);
+}
+
 TEST(OpCost, KvScoreReadsTheGroupsOfItsStepDenseOrClosed) {
   const Rows rows(kKvK8V4, 128);  // as the step leaves them
   const std::vector<SequenceSpan> spans{{0, 0, 120, 20, {}}};
@@ -263,9 +284,8 @@ TEST(OpCost, KvScoreReadsTheGroupsOfItsStepDenseOrClosed) {
   args.pages = rows.pages;
   args.query_heads = 2;
   const int64_t keys = 64 * (64 + 4) + 76 * 64 * 2;
-  EXPECT_EQ(op_cost(args),
-            (OpCost{70 * 2 * 65 * 4 + 2 * (keys + 20 * 4), 2 * (120 * 8 + 20 * 4),
-                    2 * 2 * (140 * 141 / 2 - 70 * 71 / 2) * 64}));
+  EXPECT_EQ(op_cost(args), (OpCost{70 * 2 * 65 * 4 + 2 * (keys + 20 * 4), 2 * (120 * 8 + 20 * 4),
+                                   2 * 2 * (140 * 141 / 2 - 70 * 71 / 2) * 64}));
 }
 
 TEST(OpCost, KvCompressReadsMarksAndMovesWhatItDemotes) {

@@ -95,6 +95,19 @@ struct Attention {
     return args.out.row(span.first_row + row).data() + int64_t{head} * head_dim;
   }
 
+  // Of pairs [first_pair, + group), the query heads of one row of the step: where kv_score wants
+  // what they score, [tiles, group, kAttentionTile].
+  void place_logits(int64_t row, int32_t tiles, int32_t first_pair, PairBlock& block) const {
+    const bool wanted = leaves_logits(args, static_cast<size_t>(row / args.pages.kv_heads));
+    TESSERA_CHECK(!wanted || int64_t{tiles} * kAttentionTile * group <= args.logits.cols,
+                  "attention: a row of logits is too short");
+    block.leaves_logits = wanted || (first_pair > 0 && block.leaves_logits);
+    for (int32_t head = 0; head < group; ++head) {
+      block.logits[first_pair + head] =
+          wanted ? args.logits.row(row).data() + head * kAttentionTile : nullptr;
+    }
+  }
+
   int32_t cut_spans() const;
   void plan() const;
   void run(int64_t item_index) const;
@@ -175,6 +188,10 @@ void Attention::run(int64_t item_index) const {
   PairBlock block;  // 150 KiB, so nothing of it is written before it is needed
   block.head_dim = head_dim;
   block.pairs = cut_block.pairs;
+  block.leaves_logits = false;
+  if (span.count == 1 && block.pairs == group) {
+    place_logits(row, walk.tiles(), 0, block);
+  }
   if (place->spans > 0) {
     attend_one_span(item, block, *place, static_cast<int32_t>(local % spans));
   } else {
@@ -212,6 +229,10 @@ void Attention::load_shared(const SharedRun& run, const TileWalk& walk, PairBloc
   KvTile tile;
   walk.find(run.first_tile, 0, kAttentionTile, tile);
   fetch_tile(tile);
+  for (int32_t i = 0; i < run.sequences; ++i) {
+    const int64_t row = int64_t{shared->sequence(run, i)} * args.pages.kv_heads + run.kv_head;
+    place_logits(row, run.end_tile, i * group, block);
+  }
   for (int32_t pair = 0; pair < block.pairs; ++pair) {
     block.first_seen[pair] = 0;
     block.end_seen[pair] = run.end_tile * kAttentionTile;
@@ -303,7 +324,8 @@ void Attention::attend(const Item& item, PairBlock& block, int32_t first_tile, i
       item.walk.find(tile + 1, range.begin, range.end, *next);
     }
     see(item, block, tile, current);
-    kernels.add_tile(block, {tiles[tile % 2], next, current.begin, current.end, current.whole});
+    kernels.add_tile(block, {tiles[tile % 2], next, current.begin, current.end, current.whole,
+                             int64_t{tile} * kAttentionTile * group});
   }
 }
 

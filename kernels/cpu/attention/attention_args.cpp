@@ -16,6 +16,11 @@ void check_attention(const AttentionArgs& args) {
   TESSERA_CHECK(args.log_sums.data == nullptr || (args.log_sums.rows == args.queries.rows &&
                                                   args.log_sums.cols == args.query_heads),
                 "attention: shape of log_sums");
+  TESSERA_CHECK(args.scorings.empty() || args.scorings.size() == args.sequences.size(),
+                "attention: a scoring for each sequence");
+  TESSERA_CHECK(args.scorings.empty() ||
+                    (args.window == 0 && args.query_heads / pages.kv_heads <= kMaxScoredHeads),
+                "attention: logits of a window's tokens, or of too large a group");
   int64_t dense = 0;
   for (const SequenceSpan& span : args.sequences) {
     check_layout(pages.layouts[span.tiers.high]);

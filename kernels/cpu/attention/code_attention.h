@@ -382,6 +382,7 @@ struct CodeAttention {
   static void add_tile(PairBlock& block, const TileStep& step) {
     const KvFormat format = step.tile.shape->layout.format;
     score_tile(block, step);
+    LaneSoftmax<V>::leave_logits(block, step);
     if (step.whole) {
       LaneSoftmax<V>::template raise_maxima<true>(block);
       weigh<true>(block, step);

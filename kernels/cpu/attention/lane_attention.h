@@ -227,9 +227,9 @@ struct LaneAttention {
     const ScoreStep* scores_of = halves ? kScores<f16, false> : kScores<float, false>;
     for (int first = 0; first < block.pairs; first += kStep) {
       const int left = block.pairs - first;
-      scores_of[(left < kStep ? left : kStep) - 1](
-          block.queries + int64_t{first} * block.head_dim, step.tile, block.head_dim,
-          block.weights + first * kAttentionTile);
+      scores_of[(left < kStep ? left : kStep) - 1](block.queries + int64_t{first} * block.head_dim,
+                                                   step.tile, block.head_dim,
+                                                   block.weights + first * kAttentionTile);
     }
   }
 
@@ -248,6 +248,7 @@ struct LaneAttention {
       scores_of[pairs - 1](block.queries + int64_t{first} * block.head_dim, step.tile,
                            block.head_dim, block.weights + first * kAttentionTile);
     }
+    LaneSoftmax<V>::leave_logits(block, step);
     LaneSoftmax<V>::template raise_maxima<false>(block);
     LaneSoftmax<V>::weigh(block);
     for (int first = 0; first < block.pairs; first += kStep) {

@@ -1,11 +1,15 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/cpu/attention/exponential.h"
 #include "kernels/cpu/attention/pair_block.h"
 
 namespace tessera {
+
+static_assert(sizeof(KvMark) == 8 && offsetof(KvMark, score) == 0);
 
 // The online softmax over a vector type, between a tile's scores and its values, and what becomes
 // of it at the end.
@@ -46,17 +50,37 @@ struct LaneSoftmax {
     }
   }
 
-  // What pairs paid each token of a tile whose scores stand in block.weights. Of tokens that are not
-  // there it may be anything.
-  static void add_paid(const PairBlock& block, const PaidStep& step, float* sums) {
-    for (int i = 0; i < kTileVectors; ++i) {
-      V sum = V::load(sums + i * kLanes);
-      for (int pair = step.first; pair < step.first + step.count; ++pair) {
-        const V score = V::load(block.weights + pair * kAttentionTile + i * kLanes);
-        const V paid = exp2_nonpositive(score - V::all(step.log2_sums[pair]));
-        sum = step.squares ? V::fma(paid, paid, sum) : sum + paid;
+  // A tile's scores stand in block.weights; they do not stay there.
+  static void leave_logits(const PairBlock& block, const TileStep& step) {
+    for (int pair = 0; pair < block.pairs && block.leaves_logits; ++pair) {
+      if (block.logits[pair] != nullptr) {
+        std::copy_n(block.weights + pair * kAttentionTile, kAttentionTile,
+                    block.logits[pair] + step.logits_at);
       }
-      sum.store(sums + i * kLanes);
+    }
+  }
+
+  // Marks hold a score and a position each, so 2 vectors of them have the scores of one.
+  template <bool kDescending>
+  static void add_paid(const PaidStep& step, KvMark* marks) {
+    for (int32_t token = 0; token < step.tokens; token += kLanes) {
+      V sum = V::zero();
+      for (int32_t head = 0; head < step.heads; ++head) {
+        const V score = V::load(step.scores + head * kAttentionTile + token);
+        const V paid = exp2_nonpositive(score - V::all(step.log2_sums[head]));
+        sum = sum + (step.squares ? paid * paid : paid);
+      }
+      sum = sum * V::all(step.share);
+      if (token + kLanes <= step.tokens) {
+        KvMark* lowest = kDescending ? marks - token - (kLanes - 1) : marks + token;
+        (kDescending ? sum.reversed() : sum).add_to_even(reinterpret_cast<float*>(lowest));
+      } else {
+        alignas(64) float sums[kLanes];
+        sum.store(sums);
+        for (int32_t i = 0; token + i < step.tokens; ++i) {
+          (kDescending ? marks - token : marks + token)[kDescending ? -i : i].score += sums[i];
+        }
+      }
     }
   }
 

@@ -55,6 +55,20 @@ struct Lanes {
     const __m256i mask = _mm256_cmpeq_epi32(set, lane_bit);
     return {_mm256_blendv_ps(other.v, v, _mm256_castsi256_ps(mask))};
   }
+  Lanes reversed() const {
+    return {_mm256_permutevar8x32_ps(v, _mm256_setr_epi32(7, 6, 5, 4, 3, 2, 1, 0))};
+  }
+  // p[2 i] += lane i; what stands between need not be a number.
+  void add_to_even(float* p) const {
+    const __m256i low = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
+    const __m256i high = _mm256_setr_epi32(4, 4, 5, 5, 6, 6, 7, 7);
+    const __m256 first = _mm256_loadu_ps(p);
+    const __m256 second = _mm256_loadu_ps(p + 8);
+    const __m256 to_first = _mm256_add_ps(first, _mm256_permutevar8x32_ps(v, low));
+    const __m256 to_second = _mm256_add_ps(second, _mm256_permutevar8x32_ps(v, high));
+    _mm256_storeu_ps(p, _mm256_blend_ps(first, to_first, 0x55));
+    _mm256_storeu_ps(p + 8, _mm256_blend_ps(second, to_second, 0x55));
+  }
   float first() const { return _mm256_cvtss_f32(v); }
   float highest() const {
     const __m128 m4 = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));

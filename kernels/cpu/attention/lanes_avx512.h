@@ -53,6 +53,20 @@ struct Lanes {
   Lanes where(uint32_t bits, Lanes other) const {
     return {_mm512_mask_blend_ps(static_cast<__mmask16>(bits), other.v, v)};
   }
+  Lanes reversed() const {
+    const __m512i order = _mm512_setr_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    return {_mm512_permutexvar_ps(order, v)};
+  }
+  // p[2 i] += lane i; what stands between need not be a number.
+  void add_to_even(float* p) const {
+    constexpr __mmask16 kEven = 0x5555;
+    const __m512 first = _mm512_loadu_ps(p);
+    const __m512 second = _mm512_loadu_ps(p + 16);
+    const __m512 high = _mm512_castps256_ps512(_mm512_extractf32x8_ps(v, 1));
+    _mm512_storeu_ps(p, _mm512_mask_add_ps(first, kEven, first, _mm512_maskz_expand_ps(kEven, v)));
+    _mm512_storeu_ps(
+        p + 16, _mm512_mask_add_ps(second, kEven, second, _mm512_maskz_expand_ps(kEven, high)));
+  }
   float first() const { return _mm512_cvtss_f32(v); }
   float highest() const { return _mm512_reduce_max_ps(v); }
   // The highest lane of each of 4 vectors, in the first 4 lanes, in about the time of one.

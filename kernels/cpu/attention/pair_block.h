@@ -76,6 +76,8 @@ struct PairBlock {
   int32_t first_seen[kPairs];  // positions a pair sees: [first_seen, end_seen)
   int32_t end_seen[kPairs];
   uint64_t visible[kPairs];  // bit i: the pair sees token i of the tile
+  bool leaves_logits;        // some pair does
+  float* logits[kPairs];     // where scores are left for kv_score; null: nobody wants this pair's
 
   // Scaled so that the softmax is one of powers of 2.
   alignas(64) float queries[kPairs * kMaxHeadDim];  // [pairs / kStep, head_dim, kStep]
@@ -100,14 +102,18 @@ struct TileStep {
   const KvTile* next;  // read after this one, to be fetched meanwhile; null: none
   int32_t begin;       // tokens some pair sees: [begin, end) of the tile
   int32_t end;
-  bool whole;  // every pair sees all of it
+  bool whole;             // every pair sees all of it
+  int64_t logits_at = 0;  // where its scores go, in PairBlock::logits
 };
 
+// What the query heads of one group at one position pay the first `tokens` tokens of a tile.
 struct PaidStep {
-  int32_t first;
-  int32_t count;
-  const float* log2_sums;  // [pairs] of the block
+  const float* scores;     // [heads, kAttentionTile], scaled as in PairBlock
+  const float* log2_sums;  // [heads]
+  int32_t heads;
   bool squares;
+  float share;  // of what they pay together
+  int32_t tokens;
 };
 
 // A finished softmax over some tokens: sum and values relative to 2^maximum.
@@ -124,10 +130,12 @@ struct AttentionKernels {
   void (*load_query_codes)(PairBlock& block, int32_t pair, const float* query, float factor);
   // Scores, softmax and weighted values of one tile, for all pairs of the block.
   void (*add_tile)(PairBlock& block, const TileStep& step);
-  // Of kv_score: a tile's scores alone, into block.weights, and then what pairs [first, first + count)
-  // paid each token: sums[token] += 2^(score - log2_sums[pair]), or its square.
+  // Of kv_score: a tile's scores alone, into block.weights, and then what a query paid each token:
+  // the sum over its heads of 2^(score - log2_sum), or of its square, times the share. Token i has
+  // mark i, or mark -i where marks descend.
   void (*score_tile)(PairBlock& block, const TileStep& step);
-  void (*add_paid)(const PairBlock& block, const PaidStep& step, float* sums);
+  void (*add_paid)(const PaidStep& step, KvMark* marks);
+  void (*add_paid_descending)(const PaidStep& step, KvMark* marks);
   // One pair's softmax, complete but for the division.
   void (*finish)(const PairBlock& block, int32_t pair, const Partial& out);
   // into += from. Adding a partial of no tokens (maximum kLowest, all else 0) changes nothing.

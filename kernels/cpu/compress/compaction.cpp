@@ -1,20 +1,21 @@
 #include "kernels/cpu/compress/compaction.h"
 
 #include "kernels/check.h"
-#include "kernels/cpu/compress/token_copy.h"
-#include "kernels/cpu/compress/token_demotion.h"
 
 namespace tessera {
 namespace {
 
 class Compaction {
  public:
-  Compaction(const KvPool& pool, const KvCompression& sequence, const Significance& significance,
+  Compaction(const TokenOps& ops, const KvPool& pool, const KvCompression& sequence,
              const RowCuts& cuts, const TokenRow& row, RowChange& change)
-      : pages_(pool.pages),
+      : ops_(ops),
+        pages_(pool.pages),
         high_layout_(pages_.layouts[sequence.tiers.high]),
         low_layout_(pages_.layouts[sequence.tiers.low]),
-        significance_(significance),
+        high_shape_(high_layout_),
+        low_shape_(low_layout_),
+        significance_(sequence),
         cuts_(cuts),
         row_(row),
         change_(change),
@@ -73,7 +74,7 @@ class Compaction {
         --low_;
       } while (low_ > place && !low_stays(low_));
       if (low_ > place) {
-        copy_token(low_layout_, low_place(low_), low_place(place));
+        ops_.copy(low_shape_, low_place(low_), low_place(place));
         low_mark(place) = low_mark(low_);
       }
     }
@@ -94,7 +95,7 @@ class Compaction {
       }
       leave_high(place, fate);
       if (--high_ > place) {
-        copy_token(high_layout_, high_place(high_), high_place(place));
+        ops_.copy(high_shape_, high_place(high_), high_place(place));
         marks_[place] = marks_[high_];
       }
     }
@@ -107,7 +108,7 @@ class Compaction {
     if (low_ == change_.right_pages * low_layout_.capacity) {
       add_low_page();
     }
-    demote_token(high_layout_, high_place(place), low_layout_, low_place(low_));
+    ops_.demote(high_shape_, high_place(place), low_shape_, low_place(low_));
     low_mark(low_) = marks_[place];
     ++low_;
   }
@@ -130,10 +131,13 @@ class Compaction {
     right_[-change_.right_pages++] = page;
   }
 
+  const TokenOps& ops_;
   const KvPagesView& pages_;
   const KvPageLayout& high_layout_;
   const KvPageLayout& low_layout_;
-  const Significance& significance_;
+  const TileShape high_shape_;
+  const TileShape low_shape_;
+  const Significance significance_;
   const RowCuts& cuts_;
   const TokenRow& row_;
   RowChange& change_;
@@ -161,10 +165,9 @@ RowChange count_change(const TokenRow& row, const Significance& significance, co
   return change;
 }
 
-void compact_row(const KvPool& pool, const KvCompression& sequence,
-                 const Significance& significance, const RowCuts& cuts, const TokenRow& row,
-                 RowChange& change) {
-  Compaction(pool, sequence, significance, cuts, row, change).run();
+void compact_row(const TokenOps& ops, const KvPool& pool, const KvCompression& sequence,
+                 const RowCuts& cuts, const TokenRow& row, RowChange& change) {
+  Compaction(ops, pool, sequence, cuts, row, change).run();
 }
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cpu/compress/token_ops.h"
 #include "kernels/cpu/compress/token_row.h"
 
 namespace tessera {
@@ -21,8 +22,7 @@ RowChange count_change(const TokenRow& row, const Significance& significance, co
 // Applies `cuts` to one row: its pages, marks and counts. Pages that end up empty stay in the table
 // behind those in use, because the free list belongs to all rows. `change` is count_change's, with
 // a spare page if it demotes.
-void compact_row(const KvPool& pool, const KvCompression& sequence,
-                 const Significance& significance, const RowCuts& cuts, const TokenRow& row,
-                 RowChange& change);
+void compact_row(const TokenOps& ops, const KvPool& pool, const KvCompression& sequence,
+                 const RowCuts& cuts, const TokenRow& row, RowChange& change);
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "kernels/check.h"
+#include "kernels/cpu/attention/limits.h"
 #include "kernels/cpu/compress/allocators.h"
 #include "kernels/cpu/compress/compaction.h"
 #include "kernels/cpu/compress/ops.h"
@@ -9,7 +10,7 @@
 #include "kernels/cpu/pages/free_list.h"
 #include "kernels/cpu/thread_pool.h"
 
-namespace tessera::scalar {
+namespace tessera {
 namespace {
 
 constexpr int64_t kAlignment = 64;
@@ -52,9 +53,10 @@ struct Scratch {
 
 class Compressor {
  public:
-  Compressor(const KvPool& pool, const KvCompression& sequence, const Scratch& scratch,
-             Stream stream)
-      : pool_(pool),
+  Compressor(const TokenOps& ops, const KvPool& pool, const KvCompression& sequence,
+             const Scratch& scratch, Stream stream)
+      : ops_(ops),
+        pool_(pool),
         sequence_(sequence),
         significance_(sequence),
         scratch_(scratch),
@@ -84,7 +86,7 @@ class Compressor {
     each_row([&](int64_t row, int) {
       RowPlan& plan = scratch_.plans[static_cast<size_t>(row)];
       const TokenRow tokens(pool_, sequence_, first_row_ + row);
-      compact_row(pool_, sequence_, significance_, plan.cuts, tokens, plan.change);
+      compact_row(ops_, pool_, sequence_, plan.cuts, tokens, plan.change);
     });
     KvCompressed result;
     for (size_t row = 0; row < scratch_.plans.size(); ++row) {
@@ -161,6 +163,7 @@ class Compressor {
     }
   }
 
+  const TokenOps& ops_;
   const KvPool& pool_;
   const KvCompression& sequence_;
   const Significance significance_;
@@ -183,20 +186,33 @@ void check(const KvCompressArgs& args, const KvCompression& sequence) {
                 "kv_compress: the low tier is less dense than the high one");
 }
 
-}  // namespace
-
-int64_t kv_compress_scratch_bytes(const KvPagesView& pages, Stream stream) {
-  return Scratch(pages, ThreadPool::of(stream).threads(), nullptr).bytes;
-}
-
-void kv_compress(const KvCompressArgs& args, Stream stream) {
+void compress(const TokenOps& ops, const KvCompressArgs& args, Stream stream) {
   TESSERA_CHECK(args.results.size() == args.sequences.size(), "kv_compress: a result for each");
   const Scratch scratch(args.pool.pages, ThreadPool::of(stream).threads(), args.scratch.data());
   TESSERA_CHECK(scratch.bytes <= std::ssize(args.scratch), "kv_compress: scratch is too small");
   for (size_t i = 0; i < args.sequences.size(); ++i) {
     check(args, args.sequences[i]);
-    args.results[i] = Compressor(args.pool, args.sequences[i], scratch, stream).run();
+    args.results[i] = Compressor(ops, args.pool, args.sequences[i], scratch, stream).run();
   }
 }
 
-}  // namespace tessera::scalar
+}  // namespace
+
+namespace scalar {
+int64_t kv_compress_scratch_bytes(const KvPagesView& pages, Stream stream) {
+  return Scratch(pages, ThreadPool::of(stream).threads(), nullptr).bytes;
+}
+void kv_compress(const KvCompressArgs& args, Stream stream) {
+  compress(kTokenOps, args, stream);
+}
+}  // namespace scalar
+
+namespace avx2 {
+void kv_compress(const KvCompressArgs& args, Stream stream) {
+  TESSERA_CHECK(args.pool.pages.head_dim % kHeadDimMultiple == 0,
+                "kv_compress: head_dim is a multiple of 8, or else the scalar backend serves it");
+  compress(kTokenOps, args, stream);
+}
+}  // namespace avx2
+
+}  // namespace tessera

@@ -29,6 +29,8 @@ void check_score(const KvScoreArgs& args) {
                 "kv_score: query heads are a multiple of KV heads, at most 48 for each");
   TESSERA_CHECK(args.queries.cols == int64_t{args.query_heads} * pages.head_dim,
                 "kv_score: columns of queries");
+  TESSERA_CHECK(args.logits.rows == 0 || args.logits.cols % kAttentionTile == 0,
+                "kv_score: logits come in tiles");
   TESSERA_CHECK(args.log_sums.rows == args.queries.rows && args.log_sums.cols == args.query_heads,
                 "kv_score: shape of log_sums");
   for (size_t i = 0; i < args.sequences.size(); ++i) {
@@ -40,6 +42,60 @@ void check_score(const KvScoreArgs& args) {
 }
 
 namespace {
+
+// Tiles that are worth an item of their own.
+constexpr int64_t kTilesOfAPart = 16;
+// As many items a thread should have at least, so that none waits long for the others.
+constexpr int64_t kItemsOfAThread = 8;
+
+// The tokens of a tile that the query at `position` sees, where their marks are.
+struct TileMarks {
+  KvMark* first;
+  bool descending;
+  int32_t tokens;
+};
+TileMarks marks_of(const RowScores& scores, const RowTokens& tokens, int32_t tile,
+                   int32_t position) {
+  const int32_t high_tiles = tokens.high_tiles();
+  if (tile + 1 == tokens.tiles()) {
+    const int32_t group = position / kKvGroup * kKvGroup;
+    return {&scores.mark_of(group), false, position + 1 - group};
+  }
+  const bool high = tile < high_tiles;
+  const int32_t place = (high ? tile : tile - high_tiles) * kAttentionTile;
+  return {high ? &scores.high_mark(place) : &scores.low_mark(place), !high,
+          std::min(kAttentionTile, (high ? tokens.high : tokens.low) - place)};
+}
+
+// What the heads of one query pay a tile: `logits` [heads, kAttentionTile], `log2_sums` [heads].
+void pay(const AttentionKernels& kernels, const RowScores& scores, const TileMarks& marks,
+         const float* logits, const float* log2_sums) {
+  const PaidStep step{logits,           log2_sums,      scores.heads(),
+                      scores.squares(), scores.share(), marks.tokens};
+  (marks.descending ? kernels.add_paid_descending : kernels.add_paid)(step, marks.first);
+}
+
+// One query that decodes: what attention left of it is turned into what it paid. Part `part` of
+// `parts` of the row's tiles.
+void fold(const AttentionKernels& kernels, const KvScoreArgs& args, const RowTokens& tokens,
+          const RowScores& scores, std::span<const float> logits, int64_t part, int64_t parts) {
+  const int64_t tiles = tokens.tiles();
+  const int32_t position = scores.begin();
+  float log2_sums[kMaxScoredHeads];
+  for (int32_t head = 0; head < scores.heads(); ++head) {
+    log2_sums[head] = scores.log_sum(args.log_sums, head) * kLog2OfE;
+  }
+  const int64_t end = tiles * (part + 1) / parts;
+  if (part + 1 == parts) {  // whose last tile is the new token's
+    scores.make_marks();
+  }
+  const int64_t tile_floats = int64_t{scores.heads()} * kAttentionTile;
+  TESSERA_CHECK(tiles * tile_floats <= std::ssize(logits), "kv_score: too few logits");
+  for (int64_t tile = tiles * part / parts; tile < end; ++tile) {
+    pay(kernels, scores, marks_of(scores, tokens, static_cast<int32_t>(tile), position),
+        logits.data() + tile * tile_floats, log2_sums);
+  }
+}
 
 // The scores of one (sequence, KV head), by the kernels of attention: a tile's keys are multiplied
 // with a block of queries at once, then what each query paid goes to the marks in order of
@@ -99,15 +155,10 @@ class RowScoring {
                                    .begin = 0,
                                    .end = kAttentionTile,
                                    .whole = true});
-      const bool dense = walk.is_dense(tile);
-      const bool high = tile < tokens.high_tiles();
-      const int32_t place = (high ? tile : tile - tokens.high_tiles()) * kAttentionTile;
-      KvMark* first = dense  ? &scores.mark_of(group)
-                      : high ? &scores.high_mark(place)
-                             : &scores.low_mark(place);
       for (int32_t query = queries.begin; query < queries.end; ++query) {
-        const int32_t count = dense ? query + 1 - group : walk.tokens(tile);
-        pay(query - queries.begin, scores, {first, high || dense ? 1 : -1}, count);
+        const int32_t pair = (query - queries.begin) * heads_;
+        pay(kernels_, scores, marks_of(scores, tokens, tile, query),
+            block_.weights + pair * kAttentionTile, log2_sums_ + pair);
       }
     }
   }
@@ -129,20 +180,6 @@ class RowScoring {
     }
   }
 
-  struct Marks {
-    KvMark* first;  // of the tile's first token
-    int32_t step;
-  };
-
-  void pay(int32_t query, const RowScores& scores, Marks marks, int32_t count) const {
-    alignas(64) float sums[kAttentionTile] = {};
-    kernels_.add_paid(block_, {query * heads_, heads_, log2_sums_, scores.squares()}, sums);
-    const float share = scores.share();
-    for (int32_t i = 0; i < count; ++i) {
-      marks.first[i * marks.step].score += share * sums[i];
-    }
-  }
-
   const AttentionKernels& kernels_;
   const KvScoreArgs& args_;
   const AttentionArgs& attention_;
@@ -152,12 +189,28 @@ class RowScoring {
   PairBlock block_;  // nothing of it is written before it is needed
 };
 
+// Where rows are few, those of queries that decode are cut, so that all threads have work.
+int64_t parts_of_a_row(const KvScoreArgs& args, int64_t threads) {
+  const int64_t rows = std::ssize(args.sequences) * args.pages.kv_heads;
+  const int64_t tiles = args.logits.cols * args.pages.kv_heads / args.query_heads / kAttentionTile;
+  return std::clamp<int64_t>(tiles / kTilesOfAPart, 1,
+                             div_ceil(threads * kItemsOfAThread, std::max<int64_t>(rows, 1)));
+}
+
 void score(const AttentionKernels& kernels, const KvScoreArgs& args, Stream stream) {
   static_assert(kMaxScoredHeads <= PairBlock::kPairs);
   const AttentionArgs attention = attention_args(args);
   const TileShapes shapes(attention);
-  each_scored_row(args, stream, [&](size_t sequence, int32_t kv_head) {
-    RowScoring(kernels, args, attention, shapes).run(sequence, kv_head);
+  const int64_t parts = parts_of_a_row(args, ThreadPool::of(stream).threads());
+  each_scored_row(args, parts, stream, [&](size_t sequence, int32_t kv_head, int64_t part) {
+    if (leaves_logits(args, sequence)) {
+      const int64_t row = static_cast<int64_t>(sequence) * args.pages.kv_heads + kv_head;
+      const SequenceSpan& span = args.sequences[sequence];
+      fold(kernels, args, row_tokens(attention, span, 0, kv_head, span.last_group()),
+           RowScores(args, sequence, kv_head), args.logits.row(row), part, parts);
+    } else if (part == 0) {
+      RowScoring(kernels, args, attention, shapes).run(sequence, kv_head);
+    }
   });
 }
 

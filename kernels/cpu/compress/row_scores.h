@@ -18,7 +18,14 @@ class RowScores {
         span_(args.sequences[sequence]),
         scoring_(args.scorings[sequence]),
         row_(pages_.row_index(span_.slot, args.layer, kv_head)),
+        kv_head_(kv_head),
         heads_(args.query_heads / pages_.kv_heads) {}
+
+  int32_t heads() const { return heads_; }
+  // Of a head of the group and the step's first query, as attention left it.
+  float log_sum(const MatrixView<const float>& log_sums, int32_t head) const {
+    return log_sums.row(span_.first_row)[static_cast<size_t>(kv_head_ * heads_ + head)];
+  }
 
   // Marks of the new tokens, which nobody has paid yet.
   void make_marks() const {
@@ -51,6 +58,7 @@ class RowScores {
   const SequenceSpan& span_;
   const KvScoring& scoring_;
   int64_t row_;
+  int32_t kv_head_;
   int32_t heads_;  // query heads of a group
 };
 
@@ -79,22 +87,24 @@ inline int64_t first_dense(const KvScoreArgs& args, size_t sequence) {
 // Aborts unless the op can serve its arguments; for every instruction set.
 void check_score(const KvScoreArgs& args);
 
-// Calls score(sequence, kv_head) for every row whose sequence wants marks, on the stream's threads.
+// Calls score(sequence, kv_head, part) for every row whose sequence wants marks and for each of
+// `parts`, on the stream's threads.
 template <class Score>
-void each_scored_row(const KvScoreArgs& args, Stream stream, Score&& score) {
+void each_scored_row(const KvScoreArgs& args, int64_t parts, Stream stream, Score&& score) {
   if (std::none_of(args.scorings.begin(), args.scorings.end(),
                    [](const KvScoring& scoring) { return scoring.marks; })) {
     return;
   }
   check_score(args);
   const int64_t heads = args.pages.kv_heads;
-  ThreadPool::of(stream).parallel_for(std::ssize(args.sequences) * heads, 1,
-                                      [&](int64_t item, int64_t, int) {
-                                        const auto sequence = static_cast<size_t>(item / heads);
-                                        if (args.scorings[sequence].marks) {
-                                          score(sequence, static_cast<int32_t>(item % heads));
-                                        }
-                                      });
+  ThreadPool::of(stream).parallel_for(
+      std::ssize(args.sequences) * heads * parts, 1, [&](int64_t item, int64_t, int) {
+        const int64_t row = item / parts;
+        const auto sequence = static_cast<size_t>(row / heads);
+        if (args.scorings[sequence].marks) {
+          score(sequence, static_cast<int32_t>(row % heads), item % parts);
+        }
+      });
 }
 
 }  // namespace tessera

@@ -63,7 +63,7 @@ void score_query(const Query& query, const RowScores& scores, const RowTokens& t
 
 void kv_score(const KvScoreArgs& args, Stream stream) {
   const AttentionArgs attention = attention_args(args);
-  each_scored_row(args, stream, [&](size_t sequence, int32_t kv_head) {
+  each_scored_row(args, 1, stream, [&](size_t sequence, int32_t kv_head, int64_t) {
     const SequenceSpan& span = args.sequences[sequence];
     const RowScores scores(args, sequence, kv_head);
     scores.make_marks();

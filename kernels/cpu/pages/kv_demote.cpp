@@ -2,26 +2,29 @@
 
 #include "kernels/check.h"
 #include "kernels/cpu/attention/limits.h"
-#include "kernels/cpu/compress/token_demotion.h"
+#include "kernels/cpu/compress/token_ops.h"
 #include "kernels/cpu/pages/free_list.h"
 #include "kernels/cpu/pages/ops.h"
 #include "kernels/cpu/thread_pool.h"
 
-namespace tessera::scalar {
+namespace tessera {
 namespace {
 
 // Encodes one row of a unit anew. A page of the new format holds no fewer tokens than one of the
 // former, so when it is written over one of the unit's pages, the tokens of that one have been
 // read.
-void encode_row(const KvPool& pool, const KvUnit& unit, uint8_t tier, int64_t head,
+void encode_row(const TokenOps& ops, const KvDemoteArgs& args, const KvUnit& unit, int64_t head,
                 std::byte* scratch) {
+  const KvPool& pool = args.pool;
   const KvPagesView& pages = pool.pages;
   const KvPageLayout& from = pages.layouts[unit.tier];
-  const KvPageLayout& to = pages.layouts[tier];
+  const KvPageLayout& to = pages.layouts[args.tier];
+  const TileShape from_shape(from);
+  const TileShape to_shape(to);
   const int32_t* table = pool.unit_table(unit.handle, head);
   for (int32_t token = 0; token < pool.unit_tokens; ++token) {
-    demote_token(from, {pages.page(table[token / from.capacity]), token % from.capacity}, to,
-                 {scratch, token % to.capacity});
+    ops.demote(from_shape, {pages.page(table[token / from.capacity]), token % from.capacity},
+               to_shape, {scratch, token % to.capacity});
     if ((token + 1) % to.capacity == 0) {
       std::memcpy(pages.page(table[token / to.capacity]), scratch,
                   static_cast<size_t>(to.used_bytes()));
@@ -61,26 +64,43 @@ void check(const KvDemoteArgs& args) {
   }
 }
 
-}  // namespace
-
-int64_t kv_demote_scratch_bytes(const KvPagesView& pages, Stream stream) {
+int64_t scratch_bytes(const KvPagesView& pages, Stream stream) {
   return ThreadPool::of(stream).threads() * pages.page_bytes;
 }
 
-void kv_demote(const KvDemoteArgs& args, Stream stream) {
+void demote(const TokenOps& ops, const KvDemoteArgs& args, Stream stream) {
   check(args);
   const KvPagesView& pages = args.pool.pages;
-  TESSERA_CHECK(kv_demote_scratch_bytes(pages, stream) <= std::ssize(args.scratch),
+  TESSERA_CHECK(scratch_bytes(pages, stream) <= std::ssize(args.scratch),
                 "kv_demote: scratch is too small");
   const int64_t heads = int64_t{pages.layers} * pages.kv_heads;
   ThreadPool::of(stream).parallel_for(
       std::ssize(args.units) * heads, 1, [&](int64_t item, int64_t, int thread) {
-        encode_row(args.pool, args.units[static_cast<size_t>(item / heads)], args.tier,
-                   item % heads, args.scratch.data() + thread * pages.page_bytes);
+        encode_row(ops, args, args.units[static_cast<size_t>(item / heads)], item % heads,
+                   args.scratch.data() + thread * pages.page_bytes);
       });
   for (const KvUnit& unit : args.units) {
     recycle(args.pool, unit.handle, args.pool.unit_pages_of(args.tier));
   }
 }
 
-}  // namespace tessera::scalar
+}  // namespace
+
+namespace scalar {
+int64_t kv_demote_scratch_bytes(const KvPagesView& pages, Stream stream) {
+  return scratch_bytes(pages, stream);
+}
+void kv_demote(const KvDemoteArgs& args, Stream stream) {
+  demote(kTokenOps, args, stream);
+}
+}  // namespace scalar
+
+namespace avx2 {
+void kv_demote(const KvDemoteArgs& args, Stream stream) {
+  TESSERA_CHECK(args.pool.pages.head_dim % kHeadDimMultiple == 0,
+                "kv_demote: head_dim is a multiple of 8, or else the scalar backend serves it");
+  demote(kTokenOps, args, stream);
+}
+}  // namespace avx2
+
+}  // namespace tessera

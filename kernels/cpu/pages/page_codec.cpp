@@ -52,14 +52,6 @@ float decoded(uint32_t code, CodeRange range) {
   return to_f32(range.zero) + to_f32(range.scale) * static_cast<float>(code);
 }
 
-void clear_tile(const KvPageLayout& layout, const CodeTile& tile) {
-  std::memset(tile.keys, 0, static_cast<size_t>(layout.key_tile_bytes()));
-  std::memset(tile.values, 0, static_cast<size_t>(layout.value_tile_bytes()));
-  for (f16* of_tokens : {tile.key_scales, tile.key_zeros, tile.value_scales, tile.value_zeros}) {
-    std::fill_n(of_tokens, kTile, f16{});
-  }
-}
-
 void encode_floats(const KvPageLayout& layout, const float* keys, const float* values,
                    std::byte* page, int32_t token) {
   std::byte* tile_keys = page + layout.keys_offset(token / kTile);
@@ -114,6 +106,14 @@ CodeTile code_tile(const KvPageLayout& layout, std::byte* page, int64_t tile) {
           .value_zeros = halves(layout.value_zeros_offset(tile)),
           .key_bits = layout.format.key_bits,
           .value_bits = layout.format.value_bits};
+}
+
+void clear_tile(const KvPageLayout& layout, const CodeTile& tile) {
+  std::memset(tile.keys, 0, static_cast<size_t>(layout.key_tile_bytes()));
+  std::memset(tile.values, 0, static_cast<size_t>(layout.value_tile_bytes()));
+  for (f16* of_tokens : {tile.key_scales, tile.key_zeros, tile.value_scales, tile.value_zeros}) {
+    std::fill_n(of_tokens, kTile, f16{});
+  }
 }
 
 void encode_in_tile(const KvPageLayout& layout, const CodeTile& tile, int32_t token,

@@ -37,6 +37,7 @@ void decode_token(const KvPageLayout& layout, const std::byte* page, int32_t tok
 
 // The same for a token of a tile of codes, of which `layout` says the format and head_dim.
 CodeTile code_tile(const KvPageLayout& layout, std::byte* page, int64_t tile);
+void clear_tile(const KvPageLayout& layout, const CodeTile& tile);
 void encode_in_tile(const KvPageLayout& layout, const CodeTile& tile, int32_t token,
                     const float* keys, const float* values);
 

@@ -1,8 +1,10 @@
-#include "kernels/cpu/compress/token_copy.h"
-
 #include <cstring>
 
-namespace tessera {
+#include "kernels/cpu/attention/limits.h"
+#include "kernels/cpu/compress/token_ops.h"
+#include "kernels/cpu/pages/page_codec.h"
+
+namespace tessera::scalar {
 namespace {
 
 constexpr int32_t kTile = KvPageLayout::kKeyTile;
@@ -50,9 +52,8 @@ void copy_floats(const KvPageLayout& layout, TokenPlace from, TokenPlace to) {
       static_cast<size_t>(layout.head_dim * layout.format.value_bits / 8));
 }
 
-}  // namespace
-
-void copy_token(const KvPageLayout& layout, TokenPlace from, TokenPlace to) {
+void copy_token(const TileShape& shape, TokenPlace from, TokenPlace to) {
+  const KvPageLayout& layout = shape.layout;
   if (!layout.format.is_codes()) {
     copy_floats(layout, from, to);
     return;
@@ -74,4 +75,15 @@ void copy_token(const KvPageLayout& layout, TokenPlace from, TokenPlace to) {
   copy_f16(layout.value_zeros_offset(from_tile), layout.value_zeros_offset(to_tile));
 }
 
-}  // namespace tessera
+void demote_token(const TileShape& high, TokenPlace from, const TileShape& low, TokenPlace to) {
+  float keys[kMaxHeadDim];
+  float values[kMaxHeadDim];
+  decode_token(high.layout, from.page, from.token, keys, values);
+  encode_token(low.layout, keys, values, to.page, to.token);
+}
+
+}  // namespace
+
+const TokenOps kTokenOps{copy_token, demote_token};
+
+}  // namespace tessera::scalar

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Searches a policy's numbers for the fewest bytes at a given quality.
+
+    python3 eval/search_policy.py --model models/checkpoints/tessera-tiny --text novels.txt \\
+        --vary alpha_high=4,1000 --vary alpha_low=1,3,10 --vary score_pool=15,31
+
+runs tessera-eval over all combinations of the values, in rounds: the first has all of them and few
+questions, each further one the cheapest that hold up, with four times the questions and another
+seed, so that nobody wins by having been lucky twice. Two aims are pursued at once:
+
+    lossless   tessera-eval's verdict: the mean KL divergence from f16 is below 0.01, and no interval
+               of perplexity or recall lies beyond f16's score
+    near       mean recall is at least 95 %, and perplexity at most 105 %, of f16's
+
+Bytes are those of the recall questions, all allocated, as a share of f16's.
+"""
+
+import argparse
+import itertools
+import json
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+RECALL = ("passkey", "multikey", "json")
+
+
+@dataclass
+class Result:
+    name: str
+    share: float  # of f16's bytes
+    recall: float  # of f16's
+    perplexity: float  # of f16's
+    kl: float
+    lossless: bool
+    reason: str
+
+    def holds(self, aim: str) -> bool:
+        if aim == "lossless":
+            return self.lossless
+        return self.recall >= 0.95 and self.perplexity <= 1.05
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--eval", default="build/rel/bin/tessera-eval", help="the binary")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--text", help="held-out text; default: the one that ships")
+    parser.add_argument("--base", default="leankv", help="preset whose numbers are varied")
+    parser.add_argument("--vary", action="append", required=True, metavar="FIELD=VALUE,...")
+    parser.add_argument("--beside", default="", help="presets to show beside, in every round")
+    parser.add_argument("--length", type=int, default=1500, help="tokens of a question")
+    parser.add_argument("--samples", type=int, default=1, help="of each depth, in the first round")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--keep", type=int, default=6, help="of each aim, after the first round")
+    parser.add_argument("--threads", type=int, default=0)
+    return parser.parse_args()
+
+
+def candidates(base: str, varied: list[str]) -> list[str]:
+    fields = [field.split("=", 1) for field in varied]
+    names = [name for name, _ in fields]
+    values = [value.split(",") for _, value in fields]
+    return [
+        ":".join([base, *(f"{name}={value}" for name, value in zip(names, chosen))])
+        for chosen in itertools.product(*values)
+    ]
+
+
+def evaluate(options: argparse.Namespace, names: list[str], samples: int, seed: int) -> dict:
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        command = [options.eval, "--model", options.model, "--json", str(report)]
+        command += ["--tasks", ",".join(("text", *RECALL)), "--lengths", str(options.length)]
+        command += ["--samples", str(samples), "--seed", str(seed)]
+        command += ["--threads", str(options.threads), "--kv", ",".join(names)]
+        if options.text:
+            command += ["--text", options.text]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        return json.loads(report.read_text())
+
+
+def read_results(report: dict) -> list[Result]:
+    tasks = {task["name"]: task for task in report["tasks"]}
+    reference = report["presets"][0]["name"]
+
+    def score(task: str, metric: str, preset: str) -> float:
+        metrics = {metric["name"]: metric for metric in tasks[task]["metrics"]}
+        return metrics[metric]["scores"][preset]["value"]
+
+    def recall(preset: str) -> float:
+        return sum(score(task, "accuracy", preset) for task in RECALL)
+
+    def kv_bytes(preset: str) -> float:
+        return sum(tasks[task]["kv"][preset]["bytes_per_token"] for task in RECALL)
+
+    def perplexity(preset: str) -> float:
+        return score("text", "perplexity", preset)
+
+    return [
+        Result(
+            preset["name"],
+            kv_bytes(preset["name"]) / kv_bytes(reference),
+            recall(preset["name"]) / recall(reference),
+            perplexity(preset["name"]) / perplexity(reference),
+            preset["kl_mean"],
+            preset["lossless"],
+            preset["reason"],
+        )
+        for preset in report["presets"][1:]
+    ]
+
+
+def show(results: list[Result]) -> None:
+    print(f"{'bytes':>7} {'recall':>7} {'ppl':>7} {'KL':>9}  holds           policy")
+    for result in results:
+        aims = ", ".join(aim for aim in ("lossless", "near") if result.holds(aim))
+        print(
+            f"{result.share:7.1%} {result.recall:7.1%} {result.perplexity:7.1%} {result.kl:9.2g}"
+            f"  {aims:14}  {result.name}",
+            flush=True,
+        )
+
+
+def main() -> None:
+    options = parse_arguments()
+    names = candidates(options.base, options.vary)
+    beside = [name for name in options.beside.split(",") if name]
+    for number in range(options.rounds):
+        samples = options.samples * 4**number
+        print(f"round {number + 1}: {len(names)} policies, {samples * 15} questions")
+        report = evaluate(options, [*beside, *names], samples, number)
+        results = sorted(read_results(report), key=lambda result: result.share)
+        show(results)
+        own = [result for result in results if result.name in names]
+        keep = max(1, options.keep // 2**number)
+        kept = [
+            [result.name for result in own if result.holds(aim)][:keep]
+            for aim in ("lossless", "near")
+        ]
+        for aim, best in zip(("lossless", "near"), kept):
+            print(f"fewest bytes, {aim}: {best[0] if best else 'none holds'}\n", flush=True)
+        names = sorted({name for group in kept for name in group})
+        if not names:
+            break
+
+
+if __name__ == "__main__":
+    main()

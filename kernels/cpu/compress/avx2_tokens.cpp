@@ -1,0 +1,440 @@
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/attention/limits.h"
+#include "kernels/cpu/compress/token_ops.h"
+#include "kernels/cpu/pages/page_codec.h"
+
+// Compiled without contraction of a * b + c, so that the arithmetic is the oracle's.
+namespace tessera::avx2 {
+namespace {
+
+constexpr int32_t kTile = KvPageLayout::kKeyTile;
+constexpr int32_t kLine = KvPageLayout::kLineBytes;
+constexpr int32_t kLanes = 8;   // floats of a vector
+constexpr int32_t kBytes = 32;  // codes of a vector
+constexpr int32_t kBlock = 16;  // channels of a line of values
+constexpr int64_t kHalf = sizeof(f16);
+
+// A token's key or value. Codes are a byte each, whatever their bits; those behind the last channel
+// are of no channel.
+struct Numbers {
+  alignas(32) float of[kMaxHeadDim];
+};
+struct Codes {
+  alignas(32) uint8_t of[kMaxHeadDim + 4 * kBytes];
+};
+
+__m256i load(const void* from) {
+  return _mm256_loadu_si256(static_cast<const __m256i*>(from));
+}
+void store(void* to, __m256i codes) {
+  _mm256_storeu_si256(static_cast<__m256i*>(to), codes);
+}
+__m256i codes_of_8(const uint8_t* bytes) {
+  return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes)));
+}
+
+// ---- where codes stand
+
+// The key (or value) of a token in a tile of codes.
+struct Part {
+  std::byte* lines;  // of the tile
+  std::byte* scale;  // f16, the token's own
+  std::byte* zero;
+  int32_t bits;
+  int32_t lane;  // the token in the tile
+};
+Part key_part(const TileShape& shape, TokenPlace place) {
+  const int64_t tile = static_cast<uint32_t>(place.token) / kTile;
+  const int32_t lane = place.token & (kTile - 1);
+  std::byte* scale = place.page + shape.key_scales + (kTile * tile + lane) * kHalf;
+  return {place.page + tile * shape.key_bytes, scale, scale + shape.key_zeros,
+          shape.layout.format.key_bits, lane};
+}
+Part value_part(const TileShape& shape, TokenPlace place) {
+  const int64_t tile = static_cast<uint32_t>(place.token) / kTile;
+  const int32_t lane = place.token & (kTile - 1);
+  std::byte* scales = place.page + shape.key_scales + (kTile * tile + lane) * kHalf;
+  return {place.page + shape.values + tile * shape.value_bytes, scales + shape.value_scales,
+          scales + shape.value_zeros, shape.layout.format.value_bits, lane};
+}
+
+// 32 bits of one, 32 bits of the other.
+void store_zipped(__m256i even, __m256i odd, uint8_t* to) {
+  const __m256i low = _mm256_unpacklo_epi32(even, odd);
+  const __m256i high = _mm256_unpackhi_epi32(even, odd);
+  store(to, _mm256_permute2x128_si256(low, high, 0x20));
+  store(to + kBytes, _mm256_permute2x128_si256(low, high, 0x31));
+}
+
+// A key has the same 4 bytes of every line: neighbouring channels by four, sub-line by sub-line.
+// It is gathered 8 lines at a time, so that no wide load waits for narrow stores.
+template <int kBits>
+void unpack_keys(const Part& part, int32_t head_dim, Codes& codes) {
+  constexpr int32_t kShared = 8 / kBits;
+  const __m256i ones = _mm256_set1_epi8(static_cast<char>((1 << kBits) - 1));
+  const __m256i first = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const int32_t lines = static_cast<int32_t>(div_ceil(head_dim, 4 * kShared));
+  const std::byte* line = part.lines + 4 * part.lane;
+  uint8_t* to = codes.of;
+  for (int32_t at = 0; at < lines; at += kLanes, line += kLanes * kLine) {
+    const __m256i there = _mm256_cmpgt_epi32(_mm256_set1_epi32(lines - at), first);
+    const __m256i words =
+        _mm256_mask_i32gather_epi32(_mm256_setzero_si256(), reinterpret_cast<const int*>(line),
+                                    _mm256_slli_epi32(first, 6), there, 1);
+    const auto sub_lines = [&](int32_t i) {
+      return _mm256_and_si256(_mm256_srl_epi32(words, _mm_cvtsi32_si128(i * kBits)), ones);
+    };
+    if constexpr (kShared == 1) {
+      store(to, sub_lines(0));
+    } else if constexpr (kShared == 2) {
+      store_zipped(sub_lines(0), sub_lines(1), to);
+    } else {
+      // Sub-lines 0 and 2 before 1 and 3, by 32 bits; then pairs of them by 64.
+      const __m256i even[2] = {_mm256_unpacklo_epi32(sub_lines(0), sub_lines(1)),
+                               _mm256_unpackhi_epi32(sub_lines(0), sub_lines(1))};
+      const __m256i odd[2] = {_mm256_unpacklo_epi32(sub_lines(2), sub_lines(3)),
+                              _mm256_unpackhi_epi32(sub_lines(2), sub_lines(3))};
+      const __m256i fours[4] = {
+          _mm256_unpacklo_epi64(even[0], odd[0]), _mm256_unpackhi_epi64(even[0], odd[0]),
+          _mm256_unpacklo_epi64(even[1], odd[1]), _mm256_unpackhi_epi64(even[1], odd[1])};
+      store(to, _mm256_permute2x128_si256(fours[0], fours[1], 0x20));
+      store(to + kBytes, _mm256_permute2x128_si256(fours[2], fours[3], 0x20));
+      store(to + 2 * kBytes, _mm256_permute2x128_si256(fours[0], fours[1], 0x31));
+      store(to + 3 * kBytes, _mm256_permute2x128_si256(fours[2], fours[3], 0x31));
+    }
+    to += kShared * kBytes;
+  }
+}
+template <int kBits>
+void pack_keys(const Codes& codes, int32_t head_dim, const Part& part) {
+  constexpr int32_t kShared = 8 / kBits;
+  std::byte* line = part.lines + 4 * part.lane;
+  const uint8_t* quad = codes.of;
+  for (const uint8_t* end = quad + head_dim; quad < end; line += kLine) {
+    uint32_t word = 0;
+    for (int32_t i = 0; i < kShared; ++i, quad += sizeof(word)) {
+      uint32_t four;
+      std::memcpy(&four, quad, sizeof(four));
+      word |= four << (i * kBits);
+    }
+    std::memcpy(line, &word, sizeof(word));
+  }
+}
+
+void load_keys(const Part& part, int32_t head_dim, Codes& codes) {
+  switch (part.bits) {
+    case 8:
+      return unpack_keys<8>(part, head_dim, codes);
+    case 4:
+      return unpack_keys<4>(part, head_dim, codes);
+    default:
+      return unpack_keys<2>(part, head_dim, codes);
+  }
+}
+// Clears the codes of no channel, which share lines with those of channels.
+void store_keys(Codes& codes, int32_t head_dim, const Part& part) {
+  store(codes.of + head_dim, _mm256_setzero_si256());
+  switch (part.bits) {
+    case 8:
+      return pack_keys<8>(codes, head_dim, part);
+    case 4:
+      return pack_keys<4>(codes, head_dim, part);
+    default:
+      return pack_keys<2>(codes, head_dim, part);
+  }
+}
+
+// A value has some bits of one byte in each lane of a line for every 16 channels. Blocks come one
+// after the other, those of 1 bit two to a line.
+class ValueBits {
+ public:
+  explicit ValueBits(const Part& part) : bits_(part.bits) {
+    const int32_t first = part.lane / 4 * part.bits;
+    line_ = part.lines + first / 8 * kLine;
+    shift_ = 8 * (part.lane % 4) + first % 8;
+  }
+  std::byte* line() const { return line_; }
+  __m128i shift() const { return _mm_cvtsi32_si128(shift_); }
+  void next_block() {
+    if (bits_ > 1) {
+      line_ += bits_ / 2 * kLine;
+    } else {
+      odd_ = !odd_;
+      line_ += odd_ ? 0 : kLine;
+      shift_ += odd_ ? 4 : -4;
+    }
+  }
+
+ private:
+  int32_t bits_;
+  std::byte* line_;
+  int32_t shift_;
+  bool odd_ = false;
+};
+
+void load_values(const Part& part, int32_t head_dim, Codes& codes) {
+  const __m256i ones = _mm256_set1_epi32((1 << part.bits) - 1);
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  ValueBits bits(part);
+  const auto block = [&] {  // as 16 words
+    const auto eight = [&](int32_t from) {
+      return _mm256_and_si256(_mm256_srl_epi32(load(bits.line() + from), bits.shift()), ones);
+    };
+    const __m256i words = _mm256_packus_epi32(eight(0), eight(kBytes));
+    bits.next_block();
+    return words;
+  };
+  for (int32_t channel = 0; channel < head_dim; channel += 2 * kBlock) {
+    const __m256i first = block();
+    const __m256i second = channel + kBlock < head_dim ? block() : _mm256_setzero_si256();
+    store(codes.of + channel,
+          _mm256_permutevar8x32_epi32(_mm256_packus_epi16(first, second), order));
+  }
+}
+
+// Other tokens' codes in the same lanes stay.
+void put_values(std::byte* line, __m256i codes, __m256i ones, __m128i shift) {
+  const __m256i others = _mm256_andnot_si256(_mm256_sll_epi32(ones, shift), load(line));
+  store(line, _mm256_or_si256(others, _mm256_sll_epi32(codes, shift)));
+}
+
+void store_values(const Codes& codes, int32_t head_dim, const Part& part) {
+  const __m256i ones = _mm256_set1_epi32((1 << part.bits) - 1);
+  ValueBits bits(part);
+  for (int32_t channel = 0; channel < head_dim; channel += kBlock, bits.next_block()) {
+    put_values(bits.line(), codes_of_8(codes.of + channel), ones, bits.shift());
+    if (channel + kLanes < head_dim) {
+      put_values(bits.line() + kBytes, codes_of_8(codes.of + channel + kLanes), ones, bits.shift());
+    }
+  }
+}
+
+// ---- numbers to codes
+
+// Of a token's numbers in a page; stored there.
+struct Range {
+  float scale;
+  float zero;
+
+  static float f16_at(const std::byte* at) {
+    uint16_t bits;
+    std::memcpy(&bits, at, sizeof(bits));
+    return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits)));
+  }
+  explicit Range(const Part& part) : scale(f16_at(part.scale)), zero(f16_at(part.zero)) {}
+  // As code_range() has it.
+  Range(float lowest, float highest, const Part& part) {
+    zero = stored(lowest + 0.0f, part.zero);
+    const float step = (highest - zero) / static_cast<float>((1 << part.bits) - 1);
+    scale = stored(step > 0 ? step : 0.0f, part.scale);
+  }
+  static float stored(float x, std::byte* at) {
+    const __m128 within =
+        _mm_min_ss(_mm_max_ss(_mm_set_ss(x), _mm_set_ss(-kLargestF16)), _mm_set_ss(kLargestF16));
+    const __m128i half = _mm_cvtps_ph(within, _MM_FROUND_TO_NEAREST_INT);
+    const auto bits = static_cast<uint16_t>(_mm_cvtsi128_si32(half));
+    std::memcpy(at, &bits, sizeof(bits));
+    return _mm_cvtss_f32(_mm_cvtph_ps(half));
+  }
+  float number(uint32_t code) const { return zero + scale * static_cast<float>(code); }
+};
+
+// Clamping before rounding is the same, since both bounds are whole.
+class Encoder {
+ public:
+  Encoder(const Range& range, int32_t bits)
+      : scale_(_mm256_set1_ps(range.scale)),
+        zero_(_mm256_set1_ps(range.zero)),
+        last_(_mm256_set1_ps(static_cast<float>((1 << bits) - 1))),
+        positive_(_mm256_set1_epi32(range.scale > 0 ? -1 : 0)) {}
+
+  __m256i codes_of(__m256 x) const {
+    const __m256 code = _mm256_div_ps(_mm256_sub_ps(x, zero_), scale_);
+    const __m256 within = _mm256_min_ps(_mm256_max_ps(code, _mm256_setzero_ps()), last_);
+    return _mm256_and_si256(_mm256_cvtps_epi32(within), positive_);
+  }
+  // Of 8 numbers, as bytes.
+  static void store_8(__m256i codes, uint8_t* to) {
+    const __m256i low_bytes =
+        _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 4, 8, 12,
+                         -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+    const __m256i bytes = _mm256_shuffle_epi8(codes, low_bytes);
+    _mm_storel_epi64(
+        reinterpret_cast<__m128i*>(to),
+        _mm_unpacklo_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1)));
+  }
+
+ private:
+  __m256 scale_;
+  __m256 zero_;
+  __m256 last_;
+  __m256i positive_;
+};
+
+void encode(const Numbers& numbers, int32_t head_dim, const Part& to, Codes& codes) {
+  __m256 lowest = _mm256_load_ps(numbers.of);
+  __m256 highest = lowest;
+  for (int32_t channel = kLanes; channel < head_dim; channel += kLanes) {
+    const __m256 x = _mm256_load_ps(numbers.of + channel);
+    lowest = _mm256_min_ps(lowest, x);
+    highest = _mm256_max_ps(highest, x);
+  }
+  alignas(32) float low[kLanes];
+  alignas(32) float high[kLanes];
+  _mm256_store_ps(low, lowest);
+  _mm256_store_ps(high, highest);
+  const Range range(*std::min_element(low, low + kLanes), *std::max_element(high, high + kLanes),
+                    to);
+  const Encoder encoder(range, to.bits);
+  for (int32_t channel = 0; channel < head_dim; channel += kLanes) {
+    Encoder::store_8(encoder.codes_of(_mm256_load_ps(numbers.of + channel)), codes.of + channel);
+  }
+}
+
+// ---- codes to codes
+
+// The lowest and the highest code. Rounding keeps order, so theirs are the lowest and highest
+// numbers.
+struct Bounds {
+  uint32_t lowest;
+  uint32_t highest;
+};
+Bounds bounds_of(Codes& codes, int32_t head_dim) {
+  store(codes.of + head_dim, _mm256_set1_epi8(static_cast<char>(codes.of[0])));
+  __m256i low = load(codes.of);
+  __m256i high = low;
+  for (int32_t channel = kBytes; channel < head_dim; channel += kBytes) {
+    low = _mm256_min_epu8(low, load(codes.of + channel));
+    high = _mm256_max_epu8(high, load(codes.of + channel));
+  }
+  // minpos finds the lowest of 8 words; of bytes, the lower of each pair first.
+  const auto lowest = [](__m256i v) {
+    const __m128i half = _mm_min_epu8(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    const __m128i words = _mm_min_epu8(half, _mm_srli_epi16(half, 8));
+    return static_cast<uint32_t>(_mm_cvtsi128_si32(_mm_minpos_epu16(words))) & 0xffu;
+  };
+  const __m256i all = _mm256_set1_epi8(-1);
+  return {lowest(low), 255u - lowest(_mm256_xor_si256(high, all))};
+}
+
+// Few bits have few codes, so each is encoded anew once and then looked up.
+void recode(const Part& from, int32_t head_dim, const Part& to, Codes& codes) {
+  const Range range(from);
+  const Bounds bounds = bounds_of(codes, head_dim);
+  const Encoder encoder(Range(range.number(bounds.lowest), range.number(bounds.highest), to),
+                        to.bits);
+  const __m256 scale = _mm256_set1_ps(range.scale);
+  const __m256 zero = _mm256_set1_ps(range.zero);
+  const auto anew = [&](__m256i old) {
+    return encoder.codes_of(_mm256_add_ps(zero, _mm256_mul_ps(scale, _mm256_cvtepi32_ps(old))));
+  };
+  if (from.bits > 4) {
+    for (int32_t channel = 0; channel < head_dim; channel += kLanes) {
+      Encoder::store_8(anew(codes_of_8(codes.of + channel)), codes.of + channel);
+    }
+    return;
+  }
+  const __m256i first = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  alignas(16) uint8_t table[16];
+  Encoder::store_8(anew(first), table);
+  Encoder::store_8(anew(_mm256_add_epi32(first, _mm256_set1_epi32(8))), table + 8);
+  const __m256i lookup =
+      _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table)));
+  for (int32_t channel = 0; channel < head_dim; channel += kBytes) {
+    store(codes.of + channel, _mm256_shuffle_epi8(lookup, load(codes.of + channel)));
+  }
+}
+
+// ---- floats
+
+void load_floats(const KvPageLayout& layout, TokenPlace from, Numbers& keys, Numbers& values) {
+  if (layout.format != kKvF16) {
+    decode_token(layout, from.page, from.token, keys.of, values.of);
+    return;
+  }
+  const int32_t tile = from.token / kTile;
+  const int32_t lane = from.token % kTile;
+  const std::byte* key = from.page + layout.keys_offset(tile) + layout.key_offset(lane, 0);
+  const std::byte* value = from.page + layout.values_offset(tile) + layout.value_offset(lane, 0);
+  alignas(16) uint16_t halves[kMaxHeadDim];
+  for (int32_t channel = 0; channel < layout.head_dim; ++channel) {
+    std::memcpy(halves + channel, key + int64_t{channel} * kTile * 2, sizeof(uint16_t));
+  }
+  const auto numbers = [](const void* eight) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(eight)));
+  };
+  for (int32_t channel = 0; channel < layout.head_dim; channel += kLanes) {
+    _mm256_store_ps(keys.of + channel, numbers(halves + channel));
+    _mm256_store_ps(values.of + channel, numbers(value + 2 * channel));
+  }
+}
+
+// ---- the ops
+
+void demote_token(const TileShape& high, TokenPlace from, const TileShape& low, TokenPlace to) {
+  const int32_t head_dim = high.layout.head_dim;
+  if (to.token % kTile == 0) {
+    clear_tile(low.layout, code_tile(low.layout, to.page, to.token / kTile));
+  }
+  const Part key = key_part(low, to);
+  const Part value = value_part(low, to);
+  Codes keys;
+  Codes values;
+  if (high.layout.format.is_codes()) {
+    const Part old_key = key_part(high, from);
+    const Part old_value = value_part(high, from);
+    load_keys(old_key, head_dim, keys);
+    load_values(old_value, head_dim, values);
+    recode(old_key, head_dim, key, keys);
+    recode(old_value, head_dim, value, values);
+  } else {
+    Numbers key_numbers;
+    Numbers value_numbers;
+    load_floats(high.layout, from, key_numbers, value_numbers);
+    encode(key_numbers, head_dim, key, keys);
+    encode(value_numbers, head_dim, value, values);
+  }
+  store_keys(keys, head_dim, key);
+  store_values(values, head_dim, value);
+}
+
+void copy_token(const TileShape& shape, TokenPlace from, TokenPlace to) {
+  if (!shape.layout.format.is_codes()) {
+    scalar::kTokenOps.copy(shape, from, to);
+    return;
+  }
+  const Part key = key_part(shape, from);
+  const Part to_key = key_part(shape, to);
+  for (int64_t line = 0; line < shape.key_bytes; line += kLine) {
+    std::memcpy(to_key.lines + line + 4 * to_key.lane, key.lines + line + 4 * key.lane,
+                sizeof(uint32_t));
+  }
+  const Part value = value_part(shape, from);
+  const Part to_value = value_part(shape, to);
+  const __m256i ones = _mm256_set1_epi32((1 << value.bits) - 1);
+  ValueBits bits(value);
+  ValueBits to_bits(to_value);
+  for (int32_t channel = 0; channel < shape.layout.head_dim; channel += kBlock) {
+    for (int32_t half = 0; half < kLine; half += kBytes) {
+      const __m256i codes =
+          _mm256_and_si256(_mm256_srl_epi32(load(bits.line() + half), bits.shift()), ones);
+      put_values(to_bits.line() + half, codes, ones, to_bits.shift());
+    }
+    bits.next_block();
+    to_bits.next_block();
+  }
+  std::memcpy(to_key.scale, key.scale, sizeof(f16));
+  std::memcpy(to_key.zero, key.zero, sizeof(f16));
+  std::memcpy(to_value.scale, value.scale, sizeof(f16));
+  std::memcpy(to_value.zero, value.zero, sizeof(f16));
+}
+
+}  // namespace
+
+const TokenOps kTokenOps{copy_token, demote_token};
+
+}  // namespace tessera::avx2

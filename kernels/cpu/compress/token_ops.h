@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/attention/pair_block.h"
+
+namespace tessera {
+
+// A token of one KV head, where it is stored: a page of some layout and a place in it.
+struct TokenPlace {
+  std::byte* page = nullptr;
+  int32_t token = 0;  // in the page
+};
+
+// What an instruction set brings to kv_compress and kv_demote: one token at a time, because victims
+// stand anywhere. Bit for bit as kernels/cpu/pages/page_codec.h has it.
+// Requires of the vector ones: head_dim is a multiple of 8.
+struct TokenOps {
+  // Copies a token's bytes as they are, both pages being of `shape`; other tokens are left alone.
+  void (*copy)(const TileShape& shape, TokenPlace from, TokenPlace to);
+  // Encodes a token of a page of `high` anew as one of a page of `low`, of codes, at the end of
+  // what that holds: what stands behind it in its tile is cleared with the tile's first token.
+  void (*demote)(const TileShape& high, TokenPlace from, const TileShape& low, TokenPlace to);
+};
+
+namespace scalar {
+extern const TokenOps kTokenOps;
+}
+namespace avx2 {
+extern const TokenOps
+    kTokenOps;  // for AVX-512 too: the divisions that bound it are no faster there
+}
+
+}  // namespace tessera

@@ -1,0 +1,191 @@
+// What page management takes of a decode step: reserving room, and what policies make of the
+// tokens that a step stored. 64 sequences of the shipped model decode in one batch; their lengths
+// are staggered, so that one of them closes a group in each step.
+//   page_management_bench MODEL_DIRECTORY [tokens before [steps [policy ...]]]
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/kv/kv_cache.h"
+#include "kernels/cpu/backend.h"
+#include "kernels/cpu/thread_pool.h"
+#include "models/transformer.h"
+
+namespace tessera {
+namespace {
+
+constexpr int32_t kSequences = 64;
+constexpr int32_t kChunk = 512;
+
+double now() {
+  return std::chrono::duration<double, std::micro>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+template <class T>
+T must(absl::StatusOr<T> value) {
+  if (!value.ok()) {
+    std::fprintf(stderr, "%s\n", value.status().ToString().c_str());
+    std::exit(1);
+  }
+  return *std::move(value);
+}
+
+// Microseconds of one step.
+struct Times {
+  double reserve = 0;
+  double forward = 0;  // logits too
+  double compress = 0;
+
+  double share() const { return (reserve + compress) / (reserve + forward + compress); }
+};
+
+class Batches {
+ public:
+  Batches(const std::string& model, const KvPolicy& policy, int32_t before, int32_t context)
+      : backend_(cpu_backend(best_cpu_isa())),
+        transformer_(must(Transformer::load(model,
+                                            {.weights = WeightFormat::bf16,
+                                             .limits = {kChunk, kSequences, context},
+                                             .max_logits_rows = kSequences},
+                                            backend_, threads_.stream()))),
+        kv_(must(KvCache::create({.preset = {"", policy},
+                                  .layers = config().layers,
+                                  .kv_heads = config().kv_heads,
+                                  .head_dim = config().head_dim,
+                                  .query_heads = config().heads,
+                                  .slots = kSequences,
+                                  .context = context},
+                                 backend_, threads_.stream()))),
+        logits_(static_cast<size_t>(int64_t{kSequences} * config().vocab)) {
+    for (int32_t i = 0; i < kSequences; ++i) {
+      lengths_.push_back(before + i);
+      slots_.push_back(kv_->open_slot(policy, lengths_.back()));
+      for (int32_t at = 0; at < lengths_.back(); at += kChunk) {
+        step({{i, at, std::min(kChunk, lengths_.back() - at)}});
+      }
+    }
+  }
+
+  Times decode() {
+    std::vector<Run> runs;
+    for (int32_t i = 0; i < kSequences; ++i) {
+      runs.push_back({i, lengths_[static_cast<size_t>(i)]++, 1});
+    }
+    return step(runs);
+  }
+
+  int threads() const { return threads_.threads(); }
+
+ private:
+  struct Run {
+    int32_t sequence;
+    int32_t context;
+    int32_t count;
+  };
+  const ModelConfig& config() const { return transformer_->config(); }
+
+  Times step(const std::vector<Run>& runs) {
+    std::vector<int32_t> tokens;
+    std::vector<int32_t> positions;
+    std::vector<int32_t> last_rows;
+    std::vector<SequenceSpan> spans;
+    std::vector<KvScoring> scorings;
+    std::vector<KvReservation> reservations;
+    std::vector<int32_t> slots;
+    for (const Run& run : runs) {
+      const int32_t slot = slots_[static_cast<size_t>(run.sequence)];
+      spans.push_back(
+          {slot, static_cast<int32_t>(tokens.size()), run.count, run.context, kv_->tiers(slot)});
+      scorings.push_back(kv_->scoring(slot));
+      reservations.push_back({slot, run.context + run.count});
+      slots.push_back(slot);
+      for (int32_t i = 0; i < run.count; ++i) {
+        tokens.push_back(static_cast<int32_t>(random_() % static_cast<uint32_t>(config().vocab)));
+        positions.push_back(run.context + i);
+      }
+      last_rows.push_back(static_cast<int32_t>(tokens.size()) - 1);
+    }
+    if (!scorings[0].marks) {
+      scorings.clear();
+    }
+    const double begin = now();
+    kv_->reserve(reservations);
+    const double reserved = now();
+    transformer_->forward({tokens, positions, spans, scorings}, kv_->view(), threads_.stream());
+    const auto rows = static_cast<int64_t>(last_rows.size());
+    transformer_->logits(last_rows, {logits_.data(), rows, config().vocab, config().vocab},
+                         threads_.stream());
+    const double computed = now();
+    kv_->compress(slots);
+    return {reserved - begin, computed - reserved, now() - computed};
+  }
+
+  ThreadPool threads_{0};
+  const Backend& backend_;
+  std::unique_ptr<Transformer> transformer_;
+  std::unique_ptr<KvCache> kv_;
+  std::vector<float> logits_;
+  std::vector<int32_t> slots_;
+  std::vector<int32_t> lengths_;
+  std::mt19937 random_{1};
+};
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
+  return values[values.size() / 2];
+}
+
+void measure(const std::string& model, const std::string& name, KvPolicy policy, int32_t before,
+             int32_t steps) {
+  Batches batches(model, policy, before, before + kSequences + steps);
+  std::vector<double> reserve;
+  std::vector<double> forward;
+  std::vector<double> compress;
+  std::vector<double> share;
+  for (int32_t i = 0; i < steps; ++i) {
+    const Times times = batches.decode();
+    reserve.push_back(times.reserve);
+    forward.push_back(times.forward);
+    compress.push_back(times.compress);
+    share.push_back(100 * times.share());
+  }
+  std::printf("| %s | %d | %d | %.0f | %.0f | %.0f | %.2f %% |\n", name.c_str(), before,
+              batches.threads(), median(forward), median(reserve), median(compress), median(share));
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  using namespace tessera;
+  if (argc < 2) {
+    std::fprintf(stderr, "page_management_bench MODEL_DIRECTORY [tokens [steps [policy ...]]]\n");
+    return 1;
+  }
+  const int32_t before = argc > 2 ? std::atoi(argv[2]) : 1024;
+  const int32_t steps = argc > 3 ? std::atoi(argv[3]) : 128;
+  std::vector<std::string> names(argv + std::min(argc, 4), argv + argc);
+  if (names.empty()) {
+    names = {"k8v4", "leankv", "all demoted", "h2o"};
+  }
+  std::printf("| policy | tokens | threads | model us | reserve us | compress us | of a step |\n");
+  std::printf("|---|--:|--:|--:|--:|--:|--:|\n");
+  for (const std::string& name : names) {
+    const KvPreset* preset = find_kv_preset(name == "all demoted" ? "leankv" : name);
+    if (preset == nullptr) {
+      std::fprintf(stderr, "there is no preset %s\n", name.c_str());
+      return 1;
+    }
+    KvPolicy policy = preset->policy;
+    policy.alpha_high = name == "all demoted" ? 1e6f : policy.alpha_high;
+    measure(argv[1], name, policy, before, steps);
+  }
+  return 0;
+}

@@ -1,0 +1,309 @@
+// Policies that compress, beside the prefix cache: what comes once is compressed as if there were
+// no cache, what recurs is shared. Through a real transformer with random weights.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+
+#include "engine/batching_engine.h"
+#include "kernels/cpu/thread_pool.h"
+#include "models/random_checkpoint.h"
+#include "tests/engine/kv_memory.h"
+#include "tests/engine/recording_sink.h"
+#include "tests/kernels/isas.h"
+#include "tests/models/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+constexpr int32_t kContext = 640;
+
+ModelConfig small_model() {
+  ModelConfig config;
+  config.architecture = "LlamaForCausalLM";
+  config.vocab = 97;
+  config.hidden = 32;
+  config.layers = 2;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 32;
+  config.ffn = 48;
+  config.context = kContext;
+  config.eos_ids = {2};
+  return config;
+}
+
+std::vector<int32_t> prompt_of(int32_t length, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<int32_t> tokens(static_cast<size_t>(length));
+  for (int32_t& token : tokens) {
+    token = 3 + static_cast<int32_t>(random() % 94);
+  }
+  return tokens;
+}
+
+class LossyPrompts : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(write_random_checkpoint(directory_.path(), small_model(), 5).ok());
+  }
+
+  std::unique_ptr<BatchingEngine> engine(const KvPreset& preset, bool cache = true,
+                                         bool scarce = false,
+                                         const std::vector<KvPreset>& also = {}) {
+    const Backend& backend = cpu_backend(isas_of_this_machine().back());
+    EngineOptions options;
+    options.max_step_tokens = 128;
+    options.max_sequences = 4;
+    options.context = kContext;
+    options.kv = preset;
+    options.kv_also = also;
+    options.prefix_cache = cache;
+    options.max_queue = 64;
+    if (scarce) {
+      const KvCacheOptions kv{.preset = preset,
+                              .also = also,
+                              .prefix_cache = cache,
+                              .layers = 2,
+                              .kv_heads = 2,
+                              .head_dim = 32,
+                              .query_heads = 4,
+                              .slots = options.max_sequences,
+                              .context = kContext};
+      options.kv_bytes = kv_memory(kv, context_row_pages(kv) * 3 / 2);
+    }
+    auto model = Transformer::load(directory_.path(),
+                                   {.weights = WeightFormat::f32,
+                                    .limits = {128, options.max_sequences, kContext},
+                                    .max_logits_rows = 5},
+                                   backend, threads_.stream());
+    EXPECT_TRUE(model.ok()) << model.status();
+    auto made = Engine::create(options, std::move(model).value(), backend, threads_.stream());
+    EXPECT_TRUE(made.ok()) << made.status();
+    return std::unique_ptr<BatchingEngine>(
+        static_cast<BatchingEngine*>(std::move(made).value().release()));
+  }
+
+  static EngineRequest request_of(std::vector<int32_t> prompt, int32_t max_tokens = 3) {
+    EngineRequest request;
+    request.prompt = std::move(prompt);
+    request.max_tokens = max_tokens;
+    request.ignore_eos = true;
+    request.sampling.temperature = 0;
+    return request;
+  }
+
+  static std::shared_ptr<RecordingSink> submit(Engine& engine, EngineRequest request) {
+    auto sink = std::make_shared<RecordingSink>();
+    request.sinks = {sink};
+    EXPECT_TRUE(engine.submit(std::move(request)).ok());
+    return sink;
+  }
+
+  static void run(BatchingEngine& engine) {
+    while (engine.step()) {
+      engine.kv().check_integrity();
+    }
+  }
+
+  static Finish ask(BatchingEngine& engine, EngineRequest request) {
+    const auto sink = submit(engine, std::move(request));
+    run(engine);
+    return *sink->finish();
+  }
+
+  ThreadPool threads_{1};
+  TemporaryDirectory directory_;
+};
+
+TEST_F(LossyPrompts, AreCompressedAsIfThereWereNoCache) {
+  for (const char* name :
+       {"h2o", "kv-compress", "snapkv", "adakv", "streaming", "leankv-aggressive"}) {
+    SCOPED_TRACE(name);
+    KvPreset preset = *find_kv_preset(name);
+    preset.policy.alpha_high = 1.5f;  // so that thresholds compress what random weights attend to
+    preset.policy.alpha_low = 0.9f;
+    const auto cached = engine(preset);
+    const auto alone = engine(preset, false);
+    for (const int32_t length : {500, 333, 129}) {
+      const Finish with = ask(*cached, request_of(prompt_of(length, 7), 40));
+      const Finish without = ask(*alone, request_of(prompt_of(length, 7), 40));
+      EXPECT_EQ(with.cached_tokens, 0);
+      EXPECT_EQ(with.kv.usage.bytes, without.kv.usage.bytes);
+      EXPECT_EQ(with.kv.usage.high, without.kv.usage.high);
+      EXPECT_EQ(with.kv.usage.low, without.kv.usage.low);
+      EXPECT_EQ(with.kv.usage.kept, without.kv.usage.kept);
+      EXPECT_GT(with.kv.usage.dropped + with.kv.usage.low, 0);
+      cached->flush_cache();
+      run(*cached);
+    }
+  }
+}
+
+TEST_F(LossyPrompts, EndAtTheirBudget) {
+  KvPreset h2o = *find_kv_preset("h2o");
+  h2o.policy.keep_share = 0;
+  h2o.policy.keep_tokens = 200;
+  const auto engine = this->engine(h2o);
+  const int32_t length = 600;
+  for (int32_t i = 0; i < 3; ++i) {  // its scores want every query, so it never shares
+    const KvUsage usage = ask(*engine, request_of(prompt_of(length, 1), 1)).kv.usage;
+    ASSERT_EQ(usage.kept.size(), 4u);
+    for (const int32_t kept : usage.kept) {
+      EXPECT_EQ(kept, 200);
+    }
+    EXPECT_NEAR(usage.high + usage.dropped, length, 0.01);
+  }
+  EXPECT_EQ(engine->stats().cache.units, 0);
+}
+
+TEST_F(LossyPrompts, AreSharedFromTheSecondSightOn) {
+  const auto engine = this->engine(*find_kv_preset("leankv"));
+  const int32_t unit = engine->stats().cache_unit_tokens;
+  const std::vector<int32_t> prompt = prompt_of(500, 1);
+  const int32_t shareable = (500 - 64) / unit * unit;  // the policy's scorer wants the last 64
+  EXPECT_EQ(ask(*engine, request_of(prompt)).cached_tokens, 0);
+  EXPECT_EQ(engine->stats().cache.units, 0);
+  EXPECT_EQ(ask(*engine, request_of(prompt)).cached_tokens, 0);
+  EXPECT_EQ(engine->stats().cache.units * unit, shareable);
+  EXPECT_EQ(ask(*engine, request_of(prompt)).cached_tokens, shareable);
+}
+
+TEST_F(LossyPrompts, ShareWhatTheyBeginWithAndNoMore) {
+  const auto engine = this->engine(*find_kv_preset("leankv"));
+  const int32_t unit = engine->stats().cache_unit_tokens;
+  const int32_t common = 256 / unit * unit;
+  for (uint32_t i = 1; i < 6; ++i) {
+    std::vector<int32_t> prompt = prompt_of(common, 1);
+    const std::vector<int32_t> own = prompt_of(300, 100 + i);
+    prompt.insert(prompt.end(), own.begin(), own.end());
+    EXPECT_EQ(ask(*engine, request_of(prompt, 100)).cached_tokens, i > 2 ? common : 0);
+    EXPECT_EQ(engine->stats().cache.units * unit, i > 1 ? common : 0);
+  }
+}
+
+TEST_F(LossyPrompts, OfOneArrivalAreASecondSight) {
+  const auto engine = this->engine(*find_kv_preset("leankv"));
+  const int32_t unit = engine->stats().cache_unit_tokens;
+  const std::vector<int32_t> prompt = prompt_of(500, 1);
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  for (int32_t i = 0; i < 4; ++i) {
+    sinks.push_back(submit(*engine, request_of(prompt)));
+  }
+  run(*engine);
+  EXPECT_EQ(engine->stats().cache.units * unit, (500 - 64) / unit * unit);
+  EXPECT_EQ(sinks[0]->finish()->cached_tokens, 0) << "computes for itself";
+  EXPECT_EQ(sinks[1]->finish()->cached_tokens, 0) << "computes for the others";
+  EXPECT_EQ(sinks[2]->finish()->cached_tokens, (500 - 64) / unit * unit) << "waits for it";
+  EXPECT_EQ(sinks[3]->finish()->cached_tokens, (500 - 64) / unit * unit);
+}
+
+TEST_F(LossyPrompts, AreSeenOnceHoweverManySamplesTheyHave) {
+  const auto engine = this->engine(*find_kv_preset("leankv"));
+  EngineRequest request = request_of(prompt_of(500, 1));
+  for (int32_t i = 0; i < 3; ++i) {
+    request.sinks.push_back(std::make_shared<RecordingSink>());
+  }
+  ASSERT_TRUE(engine->submit(std::move(request)).ok());
+  run(*engine);
+  EXPECT_EQ(engine->stats().cache.units, 0);
+}
+
+TEST_F(LossyPrompts, ReadWhatOthersLeft) {
+  const auto engine =
+      this->engine(*find_kv_preset("leankv"), true, false, {*find_kv_preset("k8v4")});
+  const int32_t unit = engine->stats().cache_unit_tokens;
+  EngineRequest uniform = request_of(prompt_of(320, 1));
+  uniform.kv = *find_kv_preset("k8v4");
+  ask(*engine, uniform);
+  std::vector<int32_t> prompt = prompt_of(320, 1);
+  prompt.resize(600, 5);
+  const int64_t units = engine->stats().cache.units;
+  EXPECT_EQ(ask(*engine, request_of(prompt)).cached_tokens, 320 / unit * unit);
+  EXPECT_EQ(engine->stats().cache.units, units);
+}
+
+TEST_F(LossyPrompts, ThatArePinnedEnterAtOnce) {
+  const auto engine = this->engine(*find_kv_preset("leankv"));
+  const int32_t unit = engine->stats().cache_unit_tokens;
+  EngineRequest request = request_of(prompt_of(500, 1), 100);
+  request.cache.pin = true;
+  ask(*engine, request);
+  EXPECT_EQ(engine->stats().cache.pinned_units, 500 / unit);
+  EXPECT_EQ(engine->stats().cache.units, 500 / unit) << "what is generated never enters";
+  EXPECT_GT(ask(*engine, request_of(prompt_of(500, 1))).cached_tokens, 0);
+}
+
+TEST_F(LossyPrompts, AreNotSeenUnderAnotherSaltNorBeforeAFlush) {
+  const auto engine = this->engine(*find_kv_preset("leankv"));
+  EngineRequest request = request_of(prompt_of(500, 1));
+  ask(*engine, request);
+  request.cache_salt = "another";
+  ask(*engine, request);
+  EXPECT_EQ(engine->stats().cache.units, 0);
+  engine->flush_cache();
+  ask(*engine, request);
+  EXPECT_EQ(engine->stats().cache.units, 0);
+  ask(*engine, request);
+  EXPECT_GT(engine->stats().cache.units, 0);
+}
+
+// Prompts that come once and that recur, uniform and lossy, with too few pages for all: accounts
+// hold after every step, every request ends, and every page comes back.
+TEST_F(LossyPrompts, KeepTheAccountsThroughRandomTraffic) {
+  const auto preset = [](const char* name) {
+    KvPreset found = *find_kv_preset(name);
+    found.policy.alpha_high = 1.5f;
+    found.policy.alpha_low = 0.9f;
+    found.policy.high = kKvK8V4;
+    found.policy.low = name == std::string_view("leankv") ? kKvK4V2 : kKvK8V4;
+    return found;
+  };
+  const std::vector<KvPreset> presets = {preset("leankv"), preset("h2o"), preset("kv-compress"),
+                                         preset("streaming"), *find_kv_preset("k8v4")};
+  const auto engine = this->engine(presets[0], true, true, presets);
+  const int64_t total = engine->stats().pages_total;
+  std::mt19937_64 random(11);
+  for (int32_t round = 0; round < 40; ++round) {
+    SCOPED_TRACE(testing::Message() << "round " << round);
+    std::vector<std::shared_ptr<RecordingSink>> sinks;
+    for (uint32_t i = 0; i < 1 + random() % 8; ++i) {
+      std::vector<int32_t> prompt =
+          prompt_of(64 * static_cast<int32_t>(random() % 6), random() % 3);
+      const std::vector<int32_t> own =
+          prompt_of(1 + static_cast<int32_t>(random() % 250), random());
+      prompt.insert(prompt.end(), own.begin(), own.end());
+      EngineRequest request =
+          request_of(std::move(prompt), 1 + static_cast<int32_t>(random() % 250));
+      request.kv = presets[random() % presets.size()];
+      request.cache.pin = random() % 16 == 0;
+      request.cache.ttl = std::chrono::seconds(0);
+      sinks.push_back(submit(*engine, std::move(request)));
+    }
+    for (bool more = true; more;) {
+      more = engine->step();
+      engine->kv().check_integrity();
+      if (random() % 200 == 0) {
+        engine->flush_cache();
+      }
+    }
+    for (const auto& sink : sinks) {
+      ASSERT_EQ(sink->finish()->reason, FinishReason::length);
+      ASSERT_EQ(sink->events_after_finish(), 0);
+    }
+    ASSERT_EQ(engine->stats().pages_free, total) << "what the cache keeps counts as free";
+  }
+  const PrefixCacheStats cache = engine->stats().cache;
+  EXPECT_GT(cache.entered_units, 0);
+  EXPECT_GT(cache.handed_over_units, 0);
+  EXPECT_GT(cache.evicted_units, 0);
+  EXPECT_GT(engine->stats().preemptions, 0);
+  engine->flush_cache();
+  run(*engine);
+  EXPECT_EQ(engine->kv().free_pages(), total);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,71 @@
+#include "engine/kv/seen_paths.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace tessera {
+namespace {
+
+std::vector<uint64_t> paths_of(uint64_t seed, size_t count) {
+  std::mt19937_64 random(seed);
+  std::vector<uint64_t> paths(count);
+  for (uint64_t& path : paths) {
+    path = random();
+  }
+  return paths;
+}
+
+TEST(SeenPaths, KnowsWhatItHasSeen) {
+  SeenPaths seen(1000);
+  const std::vector<uint64_t> prompt = paths_of(1, 20);
+  EXPECT_EQ(seen.see(std::span(prompt).first(12)), 0);
+  EXPECT_EQ(seen.see(prompt), 12);
+  EXPECT_EQ(seen.see(prompt), 20);
+  EXPECT_EQ(seen.see({}), 0);
+}
+
+// What stands before a unit is in its path, so the last one tells of all.
+TEST(SeenPaths, TakesTheLastPathForThoseBeforeIt) {
+  SeenPaths seen(1000);
+  const std::vector<uint64_t> prompt = paths_of(2, 20);
+  seen.see(std::span(prompt).subspan(7, 1));
+  EXPECT_EQ(seen.see(prompt), 8);
+}
+
+TEST(SeenPaths, ForgetsWhatWasSeenLongestAgo) {
+  SeenPaths seen(1000);
+  const std::vector<uint64_t> again = paths_of(3, 10);
+  const std::vector<uint64_t> once = paths_of(4, 10);
+  seen.see(again);
+  seen.see(once);
+  for (uint64_t seed = 100; seed < 200; ++seed) {
+    seen.see(paths_of(seed, 100));
+    ASSERT_EQ(seen.see(again), 10) << "after " << seed - 99 << " prompts of 100 units";
+  }
+  EXPECT_EQ(seen.see(once), 0);
+}
+
+TEST(SeenPaths, KeepsAtLeastHalfOfWhatFits) {
+  SeenPaths seen(4096);
+  const std::vector<uint64_t> paths = paths_of(5, 2048);
+  for (const uint64_t path : paths) {
+    seen.see(std::span(&path, 1));
+  }
+  int32_t known = 0;
+  for (const uint64_t path : paths) {
+    known += seen.see(std::span(&path, 1));
+  }
+  EXPECT_GT(known, 1900);
+}
+
+TEST(SeenPaths, ForgetsAllWhenTold) {
+  SeenPaths seen(1000);
+  const std::vector<uint64_t> prompt = paths_of(6, 20);
+  seen.see(prompt);
+  seen.forget();
+  EXPECT_EQ(seen.see(prompt), 0);
+}
+
+}  // namespace
+}  // namespace tessera
