@@ -9,9 +9,12 @@ questions, each further one the cheapest that hold up, with four times the quest
 seed, so that nobody wins by having been lucky twice. Two aims are pursued at once:
 
     lossless   tessera-eval's verdict: the mean KL divergence from f16 is below 0.01, and no interval
-               of perplexity or recall lies beyond f16's score
+               of perplexity or recall lies beyond f16's score. Of the positions behind a prompt
+               alone, where the policy has acted, the divergence is below 0.01 too
     near       mean recall is at least 95 %, and perplexity at most 105 %, of f16's
 
+With --ahead, recall is of questions that stand at a prompt's end, where the policy sees what will be
+asked before it drops anything; otherwise also of those that come later, in another turn.
 Bytes are those of the recall questions, all allocated, as a share of f16's.
 """
 
@@ -23,7 +26,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-RECALL = ("passkey", "multikey", "json")
+AHEAD = ("passkey", "multikey", "json")
+LATER = ("later",)
 
 
 @dataclass
@@ -32,13 +36,12 @@ class Result:
     share: float  # of f16's bytes
     recall: float  # of f16's
     perplexity: float  # of f16's
-    kl: float
+    kl: float  # of the positions behind a prompt
     lossless: bool
-    reason: str
 
     def holds(self, aim: str) -> bool:
         if aim == "lossless":
-            return self.lossless
+            return self.lossless and self.kl < 0.01
         return self.recall >= 0.95 and self.perplexity <= 1.05
 
 
@@ -56,8 +59,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--samples", type=int, default=1, help="of each depth, in the first round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--keep", type=int, default=6, help="of each aim, after the first round")
+    parser.add_argument("--seed", type=int, default=0, help="of the first round's questions")
     parser.add_argument("--threads", type=int, default=0)
-    return parser.parse_args()
+    parser.add_argument("--ahead", action="store_true", help="ask no question later")
+    options = parser.parse_args()
+    options.recall = AHEAD if options.ahead else AHEAD + LATER
+    return options
 
 
 def candidates(base: str, varied: list[str]) -> list[str]:
@@ -74,7 +81,7 @@ def evaluate(options: argparse.Namespace, names: list[str], samples: int, seed: 
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         command = [options.eval, "--model", options.model, "--json", str(report)]
-        command += ["--tasks", ",".join(("text", *RECALL)), "--lengths", str(options.length)]
+        command += ["--tasks", ",".join(("text", *options.recall)), "--lengths", str(options.length)]
         command += ["--samples", str(samples), "--seed", str(seed)]
         command += ["--threads", str(options.threads), "--kv", ",".join(names)]
         if options.text:
@@ -83,7 +90,7 @@ def evaluate(options: argparse.Namespace, names: list[str], samples: int, seed: 
         return json.loads(report.read_text())
 
 
-def read_results(report: dict) -> list[Result]:
+def read_results(report: dict, tasks_of_recall: tuple[str, ...]) -> list[Result]:
     tasks = {task["name"]: task for task in report["tasks"]}
     reference = report["presets"][0]["name"]
 
@@ -92,10 +99,10 @@ def read_results(report: dict) -> list[Result]:
         return metrics[metric]["scores"][preset]["value"]
 
     def recall(preset: str) -> float:
-        return sum(score(task, "accuracy", preset) for task in RECALL)
+        return sum(score(task, "accuracy", preset) for task in tasks_of_recall)
 
     def kv_bytes(preset: str) -> float:
-        return sum(tasks[task]["kv"][preset]["bytes_per_token"] for task in RECALL)
+        return sum(tasks[task]["kv"][preset]["bytes_per_token"] for task in tasks_of_recall)
 
     def perplexity(preset: str) -> float:
         return score("text", "perplexity", preset)
@@ -106,9 +113,8 @@ def read_results(report: dict) -> list[Result]:
             kv_bytes(preset["name"]) / kv_bytes(reference),
             recall(preset["name"]) / recall(reference),
             perplexity(preset["name"]) / perplexity(reference),
-            preset["kl_mean"],
+            score("text", "KL mean, decode", preset["name"]),
             preset["lossless"],
-            preset["reason"],
         )
         for preset in report["presets"][1:]
     ]
@@ -131,9 +137,9 @@ def main() -> None:
     beside = [name for name in options.beside.split(",") if name]
     for number in range(options.rounds):
         samples = options.samples * 4**number
-        print(f"round {number + 1}: {len(names)} policies, {samples * 15} questions")
-        report = evaluate(options, [*beside, *names], samples, number)
-        results = sorted(read_results(report), key=lambda result: result.share)
+        print(f"round {number + 1}: {len(names)} policies, {samples * 5 * len(options.recall)} questions")
+        report = evaluate(options, [*beside, *names], samples, options.seed + number)
+        results = sorted(read_results(report, options.recall), key=lambda result: result.share)
         show(results)
         own = [result for result in results if result.name in names]
         keep = max(1, options.keep // 2**number)

@@ -206,12 +206,13 @@ struct AttentionArgs {
   MatrixView<float> log_sums;               // [tokens, query_heads] or no data: log of the softmax's
                                             // denominator, for kv_score
   std::span<const KvScoring> scorings = {};  // one for each of `sequences`; empty: nobody is scored
-  // Left for kv_score, of each sequence i with one new token that counts (leaves_logits()): the
-  // products q . k of that query, times scale * log2(e), so that kv_score need not multiply again. Row
-  // i * kv_heads + h is of KV head h: [tiles as above, query heads of the group, kAttentionTile]; of
-  // tokens that the query does not see it may be anything. The caller owns it, once for all layers. There
-  // may be fewer rows than the step's sequences have: kv_score multiplies for the others, to the same bits.
-  MatrixView<float> logits = {};            // [rows, kv_logit_row_floats()], 64-byte aligned
+  // Left for kv_score, of each sequence i with one new token that counts (leaves_weights()), so that it
+  // need not multiply again: each token's weight relative to its tile's running maximum. Row
+  // i * kv_heads + h is of KV head h: for each tile as above kv_weight_tile_floats(), which are
+  // [heads of the group, kAttentionTile] weights 2^(score - maximum), score = q . k * scale * log2(e),
+  // and [heads] maxima. The caller owns it, once for all layers. There may be fewer rows than the
+  // step's sequences have: kv_score multiplies for the others, to the same bits.
+  MatrixView<float> weights = {};           // [rows, kv_weight_row_floats()], 64-byte aligned
   std::span<std::byte> scratch;             // Backend::attention_scratch_bytes(...), as new aligns
   bool share_reads = true;                  // false: each sequence reads for itself, for comparison
 };
@@ -219,17 +220,19 @@ struct AttentionArgs {
 // The most query heads of one KV head whose attention kv_score aggregates.
 inline constexpr int32_t kMaxScoredHeads = 48;
 
-// Columns of logits for so many tokens and query heads of one KV head: each tier may end with a tile that
-// is not full.
-constexpr int64_t kv_logit_row_floats(int32_t context, int32_t group) {
-  return (int64_t{context} / kAttentionTile + 3) * kAttentionTile * group;
+// What attention leaves of a tile and a row for kv_score; each tier may end with a tile that is not full.
+constexpr int64_t kv_weight_tile_floats(int32_t group) {
+  return int64_t{kAttentionTile} * group + round_up(group, 16);
+}
+constexpr int64_t kv_weight_row_floats(int32_t context, int32_t group) {
+  return (int64_t{context} / kAttentionTile + 3) * kv_weight_tile_floats(group);
 }
 
 // Gives the new tokens marks (a score of 0 and their position), then adds to the score of every
 // token the attention that this step's counting queries paid it: the probability, or its square, of
 // each query head of its KV head's group; mean and sum add the group's mean, squares its sum. It runs
 // after kv_store and attention: of a prompt's queries it is a second q . k over what attention read,
-// with the log_sums that attention left; of a sequence that decodes it takes the logits that attention left
+// with the log_sums that attention left; of a sequence that decodes it takes the weights that attention left
 // too. A mark gets its queries one by one in order of position, so scores do not depend on how tokens are
 // cut into steps.
 struct KvScoreArgs {
@@ -237,7 +240,7 @@ struct KvScoreArgs {
   MatrixView<const float> log_sums;         // [tokens, query_heads], as attention left them
   std::span<const SequenceSpan> sequences;
   std::span<const KvScoring> scorings;      // one for each of `sequences`
-  MatrixView<const float> logits = {};      // as attention left them; no rows: it left none
+  MatrixView<const float> weights = {};     // as attention left them; no rows: it left none
   KvPagesView pages;                        // with marks
   int32_t layer = 0;
   int32_t query_heads = 0;
@@ -245,13 +248,13 @@ struct KvScoreArgs {
   std::span<const std::byte> dense;         // as kv_store filled it
 };
 
-// Whether attention leaves logits of sequence `i`, so that kv_score need not multiply: of one that
+// Whether attention leaves weights of sequence `i`, so that kv_score need not multiply: of one that
 // decodes. The scalar backend does not.
 template <class Args>  // AttentionArgs, KvScoreArgs
-bool leaves_logits(const Args& args, size_t i) {
+bool leaves_weights(const Args& args, size_t i) {
   return !args.scorings.empty() && args.sequences[i].count == 1 &&
          args.scorings[i].counts(args.sequences[i].context) &&
-         (static_cast<int64_t>(i) + 1) * args.pages.kv_heads <= args.logits.rows;
+         (static_cast<int64_t>(i) + 1) * args.pages.kv_heads <= args.weights.rows;
 }
 
 // One sequence to compress: by `policy`, in all layers and heads.

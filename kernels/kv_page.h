@@ -197,13 +197,13 @@ struct KvPagesView {
   int32_t row_pages = 0;  // entries of one row
   int32_t head_dim = 0;
 
-  int64_t row_index(int32_t slot, int32_t layer, int32_t head) const {
+  constexpr int64_t row_index(int32_t slot, int32_t layer, int32_t head) const {
     return (int64_t{slot} * layers + layer) * kv_heads + head;
   }
-  const int32_t* table(int64_t row) const { return tables + row * row_pages; }
-  std::byte* window(int64_t row) const { return windows + row * window_layout.page_bytes; }
-  KvMark* mark_row(int64_t row) const { return marks + row * row_marks; }
-  std::byte* page(int32_t page_id) const { return arena + int64_t{page_id} * page_bytes; }
+  constexpr const int32_t* table(int64_t row) const { return tables + row * row_pages; }
+  constexpr std::byte* window(int64_t row) const { return windows + row * window_layout.page_bytes; }
+  constexpr KvMark* mark_row(int64_t row) const { return marks + row * row_marks; }
+  constexpr std::byte* page(int32_t page_id) const { return arena + int64_t{page_id} * page_bytes; }
 };
 
 }  // namespace tessera

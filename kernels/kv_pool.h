@@ -39,10 +39,10 @@ struct KvPool {
   int32_t unit_pages = 0;   // of the least dense format that units have
   int32_t unit_tokens = 0;  // a multiple of kKvGroup and of the capacity of each such format; 0: none
 
-  int32_t* unit_table(int32_t handle, int64_t head) const {  // head: of all layers
+  constexpr int32_t* unit_table(int32_t handle, int64_t head) const {  // head: of all layers
     return unit_tables + (int64_t{handle} * pages.layers * pages.kv_heads + head) * unit_pages;
   }
-  int32_t unit_pages_of(uint8_t tier) const { return unit_tokens / pages.layouts[tier].capacity; }
+  constexpr int32_t unit_pages_of(uint8_t tier) const { return unit_tokens / pages.layouts[tier].capacity; }
 };
 
 // A unit, and of which tier's format it is.

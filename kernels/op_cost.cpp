@@ -271,7 +271,7 @@ int64_t scores(const AttentionArgs& args, const SequenceSpan& span, int32_t head
 }  // namespace
 
 // A product with a key and one with a value for each query, head and token seen. Of groups that the
-// step closes, the dense form alone must be read. Logits are written where kv_score wants them.
+// step closes, the dense form alone must be read. Weights are written where kv_score wants them.
 OpCost op_cost(const AttentionArgs& args) {
   const KvPagesView& pages = args.pages;
   const int64_t width = int64_t{args.query_heads} * pages.head_dim;
@@ -279,12 +279,12 @@ OpCost op_cost(const AttentionArgs& args) {
   for (const SequenceSpan& span : args.sequences) {
     cost.read_bytes += span.count * width * kFloat;
     cost.written_bytes += span.count * width * kFloat;
-    const bool logits = leaves_logits(args, static_cast<size_t>(&span - args.sequences.data()));
+    const bool weights = leaves_weights(args, static_cast<size_t>(&span - args.sequences.data()));
     for (int32_t head = 0; head < pages.kv_heads; ++head) {
       cost.read_bytes += bytes_seen(args, span, head);
       const int64_t seen = scores(args, span, head);
       cost.flops += 4 * seen * (width / pages.kv_heads);
-      cost.written_bytes += logits ? seen * (args.query_heads / pages.kv_heads) * kFloat : 0;
+      cost.written_bytes += weights ? seen * (args.query_heads / pages.kv_heads) * kFloat : 0;
     }
   }
   return cost;
@@ -296,7 +296,7 @@ namespace {
 OpCost score_cost(const KvScoreArgs& args, size_t sequence, int32_t head, int32_t begin,
                   int32_t end) {
   const SequenceSpan& span = args.sequences[sequence];
-  const bool logits = leaves_logits(args, sequence);
+  const bool weights = leaves_weights(args, sequence);
   const KvPagesView& pages = args.pages;
   const int32_t group = begin / kKvGroup;
   const KvRow closed = seen_closed(args, span, head, group);
@@ -305,7 +305,7 @@ OpCost score_cost(const KvScoreArgs& args, size_t sequence, int32_t head, int32_
   const int64_t heads = args.query_heads / pages.kv_heads;
   OpCost cost;
   cost.written_bytes = older * kFloat;
-  if (logits) {
+  if (weights) {
     cost.read_bytes = (closed.high + closed.low + dense) * heads * kFloat + older * kFloat;
     return cost;
   }
@@ -325,7 +325,7 @@ OpCost score_cost(const KvScoreArgs& args, size_t sequence, int32_t head, int32_
 }  // namespace
 
 // New tokens' marks are written. A counting query is multiplied with the keys that it sees, and the
-// scores of those that were there before are read and written. One whose logits attention left is
+// scores of those that were there before are read and written. One whose weights attention left is
 // not multiplied again: these are read instead.
 OpCost op_cost(const KvScoreArgs& args) {
   const KvPagesView& pages = args.pages;

@@ -14,7 +14,7 @@ struct MatrixView {
   int64_t cols = 0;
   int64_t stride = 0;  // elements from one row to the next, >= cols
 
-  std::span<T> row(int64_t index) const {
+  constexpr std::span<T> row(int64_t index) const {
     return {data + index * stride, static_cast<size_t>(cols)};
   }
   MatrixView first_rows(int64_t count) const { return {data, count, cols, stride}; }

@@ -115,7 +115,7 @@ class Decoder final : public Transformer {
                     .out = step.attended,
                     .log_sums = log_sums,
                     .scorings = batch.scorings,
-                    .logits = workspace_.views().score_logits,
+                    .weights = workspace_.views().score_weights,
                     .scratch = workspace_.views().attention_scratch,
                     .share_reads = batch.share_reads},
                    stream);
@@ -124,7 +124,7 @@ class Decoder final : public Transformer {
                      .log_sums = log_sums,
                      .sequences = batch.sequences,
                      .scorings = batch.scorings,
-                     .logits = workspace_.views().score_logits,
+                     .weights = workspace_.views().score_weights,
                      .pages = pages,
                      .layer = layer,
                      .query_heads = config_.heads,

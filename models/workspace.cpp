@@ -18,12 +18,12 @@ int64_t linear_scratch_bytes(const ModelConfig& config, int64_t tokens, int64_t 
 
 // For each KV head of each sequence, but not more than this, since every byte of a workspace is
 // written at start. Sequences beyond it are scored to the same bits, by multiplying once more.
-constexpr int64_t kMostLogitBytes = int64_t{128} << 20;
+constexpr int64_t kMostWeightBytes = int64_t{128} << 20;
 
-MatrixView<float> cut_logits(const ModelConfig& config, const StepLimits& limits,
-                             MemoryCutter& cutter) {
-  const int64_t cols = kv_logit_row_floats(limits.context, config.heads / config.kv_heads);
-  const int64_t fitting = kMostLogitBytes / (cols * int64_t{sizeof(float)});
+MatrixView<float> cut_weights(const ModelConfig& config, const StepLimits& limits,
+                              MemoryCutter& cutter) {
+  const int64_t cols = kv_weight_row_floats(limits.context, config.heads / config.kv_heads);
+  const int64_t fitting = kMostWeightBytes / (cols * int64_t{sizeof(float)});
   return cutter.matrix<float>(std::min(int64_t{limits.sequences} * config.kv_heads, fitting), cols);
 }
 
@@ -44,7 +44,7 @@ Workspace::Views cut(const ModelConfig& config, const StepLimits& limits, int32_
   views.linear_scratch =
       cutter.array<std::byte>(linear_scratch_bytes(config, tokens, max_logits_rows, backend));
   views.log_sums = cutter.matrix<float>(tokens, config.heads);
-  views.score_logits = cut_logits(config, limits, cutter);
+  views.score_weights = cut_weights(config, limits, cutter);
   views.attention_scratch = cutter.array<std::byte>(
       backend.attention_scratch_bytes(limits, config.heads, config.head_dim));
   const KvPageLayout widest = KvPageLayout::make(kKvF32, config.head_dim, kKvGroup);

@@ -17,7 +17,7 @@ class Workspace {
  public:
   // Errors: ResourceExhausted.
   static absl::StatusOr<Workspace> create(const ModelConfig& config, const StepLimits& limits,
-                                          int32_t max_logits_rows, const Backend& backend);
+                                          int32_t max_weights_rows, const Backend& backend);
 
   // All of limits.tokens rows; a step takes the first rows of each.
   struct Views {
@@ -27,14 +27,14 @@ class Workspace {
     MatrixView<float> attended;  // [tokens, query_width]
     MatrixView<float> gate_up;   // [tokens, 2 * ffn]
     MatrixView<float> gated;     // [tokens, ffn]
-    MatrixView<float> wanted;    // [max_logits_rows, hidden]: rows of one call of logits()
+    MatrixView<float> wanted;    // [max_weights_rows, hidden]: rows of one call of logits()
     MatrixView<float> cos;       // [limits.context, head_dim / 2], dense
     MatrixView<float> sin;       // [limits.context, head_dim / 2], dense
     std::span<std::byte> linear_scratch;
     std::span<std::byte> attention_scratch;
     MatrixView<float> log_sums;  // [tokens, heads], for scores
-    // [rows, kv_logit_row_floats()], for scores: of as many sequences as fit into 128 MiB
-    MatrixView<float> score_logits;
+    // [rows, kv_weight_row_floats()], for scores: of as many sequences as fit into 128 MiB
+    MatrixView<float> score_weights;
     // The dense groups of a step (kernels/backend.h), with room for f32.
     std::span<std::byte> dense;
   };

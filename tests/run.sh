@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs what the tests need, builds, and runs them.
-#   tests/run.sh          everything under the release preset, and the engine under ASan
+#   tests/run.sh          everything under the release preset, the engine under ASan, and the CUDA
+#                         kernels compiled (run too where there is a GPU; their emulation always)
 #   tests/run.sh --all    also UBSan, TSan (without the server), the browser, the long simulations,
 #                         lm-evaluation-harness, and each parser fuzzed for 20 seconds
 # The last lines are ctest's own summary.
@@ -11,7 +12,7 @@ all=""
 case "${1:-}" in
   "") ;;
   --all) all=1 ;;
-  *) sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
 
 sh deploy/dependencies.sh "${all:+all-}tests"
@@ -25,7 +26,16 @@ check() {  # check PRESET [ctest arguments]: configure, build and test one prese
   ctest --preset "$preset" -j "$jobs" "$@"
 }
 
+cuda() {
+  echo "== cuda"
+  nvcc=$(sh deploy/cuda_toolkit.sh) || return 0
+  cmake --preset cuda -DTESSERA_TESTS=ON -DTESSERA_SERVER=OFF -DCMAKE_CUDA_COMPILER="$nvcc" >/dev/null
+  cmake --build --preset cuda -j "$jobs" --target cuda_tests
+  ctest --test-dir build/cuda -L gpu
+}
+
 check asan -LE long
+cuda
 if [ -n "$all" ]; then
   check ubsan -LE long
   check tsan -LE long

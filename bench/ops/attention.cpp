@@ -72,7 +72,7 @@ class Step {
     }
     if (scored) {
       log_sums_.resize(static_cast<size_t>(rows() * shape.kv_heads * size.group));
-      logits_.resize(static_cast<size_t>(size.sequences * shape.kv_heads * logit_cols()));
+      weights_.resize(static_cast<size_t>(size.sequences * shape.kv_heads * weight_cols()));
     }
     dense_ = kv_.dense(size.sequences * dense_groups(spans_[0]));
     rows_.fill_random(0, rows() * width_);
@@ -99,7 +99,7 @@ class Step {
             .out = {rows_.operand<float>(copy, 1), rows(), width_, width_},
             .log_sums = log_sums(query_heads),
             .scorings = scorings_,
-            .logits = logits(shape),
+            .weights = weights(shape),
             .scratch = scratch_,
             .share_reads = share_reads};
   }
@@ -119,7 +119,7 @@ class Step {
             .log_sums = attention.log_sums,
             .sequences = spans_,
             .scorings = scorings_,
-            .logits = attention.logits,
+            .weights = attention.weights,
             .pages = attention.pages,
             .layer = attention.layer,
             .query_heads = attention.query_heads,
@@ -134,12 +134,12 @@ class Step {
                : MatrixView<float>{log_sums_.data(), rows(), query_heads, query_heads};
   }
   // One for all layers, as a model has it.
-  MatrixView<float> logits(const Shape& shape) {
-    return {logits_.data(), logits_.empty() ? 0 : int64_t{size_.sequences} * shape.kv_heads,
-            logit_cols(), logit_cols()};
+  MatrixView<float> weights(const Shape& shape) {
+    return {weights_.data(), weights_.empty() ? 0 : int64_t{size_.sequences} * shape.kv_heads,
+            weight_cols(), weight_cols()};
   }
-  int64_t logit_cols() const {
-    return kv_logit_row_floats(size_.context + size_.count, size_.group);
+  int64_t weight_cols() const {
+    return kv_weight_row_floats(size_.context + size_.count, size_.group);
   }
 
   int64_t rows() const { return int64_t{size_.sequences} * size_.count; }
@@ -152,12 +152,12 @@ class Step {
   std::vector<SequenceSpan> spans_;
   std::vector<KvScoring> scorings_;
   std::vector<float> log_sums_;
-  std::vector<float> logits_;
+  std::vector<float> weights_;
   std::vector<std::byte> dense_;
   std::vector<std::byte> scratch_;
 };
 
-// Decode by policies that score is timed with what scoring adds: attention that leaves logits, and
+// Decode by policies that score is timed with what scoring adds: attention that leaves weights, and
 // kv_score. What shares pages is timed with each sequence reading them for itself too.
 enum class Way { each_alone, usual, scored };
 

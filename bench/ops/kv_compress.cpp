@@ -5,6 +5,7 @@
 #include "bench/cycled_memory.h"
 #include "bench/ops/kv_slots.h"
 #include "bench/ops/ops.h"
+#include "bench/ops/paper_leankv.h"
 #include "kernels/kv_page_size.h"
 
 namespace tessera::bench {
@@ -14,7 +15,8 @@ constexpr int32_t kPrompt = 2048;
 constexpr KvTiers kTiers{0, 1};
 
 const KvPolicy& leankv() {
-  return find_kv_preset("leankv")->policy;
+  static const KvPolicy policy = paper_leankv();
+  return policy;
 }
 
 // Slots in one and the same state, which calls compress in turn: at the end of a prompt, or in

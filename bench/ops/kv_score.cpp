@@ -5,6 +5,7 @@
 #include "bench/cycled_memory.h"
 #include "bench/ops/kv_copies.h"
 #include "bench/ops/ops.h"
+#include "bench/ops/paper_leankv.h"
 
 namespace tessera::bench {
 namespace {
@@ -15,9 +16,9 @@ struct ScoreCase {
   int32_t context = 0;  // tokens before them
 };
 
-// A step's queries and log_sums beside its layer of pages, as in attention's, and what that leaves of
-// queries that decode, in one place for all layers. Nothing is used up:
-// each call gives the same tokens marks once more and adds to the scores of all.
+// A step's queries and log_sums beside its layer of pages, as in attention's, and what that leaves
+// of queries that decode, in one place for all layers. Nothing is used up: each call gives the same
+// tokens marks once more and adds to the scores of all.
 class Step {
  public:
   Step(const ScoreCase& size, KvFormat format, const Setup& setup, const Shape& shape)
@@ -41,7 +42,7 @@ class Step {
     const int32_t prompt = size.count > 1 ? size.context + size.count : size.context;
     for (int32_t i = 0; i < size.sequences; ++i) {
       spans_.push_back({i, i * size.count, size.count, size.context, {}});
-      scorings_.push_back(scoring_of(find_kv_preset("leankv")->policy, prompt));
+      scorings_.push_back(scoring_of(paper_leankv(), prompt));
     }
     dense_ = kv_.dense(size.sequences * dense_groups(spans_[0]));
     rows_.fill_random(0, rows() * width_);
@@ -50,9 +51,9 @@ class Step {
     std::fill_n(rows_.operand<float>(0, 1), rows() * query_heads_,
                 std::log(static_cast<float>(size.context + size.count)) + 0.5f);
     rows_.replicate();
-    logit_cols_ = kv_logit_row_floats(size.context + size.count, shape.group());
+    weight_cols_ = kv_weight_row_floats(size.context + size.count, shape.group());
     if (size.count == 1) {
-      logits_ = random_floats(size.sequences * shape.kv_heads * logit_cols_);
+      weights_ = random_floats(size.sequences * shape.kv_heads * weight_cols_);
     }
     cost_ = op_cost(next());
   }
@@ -67,7 +68,8 @@ class Step {
             .log_sums = {rows_.operand<float>(copy, 1), rows(), query_heads_, query_heads_},
             .sequences = spans_,
             .scorings = scorings_,
-            .logits = {logits_.data(), std::ssize(logits_) / logit_cols_, logit_cols_, logit_cols_},
+            .weights = {weights_.data(), std::ssize(weights_) / weight_cols_, weight_cols_,
+                        weight_cols_},
             .pages = kv_.view(),
             .layer = static_cast<int32_t>(copy),
             .query_heads = query_heads_,
@@ -88,8 +90,8 @@ class Step {
   std::vector<SequenceSpan> spans_;
   std::vector<KvScoring> scorings_;
   std::vector<std::byte> dense_;
-  int64_t logit_cols_ = 0;
-  std::vector<float> logits_;
+  int64_t weight_cols_ = 0;
+  std::vector<float> weights_;
 };
 
 std::vector<Variant> prepare(const ScoreCase& size, const Setup& setup, const Shape& shape) {

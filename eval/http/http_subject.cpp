@@ -53,8 +53,8 @@ absl::StatusOr<TrialResult> read_answer(const std::string& text, const Trial& tr
     if (trial.generate > 0) {
       result.text = choice.at("text").get<std::string>();
     } else {
-      read_logprobs(choice.at("logprobs"), trial.compare ? 1 : trial.prompt.size(), trial.tokens(),
-                    result);
+      const size_t answer = trial.prompt.size() + static_cast<size_t>(trial.asked);
+      read_logprobs(choice.at("logprobs"), trial.compare ? 1 : answer, trial.tokens(), result);
     }
   } catch (const json::exception& error) {
     return absl::InvalidArgumentError(

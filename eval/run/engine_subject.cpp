@@ -31,6 +31,9 @@ class TrialSink final : public EventSink {
   }
 
   void on_logprobs(const TokenLogprobs& logprobs) override {
+    if (forced_before_++ < trial_.asked) {
+      return;
+    }
     result_.logprobs.push_back(logprobs.chosen.logprob);
     result_.likeliest.push_back(logprobs.top.front().token == logprobs.chosen.token ? 1 : 0);
   }
@@ -101,6 +104,7 @@ class TrialSink final : public EventSink {
   const Trial& trial_;
   TrialResult& result_;
   size_t positions_ = 0;
+  int32_t forced_before_ = 0;
   std::vector<float> last_logits_;  // of what is generated, until the token is known
   std::optional<Finish> finish_;
 };

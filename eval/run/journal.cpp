@@ -43,6 +43,7 @@ std::string key_of(std::string_view task, std::string_view subject, const Item& 
     print.add(static_cast<uint64_t>(1000 * trial.temperature));
     print.add(trial.seed);
     print.add(trial.compare ? 1 : 0);
+    print.add(static_cast<uint64_t>(trial.asked));
   }
   return absl::StrCat(std::string(task), "/", item.id, "/", std::string(subject), "/",
                       absl::Hex(print.value(), absl::kZeroPad16));

@@ -12,6 +12,7 @@ namespace tessera {
 struct Trial {
   std::vector<int32_t> prompt{};  // not empty
   std::vector<int32_t> forced{};
+  int32_t asked = 0;      // of the forced tokens the first ones: a question, which has no score
   int32_t generate = 0;   // tokens to generate; only where nothing is forced
   float temperature = 0;  // of generated tokens; 0: the likeliest
   uint64_t seed = 0;      // of generated tokens
@@ -34,8 +35,8 @@ struct KvUse {
 };
 
 struct TrialResult {
-  // Of the forced tokens; of a compared trial's tokens all but the first, so that entry p belongs
-  // to token p + 1 and to the distribution after position p.
+  // Of the forced tokens behind the question; of a compared trial's tokens all but the first, so
+  // that entry p belongs to token p + 1 and to the distribution after position p.
   std::vector<float> logprobs{};
   std::vector<uint8_t> likeliest{};  // whether greedy decoding would have chosen the token
 

@@ -20,6 +20,9 @@ constexpr RetrievalKind kKinds[] = {
      " The key of {k} is {v}.", ".", Material::Kind::word, Material::Kind::number, false},
     {"json", "one of many pairs of hex strings, to be told apart digit by digit",
      "\n\"{k}\": \"{v}\",", "\",", Material::Kind::hex, Material::Kind::hex, false},
+    {"later", "one pass key told in prose, asked for only after the prompt was compressed",
+     " The pass key is {v}. Remember it.", ".", Material::Kind::word, Material::Kind::number, true,
+     true},
 };
 
 constexpr int32_t kSmallestHay = 8;  // tokens; less room than this stays empty
@@ -54,6 +57,9 @@ class Question {
     SplitIds ids = encode_split(tokenizer_, context(depth), answer_);
     Item item;
     item.trials.push_back({.prompt = std::move(ids.prompt), .forced = std::move(ids.continuation)});
+    if (kind_.asked_later) {
+      ask_later(item.trials.back());
+    }
     item.length = length;
     item.depth = depth;
     return item;
@@ -68,6 +74,15 @@ class Question {
       if (tries > 50) key = absl::StrCat(key, " ", material_.draw(kind_.keys));
     }
     return {key, material_.draw(kind_.values)};
+  }
+
+  // The question goes from the prompt's end to what follows it.
+  void ask_later(Trial& trial) const {
+    // The space at its end is the answer's already.
+    trial.asked = tokens_of(question_.substr(0, question_.find_last_not_of(' ') + 1));
+    const auto question = trial.prompt.end() - trial.asked;
+    trial.forced.insert(trial.forced.begin(), question, trial.prompt.end());
+    trial.prompt.erase(question, trial.prompt.end());
   }
 
   bool grow(int32_t room) {

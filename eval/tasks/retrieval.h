@@ -21,6 +21,9 @@ struct RetrievalKind {
   Material::Kind keys;
   Material::Kind values;
   bool prose;  // the rest of the context is prose; otherwise it is pairs that nobody asks for
+  // The question is no part of the prompt: a policy that drops tokens at the prompt's end, by what
+  // its last queries looked at, does not know yet what will be asked.
+  bool asked_later = false;
 };
 
 std::span<const RetrievalKind> retrieval_kinds();

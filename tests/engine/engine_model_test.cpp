@@ -172,7 +172,12 @@ INSTANTIATE_TEST_SUITE_P(
                 *find_kv_preset("k4v2"),
                 {kKvPresetF16}},
         Numbers{"avx512_int8_h2o", CpuIsa::avx512, WeightFormat::int8, lossy("h2o")},
-        Numbers{"avx512_f32_adakv", CpuIsa::avx512, WeightFormat::f32, lossy("adakv")}),
+        Numbers{"avx512_f32_adakv", CpuIsa::avx512, WeightFormat::f32, lossy("adakv")},
+        Numbers{"avx512_f32_k8v8", CpuIsa::avx512, WeightFormat::f32, *find_kv_preset("k8v8")},
+        Numbers{"avx512_f32_k4v4", CpuIsa::avx512, WeightFormat::f32, *find_kv_preset("k4v4")},
+        Numbers{"avx512_f32_snapkv", CpuIsa::avx512, WeightFormat::f32, lossy("snapkv")},
+        Numbers{"avx512_f32_pyramidkv", CpuIsa::avx512, WeightFormat::f32, lossy("pyramidkv")},
+        Numbers{"avx512_f32_streaming", CpuIsa::avx512, WeightFormat::f32, lossy("streaming")}),
     [](const auto& numbers) { return numbers.param.name; });
 
 }  // namespace

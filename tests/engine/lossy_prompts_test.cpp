@@ -163,7 +163,7 @@ TEST_F(LossyPrompts, AreSharedFromTheSecondSightOn) {
   const auto engine = this->engine(*find_kv_preset("leankv"));
   const int32_t unit = engine->stats().cache_unit_tokens;
   const std::vector<int32_t> prompt = prompt_of(500, 1);
-  const int32_t shareable = (500 - 64) / unit * unit;  // the policy's scorer wants the last 64
+  const int32_t shareable = find_kv_preset("leankv")->policy.shareable(500) / unit * unit;
   EXPECT_EQ(ask(*engine, request_of(prompt)).cached_tokens, 0);
   EXPECT_EQ(engine->stats().cache.units, 0);
   EXPECT_EQ(ask(*engine, request_of(prompt)).cached_tokens, 0);
@@ -187,17 +187,18 @@ TEST_F(LossyPrompts, ShareWhatTheyBeginWithAndNoMore) {
 TEST_F(LossyPrompts, OfOneArrivalAreASecondSight) {
   const auto engine = this->engine(*find_kv_preset("leankv"));
   const int32_t unit = engine->stats().cache_unit_tokens;
+  const int32_t shareable = find_kv_preset("leankv")->policy.shareable(500) / unit * unit;
   const std::vector<int32_t> prompt = prompt_of(500, 1);
   std::vector<std::shared_ptr<RecordingSink>> sinks;
   for (int32_t i = 0; i < 4; ++i) {
     sinks.push_back(submit(*engine, request_of(prompt)));
   }
   run(*engine);
-  EXPECT_EQ(engine->stats().cache.units * unit, (500 - 64) / unit * unit);
+  EXPECT_EQ(engine->stats().cache.units * unit, shareable);
   EXPECT_EQ(sinks[0]->finish()->cached_tokens, 0) << "computes for itself";
   EXPECT_EQ(sinks[1]->finish()->cached_tokens, 0) << "computes for the others";
-  EXPECT_EQ(sinks[2]->finish()->cached_tokens, (500 - 64) / unit * unit) << "waits for it";
-  EXPECT_EQ(sinks[3]->finish()->cached_tokens, (500 - 64) / unit * unit);
+  EXPECT_EQ(sinks[2]->finish()->cached_tokens, shareable) << "waits for it";
+  EXPECT_EQ(sinks[3]->finish()->cached_tokens, shareable);
 }
 
 TEST_F(LossyPrompts, AreSeenOnceHoweverManySamplesTheyHave) {

@@ -128,6 +128,20 @@ TEST_F(Tasks, AskForThePassKeyInProse) {
   }
 }
 
+TEST_F(Tasks, AskLaterForWhatThePromptTells) {
+  const RetrievalKind& later = retrieval_kinds().back();
+  ASSERT_EQ(later.name, "later");
+  const Task task = make_retrieval(later, {{256}, {0, 0.5}, 5}, *tokenizer_, 3);
+  for (const Item& item : task.items) {
+    const Trial& trial = item.trials[0];
+    ASSERT_GT(trial.asked, 0);
+    const std::vector<int32_t> answer(trial.forced.begin() + trial.asked, trial.forced.end());
+    EXPECT_EQ(forced(item), " The pass key is" + text_of(answer));
+    EXPECT_THAT(prompt(item), HasSubstr("The pass key is" + text_of(answer) + " Remember it."));
+    EXPECT_THAT(prompt(item), Not(EndsWith(" The pass key is")));
+  }
+}
+
 TEST_F(Tasks, OfOneSeedAreTheSame) {
   for (const uint64_t seed : {uint64_t{1}, uint64_t{2}}) {
     const auto first = make_tasks({.tasks = "quick", .seed = seed}, *tokenizer_, 512);

@@ -11,6 +11,7 @@
 
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/thread_pool.h"
+#include "tests/kernels/device.h"
 #include "tests/kernels/isas.h"
 #include "tests/kernels/kv_rows.h"
 
@@ -123,6 +124,9 @@ class AttentionSequences {
   // Stores and attends step by step.
   Attended run(const Backend& backend, int threads, const Steps& steps) const {
     ThreadPool pool(threads);
+    return run({.name = "", .backend = &backend, .stream = pool.stream()}, steps);
+  }
+  Attended run(const Device& device, const Steps& steps) const {
     std::mt19937 random(seed_ + 1);
     KvRows rows(rows_shape(), random);
     put_history(rows);
@@ -130,7 +134,7 @@ class AttentionSequences {
     Attended attended{std::vector<std::vector<float>>(lengths_.size()),
                       std::vector<std::vector<float>>(lengths_.size())};
     for (const std::vector<Chunk>& step : steps) {
-      run_step(backend, pool, rows, step, done, attended);
+      run_step(device, rows, step, done, attended);
     }
     return attended;
   }
@@ -376,7 +380,7 @@ class AttentionSequences {
     }
   }
 
-  void run_step(const Backend& backend, ThreadPool& pool, KvRows& rows,
+  void run_step(const Device& device, KvRows& rows,
                 const std::vector<Chunk>& step, std::vector<int32_t>& done,
                 Attended& attended) const {
     std::vector<SequenceSpan> spans;
@@ -407,8 +411,8 @@ class AttentionSequences {
     std::vector<float> out(static_cast<size_t>(count * query_cols()), NAN);
     std::vector<float> log_sums(static_cast<size_t>(count * shape_.query_heads()), NAN);
     std::vector<std::byte> scratch(static_cast<size_t>(
-        backend.attention_scratch_bytes(limits, shape_.query_heads(), shape_.head_dim)));
-    backend.attention(
+        device.backend->attention_scratch_bytes(limits, shape_.query_heads(), shape_.head_dim)));
+    device.backend->attention(
         {.queries = {queries.data(), count, query_cols(), query_cols()},
          .sequences = spans,
          .pages = rows.view(),
@@ -420,7 +424,8 @@ class AttentionSequences {
          .out = {out.data(), count, query_cols(), query_cols()},
          .log_sums = {log_sums.data(), count, shape_.query_heads(), shape_.query_heads()},
          .scratch = scratch},
-        pool.stream());
+        device.stream);
+    device.wait(device.stream);
     const auto append = [](std::vector<float>& to, const std::vector<float>& from, int64_t first,
                            int64_t rows_of, int64_t cols) {
       to.insert(to.end(), from.begin() + first * cols, from.begin() + (first + rows_of) * cols);

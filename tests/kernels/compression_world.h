@@ -20,6 +20,7 @@ struct WorldShape {
   int32_t slots = 3;
   int32_t context = 400;
   int32_t page_tokens = 16;  // of the least dense format
+  int threads = 1;
 };
 
 // An arena with sequences of random keys, values and scores, which remembers what every token was,
@@ -27,7 +28,7 @@ struct WorldShape {
 class CompressionWorld {
  public:
   CompressionWorld(const WorldShape& shape, uint32_t seed, CpuIsa isa = CpuIsa::scalar)
-      : shape_(shape), backend_(cpu_backend(isa)), random_(seed) {
+      : shape_(shape), backend_(cpu_backend(isa)), pool_(shape.threads), random_(seed) {
     KvArenaShape arena{.formats = shape.formats,
                        .head_dim = shape.head_dim,
                        .slots = shape.slots,
@@ -152,6 +153,8 @@ class CompressionWorld {
     bool pinned = false;
     float score = 0;
     std::vector<float> channels;  // keys, then values
+
+    friend bool operator==(const Stored&, const Stored&) = default;
   };
   using StoredRow = std::map<int32_t, Stored>;  // by position
   StoredRow stored_row(int32_t slot, int32_t index) const {
@@ -233,7 +236,7 @@ class CompressionWorld {
 
   WorldShape shape_;
   const Backend& backend_;
-  ThreadPool pool_{1};
+  ThreadPool pool_;
   std::mt19937 random_;
   std::unique_ptr<KvArena> arena_;
   std::vector<Sequence> sequences_;

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/kernels/compression_world.h"
 
 namespace tessera {
@@ -173,6 +175,34 @@ TEST(KvCompress, ServesEveryPairOfTiersAndHeadDimension) {
   }
 }
 
+// One and the same bytes, whatever the threads and the instruction set.
+TEST(KvCompress, DependsOnTheSequenceAlone) {
+  uint32_t seed = 1500;
+  for (const KvPolicy& policy : policies()) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed << " rule " << name_of(policy.rule)
+                                    << " allocator " << name_of(policy.allocator));
+    std::vector<std::vector<CompressionWorld::StoredRow>> worlds;
+    for (const int threads : {1, 3}) {
+      for (const CpuIsa isa : isas_of_this_machine()) {
+        WorldShape shape = shape_for(policy);
+        shape.threads = threads;
+        CompressionWorld world(shape, seed, isa);
+        world.open(0, policy, 230);
+        world.append(0, 230);
+        world.compress(0);
+        world.append(0, 90);
+        world.change_scores(0);
+        world.compress(0);
+        worlds.push_back(stored_rows(world, 0));
+      }
+    }
+    for (const auto& rows : worlds) {
+      ASSERT_EQ(rows, worlds[0]);
+    }
+    ++seed;
+  }
+}
+
 TEST(KvCompress, LeavesPagesAloneThatOthersOwnToo) {
   uint32_t seed = 2000;
   for (const KvPolicy& policy : policies()) {
@@ -279,12 +309,46 @@ void expect_protected(CompressionWorld& world, int32_t slot) {
   }
 }
 
+// Of a uniform budget: no row keeps more, but where what is protected is more.
+void expect_within_budget(CompressionWorld& world, int32_t slot) {
+  const CompressionWorld::Sequence& at = world.sequence(slot);
+  const KvPolicy& policy = at.policy;
+  if (policy.rule != KvRule::budget || policy.allocator != KvAllocator::uniform) {
+    return;
+  }
+  const KvPagesView pages = world.pages();
+  const int32_t budget =
+      policy.keep_tokens > 0
+          ? policy.keep_tokens
+          : static_cast<int32_t>(std::ceil(double{policy.keep_share} * at.tokens));
+  for (int32_t i = 0; i < world.rows(); ++i) {
+    const int64_t row = world.row(slot, i);
+    const KvRow counts = pages.rows[row];
+    int32_t shared = 0;  // tokens in pages of several owners, and before them
+    for (int32_t entry = 0; entry < pages.row_pages; ++entry) {
+      const int32_t page = pages.table(row)[entry];
+      shared += page != kNoPage && world.arena().pool().owners[page] > 1 ? 1 : 0;
+    }
+    if (shared > 0) {
+      continue;
+    }
+    const int32_t recent_from = std::max(0, at.tokens / kKvGroup - policy.recent) * kKvGroup;
+    const int32_t kept_anyway = std::min(policy.sinks, recent_from) + at.tokens - recent_from;
+    ASSERT_LE(counts.high + counts.low + at.tokens % kKvGroup, std::max(budget, kept_anyway));
+  }
+}
+
 // Everything that may happen to sequences, in any order, under every policy and format.
 TEST(KvCompress, KeepsItsInvariantsThroughAHundredThousandOperations) {
   std::vector<KvPolicy> all = policies();
   for (const auto& [high, low] : tier_pairs()) {
     all.push_back(with_formats(preset("leankv-aggressive"), high, low));
     all.back().alpha_low = 0.4f;
+  }
+  for (const KvFormat format : named_formats()) {
+    if (!(format == kKvF32)) {
+      all.push_back(with_formats(preset("h2o"), format, format));
+    }
   }
   const int32_t rounds = 100000 / static_cast<int32_t>(all.size()) + 1;
   uint32_t seed = 3000;
@@ -319,6 +383,7 @@ TEST(KvCompress, KeepsItsInvariantsThroughAHundredThousandOperations) {
           const KvCompressed result = world.compress(slot);
           ASSERT_GE(result.pages_freed, -world.rows());
           ASSERT_NO_FATAL_FAILURE(expect_protected(world, slot));
+          ASSERT_NO_FATAL_FAILURE(expect_within_budget(world, slot));
         }
       }
       world.arena().check_integrity();

@@ -18,7 +18,7 @@ struct ScoreShape {
   int32_t tokens = 270;
   // Compresses once, after so many tokens; 0: never. A chunk must end there.
   int32_t compress_at = 0;
-  bool logits = true;  // whether there is room for those of queries that decode
+  bool weights = true;  // whether there is room for those of queries that decode
 };
 
 // One sequence in one layer, whose tokens' scores can be computed in any chunks.
@@ -110,10 +110,10 @@ class ScoredSequence {
         backend.attention_scratch_bytes({count, 1, shape_.tokens}, query_heads, shape_.head_dim)));
     const MatrixView<float> log_sum_rows{log_sums.data(), count, query_heads, query_heads};
     const KvScoring scorings[] = {scoring_of(shape_.policy, shape_.prompt)};
-    const int64_t logit_cols = kv_logit_row_floats(shape_.tokens, shape_.group);
-    std::vector<float> logits(static_cast<size_t>(shape_.kv_heads * logit_cols), NAN);
-    const MatrixView<float> logit_rows{logits.data(), shape_.logits ? shape_.kv_heads : 0,
-                                       logit_cols, logit_cols};
+    const int64_t weight_cols = kv_weight_row_floats(shape_.tokens, shape_.group);
+    std::vector<float> weights(static_cast<size_t>(shape_.kv_heads * weight_cols), NAN);
+    const MatrixView<float> weight_rows{weights.data(), shape_.weights ? shape_.kv_heads : 0,
+                                        weight_cols, weight_cols};
     backend.attention({.queries = rows(queries_, query_cols(), context, count),
                        .sequences = spans,
                        .pages = arena_->view(),
@@ -123,14 +123,14 @@ class ScoredSequence {
                        .out = {out.data(), count, query_cols(), query_cols()},
                        .log_sums = log_sum_rows,
                        .scorings = scorings,
-                       .logits = logit_rows,
+                       .weights = weight_rows,
                        .scratch = scratch},
                       pool_.stream());
     backend.kv_score({.queries = rows(queries_, query_cols(), context, count),
                       .log_sums = log_sum_rows,
                       .sequences = spans,
                       .scorings = scorings,
-                      .logits = logit_rows,
+                      .weights = weight_rows,
                       .pages = arena_->view(),
                       .query_heads = query_heads,
                       .scale = scale(),
@@ -301,7 +301,7 @@ TEST_P(KvScore, ReadsBothTiersAfterCompression) {
   }
 }
 
-TEST_P(KvScore, LogitsThatAttentionLeftGiveTheBitsOfAnotherProduct) {
+TEST_P(KvScore, WeightsThatAttentionLeftGiveTheBitsOfAnotherProduct) {
   uint32_t seed = 100;
   for (const KvFormat format : named_formats()) {
     for (const int32_t group : {1, 2, 4, 8}) {
@@ -314,14 +314,14 @@ TEST_P(KvScore, LogitsThatAttentionLeftGiveTheBitsOfAnotherProduct) {
       SCOPED_TRACE(testing::Message() << "seed " << seed);
       const std::vector<int32_t> chunks{190, 1, 1, 1, 7, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
       const auto with = ScoredSequence(shape, seed).run(backend(), chunks);
-      shape.logits = false;
+      shape.weights = false;
       EXPECT_EQ(ScoredSequence(shape, seed++).run(backend(), chunks), with);
     }
   }
 }
 
 // A long row's tiles are shared among threads, and attention cuts it into spans.
-TEST_P(KvScore, LogitsOfLongRowsAreThoseOfTheirTiles) {
+TEST_P(KvScore, WeightsOfLongRowsAreThoseOfTheirTiles) {
   ScoreShape shape{.policy = find_kv_preset("leankv")->policy,
                    .prompt = 2200,
                    .tokens = 2262,
@@ -329,7 +329,7 @@ TEST_P(KvScore, LogitsOfLongRowsAreThoseOfTheirTiles) {
   std::vector<int32_t> chunks{2200};
   chunks.resize(63, 1);
   const auto with = ScoredSequence(shape, 7).run(backend(), chunks);
-  shape.logits = false;
+  shape.weights = false;
   EXPECT_EQ(ScoredSequence(shape, 7).run(backend(), {2200, 62}), with);
 }
 

@@ -253,7 +253,7 @@ TEST(OpCost, KvScoreReadsKeysThatCountingQueriesSee) {
                     2 * 3 * 8 + older * 4, 2 * (99 + 100 + 75 + 76) * 4 * 64}));
 }
 
-TEST(OpCost, KvScoreReadsTheLogitsThatAttentionWroteInPlaceOfKeys) {
+TEST(OpCost, KvScoreReadsTheWeightsThatAttentionWroteInPlaceOfKeys) {
   const Rows rows(kKvK8V4, 64);
   const std::vector<SequenceSpan> spans{{0, 0, 1, 97, {}}};
   const std::vector<KvScoring> scorings{{true, KvScorer::mean, 90, 140}};
@@ -262,7 +262,7 @@ TEST(OpCost, KvScoreReadsTheLogitsThatAttentionWroteInPlaceOfKeys) {
   args.scorings = scorings;
   args.pages = rows.pages;
   args.query_heads = 8;
-  args.logits = {nullptr, 2, 512, 512};
+  args.weights = {nullptr, 2, 512, 512};
   EXPECT_EQ(op_cost(args), (OpCost{8 * 4 + 2 * (98 * 4 * 4 + 97 * 4), 2 * (8 + 97 * 4), 0}));
   AttentionArgs attention;
   attention.sequences = spans;
@@ -270,7 +270,7 @@ TEST(OpCost, KvScoreReadsTheLogitsThatAttentionWroteInPlaceOfKeys) {
   attention.query_heads = 8;
   const OpCost unscored = op_cost(attention);
   attention.scorings = scorings;
-  attention.logits = {nullptr, 2, 512, 512};
+  attention.weights = {nullptr, 2, 512, 512};
   EXPECT_EQ(op_cost(attention).written_bytes, unscored.written_bytes + 2 * 98 * 4 * 4);
 }
 

@@ -1,18 +1,30 @@
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
 #include <limits>
+#include <random>
+#include <vector>
 
-#include "tests/kernels/attention_sequences.h"
+#include "tests/kernels/device.h"
+#include "tests/kernels/isas.h"
 
 namespace tessera {
 namespace {
 
-class Ops : public testing::TestWithParam<CpuIsa> {
+class Ops : public testing::TestWithParam<Device> {
  protected:
-  const Backend& backend() const { return cpu_backend(GetParam()); }
-  ThreadPool pool_{2};
+  void embed(const EmbedArgs& args) const { run(device().backend->embed, args); }
+  void rms_norm(const RmsNormArgs& args) const { run(device().backend->rms_norm, args); }
+  void rope(const RopeArgs& args) const { run(device().backend->rope, args); }
+  void silu_mul(const SiluMulArgs& args) const { run(device().backend->silu_mul, args); }
+
+ private:
+  const Device& device() const { return GetParam(); }
+  template <class Args>
+  void run(void (*op)(const Args&, Stream), const Args& args) const {
+    op(args, device().stream);
+    device().wait(device().stream);
+  }
 };
 
 MatrixView<float> matrix(std::vector<float>& data, int64_t rows) {
@@ -29,15 +41,13 @@ TEST_P(Ops, EmbedCopiesRowsOfEitherTable) {
   }
   const std::vector<int32_t> tokens{3, 0, 3};
   std::vector<float> out(9);
-  backend().embed(
-      {.tokens = tokens, .table = {table.data(), 4, 3, 3}, .table_f32 = {}, .out = matrix(out, 3)},
-      pool_.stream());
+  embed(
+      {.tokens = tokens, .table = {table.data(), 4, 3, 3}, .table_f32 = {}, .out = matrix(out, 3)});
   EXPECT_EQ(out, (std::vector<float>{9, 10, 11, 0, 1, 2, 9, 10, 11}));
-  backend().embed({.tokens = tokens,
-                   .table = {},
-                   .table_f32 = {table_f32.data(), 4, 3, 3},
-                   .out = matrix(out, 3)},
-                  pool_.stream());
+  embed({.tokens = tokens,
+         .table = {},
+         .table_f32 = {table_f32.data(), 4, 3, 3},
+         .out = matrix(out, 3)});
   EXPECT_EQ(out, (std::vector<float>{109, 110, 111, 100, 101, 102, 109, 110, 111}));
 }
 
@@ -48,8 +58,7 @@ TEST_P(Ops, RmsNormIsNearDoublePrecision) {
     std::vector<float> in = random_floats(random, rows * hidden);
     const std::vector<float> weight = random_floats(random, hidden);
     std::vector<float> out(in.size());
-    backend().rms_norm({.in = matrix(in, rows), .weight = weight, .out = matrix(out, rows)},
-                       pool_.stream());
+    rms_norm({.in = matrix(in, rows), .weight = weight, .out = matrix(out, rows)});
     for (int64_t row = 0; row < rows; ++row) {
       double sum = 0;
       for (int64_t i = 0; i < hidden; ++i) {
@@ -65,8 +74,7 @@ TEST_P(Ops, RmsNormIsNearDoublePrecision) {
       }
     }
     const std::vector<float> apart = out;
-    backend().rms_norm({.in = matrix(in, rows), .weight = weight, .out = matrix(in, rows)},
-                       pool_.stream());
+    rms_norm({.in = matrix(in, rows), .weight = weight, .out = matrix(in, rows)});
     EXPECT_EQ(in, apart) << "in place, " << hidden << " columns";
   }
 }
@@ -87,12 +95,11 @@ TEST_P(Ops, RopeRotatesHalfSplitPairs) {
     const std::vector<int32_t> positions{0, 49, 17};
     const std::vector<float> before = random_floats(random, 3 * 2 * head_dim);
     std::vector<float> heads = before;
-    backend().rope({.heads = matrix(heads, 3),
-                    .positions = positions,
-                    .cos = cos.data(),
-                    .sin = sin.data(),
-                    .head_dim = head_dim},
-                   pool_.stream());
+    rope({.heads = matrix(heads, 3),
+          .positions = positions,
+          .cos = cos.data(),
+          .sin = sin.data(),
+          .head_dim = head_dim});
     for (int64_t row = 0; row < 3; ++row) {
       for (int64_t head = 0; head < 2; ++head) {
         for (int64_t i = 0; i < half; ++i) {
@@ -123,7 +130,7 @@ TEST_P(Ops, SiluMulIsNearDoublePrecisionOverTheWholeRange) {
     gate_up.push_back(1.0f + static_cast<float>(i % 7));
   }
   std::vector<float> out(static_cast<size_t>(width));
-  backend().silu_mul({.gate_up = matrix(gate_up, 1), .out = matrix(out, 1)}, pool_.stream());
+  silu_mul({.gate_up = matrix(gate_up, 1), .out = matrix(out, 1)});
   double worst = 0;
   for (int64_t i = 0; i < width; ++i) {
     const double gate = double{gate_up[static_cast<size_t>(i)]};
@@ -140,7 +147,7 @@ TEST_P(Ops, SiluMulHasNoInfinityAndKeepsNaN) {
   std::vector<float> gate_up{-1e30f, -100, 0, 100, 1e30f, NAN, -infinity, infinity,
                              1,      1,    1, 1,   1,     1,   1,         1};
   std::vector<float> out(8);
-  backend().silu_mul({.gate_up = matrix(gate_up, 1), .out = matrix(out, 1)}, pool_.stream());
+  silu_mul({.gate_up = matrix(gate_up, 1), .out = matrix(out, 1)});
   EXPECT_NEAR(out[1], 0, 1e-30);
   EXPECT_EQ(out[2], 0);
   EXPECT_EQ(out[3], 100);
@@ -157,23 +164,22 @@ TEST_P(Ops, RowsHaveTheSameBitsAloneAsInABatch) {
   const std::vector<float> weight = random_floats(random, 2 * cols);
   std::vector<float> normed(in.size());
   std::vector<float> gated(in.size() / 2);
-  backend().rms_norm({.in = matrix(in, 40), .weight = weight, .out = matrix(normed, 40)},
-                     pool_.stream());
-  backend().silu_mul({.gate_up = matrix(in, 40), .out = matrix(gated, 40)}, pool_.stream());
+  rms_norm({.in = matrix(in, 40), .weight = weight, .out = matrix(normed, 40)});
+  silu_mul({.gate_up = matrix(in, 40), .out = matrix(gated, 40)});
   for (int64_t row = 0; row < 40; ++row) {
     std::vector<float> one(in.begin() + row * 2 * cols, in.begin() + (row + 1) * 2 * cols);
     std::vector<float> out(static_cast<size_t>(2 * cols));
-    backend().rms_norm({.in = matrix(one, 1), .weight = weight, .out = matrix(out, 1)},
-                       pool_.stream());
+    rms_norm({.in = matrix(one, 1), .weight = weight, .out = matrix(out, 1)});
     EXPECT_TRUE(std::equal(out.begin(), out.end(), normed.begin() + row * 2 * cols));
     out.resize(static_cast<size_t>(cols));
-    backend().silu_mul({.gate_up = matrix(one, 1), .out = matrix(out, 1)}, pool_.stream());
+    silu_mul({.gate_up = matrix(one, 1), .out = matrix(out, 1)});
     EXPECT_TRUE(std::equal(out.begin(), out.end(), gated.begin() + row * cols));
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, Ops, testing::ValuesIn(isas_of_this_machine()),
-                         [](const auto& instance) { return std::string(name(instance.param)); });
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Ops);
+INSTANTIATE_TEST_SUITE_P(Devices, Ops, testing::ValuesIn(devices_of_this_machine()),
+                         [](const auto& instance) { return instance.param.name; });
 
 }  // namespace
 }  // namespace tessera

@@ -75,7 +75,7 @@ class SharedSequences {
             .scratch = {}};
   }
 
-  // Results, log sums and logits, bit for bit.
+  // Results, log sums and weights, bit for bit.
   std::vector<uint32_t> attend(const Backend& backend, int threads, bool share_reads) {
     ThreadPool pool(threads);
     AttentionArgs args = this->args();
@@ -84,20 +84,20 @@ class SharedSequences {
         {count, count, shape_.row_tokens}, query_heads(), shape_.head_dim)));
     args.scratch = scratch;
     args.share_reads = share_reads;
-    // Of every other sequence kv_score wants the logits; tables of windows are not scored.
+    // Of every other sequence kv_score wants the weights; tables of windows are not scored.
     std::vector<KvScoring> scorings(spans_.size());
-    const int64_t cols = kv_logit_row_floats(shape_.row_tokens, shape_.group);
-    std::vector<float> logits(static_cast<size_t>(count * shape_.kv_heads * cols));
+    const int64_t cols = kv_weight_row_floats(shape_.row_tokens, shape_.group);
+    std::vector<float> weights(static_cast<size_t>(count * shape_.kv_heads * cols));
     if (shape_.window == 0) {
       for (size_t i = 0; i < scorings.size(); i += 2) {
         scorings[i] = {.marks = true, .scorer = KvScorer::sum, .begin = 0, .end = INT32_MAX};
       }
       args.scorings = scorings;
-      args.logits = {logits.data(), int64_t{count} * shape_.kv_heads, cols, cols};
+      args.weights = {weights.data(), int64_t{count} * shape_.kv_heads, cols, cols};
     }
     backend.attention(args, pool.stream());
     std::vector<uint32_t> bits;
-    for (const auto* floats : {&out_, &log_sums_, &logits}) {
+    for (const auto* floats : {&out_, &log_sums_, &weights}) {
       for (const float x : *floats) {
         bits.push_back(std::bit_cast<uint32_t>(x));
       }

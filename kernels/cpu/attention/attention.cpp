@@ -47,6 +47,7 @@ struct Item {
   int32_t kv_head;
   BlockCut::Block block;
   const TileWalk& walk;
+  float* left;  // the row of args.weights, of a query that kv_score wants them of; or null
 };
 
 // The tokens [begin, end) of a tile that some pair sees; `first` is the position of token 0 where
@@ -95,17 +96,15 @@ struct Attention {
     return args.out.row(span.first_row + row).data() + int64_t{head} * head_dim;
   }
 
-  // Of pairs [first_pair, + group), the query heads of one row of the step: where kv_score wants
-  // what they score, [tiles, group, kAttentionTile].
-  void place_logits(int64_t row, int32_t tiles, int32_t first_pair, PairBlock& block) const {
-    const bool wanted = leaves_logits(args, static_cast<size_t>(row / args.pages.kv_heads));
-    TESSERA_CHECK(!wanted || int64_t{tiles} * kAttentionTile * group <= args.logits.cols,
-                  "attention: a row of logits is too short");
-    block.leaves_logits = wanted || (first_pair > 0 && block.leaves_logits);
-    for (int32_t head = 0; head < group; ++head) {
-      block.logits[first_pair + head] =
-          wanted ? args.logits.row(row).data() + head * kAttentionTile : nullptr;
+  // Of a row of the step, null where nobody wants them.
+  float* weights_left(int64_t row, int32_t tiles) const {
+    const auto index = static_cast<size_t>(row / args.pages.kv_heads);
+    if (!leaves_weights(args, index)) {
+      return nullptr;
     }
+    TESSERA_CHECK(tiles * kv_weight_tile_floats(group) <= args.weights.cols,
+                  "attention: a row of weights is too short");
+    return args.weights.row(row).data();
   }
 
   int32_t cut_spans() const;
@@ -183,15 +182,11 @@ void Attention::run(int64_t item_index) const {
   const BlockCut::Block cut_block = cut.block(cut.blocks() - 1 - local / spans);
   const RowTokens tokens = row_tokens(args, span, place->first_dense, kv_head, cut_block.group);
   const TileWalk walk(args.pages, shapes, tokens, span.tiers);
-  const Item item{span, kv_head, cut_block, walk};
+  const Item item{span, kv_head, cut_block, walk, weights_left(row, walk.tiles())};
 
   PairBlock block;  // 150 KiB, so nothing of it is written before it is needed
   block.head_dim = head_dim;
   block.pairs = cut_block.pairs;
-  block.leaves_logits = false;
-  if (span.count == 1 && block.pairs == group) {
-    place_logits(row, walk.tiles(), 0, block);
-  }
   if (place->spans > 0) {
     attend_one_span(item, block, *place, static_cast<int32_t>(local % spans));
   } else {
@@ -210,8 +205,8 @@ void Attention::run_shared(int64_t run_index) const {
   block.pairs = run.sequences * group;
   load_shared(run, walk, block);
   clear(block);
-  attend({first, run.kv_head, {first.last_group(), 0, block.pairs}, walk}, block, run.first_tile,
-         run.end_tile, run.end_tile - 1);
+  attend({first, run.kv_head, {first.last_group(), 0, block.pairs}, walk, nullptr}, block,
+         run.first_tile, run.end_tile, run.end_tile - 1);
   for (int32_t pair = 0; pair < block.pairs; ++pair) {
     const int64_t row =
         int64_t{shared->sequence(run, pair / group)} * args.pages.kv_heads + run.kv_head;
@@ -229,10 +224,6 @@ void Attention::load_shared(const SharedRun& run, const TileWalk& walk, PairBloc
   KvTile tile;
   walk.find(run.first_tile, 0, kAttentionTile, tile);
   fetch_tile(tile);
-  for (int32_t i = 0; i < run.sequences; ++i) {
-    const int64_t row = int64_t{shared->sequence(run, i)} * args.pages.kv_heads + run.kv_head;
-    place_logits(row, run.end_tile, i * group, block);
-  }
   for (int32_t pair = 0; pair < block.pairs; ++pair) {
     block.first_seen[pair] = 0;
     block.end_seen[pair] = run.end_tile * kAttentionTile;
@@ -324,8 +315,9 @@ void Attention::attend(const Item& item, PairBlock& block, int32_t first_tile, i
       item.walk.find(tile + 1, range.begin, range.end, *next);
     }
     see(item, block, tile, current);
-    kernels.add_tile(block, {tiles[tile % 2], next, current.begin, current.end, current.whole,
-                             int64_t{tile} * kAttentionTile * group});
+    float* left = item.left == nullptr ? nullptr : item.left + tile * kv_weight_tile_floats(group);
+    kernels.add_tile(block,
+                     {tiles[tile % 2], next, current.begin, current.end, current.whole, left});
   }
 }
 

@@ -20,7 +20,7 @@ void check_attention(const AttentionArgs& args) {
                 "attention: a scoring for each sequence");
   TESSERA_CHECK(args.scorings.empty() ||
                     (args.window == 0 && args.query_heads / pages.kv_heads <= kMaxScoredHeads),
-                "attention: logits of a window's tokens, or of too large a group");
+                "attention: scores of a window's tokens, or of too large a group");
   int64_t dense = 0;
   for (const SequenceSpan& span : args.sequences) {
     check_layout(pages.layouts[span.tiers.high]);

@@ -18,7 +18,7 @@ using Tiles = TileAttention<Floats, Codes>;
 const RowOps kRowOps{LaneRows<Lanes>::rms_norm, LaneRows<Lanes>::rope, LaneRows<Lanes>::silu_mul};
 const AttentionKernels kAttentionKernels{
     Floats::load_query, Codes::load_query_codes,  Tiles::add_tile,
-    Tiles::score_tile,  Softmax::add_paid<false>, Softmax::add_paid<true>,
+    Tiles::weigh_tile,  Softmax::add_paid<false>, Softmax::add_paid<true>,
     Softmax::finish,    Softmax::merge,           Softmax::normalise};
 
 }  // namespace tessera::avx2

@@ -181,12 +181,15 @@ struct CodeAttention {
       for (int j = 0; j < 4; ++j) {
         largest[j] = V::zero();
         if (first + j < block.pairs) {
-          largest[j] = scale_weights<kWhole>(block, first + j, scales, zeros);
+          largest[j] = scale_weights<kWhole>(block, first + j, scales, zeros, step.left);
         }
       }
       const V bounded = V::max(V::all(kLeastLargest), V::highest(largest));
       (bounded / V::all(kCodeRange)).store_4(block.weight_steps + first);
       (V::all(kCodeRange) / bounded).store_4(inverses + first);
+    }
+    if (step.left != nullptr) {
+      LaneSoftmax<V>::leave_maxima(block, step.left);
     }
     for (int pair = 0; pair < block.pairs; ++pair) {
       V scaled[kTileVectors];
@@ -199,16 +202,20 @@ struct CodeAttention {
     }
   }
 
-  // One pair's weights times scales, in place of its scores; the largest in each lane.
+  // One pair's weights times scales, in place of its scores; the largest in each lane. The weights
+  // go to `left` too, where that is not null.
   template <bool kWhole>
   static V scale_weights(PairBlock& block, int pair, const V (&scales)[kTileVectors],
-                         const V (&zeros)[kTileVectors]) {
+                         const V (&zeros)[kTileVectors], float* left) {
     float* scaled = block.weights + pair * kAttentionTile;
     V of_zeros = V::zero();
     V largest = V::zero();
     LaneSoftmax<V>::template weigh_pair<kWhole>(block, pair, [&](int i, V weight) {
       const V product = weight * scales[i];
       product.store(scaled + i * kLanes);
+      if (left != nullptr) {
+        weight.store(left + pair * kAttentionTile + i * kLanes);
+      }
       largest = V::max(largest, product);
       of_zeros = V::fma(weight, zeros[i], of_zeros);
     });
@@ -382,7 +389,6 @@ struct CodeAttention {
   static void add_tile(PairBlock& block, const TileStep& step) {
     const KvFormat format = step.tile.shape->layout.format;
     score_tile(block, step);
-    LaneSoftmax<V>::leave_logits(block, step);
     if (step.whole) {
       LaneSoftmax<V>::template raise_maxima<true>(block);
       weigh<true>(block, step);
@@ -404,12 +410,14 @@ struct TileAttention {
       Floats::add_tile(block, step);
     }
   }
-  static void score_tile(PairBlock& block, const TileStep& step) {
+  static void weigh_tile(PairBlock& block, const TileStep& step) {
     if (step.tile.shape->layout.format.is_codes()) {
       Codes::score_tile(block, step);
     } else {
       Floats::score_tile(block, step);
     }
+    Floats::Softmax::template raise_maxima<false>(block);
+    Floats::Softmax::weigh(block, nullptr);
   }
 };
 

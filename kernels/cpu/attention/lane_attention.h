@@ -13,6 +13,7 @@ namespace tessera {
 // arrays live in registers.
 template <class V>
 struct LaneAttention {
+  using Softmax = LaneSoftmax<V>;
   static constexpr int kLanes = V::kLanes;
   static constexpr int kKeyTile = KvPageLayout::kKeyTile;
   static constexpr int kStep = PairBlock::kStep;
@@ -248,9 +249,8 @@ struct LaneAttention {
       scores_of[pairs - 1](block.queries + int64_t{first} * block.head_dim, step.tile,
                            block.head_dim, block.weights + first * kAttentionTile);
     }
-    LaneSoftmax<V>::leave_logits(block, step);
     LaneSoftmax<V>::template raise_maxima<false>(block);
-    LaneSoftmax<V>::weigh(block);
+    LaneSoftmax<V>::weigh(block, step.left);
     for (int first = 0; first < block.pairs; first += kStep) {
       const int left = block.pairs - first;
       const int pairs = left < kStep ? left : kStep;

@@ -50,25 +50,22 @@ struct LaneSoftmax {
     }
   }
 
-  // A tile's scores stand in block.weights; they do not stay there.
-  static void leave_logits(const PairBlock& block, const TileStep& step) {
-    for (int pair = 0; pair < block.pairs && block.leaves_logits; ++pair) {
-      if (block.logits[pair] != nullptr) {
-        std::copy_n(block.weights + pair * kAttentionTile, kAttentionTile,
-                    block.logits[pair] + step.logits_at);
-      }
-    }
-  }
-
   // Marks hold a score and a position each, so 2 vectors of them have the scores of one.
   template <bool kDescending>
   static void add_paid(const PaidStep& step, KvMark* marks) {
+    alignas(64) float factors[kMaxScoredHeads];
+    static_assert(kMaxScoredHeads % kLanes == 0);
+    for (int32_t head = 0; head < step.heads; head += kLanes) {
+      exp2_nonpositive(V::load(step.maxima + head) - V::load(step.log2_sums + head))
+          .store(factors + head);
+    }
     for (int32_t token = 0; token < step.tokens; token += kLanes) {
       V sum = V::zero();
       for (int32_t head = 0; head < step.heads; ++head) {
-        const V score = V::load(step.scores + head * kAttentionTile + token);
-        const V paid = exp2_nonpositive(score - V::all(step.log2_sums[head]));
-        sum = sum + (step.squares ? paid * paid : paid);
+        const V weight = V::load(step.weights + head * kAttentionTile + token);
+        const V factor = V::all(factors[head]);
+        const V paid = weight * factor;
+        sum = step.squares ? V::fma(paid, paid, sum) : V::fma(weight, factor, sum);
       }
       sum = sum * V::all(step.share);
       if (token + kLanes <= step.tokens) {
@@ -107,13 +104,20 @@ struct LaneSoftmax {
     V::fma(V::load(sums), V::all(block.corrections[pair]), added).store(sums);
   }
 
-  // Scores become weights.
-  static void weigh(PairBlock& block) {
+  // Scores become weights; `left`: where they go too, with their maxima, or null.
+  static void weigh(PairBlock& block, float* left) {
     for (int pair = 0; pair < block.pairs; ++pair) {
       float* weights = block.weights + pair * kAttentionTile;
       weigh_pair<false>(block, pair, [&](int i, V weight) { weight.store(weights + i * kLanes); });
       raise_zeros(block, pair);
     }
+    if (left != nullptr) {
+      std::copy_n(block.weights, block.pairs * kAttentionTile, left);
+      leave_maxima(block, left);
+    }
+  }
+  static void leave_maxima(const PairBlock& block, float* left) {
+    std::copy_n(block.maxima, block.pairs, left + block.pairs * kAttentionTile);
   }
 
   static void finish(const PairBlock& block, int32_t pair, const Partial& out) {

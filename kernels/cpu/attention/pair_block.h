@@ -76,8 +76,6 @@ struct PairBlock {
   int32_t first_seen[kPairs];  // positions a pair sees: [first_seen, end_seen)
   int32_t end_seen[kPairs];
   uint64_t visible[kPairs];  // bit i: the pair sees token i of the tile
-  bool leaves_logits;        // some pair does
-  float* logits[kPairs];     // where scores are left for kv_score; null: nobody wants this pair's
 
   // Scaled so that the softmax is one of powers of 2.
   alignas(64) float queries[kPairs * kMaxHeadDim];  // [pairs / kStep, head_dim, kStep]
@@ -103,17 +101,18 @@ struct TileStep {
   int32_t begin;       // tokens some pair sees: [begin, end) of the tile
   int32_t end;
   bool whole;             // every pair sees all of it
-  int64_t logits_at = 0;  // where its scores go, in PairBlock::logits
+  float* left = nullptr;  // AttentionArgs::weights of the tile; null: nobody wants them
 };
 
 // What the query heads of one group at one position pay the first `tokens` tokens of a tile.
 struct PaidStep {
-  const float* scores;     // [heads, kAttentionTile], scaled as in PairBlock
-  const float* log2_sums;  // [heads]
-  int32_t heads;
-  bool squares;
-  float share;  // of what they pay together
-  int32_t tokens;
+  const float* weights;    // [heads, kAttentionTile], relative to the maxima
+  const float* maxima;     // [heads], and so many more that vectors may be read
+  const float* log2_sums;  // likewise
+  int32_t heads = 0;
+  bool squares = false;
+  float share = 0;  // of what they pay together
+  int32_t tokens = 0;
 };
 
 // A finished softmax over some tokens: sum and values relative to 2^maximum.
@@ -130,10 +129,10 @@ struct AttentionKernels {
   void (*load_query_codes)(PairBlock& block, int32_t pair, const float* query, float factor);
   // Scores, softmax and weighted values of one tile, for all pairs of the block.
   void (*add_tile)(PairBlock& block, const TileStep& step);
-  // Of kv_score: a tile's scores alone, into block.weights, and then what a query paid each token:
-  // the sum over its heads of 2^(score - log2_sum), or of its square, times the share. Token i has
-  // mark i, or mark -i where marks descend.
-  void (*score_tile)(PairBlock& block, const TileStep& step);
+  // Of kv_score: as add_tile, but for values: block.weights are what attention leaves. Then what a
+  // query paid each token: the sum over its heads of weight * 2^(maximum - log2_sum), or of its
+  // square, times the share. Token i has mark i, or mark -i where marks descend.
+  void (*weigh_tile)(PairBlock& block, const TileStep& step);
   void (*add_paid)(const PaidStep& step, KvMark* marks);
   void (*add_paid_descending)(const PaidStep& step, KvMark* marks);
   // One pair's softmax, complete but for the division.

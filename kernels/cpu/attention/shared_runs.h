@@ -22,9 +22,10 @@ struct SharedRun {
 
 // The runs of a step, read off the page tables: the same page at the same place is the same tokens,
 // whoever brought the sequences together (the prefix cache, samples of one prompt, both). Only
-// sequences of one new token take part, only the high tier, and under a window only those that see
-// everything. Pages shared among some sequences and further ones among fewer of them are found
-// span by span, in each of which a sequence stands in one run at most.
+// sequences of one new token take part that leave no weights for kv_score, only the high tier, and
+// under a window only those that see everything. Pages shared among some sequences and further ones
+// among fewer of them are found span by span, in each of which a sequence stands in one run at
+// most.
 class SharedRuns {
  public:
   // For `sequences` sequences and rows of at most `spans` spans, a multiple of 64.

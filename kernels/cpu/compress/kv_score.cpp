@@ -29,8 +29,6 @@ void check_score(const KvScoreArgs& args) {
                 "kv_score: query heads are a multiple of KV heads, at most 48 for each");
   TESSERA_CHECK(args.queries.cols == int64_t{args.query_heads} * pages.head_dim,
                 "kv_score: columns of queries");
-  TESSERA_CHECK(args.logits.rows == 0 || args.logits.cols % kAttentionTile == 0,
-                "kv_score: logits come in tiles");
   TESSERA_CHECK(args.log_sums.rows == args.queries.rows && args.log_sums.cols == args.query_heads,
                 "kv_score: shape of log_sums");
   for (size_t i = 0; i < args.sequences.size(); ++i) {
@@ -67,21 +65,26 @@ TileMarks marks_of(const RowScores& scores, const RowTokens& tokens, int32_t til
           std::min(kAttentionTile, (high ? tokens.high : tokens.low) - place)};
 }
 
-// What the heads of one query pay a tile: `logits` [heads, kAttentionTile], `log2_sums` [heads].
+// What the heads of one query pay a tile.
 void pay(const AttentionKernels& kernels, const RowScores& scores, const TileMarks& marks,
-         const float* logits, const float* log2_sums) {
-  const PaidStep step{logits,           log2_sums,      scores.heads(),
-                      scores.squares(), scores.share(), marks.tokens};
+         PaidStep step) {
+  step.heads = scores.heads();
+  step.squares = scores.squares();
+  step.share = scores.share();
+  step.tokens = marks.tokens;
   (marks.descending ? kernels.add_paid_descending : kernels.add_paid)(step, marks.first);
 }
+
+// Numbers that are read by vectors may end within one.
+constexpr int32_t kPadding = 16;
 
 // One query that decodes: what attention left of it is turned into what it paid. Part `part` of
 // `parts` of the row's tiles.
 void fold(const AttentionKernels& kernels, const KvScoreArgs& args, const RowTokens& tokens,
-          const RowScores& scores, std::span<const float> logits, int64_t part, int64_t parts) {
+          const RowScores& scores, std::span<const float> left, int64_t part, int64_t parts) {
   const int64_t tiles = tokens.tiles();
   const int32_t position = scores.begin();
-  float log2_sums[kMaxScoredHeads];
+  float log2_sums[kMaxScoredHeads + kPadding] = {};
   for (int32_t head = 0; head < scores.heads(); ++head) {
     log2_sums[head] = scores.log_sum(args.log_sums, head) * kLog2OfE;
   }
@@ -89,17 +92,20 @@ void fold(const AttentionKernels& kernels, const KvScoreArgs& args, const RowTok
   if (part + 1 == parts) {  // whose last tile is the new token's
     scores.make_marks();
   }
-  const int64_t tile_floats = int64_t{scores.heads()} * kAttentionTile;
-  TESSERA_CHECK(tiles * tile_floats <= std::ssize(logits), "kv_score: too few logits");
+  const int64_t tile_floats = kv_weight_tile_floats(scores.heads());
+  TESSERA_CHECK(tiles * tile_floats <= std::ssize(left), "kv_score: too few weights");
   for (int64_t tile = tiles * part / parts; tile < end; ++tile) {
+    const float* weights = left.data() + tile * tile_floats;
     pay(kernels, scores, marks_of(scores, tokens, static_cast<int32_t>(tile), position),
-        logits.data() + tile * tile_floats, log2_sums);
+        {.weights = weights,
+         .maxima = weights + int64_t{scores.heads()} * kAttentionTile,
+         .log2_sums = log2_sums});
   }
 }
 
 // The scores of one (sequence, KV head), by the kernels of attention: a tile's keys are multiplied
-// with a block of queries at once, then what each query paid goes to the marks in order of
-// position.
+// with a block of queries at once and weighed as attention did, then what each query paid goes to
+// the marks in order of position.
 class RowScoring {
  public:
   RowScoring(const AttentionKernels& kernels, const KvScoreArgs& args,
@@ -150,7 +156,15 @@ class RowScoring {
       if (!last) {
         find(tile + 1);
       }
-      kernels_.score_tile(block_, {.tile = tiles[tile % 2],
+      if (tile % kSpanTiles == 0) {
+        begin_span();
+      }
+      for (int32_t pair = 0; pair < block_.pairs; ++pair) {
+        const int32_t seen =
+            walk.is_dense(tile) ? queries.begin + pair / heads_ + 1 - group : walk.tokens(tile);
+        block_.visible[pair] = ~uint64_t{0} >> (kAttentionTile - seen);
+      }
+      kernels_.weigh_tile(block_, {.tile = tiles[tile % 2],
                                    .next = last ? nullptr : &tiles[(tile + 1) % 2],
                                    .begin = 0,
                                    .end = kAttentionTile,
@@ -158,9 +172,18 @@ class RowScoring {
       for (int32_t query = queries.begin; query < queries.end; ++query) {
         const int32_t pair = (query - queries.begin) * heads_;
         pay(kernels_, scores, marks_of(scores, tokens, tile, query),
-            block_.weights + pair * kAttentionTile, log2_sums_ + pair);
+            {.weights = block_.weights + pair * kAttentionTile,
+             .maxima = block_.maxima + pair,
+             .log2_sums = log2_sums_ + pair});
       }
     }
+  }
+
+  // Maxima run through a span, as attention's do.
+  void begin_span() {
+    std::fill_n(block_.maxima, PairBlock::kPairs, PairBlock::kLowest);
+    std::fill_n(block_.sums, block_.pairs * KvPageLayout::kKeyTile, 0.0f);
+    std::fill_n(block_.zeros, block_.pairs * KvPageLayout::kKeyTile, 0.0f);
   }
 
   // The form of queries that the row's tiles want; with one tier, there are dense floats besides.
@@ -185,14 +208,15 @@ class RowScoring {
   const AttentionArgs& attention_;
   const TileShapes& shapes_;
   const int32_t heads_;  // query heads of a group
-  float log2_sums_[PairBlock::kPairs];
+  float log2_sums_[PairBlock::kPairs + kPadding] = {};
   PairBlock block_;  // nothing of it is written before it is needed
 };
 
 // Where rows are few, those of queries that decode are cut, so that all threads have work.
 int64_t parts_of_a_row(const KvScoreArgs& args, int64_t threads) {
   const int64_t rows = std::ssize(args.sequences) * args.pages.kv_heads;
-  const int64_t tiles = args.logits.cols * args.pages.kv_heads / args.query_heads / kAttentionTile;
+  const int32_t group = args.query_heads / args.pages.kv_heads;
+  const int64_t tiles = args.weights.cols / kv_weight_tile_floats(group);
   return std::clamp<int64_t>(tiles / kTilesOfAPart, 1,
                              div_ceil(threads * kItemsOfAThread, std::max<int64_t>(rows, 1)));
 }
@@ -203,11 +227,11 @@ void score(const AttentionKernels& kernels, const KvScoreArgs& args, Stream stre
   const TileShapes shapes(attention);
   const int64_t parts = parts_of_a_row(args, ThreadPool::of(stream).threads());
   each_scored_row(args, parts, stream, [&](size_t sequence, int32_t kv_head, int64_t part) {
-    if (leaves_logits(args, sequence)) {
+    if (leaves_weights(args, sequence)) {
       const int64_t row = static_cast<int64_t>(sequence) * args.pages.kv_heads + kv_head;
       const SequenceSpan& span = args.sequences[sequence];
       fold(kernels, args, row_tokens(attention, span, 0, kv_head, span.last_group()),
-           RowScores(args, sequence, kv_head), args.logits.row(row), part, parts);
+           RowScores(args, sequence, kv_head), args.weights.row(row), part, parts);
     } else if (part == 0) {
       RowScoring(kernels, args, attention, shapes).run(sequence, kv_head);
     }

@@ -1,0 +1,312 @@
+#include "kernels/check.h"
+#include "kernels/cuda/attention/warp_attention.h"
+#include "kernels/cuda/ops.h"
+
+namespace tessera::cuda {
+namespace {
+
+using namespace simt;
+
+constexpr int32_t kThreads = kWarpsOfBlock * kWarp;
+
+// One launch: all sequences of one token, or all others.
+struct Work {
+  bool decode = false;
+  bool split = false;         // each warp one span, into `partials`; else all spans, into args.out
+  int32_t most_spans = 1;     // of a row, with `split`
+  float* partials = nullptr;  // [rows, query heads of a KV head, most_spans, partial_floats]
+};
+
+// What a warp or block is to do for: block_y is (sequence, KV head).
+struct Place {
+  int32_t sequence;
+  int32_t kv_head;
+};
+TESSERA_DEVICE Place place_of_block(const AttentionArgs& args) {
+  return {block_y() / args.pages.kv_heads, block_y() % args.pages.kv_heads};
+}
+
+// How many dense groups of the step belong to sequences before this one. All lanes come.
+TESSERA_DEVICE int32_t dense_groups_before(const SequenceSpan* sequences, int32_t sequence) {
+  int32_t groups = 0;
+  for (int32_t i = lane(); i < sequence; i += kWarp) {
+    groups += dense_groups(sequences[i]);
+  }
+  TESSERA_UNROLL
+  for (int32_t mask = 1; mask < kWarp; mask *= 2) {
+    groups += shuffle_xor(groups, mask);
+  }
+  return groups;
+}
+
+TESSERA_DEVICE RowTokens row_tokens(const AttentionArgs& args, const SequenceSpan& span,
+                                    int32_t first_dense, int32_t kv_head, int32_t group) {
+  const KvPagesView& pages = args.pages;
+  const int64_t row = pages.row_index(span.slot, args.layer, kv_head);
+  const int64_t page =
+      (int64_t{first_dense} + group - span.closed_before()) * pages.kv_heads + kv_head;
+  const RowTokens tokens{.page_ids = pages.table(row),
+                         .high = pages.rows[row].high - (span.closed_after() - group) * kKvGroup,
+                         .low = pages.rows[row].low,
+                         .dense = group == span.last_group()
+                                      ? pages.window(row)
+                                      : args.dense.data() + page * pages.window_layout.page_bytes};
+  simt::check(tokens.high >= 0 && tokens.low >= 0);
+  return tokens;
+}
+
+TESSERA_DEVICE float* out_of(const AttentionArgs& args, const SequenceSpan& span, int32_t row,
+                             int32_t head) {
+  return args.out.data + (span.first_row + row) * args.out.stride +
+         int64_t{head} * args.pages.head_dim;
+}
+
+TESSERA_DEVICE void put_log_sum(const AttentionArgs& args, const SequenceSpan& span, int32_t row,
+                                int32_t head, float log_sum) {
+  if (args.log_sums.data != nullptr) {
+    args.log_sums.data[(span.first_row + row) * args.log_sums.stride + head] = log_sum;
+  }
+}
+
+template <class Warp>
+TESSERA_DEVICE void put_partials(const Warp& warp, const AttentionArgs& args, const Work& work,
+                                 int32_t heads, const PairBlock& block, int32_t span,
+                                 int32_t products) {
+  for (int32_t product = 0; product < products; ++product) {
+    if (warp.pair(product) >= block.pairs) {
+      continue;
+    }
+    const int64_t pair = int64_t{block_y()} * heads + block.first_pair + warp.pair(product);
+    float* to =
+        work.partials + (pair * work.most_spans + span) * partial_floats(args.pages.head_dim);
+    warp.each_value(product, [&](int32_t channel, float value) { to[channel] = value; });
+    if (lane() < 4) {
+      to[args.pages.head_dim] = warp.sums(product).maximum;
+      to[args.pages.head_dim + 1] = warp.sums(product).sum;
+    }
+  }
+}
+
+// Four blocks of 128 registers a lane, or three of 168: loads in flight before longer schedules.
+template <int kDim, int kProducts>
+TESSERA_KERNEL(kThreads, kProducts == 1 ? 4 : 3)
+attention_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
+  using Warp = WarpAttention<kDim, kProducts>;
+  const Place place = place_of_block(args);
+  const SequenceSpan span = sequences[place.sequence];
+  const int32_t heads = args.query_heads / args.pages.kv_heads;
+  const PairBlocks blocks{span.context, span.count, heads, Warp::kPairs};
+  const int32_t item = block_x() * kWarpsOfBlock + warp();
+  const int32_t block_index = work.split ? item / work.most_spans : item;
+  if ((span.count == 1) != work.decode || block_index >= blocks.blocks()) {
+    return;
+  }
+  const PairBlock block = blocks.block(block_index);
+  const int32_t first_dense = work.decode ? 0 : dense_groups_before(sequences, place.sequence);
+  const RowTokens row = row_tokens(args, span, first_dense, place.kv_head, block.group);
+  const int32_t tiles = row.tiles();
+  const int32_t spans = span_count(tiles);
+  const int32_t of_item = work.split ? item % work.most_spans : 0;
+  simt::check(!work.split || spans <= work.most_spans);
+  if (of_item >= spans) {
+    return;
+  }
+  auto* memories = reinterpret_cast<typename Warp::Memory*>(&shared<std::byte>());
+  Warp attention(args, span, row, place.kv_head, block, memories[warp()]);
+  const int32_t length = span_tiles(tiles);
+  if (work.split) {
+    const int32_t end = (of_item + 1) * length;
+    attention.run(of_item * length, end < tiles ? end : tiles);
+    put_partials(attention, args, work, heads, block, of_item, kProducts);
+    return;
+  }
+  Merge merges[kProducts];
+  for (int32_t i = 0; i < spans; ++i) {
+    const int32_t end = (i + 1) * length;
+    attention.run(i * length, end < tiles ? end : tiles);
+    TESSERA_UNROLL
+    for (int32_t product = 0; product < kProducts; ++product) {
+      const int32_t pair = block.first_pair + attention.pair(product);
+      const PartialSums sums = attention.sums(product);
+      if (attention.pair(product) >= block.pairs || sums.sum == 0) {
+        continue;
+      }
+      float* out = out_of(args, span, pair / heads, place.kv_head * heads + pair % heads);
+      const bool begun = merges[product].sum > 0;
+      merges[product].add(sums);
+      attention.each_value(product, [&](int32_t channel, float value) {
+        out[channel] = merges[product].value(begun ? out[channel] : 0.0f, value);
+      });
+    }
+  }
+  TESSERA_UNROLL
+  for (int32_t product = 0; product < kProducts; ++product) {
+    const int32_t pair = block.first_pair + attention.pair(product);
+    if (attention.pair(product) >= block.pairs) {
+      continue;
+    }
+    const int32_t head = place.kv_head * heads + pair % heads;
+    float* out = out_of(args, span, pair / heads, head);
+    attention.each_value(product,
+                         [&](int32_t channel, float) { out[channel] /= merges[product].sum; });
+    if (lane() < 4) {
+      put_log_sum(args, span, pair / heads, head, merges[product].log_sum());
+    }
+  }
+}
+
+// Merges the spans of a row's pairs, a warp for each pair.
+TESSERA_KERNEL(kThreads)
+merge_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
+  const Place place = place_of_block(args);
+  const SequenceSpan span = sequences[place.sequence];
+  const int32_t heads = args.query_heads / args.pages.kv_heads;
+  const int32_t pair = block_x() * kWarpsOfBlock + warp();
+  if (span.count != 1 || pair >= heads) {
+    return;
+  }
+  const RowTokens row = row_tokens(args, span, 0, place.kv_head, span.last_group());
+  const int32_t spans = span_count(row.tiles());
+  const int32_t head_dim = args.pages.head_dim;
+  const int32_t head = place.kv_head * heads + pair;
+  const float* partials = work.partials + (int64_t{block_y()} * heads + pair) * work.most_spans *
+                                              partial_floats(head_dim);
+  float* out = out_of(args, span, 0, head);
+  for (int32_t first = 0; first < head_dim; first += kWarp) {
+    const int32_t channel = first + lane();
+    Merge merge;
+    float value = 0;
+    for (int32_t i = 0; i < spans; ++i) {
+      const float* partial = partials + i * partial_floats(head_dim);
+      const PartialSums sums{partial[head_dim], partial[head_dim + 1]};
+      if (sums.sum == 0) {
+        continue;
+      }
+      merge.add(sums);
+      value = merge.value(value, channel < head_dim ? partial[channel] : 0.0f);
+    }
+    if (channel < head_dim) {
+      out[channel] = value / merge.sum;
+    }
+    if (first == 0 && lane() == 0) {
+      put_log_sum(args, span, 0, head, merge.log_sum());
+    }
+  }
+}
+
+template <int kDim, int kProducts>
+void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work& work,
+           Stream stream) {
+  using Warp = WarpAttention<kDim, kProducts>;
+  const int32_t heads = args.query_heads / args.pages.kv_heads;
+  int32_t most_blocks = 0;
+  for (const SequenceSpan& span : args.sequences) {
+    if ((span.count == 1) == work.decode) {
+      const int32_t blocks = PairBlocks{span.context, span.count, heads, Warp::kPairs}.blocks();
+      most_blocks = blocks > most_blocks ? blocks : most_blocks;
+    }
+  }
+  const int64_t items = int64_t{most_blocks} * (work.split ? work.most_spans : 1);
+  launch(stream,
+         {.grid_x = static_cast<int32_t>(div_ceil(items, kWarpsOfBlock)),
+          .grid_y = static_cast<int32_t>(args.sequences.size()) * args.pages.kv_heads,
+          .threads = kThreads,
+          .shared_bytes = kWarpsOfBlock * static_cast<int32_t>(sizeof(typename Warp::Memory))},
+         attention_kernel<kDim, kProducts>, args, sequences, work);
+}
+
+// A product for each four pairs; two where a group or a prompt has more than four.
+template <int kDim>
+void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work& work,
+           Stream stream) {
+  if (work.decode && args.query_heads / args.pages.kv_heads <= kPairsOfProduct) {
+    start<kDim, 1>(args, sequences, work, stream);
+  } else {
+    start<kDim, 2>(args, sequences, work, stream);
+  }
+}
+
+void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work& work,
+           Stream stream) {
+  if (args.pages.head_dim <= 64) {
+    start<64>(args, sequences, work, stream);
+  } else {
+    start<128>(args, sequences, work, stream);
+  }
+}
+
+// Of a row of so many tokens or fewer: both tiers may end in a partly filled tile.
+int32_t most_spans(int32_t tokens) {
+  const int64_t spans = div_ceil(tokens / kKvGroup + 3, kLeastSpanTiles);
+  return spans > kMaxSpans ? kMaxSpans : static_cast<int32_t>(spans);
+}
+
+void check_args(const AttentionArgs& args) {
+  const KvPagesView& pages = args.pages;
+  TESSERA_CHECK(pages.head_dim > 0 && pages.head_dim % 16 == 0 && pages.head_dim <= 128,
+                "the CUDA backend serves head dimensions of a multiple of 16 up to 128");
+  TESSERA_CHECK(args.query_heads > 0 && args.query_heads % pages.kv_heads == 0,
+                "attention: query heads are a multiple of KV heads");
+  TESSERA_CHECK(args.queries.cols == int64_t{args.query_heads} * pages.head_dim &&
+                    args.out.cols == args.queries.cols && args.out.rows == args.queries.rows,
+                "attention: shapes of queries and out");
+  for (const SequenceSpan& span : args.sequences) {
+    TESSERA_CHECK(is_supported(pages.layouts[span.tiers.high].format) &&
+                      is_supported(pages.layouts[span.tiers.low].format),
+                  "attention: a page format without a kernel");
+    TESSERA_CHECK(span.count > 0 && span.first_row >= 0 &&
+                      span.first_row + span.count <= args.queries.rows && span.context >= 0,
+                  "attention: a sequence's rows");
+    TESSERA_CHECK(args.window == 0 || span.tiers.high == span.tiers.low,
+                  "attention: a window needs rows of one tier");
+  }
+}
+
+}  // namespace
+
+int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, int32_t head_dim) {
+  // Partials of what is split: fewer than kWholeRows rows.
+  const int64_t split = int64_t{limits.sequences < kWholeRows ? limits.sequences : kWholeRows};
+  return split * query_heads * most_spans(limits.context) * partial_floats(head_dim) *
+         int64_t{sizeof(float)};
+}
+
+void attention(const AttentionArgs& args, Stream stream) {
+  check_args(args);
+  Work decode{.decode = true};
+  Work prompt;
+  bool any_decode = false;
+  bool any_prompt = false;
+  int32_t longest = 0;
+  for (const SequenceSpan& span : args.sequences) {
+    any_decode = any_decode || span.count == 1;
+    any_prompt = any_prompt || span.count > 1;
+    longest = span.context + span.count > longest ? span.context + span.count : longest;
+  }
+  const SequenceSpan* sequences = mirror(args.sequences, stream);
+  const int64_t rows = std::ssize(args.sequences) * args.pages.kv_heads;
+  if (any_decode) {
+    decode.most_spans = most_spans(longest);
+    decode.split = rows < kWholeRows && decode.most_spans > 1;
+    decode.partials = reinterpret_cast<float*>(args.scratch.data());
+    TESSERA_CHECK(!decode.split || rows * (args.query_heads / args.pages.kv_heads) *
+                                           decode.most_spans * partial_floats(args.pages.head_dim) *
+                                           int64_t{sizeof(float)} <=
+                                       std::ssize(args.scratch),
+                  "attention: scratch is too small");
+    start(args, sequences, decode, stream);
+    if (decode.split) {
+      launch(stream,
+             {.grid_x = static_cast<int32_t>(
+                  div_ceil(args.query_heads / args.pages.kv_heads, kWarpsOfBlock)),
+              .grid_y = static_cast<int32_t>(rows),
+              .threads = kThreads},
+             merge_kernel, args, sequences, decode);
+    }
+  }
+  if (any_prompt) {
+    start(args, sequences, prompt, stream);
+  }
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,243 @@
+#pragma once
+
+#include "kernels/cuda/attention/queries.h"
+
+namespace tessera::cuda {
+
+// Codes, as they lie in a page, times queries and weights, by the tensor cores' integer products.
+//
+// A line of a page (kernels/kv_page.h) was made for the CPU's dot products of four bytes, and these
+// are the tensor cores' as well: the four elements of a 32-bit word of a line are four neighbours
+// along the sum, just what a lane holds of a fragment. A lane loads 16 bytes, four such words,
+// which are four rows of A: rows g and g + 8 of two products. So codes go from memory to the tensor
+// cores by a 16-byte load, and a shift and a mask for each word where they have fewer than 8 bits.
+// Where a lane's words stand along the sum is free as long as queries (weights) come in the same
+// order:
+//
+//   keys    of 32 tokens, lane (g, t) has tokens 4 g .. 4 g + 3; a product sums over 8 sub-lines of
+//           4 channels, of which the lane has key_sub_line(chunk, half, t).
+//   values  of 32 channels, lane (g, t) has channels 4 g .. 4 g + 3; a product sums over 8 quads of
+//           4 tokens, of which the lane has value_quad(chunk, half, t).
+
+template <int kBits>
+TESSERA_DEVICE uint32_t unpacked(uint32_t word, int32_t sub_line) {
+  constexpr uint32_t kMask = ((1u << kBits) - 1) * 0x01010101u;
+  return kBits == 8 ? word : word >> (sub_line * kBits) & kMask;
+}
+
+// Where a lane's sub-line of a chunk of 32 channels stands: sub-lines share lines of 8 / bits.
+template <int kBits>
+constexpr int32_t key_line(int32_t chunk, int32_t half, int32_t t) {
+  return kBits == 8 ? 8 * chunk + 4 * half + t : kBits == 4 ? 4 * chunk + t : 4 * (chunk / 2) + t;
+}
+template <int kBits>
+constexpr int32_t key_part(int32_t chunk, int32_t half) {  // of the line
+  return kBits == 8 ? 0 : kBits == 4 ? half : 2 * (chunk % 2) + half;
+}
+template <int kBits>
+constexpr int32_t key_sub_line(int32_t chunk, int32_t half, int32_t t) {
+  return key_line<kBits>(chunk, half, t) * (8 / kBits) + key_part<kBits>(chunk, half);
+}
+
+// Of the 16 quads of a tile of 64 tokens.
+template <int kBits>
+constexpr int32_t value_quad(int32_t chunk, int32_t half, int32_t t) {
+  return kBits == 8   ? 8 * chunk + 4 * half + t
+         : kBits == 4 ? 8 * chunk + 2 * t + half
+                      : 4 * t + 2 * chunk + half;
+}
+
+// scores[product][token]: of the lane's 8 tokens, 32 (token / 4) + 4 g + token % 4, and its pair.
+template <int kBits, int kDim, int kProducts>
+TESSERA_DEVICE void code_scores(const WarpMemory<kDim, kProducts>& memory,
+                                const Queries<kProducts>& queries, const Tile& tile,
+                                float (&scores)[kProducts][8]) {
+  const int32_t g = simt::lane() / 4;
+  const int32_t t = simt::lane() % 4;
+  const int32_t head_dim = tile.layout->head_dim;
+  const int32_t lines = static_cast<int32_t>(tile.layout->key_tile_bytes()) / 64;
+  for (int32_t set = 0; set < 2; ++set) {
+    const TilePlace place = memory.places[2 * set + g / 4];
+    int32_t sums[kProducts][2][4] = {};
+    TESSERA_UNROLL_BY(2)
+    for (int32_t chunk = 0; chunk < kDim / 32; ++chunk) {
+      // Two bits: the lines of two chunks are the same, so they come together.
+      if ((kBits == 2 ? chunk / 2 * 64 : chunk * 32) >= head_dim) {
+        break;
+      }
+      simt::Words words[2];
+      TESSERA_UNROLL
+      for (int32_t half = 0; half < 2; ++half) {
+        const int32_t line = key_line<kBits>(chunk, half, t);
+        words[half] = place.keys != nullptr && line < lines
+                          ? simt::load_words(place.keys + 64 * line + 16 * (g % 4))
+                          : simt::Words{};
+        TESSERA_UNROLL
+        for (int32_t i = 0; i < 4; ++i) {
+          words[half].at[i] = unpacked<kBits>(words[half].at[i], key_part<kBits>(chunk, half));
+        }
+      }
+      TESSERA_UNROLL
+      for (int32_t product = 0; product < kProducts; ++product) {
+        uint32_t query[2];
+        TESSERA_UNROLL
+        for (int32_t half = 0; half < 2; ++half) {
+          query[half] = *reinterpret_cast<const uint32_t*>(
+              &memory.codes[8 * product + g][4 * key_sub_line<kBits>(chunk, half, t)]);
+        }
+        TESSERA_UNROLL
+        for (int32_t m = 0; m < 2; ++m) {
+          const uint32_t keys[4] = {words[0].at[2 * m], words[0].at[2 * m + 1], words[1].at[2 * m],
+                                    words[1].at[2 * m + 1]};
+          simt::mma_u8s8(sums[product][m], keys, query);
+        }
+      }
+    }
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < 4; ++i) {  // the lane's tokens in this set
+      const int32_t at = 4 * (g % 4) + i;
+      const bool there = place.keys != nullptr;
+      const float scale = there ? simt::as_f32(place.key_scales[at]) : 0.0f;
+      const float zero = there ? simt::as_f32(place.key_scales[at + tile.zeros()]) : 0.0f;
+      TESSERA_UNROLL
+      for (int32_t product = 0; product < kProducts; ++product) {
+        const int32_t dot =
+            256 * sums[product][i / 2][i % 2 * 2] + sums[product][i / 2][i % 2 * 2 + 1];
+        scores[product][4 * set + i] =
+            static_cast<float>(dot) * queries.step[product] * scale + queries.sum[product] * zero;
+      }
+    }
+  }
+}
+
+// A pair's weights times the values' scales as integers, in the warp's memory.
+template <int kProducts>
+struct CodeWeights {
+  float step[kProducts];
+  float zeros[kProducts];  // sum of weight * zero, of the lane's tokens
+};
+template <int kDim, int kProducts>
+TESSERA_DEVICE CodeWeights<kProducts> put_code_weights(WarpMemory<kDim, kProducts>& memory,
+                                                       const Tile& tile,
+                                                       const float (&weights)[kProducts][8]) {
+  const int32_t g = simt::lane() / 4;
+  const int32_t t = simt::lane() % 4;
+  float scales[8];
+  float zeros[8];
+  TESSERA_UNROLL
+  for (int32_t i = 0; i < 8; ++i) {
+    const TilePlace& place = memory.places[2 * (i / 4) + g / 4];
+    const int32_t at = 4 * (g % 4) + i % 4;
+    const bool there = place.keys != nullptr;
+    scales[i] = there ? simt::as_f32(place.value_scales[at]) : 0.0f;
+    zeros[i] = there ? simt::as_f32(place.value_scales[at + tile.zeros()]) : 0.0f;
+  }
+  CodeWeights<kProducts> result = {};
+  TESSERA_UNROLL
+  for (int32_t product = 0; product < kProducts; ++product) {
+    float scaled[8];
+    float largest = kLeastLargest;
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < 8; ++i) {
+      // What no token was put into may hold anything, and its weight is 0.
+      const bool seen = weights[product][i] > 0;
+      scaled[i] = seen ? weights[product][i] * scales[i] : 0.0f;
+      result.zeros[product] += seen ? weights[product][i] * zeros[i] : 0.0f;
+      largest = simt::max(largest, scaled[i]);
+    }
+    TESSERA_UNROLL
+    for (int32_t mask = 4; mask < simt::kWarp; mask *= 2) {
+      largest = simt::max(largest, simt::shuffle_xor(largest, mask));
+    }
+    result.step[product] = largest / kCodeRange;
+    const float inverse = kCodeRange / largest;
+    uint32_t high[2] = {};
+    uint32_t low[2] = {};
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < 8; ++i) {
+      const int32_t code = simt::round(scaled[i] * inverse);
+      high[i / 4] |= (static_cast<uint32_t>(high_byte(code)) & 255u) << (8 * (i % 4));
+      low[i / 4] |= (static_cast<uint32_t>(low_byte(code)) & 255u) << (8 * (i % 4));
+    }
+    TESSERA_UNROLL
+    for (int32_t set = 0; set < 2; ++set) {
+      memory.weights[product][2 * t][8 * set + g] = high[set];
+      memory.weights[product][2 * t + 1][8 * set + g] = low[set];
+    }
+  }
+  simt::sync_warp();
+  return result;
+}
+
+// The words of a lane's four channels, for one half of a chunk of 32 tokens. `block`: of 16
+// channels.
+template <int kBits>
+TESSERA_DEVICE simt::Words value_words(const TilePlace (&places)[Tile::kPlaces], int32_t block,
+                                       int32_t channels, int32_t chunk, int32_t half, int32_t t) {
+  const int32_t quad = value_quad<kBits>(chunk, half, t);
+  const int32_t sub_line = 4 * block + quad % 4;
+  const TilePlace& place = places[quad / 4];
+  if (place.keys == nullptr) {
+    return {};
+  }
+  simt::Words words = simt::load_words(place.values + sub_line / (8 / kBits) * 64 + 4 * channels);
+  TESSERA_UNROLL
+  for (int32_t i = 0; i < 4; ++i) {
+    words.at[i] = unpacked<kBits>(words.at[i], sub_line % (8 / kBits));
+  }
+  return words;
+}
+
+// out[product][block][i] = out * correction + the sum over the tile's tokens, for channel
+// 32 block + 4 g + i and the lane's pair; without the values' zeros.
+template <int kBits, int kDim, int kProducts>
+TESSERA_DEVICE void add_code_values(const WarpMemory<kDim, kProducts>& memory, const Tile& tile,
+                                    const CodeWeights<kProducts>& weights,
+                                    const float (&correction)[kProducts],
+                                    float (&out)[kProducts][kDim / 32][4]) {
+  const int32_t g = simt::lane() / 4;
+  const int32_t t = simt::lane() % 4;
+  TESSERA_UNROLL
+  for (int32_t block = 0; block < kDim / 32; ++block) {
+    if (block * 32 >= tile.layout->head_dim) {
+      break;
+    }
+    // Half of the lanes may stand beyond the last channels, whose number is a multiple of 16.
+    const int32_t of_lane = 2 * block + g / 4;
+    const bool inside = 16 * of_lane < tile.layout->head_dim;
+    int32_t sums[kProducts][2][4] = {};
+    TESSERA_UNROLL
+    for (int32_t chunk = 0; chunk < 2; ++chunk) {
+      simt::Words words[2];
+      TESSERA_UNROLL
+      for (int32_t half = 0; half < 2; ++half) {
+        words[half] = inside
+                          ? value_words<kBits>(memory.places, of_lane, 4 * (g % 4), chunk, half, t)
+                          : simt::Words{};
+      }
+      TESSERA_UNROLL
+      for (int32_t product = 0; product < kProducts; ++product) {
+        const uint32_t weight[2] = {memory.weights[product][g][value_quad<kBits>(chunk, 0, t)],
+                                    memory.weights[product][g][value_quad<kBits>(chunk, 1, t)]};
+        TESSERA_UNROLL
+        for (int32_t m = 0; m < 2; ++m) {
+          const uint32_t values[4] = {words[0].at[2 * m], words[0].at[2 * m + 1],
+                                      words[1].at[2 * m], words[1].at[2 * m + 1]};
+          simt::mma_u8s8(sums[product][m], values, weight);
+        }
+      }
+    }
+    TESSERA_UNROLL
+    for (int32_t product = 0; product < kProducts; ++product) {
+      TESSERA_UNROLL
+      for (int32_t i = 0; i < 4; ++i) {
+        const int32_t dot =
+            256 * sums[product][i / 2][i % 2 * 2] + sums[product][i / 2][i % 2 * 2 + 1];
+        float& to = out[product][block][i];
+        to = to * correction[product] + static_cast<float>(dot) * weights.step[product];
+      }
+    }
+  }
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,201 @@
+#pragma once
+
+#include "kernels/cuda/attention/queries.h"
+
+namespace tessera::cuda {
+
+// Tiles of floats: f16 by the tensor cores, f32 (an arena for comparisons) one by one.
+//
+// f16 keys lie channel by channel, 16 tokens to a channel; a lane loads 16 bytes, 8 tokens of a
+// channel, for each of four channels, and pairs them, one byte permute a word, into fragments. f16
+// values lie token by token; a lane loads four channels of each of four tokens. A lane (g, t) has
+// tokens 8 g .. 8 g + 7 of the scores, and channels 32 block + 4 g .. + 3 of the values, as in
+// code_products.h.
+
+// scores[product][i]: of token 8 g + i and the lane's pair.
+template <int kDim, int kProducts>
+TESSERA_DEVICE void half_scores(const WarpMemory<kDim, kProducts>& memory, const Tile& tile,
+                                float (&scores)[kProducts][8]) {
+  constexpr int32_t kTile = KvPageLayout::kKeyTile;
+  const int32_t g = simt::lane() / 4;
+  const int32_t t = simt::lane() % 4;
+  const std::byte* keys = memory.places[g / 2].keys;
+  float sums[kProducts][4][4] = {};
+  TESSERA_UNROLL_BY(2)
+  for (int32_t chunk = 0; chunk < kDim / 16; ++chunk) {
+    if (chunk * 16 >= tile.layout->head_dim) {
+      break;
+    }
+    const int32_t channel = 16 * chunk + 4 * t;
+    simt::Words words[4];
+    TESSERA_UNROLL
+    for (int32_t c = 0; c < 4; ++c) {
+      words[c] = keys != nullptr ? simt::load_words(keys + 2 * ((channel + c) * kTile + g % 2 * 8))
+                                 : simt::Words{};
+    }
+    TESSERA_UNROLL
+    for (int32_t product = 0; product < kProducts; ++product) {
+      const auto* query =
+          reinterpret_cast<const uint32_t*>(&memory.halves[8 * product + g][channel]);
+      const uint32_t of_query[2] = {query[0], query[1]};
+      TESSERA_UNROLL
+      for (int32_t m = 0; m < 4; ++m) {
+        const uint32_t of_keys[4] = {simt::merge_low(words[0].at[m], words[1].at[m]),
+                                     simt::merge_high(words[0].at[m], words[1].at[m]),
+                                     simt::merge_low(words[2].at[m], words[3].at[m]),
+                                     simt::merge_high(words[2].at[m], words[3].at[m])};
+        simt::mma_f16(sums[product][m], of_keys, of_query);
+      }
+    }
+  }
+  TESSERA_UNROLL
+  for (int32_t product = 0; product < kProducts; ++product) {
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < 8; ++i) {
+      scores[product][i] =
+          sums[product][i / 2][i % 2 * 2] + sums[product][i / 2][i % 2 * 2 + 1] * (1 / kHalfSplit);
+    }
+  }
+}
+
+template <int kDim, int kProducts>
+TESSERA_DEVICE void put_half_weights(WarpMemory<kDim, kProducts>& memory,
+                                     const float (&weights)[kProducts][8]) {
+  const int32_t g = simt::lane() / 4;
+  const int32_t t = simt::lane() % 4;
+  TESSERA_UNROLL
+  for (int32_t product = 0; product < kProducts; ++product) {
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < 4; ++i) {
+      const SplitHalf first = split_half(weights[product][2 * i]);
+      const SplitHalf second = split_half(weights[product][2 * i + 1]);
+      memory.weights[product][2 * t][4 * g + i] = simt::pack_f16(first.high, second.high);
+      memory.weights[product][2 * t + 1][4 * g + i] = simt::pack_f16(first.low, second.low);
+    }
+  }
+  simt::sync_warp();
+}
+
+template <int kDim, int kProducts>
+TESSERA_DEVICE void add_half_values(const WarpMemory<kDim, kProducts>& memory, const Tile& tile,
+                                    const float (&correction)[kProducts],
+                                    float (&out)[kProducts][kDim / 32][4]) {
+  const int32_t g = simt::lane() / 4;
+  const int32_t t = simt::lane() % 4;
+  const int32_t head_dim = tile.layout->head_dim;
+  TESSERA_UNROLL
+  for (int32_t block = 0; block < kDim / 32; ++block) {
+    if (block * 32 >= head_dim) {
+      break;
+    }
+    const int32_t channel = 32 * block + 4 * g;
+    float sums[kProducts][2][4] = {};
+    TESSERA_UNROLL_BY(2)
+    for (int32_t part = 0; part < Tile::kPlaces; ++part) {
+      const std::byte* values = memory.places[part].values;
+      uint32_t words[4][2];
+      TESSERA_UNROLL
+      for (int32_t i = 0; i < 4; ++i) {
+        const int32_t in_tile = 2 * t + i % 2 + i / 2 * 8;
+        const int32_t token = part * KvPageLayout::kKeyTile + in_tile;
+        // What no token was put into may be NaN, which a weight of 0 would not silence.
+        const bool seen = token >= tile.begin && token < tile.end && channel < head_dim;
+        const auto* from = reinterpret_cast<const uint32_t*>(
+            values + (seen ? 2 * (in_tile * head_dim + channel) : 0));
+        words[i][0] = seen ? from[0] : 0;
+        words[i][1] = seen ? from[1] : 0;
+      }
+      TESSERA_UNROLL
+      for (int32_t product = 0; product < kProducts; ++product) {
+        const uint32_t weight[2] = {memory.weights[product][g][8 * part + t],
+                                    memory.weights[product][g][8 * part + 4 + t]};
+        TESSERA_UNROLL
+        for (int32_t m = 0; m < 2; ++m) {
+          const uint32_t of_values[4] = {simt::merge_low(words[0][m], words[1][m]),
+                                         simt::merge_high(words[0][m], words[1][m]),
+                                         simt::merge_low(words[2][m], words[3][m]),
+                                         simt::merge_high(words[2][m], words[3][m])};
+          simt::mma_f16(sums[product][m], of_values, weight);
+        }
+      }
+    }
+    TESSERA_UNROLL
+    for (int32_t product = 0; product < kProducts; ++product) {
+      TESSERA_UNROLL
+      for (int32_t i = 0; i < 4; ++i) {
+        float& to = out[product][block][i];
+        to = to * correction[product] + (sums[product][i / 2][i % 2 * 2] +
+                                         sums[product][i / 2][i % 2 * 2 + 1] * (1 / kHalfSplit));
+      }
+    }
+  }
+}
+
+// ---- f32
+
+template <int kDim, int kProducts, class QueryAt>
+TESSERA_DEVICE void float_scores(const WarpMemory<kDim, kProducts>& memory, const Tile& tile,
+                                 int32_t pairs, float scale, QueryAt&& query,
+                                 float (&scores)[kProducts][8]) {
+  constexpr int32_t kTile = KvPageLayout::kKeyTile;
+  const int32_t g = simt::lane() / 4;
+  const auto* keys = reinterpret_cast<const float*>(memory.places[g / 2].keys);
+  TESSERA_UNROLL
+  for (int32_t product = 0; product < kProducts; ++product) {
+    const int32_t pair = kPairsOfProduct * product + simt::lane() % 4;
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < 8; ++i) {
+      float sum = 0;
+      TESSERA_UNROLL_BY(1)
+      for (int32_t c = 0; c < tile.layout->head_dim && keys != nullptr && pair < pairs; ++c) {
+        sum += query(pair)[c] * scale * keys[c * kTile + g % 2 * 8 + i];
+      }
+      scores[product][i] = sum;
+    }
+  }
+}
+
+template <int kDim, int kProducts>
+TESSERA_DEVICE void put_float_weights(WarpMemory<kDim, kProducts>& memory,
+                                      const float (&weights)[kProducts][8]) {
+  static_assert(2 * WarpMemory<kDim, kProducts>::kWeightWords >= kKvGroup);
+  const int32_t g = simt::lane() / 4;
+  TESSERA_UNROLL
+  for (int32_t product = 0; product < kProducts; ++product) {
+    auto* to = reinterpret_cast<float*>(memory.weights[product][2 * (simt::lane() % 4)]);
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < 8; ++i) {
+      to[8 * g + i] = weights[product][i];
+    }
+  }
+  simt::sync_warp();
+}
+
+template <int kDim, int kProducts>
+TESSERA_DEVICE void add_float_values(const WarpMemory<kDim, kProducts>& memory, const Tile& tile,
+                                     const float (&correction)[kProducts],
+                                     float (&out)[kProducts][kDim / 32][4]) {
+  constexpr int32_t kTile = KvPageLayout::kKeyTile;
+  const int32_t head_dim = tile.layout->head_dim;
+  TESSERA_UNROLL
+  for (int32_t product = 0; product < kProducts; ++product) {
+    const auto* weights =
+        reinterpret_cast<const float*>(memory.weights[product][2 * (simt::lane() % 4)]);
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < kDim / 8; ++i) {
+      out[product][i / 4][i % 4] *= correction[product];
+    }
+    TESSERA_UNROLL_BY(1)
+    for (int32_t token = tile.begin; token < tile.end; ++token) {
+      const auto* values = reinterpret_cast<const float*>(memory.places[token / kTile].values) +
+                           token % kTile * head_dim;
+      TESSERA_UNROLL
+      for (int32_t i = 0; i < kDim / 8; ++i) {
+        const int32_t channel = 32 * (i / 4) + 4 * (simt::lane() / 4) + i % 4;
+        out[product][i / 4][i % 4] += channel < head_dim ? weights[token] * values[channel] : 0.0f;
+      }
+    }
+  }
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,97 @@
+#pragma once
+
+#include "kernels/cpu/attention/code_step.h"
+#include "kernels/cuda/attention/tile.h"
+#include "kernels/cuda/simt/block.h"
+
+namespace tessera::cuda {
+
+// The pairs of a warp's block go through the tensor cores four at a time: a product has 8 columns,
+// and pair i of four has two of them, 2 i for its high part and 2 i + 1 for its low part. So a
+// query has about 15 bits against codes and 22 against f16, at no cost for groups of up to four.
+inline constexpr int32_t kPairsOfProduct = 4;
+
+// The low part of an f16 number stands for this much less.
+inline constexpr float kHalfSplit = 2048;
+
+struct SplitHalf {
+  float high;
+  float low;  // times kHalfSplit
+};
+TESSERA_DEVICE SplitHalf split_half(float x) {
+  const float high = simt::as_f32(simt::as_f16(x));
+  return {high, (x - high) * kHalfSplit};
+}
+
+// An integer of [-32512, 32512] as 256 * high + low, both signed bytes.
+TESSERA_DEVICE int32_t low_byte(int32_t code) {
+  return ((code + 128) & 255) - 128;
+}
+TESSERA_DEVICE int32_t high_byte(int32_t code) {
+  return (code + 128) >> 8;
+}
+
+// Shared memory of one warp. Rows of a product's columns are 16 bytes longer than they need be, so
+// that lanes that read the same place of neighbouring columns meet different banks.
+template <int kDim, int kProducts>
+struct WarpMemory {
+  static constexpr int kColumns = 8 * kProducts;
+  static constexpr int kWeightWords = kKvGroup / 2 + 4;
+
+  alignas(16) TilePlace places[Tile::kPlaces];
+  alignas(16) uint8_t codes[kColumns][kDim + 16];  // queries as bytes ...
+  alignas(16) f16 halves[kColumns][kDim + 8];      // ... and as f16
+  // Weights of a tile, column by column: bytes, f16, or (a column for each pair) floats.
+  alignas(16) uint32_t weights[kProducts][8][kWeightWords];
+};
+
+// Of the lane's pair in each product (pair lane % 4 of its four).
+template <int kProducts>
+struct Queries {
+  float step[kProducts];  // of the query's codes
+  float sum[kProducts];   // of the query
+};
+
+// Fills the warp's memory with `pairs` queries, scaled so that the softmax is one of powers of 2;
+// queries beyond them, and channels beyond head_dim, are 0. query(pair): its first channel.
+template <int kDim, int kProducts, class QueryAt>
+TESSERA_DEVICE Queries<kProducts> load_queries(WarpMemory<kDim, kProducts>& memory, int32_t pairs,
+                                               int32_t head_dim, float scale, QueryAt&& query) {
+  Queries<kProducts> queries = {};
+  for (int32_t pair = 0; pair < kPairsOfProduct * kProducts; ++pair) {
+    float channels[kDim / simt::kWarp];
+    float largest = kLeastLargest;
+    float sum = 0;
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < kDim / simt::kWarp; ++i) {
+      const int32_t channel = i * simt::kWarp + simt::lane();
+      channels[i] = pair < pairs && channel < head_dim ? query(pair)[channel] * scale : 0.0f;
+      largest = simt::max(largest, simt::abs(channels[i]));
+      sum += channels[i];
+    }
+    largest = simt::warp_max(largest);
+    sum = simt::warp_sum(sum);
+    const float inverse = kCodeRange / largest;
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < kDim / simt::kWarp; ++i) {
+      const int32_t channel = i * simt::kWarp + simt::lane();
+      const int32_t code = simt::round(channels[i] * inverse);
+      memory.codes[2 * pair][channel] = static_cast<uint8_t>(high_byte(code));
+      memory.codes[2 * pair + 1][channel] = static_cast<uint8_t>(low_byte(code));
+      const SplitHalf half = split_half(channels[i]);
+      memory.halves[2 * pair][channel] = simt::as_f16(half.high);
+      memory.halves[2 * pair + 1][channel] = simt::as_f16(half.low);
+    }
+    TESSERA_UNROLL
+    for (int32_t product = 0; product < kProducts; ++product) {
+      if (pair == product * kPairsOfProduct + simt::lane() % 4) {
+        queries.step[product] = largest / kCodeRange;
+        queries.sum[product] = sum;
+      }
+    }
+  }
+  simt::sync_warp();
+  return queries;
+}
+
+}  // namespace tessera::cuda

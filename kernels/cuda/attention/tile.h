@@ -1,0 +1,66 @@
+#pragma once
+
+#include "kernels/backend.h"
+#include "kernels/cuda/simt/simt.h"
+
+namespace tessera::cuda {
+
+// What the pairs of one block see of one (slot, layer, KV head) row, in the order in which it is
+// read: the high tier's tokens, the low tier's, and the pairs' own group, dense.
+struct RowTokens {
+  const int32_t* page_ids;  // the row of the page tables
+  int32_t high;
+  int32_t low;
+  const std::byte* dense;
+
+  TESSERA_DEVICE int32_t high_tiles() const { return (high + kKvGroup - 1) / kKvGroup; }
+  TESSERA_DEVICE int32_t low_tiles() const { return (low + kKvGroup - 1) / kKvGroup; }
+  TESSERA_DEVICE int32_t tiles() const { return high_tiles() + low_tiles() + 1; }
+};
+
+// The 16 tokens of a key tile, where a page has them. Null where nobody sees any of them.
+struct TilePlace {
+  const std::byte* keys;
+  const std::byte* values;
+  const f16* key_scales;
+  const f16* value_scales;
+};
+
+// 64 tokens: tile `index` of a row's tokens.
+struct Tile {
+  static constexpr int32_t kPlaces = kKvGroup / KvPageLayout::kKeyTile;
+
+  const KvPageLayout* layout;
+  int32_t begin;  // some pair sees tokens [begin, end) of it
+  int32_t end;
+  bool is_dense;
+
+  TESSERA_DEVICE int32_t zeros() const {  // from a tile's scales to its zeros
+    return layout->capacity;
+  }
+
+  // The place of its tokens [16 part, 16 part + 16). `in_tier`: the tile's place in its tier.
+  TESSERA_DEVICE TilePlace place(const KvPagesView& pages, const RowTokens& row, bool is_high,
+                                 int32_t in_tier, int32_t part) const {
+    constexpr int32_t kTile = KvPageLayout::kKeyTile;
+    if (part * kTile >= end || (part + 1) * kTile <= begin) {
+      return {};
+    }
+    const std::byte* page = row.dense;
+    int32_t in_page = part;
+    if (!is_dense) {
+      const int32_t first = in_tier * kPlaces + part;  // in tiles of 16
+      const int32_t page_tiles = layout->capacity / kTile;
+      const int32_t entry = first / page_tiles;
+      in_page = first % page_tiles;
+      const int32_t page_id = row.page_ids[is_high ? entry : pages.row_pages - 1 - entry];
+      simt::check(page_id >= 0);
+      page = pages.page(page_id);
+    }
+    return {page + layout->keys_offset(in_page), page + layout->values_offset(in_page),
+            reinterpret_cast<const f16*>(page + layout->key_scales_offset(in_page)),
+            reinterpret_cast<const f16*>(page + layout->value_scales_offset(in_page))};
+  }
+};
+
+}  // namespace tessera::cuda

@@ -1,0 +1,231 @@
+#pragma once
+
+#include "kernels/cuda/attention/code_products.h"
+#include "kernels/cuda/attention/float_products.h"
+#include "kernels/cuda/attention/work.h"
+
+namespace tessera::cuda {
+
+inline constexpr float kLog2E = 1.44269504088896341f;
+
+// One warp's block of pairs over one row: everything a lane keeps in registers is of its pair in
+// each product (pair 4 product + lane % 4), of the tokens it holds, and of channels 32 block + 4
+// (lane / 4)
+// .. + 3. kDim: head_dim, or the next of the sizes that are compiled.
+template <int kDim, int kProducts>
+class WarpAttention {
+ public:
+  using Memory = WarpMemory<kDim, kProducts>;
+  static constexpr int32_t kPairs = kPairsOfProduct * kProducts;
+  static constexpr int32_t kBlocks = kDim / 32;
+
+  TESSERA_DEVICE WarpAttention(const AttentionArgs& args, const SequenceSpan& span,
+                               const RowTokens& row, int32_t kv_head, const PairBlock& block,
+                               Memory& memory)
+      : args_(args), span_(span), row_(row), block_(block), memory_(memory) {
+    heads_ = args.query_heads / args.pages.kv_heads;
+    first_head_ = kv_head * heads_;
+    queries_ = load_queries(memory, block.pairs, args.pages.head_dim, args.scale * kLog2E,
+                            [this](int32_t pair) { return query(pair); });
+  }
+
+  // Attends from an empty state to tiles [first, end) of the row.
+  TESSERA_DEVICE void run(int32_t first, int32_t end) {
+    TESSERA_UNROLL
+    for (int32_t product = 0; product < kProducts; ++product) {
+      maximum_[product] = -FLT_MAX;
+      sum_[product] = 0;
+      zeros_[product] = 0;
+      TESSERA_UNROLL
+      for (int32_t i = 0; i < 4 * kBlocks; ++i) {
+        out_[product][i / 4][i % 4] = 0;
+      }
+    }
+    for (int32_t index = first; index < end; ++index) {
+      attend(index);
+    }
+    TESSERA_UNROLL
+    for (int32_t product = 0; product < kProducts; ++product) {
+      TESSERA_UNROLL
+      for (int32_t mask = 4; mask < simt::kWarp; mask *= 2) {
+        sum_[product] += simt::shuffle_xor(sum_[product], mask);
+        zeros_[product] += simt::shuffle_xor(zeros_[product], mask);
+      }
+    }
+  }
+
+  // ---- the results, for a lane's pair in a product; all lanes of a pair have the same sums
+  TESSERA_DEVICE int32_t pair(int32_t product) const {
+    return kPairsOfProduct * product + simt::lane() % 4;
+  }
+  TESSERA_DEVICE PartialSums sums(int32_t product) const {
+    return {maximum_[product], sum_[product]};
+  }
+  // each_value(product, visit): visit(channel, value) of each of the lane's channels.
+  template <class Visit>
+  TESSERA_DEVICE void each_value(int32_t product, Visit&& visit) const {
+    TESSERA_UNROLL
+    for (int32_t block = 0; block < kBlocks; ++block) {
+      TESSERA_UNROLL
+      for (int32_t i = 0; i < 4; ++i) {
+        const int32_t channel = 32 * block + 4 * (simt::lane() / 4) + i;
+        if (channel < args_.pages.head_dim) {
+          visit(channel, out_[product][block][i] + zeros_[product]);
+        }
+      }
+    }
+  }
+
+ private:
+  TESSERA_DEVICE const float* query(int32_t pair) const {
+    const int32_t at = block_.first_pair + pair;
+    return args_.queries.data + (span_.first_row + at / heads_) * args_.queries.stride +
+           int64_t{first_head_ + at % heads_} * args_.pages.head_dim;
+  }
+  TESSERA_DEVICE int32_t position(int32_t pair) const {
+    return span_.context + (block_.first_pair + pair) / heads_;
+  }
+  TESSERA_DEVICE int32_t first_visible(int32_t pair) const {
+    const int32_t first = position(pair) + 1 - args_.window;
+    return args_.window > 0 && first > 0 ? first : 0;
+  }
+  TESSERA_DEVICE static int32_t in_tile(int32_t token) {
+    return token < 0 ? 0 : token > kKvGroup ? kKvGroup : token;
+  }
+
+  // Tokens [begin, end) of a tile.
+  struct Seen {
+    int32_t begin;
+    int32_t end;
+  };
+  // By a pair; `first`: the position of token 0, where positions matter; `tokens`: those it has.
+  TESSERA_DEVICE Seen seen(int32_t pair, bool is_dense, int32_t first, int32_t tokens) const {
+    if (pair >= block_.pairs) {
+      return {0, 0};
+    }
+    return {in_tile(first_visible(pair) - first),
+            in_tile(is_dense ? position(pair) % kKvGroup + 1 : tokens)};
+  }
+
+  TESSERA_DEVICE void attend(int32_t index) {
+    const bool is_high = index < row_.high_tiles();
+    const bool is_dense = index == row_.tiles() - 1;
+    const int32_t in_tier = is_high ? index : index - row_.high_tiles();
+    const int32_t first = kKvGroup * (is_dense ? block_.group : in_tier);
+    const int32_t tokens = (is_high ? row_.high : row_.low) - kKvGroup * in_tier;
+    Tile tile;
+    tile.layout = is_dense  ? &args_.pages.window_layout
+                  : is_high ? &args_.pages.layouts[span_.tiers.high]
+                            : &args_.pages.layouts[span_.tiers.low];
+    tile.is_dense = is_dense;
+    tile.begin = seen(0, is_dense, first, tokens).begin;  // positions ascend with pairs
+    tile.end = seen(block_.pairs - 1, is_dense, first, tokens).end;
+    if (tile.begin >= tile.end) {
+      return;
+    }
+    simt::sync_warp();  // the tile before has been read
+    if (simt::lane() < Tile::kPlaces) {
+      memory_.places[simt::lane()] = tile.place(args_.pages, row_, is_high, in_tier, simt::lane());
+    }
+    simt::sync_warp();
+    const KvFormat format = tile.layout->format;
+    float weights[kProducts][8];
+    scores(tile, weights);
+    float correction[kProducts];
+    TESSERA_UNROLL
+    for (int32_t product = 0; product < kProducts; ++product) {
+      const Seen range = seen(pair(product), is_dense, first, tokens);
+      correction[product] = to_weights(product, range, format.is_codes(), weights[product]);
+    }
+    add_values(tile, weights, correction);
+  }
+
+  TESSERA_DEVICE void scores(const Tile& tile, float (&scores)[kProducts][8]) const {
+    switch (tile.layout->format.key_bits) {
+      case 8:
+        return code_scores<8>(memory_, queries_, tile, scores);
+      case 4:
+        return code_scores<4>(memory_, queries_, tile, scores);
+      case 2:
+        return code_scores<2>(memory_, queries_, tile, scores);
+      case 16:
+        return half_scores(memory_, tile, scores);
+      default:
+        return float_scores(
+            memory_, tile, block_.pairs, args_.scale * kLog2E,
+            [this](int32_t pair) { return query(pair); }, scores);
+    }
+  }
+
+  // Turns a pair's scores of the lane's tokens into weights; gives the factor of what came before.
+  TESSERA_DEVICE float to_weights(int32_t product, const Seen& range, bool codes,
+                                  float (&weights)[8]) {
+    const int32_t g = simt::lane() / 4;
+    const float before = maximum_[product];
+    float maximum = before;
+    bool visible[8];
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < 8; ++i) {
+      const int32_t token = codes ? 32 * (i / 4) + 4 * g + i % 4 : 8 * g + i;
+      visible[i] = token >= range.begin && token < range.end;
+      maximum = visible[i] ? simt::max(maximum, weights[i]) : maximum;
+    }
+    TESSERA_UNROLL
+    for (int32_t mask = 4; mask < simt::kWarp; mask *= 2) {
+      maximum = simt::max(maximum, simt::shuffle_xor(maximum, mask));
+    }
+    const float correction = simt::exp2(before - maximum);
+    float sum = 0;
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < 8; ++i) {
+      weights[i] = visible[i] ? simt::exp2(weights[i] - maximum) : 0.0f;
+      sum += weights[i];
+    }
+    sum_[product] = sum_[product] * correction + sum;
+    zeros_[product] *= correction;
+    maximum_[product] = maximum;
+    return correction;
+  }
+
+  TESSERA_DEVICE void add_values(const Tile& tile, const float (&weights)[kProducts][8],
+                                 const float (&correction)[kProducts]) {
+    if (!tile.layout->format.is_codes()) {
+      if (tile.layout->format == kKvF16) {
+        put_half_weights(memory_, weights);
+        return add_half_values(memory_, tile, correction, out_);
+      }
+      put_float_weights(memory_, weights);
+      return add_float_values(memory_, tile, correction, out_);
+    }
+    const CodeWeights<kProducts> codes = put_code_weights(memory_, tile, weights);
+    TESSERA_UNROLL
+    for (int32_t product = 0; product < kProducts; ++product) {
+      zeros_[product] += codes.zeros[product];
+    }
+    switch (tile.layout->format.value_bits) {
+      case 8:
+        return add_code_values<8>(memory_, tile, codes, correction, out_);
+      case 4:
+        return add_code_values<4>(memory_, tile, codes, correction, out_);
+      case 2:
+        return add_code_values<2>(memory_, tile, codes, correction, out_);
+      default:
+        return add_code_values<1>(memory_, tile, codes, correction, out_);
+    }
+  }
+
+  const AttentionArgs& args_;
+  const SequenceSpan& span_;
+  const RowTokens& row_;
+  const PairBlock& block_;
+  Memory& memory_;
+  int32_t heads_;  // of the group
+  int32_t first_head_;
+  Queries<kProducts> queries_;
+  float maximum_[kProducts];
+  float sum_[kProducts];    // of the lane's tokens, until the span is done
+  float zeros_[kProducts];  // likewise
+  float out_[kProducts][kBlocks][4];
+};
+
+}  // namespace tessera::cuda

@@ -1,0 +1,339 @@
+#include "kernels/check.h"
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/pages/free_list.h"
+
+namespace tessera::cuda {
+namespace {
+
+using namespace simt;
+
+constexpr LaunchShape kOneBlock{.threads = kPoolThreads,
+                                .shared_bytes = sizeof(BlockFreeList::Memory)};
+
+template <class T>
+struct Plan {  // a span as a kernel sees it
+  const T* data;
+  int32_t count;
+};
+template <class T>
+Plan<T> plan_of(std::span<const T> span, Stream stream) {
+  return {mirror(span, stream), static_cast<int32_t>(span.size())};
+}
+
+TESSERA_DEVICE int64_t slot_rows(const KvPool& pool) {
+  return int64_t{pool.pages.layers} * pool.pages.kv_heads;
+}
+
+// Rows of the slots of a plan, one after the other.
+template <class T, class SlotOf>
+TESSERA_DEVICE int64_t planned_row(const KvPool& pool, const Plan<T>& plan, int64_t index,
+                                   SlotOf&& slot) {
+  return pool.pages.row_index(slot(plan.data[index / slot_rows(pool)]), 0, 0) +
+         index % slot_rows(pool);
+}
+
+TESSERA_KERNEL(kPoolThreads)
+resize_kernel(KvPool pool, Plan<int32_t> released, Plan<KvGrowth> grown) {
+  BlockFreeList free_list(pool, shared<BlockFreeList::Memory>());
+  const KvPagesView& pages = pool.pages;
+  const int64_t released_rows = released.count * slot_rows(pool);
+  const int64_t entries = released_rows * pages.row_pages;
+  for (int64_t first = 0; first < entries; first += kPoolThreads) {
+    const int64_t i = first + thread();
+    int32_t* entry = nullptr;
+    if (i < entries) {
+      const int64_t row =
+          planned_row(pool, released, i / pages.row_pages, [](int32_t slot) { return slot; });
+      entry = pool.tables + row * pages.row_pages + i % pages.row_pages;
+      pages.rows[row] = {};
+    }
+    free_list.let_go(entry);
+  }
+  sync_block();
+  const int64_t grown_rows = grown.count * slot_rows(pool);
+  for (int64_t first = 0; first < grown_rows; first += kPoolThreads) {
+    const int64_t i = first + thread();
+    int32_t* table = nullptr;
+    int64_t begin = 0;  // entries that the row shall have
+    int64_t end = 0;
+    int32_t missing = 0;
+    if (i < grown_rows) {
+      const KvGrowth& growth = grown.data[i / slot_rows(pool)];
+      const int64_t row = planned_row(pool, grown, i, [](const KvGrowth& of) { return of.slot; });
+      const int64_t capacity = pages.layouts[growth.tiers.high].capacity;
+      const KvRow counts = pages.rows[row];
+      table = pool.tables + row * pages.row_pages;
+      begin = div_ceil(counts.high, capacity);
+      end = div_ceil(int64_t{counts.high} + growth.tokens, capacity);
+      simt::check(end + div_ceil(counts.low, pages.layouts[growth.tiers.low].capacity) <=
+                  pages.row_pages);
+      for (int64_t e = begin; e < end; ++e) {
+        missing += table[e] == kNoPage ? 1 : 0;  // else it has room from an earlier growth
+      }
+    }
+    free_list.take(missing);
+    for (int64_t e = begin, taken = 0; e < end; ++e) {
+      if (table[e] == kNoPage) {
+        table[e] = free_list.page(static_cast<int32_t>(taken++));
+      }
+    }
+  }
+  free_list.finish();
+}
+
+// ---- forks
+
+// One row of a fork: high and low tokens of the copy, and where full pages end at each end.
+struct ForkRow {
+  int64_t from;
+  int64_t to;
+  KvRow counts;
+  int32_t high_full;  // pages
+  int32_t low_full;
+  bool high_partly;
+  bool low_partly;
+};
+TESSERA_DEVICE ForkRow fork_row(const KvPool& pool, const KvFork& fork, int64_t in_slot) {
+  const KvPagesView& pages = pool.pages;
+  ForkRow row;
+  row.from = pages.row_index(fork.from, 0, 0) + in_slot;
+  row.to = pages.row_index(fork.to, 0, 0) + in_slot;
+  row.counts = pages.rows[row.from];
+  row.counts.high = row.counts.high < fork.high ? row.counts.high : fork.high;
+  const int32_t high = pages.layouts[fork.tiers.high].capacity;
+  const int32_t low = pages.layouts[fork.tiers.low].capacity;
+  row.high_full = row.counts.high / high;
+  row.low_full = row.counts.low / low;
+  row.high_partly = row.counts.high % high != 0;
+  row.low_partly = row.counts.low % low != 0;
+  return row;
+}
+
+// Takes the pages for the copies of partly filled ones.
+TESSERA_KERNEL(kPoolThreads) fork_pages_kernel(KvPool pool, Plan<KvFork> forks) {
+  BlockFreeList free_list(pool, shared<BlockFreeList::Memory>());
+  const KvPagesView& pages = pool.pages;
+  const int64_t rows = forks.count * slot_rows(pool);
+  for (int64_t first = 0; first < rows; first += kPoolThreads) {
+    const int64_t i = first + thread();
+    ForkRow row = {};
+    if (i < rows) {
+      row = fork_row(pool, forks.data[i / slot_rows(pool)], i % slot_rows(pool));
+      const int32_t* table = pages.table(row.to);
+      simt::check(table[0] == kNoPage && table[pages.row_pages - 1] == kNoPage);
+    }
+    free_list.take((row.high_partly ? 1 : 0) + (row.low_partly ? 1 : 0));
+    int32_t* table = pool.tables + row.to * pages.row_pages;
+    if (row.high_partly) {
+      table[row.high_full] = free_list.page(0);
+    }
+    if (row.low_partly) {
+      table[pages.row_pages - 1 - row.low_full] = free_list.page(row.high_partly ? 1 : 0);
+    }
+  }
+  free_list.finish();
+}
+
+TESSERA_DEVICE void copy_bytes(const void* from, void* to, int64_t bytes) {  // by the whole block
+  for (int64_t at = 16 * thread(); at < bytes; at += 16 * threads()) {
+    store_words(static_cast<std::byte*>(to) + at,
+                load_words(static_cast<const std::byte*>(from) + at));
+  }
+}
+TESSERA_DEVICE void copy_marks(const KvMark* from, KvMark* to, int32_t count) {
+  for (int32_t i = thread(); i < count; i += threads()) {
+    to[i] = from[i];
+  }
+}
+
+constexpr int32_t kCopyThreads = 256;
+
+// A block for each fork and row.
+TESSERA_KERNEL(kCopyThreads) fork_rows_kernel(KvPool pool, const KvFork* forks) {
+  const KvPagesView& pages = pool.pages;
+  const KvFork fork = forks[block_y()];
+  const ForkRow row = fork_row(pool, fork, block_x());
+  const int32_t* from = pages.table(row.from);
+  int32_t* to = pool.tables + row.to * pages.row_pages;
+  const int32_t last = pages.row_pages - 1;
+  for (int32_t i = thread(); i < row.high_full + row.low_full; i += threads()) {
+    const int32_t entry = i < row.high_full ? i : last - (i - row.high_full);
+    share_page(pool, from[entry]);
+    to[entry] = from[entry];
+  }
+  if (row.high_partly) {
+    copy_bytes(pages.page(from[row.high_full]), pages.page(to[row.high_full]), pages.page_bytes);
+  }
+  if (row.low_partly) {
+    copy_bytes(pages.page(from[last - row.low_full]), pages.page(to[last - row.low_full]),
+               pages.page_bytes);
+  }
+  copy_bytes(pages.window(row.from), pages.window(row.to), pages.window_layout.page_bytes);
+  if (pages.marks != nullptr) {
+    const int32_t first_low = pages.row_marks - row.counts.low;
+    const int32_t left = row.counts.high + kKvGroup;
+    copy_marks(pages.mark_row(row.from), pages.mark_row(row.to),
+               left < first_low ? left : first_low);
+    copy_marks(pages.mark_row(row.from) + first_low, pages.mark_row(row.to) + first_low,
+               row.counts.low);
+  }
+  if (thread() == 0) {
+    pages.rows[row.to] = row.counts;
+  }
+}
+
+// ---- units
+
+constexpr int32_t kUnitThreads = 64;
+
+// A block for each share and row.
+TESSERA_KERNEL(kUnitThreads) share_kernel(KvPool pool, const KvShare* shares) {
+  const KvPagesView& pages = pool.pages;
+  const KvShare share = shares[block_y()];
+  const int64_t row = pages.row_index(share.slot, 0, 0) + block_x();
+  simt::check(pages.rows[row].high >= share.first + pool.unit_tokens);
+  const int32_t* from = pages.table(row) + share.first / pages.layouts[share.tier].capacity;
+  int32_t* to = pool.unit_table(share.handle, block_x());
+  for (int32_t i = thread(); i < pool.unit_pages_of(share.tier); i += threads()) {
+    simt::check(to[i] == kNoPage);
+    share_page(pool, from[i]);
+    to[i] = from[i];
+  }
+}
+
+struct Attachment {
+  int32_t slot;
+  KvTiers tiers;
+};
+
+// A block for each row of the slot.
+TESSERA_KERNEL(kUnitThreads) attach_kernel(KvPool pool, Attachment to, Plan<KvUnit> units) {
+  const KvPagesView& pages = pool.pages;
+  const int64_t row = pages.row_index(to.slot, 0, 0) + block_x();
+  int32_t* table = pool.tables + row * pages.row_pages;
+  KvRow counts = pages.rows[row];
+  simt::check(counts.high == 0 && counts.low == 0 && table[0] == kNoPage &&
+              table[pages.row_pages - 1] == kNoPage);
+  sync_block();      // every thread has seen the row empty
+  int32_t left = 0;  // pages
+  int32_t right = 0;
+  for (int32_t u = 0; u < units.count; ++u) {
+    const KvUnit unit = units.data[u];
+    const bool high = unit.tier == to.tiers.high;
+    const int32_t count = pool.unit_pages_of(unit.tier);
+    simt::check(left + right + count <= pages.row_pages);
+    const int32_t* from = pool.unit_table(unit.handle, block_x());
+    for (int32_t i = thread(); i < count; i += threads()) {
+      share_page(pool, from[i]);
+      table[high ? left + i : pages.row_pages - 1 - (right + i)] = from[i];
+    }
+    (high ? left : right) += count;
+    int32_t& stored = high ? counts.high : counts.low;
+    for (int32_t i = thread(); pages.marks != nullptr && i < pool.unit_tokens; i += threads()) {
+      const int32_t mark = high ? stored + i : pages.row_marks - 1 - (stored + i);
+      pages.mark_row(row)[mark] = {0, u * pool.unit_tokens + i};
+    }
+    stored += pool.unit_tokens;
+  }
+  if (thread() == 0) {
+    pages.rows[row] = counts;
+  }
+}
+
+TESSERA_KERNEL(kPoolThreads) drop_kernel(KvPool pool, Plan<int32_t> handles) {
+  BlockFreeList free_list(pool, shared<BlockFreeList::Memory>());
+  const int64_t of_unit = slot_rows(pool) * pool.unit_pages;
+  const int64_t entries = handles.count * of_unit;
+  for (int64_t first = 0; first < entries; first += kPoolThreads) {
+    const int64_t i = first + thread();
+    free_list.let_go(i < entries ? pool.unit_table(handles.data[i / of_unit], 0) + i % of_unit
+                                 : nullptr);
+  }
+  free_list.finish();
+}
+
+void check_unit(const KvPool& pool, int32_t handle, uint8_t tier) {
+  TESSERA_CHECK(handle >= 0 && handle < pool.units, "no such unit");
+  TESSERA_CHECK(tier < kMaxKvLayouts && pool.pages.layouts[tier].capacity > 0 &&
+                    pool.unit_tokens % pool.pages.layouts[tier].capacity == 0 &&
+                    pool.unit_pages_of(tier) <= pool.unit_pages,
+                "units do not have this format");
+}
+
+LaunchShape block_per_row(const KvPool& pool, size_t of_plan, int32_t threads) {
+  return {.grid_x = pool.pages.layers * pool.pages.kv_heads,
+          .grid_y = static_cast<int32_t>(of_plan),
+          .threads = threads};
+}
+
+}  // namespace
+
+void kv_resize(const KvResizeArgs& args, Stream stream) {
+  for (const int32_t slot : args.released) {
+    TESSERA_CHECK(slot >= 0 && slot < args.pool.slots, "kv_resize: no such slot");
+  }
+  for (const KvGrowth& growth : args.grown) {
+    TESSERA_CHECK(growth.slot >= 0 && growth.slot < args.pool.slots, "kv_resize: no such slot");
+    TESSERA_CHECK(growth.tokens >= 0, "kv_resize: a negative growth");
+    TESSERA_CHECK(args.pool.pages.layouts[growth.tiers.high].capacity > 0 &&
+                      args.pool.pages.layouts[growth.tiers.low].capacity > 0,
+                  "kv_resize: no such tier");
+  }
+  if (!args.released.empty() || !args.grown.empty()) {
+    launch(stream, kOneBlock, resize_kernel, args.pool, plan_of(args.released, stream),
+           plan_of(args.grown, stream));
+  }
+}
+
+void kv_fork(const KvForkArgs& args, Stream stream) {
+  for (const KvFork& fork : args.forks) {
+    TESSERA_CHECK(fork.from >= 0 && fork.from < args.pool.slots && fork.to >= 0 &&
+                      fork.to < args.pool.slots && fork.from != fork.to,
+                  "kv_fork: no such slots");
+    for (const KvFork& other : args.forks) {
+      TESSERA_CHECK(fork.from != other.to, "kv_fork: a copy of a copy of the same call");
+    }
+  }
+  if (args.forks.empty()) {
+    return;
+  }
+  const Plan<KvFork> forks = plan_of(args.forks, stream);
+  launch(stream, kOneBlock, fork_pages_kernel, args.pool, forks);
+  launch(stream, block_per_row(args.pool, args.forks.size(), kCopyThreads), fork_rows_kernel,
+         args.pool, forks.data);
+}
+
+void kv_share(const KvShareArgs& args, Stream stream) {
+  for (const KvShare& share : args.shares) {
+    check_unit(args.pool, share.handle, share.tier);
+    TESSERA_CHECK(share.slot >= 0 && share.slot < args.pool.slots, "kv_share: no such slot");
+    TESSERA_CHECK(share.first >= 0 && share.first % args.pool.unit_tokens == 0,
+                  "kv_share: a unit that begins in the middle of one");
+  }
+  launch(stream, block_per_row(args.pool, args.shares.size(), kUnitThreads), share_kernel,
+         args.pool, mirror(args.shares, stream));
+}
+
+void kv_attach(const KvAttachArgs& args, Stream stream) {
+  for (const KvAttachment& one : args.attachments) {
+    TESSERA_CHECK(one.slot >= 0 && one.slot < args.pool.slots, "kv_attach: no such slot");
+    for (const KvUnit& unit : one.units) {
+      check_unit(args.pool, unit.handle, unit.tier);
+      TESSERA_CHECK(unit.tier == one.tiers.high || unit.tier == one.tiers.low,
+                    "kv_attach: a unit of neither tier");
+    }
+    launch(stream, block_per_row(args.pool, 1, kUnitThreads), attach_kernel, args.pool,
+           Attachment{one.slot, one.tiers}, plan_of(one.units, stream));
+  }
+}
+
+void kv_drop(const KvDropArgs& args, Stream stream) {
+  for (const int32_t handle : args.handles) {
+    TESSERA_CHECK(handle >= 0 && handle < args.pool.units, "kv_drop: no such unit");
+  }
+  if (!args.handles.empty()) {
+    launch(stream, kOneBlock, drop_kernel, args.pool, plan_of(args.handles, stream));
+  }
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,92 @@
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/simt/block.h"
+#include "kernels/cuda/simt/simt.h"
+
+namespace tessera::cuda {
+namespace {
+
+using namespace simt;
+
+constexpr int32_t kRowThreads = 256;  // of a block that treats one row
+
+TESSERA_KERNEL(kRowThreads)
+embed_kernel(const int32_t* tokens, EmbedArgs args) {
+  const int64_t token = tokens[block_x()];
+  float* out = args.out.data + block_x() * args.out.stride;
+  for (int64_t i = thread(); i < args.out.cols; i += kRowThreads) {
+    out[i] = args.table.data != nullptr ? as_f32(args.table.data[token * args.table.stride + i])
+                                        : args.table_f32.data[token * args.table_f32.stride + i];
+  }
+}
+
+TESSERA_KERNEL(kRowThreads)
+rms_norm_kernel(MatrixView<const float> in, const float* weight, float epsilon,
+                MatrixView<float> out) {
+  const float* from = in.data + block_x() * in.stride;
+  float* to = out.data + block_x() * out.stride;
+  float squares = 0;
+  for (int64_t i = thread(); i < in.cols; i += kRowThreads) {
+    squares += from[i] * from[i];
+  }
+  const float sum = block_sum(squares, shared<OfWarps<float>>());
+  const float inverse = 1.0f / sqrt(sum / static_cast<float>(in.cols) + epsilon);
+  for (int64_t i = thread(); i < in.cols; i += kRowThreads) {
+    to[i] = from[i] * inverse * weight[i];
+  }
+}
+
+TESSERA_KERNEL(kRowThreads)
+rope_kernel(MatrixView<float> heads, const int32_t* positions, const float* cos, const float* sin,
+            int32_t head_dim) {
+  const int32_t half = head_dim / 2;
+  const int64_t angles = int64_t{positions[block_x()]} * half;
+  float* row = heads.data + block_x() * heads.stride;
+  for (int64_t i = thread(); i < heads.cols / 2; i += kRowThreads) {
+    float* x = row + i / half * head_dim + i % half;
+    float* y = x + half;
+    const float c = cos[angles + i % half];
+    const float s = sin[angles + i % half];
+    const float before = *x;
+    *x = before * c - *y * s;
+    *y = *y * c + before * s;
+  }
+}
+
+TESSERA_KERNEL(kRowThreads)
+silu_mul_kernel(MatrixView<const float> gate_up, MatrixView<float> out) {
+  const float* gate = gate_up.data + block_x() * gate_up.stride;
+  for (int64_t i = block_y() * kRowThreads + thread(); i < out.cols; i += grid_y() * kRowThreads) {
+    out.data[block_x() * out.stride + i] = gate[i] / (1.0f + exp(-gate[i])) * gate[out.cols + i];
+  }
+}
+
+LaunchShape row_per_block(int64_t rows) {
+  return {.grid_x = static_cast<int32_t>(rows), .threads = kRowThreads};
+}
+
+}  // namespace
+
+void embed(const EmbedArgs& args, Stream stream) {
+  launch(stream, row_per_block(args.out.rows), embed_kernel, mirror(args.tokens, stream), args);
+}
+
+void rms_norm(const RmsNormArgs& args, Stream stream) {
+  LaunchShape shape = row_per_block(args.in.rows);
+  shape.shared_bytes = sizeof(OfWarps<float>);
+  launch(stream, shape, rms_norm_kernel, args.in, args.weight.data(), args.epsilon, args.out);
+}
+
+void rope(const RopeArgs& args, Stream stream) {
+  launch(stream, row_per_block(args.heads.rows), rope_kernel, args.heads,
+         mirror(args.positions, stream), args.cos, args.sin, args.head_dim);
+}
+
+void silu_mul(const SiluMulArgs& args, Stream stream) {
+  LaunchShape shape = row_per_block(args.out.rows);
+  // Few rows are cut up, so that every multiprocessor has something to do.
+  constexpr int64_t kColumns = 4 * kRowThreads;
+  shape.grid_y = static_cast<int32_t>(div_ceil(args.out.cols, kColumns));
+  launch(stream, shape, silu_mul_kernel, args.gate_up, args.out);
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,78 @@
+#pragma once
+
+#include "kernels/cuda/simt/simt.h"
+
+namespace tessera::simt {
+
+// Sums, maxima and prefix sums over a warp or a block. The order of additions is fixed.
+
+TESSERA_DEVICE float warp_sum(float x) {
+  for (int32_t mask = kWarp / 2; mask > 0; mask /= 2) {
+    x += shuffle_xor(x, mask);
+  }
+  return x;
+}
+
+TESSERA_DEVICE float warp_max(float x) {
+  for (int32_t mask = kWarp / 2; mask > 0; mask /= 2) {
+    x = max(x, shuffle_xor(x, mask));
+  }
+  return x;
+}
+
+TESSERA_DEVICE float warp_min(float x) {
+  for (int32_t mask = kWarp / 2; mask > 0; mask /= 2) {
+    x = min(x, shuffle_xor(x, mask));
+  }
+  return x;
+}
+
+inline constexpr int32_t kMaxWarps = 32;
+
+// One number of each warp, and room for the next call while some still read those of this one.
+template <class T>
+struct OfWarps {
+  T of[kMaxWarps];
+};
+
+// The sum over the block, in every thread. All threads come; `memory` is shared, and free again
+// after the next sync_block().
+TESSERA_DEVICE float block_sum(float x, OfWarps<float>& memory) {
+  const float of_warp = warp_sum(x);
+  if (lane() == 0) {
+    memory.of[warp()] = of_warp;
+  }
+  sync_block();
+  float sum = 0;
+  for (int32_t i = 0; i < threads() / kWarp; ++i) {
+    sum += memory.of[i];
+  }
+  return sum;
+}
+
+// Where a thread's `count` things begin among those of all threads of the block, in order of
+// threads, and how many all have.
+struct Place {
+  int32_t first;
+  int32_t all;
+};
+TESSERA_DEVICE Place block_place(int32_t count, OfWarps<int32_t>& memory) {
+  int32_t until = count;  // and including this lane's
+  for (int32_t distance = 1; distance < kWarp; distance *= 2) {
+    const int32_t before = shuffle(until, lane() >= distance ? lane() - distance : lane());
+    until += lane() >= distance ? before : 0;
+  }
+  sync_block();  // those of the call before have been read
+  if (lane() == kWarp - 1) {
+    memory.of[warp()] = until;
+  }
+  sync_block();
+  Place place{until - count, 0};
+  for (int32_t i = 0; i < threads() / kWarp; ++i) {
+    place.first += i < warp() ? memory.of[i] : 0;
+    place.all += memory.of[i];
+  }
+  return place;
+}
+
+}  // namespace tessera::simt

@@ -1,0 +1,189 @@
+#pragma once
+
+// simt.h on a GPU: each name is one instruction, or the few that CUDA has for it.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <span>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/stream.h"
+
+#define TESSERA_KERNEL(...) __global__ void __launch_bounds__(__VA_ARGS__)
+#define TESSERA_DEVICE __device__ __forceinline__
+#define TESSERA_PRAGMA(text) _Pragma(#text)
+#define TESSERA_UNROLL _Pragma("unroll")
+#define TESSERA_UNROLL_BY(count) TESSERA_PRAGMA(unroll count)
+
+namespace tessera::simt {
+
+template <class... Parameters, class... Args>
+void launch(Stream stream, const LaunchShape& shape, void (*kernel)(Parameters...),
+            const Args&... args) {
+  if (shape.grid_x == 0 || shape.grid_y == 0) {
+    return;
+  }
+  // More than 48 KiB of shared memory must be asked for once; asking again costs next to nothing.
+  if (shape.shared_bytes > 48 * 1024) {
+    cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     shape.shared_bytes));
+  }
+  kernel<<<dim3(static_cast<unsigned>(shape.grid_x), static_cast<unsigned>(shape.grid_y)),
+           static_cast<unsigned>(shape.threads), static_cast<size_t>(shape.shared_bytes),
+           cuda::CudaStream::of(stream).handle()>>>(args...);
+  cuda::check(cudaGetLastError());
+}
+
+template <class T>
+const T* mirror(std::span<const T> plan, Stream stream) {
+  return static_cast<const T*>(cuda::CudaStream::of(stream).mirror(plan.data(), plan.size_bytes()));
+}
+
+template <class T>
+TESSERA_DEVICE T& shared() {
+  extern __shared__ __align__(128) unsigned char memory[];
+  return *reinterpret_cast<T*>(memory);
+}
+
+TESSERA_DEVICE int32_t thread() {
+  return static_cast<int32_t>(threadIdx.x);
+}
+TESSERA_DEVICE int32_t threads() {
+  return static_cast<int32_t>(blockDim.x);
+}
+TESSERA_DEVICE int32_t lane() {
+  return static_cast<int32_t>(threadIdx.x % 32u);
+}
+TESSERA_DEVICE int32_t warp() {
+  return static_cast<int32_t>(threadIdx.x / 32u);
+}
+TESSERA_DEVICE int32_t block_x() {
+  return static_cast<int32_t>(blockIdx.x);
+}
+TESSERA_DEVICE int32_t block_y() {
+  return static_cast<int32_t>(blockIdx.y);
+}
+TESSERA_DEVICE int32_t grid_x() {
+  return static_cast<int32_t>(gridDim.x);
+}
+TESSERA_DEVICE int32_t grid_y() {
+  return static_cast<int32_t>(gridDim.y);
+}
+
+TESSERA_DEVICE void sync_block() {
+  __syncthreads();
+}
+TESSERA_DEVICE void sync_warp() {
+  __syncwarp();
+}
+
+template <class T>
+TESSERA_DEVICE T shuffle(T value, int32_t from) {
+  return __shfl_sync(0xffffffffu, value, from);
+}
+template <class T>
+TESSERA_DEVICE T shuffle_xor(T value, int32_t mask) {
+  return __shfl_xor_sync(0xffffffffu, value, mask);
+}
+
+template <class T>
+TESSERA_DEVICE T atomic_add(T* address, T value) {
+  return atomicAdd(address, value);
+}
+// There are no atomics of 16 bits that add: the word that holds the two counts gets the change of
+// one, which leaves the other alone because a count never passes its ends.
+template <>
+TESSERA_DEVICE uint16_t atomic_add(uint16_t* address, uint16_t value) {
+  const uintptr_t place = reinterpret_cast<uintptr_t>(address);
+  const uint32_t shift = (place & 2u) * 8u;
+  auto* word = reinterpret_cast<unsigned*>(place & ~uintptr_t{3});
+  return static_cast<uint16_t>(atomicAdd(word, static_cast<unsigned>(value) << shift) >> shift);
+}
+TESSERA_DEVICE uint16_t let_go(uint16_t* address) {
+  const uintptr_t place = reinterpret_cast<uintptr_t>(address);
+  const uint32_t shift = (place & 2u) * 8u;
+  auto* word = reinterpret_cast<unsigned*>(place & ~uintptr_t{3});
+  return static_cast<uint16_t>(atomicSub(word, 1u << shift) >> shift);
+}
+
+TESSERA_DEVICE void check(bool condition) {
+  if (!condition) {
+    __trap();
+  }
+}
+
+TESSERA_DEVICE Words load_words(const void* from) {
+  const uint4 words = *static_cast<const uint4*>(from);
+  return {{words.x, words.y, words.z, words.w}};
+}
+TESSERA_DEVICE void store_words(void* to, const Words& words) {
+  *static_cast<uint4*>(to) = make_uint4(words.at[0], words.at[1], words.at[2], words.at[3]);
+}
+TESSERA_DEVICE float fma(float a, float b, float c) {
+  return __fmaf_rn(a, b, c);
+}
+TESSERA_DEVICE float exp2(float x) {
+  return ::exp2f(x);
+}
+TESSERA_DEVICE float exp(float x) {
+  return ::expf(x);
+}
+TESSERA_DEVICE float log(float x) {
+  return ::logf(x);
+}
+TESSERA_DEVICE float max(float a, float b) {
+  return ::fmaxf(a, b);
+}
+TESSERA_DEVICE float min(float a, float b) {
+  return ::fminf(a, b);
+}
+TESSERA_DEVICE float abs(float x) {
+  return ::fabsf(x);
+}
+TESSERA_DEVICE float sqrt(float x) {
+  return ::sqrtf(x);
+}
+TESSERA_DEVICE int32_t round(float x) {
+  return __float2int_rn(x);
+}
+
+TESSERA_DEVICE float as_f32(f16 value) {
+  float result;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value.bits));
+  return result;
+}
+TESSERA_DEVICE float as_f32(bf16 value) {
+  return __uint_as_float(static_cast<uint32_t>(value.bits) << 16);
+}
+TESSERA_DEVICE f16 as_f16(float value) {
+  f16 result;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
+  return result;
+}
+TESSERA_DEVICE uint32_t pack_f16(float low, float high) {
+  uint32_t result;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
+  return result;
+}
+TESSERA_DEVICE uint32_t merge_low(uint32_t first, uint32_t second) {
+  return __byte_perm(first, second, 0x5410);
+}
+TESSERA_DEVICE uint32_t merge_high(uint32_t first, uint32_t second) {
+  return __byte_perm(first, second, 0x7632);
+}
+
+TESSERA_DEVICE void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+TESSERA_DEVICE void mma_u8s8(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+}  // namespace tessera::simt

@@ -1,0 +1,187 @@
+#include <gtest/gtest.h>
+
+#include <bit>
+
+#include "tests/kernels/attention_sequences.h"
+
+namespace tessera {
+namespace {
+
+using Against = AttentionSequences::Against;
+
+constexpr KvFormat kFormats[] = {kKvF32,  kKvF16,  kKvK8V8, kKvK8V4, kKvK4V4,
+                                 kKvK4V2, kKvK4V1, kKvK4V8, kKvK2V4, KvFormat{2, 1}};
+
+AttentionShape uniform(KvFormat format) {
+  return {.high = format, .low = format};
+}
+
+class CudaAttention : public testing::TestWithParam<Device> {
+ protected:
+  // Compares every `stride`-th row, the last one among them, with double precision; the bounds are
+  // the CPU's own.
+  void expect_near(const AttentionSequences& sequences, const Steps& steps,
+                   int32_t stride = 1) const {
+    const AttentionShape& shape = sequences.shape();
+    const Attended attended = sequences.run(GetParam(), steps);
+    for (size_t s = 0; s < attended.out.size(); ++s) {
+      const int32_t length = sequences.lengths()[s];
+      for (int32_t row = (length - 1) % stride; row < length; row += stride) {
+        for (int32_t head = 0; head < shape.query_heads(); ++head) {
+          SCOPED_TRACE(testing::Message()
+                       << testing::PrintToString(shape) << " sequence " << s << " of length "
+                       << length << " row " << row << " head " << head);
+          const auto expected = sequences.expected(s, row, head, Against::stored);
+          const int64_t at = int64_t{row} * shape.query_heads() + head;
+          ASSERT_NEAR(double{attended.log_sums[s][static_cast<size_t>(at)]}, expected.log_sum,
+                      expected.log_sum_bound);
+          for (int32_t c = 0; c < shape.head_dim; ++c) {
+            const size_t i = static_cast<size_t>(c);
+            ASSERT_NEAR(double{attended.out[s][static_cast<size_t>(at * shape.head_dim + c)]},
+                        expected.values[i], expected.bounds[i])
+                << "channel " << c;
+          }
+        }
+      }
+    }
+  }
+  void expect_near(const AttentionSequences& sequences, int32_t stride = 1) const {
+    expect_near(sequences, sequences.all_at_once(), stride);
+  }
+
+  // Prompts but for the last token, which is decoded.
+  static Steps prompt_then_decode(const AttentionSequences& sequences) {
+    Steps steps(2);
+    for (size_t i = 0; i < sequences.lengths().size(); ++i) {
+      const int32_t sequence = static_cast<int32_t>(i);
+      if (sequences.lengths()[i] > 1) {
+        steps[0].push_back({sequence, sequences.lengths()[i] - 1});
+      }
+      steps[1].push_back({sequence, 1});
+    }
+    return steps;
+  }
+
+  static void expect_same_bits(const Attended& one, const Attended& other) {
+    ASSERT_EQ(one.out.size(), other.out.size());
+    for (size_t s = 0; s < one.out.size(); ++s) {
+      ASSERT_EQ(one.out[s].size(), other.out[s].size());
+      for (size_t i = 0; i < one.out[s].size(); ++i) {
+        ASSERT_EQ(std::bit_cast<uint32_t>(one.out[s][i]), std::bit_cast<uint32_t>(other.out[s][i]))
+            << "sequence " << s << " element " << i;
+      }
+      ASSERT_EQ(one.log_sums[s], other.log_sums[s]);
+    }
+  }
+};
+
+TEST_P(CudaAttention, IsNearDoublePrecisionForEveryHeadDim) {
+  uint32_t seed = 1;
+  for (const KvFormat format : kFormats) {
+    for (const int32_t head_dim : {16, 48, 64, 80, 96, 128}) {
+      SCOPED_TRACE(testing::Message() << "seed " << seed);
+      AttentionShape shape = uniform(format);
+      shape.head_dim = head_dim;
+      shape.kv_heads = 1;
+      const AttentionSequences sequences(shape, {130}, seed++);
+      expect_near(sequences, prompt_then_decode(sequences), 43);
+    }
+  }
+}
+
+TEST_P(CudaAttention, IsNearDoublePrecisionForEveryGroup) {
+  for (const KvFormat format : {kKvF16, kKvK8V4}) {
+    for (const int32_t group : {1, 3, 4, 5, 8, 9, 16, 71}) {
+      SCOPED_TRACE(testing::Message() << "seed " << group);
+      AttentionShape shape = uniform(format);
+      shape.kv_heads = 1;
+      shape.group = group;
+      shape.page_tokens = 32;
+      const AttentionSequences sequences(shape, {67}, static_cast<uint32_t>(group));
+      expect_near(sequences, prompt_then_decode(sequences), 11);
+    }
+  }
+}
+
+TEST_P(CudaAttention, IsNearDoublePrecisionAtEveryLengthAroundATile) {
+  for (const int32_t page_tokens : {16, 48, 64}) {
+    for (const KvFormat format : kFormats) {
+      AttentionShape shape = uniform(format);
+      shape.kv_heads = 1;
+      shape.page_tokens = page_tokens;
+      const AttentionSequences sequences(shape, {1, 2, 16, 17, 63, 64, 65, 80, 129}, 7);
+      expect_near(sequences, prompt_then_decode(sequences), 16);
+    }
+  }
+}
+
+// 40 tiles are five spans: in decode each is a warp's, in a prompt all are one warp's.
+TEST_P(CudaAttention, MergesSpansOfALongContext) {
+  for (const KvFormat format : {kKvF16, kKvK4V2}) {
+    AttentionShape shape = uniform(format);
+    shape.kv_heads = 1;
+    shape.context = 2496;
+    shape.history_high = 2496;
+    const AttentionSequences sequences(shape, {21, 20}, 11);
+    expect_near(sequences, {{{0, 20}}, {{1, 19}, {0, 1}}, {{1, 1}}}, 4);
+  }
+}
+
+// High pages, low pages of another format, and the open group, in one launch; heads differ.
+TEST_P(CudaAttention, ReadsBothTiersAndTheOpenGroup) {
+  uint32_t seed = 70;
+  for (const auto& [high, low] :
+       {std::pair{kKvK8V4, kKvK4V2}, std::pair{kKvF16, kKvK4V1}, std::pair{kKvF16, kKvK2V4}}) {
+    for (const int32_t tokens : {3, 100}) {
+      SCOPED_TRACE(testing::Message() << "seed " << seed);
+      AttentionShape shape{.high = high, .low = low, .head_dim = 32};
+      shape.context = 256;
+      shape.history_high = tokens;
+      shape.history_low = 104 - tokens;
+      const AttentionSequences sequences(shape, {70}, seed++);
+      expect_near(sequences, {{{0, 30}}, {{0, 1}}, {{0, 39}}}, 9);
+    }
+  }
+}
+
+TEST_P(CudaAttention, MasksByAWindow) {
+  for (const KvFormat format : {kKvF32, kKvF16, kKvK8V4, kKvK4V2}) {
+    for (const int32_t window : {1, 63, 65, 100}) {
+      AttentionShape shape = uniform(format);
+      shape.kv_heads = 1;
+      shape.window = window;
+      const AttentionSequences sequences(shape, {200}, static_cast<uint32_t>(window));
+      expect_near(sequences, prompt_then_decode(sequences), 13);
+    }
+  }
+}
+
+TEST_P(CudaAttention, BearsScoresThatSpread) {
+  for (const KvFormat format : {kKvF16, kKvK8V8}) {
+    AttentionShape shape = uniform(format);
+    shape.kv_heads = 1;
+    shape.spread = 40.0f;
+    expect_near({shape, {150}, 5}, 29);
+  }
+}
+
+// One arithmetic for prompt and decode, whatever the chunks and whoever shares the batch.
+TEST_P(CudaAttention, HasTheSameBitsWhateverTheChunks) {
+  for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V2}) {
+    AttentionShape shape = uniform(format);
+    shape.kv_heads = 1;
+    shape.group = 5;
+    shape.context = 512;
+    shape.history_high = 512;
+    const AttentionSequences sequences(shape, {140, 70}, 23);
+    const Attended whole = sequences.run(GetParam(), sequences.all_at_once());
+    expect_same_bits(whole, sequences.run(GetParam(), sequences.random_steps(1, 150)));
+  }
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CudaAttention);
+INSTANTIATE_TEST_SUITE_P(Cuda, CudaAttention, testing::ValuesIn(devices_of_this_machine()),
+                         [](const auto& instance) { return instance.param.name; });
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,103 @@
+// Tests keep what ops work on in std::vector. Here all of it is memory that host and GPU share, so
+// that the same tests run on a GPU: operator new gives managed memory. What is small comes from one
+// large piece and is not reused; tests are short.
+
+#include <cuda_runtime.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <new>
+
+#include "kernels/cuda/backend.h"
+#include "kernels/cuda/stream.h"
+#include "tests/kernels/device.h"
+
+namespace {
+
+bool has_gpu() {
+  static const bool has = [] {
+    int count = 0;
+    return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+  }();
+  return has;
+}
+
+// Managed memory where the machine has it, else host memory that the GPU reads over the bus.
+void* shared_memory(size_t bytes) {
+  void* memory = nullptr;
+  if (cudaMallocManaged(&memory, bytes) == cudaSuccess) {
+    return memory;
+  }
+  cudaGetLastError();
+  return cudaMallocHost(&memory, bytes) == cudaSuccess ? memory : nullptr;
+}
+
+void* take(size_t bytes) {
+  constexpr size_t kPiece = size_t{64} << 20;
+  constexpr size_t kAlign = 256;
+  static std::mutex mutex;
+  static std::byte* piece = nullptr;
+  static size_t left = 0;
+  const std::lock_guard lock(mutex);
+  bytes = (bytes + kAlign - 1) / kAlign * kAlign;
+  if (bytes > left) {
+    left = bytes > kPiece ? bytes : kPiece;
+    piece = static_cast<std::byte*>(shared_memory(left));
+    if (piece == nullptr) {
+      std::fprintf(stderr, "no memory that host and GPU share\n");
+      std::abort();
+    }
+  }
+  void* taken = piece;
+  piece += bytes;
+  left -= bytes;
+  return taken;
+}
+
+}  // namespace
+
+// CUDA's own host code allocates while it starts; that comes from malloc.
+static thread_local bool g_in_cuda = false;
+
+void* operator new(size_t bytes) {
+  if (g_in_cuda) {
+    return std::malloc(bytes);
+  }
+  g_in_cuda = true;
+  void* taken = has_gpu() ? take(bytes) : std::malloc(bytes);
+  g_in_cuda = false;
+  if (taken == nullptr) {
+    throw std::bad_alloc();
+  }
+  return taken;
+}
+void operator delete(void*) noexcept {}
+void operator delete(void*, size_t) noexcept {}
+
+namespace tessera {
+
+std::vector<Device> devices_of_this_machine() {
+  if (!has_gpu()) {
+    return {};
+  }
+  static cuda::CudaStream stream;
+  return {{.name = "gpu",
+           .backend = &cuda_backend(),
+           .stream = stream.stream(),
+           .wait = [](Stream on) { cuda::CudaStream::of(on).synchronize(); },
+           .reach =
+               [](void* memory, size_t bytes) {
+                 if (memory != nullptr) {
+                   cuda::check(cudaHostRegister(memory, bytes, cudaHostRegisterMapped));
+                 }
+               },
+           .leave =
+               [](void* memory) {
+                 if (memory != nullptr) {
+                   cuda::check(cudaHostUnregister(memory));
+                 }
+               }}};
+}
+
+}  // namespace tessera

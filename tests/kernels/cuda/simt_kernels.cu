@@ -1,0 +1,88 @@
+#include "kernels/cuda/simt/block.h"
+#include "tests/kernels/cuda/simt_kernels.h"
+
+namespace tessera {
+namespace {
+
+using namespace simt;
+
+// The fragments as simt.h describes them, element by element.
+TESSERA_KERNEL(32) multiply_f16_kernel(const f16* a, const f16* b, float* d) {
+  const int32_t g = lane() / 4;
+  const int32_t t = lane() % 4;
+  uint32_t of_a[4];
+  uint32_t of_b[2];
+  float of_d[4];
+  for (int32_t i = 0; i < 4; ++i) {
+    const f16* pair = a + (g + i % 2 * 8) * 16 + 2 * t + i / 2 * 8;
+    of_a[i] = pair[0].bits | static_cast<uint32_t>(pair[1].bits) << 16;
+    of_d[i] = d[(g + i / 2 * 8) * 8 + 2 * t + i % 2];
+  }
+  for (int32_t i = 0; i < 2; ++i) {
+    const f16* pair = b + (2 * t + i * 8) * 8 + g;
+    of_b[i] = pair[0].bits | static_cast<uint32_t>(pair[8].bits) << 16;
+  }
+  mma_f16(of_d, of_a, of_b);
+  for (int32_t i = 0; i < 4; ++i) {
+    d[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = of_d[i];
+  }
+}
+
+TESSERA_KERNEL(32) multiply_bytes_kernel(const uint8_t* a, const int8_t* b, int32_t* d) {
+  const int32_t g = lane() / 4;
+  const int32_t t = lane() % 4;
+  uint32_t of_a[4] = {};
+  uint32_t of_b[2] = {};
+  int32_t of_d[4];
+  for (int32_t i = 0; i < 4; ++i) {
+    const uint8_t* four = a + (g + i % 2 * 8) * 32 + 4 * t + i / 2 * 16;
+    for (int32_t e = 0; e < 4; ++e) {
+      of_a[i] |= static_cast<uint32_t>(four[e]) << (8 * e);
+    }
+    of_d[i] = d[(g + i / 2 * 8) * 8 + 2 * t + i % 2];
+  }
+  for (int32_t i = 0; i < 2; ++i) {
+    const int8_t* four = b + (4 * t + i * 16) * 8 + g;
+    for (int32_t e = 0; e < 4; ++e) {
+      of_b[i] |= static_cast<uint32_t>(static_cast<uint8_t>(four[8 * e])) << (8 * e);
+    }
+  }
+  mma_u8s8(of_d, of_a, of_b);
+  for (int32_t i = 0; i < 4; ++i) {
+    d[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = of_d[i];
+  }
+}
+
+TESSERA_KERNEL(1024) prefix_sum_kernel(const int32_t* counts, int32_t* firsts) {
+  const Place place = block_place(counts[thread()], shared<OfWarps<int32_t>>());
+  firsts[thread()] = place.first;
+  if (thread() == threads() - 1) {
+    firsts[threads()] = place.all;
+  }
+}
+
+TESSERA_KERNEL(1024) let_go_kernel(uint16_t* owners, int32_t count, uint16_t* before) {
+  before[block_x() * threads() + thread()] = let_go(&owners[thread() % count]);
+}
+
+}  // namespace
+
+void multiply_f16(const f16* a, const f16* b, float* d, Stream stream) {
+  launch(stream, {}, multiply_f16_kernel, a, b, d);
+}
+
+void multiply_bytes(const uint8_t* a, const int8_t* b, int32_t* d, Stream stream) {
+  launch(stream, {}, multiply_bytes_kernel, a, b, d);
+}
+
+void prefix_sum(const int32_t* counts, int32_t count, int32_t* firsts, Stream stream) {
+  launch(stream, {.threads = count, .shared_bytes = sizeof(OfWarps<int32_t>)}, prefix_sum_kernel,
+         counts, firsts);
+}
+
+void let_go_of_all(uint16_t* owners, int32_t count, int32_t blocks, int32_t threads,
+                   uint16_t* before, Stream stream) {
+  launch(stream, {.grid_x = blocks, .threads = threads}, let_go_kernel, owners, count, before);
+}
+
+}  // namespace tessera

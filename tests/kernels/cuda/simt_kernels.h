@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/backend.h"
+
+// Kernels that show what simt.h's instructions do.
+
+namespace tessera {
+
+// d[16][8] += a[16][16] * b[16][8], row-major, one warp.
+void multiply_f16(const f16* a, const f16* b, float* d, Stream stream);
+
+// d[16][8] += a[16][32] * b[32][8].
+void multiply_bytes(const uint8_t* a, const int8_t* b, int32_t* d, Stream stream);
+
+// firsts[i], for i in [0, threads): what stands before counts[i]; firsts[threads]: all of them.
+void prefix_sum(const int32_t* counts, int32_t threads, int32_t* firsts, Stream stream);
+
+// Every thread of every block lets go of owners[thread % count] once; before[block][thread] is what
+// stood there.
+void let_go_of_all(uint16_t* owners, int32_t count, int32_t blocks, int32_t threads,
+                   uint16_t* before, Stream stream);
+
+}  // namespace tessera

@@ -1,0 +1,105 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "tests/kernels/cuda/simt_kernels.h"
+#include "tests/kernels/device.h"
+
+namespace tessera {
+namespace {
+
+// What the emulation and the hardware must agree on: on a GPU these tests judge the emulation.
+class Simt : public testing::TestWithParam<Device> {
+ protected:
+  Stream stream() const { return GetParam().stream; }
+  void wait() const { GetParam().wait(stream()); }
+};
+
+TEST_P(Simt, MultipliesF16WithFragmentsAsDocumented) {
+  std::mt19937 random(1);
+  std::uniform_int_distribution<int> small(-8, 8);
+  std::vector<f16> a(16 * 16), b(16 * 8);
+  std::vector<float> d(16 * 8, 0.5f);
+  for (f16& x : a) {
+    x = to_f16(static_cast<float>(small(random)));
+  }
+  for (f16& x : b) {
+    x = to_f16(static_cast<float>(small(random)));
+  }
+  multiply_f16(a.data(), b.data(), d.data(), stream());
+  wait();
+  for (size_t row = 0; row < 16; ++row) {
+    for (size_t column = 0; column < 8; ++column) {
+      float expected = 0.5f;
+      for (size_t k = 0; k < 16; ++k) {
+        expected += to_f32(a[row * 16 + k]) * to_f32(b[k * 8 + column]);
+      }
+      EXPECT_EQ(d[row * 8 + column], expected) << row << " " << column;
+    }
+  }
+}
+
+TEST_P(Simt, MultipliesUnsignedBySignedBytesWithFragmentsAsDocumented) {
+  std::mt19937 random(2);
+  std::vector<uint8_t> a(16 * 32);
+  std::vector<int8_t> b(32 * 8);
+  std::vector<int32_t> d(16 * 8, -3);
+  std::generate(a.begin(), a.end(), [&] { return static_cast<uint8_t>(random()); });
+  std::generate(b.begin(), b.end(), [&] { return static_cast<int8_t>(random()); });
+  multiply_bytes(a.data(), b.data(), d.data(), stream());
+  wait();
+  for (size_t row = 0; row < 16; ++row) {
+    for (size_t column = 0; column < 8; ++column) {
+      int32_t expected = -3;
+      for (size_t k = 0; k < 32; ++k) {
+        expected += int32_t{a[row * 32 + k]} * int32_t{b[k * 8 + column]};
+      }
+      EXPECT_EQ(d[row * 8 + column], expected) << row << " " << column;
+    }
+  }
+}
+
+TEST_P(Simt, PrefixSumIsThatOfEveryThreadBefore) {
+  std::mt19937 random(3);
+  for (const int32_t threads : {32, 64, 96, 512, 1024}) {
+    std::vector<int32_t> counts(static_cast<size_t>(threads));
+    std::generate(counts.begin(), counts.end(), [&] { return static_cast<int32_t>(random() % 9); });
+    std::vector<int32_t> firsts(counts.size() + 1, -1);
+    prefix_sum(counts.data(), threads, firsts.data(), stream());
+    wait();
+    int32_t sum = 0;
+    for (size_t i = 0; i < counts.size(); ++i) {
+      ASSERT_EQ(firsts[i], sum) << threads << " threads, " << i;
+      sum += counts[i];
+    }
+    EXPECT_EQ(firsts.back(), sum);
+  }
+}
+
+// 16 bits at odd and even places: the neighbour keeps its count, and one thread alone sees the
+// last.
+TEST_P(Simt, OneThreadSeesTheLastOwnerGo) {
+  constexpr int32_t kOwners = 7;
+  constexpr int32_t kBlocks = 5;
+  constexpr int32_t kThreads = 64;
+  std::vector<uint16_t> owners(kOwners + 1, 0);
+  for (int32_t i = 0; i < kBlocks * kThreads; ++i) {
+    ++owners[static_cast<size_t>(i % kThreads % kOwners)];
+  }
+  owners[kOwners] = 0x1234;
+  std::vector<uint16_t> before(kBlocks * kThreads);
+  let_go_of_all(owners.data(), kOwners, kBlocks, kThreads, before.data(), stream());
+  wait();
+  EXPECT_EQ(owners, (std::vector<uint16_t>{0, 0, 0, 0, 0, 0, 0, 0x1234}));
+  EXPECT_EQ(std::count(before.begin(), before.end(), 1), kOwners);
+  EXPECT_EQ(std::count(before.begin(), before.end(), 0), 0);
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Simt);
+INSTANTIATE_TEST_SUITE_P(Cuda, Simt, testing::ValuesIn(devices_of_this_machine()),
+                         [](const auto& instance) { return instance.param.name; });
+
+}  // namespace
+}  // namespace tessera
