@@ -83,7 +83,7 @@ KvPrompt Sequence::cache_prompt(int32_t unit_tokens) {
     const uint64_t before =
         path_hashes_.empty()
             ? std::hash<std::string>()(cache_salt_) ^
-                  static_cast<uint64_t>(kv_.policy.high.key_bits << 8 | kv_.policy.high.value_bits)
+                  std::hash<std::string>()(name_of(kv_.policy.high))
             : path_hashes_.back();
     unit_hashes_.push_back(PrefixTree::hash(tokens().subspan(unit_hashes_.size() * unit, unit)));
     path_hashes_.push_back((before ^ unit_hashes_.back()) * 0x9e3779b97f4a7c15 + before);

@@ -18,9 +18,9 @@ inline constexpr int32_t kKvGroup = 64;  // tokens
 //
 //   [ keys | key scales | key zeros | values | value scales | value zeros | slack ]
 //
-// Scales and zeros (f16, one for each token) stand in pages of codes only. Everything comes in
-// tiles of kKeyTile tokens, so that a kernel needs a tile's address and nothing of the page around
-// it.
+// Scales (f16, one for each token) stand where keys (values) are codes, zeros in pages of dense codes
+// only. Everything comes in tiles of kKeyTile tokens, so that a kernel needs a tile's address and
+// nothing of the page around it.
 //
 // Floats. Keys are channel-major inside a tile ([head_dim][kKeyTile]): a query channel is broadcast
 // against one vector of tokens, scores come out as whole vectors, no horizontal sum is needed.
@@ -37,6 +37,12 @@ inline constexpr int32_t kKvGroup = 64;  // tokens
 // A sub-line has one byte an element at 8 bits; with fewer bits, 8 / bits sub-lines share one line:
 // sub-line s is bits [(s % f) * bits, +bits) of the bytes of line s / f, f = 8 / bits. So shift and
 // mask unpack a whole line in place. Sub-lines beyond head_dim are there, as codes 0.
+//
+// Sparse. A tile's keys (values) are token-major: the kept channels of its 16 tokens in ascending
+// order of channels, the same number of bytes for each token, and behind them 16 bitmaps in whole words
+// of 64 bits, of which bit c (least significant first) says that channel c is kept. Kept channels are f16, or two's complement
+// codes of 8 or of 4 bits, of which the lower half of a byte comes first. Where every channel is kept
+// there are no bitmaps.
 struct KvPageLayout {
   static constexpr int32_t kKeyTile = 16;        // tokens; one AVX-512 vector of f32
   static constexpr int32_t kLineBytes = 64;      // of codes
@@ -64,17 +70,24 @@ struct KvPageLayout {
 
   // ---- tiles
   constexpr int64_t key_tile_bytes() const {
-    return format.is_codes() ? lines(div_ceil(head_dim, 4), format.key_bits) * kLineBytes
+    return format.is_sparse() ? kKeyTile * (kept_key_bytes() + key_bitmap_bytes())
+           : format.is_codes() ? lines(div_ceil(head_dim, 4), format.key_bits) * kLineBytes
                              : int64_t{kKeyTile} * head_dim * format.key_bits / 8;
   }
   constexpr int64_t value_tile_bytes() const {
-    return format.is_codes() ? lines(4 * div_ceil(head_dim, 16), format.value_bits) * kLineBytes
+    return format.is_sparse() ? kKeyTile * (kept_value_bytes() + value_bitmap_bytes())
+           : format.is_codes() ? lines(4 * div_ceil(head_dim, 16), format.value_bits) * kLineBytes
                              : int64_t{kKeyTile} * head_dim * format.value_bits / 8;
   }
   // Of kKeyTile scales, or zeros.
-  constexpr int64_t scale_tile_bytes() const { return format.is_codes() ? kKeyTile * 2 : 0; }
+  constexpr int64_t key_scale_tile_bytes() const { return format.key_bits <= 8 ? kKeyTile * 2 : 0; }
+  constexpr int64_t value_scale_tile_bytes() const {
+    return format.value_bits <= 8 ? kKeyTile * 2 : 0;
+  }
+  constexpr int64_t zero_tile_bytes() const { return format.is_codes() ? kKeyTile * 2 : 0; }
   constexpr int64_t tile_bytes() const {  // of a tile's tokens, everything counted
-    return key_tile_bytes() + value_tile_bytes() + 4 * scale_tile_bytes();
+    return key_tile_bytes() + key_scale_tile_bytes() + value_tile_bytes() +
+           value_scale_tile_bytes() + 2 * zero_tile_bytes();
   }
 
   constexpr int64_t used_bytes() const { return tiles() * tile_bytes(); }  // the rest is slack
@@ -82,19 +95,19 @@ struct KvPageLayout {
   // ---- byte offsets in a page, of the tile that begins with token `tile` * kKeyTile
   constexpr int64_t keys_offset(int64_t tile) const { return tile * key_tile_bytes(); }
   constexpr int64_t key_scales_offset(int64_t tile) const {
-    return tiles() * key_tile_bytes() + tile * scale_tile_bytes();
+    return tiles() * key_tile_bytes() + tile * key_scale_tile_bytes();
   }
   constexpr int64_t key_zeros_offset(int64_t tile) const {
-    return key_scales_offset(tiles()) + tile * scale_tile_bytes();
+    return key_scales_offset(tiles()) + tile * zero_tile_bytes();
   }
   constexpr int64_t values_offset(int64_t tile) const {
     return key_zeros_offset(tiles()) + tile * value_tile_bytes();
   }
   constexpr int64_t value_scales_offset(int64_t tile) const {
-    return values_offset(tiles()) + tile * scale_tile_bytes();
+    return values_offset(tiles()) + tile * value_scale_tile_bytes();
   }
   constexpr int64_t value_zeros_offset(int64_t tile) const {
-    return value_scales_offset(tiles()) + tile * scale_tile_bytes();
+    return value_scales_offset(tiles()) + tile * zero_tile_bytes();
   }
 
   // ---- elements of a tile, for code that does not work by vectors
@@ -104,6 +117,25 @@ struct KvPageLayout {
   }
   constexpr int64_t value_offset(int32_t token, int32_t channel) const {
     return (int64_t{token} * head_dim + channel) * (format.value_bits / 8);
+  }
+
+  // Sparse: bytes of one token's kept channels and of its bitmap, and from the tile's keys (values)
+  // to them.
+  constexpr int64_t kept_key_bytes() const {
+    return div_ceil(int64_t{format.kept_keys(head_dim)} * format.key_bits, 8);
+  }
+  constexpr int64_t kept_value_bytes() const {
+    return div_ceil(int64_t{format.kept_values(head_dim)} * format.value_bits, 8);
+  }
+  constexpr int64_t key_bitmap_bytes() const { return bitmap_bytes(format.key_keep); }
+  constexpr int64_t value_bitmap_bytes() const { return bitmap_bytes(format.value_keep); }
+  constexpr int64_t kept_keys_offset(int32_t token) const { return token * kept_key_bytes(); }
+  constexpr int64_t kept_values_offset(int32_t token) const { return token * kept_value_bytes(); }
+  constexpr int64_t key_bitmap_offset(int32_t token) const {
+    return kept_keys_offset(kKeyTile) + token * key_bitmap_bytes();
+  }
+  constexpr int64_t value_bitmap_offset(int32_t token) const {
+    return kept_values_offset(kKeyTile) + token * value_bitmap_bytes();
   }
 
   // Codes: where in the tile's keys (values) the element's bits stand.
@@ -121,6 +153,9 @@ struct KvPageLayout {
  private:
   constexpr int64_t tiles() const { return capacity / kKeyTile; }
 
+  constexpr int64_t bitmap_bytes(int32_t keep) const {
+    return keep == KvFormat::kKeepAll ? 0 : round_up(head_dim, 64) / 8;
+  }
   // Lines that hold so many sub-lines.
   static constexpr int64_t lines(int64_t sub_lines, int32_t bits) {
     return div_ceil(sub_lines * bits, 8);
@@ -140,6 +175,10 @@ static_assert(KvPageLayout::make(kKvF16, 128, 16).value_offset(1, 0) == 256);
 static_assert(KvPageLayout::fit(kKvK4V2, 128, 6656).capacity == 64);
 static_assert(KvPageLayout::fit(kKvK8V4, 128, 6656).capacity == 32);
 static_assert(KvPageLayout::make(kKvK4V2, 128, 64).page_bytes == 6656);
+// A bit a channel and what is kept: 36 % and 56 % of f16's bytes, 22 % with codes.
+static_assert(KvPageLayout::make(kKvS70, 128, 64).tile_bytes() == 16 * 184);
+static_assert(KvPageLayout::make(kKvS50, 128, 64).tile_bytes() == 16 * 288);
+static_assert(KvPageLayout::make(kKvS70K8V8, 128, 64).tile_bytes() == 16 * 112);
 
 // ---- tiers
 

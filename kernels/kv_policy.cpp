@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstddef>
 
+#include "kernels/kv_page.h"
+
 namespace tessera {
 namespace {
 
@@ -36,12 +38,22 @@ constexpr KvPolicy leankv(const LeanKv& numbers) {
   return policy;
 }
 
+// MUSTAFAR: a prompt attends to itself dense; then, and later as they leave the recent window,
+// tokens are pruned, so the newest kKvGroup at least are dense at any time (the paper: 32).
+constexpr KvPolicy mustafar(KvFormat pruned) {
+  KvPolicy policy = pruning(KvScorer::none, 1.0f);
+  policy.low = pruned;
+  policy.high_share = 0;
+  policy.sinks = 0;
+  return policy;
+}
+
 // The numbers of both were searched on the shipped model, for the fewest bytes at 1500 tokens:
 //   python3 eval/search_policy.py --model models/checkpoints/tessera-tiny --text novels.txt
 //       --vary score_window=8,16 --vary score_pool=31,47 --vary alpha_low=0.3,0.5
 //       --vary alpha_high=8,1000
-// for `leankv`, which shall be lossless, also when asked later; and for `leankv-aggressive`, which
-// may lose 5 % and knows the question, with --ahead and
+// for `leankv`, which shall be lossless; and for `leankv-aggressive`, which may lose 5 % of what
+// the prompt's end asks for, with --ahead and
 //       --vary score_window=8 --vary score_pool=23,31 --vary alpha_low=3,6,12 --vary
 //       alpha_high=1000
 // (eval/README.md has what came of it). What the paper lacks is the pooling: an answer's tokens are
@@ -83,8 +95,18 @@ constexpr KvPreset kPresets[] = {
     kKvPresetK8V4,
     uniform_kv("k4v4", kKvK4V4),
     uniform_kv("k4v2", kKvK4V2),
+    uniform_kv("s50", kKvS50),
+    uniform_kv("s70", kKvS70),
+    uniform_kv("s50-k8v8", kKvS50K8V8),
+    uniform_kv("s50-k8v4", kKvS50K8V4),
+    uniform_kv("s50-k4v4", kKvS50K4V4),
+    uniform_kv("s70-k8v8", kKvS70K8V8),
+    uniform_kv("s70-k8v4", kKvS70K8V4),
+    uniform_kv("s70-k4v4", kKvS70K4V4),
     {"leankv", leankv(kLossless)},
     {"leankv-aggressive", leankv(kNear)},
+    {"mustafar-50", mustafar(kKvS50)},
+    {"mustafar-70", mustafar(kKvS70)},
     {"h2o", h2o()},
     {"kv-compress", kv_compress()},
     {"snapkv", snapkv(KvAllocator::uniform)},
@@ -109,9 +131,10 @@ std::string format_error(const KvPolicy& policy) {
   if (!is_supported(policy.high) || !is_supported(policy.low)) {
     const bool low = is_supported(policy.high);
     const KvFormat format = low ? policy.low : policy.high;
-    return std::string(low ? "low" : "high") + " has " + std::to_string(format.key_bits) +
-           " key and " + std::to_string(format.value_bits) +
-           " value bits, a format without kernels";
+    return std::string(low ? "low" : "high") + " keeps " + std::to_string(format.key_keep) +
+           " of 1000 key channels in " + std::to_string(format.key_bits) + " bits and " +
+           std::to_string(format.value_keep) + " of 1000 value channels in " +
+           std::to_string(format.value_bits) + " bits, a format without kernels";
   }
   if (policy.high == policy.low) {
     return "";
@@ -122,6 +145,10 @@ std::string format_error(const KvPolicy& policy) {
   if (policy.low.key_bits > policy.high.key_bits ||
       policy.low.value_bits > policy.high.value_bits) {
     return "low is more precise than high";
+  }
+  if (policy.low.key_keep > policy.high.key_keep ||
+      policy.low.value_keep > policy.high.value_keep) {
+    return "low keeps more channels than high";
   }
   return "";
 }
@@ -223,25 +250,8 @@ std::string policy_error(const KvPolicy& policy) {
 }
 
 double token_bytes(KvFormat format, int32_t head_dim) {
-  const double payload = head_dim * (format.key_bits + format.value_bits) / 8.0;
-  return payload + (format.is_codes() ? 8 : 0);
-}
-
-std::string_view name_of(KvFormat format) {
-  static constexpr struct {
-    KvFormat format;
-    std::string_view name;
-  } kNames[] = {{kKvF32, "f32"},          {kKvF16, "f16"},          {kKvK8V8, "k8v8"},
-                {kKvK8V4, "k8v4"},        {KvFormat{8, 2}, "k8v2"}, {KvFormat{8, 1}, "k8v1"},
-                {kKvK4V8, "k4v8"},        {kKvK4V4, "k4v4"},        {kKvK4V2, "k4v2"},
-                {kKvK4V1, "k4v1"},        {KvFormat{2, 8}, "k2v8"}, {kKvK2V4, "k2v4"},
-                {KvFormat{2, 2}, "k2v2"}, {KvFormat{2, 1}, "k2v1"}};
-  for (const auto& known : kNames) {
-    if (known.format == format) {
-      return known.name;
-    }
-  }
-  return "?";
+  const KvPageLayout tile = KvPageLayout::make(format, head_dim, KvPageLayout::kKeyTile);
+  return static_cast<double>(tile.tile_bytes()) / KvPageLayout::kKeyTile;
 }
 
 std::string_view name_of(KvScorer scorer) {

@@ -110,7 +110,6 @@ std::string policy_error(const KvPolicy& policy);
 // Bytes of one token's key and value and what describes them: the order of formats by density.
 double token_bytes(KvFormat format, int32_t head_dim);
 
-std::string_view name_of(KvFormat format);  // "f16", "k8v4"; "?" for one without kernels
 std::string_view name_of(KvScorer scorer);
 std::string_view name_of(KvAllocator allocator);
 std::string_view name_of(KvRule rule);

@@ -44,7 +44,8 @@ int64_t kv_token_bytes(const KvPageLayout& layout) {
 }
 
 int64_t kv_key_bytes(const KvPageLayout& layout) {
-  return (layout.key_tile_bytes() + 2 * layout.scale_tile_bytes()) / KvPageLayout::kKeyTile;
+  return (layout.key_tile_bytes() + layout.key_scale_tile_bytes() + layout.zero_tile_bytes()) /
+         KvPageLayout::kKeyTile;
 }
 
 OpCost op_cost(const EmbedArgs& args) {

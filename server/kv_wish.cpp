@@ -21,7 +21,7 @@ absl::StatusOr<KvPreset> named(const std::string& name) {
   if (!format.ok()) {
     return format.status();
   }
-  return KvPreset{name_of(format->high), *format};
+  return KvPreset{"custom", *format};
 }
 
 }  // namespace

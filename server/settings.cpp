@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/cuda_library.h"
 #include "models/status_macros.h"
 #include "yaml-cpp/yaml.h"
 
@@ -121,7 +122,12 @@ absl::Status validate(const Settings& settings) {
         "tls-cert and tls-key: TLS needs both, and one of them is missing");
   }
   if (settings.device == Device::cuda) {
-    return absl::UnimplementedError("device: this build has no CUDA backend; use --device cpu");
+    const CudaLibrary library = open_cuda_library();
+    return absl::UnimplementedError(absl::StrCat(
+        "device: ",
+        library.backend == nullptr ? library.error
+                                   : "pages and weights are kept in host memory alone yet",
+        "; use --device cpu"));
   }
   if (settings.isa && !cpu_supports(*settings.isa)) {
     return absl::InvalidArgumentError(

@@ -289,8 +289,8 @@ SettingsField presets_field(std::string_view name, std::string help, At at) {
   return {name, "NAME,...", help,
           [at](Settings& settings, std::string_view text) {
             std::vector<KvPreset> presets;
-            for (const std::string& one :
-                 std::vector<std::string>(absl::StrSplit(std::string(text), ',', absl::SkipEmpty()))) {
+            for (const std::string& one : std::vector<std::string>(
+                     absl::StrSplit(std::string(text), ',', absl::SkipEmpty()))) {
               const KvPreset* preset = find_kv_preset(one);
               if (preset == nullptr) {
                 return absl::InvalidArgumentError(absl::StrCat("there is no preset '", one, "'"));
@@ -337,7 +337,7 @@ SettingsField ladder_field() {
               return std::string(ladder.has_value() ? "none" : "auto");
             }
             return absl::StrJoin(*ladder, ",", [](std::string* out, KvFormat format) {
-              absl::StrAppend(out, std::string(name_of(format)));
+              absl::StrAppend(out, name_of(format));
             });
           }};
 }

@@ -32,6 +32,7 @@ cuda() {
   cmake --preset cuda -DTESSERA_TESTS=ON -DTESSERA_SERVER=OFF -DCMAKE_CUDA_COMPILER="$nvcc" >/dev/null
   cmake --build --preset cuda -j "$jobs" --target cuda_tests
   ctest --test-dir build/cuda -L gpu
+  build/cuda/bin/cuda_library_test
 }
 
 check asan -LE long

@@ -118,7 +118,7 @@ std::vector<Case> cases(const Setup& setup, const Shape& shape) {
   std::vector<Case> all;
   for (const KvFormat from : {kKvF16, kKvK8V4}) {
     all.push_back(
-        {.label = "unit of " + std::string(name_of(from)) + " rows " + std::to_string(rows),
+        {.label = "unit of " + name_of(from) + " rows " + std::to_string(rows),
          .parameters = {{"rows", rows}},
          .prepare = [=, &setup] { return prepare(from, setup, shape); }});
   }

@@ -62,10 +62,10 @@ absl::Status KvCache::check(const KvPolicy& policy) const {
         shape().formats.end()) {
       std::string served;
       for (const KvFormat known : shape().formats) {
-        absl::StrAppend(&served, served.empty() ? "" : ", ", std::string(name_of(known)));
+        absl::StrAppend(&served, served.empty() ? "" : ", ", name_of(known));
       }
       return absl::InvalidArgumentError(absl::StrCat("KV policy: the format ",
-                                                     std::string(name_of(format)),
+                                                     name_of(format),
                                                      " is not served here, but ", served));
     }
   }

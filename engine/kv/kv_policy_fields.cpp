@@ -15,16 +15,9 @@ namespace {
 
 // What a text is read into; false: it is no such value.
 bool read(std::string_view text, KvFormat& out) {
-  for (const int key : {32, 16, 8, 4, 2}) {
-    for (const int value : {32, 16, 8, 4, 2, 1}) {
-      const KvFormat format{static_cast<uint8_t>(key), static_cast<uint8_t>(value)};
-      if (is_supported(format) && name_of(format) == text) {
-        out = format;
-        return true;
-      }
-    }
-  }
-  return false;
+  const std::optional<KvFormat> format = kv_format_named(text);
+  out = format.value_or(out);
+  return format.has_value();
 }
 
 bool read(std::string_view text, float& out) {

@@ -127,10 +127,10 @@ absl::Status check_ladder(const KvCacheOptions& options) {
                      options.window, "); its keys and values can be kept in one format only"));
   }
   for (const KvFormat format : options.ladder) {
-    if (!is_supported(format) || !format.is_codes()) {
+    if (!is_supported(format) || format.is_floats()) {
       return absl::InvalidArgumentError(absl::StrCat("KV ladder: nothing is demoted to ",
-                                                     std::string(name_of(format)),
-                                                     ", only to formats of codes"));
+                                                     name_of(format),
+                                                     ", only to formats of codes or sparse ones"));
     }
   }
   return absl::OkStatus();
@@ -158,8 +158,8 @@ absl::Status check_policy(const KvPolicy& policy, const KvModel& model) {
   };
   if (policy.has_low_tier() && tile_bytes(policy.low) >= tile_bytes(policy.high)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "KV policy: low (", std::string(name_of(policy.low)), ") takes no less memory than high (",
-        std::string(name_of(policy.high)), ") at head_dim ", model.head_dim));
+        "KV policy: low (", name_of(policy.low), ") takes no less memory than high (",
+        name_of(policy.high), ") at head_dim ", model.head_dim));
   }
   return absl::OkStatus();
 }

@@ -44,7 +44,7 @@ CpuIsa detect() {
   const bool avx512 =
       has_all(state, kMasksZmm) &&
       has_all(extended.ebx, bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ) &&
-      has_all(extended.ecx, bit_AVX512VBMI | bit_AVX512VNNI) &&
+      has_all(extended.ecx, bit_AVX512VBMI | bit_AVX512VBMI2 | bit_AVX512VNNI) &&
       has_all(cpuid(7, 1).eax, bit_AVX512BF16);
   return avx512 ? CpuIsa::avx512 : CpuIsa::avx2;
 }

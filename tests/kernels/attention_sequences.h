@@ -40,7 +40,7 @@ struct AttentionShape {
 };
 
 inline void PrintTo(KvFormat format, std::ostream* out) {
-  *out << "k" << int{format.key_bits} << "v" << int{format.value_bits};
+  *out << name_of(format);
 }
 
 inline void PrintTo(const AttentionShape& shape, std::ostream* out) {
@@ -276,11 +276,25 @@ class AttentionSequences {
     return step * (0.5 + ((1 << bits) - 1) * 0x1p-11);
   }
 
+  static Seen seen_pruned(KvFormat format, std::span<const float> keys,
+                          std::span<const float> values) {
+    const auto head_dim = static_cast<int32_t>(keys.size());
+    const PrunedToken key = prune(keys, format.kept_keys(head_dim), format.key_bits);
+    const PrunedToken value = prune(values, format.kept_values(head_dim), format.value_bits);
+    Seen seen{{key.channels.begin(), key.channels.end()},
+              {value.channels.begin(), value.channels.end()}};
+    seen.key_step = format.key_bits <= 8 ? double{key.scale} : 0;
+    return seen;
+  }
+
   Seen seen_as(KvFormat format, std::span<const float> keys, std::span<const float> values,
                Against against) const {
     Seen seen{{keys.begin(), keys.end()}, {values.begin(), values.end()}};
-    if (!format.is_codes()) {
+    if (format.is_floats()) {
       return seen;
+    }
+    if (format.is_sparse()) {
+      return seen_pruned(format, keys, values);
     }
     const CodedToken key = encode(keys, format.key_bits);
     const CodedToken value = encode(values, format.value_bits);

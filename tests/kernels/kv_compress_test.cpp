@@ -25,7 +25,7 @@ KvPolicy with_formats(KvPolicy policy, KvFormat high, KvFormat low) {
 std::vector<KvPolicy> policies() {
   std::vector<KvPolicy> all;
   for (const char* name : {"leankv", "leankv-aggressive", "h2o", "kv-compress", "snapkv",
-                           "pyramidkv", "adakv", "streaming"}) {
+                           "pyramidkv", "adakv", "streaming", "mustafar-70"}) {
     all.push_back(preset(name));
   }
   for (KvPolicy policy : {preset("leankv"), preset("h2o"), preset("adakv"), preset("pyramidkv")}) {
@@ -56,8 +56,9 @@ std::vector<KvPolicy> policies() {
 
 // Pairs of tiers of every format.
 std::vector<std::pair<KvFormat, KvFormat>> tier_pairs() {
-  return {{kKvK8V4, kKvK4V2}, {kKvF16, kKvK8V8},  {kKvF16, kKvK4V4}, {kKvK8V8, kKvK8V4},
-          {kKvK4V2, kKvK4V1}, {kKvK4V8, kKvK2V4}, {kKvF16, {2, 1}}};
+  return {{kKvK8V4, kKvK4V2},    {kKvF16, kKvK8V8},   {kKvF16, kKvK4V4}, {kKvK8V8, kKvK8V4},
+          {kKvK4V2, kKvK4V1},    {kKvK4V8, kKvK2V4},  {kKvF16, {2, 1}},  {kKvF16, kKvS70},
+          {kKvK8V4, kKvS70K4V4}, {kKvS50, kKvS70K8V8}};
 }
 
 std::vector<OracleRow> oracle_rows(const CompressionWorld& world, int32_t slot) {
@@ -306,6 +307,28 @@ void expect_protected(CompressionWorld& world, int32_t slot) {
     }
     ASSERT_EQ(sinks, std::min(at.policy.sinks, at.tokens));
     ASSERT_EQ(recent, at.tokens - recent_from);
+  }
+}
+
+// At any length the newest 64 tokens at least are dense, and all others pruned: the rows' high tier
+// and the window hold what is not in the low tier.
+TEST(KvCompress, LeavesTheNewestTokensDenseWhereAPolicyPrunesTheOthers) {
+  const KvPolicy policy = preset("mustafar-70");
+  CompressionWorld world(shape_for(policy), 4000);
+  world.open(0, policy, 150);
+  world.append(0, 150);
+  world.compress(0);
+  while (world.sequence(0).tokens < 390) {
+    const int32_t tokens = world.sequence(0).tokens;
+    const int32_t dense = tokens % kKvGroup + kKvGroup;
+    ASSERT_NO_FATAL_FAILURE(expect_protected(world, 0));
+    for (int32_t i = 0; i < world.rows(); ++i) {
+      const KvRow& row = world.pages().rows[world.row(0, i)];
+      ASSERT_EQ(row.low, tokens - dense) << "of " << tokens;
+      ASSERT_EQ(row.high, kKvGroup);
+    }
+    world.append(0, kKvGroup - tokens % kKvGroup);
+    world.compress(0);
   }
 }
 

@@ -36,6 +36,31 @@ inline CodedToken encode(std::span<const float> numbers, int32_t bits) {
   return token;
 }
 
+// One token's keys or values as a page of a sparse format has them, likewise.
+struct PrunedToken {
+  float scale = 0;  // of codes
+  std::vector<bool> kept;
+  std::vector<float> channels;  // as they are read
+};
+
+inline PrunedToken prune(std::span<const float> numbers, int32_t keep, int32_t bits) {
+  std::vector<size_t> order(numbers.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return std::abs(numbers[a]) > std::abs(numbers[b]); });
+  const auto last = static_cast<float>((1 << (bits - 1)) - 1);
+  PrunedToken token{.kept = std::vector<bool>(numbers.size()),
+                    .channels = std::vector<float>(numbers.size())};
+  token.scale = to_f32(to_f16(std::abs(numbers[order[0]]) / last));
+  for (const size_t c : std::span(order).first(static_cast<size_t>(keep))) {
+    const float code =
+        token.scale > 0 ? std::clamp(std::nearbyint(numbers[c] / token.scale), -last, last) : 0.0f;
+    token.kept[c] = true;
+    token.channels[c] = bits == 16 ? to_f32(to_f16(numbers[c])) : code * token.scale;
+  }
+  return token;
+}
+
 // Pages, tables, rows and windows in plain vectors. Page ids are in random order, and whatever no
 // token was put into is 0xff, NaN in every float.
 class KvRows {
@@ -115,6 +140,10 @@ class KvRows {
     const int32_t lane = token % KvPageLayout::kKeyTile;
     std::byte* key_tile = page + layout.keys_offset(tile);
     std::byte* value_tile = page + layout.values_offset(tile);
+    if (layout.format.is_sparse()) {
+      put_sparse(layout, page, token, keys, values);
+      return;
+    }
     if (!layout.format.is_codes()) {
       for (int32_t c = 0; c < layout.head_dim; ++c) {
         const size_t i = static_cast<size_t>(c);
@@ -140,6 +169,62 @@ class KvRows {
   }
 
  private:
+  // The kept channels one after the other, and a bit for each in the bitmap.
+  struct SparsePlaces {
+    std::byte* kept;
+    std::byte* bitmap;
+    int64_t kept_bytes;
+    int64_t bitmap_bytes;
+  };
+  static void put_pruned(const PrunedToken& token, int32_t bits, const SparsePlaces& to) {
+    std::fill_n(to.kept, to.kept_bytes, std::byte{0});
+    std::fill_n(to.bitmap, to.bitmap_bytes, std::byte{0});
+    int32_t i = 0;
+    for (size_t c = 0; c < token.kept.size(); ++c) {
+      if (!token.kept[c]) {
+        continue;
+      }
+      if (to.bitmap_bytes > 0) {
+        to.bitmap[c / 8] |= std::byte{1} << c % 8;
+      }
+      const int32_t code = token.scale > 0
+                               ? static_cast<int32_t>(token.channels[c] / token.scale +
+                                                      (token.channels[c] < 0 ? -0.5f : 0.5f))
+                               : 0;
+      if (bits == 16) {
+        put_float(to.kept + 2 * i, token.channels[c], 16);
+      } else if (bits == 8) {
+        to.kept[i] = static_cast<std::byte>(code);
+      } else {
+        to.kept[i / 2] |= static_cast<std::byte>((code & 15) << i % 2 * 4);
+      }
+      ++i;
+    }
+  }
+  static void put_sparse(const KvPageLayout& layout, std::byte* page, int32_t token,
+                         std::span<const float> keys, std::span<const float> values) {
+    const int64_t tile = token / KvPageLayout::kKeyTile;
+    const int32_t lane = token % KvPageLayout::kKeyTile;
+    const KvFormat format = layout.format;
+    const PrunedToken key = prune(keys, format.kept_keys(layout.head_dim), format.key_bits);
+    const PrunedToken value = prune(values, format.kept_values(layout.head_dim), format.value_bits);
+    std::byte* key_tile = page + layout.keys_offset(tile);
+    std::byte* value_tile = page + layout.values_offset(tile);
+    put_pruned(key, format.key_bits,
+               {key_tile + layout.kept_keys_offset(lane), key_tile + layout.key_bitmap_offset(lane),
+                layout.kept_key_bytes(), layout.key_bitmap_bytes()});
+    put_pruned(value, format.value_bits,
+               {value_tile + layout.kept_values_offset(lane),
+                value_tile + layout.value_bitmap_offset(lane), layout.kept_value_bytes(),
+                layout.value_bitmap_bytes()});
+    if (format.key_bits <= 8) {
+      put_float(page + layout.key_scales_offset(tile) + 2 * lane, key.scale, 16);
+    }
+    if (format.value_bits <= 8) {
+      put_float(page + layout.value_scales_offset(tile) + 2 * lane, value.scale, 16);
+    }
+  }
+
   static void put_float(std::byte* at, float x, int32_t bits) {
     if (bits == 16) {
       *reinterpret_cast<f16*>(at) = to_f16(x);

@@ -10,10 +10,15 @@
 
 namespace tessera {
 
-// Every format with a name of its own.
+// Sparse on one side; the other keeps all, as f16 and as codes.
+inline constexpr KvFormat kKeysAlone{16, 16, 125, 1000};
+inline constexpr KvFormat kValuesAlone{8, 4, 1000, 1};
+
+// Every format with a name of its own, and two.
 inline const std::vector<KvFormat>& named_formats() {
-  static const std::vector<KvFormat> kFormats{kKvF32,  kKvF16,  kKvK8V8, kKvK8V4, kKvK4V4,
-                                              kKvK4V2, kKvK4V1, kKvK4V8, kKvK2V4};
+  static const std::vector<KvFormat> kFormats{
+      kKvF32,  kKvF16, kKvK8V8, kKvK8V4,    kKvK4V4,    kKvK4V2,    kKvK4V1,    kKvK4V8,
+      kKvK2V4, kKvS50, kKvS70,  kKvS50K8V4, kKvS70K8V8, kKvS70K4V4, kKeysAlone, kValuesAlone};
   return kFormats;
 }
 
@@ -69,11 +74,11 @@ inline std::vector<std::byte> row_bytes(const KvArena& arena, int64_t row, KvTie
       bytes.insert(bytes.end(), page + offset, page + offset + count);
     };
     add(layout.keys_offset(tile), layout.key_tile_bytes());
-    add(layout.key_scales_offset(tile), layout.scale_tile_bytes());
-    add(layout.key_zeros_offset(tile), layout.scale_tile_bytes());
+    add(layout.key_scales_offset(tile), layout.key_scale_tile_bytes());
+    add(layout.key_zeros_offset(tile), layout.zero_tile_bytes());
     add(layout.values_offset(tile), layout.value_tile_bytes());
-    add(layout.value_scales_offset(tile), layout.scale_tile_bytes());
-    add(layout.value_zeros_offset(tile), layout.scale_tile_bytes());
+    add(layout.value_scales_offset(tile), layout.value_scale_tile_bytes());
+    add(layout.value_zeros_offset(tile), layout.zero_tile_bytes());
   };
   const KvPageLayout& layout = pages.layouts[tiers.high];
   const int32_t stored = pages.rows[row].high;

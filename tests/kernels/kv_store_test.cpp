@@ -12,10 +12,6 @@
 namespace tessera {
 namespace {
 
-std::string format_name(KvFormat format) {
-  return "k" + std::to_string(format.key_bits) + "v" + std::to_string(format.value_bits);
-}
-
 KvArenaShape shape_of(KvFormat format, int32_t head_dim, int32_t context, int32_t page_tokens) {
   KvArenaShape shape{.formats = {format},
                      .head_dim = head_dim,
@@ -127,12 +123,30 @@ const Golden kGolden[] = {
      {{72, {0x08, 0x0f, 0x00, 0x05, 0x04, 0x0b, 0x0f, 0x00}},
       {248, {0x08, 0x0f, 0x00, 0x05, 0x04, 0x0b, 0x0f, 0x00}},
       {768, {0xff, 0xff, 0xff, 0xff, 0x00, 0x00, 0x00, 0x00}}}},
+    {{16, 16, 300, 300},
+     1536,
+     0x230530c2cd7a7146,
+     {{200, {0xd8, 0x57, 0x50, 0x51, 0xd8, 0x57, 0x80, 0x51}},
+      {760, {0x82, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00}},
+      {1152, {0x0c, 0x54, 0xc8, 0x51, 0x0c, 0x54, 0xf0, 0x51}}}},
+    {{8, 4, 500, 500},
+     1664,
+     0x55da343318ed1c93,
+     {{200, {0x7f, 0x26, 0x28, 0x2b, 0x7f, 0x27, 0x2a, 0x2d}},
+      {760, {0xe2, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00}},
+      {1216, {0x57, 0x76, 0x67, 0x57, 0x57, 0x76, 0x47, 0x76}}}},
+    {{4, 16, 1000, 375},
+     1280,
+     0x7a52959b8a3d2f31,
+     {{72, {0x7d, 0x1d, 0x74, 0x30, 0x7d, 0x3f, 0xf6, 0x52}},
+      {248, {0x7d, 0x30, 0xf6, 0x63, 0x7d, 0x52, 0x1e, 0xd4}},
+      {832, {0x0c, 0x54, 0xb0, 0x51, 0xc8, 0x51, 0x0c, 0x54}}}},
 };
 
 TEST_P(KvStore, WritesTheGoldenBytesOfEveryFormat) {
   constexpr int32_t kHeadDim = 8;
   for (const Golden& golden : kGolden) {
-    SCOPED_TRACE(format_name(golden.format));
+    SCOPED_TRACE(name_of(golden.format));
     const auto arena = make_arena(shape_of(golden.format, kHeadDim, 64, 64));
     std::vector<float> keys(64 * 2 * kHeadDim);
     std::vector<float> values(keys.size());
@@ -166,7 +180,7 @@ TEST_P(KvStore, WritesTheSameBytesAsScalar) {
   for (const KvFormat format : named_formats()) {
     for (const int32_t head_dim : {8, 16, 24, 40, 64, 80, 96, 128, 200, 256}) {
       SCOPED_TRACE(testing::Message()
-                   << format_name(format) << " head_dim " << head_dim << " seed " << ++seed);
+                   << name_of(format) << " head_dim " << head_dim << " seed " << ++seed);
       std::mt19937 random(seed);
       const int64_t count = 200 * 2 * head_dim;
       std::vector<float> keys = random_floats(random, count, 100.0f);
@@ -202,7 +216,7 @@ TEST_P(KvStore, WritesTheSameBytesHoweverTheTokensAreCut) {
   for (const KvFormat format : named_formats()) {
     for (const int32_t page_tokens : {16, 48, 64}) {
       SCOPED_TRACE(testing::Message()
-                   << format_name(format) << " page_tokens " << page_tokens << " seed " << ++seed);
+                   << name_of(format) << " page_tokens " << page_tokens << " seed " << ++seed);
       std::mt19937 random(seed);
       constexpr int32_t kHeadDim = 24;
       constexpr int32_t kLength = 333;
@@ -245,7 +259,7 @@ TEST_P(KvStore, AppendsBehindANumberOfTokensThatIsNotWholeTiles) {
   const std::vector<float> keys = random_floats(random, 128 * 2 * kHeadDim);
   const std::vector<float> values = random_floats(random, 128 * 2 * kHeadDim);
   for (const KvFormat format : named_formats()) {
-    SCOPED_TRACE(format_name(format));
+    SCOPED_TRACE(name_of(format));
     const auto arena = make_arena(shape_of(format, kHeadDim, 256, 48));
     store_step(backend(), pool_, *arena, {{0, 0, 64, keys.data(), values.data(), {}}}, 0);
     const KvPagesView pages = arena->view();

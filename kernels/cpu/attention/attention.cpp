@@ -231,11 +231,10 @@ void Attention::load_shared(const SharedRun& run, const TileWalk& walk, PairBloc
         args.sequences[static_cast<size_t>(shared->sequence(run, pair / group))];
     const int32_t head = run.kv_head * group + pair % group;
     const float* query = args.queries.row(span.first_row).data() + int64_t{head} * head_dim;
-    if (tile.shape->layout.format.is_codes()) {
-      kernels.load_query_codes(block, pair, query, args.scale * kLog2E);
-    } else {
-      kernels.load_query(block, pair, query, args.scale * kLog2E);
-    }
+    const KvFormat format = tile.shape->layout.format;
+    (format.is_sparse()  ? kernels.load_query_tokens
+     : format.is_codes() ? kernels.load_query_codes
+                         : kernels.load_query)(block, pair, query, args.scale * kLog2E);
   }
 }
 
@@ -251,6 +250,7 @@ void Attention::load(const Item& item, PairBlock& block, int32_t first_tile,
   fetch_tile(tile);  // while the queries are prepared
   const bool floats = item.walk.any_floats(end_tile);
   const bool codes = item.walk.any_codes(first_tile, end_tile);
+  const bool sparse = item.walk.any_sparse(first_tile, end_tile);
   for (int32_t pair = 0; pair < block.pairs; ++pair) {
     const int64_t row = item.sequence.first_row + row_of(item, pair);
     const int32_t head = item.kv_head * group + head_in_group(item, pair);
@@ -260,6 +260,9 @@ void Attention::load(const Item& item, PairBlock& block, int32_t first_tile,
     }
     if (codes) {
       kernels.load_query_codes(block, pair, query, args.scale * kLog2E);
+    }
+    if (sparse) {
+      kernels.load_query_tokens(block, pair, query, args.scale * kLog2E);
     }
   }
 }

@@ -6,7 +6,7 @@ namespace tessera {
 void check_attention(const AttentionArgs& args) {
   const KvPagesView& pages = args.pages;
   check_layout(pages.window_layout);
-  TESSERA_CHECK(!pages.window_layout.format.is_codes() && pages.window_layout.capacity == kKvGroup,
+  TESSERA_CHECK(pages.window_layout.format.is_floats() && pages.window_layout.capacity == kKvGroup,
                 "attention: the open group is dense");
   TESSERA_CHECK(args.query_heads > 0 && args.query_heads % pages.kv_heads == 0,
                 "attention: query heads are a multiple of KV heads");

@@ -4,21 +4,24 @@
 #include "kernels/cpu/attention/lane_rows.h"
 #include "kernels/cpu/attention/lanes_avx512.h"
 #include "kernels/cpu/attention/row_ops.h"
+#include "kernels/cpu/attention/sparse_attention.h"
+#include "kernels/cpu/attention/sparse_lanes_avx512.h"
 
 namespace tessera::avx512 {
 namespace {
 
 using Floats = LaneAttention<Lanes>;
 using Codes = CodeAttention<CodeLanes>;
+using Sparse = SparseAttention<SparseLanes>;
 using Softmax = LaneSoftmax<Lanes>;
-using Tiles = TileAttention<Floats, Codes>;
+using Tiles = TileAttention<Floats, Codes, Sparse>;
 
 }  // namespace
 
 const RowOps kRowOps{LaneRows<Lanes>::rms_norm, LaneRows<Lanes>::rope, LaneRows<Lanes>::silu_mul};
 const AttentionKernels kAttentionKernels{
-    Floats::load_query, Codes::load_query_codes,  Tiles::add_tile,
-    Tiles::weigh_tile,  Softmax::add_paid<false>, Softmax::add_paid<true>,
-    Softmax::finish,    Softmax::merge,           Softmax::normalise};
+    Floats::load_query, Codes::load_query_codes,  Sparse::load_query_tokens, Tiles::add_tile,
+    Tiles::weigh_tile,  Softmax::add_paid<false>, Softmax::add_paid<true>,   Softmax::finish,
+    Softmax::merge,     Softmax::normalise};
 
 }  // namespace tessera::avx512

@@ -400,25 +400,4 @@ struct CodeAttention {
   }
 };
 
-// What an instruction set brings, for tiles of both kinds.
-template <class Floats, class Codes>
-struct TileAttention {
-  static void add_tile(PairBlock& block, const TileStep& step) {
-    if (step.tile.shape->layout.format.is_codes()) {
-      Codes::add_tile(block, step);
-    } else {
-      Floats::add_tile(block, step);
-    }
-  }
-  static void weigh_tile(PairBlock& block, const TileStep& step) {
-    if (step.tile.shape->layout.format.is_codes()) {
-      Codes::score_tile(block, step);
-    } else {
-      Floats::score_tile(block, step);
-    }
-    Floats::Softmax::template raise_maxima<false>(block);
-    Floats::Softmax::weigh(block, nullptr);
-  }
-};
-
 }  // namespace tessera

@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// Tiles of floats over a vector type. Loops whose bounds are template parameters unroll, and their
-// arrays live in registers.
+// Tiles of floats over a vector type; as values also int8_t, for what sparse_attention.h makes.
+// Loops whose bounds are template parameters unroll, and their arrays live in registers.
 template <class V>
 struct LaneAttention {
   using Softmax = LaneSoftmax<V>;
@@ -24,8 +24,10 @@ struct LaneAttention {
   static V load(const T* p) {
     if constexpr (sizeof(T) == sizeof(float)) {
       return V::load(p);
-    } else {
+    } else if constexpr (sizeof(T) == sizeof(f16)) {
       return V::load_f16(p);
+    } else {
+      return V::load_i8(p);
     }
   }
 
@@ -179,8 +181,10 @@ struct LaneAttention {
         V loaded;
         if constexpr (sizeof(Value) == sizeof(float)) {
           loaded = V::load_half(in);
-        } else {
+        } else if constexpr (sizeof(Value) == sizeof(f16)) {
           loaded = V::load_half_f16(in);
+        } else {
+          loaded = V::load_half_i8(in);
         }
         sum = V::fma(V::all(args.weights[pair * kAttentionTile + token]), loaded, sum);
       }
@@ -251,16 +255,30 @@ struct LaneAttention {
     }
     LaneSoftmax<V>::template raise_maxima<false>(block);
     LaneSoftmax<V>::weigh(block, step.left);
-    for (int first = 0; first < block.pairs; first += kStep) {
-      const int left = block.pairs - first;
-      const int pairs = left < kStep ? left : kStep;
-      add_values_of[pairs - 1]({.step = step,
-                                .ahead = first == 0 && next_alike ? step.next->keys : nullptr,
-                                .weights = block.weights + first * kAttentionTile,
-                                .corrections = block.corrections + first,
-                                .values = block.values + int64_t{first} * block.head_dim,
-                                .head_dim = block.head_dim,
-                                .channel = 0});
+    add_weighted(block, step, {0, block.pairs, 0}, add_values_of,
+                 next_alike ? step.next->keys : nullptr);
+  }
+
+  // The values of a tile times block.weights, for some pairs and the channels from `channel` on;
+  // `ahead` is fetched meanwhile.
+  struct Part {
+    int begin;
+    int end;
+    int channel;
+  };
+  static void add_weighted(PairBlock& block, const TileStep& step, const Part& part,
+                           const AddValues* add_values_of,
+                           const std::byte* const* ahead = nullptr) {
+    for (int first = part.begin; first < part.end; first += kStep) {
+      const int left = part.end - first;
+      add_values_of[(left < kStep ? left : kStep) - 1](
+          {.step = step,
+           .ahead = first == part.begin ? ahead : nullptr,
+           .weights = block.weights + first * kAttentionTile,
+           .corrections = block.corrections + first,
+           .values = block.values + int64_t{first} * block.head_dim,
+           .head_dim = block.head_dim,
+           .channel = part.channel});
     }
   }
 };

@@ -22,6 +22,10 @@ struct Lanes {
   static Lanes load_f16(const void* p) {
     return {_mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p)))};
   }
+  static Lanes load_i8(const void* p) {
+    return {
+        _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p))))};
+  }
   void store(float* p) const { _mm256_storeu_ps(p, v); }
   void store_f16(void* p) const {
     _mm_storeu_si128(static_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
@@ -85,6 +89,19 @@ struct Lanes {
         _mm256_max_ps(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xee));
     return {_mm256_zextps128_ps256(
         _mm_max_ps(_mm256_castps256_ps128(abcd), _mm256_extractf128_ps(abcd, 1)))};
+  }
+  // 4 neighbouring lanes are a quarter here, as they are of AVX-512's. Of 4 vectors the sums of
+  // each quarter: lane i of a quarter is that of vector i.
+  static Lanes quarter_sums(const Lanes (&of)[4]) {
+    const __m256 ab =
+        _mm256_add_ps(_mm256_unpacklo_ps(of[0].v, of[1].v), _mm256_unpackhi_ps(of[0].v, of[1].v));
+    const __m256 cd =
+        _mm256_add_ps(_mm256_unpacklo_ps(of[2].v, of[3].v), _mm256_unpackhi_ps(of[2].v, of[3].v));
+    return {_mm256_add_ps(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xee))};
+  }
+  void store_quarters(float* p, int64_t apart) const {
+    _mm_storeu_ps(p, _mm256_castps256_ps128(v));
+    _mm_storeu_ps(p + apart, _mm256_extractf128_ps(v, 1));
   }
   // The first 4 lanes; loaded, the others are 0.
   static Lanes load_4(const float* p) { return {_mm256_zextps128_ps256(_mm_loadu_ps(p))}; }

@@ -22,6 +22,10 @@ struct Lanes {
   static Lanes load_f16(const void* p) {
     return {_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)))};
   }
+  static Lanes load_i8(const void* p) {
+    return {
+        _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))))};
+  }
   void store(float* p) const { _mm512_storeu_ps(p, v); }
   void store_f16(void* p) const {
     _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
@@ -32,6 +36,10 @@ struct Lanes {
   static Lanes load_half_f16(const void* p) {
     return {
         _mm512_zextps256_ps512(_mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p))))};
+  }
+  static Lanes load_half_i8(const void* p) {
+    return {
+        _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p))))};
   }
   void store_half(float* p) const { _mm256_storeu_ps(p, _mm512_castps512_ps256(v)); }
 
@@ -80,6 +88,21 @@ struct Lanes {
     const __m256 m8 = _mm256_max_ps(_mm512_castps512_ps256(abcd), _mm512_extractf32x8_ps(abcd, 1));
     return {_mm512_zextps128_ps512(
         _mm_max_ps(_mm256_castps256_ps128(m8), _mm256_extractf128_ps(m8, 1)))};
+  }
+  // 4 neighbouring lanes are a quarter here. Of 4 vectors the sums of each quarter: lane i of a
+  // quarter is that of vector i.
+  static Lanes quarter_sums(const Lanes (&of)[4]) {
+    const __m512 ab =
+        _mm512_add_ps(_mm512_unpacklo_ps(of[0].v, of[1].v), _mm512_unpackhi_ps(of[0].v, of[1].v));
+    const __m512 cd =
+        _mm512_add_ps(_mm512_unpacklo_ps(of[2].v, of[3].v), _mm512_unpackhi_ps(of[2].v, of[3].v));
+    return {_mm512_add_ps(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee))};
+  }
+  void store_quarters(float* p, int64_t apart) const {
+    _mm_storeu_ps(p, _mm512_castps512_ps128(v));
+    _mm_storeu_ps(p + apart, _mm512_extractf32x4_ps(v, 1));
+    _mm_storeu_ps(p + 2 * apart, _mm512_extractf32x4_ps(v, 2));
+    _mm_storeu_ps(p + 3 * apart, _mm512_extractf32x4_ps(v, 3));
   }
   // The first 4 lanes; loaded, the others are 0.
   static Lanes load_4(const float* p) { return {_mm512_zextps128_ps512(_mm_loadu_ps(p))}; }

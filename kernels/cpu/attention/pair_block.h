@@ -54,7 +54,7 @@ struct KvTile {
   const TileShape* shape;
   const std::byte* keys[kKeyTilesInTile];
   const std::byte* values[kKeyTilesInTile];
-  const std::byte* scales[kKeyTilesInTile];  // key scales, [kKeyTile] f16; of codes only
+  const std::byte* scales[kKeyTilesInTile];  // key scales, [kKeyTile] f16; of codes, sparse too
 };
 
 // The state of an item: one online softmax for each pair. Stands on the stack of its thread.
@@ -82,6 +82,15 @@ struct PairBlock {
   alignas(64) int32_t query_codes[kPairs][kParts][kQueryQuads];
   float query_steps[kPairs];
   float query_sums[kPairs];
+
+  // For sparse tiles (sparse_attention.h), a few pairs together, as floats and as integers of
+  // query_steps.
+  alignas(64) float token_queries[kPairs][kMaxHeadDim];
+  alignas(64) int16_t token_codes[kPairs][kMaxHeadDim];
+  // Where sparse keys, and then values, are made dense: a vector may reach beyond the last token.
+  alignas(64) std::byte expanded[kAttentionTile * kMaxHeadDim * 2 + 512];
+  alignas(64) std::byte widened[kAttentionTile * kMaxHeadDim * 2 + 64];
+  std::byte all_kept[kMaxHeadDim / 8];  // a bitmap
 
   alignas(64) float maxima[kPairs];
   alignas(64) float corrections[kPairs];  // of this tile: 2^(old maximum - new)
@@ -124,9 +133,10 @@ struct Partial {
 
 // What an instruction set brings.
 struct AttentionKernels {
-  // One query times `factor`, in the form that tiles of floats (of codes) want it in.
+  // One query times `factor`, in the form that tiles of floats (of codes; sparse ones) want it in.
   void (*load_query)(PairBlock& block, int32_t pair, const float* query, float factor);
   void (*load_query_codes)(PairBlock& block, int32_t pair, const float* query, float factor);
+  void (*load_query_tokens)(PairBlock& block, int32_t pair, const float* query, float factor);
   // Scores, softmax and weighted values of one tile, for all pairs of the block.
   void (*add_tile)(PairBlock& block, const TileStep& step);
   // Of kv_score: as add_tile, but for values: block.weights are what attention leaves. Then what a

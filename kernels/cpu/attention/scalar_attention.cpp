@@ -1,12 +1,14 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "kernels/check.h"
 #include "kernels/cpu/attention/code_step.h"
 #include "kernels/cpu/attention/limits.h"
 #include "kernels/cpu/attention/ops.h"
 #include "kernels/cpu/attention/row_tokens.h"
+#include "kernels/cpu/pages/sparse_codec.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace tessera::scalar {
@@ -23,9 +25,19 @@ struct Token {
   int32_t lane;
 
   bool is_codes() const { return layout->format.is_codes(); }
-  float half_at(int64_t offset) const {
-    return to_f32(reinterpret_cast<const f16*>(page + offset)[lane]);
+  bool is_sparse() const { return layout->format.is_sparse(); }
+  const f16* halves_at(int64_t offset) const {
+    return reinterpret_cast<const f16*>(page + offset);
   }
+  void sparse_key(float* channels) const {
+    decode_sparse(sparse_keys(*layout), page + layout->keys_offset(tile),
+                  halves_at(layout->key_scales_offset(tile)), lane, channels);
+  }
+  void sparse_value(float* channels) const {
+    decode_sparse(sparse_values(*layout), page + layout->values_offset(tile),
+                  halves_at(layout->value_scales_offset(tile)), lane, channels);
+  }
+  float half_at(int64_t offset) const { return to_f32(halves_at(offset)[lane]); }
   float key_scale() const { return half_at(layout->key_scales_offset(tile)); }
   float key_zero() const { return half_at(layout->key_zeros_offset(tile)); }
   float value_scale() const { return half_at(layout->value_scales_offset(tile)); }
@@ -88,6 +100,14 @@ Query make_query(std::span<const float> in, float scale) {
 
 float score(const Query& query, const Token& token) {
   const int32_t head_dim = token.layout->head_dim;
+  if (token.is_sparse()) {
+    float key[kMaxHeadDim];
+    token.sparse_key(key);
+    if (sparse_keys(*token.layout).is_codes()) {
+      return std::inner_product(key, key + head_dim, query.codes, 0.0f) * query.step;
+    }
+    return std::inner_product(key, key + head_dim, query.floats, 0.0f);
+  }
   if (!token.is_codes()) {
     float dot = 0;
     for (int32_t channel = 0; channel < head_dim; ++channel) {
@@ -129,7 +149,9 @@ struct Softmax {
       sum += weights[i];
     }
     if (!tokens.empty()) {
-      tokens[0].is_codes() ? add_codes(tokens, weights) : add_floats(tokens, weights);
+      tokens[0].is_codes()    ? add_codes(tokens, weights)
+      : tokens[0].is_sparse() ? add_sparse(tokens, weights)
+                              : add_floats(tokens, weights);
     }
   }
 
@@ -137,6 +159,16 @@ struct Softmax {
     for (size_t i = 0; i < tokens.size(); ++i) {
       for (int32_t channel = 0; channel < head_dim; ++channel) {
         out[channel] += weights[i] * tokens[i].value(channel);
+      }
+    }
+  }
+
+  void add_sparse(std::span<const Token> tokens, const float* weights) {
+    float value[kMaxHeadDim];
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      tokens[i].sparse_value(value);
+      for (int32_t channel = 0; channel < head_dim; ++channel) {
+        out[channel] += weights[i] * value[channel];
       }
     }
   }

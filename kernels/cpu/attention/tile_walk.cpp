@@ -42,15 +42,8 @@ int32_t TileWalk::tokens(int32_t tile) const {
   return std::min(kAttentionTile, (is_high ? row_.high : row_.low) - before);
 }
 
-bool TileWalk::any_codes(int32_t first, int32_t end) const {
-  const bool high = first < high_tiles_ && high_.layout.format.is_codes();
-  const bool low = first < high_tiles_ + low_tiles_ && std::max(first, high_tiles_) < end &&
-                   low_tiles_ > 0 && low_.layout.format.is_codes();
-  return high || low;
-}
-
 bool TileWalk::any_floats(int32_t end) const {
-  return end == tiles() || !high_.layout.format.is_codes() || !low_.layout.format.is_codes();
+  return end == tiles() || high_.layout.format.is_floats() || low_.layout.format.is_floats();
 }
 
 void TileWalk::find(int32_t tile, int32_t begin, int32_t end, KvTile& found) const {

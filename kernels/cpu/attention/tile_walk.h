@@ -32,8 +32,14 @@ class TileWalk {
   bool is_dense(int32_t tile) const { return tile == high_tiles_ + low_tiles_; }
   // Tokens of a tile of closed groups.
   int32_t tokens(int32_t tile) const;
-  // Whether some tile in [first, end) is of codes, or of floats: it may say so where there is none.
-  bool any_codes(int32_t first, int32_t end) const;
+  // Whether some tile in [first, end) is of codes, sparse, or of floats: it may say so where there
+  // is none.
+  bool any_codes(int32_t first, int32_t end) const {
+    return any(first, end, [](KvFormat format) { return format.is_codes(); });
+  }
+  bool any_sparse(int32_t first, int32_t end) const {
+    return any(first, end, [](KvFormat format) { return format.is_sparse(); });
+  }
   bool any_floats(int32_t end) const;
 
   // Where the tile lies. Only the 16 tokens that hold some of its tokens [begin, end) need have
@@ -41,6 +47,13 @@ class TileWalk {
   void find(int32_t tile, int32_t begin, int32_t end, KvTile& found) const;
 
  private:
+  template <class Is>
+  bool any(int32_t first, int32_t end, Is&& is) const {
+    const bool high = first < high_tiles_ && is(high_.layout.format);
+    const bool low = first < high_tiles_ + low_tiles_ && end > high_tiles_ && low_tiles_ > 0 &&
+                     is(low_.layout.format);
+    return high || low;
+  }
   const std::byte* page_at(bool is_high, int32_t entry) const;
 
   const KvPagesView& pages_;

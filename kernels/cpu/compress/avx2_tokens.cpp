@@ -376,6 +376,10 @@ void load_floats(const KvPageLayout& layout, TokenPlace from, Numbers& keys, Num
 // ---- the ops
 
 void demote_token(const TileShape& high, TokenPlace from, const TileShape& low, TokenPlace to) {
+  if (low.layout.format.is_sparse()) {
+    scalar::kTokenOps.demote(high, from, low, to);
+    return;
+  }
   const int32_t head_dim = high.layout.head_dim;
   if (to.token % kTile == 0) {
     clear_tile(low.layout, code_tile(low.layout, to.page, to.token / kTile));

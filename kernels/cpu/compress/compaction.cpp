@@ -1,5 +1,7 @@
 #include "kernels/cpu/compress/compaction.h"
 
+#include <algorithm>
+
 #include "kernels/check.h"
 
 namespace tessera {
@@ -8,15 +10,14 @@ namespace {
 class Compaction {
  public:
   Compaction(const TokenOps& ops, const KvPool& pool, const KvCompression& sequence,
-             const RowCuts& cuts, const TokenRow& row, RowChange& change)
+             std::span<const TokenFate> fates, const TokenRow& row, RowChange& change)
       : ops_(ops),
         pages_(pool.pages),
         high_layout_(pages_.layouts[sequence.tiers.high]),
         low_layout_(pages_.layouts[sequence.tiers.low]),
         high_shape_(high_layout_),
         low_shape_(low_layout_),
-        significance_(sequence),
-        cuts_(cuts),
+        fates_(fates),
         row_(row),
         change_(change),
         left_(pool.tables + row.row * pages_.row_pages),
@@ -54,14 +55,10 @@ class Compaction {
   }
   KvMark& low_mark(int32_t place) const { return marks_[pages_.row_marks - 1 - place]; }
 
-  TokenFate high_fate(int32_t place) const {
-    const TokenAge age = row_.age(marks_[place]);
-    return age == TokenAge::kept ? TokenFate::stay
-                                 : fate_in_high(cuts_, age, significance_.key(marks_[place]));
-  }
+  // Of tokens that stand where they stood.
+  TokenFate high_fate(int32_t place) const { return fates_[static_cast<size_t>(place)]; }
   bool low_stays(int32_t place) const {
-    const KvMark& mark = low_mark(place);
-    return mark.position < row_.sinks || significance_.key(mark) >= cuts_.old_low;
+    return fates_[static_cast<size_t>(pages_.row_marks - 1 - place)] == TokenFate::stay;
   }
 
   // Gaps are filled from the end, so that no token moves that need not.
@@ -137,8 +134,7 @@ class Compaction {
   const KvPageLayout& low_layout_;
   const TileShape high_shape_;
   const TileShape low_shape_;
-  const Significance significance_;
-  const RowCuts& cuts_;
+  const std::span<const TokenFate> fates_;
   const TokenRow& row_;
   RowChange& change_;
   int32_t* left_;   // the row's table, from its left end
@@ -150,15 +146,18 @@ class Compaction {
 
 }  // namespace
 
-RowChange count_change(const TokenRow& row, const Significance& significance, const RowCuts& cuts) {
+RowChange decide(const TokenRow& row, const Significance& significance, const RowCuts& cuts,
+                 std::span<TokenFate> fates) {
+  std::fill_n(fates.begin(), row.counts.high, TokenFate::stay);
+  std::fill_n(fates.end() - row.counts.low, row.counts.low, TokenFate::stay);
+  const KvMark* marks = row.pages.mark_row(row.row);
   RowChange change;
   row.for_each_own([&](const KvMark& mark, TokenAge age, bool in_high) {
     const TokenKey key = significance.key(mark);
-    if (!in_high) {
-      change.dropped += key < cuts.old_low ? 1 : 0;
-      return;
-    }
-    const TokenFate fate = fate_in_high(cuts, age, key);
+    const TokenFate fate = in_high              ? fate_in_high(cuts, age, key)
+                           : key < cuts.old_low ? TokenFate::drop
+                                                : TokenFate::stay;
+    fates[static_cast<size_t>(&mark - marks)] = fate;
     change.demoted += fate == TokenFate::demote ? 1 : 0;
     change.dropped += fate == TokenFate::drop ? 1 : 0;
   });
@@ -166,8 +165,8 @@ RowChange count_change(const TokenRow& row, const Significance& significance, co
 }
 
 void compact_row(const TokenOps& ops, const KvPool& pool, const KvCompression& sequence,
-                 const RowCuts& cuts, const TokenRow& row, RowChange& change) {
-  Compaction(ops, pool, sequence, cuts, row, change).run();
+                 std::span<const TokenFate> fates, const TokenRow& row, RowChange& change) {
+  Compaction(ops, pool, sequence, fates, row, change).run();
 }
 
 }  // namespace tessera

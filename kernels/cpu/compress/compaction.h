@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+
 #include "kernels/cpu/compress/token_ops.h"
 #include "kernels/cpu/compress/token_row.h"
 
@@ -16,13 +18,15 @@ struct RowChange {
   int32_t right_pages = 0;
 };
 
-// How many tokens `cuts` would demote and drop: a pass over the marks.
-RowChange count_change(const TokenRow& row, const Significance& significance, const RowCuts& cuts);
+// What `cuts` make of every token, `fates` [row_marks], each where its mark is, and how many tokens
+// they demote and drop.
+RowChange decide(const TokenRow& row, const Significance& significance, const RowCuts& cuts,
+                 std::span<TokenFate> fates);
 
-// Applies `cuts` to one row: its pages, marks and counts. Pages that end up empty stay in the table
-// behind those in use, because the free list belongs to all rows. `change` is count_change's, with
-// a spare page if it demotes.
+// Applies them to one row: its pages, marks and counts. Pages that end up empty stay in the table
+// behind those in use, because the free list belongs to all rows. `change` is decide's, with a
+// spare page if it demotes.
 void compact_row(const TokenOps& ops, const KvPool& pool, const KvCompression& sequence,
-                 const RowCuts& cuts, const TokenRow& row, RowChange& change);
+                 std::span<const TokenFate> fates, const TokenRow& row, RowChange& change);
 
 }  // namespace tessera

@@ -15,17 +15,14 @@ namespace {
 
 constexpr int64_t kAlignment = 64;
 
-struct RowPlan {
-  RowCuts cuts;
-  RowChange change;
-};
-
 // The parts of the scratch, for one sequence at a time.
 struct Scratch {
   Scratch(const KvPagesView& pages, int threads, std::byte* memory) {
     const int64_t rows = int64_t{pages.layers} * pages.kv_heads;
     thread_keys = static_cast<size_t>(int64_t{pages.kv_heads} * pages.row_marks);
-    plans = cut<RowPlan>(memory, rows);
+    row_fates = static_cast<size_t>(pages.row_marks);
+    changes = cut<RowChange>(memory, rows);
+    fates = cut<TokenFate>(memory, rows * pages.row_marks);
     budgets = cut<int32_t>(memory, rows);
     keys = cut<TokenKey>(memory, static_cast<int64_t>(thread_keys) * threads);
     page_keys = cut<TokenKey>(memory, 2 * rows * pages.row_pages);
@@ -35,11 +32,17 @@ struct Scratch {
     return keys.subspan(static_cast<size_t>(thread) * thread_keys, thread_keys);
   }
 
-  std::span<RowPlan> plans;       // [rows]
+  std::span<TokenFate> fates_of(int64_t row) const {
+    return fates.subspan(static_cast<size_t>(row) * row_fates, row_fates);
+  }
+
+  std::span<RowChange> changes;   // [rows]
+  std::span<TokenFate> fates;     // [rows, row_marks]
   std::span<int32_t> budgets;     // [rows]
   std::span<TokenKey> keys;       // [threads, tokens of a layer's rows]
   std::span<TokenKey> page_keys;  // [2, rows, row_pages]
   size_t thread_keys = 0;
+  size_t row_fates = 0;
   int64_t bytes = 0;
 
  private:
@@ -80,17 +83,17 @@ class Compressor {
     each_row([&](int64_t row, int thread) { plan(row, thread); });
     const FreeList free_list(pool_);
     const int64_t free_before = pool_.free_range->count;
-    for (RowPlan& plan : scratch_.plans) {
-      plan.change.spare = plan.change.demoted > 0 ? free_list.take() : kNoPage;
+    for (RowChange& change : scratch_.changes) {
+      change.spare = change.demoted > 0 ? free_list.take() : kNoPage;
     }
     each_row([&](int64_t row, int) {
-      RowPlan& plan = scratch_.plans[static_cast<size_t>(row)];
       const TokenRow tokens(pool_, sequence_, first_row_ + row);
-      compact_row(ops_, pool_, sequence_, plan.cuts, tokens, plan.change);
+      compact_row(ops_, pool_, sequence_, scratch_.fates_of(row), tokens,
+                  scratch_.changes[static_cast<size_t>(row)]);
     });
     KvCompressed result;
-    for (size_t row = 0; row < scratch_.plans.size(); ++row) {
-      const RowChange& change = scratch_.plans[row].change;
+    for (size_t row = 0; row < scratch_.changes.size(); ++row) {
+      const RowChange& change = scratch_.changes[row];
       recycle(free_list, first_row_ + static_cast<int64_t>(row), change);
       result.demoted += change.demoted;
       result.dropped += change.dropped;
@@ -103,7 +106,7 @@ class Compressor {
   template <class Body>
   void each_row(Body&& body) const {
     ThreadPool::of(stream_).parallel_for(
-        std::ssize(scratch_.plans), 1,
+        std::ssize(scratch_.changes), 1,
         [&](int64_t row, int64_t, int thread) { body(row, thread); });
   }
 
@@ -133,13 +136,13 @@ class Compressor {
 
   void plan(int64_t row, int thread) const {
     const TokenRow tokens(pool_, sequence_, first_row_ + row);
-    RowPlan& plan = scratch_.plans[static_cast<size_t>(row)];
-    plan.cuts = cuts_of({.row = tokens,
-                         .sequence = sequence_,
-                         .significance = significance_,
-                         .budget = scratch_.budgets[static_cast<size_t>(row)],
-                         .keys = scratch_.keys_of(thread)});
-    plan.change = count_change(tokens, significance_, plan.cuts);
+    const RowCuts cuts = cuts_of({.row = tokens,
+                                  .sequence = sequence_,
+                                  .significance = significance_,
+                                  .budget = scratch_.budgets[static_cast<size_t>(row)],
+                                  .keys = scratch_.keys_of(thread)});
+    scratch_.changes[static_cast<size_t>(row)] =
+        decide(tokens, significance_, cuts, scratch_.fates_of(row));
   }
 
   void recycle(const FreeList& free_list, int64_t row, const RowChange& change) const {

@@ -191,6 +191,7 @@ class RowScoring {
     const SequenceSpan& span = args_.sequences[queries.sequence];
     block_.pairs = (queries.end - queries.begin) * heads_;
     const bool codes = walk.any_codes(0, walk.tiles());
+    const bool sparse = walk.any_sparse(0, walk.tiles());
     for (int32_t pair = 0; pair < block_.pairs; ++pair) {
       const int64_t row = span.first_row + queries.begin + pair / heads_ - span.context;
       const int64_t head = int64_t{queries.kv_head} * heads_ + pair % heads_;
@@ -198,6 +199,9 @@ class RowScoring {
       kernels_.load_query(block_, pair, query, args_.scale * kLog2OfE);
       if (codes) {
         kernels_.load_query_codes(block_, pair, query, args_.scale * kLog2OfE);
+      }
+      if (sparse) {
+        kernels_.load_query_tokens(block_, pair, query, args_.scale * kLog2OfE);
       }
       log2_sums_[pair] = args_.log_sums.row(row)[static_cast<size_t>(head)] * kLog2OfE;
     }

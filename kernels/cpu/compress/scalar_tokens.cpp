@@ -3,6 +3,7 @@
 #include "kernels/cpu/attention/limits.h"
 #include "kernels/cpu/compress/token_ops.h"
 #include "kernels/cpu/pages/page_codec.h"
+#include "kernels/cpu/pages/sparse_codec.h"
 
 namespace tessera::scalar {
 namespace {
@@ -37,6 +38,33 @@ void copy_value_codes(const KvPageLayout& layout, const std::byte* from, int32_t
   }
 }
 
+void copy_sparse_side(const SparseSide& side, const std::byte* from, int32_t from_lane,
+                      std::byte* to, int32_t to_lane) {
+  std::memcpy(to + side.kept_offset(to_lane), from + side.kept_offset(from_lane),
+              static_cast<size_t>(side.kept_bytes));
+  std::memcpy(to + side.bitmap_offset(to_lane), from + side.bitmap_offset(from_lane),
+              static_cast<size_t>(side.bitmap_bytes));
+}
+
+void copy_sparse(const KvPageLayout& layout, TokenPlace from, TokenPlace to) {
+  const int32_t from_tile = from.token / kTile;
+  const int32_t to_tile = to.token / kTile;
+  const int32_t from_lane = from.token % kTile;
+  const int32_t to_lane = to.token % kTile;
+  copy_sparse_side(sparse_keys(layout), from.page + layout.keys_offset(from_tile), from_lane,
+                   to.page + layout.keys_offset(to_tile), to_lane);
+  copy_sparse_side(sparse_values(layout), from.page + layout.values_offset(from_tile), from_lane,
+                   to.page + layout.values_offset(to_tile), to_lane);
+  if (sparse_keys(layout).is_codes()) {
+    std::memcpy(to.page + layout.key_scales_offset(to_tile) + 2 * to_lane,
+                from.page + layout.key_scales_offset(from_tile) + 2 * from_lane, sizeof(f16));
+  }
+  if (sparse_values(layout).is_codes()) {
+    std::memcpy(to.page + layout.value_scales_offset(to_tile) + 2 * to_lane,
+                from.page + layout.value_scales_offset(from_tile) + 2 * from_lane, sizeof(f16));
+  }
+}
+
 void copy_floats(const KvPageLayout& layout, TokenPlace from, TokenPlace to) {
   const auto key_bytes = static_cast<size_t>(layout.format.key_bits / 8);
   const std::byte* from_keys = from.page + layout.keys_offset(from.token / kTile);
@@ -54,7 +82,11 @@ void copy_floats(const KvPageLayout& layout, TokenPlace from, TokenPlace to) {
 
 void copy_token(const TileShape& shape, TokenPlace from, TokenPlace to) {
   const KvPageLayout& layout = shape.layout;
-  if (!layout.format.is_codes()) {
+  if (layout.format.is_sparse()) {
+    copy_sparse(layout, from, to);
+    return;
+  }
+  if (layout.format.is_floats()) {
     copy_floats(layout, from, to);
     return;
   }

@@ -19,8 +19,9 @@ struct TokenPlace {
 struct TokenOps {
   // Copies a token's bytes as they are, both pages being of `shape`; other tokens are left alone.
   void (*copy)(const TileShape& shape, TokenPlace from, TokenPlace to);
-  // Encodes a token of a page of `high` anew as one of a page of `low`, of codes, at the end of
-  // what that holds: what stands behind it in its tile is cleared with the tile's first token.
+  // Encodes a token of a page of `high` anew as one of a page of `low`, of codes or sparse, at the
+  // end of what that holds: what stands behind it in its tile is cleared with the tile's first
+  // token.
   void (*demote)(const TileShape& high, TokenPlace from, const TileShape& low, TokenPlace to);
 };
 

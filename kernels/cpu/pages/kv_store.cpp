@@ -98,6 +98,8 @@ class Store {
     const int64_t to_tile = place % layout.capacity / kTile;
     if (layout.format.is_codes()) {
       ops_.encode_tile(dense_tile(group, tile), code_tile(layout, page, to_tile));
+    } else if (layout.format.is_sparse()) {
+      close_tokens(layout, row, place, group, static_cast<int32_t>(tile));
     } else {
       std::memcpy(page + layout.keys_offset(to_tile), group + window.keys_offset(tile),
                   static_cast<size_t>(layout.key_tile_bytes()));

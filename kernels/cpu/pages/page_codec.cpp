@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/cpu/pages/sparse_codec.h"
+
 namespace tessera {
 namespace {
 
@@ -137,7 +139,9 @@ void encode_in_tile(const KvPageLayout& layout, const CodeTile& tile, int32_t to
 
 void encode_token(const KvPageLayout& layout, const float* keys, const float* values,
                   std::byte* page, int32_t token) {
-  if (layout.format.is_codes()) {
+  if (layout.format.is_sparse()) {
+    encode_sparse_token(layout, keys, values, page, token);
+  } else if (layout.format.is_codes()) {
     encode_in_tile(layout, code_tile(layout, page, token / kTile), token % kTile, keys, values);
   } else {
     encode_floats(layout, keys, values, page, token);
@@ -146,7 +150,11 @@ void encode_token(const KvPageLayout& layout, const float* keys, const float* va
 
 void decode_token(const KvPageLayout& layout, const std::byte* page, int32_t token, float* keys,
                   float* values) {
-  if (!layout.format.is_codes()) {
+  if (layout.format.is_sparse()) {
+    decode_sparse_token(layout, page, token, keys, values);
+    return;
+  }
+  if (layout.format.is_floats()) {
     decode_floats(layout, page, token, keys, values);
     return;
   }

@@ -1,0 +1,27 @@
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/backend.h"
+#include "kernels/cuda_library.h"
+
+using namespace tessera;
+
+extern "C" [[gnu::visibility("default")]] void tessera_cuda_open(int32_t abi,
+                                                                 CudaLibrary& library) {
+  if (abi != kCudaAbi) {
+    library.error = "the CUDA backend is of another build than the program";
+    return;
+  }
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess || count == 0) {
+    library.error = std::string("the CUDA backend finds no GPU: ") +
+                    (error != cudaSuccess ? cudaGetErrorString(error) : "the driver knows of none");
+    return;
+  }
+  const std::string missing = missing_ops(cuda_backend());
+  if (!missing.empty()) {
+    library.error = "the CUDA backend is not finished; it lacks " + missing;
+    return;
+  }
+  library.backend = &cuda_backend();
+}

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "kernels/backend.h"
+
+namespace tessera {
+
+// The CUDA backend is a library of its own, libtessera_cuda.so beside the program, opened when it
+// is asked for: a program without it needs nothing of CUDA, and one with it starts without a
+// driver.
+struct CudaLibrary {
+  const Backend* backend = nullptr;  // null: `error` says why
+  std::string error = {};            // the library, the driver, a GPU or an op that is missing
+};
+CudaLibrary open_cuda_library();
+
+// What the library exports, as kCudaEntry. Raise kCudaAbi with every change of what the two sides
+// share.
+inline constexpr int32_t kCudaAbi = 1;
+inline constexpr const char* kCudaEntry = "tessera_cuda_open";
+using OpenCuda = void(int32_t abi, CudaLibrary& library);
+
+// The ops that a table lacks, with commas between; empty: none.
+std::string missing_ops(const Backend& backend);
+
+}  // namespace tessera

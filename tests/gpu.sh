@@ -1,0 +1,34 @@
+#!/bin/sh
+# What a machine with a GPU runs first: the kernels' tests, compute-sanitizer, decode attention's speed.
+# Takes build/cuda/bin as it was built elsewhere where that runs here, or builds it. Logs go to $OUT, or
+# build/gpu; the summary is printed last.
+set -eu
+cd "$(dirname "$0")/.."
+out=${OUT:-build/gpu}
+mkdir -p "$out"
+bin=build/cuda/bin
+tests=$bin/cuda_gpu_test
+
+nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
+if ! "$tests" --gtest_list_tests >"$out/list.log" 2>&1; then
+  nvcc=$(sh deploy/cuda_toolkit.sh)
+  cmake --preset cuda -DTESSERA_TESTS=ON -DTESSERA_SERVER=OFF -DCMAKE_CUDA_COMPILER="$nvcc" >"$out/configure.log"
+  cmake --build --preset cuda -j "$(nproc)" --target cuda_tests tessera-bench-cuda >"$out/build.log" 2>&1 ||
+    { tail -n 30 "$out/build.log"; exit 1; }
+fi
+
+failed=0
+"$tests" >"$out/tests.log" 2>&1 || failed=1
+for tool in memcheck racecheck; do
+  if command -v compute-sanitizer >/dev/null; then
+    timeout 150 compute-sanitizer --tool $tool --error-exitcode 9 "$tests" \
+      --gtest_filter='*Simt*:*TakeThePages*:*ReadsBothTiers*:*RandomSteps*' >"$out/$tool.log" 2>&1 || failed=1
+  else
+    echo "there is no compute-sanitizer here" >"$out/$tool.log"
+  fi
+done
+"$bin/tessera-bench-cuda" >"$out/bench.log" 2>&1 || failed=1
+
+for log in tests memcheck racecheck; do echo "== $log"; grep -E 'FAILED|Failure|check failed|PASSED|ERROR SUMMARY|RACECHECK|no compute' "$out/$log.log" | tail -n 15 || true; done
+echo "== bench"; cat "$out/bench.log"
+exit $failed
