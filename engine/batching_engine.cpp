@@ -105,7 +105,8 @@ absl::StatusOr<RequestId> BatchingEngine::submit(EngineRequest request) {
   const RequestId first_id = last_id_.fetch_add(request.sinks.size()) + 1;
   const KvFormat accept =
       options_.kv_ladder->empty() ? options_.kv.policy.high : options_.kv_ladder->back();
-  const Sequence::Model model{options_.context, config().eos_ids, options_.kv, accept};
+  const Sequence::Model model{options_.context, config().eos_ids, options_.kv, accept,
+                              options_.clock()};
   std::vector<std::unique_ptr<Sequence>> samples;
   for (size_t i = 0; i < request.sinks.size(); ++i) {
     samples.push_back(std::make_unique<Sequence>(first_id, i, request, model));
@@ -421,8 +422,9 @@ void BatchingEngine::publish() {
   kv_->release(released_slots_);
   count_running();
   update_stats();
+  const auto now = options_.clock();
   for (const auto& sequence : sequences_) {
-    sequence->publish();
+    sequence->publish(now);
     if (sequence->ended()) {
       door_.leave(sequence->id());
     }

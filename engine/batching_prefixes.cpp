@@ -102,6 +102,7 @@ void BatchingEngine::find_computing(size_t i) {
 
 // First all who begin with what is in the cache, because whoever takes pages may evict.
 void BatchingEngine::attach_admitted() {
+  const auto now = options_.clock();
   for (const int32_t admitted : plan_.admitted) {
     Sequence& sequence = *sequences_[size(admitted)];
     if (sequence.saved() != nullptr) {
@@ -110,7 +111,7 @@ void BatchingEngine::attach_admitted() {
     const bool forks = std::any_of(plan_.forks.begin(), plan_.forks.end(),
                                    [&](const auto& fork) { return fork.candidate == admitted; });
     const auto prompt = static_cast<int32_t>(sequence.prompt().size());
-    sequence.admit(kv_->open_slot(sequence.kv_policy(), prompt));
+    sequence.admit(kv_->open_slot(sequence.kv_policy(), prompt), now);
     if (forks) {
       sequence.begin_with(0);  // what it shares with its sibling it was given, not found
     } else {
@@ -125,7 +126,7 @@ void BatchingEngine::attach_admitted() {
   for (const int32_t admitted : plan_.admitted) {
     Sequence& sequence = *sequences_[size(admitted)];
     if (sequence.saved() != nullptr) {
-      sequence.admit(kv_->restore(*sequence.saved()));
+      sequence.admit(kv_->restore(*sequence.saved()), now);
     }
   }
 }

@@ -70,6 +70,10 @@ struct Finish {
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;      // of the prompt, taken from the prefix cache
   int32_t completion_tokens = 0;  // as many as on_token was called
+  // By EngineOptions::clock: from submission to its first slot, and from there to its first token.
+  // None: it did not come so far.
+  std::optional<std::chrono::duration<double>> queue_time = {};
+  std::optional<std::chrono::duration<double>> prefill_time = {};
 
   struct Kv {
     KvPreset preset;  // as in effect

@@ -37,7 +37,8 @@ Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& req
       kv_(request.kv.value_or(model.kv)),
       cache_salt_(request.cache_salt),
       cache_(request.cache),
-      cache_accept_(request.cache_accept.value_or(model.cache_accept)) {
+      cache_accept_(request.cache_accept.value_or(model.cache_accept)),
+      submitted_(model.now) {
   TESSERA_CHECK(prompt_tokens_ > 0 && prompt_tokens_ <= max_length_ &&
                     std::cmp_less_equal(max_length_, model.context),
                 "a sequence starts with something and fits the context");
@@ -117,10 +118,11 @@ bool Sequence::overdue(std::chrono::steady_clock::time_point now) const {
   return deadline_.has_value() && *deadline_ <= now;
 }
 
-void Sequence::admit(int32_t slot) {
+void Sequence::admit(int32_t slot, std::chrono::steady_clock::time_point now) {
   TESSERA_CHECK(!running() && !ended() && (stored_ == 0) == !saved_.has_value(),
                 "only a waiting sequence is admitted");
   slot_ = slot;
+  admitted_ = admitted_.value_or(now);
   saved_.reset();
 }
 
@@ -193,8 +195,9 @@ void Sequence::end(FinishReason reason, absl::Status status) {
                    .completion_tokens = static_cast<int32_t>(generated().size())};
 }
 
-void Sequence::publish() {
+void Sequence::publish(std::chrono::steady_clock::time_point now) {
   if (unpublished_token_.has_value()) {
+    prefill_time_ = prefill_time_.value_or(now - *admitted_);
     if (sampling_.top_logprobs.has_value()) {
       sink_->on_logprobs({unpublished_logprob_, unpublished_top_});
     }
@@ -202,6 +205,10 @@ void Sequence::publish() {
   }
   if (ended()) {
     finish_->kv = {.preset = kv_, .usage = kv_usage_};
+    finish_->prefill_time = prefill_time_;
+    if (admitted_.has_value()) {
+      finish_->queue_time = *admitted_ - submitted_;
+    }
     sink_->on_finish(*finish_);
   }
 }

@@ -24,6 +24,7 @@ class Sequence {
     std::span<const int32_t> eos_ids;
     KvPreset kv;  // of requests that ask for none
     KvFormat cache_accept;  // the same
+    std::chrono::steady_clock::time_point now;  // by the engine's clock
   };
 
   // One sample of a request whose first sample has the id `request_id`. Requires: the request was
@@ -58,7 +59,7 @@ class Sequence {
            (finish_->reason == FinishReason::stop || finish_->reason == FinishReason::length);
   }
   int32_t slot() const { return *slot_; }
-  void admit(int32_t slot);
+  void admit(int32_t slot, std::chrono::steady_clock::time_point now);
   int32_t give_up_slot();  // its tokens stay, to be computed anew
   int32_t give_up_slot(SavedKv saved);  // its keys and values stay too, outside the cache
   const SavedKv* saved() const { return saved_.has_value() ? &*saved_ : nullptr; }
@@ -102,7 +103,7 @@ class Sequence {
   void end(FinishReason reason, absl::Status status = absl::OkStatus());
 
   // Tells the sink what append and end left to tell.
-  void publish();
+  void publish(std::chrono::steady_clock::time_point now);
 
  private:
   RequestId request_id_;
@@ -131,6 +132,10 @@ class Sequence {
   int32_t most_entered_ = std::numeric_limits<int32_t>::max();
   KvMatch match_;
   std::optional<int32_t> cached_tokens_;  // when it was admitted first
+
+  std::chrono::steady_clock::time_point submitted_;
+  std::optional<std::chrono::steady_clock::time_point> admitted_;  // first
+  std::optional<std::chrono::duration<double>> prefill_time_;
 
   int32_t stored_ = 0;
   int32_t next_observed_ = 0;  // position; the sink has heard of those before it

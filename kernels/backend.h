@@ -186,6 +186,9 @@ KvScoring scoring_of(const KvPolicy& policy, int32_t prompt_tokens);
 // tier's in order, the low tier's, then the dense group; online softmax), so results do not depend on
 // chunk borders or on the rest of the batch. Grouped queries share one pass over their KV head.
 //
+// Sequences of one new token whose rows begin with the same pages (units, forks) read these once for
+// all of them, as far as a backend can: the results are the same bit for bit.
+//
 // Codes are multiplied as they are (never written back as floats): q . k = scale * (q . codes) +
 // zero * sum(q) with q in two int8 parts, about 15 bits; and sum p * v = sum (p * scale) * code +
 // sum p * zero with p * scale in two int8 parts for each tile.
@@ -211,6 +214,7 @@ struct AttentionArgs {
   // step's sequences have: kv_score multiplies for the others, to the same bits.
   MatrixView<float> weights = {};           // [rows, kv_weight_row_floats()], 64-byte aligned
   std::span<std::byte> scratch;             // Backend::attention_scratch_bytes(...), as new aligns
+  bool share_reads = true;                  // false: each sequence reads for itself, for comparison
 };
 
 // The most query heads of one KV head whose attention kv_score aggregates.

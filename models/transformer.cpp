@@ -116,7 +116,8 @@ class Decoder final : public Transformer {
                     .log_sums = log_sums,
                     .scorings = batch.scorings,
                     .weights = workspace_.views().score_weights,
-                    .scratch = workspace_.views().attention_scratch},
+                    .scratch = workspace_.views().attention_scratch,
+                    .share_reads = batch.share_reads},
                    stream);
     if (scores) {
       ops_.kv_score({.queries = step.queries,

@@ -17,6 +17,7 @@ struct Batch {
   std::span<const int32_t> positions;       // [tokens]
   std::span<const SequenceSpan> sequences;  // cover [0, tokens) in order, without gaps
   std::span<const KvScoring> scorings = {};  // one for each sequence; empty: nobody wants any
+  bool share_reads = true;  // see AttentionArgs
 };
 
 struct TransformerOptions {

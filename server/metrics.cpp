@@ -169,6 +169,10 @@ struct Metrics::Families {
       histogram("vllm:inter_token_latency_seconds", "Gaps between tokens", kTokenSeconds);
   prometheus::Histogram& request = histogram("vllm:e2e_request_latency_seconds",
                                              "Request received to last token", kRequestSeconds);
+  prometheus::Histogram& queue =
+      histogram("vllm:request_queue_time_seconds", "Waiting for a slot", kRequestSeconds);
+  prometheus::Histogram& prefill =
+      histogram("vllm:request_prefill_time_seconds", "First slot to first token", kRequestSeconds);
   prometheus::Histogram& decode =
       histogram("vllm:request_decode_time_seconds", "First token to the end", kRequestSeconds);
   prometheus::Histogram& token = histogram("vllm:request_time_per_output_token_seconds",
@@ -212,6 +216,12 @@ void Metrics::finished(const Finish& finish, std::chrono::duration<double> since
   families_->generation_tokens.Observe(finish.completion_tokens);
   families_->cache_queries.Increment(finish.prompt_tokens);
   families_->cache_hits.Increment(finish.cached_tokens);
+  if (finish.queue_time) {
+    families_->queue.Observe(finish.queue_time->count());
+  }
+  if (finish.prefill_time) {
+    families_->prefill.Observe(finish.prefill_time->count());
+  }
   if (since_first) {
     families_->decode.Observe(since_first->count());
   }

@@ -16,6 +16,7 @@ namespace tessera {
 //
 //   TTFT = request received to first token; inter-token latency = gaps between tokens;
 //   E2E = request received to its end; decode = first token to the end;
+//   queue = submitted to the engine to its first slot; prefill = from there to the first token;
 //   TPOT = (E2E - TTFT) / (tokens - 1). Seconds, of each sequence.
 class Metrics {
  public:

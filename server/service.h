@@ -31,6 +31,8 @@ struct PromptOptions {
   bool add_generation_prompt = true;  // a chat ends where the assistant begins
 };
 
+inline constexpr std::chrono::seconds kLongestPin{86'400};  // EngineRequest::Cache::ttl: a day
+
 // One generation as both front ends ask for it, whatever the wire said.
 struct GenerateRequest {
   Prompt prompt;

@@ -14,10 +14,12 @@ struct AttentionCase {
   int32_t context = 0;  // tokens before them
   int32_t group = 0;
   int32_t page_tokens = 64;
+  int32_t shared = 0;  // of the context in the same pages for all
 
   std::string label() const {
     return (count == 1 ? "decode " : "prefill ") + std::to_string(sequences) + " x " +
-           std::to_string(count) + " at " + std::to_string(context) + " GQA " +
+           std::to_string(count) + " at " + std::to_string(context) +
+           (shared > 0 ? " sharing " + std::to_string(shared) : "") + " GQA " +
            std::to_string(group) + " page " + std::to_string(page_tokens);
   }
 };
@@ -32,6 +34,9 @@ std::vector<AttentionCase> attention_cases(const Shape& shape) {
     }
   }
   cases.push_back({1, 1, far, group, 16});
+  for (const int32_t shared : {2048, 512}) {
+    cases.push_back({32, 1, shared + 255, group, 64, shared});
+  }
   for (const int32_t context : {0, 512, 2048}) {
     cases.push_back({1, 512, context, group});
   }
@@ -53,6 +58,7 @@ class Step {
              .page_tokens = size.page_tokens,
              .sequences = size.sequences,
              .context = size.context + size.count,
+             .shared = size.shared,
              .marks = scored,
              .at_least = setup.memory_bytes,
              .most_layers = setup.as_in_model ? shape.layers : 0},
@@ -76,7 +82,7 @@ class Step {
   int64_t cycled_bytes() const { return kv_.bytes() + rows_.bytes(); }
 
   // Of the layer that has rested longest.
-  AttentionArgs next(const Backend& backend, const Shape& shape) {
+  AttentionArgs next(const Backend& backend, const Shape& shape, bool share_reads = true) {
     const int64_t copy = rows_.next();
     const int32_t query_heads = shape.kv_heads * size_.group;
     const StepLimits limits{static_cast<int32_t>(rows()), size_.sequences,
@@ -94,7 +100,17 @@ class Step {
             .log_sums = log_sums(query_heads),
             .scorings = scorings_,
             .weights = weights(shape),
-            .scratch = scratch_};
+            .scratch = scratch_,
+            .share_reads = share_reads};
+  }
+
+  // With what is shared read once, whoever computes it.
+  OpCost cost(const Backend& backend, const Shape& shape) {
+    const AttentionArgs args = next(backend, shape);
+    OpCost cost = scorings_.empty() ? op_cost(args) : op_cost(args) + op_cost(score(args));
+    cost.read_bytes -= int64_t{size_.sequences - 1} * size_.shared * shape.kv_heads *
+                       kv_token_bytes(kv_.view().layouts[0]);
+    return cost;
   }
 
   // What follows it.
@@ -142,31 +158,41 @@ class Step {
 };
 
 // Decode by policies that score is timed with what scoring adds: attention that leaves weights, and
-// kv_score.
+// kv_score. What shares pages is timed with each sequence reading them for itself too.
+enum class Way { each_alone, usual, scored };
+
+std::vector<Way> ways(const AttentionCase& size, KvFormat format) {
+  if (size.shared > 0) {
+    return {Way::each_alone, Way::usual};
+  }
+  return size.count > 1 || format == kKvF32 ? std::vector{Way::usual}
+                                            : std::vector{Way::usual, Way::scored};
+}
+
+const char* suffix(Way way) {
+  return way == Way::each_alone ? ", each alone" : way == Way::scored ? "+score" : "";
+}
+
 std::vector<Variant> prepare(const AttentionCase& size, const Setup& setup, const Shape& shape) {
   std::vector<Variant> variants;
   for (const KvFormatName& kv : setup.kv) {
-    for (const bool scored : {false, true}) {
-      if (scored && (size.count > 1 || kv.format == kKvF32)) {
-        continue;
-      }
-      const auto step = std::make_shared<Step>(size, kv.format, scored, setup, shape);
+    for (const Way way : ways(size, kv.format)) {
+      const auto step = std::make_shared<Step>(size, kv.format, way == Way::scored, setup, shape);
       for (const std::string_view isa : setup.isas) {
         const Backend& backend = setup.device->backend(isa);
-        const AttentionArgs args = step->next(backend, shape);
-        variants.push_back(
-            {.format = std::string(kv.name) + (scored ? "+score" : ""),
-             .isa = std::string(isa),
-             .peer = {},
-             .cost = scored ? op_cost(args) + op_cost(step->score(args)) : op_cost(args),
-             .cycled_bytes = step->cycled_bytes(),
-             .call = [step, scored, &backend, shape, stream = setup.device->stream()] {
-               const AttentionArgs next = step->next(backend, shape);
-               backend.attention(next, stream);
-               if (scored) {
-                 backend.kv_score(step->score(next), stream);
-               }
-             }});
+        variants.push_back({.format = std::string(kv.name) + suffix(way),
+                            .isa = std::string(isa),
+                            .peer = {},
+                            .cost = step->cost(backend, shape),
+                            .cycled_bytes = step->cycled_bytes(),
+                            .call = [step, way, &backend, shape, stream = setup.device->stream()] {
+                              const AttentionArgs next =
+                                  step->next(backend, shape, way != Way::each_alone);
+                              backend.attention(next, stream);
+                              if (way == Way::scored) {
+                                backend.kv_score(step->score(next), stream);
+                              }
+                            }});
       }
     }
   }
@@ -182,6 +208,7 @@ std::vector<Case> cases(const Setup& setup, const Shape& shape) {
                                   {"context", size.context},
                                   {"group", size.group},
                                   {"page_tokens", size.page_tokens},
+                                  {"shared", size.shared},
                                   {"kv_heads", shape.kv_heads},
                                   {"head_dim", shape.head_dim}},
                    .prepare = [=, &setup] { return prepare(size, setup, shape); }});

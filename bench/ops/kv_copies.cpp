@@ -18,7 +18,9 @@ KvArenaShape arena_shape(const KvCopiesShape& shape) {
       .kv_heads = shape.kv_heads,
       .context = shape.context,
       .marks = shape.marks};
-  const int64_t layer_pages = int64_t{arena.slots} * arena.kv_heads * arena.row_pages();
+  const int32_t shared_pages = shape.shared / arena.layout(0).capacity;
+  const int64_t layer_pages =
+      (int64_t{arena.slots} * (arena.row_pages() - shared_pages) + shared_pages) * arena.kv_heads;
   const int64_t layers =
       std::max<int64_t>(2, div_ceil(shape.at_least, layer_pages * arena.page_bytes));
   arena.layers =
@@ -34,12 +36,23 @@ KvCopies::KvCopies(const KvCopiesShape& shape, const Backend& backend, Stream st
   if (arena_ == nullptr) {
     give_up("the system has not enough memory; ask for less with --memory");
   }
-  std::vector<KvGrowth> grown;
-  for (int32_t slot = 0; slot < shape.sequences; ++slot) {
-    grown.push_back({slot, {}, arena_->shape().closed_tokens()});
+  std::vector<KvGrowth> grown{{0, {}, arena_->shape().closed_tokens()}};
+  std::vector<KvFork> forks;
+  for (int32_t slot = 1; slot < shape.sequences; ++slot) {
+    grown.push_back({slot, {}, arena_->shape().closed_tokens() - shape.shared});
+    forks.push_back({0, slot, {}, shape.shared});
   }
-  backend.kv_resize({.pool = arena_->pool(), .released = {}, .grown = grown}, stream);
+  const auto grow = [&](std::span<const KvGrowth> growths) {
+    backend.kv_resize({.pool = arena_->pool(), .released = {}, .grown = growths}, stream);
+  };
+  grow({grown.data(), 1});
   fill(backend, stream);
+  if (shape.shared > 0) {
+    const KvRow whole{arena_->shape().closed_tokens(), 0};
+    std::fill_n(view().rows, arena_->shape().slot_rows(), whole);  // of the first slot
+    backend.kv_fork({.pool = arena_->pool(), .forks = forks}, stream);
+  }
+  grow(std::span<const KvGrowth>(grown).subspan(1));
   for (int32_t layer = 0; layer < layers(); ++layer) {
     set_context(layer, shape.context);
   }

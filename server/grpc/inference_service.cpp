@@ -93,4 +93,24 @@ grpc::ServerUnaryReactor* InferenceService::GetServerInfo(grpc::CallbackServerCo
   return reply(context, authorized);
 }
 
+grpc::ServerUnaryReactor* InferenceService::GetCacheInfo(grpc::CallbackServerContext* context,
+                                                         const v1::GetCacheInfoRequest*,
+                                                         v1::GetCacheInfoResponse* response) {
+  const absl::Status authorized = authorize(keys_, *context);
+  if (authorized.ok()) {
+    *response = cache_info(service_);
+  }
+  return reply(context, authorized);
+}
+
+grpc::ServerUnaryReactor* InferenceService::FlushCache(grpc::CallbackServerContext* context,
+                                                       const v1::FlushCacheRequest*,
+                                                       v1::FlushCacheResponse*) {
+  const absl::Status authorized = authorize(keys_, *context);
+  if (authorized.ok()) {
+    service_.engine().flush_cache();
+  }
+  return reply(context, authorized);
+}
+
 }  // namespace tessera

@@ -34,6 +34,12 @@ class InferenceService final : public v1::Inference::CallbackService {
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
                                           const v1::GetServerInfoRequest* request,
                                           v1::GetServerInfoResponse* response) override;
+  grpc::ServerUnaryReactor* GetCacheInfo(grpc::CallbackServerContext* context,
+                                         const v1::GetCacheInfoRequest* request,
+                                         v1::GetCacheInfoResponse* response) override;
+  grpc::ServerUnaryReactor* FlushCache(grpc::CallbackServerContext* context,
+                                       const v1::FlushCacheRequest* request,
+                                       v1::FlushCacheResponse* response) override;
 
   CallTable& calls() { return calls_; }
 

@@ -1,5 +1,6 @@
 #include "server/grpc/wire.h"
 
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -53,6 +54,27 @@ SamplingParams parse_sampling(const v1::SamplingParams& message) {
     sampling.logit_bias.push_back({token, value});
   }
   return sampling;
+}
+
+absl::Status parse_cache(const v1::CacheOptions& message, GenerateRequest& request) {
+  request.cache_salt = message.salt();
+  request.cache.use = !message.has_use() || message.use();
+  request.cache.pin = message.pin();
+  if (message.has_ttl_seconds()) {
+    request.cache.ttl = std::chrono::seconds(message.ttl_seconds());
+  }
+  if (request.cache.ttl.count() < 1 || request.cache.ttl > kLongestPin) {
+    return absl::InvalidArgumentError(absl::StrCat("cache.ttl_seconds is ", message.ttl_seconds(),
+                                                   ", must be from 1 to ", kLongestPin.count()));
+  }
+  const KvPreset* preset = find_kv_preset(message.accept());
+  if (preset != nullptr) {
+    request.cache_accept = preset->policy.high;
+  } else if (!message.accept().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cache.accept names no KV format: '", message.accept(), "'"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status check_stops(const v1::GenerateRequest& message) {
@@ -109,6 +131,7 @@ absl::StatusOr<GenerateCallRequest> parse_generate_request(const v1::GenerateReq
   request.keep_special = message.keep_special_tokens();
   request.priority = message.priority();
   request.kv = parse_kv_options(message.kv());
+  TESSERA_RETURN_IF_ERROR(parse_cache(message.cache(), request));
   return call;
 }
 
@@ -202,6 +225,24 @@ v1::GetServerInfoResponse server_info(const Service& service) {
   cache.set_format(std::string(options.kv.name));
   cache.set_window_bytes(stats.window_bytes);
   cache.set_table_bytes(stats.table_bytes);
+  return message;
+}
+
+v1::GetCacheInfoResponse cache_info(const Service& service) {
+  const EngineStats stats = service.engine().stats();
+  const PrefixCacheStats& cache = stats.cache;
+  v1::GetCacheInfoResponse message;
+  message.set_unit_tokens(stats.cache_unit_tokens);
+  message.set_units(cache.units);
+  message.set_pinned_units(cache.pinned_units);
+  message.set_bytes(cache.pages * stats.page_bytes);
+  message.set_unused_bytes(cache.unlocked_pages * stats.page_bytes);
+  message.set_query_tokens(stats.cache_query_tokens);
+  message.set_hit_tokens(stats.cache_hit_tokens);
+  message.set_entered_units(cache.entered_units);
+  message.set_demoted_units(cache.demoted_units);
+  message.set_evicted_units(cache.evicted_units);
+  message.set_handed_over_units(cache.handed_over_units);
   return message;
 }
 

@@ -45,5 +45,6 @@ v1::FinishReason to_wire(FinishReason reason);
 
 v1::GetModelInfoResponse model_info(const Service& service);
 v1::GetServerInfoResponse server_info(const Service& service);
+v1::GetCacheInfoResponse cache_info(const Service& service);
 
 }  // namespace tessera

@@ -1,4 +1,3 @@
-#include "server/openai/kv_cache.h"
 #include "server/openai/request.h"
 
 #include <fmt/format.h>
@@ -11,6 +10,7 @@
 #include "kernels/kv_policy.h"
 #include "models/status_macros.h"
 #include "server/openai/body_fields.h"
+#include "server/openai/kv_cache.h"
 #include "server/openai/unsupported.h"
 
 namespace tessera {
@@ -143,11 +143,10 @@ void read_cache(BodyFields& fields, GenerateRequest& out) {
   if (const json* cache = fields.find("cache"); cache != nullptr && !cache->is_object()) {
     fields.refuse("cache", fmt::format("must be an object, not {}", excerpt(*cache)));
   } else if (cache != nullptr) {
-    constexpr int64_t kLongestPin = 86'400;  // a day
     BodyFields inner(*cache, "cache.");
     int64_t seconds = out.cache.ttl.count();
     inner.boolean("pin", out.cache.pin);
-    inner.integer("ttl", 1, seconds, kLongestPin);
+    inner.integer("ttl", 1, seconds, kLongestPin.count());
     out.cache.ttl = std::chrono::seconds(seconds);
     std::string accept;
     inner.text("accept", accept);

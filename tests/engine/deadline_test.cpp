@@ -37,6 +37,26 @@ class Deadline : public testing::Test {
   steady_clock::time_point now_{seconds(1000)};
 };
 
+TEST_F(Deadline, AnEndTellsHowLongItWaitedAndHowLongItsPromptTook) {
+  EngineOptions one_at_a_time = options();
+  one_at_a_time.max_sequences = 1;
+  FakeEngine fake(one_at_a_time);
+  const auto first = fake.submit(request_of(prompt_of(40), 2));  // a prompt of two steps
+  const auto second = fake.submit(request_of(prompt_of(20), 1));
+  const auto never = fake.submit(request_until(seconds(1001)));
+  while (!fake.engine->idle()) {
+    now_ += seconds(3);
+    fake.engine->step();
+  }
+  using Time = std::chrono::duration<double>;
+  EXPECT_EQ(first->finish()->queue_time, Time(seconds(3)));
+  EXPECT_EQ(first->finish()->prefill_time, Time(seconds(3)));
+  EXPECT_EQ(second->finish()->queue_time, Time(seconds(12)));
+  EXPECT_EQ(second->finish()->prefill_time, Time(seconds(0)));  // published in the step it began in
+  EXPECT_EQ(never->finish()->queue_time, std::nullopt);
+  EXPECT_EQ(never->finish()->prefill_time, std::nullopt);
+}
+
 TEST_F(Deadline, EndsARunningAndAWaitingRequestWithinOneStep) {
   FakeEngine fake(options());
   const auto running = fake.submit(request_until(seconds(1010)));

@@ -252,6 +252,73 @@ TEST_F(LossyPrompts, AreNotSeenUnderAnotherSaltNorBeforeAFlush) {
   EXPECT_GT(engine->stats().cache.units, 0);
 }
 
+// A sequence that reads a shared prompt, and one of no policy beside it, in a pool that both fill.
+struct Squeezed {
+  std::vector<int32_t> tokens;     // of the one that shares
+  std::vector<int32_t> bystander;  // of the other
+  KvUsage usage;                   // of the first
+  int64_t preempted_before = 0;    // sequences, when units were handed over first
+  EngineStats stats;
+};
+
+Squeezed squeeze(BatchingEngine& engine, EngineRequest sharing, const EngineRequest& bystander) {
+  EngineRequest first = sharing;
+  first.max_tokens = 1;
+  first.cache.pin = true;  // enters at first sight
+  first.cache.ttl = std::chrono::seconds(0);
+  first.sinks = {std::make_shared<RecordingSink>()};
+  EXPECT_TRUE(engine.submit(first).ok());
+  while (engine.step()) {
+  }
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  for (EngineRequest request : {sharing, bystander}) {
+    sinks.push_back(std::make_shared<RecordingSink>());
+    request.sinks = {sinks.back()};
+    EXPECT_TRUE(engine.submit(std::move(request)).ok());
+  }
+  Squeezed result;
+  for (bool more = true; more;) {
+    const int64_t preempted = engine.stats().preemptions;
+    const int64_t handed_over = engine.stats().cache.handed_over_units;
+    more = engine.step();
+    engine.kv().check_integrity();
+    if (handed_over == 0 && engine.stats().cache.handed_over_units > 0) {
+      result.preempted_before = preempted;
+    }
+  }
+  EXPECT_GT(sinks[0]->finish()->cached_tokens, 0);
+  result.tokens = sinks[0]->tokens();
+  result.bystander = sinks[1]->tokens();
+  result.usage = sinks[0]->finish()->kv.usage;
+  result.stats = engine.stats();
+  return result;
+}
+
+TEST_F(LossyPrompts, GetWhatTheyAloneUseHandedOverBeforeAnyoneIsPreempted) {
+  KvPreset streaming = *find_kv_preset("streaming");
+  streaming.policy.high = streaming.policy.low = kKvK8V4;
+  EngineRequest sharing = request_of(prompt_of(560, 1), 79);
+  EngineRequest bystander = request_of(prompt_of(320, 2), 120);
+  bystander.kv = *find_kv_preset("k8v4");
+  bystander.deterministic = true;
+  const auto roomy = this->engine(streaming, true, false, {*find_kv_preset("k8v4")});
+  const auto scarce = this->engine(streaming, true, true, {*find_kv_preset("k8v4")});
+  const Squeezed free = squeeze(*roomy, sharing, bystander);
+  const Squeezed squeezed = squeeze(*scarce, sharing, bystander);
+  EXPECT_EQ(free.stats.cache.handed_over_units, 0);
+  EXPECT_GT(squeezed.stats.cache.handed_over_units, 0);
+  EXPECT_EQ(squeezed.preempted_before, 0);
+  EXPECT_EQ(squeezed.stats.preemptions, 0) << "what was compressed is room enough";
+  EXPECT_GT(squeezed.usage.low + squeezed.usage.dropped, free.usage.low + free.usage.dropped);
+  EXPECT_LT(squeezed.usage.bytes, free.usage.bytes);
+  EXPECT_EQ(squeezed.bystander, free.bystander);
+  EXPECT_EQ(squeezed.tokens.size(), 79u);
+  EXPECT_EQ(scarce->stats().pages_free, scarce->stats().pages_total);
+  scarce->flush_cache();
+  run(*scarce);
+  EXPECT_EQ(scarce->kv().free_pages(), scarce->stats().pages_total);
+}
+
 // Prompts that come once and that recur, uniform and lossy, with too few pages for all: accounts
 // hold after every step, every request ends, and every page comes back.
 TEST_F(LossyPrompts, KeepTheAccountsThroughRandomTraffic) {

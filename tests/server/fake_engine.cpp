@@ -59,8 +59,11 @@ void FakeEngine::emit_prompt(RequestId id, const TokenLogprobs& logprobs) {
 void FakeEngine::finish(RequestId id, FinishReason reason, absl::Status status) {
   const auto prompt_tokens = static_cast<int32_t>(request(id).prompt.size());
   if (const auto sink = sink_of(id, true)) {
-    sink->on_finish(
-        {.reason = reason, .status = std::move(status), .prompt_tokens = prompt_tokens});
+    sink->on_finish({.reason = reason,
+                     .status = std::move(status),
+                     .prompt_tokens = prompt_tokens,
+                     .queue_time = std::chrono::duration<double>(0.25),
+                     .prefill_time = std::chrono::duration<double>(0.5)});
   }
 }
 

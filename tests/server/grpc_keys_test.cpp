@@ -77,8 +77,13 @@ TEST_F(GrpcKeys, WithoutOneEveryCallIsUnauthenticated) {
     EXPECT_EQ(model.name(), "");
     v1::GetServerInfoResponse server;
     refused([&](C& c) { return stub_->GetServerInfo(&c, {}, &server); });
+    v1::GetCacheInfoResponse cache;
+    refused([&](C& c) { return stub_->GetCacheInfo(&c, {}, &cache); });
+    v1::FlushCacheResponse flushed;
+    refused([&](C& c) { return stub_->FlushCache(&c, {}, &flushed); });
   }
   EXPECT_EQ(engine_->requests(), 0U);
+  EXPECT_EQ(engine_->flushes(), 0);
   EXPECT_TRUE(listener_->drain(kPatience));
 }
 

@@ -59,6 +59,19 @@ TEST_F(Grpc, DescribesModelAndServer) {
   EXPECT_EQ(server.max_queue(), engine_->options().max_queue);
 }
 
+TEST_F(Grpc, TellsOfThePrefixCacheAndFlushesIt) {
+  grpc::ClientContext context;
+  v1::GetCacheInfoResponse cache;
+  ASSERT_TRUE(stub_->GetCacheInfo(&context, {}, &cache).ok());
+  const EngineStats stats = engine_->stats();
+  EXPECT_EQ(cache.unit_tokens(), stats.cache_unit_tokens);
+  EXPECT_EQ(cache.bytes(), stats.cache.pages * stats.page_bytes);
+  grpc::ClientContext flush_context;
+  v1::FlushCacheResponse flushed;
+  ASSERT_TRUE(stub_->FlushCache(&flush_context, {}, &flushed).ok());
+  EXPECT_EQ(engine_->flushes(), 1);
+}
+
 TEST_F(Grpc, HealthTurnsWhenTheServerDrains) {
   const std::string serving = "\x08\x01";
   const std::string not_serving = "\x08\x02";

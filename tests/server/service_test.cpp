@@ -154,6 +154,8 @@ TEST(Service, PassesEventsOnAndCountsThem) {
   EXPECT_THAT(metrics,
               testing::ContainsRegex("vllm:request_success_total.*finished_reason=\"length\".* 1"));
   for (const char* line : {"vllm:request_decode_time_seconds_count{model_name=\"fake\"} 1",
+                           "vllm:request_queue_time_seconds_sum{model_name=\"fake\"} 0.25",
+                           "vllm:request_prefill_time_seconds_sum{model_name=\"fake\"} 0.5",
                            "vllm:request_time_per_output_token_seconds_count{model_name=\"fake\"} ",
                            "vllm:request_params_n_sum{model_name=\"fake\"} 1",
                            "vllm:request_params_max_tokens_sum{model_name=\"fake\"} 99998",

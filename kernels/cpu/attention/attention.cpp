@@ -3,9 +3,12 @@
 #include <span>
 
 #include "kernels/check.h"
+#include "kernels/cpu/attention/block_cut.h"
 #include "kernels/cpu/attention/ops.h"
 #include "kernels/cpu/attention/pair_block.h"
+#include "kernels/cpu/attention/partials.h"
 #include "kernels/cpu/attention/row_tokens.h"
+#include "kernels/cpu/attention/shared_runs.h"
 #include "kernels/cpu/attention/tile_walk.h"
 #include "kernels/cpu/thread_pool.h"
 
@@ -17,13 +20,6 @@ constexpr float kLn2 = 0.693147180559945309f;
 
 // As many rows a thread should have at least, so that none waits long for the others.
 constexpr int64_t kRowsOfAThread = 8;
-
-// A partial in scratch: maximum, sum, padding to kPartialHeader floats, values.
-constexpr int64_t kPartialHeader = 16;
-
-int64_t partial_floats(int32_t head_dim) {
-  return kPartialHeader + round_up(head_dim, kPartialHeader);
-}
 
 // Where the items and partials of one sequence and KV head begin among those of the step. Decode
 // has few rows and much context, so it is split over the spans of its context; a prompt has rows
@@ -40,49 +36,11 @@ int64_t work_bytes(int64_t rows) {
   return round_up((rows + 1) * int64_t{sizeof(RowWork)}, 64);
 }
 
-// How the pairs of a sequence (and KV head) are cut into blocks, none of which leaves its group of
-// positions. Pair i is row i / group and head i % group of the group: positions ascend with it.
-class BlockCut {
- public:
-  BlockCut(const SequenceSpan& span, int32_t group)
-      : span_(span),
-        group_(group),
-        first_rows_(std::min(span.count, kKvGroup - span.context % kKvGroup)),
-        first_blocks_(blocks_of(first_rows_)),
-        group_blocks_(blocks_of(kKvGroup)) {}
-
-  int64_t blocks() const {
-    const int32_t rest = span_.count - first_rows_;
-    return first_blocks_ + rest / kKvGroup * group_blocks_ + blocks_of(rest % kKvGroup);
-  }
-
-  struct Block {
-    int32_t group;  // of positions
-    int64_t first_pair;
-    int32_t pairs;
-  };
-  Block block(int64_t index) const {
-    const bool first = index < first_blocks_;
-    const int64_t later = first ? 0 : (index - first_blocks_) / group_blocks_;
-    const int64_t in_group = first ? index : (index - first_blocks_) % group_blocks_;
-    const int64_t begin = first ? 0 : first_rows_ + later * kKvGroup;
-    const int64_t end = first ? first_rows_ : std::min<int64_t>(begin + kKvGroup, span_.count);
-    const int64_t first_pair = begin * group_ + in_group * PairBlock::kPairs;
-    return {span_.closed_before() + (first ? 0 : 1 + static_cast<int32_t>(later)), first_pair,
-            static_cast<int32_t>(std::min<int64_t>(PairBlock::kPairs, end * group_ - first_pair))};
-  }
-
- private:
-  int64_t blocks_of(int32_t rows) const {
-    return div_ceil(int64_t{rows} * group_, PairBlock::kPairs);
-  }
-
-  const SequenceSpan& span_;
-  int32_t group_;
-  int32_t first_rows_;  // in the group of the first
-  int64_t first_blocks_;
-  int64_t group_blocks_;
-};
+// Spans of a row of so many stored tokens, with a partly filled tile at the end of each tier and
+// the dense one behind them.
+int64_t most_spans(int32_t context) {
+  return div_ceil(context / kAttentionTile + 3, kSpanTiles);
+}
 
 struct Item {
   const SequenceSpan& sequence;
@@ -114,8 +72,9 @@ struct Attention {
   const int32_t threads;
   const int32_t head_dim;
   const int32_t group;
-  RowWork* const work;    // [sequences * kv_heads + 1]
-  float* const partials;  // [partials, partial_floats(head_dim)]
+  RowWork* const work;  // [sequences * kv_heads + 1]
+  const SharedRuns* shared;
+  const Partials* partials;
 
   int64_t rows() const { return std::ssize(args.sequences) * args.pages.kv_heads; }
   const SequenceSpan& sequence(int64_t row) const {
@@ -136,10 +95,6 @@ struct Attention {
   float* out(const SequenceSpan& span, int64_t row, int32_t head) const {
     return args.out.row(span.first_row + row).data() + int64_t{head} * head_dim;
   }
-  Partial partial(int64_t index) const {
-    float* floats = partials + index * partial_floats(head_dim);
-    return {floats, floats + 1, floats + kPartialHeader};
-  }
 
   // Of a row of the step, null where nobody wants them.
   float* weights_left(int64_t row, int32_t tiles) const {
@@ -152,9 +107,13 @@ struct Attention {
     return args.weights.row(row).data();
   }
 
+  int32_t cut_spans() const;
   void plan() const;
   void run(int64_t item_index) const;
+  void run_shared(int64_t run_index) const;
   void load(const Item& item, PairBlock& block, int32_t first_tile, int32_t end_tile) const;
+  void load_shared(const SharedRun& run, const TileWalk& walk, PairBlock& block) const;
+  void clear(PairBlock& block) const;
   TileRange range_of(const Item& item, const PairBlock& block, int32_t tile) const;
   void see(const Item& item, PairBlock& block, int32_t tile, const TileRange& range) const;
   void attend(const Item& item, PairBlock& block, int32_t first_tile, int32_t end_tile,
@@ -166,9 +125,10 @@ struct Attention {
   void write_log_sum(int64_t row, int32_t head, float maximum, float sum) const;
 };
 
-void Attention::plan() const {
+// Where each row's dense groups and spans begin; the spans of the longest one.
+int32_t Attention::cut_spans() const {
   RowWork next{};
-  int64_t all_spans = 0;
+  int32_t longest = 0;
   for (int64_t row = 0; row < rows(); ++row) {
     const SequenceSpan& span = sequence(row);
     const int32_t kv_head = static_cast<int32_t>(row % args.pages.kv_heads);
@@ -176,9 +136,18 @@ void Attention::plan() const {
     TESSERA_CHECK(tokens.high >= 0 && tokens.low >= 0, "attention: groups that no row holds");
     next.first_span = first_visible(args, span.context) / (kAttentionTile * kSpanTiles);
     next.spans = (tokens.tiles() - 1) / kSpanTiles + 1 - next.first_span;
-    all_spans += next.spans;
+    longest = std::max(longest, next.first_span + next.spans);
     work[row] = next;
     next.first_dense += kv_head == args.pages.kv_heads - 1 ? dense_groups(span) : 0;
+  }
+  return longest;
+}
+
+void Attention::plan() const {
+  RowWork next{};
+  int64_t all_spans = 0;
+  for (int64_t row = 0; row < rows(); ++row) {
+    all_spans += work[row].spans;
   }
   // A row that is a small part of what a thread has to do stays whole: nothing is then passed from
   // one thread to another, and memory is read in one run. It changes no bit.
@@ -187,7 +156,8 @@ void Attention::plan() const {
     RowWork& place = work[row];
     place.first_item = next.first_item;
     place.first_partial = next.first_partial;
-    if (sequence(row).count > 1 || place.spans == 1 || place.spans <= whole) {
+    if (!shared->any(row) &&
+        (sequence(row).count > 1 || place.spans == 1 || place.spans <= whole)) {
       place.spans = 0;
     }
     next.first_item += BlockCut(sequence(row), group).blocks() * std::max(place.spans, 1);
@@ -221,6 +191,50 @@ void Attention::run(int64_t item_index) const {
     attend_one_span(item, block, *place, static_cast<int32_t>(local % spans));
   } else {
     attend_all_spans(item, block);
+  }
+}
+
+// The pairs of all sequences of a run, over tiles that every one of them sees whole.
+void Attention::run_shared(int64_t run_index) const {
+  const SharedRun& run = shared->run(run_index);
+  const SequenceSpan& first = args.sequences[static_cast<size_t>(shared->sequence(run, 0))];
+  const RowTokens tokens = row_tokens(args, first, 0, run.kv_head, first.last_group());
+  const TileWalk walk(args.pages, shapes, tokens, first.tiers);
+  PairBlock block;
+  block.head_dim = head_dim;
+  block.pairs = run.sequences * group;
+  load_shared(run, walk, block);
+  clear(block);
+  attend({first, run.kv_head, {first.last_group(), 0, block.pairs}, walk, nullptr}, block,
+         run.first_tile, run.end_tile, run.end_tile - 1);
+  for (int32_t pair = 0; pair < block.pairs; ++pair) {
+    const int64_t row =
+        int64_t{shared->sequence(run, pair / group)} * args.pages.kv_heads + run.kv_head;
+    const int64_t index =
+        work[row].first_partial + int64_t{run.first_tile / kSpanTiles} * group + pair % group;
+    if (run.ends_span()) {
+      kernels.finish(block, pair, partials->at(index));
+    } else {
+      partials->save(block, pair, index);
+    }
+  }
+}
+
+void Attention::load_shared(const SharedRun& run, const TileWalk& walk, PairBlock& block) const {
+  KvTile tile;
+  walk.find(run.first_tile, 0, kAttentionTile, tile);
+  fetch_tile(tile);
+  for (int32_t pair = 0; pair < block.pairs; ++pair) {
+    block.first_seen[pair] = 0;
+    block.end_seen[pair] = run.end_tile * kAttentionTile;
+    const SequenceSpan& span =
+        args.sequences[static_cast<size_t>(shared->sequence(run, pair / group))];
+    const int32_t head = run.kv_head * group + pair % group;
+    const float* query = args.queries.row(span.first_row).data() + int64_t{head} * head_dim;
+    const KvFormat format = tile.shape->layout.format;
+    (format.is_sparse()  ? kernels.load_query_tokens
+     : format.is_codes() ? kernels.load_query_codes
+                         : kernels.load_query)(block, pair, query, args.scale * kLog2E);
   }
 }
 
@@ -280,14 +294,18 @@ void Attention::see(const Item& item, PairBlock& block, int32_t tile,
   }
 }
 
-// The online softmax of the item's pairs over tiles [first_tile, end_tile) of one span. The item
-// ends with `last_tile`.
-void Attention::attend(const Item& item, PairBlock& block, int32_t first_tile, int32_t end_tile,
-                       int32_t last_tile) const {
+// As a span begins.
+void Attention::clear(PairBlock& block) const {
   std::fill_n(block.maxima, PairBlock::kPairs, PairBlock::kLowest);
   std::fill_n(block.sums, block.pairs * KvPageLayout::kKeyTile, 0.0f);
   std::fill_n(block.zeros, block.pairs * KvPageLayout::kKeyTile, 0.0f);
   std::fill_n(block.values, int64_t{block.pairs} * head_dim, 0.0f);
+}
+
+// Continues the online softmax of the item's pairs over tiles [first_tile, end_tile) of one span.
+// The item ends with `last_tile`.
+void Attention::attend(const Item& item, PairBlock& block, int32_t first_tile, int32_t end_tile,
+                       int32_t last_tile) const {
   KvTile tiles[2];
   TileRange range = range_of(item, block, first_tile);
   item.walk.find(first_tile, range.begin, range.end, tiles[first_tile % 2]);
@@ -331,6 +349,7 @@ void Attention::attend_all_spans(const Item& item, PairBlock& block) const {
   }
   for (int32_t tile = first_tile; tile < tiles;) {
     const int32_t span_end = std::min(tiles, (tile / kSpanTiles + 1) * kSpanTiles);
+    clear(block);
     attend(item, block, tile, span_end, tiles - 1);
     for (int32_t pair = 0; pair < block.pairs; ++pair) {
       float maximum;
@@ -352,13 +371,21 @@ void Attention::attend_one_span(const Item& item, PairBlock& block, const RowWor
                                 int32_t span) const {
   const int32_t span_begin = (place.first_span + span) * kSpanTiles;
   const int32_t first_seen = first_visible(args, item.sequence.context) / kAttentionTile;
-  const int32_t first_tile = std::max(span_begin, first_seen);
+  const int32_t done = shared->tiles(&place - work, place.first_span + span);
+  const int32_t first_tile = std::max(span_begin, first_seen) + done;
   const int32_t end_tile = std::min(span_begin + kSpanTiles, item.walk.tiles());
+  if (first_tile == end_tile) {
+    return;
+  }
   load(item, block, first_tile, end_tile);
+  clear(block);
+  const int64_t first_partial = place.first_partial + int64_t{span} * group;
+  for (int32_t pair = 0; pair < block.pairs && done > 0; ++pair) {
+    partials->restore(block, pair, first_partial + head_in_group(item, pair));
+  }
   attend(item, block, first_tile, end_tile, end_tile - 1);
   for (int32_t pair = 0; pair < block.pairs; ++pair) {
-    const int64_t first = place.first_partial + int64_t{span} * group;
-    kernels.finish(block, pair, partial(first + head_in_group(item, pair)));
+    kernels.finish(block, pair, partials->at(first_partial + head_in_group(item, pair)));
   }
 }
 
@@ -375,7 +402,7 @@ void Attention::merge_spans(int64_t row, int32_t head_in_group) const {
   std::fill_n(values, head_dim, 0.0f);
   for (int32_t span = 0; span < place.spans; ++span) {
     const int64_t index = place.first_partial + int64_t{span} * group + head_in_group;
-    kernels.merge({&maximum, &sum, values}, partial(index), head_dim);
+    kernels.merge({&maximum, &sum, values}, partials->at(index), head_dim);
   }
   kernels.normalise(values, sum, head_dim);
   write_log_sum(sequence(row).first_row, head, maximum, sum);
@@ -394,18 +421,31 @@ void run_attention(const AttentionKernels& kernels, const AttentionArgs& args, S
   const int32_t head_dim = args.pages.head_dim;
   ThreadPool& pool = ThreadPool::of(stream);
   const TileShapes shapes(args);
-  const Attention attention{.args = args,
-                            .kernels = kernels,
-                            .shapes = shapes,
-                            .threads = pool.threads(),
-                            .head_dim = head_dim,
-                            .group = args.query_heads / args.pages.kv_heads,
-                            .work = reinterpret_cast<RowWork*>(args.scratch.data()),
-                            .partials = reinterpret_cast<float*>(args.scratch.data() + offset)};
+  Attention attention{.args = args,
+                      .kernels = kernels,
+                      .shapes = shapes,
+                      .threads = pool.threads(),
+                      .head_dim = head_dim,
+                      .group = args.query_heads / args.pages.kv_heads,
+                      .work = reinterpret_cast<RowWork*>(args.scratch.data()),
+                      .shared = nullptr,
+                      .partials = nullptr};
+  const int32_t spans = attention.cut_spans();
+  const int64_t runs_bytes =
+      SharedRuns::scratch_bytes(std::ssize(args.sequences), args.pages.kv_heads, spans);
+  TESSERA_CHECK(offset + runs_bytes <= scratch_bytes, "attention: scratch is too small");
+  const SharedRuns shared(args, spans, pool.threads(), args.scratch.data() + offset);
+  attention.shared = &shared;
+  const Partials partials(args.scratch.data() + offset + runs_bytes, head_dim);
+  attention.partials = &partials;
   attention.plan();
-  const int64_t partial_bytes = partial_floats(head_dim) * int64_t{sizeof(float)};
-  TESSERA_CHECK(offset + attention.partial_count() * partial_bytes <= scratch_bytes,
-                "attention: scratch is too small");
+  TESSERA_CHECK(
+      offset + runs_bytes + Partials::bytes(attention.partial_count(), head_dim) <= scratch_bytes,
+      "attention: scratch is too small");
+  if (shared.count() > 0) {
+    pool.parallel_for(shared.count(), 1,
+                      [&](int64_t run, int64_t, int) { attention.run_shared(run); });
+  }
   pool.parallel_for(attention.items(), 1, [&](int64_t item, int64_t, int) { attention.run(item); });
   if (attention.partial_count() > 0) {
     const int64_t group = attention.group;
@@ -417,13 +457,13 @@ void run_attention(const AttentionKernels& kernels, const AttentionArgs& args, S
   }
 }
 
-// Rows are counted as if each query head had its own, and tiles with a partly filled one at the end
-// of each tier and the dense one behind them.
+// Rows are counted as if each query head had its own.
 int64_t scratch_bytes_for(const StepLimits& limits, int32_t query_heads, int32_t head_dim) {
-  const int64_t rows = int64_t{std::min(limits.sequences, limits.tokens)} * query_heads;
-  const int64_t spans = div_ceil(limits.context / kAttentionTile + 3, kSpanTiles);
-  const int64_t partials = spans > 1 ? rows * spans : 0;
-  return work_bytes(rows) + partials * partial_floats(head_dim) * int64_t{sizeof(float)};
+  const int64_t sequences = std::min(limits.sequences, limits.tokens);
+  const int64_t rows = sequences * query_heads;
+  const int64_t spans = most_spans(limits.context);
+  return work_bytes(rows) + SharedRuns::scratch_bytes(sequences, query_heads, spans) +
+         Partials::bytes(rows * spans, head_dim);
 }
 
 }  // namespace

@@ -99,6 +99,52 @@ def test_describes_model_and_server(stub, wire):
     assert info.ready and info.kv_cache.pages_total > 0
 
 
+def cached(stub, wire, **cache):
+    asked = request(wire, text="The old man and the sea. " * 40, max_tokens=4)
+    for name, value in cache.items():
+        setattr(asked.cache, name, value)
+    return list(stub.Generate(asked, timeout=PATIENCE))[-1].usage
+
+
+def test_a_second_time_the_prompt_comes_from_the_cache(stub, wire):
+    first = cached(stub, wire, salt="grpc")
+    again = cached(stub, wire, salt="grpc")
+    assert first.cached_tokens == 0
+    unit = stub.GetCacheInfo(wire[0].GetCacheInfoRequest()).unit_tokens
+    assert again.cached_tokens == (again.prompt_tokens - 1) // unit * unit > 0
+    assert cached(stub, wire, salt="another").cached_tokens == 0
+    assert cached(stub, wire, salt="grpc", use=False).cached_tokens == 0
+
+
+def test_the_cache_tells_what_it_holds(stub, wire):
+    before = stub.GetCacheInfo(wire[0].GetCacheInfoRequest())
+    usage = [cached(stub, wire, salt="told", pin=True, ttl_seconds=600) for _ in range(2)][1]
+    after = stub.GetCacheInfo(wire[0].GetCacheInfoRequest())
+    assert after.query_tokens - before.query_tokens == 2 * usage.prompt_tokens
+    assert after.hit_tokens - before.hit_tokens == usage.cached_tokens
+    assert after.entered_units > before.entered_units
+    assert 0 < after.pinned_units <= after.units and 0 < after.unused_bytes <= after.bytes
+
+
+def test_a_flush_takes_pinned_prefixes_too(stub, wire):
+    cached(stub, wire, salt="flushed", pin=True)
+    stub.FlushCache(wire[0].FlushCacheRequest())
+    eventually(lambda: stub.GetCacheInfo(wire[0].GetCacheInfoRequest()).units == 0, "units")
+    assert cached(stub, wire, salt="flushed").cached_tokens == 0
+
+
+@pytest.mark.parametrize("cache,names", [
+    ({"ttl_seconds": 0}, "cache.ttl_seconds"),
+    ({"ttl_seconds": 86401}, "86400"),
+    ({"accept": "k3v3"}, "k3v3"),
+])
+def test_cache_options_out_of_range_are_refused_by_name(stub, wire, cache, names):
+    with pytest.raises(grpc.RpcError) as error:
+        cached(stub, wire, **cache)
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert names in error.value.details()
+
+
 # Every other one is greedy.
 def test_many_streams_complete_and_do_not_mix(stub, wire):
     def text(i):

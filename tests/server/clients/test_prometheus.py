@@ -16,6 +16,9 @@ EXPECTED = {
     "vllm:time_to_first_token_seconds": "histogram",
     "vllm:inter_token_latency_seconds": "histogram",
     "vllm:e2e_request_latency_seconds": "histogram",
+    "vllm:request_queue_time_seconds": "histogram",
+    "vllm:request_prefill_time_seconds": "histogram",
+    "vllm:request_decode_time_seconds": "histogram",
     "vllm:request_prompt_tokens": "histogram",
     "vllm:request_generation_tokens": "histogram",
     "tessera:kv_bytes": "gauge",
@@ -70,6 +73,12 @@ def test_a_request_is_counted_once_everywhere(server, client):
     assert more("vllm:time_to_first_token_seconds_count") == 1
     assert more("vllm:inter_token_latency_seconds_count") == 8
     assert more("vllm:e2e_request_latency_seconds_count") == 1
+    assert more("vllm:request_queue_time_seconds_count") == 1
+    assert more("vllm:request_prefill_time_seconds_count") == 1
+    # Queue, prefill and decode are parts of the whole.
+    assert (more("vllm:request_queue_time_seconds_sum") + more("vllm:request_prefill_time_seconds_sum")
+            + more("vllm:request_decode_time_seconds_sum")
+            <= more("vllm:e2e_request_latency_seconds_sum") + 0.01)
     assert more("vllm:request_prompt_tokens_sum") == usage.prompt_tokens
     assert more("vllm:request_generation_tokens_sum") == 9
     assert value(after, "vllm:kv_cache_usage_perc") <= 1

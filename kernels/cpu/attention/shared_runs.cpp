@@ -1,0 +1,137 @@
+#include "kernels/cpu/attention/shared_runs.h"
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+
+namespace tessera {
+namespace {
+
+// Of the kernels' steps, which serve 6 pairs of floats or 4 of codes.
+constexpr int32_t kPairsOfSteps = 12;
+
+// So many runs a thread should have in each span, so that none waits long for the others.
+constexpr int32_t kItemsOfAThread = 2;
+
+// The full pages of a row's high tier, as the one new query of its sequence sees them.
+std::span<const int32_t> full_pages(const AttentionArgs& args, int32_t sequence, int32_t kv_head) {
+  const SequenceSpan& span = args.sequences[static_cast<size_t>(sequence)];
+  const RowTokens row = row_tokens(args, span, 0, kv_head, span.last_group());
+  return {row.page_ids, static_cast<size_t>(row.high / row.high_layout->capacity)};
+}
+
+}  // namespace
+
+int64_t SharedRuns::scratch_bytes(int64_t sequences, int64_t kv_heads, int64_t spans) {
+  const int64_t row_spans = sequences * kv_heads * spans;
+  return round_up(
+      row_spans * int64_t{sizeof(SharedRun)} + 2 * sequences * int64_t{sizeof(int32_t)} + row_spans,
+      64);
+}
+
+SharedRuns::SharedRuns(const AttentionArgs& args, int32_t spans, int32_t threads,
+                       std::byte* scratch)
+    : args_(args), spans_(spans) {
+  const int64_t sequences = std::ssize(args.sequences);
+  const int32_t kv_heads = args.pages.kv_heads;
+  const int64_t row_spans = sequences * kv_heads * spans;
+  runs_ = reinterpret_cast<SharedRun*>(scratch);
+  order_ = reinterpret_cast<int32_t*>(runs_ + row_spans);
+  common_ = order_ + sequences;
+  tiles_ = reinterpret_cast<uint8_t*>(common_ + sequences);
+  std::fill_n(tiles_, row_spans, uint8_t{0});
+  const int32_t fitting = PairBlock::kPairs / (args.query_heads / kv_heads);
+  if (!args.share_reads || fitting < 2) {
+    return;
+  }
+  sort();
+  // As many as fit into a block, or fewer where the KV heads alone would not keep threads busy; of
+  // these so many that no step of pairs is left with a few, as far as that is possible.
+  const int32_t busy = ordered_ * kv_heads / (kItemsOfAThread * threads);
+  step_ = std::min(fitting, kPairsOfSteps / std::gcd(kPairsOfSteps, args.query_heads / kv_heads));
+  most_ = std::clamp(whole_steps(busy), std::max(2, step_), fitting / step_ * step_);
+  for (int32_t kv_head = 0; kv_head < kv_heads && ordered_ > 1; ++kv_head) {
+    int32_t longest = 0;
+    for (int32_t i = 0; i + 1 < ordered_; ++i) {
+      common_[i] = common_tiles(order_[i], order_[i + 1], kv_head);
+      longest = std::max(longest, common_[i]);
+    }
+    for (int32_t tile = 0; tile < longest; tile += kSpanTiles) {
+      cut(kv_head, tile, 0, ordered_);
+    }
+  }
+}
+
+bool SharedRuns::any(int64_t row) const {
+  const uint8_t* tiles = tiles_ + row * spans_;
+  return std::any_of(tiles, tiles + spans_, [](uint8_t count) { return count > 0; });
+}
+
+// By the pages of the first KV head: units and samples share those of all heads alike. Were it
+// otherwise, less would be found.
+void SharedRuns::sort() {
+  for (int32_t i = 0; i < static_cast<int32_t>(args_.sequences.size()); ++i) {
+    const SequenceSpan& span = args_.sequences[static_cast<size_t>(i)];
+    if (span.count == 1 && first_visible(args_, span.context) == 0 &&
+        !leaves_weights(args_, static_cast<size_t>(i))) {
+      order_[ordered_++] = i;
+    }
+  }
+  std::sort(order_, order_ + ordered_, [&](int32_t one, int32_t other) {
+    const auto pages = full_pages(args_, one, 0);
+    const auto others = full_pages(args_, other, 0);
+    return std::lexicographical_compare(pages.begin(), pages.end(), others.begin(), others.end());
+  });
+}
+
+int32_t SharedRuns::common_tiles(int32_t one, int32_t other, int32_t kv_head) const {
+  const auto pages = full_pages(args_, one, kv_head);
+  const auto others = full_pages(args_, other, kv_head);
+  const auto differ = std::mismatch(pages.begin(), pages.end(), others.begin(), others.end());
+  const int64_t same = differ.first - pages.begin();
+  const uint8_t tier = args_.sequences[static_cast<size_t>(one)].tiers.high;
+  return static_cast<int32_t>(same * args_.pages.layouts[tier].capacity / kAttentionTile);
+}
+
+// Makes runs of order[begin, end) in the span that begins with `first_tile`: one of all, as long as
+// the shortest that neighbours have in common, unless more would be saved by cutting there.
+void SharedRuns::cut(int32_t kv_head, int32_t first_tile, int32_t begin, int32_t end) {
+  int32_t shortest = kSpanTiles;
+  int32_t at = begin;
+  int32_t sum = 0;
+  for (int32_t i = begin; i + 1 < end; ++i) {
+    const int32_t tiles = std::clamp(common_[i] - first_tile, 0, kSpanTiles);
+    sum += tiles;
+    if (tiles < shortest) {
+      shortest = tiles;
+      at = i;
+    }
+  }
+  if (sum == 0) {
+    return;
+  }
+  if (shortest * (end - begin - 1) >= sum - shortest) {
+    const int32_t runs = static_cast<int32_t>(div_ceil(end - begin, most_));
+    const int32_t each = whole_steps(static_cast<int32_t>(div_ceil(end - begin, runs)));
+    for (int32_t first = begin; first < end; first += each) {
+      add({kv_head, first_tile, first_tile + shortest, first, std::min(each, end - first)});
+    }
+    return;
+  }
+  cut(kv_head, first_tile, begin, at + 1);
+  cut(kv_head, first_tile, at + 1, end);
+}
+
+void SharedRuns::add(const SharedRun& run) {
+  if (run.sequences < 2) {
+    return;
+  }
+  runs_[count_++] = run;
+  for (int32_t i = 0; i < run.sequences; ++i) {
+    const int64_t row = int64_t{sequence(run, i)} * args_.pages.kv_heads + run.kv_head;
+    tiles_[row * spans_ + run.first_tile / kSpanTiles] =
+        static_cast<uint8_t>(run.end_tile - run.first_tile);
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,169 @@
+// A whole decode step of a model, of sequences that share a prefix: with what they share read once
+// for all, and with each reading for itself. Logits must be the same bit for bit.
+//   decode_step_bench MODEL [sequences] [shared tokens] [tokens of its own] [threads]
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <vector>
+
+#include "kernels/check.h"
+#include "kernels/cpu/backend.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/kv_arena.h"
+#include "models/transformer.h"
+
+namespace tessera {
+namespace {
+
+constexpr int32_t kChunk = 512;
+constexpr int kRounds = 15;
+
+struct Sizes {
+  int32_t sequences = 32;
+  int32_t shared = 2048;
+  int32_t own = 250;
+};
+
+double now() {
+  return std::chrono::duration<double, std::milli>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+class Decode {
+ public:
+  Decode(Transformer& model, KvFormat format, const Sizes& sizes, const Backend& backend,
+         Stream stream)
+      : model_(model), sizes_(sizes), backend_(backend), stream_(stream), random_(1) {
+    const ModelConfig& config = model.config();
+    KvArenaShape shape{
+        .formats = {format},
+        .head_dim = config.head_dim,
+        .page_bytes = KvPageLayout::make(format, config.head_dim, kKvGroup).page_bytes,
+        .slots = sizes.sequences,
+        .layers = config.layers,
+        .kv_heads = config.kv_heads,
+        .context = sizes.shared + sizes.own + 1};
+    shape.pages = static_cast<int32_t>(shape.rows() * shape.row_pages());
+    arena_ = KvArena::make(shape);
+    TESSERA_CHECK(arena_ != nullptr, "no memory for pages");
+    append(0, 0, sizes.shared);
+    for (int32_t slot = 1; slot < sizes.sequences; ++slot) {
+      const KvFork fork{0, slot, {}, sizes.shared};
+      backend_.kv_fork({.pool = arena_->pool(), .forks = {&fork, 1}}, stream_);
+    }
+    for (int32_t slot = 0; slot < sizes.sequences; ++slot) {
+      append(slot, sizes.shared, sizes.own);
+      spans_.push_back({slot, slot, 1, sizes.shared + sizes.own, {}});
+      rows_.push_back(slot);
+      tokens_.push_back(token());
+      positions_.push_back(sizes.shared + sizes.own);
+    }
+  }
+
+  // Milliseconds of the same step again: the open group has room for it.
+  double step(bool share_reads, std::vector<float>& logits) {
+    const int64_t vocab = model_.config().vocab;
+    logits.resize(rows_.size() * static_cast<size_t>(vocab));
+    const double begin = now();
+    model_.forward({.tokens = tokens_,
+                    .positions = positions_,
+                    .sequences = spans_,
+                    .share_reads = share_reads},
+                   arena_->view(), stream_);
+    model_.logits(rows_, {logits.data(), std::ssize(rows_), vocab, vocab}, stream_);
+    return now() - begin;
+  }
+
+ private:
+  int32_t token() {
+    return static_cast<int32_t>(random_() % static_cast<uint32_t>(model_.config().vocab));
+  }
+
+  void append(int32_t slot, int32_t context, int32_t count) {
+    for (int32_t first = context; first < context + count; first += kChunk) {
+      const int32_t part = std::min(kChunk, context + count - first);
+      const KvGrowth growth{slot, {}, ((first + part) / kKvGroup - first / kKvGroup) * kKvGroup};
+      backend_.kv_resize({.pool = arena_->pool(), .released = {}, .grown = {&growth, 1}}, stream_);
+      std::vector<int32_t> tokens;
+      std::vector<int32_t> positions;
+      for (int32_t i = 0; i < part; ++i) {
+        tokens.push_back(token());
+        positions.push_back(first + i);
+      }
+      const std::vector<SequenceSpan> spans{{slot, 0, part, first, {}}};
+      model_.forward({.tokens = tokens, .positions = positions, .sequences = spans}, arena_->view(),
+                     stream_);
+    }
+  }
+
+  Transformer& model_;
+  Sizes sizes_;
+  const Backend& backend_;
+  Stream stream_;
+  std::mt19937 random_;
+  std::unique_ptr<KvArena> arena_;
+  std::vector<SequenceSpan> spans_;
+  std::vector<int32_t> tokens_;
+  std::vector<int32_t> positions_;
+  std::vector<int32_t> rows_;
+};
+
+double median(std::vector<double>& times) {
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+void compare(const char* name, Decode& decode) {
+  std::vector<float> logits[2];
+  std::vector<double> times[2];
+  for (int round = 0; round < kRounds; ++round) {
+    for (const bool share_reads : {false, true}) {
+      times[share_reads].push_back(decode.step(share_reads, logits[share_reads]));
+    }
+  }
+  const double alone = median(times[0]);
+  const double shared = median(times[1]);
+  std::printf("| %s | %.2f | %.2f | %.2f | %s |\n", name, alone, shared, alone / shared,
+              logits[0] == logits[1] ? "same" : "DIFFERENT");
+}
+
+int run(int argc, char** argv) {
+  const auto number = [&](int i, int32_t otherwise) {
+    return argc > i ? std::atoi(argv[i]) : otherwise;
+  };
+  const Sizes sizes{number(2, 32), number(3, 2048) / kKvGroup * kKvGroup, number(4, 250)};
+  if (argc < 2 || (sizes.shared + sizes.own) % kKvGroup == kKvGroup - 1) {
+    std::fprintf(stderr, "a model; tokens that leave room for one in the last group of 64\n");
+    return 1;
+  }
+  ThreadPool pool(number(5, 4));
+  const Backend& backend = cpu_backend(best_cpu_isa());
+  auto model = Transformer::load(argv[1],
+                                 {.limits = {kChunk, sizes.sequences, sizes.shared + sizes.own + 1},
+                                  .max_logits_rows = sizes.sequences},
+                                 backend, pool.stream());
+  if (!model.ok()) {
+    std::fprintf(stderr, "%s\n", model.status().ToString().c_str());
+    return 1;
+  }
+  std::printf(
+      "| KV | ms a step, each alone | read once | times | logits |\n|---|--:|--:|--:|---|\n");
+  const std::pair<const char*, KvFormat> formats[] = {
+      {"f16", kKvF16}, {"k8v8", kKvK8V8}, {"k8v4", kKvK8V4}, {"k4v2", kKvK4V2}};
+  for (const auto& [name, format] : formats) {
+    Decode decode(**model, format, sizes, backend, pool.stream());
+    compare(name, decode);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  return tessera::run(argc, argv);
+}
