@@ -52,8 +52,8 @@ constexpr KvPolicy mustafar(KvFormat pruned) {
 //   python3 eval/search_policy.py --model models/checkpoints/tessera-tiny --text novels.txt
 //       --vary score_window=8,16 --vary score_pool=31,47 --vary alpha_low=0.3,0.5
 //       --vary alpha_high=8,1000
-// for `leankv`, which shall be lossless, also when asked later; and for `leankv-aggressive`, which
-// may lose 5 % and knows the question, with --ahead and
+// for `leankv`, which shall be lossless; and for `leankv-aggressive`, which may lose 5 % of what
+// the prompt's end asks for, with --ahead and
 //       --vary score_window=8 --vary score_pool=23,31 --vary alpha_low=3,6,12 --vary
 //       alpha_high=1000
 // (eval/README.md has what came of it). What the paper lacks is the pooling: an answer's tokens are

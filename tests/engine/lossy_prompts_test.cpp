@@ -125,6 +125,7 @@ TEST_F(LossyPrompts, AreCompressedAsIfThereWereNoCache) {
     KvPreset preset = *find_kv_preset(name);
     preset.policy.alpha_high = 1.5f;  // so that thresholds compress what random weights attend to
     preset.policy.alpha_low = 0.9f;
+    preset.policy.score_pool = 1;
     const auto cached = engine(preset);
     const auto alone = engine(preset, false);
     for (const int32_t length : {500, 333, 129}) {

@@ -128,15 +128,15 @@ TEST_F(QuickProfile, CatchesValuesOfOneBit) {
 TEST_F(QuickProfile, MeasuresTheBytesOfPages) {
   const auto& text = report_.tasks.front();
   ASSERT_EQ(text.name, "text");
-  // 255 tokens are three pages of 64 tokens and a window for each of 6 layers and 2 KV heads, and
-  // the tables that find them.
-  EXPECT_EQ(text.kv[kF16]->tokens, 255);
-  constexpr int64_t kElements = 4 * 12 * 64 * 128 * 2;
-  constexpr int64_t kTables = 1024;
-  EXPECT_GE(text.kv[kF16]->bytes, kElements * 2);
-  EXPECT_LE(text.kv[kF16]->bytes, kElements * 2 + kTables);
-  EXPECT_GE(text.kv[kF32]->bytes, kElements * 4);
-  EXPECT_LE(text.kv[kF32]->bytes, kElements * 4 + kTables);
+  // Of each window 255 tokens are three pages of 64 tokens and a window for each of 6 layers and 2
+  // KV heads, and the tables that find them.
+  EXPECT_EQ(text.kv[kF16]->tokens, 255 * text.items);
+  const int64_t elements = text.items * 4 * 12 * 64 * 128 * 2;
+  const int64_t tables = text.items * 1024;
+  EXPECT_GE(text.kv[kF16]->bytes, elements * 2);
+  EXPECT_LE(text.kv[kF16]->bytes, elements * 2 + tables);
+  EXPECT_GE(text.kv[kF32]->bytes, elements * 4);
+  EXPECT_LE(text.kv[kF32]->bytes, elements * 4 + tables);
 }
 
 }  // namespace

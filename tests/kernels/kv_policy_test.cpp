@@ -85,7 +85,7 @@ TEST(KvPolicy, SaysWhichQueriesCount) {
   const KvScoring window = scoring_of(find_kv_preset("snapkv")->policy, 100);
   EXPECT_EQ(window.begin, 68);
   EXPECT_EQ(window.end, 100);
-  const KvScoring running = scoring_of(leankv(), 40);
+  const KvScoring running = scoring_of(leankv(), 10);
   EXPECT_EQ(running.begin, 0);
   EXPECT_EQ(running.end, std::numeric_limits<int32_t>::max());
   const KvScoring streaming = scoring_of(find_kv_preset("streaming")->policy, 40);
