@@ -318,7 +318,7 @@ TEST(KvCompress, LeavesTheNewestTokensDenseWhereAPolicyPrunesTheOthers) {
   world.open(0, policy, 150);
   world.append(0, 150);
   world.compress(0);
-  while (world.sequence(0).tokens < 390) {
+  while (world.sequence(0).tokens < 384) {
     const int32_t tokens = world.sequence(0).tokens;
     const int32_t dense = tokens % kKvGroup + kKvGroup;
     ASSERT_NO_FATAL_FAILURE(expect_protected(world, 0));
