@@ -131,10 +131,11 @@ std::string format_error(const KvPolicy& policy) {
   if (!is_supported(policy.high) || !is_supported(policy.low)) {
     const bool low = is_supported(policy.high);
     const KvFormat format = low ? policy.low : policy.high;
-    return std::string(low ? "low" : "high") + " keeps " + std::to_string(format.key_keep) +
-           " of 1000 key channels in " + std::to_string(format.key_bits) + " bits and " +
-           std::to_string(format.value_keep) + " of 1000 value channels in " +
-           std::to_string(format.value_bits) + " bits, a format without kernels";
+    const std::string sparse = ", keeps " + std::to_string(format.key_keep) + " and " +
+                               std::to_string(format.value_keep) + " of 1000 channels";
+    return std::string(low ? "low" : "high") + " has " + std::to_string(format.key_bits) +
+           " key and " + std::to_string(format.value_bits) + " value bits" +
+           (format.is_sparse() ? sparse : "") + ", a format without kernels";
   }
   if (policy.high == policy.low) {
     return "";

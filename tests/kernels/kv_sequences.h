@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <vector>
 
@@ -20,6 +21,13 @@ inline const std::vector<KvFormat>& named_formats() {
       kKvF32,  kKvF16, kKvK8V8, kKvK8V4,    kKvK4V4,    kKvK4V2,    kKvK4V1,    kKvK4V8,
       kKvK2V4, kKvS50, kKvS70,  kKvS50K8V4, kKvS70K8V8, kKvS70K4V4, kKeysAlone, kValuesAlone};
   return kFormats;
+}
+
+inline std::vector<KvFormat> dense_formats() {
+  std::vector<KvFormat> formats;
+  std::copy_if(named_formats().begin(), named_formats().end(), std::back_inserter(formats),
+               [](KvFormat format) { return !format.is_sparse(); });
+  return formats;
 }
 
 // A span of one sequence's next tokens, whose keys and values are [count, kv_heads * head_dim].

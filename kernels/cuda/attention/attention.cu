@@ -251,9 +251,11 @@ void check_args(const AttentionArgs& args) {
                     args.out.cols == args.queries.cols && args.out.rows == args.queries.rows,
                 "attention: shapes of queries and out");
   for (const SequenceSpan& span : args.sequences) {
-    TESSERA_CHECK(is_supported(pages.layouts[span.tiers.high].format) &&
-                      is_supported(pages.layouts[span.tiers.low].format),
-                  "attention: a page format without a kernel");
+    for (const uint8_t tier : {span.tiers.high, span.tiers.low}) {
+      const KvFormat format = pages.layouts[tier].format;
+      TESSERA_CHECK(is_supported(format) && !format.is_sparse(),
+                    "attention: a page format without a CUDA kernel");
+    }
     TESSERA_CHECK(span.count > 0 && span.first_row >= 0 &&
                       span.first_row + span.count <= args.queries.rows && span.context >= 0,
                   "attention: a sequence's rows");

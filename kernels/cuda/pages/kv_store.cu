@@ -324,7 +324,9 @@ void check_args(const KvStoreArgs& args) {
     TESSERA_CHECK(span.count > 0 && span.context >= 0 && span.first_row >= 0 &&
                       span.first_row + span.count <= args.keys.rows,
                   "kv_store: a sequence's rows");
-    TESSERA_CHECK(pages.layouts[span.tiers.high].capacity > 0, "kv_store: no such tier");
+    const KvPageLayout& layout = pages.layouts[span.tiers.high];
+    TESSERA_CHECK(layout.capacity > 0, "kv_store: no such tier");
+    TESSERA_CHECK(!layout.format.is_sparse(), "kv_store: a page format without a CUDA kernel");
     groups += dense_groups(span);
   }
   TESSERA_CHECK(groups * pages.kv_heads * pages.window_layout.page_bytes <= std::ssize(args.dense),

@@ -145,7 +145,7 @@ KvArenaShape shape_of(std::vector<KvFormat> formats, int32_t head_dim, int32_t p
 }
 
 TEST_P(CudaPages, StoreTheOraclesBytesInEveryFormat) {
-  for (const KvFormat format : named_formats()) {
+  for (const KvFormat format : dense_formats()) {
     for (const int32_t head_dim : {8, 48, 64}) {
       SCOPED_TRACE(testing::Message()
                    << int{format.key_bits} << " " << int{format.value_bits} << " " << head_dim);
@@ -170,7 +170,7 @@ TEST_P(CudaPages, RoundsAsTheOracleWhereNumbersAreLargeOrEqual) {
 
 // Where a policy left a number of tokens that is not whole tiles.
 TEST_P(CudaPages, CloseGroupsBehindAnyNumberOfTokens) {
-  for (const KvFormat format : named_formats()) {
+  for (const KvFormat format : dense_formats()) {
     if (format == kKvF32) {
       continue;
     }
