@@ -2,8 +2,9 @@
 # Installs what the tests need, builds, and runs them.
 #   tests/run.sh          everything under the release preset, the engine under ASan, and the CUDA
 #                         kernels compiled (run too where there is a GPU; their emulation always)
-#   tests/run.sh --all    also UBSan, TSan (without the server), the browser, the long simulations,
-#                         lm-evaluation-harness, and each parser fuzzed for 20 seconds
+#   tests/run.sh --all    also UBSan, TSan (without the server), every kernel under each sanitizer,
+#                         the browser, the long simulations, lm-evaluation-harness, and each parser
+#                         fuzzed for 20 seconds
 # The last lines are ctest's own summary.
 set -eu
 cd "$(dirname "$0")/.."
@@ -12,7 +13,7 @@ all=""
 case "${1:-}" in
   "") ;;
   --all) all=1 ;;
-  *) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
 
 sh deploy/dependencies.sh "${all:+all-}tests"
@@ -35,14 +36,16 @@ cuda() {
   build/cuda/bin/cuda_library_test
 }
 
-check asan -LE long
-cuda
 if [ -n "$all" ]; then
+  check asan -LE long
+  cuda
   check ubsan -LE long
   check tsan -LE long
   echo "== fuzz"
   sh tests/fuzz/run.sh 20
   check release
 else
+  check asan -LE 'long|oracle|bench'
+  cuda
   check release -LE long
 fi
