@@ -209,7 +209,7 @@ bool KvCache::wants_compression(const Slot& slot) const {
   if (!slot.policy.is_lossy() || slot.tokens < slot.prompt_tokens) {
     return false;
   }
-  return !slot.compressed ||
+  return !slot.compressed || slot.handed_over ||
          (slot.policy.compress_generated && slot.tokens / kKvGroup > slot.groups);
 }
 
@@ -236,6 +236,7 @@ void KvCache::compress(std::span<const int32_t> slots) {
   for (size_t i = 0; i < compressions_.size(); ++i) {
     Slot& slot = open(compressions_[i].slot);
     slot.compressed = true;
+    slot.handed_over = false;
     slot.groups = slot.tokens / kKvGroup;
     slot.judged = std::max(slot.judged, compressions_[i].judged_after());
     count_rows(compressions_[i].slot);
@@ -285,7 +286,8 @@ KvDemand KvCache::demand(int32_t slot) const {
   KvDemand demand = this->demand(of.policy, of.prompt_tokens);
   demand.low_tokens = of.low_tokens;
   demand.uneven = of.compressed;
-  demand.compresses = demand.compresses && (!of.compressed || of.policy.compress_generated);
+  demand.compresses = demand.compresses &&
+                      (!of.compressed || of.handed_over || of.policy.compress_generated);
   return demand;
 }
 

@@ -162,7 +162,8 @@ class KvCache {
   friend class SavedKv;
   struct Slot {
     bool open = false;
-    bool compressed = false;  // its prompt, at least
+    bool compressed = false;   // its prompt, at least
+    bool handed_over = false;  // since then: what it shared is its own, and to be judged
     KvPolicy policy;
     KvTiers tiers;
     int32_t prompt_tokens = 0;

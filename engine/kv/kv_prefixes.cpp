@@ -54,6 +54,11 @@ int32_t KvCache::hand_over(int32_t slot) {
     return 0;
   }
   const int32_t units = prefixes_->hand_over(slot);
+  if (units > 0) {
+    // Its policy had to leave them alone, so its rule takes all that there is as new.
+    open(slot).handed_over = true;
+    open(slot).judged = 0;
+  }
   count_format_pages();
   return units;
 }

@@ -294,29 +294,35 @@ Squeezed squeeze(BatchingEngine& engine, EngineRequest sharing, const EngineRequ
   return result;
 }
 
+// By the rule of a budget that keeps up with what is generated, of thresholds, and of a prompt
+// alone.
 TEST_F(LossyPrompts, GetWhatTheyAloneUseHandedOverBeforeAnyoneIsPreempted) {
-  KvPreset streaming = *find_kv_preset("streaming");
-  streaming.policy.high = streaming.policy.low = kKvK8V4;
-  EngineRequest sharing = request_of(prompt_of(560, 1), 79);
-  EngineRequest bystander = request_of(prompt_of(320, 2), 120);
-  bystander.kv = *find_kv_preset("k8v4");
-  bystander.deterministic = true;
-  const auto roomy = this->engine(streaming, true, false, {*find_kv_preset("k8v4")});
-  const auto scarce = this->engine(streaming, true, true, {*find_kv_preset("k8v4")});
-  const Squeezed free = squeeze(*roomy, sharing, bystander);
-  const Squeezed squeezed = squeeze(*scarce, sharing, bystander);
-  EXPECT_EQ(free.stats.cache.handed_over_units, 0);
-  EXPECT_GT(squeezed.stats.cache.handed_over_units, 0);
-  EXPECT_EQ(squeezed.preempted_before, 0);
-  EXPECT_EQ(squeezed.stats.preemptions, 0) << "what was compressed is room enough";
-  EXPECT_GT(squeezed.usage.low + squeezed.usage.dropped, free.usage.low + free.usage.dropped);
-  EXPECT_LT(squeezed.usage.bytes, free.usage.bytes);
-  EXPECT_EQ(squeezed.bystander, free.bystander);
-  EXPECT_EQ(squeezed.tokens.size(), 79u);
-  EXPECT_EQ(scarce->stats().pages_free, scarce->stats().pages_total);
-  scarce->flush_cache();
-  run(*scarce);
-  EXPECT_EQ(scarce->kv().free_pages(), scarce->stats().pages_total);
+  for (const char* name : {"streaming", "leankv", "snapkv"}) {
+    SCOPED_TRACE(name);
+    KvPreset preset = *find_kv_preset(name);
+    preset.policy.low = preset.policy.has_low_tier() ? kKvK4V2 : kKvK8V4;
+    preset.policy.high = kKvK8V4;
+    EngineRequest sharing = request_of(prompt_of(560, 1), 79);
+    EngineRequest bystander = request_of(prompt_of(320, 2), 120);
+    bystander.kv = *find_kv_preset("k8v4");
+    bystander.deterministic = true;
+    const auto roomy = this->engine(preset, true, false, {*find_kv_preset("k8v4")});
+    const auto scarce = this->engine(preset, true, true, {*find_kv_preset("k8v4")});
+    const Squeezed free = squeeze(*roomy, sharing, bystander);
+    const Squeezed squeezed = squeeze(*scarce, sharing, bystander);
+    EXPECT_EQ(free.stats.cache.handed_over_units, 0);
+    EXPECT_GT(squeezed.stats.cache.handed_over_units, 0);
+    EXPECT_EQ(squeezed.preempted_before, 0);
+    EXPECT_EQ(squeezed.stats.preemptions, 0) << "what was compressed is room enough";
+    EXPECT_GT(squeezed.usage.low + squeezed.usage.dropped, free.usage.low + free.usage.dropped);
+    EXPECT_LT(squeezed.usage.bytes, free.usage.bytes);
+    EXPECT_EQ(squeezed.bystander, free.bystander);
+    EXPECT_EQ(squeezed.tokens.size(), 79u);
+    EXPECT_EQ(scarce->stats().pages_free, scarce->stats().pages_total);
+    scarce->flush_cache();
+    run(*scarce);
+    EXPECT_EQ(scarce->kv().free_pages(), scarce->stats().pages_total);
+  }
 }
 
 // Prompts that come once and that recur, uniform and lossy, with too few pages for all: accounts
