@@ -42,7 +42,7 @@ RUNS = [
     ("f16", ["--kv", "f16"]),
     ("f16, ladder k8v4, k4v2", ["--kv", "f16", "--kv-ladder", "k8v4,k4v2"]),
     ("k8v4, no cache", ["--kv", "k8v4", "--prefix-cache", "off"]),
-    ("k8v4", ["--kv", "k8v4"]),
+    ("k8v4", ["--kv", "k8v4", "--kv-ladder", "none"]),
     ("k8v4, ladder k4v2", ["--kv", "k8v4", "--kv-ladder", "k4v2"]),
 ]
 
