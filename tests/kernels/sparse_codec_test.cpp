@@ -6,6 +6,7 @@
 #include <string>
 
 #include "kernels/cpu/pages/page_codec.h"
+#include "kernels/cpu/pages/page_ops.h"
 #include "tests/kernels/isas.h"
 #include "tests/kernels/kv_rows.h"
 
@@ -131,6 +132,37 @@ TEST(SparseCodec, IsWhatAnIndependentPrunerSays) {
     }
     EXPECT_EQ(stored(side_of(head_dim, kept, bits), channels),
               prune(channels, kept, bits).channels);
+  }
+}
+
+// Ties, zeros of both signs, the largest f16 and subnormal ones among them.
+TEST(SparseCodec, OfAVectorIsaWritesTheSameBytes) {
+  if (!cpu_supports(CpuIsa::avx512)) {
+    GTEST_SKIP() << "no AVX-512";
+  }
+  for (uint32_t seed = 1; seed <= 2000; ++seed) {
+    std::mt19937 random(seed);
+    const auto head_dim = static_cast<int32_t>(8 * (1 + random() % 32));
+    const auto kept = static_cast<int32_t>(1 + random() % static_cast<uint32_t>(head_dim));
+    const SparseSide side = side_of(head_dim, kept, 4 << random() % 3);
+    SCOPED_TRACE(testing::Message() << "seed " << seed << " head_dim " << head_dim << " kept "
+                                    << kept << " bits " << side.bits);
+    constexpr float kSpreads[] = {0.0f, 1e-7f, 1e-5f, 1.0f, 3.0f, 60000.0f};
+    std::vector<float> channels = random_floats(random, head_dim, kSpreads[random() % 6]);
+    std::vector<f16> halves;
+    for (float& x : channels) {
+      halves.push_back(to_stored_f16(seed % 3 == 0 ? std::round(x) : x));
+      x = to_f32(halves.back());
+    }
+    const auto bytes = static_cast<size_t>(16 * (side.kept_bytes + side.bitmap_bytes));
+    std::vector<std::byte> expected(bytes, std::byte{0xa5});
+    std::vector<std::byte> written = expected;
+    f16 expected_scales[16] = {};
+    f16 scales[16] = {};
+    encode_sparse(side, channels.data(), 5, expected.data(), expected_scales);
+    avx512::kPageOps.encode_sparse(side, halves.data(), 5, written.data(), scales);
+    EXPECT_EQ(written, expected);
+    EXPECT_EQ(to_f32(scales[5]), to_f32(expected_scales[5]));
   }
 }
 

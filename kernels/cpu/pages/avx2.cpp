@@ -66,6 +66,7 @@ struct Lanes {
 
 }  // namespace
 
-const PageOps kPageOps{LanePages<Lanes>::to_stored_f16, LanePages<Lanes>::encode_tile};
+const PageOps kPageOps{LanePages<Lanes>::to_stored_f16, LanePages<Lanes>::encode_tile,
+                       encode_sparse};
 
 }  // namespace tessera::avx2

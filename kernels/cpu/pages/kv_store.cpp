@@ -83,7 +83,9 @@ class Store {
                   "kv_store: more tokens than a row of pages holds");
     const bool aligned = stored % kTile == 0;
     for (int32_t tile = 0; tile < kKvGroup / kTile; ++tile, stored += kTile) {
-      if (aligned) {
+      if (layout.format.is_sparse()) {
+        close_sparse(layout, row, stored, dense_tile(group, tile));
+      } else if (aligned) {
         close_tile(layout, row, stored, group, tile);
       } else {
         close_tokens(layout, row, stored, group, tile);
@@ -98,13 +100,32 @@ class Store {
     const int64_t to_tile = place % layout.capacity / kTile;
     if (layout.format.is_codes()) {
       ops_.encode_tile(dense_tile(group, tile), code_tile(layout, page, to_tile));
-    } else if (layout.format.is_sparse()) {
-      close_tokens(layout, row, place, group, static_cast<int32_t>(tile));
     } else {
       std::memcpy(page + layout.keys_offset(to_tile), group + window.keys_offset(tile),
                   static_cast<size_t>(layout.key_tile_bytes()));
       std::memcpy(page + layout.values_offset(to_tile), group + window.values_offset(tile),
                   static_cast<size_t>(layout.value_tile_bytes()));
+    }
+  }
+
+  // At any place: a token's bytes are its own.
+  void close_sparse(const KvPageLayout& layout, int64_t row, int32_t place,
+                    const DenseTile& from) const {
+    f16 keys[kTile][kMaxHeadDim];
+    for (int32_t c = 0; c < from.head_dim; ++c) {
+      for (int32_t i = 0; i < kTile; ++i) {
+        keys[i][c] = from.keys[c * kTile + i];
+      }
+    }
+    for (int32_t i = 0; i < kTile; ++i, ++place) {
+      const int32_t lane = place % kTile;
+      std::byte* page = page_of(layout, row, place);
+      const int64_t tile = place % layout.capacity / kTile;
+      ops_.encode_sparse(sparse_keys(layout), keys[i], lane, page + layout.keys_offset(tile),
+                         reinterpret_cast<f16*>(page + layout.key_scales_offset(tile)));
+      ops_.encode_sparse(sparse_values(layout), from.values + i * from.head_dim, lane,
+                         page + layout.values_offset(tile),
+                         reinterpret_cast<f16*>(page + layout.value_scales_offset(tile)));
     }
   }
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cpu/pages/sparse_codec.h"
 #include "kernels/half.h"
 
 namespace tessera {
@@ -32,16 +33,24 @@ struct CodeTile {
 struct PageOps {
   void (*to_stored_f16)(const float* in, int64_t count, f16* out);
   void (*encode_tile)(const DenseTile& from, const CodeTile& to);
+  // As that of sparse_codec.h, of channels that are finite f16, as a dense tile has them.
+  void (*encode_sparse)(const SparseSide& side, const f16* channels, int32_t lane,
+                        std::byte* side_bytes, f16* scales);
 };
 
 namespace scalar {
+void encode_sparse(const SparseSide& side, const f16* channels, int32_t lane, std::byte* side_bytes,
+                   f16* scales);
 extern const PageOps kPageOps;
-}
+}  // namespace scalar
 namespace avx2 {
+using scalar::encode_sparse;
 extern const PageOps kPageOps;
-}
+}  // namespace avx2
 namespace avx512 {
+void encode_sparse(const SparseSide& side, const f16* channels, int32_t lane, std::byte* side_bytes,
+                   f16* scales);
 extern const PageOps kPageOps;
-}
+}  // namespace avx512
 
 }  // namespace tessera

@@ -29,6 +29,15 @@ void encode_tile(const DenseTile& from, const CodeTile& to) {
 
 }  // namespace
 
-const PageOps kPageOps{to_stored_f16_row, encode_tile};
+void encode_sparse(const SparseSide& side, const f16* channels, int32_t lane, std::byte* side_bytes,
+                   f16* scales) {
+  float floats[kMaxHeadDim];
+  for (int32_t c = 0; c < side.head_dim; ++c) {
+    floats[c] = to_f32(channels[c]);
+  }
+  tessera::encode_sparse(side, floats, lane, side_bytes, scales);
+}
+
+const PageOps kPageOps{to_stored_f16_row, encode_tile, encode_sparse};
 
 }  // namespace tessera::scalar
