@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 OP_OF_TABLE = re.compile(r"void \(\*(\w+)\)\(const \w+Args&, Stream\)")
 FAST = ["--budget", "0.0005", "--memory", "256KiB", "--threads", "2"]
+KINDS = ["--kv", "f16,f32,k8v4,s70-k8v8"]  # floats, codes, sparse codes
 POSITIVE = [
     "samples", "calls_per_sample", "least_us", "lower_quartile_us", "median_us",
     "upper_quartile_us", "ratio", "read_bytes", "written_bytes", "gb_s", "floor_us",
@@ -42,7 +43,7 @@ def check_every_op(tool, directory):
     table = set(OP_OF_TABLE.findall((ROOT / "kernels" / "backend.h").read_text()))
     assert len(table) >= 8, f"ops found in kernels/backend.h: {table}"
     path = directory / "all.json"
-    done = run(tool, "--json", str(path), *FAST)
+    done = run(tool, "--json", str(path), *FAST, *KINDS)
     assert done.returncode == 0, done.stderr
     result = json.loads(path.read_text())
     machine = result["machine"]
