@@ -372,7 +372,9 @@ class Simulation {
         continue;
       }
       owned += kv.slot_pages(sequences[i]->slot());
-      if (i > 0 && sequences[i - 1]->request_id() == sequences[i]->request_id()) {
+      // Samples that share nothing run in any order: what one finds in the cache may put it first.
+      if (i > 0 && sequences[i]->shareable() > 0 &&
+          sequences[i - 1]->request_id() == sequences[i]->request_id()) {
         const int64_t shared = kv.demand(sequences[i]->slot()).full_pages(sequences[i]->shareable());
         ASSERT_TRUE(sequences[i - 1]->running());
         owned -= shared;
