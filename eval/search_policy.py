@@ -49,7 +49,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--eval", default="build/rel/bin/tessera-eval", help="the binary")
+    parser.add_argument("--eval", default="build/release/bin/tessera-eval", help="the binary")
     parser.add_argument("--model", required=True)
     parser.add_argument("--text", help="held-out text; default: the one that ships")
     parser.add_argument("--base", default="leankv", help="preset whose numbers are varied")

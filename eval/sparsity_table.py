@@ -51,7 +51,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--eval", default="build/rel/bin/tessera-eval", help="the binary")
+    parser.add_argument("--eval", default="build/release/bin/tessera-eval", help="the binary")
     parser.add_argument("--model", required=True)
     parser.add_argument("--tasks", default="text,passkey")
     parser.add_argument("--lengths", default="512,1500", help="tokens of a question")

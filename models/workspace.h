@@ -17,7 +17,7 @@ class Workspace {
  public:
   // Errors: ResourceExhausted.
   static absl::StatusOr<Workspace> create(const ModelConfig& config, const StepLimits& limits,
-                                          int32_t max_weights_rows, const Backend& backend);
+                                          int32_t max_logits_rows, const Backend& backend);
 
   // All of limits.tokens rows; a step takes the first rows of each.
   struct Views {
@@ -27,7 +27,7 @@ class Workspace {
     MatrixView<float> attended;  // [tokens, query_width]
     MatrixView<float> gate_up;   // [tokens, 2 * ffn]
     MatrixView<float> gated;     // [tokens, ffn]
-    MatrixView<float> wanted;    // [max_weights_rows, hidden]: rows of one call of logits()
+    MatrixView<float> wanted;    // [max_logits_rows, hidden]: rows of one call of logits()
     MatrixView<float> cos;       // [limits.context, head_dim / 2], dense
     MatrixView<float> sin;       // [limits.context, head_dim / 2], dense
     std::span<std::byte> linear_scratch;
