@@ -87,11 +87,9 @@ void BatchingEngine::find_computing(size_t i) {
   const int32_t next = candidate.stored / unit;
   for (size_t j = 0; j < i; ++j) {
     const Sequence& other = *sequences_[j];
-    const auto entering =
-        std::min(other.most_entered(), static_cast<int32_t>(other.prompt().size()));
     const bool computes = other.uses_cache() && other.hashed_units() > next &&
                           candidates_[j].stored < (next + 1) * unit &&
-                          (next + 1) * unit <= entering &&
+                          (next + 1) * unit <= other.prompt_entered() &&
                           other.request_id() != sequence.request_id();
     if (computes && other.path_hash(next) == sequence.path_hash(next)) {
       candidate.waits_for = static_cast<int32_t>(j);
@@ -152,8 +150,7 @@ void BatchingEngine::enter_prompts() {
   }
   for (const StepPlan::Run& run : plan_.runs) {
     Sequence& sequence = sequence_of(run);
-    const int32_t most =
-        std::min(sequence.most_entered(), static_cast<int32_t>(sequence.prompt().size()));
+    const int32_t most = sequence.prompt_entered();
     const int32_t before = std::min(sequence.stored() - run.count, most);
     const int32_t stored = std::min(sequence.stored(), most);
     if (sequence.uses_cache() && stored / kv_->unit_tokens() > before / kv_->unit_tokens()) {

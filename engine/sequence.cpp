@@ -17,6 +17,11 @@ size_t max_length(const EngineRequest& request, int32_t context) {
                                 : prompt + request.forced.size();
 }
 
+uint64_t bits_of(KvFormat format) {
+  return uint64_t{format.key_keep} << 32 | uint64_t{format.value_keep} << 16 |
+         static_cast<uint64_t>(format.key_bits << 8 | format.value_bits);
+}
+
 }  // namespace
 
 Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& request,
@@ -82,8 +87,7 @@ KvPrompt Sequence::cache_prompt(int32_t unit_tokens) {
   while ((unit_hashes_.size() + 1) * unit <= tokens_.size()) {
     const uint64_t before =
         path_hashes_.empty()
-            ? std::hash<std::string>()(cache_salt_) ^
-                  std::hash<std::string>()(name_of(kv_.policy.high))
+            ? std::hash<std::string>()(cache_salt_) ^ bits_of(kv_.policy.high)
             : path_hashes_.back();
     unit_hashes_.push_back(PrefixTree::hash(tokens().subspan(unit_hashes_.size() * unit, unit)));
     path_hashes_.push_back((before ^ unit_hashes_.back()) * 0x9e3779b97f4a7c15 + before);

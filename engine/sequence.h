@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <limits>
@@ -75,6 +76,9 @@ class Sequence {
   // computes for itself, so that it is compressed; but for what recurs of its prompt and what it
   // was asked to pin.
   int32_t most_entered() const { return most_entered_; }
+  int32_t prompt_entered() const {  // of its prompt alone
+    return std::min(most_entered_, static_cast<int32_t>(prompt_tokens_));
+  }
   // So many of its prompt's first tokens were asked for before.
   void recur(int32_t tokens);
   // What is there, as of the last look.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/check.h"
 #include "kernels/kv_page.h"
 
 namespace tessera {
@@ -44,6 +45,15 @@ struct KvPool {
   }
   constexpr int32_t unit_pages_of(uint8_t tier) const { return unit_tokens / pages.layouts[tier].capacity; }
 };
+
+// Requires: the pool has that unit, and units of that tier's format. For ops of every backend.
+inline void check_unit(const KvPool& pool, int32_t handle, uint8_t tier) {
+  TESSERA_CHECK(handle >= 0 && handle < pool.units, "no such unit");
+  TESSERA_CHECK(tier < kMaxKvLayouts && pool.pages.layouts[tier].capacity > 0 &&
+                    pool.unit_tokens % pool.pages.layouts[tier].capacity == 0 &&
+                    pool.unit_pages_of(tier) <= pool.unit_pages,
+                "units do not have this format");
+}
 
 // A unit, and of which tier's format it is.
 struct KvUnit {

@@ -12,6 +12,7 @@
 #include "models/random_checkpoint.h"
 #include "tests/engine/kv_memory.h"
 #include "tests/engine/recording_sink.h"
+#include "tests/engine/small_model.h"
 #include "tests/kernels/isas.h"
 #include "tests/models/temporary_directory.h"
 
@@ -19,21 +20,6 @@ namespace tessera {
 namespace {
 
 constexpr int32_t kContext = 640;
-
-ModelConfig small_model() {
-  ModelConfig config;
-  config.architecture = "LlamaForCausalLM";
-  config.vocab = 97;
-  config.hidden = 32;
-  config.layers = 2;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 32;
-  config.ffn = 48;
-  config.context = kContext;
-  config.eos_ids = {2};
-  return config;
-}
 
 std::vector<int32_t> prompt_of(int32_t length, uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -47,7 +33,7 @@ std::vector<int32_t> prompt_of(int32_t length, uint64_t seed) {
 class LossyPrompts : public testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(write_random_checkpoint(directory_.path(), small_model(), 5).ok());
+    ASSERT_TRUE(write_random_checkpoint(directory_.path(), small_model(kContext), 5).ok());
   }
 
   std::unique_ptr<BatchingEngine> engine(const KvPreset& preset, bool cache = true,

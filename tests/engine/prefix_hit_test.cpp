@@ -11,6 +11,7 @@
 #include "kernels/cpu/thread_pool.h"
 #include "models/random_checkpoint.h"
 #include "tests/engine/recording_sink.h"
+#include "tests/engine/small_model.h"
 #include "tests/kernels/isas.h"
 #include "tests/models/temporary_directory.h"
 
@@ -42,18 +43,7 @@ class PrefixHit : public testing::TestWithParam<Numbers> {
   static constexpr int32_t kGenerated = 3;
 
   void SetUp() override {
-    ModelConfig config;
-    config.architecture = "LlamaForCausalLM";
-    config.vocab = 97;
-    config.hidden = 32;
-    config.layers = 2;
-    config.heads = 4;
-    config.kv_heads = 2;
-    config.head_dim = 32;
-    config.ffn = 48;
-    config.context = kContext;
-    config.eos_ids = {2};
-    ASSERT_TRUE(write_random_checkpoint(directory_.path(), config, 5).ok());
+    ASSERT_TRUE(write_random_checkpoint(directory_.path(), small_model(kContext), 5).ok());
   }
 
   std::unique_ptr<Engine> engine(int32_t chunk, bool cache) {

@@ -3,6 +3,7 @@
 #include <bit>
 #include <string>
 
+#include "tests/kernels/attention_expectations.h"
 #include "tests/kernels/attention_sequences.h"
 
 namespace tessera {
@@ -35,30 +36,8 @@ class Attention : public testing::TestWithParam<CpuIsa> {
 
   // Compares every `stride`-th row, the last one among them.
   void expect_near(const AttentionSequences& sequences, Against against, int32_t stride = 1) const {
-    const AttentionShape& shape = sequences.shape();
-    const Attended attended = sequences.run(backend(), 2, sequences.all_at_once());
-    for (size_t s = 0; s < attended.out.size(); ++s) {
-      const int32_t length = sequences.lengths()[s];
-      for (int32_t row = (length - 1) % stride; row < length; row += stride) {
-        for (int32_t head = 0; head < shape.query_heads(); ++head) {
-          SCOPED_TRACE(testing::Message()
-                       << testing::PrintToString(shape) << " sequence " << s << " of length "
-                       << length << " row " << row << " head " << head);
-          const auto expected = sequences.expected(s, row, head, against);
-          const int64_t at = int64_t{row} * shape.query_heads() + head;
-          if (against == Against::stored) {
-            ASSERT_NEAR(double{attended.log_sums[s][static_cast<size_t>(at)]}, expected.log_sum,
-                        expected.log_sum_bound);
-          }
-          for (int32_t c = 0; c < shape.head_dim; ++c) {
-            const size_t i = static_cast<size_t>(c);
-            ASSERT_NEAR(double{attended.out[s][static_cast<size_t>(at * shape.head_dim + c)]},
-                        expected.values[i], expected.bounds[i])
-                << "channel " << c;
-          }
-        }
-      }
-    }
+    tessera::expect_near(sequences, sequences.run(backend(), 2, sequences.all_at_once()), against,
+                         stride);
   }
 
   void expect_near_double_precision(const AttentionSequences& sequences, int32_t stride = 1) const {

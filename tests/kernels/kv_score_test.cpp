@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "bench/ops/paper_leankv.h"
 #include "kernels/cpu/pages/page_codec.h"
 #include "tests/kernels/isas.h"
 #include "tests/kernels/kv_sequences.h"
@@ -244,17 +245,6 @@ KvPolicy scored(KvScorer scorer, int32_t window, bool generated, KvFormat high) 
   return policy;
 }
 
-// leankv with the paper's numbers: tokens are demoted, none is dropped, and the last 64 of a prompt
-// count.
-KvPolicy two_tiers() {
-  KvPolicy policy = find_kv_preset("leankv")->policy;
-  policy.score_window = 64;
-  policy.score_pool = 1;
-  policy.alpha_high = 1;
-  policy.alpha_low = 0;
-  return policy;
-}
-
 class KvScore : public testing::TestWithParam<CpuIsa> {
  protected:
   const Backend& backend() const { return cpu_backend(GetParam()); }
@@ -297,7 +287,7 @@ TEST_P(KvScore, DoesNotDependOnChunks) {
 }
 
 TEST_P(KvScore, ReadsBothTiersAfterCompression) {
-  ScoreShape shape{.policy = two_tiers(), .compress_at = 200};
+  ScoreShape shape{.policy = paper_leankv(), .compress_at = 200};
   ScoredSequence sequence(shape, 5);
   const auto whole = sequence.run(backend(), {200, 70});
   EXPECT_EQ(sequence.run(backend(), {150, 50, 1, 9, 60}), whole);
@@ -339,7 +329,7 @@ TEST_P(KvScore, WeightsOfLongRowsAreThoseOfTheirTiles) {
   if (GetParam() == CpuIsa::scalar) {
     GTEST_SKIP() << "the scalar backend leaves none";
   }
-  ScoreShape shape{.policy = two_tiers(), .prompt = 2200, .tokens = 2262, .compress_at = 2200};
+  ScoreShape shape{.policy = paper_leankv(), .prompt = 2200, .tokens = 2262, .compress_at = 2200};
   std::vector<int32_t> chunks{2200};
   chunks.resize(63, 1);
   const auto with = ScoredSequence(shape, 7).run(backend(), chunks);

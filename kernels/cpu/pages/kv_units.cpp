@@ -5,14 +5,6 @@
 namespace tessera::scalar {
 namespace {
 
-void check_unit(const KvPool& pool, int32_t handle, uint8_t tier) {
-  TESSERA_CHECK(handle >= 0 && handle < pool.units, "no such unit");
-  TESSERA_CHECK(tier < kMaxKvLayouts && pool.pages.layouts[tier].capacity > 0 &&
-                    pool.unit_tokens % pool.pages.layouts[tier].capacity == 0 &&
-                    pool.unit_pages_of(tier) <= pool.unit_pages,
-                "units do not have this format");
-}
-
 void share(const KvPool& pool, const KvShare& share) {
   const KvPagesView& pages = pool.pages;
   TESSERA_CHECK(share.slot >= 0 && share.slot < pool.slots, "kv_share: no such slot");

@@ -62,24 +62,10 @@ class Magnitudes {
   };
   // Those of a magnitude above `least`.
   Channels above(uint16_t least) const {
-    const __m512i bound = _mm512_set1_epi16(static_cast<int16_t>(least));
-    Channels found;
-    for (int i = 0; i < kWords; ++i) {
-      const __mmask32 low = _mm512_cmpgt_epu16_mask(bits_[2 * i], bound);
-      const __mmask32 high = _mm512_cmpgt_epu16_mask(bits_[2 * i + 1], bound);
-      found.words[i] = uint64_t{high} << 32 | low;
-    }
-    return found;
+    return where<_MM_CMPINT_NLE>(least);
   }
   Channels equal_to(uint16_t magnitude) const {
-    const __m512i bits = _mm512_set1_epi16(static_cast<int16_t>(magnitude));
-    Channels found;
-    for (int i = 0; i < kWords; ++i) {
-      const __mmask32 low = _mm512_cmpeq_epu16_mask(bits_[2 * i], bits);
-      const __mmask32 high = _mm512_cmpeq_epu16_mask(bits_[2 * i + 1], bits);
-      found.words[i] = uint64_t{high} << 32 | low;
-    }
-    return found;
+    return where<_MM_CMPINT_EQ>(magnitude);
   }
   uint16_t largest() const {
     __m512i most = bits_[0];
@@ -95,6 +81,18 @@ class Magnitudes {
   }
 
  private:
+  template <int kComparison>
+  Channels where(uint16_t magnitude) const {
+    const __m512i bound = _mm512_set1_epi16(static_cast<int16_t>(magnitude));
+    Channels found;
+    for (int i = 0; i < kWords; ++i) {
+      const __mmask32 low = _mm512_cmp_epu16_mask(bits_[2 * i], bound, kComparison);
+      const __mmask32 high = _mm512_cmp_epu16_mask(bits_[2 * i + 1], bound, kComparison);
+      found.words[i] = uint64_t{high} << 32 | low;
+    }
+    return found;
+  }
+
   __m512i bits_[2 * kWords];
 };
 

@@ -252,14 +252,6 @@ TESSERA_KERNEL(kPoolThreads) drop_kernel(KvPool pool, Plan<int32_t> handles) {
   free_list.finish();
 }
 
-void check_unit(const KvPool& pool, int32_t handle, uint8_t tier) {
-  TESSERA_CHECK(handle >= 0 && handle < pool.units, "no such unit");
-  TESSERA_CHECK(tier < kMaxKvLayouts && pool.pages.layouts[tier].capacity > 0 &&
-                    pool.unit_tokens % pool.pages.layouts[tier].capacity == 0 &&
-                    pool.unit_pages_of(tier) <= pool.unit_pages,
-                "units do not have this format");
-}
-
 LaunchShape block_per_row(const KvPool& pool, size_t of_plan, int32_t threads) {
   return {.grid_x = pool.pages.layers * pool.pages.kv_heads,
           .grid_y = static_cast<int32_t>(of_plan),

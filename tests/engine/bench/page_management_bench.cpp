@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/ops/paper_leankv.h"
 #include "engine/kv/kv_cache.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/thread_pool.h"
@@ -137,6 +138,15 @@ class Batches {
   std::mt19937 random_{1};
 };
 
+constexpr const char* kAllDemoted = "all demoted";
+
+// The most that compression can have to do: every token changes its tier, none is dropped.
+KvPolicy all_demoted() {
+  KvPolicy policy = paper_leankv();
+  policy.alpha_high = 1e6f;
+  return policy;
+}
+
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
   return values[values.size() / 2];
@@ -173,19 +183,17 @@ int main(int argc, char** argv) {
   const int32_t steps = argc > 3 ? std::atoi(argv[3]) : 128;
   std::vector<std::string> names(argv + std::min(argc, 4), argv + argc);
   if (names.empty()) {
-    names = {"k8v4", "leankv", "all demoted", "h2o"};
+    names = {"k8v4", "leankv", kAllDemoted, "h2o"};
   }
   std::printf("| policy | tokens | threads | model us | reserve us | compress us | of a step |\n");
   std::printf("|---|--:|--:|--:|--:|--:|--:|\n");
   for (const std::string& name : names) {
-    const KvPreset* preset = find_kv_preset(name == "all demoted" ? "leankv" : name);
+    const KvPreset* preset = find_kv_preset(name == kAllDemoted ? "leankv" : name);
     if (preset == nullptr) {
       std::fprintf(stderr, "there is no preset %s\n", name.c_str());
       return 1;
     }
-    KvPolicy policy = preset->policy;
-    policy.alpha_high = name == "all demoted" ? 1e6f : policy.alpha_high;
-    measure(argv[1], name, policy, before, steps);
+    measure(argv[1], name, name == kAllDemoted ? all_demoted() : preset->policy, before, steps);
   }
   return 0;
 }

@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "tests/kernels/attention_expectations.h"
 #include "tests/kernels/attention_sequences.h"
 
 namespace tessera {
@@ -22,28 +23,7 @@ class CudaAttention : public testing::TestWithParam<Device> {
   // the CPU's own.
   void expect_near(const AttentionSequences& sequences, const Steps& steps,
                    int32_t stride = 1) const {
-    const AttentionShape& shape = sequences.shape();
-    const Attended attended = sequences.run(GetParam(), steps);
-    for (size_t s = 0; s < attended.out.size(); ++s) {
-      const int32_t length = sequences.lengths()[s];
-      for (int32_t row = (length - 1) % stride; row < length; row += stride) {
-        for (int32_t head = 0; head < shape.query_heads(); ++head) {
-          SCOPED_TRACE(testing::Message()
-                       << testing::PrintToString(shape) << " sequence " << s << " of length "
-                       << length << " row " << row << " head " << head);
-          const auto expected = sequences.expected(s, row, head, Against::stored);
-          const int64_t at = int64_t{row} * shape.query_heads() + head;
-          ASSERT_NEAR(double{attended.log_sums[s][static_cast<size_t>(at)]}, expected.log_sum,
-                      expected.log_sum_bound);
-          for (int32_t c = 0; c < shape.head_dim; ++c) {
-            const size_t i = static_cast<size_t>(c);
-            ASSERT_NEAR(double{attended.out[s][static_cast<size_t>(at * shape.head_dim + c)]},
-                        expected.values[i], expected.bounds[i])
-                << "channel " << c;
-          }
-        }
-      }
-    }
+    tessera::expect_near(sequences, sequences.run(GetParam(), steps), Against::stored, stride);
   }
   void expect_near(const AttentionSequences& sequences, int32_t stride = 1) const {
     expect_near(sequences, sequences.all_at_once(), stride);
