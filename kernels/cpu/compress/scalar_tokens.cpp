@@ -107,10 +107,15 @@ void copy_token(const TileShape& shape, TokenPlace from, TokenPlace to) {
   copy_f16(layout.value_zeros_offset(from_tile), layout.value_zeros_offset(to_tile));
 }
 
-void demote_token(const TileShape& high, TokenPlace from, const TileShape& low, TokenPlace to) {
+void demote_token(const TileShape& high, TokenPlace from, const TileShape& low, TokenPlace to,
+                  const float* key_weights) {
   float keys[kMaxHeadDim];
   float values[kMaxHeadDim];
   decode_token(high.layout, from.page, from.token, keys, values);
+  if (key_weights != nullptr && low.layout.format.is_sparse()) {
+    encode_sparse_token(low.layout, keys, key_weights, values, to.page, to.token);
+    return;
+  }
   encode_token(low.layout, keys, values, to.page, to.token);
 }
 
