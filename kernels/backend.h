@@ -320,7 +320,7 @@ constexpr int64_t max_dense_groups(const StepLimits& limits) {
 // asked for is checked when a model loads.
 struct Backend {
   const char* name;  // "cpu"
-  const char* isa;   // "scalar", "avx2", "avx512"
+  const char* isa;   // "scalar", "avx2", "avx512", "amx"
 
   int64_t (*packed_weight_bytes)(WeightFormat format, int64_t rows, int64_t cols);
   // Converts rows [first_row, first_row + source.rows) of `weight`; rows may come in any order
