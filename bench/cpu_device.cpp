@@ -38,7 +38,7 @@ class CpuDevice final : public Device {
 
   std::vector<std::string_view> isas() const override {
     std::vector<std::string_view> names;
-    for (const CpuIsa isa : {CpuIsa::avx512, CpuIsa::avx2, CpuIsa::scalar}) {
+    for (const CpuIsa isa : {CpuIsa::amx, CpuIsa::avx512, CpuIsa::avx2, CpuIsa::scalar}) {
       if (cpu_supports(isa)) {
         names.push_back(tessera::name(isa));
       }
@@ -84,7 +84,7 @@ class CpuDevice final : public Device {
   }
 
   static CpuIsa isa_of(std::string_view isa) {
-    for (const CpuIsa known : {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512}) {
+    for (const CpuIsa known : {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512, CpuIsa::amx}) {
       if (isa == tessera::name(known)) {
         return known;
       }

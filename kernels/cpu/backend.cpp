@@ -101,6 +101,14 @@ constexpr Backend kAvx512{
     .kv_compress = avx512::kv_compress,
 };
 
+// What multiplies a few numbers is bound by memory, whatever the instruction.
+constexpr Backend kAmx = [] {
+  Backend backend = kAvx512;
+  backend.isa = "amx";
+  backend.attention = amx::attention;
+  return backend;
+}();
+
 }  // namespace
 
 const Backend& cpu_backend(CpuIsa isa) {
@@ -112,6 +120,8 @@ const Backend& cpu_backend(CpuIsa isa) {
       return kAvx2;
     case CpuIsa::avx512:
       return kAvx512;
+    case CpuIsa::amx:
+      return kAmx;
   }
   return kScalar;
 }

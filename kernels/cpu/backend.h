@@ -10,7 +10,9 @@ namespace tessera {
 //   scalar  plain loops: the oracle of every other kernel, CUDA's included
 //   avx2    AVX2, FMA, F16C
 //   avx512  AVX-512 F/BW/VL/DQ/VBMI, VNNI and BF16
-enum class CpuIsa { scalar, avx2, avx512 };
+//   amx     AMX-INT8, where the system lets the process use its tile registers; to the same bits as
+//           avx512
+enum class CpuIsa { scalar, avx2, avx512, amx };
 
 std::string_view name(CpuIsa isa);
 

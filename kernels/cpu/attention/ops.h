@@ -43,3 +43,9 @@ void silu_mul(const SiluMulArgs& args, Stream stream);
 void attention(const AttentionArgs& args, Stream stream);
 
 }  // namespace tessera::avx512
+
+namespace tessera::amx {
+
+void attention(const AttentionArgs& args, Stream stream);
+
+}  // namespace tessera::amx
