@@ -41,6 +41,12 @@ class NewestDense {
     arena.page_bytes = KvPageLayout::make(shape.format, shape.head_dim, 32).page_bytes;
     arena.pages = static_cast<int32_t>(arena.rows()) * arena.row_pages();
     arena_ = KvArena::make(arena);
+    for (int32_t t = 0; t < shape.tokens; ++t) {
+      for (int32_t head = 0; head < shape.kv_heads; ++head) {
+        dense_.push_back(read(t, head, kKvF16));
+        stored_.push_back(read(t, head, shape.format));
+      }
+    }
   }
 
   // What attention gives for every token, the prompt in chunks of so many.
@@ -56,25 +62,25 @@ class NewestDense {
   // Of a generated token, in double precision: tokens that are neither among the newest nor of its
   // own group are read as the format has them.
   std::vector<double> expected(int32_t position, int32_t head) const {
-    std::vector<double> logits;
     double sum = 0;
-    std::vector<std::vector<float>> values;
+    std::vector<double> out(static_cast<size_t>(shape_.head_dim));
     for (int32_t t = 0; t <= position; ++t) {
       const bool dense = t / kKvGroup == position / kKvGroup || t > position - shape_.newest;
-      const auto [key, value] = read(t, head / shape_.group, dense ? kKvF16 : shape_.format);
+      const auto token = static_cast<size_t>(t * shape_.kv_heads + head / shape_.group);
+      const Token& seen = (dense ? dense_ : stored_)[token];
       double dot = 0;
       for (int32_t c = 0; c < shape_.head_dim; ++c) {
-        dot += double{queries_[at(position, query_cols(), head, c)]} * key[static_cast<size_t>(c)];
+        dot += double{queries_[at(position, query_cols(), head, c)]} *
+               seen.key[static_cast<size_t>(c)];
       }
-      logits.push_back(std::exp(dot * scale()));
-      sum += logits.back();
-      values.push_back(value);
-    }
-    std::vector<double> out(static_cast<size_t>(shape_.head_dim));
-    for (size_t t = 0; t < values.size(); ++t) {
+      const double weight = std::exp(dot * scale());
+      sum += weight;
       for (size_t c = 0; c < out.size(); ++c) {
-        out[c] += logits[t] / sum * values[t][c];
+        out[c] += weight * seen.value[c];
       }
+    }
+    for (double& channel : out) {
+      channel /= sum;
     }
     return out;
   }
@@ -88,8 +94,11 @@ class NewestDense {
   int64_t kv_cols() const { return int64_t{shape_.kv_heads} * shape_.head_dim; }
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)); }
 
-  std::pair<std::vector<float>, std::vector<float>> read(int32_t token, int32_t kv_head,
-                                                         KvFormat format) const {
+  struct Token {
+    std::vector<float> key, value;
+  };
+
+  Token read(int32_t token, int32_t kv_head, KvFormat format) const {
     // A page of a format closes from the window's f16.
     std::vector<float> key(static_cast<size_t>(shape_.head_dim));
     std::vector<float> value(key.size());
@@ -151,6 +160,7 @@ class NewestDense {
   const Backend& backend_;
   ThreadPool pool_{1};
   std::vector<float> queries_, keys_, values_, out_;
+  std::vector<Token> dense_, stored_;  // [tokens, kv_heads], as they are read
   std::unique_ptr<KvArena> arena_;
 };
 
