@@ -137,6 +137,7 @@ PeakLoop peak_loop(CpuIsa isa, WeightFormat arithmetic) {
   const bool integers = arithmetic == WeightFormat::int8 || arithmetic == WeightFormat::int4;
   switch (isa) {
     case CpuIsa::avx512:
+    case CpuIsa::avx512_fp16:
       return integers                           ? peak(int8_512, 128, "vpdpbusd zmm")
              : arithmetic == WeightFormat::bf16 ? peak(bf16_512, 64, "vdpbf16ps zmm")
                                                 : peak(fma_512, 32, "vfmadd231ps zmm");

@@ -10,7 +10,10 @@ namespace tessera {
 //   scalar  plain loops: the oracle of every other kernel, CUDA's included
 //   avx2    AVX2, FMA, F16C
 //   avx512  AVX-512 F/BW/VL/DQ/VBMI, VNNI and BF16
-enum class CpuIsa { scalar, avx2, avx512 };
+//   avx512_fp16  AVX-512 FP16, for attention over sparse pages; all else is avx512's
+enum class CpuIsa { scalar, avx2, avx512, avx512_fp16 };
+inline constexpr CpuIsa kCpuIsas[] = {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512,
+                                      CpuIsa::avx512_fp16};
 
 std::string_view name(CpuIsa isa);
 

@@ -46,7 +46,10 @@ CpuIsa detect() {
       has_all(extended.ebx, bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ) &&
       has_all(extended.ecx, bit_AVX512VBMI | bit_AVX512VBMI2 | bit_AVX512VNNI) &&
       has_all(cpuid(7, 1).eax, bit_AVX512BF16);
-  return avx512 ? CpuIsa::avx512 : CpuIsa::avx2;
+  if (!avx512) {
+    return CpuIsa::avx2;
+  }
+  return has_all(extended.edx, bit_AVX512FP16) ? CpuIsa::avx512_fp16 : CpuIsa::avx512;
 }
 
 }  // namespace
@@ -59,6 +62,8 @@ std::string_view name(CpuIsa isa) {
       return "avx2";
     case CpuIsa::avx512:
       return "avx512";
+    case CpuIsa::avx512_fp16:
+      return "avx512_fp16";
   }
   return "?";
 }

@@ -9,7 +9,7 @@ namespace tessera {
 
 inline std::vector<CpuIsa> isas_of_this_machine() {
   std::vector<CpuIsa> isas;
-  for (const CpuIsa isa : {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512}) {
+  for (const CpuIsa isa : kCpuIsas) {
     if (cpu_supports(isa)) {
       isas.push_back(isa);
     }

@@ -486,4 +486,10 @@ void attention(const AttentionArgs& args, Stream stream) {
 }
 }  // namespace avx512
 
+namespace avx512_fp16 {
+void attention(const AttentionArgs& args, Stream stream) {
+  run_attention(avx512::kFp16AttentionKernels, args, stream);
+}
+}  // namespace avx512_fp16
+
 }  // namespace tessera

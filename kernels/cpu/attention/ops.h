@@ -43,3 +43,9 @@ void silu_mul(const SiluMulArgs& args, Stream stream);
 void attention(const AttentionArgs& args, Stream stream);
 
 }  // namespace tessera::avx512
+
+namespace tessera::avx512_fp16 {
+
+void attention(const AttentionArgs& args, Stream stream);
+
+}  // namespace tessera::avx512_fp16
