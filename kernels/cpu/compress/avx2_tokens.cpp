@@ -33,6 +33,10 @@ __m256i load(const void* from) {
 void store(void* to, __m256i codes) {
   _mm256_storeu_si256(static_cast<__m256i*>(to), codes);
 }
+// What packing two times leaves is in halves of each vector by turns.
+__m256i in_order(__m256i packed) {
+  return _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
 __m256i codes_of_8(const uint8_t* bytes) {
   return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes)));
 }
@@ -178,7 +182,6 @@ class ValueBits {
 
 void load_values(const Part& part, int32_t head_dim, Codes& codes) {
   const __m256i ones = _mm256_set1_epi32((1 << part.bits) - 1);
-  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
   ValueBits bits(part);
   const auto block = [&] {  // as 16 words
     const auto eight = [&](int32_t from) {
@@ -191,8 +194,7 @@ void load_values(const Part& part, int32_t head_dim, Codes& codes) {
   for (int32_t channel = 0; channel < head_dim; channel += 2 * kBlock) {
     const __m256i first = block();
     const __m256i second = channel + kBlock < head_dim ? block() : _mm256_setzero_si256();
-    store(codes.of + channel,
-          _mm256_permutevar8x32_epi32(_mm256_packus_epi16(first, second), order));
+    store(codes.of + channel, in_order(_mm256_packus_epi16(first, second)));
   }
 }
 
@@ -215,7 +217,7 @@ void store_values(const Codes& codes, int32_t head_dim, const Part& part) {
 
 // ---- numbers to codes
 
-// Of a token's numbers in a page; stored there.
+// Of a token's key or value in a page.
 struct Range {
   float scale;
   float zero;
@@ -225,22 +227,47 @@ struct Range {
     std::memcpy(&bits, at, sizeof(bits));
     return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits)));
   }
-  explicit Range(const Part& part) : scale(f16_at(part.scale)), zero(f16_at(part.zero)) {}
-  // As code_range() has it.
-  Range(float lowest, float highest, const Part& part) {
-    zero = stored(lowest + 0.0f, part.zero);
-    const float step = (highest - zero) / static_cast<float>((1 << part.bits) - 1);
-    scale = stored(step > 0 ? step : 0.0f, part.scale);
-  }
-  static float stored(float x, std::byte* at) {
-    const __m128 within =
-        _mm_min_ss(_mm_max_ss(_mm_set_ss(x), _mm_set_ss(-kLargestF16)), _mm_set_ss(kLargestF16));
-    const __m128i half = _mm_cvtps_ph(within, _MM_FROUND_TO_NEAREST_INT);
-    const auto bits = static_cast<uint16_t>(_mm_cvtsi128_si32(half));
-    std::memcpy(at, &bits, sizeof(bits));
-    return _mm_cvtss_f32(_mm_cvtph_ps(half));
-  }
+  static Range of(const Part& part) { return {f16_at(part.scale), f16_at(part.zero)}; }
   float number(uint32_t code) const { return zero + scale * static_cast<float>(code); }
+};
+
+struct Extent {
+  float lowest;
+  float highest;
+};
+
+// Of a token's key and its value, stored there: as code_range() has it, both at once, because what
+// bounds them is how long one operation waits for another.
+struct Ranges {
+  Ranges(Extent key_extent, Extent value_extent, const Part& key_part, const Part& value_part) {
+    const auto ones = [](const Part& part) { return static_cast<float>((1 << part.bits) - 1); };
+    const __m128 lowest = _mm_setr_ps(key_extent.lowest, value_extent.lowest, 0, 0);
+    const __m128 highest = _mm_setr_ps(key_extent.highest, value_extent.highest, 0, 0);
+    const __m128 zeros =
+        stored(_mm_add_ps(lowest, _mm_setzero_ps()), key_part.zero, value_part.zero);
+    const __m128 steps =
+        _mm_div_ps(_mm_sub_ps(highest, zeros), _mm_setr_ps(ones(key_part), ones(value_part), 1, 1));
+    const __m128 scales =
+        stored(_mm_max_ps(steps, _mm_setzero_ps()), key_part.scale, value_part.scale);
+    key = {_mm_cvtss_f32(scales), _mm_cvtss_f32(zeros)};
+    value = {_mm_cvtss_f32(_mm_movehdup_ps(scales)), _mm_cvtss_f32(_mm_movehdup_ps(zeros))};
+  }
+
+  Range key;
+  Range value;
+
+ private:
+  static __m128 stored(__m128 numbers, std::byte* key_at, std::byte* value_at) {
+    const __m128 within =
+        _mm_min_ps(_mm_max_ps(numbers, _mm_set1_ps(-kLargestF16)), _mm_set1_ps(kLargestF16));
+    const __m128i halves = _mm_cvtps_ph(within, _MM_FROUND_TO_NEAREST_INT);
+    const auto both = static_cast<uint32_t>(_mm_cvtsi128_si32(halves));
+    const auto key_bits = static_cast<uint16_t>(both);
+    const auto value_bits = static_cast<uint16_t>(both >> 16);
+    std::memcpy(key_at, &key_bits, sizeof(key_bits));
+    std::memcpy(value_at, &value_bits, sizeof(value_bits));
+    return _mm_cvtph_ps(halves);
+  }
 };
 
 // Clamping before rounding is the same, since both bounds are whole.
@@ -252,30 +279,27 @@ class Encoder {
         last_(_mm256_set1_ps(static_cast<float>((1 << bits) - 1))),
         positive_(_mm256_set1_epi32(range.scale > 0 ? -1 : 0)) {}
 
-  __m256i codes_of(__m256 x) const {
-    const __m256 code = _mm256_div_ps(_mm256_sub_ps(x, zero_), scale_);
-    const __m256 within = _mm256_min_ps(_mm256_max_ps(code, _mm256_setzero_ps()), last_);
-    return _mm256_and_si256(_mm256_cvtps_epi32(within), positive_);
-  }
-  // Of 8 numbers, as bytes.
-  static void store_8(__m256i codes, uint8_t* to) {
-    const __m256i low_bytes =
-        _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 4, 8, 12,
-                         -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
-    const __m256i bytes = _mm256_shuffle_epi8(codes, low_bytes);
-    _mm_storel_epi64(
-        reinterpret_cast<__m128i*>(to),
-        _mm_unpacklo_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1)));
+  // Bytes of 32 numbers; eight(i) is the i-th vector of them.
+  template <class Eight>
+  __m256i codes_of(Eight&& eight) const {
+    const __m256i first = _mm256_packus_epi32(words_of(eight(0)), words_of(eight(1)));
+    const __m256i second = _mm256_packus_epi32(words_of(eight(2)), words_of(eight(3)));
+    return _mm256_and_si256(in_order(_mm256_packus_epi16(first, second)), positive_);
   }
 
  private:
+  __m256i words_of(__m256 x) const {
+    const __m256 code = _mm256_div_ps(_mm256_sub_ps(x, zero_), scale_);
+    return _mm256_cvtps_epi32(_mm256_min_ps(_mm256_max_ps(code, _mm256_setzero_ps()), last_));
+  }
+
   __m256 scale_;
   __m256 zero_;
   __m256 last_;
   __m256i positive_;
 };
 
-void encode(const Numbers& numbers, int32_t head_dim, const Part& to, Codes& codes) {
+Extent extent_of(const Numbers& numbers, int32_t head_dim) {
   __m256 lowest = _mm256_load_ps(numbers.of);
   __m256 highest = lowest;
   for (int32_t channel = kLanes; channel < head_dim; channel += kLanes) {
@@ -287,23 +311,22 @@ void encode(const Numbers& numbers, int32_t head_dim, const Part& to, Codes& cod
   alignas(32) float high[kLanes];
   _mm256_store_ps(low, lowest);
   _mm256_store_ps(high, highest);
-  const Range range(*std::min_element(low, low + kLanes), *std::max_element(high, high + kLanes),
-                    to);
-  const Encoder encoder(range, to.bits);
-  for (int32_t channel = 0; channel < head_dim; channel += kLanes) {
-    Encoder::store_8(encoder.codes_of(_mm256_load_ps(numbers.of + channel)), codes.of + channel);
+  return {*std::min_element(low, low + kLanes), *std::max_element(high, high + kLanes)};
+}
+
+void encode(const Numbers& numbers, int32_t head_dim, const Encoder& encoder, Codes& codes) {
+  for (int32_t channel = 0; channel < head_dim; channel += kBytes) {
+    store(codes.of + channel, encoder.codes_of([&](int32_t i) {
+      return _mm256_load_ps(numbers.of + channel + i * kLanes);
+    }));
   }
 }
 
 // ---- codes to codes
 
-// The lowest and the highest code. Rounding keeps order, so theirs are the lowest and highest
-// numbers.
-struct Bounds {
-  uint32_t lowest;
-  uint32_t highest;
-};
-Bounds bounds_of(Codes& codes, int32_t head_dim) {
+// The lowest and the highest number. Rounding keeps order, so theirs are the lowest and highest
+// codes.
+Extent extent_of(Codes& codes, int32_t head_dim, const Range& range) {
   store(codes.of + head_dim, _mm256_set1_epi8(static_cast<char>(codes.of[0])));
   __m256i low = load(codes.of);
   __m256i high = low;
@@ -318,34 +341,32 @@ Bounds bounds_of(Codes& codes, int32_t head_dim) {
     return static_cast<uint32_t>(_mm_cvtsi128_si32(_mm_minpos_epu16(words))) & 0xffu;
   };
   const __m256i all = _mm256_set1_epi8(-1);
-  return {lowest(low), 255u - lowest(_mm256_xor_si256(high, all))};
+  return {range.number(lowest(low)), range.number(255u - lowest(_mm256_xor_si256(high, all)))};
 }
 
-// Few bits have few codes, so each is encoded anew once and then looked up.
-void recode(const Part& from, int32_t head_dim, const Part& to, Codes& codes) {
-  const Range range(from);
-  const Bounds bounds = bounds_of(codes, head_dim);
-  const Encoder encoder(Range(range.number(bounds.lowest), range.number(bounds.highest), to),
-                        to.bits);
-  const __m256 scale = _mm256_set1_ps(range.scale);
-  const __m256 zero = _mm256_set1_ps(range.zero);
-  const auto anew = [&](__m256i old) {
-    return encoder.codes_of(_mm256_add_ps(zero, _mm256_mul_ps(scale, _mm256_cvtepi32_ps(old))));
+// `from` has the range of the codes as they are. Few bits have few codes, so each is encoded anew
+// once and then looked up.
+void recode(const Range& from, int32_t from_bits, int32_t head_dim, const Encoder& encoder,
+            Codes& codes) {
+  const __m256 scale = _mm256_set1_ps(from.scale);
+  const __m256 zero = _mm256_set1_ps(from.zero);
+  const auto numbers = [&](__m256i old) {
+    return _mm256_add_ps(zero, _mm256_mul_ps(scale, _mm256_cvtepi32_ps(old)));
   };
-  if (from.bits > 4) {
-    for (int32_t channel = 0; channel < head_dim; channel += kLanes) {
-      Encoder::store_8(anew(codes_of_8(codes.of + channel)), codes.of + channel);
+  if (from_bits > 4) {
+    for (int32_t channel = 0; channel < head_dim; channel += kBytes) {
+      store(codes.of + channel, encoder.codes_of([&](int32_t i) {
+        return numbers(codes_of_8(codes.of + channel + i * kLanes));
+      }));
     }
     return;
   }
   const __m256i first = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  alignas(16) uint8_t table[16];
-  Encoder::store_8(anew(first), table);
-  Encoder::store_8(anew(_mm256_add_epi32(first, _mm256_set1_epi32(8))), table + 8);
-  const __m256i lookup =
-      _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table)));
+  const __m256i table = encoder.codes_of([&](int32_t i) {
+    return numbers(_mm256_add_epi32(first, _mm256_set1_epi32(i % 2 * kLanes)));
+  });
   for (int32_t channel = 0; channel < head_dim; channel += kBytes) {
-    store(codes.of + channel, _mm256_shuffle_epi8(lookup, load(codes.of + channel)));
+    store(codes.of + channel, _mm256_shuffle_epi8(table, load(codes.of + channel)));
   }
 }
 
@@ -393,24 +414,26 @@ void demote_token(const TileShape& high, TokenPlace from, const TileShape& low, 
     const Part old_value = value_part(high, from);
     load_keys(old_key, head_dim, keys);
     load_values(old_value, head_dim, values);
-    recode(old_key, head_dim, key, keys);
-    recode(old_value, head_dim, value, values);
+    const Range key_range = Range::of(old_key);
+    const Range value_range = Range::of(old_value);
+    const Ranges ranges(extent_of(keys, head_dim, key_range),
+                        extent_of(values, head_dim, value_range), key, value);
+    recode(key_range, old_key.bits, head_dim, Encoder(ranges.key, key.bits), keys);
+    recode(value_range, old_value.bits, head_dim, Encoder(ranges.value, value.bits), values);
   } else {
     Numbers key_numbers;
     Numbers value_numbers;
     load_floats(high.layout, from, key_numbers, value_numbers);
-    encode(key_numbers, head_dim, key, keys);
-    encode(value_numbers, head_dim, value, values);
+    const Ranges ranges(extent_of(key_numbers, head_dim), extent_of(value_numbers, head_dim), key,
+                        value);
+    encode(key_numbers, head_dim, Encoder(ranges.key, key.bits), keys);
+    encode(value_numbers, head_dim, Encoder(ranges.value, value.bits), values);
   }
   store_keys(keys, head_dim, key);
   store_values(values, head_dim, value);
 }
 
 void copy_token(const TileShape& shape, TokenPlace from, TokenPlace to) {
-  if (!shape.layout.format.is_codes()) {
-    scalar::kTokenOps.copy(shape, from, to);
-    return;
-  }
   const Part key = key_part(shape, from);
   const Part to_key = key_part(shape, to);
   for (int64_t line = 0; line < shape.key_bytes; line += kLine) {
@@ -437,8 +460,18 @@ void copy_token(const TileShape& shape, TokenPlace from, TokenPlace to) {
   std::memcpy(to_value.zero, value.zero, sizeof(f16));
 }
 
+void copy_tokens(const TileShape& shape, std::span<const TokenMove> moves) {
+  if (!shape.layout.format.is_codes()) {
+    scalar::kTokenOps.copy(shape, moves);
+    return;
+  }
+  for (const TokenMove& move : moves) {
+    copy_token(shape, move.from, move.to);
+  }
+}
+
 }  // namespace
 
-const TokenOps kTokenOps{copy_token, demote_token};
+const TokenOps kTokenOps{copy_tokens, demote_token};
 
 }  // namespace tessera::avx2

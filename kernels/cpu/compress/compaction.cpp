@@ -71,10 +71,11 @@ class Compaction {
         --low_;
       } while (low_ > place && !low_stays(low_));
       if (low_ > place) {
-        ops_.copy(low_shape_, low_place(low_), low_place(place));
+        move(low_shape_, low_place(low_), low_place(place));
         low_mark(place) = low_mark(low_);
       }
     }
+    carry_out(low_shape_);
   }
 
   void thin_high() {
@@ -92,10 +93,23 @@ class Compaction {
       }
       leave_high(place, fate);
       if (--high_ > place) {
-        ops_.copy(high_shape_, high_place(high_), high_place(place));
+        move(high_shape_, high_place(high_), high_place(place));
         marks_[place] = marks_[high_];
       }
     }
+    carry_out(high_shape_);
+  }
+
+  // Tokens move from beyond a tier's end to gaps before it, so they may move later and together.
+  void move(const TileShape& shape, TokenPlace from, TokenPlace to) {
+    if (pending_ == kMostMoves) {
+      carry_out(shape);
+    }
+    moves_[pending_++] = {from, to};
+  }
+  void carry_out(const TileShape& shape) {
+    ops_.copy(shape, {moves_, pending_});
+    pending_ = 0;
   }
 
   void leave_high(int32_t place, TokenFate fate) {
@@ -116,6 +130,7 @@ class Compaction {
   void add_low_page() {
     int32_t page = kNoPage;
     if (change_.left_pages > div_ceil(high_, high_layout_.capacity)) {
+      carry_out(high_shape_);  // of what that page holds
       page = left_[--change_.left_pages];
       left_[change_.left_pages] = kNoPage;
     } else {
@@ -142,6 +157,8 @@ class Compaction {
   KvMark* marks_;
   int32_t high_;  // tokens left
   int32_t low_;
+  TokenMove moves_[kMostMoves];
+  size_t pending_ = 0;  // of them, not carried out yet
 };
 
 }  // namespace

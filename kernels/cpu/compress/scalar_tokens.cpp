@@ -65,31 +65,34 @@ void copy_sparse(const KvPageLayout& layout, TokenPlace from, TokenPlace to) {
   }
 }
 
-void copy_floats(const KvPageLayout& layout, TokenPlace from, TokenPlace to) {
+// Keys channel by channel, as their lines lie.
+void copy_floats(const KvPageLayout& layout, std::span<const TokenMove> moves) {
   const auto key_bytes = static_cast<size_t>(layout.format.key_bits / 8);
-  const std::byte* from_keys = from.page + layout.keys_offset(from.token / kTile);
-  std::byte* to_keys = to.page + layout.keys_offset(to.token / kTile);
-  for (int32_t channel = 0; channel < layout.head_dim; ++channel) {
-    std::memcpy(to_keys + layout.key_offset(to.token % kTile, channel),
-                from_keys + layout.key_offset(from.token % kTile, channel), key_bytes);
+  const auto key_of = [&](TokenPlace place) {
+    return place.page + layout.keys_offset(place.token / kTile) +
+           layout.key_offset(place.token % kTile, 0);
+  };
+  const auto value_of = [&](TokenPlace place) {
+    return place.page + layout.values_offset(place.token / kTile) +
+           layout.value_offset(place.token % kTile, 0);
+  };
+  std::byte* from[kMostMoves];
+  std::byte* to[kMostMoves];
+  for (size_t i = 0; i < moves.size(); ++i) {
+    from[i] = key_of(moves[i].from);
+    to[i] = key_of(moves[i].to);
+    std::memcpy(value_of(moves[i].to), value_of(moves[i].from),
+                static_cast<size_t>(layout.head_dim * layout.format.value_bits / 8));
   }
-  std::memcpy(
-      to.page + layout.values_offset(to.token / kTile) + layout.value_offset(to.token % kTile, 0),
-      from.page + layout.values_offset(from.token / kTile) +
-          layout.value_offset(from.token % kTile, 0),
-      static_cast<size_t>(layout.head_dim * layout.format.value_bits / 8));
+  for (int32_t channel = 0; channel < layout.head_dim; ++channel) {
+    const int64_t line = layout.key_offset(0, channel);
+    for (size_t i = 0; i < moves.size(); ++i) {
+      std::memcpy(to[i] + line, from[i] + line, key_bytes);
+    }
+  }
 }
 
-void copy_token(const TileShape& shape, TokenPlace from, TokenPlace to) {
-  const KvPageLayout& layout = shape.layout;
-  if (layout.format.is_sparse()) {
-    copy_sparse(layout, from, to);
-    return;
-  }
-  if (layout.format.is_floats()) {
-    copy_floats(layout, from, to);
-    return;
-  }
+void copy_codes(const KvPageLayout& layout, TokenPlace from, TokenPlace to) {
   const int64_t from_tile = from.token / kTile;
   const int64_t to_tile = to.token / kTile;
   const int32_t from_lane = from.token % kTile;
@@ -107,6 +110,21 @@ void copy_token(const TileShape& shape, TokenPlace from, TokenPlace to) {
   copy_f16(layout.value_zeros_offset(from_tile), layout.value_zeros_offset(to_tile));
 }
 
+void copy_tokens(const TileShape& shape, std::span<const TokenMove> moves) {
+  const KvPageLayout& layout = shape.layout;
+  if (layout.format.is_floats()) {
+    copy_floats(layout, moves);
+    return;
+  }
+  for (const TokenMove& move : moves) {
+    if (layout.format.is_sparse()) {
+      copy_sparse(layout, move.from, move.to);
+    } else {
+      copy_codes(layout, move.from, move.to);
+    }
+  }
+}
+
 void demote_token(const TileShape& high, TokenPlace from, const TileShape& low, TokenPlace to) {
   float keys[kMaxHeadDim];
   float values[kMaxHeadDim];
@@ -116,6 +134,6 @@ void demote_token(const TileShape& high, TokenPlace from, const TileShape& low, 
 
 }  // namespace
 
-const TokenOps kTokenOps{copy_token, demote_token};
+const TokenOps kTokenOps{copy_tokens, demote_token};
 
 }  // namespace tessera::scalar

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernels/cpu/attention/pair_block.h"
 
@@ -13,12 +14,21 @@ struct TokenPlace {
   int32_t token = 0;  // in the page
 };
 
-// What an instruction set brings to kv_compress and kv_demote: one token at a time, because victims
+inline constexpr size_t kMostMoves = 64;  // at a time
+
+struct TokenMove {
+  TokenPlace from;
+  TokenPlace to;
+};
+
+// What an instruction set brings to kv_compress and kv_demote: token by token, because victims
 // stand anywhere. Bit for bit as kernels/cpu/pages/page_codec.h has it.
 // Requires of the vector ones: head_dim is a multiple of 8.
 struct TokenOps {
-  // Copies a token's bytes as they are, both pages being of `shape`; other tokens are left alone.
-  void (*copy)(const TileShape& shape, TokenPlace from, TokenPlace to);
+  // Copies tokens' bytes as they are, all pages being of `shape`; other tokens are left alone. Many
+  // at a time, since tokens of one tile share its lines, which the first of them waits for.
+  // Requires: at most kMostMoves, and none to where another one is from.
+  void (*copy)(const TileShape& shape, std::span<const TokenMove> moves);
   // Encodes a token of a page of `high` anew as one of a page of `low`, of codes or sparse, at the
   // end of what that holds: what stands behind it in its tile is cleared with the tile's first
   // token.
