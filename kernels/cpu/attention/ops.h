@@ -35,7 +35,6 @@ namespace tessera::avx512 {
 
 using scalar::embed;
 
-
 void rms_norm(const RmsNormArgs& args, Stream stream);
 void rope(const RopeArgs& args, Stream stream);
 void silu_mul(const SiluMulArgs& args, Stream stream);
