@@ -136,6 +136,7 @@ double time_copy(ThreadPool& pool, std::span<const std::byte> from, std::span<st
 PeakLoop peak_loop(CpuIsa isa, WeightFormat arithmetic) {
   const bool integers = arithmetic == WeightFormat::int8 || arithmetic == WeightFormat::int4;
   switch (isa) {
+    case CpuIsa::amx:  // its own product serves some of attention alone
     case CpuIsa::avx512:
     case CpuIsa::avx512_fp16:
       return integers                           ? peak(int8_512, 128, "vpdpbusd zmm")

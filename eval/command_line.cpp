@@ -65,7 +65,7 @@ void declare_how(CLI::App& app, EvalOptions& options) {
            }
          },
          "kernels to use; default: the best of this machine")
-      ->check(CLI::IsMember({"scalar", "avx2", "avx512", "avx512_fp16"}));
+      ->check(CLI::IsMember({"scalar", "avx2", "avx512", "avx512_fp16", "amx"}));
   app.add_option("--weights", options.weights, "format of the weights in memory [f32]")
       ->transform(CLI::CheckedTransformer(weights));
   app.add_option("--threads", options.threads, "0: one for each core [0]")

@@ -266,7 +266,8 @@ std::vector<SettingsField> compute_fields() {
       {name(CpuIsa::scalar), CpuIsa::scalar},
       {name(CpuIsa::avx2), CpuIsa::avx2},
       {name(CpuIsa::avx512), CpuIsa::avx512},
-      {name(CpuIsa::avx512_fp16), CpuIsa::avx512_fp16}};
+      {name(CpuIsa::avx512_fp16), CpuIsa::avx512_fp16},
+      {name(CpuIsa::amx), CpuIsa::amx}};
   const std::vector<Choice<WeightFormat>> weights = {
       {name(WeightFormat::f32), WeightFormat::f32},
       {name(WeightFormat::bf16), WeightFormat::bf16},

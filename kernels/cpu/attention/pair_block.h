@@ -135,6 +135,8 @@ struct Partial {
   float* values;  // [head_dim]
 };
 
+inline void no_state(const PairBlock&) {}
+
 // What an instruction set brings.
 struct AttentionKernels {
   // One query times `factor`, in the form that tiles of floats (of codes; sparse ones) want it in.
@@ -155,6 +157,9 @@ struct AttentionKernels {
   void (*merge)(const Partial& into, const Partial& from, int32_t head_dim);
   // values /= sum
   void (*normalise)(float* values, float sum, int32_t head_dim);
+  // Around the calls of add_tile for a span, on their thread, where they need some of its state.
+  void (*begin_tiles)(const PairBlock& block) = no_state;
+  void (*end_tiles)(const PairBlock& block) = no_state;
 };
 
 namespace avx2 {
@@ -164,5 +169,9 @@ namespace avx512 {
 extern const AttentionKernels kAttentionKernels;
 extern const AttentionKernels kFp16AttentionKernels;
 }  // namespace avx512
+namespace amx {
+// avx512's with FP16, but for tiles of codes and many pairs.
+AttentionKernels attention_kernels();
+}  // namespace amx
 
 }  // namespace tessera

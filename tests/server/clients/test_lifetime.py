@@ -58,6 +58,7 @@ def test_the_log_tells_what_is_served_and_what_it_takes(server):
         "avx2",
         "avx512",
         "avx512_fp16",
+        "amx",
     )
 
 
