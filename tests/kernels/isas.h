@@ -17,6 +17,11 @@ inline std::vector<CpuIsa> isas_of_this_machine() {
   return isas;
 }
 
+// Whether attention over sparse pages multiplies f16 (kernels/cpu/attention/half_step.h).
+inline bool multiplies_halves(const Backend& backend) {
+  return backend.isa == name(CpuIsa::avx512_fp16) || backend.isa == name(CpuIsa::amx);
+}
+
 inline std::vector<float> random_floats(std::mt19937& random, int64_t count, float spread = 1.0f) {
   std::normal_distribution<float> normal(0.0f, spread);
   std::vector<float> floats(static_cast<size_t>(count));
