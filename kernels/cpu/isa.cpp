@@ -72,9 +72,9 @@ CpuIsa best_isa(const CpuFacts& facts) {
   if (!has_all(facts.extended_edx, bit_AVX512FP16)) {
     return CpuIsa::avx512;
   }
-  const bool amx = has_all(facts.saved_state, kTiles) &&
-                   has_all(facts.extended_edx, kTileFeatures) && facts.may_use_tiles;
-  return amx ? CpuIsa::amx : CpuIsa::avx512_fp16;
+  const bool tiles = has_all(facts.saved_state, kTiles) &&
+                     has_all(facts.extended_edx, kTileFeatures) && facts.may_use_tiles;
+  return tiles ? CpuIsa::amx : CpuIsa::avx512_fp16;
 }
 
 std::string_view name(CpuIsa isa) {

@@ -72,6 +72,9 @@ TEST(CpuBackend, TakesTileRegistersWhereTheCpuHasThemAndTheSystemLetsIt) {
 
 TEST(CpuBackend, TakesAnInstructionSetThatTheCpuHasAllOfAndTheSystemSaves) {
   CpuFacts facts = all_facts();
+  facts.extended_edx = bit_AMX_TILE | bit_AMX_INT8;
+  EXPECT_EQ(best_isa(facts), CpuIsa::avx512);
+  facts = all_facts();
   facts.extended_ecx = bit_AVX512VBMI | bit_AVX512VNNI;
   EXPECT_EQ(best_isa(facts), CpuIsa::avx2);
   facts = all_facts();

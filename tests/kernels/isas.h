@@ -22,6 +22,18 @@ inline bool multiplies_halves(const Backend& backend) {
   return backend.isa == name(CpuIsa::avx512_fp16) || backend.isa == name(CpuIsa::amx);
 }
 
+// Those that bring an op of their own; the others have one of these.
+template <class Op>
+std::vector<CpuIsa> isas_with_own(Op Backend::* op) {
+  std::vector<CpuIsa> isas;
+  for (const CpuIsa isa : isas_of_this_machine()) {
+    if (isas.empty() || cpu_backend(isa).*op != cpu_backend(isas.back()).*op) {
+      isas.push_back(isa);
+    }
+  }
+  return isas;
+}
+
 inline std::vector<float> random_floats(std::mt19937& random, int64_t count, float spread = 1.0f) {
   std::normal_distribution<float> normal(0.0f, spread);
   std::vector<float> floats(static_cast<size_t>(count));

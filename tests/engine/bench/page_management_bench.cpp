@@ -1,7 +1,7 @@
-// What page management takes of a decode step: reserving room, storing (which prunes and encodes a
-// group when it closes), and what policies make of the tokens that a step stored. 64 sequences of
-// the shipped model decode in one batch; their lengths are staggered, so that one of them closes a
-// group in each step.
+// What page management takes of a decode step: reserving room, and what policies make of the
+// tokens that a step stored; beside it, storing, which prunes and encodes a group when it closes.
+// 64 sequences of the shipped model decode in one batch; their lengths are staggered, so that one
+// of them closes a group in each step.
 //   page_management_bench MODEL_DIRECTORY [tokens before [steps [policy ...]]]
 
 #include <algorithm>
@@ -46,7 +46,7 @@ struct Times {
   double store = 0;    // of it, kv_store
   double compress = 0;
 
-  double share() const { return (reserve + store + compress) / (reserve + forward + compress); }
+  double share() const { return (reserve + compress) / (reserve + forward + compress); }
 };
 
 // The best backend, whose kv_store counts its time.
