@@ -17,6 +17,11 @@ inline std::vector<CpuIsa> isas_of_this_machine() {
   return isas;
 }
 
+// Whether attention over sparse pages multiplies f16 (kernels/cpu/attention/half_step.h).
+inline bool multiplies_halves(const Backend& backend) {
+  return backend.isa == name(CpuIsa::avx512_fp16) || backend.isa == name(CpuIsa::amx);
+}
+
 // Those that bring an op of their own; the others have one of these.
 template <class Op>
 std::vector<CpuIsa> isas_with_own(Op Backend::* op) {

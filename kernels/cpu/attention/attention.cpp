@@ -481,16 +481,11 @@ void attention(const AttentionArgs& args, Stream stream) {
 }
 }  // namespace avx512
 
-namespace avx512_fp16 {
-void attention(const AttentionArgs& args, Stream stream) {
+void avx512_fp16::attention(const AttentionArgs& args, Stream stream) {
   run_attention(avx512::kFp16AttentionKernels, args, stream);
 }
-}  // namespace avx512_fp16
-
-namespace amx {
-void attention(const AttentionArgs& args, Stream stream) {
+void amx::attention(const AttentionArgs& args, Stream stream) {
   run_attention(attention_kernels(), args, stream);
 }
-}  // namespace amx
 
 }  // namespace tessera
