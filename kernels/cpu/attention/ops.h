@@ -35,14 +35,18 @@ namespace tessera::avx512 {
 
 using scalar::embed;
 
-int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, int32_t head_dim);
-
 void rms_norm(const RmsNormArgs& args, Stream stream);
 void rope(const RopeArgs& args, Stream stream);
 void silu_mul(const SiluMulArgs& args, Stream stream);
 void attention(const AttentionArgs& args, Stream stream);
 
 }  // namespace tessera::avx512
+
+namespace tessera::avx512_fp16 {
+
+void attention(const AttentionArgs& args, Stream stream);
+
+}  // namespace tessera::avx512_fp16
 
 namespace tessera::amx {
 
