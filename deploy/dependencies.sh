@@ -15,7 +15,7 @@ build="g++ cmake ninja-build pkg-config ca-certificates curl jq
   nlohmann-json3-dev libspdlog-dev $boost libssl-dev libpcre2-dev
   libcli11-dev libyaml-cpp-dev prometheus-cpp-dev zlib1g-dev"
 tests="$build git ccache libgtest-dev libgmock-dev libbenchmark-dev libsentencepiece-dev
-  python3 python3-venv"
+  libmpich-dev mpich python3 python3-venv"
 all_tests="$tests chromium chromium-driver clang-14 libclang-rt-14-dev"
 
 case "${1:-}" in

@@ -266,7 +266,7 @@ struct KvCompression {
   int32_t prompt_tokens = 0;
   int32_t judged = 0;           // positions below were judged by an earlier call; 0 at the first
   bool pool = false;            // the prompt's scores are complete: pool them now, once
-  int32_t judged_after() const {  // what is to be said as `judged` the next time
+  constexpr int32_t judged_after() const {  // what is to be said as `judged` the next time
     const int32_t group = tokens / kKvGroup - policy.recent;
     return group > 0 ? group * kKvGroup : 0;
   }

@@ -33,25 +33,26 @@ bool untied(const ModelConfig& c) {
 }
 
 using enum WeightSlot;
+using enum ShardAxis;
 
 // clang-format off
 constexpr TensorRule kTable[] = {
-    {"model.embed_tokens.weight",                        embedding,      one_per_token, hidden,      nullptr},
-    {"model.layers.{}.input_layernorm.weight",           attention_norm, hidden,        nullptr,     nullptr},
-    {"model.layers.{}.self_attn.q_proj.weight",          qkv,            query_width,   hidden,      nullptr},
-    {"model.layers.{}.self_attn.k_proj.weight",          qkv,            kv_width,      hidden,      nullptr},
-    {"model.layers.{}.self_attn.v_proj.weight",          qkv,            kv_width,      hidden,      nullptr},
-    {"model.layers.{}.self_attn.q_proj.bias",            qkv_bias,       query_width,   nullptr,     biased},
-    {"model.layers.{}.self_attn.k_proj.bias",            qkv_bias,       kv_width,      nullptr,     biased},
-    {"model.layers.{}.self_attn.v_proj.bias",            qkv_bias,       kv_width,      nullptr,     biased},
-    {"model.layers.{}.self_attn.o_proj.weight",          attention_out,  hidden,        query_width, nullptr},
-    {"model.layers.{}.post_attention_layernorm.weight",  ffn_norm,       hidden,        nullptr,     nullptr},
-    {"model.layers.{}.mlp.gate_proj.weight",             gate_up,        ffn,           hidden,      nullptr},
-    {"model.layers.{}.mlp.up_proj.weight",               gate_up,        ffn,           hidden,      nullptr},
-    {"model.layers.{}.mlp.down_proj.weight",             down,           hidden,        ffn,         nullptr},
-    {"model.norm.weight",                                final_norm,     hidden,        nullptr,     nullptr},
-    {"lm_head.weight",                                   head,           one_per_token, hidden,      untied},
-    {"model.embed_tokens.weight",                        head,           one_per_token, hidden,      tied},
+    {"model.embed_tokens.weight",                         embedding,      one_per_token, hidden,      none, nullptr},
+    {"model.layers.{}.input_layernorm.weight",            attention_norm, hidden,        nullptr,     none, nullptr},
+    {"model.layers.{}.self_attn.q_proj.weight",           qkv,            query_width,   hidden,      rows, nullptr},
+    {"model.layers.{}.self_attn.k_proj.weight",           qkv,            kv_width,      hidden,      rows, nullptr},
+    {"model.layers.{}.self_attn.v_proj.weight",           qkv,            kv_width,      hidden,      rows, nullptr},
+    {"model.layers.{}.self_attn.q_proj.bias",             qkv_bias,       query_width,   nullptr,     rows, biased},
+    {"model.layers.{}.self_attn.k_proj.bias",             qkv_bias,       kv_width,      nullptr,     rows, biased},
+    {"model.layers.{}.self_attn.v_proj.bias",             qkv_bias,       kv_width,      nullptr,     rows, biased},
+    {"model.layers.{}.self_attn.o_proj.weight",           attention_out,  hidden,        query_width, cols, nullptr},
+    {"model.layers.{}.post_attention_layernorm.weight",   ffn_norm,       hidden,        nullptr,     none, nullptr},
+    {"model.layers.{}.mlp.gate_proj.weight",              gate_up,        ffn,           hidden,      rows, nullptr},
+    {"model.layers.{}.mlp.up_proj.weight",                gate_up,        ffn,           hidden,      rows, nullptr},
+    {"model.layers.{}.mlp.down_proj.weight",              down,           hidden,        ffn,         cols, nullptr},
+    {"model.norm.weight",                                 final_norm,     hidden,        nullptr,     none, nullptr},
+    {"lm_head.weight",                                    head,           one_per_token, hidden,      none, untied},
+    {"model.embed_tokens.weight",                         head,           one_per_token, hidden,      none, tied},
 };
 // clang-format on
 
@@ -59,7 +60,8 @@ bool is_per_layer(const TensorRule& rule) {
   return absl::StrContains(rule.pattern, "{}");
 }
 
-ExpectedTensor expect(const TensorRule& rule, const ModelConfig& config, int32_t layer) {
+ExpectedTensor expect(const TensorRule& rule, const ModelConfig& config, int32_t layer,
+                      Shard shard) {
   ExpectedTensor tensor;
   tensor.name = absl::StrReplaceAll(rule.pattern, {{"{}", absl::StrCat(layer)}});
   tensor.shape.push_back(rule.rows(config));
@@ -68,13 +70,20 @@ ExpectedTensor expect(const TensorRule& rule, const ModelConfig& config, int32_t
   }
   tensor.slot = rule.slot;
   tensor.layer = layer;
+  const ModelConfig own = shard_config(config, shard.ranks);
+  tensor.rows = rule.split == rows ? rule.rows(own) : rule.rows(config);
+  if (rule.cols != nullptr) {
+    tensor.cols = rule.split == cols ? rule.cols(own) : rule.cols(config);
+  }
+  tensor.stored_row = rule.split == rows ? shard.rank * tensor.rows : 0;
+  tensor.stored_col = rule.split == cols ? shard.rank * tensor.cols : 0;
   return tensor;
 }
 
 // Puts a tensor below those of its slot that are there already.
 void append(ExpectedTensor tensor, std::vector<ExpectedTensor>& all) {
   if (!all.empty() && all.back().slot == tensor.slot && all.back().layer == tensor.layer) {
-    tensor.first_row = all.back().first_row + all.back().shape[0];
+    tensor.first_row = all.back().first_row + all.back().rows;
   }
   all.push_back(std::move(tensor));
 }
@@ -104,7 +113,7 @@ std::span<const TensorRule> tensor_table() {
   return kTable;
 }
 
-std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config) {
+std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, Shard shard) {
   std::vector<const TensorRule*> present;
   for (const TensorRule& rule : kTable) {
     if (rule.present == nullptr || rule.present(config)) {
@@ -115,13 +124,13 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config) {
   for (int32_t layer = 0; layer < config.layers; ++layer) {
     for (const TensorRule* rule : present) {
       if (is_per_layer(*rule)) {
-        append(expect(*rule, config, layer), all);
+        append(expect(*rule, config, layer, shard), all);
       }
     }
   }
   for (const TensorRule* rule : present) {
     if (!is_per_layer(*rule)) {
-      append(expect(*rule, config, kNoLayer), all);
+      append(expect(*rule, config, kNoLayer, shard), all);
     }
   }
   return all;
@@ -131,10 +140,9 @@ std::vector<WeightShape> weight_shapes(const ModelConfig& config) {
   std::vector<WeightShape> shapes;
   for (const ExpectedTensor& tensor : expected_tensors(config)) {
     if (tensor.first_row == 0) {
-      shapes.push_back(
-          {tensor.slot, tensor.layer, 0, tensor.shape.size() > 1 ? tensor.shape[1] : 1});
+      shapes.push_back({tensor.slot, tensor.layer, 0, tensor.cols});
     }
-    shapes.back().rows += tensor.shape[0];
+    shapes.back().rows += tensor.rows;
   }
   return shapes;
 }

@@ -8,6 +8,7 @@
 #include "kernels/backend.h"
 #include "models/config.h"
 #include "models/safetensors.h"
+#include "models/shard.h"
 
 namespace tessera {
 
@@ -30,12 +31,16 @@ enum class WeightSlot : uint8_t {
 enum class WeightKind : uint8_t { table, vector, matrix };
 WeightKind kind(WeightSlot slot);
 
+// What ranks do with a tensor (models/shard.h).
+enum class ShardAxis : uint8_t { none, rows, cols };
+
 // One line of the table that loading, checking, memory estimates and random checkpoints all read.
 struct TensorRule {
   const char* pattern;  // the tensor's name; "{}" is the layer, without it there is but one
   WeightSlot slot;      // tensors of one slot stand in it in the order of the table
   int64_t (*rows)(const ModelConfig&);
   int64_t (*cols)(const ModelConfig&);  // null: the tensor is a vector
+  ShardAxis split;
   bool (*present)(const ModelConfig&);  // null: always
 };
 
@@ -43,14 +48,19 @@ std::span<const TensorRule> tensor_table();
 
 inline constexpr int32_t kNoLayer = -1;
 
-// A tensor that a checkpoint must have, and its place: rows [first_row, first_row + shape[0]) of
-// the slot. A tied embedding has two places, as table and as head.
+// A tensor that a checkpoint must have, the part of it that a rank holds, and that part's place:
+// rows [first_row, first_row + rows) of the slot. A tied embedding has two places, as table and as
+// head.
 struct ExpectedTensor {
   std::string name;
-  TensorShape shape;
+  TensorShape shape;  // whole, as the checkpoint has it
   WeightSlot slot = WeightSlot::embedding;
   int32_t layer = kNoLayer;
   int64_t first_row = 0;
+  int64_t rows = 0;        // of the part; all of them without ranks
+  int64_t cols = 1;        // 1 for vectors
+  int64_t stored_row = 0;  // where the part begins in the tensor
+  int64_t stored_col = 0;
 };
 
 // A slot with all its tensors' rows.
@@ -61,8 +71,9 @@ struct WeightShape {
   int64_t cols = 1;  // 1 for vectors
 };
 
-// The table applied to a config; a slot's tensors follow each other.
-std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config);
+// The table applied to a config; a slot's tensors follow each other. Slots' shapes are those of one
+// rank where the config is (shard_config()).
+std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, Shard shard = {});
 std::vector<WeightShape> weight_shapes(const ModelConfig& config);
 
 // Whether a checkpoint may have this tensor though nothing reads it: RoPE frequencies that old

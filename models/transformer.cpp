@@ -160,15 +160,21 @@ class Decoder final : public Transformer {
                 stream);
   }
 
-  void add_linear(MatrixView<const float> in, const PackedWeight& weight, MatrixView<float> out,
+  // Of ranks, each has an addend, and the first one's holds what the stream was.
+  void add_linear(MatrixView<const float> in, const PackedWeight& weight, MatrixView<float> hidden,
                   Stream stream) const {
+    Communicator* ranks = options_.ranks;
     ops_.linear({.in = in,
                  .weight = &weight,
                  .bias = {},
-                 .accumulate = true,
-                 .out = out,
+                 .accumulate = ranks == nullptr || ranks->rank() == 0,
+                 .out = hidden,
                  .scratch = workspace_.views().linear_scratch},
                 stream);
+    if (ranks != nullptr) {
+      ranks->all_reduce_sum({hidden.data, static_cast<size_t>(hidden.rows * hidden.stride)},
+                            stream);
+    }
   }
 
   void rope(MatrixView<float> heads, std::span<const int32_t> positions, Stream stream) const {
@@ -229,11 +235,15 @@ absl::Status check_options(const TransformerOptions& options, const ModelConfig&
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::load(
     const std::filesystem::path& directory, const TransformerOptions& options,
     const Backend& backend, Stream /*stream*/) {
-  TESSERA_ASSIGN_OR_RETURN(ModelConfig config, read_model_config(directory));
-  TESSERA_RETURN_IF_ERROR(check_options(options, config));
+  TESSERA_ASSIGN_OR_RETURN(const ModelConfig whole, read_model_config(directory));
+  TESSERA_RETURN_IF_ERROR(check_options(options, whole));
+  const Shard shard =
+      options.ranks == nullptr ? Shard{} : Shard{options.ranks->rank(), options.ranks->ranks()};
+  TESSERA_RETURN_IF_ERROR(check_divides(whole, shard.ranks));
+  ModelConfig config = shard_config(whole, shard.ranks);
   TESSERA_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(directory));
   TESSERA_ASSIGN_OR_RETURN(Weights weights,
-                           Weights::load(config, checkpoint, options.weights, backend));
+                           Weights::load(whole, shard, checkpoint, options.weights, backend));
   TESSERA_ASSIGN_OR_RETURN(
       Workspace workspace,
       Workspace::create(config, options.limits, options.max_logits_rows, backend));

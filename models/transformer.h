@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
+#include "kernels/communicator.h"
 #include "models/config.h"
 
 namespace tessera {
@@ -24,6 +25,9 @@ struct TransformerOptions {
   WeightFormat weights = WeightFormat::f32;
   StepLimits limits;             // of the largest step; the workspace is sized by it
   int32_t max_logits_rows = 64;  // most rows of one call of logits()
+  // The model is split over its ranks (models/shard.h), all of which load it and make the same calls;
+  // null: one process has it whole. Outlives the transformer.
+  Communicator* ranks = nullptr;
 };
 
 // A decoder of the Llama family on one backend. Owns weights and workspace; forward() and logits()
@@ -33,7 +37,7 @@ class Transformer {
   // Loads a Hugging Face directory: config, then weights, converted to options.weights as they are
   // read. Errors: those of read_model_config (models/config.h), Checkpoint::open and Weights::load,
   // which name file, tensor and the shape that was expected; InvalidArgument for limits below 1 or
-  // a context beyond the model's; ResourceExhausted when memory does not suffice.
+  // a context beyond the model's, or ranks that cannot share it; ResourceExhausted when memory does not suffice.
   static absl::StatusOr<std::unique_ptr<Transformer>> load(const std::filesystem::path& directory,
                                                            const TransformerOptions& options,
                                                            const Backend& backend, Stream stream);
@@ -53,6 +57,7 @@ class Transformer {
   virtual void logits(std::span<const int32_t> rows, MatrixView<float> logits, Stream stream) = 0;
   virtual int32_t max_logits_rows() const = 0;
 
+  // Of ranks, each has its own heads, kv_heads and ffn, and pages for its own KV heads.
   virtual const ModelConfig& config() const = 0;
   virtual int64_t weight_bytes() const = 0;  // as the backend holds them
   virtual int64_t workspace_bytes() const = 0;

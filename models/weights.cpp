@@ -129,13 +129,13 @@ class SlotReader {
     for (const Part& part : parts_) {
       const int64_t part_first = part.expected->first_row;
       const int64_t begin = std::max(first, part_first);
-      const int64_t end = std::min(first + count, part_first + part.expected->shape[0]);
+      const int64_t end = std::min(first + count, part_first + part.expected->rows);
       if (begin >= end) {
         continue;
       }
       const std::span<float> out(rows_.data() + (begin - first) * cols_,
                                  static_cast<size_t>((end - begin) * cols_));
-      read_f32(*part.stored, (begin - part_first) * cols_, out);
+      read(part, begin - part_first, out);
       if (!all_finite(out)) {
         return absl::InvalidArgumentError(absl::StrCat(checkpoint_.describe(part.expected->name),
                                                        ": holds a value that is not finite"));
@@ -151,6 +151,23 @@ class SlotReader {
   }
 
  private:
+  // Rows of a part, as many as `out` has, from the part's own row `first` on.
+  void read(const Part& part, int64_t first, std::span<float> out) const {
+    const TensorShape& shape = part.expected->shape;
+    const int64_t stored_cols = shape.size() > 1 ? shape[1] : 1;
+    const int64_t at =
+        (part.expected->stored_row + first) * stored_cols + part.expected->stored_col;
+    if (stored_cols == cols_) {
+      read_f32(*part.stored, at, out);
+      return;
+    }
+    const auto cols = static_cast<size_t>(cols_);
+    for (size_t row = 0; row < out.size() / cols; ++row) {
+      read_f32(*part.stored, at + static_cast<int64_t>(row) * stored_cols,
+               out.subspan(row * cols, cols));
+    }
+  }
+
   const Checkpoint& checkpoint_;
   std::span<const Part> parts_;
   int64_t cols_;
@@ -208,9 +225,11 @@ int64_t weight_bytes(const ModelConfig& config, WeightFormat format, TensorType 
                    views);
 }
 
-absl::StatusOr<Weights> Weights::load(const ModelConfig& config, const Checkpoint& checkpoint,
-                                      WeightFormat format, const Backend& backend) {
-  const std::vector<ExpectedTensor> expected = expected_tensors(config);
+absl::StatusOr<Weights> Weights::load(const ModelConfig& config, Shard shard,
+                                      const Checkpoint& checkpoint, WeightFormat format,
+                                      const Backend& backend) {
+  const std::vector<ExpectedTensor> expected = expected_tensors(config, shard);
+  const ModelConfig own = shard_config(config, shard.ranks);
   std::map<std::pair<int32_t, WeightSlot>, std::vector<Part>> parts;
   TensorType stored_embedding = TensorType::f32;
   for (const ExpectedTensor& tensor : expected) {
@@ -226,9 +245,9 @@ absl::StatusOr<Weights> Weights::load(const ModelConfig& config, const Checkpoin
   Weights weights;
   const TensorType embedding = embedding_type(format, stored_embedding);
   TESSERA_ASSIGN_OR_RETURN(weights.memory_, AlignedMemory::allocate(weight_bytes(
-                                                config, format, stored_embedding, backend)));
-  place_all(config, format, embedding, backend, weights.memory_.data(), weights.views_);
-  for (const WeightShape& shape : weight_shapes(config)) {
+                                                own, format, stored_embedding, backend)));
+  place_all(own, format, embedding, backend, weights.memory_.data(), weights.views_);
+  for (const WeightShape& shape : weight_shapes(own)) {
     const SlotReader reader(checkpoint, parts[{shape.layer, shape.slot}], shape.cols);
     TESSERA_RETURN_IF_ERROR(fill(shape, reader, backend, weights.views_));
   }

@@ -10,6 +10,7 @@
 #include "models/aligned_memory.h"
 #include "models/checkpoint.h"
 #include "models/config.h"
+#include "models/shard.h"
 
 namespace tessera {
 
@@ -43,19 +44,21 @@ TensorType embedding_type(WeightFormat format, TensorType stored);
 // (0.0106), and the head is a small part of the bytes of the models that need int4.
 WeightFormat head_format(WeightFormat format);
 
-// Bytes that Weights::load will hold for such a model, known before anything is loaded.
+// Bytes that Weights::load will hold for such a model (or shard_config() of one), known before anything is loaded.
 int64_t weight_bytes(const ModelConfig& config, WeightFormat format, TensorType stored_embedding,
                      const Backend& backend);
 
 // A model's weights, converted once for a backend.
 class Weights {
  public:
-  // Checks that the checkpoint has every tensor of the table with its shape, and none besides;
-  // only then allocates and converts, some rows at a time. Errors name file and tensor: NotFound,
+  // The part of a model that a rank holds. Checks that the checkpoint has every tensor of the table
+  // with its shape, and none besides; only then allocates and converts, some rows at a time.
+  // Requires: check_divides(config, shard.ranks). Errors name file and tensor: NotFound,
   // InvalidArgument (a shape, a tensor nobody asked for, a value that is not finite),
   // Unimplemented (a type), ResourceExhausted.
-  static absl::StatusOr<Weights> load(const ModelConfig& config, const Checkpoint& checkpoint,
-                                      WeightFormat format, const Backend& backend);
+  static absl::StatusOr<Weights> load(const ModelConfig& config, Shard shard,
+                                      const Checkpoint& checkpoint, WeightFormat format,
+                                      const Backend& backend);
 
   const WeightViews& views() const { return views_; }
   int64_t bytes() const { return memory_.size(); }

@@ -27,6 +27,7 @@ for tool in memcheck racecheck; do
     echo "there is no compute-sanitizer here" >"$out/$tool.log"
   fi
 done
+if [ -x "$bin/cuda_nccl_test" ]; then "$bin/cuda_nccl_test" >>"$out/tests.log" 2>&1 || failed=1; fi
 "$bin/tessera-bench-cuda" >"$out/bench.log" 2>&1 || failed=1
 
 for log in tests memcheck racecheck; do echo "== $log"; grep -E 'FAILED|Failure|check failed|PASSED|ERROR SUMMARY|RACECHECK|no compute' "$out/$log.log" | tail -n 15 || true; done

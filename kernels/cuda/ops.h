@@ -5,7 +5,7 @@
 // The ops of the CUDA backend; their contracts stand in kernels/backend.h. What a view, a pool or a
 // pointer names is memory that the device reads (and writes); the spans of a step's plan (tokens,
 // positions, sequences, growths ...) are host memory, read before the call returns. Launched, not
-// waited for.
+// waited for, but where that is said.
 
 namespace tessera::cuda {
 
@@ -20,9 +20,20 @@ void kv_fork(const KvForkArgs& args, Stream stream);
 void kv_share(const KvShareArgs& args, Stream stream);
 void kv_attach(const KvAttachArgs& args, Stream stream);
 void kv_drop(const KvDropArgs& args, Stream stream);
+int64_t kv_demote_scratch_bytes(const KvPagesView& pages, Stream stream);
+void kv_demote(const KvDemoteArgs& args, Stream stream);
+// An image is host memory, so these two wait.
+void kv_save(const KvImageArgs& args, Stream stream);
+void kv_load(const KvImageArgs& args, Stream stream);
 void kv_store(const KvStoreArgs& args, Stream stream);
 
 int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, int32_t head_dim);
 void attention(const AttentionArgs& args, Stream stream);
+
+// Multiplies anew, in decode too: attention leaves no weights.
+void kv_score(const KvScoreArgs& args, Stream stream);
+int64_t kv_compress_scratch_bytes(const KvPagesView& pages, Stream stream);
+// Its results are host memory, so it waits.
+void kv_compress(const KvCompressArgs& args, Stream stream);
 
 }  // namespace tessera::cuda

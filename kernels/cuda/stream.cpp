@@ -17,9 +17,12 @@ CudaStream::CudaStream() {
   pinned_ = static_cast<std::byte*>(memory);
   check(cudaMalloc(&memory, kPlanBytes));
   device_ = static_cast<std::byte*>(memory);
+  check(cudaMallocHost(&memory, kStagingBytes));
+  staging_ = static_cast<std::byte*>(memory);
 }
 
 CudaStream::~CudaStream() {
+  cudaFreeHost(staging_);
   cudaFree(device_);
   cudaFreeHost(pinned_);
   cudaStreamDestroy(handle_);
@@ -38,8 +41,11 @@ const void* CudaStream::mirror(const void* plan, size_t bytes) {
     }
   }
   constexpr size_t kAlign = 64;
+  TESSERA_CHECK(bytes <= kPlanBytes / 4, "a step's plan is larger than its pinned memory");
+  if (used_ + bytes > kPlanBytes) {
+    synchronize();
+  }
   const size_t offset = used_;
-  TESSERA_CHECK(offset + bytes <= kPlanBytes, "a step's plan is larger than its pinned memory");
   used_ = (offset + bytes + kAlign - 1) / kAlign * kAlign;
   std::memcpy(pinned_ + offset, plan, bytes);
   check(
@@ -54,6 +60,11 @@ void CudaStream::synchronize() {
   check(cudaStreamSynchronize(handle_));
   used_ = 0;
   mirrored_count_ = 0;
+}
+
+void CudaStream::download(void* to, const void* from, size_t bytes) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, handle_));
+  synchronize();
 }
 
 }  // namespace tessera::cuda

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernels/backend.h"
 
@@ -19,7 +20,8 @@ void check(cudaError_t error);
 // that name the same one. Made before the first step; allocates nothing later.
 class CudaStream {
  public:
-  static constexpr size_t kPlanBytes = size_t{4} << 20;  // of one step
+  static constexpr size_t kPlanBytes = size_t{4} << 20;     // between two synchronisations
+  static constexpr size_t kStagingBytes = size_t{8} << 20;  // of what is saved or loaded
 
   CudaStream();
   ~CudaStream();
@@ -31,11 +33,18 @@ class CudaStream {
   cudaStream_t handle() const { return handle_; }
 
   // Device memory that holds these bytes for kernels that are launched from now on until
-  // synchronize(). Aborts where a step brings more than kPlanBytes.
+  // synchronize(). Waits for the device where steps that nobody waited for have filled kPlanBytes;
+  // aborts where one plan is more than a quarter of it.
   const void* mirror(const void* plan, size_t bytes);
 
-  // Waits for all that was launched: once a step. What was mirrored is forgotten.
+  // Waits for all that was launched. What was mirrored is forgotten.
   void synchronize();
+
+  // Copies to host memory, and synchronizes.
+  void download(void* to, const void* from, size_t bytes);
+
+  // Pinned host memory that kernels reach as well.
+  std::span<std::byte> staging() const { return {staging_, kStagingBytes}; }
 
  private:
   struct Mirrored {
@@ -48,6 +57,7 @@ class CudaStream {
   cudaStream_t handle_ = nullptr;
   std::byte* pinned_ = nullptr;
   std::byte* device_ = nullptr;
+  std::byte* staging_ = nullptr;
   size_t used_ = 0;
   Mirrored mirrored_[kMirrored] = {};
   int32_t mirrored_count_ = 0;

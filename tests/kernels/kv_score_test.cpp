@@ -4,6 +4,7 @@
 
 #include "bench/ops/paper_leankv.h"
 #include "kernels/cpu/pages/page_codec.h"
+#include "tests/kernels/device.h"
 #include "tests/kernels/isas.h"
 #include "tests/kernels/kv_sequences.h"
 
@@ -34,14 +35,14 @@ class ScoredSequence {
 
   // chunks: counts of tokens, which sum to shape.tokens. Returns the marks of each head by
   // position.
-  std::vector<std::vector<float>> run(const Backend& backend, const std::vector<int32_t>& chunks) {
-    make_arena();
+  std::vector<std::vector<float>> run(const Device& device, const std::vector<int32_t>& chunks) {
+    make_arena(device);
     int32_t stored = 0;
     for (const int32_t count : chunks) {
-      step(backend, stored, count);
+      step(device, stored, count);
       stored += count;
       if (stored == shape_.compress_at) {
-        compress(backend, stored);
+        compress(device, stored);
       }
     }
     EXPECT_EQ(stored, shape_.tokens);
@@ -75,7 +76,7 @@ class ScoredSequence {
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)); }
   KvTiers tiers() const { return {0, static_cast<uint8_t>(shape_.policy.has_low_tier() ? 1 : 0)}; }
 
-  void make_arena() {
+  void make_arena(const Device& device) {
     KvArenaShape shape{.formats = {shape_.policy.high},
                        .head_dim = shape_.head_dim,
                        .slots = 2,
@@ -88,7 +89,7 @@ class ScoredSequence {
     }
     shape.page_bytes = KvPageLayout::make(shape_.policy.high, shape_.head_dim, 32).page_bytes;
     shape.pages = static_cast<int32_t>(shape.rows()) * (shape.row_pages() + 1);
-    arena_ = KvArena::make(shape);
+    arena_ = std::make_unique<ReachedArena>(device, shape);
   }
 
   MatrixView<const float> rows(const std::vector<float>& all, int64_t cols, int32_t first,
@@ -96,14 +97,15 @@ class ScoredSequence {
     return {all.data() + first * cols, count, cols, cols};
   }
 
-  void step(const Backend& backend, int32_t context, int32_t count) {
-    store_step(backend, pool_, *arena_,
+  void step(const Device& device, int32_t context, int32_t count) {
+    const Backend& backend = *device.backend;
+    store_step(device, **arena_,
                {{1, context, count, keys_.data() + context * kv_cols(),
                  values_.data() + context * kv_cols(), tiers()}},
                0);
     const SequenceSpan spans[] = {{1, 0, count, context, tiers()}};
     // store_step's dense groups are gone; the same again into our own.
-    std::vector<std::byte> dense = dense_of(backend, spans[0]);
+    std::vector<std::byte> dense = dense_of(spans[0]);
     std::vector<float> out(static_cast<size_t>(count * query_cols()));
     std::vector<float> log_sums(static_cast<size_t>(count * shape_.kv_heads * shape_.group));
     const int32_t query_heads = shape_.kv_heads * shape_.group;
@@ -117,7 +119,7 @@ class ScoredSequence {
                                         weight_cols, weight_cols};
     backend.attention({.queries = rows(queries_, query_cols(), context, count),
                        .sequences = spans,
-                       .pages = arena_->view(),
+                       .pages = (*arena_)->view(),
                        .query_heads = query_heads,
                        .scale = scale(),
                        .dense = dense,
@@ -126,22 +128,23 @@ class ScoredSequence {
                        .scorings = scorings,
                        .weights = weight_rows,
                        .scratch = scratch},
-                      pool_.stream());
+                      device.stream);
     backend.kv_score({.queries = rows(queries_, query_cols(), context, count),
                       .log_sums = log_sum_rows,
                       .sequences = spans,
                       .scorings = scorings,
                       .weights = weight_rows,
-                      .pages = arena_->view(),
+                      .pages = (*arena_)->view(),
                       .query_heads = query_heads,
                       .scale = scale(),
                       .dense = dense},
-                     pool_.stream());
+                     device.stream);
+    device.wait(device.stream);
   }
 
   // The groups of a span that close before its last one, in f16, as kv_store leaves them.
-  std::vector<std::byte> dense_of(const Backend&, const SequenceSpan& span) const {
-    const KvPageLayout& layout = arena_->view().window_layout;
+  std::vector<std::byte> dense_of(const SequenceSpan& span) const {
+    const KvPageLayout& layout = (*arena_)->view().window_layout;
     std::vector<std::byte> dense(
         static_cast<size_t>(dense_groups(span) * shape_.kv_heads * layout.page_bytes));
     for (int32_t group = span.closed_before(); group < span.last_group(); ++group) {
@@ -157,7 +160,8 @@ class ScoredSequence {
     return dense;
   }
 
-  void compress(const Backend& backend, int32_t tokens) {
+  void compress(const Device& device, int32_t tokens) {
+    const Backend& backend = *device.backend;
     const KvCompression one[] = {{.slot = 1,
                                   .tiers = tiers(),
                                   .policy = shape_.policy,
@@ -165,13 +169,13 @@ class ScoredSequence {
                                   .prompt_tokens = shape_.prompt}};
     KvCompressed result;
     std::vector<std::byte> scratch(
-        static_cast<size_t>(backend.kv_compress_scratch_bytes(arena_->view(), pool_.stream())));
-    backend.kv_compress({arena_->pool(), one, {&result, 1}, scratch}, pool_.stream());
+        static_cast<size_t>(backend.kv_compress_scratch_bytes((*arena_)->view(), device.stream)));
+    backend.kv_compress({(*arena_)->pool(), one, {&result, 1}, scratch}, device.stream);
     EXPECT_GT(result.demoted, 0);
   }
 
   std::vector<float> scores_of(int32_t head) const {
-    const KvPagesView pages = arena_->view();
+    const KvPagesView pages = (*arena_)->view();
     const int64_t row = pages.row_index(1, 0, head);
     const KvRow counts = pages.rows[row];
     std::vector<float> scores(static_cast<size_t>(shape_.tokens), -1.0f);
@@ -188,7 +192,7 @@ class ScoredSequence {
 
   // The key of position t as a query at position p reads it. Requires: no compression.
   std::vector<float> key_at(int32_t head, int32_t t, int32_t p) const {
-    const KvPagesView pages = arena_->view();
+    const KvPagesView pages = (*arena_)->view();
     const int64_t at = t * kv_cols() + head * shape_.head_dim;
     std::vector<float> key(static_cast<size_t>(shape_.head_dim));
     std::vector<float> value(key.size());
@@ -226,11 +230,10 @@ class ScoredSequence {
   }
 
   ScoreShape shape_;
-  ThreadPool pool_{2};
   std::vector<float> queries_;
   std::vector<float> keys_;
   std::vector<float> values_;
-  std::unique_ptr<KvArena> arena_;
+  std::unique_ptr<ReachedArena> arena_;
 };
 
 KvPolicy scored(KvScorer scorer, int32_t window, bool generated, KvFormat high) {
@@ -245,21 +248,27 @@ KvPolicy scored(KvScorer scorer, int32_t window, bool generated, KvFormat high) 
   return policy;
 }
 
-class KvScore : public testing::TestWithParam<CpuIsa> {
+class KvScore : public testing::TestWithParam<Device> {
  protected:
-  const Backend& backend() const { return cpu_backend(GetParam()); }
+  const Device& device() const { return GetParam(); }
+  std::vector<KvFormat> formats() const {
+    return device().sparse ? named_formats() : dense_formats();
+  }
+  bool leaves_weights() const {
+    return device().backend->name == std::string("cpu") && device().name != "scalar";
+  }
 };
 
 TEST_P(KvScore, IsTheAttentionThatCountingQueriesPaid) {
   uint32_t seed = 1;
-  for (const KvFormat format : named_formats()) {
+  for (const KvFormat format : formats()) {
     for (const KvScorer scorer : {KvScorer::mean, KvScorer::sum, KvScorer::squares}) {
       ScoreShape shape{.policy = scored(scorer, seed % 3 == 0 ? 0 : 40, seed % 2 == 0, format)};
       shape.group = 1 + static_cast<int32_t>(seed % 5);
       shape.head_dim = seed % 4 == 0 ? 80 : 16;
       SCOPED_TRACE(testing::Message() << "seed " << seed);
       ScoredSequence sequence(shape, seed++);
-      const auto scores = sequence.run(backend(), {100, 100, 30, 40});
+      const auto scores = sequence.run(device(), {100, 100, 30, 40});
       for (int32_t head = 0; head < shape.kv_heads; ++head) {
         const std::vector<double> expected = sequence.expected(head);
         for (size_t t = 0; t < expected.size(); ++t) {
@@ -278,9 +287,9 @@ TEST_P(KvScore, DoesNotDependOnChunks) {
   for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V2}) {
     for (const KvScorer scorer : {KvScorer::mean, KvScorer::squares}) {
       ScoredSequence sequence({.policy = scored(scorer, 90, true, format)}, 77);
-      const auto whole = sequence.run(backend(), {270});
+      const auto whole = sequence.run(device(), {270});
       for (const std::vector<int32_t>& chunks : cuts) {
-        EXPECT_EQ(sequence.run(backend(), chunks), whole);
+        EXPECT_EQ(sequence.run(device(), chunks), whole);
       }
     }
   }
@@ -289,8 +298,8 @@ TEST_P(KvScore, DoesNotDependOnChunks) {
 TEST_P(KvScore, ReadsBothTiersAfterCompression) {
   ScoreShape shape{.policy = paper_leankv(), .compress_at = 200};
   ScoredSequence sequence(shape, 5);
-  const auto whole = sequence.run(backend(), {200, 70});
-  EXPECT_EQ(sequence.run(backend(), {150, 50, 1, 9, 60}), whole);
+  const auto whole = sequence.run(device(), {200, 70});
+  EXPECT_EQ(sequence.run(device(), {150, 50, 1, 9, 60}), whole);
   // Each of the 64 + 70 counting queries' attention sums to one.
   for (const std::vector<float>& scores : whole) {
     double sum = 0;
@@ -303,11 +312,11 @@ TEST_P(KvScore, ReadsBothTiersAfterCompression) {
 }
 
 TEST_P(KvScore, WeightsThatAttentionLeftGiveTheBitsOfAnotherProduct) {
-  if (GetParam() == CpuIsa::scalar) {
-    GTEST_SKIP() << "the scalar backend leaves none";
+  if (!leaves_weights()) {
+    GTEST_SKIP() << "this backend leaves none";
   }
   uint32_t seed = 100;
-  for (const KvFormat format : named_formats()) {
+  for (const KvFormat format : formats()) {
     for (const int32_t group : {1, 2, 4, 8}) {
       const int32_t head_dims[] = {64, 80, 128};
       ScoreShape shape{
@@ -317,28 +326,29 @@ TEST_P(KvScore, WeightsThatAttentionLeftGiveTheBitsOfAnotherProduct) {
       shape.tokens = 210;
       SCOPED_TRACE(testing::Message() << "seed " << seed);
       const std::vector<int32_t> chunks{190, 1, 1, 1, 7, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-      const auto with = ScoredSequence(shape, seed).run(backend(), chunks);
+      const auto with = ScoredSequence(shape, seed).run(device(), chunks);
       shape.weights = false;
-      EXPECT_EQ(ScoredSequence(shape, seed++).run(backend(), chunks), with);
+      EXPECT_EQ(ScoredSequence(shape, seed++).run(device(), chunks), with);
     }
   }
 }
 
 // A long row's tiles are shared among threads, and attention cuts it into spans.
 TEST_P(KvScore, WeightsOfLongRowsAreThoseOfTheirTiles) {
-  if (GetParam() == CpuIsa::scalar) {
-    GTEST_SKIP() << "the scalar backend leaves none";
+  if (!leaves_weights()) {
+    GTEST_SKIP() << "this backend leaves none";
   }
   ScoreShape shape{.policy = paper_leankv(), .prompt = 2200, .tokens = 2262, .compress_at = 2200};
   std::vector<int32_t> chunks{2200};
   chunks.resize(63, 1);
-  const auto with = ScoredSequence(shape, 7).run(backend(), chunks);
+  const auto with = ScoredSequence(shape, 7).run(device(), chunks);
   shape.weights = false;
-  EXPECT_EQ(ScoredSequence(shape, 7).run(backend(), {2200, 62}), with);
+  EXPECT_EQ(ScoredSequence(shape, 7).run(device(), {2200, 62}), with);
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, KvScore, testing::ValuesIn(isas_of_this_machine()),
-                         [](const auto& isa) { return cpu_backend(isa.param).isa; });
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(KvScore);
+INSTANTIATE_TEST_SUITE_P(Device, KvScore, testing::ValuesIn(devices_of_this_machine()),
+                         [](const auto& device) { return device.param.name; });
 
 }  // namespace
 }  // namespace tessera

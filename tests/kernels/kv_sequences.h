@@ -8,6 +8,7 @@
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/kv_arena.h"
+#include "tests/kernels/device.h"
 
 namespace tessera {
 
@@ -41,8 +42,9 @@ struct KvChunk {
 };
 
 // Gives the chunks' rows the pages that they need and stores them as one step of `layer`.
-inline void store_step(const Backend& backend, ThreadPool& pool, KvArena& arena,
-                       const std::vector<KvChunk>& chunks, int32_t layer) {
+inline void store_step(const Device& device, KvArena& arena, const std::vector<KvChunk>& chunks,
+                       int32_t layer) {
+  const Backend& backend = *device.backend;
   const KvPagesView pages = arena.view();
   const int64_t cols = int64_t{pages.kv_heads} * pages.head_dim;
   std::vector<SequenceSpan> spans;
@@ -62,15 +64,49 @@ inline void store_step(const Backend& backend, ThreadPool& pool, KvArena& arena,
   const int64_t rows = std::ssize(keys) / cols;
   std::vector<std::byte> dense(
       static_cast<size_t>(groups * pages.kv_heads * pages.window_layout.page_bytes));
-  backend.kv_resize({.pool = arena.pool(), .released = {}, .grown = grown}, pool.stream());
+  backend.kv_resize({.pool = arena.pool(), .released = {}, .grown = grown}, device.stream);
   backend.kv_store({.keys = {keys.data(), rows, cols, cols},
                     .values = {values.data(), rows, cols, cols},
                     .sequences = spans,
                     .pages = pages,
                     .layer = layer,
                     .dense = dense},
-                   pool.stream());
+                   device.stream);
+  device.wait(device.stream);
 }
+inline void store_step(const Backend& backend, ThreadPool& pool, KvArena& arena,
+                       const std::vector<KvChunk>& chunks, int32_t layer) {
+  store_step({.name = backend.name, .backend = &backend, .stream = pool.stream()}, arena, chunks,
+             layer);
+}
+
+// An arena whose memory a device reaches.
+class ReachedArena {
+ public:
+  ReachedArena(const Device& device, const KvArenaShape& shape)
+      : device_(device), arena_(KvArena::make(shape)) {
+    const KvPagesView pages = arena_->view();
+    device.reach(pages.arena, static_cast<size_t>(shape.arena_bytes()));
+    device.reach(pages.windows, static_cast<size_t>(shape.slots * shape.slot_window_bytes()));
+    device.reach(pages.marks, static_cast<size_t>(shape.slots * shape.slot_mark_bytes()));
+  }
+  ReachedArena(const ReachedArena&) = delete;
+  ReachedArena& operator=(const ReachedArena&) = delete;
+  ~ReachedArena() {
+    const KvPagesView pages = arena_->view();
+    for (void* memory : {static_cast<void*>(pages.arena), static_cast<void*>(pages.windows),
+                         static_cast<void*>(pages.marks)}) {
+      device_.leave(memory);
+    }
+  }
+
+  KvArena& operator*() const { return *arena_; }
+  KvArena* operator->() const { return arena_.get(); }
+
+ private:
+  const Device& device_;
+  const std::unique_ptr<KvArena> arena_;
+};
 
 // The bytes of `tokens` tokens of the row's high tier, without slack; and of its window's tokens.
 inline std::vector<std::byte> row_bytes(const KvArena& arena, int64_t row, KvTiers tiers,

@@ -150,7 +150,7 @@ class WeightsTest : public testing::Test {
   absl::Status load() {
     EXPECT_TRUE(write_safetensors(directory_ / "model.safetensors", tensors_).ok());
     const auto checkpoint = Checkpoint::open(directory_.path());
-    return Weights::load(config_, *checkpoint, WeightFormat::f32, cpu_backend(CpuIsa::scalar))
+    return Weights::load(config_, {}, *checkpoint, WeightFormat::f32, cpu_backend(CpuIsa::scalar))
         .status();
   }
 

@@ -18,7 +18,8 @@ ModelRunner::ModelRunner(const std::filesystem::path& directory, const Options& 
   auto model = Transformer::load(directory,
                                  {.weights = options.weights,
                                   .limits = {options.step_tokens, options.slots, context},
-                                  .max_logits_rows = options.step_tokens},
+                                  .max_logits_rows = options.step_tokens,
+                                  .ranks = options.ranks},
                                  backend_, pool_.stream());
   if (!model.ok()) {
     std::fprintf(stderr, "%s\n", model.status().ToString().c_str());

@@ -30,6 +30,7 @@ class ModelRunner {
     int32_t slots = 4;
     int32_t context = 0;  // 0: the model's
     int32_t step_tokens = 128;
+    Communicator* ranks = nullptr;  // of TransformerOptions
   };
 
   // Aborts where the model does not load.

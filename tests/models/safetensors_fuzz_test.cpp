@@ -102,7 +102,7 @@ TEST(SafetensorsFuzz, DamageIsAStatusOrAReadableFile) {
         sum = sum + sum_of(tensor);
       }
     }
-    loaded += Weights::load(config, *checkpoint, WeightFormat::int8, backend).ok() ? 1 : 0;
+    loaded += Weights::load(config, {}, *checkpoint, WeightFormat::int8, backend).ok() ? 1 : 0;
   }
   // Both ways must be walked for this to mean anything.
   RecordProperty("opened", opened);

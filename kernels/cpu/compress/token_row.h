@@ -16,11 +16,11 @@ inline constexpr TokenKey kLowestKey = 0;
 inline constexpr TokenKey kAboveAllKeys = ~TokenKey{0};
 
 // Requires: significance >= 0, of which the bits of an f32 then tell the order.
-inline TokenKey key_of(float significance, int32_t position) {
+constexpr TokenKey key_of(float significance, int32_t position) {
   return TokenKey{std::bit_cast<uint32_t>(significance + 0.0f)} << 32 |
          static_cast<uint32_t>(position);
 }
-inline float significance_of(TokenKey key) {
+constexpr float significance_of(TokenKey key) {
   return std::bit_cast<float>(static_cast<uint32_t>(key >> 32));
 }
 
@@ -37,14 +37,14 @@ class Significance {
     end_ = std::min(scoring.end, sequence.tokens);
   }
 
-  float of(const KvMark& mark) const {
+  constexpr float of(const KvMark& mark) const {
     if (!mean_) {
       return mark.score;
     }
     const int32_t queries = end_ - std::max(mark.position + 1, begin_);
     return queries > 0 ? mark.score / static_cast<float>(queries) : 0.0f;
   }
-  TokenKey key(const KvMark& mark) const { return key_of(of(mark), mark.position); }
+  constexpr TokenKey key(const KvMark& mark) const { return key_of(of(mark), mark.position); }
 
  private:
   bool mean_;
@@ -64,13 +64,7 @@ enum class TokenAge : uint8_t {
 // change.
 struct TokenRow {
   TokenRow(const KvPool& pool, const KvCompression& sequence, int64_t row_index)
-      : pages(pool.pages),
-        row(row_index),
-        counts(pool.pages.rows[row_index]),
-        open(sequence.tokens % kKvGroup),
-        sinks(sequence.policy.sinks),
-        judged(sequence.judged),
-        recent_from(sequence.judged_after()) {
+      : TokenRow(pool.pages, sequence, row_index, 0, 0) {
     const int32_t* table = pages.table(row);
     const int32_t high_capacity = pages.layouts[sequence.tiers.high].capacity;
     const int32_t low_capacity = pages.layouts[sequence.tiers.low].capacity;
@@ -79,11 +73,24 @@ struct TokenRow {
         counts.low, shared_pages(pool, table + pages.row_pages - 1, -1, counts.low, low_capacity));
   }
 
-  const KvMark& high_mark(int32_t place) const { return pages.mark_row(row)[place]; }
-  const KvMark& low_mark(int32_t place) const {
+  // high_from, low_from: own_high and own_low, as a backend finds them for itself.
+  constexpr TokenRow(const KvPagesView& all, const KvCompression& sequence, int64_t row_index,
+                     int32_t high_from, int32_t low_from)
+      : pages(all),
+        row(row_index),
+        counts(all.rows[row_index]),
+        open(sequence.tokens % kKvGroup),
+        sinks(sequence.policy.sinks),
+        judged(sequence.judged),
+        recent_from(sequence.judged_after()),
+        own_high(high_from),
+        own_low(low_from) {}
+
+  constexpr const KvMark& high_mark(int32_t place) const { return pages.mark_row(row)[place]; }
+  constexpr const KvMark& low_mark(int32_t place) const {
     return pages.mark_row(row)[pages.row_marks - 1 - place];
   }
-  TokenAge age(const KvMark& mark) const {
+  constexpr TokenAge age(const KvMark& mark) const {
     if (mark.position < sinks || mark.position >= recent_from) {
       return TokenAge::kept;
     }
@@ -113,8 +120,8 @@ struct TokenRow {
   int32_t sinks;
   int32_t judged;        // positions below are old
   int32_t recent_from;   // positions from here on are recent
-  int32_t own_high = 0;  // high tokens before this place stay where they are
-  int32_t own_low = 0;
+  int32_t own_high;    // high tokens before this place stay where they are
+  int32_t own_low;
 
  private:
   // Tokens up to the end of the last page with several owners. `table` walks by `step`.
@@ -143,7 +150,7 @@ struct RowCuts {
 
 enum class TokenFate : uint8_t { stay, demote, drop };
 
-inline TokenFate fate_in_high(const RowCuts& cuts, TokenAge age, TokenKey key) {
+constexpr TokenFate fate_in_high(const RowCuts& cuts, TokenAge age, TokenKey key) {
   const bool fresh = age == TokenAge::fresh;
   if (key >= (fresh ? cuts.fresh_high : cuts.old_high)) {
     return TokenFate::stay;

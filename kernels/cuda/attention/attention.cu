@@ -26,35 +26,6 @@ TESSERA_DEVICE Place place_of_block(const AttentionArgs& args) {
   return {block_y() / args.pages.kv_heads, block_y() % args.pages.kv_heads};
 }
 
-// How many dense groups of the step belong to sequences before this one. All lanes come.
-TESSERA_DEVICE int32_t dense_groups_before(const SequenceSpan* sequences, int32_t sequence) {
-  int32_t groups = 0;
-  for (int32_t i = lane(); i < sequence; i += kWarp) {
-    groups += dense_groups(sequences[i]);
-  }
-  TESSERA_UNROLL
-  for (int32_t mask = 1; mask < kWarp; mask *= 2) {
-    groups += shuffle_xor(groups, mask);
-  }
-  return groups;
-}
-
-TESSERA_DEVICE RowTokens row_tokens(const AttentionArgs& args, const SequenceSpan& span,
-                                    int32_t first_dense, int32_t kv_head, int32_t group) {
-  const KvPagesView& pages = args.pages;
-  const int64_t row = pages.row_index(span.slot, args.layer, kv_head);
-  const int64_t page =
-      (int64_t{first_dense} + group - span.closed_before()) * pages.kv_heads + kv_head;
-  const RowTokens tokens{.page_ids = pages.table(row),
-                         .high = pages.rows[row].high - (span.closed_after() - group) * kKvGroup,
-                         .low = pages.rows[row].low,
-                         .dense = group == span.last_group()
-                                      ? pages.window(row)
-                                      : args.dense.data() + page * pages.window_layout.page_bytes};
-  simt::check(tokens.high >= 0 && tokens.low >= 0);
-  return tokens;
-}
-
 TESSERA_DEVICE float* out_of(const AttentionArgs& args, const SequenceSpan& span, int32_t row,
                              int32_t head) {
   return args.out.data + (span.first_row + row) * args.out.stride +
@@ -103,7 +74,8 @@ attention_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
   }
   const PairBlock block = blocks.block(block_index);
   const int32_t first_dense = work.decode ? 0 : dense_groups_before(sequences, place.sequence);
-  const RowTokens row = row_tokens(args, span, first_dense, place.kv_head, block.group);
+  const RowTokens row = StepRows{args.pages, args.layer, args.dense.data()}.tokens(
+      span, place.kv_head, first_dense, block.group);
   const int32_t tiles = row.tiles();
   const int32_t spans = span_count(tiles);
   const int32_t of_item = work.split ? item % work.most_spans : 0;
@@ -165,7 +137,8 @@ merge_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
   if (span.count != 1 || pair >= heads) {
     return;
   }
-  const RowTokens row = row_tokens(args, span, 0, place.kv_head, span.last_group());
+  const RowTokens row = StepRows{args.pages, args.layer, args.dense.data()}.tokens(
+      span, place.kv_head, 0, span.last_group());
   const int32_t spans = span_count(row.tiles());
   const int32_t head_dim = args.pages.head_dim;
   const int32_t head = place.kv_head * heads + pair;

@@ -18,6 +18,42 @@ struct RowTokens {
   TESSERA_DEVICE int32_t tiles() const { return high_tiles() + low_tiles() + 1; }
 };
 
+// How many dense groups of the step belong to sequences before this one. All lanes come.
+TESSERA_DEVICE int32_t dense_groups_before(const SequenceSpan* sequences, int32_t sequence) {
+  int32_t groups = 0;
+  for (int32_t i = simt::lane(); i < sequence; i += simt::kWarp) {
+    groups += dense_groups(sequences[i]);
+  }
+  TESSERA_UNROLL
+  for (int32_t mask = 1; mask < simt::kWarp; mask *= 2) {
+    groups += simt::shuffle_xor(groups, mask);
+  }
+  return groups;
+}
+
+// The rows of a step in one layer.
+struct StepRows {
+  const KvPagesView& pages;
+  int32_t layer;
+  const std::byte* dense;
+
+  // What queries of `group` see; `first_dense`: dense_groups_before() the sequence.
+  TESSERA_DEVICE RowTokens tokens(const SequenceSpan& span, int32_t kv_head, int32_t first_dense,
+                                  int32_t group) const {
+    const int64_t row = pages.row_index(span.slot, layer, kv_head);
+    const int64_t page =
+        (int64_t{first_dense} + group - span.closed_before()) * pages.kv_heads + kv_head;
+    const RowTokens tokens{.page_ids = pages.table(row),
+                           .high = pages.rows[row].high - (span.closed_after() - group) * kKvGroup,
+                           .low = pages.rows[row].low,
+                           .dense = group == span.last_group()
+                                        ? pages.window(row)
+                                        : dense + page * pages.window_layout.page_bytes};
+    simt::check(tokens.high >= 0 && tokens.low >= 0);
+    return tokens;
+  }
+};
+
 // The 16 tokens of a key tile, where a page has them. Null where nobody sees any of them.
 struct TilePlace {
   const std::byte* keys;

@@ -1,12 +1,9 @@
 #pragma once
 
-#include "kernels/cuda/attention/code_products.h"
-#include "kernels/cuda/attention/float_products.h"
+#include "kernels/cuda/attention/scores.h"
 #include "kernels/cuda/attention/work.h"
 
 namespace tessera::cuda {
-
-inline constexpr float kLog2E = 1.44269504088896341f;
 
 // One warp's block of pairs over one row: everything a lane keeps in registers is of its pair in
 // each product (pair 4 product + lane % 4), of the tokens it holds, and of channels 32 block + 4
@@ -130,7 +127,9 @@ class WarpAttention {
     simt::sync_warp();
     const KvFormat format = tile.layout->format;
     float weights[kProducts][8];
-    scores(tile, weights);
+    tile_scores(
+        memory_, queries_, tile, block_.pairs, args_.scale * kLog2E,
+        [this](int32_t pair) { return query(pair); }, weights);
     float correction[kProducts];
     TESSERA_UNROLL
     for (int32_t product = 0; product < kProducts; ++product) {
@@ -140,33 +139,15 @@ class WarpAttention {
     add_values(tile, weights, correction);
   }
 
-  TESSERA_DEVICE void scores(const Tile& tile, float (&scores)[kProducts][8]) const {
-    switch (tile.layout->format.key_bits) {
-      case 8:
-        return code_scores<8>(memory_, queries_, tile, scores);
-      case 4:
-        return code_scores<4>(memory_, queries_, tile, scores);
-      case 2:
-        return code_scores<2>(memory_, queries_, tile, scores);
-      case 16:
-        return half_scores(memory_, tile, scores);
-      default:
-        return float_scores(
-            memory_, tile, block_.pairs, args_.scale * kLog2E,
-            [this](int32_t pair) { return query(pair); }, scores);
-    }
-  }
-
   // Turns a pair's scores of the lane's tokens into weights; gives the factor of what came before.
   TESSERA_DEVICE float to_weights(int32_t product, const Seen& range, bool codes,
                                   float (&weights)[8]) {
-    const int32_t g = simt::lane() / 4;
     const float before = maximum_[product];
     float maximum = before;
     bool visible[8];
     TESSERA_UNROLL
     for (int32_t i = 0; i < 8; ++i) {
-      const int32_t token = codes ? 32 * (i / 4) + 4 * g + i % 4 : 8 * g + i;
+      const int32_t token = token_of_score(codes, i);
       visible[i] = token >= range.begin && token < range.end;
       maximum = visible[i] ? simt::max(maximum, weights[i]) : maximum;
     }

@@ -1,36 +1,12 @@
 #include "kernels/check.h"
 #include "kernels/cuda/ops.h"
-#include "kernels/cuda/pages/free_list.h"
+#include "kernels/cuda/pages/pool_plan.h"
+#include "kernels/cuda/pages/token_codec.h"
 
 namespace tessera::cuda {
 namespace {
 
 using namespace simt;
-
-constexpr LaunchShape kOneBlock{.threads = kPoolThreads,
-                                .shared_bytes = sizeof(BlockFreeList::Memory)};
-
-template <class T>
-struct Plan {  // a span as a kernel sees it
-  const T* data;
-  int32_t count;
-};
-template <class T>
-Plan<T> plan_of(std::span<const T> span, Stream stream) {
-  return {mirror(span, stream), static_cast<int32_t>(span.size())};
-}
-
-TESSERA_DEVICE int64_t slot_rows(const KvPool& pool) {
-  return int64_t{pool.pages.layers} * pool.pages.kv_heads;
-}
-
-// Rows of the slots of a plan, one after the other.
-template <class T, class SlotOf>
-TESSERA_DEVICE int64_t planned_row(const KvPool& pool, const Plan<T>& plan, int64_t index,
-                                   SlotOf&& slot) {
-  return pool.pages.row_index(slot(plan.data[index / slot_rows(pool)]), 0, 0) +
-         index % slot_rows(pool);
-}
 
 TESSERA_KERNEL(kPoolThreads)
 resize_kernel(KvPool pool, Plan<int32_t> released, Plan<KvGrowth> grown) {
@@ -134,12 +110,6 @@ TESSERA_KERNEL(kPoolThreads) fork_pages_kernel(KvPool pool, Plan<KvFork> forks) 
   free_list.finish();
 }
 
-TESSERA_DEVICE void copy_bytes(const void* from, void* to, int64_t bytes) {  // by the whole block
-  for (int64_t at = 16 * thread(); at < bytes; at += 16 * threads()) {
-    store_words(static_cast<std::byte*>(to) + at,
-                load_words(static_cast<const std::byte*>(from) + at));
-  }
-}
 TESSERA_DEVICE void copy_marks(const KvMark* from, KvMark* to, int32_t count) {
   for (int32_t i = thread(); i < count; i += threads()) {
     to[i] = from[i];
@@ -162,13 +132,15 @@ TESSERA_KERNEL(kCopyThreads) fork_rows_kernel(KvPool pool, const KvFork* forks) 
     to[entry] = from[entry];
   }
   if (row.high_partly) {
-    copy_bytes(pages.page(from[row.high_full]), pages.page(to[row.high_full]), pages.page_bytes);
+    copy_bytes(pages.page(from[row.high_full]), pages.page(to[row.high_full]), pages.page_bytes,
+               block_team());
   }
   if (row.low_partly) {
     copy_bytes(pages.page(from[last - row.low_full]), pages.page(to[last - row.low_full]),
-               pages.page_bytes);
+               pages.page_bytes, block_team());
   }
-  copy_bytes(pages.window(row.from), pages.window(row.to), pages.window_layout.page_bytes);
+  copy_bytes(pages.window(row.from), pages.window(row.to), pages.window_layout.page_bytes,
+             block_team());
   if (pages.marks != nullptr) {
     const int32_t first_low = pages.row_marks - row.counts.low;
     const int32_t left = row.counts.high + kKvGroup;

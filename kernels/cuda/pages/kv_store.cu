@@ -1,6 +1,6 @@
 #include "kernels/check.h"
 #include "kernels/cuda/ops.h"
-#include "kernels/cuda/pages/quantiser.h"
+#include "kernels/cuda/pages/token_codec.h"
 
 namespace tessera::cuda {
 namespace {
@@ -12,15 +12,7 @@ constexpr int32_t kTile = KvPageLayout::kKeyTile;
 constexpr int32_t kGroupTiles = kKvGroup / kTile;
 
 struct Ranges {
-  CodeRange keys[kKvGroup];
-  CodeRange values[kKvGroup];
-};
-
-// Where a row's token stands.
-struct TokenPlace {
-  std::byte* page;
-  int32_t tile;  // of the page
-  int32_t lane;  // of the tile
+  TokenRanges of[kKvGroup];
 };
 
 // One group of one row, by a block.
@@ -42,7 +34,7 @@ class GroupStore {
       dense =
           args_.dense.data() + (index * pages_.kv_heads + head_) * pages_.window_layout.page_bytes;
       if (group == span_.closed_before() && span_.context % kKvGroup != 0) {
-        copy(pages_.window(row_), dense, pages_.window_layout.page_bytes);
+        copy_bytes(pages_.window(row_), dense, pages_.window_layout.page_bytes, block_team());
       }
     }
     sync_block();
@@ -55,12 +47,6 @@ class GroupStore {
   }
 
  private:
-  TESSERA_DEVICE static void copy(const std::byte* from, std::byte* to, int64_t bytes) {
-    for (int64_t at = 16 * thread(); at < bytes; at += 16 * kThreads) {
-      store_words(to + at, load_words(from + at));
-    }
-  }
-
   // The span's tokens of the group, into a page of the window's layout.
   TESSERA_DEVICE void put(int32_t group, std::byte* dense) const {
     const KvPageLayout& window = pages_.window_layout;
@@ -90,20 +76,13 @@ class GroupStore {
     }
   }
 
-  // An element of a full dense group of f16.
-  TESSERA_DEVICE float key(const std::byte* dense, int32_t token, int32_t channel) const {
-    const KvPageLayout& window = pages_.window_layout;
-    return as_f32(*reinterpret_cast<const f16*>(dense + window.keys_offset(token / kTile) +
-                                                window.key_offset(token % kTile, channel)));
-  }
-  TESSERA_DEVICE float value(const std::byte* dense, int32_t token, int32_t channel) const {
-    const KvPageLayout& window = pages_.window_layout;
-    return as_f32(*reinterpret_cast<const f16*>(dense + window.values_offset(token / kTile) +
-                                                window.value_offset(token % kTile, channel)));
+  // A token of a full dense group.
+  TESSERA_DEVICE StoredToken token(std::byte* dense, int32_t index) const {
+    return {pages_.window_layout, token_place(dense, index)};
   }
 
   // Encodes a full dense group behind the row's high tokens.
-  TESSERA_DEVICE void close(int32_t group, const std::byte* dense) const {
+  TESSERA_DEVICE void close(int32_t group, std::byte* dense) const {
     const KvPageLayout& layout = pages_.layouts[span_.tiers.high];
     const int32_t stored = pages_.rows[row_].high + (group - span_.closed_before()) * kKvGroup;
     Ranges& ranges = shared<Ranges>();
@@ -117,13 +96,15 @@ class GroupStore {
     for (int32_t tile = 0; tile < kGroupTiles; ++tile) {
       const TokenPlace to = place(layout, stored + tile * kTile);
       if (layout.format.is_codes()) {
-        close_tile(layout, to, dense, tile * kTile, ranges);
+        put_code_tile(
+            layout, to, [&](int32_t i) { return token(dense, tile * kTile + i); },
+            [&](int32_t i) { return ranges.of[tile * kTile + i]; }, block_team());
       } else {
         const KvPageLayout& window = pages_.window_layout;
-        copy(dense + window.keys_offset(tile), to.page + layout.keys_offset(to.tile),
-             layout.key_tile_bytes());
-        copy(dense + window.values_offset(tile), to.page + layout.values_offset(to.tile),
-             layout.value_tile_bytes());
+        copy_bytes(dense + window.keys_offset(tile), to.page + layout.keys_offset(to.tile),
+                   layout.key_tile_bytes(), block_team());
+        copy_bytes(dense + window.values_offset(tile), to.page + layout.values_offset(to.tile),
+                   layout.value_tile_bytes(), block_team());
       }
     }
   }
@@ -133,143 +114,43 @@ class GroupStore {
     simt::check(entry < pages_.row_pages);
     const int32_t page_id = pages_.table(row_)[entry];
     simt::check(page_id >= 0);
-    return {pages_.page(page_id), token % layout.capacity / kTile, token % kTile};
+    return token_place(pages_.page(page_id), token % layout.capacity);
   }
 
   // Half of the threads have a token's key each, half a token's value.
-  TESSERA_DEVICE void find_ranges(KvFormat format, const std::byte* dense, Ranges& ranges) const {
+  TESSERA_DEVICE void find_ranges(KvFormat format, std::byte* dense, Ranges& ranges) const {
     static_assert(kThreads == 2 * kKvGroup);
-    const int32_t token = thread() % kKvGroup;
+    const StoredToken own = token(dense, thread() % kKvGroup);
     const bool of_key = thread() < kKvGroup;
-    float lowest = of_key ? key(dense, token, 0) : value(dense, token, 0);
+    float lowest = of_key ? own.key(0) : own.value(0);
     float highest = lowest;
     for (int32_t c = 1; c < pages_.head_dim; ++c) {
-      const float x = of_key ? key(dense, token, c) : value(dense, token, c);
+      const float x = of_key ? own.key(c) : own.value(c);
       lowest = min(lowest, x);
       highest = max(highest, x);
     }
-    (of_key ? ranges.keys : ranges.values)[token] =
+    TokenRanges& of = ranges.of[thread() % kKvGroup];
+    (of_key ? of.key : of.value) =
         code_range(lowest, highest, of_key ? format.key_bits : format.value_bits);
-  }
-
-  TESSERA_DEVICE static void put_ranges(const KvPageLayout& layout, const TokenPlace& to,
-                                        const CodeRange& keys, const CodeRange& values) {
-    const auto half = [&](int64_t offset) -> f16& {
-      return reinterpret_cast<f16*>(to.page + offset)[to.lane];
-    };
-    half(layout.key_scales_offset(to.tile)) = keys.scale;
-    half(layout.key_zeros_offset(to.tile)) = keys.zero;
-    half(layout.value_scales_offset(to.tile)) = values.scale;
-    half(layout.value_zeros_offset(to.tile)) = values.zero;
-  }
-
-  // A tile of 16 tokens from `first` on. A thread makes whole words, so no two write to one byte.
-  TESSERA_DEVICE void close_tile(const KvPageLayout& layout, const TokenPlace& to,
-                                 const std::byte* dense, int32_t first,
-                                 const Ranges& ranges) const {
-    if (thread() < kTile) {
-      put_ranges(layout, {to.page, to.tile, thread()}, ranges.keys[first + thread()],
-                 ranges.values[first + thread()]);
-    }
-    const int32_t key_bits = layout.format.key_bits;
-    auto* keys = reinterpret_cast<uint32_t*>(to.page + layout.keys_offset(to.tile));
-    for (int32_t i = thread(); i < layout.key_tile_bytes() / 4; i += kThreads) {
-      const int32_t token = first + i % kTile;
-      uint32_t word = 0;
-      for (int32_t part = 0; part < 8 / key_bits; ++part) {
-        for (int32_t e = 0; e < 4; ++e) {
-          const int32_t channel = 4 * (i / kTile * (8 / key_bits) + part) + e;
-          if (channel < pages_.head_dim) {
-            word |= code_of(key(dense, token, channel), ranges.keys[token], key_bits)
-                    << (8 * e + key_bits * part);
-          }
-        }
-      }
-      keys[i] = word;
-    }
-    const int32_t value_bits = layout.format.value_bits;
-    auto* values = reinterpret_cast<uint32_t*>(to.page + layout.values_offset(to.tile));
-    for (int32_t i = thread(); i < layout.value_tile_bytes() / 4; i += kThreads) {
-      uint32_t word = 0;
-      for (int32_t part = 0; part < 8 / value_bits; ++part) {
-        const int32_t sub_line = i / kTile * (8 / value_bits) + part;
-        const int32_t channel = 16 * (sub_line / 4) + i % kTile;
-        for (int32_t e = 0; e < 4 && channel < pages_.head_dim; ++e) {
-          const int32_t token = first + 4 * (sub_line % 4) + e;
-          word |= code_of(value(dense, token, channel), ranges.values[token], value_bits)
-                  << (8 * e + value_bits * part);
-        }
-      }
-      values[i] = word;
-    }
   }
 
   // Where a policy left a number of tokens that is not whole tiles: token after token, because
   // neighbours share bytes.
-  TESSERA_DEVICE void close_tokens(const KvPageLayout& layout, int32_t stored,
-                                   const std::byte* dense, const Ranges& ranges) const {
-    for (int32_t token = 0; token < kKvGroup; ++token) {
-      const TokenPlace to = place(layout, stored + token);
-      std::byte* keys = to.page + layout.keys_offset(to.tile);
-      std::byte* values = to.page + layout.values_offset(to.tile);
+  TESSERA_DEVICE void close_tokens(const KvPageLayout& layout, int32_t stored, std::byte* dense,
+                                   const Ranges& ranges) const {
+    for (int32_t i = 0; i < kKvGroup; ++i) {
+      const TokenPlace to = place(layout, stored + i);
       if (!layout.format.is_codes()) {
-        for (int32_t c = thread(); c < pages_.head_dim; c += kThreads) {
-          *reinterpret_cast<f16*>(keys + layout.key_offset(to.lane, c)) =
-              as_f16(key(dense, token, c));
-          *reinterpret_cast<f16*>(values + layout.value_offset(to.lane, c)) =
-              as_f16(value(dense, token, c));
-        }
+        put_floats(layout, to, token(dense, i), block_team());
         continue;
       }
       if (to.lane == 0) {  // the first token of a tile clears the rest of it
-        clear(keys, layout.key_tile_bytes());
-        clear(values, layout.value_tile_bytes());
-        if (thread() < kTile) {
-          put_ranges(layout, {to.page, to.tile, thread()}, {}, {});
-        }
+        clear_tile(layout, to, block_team());
         sync_block();
       }
-      // A thread has all channels whose codes share a byte: in keys four apart, in values 16.
-      for (int32_t i = thread(); 4 * i < pages_.head_dim; i += kThreads) {
-        for (int32_t part = 0; part < 4; ++part) {
-          const int32_t channel = 16 * (i / 4) + 4 * part + i % 4;
-          if (channel < pages_.head_dim) {
-            put_code(
-                keys, layout.key_place(to.lane, channel),
-                code_of(key(dense, token, channel), ranges.keys[token], layout.format.key_bits),
-                layout.format.key_bits);
-          }
-        }
-      }
-      for (int32_t i = thread(); i < (pages_.head_dim + 31) / 32 * 16; i += kThreads) {
-        for (int32_t channel = 32 * (i / 16) + i % 16; channel <= 32 * (i / 16) + i % 16 + 16;
-             channel += 16) {
-          if (channel < pages_.head_dim) {
-            put_code(values, layout.value_place(to.lane, channel),
-                     code_of(value(dense, token, channel), ranges.values[token],
-                             layout.format.value_bits),
-                     layout.format.value_bits);
-          }
-        }
-      }
-      if (thread() == 0) {
-        put_ranges(layout, to, ranges.keys[token], ranges.values[token]);
-      }
+      put_codes(layout, to, token(dense, i), ranges.of[i], block_team());
       sync_block();
     }
-  }
-
-  TESSERA_DEVICE static void clear(std::byte* bytes, int64_t count) {
-    for (int64_t at = thread(); at < count; at += kThreads) {
-      bytes[at] = std::byte{0};
-    }
-  }
-
-  TESSERA_DEVICE static void put_code(std::byte* tile, KvPageLayout::CodePlace at, uint32_t code,
-                                      int32_t bits) {
-    const uint32_t mask = ((1u << bits) - 1) << at.shift;
-    tile[at.byte] =
-        static_cast<std::byte>((static_cast<uint32_t>(tile[at.byte]) & ~mask) | code << at.shift);
   }
 
   const KvStoreArgs& args_;
@@ -294,9 +175,10 @@ TESSERA_KERNEL(kThreads) store_kernel(KvStoreArgs args, const SequenceSpan* sequ
     first_dense += dense_groups(sequences[i]);
   }
   const GroupStore store(args, span, block_y() % args.pages.kv_heads, first_dense);
-  store.run(group);
-  if (block_x() == 0 && group < span.last_group()) {
-    store.run(span.last_group());
+  const int32_t groups = block_x() == 0 && group < span.last_group() ? 2 : 1;
+  TESSERA_UNROLL_BY(1)
+  for (int32_t i = 0; i < groups; ++i) {
+    store.run(i == 0 ? group : span.last_group());
   }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/simt/simt.h"
+#include "kernels/cuda/simt/block.h"
 #include "kernels/kv_page.h"
 
 namespace tessera::cuda {

@@ -40,6 +40,16 @@ const T* mirror(std::span<const T> plan, Stream stream) {
   return static_cast<const T*>(cuda::CudaStream::of(stream).mirror(plan.data(), plan.size_bytes()));
 }
 
+inline void download(void* to, const void* from, int64_t bytes, Stream stream) {
+  cuda::CudaStream::of(stream).download(to, from, static_cast<size_t>(bytes));
+}
+inline std::span<std::byte> staging(Stream stream) {
+  return cuda::CudaStream::of(stream).staging();
+}
+inline void wait(Stream stream) {
+  cuda::CudaStream::of(stream).synchronize();
+}
+
 template <class T>
 TESSERA_DEVICE T& shared() {
   extern __shared__ __align__(128) unsigned char memory[];
@@ -146,6 +156,9 @@ TESSERA_DEVICE float sqrt(float x) {
 }
 TESSERA_DEVICE int32_t round(float x) {
   return __float2int_rn(x);
+}
+TESSERA_DEVICE double unfused(double a, double b) {
+  return __dmul_rn(a, b);
 }
 
 TESSERA_DEVICE float as_f32(f16 value) {

@@ -75,6 +75,16 @@ const T* mirror(std::span<const T> plan, Stream) {
   return plan.data();
 }
 
+inline void download(void* to, const void* from, int64_t bytes, Stream) {
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+// Little, so that tests meet its ends.
+inline std::span<std::byte> staging(Stream) {
+  alignas(16) static std::byte memory[10000];
+  return memory;
+}
+inline void wait(Stream) {}
+
 template <class T>
 T& shared() {
   TESSERA_CHECK(static_cast<int32_t>(sizeof(T)) <= emulation::self().shape.shared_bytes,
@@ -116,12 +126,12 @@ inline void sync_warp() {
 
 template <class T>
 T shuffle(T value, int32_t from) {
-  static_assert(sizeof(T) == 4);
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8);
   return emulation::exchange("shuffle", &value, sizeof(T)).template get<T>(from % kWarp);
 }
 template <class T>
 T shuffle_xor(T value, int32_t mask) {
-  static_assert(sizeof(T) == 4);
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8);
   return emulation::exchange("shuffle_xor", &value, sizeof(T)).template get<T>(lane() ^ mask);
 }
 
@@ -175,6 +185,9 @@ inline float sqrt(float x) {
 }
 inline int32_t round(float x) {
   return static_cast<int32_t>(std::nearbyint(x));
+}
+inline double unfused(double a, double b) {
+  return a * b;
 }
 
 inline float as_f32(f16 x) {

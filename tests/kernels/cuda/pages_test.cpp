@@ -1,148 +1,11 @@
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <limits>
-#include <random>
-
-#include "kernels/cpu/pages/page_codec.h"
-#include "tests/kernels/device.h"
-#include "tests/kernels/isas.h"
-#include "tests/kernels/kv_sequences.h"
+#include "tests/kernels/cuda/two_arenas.h"
 
 namespace tessera {
 namespace {
 
-// Two arenas of one shape: the oracle's, and the one of the device under test. Both get the same
-// calls. Which free page a row takes may differ; what rows and units hold may not.
-class CudaPages : public testing::TestWithParam<Device> {
- protected:
-  void make(const KvArenaShape& shape) {
-    leave();
-    shape_ = shape;
-    for (auto* arena : {&expected_, &actual_}) {
-      *arena = KvArena::make(shape);
-      ASSERT_NE(*arena, nullptr);
-      // NaN in every word: what a page held before must not show.
-      std::memset((*arena)->view().arena, 0xff, static_cast<size_t>(shape.arena_bytes()));
-    }
-    const KvPagesView pages = actual_->view();
-    device().reach(pages.arena, static_cast<size_t>(shape.arena_bytes()));
-    device().reach(pages.windows, static_cast<size_t>(shape.slots * shape.slot_window_bytes()));
-    device().reach(pages.marks, static_cast<size_t>(shape.slots * shape.slot_mark_bytes()));
-  }
-  void leave() {
-    if (actual_ != nullptr) {
-      const KvPagesView pages = actual_->view();
-      for (void* memory : {static_cast<void*>(pages.arena), static_cast<void*>(pages.windows),
-                           static_cast<void*>(pages.marks)}) {
-        device().leave(memory);
-      }
-    }
-  }
-  void TearDown() override { leave(); }
-  const Device& device() const { return GetParam(); }
-  const KvArena& actual() const { return *actual_; }
-
-  // call(backend, arena, stream) on both.
-  template <class Call>
-  void both(Call&& call) {
-    call(cpu_backend(CpuIsa::scalar), *expected_, pool_.stream());
-    call(*device().backend, *actual_, device().stream);
-    device().wait(device().stream);
-  }
-  void resize(const std::vector<int32_t>& released, const std::vector<KvGrowth>& grown) {
-    both([&](const Backend& backend, KvArena& arena, Stream stream) {
-      backend.kv_resize({arena.pool(), released, grown}, stream);
-    });
-  }
-
-  // Random tokens for spans of some layers; the same for both arenas.
-  struct Chunk {
-    int32_t slot;
-    int32_t context;
-    int32_t count;
-  };
-  void store(const std::vector<Chunk>& chunks, KvTiers tiers, std::vector<int32_t> layers) {
-    std::vector<SequenceSpan> spans;
-    std::vector<KvGrowth> grown;
-    int32_t rows = 0;
-    int64_t groups = 0;
-    for (const Chunk& chunk : chunks) {
-      spans.push_back({chunk.slot, rows, chunk.count, chunk.context, tiers});
-      rows += chunk.count;
-      groups += dense_groups(spans.back());
-      grown.push_back({chunk.slot, tiers,
-                       kKvGroup * (spans.back().closed_after() - spans.back().closed_before())});
-    }
-    resize({}, grown);
-    for (const int32_t layer : layers) {
-      store_layer(spans, rows, groups, layer);
-    }
-  }
-  void store_layer(const std::vector<SequenceSpan>& spans, int32_t rows, int64_t groups,
-                   int32_t layer) {
-    const int64_t cols = int64_t{shape_.kv_heads} * shape_.head_dim;
-    std::vector<float> keys = random_floats(random_, rows * cols, spread_);
-    std::vector<float> values = random_floats(random_, rows * cols, spread_);
-    keys[0] = std::numeric_limits<float>::infinity();
-    values[values.size() - 1] = -1e30f;
-    both([&](const Backend& backend, KvArena& arena, Stream stream) {
-      const KvPagesView pages = arena.view();
-      std::vector<std::byte> dense(
-          static_cast<size_t>(groups * pages.kv_heads * pages.window_layout.page_bytes + 64));
-      void* aligned = dense.data();
-      size_t space = dense.size();
-      std::align(64, 0, aligned, space);
-      backend.kv_store({.keys = {keys.data(), rows, cols, cols},
-                        .values = {values.data(), rows, cols, cols},
-                        .sequences = spans,
-                        .pages = pages,
-                        .layer = layer,
-                        .dense = {static_cast<std::byte*>(aligned), space}},
-                       stream);
-      device().wait(device().stream);
-    });
-  }
-
-  void expect_same(KvTiers tiers, const std::vector<int32_t>& lengths) const {
-    actual_->check_integrity();
-    EXPECT_EQ(actual_->free_pages(), expected_->free_pages());
-    const KvPagesView one = expected_->view();
-    const KvPagesView other = actual_->view();
-    for (int64_t row = 0; row < shape_.rows(); ++row) {
-      ASSERT_EQ(other.rows[row].high, one.rows[row].high) << "row " << row;
-      ASSERT_EQ(other.rows[row].low, one.rows[row].low) << "row " << row;
-      const int32_t length = lengths[static_cast<size_t>(row / shape_.slot_rows())];
-      ASSERT_EQ(row_bytes(*actual_, row, tiers, length), row_bytes(*expected_, row, tiers, length))
-          << "row " << row;
-    }
-    for (int32_t slot = 0; slot < shape_.slots; ++slot) {
-      EXPECT_EQ(actual_->slot_pages(slot), expected_->slot_pages(slot));
-    }
-    for (int32_t unit = 0; unit < shape_.units(); ++unit) {
-      EXPECT_EQ(actual_->unit_pages(unit), expected_->unit_pages(unit));
-    }
-  }
-
-  ThreadPool pool_{1};
-  std::mt19937 random_{7};
-  float spread_ = 1.0f;
-  KvArenaShape shape_;
-  std::unique_ptr<KvArena> expected_;
-  std::unique_ptr<KvArena> actual_;
-};
-
-KvArenaShape shape_of(std::vector<KvFormat> formats, int32_t head_dim, int32_t page_tokens) {
-  KvArenaShape shape{.formats = std::move(formats),
-                     .head_dim = head_dim,
-                     .slots = 3,
-                     .layers = 2,
-                     .kv_heads = 2,
-                     .context = 400};
-  shape.page_bytes = KvPageLayout::make(shape.formats[0], head_dim, page_tokens).page_bytes;
-  shape.pages = static_cast<int32_t>(shape.rows()) * shape.row_pages();
-  return shape;
-}
+class CudaPages : public TwoArenas {};
 
 TEST_P(CudaPages, StoreTheOraclesBytesInEveryFormat) {
   for (const KvFormat format : dense_formats()) {
@@ -177,16 +40,16 @@ TEST_P(CudaPages, CloseGroupsBehindAnyNumberOfTokens) {
     SCOPED_TRACE(testing::Message() << int{format.key_bits} << " " << int{format.value_bits});
     make(shape_of({format}, 80, 32));
     store({{0, 0, 64}}, {}, {0});
-    for (KvArena* arena : {expected_.get(), actual_.get()}) {
+    for (const ReachedArena* arena : {expected_.get(), actual_.get()}) {
       for (int64_t row = 0; row < shape_.slot_rows(); ++row) {
-        int32_t& high = arena->view().rows[row].high;
+        int32_t& high = (*arena)->view().rows[row].high;
         high -= high == 0 ? 0 : 11 + static_cast<int32_t>(row);
       }
     }
     store({{0, 64, 130}}, {}, {0});
     for (int64_t row = 0; row < shape_.kv_heads; ++row) {
-      const KvPagesView one = expected_->view();
-      const KvPagesView other = actual_->view();
+      const KvPagesView one = (*expected_)->view();
+      const KvPagesView other = (*actual_)->view();
       ASSERT_EQ(other.rows[row].high, one.rows[row].high);
       for (int32_t t = 0; t < one.rows[row].high; ++t) {
         std::vector<float> keys(80), values(80), other_keys(80), other_values(80);
@@ -207,8 +70,8 @@ TEST_P(CudaPages, TakeThePagesTheOracleTakes) {
   resize({}, {{0, {}, 200}, {1, {}, 33}});
   resize({0}, {{2, {}, 100}, {1, {}, 64}});
   for (int64_t row = 0; row < shape_.rows(); ++row) {
-    const KvPagesView one = expected_->view();
-    const KvPagesView other = actual_->view();
+    const KvPagesView one = (*expected_)->view();
+    const KvPagesView other = (*actual_)->view();
     EXPECT_TRUE(std::equal(one.table(row), one.table(row) + one.row_pages, other.table(row)));
   }
   expect_same({}, {0, 0, 0});

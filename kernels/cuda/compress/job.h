@@ -1,0 +1,123 @@
+#pragma once
+
+#include "kernels/cpu/compress/token_row.h"
+#include "kernels/cuda/simt/block.h"
+#include "kernels/kv_pool.h"
+
+namespace tessera::cuda {
+
+// What the kernels of kv_compress know of one sequence. What a token's key is, which tokens a rule
+// may touch and what cuts make of them is the CPU's (kernels/cpu/compress/token_row.h).
+
+// Of one row, from one kernel to the next.
+struct RowPlan {
+  int32_t own_high = 0;  // see TokenRow
+  int32_t own_low = 0;
+  int32_t demoted = 0;
+  int32_t dropped = 0;
+  int32_t spare = kNoPage;  // a page, should the low tier need one before the row frees one
+  int32_t left_pages = 0;   // entries at either end of the row's table: in use, then to be freed
+  int32_t right_pages = 0;
+};
+
+// Bits of a key, and the cuts before and behind each.
+inline constexpr int32_t kKeyBits = 64;
+
+struct CompressScratch {
+  RowPlan* plans;        // [rows]
+  TokenFate* fates;      // [rows, row_marks], each where its mark is
+  int32_t* budgets;      // [rows]
+  int32_t* page_counts;  // [4, rows]: see kv_compress.cu
+  TokenKey* page_cuts;   // [kKeyBits + 1]
+};
+
+struct CompressJob {
+  KvPool pool;
+  KvCompression sequence;
+  Significance significance;
+  int32_t row_budget;      // the mean; rule `budget`
+  const int32_t* budgets;  // [rows]
+  CompressScratch scratch;
+  KvCompressed* result;  // memory that host and device reach
+};
+
+constexpr int32_t job_rows(const CompressJob& job) {
+  return job.pool.pages.layers * job.pool.pages.kv_heads;
+}
+constexpr TokenRow token_row(const CompressJob& job, int32_t row) {
+  const RowPlan& plan = job.scratch.plans[row];
+  return {job.pool.pages, job.sequence, job.pool.pages.row_index(job.sequence.slot, 0, 0) + row,
+          plan.own_high, plan.own_low};
+}
+constexpr int32_t stored_tokens(const TokenRow& row) {
+  return row.counts.high + row.counts.low + row.open;
+}
+
+// The tokens that a rule may touch, shared among the block's threads: visit(mark, age, in the high
+// tier, place in its tier).
+template <class Visit>
+TESSERA_DEVICE void each_own(const TokenRow& row, Visit&& visit) {
+  for (int32_t i = row.own_high + simt::thread(); i < row.counts.high; i += simt::threads()) {
+    const TokenAge age = row.age(row.high_mark(i));
+    if (age != TokenAge::kept) {
+      visit(row.high_mark(i), age, true, i);
+    }
+  }
+  for (int32_t j = row.own_low + simt::thread(); j < row.counts.low; j += simt::threads()) {
+    if (row.low_mark(j).position >= row.sinks) {
+      visit(row.low_mark(j), TokenAge::old, false, j);
+    }
+  }
+}
+
+// ---- order statistics, by a block. No key is sorted or stored: a cut is found bit by bit from the
+// highest, and each bit is a pass over the marks. Sums have a fixed order.
+
+struct BlockSums {
+  simt::OfWarps<int32_t> counts;
+  simt::OfWarps<double> masses;
+};
+TESSERA_DEVICE simt::OfWarps<int32_t>& memory_of(BlockSums& sums, int32_t) {
+  return sums.counts;
+}
+TESSERA_DEVICE simt::OfWarps<double>& memory_of(BlockSums& sums, double) {
+  return sums.masses;
+}
+
+// The highest key below which the weights come to at most `limit`: each(visit(key, weight)). With
+// weights of 1 it is the key of rank `limit`, from the lowest, 0.
+template <class T, class Each>
+TESSERA_DEVICE TokenKey highest_cut(T limit, BlockSums& sums, Each&& each) {
+  TokenKey cut = kLowestKey;
+  for (int32_t bit = kKeyBits - 1; bit >= 0; --bit) {
+    const TokenKey candidate = cut | TokenKey{1} << bit;
+    T below = 0;
+    each([&](TokenKey key, T weight) { below += key < candidate ? weight : T{0}; });
+    if (simt::block_total(below, memory_of(sums, T{})) <= limit) {
+      cut = candidate;
+    }
+  }
+  return cut;
+}
+
+// The key that the best `best` of `all` keys reach, and no other: each(visit(key)).
+template <class Each>
+TESSERA_DEVICE TokenKey cut_above_worst(int32_t best, int32_t all, BlockSums& sums, Each&& each) {
+  if (best <= 0) {
+    return kAboveAllKeys;
+  }
+  if (best >= all) {
+    return kLowestKey;
+  }
+  return highest_cut<int32_t>(all - best, sums,
+                              [&](auto&& visit) { each([&](TokenKey key) { visit(key, 1); }); });
+}
+
+// ---- the stations of a call, in order (launched, not waited for)
+void prepare_rows(const CompressJob& job, Stream stream);  // who owns what; pooled scores
+void plan_rows(const CompressJob& job, Stream stream);
+void compact_rows(const CompressJob& job, Stream stream);
+
+inline constexpr int32_t kPlanThreads = 128;
+
+}  // namespace tessera::cuda

@@ -1,0 +1,287 @@
+#include "kernels/check.h"
+#include "kernels/cuda/attention/scores.h"
+#include "kernels/cuda/attention/work.h"
+#include "kernels/cuda/ops.h"
+
+namespace tessera::cuda {
+namespace {
+
+using namespace simt;
+
+constexpr int32_t kThreads = kWarpsOfBlock * kWarp;
+constexpr int32_t kProducts = 1;  // of kPairsOfProduct pairs each, at once
+constexpr int32_t kPairs = kPairsOfProduct * kProducts;
+
+// The marks of one (sequence, KV head): those at the left end, of the high tier and behind it of
+// the groups that the step's tokens are in, then those of the low tier.
+struct MarkRow {
+  KvMark* marks;
+  int32_t row_marks;
+  int32_t before;  // high tokens before the step
+  int32_t fresh;   // place of the step's first token
+  int32_t left;    // marks
+  int32_t low;
+
+  TESSERA_DEVICE int32_t left_tiles() const { return (left + kKvGroup - 1) / kKvGroup; }
+  TESSERA_DEVICE int32_t tiles() const { return left_tiles() + (low + kKvGroup - 1) / kKvGroup; }
+};
+TESSERA_DEVICE MarkRow mark_row(const KvPagesView& pages, const SequenceSpan& span, int64_t row) {
+  const KvRow counts = pages.rows[row];
+  const int32_t before = counts.high - (span.closed_after() - span.closed_before()) * kKvGroup;
+  const int32_t fresh = before + span.context - span.closed_before() * kKvGroup;
+  return {pages.mark_row(row), pages.row_marks, before, fresh, fresh + span.count, counts.low};
+}
+
+// One warp has 64 marks, and takes the counting queries in order of position, a block of pairs at a
+// time. A query reads the tokens of its own group dense and all others from pages, so of one query
+// a mark's token is in one of two tiles of 64: the pages' and the query's own group, which stand
+// across each other where a tier does not end at a tile.
+template <int kDim>
+class ScoreWarp {
+ public:
+  using Memory = WarpMemory<kDim, kProducts>;
+
+  TESSERA_DEVICE ScoreWarp(const KvScoreArgs& args, const SequenceSpan& span,
+                           const KvScoring& scoring, int32_t kv_head, Memory& memory)
+      : args_(args),
+        span_(span),
+        rows_{args.pages, args.layer, args.dense.data()},
+        row_(mark_row(args.pages, span, args.pages.row_index(span.slot, args.layer, kv_head))),
+        kv_head_(kv_head),
+        heads_(args.query_heads / args.pages.kv_heads),
+        squares_(scoring.scorer == KvScorer::squares),
+        begin_(span.context > scoring.begin ? span.context : scoring.begin),
+        end_(span.context + span.count < scoring.end ? span.context + span.count : scoring.end),
+        memory_(memory) {}
+
+  TESSERA_DEVICE void run(int32_t tile, int32_t first_dense) {
+    if (tile >= row_.tiles()) {
+      return;
+    }
+    is_left_ = tile < row_.left_tiles();
+    first_ = kKvGroup * (is_left_ ? tile : tile - row_.left_tiles());
+    load();
+    if (begin_ < end_) {
+      const PairBlocks blocks{begin_, end_ - begin_, heads_, kPairs};
+      for (int32_t i = 0; i < blocks.blocks(); ++i) {
+        score(blocks.block(i), first_dense);
+      }
+    }
+    store();
+  }
+
+ private:
+  static constexpr int32_t kOwn = kKvGroup / kWarp;  // marks of a lane
+
+  TESSERA_DEVICE int32_t own(int32_t i) const { return i * kWarp + lane(); }  // in the tile
+  TESSERA_DEVICE bool is_there(int32_t i) const {
+    return first_ + own(i) < (is_left_ ? row_.left : row_.low);
+  }
+  TESSERA_DEVICE KvMark& mark(int32_t i) const {
+    const int32_t place = first_ + own(i);
+    return row_.marks[is_left_ ? place : row_.row_marks - 1 - place];
+  }
+  TESSERA_DEVICE bool is_fresh(int32_t i) const {
+    return is_left_ && first_ + own(i) >= row_.fresh;
+  }
+
+  TESSERA_DEVICE void load() {
+    for (int32_t i = 0; i < kOwn; ++i) {
+      scores_[i] = is_there(i) && !is_fresh(i) ? mark(i).score : 0.0f;
+      paid_[i] = 0;
+    }
+  }
+  TESSERA_DEVICE void store() const {
+    for (int32_t i = 0; i < kOwn; ++i) {
+      if (is_there(i)) {
+        mark(i).score = scores_[i];
+        if (is_fresh(i)) {
+          mark(i).position = span_.context + first_ + own(i) - row_.fresh;
+        }
+      }
+    }
+  }
+
+  TESSERA_DEVICE int32_t position(const PairBlock& block, int32_t pair) const {
+    return begin_ + (block.first_pair + pair) / heads_;
+  }
+  TESSERA_DEVICE int64_t batch_row(const PairBlock& block, int32_t pair) const {
+    return int64_t{span_.first_row} + position(block, pair) - span_.context;
+  }
+  TESSERA_DEVICE int32_t head(const PairBlock& block, int32_t pair) const {
+    return kv_head_ * heads_ + (block.first_pair + pair) % heads_;
+  }
+
+  TESSERA_DEVICE void score(const PairBlock& block, int32_t first_dense) {
+    const RowTokens tokens = rows_.tokens(span_, kv_head_, first_dense, block.group);
+    const auto query = [&](int32_t pair) {
+      return args_.queries.data + batch_row(block, pair) * args_.queries.stride +
+             int64_t{head(block, pair)} * args_.pages.head_dim;
+    };
+    const int32_t of_group = row_.before + (block.group - span_.closed_before()) * kKvGroup;
+    const int32_t in_pages = (is_left_ ? tokens.high : tokens.low) - first_;
+    const bool reads_group =
+        is_left_ && first_ < of_group + kKvGroup && of_group < first_ + kKvGroup;
+    if (in_pages <= 0 && !reads_group) {
+      return;
+    }
+    sync_warp();  // the block before has been read
+    const Queries<kProducts> queries =
+        load_queries(memory_, block.pairs, args_.pages.head_dim, args_.scale * kLog2E, query);
+    if (in_pages > 0) {
+      const Tile tile{&args_.pages.layouts[is_left_ ? span_.tiers.high : span_.tiers.low], 0,
+                      in_pages < kKvGroup ? in_pages : kKvGroup, false};
+      weigh(block, tokens, tile, queries, query);
+      pay(block, 0, tile.end);
+    }
+    if (reads_group) {
+      const Tile tile{&args_.pages.window_layout, 0,
+                      position(block, block.pairs - 1) % kKvGroup + 1, true};
+      weigh(block, tokens, tile, queries, query);
+      pay(block, of_group - first_, tile.end);
+    }
+  }
+
+  // What each pair of the block pays the tile's tokens, into the warp's memory.
+  template <class QueryAt>
+  TESSERA_DEVICE void weigh(const PairBlock& block, const RowTokens& tokens, const Tile& tile,
+                            const Queries<kProducts>& queries, const QueryAt& query) {
+    sync_warp();
+    if (lane() < Tile::kPlaces) {
+      memory_.places[lane()] = tile.place(args_.pages, tokens, is_left_, first_ / kKvGroup, lane());
+    }
+    sync_warp();
+    float scores[kProducts][8];
+    tile_scores(memory_, queries, tile, block.pairs, args_.scale * kLog2E, query, scores);
+    TESSERA_UNROLL
+    for (int32_t product = 0; product < kProducts; ++product) {
+      const int32_t pair = kPairsOfProduct * product + lane() % 4;
+      if (pair < block.pairs) {
+        const int32_t seen = tile.is_dense ? position(block, pair) % kKvGroup + 1 : tile.end;
+        const float log2_sum =
+            args_.log_sums
+                .data[batch_row(block, pair) * args_.log_sums.stride + head(block, pair)] *
+            kLog2E;
+        TESSERA_UNROLL
+        for (int32_t i = 0; i < 8; ++i) {
+          const int32_t token = token_of_score(tile.layout->format.is_codes(), i);
+          const float paid = token < seen ? exp2(scores[product][i] - log2_sum) : 0.0f;
+          paid_by(pair)[token] = squares_ ? paid * paid : paid;
+        }
+      }
+    }
+    sync_warp();
+  }
+  TESSERA_DEVICE float* paid_by(int32_t pair) const {  // [kKvGroup]
+    static_assert(sizeof(Memory::weights) >= kPairs * kKvGroup * sizeof(float));
+    return reinterpret_cast<float*>(memory_.weights) + pair * kKvGroup;
+  }
+
+  // Adds it to the lane's marks, query by query; `shift`: where the tile's first token stands among
+  // them. The heads of a query may be in two blocks.
+  TESSERA_DEVICE void pay(const PairBlock& block, int32_t shift, int32_t tokens) {
+    const float share = squares_ ? 1.0f : 1.0f / static_cast<float>(heads_);
+    for (int32_t i = 0; i < kOwn; ++i) {
+      const int32_t token = own(i) - shift;
+      if (token < 0 || token >= tokens || !is_there(i)) {
+        continue;
+      }
+      for (int32_t pair = 0; pair < block.pairs; ++pair) {
+        paid_[i] += paid_by(pair)[token];
+        if ((block.first_pair + pair) % heads_ == heads_ - 1) {
+          scores_[i] = fma(share, paid_[i], scores_[i]);
+          paid_[i] = 0;
+        }
+      }
+    }
+  }
+
+  const KvScoreArgs& args_;
+  const SequenceSpan& span_;
+  const StepRows rows_;
+  const MarkRow row_;
+  const int32_t kv_head_;
+  const int32_t heads_;  // of the group
+  const bool squares_;
+  const int32_t begin_;  // positions of the counting queries
+  const int32_t end_;
+  Memory& memory_;
+  bool is_left_ = true;
+  int32_t first_ = 0;  // mark
+  float scores_[kOwn] = {};
+  float paid_[kOwn] = {};  // by the heads so far of the present query
+};
+
+template <int kDim>
+TESSERA_KERNEL(kThreads)
+score_kernel(KvScoreArgs args, const SequenceSpan* sequences, const KvScoring* scorings) {
+  const int32_t sequence = block_y() / args.pages.kv_heads;
+  const SequenceSpan span = sequences[sequence];
+  const KvScoring scoring = scorings[sequence];
+  if (!scoring.marks) {
+    return;
+  }
+  auto* memories = reinterpret_cast<typename ScoreWarp<kDim>::Memory*>(&shared<std::byte>());
+  ScoreWarp<kDim>(args, span, scoring, block_y() % args.pages.kv_heads, memories[warp()])
+      .run(block_x() * kWarpsOfBlock + warp(), dense_groups_before(sequences, sequence));
+}
+
+// True where somebody wants marks.
+bool check_args(const KvScoreArgs& args) {
+  const KvPagesView& pages = args.pages;
+  TESSERA_CHECK(args.scorings.size() == args.sequences.size(), "kv_score: a scoring for each");
+  TESSERA_CHECK(pages.head_dim > 0 && pages.head_dim % 16 == 0 && pages.head_dim <= 128,
+                "the CUDA backend serves head dimensions of a multiple of 16 up to 128");
+  TESSERA_CHECK(args.query_heads > 0 && args.query_heads % pages.kv_heads == 0,
+                "kv_score: query heads are a multiple of KV heads");
+  TESSERA_CHECK(args.queries.cols == int64_t{args.query_heads} * pages.head_dim &&
+                    args.log_sums.rows == args.queries.rows &&
+                    args.log_sums.cols == args.query_heads,
+                "kv_score: shapes of queries and log_sums");
+  bool any = false;
+  for (size_t i = 0; i < args.sequences.size(); ++i) {
+    const SequenceSpan& span = args.sequences[i];
+    if (!args.scorings[i].marks) {
+      continue;
+    }
+    any = true;
+    TESSERA_CHECK(pages.marks != nullptr && span.context + span.count < pages.row_marks,
+                  "kv_score: too few marks");
+    for (const uint8_t tier : {span.tiers.high, span.tiers.low}) {
+      TESSERA_CHECK(!pages.layouts[tier].format.is_sparse(),
+                    "kv_score: a page format without a CUDA kernel");
+    }
+  }
+  return any;
+}
+
+template <int kDim>
+void start(const KvScoreArgs& args, int32_t tiles, Stream stream) {
+  launch(stream,
+         {.grid_x = static_cast<int32_t>(div_ceil(tiles, kWarpsOfBlock)),
+          .grid_y = static_cast<int32_t>(args.sequences.size()) * args.pages.kv_heads,
+          .threads = kThreads,
+          .shared_bytes =
+              kWarpsOfBlock * static_cast<int32_t>(sizeof(typename ScoreWarp<kDim>::Memory))},
+         score_kernel<kDim>, args, mirror(args.sequences, stream), mirror(args.scorings, stream));
+}
+
+}  // namespace
+
+void kv_score(const KvScoreArgs& args, Stream stream) {
+  if (!check_args(args)) {
+    return;
+  }
+  int32_t tiles = 0;  // of the longest row: both ends may have a partly filled one
+  for (const SequenceSpan& span : args.sequences) {
+    const int32_t of_row = (span.context + span.count) / kKvGroup + 3;
+    tiles = of_row > tiles ? of_row : tiles;
+  }
+  if (args.pages.head_dim <= 64) {
+    start<64>(args, tiles, stream);
+  } else {
+    start<128>(args, tiles, stream);
+  }
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,264 @@
+#include "kernels/cuda/compress/job.h"
+
+namespace tessera::cuda {
+namespace {
+
+using namespace simt;
+
+// ---- before anything is planned
+
+constexpr int32_t kMaxReach = kMaxScorePool / 2;
+
+struct PrepareMemory {
+  OfWarps<int32_t> counts;
+  float scores[kMaxReach + kPlanThreads + kMaxReach];
+};
+
+// Tokens up to the end of the last page with several owners. `table` walks by `step`.
+TESSERA_DEVICE int32_t shared_tokens(const KvPool& pool, const int32_t* table, int32_t step,
+                                     int32_t tokens, int32_t capacity, OfWarps<int32_t>& memory) {
+  int32_t end = 0;
+  for (int32_t page = thread(); page * capacity < tokens; page += kPlanThreads) {
+    end = pool.owners[table[step * page]] > 1 ? (page + 1) * capacity : end;
+  }
+  end = block_max(end, memory);
+  return end < tokens ? end : tokens;
+}
+
+// A token's score becomes the highest of its neighbourhood (SnapKV), in place: a chunk keeps the
+// scores that its last tokens had for the next one.
+TESSERA_DEVICE void pool_scores(const CompressJob& job, KvMark* marks, int32_t seen,
+                                float (&scores)[kMaxReach + kPlanThreads + kMaxReach]) {
+  const int32_t reach = job.sequence.policy.score_pool / 2;
+  for (int32_t first = 0; first < seen; first += kPlanThreads) {
+    const float carried = thread() < reach ? scores[kPlanThreads + thread()] : 0.0f;
+    sync_block();
+    if (thread() < reach) {
+      scores[thread()] = carried;
+    }
+    for (int32_t i = thread(); i < kPlanThreads + reach && first + i < seen; i += kPlanThreads) {
+      scores[reach + i] = marks[first + i].score;
+    }
+    sync_block();
+    const int32_t own = first + thread();
+    if (own < seen) {
+      float highest = scores[reach + thread()];
+      for (int32_t i = own - reach < 0 ? 0 : own - reach; i <= own + reach && i < seen; ++i) {
+        highest = max(highest, scores[reach + i - first]);
+      }
+      marks[own].score = highest;
+    }
+    sync_block();
+  }
+}
+
+// A block for each row.
+TESSERA_KERNEL(kPlanThreads) prepare_kernel(CompressJob job) {
+  PrepareMemory& memory = shared<PrepareMemory>();
+  const KvPagesView& pages = job.pool.pages;
+  const KvCompression& sequence = job.sequence;
+  const int64_t row = pages.row_index(sequence.slot, 0, 0) + block_x();
+  const KvRow counts = pages.rows[row];
+  const int32_t* table = pages.table(row);
+  RowPlan plan;
+  plan.own_high = shared_tokens(job.pool, table, 1, counts.high,
+                                pages.layouts[sequence.tiers.high].capacity, memory.counts);
+  plan.own_low = shared_tokens(job.pool, table + pages.row_pages - 1, -1, counts.low,
+                               pages.layouts[sequence.tiers.low].capacity, memory.counts);
+  if (thread() == 0) {
+    job.scratch.plans[block_x()] = plan;
+  }
+  if (sequence.pool && sequence.policy.score_pool > 1) {
+    const int32_t stored = counts.high + sequence.tokens % kKvGroup;
+    const int32_t complete = sequence.prompt_tokens - sequence.policy.score_window;
+    pool_scores(job, pages.mark_row(row), stored < complete ? stored : complete, memory.scores);
+  }
+}
+
+// ---- rules: from a row's marks to its cuts, as kernels/cpu/compress/rules.h says
+
+class RowRule {
+ public:
+  TESSERA_DEVICE RowRule(const CompressJob& job, const TokenRow& row, int32_t budget,
+                         BlockSums& sums)
+      : job_(job), policy_(job.sequence.policy), row_(row), budget_(budget), sums_(sums) {}
+
+  TESSERA_DEVICE RowCuts cuts() const {
+    switch (policy_.rule) {
+      case KvRule::thresholds:
+        return by_thresholds();
+      case KvRule::budget:
+        return by_budget();
+      default:
+        return by_mass();
+    }
+  }
+
+ private:
+  TESSERA_DEVICE TokenKey key(const KvMark& mark) const { return job_.significance.key(mark); }
+  TESSERA_DEVICE int32_t total(int32_t count) const { return block_total(count, sums_.counts); }
+
+  // The sum of everybody's scores; of means it is 1.
+  TESSERA_DEVICE double total_score() const {
+    if (policy_.scorer == KvScorer::mean) {
+      return 1;
+    }
+    double score = 0;
+    for (int32_t i = thread(); i < row_.counts.high + row_.open; i += threads()) {
+      score += row_.high_mark(i).score;
+    }
+    for (int32_t j = thread(); j < row_.counts.low; j += threads()) {
+      score += row_.low_mark(j).score;
+    }
+    return block_total(score, sums_.masses);
+  }
+
+  TESSERA_DEVICE RowCuts by_thresholds() const {
+    const double unit = total_score() / job_.sequence.tokens;
+    const TokenKey low = key_of(static_cast<float>(policy_.alpha_low * unit), 0);
+    const TokenKey high =
+        policy_.has_low_tier() ? key_of(static_cast<float>(policy_.alpha_high * unit), 0) : low;
+    int32_t high_victims = 0;
+    int32_t low_victims = 0;
+    int32_t went_high = 0;
+    int32_t went_low = 0;
+    const auto is_victim = [&](TokenAge age, bool in_high, TokenKey of) {
+      return age == TokenAge::old && of < (in_high ? high : low);
+    };
+    each_own(row_, [&](const KvMark& mark, TokenAge age, bool in_high, int32_t) {
+      const TokenKey of = key(mark);
+      const bool victim = is_victim(age, in_high, of);
+      went_high += age == TokenAge::fresh && of >= high ? 1 : 0;
+      went_low += age == TokenAge::fresh && of >= low && of < high ? 1 : 0;
+      high_victims += victim && in_high ? 1 : 0;
+      low_victims += victim && !in_high ? 1 : 0;
+    });
+    // Where every candidate has a victim of its own, all below the threshold go.
+    const auto cut = [&](bool of_high, TokenKey threshold, int32_t came, int32_t victims) {
+      came = total(came);
+      victims = total(victims);
+      return came >= victims
+                 ? threshold
+                 : cut_above_worst(victims - came, victims, sums_, [&](auto&& visit) {
+                     each_own(row_, [&](const KvMark& mark, TokenAge age, bool in_high, int32_t) {
+                       if (in_high == of_high && is_victim(age, in_high, key(mark))) {
+                         visit(key(mark));
+                       }
+                     });
+                   });
+    };
+    RowCuts cuts{.fresh_high = high, .fresh_low = low};
+    cuts.old_high = cut(true, high, went_high, high_victims);
+    cuts.old_floor = low;
+    cuts.old_low = cut(false, low, went_low, low_victims);
+    return cuts;
+  }
+
+  TESSERA_DEVICE RowCuts by_budget() const {
+    int32_t own = 0;
+    each_own(row_, [&](const KvMark&, TokenAge, bool, int32_t) { ++own; });
+    own = total(own);
+    const int32_t kept_anyway = stored_tokens(row_) - own;
+    const int32_t keep = clamped(budget_ - kept_anyway, own);
+    const auto cut = [&](int32_t best) {
+      return cut_above_worst(best, own, sums_, [&](auto&& visit) {
+        each_own(row_, [&](const KvMark& mark, TokenAge, bool, int32_t) { visit(key(mark)); });
+      });
+    };
+    RowCuts cuts;
+    cuts.fresh_low = cut(keep);
+    cuts.fresh_high = cuts.fresh_low;
+    if (policy_.has_low_tier()) {
+      const double wanted = double{policy_.high_share} * budget_;
+      const auto whole = static_cast<int32_t>(wanted);
+      const int32_t high = whole + (wanted - whole >= 0.5 ? 1 : 0);
+      cuts.fresh_high = cut(clamped(high - kept_anyway, keep));
+    }
+    cuts.old_high = cuts.fresh_high;
+    cuts.old_floor = cuts.fresh_low;
+    cuts.old_low = cuts.fresh_low;
+    return cuts;
+  }
+
+  TESSERA_DEVICE RowCuts by_mass() const {
+    const auto each_fresh = [&](auto&& visit) {
+      each_own(row_, [&](const KvMark& mark, TokenAge age, bool, int32_t) {
+        if (age == TokenAge::fresh) {
+          visit(key(mark), double{job_.significance.of(mark)});
+        }
+      });
+    };
+    double fresh = 0;
+    each_fresh([&](TokenKey, double mass) { fresh += mass; });
+    fresh = block_total(fresh, sums_.masses);
+    const double mass = job_.sequence.judged == 0 ? total_score() : fresh;
+    const double may_drop = (1.0 - double{policy_.mass_keep}) * mass;
+    const double may_lower = (1.0 - double{policy_.mass_high}) * mass;
+    RowCuts cuts;
+    cuts.fresh_low = may_drop > 0 ? highest_cut(may_drop, sums_, each_fresh) : kLowestKey;
+    cuts.fresh_high = !policy_.has_low_tier() ? cuts.fresh_low
+                      : may_lower > 0         ? highest_cut(may_lower, sums_, each_fresh)
+                                              : kLowestKey;
+    return cuts;
+  }
+
+  TESSERA_DEVICE static int32_t clamped(int32_t count, int32_t most) {
+    return count < 0 ? 0 : count > most ? most : count;
+  }
+
+  const CompressJob& job_;
+  const KvPolicy& policy_;
+  const TokenRow& row_;
+  int32_t budget_;
+  BlockSums& sums_;
+};
+
+// A block for each row: its cuts, and what they make of every token.
+TESSERA_KERNEL(kPlanThreads) plan_kernel(CompressJob job) {
+  BlockSums& sums = shared<BlockSums>();
+  const TokenRow row = token_row(job, block_x());
+  const int32_t budget = job.budgets != nullptr ? job.budgets[block_x()] : 0;
+  const RowCuts cuts = RowRule(job, row, budget, sums).cuts();
+  const int32_t row_marks = job.pool.pages.row_marks;
+  TokenFate* fates = job.scratch.fates + int64_t{block_x()} * row_marks;
+  for (int32_t i = thread(); i < row.counts.high; i += kPlanThreads) {
+    fates[i] = TokenFate::stay;
+  }
+  for (int32_t j = thread(); j < row.counts.low; j += kPlanThreads) {
+    fates[row_marks - 1 - j] = TokenFate::stay;
+  }
+  sync_block();
+  int32_t demoted = 0;
+  int32_t dropped = 0;
+  each_own(row, [&](const KvMark& mark, TokenAge age, bool in_high, int32_t place) {
+    const TokenKey key = job.significance.key(mark);
+    const TokenFate fate = in_high              ? fate_in_high(cuts, age, key)
+                           : key < cuts.old_low ? TokenFate::drop
+                                                : TokenFate::stay;
+    fates[in_high ? place : row_marks - 1 - place] = fate;
+    demoted += fate == TokenFate::demote ? 1 : 0;
+    dropped += fate == TokenFate::drop ? 1 : 0;
+  });
+  demoted = block_total(demoted, sums.counts);
+  dropped = block_total(dropped, sums.counts);
+  if (thread() == 0) {
+    job.scratch.plans[block_x()].demoted = demoted;
+    job.scratch.plans[block_x()].dropped = dropped;
+  }
+}
+
+}  // namespace
+
+void prepare_rows(const CompressJob& job, Stream stream) {
+  launch(stream,
+         {.grid_x = job_rows(job), .threads = kPlanThreads, .shared_bytes = sizeof(PrepareMemory)},
+         prepare_kernel, job);
+}
+
+void plan_rows(const CompressJob& job, Stream stream) {
+  launch(stream,
+         {.grid_x = job_rows(job), .threads = kPlanThreads, .shared_bytes = sizeof(BlockSums)},
+         plan_kernel, job);
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,192 @@
+#include <cstring>
+#include <vector>
+
+#include "kernels/check.h"
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/pages/pool_plan.h"
+
+// An image is the CPU's, byte for byte: row after row its counts, pages, window and marks. It goes
+// through the stream's staging memory, slice by slice, because what a caller has on the host no
+// kernel reaches; a slice is written (read) by one launch at the speed of the bus.
+
+namespace tessera::cuda {
+namespace {
+
+using namespace simt;
+
+constexpr int32_t kThreads = 256;
+
+// Bytes [begin, end) of the image, and where they are.
+struct Slice {
+  int64_t begin;
+  int64_t end;
+  std::byte* bytes;
+};
+
+// Entries of a row's table that its tokens have.
+struct RowPages {
+  int32_t left;
+  int32_t right;
+};
+constexpr RowPages row_pages(const KvPagesView& pages, KvTiers tiers, KvRow counts) {
+  return {
+      static_cast<int32_t>(div_ceil(counts.high, pages.layouts[tiers.high].capacity)),
+      static_cast<int32_t>(div_ceil(counts.low, pages.layouts[tiers.low].capacity)),
+  };
+}
+constexpr int64_t row_bytes(const KvPagesView& pages, const KvImage& image, KvRow counts) {
+  const RowPages held = row_pages(pages, image.tiers, counts);
+  const int64_t marks = counts.high + image.tokens % kKvGroup + counts.low;
+  return int64_t{sizeof(KvRow)} + (held.left + held.right) * pages.page_bytes +
+         pages.window_layout.page_bytes +
+         (pages.marks == nullptr ? 0 : marks * int64_t{sizeof(KvMark)});
+}
+
+// The part of one row that is in a slice, moved either way; every part is whole words of 8 bytes.
+class RowImage {
+ public:
+  TESSERA_DEVICE RowImage(const Slice& slice, int64_t begin, bool save)
+      : slice_(slice), at_(begin), save_(save) {}
+
+  TESSERA_DEVICE void move(void* part, int64_t bytes) {
+    const int64_t begin = at_ > slice_.begin ? at_ : slice_.begin;
+    const int64_t end = at_ + bytes < slice_.end ? at_ + bytes : slice_.end;
+    for (int64_t i = begin + 8 * thread(); i < end; i += 8 * kThreads) {
+      auto* of_row = reinterpret_cast<uint64_t*>(static_cast<std::byte*>(part) + i - at_);
+      auto* of_image = reinterpret_cast<uint64_t*>(slice_.bytes + i - slice_.begin);
+      *(save_ ? of_image : of_row) = *(save_ ? of_row : of_image);
+    }
+    at_ += bytes;
+  }
+
+ private:
+  const Slice& slice_;
+  int64_t at_;
+  bool save_;
+};
+
+// A block for each row; `offsets`: where rows begin in the image.
+TESSERA_KERNEL(kThreads)
+move_kernel(KvPool pool, KvImage image, const int64_t* offsets, Slice slice, bool save) {
+  const KvPagesView& pages = pool.pages;
+  const int64_t row = pages.row_index(image.slot, 0, 0) + block_x();
+  if (offsets[block_x()] >= slice.end || offsets[block_x() + 1] <= slice.begin) {
+    return;
+  }
+  RowImage rows(slice, offsets[block_x()], save);
+  const KvRow counts = pages.rows[row];
+  const RowPages held = row_pages(pages, image.tiers, counts);
+  const int32_t* table = pages.table(row);
+  sync_block();  // to load, the counts are there already: they come again, as they are
+  rows.move(&pages.rows[row], sizeof(KvRow));
+  for (int32_t i = 0; i < held.left; ++i) {
+    rows.move(pages.page(table[i]), pages.page_bytes);
+  }
+  for (int32_t i = 0; i < held.right; ++i) {
+    rows.move(pages.page(table[pages.row_pages - 1 - i]), pages.page_bytes);
+  }
+  rows.move(pages.window(row), pages.window_layout.page_bytes);
+  if (pages.marks != nullptr) {
+    KvMark* marks = pages.mark_row(row);
+    const int64_t left = counts.high + image.tokens % kKvGroup;
+    rows.move(marks, left * int64_t{sizeof(KvMark)});
+    rows.move(marks + pages.row_marks - counts.low, counts.low * int64_t{sizeof(KvMark)});
+  }
+}
+
+// Gives rows their counts, and the pages for them.
+TESSERA_KERNEL(kPoolThreads) take_kernel(KvPool pool, KvImage image, Plan<KvRow> counts) {
+  BlockFreeList free_list(pool, shared<BlockFreeList::Memory>());
+  const KvPagesView& pages = pool.pages;
+  for (int64_t first = 0; first < counts.count; first += kPoolThreads) {
+    const int64_t i = first + thread();
+    const int64_t row = pages.row_index(image.slot, 0, 0) + i;
+    RowPages held = {};
+    if (i < counts.count) {
+      held = row_pages(pages, image.tiers, counts.data[i]);
+      simt::check(held.left + held.right <= pages.row_pages);
+      pages.rows[row] = counts.data[i];
+    }
+    free_list.take(held.left + held.right);
+    int32_t* table = pool.tables + row * pages.row_pages;
+    for (int32_t p = 0; p < held.left + held.right; ++p) {
+      int32_t& entry = table[p < held.left ? p : pages.row_pages - 1 - (p - held.left)];
+      simt::check(entry == kNoPage);
+      entry = free_list.page(p);
+    }
+  }
+  free_list.finish();
+}
+
+std::vector<int64_t> offsets_of(const KvImageArgs& args, std::span<const KvRow> counts) {
+  std::vector<int64_t> offsets{0};
+  for (const KvRow& row : counts) {
+    offsets.push_back(offsets.back() + row_bytes(args.pool.pages, args.image, row));
+  }
+  TESSERA_CHECK(offsets.back() <= std::ssize(args.bytes),
+                "kv_save, kv_load: an image of too few bytes");
+  return offsets;
+}
+
+// Moves an image by slices: before(slice) and after(slice) have the host's part of it.
+template <class Before, class After>
+void move_slices(const KvImageArgs& args, std::span<const int64_t> offsets, bool save,
+                 Stream stream, const Before& before, const After& after) {
+  const std::span<std::byte> memory = staging(stream);
+  const int64_t most = std::ssize(memory) / 8 * 8;
+  for (int64_t begin = 0; begin < offsets.back(); begin += most) {
+    const int64_t end = begin + most < offsets.back() ? begin + most : offsets.back();
+    const Slice slice{begin, end, memory.data()};
+    before(slice);
+    launch(stream, {.grid_x = static_cast<int32_t>(slot_rows(args.pool)), .threads = kThreads},
+           move_kernel, args.pool, args.image, mirror(offsets, stream), slice, save);
+    wait(stream);
+    after(slice);
+  }
+}
+
+void check_slot(const KvImageArgs& args) {
+  TESSERA_CHECK(args.image.slot >= 0 && args.image.slot < args.pool.slots,
+                "kv_save, kv_load: no such slot");
+}
+
+}  // namespace
+
+void kv_save(const KvImageArgs& args, Stream stream) {
+  check_slot(args);
+  const KvPagesView& pages = args.pool.pages;
+  std::vector<KvRow> counts(static_cast<size_t>(slot_rows(args.pool)));
+  download(counts.data(), pages.rows + pages.row_index(args.image.slot, 0, 0),
+           std::ssize(counts) * int64_t{sizeof(KvRow)}, stream);
+  const std::vector<int64_t> offsets = offsets_of(args, counts);
+  move_slices(
+      args, offsets, true, stream, [](const Slice&) {},
+      [&](const Slice& slice) {
+        std::memcpy(args.bytes.data() + slice.begin, slice.bytes,
+                    static_cast<size_t>(slice.end - slice.begin));
+      });
+}
+
+void kv_load(const KvImageArgs& args, Stream stream) {
+  check_slot(args);
+  std::vector<KvRow> counts;
+  int64_t at = 0;
+  for (int64_t row = 0; row < slot_rows(args.pool); ++row) {
+    TESSERA_CHECK(at + int64_t{sizeof(KvRow)} <= std::ssize(args.bytes),
+                  "kv_save, kv_load: an image of too few bytes");
+    std::memcpy(&counts.emplace_back(), args.bytes.data() + at, sizeof(KvRow));
+    at += row_bytes(args.pool.pages, args.image, counts.back());
+  }
+  const std::vector<int64_t> offsets = offsets_of(args, counts);
+  launch(stream, kOneBlock, take_kernel, args.pool, args.image,
+         plan_of(std::span<const KvRow>(counts), stream));
+  move_slices(
+      args, offsets, false, stream,
+      [&](const Slice& slice) {
+        std::memcpy(slice.bytes, args.bytes.data() + slice.begin,
+                    static_cast<size_t>(slice.end - slice.begin));
+      },
+      [](const Slice&) {});
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,250 @@
+#pragma once
+
+#include "kernels/cuda/pages/quantiser.h"
+
+namespace tessera::cuda {
+
+// Tokens and tiles of dense formats as pages have them, read and written by a team of threads: the
+// bytes of kernels/cpu/pages/page_codec.h.
+
+// The threads of a block or warp that do something together. All of them come to every call.
+struct Team {
+  int32_t self;
+  int32_t size;
+};
+TESSERA_DEVICE Team block_team() {
+  return {simt::thread(), simt::threads()};
+}
+TESSERA_DEVICE Team warp_team() {
+  return {simt::lane(), simt::kWarp};
+}
+
+// Where a token stands: a tile of a page, and a lane of the tile.
+struct TokenPlace {
+  std::byte* page;
+  int32_t tile;
+  int32_t lane;
+};
+TESSERA_DEVICE TokenPlace token_place(std::byte* page, int32_t token) {
+  return {page, token / KvPageLayout::kKeyTile, token % KvPageLayout::kKeyTile};
+}
+
+TESSERA_DEVICE f16& half_at(std::byte* bytes, int64_t offset, int32_t index) {
+  return reinterpret_cast<f16*>(bytes + offset)[index];
+}
+
+// A token's key and value, channel by channel, as f32.
+class StoredToken {
+ public:
+  TESSERA_DEVICE StoredToken(const KvPageLayout& layout, const TokenPlace& at)
+      : layout_(layout),
+        keys_(at.page + layout.keys_offset(at.tile)),
+        values_(at.page + layout.values_offset(at.tile)),
+        lane_(at.lane) {
+    if (layout.format.is_codes()) {
+      key_ = {half_at(at.page, layout.key_scales_offset(at.tile), at.lane),
+              half_at(at.page, layout.key_zeros_offset(at.tile), at.lane)};
+      value_ = {half_at(at.page, layout.value_scales_offset(at.tile), at.lane),
+                half_at(at.page, layout.value_zeros_offset(at.tile), at.lane)};
+    }
+  }
+
+  TESSERA_DEVICE float key(int32_t channel) const {
+    return layout_.format.is_codes()
+               ? decoded(keys_, layout_.key_place(lane_, channel), layout_.format.key_bits, key_)
+               : float_at(keys_ + layout_.key_offset(lane_, channel), layout_.format.key_bits);
+  }
+  TESSERA_DEVICE float value(int32_t channel) const {
+    return layout_.format.is_codes() ? decoded(values_, layout_.value_place(lane_, channel),
+                                               layout_.format.value_bits, value_)
+                                     : float_at(values_ + layout_.value_offset(lane_, channel),
+                                                layout_.format.value_bits);
+  }
+
+ private:
+  // A code times its scale is exact in f32, so it makes no difference whether the sum is fused.
+  TESSERA_DEVICE static float decoded(const std::byte* tile, KvPageLayout::CodePlace at,
+                                      int32_t bits, CodeRange range) {
+    const uint32_t code = static_cast<uint32_t>(tile[at.byte]) >> at.shift & ((1u << bits) - 1);
+    return simt::as_f32(range.zero) + simt::as_f32(range.scale) * static_cast<float>(code);
+  }
+  TESSERA_DEVICE static float float_at(const std::byte* at, int32_t bits) {
+    return bits == 16 ? simt::as_f32(*reinterpret_cast<const f16*>(at))
+                      : *reinterpret_cast<const float*>(at);
+  }
+
+  const KvPageLayout& layout_;
+  const std::byte* keys_;
+  const std::byte* values_;
+  int32_t lane_;
+  CodeRange key_ = {};
+  CodeRange value_ = {};
+};
+
+struct TokenRanges {
+  CodeRange key;
+  CodeRange value;
+};
+
+// Of a token that a warp reads together; in every lane.
+template <class Token>
+TESSERA_DEVICE TokenRanges warp_ranges(KvFormat format, int32_t head_dim, const Token& token) {
+  const auto range = [&](auto&& channel_at, int32_t bits) {
+    float lowest = channel_at(simt::lane() < head_dim ? simt::lane() : 0);
+    float highest = lowest;
+    for (int32_t c = simt::lane(); c < head_dim; c += simt::kWarp) {
+      const float x = channel_at(c);
+      lowest = simt::min(lowest, x);
+      highest = simt::max(highest, x);
+    }
+    return code_range(simt::warp_min(lowest), simt::warp_max(highest), bits);
+  };
+  return {range([&](int32_t c) { return token.key(c); }, format.key_bits),
+          range([&](int32_t c) { return token.value(c); }, format.value_bits)};
+}
+
+TESSERA_DEVICE void put_ranges(const KvPageLayout& layout, const TokenPlace& to,
+                               const TokenRanges& ranges) {
+  half_at(to.page, layout.key_scales_offset(to.tile), to.lane) = ranges.key.scale;
+  half_at(to.page, layout.key_zeros_offset(to.tile), to.lane) = ranges.key.zero;
+  half_at(to.page, layout.value_scales_offset(to.tile), to.lane) = ranges.value.scale;
+  half_at(to.page, layout.value_zeros_offset(to.tile), to.lane) = ranges.value.zero;
+}
+
+TESSERA_DEVICE void put_code(std::byte* tile, KvPageLayout::CodePlace at, uint32_t code,
+                             int32_t bits) {
+  const uint32_t mask = ((1u << bits) - 1) << at.shift;
+  tile[at.byte] =
+      static_cast<std::byte>((static_cast<uint32_t>(tile[at.byte]) & ~mask) | code << at.shift);
+}
+
+// Channels whose codes of a token share a byte belong to one thread, and those of neighbouring
+// tokens to the same one: in keys channels four apart, in values 16 apart. visit(channel).
+template <class Visit>
+TESSERA_DEVICE void each_key_channel(int32_t head_dim, Team team, Visit&& visit) {
+  for (int32_t i = team.self; 4 * i < round_up(head_dim, 16); i += team.size) {
+    for (int32_t part = 0; part < 4; ++part) {
+      const int32_t channel = 16 * (i / 4) + 4 * part + i % 4;
+      if (channel < head_dim) {
+        visit(channel);
+      }
+    }
+  }
+}
+template <class Visit>
+TESSERA_DEVICE void each_value_channel(int32_t head_dim, Team team, Visit&& visit) {
+  for (int32_t i = team.self; i < (head_dim + 31) / 32 * 16; i += team.size) {
+    for (int32_t channel = 32 * (i / 16) + i % 16; channel <= 32 * (i / 16) + i % 16 + 16;
+         channel += 16) {
+      if (channel < head_dim) {
+        visit(channel);
+      }
+    }
+  }
+}
+
+// One token of floats.
+template <class Token>
+TESSERA_DEVICE void put_floats(const KvPageLayout& layout, const TokenPlace& to, const Token& token,
+                               Team team) {
+  std::byte* keys = to.page + layout.keys_offset(to.tile);
+  std::byte* values = to.page + layout.values_offset(to.tile);
+  for (int32_t c = team.self; c < layout.head_dim; c += team.size) {
+    std::byte* key = keys + layout.key_offset(to.lane, c);
+    std::byte* value = values + layout.value_offset(to.lane, c);
+    if (layout.format.key_bits == 16) {
+      *reinterpret_cast<f16*>(key) = to_stored_f16(token.key(c));
+      *reinterpret_cast<f16*>(value) = to_stored_f16(token.value(c));
+    } else {
+      *reinterpret_cast<float*>(key) = token.key(c);
+      *reinterpret_cast<float*>(value) = token.value(c);
+    }
+  }
+}
+
+// One token of codes, in a tile that holds others. Its bytes are shared with tokens of other
+// lane % 4 in no place.
+template <class Token>
+TESSERA_DEVICE void put_codes(const KvPageLayout& layout, const TokenPlace& to, const Token& token,
+                              const TokenRanges& ranges, Team team) {
+  std::byte* keys = to.page + layout.keys_offset(to.tile);
+  std::byte* values = to.page + layout.values_offset(to.tile);
+  const KvFormat format = layout.format;
+  each_key_channel(layout.head_dim, team, [&](int32_t c) {
+    put_code(keys, layout.key_place(to.lane, c), code_of(token.key(c), ranges.key, format.key_bits),
+             format.key_bits);
+  });
+  each_value_channel(layout.head_dim, team, [&](int32_t c) {
+    put_code(values, layout.value_place(to.lane, c),
+             code_of(token.value(c), ranges.value, format.value_bits), format.value_bits);
+  });
+  if (team.self == 0) {
+    put_ranges(layout, to, ranges);
+  }
+}
+
+// All tokens of a tile of codes, as it is before its first one comes.
+TESSERA_DEVICE void clear_tile(const KvPageLayout& layout, const TokenPlace& at, Team team) {
+  std::byte* keys = at.page + layout.keys_offset(at.tile);
+  std::byte* values = at.page + layout.values_offset(at.tile);
+  for (int64_t i = team.self; i < layout.key_tile_bytes(); i += team.size) {
+    keys[i] = std::byte{0};
+  }
+  for (int64_t i = team.self; i < layout.value_tile_bytes(); i += team.size) {
+    values[i] = std::byte{0};
+  }
+  for (int32_t lane = team.self; lane < KvPageLayout::kKeyTile; lane += team.size) {
+    put_ranges(layout, {at.page, at.tile, lane}, {});
+  }
+}
+
+// A whole tile of codes. A thread makes whole words, so no two write to one byte. token(i): token i
+// of the tile; ranges(i): of that token.
+template <class TokenAt, class RangesAt>
+TESSERA_DEVICE void put_code_tile(const KvPageLayout& layout, const TokenPlace& to, TokenAt&& token,
+                                  RangesAt&& ranges, Team team) {
+  constexpr int32_t kTile = KvPageLayout::kKeyTile;
+  if (team.self < kTile) {
+    put_ranges(layout, {to.page, to.tile, team.self}, ranges(team.self));
+  }
+  const int32_t key_bits = layout.format.key_bits;
+  auto* keys = reinterpret_cast<uint32_t*>(to.page + layout.keys_offset(to.tile));
+  for (int32_t i = team.self; i < layout.key_tile_bytes() / 4; i += team.size) {
+    const int32_t at = i % kTile;
+    uint32_t word = 0;
+    for (int32_t part = 0; part < 8 / key_bits; ++part) {
+      for (int32_t e = 0; e < 4; ++e) {
+        const int32_t channel = 4 * (i / kTile * (8 / key_bits) + part) + e;
+        if (channel < layout.head_dim) {
+          word |= code_of(token(at).key(channel), ranges(at).key, key_bits)
+                  << (8 * e + key_bits * part);
+        }
+      }
+    }
+    keys[i] = word;
+  }
+  const int32_t value_bits = layout.format.value_bits;
+  auto* values = reinterpret_cast<uint32_t*>(to.page + layout.values_offset(to.tile));
+  for (int32_t i = team.self; i < layout.value_tile_bytes() / 4; i += team.size) {
+    uint32_t word = 0;
+    for (int32_t part = 0; part < 8 / value_bits; ++part) {
+      const int32_t sub_line = i / kTile * (8 / value_bits) + part;
+      const int32_t channel = 16 * (sub_line / 4) + i % kTile;
+      for (int32_t e = 0; e < 4 && channel < layout.head_dim; ++e) {
+        const int32_t at = 4 * (sub_line % 4) + e;
+        word |= code_of(token(at).value(channel), ranges(at).value, value_bits)
+                << (8 * e + value_bits * part);
+      }
+    }
+    values[i] = word;
+  }
+}
+
+TESSERA_DEVICE void copy_bytes(const void* from, void* to, int64_t bytes, Team team) {
+  for (int64_t at = 16 * team.self; at < bytes; at += 16 * team.size) {
+    simt::store_words(static_cast<std::byte*>(to) + at,
+                      simt::load_words(static_cast<const std::byte*>(from) + at));
+  }
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,33 @@
+#include "models/shard.h"
+
+#include "absl/strings/str_cat.h"
+#include "kernels/check.h"
+
+namespace tessera {
+
+absl::Status check_divides(const ModelConfig& config, int32_t ranks) {
+  if (config.kv_heads % ranks != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the model's ", config.kv_heads,
+                     " KV heads (num_key_value_heads) cannot be split evenly over ", ranks,
+                     " ranks: a KV head stands on one rank"));
+  }
+  if (config.ffn % ranks != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("the model's inner width of ", config.ffn,
+                                                   " (intermediate_size) cannot be split evenly "
+                                                   "over ",
+                                                   ranks, " ranks"));
+  }
+  return absl::OkStatus();
+}
+
+ModelConfig shard_config(const ModelConfig& config, int32_t ranks) {
+  TESSERA_CHECK(check_divides(config, ranks).ok(), "a model that these ranks cannot share");
+  ModelConfig own = config;
+  own.heads /= ranks;
+  own.kv_heads /= ranks;
+  own.ffn /= ranks;
+  return own;
+}
+
+}  // namespace tessera

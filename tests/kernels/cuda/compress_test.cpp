@@ -1,0 +1,127 @@
+#include "tests/kernels/cuda/compressed_arenas.h"
+
+namespace tessera {
+namespace {
+
+class CudaCompression : public CompressedArenas {};
+
+// At the prompt's end, and a group later. More lengths: compress_long_test.cpp.
+TEST_P(CudaCompression, LeavesWhatTheOracleLeaves) {
+  uint32_t seed = 1;
+  for (const KvPolicy& policy : policies()) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed << " rule " << name_of(policy.rule)
+                                    << " allocator " << name_of(policy.allocator));
+    begin(policy, 16, seed++);
+    append(200);
+    ASSERT_NO_FATAL_FAILURE(compress(200));
+    if (policy.compress_generated) {
+      append(56);
+      ASSERT_NO_FATAL_FAILURE(compress(200));
+    }
+  }
+  EXPECT_GT(changed_, 1000);
+}
+
+TEST_P(CudaCompression, LeavesPagesAloneThatOthersOwnToo) {
+  uint32_t seed = 200;
+  for (const char* name : {"leankv", "adakv", "kv-compress"}) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    begin(preset(name), 16, seed++);
+    append(150);
+    const KvFork forks[] = {{0, 2, tiers_}};
+    both([&](const Backend& backend, KvArena& arena, Stream stream) {
+      backend.kv_fork({arena.pool(), forks}, stream);
+    });
+    append(150);
+    ASSERT_NO_FATAL_FAILURE(compress(300));
+    ASSERT_NO_FATAL_FAILURE(expect_same_tokens(2, tiers_, 150 % kKvGroup));
+  }
+}
+
+// The image too is the same, byte for byte, and comes back into another slot.
+TEST_P(CudaCompression, IsSavedAndLoadedAsItIs) {
+  uint32_t seed = 300;
+  for (const char* name : {"leankv", "h2o"}) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    begin(preset(name), 16, seed++);
+    append(300);
+    ASSERT_NO_FATAL_FAILURE(compress(300));
+    std::vector<std::vector<std::byte>> images;
+    both([&](const Backend& backend, KvArena& arena, Stream stream) {
+      const int64_t bytes = kv_image_bytes(arena.view(), arena.slot_pages(0), tokens_);
+      std::vector<std::byte>& image = images.emplace_back(static_cast<size_t>(bytes));
+      backend.kv_save({arena.pool(), {0, tiers_, tokens_}, image}, stream);
+    });
+    // In slack and in lanes that hold nothing pages may differ, and do: they are other pages.
+    EXPECT_EQ(images[0].size(), images[1].size());
+    resize({0}, {});
+    size_t i = 0;
+    both([&](const Backend& backend, KvArena& arena, Stream stream) {
+      backend.kv_load({arena.pool(), {1, tiers_, tokens_}, images[i++]}, stream);
+    });
+    ASSERT_NO_FATAL_FAILURE(expect_same_tokens(1, tiers_, tokens_ % kKvGroup));
+    i = 0;
+    std::vector<std::vector<std::byte>> again(2, std::vector<std::byte>(images[0].size()));
+    both([&](const Backend& backend, KvArena& arena, Stream stream) {
+      backend.kv_save({arena.pool(), {1, tiers_, tokens_}, again[i++]}, stream);
+    });
+    EXPECT_EQ(again, images);
+  }
+}
+
+TEST_P(CudaCompression, DemotesUnitsToTheOraclesBytes) {
+  const std::pair<KvFormat, KvFormat> pairs[] = {
+      {kKvK8V4, kKvK4V2}, {kKvF16, kKvK8V4}, {kKvK4V4, kKvK2V4}};
+  for (const auto& [high, low] : pairs) {
+    for (const int32_t head_dim : {24, 128}) {
+      SCOPED_TRACE(testing::Message() << "seed 7 head_dim " << head_dim);
+      KvArenaShape shape{.formats = {high, low},
+                         .head_dim = head_dim,
+                         .slots = 2,
+                         .layers = 2,
+                         .kv_heads = 2,
+                         .context = 400};
+      shape.page_bytes = KvPageLayout::make(high, head_dim, 16).page_bytes;
+      int32_t unit = kKvGroup;
+      const int32_t capacity = KvPageLayout::fit(low, head_dim, shape.page_bytes).capacity;
+      while (unit % capacity != 0) {
+        unit += kKvGroup;
+      }
+      shape.unit_tokens = unit;
+      shape.unit_tiers = {0, 1};
+      shape.pages = static_cast<int32_t>(shape.rows()) * shape.row_pages() + 100;
+      make(shape);
+      const KvTiers tiers{0, 1};
+      store({{0, 0, unit}}, tiers, {0, 1});
+      const KvShare shares[] = {{0, 0, 0, 3}};
+      const KvUnit units[] = {{3, 0}};
+      const KvUnit demoted[] = {{3, 1}};
+      const KvAttachment attachments[] = {{1, tiers, demoted}};
+      both([&](const Backend& backend, KvArena& arena, Stream stream) {
+        backend.kv_share({arena.pool(), shares}, stream);
+      });
+      resize({0}, {});
+      both([&](const Backend& backend, KvArena& arena, Stream stream) {
+        std::vector<std::byte> scratch(
+            static_cast<size_t>(backend.kv_demote_scratch_bytes(arena.view(), stream)) + 64);
+        void* aligned = scratch.data();
+        size_t space = scratch.size();
+        std::align(64, 0, aligned, space);
+        backend.kv_demote({arena.pool(), units, 1, {static_cast<std::byte*>(aligned), space}},
+                          stream);
+        device().wait(device().stream);
+      });
+      both([&](const Backend& backend, KvArena& arena, Stream stream) {
+        backend.kv_attach({arena.pool(), attachments}, stream);
+      });
+      ASSERT_NO_FATAL_FAILURE(expect_same_tokens(1, tiers, 0));
+    }
+  }
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CudaCompression);
+INSTANTIATE_TEST_SUITE_P(Cuda, CudaCompression, testing::ValuesIn(devices_of_this_machine()),
+                         [](const auto& instance) { return instance.param.name; });
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,125 @@
+#pragma once
+
+#include <algorithm>
+
+#include "tests/kernels/cuda/two_arenas.h"
+
+namespace tessera {
+
+inline KvPolicy preset(const char* name) {
+  const KvPreset* found = find_kv_preset(name);
+  EXPECT_NE(found, nullptr) << name;
+  return found->policy;
+}
+
+inline KvPolicy with_formats(KvPolicy policy, KvFormat high, KvFormat low) {
+  policy.high = high;
+  policy.low = low;
+  EXPECT_EQ(policy_error(policy), "");
+  return policy;
+}
+
+// Each rule, allocator and scorer, with one tier and with two.
+inline std::vector<KvPolicy> policies() {
+  std::vector<KvPolicy> all;
+  for (const char* name : {"leankv", "leankv-aggressive", "h2o", "kv-compress", "snapkv",
+                           "pyramidkv", "adakv", "streaming"}) {
+    all.push_back(preset(name));
+  }
+  KvPolicy mass = with_formats(preset("leankv"), kKvK8V4, kKvK4V2);
+  mass.rule = KvRule::mass;
+  mass.mass_high = 0.6f;
+  mass.mass_keep = 0.9f;
+  mass.recent = 2;
+  all.push_back(mass);
+  mass.scorer = KvScorer::squares;
+  all.push_back(mass);
+  for (const char* name : {"h2o", "adakv", "kv-compress"}) {
+    KvPolicy policy = preset(name);
+    policy.high_share = policy.allocator == KvAllocator::pages ? 1.0f : 0.4f;
+    policy.sinks = 7;
+    all.push_back(
+        with_formats(policy, kKvK8V4, policy.allocator == KvAllocator::pages ? kKvK8V4 : kKvK4V2));
+  }
+  return all;
+}
+
+// Sequences that a policy compresses, in both arenas.
+class CompressedArenas : public TwoArenas {
+ protected:
+  void begin(const KvPolicy& policy, int32_t head_dim, uint32_t seed) {
+    random_.seed(seed);
+    policy_ = policy;
+    tiers_ = {0, static_cast<uint8_t>(policy.high == policy.low ? 0 : 1)};
+    KvArenaShape shape{.formats = {policy.high},
+                       .head_dim = head_dim,
+                       .slots = 3,
+                       .layers = 2,
+                       .kv_heads = 2,
+                       .context = 400,
+                       .marks = true};
+    if (tiers_.low != 0) {
+      shape.formats.push_back(policy.low);
+    }
+    for (const KvFormat format : shape.formats) {
+      shape.page_bytes =
+          std::max(shape.page_bytes, KvPageLayout::make(format, head_dim, 16).page_bytes);
+    }
+    shape.pages = static_cast<int32_t>(shape.rows()) * (shape.row_pages() + 1);
+    make(shape);
+    tokens_ = 0;
+    judged_ = 0;
+  }
+
+  // Stores tokens in slot 0 and gives their marks positions and coarse scores, so that ties are
+  // common; then everybody's score grows.
+  void append(int32_t count) {
+    store({{0, tokens_, count}}, tiers_, {0, 1});
+    for (int64_t row = 0; row < shape_.slot_rows(); ++row) {
+      const KvRow counts = (*expected_)->view().rows[row];
+      const int32_t left = counts.high + (tokens_ + count) % kKvGroup;
+      for (int32_t i = 0; i < left + counts.low; ++i) {
+        const int32_t place = i < left ? i : shape_.row_marks() - 1 - (i - left);
+        const int32_t x = static_cast<int32_t>(random_() % 64);
+        const float paid = static_cast<float>(x * x * x) / 65536.0f;
+        for (const ReachedArena* arena : {expected_.get(), actual_.get()}) {
+          KvMark& mark = (*arena)->view().mark_row(row)[place];
+          const bool is_new = i < left && i >= left - count;
+          mark = is_new ? KvMark{paid, tokens_ + i - (left - count)}
+                        : KvMark{mark.score + paid, mark.position};
+        }
+      }
+    }
+    tokens_ += count;
+  }
+
+  void compress(int32_t prompt) {
+    const KvCompression one[] = {{.slot = 0,
+                                  .tiers = tiers_,
+                                  .policy = policy_,
+                                  .tokens = tokens_,
+                                  .prompt_tokens = prompt,
+                                  .judged = judged_,
+                                  .pool = judged_ == 0}};
+    std::vector<KvCompressed> results;
+    both([&](const Backend& backend, KvArena& arena, Stream stream) {
+      std::vector<std::byte> scratch(
+          static_cast<size_t>(backend.kv_compress_scratch_bytes(arena.view(), stream)));
+      backend.kv_compress({arena.pool(), one, {&results.emplace_back(), 1}, scratch}, stream);
+    });
+    EXPECT_EQ(results[1].pages_freed, results[0].pages_freed);
+    EXPECT_EQ(results[1].demoted, results[0].demoted);
+    EXPECT_EQ(results[1].dropped, results[0].dropped);
+    changed_ += results[0].demoted + results[0].dropped;
+    judged_ = std::max(judged_, one[0].judged_after());
+    expect_same_tokens(0, tiers_, tokens_ % kKvGroup);
+  }
+
+  KvPolicy policy_;
+  KvTiers tiers_;
+  int32_t tokens_ = 0;
+  int32_t judged_ = 0;
+  int64_t changed_ = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,138 @@
+// A model split over ranks against the same model whole. The launcher starts this program as 1, 2
+// and 4 ranks; each of them runs every test, and compares what it sees itself.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "kernels/cpu/mpi/mpi_communicator.h"
+#include "models/random_checkpoint.h"
+#include "tests/models/model_runner.h"
+#include "tests/models/temporary_directory.h"
+#include "tests/models/tiny_models.h"
+
+namespace tessera {
+namespace {
+
+Communicator* ranks = nullptr;  // of this process, for all tests
+
+using Logits = std::vector<std::vector<float>>;
+
+constexpr uint64_t kSeed = 20261122;
+
+TinyModel model_of_four_kv_heads(TinyModel model) {
+  model.config.heads = 8;
+  model.config.kv_heads = 4;
+  model.config.head_dim = 32;
+  return model;
+}
+
+// The largest difference, relative to the largest logit.
+float difference(const Logits& a, const Logits& b) {
+  float largest = 0;
+  float largest_logit = 0;
+  for (size_t row = 0; row < a.size(); ++row) {
+    for (size_t i = 0; i < a[row].size(); ++i) {
+      largest = std::max(largest, std::fabs(a[row][i] - b[row][i]));
+      largest_logit = std::max(largest_logit, std::fabs(b[row][i]));
+    }
+  }
+  return largest / largest_logit;
+}
+
+// Sums are added up in another order, so logits agree within f32's rounding, and with activations
+// that are rounded to bf16 within that one's.
+TEST(TensorParallel, LogitsAreThoseOfTheWholeModel) {
+  for (const TinyModel& kind : tiny_models()) {
+    if (kind.config.ffn % ranks->ranks() != 0) {
+      continue;
+    }
+    SCOPED_TRACE(kind.name);
+    const TinyModel model = model_of_four_kv_heads(kind);
+    const TemporaryDirectory directory;
+    ASSERT_TRUE(
+        write_random_checkpoint(directory.path(), model.config, kSeed, model.type, model.shards)
+            .ok());
+    const std::vector<int32_t> tokens = random_tokens(101, model.config.vocab, 1);
+    for (const auto& [format, bound] :
+         {std::pair{WeightFormat::f32, 1e-5f}, std::pair{WeightFormat::bf16, 1e-2f}}) {
+      SCOPED_TRACE(name(format));
+      ModelRunner::Options options{.isa = best_cpu_isa(), .weights = format};
+      const Logits whole = ModelRunner(directory.path(), options).sequence(tokens, 40);
+      options.ranks = ranks;
+      const Logits split = ModelRunner(directory.path(), options).sequence(tokens, 40);
+      EXPECT_LT(difference(split, whole), bound);
+    }
+  }
+}
+
+// What the engine of one rank decides from logits, the others must decide too.
+TEST(TensorParallel, EveryRankSeesTheSameBits) {
+  const TinyModel model = model_of_four_kv_heads(tiny_models().front());
+  const TemporaryDirectory directory;
+  ASSERT_TRUE(write_random_checkpoint(directory.path(), model.config, kSeed).ok());
+  ModelRunner runner(directory.path(), {.isa = best_cpu_isa(), .kv = kKvK8V4, .ranks = ranks});
+  const Logits logits = runner.sequence(random_tokens(150, model.config.vocab, 2), 50);
+  const auto count = static_cast<float>(ranks->ranks());
+  for (const std::vector<float>& row : logits) {
+    std::vector<float> sums = row;
+    ranks->all_reduce_sum(sums, runner.stream());
+    for (size_t i = 0; i < row.size(); ++i) {
+      ASSERT_EQ(sums[i], row[i] * count);  // exact where all are equal: counts are powers of two
+    }
+  }
+}
+
+TEST(TensorParallel, ARankHoldsItsShareOfWeightsAndHeads) {
+  const TinyModel model = model_of_four_kv_heads(tiny_models().front());
+  const TemporaryDirectory directory;
+  ASSERT_TRUE(write_random_checkpoint(directory.path(), model.config, kSeed).ok());
+  ModelRunner whole(directory.path(), {});
+  ModelRunner split(directory.path(), {.ranks = ranks});
+  EXPECT_EQ(split.config().heads * ranks->ranks(), whole.config().heads);
+  EXPECT_EQ(split.config().kv_heads * ranks->ranks(), whole.config().kv_heads);
+  EXPECT_EQ(split.config().ffn * ranks->ranks(), whole.config().ffn);
+  if (ranks->ranks() > 1) {
+    EXPECT_LT(split.model().weight_bytes(), whole.model().weight_bytes());
+  }
+}
+
+TEST(TensorParallel, HeadsThatDoNotDivideAreRefusedByName) {
+  if (ranks->ranks() < 4) {
+    GTEST_SKIP() << "two KV heads divide by so few ranks";
+  }
+  const TemporaryDirectory directory;
+  ASSERT_TRUE(write_random_checkpoint(directory.path(), tiny_llama_config(), kSeed).ok());
+  ThreadPool threads(1);
+  const auto model = Transformer::load(directory.path(), {.limits = {8, 1, 64}, .ranks = ranks},
+                                       cpu_backend(best_cpu_isa()), threads.stream());
+  EXPECT_EQ(model.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(model.status().message().find("2 KV heads"), std::string::npos) << model.status();
+  EXPECT_NE(model.status().message().find("4 ranks"), std::string::npos) << model.status();
+}
+
+// The shipped model has two KV heads, so it stands on two ranks.
+TEST(TensorParallel, TheShippedModelWritesTheSameText) {
+  if (ranks->ranks() != 2) {
+    GTEST_SKIP() << "it has two KV heads";
+  }
+  const std::filesystem::path directory =
+      std::filesystem::path(TESSERA_SOURCE_DIR) / "models/checkpoints/tessera-tiny";
+  const std::vector<int32_t> prompt = random_tokens(70, 256, 3);
+  ModelRunner::Options options{.isa = best_cpu_isa(), .kv = kKvF16, .context = 256};
+  const std::vector<int32_t> whole = ModelRunner(directory, options).greedy(prompt, 40);
+  options.ranks = ranks;
+  EXPECT_EQ(ModelRunner(directory, options).greedy(prompt, 40), whole);
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  const std::unique_ptr<tessera::Communicator> communicator = tessera::make_mpi_communicator();
+  tessera::ranks = communicator.get();
+  return RUN_ALL_TESTS();
+}
