@@ -138,6 +138,7 @@ PeakLoop peak_loop(CpuIsa isa, WeightFormat arithmetic) {
   switch (isa) {
     case CpuIsa::amx:  // its own product serves some of attention alone
     case CpuIsa::avx512:
+    case CpuIsa::avx512_fp16:
       return integers                           ? peak(int8_512, 128, "vpdpbusd zmm")
              : arithmetic == WeightFormat::bf16 ? peak(bf16_512, 64, "vdpbf16ps zmm")
                                                 : peak(fma_512, 32, "vfmadd231ps zmm");

@@ -69,9 +69,12 @@ CpuIsa best_isa(const CpuFacts& facts) {
       !has_all(facts.further_eax, bit_AVX512BF16)) {
     return CpuIsa::avx2;
   }
-  const bool amx = has_all(facts.saved_state, kTiles) &&
-                   has_all(facts.extended_edx, kTileFeatures) && facts.may_use_tiles;
-  return amx ? CpuIsa::amx : CpuIsa::avx512;
+  if (!has_all(facts.extended_edx, bit_AVX512FP16)) {
+    return CpuIsa::avx512;
+  }
+  const bool tiles = has_all(facts.saved_state, kTiles) &&
+                     has_all(facts.extended_edx, kTileFeatures) && facts.may_use_tiles;
+  return tiles ? CpuIsa::amx : CpuIsa::avx512_fp16;
 }
 
 std::string_view name(CpuIsa isa) {
@@ -82,6 +85,8 @@ std::string_view name(CpuIsa isa) {
       return "avx2";
     case CpuIsa::avx512:
       return "avx512";
+    case CpuIsa::avx512_fp16:
+      return "avx512_fp16";
     case CpuIsa::amx:
       return "amx";
   }

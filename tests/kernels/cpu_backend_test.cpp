@@ -8,7 +8,7 @@ namespace tessera {
 namespace {
 
 TEST(CpuBackend, OffersEveryOpForEveryInstructionSetItCanRun) {
-  for (const CpuIsa isa : {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512, CpuIsa::amx}) {
+  for (const CpuIsa isa : kCpuIsas) {
     if (!cpu_supports(isa)) {
       continue;
     }
@@ -37,8 +37,8 @@ TEST(CpuBackend, RunsThePlainLoopsEverywhere) {
 
 TEST(CpuBackend, SupportsItsBestInstructionSetAndThoseBefore) {
   EXPECT_TRUE(cpu_supports(best_cpu_isa()));
-  if (best_cpu_isa() == CpuIsa::avx512) {
-    EXPECT_TRUE(cpu_supports(CpuIsa::avx2));
+  for (const CpuIsa isa : kCpuIsas) {
+    EXPECT_EQ(cpu_supports(isa), isa <= best_cpu_isa());
   }
 }
 
@@ -47,7 +47,7 @@ CpuFacts all_facts() {
   return {.basic_ecx = bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C,
           .extended_ebx = bit_AVX2 | bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ,
           .extended_ecx = bit_AVX512VBMI | bit_AVX512VBMI2 | bit_AVX512VNNI,
-          .extended_edx = bit_AMX_TILE | bit_AMX_INT8,
+          .extended_edx = bit_AVX512FP16 | bit_AMX_TILE | bit_AMX_INT8,
           .further_eax = bit_AVX512BF16,
           .saved_state = 0x602e7,
           .may_use_tiles = true};
@@ -57,19 +57,22 @@ TEST(CpuBackend, TakesTileRegistersWhereTheCpuHasThemAndTheSystemLetsIt) {
   EXPECT_EQ(best_isa(all_facts()), CpuIsa::amx);
   CpuFacts facts = all_facts();
   facts.may_use_tiles = false;  // an older system, or one that refuses
-  EXPECT_EQ(best_isa(facts), CpuIsa::avx512);
+  EXPECT_EQ(best_isa(facts), CpuIsa::avx512_fp16);
   facts = all_facts();
-  facts.extended_edx = bit_AMX_TILE | bit_AMX_BF16;
-  EXPECT_EQ(best_isa(facts), CpuIsa::avx512);
+  facts.extended_edx = bit_AVX512FP16 | bit_AMX_TILE | bit_AMX_BF16;
+  EXPECT_EQ(best_isa(facts), CpuIsa::avx512_fp16);
   facts = all_facts();
   for (const uint32_t bit : {0x20000u, 0x40000u}) {  // a virtual machine that hides their state
     facts.saved_state = 0x602e7 & ~bit;
-    EXPECT_EQ(best_isa(facts), CpuIsa::avx512);
+    EXPECT_EQ(best_isa(facts), CpuIsa::avx512_fp16);
   }
 }
 
 TEST(CpuBackend, TakesAnInstructionSetThatTheCpuHasAllOfAndTheSystemSaves) {
   CpuFacts facts = all_facts();
+  facts.extended_edx = bit_AMX_TILE | bit_AMX_INT8;
+  EXPECT_EQ(best_isa(facts), CpuIsa::avx512);
+  facts = all_facts();
   facts.extended_ecx = bit_AVX512VBMI | bit_AVX512VNNI;
   EXPECT_EQ(best_isa(facts), CpuIsa::avx2);
   facts = all_facts();

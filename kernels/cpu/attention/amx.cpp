@@ -24,14 +24,14 @@ void add_tile(PairBlock& block, const TileStep& step) {
   if (serves(block) && step.tile.shape->layout.format.is_codes()) {
     CodeTiles::add_tile(block, step);
   } else {
-    avx512::kAttentionKernels.add_tile(block, step);
+    avx512::kFp16AttentionKernels.add_tile(block, step);
   }
 }
 
 }  // namespace
 
 AttentionKernels attention_kernels() {
-  AttentionKernels kernels = avx512::kAttentionKernels;
+  AttentionKernels kernels = avx512::kFp16AttentionKernels;
   kernels.add_tile = add_tile;
   kernels.begin_tiles = begin_tiles;
   kernels.end_tiles = end_tiles;

@@ -488,6 +488,12 @@ void attention(const AttentionArgs& args, Stream stream) {
 }
 }  // namespace avx512
 
+namespace avx512_fp16 {
+void attention(const AttentionArgs& args, Stream stream) {
+  run_attention(avx512::kFp16AttentionKernels, args, stream);
+}
+}  // namespace avx512_fp16
+
 namespace amx {
 void attention(const AttentionArgs& args, Stream stream) {
   run_attention(attention_kernels(), args, stream);

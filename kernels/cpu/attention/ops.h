@@ -44,6 +44,12 @@ void attention(const AttentionArgs& args, Stream stream);
 
 }  // namespace tessera::avx512
 
+namespace tessera::avx512_fp16 {
+
+void attention(const AttentionArgs& args, Stream stream);
+
+}  // namespace tessera::avx512_fp16
+
 namespace tessera::amx {
 
 void attention(const AttentionArgs& args, Stream stream);
