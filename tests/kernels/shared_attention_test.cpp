@@ -215,7 +215,7 @@ TEST_P(SharedAttention, HasTheBitsOfEverySequenceReadingForItselfUnderAWindow) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, SharedAttention, testing::ValuesIn(isas_of_this_machine()),
+INSTANTIATE_TEST_SUITE_P(Cpu, SharedAttention, testing::ValuesIn(isas_of_attention()),
                          [](const auto& instance) { return std::string(name(instance.param)); });
 
 // ---- which runs there are

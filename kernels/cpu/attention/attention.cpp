@@ -459,20 +459,16 @@ void run_attention(const AttentionKernels& kernels, const AttentionArgs& args, S
   }
 }
 
+}  // namespace
+
+namespace avx2 {
 // Rows are counted as if each query head had its own.
-int64_t scratch_bytes_for(const StepLimits& limits, int32_t query_heads, int32_t head_dim) {
+int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, int32_t head_dim) {
   const int64_t sequences = std::min(limits.sequences, limits.tokens);
   const int64_t rows = sequences * query_heads;
   const int64_t spans = most_spans(limits.context);
   return work_bytes(rows) + SharedRuns::scratch_bytes(sequences, query_heads, spans) +
          Partials::bytes(rows * spans, head_dim);
-}
-
-}  // namespace
-
-namespace avx2 {
-int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, int32_t head_dim) {
-  return scratch_bytes_for(limits, query_heads, head_dim);
 }
 void attention(const AttentionArgs& args, Stream stream) {
   run_attention(kAttentionKernels, args, stream);
@@ -480,24 +476,16 @@ void attention(const AttentionArgs& args, Stream stream) {
 }  // namespace avx2
 
 namespace avx512 {
-int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, int32_t head_dim) {
-  return scratch_bytes_for(limits, query_heads, head_dim);
-}
 void attention(const AttentionArgs& args, Stream stream) {
   run_attention(kAttentionKernels, args, stream);
 }
 }  // namespace avx512
 
-namespace avx512_fp16 {
-void attention(const AttentionArgs& args, Stream stream) {
+void avx512_fp16::attention(const AttentionArgs& args, Stream stream) {
   run_attention(avx512::kFp16AttentionKernels, args, stream);
 }
-}  // namespace avx512_fp16
-
-namespace amx {
-void attention(const AttentionArgs& args, Stream stream) {
+void amx::attention(const AttentionArgs& args, Stream stream) {
   run_attention(attention_kernels(), args, stream);
 }
-}  // namespace amx
 
 }  // namespace tessera

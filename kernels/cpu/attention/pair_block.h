@@ -170,7 +170,8 @@ extern const AttentionKernels kAttentionKernels;
 extern const AttentionKernels kFp16AttentionKernels;
 }  // namespace avx512
 namespace amx {
-AttentionKernels attention_kernels();  // avx512's with f16, but for tiles of codes and many pairs
-}
+// avx512's with FP16, but for tiles of codes and many pairs.
+AttentionKernels attention_kernels();
+}  // namespace amx
 
 }  // namespace tessera
