@@ -268,12 +268,14 @@ void Attention::load(const Item& item, PairBlock& block, int32_t first_tile,
 }
 
 // Of closed tokens a pair sees all but what a window has passed (places are positions then), of the
-// dense group what is not later than itself.
+// dense group what is not later than itself, and what the window holds of the group before and is
+// to be read dense.
 TileRange Attention::range_of(const Item& item, const PairBlock& block, int32_t tile) const {
   const int32_t last = block.pairs - 1;
   if (item.walk.is_dense(tile)) {
     const int32_t first = item.block.group * kKvGroup;
-    return {first, std::max(block.first_seen[0] - first, 0), block.end_seen[last] - first, false};
+    const int32_t end = item.sequence.older_dense() > 0 ? kKvGroup : block.end_seen[last] - first;
+    return {first, std::max(block.first_seen[0] - first, 0), end, false};
   }
   const int32_t first = tile * kAttentionTile;
   const int32_t end = item.walk.tokens(tile);
@@ -288,9 +290,10 @@ void Attention::see(const Item& item, PairBlock& block, int32_t tile,
     return;
   }
   const bool dense = item.walk.is_dense(tile);
+  const uint64_t older = dense ? bits_between(kKvGroup - item.sequence.older_dense(), kKvGroup) : 0;
   for (int32_t pair = 0; pair < block.pairs; ++pair) {
-    block.visible[pair] = bits_between(block.first_seen[pair] - range.first,
-                                       dense ? block.end_seen[pair] - range.first : range.end);
+    const int32_t end = dense ? block.end_seen[pair] - range.first : range.end;
+    block.visible[pair] = older | bits_between(block.first_seen[pair] - range.first, end);
   }
 }
 
