@@ -184,7 +184,7 @@ void Attention::run(int64_t item_index) const {
   const TileWalk walk(args.pages, shapes, tokens, span.tiers);
   const Item item{span, kv_head, cut_block, walk, weights_left(row, walk.tiles())};
 
-  PairBlock block;  // 150 KiB, so nothing of it is written before it is needed
+  PairBlock block;  // 350 KiB, so nothing of it is written before it is needed
   block.head_dim = head_dim;
   block.pairs = cut_block.pairs;
   if (place->spans > 0) {
