@@ -22,13 +22,13 @@ void check_shape(const KvArenaShape& shape) {
                   "f32 beside other formats");
     TESSERA_CHECK(shape.layout(tier).capacity > 0, "a page that holds no tile of a format");
   }
-  TESSERA_CHECK(shape.unit_tokens % kKvGroup == 0 &&
-                    (shape.unit_tokens > 0) == !shape.unit_tiers.empty(),
-                "units of other than whole groups, or of no format");
+  TESSERA_CHECK(
+      shape.unit_tokens % kKvGroup == 0 && (shape.unit_tokens > 0) == !shape.unit_tiers.empty(),
+      "units of other than whole groups, or of no format");
   for (const uint8_t tier : shape.unit_tiers) {
-    TESSERA_CHECK(tier < shape.formats.size() &&
-                      shape.unit_tokens % shape.layout(tier).capacity == 0,
-                  "units of other than whole pages");
+    TESSERA_CHECK(
+        tier < shape.formats.size() && shape.unit_tokens % shape.layout(tier).capacity == 0,
+        "units of other than whole pages");
   }
 }
 
@@ -75,9 +75,11 @@ std::unique_ptr<KvArena> KvArena::make(const KvArenaShape& shape) {
   check_shape(shape);
   Memory memory{MemoryMapping(shape.arena_bytes()),
                 MemoryMapping(shape.slots * shape.slot_window_bytes()),
-                MemoryMapping(shape.slots * shape.slot_mark_bytes())};
+                MemoryMapping(shape.slots * shape.slot_mark_bytes()),
+                MemoryMapping(shape.slots * shape.slot_query_sum_bytes())};
   if (memory.arena.data() == nullptr || memory.windows.data() == nullptr ||
-      (memory.marks.data() == nullptr && shape.slot_mark_bytes() > 0)) {
+      (memory.marks.data() == nullptr && shape.slot_mark_bytes() > 0) ||
+      (memory.query_sums.data() == nullptr && shape.slot_query_sum_bytes() > 0)) {
     return nullptr;
   }
   return std::unique_ptr<KvArena>(new KvArena(shape, std::move(memory)));
@@ -123,6 +125,7 @@ KvPagesView KvArena::view() const {
   view.window_layout = shape_.window_layout();
   view.marks = reinterpret_cast<KvMark*>(memory_.marks.data());
   view.row_marks = shape_.row_marks();
+  view.query_sums = reinterpret_cast<float*>(memory_.query_sums.data());
   view.layers = shape_.layers;
   view.kv_heads = shape_.kv_heads;
   view.row_pages = shape_.row_pages();

@@ -78,7 +78,7 @@ constexpr Backend kAvx512{
     .packed_weight_bytes = packed_weight_bytes,
     .pack_weight = pack_weight,
     .linear_scratch_bytes = linear_scratch_bytes,
-    .attention_scratch_bytes = avx512::attention_scratch_bytes,
+    .attention_scratch_bytes = avx2::attention_scratch_bytes,
     .kv_compress_scratch_bytes = avx512::kv_compress_scratch_bytes,
     .kv_demote_scratch_bytes = avx512::kv_demote_scratch_bytes,
     .attach_thread = attach_thread,

@@ -412,7 +412,7 @@ TEST(SparseHalves, CostAFiveHundredthOfValuesOnAverage) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, Attention, testing::ValuesIn(isas_of_this_machine()),
+INSTANTIATE_TEST_SUITE_P(Cpu, Attention, testing::ValuesIn(isas_of_attention()),
                          [](const auto& instance) { return std::string(name(instance.param)); });
 
 }  // namespace

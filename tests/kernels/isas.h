@@ -34,6 +34,16 @@ std::vector<CpuIsa> isas_with_own(Op Backend::* op) {
   return isas;
 }
 
+// Those that attention's longest tests run: beside amx not avx512_fp16, because amx has its sparse
+// pages and it has avx512's rest.
+inline std::vector<CpuIsa> isas_of_attention() {
+  std::vector<CpuIsa> isas = isas_of_this_machine();
+  if (isas.back() == CpuIsa::amx) {
+    isas.erase(isas.end() - 2);
+  }
+  return isas;
+}
+
 inline std::vector<float> random_floats(std::mt19937& random, int64_t count, float spread = 1.0f) {
   std::normal_distribution<float> normal(0.0f, spread);
   std::vector<float> floats(static_cast<size_t>(count));

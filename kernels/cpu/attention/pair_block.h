@@ -66,7 +66,7 @@ struct KvTile {
 // number in the first part and the others in the second.
 struct PairBlock {
   static constexpr int32_t kStep = 6;
-  static constexpr int32_t kPairs = 48;
+  static constexpr int32_t kPairs = 64;
   static constexpr int32_t kParts = 2;
   static constexpr int32_t kQueryQuads = kMaxHeadDim / 4;
   static constexpr int32_t kWeightQuads = kAttentionTile / 4;
