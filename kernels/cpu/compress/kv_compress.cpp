@@ -216,4 +216,12 @@ void kv_compress(const KvCompressArgs& args, Stream stream) {
 }
 }  // namespace avx2
 
+namespace avx512 {
+void kv_compress(const KvCompressArgs& args, Stream stream) {
+  TESSERA_CHECK(args.pool.pages.head_dim % kHeadDimMultiple == 0,
+                "kv_compress: head_dim is a multiple of 8, or else the scalar backend serves it");
+  compress(kTokenOps, args, stream);
+}
+}  // namespace avx512
+
 }  // namespace tessera

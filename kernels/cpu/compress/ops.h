@@ -3,8 +3,7 @@
 #include "kernels/backend.h"
 
 // The ops of this folder, one namespace for each instruction set; kernels/cpu/backend.cpp puts them
-// into the Backend tables. Their contracts stand in kernels/backend.h. The kv_compress of AVX2
-// serves AVX-512 too (token_ops.h).
+// into the Backend tables. Their contracts stand in kernels/backend.h.
 
 namespace tessera::scalar {
 
@@ -25,9 +24,9 @@ void kv_score(const KvScoreArgs& args, Stream stream);
 
 namespace tessera::avx512 {
 
-using avx2::kv_compress;
 using scalar::kv_compress_scratch_bytes;
 
+void kv_compress(const KvCompressArgs& args, Stream stream);
 void kv_score(const KvScoreArgs& args, Stream stream);
 
 }  // namespace tessera::avx512

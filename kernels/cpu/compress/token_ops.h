@@ -21,9 +21,9 @@ struct TokenMove {
   TokenPlace to;
 };
 
-// What an instruction set brings to kv_compress and kv_demote: token by token, because victims
-// stand anywhere. Bit for bit as kernels/cpu/pages/page_codec.h has it.
-// Requires of the vector ones: head_dim is a multiple of 8.
+// What an instruction set brings to kv_compress, kv_demote and what kv_store appends behind them:
+// token by token, because victims stand anywhere. Bit for bit as kernels/cpu/pages/page_codec.h has
+// it. Requires of the vector ones: head_dim is a multiple of 8.
 struct TokenOps {
   // Copies tokens' bytes as they are, all pages being of `shape`; other tokens are left alone. Many
   // at a time, since tokens of one tile share its lines, which the first of them waits for.
@@ -41,8 +41,10 @@ namespace scalar {
 extern const TokenOps kTokenOps;
 }
 namespace avx2 {
-extern const TokenOps
-    kTokenOps;  // for AVX-512 too: the divisions that bound it are no faster there
+extern const TokenOps kTokenOps;
+}
+namespace avx512 {
+extern const TokenOps kTokenOps;
 }
 
 }  // namespace tessera

@@ -103,4 +103,12 @@ void kv_demote(const KvDemoteArgs& args, Stream stream) {
 }
 }  // namespace avx2
 
+namespace avx512 {
+void kv_demote(const KvDemoteArgs& args, Stream stream) {
+  TESSERA_CHECK(args.pool.pages.head_dim % kHeadDimMultiple == 0,
+                "kv_demote: head_dim is a multiple of 8, or else the scalar backend serves it");
+  demote(kTokenOps, args, stream);
+}
+}  // namespace avx512
+
 }  // namespace tessera

@@ -3,6 +3,7 @@
 
 #include "kernels/check.h"
 #include "kernels/cpu/attention/limits.h"
+#include "kernels/cpu/compress/token_ops.h"
 #include "kernels/cpu/pages/ops.h"
 #include "kernels/cpu/pages/page_codec.h"
 #include "kernels/cpu/pages/page_ops.h"
@@ -15,7 +16,8 @@ constexpr int32_t kTile = KvPageLayout::kKeyTile;
 
 class Store {
  public:
-  Store(const PageOps& ops, const KvStoreArgs& args) : ops_(ops), args_(args) {}
+  Store(const PageOps& ops, const TokenOps& token_ops, const KvStoreArgs& args)
+      : ops_(ops), token_ops_(token_ops), args_(args), window_shape_(args.pages.window_layout) {}
 
   // One sequence's tokens of one KV head; its dense groups begin with `dense_group` of the step.
   void run(const SequenceSpan& span, int32_t head, int64_t dense_group) const {
@@ -82,34 +84,47 @@ class Store {
   }
 
   // Appends a full dense group to the row's high tier.
-  void close(const KvPageLayout& layout, int64_t row, const std::byte* group) const {
+  void close(const KvPageLayout& layout, int64_t row, std::byte* group) const {
     int32_t& stored = args_.pages.rows[row].high;
     TESSERA_CHECK(div_ceil(stored + kKvGroup, layout.capacity) <= args_.pages.row_pages,
                   "kv_store: more tokens than a row of pages holds");
+    const TileShape shape(layout);
     const bool aligned = stored % kTile == 0;
     for (int32_t tile = 0; tile < kKvGroup / kTile; ++tile, stored += kTile) {
       if (layout.format.is_sparse()) {
         close_sparse(layout, row, stored, dense_tile(group, tile));
+      } else if (layout.format.is_floats()) {
+        close_floats(layout, row, stored, group, tile);
       } else if (aligned) {
-        close_tile(layout, row, stored, group, tile);
+        ops_.encode_tile(dense_tile(group, tile), code_tile(layout, page_of(layout, row, stored),
+                                                            stored % layout.capacity / kTile));
       } else {
-        close_tokens(layout, row, stored, group, tile);
+        close_tokens(shape, row, stored, group, tile);
       }
     }
   }
 
-  void close_tile(const KvPageLayout& layout, int64_t row, int32_t place, const std::byte* group,
-                  int64_t tile) const {
+  // As they are. A tile's tokens come to stand in two where a policy left a number of tokens that
+  // is not whole tiles.
+  void close_floats(const KvPageLayout& layout, int64_t row, int32_t place, const std::byte* group,
+                    int64_t tile) const {
     const KvPageLayout& window = args_.pages.window_layout;
-    std::byte* page = page_of(layout, row, place);
-    const int64_t to_tile = place % layout.capacity / kTile;
-    if (layout.format.is_codes()) {
-      ops_.encode_tile(dense_tile(group, tile), code_tile(layout, page, to_tile));
-    } else {
-      std::memcpy(page + layout.keys_offset(to_tile), group + window.keys_offset(tile),
-                  static_cast<size_t>(layout.key_tile_bytes()));
-      std::memcpy(page + layout.values_offset(to_tile), group + window.values_offset(tile),
-                  static_cast<size_t>(layout.value_tile_bytes()));
+    const std::byte* keys = group + window.keys_offset(tile);
+    const std::byte* values = group + window.values_offset(tile);
+    for (int32_t done = 0; done < kTile;) {
+      const int32_t lane = (place + done) % kTile;
+      const int32_t count = kTile - std::max(lane, done);
+      const int64_t to_tile = (place + done) % layout.capacity / kTile;
+      std::byte* page = page_of(layout, row, place + done);
+      for (int32_t c = 0; c < layout.head_dim; ++c) {
+        std::memcpy(page + layout.keys_offset(to_tile) + layout.key_offset(lane, c),
+                    keys + layout.key_offset(done, c),
+                    static_cast<size_t>(count * layout.format.key_bits / 8));
+      }
+      std::memcpy(page + layout.values_offset(to_tile) + layout.value_offset(lane, 0),
+                  values + layout.value_offset(done, 0),
+                  static_cast<size_t>(layout.value_offset(count, 0)));
+      done += count;
     }
   }
 
@@ -135,13 +150,12 @@ class Store {
   }
 
   // Where a policy left a number of tokens that is not whole tiles.
-  void close_tokens(const KvPageLayout& layout, int64_t row, int32_t place, const std::byte* group,
+  void close_tokens(const TileShape& shape, int64_t row, int32_t place, std::byte* group,
                     int32_t tile) const {
-    float keys[kMaxHeadDim];
-    float values[kMaxHeadDim];
     for (int32_t i = 0; i < kTile; ++i, ++place) {
-      decode_token(args_.pages.window_layout, group, tile * kTile + i, keys, values);
-      encode_token(layout, keys, values, page_of(layout, row, place), place % layout.capacity);
+      token_ops_.demote(window_shape_, {group, tile * kTile + i}, shape,
+                        {page_of(shape.layout, row, place), place % shape.layout.capacity},
+                        nullptr);
     }
   }
 
@@ -152,7 +166,9 @@ class Store {
   }
 
   const PageOps& ops_;
+  const TokenOps& token_ops_;
   const KvStoreArgs& args_;
+  const TileShape window_shape_;
 };
 
 void check(const KvStoreArgs& args) {
@@ -183,10 +199,12 @@ int64_t items_per_range(int64_t items, int64_t floats) {
   return std::max<int64_t>(1, floats <= kFloats ? items : items * kFloats / floats);
 }
 
-void store(const PageOps& vector_ops, const KvStoreArgs& args, Stream stream) {
+void store(const PageOps& vector_ops, const TokenOps& token_ops, const KvStoreArgs& args,
+           Stream stream) {
   check(args);
   const bool whole_vectors = args.pages.head_dim % kHeadDimMultiple == 0;
-  const Store store(whole_vectors ? vector_ops : scalar::kPageOps, args);
+  const Store store(whole_vectors ? vector_ops : scalar::kPageOps,
+                    whole_vectors ? token_ops : scalar::kTokenOps, args);
   const int64_t heads = args.pages.kv_heads;
   const int64_t items = std::ssize(args.sequences) * heads;
   const int64_t grain = items_per_range(items, args.keys.rows * args.keys.cols);
@@ -207,17 +225,17 @@ void store(const PageOps& vector_ops, const KvStoreArgs& args, Stream stream) {
 
 namespace scalar {
 void kv_store(const KvStoreArgs& args, Stream stream) {
-  store(kPageOps, args, stream);
+  store(kPageOps, kTokenOps, args, stream);
 }
 }  // namespace scalar
 namespace avx2 {
 void kv_store(const KvStoreArgs& args, Stream stream) {
-  store(kPageOps, args, stream);
+  store(kPageOps, kTokenOps, args, stream);
 }
 }  // namespace avx2
 namespace avx512 {
 void kv_store(const KvStoreArgs& args, Stream stream) {
-  store(kPageOps, args, stream);
+  store(kPageOps, kTokenOps, args, stream);
 }
 }  // namespace avx512
 

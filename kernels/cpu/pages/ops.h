@@ -4,8 +4,7 @@
 
 // The ops of this folder, one namespace for each instruction set; kernels/cpu/backend.cpp puts them
 // into the Backend tables. Their contracts stand in kernels/backend.h. Those that move
-// whole pages and compute nothing are scalar for every instruction set; the kv_demote of AVX2
-// serves AVX-512 too (kernels/cpu/compress/token_ops.h).
+// whole pages and compute nothing are scalar for every instruction set.
 
 namespace tessera::scalar {
 
@@ -40,7 +39,6 @@ void kv_store(const KvStoreArgs& args, Stream stream);
 
 namespace tessera::avx512 {
 
-using avx2::kv_demote;
 using scalar::kv_attach;
 using scalar::kv_demote_scratch_bytes;
 using scalar::kv_drop;
@@ -50,6 +48,7 @@ using scalar::kv_resize;
 using scalar::kv_save;
 using scalar::kv_share;
 
+void kv_demote(const KvDemoteArgs& args, Stream stream);
 void kv_store(const KvStoreArgs& args, Stream stream);
 
 }  // namespace tessera::avx512
