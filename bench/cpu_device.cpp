@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <fstream>
 #include <optional>
+#include <ranges>
 #include <string>
 
 #include "bench/cycled_memory.h"
@@ -38,7 +39,7 @@ class CpuDevice final : public Device {
 
   std::vector<std::string_view> isas() const override {
     std::vector<std::string_view> names;
-    for (const CpuIsa isa : {CpuIsa::avx512, CpuIsa::avx2, CpuIsa::scalar}) {
+    for (const CpuIsa isa : std::views::reverse(kCpuIsas)) {
       if (cpu_supports(isa)) {
         names.push_back(tessera::name(isa));
       }
@@ -84,7 +85,7 @@ class CpuDevice final : public Device {
   }
 
   static CpuIsa isa_of(std::string_view isa) {
-    for (const CpuIsa known : {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512}) {
+    for (const CpuIsa known : kCpuIsas) {
       if (isa == tessera::name(known)) {
         return known;
       }

@@ -92,7 +92,7 @@ void declare(CLI::App& app, Options& options) {
   add_names(app, "--kv", options.kv, kv_names(), "formats of pages [all]");
   app.add_option("--isa", options.isas,
                  "instruction sets, the first the one others are compared with: any that the "
-                 "device has, as scalar, avx2, avx512 [the best]")
+                 "device has, as scalar, avx2, avx512, amx [the best]")
       ->delimiter(',')
       ->type_name("NAMES");
   app.add_option("--device", options.device, "where: " + joined(device_names()) + " [cpu]")

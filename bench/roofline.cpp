@@ -136,7 +136,9 @@ double time_copy(ThreadPool& pool, std::span<const std::byte> from, std::span<st
 PeakLoop peak_loop(CpuIsa isa, WeightFormat arithmetic) {
   const bool integers = arithmetic == WeightFormat::int8 || arithmetic == WeightFormat::int4;
   switch (isa) {
+    case CpuIsa::amx:  // its own product serves some of attention alone
     case CpuIsa::avx512:
+    case CpuIsa::avx512_fp16:
       return integers                           ? peak(int8_512, 128, "vpdpbusd zmm")
              : arithmetic == WeightFormat::bf16 ? peak(bf16_512, 64, "vdpbf16ps zmm")
                                                 : peak(fma_512, 32, "vfmadd231ps zmm");

@@ -60,12 +60,12 @@ void declare_how(CLI::App& app, EvalOptions& options) {
   app.add_option_function<std::string>(
          "--isa",
          [&options](const std::string& text) {
-           for (const CpuIsa isa : {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512}) {
+           for (const CpuIsa isa : kCpuIsas) {
              if (text == name(isa)) options.isa = isa;
            }
          },
          "kernels to use; default: the best of this machine")
-      ->check(CLI::IsMember({"scalar", "avx2", "avx512"}));
+      ->check(CLI::IsMember({"scalar", "avx2", "avx512", "avx512_fp16", "amx"}));
   app.add_option("--weights", options.weights, "format of the weights in memory [f32]")
       ->transform(CLI::CheckedTransformer(weights));
   app.add_option("--threads", options.threads, "0: one for each core [0]")

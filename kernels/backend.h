@@ -321,7 +321,7 @@ constexpr int64_t max_dense_groups(const StepLimits& limits) {
 // asked for is checked when a model loads.
 struct Backend {
   const char* name;  // "cpu"
-  const char* isa;   // "scalar", "avx2", "avx512"
+  const char* isa;   // "scalar", "avx2", "avx512", "amx"
 
   // 0: there are no kernels for weights of that format.
   int64_t (*packed_weight_bytes)(WeightFormat format, int64_t rows, int64_t cols);

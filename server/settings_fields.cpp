@@ -261,10 +261,13 @@ std::vector<SettingsField> grpc_fields() {
 }
 
 std::vector<SettingsField> compute_fields() {
-  const std::vector<Choice<std::optional<CpuIsa>>> isas = {{"auto", std::nullopt},
-                                                           {name(CpuIsa::scalar), CpuIsa::scalar},
-                                                           {name(CpuIsa::avx2), CpuIsa::avx2},
-                                                           {name(CpuIsa::avx512), CpuIsa::avx512}};
+  const std::vector<Choice<std::optional<CpuIsa>>> isas = {
+      {"auto", std::nullopt},
+      {name(CpuIsa::scalar), CpuIsa::scalar},
+      {name(CpuIsa::avx2), CpuIsa::avx2},
+      {name(CpuIsa::avx512), CpuIsa::avx512},
+      {name(CpuIsa::avx512_fp16), CpuIsa::avx512_fp16},
+      {name(CpuIsa::amx), CpuIsa::amx}};
   const std::vector<Choice<WeightFormat>> weights = {
       {name(WeightFormat::f32), WeightFormat::f32},
       {name(WeightFormat::bf16), WeightFormat::bf16},

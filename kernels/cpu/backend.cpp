@@ -101,6 +101,23 @@ constexpr Backend kAvx512{
     .kv_compress = avx512::kv_compress,
 };
 
+// What multiplies f16 is attention over sparse pages, and what follows it.
+constexpr Backend with_fp16(Backend backend) {
+  backend.isa = "avx512_fp16";
+  backend.attention = avx512_fp16::attention;
+  backend.kv_score = avx512_fp16::kv_score;
+  return backend;
+}
+constexpr Backend kAvx512Fp16 = with_fp16(kAvx512);
+
+// What multiplies a few numbers is bound by memory, whatever the instruction.
+constexpr Backend with_tiles(Backend backend) {
+  backend.isa = "amx";
+  backend.attention = amx::attention;
+  return backend;
+}
+constexpr Backend kAmx = with_tiles(kAvx512Fp16);
+
 }  // namespace
 
 const Backend& cpu_backend(CpuIsa isa) {
@@ -112,6 +129,10 @@ const Backend& cpu_backend(CpuIsa isa) {
       return kAvx2;
     case CpuIsa::avx512:
       return kAvx512;
+    case CpuIsa::avx512_fp16:
+      return kAvx512Fp16;
+    case CpuIsa::amx:
+      return kAmx;
   }
   return kScalar;
 }

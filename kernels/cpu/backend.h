@@ -10,7 +10,12 @@ namespace tessera {
 //   scalar  plain loops: the oracle of every other kernel, CUDA's included
 //   avx2    AVX2, FMA, F16C
 //   avx512  AVX-512 F/BW/VL/DQ/VBMI, VNNI and BF16
-enum class CpuIsa { scalar, avx2, avx512 };
+//   avx512_fp16  AVX-512 FP16, for attention over sparse pages; all else is avx512's
+//   amx     AMX-INT8, where the system lets the process use its tile registers; to the same bits as
+//           avx512_fp16, which CPUs that have it have too
+enum class CpuIsa { scalar, avx2, avx512, avx512_fp16, amx };
+inline constexpr CpuIsa kCpuIsas[] = {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512,
+                                      CpuIsa::avx512_fp16, CpuIsa::amx};
 
 std::string_view name(CpuIsa isa);
 

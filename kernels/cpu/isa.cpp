@@ -1,6 +1,8 @@
-#include <cpuid.h>
+#include "kernels/cpu/isa.h"
 
-#include "kernels/cpu/backend.h"
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 namespace tessera {
 namespace {
@@ -21,35 +23,59 @@ constexpr bool has_all(uint32_t value, uint32_t mask) {
   return (value & mask) == mask;
 }
 
-// What the operating system saves at a context switch; without it, wide registers trap or rot.
-uint32_t enabled_state() {
+// XCR0. Without a register's bit in it, the register traps or rots.
+uint32_t saved_state() {
   uint32_t low = 0;
   uint32_t high = 0;
   asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   return low;
 }
 
-CpuIsa detect() {
-  constexpr uint32_t kXmmYmm = 0x06;
-  constexpr uint32_t kMasksZmm = 0xe0;
+// Linux gives the tile registers' 8 KiB to processes that ask for them, once for all of its threads
+// (Documentation/arch/x86/xstate.rst).
+bool request_tiles() {
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;               // XFEATURE_XTILE_DATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+constexpr uint32_t kTileFeatures = bit_AMX_TILE | bit_AMX_INT8;
+
+CpuFacts facts_of_this_machine() {
   const Registers basic = cpuid(1, 0);
-  if (!has_all(basic.ecx, bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C)) {
-    return CpuIsa::scalar;
-  }
-  const uint32_t state = enabled_state();
   const Registers extended = cpuid(7, 0);
-  if (!has_all(state, kXmmYmm) || !has_all(extended.ebx, bit_AVX2)) {
-    return CpuIsa::scalar;
-  }
-  const bool avx512 =
-      has_all(state, kMasksZmm) &&
-      has_all(extended.ebx, bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ) &&
-      has_all(extended.ecx, bit_AVX512VBMI | bit_AVX512VBMI2 | bit_AVX512VNNI) &&
-      has_all(cpuid(7, 1).eax, bit_AVX512BF16);
-  return avx512 ? CpuIsa::avx512 : CpuIsa::avx2;
+  return {.basic_ecx = basic.ecx,
+          .extended_ebx = extended.ebx,
+          .extended_ecx = extended.ecx,
+          .extended_edx = extended.edx,
+          .further_eax = cpuid(7, 1).eax,
+          .saved_state = has_all(basic.ecx, bit_OSXSAVE) ? saved_state() : 0,
+          .may_use_tiles = has_all(extended.edx, kTileFeatures) && request_tiles()};
 }
 
 }  // namespace
+
+CpuIsa best_isa(const CpuFacts& facts) {
+  constexpr uint32_t kXmmYmm = 0x06;
+  constexpr uint32_t kMasksZmm = 0xe0;
+  constexpr uint32_t kTiles = 0x60000;
+  if (!has_all(facts.basic_ecx, bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C) ||
+      !has_all(facts.saved_state, kXmmYmm) || !has_all(facts.extended_ebx, bit_AVX2)) {
+    return CpuIsa::scalar;
+  }
+  if (!has_all(facts.saved_state, kMasksZmm) ||
+      !has_all(facts.extended_ebx, bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ) ||
+      !has_all(facts.extended_ecx, bit_AVX512VBMI | bit_AVX512VBMI2 | bit_AVX512VNNI) ||
+      !has_all(facts.further_eax, bit_AVX512BF16)) {
+    return CpuIsa::avx2;
+  }
+  if (!has_all(facts.extended_edx, bit_AVX512FP16)) {
+    return CpuIsa::avx512;
+  }
+  const bool tiles = has_all(facts.saved_state, kTiles) &&
+                     has_all(facts.extended_edx, kTileFeatures) && facts.may_use_tiles;
+  return tiles ? CpuIsa::amx : CpuIsa::avx512_fp16;
+}
 
 std::string_view name(CpuIsa isa) {
   switch (isa) {
@@ -59,12 +85,16 @@ std::string_view name(CpuIsa isa) {
       return "avx2";
     case CpuIsa::avx512:
       return "avx512";
+    case CpuIsa::avx512_fp16:
+      return "avx512_fp16";
+    case CpuIsa::amx:
+      return "amx";
   }
   return "?";
 }
 
 CpuIsa best_cpu_isa() {
-  static const CpuIsa best = detect();
+  static const CpuIsa best = best_isa(facts_of_this_machine());
   return best;
 }
 

@@ -9,7 +9,8 @@ namespace tessera {
 // Compares every `stride`-th row, the last one among them, with double precision: within the bounds
 // of the stored bytes' arithmetic, or of the format's steps against the originals.
 inline void expect_near(const AttentionSequences& sequences, const Attended& attended,
-                        AttentionSequences::Against against, int32_t stride) {
+                        AttentionSequences::Against against, int32_t stride,
+                        AttentionSequences::Sparse sparse = AttentionSequences::Sparse::f32) {
   const AttentionShape& shape = sequences.shape();
   for (size_t s = 0; s < attended.out.size(); ++s) {
     const int32_t length = sequences.lengths()[s];
@@ -18,7 +19,7 @@ inline void expect_near(const AttentionSequences& sequences, const Attended& att
         SCOPED_TRACE(testing::Message()
                      << testing::PrintToString(shape) << " sequence " << s << " of length "
                      << length << " row " << row << " head " << head);
-        const auto expected = sequences.expected(s, row, head, against);
+        const auto expected = sequences.expected(s, row, head, against, sparse);
         const int64_t at = int64_t{row} * shape.query_heads() + head;
         if (against == AttentionSequences::Against::stored) {
           ASSERT_NEAR(double{attended.log_sums[s][static_cast<size_t>(at)]}, expected.log_sum,

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/cpu/attention/half_step.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/thread_pool.h"
 #include "tests/kernels/device.h"
@@ -147,6 +148,8 @@ class AttentionSequences {
     double value_step = 0;
     double key_error = 0;  // of each channel against what is stored
     double value_error = 0;
+    bool key_halves = false;  // multiplied as f16
+    double value_unit = 0;    // of values multiplied as f16: what 1 stands for; else 0
   };
 
   // What attention is, in double precision, and how far a kernel may be from it.
@@ -159,6 +162,8 @@ class AttentionSequences {
 
   // Over the stored numbers (codes decoded), or over the numbers themselves.
   enum class Against { stored, originals };
+  // How sparse pages are multiplied: by f32, or, what is not a key of codes, by f16.
+  enum class Sparse { f32, halves };
 
   // The bound, with u = 2^-24:
   //
@@ -173,11 +178,24 @@ class AttentionSequences {
   // A sum of values. Each token adds u and each tile a correction, 2^-22, of the magnitudes. Codes:
   // weight times scale is rounded to steps of its tile's largest / 32512, again half a step and a
   // hundredth, which meets the value without its zero. Against the originals, the value's error.
-  Expected expected(size_t sequence, int32_t row, int32_t query_head, Against against) const {
+  //
+  // Halves (half_step.h), h = 2^-11. A score: the query is rounded, a lane adds head_dim / 8
+  // products, and three times lanes are added, each off by h of M, or else by 2^-25 of a query scaled
+  // to half_query_range. A sum of values: the weight is rounded, and kHalfRun products are added,
+  // each off by h of the magnitudes, or else by 2^-25 of weights scaled to kHalfWeightRange. What
+  // these roundings make of each other is within a twentieth.
+  Expected expected(size_t sequence, int32_t row, int32_t query_head, Against against,
+                    Sparse sparse = Sparse::f32) const {
     const size_t hd = static_cast<size_t>(shape_.head_dim);
     const float* q = &queries_[sequence][static_cast<size_t>(row * query_cols()) +
                                          static_cast<size_t>(query_head) * hd];
-    const std::vector<Seen> seen = seen_by(sequence, row, query_head / shape_.group, against);
+    std::vector<Seen> seen = seen_by(sequence, row, query_head / shape_.group, against);
+    if (sparse == Sparse::f32) {
+      for (Seen& token : seen) {
+        token.key_halves = false;
+        token.value_unit = 0;
+      }
+    }
     const double u = 0x1p-24;
     const double scale = double{shape_.scale()};
     double query_sum = 0;
@@ -202,7 +220,8 @@ class AttentionSequences {
       magnitude += std::abs(zero) * query_sum;
       const double rounding = token.key_step > 0 ? 0.51 * query_largest / 32512 * lifted : 0;
       error = std::max(error, rounding + (static_cast<double>(hd) + 16) * u * magnitude +
-                                  token.key_error * query_sum);
+                                  token.key_error * query_sum +
+                                  (token.key_halves ? half_error(query_largest, magnitude, lifted) : 0));
       scores.push_back(score);
       maximum = std::max(maximum, score);
     }
@@ -236,6 +255,13 @@ class AttentionSequences {
     return step > 0 ? *std::min_element(numbers.begin(), numbers.end()) : 0;
   }
 
+  // Of a score whose products of a query and a key of these magnitudes are f16.
+  double half_error(double query_largest, double magnitude, double key_sum) const {
+    const double head_dim = shape_.head_dim;
+    const double least = 0x1p-25 * query_largest / double{half_query_range(shape_.head_dim)};
+    return 1.05 * (head_dim / 8 + 4) * 0x1p-11 * magnitude + least * (key_sum + head_dim + 7);
+  }
+
   Expected weighted(const std::vector<Seen>& seen, const std::vector<double>& scores,
                     double maximum, double error) const {
     const size_t hd = static_cast<size_t>(shape_.head_dim);
@@ -244,12 +270,15 @@ class AttentionSequences {
     const double relative = 2 * std::expm1(error) + 2 * n * u + n / 16 * 0x1p-22 + 0x1p-20;
     std::vector<double> weights;
     double sum = 0;
-    double largest = 0;  // of weight * scale
+    double largest = 0;       // of weight * scale
+    double largest_half = 0;  // of what is f16
     for (size_t t = 0; t < seen.size(); ++t) {
       weights.push_back(std::exp(scores[t] - maximum));
       sum += weights[t];
       largest = std::max(largest, weights[t] * seen[t].value_step);
+      largest_half = std::max(largest_half, weights[t] * seen[t].value_unit);
     }
+    const double least = 0x1p-25 / double{kHalfWeightRange} * largest_half;
     Expected expected;
     expected.log_sum = maximum + std::log(sum);
     expected.log_sum_bound = error + n * u + 0x1p-20 * (1 + std::abs(maximum));
@@ -263,6 +292,10 @@ class AttentionSequences {
         value += weights[t] * token.value[c];
         bound += weights[t] * (relative * (lifted + std::abs(zero)) + token.value_error);
         bound += token.value_step > 0 ? 0.51 * largest / 32512 * lifted / token.value_step : 0;
+        if (token.value_unit > 0) {
+          bound += 1.05 * (1 + kHalfRun) * 0x1p-11 * weights[t] * lifted;
+          bound += least * (lifted / token.value_unit + 1);
+        }
       }
       expected.values.push_back(value / sum);
       expected.bounds.push_back(bound / sum);
@@ -284,6 +317,8 @@ class AttentionSequences {
     Seen seen{{key.channels.begin(), key.channels.end()},
               {value.channels.begin(), value.channels.end()}};
     seen.key_step = format.key_bits <= 8 ? double{key.scale} : 0;
+    seen.key_halves = format.key_bits == 16;
+    seen.value_unit = format.value_bits <= 8 ? double{value.scale} : 1;
     return seen;
   }
 

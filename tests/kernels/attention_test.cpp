@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cmath>
+#include <numeric>
 #include <string>
 
 #include "tests/kernels/attention_expectations.h"
@@ -10,6 +12,7 @@ namespace tessera {
 namespace {
 
 using Against = AttentionSequences::Against;
+using Sparse = AttentionSequences::Sparse;
 
 constexpr KvFormat kFormats[] = {kKvF32,
                                  kKvF16,
@@ -37,8 +40,9 @@ class Attention : public testing::TestWithParam<CpuIsa> {
   // Compares every `stride`-th row, the last one among them.
   void expect_near(const AttentionSequences& sequences, Against against, int32_t stride = 1) const {
     tessera::expect_near(sequences, sequences.run(backend(), 2, sequences.all_at_once()), against,
-                         stride);
+                         stride, sparse());
   }
+  Sparse sparse() const { return GetParam() >= CpuIsa::avx512_fp16 ? Sparse::halves : Sparse::f32; }
 
   void expect_near_double_precision(const AttentionSequences& sequences, int32_t stride = 1) const {
     expect_near(sequences, Against::stored, stride);
@@ -75,7 +79,7 @@ TEST_P(Attention, IsNearDoublePrecisionForEveryHeadDim) {
 }
 
 TEST_P(Attention, IsNearDoublePrecisionForEveryGroup) {
-  for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V1}) {
+  for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V1, kKvS70}) {
     for (int32_t group = 1; group <= 16; ++group) {
       SCOPED_TRACE(testing::Message() << "seed " << group);
       AttentionShape shape = uniform(format);
@@ -104,7 +108,7 @@ TEST_P(Attention, IsNearDoublePrecisionAtEveryLengthAroundATile) {
 }
 
 TEST_P(Attention, IsNearDoublePrecisionInALongContext) {
-  for (const KvFormat format : {kKvF32, kKvF16, kKvK8V4, kKvK4V2}) {
+  for (const KvFormat format : {kKvF32, kKvF16, kKvK8V4, kKvK4V2, kKvS50}) {
     AttentionShape shape = uniform(format);
     shape.kv_heads = 1;
     expect_near_double_precision({shape, {1024, 1025, 2500}, 11}, 201);
@@ -120,7 +124,7 @@ TEST_P(Attention, IsNearDoublePrecisionOverTwoTiers) {
   uint32_t seed = 200;
   for (const Tiers tiers :
        {Tiers{kKvK8V4, kKvK4V2}, Tiers{kKvF16, kKvK4V4}, Tiers{kKvK8V8, kKvK4V1},
-        Tiers{kKvK4V2, kKvK4V2}, Tiers{kKvF16, kKvF16}}) {
+        Tiers{kKvK4V2, kKvK4V2}, Tiers{kKvF16, kKvF16}, Tiers{kKvS50, kKvS70K8V8}}) {
     for (const KvRow history : {KvRow{0, 0}, KvRow{1, 0}, KvRow{0, 1}, KvRow{64, 64}, KvRow{63, 65},
                                 KvRow{200, 0}, KvRow{0, 200}, KvRow{130, 77}}) {
       for (const int32_t page_tokens : {16, 32, 48}) {
@@ -163,7 +167,7 @@ TEST_P(Attention, IsAsNearToTheOriginalsAsTheStepsSay) {
 }
 
 TEST_P(Attention, SeesTheLastPositionsOnlyUnderAWindow) {
-  for (const KvFormat format : {kKvF32, kKvF16, kKvK8V4}) {
+  for (const KvFormat format : {kKvF32, kKvF16, kKvK8V4, kKvS50}) {
     AttentionShape shape = uniform(format);
     shape.kv_heads = 1;
     for (const int32_t window : {1, 2, 15, 63, 64, 65, 100, 1000}) {
@@ -215,7 +219,7 @@ TEST_P(Attention, HasTheSameBitsForAnyChunksOverTwoTiers) {
 }
 
 TEST_P(Attention, HasTheSameBitsTokenByTokenAsAllAtOnceAcrossSpans) {
-  for (const KvFormat format : {kKvF32, kKvF16, kKvK8V4}) {
+  for (const KvFormat format : {kKvF32, kKvF16, kKvK8V4, kKvS70}) {
     for (const int32_t window : {0, 1030}) {
       const AttentionSequences sequences(
           {.high = format, .low = format, .head_dim = 8, .kv_heads = 1, .window = window}, {2200},
@@ -254,7 +258,8 @@ TEST_P(Attention, HasTheSameBitsForAnyNumberOfThreads) {
 // Both read the same codes and round queries alike, so that the order and rounding of f32 sums
 // differ, and now and then a weight that falls on the other integer: that is one code times the
 // tile's largest weight * scale / 32512. Values spread over less than 8. The oracle takes whole
-// prompts, over several pages, the others any chunks.
+// prompts, over several pages, the others any chunks. What is multiplied as f16 differs by more:
+// the bounds of IsNearDoublePrecision say how much it may, this how much it does.
 TEST_P(Attention, IsNearTheScalarOracle) {
   uint32_t seed = 51;
   for (const KvFormat format : kFormats) {
@@ -268,12 +273,14 @@ TEST_P(Attention, IsNearTheScalarOracle) {
         const AttentionSequences sequences(shape, {1, 31, 32, 33, 150}, seed++);
         const Steps chunks = sequences.random_steps(seed, 70);
         const float flip = format.is_codes() ? 8.0f / 32512 : 0;
+        const bool halves = format.is_sparse() && sparse() == Sparse::halves;
+        const float bound = halves ? 0x1p-6f : 2e-5f + 2 * flip;
         const Attended oracle =
             sequences.run(cpu_backend(CpuIsa::scalar), 2, sequences.all_at_once());
         const Attended attended = sequences.run(backend(), 2, chunks);
         for (size_t s = 0; s < oracle.out.size(); ++s) {
           for (size_t i = 0; i < oracle.out[s].size(); ++i) {
-            ASSERT_NEAR(attended.out[s][i], oracle.out[s][i], 2e-5f + 2 * flip)
+            ASSERT_NEAR(attended.out[s][i], oracle.out[s][i], bound)
                 << testing::PrintToString(shape) << " sequence " << s << " element " << i;
           }
         }
@@ -286,18 +293,19 @@ TEST_P(Attention, IsNearTheScalarOracle) {
 std::vector<float> attend_the_last(const Backend& backend, const KvRows& rows,
                                    std::span<const float> query, int32_t window) {
   ThreadPool pool(1);
-  std::vector<float> out(8);
-  std::vector<std::byte> scratch(4096);
+  const int32_t head_dim = rows.view().head_dim;
+  std::vector<float> out(query.size());
+  std::vector<std::byte> scratch(8192);
   std::vector<float> queries(query.begin(), query.end());
   const std::vector<SequenceSpan> last{{0, 0, 1, 64, {}}};
-  backend.attention({.queries = {queries.data(), 1, 8, 8},
+  backend.attention({.queries = {queries.data(), 1, head_dim, head_dim},
                      .sequences = last,
                      .pages = rows.view(),
                      .query_heads = 1,
                      .scale = 1.0f,
                      .window = window,
                      .dense = {},
-                     .out = {out.data(), 1, 8, 8},
+                     .out = {out.data(), 1, head_dim, head_dim},
                      .log_sums = {},
                      .scratch = scratch},
                     pool.stream());
@@ -336,6 +344,71 @@ TEST_P(Attention, StaysFiniteWithHugeScoresAndValues) {
     for (const float x : attend_the_last(backend(), rows, std::vector<float>(8, 1e12f), 0)) {
       EXPECT_EQ(x, -65504.0f);
     }
+  }
+}
+
+// Of tokens that are all alike, at the ends of what f16 holds: no sum overflows, and what
+// underflows is no more than half_step.h says.
+TEST_P(Attention, OfSparsePagesStaysNearValuesOfAnySize) {
+  constexpr KvFormat kAllKept{16, 16, 999, 999};
+  for (const int32_t head_dim : {8, 64, 128, 256}) {
+    for (const float key : {65504.0f, -65504.0f, 0x1p-24f, 0.0f}) {
+      for (const float value : {65504.0f, -65504.0f, 1.0f, 0x1p-14f, 0x1p-24f, 0.0f}) {
+        std::mt19937 random(17);
+        KvRows rows({{kAllKept}, head_dim, 16, 1, 1, 1, 64}, random);
+        const std::vector<float> keys(static_cast<size_t>(head_dim), key);
+        const std::vector<float> values(static_cast<size_t>(head_dim), value);
+        for (int32_t i = 0; i < 64; ++i) {
+          rows.append_high(0, 0, keys, values);
+        }
+        KvRows::put(rows.view().window_layout, rows.view().window(0), 0, keys, values);
+        for (const float query : {1e12f, 1.0f, 1e-12f, 1e-38f, 0.0f}) {
+          SCOPED_TRACE(testing::Message() << "head_dim " << head_dim << " key " << key << " value "
+                                          << value << " query " << query);
+          const std::vector<float> queries(static_cast<size_t>(head_dim), query);
+          const float bound = sparse() == Sparse::halves ? 0x1p-7f * std::abs(value) + 0x1p-19f
+                                                         : 0x1p-20f * std::abs(value);
+          for (const float x : attend_the_last(backend(), rows, queries, 0)) {
+            ASSERT_NEAR(x, value, bound);
+          }
+        }
+      }
+    }
+  }
+}
+
+double mean_square(const std::vector<double>& numbers) {
+  return std::inner_product(numbers.begin(), numbers.end(), numbers.begin(), 0.0) /
+         static_cast<double>(numbers.size());
+}
+
+// Bounds are for the worst case; what sums of f16 cost is this.
+TEST(SparseHalves, CostAFiveHundredthOfValuesOnAverage) {
+  if (!cpu_supports(CpuIsa::avx512_fp16)) {
+    GTEST_SKIP() << "no AVX512-FP16";
+  }
+  for (const KvFormat format : {kKvS50, kKvS70, kKvS70K8V8}) {
+    AttentionShape shape = uniform(format);
+    shape.head_dim = 128;
+    shape.group = 4;
+    const AttentionSequences sequences(shape, {700}, 61);
+    const Attended attended =
+        sequences.run(cpu_backend(CpuIsa::avx512_fp16), 2, sequences.all_at_once());
+    std::vector<double> values;
+    std::vector<double> errors;
+    for (int32_t row = 128; row < 700; row += 13) {
+      for (int32_t head = 0; head < shape.query_heads(); ++head) {
+        const auto expected = sequences.expected(0, row, head, Against::stored);
+        const float* out =
+            &attended.out[0][static_cast<size_t>((row * shape.query_heads() + head) * 128)];
+        for (size_t c = 0; c < 128; ++c) {
+          values.push_back(expected.values[c]);
+          errors.push_back(double{out[c]} - expected.values[c]);
+        }
+      }
+    }
+    EXPECT_LT(std::sqrt(mean_square(errors) / mean_square(values)), 0x1p-9) << name_of(format);
+    EXPECT_GT(mean_square(errors), 0) << name_of(format);
   }
 }
 

@@ -1,12 +1,14 @@
+#include <cpuid.h>
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/backend.h"
+#include "kernels/cpu/isa.h"
 
 namespace tessera {
 namespace {
 
 TEST(CpuBackend, OffersEveryOpForEveryInstructionSetItCanRun) {
-  for (const CpuIsa isa : {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512}) {
+  for (const CpuIsa isa : kCpuIsas) {
     if (!cpu_supports(isa)) {
       continue;
     }
@@ -35,9 +37,53 @@ TEST(CpuBackend, RunsThePlainLoopsEverywhere) {
 
 TEST(CpuBackend, SupportsItsBestInstructionSetAndThoseBefore) {
   EXPECT_TRUE(cpu_supports(best_cpu_isa()));
-  if (best_cpu_isa() == CpuIsa::avx512) {
-    EXPECT_TRUE(cpu_supports(CpuIsa::avx2));
+  for (const CpuIsa isa : kCpuIsas) {
+    EXPECT_EQ(cpu_supports(isa), isa <= best_cpu_isa());
   }
+}
+
+// A CPU of the Sapphire Rapids class, under a system that saves all of its registers.
+CpuFacts all_facts() {
+  return {.basic_ecx = bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C,
+          .extended_ebx = bit_AVX2 | bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ,
+          .extended_ecx = bit_AVX512VBMI | bit_AVX512VBMI2 | bit_AVX512VNNI,
+          .extended_edx = bit_AVX512FP16 | bit_AMX_TILE | bit_AMX_INT8,
+          .further_eax = bit_AVX512BF16,
+          .saved_state = 0x602e7,
+          .may_use_tiles = true};
+}
+
+TEST(CpuBackend, TakesTileRegistersWhereTheCpuHasThemAndTheSystemLetsIt) {
+  EXPECT_EQ(best_isa(all_facts()), CpuIsa::amx);
+  CpuFacts facts = all_facts();
+  facts.may_use_tiles = false;  // an older system, or one that refuses
+  EXPECT_EQ(best_isa(facts), CpuIsa::avx512_fp16);
+  facts = all_facts();
+  facts.extended_edx = bit_AVX512FP16 | bit_AMX_TILE | bit_AMX_BF16;
+  EXPECT_EQ(best_isa(facts), CpuIsa::avx512_fp16);
+  facts = all_facts();
+  for (const uint32_t bit : {0x20000u, 0x40000u}) {  // a virtual machine that hides their state
+    facts.saved_state = 0x602e7 & ~bit;
+    EXPECT_EQ(best_isa(facts), CpuIsa::avx512_fp16);
+  }
+}
+
+TEST(CpuBackend, TakesAnInstructionSetThatTheCpuHasAllOfAndTheSystemSaves) {
+  CpuFacts facts = all_facts();
+  facts.extended_edx = bit_AMX_TILE | bit_AMX_INT8;
+  EXPECT_EQ(best_isa(facts), CpuIsa::avx512);
+  facts = all_facts();
+  facts.extended_ecx = bit_AVX512VBMI | bit_AVX512VNNI;
+  EXPECT_EQ(best_isa(facts), CpuIsa::avx2);
+  facts = all_facts();
+  facts.saved_state = 0x7;  // no masks and no wide vectors
+  EXPECT_EQ(best_isa(facts), CpuIsa::avx2);
+  facts.saved_state = 0x3;
+  EXPECT_EQ(best_isa(facts), CpuIsa::scalar);
+  facts = all_facts();
+  facts.basic_ecx = bit_AVX | bit_FMA | bit_F16C;
+  EXPECT_EQ(best_isa(facts), CpuIsa::scalar);
+  EXPECT_EQ(best_isa({}), CpuIsa::scalar);
 }
 
 }  // namespace

@@ -9,8 +9,20 @@ namespace tessera {
 
 inline std::vector<CpuIsa> isas_of_this_machine() {
   std::vector<CpuIsa> isas;
-  for (const CpuIsa isa : {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512}) {
+  for (const CpuIsa isa : kCpuIsas) {
     if (cpu_supports(isa)) {
+      isas.push_back(isa);
+    }
+  }
+  return isas;
+}
+
+// Those that bring an op of their own; the others have one of these.
+template <class Op>
+std::vector<CpuIsa> isas_with_own(Op Backend::* op) {
+  std::vector<CpuIsa> isas;
+  for (const CpuIsa isa : isas_of_this_machine()) {
+    if (isas.empty() || cpu_backend(isa).*op != cpu_backend(isas.back()).*op) {
       isas.push_back(isa);
     }
   }

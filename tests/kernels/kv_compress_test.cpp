@@ -153,7 +153,7 @@ TEST(KvCompress, ServesEveryPairOfTiersAndHeadDimension) {
   uint32_t seed = 1000;
   for (const auto& [high, low] : tier_pairs()) {
     for (const int32_t head_dim : {8, 20, 24, 64, 80, 128}) {
-      for (const CpuIsa isa : isas_of_this_machine()) {
+      for (const CpuIsa isa : isas_with_own(&Backend::kv_compress)) {
         if (isa != CpuIsa::scalar && head_dim % 8 != 0) {
           continue;
         }
@@ -184,7 +184,7 @@ TEST(KvCompress, DependsOnTheSequenceAlone) {
                                     << " allocator " << name_of(policy.allocator));
     std::vector<std::vector<CompressionWorld::StoredRow>> worlds;
     for (const int threads : {1, 3}) {
-      for (const CpuIsa isa : isas_of_this_machine()) {
+      for (const CpuIsa isa : isas_with_own(&Backend::kv_compress)) {
         WorldShape shape = shape_for(policy);
         shape.threads = threads;
         CompressionWorld world(shape, seed, isa);

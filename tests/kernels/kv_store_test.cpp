@@ -291,7 +291,7 @@ TEST_P(KvStore, AppendsBehindANumberOfTokensThatIsNotWholeTiles) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, KvStore, testing::ValuesIn(isas_of_this_machine()),
+INSTANTIATE_TEST_SUITE_P(Cpu, KvStore, testing::ValuesIn(isas_with_own(&Backend::kv_store)),
                          [](const auto& instance) { return std::string(name(instance.param)); });
 
 // ---- the quantiser

@@ -309,6 +309,7 @@ void Attention::attend(const Item& item, PairBlock& block, int32_t first_tile, i
   KvTile tiles[2];
   TileRange range = range_of(item, block, first_tile);
   item.walk.find(first_tile, range.begin, range.end, tiles[first_tile % 2]);
+  kernels.begin_tiles(block);
   for (int32_t tile = first_tile; tile < end_tile; ++tile) {
     const TileRange current = range;
     KvTile* next = nullptr;
@@ -322,6 +323,7 @@ void Attention::attend(const Item& item, PairBlock& block, int32_t first_tile, i
     kernels.add_tile(block,
                      {tiles[tile % 2], next, current.begin, current.end, current.whole, left});
   }
+  kernels.end_tiles(block);
 }
 
 void Attention::write_log_sum(int64_t row, int32_t head, float maximum, float sum) const {
@@ -485,5 +487,17 @@ void attention(const AttentionArgs& args, Stream stream) {
   run_attention(kAttentionKernels, args, stream);
 }
 }  // namespace avx512
+
+namespace avx512_fp16 {
+void attention(const AttentionArgs& args, Stream stream) {
+  run_attention(avx512::kFp16AttentionKernels, args, stream);
+}
+}  // namespace avx512_fp16
+
+namespace amx {
+void attention(const AttentionArgs& args, Stream stream) {
+  run_attention(attention_kernels(), args, stream);
+}
+}  // namespace amx
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 #include "kernels/cpu/attention/lanes_avx512.h"
 #include "kernels/cpu/attention/row_ops.h"
 #include "kernels/cpu/attention/sparse_attention.h"
+#include "kernels/cpu/attention/sparse_halves_avx512.h"
 #include "kernels/cpu/attention/sparse_lanes_avx512.h"
 
 namespace tessera::avx512 {
@@ -12,16 +13,20 @@ namespace {
 
 using Floats = LaneAttention<Lanes>;
 using Codes = CodeAttention<CodeLanes>;
-using Sparse = SparseAttention<SparseLanes>;
 using Softmax = LaneSoftmax<Lanes>;
-using Tiles = TileAttention<Floats, Codes, Sparse>;
+
+template <class Sparse>
+constexpr AttentionKernels kernels_of() {
+  using Tiles = TileAttention<Floats, Codes, Sparse>;
+  return {Floats::load_query, Codes::load_query_codes,  Sparse::load_query_tokens, Tiles::add_tile,
+          Tiles::weigh_tile,  Softmax::add_paid<false>, Softmax::add_paid<true>,   Softmax::finish,
+          Softmax::merge,     Softmax::normalise};
+}
 
 }  // namespace
 
 const RowOps kRowOps{LaneRows<Lanes>::rms_norm, LaneRows<Lanes>::rope, LaneRows<Lanes>::silu_mul};
-const AttentionKernels kAttentionKernels{
-    Floats::load_query, Codes::load_query_codes,  Sparse::load_query_tokens, Tiles::add_tile,
-    Tiles::weigh_tile,  Softmax::add_paid<false>, Softmax::add_paid<true>,   Softmax::finish,
-    Softmax::merge,     Softmax::normalise};
+const AttentionKernels kAttentionKernels = kernels_of<SparseAttention<SparseLanes>>();
+const AttentionKernels kFp16AttentionKernels = kernels_of<SparseHalves>();
 
 }  // namespace tessera::avx512

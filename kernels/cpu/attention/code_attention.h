@@ -155,10 +155,12 @@ struct CodeAttention {
 
   // ---- weights
 
-  // Scores become weights, and these times the values' scales integers. A tile that some pair does
-  // not see all of has scales for tokens [begin, end) alone.
+  // Scores of pairs [begin, end), the first a multiple of 4, become weights, and these times the
+  // values' scales integers. A tile that some pair does not see all of has scales for the tokens
+  // that some pair sees alone.
   template <bool kWhole>
-  static void weigh(PairBlock& block, const TileStep& step) {
+  static void weigh(PairBlock& block, const TileStep& step, int begin, int end) {
+    LaneSoftmax<V>::template raise_maxima<kWhole>(block, begin, end);
     V scales[kTileVectors];
     V zeros[kTileVectors];
     const uint64_t present = ~uint64_t{0} >> (kAttentionTile - (step.end - step.begin))
@@ -175,12 +177,12 @@ struct CodeAttention {
       }
     }
     alignas(64) float inverses[PairBlock::kPairs];
-    for (int first = 0; first < block.pairs; first += 4) {
+    for (int first = begin; first < end; first += 4) {
       V largest[4];
 #pragma GCC unroll 4
       for (int j = 0; j < 4; ++j) {
         largest[j] = V::zero();
-        if (first + j < block.pairs) {
+        if (first + j < end) {
           largest[j] = scale_weights<kWhole>(block, first + j, scales, zeros, step.left);
         }
       }
@@ -188,10 +190,7 @@ struct CodeAttention {
       (bounded / V::all(kCodeRange)).store_4(block.weight_steps + first);
       (V::all(kCodeRange) / bounded).store_4(inverses + first);
     }
-    if (step.left != nullptr) {
-      LaneSoftmax<V>::leave_maxima(block, step.left);
-    }
-    for (int pair = 0; pair < block.pairs; ++pair) {
+    for (int pair = begin; pair < end; ++pair) {
       V scaled[kTileVectors];
 #pragma GCC unroll 8
       for (int i = 0; i < kTileVectors; ++i) {
@@ -200,6 +199,10 @@ struct CodeAttention {
       auto& codes = block.weight_codes[pair];
       C::pack(scaled, inverses[pair], codes[0], codes[1]);
     }
+  }
+
+  static void weigh(PairBlock& block, const TileStep& step, int begin, int end) {
+    step.whole ? weigh<true>(block, step, begin, end) : weigh<false>(block, step, begin, end);
   }
 
   // One pair's weights times scales, in place of its scores; the largest in each lane. The weights
@@ -389,12 +392,9 @@ struct CodeAttention {
   static void add_tile(PairBlock& block, const TileStep& step) {
     const KvFormat format = step.tile.shape->layout.format;
     score_tile(block, step);
-    if (step.whole) {
-      LaneSoftmax<V>::template raise_maxima<true>(block);
-      weigh<true>(block, step);
-    } else {
-      LaneSoftmax<V>::template raise_maxima<false>(block);
-      weigh<false>(block, step);
+    weigh(block, step, 0, block.pairs);
+    if (step.left != nullptr) {
+      LaneSoftmax<V>::leave_maxima(block, step.left);
     }
     run_passes(value_passes(format.value_bits), block, step.tile, fetch_values(block, step));
   }

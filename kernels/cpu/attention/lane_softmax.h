@@ -29,14 +29,19 @@ struct LaneSoftmax {
   // is stored is then as wide as what is loaded again, or wider, and need not wait for the cache.
   template <bool kWhole>
   static void raise_maxima(PairBlock& block) {
-    for (int first = 0; first < block.pairs; first += 4) {
+    raise_maxima<kWhole>(block, 0, block.pairs);
+  }
+  // Of pairs [begin, end), the first a multiple of 4.
+  template <bool kWhole>
+  static void raise_maxima(PairBlock& block, int begin, int end) {
+    for (int first = begin; first < end; first += 4) {
       V highest[4];
 #pragma GCC unroll 4
       for (int j = 0; j < 4; ++j) {
         const int pair = first + j;  // those behind the last keep what stood there
         const float* scores = block.weights + pair * kAttentionTile;
         highest[j] = V::all(block.maxima[pair]);
-        if (pair < block.pairs) {
+        if (pair < end) {
 #pragma GCC unroll 8
           for (int i = 0; i < kTileVectors; ++i) {
             const V score = V::load(scores + i * kLanes);

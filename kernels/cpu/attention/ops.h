@@ -43,3 +43,15 @@ void silu_mul(const SiluMulArgs& args, Stream stream);
 void attention(const AttentionArgs& args, Stream stream);
 
 }  // namespace tessera::avx512
+
+namespace tessera::avx512_fp16 {
+
+void attention(const AttentionArgs& args, Stream stream);
+
+}  // namespace tessera::avx512_fp16
+
+namespace tessera::amx {
+
+void attention(const AttentionArgs& args, Stream stream);
+
+}  // namespace tessera::amx

@@ -5,6 +5,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/attention/limits.h"
+#include "kernels/half.h"
 
 namespace tessera {
 
@@ -87,6 +88,8 @@ struct PairBlock {
   // query_steps.
   alignas(64) float token_queries[kPairs][kMaxHeadDim];
   alignas(64) int16_t token_codes[kPairs][kMaxHeadDim];
+  alignas(64) f16 token_halves[kPairs][kMaxHeadDim];  // of half_steps (half_step.h)
+  float half_steps[kPairs];
   // Where sparse keys, and then values, are made dense: a vector may reach beyond the last token.
   alignas(64) std::byte expanded[kAttentionTile * kMaxHeadDim * 2 + 512];
   alignas(64) std::byte widened[kAttentionTile * kMaxHeadDim * 2 + 64];
@@ -97,6 +100,7 @@ struct PairBlock {
   alignas(
       64) float weights[kPairs * kAttentionTile];  // [pairs, tokens of the tile]; scores at first
   alignas(64) int32_t weight_codes[kPairs][kParts][kWeightQuads];  // of weight * value scale
+  alignas(64) uint32_t weight_halves[kPairs * kAttentionTile];     // an f16, twice
   alignas(64) float weight_steps[kPairs];
   alignas(64) float sums[kPairs * KvPageLayout::kKeyTile];  // [pairs, lanes] of weights
   alignas(
@@ -131,6 +135,8 @@ struct Partial {
   float* values;  // [head_dim]
 };
 
+inline void no_state(const PairBlock&) {}
+
 // What an instruction set brings.
 struct AttentionKernels {
   // One query times `factor`, in the form that tiles of floats (of codes; sparse ones) want it in.
@@ -151,6 +157,9 @@ struct AttentionKernels {
   void (*merge)(const Partial& into, const Partial& from, int32_t head_dim);
   // values /= sum
   void (*normalise)(float* values, float sum, int32_t head_dim);
+  // Around the calls of add_tile for a span, on their thread, where they need some of its state.
+  void (*begin_tiles)(const PairBlock& block) = no_state;
+  void (*end_tiles)(const PairBlock& block) = no_state;
 };
 
 namespace avx2 {
@@ -158,6 +167,10 @@ extern const AttentionKernels kAttentionKernels;
 }
 namespace avx512 {
 extern const AttentionKernels kAttentionKernels;
+extern const AttentionKernels kFp16AttentionKernels;
+}  // namespace avx512
+namespace amx {
+AttentionKernels attention_kernels();  // avx512's with f16, but for tiles of codes and many pairs
 }
 
 }  // namespace tessera

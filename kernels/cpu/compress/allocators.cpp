@@ -48,7 +48,7 @@ int32_t clamp_tokens(double tokens, int32_t most) {
 size_t collect(const AllocatorInput& input, const TokenRow& row, std::span<TokenKey> keys) {
   size_t count = 0;
   row.for_each_own(
-      [&](const KvMark& mark, TokenAge, bool) { keys[count++] = input.significance.key(mark); });
+      [&](const KvMark& mark, TokenAge) { keys[count++] = input.significance.key(mark); });
   return count;
 }
 
@@ -116,7 +116,7 @@ void allocate_heads(const AllocatorInput& input) {
       const TokenRow tokens(input.pool, input.sequence, row + head);
       int64_t own = 0;
       int64_t won = 0;
-      tokens.for_each_own([&](const KvMark& mark, TokenAge, bool) {
+      tokens.for_each_own([&](const KvMark& mark, TokenAge) {
         ++own;
         won += input.significance.key(mark) >= cut ? 1 : 0;
       });

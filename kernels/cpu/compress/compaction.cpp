@@ -163,22 +163,24 @@ class Compaction {
 
 }  // namespace
 
-RowChange decide(const TokenRow& row, const Significance& significance, const RowCuts& cuts,
-                 std::span<TokenFate> fates) {
+void decide(const TokenRow& row, const Significance& significance, const RowCuts& cuts,
+            std::span<TokenFate> fates, RowChange& change) {
   std::fill_n(fates.begin(), row.counts.high, TokenFate::stay);
   std::fill_n(fates.end() - row.counts.low, row.counts.low, TokenFate::stay);
   const KvMark* marks = row.pages.mark_row(row.row);
-  RowChange change;
-  row.for_each_own([&](const KvMark& mark, TokenAge age, bool in_high) {
-    const TokenKey key = significance.key(mark);
-    const TokenFate fate = in_high              ? fate_in_high(cuts, age, key)
-                           : key < cuts.old_low ? TokenFate::drop
-                                                : TokenFate::stay;
+  const auto meet = [&](const KvMark& mark, TokenFate fate) {
     fates[static_cast<size_t>(&mark - marks)] = fate;
     change.demoted += fate == TokenFate::demote ? 1 : 0;
     change.dropped += fate == TokenFate::drop ? 1 : 0;
+  };
+  row.for_each_own_high([&](const KvMark& mark, TokenAge age) {
+    meet(mark, fate_in_high(cuts, age, significance.key(mark)));
   });
-  return change;
+  if (cuts.old_low > kLowestKey) {
+    row.for_each_own_low([&](const KvMark& mark) {
+      meet(mark, significance.key(mark) < cuts.old_low ? TokenFate::drop : TokenFate::stay);
+    });
+  }
 }
 
 void compact_row(const TokenOps& ops, const KvPool& pool, const KvCompression& sequence,

@@ -80,17 +80,12 @@ class Compressor {
                 .budgets = scratch_.budgets,
                 .stream = stream_});
     }
-    each_row([&](int64_t row, int thread) { plan(row, thread); });
     const FreeList free_list(pool_);
     const int64_t free_before = pool_.free_range->count;
     for (RowChange& change : scratch_.changes) {
-      change.spare = change.demoted > 0 ? free_list.take() : kNoPage;
+      change = {.spare = sequence_.policy.has_low_tier() ? free_list.take() : kNoPage};
     }
-    each_row([&](int64_t row, int) {
-      const TokenRow tokens(pool_, sequence_, first_row_ + row);
-      compact_row(ops_, pool_, sequence_, scratch_.fates_of(row), tokens,
-                  scratch_.changes[static_cast<size_t>(row)]);
-    });
+    each_row([&](int64_t row, int thread) { change(row, thread); });
     KvCompressed result;
     for (size_t row = 0; row < scratch_.changes.size(); ++row) {
       const RowChange& change = scratch_.changes[row];
@@ -134,15 +129,16 @@ class Compressor {
     }
   }
 
-  void plan(int64_t row, int thread) const {
+  void change(int64_t row, int thread) const {
     const TokenRow tokens(pool_, sequence_, first_row_ + row);
     const RowCuts cuts = cuts_of({.row = tokens,
                                   .sequence = sequence_,
                                   .significance = significance_,
                                   .budget = scratch_.budgets[static_cast<size_t>(row)],
                                   .keys = scratch_.keys_of(thread)});
-    scratch_.changes[static_cast<size_t>(row)] =
-        decide(tokens, significance_, cuts, scratch_.fates_of(row));
+    RowChange& change = scratch_.changes[static_cast<size_t>(row)];
+    decide(tokens, significance_, cuts, scratch_.fates_of(row), change);
+    compact_row(ops_, pool_, sequence_, scratch_.fates_of(row), tokens, change);
   }
 
   void recycle(const FreeList& free_list, int64_t row, const RowChange& change) const {

@@ -254,5 +254,10 @@ void kv_score(const KvScoreArgs& args, Stream stream) {
   score(kAttentionKernels, args, stream);
 }
 }  // namespace avx512
+namespace avx512_fp16 {
+void kv_score(const KvScoreArgs& args, Stream stream) {
+  score(avx512::kFp16AttentionKernels, args, stream);
+}
+}  // namespace avx512_fp16
 
 }  // namespace tessera

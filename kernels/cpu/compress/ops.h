@@ -31,3 +31,9 @@ using scalar::kv_compress_scratch_bytes;
 void kv_score(const KvScoreArgs& args, Stream stream);
 
 }  // namespace tessera::avx512
+
+namespace tessera::avx512_fp16 {
+
+void kv_score(const KvScoreArgs& args, Stream stream);
+
+}  // namespace tessera::avx512_fp16

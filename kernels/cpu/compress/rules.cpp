@@ -54,17 +54,23 @@ RowCuts cuts_by_thresholds(const RuleInput& input) {
   int64_t low_victims = 0;
   int64_t went_high = 0;
   int64_t went_low = 0;
-  input.row.for_each_own([&](const KvMark& mark, TokenAge age, bool in_high) {
+  input.row.for_each_own_high([&](const KvMark& mark, TokenAge age) {
     const TokenKey key = input.significance.key(mark);
     if (age == TokenAge::fresh) {
       went_high += key >= high ? 1 : 0;
       went_low += key >= low && key < high ? 1 : 0;
-    } else if (in_high && key < high) {
+    } else if (key < high) {
       keys[static_cast<size_t>(high_victims++)] = key;
-    } else if (!in_high && key < low) {
-      keys[keys.size() - static_cast<size_t>(++low_victims)] = key;
     }
   });
+  if (low > kLowestKey) {
+    input.row.for_each_own_low([&](const KvMark& mark) {
+      const TokenKey key = input.significance.key(mark);
+      if (key < low) {
+        keys[keys.size() - static_cast<size_t>(++low_victims)] = key;
+      }
+    });
+  }
   const auto high_keys = keys.first(static_cast<size_t>(high_victims));
   const auto low_keys = keys.last(static_cast<size_t>(low_victims));
   RowCuts cuts{.fresh_high = high, .fresh_low = low};
@@ -78,9 +84,8 @@ RowCuts cuts_by_thresholds(const RuleInput& input) {
 RowCuts cuts_by_budget(const RuleInput& input) {
   const KvPolicy& policy = input.sequence.policy;
   size_t own = 0;
-  input.row.for_each_own([&](const KvMark& mark, TokenAge, bool) {
-    input.keys[own++] = input.significance.key(mark);
-  });
+  input.row.for_each_own(
+      [&](const KvMark& mark, TokenAge) { input.keys[own++] = input.significance.key(mark); });
   const std::span<TokenKey> keys = input.keys.first(own);
   const int64_t kept_anyway =
       int64_t{input.row.counts.high} + input.row.counts.low + input.row.open - std::ssize(keys);
@@ -102,7 +107,7 @@ RowCuts cuts_by_mass(const RuleInput& input) {
   const KvPolicy& policy = input.sequence.policy;
   size_t fresh = 0;
   double fresh_mass = 0;
-  input.row.for_each_own([&](const KvMark& mark, TokenAge age, bool) {
+  input.row.for_each_own([&](const KvMark& mark, TokenAge age) {
     if (age == TokenAge::fresh) {
       input.keys[fresh++] = input.significance.key(mark);
       fresh_mass += input.significance.of(mark);

@@ -65,30 +65,37 @@ void copy_sparse(const KvPageLayout& layout, TokenPlace from, TokenPlace to) {
   }
 }
 
-// Keys channel by channel, as their lines lie.
-void copy_floats(const KvPageLayout& layout, std::span<const TokenMove> moves) {
-  const auto key_bytes = static_cast<size_t>(layout.format.key_bits / 8);
+// Channel by channel, as their lines lie.
+template <class T>
+void copy_float_keys(const KvPageLayout& layout, std::span<const TokenMove> moves) {
   const auto key_of = [&](TokenPlace place) {
     return place.page + layout.keys_offset(place.token / kTile) +
            layout.key_offset(place.token % kTile, 0);
   };
-  const auto value_of = [&](TokenPlace place) {
-    return place.page + layout.values_offset(place.token / kTile) +
-           layout.value_offset(place.token % kTile, 0);
-  };
-  std::byte* from[kMostMoves];
+  const std::byte* from[kMostMoves];
   std::byte* to[kMostMoves];
   for (size_t i = 0; i < moves.size(); ++i) {
     from[i] = key_of(moves[i].from);
     to[i] = key_of(moves[i].to);
-    std::memcpy(value_of(moves[i].to), value_of(moves[i].from),
-                static_cast<size_t>(layout.head_dim * layout.format.value_bits / 8));
   }
   for (int32_t channel = 0; channel < layout.head_dim; ++channel) {
     const int64_t line = layout.key_offset(0, channel);
     for (size_t i = 0; i < moves.size(); ++i) {
-      std::memcpy(to[i] + line, from[i] + line, key_bytes);
+      std::memcpy(to[i] + line, from[i] + line, sizeof(T));
     }
+  }
+}
+
+void copy_floats(const KvPageLayout& layout, std::span<const TokenMove> moves) {
+  layout.format.key_bits == 16 ? copy_float_keys<f16>(layout, moves)
+                               : copy_float_keys<float>(layout, moves);
+  const auto value_of = [&](TokenPlace place) {
+    return place.page + layout.values_offset(place.token / kTile) +
+           layout.value_offset(place.token % kTile, 0);
+  };
+  for (const TokenMove& move : moves) {
+    std::memcpy(value_of(move.to), value_of(move.from),
+                static_cast<size_t>(layout.head_dim * layout.format.value_bits / 8));
   }
 }
 

@@ -35,13 +35,17 @@ class Significance {
     const KvScoring scoring = scoring_of(sequence.policy, sequence.prompt_tokens);
     begin_ = scoring.begin;
     end_ = std::min(scoring.end, sequence.tokens);
+    share_of_all_ = end_ > begin_ ? 1.0f / static_cast<float>(end_ - begin_) : 0.0f;
   }
 
   constexpr float of(const KvMark& mark) const {
     if (!mean_) {
       return mark.score;
     }
-    const int32_t queries = end_ - std::max(mark.position + 1, begin_);
+    if (mark.position < begin_) {  // most tokens: all that count have seen it
+      return mark.score * share_of_all_;
+    }
+    const int32_t queries = end_ - (mark.position + 1);
     return queries > 0 ? mark.score / static_cast<float>(queries) : 0.0f;
   }
   constexpr TokenKey key(const KvMark& mark) const { return key_of(of(mark), mark.position); }
@@ -50,6 +54,7 @@ class Significance {
   bool mean_;
   int32_t begin_;
   int32_t end_;
+  float share_of_all_;
 };
 
 // ---- one row: the tokens of a sequence in one layer and KV head
@@ -97,20 +102,30 @@ struct TokenRow {
     return mark.position < judged ? TokenAge::old : TokenAge::fresh;
   }
 
-  // All tokens that a rule may touch: visit(mark, age, in the high tier).
+  // The high tier's tokens that a rule may touch: visit(mark, age).
   template <class Visit>
-  void for_each_own(Visit&& visit) const {
+  void for_each_own_high(Visit&& visit) const {
     for (int32_t i = own_high; i < counts.high; ++i) {
       const TokenAge token_age = age(high_mark(i));
       if (token_age != TokenAge::kept) {
-        visit(high_mark(i), token_age, true);
+        visit(high_mark(i), token_age);
       }
     }
+  }
+  // The low tier's, all of them old: visit(mark).
+  template <class Visit>
+  void for_each_own_low(Visit&& visit) const {
     for (int32_t j = own_low; j < counts.low; ++j) {
       if (low_mark(j).position >= sinks) {
-        visit(low_mark(j), TokenAge::old, false);
+        visit(low_mark(j));
       }
     }
+  }
+  // Both: visit(mark, age).
+  template <class Visit>
+  void for_each_own(Visit&& visit) const {
+    for_each_own_high(visit);
+    for_each_own_low([&](const KvMark& mark) { visit(mark, TokenAge::old); });
   }
 
   const KvPagesView& pages;
@@ -118,9 +133,9 @@ struct TokenRow {
   KvRow counts;
   int32_t open;  // tokens of the open group
   int32_t sinks;
-  int32_t judged;        // positions below are old
-  int32_t recent_from;   // positions from here on are recent
-  int32_t own_high;    // high tokens before this place stay where they are
+  int32_t judged;       // positions below are old
+  int32_t recent_from;  // positions from here on are recent
+  int32_t own_high;     // high tokens before this place stay where they are
   int32_t own_low;
 
  private:

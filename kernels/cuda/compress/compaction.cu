@@ -316,7 +316,7 @@ TESSERA_KERNEL(kThreads) compact_kernel(CompressJob job) {
 
 // ---- pages for all rows, one block
 
-// A spare page for each row that demotes.
+// A spare page for each row, where there is a low tier.
 TESSERA_KERNEL(kPoolThreads) spare_kernel(CompressJob job) {
   BlockFreeList free_list(job.pool, shared<BlockFreeList::Memory>());
   if (thread() == 0) {
@@ -325,7 +325,7 @@ TESSERA_KERNEL(kPoolThreads) spare_kernel(CompressJob job) {
   sync_block();
   for (int32_t first = 0; first < job_rows(job); first += kPoolThreads) {
     const int32_t row = first + thread();
-    const bool wants = row < job_rows(job) && job.scratch.plans[row].demoted > 0;
+    const bool wants = row < job_rows(job) && job.sequence.policy.has_low_tier();
     free_list.take(wants ? 1 : 0);
     if (wants) {
       job.scratch.plans[row].spare = free_list.page(0);

@@ -1,6 +1,7 @@
 // What page management takes of a decode step: reserving room, and what policies make of the
-// tokens that a step stored. 64 sequences of the shipped model decode in one batch; their lengths
-// are staggered, so that one of them closes a group in each step.
+// tokens that a step stored; beside it, storing, which prunes and encodes a group when it closes.
+// 64 sequences of the shipped model decode in one batch; their lengths are staggered, so that one
+// of them closes a group in each step.
 //   page_management_bench MODEL_DIRECTORY [tokens before [steps [policy ...]]]
 
 #include <algorithm>
@@ -42,15 +43,31 @@ T must(absl::StatusOr<T> value) {
 struct Times {
   double reserve = 0;
   double forward = 0;  // logits too
+  double store = 0;    // of it, kv_store
   double compress = 0;
 
   double share() const { return (reserve + compress) / (reserve + forward + compress); }
 };
 
+// The best backend, whose kv_store counts its time.
+struct TimedStores {
+  static inline double spent = 0;
+
+  static Backend backend() {
+    Backend timed = cpu_backend(best_cpu_isa());
+    timed.kv_store = [](const KvStoreArgs& args, Stream stream) {
+      const double begin = now();
+      cpu_backend(best_cpu_isa()).kv_store(args, stream);
+      spent += now() - begin;
+    };
+    return timed;
+  }
+};
+
 class Batches {
  public:
   Batches(const std::string& model, const KvPolicy& policy, int32_t before, int32_t context)
-      : backend_(cpu_backend(best_cpu_isa())),
+      : backend_(TimedStores::backend()),
         transformer_(must(Transformer::load(model,
                                             {.weights = WeightFormat::bf16,
                                              .limits = {kChunk, kSequences, context},
@@ -119,17 +136,18 @@ class Batches {
     const double begin = now();
     kv_->reserve(reservations);
     const double reserved = now();
+    TimedStores::spent = 0;
     transformer_->forward({tokens, positions, spans, scorings}, kv_->view(), threads_.stream());
     const auto rows = static_cast<int64_t>(last_rows.size());
     transformer_->logits(last_rows, {logits_.data(), rows, config().vocab, config().vocab},
                          threads_.stream());
     const double computed = now();
     kv_->compress(slots);
-    return {reserved - begin, computed - reserved, now() - computed};
+    return {reserved - begin, computed - reserved, TimedStores::spent, now() - computed};
   }
 
   ThreadPool threads_{0};
-  const Backend& backend_;
+  const Backend backend_;
   std::unique_ptr<Transformer> transformer_;
   std::unique_ptr<KvCache> kv_;
   std::vector<float> logits_;
@@ -157,17 +175,20 @@ void measure(const std::string& model, const std::string& name, KvPolicy policy,
   Batches batches(model, policy, before, before + kSequences + steps);
   std::vector<double> reserve;
   std::vector<double> forward;
+  std::vector<double> store;
   std::vector<double> compress;
   std::vector<double> share;
   for (int32_t i = 0; i < steps; ++i) {
     const Times times = batches.decode();
     reserve.push_back(times.reserve);
     forward.push_back(times.forward);
+    store.push_back(times.store);
     compress.push_back(times.compress);
     share.push_back(100 * times.share());
   }
-  std::printf("| %s | %d | %d | %.0f | %.0f | %.0f | %.2f %% |\n", name.c_str(), before,
-              batches.threads(), median(forward), median(reserve), median(compress), median(share));
+  std::printf("| %s | %d | %d | %.0f | %.0f | %.0f | %.0f | %.2f %% |\n", name.c_str(), before,
+              batches.threads(), median(forward), median(store), median(reserve), median(compress),
+              median(share));
 }
 
 }  // namespace
@@ -185,8 +206,10 @@ int main(int argc, char** argv) {
   if (names.empty()) {
     names = {"k8v4", "leankv", kAllDemoted, "h2o"};
   }
-  std::printf("| policy | tokens | threads | model us | reserve us | compress us | of a step |\n");
-  std::printf("|---|--:|--:|--:|--:|--:|--:|\n");
+  std::printf(
+      "| policy | tokens | threads | model us | of it, store us | reserve us | compress us | of a "
+      "step |\n");
+  std::printf("|---|--:|--:|--:|--:|--:|--:|--:|\n");
   for (const std::string& name : names) {
     const KvPreset* preset = find_kv_preset(name == kAllDemoted ? "leankv" : name);
     if (preset == nullptr) {

@@ -53,7 +53,13 @@ def test_the_log_tells_what_is_served_and_what_it_takes(server):
     assert int(server.logged(r"KV cache k8v4: (\d+) bytes")) > 1_000_000
     assert int(server.logged(r"KV cache: (\d+) pages of \d+ bytes")) > 0
     assert int(server.logged(r"KV cache: (\d+) tokens fit")) >= 2048
-    assert server.logged(r"device cpu: (\w+), \d+ threads") in ("scalar", "avx2", "avx512")
+    assert server.logged(r"device cpu: (\w+), \d+ threads") in (
+        "scalar",
+        "avx2",
+        "avx512",
+        "avx512_fp16",
+        "amx",
+    )
 
 
 @pytest.mark.parametrize("flags, named", [

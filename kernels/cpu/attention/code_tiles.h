@@ -1,0 +1,218 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "kernels/cpu/attention/code_attention.h"
+#include "kernels/cpu/attention/code_lanes_avx512.h"
+#include "kernels/cpu/attention/pair_block.h"
+#include "kernels/cpu/attention/tile_registers.h"
+
+namespace tessera::amx {
+
+// Tiles of codes where a block has several pairs: AMX multiplies 16 rows of numbers by 16 lines of
+// codes at once. A line of a page is a row of the instruction's second operand as it stands; the
+// first one's rows are the two parts of 8 pairs, high and low in turn. The sums are the same
+// integers as CodeAttention's, and what becomes of them is the same arithmetic, so results are the
+// same bit for bit. Codes of less than 8 bits are unpacked once for all pairs.
+struct CodeTiles {
+  using Vectors = CodeAttention<avx512::CodeLanes>;
+  using V = avx512::Lanes;
+  using Sum = avx512::CodeLanes::Sum;
+  static constexpr int kStep = kTileRows / PairBlock::kParts;  // pairs
+  static constexpr int kKeyTile = KvPageLayout::kKeyTile;
+  static constexpr int kLineBytes = KvPageLayout::kLineBytes;
+  static constexpr int kTileBytes = kTileRows * kLineBytes;  // of a register
+  static constexpr int kTiles = 4;                           // registers of sums
+  static_assert(kTiles == kKeyTilesInTile);
+
+  static constexpr int64_t kMostBytes = int64_t{kMaxHeadDim} * kAttentionTile;
+  static_assert(sizeof(PairBlock::expanded) >= 2 * kMostBytes);
+
+  // Blocks of fewer pairs would fill half of a register.
+  static constexpr int kFewestPairs = kStep;
+
+  // ---- codes, one byte each
+
+  // Codes of a tile's keys (values): sub-line s of a key tile goes to place(key tile, s). What the
+  // next tile has in the same place is fetched meanwhile.
+  template <int kBits, class Place>
+  static void unpack(const std::byte* const* key_tiles, const std::byte* const* next, int64_t bytes,
+                     Place place) {
+    constexpr uint32_t kShared = 8 / kBits;
+    const auto lines = static_cast<uint32_t>(bytes / kLineBytes);
+    for (uint32_t key_tile = 0; key_tile < kKeyTilesInTile; ++key_tile) {
+      const std::byte* from = key_tiles[key_tile];
+      const std::byte* ahead = next[key_tile];
+#pragma GCC unroll 4
+      for (uint32_t line = 0; line < lines; ++line) {
+        const auto packed = avx512::CodeLanes::load(from + line * kLineBytes);
+        __builtin_prefetch(ahead + line * kLineBytes);
+        [&]<int... kSub>(std::integer_sequence<int, kSub...>) {
+          (_mm512_store_si512(place(key_tile, line * kShared + kSub),
+                              avx512::CodeLanes::sub_line<kBits, kSub>(packed).bytes),
+           ...);
+        }
+        (std::make_integer_sequence<int, kShared>{});
+      }
+    }
+  }
+  template <class Place>
+  static void unpack(int bits, const std::byte* const* key_tiles, const std::byte* const* next,
+                     int64_t bytes, Place place) {
+    switch (bits) {
+      case 8:
+        return unpack<8>(key_tiles, next, bytes, place);
+      case 4:
+        return unpack<4>(key_tiles, next, bytes, place);
+      case 2:
+        return unpack<2>(key_tiles, next, bytes, place);
+      default:
+        return unpack<1>(key_tiles, next, bytes, place);
+    }
+  }
+
+  // Keys: [64 channels][key tile], what one register of queries meets, register by register.
+  static std::byte* keys(PairBlock& block) {
+    return block.expanded;
+  }
+  static void unpack_keys(PairBlock& block, const TileStep& step) {
+    const KvTile& next = step.next == nullptr ? step.tile : *step.next;
+    unpack(step.tile.shape->layout.format.key_bits, step.tile.keys, next.keys,
+           step.tile.shape->key_bytes, [to = keys(block)](uint32_t key_tile, uint32_t sub_line) {
+             return to + (sub_line / kTileRows * kKeyTilesInTile + key_tile) * kTileBytes +
+                    sub_line % kTileRows * kLineBytes;
+           });
+  }
+
+  // Values: [16 channels], each of all 64 tokens.
+  static std::byte* values(PairBlock& block) {
+    return block.expanded + kMostBytes;
+  }
+  static void unpack_values(PairBlock& block, const TileStep& step) {
+    const KvTile& next = step.next == nullptr ? step.tile : *step.next;
+    unpack(step.tile.shape->layout.format.value_bits, step.tile.values, next.values,
+           step.tile.shape->value_bytes,
+           [to = values(block)](uint32_t key_tile, uint32_t sub_line) {
+             return to + sub_line / 4 * kTileBytes + (4 * key_tile + sub_line % 4) * kLineBytes;
+           });
+  }
+
+  // ---- products
+
+  // What registers 0 to 3 have added up: [register][pair][part][16].
+  struct Sums {
+    alignas(64) int32_t of[kTiles][kStep][PairBlock::kParts][16];
+
+    void store() {
+      _tile_stored(0, of[0], kLineBytes);
+      _tile_stored(1, of[1], kLineBytes);
+      _tile_stored(2, of[2], kLineBytes);
+      _tile_stored(3, of[3], kLineBytes);
+    }
+    V total(int tile, int pair) const {
+      const int32_t* parts = of[tile][pair][0];
+      return Sum{_mm512_load_si512(parts), _mm512_load_si512(parts + 16)}.total();
+    }
+  };
+
+  static void clear() {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+
+  // The numbers in register 4 against kTiles registers' worth of codes.
+  static void multiply(const std::byte* codes) {
+    _tile_loadd(5, codes, kLineBytes);
+    _tile_dpbsud(0, 4, 5);
+    _tile_loadd(6, codes + kTileBytes, kLineBytes);
+    _tile_dpbsud(1, 4, 6);
+    _tile_loadd(5, codes + 2 * kTileBytes, kLineBytes);
+    _tile_dpbsud(2, 4, 5);
+    _tile_loadd(6, codes + 3 * kTileBytes, kLineBytes);
+    _tile_dpbsud(3, 4, 6);
+  }
+
+  // Of pairs [begin, end), at most kStep. What stands in the codes behind head_dim meets queries
+  // that are 0.
+  static void scores(PairBlock& block, const KvTile& tile, int begin, int end) {
+    clear();
+    const std::byte* codes = keys(block);
+    for (int channel = 0; channel < block.head_dim; channel += 64) {
+      _tile_loadd(4, block.query_codes[begin][0] + channel / 4,
+                  PairBlock::kQueryQuads * sizeof(int32_t));
+      multiply(codes);
+      codes += kTiles * kTileBytes;
+    }
+    Sums sums;
+    sums.store();
+    for (int i = 0; i < kKeyTilesInTile; ++i) {
+      const V scale = V::load_f16(tile.scales[i]);
+      const V zero = V::load_f16(tile.scales[i] + tile.shape->key_zeros);
+      for (int pair = begin; pair < end; ++pair) {
+        const V of_zero = zero * V::all(block.query_sums[pair]);
+        const V dot = sums.total(i, pair - begin) * V::all(block.query_steps[pair]);
+        V::fma(dot, scale, of_zero).store(block.weights + pair * kAttentionTile + i * kKeyTile);
+      }
+    }
+  }
+
+  static void add_values(PairBlock& block, int begin, int end) {
+    _tile_loadd(4, block.weight_codes[begin][0], PairBlock::kWeightQuads * sizeof(int32_t));
+    for (int channel = 0; channel < block.head_dim; channel += kTiles * kKeyTile) {
+      clear();
+      multiply(values(block) + channel / kKeyTile * kTileBytes);
+      Sums sums;
+      sums.store();
+      for (int pair = begin; pair < end; ++pair) {
+        add_channels(block, pair, channel, sums, pair - begin);
+      }
+    }
+  }
+
+  static void add_channels(PairBlock& block, int pair, int channel, const Sums& sums, int row) {
+    const V correction = V::all(block.corrections[pair]);
+    const V step = V::all(block.weight_steps[pair]);
+    float* values = block.values + int64_t{pair} * block.head_dim + channel;
+    const int left = block.head_dim - channel;
+#pragma GCC unroll 4
+    for (int i = 0; i < kTiles; ++i) {
+      const int at = i * kKeyTile;
+      if (at + kKeyTile <= left) {
+        const V before = V::load(values + at) * correction;
+        V::fma(sums.total(i, row), step, before).store(values + at);
+      } else if (at < left) {
+        const V before = V::load_half(values + at) * correction;
+        V::fma(sums.total(i, row), step, before).store_half(values + at);
+      }
+    }
+  }
+
+  // ---- a tile
+
+  // Step by step from scores to values, so that a step's numbers stay in the first-level cache.
+  // The compiler knows nothing of what a tile register is loaded from, so it is told to have stored
+  // everything.
+  static void add_tile(PairBlock& block, const TileStep& step) {
+    unpack_keys(block, step);
+    unpack_values(block, step);
+    for (int begin = 0; begin < block.pairs; begin += kStep) {
+      const int end = std::min(block.pairs, begin + kStep);
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+      scores(block, step.tile, begin, end);
+      Vectors::weigh(block, step, begin, end);
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+      add_values(block, begin, end);
+    }
+    if (step.left != nullptr) {
+      LaneSoftmax<V>::leave_maxima(block, step.left);
+    }
+  }
+};
+
+}  // namespace tessera::amx
