@@ -303,7 +303,9 @@ void BatchingEngine::forward() {
                                 .first_row = static_cast<int32_t>(batch_tokens_.size()),
                                 .count = run.count,
                                 .context = stored,
-                                .tiers = kv_->tiers(sequence.slot())});
+                                .tiers = kv_->tiers(sequence.slot()),
+                                .newest = sequence.kv_policy().newest_dense(),
+                                .prompt = static_cast<int32_t>(sequence.prompt().size())});
     batch_scorings_.push_back(kv_->scoring(sequence.slot()));
     stored_slots_.push_back(sequence.slot());
     const auto tokens = sequence.tokens().subspan(size(stored), size(run.count));
@@ -321,8 +323,8 @@ void BatchingEngine::forward() {
                    [](const KvScoring& scoring) { return scoring.marks; })) {
     batch_scorings_.clear();
   }
-  model_->forward({batch_tokens_, batch_positions_, batch_sequences_, batch_scorings_},
-                  kv_->view(), stream_);
+  model_->forward({batch_tokens_, batch_positions_, batch_sequences_, batch_scorings_}, kv_->view(),
+                  stream_);
   ++counting_.steps;
 }
 

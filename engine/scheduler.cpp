@@ -153,11 +153,13 @@ class Planner {
     return open ? shareable : shareable / kKvGroup * kKvGroup;
   }
 
-  // What is pending up to the end of what the samples share, or of all.
+  // What is pending up to the end of what the samples share, of what comes in chunks, or of all.
   int32_t next_chunk(size_t i) const {
     const Candidate& candidate = candidates_[i];
-    const bool before_border = stored(i) < candidate.shareable;
-    return (before_border ? candidate.shareable : candidate.tokens) - stored(i);
+    const int32_t before = stored(i);
+    const int32_t end = before < candidate.shareable ? candidate.shareable : candidate.tokens;
+    return std::min(end, before < candidate.one_by_one ? candidate.one_by_one : before + 1) -
+           before;
   }
 
   // Pages that `i` takes with its slot: those it was saved with, or its copies of those that a fork

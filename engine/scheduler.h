@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -22,6 +23,8 @@ struct Candidate {
   // tokens they have in common. 0: nothing is to be shared.
   int64_t request = 0;
   int32_t shareable = 0;
+  // Tokens from here on are computed one in a step, because each reads what is newest to it dense.
+  int32_t one_by_one = std::numeric_limits<int32_t>::max();
 
   // The prefix cache. Of a running sequence: pages that others may take once it and all that run
   // behind it have lost their slots, and not before, because nobody uses what they hold then.

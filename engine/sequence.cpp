@@ -51,6 +51,11 @@ Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& req
     shareable_ =
         0;  // what is shared cannot be compressed, and a sample's text must not tell which is
   }
+  const auto prompt = static_cast<int32_t>(prompt_tokens_);
+  if (kv_.policy.newest_dense() > 0) {  // a sample needs the prompt's end in its own window
+    shareable_ = std::min(shareable_, kv_.policy.shareable(prompt) / kKvGroup * kKvGroup);
+    most_entered_ = prompt;  // generated tokens read others dense than a prompt's do
+  }
   if (kv_.policy.is_lossy() || request.deterministic) {
     cache_accept_ = kv_.policy.high;
     cache_.use = cache_.use && !(kv_.policy.is_lossy() && request.deterministic);
@@ -79,16 +84,17 @@ Candidate Sequence::candidate() const {
           .running = running(),
           .kv = {},
           .request = static_cast<int64_t>(request_id_),
-          .shareable = shareable_};
+          .shareable = shareable_,
+          .one_by_one = kv_.policy.newest_dense() > 0 ? static_cast<int32_t>(prompt_tokens_)
+                                                      : std::numeric_limits<int32_t>::max()};
 }
 
 KvPrompt Sequence::cache_prompt(int32_t unit_tokens) {
   const auto unit = static_cast<size_t>(unit_tokens);
   while ((unit_hashes_.size() + 1) * unit <= tokens_.size()) {
-    const uint64_t before =
-        path_hashes_.empty()
-            ? std::hash<std::string>()(cache_salt_) ^ bits_of(kv_.policy.high)
-            : path_hashes_.back();
+    const uint64_t before = path_hashes_.empty()
+                                ? std::hash<std::string>()(cache_salt_) ^ bits_of(kv_.policy.high)
+                                : path_hashes_.back();
     unit_hashes_.push_back(PrefixTree::hash(tokens().subspan(unit_hashes_.size() * unit, unit)));
     path_hashes_.push_back((before ^ unit_hashes_.back()) * 0x9e3779b97f4a7c15 + before);
   }
@@ -98,7 +104,7 @@ KvPrompt Sequence::cache_prompt(int32_t unit_tokens) {
 int32_t Sequence::most_cached() const {
   const bool observes = observe_logits_ || sampling_.prompt_logprobs.has_value();
   const int32_t unheard = observes ? next_observed_ : std::numeric_limits<int32_t>::max();
-  return kv_.policy.is_lossy()
+  return kv_.policy.is_lossy() || kv_.policy.newest_dense() > 0
              ? std::min(unheard, kv_.policy.shareable(static_cast<int32_t>(prompt_tokens_)))
              : unheard;
 }

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Runs tessera-eval over the sparse formats, in the shape of MUSTAFAR's tables 4 to 6.
+"""Runs tessera-eval over the sparse formats, in the shape of MUSTAFAR's tables.
 
     python3 eval/sparsity_table.py --model models/checkpoints/tessera-tiny
 
-prints two tables in Markdown: sparsity by what is pruned (keys, values, both), for what is kept in f16
-and in codes of 8 and 4 bits, and beside token dropping; then the presets that nothing beats in both
-bytes and KL divergence, LeanKV's and the dense ones among them. With --resume FILE an interrupted run
-goes on.
+prints tables in Markdown: sparsity by what is pruned (keys, values, both), for what is kept in f16 and
+in codes of 8 and 4 bits; keys by magnitude and by what queries look at, behind a prompt that reads
+itself dense; and dense, beside token dropping, and with more or fewer of the newest tokens dense. Then
+the presets that nothing beats in both bytes and divergence, or bytes and recall, LeanKV's and the dense
+ones among them. With --resume FILE an interrupted run goes on.
 """
 
 import argparse
@@ -17,15 +18,14 @@ from pathlib import Path
 
 SPARSITIES = (50, 70, 80, 90)
 KEPT = ("f16", "k8v8", "k4v4")
-DENSE = ("k8v8", "k8v4", "k4v4", "k4v2")
-OTHERS = ("leankv", "leankv-aggressive", "s50-k8v4", "s70-k8v4")
+DENSE = ("k8v8", "k8v4", "k4v4", "k4v2", "leankv", "leankv-aggressive")
+NEWEST = ("s50:newest=0", "s50:newest=64", "s70:newest=0", "s70:newest=64")
+OTHERS = ("s50-k8v4", "s70-k8v4")
 DROPPING = "h2o:keep_share=0.5"
-DROPPED = ("s50v0", "s70v0", "s0v50", "s0v70", "s50", "s70")
-SURVIVORS = (
-    "leankv:low=s50-k4v4",
-    "leankv:low=s70-k4v4",
-    "leankv:high=s50-k8v8:low=s70-k4v4",
-)
+DROPPED = ("s50v0", "s70v0", "s0v50", "s0v70", "s50", "s70", "s50-k8v8")
+SURVIVORS = ("leankv:low=s50-k4v4", "leankv:low=s70-k4v4", "leankv:high=s50-k8v8:low=s70-k4v4")
+PRUNED_LATER = ("s50v0", "s70v0", "s80v0", "s90v0", "s50", "s70", "s70-k8v8")
+OUTPUT_AWARE = ":key_score=output_aware"
 
 
 def sides(percent: int) -> tuple[str, str, str]:
@@ -36,15 +36,25 @@ def pruned(name: str, kept: str) -> str:
     return name if kept == "f16" else f"{name}-{kept}"
 
 
+def later(name: str) -> str:
+    return f"mustafar-50:low={name}"
+
+
 def dropping(name: str) -> str:
-    return f"{DROPPING}:high={name}:low={name}"
+    return f"{DROPPING}:low={name}:high_share=0"
+
+
+def listed() -> list[str]:
+    """What stands in a table of one preset a row."""
+    names = [*DENSE, *NEWEST, *OTHERS, DROPPING, *(dropping(name) for name in DROPPED), *SURVIVORS]
+    return [*names, dropping("s70") + OUTPUT_AWARE, SURVIVORS[0] + OUTPUT_AWARE]
 
 
 def presets() -> list[str]:
-    names = [*DENSE, *OTHERS]
-    names += [pruned(s, kept) for kept in KEPT for p in SPARSITIES for s in sides(p)]
-    names += [DROPPING, *(dropping(name) for name in DROPPED), *SURVIVORS]
-    return names
+    names = [pruned(s, kept) for kept in KEPT for p in SPARSITIES for s in sides(p)]
+    for name in PRUNED_LATER:
+        names += [later(name), later(name) + OUTPUT_AWARE]
+    return [*names, *listed()]
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -53,8 +63,8 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--eval", default="build/release/bin/tessera-eval", help="the binary")
     parser.add_argument("--model", required=True)
-    parser.add_argument("--tasks", default="text,passkey")
-    parser.add_argument("--lengths", default="512,1500", help="tokens of a question")
+    parser.add_argument("--tasks", default="text,passkey,multikey,json")
+    parser.add_argument("--lengths", default="1500", help="tokens of a question")
     parser.add_argument("--samples", default="1", help="questions of each depth and length")
     parser.add_argument("--threads", default="2")
     parser.add_argument("--resume", help="a journal to go on with")
@@ -79,35 +89,39 @@ class Scores:
     """A preset's bytes, divergence and recall, from a report."""
 
     def __init__(self, report: dict):
-        self.kl = {preset["name"]: preset["kl_mean"] for preset in report["presets"][1:]}
-        self.reference = report["presets"][0]["name"]
-        recall = [task for task in report["tasks"] if task["name"] != "text"]
-        self.kv = recall[0]["kv"] if recall else report["tasks"][0]["kv"]
-        self.metrics = [
-            metric["scores"]
-            for task in recall
-            for metric in task["metrics"]
-            if metric["name"].startswith("accuracy")
-        ]
+        tasks = {task["name"]: task for task in report["tasks"]}
+        text = {metric["name"]: metric["scores"] for metric in tasks.pop("text")["metrics"]}
+        self.names = [preset["name"] for preset in report["presets"]]
+        self.divergence = text["KL mean, decode"]
+        self.questions = sum(task["items"] for task in tasks.values())
+        self.asked = [(task["items"], self.accuracy_of(task)) for task in tasks.values()]
+        self.kv = [task["kv"] for task in tasks.values()]
+
+    @staticmethod
+    def accuracy_of(task: dict) -> dict:
+        return next(m["scores"] for m in task["metrics"] if m["name"] == "accuracy")
 
     def share(self, name: str) -> float:
         def count(preset: str) -> float:
-            return self.kv[preset]["bytes_per_token"]
+            return sum(kv[preset]["bytes_per_token"] for kv in self.kv)
 
-        return 100 * count(name) / count(self.reference)
+        return 100 * count(name) / count(self.names[0])
 
-    def recall(self, name: str) -> str:
-        values = [scores[name]["value"] for scores in self.metrics]
-        return f"{sum(values) / len(values):.0f}" if values else "-"
+    def kl(self, name: str) -> float:
+        return self.divergence[name]["value"] if name != self.names[0] else 0
+
+    def recall(self, name: str) -> float:
+        return sum(items * scores[name]["value"] for items, scores in self.asked) / self.questions
 
     def cell(self, name: str) -> str:
-        return f"{self.kl[name]:.4f} / {self.recall(name)} / {self.share(name):.0f}"
+        return f"{self.kl(name):.4f} / {self.recall(name):.0f} / {self.share(name):.0f}"
 
-    def front(self) -> list[str]:
+    def front(self, cost) -> list[str]:
+        """Of all presets those that no other with as few bytes beats."""
         best, names = float("inf"), []
-        for name in sorted(self.kl, key=lambda n: (self.share(n), self.kl[n])):
-            if self.kl[name] < best:
-                best = self.kl[name]
+        for name in sorted(self.names, key=lambda n: (self.share(n), cost(n))):
+            if cost(name) < best:
+                best = cost(name)
                 names.append(name)
         return names
 
@@ -116,22 +130,32 @@ def print_row(cells: list[str]) -> None:
     print("| " + " | ".join(cells) + " |")
 
 
+def print_header(cells: list[str]) -> None:
+    print()
+    print_row(cells)
+    print_row(["---"] * len(cells))
+
+
 def print_tables(scores: Scores) -> None:
-    print("KL mean in nats / recall in % / bytes in % of f16's\n")
-    print_row(["pruned", *(f"kept in {kept}" for kept in KEPT)])
-    print_row(["---"] * (1 + len(KEPT)))
+    print(f"KL mean of decode steps in nats / recall in % of {scores.questions} questions / bytes in %")
+    reference = scores.names[0]
+    print(f"of {reference}'s; {reference} itself recalls {scores.recall(reference):.0f} %")
+    print_header(["pruned", *(f"kept in {kept}" for kept in KEPT)])
     for percent in SPARSITIES:
         for side, name in zip(("keys", "values", "both"), sides(percent), strict=True):
-            print_row(
-                [f"{side} {percent} %", *(scores.cell(pruned(name, kept)) for kept in KEPT)]
-            )
-    print("\n")
-    print_row(["preset", "KL / recall / bytes"])
-    print_row(["---"] * 2)
-    names = [*DENSE, *OTHERS, DROPPING, *(dropping(name) for name in DROPPED), *SURVIVORS]
-    for name in names:
+            cells = [scores.cell(pruned(name, kept)) for kept in KEPT]
+            print_row([f"{side} {percent} %", *cells])
+    print_header(["`mustafar`, `low`", "by magnitude", "output-aware"])
+    for name in PRUNED_LATER:
+        cells = [scores.cell(later(name)), scores.cell(later(name) + OUTPUT_AWARE)]
+        print_row([f"`{name}`", *cells])
+    print_header(["preset", "KL / recall / bytes"])
+    for name in listed():
         print_row([f"`{name}`", scores.cell(name)])
-    print("\nOn the front of bytes and KL: " + ", ".join(f"`{name}`" for name in scores.front()))
+    fronts = {"KL": scores.kl, "recall": lambda name: -scores.recall(name)}
+    for what, cost in fronts.items():
+        names = ", ".join(f"`{name}`" for name in scores.front(cost))
+        print(f"\nOn the front of bytes and {what}: {names}")
 
 
 if __name__ == "__main__":

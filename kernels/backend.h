@@ -28,7 +28,17 @@ struct SequenceSpan {
   int32_t count = 0;
   int32_t context = 0;    // tokens already stored before this step
   KvTiers tiers;          // the formats of its rows
+  // KvPolicy::newest_dense(), for tokens at positions from `prompt` on. Where it is not 0 the window
+  // keeps the newest kKvGroup tokens, each in its place of its group, and these tokens come one by one.
+  int32_t newest = 0;
+  int32_t prompt = 0;
 
+  // Tokens at the end of the group before, which the window still holds, that a query of a span of one
+  // token reads dense and not as they are stored.
+  constexpr int32_t older_dense() const {
+    const int32_t own = context % kKvGroup + 1;
+    return count == 1 && context >= prompt && context >= kKvGroup && newest > own ? newest - own : 0;
+  }
   // Groups are [64 g, 64 g + 64) by position.
   constexpr int32_t closed_before() const { return context / kKvGroup; }  // groups in the rows
   constexpr int32_t closed_after() const { return (context + count) / kKvGroup; }  // after kv_store
@@ -148,7 +158,9 @@ constexpr int32_t dense_groups(const SequenceSpan& span) {
 // Writes the new tokens' keys (after RoPE) and values. Tokens of a span's last group go to its
 // window; each earlier group (its first tokens may come from the window) is assembled in `dense`
 // and, like the last one if it is full, *closed*: encoded in the high tier's format at the end of
-// each row's high tier, whose count grows by 64. Rounds to nearest even; what a format cannot hold
+// each row's high tier, whose count grows by 64. Where a span wants its newest tokens dense, the window
+// keeps the group before in the places that the last one has not reached.
+// Rounds to nearest even; what a format cannot hold
 // becomes its largest finite value. The same tokens give the same bytes, however they are cut into
 // steps.
 // Requires: kv_resize gave room for the groups that close.
@@ -170,6 +182,7 @@ struct KvScoring {
   KvScorer scorer = KvScorer::none;
   int32_t begin = 0;  // of the queries that count: positions [begin, end)
   int32_t end = 0;
+  bool query_sums = false;  // whether the policy's key score wants KvPagesView::query_sums
 
   constexpr bool counts(int32_t position) const {
     return marks && begin <= position && position < end;
@@ -181,8 +194,9 @@ KvScoring scoring_of(const KvPolicy& policy, int32_t prompt_tokens);
 
 // Causal attention of the new tokens over their sequence's stored tokens, the new ones included
 // (kv_store runs first: store, then attend). A query at position p reads the group of p dense, from
-// the window or from `dense`, up to itself; of the high tier all tokens but the groups that this
-// step closed at or after its own; and the low tier. Prefill and decode are the same op: a query
+// the window or from `dense`, up to itself, and from the window older_dense() tokens before it; of the
+// high tier all tokens but these and the groups that this step closed at or after its own; and the low
+// tier. Prefill and decode are the same op: a query
 // row's arithmetic is fixed by its position and its row's tokens alone (tiles of 64 tokens: the high
 // tier's in order, the low tier's, then the dense group; online softmax), so results do not depend on
 // chunk borders or on the rest of the batch. Grouped queries share one pass over their KV head.
@@ -236,6 +250,9 @@ constexpr int64_t kv_weight_row_floats(int32_t context, int32_t group) {
 // with the log_sums that attention left; of a sequence that decodes it takes the weights that attention left
 // too. A mark gets its queries one by one in order of position, so scores do not depend on how tokens are
 // cut into steps.
+//
+// Where a policy's key score wants it, it also adds |q| of the new tokens, over the query heads of each
+// KV head, to KvPagesView::query_sums.
 struct KvScoreArgs {
   MatrixView<const float> queries;          // [tokens, query_heads * head_dim], after RoPE
   MatrixView<const float> log_sums;         // [tokens, query_heads], as attention left them
@@ -287,13 +304,16 @@ struct KvCompressed {
 // are, marks moving along. So the work is in proportion to what changes, and a place says nothing of a
 // position: marks know it. Pages that end up empty go back to the free list, one prefix sum for all rows.
 //
+// Keys that go to a sparse low tier keep the channels that rank highest by the policy's key_score.
+//
 // Tokens are judged with kKvGroup granularity: those that left the recent window since the call
 // before (positions [judged, judged_after())) are new to the rule; what it does with the older ones is
 // the rule's affair (LeanKV's Algorithm 1: one victim for each that comes in).
 //
 // Pages with more than one owner, and what stands before them in the same tier, are left alone.
 // Requires: at least layers * kv_heads free pages (a row may need one before it can free one, and
-// may end with one more than it had); tokens < pages.row_marks; what kv_score needs was kept up.
+// may end with one more than it had); tokens < pages.row_marks; kv_score has seen every step, and for
+// key_score output_aware every query of the newest closed group and the open one.
 struct KvCompressArgs {
   KvPool pool;
   std::span<const KvCompression> sequences;

@@ -100,8 +100,11 @@ std::unique_ptr<KvArena> KvArena::make(const KvArenaShape& shape, const DeviceMe
                                        Stream stream) {
   check_shape(shape);
   if (memory != nullptr) {
-    Memory on_device{
-        .arena = {}, .windows = {}, .marks = {}, .device = allocate(*memory, device_bytes(shape))};
+    Memory on_device{.arena = {},
+                     .windows = {},
+                     .marks = {},
+                     .query_sums = {},
+                     .device = allocate(*memory, device_bytes(shape))};
     if (on_device.device == nullptr) {
       return nullptr;
     }
@@ -112,9 +115,11 @@ std::unique_ptr<KvArena> KvArena::make(const KvArenaShape& shape, const DeviceMe
   }
   Memory on_host{MemoryMapping(shape.arena_bytes()),
                  MemoryMapping(shape.slots * shape.slot_window_bytes()),
-                 MemoryMapping(shape.slots * shape.slot_mark_bytes())};
+                 MemoryMapping(shape.slots * shape.slot_mark_bytes()),
+                 MemoryMapping(shape.slots * shape.slot_query_sum_bytes())};
   if (on_host.arena.data() == nullptr || on_host.windows.data() == nullptr ||
-      (on_host.marks.data() == nullptr && shape.slot_mark_bytes() > 0)) {
+      (on_host.marks.data() == nullptr && shape.slot_mark_bytes() > 0) ||
+      (on_host.query_sums.data() == nullptr && shape.slot_query_sum_bytes() > 0)) {
     return nullptr;
   }
   return std::unique_ptr<KvArena>(new KvArena(shape, std::move(on_host)));
@@ -189,6 +194,7 @@ KvPagesView KvArena::view() const {
   view.window_layout = shape_.window_layout();
   view.marks = marks_;
   view.row_marks = shape_.row_marks();
+  view.query_sums = reinterpret_cast<float*>(memory_.query_sums.data());
   view.layers = shape_.layers;
   view.kv_heads = shape_.kv_heads;
   view.row_pages = shape_.row_pages();

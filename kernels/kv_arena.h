@@ -23,6 +23,7 @@ struct KvArenaShape {
   int32_t kv_heads = 0;
   int32_t context = 0;  // tokens of the longest sequence
   bool marks = false;   // whether a policy wants a score and a position for each stored token
+  bool query_sums = false;  // whether a policy may prune keys by what queries look at
   // Of a unit (kernels/kv_pool.h), and the places in `formats` of those that units have. A unit is
   // a whole number of groups and of pages of each. 0: no units.
   int32_t unit_tokens = 0;
@@ -55,8 +56,11 @@ struct KvArenaShape {
   int64_t slot_window_bytes() const { return slot_rows() * window_layout().page_bytes; }
   int64_t slot_table_bytes() const;
   int64_t slot_mark_bytes() const;
+  int64_t slot_query_sum_bytes() const {
+    return query_sums ? slot_rows() * 2 * head_dim * int64_t{sizeof(float)} : 0;
+  }
   int64_t slot_bytes() const {
-    return slot_window_bytes() + slot_table_bytes() + slot_mark_bytes();
+    return slot_window_bytes() + slot_table_bytes() + slot_mark_bytes() + slot_query_sum_bytes();
   }
   // What one more page takes: itself, its place in the free list, its owners and its share of what
   // units take.
@@ -111,7 +115,8 @@ class KvArena {
     MemoryMapping arena;
     MemoryMapping windows;
     MemoryMapping marks;
-    DeviceBytes device = {};  // everything, in place of those
+    MemoryMapping query_sums;
+    DeviceBytes device = {};  // everything but query sums, in place of those
   };
   KvArena(const KvArenaShape& shape, Memory memory);
   void place_on_device();

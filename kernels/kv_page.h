@@ -231,6 +231,9 @@ struct KvPagesView {
   // mark high + o: where it will be when the group closes, so that closing moves no marks. More than
   // a sequence with a policy stores, because a mark on its way to the low tier takes two places.
   int32_t row_marks = 0;
+  // [slots, layers, kv_heads, 2, head_dim]; null: no policy asks. Of group g (by position) at g % 2 the
+  // sum of |q| over its queries and over the query heads of the row's KV head.
+  float* query_sums = nullptr;
   int32_t layers = 0;
   int32_t kv_heads = 0;
   int32_t row_pages = 0;  // entries of one row
@@ -242,6 +245,9 @@ struct KvPagesView {
   constexpr const int32_t* table(int64_t row) const { return tables + row * row_pages; }
   constexpr std::byte* window(int64_t row) const { return windows + row * window_layout.page_bytes; }
   constexpr KvMark* mark_row(int64_t row) const { return marks + row * row_marks; }
+  constexpr float* query_sum(int64_t row, int32_t group) const {
+    return query_sums + (2 * row + group % 2) * head_dim;
+  }
   constexpr std::byte* page(int32_t page_id) const { return arena + int64_t{page_id} * page_bytes; }
 };
 

@@ -88,33 +88,6 @@ constexpr KvPolicy snapkv(KvAllocator allocator) {
   return policy;
 }
 
-constexpr KvPreset kPresets[] = {
-    kKvPresetF32,
-    kKvPresetF16,
-    uniform_kv("k8v8", kKvK8V8),
-    kKvPresetK8V4,
-    uniform_kv("k4v4", kKvK4V4),
-    uniform_kv("k4v2", kKvK4V2),
-    uniform_kv("s50", kKvS50),
-    uniform_kv("s70", kKvS70),
-    uniform_kv("s50-k8v8", kKvS50K8V8),
-    uniform_kv("s50-k8v4", kKvS50K8V4),
-    uniform_kv("s50-k4v4", kKvS50K4V4),
-    uniform_kv("s70-k8v8", kKvS70K8V8),
-    uniform_kv("s70-k8v4", kKvS70K8V4),
-    uniform_kv("s70-k4v4", kKvS70K4V4),
-    {"leankv", leankv(kLossless)},
-    {"leankv-aggressive", leankv(kNear)},
-    {"mustafar-50", mustafar(kKvS50)},
-    {"mustafar-70", mustafar(kKvS70)},
-    {"h2o", h2o()},
-    {"kv-compress", kv_compress()},
-    {"snapkv", snapkv(KvAllocator::uniform)},
-    {"pyramidkv", snapkv(KvAllocator::pyramid)},
-    {"adakv", snapkv(KvAllocator::heads)},
-    {"streaming", pruning(KvScorer::none, 0.25f)},
-};
-
 bool in_range(float value, float low, float high) {
   return value >= low && value <= high;  // false for NaN
 }
@@ -150,6 +123,14 @@ std::string format_error(const KvPolicy& policy) {
   if (policy.low.key_keep > policy.high.key_keep ||
       policy.low.value_keep > policy.high.value_keep) {
     return "low keeps more channels than high";
+  }
+  return "";
+}
+
+std::string key_score_error(const KvPolicy& policy) {
+  if (policy.key_score == KvKeyScore::output_aware && !policy.prunes_keys()) {
+    return "key_score output_aware prunes keys when they go to a sparse low tier: low must keep "
+           "fewer channels of keys, and differ from high";
   }
   return "";
 }
@@ -235,6 +216,12 @@ std::string policy_error(const KvPolicy& policy) {
   if (std::string error = format_error(policy); !error.empty()) {
     return error;
   }
+  if (std::string error = key_score_error(policy); !error.empty()) {
+    return error;
+  }
+  if (policy.newest < 0 || policy.newest > kKvGroup) {
+    return outside("newest", policy.newest, "between 0 and 64");
+  }
   if (!policy.is_lossy()) {
     return rule_error(policy);
   }
@@ -260,6 +247,11 @@ std::string_view name_of(KvScorer scorer) {
   return kNames[static_cast<size_t>(scorer)];
 }
 
+std::string_view name_of(KvKeyScore score) {
+  constexpr std::string_view kNames[] = {"magnitude", "output_aware"};
+  return kNames[static_cast<size_t>(score)];
+}
+
 std::string_view name_of(KvAllocator allocator) {
   constexpr std::string_view kNames[] = {"uniform", "pyramid", "heads", "pages"};
   return kNames[static_cast<size_t>(allocator)];
@@ -271,11 +263,37 @@ std::string_view name_of(KvRule rule) {
 }
 
 std::span<const KvPreset> kv_presets() {
+  static const KvPreset kPresets[] = {
+      uniform_kv(kKvF32),
+      uniform_kv(kKvF16),
+      uniform_kv(kKvK8V8),
+      uniform_kv(kKvK8V4),
+      uniform_kv(kKvK4V4),
+      uniform_kv(kKvK4V2),
+      uniform_kv(kKvS50),
+      uniform_kv(kKvS70),
+      uniform_kv(kKvS50K8V8),
+      uniform_kv(kKvS50K8V4),
+      uniform_kv(kKvS50K4V4),
+      uniform_kv(kKvS70K8V8),
+      uniform_kv(kKvS70K8V4),
+      uniform_kv(kKvS70K4V4),
+      {"leankv", leankv(kLossless)},
+      {"leankv-aggressive", leankv(kNear)},
+      {"mustafar-50", mustafar(kKvS50)},
+      {"mustafar-70", mustafar(kKvS70)},
+      {"h2o", h2o()},
+      {"kv-compress", kv_compress()},
+      {"snapkv", snapkv(KvAllocator::uniform)},
+      {"pyramidkv", snapkv(KvAllocator::pyramid)},
+      {"adakv", snapkv(KvAllocator::heads)},
+      {"streaming", pruning(KvScorer::none, 0.25f)},
+  };
   return kPresets;
 }
 
 const KvPreset* find_kv_preset(std::string_view name) {
-  for (const KvPreset& preset : kPresets) {
+  for (const KvPreset& preset : kv_presets()) {
     if (preset.name == name) {
       return &preset;
     }

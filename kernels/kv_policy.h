@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "kernels/kv_format.h"
+#include "kernels/kv_page.h"
 
 namespace tessera {
 
@@ -43,9 +44,22 @@ enum class KvRule : uint8_t {
   mass,        // by rank, as long as a share of the attention is kept (LeanKV's T_h, T_l as text)
 };
 
+// By what the channels of a key are ranked when it is pruned on its way to a sparse low tier.
+enum class KvKeyScore : uint8_t {
+  magnitude,     // |k|
+  output_aware,  // |k| times what the window's queries put on that channel: the sum of |q| over the
+                 // newest closed group and the open one, and over the query heads of the KV head's
+                 // group (MUSTAFAR, section 2.1, figure 3: 32 queries)
+};
+
 struct KvPolicy {
   KvFormat high = kKvF16;
   KvFormat low = kKvF16;  // the same as `high`: one tier, and a token is kept or dropped
+
+  // Where a sparse format is everybody's, without a rule: a generated token reads so many of the
+  // newest tokens dense at least (MUSTAFAR, section 3: 32), besides its own group's. At most
+  // kKvGroup, which is what the window holds; 0: its own group's alone.
+  int32_t newest = 32;
 
   // ---- scorer. Of the prompt only its last `score_window` queries count (0: all of them). With
   // score_generated the queries after the prompt count too (KV-Compress, equation 20).
@@ -54,6 +68,7 @@ struct KvPolicy {
   int32_t score_pool = 1;     // odd: a prompt token's score becomes the highest among so many
                               // neighbours (SnapKV; KV-Compress, equation 8: 7)
   bool score_generated = false;
+  KvKeyScore key_score = KvKeyScore::magnitude;
 
   // ---- allocator, with the rule `budget`
   KvAllocator allocator = KvAllocator::uniform;
@@ -85,16 +100,26 @@ struct KvPolicy {
 
   constexpr bool is_lossy() const { return rule != KvRule::keep_all; }
   constexpr bool has_low_tier() const { return is_lossy() && !(high == low); }
+  constexpr int32_t newest_dense() const { return !is_lossy() && high.is_sparse() ? newest : 0; }
+  // Whether keys are pruned after they were stored, so that later queries may have a say in it.
+  constexpr bool prunes_keys() const { return has_low_tier() && low.key_keep < KvFormat::kKeepAll; }
   // Whether tokens need marks: a position each, and a score where there is a scorer.
   constexpr bool needs_marks() const { return is_lossy(); }
 
   // Of a prompt of so many tokens, how many of the first ones a sequence of this policy may find
-  // stored by another: scores want the queries behind them.
+  // stored by another: scores want the queries behind them, and the window their dense form.
   constexpr int32_t shareable(int32_t prompt_tokens) const {
-    if (!is_lossy() || scorer == KvScorer::none) {
-      return prompt_tokens;
+    int32_t own = 0;  // of the last ones
+    if (newest_dense() > 0) {
+      own = newest_dense() - 1;
     }
-    return score_window == 0 || score_window > prompt_tokens ? 0 : prompt_tokens - score_window;
+    if (key_score == KvKeyScore::output_aware) {
+      own = kKvGroup + prompt_tokens % kKvGroup;
+    }
+    if (is_lossy() && scorer != KvScorer::none) {
+      own = score_window == 0 ? prompt_tokens : score_window > own ? score_window : own;
+    }
+    return own < prompt_tokens ? prompt_tokens - own : 0;
   }
 
   friend constexpr bool operator==(const KvPolicy&, const KvPolicy&) = default;
@@ -111,24 +136,26 @@ std::string policy_error(const KvPolicy& policy);
 double token_bytes(KvFormat format, int32_t head_dim);
 
 std::string_view name_of(KvScorer scorer);
+std::string_view name_of(KvKeyScore score);
 std::string_view name_of(KvAllocator allocator);
 std::string_view name_of(KvRule rule);
 
 // ---- named policies: the one table
 
 struct KvPreset {
-  std::string_view name;
+  std::string name;
   KvPolicy policy;
 
-  friend constexpr bool operator==(const KvPreset&, const KvPreset&) = default;
+  friend bool operator==(const KvPreset&, const KvPreset&) = default;
 };
 
-constexpr KvPreset uniform_kv(std::string_view name, KvFormat format) {
-  return {name, {.high = format, .low = format}};
+// Everything in one format, under its name.
+inline KvPreset uniform_kv(KvFormat format) {
+  return {name_of(format), {.high = format, .low = format}};
 }
-inline constexpr KvPreset kKvPresetF32 = uniform_kv("f32", kKvF32);
-inline constexpr KvPreset kKvPresetF16 = uniform_kv("f16", kKvF16);
-inline constexpr KvPreset kKvPresetK8V4 = uniform_kv("k8v4", kKvK8V4);
+inline const KvPreset kKvPresetF32 = uniform_kv(kKvF32);
+inline const KvPreset kKvPresetF16 = uniform_kv(kKvF16);
+inline const KvPreset kKvPresetK8V4 = uniform_kv(kKvK8V4);
 
 std::span<const KvPreset> kv_presets();
 

@@ -102,13 +102,19 @@ struct KvImage {
   int32_t tokens = 0;  // stored, the open group's included
 };
 
-// Most bytes of the image of a slot whose rows hold `slot_pages` pages in all: counts, pages, marks
-// and windows.
+// What a row has of sums of queries.
+constexpr int64_t kv_query_sum_bytes(const KvPagesView& pages) {
+  return pages.query_sums == nullptr ? 0 : 2 * pages.head_dim * int64_t{sizeof(float)};
+}
+
+// Most bytes of the image of a slot whose rows hold `slot_pages` pages in all: counts, pages, sums of
+// queries, marks and windows.
 constexpr int64_t kv_image_bytes(const KvPagesView& pages, int64_t slot_pages, int32_t tokens) {
   const int64_t rows = int64_t{pages.layers} * pages.kv_heads;
   const int64_t marks = pages.marks == nullptr ? 0 : tokens * int64_t{sizeof(KvMark)};
   return slot_pages * pages.page_bytes +
-         rows * (int64_t{sizeof(KvRow)} + pages.window_layout.page_bytes + marks);
+         rows * (int64_t{sizeof(KvRow)} + pages.window_layout.page_bytes + kv_query_sum_bytes(pages) +
+                 marks);
 }
 
 }  // namespace tessera

@@ -323,6 +323,19 @@ OpCost score_cost(const KvScoreArgs& args, size_t sequence, int32_t head, int32_
   return cost;
 }
 
+// Of the queries of the newest closed group and the open one.
+OpCost query_sum_cost(const KvScoreArgs& args, const SequenceSpan& span) {
+  const int64_t end = span.context + span.count;
+  const int64_t queries =
+      end - std::max<int64_t>(span.context, int64_t{span.last_group() - 1} * kKvGroup);
+  const int64_t sums = int64_t{args.pages.kv_heads} * args.pages.head_dim * kFloat;
+  OpCost cost;
+  cost.read_bytes = queries * args.query_heads * args.pages.head_dim * kFloat + sums;
+  cost.written_bytes = sums;
+  cost.flops = queries * args.query_heads * args.pages.head_dim;
+  return cost;
+}
+
 }  // namespace
 
 // New tokens' marks are written. A counting query is multiplied with the keys that it sees, and the
@@ -338,6 +351,12 @@ OpCost op_cost(const KvScoreArgs& args) {
       continue;
     }
     sum.written_bytes += span.count * pages.kv_heads * int64_t{sizeof(KvMark)};
+    if (scoring.query_sums) {
+      const OpCost cost = query_sum_cost(args, span);
+      sum.read_bytes += cost.read_bytes;
+      sum.written_bytes += cost.written_bytes;
+      sum.flops += cost.flops;
+    }
     const int32_t begin = std::max(span.context, scoring.begin);
     const int32_t end = std::min(span.context + span.count, scoring.end);
     if (begin >= end) {

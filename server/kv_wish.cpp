@@ -11,17 +11,10 @@ absl::Status refused(const absl::Status& status) {
 }
 
 absl::StatusOr<KvPreset> named(const std::string& name) {
-  if (const KvPreset* preset = find_kv_preset(name); preset != nullptr) {
-    return *preset;
-  }
   if (name.find(':') != std::string::npos) {  // fields have a place of their own
     return absl::InvalidArgumentError(absl::StrCat("there is no KV preset '", name, "'"));
   }
-  const absl::StatusOr<KvPolicy> format = parse_policy(name);
-  if (!format.ok()) {
-    return format.status();
-  }
-  return KvPreset{"custom", *format};
+  return parse_preset(name);
 }
 
 }  // namespace

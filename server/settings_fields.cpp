@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "engine/kv/kv_policy_fields.h"
 #include "models/status_macros.h"
 #include "models/text/chat_template.h"
 #include "server/settings.h"
@@ -286,78 +287,81 @@ std::vector<SettingsField> compute_fields() {
   };
 }
 
-// Presets by name, in a list.
-template <class At>
-SettingsField presets_field(std::string_view name, std::string help, At at) {
-  return {name, "NAME,...", help,
-          [at](Settings& settings, std::string_view text) {
-            std::vector<KvPreset> presets;
-            for (const std::string& one : std::vector<std::string>(
-                     absl::StrSplit(std::string(text), ',', absl::SkipEmpty()))) {
-              const KvPreset* preset = find_kv_preset(one);
-              if (preset == nullptr) {
-                return absl::InvalidArgumentError(absl::StrCat("there is no preset '", one, "'"));
-              }
-              presets.push_back(*preset);
-            }
-            at(settings) = std::move(presets);
+std::string preset_names() {
+  return absl::StrJoin(kv_presets(), ", ",
+                       [](std::string* out, const KvPreset& preset) { out->append(preset.name); });
+}
+
+// A preset, a format, or either with other numbers.
+SettingsField kv_field() {
+  return {"kv", "NAME[:FIELD=VALUE...]",
+          absl::StrCat("how keys and values are kept: ", preset_names(),
+                       ", a format such as s60-k8v4, or one of them with other numbers, such as "
+                       "leankv:alpha_high=2; k8v4 is 8 bits for keys and 4 for values"),
+          [](Settings& settings, std::string_view text) {
+            TESSERA_ASSIGN_OR_RETURN(settings.engine.kv, parse_preset(text));
             return absl::OkStatus();
           },
-          [at](const Settings& settings) {
-            return absl::StrJoin(at(settings), ",", [](std::string* out, const KvPreset& preset) {
-              out->append(preset.name);
-            });
+          [](const Settings& settings) { return settings.engine.kv.name; }};
+}
+
+// The same, several between commas.
+SettingsField kv_also_field() {
+  return {"kv-also", "NAME,...",
+          "what requests may ask for besides, and change in numbers, each as --kv has it; a page "
+          "has a size that serves the formats of all",
+          [](Settings& settings, std::string_view text) {
+            std::vector<KvPreset> presets;
+            for (const auto& name : absl::StrSplit(std::string(text), ',', absl::SkipEmpty())) {
+              TESSERA_ASSIGN_OR_RETURN(presets.emplace_back(),
+                                       parse_preset({name.data(), name.size()}));
+            }
+            settings.engine.kv_also = std::move(presets);
+            return absl::OkStatus();
+          },
+          [](const Settings& settings) {
+            return absl::StrJoin(
+                settings.engine.kv_also, ",",
+                [](std::string* out, const KvPreset& preset) { out->append(preset.name); });
           }};
 }
 
 // auto, none, or formats between commas, the coarsest last.
 SettingsField ladder_field() {
-  return {"kv-ladder", "auto|none|FORMAT,...",
-          "formats to which the prefix cache demotes what nobody uses before it evicts it, the "
-          "coarsest last; auto: k4v2 where --kv begins in k8v4, otherwise none",
-          [](Settings& settings, std::string_view text) {
-            if (text == "auto") {
-              settings.engine.kv_ladder.reset();
-              return absl::OkStatus();
-            }
-            std::vector<KvFormat> ladder;
-            if (text == "none") {
-              text = {};
-            }
-            for (const auto& name : absl::StrSplit(std::string(text), ',', absl::SkipEmpty())) {
-              const KvPreset* preset = find_kv_preset(std::string_view(name.data(), name.size()));
-              if (preset == nullptr || preset->policy.is_lossy()) {
-                return absl::InvalidArgumentError(absl::StrCat("'", name, "' is no KV format"));
-              }
-              ladder.push_back(preset->policy.high);
-            }
-            settings.engine.kv_ladder = std::move(ladder);
-            return absl::OkStatus();
-          },
-          [](const Settings& settings) {
-            const auto& ladder = settings.engine.kv_ladder;
-            if (!ladder.has_value() || ladder->empty()) {
-              return std::string(ladder.has_value() ? "none" : "auto");
-            }
-            return absl::StrJoin(*ladder, ",", [](std::string* out, KvFormat format) {
-              absl::StrAppend(out, name_of(format));
-            });
-          }};
+  return {
+      "kv-ladder", "auto|none|FORMAT,...",
+      "formats to which the prefix cache demotes what nobody uses before it evicts it, the "
+      "coarsest last; auto: k4v2 where --kv begins in k8v4, otherwise none",
+      [](Settings& settings, std::string_view text) {
+        if (text == "auto") {
+          settings.engine.kv_ladder.reset();
+          return absl::OkStatus();
+        }
+        std::vector<KvFormat> ladder;
+        if (text == "none") {
+          text = {};
+        }
+        for (const auto& name : absl::StrSplit(std::string(text), ',', absl::SkipEmpty())) {
+          TESSERA_ASSIGN_OR_RETURN(ladder.emplace_back(), parse_format({name.data(), name.size()}));
+        }
+        settings.engine.kv_ladder = std::move(ladder);
+        return absl::OkStatus();
+      },
+      [](const Settings& settings) {
+        const auto& ladder = settings.engine.kv_ladder;
+        if (!ladder.has_value() || ladder->empty()) {
+          return std::string(ladder.has_value() ? "none" : "auto");
+        }
+        return absl::StrJoin(*ladder, ",", [](std::string* out, KvFormat format) {
+          absl::StrAppend(out, name_of(format));
+        });
+      }};
 }
 
 std::vector<SettingsField> engine_fields() {
-  std::vector<Choice<KvPreset>> presets;
-  for (const KvPreset& preset : kv_presets()) {
-    presets.push_back({preset.name, preset});
-  }
   return {
-      choice_field("kv", presets,
-                   "how keys and values are kept: k8v4 is 8 bits for keys and 4 for values",
-                   TESSERA_AT(engine.kv)),
-      presets_field("kv-also",
-                    "presets that requests may ask for besides, and change in numbers; a page "
-                    "has a size that serves the formats of all",
-                    TESSERA_AT(engine.kv_also)),
+      kv_field(),
+      kv_also_field(),
       choice_field<bool>("prefix-cache", {{"on", true}, {"off", false}},
                          "whether what prompts have in common is kept, as long as there is room; "
                          "prompts whose policy compresses them, once they recur",

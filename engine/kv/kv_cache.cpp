@@ -75,8 +75,7 @@ absl::Status KvCache::check(const KvPolicy& policy) const {
       for (const KvFormat known : shape().formats) {
         absl::StrAppend(&served, served.empty() ? "" : ", ", name_of(known));
       }
-      return absl::InvalidArgumentError(absl::StrCat("KV policy: the format ",
-                                                     name_of(format),
+      return absl::InvalidArgumentError(absl::StrCat("KV policy: the format ", name_of(format),
                                                      " is not served here, but ", served));
     }
   }
@@ -85,6 +84,12 @@ absl::Status KvCache::check(const KvPolicy& policy) const {
         absl::StrCat("KV policy: the rule ", std::string(name_of(policy.rule)),
                      " needs scores beside the pages, which this server does not keep: no preset "
                      "with such a rule was named at its start"));
+  }
+  if (policy.key_score == KvKeyScore::output_aware && !shape().query_sums) {
+    return absl::InvalidArgumentError(
+        "KV policy: key_score output_aware needs sums of queries beside the pages, which this "
+        "server does not keep: no preset that prunes keys behind a dense tier was named at its "
+        "start");
   }
   return absl::OkStatus();
 }
@@ -297,8 +302,8 @@ KvDemand KvCache::demand(int32_t slot) const {
   KvDemand demand = this->demand(of.policy, of.prompt_tokens);
   demand.low_tokens = of.low_tokens;
   demand.uneven = of.compressed;
-  demand.compresses = demand.compresses &&
-                      (!of.compressed || of.handed_over || of.policy.compress_generated);
+  demand.compresses =
+      demand.compresses && (!of.compressed || of.handed_over || of.policy.compress_generated);
   return demand;
 }
 

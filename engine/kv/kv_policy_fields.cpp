@@ -48,6 +48,9 @@ bool read_name(std::string_view text, Enum last, Enum& out) {
 bool read(std::string_view text, KvScorer& out) {
   return read_name(text, KvScorer::squares, out);
 }
+bool read(std::string_view text, KvKeyScore& out) {
+  return read_name(text, KvKeyScore::output_aware, out);
+}
 bool read(std::string_view text, KvAllocator& out) {
   return read_name(text, KvAllocator::pages, out);
 }
@@ -86,10 +89,12 @@ constexpr Field field(std::string_view name, std::optional<KvRule> rule = std::n
 constexpr Field kFields[] = {
     field<&KvPolicy::high>("high"),
     field<&KvPolicy::low>("low"),
+    field<&KvPolicy::newest>("newest"),
     field<&KvPolicy::scorer>("scorer"),
     field<&KvPolicy::score_window>("score_window"),
     field<&KvPolicy::score_pool>("score_pool"),
     field<&KvPolicy::score_generated>("score_generated"),
+    field<&KvPolicy::key_score>("key_score"),
     field<&KvPolicy::allocator>("allocator", KvRule::budget),
     field<&KvPolicy::pyramid_steepness>("pyramid_steepness", KvRule::budget),
     field<&KvPolicy::head_floor>("head_floor", KvRule::budget),
@@ -138,7 +143,8 @@ absl::StatusOr<KvPolicy> named_policy(const std::string& name) {
   return absl::InvalidArgumentError(absl::StrCat(
       "there is no KV preset or format '", name, "'; there are ",
       absl::StrJoin(kv_presets(), ", ",
-                    [](std::string* out, const KvPreset& preset) { out->append(preset.name); })));
+                    [](std::string* out, const KvPreset& preset) { out->append(preset.name); }),
+      ", and formats such as k4v8, s60-k8v4 and s0v62.5"));
 }
 
 }  // namespace
@@ -196,13 +202,44 @@ absl::StatusOr<KvPolicy> parse_policy(std::string_view text) {
   return edit_policy(*base, fields);
 }
 
+absl::StatusOr<KvPreset> parse_preset(std::string_view text) {
+  absl::StatusOr<KvPolicy> policy = parse_policy(text);
+  if (!policy.ok()) {
+    return policy.status();
+  }
+  return KvPreset{std::string(text), *policy};
+}
+
+absl::StatusOr<KvFormat> parse_format(std::string_view text) {
+  const absl::StatusOr<KvPolicy> policy = named_policy(std::string(text));
+  if (!policy.ok()) {
+    return policy.status();
+  }
+  if (policy->is_lossy()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", std::string(text), "' is a policy, not a KV format"));
+  }
+  return policy->high;
+}
+
 KvPolicyFields policy_fields(const KvPolicy& policy) {
+  const auto means_something = [&](const Field& field) {
+    if (field.name == "high" || field.name == "low") {
+      return true;
+    }
+    if (field.name == "newest") {
+      return !policy.is_lossy() && policy.high.is_sparse();
+    }
+    if (field.name == "key_score") {
+      return policy.prunes_keys();
+    }
+    const bool unused_budget = field.name.substr(0, 5) == "keep_" && field.get(policy) == "0";
+    return policy.is_lossy() && !unused_budget &&
+           (!field.rule.has_value() || *field.rule == policy.rule);
+  };
   KvPolicyFields out;
   for (const Field& field : kFields) {
-    const bool format = field.name == "high" || field.name == "low";
-    const bool unused_budget = field.name.substr(0, 5) == "keep_" && field.get(policy) == "0";
-    if (format || (policy.is_lossy() && !unused_budget &&
-                   (!field.rule.has_value() || *field.rule == policy.rule))) {
+    if (means_something(field)) {
       out.emplace_back(field.name, field.get(policy));
     }
   }

@@ -27,6 +27,13 @@ absl::StatusOr<KvPolicy> edit_policy(const KvPolicy& base,
 // whole. Errors: as edit_policy, and for an unknown name, with the known ones.
 absl::StatusOr<KvPolicy> parse_policy(std::string_view text);
 
+// The same under its text as a name.
+absl::StatusOr<KvPreset> parse_preset(std::string_view text);
+
+// A format by name. Errors: InvalidArgument for an unknown name, with the known ones, and for that
+// of a policy which is more than a format.
+absl::StatusOr<KvFormat> parse_format(std::string_view text);
+
 // Every field that has a meaning in `policy`, with its value: what is in effect.
 KvPolicyFields policy_fields(const KvPolicy& policy);
 

@@ -59,6 +59,7 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
       uses[place].whole_groups = uses[place].whole_groups && !policy.is_lossy();
     }
     shape.marks = shape.marks || policy.needs_marks();
+    shape.query_sums = shape.query_sums || policy.prunes_keys();
   }
   for (const KvFormat format : options.ladder) {
     if (std::find(shape.formats.begin(), shape.formats.end(), format) == shape.formats.end()) {
@@ -157,9 +158,9 @@ absl::Status check_policy(const KvPolicy& policy, const KvModel& model) {
     return KvPageLayout::make(format, model.head_dim, KvPageLayout::kKeyTile).tile_bytes();
   };
   if (policy.has_low_tier() && tile_bytes(policy.low) >= tile_bytes(policy.high)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "KV policy: low (", name_of(policy.low), ") takes no less memory than high (",
-        name_of(policy.high), ") at head_dim ", model.head_dim));
+    return absl::InvalidArgumentError(
+        absl::StrCat("KV policy: low (", name_of(policy.low), ") takes no less memory than high (",
+                     name_of(policy.high), ") at head_dim ", model.head_dim));
   }
   return absl::OkStatus();
 }

@@ -78,7 +78,7 @@ constexpr Backend kAvx512{
     .packed_weight_bytes = packed_weight_bytes,
     .pack_weight = pack_weight,
     .linear_scratch_bytes = linear_scratch_bytes,
-    .attention_scratch_bytes = avx512::attention_scratch_bytes,
+    .attention_scratch_bytes = avx2::attention_scratch_bytes,
     .kv_compress_scratch_bytes = avx512::kv_compress_scratch_bytes,
     .kv_demote_scratch_bytes = avx512::kv_demote_scratch_bytes,
     .attach_thread = attach_thread,
@@ -102,21 +102,21 @@ constexpr Backend kAvx512{
 };
 
 // What multiplies f16 is attention over sparse pages, and what follows it.
-constexpr Backend with_fp16(Backend backend) {
+constexpr Backend kAvx512Fp16 = [] {
+  Backend backend = kAvx512;
   backend.isa = "avx512_fp16";
   backend.attention = avx512_fp16::attention;
   backend.kv_score = avx512_fp16::kv_score;
   return backend;
-}
-constexpr Backend kAvx512Fp16 = with_fp16(kAvx512);
+}();
 
 // What multiplies a few numbers is bound by memory, whatever the instruction.
-constexpr Backend with_tiles(Backend backend) {
+constexpr Backend kAmx = [] {
+  Backend backend = kAvx512Fp16;
   backend.isa = "amx";
   backend.attention = amx::attention;
   return backend;
-}
-constexpr Backend kAmx = with_tiles(kAvx512Fp16);
+}();
 
 }  // namespace
 

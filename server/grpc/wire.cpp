@@ -67,12 +67,13 @@ absl::Status parse_cache(const v1::CacheOptions& message, GenerateRequest& reque
     return absl::InvalidArgumentError(absl::StrCat("cache.ttl_seconds is ", message.ttl_seconds(),
                                                    ", must be from 1 to ", kLongestPin.count()));
   }
-  const KvPreset* preset = find_kv_preset(message.accept());
-  if (preset != nullptr) {
-    request.cache_accept = preset->policy.high;
-  } else if (!message.accept().empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cache.accept names no KV format: '", message.accept(), "'"));
+  if (!message.accept().empty()) {
+    const absl::StatusOr<KvPolicy> accepted = parse_policy(message.accept());
+    if (!accepted.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("cache.accept: ", std::string(accepted.status().message())));
+    }
+    request.cache_accept = accepted->high;
   }
   return absl::OkStatus();
 }

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/numbers.h"
-#include "kernels/kv_policy.h"
+#include "engine/kv/kv_policy_fields.h"
 #include "models/status_macros.h"
 #include "server/openai/body_fields.h"
 #include "server/openai/kv_cache.h"
@@ -150,10 +150,13 @@ void read_cache(BodyFields& fields, GenerateRequest& out) {
     out.cache.ttl = std::chrono::seconds(seconds);
     std::string accept;
     inner.text("accept", accept);
-    if (const KvPreset* preset = find_kv_preset(accept); preset != nullptr) {
-      out.cache_accept = preset->policy.high;
-    } else if (!accept.empty()) {
-      inner.refuse("accept", fmt::format("names no KV format: '{}'", accept));
+    if (!accept.empty()) {
+      const absl::StatusOr<KvPolicy> accepted = parse_policy(accept);
+      if (accepted.ok()) {
+        out.cache_accept = accepted->high;
+      } else {
+        inner.refuse("accept", std::string(accepted.status().message()));
+      }
     }
     inner.refuse_unknown();
     fields.adopt(inner.status());

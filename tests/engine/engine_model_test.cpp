@@ -39,6 +39,13 @@ KvPreset lossy(const char* name) {
   return preset;
 }
 
+// Keys of what leaves the newest tokens are pruned by what the window's queries look at.
+KvPreset output_aware() {
+  KvPreset preset = *find_kv_preset("mustafar-50");
+  preset.policy.key_score = KvKeyScore::output_aware;
+  return preset;
+}
+
 class EngineText : public testing::TestWithParam<Numbers> {
  protected:
   static constexpr int32_t kContext = 288;
@@ -171,6 +178,11 @@ INSTANTIATE_TEST_SUITE_P(
                 WeightFormat::f32,
                 *find_kv_preset("k4v2"),
                 {kKvPresetF16}},
+        Numbers{"scalar_f32_s50", CpuIsa::scalar, WeightFormat::f32, *find_kv_preset("s50")},
+        Numbers{"avx512_bf16_s70_k8v4", CpuIsa::avx512, WeightFormat::bf16,
+                *find_kv_preset("s70-k8v4")},
+        Numbers{"scalar_f32_output_aware", CpuIsa::scalar, WeightFormat::f32, output_aware()},
+        Numbers{"avx512_bf16_output_aware", CpuIsa::avx512, WeightFormat::bf16, output_aware()},
         Numbers{"avx512_int8_h2o", CpuIsa::avx512, WeightFormat::int8, lossy("h2o")},
         Numbers{"avx512_f32_adakv", CpuIsa::avx512, WeightFormat::f32, lossy("adakv")},
         Numbers{"avx512_f32_k8v8", CpuIsa::avx512, WeightFormat::f32, *find_kv_preset("k8v8")},

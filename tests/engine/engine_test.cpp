@@ -373,7 +373,7 @@ TEST(EngineOptions, AreRefusedByNameWhenTheyMakeNoSense) {
   EXPECT_THAT(refusal([](auto& o) { o.context = 65; }),
               testing::AllOf(HasSubstr("65"), HasSubstr("64")));
   EXPECT_THAT(refusal([](auto& o) {
-                o.kv = uniform_kv("k3v3", {3, 3});
+                o.kv = uniform_kv({3, 3});
               }),
               HasSubstr("3 key and 3 value bits"));
   EXPECT_THAT(refusal([](auto& o) {

@@ -118,6 +118,20 @@ TEST_F(KvCacheTest, RefusesMorePagesThanPageIdsCanName) {
   EXPECT_EQ(make(options).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(KvCacheTest, RefusesToPruneKeysByQueriesThatNobodyAddedUp) {
+  KvCacheOptions options = small_options();
+  options.head_dim = 64;
+  options.also = {*find_kv_preset("s50"), *find_kv_preset("h2o")};
+  KvPolicy policy = find_kv_preset("mustafar-50")->policy;
+  policy.key_score = KvKeyScore::output_aware;
+  EXPECT_THAT(std::string((*make(options))->check(policy).message()), HasSubstr("key_score"));
+  policy.key_score = KvKeyScore::magnitude;
+  EXPECT_TRUE((*make(options))->check(policy).ok());
+  policy.key_score = KvKeyScore::output_aware;
+  options.also.push_back(*find_kv_preset("mustafar-70"));
+  EXPECT_TRUE((*make(options))->check(policy).ok()) << "a preset that prunes keys keeps them";
+}
+
 TEST_F(KvCacheTest, KeepsEveryPresetInPagesOfAGroup) {
   for (const KvPreset& preset : kv_presets()) {
     if (preset.policy.is_lossy()) {

@@ -42,6 +42,22 @@ TEST(KvPolicyFields, AFormatIsAPolicyThatKeepsEverythingInIt) {
   EXPECT_FALSE(policy->is_lossy());
 }
 
+TEST(KvPolicyFields, SayHowSparseFormatsKeepTheirNewestTokensAndChooseKeys) {
+  const auto uniform = parse_policy("s60-k8v4:newest=64");
+  ASSERT_TRUE(uniform.ok()) << uniform.status();
+  EXPECT_EQ(uniform->newest_dense(), 64);
+  EXPECT_THAT(policy_fields(*uniform), Contains(Pair("newest", "64")));
+  const auto pruned = parse_policy("mustafar-70:key_score=output_aware:low=s60-k8v4");
+  ASSERT_TRUE(pruned.ok()) << pruned.status();
+  EXPECT_EQ(pruned->key_score, KvKeyScore::output_aware);
+  EXPECT_THAT(policy_fields(*pruned), AllOf(Contains(Pair("key_score", "output_aware")),
+                                            Not(Contains(Pair("newest", testing::_)))));
+  for (const char* refused : {"s60:newest=65", "s60:newest=-1", "s60:key_score=output_aware",
+                              "leankv:key_score=output_aware", "mustafar-70:key_score=entropy"}) {
+    EXPECT_FALSE(parse_policy(refused).ok()) << refused;
+  }
+}
+
 TEST(KvPolicyFields, AFieldChoosesItsRuleAndABudgetReplacesTheOthers) {
   const auto policy = parse_policy("h2o:keep_tokens=200:sinks=2:high=k8v4:low=k4v2:high_share=0.5");
   ASSERT_TRUE(policy.ok()) << policy.status();

@@ -181,7 +181,7 @@ class AttentionSequences {
   //
   // Halves (half_step.h), h = 2^-11. A score: the query is rounded, a lane adds head_dim / 8
   // products, and three times lanes are added, each off by h of M, or else by 2^-25 of a query scaled
-  // to half_query_range. A sum of values: the weight is rounded, and kHalfRun products are added,
+  // to half_query_range. A sum of values: the weight is rounded, and kAttentionTile products are added,
   // each off by h of the magnitudes, or else by 2^-25 of weights scaled to kHalfWeightRange. What
   // these roundings make of each other is within a twentieth.
   Expected expected(size_t sequence, int32_t row, int32_t query_head, Against against,
@@ -293,7 +293,7 @@ class AttentionSequences {
         bound += weights[t] * (relative * (lifted + std::abs(zero)) + token.value_error);
         bound += token.value_step > 0 ? 0.51 * largest / 32512 * lifted / token.value_step : 0;
         if (token.value_unit > 0) {
-          bound += 1.05 * (1 + kHalfRun) * 0x1p-11 * weights[t] * lifted;
+          bound += 1.05 * (1 + kAttentionTile) * 0x1p-11 * weights[t] * lifted;
           bound += least * (lifted / token.value_unit + 1);
         }
       }

@@ -42,7 +42,7 @@ class Attention : public testing::TestWithParam<CpuIsa> {
     tessera::expect_near(sequences, sequences.run(backend(), 2, sequences.all_at_once()), against,
                          stride, sparse());
   }
-  Sparse sparse() const { return GetParam() >= CpuIsa::avx512_fp16 ? Sparse::halves : Sparse::f32; }
+  Sparse sparse() const { return multiplies_halves(backend()) ? Sparse::halves : Sparse::f32; }
 
   void expect_near_double_precision(const AttentionSequences& sequences, int32_t stride = 1) const {
     expect_near(sequences, Against::stored, stride);
@@ -412,7 +412,7 @@ TEST(SparseHalves, CostAFiveHundredthOfValuesOnAverage) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, Attention, testing::ValuesIn(isas_of_this_machine()),
+INSTANTIATE_TEST_SUITE_P(Cpu, Attention, testing::ValuesIn(isas_of_attention()),
                          [](const auto& instance) { return std::string(name(instance.param)); });
 
 }  // namespace

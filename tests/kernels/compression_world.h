@@ -35,7 +35,8 @@ class CompressionWorld {
                        .layers = shape.layers,
                        .kv_heads = shape.kv_heads,
                        .context = shape.context,
-                       .marks = true};
+                       .marks = true,
+                       .query_sums = true};
     for (const KvFormat format : shape.formats) {
       arena.page_bytes =
           std::max(arena.page_bytes,

@@ -61,6 +61,8 @@ TEST(CpuBackend, TakesTileRegistersWhereTheCpuHasThemAndTheSystemLetsIt) {
   facts = all_facts();
   facts.extended_edx = bit_AVX512FP16 | bit_AMX_TILE | bit_AMX_BF16;
   EXPECT_EQ(best_isa(facts), CpuIsa::avx512_fp16);
+  facts.extended_edx = bit_AMX_TILE | bit_AMX_INT8;
+  EXPECT_EQ(best_isa(facts), CpuIsa::avx512);
   facts = all_facts();
   for (const uint32_t bit : {0x20000u, 0x40000u}) {  // a virtual machine that hides their state
     facts.saved_state = 0x602e7 & ~bit;

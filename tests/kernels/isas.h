@@ -17,6 +17,11 @@ inline std::vector<CpuIsa> isas_of_this_machine() {
   return isas;
 }
 
+// Whether attention over sparse pages multiplies f16 (kernels/cpu/attention/half_step.h).
+inline bool multiplies_halves(const Backend& backend) {
+  return backend.isa == name(CpuIsa::avx512_fp16) || backend.isa == name(CpuIsa::amx);
+}
+
 // Those that bring an op of their own; the others have one of these.
 template <class Op>
 std::vector<CpuIsa> isas_with_own(Op Backend::* op) {
@@ -25,6 +30,16 @@ std::vector<CpuIsa> isas_with_own(Op Backend::* op) {
     if (isas.empty() || cpu_backend(isa).*op != cpu_backend(isas.back()).*op) {
       isas.push_back(isa);
     }
+  }
+  return isas;
+}
+
+// Those that attention's longest tests run: beside amx not avx512_fp16, because amx has its sparse
+// pages and it has avx512's rest.
+inline std::vector<CpuIsa> isas_of_attention() {
+  std::vector<CpuIsa> isas = isas_of_this_machine();
+  if (isas.back() == CpuIsa::amx) {
+    isas.erase(isas.end() - 2);
   }
   return isas;
 }

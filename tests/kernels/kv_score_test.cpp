@@ -259,9 +259,12 @@ class KvScore : public testing::TestWithParam<Device> {
   }
 };
 
+// What is multiplied as f16 may be off by more, as half_step.h says.
 TEST_P(KvScore, IsTheAttentionThatCountingQueriesPaid) {
   uint32_t seed = 1;
   for (const KvFormat format : formats()) {
+    const bool halves = format.is_sparse() && multiplies_halves(*device().backend);
+    const double relative = halves ? 2e-2 : 2e-3;
     for (const KvScorer scorer : {KvScorer::mean, KvScorer::sum, KvScorer::squares}) {
       ScoreShape shape{.policy = scored(scorer, seed % 3 == 0 ? 0 : 40, seed % 2 == 0, format)};
       shape.group = 1 + static_cast<int32_t>(seed % 5);
@@ -273,7 +276,7 @@ TEST_P(KvScore, IsTheAttentionThatCountingQueriesPaid) {
         const std::vector<double> expected = sequence.expected(head);
         for (size_t t = 0; t < expected.size(); ++t) {
           const double score = scores[static_cast<size_t>(head)][t];
-          ASSERT_NEAR(score, expected[t], 1e-5 + 2e-3 * expected[t])
+          ASSERT_NEAR(score, expected[t], 1e-5 + relative * expected[t])
               << "head " << head << " token " << t;
         }
       }

@@ -215,7 +215,7 @@ TEST_P(SharedAttention, HasTheBitsOfEverySequenceReadingForItselfUnderAWindow) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, SharedAttention, testing::ValuesIn(isas_of_this_machine()),
+INSTANTIATE_TEST_SUITE_P(Cpu, SharedAttention, testing::ValuesIn(isas_of_attention()),
                          [](const auto& instance) { return std::string(name(instance.param)); });
 
 // ---- which runs there are
@@ -243,15 +243,15 @@ TEST(SharedRuns, OneItemReadsAPrefixForAsManySequencesAsABlockHasPairsFor) {
   }
   SharedSequences sequences({.group = 4}, branches, 3);
   Runs found(sequences, 3, 1);
-  // 12 sequences of 4 query heads make 48 pairs: 3 items for each KV head and span of 16 tiles.
-  EXPECT_EQ(found.runs.count(), 2 * 2 * 3);
+  // 16 sequences of 4 query heads make 64 pairs: 2 items for each KV head and span of 16 tiles.
+  EXPECT_EQ(found.runs.count(), 2 * 2 * 2);
   for (int64_t row = 0; row < 64; ++row) {
     EXPECT_EQ(found.runs.tiles(row, 0), 16);
     EXPECT_EQ(found.runs.tiles(row, 1), 16);
     EXPECT_EQ(found.runs.tiles(row, 2), 0);
   }
-  // Threads that the KV heads alone would leave idle get something to do: 3 sequences, 12 pairs.
-  EXPECT_EQ((Runs{sequences, 3, 16}.runs.count()), 2 * 2 * 11);
+  // Threads that the KV heads alone would leave idle get something to do: 4 sequences, 16 pairs.
+  EXPECT_EQ((Runs{sequences, 3, 16}.runs.count()), 2 * 2 * 8);
 }
 
 TEST(SharedRuns, SequencesWithNothingInCommonHaveNone) {

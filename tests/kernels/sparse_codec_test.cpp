@@ -25,7 +25,7 @@ std::vector<float> stored(const SparseSide& side, const std::vector<float>& chan
   const auto tile_bytes = KvPageLayout::kKeyTile * (side.kept_bytes + side.bitmap_bytes);
   std::vector<std::byte> bytes(static_cast<size_t>(tile_bytes), kBefore);
   f16 scales[KvPageLayout::kKeyTile] = {};
-  encode_sparse(side, channels.data(), 3, bytes.data(), scales);
+  encode_sparse(side, channels.data(), nullptr, 3, bytes.data(), scales);
   int64_t others = 0;
   for (int64_t i = 0; i < tile_bytes; ++i) {
     const bool own = (i >= side.kept_offset(3) && i < side.kept_offset(4)) ||
@@ -159,7 +159,7 @@ TEST(SparseCodec, OfAVectorIsaWritesTheSameBytes) {
     std::vector<std::byte> written = expected;
     f16 expected_scales[16] = {};
     f16 scales[16] = {};
-    encode_sparse(side, channels.data(), 5, expected.data(), expected_scales);
+    encode_sparse(side, channels.data(), nullptr, 5, expected.data(), expected_scales);
     avx512::kPageOps.encode_sparse(side, halves.data(), 5, written.data(), scales);
     EXPECT_EQ(written, expected);
     EXPECT_EQ(to_f32(scales[5]), to_f32(expected_scales[5]));

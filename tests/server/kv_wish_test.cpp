@@ -40,7 +40,7 @@ TEST(KvWish, IsEmptyWithoutTheField) {
 TEST(KvWish, IsAPresetByName) {
   EXPECT_EQ(granted(wish_of(R"("h2o")")), *find_kv_preset("h2o"));
   EXPECT_EQ(granted(wish_of(R"({"preset":"k8v4"})")), *find_kv_preset("k8v4"));
-  EXPECT_EQ(granted(wish_of(R"({"preset":"k4v8"})")).policy.high, kKvK4V8);
+  EXPECT_EQ(granted(wish_of(R"({"preset":"k4v8"})")), uniform_kv(kKvK4V8));
 }
 
 TEST(KvWish, ChangesFieldsOfAPreset) {

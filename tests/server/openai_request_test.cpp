@@ -118,12 +118,12 @@ TEST(CompletionRequest, ReadsWhatIsAskedOfThePrefixCache) {
   EXPECT_FALSE(plain.each.cache.pin);
   EXPECT_EQ(plain.each.cache_accept, std::nullopt);
   const CompletionRequest r = completion(
-      R"("cache_salt":"x","cache_prompt":false,"cache":{"pin":true,"ttl":60,"accept":"k4v2"})");
+      R"("cache_salt":"x","cache_prompt":false,"cache":{"pin":true,"ttl":60,"accept":"s50-k4v4"})");
   EXPECT_EQ(r.each.cache_salt, "x");
   EXPECT_FALSE(r.each.cache.use);
   EXPECT_TRUE(r.each.cache.pin);
   EXPECT_EQ(r.each.cache.ttl, std::chrono::seconds(60));
-  EXPECT_EQ(r.each.cache_accept, kKvK4V2);
+  EXPECT_EQ(r.each.cache_accept, kKvS50K4V4);
 }
 
 TEST(CompletionRequest, ReadsEchoAndWhatIsAskedOfTheEngineForIt) {

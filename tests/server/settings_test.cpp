@@ -106,7 +106,9 @@ TEST(Settings, TheLastOfAFlagGivenTwiceCounts) {
 }
 
 TEST(Settings, EveryFieldReadsWhatItPrints) {
-  const auto command = parse({"--model", "m", "--served-model-name", "n", "--kv-memory", "3MiB"});
+  const auto command =
+      parse({"--model", "m", "--served-model-name", "n", "--kv-memory", "3MiB", "--kv",
+             "leankv:alpha_high=2", "--kv-also", "h2o,s62.5", "--kv-ladder", "s50-k8v4"});
   ASSERT_TRUE(command.ok()) << command.status();
   for (const SettingsField& field : settings_fields()) {
     Settings copy;
@@ -117,6 +119,30 @@ TEST(Settings, EveryFieldReadsWhatItPrints) {
   Settings copy;
   ASSERT_TRUE(apply_yaml(print_yaml(command->settings), "printed", copy).ok());
   EXPECT_EQ(describe(copy), describe(command->settings));
+}
+
+TEST(Settings, KeysAndValuesAreKeptByPresetFormatOrOtherNumbers) {
+  const auto command = parse({"--model", "m", "--kv", "s60-k8v4", "--kv-also",
+                              "s0v62.5,mustafar-70:recent=2", "--kv-ladder", "k4v8,s70-k4v4"});
+  ASSERT_TRUE(command.ok()) << command.status();
+  const EngineOptions& engine = command->settings.engine;
+  EXPECT_EQ(engine.kv.name, "s60-k8v4");
+  EXPECT_EQ(engine.kv.policy.high, (KvFormat{8, 4, 400, 400}));
+  ASSERT_EQ(engine.kv_also.size(), 2u);
+  EXPECT_EQ(engine.kv_also[0].policy.high, (KvFormat{16, 16, 1000, 375}));
+  EXPECT_EQ(engine.kv_also[1].policy.recent, 2);
+  EXPECT_THAT(*engine.kv_ladder, testing::ElementsAre(kKvK4V8, kKvS70K4V4));
+}
+
+TEST(Settings, AKvNameThatIsNoneIsRefusedWithTheList) {
+  for (const char* flag : {"--kv", "--kv-also", "--kv-ladder"}) {
+    const auto command = parse({"--model", "m", flag, "s101"});
+    EXPECT_THAT(std::string(command.status().message()),
+                AllOf(HasSubstr("'s101'"), HasSubstr("s50-k8v4"), HasSubstr("such as k4v8")))
+        << flag;
+  }
+  EXPECT_THAT(std::string(parse({"--model", "m", "--kv-ladder", "h2o"}).status().message()),
+              HasSubstr("'h2o' is a policy"));
 }
 
 TEST(Settings, AnEmptyTextIsPrintedWhereTheDefaultIsNot) {

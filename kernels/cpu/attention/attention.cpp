@@ -184,7 +184,7 @@ void Attention::run(int64_t item_index) const {
   const TileWalk walk(args.pages, shapes, tokens, span.tiers);
   const Item item{span, kv_head, cut_block, walk, weights_left(row, walk.tiles())};
 
-  PairBlock block;  // 150 KiB, so nothing of it is written before it is needed
+  PairBlock block;  // 350 KiB, so nothing of it is written before it is needed
   block.head_dim = head_dim;
   block.pairs = cut_block.pairs;
   if (place->spans > 0) {
@@ -268,12 +268,14 @@ void Attention::load(const Item& item, PairBlock& block, int32_t first_tile,
 }
 
 // Of closed tokens a pair sees all but what a window has passed (places are positions then), of the
-// dense group what is not later than itself.
+// dense group what is not later than itself, and what the window holds of the group before and is
+// to be read dense.
 TileRange Attention::range_of(const Item& item, const PairBlock& block, int32_t tile) const {
   const int32_t last = block.pairs - 1;
   if (item.walk.is_dense(tile)) {
     const int32_t first = item.block.group * kKvGroup;
-    return {first, std::max(block.first_seen[0] - first, 0), block.end_seen[last] - first, false};
+    const int32_t end = item.sequence.older_dense() > 0 ? kKvGroup : block.end_seen[last] - first;
+    return {first, std::max(block.first_seen[0] - first, 0), end, false};
   }
   const int32_t first = tile * kAttentionTile;
   const int32_t end = item.walk.tokens(tile);
@@ -288,9 +290,10 @@ void Attention::see(const Item& item, PairBlock& block, int32_t tile,
     return;
   }
   const bool dense = item.walk.is_dense(tile);
+  const uint64_t older = dense ? bits_between(kKvGroup - item.sequence.older_dense(), kKvGroup) : 0;
   for (int32_t pair = 0; pair < block.pairs; ++pair) {
-    block.visible[pair] = bits_between(block.first_seen[pair] - range.first,
-                                       dense ? block.end_seen[pair] - range.first : range.end);
+    const int32_t end = dense ? block.end_seen[pair] - range.first : range.end;
+    block.visible[pair] = older | bits_between(block.first_seen[pair] - range.first, end);
   }
 }
 
@@ -459,20 +462,16 @@ void run_attention(const AttentionKernels& kernels, const AttentionArgs& args, S
   }
 }
 
+}  // namespace
+
+namespace avx2 {
 // Rows are counted as if each query head had its own.
-int64_t scratch_bytes_for(const StepLimits& limits, int32_t query_heads, int32_t head_dim) {
+int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, int32_t head_dim) {
   const int64_t sequences = std::min(limits.sequences, limits.tokens);
   const int64_t rows = sequences * query_heads;
   const int64_t spans = most_spans(limits.context);
   return work_bytes(rows) + SharedRuns::scratch_bytes(sequences, query_heads, spans) +
          Partials::bytes(rows * spans, head_dim);
-}
-
-}  // namespace
-
-namespace avx2 {
-int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, int32_t head_dim) {
-  return scratch_bytes_for(limits, query_heads, head_dim);
 }
 void attention(const AttentionArgs& args, Stream stream) {
   run_attention(kAttentionKernels, args, stream);
@@ -480,24 +479,16 @@ void attention(const AttentionArgs& args, Stream stream) {
 }  // namespace avx2
 
 namespace avx512 {
-int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, int32_t head_dim) {
-  return scratch_bytes_for(limits, query_heads, head_dim);
-}
 void attention(const AttentionArgs& args, Stream stream) {
   run_attention(kAttentionKernels, args, stream);
 }
 }  // namespace avx512
 
-namespace avx512_fp16 {
-void attention(const AttentionArgs& args, Stream stream) {
+void avx512_fp16::attention(const AttentionArgs& args, Stream stream) {
   run_attention(avx512::kFp16AttentionKernels, args, stream);
 }
-}  // namespace avx512_fp16
-
-namespace amx {
-void attention(const AttentionArgs& args, Stream stream) {
+void amx::attention(const AttentionArgs& args, Stream stream) {
   run_attention(attention_kernels(), args, stream);
 }
-}  // namespace amx
 
 }  // namespace tessera

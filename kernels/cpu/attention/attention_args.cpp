@@ -31,6 +31,10 @@ void check_attention(const AttentionArgs& args) {
     TESSERA_CHECK(span.context >= 0, "attention: a sequence's context");
     TESSERA_CHECK(args.window == 0 || span.tiers.high == span.tiers.low,
                   "attention: a window needs rows of one tier");
+    TESSERA_CHECK(span.newest == 0 || args.window == 0,
+                  "attention: newest tokens dense beside a window");
+    TESSERA_CHECK(span.newest == 0 || span.count == 1 || span.context + span.count <= span.prompt,
+                  "attention: newest tokens dense for several generated tokens");
     dense += dense_groups(span);
   }
   TESSERA_CHECK(dense * pages.kv_heads * pages.window_layout.page_bytes <=

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "kernels/backend.h"
+
 namespace tessera {
 
 // How attention multiplies a sparse tile's numbers as f16, and adds the products up as f16, where
@@ -13,9 +15,8 @@ namespace tessera {
 constexpr float half_query_range(int32_t head_dim) {
   return 0.5f / static_cast<float>(head_dim);
 }
-// So many tokens' weighted values are added up as f16, and their sum as f32. The largest weight of
-// a tile becomes kHalfWeightRange, for the same reason.
-inline constexpr int32_t kHalfRun = 16;
-inline constexpr float kHalfWeightRange = 0.5f / kHalfRun;
+// A tile's largest weight becomes this: a sum of kAttentionTile weighted values stays below 2^15. A
+// tile's values are added up as f16, tiles as f32.
+inline constexpr float kHalfWeightRange = 0.5f / kAttentionTile;
 
 }  // namespace tessera

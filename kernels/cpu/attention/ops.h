@@ -35,8 +35,6 @@ namespace tessera::avx512 {
 
 using scalar::embed;
 
-int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, int32_t head_dim);
-
 void rms_norm(const RmsNormArgs& args, Stream stream);
 void rope(const RopeArgs& args, Stream stream);
 void silu_mul(const SiluMulArgs& args, Stream stream);

@@ -66,7 +66,7 @@ struct KvTile {
 // number in the first part and the others in the second.
 struct PairBlock {
   static constexpr int32_t kStep = 6;
-  static constexpr int32_t kPairs = 48;
+  static constexpr int32_t kPairs = 64;
   static constexpr int32_t kParts = 2;
   static constexpr int32_t kQueryQuads = kMaxHeadDim / 4;
   static constexpr int32_t kWeightQuads = kAttentionTile / 4;
@@ -170,7 +170,8 @@ extern const AttentionKernels kAttentionKernels;
 extern const AttentionKernels kFp16AttentionKernels;
 }  // namespace avx512
 namespace amx {
-AttentionKernels attention_kernels();  // avx512's with f16, but for tiles of codes and many pairs
-}
+// avx512's with FP16, but for tiles of codes and many pairs.
+AttentionKernels attention_kernels();
+}  // namespace amx
 
 }  // namespace tessera

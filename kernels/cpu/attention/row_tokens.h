@@ -10,7 +10,7 @@ namespace tessera {
 
 // What the queries of one group of positions see of one (slot, layer, KV head) row, in the order in
 // which attention reads it: tokens [0, high) of the high tier, [0, low) of the low one, and the
-// group itself up to the query.
+// group itself up to the query, with the end of the group before where that is read dense too.
 struct RowTokens {
   const int32_t* page_ids;  // the row of the page tables
   const KvPageLayout* high_layout;
@@ -30,14 +30,15 @@ inline RowTokens row_tokens(const AttentionArgs& args, const SequenceSpan& span,
   const KvPagesView& pages = args.pages;
   const int64_t row = pages.row_index(span.slot, args.layer, kv_head);
   const int64_t page = (first_dense + group - span.closed_before()) * pages.kv_heads + kv_head;
-  return {.page_ids = pages.table(row),
-          .high_layout = &pages.layouts[span.tiers.high],
-          .low_layout = &pages.layouts[span.tiers.low],
-          .high = pages.rows[row].high - (span.closed_after() - group) * kKvGroup,
-          .low = pages.rows[row].low,
-          .dense = group == span.last_group()
-                       ? pages.window(row)
-                       : args.dense.data() + page * pages.window_layout.page_bytes};
+  return {
+      .page_ids = pages.table(row),
+      .high_layout = &pages.layouts[span.tiers.high],
+      .low_layout = &pages.layouts[span.tiers.low],
+      .high = pages.rows[row].high - (span.closed_after() - group) * kKvGroup - span.older_dense(),
+      .low = pages.rows[row].low,
+      .dense = group == span.last_group()
+                   ? pages.window(row)
+                   : args.dense.data() + page * pages.window_layout.page_bytes};
 }
 
 // The first position that a query at `position` sees.

@@ -26,9 +26,7 @@ struct Token {
 
   bool is_codes() const { return layout->format.is_codes(); }
   bool is_sparse() const { return layout->format.is_sparse(); }
-  const f16* halves_at(int64_t offset) const {
-    return reinterpret_cast<const f16*>(page + offset);
-  }
+  const f16* halves_at(int64_t offset) const { return reinterpret_cast<const f16*>(page + offset); }
   void sparse_key(float* channels) const {
     decode_sparse(sparse_keys(*layout), page + layout->keys_offset(tile),
                   halves_at(layout->key_scales_offset(tile)), lane, channels);
@@ -204,6 +202,7 @@ struct QueryRow {
   const AttentionArgs& args;
   const RowTokens& row;
   int32_t position;
+  int32_t older_dense;
 
   Token high(int32_t i) const {
     const int32_t capacity = row.high_layout->capacity;
@@ -245,6 +244,7 @@ struct QueryRow {
     add(softmax, 0, row.low, [&](int32_t i) { return low(i); });
     add(softmax, std::max(0, first - group_begin), position + 1 - group_begin,
         [&](int32_t i) { return dense(i); });
+    add(softmax, kKvGroup - older_dense, kKvGroup, [&](int32_t i) { return dense(i); });
     for (int32_t channel = 0; channel < head_dim; ++channel) {
       out[channel] /= softmax.sum;
     }
@@ -274,7 +274,7 @@ void attention(const AttentionArgs& args, Stream stream) {
       const RowTokens tokens =
           row_tokens(args, span, first_dense, head / group, position / kKvGroup);
       const int64_t column = int64_t{head} * head_dim;
-      QueryRow{args, tokens, position}.attend(
+      QueryRow{args, tokens, position, span.older_dense()}.attend(
           args.queries.row(row).data() + column, args.out.row(row).data() + column,
           args.log_sums.data != nullptr ? &args.log_sums.row(row)[static_cast<size_t>(head)]
                                         : nullptr);

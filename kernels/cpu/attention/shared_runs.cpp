@@ -7,8 +7,9 @@
 namespace tessera {
 namespace {
 
-// Of the kernels' steps, which serve 6 pairs of floats or 4 of codes.
-constexpr int32_t kPairsOfSteps = 12;
+// Of the kernels' steps, which serve 4 or 8 pairs of codes, or 6 of floats, whose last one is
+// then 4.
+constexpr int32_t kPairsOfSteps = 16;
 
 // So many runs a thread should have in each span, so that none waits long for the others.
 constexpr int32_t kItemsOfAThread = 2;

@@ -396,9 +396,10 @@ void load_floats(const KvPageLayout& layout, TokenPlace from, Numbers& keys, Num
 
 // ---- the ops
 
-void demote_token(const TileShape& high, TokenPlace from, const TileShape& low, TokenPlace to) {
+void demote_token(const TileShape& high, TokenPlace from, const TileShape& low, TokenPlace to,
+                  const float* key_weights) {
   if (low.layout.format.is_sparse()) {
-    scalar::kTokenOps.demote(high, from, low, to);
+    scalar::kTokenOps.demote(high, from, low, to, key_weights);
     return;
   }
   const int32_t head_dim = high.layout.head_dim;

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "kernels/check.h"
+#include "kernels/cpu/attention/limits.h"
+#include "kernels/cpu/compress/query_sums.h"
 
 namespace tessera {
 namespace {
@@ -25,6 +27,10 @@ class Compaction {
         marks_(pages_.mark_row(row.row)),
         high_(row.counts.high),
         low_(row.counts.low) {
+    if (sequence.policy.key_score == KvKeyScore::output_aware && change.demoted > 0) {
+      window_weights(pages_, row.row, sequence.tokens, key_weights_);
+      by_key_weights_ = true;
+    }
     // The left end may have room for more tokens than it holds, the right end never has.
     change_.right_pages = static_cast<int32_t>(div_ceil(low_, low_layout_.capacity));
     const int32_t left_end = pages_.row_pages - change_.right_pages;
@@ -119,7 +125,8 @@ class Compaction {
     if (low_ == change_.right_pages * low_layout_.capacity) {
       add_low_page();
     }
-    ops_.demote(high_shape_, high_place(place), low_shape_, low_place(low_));
+    ops_.demote(high_shape_, high_place(place), low_shape_, low_place(low_),
+                by_key_weights_ ? key_weights_ : nullptr);
     low_mark(low_) = marks_[place];
     ++low_;
   }
@@ -157,6 +164,8 @@ class Compaction {
   KvMark* marks_;
   int32_t high_;  // tokens left
   int32_t low_;
+  float key_weights_[kMaxHeadDim] = {};  // of the key score output_aware
+  bool by_key_weights_ = false;
   TokenMove moves_[kMostMoves];
   size_t pending_ = 0;  // of them, not carried out yet
 };

@@ -177,6 +177,8 @@ void check(const KvCompressArgs& args, const KvCompression& sequence) {
   TESSERA_CHECK(sequence.policy.is_lossy(), "kv_compress: a policy that compresses nothing");
   TESSERA_CHECK(pages.marks != nullptr && sequence.tokens < pages.row_marks,
                 "kv_compress: too few marks");
+  TESSERA_CHECK(sequence.policy.key_score == KvKeyScore::magnitude || pages.query_sums != nullptr,
+                "kv_compress: no sums of queries");
   const KvPageLayout& high = pages.layouts[sequence.tiers.high];
   const KvPageLayout& low = pages.layouts[sequence.tiers.low];
   TESSERA_CHECK(high.format == sequence.policy.high && low.format == sequence.policy.low,

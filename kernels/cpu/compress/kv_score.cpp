@@ -5,12 +5,15 @@
 #include "kernels/cpu/attention/pair_block.h"
 #include "kernels/cpu/attention/tile_walk.h"
 #include "kernels/cpu/compress/ops.h"
+#include "kernels/cpu/compress/query_sums.h"
 #include "kernels/cpu/compress/row_scores.h"
 
 namespace tessera {
 
 KvScoring scoring_of(const KvPolicy& policy, int32_t prompt_tokens) {
-  KvScoring scoring{.marks = policy.needs_marks(), .scorer = policy.scorer};
+  KvScoring scoring{.marks = policy.needs_marks(),
+                    .scorer = policy.scorer,
+                    .query_sums = policy.key_score == KvKeyScore::output_aware};
   if (policy.is_lossy() && policy.scorer != KvScorer::none) {
     const bool all = policy.score_window == 0;
     scoring.begin = all ? 0 : std::max(0, prompt_tokens - policy.score_window);
@@ -227,6 +230,7 @@ int64_t parts_of_a_row(const KvScoreArgs& args, int64_t threads) {
 
 void score(const AttentionKernels& kernels, const KvScoreArgs& args, Stream stream) {
   static_assert(kMaxScoredHeads <= PairBlock::kPairs);
+  add_query_sums(args, stream);
   const AttentionArgs attention = attention_args(args);
   const TileShapes shapes(attention);
   const int64_t parts = parts_of_a_row(args, ThreadPool::of(stream).threads());

@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/attention/limits.h"
 #include "kernels/cpu/compress/ops.h"
+#include "kernels/cpu/compress/query_sums.h"
 #include "kernels/cpu/compress/row_scores.h"
 #include "kernels/cpu/pages/page_codec.h"
 
@@ -62,6 +63,7 @@ void score_query(const Query& query, const RowScores& scores, const RowTokens& t
 }  // namespace
 
 void kv_score(const KvScoreArgs& args, Stream stream) {
+  add_query_sums(args, stream);
   const AttentionArgs attention = attention_args(args);
   each_scored_row(args, 1, stream, [&](size_t sequence, int32_t kv_head, int64_t) {
     const SequenceSpan& span = args.sequences[sequence];

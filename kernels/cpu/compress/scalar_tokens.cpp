@@ -132,10 +132,15 @@ void copy_tokens(const TileShape& shape, std::span<const TokenMove> moves) {
   }
 }
 
-void demote_token(const TileShape& high, TokenPlace from, const TileShape& low, TokenPlace to) {
+void demote_token(const TileShape& high, TokenPlace from, const TileShape& low, TokenPlace to,
+                  const float* key_weights) {
   float keys[kMaxHeadDim];
   float values[kMaxHeadDim];
   decode_token(high.layout, from.page, from.token, keys, values);
+  if (key_weights != nullptr && low.layout.format.is_sparse()) {
+    encode_sparse_token(low.layout, keys, key_weights, values, to.page, to.token);
+    return;
+  }
   encode_token(low.layout, keys, values, to.page, to.token);
 }
 

@@ -31,8 +31,10 @@ struct TokenOps {
   void (*copy)(const TileShape& shape, std::span<const TokenMove> moves);
   // Encodes a token of a page of `high` anew as one of a page of `low`, of codes or sparse, at the
   // end of what that holds: what stands behind it in its tile is cleared with the tile's first
-  // token.
-  void (*demote)(const TileShape& high, TokenPlace from, const TileShape& low, TokenPlace to);
+  // token. key_weights: [head_dim], for a sparse `low`: what a key's magnitudes are multiplied with
+  // to choose the channels that are kept; null: with 1.
+  void (*demote)(const TileShape& high, TokenPlace from, const TileShape& low, TokenPlace to,
+                 const float* key_weights);
 };
 
 namespace scalar {

@@ -24,7 +24,7 @@ void encode_row(const TokenOps& ops, const KvDemoteArgs& args, const KvUnit& uni
   const int32_t* table = pool.unit_table(unit.handle, head);
   for (int32_t token = 0; token < pool.unit_tokens; ++token) {
     ops.demote(from_shape, {pages.page(table[token / from.capacity]), token % from.capacity},
-               to_shape, {scratch, token % to.capacity});
+               to_shape, {scratch, token % to.capacity}, nullptr);
     if ((token + 1) % to.capacity == 0) {
       std::memcpy(pages.page(table[token / to.capacity]), scratch,
                   static_cast<size_t>(to.used_bytes()));

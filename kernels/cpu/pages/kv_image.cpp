@@ -85,6 +85,9 @@ class Image {
   void each_part(int64_t row, Move&& move) const {
     each_entry(row, [&](int32_t entry) { move(pages_.page(entry), pages_.page_bytes); });
     move(pages_.window(row), pages_.window_layout.page_bytes);
+    if (pages_.query_sums != nullptr) {
+      move(reinterpret_cast<std::byte*>(pages_.query_sum(row, 0)), kv_query_sum_bytes(pages_));
+    }
     if (pages_.marks != nullptr) {
       const KvRow counts = pages_.rows[row];
       KvMark* marks = pages_.mark_row(row);

@@ -22,16 +22,21 @@ class Store {
     const KvPagesView& pages = args_.pages;
     const int64_t row = pages.row_index(span.slot, args_.layer, head);
     const int32_t first_group = span.closed_before();
+    const auto page_bytes = static_cast<size_t>(pages.window_layout.page_bytes);
+    const std::byte* before = nullptr;  // the group before, where this span has assembled it
     for (int32_t group = first_group; group <= span.last_group(); ++group, ++dense_group) {
       std::byte* page = pages.window(row);
       if (group < span.last_group()) {
         std::byte* dense = args_.dense.data() +
                            (dense_group * pages.kv_heads + head) * pages.window_layout.page_bytes;
         if (group == first_group && span.context % kKvGroup != 0) {
-          std::memcpy(dense, page, static_cast<size_t>(pages.window_layout.page_bytes));
+          std::memcpy(dense, page, page_bytes);
         }
         page = dense;
+      } else if (span.newest > 0 && before != nullptr) {
+        std::memcpy(page, before, page_bytes);
       }
+      before = page;
       put(span, group, head, page);
       if (group < span.closed_after()) {
         close(pages.layouts[span.tiers.high], row, page);

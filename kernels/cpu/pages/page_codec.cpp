@@ -140,7 +140,7 @@ void encode_in_tile(const KvPageLayout& layout, const CodeTile& tile, int32_t to
 void encode_token(const KvPageLayout& layout, const float* keys, const float* values,
                   std::byte* page, int32_t token) {
   if (layout.format.is_sparse()) {
-    encode_sparse_token(layout, keys, values, page, token);
+    encode_sparse_token(layout, keys, nullptr, values, page, token);
   } else if (layout.format.is_codes()) {
     encode_in_tile(layout, code_tile(layout, page, token / kTile), token % kTile, keys, values);
   } else {

@@ -35,7 +35,7 @@ void encode_sparse(const SparseSide& side, const f16* channels, int32_t lane, st
   for (int32_t c = 0; c < side.head_dim; ++c) {
     floats[c] = to_f32(channels[c]);
   }
-  tessera::encode_sparse(side, floats, lane, side_bytes, scales);
+  tessera::encode_sparse(side, floats, nullptr, lane, side_bytes, scales);
 }
 
 const PageOps kPageOps{to_stored_f16_row, encode_tile, encode_sparse};

@@ -15,17 +15,18 @@ namespace {
 constexpr int32_t kTile = KvPageLayout::kKeyTile;
 
 // Which channels are kept.
-void choose(const SparseSide& side, const float* channels, bool* kept) {
-  float magnitudes[kMaxHeadDim];
-  std::transform(channels, channels + side.head_dim, magnitudes,
-                 [](float x) { return std::abs(x); });
-  float* const end = magnitudes + side.head_dim;
-  std::nth_element(magnitudes, magnitudes + side.kept - 1, end, std::greater<>());
-  const float least = magnitudes[side.kept - 1];
-  int64_t ties = side.kept - std::count_if(magnitudes, end, [&](float m) { return m > least; });
+void choose(const SparseSide& side, const float* channels, const float* weights, bool* kept) {
+  float scores[kMaxHeadDim];
   for (int32_t c = 0; c < side.head_dim; ++c) {
-    const float magnitude = std::abs(channels[c]);
-    kept[c] = magnitude > least || (magnitude == least && ties-- > 0);
+    scores[c] = std::abs(channels[c]) * (weights == nullptr ? 1.0f : weights[c]);
+  }
+  float ranked[kMaxHeadDim];
+  float* const end = std::copy_n(scores, side.head_dim, ranked);
+  std::nth_element(ranked, ranked + side.kept - 1, end, std::greater<>());
+  const float least = ranked[side.kept - 1];
+  int64_t ties = side.kept - std::count_if(ranked, end, [&](float score) { return score > least; });
+  for (int32_t c = 0; c < side.head_dim; ++c) {
+    kept[c] = scores[c] > least || (scores[c] == least && ties-- > 0);
   }
 }
 
@@ -72,10 +73,10 @@ auto value_scales(const KvPageLayout& layout, Byte* page, int32_t tile) {
 
 }  // namespace
 
-void encode_sparse(const SparseSide& side, const float* channels, int32_t lane,
-                   std::byte* side_bytes, f16* scales) {
+void encode_sparse(const SparseSide& side, const float* channels, const float* weights,
+                   int32_t lane, std::byte* side_bytes, f16* scales) {
   bool kept[kMaxHeadDim];
-  choose(side, channels, kept);
+  choose(side, channels, weights, kept);
   std::byte* bytes = side_bytes + side.kept_offset(lane);
   std::byte* bitmap = side_bytes + side.bitmap_offset(lane);
   std::memset(bytes, 0, static_cast<size_t>(side.kept_bytes));
@@ -120,13 +121,13 @@ void decode_sparse(const SparseSide& side, const std::byte* side_bytes, const f1
   }
 }
 
-void encode_sparse_token(const KvPageLayout& layout, const float* keys, const float* values,
-                         std::byte* page, int32_t token) {
+void encode_sparse_token(const KvPageLayout& layout, const float* keys, const float* key_weights,
+                         const float* values, std::byte* page, int32_t token) {
   const int32_t tile = token / kTile;
-  encode_sparse(sparse_keys(layout), keys, token % kTile, page + layout.keys_offset(tile),
-                key_scales(layout, page, tile));
-  encode_sparse(sparse_values(layout), values, token % kTile, page + layout.values_offset(tile),
-                value_scales(layout, page, tile));
+  encode_sparse(sparse_keys(layout), keys, key_weights, token % kTile,
+                page + layout.keys_offset(tile), key_scales(layout, page, tile));
+  encode_sparse(sparse_values(layout), values, nullptr, token % kTile,
+                page + layout.values_offset(tile), value_scales(layout, page, tile));
 }
 
 void decode_sparse_token(const KvPageLayout& layout, const std::byte* page, int32_t token,

@@ -43,15 +43,18 @@ constexpr int32_t largest_sparse_code(int32_t bits) {
 // `kept` channels of largest magnitude are kept, of equal ones those of lower index, so their count
 // is exact. For codes scale is the f16 nearest to (largest kept magnitude) / largest code, and code
 // = round(x / scale), to nearest even, by a division; 0 where scale is 0.
+// weights: [head_dim], not negative: what magnitudes are multiplied with, in f32, before they are
+// compared (KvKeyScore::output_aware); null: with 1.
 // side_bytes: the tile's keys (values); scales: of the tile's tokens, not read or written for f16.
-void encode_sparse(const SparseSide& side, const float* channels, int32_t lane,
-                   std::byte* side_bytes, f16* scales);
+void encode_sparse(const SparseSide& side, const float* channels, const float* weights,
+                   int32_t lane, std::byte* side_bytes, f16* scales);
 void decode_sparse(const SparseSide& side, const std::byte* side_bytes, const f16* scales,
                    int32_t lane, float* channels);
 
-// A token of a page of a sparse format. Other tokens are left alone.
-void encode_sparse_token(const KvPageLayout& layout, const float* keys, const float* values,
-                         std::byte* page, int32_t token);
+// A token of a page of a sparse format. Other tokens are left alone. key_weights: of its keys, or
+// null.
+void encode_sparse_token(const KvPageLayout& layout, const float* keys, const float* key_weights,
+                         const float* values, std::byte* page, int32_t token);
 void decode_sparse_token(const KvPageLayout& layout, const std::byte* page, int32_t token,
                          float* keys, float* values);
 
