@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/device_memory.h"
 #include "kernels/half.h"
 #include "kernels/kv_page.h"
 #include "kernels/kv_policy.h"
@@ -342,6 +343,7 @@ struct Backend {
   const char* name;  // "cpu"
   const char* isa;   // "scalar", "avx2", "avx512", "amx"
 
+  // 0: there are no kernels for weights of that format.
   int64_t (*packed_weight_bytes)(WeightFormat format, int64_t rows, int64_t cols);
   // Converts rows [first_row, first_row + source.rows) of `weight`; rows may come in any order
   // and in pieces, so a checkpoint is never held twice. Pieces start at multiples of kPackRows.
@@ -353,6 +355,12 @@ struct Backend {
 
   // Called once on the thread that will call the ops: places it beside the stream's own threads.
   void (*attach_thread)(Stream);
+
+  // Where views, pools, weights and scratch lie. Null: in host memory. What ops read of a step's
+  // plan (tokens, positions, sequences ...) is host memory for every backend.
+  const DeviceMemory* memory = nullptr;
+  // Whether its ops serve pages of that format. Null: all that is_supported().
+  bool (*serves_pages)(KvFormat format, int32_t head_dim) = nullptr;
 
   void (*embed)(const EmbedArgs&, Stream);
   void (*rms_norm)(const RmsNormArgs&, Stream);

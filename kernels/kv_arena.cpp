@@ -71,42 +71,111 @@ int64_t KvArenaShape::slot_mark_bytes() const {
   return slot_rows() * row_marks() * int64_t{sizeof(KvMark)};
 }
 
-std::unique_ptr<KvArena> KvArena::make(const KvArenaShape& shape) {
+namespace {
+
+// Parts of one piece of memory, each at a multiple of what pages want.
+class Cutter {
+ public:
+  explicit Cutter(std::byte* memory) : memory_(memory) {}
+  template <class T>
+  void cut(int64_t count, T*& part) {
+    part = memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + used_);
+    used_ += round_up(count * int64_t{sizeof(T)}, 256);
+  }
+  int64_t used() const { return used_; }
+
+ private:
+  std::byte* memory_;
+  int64_t used_ = 0;
+};
+
+int64_t device_bytes(const KvArenaShape& shape) {
+  constexpr int64_t kParts = 9;
+  return shape.total_bytes() + kParts * 256;
+}
+
+}  // namespace
+
+std::unique_ptr<KvArena> KvArena::make(const KvArenaShape& shape, const DeviceMemory* memory,
+                                       Stream stream) {
   check_shape(shape);
-  Memory memory{MemoryMapping(shape.arena_bytes()),
-                MemoryMapping(shape.slots * shape.slot_window_bytes()),
-                MemoryMapping(shape.slots * shape.slot_mark_bytes()),
-                MemoryMapping(shape.slots * shape.slot_query_sum_bytes())};
-  if (memory.arena.data() == nullptr || memory.windows.data() == nullptr ||
-      (memory.marks.data() == nullptr && shape.slot_mark_bytes() > 0) ||
-      (memory.query_sums.data() == nullptr && shape.slot_query_sum_bytes() > 0)) {
+  if (memory != nullptr) {
+    Memory on_device{.arena = {},
+                     .windows = {},
+                     .marks = {},
+                     .query_sums = {},
+                     .device = allocate(*memory, device_bytes(shape))};
+    if (on_device.device == nullptr) {
+      return nullptr;
+    }
+    std::unique_ptr<KvArena> arena(new KvArena(shape, std::move(on_device)));
+    arena->stream_ = stream;
+    arena->place_on_device();
+    return arena;
+  }
+  Memory on_host{MemoryMapping(shape.arena_bytes()),
+                 MemoryMapping(shape.slots * shape.slot_window_bytes()),
+                 MemoryMapping(shape.slots * shape.slot_mark_bytes()),
+                 MemoryMapping(shape.slots * shape.slot_query_sum_bytes())};
+  if (on_host.arena.data() == nullptr || on_host.windows.data() == nullptr ||
+      (on_host.marks.data() == nullptr && shape.slot_mark_bytes() > 0) ||
+      (on_host.query_sums.data() == nullptr && shape.slot_query_sum_bytes() > 0)) {
     return nullptr;
   }
-  return std::unique_ptr<KvArena>(new KvArena(shape, std::move(memory)));
+  return std::unique_ptr<KvArena>(new KvArena(shape, std::move(on_host)));
 }
 
 KvArena::KvArena(const KvArenaShape& shape, Memory memory)
     : shape_(shape),
       memory_(std::move(memory)),
-      tables_(static_cast<size_t>(shape.rows() * shape.row_pages()), kNoPage),
-      rows_(static_cast<size_t>(shape.rows())),
-      unit_tables_(static_cast<size_t>(shape.units() * shape.slot_rows() * shape.max_unit_pages()),
-                   kNoPage),
-      owners_(static_cast<size_t>(shape.pages)),
-      free_list_(static_cast<size_t>(shape.pages)),
-      free_range_{0, shape.pages} {
-  std::iota(free_list_.begin(), free_list_.end(), 0);
+      arena_(memory_.arena.data()),
+      windows_(memory_.windows.data()),
+      marks_(reinterpret_cast<KvMark*>(memory_.marks.data())) {
+  const auto fill = [](auto& numbers, int64_t count, auto first) {
+    numbers.host.resize(static_cast<size_t>(count), first);
+    numbers.data = numbers.host.data();
+  };
+  fill(tables_, shape.rows() * shape.row_pages(), kNoPage);
+  fill(rows_, shape.rows(), KvRow{});
+  fill(unit_tables_, shape.units() * shape.slot_rows() * shape.max_unit_pages(), kNoPage);
+  fill(owners_, shape.pages, uint16_t{0});
+  fill(free_list_, shape.pages, 0);
+  fill(free_range_, 1, KvFreeRange{0, shape.pages});
+  std::iota(free_list_.host.begin(), free_list_.host.end(), 0);
+}
+
+void KvArena::place_on_device() {
+  const DeviceMemory& device = *memory_.device.get_deleter().memory;
+  Cutter cutter(memory_.device.get());
+  cutter.cut(shape_.arena_bytes(), arena_);
+  cutter.cut(shape_.slots * shape_.slot_window_bytes(), windows_);
+  if (shape_.marks) {
+    cutter.cut(int64_t{shape_.slots} * shape_.slot_rows() * shape_.row_marks(), marks_);
+  }
+  const auto place = [&](auto& numbers) {
+    const auto count = std::ssize(numbers.host);
+    cutter.cut(count, numbers.data);
+    device.upload(numbers.data, numbers.host.data(),
+                  count * static_cast<int64_t>(sizeof(*numbers.data)));
+  };
+  place(tables_);
+  place(rows_);
+  place(unit_tables_);
+  place(owners_);
+  place(free_list_);
+  place(free_range_);
+  TESSERA_CHECK(cutter.used() <= device_bytes(shape_), "an arena larger than its shape says");
 }
 
 KvPool KvArena::pool() {
   return {.pages = view(),
-          .tables = tables_.data(),
-          .owners = owners_.data(),
+          .tables = tables_.data,
+          .owners = owners_.data,
           .slots = shape_.slots,
-          .free_list = free_list_.data(),
+          .free_list = free_list_.data,
           .page_count = shape_.pages,
-          .free_range = &free_range_,
-          .unit_tables = unit_tables_.data(),
+          .free_range = free_range_.data,
+          .unit_tables = unit_tables_.data,
           .units = shape_.units(),
           .unit_pages = shape_.max_unit_pages(),
           .unit_tokens = shape_.unit_tokens};
@@ -114,16 +183,16 @@ KvPool KvArena::pool() {
 
 KvPagesView KvArena::view() const {
   KvPagesView view;
-  view.arena = memory_.arena.data();
+  view.arena = arena_;
   view.page_bytes = shape_.page_bytes;
   for (size_t tier = 0; tier < shape_.formats.size(); ++tier) {
     view.layouts[tier] = shape_.layout(tier);
   }
-  view.tables = tables_.data();
-  view.rows = const_cast<KvRow*>(rows_.data());
-  view.windows = memory_.windows.data();
+  view.tables = tables_.data;
+  view.rows = rows_.data;
+  view.windows = windows_;
   view.window_layout = shape_.window_layout();
-  view.marks = reinterpret_cast<KvMark*>(memory_.marks.data());
+  view.marks = marks_;
   view.row_marks = shape_.row_marks();
   view.query_sums = reinterpret_cast<float*>(memory_.query_sums.data());
   view.layers = shape_.layers;
@@ -133,36 +202,65 @@ KvPagesView KvArena::view() const {
   return view;
 }
 
+template <class T>
+std::span<const T> KvArena::read(const Numbers<T>& numbers, int64_t first, int64_t count) const {
+  T* host = numbers.host.data() + first;
+  if (memory_.device != nullptr) {
+    memory_.device.get_deleter().memory->download(host, numbers.data + first,
+                                                  count * int64_t{sizeof(T)}, stream_);
+  }
+  return {host, static_cast<size_t>(count)};
+}
+
+template <class T>
+std::span<const T> KvArena::read(const Numbers<T>& numbers) const {
+  return read(numbers, 0, std::ssize(numbers.host));
+}
+
+int64_t KvArena::free_pages() const {
+  return read(free_range_)[0].count;
+}
+
+std::span<const KvRow> KvArena::slot_rows(int32_t slot) const {
+  TESSERA_CHECK(slot >= 0 && slot < shape_.slots, "no such slot");
+  return read(rows_, slot * shape_.slot_rows(), shape_.slot_rows());
+}
+
 int64_t KvArena::slot_pages(int32_t slot) const {
   TESSERA_CHECK(slot >= 0 && slot < shape_.slots, "no such slot");
   const int64_t entries = shape_.slot_rows() * shape_.row_pages();
-  const auto first = tables_.begin() + slot * entries;
-  return entries - std::count(first, first + entries, kNoPage);
+  const std::span<const int32_t> table = read(tables_, slot * entries, entries);
+  return entries - std::count(table.begin(), table.end(), kNoPage);
 }
 
 int64_t KvArena::unit_pages(int32_t handle) const {
   TESSERA_CHECK(handle >= 0 && handle < shape_.units(), "no such unit");
   const int64_t entries = shape_.slot_rows() * shape_.max_unit_pages();
-  const auto first = unit_tables_.begin() + handle * entries;
-  return entries - std::count(first, first + entries, kNoPage);
+  const std::span<const int32_t> table = read(unit_tables_, handle * entries, entries);
+  return entries - std::count(table.begin(), table.end(), kNoPage);
 }
 
 void KvArena::check_integrity() const {
   std::vector<int32_t> held(static_cast<size_t>(shape_.pages), 0);
-  for (const int32_t id : unit_tables_) {
+  for (const int32_t id : read(unit_tables_)) {
     TESSERA_CHECK(id >= kNoPage && id < shape_.pages, "a page id outside the arena");
     if (id != kNoPage) {
       ++held[static_cast<size_t>(id)];
     }
   }
+  const std::span<const int32_t> tables = read(tables_);
+  const std::span<const KvRow> rows = read(rows_);
+  const std::span<const uint16_t> owners = read(owners_);
+  const std::span<const int32_t> free_list = read(free_list_);
+  const KvFreeRange free_range = read(free_range_)[0];
   const auto row_pages = shape_.row_pages();
   for (int64_t row = 0; row < shape_.rows(); ++row) {
-    const auto first = tables_.begin() + row * row_pages;
+    const auto first = tables.begin() + row * row_pages;
     const auto last = first + row_pages;
     const auto gap = std::find(first, last, kNoPage);
     const auto gap_end = std::find_if(gap, last, [](int32_t id) { return id != kNoPage; });
     TESSERA_CHECK(std::find(gap_end, last, kNoPage) == last, "a row of pages has two gaps");
-    const KvRow& counts = rows_[static_cast<size_t>(row)];
+    const KvRow& counts = rows[static_cast<size_t>(row)];
     TESSERA_CHECK(counts.high >= 0 && (counts.high == 0 || first != gap), "high tokens nowhere");
     TESSERA_CHECK(counts.low >= 0 && (counts.low == 0 || *(last - 1) != kNoPage),
                   "low tokens nowhere");
@@ -173,16 +271,16 @@ void KvArena::check_integrity() const {
       }
     }
   }
-  TESSERA_CHECK(free_range_.head >= 0 && free_range_.head < shape_.pages, "the free list's head");
+  TESSERA_CHECK(free_range.head >= 0 && free_range.head < shape_.pages, "the free list's head");
   std::vector<bool> is_free(static_cast<size_t>(shape_.pages), false);
-  for (int64_t i = 0; i < free_range_.count; ++i) {
-    const int32_t id = free_list_[static_cast<size_t>((free_range_.head + i) % shape_.pages)];
+  for (int64_t i = 0; i < free_range.count; ++i) {
+    const int32_t id = free_list[static_cast<size_t>((free_range.head + i) % shape_.pages)];
     TESSERA_CHECK(id >= 0 && id < shape_.pages, "a free page id outside the arena");
     TESSERA_CHECK(!is_free[static_cast<size_t>(id)], "a page is free twice");
     is_free[static_cast<size_t>(id)] = true;
   }
   for (size_t id = 0; id < held.size(); ++id) {
-    TESSERA_CHECK(held[id] == owners_[id], "a page's owners are not those that hold it");
+    TESSERA_CHECK(held[id] == owners[id], "a page's owners are not those that hold it");
     TESSERA_CHECK(is_free[id] == (held[id] == 0), "a page is lost, or free and held");
   }
 }

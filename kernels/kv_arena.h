@@ -3,8 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "kernels/backend.h"
 #include "kernels/kv_page.h"
 #include "kernels/kv_pool.h"
 #include "kernels/memory_mapping.h"
@@ -74,13 +76,15 @@ struct KvArenaShape {
   int64_t total_bytes() const { return slots * slot_bytes() + pages * cost_of_page(); }
 };
 
-// The pages of one host-memory backend: the arena, the page tables, windows and marks, owners and
-// the free list, which are allocated once. Nothing here moves pages: ops do, given pool().
+// The pages of one backend: the arena, the page tables, windows and marks, owners and the free list,
+// which are allocated once, in host memory or in the backend's own. Nothing here moves pages: ops
+// do, given pool(). What is asked here of a device's pages is copied from there, and waits.
 class KvArena {
  public:
   // All pages are free. Null when the system refuses the memory. Requires: formats with kernels, a
   // page that holds a tile of each, and f32 on its own.
-  static std::unique_ptr<KvArena> make(const KvArenaShape& shape);
+  static std::unique_ptr<KvArena> make(const KvArenaShape& shape,
+                                       const DeviceMemory* memory = nullptr, Stream stream = {});
   KvArena(const KvArena&) = delete;
   KvArena& operator=(const KvArena&) = delete;
 
@@ -88,7 +92,9 @@ class KvArena {
   KvPool pool();
   KvPagesView view() const;
 
-  int64_t free_pages() const { return free_range_.count; }
+  int64_t free_pages() const;
+  // Of all layers and KV heads of a slot, in order; until the next call.
+  std::span<const KvRow> slot_rows(int32_t slot) const;
   // Entries of the slot's rows, all layers and KV heads together; shared pages are counted.
   int64_t slot_pages(int32_t slot) const;
   int64_t unit_pages(int32_t handle) const;  // the same of a unit
@@ -99,22 +105,38 @@ class KvArena {
   void check_integrity() const;
 
  private:
+  // Numbers that ops change: in host memory themselves, or a copy of what a device has of them.
+  template <class T>
+  struct Numbers {
+    mutable std::vector<T> host;
+    T* data = nullptr;  // where ops find them
+  };
   struct Memory {
     MemoryMapping arena;
     MemoryMapping windows;
     MemoryMapping marks;
     MemoryMapping query_sums;
+    DeviceBytes device = {};  // everything but query sums, in place of those
   };
   KvArena(const KvArenaShape& shape, Memory memory);
+  void place_on_device();
+  template <class T>
+  std::span<const T> read(const Numbers<T>& numbers, int64_t first, int64_t count) const;
+  template <class T>
+  std::span<const T> read(const Numbers<T>& numbers) const;
 
   KvArenaShape shape_;
   Memory memory_;
-  std::vector<int32_t> tables_;
-  std::vector<KvRow> rows_;
-  std::vector<int32_t> unit_tables_;
-  std::vector<uint16_t> owners_;
-  std::vector<int32_t> free_list_;
-  KvFreeRange free_range_;
+  Stream stream_;
+  std::byte* arena_ = nullptr;
+  std::byte* windows_ = nullptr;
+  KvMark* marks_ = nullptr;
+  Numbers<int32_t> tables_;
+  Numbers<KvRow> rows_;
+  Numbers<int32_t> unit_tables_;
+  Numbers<uint16_t> owners_;
+  Numbers<int32_t> free_list_;
+  Numbers<KvFreeRange> free_range_;  // one
 };
 
 }  // namespace tessera

@@ -6,21 +6,33 @@
 
 namespace tessera {
 
-absl::StatusOr<AlignedMemory> AlignedMemory::allocate(int64_t bytes) {
+absl::StatusOr<AlignedMemory> AlignedMemory::allocate(int64_t bytes, const Backend& backend) {
   constexpr int64_t kMost = int64_t{1} << 46;  // what an address space can hold
   void* allocated = nullptr;
-  if (bytes >= 0 && bytes < kMost) {
+  if (backend.memory != nullptr) {
+    allocated = backend.memory->allocate(bytes);
+  } else if (bytes >= 0 && bytes < kMost) {
     allocated = ::operator new (static_cast<size_t>(bytes), std::align_val_t{kMemoryAlignment},
                                 std::nothrow);
   }
   if (allocated == nullptr) {
     return absl::ResourceExhaustedError(absl::StrCat("cannot allocate ", bytes, " bytes"));
   }
-  std::memset(allocated, 0, static_cast<size_t>(bytes));
+  if (backend.memory == nullptr) {
+    std::memset(allocated, 0, static_cast<size_t>(bytes));
+  }
   AlignedMemory memory;
-  memory.data_.reset(static_cast<std::byte*>(allocated));
+  memory.data_ = {static_cast<std::byte*>(allocated), FreeMemory{backend.memory}};
   memory.size_ = bytes;
   return memory;
+}
+
+void put(const Backend& backend, std::span<const std::byte> from, std::byte* to) {
+  if (backend.memory != nullptr) {
+    backend.memory->upload(to, from.data(), std::ssize(from));
+  } else if (!from.empty()) {
+    std::memcpy(to, from.data(), from.size());
+  }
 }
 
 }  // namespace tessera

@@ -7,32 +7,47 @@
 #include <span>
 
 #include "absl/status/statusor.h"
-#include "kernels/view.h"
+#include "kernels/backend.h"
 
 namespace tessera {
 
 inline constexpr int64_t kMemoryAlignment = 64;  // bytes; a cache line and an AVX-512 vector
 
-// Zeroed memory that begins at a multiple of kMemoryAlignment.
+struct FreeMemory {
+  const DeviceMemory* device = nullptr;
+  void operator()(std::byte* memory) const {
+    if (device != nullptr) {
+      device->free(memory);
+    } else {
+      ::operator delete (memory, std::align_val_t{kMemoryAlignment});
+    }
+  }
+};
+
+// Memory that a backend's ops work on, at a multiple of kMemoryAlignment: the host's, zeroed, or
+// the backend's own, which holds anything.
 class AlignedMemory {
  public:
   AlignedMemory() = default;
 
   // Errors: ResourceExhausted, with the number of bytes.
-  static absl::StatusOr<AlignedMemory> allocate(int64_t bytes);
+  static absl::StatusOr<AlignedMemory> allocate(int64_t bytes, const Backend& backend);
 
   std::byte* data() const { return data_.get(); }
   int64_t size() const { return size_; }
+  std::span<std::byte> bytes() const { return {data(), static_cast<size_t>(size_)}; }
 
  private:
-  struct Free {
-    void operator()(std::byte* memory) const {
-      ::operator delete (memory, std::align_val_t{kMemoryAlignment});
-    }
-  };
-  std::unique_ptr<std::byte, Free> data_;
+  std::unique_ptr<std::byte, FreeMemory> data_;
   int64_t size_ = 0;
 };
+
+// Copies what the host has made to where a backend's ops read it, once, at start.
+void put(const Backend& backend, std::span<const std::byte> from, std::byte* to);
+template <class T>
+void put(const Backend& backend, std::span<const T> from, T* to) {
+  put(backend, std::as_bytes(from), reinterpret_cast<std::byte*>(to));
+}
 
 // Cuts one piece of memory into aligned parts. The same sequence of calls serves twice: on no
 // memory it measures how much is needed (views come out with null data), then it cuts.

@@ -174,14 +174,16 @@ class SlotReader {
   std::vector<float> rows_;
 };
 
-void fill_table_rows(MatrixView<const float> rows, int64_t first, WeightViews& views) {
+void fill_table_rows(MatrixView<const float> rows, int64_t first, const Backend& backend,
+                     WeightViews& views) {
+  std::vector<bf16> row(static_cast<size_t>(rows.cols));
   for (int64_t i = 0; i < rows.rows; ++i) {
     const std::span<const float> in = rows.row(i);
     if (views.embedding_f32.data != nullptr) {
-      std::copy(in.begin(), in.end(), views.embedding_f32.row(first + i).begin());
+      put(backend, in, views.embedding_f32.row(first + i).data());
     } else {
-      std::transform(in.begin(), in.end(), views.embedding.row(first + i).begin(),
-                     [](float value) { return to_bf16(value); });
+      std::transform(in.begin(), in.end(), row.begin(), [](float value) { return to_bf16(value); });
+      put(backend, std::span<const bf16>(row), views.embedding.row(first + i).data());
     }
   }
 }
@@ -194,10 +196,11 @@ absl::Status fill(const WeightShape& shape, SlotReader reader, const Backend& ba
     TESSERA_ASSIGN_OR_RETURN(const MatrixView<const float> rows, reader.rows(first, count));
     switch (kind(shape.slot)) {
       case WeightKind::table:
-        fill_table_rows(rows, first, views);
+        fill_table_rows(rows, first, backend, views);
         break;
       case WeightKind::vector:
-        std::copy(rows.data, rows.data + count, vector(views, shape).begin() + first);
+        put(backend, std::span(rows.data, static_cast<size_t>(count)),
+            vector(views, shape).data() + first);
         break;
       case WeightKind::matrix:
         backend.pack_weight(rows, first, matrix(views, shape));
@@ -228,6 +231,11 @@ int64_t weight_bytes(const ModelConfig& config, WeightFormat format, TensorType 
 absl::StatusOr<Weights> Weights::load(const ModelConfig& config, Shard shard,
                                       const Checkpoint& checkpoint, WeightFormat format,
                                       const Backend& backend) {
+  if (backend.packed_weight_bytes(format, 1, kPackRows) == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("weights: the backend ", backend.name,
+                                                   " has no kernels for weights of ",
+                                                   std::string(name(format))));
+  }
   const std::vector<ExpectedTensor> expected = expected_tensors(config, shard);
   const ModelConfig own = shard_config(config, shard.ranks);
   std::map<std::pair<int32_t, WeightSlot>, std::vector<Part>> parts;
@@ -244,8 +252,9 @@ absl::StatusOr<Weights> Weights::load(const ModelConfig& config, Shard shard,
 
   Weights weights;
   const TensorType embedding = embedding_type(format, stored_embedding);
-  TESSERA_ASSIGN_OR_RETURN(weights.memory_, AlignedMemory::allocate(weight_bytes(
-                                                own, format, stored_embedding, backend)));
+  TESSERA_ASSIGN_OR_RETURN(
+      weights.memory_,
+      AlignedMemory::allocate(weight_bytes(own, format, stored_embedding, backend), backend));
   place_all(own, format, embedding, backend, weights.memory_.data(), weights.views_);
   for (const WeightShape& shape : weight_shapes(own)) {
     const SlotReader reader(checkpoint, parts[{shape.layer, shape.slot}], shape.cols);

@@ -1,6 +1,7 @@
 #include "models/workspace.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "models/rope_table.h"
 #include "models/status_macros.h"
@@ -41,6 +42,11 @@ Workspace::Views cut(const ModelConfig& config, const StepLimits& limits, int32_
   views.wanted = cutter.matrix<float>(max_logits_rows, config.hidden);
   views.cos = {cutter.array<float>(limits.context * pairs).data(), limits.context, pairs, pairs};
   views.sin = {cutter.array<float>(limits.context * pairs).data(), limits.context, pairs, pairs};
+  if (backend.memory != nullptr) {
+    const int64_t stride = round_up(config.vocab, kMemoryAlignment / int64_t{sizeof(float)});
+    views.logits = {cutter.array<float>(max_logits_rows * stride).data(), max_logits_rows,
+                    config.vocab, stride};
+  }
   views.linear_scratch =
       cutter.array<std::byte>(linear_scratch_bytes(config, tokens, max_logits_rows, backend));
   views.log_sums = cutter.matrix<float>(tokens, config.heads);
@@ -53,6 +59,22 @@ Workspace::Views cut(const ModelConfig& config, const StepLimits& limits, int32_
   return views;
 }
 
+void fill_rope_tables(const ModelConfig& config, const Backend& backend,
+                      const Workspace::Views& views) {
+  if (backend.memory == nullptr) {
+    fill_rope_table(config, views.cos, views.sin);
+    return;
+  }
+  const auto like = [](const MatrixView<float>& table, std::vector<float>& numbers) {
+    numbers.resize(static_cast<size_t>(table.rows * table.cols));
+    return MatrixView<float>{numbers.data(), table.rows, table.cols, table.stride};
+  };
+  std::vector<float> cos, sin;
+  fill_rope_table(config, like(views.cos, cos), like(views.sin, sin));
+  put(backend, std::span<const float>(cos), views.cos.data);
+  put(backend, std::span<const float>(sin), views.sin.data);
+}
+
 }  // namespace
 
 absl::StatusOr<Workspace> Workspace::create(const ModelConfig& config, const StepLimits& limits,
@@ -60,10 +82,10 @@ absl::StatusOr<Workspace> Workspace::create(const ModelConfig& config, const Ste
   Workspace workspace;
   MemoryCutter measure;
   cut(config, limits, max_logits_rows, backend, measure);
-  TESSERA_ASSIGN_OR_RETURN(workspace.memory_, AlignedMemory::allocate(measure.used()));
+  TESSERA_ASSIGN_OR_RETURN(workspace.memory_, AlignedMemory::allocate(measure.used(), backend));
   MemoryCutter cutter(workspace.memory_.data());
   workspace.views_ = cut(config, limits, max_logits_rows, backend, cutter);
-  fill_rope_table(config, workspace.views_.cos, workspace.views_.sin);
+  fill_rope_tables(config, backend, workspace.views_);
   return workspace;
 }
 

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/backend.h"
+#include "kernels/cuda_library.h"
 #include "models/config.h"
 #include "models/status_macros.h"
 #include "models/tensor_table.h"
@@ -125,7 +126,10 @@ absl::StatusOr<Service::Parts> load_model_parts(const Settings& settings, Thread
   TESSERA_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(settings.model));
   EngineOptions options = settings.engine;
   TESSERA_ASSIGN_OR_RETURN(options.context, engine_context(settings, config.context));
-  const Backend& backend = cpu_backend(settings.isa.value_or(best_cpu_isa()));
+  const CudaLibrary cuda = settings.device == Device::cuda ? open_cuda_library() : CudaLibrary{};
+  const Backend& backend =
+      cuda.backend != nullptr ? *cuda.backend : cpu_backend(settings.isa.value_or(best_cpu_isa()));
+  const Stream stream = cuda.backend != nullptr ? cuda.stream : pool.stream();
   spdlog::info("device {}: {}, {} threads", backend.name, backend.isa, pool.threads());
 
   Service::Parts parts;
@@ -137,12 +141,12 @@ absl::StatusOr<Service::Parts> load_model_parts(const Settings& settings, Thread
                                                   .sequences = options.max_sequences,
                                                   .context = options.context}};
   TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Transformer> model,
-                           Transformer::load(settings.model, transformer, backend, pool.stream()));
+                           Transformer::load(settings.model, transformer, backend, stream));
   log_model(parts.model_name, *model);
   const int64_t weight_bytes = model->weight_bytes();
   const int64_t workspace_bytes = model->workspace_bytes();
   TESSERA_ASSIGN_OR_RETURN(parts.engine,
-                           Engine::create(options, std::move(model), backend, pool.stream()));
+                           Engine::create(options, std::move(model), backend, stream));
   log_memory(settings, weight_bytes, workspace_bytes, *parts.engine);
   parts.metrics = std::make_unique<Metrics>(parts.model_name);
   return parts;

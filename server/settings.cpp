@@ -123,11 +123,10 @@ absl::Status validate(const Settings& settings) {
   }
   if (settings.device == Device::cuda) {
     const CudaLibrary library = open_cuda_library();
-    return absl::UnimplementedError(absl::StrCat(
-        "device: ",
-        library.backend == nullptr ? library.error
-                                   : "pages and weights are kept in host memory alone yet",
-        "; use --device cpu"));
+    if (library.backend == nullptr) {
+      return absl::UnimplementedError(
+          absl::StrCat("device: ", library.error, "; use --device cpu"));
+    }
   }
   if (settings.isa && !cpu_supports(*settings.isa)) {
     return absl::InvalidArgumentError(

@@ -25,15 +25,15 @@ constexpr int32_t kKvHeads = 8;
 constexpr int32_t kQueryHeads = 32;
 constexpr int32_t kRuns = 30;
 
-class DeviceMemory {
+class DeviceArray {
  public:
-  explicit DeviceMemory(size_t bytes) { check(cudaMalloc(&data_, bytes)); }
-  DeviceMemory(const void* from, size_t bytes) : DeviceMemory(bytes) {
+  explicit DeviceArray(size_t bytes) { check(cudaMalloc(&data_, bytes)); }
+  DeviceArray(const void* from, size_t bytes) : DeviceArray(bytes) {
     check(cudaMemcpy(data_, from, bytes, cudaMemcpyHostToDevice));
   }
-  ~DeviceMemory() { cudaFree(data_); }
-  DeviceMemory(const DeviceMemory&) = delete;
-  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  ~DeviceArray() { cudaFree(data_); }
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
   template <class T>
   T* as() const {
     return static_cast<T*>(data_);
@@ -44,8 +44,8 @@ class DeviceMemory {
 };
 
 template <class T>
-DeviceMemory on_device(const std::vector<T>& host) {
-  return DeviceMemory(host.data(), host.size() * sizeof(T));
+DeviceArray on_device(const std::vector<T>& host) {
+  return DeviceArray(host.data(), host.size() * sizeof(T));
 }
 
 // The median of what `body` takes on the stream, in milliseconds.
@@ -74,8 +74,8 @@ double median_ms(cuda::CudaStream& stream, Body&& body) {
 
 double copy_gb_per_s(cuda::CudaStream& stream) {
   constexpr size_t kBytes = size_t{2} << 30;
-  const DeviceMemory from(kBytes);
-  const DeviceMemory to(kBytes);
+  const DeviceArray from(kBytes);
+  const DeviceArray to(kBytes);
   const double ms = median_ms(stream, [&] {
     check(cudaMemcpyAsync(to.as<void>(), from.as<void>(), kBytes, cudaMemcpyDeviceToDevice,
                           stream.handle()));
@@ -115,13 +115,13 @@ void decode(cuda::CudaStream& stream, KvFormat format, int32_t batch, int32_t co
   std::shuffle(tables.begin(), tables.end(), std::mt19937(2));
   std::vector<KvRow> counts(rows, {context, 0});
   const size_t arena_bytes = tables.size() * static_cast<size_t>(pages.page_bytes);
-  const DeviceMemory arena(arena_bytes);
+  const DeviceArray arena(arena_bytes);
   fill(arena.as<std::byte>(), arena_bytes);
   const size_t window_bytes = rows * static_cast<size_t>(pages.window_layout.page_bytes);
-  const DeviceMemory windows(window_bytes);
+  const DeviceArray windows(window_bytes);
   fill(windows.as<std::byte>(), window_bytes);
-  const DeviceMemory device_tables = on_device(tables);
-  const DeviceMemory device_counts = on_device(counts);
+  const DeviceArray device_tables = on_device(tables);
+  const DeviceArray device_counts = on_device(counts);
   std::vector<SequenceSpan> spans;
   for (int32_t i = 0; i < batch; ++i) {
     spans.push_back({i, i, 1, context, {}});
@@ -132,12 +132,12 @@ void decode(cuda::CudaStream& stream, KvFormat format, int32_t batch, int32_t co
   for (float& x : queries) {
     x = std::normal_distribution<float>()(random);
   }
-  const DeviceMemory device_queries = on_device(queries);
-  const DeviceMemory out(queries.size() * sizeof(float));
+  const DeviceArray device_queries = on_device(queries);
+  const DeviceArray out(queries.size() * sizeof(float));
   const Backend& backend = cuda_backend();
   const int64_t scratch_bytes =
       backend.attention_scratch_bytes({batch, batch, context + 1}, kQueryHeads, kHeadDim);
-  const DeviceMemory scratch(static_cast<size_t>(scratch_bytes));
+  const DeviceArray scratch(static_cast<size_t>(scratch_bytes));
   pages.rows = counts.data();  // op_cost looks at counts, the kernel at the device's
   AttentionArgs args{.queries = {device_queries.as<float>(), batch, cols, cols},
                      .sequences = spans,

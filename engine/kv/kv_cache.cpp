@@ -13,20 +13,33 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::create(const KvCacheOptions& o
                                                          const Backend& backend, Stream stream) {
   TESSERA_RETURN_IF_ERROR(check_options(options));
   TESSERA_ASSIGN_OR_RETURN(const KvArenaShape shape, shape_of(options));
-  std::unique_ptr<KvArena> arena = KvArena::make(shape);
+  for (const KvFormat format : shape.formats) {
+    if (backend.serves_pages != nullptr && !backend.serves_pages(format, shape.head_dim)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("KV cache: the backend ", backend.name, " has no kernels for pages of ",
+                       name_of(format), " with a head dimension of ", shape.head_dim));
+    }
+  }
+  std::unique_ptr<KvArena> arena = KvArena::make(shape, backend.memory, stream);
   if (arena == nullptr) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the system refused ", shape.total_bytes(), " bytes of KV memory"));
   }
-  return std::unique_ptr<KvCache>(new KvCache(options, std::move(arena), backend, stream));
+  const int64_t scratch_bytes =
+      std::max(shape.marks ? backend.kv_compress_scratch_bytes(arena->view(), stream) : 0,
+               shape.unit_tokens > 0 ? backend.kv_demote_scratch_bytes(arena->view(), stream) : 0);
+  TESSERA_ASSIGN_OR_RETURN(AlignedMemory scratch, AlignedMemory::allocate(scratch_bytes, backend));
+  return std::unique_ptr<KvCache>(
+      new KvCache(options, {std::move(arena), std::move(scratch)}, backend, stream));
 }
 
-KvCache::KvCache(const KvCacheOptions& options, std::unique_ptr<KvArena> arena,
-                 const Backend& backend, Stream stream)
+KvCache::KvCache(const KvCacheOptions& options, Memory memory, const Backend& backend,
+                 Stream stream)
     : preset_(options.preset),
       query_heads_(options.query_heads),
       window_(options.window),
-      arena_(std::move(arena)),
+      arena_(std::move(memory.arena)),
+      scratch_(std::move(memory.scratch)),
       backend_(backend),
       stream_(stream),
       heads_(static_cast<int32_t>(arena_->shape().slot_rows())),
@@ -40,7 +53,7 @@ KvCache::KvCache(const KvCacheOptions& options, std::unique_ptr<KvArena> arena,
       const auto place = std::find(shape().formats.begin(), shape().formats.end(), format);
       ladder.push_back(static_cast<uint8_t>(place - shape().formats.begin()));
     }
-    prefixes_ = std::make_unique<PrefixCache>(*arena_, ladder, backend, stream);
+    prefixes_ = std::make_unique<PrefixCache>(*arena_, ladder, backend, stream, scratch_.bytes());
   }
   grown_.reserve(slots_.size());
   for (const KvFormat format : shape().formats) {
@@ -49,8 +62,6 @@ KvCache::KvCache(const KvCacheOptions& options, std::unique_ptr<KvArena> arena,
   if (shape().marks) {
     compressions_.reserve(slots_.size());
     compressed_.resize(slots_.size());
-    compress_scratch_.resize(
-        static_cast<size_t>(backend.kv_compress_scratch_bytes(view(), stream)));
   }
 }
 
@@ -237,7 +248,7 @@ void KvCache::compress(std::span<const int32_t> slots) {
   }
   make_room(heads_ * std::ssize(compressions_));  // a row may need a page before it frees one
   const std::span<KvCompressed> results = std::span(compressed_).first(compressions_.size());
-  backend_.kv_compress({arena_->pool(), compressions_, results, compress_scratch_}, stream_);
+  backend_.kv_compress({arena_->pool(), compressions_, results, scratch_.bytes()}, stream_);
   for (size_t i = 0; i < compressions_.size(); ++i) {
     Slot& slot = open(compressions_[i].slot);
     slot.compressed = true;
@@ -309,17 +320,16 @@ int64_t KvCache::slot_bytes(int32_t slot) const {
 
 KvUsage KvCache::usage(int32_t slot) const {
   const Slot& of = open(slot);
-  const KvPagesView pages = view();
   KvUsage usage{.bytes = slot_bytes(slot),
                 .f16_bytes = int64_t{heads_} * of.tokens * 2 * shape().head_dim * 2,
                 .kept = {}};
   int64_t high = 0;
   int64_t low = 0;
-  for (int64_t row = int64_t{slot} * heads_; row < int64_t{slot + 1} * heads_; ++row) {
-    high += pages.rows[row].high;
-    low += pages.rows[row].low;
+  for (const KvRow& row : arena_->slot_rows(slot)) {
+    high += row.high;
+    low += row.low;
     if (of.policy.is_lossy()) {
-      usage.kept.push_back(pages.rows[row].high + pages.rows[row].low + of.tokens % kKvGroup);
+      usage.kept.push_back(row.high + row.low + of.tokens % kKvGroup);
     }
   }
   usage.high = static_cast<double>(high) / heads_ + of.tokens % kKvGroup;
@@ -330,12 +340,12 @@ KvUsage KvCache::usage(int32_t slot) const {
 
 void KvCache::count_rows(int32_t slot) {
   Slot& of = open(slot);
-  const KvPagesView pages = view();
+  const int64_t low_capacity = shape().layout(of.tiers.low).capacity;
   of.high_pages = 0;
   of.low_pages = 0;
-  for (int64_t row = int64_t{slot} * heads_; row < int64_t{slot + 1} * heads_; ++row) {
+  for (const KvRow& row : arena_->slot_rows(slot)) {
     // kv_resize gave the row room for its open group's end; compression leaves nothing unused.
-    const int64_t low = div_ceil(pages.rows[row].low, pages.layouts[of.tiers.low].capacity);
+    const int64_t low = div_ceil(row.low, low_capacity);
     of.low_pages += low;
     of.high_pages -= low;
   }

@@ -15,6 +15,7 @@
 #include "kernels/backend.h"
 #include "kernels/kv_arena.h"
 #include "kernels/kv_policy.h"
+#include "models/aligned_memory.h"
 
 namespace tessera {
 
@@ -179,8 +180,11 @@ class KvCache {
     int64_t pages() const { return high_pages + low_pages; }
   };
 
-  KvCache(const KvCacheOptions& options, std::unique_ptr<KvArena> arena, const Backend& backend,
-          Stream stream);
+  struct Memory {
+    std::unique_ptr<KvArena> arena;
+    AlignedMemory scratch;  // of kv_compress and kv_demote
+  };
+  KvCache(const KvCacheOptions& options, Memory memory, const Backend& backend, Stream stream);
   const Slot& open(int32_t slot) const;
   Slot& open(int32_t slot) { return const_cast<Slot&>(std::as_const(*this).open(slot)); }
   int32_t closed_slot();
@@ -196,6 +200,7 @@ class KvCache {
   const int32_t query_heads_;
   const int32_t window_;
   std::unique_ptr<KvArena> arena_;
+  const AlignedMemory scratch_;
   const Backend& backend_;
   const Stream stream_;
   const int32_t heads_;  // layers * kv_heads
@@ -207,7 +212,6 @@ class KvCache {
   int32_t last_family_ = 0;
   std::vector<KvCompression> compressions_;  // [slots] of one call
   std::vector<KvCompressed> compressed_;     // [slots]
-  std::vector<std::byte> compress_scratch_;
   std::vector<KvFormatPages> format_pages_;
   int64_t demotions_ = 0;
   int64_t dropped_ = 0;

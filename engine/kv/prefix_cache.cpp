@@ -35,14 +35,15 @@ PrefixTree::Shape tree_shape(const KvArenaShape& shape) {
 }  // namespace
 
 PrefixCache::PrefixCache(KvArena& arena, std::span<const uint8_t> ladder, const Backend& backend,
-                         Stream stream)
+                         Stream stream, std::span<std::byte> demote_scratch)
     : arena_(arena),
       backend_(backend),
       stream_(stream),
       tier_of_level_(by_precision(arena.shape())),
       tree_(tree_shape(arena.shape())),
       seen_(kSeenOfUnit * arena.shape().units()),
-      holders_(static_cast<size_t>(arena.shape().slots)) {
+      holders_(static_cast<size_t>(arena.shape().slots)),
+      scratch_(demote_scratch) {
   for (const uint8_t tier : tier_of_level_) {
     tree_.root("", tier);
   }
@@ -63,7 +64,6 @@ PrefixCache::PrefixCache(KvArena& arena, std::span<const uint8_t> ladder, const 
   units_.reserve(std::max(kBatch, context_units));
   shares_.reserve(context_units);
   handles_.reserve(kBatch);
-  scratch_.resize(static_cast<size_t>(backend.kv_demote_scratch_bytes(arena.view(), stream)));
 }
 
 uint8_t PrefixCache::level_of(KvFormat format) const {

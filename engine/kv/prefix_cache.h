@@ -57,8 +57,9 @@ class PrefixCache {
  public:
   // ladder: places in the arena's formats, of those that units may be demoted to; empty: eviction
   // alone. Requires: an arena with units, and all formats of `ladder` among unit_tiers.
+  // demote_scratch: of kv_demote; others may use it between calls.
   PrefixCache(KvArena& arena, std::span<const uint8_t> ladder, const Backend& backend,
-              Stream stream);
+              Stream stream, std::span<std::byte> demote_scratch);
 
   // Bytes that it takes for each unit beside pages and tables.
   static int64_t unit_bytes(int32_t unit_tokens) {
@@ -161,7 +162,7 @@ class PrefixCache {
   std::vector<KvUnit> units_;  // of one op
   std::vector<int32_t> handles_;
   std::vector<KvShare> shares_;
-  std::vector<std::byte> scratch_;
+  const std::span<std::byte> scratch_;
   // returned_pages(): locks let go of, by node, and which nodes these are. A node's are passed on
   // to its parent once there is none left on it; until then the parent has that lock too.
   std::vector<int32_t> releases_;

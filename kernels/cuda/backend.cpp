@@ -1,43 +1,55 @@
 #include "kernels/cuda/backend.h"
 
+#include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/ops.h"
 
 namespace tessera {
 namespace {
 
-constexpr Backend kCuda{
-    .name = "cuda",
-    .isa = "sm_80",
-    .packed_weight_bytes = nullptr,
-    .pack_weight = nullptr,
-    .linear_scratch_bytes = nullptr,
-    .attention_scratch_bytes = cuda::attention_scratch_bytes,
-    .kv_compress_scratch_bytes = cuda::kv_compress_scratch_bytes,
-    .kv_demote_scratch_bytes = cuda::kv_demote_scratch_bytes,
-    .attach_thread = nullptr,
-    .embed = cuda::embed,
-    .rms_norm = cuda::rms_norm,
-    .linear = nullptr,
-    .rope = cuda::rope,
-    .silu_mul = cuda::silu_mul,
-    .kv_resize = cuda::kv_resize,
-    .kv_fork = cuda::kv_fork,
-    .kv_save = cuda::kv_save,
-    .kv_load = cuda::kv_load,
-    .kv_share = cuda::kv_share,
-    .kv_attach = cuda::kv_attach,
-    .kv_drop = cuda::kv_drop,
-    .kv_demote = cuda::kv_demote,
-    .kv_store = cuda::kv_store,
-    .attention = cuda::attention,
-    .kv_score = cuda::kv_score,
-    .kv_compress = cuda::kv_compress,
-};
+// Attention's head dimensions (attention.cu), and dense formats.
+bool serves_pages(KvFormat format, int32_t head_dim) {
+  return !format.is_sparse() && head_dim % 16 == 0 && head_dim <= 128;
+}
+
+Backend make() {
+  const cuda::LinearOps linear = cuda::linear_ops();
+  return {
+      .name = "cuda",
+      .isa = "sm_80",
+      .packed_weight_bytes = linear.packed_weight_bytes,
+      .pack_weight = linear.pack_weight,
+      .linear_scratch_bytes = linear.linear_scratch_bytes,
+      .attention_scratch_bytes = cuda::attention_scratch_bytes,
+      .kv_compress_scratch_bytes = cuda::kv_compress_scratch_bytes,
+      .kv_demote_scratch_bytes = cuda::kv_demote_scratch_bytes,
+      .attach_thread = cuda::attach_thread,
+      .memory = &cuda::device_memory(),
+      .serves_pages = serves_pages,
+      .embed = cuda::embed,
+      .rms_norm = cuda::rms_norm,
+      .linear = linear.linear,
+      .rope = cuda::rope,
+      .silu_mul = cuda::silu_mul,
+      .kv_resize = cuda::kv_resize,
+      .kv_fork = cuda::kv_fork,
+      .kv_save = cuda::kv_save,
+      .kv_load = cuda::kv_load,
+      .kv_share = cuda::kv_share,
+      .kv_attach = cuda::kv_attach,
+      .kv_drop = cuda::kv_drop,
+      .kv_demote = cuda::kv_demote,
+      .kv_store = cuda::kv_store,
+      .attention = cuda::attention,
+      .kv_score = cuda::kv_score,
+      .kv_compress = cuda::kv_compress,
+  };
+}
 
 }  // namespace
 
 const Backend& cuda_backend() {
-  return kCuda;
+  static const Backend backend = make();
+  return backend;
 }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/backend.h"
+#include "kernels/cuda/stream.h"
 #include "kernels/cuda_library.h"
 
 using namespace tessera;
@@ -23,5 +24,7 @@ extern "C" [[gnu::visibility("default")]] void tessera_cuda_open(int32_t abi,
     library.error = "the CUDA backend is not finished; it lacks " + missing;
     return;
   }
+  static cuda::CudaStream stream;
   library.backend = &cuda_backend();
+  library.stream = stream.stream();
 }

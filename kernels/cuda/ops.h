@@ -9,6 +9,9 @@
 
 namespace tessera::cuda {
 
+const DeviceMemory& device_memory();
+void attach_thread(Stream stream);
+
 void embed(const EmbedArgs& args, Stream stream);
 void rms_norm(const RmsNormArgs& args, Stream stream);
 void rope(const RopeArgs& args, Stream stream);

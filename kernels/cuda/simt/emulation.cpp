@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/cuda/simt/emulated_memory.h"
 #include "kernels/cuda/simt/simt.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -280,6 +281,7 @@ const Operands& exchange(const char* instruction, const void* operand, size_t by
 void run(const LaunchShape& shape, const std::function<void()>& body) {
   TESSERA_CHECK(shape.threads > 0 && shape.threads % kWarp == 0 && shape.threads <= 1024,
                 "a block of other than whole warps");
+  const DeviceAccess access;
   TESSERA_CHECK(shape.shared_bytes <= 227 * 1024, "more shared memory than a block can have");
   for (int32_t y = 0; y < shape.grid_y; ++y) {
     for (int32_t x = 0; x < shape.grid_x; ++x) {

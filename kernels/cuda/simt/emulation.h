@@ -15,6 +15,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/check.h"
+#include "kernels/cuda/simt/emulated_memory.h"
 #include "kernels/half.h"
 
 #define TESSERA_KERNEL(...) void
@@ -75,8 +76,8 @@ const T* mirror(std::span<const T> plan, Stream) {
   return plan.data();
 }
 
-inline void download(void* to, const void* from, int64_t bytes, Stream) {
-  std::memcpy(to, from, static_cast<size_t>(bytes));
+inline void download(void* to, const void* from, int64_t bytes, Stream stream) {
+  emulation::kMemory.download(to, from, bytes, stream);
 }
 // Little, so that tests meet its ends.
 inline std::span<std::byte> staging(Stream) {

@@ -1,0 +1,215 @@
+// The whole engine over the emulated CUDA backend: weights, activations and pages lie in memory
+// that the host cannot touch (kernels/cuda/simt/emulated_memory.h).
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "engine/engine.h"
+#include "kernels/cpu/backend.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/cuda/backend.h"
+#include "models/random_checkpoint.h"
+#include "tests/engine/kv_memory.h"
+#include "tests/engine/recording_sink.h"
+#include "tests/engine/small_model.h"
+#include "tests/models/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+constexpr int32_t kContext = 256;
+
+struct Case {
+  std::string name;
+  WeightFormat weights = WeightFormat::f32;
+  KvPreset kv = kKvPresetF16;
+  double bound = 0;     // of a log probability, against the CPU's
+  bool scarce = false;  // room for one context
+  bool shares = false;  // prefixes
+  std::vector<KvFormat> ladder = {};
+};
+
+// Thresholds high enough to demote and drop in texts as short as these.
+KvPreset lossy(const char* name) {
+  KvPreset preset = *find_kv_preset(name);
+  preset.policy.alpha_high = 1.5f;
+  preset.policy.alpha_low = 0.5f;
+  preset.policy.sinks = 2;
+  return preset;
+}
+
+struct Served {
+  std::vector<std::vector<int32_t>> texts;
+  std::vector<std::vector<TokenLogprob>> logprobs;  // of the prompt's tokens, then of the text's
+  EngineStats stats;
+};
+
+class EmulatedDevice : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(write_random_checkpoint(directory_.path(), small_model(kContext), 11).ok());
+  }
+
+  int64_t kv_bytes(const EngineOptions& options) const {
+    const ModelConfig config = small_model(kContext);
+    const KvCacheOptions kv{.preset = options.kv,
+                            .also = {},
+                            .prefix_cache = options.prefix_cache,
+                            .ladder = GetParam().ladder,
+                            .layers = config.layers,
+                            .kv_heads = config.kv_heads,
+                            .head_dim = config.head_dim,
+                            .slots = options.max_sequences,
+                            .context = kContext};
+    return GetParam().scarce ? kv_memory(kv, context_row_pages(kv)) : 0;
+  }
+
+  Served serve(const Backend& backend, Stream stream, int32_t sequences) {
+    EngineOptions options;
+    options.max_step_tokens = sequences > 1 ? 48 : 37;
+    options.max_sequences = sequences;
+    options.max_queue = 64;
+    options.context = kContext;
+    options.kv = GetParam().kv;
+    options.kv_ladder = GetParam().ladder;
+    options.kv_bytes = kv_bytes(options);
+    auto model = Transformer::load(
+        directory_.path(),
+        {.weights = GetParam().weights,
+         .limits = {options.max_step_tokens, options.max_sequences, options.context},
+         .max_logits_rows = 5},
+        backend, stream);
+    EXPECT_TRUE(model.ok()) << model.status();
+    auto engine = Engine::create(options, std::move(model).value(), backend, stream).value();
+    std::vector<std::shared_ptr<RecordingSink>> sinks;
+    for (EngineRequest& request : requests()) {
+      sinks.push_back(std::make_shared<RecordingSink>());
+      request.sinks.push_back(sinks.back());
+      EXPECT_TRUE(engine->submit(std::move(request)).ok());
+    }
+    while (engine->step()) {
+    }
+    Served served;
+    for (const auto& sink : sinks) {
+      EXPECT_EQ(sink->finish()->reason, FinishReason::length);
+      served.texts.push_back(sink->tokens());
+      served.logprobs.push_back(sink->prompt_logprobs());
+      for (const TokenLogprob& chosen : sink->chosen_logprobs()) {
+        served.logprobs.back().push_back(chosen);
+      }
+    }
+    served.stats = engine->stats();
+    EXPECT_EQ(served.stats.pages_free, served.stats.pages_total);
+    return served;
+  }
+
+  // The first 70 tokens are the same: a unit of the prefix cache. The first two requests want the
+  // log probabilities of their prompts, which are computed then whatever the cache has.
+  static std::vector<EngineRequest> requests() {
+    std::vector<EngineRequest> requests(5);
+    for (int32_t i = 0; i < 5; ++i) {
+      EngineRequest& request = requests[static_cast<size_t>(i)];
+      for (int32_t j = 0; j < 74 + 17 * i; ++j) {
+        request.prompt.push_back(3 + (j * 17 + j * j + (j < 70 ? 0 : i)) % 94);
+      }
+      request.max_tokens = GetParam().scarce ? 100 : 40;
+      request.ignore_eos = true;
+      request.deterministic = !GetParam().shares;
+      request.sampling.temperature = 0;
+      request.sampling.top_logprobs = 0;
+      if (i < 2) {
+        request.sampling.prompt_logprobs = 0;
+      }
+    }
+    return requests;
+  }
+
+  ThreadPool threads_{1};
+  TemporaryDirectory directory_;
+};
+
+// Teacher-forced over prompts; of texts as far as they are the same, and where they part the two
+// tokens were as likely as the bound allows.
+TEST_P(EmulatedDevice, ServesWhatTheCpuServes) {
+  const Served cpu = serve(cpu_backend(CpuIsa::scalar), threads_.stream(), 4);
+  const Served device = serve(cuda_backend(), {}, 4);
+  double largest = 0;
+  int32_t compared = 0;
+  int32_t all = 0;
+  for (size_t i = 0; i < cpu.logprobs.size(); ++i) {
+    const auto& one = cpu.logprobs[i];
+    const auto& other = device.logprobs[i];
+    ASSERT_EQ(other.size(), one.size());
+    all += static_cast<int32_t>(one.size());
+    for (size_t t = 0; t < one.size(); ++t) {
+      const double difference = std::abs(double{one[t].logprob} - other[t].logprob);
+      largest = std::max(largest, difference);
+      ASSERT_LE(difference, 2 * GetParam().bound) << "request " << i << " token " << t;
+      ++compared;
+      if (one[t].token != other[t].token) {
+        break;
+      }
+    }
+  }
+  RecordProperty("largest_difference", std::to_string(largest));
+  RecordProperty("compared", compared);
+  EXPECT_GE(compared, all / 2);
+  EXPECT_EQ(device.stats.preemptions, cpu.stats.preemptions);
+  EXPECT_EQ(device.stats.cache_hit_tokens, cpu.stats.cache_hit_tokens);
+  EXPECT_EQ(device.stats.kv_demotions, cpu.stats.kv_demotions);
+  EXPECT_EQ(device.stats.kv_dropped_tokens, cpu.stats.kv_dropped_tokens);
+  EXPECT_EQ(device.stats.preemptions > 0, GetParam().scarce);
+  EXPECT_EQ(device.stats.kv_demotions + device.stats.kv_dropped_tokens > 0,
+            GetParam().kv.policy.is_lossy());
+}
+
+TEST(EmulatedDeviceRefuses, WeightsAndPagesWithoutKernels) {
+  TemporaryDirectory directory;
+  ASSERT_TRUE(write_random_checkpoint(directory.path(), small_model(kContext), 11).ok());
+  const auto load = [&](WeightFormat weights) {
+    return Transformer::load(directory.path(), {.weights = weights, .limits = {8, 1, kContext}},
+                             cuda_backend(), {});
+  };
+  EXPECT_EQ(load(WeightFormat::int8).status().message(),
+            "weights: the backend cuda has no kernels for weights of int8");
+  auto model = load(WeightFormat::f32);
+  ASSERT_TRUE(model.ok());
+  EngineOptions options;
+  options.max_step_tokens = 8;
+  options.max_sequences = 1;
+  options.context = kContext;
+  options.kv = *find_kv_preset("s70");
+  const auto engine = Engine::create(options, std::move(model).value(), cuda_backend(), {});
+  EXPECT_EQ(engine.status().message(),
+            "KV cache: the backend cuda has no kernels for pages of s70 with a head dimension of "
+            "32");
+}
+
+// Scheduling does not show in the text, as on the CPU.
+TEST_P(EmulatedDevice, GivesTheSameTextAloneAndInABatch) {
+  if (GetParam().shares) {
+    GTEST_SKIP() << "who finds what another stored depends on who came first";
+  }
+  EXPECT_EQ(serve(cuda_backend(), {}, 4).texts, serve(cuda_backend(), {}, 1).texts);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, EmulatedDevice,
+    testing::Values(
+        Case{.name = "f16", .bound = 1e-4},
+        // Prefixes are found, and demoted before anybody is preempted.
+        Case{.name = "bf16_weights_k8v4_scarce",
+             .weights = WeightFormat::bf16,
+             .kv = *find_kv_preset("k8v4"),
+             .bound = 3e-2,
+             .scarce = true,
+             .shares = true,
+             .ladder = {kKvK4V2}},
+        Case{.name = "leankv_scarce", .kv = lossy("leankv"), .bound = 1e-3, .scarce = true},
+        Case{.name = "h2o", .kv = lossy("h2o"), .bound = 1e-4}),
+    [](const auto& instance) { return instance.param.name; });
+
+}  // namespace
+}  // namespace tessera
