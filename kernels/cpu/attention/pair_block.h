@@ -79,7 +79,7 @@ struct PairBlock {
   uint64_t visible[kPairs];  // bit i: the pair sees token i of the tile
 
   // Scaled so that the softmax is one of powers of 2.
-  alignas(64) float queries[kPairs * kMaxHeadDim];  // [pairs / kStep, head_dim, kStep]
+  alignas(64) float queries[round_up(kPairs, kStep) * kMaxHeadDim];  // [steps, head_dim, kStep]
   alignas(64) int32_t query_codes[kPairs][kParts][kQueryQuads];
   float query_steps[kPairs];
   float query_sums[kPairs];
