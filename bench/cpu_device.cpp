@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <fstream>
 #include <optional>
-#include <ranges>
+#include <iterator>
 #include <string>
 
 #include "bench/cycled_memory.h"
@@ -39,9 +39,9 @@ class CpuDevice final : public Device {
 
   std::vector<std::string_view> isas() const override {
     std::vector<std::string_view> names;
-    for (const CpuIsa isa : std::views::reverse(kCpuIsas)) {
-      if (cpu_supports(isa)) {
-        names.push_back(tessera::name(isa));
+    for (auto isa = std::rbegin(kCpuIsas); isa != std::rend(kCpuIsas); ++isa) {
+      if (cpu_supports(*isa)) {
+        names.push_back(tessera::name(*isa));
       }
     }
     return names;

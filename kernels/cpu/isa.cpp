@@ -39,7 +39,7 @@ bool request_tiles() {
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-constexpr uint32_t kTileFeatures = bit_AMX_TILE | bit_AMX_INT8;
+constexpr uint32_t kTileFeatures = kAmxTileBit | kAmxInt8Bit;
 
 CpuFacts facts_of_this_machine() {
   const Registers basic = cpuid(1, 0);
@@ -69,6 +69,9 @@ CpuIsa best_isa(const CpuFacts& facts) {
       !has_all(facts.further_eax, bit_AVX512BF16)) {
     return CpuIsa::avx2;
   }
+#ifndef TESSERA_COMPILES_FP16
+  return CpuIsa::avx512;
+#endif
   if (!has_all(facts.extended_edx, bit_AVX512FP16)) {
     return CpuIsa::avx512;
   }

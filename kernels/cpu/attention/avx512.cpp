@@ -5,8 +5,11 @@
 #include "kernels/cpu/attention/lanes_avx512.h"
 #include "kernels/cpu/attention/row_ops.h"
 #include "kernels/cpu/attention/sparse_attention.h"
-#include "kernels/cpu/attention/sparse_halves_avx512.h"
 #include "kernels/cpu/attention/sparse_lanes_avx512.h"
+#include "kernels/cpu/isa.h"
+#ifdef TESSERA_COMPILES_FP16
+#include "kernels/cpu/attention/sparse_halves_avx512.h"
+#endif
 
 namespace tessera::avx512 {
 namespace {
@@ -27,6 +30,10 @@ constexpr AttentionKernels kernels_of() {
 
 const RowOps kRowOps{LaneRows<Lanes>::rms_norm, LaneRows<Lanes>::rope, LaneRows<Lanes>::silu_mul};
 const AttentionKernels kAttentionKernels = kernels_of<SparseAttention<SparseLanes>>();
+#ifdef TESSERA_COMPILES_FP16
 const AttentionKernels kFp16AttentionKernels = kernels_of<SparseHalves>();
+#else
+const AttentionKernels kFp16AttentionKernels = kAttentionKernels;  // best_isa() offers it nowhere
+#endif
 
 }  // namespace tessera::avx512
