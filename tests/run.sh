@@ -32,15 +32,19 @@ asan() {  # the stations of a request that stand on memory; --all takes everythi
   cmake --preset asan -DTESSERA_TESTS=ON >/dev/null
   cmake --build --preset asan -j "$jobs" --target \
     tests/kernels/all tests/models/all tests/engine/all tests/fuzz/all
+  # Without what computes longest on plain loops: a third of the time, and memory is met elsewhere.
+  slowest='GoldenLogits|WeightFormats|StopATemplateThatNeverEnds|EngineText.*/scalar'
   for station in kernels models engine fuzz; do
-    ctest --test-dir "build/asan/tests/$station" --output-on-failure -j "$jobs" -LE 'long|oracle'
+    ctest --test-dir "build/asan/tests/$station" --output-on-failure -j "$jobs" -LE 'long|oracle' \
+      -E "$slowest"
   done
 }
 
 cuda() {
   echo "== cuda"
   nvcc=$(sh deploy/cuda_toolkit.sh) || return 0
-  cmake --preset cuda -DTESSERA_TESTS=ON -DTESSERA_SERVER=OFF -DCMAKE_CUDA_COMPILER="$nvcc" >/dev/null
+  cmake --preset cuda -DTESSERA_TESTS=ON -DTESSERA_SERVER=OFF -DCMAKE_CUDA_COMPILER="$nvcc" \
+    -DTESSERA_CUDA_PTX="${all:-0}" >/dev/null
   cmake --build --preset cuda -j "$jobs" --target cuda_tests
   ctest --test-dir build/cuda -L gpu
   build/cuda/bin/cuda_library_test
