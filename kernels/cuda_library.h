@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/backend.h"
+#include "kernels/device_probe.h"
 
 namespace tessera {
 
@@ -13,13 +14,14 @@ namespace tessera {
 struct CudaLibrary {
   const Backend* backend = nullptr;  // null: `error` says why
   Stream stream = {};                // what its ops run on; lives as long as the program
-  std::string error = {};            // the library, the driver, a GPU or an op that is missing
+  const DeviceProbe* probe = nullptr;
+  std::string error = {};  // the library, the driver, a GPU or an op that is missing
 };
 CudaLibrary open_cuda_library();
 
 // What the library exports, as kCudaEntry. Raise kCudaAbi with every change of what the two sides
 // share.
-inline constexpr int32_t kCudaAbi = 2;
+inline constexpr int32_t kCudaAbi = 3;
 inline constexpr const char* kCudaEntry = "tessera_cuda_open";
 using OpenCuda = void(int32_t abi, CudaLibrary& library);
 

@@ -181,6 +181,22 @@ KvPool KvArena::pool() {
           .unit_tokens = shape_.unit_tokens};
 }
 
+KvPool KvArena::host_pool() {
+  const auto host = [this](auto& numbers) {
+    read(numbers);
+    return numbers.host.data();
+  };
+  KvPool seen = pool();
+  seen.tables = host(tables_);
+  seen.pages.tables = seen.tables;
+  seen.pages.rows = host(rows_);
+  seen.unit_tables = host(unit_tables_);
+  seen.owners = host(owners_);
+  seen.free_list = host(free_list_);
+  seen.free_range = host(free_range_);
+  return seen;
+}
+
 KvPagesView KvArena::view() const {
   KvPagesView view;
   view.arena = arena_;

@@ -91,6 +91,9 @@ class KvArena {
   const KvArenaShape& shape() const { return shape_; }
   KvPool pool();
   KvPagesView view() const;
+  // pool() with its tables, counts, owners and free list as they are now in host memory; pages, windows
+  // and marks stay where they are. For those who count what ops do (kernels/op_cost.h).
+  KvPool host_pool();
 
   int64_t free_pages() const;
   // Of all layers and KV heads of a slot, in order; until the next call.

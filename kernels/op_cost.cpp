@@ -32,6 +32,7 @@ int64_t weight_bytes(WeightFormat format, int64_t rows, int64_t cols) {
     case WeightFormat::bf16:
       return rows * cols * 2;
     case WeightFormat::int8:
+    case WeightFormat::fp8:
       return rows * (cols + kFloat);
     case WeightFormat::int4:
       return rows * div_ceil(cols, kInt4Group) * (kInt4Group / 2 + int64_t{sizeof(bf16)});
