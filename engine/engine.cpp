@@ -66,6 +66,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const EngineOptions& opti
                                             .bytes = options.kv_bytes},
                                            backend, stream));
   resolved.kv_bytes = kv->shape().total_bytes();
+  model->prepare(kv->view(), stream);
   return std::make_unique<BatchingEngine>(
       BatchingEngine::Parts{resolved, std::move(model), std::move(kv), backend, stream});
 }

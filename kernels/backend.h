@@ -14,6 +14,9 @@
 
 namespace tessera {
 
+class Recording;    // kernels/recording.h
+struct RecordArgs;
+
 // Where an op runs: for the CPU backend a ThreadPool*, for CUDA a cudaStream_t. Always the last
 // parameter; there is no ambient stream.
 struct Stream {
@@ -25,7 +28,7 @@ struct Stream {
 struct SequenceSpan {
   int32_t slot = 0;       // which page tables
   int32_t first_row = 0;
-  int32_t count = 0;
+  int32_t count = 0;      // 0: none, at the end of a plan that Recording::start() gets
   int32_t context = 0;    // tokens already stored before this step
   KvTiers tiers;          // the formats of its rows
   // KvPolicy::newest_dense(), for tokens at positions from `prompt` on. Where it is not 0 the window
@@ -97,6 +100,9 @@ struct KvResizeArgs {
   KvPool pool;
   std::span<const int32_t> released;   // slots
   std::span<const KvGrowth> grown;     // at most one for a slot
+  // Of each of `grown`, the pages that it took: host memory, written by the time that the host next waits
+  // for the stream, and there until then. Empty: nobody asks.
+  std::span<int32_t> taken = {};
 };
 
 // Lets sequences share the pages of one prompt, copy on write: full pages get one more owner, and a
@@ -293,6 +299,7 @@ struct KvCompression {
 // What became of it, over all layers and heads.
 struct KvCompressed {
   int64_t pages_freed = 0;  // fewer than taken: negative; at least -(layers * kv_heads)
+  int64_t low_pages = 0;    // that its low tier has now
   int64_t demoted = 0;      // tokens of one KV head
   int64_t dropped = 0;
 };
@@ -361,6 +368,8 @@ struct Backend {
   const DeviceMemory* memory = nullptr;
   // Whether its ops serve pages of that format. Null: all that is_supported().
   bool (*serves_pages)(KvFormat format, int32_t head_dim) = nullptr;
+  // Notes ops to be started together later. Null: they are called each time.
+  std::unique_ptr<Recording> (*record)(const RecordArgs&, Stream) = nullptr;
 
   void (*embed)(const EmbedArgs&, Stream);
   void (*rms_norm)(const RmsNormArgs&, Stream);

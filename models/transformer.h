@@ -45,6 +45,11 @@ class Transformer {
 
   virtual ~Transformer() = default;
 
+  // Before the first step over these pages, which stay: notes decode steps of all sizes where the
+  // backend can, so that forward() starts each of them at once (models/decode_steps.h). What is not
+  // noted is computed op by op, to the same bits.
+  virtual void prepare(const KvPagesView& /*pages*/, Stream /*stream*/) {}
+
   // Stores the batch's keys and values into `pages` and keeps the hidden state of each of its
   // tokens for logits(). Requires: the rows of `pages` hold room for the batch; the batch is within
   // the limits; a sequence's positions follow its context.

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/recording.h"
 
 namespace tessera {
 namespace {
@@ -25,6 +26,7 @@ Backend make() {
       .attach_thread = cuda::attach_thread,
       .memory = &cuda::device_memory(),
       .serves_pages = serves_pages,
+      .record = cuda::record,
       .embed = cuda::embed,
       .rms_norm = cuda::rms_norm,
       .linear = linear.linear,

@@ -11,6 +11,7 @@ namespace tessera::cuda {
 
 const DeviceMemory& device_memory();
 void attach_thread(Stream stream);
+std::unique_ptr<Recording> record(const RecordArgs& args, Stream stream);
 
 void embed(const EmbedArgs& args, Stream stream);
 void rms_norm(const RmsNormArgs& args, Stream stream);
