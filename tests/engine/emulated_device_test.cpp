@@ -31,15 +31,6 @@ struct Case {
   std::vector<KvFormat> ladder = {};
 };
 
-// Thresholds high enough to demote and drop in texts as short as these.
-KvPreset lossy(const char* name) {
-  KvPreset preset = *find_kv_preset(name);
-  preset.policy.alpha_high = 1.5f;
-  preset.policy.alpha_low = 0.5f;
-  preset.policy.sinks = 2;
-  return preset;
-}
-
 struct Served {
   std::vector<std::vector<int32_t>> texts;
   std::vector<std::vector<TokenLogprob>> logprobs;  // of the prompt's tokens, then of the text's

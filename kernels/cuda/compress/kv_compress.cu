@@ -223,18 +223,10 @@ void compress(CompressJob& job, std::span<int32_t> host, Stream stream) {
 }
 
 void check(const KvCompressArgs& args, const KvCompression& sequence) {
-  const KvPagesView& pages = args.pool.pages;
-  TESSERA_CHECK(sequence.slot >= 0 && sequence.slot < args.pool.slots, "kv_compress: no such slot");
-  TESSERA_CHECK(sequence.policy.is_lossy(), "kv_compress: a policy that compresses nothing");
-  TESSERA_CHECK(pages.marks != nullptr && sequence.tokens < pages.row_marks,
-                "kv_compress: too few marks");
-  const KvPageLayout& high = pages.layouts[sequence.tiers.high];
-  const KvPageLayout& low = pages.layouts[sequence.tiers.low];
-  TESSERA_CHECK(high.format == sequence.policy.high && low.format == sequence.policy.low,
-                "kv_compress: tiers of other formats than the policy's");
-  TESSERA_CHECK(high.capacity > 0 && low.capacity >= high.capacity,
-                "kv_compress: the low tier is less dense than the high one");
-  TESSERA_CHECK(!high.format.is_sparse() && (low.format.is_codes() || low.format == high.format),
+  check_compression(args, sequence);
+  const KvFormat high = args.pool.pages.layouts[sequence.tiers.high].format;
+  const KvFormat low = args.pool.pages.layouts[sequence.tiers.low].format;
+  TESSERA_CHECK(!high.is_sparse() && (low.is_codes() || low == high),
                 "kv_compress: a page format without a CUDA kernel");
 }
 
