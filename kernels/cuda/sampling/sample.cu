@@ -47,9 +47,13 @@ inspect_kernel(MatrixView<float> logits, const SampleRow* rows, SampledToken* sa
   const SampleRow& row = rows[block_x()];
   const float* own = logits.data + row.row * logits.stride;
   const auto vocab = static_cast<int32_t>(logits.cols);
+  uint64_t best = 0;
   uint64_t broken = 0;  // the first one's id, turned so that it is the highest
+  TESSERA_UNROLL_BY(4)
   for (int32_t i = thread(); i < vocab; i += kThreads) {
-    const uint64_t turned = static_cast<uint64_t>(vocab - i);
+    const uint64_t rank = rank_of(own[i], i);
+    const auto turned = static_cast<uint64_t>(vocab - i);
+    best = rank > best ? rank : best;
     broken = !is_finite(own[i]) && turned > broken ? turned : broken;
   }
   broken = block_max(broken, memory);
@@ -59,7 +63,7 @@ inspect_kernel(MatrixView<float> logits, const SampleRow* rows, SampledToken* sa
     found.token = vocab - static_cast<int32_t>(broken);
     found.logit = own[found.token];
   } else {
-    found.token = best_token(own, vocab, memory);
+    found.token = token_of(block_max(best, memory));
     found.logit = own[found.token];
     found.max_logit = found.logit;
     if (row.wants_logprob) {
