@@ -203,7 +203,8 @@ TEST(EmulatedDeviceSamples, WhatTheCpuSamples) {
   while (engine->step()) {
   }
   for (size_t i = 0; i < requests.size(); ++i) {
-    EXPECT_EQ(sinks[i]->tokens(), run_alone(requests[i], options.context).tokens) << "request " << i;
+    EXPECT_EQ(sinks[i]->tokens(), run_alone(requests[i], options.context).tokens)
+        << "request " << i;
   }
 }
 

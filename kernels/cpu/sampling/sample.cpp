@@ -51,10 +51,9 @@ class RowChoice {
               .status = SampleStatus::not_finite,
               .logit = *broken};
     }
-    SampledToken sampled;
     best_ = best();
+    SampledToken sampled{.max_logit = best_.logit};
     if (row_.wants_logprob) {
-      sampled.max_logit = best_.logit;
       sampled.weight = weight_of_all();
     }
     if (!changes_.empty()) {

@@ -2,20 +2,23 @@
 #include "kernels/cuda/simt/block.h"
 #include "kernels/cuda/simt/simt.h"
 
-// A block has a row. The row stays where the model left it, in L2 (half a megabyte of 128k tokens),
-// and each question about it is a pass: nothing is sorted or copied. Sums are of integers, so the
-// threads may add in any order. Compiled without fused products, so that floats have the CPU's
-// bits.
+// A block has a row, two warps at least. The row stays where the model left it, in L2 (half a
+// megabyte of 128k tokens), and each question about it is a pass: nothing is sorted or copied. Sums
+// are of integers, so the threads may add in any order. Compiled without fused products, so that
+// floats have the CPU's bits.
 
 namespace tessera::cuda {
 namespace {
 
 using namespace simt;
 
-constexpr int32_t kThreads = 1024;
+constexpr int32_t kMostThreads = 1024;  // of a block; a small vocabulary has fewer
 constexpr int32_t kChangeThreads = 256;
 constexpr int32_t kKeys = 7;  // tried in a pass over a row, so that it leaves an eighth of the span
 
+TESSERA_DEVICE int32_t warps() {
+  return threads() / kWarp;
+}
 TESSERA_DEVICE uint64_t least(uint64_t a, uint64_t b) {
   return a < b ? a : b;
 }
@@ -33,7 +36,7 @@ TESSERA_DEVICE int32_t token_of(uint64_t rank) {
 TESSERA_DEVICE int32_t best_token(const float* logits, int32_t vocab, OfWarps<uint64_t>& memory) {
   uint64_t best = 0;
   TESSERA_UNROLL_BY(4)
-  for (int32_t i = thread(); i < vocab; i += kThreads) {
+  for (int32_t i = thread(); i < vocab; i += threads()) {
     const uint64_t rank = rank_of(logits[i], i);
     best = rank > best ? rank : best;
   }
@@ -41,7 +44,7 @@ TESSERA_DEVICE int32_t best_token(const float* logits, int32_t vocab, OfWarps<ui
 }
 
 // Leaves the best token as the choice, before any change.
-TESSERA_KERNEL(kThreads)
+TESSERA_KERNEL(kMostThreads)
 inspect_kernel(MatrixView<float> logits, const SampleRow* rows, SampledToken* sampled) {
   OfWarps<uint64_t>& memory = shared<OfWarps<uint64_t>>();
   const SampleRow& row = rows[block_x()];
@@ -50,7 +53,7 @@ inspect_kernel(MatrixView<float> logits, const SampleRow* rows, SampledToken* sa
   uint64_t best = 0;
   uint64_t broken = 0;  // the first one's id, turned so that it is the highest
   TESSERA_UNROLL_BY(4)
-  for (int32_t i = thread(); i < vocab; i += kThreads) {
+  for (int32_t i = thread(); i < vocab; i += threads()) {
     const uint64_t rank = rank_of(own[i], i);
     const auto turned = static_cast<uint64_t>(vocab - i);
     best = rank > best ? rank : best;
@@ -67,7 +70,7 @@ inspect_kernel(MatrixView<float> logits, const SampleRow* rows, SampledToken* sa
     found.logit = own[found.token];
     found.max_logit = found.logit;
     if (row.wants_logprob) {
-      for (int32_t i = thread(); i < vocab; i += kThreads) {
+      for (int32_t i = thread(); i < vocab; i += threads()) {
         found.weight += weight_of(own[i], found.max_logit, 1);
       }
       found.weight = block_total(found.weight, memory);
@@ -125,6 +128,7 @@ struct Counted {
 struct ChoiceMemory {
   OfWarps<uint64_t> totals;
   OfWarps<uint64_t> of_keys[kKeys];
+  uint64_t key_totals[kKeys];
   OfWarps<Counted> parts;
 };
 
@@ -180,7 +184,7 @@ class RowChoice {
     while (low < high) {
       const uint32_t step = (high - low) / (kKeys + 1) + 1;
       uint64_t sums[kKeys] = {};
-      for (int32_t i = thread(); i < vocab_; i += kThreads) {
+      for (int32_t i = thread(); i < vocab_; i += threads()) {
         const float logit = logits_[i];
         const uint32_t key = logit_key(logit);
         if (key >= low + step) {
@@ -212,16 +216,24 @@ class RowChoice {
       }
     }
     sync_block();
+    if (thread() < kKeys) {
+      uint64_t total = 0;
+      for (int32_t w = 0; w < warps(); ++w) {
+        total += memory_.of_keys[thread()].of[w];
+      }
+      memory_.key_totals[thread()] = total;
+    }
+    sync_block();
     int32_t reaching = 0;
     for (int32_t k = 0; k < kKeys; ++k) {
-      reaching += warp_total(memory_.of_keys[k].of[lane()]) >= wanted ? 1 : 0;
+      reaching += memory_.key_totals[k] >= wanted ? 1 : 0;
     }
     return reaching;
   }
 
   template <class Value>
   TESSERA_DEVICE Counted count(uint32_t key, Value&& value) const {
-    const Counted own = count_between(key, value, thread(), vocab_, kThreads);
+    const Counted own = count_between(key, value, thread(), vocab_, threads());
     return {block_total(own.above, memory_.totals), block_total(own.ties, memory_.totals)};
   }
 
@@ -246,7 +258,7 @@ class RowChoice {
     int32_t end = vocab_;
     uint64_t point = 0;
     while (end - begin > 1) {
-      const int32_t part = (end - begin + kMaxWarps - 1) / kMaxWarps;
+      const int32_t part = (end - begin + warps() - 1) / warps();
       weigh_parts(cut.key, begin, end, part);
       const auto width = [&](int32_t w) {
         const Counted& counted = memory_.parts.of[w];
@@ -256,7 +268,7 @@ class RowChoice {
       if (end - begin == vocab_) {
         const Cut before = cut;
         uint64_t total = 0;
-        for (int32_t w = 0; w < kMaxWarps; ++w) {
+        for (int32_t w = 0; w < warps(); ++w) {
           total += width(w);
           pass(w);
         }
@@ -294,7 +306,7 @@ class RowChoice {
   ChoiceMemory& memory_;
 };
 
-TESSERA_KERNEL(kThreads)
+TESSERA_KERNEL(kMostThreads)
 choose_kernel(MatrixView<float> logits, const SampleRow* rows, SampledToken* sampled) {
   ChoiceMemory& memory = shared<ChoiceMemory>();
   const SampleRow& row = rows[block_x()];
@@ -311,7 +323,7 @@ choose_kernel(MatrixView<float> logits, const SampleRow* rows, SampledToken* sam
     const float best = own[chosen.token];
     if (is_finite(best) && row.temperature > 0) {
       chosen.token = RowChoice(own, vocab, best, row, memory).draw();
-    } else if (best < 0) {
+    } else if (best == -std::numeric_limits<float>::infinity()) {
       chosen.status = SampleStatus::none_left;
     }
   }
@@ -334,6 +346,12 @@ void sample(const SampleArgs& args, Stream stream) {
   const MatrixView<float>& logits = args.logits;
   const auto rows = static_cast<int32_t>(args.rows.size());
   SampledToken* sampled = args.sampled.data();
+  const auto block_each = [&](size_t shared_bytes) {  // two warps at least, eight tokens a thread
+    const auto enough = static_cast<int32_t>(round_up(div_ceil(logits.cols, 8), 2 * kWarp));
+    return LaunchShape{.grid_x = rows,
+                       .threads = enough < kMostThreads ? enough : kMostThreads,
+                       .shared_bytes = static_cast<int32_t>(shared_bytes)};
+  };
   const auto thread_each = [](int32_t count) {
     return LaunchShape{.grid_x = static_cast<int32_t>(div_ceil(count, kChangeThreads)),
                        .threads = kChangeThreads};
@@ -349,11 +367,11 @@ void sample(const SampleArgs& args, Stream stream) {
              before + first);
     }
   };
-  launch(stream, {.grid_x = rows, .threads = kThreads, .shared_bytes = sizeof(OfWarps<uint64_t>)},
-         inspect_kernel, logits, mirror(args.rows, stream), sampled);
+  launch(stream, block_each(sizeof(OfWarps<uint64_t>)), inspect_kernel, logits,
+         mirror(args.rows, stream), sampled);
   each_piece(change_kernel);
-  launch(stream, {.grid_x = rows, .threads = kThreads, .shared_bytes = sizeof(ChoiceMemory)},
-         choose_kernel, logits, mirror(args.rows, stream), sampled);
+  launch(stream, block_each(sizeof(ChoiceMemory)), choose_kernel, logits, mirror(args.rows, stream),
+         sampled);
   each_piece(restore_kernel);
   if (!args.changes.empty()) {
     launch(stream, thread_each(rows), logit_kernel, logits, mirror(args.rows, stream), rows,
