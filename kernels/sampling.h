@@ -75,20 +75,26 @@ inline constexpr uint64_t kWeightOfBest = uint64_t{1} << kWeightBits;
 // A sum of weights fits 64 bits.
 inline constexpr int64_t kMaxSampledVocab = int64_t{1} << (63 - kWeightBits);
 
+// The numbers of weight_of.
+inline constexpr float kLog2E = 1.44269504f;
+inline constexpr float kTooManyOctaves = 63;  // the weight is 0 before
+inline constexpr int kFractionBits = 25;
+// (1 - 2^-f) / f at degree 5, times 2^32; signs alternate, so no difference is negative.
+inline constexpr uint32_t kPowerPolynomial[] = {0xb17217df, 0x3d7f7506, 0x0e353290,
+                                                0x0274f388, 0x0054a612, 0x00078809};
+
 // exp((logit - best) / temperature) * 2^40. The quotient is of floats; the rest is fixed-point: a
 // power of two, and 2^-f for the fraction f by a polynomial that interpolates it at Chebyshev's
 // points to 1.2e-8, a fifth of a float's last place.
 // Requires: logit <= best, best finite, temperature > 0.
 constexpr uint64_t weight_of(float logit, float best, float temperature) {
-  constexpr float kLog2E = 1.44269504f;
-  constexpr float kTooSmall = 63;  // rounds to 0 before
-  constexpr int kFractionBits = 25;
-  // (1 - 2^-f) / f at degree 5, times 2^32; signs alternate, so no difference is negative.
-  constexpr uint32_t kPolynomial[] = {0xb17217df, 0x3d7f7506, 0x0e353290,
-                                      0x0274f388, 0x0054a612, 0x00078809};
+  constexpr uint32_t kPolynomial[] = {kPowerPolynomial[0], kPowerPolynomial[1],
+                                      kPowerPolynomial[2], kPowerPolynomial[3],
+                                      kPowerPolynomial[4], kPowerPolynomial[5]};
   const float octaves = (best - logit) / temperature * kLog2E;
-  const auto fixed = static_cast<uint32_t>((octaves < kTooSmall ? octaves : kTooSmall) *
-                                           static_cast<float>(1 << kFractionBits));
+  const auto fixed =
+      static_cast<uint32_t>((octaves < kTooManyOctaves ? octaves : kTooManyOctaves) *
+                            static_cast<float>(1 << kFractionBits));
   const uint32_t fraction = fixed << (32 - kFractionBits);
   const auto times_fraction = [fraction](uint32_t x) {
     return static_cast<uint32_t>(uint64_t{fraction} * x >> 32);

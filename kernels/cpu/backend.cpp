@@ -74,7 +74,7 @@ constexpr Backend kAvx2{
     .attention = avx2::attention,
     .kv_score = avx2::kv_score,
     .kv_compress = avx2::kv_compress,
-    .sample = scalar::sample,
+    .sample = avx2::sample,
 };
 
 constexpr Backend kAvx512{
@@ -105,7 +105,7 @@ constexpr Backend kAvx512{
     .attention = avx512::attention,
     .kv_score = avx512::kv_score,
     .kv_compress = avx512::kv_compress,
-    .sample = scalar::sample,
+    .sample = avx512::sample,
 };
 
 // What multiplies f16 is attention over sparse pages, and what follows it.

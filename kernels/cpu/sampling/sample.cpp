@@ -3,12 +3,13 @@
 
 #include "kernels/check.h"
 #include "kernels/cpu/sampling/ops.h"
+#include "kernels/cpu/sampling/weigh.h"
 #include "kernels/cpu/thread_pool.h"
 
-namespace tessera::scalar {
+namespace tessera {
 namespace {
 
-constexpr int64_t kStretch = 256;  // tokens whose weights are summed before one is looked for
+constexpr int64_t kStretch = 256;  // tokens that are weighed at a time
 
 struct Entry {
   float logit = 0;
@@ -40,8 +41,8 @@ struct RowScratch {
 class RowChoice {
  public:
   RowChoice(std::span<float> logits, const SampleRow& row, std::span<const LogitChange> changes,
-            const RowScratch& scratch)
-      : logits_(logits), row_(row), changes_(changes), scratch_(scratch) {}
+            const RowScratch& scratch, Weigh* weigh)
+      : logits_(logits), row_(row), changes_(changes), scratch_(scratch), weigh_(weigh) {}
 
   SampledToken sampled() {
     const auto broken =
@@ -54,7 +55,7 @@ class RowChoice {
     best_ = best();
     SampledToken sampled{.max_logit = best_.logit};
     if (row_.wants_logprob) {
-      sampled.weight = weight_of_all();
+      sampled.weight = weight_of_all(1);
     }
     if (!changes_.empty()) {
       change();
@@ -103,15 +104,20 @@ class RowChoice {
     return best;
   }
 
-  uint64_t weight_of_all() const {  // as the model has them
+  uint64_t weight_of_all(float temperature) const {
+    return weight_of_each(temperature, std::ssize(logits_), logits_.data());
+  }
+
+  uint64_t weight_of_each(float temperature, int64_t count, const float* logits) const {
+    uint64_t weights[kStretch];
     uint64_t sum = 0;
-    for (const float logit : logits_) {
-      sum += weight_of(logit, best_.logit, 1);
+    for (int64_t first = 0; first < count; first += kStretch) {
+      const int64_t part = std::min(kStretch, count - first);
+      weigh_({logits + first, part, best_.logit, temperature, weights});
+      sum = std::accumulate(weights, weights + part, sum);
     }
     return sum;
   }
-
-  uint64_t weight(float logit) const { return weight_of(logit, best_.logit, row_.temperature); }
 
   // The last one, from the best on, that is kept.
   Entry worst_kept() {
@@ -123,7 +129,8 @@ class RowChoice {
       kept = row_.top_k;
     }
     if (row_.top_p < 1) {
-      const uint64_t total = weight(0, kept);
+      const uint64_t total =
+          kept == std::ssize(logits_) ? weight_of_all(row_.temperature) : weight(0, kept);
       if (row_.top_k == 0) {
         // Logits below this cannot be needed: all of them together weigh at most half of what
         // top_p leaves out. That usually spares nearly the whole vocabulary the selection.
@@ -149,9 +156,14 @@ class RowChoice {
   }
 
   uint64_t weight(int64_t begin, int64_t end) const {  // of entries
+    float logits[kStretch];
     uint64_t sum = 0;
-    for (int64_t i = begin; i < end; ++i) {
-      sum += weight(scratch_.entries[i].logit);
+    for (int64_t first = begin; first < end; first += kStretch) {
+      const int64_t part = std::min(kStretch, end - first);
+      for (int64_t i = 0; i < part; ++i) {
+        logits[i] = scratch_.entries[first + i].logit;
+      }
+      sum += weight_of_each(row_.temperature, part, logits);
     }
     return sum;
   }
@@ -180,17 +192,22 @@ class RowChoice {
     const Entry worst = selects(row_) ? worst_kept()
                                       : Entry{-std::numeric_limits<float>::infinity(),
                                               std::numeric_limits<int32_t>::max()};
-    const auto kept_weight = [&](int64_t token) {
-      const Entry entry{logits_[static_cast<size_t>(token)], static_cast<int32_t>(token)};
-      return better(worst, entry) ? 0 : weight(entry.logit);
-    };
     const auto vocab = std::ssize(logits_);
+    uint64_t weights[kStretch];
+    const auto weigh_stretch = [&](int64_t first) {
+      const int64_t count = std::min(kStretch, vocab - first);
+      weigh_({logits_.data() + first, count, best_.logit, row_.temperature, weights});
+      uint64_t sum = 0;
+      for (int64_t i = 0; i < count; ++i) {
+        const Entry entry{logits_[static_cast<size_t>(first + i)], static_cast<int32_t>(first + i)};
+        weights[i] = better(worst, entry) ? 0 : weights[i];
+        sum += weights[i];
+      }
+      return sum;
+    };
     uint64_t total = 0;
     for (int64_t first = 0; first < vocab; first += kStretch) {
-      uint64_t sum = 0;
-      for (int64_t i = first; i < std::min(first + kStretch, vocab); ++i) {
-        sum += kept_weight(i);
-      }
+      const uint64_t sum = weigh_stretch(first);
       scratch_.stretches[first / kStretch] = sum;
       total += sum;
     }
@@ -199,28 +216,23 @@ class RowChoice {
     while (point >= scratch_.stretches[stretch]) {
       point -= scratch_.stretches[stretch++];
     }
-    int64_t token = stretch * kStretch;
-    for (uint64_t width = kept_weight(token); point >= width; width = kept_weight(token)) {
-      point -= width;
-      ++token;
+    weigh_stretch(stretch * kStretch);
+    int64_t token = 0;
+    while (point >= weights[token]) {
+      point -= weights[token++];
     }
-    return static_cast<int32_t>(token);
+    return static_cast<int32_t>(stretch * kStretch + token);
   }
 
   std::span<float> logits_;
   const SampleRow& row_;
   std::span<const LogitChange> changes_;
   RowScratch scratch_;
+  Weigh* weigh_;
   Entry best_;
 };
 
-}  // namespace
-
-int64_t sample_scratch_bytes(const SampleLimits& limits, Stream stream) {
-  return ThreadPool::of(stream).threads() * RowScratch::bytes(limits.vocab);
-}
-
-void sample(const SampleArgs& args, Stream stream) {
+void sample_with(Weigh* weigh, const SampleArgs& args, Stream stream) {
   const int64_t vocab = args.logits.cols;
   ThreadPool& pool = ThreadPool::of(stream);
   TESSERA_CHECK(vocab <= kMaxSampledVocab, "weights of so large a vocabulary overflow");
@@ -233,9 +245,31 @@ void sample(const SampleArgs& args, Stream stream) {
       const auto changes = args.changes.subspan(static_cast<size_t>(row.first_change),
                                                 static_cast<size_t>(row.changes));
       args.sampled[static_cast<size_t>(i)] =
-          RowChoice(args.logits.row(row.row), row, changes, scratch).sampled();
+          RowChoice(args.logits.row(row.row), row, changes, scratch, weigh).sampled();
     }
   });
 }
 
-}  // namespace tessera::scalar
+}  // namespace
+
+int64_t scalar::sample_scratch_bytes(const SampleLimits& limits, Stream stream) {
+  return ThreadPool::of(stream).threads() * RowScratch::bytes(limits.vocab);
+}
+
+void scalar::weigh(const WeighArgs& args) {
+  for (int64_t i = 0; i < args.count; ++i) {
+    args.weights[i] = weight_of(args.logits[i], args.best, args.temperature);
+  }
+}
+
+void scalar::sample(const SampleArgs& args, Stream stream) {
+  sample_with(scalar::weigh, args, stream);
+}
+void avx2::sample(const SampleArgs& args, Stream stream) {
+  sample_with(avx2::weigh, args, stream);
+}
+void avx512::sample(const SampleArgs& args, Stream stream) {
+  sample_with(avx512::weigh, args, stream);
+}
+
+}  // namespace tessera
