@@ -23,6 +23,7 @@ Backend make() {
       .attention_scratch_bytes = cuda::attention_scratch_bytes,
       .kv_compress_scratch_bytes = cuda::kv_compress_scratch_bytes,
       .kv_demote_scratch_bytes = cuda::kv_demote_scratch_bytes,
+      .sample_scratch_bytes = cuda::sample_scratch_bytes,
       .attach_thread = cuda::attach_thread,
       .memory = &cuda::device_memory(),
       .serves_pages = serves_pages,
@@ -44,6 +45,7 @@ Backend make() {
       .attention = cuda::attention,
       .kv_score = cuda::kv_score,
       .kv_compress = cuda::kv_compress,
+      .sample = cuda::sample,
   };
 }
 
