@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/check.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/pages/token_codec.h"
@@ -11,8 +13,13 @@ constexpr int32_t kThreads = 128;
 constexpr int32_t kTile = KvPageLayout::kKeyTile;
 constexpr int32_t kGroupTiles = kKvGroup / kTile;
 
+constexpr int32_t kWarps = kThreads / kWarp;
+
 struct Ranges {
   TokenRanges of[kKvGroup];
+};
+struct SparseMemories {
+  SparseMemory of[kWarps];
 };
 
 // One group of one row, by a block.
@@ -38,7 +45,7 @@ class GroupStore {
       }
     }
     sync_block();
-    put(group, dense);
+    put(begin_of(group), group, dense);
     sync_block();
     if (group < span_.closed_after()) {
       close(group, dense);
@@ -47,11 +54,18 @@ class GroupStore {
   }
 
  private:
-  // The span's tokens of the group, into a page of the window's layout.
-  TESSERA_DEVICE void put(int32_t group, std::byte* dense) const {
+  // The first of the span's tokens that the group's page gets: a window that keeps the newest
+  // kKvGroup tokens, each in its place of its group, gets those of the group before too.
+  TESSERA_DEVICE int32_t begin_of(int32_t group) const {
+    const bool keeps_newest = span_.newest > 0 && group == span_.last_group();
+    const int32_t first = keeps_newest ? span_.context + span_.count - kKvGroup : group * kKvGroup;
+    return span_.context > first ? span_.context : first;
+  }
+
+  // The span's tokens from `begin` to the end of the group, into a page of the window's layout.
+  TESSERA_DEVICE void put(int32_t begin, int32_t group, std::byte* dense) const {
     const KvPageLayout& window = pages_.window_layout;
     const int32_t first = group * kKvGroup;
-    const int32_t begin = span_.context > first ? span_.context : first;
     const int32_t span_end = span_.context + span_.count;
     const int32_t end = span_end < first + kKvGroup ? span_end : first + kKvGroup;
     const int32_t count = (end - begin) * pages_.head_dim;
@@ -85,6 +99,9 @@ class GroupStore {
   TESSERA_DEVICE void close(int32_t group, std::byte* dense) const {
     const KvPageLayout& layout = pages_.layouts[span_.tiers.high];
     const int32_t stored = pages_.rows[row_].high + (group - span_.closed_before()) * kKvGroup;
+    if (layout.format.is_sparse()) {
+      return close_sparse(layout, stored, dense);
+    }
     Ranges& ranges = shared<Ranges>();
     if (layout.format.is_codes()) {
       find_ranges(layout.format, dense, ranges);
@@ -115,6 +132,15 @@ class GroupStore {
     const int32_t page_id = pages_.table(row_)[entry];
     simt::check(page_id >= 0);
     return token_place(pages_.page(page_id), token % layout.capacity);
+  }
+
+  // Behind any number of tokens: a token's bytes are its own.
+  TESSERA_DEVICE void close_sparse(const KvPageLayout& layout, int32_t stored,
+                                   std::byte* dense) const {
+    SparseMemory& memory = shared<SparseMemories>().of[warp()];
+    for (int32_t i = warp(); i < kKvGroup; i += kWarps) {
+      put_sparse(layout, place(layout, stored + i), token(dense, i), nullptr, memory);
+    }
   }
 
   // Half of the threads have a token's key each, half a token's value.
@@ -208,7 +234,8 @@ void check_args(const KvStoreArgs& args) {
                   "kv_store: a sequence's rows");
     const KvPageLayout& layout = pages.layouts[span.tiers.high];
     TESSERA_CHECK(layout.capacity > 0, "kv_store: no such tier");
-    TESSERA_CHECK(!layout.format.is_sparse(), "kv_store: a page format without a CUDA kernel");
+    TESSERA_CHECK(!layout.format.is_sparse() || pages.head_dim <= kMaxSparseDim,
+                  "the CUDA backend serves sparse formats with head dimensions up to 128");
     groups += dense_groups(span);
   }
   TESSERA_CHECK(groups * pages.kv_heads * pages.window_layout.page_bytes <= std::ssize(args.dense),
@@ -231,7 +258,7 @@ void kv_store(const KvStoreArgs& args, Stream stream) {
          {.grid_x = most_groups,
           .grid_y = count * args.pages.kv_heads,
           .threads = kThreads,
-          .shared_bytes = sizeof(Ranges)},
+          .shared_bytes = std::max(sizeof(Ranges), sizeof(SparseMemories))},
          store_kernel, args, sequences);
   if (any_closes) {
     launch(stream, {.grid_x = static_cast<int32_t>(div_ceil(count * args.pages.kv_heads, kWarp))},

@@ -70,11 +70,19 @@ TEST_P(CudaCompression, IsSavedAndLoadedAsItIs) {
 }
 
 TEST_P(CudaCompression, DemotesUnitsToTheOraclesBytes) {
-  const std::pair<KvFormat, KvFormat> pairs[] = {
-      {kKvK8V4, kKvK4V2}, {kKvF16, kKvK8V4}, {kKvK4V4, kKvK2V4}};
-  for (const auto& [high, low] : pairs) {
-    for (const int32_t head_dim : {24, 128}) {
-      SCOPED_TRACE(testing::Message() << "seed 7 head_dim " << head_dim);
+  struct Demotion {
+    KvFormat high;
+    KvFormat low;
+    std::vector<int32_t> head_dims;
+  };
+  const Demotion demotions[] = {{kKvK8V4, kKvK4V2, {24, 128}}, {kKvF16, kKvK8V4, {24, 128}},
+                                {kKvK4V4, kKvK2V4, {24, 128}}, {kKvF16, kKvS70, {24}},
+                                {kKvK8V8, kKvS70K4V4, {128}},  {kKvS50, kKvS70K8V4, {24}},
+                                {kKvS50, kKvK4V2, {24}}};
+  for (const auto& [high, low, head_dims] : demotions) {
+    for (const int32_t head_dim : head_dims) {
+      SCOPED_TRACE(testing::Message()
+                   << "seed 7 " << name_of(high) << " " << name_of(low) << " " << head_dim);
       KvArenaShape shape{.formats = {high, low},
                          .head_dim = head_dim,
                          .slots = 2,
