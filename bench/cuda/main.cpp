@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -83,13 +84,40 @@ double copy_gb_per_s(cuda::CudaStream& stream) {
   return 2 * static_cast<double>(kBytes) / ms * 1e-6;
 }
 
-// Every word of a page is two f16 of moderate size, so whatever a word is (codes, scales, zeros,
-// floats) it is a number, and none is 0 for long.
-void fill(std::byte* memory, size_t bytes) {
+// Of every tile of a page, `kept` channels of each token at random.
+void put_bitmaps(std::byte* bitmaps, int64_t bitmap_bytes, int32_t kept, std::mt19937& random) {
+  std::vector<int32_t> channels(kHeadDim);
+  std::iota(channels.begin(), channels.end(), 0);
+  for (int32_t token = 0; bitmap_bytes > 0 && token < KvPageLayout::kKeyTile; ++token) {
+    std::byte* bitmap = bitmaps + token * bitmap_bytes;
+    std::fill_n(bitmap, bitmap_bytes, std::byte{0});
+    std::shuffle(channels.begin(), channels.end(), random);
+    for (int32_t i = 0; i < kept; ++i) {
+      const int32_t channel = channels[static_cast<size_t>(i)];
+      bitmap[channel / 8] |= static_cast<std::byte>(1 << channel % 8);
+    }
+  }
+}
+
+// Pages of a layout. Every word is two f16 of moderate size, so whatever a word is (codes, scales,
+// zeros, floats) it is a number, and none is 0 for long; but bitmaps have as many bits as channels
+// are kept.
+void fill(std::byte* memory, const KvPageLayout& layout, size_t bytes) {
+  constexpr int32_t kPages = 64;  // then again
   std::mt19937 random(1);
-  std::vector<uint32_t> words(1 << 20);
+  std::vector<uint32_t> words(kPages * static_cast<size_t>(layout.page_bytes) / 4);
   for (uint32_t& word : words) {
     word = (static_cast<uint32_t>(random()) & 0x83ff83ffu) | 0x2c002c00u;
+  }
+  auto* pages = reinterpret_cast<std::byte*>(words.data());
+  for (int32_t page = 0; layout.format.is_sparse() && page < kPages; ++page) {
+    for (int32_t tile = 0; tile < layout.capacity / KvPageLayout::kKeyTile; ++tile) {
+      std::byte* at = pages + page * layout.page_bytes;
+      put_bitmaps(at + layout.keys_offset(tile) + layout.key_bitmap_offset(0),
+                  layout.key_bitmap_bytes(), layout.format.kept_keys(kHeadDim), random);
+      put_bitmaps(at + layout.values_offset(tile) + layout.value_bitmap_offset(0),
+                  layout.value_bitmap_bytes(), layout.format.kept_values(kHeadDim), random);
+    }
   }
   for (size_t at = 0; at < bytes; at += words.size() * 4) {
     check(cudaMemcpy(memory + at, words.data(), std::min(words.size() * 4, bytes - at),
@@ -116,10 +144,10 @@ void decode(cuda::CudaStream& stream, KvFormat format, int32_t batch, int32_t co
   std::vector<KvRow> counts(rows, {context, 0});
   const size_t arena_bytes = tables.size() * static_cast<size_t>(pages.page_bytes);
   const DeviceArray arena(arena_bytes);
-  fill(arena.as<std::byte>(), arena_bytes);
+  fill(arena.as<std::byte>(), pages.layouts[0], arena_bytes);
   const size_t window_bytes = rows * static_cast<size_t>(pages.window_layout.page_bytes);
   const DeviceArray windows(window_bytes);
-  fill(windows.as<std::byte>(), window_bytes);
+  fill(windows.as<std::byte>(), pages.window_layout, window_bytes);
   const DeviceArray device_tables = on_device(tables);
   const DeviceArray device_counts = on_device(counts);
   std::vector<SequenceSpan> spans;
@@ -155,9 +183,8 @@ void decode(cuda::CudaStream& stream, KvFormat format, int32_t batch, int32_t co
   args.pages.rows = device_counts.as<KvRow>();
   const double ms = median_ms(stream, [&] { backend.attention(args, stream.stream()); });
   const double gb = static_cast<double>(cost.bytes()) / ms * 1e-6;
-  std::printf("| decode %d x 1 at %d | %.*s | %.3f | %.0f | %.0f %% |\n", batch, context,
-              static_cast<int>(name_of(format).size()), name_of(format).data(), ms, gb,
-              100 * gb / copy);
+  std::printf("| decode %d x 1 at %d | %s | %.3f | %.0f | %.0f %% |\n", batch, context,
+              name_of(format).c_str(), ms, gb, 100 * gb / copy);
 }
 
 int run() {
@@ -175,7 +202,8 @@ int run() {
   std::printf("| GQA 4, head_dim 128, 8 KV heads | KV | ms a layer | GB/s | of copy |\n");
   std::printf("|---|---|--:|--:|--:|\n");
   for (const auto& [batch, context] : {std::pair{32, 8192}, std::pair{4, 65536}, {1, 8192}}) {
-    for (const KvFormat format : {kKvF16, kKvK8V8, kKvK8V4, kKvK4V4, kKvK4V2}) {
+    for (const KvFormat format : {kKvF16, kKvK8V8, kKvK8V4, kKvK4V4, kKvK4V2, kKvS50, kKvS70,
+                                  kKvS50K8V8, kKvS70K8V4, kKvS70K4V4}) {
       decode(stream, format, batch, context, copy);
     }
   }

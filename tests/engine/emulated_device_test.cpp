@@ -40,6 +40,13 @@ KvPreset lossy(const char* name) {
   return preset;
 }
 
+// Keys of what leaves the newest tokens are pruned by what the window's queries look at.
+KvPreset pruning() {
+  KvPreset preset = *find_kv_preset("mustafar-50");
+  preset.policy.key_score = KvKeyScore::output_aware;
+  return preset;
+}
+
 struct Served {
   std::vector<std::vector<int32_t>> texts;
   std::vector<std::vector<TokenLogprob>> logprobs;  // of the prompt's tokens, then of the text's
@@ -165,9 +172,11 @@ TEST_P(EmulatedDevice, ServesWhatTheCpuServes) {
             GetParam().kv.policy.is_lossy());
 }
 
-TEST(EmulatedDeviceRefuses, WeightsAndPagesWithoutKernels) {
+TEST(EmulatedDeviceRefuses, WeightsAndHeadDimensionsWithoutKernels) {
   TemporaryDirectory directory;
-  ASSERT_TRUE(write_random_checkpoint(directory.path(), small_model(kContext), 11).ok());
+  ModelConfig config = small_model(kContext);
+  config.head_dim = 24;
+  ASSERT_TRUE(write_random_checkpoint(directory.path(), config, 11).ok());
   const auto load = [&](WeightFormat weights) {
     return Transformer::load(directory.path(), {.weights = weights, .limits = {8, 1, kContext}},
                              cuda_backend(), {});
@@ -180,11 +189,11 @@ TEST(EmulatedDeviceRefuses, WeightsAndPagesWithoutKernels) {
   options.max_step_tokens = 8;
   options.max_sequences = 1;
   options.context = kContext;
-  options.kv = *find_kv_preset("s70");
+  options.kv = *find_kv_preset("k8v4");
   const auto engine = Engine::create(options, std::move(model).value(), cuda_backend(), {});
   EXPECT_EQ(engine.status().message(),
-            "KV cache: the backend cuda has no kernels for pages of s70 with a head dimension of "
-            "32");
+            "KV cache: the backend cuda has no kernels for pages of k8v4 with a head dimension of "
+            "24");
 }
 
 // Scheduling does not show in the text, as on the CPU.
@@ -208,7 +217,9 @@ INSTANTIATE_TEST_SUITE_P(
              .shares = true,
              .ladder = {kKvK4V2}},
         Case{.name = "leankv_scarce", .kv = lossy("leankv"), .bound = 1e-3, .scarce = true},
-        Case{.name = "h2o", .kv = lossy("h2o"), .bound = 1e-4}),
+        Case{.name = "h2o", .kv = lossy("h2o"), .bound = 1e-4},
+        Case{.name = "s50", .kv = *find_kv_preset("s50"), .bound = 1e-3},
+        Case{.name = "mustafar_scarce", .kv = pruning(), .bound = 1e-3, .scarce = true}),
     [](const auto& instance) { return instance.param.name; });
 
 }  // namespace

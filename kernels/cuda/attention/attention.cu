@@ -83,8 +83,7 @@ attention_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
   if (of_item >= spans) {
     return;
   }
-  auto* memories = reinterpret_cast<typename Warp::Memory*>(&shared<std::byte>());
-  Warp attention(args, span, row, place.kv_head, block, memories[warp()]);
+  Warp attention(args, span, row, place.kv_head, block, warp_memory<kDim, kProducts>());
   const int32_t length = span_tiles(tiles);
   if (work.split) {
     const int32_t end = (of_item + 1) * length;
@@ -173,8 +172,11 @@ void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work&
   using Warp = WarpAttention<kDim, kProducts>;
   const int32_t heads = args.query_heads / args.pages.kv_heads;
   int32_t most_blocks = 0;
+  bool any_sparse = false;
   for (const SequenceSpan& span : args.sequences) {
     if ((span.count == 1) == work.decode) {
+      any_sparse = any_sparse || args.pages.layouts[span.tiers.high].format.is_sparse() ||
+                   args.pages.layouts[span.tiers.low].format.is_sparse();
       const int32_t blocks = PairBlocks{span.context, span.count, heads, Warp::kPairs}.blocks();
       most_blocks = blocks > most_blocks ? blocks : most_blocks;
     }
@@ -184,7 +186,7 @@ void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work&
          {.grid_x = static_cast<int32_t>(div_ceil(items, kWarpsOfBlock)),
           .grid_y = static_cast<int32_t>(args.sequences.size()) * args.pages.kv_heads,
           .threads = kThreads,
-          .shared_bytes = kWarpsOfBlock * static_cast<int32_t>(sizeof(typename Warp::Memory))},
+          .shared_bytes = block_memory_bytes<kDim, kProducts>(any_sparse)},
          attention_kernel<kDim, kProducts>, args, sequences, work);
 }
 
@@ -225,8 +227,7 @@ void check_args(const AttentionArgs& args) {
                 "attention: shapes of queries and out");
   for (const SequenceSpan& span : args.sequences) {
     for (const uint8_t tier : {span.tiers.high, span.tiers.low}) {
-      const KvFormat format = pages.layouts[tier].format;
-      TESSERA_CHECK(is_supported(format) && !format.is_sparse(),
+      TESSERA_CHECK(is_supported(pages.layouts[tier].format),
                     "attention: a page format without a CUDA kernel");
     }
     TESSERA_CHECK(span.count > 0 && span.first_row >= 0 &&

@@ -2,6 +2,7 @@
 #include "kernels/cpu/compress/allocators.h"
 #include "kernels/cuda/compress/job.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/pages/sparse_codec.h"
 
 // Sequences one after the other, a dozen launches each. What the host knows without looking at a
 // token is planned there: the mean budget, and how uniform and pyramid spread it. The allocators
@@ -234,8 +235,12 @@ void check(const KvCompressArgs& args, const KvCompression& sequence) {
                 "kv_compress: tiers of other formats than the policy's");
   TESSERA_CHECK(high.capacity > 0 && low.capacity >= high.capacity,
                 "kv_compress: the low tier is less dense than the high one");
-  TESSERA_CHECK(!high.format.is_sparse() && (low.format.is_codes() || low.format == high.format),
-                "kv_compress: a page format without a CUDA kernel");
+  TESSERA_CHECK(!low.format.is_floats() || low.format == high.format,
+                "kv_compress: to a format of codes or a sparse one");
+  TESSERA_CHECK(!low.format.is_sparse() || pages.head_dim <= kMaxSparseDim,
+                "the CUDA backend serves sparse formats with head dimensions up to 128");
+  TESSERA_CHECK(sequence.policy.key_score == KvKeyScore::magnitude || pages.query_sums != nullptr,
+                "kv_compress: no sums of queries");
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "kernels/check.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/pages/token_codec.h"
@@ -12,14 +10,12 @@ using namespace simt;
 constexpr int32_t kThreads = 128;
 constexpr int32_t kTile = KvPageLayout::kKeyTile;
 constexpr int32_t kGroupTiles = kKvGroup / kTile;
-
 constexpr int32_t kWarps = kThreads / kWarp;
 
-struct Ranges {
-  TokenRanges of[kKvGroup];
-};
-struct SparseMemories {
-  SparseMemory of[kWarps];
+// Of a block.
+struct StoreMemory {
+  TokenRanges ranges[kKvGroup];
+  SparseMemory sparse[kWarps];
 };
 
 // One group of one row, by a block.
@@ -102,20 +98,20 @@ class GroupStore {
     if (layout.format.is_sparse()) {
       return close_sparse(layout, stored, dense);
     }
-    Ranges& ranges = shared<Ranges>();
+    const auto& ranges = shared<StoreMemory>().ranges;
     if (layout.format.is_codes()) {
-      find_ranges(layout.format, dense, ranges);
+      find_ranges(layout.format, dense);
       sync_block();
     }
     if (stored % kTile != 0) {
-      return close_tokens(layout, stored, dense, ranges);
+      return close_tokens(layout, stored, dense);
     }
     for (int32_t tile = 0; tile < kGroupTiles; ++tile) {
       const TokenPlace to = place(layout, stored + tile * kTile);
       if (layout.format.is_codes()) {
         put_code_tile(
             layout, to, [&](int32_t i) { return token(dense, tile * kTile + i); },
-            [&](int32_t i) { return ranges.of[tile * kTile + i]; }, block_team());
+            [&](int32_t i) { return ranges[tile * kTile + i]; }, block_team());
       } else {
         const KvPageLayout& window = pages_.window_layout;
         copy_bytes(dense + window.keys_offset(tile), to.page + layout.keys_offset(to.tile),
@@ -137,14 +133,14 @@ class GroupStore {
   // Behind any number of tokens: a token's bytes are its own.
   TESSERA_DEVICE void close_sparse(const KvPageLayout& layout, int32_t stored,
                                    std::byte* dense) const {
-    SparseMemory& memory = shared<SparseMemories>().of[warp()];
+    SparseMemory& memory = shared<StoreMemory>().sparse[warp()];
     for (int32_t i = warp(); i < kKvGroup; i += kWarps) {
       put_sparse(layout, place(layout, stored + i), token(dense, i), nullptr, memory);
     }
   }
 
   // Half of the threads have a token's key each, half a token's value.
-  TESSERA_DEVICE void find_ranges(KvFormat format, std::byte* dense, Ranges& ranges) const {
+  TESSERA_DEVICE void find_ranges(KvFormat format, std::byte* dense) const {
     static_assert(kThreads == 2 * kKvGroup);
     const StoredToken own = token(dense, thread() % kKvGroup);
     const bool of_key = thread() < kKvGroup;
@@ -155,15 +151,15 @@ class GroupStore {
       lowest = min(lowest, x);
       highest = max(highest, x);
     }
-    TokenRanges& of = ranges.of[thread() % kKvGroup];
+    TokenRanges& of = shared<StoreMemory>().ranges[thread() % kKvGroup];
     (of_key ? of.key : of.value) =
         code_range(lowest, highest, of_key ? format.key_bits : format.value_bits);
   }
 
   // Where a policy left a number of tokens that is not whole tiles: token after token, because
   // neighbours share bytes.
-  TESSERA_DEVICE void close_tokens(const KvPageLayout& layout, int32_t stored, std::byte* dense,
-                                   const Ranges& ranges) const {
+  TESSERA_DEVICE void close_tokens(const KvPageLayout& layout, int32_t stored,
+                                   std::byte* dense) const {
     for (int32_t i = 0; i < kKvGroup; ++i) {
       const TokenPlace to = place(layout, stored + i);
       if (!layout.format.is_codes()) {
@@ -174,7 +170,7 @@ class GroupStore {
         clear_tile(layout, to, block_team());
         sync_block();
       }
-      put_codes(layout, to, token(dense, i), ranges.of[i], block_team());
+      put_codes(layout, to, token(dense, i), shared<StoreMemory>().ranges[i], block_team());
       sync_block();
     }
   }
@@ -258,7 +254,7 @@ void kv_store(const KvStoreArgs& args, Stream stream) {
          {.grid_x = most_groups,
           .grid_y = count * args.pages.kv_heads,
           .threads = kThreads,
-          .shared_bytes = std::max(sizeof(Ranges), sizeof(SparseMemories))},
+          .shared_bytes = sizeof(StoreMemory)},
          store_kernel, args, sequences);
   if (any_closes) {
     launch(stream, {.grid_x = static_cast<int32_t>(div_ceil(count * args.pages.kv_heads, kWarp))},

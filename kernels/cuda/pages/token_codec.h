@@ -218,6 +218,31 @@ TESSERA_DEVICE void put_sparse(const KvPageLayout& layout, const TokenPlace& to,
            scales(layout.value_scales_offset(to.tile)));
 }
 
+// One of a sparse format as it is.
+TESSERA_DEVICE void copy_sparse(const KvPageLayout& layout, const TokenPlace& from,
+                                const TokenPlace& to, Team team) {
+  const auto copy = [&](int64_t of_from, int64_t of_to, int64_t bytes) {
+    for (int64_t i = team.self; i < bytes; i += team.size) {
+      to.page[of_to + i] = from.page[of_from + i];
+    }
+  };
+  const auto copy_side = [&](const SparseSide& side, int64_t of_from, int64_t of_to) {
+    copy(of_from + side.kept_offset(from.lane), of_to + side.kept_offset(to.lane), side.kept_bytes);
+    copy(of_from + side.bitmap_offset(from.lane), of_to + side.bitmap_offset(to.lane),
+         side.bitmap_bytes);
+  };
+  copy_side(sparse_keys(layout), layout.keys_offset(from.tile), layout.keys_offset(to.tile));
+  copy_side(sparse_values(layout), layout.values_offset(from.tile), layout.values_offset(to.tile));
+  if (layout.format.key_bits <= 8) {
+    copy(layout.key_scales_offset(from.tile) + 2 * from.lane,
+         layout.key_scales_offset(to.tile) + 2 * to.lane, 2);
+  }
+  if (layout.format.value_bits <= 8) {
+    copy(layout.value_scales_offset(from.tile) + 2 * from.lane,
+         layout.value_scales_offset(to.tile) + 2 * to.lane, 2);
+  }
+}
+
 // All tokens of a tile of codes, as it is before its first one comes.
 TESSERA_DEVICE void clear_tile(const KvPageLayout& layout, const TokenPlace& at, Team team) {
   std::byte* keys = at.page + layout.keys_offset(at.tile);
