@@ -25,7 +25,7 @@ struct TransformerOptions {
   WeightFormat weights = WeightFormat::f32;
   StepLimits limits;             // of the largest step; the workspace is sized by it
   int32_t max_logits_rows = 64;  // most rows of one call of logits()
-  // The model is split over its ranks (models/shard.h), all of which load it and make the same calls;
+  // The model is split over its ranks (models/shard.h), which all load it and make the same calls;
   // null: one process has it whole. Outlives the transformer.
   Communicator* ranks = nullptr;
 };
@@ -36,8 +36,9 @@ class Transformer {
  public:
   // Loads a Hugging Face directory: config, then weights, converted to options.weights as they are
   // read. Errors: those of read_model_config (models/config.h), Checkpoint::open and Weights::load,
-  // which name file, tensor and the shape that was expected; InvalidArgument for limits below 1 or
-  // a context beyond the model's, or ranks that cannot share it; ResourceExhausted when memory does not suffice.
+  // which name file, tensor and the shape that was expected; InvalidArgument for limits below 1, a
+  // context beyond the model's, or ranks that cannot share it; ResourceExhausted when memory does
+  // not suffice.
   static absl::StatusOr<std::unique_ptr<Transformer>> load(const std::filesystem::path& directory,
                                                            const TransformerOptions& options,
                                                            const Backend& backend, Stream stream);

@@ -31,22 +31,6 @@ struct Case {
   std::vector<KvFormat> ladder = {};
 };
 
-// Thresholds high enough to demote and drop in texts as short as these.
-KvPreset lossy(const char* name) {
-  KvPreset preset = *find_kv_preset(name);
-  preset.policy.alpha_high = 1.5f;
-  preset.policy.alpha_low = 0.5f;
-  preset.policy.sinks = 2;
-  return preset;
-}
-
-// Keys of what leaves the newest tokens are pruned by what the window's queries look at.
-KvPreset pruning() {
-  KvPreset preset = *find_kv_preset("mustafar-50");
-  preset.policy.key_score = KvKeyScore::output_aware;
-  return preset;
-}
-
 struct Served {
   std::vector<std::vector<int32_t>> texts;
   std::vector<std::vector<TokenLogprob>> logprobs;  // of the prompt's tokens, then of the text's
@@ -219,7 +203,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "leankv_scarce", .kv = lossy("leankv"), .bound = 1e-3, .scarce = true},
         Case{.name = "h2o", .kv = lossy("h2o"), .bound = 1e-4},
         Case{.name = "s50", .kv = *find_kv_preset("s50"), .bound = 1e-3},
-        Case{.name = "mustafar_scarce", .kv = pruning(), .bound = 1e-3, .scarce = true}),
+        Case{.name = "mustafar_scarce", .kv = output_aware(), .bound = 1e-3, .scarce = true}),
     [](const auto& instance) { return instance.param.name; });
 
 }  // namespace

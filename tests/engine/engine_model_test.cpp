@@ -10,6 +10,7 @@
 #include "models/random_checkpoint.h"
 #include "tests/engine/kv_memory.h"
 #include "tests/engine/recording_sink.h"
+#include "tests/engine/small_model.h"
 #include "tests/models/temporary_directory.h"
 
 namespace tessera {
@@ -30,44 +31,17 @@ struct Shape {
   bool scarce = false;  // room for one context
 };
 
-// Thresholds high enough to demote and drop in texts as short as these.
-KvPreset lossy(const char* name) {
-  KvPreset preset = *find_kv_preset(name);
-  preset.policy.alpha_high = 1.5f;
-  preset.policy.alpha_low = 0.5f;
-  preset.policy.sinks = 2;
-  return preset;
-}
-
-// Keys of what leaves the newest tokens are pruned by what the window's queries look at.
-KvPreset output_aware() {
-  KvPreset preset = *find_kv_preset("mustafar-50");
-  preset.policy.key_score = KvKeyScore::output_aware;
-  return preset;
-}
-
 class EngineText : public testing::TestWithParam<Numbers> {
  protected:
   static constexpr int32_t kContext = 288;
-  static constexpr int32_t kLayers = 2;
-  static constexpr int32_t kKvHeads = 2;
   static constexpr int32_t kHeadDim = 16;
 
   void SetUp() override {
     if (!cpu_supports(GetParam().isa)) {
       GTEST_SKIP() << "this machine has no " << name(GetParam().isa);
     }
-    ModelConfig config;
-    config.architecture = "LlamaForCausalLM";
-    config.vocab = 97;
-    config.hidden = 32;
-    config.layers = kLayers;
-    config.heads = 4;
-    config.kv_heads = kKvHeads;
+    ModelConfig config = small_model(kContext);
     config.head_dim = kHeadDim;
-    config.ffn = 48;
-    config.context = kContext;
-    config.eos_ids = {2};
     ASSERT_TRUE(write_random_checkpoint(directory_.path(), config, 11).ok());
   }
 
@@ -102,8 +76,8 @@ class EngineText : public testing::TestWithParam<Numbers> {
     const KvCacheOptions kv{.preset = options.kv,
                             .also = options.kv_also,
                             .prefix_cache = options.prefix_cache,
-                            .layers = kLayers,
-                            .kv_heads = kKvHeads,
+                            .layers = small_model(kContext).layers,
+                            .kv_heads = small_model(kContext).kv_heads,
                             .head_dim = kHeadDim,
                             .slots = options.max_sequences,
                             .context = kContext};

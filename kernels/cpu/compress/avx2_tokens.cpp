@@ -473,6 +473,6 @@ void copy_tokens(const TileShape& shape, std::span<const TokenMove> moves) {
 
 }  // namespace
 
-const TokenOps kTokenOps{copy_tokens, demote_token};
+const TokenOps kTokenOps{kHeadDimMultiple, copy_tokens, demote_token};
 
 }  // namespace tessera::avx2

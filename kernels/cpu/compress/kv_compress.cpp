@@ -2,7 +2,6 @@
 #include <cstdint>
 
 #include "kernels/check.h"
-#include "kernels/cpu/attention/limits.h"
 #include "kernels/cpu/compress/allocators.h"
 #include "kernels/cpu/compress/compaction.h"
 #include "kernels/cpu/compress/ops.h"
@@ -171,28 +170,14 @@ class Compressor {
   const int64_t first_row_;
 };
 
-void check(const KvCompressArgs& args, const KvCompression& sequence) {
-  const KvPagesView& pages = args.pool.pages;
-  TESSERA_CHECK(sequence.slot >= 0 && sequence.slot < args.pool.slots, "kv_compress: no such slot");
-  TESSERA_CHECK(sequence.policy.is_lossy(), "kv_compress: a policy that compresses nothing");
-  TESSERA_CHECK(pages.marks != nullptr && sequence.tokens < pages.row_marks,
-                "kv_compress: too few marks");
-  TESSERA_CHECK(sequence.policy.key_score == KvKeyScore::magnitude || pages.query_sums != nullptr,
-                "kv_compress: no sums of queries");
-  const KvPageLayout& high = pages.layouts[sequence.tiers.high];
-  const KvPageLayout& low = pages.layouts[sequence.tiers.low];
-  TESSERA_CHECK(high.format == sequence.policy.high && low.format == sequence.policy.low,
-                "kv_compress: tiers of other formats than the policy's");
-  TESSERA_CHECK(high.capacity > 0 && low.capacity >= high.capacity,
-                "kv_compress: the low tier is less dense than the high one");
-}
-
 void compress(const TokenOps& ops, const KvCompressArgs& args, Stream stream) {
   TESSERA_CHECK(args.results.size() == args.sequences.size(), "kv_compress: a result for each");
+  TESSERA_CHECK(args.pool.pages.head_dim % ops.head_dim_multiple == 0,
+                "kv_compress: a head_dim that the scalar backend serves");
   const Scratch scratch(args.pool.pages, ThreadPool::of(stream).threads(), args.scratch.data());
   TESSERA_CHECK(scratch.bytes <= std::ssize(args.scratch), "kv_compress: scratch is too small");
   for (size_t i = 0; i < args.sequences.size(); ++i) {
-    check(args, args.sequences[i]);
+    check_compression(args, args.sequences[i]);
     args.results[i] = Compressor(ops, args.pool, args.sequences[i], scratch, stream).run();
   }
 }
@@ -210,16 +195,12 @@ void kv_compress(const KvCompressArgs& args, Stream stream) {
 
 namespace avx2 {
 void kv_compress(const KvCompressArgs& args, Stream stream) {
-  TESSERA_CHECK(args.pool.pages.head_dim % kHeadDimMultiple == 0,
-                "kv_compress: head_dim is a multiple of 8, or else the scalar backend serves it");
   compress(kTokenOps, args, stream);
 }
 }  // namespace avx2
 
 namespace avx512 {
 void kv_compress(const KvCompressArgs& args, Stream stream) {
-  TESSERA_CHECK(args.pool.pages.head_dim % kHeadDimMultiple == 0,
-                "kv_compress: head_dim is a multiple of 8, or else the scalar backend serves it");
   compress(kTokenOps, args, stream);
 }
 }  // namespace avx512

@@ -146,6 +146,6 @@ void demote_token(const TileShape& high, TokenPlace from, const TileShape& low, 
 
 }  // namespace
 
-const TokenOps kTokenOps{copy_tokens, demote_token};
+const TokenOps kTokenOps{1, copy_tokens, demote_token};
 
 }  // namespace tessera::scalar

@@ -23,8 +23,9 @@ struct TokenMove {
 
 // What an instruction set brings to kv_compress, kv_demote and what kv_store appends behind them:
 // token by token, because victims stand anywhere. Bit for bit as kernels/cpu/pages/page_codec.h has
-// it. Requires of the vector ones: head_dim is a multiple of 8.
+// it.
 struct TokenOps {
+  int32_t head_dim_multiple;  // what head_dim must be, or else the scalar ones serve it
   // Copies tokens' bytes as they are, all pages being of `shape`; other tokens are left alone. Many
   // at a time, since tokens of one tile share its lines, which the first of them waits for.
   // Requires: at most kMostMoves, and none to where another one is from.

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/backend.h"
+#include "kernels/check.h"
 
 namespace tessera {
 
@@ -22,6 +23,23 @@ constexpr TokenKey key_of(float significance, int32_t position) {
 }
 constexpr float significance_of(TokenKey key) {
   return std::bit_cast<float>(static_cast<uint32_t>(key >> 32));
+}
+
+// What both backends require of kv_compress's arguments, for one of its sequences.
+inline void check_compression(const KvCompressArgs& args, const KvCompression& sequence) {
+  const KvPagesView& pages = args.pool.pages;
+  TESSERA_CHECK(sequence.slot >= 0 && sequence.slot < args.pool.slots, "kv_compress: no such slot");
+  TESSERA_CHECK(sequence.policy.is_lossy(), "kv_compress: a policy that compresses nothing");
+  TESSERA_CHECK(pages.marks != nullptr && sequence.tokens < pages.row_marks,
+                "kv_compress: too few marks");
+  TESSERA_CHECK(sequence.policy.key_score == KvKeyScore::magnitude || pages.query_sums != nullptr,
+                "kv_compress: no sums of queries");
+  const KvPageLayout& high = pages.layouts[sequence.tiers.high];
+  const KvPageLayout& low = pages.layouts[sequence.tiers.low];
+  TESSERA_CHECK(high.format == sequence.policy.high && low.format == sequence.policy.low,
+                "kv_compress: tiers of other formats than the policy's");
+  TESSERA_CHECK(high.capacity > 0 && low.capacity >= high.capacity,
+                "kv_compress: the low tier is less dense than the high one");
 }
 
 // What a mark's score says of its token. For the scorer `mean`: its mean attention from later

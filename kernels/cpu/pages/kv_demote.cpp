@@ -71,6 +71,8 @@ int64_t scratch_bytes(const KvPagesView& pages, Stream stream) {
 void demote(const TokenOps& ops, const KvDemoteArgs& args, Stream stream) {
   check(args);
   const KvPagesView& pages = args.pool.pages;
+  TESSERA_CHECK(pages.head_dim % ops.head_dim_multiple == 0,
+                "kv_demote: a head_dim that the scalar backend serves");
   TESSERA_CHECK(scratch_bytes(pages, stream) <= std::ssize(args.scratch),
                 "kv_demote: scratch is too small");
   const int64_t heads = int64_t{pages.layers} * pages.kv_heads;
@@ -97,16 +99,12 @@ void kv_demote(const KvDemoteArgs& args, Stream stream) {
 
 namespace avx2 {
 void kv_demote(const KvDemoteArgs& args, Stream stream) {
-  TESSERA_CHECK(args.pool.pages.head_dim % kHeadDimMultiple == 0,
-                "kv_demote: head_dim is a multiple of 8, or else the scalar backend serves it");
   demote(kTokenOps, args, stream);
 }
 }  // namespace avx2
 
 namespace avx512 {
 void kv_demote(const KvDemoteArgs& args, Stream stream) {
-  TESSERA_CHECK(args.pool.pages.head_dim % kHeadDimMultiple == 0,
-                "kv_demote: head_dim is a multiple of 8, or else the scalar backend serves it");
   demote(kTokenOps, args, stream);
 }
 }  // namespace avx512

@@ -122,7 +122,7 @@ TESSERA_DEVICE void stage(const SparseSide& side, const Staging& staging, const 
   simt::sync_warp();
 }
 
-// Channels of a token from one on, one after the other.
+// Channels of a token from one on, one after the other: bit i of `bits` is of channel i.
 struct ChannelStream {
   const f16* next;
   uint32_t bits;
@@ -185,12 +185,16 @@ TESSERA_DEVICE void sparse_scores(WarpMemory<kDim, kProducts>& memory, const Til
       channels[i] = quarter(staged, staging, token, tile.sees(part * kTile + token));
     }
     float sums[kProducts][4] = {};
-    TESSERA_UNROLL
+    TESSERA_UNROLL_BY(2)
     for (int32_t first = 0; first < kDim / 4; first += 4) {
       uint32_t of_keys[4];
       TESSERA_UNROLL
       for (int32_t i = 0; i < 4; ++i) {
-        of_keys[i] = channels[i % 2].take_two(first + i / 2 * 2);
+        of_keys[i] = channels[i % 2].take_two(i / 2 * 2);
+      }
+      TESSERA_UNROLL
+      for (int32_t i = 0; i < 2; ++i) {
+        channels[i].bits >>= 4;
       }
       TESSERA_UNROLL
       for (int32_t product = 0; product < kProducts; ++product) {

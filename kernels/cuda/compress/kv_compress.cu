@@ -224,23 +224,14 @@ void compress(CompressJob& job, std::span<int32_t> host, Stream stream) {
 }
 
 void check(const KvCompressArgs& args, const KvCompression& sequence) {
+  check_compression(args, sequence);
   const KvPagesView& pages = args.pool.pages;
-  TESSERA_CHECK(sequence.slot >= 0 && sequence.slot < args.pool.slots, "kv_compress: no such slot");
-  TESSERA_CHECK(sequence.policy.is_lossy(), "kv_compress: a policy that compresses nothing");
-  TESSERA_CHECK(pages.marks != nullptr && sequence.tokens < pages.row_marks,
-                "kv_compress: too few marks");
-  const KvPageLayout& high = pages.layouts[sequence.tiers.high];
-  const KvPageLayout& low = pages.layouts[sequence.tiers.low];
-  TESSERA_CHECK(high.format == sequence.policy.high && low.format == sequence.policy.low,
-                "kv_compress: tiers of other formats than the policy's");
-  TESSERA_CHECK(high.capacity > 0 && low.capacity >= high.capacity,
-                "kv_compress: the low tier is less dense than the high one");
-  TESSERA_CHECK(!low.format.is_floats() || low.format == high.format,
+  const KvFormat high = pages.layouts[sequence.tiers.high].format;
+  const KvFormat low = pages.layouts[sequence.tiers.low].format;
+  TESSERA_CHECK(!low.is_floats() || low == high,
                 "kv_compress: to a format of codes or a sparse one");
-  TESSERA_CHECK(!low.format.is_sparse() || pages.head_dim <= kMaxSparseDim,
+  TESSERA_CHECK(!low.is_sparse() || pages.head_dim <= kMaxSparseDim,
                 "the CUDA backend serves sparse formats with head dimensions up to 128");
-  TESSERA_CHECK(sequence.policy.key_score == KvKeyScore::magnitude || pages.query_sums != nullptr,
-                "kv_compress: no sums of queries");
 }
 
 }  // namespace
