@@ -8,8 +8,9 @@ namespace tessera::cuda {
 // One warp's block of pairs over one row: everything a lane keeps in registers is of its pair in
 // each product (pair 4 product + lane % 4), of the tokens it holds, and of channels 32 block + 4
 // (lane / 4)
-// .. + 3. kDim: head_dim, or the next of the sizes that are compiled.
-template <int kDim, int kProducts>
+// .. + 3. kDim: head_dim, or the next of the sizes that are compiled. kSparse: whether tiles may be
+// of sparse formats.
+template <int kDim, int kProducts, bool kSparse>
 class WarpAttention {
  public:
   using Memory = WarpMemory<kDim, kProducts>;
@@ -136,7 +137,7 @@ class WarpAttention {
     simt::sync_warp();
     const KvFormat format = tile.layout->format;
     float weights[kProducts][8];
-    tile_scores(
+    tile_scores<kSparse>(
         memory_, queries_, tile, block_.pairs, args_.scale * kLog2E,
         [this](int32_t pair) { return query(pair); }, weights);
     float correction[kProducts];
@@ -179,10 +180,12 @@ class WarpAttention {
 
   TESSERA_DEVICE void add_values(const Tile& tile, float (&weights)[kProducts][8],
                                  const float (&correction)[kProducts]) {
-    if (tile.layout->format.is_sparse()) {
-      float step[kProducts];
-      put_sparse_weights(memory_, tile, weights, step);
-      return add_sparse_values(memory_, tile, step, correction, out_);
+    if constexpr (kSparse) {
+      if (tile.layout->format.is_sparse()) {
+        float step[kProducts];
+        put_sparse_weights(memory_, tile, weights, step);
+        return add_sparse_values(memory_, tile, step, correction, out_);
+      }
     }
     if (!tile.layout->format.is_codes()) {
       if (tile.layout->format == kKvF16) {

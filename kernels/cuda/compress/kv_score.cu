@@ -152,7 +152,7 @@ class ScoreWarp {
     }
     sync_warp();
     float scores[kProducts][8];
-    tile_scores(memory_, queries, tile, block.pairs, args_.scale * kLog2E, query, scores);
+    tile_scores<true>(memory_, queries, tile, block.pairs, args_.scale * kLog2E, query, scores);
     TESSERA_UNROLL
     for (int32_t product = 0; product < kProducts; ++product) {
       const int32_t pair = kPairsOfProduct * product + lane() % 4;
