@@ -121,7 +121,7 @@ class KvArena {
     MemoryMapping windows;
     MemoryMapping marks;
     MemoryMapping query_sums;
-    DeviceBytes device = {};  // everything but query sums, in place of those
+    DeviceBytes device = {};  // everything, in place of those
   };
   KvArena(const KvArenaShape& shape, Memory memory);
   void place_on_device();
@@ -136,6 +136,7 @@ class KvArena {
   std::byte* arena_ = nullptr;
   std::byte* windows_ = nullptr;
   KvMark* marks_ = nullptr;
+  float* query_sums_ = nullptr;
   Numbers<int32_t> tables_;
   Numbers<KvRow> rows_;
   Numbers<int32_t> unit_tables_;

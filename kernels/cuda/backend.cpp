@@ -7,9 +7,9 @@
 namespace tessera {
 namespace {
 
-// Attention's head dimensions (attention.cu), and dense formats.
+// Every format, and attention's head dimensions (attention.cu).
 bool serves_pages(KvFormat format, int32_t head_dim) {
-  return !format.is_sparse() && head_dim % 16 == 0 && head_dim <= 128;
+  return is_supported(format) && head_dim % 16 == 0 && head_dim <= 128;
 }
 
 Backend make() {

@@ -208,9 +208,11 @@ TEST(EmulatedDeviceSamples, WhatTheCpuSamples) {
   }
 }
 
-TEST(EmulatedDeviceRefuses, WeightsAndPagesWithoutKernels) {
+TEST(EmulatedDeviceRefuses, WeightsAndHeadDimensionsWithoutKernels) {
   TemporaryDirectory directory;
-  ASSERT_TRUE(write_random_checkpoint(directory.path(), small_model(kContext), 11).ok());
+  ModelConfig config = small_model(kContext);
+  config.head_dim = 24;
+  ASSERT_TRUE(write_random_checkpoint(directory.path(), config, 11).ok());
   const auto load = [&](WeightFormat weights) {
     return Transformer::load(directory.path(), {.weights = weights, .limits = {8, 1, kContext}},
                              cuda_backend(), {});
@@ -223,11 +225,11 @@ TEST(EmulatedDeviceRefuses, WeightsAndPagesWithoutKernels) {
   options.max_step_tokens = 8;
   options.max_sequences = 1;
   options.context = kContext;
-  options.kv = *find_kv_preset("s70");
+  options.kv = *find_kv_preset("k8v4");
   const auto engine = Engine::create(options, std::move(model).value(), cuda_backend(), {});
   EXPECT_EQ(engine.status().message(),
-            "KV cache: the backend cuda has no kernels for pages of s70 with a head dimension of "
-            "32");
+            "KV cache: the backend cuda has no kernels for pages of k8v4 with a head dimension of "
+            "24");
 }
 
 // Scheduling does not show in the text, as on the CPU.
@@ -251,7 +253,9 @@ INSTANTIATE_TEST_SUITE_P(
              .shares = true,
              .ladder = {kKvK4V2}},
         Case{.name = "leankv_scarce", .kv = lossy("leankv"), .bound = 1e-3, .scarce = true},
-        Case{.name = "h2o", .kv = lossy("h2o"), .bound = 1e-4}),
+        Case{.name = "h2o", .kv = lossy("h2o"), .bound = 1e-4},
+        Case{.name = "s50", .kv = *find_kv_preset("s50"), .bound = 1e-3},
+        Case{.name = "mustafar_scarce", .kv = output_aware(), .bound = 1e-3, .scarce = true}),
     [](const auto& instance) { return instance.param.name; });
 
 }  // namespace
