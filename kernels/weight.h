@@ -24,11 +24,16 @@ inline constexpr int64_t kInt4Group = 32;  // inputs that share one scale
 
 constexpr std::string_view name(WeightFormat format) {
   switch (format) {
-    case WeightFormat::f32: return "f32";
-    case WeightFormat::bf16: return "bf16";
-    case WeightFormat::int8: return "int8";
-    case WeightFormat::int4: return "int4";
-    case WeightFormat::fp8: return "fp8";
+    case WeightFormat::f32:
+      return "f32";
+    case WeightFormat::bf16:
+      return "bf16";
+    case WeightFormat::int8:
+      return "int8";
+    case WeightFormat::int4:
+      return "int4";
+    case WeightFormat::fp8:
+      return "fp8";
   }
   return "?";
 }
@@ -37,8 +42,8 @@ constexpr std::string_view name(WeightFormat format) {
 // Backend::linear alone. Does not own its memory.
 struct PackedWeight {
   WeightFormat format = WeightFormat::f32;
-  int64_t rows = 0;  // outputs
-  int64_t cols = 0;  // inputs
+  int64_t rows = 0;           // outputs
+  int64_t cols = 0;           // inputs
   std::byte* data = nullptr;  // Backend::packed_weight_bytes(format, rows, cols) bytes
 };
 

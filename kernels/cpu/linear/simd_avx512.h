@@ -1,0 +1,124 @@
+#pragma once
+
+#include <immintrin.h>
+
+#include "kernels/cpu/linear/tile.h"
+
+// The Simd type of AVX-512, for files compiled for it: of an anonymous namespace, as tile.h asks.
+namespace tessera {
+namespace {
+
+// The bf16 of each E4M3 of positive sign (kernels/e4m3.h), by bytes.
+struct E4m3Tables {
+  alignas(64) uint8_t low[128];
+  alignas(64) uint8_t high[128];
+
+  constexpr E4m3Tables() : low(), high() {
+    for (unsigned code = 0; code < 128; ++code) {
+      const float subnormal = static_cast<float>(code) * 0x1p-9f;
+      const unsigned bits = code == 127 ? 0x7fc0u
+                            : code < 8  ? __builtin_bit_cast(unsigned, subnormal) >> 16
+                                        : (code << 4) + (120u << 7);
+      low[code] = static_cast<uint8_t>(bits);
+      high[code] = static_cast<uint8_t>(bits >> 8);
+    }
+  }
+};
+constexpr E4m3Tables kE4m3Tables;
+
+struct Simd512 {
+  using Floats = __m512;
+  using Ints = __m512i;
+  static constexpr int kLanes = 16;
+  static constexpr int kPrefetchBytes = 4096;
+
+  TESSERA_INLINE static __mmask16 mask(int64_t lanes) {
+    return static_cast<__mmask16>(lanes >= kLanes ? 0xffff : (1 << lanes) - 1);
+  }
+  TESSERA_INLINE static Floats load(const float* from, __mmask16 mask) {
+    return _mm512_maskz_loadu_ps(mask, from);
+  }
+  TESSERA_INLINE static void store(float* to, Floats value) { _mm512_storeu_ps(to, value); }
+  TESSERA_INLINE static void store(float* to, __mmask16 mask, Floats value) {
+    _mm512_mask_storeu_ps(to, mask, value);
+  }
+  TESSERA_INLINE static Ints load_units(const std::byte* from) { return _mm512_loadu_si512(from); }
+  TESSERA_INLINE static void prefetch(const std::byte* from) {
+    _mm_prefetch(reinterpret_cast<const char*>(from), _MM_HINT_T0);
+  }
+  TESSERA_INLINE static Ints broadcast_unit(const std::byte* from) {
+    int32_t unit;
+    __builtin_memcpy(&unit, from, sizeof(unit));
+    return _mm512_set1_epi32(unit);
+  }
+  TESSERA_INLINE static Ints broadcast(int32_t value) { return _mm512_set1_epi32(value); }
+  TESSERA_INLINE static Floats broadcast(float value) { return _mm512_set1_ps(value); }
+  TESSERA_INLINE static Floats zero() { return _mm512_setzero_ps(); }
+  TESSERA_INLINE static Floats to_bits(Ints value) { return _mm512_castsi512_ps(value); }
+  TESSERA_INLINE static Floats to_floats(Ints value) { return _mm512_cvtepi32_ps(value); }
+  TESSERA_INLINE static Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
+  TESSERA_INLINE static Floats multiply(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
+  TESSERA_INLINE static Floats multiply_add(Floats a, Floats b, Floats sum) {
+    return _mm512_fmadd_ps(a, b, sum);
+  }
+  template <Element E>
+  TESSERA_INLINE static Floats multiply_add(Floats sum, Ints weights, Ints input) {
+    if constexpr (E == Element::f32) {
+      return _mm512_fmadd_ps(to_bits(weights), to_bits(input), sum);
+    } else {
+      return _mm512_dpbf16_ps(sum, (__m512bh)weights, (__m512bh)input);
+    }
+  }
+  TESSERA_INLINE static Ints dot(Ints sum, Ints weights, Ints input) {
+    // The intrinsic makes GCC 12 copy each sum before it adds to it, and spill half of them.
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(weights), "v"(input));
+    return sum;
+  }
+
+  TESSERA_INLINE static Ints low_nibbles(Ints nibbles) {
+    return _mm512_and_si512(nibbles, _mm512_set1_epi8(0x0f));
+  }
+  TESSERA_INLINE static Ints high_nibbles(Ints nibbles) {
+    return low_nibbles(_mm512_srli_epi32(nibbles, 4));
+  }
+  TESSERA_INLINE static Ints start_group(int32_t correction) { return broadcast(correction); }
+  TESSERA_INLINE static Ints dot_nibbles(Ints sum, Ints weights, Ints input) {
+    return dot(sum, weights, input);
+  }
+  TESSERA_INLINE static Ints finish_group(Ints sum, int32_t /*correction*/) { return sum; }
+  TESSERA_INLINE static Floats group_scale(const std::byte* scales, int64_t lane) {
+    const Ints both = load_units(scales);
+    return to_bits(lane == 0 ? _mm512_slli_epi32(both, 16)
+                             : _mm512_and_si512(both, _mm512_set1_epi32(-65536)));
+  }
+
+  // The two bytes of each magnitude's bf16 stand in tables; vdpbf16ps takes subnormals for zero, so
+  // that moving a code's bits to their places, as AVX2 does, would lose the smallest.
+  struct E4m3 {
+    Ints low[2];
+    Ints high[2];
+
+    TESSERA_INLINE E4m3() {
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+        low[half] = _mm512_load_si512(kE4m3Tables.low + 64 * half);
+        high[half] = _mm512_load_si512(kE4m3Tables.high + 64 * half);
+      }
+    }
+    TESSERA_INLINE void to_pairs(Ints codes, Ints& even, Ints& odd) const {
+      const Ints lows = _mm512_permutex2var_epi8(low[0], codes, low[1]);
+      const Ints highs = _mm512_permutex2var_epi8(high[0], codes, high[1]);
+      // highs | (codes & 0x80), then bytes of one or of the other
+      const Ints tops = _mm512_ternarylogic_epi32(highs, codes, _mm512_set1_epi8(-128), 0xf8);
+      constexpr __mmask64 kOddBytes = 0xaaaaaaaaaaaaaaaa;
+      even = _mm512_mask_blend_epi8(kOddBytes, lows, _mm512_slli_epi16(tops, 8));
+      odd = _mm512_mask_blend_epi8(kOddBytes, _mm512_srli_epi16(lows, 8), tops);
+    }
+    TESSERA_INLINE static Floats multiply_add(Floats sum, Ints pairs, Ints input) {
+      return _mm512_dpbf16_ps(sum, (__m512bh)pairs, (__m512bh)input);
+    }
+  };
+};
+
+}  // namespace
+}  // namespace tessera
