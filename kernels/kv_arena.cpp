@@ -233,6 +233,12 @@ std::span<const T> KvArena::read(const Numbers<T>& numbers) const {
   return read(numbers, 0, std::ssize(numbers.host));
 }
 
+void KvArena::wait() const {
+  if (memory_.device != nullptr) {
+    memory_.device.get_deleter().memory->wait(stream_);
+  }
+}
+
 int64_t KvArena::free_pages() const {
   return read(free_range_)[0].count;
 }
@@ -254,6 +260,16 @@ int64_t KvArena::unit_pages(int32_t handle) const {
   const int64_t entries = shape_.slot_rows() * shape_.max_unit_pages();
   const std::span<const int32_t> table = read(unit_tables_, handle * entries, entries);
   return entries - std::count(table.begin(), table.end(), kNoPage);
+}
+
+bool KvArena::is_sole_owner(int32_t handle) const {
+  TESSERA_CHECK(handle >= 0 && handle < shape_.units(), "no such unit");
+  const int64_t entries = shape_.slot_rows() * shape_.max_unit_pages();
+  const std::span<const int32_t> table = read(unit_tables_, handle * entries, entries);
+  const std::span<const uint16_t> owners = read(owners_);
+  return std::all_of(table.begin(), table.end(), [&](int32_t page) {
+    return page == kNoPage || owners[static_cast<size_t>(page)] == 1;
+  });
 }
 
 void KvArena::check_integrity() const {

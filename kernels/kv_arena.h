@@ -95,12 +95,14 @@ class KvArena {
   // and marks stay where they are. For those who count what ops do (kernels/op_cost.h).
   KvPool host_pool();
 
+  void wait() const;  // for the ops that were started on a device
   int64_t free_pages() const;
   // Of all layers and KV heads of a slot, in order; until the next call.
   std::span<const KvRow> slot_rows(int32_t slot) const;
   // Entries of the slot's rows, all layers and KV heads together; shared pages are counted.
   int64_t slot_pages(int32_t slot) const;
   int64_t unit_pages(int32_t handle) const;  // the same of a unit
+  bool is_sole_owner(int32_t handle) const;  // of a unit: nothing else holds any of its pages
 
   // Aborts unless every page has as many owners as table entries hold it, is in the free list's
   // live range once if that is none and not otherwise, and each row's pages stand at its two ends.

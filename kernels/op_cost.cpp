@@ -396,4 +396,18 @@ OpCost op_cost(const KvCompressArgs& args) {
   return sum;
 }
 
+// A comparison for each logit; a difference, a quotient, an exponential and a sum where it is
+// weighed, once for the choice and once for its probability.
+OpCost op_cost(const SampleArgs& args) {
+  const auto rows = std::ssize(args.rows);
+  OpCost sum{.read_bytes = rows * args.logits.cols * kFloat + rows * int64_t{sizeof(SampleRow)} +
+                           std::ssize(args.changes) * int64_t{sizeof(LogitChange)},
+             .written_bytes = rows * int64_t{sizeof(SampledToken)}};
+  for (const SampleRow& row : args.rows) {
+    const bool draws = row.forced < 0 && row.temperature > 0;
+    sum.flops += args.logits.cols * (1 + (draws ? 4 : 0) + (row.wants_logprob ? 4 : 0));
+  }
+  return sum;
+}
+
 }  // namespace tessera

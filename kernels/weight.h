@@ -12,7 +12,8 @@ namespace tessera {
 //   bf16  activations are rounded to bf16 too, sums are f32
 //   int8  symmetric, one scale per output row; activations symmetric int8, one scale per token
 //   int4  symmetric, one scale per output row and group of kInt4Group inputs; activations as int8
-//   fp8   E4M3 (kernels/e4m3.h), one scale per output row; activations E4M3, one scale per token; sums
+//   fp8   E4M3 (kernels/e4m3.h), one scale per output row; activations E4M3, one scale per token;
+//   sums
 //         are f32
 enum class WeightFormat : uint8_t { f32, bf16, int8, int4, fp8 };
 

@@ -157,8 +157,8 @@ absl::Status run_all(const Options& options) {
   ThreadPool pool(options.threads);
   const Stream stream = device.backend->memory != nullptr ? device.stream : pool.stream();
   device.backend->attach_thread(stream);
-  std::printf("%s, KV pool of %.2f GiB, %d tokens in and %d out, %d sequences at most.\n\n",
-              device.backend->name, static_cast<double>(options.kv_bytes) * 0x1p-30, options.prompt,
+  std::printf("%s, KV pool of %.0f MiB, %d tokens in and %d out, %d sequences at most.\n\n",
+              device.backend->name, static_cast<double>(options.kv_bytes) * 0x1p-20, options.prompt,
               options.generated, options.sequences);
   std::printf(
       "| KV, weights | requests | seconds | generated/s | tokens/s | of it page management | "

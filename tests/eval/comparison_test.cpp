@@ -27,9 +27,9 @@ TEST(Comparison, DoesNotMindAShiftOfAllLogits) {
 }
 
 TEST(Comparison, CountsAnotherFirstTokenAsWrongWhereTheLeadIsBeyondTheBound) {
-  // The largest logit is 4 from the mean, so the bound of two layers is 15 * (2^-24 + 2^-11).
+  // The largest logit is 4 from the mean, so the bound of two layers is 4 * 5 * (2^-24 + 2^-11).
   const double bound = kExact.relative() * 4;
-  EXPECT_NEAR(bound, 4 * 15 * 0x1p-11, 1e-4);
+  EXPECT_NEAR(bound, 4 * 5 * 0x1p-11, 1e-4);
   const std::vector<float> sure{2, static_cast<float>(2 - 2.1 * bound), -4};
   const std::vector<float> unsure{2, static_cast<float>(2 - 1.9 * bound), -4};
   const std::vector<float> other{1, 2, -4};

@@ -303,5 +303,20 @@ TEST(OpCost, KvCompressReadsMarksAndMovesWhatItDemotes) {
   EXPECT_EQ(op_cost(args), (OpCost{read, written, 0}));
 }
 
+TEST(OpCost, SampleWeighsEachLogitOfARowThatDraws) {
+  std::vector<SampleRow> rows{{.temperature = 0}, {.row = 4, .changes = 2}};
+  const std::vector<LogitChange> changes(2);
+  SampleArgs args{.logits = shape<float>(9, 100),
+                  .rows = rows,
+                  .changes = changes,
+                  .sampled = {},
+                  .scratch = {}};
+  const int64_t read = 2 * 100 * 4 + 2 * int64_t{sizeof(SampleRow)} + 2 * 20;
+  EXPECT_EQ(op_cost(args), (OpCost{read, 2 * 24, 100 + 500}));
+  rows[0].wants_logprob = true;
+  rows[1].forced = 7;
+  EXPECT_EQ(op_cost(args), (OpCost{read, 2 * 24, 500 + 100}));
+}
+
 }  // namespace
 }  // namespace tessera

@@ -64,8 +64,8 @@ static_assert(PanelLayout{WeightFormat::int4, 64, 256}.bytes() * 8 == 64 * 256 *
 // the weight's element type (fp8: in bf16), zero beyond `cols`, and for integers what undoes the
 // offset.
 struct ActivationLayout {
-  // Rows are read so many at a time where registers are tiles; what they read of a row that does not
-  // exist reaches no output.
+  // Rows are read so many at a time where registers are tiles; what they read of a row that does
+  // not exist reaches no output.
   static constexpr int64_t kTileTokens = 32;
 
   WeightFormat format = WeightFormat::f32;

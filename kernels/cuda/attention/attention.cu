@@ -229,7 +229,7 @@ void check_args(const AttentionArgs& args) {
       TESSERA_CHECK(is_supported(format) && !format.is_sparse(),
                     "attention: a page format without a CUDA kernel");
     }
-    TESSERA_CHECK(span.count > 0 && span.first_row >= 0 &&
+    TESSERA_CHECK(span.count >= 0 && span.first_row >= 0 &&
                       span.first_row + span.count <= args.queries.rows && span.context >= 0,
                   "attention: a sequence's rows");
     TESSERA_CHECK(args.window == 0 || span.tiers.high == span.tiers.low,

@@ -341,6 +341,7 @@ TESSERA_KERNEL(kPoolThreads) recycle_kernel(CompressJob job) {
   const KvPagesView& pages = job.pool.pages;
   int32_t demoted = 0;
   int32_t dropped = 0;
+  int32_t low_pages = 0;
   for (int32_t first = 0; first < job_rows(job); first += kPoolThreads) {
     const int32_t index = first + thread();
     RowPlan* plan = index < job_rows(job) ? &job.scratch.plans[index] : nullptr;
@@ -359,6 +360,7 @@ TESSERA_KERNEL(kPoolThreads) recycle_kernel(CompressJob job) {
       count = plan->left_pages - left + plan->right_pages - right;
       demoted += plan->demoted;
       dropped += plan->dropped;
+      low_pages += right;
     }
     for (int32_t most = block_max(count, memory), i = 0; i < most; ++i) {
       int32_t* entry = nullptr;
@@ -373,10 +375,12 @@ TESSERA_KERNEL(kPoolThreads) recycle_kernel(CompressJob job) {
   free_list.finish();
   demoted = block_total(demoted, memory);
   dropped = block_total(dropped, memory);
+  low_pages = block_total(low_pages, memory);
   if (thread() == 0) {
     job.result->pages_freed += job.pool.free_range->count;
     job.result->demoted = demoted;
     job.result->dropped = dropped;
+    job.result->low_pages = low_pages;
   }
 }
 

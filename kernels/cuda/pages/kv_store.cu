@@ -15,6 +15,10 @@ struct Ranges {
   TokenRanges of[kKvGroup];
 };
 
+constexpr int32_t closed_tokens(const SequenceSpan& span) {
+  return (span.closed_after() - span.closed_before()) * kKvGroup;
+}
+
 // One group of one row, by a block.
 class GroupStore {
  public:
@@ -45,6 +49,8 @@ class GroupStore {
     }
     sync_block();
   }
+  // After the last group.
+  TESSERA_DEVICE void count() const { pages_.rows[row_].high += closed_tokens(span_); }
 
  private:
   // The span's tokens of the group, into a page of the window's layout.
@@ -167,7 +173,7 @@ TESSERA_KERNEL(kThreads) store_kernel(KvStoreArgs args, const SequenceSpan* sequ
   const int32_t sequence = block_y() / args.pages.kv_heads;
   const SequenceSpan span = sequences[sequence];
   const int32_t group = span.closed_before() + block_x();
-  if (block_x() > 0 && group >= span.last_group()) {
+  if (span.count == 0 || (block_x() > 0 && group >= span.last_group())) {
     return;
   }
   int64_t first_dense = 0;
@@ -180,16 +186,18 @@ TESSERA_KERNEL(kThreads) store_kernel(KvStoreArgs args, const SequenceSpan* sequ
   for (int32_t i = 0; i < groups; ++i) {
     store.run(i == 0 ? group : span.last_group());
   }
+  if (grid_x() == 1 && thread() == 0) {
+    store.count();
+  }
 }
 
-// After all groups of a row are stored: they count.
+// After all groups of a row are stored, where several blocks did: they count.
 TESSERA_KERNEL(kWarp)
 count_kernel(KvPagesView pages, const SequenceSpan* sequences, int32_t count, int32_t layer) {
   const int32_t i = block_x() * kWarp + thread();
   if (i < count * pages.kv_heads) {
     const SequenceSpan span = sequences[i / pages.kv_heads];
-    pages.rows[pages.row_index(span.slot, layer, i % pages.kv_heads)].high +=
-        (span.closed_after() - span.closed_before()) * kKvGroup;
+    pages.rows[pages.row_index(span.slot, layer, i % pages.kv_heads)].high += closed_tokens(span);
   }
 }
 
@@ -203,7 +211,7 @@ void check_args(const KvStoreArgs& args) {
                 "kv_store: shapes of keys and values");
   int64_t groups = 0;
   for (const SequenceSpan& span : args.sequences) {
-    TESSERA_CHECK(span.count > 0 && span.context >= 0 && span.first_row >= 0 &&
+    TESSERA_CHECK(span.count >= 0 && span.context >= 0 && span.first_row >= 0 &&
                       span.first_row + span.count <= args.keys.rows,
                   "kv_store: a sequence's rows");
     const KvPageLayout& layout = pages.layouts[span.tiers.high];
@@ -233,7 +241,7 @@ void kv_store(const KvStoreArgs& args, Stream stream) {
           .threads = kThreads,
           .shared_bytes = sizeof(Ranges)},
          store_kernel, args, sequences);
-  if (any_closes) {
+  if (most_groups > 1 && any_closes) {
     launch(stream, {.grid_x = static_cast<int32_t>(div_ceil(count * args.pages.kv_heads, kWarp))},
            count_kernel, args.pages, sequences, count, args.layer);
   }

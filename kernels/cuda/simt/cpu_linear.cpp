@@ -4,6 +4,7 @@
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/simt/emulated_memory.h"
+#include "kernels/cuda/simt/emulated_stream.h"
 
 namespace tessera::cuda {
 namespace {
@@ -21,9 +22,11 @@ void pack(MatrixView<const float> source, int64_t first_row, const PackedWeight&
 }
 
 void linear(const LinearArgs& args, Stream) {
-  static ThreadPool thread(1);
-  const DeviceAccess access;
-  scalar::linear(args, thread.stream());
+  simt::emulation::start([args] {
+    static ThreadPool thread(1);
+    const DeviceAccess access;
+    scalar::linear(args, thread.stream());
+  });
 }
 
 // A product small enough for tests: kPeak rows of kPeak, by kPeak.

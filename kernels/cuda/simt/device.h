@@ -40,6 +40,11 @@ const T* mirror(std::span<const T> plan, Stream stream) {
   return static_cast<const T*>(cuda::CudaStream::of(stream).mirror(plan.data(), plan.size_bytes()));
 }
 
+template <class T>
+T* collect(std::span<T> numbers, Stream stream) {
+  return static_cast<T*>(cuda::CudaStream::of(stream).collect(numbers.data(), numbers.size_bytes()));
+}
+
 inline void download(void* to, const void* from, int64_t bytes, Stream stream) {
   cuda::CudaStream::of(stream).download(to, from, static_cast<size_t>(bytes));
 }

@@ -16,6 +16,7 @@
 #include "kernels/backend.h"
 #include "kernels/check.h"
 #include "kernels/cuda/simt/emulated_memory.h"
+#include "kernels/cuda/simt/emulated_stream.h"
 #include "kernels/half.h"
 
 #define TESSERA_KERNEL(...) void
@@ -68,12 +69,18 @@ void run(const LaunchShape& shape, const std::function<void()>& body);
 
 template <class... Parameters, class... Args>
 void launch(Stream, const LaunchShape& shape, void (*kernel)(Parameters...), const Args&... args) {
-  emulation::run(shape, [&] { kernel(args...); });
+  // By value, as a launch has them: what it was called with may be gone when it runs.
+  emulation::start([=] { emulation::run(shape, [&] { kernel(args...); }); });
 }
 
 template <class T>
 const T* mirror(std::span<const T> plan, Stream) {
-  return plan.data();
+  return static_cast<const T*>(emulation::mirror(plan.data(), plan.size_bytes()));
+}
+
+template <class T>
+T* collect(std::span<T> numbers, Stream) {
+  return static_cast<T*>(emulation::collect(numbers.data(), numbers.size_bytes()));
 }
 
 inline void download(void* to, const void* from, int64_t bytes, Stream stream) {
@@ -84,7 +91,9 @@ inline std::span<std::byte> staging(Stream) {
   alignas(16) static std::byte memory[10000];
   return memory;
 }
-inline void wait(Stream) {}
+inline void wait(Stream) {
+  emulation::wait();
+}
 
 template <class T>
 T& shared() {

@@ -28,10 +28,12 @@
 //   mma_f16, mma_u8s8                   tensor cores; where each lane's elements stand is said
 //   below
 // and for the host:
-//   mirror(span, stream)                a plan's data (host memory) as kernels of that stream see
-//   it download(to, from, bytes, stream)   to host memory, once all that was launched is done;
-//   waits staging(stream)                     memory that both host and kernels reach; wait(stream)
-//   between
+//   mirror(span, stream)                a plan's data (host memory) as kernels of that stream see it
+//   collect(span, stream)               zeroes for kernels to write numbers to, which are in `span`
+//                                       (host memory) once the host has waited
+//   download(to, from, bytes, stream)   to host memory, once all that was launched is done; waits
+//   staging(stream)                     memory that both host and kernels reach; wait(stream)
+//                                       between
 //
 // Fragments of the tensor cores' products D = A B + C (PTX ISA, "Matrix Fragments for mma.m16n8k16"
 // and "mma.m16n8k32"), with g = lane / 4 and t = lane % 4:

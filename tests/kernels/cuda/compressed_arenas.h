@@ -108,6 +108,7 @@ class CompressedArenas : public TwoArenas {
       backend.kv_compress({arena.pool(), one, {&results.emplace_back(), 1}, scratch}, stream);
     });
     EXPECT_EQ(results[1].pages_freed, results[0].pages_freed);
+    EXPECT_EQ(results[1].low_pages, results[0].low_pages);
     EXPECT_EQ(results[1].demoted, results[0].demoted);
     EXPECT_EQ(results[1].dropped, results[0].dropped);
     changed_ += results[0].demoted + results[0].dropped;

@@ -4,7 +4,11 @@
 namespace tessera {
 
 std::vector<Device> devices_of_this_machine() {
-  return {{.name = "emulated", .backend = &cuda_backend(), .stream = {}, .sparse = false}};
+  return {{.name = "emulated",
+           .backend = &cuda_backend(),
+           .stream = {},
+           .sparse = false,
+           .wait = cuda_backend().memory->wait}};
 }
 
 }  // namespace tessera

@@ -38,9 +38,12 @@ class TwoArenas : public testing::TestWithParam<Device> {
     device().wait(device().stream);
   }
   void resize(const std::vector<int32_t>& released, const std::vector<KvGrowth>& grown) {
+    std::vector<std::vector<int32_t>> taken;
     both([&](const Backend& backend, KvArena& arena, Stream stream) {
-      backend.kv_resize({arena.pool(), released, grown}, stream);
+      taken.emplace_back(grown.size(), -1);
+      backend.kv_resize({arena.pool(), released, grown, taken.back()}, stream);
     });
+    EXPECT_EQ(taken[1], taken[0]) << "pages that each took";
   }
 
   // Random tokens for spans of some layers; the same for both arenas.
