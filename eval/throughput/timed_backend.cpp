@@ -13,8 +13,7 @@ double g_score_seconds = 0;
 
 void wait(Stream stream) {
   if (g_timed.memory != nullptr) {
-    std::byte nothing{};
-    g_timed.memory->download(&nothing, nullptr, 0, stream);
+    g_timed.memory->wait(stream);
   }
 }
 
