@@ -276,11 +276,12 @@ void PrefixCache::forget_releases() {
 
 // ---- pressure
 
-void PrefixCache::make_room(int64_t free_pages) {
+void PrefixCache::make_room(int64_t pages) {
+  const int64_t wanted = arena_.free_pages() + pages;
   int64_t before = -1;
-  while (arena_.free_pages() < free_pages && arena_.free_pages() != before) {
+  while (arena_.free_pages() < wanted && arena_.free_pages() != before) {
     before = arena_.free_pages();
-    const int64_t missing = free_pages - before;
+    const int64_t missing = wanted - before;
     uint8_t level = 0;
     while (level < tier_of_level_.size() &&
            (next_level_[level] == kNoLevel || tree_.coldest_of(level) == PrefixTree::kNone)) {

@@ -101,8 +101,8 @@ class PrefixCache {
   int64_t returned_pages(int32_t slot);
   void forget_releases();
 
-  // Demotes and evicts until so many pages are free, or nothing is left to take.
-  void make_room(int64_t free_pages);
+  // Demotes and evicts until so many pages more are free, or nothing is left to take.
+  void make_room(int64_t pages);
   int64_t unlocked_pages() const { return tree_.unlocked_pages(); }
   void flush();  // pins too; what running sequences use stays with them
 

@@ -3,6 +3,9 @@
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/cuda_library.h"
+#ifdef TESSERA_NCCL
+#include "kernels/cuda/nccl/nccl_communicator.h"
+#endif
 
 using namespace tessera;
 
@@ -27,4 +30,7 @@ extern "C" [[gnu::visibility("default")]] void tessera_cuda_open(int32_t abi,
   static cuda::CudaStream stream;
   library.backend = &cuda_backend();
   library.stream = stream.stream();
+#ifdef TESSERA_NCCL
+  library.connect = cuda::make_nccl_communicator;
+#endif
 }
