@@ -35,8 +35,7 @@ Setup setup_for(const Options& options, const Device& device) {
   setup.device = &device;
   setup.isas = isas_for(options, device);
   for (const std::string& wanted : options.weights) {
-    for (const WeightFormat format :
-         {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8, WeightFormat::int4}) {
+    for (const WeightFormat format : kWeightFormats) {
       if (wanted == name(format)) {
         setup.weights.push_back(format);
       }

@@ -11,9 +11,6 @@
 namespace tessera::bench {
 namespace {
 
-constexpr WeightFormat kWeightFormats[] = {WeightFormat::f32, WeightFormat::bf16,
-                                           WeightFormat::int8, WeightFormat::int4};
-
 std::vector<std::string> op_names() {
   std::vector<std::string> names;
   for (const Op& op : all_ops()) {

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "kernels/cpu/tile_registers.h"
+
 namespace tessera::bench {
 namespace {
 
@@ -47,6 +49,27 @@ TESSERA_PEAK_LOOP(maddubs_256, __m256i, "vpmaddubsw")
 
 TESSERA_PLAIN_PEAK_LOOP(mul_add_128, __m128, "mulps", "addps")
 TESSERA_PLAIN_PEAK_LOOP(madd_128, __m128i, "pmaddwd", "paddd")
+
+// Four registers of sums, which is what the other four leave.
+constexpr int kTileChains = 4;
+#define TESSERA_TILE_PEAK_LOOP(function, instruction)                                          \
+  void function() {                                                                            \
+    asm volatile("ldtilecfg %0" : : "m"(amx::kTileConfig));                                    \
+    for (int64_t round = 0; round < kRounds; ++round) {                                        \
+      asm volatile(instruction " %tmm5, %tmm4, %tmm0\n\t" instruction                          \
+                               " %tmm5, %tmm4, %tmm1\n\t" instruction                          \
+                               " %tmm5, %tmm4, %tmm2\n\t" instruction " %tmm5, %tmm4, %tmm3"); \
+    }                                                                                          \
+    asm volatile("tilerelease");                                                               \
+  }
+
+TESSERA_TILE_PEAK_LOOP(bf16_tiles, "tdpbf16ps")
+TESSERA_TILE_PEAK_LOOP(int8_tiles, "tdpbsud")
+
+// `flops` of a sum in one product.
+constexpr PeakLoop tile_peak(void (*loop)(), int64_t flops, std::string_view instruction) {
+  return {loop, kRounds * kTileChains * amx::kTileRows * amx::kTileRows * flops, instruction};
+}
 
 constexpr PeakLoop peak(void (*loop)(), int64_t flops, std::string_view instruction) {
   return {loop, kRounds * kChains * flops, instruction};
@@ -136,7 +159,14 @@ double time_copy(ThreadPool& pool, std::span<const std::byte> from, std::span<st
 PeakLoop peak_loop(CpuIsa isa, WeightFormat arithmetic) {
   const bool integers = arithmetic == WeightFormat::int8 || arithmetic == WeightFormat::int4;
   switch (isa) {
-    case CpuIsa::amx:  // its own product serves some of attention alone
+    case CpuIsa::amx:
+      if (arithmetic == WeightFormat::int8) {
+        return tile_peak(int8_tiles, 2 * amx::kTileRowBytes, "tdpbsud tmm");
+      }
+      if (arithmetic == WeightFormat::bf16) {
+        return tile_peak(bf16_tiles, amx::kTileRowBytes, "tdpbf16ps tmm");
+      }
+      [[fallthrough]];  // float and int4 weights are multiplied by vectors
     case CpuIsa::avx512:
     case CpuIsa::avx512_fp16:
       return integers                           ? peak(int8_512, 128, "vpdpbusd zmm")

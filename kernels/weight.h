@@ -13,15 +13,21 @@ namespace tessera {
 //   int8  symmetric, one scale per output row; activations symmetric int8, one scale per token
 //   int4  symmetric, one scale per output row and group of kInt4Group inputs; activations as int8
 enum class WeightFormat : uint8_t { f32, bf16, int8, int4 };
+inline constexpr WeightFormat kWeightFormats[] = {WeightFormat::f32, WeightFormat::bf16,
+                                                  WeightFormat::int8, WeightFormat::int4};
 
 inline constexpr int64_t kInt4Group = 32;  // inputs that share one scale
 
 constexpr std::string_view name(WeightFormat format) {
   switch (format) {
-    case WeightFormat::f32: return "f32";
-    case WeightFormat::bf16: return "bf16";
-    case WeightFormat::int8: return "int8";
-    case WeightFormat::int4: return "int4";
+    case WeightFormat::f32:
+      return "f32";
+    case WeightFormat::bf16:
+      return "bf16";
+    case WeightFormat::int8:
+      return "int8";
+    case WeightFormat::int4:
+      return "int4";
   }
   return "?";
 }
@@ -30,8 +36,8 @@ constexpr std::string_view name(WeightFormat format) {
 // Backend::linear alone. Does not own its memory.
 struct PackedWeight {
   WeightFormat format = WeightFormat::f32;
-  int64_t rows = 0;  // outputs
-  int64_t cols = 0;  // inputs
+  int64_t rows = 0;           // outputs
+  int64_t cols = 0;           // inputs
   std::byte* data = nullptr;  // Backend::packed_weight_bytes(format, rows, cols) bytes
 };
 

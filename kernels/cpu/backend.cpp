@@ -110,10 +110,11 @@ constexpr Backend kAvx512Fp16 = [] {
   return backend;
 }();
 
-// What multiplies a few numbers is bound by memory, whatever the instruction.
+// What does not multiply many numbers is bound by memory, whatever the instruction.
 constexpr Backend kAmx = [] {
   Backend backend = kAvx512Fp16;
   backend.isa = "amx";
+  backend.linear = amx::linear;
   backend.attention = amx::attention;
   return backend;
 }();

@@ -11,8 +11,8 @@ namespace tessera {
 //   avx2    AVX2, FMA, F16C
 //   avx512  AVX-512 F/BW/VL/DQ/VBMI, VNNI and BF16
 //   avx512_fp16  AVX-512 FP16, for attention over sparse pages; all else is avx512's
-//   amx     AMX-INT8, where the system lets the process use its tile registers; to the same bits as
-//           avx512_fp16, which CPUs that have it have too
+//   amx     AMX-INT8 and AMX-BF16, where the system lets the process use its tile registers; CPUs
+//           that have it have avx512_fp16 too, and but for weights of bf16 results have its bits
 enum class CpuIsa { scalar, avx2, avx512, avx512_fp16, amx };
 inline constexpr CpuIsa kCpuIsas[] = {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512,
                                       CpuIsa::avx512_fp16, CpuIsa::amx};

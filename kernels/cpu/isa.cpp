@@ -39,7 +39,7 @@ bool request_tiles() {
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-constexpr uint32_t kTileFeatures = kAmxTileBit | kAmxInt8Bit;
+constexpr uint32_t kTileFeatures = kAmxTileBit | kAmxInt8Bit | kAmxBf16Bit;
 
 CpuFacts facts_of_this_machine() {
   const Registers basic = cpuid(1, 0);

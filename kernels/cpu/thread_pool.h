@@ -33,8 +33,9 @@ class ThreadPool {
   void pin_caller();
 
   // Calls body(begin, end, worker) for disjoint ranges that cover [0, items), each at most `grain`
-  // long; returns when all are done. Which worker gets which range is not determined, so results
-  // must not depend on it. Requires: grain > 0.
+  // long; returns when all are done. Ranges are begun in ascending order, so one may wait for an
+  // earlier one. Which worker gets which range is not determined, so results must not depend on it.
+  // Requires: grain > 0.
   template <class Body>
   void parallel_for(int64_t items, int64_t grain, Body&& body) {
     using Plain = std::remove_reference_t<Body>;

@@ -47,7 +47,7 @@ CpuFacts all_facts() {
   return {.basic_ecx = bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C,
           .extended_ebx = bit_AVX2 | bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ,
           .extended_ecx = bit_AVX512VBMI | bit_AVX512VBMI2 | bit_AVX512VNNI,
-          .extended_edx = bit_AVX512FP16 | kAmxTileBit | kAmxInt8Bit,
+          .extended_edx = bit_AVX512FP16 | kAmxTileBit | kAmxInt8Bit | kAmxBf16Bit,
           .further_eax = bit_AVX512BF16,
           .saved_state = 0x602e7,
           .may_use_tiles = true};
@@ -59,9 +59,11 @@ TEST(CpuBackend, TakesTileRegistersWhereTheCpuHasThemAndTheSystemLetsIt) {
   facts.may_use_tiles = false;  // an older system, or one that refuses
   EXPECT_EQ(best_isa(facts), CpuIsa::avx512_fp16);
   facts = all_facts();
-  facts.extended_edx = bit_AVX512FP16 | kAmxTileBit | kAmxBf16Bit;
-  EXPECT_EQ(best_isa(facts), CpuIsa::avx512_fp16);
-  facts.extended_edx = kAmxTileBit | kAmxInt8Bit;
+  for (const uint32_t bit : {kAmxTileBit, kAmxInt8Bit, kAmxBf16Bit}) {
+    facts.extended_edx = all_facts().extended_edx & ~bit;
+    EXPECT_EQ(best_isa(facts), CpuIsa::avx512_fp16);
+  }
+  facts.extended_edx = all_facts().extended_edx & ~uint32_t{bit_AVX512FP16};
   EXPECT_EQ(best_isa(facts), CpuIsa::avx512);
   facts = all_facts();
   for (const uint32_t bit : {0x20000u, 0x40000u}) {  // a virtual machine that hides their state
@@ -72,7 +74,7 @@ TEST(CpuBackend, TakesTileRegistersWhereTheCpuHasThemAndTheSystemLetsIt) {
 
 TEST(CpuBackend, TakesAnInstructionSetThatTheCpuHasAllOfAndTheSystemSaves) {
   CpuFacts facts = all_facts();
-  facts.extended_edx = kAmxTileBit | kAmxInt8Bit;
+  facts.extended_edx = all_facts().extended_edx & ~uint32_t{bit_AVX512FP16};
   EXPECT_EQ(best_isa(facts), CpuIsa::avx512);
   facts = all_facts();
   facts.extended_ecx = bit_AVX512VBMI | bit_AVX512VNNI;

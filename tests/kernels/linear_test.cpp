@@ -191,7 +191,7 @@ TEST_P(Linear, StaysWithinTheErrorOfItsFormat) {
 // On the same packed weights only the order of f32 additions may differ, and for int8 nothing.
 TEST_P(Linear, AgreesWithPlainLoopsOnTheSameWeights) {
   const Backend& scalar = cpu_backend(CpuIsa::scalar);
-  for (const int64_t tokens : {1, 2, 5, 7, 12, 13, 31}) {
+  for (const int64_t tokens : {1, 2, 5, 7, 12, 13, 31, 50}) {
     for (const int64_t cols : kSizes) {
       SCOPED_TRACE(testing::Message() << tokens << " tokens, " << cols << " inputs");
       const Matrix in = random_matrix(tokens, cols, random_);
@@ -215,7 +215,7 @@ TEST_P(Linear, AgreesWithPlainLoopsOnTheSameWeights) {
 }
 
 TEST_P(Linear, GivesARowTheSameBitsWhateverElseIsInTheCall) {
-  for (const int64_t cols : {64, 172, 515}) {
+  for (const int64_t cols : {64, 172, 515, 2100}) {  // the last in several stretches
     const Matrix in = random_matrix(200, cols, random_);
     const Weight weight = pack(*backend_, format_, random_matrix(75, cols, random_));
     const Matrix all = linear(*backend_, in, weight, pool_);

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <span>
+#include <thread>
 
 #include "kernels/check.h"
 #include "kernels/cpu/attention/block_cut.h"
@@ -74,6 +76,7 @@ struct Attention {
   const int32_t group;
   RowWork* const work;  // [sequences * kv_heads + 1]
   const SharedRuns* shared;
+  std::atomic<int64_t>* runs_left;  // of `shared`, that are not done
   const Partials* partials;
 
   int64_t rows() const { return std::ssize(args.sequences) * args.pages.kv_heads; }
@@ -111,6 +114,7 @@ struct Attention {
   void plan() const;
   void run(int64_t item_index) const;
   void run_shared(int64_t run_index) const;
+  void await_runs() const;
   void load(const Item& item, PairBlock& block, int32_t first_tile, int32_t end_tile) const;
   void load_shared(const SharedRun& run, const TileWalk& walk, PairBlock& block) const;
   void clear(PairBlock& block) const;
@@ -217,6 +221,13 @@ void Attention::run_shared(int64_t run_index) const {
     } else {
       partials->save(block, pair, index);
     }
+  }
+}
+
+// Runs are begun before any item, so each is done or in some thread's hands.
+void Attention::await_runs() const {
+  while (runs_left->load(std::memory_order_acquire) > 0) {
+    std::this_thread::yield();
   }
 }
 
@@ -385,6 +396,9 @@ void Attention::attend_one_span(const Item& item, PairBlock& block, const RowWor
   load(item, block, first_tile, end_tile);
   clear(block);
   const int64_t first_partial = place.first_partial + int64_t{span} * group;
+  if (done > 0) {
+    await_runs();
+  }
   for (int32_t pair = 0; pair < block.pairs && done > 0; ++pair) {
     partials->restore(block, pair, first_partial + head_in_group(item, pair));
   }
@@ -434,24 +448,30 @@ void run_attention(const AttentionKernels& kernels, const AttentionArgs& args, S
                       .group = args.query_heads / args.pages.kv_heads,
                       .work = reinterpret_cast<RowWork*>(args.scratch.data()),
                       .shared = nullptr,
+                      .runs_left = nullptr,
                       .partials = nullptr};
   const int32_t spans = attention.cut_spans();
   const int64_t runs_bytes =
       SharedRuns::scratch_bytes(std::ssize(args.sequences), args.pages.kv_heads, spans);
   TESSERA_CHECK(offset + runs_bytes <= scratch_bytes, "attention: scratch is too small");
   const SharedRuns shared(args, spans, pool.threads(), args.scratch.data() + offset);
+  std::atomic<int64_t> runs_left = shared.count();
   attention.shared = &shared;
+  attention.runs_left = &runs_left;
   const Partials partials(args.scratch.data() + offset + runs_bytes, head_dim);
   attention.partials = &partials;
   attention.plan();
   TESSERA_CHECK(
       offset + runs_bytes + Partials::bytes(attention.partial_count(), head_dim) <= scratch_bytes,
       "attention: scratch is too small");
-  if (shared.count() > 0) {
-    pool.parallel_for(shared.count(), 1,
-                      [&](int64_t run, int64_t, int) { attention.run_shared(run); });
-  }
-  pool.parallel_for(attention.items(), 1, [&](int64_t item, int64_t, int) { attention.run(item); });
+  pool.parallel_for(shared.count() + attention.items(), 1, [&](int64_t index, int64_t, int) {
+    if (index < shared.count()) {
+      attention.run_shared(index);
+      runs_left.fetch_sub(1, std::memory_order_release);
+    } else {
+      attention.run(index - shared.count());
+    }
+  });
   if (attention.partial_count() > 0) {
     const int64_t group = attention.group;
     pool.parallel_for(rows * group, args.query_heads, [&](int64_t begin, int64_t end, int) {

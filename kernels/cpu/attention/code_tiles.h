@@ -9,7 +9,7 @@
 #include "kernels/cpu/attention/code_attention.h"
 #include "kernels/cpu/attention/code_lanes_avx512.h"
 #include "kernels/cpu/attention/pair_block.h"
-#include "kernels/cpu/attention/tile_registers.h"
+#include "kernels/cpu/tile_registers.h"
 
 namespace tessera::amx {
 

@@ -62,6 +62,9 @@ struct FormatKernels {
 
 struct LinearKernels {
   FormatKernels formats[4];  // by WeightFormat
+  // Around the tiles that a thread multiplies one after another; null: nothing.
+  void (*begin_tiles)() = nullptr;
+  void (*end_tiles)() = nullptr;
 };
 
 namespace avx2 {
@@ -69,6 +72,9 @@ extern const LinearKernels linear_kernels;
 }
 namespace avx512 {
 extern const LinearKernels linear_kernels;
+}
+namespace amx {
+LinearKernels linear_kernels();
 }
 
 }  // namespace tessera

@@ -25,7 +25,9 @@ class Product {
         panels_{args.weight->format, args.weight->rows, args.weight->cols},
         layout_{args.weight->format, args.in.rows, args.in.cols},
         kernels_(kernels.formats[static_cast<size_t>(args.weight->format)]),
-        tiles_(args.in.rows <= kernels_.wide.max_rows ? kernels_.wide : kernels_.tall) {
+        tiles_(args.in.rows <= kernels_.wide.max_rows ? kernels_.wide : kernels_.tall),
+        begin_tiles_(kernels.begin_tiles),
+        end_tiles_(kernels.end_tiles) {
     TESSERA_CHECK(args.in.cols == panels_.cols && args.out.cols == panels_.rows, "shapes differ");
     TESSERA_CHECK(args.out.rows == args.in.rows, "as many outputs as inputs");
     TESSERA_CHECK(static_cast<int64_t>(args.scratch.size()) >= layout_.bytes(), "small scratch");
@@ -46,8 +48,14 @@ class Product {
     const int64_t slices = div_ceil(panels_.rows, tiles_.slice);
     pool.parallel_for(blocks * slices, slices_at_once(blocks * slices, pool.threads()),
                       [&](int64_t begin, int64_t end, int) {
+                        if (begin_tiles_ != nullptr) {
+                          begin_tiles_();
+                        }
                         for (int64_t item = begin; item < end; ++item) {
                           multiply(item / slices, blocks, item % slices);
+                        }
+                        if (end_tiles_ != nullptr) {
+                          end_tiles_();
                         }
                       });
   }
@@ -103,7 +111,7 @@ class Product {
       for (int64_t tile = 0; tile < tiles; ++tile) {
         const int64_t rows = count / tiles + (tile < larger ? 1 : 0);
         take_rows(begin + row, slice * tiles_.slice, described);
-        described.partial = partial + row * tiles_.slice;
+        described.partial = partial + tile * tiles_.max_rows * tiles_.slice;
         tiles_.by_rows[rows - 1](described);
         described.ahead += share;
         row += rows;
@@ -138,6 +146,8 @@ class Product {
   ActivationLayout layout_;
   const FormatKernels& kernels_;
   const TileKernels& tiles_;
+  void (*begin_tiles_)();
+  void (*end_tiles_)();
 };
 
 }  // namespace
@@ -153,5 +163,12 @@ void linear(const LinearArgs& args, Stream stream) {
   Product(args, linear_kernels).run(ThreadPool::of(stream));
 }
 }  // namespace avx512
+
+namespace amx {
+void linear(const LinearArgs& args, Stream stream) {
+  static const LinearKernels kernels = linear_kernels();
+  Product(args, kernels).run(ThreadPool::of(stream));
+}
+}  // namespace amx
 
 }  // namespace tessera

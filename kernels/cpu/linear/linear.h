@@ -21,5 +21,8 @@ void linear(const LinearArgs& args, Stream stream);
 namespace avx512 {
 void linear(const LinearArgs& args, Stream stream);
 }
+namespace amx {
+void linear(const LinearArgs& args, Stream stream);
+}
 
 }  // namespace tessera

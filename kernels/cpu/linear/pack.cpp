@@ -136,8 +136,7 @@ void pack_weight(MatrixView<const float> source, int64_t first_row, const Packed
 
 int64_t linear_scratch_bytes(int64_t tokens, int64_t cols) {
   int64_t bytes = 0;
-  for (const WeightFormat format :
-       {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8, WeightFormat::int4}) {
+  for (const WeightFormat format : kWeightFormats) {
     bytes = std::max(bytes, ActivationLayout{format, tokens, cols}.bytes());
   }
   return bytes;

@@ -60,6 +60,10 @@ static_assert(PanelLayout{WeightFormat::int4, 64, 256}.bytes() * 8 == 64 * 256 *
 // A call's activations as the kernels read them, in the scratch space of LinearArgs: row-major in
 // the weight's element type, zero beyond `cols`, and for integers what undoes the offset.
 struct ActivationLayout {
+  // Rows are read so many at a time where registers are tiles; what they read of a row that does not
+  // exist reaches no output.
+  static constexpr int64_t kTileTokens = 32;
+
   WeightFormat format = WeightFormat::f32;
   int64_t tokens = 0;
   int64_t cols = 0;
@@ -83,7 +87,7 @@ struct ActivationLayout {
   constexpr int64_t corrections() const {  // of a row
     return format == WeightFormat::int4 ? units() * 4 / kInt4Group : 1;
   }
-  constexpr int64_t scales_offset() const { return tokens * stride(); }
+  constexpr int64_t scales_offset() const { return round_up(tokens, kTileTokens) * stride(); }
   constexpr int64_t corrections_offset() const { return scales_offset() + tokens * 4; }
   constexpr int64_t bytes() const { return corrections_offset() + tokens * corrections() * 4; }
 };

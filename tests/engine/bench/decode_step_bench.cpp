@@ -1,7 +1,7 @@
 // A whole decode step of a model, of sequences that share a prefix: with what they share read once
 // for all, and with each reading for itself. Logits must be the same bit for bit. With one thread
 // it is the processor's time that counts, so that other work on the machine counts little.
-//   decode_step_bench MODEL [sequences] [shared tokens] [tokens of its own] [threads]
+//   decode_step_bench MODEL [sequences] [shared tokens] [tokens of its own] [threads] [weights]
 
 #include <time.h>
 
@@ -144,10 +144,19 @@ int run(int argc, char** argv) {
     std::fprintf(stderr, "a model; tokens that leave room for one in the last group of 64\n");
     return 1;
   }
+  const char* weights = argc > 6 ? argv[6] : "f32";
+  const auto* format =
+      std::find_if(std::begin(kWeightFormats), std::end(kWeightFormats),
+                   [&](WeightFormat known) { return tessera::name(known) == weights; });
+  if (format == std::end(kWeightFormats)) {
+    std::fprintf(stderr, "no weights are called %s\n", weights);
+    return 1;
+  }
   ThreadPool pool(number(5, 4));
   const Backend& backend = cpu_backend(best_cpu_isa());
   auto model = Transformer::load(argv[1],
-                                 {.limits = {kChunk, sizes.sequences, sizes.shared + sizes.own + 1},
+                                 {.weights = *format,
+                                  .limits = {kChunk, sizes.sequences, sizes.shared + sizes.own + 1},
                                   .max_logits_rows = sizes.sequences},
                                  backend, pool.stream());
   if (!model.ok()) {
@@ -159,9 +168,9 @@ int run(int argc, char** argv) {
       "|---|--:|--:|--:|--:|--:|--:|---|\n");
   const std::pair<const char*, KvFormat> formats[] = {
       {"f16", kKvF16}, {"k8v8", kKvK8V8}, {"k8v4", kKvK8V4}, {"k4v2", kKvK4V2}};
-  for (const auto& [name, format] : formats) {
-    Decode decode(**model, format, sizes, backend, pool.stream());
-    compare(name, decode);
+  for (const auto& [kv_name, kv_format] : formats) {
+    Decode decode(**model, kv_format, sizes, backend, pool.stream());
+    compare(kv_name, decode);
   }
   return 0;
 }

@@ -9,9 +9,10 @@ namespace tessera::amx {
 inline constexpr int kTileRows = 16;
 inline constexpr int kTileRowBytes = 64;
 
-// What the tile registers hold, as the instruction that sets it reads it: all of them 16 rows of 64
-// bytes. They are taken for a span and then released, because a thread that has none has less state
-// to be saved; to take them for each tile of tokens would cost a tenth of its time.
+// What the tile registers hold, as the instruction that sets it reads it: 16 rows of 64 bytes each,
+// or fewer rows. They are taken for a span and then released, because a thread that has none has
+// less state to be saved; to take them for each tile of tokens would cost attention a tenth of its
+// time.
 struct alignas(64) TileConfig {
   uint8_t palette = 1;
   uint8_t start_row = 0;

@@ -1,0 +1,224 @@
+#include <utility>
+
+#include "kernels/cpu/linear/simd_avx512.h"
+#include "kernels/cpu/tile_registers.h"
+
+namespace tessera::amx {
+namespace {
+
+// A panel's lines are the rows of a product's second operand as they stand, and so are 16 rows of
+// activations those of its first one: nothing is packed for it. A register of sums is 16 rows by 16
+// outputs. Integers give the sums of `vpdpbusd`; products of bf16 are added up in another order, so
+// all numbers of rows are multiplied here: a row's sum must not depend on how many there are.
+constexpr int kUnits = kTileRowBytes / 4;  // of a step
+
+// Registers: sums from 0 on, then activations, then weights.
+constexpr int kActivations = 4;
+constexpr int kWeights = 6;
+
+template <int kRegister>
+TESSERA_INLINE void load(const std::byte* from, int64_t stride) {
+  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(kRegister) : "memory");
+}
+template <int kRegister>
+TESSERA_INLINE void store(void* to, int64_t stride) {
+  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(stride), "i"(kRegister) : "memory");
+}
+template <Element E, int kSums, int kRows, int kOutputs>
+TESSERA_INLINE void multiply_add() {
+  if constexpr (E == Element::bf16) {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kRows), "i"(kOutputs));
+  } else {
+    asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kRows), "i"(kOutputs));
+  }
+}
+
+// f(0), f(1), ... as constants, which registers have to be named by.
+template <int kCount, class F>
+TESSERA_INLINE void for_each(F f) {
+  [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) {
+    (f.template operator()<kIndex>(), ...);
+  }
+  (std::make_integer_sequence<int, kCount>{});
+}
+
+// kHigh x V registers of sums: up to 16 kHigh rows by 16 V outputs.
+template <Element E, int kHigh, int V, bool kIsTall>
+struct Product {
+  const LinearTile& tile;
+  int rows;
+
+  static constexpr int64_t kLanes = Simd512::kLanes;
+  static constexpr int64_t kRowFloats = V * kLanes;  // of `partial`
+
+  // Sums go from stretch to stretch in the caller's memory.
+  template <int kHighIndex, int kVector>
+  TESSERA_INLINE float* partial() const {
+    return tile.partial + kHighIndex * kTileRows * kRowFloats + kVector * kLanes;
+  }
+  TESSERA_INLINE void begin() const {
+    for_each<kHigh>([&]<int kHighIndex>() {
+      for_each<V>([&]<int kVector>() {
+        constexpr int kSums = kHighIndex * V + kVector;
+        if (tile.begins) {
+          asm volatile("tilezero %%tmm%c0" ::"i"(kSums));
+        } else {
+          load<kSums>(reinterpret_cast<const std::byte*>(partial<kHighIndex, kVector>()),
+                      kRowFloats * 4);
+        }
+      });
+    });
+  }
+  TESSERA_INLINE void hand_on() const {
+    for_each<kHigh>([&]<int kHighIndex>() {
+      for_each<V>([&]<int kVector>() {
+        store<kHighIndex * V + kVector>(partial<kHighIndex, kVector>(), kRowFloats * 4);
+      });
+    });
+  }
+
+  // One step: `activations` is of the first row, `weights` of the first unit of each vector.
+  TESSERA_INLINE static void step(const std::byte* activations, int64_t activation_stride,
+                                  const std::byte* const (&weights)[V], int64_t weight_stride) {
+    for_each<kHigh>([&]<int kHighIndex>() {
+      load<kActivations + kHighIndex>(activations + kHighIndex * kTileRows * activation_stride,
+                                      activation_stride);
+    });
+    for_each<V>([&]<int kVector>() {
+      constexpr int kOutputs = kWeights + kVector % 2;
+      load<kOutputs>(weights[kVector], weight_stride);
+      for_each<kHigh>([&]<int kHighIndex>() {
+        multiply_add<E, kHighIndex * V + kVector, kActivations + kHighIndex, kOutputs>();
+      });
+    });
+  }
+
+  // The last units where they fill no register, with zeros behind them: what stands there in the
+  // panel and in the scratch may be anything.
+  void last_step(const std::byte* activations, const std::byte* const (&weights)[V],
+                 int64_t units) const {
+    alignas(64) std::byte inputs[kHigh * kTileRows][kTileRowBytes] = {};
+    alignas(64) std::byte lines[V][kUnits][kTileRowBytes] = {};
+    for (int row = 0; row < rows; ++row) {
+      __builtin_memcpy(inputs[row], activations + row * tile.activation_stride,
+                       static_cast<size_t>(units) * 4);
+    }
+    const std::byte* padded[V];
+    for (int v = 0; v < V; ++v) {
+      for (int64_t unit = 0; unit < units; ++unit) {
+        __builtin_memcpy(lines[v][unit], weights[v] + unit * kBytesPerUnitRow, kTileRowBytes);
+      }
+      padded[v] = lines[v][0];
+    }
+    step(inputs[0], kTileRowBytes, padded, kTileRowBytes);
+  }
+
+  TESSERA_INLINE void add_up() const {
+    constexpr int64_t kScales = E == Element::int8 ? kBytesPerScales : 0;
+    Slice<Simd512, V> slice(tile, kScales + tile.first_unit * kBytesPerUnitRow);
+    const std::byte* activations = tile.activations + 4 * tile.first_unit;
+    const std::byte* ahead = tile.ahead;
+    int64_t unit = 0;
+    for (; unit + kUnits <= tile.units; unit += kUnits) {
+      if constexpr (kIsTall) {
+        for (const std::byte* end = ahead + kUnits * tile.ahead_step; ahead < end;
+             ahead += kBytesPerLine) {
+          Simd512::prefetch(ahead);
+        }
+      } else {
+        for (int64_t i = 0; i < kUnits; ++i) {
+          for (int v = 0; v < V; ++v) {
+            Simd512::prefetch(slice.vectors[v] + i * kBytesPerUnitRow + Simd512::kPrefetchBytes);
+          }
+        }
+      }
+      step(activations, tile.activation_stride, slice.vectors, kBytesPerUnitRow);
+      activations += kTileRowBytes;
+      for (int v = 0; v < V; ++v) {
+        slice.vectors[v] += kUnits * kBytesPerUnitRow;
+      }
+    }
+    if (unit < tile.units) {
+      last_step(activations, slice.vectors, tile.units - unit);
+    }
+  }
+
+  // A row's sums as outputs; integers exactly as the vectors do it (multiply_int8 in tile.h).
+  TESSERA_INLINE void write_row(const float* sums, int row) const {
+    LinearTile own = tile;
+    own.out += row * tile.out_stride;
+    const Slice<Simd512, V> scales(tile, 0);
+    __m512 values[1][V];
+    for (int v = 0; v < V; ++v) {
+      const __m512i bits = _mm512_load_si512(sums + v * kLanes);
+      if constexpr (E == Element::int8) {
+        const __m512i sum = _mm512_add_epi32(
+            bits, Simd512::broadcast(tile.corrections[row * tile.correction_stride]));
+        const __m512 scale = Simd512::to_bits(Simd512::load_units(scales.vectors[v]));
+        values[0][v] = Simd512::multiply(Simd512::multiply(Simd512::to_floats(sum), scale),
+                                         Simd512::broadcast(tile.scales[row]));
+      } else {
+        values[0][v] = Simd512::to_bits(bits);
+      }
+    }
+    write<Simd512, 1, V>(own, values);
+  }
+  TESSERA_INLINE void write_rows() const {
+    alignas(64) float sums[kHigh * kTileRows][kRowFloats];
+    for_each<kHigh>([&]<int kHighIndex>() {
+      for_each<V>([&]<int kVector>() {
+        store<kHighIndex * V + kVector>(&sums[kHighIndex * kTileRows][kVector * kLanes],
+                                        kRowFloats * 4);
+      });
+    });
+    for (int row = 0; row < rows; ++row) {
+      write_row(sums[row], row);
+    }
+  }
+
+  [[gnu::noinline]] void run() const {
+    begin();
+    add_up();
+    if (tile.ends) {
+      write_rows();
+    } else {
+      hand_on();
+    }
+  }
+};
+
+// Up to 12 rows of integers are as fast by vectors, whose sums are the same.
+template <Element E, int kRows, int V, bool kIsTall>
+void multiply(const LinearTile& tile) {
+  if constexpr (E == Element::int8 && kRows <= 12) {
+    return avx512::linear_kernels.formats[static_cast<int>(E)].tall.by_rows[kRows - 1](tile);
+  }
+  Product<E, (kRows + kTileRows - 1) / kTileRows, V, kIsTall>{tile, kRows}.run();
+}
+
+template <Element E, int kMax, int V, bool kIsTall, class Counts = typename CountTo<kMax>::Counts>
+struct Table;
+template <Element E, int kMax, int V, bool kIsTall, int... kRows>
+struct Table<E, kMax, V, kIsTall, RowCounts<kRows...>> {
+  static constexpr MultiplyTile kByRows[] = {multiply<E, kRows, V, kIsTall>...};
+  static constexpr TileKernels kKernels{V * Simd512::kLanes, kMax, kByRows};
+};
+
+// Few rows: a line of weights is loaded once for all of them. Many: twice 16 rows by two vectors of
+// outputs, so that each register that is loaded serves two products.
+
+}  // namespace
+
+LinearKernels linear_kernels() {
+  LinearKernels kernels = avx512::linear_kernels;
+  kernels.begin_tiles = [] { _tile_loadconfig(&kTileConfig); };
+  kernels.end_tiles = [] { _tile_release(); };
+  FormatKernels& bf16 = kernels.formats[static_cast<int>(Element::bf16)];
+  bf16.wide = Table<Element::bf16, kTileRows, 4, false>::kKernels;
+  bf16.tall = Table<Element::bf16, 2 * kTileRows, 2, true>::kKernels;
+  kernels.formats[static_cast<int>(Element::int8)].tall =
+      Table<Element::int8, 2 * kTileRows, 2, true>::kKernels;
+  return kernels;
+}
+
+}  // namespace tessera::amx
