@@ -112,8 +112,11 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const EngineOptions& opti
   if (options.ranks != nullptr) {
     TESSERA_RETURN_IF_ERROR(check_alike(*options.ranks, traits_of(resolved, *model, backend)));
   }
-  return std::make_unique<BatchingEngine>(
-      BatchingEngine::Parts{resolved, std::move(model), std::move(kv), backend, stream});
+  model->prepare(kv->view(), stream);
+  TESSERA_ASSIGN_OR_RETURN(
+      Sampler sampler, Sampler::create(config.vocab, model->max_logits_rows(), backend, stream));
+  return std::make_unique<BatchingEngine>(BatchingEngine::Parts{
+      resolved, std::move(model), std::move(kv), std::move(sampler), backend, stream});
 }
 
 }  // namespace tessera

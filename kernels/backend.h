@@ -9,10 +9,14 @@
 #include "kernels/kv_page.h"
 #include "kernels/kv_policy.h"
 #include "kernels/kv_pool.h"
+#include "kernels/sampling.h"
 #include "kernels/view.h"
 #include "kernels/weight.h"
 
 namespace tessera {
+
+class Recording;    // kernels/recording.h
+struct RecordArgs;
 
 // Where an op runs: for the CPU backend a ThreadPool*, for CUDA a cudaStream_t. Always the last
 // parameter; there is no ambient stream.
@@ -25,7 +29,7 @@ struct Stream {
 struct SequenceSpan {
   int32_t slot = 0;       // which page tables
   int32_t first_row = 0;
-  int32_t count = 0;
+  int32_t count = 0;      // 0: none, at the end of a plan that Recording::start() gets
   int32_t context = 0;    // tokens already stored before this step
   KvTiers tiers;          // the formats of its rows
   // KvPolicy::newest_dense(), for tokens at positions from `prompt` on. Where it is not 0 the window
@@ -97,6 +101,9 @@ struct KvResizeArgs {
   KvPool pool;
   std::span<const int32_t> released;   // slots
   std::span<const KvGrowth> grown;     // at most one for a slot
+  // Of each of `grown`, the pages that it took: host memory, written by the time that the host next waits
+  // for the stream, and there until then. Empty: nobody asks.
+  std::span<int32_t> taken = {};
 };
 
 // Lets sequences share the pages of one prompt, copy on write: full pages get one more owner, and a
@@ -293,6 +300,7 @@ struct KvCompression {
 // What became of it, over all layers and heads.
 struct KvCompressed {
   int64_t pages_freed = 0;  // fewer than taken: negative; at least -(layers * kv_heads)
+  int64_t low_pages = 0;    // that its low tier has now
   int64_t demoted = 0;      // tokens of one KV head
   int64_t dropped = 0;
 };
@@ -319,6 +327,24 @@ struct KvCompressArgs {
   std::span<const KvCompression> sequences;
   std::span<KvCompressed> results;  // one for each of `sequences`
   std::span<std::byte> scratch;     // Backend::kv_compress_scratch_bytes(...), 64-byte aligned
+};
+
+// The most that one call of `sample` may be given; scratch is sized by it once, at start.
+struct SampleLimits {
+  int32_t rows = 0;
+  int32_t vocab = 0;    // <= kMaxSampledVocab
+  int32_t changes = 0;  // of all rows together
+};
+
+// The next token of each row (kernels/sampling.h). What a row wants is plan, on the host; logits and
+// what is sampled lie where the backend's memory is. Logits are changed meanwhile and put back. A row's
+// token depends on the row alone.
+struct SampleArgs {
+  MatrixView<float> logits;              // [any, vocab]
+  std::span<const SampleRow> rows;       // no two of the same row of `logits`
+  std::span<const LogitChange> changes;  // the rows', one after the other
+  std::span<SampledToken> sampled;       // one for each of `rows`
+  std::span<std::byte> scratch;          // Backend::sample_scratch_bytes(...), 64-byte aligned
 };
 
 // The largest step an op must be able to serve; scratch is sized by it once, at start.
@@ -352,6 +378,7 @@ struct Backend {
   int64_t (*attention_scratch_bytes)(const StepLimits& limits, int32_t query_heads, int32_t head_dim);
   int64_t (*kv_compress_scratch_bytes)(const KvPagesView& pages, Stream);
   int64_t (*kv_demote_scratch_bytes)(const KvPagesView& pages, Stream);
+  int64_t (*sample_scratch_bytes)(const SampleLimits& limits, Stream);
 
   // Called once on the thread that will call the ops: places it beside the stream's own threads.
   void (*attach_thread)(Stream);
@@ -361,6 +388,8 @@ struct Backend {
   const DeviceMemory* memory = nullptr;
   // Whether its ops serve pages of that format. Null: all that is_supported().
   bool (*serves_pages)(KvFormat format, int32_t head_dim) = nullptr;
+  // Notes ops to be started together later. Null: they are called each time.
+  std::unique_ptr<Recording> (*record)(const RecordArgs&, Stream) = nullptr;
 
   void (*embed)(const EmbedArgs&, Stream);
   void (*rms_norm)(const RmsNormArgs&, Stream);
@@ -379,6 +408,7 @@ struct Backend {
   void (*attention)(const AttentionArgs&, Stream);
   void (*kv_score)(const KvScoreArgs&, Stream);
   void (*kv_compress)(const KvCompressArgs&, Stream);
+  void (*sample)(const SampleArgs&, Stream);
 };
 
 inline constexpr int64_t kPackRows = 64;

@@ -18,6 +18,8 @@ struct DeviceMemory {
   void (*upload)(void* to, const void* from, int64_t bytes);
   // What all ops that were started on the stream have left. Waits.
   void (*download)(void* to, const void* from, int64_t bytes, Stream stream);
+  // Until all ops that were started on the stream are done.
+  void (*wait)(Stream stream);
 };
 
 struct DeviceFree {

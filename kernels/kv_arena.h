@@ -91,13 +91,18 @@ class KvArena {
   const KvArenaShape& shape() const { return shape_; }
   KvPool pool();
   KvPagesView view() const;
+  // pool() with its tables, counts, owners and free list as they are now in host memory; pages, windows
+  // and marks stay where they are. For those who count what ops do (kernels/op_cost.h).
+  KvPool host_pool();
 
+  void wait() const;  // for the ops that were started on a device
   int64_t free_pages() const;
   // Of all layers and KV heads of a slot, in order; until the next call.
   std::span<const KvRow> slot_rows(int32_t slot) const;
   // Entries of the slot's rows, all layers and KV heads together; shared pages are counted.
   int64_t slot_pages(int32_t slot) const;
   int64_t unit_pages(int32_t handle) const;  // the same of a unit
+  bool is_sole_owner(int32_t handle) const;  // of a unit: nothing else holds any of its pages
 
   // Aborts unless every page has as many owners as table entries hold it, is in the free list's
   // live range once if that is none and not otherwise, and each row's pages stand at its two ends.
@@ -116,7 +121,7 @@ class KvArena {
     MemoryMapping windows;
     MemoryMapping marks;
     MemoryMapping query_sums;
-    DeviceBytes device = {};  // everything but query sums, in place of those
+    DeviceBytes device = {};  // everything, in place of those
   };
   KvArena(const KvArenaShape& shape, Memory memory);
   void place_on_device();
@@ -131,6 +136,7 @@ class KvArena {
   std::byte* arena_ = nullptr;
   std::byte* windows_ = nullptr;
   KvMark* marks_ = nullptr;
+  float* query_sums_ = nullptr;
   Numbers<int32_t> tables_;
   Numbers<KvRow> rows_;
   Numbers<int32_t> unit_tables_;

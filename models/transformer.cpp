@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
 #include "models/checkpoint.h"
+#include "models/decode_steps.h"
 #include "models/status_macros.h"
 #include "models/weights.h"
 #include "models/workspace.h"
@@ -23,13 +24,14 @@ struct StepViews {
     qkv = all.qkv.first_rows(tokens);
     queries = qkv.columns(0, config.query_width());
     keys = qkv.columns(config.query_width(), config.kv_width());
+    rotated = qkv.columns(0, config.query_width() + config.kv_width());
     values = qkv.columns(config.query_width() + config.kv_width(), config.kv_width());
     attended = all.attended.first_rows(tokens);
     gate_up = all.gate_up.first_rows(tokens);
     gated = all.gated.first_rows(tokens);
   }
 
-  MatrixView<float> hidden, normed, qkv, queries, keys, values, attended, gate_up, gated;
+  MatrixView<float> hidden, normed, qkv, queries, keys, rotated, values, attended, gate_up, gated;
 };
 
 bool all_below(std::span<const int32_t> values, int32_t limit) {
@@ -47,18 +49,19 @@ class Decoder final : public Transformer {
         weights_(std::move(weights)),
         workspace_(std::move(workspace)) {}
 
+  void prepare(const KvPagesView& pages, Stream stream) override {
+    // A sum over ranks is not the backend's own, so a step with one is not noted.
+    if (ops_.record != nullptr && options_.ranks == nullptr) {
+      decode_steps_ = std::make_unique<DecodeSteps>(
+          ops_, options_.limits, pages,
+          [&](const Batch& batch) { compute(batch, pages, stream); }, stream);
+    }
+  }
+
   void forward(const Batch& batch, const KvPagesView& pages, Stream stream) override {
     check(batch, pages);
-    const StepViews step(config_, workspace_.views(), batch);
-    ops_.embed({.tokens = batch.tokens,
-                .table = weights_.views().embedding,
-                .table_f32 = weights_.views().embedding_f32,
-                .out = step.hidden},
-               stream);
-    for (int32_t layer = 0; layer < config_.layers; ++layer) {
-      const LayerWeights& weights = weights_.views().layers[static_cast<size_t>(layer)];
-      attend(batch, pages, layer, weights, step, stream);
-      feed_forward(weights, step, stream);
+    if (decode_steps_ == nullptr || !decode_steps_->start(batch, pages, stream)) {
+      compute(batch, pages, stream);
     }
     computed_tokens_ = static_cast<int32_t>(batch.tokens.size());
   }
@@ -76,17 +79,7 @@ class Decoder final : public Transformer {
                 .out = hidden},
                stream);
     norm(hidden, weights_.views().final_norm, hidden, stream);
-    if (ops_.memory == nullptr) {
-      linear(hidden, weights_.views().head, {}, logits, stream);
-      return;
-    }
-    // All that the host reads of a step, once, with the caller's own stride.
-    MatrixView<float> computed = workspace_.views().logits.first_rows(wanted);
-    TESSERA_CHECK(logits.stride <= computed.stride, "logits of a wider stride than the device's");
-    computed.stride = logits.stride;
-    linear(hidden, weights_.views().head, {}, computed, stream);
-    const int64_t floats = (wanted - 1) * logits.stride + logits.cols;
-    ops_.memory->download(logits.data, computed.data, floats * int64_t{sizeof(float)}, stream);
+    linear(hidden, weights_.views().head, {}, logits, stream);
   }
 
   int32_t max_logits_rows() const override { return options_.max_logits_rows; }
@@ -96,13 +89,26 @@ class Decoder final : public Transformer {
   int64_t workspace_bytes() const override { return workspace_.bytes(); }
 
  private:
+  void compute(const Batch& batch, const KvPagesView& pages, Stream stream) const {
+    const StepViews step(config_, workspace_.views(), batch);
+    ops_.embed({.tokens = batch.tokens,
+                .table = weights_.views().embedding,
+                .table_f32 = weights_.views().embedding_f32,
+                .out = step.hidden},
+               stream);
+    for (int32_t layer = 0; layer < config_.layers; ++layer) {
+      const LayerWeights& weights = weights_.views().layers[static_cast<size_t>(layer)];
+      attend(batch, pages, layer, weights, step, stream);
+      feed_forward(weights, step, stream);
+    }
+  }
+
   // hidden += attention_out(attention(rope(qkv(norm(hidden)))))
   void attend(const Batch& batch, const KvPagesView& pages, int32_t layer,
               const LayerWeights& weights, const StepViews& step, Stream stream) const {
     norm(step.hidden, weights.attention_norm, step.normed, stream);
     linear(step.normed, weights.qkv, weights.qkv_bias, step.qkv, stream);
-    rope(step.queries, batch.positions, stream);
-    rope(step.keys, batch.positions, stream);
+    rope(step.rotated, batch.positions, stream);
     ops_.kv_store({.keys = step.keys,
                    .values = step.values,
                    .sequences = batch.sequences,
@@ -223,6 +229,7 @@ class Decoder final : public Transformer {
   const Backend& ops_;
   const Weights weights_;
   const Workspace workspace_;
+  std::unique_ptr<DecodeSteps> decode_steps_;  // null: nothing is noted
   int32_t computed_tokens_ = 0;  // rows of the residual stream that the last forward() left
 };
 

@@ -45,6 +45,11 @@ class Transformer {
 
   virtual ~Transformer() = default;
 
+  // Before the first step over these pages, which stay: notes decode steps of all sizes where the
+  // backend can, so that forward() starts each of them at once (models/decode_steps.h). What is not
+  // noted is computed op by op, to the same bits.
+  virtual void prepare(const KvPagesView& /*pages*/, Stream /*stream*/) {}
+
   // Stores the batch's keys and values into `pages` and keeps the hidden state of each of its
   // tokens for logits(). Requires: the rows of `pages` hold room for the batch; the batch is within
   // the limits; a sequence's positions follow its context.
@@ -54,7 +59,8 @@ class Transformer {
   // a large vocabulary those of a whole prompt chunk would outweigh everything else. Call it as
   // often as there are rows left. A row depends on its sequence's tokens alone: not on how they
   // were cut into steps, nor on what else is in the batch or in `rows`.
-  // rows: of the batch, in any order, at most max_logits_rows(); logits: [rows, vocab]
+  // rows: of the batch, in any order, at most max_logits_rows()
+  // logits: [rows, vocab], in the backend's memory; computed, not waited for
   virtual void logits(std::span<const int32_t> rows, MatrixView<float> logits, Stream stream) = 0;
   virtual int32_t max_logits_rows() const = 0;
 

@@ -44,7 +44,9 @@ KvCache::KvCache(const KvCacheOptions& options, Memory memory, const Backend& ba
       stream_(stream),
       ranks_(options.ranks),
       heads_(static_cast<int32_t>(arena_->shape().slot_rows())),
-      slots_(static_cast<size_t>(arena_->shape().slots)) {
+      slots_(static_cast<size_t>(arena_->shape().slots)),
+      free_pages_(arena_->shape().pages),
+      families_(arena_->shape().slots) {
   for (int32_t slot = shape().slots; slot > 0; --slot) {
     closed_slots_.push_back(slot - 1);
   }
@@ -57,6 +59,8 @@ KvCache::KvCache(const KvCacheOptions& options, Memory memory, const Backend& ba
     prefixes_ = std::make_unique<PrefixCache>(*arena_, ladder, backend, stream, scratch_.bytes());
   }
   grown_.reserve(slots_.size());
+  planned_.reserve(slots_.size());
+  taken_.reserve(slots_.size());
   for (const KvFormat format : shape().formats) {
     format_pages_.push_back({format, 0});
   }
@@ -137,8 +141,11 @@ int32_t KvCache::page_tokens(const KvPolicy& policy) const {
 }
 
 void KvCache::reserve(std::span<const KvReservation> reservations) {
+  settle_growth();
   grown_.clear();
+  planned_.clear();
   int64_t growth = 0;
+  bool uneven = false;
   for (const KvReservation& wanted : reservations) {
     Slot& slot = open(wanted.slot);
     TESSERA_CHECK(slot.tokens <= wanted.tokens && wanted.tokens <= shape().context,
@@ -149,40 +156,62 @@ void KvCache::reserve(std::span<const KvReservation> reservations) {
     const int64_t pages = demanded.growth(slot.tokens, wanted.tokens - slot.tokens);
     slot.tokens = wanted.tokens;
     slot.high_pages += pages;
+    if (slot.compressed) {
+      count_growth(slot, pages);
+    }
     growth += pages;
     if (groups > 0) {
       grown_.push_back({wanted.slot, slot.tiers, groups * kKvGroup});
+      planned_.push_back(pages);
+      uneven = uneven || slot.compressed;
     }
   }
   if (grown_.empty()) {
     return;
   }
   make_room(growth);
-  const int64_t free = free_pages();
-  TESSERA_CHECK(growth <= free, "more pages are reserved than are free");
-  backend_.kv_resize({.pool = arena_->pool(), .released = {}, .grown = grown_}, stream_);
-  TESSERA_CHECK(free_pages() >= free - growth, "rows grew by more pages than were planned");
+  TESSERA_CHECK(growth <= free_pages_, "more pages are reserved than are free");
+  free_pages_ -= growth;
+  taken_.assign(uneven ? grown_.size() : 0, kUnknown);
+  backend_.kv_resize({.pool = arena_->pool(), .released = {}, .grown = grown_, .taken = taken_},
+                     stream_);
+  count_format_pages();
+}
+
+void KvCache::settle_growth() {
+  if (taken_.empty()) {
+    return;
+  }
+  if (taken_.front() == kUnknown) {  // a step that wanted no logits has waited for nothing
+    arena_->wait();
+  }
   uneven_slots_.clear();
-  for (const KvGrowth& grown : grown_) {
-    if (open(grown.slot).compressed) {
-      count_rows(grown.slot);
-      uneven_slots_.push_back(grown.slot);
+  for (size_t i = 0; i < taken_.size(); ++i) {
+    Slot& slot = open(grown_[i].slot);
+    const int64_t unused = planned_[i] - taken_[i];
+    TESSERA_CHECK(unused >= 0 && (unused == 0 || slot.compressed),
+                  "rows grew by other pages than were planned");
+    slot.high_pages -= unused;
+    free_pages_ += unused;
+    if (slot.compressed) {
+      uneven_slots_.push_back(grown_[i].slot);
     }
   }
-  if (!uneven_slots_.empty()) {
-    agree(uneven_slots_);
-  }
-  count_format_pages();
+  taken_.clear();
+  agree(uneven_slots_);
 }
 
 void KvCache::release(std::span<const int32_t> slots) {
   if (slots.empty()) {
     return;
   }
+  settle_growth();
   bool uneven = false;
   for (const int32_t slot : slots) {
     uneven = uneven || open(slot).compressed;
-    open(slot) = {};
+    free_pages_ += pages_alone(slot);
+    families_.leave(slot);
+    slots_[static_cast<size_t>(slot)] = {};
     if (prefixes_ != nullptr) {
       prefixes_->let_go(slot);
     }
@@ -220,18 +249,14 @@ void KvCache::fork(std::span<const KvCopy> copies) {
     target.low_pages = source.low_pages;
     target.tokens = copy.tokens;
     target.high_pages = demand.pages_for(copy.tokens);
-    target.shared_pages = demand.full_pages(copy.tokens);
-    source.shared_pages = std::max(source.shared_pages, target.shared_pages);
-    source.family = source.family != 0 ? source.family : ++last_family_;
-    target.family = source.family;
-    growth += target.high_pages - target.shared_pages;
+    families_.fork(copy.source, copy.target, demand.full_pages(copy.tokens));
+    growth += target.high_pages - demand.full_pages(copy.tokens);
     forks_.push_back({copy.source, copy.target, source.tiers, copy.tokens / kKvGroup * kKvGroup});
   }
   make_room(growth);
-  const int64_t free = free_pages();
-  TESSERA_CHECK(growth <= free, "forks take more pages than are free");
+  TESSERA_CHECK(growth <= free_pages_, "forks take more pages than are free");
+  free_pages_ -= growth;
   backend_.kv_fork({.pool = arena_->pool(), .forks = forks_}, stream_);
-  TESSERA_CHECK(free_pages() == free - growth, "forks took other pages than were planned");
   count_format_pages();
 }
 
@@ -246,6 +271,7 @@ bool KvCache::wants_compression(const Slot& slot) const {
 }
 
 void KvCache::compress(std::span<const int32_t> slots) {
+  settle_growth();
   compressions_.clear();
   for (const int32_t index : slots) {
     const Slot& slot = open(index);
@@ -272,7 +298,9 @@ void KvCache::compress(std::span<const int32_t> slots) {
     slot.handed_over = false;
     slot.groups = slot.tokens / kKvGroup;
     slot.judged = std::max(slot.judged, compressions_[i].judged_after());
-    count_rows(compressions_[i].slot);
+    slot.high_pages = slot.pages() - results[i].pages_freed - results[i].low_pages;
+    slot.low_pages = results[i].low_pages;
+    free_pages_ += results[i].pages_freed;
     uneven_slots_.push_back(compressions_[i].slot);
   }
   agree(uneven_slots_);
@@ -294,7 +322,8 @@ SavedKv KvCache::save(int32_t slot) const {
 
 int32_t KvCache::restore(const SavedKv& saved) {
   make_room(saved.pages());
-  TESSERA_CHECK(saved.pages() <= free_pages(), "more pages are restored than are free");
+  TESSERA_CHECK(saved.pages() <= free_pages_, "more pages are restored than are free");
+  free_pages_ -= saved.slot_.pages();
   const int32_t slot = closed_slot();
   Slot& to = slots_[static_cast<size_t>(slot)];
   to = saved.slot_;
@@ -342,15 +371,19 @@ KvUsage KvCache::usage(int32_t slot) const {
   KvUsage usage{.bytes = slot_bytes(slot),
                 .f16_bytes = int64_t{ranks()} * heads_ * of.tokens * 2 * shape().head_dim * 2,
                 .kept = {}};
+  if (!of.compressed) {  // all rows hold the same, so the backend need not be asked
+    usage.high = of.tokens - of.low_tokens;
+    usage.low = of.low_tokens;
+    usage.kept.assign(of.policy.is_lossy() ? static_cast<size_t>(ranks() * heads_) : 0, of.tokens);
+    return usage;
+  }
   int64_t high = 0;
   int64_t low = 0;
   const std::span<const KvRow> rows = all_rows(slot);
   for (const KvRow& row : rows) {
     high += row.high;
     low += row.low;
-    if (of.policy.is_lossy()) {
-      usage.kept.push_back(row.high + row.low + of.tokens % kKvGroup);
-    }
+    usage.kept.push_back(row.high + row.low + of.tokens % kKvGroup);
   }
   const auto heads = static_cast<double>(rows.size());
   usage.high = static_cast<double>(high) / heads + of.tokens % kKvGroup;
@@ -359,50 +392,34 @@ KvUsage KvCache::usage(int32_t slot) const {
   return usage;
 }
 
-void KvCache::count_rows(int32_t slot) {
-  Slot& of = open(slot);
-  const int64_t low_capacity = shape().layout(of.tiers.low).capacity;
-  of.high_pages = 0;
-  of.low_pages = 0;
-  for (const KvRow& row : arena_->slot_rows(slot)) {
-    // kv_resize gave the row room for its open group's end; compression leaves nothing unused.
-    const int64_t low = div_ceil(row.low, low_capacity);
-    of.low_pages += low;
-    of.high_pages -= low;
-  }
-  of.high_pages += arena_->slot_pages(slot);
+int64_t KvCache::cached_high_pages(int32_t slot) const {
+  return prefixes_ == nullptr ? 0 : prefixes_->cached_high_pages(slot, 0);
 }
 
+int64_t KvCache::cached_low_pages(int32_t slot) const {
+  return prefixes_ == nullptr ? 0 : prefixes_->cached_low_pages(slot);
+}
+
+int64_t KvCache::pages_alone(int32_t slot) const {
+  const Slot& of = slots_[static_cast<size_t>(slot)];
+  return of.high_pages - std::max(families_.shared(slot), cached_high_pages(slot)) + of.low_pages -
+         cached_low_pages(slot);
+}
+
+// A page of several slots is counted with the last of them in their family's list.
 void KvCache::count_format_pages() {
   for (KvFormatPages& format : format_pages_) {
     format.of_one = 0;
     format.of_several = 0;
   }
-  const auto cached_high = [&](size_t slot) {
-    return prefixes_ == nullptr ? 0 : prefixes_->cached_high_pages(static_cast<int32_t>(slot), 0);
-  };
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    const Slot& slot = slots_[i];
-    // A family's shared pages are those of the one that shares most, counted with the first of it.
-    bool first = slot.family != 0;
-    int64_t shared = 0;
-    int64_t cached = 0;
-    int32_t members = 0;
-    for (size_t j = 0; slot.family != 0 && j < slots_.size(); ++j) {
-      if (slots_[j].family == slot.family) {
-        first = first && j >= i;
-        shared = std::max(shared, slots_[j].shared_pages);
-        cached = std::max(cached, cached_high(j));
-        ++members;
-      }
-    }
+  for (int32_t i = 0; i < shape().slots; ++i) {
+    const Slot& slot = slots_[static_cast<size_t>(i)];
+    const int64_t low = slot.low_pages - cached_low_pages(i);
+    const int64_t elsewhere = std::max(families_.shared_with_next(i), cached_high_pages(i));
     KvFormatPages& high = format_pages_[slot.tiers.high];
-    high.of_one += slot.high_pages - std::max(slot.shared_pages, cached_high(i));
-    (members > 1 ? high.of_several : high.of_one) +=
-        first ? std::max<int64_t>(0, shared - cached) : 0;
-    format_pages_[slot.tiers.low].of_one +=
-        slot.low_pages -
-        (prefixes_ == nullptr ? 0 : prefixes_->cached_low_pages(static_cast<int32_t>(i)));
+    high.of_one += pages_alone(i) - low;
+    high.of_several += std::max<int64_t>(0, families_.shared_with_previous(i) - elsewhere);
+    format_pages_[slot.tiers.low].of_one += low;
   }
   if (prefixes_ != nullptr) {
     prefixes_->add_pages(format_pages_);
@@ -411,7 +428,9 @@ void KvCache::count_format_pages() {
 }
 
 void KvCache::check_integrity() const {
+  TESSERA_CHECK(taken_.empty(), "a step that has not come to its end");
   arena_->check_integrity();
+  TESSERA_CHECK(free_pages_ == arena_->free_pages(), "not as many pages are free as were counted");
   if (prefixes_ != nullptr) {
     prefixes_->check_integrity();
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/kv/fork_families.h"
 #include "engine/kv/kv_budget.h"
 #include "engine/kv/kv_shape.h"
 #include "engine/kv/kv_usage.h"
@@ -96,8 +97,10 @@ class KvCache {
   void reserve(std::span<const KvReservation> reservations);
 
   // Once the reserved tokens are stored and scored: compresses those of `slots` whose prompt has
-  // just become complete or in which a group has closed since, by their policies. Requires: open
-  // slots, each at most once; what demand() said is free.
+  // just become complete or in which a group has closed since, by their policies. Called once in
+  // each step: what reserve() took for rows that a policy has compressed before, of which planning
+  // knows but a bound, is known from here on. Requires: open slots, each at most once; what
+  // demand() said is free.
   void compress(std::span<const int32_t> slots);
 
   // Lets each target begin with tokens of its source: pages that these fill are shared, of the rest
@@ -131,7 +134,7 @@ class KvCache {
   KvDemand demand(const KvPolicy& policy, int32_t prompt_tokens) const;
   KvDemand demand(const SavedKv& saved) const;
 
-  int64_t free_pages() const { return arena_->free_pages() - surplus_; }
+  int64_t free_pages() const { return free_pages_ - surplus_; }
   // Those too that the prefix cache gives up where others need them.
   int64_t available_pages() const {
     return free_pages() + (prefixes_ == nullptr ? 0 : prefixes_->unlocked_pages());
@@ -151,8 +154,7 @@ class KvCache {
   // Bytes as allocated for a sequence, on all ranks: its pages, shared ones counted whole, and its
   // slot's window, tables and marks.
   int64_t slot_bytes(int32_t slot) const;
-  // Pages in use by format on all ranks, the formats in the order of the arena's list. Exact where
-  // the slots that share pages are forks of one slot at one point.
+  // Pages in use by format on all ranks, the formats in the order of the arena's list.
   std::span<const KvFormatPages> format_pages() const { return format_pages_; }
   // Tokens of one KV head, so far, of all ranks.
   int64_t demotions() const { return demotions_; }
@@ -183,8 +185,6 @@ class KvCache {
     int32_t groups = 0;      // that were closed when it was last compressed
     int64_t high_pages = 0;  // its rows hold
     int64_t low_pages = 0;
-    int32_t family = 0;        // the same for slots that share pages; 0: none
-    int64_t shared_pages = 0;  // its first ones, which others of its family may have too
 
     int64_t pages() const { return high_pages + low_pages; }
 
@@ -206,12 +206,16 @@ class KvCache {
   int32_t closed_slot();
   KvTiers tiers_of(const KvPolicy& policy) const;
   int32_t page_tokens(const KvPolicy& policy) const;
+  int64_t cached_high_pages(int32_t slot) const;
+  int64_t cached_low_pages(int32_t slot) const;
+  int64_t pages_alone(int32_t slot) const;  // that become free when it is released
   bool wants_compression(const Slot& slot) const;
-  void count_rows(
-      int32_t slot);  // a slot's pages, after its rows have changed each by its own scores
+  // What the backend took for rows that are not all of one length, in place of its bound.
+  void settle_growth();
   void count_format_pages();
   // ---- of ranks (engine/kv/kv_ranks.cpp)
   void agree(std::span<const int32_t> slots);
+  void count_growth(Slot& slot, int64_t pages);
   void count_changes(std::span<const KvCompressed> changes);
   int64_t least_pages(const Slot& slot) const {
     return slot.compressed ? slot.least_pages : slot.pages();
@@ -221,6 +225,8 @@ class KvCache {
   KvPolicy share_of(const KvPolicy& policy) const;
   std::span<const KvRow> all_rows(int32_t slot) const;
   void make_room(int64_t pages);
+
+  static constexpr int32_t kUnknown = -1;
 
   const KvPreset preset_;
   const int32_t query_heads_;
@@ -234,9 +240,12 @@ class KvCache {
   std::unique_ptr<PrefixCache> prefixes_;
   std::vector<Slot> slots_;
   std::vector<int32_t> closed_slots_;  // to be opened next, the last first
-  std::vector<KvGrowth> grown_;        // [slots] of one call
-  std::vector<KvFork> forks_;          // likewise
-  int32_t last_family_ = 0;
+  int64_t free_pages_;  // counted here, so that nobody waits for the backend to say it
+  ForkFamilies families_;
+  std::vector<KvGrowth> grown_;   // [slots] of one call
+  std::vector<int64_t> planned_;  // pages of each, at most ...
+  std::vector<int32_t> taken_;  // ... and those it took, which kv_resize says; kUnknown until then
+  std::vector<KvFork> forks_;   // [slots] of one call
   std::vector<KvCompression> compressions_;  // [slots] of one call
   std::vector<KvCompressed> compressed_;     // [slots]
   std::vector<KvFormatPages> format_pages_;

@@ -41,7 +41,8 @@ void KvCache::enter(int32_t slot, const KvPrompt& prompt, int32_t tokens, bool r
   if (prefixes_ == nullptr || of.compressed) {
     return;
   }
-  prefixes_->enter(slot, prompt, std::min(tokens, of.tokens) / unit_tokens(), relabel);
+  free_pages_ +=
+      prefixes_->enter(slot, prompt, std::min(tokens, of.tokens) / unit_tokens(), relabel);
   count_format_pages();
 }
 
@@ -65,7 +66,7 @@ int32_t KvCache::hand_over(int32_t slot) {
 
 void KvCache::flush() {
   if (prefixes_ != nullptr) {
-    prefixes_->flush();
+    free_pages_ += prefixes_->flush();
     count_format_pages();
   }
 }
@@ -104,7 +105,7 @@ void KvCache::count_returned_pages(std::span<const int32_t> slots, std::vector<i
 void KvCache::make_room(int64_t pages) {
   const int64_t missing = pages - free_pages();
   if (prefixes_ != nullptr && missing > 0) {
-    prefixes_->make_room(missing);
+    free_pages_ += prefixes_->make_room(missing);
     count_format_pages();
   }
 }

@@ -10,7 +10,7 @@ namespace tessera {
 // What only this rank knows becomes known to all: free pages, and the pages of `slots`, which are
 // compressed. Between two calls ops change free pages by as many on every rank.
 void KvCache::agree(std::span<const int32_t> slots) {
-  own_totals_.assign(1, arena_->free_pages());
+  own_totals_.assign(1, free_pages_);
   for (const int32_t slot : slots) {
     own_totals_.push_back(open(slot).high_pages);
     own_totals_.push_back(open(slot).low_pages);
@@ -44,6 +44,13 @@ void KvCache::agree(std::span<const int32_t> slots) {
       slot.all_low_pages += low;
     }
   }
+}
+
+// A compressed slot was given so many pages on every rank, until they agree on what it took.
+void KvCache::count_growth(Slot& slot, int64_t pages) {
+  slot.least_pages += pages;
+  slot.most_pages += pages;
+  slot.all_high_pages += ranks() * pages;
 }
 
 // Demoted and dropped tokens.
@@ -93,11 +100,10 @@ KvPolicy KvCache::share_of(const KvPolicy& policy) const {
   return share;
 }
 
-// Of all ranks' heads, layer by layer, head by head; where the slot's policy is not lossy, rows are
-// alike, and one rank's stand for all.
+// Of all ranks' heads, layer by layer, head by head. Requires: a compressed slot.
 std::span<const KvRow> KvCache::all_rows(int32_t slot) const {
   const std::span<const KvRow> rows = arena_->slot_rows(slot);
-  if (ranks_ == nullptr || !open(slot).policy.is_lossy()) {
+  if (ranks_ == nullptr) {
     return rows;
   }
   std::vector<int64_t> own;

@@ -147,8 +147,9 @@ void PrefixCache::attach(int32_t slot, KvTiers tiers, const KvMatch& match) {
 
 // ---- what it leaves
 
-void PrefixCache::enter(int32_t slot, const KvPrompt& prompt, int32_t units, bool relabel) {
+int64_t PrefixCache::enter(int32_t slot, const KvPrompt& prompt, int32_t units, bool relabel) {
   Holder& holder = at(slot);
+  int64_t freed = 0;
   shares_.clear();
   for (; holder.units < units && !holder.stopped; ++holder.units) {
     const std::span<const int32_t> tokens = unit(prompt.tokens, holder.units);
@@ -163,6 +164,7 @@ void PrefixCache::enter(int32_t slot, const KvPrompt& prompt, int32_t units, boo
     } else if (gives_way(node, holder, relabel)) {
       const int32_t handles[] = {node};
       backend_.kv_drop({arena_.pool(), handles}, stream_);
+      freed += tree_.unit_pages(tree_.level(node));
       if (tree_.level(node) != holder.own_level || tree_.grade(node) != holder.grade) {
         tree_.relabel(node, holder.own_level, holder.grade);
       }
@@ -177,6 +179,7 @@ void PrefixCache::enter(int32_t slot, const KvPrompt& prompt, int32_t units, boo
   if (!shares_.empty()) {
     backend_.kv_share({arena_.pool(), shares_}, stream_);
   }
+  return freed;
 }
 
 bool PrefixCache::gives_way(Node node, const Holder& holder, bool relabel) const {
@@ -276,29 +279,25 @@ void PrefixCache::forget_releases() {
 
 // ---- pressure
 
-void PrefixCache::make_room(int64_t pages) {
-  const int64_t wanted = arena_.free_pages() + pages;
-  int64_t before = -1;
-  while (arena_.free_pages() < wanted && arena_.free_pages() != before) {
-    before = arena_.free_pages();
-    const int64_t missing = wanted - before;
+int64_t PrefixCache::make_room(int64_t pages) {
+  int64_t freed = 0;
+  for (int64_t before = -1; freed < pages && freed != before;) {
+    before = freed;
     uint8_t level = 0;
     while (level < tier_of_level_.size() &&
            (next_level_[level] == kNoLevel || tree_.coldest_of(level) == PrefixTree::kNone)) {
       ++level;
     }
-    if (level < tier_of_level_.size()) {
-      demote(level, missing);
-    } else {
-      evict(missing);
-    }
+    freed += level < tier_of_level_.size() ? demote(level, pages - freed) : evict(pages - freed);
   }
+  return freed;
 }
 
-void PrefixCache::demote(uint8_t level, int64_t pages) {
+int64_t PrefixCache::demote(uint8_t level, int64_t pages) {
   const uint8_t next = next_level_[level];
   units_.clear();
-  for (int64_t gained = 0; gained < pages && units_.size() < kBatch;
+  int64_t gained = 0;
+  for (; gained < pages && units_.size() < kBatch;
        gained += tree_.unit_pages(level) - tree_.unit_pages(next)) {
     const Node node = tree_.coldest_of(level);
     if (node == PrefixTree::kNone) {
@@ -309,11 +308,13 @@ void PrefixCache::demote(uint8_t level, int64_t pages) {
   }
   backend_.kv_demote({arena_.pool(), units_, tier_of_level_[next], scratch_}, stream_);
   counting_.demoted_units += std::ssize(units_);
+  return gained;
 }
 
-void PrefixCache::evict(int64_t pages) {
+int64_t PrefixCache::evict(int64_t pages) {
   handles_.clear();
-  for (int64_t gained = 0; gained < pages && handles_.size() < kBatch;) {
+  int64_t gained = 0;
+  while (gained < pages && handles_.size() < kBatch) {
     const Node node = tree_.coldest();
     if (node == PrefixTree::kNone) {
       break;
@@ -324,14 +325,17 @@ void PrefixCache::evict(int64_t pages) {
   }
   backend_.kv_drop({arena_.pool(), handles_}, stream_);
   counting_.evicted_units += std::ssize(handles_);
+  return gained;
 }
 
-void PrefixCache::flush() {
+int64_t PrefixCache::flush() {
   seen_.forget();
   unpin(Time::max());
+  int64_t freed = 0;
   while (tree_.coldest() != PrefixTree::kNone) {
-    evict(tree_.unlocked_pages());
+    freed += evict(tree_.unlocked_pages());
   }
+  return freed;
 }
 
 bool PrefixCache::pin(int32_t slot, Time until, int64_t reserve) {
@@ -388,13 +392,9 @@ void PrefixCache::add_pages(std::span<KvFormatPages> of_formats) const {
 
 void PrefixCache::check_integrity() const {
   tree_.check_integrity();
-  const KvPool pool = arena_.pool();
   for (Node node = 0; node < arena_.shape().units(); ++node) {
-    for (int64_t i = 0; tree_.is_unlocked(node) && i < pool.unit_pages; ++i) {
-      const int32_t page = pool.unit_table(node, 0)[i];
-      TESSERA_CHECK(page == kNoPage || pool.owners[page] == 1,
-                    "a slot holds pages of a unit that it has not locked");
-    }
+    TESSERA_CHECK(!tree_.is_unlocked(node) || arena_.is_sole_owner(node),
+                  "a slot holds pages of a unit that it has not locked");
   }
   for (const Holder& holder : holders_) {
     int32_t units = 0;

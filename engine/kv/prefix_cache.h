@@ -78,9 +78,10 @@ class PrefixCache {
   void attach(int32_t slot, KvTiers tiers, const KvMatch& match);
   // Its units from those that it holds already up to `units` of the prompt enter. One that is there
   // already, that nobody uses and that is no finer makes place for the slot's; with `relabel` also
-  // where that is finer. At another the slot stops: it keeps the rest for itself.
+  // where that is finer. At another the slot stops: it keeps the rest for itself. The pages of those that
+  // made place are free now: how many.
   // Requires: its rows' high tier is as kv_store filled it.
-  void enter(int32_t slot, const KvPrompt& prompt, int32_t units, bool relabel);
+  int64_t enter(int32_t slot, const KvPrompt& prompt, int32_t units, bool relabel);
   // The target has the first `tokens` tokens of the source. Where these have closed groups behind
   // the last unit that both hold, neither enters anything more: a unit's pages are not two slots'
   // own.
@@ -101,10 +102,11 @@ class PrefixCache {
   int64_t returned_pages(int32_t slot);
   void forget_releases();
 
-  // Demotes and evicts until so many pages more are free, or nothing is left to take.
-  void make_room(int64_t pages);
+  // Demotes and evicts until so many pages more are free, or nothing is left to take. How many are.
+  int64_t make_room(int64_t pages);
   int64_t unlocked_pages() const { return tree_.unlocked_pages(); }
-  void flush();  // pins too; what running sequences use stays with them
+  // Pins too; what running sequences use stays with them. The pages that are free now.
+  int64_t flush();
 
   using Time = std::chrono::steady_clock::time_point;
   // The slot's path stays until that time, even under pressure; false: that would leave no room for
@@ -146,8 +148,8 @@ class PrefixCache {
   std::span<const int32_t> unit(std::span<const int32_t> tokens, int32_t index) const;
   bool gives_way(PrefixTree::Node node, const Holder& holder, bool relabel) const;
   void share(int32_t slot, PrefixTree::Node node);
-  void demote(uint8_t level, int64_t pages);
-  void evict(int64_t pages);
+  int64_t demote(uint8_t level, int64_t pages);
+  int64_t evict(int64_t pages);
 
   KvArena& arena_;
   const Backend& backend_;

@@ -9,6 +9,9 @@ class SharedTransformer final : public Transformer {
  public:
   explicit SharedTransformer(std::shared_ptr<Transformer> shared) : shared_(std::move(shared)) {}
 
+  void prepare(const KvPagesView& pages, Stream stream) override {
+    shared_->prepare(pages, stream);
+  }
   void forward(const Batch& batch, const KvPagesView& pages, Stream stream) override {
     shared_->forward(batch, pages, stream);
   }

@@ -1,6 +1,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/backend.h"
+#include "kernels/cuda/probe/probe.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/cuda_library.h"
 #ifdef TESSERA_NCCL
@@ -30,6 +31,7 @@ extern "C" [[gnu::visibility("default")]] void tessera_cuda_open(int32_t abi,
   static cuda::CudaStream stream;
   library.backend = &cuda_backend();
   library.stream = stream.stream();
+  library.probe = &cuda::device_probe();
 #ifdef TESSERA_NCCL
   library.connect = cuda::make_nccl_communicator;
 #endif

@@ -27,11 +27,18 @@ void download(void* to, const void* from, int64_t bytes, Stream stream) {
   CudaStream::of(stream).download(to, from, static_cast<size_t>(bytes));
 }
 
+void wait(Stream stream) {
+  CudaStream::of(stream).synchronize();
+}
+
 }  // namespace
 
 const DeviceMemory& device_memory() {
-  static constexpr DeviceMemory kMemory{
-      .allocate = allocate, .free = release, .upload = upload, .download = download};
+  static constexpr DeviceMemory kMemory{.allocate = allocate,
+                                        .free = release,
+                                        .upload = upload,
+                                        .download = download,
+                                        .wait = wait};
   return kMemory;
 }
 

@@ -11,6 +11,7 @@ namespace tessera::cuda {
 
 const DeviceMemory& device_memory();
 void attach_thread(Stream stream);
+std::unique_ptr<Recording> record(const RecordArgs& args, Stream stream);
 
 void embed(const EmbedArgs& args, Stream stream);
 void rms_norm(const RmsNormArgs& args, Stream stream);
@@ -38,5 +39,8 @@ void kv_score(const KvScoreArgs& args, Stream stream);
 int64_t kv_compress_scratch_bytes(const KvPagesView& pages, Stream stream);
 // Its results are host memory, so it waits.
 void kv_compress(const KvCompressArgs& args, Stream stream);
+
+int64_t sample_scratch_bytes(const SampleLimits& limits, Stream stream);
+void sample(const SampleArgs& args, Stream stream);
 
 }  // namespace tessera::cuda

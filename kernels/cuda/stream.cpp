@@ -5,6 +5,16 @@
 #include "kernels/check.h"
 
 namespace tessera::cuda {
+namespace {
+
+constexpr size_t kMostPlanBytes = CudaStream::kPlanBytes / 4;
+constexpr size_t kAlign = 64;  // of parts of the stream's memory
+
+constexpr size_t aligned(size_t bytes) {
+  return (bytes + kAlign - 1) / kAlign * kAlign;
+}
+
+}  // namespace
 
 void check(cudaError_t error) {
   TESSERA_CHECK(error == cudaSuccess, cudaGetErrorString(error));
@@ -19,9 +29,18 @@ CudaStream::CudaStream() {
   device_ = static_cast<std::byte*>(memory);
   check(cudaMallocHost(&memory, kStagingBytes));
   staging_ = static_cast<std::byte*>(memory);
+  check(cudaMalloc(&memory, kMostPlanBytes));
+  recorded_place_ = static_cast<std::byte*>(memory);
+  check(cudaMalloc(&memory, kCollectedBytes));
+  numbers_ = static_cast<std::byte*>(memory);
+  check(cudaMallocHost(&memory, kCollectedBytes));
+  pinned_numbers_ = static_cast<std::byte*>(memory);
 }
 
 CudaStream::~CudaStream() {
+  cudaFreeHost(pinned_numbers_);
+  cudaFree(numbers_);
+  cudaFree(recorded_place_);
   cudaFreeHost(staging_);
   cudaFree(device_);
   cudaFreeHost(pinned_);
@@ -32,6 +51,12 @@ const void* CudaStream::mirror(const void* plan, size_t bytes) {
   if (bytes == 0) {
     return nullptr;
   }
+  if (!recorded_.empty()) {
+    const auto* part = static_cast<const std::byte*>(plan);
+    TESSERA_CHECK(part >= recorded_.data() && part + bytes <= recorded_.data() + recorded_.size(),
+                  "a recording reads a plan that is not its own");
+    return recorded_place_ + (part - recorded_.data());
+  }
   for (int32_t i = 0; i < mirrored_count_; ++i) {
     const Mirrored& known = mirrored_[i];
     // The same place may hold something else by now.
@@ -40,14 +65,7 @@ const void* CudaStream::mirror(const void* plan, size_t bytes) {
       return device_ + known.offset;
     }
   }
-  constexpr size_t kAlign = 64;
-  TESSERA_CHECK(bytes <= kPlanBytes / 4, "a step's plan is larger than its pinned memory");
-  if (used_ + bytes > kPlanBytes) {
-    synchronize();
-  }
-  const size_t offset = used_;
-  used_ = (offset + bytes + kAlign - 1) / kAlign * kAlign;
-  std::memcpy(pinned_ + offset, plan, bytes);
+  const size_t offset = stage(plan, bytes);
   check(
       cudaMemcpyAsync(device_ + offset, pinned_ + offset, bytes, cudaMemcpyHostToDevice, handle_));
   if (mirrored_count_ < kMirrored) {
@@ -56,10 +74,53 @@ const void* CudaStream::mirror(const void* plan, size_t bytes) {
   return device_ + offset;
 }
 
+size_t CudaStream::stage(const void* plan, size_t bytes) {
+  TESSERA_CHECK(bytes <= kMostPlanBytes, "a step's plan is larger than its pinned memory");
+  if (used_ + bytes > kPlanBytes) {
+    synchronize();
+  }
+  const size_t offset = used_;
+  used_ = aligned(offset + bytes);
+  std::memcpy(pinned_ + offset, plan, bytes);
+  return offset;
+}
+
+void CudaStream::put_recorded(std::span<const std::byte> plan) {
+  const size_t offset = stage(plan.data(), plan.size());
+  check(cudaMemcpyAsync(recorded_place_, pinned_ + offset, plan.size(), cudaMemcpyHostToDevice,
+                        handle_));
+}
+
+void* CudaStream::collect(void* to, size_t bytes) {
+  if (bytes == 0) {
+    return nullptr;
+  }
+  TESSERA_CHECK(recorded_.empty(), "a recording gives the host no numbers");
+  TESSERA_CHECK(bytes <= kCollectedBytes, "more numbers to collect than there is memory for");
+  if (collected_bytes_ + bytes > kCollectedBytes || collected_count_ == kCollected) {
+    synchronize();
+  }
+  const size_t offset = collected_bytes_;
+  collected_bytes_ = aligned(offset + bytes);
+  collected_[collected_count_++] = {to, bytes, offset};
+  check(cudaMemsetAsync(numbers_ + offset, 0, bytes, handle_));
+  return numbers_ + offset;
+}
+
 void CudaStream::synchronize() {
+  if (collected_bytes_ > 0) {
+    check(cudaMemcpyAsync(pinned_numbers_, numbers_, collected_bytes_, cudaMemcpyDeviceToHost,
+                          handle_));
+  }
   check(cudaStreamSynchronize(handle_));
+  for (int32_t i = 0; i < collected_count_; ++i) {
+    const Collected& part = collected_[i];
+    std::memcpy(part.to, pinned_numbers_ + part.offset, part.bytes);
+  }
   used_ = 0;
   mirrored_count_ = 0;
+  collected_bytes_ = 0;
+  collected_count_ = 0;
 }
 
 void CudaStream::download(void* to, const void* from, size_t bytes) {

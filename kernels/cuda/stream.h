@@ -22,6 +22,7 @@ class CudaStream {
  public:
   static constexpr size_t kPlanBytes = size_t{4} << 20;     // between two synchronisations
   static constexpr size_t kStagingBytes = size_t{8} << 20;  // of what is saved or loaded
+  static constexpr size_t kCollectedBytes = size_t{64} << 10;
 
   CudaStream();
   ~CudaStream();
@@ -37,7 +38,18 @@ class CudaStream {
   // aborts where one plan is more than a quarter of it.
   const void* mirror(const void* plan, size_t bytes);
 
-  // Waits for all that was launched. What was mirrored is forgotten.
+  // The other way: device memory, zero before what is launched from now on, whose numbers are in
+  // `to` once the stream has been waited for. All of a step's come with one copy.
+  void* collect(void* to, size_t bytes);
+
+  // ---- a recording's plan (kernels/recording.h), which stands in one place for all recordings
+
+  // From now on plans are parts of this one, until the next call; empty: they are plans again.
+  void set_recorded(std::span<const std::byte> plan) { recorded_ = plan; }
+  // What is launched from now on finds it there.
+  void put_recorded(std::span<const std::byte> plan);
+
+  // Waits for all that was launched. What was mirrored is forgotten, what was collected delivered.
   void synchronize();
 
   // Copies to host memory, and synchronizes.
@@ -52,15 +64,30 @@ class CudaStream {
     size_t bytes;
     size_t offset;
   };
+  size_t stage(const void* plan, size_t bytes);  // its offset in pinned memory
+
+  struct Collected {
+    void* to;
+    size_t bytes;
+    size_t offset;
+  };
   static constexpr int32_t kMirrored = 64;  // looked through for the same plan
+  static constexpr int32_t kCollected = 16;
 
   cudaStream_t handle_ = nullptr;
   std::byte* pinned_ = nullptr;
   std::byte* device_ = nullptr;
   std::byte* staging_ = nullptr;
+  std::byte* recorded_place_ = nullptr;
+  std::span<const std::byte> recorded_;
+  std::byte* numbers_ = nullptr;         // to be collected
+  std::byte* pinned_numbers_ = nullptr;  // as they came
   size_t used_ = 0;
   Mirrored mirrored_[kMirrored] = {};
   int32_t mirrored_count_ = 0;
+  size_t collected_bytes_ = 0;
+  Collected collected_[kCollected] = {};
+  int32_t collected_count_ = 0;
 };
 
 }  // namespace tessera::cuda

@@ -89,6 +89,8 @@ class Compressor {
     for (size_t row = 0; row < scratch_.changes.size(); ++row) {
       const RowChange& change = scratch_.changes[row];
       recycle(free_list, first_row_ + static_cast<int64_t>(row), change);
+      result.low_pages += div_ceil(pool_.pages.rows[first_row_ + static_cast<int64_t>(row)].low,
+                                   pool_.pages.layouts[sequence_.tiers.low].capacity);
       result.demoted += change.demoted;
       result.dropped += change.dropped;
     }

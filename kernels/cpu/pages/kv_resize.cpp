@@ -25,7 +25,8 @@ void release(const KvPool& pool, int32_t slot) {
   }
 }
 
-void grow(const KvPool& pool, const KvGrowth& growth) {
+// The pages that it takes.
+int32_t grow(const KvPool& pool, const KvGrowth& growth) {
   const KvPagesView& pages = pool.pages;
   TESSERA_CHECK(growth.slot >= 0 && growth.slot < pool.slots, "kv_resize: no such slot");
   TESSERA_CHECK(growth.tokens >= 0, "kv_resize: a negative growth");
@@ -34,6 +35,7 @@ void grow(const KvPool& pool, const KvGrowth& growth) {
   const int64_t low_capacity = pages.layouts[growth.tiers.low].capacity;
   TESSERA_CHECK(high_capacity > 0 && low_capacity > 0, "kv_resize: no such tier");
   const int64_t first = pages.row_index(growth.slot, 0, 0);
+  int32_t taken = 0;
   for (int64_t row = first; row < first + int64_t{pages.layers} * pages.kv_heads; ++row) {
     int32_t* table = pool.tables + row * pages.row_pages;
     const KvRow& counts = pages.rows[row];
@@ -43,9 +45,11 @@ void grow(const KvPool& pool, const KvGrowth& growth) {
     for (int64_t i = div_ceil(counts.high, high_capacity); i < wanted; ++i) {
       if (table[i] == kNoPage) {  // else it has room from an earlier growth
         table[i] = free_list.take();
+        ++taken;
       }
     }
   }
+  return taken;
 }
 
 }  // namespace
@@ -54,8 +58,13 @@ void kv_resize(const KvResizeArgs& args, Stream) {
   for (const int32_t slot : args.released) {
     release(args.pool, slot);
   }
-  for (const KvGrowth& growth : args.grown) {
-    grow(args.pool, growth);
+  TESSERA_CHECK(args.taken.empty() || args.taken.size() == args.grown.size(),
+                "kv_resize: a number of pages for each growth");
+  for (size_t i = 0; i < args.grown.size(); ++i) {
+    const int32_t taken = grow(args.pool, args.grown[i]);
+    if (!args.taken.empty()) {
+      args.taken[i] = taken;
+    }
   }
 }
 

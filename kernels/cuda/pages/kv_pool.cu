@@ -9,7 +9,7 @@ namespace {
 using namespace simt;
 
 TESSERA_KERNEL(kPoolThreads)
-resize_kernel(KvPool pool, Plan<int32_t> released, Plan<KvGrowth> grown) {
+resize_kernel(KvPool pool, Plan<int32_t> released, Plan<KvGrowth> grown, int32_t* taken) {
   BlockFreeList free_list(pool, shared<BlockFreeList::Memory>());
   const KvPagesView& pages = pool.pages;
   const int64_t released_rows = released.count * slot_rows(pool);
@@ -48,9 +48,12 @@ resize_kernel(KvPool pool, Plan<int32_t> released, Plan<KvGrowth> grown) {
       }
     }
     free_list.take(missing);
-    for (int64_t e = begin, taken = 0; e < end; ++e) {
+    if (taken != nullptr && missing > 0) {
+      atomic_add(&taken[i / slot_rows(pool)], missing);
+    }
+    for (int64_t e = begin, place = 0; e < end; ++e) {
       if (table[e] == kNoPage) {
-        table[e] = free_list.page(static_cast<int32_t>(taken++));
+        table[e] = free_list.page(static_cast<int32_t>(place++));
       }
     }
   }
@@ -243,9 +246,11 @@ void kv_resize(const KvResizeArgs& args, Stream stream) {
                       args.pool.pages.layouts[growth.tiers.low].capacity > 0,
                   "kv_resize: no such tier");
   }
+  TESSERA_CHECK(args.taken.empty() || args.taken.size() == args.grown.size(),
+                "kv_resize: a number of pages for each growth");
   if (!args.released.empty() || !args.grown.empty()) {
     launch(stream, kOneBlock, resize_kernel, args.pool, plan_of(args.released, stream),
-           plan_of(args.grown, stream));
+           plan_of(args.grown, stream), collect(args.taken, stream));
   }
 }
 

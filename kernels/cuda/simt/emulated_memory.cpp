@@ -7,6 +7,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/check.h"
+#include "kernels/cuda/simt/emulated_stream.h"
 
 namespace tessera::simt::emulation {
 namespace {
@@ -63,11 +64,15 @@ DeviceAccess::~DeviceAccess() {
   }
 }
 
-const DeviceMemory kMemory{
-    .allocate = allocate,
-    .free = release,
-    .upload = copy,
-    .download = [](void* to, const void* from, int64_t bytes, Stream) { copy(to, from, bytes); }};
+const DeviceMemory kMemory{.allocate = allocate,
+                           .free = release,
+                           .upload = copy,
+                           .download =
+                               [](void* to, const void* from, int64_t bytes, Stream) {
+                                 wait();
+                                 copy(to, from, bytes);
+                               },
+                           .wait = [](Stream) { wait(); }};
 
 }  // namespace tessera::simt::emulation
 

@@ -16,6 +16,7 @@
 #include "kernels/backend.h"
 #include "kernels/check.h"
 #include "kernels/cuda/simt/emulated_memory.h"
+#include "kernels/cuda/simt/emulated_stream.h"
 #include "kernels/half.h"
 
 #define TESSERA_KERNEL(...) void
@@ -68,12 +69,18 @@ void run(const LaunchShape& shape, const std::function<void()>& body);
 
 template <class... Parameters, class... Args>
 void launch(Stream, const LaunchShape& shape, void (*kernel)(Parameters...), const Args&... args) {
-  emulation::run(shape, [&] { kernel(args...); });
+  // By value, as a launch has them: what it was called with may be gone when it runs.
+  emulation::start([=] { emulation::run(shape, [&] { kernel(args...); }); });
 }
 
 template <class T>
 const T* mirror(std::span<const T> plan, Stream) {
-  return plan.data();
+  return static_cast<const T*>(emulation::mirror(plan.data(), plan.size_bytes()));
+}
+
+template <class T>
+T* collect(std::span<T> numbers, Stream) {
+  return static_cast<T*>(emulation::collect(numbers.data(), numbers.size_bytes()));
 }
 
 inline void download(void* to, const void* from, int64_t bytes, Stream stream) {
@@ -84,7 +91,9 @@ inline std::span<std::byte> staging(Stream) {
   alignas(16) static std::byte memory[10000];
   return memory;
 }
-inline void wait(Stream) {}
+inline void wait(Stream) {
+  emulation::wait();
+}
 
 template <class T>
 T& shared() {
@@ -134,6 +143,19 @@ template <class T>
 T shuffle_xor(T value, int32_t mask) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8);
   return emulation::exchange("shuffle_xor", &value, sizeof(T)).template get<T>(lane() ^ mask);
+}
+
+inline uint32_t ballot(bool condition) {
+  const uint32_t own = condition ? 1 : 0;
+  const emulation::Operands& all = emulation::exchange("ballot", &own, sizeof(own));
+  uint32_t word = 0;
+  for (int32_t lane = 0; lane < kWarp; ++lane) {
+    word |= all.get<uint32_t>(lane) << lane;
+  }
+  return word;
+}
+inline int32_t popcount(uint32_t word) {
+  return std::popcount(word);
 }
 
 template <class T>
@@ -202,6 +224,10 @@ inline f16 as_f16(float x) {
 }
 inline uint32_t pack_f16(float low, float high) {
   return to_f16(low).bits | static_cast<uint32_t>(to_f16(high).bits) << 16;
+}
+inline uint32_t add_f16(uint32_t a, uint32_t b) {
+  const auto half = [](uint32_t word) { return to_f32(f16{static_cast<uint16_t>(word)}); };
+  return pack_f16(half(a) + half(b), half(a >> 16) + half(b >> 16));
 }
 // The lower (the upper) halves of two words, `first` below.
 inline uint32_t merge_low(uint32_t first, uint32_t second) {

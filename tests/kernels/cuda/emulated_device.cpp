@@ -4,7 +4,10 @@
 namespace tessera {
 
 std::vector<Device> devices_of_this_machine() {
-  return {{.name = "emulated", .backend = &cuda_backend(), .stream = {}, .sparse = false}};
+  return {{.name = "emulated",
+           .backend = &cuda_backend(),
+           .stream = {},
+           .wait = cuda_backend().memory->wait}};
 }
 
 }  // namespace tessera

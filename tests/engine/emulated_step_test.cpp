@@ -1,0 +1,195 @@
+// What a step of the engine asks of the emulated device: how often the host waits for it, what is
+// launched, and that recorded steps compute what unrecorded ones do, bit for bit.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "engine/batching_engine.h"
+#include "kernels/cuda/backend.h"
+#include "kernels/cuda/simt/emulated_stream.h"
+#include "models/decode_steps.h"
+#include "models/random_checkpoint.h"
+#include "tests/engine/recording_sink.h"
+#include "tests/engine/small_model.h"
+#include "tests/models/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+using simt::emulation::counts;
+using simt::emulation::StreamCounts;
+
+const Backend& without_recordings() {
+  static const Backend backend = [] {
+    Backend plain = cuda_backend();
+    plain.record = nullptr;
+    return plain;
+  }();
+  return backend;
+}
+
+struct Case {
+  std::string name;
+  KvPreset kv = kKvPresetF16;
+  WeightFormat weights = WeightFormat::f32;
+  int32_t context = 256;
+  int32_t longest = 0;  // the first prompt
+};
+
+// One engine over the emulated device, driven step by step.
+class Served {
+ public:
+  Served(const Case& of, const Backend& backend) {
+    const ModelConfig config = small_model(of.context);
+    EXPECT_TRUE(write_random_checkpoint(directory_.path(), config, 11).ok());
+    EngineOptions options;
+    options.max_step_tokens = 64;
+    options.max_sequences = 3;
+    options.context = of.context;
+    options.kv = of.kv;
+    auto model = Transformer::load(
+        directory_.path(),
+        {.weights = of.weights,
+         .limits = {options.max_step_tokens, options.max_sequences, options.context},
+         .max_logits_rows = options.max_sequences},
+        backend, {});
+    EXPECT_TRUE(model.ok()) << model.status();
+    auto engine = Engine::create(options, std::move(model).value(), backend, {});
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    engine_.reset(static_cast<BatchingEngine*>(std::move(engine).value().release()));
+    for (int32_t i = 0; i < 3; ++i) {
+      EngineRequest request;
+      for (int32_t t = 0; t < std::max(50 + 7 * i, i == 0 ? of.longest : 0); ++t) {
+        request.prompt.push_back(3 + (t * 11 + t * t + i) % 94);
+      }
+      request.max_tokens = 12 + 9 * i;
+      request.ignore_eos = true;
+      request.sampling.temperature = 0;
+      request.sampling.top_logprobs = 0;
+      sinks_.push_back(std::make_shared<RecordingSink>());
+      request.sinks = {sinks_.back()};
+      EXPECT_TRUE(engine_->submit(std::move(request)).ok());
+    }
+  }
+
+  // What a step asked of the device.
+  struct Step {
+    StreamCounts asked;
+    bool decodes = false;  // and nothing else
+    int32_t ended = 0;
+  };
+  // Calls visit(step) for each until all is served.
+  template <class Visit>
+  void run(Visit&& visit) {
+    for (bool more = true; more;) {
+      const StreamCounts before = counts();
+      const int32_t running = engine_->stats().running;
+      more = engine_->step();
+      const StreamCounts after = counts();
+      Step step{{after.launches - before.launches, after.recordings - before.recordings,
+                 after.waits - before.waits}};
+      const StepPlan& plan = engine_->last_plan();
+      step.decodes = more && plan.admitted.empty();
+      for (const StepPlan::Run& run : plan.runs) {
+        step.decodes = step.decodes && run.count == 1 && run.samples;
+      }
+      step.ended = running - engine_->stats().running;
+      visit(step);
+      engine_->kv().check_integrity();
+    }
+  }
+
+  // Tokens and their log probabilities, of all requests.
+  std::vector<std::pair<int32_t, float>> results() const {
+    std::vector<std::pair<int32_t, float>> all;
+    for (const auto& sink : sinks_) {
+      for (const TokenLogprob& chosen : sink->chosen_logprobs()) {
+        all.emplace_back(chosen.token, chosen.logprob);
+      }
+    }
+    return all;
+  }
+
+ private:
+  TemporaryDirectory directory_;
+  std::unique_ptr<BatchingEngine> engine_;
+  std::vector<std::shared_ptr<RecordingSink>> sinks_;
+};
+
+class EmulatedStep : public testing::TestWithParam<Case> {};
+
+// Of a step that decodes, one recording is started; beside it the residual stream's wanted rows,
+// the last norm and the head are launched, and where a group closes or a sequence ends, its pages.
+// Planning needs no numbers but the host's own, so the logits are all that is waited for; a policy
+// that compresses waits for its results, and for the rows of a sequence that ends.
+TEST_P(EmulatedStep, StartsAndWaitsOnceAndGivesTheBitsOfOpsThatAreNotRecorded) {
+  Served recorded(GetParam(), cuda_backend());
+  const bool lossy = GetParam().kv.policy.is_lossy();
+  const bool compresses = lossy && GetParam().kv.policy.compress_generated;
+  int32_t steps = 0;
+  int32_t least = 0;
+  recorded.run([&](const Served::Step& step) {
+    EXPECT_EQ(step.asked.recordings, step.decodes ? 1 : 0);
+    if (!step.decodes) {
+      return;
+    }
+    ++steps;
+    least += step.asked.launches == 3 && step.asked.waits == 1 ? 1 : 0;
+    EXPECT_GE(step.asked.launches, 3);
+    const int64_t expected = 1 + (lossy ? step.ended : 0);
+    EXPECT_GE(step.asked.waits, expected);
+    EXPECT_LE(step.asked.waits, expected + (compresses ? 1 : 0));
+  });
+  EXPECT_GT(steps, 20);
+  EXPECT_GE(least, steps - 6) << "groups that close, sequences that end";
+
+  Served plain(GetParam(), without_recordings());
+  plain.run([](const Served::Step& step) { EXPECT_EQ(step.asked.recordings, 0); });
+  EXPECT_EQ(recorded.results(), plain.results());
+}
+
+Case of(const char* preset, WeightFormat weights = WeightFormat::f32) {
+  return {.name = preset, .kv = lossy(preset), .weights = weights};
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EmulatedStep,
+                         testing::Values(Case{.name = "f16"},
+                                         Case{.name = "spans", .context = 1200, .longest = 560},
+                                         of("k8v4", WeightFormat::bf16), of("snapkv"),
+                                         of("leankv")),
+                         [](const auto& instance) { return instance.param.name; });
+
+// ---- which steps are recorded
+
+TEST(DecodeSizes, DoubleUpToTheLimits) {
+  const auto sizes = [](StepLimits limits) {
+    std::vector<std::pair<int32_t, int32_t>> pairs;
+    for (const DecodeSize& size : decode_sizes(limits, false)) {
+      pairs.emplace_back(size.sequences, size.context);
+    }
+    return pairs;
+  };
+  using Pairs = std::vector<std::pair<int32_t, int32_t>>;
+  EXPECT_EQ(sizes({512, 1, 300}), (Pairs{{1, 300}}));
+  EXPECT_EQ(sizes({512, 5, 2048}), (Pairs{{1, 2048}, {2, 2048}, {4, 2048}, {5, 2048}}));
+  EXPECT_EQ(sizes({3, 5, 5000}), (Pairs{{1, 2048},
+                                        {1, 4096},
+                                        {1, 5000},
+                                        {2, 2048},
+                                        {2, 4096},
+                                        {2, 5000},
+                                        {3, 2048},
+                                        {3, 4096},
+                                        {3, 5000}}));
+}
+
+TEST(DecodeSizes, AreFewWhereSequencesAreManyAndLong) {
+  EXPECT_EQ(decode_sizes({8192, 64, 131072}, false).size(), 7 * 7);
+  EXPECT_EQ(decode_sizes({8192, 1024, 131072}, true).size(), 2 * 11 * 7);
+}
+
+}  // namespace
+}  // namespace tessera
