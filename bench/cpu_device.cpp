@@ -1,11 +1,16 @@
+#include "bench/cpu_device.h"
+
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <fstream>
-#include <optional>
 #include <iterator>
+#include <optional>
 #include <string>
 
-#include "bench/cycled_memory.h"
-#include "bench/device.h"
+#include "bench/device_array.h"
 #include "bench/roofline.h"
 #include "kernels/check.h"
 
@@ -29,13 +34,40 @@ int64_t largest_cache() {
   }
 }
 
+// In huge pages where there are any: without them it is a little slower.
+void* allocate_pages(int64_t bytes) {
+  constexpr size_t kHugePage = size_t{2} << 20;
+  const size_t size = static_cast<size_t>(round_up(std::max<int64_t>(bytes, 1), kHugePage));
+  void* memory = std::aligned_alloc(kHugePage, size);
+  if (memory != nullptr) {
+    madvise(memory, size, MADV_HUGEPAGE);
+  }
+  return memory;
+}
+
+constexpr DeviceMemory kHostMemory{
+    .allocate = allocate_pages,
+    .free = std::free,
+    .upload =
+        [](void* to, const void* from, int64_t bytes) {
+          std::copy_n(static_cast<const std::byte*>(from), bytes, static_cast<std::byte*>(to));
+        },
+    .download =
+        [](void* to, const void* from, int64_t bytes, Stream) {
+          std::copy_n(static_cast<const std::byte*>(from), bytes, static_cast<std::byte*>(to));
+        }};
+
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(int threads) : pool_(threads) { pool_.pin_caller(); }
 
   std::string_view name() const override { return "cpu"; }
+  std::string describe() const override { return std::to_string(threads()) + " threads"; }
   int threads() const override { return pool_.threads(); }
   Stream stream() const override { return {&pool_}; }
+  void wait() const override {}  // an op is done when it returns
+  double sample_nanoseconds() const override { return 50'000; }
+  const DeviceMemory& memory() const override { return kHostMemory; }
 
   std::vector<std::string_view> isas() const override {
     std::vector<std::string_view> names;
@@ -65,6 +97,7 @@ class CpuDevice final : public Device {
   std::string_view peak_instruction(std::string_view isa, WeightFormat arithmetic) const override {
     return peak_loop(isa_of(isa), arithmetic).instruction;
   }
+  WeightFormat attention_arithmetic() const override { return WeightFormat::f32; }
 
  private:
   static double rate(int64_t bytes, double nanoseconds) {
@@ -95,15 +128,15 @@ class CpuDevice final : public Device {
   }
 
   mutable ThreadPool pool_;
-  std::optional<MappedMemory> probed_;
+  std::optional<DeviceArray> probed_;
   int64_t probe_at_ = 0;
 };
 
 Bandwidth CpuDevice::measure_bandwidth(int64_t bytes) {
   const int64_t set = std::clamp<int64_t>(bytes / 8192 * 8192, 8192, bytes_beyond_caches());
-  if (!probed_.has_value() || std::ssize(probed_->span()) < set) {
+  if (!probed_.has_value() || probed_->size() < set) {
     probed_.reset();
-    probed_.emplace(set);
+    probed_.emplace(*this, set);
   }
   const int64_t piece = std::min(set, kProbeBytes);
   // A small set is passed over until it is in the cache it fits in.
@@ -119,16 +152,10 @@ Bandwidth CpuDevice::measure_bandwidth(int64_t bytes) {
   return best;
 }
 
-constexpr std::string_view kNames[] = {"cpu"};
-
 }  // namespace
 
-std::unique_ptr<Device> Device::make(std::string_view name, int threads) {
-  return name == "cpu" ? std::make_unique<CpuDevice>(threads) : nullptr;
-}
-
-std::span<const std::string_view> Device::names() {
-  return kNames;
+std::unique_ptr<Device> make_cpu_device(int threads) {
+  return std::make_unique<CpuDevice>(threads);
 }
 
 }  // namespace tessera::bench

@@ -6,36 +6,21 @@
 #include <span>
 #include <vector>
 
+#include "bench/device_array.h"
+
 namespace tessera::bench {
 
-// Prints why to stderr and ends the program: what a command line can cause in a tool.
-[[noreturn]] void give_up(const char* why);
-
-// Memory of the system, zeroed and resident, in huge pages where there are any.
-class MappedMemory {
- public:
-  explicit MappedMemory(int64_t bytes);  // gives up when the system refuses
-  ~MappedMemory();
-  MappedMemory(MappedMemory&& other) noexcept;
-  MappedMemory& operator=(MappedMemory&&) = delete;
-
-  std::span<std::byte> span() const { return {data_, size_}; }
-
- private:
-  std::byte* data_;
-  size_t size_;
-};
-
-// A working set many times over: so many copies of a few operands that one who goes around them
-// meets each again only after `at_least` bytes of others. Each operand of each copy starts with a
-// cache line.
+// A working set many times over, in the device's memory: so many copies of a few operands that one
+// who goes around them meets each again only after `at_least` bytes of others. Each operand of each
+// copy starts at a multiple of 256.
 class CycledMemory {
  public:
   // Two or more; most_copies, if it is not 0, bounds them.
-  CycledMemory(std::initializer_list<int64_t> operand_bytes, int64_t at_least,
+  CycledMemory(const Device& device, std::initializer_list<int64_t> operand_bytes, int64_t at_least,
                int64_t most_copies = 0);
 
-  static CycledMemory with_copies(std::initializer_list<int64_t> operand_bytes, int64_t copies);
+  static CycledMemory with_copies(const Device& device,
+                                  std::initializer_list<int64_t> operand_bytes, int64_t copies);
 
   int64_t copies() const { return copies_; }
   int64_t bytes() const { return copies_ * copy_bytes_; }
@@ -49,23 +34,29 @@ class CycledMemory {
 
   template <class T>
   T* operand(int64_t copy, size_t index) const {
-    return reinterpret_cast<T*>(memory_.span().data() + copy * copy_bytes_ + offsets_[index]);
+    return reinterpret_cast<T*>(memory_.as<std::byte>() + copy * copy_bytes_ + offsets_[index]);
   }
 
   // Makes all copies equal to copy 0.
   void replicate();
 
-  // Fills an operand of copy 0 with normally distributed numbers, the same at every run.
+  // Writes the begin of an operand of copy 0.
+  template <class T>
+  void fill(size_t index, const std::vector<T>& host) {
+    device_.upload(operand<T>(0, index), host);
+  }
+  // With normally distributed numbers, the same at every run.
   void fill_random(size_t index, int64_t count);
 
  private:
+  const Device& device_;
   std::vector<int64_t> offsets_;
   int64_t copy_bytes_ = 0;
   int64_t copies_ = 0;
   int64_t cursor_ = 0;
-  MappedMemory memory_;
+  DeviceArray memory_;
 
-  CycledMemory(std::vector<int64_t> offsets, int64_t copies);
+  CycledMemory(const Device& device, std::vector<int64_t> offsets, int64_t copies);
   static std::vector<int64_t> offsets_of(std::initializer_list<int64_t> operand_bytes);
   static int64_t copies_of(int64_t copy_bytes, int64_t at_least, int64_t most_copies);
 };

@@ -1,8 +1,7 @@
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
+#include <iterator>
 
-#include "bench/cycled_memory.h"
 #include "bench/options.h"
 #include "bench/report.h"
 
@@ -23,26 +22,61 @@ std::vector<std::string_view> isas_for(const Options& options, const Device& dev
   for (const std::string& isa : options.isas) {
     const auto found = std::ranges::find(known, isa);
     if (found == known.end()) {
-      give_up(("--isa: this machine has no " + isa).c_str());
+      give_up("--isa: this machine has no " + isa);
     }
     isas.push_back(*found);
   }
   return isas;
 }
 
+// Those that were named, which the device must have; or all that it has.
+std::vector<WeightFormat> weights_for(const Options& options, const Backend& backend) {
+  std::vector<WeightFormat> weights;
+  for (const WeightFormat format : kWeightFormats) {
+    const bool served = backend.packed_weight_bytes(format, kPackRows, kPackRows) > 0;
+    if (contains(options.weights, name(format)) && !served) {
+      give_up("--weights: the device has no kernels for weights of " + std::string(name(format)));
+    }
+    if (served && (options.weights.empty() || contains(options.weights, name(format)))) {
+      weights.push_back(format);
+    }
+  }
+  return weights;
+}
+
+bool serves(const Backend& backend, KvFormat format, const Options& options) {
+  return backend.serves_pages == nullptr ||
+         std::ranges::all_of(all_shapes(), [&](const Shape& shape) {
+           return !contains(options.shapes, shape.name) ||
+                  backend.serves_pages(format, shape.head_dim);
+         });
+}
+
+// In the order they were named: the first is what the others are compared with.
+std::vector<KvFormatName> kv_for(const Options& options, const Backend& backend) {
+  std::vector<KvFormatName> kv;
+  for (const std::string& wanted : options.kv) {
+    kv.push_back(*std::ranges::find(kKvFormats, wanted, &KvFormatName::name));
+    if (!serves(backend, kv.back().format, options)) {
+      give_up("--kv: the device has no kernels for pages of " + wanted);
+    }
+  }
+  if (kv.empty()) {
+    std::ranges::copy_if(kKvFormats, std::back_inserter(kv), [&](const KvFormatName& one) {
+      return serves(backend, one.format, options);
+    });
+  }
+  return kv;
+}
+
 Setup setup_for(const Options& options, const Device& device) {
   Setup setup;
   setup.device = &device;
   setup.isas = isas_for(options, device);
-  for (const std::string& wanted : options.weights) {
-    for (const WeightFormat format : kWeightFormats) {
-      if (wanted == name(format)) {
-        setup.weights.push_back(format);
-      }
-    }
-  }
-  for (const std::string& wanted : options.kv) {
-    setup.kv.push_back(*std::ranges::find(kKvFormats, wanted, &KvFormatName::name));
+  setup.weights = weights_for(options, device.backend(setup.isas[0]));
+  setup.kv = kv_for(options, device.backend(setup.isas[0]));
+  if (options.peers && device.name() != "cpu") {
+    give_up("--peers: they run on the CPU alone");
   }
   setup.matrices = options.matrices;
   setup.memory_bytes =
@@ -56,6 +90,7 @@ constexpr double kPeakSeconds = 0.1;
 
 Machine describe(Device& device, Peaks& peaks, const Setup& setup) {
   Machine machine{.device = std::string(device.name()),
+                  .what = device.describe(),
                   .threads = device.threads(),
                   .memory_bytes = std::min(setup.memory_bytes, device.bytes_beyond_caches()),
                   .bandwidth = {},
@@ -102,7 +137,7 @@ class Run {
       }
     }
     if (!options_.json.empty() && !write_json(machine, rows_, options_.json)) {
-      give_up(("cannot write " + options_.json).c_str());
+      give_up("cannot write " + options_.json);
     }
     return 0;
   }

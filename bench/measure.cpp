@@ -11,22 +11,24 @@ namespace {
 
 constexpr int kRounds = 10;
 constexpr size_t kFewestSamples = 3;
-constexpr double kSampleNanoseconds = 50'000;  // long beside what reading the clock takes
 constexpr double kPatience = 5;  // budgets, for a variant whose calls are longer than one
 
-double time_calls(const Variant& variant, int64_t calls) {
+double time_calls(const Device& device, const Variant& variant, int64_t calls) {
   if (variant.restore) {
     variant.restore();
   }
+  device.wait();
   const auto start = std::chrono::steady_clock::now();
   for (int64_t i = 0; i < calls; ++i) {
     variant.call();
   }
+  device.wait();
   return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count();
 }
 
 // One variant while it is measured.
 struct Turns {
+  const Device& device;
   const Variant& variant;
   double budget;      // nanoseconds
   int64_t calls = 1;  // in a sample
@@ -36,9 +38,10 @@ struct Turns {
 
   // The first call is not timed: nothing it needs is mapped or predicted yet.
   void calibrate() {
-    time_calls(variant, 1);
-    const double once = time_calls(variant, 1);
-    calls = std::clamp<int64_t>(std::llround(kSampleNanoseconds / once), 1, variant.most_calls);
+    time_calls(device, variant, 1);
+    const double once = time_calls(device, variant, 1);
+    calls = std::clamp<int64_t>(std::llround(device.sample_nanoseconds() / once), 1,
+                                variant.most_calls);
     is_short = once * static_cast<double>(calls) < budget / kRounds;
   }
 
@@ -49,10 +52,10 @@ struct Turns {
   void take() {
     double turn = 0;
     if (is_short) {
-      time_calls(variant, calls);
+      time_calls(device, variant, calls);
     }
     do {
-      const double taken = time_calls(variant, calls);
+      const double taken = time_calls(device, variant, calls);
       samples.push_back(taken / static_cast<double>(calls));
       turn += taken;
     } while (turn < budget / kRounds);
@@ -96,7 +99,7 @@ std::vector<Measured> measure(Device& device, Peaks& peaks, const std::vector<Va
                               double seconds) {
   std::vector<Turns> turns;
   for (const Variant& variant : variants) {
-    turns.push_back({.variant = variant, .budget = seconds * 1e9, .samples = {}});
+    turns.push_back({.device = device, .variant = variant, .budget = seconds * 1e9, .samples = {}});
     turns.back().calibrate();
   }
   std::map<int64_t, Bandwidth> beside;  // by the memory that is gone around

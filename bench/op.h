@@ -21,7 +21,7 @@ struct Setup {
   const Device* device = nullptr;
   std::vector<std::string_view> isas;  // at least one
   std::vector<WeightFormat> weights;   // for linear
-  std::vector<KvFormatName> kv;        // for ops on pages
+  std::vector<KvFormatName> kv;        // for ops on pages; the device has kernels for all of these
   std::vector<Matrix> matrices;        // for linear, in place of the shape's own; usually empty
   int64_t memory_bytes = 0;            // what every variant cycles over, at least
   bool as_in_model = false;            // not more copies than the model has

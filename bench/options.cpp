@@ -79,14 +79,13 @@ bool parse_matrix(const std::string& text, Matrix& matrix) {
 void declare(CLI::App& app, Options& options) {
   options.ops = op_names();
   options.shapes = {"tiny"};
-  options.weights = weight_names();
-  options.kv = kv_names();
   options.seconds = 0.3;
   app.set_version_flag("--version", "tessera-bench " TESSERA_VERSION);
   add_names(app, "--ops", options.ops, op_names(), "what to time [all]");
   add_names(app, "--shapes", options.shapes, shape_names(), "sizes of which models [tiny]");
-  add_names(app, "--weights", options.weights, weight_names(), "formats of weights [all]");
-  add_names(app, "--kv", options.kv, kv_names(), "formats of pages [all]");
+  add_names(app, "--weights", options.weights, weight_names(),
+            "formats of weights [all that the device has]");
+  add_names(app, "--kv", options.kv, kv_names(), "formats of pages [all that the device has]");
   app.add_option("--isa", options.isas,
                  "instruction sets, the first the one others are compared with: any that the "
                  "device has, as scalar, avx2, avx512, amx [the best]")

@@ -16,8 +16,8 @@ struct Options {
   int threads = 0;  // 0: all
   std::vector<std::string> ops;
   std::vector<std::string> shapes;
-  std::vector<std::string> isas;  // empty: the best
-  std::vector<std::string> weights;
+  std::vector<std::string> isas;     // empty: the best
+  std::vector<std::string> weights;  // these two, empty: all that the device has
   std::vector<std::string> kv;
   std::vector<std::string> cases;  // parts of labels; empty: all
   std::vector<Matrix> matrices;

@@ -26,6 +26,7 @@ std::string maker_of(const Variant& variant) {
 
 nlohmann::ordered_json json_of(const Machine& machine) {
   nlohmann::ordered_json json{{"device", machine.device},
+                              {"what", machine.what},
                               {"threads", machine.threads},
                               {"load", machine.load},
                               {"memory_bytes", machine.memory_bytes},
@@ -77,8 +78,8 @@ nlohmann::ordered_json json_of(const Row& row) {
 }  // namespace
 
 void print_machine(const Machine& machine) {
-  std::printf("%s, %d threads. Memory (%lld MiB gone around): %.1f GB/s read, %.1f GB/s copied.\n",
-              machine.device.c_str(), machine.threads,
+  std::printf("%s, %s. Memory (%lld MiB gone around): %.1f GB/s read, %.1f GB/s copied.\n",
+              machine.device.c_str(), machine.what.c_str(),
               static_cast<long long>(machine.memory_bytes >> 20), machine.bandwidth.read,
               machine.bandwidth.copy);
   for (const Machine::Peak& peak : machine.peaks) {

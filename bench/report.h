@@ -10,6 +10,7 @@ namespace tessera::bench {
 // What was known before the first case.
 struct Machine {
   std::string device;
+  std::string what;  // Device::describe()
   int threads = 0;
   int64_t memory_bytes = 0;  // what bandwidth was measured over
   Bandwidth bandwidth;

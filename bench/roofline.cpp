@@ -169,9 +169,10 @@ PeakLoop peak_loop(CpuIsa isa, WeightFormat arithmetic) {
       [[fallthrough]];  // float and int4 weights are multiplied by vectors
     case CpuIsa::avx512:
     case CpuIsa::avx512_fp16:
-      return integers                           ? peak(int8_512, 128, "vpdpbusd zmm")
-             : arithmetic == WeightFormat::bf16 ? peak(bf16_512, 64, "vdpbf16ps zmm")
-                                                : peak(fma_512, 32, "vfmadd231ps zmm");
+      return integers ? peak(int8_512, 128, "vpdpbusd zmm")
+             : arithmetic == WeightFormat::bf16 || arithmetic == WeightFormat::fp8
+                 ? peak(bf16_512, 64, "vdpbf16ps zmm")
+                 : peak(fma_512, 32, "vfmadd231ps zmm");
     case CpuIsa::avx2:
       return !integers                          ? peak(fma_256, 16, "vfmadd231ps ymm")
              : arithmetic == WeightFormat::int8 ? peak(madd_256, 32, "vpmaddwd ymm")

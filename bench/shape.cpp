@@ -4,6 +4,16 @@ namespace tessera::bench {
 namespace {
 
 constexpr Shape kShapes[] = {
+    {.name = "micro",
+     .parameters = 120'000,
+     .layers = 2,
+     .hidden = 64,
+     .query_heads = 4,
+     .kv_heads = 2,
+     .head_dim = 32,
+     .ffn = 128,
+     .vocab = 512,
+     .context = 512},
     {.name = "tiny",
      .parameters = 5'800'000,
      .layers = 6,

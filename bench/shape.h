@@ -34,7 +34,7 @@ struct Shape {
   std::vector<Matrix> matrices() const;  // as the transformer fuses them
 };
 
-// tiny (the shipped model), 110m, 1b, 8b.
+// micro (of tests, where devices are emulated), tiny (the shipped model), 110m, 1b, 8b.
 std::span<const Shape> all_shapes();
 
 }  // namespace tessera::bench

@@ -57,7 +57,7 @@ BatchingEngine::BatchingEngine(Parts parts)
       stream_(parts.stream),
       door_(options_.max_queue, options_.max_sequences),
       scheduler_({options_.max_step_tokens, options_.max_sequences}),
-      sampler_(model_->config().vocab) {
+      sampler_(std::move(parts.sampler)) {
   const size_t sequences = size(options_.max_sequences);
   const size_t inside = sequences + size(options_.max_queue);
   sequences_.reserve(inside);
@@ -80,9 +80,8 @@ BatchingEngine::BatchingEngine(Parts parts)
   batch_sequences_.reserve(sequences);
   batch_scorings_.reserve(sequences);
   stored_slots_.reserve(sequences);
-  batch_logits_.reserve(size(options_.max_step_tokens));
   logits_rows_.reserve(size(options_.max_step_tokens));
-  logits_.resize(size(model_->max_logits_rows()) * size(model_->config().vocab));
+  slice_rows_.reserve(size(model_->max_logits_rows()));
 
   counting_.pages_total = kv_->pages_total();
   counting_.page_bytes = kv_->shape().page_bytes;
@@ -294,7 +293,6 @@ void BatchingEngine::forward() {
   batch_sequences_.clear();
   batch_scorings_.clear();
   stored_slots_.clear();
-  batch_logits_.clear();
   logits_rows_.clear();
   for (const StepPlan::Run& run : plan_.runs) {
     Sequence& sequence = sequence_of(run);
@@ -338,24 +336,25 @@ void BatchingEngine::want_logits(const StepPlan::Run& run, int32_t first_positio
   const auto first_row = static_cast<int32_t>(batch_tokens_.size()) - run.count;
   for (int32_t i = 0; i < run.count; ++i) {
     const bool chooses = run.samples && i + 1 == run.count && !sequence.full();
-    if (chooses || sequence.observes(first_position + i)) {
-      batch_logits_.push_back(first_row + i);
-      logits_rows_.push_back({run.candidate, first_position + i});
+    const bool seen =
+        sequence.observes(first_position + i) || (chooses && Sampler::sees(sequence.sampling()));
+    if (chooses || seen) {
+      logits_rows_.push_back({first_row + i, run.candidate, first_position + i, chooses, seen});
     }
   }
 }
 
-// Logits are computed in slices: a prompt's may be wanted, all of them.
+// Logits are computed in slices: a prompt's may be wanted, all of them. Those that are to be seen
+// come first, so that what the host copies of a slice is one piece; a sequence's stay in order of
+// position.
 void BatchingEngine::sample() {
-  const int64_t vocab = config().vocab;
+  std::sort(logits_rows_.begin(), logits_rows_.end(), [](const LogitsRow& a, const LogitsRow& b) {
+    return std::pair(!a.seen, a.batch_row) < std::pair(!b.seen, b.batch_row);
+  });
   const auto slice = size(model_->max_logits_rows());
   for (size_t first = 0; first < logits_rows_.size(); first += slice) {
     const size_t count = std::min(slice, logits_rows_.size() - first);
-    const MatrixView<float> logits{logits_.data(), static_cast<int64_t>(count), vocab, vocab};
-    model_->logits(std::span(batch_logits_).subspan(first, count), logits, stream_);
-    for (size_t i = 0; i < count; ++i) {
-      use_logits(logits_rows_[first + i], logits.row(static_cast<int64_t>(i)));
-    }
+    sample_slice(std::span(logits_rows_).subspan(first, count));
   }
   for (const StepPlan::Run& run : plan_.runs) {
     Sequence& sequence = sequence_of(run);
@@ -365,19 +364,40 @@ void BatchingEngine::sample() {
   }
 }
 
-void BatchingEngine::use_logits(const LogitsRow& row, std::span<float> logits) {
-  Sequence& sequence = *sequences_[size(row.sequence)];
-  observe(row, logits);
-  const bool chooses = std::cmp_equal(row.position + 1, sequence.tokens().size());
-  if (sequence.ended() || sequence.full() || !chooses) {
+void BatchingEngine::sample_slice(std::span<const LogitsRow> rows) {
+  slice_rows_.clear();
+  for (const LogitsRow& row : rows) {
+    slice_rows_.push_back(row.batch_row);
+  }
+  model_->logits(slice_rows_, sampler_.begin(std::ssize(rows)), stream_);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].chooses) {
+      const Sequence& sequence = *sequences_[size(rows[i].sequence)];
+      sampler_.add(static_cast<int32_t>(i), {.params = sequence.sampling(),
+                                             .prompt = sequence.prompt(),
+                                             .generated = sequence.generated(),
+                                             .stop_ids = sequence.stop_ids(),
+                                             .forced = sequence.forced()});
+    }
+  }
+  sampler_.finish(
+      std::count_if(rows.begin(), rows.end(), [](const LogitsRow& row) { return row.seen; }));
+  size_t choice = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].seen) {
+      observe(rows[i], sampler_.seen(static_cast<int64_t>(i)));
+    }
+    if (rows[i].chooses) {
+      choose(*sequences_[size(rows[i].sequence)], choice++);
+    }
+  }
+}
+
+void BatchingEngine::choose(Sequence& sequence, size_t choice) {
+  if (sequence.ended()) {  // what it observed was no number
     return;
   }
-  const absl::StatusOr<Sampled> next = sampler_.sample({.logits = logits,
-                                                        .params = sequence.sampling(),
-                                                        .prompt = sequence.prompt(),
-                                                        .generated = sequence.generated(),
-                                                        .stop_ids = sequence.stop_ids(),
-                                                        .forced = sequence.forced()});
+  const absl::StatusOr<Sampled> next = sampler_.chosen(choice);
   if (!next.ok()) {
     sequence.end(FinishReason::failed, next.status());
     return;

@@ -24,6 +24,7 @@ class BatchingEngine final : public Engine {
     EngineOptions options;  // resolved
     std::unique_ptr<Transformer> model;
     std::unique_ptr<KvCache> kv;
+    Sampler sampler;
     const Backend& backend;
     Stream stream;
   };
@@ -75,11 +76,15 @@ class BatchingEngine final : public Engine {
 
   // A row of logits that somebody wants: those after `position` of a sequence.
   struct LogitsRow {
+    int32_t batch_row = 0;
     int32_t sequence = 0;
     int32_t position = 0;
+    bool chooses = false;  // the sequence's next token
+    bool seen = false;     // the host wants to see the logits, not only what was chosen by them
   };
   void want_logits(const StepPlan::Run& run, int32_t first_position);
-  void use_logits(const LogitsRow& row, std::span<float> logits);
+  void sample_slice(std::span<const LogitsRow> rows);
+  void choose(Sequence& sequence, size_t choice);
   void observe(const LogitsRow& row, std::span<const float> logits);
 
   Sequence& sequence_of(const StepPlan::Run& run) {
@@ -118,9 +123,8 @@ class BatchingEngine final : public Engine {
   std::vector<SequenceSpan> batch_sequences_;
   std::vector<KvScoring> batch_scorings_;  // of each, if one of them has marks
   std::vector<int32_t> stored_slots_;      // of the step's sequences
-  std::vector<int32_t> batch_logits_;   // rows of the batch whose logits are wanted
-  std::vector<LogitsRow> logits_rows_;  // and who wants them
-  std::vector<float> logits_;           // [max_logits_rows, vocab]: a slice of them
+  std::vector<LogitsRow> logits_rows_;
+  std::vector<int32_t> slice_rows_;  // of the batch, of a slice of logits_rows_
   EngineStats counting_;
 
   mutable std::mutex stats_mutex_;

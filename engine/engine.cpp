@@ -67,8 +67,10 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const EngineOptions& opti
                                            backend, stream));
   resolved.kv_bytes = kv->shape().total_bytes();
   model->prepare(kv->view(), stream);
-  return std::make_unique<BatchingEngine>(
-      BatchingEngine::Parts{resolved, std::move(model), std::move(kv), backend, stream});
+  TESSERA_ASSIGN_OR_RETURN(
+      Sampler sampler, Sampler::create(config.vocab, model->max_logits_rows(), backend, stream));
+  return std::make_unique<BatchingEngine>(BatchingEngine::Parts{
+      resolved, std::move(model), std::move(kv), std::move(sampler), backend, stream});
 }
 
 }  // namespace tessera

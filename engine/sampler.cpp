@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-constexpr float kMasked = -std::numeric_limits<float>::infinity();
+constexpr int32_t kChanges = 1 << 16;  // that one call of the op takes; those of one row always fit
 
 // SplitMix64's finalizer: every input bit reaches every output bit.
 constexpr uint64_t mix(uint64_t x) {
@@ -20,233 +20,234 @@ constexpr uint64_t mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// In [0, 1), from a counter instead of a state that would have to survive preemption.
-double uniform(uint64_t seed, uint64_t index) {
+// From a counter instead of a state that would have to survive preemption.
+uint64_t uniform(uint64_t seed, uint64_t index) {
   constexpr uint64_t kGolden = 0x9e3779b97f4a7c15u;
-  return static_cast<double>(mix(mix(seed + kGolden) + (index + 1) * kGolden) >> 11) * 0x1p-53;
-}
-
-float weight(float logit, float max_logit, float temperature) {
-  return std::exp((logit - max_logit) / temperature);
-}
-
-bool needs_selection(const SamplingParams& params) {
-  return params.top_k > 0 || params.top_p < 1 || params.min_p > 0;
+  return mix(mix(seed + kGolden) + (index + 1) * kGolden);
 }
 
 size_t index(int32_t token) {
   return static_cast<size_t>(token);
 }
 
-absl::Status check_finite(std::span<const float> logits, size_t tokens) {
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (!std::isfinite(logits[i])) {
-      return absl::InternalError(absl::StrCat("the model's logit of token ", i, " is ", logits[i],
-                                              " after ", tokens, " tokens"));
-    }
-  }
-  return absl::OkStatus();
+absl::Status not_finite(int64_t token, float logit, size_t tokens) {
+  return absl::InternalError(absl::StrCat("the model's logit of token ", token, " is ", logit,
+                                          " after ", tokens, " tokens"));
 }
 
 }  // namespace
 
-Sampler::Sampler(int32_t vocab)
-    : weights_(index(vocab)), model_logits_(index(vocab)), counts_(index(vocab)) {
+absl::StatusOr<Sampler> Sampler::create(int32_t vocab, int32_t rows, const Backend& backend,
+                                        Stream stream) {
+  if (vocab > kMaxSampledVocab) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the vocabulary has ", vocab, " tokens, sampling is made for at most ", kMaxSampledVocab));
+  }
+  Sampler sampler(vocab, rows, backend, stream);
+  MemoryCutter measure;
+  sampler.cut(measure);
+  TESSERA_ASSIGN_OR_RETURN(sampler.memory_, AlignedMemory::allocate(measure.used(), backend));
+  MemoryCutter cutter(sampler.memory_.data());
+  sampler.views_ = sampler.cut(cutter);
+  std::byte* seen = sampler.memory_.data();
+  if (backend.memory != nullptr) {
+    MemoryCutter copied;
+    copied.array<SampledToken>(rows);
+    copied.matrix<float>(rows, vocab);
+    sampler.host_memory_.resize(static_cast<size_t>(copied.used()));
+    seen = sampler.host_memory_.data();
+  }
+  MemoryCutter host(seen);
+  sampler.host_sampled_ = host.array<SampledToken>(rows);
+  sampler.host_logits_ = host.matrix<float>(rows, vocab);
+  return sampler;
+}
+
+Sampler::Sampler(int32_t vocab, int32_t rows, const Backend& backend, Stream stream)
+    : backend_(&backend),
+      stream_(stream),
+      limits_{.rows = rows, .vocab = vocab, .changes = std::max(vocab, kChanges)},
+      places_(index(vocab), -1),
+      counts_(index(vocab)) {
+  rows_.reserve(index(rows));
+  added_.reserve(index(rows));
+  changes_.reserve(index(limits_.changes));
   entries_.reserve(index(vocab));
   top_.reserve(index(kMaxTopLogprobs));
 }
 
-absl::StatusOr<Sampled> Sampler::sample(const SampleArgs& args) {
-  TESSERA_CHECK(args.logits.size() == weights_.size(), "a row of logits has the vocabulary's size");
-  TESSERA_RETURN_IF_ERROR(check_finite(args.logits, args.prompt.size() + args.generated.size()));
-  if (args.params.top_logprobs.has_value()) {
-    std::copy(args.logits.begin(), args.logits.end(), model_logits_.begin());
-  }
-  Sampled sampled;
-  if (args.forced.has_value()) {
-    sampled.token = *args.forced;
-  } else {
-    TESSERA_ASSIGN_OR_RETURN(sampled.token, choose(args));
-  }
-  if (args.params.top_logprobs.has_value()) {
-    sampled.logprobs = report(model_logits_, sampled.token, *args.params.top_logprobs);
-  }
-  return sampled;
+// What is copied comes first: what was sampled, then the rows in order.
+Sampler::Views Sampler::cut(MemoryCutter& cutter) const {
+  Views views;
+  views.sampled = cutter.array<SampledToken>(limits_.rows);
+  views.logits = cutter.matrix<float>(limits_.rows, limits_.vocab);
+  views.scratch = cutter.array<std::byte>(backend_->sample_scratch_bytes(limits_, stream_));
+  return views;
 }
 
-absl::StatusOr<TokenLogprobs> Sampler::logprobs(std::span<const float> logits, int32_t position,
-                                                int32_t token, int32_t top) {
-  TESSERA_CHECK(logits.size() == weights_.size(), "a row of logits has the vocabulary's size");
-  TESSERA_RETURN_IF_ERROR(check_finite(logits, static_cast<size_t>(position) + 1));
-  return report(logits, token, top);
+MatrixView<float> Sampler::begin(int64_t rows) {
+  TESSERA_CHECK(rows <= limits_.rows, "rows of a slice");
+  added_.clear();
+  return views_.logits.first_rows(rows);
 }
 
-absl::StatusOr<int32_t> Sampler::choose(const SampleArgs& args) {
-  adjust(args);
-  Entry best{args.logits[0], 0};
-  for (size_t i = 1; i < args.logits.size(); ++i) {
-    if (args.logits[i] > best.logit) {
-      best = {args.logits[i], static_cast<int32_t>(i)};
+void Sampler::add(int32_t row, const Choice& choice) {
+  const SamplingParams& params = choice.params;
+  const size_t most_changes =
+      std::min(counts_.size(), choice.stop_ids.size() + params.logit_bias.size() +
+                                   choice.prompt.size() + choice.generated.size());
+  if (changes_.size() + most_changes > changes_.capacity()) {
+    sample_added();
+  }
+  row_ = row;
+  SampleRow wanted{.row = row,
+                   .forced = choice.forced.value_or(-1),
+                   .temperature = params.temperature,
+                   .top_p = params.top_p,
+                   .top_k = params.top_k,
+                   .first_change = static_cast<int32_t>(changes_.size()),
+                   .draw = uniform(params.seed, choice.generated.size()),
+                   .wants_logprob = params.top_logprobs.has_value()};
+  if (params.min_p > 0) {
+    wanted.min_logit = params.temperature * std::log(params.min_p);
+  }
+  if (!choice.forced.has_value()) {
+    add_changes(choice);
+  }
+  for (size_t i = index(wanted.first_change); i < changes_.size(); ++i) {
+    places_[index(changes_[i].token)] = -1;
+    ++wanted.changes;
+  }
+  rows_.push_back(wanted);
+  added_.push_back({row, choice.prompt.size() + choice.generated.size(), params.top_logprobs});
+}
+
+// Of each token once, whatever concerns it.
+void Sampler::add_changes(const Choice& choice) {
+  const SamplingParams& params = choice.params;
+  if (std::ssize(choice.generated) < params.min_tokens) {
+    for (const int32_t token : choice.stop_ids) {
+      change_of(token).bias = -std::numeric_limits<float>::infinity();
     }
   }
-  if (best.logit == kMasked) {
-    return absl::FailedPreconditionError("min_tokens leaves no token that could be chosen");
+  for (const SamplingParams::Bias& bias : params.logit_bias) {
+    change_of(bias.token).bias += bias.value;
   }
-  return args.params.temperature == 0 ? best.token : draw(args, best);
-}
-
-// The stages that change logits, in vLLM's order.
-void Sampler::adjust(const SampleArgs& args) {
-  if (std::ssize(args.generated) < args.params.min_tokens) {
-    for (const int32_t token : args.stop_ids) {
-      args.logits[index(token)] = kMasked;
-    }
-  }
-  for (const SamplingParams::Bias& bias : args.params.logit_bias) {
-    args.logits[index(bias.token)] += bias.value;
-  }
-  penalize(args);
-}
-
-void Sampler::penalize(const SampleArgs& args) {
-  const SamplingParams& params = args.params;
   if (params.repetition_penalty != 1) {
-    for (const std::span<const int32_t> tokens : {args.prompt, args.generated}) {
+    for (const std::span<const int32_t> tokens : {choice.prompt, choice.generated}) {
       for (const int32_t token : tokens) {
-        if (counts_[index(token)]++ == 0) {
-          float& logit = args.logits[index(token)];
-          logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
-        }
-      }
-    }
-    for (const std::span<const int32_t> tokens : {args.prompt, args.generated}) {
-      for (const int32_t token : tokens) {
-        counts_[index(token)] = 0;
+        change_of(token).repetition = params.repetition_penalty;
       }
     }
   }
   if (params.presence_penalty != 0 || params.frequency_penalty != 0) {
-    for (const int32_t token : args.generated) {
+    for (const int32_t token : choice.generated) {
       ++counts_[index(token)];
     }
-    for (const int32_t token : args.generated) {
+    for (const int32_t token : choice.generated) {
       const int32_t times = std::exchange(counts_[index(token)], 0);
       if (times > 0) {
-        args.logits[index(token)] -=
+        change_of(token).penalty =
             params.presence_penalty + params.frequency_penalty * static_cast<float>(times);
       }
     }
   }
 }
 
-// The last entry, from the best on, that min_p, top_k and top_p keep.
-Sampler::Entry Sampler::worst_kept(std::span<const float> logits, float max_logit,
-                                   const SamplingParams& params) {
-  float lowest = params.min_p > 0 ? max_logit + params.temperature * std::log(params.min_p)
-                                  : std::numeric_limits<float>::lowest();
-  const auto collect = [&] {
-    entries_.clear();
-    for (size_t i = 0; i < logits.size(); ++i) {
-      if (logits[i] >= lowest) {
-        entries_.push_back({logits[i], static_cast<int32_t>(i)});
-      }
-    }
-  };
-  collect();
-  if (params.top_k > 0 && index(params.top_k) < entries_.size()) {
-    std::nth_element(entries_.begin(), entries_.begin() + (params.top_k - 1), entries_.end(),
-                     better);
-    entries_.resize(index(params.top_k));
+LogitChange& Sampler::change_of(int32_t token) {
+  int32_t& place = places_[index(token)];
+  if (place < 0) {
+    place = static_cast<int32_t>(changes_.size());
+    changes_.push_back({.row = row_, .token = token});
   }
-  if (params.top_p < 1) {
-    const double total = mass({0, entries_.size()}, max_logit, params.temperature);
-    if (params.top_k == 0) {
-      // Entries below this weight cannot be needed: all of them together have at most half of
-      // what top_p leaves out. That usually spares nearly the whole vocabulary the selection.
-      const double weight = 0.5 * (1.0 - params.top_p) * total / static_cast<double>(logits.size());
-      lowest =
-          std::max(lowest, max_logit + params.temperature * static_cast<float>(std::log(weight)));
-      collect();
-    }
-    entries_.resize(count_reaching(params.top_p * total, max_logit, params.temperature));
-  }
-  return *std::max_element(entries_.begin(), entries_.end(), better);
+  return changes_[index(place)];
 }
 
-double Sampler::mass(Range range, float max_logit, float temperature) const {
-  double sum = 0;
-  for (size_t i = range.begin; i < range.end; ++i) {
-    sum += weight(entries_[i].logit, max_logit, temperature);
+// The last of those that were added.
+void Sampler::sample_added() {
+  if (!rows_.empty()) {
+    backend_->sample({.logits = views_.logits,
+                      .rows = rows_,
+                      .changes = changes_,
+                      .sampled = views_.sampled.subspan(added_.size() - rows_.size(), rows_.size()),
+                      .scratch = views_.scratch},
+                     stream_);
   }
-  return sum;
+  rows_.clear();
+  changes_.clear();
 }
 
-// How many of the best entries together weigh at least `wanted`; those come first afterwards. Each
-// round halves what is still undecided.
-size_t Sampler::count_reaching(double wanted, float max_logit, float temperature) {
-  size_t low = 0;  // the best `low` do not reach it, the best `high` do
-  size_t high = entries_.size();
-  double low_mass = 0;
-  while (high - low > 1) {
-    const size_t middle = low + (high - low) / 2;
-    const auto place = [this](size_t i) { return entries_.begin() + static_cast<ptrdiff_t>(i); };
-    std::nth_element(place(low), place(middle), place(high), better);
-    const double half = mass({low, middle}, max_logit, temperature);
-    if (low_mass + half >= wanted) {
-      high = middle;
-    } else {
-      low_mass += half;
-      low = middle;
-    }
+void Sampler::finish(int64_t seen) {
+  sample_added();
+  if (backend_->memory == nullptr) {
+    return;
   }
-  return high;
+  const MatrixView<float>& logits = views_.logits;
+  const int64_t sampled_bytes = std::ssize(added_) * int64_t{sizeof(SampledToken)};
+  const int64_t bytes =
+      seen == 0
+          ? sampled_bytes
+          : reinterpret_cast<const std::byte*>(logits.data + seen * logits.stride) - memory_.data();
+  if (bytes > 0) {
+    backend_->memory->download(host_memory_.data(), memory_.data(), bytes, stream_);
+  }
 }
 
-int32_t Sampler::draw(const SampleArgs& args, Entry best) {
-  const SamplingParams& params = args.params;
-  const Entry worst = needs_selection(params) ? worst_kept(args.logits, best.logit, params)
-                                              : Entry{kMasked, std::numeric_limits<int32_t>::max()};
-  double total = 0;
-  for (size_t i = 0; i < weights_.size(); ++i) {
-    const bool kept = !better(worst, {args.logits[i], static_cast<int32_t>(i)});
-    weights_[i] = kept ? weight(args.logits[i], best.logit, params.temperature) : 0.0f;
-    total += weights_[i];
+absl::StatusOr<Sampled> Sampler::chosen(size_t at) {
+  const SampledToken& sampled = host_sampled_[at];
+  const Added& added = added_[at];
+  switch (sampled.status) {
+    case SampleStatus::chosen:
+      break;
+    case SampleStatus::not_finite:
+      return not_finite(sampled.token, sampled.logit, added.tokens);
+    case SampleStatus::none_left:
+      return absl::FailedPreconditionError("min_tokens leaves no token that could be chosen");
   }
-  double left = uniform(params.seed, args.generated.size()) * total;
-  int32_t chosen = best.token;
-  for (size_t i = 0; i < weights_.size(); ++i) {
-    if (weights_[i] > 0) {
-      chosen = static_cast<int32_t>(i);
-      left -= weights_[i];
-      if (left < 0) {
-        break;
-      }
-    }
+  Sampled next{.token = sampled.token, .logprobs = {}};
+  if (added.top_logprobs.value_or(0) > 0) {
+    next.logprobs = report(seen(added.row), sampled.token, *added.top_logprobs);
+  } else if (added.top_logprobs.has_value()) {
+    next.logprobs.chosen = {sampled.token, static_cast<float>(log_probability(sampled))};
   }
-  return chosen;
+  return next;
+}
+
+absl::StatusOr<TokenLogprobs> Sampler::logprobs(std::span<const float> logits, int32_t position,
+                                                int32_t token, int32_t top) {
+  TESSERA_CHECK(logits.size() == counts_.size(), "a row of logits has the vocabulary's size");
+  const auto broken = std::find_if_not(logits.begin(), logits.end(), is_finite);
+  if (broken != logits.end()) {
+    return not_finite(broken - logits.begin(), *broken, index(position) + 1);
+  }
+  return report(logits, token, top);
 }
 
 TokenLogprobs Sampler::report(std::span<const float> logits, int32_t chosen, int32_t top) {
   const float max_logit = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
+  SampledToken sampled{.max_logit = max_logit};
   for (const float logit : logits) {
-    sum += std::exp(logit - max_logit);
+    sampled.weight += weight_of(logit, max_logit, 1);
   }
-  const double log_sum = max_logit + std::log(sum);
-  const auto logprob = [&](float logit) { return static_cast<float>(logit - log_sum); };
+  const auto logprob = [&](int32_t token) {
+    sampled.logit = logits[index(token)];
+    return TokenLogprob{token, static_cast<float>(log_probability(sampled))};
+  };
 
   entries_.clear();
   for (size_t i = 0; i < logits.size(); ++i) {
     entries_.push_back({logits[i], static_cast<int32_t>(i)});
   }
   const ptrdiff_t wanted = std::min<ptrdiff_t>(top, std::ssize(entries_));
-  std::partial_sort(entries_.begin(), entries_.begin() + wanted, entries_.end(), better);
+  std::partial_sort(entries_.begin(), entries_.begin() + wanted, entries_.end(),
+                    [](Entry a, Entry b) {
+                      return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
+                    });
   top_.clear();
   for (ptrdiff_t i = 0; i < wanted; ++i) {
-    const Entry& entry = entries_[static_cast<size_t>(i)];
-    top_.push_back({entry.token, logprob(entry.logit)});
+    top_.push_back(logprob(entries_[static_cast<size_t>(i)].token));
   }
-  return {{chosen, logprob(logits[index(chosen)])}, top_};
+  return {logprob(chosen), top_};
 }
 
 }  // namespace tessera

@@ -9,6 +9,7 @@
 #include "kernels/kv_page.h"
 #include "kernels/kv_policy.h"
 #include "kernels/kv_pool.h"
+#include "kernels/sampling.h"
 #include "kernels/view.h"
 #include "kernels/weight.h"
 
@@ -328,6 +329,24 @@ struct KvCompressArgs {
   std::span<std::byte> scratch;     // Backend::kv_compress_scratch_bytes(...), 64-byte aligned
 };
 
+// The most that one call of `sample` may be given; scratch is sized by it once, at start.
+struct SampleLimits {
+  int32_t rows = 0;
+  int32_t vocab = 0;    // <= kMaxSampledVocab
+  int32_t changes = 0;  // of all rows together
+};
+
+// The next token of each row (kernels/sampling.h). What a row wants is plan, on the host; logits and
+// what is sampled lie where the backend's memory is. Logits are changed meanwhile and put back. A row's
+// token depends on the row alone.
+struct SampleArgs {
+  MatrixView<float> logits;              // [any, vocab]
+  std::span<const SampleRow> rows;       // no two of the same row of `logits`
+  std::span<const LogitChange> changes;  // the rows', one after the other
+  std::span<SampledToken> sampled;       // one for each of `rows`
+  std::span<std::byte> scratch;          // Backend::sample_scratch_bytes(...), 64-byte aligned
+};
+
 // The largest step an op must be able to serve; scratch is sized by it once, at start.
 struct StepLimits {
   int32_t tokens = 0;
@@ -359,6 +378,7 @@ struct Backend {
   int64_t (*attention_scratch_bytes)(const StepLimits& limits, int32_t query_heads, int32_t head_dim);
   int64_t (*kv_compress_scratch_bytes)(const KvPagesView& pages, Stream);
   int64_t (*kv_demote_scratch_bytes)(const KvPagesView& pages, Stream);
+  int64_t (*sample_scratch_bytes)(const SampleLimits& limits, Stream);
 
   // Called once on the thread that will call the ops: places it beside the stream's own threads.
   void (*attach_thread)(Stream);
@@ -388,6 +408,7 @@ struct Backend {
   void (*attention)(const AttentionArgs&, Stream);
   void (*kv_score)(const KvScoreArgs&, Stream);
   void (*kv_compress)(const KvCompressArgs&, Stream);
+  void (*sample)(const SampleArgs&, Stream);
 };
 
 inline constexpr int64_t kPackRows = 64;

@@ -65,6 +65,7 @@ std::string missing_ops(const Backend& backend) {
   look("attention", backend.attention != nullptr);
   look("kv_score", backend.kv_score != nullptr);
   look("kv_compress", backend.kv_compress != nullptr);
+  look("sample", backend.sample != nullptr);
   return missing;
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/backend.h"
+#include "kernels/device_probe.h"
 
 namespace tessera {
 
@@ -13,7 +14,8 @@ namespace tessera {
 struct CudaLibrary {
   const Backend* backend = nullptr;  // null: `error` says why
   Stream stream = {};                // what its ops run on; lives as long as the program
-  std::string error = {};            // the library, the driver, a GPU or an op that is missing
+  const DeviceProbe* probe = nullptr;
+  std::string error = {};  // the library, the driver, a GPU or an op that is missing
 };
 CudaLibrary open_cuda_library();
 

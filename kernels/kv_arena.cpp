@@ -90,7 +90,7 @@ class Cutter {
 };
 
 int64_t device_bytes(const KvArenaShape& shape) {
-  constexpr int64_t kParts = 9;
+  constexpr int64_t kParts = 10;
   return shape.total_bytes() + kParts * 256;
 }
 
@@ -130,7 +130,8 @@ KvArena::KvArena(const KvArenaShape& shape, Memory memory)
       memory_(std::move(memory)),
       arena_(memory_.arena.data()),
       windows_(memory_.windows.data()),
-      marks_(reinterpret_cast<KvMark*>(memory_.marks.data())) {
+      marks_(reinterpret_cast<KvMark*>(memory_.marks.data())),
+      query_sums_(reinterpret_cast<float*>(memory_.query_sums.data())) {
   const auto fill = [](auto& numbers, int64_t count, auto first) {
     numbers.host.resize(static_cast<size_t>(count), first);
     numbers.data = numbers.host.data();
@@ -151,6 +152,9 @@ void KvArena::place_on_device() {
   cutter.cut(shape_.slots * shape_.slot_window_bytes(), windows_);
   if (shape_.marks) {
     cutter.cut(int64_t{shape_.slots} * shape_.slot_rows() * shape_.row_marks(), marks_);
+  }
+  if (shape_.query_sums) {
+    cutter.cut(shape_.slots * shape_.slot_query_sum_bytes() / int64_t{sizeof(float)}, query_sums_);
   }
   const auto place = [&](auto& numbers) {
     const auto count = std::ssize(numbers.host);
@@ -181,6 +185,22 @@ KvPool KvArena::pool() {
           .unit_tokens = shape_.unit_tokens};
 }
 
+KvPool KvArena::host_pool() {
+  const auto host = [this](auto& numbers) {
+    read(numbers);
+    return numbers.host.data();
+  };
+  KvPool seen = pool();
+  seen.tables = host(tables_);
+  seen.pages.tables = seen.tables;
+  seen.pages.rows = host(rows_);
+  seen.unit_tables = host(unit_tables_);
+  seen.owners = host(owners_);
+  seen.free_list = host(free_list_);
+  seen.free_range = host(free_range_);
+  return seen;
+}
+
 KvPagesView KvArena::view() const {
   KvPagesView view;
   view.arena = arena_;
@@ -194,7 +214,7 @@ KvPagesView KvArena::view() const {
   view.window_layout = shape_.window_layout();
   view.marks = marks_;
   view.row_marks = shape_.row_marks();
-  view.query_sums = reinterpret_cast<float*>(memory_.query_sums.data());
+  view.query_sums = query_sums_;
   view.layers = shape_.layers;
   view.kv_heads = shape_.kv_heads;
   view.row_pages = shape_.row_pages();

@@ -91,6 +91,9 @@ class KvArena {
   const KvArenaShape& shape() const { return shape_; }
   KvPool pool();
   KvPagesView view() const;
+  // pool() with its tables, counts, owners and free list as they are now in host memory; pages, windows
+  // and marks stay where they are. For those who count what ops do (kernels/op_cost.h).
+  KvPool host_pool();
 
   void wait() const;  // for the ops that were started on a device
   int64_t free_pages() const;
@@ -118,7 +121,7 @@ class KvArena {
     MemoryMapping windows;
     MemoryMapping marks;
     MemoryMapping query_sums;
-    DeviceBytes device = {};  // everything but query sums, in place of those
+    DeviceBytes device = {};  // everything, in place of those
   };
   KvArena(const KvArenaShape& shape, Memory memory);
   void place_on_device();
@@ -133,6 +136,7 @@ class KvArena {
   std::byte* arena_ = nullptr;
   std::byte* windows_ = nullptr;
   KvMark* marks_ = nullptr;
+  float* query_sums_ = nullptr;
   Numbers<int32_t> tables_;
   Numbers<KvRow> rows_;
   Numbers<int32_t> unit_tables_;

@@ -32,6 +32,7 @@ int64_t weight_bytes(WeightFormat format, int64_t rows, int64_t cols) {
     case WeightFormat::bf16:
       return rows * cols * 2;
     case WeightFormat::int8:
+    case WeightFormat::fp8:
       return rows * (cols + kFloat);
     case WeightFormat::int4:
       return rows * div_ceil(cols, kInt4Group) * (kInt4Group / 2 + int64_t{sizeof(bf16)});
@@ -391,6 +392,20 @@ OpCost op_cost(const KvCompressArgs& args) {
     sum.written_bytes += counts + 3 * freed * kId +
                          result.demoted * (kv_token_bytes(pages.layouts[sequence.tiers.low]) +
                                            int64_t{sizeof(KvMark)});
+  }
+  return sum;
+}
+
+// A comparison for each logit; a difference, a quotient, an exponential and a sum where it is
+// weighed, once for the choice and once for its probability.
+OpCost op_cost(const SampleArgs& args) {
+  const auto rows = std::ssize(args.rows);
+  OpCost sum{.read_bytes = rows * args.logits.cols * kFloat + rows * int64_t{sizeof(SampleRow)} +
+                           std::ssize(args.changes) * int64_t{sizeof(LogitChange)},
+             .written_bytes = rows * int64_t{sizeof(SampledToken)}};
+  for (const SampleRow& row : args.rows) {
+    const bool draws = row.forced < 0 && row.temperature > 0;
+    sum.flops += args.logits.cols * (1 + (draws ? 4 : 0) + (row.wants_logprob ? 4 : 0));
   }
   return sum;
 }

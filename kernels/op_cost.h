@@ -45,6 +45,8 @@ OpCost op_cost(const KvScoreArgs& args);    // keys and marks that some counting
 // and written, with their marks. How many others move into gaps depends on where these are: not
 // counted.
 OpCost op_cost(const KvCompressArgs& args);
+// Each row's logits read once: greedy compares them, else each is weighed.
+OpCost op_cost(const SampleArgs& args);
 
 // What a weight needs in its format with its scales, padding left out.
 int64_t weight_bytes(WeightFormat format, int64_t rows, int64_t cols);

@@ -12,9 +12,14 @@ namespace tessera {
 //   bf16  activations are rounded to bf16 too, sums are f32
 //   int8  symmetric, one scale per output row; activations symmetric int8, one scale per token
 //   int4  symmetric, one scale per output row and group of kInt4Group inputs; activations as int8
-enum class WeightFormat : uint8_t { f32, bf16, int8, int4 };
+//   fp8   E4M3 (kernels/e4m3.h), one scale per output row; activations E4M3, one scale per token;
+//   sums
+//         are f32
+enum class WeightFormat : uint8_t { f32, bf16, int8, int4, fp8 };
+
 inline constexpr WeightFormat kWeightFormats[] = {WeightFormat::f32, WeightFormat::bf16,
-                                                  WeightFormat::int8, WeightFormat::int4};
+                                                  WeightFormat::int8, WeightFormat::int4,
+                                                  WeightFormat::fp8};
 
 inline constexpr int64_t kInt4Group = 32;  // inputs that share one scale
 
@@ -28,6 +33,8 @@ constexpr std::string_view name(WeightFormat format) {
       return "int8";
     case WeightFormat::int4:
       return "int4";
+    case WeightFormat::fp8:
+      return "fp8";
   }
   return "?";
 }

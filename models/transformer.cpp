@@ -79,17 +79,7 @@ class Decoder final : public Transformer {
                 .out = hidden},
                stream);
     norm(hidden, weights_.views().final_norm, hidden, stream);
-    if (ops_.memory == nullptr) {
-      linear(hidden, weights_.views().head, {}, logits, stream);
-      return;
-    }
-    // All that the host reads of a step, once, with the caller's own stride.
-    MatrixView<float> computed = workspace_.views().logits.first_rows(wanted);
-    TESSERA_CHECK(logits.stride <= computed.stride, "logits of a wider stride than the device's");
-    computed.stride = logits.stride;
-    linear(hidden, weights_.views().head, {}, computed, stream);
-    const int64_t floats = (wanted - 1) * logits.stride + logits.cols;
-    ops_.memory->download(logits.data, computed.data, floats * int64_t{sizeof(float)}, stream);
+    linear(hidden, weights_.views().head, {}, logits, stream);
   }
 
   int32_t max_logits_rows() const override { return options_.max_logits_rows; }

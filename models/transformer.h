@@ -59,7 +59,8 @@ class Transformer {
   // a large vocabulary those of a whole prompt chunk would outweigh everything else. Call it as
   // often as there are rows left. A row depends on its sequence's tokens alone: not on how they
   // were cut into steps, nor on what else is in the batch or in `rows`.
-  // rows: of the batch, in any order, at most max_logits_rows(); logits: [rows, vocab]
+  // rows: of the batch, in any order, at most max_logits_rows()
+  // logits: [rows, vocab], in the backend's memory; computed, not waited for
   virtual void logits(std::span<const int32_t> rows, MatrixView<float> logits, Stream stream) = 0;
   virtual int32_t max_logits_rows() const = 0;
 

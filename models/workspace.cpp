@@ -42,11 +42,6 @@ Workspace::Views cut(const ModelConfig& config, const StepLimits& limits, int32_
   views.wanted = cutter.matrix<float>(max_logits_rows, config.hidden);
   views.cos = {cutter.array<float>(limits.context * pairs).data(), limits.context, pairs, pairs};
   views.sin = {cutter.array<float>(limits.context * pairs).data(), limits.context, pairs, pairs};
-  if (backend.memory != nullptr) {
-    const int64_t stride = round_up(config.vocab, kMemoryAlignment / int64_t{sizeof(float)});
-    views.logits = {cutter.array<float>(max_logits_rows * stride).data(), max_logits_rows,
-                    config.vocab, stride};
-  }
   views.linear_scratch =
       cutter.array<std::byte>(linear_scratch_bytes(config, tokens, max_logits_rows, backend));
   views.log_sums = cutter.matrix<float>(tokens, config.heads);

@@ -30,7 +30,6 @@ class Workspace {
     MatrixView<float> wanted;    // [max_logits_rows, hidden]: rows of one call of logits()
     MatrixView<float> cos;       // [limits.context, head_dim / 2], dense
     MatrixView<float> sin;       // [limits.context, head_dim / 2], dense
-    MatrixView<float> logits;    // [max_logits_rows, vocab], dense, where the host reads copies
     std::span<std::byte> linear_scratch;
     std::span<std::byte> attention_scratch;
     MatrixView<float> log_sums;  // [tokens, heads], for scores

@@ -269,11 +269,11 @@ std::vector<SettingsField> compute_fields() {
       {name(CpuIsa::avx512), CpuIsa::avx512},
       {name(CpuIsa::avx512_fp16), CpuIsa::avx512_fp16},
       {name(CpuIsa::amx), CpuIsa::amx}};
-  const std::vector<Choice<WeightFormat>> weights = {
-      {name(WeightFormat::f32), WeightFormat::f32},
-      {name(WeightFormat::bf16), WeightFormat::bf16},
-      {name(WeightFormat::int8), WeightFormat::int8},
-      {name(WeightFormat::int4), WeightFormat::int4}};
+  const std::vector<Choice<WeightFormat>> weights = {{name(WeightFormat::f32), WeightFormat::f32},
+                                                     {name(WeightFormat::bf16), WeightFormat::bf16},
+                                                     {name(WeightFormat::int8), WeightFormat::int8},
+                                                     {name(WeightFormat::int4), WeightFormat::int4},
+                                                     {name(WeightFormat::fp8), WeightFormat::fp8}};
   return {
       choice_field<Device>("device", {{"cpu", Device::cpu}, {"cuda", Device::cuda}},
                            "where the model runs", TESSERA_AT(device)),

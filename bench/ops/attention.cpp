@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <memory>
 
@@ -7,6 +8,8 @@
 
 namespace tessera::bench {
 namespace {
+
+constexpr int64_t kFloat = sizeof(float);
 
 struct AttentionCase {
   int32_t sequences = 1;
@@ -37,6 +40,10 @@ std::vector<AttentionCase> attention_cases(const Shape& shape) {
   for (const int32_t shared : {2048, 512}) {
     cases.push_back({32, 1, shared + 255, group, 64, shared});
   }
+  if (shape.context >= 8192) {  // what a large model is judged by
+    cases.push_back({32, 1, far, group});
+    cases.push_back({4, 1, 8 * shape.context - 1, group});
+  }
   for (const int32_t context : {0, 512, 2048}) {
     cases.push_back({1, 512, context, group});
   }
@@ -51,7 +58,9 @@ class Step {
   Step(const AttentionCase& size, KvFormat format, bool scored, const Setup& setup,
        const Shape& shape)
       : size_(size),
-        width_(int64_t{shape.kv_heads} * size.group * shape.head_dim),
+        kv_heads_(shape.kv_heads),
+        head_dim_(shape.head_dim),
+        width_(int64_t{query_heads()} * head_dim_),
         kv_({.format = format,
              .head_dim = shape.head_dim,
              .kv_heads = shape.kv_heads,
@@ -62,19 +71,19 @@ class Step {
              .marks = scored,
              .at_least = setup.memory_bytes,
              .most_layers = setup.as_in_model ? shape.layers : 0},
-            setup.device->backend(setup.isas[0]), setup.device->stream()),
-        rows_(CycledMemory::with_copies({row_bytes(), row_bytes()}, kv_.layers())) {
+            *setup.device, setup.isas[0]),
+        rows_(CycledMemory::with_copies(*setup.device, {row_bytes(), row_bytes()}, kv_.layers())),
+        log_sums_(*setup.device, scored ? rows() * query_heads() * kFloat : 0),
+        weights_(*setup.device,
+                 scored ? size.sequences * shape.kv_heads * weight_cols() * kFloat : 0),
+        dense_(kv_.dense(size.sequences * dense_groups({0, 0, size.count, size.context, {}}))),
+        scratch_(*setup.device, scratch_bytes(setup)) {
     for (int32_t i = 0; i < size.sequences; ++i) {
       spans_.push_back({i, i * size.count, size.count, size.context, {}});
       if (scored) {
         scorings_.push_back(scoring_of(find_kv_preset("h2o")->policy, size.context));
       }
     }
-    if (scored) {
-      log_sums_.resize(static_cast<size_t>(rows() * shape.kv_heads * size.group));
-      weights_.resize(static_cast<size_t>(size.sequences * shape.kv_heads * weight_cols()));
-    }
-    dense_ = kv_.dense(size.sequences * dense_groups(spans_[0]));
     rows_.fill_random(0, rows() * width_);
     rows_.replicate();
   }
@@ -82,33 +91,29 @@ class Step {
   int64_t cycled_bytes() const { return kv_.bytes() + rows_.bytes(); }
 
   // Of the layer that has rested longest.
-  AttentionArgs next(const Backend& backend, const Shape& shape, bool share_reads = true) {
+  AttentionArgs next(bool share_reads = true) {
     const int64_t copy = rows_.next();
-    const int32_t query_heads = shape.kv_heads * size_.group;
-    const StepLimits limits{static_cast<int32_t>(rows()), size_.sequences,
-                            size_.context + size_.count};
-    scratch_.resize(
-        static_cast<size_t>(backend.attention_scratch_bytes(limits, query_heads, shape.head_dim)));
     return {.queries = {rows_.operand<float>(copy, 0), rows(), width_, width_},
             .sequences = spans_,
             .pages = kv_.view(),
             .layer = static_cast<int32_t>(copy),
-            .query_heads = query_heads,
-            .scale = 1 / std::sqrt(static_cast<float>(shape.head_dim)),
-            .dense = dense_,
+            .query_heads = query_heads(),
+            .scale = 1 / std::sqrt(static_cast<float>(head_dim_)),
+            .dense = dense_.span(),
             .out = {rows_.operand<float>(copy, 1), rows(), width_, width_},
-            .log_sums = log_sums(query_heads),
+            .log_sums = log_sums(),
             .scorings = scorings_,
-            .weights = weights(shape),
-            .scratch = scratch_,
+            .weights = weights(),
+            .scratch = scratch_.span(),
             .share_reads = share_reads};
   }
 
   // With what is shared read once, whoever computes it.
-  OpCost cost(const Backend& backend, const Shape& shape) {
-    const AttentionArgs args = next(backend, shape);
+  OpCost cost() {
+    AttentionArgs args = next();
+    args.pages = kv_.host_view();
     OpCost cost = scorings_.empty() ? op_cost(args) : op_cost(args) + op_cost(score(args));
-    cost.read_bytes -= int64_t{size_.sequences - 1} * size_.shared * shape.kv_heads *
+    cost.read_bytes -= int64_t{size_.sequences - 1} * size_.shared * kv_heads_ *
                        kv_token_bytes(kv_.view().layouts[0]);
     return cost;
   }
@@ -124,20 +129,31 @@ class Step {
             .layer = attention.layer,
             .query_heads = attention.query_heads,
             .scale = attention.scale,
-            .dense = dense_};
+            .dense = dense_.span()};
   }
 
  private:
-  MatrixView<float> log_sums(int32_t query_heads) {
-    return log_sums_.empty()
+  // These two: one for all layers, as a model has it.
+  MatrixView<float> log_sums() const {
+    return log_sums_.size() == 0
                ? MatrixView<float>{}
-               : MatrixView<float>{log_sums_.data(), rows(), query_heads, query_heads};
+               : MatrixView<float>{log_sums_.as<float>(), rows(), query_heads(), query_heads()};
   }
-  // One for all layers, as a model has it.
-  MatrixView<float> weights(const Shape& shape) {
-    return {weights_.data(), weights_.empty() ? 0 : int64_t{size_.sequences} * shape.kv_heads,
+  MatrixView<float> weights() const {
+    return {weights_.as<float>(), weights_.size() == 0 ? 0 : int64_t{size_.sequences} * kv_heads_,
             weight_cols(), weight_cols()};
   }
+  int64_t scratch_bytes(const Setup& setup) const {
+    const StepLimits limits{static_cast<int32_t>(rows()), size_.sequences,
+                            size_.context + size_.count};
+    int64_t most = 0;
+    for (const std::string_view isa : setup.isas) {
+      most = std::max(most, setup.device->backend(isa).attention_scratch_bytes(
+                                limits, query_heads(), head_dim_));
+    }
+    return most;
+  }
+  int32_t query_heads() const { return kv_heads_ * size_.group; }
   int64_t weight_cols() const {
     return kv_weight_row_floats(size_.context + size_.count, size_.group);
   }
@@ -146,15 +162,17 @@ class Step {
   int64_t row_bytes() const { return rows() * width_ * int64_t{sizeof(float)}; }
 
   AttentionCase size_;
+  int32_t kv_heads_;
+  int32_t head_dim_;
   int64_t width_;
   KvCopies kv_;
   CycledMemory rows_;
+  DeviceArray log_sums_;
+  DeviceArray weights_;
+  DeviceArray dense_;
+  DeviceArray scratch_;
   std::vector<SequenceSpan> spans_;
   std::vector<KvScoring> scorings_;
-  std::vector<float> log_sums_;
-  std::vector<float> weights_;
-  std::vector<std::byte> dense_;
-  std::vector<std::byte> scratch_;
 };
 
 // Decode by policies that score is timed with what scoring adds: attention that leaves weights, and
@@ -183,11 +201,11 @@ std::vector<Variant> prepare(const AttentionCase& size, const Setup& setup, cons
         variants.push_back({.format = std::string(kv.name) + suffix(way),
                             .isa = std::string(isa),
                             .peer = {},
-                            .cost = step->cost(backend, shape),
+                            .cost = step->cost(),
+                            .arithmetic = setup.device->attention_arithmetic(),
                             .cycled_bytes = step->cycled_bytes(),
-                            .call = [step, way, &backend, shape, stream = setup.device->stream()] {
-                              const AttentionArgs next =
-                                  step->next(backend, shape, way != Way::each_alone);
+                            .call = [step, way, &backend, stream = setup.device->stream()] {
+                              const AttentionArgs next = step->next(way != Way::each_alone);
                               backend.attention(next, stream);
                               if (way == Way::scored) {
                                 backend.kv_score(step->score(next), stream);

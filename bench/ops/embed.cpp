@@ -18,15 +18,15 @@ class Table {
         hidden_(shape.hidden),
         element_bytes_(element_bytes),
         rows_(rows_of(setup, shape)),
-        table_(rows_ * hidden_ * element_bytes),
-        out_({tokens * hidden_ * int64_t{sizeof(float)}},
+        table_(*setup.device, rows_ * hidden_ * element_bytes),
+        out_(*setup.device, {tokens * hidden_ * int64_t{sizeof(float)}},
              setup.as_in_model ? 0 : setup.memory_bytes),
         order_(static_cast<size_t>(rows_)) {
     std::iota(order_.begin(), order_.end(), 0);
     std::shuffle(order_.begin(), order_.end(), std::mt19937(1));
   }
 
-  int64_t cycled_bytes() const { return std::ssize(table_.span()) + out_.bytes(); }
+  int64_t cycled_bytes() const { return table_.size() + out_.bytes(); }
 
   EmbedArgs next() {
     at_ = at_ + tokens_ <= rows_ ? at_ : 0;
@@ -37,10 +37,9 @@ class Table {
                    .table_f32 = {},
                    .out = {out_.operand<float>(out_.next(), 0), tokens_, hidden_, hidden_}};
     if (element_bytes_ == sizeof(float)) {
-      args.table_f32 = {reinterpret_cast<const float*>(table_.span().data()), rows_, hidden_,
-                        hidden_};
+      args.table_f32 = {table_.as<float>(), rows_, hidden_, hidden_};
     } else {
-      args.table = {reinterpret_cast<const bf16*>(table_.span().data()), rows_, hidden_, hidden_};
+      args.table = {table_.as<bf16>(), rows_, hidden_, hidden_};
     }
     return args;
   }
@@ -58,7 +57,7 @@ class Table {
   int64_t element_bytes_;
   int64_t rows_;
   int64_t at_ = 0;
-  MappedMemory table_;
+  DeviceArray table_;
   CycledMemory out_;
   std::vector<int32_t> order_;
 };

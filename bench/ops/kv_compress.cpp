@@ -27,8 +27,8 @@ class Slots {
   Slots(bool steady, const Setup& setup, const Shape& shape)
       : slots_(arena_shape(setup, shape), setup),
         normal_(random_floats(shape.layers * shape.kv_heads * int64_t{kPrompt + kKvGroup})),
-        scratch_(
-            slots_.backend().kv_compress_scratch_bytes(slots_.arena().view(), slots_.stream())) {
+        scratch_(slots_.device(), slots_.backend().kv_compress_scratch_bytes(slots_.arena().view(),
+                                                                             slots_.stream())) {
     sequence_ = {.tiers = kTiers, .policy = leankv(), .prompt_tokens = kPrompt};
     append(kPrompt);
     if (steady) {
@@ -36,12 +36,9 @@ class Slots {
       sequence_.judged = sequence_.judged_after();
       append(kKvGroup);
     }
-    const KvPagesView pages = slots_.arena().view();
-    image_.resize(
-        static_cast<size_t>(kv_image_bytes(pages, slots_.arena().slot_pages(0), sequence_.tokens)));
-    slots_.backend().kv_save(image(0), slots_.stream());
+    image_ = slots_.save(0, kTiers, sequence_.tokens);
     compress_first();
-    cost_ = op_cost(args());
+    cost_ = op_cost(args(slots_.arena().host_pool()));
     for (int32_t slot = 0; slot < count(); ++slot) {
       compressed_.push_back(slot);
     }
@@ -56,13 +53,13 @@ class Slots {
     sequence_.slot = cursor_;
     compressed_.push_back(cursor_);
     cursor_ = (cursor_ + 1) % count();
-    return args();
+    return args(slots_.arena().pool());
   }
 
   void restore() {
     slots_.release(compressed_);
     for (const int32_t slot : compressed_) {
-      slots_.backend().kv_load(image(slot), slots_.stream());
+      slots_.load(slot, kTiers, sequence_.tokens, image_);
     }
     compressed_.clear();
   }
@@ -82,23 +79,26 @@ class Slots {
     return arena;
   }
 
-  KvCompressArgs args() {
-    return {.pool = slots_.arena().pool(),
+  KvCompressArgs args(const KvPool& pool) {
+    return {.pool = pool,
             .sequences = {&sequence_, 1},
             .results = {&result_, 1},
             .scratch = scratch_.span()};
   }
-  KvImageArgs image(int32_t slot) {
-    return {slots_.arena().pool(), {slot, kTiers, sequence_.tokens}, image_};
+  void compress_first() {
+    slots_.backend().kv_compress(args(slots_.arena().pool()), slots_.stream());
   }
-  void compress_first() { slots_.backend().kv_compress(args(), slots_.stream()); }
 
   // Slot 0 gets so many more tokens, and all of its tokens get scores.
   void append(int32_t tokens) {
     slots_.append(0, kTiers, tokens);
     sequence_.tokens += tokens;
-    const KvPagesView pages = slots_.arena().view();
-    for (int64_t row = 0; row < slots_.arena().shape().slot_rows(); ++row) {
+    KvPagesView pages = slots_.arena().host_pool().pages;
+    const int64_t rows = slots_.arena().shape().slot_rows();
+    KvMark* const place = pages.marks;
+    std::vector<KvMark> all = slots_.device().download(place, rows * pages.row_marks);
+    pages.marks = all.data();
+    for (int64_t row = 0; row < rows; ++row) {
       const KvRow& counts = pages.rows[row];
       KvMark* marks = pages.mark_row(row);
       for (int32_t i = 0; i < tokens; ++i) {
@@ -113,6 +113,7 @@ class Slots {
         mark.score = score(*normal++, mark.position);
       }
     }
+    slots_.device().upload(place, all);
   }
 
   // Few tokens get most of the attention: log-normal shares, whose mean is one token's of all. So
@@ -127,7 +128,7 @@ class Slots {
 
   KvSlots slots_;
   std::vector<float> normal_;
-  MappedMemory scratch_;
+  DeviceArray scratch_;
   std::vector<std::byte> image_;
   KvCompression sequence_;
   KvCompressed result_;

@@ -1,7 +1,6 @@
 #include "bench/ops/kv_copies.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "bench/cycled_memory.h"
 
@@ -31,11 +30,13 @@ KvArenaShape arena_shape(const KvCopiesShape& shape) {
 
 }  // namespace
 
-KvCopies::KvCopies(const KvCopiesShape& shape, const Backend& backend, Stream stream)
-    : arena_(KvArena::make(arena_shape(shape))) {
+KvCopies::KvCopies(const KvCopiesShape& shape, const Device& device, std::string_view isa)
+    : device_(device),
+      arena_(KvArena::make(arena_shape(shape), device.backend(isa).memory, device.stream())) {
   if (arena_ == nullptr) {
-    give_up("the system has not enough memory; ask for less with --memory");
+    give_up("the device has not enough memory; ask for less with --memory");
   }
+  const Backend& backend = device.backend(isa);
   std::vector<KvGrowth> grown{{0, {}, arena_->shape().closed_tokens()}};
   std::vector<KvFork> forks;
   for (int32_t slot = 1; slot < shape.sequences; ++slot) {
@@ -43,66 +44,64 @@ KvCopies::KvCopies(const KvCopiesShape& shape, const Backend& backend, Stream st
     forks.push_back({0, slot, {}, shape.shared});
   }
   const auto grow = [&](std::span<const KvGrowth> growths) {
-    backend.kv_resize({.pool = arena_->pool(), .released = {}, .grown = growths}, stream);
+    backend.kv_resize({.pool = arena_->pool(), .released = {}, .grown = growths}, device.stream());
   };
   grow({grown.data(), 1});
-  fill(backend, stream);
+  fill(backend);
   if (shape.shared > 0) {
     const KvRow whole{arena_->shape().closed_tokens(), 0};
-    std::fill_n(view().rows, arena_->shape().slot_rows(), whole);  // of the first slot
-    backend.kv_fork({.pool = arena_->pool(), .forks = forks}, stream);
+    device.upload(view().rows,
+                  std::vector<KvRow>(static_cast<size_t>(arena_->shape().slot_rows()), whole));
+    backend.kv_fork({.pool = arena_->pool(), .forks = forks}, device.stream());
   }
   grow(std::span<const KvGrowth>(grown).subspan(1));
-  for (int32_t layer = 0; layer < layers(); ++layer) {
-    set_context(layer, shape.context);
-  }
+  set_contexts(std::vector<int32_t>(static_cast<size_t>(layers()), shape.context));
 }
 
 // One group of random tokens, as the op stores them: its first page is copied to all others, its
 // window likewise. What the numbers are does not matter, only that they are usual ones in this
 // format.
-void KvCopies::fill(const Backend& backend, Stream stream) {
-  const KvPagesView pages = view();
-  const int64_t width = int64_t{pages.kv_heads} * pages.head_dim;
-  const std::vector<float> floats = random_floats(2 * kKvGroup * width);
-  const std::vector<SequenceSpan> spans{{0, 0, kKvGroup, 0, {}}};
-  if (arena_->shape().closed_tokens() == 0) {
+void KvCopies::fill(const Backend& backend) {
+  const KvArenaShape& shape = arena_->shape();
+  if (shape.closed_tokens() == 0) {
     give_up("a context of less than a group");
   }
-  backend.kv_store({.keys = {floats.data(), kKvGroup, width, width},
-                    .values = {floats.data() + kKvGroup * width, kKvGroup, width, width},
+  const KvPagesView pages = view();
+  const int64_t width = int64_t{pages.kv_heads} * pages.head_dim;
+  const DeviceArray floats = on_device(device_, random_floats(2 * kKvGroup * width));
+  const std::vector<SequenceSpan> spans{{0, 0, kKvGroup, 0, {}}};
+  backend.kv_store({.keys = {floats.as<float>(), kKvGroup, width, width},
+                    .values = {floats.as<float>() + kKvGroup * width, kKvGroup, width, width},
                     .sequences = spans,
                     .pages = pages,
                     .layer = 0,
                     .dense = {}},
-                   stream);
-  const int32_t filled = pages.table(0)[0];
-  for (int32_t page = 0; page < arena_->shape().pages; ++page) {
-    if (page != filled) {
-      std::memcpy(pages.page(page), pages.page(filled), static_cast<size_t>(pages.page_bytes));
+                   device_.stream());
+  const int32_t filled = host_view().table(0)[0];
+  device_.repeat(pages.arena, shape.arena_bytes(),
+                 device_.download(pages.page(filled), pages.page_bytes));
+  device_.repeat(pages.windows, shape.slots * shape.slot_window_bytes(),
+                 device_.download(pages.window(0), pages.window_layout.page_bytes));
+  device_.repeat(reinterpret_cast<std::byte*>(pages.marks), shape.slots * shape.slot_mark_bytes(),
+                 std::vector<std::byte>(sizeof(KvMark)));
+}
+
+void KvCopies::set_contexts(const std::vector<int32_t>& of_layers) {
+  std::vector<KvRow> rows;
+  for (int32_t slot = 0; slot < arena_->shape().slots; ++slot) {
+    for (const int32_t context : of_layers) {
+      rows.insert(rows.end(), static_cast<size_t>(arena_->shape().kv_heads),
+                  KvRow{context / kKvGroup * kKvGroup, 0});
     }
   }
-  for (int64_t row = 1; row < arena_->shape().rows(); ++row) {
-    std::memcpy(pages.window(row), pages.window(0),
-                static_cast<size_t>(pages.window_layout.page_bytes));
-  }
+  device_.upload(view().rows, rows);
 }
 
-void KvCopies::set_context(int32_t layer, int32_t context) {
+DeviceArray KvCopies::dense(int64_t groups) const {
   const KvPagesView pages = view();
-  for (int32_t slot = 0; slot < arena_->shape().slots; ++slot) {
-    std::fill_n(pages.rows + pages.row_index(slot, layer, 0), pages.kv_heads,
-                KvRow{context / kKvGroup * kKvGroup, 0});
-  }
-}
-
-std::vector<std::byte> KvCopies::dense(int64_t groups) const {
-  const KvPagesView pages = view();
-  const auto window_bytes = static_cast<size_t>(pages.window_layout.page_bytes);
-  std::vector<std::byte> all;
-  for (int64_t i = 0; i < groups * pages.kv_heads; ++i) {
-    all.insert(all.end(), pages.window(0), pages.window(0) + window_bytes);
-  }
+  const int64_t window_bytes = pages.window_layout.page_bytes;
+  DeviceArray all(device_, groups * pages.kv_heads * window_bytes);
+  device_.repeat(all.as<std::byte>(), all.size(), device_.download(pages.window(0), window_bytes));
   return all;
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "bench/device_array.h"
 #include "bench/op.h"
 #include "kernels/kv_arena.h"
 
@@ -27,20 +28,24 @@ struct KvCopiesShape {
 class KvCopies {
  public:
   // Gives up when the system has not the memory.
-  KvCopies(const KvCopiesShape& shape, const Backend& backend, Stream stream);
+  KvCopies(const KvCopiesShape& shape, const Device& device, std::string_view isa);
 
   KvPagesView view() const { return arena_->view(); }
   int32_t layers() const { return arena_->shape().layers; }
   int64_t bytes() const { return arena_->shape().arena_bytes(); }
 
-  // The rows of `layer` hold those of `context` tokens.
-  void set_context(int32_t layer, int32_t context);
+  // The same with counts and tables that the host can read, for op_cost.
+  KvPagesView host_view() { return arena_->host_pool().pages; }
+
+  // The rows of each layer hold the closed groups of so many tokens.
+  void set_contexts(const std::vector<int32_t>& of_layers);
   // So many dense groups of every KV head, as kv_store leaves them.
-  std::vector<std::byte> dense(int64_t groups) const;
+  DeviceArray dense(int64_t groups) const;
 
  private:
-  void fill(const Backend& backend, Stream stream);
+  void fill(const Backend& backend);
 
+  const Device& device_;
   std::unique_ptr<KvArena> arena_;
 };
 

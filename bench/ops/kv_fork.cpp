@@ -14,7 +14,9 @@ constexpr int32_t kTokens = 160;  // two pages are shared, the window is copied
 class Slots {
  public:
   Slots(KvFormat format, const Setup& setup, const Shape& shape)
-      : backend_(setup.device->backend(setup.isas[0])), stream_(setup.device->stream()) {
+      : device_(*setup.device),
+        backend_(device_.backend(setup.isas[0])),
+        stream_(device_.stream()) {
     KvArenaShape arena{
         .formats = {format},
         .head_dim = shape.head_dim,
@@ -27,21 +29,30 @@ class Slots {
         setup.as_in_model ? 2 : std::max<int64_t>(2, div_ceil(setup.memory_bytes, copied_bytes)));
     arena.slots = 2 * sources_;
     arena.pages = static_cast<int32_t>(sources_ * arena.slot_rows() * arena.row_pages());
-    arena_ = KvArena::make(arena);
+    arena_ = KvArena::make(arena, backend_.memory, stream_);
     if (arena_ == nullptr) {
-      give_up("the system has not enough memory; ask for less with --memory");
+      give_up("the device has not enough memory; ask for less with --memory");
     }
-    std::fill_n(arena_->view().windows, arena.slots * arena.slot_window_bytes(), std::byte{1});
+    device_.repeat(arena_->view().windows, arena.slots * arena.slot_window_bytes(),
+                   std::vector{std::byte{1}});
     std::vector<KvGrowth> grown;
     for (int32_t slot = 0; slot < sources_; ++slot) {
       grown.push_back({slot, {}, arena.closed_tokens()});
     }
     backend_.kv_resize({.pool = arena_->pool(), .released = {}, .grown = grown}, stream_);
-    std::fill_n(arena_->view().rows, sources_ * arena.slot_rows(), KvRow{arena.closed_tokens(), 0});
+    device_.upload(arena_->view().rows,
+                   std::vector<KvRow>(static_cast<size_t>(sources_ * arena.slot_rows()),
+                                      KvRow{arena.closed_tokens(), 0}));
   }
 
   int64_t cycled_bytes() const { return 2 * sources_ * arena_->shape().slot_window_bytes(); }
   int64_t sources() const { return sources_; }
+
+  // Of the first fork, which has not been made yet.
+  OpCost cost() {
+    const KvFork fork{0, sources_, {}};
+    return op_cost(KvForkArgs{.pool = arena_->host_pool(), .forks = {&fork, 1}});
+  }
 
   // Each call must be made, since the next counts on it.
   KvForkArgs next() {
@@ -58,6 +69,7 @@ class Slots {
   }
 
  private:
+  const Device& device_;
   const Backend& backend_;
   Stream stream_;
   std::unique_ptr<KvArena> arena_;
@@ -72,9 +84,7 @@ std::vector<Variant> prepare(const Setup& setup, const Shape& shape) {
   for (const KvFormatName& kv : setup.kv) {
     const auto slots = std::make_shared<Slots>(kv.format, setup, shape);
     const Stream stream = setup.device->stream();
-    const KvForkArgs first = slots->next();
-    const OpCost cost = op_cost(first);
-    setup.device->backend(setup.isas[0]).kv_fork(first, stream);
+    const OpCost cost = slots->cost();
     for (const std::string_view isa : setup.isas) {
       const Backend& backend = setup.device->backend(isa);
       variants.push_back(

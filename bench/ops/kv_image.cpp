@@ -1,6 +1,6 @@
+#include <algorithm>
 #include <memory>
 
-#include "bench/cycled_memory.h"
 #include "bench/ops/kv_slots.h"
 #include "bench/ops/ops.h"
 
@@ -18,11 +18,19 @@ class Images {
       : slots_(arena_shape(format, setup, shape), setup),
         image_bytes_(static_cast<size_t>(slot_image_bytes(slots_.arena().shape()))),
         bytes_(static_cast<int64_t>(image_bytes_) * slots_.arena().shape().slots) {
-    for (int32_t slot = 0; slot < count(); ++slot) {
-      slots_.append(slot, {}, kTokens / kKvGroup * kKvGroup);
-      slots_.backend().kv_save(next(), slots_.stream());
+    if (bytes_.data() == nullptr) {
+      give_up("the system has not enough memory; ask for less with --memory");
     }
-    cost_ = op_cost(next());
+    slots_.append(0, {}, kTokens / kKvGroup * kKvGroup);
+    slots_.backend().kv_save(next(), slots_.stream());
+    for (int32_t slot = 1; slot < count(); ++slot) {
+      const KvImageArgs image = next();
+      std::copy_n(bytes_.data(), image_bytes_, image.bytes.data());
+      slots_.backend().kv_load(image, slots_.stream());
+    }
+    KvImageArgs first = next();
+    first.pool = slots_.arena().host_pool();
+    cost_ = op_cost(first);
   }
 
   int32_t count() { return slots_.arena().shape().slots; }
@@ -34,7 +42,7 @@ class Images {
     cursor_ = (cursor_ + 1) % count();
     return {.pool = slots_.arena().pool(),
             .image = {slot, {}, kTokens},
-            .bytes = bytes_.span().subspan(static_cast<size_t>(slot) * image_bytes_, image_bytes_)};
+            .bytes = {bytes_.data() + static_cast<size_t>(slot) * image_bytes_, image_bytes_}};
   }
 
   void empty_all() {
@@ -72,7 +80,7 @@ class Images {
 
   KvSlots slots_;
   size_t image_bytes_;
-  MappedMemory bytes_;
+  MemoryMapping bytes_;  // host memory
   OpCost cost_;
   int32_t cursor_ = 0;
   std::vector<int32_t> loaded_;  // slots

@@ -34,28 +34,32 @@ class Step {
              .marks = true,
              .at_least = setup.memory_bytes,
              .most_layers = setup.as_in_model ? shape.layers : 0},
-            setup.device->backend(setup.isas[0]), setup.device->stream()),
-        rows_(CycledMemory::with_copies({rows() * width_ * int64_t{sizeof(float)},
+            *setup.device, setup.isas[0]),
+        rows_(CycledMemory::with_copies(*setup.device,
+                                        {rows() * width_ * int64_t{sizeof(float)},
                                          rows() * query_heads_ * int64_t{sizeof(float)}},
-                                        kv_.layers())) {
+                                        kv_.layers())),
+        dense_(kv_.dense(size.sequences * dense_groups({0, 0, size.count, size.context, {}}))),
+        weight_cols_(kv_weight_row_floats(size.context + size.count, shape.group())),
+        weights_(on_device(
+            *setup.device,
+            random_floats(size.count == 1 ? size.sequences * shape.kv_heads * weight_cols_ : 0))) {
     // Of a prompt that ends with the chunk; or of one that is followed by the token.
     const int32_t prompt = size.count > 1 ? size.context + size.count : size.context;
     for (int32_t i = 0; i < size.sequences; ++i) {
       spans_.push_back({i, i * size.count, size.count, size.context, {}});
       scorings_.push_back(scoring_of(paper_leankv(), prompt));
     }
-    dense_ = kv_.dense(size.sequences * dense_groups(spans_[0]));
     rows_.fill_random(0, rows() * width_);
     // About what the softmax of so many products of random numbers has: probabilities are usual
     // ones.
-    std::fill_n(rows_.operand<float>(0, 1), rows() * query_heads_,
-                std::log(static_cast<float>(size.context + size.count)) + 0.5f);
+    rows_.fill(1,
+               std::vector<float>(static_cast<size_t>(rows() * query_heads_),
+                                  std::log(static_cast<float>(size.context + size.count)) + 0.5f));
     rows_.replicate();
-    weight_cols_ = kv_weight_row_floats(size.context + size.count, shape.group());
-    if (size.count == 1) {
-      weights_ = random_floats(size.sequences * shape.kv_heads * weight_cols_);
-    }
-    cost_ = op_cost(next());
+    KvScoreArgs first = next();
+    first.pages = kv_.host_view();
+    cost_ = op_cost(first);
   }
 
   int64_t cycled_bytes() const { return kv_.layers() * cost_.bytes(); }
@@ -64,17 +68,18 @@ class Step {
   // Of the layer that has rested longest.
   KvScoreArgs next() {
     const int64_t copy = rows_.next();
-    return {.queries = {rows_.operand<float>(copy, 0), rows(), width_, width_},
-            .log_sums = {rows_.operand<float>(copy, 1), rows(), query_heads_, query_heads_},
-            .sequences = spans_,
-            .scorings = scorings_,
-            .weights = {weights_.data(), std::ssize(weights_) / weight_cols_, weight_cols_,
-                        weight_cols_},
-            .pages = kv_.view(),
-            .layer = static_cast<int32_t>(copy),
-            .query_heads = query_heads_,
-            .scale = scale_,
-            .dense = dense_};
+    return {
+        .queries = {rows_.operand<float>(copy, 0), rows(), width_, width_},
+        .log_sums = {rows_.operand<float>(copy, 1), rows(), query_heads_, query_heads_},
+        .sequences = spans_,
+        .scorings = scorings_,
+        .weights = {weights_.as<float>(), weights_.size() / (weight_cols_ * int64_t{sizeof(float)}),
+                    weight_cols_, weight_cols_},
+        .pages = kv_.view(),
+        .layer = static_cast<int32_t>(copy),
+        .query_heads = query_heads_,
+        .scale = scale_,
+        .dense = dense_.span()};
   }
 
  private:
@@ -89,9 +94,9 @@ class Step {
   OpCost cost_;
   std::vector<SequenceSpan> spans_;
   std::vector<KvScoring> scorings_;
-  std::vector<std::byte> dense_;
-  int64_t weight_cols_ = 0;
-  std::vector<float> weights_;
+  DeviceArray dense_;
+  int64_t weight_cols_;
+  DeviceArray weights_;
 };
 
 std::vector<Variant> prepare(const ScoreCase& size, const Setup& setup, const Shape& shape) {
@@ -107,6 +112,7 @@ std::vector<Variant> prepare(const ScoreCase& size, const Setup& setup, const Sh
                           .isa = std::string(isa),
                           .peer = {},
                           .cost = step->cost(),
+                          .arithmetic = setup.device->attention_arithmetic(),
                           .cycled_bytes = step->cycled_bytes(),
                           .call = [step, &backend, stream = setup.device->stream()] {
                             backend.kv_score(step->next(), stream);

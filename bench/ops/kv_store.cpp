@@ -33,36 +33,47 @@ class Step {
              // A step of single tokens touches all of its keys' tile, but one row of 16 of values.
              .at_least = setup.memory_bytes * 2,
              .most_layers = setup.as_in_model ? shape.layers : 0},
-            setup.device->backend(setup.isas[0]), setup.device->stream()),
-        rows_({row_bytes(), row_bytes()}, setup.as_in_model ? 0 : setup.memory_bytes) {
+            *setup.device, setup.isas[0]),
+        rows_(*setup.device, {row_bytes(), row_bytes()},
+              setup.as_in_model ? 0 : setup.memory_bytes),
+        dense_(kv_.dense(int64_t{size.sequences} * (size.count / kKvGroup))) {
     rows_.fill_random(0, rows() * width_);
     rows_.fill_random(1, rows() * width_);
     rows_.replicate();
     spans_.resize(static_cast<size_t>(size.sequences));
-    dense_ = kv_.dense(int64_t{size.sequences} * (size.count / kKvGroup));
   }
 
   int64_t cycled_bytes() const { return kv_.bytes() + rows_.bytes(); }
 
   KvStoreArgs next() {
     const int32_t layer = static_cast<int32_t>(call_ % kv_.layers());
-    const int32_t context =
-        static_cast<int32_t>(call_ / kv_.layers() % (kContext / stride_)) * stride_;
-    ++call_;
+    const int32_t context = context_of(call_++);
     for (int32_t i = 0; i < size_.sequences; ++i) {
       spans_[static_cast<size_t>(i)] = {i, i * size_.count, size_.count, context, {}};
     }
-    kv_.set_context(layer, context);
     const int64_t copy = rows_.next();
     return {.keys = {rows_.operand<float>(copy, 0), rows(), width_, width_},
             .values = {rows_.operand<float>(copy, 1), rows(), width_, width_},
             .sequences = spans_,
             .pages = kv_.view(),
             .layer = layer,
-            .dense = dense_};
+            .dense = dense_.span()};
   }
 
+  // Rows as full as the next call of each layer finds them: chunks close groups.
+  void restore() {
+    std::vector<int32_t> contexts(static_cast<size_t>(kv_.layers()));
+    for (int64_t call = call_; call < call_ + kv_.layers(); ++call) {
+      contexts[static_cast<size_t>(call % kv_.layers())] = context_of(call);
+    }
+    kv_.set_contexts(contexts);
+  }
+  int64_t calls_of_a_round() const { return kv_.layers(); }
+
  private:
+  int32_t context_of(int64_t call) const {
+    return static_cast<int32_t>(call / kv_.layers() % (kContext / stride_)) * stride_;
+  }
   int64_t rows() const { return int64_t{size_.sequences} * size_.count; }
   int64_t row_bytes() const { return rows() * width_ * int64_t{sizeof(float)}; }
 
@@ -73,7 +84,7 @@ class Step {
   KvCopies kv_;
   CycledMemory rows_;
   std::vector<SequenceSpan> spans_;
-  std::vector<std::byte> dense_;
+  DeviceArray dense_;
 };
 
 std::vector<Variant> prepare(const StoreCase& size, const Setup& setup, const Shape& shape) {
@@ -82,14 +93,16 @@ std::vector<Variant> prepare(const StoreCase& size, const Setup& setup, const Sh
     const auto step = std::make_shared<Step>(size, kv.format, setup, shape);
     for (const std::string_view isa : setup.isas) {
       const Backend& backend = setup.device->backend(isa);
-      variants.push_back({.format = std::string(kv.name),
-                          .isa = std::string(isa),
-                          .peer = {},
-                          .cost = op_cost(step->next()),
-                          .cycled_bytes = step->cycled_bytes(),
-                          .call = [step, &backend, stream = setup.device->stream()] {
-                            backend.kv_store(step->next(), stream);
-                          }});
+      variants.push_back(
+          {.format = std::string(kv.name),
+           .isa = std::string(isa),
+           .peer = {},
+           .cost = op_cost(step->next()),
+           .cycled_bytes = step->cycled_bytes(),
+           .call = [step, &backend,
+                    stream = setup.device->stream()] { backend.kv_store(step->next(), stream); },
+           .restore = [step] { step->restore(); },
+           .most_calls = step->calls_of_a_round()});
     }
   }
   return variants;

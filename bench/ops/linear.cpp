@@ -18,12 +18,12 @@ class Product {
       : matrix_(matrix),
         tokens_(tokens),
         format_(format),
-        memory_({tokens * matrix.inputs * int64_t{sizeof(float)},
+        memory_(*setup.device,
+                {tokens * matrix.inputs * int64_t{sizeof(float)},
                  ops(setup).packed_weight_bytes(format, matrix.outputs, matrix.inputs),
                  tokens * matrix.outputs * int64_t{sizeof(float)}},
                 setup.memory_bytes, most_copies),
-        scratch_(CycledMemory::with_copies({ops(setup).linear_scratch_bytes(tokens, matrix.inputs)},
-                                           1)) {
+        scratch_(*setup.device, ops(setup).linear_scratch_bytes(tokens, matrix.inputs)) {
     memory_.fill_random(kIn, tokens * matrix.inputs);
     weight_ = packed(0);
     // In pieces: a whole matrix of floats may be larger than all copies of the packed one.
@@ -46,7 +46,7 @@ class Product {
             .bias = {},
             .accumulate = false,
             .out = {memory_.operand<float>(copy, kOut), tokens_, matrix_.outputs, matrix_.outputs},
-            .scratch = {scratch_.operand<std::byte>(0, 0), static_cast<size_t>(scratch_.bytes())}};
+            .scratch = scratch_.span()};
   }
 
  private:
@@ -59,7 +59,7 @@ class Product {
   int64_t tokens_;
   WeightFormat format_;
   CycledMemory memory_;
-  CycledMemory scratch_;
+  DeviceArray scratch_;
   PackedWeight weight_;
 };
 

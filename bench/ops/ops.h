@@ -22,5 +22,6 @@ Op kv_store_op();
 Op attention_op();
 Op kv_score_op();
 Op kv_compress_op();
+Op sample_op();
 
 }  // namespace tessera::bench

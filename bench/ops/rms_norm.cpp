@@ -19,7 +19,7 @@ std::vector<Variant> prepare(int64_t rows, const Setup& setup, const Shape& shap
   const int64_t cols = shape.hidden;
   const int64_t bytes = rows * cols * int64_t{sizeof(float)};
   const auto memory = std::make_shared<CycledMemory>(
-      std::initializer_list<int64_t>{bytes, cols * int64_t{sizeof(float)}, bytes},
+      *setup.device, std::initializer_list<int64_t>{bytes, cols * int64_t{sizeof(float)}, bytes},
       setup.memory_bytes, setup.as_in_model ? shape.layers : 0);
   memory->fill_random(kIn, rows * cols);
   memory->fill_random(kWeight, cols);

@@ -8,13 +8,14 @@
 namespace tessera::bench {
 namespace {
 
-enum Operand : size_t { kHeads, kCos, kSin, kPositions };
+enum Operand : size_t { kHeads, kCos, kSin };
 
-RopeArgs args_of(CycledMemory& memory, int64_t rows, const Shape& shape) {
+RopeArgs args_of(CycledMemory& memory, std::span<const int32_t> positions, const Shape& shape) {
   const int64_t copy = memory.next();
+  const int64_t rows = std::ssize(positions);
   const int64_t width = shape.query_width();
   return {.heads = {memory.operand<float>(copy, kHeads), rows, width, width},
-          .positions = {memory.operand<int32_t>(copy, kPositions), static_cast<size_t>(rows)},
+          .positions = positions,
           .cos = memory.operand<float>(copy, kCos),
           .sin = memory.operand<float>(copy, kSin),
           .head_dim = shape.head_dim};
@@ -24,26 +25,30 @@ std::vector<Variant> prepare(int64_t rows, const Setup& setup, const Shape& shap
   const int64_t floats = rows * shape.query_width();
   const int64_t angles = rows * shape.head_dim / 2;
   const auto memory = std::make_shared<CycledMemory>(
-      std::initializer_list<int64_t>{floats * 4, angles * 4, angles * 4, rows * 4},
+      *setup.device, std::initializer_list<int64_t>{floats * 4, angles * 4, angles * 4},
       setup.memory_bytes, setup.as_in_model ? shape.layers : 0);
   memory->fill_random(kHeads, floats);
+  std::vector<float> cosines;
+  std::vector<float> sines;
   for (int64_t i = 0; i < angles; ++i) {
-    memory->operand<float>(0, kCos)[i] = std::cos(static_cast<float>(i));
-    memory->operand<float>(0, kSin)[i] = std::sin(static_cast<float>(i));
+    cosines.push_back(std::cos(static_cast<float>(i)));
+    sines.push_back(std::sin(static_cast<float>(i)));
   }
-  std::iota(memory->operand<int32_t>(0, kPositions), memory->operand<int32_t>(0, kPositions) + rows,
-            0);
+  memory->fill(kCos, cosines);
+  memory->fill(kSin, sines);
   memory->replicate();
+  std::vector<int32_t> positions(static_cast<size_t>(rows));
+  std::iota(positions.begin(), positions.end(), 0);
   std::vector<Variant> variants;
   for (const std::string_view isa : setup.isas) {
     const Backend& backend = setup.device->backend(isa);
     variants.push_back({.format = "f32",
                         .isa = std::string(isa),
                         .peer = {},
-                        .cost = op_cost(args_of(*memory, rows, shape)),
+                        .cost = op_cost(args_of(*memory, positions, shape)),
                         .cycled_bytes = memory->bytes(),
                         .call = [=, &backend, stream = setup.device->stream()] {
-                          backend.rope(args_of(*memory, rows, shape), stream);
+                          backend.rope(args_of(*memory, positions, shape), stream);
                         }});
   }
   return variants;

@@ -17,9 +17,9 @@ SiluMulArgs args_of(CycledMemory& memory, int64_t rows, int64_t width) {
 std::vector<Variant> prepare(int64_t rows, const Setup& setup, const Shape& shape) {
   const int64_t width = shape.ffn;
   const int64_t bytes = rows * width * int64_t{sizeof(float)};
-  const auto memory =
-      std::make_shared<CycledMemory>(std::initializer_list<int64_t>{2 * bytes, bytes},
-                                     setup.memory_bytes, setup.as_in_model ? shape.layers : 0);
+  const auto memory = std::make_shared<CycledMemory>(
+      *setup.device, std::initializer_list<int64_t>{2 * bytes, bytes}, setup.memory_bytes,
+      setup.as_in_model ? shape.layers : 0);
   memory->fill_random(kGateUp, 2 * rows * width);
   memory->replicate();
   std::vector<Variant> variants;

@@ -5,6 +5,7 @@
 #include "kernels/cpu/compress/ops.h"
 #include "kernels/cpu/linear/linear.h"
 #include "kernels/cpu/pages/ops.h"
+#include "kernels/cpu/sampling/ops.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace tessera {
@@ -23,6 +24,7 @@ constexpr Backend kScalar{
     .attention_scratch_bytes = scalar::attention_scratch_bytes,
     .kv_compress_scratch_bytes = scalar::kv_compress_scratch_bytes,
     .kv_demote_scratch_bytes = scalar::kv_demote_scratch_bytes,
+    .sample_scratch_bytes = scalar::sample_scratch_bytes,
     .attach_thread = attach_thread,
     .embed = scalar::embed,
     .rms_norm = scalar::rms_norm,
@@ -41,6 +43,7 @@ constexpr Backend kScalar{
     .attention = scalar::attention,
     .kv_score = scalar::kv_score,
     .kv_compress = scalar::kv_compress,
+    .sample = scalar::sample,
 };
 
 constexpr Backend kAvx2{
@@ -52,6 +55,7 @@ constexpr Backend kAvx2{
     .attention_scratch_bytes = avx2::attention_scratch_bytes,
     .kv_compress_scratch_bytes = avx2::kv_compress_scratch_bytes,
     .kv_demote_scratch_bytes = avx2::kv_demote_scratch_bytes,
+    .sample_scratch_bytes = scalar::sample_scratch_bytes,
     .attach_thread = attach_thread,
     .embed = avx2::embed,
     .rms_norm = avx2::rms_norm,
@@ -70,6 +74,7 @@ constexpr Backend kAvx2{
     .attention = avx2::attention,
     .kv_score = avx2::kv_score,
     .kv_compress = avx2::kv_compress,
+    .sample = avx2::sample,
 };
 
 constexpr Backend kAvx512{
@@ -81,6 +86,7 @@ constexpr Backend kAvx512{
     .attention_scratch_bytes = avx2::attention_scratch_bytes,
     .kv_compress_scratch_bytes = avx512::kv_compress_scratch_bytes,
     .kv_demote_scratch_bytes = avx512::kv_demote_scratch_bytes,
+    .sample_scratch_bytes = scalar::sample_scratch_bytes,
     .attach_thread = attach_thread,
     .embed = avx512::embed,
     .rms_norm = avx512::rms_norm,
@@ -99,6 +105,7 @@ constexpr Backend kAvx512{
     .attention = avx512::attention,
     .kv_score = avx512::kv_score,
     .kv_compress = avx512::kv_compress,
+    .sample = avx512::sample,
 };
 
 // What multiplies f16 is attention over sparse pages, and what follows it.

@@ -7,9 +7,9 @@
 namespace tessera {
 namespace {
 
-// Attention's head dimensions (attention.cu), and dense formats.
+// Every format, and attention's head dimensions (attention.cu).
 bool serves_pages(KvFormat format, int32_t head_dim) {
-  return !format.is_sparse() && head_dim % 16 == 0 && head_dim <= 128;
+  return is_supported(format) && head_dim % 16 == 0 && head_dim <= 128;
 }
 
 Backend make() {
@@ -23,6 +23,7 @@ Backend make() {
       .attention_scratch_bytes = cuda::attention_scratch_bytes,
       .kv_compress_scratch_bytes = cuda::kv_compress_scratch_bytes,
       .kv_demote_scratch_bytes = cuda::kv_demote_scratch_bytes,
+      .sample_scratch_bytes = cuda::sample_scratch_bytes,
       .attach_thread = cuda::attach_thread,
       .memory = &cuda::device_memory(),
       .serves_pages = serves_pages,
@@ -44,6 +45,7 @@ Backend make() {
       .attention = cuda::attention,
       .kv_score = cuda::kv_score,
       .kv_compress = cuda::kv_compress,
+      .sample = cuda::sample,
   };
 }
 

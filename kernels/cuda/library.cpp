@@ -1,6 +1,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/backend.h"
+#include "kernels/cuda/probe/probe.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/cuda_library.h"
 
@@ -27,4 +28,5 @@ extern "C" [[gnu::visibility("default")]] void tessera_cuda_open(int32_t abi,
   static cuda::CudaStream stream;
   library.backend = &cuda_backend();
   library.stream = stream.stream();
+  library.probe = &cuda::device_probe();
 }

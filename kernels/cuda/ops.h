@@ -40,4 +40,7 @@ int64_t kv_compress_scratch_bytes(const KvPagesView& pages, Stream stream);
 // Its results are host memory, so it waits.
 void kv_compress(const KvCompressArgs& args, Stream stream);
 
+int64_t sample_scratch_bytes(const SampleLimits& limits, Stream stream);
+void sample(const SampleArgs& args, Stream stream);
+
 }  // namespace tessera::cuda

@@ -4,20 +4,27 @@
 
 #include <set>
 
+#include "bench/cpu_device.h"
+
 namespace tessera::bench {
 namespace {
 
+const Device& cpu() {
+  static const std::unique_ptr<Device> device = make_cpu_device(1);
+  return *device;
+}
+
 TEST(CycledMemory, HasSoManyCopiesThatTheyGoBeyondWhatIsAsked) {
-  const CycledMemory memory({100, 64}, 10'000);
+  const CycledMemory memory(cpu(), {100, 64}, 10'000);
   EXPECT_GE(memory.bytes(), 10'000);
-  EXPECT_LT(memory.bytes(), 10'000 + 192);
-  EXPECT_EQ(CycledMemory({100'000}, 10).copies(), 2);  // never the same one twice in a row
-  EXPECT_EQ(CycledMemory({100}, 10'000, 3).copies(), 3);
-  EXPECT_EQ(CycledMemory::with_copies({100}, 7).copies(), 7);
+  EXPECT_LT(memory.bytes(), 10'000 + 512);
+  EXPECT_EQ(CycledMemory(cpu(), {100'000}, 10).copies(), 2);  // never the same one twice in a row
+  EXPECT_EQ(CycledMemory(cpu(), {100}, 10'000, 3).copies(), 3);
+  EXPECT_EQ(CycledMemory::with_copies(cpu(), {100}, 7).copies(), 7);
 }
 
 TEST(CycledMemory, MeetsEachCopyOnceInARound) {
-  CycledMemory memory({100}, 1000);
+  CycledMemory memory(cpu(), {100}, 1000);
   std::set<int64_t> met;
   for (int64_t i = 0; i < memory.copies(); ++i) {
     met.insert(memory.next());
@@ -27,10 +34,10 @@ TEST(CycledMemory, MeetsEachCopyOnceInARound) {
 }
 
 TEST(CycledMemory, KeepsOperandsApartAndAligned) {
-  const CycledMemory memory({100, 4, 64}, 1000);
+  const CycledMemory memory(cpu(), {100, 4, 64}, 1000);
   for (int64_t copy = 0; copy < memory.copies(); ++copy) {
     for (size_t operand = 0; operand < 3; ++operand) {
-      EXPECT_EQ(reinterpret_cast<uintptr_t>(memory.operand<std::byte>(copy, operand)) % 64, 0u);
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(memory.operand<std::byte>(copy, operand)) % 256, 0u);
     }
     EXPECT_GE(memory.operand<std::byte>(copy, 1) - memory.operand<std::byte>(copy, 0), 100);
     EXPECT_GE(memory.operand<std::byte>(copy, 2) - memory.operand<std::byte>(copy, 1), 4);
@@ -38,7 +45,7 @@ TEST(CycledMemory, KeepsOperandsApartAndAligned) {
 }
 
 TEST(CycledMemory, ReplicatesItsFirstCopy) {
-  CycledMemory memory({8, 4000}, 100'000);
+  CycledMemory memory(cpu(), {8, 4000}, 100'000);
   memory.fill_random(1, 1000);
   memory.replicate();
   const std::vector<float> expected = random_floats(1000);

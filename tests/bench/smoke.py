@@ -2,7 +2,9 @@
 """Runs tessera-bench on every op, small and short: does it name all ops of the backend's table, and
 are its numbers sane? No time is judged.
 
-    smoke.py PATH_OF_TESSERA_BENCH
+    smoke.py PATH_OF_TESSERA_BENCH [--device cuda]
+
+With a device: a tessera-bench that is linked with the emulated one, or one on a machine that has it.
 """
 
 import json
@@ -17,6 +19,11 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 OP_OF_TABLE = re.compile(r"void \(\*(\w+)\)\(const \w+Args&, Stream\)")
 FAST = ["--budget", "0.0005", "--memory", "256KiB", "--threads", "2"]
 KINDS = ["--kv", "f16,f32,k8v4,s70-k8v8"]  # floats, codes, sparse codes
+# Emulation is slow: a model of two layers, the smallest cases of every op.
+ON_DEVICE = ["--shapes", "micro", "--budget", "0.0001", "--memory", "16KiB", "--kv", "f16,k8v4"]
+SMALL_CASES = [["--cases", "1 x 64,1 x 128,1 x 4 heads,qkv 1 x,units,unit of,slots,tokens rows,"
+                           "decode 1 x 1,prompt's end,group at"],
+               ["--ops", "kv_store", "--cases", "prefill"]]
 POSITIVE = [
     "samples", "calls_per_sample", "least_us", "lower_quartile_us", "median_us",
     "upper_quartile_us", "ratio", "read_bytes", "written_bytes", "gb_s", "floor_us",
@@ -39,24 +46,32 @@ def check_row(row):
     assert math.isclose(row["share_of_floor"], row["floor_us"] / row["median_us"]), row
 
 
-def check_every_op(tool, directory):
+def check_every_op(tool, directory, device):
     table = set(OP_OF_TABLE.findall((ROOT / "kernels" / "backend.h").read_text()))
     assert len(table) >= 8, f"ops found in kernels/backend.h: {table}"
     path = directory / "all.json"
-    done = run(tool, "--json", str(path), *FAST, *KINDS)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(path.read_text())
+    choices = [[*FAST, *KINDS]] if device == "cpu" else [
+        ["--device", device, *ON_DEVICE, *cases] for cases in SMALL_CASES]
+    rows = []
+    for choice in choices:
+        done = run(tool, "--json", str(path), *choice)
+        assert done.returncode == 0, done.stderr
+        result = json.loads(path.read_text())
+        rows += result["rows"]
+        for row in result["rows"]:
+            check_row(row)
+            assert f"| {row['case']} " in done.stdout, f"{row['case']} is not in the table"
     machine = result["machine"]
-    assert machine["device"] == "cpu" and machine["threads"] == 2, machine
+    assert machine["device"] == device and machine["what"], machine
+    assert device != "cpu" or machine["threads"] == 2, machine
     assert machine["read_gb_s"] > 0 and machine["copy_gb_s"] > 0, machine
     assert machine["peaks"] and all(peak["gflop_s"] > 0 for peak in machine["peaks"]), machine
-    for row in result["rows"]:
-        check_row(row)
-        assert f"| {row['case']} " in done.stdout, f"{row['case']} is not in the table"
-    ops = {row["op"] for row in result["rows"]}
+    ops = {row["op"] for row in rows}
     assert ops == table, f"not timed: {table - ops}; unknown: {ops - table}"
-    for op, formats in {"linear": {"f32", "bf16", "int8", "int4"}, "attention": {"f16", "f32"}}.items():
-        seen = {row["format"] for row in result["rows"] if row["op"] == op}
+    weights = {"f32", "bf16", "fp8"} | ({"int8", "int4"} if device == "cpu" else set())
+    pages = {"f16", "f32"} if device == "cpu" else {"f16", "k8v4"}
+    for op, formats in {"linear": weights, "attention": pages}.items():
+        seen = {row["format"] for row in rows if row["op"] == op}
         assert seen >= formats, f"{op}: {seen}"
 
 
@@ -84,12 +99,26 @@ def check_refusals(tool):
         assert value in done.stderr, f"{flag} {value} is not named: {said}"
 
 
+def check_what_the_device_lacks(tool, device):
+    for flag, value in [("--weights", "int4"), ("--isa", "avx2"), ("--peers", "CPU")]:
+        done = run(tool, "--device", device, "--ops", "linear", flag, *([] if flag == "--peers" else [value]))
+        assert done.returncode == 1 and value in done.stderr, f"{flag} {value}: {done.stderr}"
+
+
 def main():
     tool = sys.argv[1]
+    device = sys.argv[3] if sys.argv[2:3] == ["--device"] else "cpu"
     with tempfile.TemporaryDirectory() as directory:
-        check_every_op(tool, Path(directory))
-        check_choices(tool, Path(directory))
-    check_refusals(tool)
+        check_every_op(tool, Path(directory), device)
+        if device == "cpu":
+            check_choices(tool, Path(directory))
+    if device == "cpu":
+        check_refusals(tool)
+        if not (Path(tool).parent / "libtessera_cuda.so").exists():
+            done = run(tool, "--device", "cuda")
+            assert done.returncode == 1 and "libtessera_cuda.so" in done.stderr, done.stderr
+    else:
+        check_what_the_device_lacks(tool, device)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/cuda/backend.h"
 #include "models/random_checkpoint.h"
+#include "tests/engine/engine_fixture.h"
 #include "tests/engine/kv_memory.h"
 #include "tests/engine/recording_sink.h"
 #include "tests/engine/small_model.h"
@@ -110,6 +111,13 @@ class EmulatedDevice : public testing::TestWithParam<Case> {
       request.deterministic = !GetParam().shares;
       request.sampling.temperature = 0;
       request.sampling.top_logprobs = 0;
+      if (i >= 3 && GetParam().weights == WeightFormat::f32) {
+        request.sampling.temperature = 0.8f;
+        request.sampling.top_p = 0.9f;
+        request.sampling.top_k = i == 3 ? 0 : 40;
+        request.sampling.frequency_penalty = 0.3f;
+        request.sampling.top_logprobs = i - 3;  // of one with the logits, of one without
+      }
       if (i < 2) {
         request.sampling.prompt_logprobs = 0;
       }
@@ -156,9 +164,55 @@ TEST_P(EmulatedDevice, ServesWhatTheCpuServes) {
             GetParam().kv.policy.is_lossy());
 }
 
-TEST(EmulatedDeviceRefuses, WeightsAndPagesWithoutKernels) {
+// Where the logits are the same, so is the text.
+TEST(EmulatedDeviceSamples, WhatTheCpuSamples) {
+  static const Backend device = [] {
+    Backend mixed = cpu_backend(CpuIsa::scalar);
+    mixed.sample_scratch_bytes = cuda_backend().sample_scratch_bytes;
+    mixed.sample = cuda_backend().sample;
+    return mixed;
+  }();
+  EngineOptions options;
+  options.context = 128;
+  options.max_sequences = 3;
+  options.max_step_tokens = 40;
+  options.max_queue = 16;
+  options.kv = kKvPresetF32;
+  ThreadPool threads(1);
+  auto engine = Engine::create(options, std::make_unique<FakeModel>(options.context), device,
+                               threads.stream())
+                    .value();
+  std::vector<EngineRequest> requests;
+  for (int32_t i = 0; i < 6; ++i) {
+    EngineRequest request = request_of(prompt_of(5 + 9 * i, i), 12);
+    request.sampling.seed = static_cast<uint64_t>(i);
+    request.sampling.temperature = i == 0 ? 0.0f : 0.5f * static_cast<float>(i);
+    request.sampling.top_p = i % 2 == 0 ? 1.0f : 0.8f;
+    request.sampling.top_k = i % 3 == 0 ? 0 : 9;
+    request.sampling.min_p = i == 4 ? 0.05f : 0.0f;
+    request.sampling.repetition_penalty = i == 5 ? 1.2f : 1.0f;
+    request.sampling.presence_penalty = i == 3 ? 0.5f : 0.0f;
+    requests.push_back(request);
+  }
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  for (EngineRequest request : requests) {
+    sinks.push_back(std::make_shared<RecordingSink>());
+    request.sinks = {sinks.back()};
+    ASSERT_TRUE(engine->submit(std::move(request)).ok());
+  }
+  while (engine->step()) {
+  }
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(sinks[i]->tokens(), run_alone(requests[i], options.context).tokens)
+        << "request " << i;
+  }
+}
+
+TEST(EmulatedDeviceRefuses, WeightsAndHeadDimensionsWithoutKernels) {
   TemporaryDirectory directory;
-  ASSERT_TRUE(write_random_checkpoint(directory.path(), small_model(kContext), 11).ok());
+  ModelConfig config = small_model(kContext);
+  config.head_dim = 24;
+  ASSERT_TRUE(write_random_checkpoint(directory.path(), config, 11).ok());
   const auto load = [&](WeightFormat weights) {
     return Transformer::load(directory.path(), {.weights = weights, .limits = {8, 1, kContext}},
                              cuda_backend(), {});
@@ -171,11 +225,11 @@ TEST(EmulatedDeviceRefuses, WeightsAndPagesWithoutKernels) {
   options.max_step_tokens = 8;
   options.max_sequences = 1;
   options.context = kContext;
-  options.kv = *find_kv_preset("s70");
+  options.kv = *find_kv_preset("k8v4");
   const auto engine = Engine::create(options, std::move(model).value(), cuda_backend(), {});
   EXPECT_EQ(engine.status().message(),
-            "KV cache: the backend cuda has no kernels for pages of s70 with a head dimension of "
-            "32");
+            "KV cache: the backend cuda has no kernels for pages of k8v4 with a head dimension of "
+            "24");
 }
 
 // Scheduling does not show in the text, as on the CPU.
@@ -199,7 +253,9 @@ INSTANTIATE_TEST_SUITE_P(
              .shares = true,
              .ladder = {kKvK4V2}},
         Case{.name = "leankv_scarce", .kv = lossy("leankv"), .bound = 1e-3, .scarce = true},
-        Case{.name = "h2o", .kv = lossy("h2o"), .bound = 1e-4}),
+        Case{.name = "h2o", .kv = lossy("h2o"), .bound = 1e-4},
+        Case{.name = "s50", .kv = *find_kv_preset("s50"), .bound = 1e-3},
+        Case{.name = "mustafar_scarce", .kv = output_aware(), .bound = 1e-3, .scarce = true}),
     [](const auto& instance) { return instance.param.name; });
 
 }  // namespace

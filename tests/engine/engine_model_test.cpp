@@ -31,13 +31,6 @@ struct Shape {
   bool scarce = false;  // room for one context
 };
 
-// Keys of what leaves the newest tokens are pruned by what the window's queries look at.
-KvPreset output_aware() {
-  KvPreset preset = *find_kv_preset("mustafar-50");
-  preset.policy.key_score = KvKeyScore::output_aware;
-  return preset;
-}
-
 class EngineText : public testing::TestWithParam<Numbers> {
  protected:
   static constexpr int32_t kContext = 288;

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <limits>
 
-#include "engine/sampler.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/pages/page_codec.h"
+#include "tests/engine/row_sampler.h"
 
 namespace tessera {
 namespace {
@@ -178,7 +178,7 @@ void FakeModel::report(const std::string& defect) {
 
 Outcome run_alone(const EngineRequest& request, int32_t context) {
   Outcome outcome;
-  Sampler sampler(FakeModel::kVocab);
+  RowSampler sampler(FakeModel::kVocab);
   std::vector<float> logits(FakeModel::kVocab);
   std::vector<int32_t> stop_ids = request.stop_ids;
   if (!request.ignore_eos) {
@@ -191,8 +191,8 @@ Outcome run_alone(const EngineRequest& request, int32_t context) {
   while (outcome.tokens.size() < max_tokens && std::cmp_less(tokens.size(), context)) {
     FakeModel::logits_after(tokens, logits);
     const auto next = sampler.sample(
-        {.logits = logits,
-         .params = request.sampling,
+        logits,
+        {.params = request.sampling,
          .prompt = request.prompt,
          .generated = outcome.tokens,
          .stop_ids = stop_ids,

@@ -9,6 +9,8 @@
 #include <numeric>
 #include <random>
 
+#include "tests/engine/row_sampler.h"
+
 namespace tessera {
 namespace {
 
@@ -16,6 +18,30 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// The logits that the last call of the op chose by, after its row's changes.
+std::vector<float> changed;
+
+// The CPU's, and `changed` is noted.
+const Backend& noting_backend() {
+  static const Backend backend = [] {
+    Backend noting = cpu_backend(CpuIsa::scalar);
+    noting.sample = [](const SampleArgs& args, Stream stream) {
+      changed.assign(args.logits.row(0).begin(), args.logits.row(0).end());
+      for (const LogitChange& change : args.changes) {
+        float& logit = changed[static_cast<size_t>(change.token)];
+        logit = change.apply(logit);
+      }
+      cpu_backend(CpuIsa::scalar).sample(args, stream);
+    };
+    return noting;
+  }();
+  return backend;
+}
+
+RowSampler sampler_of(size_t vocab) {
+  return RowSampler(static_cast<int32_t>(vocab), noting_backend());
+}
 
 // Everything sample() wants, with room to change one thing.
 struct Case {
@@ -25,15 +51,13 @@ struct Case {
   std::vector<int32_t> generated = {};
   std::vector<int32_t> stop_ids = {};
 
-  absl::StatusOr<Sampled> sample(Sampler& sampler) {
-    changed = logits;
-    return sampler.sample({changed, params, prompt, generated, stop_ids});
+  absl::StatusOr<Sampled> sample(RowSampler& sampler) const {
+    return sampler.sample(logits, {params, prompt, generated, stop_ids});
   }
-  int32_t token() {
-    Sampler sampler(static_cast<int32_t>(logits.size()));
+  int32_t token() const {
+    RowSampler sampler = sampler_of(logits.size());
     return sample(sampler).value().token;
   }
-  std::vector<float> changed = {};  // the logits after the last sample()
 };
 
 SamplingParams greedy() {
@@ -77,7 +101,7 @@ std::vector<double> reference(const std::vector<float>& logits, const SamplingPa
 void expect_distribution(Case sampled, bool vary_seed) {
   constexpr int32_t kDraws = 20'000;
   const std::vector<double> expected = reference(sampled.logits, sampled.params);
-  Sampler sampler(static_cast<int32_t>(sampled.logits.size()));
+  RowSampler sampler = sampler_of(sampled.logits.size());
   std::vector<double> counts(sampled.logits.size());
   for (int32_t i = 0; i < kDraws; ++i) {
     if (vary_seed) {
@@ -189,7 +213,7 @@ TEST(Sampler, DependsOnNothingButItsArguments) {
   other.params.presence_penalty = 1;
   other.params.repetition_penalty = 2;
   other.params.top_logprobs = 3;
-  Sampler sampler(5);
+  RowSampler sampler = sampler_of(5);
   const int32_t alone = first.sample(sampler).value().token;
   for (int i = 0; i < 10; ++i) {
     ASSERT_TRUE(other.sample(sampler).ok());
@@ -200,7 +224,7 @@ TEST(Sampler, DependsOnNothingButItsArguments) {
 TEST(Sampler, FailsOnLogitsThatAreNotNumbers) {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), kInfinity, -kInfinity}) {
     Case broken{{0, 1, bad, 1}, {}};
-    Sampler sampler(4);
+    RowSampler sampler = sampler_of(4);
     const auto sampled = broken.sample(sampler);
     EXPECT_EQ(sampled.status().code(), absl::StatusCode::kInternal);
     EXPECT_THAT(std::string(sampled.status().message()), HasSubstr("token 2"));
@@ -233,7 +257,7 @@ TEST(Sampler, RepetitionPenaltyReachesPromptAndGeneratedOnce) {
   Case penalized{{4, -4, 4, -4, 4}, greedy(), {0, 1, 0}, {0, 2}};
   penalized.params.repetition_penalty = 2;
   EXPECT_EQ(penalized.token(), 4);
-  EXPECT_THAT(penalized.changed, ElementsAre(2, -8, 2, -4, 4));
+  EXPECT_THAT(changed, ElementsAre(2, -8, 2, -4, 4));
 }
 
 TEST(Sampler, PresenceAndFrequencyPenaltiesCountGeneratedTokensOnly) {
@@ -241,14 +265,14 @@ TEST(Sampler, PresenceAndFrequencyPenaltiesCountGeneratedTokensOnly) {
   penalized.params.presence_penalty = 0.5f;
   penalized.params.frequency_penalty = 0.25f;
   EXPECT_EQ(penalized.token(), 2);
-  EXPECT_THAT(penalized.changed, ElementsAre(4 - 0.5f - 0.75f, 4 - 0.5f - 0.25f, 4, 4));
+  EXPECT_THAT(changed, ElementsAre(4 - 0.5f - 0.75f, 4 - 0.5f - 0.25f, 4, 4));
 }
 
 TEST(Sampler, AddsLogitBias) {
   Case biased{{4, 4, 4}, greedy()};
   biased.params.logit_bias = {{0, -100}, {2, 0.5f}};
   EXPECT_EQ(biased.token(), 2);
-  EXPECT_THAT(biased.changed, ElementsAre(-96, 4, 4.5f));
+  EXPECT_THAT(changed, ElementsAre(-96, 4, 4.5f));
 }
 
 TEST(Sampler, HoldsStopIdsBackUntilMinTokens) {
@@ -262,7 +286,7 @@ TEST(Sampler, HoldsStopIdsBackUntilMinTokens) {
 TEST(Sampler, FailsWhenMinTokensLeavesNothing) {
   Case nothing{{9, 8}, greedy(), {0}, {}, {0, 1}};
   nothing.params.min_tokens = 1;
-  Sampler sampler(2);
+  RowSampler sampler = sampler_of(2);
   EXPECT_EQ(nothing.sample(sampler).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
@@ -270,7 +294,7 @@ TEST(Sampler, ReportsTheModelsOwnLogProbabilities) {
   Case reported{{std::log(0.2f), std::log(0.5f), std::log(0.3f)}, greedy()};
   reported.params.logit_bias = {{0, 100}};
   reported.params.top_logprobs = 2;
-  Sampler sampler(3);
+  RowSampler sampler = sampler_of(3);
   const Sampled sampled = reported.sample(sampler).value();
   EXPECT_EQ(sampled.token, 0);
   EXPECT_EQ(sampled.logprobs.chosen.token, 0);
@@ -284,7 +308,7 @@ TEST(Sampler, ReportsTheModelsOwnLogProbabilities) {
 TEST(Sampler, ReportsNoMoreAlternativesThanThereAreTokens) {
   Case reported{{1, 2}, greedy()};
   reported.params.top_logprobs = kMaxTopLogprobs;
-  Sampler sampler(2);
+  RowSampler sampler = sampler_of(2);
   EXPECT_EQ(reported.sample(sampler).value().logprobs.top.size(), 2);
 }
 

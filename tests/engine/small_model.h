@@ -31,4 +31,11 @@ inline KvPreset lossy(const char* name) {
   return preset;
 }
 
+// Keys of what leaves the newest tokens are pruned by what the window's queries look at.
+inline KvPreset output_aware() {
+  KvPreset preset = *find_kv_preset("mustafar-50");
+  preset.policy.key_score = KvKeyScore::output_aware;
+  return preset;
+}
+
 }  // namespace tessera

@@ -15,7 +15,6 @@ struct Device {
   std::string name;
   const Backend* backend = nullptr;
   Stream stream;
-  bool sparse = true;                    // whether it has kernels for sparse formats
   void (*wait)(Stream) = [](Stream) {};  // until the results of ops are there to be read
   // Lets ops reach memory that operator new did not give, until leave(); none if it is null.
   void (*reach)(void* memory, size_t bytes) = [](void*, size_t) {};

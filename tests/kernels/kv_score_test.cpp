@@ -251,9 +251,6 @@ KvPolicy scored(KvScorer scorer, int32_t window, bool generated, KvFormat high) 
 class KvScore : public testing::TestWithParam<Device> {
  protected:
   const Device& device() const { return GetParam(); }
-  std::vector<KvFormat> formats() const {
-    return device().sparse ? named_formats() : dense_formats();
-  }
   bool leaves_weights() const {
     return device().backend->name == std::string("cpu") && device().name != "scalar";
   }
@@ -262,7 +259,7 @@ class KvScore : public testing::TestWithParam<Device> {
 // What is multiplied as f16 may be off by more, as half_step.h says.
 TEST_P(KvScore, IsTheAttentionThatCountingQueriesPaid) {
   uint32_t seed = 1;
-  for (const KvFormat format : formats()) {
+  for (const KvFormat format : named_formats()) {
     const bool halves = format.is_sparse() && multiplies_halves(*device().backend);
     const double relative = halves ? 2e-2 : 2e-3;
     for (const KvScorer scorer : {KvScorer::mean, KvScorer::sum, KvScorer::squares}) {
@@ -287,7 +284,7 @@ TEST_P(KvScore, IsTheAttentionThatCountingQueriesPaid) {
 TEST_P(KvScore, DoesNotDependOnChunks) {
   const std::vector<std::vector<int32_t>> cuts{
       {192, 8, 70}, {1, 63, 64, 64, 8, 1, 1, 1, 67}, {199, 1, 55, 1, 14}, {100, 100, 70}};
-  for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V2}) {
+  for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V2, kKvS50, kKvS70K8V4}) {
     for (const KvScorer scorer : {KvScorer::mean, KvScorer::squares}) {
       ScoredSequence sequence({.policy = scored(scorer, 90, true, format)}, 77);
       const auto whole = sequence.run(device(), {270});
@@ -319,7 +316,7 @@ TEST_P(KvScore, WeightsThatAttentionLeftGiveTheBitsOfAnotherProduct) {
     GTEST_SKIP() << "this backend leaves none";
   }
   uint32_t seed = 100;
-  for (const KvFormat format : formats()) {
+  for (const KvFormat format : named_formats()) {
     for (const int32_t group : {1, 2, 4, 8}) {
       const int32_t head_dims[] = {64, 80, 128};
       ScoreShape shape{

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <iterator>
 #include <memory>
 #include <vector>
 
@@ -22,13 +21,6 @@ inline const std::vector<KvFormat>& named_formats() {
       kKvF32,  kKvF16, kKvK8V8, kKvK8V4,    kKvK4V4,    kKvK4V2,    kKvK4V1,    kKvK4V8,
       kKvK2V4, kKvS50, kKvS70,  kKvS50K8V4, kKvS70K8V8, kKvS70K4V4, kKeysAlone, kValuesAlone};
   return kFormats;
-}
-
-inline std::vector<KvFormat> dense_formats() {
-  std::vector<KvFormat> formats;
-  std::copy_if(named_formats().begin(), named_formats().end(), std::back_inserter(formats),
-               [](KvFormat format) { return !format.is_sparse(); });
-  return formats;
 }
 
 // A span of one sequence's next tokens, whose keys and values are [count, kv_heads * head_dim].
@@ -89,13 +81,14 @@ class ReachedArena {
     device.reach(pages.arena, static_cast<size_t>(shape.arena_bytes()));
     device.reach(pages.windows, static_cast<size_t>(shape.slots * shape.slot_window_bytes()));
     device.reach(pages.marks, static_cast<size_t>(shape.slots * shape.slot_mark_bytes()));
+    device.reach(pages.query_sums, static_cast<size_t>(shape.slots * shape.slot_query_sum_bytes()));
   }
   ReachedArena(const ReachedArena&) = delete;
   ReachedArena& operator=(const ReachedArena&) = delete;
   ~ReachedArena() {
     const KvPagesView pages = arena_->view();
     for (void* memory : {static_cast<void*>(pages.arena), static_cast<void*>(pages.windows),
-                         static_cast<void*>(pages.marks)}) {
+                         static_cast<void*>(pages.marks), static_cast<void*>(pages.query_sums)}) {
       device_.leave(memory);
     }
   }

@@ -15,8 +15,6 @@
 namespace tessera {
 namespace {
 
-constexpr WeightFormat kFormats[] = {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8,
-                                     WeightFormat::int4};
 constexpr int64_t kSizes[] = {1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 172};
 
 struct Matrix {
@@ -117,6 +115,9 @@ double rounding_bound(int64_t cols, double magnitude) {
 // and a weight by at most dw:
 //   bf16  2^-8 of itself: half of the last of its 8 significant bits
 //   int8  half a step, largest / 127
+//   fp8   2^-4 of itself, half of the last of its 4 significant bits, or half of the least number,
+//   2^-10
+//         where 448 is the largest
 //   int4  inputs as int8; weights by half a step of largest / 8, or a whole one where a weight
 //         opposite to the largest is cut to +7; the scale's own rounding adds 2^-9 of 8 steps
 double format_bound(WeightFormat format, const Matrix& in, const Matrix& weight, int64_t token,
@@ -128,17 +129,24 @@ double format_bound(WeightFormat format, const Matrix& in, const Matrix& weight,
   if (format == WeightFormat::bf16) {
     return (0x1p-7 + 0x1p-16) * magnitude + rounding_bound(in.cols, 1.01 * magnitude);
   }
-  const double input_error = largest(in, token, 0, in.cols) / 254 * 1.0001;
+  const double largest_in = largest(in, token, 0, in.cols);
+  const double largest_weight = largest(weight, row, 0, in.cols);
   double bound = 0;
   double rounded_magnitude = 0;
   for (int64_t col = 0; col < in.cols; ++col) {
     const int64_t group = col / kInt4Group * kInt4Group;
-    const double weight_error =
-        format == WeightFormat::int8
-            ? largest(weight, row, 0, in.cols) / 254 * 1.0001
-            : largest(weight, row, group, group + kInt4Group) / 8 * (1 + 0x1p-5);
     const double x = std::fabs(static_cast<double>(in.at(token, col)));
     const double w = std::fabs(static_cast<double>(weight.at(row, col)));
+    const auto e4m3_error = [](double value, double most) {
+      return value * 0x1p-4 * 1.0001 + most / 448 * 0x1p-10;
+    };
+    const double input_error =
+        format == WeightFormat::fp8 ? e4m3_error(x, largest_in) : largest_in / 254 * 1.0001;
+    const double weight_error =
+        format == WeightFormat::fp8 ? e4m3_error(w, largest_weight)
+        : format == WeightFormat::int8
+            ? largest_weight / 254 * 1.0001
+            : largest(weight, row, group, group + kInt4Group) / 8 * (1 + 0x1p-5);
     bound += x * weight_error + w * input_error + weight_error * input_error;
     rounded_magnitude += (x + input_error) * (w + weight_error);
   }
@@ -326,7 +334,7 @@ TEST_P(Linear, PacksInPiecesAsAtOnce) {
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (const CpuIsa isa : {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512}) {
-    for (const WeightFormat format : kFormats) {
+    for (const WeightFormat format : kWeightFormats) {
       cases.push_back({isa, format});
     }
   }
@@ -345,6 +353,7 @@ TEST(PackedWeight, TakesTheBitsOfItsFormat) {
   EXPECT_EQ(backend.packed_weight_bytes(WeightFormat::bf16, 128, 256), 128 * 256 * 2);
   EXPECT_EQ(backend.packed_weight_bytes(WeightFormat::int8, 128, 256), 128 * (256 + 4));
   EXPECT_EQ(backend.packed_weight_bytes(WeightFormat::int4, 128, 256), 128 * 256 * 9 / 16);
+  EXPECT_EQ(backend.packed_weight_bytes(WeightFormat::fp8, 128, 256), 128 * (256 + 4));
 }
 
 TEST(PackedWeightDeathTest, RefusesAPieceThatEndsBetweenPanels) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/cpu/pages/page_codec.h"
+#include "tests/kernels/device.h"
 #include "tests/kernels/isas.h"
 #include "tests/kernels/kv_sequences.h"
 
@@ -26,8 +27,8 @@ struct NewestShape {
 // One sequence in one layer: a prompt in chunks, then one token in a step.
 class NewestDense {
  public:
-  NewestDense(const NewestShape& shape, const Backend& backend, uint32_t seed)
-      : shape_(shape), backend_(backend) {
+  NewestDense(const NewestShape& shape, const Device& device, uint32_t seed)
+      : shape_(shape), device_(device) {
     std::mt19937 random(seed);
     queries_ = random_floats(random, shape.tokens * query_cols(), 2.0f);
     keys_ = random_floats(random, shape.tokens * kv_cols());
@@ -40,7 +41,7 @@ class NewestDense {
                        .context = shape.tokens};
     arena.page_bytes = KvPageLayout::make(shape.format, shape.head_dim, 32).page_bytes;
     arena.pages = static_cast<int32_t>(arena.rows()) * arena.row_pages();
-    arena_ = KvArena::make(arena);
+    arena_ = std::make_unique<ReachedArena>(device, arena);
     for (int32_t t = 0; t < shape.tokens; ++t) {
       for (int32_t head = 0; head < shape.kv_heads; ++head) {
         dense_.push_back(read(t, head, kKvF16));
@@ -129,58 +130,60 @@ class NewestDense {
                                    .prompt = shape_.prompt}};
     const KvGrowth grown[] = {
         {1, {0, 0}, kKvGroup * (spans[0].closed_after() - spans[0].closed_before())}};
+    const Backend& backend = *device_.backend;
+    KvArena& arena = **arena_;
     std::vector<std::byte> dense(static_cast<size_t>(dense_groups(spans[0]) * shape_.kv_heads *
-                                                     arena_->view().window_layout.page_bytes));
+                                                     arena.view().window_layout.page_bytes));
     const int32_t query_heads = shape_.kv_heads * shape_.group;
     std::vector<std::byte> scratch(static_cast<size_t>(
-        backend_.attention_scratch_bytes({count, 1, shape_.tokens}, query_heads, shape_.head_dim)));
-    backend_.kv_resize({.pool = arena_->pool(), .released = {}, .grown = grown}, pool_.stream());
-    backend_.kv_store({.keys = rows(keys_, kv_cols(), context, count),
-                       .values = rows(values_, kv_cols(), context, count),
-                       .sequences = spans,
-                       .pages = arena_->view(),
-                       .layer = 0,
-                       .dense = dense},
-                      pool_.stream());
+        backend.attention_scratch_bytes({count, 1, shape_.tokens}, query_heads, shape_.head_dim)));
+    backend.kv_resize({.pool = arena.pool(), .released = {}, .grown = grown}, device_.stream);
+    backend.kv_store({.keys = rows(keys_, kv_cols(), context, count),
+                      .values = rows(values_, kv_cols(), context, count),
+                      .sequences = spans,
+                      .pages = arena.view(),
+                      .layer = 0,
+                      .dense = dense},
+                     device_.stream);
     out_.resize(static_cast<size_t>((context + count) * query_cols()));
-    backend_.attention(
+    backend.attention(
         {.queries = rows(queries_, query_cols(), context, count),
          .sequences = spans,
-         .pages = arena_->view(),
+         .pages = arena.view(),
          .query_heads = query_heads,
          .scale = scale(),
          .dense = dense,
          .out = {out_.data() + context * query_cols(), count, query_cols(), query_cols()},
          .log_sums = {},
          .scratch = scratch},
-        pool_.stream());
+        device_.stream);
+    device_.wait(device_.stream);
   }
 
   NewestShape shape_;
-  const Backend& backend_;
-  ThreadPool pool_{1};
+  const Device& device_;
   std::vector<float> queries_, keys_, values_, out_;
   std::vector<Token> dense_, stored_;  // [tokens, kv_heads], as they are read
-  std::unique_ptr<KvArena> arena_;
+  std::unique_ptr<ReachedArena> arena_;
 };
 
-TEST(NewestDense, AreThoseOfTheOwnGroupAndTheNewestBeforeIt) {
-  for (const CpuIsa isa : isas_of_this_machine()) {
-    const double most = multiplies_halves(cpu_backend(isa)) ? 1e-2 : 2e-3;
-    for (const KvFormat format : {kKvS50, kKvS70K8V4, kKeysAlone}) {
-      for (const int32_t newest : {0, 1, 32, 64}) {
-        const NewestShape shape{.format = format, .newest = newest};
-        NewestDense sequence(shape, cpu_backend(isa), 3);
-        const std::vector<float> out = sequence.run(70);
-        for (int32_t position = shape.prompt; position < shape.tokens; ++position) {
-          for (int32_t head = 0; head < 4; ++head) {
-            const std::vector<double> expected = sequence.expected(position, head);
-            for (int32_t c = 0; c < shape.head_dim; ++c) {
-              ASSERT_NEAR(out[sequence.at(position, sequence.query_cols(), head, c)],
-                          expected[static_cast<size_t>(c)], most)
-                  << name(isa) << " " << name_of(format) << ", newest " << newest << ", position "
-                  << position << ", head " << head;
-            }
+class NewestTokens : public testing::TestWithParam<Device> {};
+
+TEST_P(NewestTokens, AreReadDenseBesidesThoseOfTheOwnGroup) {
+  const double most = multiplies_halves(*GetParam().backend) ? 1e-2 : 2e-3;
+  for (const KvFormat format : {kKvS50, kKvS70K8V4, kKeysAlone}) {
+    for (const int32_t newest : {0, 1, 32, 64}) {
+      const NewestShape shape{.format = format, .newest = newest};
+      NewestDense sequence(shape, GetParam(), 3);
+      const std::vector<float> out = sequence.run(70);
+      for (int32_t position = shape.prompt; position < shape.tokens; ++position) {
+        for (int32_t head = 0; head < 4; ++head) {
+          const std::vector<double> expected = sequence.expected(position, head);
+          for (int32_t c = 0; c < shape.head_dim; ++c) {
+            ASSERT_NEAR(out[sequence.at(position, sequence.query_cols(), head, c)],
+                        expected[static_cast<size_t>(c)], most)
+                << name_of(format) << ", newest " << newest << ", position " << position
+                << ", head " << head;
           }
         }
       }
@@ -188,18 +191,20 @@ TEST(NewestDense, AreThoseOfTheOwnGroupAndTheNewestBeforeIt) {
   }
 }
 
-TEST(NewestDense, HaveTheSameBitsHoweverThePromptIsCut) {
-  for (const CpuIsa isa : isas_of_this_machine()) {
-    for (const int32_t prompt : {63, 64, 65, 96, 127, 128, 129, 150}) {
-      const NewestShape shape{.prompt = prompt, .tokens = 230};
-      const std::vector<float> whole = NewestDense(shape, cpu_backend(isa), 4).run(prompt);
-      for (const int32_t chunk : {1, 7, 32, 64, 100}) {
-        EXPECT_EQ(NewestDense(shape, cpu_backend(isa), 4).run(chunk), whole)
-            << name(isa) << ", a prompt of " << prompt << " in chunks of " << chunk;
-      }
+TEST_P(NewestTokens, GiveTheSameBitsHoweverThePromptIsCut) {
+  for (const int32_t prompt : {63, 64, 65, 96, 127, 128, 129, 150}) {
+    const NewestShape shape{.prompt = prompt, .tokens = prompt + 70};
+    const std::vector<float> whole = NewestDense(shape, GetParam(), 4).run(prompt);
+    for (const int32_t chunk : {1, 7, 32, 64, 100}) {
+      EXPECT_EQ(NewestDense(shape, GetParam(), 4).run(chunk), whole)
+          << "a prompt of " << prompt << " in chunks of " << chunk;
     }
   }
 }
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(NewestTokens);
+INSTANTIATE_TEST_SUITE_P(Device, NewestTokens, testing::ValuesIn(devices_of_this_machine()),
+                         [](const auto& device) { return device.param.name; });
 
 }  // namespace
 }  // namespace tessera

@@ -39,6 +39,7 @@ TEST(OpCost, LinearReadsWeightsInTheirFormat) {
   } cases[] = {{WeightFormat::f32, 6 * 40 * 4},
                {WeightFormat::bf16, 6 * 40 * 2},
                {WeightFormat::int8, 6 * 40 + 6 * 4},
+               {WeightFormat::fp8, 6 * 40 + 6 * 4},
                {WeightFormat::int4, 6 * 2 * (16 + 2)}};  // two groups of 32 inputs, one partly used
   for (const auto& [format, bytes] : cases) {
     SCOPED_TRACE(name(format));
@@ -300,6 +301,21 @@ TEST(OpCost, KvCompressReadsMarksAndMovesWhatItDemotes) {
   EXPECT_EQ(op_cost(args), (OpCost{read + 5 * 8, written + 5 * 12, 0}));
   results[0].pages_freed = -2;
   EXPECT_EQ(op_cost(args), (OpCost{read, written, 0}));
+}
+
+TEST(OpCost, SampleWeighsEachLogitOfARowThatDraws) {
+  std::vector<SampleRow> rows{{.temperature = 0}, {.row = 4, .changes = 2}};
+  const std::vector<LogitChange> changes(2);
+  SampleArgs args{.logits = shape<float>(9, 100),
+                  .rows = rows,
+                  .changes = changes,
+                  .sampled = {},
+                  .scratch = {}};
+  const int64_t read = 2 * 100 * 4 + 2 * int64_t{sizeof(SampleRow)} + 2 * 20;
+  EXPECT_EQ(op_cost(args), (OpCost{read, 2 * 24, 100 + 500}));
+  rows[0].wants_logprob = true;
+  rows[1].forced = 7;
+  EXPECT_EQ(op_cost(args), (OpCost{read, 2 * 24, 500 + 100}));
 }
 
 }  // namespace

@@ -86,8 +86,7 @@ TEST(TransformerMemory, IsNotAllocatedByForward) {
   const std::vector<int32_t> rows = {kTokens - 1};
   std::vector<float> logits(131);
   for (const CpuIsa isa : cpu_isas()) {
-    for (const WeightFormat weights :
-         {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8, WeightFormat::int4}) {
+    for (const WeightFormat weights : kWeightFormats) {
       SCOPED_TRACE(std::string(name(isa)) + " " + std::string(name(weights)));
       ModelRunner runner(directory.path(), {.isa = isa, .weights = weights, .kv = kKvK8V4});
       runner.sequence(tokens, kTokens);  // so that the slot has its pages

@@ -71,8 +71,7 @@ TEST_P(TransformerOfAKind, AgreesWithTheReference) {
 
 TEST_P(TransformerOfAKind, GivesTheSameBitsInChunksAndWhole) {
   const std::vector<int32_t> tokens = random_tokens(101, std::get<1>(GetParam()).config.vocab, 2);
-  for (const WeightFormat weights :
-       {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8, WeightFormat::int4}) {
+  for (const WeightFormat weights : kWeightFormats) {
     SCOPED_TRACE(name(weights));
     ModelRunner model = runner({.weights = weights, .kv = kKvF16});
     const Logits whole = model.sequence(tokens, 128);
@@ -126,8 +125,7 @@ TEST_P(TransformerOfAKind, GivesTheSameBitsInABatchAndAlone) {
 
 TEST_P(TransformerOfAKind, HoldsAsManyWeightBytesAsWereEstimated) {
   const auto& [isa, tiny] = GetParam();
-  for (const WeightFormat weights :
-       {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8, WeightFormat::int4}) {
+  for (const WeightFormat weights : kWeightFormats) {
     EXPECT_EQ(runner({.weights = weights}).model().weight_bytes(),
               weight_bytes(tiny.config, weights, tiny.type, cpu_backend(isa)));
   }
@@ -166,6 +164,7 @@ TEST_P(TransformerOn, RoundsWithTheBoundsOfEachWeightFormat) {
   EXPECT_LT(error(WeightFormat::f32, kKvF16), 1e-3);
   EXPECT_LT(error(WeightFormat::bf16, kKvF32), 0.03);
   EXPECT_LT(error(WeightFormat::int8, kKvF32), 0.1);
+  EXPECT_LT(error(WeightFormat::fp8, kKvF32), 0.3);
   EXPECT_LT(error(WeightFormat::int4, kKvF32), 0.6);
 }
 

@@ -9,9 +9,6 @@
 namespace tessera {
 namespace {
 
-// So that |k| of any f16 times a weight is finite, whatever a checkpoint's queries are.
-constexpr float kLargestWeight = 1e30f;
-
 void add_row(const KvScoreArgs& args, const SequenceSpan& span, int32_t kv_head) {
   const KvPagesView& pages = args.pages;
   const int64_t row = pages.row_index(span.slot, args.layer, kv_head);
@@ -53,13 +50,8 @@ void add_query_sums(const KvScoreArgs& args, Stream stream) {
 }
 
 void window_weights(const KvPagesView& pages, int64_t row, int32_t tokens, float* weights) {
-  const int32_t open_group = tokens / kKvGroup;
-  const float* closed = pages.query_sum(row, open_group - 1);
-  const float* open = pages.query_sum(row, open_group);
-  const bool any_open = tokens % kKvGroup > 0;  // else these are the sums of a former group
   for (int32_t channel = 0; channel < pages.head_dim; ++channel) {
-    const float sum = closed[channel] + (any_open ? open[channel] : 0.0f);
-    weights[channel] = sum < kLargestWeight ? sum : kLargestWeight;
+    weights[channel] = window_weight(pages, row, tokens, channel);
   }
 }
 

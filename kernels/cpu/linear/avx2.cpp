@@ -90,6 +90,22 @@ struct Simd256 {
     const Ints both = load_units(scales + lane % 16 * 4);
     return lane < 16 ? even_bf16(both) : odd_bf16(both);
   }
+
+  // A code's bits in a bf16's places mean 2^-120 of its value, subnormal codes included.
+  struct E4m3 {
+    TESSERA_INLINE static Ints place(Ints codes) {
+      return _mm256_and_si256(_mm256_srai_epi16(codes, 4), _mm256_set1_epi16(-0x7810));
+    }
+    TESSERA_INLINE static void to_pairs(Ints codes, Ints& even, Ints& odd) {
+      even = place(_mm256_slli_epi16(codes, 8));
+      odd = place(codes);
+    }
+    TESSERA_INLINE static Floats multiply_add(Floats sum, Ints pairs, Ints input) {
+      const Floats up = broadcast(0x1p120f);
+      sum = _mm256_fmadd_ps(multiply(even_bf16(pairs), up), even_bf16(input), sum);
+      return _mm256_fmadd_ps(multiply(odd_bf16(pairs), up), odd_bf16(input), sum);
+    }
+  };
 };
 static_assert(16 * 15 * 127 <= 32767);
 static_assert(2 * 127 * 127 <= 32767);
@@ -137,7 +153,7 @@ void convert_bf16(const ActivationRow& row) {
 
 // Sets the scale and returns what to multiply inputs by. Magnitudes order as their bits do, and a
 // NaN is above all of them: it reaches the scale, and so every output.
-float find_scale(const ActivationRow& row) {
+float find_scale(const ActivationRow& row, float highest) {
   __m256i largest = _mm256_setzero_si256();
   for (int64_t at = 0; at < row.cols; at += 8) {
     const __m256i in = _mm256_castps_si256(load_inputs(row, at));
@@ -149,8 +165,8 @@ float find_scale(const ActivationRow& row) {
   half = _mm_max_epu32(half, _mm_shuffle_epi32(half, 0xb1));
   const float magnitude = _mm_cvtss_f32(_mm_castsi128_ps(half));
   const bool vanishes = magnitude < 1e-30f;  // its inverse might not be finite
-  *row.scale = vanishes ? 0.0f : magnitude / 127.0f;
-  return vanishes ? 0.0f : 127.0f / magnitude;
+  *row.scale = vanishes ? 0.0f : magnitude / highest;
+  return vanishes ? 0.0f : highest / magnitude;
 }
 
 TESSERA_INLINE __m256i quantise(const ActivationRow& row, int64_t at, __m256 inverse) {
@@ -174,7 +190,7 @@ TESSERA_INLINE int32_t sum_of(__m256i values) {
 }
 
 void convert_int8(const ActivationRow& row) {
-  const __m256 inverse = _mm256_set1_ps(find_scale(row));
+  const __m256 inverse = _mm256_set1_ps(find_scale(row, 127.0f));
   for (int64_t at = 0; at < row.out_bytes; at += 8) {
     const int64_t left = row.out_bytes - at;
     store_bytes(row.out + at, to_bytes(quantise(row, at, inverse)), left < 8 ? left : 8);
@@ -183,7 +199,7 @@ void convert_int8(const ActivationRow& row) {
 }
 
 void convert_int4(const ActivationRow& row) {
-  const __m256 inverse = _mm256_set1_ps(find_scale(row));
+  const __m256 inverse = _mm256_set1_ps(find_scale(row, 127.0f));
   for (int64_t group = 0; group * 32 < row.out_bytes; ++group) {
     __m256i sum = _mm256_setzero_si256();
     for (int64_t at = group * 32; at < group * 32 + 32; at += 8) {
@@ -192,6 +208,30 @@ void convert_int4(const ActivationRow& row) {
       sum = _mm256_add_epi32(sum, codes);
     }
     row.corrections[group] = -8 * sum_of(sum);
+  }
+}
+
+// To the nearest E4M3, which fit into the upper halves.
+void convert_fp8(const ActivationRow& row) {
+  const __m256 inverse = _mm256_set1_ps(find_scale(row, 448.0f));
+  const __m256 sign_bit = _mm256_set1_ps(-0.0f);
+  const __m256 shift = _mm256_set1_ps(0x1p14f);
+  for (int64_t at = 0; at * 2 < row.out_bytes; at += 8) {
+    const __m256 in = _mm256_mul_ps(load_inputs(row, at), inverse);
+    const __m256 magnitude = _mm256_min_ps(_mm256_andnot_ps(sign_bit, in), _mm256_set1_ps(448.0f));
+    const __m256i bits = _mm256_castps_si256(magnitude);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 20), _mm256_set1_epi32(1));
+    const __m256 rounded = _mm256_castsi256_ps(
+        _mm256_and_si256(_mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7ffff))),
+                         _mm256_set1_epi32(-0x100000)));
+    const __m256 subnormal = _mm256_sub_ps(_mm256_add_ps(magnitude, shift), shift);
+    const __m256 small = _mm256_cmp_ps(magnitude, _mm256_set1_ps(0x1p-6f), _CMP_LT_OQ);
+    const __m256 value =
+        _mm256_or_ps(_mm256_blendv_ps(rounded, subnormal, small), _mm256_and_ps(sign_bit, in));
+    const __m256i halves = _mm256_srli_epi32(_mm256_castps_si256(value), 16);
+    const __m128i packed =
+        _mm_packus_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
+    store_bytes(row.out + at * 2, packed, row.out_bytes - at * 2);
   }
 }
 
@@ -204,6 +244,7 @@ constinit const LinearKernels linear_kernels{{
     {convert_bf16, kWide<Simd256, Element::bf16, 2, 4>, kTall<Simd256, Element::bf16, 4, 2>},
     {convert_int8, kWide<Simd256, Element::int8, 2, 4>, kTall<Simd256, Element::int8, 4, 2>},
     {convert_int4, kWide<Simd256, Element::int4, 1, 4>, kTall<Simd256, Element::int4, 3, 2>},
+    {convert_fp8, kWide<Simd256, Element::fp8, 1, 4>, kTall<Simd256, Element::fp8, 4, 1>},
 }};
 
 }  // namespace avx2

@@ -35,7 +35,7 @@ void convert_bf16(const ActivationRow& row) {
 
 // Sets the scale and returns what to multiply inputs by. Magnitudes order as their bits do, and a
 // NaN is above all of them: it reaches the scale, and so every output.
-float find_scale(const ActivationRow& row) {
+float find_scale(const ActivationRow& row, float highest) {
   const __m512i magnitude_bits = _mm512_set1_epi32(0x7fffffff);
   __m512i largest = _mm512_setzero_si512();
   for (int64_t at = 0; at < row.cols; at += 16) {
@@ -45,8 +45,8 @@ float find_scale(const ActivationRow& row) {
   const float magnitude = _mm_cvtss_f32(
       _mm_castsi128_ps(_mm_cvtsi32_si128(static_cast<int>(_mm512_reduce_max_epu32(largest)))));
   const bool vanishes = magnitude < 1e-30f;  // its inverse might not be finite
-  *row.scale = vanishes ? 0.0f : magnitude / 127.0f;
-  return vanishes ? 0.0f : 127.0f / magnitude;
+  *row.scale = vanishes ? 0.0f : magnitude / highest;
+  return vanishes ? 0.0f : highest / magnitude;
 }
 
 TESSERA_INLINE __m512i quantise(const ActivationRow& row, int64_t at, __m512 inverse) {
@@ -65,7 +65,7 @@ TESSERA_INLINE __m256i quantise_bytes(const ActivationRow& row, int64_t at, __m5
 }
 
 void convert_int8(const ActivationRow& row) {
-  const __m512 inverse = _mm512_set1_ps(find_scale(row));
+  const __m512 inverse = _mm512_set1_ps(find_scale(row, 127.0f));
   __m512i sum = _mm512_setzero_si512();
   for (int64_t at = 0; at < row.out_bytes; at += 32) {
     store_bytes(row.out + at, quantise_bytes(row, at, inverse, sum), row.out_bytes - at);
@@ -74,11 +74,34 @@ void convert_int8(const ActivationRow& row) {
 }
 
 void convert_int4(const ActivationRow& row) {
-  const __m512 inverse = _mm512_set1_ps(find_scale(row));
+  const __m512 inverse = _mm512_set1_ps(find_scale(row, 127.0f));
   for (int64_t at = 0; at < row.out_bytes; at += 32) {
     __m512i sum = _mm512_setzero_si512();
     store_bytes(row.out + at, quantise_bytes(row, at, inverse, sum), 32);
     row.corrections[at / 32] = -8 * _mm512_reduce_add_epi32(sum);
+  }
+}
+
+// To the nearest E4M3, which fit into the upper halves.
+void convert_fp8(const ActivationRow& row) {
+  const __m512 inverse = _mm512_set1_ps(find_scale(row, 448.0f));
+  const __m512 shift = _mm512_set1_ps(0x1p14f);
+  const __m512i sign_bit = _mm512_set1_epi32(static_cast<int32_t>(0x80000000));
+  for (int64_t at = 0; at * 2 < row.out_bytes; at += 16) {
+    const __m512 in = _mm512_mul_ps(load_inputs(row, at), inverse);
+    const __m512 magnitude = _mm512_min_ps(_mm512_abs_ps(in), _mm512_set1_ps(448.0f));
+    const __m512i bits = _mm512_castps_si512(magnitude);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 20), _mm512_set1_epi32(1));
+    const __m512i rounded =
+        _mm512_and_si512(_mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7ffff))),
+                         _mm512_set1_epi32(-0x100000));
+    const __m512 subnormal = _mm512_sub_ps(_mm512_add_ps(magnitude, shift), shift);
+    const __mmask16 small = _mm512_cmp_ps_mask(magnitude, _mm512_set1_ps(0x1p-6f), _CMP_LT_OQ);
+    const __m512i value = _mm512_mask_blend_epi32(small, rounded, _mm512_castps_si512(subnormal));
+    const __m512i with_sign =
+        _mm512_or_si512(value, _mm512_and_si512(_mm512_castps_si512(in), sign_bit));
+    store_bytes(row.out + at * 2, _mm512_cvtepi32_epi16(_mm512_srli_epi32(with_sign, 16)),
+                row.out_bytes - at * 2);
   }
 }
 
@@ -91,6 +114,7 @@ constinit const LinearKernels linear_kernels{{
     {convert_bf16, kWide<Simd512, Element::bf16, 6, 4>, kTall<Simd512, Element::bf16, 12, 2>},
     {convert_int8, kWide<Simd512, Element::int8, 6, 4>, kTall<Simd512, Element::int8, 12, 2>},
     {convert_int4, kWide<Simd512, Element::int4, 1, 4>, kTall<Simd512, Element::int4, 6, 2>},
+    {convert_fp8, kWide<Simd512, Element::fp8, 3, 4>, kTall<Simd512, Element::fp8, 8, 2>},
 }};
 
 }  // namespace avx512

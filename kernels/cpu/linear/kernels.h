@@ -13,7 +13,7 @@ struct ActivationRow {
   int64_t cols = 0;
   std::byte* out = nullptr;  // [out_bytes], zero beyond cols
   int64_t out_bytes = 0;
-  float* scale = nullptr;  // one; integers only
+  float* scale = nullptr;  // one; integers and fp8 only
   // What undoes the weights' offset. int8: one, -128 * sum, or 0 where the kernels take the offset
   // off themselves; int4: for each group, -8 * sum.
   int32_t* corrections = nullptr;
@@ -27,7 +27,7 @@ struct LinearTile {
   const float* scales = nullptr;           // of the rows
   const int32_t* corrections = nullptr;
   int64_t correction_stride = 0;
-  int64_t first_unit = 0;            // of the stretch; for int4 a multiple of a group's
+  int64_t first_unit = 0;            // of the stretch; for int4 and fp8 a multiple of a group's
   int64_t units = 0;                 // in the stretch
   float* partial = nullptr;          // [rows, slice]: sums so far, of floats or of 32-bit integers
   bool begins = true;                // the first stretch: sums start from zero
@@ -61,7 +61,7 @@ struct FormatKernels {
 };
 
 struct LinearKernels {
-  FormatKernels formats[4];  // by WeightFormat
+  FormatKernels formats[5];  // by WeightFormat
   // Around the tiles that a thread multiplies one after another; null: nothing.
   void (*begin_tiles)() = nullptr;
   void (*end_tiles)() = nullptr;

@@ -7,6 +7,7 @@
 #include "kernels/check.h"
 #include "kernels/cpu/linear/linear.h"
 #include "kernels/cpu/linear/panel.h"
+#include "kernels/e4m3.h"
 #include "kernels/half.h"
 
 namespace tessera {
@@ -70,6 +71,20 @@ void pack_int8(const Lane& lane, const PanelLayout& layout, std::byte* panel) {
   }
 }
 
+void pack_fp8(const Lane& lane, const PanelLayout& layout, std::byte* panel) {
+  const float scale = largest_magnitude(lane.weights) / kLargestE4m3;
+  const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
+  std::memcpy(panel + lane.index * 4, &scale, sizeof(scale));
+  std::byte* units = panel + PanelLayout::kScaleBytes;
+  for (int64_t input = 0; input < layout.cols; input += 4) {
+    uint32_t bits = 0;
+    for (const int64_t i : {3, 1, 2, 0}) {
+      bits = (bits << 8) | to_e4m3(weight_at(lane, input + i) * inverse).bits;
+    }
+    store_unit(units, input / 4, lane.index, bits);
+  }
+}
+
 // The weight of largest magnitude becomes -8 exactly, whatever its sign: a step of an eighth of it
 // where a range without -8 would need a seventh. An opposite weight as large becomes +7.
 bf16 group_scale(const Lane& lane, int64_t first_input) {
@@ -110,6 +125,8 @@ void pack_lane(const Lane& lane, const PanelLayout& layout, std::byte* panel) {
       return pack_int8(lane, layout, panel);
     case WeightFormat::int4:
       return pack_int4(lane, layout, panel);
+    case WeightFormat::fp8:
+      return pack_fp8(lane, layout, panel);
   }
 }
 

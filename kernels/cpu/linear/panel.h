@@ -12,15 +12,17 @@ static_assert(kPackRows % kPanelRows == 0);
 
 // The bytes of a packed weight, for every instruction set. Outputs are cut into panels of 32, each
 // contiguous. Inside, weights stand in units of 32 bits that hold consecutive inputs of one output
-// (one f32, two bf16, four int8, eight int4), and the 32 outputs of a unit stand side by side: a
-// kernel loads a vector of outputs, multiplies it by one broadcast unit of activations, and never
-// has to sum across lanes.
+// (one f32, two bf16, four int8 or fp8, eight int4), and the 32 outputs of a unit stand side by
+// side: a kernel loads a vector of outputs, multiplies it by one broadcast unit of activations, and
+// never has to sum across lanes.
 //
 //   f32, bf16  [units][32] units
 //   int8       [32] f32 scales, then [units][32] units; a byte holds weight + 128
 //   int4       groups of [32] bf16 scales, then [4][32] units; a nibble holds weight + 8.
 //              Of the scales, a 32-bit word j holds output j's in its low half and output
 //              16 + j's in its high half. The low nibbles of a unit hold its first four inputs.
+//   fp8        [32] f32 scales, then [units][32] units of inputs 0, 2, 1 and 3 of four, so that a
+//              unit's even bytes become one pair of bf16 and its odd bytes the next
 //
 // Integers are stored with an offset because vpdpbusd wants one unsigned operand; the offset times
 // the sum of a row's activations is what accumulators start from.
@@ -28,7 +30,7 @@ static_assert(kPackRows % kPanelRows == 0);
 // Inputs beyond `cols` and outputs beyond `rows` hold zero weights.
 struct PanelLayout {
   static constexpr int64_t kGroupUnits = kInt4Group / 8;
-  static constexpr int64_t kScaleBytes = kPanelRows * 4;       // of an int8 panel
+  static constexpr int64_t kScaleBytes = kPanelRows * 4;       // of an int8 or fp8 panel
   static constexpr int64_t kGroupScaleBytes = kPanelRows * 2;  // of an int4 group
   static constexpr int64_t kGroupBytes = kGroupScaleBytes + kGroupUnits * kUnitRowBytes;
 
@@ -45,6 +47,7 @@ struct PanelLayout {
       case WeightFormat::bf16:
         return div_ceil(cols, 2) * kUnitRowBytes;
       case WeightFormat::int8:
+      case WeightFormat::fp8:
         return kScaleBytes + div_ceil(cols, 4) * kUnitRowBytes;
       case WeightFormat::int4:
         return groups() * kGroupBytes;
@@ -58,10 +61,11 @@ static_assert(PanelLayout{WeightFormat::bf16, 64, 3}.bytes() == 2 * 2 * 128);
 static_assert(PanelLayout{WeightFormat::int4, 64, 256}.bytes() * 8 == 64 * 256 * 4.5);
 
 // A call's activations as the kernels read them, in the scratch space of LinearArgs: row-major in
-// the weight's element type, zero beyond `cols`, and for integers what undoes the offset.
+// the weight's element type (fp8: in bf16), zero beyond `cols`, and for integers what undoes the
+// offset.
 struct ActivationLayout {
-  // Rows are read so many at a time where registers are tiles; what they read of a row that does not
-  // exist reaches no output.
+  // Rows are read so many at a time where registers are tiles; what they read of a row that does
+  // not exist reaches no output.
   static constexpr int64_t kTileTokens = 32;
 
   WeightFormat format = WeightFormat::f32;
@@ -79,6 +83,8 @@ struct ActivationLayout {
         return div_ceil(cols, 4);
       case WeightFormat::int4:
         return round_up(cols, kInt4Group) / 4;
+      case WeightFormat::fp8:
+        return round_up(cols, 4) / 2;  // bf16 that are E4M3
     }
     return 0;
   }

@@ -7,6 +7,7 @@
 #include "kernels/cpu/linear/linear.h"
 #include "kernels/cpu/linear/panel.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/e4m3.h"
 #include "kernels/half.h"
 
 // The oracle: one loop over the inputs for each output, on the same packed weights and with the
@@ -30,24 +31,26 @@ struct Column {
   }
 };
 
-// A row of activations as integers: the nearest multiples of `scale`.
+// A row of activations as multiples of `scale`, of which the largest is `highest`: integers, or
+// E4M3.
 struct QuantisedRow {
   std::span<const float> values;
   float scale = 0;
   float inverse = 0;
 
-  explicit QuantisedRow(std::span<const float> row) : values(row) {
+  QuantisedRow(std::span<const float> row, float highest) : values(row) {
     uint32_t largest = 0;  // of magnitudes, which order as their bits do; a NaN is above all
     for (const float value : row) {
       largest = std::max(largest, std::bit_cast<uint32_t>(value) & 0x7fffffffu);
     }
     const float magnitude = std::bit_cast<float>(largest);
     const bool vanishes = magnitude < 1e-30f;  // its inverse might not be finite
-    scale = vanishes ? 0.0f : magnitude / 127.0f;
-    inverse = vanishes ? 0.0f : 127.0f / magnitude;
+    scale = vanishes ? 0.0f : magnitude / highest;
+    inverse = vanishes ? 0.0f : highest / magnitude;
   }
+  float scaled(int64_t input) const { return values[static_cast<size_t>(input)] * inverse; }
   int32_t operator[](int64_t input) const {
-    const float rounded = std::nearbyint(values[static_cast<size_t>(input)] * inverse);
+    const float rounded = std::nearbyint(scaled(input));
     return static_cast<int32_t>(rounded >= -127 ? std::min(rounded, 127.0f) : -127.0f);
   }
 };
@@ -99,6 +102,18 @@ float dot_int4(const QuantisedRow& in, const Column& column) {
   return sum * in.scale;
 }
 
+float dot_fp8(const QuantisedRow& in, const Column& column) {
+  float sum = 0;
+  for (int64_t input = 0; input < column.cols; ++input) {
+    constexpr int64_t kByteOf[] = {0, 2, 1, 3};
+    const uint32_t quad = column.unit(PanelLayout::kScaleBytes, input / 4);
+    const e4m3 weight{static_cast<uint8_t>(quad >> (8 * kByteOf[input % 4]))};
+    sum += to_f32(to_e4m3(in.scaled(input))) * to_f32(weight);
+  }
+  const float scale = std::bit_cast<float>(column.word(column.lane * 4));
+  return sum * scale * in.scale;
+}
+
 float dot(WeightFormat format, const QuantisedRow& in, const Column& column) {
   switch (format) {
     case WeightFormat::f32:
@@ -109,6 +124,8 @@ float dot(WeightFormat format, const QuantisedRow& in, const Column& column) {
       return dot_int8(in, column);
     case WeightFormat::int4:
       return dot_int4(in, column);
+    case WeightFormat::fp8:
+      return dot_fp8(in, column);
   }
   return 0;
 }
@@ -118,10 +135,11 @@ float dot(WeightFormat format, const QuantisedRow& in, const Column& column) {
 void linear(const LinearArgs& args, Stream stream) {
   const PackedWeight& weight = *args.weight;
   const PanelLayout layout{weight.format, weight.rows, weight.cols};
+  const float highest = weight.format == WeightFormat::fp8 ? kLargestE4m3 : 127.0f;
   ThreadPool::of(stream).parallel_for(
       weight.rows, kPanelRows, [&](int64_t begin, int64_t end, int /*worker*/) {
         for (int64_t token = 0; token < args.in.rows; ++token) {
-          const QuantisedRow in(args.in.row(token));
+          const QuantisedRow in(args.in.row(token), highest);
           const std::span<float> out = args.out.row(token);
           for (int64_t row = begin; row < end; ++row) {
             const Column column{weight.data + row / kPanelRows * layout.panel_bytes(),

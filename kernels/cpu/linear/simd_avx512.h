@@ -8,6 +8,24 @@
 namespace tessera {
 namespace {
 
+// The bf16 of each E4M3 of positive sign (kernels/e4m3.h), by bytes.
+struct E4m3Tables {
+  alignas(64) uint8_t low[128];
+  alignas(64) uint8_t high[128];
+
+  constexpr E4m3Tables() : low(), high() {
+    for (unsigned code = 0; code < 128; ++code) {
+      const float subnormal = static_cast<float>(code) * 0x1p-9f;
+      const unsigned bits = code == 127 ? 0x7fc0u
+                            : code < 8  ? __builtin_bit_cast(unsigned, subnormal) >> 16
+                                        : (code << 4) + (120u << 7);
+      low[code] = static_cast<uint8_t>(bits);
+      high[code] = static_cast<uint8_t>(bits >> 8);
+    }
+  }
+};
+constexpr E4m3Tables kE4m3Tables;
+
 struct Simd512 {
   using Floats = __m512;
   using Ints = __m512i;
@@ -73,6 +91,33 @@ struct Simd512 {
     return to_bits(lane == 0 ? _mm512_slli_epi32(both, 16)
                              : _mm512_and_si512(both, _mm512_set1_epi32(-65536)));
   }
+
+  // The two bytes of each magnitude's bf16 stand in tables; vdpbf16ps takes subnormals for zero, so
+  // that moving a code's bits to their places, as AVX2 does, would lose the smallest.
+  struct E4m3 {
+    Ints low[2];
+    Ints high[2];
+
+    TESSERA_INLINE E4m3() {
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+        low[half] = _mm512_load_si512(kE4m3Tables.low + 64 * half);
+        high[half] = _mm512_load_si512(kE4m3Tables.high + 64 * half);
+      }
+    }
+    TESSERA_INLINE void to_pairs(Ints codes, Ints& even, Ints& odd) const {
+      const Ints lows = _mm512_permutex2var_epi8(low[0], codes, low[1]);
+      const Ints highs = _mm512_permutex2var_epi8(high[0], codes, high[1]);
+      // highs | (codes & 0x80), then bytes of one or of the other
+      const Ints tops = _mm512_ternarylogic_epi32(highs, codes, _mm512_set1_epi8(-128), 0xf8);
+      constexpr __mmask64 kOddBytes = 0xaaaaaaaaaaaaaaaa;
+      even = _mm512_mask_blend_epi8(kOddBytes, lows, _mm512_slli_epi16(tops, 8));
+      odd = _mm512_mask_blend_epi8(kOddBytes, _mm512_srli_epi16(lows, 8), tops);
+    }
+    TESSERA_INLINE static Floats multiply_add(Floats sum, Ints pairs, Ints input) {
+      return _mm512_dpbf16_ps(sum, (__m512bh)pairs, (__m512bh)input);
+    }
+  };
 };
 
 }  // namespace

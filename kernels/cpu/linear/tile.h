@@ -12,12 +12,12 @@ namespace tessera {
 
 #define TESSERA_INLINE [[gnu::always_inline]] inline
 
-enum class Element { f32, bf16, int8, int4 };
+enum class Element { f32, bf16, int8, int4, fp8 };
 
 inline constexpr int kUnitsPerGroup = 4;      // of an int4 group's weights
 inline constexpr int kBytesPerUnitRow = 128;  // 32 outputs
 inline constexpr int kBytesPerLine = 64;      // of the cache
-inline constexpr int kBytesPerScales = 128;   // of an int8 panel
+inline constexpr int kBytesPerScales = 128;   // of an int8 or fp8 panel
 inline constexpr int kBytesPerGroupScales = 64;
 inline constexpr int kBytesPerGroup = kBytesPerGroupScales + kUnitsPerGroup * kBytesPerUnitRow;
 
@@ -310,12 +310,62 @@ void multiply_int4(const LinearTile& tile) {
   write<Simd, R, V>(tile, sums);
 }
 
+// Codes become bf16, exactly, and are multiplied as those are.
+template <class Simd, int R, int V, bool kIsTall>
+void multiply_fp8(const LinearTile& tile) {
+  typename Simd::Floats sums[R][V];
+  start<Simd, R, V>(tile, sums);
+  Slice<Simd, V> slice(tile, kBytesPerScales + tile.first_unit / 2 * kBytesPerUnitRow);
+  Rows<R> rows(tile);
+  fetch_outputs<Simd, R, V>(tile);
+  Fetch<Simd, V, kIsTall> fetch(tile, 2);
+  const typename Simd::E4m3 expand{};
+  for (int64_t unit = 0; unit < tile.units; unit += 2) {
+    fetch.next(slice.vectors, 0);
+    typename Simd::Ints even[V];
+    typename Simd::Ints odd[V];
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) {
+      expand.to_pairs(Simd::load_units(slice.vectors[v]), even[v], odd[v]);
+      slice.vectors[v] += kBytesPerUnitRow;
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      const typename Simd::Ints first = Simd::broadcast_unit(rows.unit(r));
+      const typename Simd::Ints second = Simd::broadcast_unit(rows.unit(r) + 4);
+#pragma GCC unroll 8
+      for (int v = 0; v < V; ++v) {
+        sums[r][v] = expand.multiply_add(sums[r][v], even[v], first);
+        sums[r][v] = expand.multiply_add(sums[r][v], odd[v], second);
+      }
+    }
+    rows.advance(8);
+  }
+  if (!tile.ends) {
+    hand_on<Simd, R, V>(tile, sums);
+    return;
+  }
+  const Slice<Simd, V> scales(tile, 0);
+#pragma GCC unroll 8
+  for (int v = 0; v < V; ++v) {
+    const typename Simd::Floats scale = Simd::to_bits(Simd::load_units(scales.vectors[v]));
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      sums[r][v] =
+          Simd::multiply(Simd::multiply(sums[r][v], scale), Simd::broadcast(tile.scales[r]));
+    }
+  }
+  write<Simd, R, V>(tile, sums);
+}
+
 template <class Simd, Element E, int R, int V, bool kIsTall>
 void multiply_tile(const LinearTile& tile) {
   if constexpr (E == Element::int8) {
     multiply_int8<Simd, R, V, kIsTall>(tile);
   } else if constexpr (E == Element::int4) {
     multiply_int4<Simd, R, V, kIsTall>(tile);
+  } else if constexpr (E == Element::fp8) {
+    multiply_fp8<Simd, R, V, kIsTall>(tile);
   } else {
     multiply_floats<Simd, E, R, V, kIsTall>(tile);
   }

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/check.h"
 #include "kernels/cuda/attention/warp_attention.h"
 #include "kernels/cuda/ops.h"
@@ -58,11 +60,19 @@ TESSERA_DEVICE void put_partials(const Warp& warp, const AttentionArgs& args, co
   }
 }
 
-// Four blocks of 128 registers a lane, or three of 168: loads in flight before longer schedules.
+// One product at head_dim 128 needs more than 128 registers where tiles may be sparse, so it comes
+// without as well.
 template <int kDim, int kProducts>
-TESSERA_KERNEL(kThreads, kProducts == 1 ? 4 : 3)
+inline constexpr bool kDenseApart = kDim == 128 && kProducts == 1;
+
+// Four blocks of 128 registers a lane, or three of 168: loads in flight before longer schedules.
+template <int kDim, int kProducts, bool kSparse>
+inline constexpr int kBlocks = kProducts == 1 && !(kSparse && kDenseApart<kDim, kProducts>) ? 4 : 3;
+
+template <int kDim, int kProducts, bool kSparse>
+TESSERA_KERNEL(kThreads, (kBlocks<kDim, kProducts, kSparse>))
 attention_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
-  using Warp = WarpAttention<kDim, kProducts>;
+  using Warp = WarpAttention<kDim, kProducts, kSparse>;
   const Place place = place_of_block(args);
   const SequenceSpan span = sequences[place.sequence];
   const int32_t heads = args.query_heads / args.pages.kv_heads;
@@ -83,8 +93,7 @@ attention_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
   if (of_item >= spans) {
     return;
   }
-  auto* memories = reinterpret_cast<typename Warp::Memory*>(&shared<std::byte>());
-  Warp attention(args, span, row, place.kv_head, block, memories[warp()]);
+  Warp attention(args, span, row, place.kv_head, block, warp_memory<kDim, kProducts>());
   const int32_t length = span_tiles(tiles);
   if (work.split) {
     const int32_t end = (of_item + 1) * length;
@@ -167,25 +176,38 @@ merge_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
   }
 }
 
+bool any_sparse(const AttentionArgs& args) {
+  return std::any_of(args.sequences.begin(), args.sequences.end(), [&](const SequenceSpan& span) {
+    return args.pages.layouts[span.tiers.high].format.is_sparse() ||
+           args.pages.layouts[span.tiers.low].format.is_sparse();
+  });
+}
+
 template <int kDim, int kProducts>
 void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work& work,
            Stream stream) {
-  using Warp = WarpAttention<kDim, kProducts>;
   const int32_t heads = args.query_heads / args.pages.kv_heads;
   int32_t most_blocks = 0;
   for (const SequenceSpan& span : args.sequences) {
     if ((span.count == 1) == work.decode) {
-      const int32_t blocks = PairBlocks{span.context, span.count, heads, Warp::kPairs}.blocks();
+      const int32_t blocks =
+          PairBlocks{span.context, span.count, heads, kPairsOfProduct * kProducts}.blocks();
       most_blocks = blocks > most_blocks ? blocks : most_blocks;
     }
   }
   const int64_t items = int64_t{most_blocks} * (work.split ? work.most_spans : 1);
-  launch(stream,
-         {.grid_x = static_cast<int32_t>(div_ceil(items, kWarpsOfBlock)),
-          .grid_y = static_cast<int32_t>(args.sequences.size()) * args.pages.kv_heads,
-          .threads = kThreads,
-          .shared_bytes = kWarpsOfBlock * static_cast<int32_t>(sizeof(typename Warp::Memory))},
-         attention_kernel<kDim, kProducts>, args, sequences, work);
+  const bool sparse = any_sparse(args);
+  const LaunchShape shape{
+      .grid_x = static_cast<int32_t>(div_ceil(items, kWarpsOfBlock)),
+      .grid_y = static_cast<int32_t>(args.sequences.size()) * args.pages.kv_heads,
+      .threads = kThreads,
+      .shared_bytes = block_memory_bytes<kDim, kProducts>(sparse)};
+  if constexpr (kDenseApart<kDim, kProducts>) {
+    if (!sparse) {
+      return launch(stream, shape, attention_kernel<kDim, kProducts, false>, args, sequences, work);
+    }
+  }
+  launch(stream, shape, attention_kernel<kDim, kProducts, true>, args, sequences, work);
 }
 
 // A product for each four pairs; two where a group or a prompt has more than four.
@@ -225,8 +247,7 @@ void check_args(const AttentionArgs& args) {
                 "attention: shapes of queries and out");
   for (const SequenceSpan& span : args.sequences) {
     for (const uint8_t tier : {span.tiers.high, span.tiers.low}) {
-      const KvFormat format = pages.layouts[tier].format;
-      TESSERA_CHECK(is_supported(format) && !format.is_sparse(),
+      TESSERA_CHECK(is_supported(pages.layouts[tier].format),
                     "attention: a page format without a CUDA kernel");
     }
     TESSERA_CHECK(span.count >= 0 && span.first_row >= 0 &&

@@ -6,7 +6,8 @@
 namespace tessera::cuda {
 
 // What the pairs of one block see of one (slot, layer, KV head) row, in the order in which it is
-// read: the high tier's tokens, the low tier's, and the pairs' own group, dense.
+// read: the high tier's tokens, the low tier's, and the pairs' own group, dense, with the end of
+// the group before where that is read dense too.
 struct RowTokens {
   const int32_t* page_ids;  // the row of the page tables
   int32_t high;
@@ -44,7 +45,8 @@ struct StepRows {
     const int64_t page =
         (int64_t{first_dense} + group - span.closed_before()) * pages.kv_heads + kv_head;
     const RowTokens tokens{.page_ids = pages.table(row),
-                           .high = pages.rows[row].high - (span.closed_after() - group) * kKvGroup,
+                           .high = pages.rows[row].high - (span.closed_after() - group) * kKvGroup -
+                                   span.older_dense(),
                            .low = pages.rows[row].low,
                            .dense = group == span.last_group()
                                         ? pages.window(row)
@@ -70,6 +72,8 @@ struct Tile {
   int32_t begin;  // some pair sees tokens [begin, end) of it
   int32_t end;
   bool is_dense;
+
+  TESSERA_DEVICE bool sees(int32_t token) const { return token >= begin && token < end; }
 
   TESSERA_DEVICE int32_t zeros() const {  // from a tile's scales to its zeros
     return layout->capacity;

@@ -8,8 +8,9 @@ namespace tessera::cuda {
 // One warp's block of pairs over one row: everything a lane keeps in registers is of its pair in
 // each product (pair 4 product + lane % 4), of the tokens it holds, and of channels 32 block + 4
 // (lane / 4)
-// .. + 3. kDim: head_dim, or the next of the sizes that are compiled.
-template <int kDim, int kProducts>
+// .. + 3. kDim: head_dim, or the next of the sizes that are compiled. kSparse: whether tiles may be
+// of sparse formats.
+template <int kDim, int kProducts, bool kSparse>
 class WarpAttention {
  public:
   using Memory = WarpMemory<kDim, kProducts>;
@@ -19,7 +20,12 @@ class WarpAttention {
   TESSERA_DEVICE WarpAttention(const AttentionArgs& args, const SequenceSpan& span,
                                const RowTokens& row, int32_t kv_head, const PairBlock& block,
                                Memory& memory)
-      : args_(args), span_(span), row_(row), block_(block), memory_(memory) {
+      : args_(args),
+        span_(span),
+        row_(row),
+        block_(block),
+        memory_(memory),
+        first_older_(kKvGroup - span.older_dense()) {
     heads_ = args.query_heads / args.pages.kv_heads;
     first_head_ = kv_head * heads_;
     queries_ = load_queries(memory, block.pairs, args.pages.head_dim, args.scale * kLog2E,
@@ -90,18 +96,20 @@ class WarpAttention {
     return token < 0 ? 0 : token > kKvGroup ? kKvGroup : token;
   }
 
-  // Tokens [begin, end) of a tile.
+  // Tokens [begin, end) of a tile, and those from `older` on.
   struct Seen {
     int32_t begin;
     int32_t end;
+    int32_t older;
   };
   // By a pair; `first`: the position of token 0, where positions matter; `tokens`: those it has.
   TESSERA_DEVICE Seen seen(int32_t pair, bool is_dense, int32_t first, int32_t tokens) const {
     if (pair >= block_.pairs) {
-      return {0, 0};
+      return {0, 0, kKvGroup};
     }
     return {in_tile(first_visible(pair) - first),
-            in_tile(is_dense ? position(pair) % kKvGroup + 1 : tokens)};
+            in_tile(is_dense ? position(pair) % kKvGroup + 1 : tokens),
+            is_dense ? first_older_ : kKvGroup};
   }
 
   TESSERA_DEVICE void attend(int32_t index) {
@@ -116,7 +124,9 @@ class WarpAttention {
                             : &args_.pages.layouts[span_.tiers.low];
     tile.is_dense = is_dense;
     tile.begin = seen(0, is_dense, first, tokens).begin;  // positions ascend with pairs
-    tile.end = seen(block_.pairs - 1, is_dense, first, tokens).end;
+    tile.end = is_dense && first_older_ < kKvGroup
+                   ? kKvGroup
+                   : seen(block_.pairs - 1, is_dense, first, tokens).end;
     if (tile.begin >= tile.end) {
       return;
     }
@@ -127,7 +137,7 @@ class WarpAttention {
     simt::sync_warp();
     const KvFormat format = tile.layout->format;
     float weights[kProducts][8];
-    tile_scores(
+    tile_scores<kSparse>(
         memory_, queries_, tile, block_.pairs, args_.scale * kLog2E,
         [this](int32_t pair) { return query(pair); }, weights);
     float correction[kProducts];
@@ -148,7 +158,7 @@ class WarpAttention {
     TESSERA_UNROLL
     for (int32_t i = 0; i < 8; ++i) {
       const int32_t token = token_of_score(codes, i);
-      visible[i] = token >= range.begin && token < range.end;
+      visible[i] = (token >= range.begin && token < range.end) || token >= range.older;
       maximum = visible[i] ? simt::max(maximum, weights[i]) : maximum;
     }
     TESSERA_UNROLL
@@ -168,8 +178,15 @@ class WarpAttention {
     return correction;
   }
 
-  TESSERA_DEVICE void add_values(const Tile& tile, const float (&weights)[kProducts][8],
+  TESSERA_DEVICE void add_values(const Tile& tile, float (&weights)[kProducts][8],
                                  const float (&correction)[kProducts]) {
+    if constexpr (kSparse) {
+      if (tile.layout->format.is_sparse()) {
+        float step[kProducts];
+        put_sparse_weights(memory_, tile, weights, step);
+        return add_sparse_values(memory_, tile, step, correction, out_);
+      }
+    }
     if (!tile.layout->format.is_codes()) {
       if (tile.layout->format == kKvF16) {
         put_half_weights(memory_, weights);
@@ -200,7 +217,8 @@ class WarpAttention {
   const RowTokens& row_;
   const PairBlock& block_;
   Memory& memory_;
-  int32_t heads_;  // of the group
+  const int32_t first_older_;  // of the window's tokens, those of the group before that are read
+  int32_t heads_;              // of the group
   int32_t first_head_;
   Queries<kProducts> queries_;
   float maximum_[kProducts];

@@ -1,3 +1,4 @@
+#include "kernels/cpu/compress/query_sums.h"
 #include "kernels/cuda/compress/job.h"
 #include "kernels/cuda/pages/pool_plan.h"
 #include "kernels/cuda/pages/token_codec.h"
@@ -37,6 +38,8 @@ struct Walk {
   Moves copies;  // of the tier that `copies_low` says
   bool copies_low;
   KvMark open_marks[kKvGroup];
+  float key_weights[kMaxSparseDim];  // of the key score output_aware
+  SparseMemory sparse[kWarps];
 };
 
 class RowCompaction {
@@ -51,6 +54,9 @@ class RowCompaction {
         left_(job.pool.tables + row_.row * pages_.row_pages),
         right_(left_ + pages_.row_pages - 1),
         marks_(pages_.mark_row(row_.row)),
+        tokens_(job.sequence.tokens),
+        weighs_keys_(job.sequence.policy.key_score == KvKeyScore::output_aware &&
+                     plan_.demoted > 0),
         walk_(walk) {}
 
   TESSERA_DEVICE void run() {
@@ -94,6 +100,9 @@ class RowCompaction {
     left_pages = block_total(left_pages, walk_.sums);
     for (int32_t i = thread(); i < row_.open; i += kThreads) {
       walk_.open_marks[i] = marks_[row_.counts.high + i];
+    }
+    for (int32_t c = thread(); weighs_keys_ && c < pages_.head_dim; c += kThreads) {
+      walk_.key_weights[c] = window_weight(pages_, row_.row, tokens_, c);
     }
     if (thread() == 0) {
       walk_.place = row_.own_low;
@@ -220,6 +229,9 @@ class RowCompaction {
   // Tile by tile of the low tier; a warp takes the tokens whose bytes no other warp's share.
   TESSERA_DEVICE void demote() {
     const Moves& moves = walk_.demotions;
+    if (low_layout_.format.is_sparse()) {
+      return demote_sparse(moves);
+    }
     for (int32_t i = 0; i < moves.count;) {
       const TokenPlace first = low_place(moves.to[i]);
       const int32_t end = i + KvPageLayout::kKeyTile - first.lane;
@@ -238,6 +250,15 @@ class RowCompaction {
     }
   }
 
+  // A warp a token, whose bytes are its own.
+  TESSERA_DEVICE void demote_sparse(const Moves& moves) {
+    for (int32_t i = warp(); i < moves.count; i += kWarps) {
+      put_sparse(low_layout_, low_place(moves.to[i]),
+                 StoredToken(high_layout_, high_place(moves.from[i])),
+                 weighs_keys_ ? walk_.key_weights : nullptr, walk_.sparse[warp()]);
+    }
+  }
+
   TESSERA_DEVICE void copy() {
     const Moves& moves = walk_.copies;
     const bool low = walk_.copies_low;
@@ -252,6 +273,9 @@ class RowCompaction {
   // As it is. A thread has the same bytes of every tile, so nobody waits between tokens.
   TESSERA_DEVICE static void copy_token(const KvPageLayout& layout, const TokenPlace& from,
                                         const TokenPlace& to) {
+    if (layout.format.is_sparse()) {
+      return copy_sparse(layout, from, to, block_team());
+    }
     if (!layout.format.is_codes()) {
       return put_floats(layout, to, StoredToken(layout, from), block_team());
     }
@@ -306,6 +330,8 @@ class RowCompaction {
   int32_t* left_;   // the row's table, from its left end
   int32_t* right_;  // and from its right end, downwards
   KvMark* marks_;
+  int32_t tokens_;  // of the sequence
+  bool weighs_keys_;
   Walk& walk_;
 };
 

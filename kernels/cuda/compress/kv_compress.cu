@@ -2,6 +2,7 @@
 #include "kernels/cpu/compress/allocators.h"
 #include "kernels/cuda/compress/job.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/pages/sparse_codec.h"
 
 // Sequences one after the other, a dozen launches each. What the host knows without looking at a
 // token is planned there: the mean budget, and how uniform and pyramid spread it. The allocators
@@ -224,10 +225,13 @@ void compress(CompressJob& job, std::span<int32_t> host, Stream stream) {
 
 void check(const KvCompressArgs& args, const KvCompression& sequence) {
   check_compression(args, sequence);
-  const KvFormat high = args.pool.pages.layouts[sequence.tiers.high].format;
-  const KvFormat low = args.pool.pages.layouts[sequence.tiers.low].format;
-  TESSERA_CHECK(!high.is_sparse() && (low.is_codes() || low == high),
-                "kv_compress: a page format without a CUDA kernel");
+  const KvPagesView& pages = args.pool.pages;
+  const KvFormat high = pages.layouts[sequence.tiers.high].format;
+  const KvFormat low = pages.layouts[sequence.tiers.low].format;
+  TESSERA_CHECK(!low.is_floats() || low == high,
+                "kv_compress: to a format of codes or a sparse one");
+  TESSERA_CHECK(!low.is_sparse() || pages.head_dim <= kMaxSparseDim,
+                "the CUDA backend serves sparse formats with head dimensions up to 128");
 }
 
 }  // namespace

@@ -152,7 +152,7 @@ class ScoreWarp {
     }
     sync_warp();
     float scores[kProducts][8];
-    tile_scores(memory_, queries, tile, block.pairs, args_.scale * kLog2E, query, scores);
+    tile_scores<true>(memory_, queries, tile, block.pairs, args_.scale * kLog2E, query, scores);
     TESSERA_UNROLL
     for (int32_t product = 0; product < kProducts; ++product) {
       const int32_t pair = kPairsOfProduct * product + lane() % 4;
@@ -221,9 +221,53 @@ score_kernel(KvScoreArgs args, const SequenceSpan* sequences, const KvScoring* s
   if (!scoring.marks) {
     return;
   }
-  auto* memories = reinterpret_cast<typename ScoreWarp<kDim>::Memory*>(&shared<std::byte>());
-  ScoreWarp<kDim>(args, span, scoring, block_y() % args.pages.kv_heads, memories[warp()])
+  ScoreWarp<kDim>(args, span, scoring, block_y() % args.pages.kv_heads,
+                  warp_memory<kDim, kProducts>())
       .run(block_x() * kWarpsOfBlock + warp(), dense_groups_before(sequences, sequence));
+}
+
+// ---- sums of queries, as kernels/cpu/compress/query_sums.h: to a channel first by position, then
+// by query head, and of a prompt the newest closed group and the open one alone. A block for each
+// (sequence, KV head), a thread for each channel.
+constexpr int32_t kSumThreads = 128;
+TESSERA_KERNEL(kSumThreads)
+query_sums_kernel(KvScoreArgs args, const SequenceSpan* sequences, const KvScoring* scorings) {
+  const KvPagesView& pages = args.pages;
+  const SequenceSpan span = sequences[block_y()];
+  const int32_t channel = thread();
+  if (!scorings[block_y()].query_sums || channel >= pages.head_dim) {
+    return;
+  }
+  const int64_t row = pages.row_index(span.slot, args.layer, block_x());
+  const int32_t heads = args.query_heads / pages.kv_heads;
+  const int32_t newest = (span.last_group() - 1) * kKvGroup;
+  for (int32_t position = span.context > newest ? span.context : newest;
+       position < span.context + span.count; ++position) {
+    float& kept = pages.query_sum(row, position / kKvGroup)[channel];
+    float sum = position % kKvGroup == 0 ? 0.0f : kept;
+    const float* query = args.queries.data +
+                         (span.first_row + position - span.context) * args.queries.stride +
+                         int64_t{block_x()} * heads * pages.head_dim + channel;
+    for (int32_t head = 0; head < heads; ++head, query += pages.head_dim) {
+      sum += abs(*query);
+    }
+    kept = sum;
+  }
+}
+
+void add_query_sums(const KvScoreArgs& args, Stream stream) {
+  bool any = false;
+  for (const KvScoring& scoring : args.scorings) {
+    any = any || scoring.query_sums;
+  }
+  if (any) {
+    TESSERA_CHECK(args.pages.query_sums != nullptr, "kv_score: no place for sums of queries");
+    launch(stream,
+           {.grid_x = args.pages.kv_heads,
+            .grid_y = static_cast<int32_t>(args.sequences.size()),
+            .threads = kSumThreads},
+           query_sums_kernel, args, mirror(args.sequences, stream), mirror(args.scorings, stream));
+  }
 }
 
 // True where somebody wants marks.
@@ -247,12 +291,19 @@ bool check_args(const KvScoreArgs& args) {
     any = true;
     TESSERA_CHECK(pages.marks != nullptr && span.context + span.count < pages.row_marks,
                   "kv_score: too few marks");
-    for (const uint8_t tier : {span.tiers.high, span.tiers.low}) {
-      TESSERA_CHECK(!pages.layouts[tier].format.is_sparse(),
-                    "kv_score: a page format without a CUDA kernel");
-    }
   }
   return any;
+}
+
+bool any_sparse(const KvScoreArgs& args) {
+  for (const SequenceSpan& span : args.sequences) {
+    for (const uint8_t tier : {span.tiers.high, span.tiers.low}) {
+      if (args.pages.layouts[tier].format.is_sparse()) {
+        return true;
+      }
+    }
+  }
+  return false;
 }
 
 template <int kDim>
@@ -261,15 +312,16 @@ void start(const KvScoreArgs& args, int32_t tiles, Stream stream) {
          {.grid_x = static_cast<int32_t>(div_ceil(tiles, kWarpsOfBlock)),
           .grid_y = static_cast<int32_t>(args.sequences.size()) * args.pages.kv_heads,
           .threads = kThreads,
-          .shared_bytes =
-              kWarpsOfBlock * static_cast<int32_t>(sizeof(typename ScoreWarp<kDim>::Memory))},
+          .shared_bytes = block_memory_bytes<kDim, kProducts>(any_sparse(args))},
          score_kernel<kDim>, args, mirror(args.sequences, stream), mirror(args.scorings, stream));
 }
 
 }  // namespace
 
 void kv_score(const KvScoreArgs& args, Stream stream) {
-  if (!check_args(args)) {
+  const bool any_marks = check_args(args);
+  add_query_sums(args, stream);
+  if (!any_marks) {
     return;
   }
   int32_t tiles = 0;  // of the longest row: both ends may have a partly filled one

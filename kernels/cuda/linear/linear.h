@@ -13,6 +13,9 @@ struct LinearOps {
                       const PackedWeight& weight) = nullptr;
   int64_t (*linear_scratch_bytes)(int64_t tokens, int64_t cols) = nullptr;
   void (*linear)(const LinearArgs& args, Stream stream) = nullptr;
+  // DeviceProbe's (kernels/device_probe.h).
+  int64_t (*peak_bytes)(WeightFormat arithmetic) = nullptr;
+  int64_t (*peak)(WeightFormat arithmetic, std::byte* memory, Stream stream) = nullptr;
 };
 LinearOps linear_ops();
 

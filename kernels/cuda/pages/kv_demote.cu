@@ -9,7 +9,14 @@ namespace {
 using namespace simt;
 
 constexpr int32_t kThreads = 128;
+constexpr int32_t kWarps = kThreads / kWarp;
 constexpr int32_t kTile = KvPageLayout::kKeyTile;
+
+// Of a block.
+struct DemotionMemory {
+  TokenRanges ranges[kTile];
+  SparseMemory sparse[kWarps];
+};
 
 // One row of a unit, by a block: a tile at a time into `scratch`, of a page's bytes. A page of the
 // new format holds no fewer tokens than one of the former, so when it is written over one of the
@@ -24,10 +31,10 @@ class RowDemotion {
         table_(pool.unit_table(unit.handle, head)),
         scratch_(scratch) {}
 
-  TESSERA_DEVICE void run(TokenRanges (&ranges)[kTile]) const {
+  TESSERA_DEVICE void run(DemotionMemory& memory) const {
     for (int32_t page = 0; page * to_.capacity < pool_.unit_tokens; ++page) {
       for (int32_t first = 0; first < to_.capacity; first += kTile) {
-        demote_tile(page * to_.capacity + first, token_place(scratch_, first), ranges);
+        demote_tile(page * to_.capacity + first, token_place(scratch_, first), memory);
       }
       copy_bytes(scratch_, pool_.pages.page(table_[page]), to_.used_bytes(), block_team());
       sync_block();
@@ -42,17 +49,23 @@ class RowDemotion {
   }
 
   TESSERA_DEVICE void demote_tile(int32_t first, const TokenPlace& to,
-                                  TokenRanges (&ranges)[kTile]) const {
-    for (int32_t i = warp(); i < kTile; i += kThreads / kWarp) {
+                                  DemotionMemory& memory) const {
+    if (to_.format.is_sparse()) {
+      for (int32_t i = warp(); i < kTile; i += kWarps) {
+        put_sparse(to_, {to.page, to.tile, i}, token(first + i), nullptr, memory.sparse[warp()]);
+      }
+      return sync_block();
+    }
+    for (int32_t i = warp(); i < kTile; i += kWarps) {
       const TokenRanges of_token = warp_ranges(to_.format, to_.head_dim, token(first + i));
       if (lane() == 0) {
-        ranges[i] = of_token;
+        memory.ranges[i] = of_token;
       }
     }
     sync_block();
     put_code_tile(
-        to_, to, [&](int32_t i) { return token(first + i); }, [&](int32_t i) { return ranges[i]; },
-        block_team());
+        to_, to, [&](int32_t i) { return token(first + i); },
+        [&](int32_t i) { return memory.ranges[i]; }, block_team());
     sync_block();
   }
 
@@ -63,16 +76,12 @@ class RowDemotion {
   std::byte* scratch_;
 };
 
-struct Ranges {
-  TokenRanges of[kTile];
-};
-
 // A block for each head of all layers, which takes the units one after the other.
 TESSERA_KERNEL(kThreads)
 demote_kernel(KvPool pool, Plan<KvUnit> units, uint8_t tier, std::byte* scratch) {
   for (int32_t i = 0; i < units.count; ++i) {
     RowDemotion(pool, units.data[i], tier, block_x(), scratch + block_x() * pool.pages.page_bytes)
-        .run(shared<Ranges>().of);
+        .run(shared<DemotionMemory>());
   }
 }
 
@@ -101,8 +110,9 @@ void check_args(const KvDemoteArgs& args, Stream stream) {
     const KvPageLayout& from = pool.pages.layouts[unit.tier];
     TESSERA_CHECK(unit.tier != args.tier && from.capacity <= to.capacity,
                   "kv_demote: to a format that is no denser");
-    TESSERA_CHECK(to.format.is_codes() && !from.format.is_sparse(),
-                  "kv_demote: a page format without a CUDA kernel");
+    TESSERA_CHECK(!to.format.is_floats(), "kv_demote: to a format of codes or a sparse one");
+    TESSERA_CHECK(!to.format.is_sparse() || to.head_dim <= kMaxSparseDim,
+                  "the CUDA backend serves sparse formats with head dimensions up to 128");
   }
   TESSERA_CHECK(kv_demote_scratch_bytes(pool.pages, stream) <= std::ssize(args.scratch),
                 "kv_demote: scratch is too small");
@@ -123,7 +133,7 @@ void kv_demote(const KvDemoteArgs& args, Stream stream) {
   launch(stream,
          {.grid_x = static_cast<int32_t>(slot_rows(args.pool)),
           .threads = kThreads,
-          .shared_bytes = sizeof(Ranges)},
+          .shared_bytes = sizeof(DemotionMemory)},
          demote_kernel, args.pool, units, args.tier, args.scratch.data());
   launch(stream, kOneBlock, recycle_kernel, args.pool, units, args.pool.unit_pages_of(args.tier));
 }

@@ -5,9 +5,9 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/pages/pool_plan.h"
 
-// An image is the CPU's, byte for byte: row after row its counts, pages, window and marks. It goes
-// through the stream's staging memory, slice by slice, because what a caller has on the host no
-// kernel reaches; a slice is written (read) by one launch at the speed of the bus.
+// An image is the CPU's, byte for byte: row after row its counts, pages, window, sums of queries
+// and marks. It goes through the stream's staging memory, slice by slice, because what a caller has
+// on the host no kernel reaches; a slice is written (read) by one launch at the speed of the bus.
 
 namespace tessera::cuda {
 namespace {
@@ -38,7 +38,7 @@ constexpr int64_t row_bytes(const KvPagesView& pages, const KvImage& image, KvRo
   const RowPages held = row_pages(pages, image.tiers, counts);
   const int64_t marks = counts.high + image.tokens % kKvGroup + counts.low;
   return int64_t{sizeof(KvRow)} + (held.left + held.right) * pages.page_bytes +
-         pages.window_layout.page_bytes +
+         pages.window_layout.page_bytes + kv_query_sum_bytes(pages) +
          (pages.marks == nullptr ? 0 : marks * int64_t{sizeof(KvMark)});
 }
 
@@ -86,6 +86,9 @@ move_kernel(KvPool pool, KvImage image, const int64_t* offsets, Slice slice, boo
     rows.move(pages.page(table[pages.row_pages - 1 - i]), pages.page_bytes);
   }
   rows.move(pages.window(row), pages.window_layout.page_bytes);
+  if (pages.query_sums != nullptr) {
+    rows.move(pages.query_sum(row, 0), kv_query_sum_bytes(pages));
+  }
   if (pages.marks != nullptr) {
     KvMark* marks = pages.mark_row(row);
     const int64_t left = counts.high + image.tokens % kKvGroup;

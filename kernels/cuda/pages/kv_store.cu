@@ -10,9 +10,12 @@ using namespace simt;
 constexpr int32_t kThreads = 128;
 constexpr int32_t kTile = KvPageLayout::kKeyTile;
 constexpr int32_t kGroupTiles = kKvGroup / kTile;
+constexpr int32_t kWarps = kThreads / kWarp;
 
-struct Ranges {
-  TokenRanges of[kKvGroup];
+// Of a block.
+struct StoreMemory {
+  TokenRanges ranges[kKvGroup];
+  SparseMemory sparse[kWarps];
 };
 
 constexpr int32_t closed_tokens(const SequenceSpan& span) {
@@ -42,7 +45,7 @@ class GroupStore {
       }
     }
     sync_block();
-    put(group, dense);
+    put(begin_of(group), group, dense);
     sync_block();
     if (group < span_.closed_after()) {
       close(group, dense);
@@ -53,11 +56,18 @@ class GroupStore {
   TESSERA_DEVICE void count() const { pages_.rows[row_].high += closed_tokens(span_); }
 
  private:
-  // The span's tokens of the group, into a page of the window's layout.
-  TESSERA_DEVICE void put(int32_t group, std::byte* dense) const {
+  // The first of the span's tokens that the group's page gets: a window that keeps the newest
+  // kKvGroup tokens, each in its place of its group, gets those of the group before too.
+  TESSERA_DEVICE int32_t begin_of(int32_t group) const {
+    const bool keeps_newest = span_.newest > 0 && group == span_.last_group();
+    const int32_t first = keeps_newest ? span_.context + span_.count - kKvGroup : group * kKvGroup;
+    return span_.context > first ? span_.context : first;
+  }
+
+  // The span's tokens from `begin` to the end of the group, into a page of the window's layout.
+  TESSERA_DEVICE void put(int32_t begin, int32_t group, std::byte* dense) const {
     const KvPageLayout& window = pages_.window_layout;
     const int32_t first = group * kKvGroup;
-    const int32_t begin = span_.context > first ? span_.context : first;
     const int32_t span_end = span_.context + span_.count;
     const int32_t end = span_end < first + kKvGroup ? span_end : first + kKvGroup;
     const int32_t count = (end - begin) * pages_.head_dim;
@@ -91,20 +101,23 @@ class GroupStore {
   TESSERA_DEVICE void close(int32_t group, std::byte* dense) const {
     const KvPageLayout& layout = pages_.layouts[span_.tiers.high];
     const int32_t stored = pages_.rows[row_].high + (group - span_.closed_before()) * kKvGroup;
-    Ranges& ranges = shared<Ranges>();
+    if (layout.format.is_sparse()) {
+      return close_sparse(layout, stored, dense);
+    }
+    const auto& ranges = shared<StoreMemory>().ranges;
     if (layout.format.is_codes()) {
-      find_ranges(layout.format, dense, ranges);
+      find_ranges(layout.format, dense);
       sync_block();
     }
     if (stored % kTile != 0) {
-      return close_tokens(layout, stored, dense, ranges);
+      return close_tokens(layout, stored, dense);
     }
     for (int32_t tile = 0; tile < kGroupTiles; ++tile) {
       const TokenPlace to = place(layout, stored + tile * kTile);
       if (layout.format.is_codes()) {
         put_code_tile(
             layout, to, [&](int32_t i) { return token(dense, tile * kTile + i); },
-            [&](int32_t i) { return ranges.of[tile * kTile + i]; }, block_team());
+            [&](int32_t i) { return ranges[tile * kTile + i]; }, block_team());
       } else {
         const KvPageLayout& window = pages_.window_layout;
         copy_bytes(dense + window.keys_offset(tile), to.page + layout.keys_offset(to.tile),
@@ -123,8 +136,17 @@ class GroupStore {
     return token_place(pages_.page(page_id), token % layout.capacity);
   }
 
+  // Behind any number of tokens: a token's bytes are its own.
+  TESSERA_DEVICE void close_sparse(const KvPageLayout& layout, int32_t stored,
+                                   std::byte* dense) const {
+    SparseMemory& memory = shared<StoreMemory>().sparse[warp()];
+    for (int32_t i = warp(); i < kKvGroup; i += kWarps) {
+      put_sparse(layout, place(layout, stored + i), token(dense, i), nullptr, memory);
+    }
+  }
+
   // Half of the threads have a token's key each, half a token's value.
-  TESSERA_DEVICE void find_ranges(KvFormat format, std::byte* dense, Ranges& ranges) const {
+  TESSERA_DEVICE void find_ranges(KvFormat format, std::byte* dense) const {
     static_assert(kThreads == 2 * kKvGroup);
     const StoredToken own = token(dense, thread() % kKvGroup);
     const bool of_key = thread() < kKvGroup;
@@ -135,15 +157,15 @@ class GroupStore {
       lowest = min(lowest, x);
       highest = max(highest, x);
     }
-    TokenRanges& of = ranges.of[thread() % kKvGroup];
+    TokenRanges& of = shared<StoreMemory>().ranges[thread() % kKvGroup];
     (of_key ? of.key : of.value) =
         code_range(lowest, highest, of_key ? format.key_bits : format.value_bits);
   }
 
   // Where a policy left a number of tokens that is not whole tiles: token after token, because
   // neighbours share bytes.
-  TESSERA_DEVICE void close_tokens(const KvPageLayout& layout, int32_t stored, std::byte* dense,
-                                   const Ranges& ranges) const {
+  TESSERA_DEVICE void close_tokens(const KvPageLayout& layout, int32_t stored,
+                                   std::byte* dense) const {
     for (int32_t i = 0; i < kKvGroup; ++i) {
       const TokenPlace to = place(layout, stored + i);
       if (!layout.format.is_codes()) {
@@ -154,7 +176,7 @@ class GroupStore {
         clear_tile(layout, to, block_team());
         sync_block();
       }
-      put_codes(layout, to, token(dense, i), ranges.of[i], block_team());
+      put_codes(layout, to, token(dense, i), shared<StoreMemory>().ranges[i], block_team());
       sync_block();
     }
   }
@@ -216,7 +238,8 @@ void check_args(const KvStoreArgs& args) {
                   "kv_store: a sequence's rows");
     const KvPageLayout& layout = pages.layouts[span.tiers.high];
     TESSERA_CHECK(layout.capacity > 0, "kv_store: no such tier");
-    TESSERA_CHECK(!layout.format.is_sparse(), "kv_store: a page format without a CUDA kernel");
+    TESSERA_CHECK(!layout.format.is_sparse() || pages.head_dim <= kMaxSparseDim,
+                  "the CUDA backend serves sparse formats with head dimensions up to 128");
     groups += dense_groups(span);
   }
   TESSERA_CHECK(groups * pages.kv_heads * pages.window_layout.page_bytes <= std::ssize(args.dense),
@@ -239,7 +262,7 @@ void kv_store(const KvStoreArgs& args, Stream stream) {
          {.grid_x = most_groups,
           .grid_y = count * args.pages.kv_heads,
           .threads = kThreads,
-          .shared_bytes = sizeof(Ranges)},
+          .shared_bytes = sizeof(StoreMemory)},
          store_kernel, args, sequences);
   if (most_groups > 1 && any_closes) {
     launch(stream, {.grid_x = static_cast<int32_t>(div_ceil(count * args.pages.kv_heads, kWarp))},

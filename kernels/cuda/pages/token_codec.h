@@ -1,11 +1,11 @@
 #pragma once
 
-#include "kernels/cuda/pages/quantiser.h"
+#include "kernels/cuda/pages/sparse_codec.h"
 
 namespace tessera::cuda {
 
-// Tokens and tiles of dense formats as pages have them, read and written by a team of threads: the
-// bytes of kernels/cpu/pages/page_codec.h.
+// Tokens and tiles as pages have them, read and written by a team of threads: the bytes of
+// kernels/cpu/pages/page_codec.h.
 
 // The threads of a block or warp that do something together. All of them come to every call.
 struct Team {
@@ -41,20 +41,31 @@ class StoredToken {
         keys_(at.page + layout.keys_offset(at.tile)),
         values_(at.page + layout.values_offset(at.tile)),
         lane_(at.lane) {
+    if (layout.format.key_bits <= 8) {
+      key_.scale = half_at(at.page, layout.key_scales_offset(at.tile), at.lane);
+    }
+    if (layout.format.value_bits <= 8) {
+      value_.scale = half_at(at.page, layout.value_scales_offset(at.tile), at.lane);
+    }
     if (layout.format.is_codes()) {
-      key_ = {half_at(at.page, layout.key_scales_offset(at.tile), at.lane),
-              half_at(at.page, layout.key_zeros_offset(at.tile), at.lane)};
-      value_ = {half_at(at.page, layout.value_scales_offset(at.tile), at.lane),
-                half_at(at.page, layout.value_zeros_offset(at.tile), at.lane)};
+      key_.zero = half_at(at.page, layout.key_zeros_offset(at.tile), at.lane);
+      value_.zero = half_at(at.page, layout.value_zeros_offset(at.tile), at.lane);
     }
   }
 
   TESSERA_DEVICE float key(int32_t channel) const {
+    if (layout_.format.is_sparse()) {
+      return sparse_channel(sparse_keys(layout_), keys_, lane_, simt::as_f32(key_.scale), channel);
+    }
     return layout_.format.is_codes()
                ? decoded(keys_, layout_.key_place(lane_, channel), layout_.format.key_bits, key_)
                : float_at(keys_ + layout_.key_offset(lane_, channel), layout_.format.key_bits);
   }
   TESSERA_DEVICE float value(int32_t channel) const {
+    if (layout_.format.is_sparse()) {
+      return sparse_channel(sparse_values(layout_), values_, lane_, simt::as_f32(value_.scale),
+                            channel);
+    }
     return layout_.format.is_codes() ? decoded(values_, layout_.value_place(lane_, channel),
                                                layout_.format.value_bits, value_)
                                      : float_at(values_ + layout_.value_offset(lane_, channel),
@@ -180,6 +191,55 @@ TESSERA_DEVICE void put_codes(const KvPageLayout& layout, const TokenPlace& to, 
   });
   if (team.self == 0) {
     put_ranges(layout, to, ranges);
+  }
+}
+
+// One token of a sparse format, by a warp. key_weights: [head_dim], what a key's magnitudes are
+// multiplied with to choose the channels that are kept; null: with 1.
+template <class Token>
+TESSERA_DEVICE void put_sparse(const KvPageLayout& layout, const TokenPlace& to, const Token& token,
+                               const float* key_weights, SparseMemory& memory) {
+  const auto scales = [&](int64_t offset) { return reinterpret_cast<f16*>(to.page + offset); };
+  const SparseSide keys = sparse_keys(layout);
+  const auto key = [&](int32_t c) { return token.key(c); };
+  const KeptChannels of_key = chosen_channels(
+      keys,
+      [&](int32_t c) {
+        return simt::abs(token.key(c)) * (key_weights == nullptr ? 1.0f : key_weights[c]);
+      },
+      memory);
+  put_kept(keys, of_key, to.lane, key, to.page + layout.keys_offset(to.tile),
+           scales(layout.key_scales_offset(to.tile)));
+  const SparseSide values = sparse_values(layout);
+  const auto value = [&](int32_t c) { return token.value(c); };
+  const KeptChannels of_value = chosen_channels(
+      values, [&](int32_t c) { return simt::abs(token.value(c)); }, memory);
+  put_kept(values, of_value, to.lane, value, to.page + layout.values_offset(to.tile),
+           scales(layout.value_scales_offset(to.tile)));
+}
+
+// One of a sparse format as it is.
+TESSERA_DEVICE void copy_sparse(const KvPageLayout& layout, const TokenPlace& from,
+                                const TokenPlace& to, Team team) {
+  const auto copy = [&](int64_t of_from, int64_t of_to, int64_t bytes) {
+    for (int64_t i = team.self; i < bytes; i += team.size) {
+      to.page[of_to + i] = from.page[of_from + i];
+    }
+  };
+  const auto copy_side = [&](const SparseSide& side, int64_t of_from, int64_t of_to) {
+    copy(of_from + side.kept_offset(from.lane), of_to + side.kept_offset(to.lane), side.kept_bytes);
+    copy(of_from + side.bitmap_offset(from.lane), of_to + side.bitmap_offset(to.lane),
+         side.bitmap_bytes);
+  };
+  copy_side(sparse_keys(layout), layout.keys_offset(from.tile), layout.keys_offset(to.tile));
+  copy_side(sparse_values(layout), layout.values_offset(from.tile), layout.values_offset(to.tile));
+  if (layout.format.key_bits <= 8) {
+    copy(layout.key_scales_offset(from.tile) + 2 * from.lane,
+         layout.key_scales_offset(to.tile) + 2 * to.lane, 2);
+  }
+  if (layout.format.value_bits <= 8) {
+    copy(layout.value_scales_offset(from.tile) + 2 * from.lane,
+         layout.value_scales_offset(to.tile) + 2 * to.lane, 2);
   }
 }
 

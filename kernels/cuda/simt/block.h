@@ -79,24 +79,31 @@ TESSERA_DEVICE Place block_place(int32_t count, OfWarps<int32_t>& memory) {
 TESSERA_DEVICE int32_t block_total(int32_t count, OfWarps<int32_t>& memory) {
   return block_place(count, memory).all;
 }
-TESSERA_DEVICE double block_total(double x, OfWarps<double>& memory) {
+template <class T>
+TESSERA_DEVICE T warp_total(T x) {
   for (int32_t mask = kWarp / 2; mask > 0; mask /= 2) {
     x += shuffle_xor(x, mask);
   }
+  return x;
+}
+template <class T>
+TESSERA_DEVICE T block_total(T x, OfWarps<T>& memory) {
+  x = warp_total(x);
   sync_block();  // those of the call before have been read
   if (lane() == 0) {
     memory.of[warp()] = x;
   }
   sync_block();
-  double sum = 0;
+  T sum = 0;
   for (int32_t i = 0; i < threads() / kWarp; ++i) {
     sum += memory.of[i];
   }
   return sum;
 }
-TESSERA_DEVICE int32_t block_max(int32_t x, OfWarps<int32_t>& memory) {
+template <class T>
+TESSERA_DEVICE T block_max(T x, OfWarps<T>& memory) {
   for (int32_t mask = kWarp / 2; mask > 0; mask /= 2) {
-    const int32_t other = shuffle_xor(x, mask);
+    const T other = shuffle_xor(x, mask);
     x = other > x ? other : x;
   }
   sync_block();

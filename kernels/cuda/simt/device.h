@@ -102,6 +102,13 @@ TESSERA_DEVICE T shuffle_xor(T value, int32_t mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
 }
 
+TESSERA_DEVICE uint32_t ballot(bool condition) {
+  return __ballot_sync(0xffffffffu, condition);
+}
+TESSERA_DEVICE int32_t popcount(uint32_t word) {
+  return __popc(word);
+}
+
 template <class T>
 TESSERA_DEVICE T atomic_add(T* address, T value) {
   return atomicAdd(address, value);
@@ -182,6 +189,11 @@ TESSERA_DEVICE f16 as_f16(float value) {
 TESSERA_DEVICE uint32_t pack_f16(float low, float high) {
   uint32_t result;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
+  return result;
+}
+TESSERA_DEVICE uint32_t add_f16(uint32_t a, uint32_t b) {
+  uint32_t result;
+  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
   return result;
 }
 TESSERA_DEVICE uint32_t merge_low(uint32_t first, uint32_t second) {

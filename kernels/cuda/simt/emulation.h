@@ -145,6 +145,19 @@ T shuffle_xor(T value, int32_t mask) {
   return emulation::exchange("shuffle_xor", &value, sizeof(T)).template get<T>(lane() ^ mask);
 }
 
+inline uint32_t ballot(bool condition) {
+  const uint32_t own = condition ? 1 : 0;
+  const emulation::Operands& all = emulation::exchange("ballot", &own, sizeof(own));
+  uint32_t word = 0;
+  for (int32_t lane = 0; lane < kWarp; ++lane) {
+    word |= all.get<uint32_t>(lane) << lane;
+  }
+  return word;
+}
+inline int32_t popcount(uint32_t word) {
+  return std::popcount(word);
+}
+
 template <class T>
 T atomic_add(T* address, T value) {
   const T before = *address;
@@ -211,6 +224,10 @@ inline f16 as_f16(float x) {
 }
 inline uint32_t pack_f16(float low, float high) {
   return to_f16(low).bits | static_cast<uint32_t>(to_f16(high).bits) << 16;
+}
+inline uint32_t add_f16(uint32_t a, uint32_t b) {
+  const auto half = [](uint32_t word) { return to_f32(f16{static_cast<uint16_t>(word)}); };
+  return pack_f16(half(a) + half(b), half(a >> 16) + half(b >> 16));
 }
 // The lower (the upper) halves of two words, `first` below.
 inline uint32_t merge_low(uint32_t first, uint32_t second) {

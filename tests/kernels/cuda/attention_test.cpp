@@ -4,14 +4,16 @@
 
 #include "tests/kernels/attention_expectations.h"
 #include "tests/kernels/attention_sequences.h"
+#include "tests/kernels/kv_sequences.h"
 
 namespace tessera {
 namespace {
 
 using Against = AttentionSequences::Against;
 
-constexpr KvFormat kFormats[] = {kKvF32,  kKvF16,  kKvK8V8, kKvK8V4, kKvK4V4,
-                                 kKvK4V2, kKvK4V1, kKvK4V8, kKvK2V4, KvFormat{2, 1}};
+constexpr KvFormat kFormats[] = {kKvF32,  kKvF16,     kKvK8V8,    kKvK8V4,    kKvK4V4,
+                                 kKvK4V2, kKvK4V1,    kKvK4V8,    kKvK2V4,    KvFormat{2, 1},
+                                 kKvS50,  kKvS70K8V8, kKvS70K4V4, kKeysAlone, kValuesAlone};
 
 AttentionShape uniform(KvFormat format) {
   return {.high = format, .low = format};
@@ -58,7 +60,10 @@ class CudaAttention : public testing::TestWithParam<Device> {
 TEST_P(CudaAttention, IsNearDoublePrecisionForEveryHeadDim) {
   uint32_t seed = 1;
   for (const KvFormat format : kFormats) {
-    for (const int32_t head_dim : {16, 48, 64, 80, 96, 128}) {
+    const std::vector<int32_t> head_dims = format.is_sparse()
+                                               ? std::vector<int32_t>{48, 80, 128}
+                                               : std::vector<int32_t>{16, 48, 64, 80, 96, 128};
+    for (const int32_t head_dim : head_dims) {
       SCOPED_TRACE(testing::Message() << "seed " << seed);
       AttentionShape shape = uniform(format);
       shape.head_dim = head_dim;
@@ -70,7 +75,7 @@ TEST_P(CudaAttention, IsNearDoublePrecisionForEveryHeadDim) {
 }
 
 TEST_P(CudaAttention, IsNearDoublePrecisionForEveryGroup) {
-  for (const KvFormat format : {kKvF16, kKvK8V4}) {
+  for (const KvFormat format : {kKvF16, kKvK8V4, kKvS70K8V4}) {
     for (const int32_t group : {1, 3, 4, 5, 8, 9, 16, 71}) {
       SCOPED_TRACE(testing::Message() << "seed " << group);
       AttentionShape shape = uniform(format);
@@ -86,6 +91,9 @@ TEST_P(CudaAttention, IsNearDoublePrecisionForEveryGroup) {
 TEST_P(CudaAttention, IsNearDoublePrecisionAtEveryLengthAroundATile) {
   for (const int32_t page_tokens : {16, 48, 64}) {
     for (const KvFormat format : kFormats) {
+      if (format.is_sparse() && page_tokens != 48) {
+        continue;
+      }
       AttentionShape shape = uniform(format);
       shape.kv_heads = 1;
       shape.page_tokens = page_tokens;
@@ -97,7 +105,7 @@ TEST_P(CudaAttention, IsNearDoublePrecisionAtEveryLengthAroundATile) {
 
 // 40 tiles are five spans: in decode each is a warp's, in a prompt all are one warp's.
 TEST_P(CudaAttention, MergesSpansOfALongContext) {
-  for (const KvFormat format : {kKvF16, kKvK4V2}) {
+  for (const KvFormat format : {kKvF16, kKvK4V2, kKvS70}) {
     AttentionShape shape = uniform(format);
     shape.kv_heads = 1;
     shape.context = 2496;
@@ -111,7 +119,8 @@ TEST_P(CudaAttention, MergesSpansOfALongContext) {
 TEST_P(CudaAttention, ReadsBothTiersAndTheOpenGroup) {
   uint32_t seed = 70;
   for (const auto& [high, low] :
-       {std::pair{kKvK8V4, kKvK4V2}, std::pair{kKvF16, kKvK4V1}, std::pair{kKvF16, kKvK2V4}}) {
+       {std::pair{kKvK8V4, kKvK4V2}, std::pair{kKvF16, kKvK4V1}, std::pair{kKvF16, kKvK2V4},
+        std::pair{kKvF16, kKvS50}, std::pair{kKvK8V4, kKvS70K4V4}, std::pair{kKvS50, kKvS70}}) {
     for (const int32_t tokens : {3, 100}) {
       SCOPED_TRACE(testing::Message() << "seed " << seed);
       AttentionShape shape{.high = high, .low = low, .head_dim = 32};
@@ -125,7 +134,7 @@ TEST_P(CudaAttention, ReadsBothTiersAndTheOpenGroup) {
 }
 
 TEST_P(CudaAttention, MasksByAWindow) {
-  for (const KvFormat format : {kKvF32, kKvF16, kKvK8V4, kKvK4V2}) {
+  for (const KvFormat format : {kKvF32, kKvF16, kKvK8V4, kKvK4V2, kKvS50}) {
     for (const int32_t window : {1, 63, 65, 100}) {
       AttentionShape shape = uniform(format);
       shape.kv_heads = 1;
@@ -137,17 +146,23 @@ TEST_P(CudaAttention, MasksByAWindow) {
 }
 
 TEST_P(CudaAttention, BearsScoresThatSpread) {
-  for (const KvFormat format : {kKvF16, kKvK8V8}) {
+  for (const KvFormat format : {kKvF16, kKvK8V8, kKvS50K8V4}) {
     AttentionShape shape = uniform(format);
     shape.kv_heads = 1;
     shape.spread = 40.0f;
-    expect_near({shape, {150}, 5}, 29);
+    const AttentionSequences sequences(shape, {150}, 5);
+    // Weights below 2^-36 of a tile's largest are 0 in two f16: all that a channel may have, where
+    // none but such tokens keep it.
+    const auto sparse =
+        format.is_sparse() ? AttentionSequences::Sparse::halves : AttentionSequences::Sparse::f32;
+    tessera::expect_near(sequences, sequences.run(GetParam(), sequences.all_at_once()),
+                         Against::stored, 29, sparse);
   }
 }
 
 // One arithmetic for prompt and decode, whatever the chunks and whoever shares the batch.
 TEST_P(CudaAttention, HasTheSameBitsWhateverTheChunks) {
-  for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V2}) {
+  for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V2, kKvS70K8V4}) {
     AttentionShape shape = uniform(format);
     shape.kv_heads = 1;
     shape.group = 5;

@@ -41,9 +41,13 @@ TEST_P(CudaCompression, LeavesPagesAloneThatOthersOwnToo) {
 // The image too is the same, byte for byte, and comes back into another slot.
 TEST_P(CudaCompression, IsSavedAndLoadedAsItIs) {
   uint32_t seed = 300;
-  for (const char* name : {"leankv", "h2o"}) {
+  for (const char* name : {"leankv", "h2o", "mustafar-50"}) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    begin(preset(name), 16, seed++);
+    KvPolicy policy = preset(name);
+    if (policy.prunes_keys()) {
+      policy.key_score = KvKeyScore::output_aware;  // sums of queries are part of the image
+    }
+    begin(policy, 16, seed++);
     append(300);
     ASSERT_NO_FATAL_FAILURE(compress(300));
     std::vector<std::vector<std::byte>> images;
@@ -69,12 +73,54 @@ TEST_P(CudaCompression, IsSavedAndLoadedAsItIs) {
   }
 }
 
+// Of chunks that begin and end anywhere, bit for bit.
+TEST_P(CudaCompression, AddsUpQueriesAsTheOracleDoes) {
+  begin(preset("mustafar-50"), 48, 400);
+  shape_.query_sums = true;
+  make(shape_);
+  const int32_t heads = 3 * shape_.kv_heads;
+  const int64_t cols = int64_t{heads} * shape_.head_dim;
+  const KvScoring scorings[] = {{}, {.query_sums = true}};
+  int32_t stored = 0;
+  for (const int32_t count : {30, 34, 1, 100, 150, 1, 20}) {
+    const SequenceSpan spans[] = {{0, 0, 1, 7, {}}, {1, 1, count, stored, {}}};
+    const std::vector<float> queries = random_floats(random_, (1 + count) * cols);
+    const std::vector<float> log_sums(static_cast<size_t>((1 + count) * heads));
+    both([&](const Backend& backend, KvArena& arena, Stream stream) {
+      backend.kv_score({.queries = {queries.data(), 1 + count, cols, cols},
+                        .log_sums = {log_sums.data(), 1 + count, heads, heads},
+                        .sequences = spans,
+                        .scorings = scorings,
+                        .pages = arena.view(),
+                        .layer = 1,
+                        .query_heads = heads,
+                        .scale = 1,
+                        .dense = {}},
+                       stream);
+    });
+    stored += count;
+    const int64_t bytes = shape_.slots * shape_.slot_query_sum_bytes();
+    EXPECT_EQ(std::memcmp((*actual_)->view().query_sums, (*expected_)->view().query_sums,
+                          static_cast<size_t>(bytes)),
+              0)
+        << stored << " tokens";
+  }
+}
+
 TEST_P(CudaCompression, DemotesUnitsToTheOraclesBytes) {
-  const std::pair<KvFormat, KvFormat> pairs[] = {
-      {kKvK8V4, kKvK4V2}, {kKvF16, kKvK8V4}, {kKvK4V4, kKvK2V4}};
-  for (const auto& [high, low] : pairs) {
-    for (const int32_t head_dim : {24, 128}) {
-      SCOPED_TRACE(testing::Message() << "seed 7 head_dim " << head_dim);
+  struct Demotion {
+    KvFormat high;
+    KvFormat low;
+    std::vector<int32_t> head_dims;
+  };
+  const Demotion demotions[] = {{kKvK8V4, kKvK4V2, {24, 128}}, {kKvF16, kKvK8V4, {24, 128}},
+                                {kKvK4V4, kKvK2V4, {24, 128}}, {kKvF16, kKvS70, {24}},
+                                {kKvK8V8, kKvS70K4V4, {128}},  {kKvS50, kKvS70K8V4, {24}},
+                                {kKvS50, kKvK4V2, {24}}};
+  for (const auto& [high, low, head_dims] : demotions) {
+    for (const int32_t head_dim : head_dims) {
+      SCOPED_TRACE(testing::Message()
+                   << "seed 7 " << name_of(high) << " " << name_of(low) << " " << head_dim);
       KvArenaShape shape{.formats = {high, low},
                          .head_dim = head_dim,
                          .slots = 2,

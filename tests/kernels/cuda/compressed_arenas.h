@@ -34,6 +34,11 @@ inline std::vector<KvPolicy> policies() {
   all.push_back(mass);
   mass.scorer = KvScorer::squares;
   all.push_back(mass);
+  // Sparse tiers: behind a dense one, also by what queries look at, and behind a sparse one.
+  all.push_back(preset("mustafar-50"));
+  all.back().low = kKvS70K8V4;
+  all.back().key_score = KvKeyScore::output_aware;
+  all.push_back(with_formats(preset("leankv"), kKvS50, kKvS70K4V4));
   for (const char* name : {"h2o", "adakv", "kv-compress"}) {
     KvPolicy policy = preset(name);
     policy.high_share = policy.allocator == KvAllocator::pages ? 1.0f : 0.4f;
@@ -57,7 +62,8 @@ class CompressedArenas : public TwoArenas {
                        .layers = 2,
                        .kv_heads = 2,
                        .context = 400,
-                       .marks = true};
+                       .marks = true,
+                       .query_sums = policy.key_score == KvKeyScore::output_aware};
     if (tiers_.low != 0) {
       shape.formats.push_back(policy.low);
     }
@@ -90,7 +96,17 @@ class CompressedArenas : public TwoArenas {
         }
       }
     }
+    sum_queries();
     tokens_ += count;
+  }
+
+  // Sums of queries, a few different ones.
+  void sum_queries() {
+    for (int64_t i = 0; i < (shape_.query_sums ? shape_.slot_query_sum_bytes() / 4 : 0); ++i) {
+      const float sum = static_cast<float>(random_() % 4);
+      (*expected_)->view().query_sums[i] = sum;
+      (*actual_)->view().query_sums[i] = sum;
+    }
   }
 
   void compress(int32_t prompt) {

@@ -7,7 +7,6 @@ std::vector<Device> devices_of_this_machine() {
   return {{.name = "emulated",
            .backend = &cuda_backend(),
            .stream = {},
-           .sparse = false,
            .wait = cuda_backend().memory->wait}};
 }
 

@@ -85,7 +85,6 @@ std::vector<Device> devices_of_this_machine() {
   return {{.name = "gpu",
            .backend = &cuda_backend(),
            .stream = stream.stream(),
-           .sparse = false,
            .wait = [](Stream on) { cuda::CudaStream::of(on).synchronize(); },
            .reach =
                [](void* memory, size_t bytes) {

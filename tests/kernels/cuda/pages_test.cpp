@@ -8,10 +8,9 @@ namespace {
 class CudaPages : public TwoArenas {};
 
 TEST_P(CudaPages, StoreTheOraclesBytesInEveryFormat) {
-  for (const KvFormat format : dense_formats()) {
+  for (const KvFormat format : named_formats()) {
     for (const int32_t head_dim : {8, 48, 64}) {
-      SCOPED_TRACE(testing::Message()
-                   << int{format.key_bits} << " " << int{format.value_bits} << " " << head_dim);
+      SCOPED_TRACE(testing::Message() << name_of(format) << " " << head_dim);
       make(shape_of({format}, head_dim, head_dim == 48 ? 48 : 64));
       store({{2, 0, 30}, {0, 0, 200}}, {}, {1});
       store({{0, 200, 70}, {2, 30, 34}}, {},
@@ -24,20 +23,59 @@ TEST_P(CudaPages, StoreTheOraclesBytesInEveryFormat) {
 
 TEST_P(CudaPages, RoundsAsTheOracleWhereNumbersAreLargeOrEqual) {
   for (const float spread : {1e-6f, 30000.0f, 0.0f}) {
-    make(shape_of({kKvK4V2}, 16, 64));
-    spread_ = spread;
-    store({{0, 0, 130}}, {}, {0});
-    expect_same({}, {130, 0, 0});
+    for (const KvFormat format : {kKvK4V2, kKvS50, kKvS70K8V4}) {
+      make(shape_of({format}, 16, 64));
+      spread_ = spread;
+      store({{0, 0, 130}}, {}, {0});
+      expect_same({}, {130, 0, 0});
+    }
+  }
+}
+
+// Every number of channels that are kept, the largest head dimension, and many channels alike.
+TEST_P(CudaPages, KeepTheChannelsTheOracleKeeps) {
+  for (const KvFormat format : {kKvS70, kKvS50K4V4, KvFormat{8, 4, 8, 999}}) {
+    for (const auto& [head_dim, different] : {std::pair{72, 3}, std::pair{128, 0}}) {
+      SCOPED_TRACE(testing::Message() << name_of(format) << " " << head_dim);
+      make(shape_of({format}, head_dim, 16));
+      different_ = different;
+      store({{1, 0, 64}}, {}, {1});
+      expect_same({}, {0, 64, 0});
+    }
+  }
+}
+
+// Of any chunks, each token in its place of its group.
+TEST_P(CudaPages, KeepTheNewestTokensInTheWindow) {
+  for (const std::vector<int32_t>& chunks : std::vector<std::vector<int32_t>>{
+           {30, 50, 1, 60}, {64, 64, 1, 1}, {150, 1, 100, 63}, {300, 20, 64}, {63, 1, 1, 64}}) {
+    make(shape_of({kKvS50}, 16, 64));
+    newest_ = 32;
+    int32_t stored = 0;
+    for (const int32_t count : chunks) {
+      store({{1, stored, count}}, {}, {1});
+      stored += count;
+      SCOPED_TRACE(testing::Message() << stored << " tokens");
+      expect_same({}, {0, stored, 0});
+      const KvPagesView one = (*expected_)->view();
+      const KvPagesView other = (*actual_)->view();
+      for (int32_t head = 0; head < shape_.kv_heads; ++head) {
+        const int64_t row = one.row_index(1, 1, head);
+        EXPECT_EQ(std::memcmp(other.window(row), one.window(row),
+                              static_cast<size_t>(one.window_layout.page_bytes)),
+                  0);
+      }
+    }
   }
 }
 
 // Where a policy left a number of tokens that is not whole tiles.
 TEST_P(CudaPages, CloseGroupsBehindAnyNumberOfTokens) {
-  for (const KvFormat format : dense_formats()) {
+  for (const KvFormat format : named_formats()) {
     if (format == kKvF32) {
       continue;
     }
-    SCOPED_TRACE(testing::Message() << int{format.key_bits} << " " << int{format.value_bits});
+    SCOPED_TRACE(testing::Message() << name_of(format));
     make(shape_of({format}, 80, 32));
     store({{0, 0, 64}}, {}, {0});
     for (const ReachedArena* arena : {expected_.get(), actual_.get()}) {

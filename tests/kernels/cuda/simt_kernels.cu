@@ -61,6 +61,13 @@ TESSERA_KERNEL(1024) prefix_sum_kernel(const int32_t* counts, int32_t* firsts) {
   }
 }
 
+TESSERA_KERNEL(32) look_at_words_kernel(const uint32_t* words, Words32* results) {
+  const uint32_t word = words[lane()];
+  results->ballots[lane()] = ballot((word & 1) != 0);
+  results->counts[lane()] = popcount(word);
+  results->sums[lane()] = add_f16(word, pack_f16(1.0f, 1.0f));
+}
+
 TESSERA_KERNEL(1024) let_go_kernel(uint16_t* owners, int32_t count, uint16_t* before) {
   before[block_x() * threads() + thread()] = let_go(&owners[thread() % count]);
 }
@@ -78,6 +85,10 @@ void multiply_bytes(const uint8_t* a, const int8_t* b, int32_t* d, Stream stream
 void prefix_sum(const int32_t* counts, int32_t count, int32_t* firsts, Stream stream) {
   launch(stream, {.threads = count, .shared_bytes = sizeof(OfWarps<int32_t>)}, prefix_sum_kernel,
          counts, firsts);
+}
+
+void look_at_words(const uint32_t* words, Words32* results, Stream stream) {
+  launch(stream, {}, look_at_words_kernel, words, results);
 }
 
 void let_go_of_all(uint16_t* owners, int32_t count, int32_t blocks, int32_t threads,

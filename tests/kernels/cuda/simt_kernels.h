@@ -17,6 +17,15 @@ void multiply_bytes(const uint8_t* a, const int8_t* b, int32_t* d, Stream stream
 // firsts[i], for i in [0, threads): what stands before counts[i]; firsts[threads]: all of them.
 void prefix_sum(const int32_t* counts, int32_t threads, int32_t* firsts, Stream stream);
 
+// Of lanes [0, 32): which of them `words` names by its bit 0, how many of its bits are set, and its
+// two f16 plus 1 each.
+struct Words32 {
+  uint32_t ballots[32];
+  int32_t counts[32];
+  uint32_t sums[32];
+};
+void look_at_words(const uint32_t* words, Words32* results, Stream stream);
+
 // Every thread of every block lets go of owners[thread % count] once; before[block][thread] is what
 // stood there.
 void let_go_of_all(uint16_t* owners, int32_t count, int32_t blocks, int32_t threads,

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <random>
 #include <vector>
 
@@ -75,6 +76,28 @@ TEST_P(Simt, PrefixSumIsThatOfEveryThreadBefore) {
       sum += counts[i];
     }
     EXPECT_EQ(firsts.back(), sum);
+  }
+}
+
+TEST_P(Simt, BallotsCountsBitsAndAddsHalves) {
+  std::mt19937 random(4);
+  std::vector<uint32_t> words(32);
+  uint32_t ballot = 0;
+  for (size_t i = 0; i < words.size(); ++i) {
+    // Two f16 of moderate size, so that their sums with 1 are rounded.
+    words[i] = (static_cast<uint32_t>(random()) & 0x83ff83ffu) | 0x2c002c00u;
+    ballot |= (words[i] & 1) << i;
+  }
+  std::vector<Words32> results(1);
+  look_at_words(words.data(), results.data(), stream());
+  wait();
+  for (size_t i = 0; i < words.size(); ++i) {
+    EXPECT_EQ(results[0].ballots[i], ballot);
+    EXPECT_EQ(results[0].counts[i], std::popcount(words[i]));
+    for (const int shift : {0, 16}) {
+      const auto half = [&](uint32_t word) { return f16{static_cast<uint16_t>(word >> shift)}; };
+      EXPECT_EQ(half(results[0].sums[i]).bits, to_f16(1 + to_f32(half(words[i]))).bits);
+    }
   }
 }
 

@@ -58,7 +58,7 @@ class TwoArenas : public testing::TestWithParam<Device> {
     int32_t rows = 0;
     int64_t groups = 0;
     for (const Chunk& chunk : chunks) {
-      spans.push_back({chunk.slot, rows, chunk.count, chunk.context, tiers});
+      spans.push_back({chunk.slot, rows, chunk.count, chunk.context, tiers, newest_, 0});
       rows += chunk.count;
       groups += dense_groups(spans.back());
       grown.push_back({chunk.slot, tiers,
@@ -74,6 +74,11 @@ class TwoArenas : public testing::TestWithParam<Device> {
     const int64_t cols = int64_t{shape_.kv_heads} * shape_.head_dim;
     std::vector<float> keys = random_floats(random_, rows * cols, spread_);
     std::vector<float> values = random_floats(random_, rows * cols, spread_);
+    for (std::vector<float>* floats : {&keys, &values}) {
+      for (float& x : *floats) {
+        x = different_ > 0 ? static_cast<float>(random_() % static_cast<uint32_t>(different_)) : x;
+      }
+    }
     keys[0] = std::numeric_limits<float>::infinity();
     values[values.size() - 1] = -1e30f;
     both([&](const Backend& backend, KvArena& arena, Stream stream) {
@@ -166,6 +171,8 @@ class TwoArenas : public testing::TestWithParam<Device> {
       .name = "scalar", .backend = &cpu_backend(CpuIsa::scalar), .stream = pool_.stream()};
   std::mt19937 random_{7};
   float spread_ = 1.0f;
+  int32_t different_ = 0;  // small whole numbers, so many different ones; 0: normal floats
+  int32_t newest_ = 0;     // SequenceSpan::newest
   KvArenaShape shape_;
   std::unique_ptr<ReachedArena> expected_;
   std::unique_ptr<ReachedArena> actual_;

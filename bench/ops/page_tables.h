@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "bench/device_array.h"
+#include "bench/op.h"
+#include "kernels/kv_pool.h"
+
+namespace tessera::bench {
+
+struct PageTablesShape {
+  int32_t slots = 0;
+  int32_t row_pages = 0;
+  int32_t units = 0;  // 0: none
+  int32_t unit_pages = 0;
+};
+
+// Page tables, a free list and owners alone, as many pages as all rows have room for: for ops that
+// move ids and never look at a page. Pages are of 64 tokens.
+class PageTables {
+ public:
+  PageTables(const PageTablesShape& of, const Setup& setup, const Shape& shape);
+
+  const KvPool& pool() const { return pool_; }
+  int64_t slot_rows() const { return slot_rows_; }
+  // Bytes of the tables, the free list and the owners that one slot's pages take.
+  static int64_t slot_bytes(int32_t row_pages, const Shape& shape);
+
+  // Every row of the slot says that it has so many tokens.
+  void set_tokens(int32_t slot, int32_t tokens);
+
+  // What an op would cost, given a pool whose numbers the host can read.
+  template <class Cost>
+  OpCost cost(Cost&& cost_of) const {
+    const std::vector<int32_t> tables = device_.download(pool_.tables, ids_);
+    const std::vector<int32_t> unit_tables = device_.download(pool_.unit_tables, unit_ids_);
+    std::vector<KvRow> rows = device_.download(pool_.pages.rows, pool_.slots * slot_rows_);
+    KvPool seen = pool_;
+    seen.pages.tables = tables.data();
+    seen.pages.rows = rows.data();
+    seen.unit_tables = const_cast<int32_t*>(unit_tables.data());
+    return cost_of(seen);
+  }
+
+ private:
+  const Device& device_;
+  int64_t slot_rows_;
+  int64_t ids_;
+  int64_t unit_ids_;
+  DeviceArray tables_;
+  DeviceArray unit_tables_;
+  DeviceArray free_list_;
+  DeviceArray owners_;
+  DeviceArray rows_;
+  DeviceArray free_range_;
+  KvPool pool_;
+};
+
+}  // namespace tessera::bench

@@ -1,0 +1,109 @@
+#include <algorithm>
+#include <memory>
+#include <random>
+
+#include "bench/cycled_memory.h"
+#include "bench/ops/ops.h"
+
+namespace tessera::bench {
+namespace {
+
+enum Operand : size_t { kLogits, kSampled };
+
+struct Way {
+  const char* name;
+  SampleRow row;
+};
+
+constexpr Way kWays[] = {{"greedy", {.temperature = 0}},
+                         {"temperature", {}},
+                         {"top_k 50", {.top_k = 50}},
+                         {"top_p 0.95", {.top_p = 0.95f}}};
+
+// The rows of one call, and what it works on. Logits are normal with a deviation of 3, of which
+// top_p 0.95 keeps a twelfth or so.
+class Sampling {
+ public:
+  Sampling(const Way& way, int64_t rows, const Setup& setup, const Shape& shape)
+      : rows_(static_cast<size_t>(rows), way.row),
+        vocab_(shape.vocab),
+        memory_({rows * vocab_ * int64_t{sizeof(float)}, rows * int64_t{sizeof(SampledToken)}},
+                setup.memory_bytes, setup.as_in_model ? 1 : 0),
+        scratch_(scratch_bytes(rows, setup, shape)) {
+    std::mt19937_64 random(1);
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      rows_[i].row = static_cast<int32_t>(i);
+      rows_[i].draw = random();
+    }
+    std::normal_distribution<float> normal(0, 3);
+    for (int64_t i = 0; i < rows * vocab_; ++i) {
+      memory_.operand<float>(0, kLogits)[i] = normal(random);
+    }
+    memory_.replicate();
+  }
+
+  SampleArgs next() {
+    const int64_t copy = memory_.next();
+    const auto rows = static_cast<int64_t>(rows_.size());
+    return {.logits = {memory_.operand<float>(copy, kLogits), rows, vocab_, vocab_},
+            .rows = rows_,
+            .changes = {},
+            .sampled = {memory_.operand<SampledToken>(copy, kSampled), rows_.size()},
+            .scratch = scratch_.span()};
+  }
+  int64_t cycled_bytes() const { return memory_.bytes(); }
+
+ private:
+  static int64_t scratch_bytes(int64_t rows, const Setup& setup, const Shape& shape) {
+    const SampleLimits limits{static_cast<int32_t>(rows), shape.vocab, 0};
+    int64_t bytes = 0;
+    for (const std::string_view isa : setup.isas) {
+      const Backend& backend = setup.device->backend(isa);
+      bytes = std::max(bytes, backend.sample_scratch_bytes(limits, setup.device->stream()));
+    }
+    return bytes;
+  }
+
+  std::vector<SampleRow> rows_;
+  int64_t vocab_;
+  CycledMemory memory_;
+  MappedMemory scratch_;
+};
+
+std::vector<Variant> prepare(const Way& way, int64_t rows, const Setup& setup, const Shape& shape) {
+  const auto sampling = std::make_shared<Sampling>(way, rows, setup, shape);
+  std::vector<Variant> variants;
+  for (const std::string_view isa : setup.isas) {
+    const Backend& backend = setup.device->backend(isa);
+    variants.push_back({.format = "f32",
+                        .isa = std::string(isa),
+                        .peer = {},
+                        .cost = op_cost(sampling->next()),
+                        .cycled_bytes = sampling->cycled_bytes(),
+                        .call = [sampling, &backend, stream = setup.device->stream()] {
+                          backend.sample(sampling->next(), stream);
+                        }});
+  }
+  return variants;
+}
+
+std::vector<Case> cases(const Setup& setup, const Shape& shape) {
+  std::vector<Case> all;
+  for (const Way& way : kWays) {
+    for (const int64_t rows : {1, 32}) {
+      all.push_back({.label = std::string(way.name) + " " + std::to_string(rows) + " x " +
+                              std::to_string(shape.vocab),
+                     .parameters = {{"rows", rows}, {"vocab", shape.vocab}},
+                     .prepare = [=, &setup, &way] { return prepare(way, rows, setup, shape); }});
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+Op sample_op() {
+  return {"sample", "rows of logits to tokens", cases};
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,275 @@
+#include <algorithm>
+#include <numeric>
+
+#include "kernels/check.h"
+#include "kernels/cpu/sampling/ops.h"
+#include "kernels/cpu/sampling/weigh.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kStretch = 256;  // tokens that are weighed at a time
+
+struct Entry {
+  float logit = 0;
+  int32_t token = 0;
+};
+bool better(Entry a, Entry b) {
+  return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
+}
+
+// Of one worker. Rows of different vocabularies share the memory.
+struct RowScratch {
+  static constexpr int64_t bytes(int64_t vocab) {
+    return round_up(vocab * int64_t{sizeof(Entry)} + vocab * int64_t{sizeof(float)} +
+                        div_ceil(vocab, kStretch) * int64_t{sizeof(uint64_t)},
+                    64);
+  }
+  RowScratch(std::byte* memory, int64_t vocab)
+      : stretches(reinterpret_cast<uint64_t*>(memory)),
+        entries(reinterpret_cast<Entry*>(stretches + div_ceil(vocab, kStretch))),
+        logits(reinterpret_cast<float*>(entries + vocab)) {}
+
+  uint64_t* stretches;  // [vocab / kStretch]
+  Entry* entries;       // [vocab]
+  float* logits;        // [vocab], those of changed tokens as they were
+};
+
+// One row from its logits to its token. Time is linear in the vocabulary, also for top_k and top_p:
+// cut-offs are found by selection, and nothing is sorted.
+class RowChoice {
+ public:
+  RowChoice(std::span<float> logits, const SampleRow& row, std::span<const LogitChange> changes,
+            const RowScratch& scratch, Weigh* weigh)
+      : logits_(logits), row_(row), changes_(changes), scratch_(scratch), weigh_(weigh) {}
+
+  SampledToken sampled() {
+    const auto broken =
+        std::find_if_not(logits_.begin(), logits_.end(), [](float x) { return is_finite(x); });
+    if (broken != logits_.end()) {
+      return {.token = static_cast<int32_t>(broken - logits_.begin()),
+              .status = SampleStatus::not_finite,
+              .logit = *broken};
+    }
+    best_ = best();
+    SampledToken sampled{.max_logit = best_.logit};
+    if (row_.wants_logprob) {
+      sampled.weight = weight_of_all(1);
+    }
+    if (!changes_.empty()) {
+      change();
+      best_ = best();
+    }
+    choose(sampled);
+    restore();
+    sampled.logit = logits_[static_cast<size_t>(sampled.token)];
+    return sampled;
+  }
+
+ private:
+  void change() {
+    for (size_t i = 0; i < changes_.size(); ++i) {
+      float& logit = logits_[static_cast<size_t>(changes_[i].token)];
+      scratch_.logits[i] = logit;
+      logit = changes_[i].apply(logit);
+    }
+  }
+  void restore() {
+    for (size_t i = 0; i < changes_.size(); ++i) {
+      logits_[static_cast<size_t>(changes_[i].token)] = scratch_.logits[i];
+    }
+  }
+
+  void choose(SampledToken& sampled) {
+    if (row_.forced >= 0) {
+      sampled.token = row_.forced;
+      return;
+    }
+    if (best_.logit == -std::numeric_limits<float>::infinity()) {
+      sampled.status = SampleStatus::none_left;
+      return;
+    }
+    const bool greedy = row_.temperature == 0 || !is_finite(best_.logit);
+    sampled.token = greedy ? best_.token : draw();
+  }
+
+  Entry best() const {
+    Entry best{logits_[0], 0};
+    for (size_t i = 1; i < logits_.size(); ++i) {
+      if (logits_[i] > best.logit) {
+        best = {logits_[i], static_cast<int32_t>(i)};
+      }
+    }
+    return best;
+  }
+
+  uint64_t weight_of_all(float temperature) const {
+    return weight_of_each(temperature, std::ssize(logits_), logits_.data());
+  }
+
+  uint64_t weight_of_each(float temperature, int64_t count, const float* logits) const {
+    uint64_t weights[kStretch];
+    uint64_t sum = 0;
+    for (int64_t first = 0; first < count; first += kStretch) {
+      const int64_t part = std::min(kStretch, count - first);
+      weigh_({logits + first, part, best_.logit, temperature, weights});
+      sum = std::accumulate(weights, weights + part, sum);
+    }
+    return sum;
+  }
+
+  // The last one, from the best on, that is kept.
+  Entry worst_kept() {
+    const float lowest = best_.logit + row_.min_logit;
+    int64_t kept = collect(lowest);
+    Entry* const entries = scratch_.entries;
+    if (row_.top_k > 0 && row_.top_k < kept) {
+      std::nth_element(entries, entries + row_.top_k - 1, entries + kept, better);
+      kept = row_.top_k;
+    }
+    if (row_.top_p < 1) {
+      const uint64_t total =
+          kept == std::ssize(logits_) ? weight_of_all(row_.temperature) : weight(0, kept);
+      if (row_.top_k == 0) {
+        // Logits below this cannot be needed: all of them together weigh at most half of what
+        // top_p leaves out. That usually spares nearly the whole vocabulary the selection.
+        const double left_out = 0.5 * (1.0 - row_.top_p) * static_cast<double>(total) /
+                                static_cast<double>(logits_.size());
+        const double share = left_out / static_cast<double>(kWeightOfBest);
+        kept = collect(
+            std::max(lowest, best_.logit + row_.temperature * static_cast<float>(std::log(share))));
+      }
+      kept = count_reaching(weight_wanted(row_.top_p, total), kept);
+    }
+    return *std::max_element(entries, entries + kept, better);
+  }
+
+  int64_t collect(float lowest) {
+    Entry* end = scratch_.entries;
+    for (size_t i = 0; i < logits_.size(); ++i) {
+      if (logits_[i] >= lowest) {
+        *end++ = {logits_[i], static_cast<int32_t>(i)};
+      }
+    }
+    return end - scratch_.entries;
+  }
+
+  uint64_t weight(int64_t begin, int64_t end) const {  // of entries
+    float logits[kStretch];
+    uint64_t sum = 0;
+    for (int64_t first = begin; first < end; first += kStretch) {
+      const int64_t part = std::min(kStretch, end - first);
+      for (int64_t i = 0; i < part; ++i) {
+        logits[i] = scratch_.entries[first + i].logit;
+      }
+      sum += weight_of_each(row_.temperature, part, logits);
+    }
+    return sum;
+  }
+
+  // How many of the best of the first `count` entries together weigh at least `wanted`; those come
+  // first afterwards. Each round halves what is still undecided.
+  int64_t count_reaching(uint64_t wanted, int64_t count) {
+    int64_t low = 0;  // the best `low` do not reach it, the best `high` do
+    int64_t high = count;
+    while (high - low > 1) {
+      const int64_t middle = low + (high - low) / 2;
+      Entry* const entries = scratch_.entries;
+      std::nth_element(entries + low, entries + middle, entries + high, better);
+      const uint64_t half = weight(low, middle);
+      if (half >= wanted) {
+        high = middle;
+      } else {
+        wanted -= half;
+        low = middle;
+      }
+    }
+    return high;
+  }
+
+  int32_t draw() {
+    const Entry worst = selects(row_) ? worst_kept()
+                                      : Entry{-std::numeric_limits<float>::infinity(),
+                                              std::numeric_limits<int32_t>::max()};
+    const auto vocab = std::ssize(logits_);
+    uint64_t weights[kStretch];
+    const auto weigh_stretch = [&](int64_t first) {
+      const int64_t count = std::min(kStretch, vocab - first);
+      weigh_({logits_.data() + first, count, best_.logit, row_.temperature, weights});
+      uint64_t sum = 0;
+      for (int64_t i = 0; i < count; ++i) {
+        const Entry entry{logits_[static_cast<size_t>(first + i)], static_cast<int32_t>(first + i)};
+        weights[i] = better(worst, entry) ? 0 : weights[i];
+        sum += weights[i];
+      }
+      return sum;
+    };
+    uint64_t total = 0;
+    for (int64_t first = 0; first < vocab; first += kStretch) {
+      const uint64_t sum = weigh_stretch(first);
+      scratch_.stretches[first / kStretch] = sum;
+      total += sum;
+    }
+    uint64_t point = point_of(row_.draw, total);
+    int64_t stretch = 0;
+    while (point >= scratch_.stretches[stretch]) {
+      point -= scratch_.stretches[stretch++];
+    }
+    weigh_stretch(stretch * kStretch);
+    int64_t token = 0;
+    while (point >= weights[token]) {
+      point -= weights[token++];
+    }
+    return static_cast<int32_t>(stretch * kStretch + token);
+  }
+
+  std::span<float> logits_;
+  const SampleRow& row_;
+  std::span<const LogitChange> changes_;
+  RowScratch scratch_;
+  Weigh* weigh_;
+  Entry best_;
+};
+
+void sample_with(Weigh* weigh, const SampleArgs& args, Stream stream) {
+  const int64_t vocab = args.logits.cols;
+  ThreadPool& pool = ThreadPool::of(stream);
+  TESSERA_CHECK(vocab <= kMaxSampledVocab, "weights of so large a vocabulary overflow");
+  TESSERA_CHECK(std::ssize(args.scratch) >= pool.threads() * RowScratch::bytes(vocab),
+                "scratch for each thread");
+  pool.parallel_for(std::ssize(args.rows), 1, [&](int64_t begin, int64_t end, int worker) {
+    const RowScratch scratch(args.scratch.data() + worker * RowScratch::bytes(vocab), vocab);
+    for (int64_t i = begin; i < end; ++i) {
+      const SampleRow& row = args.rows[static_cast<size_t>(i)];
+      const auto changes = args.changes.subspan(static_cast<size_t>(row.first_change),
+                                                static_cast<size_t>(row.changes));
+      args.sampled[static_cast<size_t>(i)] =
+          RowChoice(args.logits.row(row.row), row, changes, scratch, weigh).sampled();
+    }
+  });
+}
+
+}  // namespace
+
+int64_t scalar::sample_scratch_bytes(const SampleLimits& limits, Stream stream) {
+  return ThreadPool::of(stream).threads() * RowScratch::bytes(limits.vocab);
+}
+
+void scalar::weigh(const WeighArgs& args) {
+  for (int64_t i = 0; i < args.count; ++i) {
+    args.weights[i] = weight_of(args.logits[i], args.best, args.temperature);
+  }
+}
+
+void scalar::sample(const SampleArgs& args, Stream stream) {
+  sample_with(scalar::weigh, args, stream);
+}
+void avx2::sample(const SampleArgs& args, Stream stream) {
+  sample_with(avx2::weigh, args, stream);
+}
+void avx512::sample(const SampleArgs& args, Stream stream) {
+  sample_with(avx512::weigh, args, stream);
+}
+
+}  // namespace tessera

@@ -1,0 +1,342 @@
+#pragma once
+
+#include "kernels/cpu/pages/sparse_codec.h"
+#include "kernels/cuda/attention/float_products.h"
+#include "kernels/cuda/attention/work.h"
+
+namespace tessera::cuda {
+
+// Tiles of sparse formats times queries and weights: loaded compressed, computed dense (MUSTAFAR,
+// section 3). What 16 tokens keep goes by loads of 16 bytes to the warp's memory, codes as f16,
+// which holds them exactly; from there a lane takes channel after channel of a few tokens: the next
+// one kept where the bitmap says so, else 0. That makes fragments of f16 in its registers, and
+// products as of dense f16 (float_products.h); nothing dense is ever written to memory. A tile is
+// expanded once for all pairs of a block. The scales of codes meet a token's score and weight.
+
+// Of 16 tokens, in a warp's memory: what they keep, up to kDim channels each, and which.
+template <int kDim>
+struct StagedTile {
+  alignas(16) f16 kept[KvPageLayout::kKeyTile * (kDim + 8)];
+  alignas(16) uint32_t bitmaps[KvPageLayout::kKeyTile][kDim / 32];
+};
+
+// Shared memory of a block: its warps' WarpMemory and, where a row has sparse tiles, behind them
+// what these are staged in.
+template <int kDim, int kProducts>
+constexpr int32_t block_memory_bytes(bool sparse) {
+  return kWarpsOfBlock * static_cast<int32_t>(sizeof(WarpMemory<kDim, kProducts>) +
+                                              (sparse ? sizeof(StagedTile<kDim>) : 0));
+}
+template <int kDim, int kProducts>
+TESSERA_DEVICE WarpMemory<kDim, kProducts>& warp_memory() {
+  return reinterpret_cast<WarpMemory<kDim, kProducts>*>(&simt::shared<std::byte>())[simt::warp()];
+}
+template <int kDim, int kProducts>
+TESSERA_DEVICE StagedTile<kDim>& staged_tile() {
+  std::byte* behind = &simt::shared<std::byte>() + block_memory_bytes<kDim, kProducts>(false);
+  return reinterpret_cast<StagedTile<kDim>*>(behind)[simt::warp()];
+}
+
+// Where tokens' kept channels stand in the warp's memory. Lanes read neighbouring tokens at about
+// the same place, so tokens that would begin in the same banks stand 16 bytes further apart.
+struct Staging {
+  int32_t stride;        // f16 from token to token
+  uint32_t token_parts;  // 65536ths of a token in 16 bytes of a page, rounded up; 0: not apart
+
+  TESSERA_DEVICE explicit Staging(const SparseSide& side)
+      : stride(static_cast<int32_t>(side.kept_bytes) * 8 / side.bits), token_parts(0) {
+    if (stride % 32 == 0) {  // then 16 bytes are of one token
+      const auto kept_bytes = static_cast<uint32_t>(side.kept_bytes);
+      stride += 8;
+      token_parts = (16 * 65536 + kept_bytes - 1) / kept_bytes;
+    }
+  }
+  TESSERA_DEVICE int32_t place(int32_t chunk, int32_t chunk_halves) const {  // of 16 bytes
+    const auto token = static_cast<int32_t>(static_cast<uint32_t>(chunk) * token_parts >> 16);
+    return chunk * chunk_halves + 8 * token;
+  }
+};
+
+// Two bytes [0, 255], or two of [0, 15], in the lower bytes of two f16 that are 1024 more; and what
+// takes these and the codes' bias away.
+inline constexpr uint32_t kHalf1024 = 0x64006400;
+inline constexpr uint32_t kLessByteBias = 0xe480e480;    // -(1024 + 128)
+inline constexpr uint32_t kLessNibbleBias = 0xe408e408;  // -(1024 + 8)
+
+// Four codes of 8 bits (eight of 4) as f16.
+TESSERA_DEVICE void put_bytes(uint32_t codes, uint32_t* to) {
+  codes ^= 0x80808080;
+  to[0] = simt::add_f16((codes & 0xff) | (codes << 8 & 0xff0000) | kHalf1024, kLessByteBias);
+  to[1] = simt::add_f16((codes >> 16 & 0xff) | (codes >> 8 & 0xff0000) | kHalf1024, kLessByteBias);
+}
+TESSERA_DEVICE void put_nibbles(uint32_t codes, uint32_t* to) {
+  codes ^= 0x88888888;
+  TESSERA_UNROLL
+  for (int32_t i = 0; i < 4; ++i) {
+    const uint32_t two = codes >> 8 * i;
+    to[i] = simt::add_f16((two & 0xf) | (two << 12 & 0xf0000) | kHalf1024, kLessNibbleBias);
+  }
+}
+
+// Brings the 16 tokens of a tile to the warp's memory; `tile`: its keys (values). 16 tokens of n
+// bytes are n times 16 bytes, and so are their bitmaps.
+template <int kDim>
+TESSERA_DEVICE void stage(const SparseSide& side, const Staging& staging, const std::byte* tile,
+                          StagedTile<kDim>& staged) {
+  simt::sync_warp();  // what stood there has been read
+  const auto chunks = static_cast<int32_t>(side.kept_bytes);
+  const int32_t chunk_halves = 128 / side.bits;
+  TESSERA_UNROLL_BY(4)
+  for (int32_t chunk = simt::lane(); chunk < chunks + side.bitmap_bytes; chunk += simt::kWarp) {
+    const simt::Words words = simt::load_words(tile + 16 * chunk);
+    if (chunk >= chunks) {
+      simt::store_words(&staged.bitmaps[0][4 * (chunk - chunks)], words);
+      continue;
+    }
+    f16* to = staged.kept + staging.place(chunk, chunk_halves);
+    if (side.bits == 16) {
+      simt::store_words(to, words);
+      continue;
+    }
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < 2; ++i) {
+      simt::Words halves[2];
+      if (side.bits == 8) {
+        put_bytes(words.at[2 * i], halves[0].at);
+        put_bytes(words.at[2 * i + 1], halves[0].at + 2);
+        simt::store_words(to + 8 * i, halves[0]);
+      } else {
+        put_nibbles(words.at[2 * i], halves[0].at);
+        put_nibbles(words.at[2 * i + 1], halves[1].at);
+        simt::store_words(to + 16 * i, halves[0]);
+        simt::store_words(to + 16 * i + 8, halves[1]);
+      }
+    }
+  }
+  for (int32_t i = simt::lane(); side.bitmap_bytes == 0 && i < kDim / 2; i += simt::kWarp) {
+    const int32_t channels = side.head_dim - 32 * (i % (kDim / 32));
+    staged.bitmaps[i / (kDim / 32)][i % (kDim / 32)] = channels >= 32 ? 0xffffffff
+                                                       : channels > 0 ? (1u << channels) - 1
+                                                                      : 0;
+  }
+  simt::sync_warp();
+}
+
+// Channels of a token from one on, one after the other: bit i of `bits` is of channel i.
+struct ChannelStream {
+  const f16* next;
+  uint32_t bits;
+
+  TESSERA_DEVICE uint32_t take(int32_t bit) {  // as f16, in the lower half
+    uint32_t channel = 0;
+    if ((bits >> bit & 1) != 0) {
+      channel = next->bits;
+      ++next;
+    }
+    return channel;
+  }
+  TESSERA_DEVICE uint32_t take_two(int32_t bit) {
+    const uint32_t first = take(bit);
+    return first | take(bit + 1) << 16;
+  }
+};
+
+// Channels [kDim / 4 t, kDim / 4 (t + 1)) of a token; none of one that nobody sees, whose bytes may
+// be anything.
+template <int kDim>
+TESSERA_DEVICE ChannelStream quarter(const StagedTile<kDim>& staged, const Staging& staging,
+                                     int32_t token, bool seen) {
+  ChannelStream channels{staged.kept + token * staging.stride, 0};
+  TESSERA_UNROLL
+  for (int32_t i = 0; i < 4; ++i) {
+    const uint32_t word = staged.bitmaps[token][i * kDim / 128];
+    const uint32_t bits = kDim == 128 ? word : word >> 16 * (i % 2) & 0xffff;
+    channels.next += seen && i < simt::lane() % 4 ? simt::popcount(bits) : 0;
+    channels.bits = seen && i == simt::lane() % 4 ? bits : channels.bits;
+  }
+  return channels;
+}
+
+// scores[product][i]: of token 8 g + i and the lane's pair, as of f16. Lane (g, t) takes a quarter
+// of the channels of tokens g and g + 8 of each 16; scores change places through the warp's memory.
+template <int kDim, int kProducts>
+TESSERA_DEVICE void sparse_scores(WarpMemory<kDim, kProducts>& memory, const Tile& tile,
+                                  float (&scores)[kProducts][8]) {
+  constexpr int32_t kTile = KvPageLayout::kKeyTile;
+  const int32_t g = simt::lane() / 4;
+  const int32_t t = simt::lane() % 4;
+  const SparseSide side = sparse_keys(*tile.layout);
+  const Staging staging(side);
+  StagedTile<kDim>& staged = staged_tile<kDim, kProducts>();
+  const auto scores_of = [&](int32_t product) {
+    return reinterpret_cast<float*>(memory.weights[product][2 * t]);
+  };
+  TESSERA_UNROLL_BY(1)
+  for (int32_t part = 0; part < Tile::kPlaces; ++part) {
+    const std::byte* keys = memory.places[part].keys;
+    if (keys == nullptr) {
+      continue;
+    }
+    stage(side, staging, keys, staged);
+    ChannelStream channels[2];
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < 2; ++i) {
+      const int32_t token = g + 8 * i;
+      channels[i] = quarter(staged, staging, token, tile.sees(part * kTile + token));
+    }
+    float sums[kProducts][4] = {};
+    TESSERA_UNROLL_BY(2)
+    for (int32_t first = 0; first < kDim / 4; first += 4) {
+      uint32_t of_keys[4];
+      TESSERA_UNROLL
+      for (int32_t i = 0; i < 4; ++i) {
+        of_keys[i] = channels[i % 2].take_two(i / 2 * 2);
+      }
+      TESSERA_UNROLL
+      for (int32_t i = 0; i < 2; ++i) {
+        channels[i].bits >>= 4;
+      }
+      TESSERA_UNROLL
+      for (int32_t product = 0; product < kProducts; ++product) {
+        const auto* query = reinterpret_cast<const uint32_t*>(
+            &memory.halves[8 * product + g][kDim / 4 * t + first]);
+        const uint32_t of_query[2] = {query[0], query[1]};
+        simt::mma_f16(sums[product], of_keys, of_query);
+      }
+    }
+    TESSERA_UNROLL
+    for (int32_t product = 0; product < kProducts; ++product) {
+      TESSERA_UNROLL
+      for (int32_t i = 0; i < 2; ++i) {
+        scores_of(product)[part * kTile + 8 * i + g] =
+            sums[product][2 * i] + sums[product][2 * i + 1] * (1 / kHalfSplit);
+      }
+    }
+  }
+  simt::sync_warp();
+  const TilePlace place = memory.places[g / 2];
+  TESSERA_UNROLL
+  for (int32_t i = 0; i < 8; ++i) {
+    const float scale = side.is_codes() && place.keys != nullptr
+                            ? simt::as_f32(place.key_scales[8 * (g % 2) + i])
+                            : 1.0f;
+    TESSERA_UNROLL
+    for (int32_t product = 0; product < kProducts; ++product) {
+      scores[product][i] = scores_of(product)[8 * g + i] * scale;
+    }
+  }
+  simt::sync_warp();
+}
+
+// A pair's weights in the warp's memory, with the values' scales where these are codes: then over
+// the largest of them, which `step` says, so that f16 holds them whatever the scales are.
+template <int kDim, int kProducts>
+TESSERA_DEVICE void put_sparse_weights(WarpMemory<kDim, kProducts>& memory, const Tile& tile,
+                                       float (&weights)[kProducts][8], float (&step)[kProducts]) {
+  const int32_t g = simt::lane() / 4;
+  const TilePlace place = memory.places[g / 2];
+  const bool codes = tile.layout->format.value_bits <= 8;
+  TESSERA_UNROLL
+  for (int32_t product = 0; product < kProducts; ++product) {
+    step[product] = 1;
+    if (!codes) {
+      continue;
+    }
+    float largest = kLeastLargest;
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < 8; ++i) {
+      // What no token was put into may have any scale, and its weight is 0.
+      float& weight = weights[product][i];
+      weight = weight > 0 ? weight * simt::as_f32(place.value_scales[8 * (g % 2) + i]) : 0.0f;
+      largest = simt::max(largest, weight);
+    }
+    TESSERA_UNROLL
+    for (int32_t mask = 4; mask < simt::kWarp; mask *= 2) {
+      largest = simt::max(largest, simt::shuffle_xor(largest, mask));
+    }
+    step[product] = largest;
+    const float inverse = 1 / largest;
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < 8; ++i) {
+      weights[product][i] *= inverse;
+    }
+  }
+  put_half_weights(memory, weights);
+}
+
+// out[product][block][i] = out * correction + the sum over the tile's tokens, for channel
+// 32 block + 4 g + i and the lane's pair. Lane (g, t) takes these channels of tokens 2 t, 2 t + 1,
+// 2 t + 8 and 2 t + 9 of each 16.
+template <int kDim, int kProducts>
+TESSERA_DEVICE void add_sparse_values(const WarpMemory<kDim, kProducts>& memory, const Tile& tile,
+                                      const float (&step)[kProducts],
+                                      const float (&correction)[kProducts],
+                                      float (&out)[kProducts][kDim / 32][4]) {
+  constexpr int32_t kTile = KvPageLayout::kKeyTile;
+  constexpr int32_t kOwn = 4;  // tokens of each 16
+  const auto own_token = [](int32_t i) { return 2 * (simt::lane() % 4) + i % 2 + i / 2 * 8; };
+  const int32_t g = simt::lane() / 4;
+  const int32_t t = simt::lane() % 4;
+  const SparseSide side = sparse_values(*tile.layout);
+  const Staging staging(side);
+  StagedTile<kDim>& staged = staged_tile<kDim, kProducts>();
+  TESSERA_UNROLL
+  for (int32_t product = 0; product < kProducts; ++product) {
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < kDim / 8; ++i) {
+      out[product][i / 4][i % 4] *= correction[product];
+    }
+  }
+  TESSERA_UNROLL_BY(1)
+  for (int32_t part = 0; part < Tile::kPlaces; ++part) {
+    const std::byte* values = memory.places[part].values;
+    if (values == nullptr) {
+      continue;
+    }
+    stage(side, staging, values, staged);
+    const f16* kept[kOwn];
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < kOwn; ++i) {
+      kept[i] = staged.kept + own_token(i) * staging.stride;
+    }
+    TESSERA_UNROLL
+    for (int32_t block = 0; block < kDim / 32; ++block) {
+      if (block * 32 >= side.head_dim) {
+        break;
+      }
+      uint32_t channels[kOwn][4];
+      TESSERA_UNROLL
+      for (int32_t i = 0; i < kOwn; ++i) {
+        const bool seen = tile.sees(part * kTile + own_token(i));
+        const uint32_t word = seen ? staged.bitmaps[own_token(i)][block] : 0;
+        ChannelStream from{kept[i] + simt::popcount(word & ((1u << 4 * g) - 1)), word >> 4 * g};
+        TESSERA_UNROLL
+        for (int32_t c = 0; c < 4; ++c) {
+          channels[i][c] = from.take(c);
+        }
+        kept[i] += simt::popcount(word);
+      }
+      TESSERA_UNROLL
+      for (int32_t m = 0; m < 2; ++m) {
+        const uint32_t of_values[4] = {channels[0][2 * m] | channels[1][2 * m] << 16,
+                                       channels[0][2 * m + 1] | channels[1][2 * m + 1] << 16,
+                                       channels[2][2 * m] | channels[3][2 * m] << 16,
+                                       channels[2][2 * m + 1] | channels[3][2 * m + 1] << 16};
+        TESSERA_UNROLL
+        for (int32_t product = 0; product < kProducts; ++product) {
+          const uint32_t weight[2] = {memory.weights[product][g][8 * part + t],
+                                      memory.weights[product][g][8 * part + 4 + t]};
+          float sums[4] = {};
+          simt::mma_f16(sums, of_values, weight);
+          TESSERA_UNROLL
+          for (int32_t i = 0; i < 2; ++i) {
+            out[product][block][2 * m + i] +=
+                (sums[2 * i] + sums[2 * i + 1] * (1 / kHalfSplit)) * step[product];
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,64 @@
+#include "kernels/cuda/linear/activations.h"
+#include "kernels/cuda/simt/block.h"
+#include "kernels/cuda/simt/simt.h"
+#include "kernels/e4m3.h"
+
+namespace tessera::cuda {
+namespace {
+
+using namespace simt;
+
+constexpr int32_t kRowThreads = 256;
+
+TESSERA_DEVICE uint16_t bf16_bits(float value) {  // kernels/half.h's to_bf16
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) {
+    return static_cast<uint16_t>((bits >> 16) | 0x40u);
+  }
+  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+TESSERA_KERNEL(kRowThreads) bf16_kernel(MatrixView<const float> in, uint16_t* out) {
+  const float* row = in.data + block_x() * in.stride;
+  for (int64_t i = thread(); i < in.cols; i += kRowThreads) {
+    out[block_x() * in.cols + i] = bf16_bits(row[i]);
+  }
+}
+
+// Magnitudes order as their bits do, and a NaN is above all: it reaches the scale, and so every
+// output.
+TESSERA_KERNEL(kRowThreads)
+e4m3_kernel(MatrixView<const float> in, uint8_t* out, float* scales) {
+  const float* row = in.data + block_x() * in.stride;
+  int32_t largest = 0;
+  for (int64_t i = thread(); i < in.cols; i += kRowThreads) {
+    const auto bits = static_cast<int32_t>(std::bit_cast<uint32_t>(row[i]) & 0x7fffffffu);
+    largest = bits > largest ? bits : largest;
+  }
+  const float magnitude = std::bit_cast<float>(block_max(largest, shared<OfWarps<int32_t>>()));
+  const bool vanishes = magnitude < 1e-30f;  // its inverse might not be finite
+  const float inverse = vanishes ? 0.0f : kLargestE4m3 / magnitude;
+  for (int64_t i = thread(); i < in.cols; i += kRowThreads) {
+    out[block_x() * in.cols + i] = to_e4m3(row[i] * inverse).bits;
+  }
+  if (thread() == 0) {
+    scales[block_x()] = vanishes ? 0.0f : magnitude / kLargestE4m3;
+  }
+}
+
+LaunchShape block_per_row(int64_t rows, int32_t shared_bytes) {
+  return {
+      .grid_x = static_cast<int32_t>(rows), .threads = kRowThreads, .shared_bytes = shared_bytes};
+}
+
+}  // namespace
+
+void to_bf16_rows(MatrixView<const float> in, uint16_t* out, Stream stream) {
+  launch(stream, block_per_row(in.rows, 0), bf16_kernel, in, out);
+}
+
+void to_e4m3_rows(MatrixView<const float> in, uint8_t* out, float* scales, Stream stream) {
+  launch(stream, block_per_row(in.rows, sizeof(OfWarps<int32_t>)), e4m3_kernel, in, out, scales);
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "kernels/backend.h"
+
+namespace tessera::cuda {
+
+// Activations in the format of the weights they meet; each is a launch of one block a row, rows of
+// `out` without gaps.
+void to_bf16_rows(MatrixView<const float> in, uint16_t* out, Stream stream);
+// E4M3 of in / scale, where a row's largest is 448: the CPU's, bit for bit.
+void to_e4m3_rows(MatrixView<const float> in, uint8_t* out, float* scales, Stream stream);
+
+}  // namespace tessera::cuda

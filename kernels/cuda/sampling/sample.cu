@@ -1,0 +1,382 @@
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/simt/block.h"
+#include "kernels/cuda/simt/simt.h"
+
+// A block has a row, two warps at least. The row stays where the model left it, in L2 (half a
+// megabyte of 128k tokens), and each question about it is a pass: nothing is sorted or copied. Sums
+// are of integers, so the threads may add in any order. Compiled without fused products, so that
+// floats have the CPU's bits.
+
+namespace tessera::cuda {
+namespace {
+
+using namespace simt;
+
+constexpr int32_t kMostThreads = 1024;  // of a block; a small vocabulary has fewer
+constexpr int32_t kChangeThreads = 256;
+constexpr int32_t kKeys = 7;  // tried in a pass over a row, so that it leaves an eighth of the span
+
+TESSERA_DEVICE int32_t warps() {
+  return threads() / kWarp;
+}
+TESSERA_DEVICE uint64_t least(uint64_t a, uint64_t b) {
+  return a < b ? a : b;
+}
+
+// ---- what a row is: all its logits finite, the best token, the weight of all
+
+// Compares as a token ranks: by logit, of equals the lower id is the higher.
+TESSERA_DEVICE uint64_t rank_of(float logit, int32_t token) {
+  return uint64_t{logit_key(logit)} << 32 | ~static_cast<uint32_t>(token);
+}
+TESSERA_DEVICE int32_t token_of(uint64_t rank) {
+  return static_cast<int32_t>(~static_cast<uint32_t>(rank));
+}
+
+TESSERA_DEVICE int32_t best_token(const float* logits, int32_t vocab, OfWarps<uint64_t>& memory) {
+  uint64_t best = 0;
+  TESSERA_UNROLL_BY(4)
+  for (int32_t i = thread(); i < vocab; i += threads()) {
+    const uint64_t rank = rank_of(logits[i], i);
+    best = rank > best ? rank : best;
+  }
+  return token_of(block_max(best, memory));
+}
+
+// Leaves the best token as the choice, before any change.
+TESSERA_KERNEL(kMostThreads)
+inspect_kernel(MatrixView<float> logits, const SampleRow* rows, SampledToken* sampled) {
+  OfWarps<uint64_t>& memory = shared<OfWarps<uint64_t>>();
+  const SampleRow& row = rows[block_x()];
+  const float* own = logits.data + row.row * logits.stride;
+  const auto vocab = static_cast<int32_t>(logits.cols);
+  uint64_t best = 0;
+  uint64_t broken = 0;  // the first one's id, turned so that it is the highest
+  TESSERA_UNROLL_BY(4)
+  for (int32_t i = thread(); i < vocab; i += threads()) {
+    const uint64_t rank = rank_of(own[i], i);
+    const auto turned = static_cast<uint64_t>(vocab - i);
+    best = rank > best ? rank : best;
+    broken = !is_finite(own[i]) && turned > broken ? turned : broken;
+  }
+  broken = block_max(broken, memory);
+  SampledToken found;
+  if (broken != 0) {
+    found.status = SampleStatus::not_finite;
+    found.token = vocab - static_cast<int32_t>(broken);
+    found.logit = own[found.token];
+  } else {
+    found.token = token_of(block_max(best, memory));
+    found.logit = own[found.token];
+    found.max_logit = found.logit;
+    if (row.wants_logprob) {
+      for (int32_t i = thread(); i < vocab; i += threads()) {
+        found.weight += weight_of(own[i], found.max_logit, 1);
+      }
+      found.weight = block_total(found.weight, memory);
+    }
+  }
+  if (thread() == 0) {
+    sampled[block_x()] = found;
+  }
+}
+
+// ---- changes, and back: of a piece of SampleArgs::changes, a thread each
+
+TESSERA_KERNEL(kChangeThreads)
+change_kernel(MatrixView<float> logits, const LogitChange* changes, int32_t count, float* before) {
+  const int32_t i = block_x() * kChangeThreads + thread();
+  if (i < count) {
+    float& logit = logits.data[changes[i].row * logits.stride + changes[i].token];
+    before[i] = logit;
+    logit = changes[i].apply(logit);
+  }
+}
+
+TESSERA_KERNEL(kChangeThreads)
+restore_kernel(MatrixView<float> logits, const LogitChange* changes, int32_t count,
+               const float* before) {
+  const int32_t i = block_x() * kChangeThreads + thread();
+  if (i < count) {
+    logits.data[changes[i].row * logits.stride + changes[i].token] = before[i];
+  }
+}
+
+// After all have been restored.
+TESSERA_KERNEL(kChangeThreads)
+logit_kernel(MatrixView<float> logits, const SampleRow* rows, int32_t count,
+             SampledToken* sampled) {
+  const int32_t i = block_x() * kChangeThreads + thread();
+  if (i < count && sampled[i].status == SampleStatus::chosen) {
+    sampled[i].logit = logits.data[rows[i].row * logits.stride + sampled[i].token];
+  }
+}
+
+// ---- the choice
+
+// What is kept: higher keys, and of this one the first `ties` tokens.
+struct Cut {
+  uint32_t key = 0;
+  uint64_t ties = ~uint64_t{0};
+};
+
+struct Counted {
+  uint64_t above = 0;  // weight, or number, of the tokens with a higher key than a cut's
+  uint64_t ties = 0;   // how many have this one
+};
+
+struct ChoiceMemory {
+  OfWarps<uint64_t> totals;
+  OfWarps<uint64_t> of_keys[kKeys];
+  uint64_t key_totals[kKeys];
+  OfWarps<Counted> parts;
+};
+
+class RowChoice {
+ public:
+  TESSERA_DEVICE RowChoice(const float* logits, int32_t vocab, float best, const SampleRow& row,
+                           ChoiceMemory& memory)
+      : logits_(logits), vocab_(vocab), best_(best), row_(row), memory_(memory) {}
+
+  TESSERA_DEVICE int32_t draw() const {
+    Cut cut{};
+    if (selects(row_)) {
+      cut.key = logit_key(best_ + row_.min_logit);
+      if (row_.top_k > 0) {
+        cut = best_few(cut);
+      }
+      if (row_.top_p < 1) {
+        cut = likeliest(cut);
+      }
+    }
+    return draw_of(cut);
+  }
+
+ private:
+  TESSERA_DEVICE uint64_t weight(float logit) const {
+    return weight_of(logit, best_, row_.temperature);
+  }
+
+  TESSERA_DEVICE Cut best_few(Cut cut) const {
+    const auto one = [](float) { return uint64_t{1}; };
+    const auto wanted = static_cast<uint64_t>(row_.top_k);
+    cut.key = highest_reaching(wanted, cut.key, one);
+    cut.ties = wanted - count(cut.key, one).above;
+    return cut;
+  }
+
+  TESSERA_DEVICE Cut likeliest(Cut cut) const {
+    const auto of_logit = [this](float logit) { return weight(logit); };
+    const Counted all = count(cut.key, of_logit);
+    const uint64_t total = all.above + least(all.ties, cut.ties) * weight(logit_of(cut.key));
+    const uint64_t wanted = weight_wanted(row_.top_p, total);
+    const uint32_t key = highest_reaching(wanted, cut.key, of_logit);
+    const uint64_t missing = wanted - count(key, of_logit).above;
+    const uint64_t width = weight(logit_of(key));
+    return {key, (missing + width - 1) / width};
+  }
+
+  // The highest key such that all tokens with it or a higher one together have `wanted`; not below
+  // `low`, whose tokens need not.
+  template <class Value>
+  TESSERA_DEVICE uint32_t highest_reaching(uint64_t wanted, uint32_t low, Value&& value) const {
+    uint32_t high = logit_key(best_);
+    while (low < high) {
+      const uint32_t step = (high - low) / (kKeys + 1) + 1;
+      uint64_t sums[kKeys] = {};
+      for (int32_t i = thread(); i < vocab_; i += threads()) {
+        const float logit = logits_[i];
+        const uint32_t key = logit_key(logit);
+        if (key >= low + step) {
+          const uint64_t own = value(logit);
+          TESSERA_UNROLL
+          for (int32_t k = 0; k < kKeys; ++k) {
+            sums[k] += key >= low + static_cast<uint32_t>(k + 1) * step ? own : 0;
+          }
+        }
+      }
+      const auto reached = static_cast<uint32_t>(keys_reaching(wanted, sums));
+      low += reached * step;
+      high = reached < kKeys && low + step - 1 < high ? low + step - 1 : high;
+    }
+    return low;
+  }
+
+  // How many of the block's sums, which fall, are `wanted` or more.
+  TESSERA_DEVICE int32_t keys_reaching(uint64_t wanted, uint64_t (&sums)[kKeys]) const {
+    TESSERA_UNROLL
+    for (int32_t k = 0; k < kKeys; ++k) {
+      sums[k] = warp_total(sums[k]);
+    }
+    sync_block();  // those of the call before have been read
+    if (lane() == 0) {
+      TESSERA_UNROLL
+      for (int32_t k = 0; k < kKeys; ++k) {
+        memory_.of_keys[k].of[warp()] = sums[k];
+      }
+    }
+    sync_block();
+    if (thread() < kKeys) {
+      uint64_t total = 0;
+      for (int32_t w = 0; w < warps(); ++w) {
+        total += memory_.of_keys[thread()].of[w];
+      }
+      memory_.key_totals[thread()] = total;
+    }
+    sync_block();
+    int32_t reaching = 0;
+    for (int32_t k = 0; k < kKeys; ++k) {
+      reaching += memory_.key_totals[k] >= wanted ? 1 : 0;
+    }
+    return reaching;
+  }
+
+  template <class Value>
+  TESSERA_DEVICE Counted count(uint32_t key, Value&& value) const {
+    const Counted own = count_between(key, value, thread(), vocab_, threads());
+    return {block_total(own.above, memory_.totals), block_total(own.ties, memory_.totals)};
+  }
+
+  template <class Value>
+  TESSERA_DEVICE Counted count_between(uint32_t key, Value&& value, int32_t begin, int32_t end,
+                                       int32_t step) const {
+    Counted counted{};
+    TESSERA_UNROLL_BY(4)
+    for (int32_t i = begin; i < end; i += step) {
+      const float logit = logits_[i];
+      const uint32_t own = logit_key(logit);
+      counted.above += own > key ? value(logit) : 0;
+      counted.ties += own == key ? 1 : 0;
+    }
+    return counted;
+  }
+
+  // Each warp weighs a part of the tokens, and the part in which the point lies is divided again.
+  TESSERA_DEVICE int32_t draw_of(Cut cut) const {
+    const uint64_t tie = weight(logit_of(cut.key));
+    int32_t begin = 0;
+    int32_t end = vocab_;
+    uint64_t point = 0;
+    while (end - begin > 1) {
+      const int32_t part = (end - begin + warps() - 1) / warps();
+      weigh_parts(cut.key, begin, end, part);
+      const auto width = [&](int32_t w) {
+        const Counted& counted = memory_.parts.of[w];
+        return counted.above + least(counted.ties, cut.ties) * tie;
+      };
+      const auto pass = [&](int32_t w) { cut.ties -= least(memory_.parts.of[w].ties, cut.ties); };
+      if (end - begin == vocab_) {
+        const Cut before = cut;
+        uint64_t total = 0;
+        for (int32_t w = 0; w < warps(); ++w) {
+          total += width(w);
+          pass(w);
+        }
+        cut = before;
+        point = point_of(row_.draw, total);
+      }
+      int32_t w = 0;
+      for (; point >= width(w); ++w) {
+        point -= width(w);
+        pass(w);
+      }
+      begin += w * part;
+      end = begin + part < end ? begin + part : end;
+    }
+    return begin;
+  }
+
+  TESSERA_DEVICE void weigh_parts(uint32_t key, int32_t begin, int32_t end, int32_t part) const {
+    const int32_t first = begin + warp() * part;
+    Counted counted = count_between(
+        key, [this](float logit) { return weight(logit); }, first + lane(),
+        first + part < end ? first + part : end, kWarp);
+    counted = {warp_total(counted.above), warp_total(counted.ties)};
+    sync_block();  // the parts of the round before have been read
+    if (lane() == 0) {
+      memory_.parts.of[warp()] = counted;
+    }
+    sync_block();
+  }
+
+  const float* logits_;
+  int32_t vocab_;
+  float best_;
+  const SampleRow& row_;
+  ChoiceMemory& memory_;
+};
+
+TESSERA_KERNEL(kMostThreads)
+choose_kernel(MatrixView<float> logits, const SampleRow* rows, SampledToken* sampled) {
+  ChoiceMemory& memory = shared<ChoiceMemory>();
+  const SampleRow& row = rows[block_x()];
+  SampledToken chosen = sampled[block_x()];
+  const float* own = logits.data + row.row * logits.stride;
+  const auto vocab = static_cast<int32_t>(logits.cols);
+  if (chosen.status != SampleStatus::chosen) {
+    return;
+  }
+  if (row.forced >= 0) {
+    chosen.token = row.forced;
+  } else {
+    chosen.token = row.changes > 0 ? best_token(own, vocab, memory.totals) : chosen.token;
+    const float best = own[chosen.token];
+    if (is_finite(best) && row.temperature > 0) {
+      chosen.token = RowChoice(own, vocab, best, row, memory).draw();
+    } else if (best == -std::numeric_limits<float>::infinity()) {
+      chosen.status = SampleStatus::none_left;
+    }
+  }
+  chosen.logit = own[chosen.token];
+  sync_block();  // everybody has read what stood there
+  if (thread() == 0) {
+    sampled[block_x()] = chosen;
+  }
+}
+
+}  // namespace
+
+int64_t sample_scratch_bytes(const SampleLimits& limits, Stream) {
+  return limits.changes * int64_t{sizeof(float)};
+}
+
+// Whatever a launch reads of the plan is mirrored right before it, one thing at a time: to mirror a
+// second thing may wait, and forget the first.
+void sample(const SampleArgs& args, Stream stream) {
+  const MatrixView<float>& logits = args.logits;
+  const auto rows = static_cast<int32_t>(args.rows.size());
+  SampledToken* sampled = args.sampled.data();
+  const auto block_each = [&](size_t shared_bytes) {  // two warps at least, eight tokens a thread
+    const auto enough = static_cast<int32_t>(round_up(div_ceil(logits.cols, 8), 2 * kWarp));
+    return LaunchShape{.grid_x = rows,
+                       .threads = enough < kMostThreads ? enough : kMostThreads,
+                       .shared_bytes = static_cast<int32_t>(shared_bytes)};
+  };
+  const auto thread_each = [](int32_t count) {
+    return LaunchShape{.grid_x = static_cast<int32_t>(div_ceil(count, kChangeThreads)),
+                       .threads = kChangeThreads};
+  };
+  const auto each_piece = [&](auto&& kernel) {
+    constexpr size_t kPiece = size_t{1} << 15;  // 640 KiB
+    auto* before = reinterpret_cast<float*>(args.scratch.data());
+    for (size_t first = 0; first < args.changes.size(); first += kPiece) {
+      const size_t left = args.changes.size() - first;
+      const auto changes = args.changes.subspan(first, left < kPiece ? left : kPiece);
+      const auto count = static_cast<int32_t>(changes.size());
+      launch(stream, thread_each(count), kernel, logits, mirror(changes, stream), count,
+             before + first);
+    }
+  };
+  launch(stream, block_each(sizeof(OfWarps<uint64_t>)), inspect_kernel, logits,
+         mirror(args.rows, stream), sampled);
+  each_piece(change_kernel);
+  launch(stream, block_each(sizeof(ChoiceMemory)), choose_kernel, logits, mirror(args.rows, stream),
+         sampled);
+  each_piece(restore_kernel);
+  if (!args.changes.empty()) {
+    launch(stream, thread_each(rows), logit_kernel, logits, mirror(args.rows, stream), rows,
+           sampled);
+  }
+}
+
+}  // namespace tessera::cuda
