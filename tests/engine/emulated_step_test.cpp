@@ -159,7 +159,7 @@ Case of(const char* preset, WeightFormat weights = WeightFormat::f32) {
 INSTANTIATE_TEST_SUITE_P(All, EmulatedStep,
                          testing::Values(Case{.name = "f16"},
                                          Case{.name = "spans", .context = 1200, .longest = 560},
-                                         of("k8v4", WeightFormat::bf16), of("snapkv"),
+                                         of("k8v4", WeightFormat::bf16), of("s50"), of("snapkv"),
                                          of("leankv")),
                          [](const auto& instance) { return instance.param.name; });
 
