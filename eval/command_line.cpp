@@ -57,7 +57,7 @@ void declare_how(CLI::App& app, EvalOptions& options) {
                                                        {"int8", WeightFormat::int8},
                                                        {"int4", WeightFormat::int4},
                                                        {"fp8", WeightFormat::fp8}};
-  app.add_option("--device", options.device, "cpu [cpu]")->type_name("NAME");
+  app.add_option("--device", options.device, "cpu or cuda [cpu]")->type_name("NAME");
   app.add_option_function<std::string>(
          "--isa",
          [&options](const std::string& text) {
@@ -84,9 +84,9 @@ void declare_how(CLI::App& app, EvalOptions& options) {
 }
 
 absl::Status check(const EvalOptions& options) {
-  if (options.device != "cpu") {
-    return absl::UnimplementedError(
-        absl::StrCat("--device: there is no device '", options.device, "'; there is cpu"));
+  if (options.device != "cpu" && options.device != "cuda") {
+    return absl::UnimplementedError(absl::StrCat("--device: there is no device '", options.device,
+                                                 "'; there are cpu and cuda"));
   }
   if (options.isa && !cpu_supports(*options.isa)) {
     return absl::InvalidArgumentError(

@@ -13,6 +13,7 @@
 #include "eval/presets.h"
 #include "eval/progress.h"
 #include "eval/report/writers.h"
+#include "eval/run/device.h"
 #include "eval/run/evaluation.h"
 #include "eval/run/model_host.h"
 #include "eval/score/scoring.h"
@@ -55,8 +56,8 @@ absl::StatusOr<Contest> open_engines(const EvalOptions& options, const Tokenizer
       .batch = options.batch,
       .context = std::min(context, static_cast<int32_t>(longest_trial(tasks)))};
   Contest contest;
-  TESSERA_ASSIGN_OR_RETURN(
-      contest.host, ModelHost::load(host, cpu_backend(options.isa.value_or(best_cpu_isa()))));
+  TESSERA_ASSIGN_OR_RETURN(const ComputeDevice device, open_device(options.device, options.isa));
+  TESSERA_ASSIGN_OR_RETURN(contest.host, ModelHost::load(host, *device.backend, device.stream));
   for (const EvalPreset& preset : presets) {
     TESSERA_ASSIGN_OR_RETURN(contest.subjects.emplace_back(),
                              contest.host->subject(preset, tokenizer));

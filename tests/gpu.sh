@@ -1,36 +1,90 @@
 #!/bin/sh
-# What a machine with a GPU runs first: the kernels' tests, compute-sanitizer, decode attention's speed.
-# Takes build/cuda/bin as it was built elsewhere where that runs here, or builds it. Logs go to $OUT, or
-# build/gpu; the summary is printed last.
+# What a machine with a GPU runs: the kernels' tests, compute-sanitizer, and then the run-book of
+# bench/gpu/README.md. Takes build/cuda/bin as it was built elsewhere where that runs here, or builds it.
+# Logs and tables go to $OUT, or build/gpu; a summary is printed last.
+#   tests/gpu.sh            all of it, each part within its limit
+#   tests/gpu.sh tests      the tests and the sanitizer alone
+#   tests/gpu.sh measure    the run-book alone
 set -eu
 cd "$(dirname "$0")/.."
 out=${OUT:-build/gpu}
-mkdir -p "$out"
 bin=build/cuda/bin
-tests=$bin/cuda_gpu_test
+programs="tessera-bench tessera-compare tessera-throughput"
+part=${1:-all}
+case $part in all | tests | measure) ;; *) sed -n 2,7p "$0" >&2; exit 2 ;; esac
+mkdir -p "$out"
 
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
-if ! "$tests" --gtest_list_tests >"$out/list.log" 2>&1; then
+if ! "$bin/cuda_gpu_test" --gtest_list_tests >"$out/list.log" 2>&1; then
   nvcc=$(sh deploy/cuda_toolkit.sh)
   cmake --preset cuda -DTESSERA_TESTS=ON -DTESSERA_SERVER=OFF -DCMAKE_CUDA_COMPILER="$nvcc" >"$out/configure.log"
-  cmake --build --preset cuda -j "$(nproc)" --target cuda_tests tessera-bench >"$out/build.log" 2>&1 ||
-    { tail -n 30 "$out/build.log"; exit 1; }
+  # shellcheck disable=SC2086  # a list
+  cmake --build --preset cuda -j "$(nproc)" --target cuda_tests tessera_cuda_library $programs \
+    >"$out/build.log" 2>&1 || { tail -n 30 "$out/build.log"; exit 1; }
 fi
 
+summary=""
 failed=0
-"$tests" >"$out/tests.log" 2>&1 || failed=1
-for tool in memcheck racecheck; do
-  if command -v compute-sanitizer >/dev/null; then
-    timeout 150 compute-sanitizer --tool $tool --error-exitcode 9 "$tests" \
-      --gtest_filter='*Simt*:*TakeThePages*:*ReadsBothTiers*:*RandomSteps*' >"$out/$tool.log" 2>&1 || failed=1
+step() {  # step NAME SECONDS COMMAND...: its log is $out/NAME.log
+  name=$1; limit=$2; shift 2
+  echo "== $name"
+  status=0
+  timeout "$limit" "$@" >"$out/$name.log" 2>&1 || status=$?
+  case $status in
+    0) verdict=done ;;
+    124) verdict="did not end within $limit s"; failed=1 ;;
+    *) verdict="failed ($status)"; failed=1 ;;
+  esac
+  summary="$summary
+$name: $verdict"
+}
+skip() { summary="$summary
+$1: skipped, $2"; }
+has() { python3 -c "import $1" 2>/dev/null; }
+
+if [ "$part" != measure ]; then
+  step tests 500 "$bin/cuda_gpu_test"
+  step library 60 "$bin/cuda_library_test"
+  if [ -x "$bin/cuda_nccl_test" ]; then step nccl 100 "$bin/cuda_nccl_test"; fi
+  for tool in memcheck racecheck; do
+    if command -v compute-sanitizer >/dev/null; then
+      step $tool 200 compute-sanitizer --tool $tool --error-exitcode 9 "$bin/cuda_gpu_test" \
+        --gtest_filter='*Simt*:*TakeThePages*:*ReadsBothTiers*:*RandomSteps*:*DeviceLinear*'
+    else
+      skip $tool "there is no compute-sanitizer here"
+    fi
+  done
+fi
+if [ "$part" != tests ]; then
+  step compare 300 "$bin/tessera-compare" --model models/checkpoints/tessera-tiny --with cuda:f32,cuda:bf16
+  # A GPU other than Hopper has no kernels for fp8, and says so.
+  step compare_fp8 200 "$bin/tessera-compare" --model models/checkpoints/tessera-tiny \
+    --reference cpu:fp8 --with cuda:fp8
+  step compare_k8v4 200 "$bin/tessera-compare" --model models/checkpoints/tessera-tiny --kv k8v4 --with cuda:f32
+  if has torch; then
+    step decode_attention 600 python3 bench/gpu/decode_attention.py
   else
-    echo "there is no compute-sanitizer here" >"$out/$tool.log"
+    step decode_attention 600 python3 bench/gpu/decode_attention.py --no-peer
+    skip decode_attention_peer "there is no PyTorch here"
+  fi
+  step ops 600 "$bin/tessera-bench" --device cuda --shapes 8b --budget 0.1 --kv f16,k8v4,k4v2 --json "$out/ops.json" \
+    --ops embed,rms_norm,linear,rope,silu_mul,kv_resize,kv_fork,kv_save,kv_load,kv_share,kv_attach,kv_drop,kv_demote,kv_store,kv_score,kv_compress
+  step throughput 1500 "$bin/tessera-throughput" --device cuda
+  if has transformers; then
+    step hf_continuous 900 python3 bench/gpu/hf_continuous.py
+  else
+    skip hf_continuous "there is no transformers here"
+  fi
+fi
+
+for log in tests memcheck racecheck; do
+  if [ -f "$out/$log.log" ]; then
+    echo "== $log"
+    grep -E 'FAILED|Failure|check failed|PASSED|ERROR SUMMARY|RACECHECK' "$out/$log.log" | tail -n 15 || true
   fi
 done
-if [ -x "$bin/cuda_nccl_test" ]; then "$bin/cuda_nccl_test" >>"$out/tests.log" 2>&1 || failed=1; fi
-"$bin/tessera-bench" --device cuda --shapes 8b --ops attention --kv f16,k8v8,k8v4,k4v4,k4v2 \
-  --cases "decode 32 x 1 at 8191,decode 4 x 1 at 65535,decode 1 x 1 at 8191 GQA 4 page 64" >"$out/bench.log" 2>&1 || failed=1
-
-for log in tests memcheck racecheck; do echo "== $log"; grep -E 'FAILED|Failure|check failed|PASSED|ERROR SUMMARY|RACECHECK|no compute' "$out/$log.log" | tail -n 15 || true; done
-echo "== bench"; cat "$out/bench.log"
+for log in compare compare_fp8 compare_k8v4 decode_attention throughput hf_continuous; do
+  if [ -f "$out/$log.log" ]; then echo "== $log"; cat "$out/$log.log"; fi
+done
+echo "== summary$summary"
 exit $failed

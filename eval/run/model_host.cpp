@@ -17,12 +17,16 @@ constexpr int32_t kStepTokens = 512;
 
 }  // namespace
 
-ModelHost::ModelHost(const ModelHostOptions& options, const Backend& backend)
-    : options_(options), backend_(backend), pool_(std::make_unique<ThreadPool>(options.threads)) {}
+ModelHost::ModelHost(const ModelHostOptions& options, const Backend& backend, Stream device_stream)
+    : options_(options),
+      backend_(backend),
+      pool_(std::make_unique<ThreadPool>(options.threads)),
+      stream_(backend.memory != nullptr ? device_stream : pool_->stream()) {}
 
 absl::StatusOr<std::unique_ptr<ModelHost>> ModelHost::load(const ModelHostOptions& options,
-                                                           const Backend& backend) {
-  std::unique_ptr<ModelHost> host(new ModelHost(options, backend));
+                                                           const Backend& backend,
+                                                           Stream device_stream) {
+  std::unique_ptr<ModelHost> host(new ModelHost(options, backend, device_stream));
   TESSERA_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(options.model));
   if (host->options_.context == 0) {
     host->options_.context = config.context;
@@ -31,8 +35,8 @@ absl::StatusOr<std::unique_ptr<ModelHost>> ModelHost::load(const ModelHostOption
                                        .limits = {.tokens = std::max(kStepTokens, options.batch),
                                                   .sequences = options.batch,
                                                   .context = host->options_.context}};
-  TESSERA_ASSIGN_OR_RETURN(host->transformer_, Transformer::load(options.model, transformer,
-                                                                 backend, host->pool_->stream()));
+  TESSERA_ASSIGN_OR_RETURN(host->transformer_,
+                           Transformer::load(options.model, transformer, backend, host->stream_));
   return host;
 }
 
@@ -45,11 +49,11 @@ absl::StatusOr<std::unique_ptr<Subject>> ModelHost::subject(const EvalPreset& pr
   options.kv = {"evaluated", preset.policy};
   options.prefix_cache = false;  // a policy leaves alone what others may share: here it shall not
   absl::StatusOr<std::unique_ptr<Engine>> engine =
-      Engine::create(options, share_transformer(transformer_), backend_, pool_->stream());
+      Engine::create(options, share_transformer(transformer_), backend_, stream_);
   if (!engine.ok()) {
-    return absl::Status(engine.status().code(),
-                        absl::StrCat("preset ", preset.name, ": ",
-                                     std::string(engine.status().message())));
+    return absl::Status(
+        engine.status().code(),
+        absl::StrCat("preset ", preset.name, ": ", std::string(engine.status().message())));
   }
   const auto decode = [&tokenizer](const std::vector<int32_t>& ids) {
     return decode_continuation(tokenizer, ids);

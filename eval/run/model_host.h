@@ -30,8 +30,10 @@ class ModelHost {
  public:
   // `backend` is the table of ops to use; tests give tables of their own. Errors: those of loading
   // a model.
+  // device_stream: of a backend with memory of its own; others run on this host's threads.
   static absl::StatusOr<std::unique_ptr<ModelHost>> load(const ModelHostOptions& options,
-                                                         const Backend& backend);
+                                                         const Backend& backend,
+                                                         Stream device_stream = {});
 
   // An engine with this preset's pages. `tokenizer` must outlive it, and so must this host. Errors:
   // Engine::create's, with the preset's name.
@@ -42,11 +44,12 @@ class ModelHost {
   std::string device() const;  // "cpu (avx512), 2 threads"
 
  private:
-  ModelHost(const ModelHostOptions& options, const Backend& backend);
+  ModelHost(const ModelHostOptions& options, const Backend& backend, Stream device_stream);
 
   ModelHostOptions options_;
   const Backend& backend_;
   std::unique_ptr<ThreadPool> pool_;
+  Stream stream_;
   std::shared_ptr<Transformer> transformer_;
 };
 

@@ -78,7 +78,7 @@ TESSERA_DEVICE KeptChannels chosen_channels(const SparseSide& side, Score&& scor
   for (int32_t other = 0; other < side.head_dim; ++other) {
     const uint32_t than = memory.scores[other];
     TESSERA_UNROLL
-    for (int32_t i = 0; i < kSparseWords; ++i) {
+    for (int32_t i = 0; i < kSparseWords && simt::kWarp * i < side.head_dim; ++i) {
       const bool lower = other < simt::kWarp * i + simt::lane();
       rank[i] += than > own[i] || (than == own[i] && lower) ? 1 : 0;
     }
