@@ -55,7 +55,8 @@ constexpr DeviceMemory kHostMemory{
     .download =
         [](void* to, const void* from, int64_t bytes, Stream) {
           std::copy_n(static_cast<const std::byte*>(from), bytes, static_cast<std::byte*>(to));
-        }};
+        },
+    .wait = [](Stream) {}};
 
 class CpuDevice final : public Device {
  public:

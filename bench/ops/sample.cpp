@@ -27,18 +27,20 @@ class Sampling {
   Sampling(const Way& way, int64_t rows, const Setup& setup, const Shape& shape)
       : rows_(static_cast<size_t>(rows), way.row),
         vocab_(shape.vocab),
-        memory_({rows * vocab_ * int64_t{sizeof(float)}, rows * int64_t{sizeof(SampledToken)}},
+        memory_(*setup.device,
+                {rows * vocab_ * int64_t{sizeof(float)}, rows * int64_t{sizeof(SampledToken)}},
                 setup.memory_bytes, setup.as_in_model ? 1 : 0),
-        scratch_(scratch_bytes(rows, setup, shape)) {
+        scratch_(*setup.device, scratch_bytes(rows, setup, shape)) {
     std::mt19937_64 random(1);
     for (size_t i = 0; i < rows_.size(); ++i) {
       rows_[i].row = static_cast<int32_t>(i);
       rows_[i].draw = random();
     }
-    std::normal_distribution<float> normal(0, 3);
-    for (int64_t i = 0; i < rows * vocab_; ++i) {
-      memory_.operand<float>(0, kLogits)[i] = normal(random);
+    std::vector<float> logits = random_floats(rows * vocab_);
+    for (float& logit : logits) {
+      logit *= 3;
     }
+    memory_.fill(kLogits, logits);
     memory_.replicate();
   }
 
@@ -67,7 +69,7 @@ class Sampling {
   std::vector<SampleRow> rows_;
   int64_t vocab_;
   CycledMemory memory_;
-  MappedMemory scratch_;
+  DeviceArray scratch_;
 };
 
 std::vector<Variant> prepare(const Way& way, int64_t rows, const Setup& setup, const Shape& shape) {
