@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
+#include "models/shard.h"
 #include "models/status_macros.h"
 
 namespace tessera {
@@ -52,17 +53,19 @@ absl::Status check_room(const EngineRequest& request, int32_t context) {
 BatchingEngine::BatchingEngine(Parts parts)
     : options_(parts.options),
       model_(std::move(parts.model)),
+      config_(whole_config(model_->config(), parts.kv->ranks())),
       kv_(std::move(parts.kv)),
       backend_(parts.backend),
       stream_(parts.stream),
       door_(options_.max_queue, options_.max_sequences),
       scheduler_({options_.max_step_tokens, options_.max_sequences}),
+      ranks_(options_.ranks),
       sampler_(std::move(parts.sampler)) {
   const size_t sequences = size(options_.max_sequences);
   const size_t inside = sequences + size(options_.max_queue);
   sequences_.reserve(inside);
   candidates_.reserve(inside);
-  messages_.reserve(3 * inside);
+  news_.messages.reserve(3 * inside);
   plan_.counts.reserve(inside);
   plan_.evicted.reserve(inside);
   plan_.runs.reserve(sequences);
@@ -83,12 +86,12 @@ BatchingEngine::BatchingEngine(Parts parts)
   logits_rows_.reserve(size(options_.max_step_tokens));
   slice_rows_.reserve(size(model_->max_logits_rows()));
 
-  counting_.pages_total = kv_->pages_total();
+  counting_.pages_total = kv_->ranks() * kv_->pages_total();
   counting_.page_bytes = kv_->shape().page_bytes;
   counting_.page_tokens = kv_->budget().page_tokens;
-  counting_.window_bytes = kv_->shape().slots * kv_->shape().slot_window_bytes();
-  counting_.table_bytes =
-      options_.kv_bytes - counting_.window_bytes - counting_.pages_total * counting_.page_bytes;
+  counting_.window_bytes = kv_->ranks() * kv_->shape().slots * kv_->shape().slot_window_bytes();
+  counting_.table_bytes = kv_->ranks() * options_.kv_bytes - counting_.window_bytes -
+                          counting_.pages_total * counting_.page_bytes;
   counting_.token_capacity = kv_->token_capacity();
   counting_.cache_unit_tokens = kv_->unit_tokens();
   update_stats();
@@ -102,15 +105,11 @@ absl::StatusOr<RequestId> BatchingEngine::submit(EngineRequest request) {
                 "a request has somewhere to send its results");
   TESSERA_RETURN_IF_ERROR(check(request));
   const RequestId first_id = last_id_.fetch_add(request.sinks.size()) + 1;
-  const KvFormat accept =
-      options_.kv_ladder->empty() ? options_.kv.policy.high : options_.kv_ladder->back();
-  const Sequence::Model model{options_.context, config().eos_ids, options_.kv, accept,
-                              options_.clock()};
-  std::vector<std::unique_ptr<Sequence>> samples;
-  for (size_t i = 0; i < request.sinks.size(); ++i) {
-    samples.push_back(std::make_unique<Sequence>(first_id, i, request, model));
+  Message message{.samples = make_samples(first_id, request)};
+  if (ranks_.count() > 1) {
+    message.request = std::make_unique<EngineRequest>(std::move(request));
   }
-  TESSERA_RETURN_IF_ERROR(door_.enter(std::move(samples)));
+  TESSERA_RETURN_IF_ERROR(door_.enter(std::move(message)));
   return first_id;
 }
 
@@ -151,8 +150,8 @@ void BatchingEngine::stop() {
   door_.close();
   if (thread_.joinable()) {
     thread_.join();
-  } else if (!stopped_) {
-    end_all();
+  } else if (!stopped_ && ranks_.leads()) {
+    step();
   }
   stopped_ = true;
 }
@@ -166,16 +165,22 @@ EngineStats BatchingEngine::stats() const {
 
 void BatchingEngine::run() {
   backend_.attach_thread(stream_);
-  while (!door_.closed()) {
-    if (!step()) {
+  while (!ended_) {
+    if (!step() && !ended_) {
       door_.wait();
     }
   }
-  end_all();
 }
 
 bool BatchingEngine::step() {
-  drain_submissions();
+  if (ended_) {
+    return false;
+  }
+  take_news();
+  if (news_.ends) {
+    end_all();
+    return false;
+  }
   end_overdue();
   plan();
   if (plan_.empty()) {
@@ -193,10 +198,9 @@ bool BatchingEngine::step() {
   return true;
 }
 
-void BatchingEngine::drain_submissions() {
-  messages_.clear();
-  door_.receive(messages_);
-  for (Message& message : messages_) {
+void BatchingEngine::take_news() {
+  hear();
+  for (Message& message : news_.messages) {
     if (message.samples.empty() && message.cancelled == 0) {
       kv_->flush();
     }
@@ -214,16 +218,15 @@ void BatchingEngine::drain_submissions() {
       (*cancelled)->end(FinishReason::cancelled);
     }
   }
-  if (!messages_.empty()) {
+  if (!news_.messages.empty()) {
     publish();
   }
 }
 
 void BatchingEngine::end_overdue() {
-  const auto now = options_.clock();
   bool ended = false;
   for (const auto& sequence : sequences_) {
-    if (sequence->overdue(now)) {
+    if (sequence->overdue(news_.now)) {
       sequence->end(FinishReason::cancelled,
                     absl::DeadlineExceededError("the request's deadline has passed"));
       ended = true;
@@ -242,6 +245,7 @@ void BatchingEngine::plan() {
     find_computing(i);
   }
   count_returned();
+  check_same_step();
   plan_ = scheduler_.plan(candidates_, kv_->budget(), std::move(plan_));
 }
 
@@ -447,7 +451,7 @@ void BatchingEngine::publish() {
   const auto now = options_.clock();
   for (const auto& sequence : sequences_) {
     sequence->publish(now);
-    if (sequence->ended()) {
+    if (sequence->ended() && ranks_.leads()) {
       door_.leave(sequence->id());
     }
   }
@@ -465,8 +469,10 @@ void BatchingEngine::count_running() {
 }
 
 void BatchingEngine::update_stats() {
-  counting_.pages_free = kv_->available_pages();
+  counting_.pages_free = kv_->all_available_pages();
   counting_.cache = kv_->prefixes() == nullptr ? PrefixCacheStats{} : kv_->prefixes()->stats();
+  counting_.cache.pages *= kv_->ranks();
+  counting_.cache.unlocked_pages *= kv_->ranks();
   counting_.kv_demotions = kv_->demotions();
   counting_.kv_dropped_tokens = kv_->dropped_tokens();
   counting_.formats = static_cast<int32_t>(kv_->format_pages().size());
@@ -476,11 +482,11 @@ void BatchingEngine::update_stats() {
 }
 
 void BatchingEngine::end_all() {
-  drain_submissions();
   for (const auto& sequence : sequences_) {
     sequence->end(FinishReason::cancelled);
   }
   publish();
+  ended_ = true;
 }
 
 }  // namespace tessera

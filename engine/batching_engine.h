@@ -10,6 +10,7 @@
 #include "engine/door.h"
 #include "engine/engine.h"
 #include "engine/kv/kv_cache.h"
+#include "engine/ranks.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
@@ -36,6 +37,7 @@ class BatchingEngine final : public Engine {
   void flush_cache() override { door_.flush(); }
 
   void start() override;
+  void follow() override;
   bool step() override;
   void drain() override { door_.refuse(); }
   bool idle() const override { return door_.empty(); }
@@ -43,7 +45,7 @@ class BatchingEngine final : public Engine {
 
   EngineStats stats() const override;
   const EngineOptions& options() const override { return options_; }
-  const ModelConfig& config() const override { return model_->config(); }
+  const ModelConfig& config() const override { return config_; }
 
   // For tests, on the thread that calls step().
   const KvCache& kv() const { return *kv_; }
@@ -54,7 +56,7 @@ class BatchingEngine final : public Engine {
   absl::Status check(const EngineRequest& request) const;
 
   // The parts of a step, in order.
-  void drain_submissions();
+  void take_news();
   void end_overdue();
   void plan();
   void reserve();
@@ -71,8 +73,14 @@ class BatchingEngine final : public Engine {
   void attach_admitted();
   void see_prompt(std::span<const std::unique_ptr<Sequence>> samples);  // of a request that arrives
   void enter_prompts();                                                 // of this step's runs
-  void leave_in_cache(Sequence& sequence, bool relabel);  // all that it has stored
+  void leave_in_cache(Sequence& sequence, bool relabel);                // all that it has stored
   KvPrompt cache_prompt(Sequence& sequence) { return sequence.cache_prompt(kv_->unit_tokens()); }
+
+  // ---- ranks (engine/batching_ranks.cpp)
+  std::vector<std::unique_ptr<Sequence>> make_samples(RequestId first_id,
+                                                      const EngineRequest& request) const;
+  void hear();             // what came in, by the door or from the rank that leads
+  void check_same_step();  // as the other ranks are about to do
 
   // A row of logits that somebody wants: those after `position` of a sequence.
   struct LogitsRow {
@@ -100,6 +108,7 @@ class BatchingEngine final : public Engine {
 
   const EngineOptions options_;
   const std::unique_ptr<Transformer> model_;
+  const ModelConfig config_;  // of the whole model
   const std::unique_ptr<KvCache> kv_;
   const Backend& backend_;
   const Stream stream_;
@@ -108,9 +117,11 @@ class BatchingEngine final : public Engine {
 
   // Of the engine's thread, or of whoever calls step(). Sized once, reused by every step.
   const Scheduler scheduler_;
+  Ranks ranks_;
   Sampler sampler_;
   std::vector<std::unique_ptr<Sequence>> sequences_;  // inside, in order of rank
-  std::vector<Message> messages_;
+  StepNews news_;
+  bool ended_ = false;                 // the last step has been done
   std::vector<Candidate> candidates_;  // of the plan, one for each of sequences_
   StepPlan plan_;
   std::vector<KvReservation> reservations_;

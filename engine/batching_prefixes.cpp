@@ -20,7 +20,7 @@ void BatchingEngine::relieve_pressure() {
   if (kv_->prefixes() == nullptr) {
     return;
   }
-  kv_->unpin(options_.clock());
+  kv_->unpin(news_.now);
   const int64_t row_groups = 2;  // that each running sequence shall find room for
   const int64_t heads = kv_->budget().heads;
   if (kv_->available_pages() >= counting_.running * heads * row_groups) {
@@ -166,7 +166,7 @@ void BatchingEngine::leave_in_cache(Sequence& sequence, bool relabel) {
   kv_->enter(sequence.slot(), cache_prompt(sequence),
              std::min(sequence.stored(), sequence.most_entered()), relabel);
   if (sequence.complete() && sequence.cache().pin) {
-    kv_->pin(sequence.slot(), options_.clock() + sequence.cache().ttl);
+    kv_->pin(sequence.slot(), news_.now + sequence.cache().ttl);
   }
 }
 

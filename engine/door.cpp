@@ -19,7 +19,8 @@ size_t channel_capacity(int64_t max_inside) {
 Door::Door(int32_t max_queue, int32_t max_sequences)
     : max_queue_(max_queue), channel_(channel_capacity(int64_t{max_queue} + max_sequences)) {}
 
-absl::Status Door::enter(std::vector<std::unique_ptr<Sequence>> samples) {
+absl::Status Door::enter(Message request) {
+  const auto& samples = request.samples;
   const std::lock_guard lock(mutex_);
   if (refusing_) {
     return absl::UnavailableError("the engine takes no more requests: it is shutting down");
@@ -32,8 +33,7 @@ absl::Status Door::enter(std::vector<std::unique_ptr<Sequence>> samples) {
   for (const auto& sample : samples) {
     cancellable_.insert(sample->id());
   }
-  TESSERA_CHECK(channel_.try_push({.samples = std::move(samples)}),
-                "the channel holds all messages");
+  TESSERA_CHECK(channel_.try_push(std::move(request)), "the channel holds all messages");
   return absl::OkStatus();
 }
 

@@ -18,6 +18,9 @@ namespace tessera {
 struct Message {
   std::vector<std::unique_ptr<Sequence>> samples = {};
   RequestId cancelled = 0;  // no sequence has this id; nor samples: the prefix cache is flushed
+  // Where other ranks are to have the samples too: what they are made of.
+  RequestId first_id = 0;
+  std::unique_ptr<EngineRequest> request = {};
 };
 
 // Where requests come in. All that clients' threads and the engine's thread share: the limit of
@@ -29,12 +32,12 @@ class Door {
 
   // Sends a request's samples to the engine, all together. Errors, with nothing sent: Unavailable
   // (refuse() was called), ResourceExhausted (the queue has no room for all, with its length).
-  absl::Status enter(std::vector<std::unique_ptr<Sequence>> samples);
+  absl::Status enter(Message request);
 
   // Sends the wish to cancel, once for a sequence that is inside; otherwise does nothing.
   void cancel(RequestId id);
 
-  void flush();  // sends the wish to flush the prefix cache
+  void flush();   // sends the wish to flush the prefix cache
   void refuse();  // nobody comes in any more
   void close();   // refuse(), and receive() waits no longer
   bool closed() const;

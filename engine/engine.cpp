@@ -1,9 +1,15 @@
 #include "engine/engine.h"
 
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/batching_engine.h"
+#include "engine/kv/kv_policy_fields.h"
+#include "engine/ranks.h"
 #include "models/status_macros.h"
 
 namespace tessera {
@@ -38,8 +44,44 @@ std::vector<KvFormat> ladder_of(const EngineOptions& options, const ModelConfig&
   if (options.kv_ladder.has_value()) {
     return *options.kv_ladder;
   }
-  const bool serves = options.prefix_cache && model.window == 0 && options.kv.policy.high == kKvK8V4;
+  const bool serves =
+      options.prefix_cache && model.window == 0 && options.kv.policy.high == kKvK8V4;
   return serves ? std::vector<KvFormat>{kKvK4V2} : std::vector<KvFormat>{};
+}
+
+uint64_t hash_of(std::string_view text) {
+  return std::hash<std::string_view>()(text);
+}
+
+// What would make ranks go apart, by the names of what sets it.
+std::vector<RankTrait> traits_of(const EngineOptions& options, const Transformer& model,
+                                 const Backend& backend) {
+  const ModelConfig& config = model.config();
+  std::string presets;
+  const auto add = [&presets](const KvPreset& preset) {
+    absl::StrAppend(&presets, ",", preset.name);
+    for (const auto& [field, value] : policy_fields(preset.policy)) {
+      absl::StrAppend(&presets, ":", field, "=", value);
+    }
+  };
+  add(options.kv);
+  std::for_each(options.kv_also.begin(), options.kv_also.end(), add);
+  for (const KvFormat format : *options.kv_ladder) {
+    absl::StrAppend(&presets, ">", name_of(format));
+  }
+  return {
+      {"the instruction set (isa)", hash_of(absl::StrCat(backend.name, " ", backend.isa))},
+      {"the model", hash_of(absl::StrCat(config.architecture, " ", config.vocab, " ", config.hidden,
+                                         " ", config.layers, " ", config.kv_heads, " ",
+                                         config.head_dim, " ", config.ffn))},
+      {"the format of the weights", static_cast<uint64_t>(model.weight_bytes())},
+      {"the limits of a step (context, max-step-tokens, max-sequences)",
+       hash_of(absl::StrCat(options.context, " ", options.max_step_tokens, " ",
+                            options.max_sequences))},
+      {"how keys and values are kept (kv, kv-also, kv-ladder)", hash_of(presets)},
+      {"the prefix cache", options.prefix_cache ? 1u : 0u},
+      {"the bytes of the KV cache (kv-memory)", static_cast<uint64_t>(options.kv_bytes)},
+  };
 }
 
 }  // namespace
@@ -63,9 +105,13 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const EngineOptions& opti
                                             .window = config.window,
                                             .slots = options.max_sequences,
                                             .context = options.context,
-                                            .bytes = options.kv_bytes},
+                                            .bytes = options.kv_bytes,
+                                            .ranks = options.ranks},
                                            backend, stream));
   resolved.kv_bytes = kv->shape().total_bytes();
+  if (options.ranks != nullptr) {
+    TESSERA_RETURN_IF_ERROR(check_alike(*options.ranks, traits_of(resolved, *model, backend)));
+  }
   model->prepare(kv->view(), stream);
   TESSERA_ASSIGN_OR_RETURN(
       Sampler sampler, Sampler::create(config.vocab, model->max_logits_rows(), backend, stream));

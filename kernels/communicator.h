@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -8,19 +9,31 @@
 namespace tessera {
 
 // The ranks that hold one model's shards together, as seen from one of them. What it does is
-// collective: every rank makes the same calls in the same order, and each waits for the others.
-// A rank or a link that fails ends the process, and its launcher ends the other ranks: a sum that
-// lacks a part is of no use to anybody.
+// collective: every rank makes the same calls in the same order, and each waits for the others; any
+// thread of a rank may make them, one at a time. A rank or a link that fails ends the process, and
+// its launcher ends the other ranks: a sum that lacks a part is of no use to anybody.
 class Communicator {
  public:
   virtual ~Communicator() = default;
 
-  virtual int32_t rank() const = 0;  // in [0, ranks())
+  virtual int32_t rank() const = 0;  // in [0, ranks()); 0 leads
   virtual int32_t ranks() const = 0;
 
   // numbers[i] becomes the sum of all ranks' numbers[i], the same bits on each.
   // numbers: as many on every rank, in the memory of the backend that the stream is of
   virtual void all_reduce_sum(std::span<float> numbers, Stream stream) = 0;
+
+  // ---- between hosts, in their own memory, as all that follows
+
+  // Everybody gets what rank 0 has: as many bytes on every rank. The others may wait for it for
+  // hours, so they soon sleep between two looks, and see it up to two milliseconds late then.
+  virtual void broadcast(std::span<std::byte> bytes) = 0;
+
+  // Everybody gets what each rank has: `all` is [ranks, own.size()]. As many on every rank.
+  virtual void all_gather(std::span<const int64_t> own, std::span<int64_t> all) = 0;
+
+  // Ends all ranks now, without waiting for any: for one that cannot go on.
+  [[noreturn]] virtual void abort() = 0;
 };
 
 }  // namespace tessera

@@ -30,9 +30,25 @@ struct Plan {
   std::span<const std::byte> bytes;
 };
 
+// The tier of a sparse format; kMaxKvLayouts: there is none.
+uint8_t sparse_tier(const KvPagesView& pages) {
+  uint8_t tier = 0;
+  while (tier < kMaxKvLayouts &&
+         !(pages.layouts[tier].capacity > 0 && pages.layouts[tier].format.is_sparse())) {
+    ++tier;
+  }
+  return tier;
+}
+
+bool is_sparse(const KvPagesView& pages, const SequenceSpan& sequence) {
+  return pages.layouts[sequence.tiers.high].format.is_sparse() ||
+         pages.layouts[sequence.tiers.low].format.is_sparse();
+}
+
 // One that asks for as much as any of its size: all sequences have as many groups as can be, the
 // last of which closes, and score.
-void fill(const Plan& plan, const DecodeSize& size) {
+void fill(const Plan& plan, const DecodeSize& size, const KvPagesView& pages) {
+  const uint8_t tier = size.sparse ? sparse_tier(pages) : uint8_t{0};
   const int32_t groups = size.context / kKvGroup;
   const int32_t stored = (groups > 0 ? groups * kKvGroup : size.context) - 1;
   std::fill(plan.tokens.begin(), plan.tokens.end(), 0);
@@ -42,7 +58,10 @@ void fill(const Plan& plan, const DecodeSize& size) {
     plan.sequences[i].first_row = static_cast<int32_t>(i);
     plan.sequences[i].count = 1;
     plan.sequences[i].context = stored;
-    plan.scorings[i] = {.marks = true};
+    plan.sequences[i].tiers = {tier, tier};
+    plan.scorings[i] = {};
+    plan.scorings[i].marks = true;
+    plan.scorings[i].query_sums = pages.query_sums != nullptr;
   }
 }
 
@@ -67,13 +86,17 @@ std::vector<int32_t> doubling(int32_t first, int32_t last) {
 
 }  // namespace
 
-std::vector<DecodeSize> decode_sizes(const StepLimits& limits, bool marks) {
+std::vector<DecodeSize> decode_sizes(const StepLimits& limits, const KvPagesView& pages) {
   std::vector<DecodeSize> sizes;
+  const bool any_sparse = sparse_tier(pages) < kMaxKvLayouts;
   for (const int32_t sequences : doubling(1, std::min(limits.sequences, limits.tokens))) {
     for (const int32_t context : doubling(kLeastDecodeContext, limits.context)) {
-      sizes.push_back({sequences, context, false});
-      if (marks) {
-        sizes.push_back({sequences, context, true});
+      for (const bool scores : {false, true}) {
+        for (const bool sparse : {false, true}) {
+          if ((pages.marks != nullptr || !scores) && (any_sparse || !sparse)) {
+            sizes.push_back({sequences, context, scores, sparse});
+          }
+        }
       }
     }
   }
@@ -83,13 +106,13 @@ std::vector<DecodeSize> decode_sizes(const StepLimits& limits, bool marks) {
 DecodeSteps::DecodeSteps(const Backend& backend, const StepLimits& limits, const KvPagesView& pages,
                          const Forward& forward, Stream stream)
     : pages_(pages) {
-  const std::vector<DecodeSize> sizes = decode_sizes(limits, pages.marks != nullptr);
+  const std::vector<DecodeSize> sizes = decode_sizes(limits, pages);
   const size_t bytes = Plan(nullptr, sizes.back().sequences).bytes.size();
   plan_ = std::make_unique<std::byte[]>(bytes);
   const auto largest = std::make_unique<std::byte[]>(bytes);
   for (const DecodeSize& size : sizes) {
     const Plan plan(largest.get(), size.sequences);
-    fill(plan, size);
+    fill(plan, size, pages);
     const RecordArgs args{plan.bytes, [&] { forward(plan.batch(size.scores)); }};
     steps_.push_back({size, backend.record(args, stream)});
   }
@@ -100,12 +123,15 @@ bool DecodeSteps::start(const Batch& batch, const KvPagesView& pages, Stream str
     return false;
   }
   int32_t longest = 0;
+  bool sparse = false;
   for (const SequenceSpan& sequence : batch.sequences) {
     longest = std::max(longest, sequence.context + 1);
+    sparse = sparse || is_sparse(pages, sequence);
   }
   const auto fits = [&](const Step& step) {
     return std::cmp_less_equal(batch.sequences.size(), step.size.sequences) &&
-           longest <= step.size.context && step.size.scores == !batch.scorings.empty();
+           longest <= step.size.context && step.size.scores == !batch.scorings.empty() &&
+           step.size.sparse == sparse;
   };
   const auto step = std::find_if(steps_.begin(), steps_.end(), fits);
   if (step == steps_.end()) {

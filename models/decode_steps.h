@@ -12,19 +12,21 @@
 namespace tessera {
 
 // A size of decode steps: so many sequences of one new token each, in contexts of so many tokens at
-// most, the new one included.
+// most, the new one included; and what else decides which kernels an op launches.
 struct DecodeSize {
   int32_t sequences = 0;
   int32_t context = 0;
   bool scores = false;  // whether somebody's tokens are scored
+  bool sparse = false;  // whether somebody's rows have a sparse format
 
   bool operator==(const DecodeSize&) const = default;
 };
 
 // Those that are recorded: sequences by powers of 2 and contexts by powers of 2 from
-// kLeastDecodeContext on, both up to the limit; with scores too where pages have marks.
+// kLeastDecodeContext on, both up to the limit; with scores too where pages have marks, and with
+// sparse rows where they have such a format.
 inline constexpr int32_t kLeastDecodeContext = 2048;
-std::vector<DecodeSize> decode_sizes(const StepLimits& limits, bool marks);
+std::vector<DecodeSize> decode_sizes(const StepLimits& limits, const KvPagesView& pages);
 
 // Decode steps that a backend has recorded. A step is started as the smallest recorded one that it
 // fits: the sequences that it lacks are rows of the workspace that nobody reads, the contexts

@@ -30,4 +30,12 @@ ModelConfig shard_config(const ModelConfig& config, int32_t ranks) {
   return own;
 }
 
+ModelConfig whole_config(const ModelConfig& shard, int32_t ranks) {
+  ModelConfig whole = shard;
+  whole.heads *= ranks;
+  whole.kv_heads *= ranks;
+  whole.ffn *= ranks;
+  return whole;
+}
+
 }  // namespace tessera

@@ -23,5 +23,7 @@ absl::Status check_divides(const ModelConfig& config, int32_t ranks);
 
 // The model that one rank computes: of heads, kv_heads and ffn, its own. Requires: check_divides().
 ModelConfig shard_config(const ModelConfig& config, int32_t ranks);
+// And the other way.
+ModelConfig whole_config(const ModelConfig& shard, int32_t ranks);
 
 }  // namespace tessera

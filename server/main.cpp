@@ -1,18 +1,29 @@
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <memory>
+#include <string>
+#include <thread>
 
 #include "server/command_line.h"
 #include "server/log.h"
+#include "server/ranks.h"
 #include "server/server.h"
 #include "server/stop_signals.h"
 
 namespace {
 
-absl::Status serve(const tessera::Settings& settings) {
-  tessera::StopSignals signals;
-  tessera::start_log(settings);
-  absl::StatusOr<std::unique_ptr<tessera::Server>> server = tessera::Server::start(settings);
+using tessera::Communicator;
+
+int fail(std::string_view message) {
+  std::fprintf(stderr, "tessera-server: %.*s\n", static_cast<int>(message.size()), message.data());
+  return EXIT_FAILURE;
+}
+
+absl::Status lead(const tessera::Settings& settings, Communicator* ranks,
+                  tessera::StopSignals& signals) {
+  absl::StatusOr<std::unique_ptr<tessera::Server>> server = tessera::Server::start(settings, ranks);
   if (server.ok()) {
     signals.wait();
     (*server)->shut_down(signals);
@@ -20,8 +31,29 @@ absl::Status serve(const tessera::Settings& settings) {
   return server.status();
 }
 
-int fail(std::string_view message) {
-  std::fprintf(stderr, "tessera-server: %.*s\n", static_cast<int>(message.size()), message.data());
+int serve(const tessera::Settings& settings) {
+  tessera::StopSignals signals;
+  const absl::StatusOr<std::unique_ptr<Communicator>> joined = tessera::join_ranks(settings);
+  if (!joined.ok()) {
+    return fail(std::string(joined.status().message()));
+  }
+  Communicator* ranks = joined->get();
+  const bool follows = ranks != nullptr && ranks->rank() > 0;
+  tessera::start_log(settings, follows ? ranks->rank() : 0);
+  if (follows) {
+    signals.ignore();
+  }
+  const absl::Status status =
+      follows ? tessera::follow(settings, *ranks) : lead(settings, ranks, signals);
+  if (status.ok()) {
+    return EXIT_SUCCESS;
+  }
+  fail(std::string(status.message()));
+  if (ranks != nullptr) {
+    // The others wait for this one, or have the same to say: the launcher is to hear it before.
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    ranks->abort();
+  }
   return EXIT_FAILURE;
 }
 
@@ -37,8 +69,7 @@ int main(int argc, char** argv) {
       std::fputs(command->text->c_str(), stdout);
       return EXIT_SUCCESS;
     }
-    const absl::Status status = serve(command->settings);
-    return status.ok() ? EXIT_SUCCESS : fail(std::string(status.message()));
+    return serve(command->settings);
   } catch (const std::bad_alloc&) {
     return fail("not enough memory");
   } catch (const std::exception& error) {

@@ -90,28 +90,34 @@ absl::StatusOr<std::unique_ptr<ChatTemplate>> load_chat_template(const Settings&
   return parsed;
 }
 
-void log_model(const std::string& name, const Transformer& model) {
-  const ModelConfig& config = model.config();
+void log_model(const std::string& name, const ModelConfig& config) {
   spdlog::info("model {}: {}, {:.1f} M parameters, {} layers, {} query and {} KV heads of {}", name,
                config.architecture, static_cast<double>(parameters(config)) / 1e6, config.layers,
                config.heads, config.kv_heads, config.head_dim);
 }
 
-void log_memory(const Settings& settings, int64_t weight_bytes, int64_t workspace_bytes,
-                const Engine& engine) {
-  const EngineStats stats = engine.stats();
+// Bytes are those of all ranks together.
+void log_memory(const Settings& settings, const Transformer& model, const EngineOptions& options,
+                const EngineStats& stats) {
+  const int64_t ranks = settings.tensor_parallel;
+  const int64_t weight_bytes = ranks * model.weight_bytes();
+  const int64_t workspace_bytes = ranks * model.workspace_bytes();
+  const int64_t kv_bytes = ranks * options.kv_bytes;
+  if (ranks > 1) {
+    spdlog::info("{} ranks, each with its part of what follows", ranks);
+  }
   spdlog::info("weights {}: {} bytes ({:.1f} MiB), workspace {:.1f} MiB", name(settings.weights),
                weight_bytes, mib(weight_bytes), mib(workspace_bytes));
   const int64_t arena_bytes = stats.pages_total * stats.page_bytes;
   spdlog::info(
       "KV cache {}: {} bytes ({:.1f} MiB): {:.1f} MiB of pages, {:.1f} MiB of windows, {:.1f} MiB "
       "of tables",
-      engine.options().kv.name, engine.options().kv_bytes, mib(engine.options().kv_bytes),
-      mib(arena_bytes), mib(stats.window_bytes), mib(stats.table_bytes));
+      options.kv.name, kv_bytes, mib(kv_bytes), mib(arena_bytes), mib(stats.window_bytes),
+      mib(stats.table_bytes));
   spdlog::info("KV cache: {} pages of {} bytes, {} tokens of one layer and KV head each",
                stats.pages_total, stats.page_bytes, stats.page_tokens);
   spdlog::info("KV cache: {} tokens fit; a sequence may have {}, {} may run at once",
-               stats.token_capacity, engine.options().context, engine.options().max_sequences);
+               stats.token_capacity, options.context, options.max_sequences);
   if (stats.cache_unit_tokens > 0) {
     spdlog::info("prefix cache: prompts share runs of {} tokens and its multiples",
                  stats.cache_unit_tokens);
@@ -122,32 +128,41 @@ void log_memory(const Settings& settings, int64_t weight_bytes, int64_t workspac
 
 }  // namespace
 
-absl::StatusOr<Service::Parts> load_model_parts(const Settings& settings, ThreadPool& pool) {
+absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings, ThreadPool& pool,
+                                                    Communicator* ranks) {
   TESSERA_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(settings.model));
   EngineOptions options = settings.engine;
+  options.ranks = ranks;
   TESSERA_ASSIGN_OR_RETURN(options.context, engine_context(settings, config.context));
   const CudaLibrary cuda = settings.device == Device::cuda ? open_cuda_library() : CudaLibrary{};
   const Backend& backend =
       cuda.backend != nullptr ? *cuda.backend : cpu_backend(settings.isa.value_or(best_cpu_isa()));
   const Stream stream = cuda.backend != nullptr ? cuda.stream : pool.stream();
   spdlog::info("device {}: {}, {} threads", backend.name, backend.isa, pool.threads());
+  const TransformerOptions transformer{.weights = settings.weights,
+                                       .limits = {.tokens = options.max_step_tokens,
+                                                  .sequences = options.max_sequences,
+                                                  .context = options.context},
+                                       .ranks = ranks};
+  TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Transformer> loaded,
+                           Transformer::load(settings.model, transformer, backend, stream));
+  const Transformer& model = *loaded;  // the engine's from here on
+  TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
+                           Engine::create(options, std::move(loaded), backend, stream));
+  if (ranks == nullptr || ranks->rank() == 0) {
+    log_model(model_name(settings), config);
+    log_memory(settings, model, engine->options(), engine->stats());
+  }
+  return engine;
+}
 
+absl::StatusOr<Service::Parts> load_model_parts(const Settings& settings, ThreadPool& pool,
+                                                Communicator* ranks) {
   Service::Parts parts;
   parts.model_name = model_name(settings);
   TESSERA_ASSIGN_OR_RETURN(parts.tokenizer, Tokenizer::load(settings.model));
   TESSERA_ASSIGN_OR_RETURN(parts.chat_template, load_chat_template(settings));
-  const TransformerOptions transformer{.weights = settings.weights,
-                                       .limits = {.tokens = options.max_step_tokens,
-                                                  .sequences = options.max_sequences,
-                                                  .context = options.context}};
-  TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Transformer> model,
-                           Transformer::load(settings.model, transformer, backend, stream));
-  log_model(parts.model_name, *model);
-  const int64_t weight_bytes = model->weight_bytes();
-  const int64_t workspace_bytes = model->workspace_bytes();
-  TESSERA_ASSIGN_OR_RETURN(parts.engine,
-                           Engine::create(options, std::move(model), backend, stream));
-  log_memory(settings, weight_bytes, workspace_bytes, *parts.engine);
+  TESSERA_ASSIGN_OR_RETURN(parts.engine, load_engine(settings, pool, ranks));
   parts.metrics = std::make_unique<Metrics>(parts.model_name);
   return parts;
 }

@@ -31,7 +31,8 @@ constexpr milliseconds kHurriedFlushTime{500};
 
 class WholeServer final : public Server {
  public:
-  explicit WholeServer(const Settings& settings) : settings_(settings), pool_(settings.threads) {}
+  WholeServer(const Settings& settings, Communicator* ranks)
+      : settings_(settings), ranks_(ranks), pool_(settings.threads) {}
 
   ~WholeServer() override {
     if (service_ != nullptr) {
@@ -50,7 +51,7 @@ class WholeServer final : public Server {
     const bool tls = !settings_.http.tls_certificate.empty();
     spdlog::info("listening {}://{}", tls ? "https" : "http",
                  authority(settings_.http.address, http_->port()));
-    TESSERA_ASSIGN_OR_RETURN(Service::Parts parts, load_model_parts(settings_, pool_));
+    TESSERA_ASSIGN_OR_RETURN(Service::Parts parts, load_model_parts(settings_, pool_, ranks_));
     service_ = std::make_unique<Service>(std::move(parts));
     service_->engine().start();
     routes_->attach(*service_);
@@ -104,6 +105,7 @@ class WholeServer final : public Server {
   // In this order: the engine reports into the listeners' connections until it has stopped, and
   // computes on the pool.
   const Settings settings_;
+  Communicator* const ranks_;
   ThreadPool pool_;
   std::unique_ptr<Routes> routes_;
   std::unique_ptr<Service> service_;
@@ -113,8 +115,9 @@ class WholeServer final : public Server {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Server>> Server::start(const Settings& settings) {
-  auto server = std::make_unique<WholeServer>(settings);
+absl::StatusOr<std::unique_ptr<Server>> Server::start(const Settings& settings,
+                                                      Communicator* ranks) {
+  auto server = std::make_unique<WholeServer>(settings, ranks);
   TESSERA_RETURN_IF_ERROR(server->start());
   return server;
 }

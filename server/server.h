@@ -14,7 +14,9 @@ class Server {
   // Listens for HTTP first, so that /health says 503 while the model loads, then loads it, then
   // listens for gRPC. Logs "listening http://HOST:PORT" and "listening grpc://HOST:PORT".
   // Errors: those of the settings, the model's files, and a port that is taken.
-  static absl::StatusOr<std::unique_ptr<Server>> start(const Settings& settings);
+  // ranks: that share the model, of which this process leads; null: it has it whole.
+  static absl::StatusOr<std::unique_ptr<Server>> start(const Settings& settings,
+                                                       Communicator* ranks);
 
   virtual ~Server() = default;
 

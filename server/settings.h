@@ -40,6 +40,7 @@ struct Settings {
   std::optional<CpuIsa> isa;  // none: the best this CPU has
   int32_t threads = 0;        // 0: one for each core this process may use
   WeightFormat weights = TransformerOptions().weights;
+  int32_t tensor_parallel = 1;  // ranks that the model is split over
 
   EngineOptions engine;  // but for its context, which the model limits: see engine_context()
   int32_t context = 0;   // 0: the model's own, at most EngineOptions' default

@@ -279,11 +279,16 @@ std::vector<SettingsField> compute_fields() {
                            "where the model runs", TESSERA_AT(device)),
       choice_field("isa", isas, "instruction set of the CPU kernels; auto: the best there is",
                    TESSERA_AT(isa)),
-      integer_field("threads", "COUNT", {0, 1024},
-                    "threads that compute; 0: one for each core this process may use",
-                    TESSERA_AT(threads)),
+      integer_field(
+          "threads", "COUNT", {0, 1024},
+          "threads that compute; 0: one for each core this process may use; of ranks, each",
+          TESSERA_AT(threads)),
       choice_field("weights", weights, "format the weights are converted to at load",
                    TESSERA_AT(weights)),
+      integer_field("tensor-parallel", "COUNT", {1, 1024},
+                    "ranks that the model is split over, a process each: mpirun -n COUNT starts "
+                    "them; the model's KV heads must divide by it",
+                    TESSERA_AT(tensor_parallel)),
   };
 }
 
@@ -369,7 +374,7 @@ std::vector<SettingsField> engine_fields() {
       ladder_field(),
       bytes_field("kv-memory", 0,
                   "size of the KV cache with its windows and tables, such as 512MiB or 2GiB; 0: "
-                  "room for --max-sequences of --context tokens",
+                  "room for --max-sequences of --context tokens; of ranks, on each",
                   TESSERA_AT(engine.kv_bytes)),
       integer_field("context", "TOKENS", {0, kMost},
                     absl::StrCat("most tokens of a sequence, prompt and completion; 0: the model's "

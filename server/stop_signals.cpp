@@ -58,6 +58,11 @@ void StopSignals::wait() {
   --pending_;
 }
 
+void StopSignals::ignore() {
+  const std::lock_guard lock(mutex_);
+  serving_ = true;
+}
+
 bool StopSignals::wait_for(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   serving_ = true;

@@ -21,6 +21,10 @@ class StopSignals {
   // Waits for a signal that has not been waited for.
   void wait();
 
+  // From now on signals change nothing, unless somebody waits for them: for a rank that ends when
+  // the one that leads does.
+  void ignore();
+
   // As wait(). False: `timeout` passed before one came.
   bool wait_for(std::chrono::milliseconds timeout);
 

@@ -27,7 +27,8 @@ class Sampling {
   Sampling(const Way& way, int64_t rows, const Setup& setup, const Shape& shape)
       : rows_(static_cast<size_t>(rows), way.row),
         vocab_(shape.vocab),
-        memory_(*setup.device, {rows * vocab_ * int64_t{sizeof(float)}, rows * int64_t{sizeof(SampledToken)}},
+        memory_(*setup.device,
+                {rows * vocab_ * int64_t{sizeof(float)}, rows * int64_t{sizeof(SampledToken)}},
                 setup.memory_bytes, setup.as_in_model ? 1 : 0),
         scratch_(*setup.device, scratch_bytes(rows, setup, shape)) {
     std::mt19937_64 random(1);
@@ -35,9 +36,10 @@ class Sampling {
       rows_[i].row = static_cast<int32_t>(i);
       rows_[i].draw = random();
     }
-    std::normal_distribution<float> normal(0, 3);
-    std::vector<float> logits(static_cast<size_t>(rows * vocab_));
-    std::ranges::generate(logits, [&] { return normal(random); });
+    std::vector<float> logits = random_floats(rows * vocab_);
+    for (float& logit : logits) {
+      logit *= 3;
+    }
     memory_.fill(kLogits, logits);
     memory_.replicate();
   }

@@ -42,6 +42,7 @@ KvCache::KvCache(const KvCacheOptions& options, Memory memory, const Backend& ba
       scratch_(std::move(memory.scratch)),
       backend_(backend),
       stream_(stream),
+      ranks_(options.ranks),
       heads_(static_cast<int32_t>(arena_->shape().slot_rows())),
       slots_(static_cast<size_t>(arena_->shape().slots)),
       free_pages_(arena_->shape().pages),
@@ -63,15 +64,18 @@ KvCache::KvCache(const KvCacheOptions& options, Memory memory, const Backend& ba
   for (const KvFormat format : shape().formats) {
     format_pages_.push_back({format, 0});
   }
+  uneven_slots_.reserve(slots_.size());
   if (shape().marks) {
     compressions_.reserve(slots_.size());
     compressed_.resize(slots_.size());
+    own_totals_.reserve(3 + 2 * slots_.size());
+    all_totals_.reserve(static_cast<size_t>(ranks()) * own_totals_.capacity());
   }
 }
 
 absl::Status KvCache::check(const KvPolicy& policy) const {
   TESSERA_RETURN_IF_ERROR(
-      check_policy(policy, {shape().head_dim, query_heads_ / shape().kv_heads, window_}));
+      check_policy(policy, {shape().head_dim, query_heads_ / shape().kv_heads, window_, ranks()}));
   for (const KvFormat format : {policy.high, policy.low}) {
     if (std::find(shape().formats.begin(), shape().formats.end(), format) ==
         shape().formats.end()) {
@@ -110,8 +114,10 @@ int32_t KvCache::closed_slot() {
 
 int32_t KvCache::open_slot(const KvPolicy& policy, int32_t prompt_tokens) {
   const int32_t slot = closed_slot();
-  slots_[static_cast<size_t>(slot)] = {
-      .open = true, .policy = policy, .tiers = tiers_of(policy), .prompt_tokens = prompt_tokens};
+  slots_[static_cast<size_t>(slot)] = {.open = true,
+                                       .policy = share_of(policy),
+                                       .tiers = tiers_of(policy),
+                                       .prompt_tokens = prompt_tokens};
   return slot;
 }
 
@@ -150,6 +156,9 @@ void KvCache::reserve(std::span<const KvReservation> reservations) {
     const int64_t pages = demanded.growth(slot.tokens, wanted.tokens - slot.tokens);
     slot.tokens = wanted.tokens;
     slot.high_pages += pages;
+    if (slot.compressed) {
+      count_growth(slot, pages);
+    }
     growth += pages;
     if (groups > 0) {
       grown_.push_back({wanted.slot, slot.tiers, groups * kKvGroup});
@@ -176,6 +185,7 @@ void KvCache::settle_growth() {
   if (taken_.front() == kUnknown) {  // a step that wanted no logits has waited for nothing
     arena_->wait();
   }
+  uneven_slots_.clear();
   for (size_t i = 0; i < taken_.size(); ++i) {
     Slot& slot = open(grown_[i].slot);
     const int64_t unused = planned_[i] - taken_[i];
@@ -183,8 +193,12 @@ void KvCache::settle_growth() {
                   "rows grew by other pages than were planned");
     slot.high_pages -= unused;
     free_pages_ += unused;
+    if (slot.compressed) {
+      uneven_slots_.push_back(grown_[i].slot);
+    }
   }
   taken_.clear();
+  agree(uneven_slots_);
 }
 
 void KvCache::release(std::span<const int32_t> slots) {
@@ -192,8 +206,9 @@ void KvCache::release(std::span<const int32_t> slots) {
     return;
   }
   settle_growth();
+  bool uneven = false;
   for (const int32_t slot : slots) {
-    open(slot);
+    uneven = uneven || open(slot).compressed;
     free_pages_ += pages_alone(slot);
     families_.leave(slot);
     slots_[static_cast<size_t>(slot)] = {};
@@ -203,6 +218,9 @@ void KvCache::release(std::span<const int32_t> slots) {
     closed_slots_.push_back(slot);
   }
   backend_.kv_resize({.pool = arena_->pool(), .released = slots, .grown = {}}, stream_);
+  if (uneven) {
+    agree({});
+  }
   count_format_pages();
 }
 
@@ -273,6 +291,7 @@ void KvCache::compress(std::span<const int32_t> slots) {
   make_room(heads_ * std::ssize(compressions_));  // a row may need a page before it frees one
   const std::span<KvCompressed> results = std::span(compressed_).first(compressions_.size());
   backend_.kv_compress({arena_->pool(), compressions_, results, scratch_.bytes()}, stream_);
+  uneven_slots_.clear();
   for (size_t i = 0; i < compressions_.size(); ++i) {
     Slot& slot = open(compressions_[i].slot);
     slot.compressed = true;
@@ -282,9 +301,10 @@ void KvCache::compress(std::span<const int32_t> slots) {
     slot.high_pages = slot.pages() - results[i].pages_freed - results[i].low_pages;
     slot.low_pages = results[i].low_pages;
     free_pages_ += results[i].pages_freed;
-    demotions_ += results[i].demoted;
-    dropped_ += results[i].dropped;
+    uneven_slots_.push_back(compressions_[i].slot);
   }
+  agree(uneven_slots_);
+  count_changes(results);
   count_format_pages();
 }
 
@@ -303,7 +323,7 @@ SavedKv KvCache::save(int32_t slot) const {
 int32_t KvCache::restore(const SavedKv& saved) {
   make_room(saved.pages());
   TESSERA_CHECK(saved.pages() <= free_pages_, "more pages are restored than are free");
-  free_pages_ -= saved.pages();
+  free_pages_ -= saved.slot_.pages();
   const int32_t slot = closed_slot();
   Slot& to = slots_[static_cast<size_t>(slot)];
   to = saved.slot_;
@@ -311,6 +331,7 @@ int32_t KvCache::restore(const SavedKv& saved) {
   const std::span<std::byte> bytes(const_cast<std::byte*>(saved.bytes_.data()),
                                    saved.bytes_.size());
   backend_.kv_load({arena_->pool(), {slot, to.tiers, to.tokens}, bytes}, stream_);
+  agree({});
   count_format_pages();
   return slot;
 }
@@ -342,29 +363,31 @@ KvDemand KvCache::demand(const SavedKv& saved) const {
 }
 
 int64_t KvCache::slot_bytes(int32_t slot) const {
-  return open(slot).pages() * shape().page_bytes + shape().slot_bytes();
+  return all_pages(open(slot)) * shape().page_bytes + ranks() * shape().slot_bytes();
 }
 
 KvUsage KvCache::usage(int32_t slot) const {
   const Slot& of = open(slot);
   KvUsage usage{.bytes = slot_bytes(slot),
-                .f16_bytes = int64_t{heads_} * of.tokens * 2 * shape().head_dim * 2,
+                .f16_bytes = int64_t{ranks()} * heads_ * of.tokens * 2 * shape().head_dim * 2,
                 .kept = {}};
   if (!of.compressed) {  // all rows hold the same, so the backend need not be asked
     usage.high = of.tokens - of.low_tokens;
     usage.low = of.low_tokens;
-    usage.kept.assign(of.policy.is_lossy() ? static_cast<size_t>(heads_) : 0, of.tokens);
+    usage.kept.assign(of.policy.is_lossy() ? static_cast<size_t>(ranks() * heads_) : 0, of.tokens);
     return usage;
   }
   int64_t high = 0;
   int64_t low = 0;
-  for (const KvRow& row : arena_->slot_rows(slot)) {
+  const std::span<const KvRow> rows = all_rows(slot);
+  for (const KvRow& row : rows) {
     high += row.high;
     low += row.low;
     usage.kept.push_back(row.high + row.low + of.tokens % kKvGroup);
   }
-  usage.high = static_cast<double>(high) / heads_ + of.tokens % kKvGroup;
-  usage.low = static_cast<double>(low) / heads_;
+  const auto heads = static_cast<double>(rows.size());
+  usage.high = static_cast<double>(high) / heads + of.tokens % kKvGroup;
+  usage.low = static_cast<double>(low) / heads;
   usage.dropped = of.tokens - usage.high - usage.low;
   return usage;
 }
@@ -401,6 +424,7 @@ void KvCache::count_format_pages() {
   if (prefixes_ != nullptr) {
     prefixes_->add_pages(format_pages_);
   }
+  add_other_ranks(format_pages_);
 }
 
 void KvCache::check_integrity() const {
@@ -418,7 +442,8 @@ void KvCache::check_integrity() const {
   for (const KvFormatPages& format : format_pages_) {
     used += format.of_one + format.of_several;
   }
-  TESSERA_CHECK(used + free_pages() <= pages_total(), "pages by format are more than are in use");
+  const int64_t free = free_pages() * ranks() + all_surplus_;
+  TESSERA_CHECK(used + free <= pages_total() * ranks(), "pages by format are more than are in use");
 }
 
 }  // namespace tessera

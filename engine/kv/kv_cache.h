@@ -38,6 +38,11 @@ class SavedKv;
 
 // The only thing that changes pages. Sequences are known by their slots, and pages only as totals:
 // which page stands where is the backend's, behind its kv_ ops. One thread uses it.
+//
+// Of ranks, each has a cache for its own KV heads, and all of them do the same. Totals differ where
+// policies have compressed rows, each by its own scores: planning goes by the rank that has least,
+// so that all plan the same, and what is reported is the sum. What changes a compressed slot's
+// pages is collective then, and usage() of a lossy policy.
 class KvCache {
  public:
   // Pages have the size that wastes least for the formats of all presets. Errors: InvalidArgument,
@@ -92,9 +97,10 @@ class KvCache {
   void reserve(std::span<const KvReservation> reservations);
 
   // Once the reserved tokens are stored and scored: compresses those of `slots` whose prompt has
-  // just become complete or in which a group has closed since, by their policies. Called once in each
-  // step: what reserve() took for rows that a policy has compressed before, of which planning knows but
-  // a bound, is known from here on. Requires: open slots, each at most once; what demand() said is free.
+  // just become complete or in which a group has closed since, by their policies. Called once in
+  // each step: what reserve() took for rows that a policy has compressed before, of which planning
+  // knows but a bound, is known from here on. Requires: open slots, each at most once; what
+  // demand() said is free.
   void compress(std::span<const int32_t> slots);
 
   // Lets each target begin with tokens of its source: pages that these fill are shared, of the rest
@@ -128,7 +134,7 @@ class KvCache {
   KvDemand demand(const KvPolicy& policy, int32_t prompt_tokens) const;
   KvDemand demand(const SavedKv& saved) const;
 
-  int64_t free_pages() const { return free_pages_; }
+  int64_t free_pages() const { return free_pages_ - surplus_; }
   // Those too that the prefix cache gives up where others need them.
   int64_t available_pages() const {
     return free_pages() + (prefixes_ == nullptr ? 0 : prefixes_->unlocked_pages());
@@ -139,21 +145,25 @@ class KvCache {
   // Of `slots`, released in this order, the pages that each leaves in the prefix cache and nobody
   // uses then. Allocates nothing that it has not allocated before.
   void count_returned_pages(std::span<const int32_t> slots, std::vector<int64_t>& pages);
+  // What is free and available on all ranks together.
+  int64_t all_available_pages() const;
   // Shared ones included: the sum over slots may be more than there are.
   int64_t slot_pages(int32_t slot) const { return open(slot).pages(); }
 
   KvUsage usage(int32_t slot) const;
-  // Bytes as allocated for a sequence: its pages, shared ones counted whole, and its slot's window,
-  // tables and marks.
+  // Bytes as allocated for a sequence, on all ranks: its pages, shared ones counted whole, and its
+  // slot's window, tables and marks.
   int64_t slot_bytes(int32_t slot) const;
-  // Pages in use by format, the formats in the order of the arena's list.
+  // Pages in use by format on all ranks, the formats in the order of the arena's list.
   std::span<const KvFormatPages> format_pages() const { return format_pages_; }
-  int64_t demotions() const { return demotions_; }     // tokens of one KV head, so far
-  int64_t dropped_tokens() const { return dropped_; }  // the same
+  // Tokens of one KV head, so far, of all ranks.
+  int64_t demotions() const { return demotions_; }
+  int64_t dropped_tokens() const { return dropped_; }
 
   const KvPreset& preset() const { return preset_; }
   const KvArenaShape& shape() const { return arena_->shape(); }
-  int64_t pages_total() const { return shape().pages; }
+  int32_t ranks() const { return ranks_ == nullptr ? 1 : ranks_->ranks(); }
+  int64_t pages_total() const { return shape().pages; }  // of this rank
   int64_t token_capacity() const { return pages_total() / heads_ * budget().page_tokens; }
 
   // Aborts unless the owners are those that hold the pages and every slot holds what it was given.
@@ -177,6 +187,13 @@ class KvCache {
     int64_t low_pages = 0;
 
     int64_t pages() const { return high_pages + low_pages; }
+
+    // Of one that is compressed, as of the last agree(): the pages of the ranks that have fewest
+    // and most, and those of all ranks.
+    int64_t least_pages = 0;
+    int64_t most_pages = 0;
+    int64_t all_high_pages = 0;
+    int64_t all_low_pages = 0;
   };
 
   struct Memory {
@@ -196,6 +213,17 @@ class KvCache {
   // What the backend took for rows that are not all of one length, in place of its bound.
   void settle_growth();
   void count_format_pages();
+  // ---- of ranks (engine/kv/kv_ranks.cpp)
+  void agree(std::span<const int32_t> slots);
+  void count_growth(Slot& slot, int64_t pages);
+  void count_changes(std::span<const KvCompressed> changes);
+  int64_t least_pages(const Slot& slot) const {
+    return slot.compressed ? slot.least_pages : slot.pages();
+  }
+  int64_t all_pages(const Slot& slot) const;
+  void add_other_ranks(std::span<KvFormatPages> formats) const;
+  KvPolicy share_of(const KvPolicy& policy) const;
+  std::span<const KvRow> all_rows(int32_t slot) const;
   void make_room(int64_t pages);
 
   static constexpr int32_t kUnknown = -1;
@@ -207,26 +235,35 @@ class KvCache {
   const AlignedMemory scratch_;
   const Backend& backend_;
   const Stream stream_;
+  Communicator* const ranks_;
   const int32_t heads_;  // layers * kv_heads
   std::unique_ptr<PrefixCache> prefixes_;
   std::vector<Slot> slots_;
   std::vector<int32_t> closed_slots_;  // to be opened next, the last first
   int64_t free_pages_;  // counted here, so that nobody waits for the backend to say it
   ForkFamilies families_;
-  std::vector<KvGrowth> grown_;  // [slots] of one call
+  std::vector<KvGrowth> grown_;   // [slots] of one call
   std::vector<int64_t> planned_;  // pages of each, at most ...
-  std::vector<int32_t> taken_;    // ... and those it took, which kv_resize says; kUnknown until then
-  std::vector<KvFork> forks_;     // [slots] of one call
+  std::vector<int32_t> taken_;  // ... and those it took, which kv_resize says; kUnknown until then
+  std::vector<KvFork> forks_;   // [slots] of one call
   std::vector<KvCompression> compressions_;  // [slots] of one call
   std::vector<KvCompressed> compressed_;     // [slots]
   std::vector<KvFormatPages> format_pages_;
   int64_t demotions_ = 0;
   int64_t dropped_ = 0;
+  std::vector<int32_t> uneven_slots_;    // of one call: those to agree on
+  std::vector<int64_t> own_totals_;      // of one agree()
+  std::vector<int64_t> all_totals_;      // [ranks]
+  mutable std::vector<KvRow> all_rows_;  // of one usage()
+  // Free pages: here beyond those of the rank that has fewest, and of all ranks beyond as many on
+  // each. They change where rows are compressed, and nowhere else.
+  int64_t surplus_ = 0;
+  int64_t all_surplus_ = 0;
 };
 
 class SavedKv {
  public:
-  int64_t pages() const { return slot_.pages(); }
+  int64_t pages() const { return slot_.most_pages; }  // that it takes on some rank
   const KvUsage& usage() const { return usage_; }
 
  private:

@@ -86,10 +86,10 @@ int64_t KvCache::own_pages(int32_t slot, int32_t forked) const {
   const Slot& of = open(slot);
   const int64_t forked_pages = forked > 0 ? demand(slot).full_pages(forked) + of.low_pages : 0;
   if (prefixes_ == nullptr) {
-    return of.pages() - forked_pages;
+    return least_pages(of) - forked_pages;
   }
   const int64_t low = forked > 0 ? 0 : prefixes_->cached_low_pages(slot);
-  return of.pages() - forked_pages - prefixes_->cached_high_pages(slot, forked) - low;
+  return least_pages(of) - forked_pages - prefixes_->cached_high_pages(slot, forked) - low;
 }
 
 void KvCache::count_returned_pages(std::span<const int32_t> slots, std::vector<int64_t>& pages) {
@@ -103,8 +103,9 @@ void KvCache::count_returned_pages(std::span<const int32_t> slots, std::vector<i
 }
 
 void KvCache::make_room(int64_t pages) {
-  if (prefixes_ != nullptr && free_pages_ < pages) {
-    free_pages_ += prefixes_->make_room(pages - free_pages_);
+  const int64_t missing = pages - free_pages();
+  if (prefixes_ != nullptr && missing > 0) {
+    free_pages_ += prefixes_->make_room(missing);
     count_format_pages();
   }
 }

@@ -154,6 +154,14 @@ absl::Status check_policy(const KvPolicy& policy, const KvModel& model) {
         absl::StrCat("KV policy: the rule ", std::string(name_of(policy.rule)), " serves at most ",
                      kMaxScoredHeads, " query heads of one KV head, the model has ", model.group));
   }
+  const bool spreads_over_heads =
+      policy.allocator == KvAllocator::heads || policy.allocator == KvAllocator::pages;
+  if (model.ranks > 1 && policy.rule == KvRule::budget && spreads_over_heads) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "KV policy: the allocator ", std::string(name_of(policy.allocator)),
+        " compares the tokens of all KV heads, and these stand on ", model.ranks,
+        " ranks (tensor-parallel); uniform and pyramid give each head its budget by itself"));
+  }
   const auto tile_bytes = [&](KvFormat format) {
     return KvPageLayout::make(format, model.head_dim, KvPageLayout::kKeyTile).tile_bytes();
   };
@@ -166,7 +174,8 @@ absl::Status check_policy(const KvPolicy& policy, const KvModel& model) {
 }
 
 absl::Status check_options(const KvCacheOptions& options) {
-  const KvModel model{options.head_dim, options.query_heads / options.kv_heads, options.window};
+  const KvModel model{options.head_dim, options.query_heads / options.kv_heads, options.window,
+                      options.ranks == nullptr ? 1 : options.ranks->ranks()};
   for (const KvPolicy& policy : policies_of(options)) {
     TESSERA_RETURN_IF_ERROR(check_policy(policy, model));
   }

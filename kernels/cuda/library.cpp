@@ -4,6 +4,9 @@
 #include "kernels/cuda/probe/probe.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/cuda_library.h"
+#ifdef TESSERA_NCCL
+#include "kernels/cuda/nccl/nccl_communicator.h"
+#endif
 
 using namespace tessera;
 
@@ -29,4 +32,7 @@ extern "C" [[gnu::visibility("default")]] void tessera_cuda_open(int32_t abi,
   library.backend = &cuda_backend();
   library.stream = stream.stream();
   library.probe = &cuda::device_probe();
+#ifdef TESSERA_NCCL
+  library.connect = cuda::make_nccl_communicator;
+#endif
 }

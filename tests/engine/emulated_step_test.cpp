@@ -121,10 +121,11 @@ class Served {
 
 class EmulatedStep : public testing::TestWithParam<Case> {};
 
-// Of a step that decodes, one recording is started; beside it the residual stream's wanted rows,
-// the last norm and the head are launched, and where a group closes or a sequence ends, its pages.
-// Planning needs no numbers but the host's own, so the logits are all that is waited for; a policy
-// that compresses waits for its results, and for the rows of a sequence that ends.
+// Of a step that decodes, one recording is started; beside it what the host is to know of it is
+// computed (the rows that are wanted, the last norm, the head ...), and where a group closes or a
+// sequence ends, its pages change. Planning needs no numbers but the host's own, so the logits are
+// all that is waited for; a policy that compresses waits for its results, and for the rows of a
+// sequence that ends.
 TEST_P(EmulatedStep, StartsAndWaitsOnceAndGivesTheBitsOfOpsThatAreNotRecorded) {
   Served recorded(GetParam(), cuda_backend());
   const bool lossy = GetParam().kv.policy.is_lossy();
@@ -137,8 +138,8 @@ TEST_P(EmulatedStep, StartsAndWaitsOnceAndGivesTheBitsOfOpsThatAreNotRecorded) {
       return;
     }
     ++steps;
-    least += step.asked.launches == 3 && step.asked.waits == 1 ? 1 : 0;
-    EXPECT_GE(step.asked.launches, 3);
+    least += step.asked.waits == 1 ? 1 : 0;
+    EXPECT_LT(step.asked.launches, 10) << "fewer than a layer has";
     const int64_t expected = 1 + (lossy ? step.ended : 0);
     EXPECT_GE(step.asked.waits, expected);
     EXPECT_LE(step.asked.waits, expected + (compresses ? 1 : 0));
@@ -158,7 +159,7 @@ Case of(const char* preset, WeightFormat weights = WeightFormat::f32) {
 INSTANTIATE_TEST_SUITE_P(All, EmulatedStep,
                          testing::Values(Case{.name = "f16"},
                                          Case{.name = "spans", .context = 1200, .longest = 560},
-                                         of("k8v4", WeightFormat::bf16), of("snapkv"),
+                                         of("k8v4", WeightFormat::bf16), of("s50"), of("snapkv"),
                                          of("leankv")),
                          [](const auto& instance) { return instance.param.name; });
 
@@ -167,7 +168,7 @@ INSTANTIATE_TEST_SUITE_P(All, EmulatedStep,
 TEST(DecodeSizes, DoubleUpToTheLimits) {
   const auto sizes = [](StepLimits limits) {
     std::vector<std::pair<int32_t, int32_t>> pairs;
-    for (const DecodeSize& size : decode_sizes(limits, false)) {
+    for (const DecodeSize& size : decode_sizes(limits, KvPagesView{})) {
       pairs.emplace_back(size.sequences, size.context);
     }
     return pairs;
@@ -187,8 +188,13 @@ TEST(DecodeSizes, DoubleUpToTheLimits) {
 }
 
 TEST(DecodeSizes, AreFewWhereSequencesAreManyAndLong) {
-  EXPECT_EQ(decode_sizes({8192, 64, 131072}, false).size(), 7 * 7);
-  EXPECT_EQ(decode_sizes({8192, 1024, 131072}, true).size(), 2 * 11 * 7);
+  KvPagesView pages;
+  EXPECT_EQ(decode_sizes({8192, 64, 131072}, pages).size(), 7 * 7);
+  KvMark mark = {};
+  pages.marks = &mark;
+  EXPECT_EQ(decode_sizes({8192, 1024, 131072}, pages).size(), 2 * 11 * 7);
+  pages.layouts[1] = KvPageLayout::make(find_kv_preset("s70")->policy.high, 64, kKvGroup);
+  EXPECT_EQ(decode_sizes({8192, 1024, 131072}, pages).size(), 4 * 11 * 7);
 }
 
 }  // namespace

@@ -52,6 +52,7 @@ class FakeEngine final : public Engine {
   void flush_cache() override { ++flushes_; }
   int flushes() const { return flushes_; }
   void start() override {}
+  void follow() override {}
   bool step() override { return false; }
   void drain() override;
   bool idle() const override;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "kernels/communicator.h"
@@ -7,8 +8,13 @@
 namespace tessera {
 
 // Ranks that are processes on CPUs, started together by MPI's launcher:
-//   mpiexec -n 4 PROGRAM
-// Begins MPI and ends it, so a process has one in its life. Its thread drives the model.
+//   mpirun -n 4 PROGRAM
+// Begins MPI and ends it, so a process has one in its life. A program without a launcher is one
+// rank. Null: this build has no MPI.
 std::unique_ptr<Communicator> make_mpi_communicator();
+
+// How many processes MPI's launcher has started together with this one, as it told them; 1 where
+// there is none. Begins nothing. Knows MPICH, what descends from it, and Open MPI.
+int32_t launched_processes();
 
 }  // namespace tessera

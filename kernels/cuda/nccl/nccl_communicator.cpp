@@ -2,7 +2,7 @@
 
 #include <nccl.h>
 
-#include <bit>
+#include <utility>
 
 #include "kernels/check.h"
 #include "kernels/cuda/stream.h"
@@ -10,47 +10,47 @@
 namespace tessera::cuda {
 namespace {
 
-static_assert(sizeof(NcclGroup) == sizeof(ncclUniqueId));
-
 void check(ncclResult_t result) {
   TESSERA_CHECK(result == ncclSuccess, ncclGetErrorString(result));
 }
 
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(const NcclGroup& group, int32_t rank, int32_t ranks)
-      : rank_(rank), ranks_(ranks) {
-    check(ncclCommInitRank(&handle_, ranks, std::bit_cast<ncclUniqueId>(group), rank));
+  explicit NcclCommunicator(std::unique_ptr<Communicator> hosts) : hosts_(std::move(hosts)) {
+    ncclUniqueId group = {};  // one rank makes it
+    if (hosts_->rank() == 0) {
+      check(ncclGetUniqueId(&group));
+    }
+    hosts_->broadcast(std::as_writable_bytes(std::span(&group, 1)));
+    check(ncclCommInitRank(&handle_, hosts_->ranks(), group, hosts_->rank()));
   }
   ~NcclCommunicator() override { ncclCommDestroy(handle_); }
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  int32_t rank() const override { return rank_; }
-  int32_t ranks() const override { return ranks_; }
+  int32_t rank() const override { return hosts_->rank(); }
+  int32_t ranks() const override { return hosts_->ranks(); }
 
   void all_reduce_sum(std::span<float> numbers, Stream stream) override {
     check(ncclAllReduce(numbers.data(), numbers.data(), numbers.size(), ncclFloat32, ncclSum,
                         handle_, CudaStream::of(stream).handle()));
   }
 
+  void broadcast(std::span<std::byte> bytes) override { hosts_->broadcast(bytes); }
+  void all_gather(std::span<const int64_t> own, std::span<int64_t> all) override {
+    hosts_->all_gather(own, all);
+  }
+  [[noreturn]] void abort() override { hosts_->abort(); }
+
  private:
-  const int32_t rank_;
-  const int32_t ranks_;
+  const std::unique_ptr<Communicator> hosts_;
   ncclComm_t handle_ = nullptr;
 };
 
 }  // namespace
 
-NcclGroup make_nccl_group() {
-  ncclUniqueId id;
-  check(ncclGetUniqueId(&id));
-  return std::bit_cast<NcclGroup>(id);
-}
-
-std::unique_ptr<Communicator> make_nccl_communicator(const NcclGroup& group, int32_t rank,
-                                                     int32_t ranks) {
-  return std::make_unique<NcclCommunicator>(group, rank, ranks);
+std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> hosts) {
+  return std::make_unique<NcclCommunicator>(std::move(hosts));
 }
 
 }  // namespace tessera::cuda

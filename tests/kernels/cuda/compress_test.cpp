@@ -115,7 +115,7 @@ TEST_P(CudaCompression, DemotesUnitsToTheOraclesBytes) {
   };
   const Demotion demotions[] = {{kKvK8V4, kKvK4V2, {24, 128}}, {kKvF16, kKvK8V4, {24, 128}},
                                 {kKvK4V4, kKvK2V4, {24, 128}}, {kKvF16, kKvS70, {24}},
-                                {kKvK8V8, kKvS70K4V4, {128}},  {kKvS50, kKvS70K8V4, {24}},
+                                {kKvK8V8, kKvS70K4V4, {40}},   {kKvS50, kKvS70K8V4, {24}},
                                 {kKvS50, kKvK4V2, {24}}};
   for (const auto& [high, low, head_dims] : demotions) {
     for (const int32_t head_dim : head_dims) {

@@ -10,6 +10,9 @@ class CudaPages : public TwoArenas {};
 TEST_P(CudaPages, StoreTheOraclesBytesInEveryFormat) {
   for (const KvFormat format : named_formats()) {
     for (const int32_t head_dim : {8, 48, 64}) {
+      if (format.is_sparse() && head_dim != 48) {
+        continue;  // KeepTheChannelsTheOracleKeeps has others
+      }
       SCOPED_TRACE(testing::Message() << name_of(format) << " " << head_dim);
       make(shape_of({format}, head_dim, head_dim == 48 ? 48 : 64));
       store({{2, 0, 30}, {0, 0, 200}}, {}, {1});

@@ -1,0 +1,85 @@
+// What of the engine has to do with ranks (engine/ranks.h).
+
+#include <utility>
+
+#include "engine/batching_engine.h"
+#include "kernels/check.h"
+
+namespace tessera {
+namespace {
+
+// Of numbers, in their order.
+class Digest {
+ public:
+  template <class... Numbers>
+  void add(Numbers... numbers) {
+    (mix(static_cast<uint64_t>(numbers)), ...);
+  }
+  uint64_t value() const { return state_; }
+
+ private:
+  void mix(uint64_t number) {
+    state_ = (state_ ^ number) * 0x9e3779b97f4a7c15;
+    state_ ^= state_ >> 32;
+  }
+
+  uint64_t state_ = 0;
+};
+
+}  // namespace
+
+void BatchingEngine::follow() {
+  TESSERA_CHECK(!ranks_.leads(), "the rank that leads does not follow");
+  backend_.attach_thread(stream_);
+  while (!ended_) {
+    step();
+  }
+}
+
+std::vector<std::unique_ptr<Sequence>> BatchingEngine::make_samples(
+    RequestId first_id, const EngineRequest& request) const {
+  const KvFormat accept =
+      options_.kv_ladder->empty() ? options_.kv.policy.high : options_.kv_ladder->back();
+  const Sequence::Model model{options_.context, config().eos_ids, options_.kv, accept,
+                              options_.clock()};
+  std::vector<std::unique_ptr<Sequence>> samples;
+  for (size_t i = 0; i < request.sinks.size(); ++i) {
+    samples.push_back(std::make_unique<Sequence>(first_id, i, request, model));
+  }
+  return samples;
+}
+
+// Whether the door is closed is asked first: then nothing comes in behind what is received.
+void BatchingEngine::hear() {
+  news_.messages.clear();
+  if (ranks_.leads()) {
+    news_.ends = door_.closed();
+    news_.now = options_.clock();
+    door_.receive(news_.messages);
+  }
+  ranks_.tell(news_);
+  for (Message& message : news_.messages) {
+    if (!ranks_.leads() && message.request != nullptr) {
+      message.samples = make_samples(message.first_id, *message.request);
+    }
+    message.request.reset();
+  }
+}
+
+// Of all that a plan is made from, and of what was chosen last.
+void BatchingEngine::check_same_step() {
+  if (ranks_.count() == 1) {
+    return;
+  }
+  Digest digest;
+  digest.add(kv_->available_pages(), kv_->free_pages());
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    const Candidate& c = candidates_[i];
+    digest.add(c.rank, c.tokens, sequences_[i]->tokens().back(), c.stored, c.pages, c.running);
+    digest.add(c.kv.page_tokens, c.kv.uneven, c.kv.low_tokens, c.kv.restore, c.kv.compresses);
+    digest.add(c.returned, c.matched, c.locked, c.head_start, c.waits_for);
+  }
+  ranks_.check_same(digest.value(), counting_.steps);
+}
+
+}  // namespace tessera

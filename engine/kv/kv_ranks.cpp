@@ -1,0 +1,130 @@
+// What of KvCache has to do with ranks, each of which has a cache for its own KV heads.
+
+#include <algorithm>
+
+#include "engine/kv/kv_cache.h"
+#include "kernels/check.h"
+
+namespace tessera {
+
+// What only this rank knows becomes known to all: free pages, and the pages of `slots`, which are
+// compressed. Between two calls ops change free pages by as many on every rank.
+void KvCache::agree(std::span<const int32_t> slots) {
+  own_totals_.assign(1, free_pages_);
+  for (const int32_t slot : slots) {
+    own_totals_.push_back(open(slot).high_pages);
+    own_totals_.push_back(open(slot).low_pages);
+  }
+  all_totals_.assign(own_totals_.begin(), own_totals_.end());
+  if (ranks_ != nullptr) {
+    all_totals_.resize(own_totals_.size() * static_cast<size_t>(ranks()));
+    ranks_->all_gather(own_totals_, all_totals_);
+  }
+  const auto of = [&](int32_t rank, size_t total) {
+    return all_totals_[static_cast<size_t>(rank) * own_totals_.size() + total];
+  };
+  int64_t least = of(0, 0);
+  int64_t all = 0;
+  for (int32_t rank = 0; rank < ranks(); ++rank) {
+    least = std::min(least, of(rank, 0));
+    all += of(rank, 0);
+  }
+  surplus_ = own_totals_[0] - least;
+  all_surplus_ = all - ranks() * least;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    Slot& slot = open(slots[i]);
+    slot.least_pages = slot.most_pages = slot.pages();
+    slot.all_high_pages = slot.all_low_pages = 0;
+    for (int32_t rank = 0; rank < ranks(); ++rank) {
+      const int64_t high = of(rank, 1 + 2 * i);
+      const int64_t low = of(rank, 2 + 2 * i);
+      slot.least_pages = std::min(slot.least_pages, high + low);
+      slot.most_pages = std::max(slot.most_pages, high + low);
+      slot.all_high_pages += high;
+      slot.all_low_pages += low;
+    }
+  }
+}
+
+// A compressed slot was given so many pages on every rank, until they agree on what it took.
+void KvCache::count_growth(Slot& slot, int64_t pages) {
+  slot.least_pages += pages;
+  slot.most_pages += pages;
+  slot.all_high_pages += ranks() * pages;
+}
+
+// Demoted and dropped tokens.
+void KvCache::count_changes(std::span<const KvCompressed> changes) {
+  own_totals_.assign(2, 0);
+  for (const KvCompressed& change : changes) {
+    own_totals_[0] += change.demoted;
+    own_totals_[1] += change.dropped;
+  }
+  all_totals_.assign(own_totals_.begin(), own_totals_.end());
+  if (ranks_ != nullptr) {
+    all_totals_.resize(2 * static_cast<size_t>(ranks()));
+    ranks_->all_gather(own_totals_, all_totals_);
+  }
+  for (size_t i = 0; i < all_totals_.size(); i += 2) {
+    demotions_ += all_totals_[i];
+    dropped_ += all_totals_[i + 1];
+  }
+}
+
+int64_t KvCache::all_available_pages() const {
+  return available_pages() * ranks() + all_surplus_;
+}
+
+int64_t KvCache::all_pages(const Slot& slot) const {
+  return slot.compressed ? slot.all_high_pages + slot.all_low_pages : ranks() * slot.pages();
+}
+
+// Every rank has as many of each format as this one, but in slots that are compressed.
+void KvCache::add_other_ranks(std::span<KvFormatPages> formats) const {
+  for (KvFormatPages& format : formats) {
+    format.of_one *= ranks();
+    format.of_several *= ranks();
+  }
+  for (const Slot& slot : slots_) {
+    if (slot.compressed) {
+      formats[slot.tiers.high].of_one += slot.all_high_pages - ranks() * slot.high_pages;
+      formats[slot.tiers.low].of_one += slot.all_low_pages - ranks() * slot.low_pages;
+    }
+  }
+}
+
+// A budget in bytes is the whole sequence's, and each rank has a share of its rows.
+KvPolicy KvCache::share_of(const KvPolicy& policy) const {
+  KvPolicy share = policy;
+  share.keep_bytes /= ranks();
+  return share;
+}
+
+// Of all ranks' heads, layer by layer, head by head. Requires: a compressed slot.
+std::span<const KvRow> KvCache::all_rows(int32_t slot) const {
+  const std::span<const KvRow> rows = arena_->slot_rows(slot);
+  if (ranks_ == nullptr) {
+    return rows;
+  }
+  std::vector<int64_t> own;
+  for (const KvRow& row : rows) {
+    own.push_back(row.high);
+    own.push_back(row.low);
+  }
+  std::vector<int64_t> all(own.size() * static_cast<size_t>(ranks()));
+  ranks_->all_gather(own, all);
+  all_rows_.clear();
+  for (int32_t layer = 0; layer < shape().layers; ++layer) {
+    for (int32_t rank = 0; rank < ranks(); ++rank) {
+      for (int32_t head = 0; head < shape().kv_heads; ++head) {
+        const auto row =
+            static_cast<size_t>((rank * shape().layers + layer) * shape().kv_heads + head);
+        all_rows_.push_back(
+            {static_cast<int32_t>(all[2 * row]), static_cast<int32_t>(all[2 * row + 1])});
+      }
+    }
+  }
+  return all_rows_;
+}
+
+}  // namespace tessera

@@ -1,0 +1,74 @@
+#include "kernels/cpu/core_share.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+namespace {
+
+// Where a rank stands, in numbers that ranks can compare: its machine's name, then its cores.
+constexpr size_t kPlaceNumbers = 1 + sizeof(cpu_set_t) / sizeof(int64_t);
+using Place = std::array<int64_t, kPlaceNumbers>;
+
+int64_t own_machine() {
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  return static_cast<int64_t>(std::hash<std::string_view>()(name));
+}
+
+Place own_place() {
+  Place place = {};
+  place[0] = own_machine();
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  sched_getaffinity(0, sizeof(cores), &cores);
+  std::memcpy(place.data() + 1, &cores, sizeof(cores));
+  return place;
+}
+
+}  // namespace
+
+void take_own_cores(Communicator& ranks) {
+  const Place own = own_place();
+  std::vector<int64_t> all(kPlaceNumbers * static_cast<size_t>(ranks.ranks()));
+  ranks.all_gather(own, all);
+  int neighbours = 0;  // this rank and those with the same cores
+  int before = 0;      // of them, those of lower rank
+  for (int32_t rank = 0; rank < ranks.ranks(); ++rank) {
+    const auto place = all.begin() + static_cast<int64_t>(kPlaceNumbers) * rank;
+    const bool same = std::equal(own.begin(), own.end(), place);
+    neighbours += same ? 1 : 0;
+    before += same && rank < ranks.rank() ? 1 : 0;
+  }
+  cpu_set_t cores;
+  std::memcpy(&cores, own.data() + 1, sizeof(cores));
+  const int share = CPU_COUNT(&cores) / neighbours;
+  if (neighbours == 1 || share == 0) {
+    return;
+  }
+  for (int core = 0, seen = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &cores)) {
+      if (seen / share != before) {
+        CPU_CLR(core, &cores);
+      }
+      ++seen;
+    }
+  }
+  sched_setaffinity(0, sizeof(cores), &cores);
+}
+
+int32_t local_rank(Communicator& ranks) {
+  const int64_t own = own_machine();
+  std::vector<int64_t> all(static_cast<size_t>(ranks.ranks()));
+  ranks.all_gather({&own, 1}, all);
+  return static_cast<int32_t>(std::count(all.begin(), all.begin() + ranks.rank(), own));
+}
+
+}  // namespace tessera

@@ -1,0 +1,321 @@
+// Engines of several ranks against one that has the model whole. The launcher starts this program
+// as 1, 2 and 4 ranks, each of which runs every test: rank 0 leads, the others follow.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/batching_engine.h"
+#include "kernels/cpu/mpi/mpi_communicator.h"
+#include "kernels/cpu/thread_pool.h"
+#include "models/random_checkpoint.h"
+#include "models/shard.h"
+#include "tests/engine/kv_memory.h"
+#include "tests/engine/recording_sink.h"
+#include "tests/engine/small_model.h"
+#include "tests/models/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+Communicator* ranks = nullptr;  // of this process, for all tests
+
+constexpr int32_t kContext = 320;
+constexpr int32_t kRequests = 20;
+constexpr uint64_t kSeed = 20261122;
+
+ModelConfig model_of_four_kv_heads() {
+  ModelConfig config = small_model(kContext);
+  config.heads = 8;
+  config.kv_heads = 4;
+  return config;
+}
+
+struct Mix {
+  std::string name;
+  std::vector<KvPreset> kv;  // the first is everybody's, the others some ask for
+  std::vector<KvFormat> ladder;
+  // Of a text that is not the whole model's, the two likeliest tokens where it leaves that one were
+  // no further apart than this. Sums over ranks are rounded otherwise, and codes with them.
+  float gap = 0;
+  int32_t astray = 0;  // texts that may be, because a policy kept another token
+};
+
+// Budgets and thresholds that demote and drop in texts as short as these.
+std::vector<KvPreset> lossy_presets() {
+  KvPreset leankv = *find_kv_preset("leankv");
+  leankv.policy.alpha_high = 1.5f;
+  leankv.policy.alpha_low = 0.5f;
+  KvPreset h2o = *find_kv_preset("h2o");
+  h2o.policy.keep_share = 0.5f;
+  return {leankv, h2o};
+}
+
+std::vector<Mix> mixes() {
+  std::vector<KvPreset> policies = lossy_presets();
+  policies.insert(policies.begin(), kKvPresetF16);
+  policies.push_back(uniform_kv(kKvS50));
+  return {
+      {"f32", {kKvPresetF32}, {}, 1e-4f, 0},
+      {"ladder", {kKvPresetK8V4}, {kKvK4V2}, 5e-2f, 0},
+      {"policies", policies, {}, 2e-2f, 2},
+  };
+}
+
+EngineRequest request_of(const Mix& mix, int32_t i) {
+  EngineRequest request;
+  for (int32_t j = 0; i % 3 == 0 && j < 200; ++j) {  // what these have in common
+    request.prompt.push_back(3 + j * 11 % 94);
+  }
+  for (int32_t j = 0; j < 20 + i * 37 % 50; ++j) {
+    request.prompt.push_back(3 + (i * 31 + j * 17 + j * j) % 94);
+  }
+  request.max_tokens = i % 2 == 0 ? 70 : 20;
+  request.ignore_eos = true;
+  request.priority = -i / 5;  // so that the later ones take slots and pages away
+  request.sampling.temperature = i % 5 == 4 ? 1.0f : 0.0f;
+  request.sampling.seed = static_cast<uint64_t>(i);
+  request.sampling.top_logprobs = 2;
+  request.kv = mix.kv[static_cast<size_t>(i) % mix.kv.size()];
+  request.deterministic = request.kv->policy.is_lossy();  // else it depends on what runs beside it
+  return request;
+}
+
+// Keeps by how much the likeliest token leads, at each that is generated.
+class GapSink final : public RecordingSink {
+ public:
+  void on_logprobs(const TokenLogprobs& logprobs) override {
+    gaps.push_back(logprobs.top[0].logprob - logprobs.top[1].logprob);
+  }
+  std::vector<float> gaps;
+};
+
+using Sinks = std::vector<std::shared_ptr<GapSink>>;
+
+class EngineOnRanks : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(write_random_checkpoint(directory_.path(), model_of_four_kv_heads(), kSeed).ok());
+  }
+
+  // over: null for the whole model. scarce: pages for one context and a half.
+  absl::StatusOr<std::unique_ptr<Engine>> make(const Mix& mix, Communicator* over, bool scarce,
+                                               int32_t context = kContext) {
+    const Backend& backend = cpu_backend(best_cpu_isa());
+    EngineOptions options;
+    options.max_step_tokens = 96;
+    options.max_sequences = 6;
+    options.max_queue = 64;
+    options.context = context;
+    options.kv = mix.kv.front();
+    options.kv_also = {mix.kv.begin() + 1, mix.kv.end()};
+    options.kv_ladder = mix.ladder;
+    options.ranks = over;
+    options.clock = [this] { return clock_; };
+    const ModelConfig own =
+        shard_config(model_of_four_kv_heads(), over == nullptr ? 1 : over->ranks());
+    const KvCacheOptions kv{.preset = options.kv,
+                            .also = options.kv_also,
+                            .prefix_cache = true,
+                            .ladder = mix.ladder,
+                            .layers = own.layers,
+                            .kv_heads = own.kv_heads,
+                            .head_dim = own.head_dim,
+                            .query_heads = own.heads,
+                            .slots = options.max_sequences,
+                            .context = options.context};
+    options.kv_bytes = scarce ? kv_memory(kv, context_row_pages(kv) * 3 / 2) : 0;
+    auto model = Transformer::load(
+        directory_.path(),
+        {.limits = {options.max_step_tokens, options.max_sequences, options.context},
+         .max_logits_rows = 5,
+         .ranks = over},
+        backend, threads_.stream());
+    if (!model.ok()) {
+      return model.status();
+    }
+    return Engine::create(options, std::move(model).value(), backend, threads_.stream());
+  }
+
+  // A request every other step; some are cancelled on their way, one runs out of time.
+  Sinks serve(Engine& engine, const Mix& mix) {
+    Sinks sinks;
+    std::vector<RequestId> ids;
+    bool busy = true;
+    for (int32_t step = 0; busy || step < 2 * kRequests; ++step) {
+      if (step % 2 == 0 && step / 2 < kRequests) {
+        EngineRequest request = request_of(mix, step / 2);
+        for (int32_t i = 0; i < (step / 2 % 7 == 3 ? 3 : 1); ++i) {
+          sinks.push_back(std::make_shared<GapSink>());
+          request.sinks.push_back(sinks.back());
+        }
+        if (step / 2 == 8) {
+          request.deadline = clock_ + std::chrono::seconds(15);
+        }
+        const auto id = engine.submit(std::move(request));
+        EXPECT_TRUE(id.ok()) << id.status();
+        ids.push_back(id.value_or(0));
+      }
+      if (step == 12 || step == 31) {
+        engine.cancel(ids[static_cast<size_t>(step / 3)]);
+      }
+      clock_ += std::chrono::seconds(1);
+      busy = engine.step();
+      static_cast<BatchingEngine&>(engine).kv().check_integrity();
+    }
+    return sinks;
+  }
+
+  // What all ranks count alike.
+  static std::vector<int64_t> counts(const EngineStats& stats) {
+    std::vector<int64_t> counts = {
+        stats.steps,        stats.preemptions,       stats.pages_total,   stats.pages_free,
+        stats.kv_demotions, stats.kv_dropped_tokens, stats.prompt_tokens, stats.generated_tokens};
+    for (const KvFormatPages& pages :
+         std::span(stats.format_pages).first(static_cast<size_t>(stats.formats))) {
+      counts.insert(counts.end(), {pages.of_one, pages.of_several});
+    }
+    return counts;
+  }
+
+  ThreadPool threads_{1};
+  TemporaryDirectory directory_;
+  // Another on every rank: the leader's alone counts.
+  std::chrono::steady_clock::time_point clock_{std::chrono::hours(1 + ranks->rank())};
+};
+
+// The first token at which a text leaves the whole model's; -1: nowhere. Of one that was ended from
+// outside what both have.
+int64_t leaves_at(const GapSink& split, const GapSink& whole) {
+  const std::vector<int32_t> a = split.tokens();
+  const std::vector<int32_t> b = whole.tokens();
+  const size_t both = std::min(a.size(), b.size());
+  const auto place = std::mismatch(a.begin(), a.begin() + static_cast<int64_t>(both), b.begin());
+  return place.first == a.begin() + static_cast<int64_t>(both) ? -1 : place.first - a.begin();
+}
+
+void expect_texts_of_the_whole_model(const Sinks& split, const Sinks& whole, const Mix& mix) {
+  ASSERT_EQ(split.size(), whole.size());
+  int32_t astray = 0;
+  for (size_t i = 0; i < split.size(); ++i) {
+    SCOPED_TRACE("sample " + std::to_string(i));
+    ASSERT_EQ(split[i]->finish()->reason, whole[i]->finish()->reason);
+    if (split[i]->finish()->reason == FinishReason::length) {
+      EXPECT_EQ(split[i]->tokens().size(), whole[i]->tokens().size());
+    }
+    const int64_t at = leaves_at(*split[i], *whole[i]);
+    if (at >= 0 && whole[i]->gaps[static_cast<size_t>(at)] > mix.gap) {
+      ++astray;
+      std::cout << mix.name << ": sample " << i << " leaves at token " << at << ", gap "
+                << whole[i]->gaps[static_cast<size_t>(at)] << "\n";
+    }
+  }
+  EXPECT_LE(astray, mix.astray);
+}
+
+TEST_F(EngineOnRanks, TextsAreThoseOfTheWholeModel) {
+  for (const Mix& mix : mixes()) {
+    SCOPED_TRACE(mix.name);
+    auto engine = make(mix, ranks, true);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    if (ranks->rank() > 0) {
+      (*engine)->follow();
+    } else {
+      auto whole = make(mix, nullptr, true).value();
+      const auto begin = clock_;
+      const Sinks expected = serve(*whole, mix);
+      clock_ = begin;
+      const Sinks sinks = serve(**engine, mix);
+      expect_texts_of_the_whole_model(sinks, expected, mix);
+      (*engine)->stop();
+      const EngineStats stats = (*engine)->stats();
+      EXPECT_GT(stats.preemptions, 0);
+      EXPECT_GT(stats.cache_hit_tokens, 0);
+      EXPECT_EQ(stats.pages_free, stats.pages_total) << "what the cache keeps counts as free";
+      EXPECT_EQ(stats.pages_total, whole->stats().pages_total);
+      EXPECT_EQ(stats.cache.demoted_units > 0, !mix.ladder.empty());
+      EXPECT_EQ(stats.kv_dropped_tokens > 0, mix.kv.size() > 1);
+      if (mix.kv.size() == 1) {  // no policy, so every head has as much
+        EXPECT_EQ(counts(stats), counts(whole->stats()));
+      }
+    }
+    const std::vector<int64_t> own = counts((*engine)->stats());
+    std::vector<int64_t> all(own.size() * static_cast<size_t>(ranks->ranks()));
+    ranks->all_gather(own, all);
+    EXPECT_TRUE(std::equal(own.begin(), own.end(), all.begin())) << "ranks count alike";
+  }
+}
+
+TEST_F(EngineOnRanks, UsageIsOfAllHeads) {
+  const Mix mix{"policies", {kKvPresetF16, lossy_presets()[0], lossy_presets()[1]}, {}, 0, 0};
+  auto engine = make(mix, ranks, false);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  if (ranks->rank() > 0) {
+    (*engine)->follow();
+    return;
+  }
+  auto whole = make(mix, nullptr, false).value();
+  for (int32_t i = 0; i < 3; ++i) {
+    std::vector<Finish::Kv> finished;
+    for (Engine* each : {whole.get(), engine->get()}) {
+      auto sink = std::make_shared<GapSink>();
+      EngineRequest request = request_of(mix, 18);
+      request.kv = mix.kv[static_cast<size_t>(i)];
+      request.sinks = {sink};
+      ASSERT_TRUE(each->submit(std::move(request)).ok());
+      while (each->step()) {
+      }
+      finished.push_back(sink->finish()->kv);
+    }
+    const KvUsage& of_whole = finished[0].usage;
+    const KvUsage& of_ranks = finished[1].usage;
+    EXPECT_EQ(of_ranks.f16_bytes, of_whole.f16_bytes);
+    EXPECT_EQ(of_ranks.kept.size(), of_whole.kept.size());
+    EXPECT_NEAR(of_ranks.high, of_whole.high, 1);
+    EXPECT_NEAR(of_ranks.low, of_whole.low, 1);
+    EXPECT_NEAR(of_ranks.dropped, of_whole.dropped, 1);
+    EXPECT_GT(of_ranks.low + of_ranks.dropped, i > 0 ? 1 : -1);
+    // Thresholds keep other numbers of tokens in each head, and head by head they are the same.
+    int32_t apart = 0;
+    for (size_t head = 0; head < of_whole.kept.size(); ++head) {
+      apart += std::abs(of_ranks.kept[head] - of_whole.kept[head]);
+    }
+    EXPECT_LE(apart, 2);
+  }
+  (*engine)->stop();
+}
+
+TEST_F(EngineOnRanks, BudgetsThatAreSpreadOverHeadsAreRefusedByName) {
+  for (const char* name : {"adakv", "kv-compress"}) {
+    auto engine = make({name, {*find_kv_preset(name)}, {}, 0, 0}, ranks, false);
+    EXPECT_EQ(engine.ok(), ranks->ranks() == 1) << engine.status();
+    if (ranks->ranks() > 1) {
+      const std::string message(engine.status().message());
+      EXPECT_NE(message.find("allocator"), std::string::npos) << message;
+      EXPECT_NE(message.find("ranks"), std::string::npos) << message;
+    }
+  }
+}
+
+TEST_F(EngineOnRanks, RanksThatWouldGoApartAreRefusedByName) {
+  if (ranks->ranks() == 1) {
+    GTEST_SKIP() << "one rank is alike";
+  }
+  const bool last = ranks->rank() + 1 == ranks->ranks();
+  auto engine = make(mixes().front(), ranks, false, last ? 256 : kContext);
+  EXPECT_EQ(engine.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(engine.status().message().find("context"), std::string::npos) << engine.status();
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  const std::unique_ptr<tessera::Communicator> communicator = tessera::make_mpi_communicator();
+  tessera::ranks = communicator.get();
+  return RUN_ALL_TESTS();
+}
