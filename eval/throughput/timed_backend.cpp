@@ -32,6 +32,7 @@ void timed_op(const Args& args, Stream stream) {
 TimedBackend::TimedBackend(const Backend& timed) {
   g_timed = timed;
   g_table = timed;
+  g_table.record = nullptr;  // an op inside of a recording cannot be waited for
   g_page_seconds = 0;
   g_score_seconds = 0;
   g_table.kv_resize = timed_op<KvResizeArgs, &Backend::kv_resize, g_page_seconds>;

@@ -5,7 +5,8 @@
 namespace tessera {
 
 // A backend whose ops on page tables, and kv_compress and kv_score, are waited for and timed: what
-// page management and its scores take. One at a time, on one thread.
+// page management and its scores take. Its decode steps are called op by op, not recorded. One at a
+// time, on one thread.
 class TimedBackend {
  public:
   explicit TimedBackend(const Backend& timed);
