@@ -2,6 +2,7 @@
 
 #include <nccl.h>
 
+#include <cstdlib>
 #include <utility>
 
 #include "kernels/check.h"
@@ -40,7 +41,10 @@ class NcclCommunicator final : public Communicator {
   void all_gather(std::span<const int64_t> own, std::span<int64_t> all) override {
     hosts_->all_gather(own, all);
   }
-  [[noreturn]] void abort() override { hosts_->abort(); }
+  [[noreturn]] void abort() override {
+    hosts_->abort();
+    std::abort();  // GCC 12 forgets that a virtual function does not return
+  }
 
  private:
   const std::unique_ptr<Communicator> hosts_;
