@@ -34,6 +34,7 @@ asan() {  # the stations of a request that stand on memory; --all takes everythi
     tests/kernels/all tests/models/all tests/engine/all tests/fuzz/all
   # Without what computes longest on plain loops: a third of the time, and memory is met elsewhere.
   slowest='GoldenLogits|WeightFormats|StopATemplateThatNeverEnds|EngineText.*/scalar'
+  slowest="$slowest|ForEveryHeadDim/scalar|TheStepsSay/scalar|CountingQueriesPaid/scalar"
   for station in kernels models engine fuzz; do
     ctest --test-dir "build/asan/tests/$station" --output-on-failure -j "$jobs" -LE 'long|oracle' \
       -E "$slowest"
