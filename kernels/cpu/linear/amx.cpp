@@ -187,6 +187,13 @@ struct Product {
   }
 };
 
+void begin_tiles() {
+  _tile_loadconfig(&kTileConfig);
+}
+void end_tiles() {
+  _tile_release();
+}
+
 // Up to 12 rows of integers are as fast by vectors, whose sums are the same.
 template <Element E, int kRows, int V, bool kIsTall>
 void multiply(const LinearTile& tile) {
@@ -201,18 +208,15 @@ struct Table;
 template <Element E, int kMax, int V, bool kIsTall, int... kRows>
 struct Table<E, kMax, V, kIsTall, RowCounts<kRows...>> {
   static constexpr MultiplyTile kByRows[] = {multiply<E, kRows, V, kIsTall>...};
-  static constexpr TileKernels kKernels{V * Simd512::kLanes, kMax, kByRows};
+  static constexpr TileKernels kKernels{V * Simd512::kLanes, kMax, kByRows, begin_tiles, end_tiles};
 };
-
-// Few rows: a line of weights is loaded once for all of them. Many: twice 16 rows by two vectors of
-// outputs, so that each register that is loaded serves two products.
 
 }  // namespace
 
+// Few rows: a line of weights is loaded once for all of them. Many: twice 16 rows by two vectors of
+// outputs, so that each register that is loaded serves two products.
 LinearKernels linear_kernels() {
   LinearKernels kernels = avx512::linear_kernels;
-  kernels.begin_tiles = [] { _tile_loadconfig(&kTileConfig); };
-  kernels.end_tiles = [] { _tile_release(); };
   FormatKernels& bf16 = kernels.formats[static_cast<int>(Element::bf16)];
   bf16.wide = Table<Element::bf16, kTileRows, 4, false>::kKernels;
   bf16.tall = Table<Element::bf16, 2 * kTileRows, 2, true>::kKernels;

@@ -52,6 +52,9 @@ struct TileKernels {
   int64_t slice = 0;  // outputs
   int64_t max_rows = 0;
   const MultiplyTile* by_rows = nullptr;
+  // Around the tiles that a thread multiplies one after another; null: nothing.
+  void (*begin)() = nullptr;
+  void (*end)() = nullptr;
 };
 
 struct FormatKernels {
@@ -62,9 +65,6 @@ struct FormatKernels {
 
 struct LinearKernels {
   FormatKernels formats[5];  // by WeightFormat
-  // Around the tiles that a thread multiplies one after another; null: nothing.
-  void (*begin_tiles)() = nullptr;
-  void (*end_tiles)() = nullptr;
 };
 
 namespace avx2 {

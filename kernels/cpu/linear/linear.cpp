@@ -25,9 +25,7 @@ class Product {
         panels_{args.weight->format, args.weight->rows, args.weight->cols},
         layout_{args.weight->format, args.in.rows, args.in.cols},
         kernels_(kernels.formats[static_cast<size_t>(args.weight->format)]),
-        tiles_(args.in.rows <= kernels_.wide.max_rows ? kernels_.wide : kernels_.tall),
-        begin_tiles_(kernels.begin_tiles),
-        end_tiles_(kernels.end_tiles) {
+        tiles_(args.in.rows <= kernels_.wide.max_rows ? kernels_.wide : kernels_.tall) {
     TESSERA_CHECK(args.in.cols == panels_.cols && args.out.cols == panels_.rows, "shapes differ");
     TESSERA_CHECK(args.out.rows == args.in.rows, "as many outputs as inputs");
     TESSERA_CHECK(static_cast<int64_t>(args.scratch.size()) >= layout_.bytes(), "small scratch");
@@ -48,14 +46,14 @@ class Product {
     const int64_t slices = div_ceil(panels_.rows, tiles_.slice);
     pool.parallel_for(blocks * slices, slices_at_once(blocks * slices, pool.threads()),
                       [&](int64_t begin, int64_t end, int) {
-                        if (begin_tiles_ != nullptr) {
-                          begin_tiles_();
+                        if (tiles_.begin != nullptr) {
+                          tiles_.begin();
                         }
                         for (int64_t item = begin; item < end; ++item) {
                           multiply(item / slices, blocks, item % slices);
                         }
-                        if (end_tiles_ != nullptr) {
-                          end_tiles_();
+                        if (tiles_.end != nullptr) {
+                          tiles_.end();
                         }
                       });
   }
@@ -146,8 +144,6 @@ class Product {
   ActivationLayout layout_;
   const FormatKernels& kernels_;
   const TileKernels& tiles_;
-  void (*begin_tiles_)();
-  void (*end_tiles_)();
 };
 
 }  // namespace
