@@ -72,7 +72,9 @@ class Product {
 }  // namespace
 
 std::function<void()> onednn_product(const OneDnnProduct& size) {
-  if (size.format == WeightFormat::int4) {
+  const bool serves = size.format == WeightFormat::f32 || size.format == WeightFormat::bf16 ||
+                      size.format == WeightFormat::int8;
+  if (!serves) {
     return {};
   }
   const auto product = std::make_shared<Product>(size);

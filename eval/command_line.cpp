@@ -52,11 +52,10 @@ void declare_what(CLI::App& app, EvalOptions& options) {
 }
 
 void declare_how(CLI::App& app, EvalOptions& options) {
-  const std::map<std::string, WeightFormat> weights = {{"f32", WeightFormat::f32},
-                                                       {"bf16", WeightFormat::bf16},
-                                                       {"int8", WeightFormat::int8},
-                                                       {"int4", WeightFormat::int4},
-                                                       {"fp8", WeightFormat::fp8}};
+  std::map<std::string, WeightFormat> weights;
+  for (const WeightFormat format : kWeightFormats) {
+    weights.emplace(name(format), format);
+  }
   app.add_option("--device", options.device, "cpu or cuda [cpu]")->type_name("NAME");
   app.add_option_function<std::string>(
          "--isa",

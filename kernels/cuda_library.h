@@ -25,7 +25,7 @@ CudaLibrary open_cuda_library();
 
 // What the library exports, as kCudaEntry. Raise kCudaAbi with every change of what the two sides
 // share.
-inline constexpr int32_t kCudaAbi = 4;
+inline constexpr int32_t kCudaAbi = 5;
 inline constexpr const char* kCudaEntry = "tessera_cuda_open";
 using OpenCuda = void(int32_t abi, CudaLibrary& library);
 

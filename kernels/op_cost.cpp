@@ -30,6 +30,7 @@ int64_t weight_bytes(WeightFormat format, int64_t rows, int64_t cols) {
     case WeightFormat::f32:
       return rows * cols * kFloat;
     case WeightFormat::bf16:
+    case WeightFormat::f16:
       return rows * cols * 2;
     case WeightFormat::int8:
     case WeightFormat::fp8:

@@ -10,16 +10,16 @@ namespace tessera {
 // How a weight matrix is held by a backend. Checkpoints are converted once, at load.
 //   f32   exact; the oracle
 //   bf16  activations are rounded to bf16 too, sums are f32
+//   f16   activations are rounded to f16 too, what is beyond 65504 to that; sums are f32
 //   int8  symmetric, one scale per output row; activations symmetric int8, one scale per token
 //   int4  symmetric, one scale per output row and group of kInt4Group inputs; activations as int8
 //   fp8   E4M3 (kernels/e4m3.h), one scale per output row; activations E4M3, one scale per token;
-//   sums
-//         are f32
-enum class WeightFormat : uint8_t { f32, bf16, int8, int4, fp8 };
+//         sums are f32
+enum class WeightFormat : uint8_t { f32, bf16, f16, int8, int4, fp8 };
 
-inline constexpr WeightFormat kWeightFormats[] = {WeightFormat::f32, WeightFormat::bf16,
-                                                  WeightFormat::int8, WeightFormat::int4,
-                                                  WeightFormat::fp8};
+inline constexpr WeightFormat kWeightFormats[] = {WeightFormat::f32,  WeightFormat::bf16,
+                                                  WeightFormat::f16,  WeightFormat::int8,
+                                                  WeightFormat::int4, WeightFormat::fp8};
 
 inline constexpr int64_t kInt4Group = 32;  // inputs that share one scale
 
@@ -29,6 +29,8 @@ constexpr std::string_view name(WeightFormat format) {
       return "f32";
     case WeightFormat::bf16:
       return "bf16";
+    case WeightFormat::f16:
+      return "f16";
     case WeightFormat::int8:
       return "int8";
     case WeightFormat::int4:

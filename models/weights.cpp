@@ -213,8 +213,8 @@ absl::Status fill(const WeightShape& shape, SlotReader reader, const Backend& ba
 }  // namespace
 
 TensorType embedding_type(WeightFormat format, TensorType stored) {
-  return format == WeightFormat::f32 && stored != TensorType::bf16 ? TensorType::f32
-                                                                   : TensorType::bf16;
+  const bool keeps_more = format == WeightFormat::f32 || format == WeightFormat::f16;
+  return keeps_more && stored != TensorType::bf16 ? TensorType::f32 : TensorType::bf16;
 }
 
 WeightFormat head_format(WeightFormat format) {
@@ -222,7 +222,14 @@ WeightFormat head_format(WeightFormat format) {
 }
 
 WeightFormat stored_format(const Checkpoint& checkpoint) {
-  return checkpoint.matrix_type() == TensorType::bf16 ? WeightFormat::bf16 : WeightFormat::f32;
+  switch (checkpoint.matrix_type()) {
+    case TensorType::bf16:
+      return WeightFormat::bf16;
+    case TensorType::f16:
+      return WeightFormat::f16;
+    default:
+      return WeightFormat::f32;
+  }
 }
 
 int64_t weight_bytes(const ModelConfig& config, WeightFormat format, TensorType stored_embedding,

@@ -34,8 +34,8 @@ struct WeightViews {
 };
 
 // The embedding table is only looked up, a row a token, so no format shrinks it below bf16. It is
-// f32 where bf16 would lose something that the format keeps: f32 weights whose checkpoint is not
-// bf16 itself.
+// f32 where bf16 would lose something that the format keeps: f32 or f16 weights whose checkpoint is
+// not bf16 itself.
 TensorType embedding_type(WeightFormat format, TensorType stored);
 
 // The head has the format of the other matrices, but int8 beside int4: its errors are the logits'
@@ -44,8 +44,8 @@ TensorType embedding_type(WeightFormat format, TensorType stored);
 // (0.0106), and the head is a small part of the bytes of the models that need int4.
 WeightFormat head_format(WeightFormat format);
 
-// Where nobody says otherwise, matrices stay as they were trained: bf16 if the checkpoint has them
-// so, f32 if it has anything else, because bf16 would lose some of it.
+// Where nobody says otherwise, matrices stay as they are: bf16 or f16 if the checkpoint has all of
+// them so, else f32.
 WeightFormat stored_format(const Checkpoint& checkpoint);
 
 // Bytes that Weights::load will hold for such a model (or shard_config() of one), known before anything is loaded.

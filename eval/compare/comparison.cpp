@@ -34,6 +34,8 @@ double unit_roundoff(WeightFormat format) {
       return 0x1p-24;
     case WeightFormat::bf16:
       return 0x1p-8;
+    case WeightFormat::f16:
+      return 0x1p-11;
     case WeightFormat::int8:
       return 1.0 / 254;
     case WeightFormat::int4:

@@ -114,6 +114,7 @@ double rounding_bound(int64_t cols, double magnitude) {
 // |x' w' - x w| <= |x| dw + |w| dx + dx dw, where a format's rounding moves an input by at most dx
 // and a weight by at most dw:
 //   bf16  2^-8 of itself: half of the last of its 8 significant bits
+//   f16   2^-11 of itself, or half of the least number, 2^-24
 //   int8  half a step, largest / 127
 //   fp8   2^-4 of itself, half of the last of its 4 significant bits, or half of the least number,
 //   2^-10
@@ -140,10 +141,13 @@ double format_bound(WeightFormat format, const Matrix& in, const Matrix& weight,
     const auto e4m3_error = [](double value, double most) {
       return value * 0x1p-4 * 1.0001 + most / 448 * 0x1p-10;
     };
-    const double input_error =
-        format == WeightFormat::fp8 ? e4m3_error(x, largest_in) : largest_in / 254 * 1.0001;
+    const auto f16_error = [](double value) { return value * 0x1p-11 + 0x1p-25; };
+    const double input_error = format == WeightFormat::fp8   ? e4m3_error(x, largest_in)
+                               : format == WeightFormat::f16 ? f16_error(x)
+                                                             : largest_in / 254 * 1.0001;
     const double weight_error =
-        format == WeightFormat::fp8 ? e4m3_error(w, largest_weight)
+        format == WeightFormat::fp8   ? e4m3_error(w, largest_weight)
+        : format == WeightFormat::f16 ? f16_error(w)
         : format == WeightFormat::int8
             ? largest_weight / 254 * 1.0001
             : largest(weight, row, group, group + kInt4Group) / 8 * (1 + 0x1p-5);
@@ -321,6 +325,15 @@ TEST_P(Linear, LetsANaNReachEveryOutputOfItsRowAndNoOther) {
   }
 }
 
+TEST_P(Linear, KeepsFiniteWhatIsBeyondItsRange) {
+  Matrix in = random_matrix(1, 70, random_);
+  in.at(0, 3) = 1e6f;
+  in.at(0, 4) = -1e6f;
+  const Matrix out =
+      linear(*backend_, in, pack(*backend_, format_, random_matrix(33, 70, random_)), pool_);
+  EXPECT_THAT(out.values, testing::Each(testing::Truly([](float x) { return std::isfinite(x); })));
+}
+
 TEST_P(Linear, PacksInPiecesAsAtOnce) {
   const Matrix matrix = random_matrix(200, 172, random_);
   const Weight whole = pack(*backend_, format_, matrix);
@@ -351,6 +364,7 @@ TEST(PackedWeight, TakesTheBitsOfItsFormat) {
   const Backend& backend = cpu_backend(CpuIsa::scalar);
   EXPECT_EQ(backend.packed_weight_bytes(WeightFormat::f32, 128, 256), 128 * 256 * 4);
   EXPECT_EQ(backend.packed_weight_bytes(WeightFormat::bf16, 128, 256), 128 * 256 * 2);
+  EXPECT_EQ(backend.packed_weight_bytes(WeightFormat::f16, 128, 256), 128 * 256 * 2);
   EXPECT_EQ(backend.packed_weight_bytes(WeightFormat::int8, 128, 256), 128 * (256 + 4));
   EXPECT_EQ(backend.packed_weight_bytes(WeightFormat::int4, 128, 256), 128 * 256 * 9 / 16);
   EXPECT_EQ(backend.packed_weight_bytes(WeightFormat::fp8, 128, 256), 128 * (256 + 4));

@@ -38,6 +38,7 @@ TEST(OpCost, LinearReadsWeightsInTheirFormat) {
     int64_t bytes;
   } cases[] = {{WeightFormat::f32, 6 * 40 * 4},
                {WeightFormat::bf16, 6 * 40 * 2},
+               {WeightFormat::f16, 6 * 40 * 2},
                {WeightFormat::int8, 6 * 40 + 6 * 4},
                {WeightFormat::fp8, 6 * 40 + 6 * 4},
                {WeightFormat::int4, 6 * 2 * (16 + 2)}};  // two groups of 32 inputs, one partly used

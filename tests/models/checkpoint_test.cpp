@@ -59,7 +59,7 @@ TEST_F(CheckpointTest, FindsTensorsOfShards) {
   EXPECT_THAT(checkpoint->names(), testing::ElementsAre("a", "b"));
 }
 
-TEST_F(CheckpointTest, MatricesStayBf16WhereAllOfThemAre) {
+TEST_F(CheckpointTest, MatricesStayInTwoBytesWhereAllOfThemAre) {
   const auto stored_as = [this](const std::vector<NamedTensor>& tensors) {
     write_shard("model.safetensors", tensors);
     return stored_format(*open());
@@ -68,7 +68,7 @@ TEST_F(CheckpointTest, MatricesStayBf16WhereAllOfThemAre) {
   EXPECT_EQ(stored_as({one, zeros("norm", {2})}), WeightFormat::bf16);
   EXPECT_EQ(stored_as({one, zeros("b", {2, 2}, TensorType::f16)}), WeightFormat::f32);
   EXPECT_EQ(stored_as({one, zeros("b", {2, 2})}), WeightFormat::f32);
-  EXPECT_EQ(stored_as({zeros("b", {2, 2}, TensorType::f16)}), WeightFormat::f32);
+  EXPECT_EQ(stored_as({zeros("b", {2, 2}, TensorType::f16)}), WeightFormat::f16);
 }
 
 TEST_F(CheckpointTest, FollowsSymbolicLinksAsHuggingFacesCacheMakesThem) {

@@ -190,6 +190,7 @@ TEST(WeightFormats, OfTheShippedModelDriftLittleFromF32) {
   // model's certainty, and better models will replace it.
   for (const Bound& bound : {Bound{WeightFormat::f32, kKvF16, {2e-5, 0.01}},
                              Bound{WeightFormat::bf16, kKvF16, {5e-4, 0.03}},
+                             Bound{WeightFormat::f16, kKvF16, {1e-4, 0.02}},
                              Bound{WeightFormat::int8, kKvF16, {0.01, 0.06}},
                              Bound{WeightFormat::fp8, kKvF16, {0.05, 0.12}},
                              Bound{WeightFormat::int4, kKvF16, {0.3, 0.25}}}) {

@@ -163,6 +163,7 @@ TEST_P(TransformerOn, RoundsWithTheBoundsOfEachWeightFormat) {
   EXPECT_LT(error(WeightFormat::f32, kKvF32), 1e-5);
   EXPECT_LT(error(WeightFormat::f32, kKvF16), 1e-3);
   EXPECT_LT(error(WeightFormat::bf16, kKvF32), 0.03);
+  EXPECT_LT(error(WeightFormat::f16, kKvF32), 0.004);
   EXPECT_LT(error(WeightFormat::int8, kKvF32), 0.1);
   EXPECT_LT(error(WeightFormat::fp8, kKvF32), 0.3);
   EXPECT_LT(error(WeightFormat::int4, kKvF32), 0.6);

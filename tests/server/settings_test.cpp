@@ -180,7 +180,7 @@ TEST(Settings, RefusalsNameFlagAndRange) {
   EXPECT_THAT(error_of({"--model", "m", "--threads", "two"}),
               AllOf(HasSubstr("--threads"), HasSubstr("'two'"), HasSubstr("whole number")));
   EXPECT_THAT(error_of({"--model", "m", "--weights", "fp7"}),
-              AllOf(HasSubstr("--weights"), HasSubstr("'fp7'"), HasSubstr("f32, bf16, int8")));
+              AllOf(HasSubstr("--weights"), HasSubstr("'fp7'"), HasSubstr("f32, bf16, f16, int8")));
   EXPECT_THAT(error_of({"--model", "m", "--drain-timeout", "3h"}), HasSubstr("--drain-timeout"));
   EXPECT_THAT(error_of({"--model", "m", "--no-such-flag", "1"}), HasSubstr("--no-such-flag"));
   EXPECT_THAT(error_of({"--model", "m", "stray"}), HasSubstr("stray"));

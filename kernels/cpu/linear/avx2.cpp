@@ -26,6 +26,10 @@ struct Simd256 {
   TESSERA_INLINE static Ints load_units(const std::byte* from) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
   }
+  TESSERA_INLINE static Ints load_f16_units(const std::byte* from) {  // as f32
+    return _mm256_castps_si256(
+        _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+  }
   TESSERA_INLINE static void prefetch(const std::byte* from) {
     _mm_prefetch(reinterpret_cast<const char*>(from), _MM_HINT_T0);
   }
@@ -54,7 +58,7 @@ struct Simd256 {
   }
   template <Element E>
   TESSERA_INLINE static Floats multiply_add(Floats sum, Ints weights, Ints input) {
-    if constexpr (E == Element::f32) {
+    if constexpr (E == Element::f32 || E == Element::f16) {
       return _mm256_fmadd_ps(to_bits(weights), to_bits(input), sum);
     } else {
       sum = _mm256_fmadd_ps(even_bf16(weights), even_bf16(input), sum);
@@ -151,6 +155,18 @@ void convert_bf16(const ActivationRow& row) {
   }
 }
 
+// A NaN survives, because it stands second where a bound is applied.
+void convert_f16(const ActivationRow& row) {
+  const __m256 most = _mm256_set1_ps(65504.0f);
+  const __m256 least = _mm256_set1_ps(-65504.0f);
+  for (int64_t at = 0; at * 4 < row.out_bytes; at += 8) {
+    const __m256 in = _mm256_max_ps(least, _mm256_min_ps(most, load_inputs(row, at)));
+    const __m256 rounded = _mm256_cvtph_ps(_mm256_cvtps_ph(in, _MM_FROUND_TO_NEAREST_INT));
+    _mm256_maskstore_ps(reinterpret_cast<float*>(row.out) + at,
+                        Simd256::mask(row.out_bytes / 4 - at), rounded);
+  }
+}
+
 // Sets the scale and returns what to multiply inputs by. Magnitudes order as their bits do, and a
 // NaN is above all of them: it reaches the scale, and so every output.
 float find_scale(const ActivationRow& row, float highest) {
@@ -242,6 +258,7 @@ namespace avx2 {
 constinit const LinearKernels linear_kernels{{
     {convert_f32, kWide<Simd256, Element::f32, 3, 4>, kTall<Simd256, Element::f32, 6, 2>},
     {convert_bf16, kWide<Simd256, Element::bf16, 2, 4>, kTall<Simd256, Element::bf16, 4, 2>},
+    {convert_f16, kWide<Simd256, Element::f16, 3, 4>, kTall<Simd256, Element::f16, 6, 2>},
     {convert_int8, kWide<Simd256, Element::int8, 2, 4>, kTall<Simd256, Element::int8, 4, 2>},
     {convert_int4, kWide<Simd256, Element::int4, 1, 4>, kTall<Simd256, Element::int4, 3, 2>},
     {convert_fp8, kWide<Simd256, Element::fp8, 1, 4>, kTall<Simd256, Element::fp8, 4, 1>},

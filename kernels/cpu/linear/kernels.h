@@ -64,7 +64,7 @@ struct FormatKernels {
 };
 
 struct LinearKernels {
-  FormatKernels formats[5];  // by WeightFormat
+  FormatKernels formats[6];  // by WeightFormat
 };
 
 namespace avx2 {

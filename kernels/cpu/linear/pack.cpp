@@ -56,6 +56,13 @@ void pack_bf16(const Lane& lane, const PanelLayout& layout, std::byte* panel) {
   }
 }
 
+void pack_f16(const Lane& lane, const PanelLayout& layout, std::byte* panel) {
+  for (int64_t input = 0; input < layout.cols; ++input) {
+    const f16 weight = to_f16(weight_at(lane, input));
+    std::memcpy(panel + (input * kPanelRows + lane.index) * 2, &weight, sizeof(weight));
+  }
+}
+
 void pack_int8(const Lane& lane, const PanelLayout& layout, std::byte* panel) {
   const float scale = largest_magnitude(lane.weights) / 127.0f;
   const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
@@ -121,6 +128,8 @@ void pack_lane(const Lane& lane, const PanelLayout& layout, std::byte* panel) {
       return pack_f32(lane, layout, panel);
     case WeightFormat::bf16:
       return pack_bf16(lane, layout, panel);
+    case WeightFormat::f16:
+      return pack_f16(lane, layout, panel);
     case WeightFormat::int8:
       return pack_int8(lane, layout, panel);
     case WeightFormat::int4:

@@ -17,6 +17,7 @@ static_assert(kPackRows % kPanelRows == 0);
 // never has to sum across lanes.
 //
 //   f32, bf16  [units][32] units
+//   f16        [cols][32] f16: a row of them becomes units of f32 as it is loaded
 //   int8       [32] f32 scales, then [units][32] units; a byte holds weight + 128
 //   int4       groups of [32] bf16 scales, then [4][32] units; a nibble holds weight + 8.
 //              Of the scales, a 32-bit word j holds output j's in its low half and output
@@ -46,6 +47,8 @@ struct PanelLayout {
         return cols * kUnitRowBytes;
       case WeightFormat::bf16:
         return div_ceil(cols, 2) * kUnitRowBytes;
+      case WeightFormat::f16:
+        return cols * kUnitRowBytes / 2;
       case WeightFormat::int8:
       case WeightFormat::fp8:
         return kScaleBytes + div_ceil(cols, 4) * kUnitRowBytes;
@@ -61,8 +64,8 @@ static_assert(PanelLayout{WeightFormat::bf16, 64, 3}.bytes() == 2 * 2 * 128);
 static_assert(PanelLayout{WeightFormat::int4, 64, 256}.bytes() * 8 == 64 * 256 * 4.5);
 
 // A call's activations as the kernels read them, in the scratch space of LinearArgs: row-major in
-// the weight's element type (fp8: in bf16), zero beyond `cols`, and for integers what undoes the
-// offset.
+// the weight's element type (f16: rounded to it, in f32; fp8: in bf16), zero beyond `cols`, and for
+// integers what undoes the offset.
 struct ActivationLayout {
   // Rows are read so many at a time where registers are tiles; what they read of a row that does
   // not exist reaches no output.
@@ -76,6 +79,7 @@ struct ActivationLayout {
   constexpr int64_t units() const {
     switch (format) {
       case WeightFormat::f32:
+      case WeightFormat::f16:
         return cols;
       case WeightFormat::bf16:
         return div_ceil(cols, 2);

@@ -73,6 +73,20 @@ float dot_bf16(std::span<const float> in, const Column& column) {
   return sum;
 }
 
+float round_to_f16(float x) {
+  return to_f32(to_f16(x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x));
+}
+
+float dot_f16(std::span<const float> in, const Column& column) {
+  float sum = 0;
+  for (int64_t input = 0; input < column.cols; ++input) {
+    f16 weight;
+    std::memcpy(&weight, column.panel + (input * kPanelRows + column.lane) * 2, sizeof(weight));
+    sum += round_to_f16(in[static_cast<size_t>(input)]) * to_f32(weight);
+  }
+  return sum;
+}
+
 float dot_int8(const QuantisedRow& in, const Column& column) {
   int32_t sum = 0;
   for (int64_t input = 0; input < column.cols; ++input) {
@@ -120,6 +134,8 @@ float dot(WeightFormat format, const QuantisedRow& in, const Column& column) {
       return dot_f32(in.values, column);
     case WeightFormat::bf16:
       return dot_bf16(in.values, column);
+    case WeightFormat::f16:
+      return dot_f16(in.values, column);
     case WeightFormat::int8:
       return dot_int8(in, column);
     case WeightFormat::int4:

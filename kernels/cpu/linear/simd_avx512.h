@@ -43,6 +43,10 @@ struct Simd512 {
     _mm512_mask_storeu_ps(to, mask, value);
   }
   TESSERA_INLINE static Ints load_units(const std::byte* from) { return _mm512_loadu_si512(from); }
+  TESSERA_INLINE static Ints load_f16_units(const std::byte* from) {  // as f32
+    return _mm512_castps_si512(
+        _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))));
+  }
   TESSERA_INLINE static void prefetch(const std::byte* from) {
     _mm_prefetch(reinterpret_cast<const char*>(from), _MM_HINT_T0);
   }
@@ -63,7 +67,7 @@ struct Simd512 {
   }
   template <Element E>
   TESSERA_INLINE static Floats multiply_add(Floats sum, Ints weights, Ints input) {
-    if constexpr (E == Element::f32) {
+    if constexpr (E == Element::f32 || E == Element::f16) {
       return _mm512_fmadd_ps(to_bits(weights), to_bits(input), sum);
     } else {
       return _mm512_dpbf16_ps(sum, (__m512bh)weights, (__m512bh)input);

@@ -12,7 +12,7 @@ namespace tessera {
 
 #define TESSERA_INLINE [[gnu::always_inline]] inline
 
-enum class Element { f32, bf16, int8, int4, fp8 };
+enum class Element { f32, bf16, f16, int8, int4, fp8 };
 
 inline constexpr int kUnitsPerGroup = 4;      // of an int4 group's weights
 inline constexpr int kBytesPerUnitRow = 128;  // 32 outputs
@@ -22,7 +22,7 @@ inline constexpr int kBytesPerGroupScales = 64;
 inline constexpr int kBytesPerGroup = kBytesPerGroupScales + kUnitsPerGroup * kBytesPerUnitRow;
 
 // Where vector `v` of the slice stands: which panel, and which byte of a row of units in it.
-template <class Simd, int V>
+template <class Simd, int V, int kUnitBytes = 4>
 struct Slice {
   const std::byte* vectors[V];
   int64_t lane[V];  // its first output's place in the panel
@@ -32,7 +32,7 @@ struct Slice {
     for (int v = 0; v < V; ++v) {
       const int64_t output = tile.first_output + v * Simd::kLanes;
       lane[v] = output % 32;
-      vectors[v] = tile.panel + output / 32 * tile.panel_bytes + lane[v] * 4 + offset;
+      vectors[v] = tile.panel + output / 32 * tile.panel_bytes + lane[v] * kUnitBytes + offset;
     }
   }
 };
@@ -159,8 +159,10 @@ TESSERA_INLINE void write(const LinearTile& tile, typename Simd::Floats (&sums)[
 template <class Simd, Element E, int R, int V, bool kIsTall>
 void multiply_floats(const LinearTile& tile) {
   typename Simd::Floats sums[R][V];
+  constexpr int kUnitBytes = E == Element::f16 ? 2 : 4;
+  constexpr int64_t kRowBytes = kBytesPerUnitRow / 4 * kUnitBytes;
   start<Simd, R, V>(tile, sums);
-  Slice<Simd, V> slice(tile, tile.first_unit * kBytesPerUnitRow);
+  Slice<Simd, V, kUnitBytes> slice(tile, tile.first_unit * kRowBytes);
   Rows<R> rows(tile);
   fetch_outputs<Simd, R, V>(tile);
   Fetch<Simd, V, kIsTall> fetch(tile, 1);
@@ -169,8 +171,9 @@ void multiply_floats(const LinearTile& tile) {
     typename Simd::Ints weights[V];
 #pragma GCC unroll 8
     for (int v = 0; v < V; ++v) {
-      weights[v] = Simd::load_units(slice.vectors[v]);
-      slice.vectors[v] += kBytesPerUnitRow;
+      weights[v] = E == Element::f16 ? Simd::load_f16_units(slice.vectors[v])
+                                     : Simd::load_units(slice.vectors[v]);
+      slice.vectors[v] += kRowBytes;
     }
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {

@@ -25,6 +25,14 @@ TESSERA_KERNEL(kRowThreads) bf16_kernel(MatrixView<const float> in, uint16_t* ou
   }
 }
 
+TESSERA_KERNEL(kRowThreads) f16_kernel(MatrixView<const float> in, f16* out) {
+  const float* row = in.data + block_x() * in.stride;
+  for (int64_t i = thread(); i < in.cols; i += kRowThreads) {
+    const float x = row[i];
+    out[block_x() * in.cols + i] = as_f16(x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x);
+  }
+}
+
 // Magnitudes order as their bits do, and a NaN is above all: it reaches the scale, and so every
 // output.
 TESSERA_KERNEL(kRowThreads)
@@ -55,6 +63,10 @@ LaunchShape block_per_row(int64_t rows, int32_t shared_bytes) {
 
 void to_bf16_rows(MatrixView<const float> in, uint16_t* out, Stream stream) {
   launch(stream, block_per_row(in.rows, 0), bf16_kernel, in, out);
+}
+
+void to_f16_rows(MatrixView<const float> in, f16* out, Stream stream) {
+  launch(stream, block_per_row(in.rows, 0), f16_kernel, in, out);
 }
 
 void to_e4m3_rows(MatrixView<const float> in, uint8_t* out, float* scales, Stream stream) {

@@ -14,7 +14,7 @@
 #include "kernels/cuda/simt/simt.h"
 #include "kernels/e4m3.h"
 
-// Weights as they come, row by row, in bf16 or f32, or as E4M3 with a scale for each row; products
+// Weights as they come, row by row, in bf16, f16 or f32, or as E4M3 with a scale for each row; products
 // by cuBLASLt with sums in f32. The activations are rounded as the weights are and as the CPU's
 // are; E4M3's get a scale for each token.
 //
@@ -63,6 +63,8 @@ cudaDataType_t type_of(WeightFormat format) {
   switch (format) {
     case WeightFormat::bf16:
       return CUDA_R_16BF;
+    case WeightFormat::f16:
+      return CUDA_R_16F;
     case WeightFormat::fp8:
       return CUDA_R_8F_E4M3;
     default:
@@ -71,7 +73,7 @@ cudaDataType_t type_of(WeightFormat format) {
 }
 
 int64_t element_bytes(WeightFormat format) {
-  return format == WeightFormat::f32 ? 4 : format == WeightFormat::bf16 ? 2 : 1;
+  return format == WeightFormat::f32 ? 4 : format == WeightFormat::fp8 ? 1 : 2;
 }
 
 struct ProductShape {
@@ -209,6 +211,7 @@ int64_t weight_bytes(WeightFormat format, int64_t rows, int64_t cols) {
   switch (format) {
     case WeightFormat::f32:
     case WeightFormat::bf16:
+    case WeightFormat::f16:
       return code_bytes(format, rows, cols);
     case WeightFormat::fp8:
       return multiplies_fp8() && rows % 16 == 0 && cols % 16 == 0
@@ -231,6 +234,8 @@ float convert_row(std::span<const float> row, WeightFormat format, std::byte* ou
     std::memcpy(out, row.data(), row.size_bytes());
   } else if (format == WeightFormat::bf16) {
     std::transform(row.begin(), row.end(), reinterpret_cast<bf16*>(out), to_bf16);
+  } else if (format == WeightFormat::f16) {
+    std::transform(row.begin(), row.end(), reinterpret_cast<f16*>(out), to_f16);
   } else {
     float largest = 0;
     for (const float weight : row) {
@@ -288,6 +293,8 @@ void multiply(const LinearArgs& args, Stream stream) {
   const void* in = converted;
   if (weight.format == WeightFormat::bf16) {
     to_bf16_rows(args.in, reinterpret_cast<uint16_t*>(converted), stream);
+  } else if (weight.format == WeightFormat::f16) {
+    to_f16_rows(args.in, reinterpret_cast<f16*>(converted), stream);
   } else if (weight.format == WeightFormat::fp8) {
     to_e4m3_rows(args.in, reinterpret_cast<uint8_t*>(converted), scales, stream);
     shape.weight_scales = scales_of(weight);

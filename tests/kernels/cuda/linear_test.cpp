@@ -61,6 +61,26 @@ TEST_P(DeviceLinear, RoundsActivationsToE4m3AsTheCpuDoes) {
   }
 }
 
+TEST_P(DeviceLinear, RoundsActivationsToF16AndKeepsThemFinite) {
+  constexpr int64_t kCols = 300;
+  std::vector<float> in = normal(2 * kCols);
+  in[0] = 1e6f;
+  in[1] = -1e6f;
+  in[2] = 65519.0f;
+  in[3] = 1e-7f;
+  in[4] = NAN;
+  std::vector<f16> halves(in.size());
+  cuda::to_f16_rows({in.data(), 2, kCols, kCols}, halves.data(), GetParam().stream);
+  wait();
+  EXPECT_EQ(to_f32(halves[0]), 65504.0f);
+  EXPECT_EQ(to_f32(halves[1]), -65504.0f);
+  EXPECT_EQ(to_f32(halves[2]), 65504.0f);
+  EXPECT_TRUE(std::isnan(to_f32(halves[4])));
+  for (size_t i = 5; i < in.size(); ++i) {
+    ASSERT_EQ(halves[i].bits, to_f16(in[i]).bits) << "input " << i;
+  }
+}
+
 // The same rounding of both factors, so that only the order of f32 additions differs; but where a
 // row's scaled value stands at the border of two codes the CPU's and the device's division may
 // part.
