@@ -17,6 +17,7 @@ struct Work {
   bool split = false;         // each warp one span, into `partials`; else all spans, into args.out
   int32_t most_spans = 1;     // of a row, with `split`
   float* partials = nullptr;  // [rows, query heads of a KV head, most_spans, partial_floats]
+  const KvScoring* scorings = nullptr;  // null: nobody is scored
 };
 
 // What a warp or block is to do for: block_y is (sequence, KV head).
@@ -39,6 +40,18 @@ TESSERA_DEVICE void put_log_sum(const AttentionArgs& args, const SequenceSpan& s
   if (args.log_sums.data != nullptr) {
     args.log_sums.data[(span.first_row + row) * args.log_sums.stride + head] = log_sum;
   }
+}
+
+// The row of args.weights where the block's scores are to be left, or null. `tiles`: of its row.
+TESSERA_DEVICE float* scores_left(const AttentionArgs& args, const Work& work,
+                                  const SequenceSpan& span, int32_t sequence, int32_t tiles) {
+  if (work.scorings == nullptr || !has_weight_rows(args, span, sequence) ||
+      !work.scorings[sequence].counts(span.context)) {
+    return nullptr;
+  }
+  simt::check(tiles * kv_weight_tile_floats(args.query_heads / args.pages.kv_heads) <=
+              args.weights.cols);
+  return args.weights.data + block_y() * args.weights.stride;
 }
 
 template <class Warp>
@@ -94,6 +107,7 @@ attention_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
     return;
   }
   Warp attention(args, span, row, place.kv_head, block, warp_memory<kDim, kProducts>());
+  attention.leave_scores(scores_left(args, work, span, place.sequence, tiles));
   const int32_t length = span_tiles(tiles);
   if (work.split) {
     const int32_t end = (of_item + 1) * length;
@@ -285,6 +299,7 @@ void attention(const AttentionArgs& args, Stream stream) {
     decode.most_spans = most_spans(longest);
     decode.split = rows < kWholeRows && decode.most_spans > 1;
     decode.partials = reinterpret_cast<float*>(args.scratch.data());
+    decode.scorings = args.scorings.empty() ? nullptr : mirror(args.scorings, stream);
     TESSERA_CHECK(!decode.split || rows * (args.query_heads / args.pages.kv_heads) *
                                            decode.most_spans * partial_floats(args.pages.head_dim) *
                                            int64_t{sizeof(float)} <=

@@ -39,6 +39,7 @@ struct WarpMemory {
   static constexpr int kWeightWords = kKvGroup / 2 + 4;
 
   alignas(16) TilePlace places[Tile::kPlaces];
+  float* scores_left;  // attention's: here, and not in registers that all tiles need
   alignas(16) uint8_t codes[kColumns][kDim + 16];  // queries as bytes ...
   alignas(16) f16 halves[kColumns][kDim + 8];      // ... and as f16
   // Weights of a tile, column by column: bytes, f16, or (a column for each pair) floats.

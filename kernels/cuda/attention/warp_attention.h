@@ -1,5 +1,7 @@
 #pragma once
 
+#include <bit>
+
 #include "kernels/cuda/attention/scores.h"
 #include "kernels/cuda/attention/work.h"
 
@@ -30,6 +32,14 @@ class WarpAttention {
     first_head_ = kv_head * heads_;
     queries_ = load_queries(memory, block.pairs, args.pages.head_dim, args.scale * kLog2E,
                             [this](int32_t pair) { return query(pair); });
+  }
+
+  // Where run() is to leave the scores of its tiles: a row of AttentionArgs::weights, of a span of
+  // one token, or null. To be said once before run().
+  TESSERA_DEVICE void leave_scores(float* row) {
+    if (simt::lane() == 0) {
+      memory_.scores_left = row;
+    }
   }
 
   // Attends from an empty state to tiles [first, end) of the row.
@@ -140,6 +150,9 @@ class WarpAttention {
     tile_scores<kSparse>(
         memory_, queries_, tile, block_.pairs, args_.scale * kLog2E,
         [this](int32_t pair) { return query(pair); }, weights);
+    if (memory_.scores_left != nullptr) {
+      leave(index, format.is_codes(), weights);
+    }
     float correction[kProducts];
     TESSERA_UNROLL
     for (int32_t product = 0; product < kProducts; ++product) {
@@ -147,6 +160,26 @@ class WarpAttention {
       correction[product] = to_weights(product, range, format.is_codes(), weights[product]);
     }
     add_values(tile, weights, correction);
+  }
+
+  // A lane has two runs of four tokens. What nobody sees is left too, and not asked for.
+  TESSERA_DEVICE void leave(int32_t index, bool codes, const float (&scores)[kProducts][8]) const {
+    float* tile = memory_.scores_left + index * kv_weight_tile_floats(heads_);
+    TESSERA_UNROLL
+    for (int32_t product = 0; product < kProducts; ++product) {
+      if (pair(product) < block_.pairs) {
+        float* to = tile + (block_.first_pair + pair(product)) * kAttentionTile;
+        TESSERA_UNROLL
+        for (int32_t first = 0; first < 8; first += 4) {
+          simt::Words words;
+          TESSERA_UNROLL
+          for (int32_t i = 0; i < 4; ++i) {
+            words.at[i] = std::bit_cast<uint32_t>(scores[product][first + i]);
+          }
+          simt::store_words(to + token_of_score(codes, first), words);
+        }
+      }
+    }
   }
 
   // Turns a pair's scores of the lane's tokens into weights; gives the factor of what came before.
