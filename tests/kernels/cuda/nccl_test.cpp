@@ -19,6 +19,7 @@ class OneHost final : public Communicator {
   int32_t rank() const override { return 0; }
   int32_t ranks() const override { return 1; }
   void all_reduce_sum(std::span<float>, Stream) override {}
+  bool records_sums() const override { return false; }
   void broadcast(std::span<std::byte>) override {}
   void all_gather(std::span<const int64_t> own, std::span<int64_t> all) override {
     std::copy(own.begin(), own.end(), all.begin());
