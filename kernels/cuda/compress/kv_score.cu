@@ -166,7 +166,7 @@ class ScoreWarp {
     }
     sync_warp();
     float scores[kProducts][8];
-    tile_scores<true>(memory_, queries, tile, block.pairs, args_.scale * kLog2E, query, scores);
+    tile_scores(memory_, queries, tile, block.pairs, args_.scale * kLog2E, query, scores);
     TESSERA_UNROLL
     for (int32_t product = 0; product < kProducts; ++product) {
       const int32_t pair = kPairsOfProduct * product + lane() % 4;
@@ -225,7 +225,7 @@ class ScoreWarp {
 };
 
 template <int kDim>
-TESSERA_KERNEL(kThreads)
+TESSERA_KERNEL(kThreads, 4)
 score_kernel(KvScoreArgs args, const SequenceSpan* sequences, const KvScoring* scorings) {
   const int32_t sequence = block_y() / args.pages.kv_heads;
   const SequenceSpan span = sequences[sequence];
