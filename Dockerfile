@@ -1,11 +1,14 @@
 # Two stages from one base: what builds does not ship.
 #   docker build -t tessera . && docker run --rm -p 8080:8080 -p 50051:50051 tessera
+# Over two ranks (each takes 4 MB of shared memory: above 14, give --shm-size more than its 64 MB):
+#   docker run --rm -p 8080:8080 -p 50051:50051 --entrypoint mpirun tessera -n 2 \
+#     tessera-server --model /models/tessera-tiny --host 0.0.0.0 --tensor-parallel 2
 ARG BASE=debian:12-slim
 
 FROM ${BASE} AS build
 WORKDIR /src
 COPY deploy/dependencies.sh deploy/dependencies.sh
-RUN sh deploy/dependencies.sh build
+RUN sh deploy/dependencies.sh ranks
 COPY . .
 RUN cmake --preset release -DTESSERA_TESTS=OFF \
     && cmake --build --preset release --target tessera-server \
@@ -16,7 +19,8 @@ RUN ldd build/release/bin/tessera-server | awk '$3 ~ "^/" {print $3}' | xargs -n
 
 FROM ${BASE}
 COPY --from=build /runtime-packages /tmp/
-RUN apt-get update -qq && xargs apt-get install -y -qq --no-install-recommends < /tmp/runtime-packages \
+RUN apt-get update -qq \
+    && xargs apt-get install -y -qq --no-install-recommends mpich < /tmp/runtime-packages \
     && rm -rf /tmp/runtime-packages /var/lib/apt/lists/* \
     && useradd --system --uid 10001 tessera
 COPY --from=build /src/build/release/bin/tessera-server /usr/local/bin/

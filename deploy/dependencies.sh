@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs the distribution packages Tessera needs, and nothing when all are there.
 #   deploy/dependencies.sh build       to build and run the server
+#   deploy/dependencies.sh ranks       besides, what serves over several ranks: MPI
 #   deploy/dependencies.sh tests       besides, what tests/run.sh needs
 #   deploy/dependencies.sh all-tests   besides, what tests/run.sh --all needs
 # Debian 12; Ubuntu 24.04 as best effort. Root, or sudo.
@@ -14,15 +15,17 @@ build="g++ cmake ninja-build pkg-config ca-certificates curl jq
   libgrpc++-dev libgrpc-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
   nlohmann-json3-dev libspdlog-dev $boost libssl-dev libpcre2-dev
   libcli11-dev libyaml-cpp-dev prometheus-cpp-dev zlib1g-dev"
-tests="$build git ccache libgtest-dev libgmock-dev libbenchmark-dev libsentencepiece-dev
-  libmpich-dev mpich python3 python3-venv"
+ranks="$build libmpich-dev mpich"
+tests="$ranks git ccache libgtest-dev libgmock-dev libbenchmark-dev libsentencepiece-dev
+  python3 python3-venv"
 all_tests="$tests chromium chromium-driver clang-14 libclang-rt-14-dev"
 
 case "${1:-}" in
   build) packages=$build ;;
+  ranks) packages=$ranks ;;
   tests) packages=$tests ;;
   all-tests) packages=$all_tests ;;
-  *) sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
 
 missing=""

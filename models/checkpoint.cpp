@@ -1,6 +1,7 @@
 #include "models/checkpoint.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -101,6 +102,17 @@ std::string Checkpoint::describe(const std::string& tensor_name) const {
   const auto found = places_.find(tensor_name);
   TESSERA_CHECK(found != places_.end(), "describes a tensor that is not there");
   return absl::StrCat(found->second.file->path().string(), ": tensor ", in_quotes(tensor_name));
+}
+
+TensorType Checkpoint::matrix_type() const {
+  std::optional<TensorType> type;
+  for (const auto& [tensor_name, place] : places_) {
+    if (place.tensor->shape.size() == 2) {
+      type = type.value_or(place.tensor->type) == place.tensor->type ? place.tensor->type
+                                                                     : TensorType::f32;
+    }
+  }
+  return type.value_or(TensorType::f32);
 }
 
 std::vector<std::string> Checkpoint::names() const {

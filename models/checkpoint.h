@@ -27,6 +27,9 @@ class Checkpoint {
   // "FILE: tensor NAME", for messages about a tensor that is there.
   std::string describe(const std::string& tensor_name) const;
 
+  // What all tensors of two dimensions are stored as; f32 where they differ.
+  TensorType matrix_type() const;
+
   // All tensors' names, in order.
   std::vector<std::string> names() const;
 

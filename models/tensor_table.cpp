@@ -60,8 +60,9 @@ bool is_per_layer(const TensorRule& rule) {
   return absl::StrContains(rule.pattern, "{}");
 }
 
+// `own` is the rank's part of `config`.
 ExpectedTensor expect(const TensorRule& rule, const ModelConfig& config, int32_t layer,
-                      Shard shard) {
+                      const ModelConfig& own, Shard shard) {
   ExpectedTensor tensor;
   tensor.name = absl::StrReplaceAll(rule.pattern, {{"{}", absl::StrCat(layer)}});
   tensor.shape.push_back(rule.rows(config));
@@ -70,7 +71,6 @@ ExpectedTensor expect(const TensorRule& rule, const ModelConfig& config, int32_t
   }
   tensor.slot = rule.slot;
   tensor.layer = layer;
-  const ModelConfig own = shard_config(config, shard.ranks);
   tensor.rows = rule.split == rows ? rule.rows(own) : rule.rows(config);
   if (rule.cols != nullptr) {
     tensor.cols = rule.split == cols ? rule.cols(own) : rule.cols(config);
@@ -120,17 +120,18 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, Shard sh
       present.push_back(&rule);
     }
   }
+  const ModelConfig own = shard_config(config, shard.ranks);
   std::vector<ExpectedTensor> all;
   for (int32_t layer = 0; layer < config.layers; ++layer) {
     for (const TensorRule* rule : present) {
       if (is_per_layer(*rule)) {
-        append(expect(*rule, config, layer, shard), all);
+        append(expect(*rule, config, layer, own, shard), all);
       }
     }
   }
   for (const TensorRule* rule : present) {
     if (!is_per_layer(*rule)) {
-      append(expect(*rule, config, kNoLayer, shard), all);
+      append(expect(*rule, config, kNoLayer, own, shard), all);
     }
   }
   return all;

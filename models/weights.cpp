@@ -221,6 +221,10 @@ WeightFormat head_format(WeightFormat format) {
   return format == WeightFormat::int4 ? WeightFormat::int8 : format;
 }
 
+WeightFormat stored_format(const Checkpoint& checkpoint) {
+  return checkpoint.matrix_type() == TensorType::bf16 ? WeightFormat::bf16 : WeightFormat::f32;
+}
+
 int64_t weight_bytes(const ModelConfig& config, WeightFormat format, TensorType stored_embedding,
                      const Backend& backend) {
   WeightViews views;

@@ -44,6 +44,10 @@ TensorType embedding_type(WeightFormat format, TensorType stored);
 // (0.0106), and the head is a small part of the bytes of the models that need int4.
 WeightFormat head_format(WeightFormat format);
 
+// Where nobody says otherwise, matrices stay as they were trained: bf16 if the checkpoint has them
+// so, f32 if it has anything else, because bf16 would lose some of it.
+WeightFormat stored_format(const Checkpoint& checkpoint);
+
 // Bytes that Weights::load will hold for such a model (or shard_config() of one), known before anything is loaded.
 int64_t weight_bytes(const ModelConfig& config, WeightFormat format, TensorType stored_embedding,
                      const Backend& backend);

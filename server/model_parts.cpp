@@ -14,12 +14,14 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cuda_library.h"
+#include "models/checkpoint.h"
 #include "models/config.h"
 #include "models/status_macros.h"
 #include "models/tensor_table.h"
 #include "models/text/chat_template.h"
 #include "models/text/tokenizer.h"
 #include "models/transformer.h"
+#include "models/weights.h"
 #include "server/metrics.h"
 
 namespace tessera {
@@ -97,8 +99,8 @@ void log_model(const std::string& name, const ModelConfig& config) {
 }
 
 // Bytes are those of all ranks together.
-void log_memory(const Settings& settings, const Transformer& model, const EngineOptions& options,
-                const EngineStats& stats) {
+void log_memory(const Settings& settings, WeightFormat weights, const Transformer& model,
+                const EngineOptions& options, const EngineStats& stats) {
   const int64_t ranks = settings.tensor_parallel;
   const int64_t weight_bytes = ranks * model.weight_bytes();
   const int64_t workspace_bytes = ranks * model.workspace_bytes();
@@ -106,7 +108,7 @@ void log_memory(const Settings& settings, const Transformer& model, const Engine
   if (ranks > 1) {
     spdlog::info("{} ranks, each with its part of what follows", ranks);
   }
-  spdlog::info("weights {}: {} bytes ({:.1f} MiB), workspace {:.1f} MiB", name(settings.weights),
+  spdlog::info("weights {}: {} bytes ({:.1f} MiB), workspace {:.1f} MiB", name(weights),
                weight_bytes, mib(weight_bytes), mib(workspace_bytes));
   const int64_t arena_bytes = stats.pages_total * stats.page_bytes;
   spdlog::info(
@@ -126,6 +128,14 @@ void log_memory(const Settings& settings, const Transformer& model, const Engine
   }
 }
 
+absl::StatusOr<WeightFormat> weight_format(const Settings& settings) {
+  if (settings.weights) {
+    return *settings.weights;
+  }
+  TESSERA_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(settings.model));
+  return stored_format(checkpoint);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings, ThreadPool& pool,
@@ -139,7 +149,8 @@ absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings, Th
       cuda.backend != nullptr ? *cuda.backend : cpu_backend(settings.isa.value_or(best_cpu_isa()));
   const Stream stream = cuda.backend != nullptr ? cuda.stream : pool.stream();
   spdlog::info("device {}: {}, {} threads", backend.name, backend.isa, pool.threads());
-  const TransformerOptions transformer{.weights = settings.weights,
+  TESSERA_ASSIGN_OR_RETURN(const WeightFormat weights, weight_format(settings));
+  const TransformerOptions transformer{.weights = weights,
                                        .limits = {.tokens = options.max_step_tokens,
                                                   .sequences = options.max_sequences,
                                                   .context = options.context},
@@ -151,7 +162,7 @@ absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings, Th
                            Engine::create(options, std::move(loaded), backend, stream));
   if (ranks == nullptr || ranks->rank() == 0) {
     log_model(model_name(settings), config);
-    log_memory(settings, model, engine->options(), engine->stats());
+    log_memory(settings, weights, model, engine->options(), engine->stats());
   }
   return engine;
 }

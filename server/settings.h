@@ -37,10 +37,10 @@ struct Settings {
   std::filesystem::path api_key_file;  // empty: none
 
   Device device = Device::cpu;
-  std::optional<CpuIsa> isa;  // none: the best this CPU has
-  int32_t threads = 0;        // 0: one for each core this process may use
-  WeightFormat weights = TransformerOptions().weights;
-  int32_t tensor_parallel = 1;  // ranks that the model is split over
+  std::optional<CpuIsa> isa;            // none: the best this CPU has
+  int32_t threads = 0;                  // 0: one for each core this process may use
+  std::optional<WeightFormat> weights;  // none: stored_format() of the checkpoint
+  int32_t tensor_parallel = 1;          // ranks that the model is split over
 
   EngineOptions engine;  // but for its context, which the model limits: see engine_context()
   int32_t context = 0;   // 0: the model's own, at most EngineOptions' default

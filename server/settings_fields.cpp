@@ -269,11 +269,10 @@ std::vector<SettingsField> compute_fields() {
       {name(CpuIsa::avx512), CpuIsa::avx512},
       {name(CpuIsa::avx512_fp16), CpuIsa::avx512_fp16},
       {name(CpuIsa::amx), CpuIsa::amx}};
-  const std::vector<Choice<WeightFormat>> weights = {{name(WeightFormat::f32), WeightFormat::f32},
-                                                     {name(WeightFormat::bf16), WeightFormat::bf16},
-                                                     {name(WeightFormat::int8), WeightFormat::int8},
-                                                     {name(WeightFormat::int4), WeightFormat::int4},
-                                                     {name(WeightFormat::fp8), WeightFormat::fp8}};
+  std::vector<Choice<std::optional<WeightFormat>>> weights = {{"auto", std::nullopt}};
+  for (const WeightFormat format : kWeightFormats) {
+    weights.push_back({name(format), format});
+  }
   return {
       choice_field<Device>("device", {{"cpu", Device::cpu}, {"cuda", Device::cuda}},
                            "where the model runs", TESSERA_AT(device)),
@@ -283,8 +282,11 @@ std::vector<SettingsField> compute_fields() {
           "threads", "COUNT", {0, 1024},
           "threads that compute; 0: one for each core this process may use; of ranks, each",
           TESSERA_AT(threads)),
-      choice_field("weights", weights, "format the weights are converted to at load",
-                   TESSERA_AT(weights)),
+      choice_field(
+          "weights", weights,
+          "format the weights are converted to at load; auto: bf16 where the checkpoint has "
+          "it, else f32",
+          TESSERA_AT(weights)),
       integer_field("tensor-parallel", "COUNT", {1, 1024},
                     "ranks that the model is split over, a process each: mpirun -n COUNT starts "
                     "them; the model's KV heads must divide by it",

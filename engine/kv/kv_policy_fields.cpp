@@ -118,7 +118,7 @@ absl::StatusOr<const Field*> find(std::string_view name) {
     return found;
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "there is no field '", std::string(name), "' of a KV policy; there are ",
+      "there is no field '", std::string(name), "' of a KV policy; beside its preset there are ",
       absl::StrJoin(kFields, ", ", [](std::string* out, const Field& f) { out->append(f.name); })));
 }
 

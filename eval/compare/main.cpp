@@ -4,7 +4,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -14,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "engine/kv/kv_policy_fields.h"
 #include "eval/compare/comparison.h"
+#include "eval/program.h"
 #include "eval/run/device.h"
 #include "eval/run/model_host.h"
 #include "eval/tasks/held_out_text.h"
@@ -137,8 +137,8 @@ void print_row(const Way& way, const Comparison& found) {
   std::fflush(stdout);
 }
 
-// Whether all ways agree wherever they must.
-absl::StatusOr<bool> compare(const Options& options) {
+// Errors: also Internal, where ways do not agree although they must.
+absl::Status compare(const Options& options) {
   TESSERA_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(options.model));
   TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
                            Tokenizer::load(options.model));
@@ -171,15 +171,12 @@ absl::StatusOr<bool> compare(const Options& options) {
     print_row(way, found);
     agree = agree && found.decided_otherwise == 0;
   }
-  return agree;
+  return agree
+             ? absl::OkStatus()
+             : absl::InternalError("first tokens differ where the formats' rounding cannot be why");
 }
 
-int fail(const std::string& message) {
-  std::fprintf(stderr, "tessera-compare: %s\n", message.c_str());
-  return EXIT_FAILURE;
-}
-
-int run(int argc, char** argv) {
+absl::StatusOr<int> run(int argc, char** argv) {
   CLI::App app(
       "Leads one model, computed in several ways, along the same text, and compares the "
       "distributions after each token. Fails where a first token that the reference is sure of "
@@ -198,21 +195,13 @@ int run(int argc, char** argv) {
       ->check(CLI::Range(2, 1 << 20));
   app.add_option("--threads", options.threads, "of the CPU; 0: one for each core [0]");
   CLI11_PARSE(app, argc, argv);
-  const absl::StatusOr<bool> agree = compare(options);
-  if (!agree.ok()) {
-    return fail(std::string(agree.status().message()));
-  }
-  return *agree ? EXIT_SUCCESS
-                : fail("first tokens differ where the formats' rounding cannot be why");
+  TESSERA_RETURN_IF_ERROR(compare(options));
+  return EXIT_SUCCESS;
 }
 
 }  // namespace
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  try {
-    return tessera::run(argc, argv);
-  } catch (const std::exception& error) {
-    return tessera::fail(error.what());
-  }
+  return tessera::run_program("tessera-compare", tessera::run, argc, argv);
 }

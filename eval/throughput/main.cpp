@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <filesystem>
 #include <random>
 #include <string>
@@ -15,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/engine.h"
 #include "engine/kv/kv_policy_fields.h"
+#include "eval/program.h"
 #include "eval/run/device.h"
 #include "eval/throughput/timed_backend.h"
 #include "kernels/cpu/thread_pool.h"
@@ -169,12 +169,7 @@ absl::Status run_all(const Options& options) {
   return absl::OkStatus();
 }
 
-int fail(const std::string& message) {
-  std::fprintf(stderr, "tessera-throughput: %s\n", message.c_str());
-  return EXIT_FAILURE;
-}
-
-int run(int argc, char** argv) {
+absl::StatusOr<int> run(int argc, char** argv) {
   CLI::App app("Requests of one length through the engine, by KV format.", "tessera-throughput");
   Options options;
   std::vector<std::string> formats;
@@ -201,17 +196,13 @@ int run(int argc, char** argv) {
       ->transform(CLI::AsSizeValue(false));
   app.add_option("--threads", options.threads, "of the CPU; 0: one for each core [0]");
   CLI11_PARSE(app, argc, argv);
-  const absl::Status status = run_all(options);
-  return status.ok() ? EXIT_SUCCESS : fail(std::string(status.message()));
+  TESSERA_RETURN_IF_ERROR(run_all(options));
+  return EXIT_SUCCESS;
 }
 
 }  // namespace
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  try {
-    return tessera::run(argc, argv);
-  } catch (const std::exception& error) {
-    return tessera::fail(error.what());
-  }
+  return tessera::run_program("tessera-throughput", tessera::run, argc, argv);
 }

@@ -7,8 +7,10 @@
 #include <iostream>
 #include <string>
 
+#include "eval/program.h"
 #include "eval/report/svg.h"
 #include "eval/trace/replay.h"
+#include "models/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -28,11 +30,6 @@ std::vector<ReplaySubject> subjects() {
           {"k8v4", preset("k8v4"), {}},
           {"k8v4 + ladder", preset("k8v4"), {kKvK4V2}},
           {"k4v2", preset("k4v2"), {}}};
-}
-
-int fail(const std::string& message) {
-  std::fprintf(stderr, "tessera-cache-trace: %s\n", message.c_str());
-  return EXIT_FAILURE;
 }
 
 absl::StatusOr<std::vector<TraceRequest>> load(const Options& options) {
@@ -88,11 +85,8 @@ std::string draw(const Curves& curves) {
   return svg.finish();
 }
 
-int run(const Options& options) {
-  const auto trace = load(options);
-  if (!trace.ok()) {
-    return fail(std::string(trace.status().message()));
-  }
+absl::Status replay_all(const Options& options) {
+  TESSERA_ASSIGN_OR_RETURN(const std::vector<TraceRequest> trace, load(options));
   const int64_t f16_bytes = 2 * 2 * options.head_dim;
   std::printf("%-14s %8s %5s %12s %8s %8s %10s %10s\n", "", "M tokens", "unit", "found", "share",
               "demoted", "evictions", "demotions");
@@ -101,35 +95,29 @@ int run(const Options& options) {
     curves.emplace_back();
     for (const double millions : options.millions) {
       const auto bytes = static_cast<int64_t>(millions * 1e6 * static_cast<double>(f16_bytes));
-      const auto result = replay(*trace, subject, options.head_dim, bytes);
-      if (!result.ok()) {
-        return fail(std::string(result.status().message()));
-      }
+      TESSERA_ASSIGN_OR_RETURN(const auto result, replay(trace, subject, options.head_dim, bytes));
       std::printf("%-14s %8.2f %5d %12lld %8.4f %8.4f %10lld %10lld\n", subject.name.c_str(),
-                  millions, result->unit_tokens, static_cast<long long>(result->hit_tokens),
-                  result->hit_share(),
-                  static_cast<double>(result->low_tokens) /
-                      static_cast<double>(std::max<int64_t>(1, result->hit_tokens)),
-                  static_cast<long long>(result->cache.evicted_units),
-                  static_cast<long long>(result->cache.demoted_units));
+                  millions, result.unit_tokens, static_cast<long long>(result.hit_tokens),
+                  result.hit_share(),
+                  static_cast<double>(result.low_tokens) /
+                      static_cast<double>(std::max<int64_t>(1, result.hit_tokens)),
+                  static_cast<long long>(result.cache.evicted_units),
+                  static_cast<long long>(result.cache.demoted_units));
       std::fflush(stdout);
-      curves.back().push_back({millions, result->hit_share()});
+      curves.back().push_back({millions, result.hit_share()});
     }
   }
   if (!options.plot.empty()) {
     std::ofstream file(options.plot);
     if (!(file << draw(curves)).flush()) {
-      return fail("cannot write " + options.plot);
+      return absl::NotFoundError("cannot write " + options.plot);
     }
   }
-  return EXIT_SUCCESS;
+  return absl::OkStatus();
 }
 
-}  // namespace
-}  // namespace tessera
-
-int main(int argc, char** argv) {
-  tessera::Options options;
+absl::StatusOr<int> run(int argc, char** argv) {
+  Options options;
   CLI::App app("Replays a trace of requests through the prefix cache, without a model.");
   app.add_option(
       "--trace", options.trace,
@@ -141,5 +129,13 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--plot", options.plot, "an SVG file to write");
   CLI11_PARSE(app, argc, argv);
-  return tessera::run(options);
+  TESSERA_RETURN_IF_ERROR(replay_all(options));
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  return tessera::run_program("tessera-cache-trace", tessera::run, argc, argv);
 }

@@ -1,5 +1,4 @@
-// Engines of several ranks against one that has the model whole. The launcher starts this program
-// as 1, 2 and 4 ranks, each of which runs every test: rank 0 leads, the others follow.
+// Engines of several ranks against one that has the model whole: rank 0 leads, the others follow.
 
 #include <gtest/gtest.h>
 
@@ -9,7 +8,6 @@
 #include <vector>
 
 #include "engine/batching_engine.h"
-#include "kernels/cpu/mpi/mpi_communicator.h"
 #include "kernels/cpu/thread_pool.h"
 #include "models/random_checkpoint.h"
 #include "models/shard.h"
@@ -17,21 +15,16 @@
 #include "tests/engine/recording_sink.h"
 #include "tests/engine/small_model.h"
 #include "tests/models/temporary_directory.h"
+#include "tests/on_ranks.h"
 
 namespace tessera {
 namespace {
 
-Communicator* ranks = nullptr;  // of this process, for all tests
-
 constexpr int32_t kContext = 320;
 constexpr int32_t kRequests = 20;
-constexpr uint64_t kSeed = 20261122;
 
 ModelConfig model_of_four_kv_heads() {
-  ModelConfig config = small_model(kContext);
-  config.heads = 8;
-  config.kv_heads = 4;
-  return config;
+  return with_four_kv_heads(small_model(kContext));
 }
 
 struct Mix {
@@ -98,7 +91,8 @@ using Sinks = std::vector<std::shared_ptr<GapSink>>;
 class EngineOnRanks : public testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(write_random_checkpoint(directory_.path(), model_of_four_kv_heads(), kSeed).ok());
+    ASSERT_TRUE(
+        write_random_checkpoint(directory_.path(), model_of_four_kv_heads(), kRanksSeed).ok());
   }
 
   // over: null for the whole model. scarce: pages for one context and a half.
@@ -184,7 +178,7 @@ class EngineOnRanks : public testing::Test {
   ThreadPool threads_{1};
   TemporaryDirectory directory_;
   // Another on every rank: the leader's alone counts.
-  std::chrono::steady_clock::time_point clock_{std::chrono::hours(1 + ranks->rank())};
+  std::chrono::steady_clock::time_point clock_{std::chrono::hours(1 + ranks().rank())};
 };
 
 // The first token at which a text leaves the whole model's; -1: nowhere. Of one that was ended from
@@ -219,9 +213,9 @@ void expect_texts_of_the_whole_model(const Sinks& split, const Sinks& whole, con
 TEST_F(EngineOnRanks, TextsAreThoseOfTheWholeModel) {
   for (const Mix& mix : mixes()) {
     SCOPED_TRACE(mix.name);
-    auto engine = make(mix, ranks, true);
+    auto engine = make(mix, &ranks(), true);
     ASSERT_TRUE(engine.ok()) << engine.status();
-    if (ranks->rank() > 0) {
+    if (ranks().rank() > 0) {
       (*engine)->follow();
     } else {
       auto whole = make(mix, nullptr, true).value();
@@ -243,17 +237,17 @@ TEST_F(EngineOnRanks, TextsAreThoseOfTheWholeModel) {
       }
     }
     const std::vector<int64_t> own = counts((*engine)->stats());
-    std::vector<int64_t> all(own.size() * static_cast<size_t>(ranks->ranks()));
-    ranks->all_gather(own, all);
+    std::vector<int64_t> all(own.size() * static_cast<size_t>(ranks().ranks()));
+    ranks().all_gather(own, all);
     EXPECT_TRUE(std::equal(own.begin(), own.end(), all.begin())) << "ranks count alike";
   }
 }
 
 TEST_F(EngineOnRanks, UsageIsOfAllHeads) {
   const Mix mix{"policies", {kKvPresetF16, lossy_presets()[0], lossy_presets()[1]}, {}, 0, 0};
-  auto engine = make(mix, ranks, false);
+  auto engine = make(mix, &ranks(), false);
   ASSERT_TRUE(engine.ok()) << engine.status();
-  if (ranks->rank() > 0) {
+  if (ranks().rank() > 0) {
     (*engine)->follow();
     return;
   }
@@ -290,9 +284,9 @@ TEST_F(EngineOnRanks, UsageIsOfAllHeads) {
 
 TEST_F(EngineOnRanks, BudgetsThatAreSpreadOverHeadsAreRefusedByName) {
   for (const char* name : {"adakv", "kv-compress"}) {
-    auto engine = make({name, {*find_kv_preset(name)}, {}, 0, 0}, ranks, false);
-    EXPECT_EQ(engine.ok(), ranks->ranks() == 1) << engine.status();
-    if (ranks->ranks() > 1) {
+    auto engine = make({name, {*find_kv_preset(name)}, {}, 0, 0}, &ranks(), false);
+    EXPECT_EQ(engine.ok(), ranks().ranks() == 1) << engine.status();
+    if (ranks().ranks() > 1) {
       const std::string message(engine.status().message());
       EXPECT_NE(message.find("allocator"), std::string::npos) << message;
       EXPECT_NE(message.find("ranks"), std::string::npos) << message;
@@ -301,21 +295,14 @@ TEST_F(EngineOnRanks, BudgetsThatAreSpreadOverHeadsAreRefusedByName) {
 }
 
 TEST_F(EngineOnRanks, RanksThatWouldGoApartAreRefusedByName) {
-  if (ranks->ranks() == 1) {
+  if (ranks().ranks() == 1) {
     GTEST_SKIP() << "one rank is alike";
   }
-  const bool last = ranks->rank() + 1 == ranks->ranks();
-  auto engine = make(mixes().front(), ranks, false, last ? 256 : kContext);
+  const bool last = ranks().rank() + 1 == ranks().ranks();
+  auto engine = make(mixes().front(), &ranks(), false, last ? 256 : kContext);
   EXPECT_EQ(engine.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(engine.status().message().find("context"), std::string::npos) << engine.status();
 }
 
 }  // namespace
 }  // namespace tessera
-
-int main(int argc, char** argv) {
-  testing::InitGoogleTest(&argc, argv);
-  const std::unique_ptr<tessera::Communicator> communicator = tessera::make_mpi_communicator();
-  tessera::ranks = communicator.get();
-  return RUN_ALL_TESTS();
-}

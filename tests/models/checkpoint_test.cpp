@@ -59,6 +59,18 @@ TEST_F(CheckpointTest, FindsTensorsOfShards) {
   EXPECT_THAT(checkpoint->names(), testing::ElementsAre("a", "b"));
 }
 
+TEST_F(CheckpointTest, MatricesStayBf16WhereAllOfThemAre) {
+  const auto stored_as = [this](const std::vector<NamedTensor>& tensors) {
+    write_shard("model.safetensors", tensors);
+    return stored_format(*open());
+  };
+  const NamedTensor one = zeros("a", {4, 2}, TensorType::bf16);
+  EXPECT_EQ(stored_as({one, zeros("norm", {2})}), WeightFormat::bf16);
+  EXPECT_EQ(stored_as({one, zeros("b", {2, 2}, TensorType::f16)}), WeightFormat::f32);
+  EXPECT_EQ(stored_as({one, zeros("b", {2, 2})}), WeightFormat::f32);
+  EXPECT_EQ(stored_as({zeros("b", {2, 2}, TensorType::f16)}), WeightFormat::f32);
+}
+
 TEST_F(CheckpointTest, FollowsSymbolicLinksAsHuggingFacesCacheMakesThem) {
   write_shard("blob", {zeros("a", {2})});
   std::filesystem::create_symlink(directory_ / "blob", directory_ / "model.safetensors");

@@ -1,5 +1,4 @@
-// A model split over ranks against the same model whole. The launcher starts this program as 1, 2
-// and 4 ranks; each of them runs every test, and compares what it sees itself.
+// A model split over ranks against the same model whole: each rank compares what it sees itself.
 
 #include <gtest/gtest.h>
 
@@ -7,25 +6,19 @@
 #include <cmath>
 #include <memory>
 
-#include "kernels/cpu/mpi/mpi_communicator.h"
 #include "models/random_checkpoint.h"
 #include "tests/models/model_runner.h"
 #include "tests/models/temporary_directory.h"
 #include "tests/models/tiny_models.h"
+#include "tests/on_ranks.h"
 
 namespace tessera {
 namespace {
 
-Communicator* ranks = nullptr;  // of this process, for all tests
-
 using Logits = std::vector<std::vector<float>>;
 
-constexpr uint64_t kSeed = 20261122;
-
 TinyModel model_of_four_kv_heads(TinyModel model) {
-  model.config.heads = 8;
-  model.config.kv_heads = 4;
-  model.config.head_dim = 32;
+  model.config = with_four_kv_heads(model.config);
   return model;
 }
 
@@ -46,22 +39,22 @@ float difference(const Logits& a, const Logits& b) {
 // that are rounded to bf16 within that one's.
 TEST(TensorParallel, LogitsAreThoseOfTheWholeModel) {
   for (const TinyModel& kind : tiny_models()) {
-    if (kind.config.ffn % ranks->ranks() != 0) {
+    if (kind.config.ffn % ranks().ranks() != 0) {
       continue;
     }
     SCOPED_TRACE(kind.name);
     const TinyModel model = model_of_four_kv_heads(kind);
     const TemporaryDirectory directory;
-    ASSERT_TRUE(
-        write_random_checkpoint(directory.path(), model.config, kSeed, model.type, model.shards)
-            .ok());
+    ASSERT_TRUE(write_random_checkpoint(directory.path(), model.config, kRanksSeed, model.type,
+                                        model.shards)
+                    .ok());
     const std::vector<int32_t> tokens = random_tokens(101, model.config.vocab, 1);
     for (const auto& [format, bound] :
          {std::pair{WeightFormat::f32, 1e-5f}, std::pair{WeightFormat::bf16, 1e-2f}}) {
       SCOPED_TRACE(name(format));
       ModelRunner::Options options{.isa = best_cpu_isa(), .weights = format};
       const Logits whole = ModelRunner(directory.path(), options).sequence(tokens, 40);
-      options.ranks = ranks;
+      options.ranks = &ranks();
       const Logits split = ModelRunner(directory.path(), options).sequence(tokens, 40);
       EXPECT_LT(difference(split, whole), bound);
     }
@@ -72,13 +65,13 @@ TEST(TensorParallel, LogitsAreThoseOfTheWholeModel) {
 TEST(TensorParallel, EveryRankSeesTheSameBits) {
   const TinyModel model = model_of_four_kv_heads(tiny_models().front());
   const TemporaryDirectory directory;
-  ASSERT_TRUE(write_random_checkpoint(directory.path(), model.config, kSeed).ok());
-  ModelRunner runner(directory.path(), {.isa = best_cpu_isa(), .kv = kKvK8V4, .ranks = ranks});
+  ASSERT_TRUE(write_random_checkpoint(directory.path(), model.config, kRanksSeed).ok());
+  ModelRunner runner(directory.path(), {.isa = best_cpu_isa(), .kv = kKvK8V4, .ranks = &ranks()});
   const Logits logits = runner.sequence(random_tokens(150, model.config.vocab, 2), 50);
-  const auto count = static_cast<float>(ranks->ranks());
+  const auto count = static_cast<float>(ranks().ranks());
   for (const std::vector<float>& row : logits) {
     std::vector<float> sums = row;
-    ranks->all_reduce_sum(sums, runner.stream());
+    ranks().all_reduce_sum(sums, runner.stream());
     for (size_t i = 0; i < row.size(); ++i) {
       ASSERT_EQ(sums[i], row[i] * count);  // exact where all are equal: counts are powers of two
     }
@@ -88,25 +81,25 @@ TEST(TensorParallel, EveryRankSeesTheSameBits) {
 TEST(TensorParallel, ARankHoldsItsShareOfWeightsAndHeads) {
   const TinyModel model = model_of_four_kv_heads(tiny_models().front());
   const TemporaryDirectory directory;
-  ASSERT_TRUE(write_random_checkpoint(directory.path(), model.config, kSeed).ok());
+  ASSERT_TRUE(write_random_checkpoint(directory.path(), model.config, kRanksSeed).ok());
   ModelRunner whole(directory.path(), {});
-  ModelRunner split(directory.path(), {.ranks = ranks});
-  EXPECT_EQ(split.config().heads * ranks->ranks(), whole.config().heads);
-  EXPECT_EQ(split.config().kv_heads * ranks->ranks(), whole.config().kv_heads);
-  EXPECT_EQ(split.config().ffn * ranks->ranks(), whole.config().ffn);
-  if (ranks->ranks() > 1) {
+  ModelRunner split(directory.path(), {.ranks = &ranks()});
+  EXPECT_EQ(split.config().heads * ranks().ranks(), whole.config().heads);
+  EXPECT_EQ(split.config().kv_heads * ranks().ranks(), whole.config().kv_heads);
+  EXPECT_EQ(split.config().ffn * ranks().ranks(), whole.config().ffn);
+  if (ranks().ranks() > 1) {
     EXPECT_LT(split.model().weight_bytes(), whole.model().weight_bytes());
   }
 }
 
 TEST(TensorParallel, HeadsThatDoNotDivideAreRefusedByName) {
-  if (ranks->ranks() < 4) {
+  if (ranks().ranks() < 4) {
     GTEST_SKIP() << "two KV heads divide by so few ranks";
   }
   const TemporaryDirectory directory;
-  ASSERT_TRUE(write_random_checkpoint(directory.path(), tiny_llama_config(), kSeed).ok());
+  ASSERT_TRUE(write_random_checkpoint(directory.path(), tiny_llama_config(), kRanksSeed).ok());
   ThreadPool threads(1);
-  const auto model = Transformer::load(directory.path(), {.limits = {8, 1, 64}, .ranks = ranks},
+  const auto model = Transformer::load(directory.path(), {.limits = {8, 1, 64}, .ranks = &ranks()},
                                        cpu_backend(best_cpu_isa()), threads.stream());
   EXPECT_EQ(model.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(model.status().message().find("2 KV heads"), std::string::npos) << model.status();
@@ -115,7 +108,7 @@ TEST(TensorParallel, HeadsThatDoNotDivideAreRefusedByName) {
 
 // The shipped model has two KV heads, so it stands on two ranks.
 TEST(TensorParallel, TheShippedModelWritesTheSameText) {
-  if (ranks->ranks() != 2) {
+  if (ranks().ranks() != 2) {
     GTEST_SKIP() << "it has two KV heads";
   }
   const std::filesystem::path directory =
@@ -123,16 +116,9 @@ TEST(TensorParallel, TheShippedModelWritesTheSameText) {
   const std::vector<int32_t> prompt = random_tokens(70, 256, 3);
   ModelRunner::Options options{.isa = best_cpu_isa(), .kv = kKvF16, .context = 256};
   const std::vector<int32_t> whole = ModelRunner(directory, options).greedy(prompt, 40);
-  options.ranks = ranks;
+  options.ranks = &ranks();
   EXPECT_EQ(ModelRunner(directory, options).greedy(prompt, 40), whole);
 }
 
 }  // namespace
 }  // namespace tessera
-
-int main(int argc, char** argv) {
-  testing::InitGoogleTest(&argc, argv);
-  const std::unique_ptr<tessera::Communicator> communicator = tessera::make_mpi_communicator();
-  tessera::ranks = communicator.get();
-  return RUN_ALL_TESTS();
-}

@@ -64,6 +64,7 @@ TEST(KvWish, IsRefusedByName) {
   EXPECT_THAT(refusal(R"("leankvv")"), HasSubstr("leankvv"));
   EXPECT_THAT(refusal(R"("leankv:sinks=3")"), HasSubstr("leankv:sinks=3"));
   EXPECT_THAT(refusal(R"({"preset":"leankv","tresholds":1})"), HasSubstr("tresholds"));
+  EXPECT_THAT(refusal(R"({"prest":"leankv"})"), HasSubstr("beside its preset there are high, low"));
   EXPECT_THAT(refusal(R"({"preset":"leankv","alpha_low":-1})"), HasSubstr("alpha_low"));
   EXPECT_THAT(refusal(R"({"preset":"leankv","sinks":1.5})"), HasSubstr("sinks"));
   EXPECT_THAT(refusal(R"({"preset":"h2o","keep_share":0.5,"mass_keep":0.9})"),

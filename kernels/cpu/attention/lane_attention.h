@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
 #include "kernels/cpu/attention/lane_softmax.h"
+#include "kernels/cpu/attention/line_fetch.h"
 #include "kernels/cpu/attention/pair_block.h"
 #include "kernels/half.h"
 
@@ -114,16 +116,34 @@ struct LaneAttention {
   // and the kVectors vectors of channels that begin at `channel`.
   struct ValueStep {
     const TileStep& step;
-    const std::byte* const* ahead;  // the next tile's keys, or null
-    const float* weights;           // [pairs, tokens of the tile]
-    const float* corrections;       // [pairs]
-    float* values;                  // [pairs, head_dim]
+    LineFetch fetch;           // some with each token and wide part of the channels
+    const float* weights;      // [pairs, tokens of the tile]
+    const float* corrections;  // [pairs]
+    float* values;             // [pairs, head_dim]
     int64_t head_dim;
     int64_t channel;
   };
 
+  // One token's part of them.
   template <class Value, int kPairs, int kVectors>
-  static void add_values(const ValueStep& args) {
+  static void add_token(const Value* in, const float* weights, V (&sums)[kPairs][kVectors]) {
+    V loaded[kVectors];
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) {
+      loaded[i] = load(in + i * kLanes);
+    }
+#pragma GCC unroll 8
+    for (int pair = 0; pair < kPairs; ++pair) {
+      const V weight = V::all(weights[pair * kAttentionTile]);
+#pragma GCC unroll 8
+      for (int i = 0; i < kVectors; ++i) {
+        sums[pair][i] = V::fma(weight, loaded[i], sums[pair][i]);
+      }
+    }
+  }
+
+  template <class Value, int kPairs, int kVectors>
+  static void add_values(ValueStep& args) {
     V sums[kPairs][kVectors];
     float* values = args.values + args.channel;
 #pragma GCC unroll 8
@@ -134,31 +154,18 @@ struct LaneAttention {
         sums[pair][i] = V::load(values + pair * args.head_dim + i * kLanes) * correction;
       }
     }
-    for (int32_t token = args.step.begin; token < args.step.end; ++token) {
-      const int64_t row =
-          (token % kKeyTile * args.head_dim + args.channel) * int64_t{sizeof(Value)};
-      const Value* in =
-          reinterpret_cast<const Value*>(args.step.tile.values[token / kKeyTile] + row);
-      V loaded[kVectors];
-#pragma GCC unroll 8
-      for (int i = 0; i < kVectors; ++i) {
-        loaded[i] = load(in + i * kLanes);
-      }
-#pragma GCC unroll 8
-      for (int pair = 0; pair < kPairs; ++pair) {
-        const V weight = V::all(args.weights[pair * kAttentionTile + token]);
-#pragma GCC unroll 8
-        for (int i = 0; i < kVectors; ++i) {
-          sums[pair][i] = V::fma(weight, loaded[i], sums[pair][i]);
-        }
-      }
-      if (args.ahead != nullptr) {  // in the order of addresses here too
-        constexpr int64_t kBytes = kVectors * kLanes * sizeof(Value);
-        const int64_t at = args.channel * kAttentionTile * int64_t{sizeof(Value)} + token * kBytes;
-        const int64_t tile_bytes = kKeyTile * args.head_dim * int64_t{sizeof(Value)};
-        prefetch<kBytes>(args.ahead[at / tile_bytes] + at % tile_bytes);
+    LineFetch fetching = args.fetch;
+    for (int32_t token = args.step.begin; token < args.step.end;) {
+      const int32_t end = std::min(args.step.end, (token / kKeyTile + 1) * kKeyTile);
+      const Value* in = reinterpret_cast<const Value*>(args.step.tile.values[token / kKeyTile]) +
+                        token % kKeyTile * args.head_dim + args.channel;
+      for (; token < end; ++token) {
+        add_token<Value, kPairs, kVectors>(in, args.weights + token, sums);
+        in += args.head_dim;
+        fetching.some();
       }
     }
+    args.fetch = fetching;
 #pragma GCC unroll 8
     for (int pair = 0; pair < kPairs; ++pair) {
 #pragma GCC unroll 8
@@ -256,24 +263,29 @@ struct LaneAttention {
     LaneSoftmax<V>::template raise_maxima<false>(block);
     LaneSoftmax<V>::weigh(block, step.left);
     add_weighted(block, step, {0, block.pairs, 0}, add_values_of,
-                 next_alike ? step.next->keys : nullptr);
+                 next_alike ? fetch_keys(*step.next) : LineFetch());
+  }
+
+  // With each token of the tile and kValueVectors vectors of channels.
+  static LineFetch fetch_keys(const KvTile& tile) {
+    const int64_t element = tile.shape->layout.format.key_bits / 8;
+    return {tile.keys, tile.shape->key_bytes, V::kValueVectors * kLanes * element};
   }
 
   // The values of a tile times block.weights, for some pairs and the channels from `channel` on;
-  // `ahead` is fetched meanwhile.
+  // the first of them fetch.
   struct Part {
     int begin;
     int end;
     int channel;
   };
   static void add_weighted(PairBlock& block, const TileStep& step, const Part& part,
-                           const AddValues* add_values_of,
-                           const std::byte* const* ahead = nullptr) {
+                           const AddValues* add_values_of, LineFetch fetch = {}) {
     for (int first = part.begin; first < part.end; first += kStep) {
       const int left = part.end - first;
       add_values_of[(left < kStep ? left : kStep) - 1](
           {.step = step,
-           .ahead = first == part.begin ? ahead : nullptr,
+           .fetch = first == part.begin ? fetch : LineFetch(),
            .weights = block.weights + first * kAttentionTile,
            .corrections = block.corrections + first,
            .values = block.values + int64_t{first} * block.head_dim,

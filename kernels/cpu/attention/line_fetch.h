@@ -22,6 +22,9 @@ class LineFetch {
         runs_left_(kKeyTilesInTile) {}
 
   void some() {
+    if (call_bytes_ == 0) {
+      return;
+    }
     for (int64_t i = 0; i < call_bytes_; i += kLine) {
       __builtin_prefetch(at_ + i);
     }

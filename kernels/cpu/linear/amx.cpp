@@ -194,22 +194,22 @@ void end_tiles() {
   _tile_release();
 }
 
-// Up to 12 rows of integers are as fast by vectors, whose sums are the same.
-template <Element E, int kRows, int V, bool kIsTall>
-void multiply(const LinearTile& tile) {
-  if constexpr (E == Element::int8 && kRows <= 12) {
-    return avx512::linear_kernels.formats[static_cast<int>(E)].tall.by_rows[kRows - 1](tile);
+template <Element E, int V, bool kIsTall>
+struct Tiles {
+  // Up to 12 rows of integers are as fast by vectors, whose sums are the same.
+  template <int kRows>
+  static void multiply(const LinearTile& tile) {
+    if constexpr (E == Element::int8 && kRows <= 12) {
+      return avx512::linear_kernels.formats[static_cast<int>(E)].tall.by_rows[kRows - 1](tile);
+    }
+    Product<E, (kRows + kTileRows - 1) / kTileRows, V, kIsTall>{tile, kRows}.run();
   }
-  Product<E, (kRows + kTileRows - 1) / kTileRows, V, kIsTall>{tile, kRows}.run();
-}
-
-template <Element E, int kMax, int V, bool kIsTall, class Counts = typename CountTo<kMax>::Counts>
-struct Table;
-template <Element E, int kMax, int V, bool kIsTall, int... kRows>
-struct Table<E, kMax, V, kIsTall, RowCounts<kRows...>> {
-  static constexpr MultiplyTile kByRows[] = {multiply<E, kRows, V, kIsTall>...};
-  static constexpr TileKernels kKernels{V * Simd512::kLanes, kMax, kByRows, begin_tiles, end_tiles};
 };
+
+template <Element E, int kMax, int V, bool kIsTall>
+constexpr TileKernels kKernels{V * Simd512::kLanes, kMax,
+                               TileTable<Tiles<E, V, kIsTall>, kMax>::kByRows, begin_tiles,
+                               end_tiles};
 
 }  // namespace
 
@@ -218,10 +218,10 @@ struct Table<E, kMax, V, kIsTall, RowCounts<kRows...>> {
 LinearKernels linear_kernels() {
   LinearKernels kernels = avx512::linear_kernels;
   FormatKernels& bf16 = kernels.formats[static_cast<int>(Element::bf16)];
-  bf16.wide = Table<Element::bf16, kTileRows, 4, false>::kKernels;
-  bf16.tall = Table<Element::bf16, 2 * kTileRows, 2, true>::kKernels;
+  bf16.wide = kKernels<Element::bf16, kTileRows, 4, false>;
+  bf16.tall = kKernels<Element::bf16, 2 * kTileRows, 2, true>;
   kernels.formats[static_cast<int>(Element::int8)].tall =
-      Table<Element::int8, 2 * kTileRows, 2, true>::kKernels;
+      kKernels<Element::int8, 2 * kTileRows, 2, true>;
   return kernels;
 }
 

@@ -358,18 +358,22 @@ void multiply_fp8(const LinearTile& tile) {
   write<Simd, R, V>(tile, sums);
 }
 
-template <class Simd, Element E, int R, int V, bool kIsTall>
-void multiply_tile(const LinearTile& tile) {
-  if constexpr (E == Element::int8) {
-    multiply_int8<Simd, R, V, kIsTall>(tile);
-  } else if constexpr (E == Element::int4) {
-    multiply_int4<Simd, R, V, kIsTall>(tile);
-  } else if constexpr (E == Element::fp8) {
-    multiply_fp8<Simd, R, V, kIsTall>(tile);
-  } else {
-    multiply_floats<Simd, E, R, V, kIsTall>(tile);
+// What TileTable asks of its Tiles: a function for each number of rows.
+template <class Simd, Element E, int V, bool kIsTall>
+struct RegisterTiles {
+  template <int R>
+  static void multiply(const LinearTile& tile) {
+    if constexpr (E == Element::int8) {
+      multiply_int8<Simd, R, V, kIsTall>(tile);
+    } else if constexpr (E == Element::int4) {
+      multiply_int4<Simd, R, V, kIsTall>(tile);
+    } else if constexpr (E == Element::fp8) {
+      multiply_fp8<Simd, R, V, kIsTall>(tile);
+    } else {
+      multiply_floats<Simd, E, R, V, kIsTall>(tile);
+    }
   }
-}
+};
 
 template <int... kRows>
 struct RowCounts {};
@@ -381,19 +385,19 @@ struct CountTo<0, kRows...> {
   using Counts = RowCounts<kRows...>;
 };
 
-// The tiles of 1 to kMax rows by V vectors.
-template <class Simd, Element E, int kMax, int V, bool kIsTall,
-          class Counts = typename CountTo<kMax>::Counts>
+// The functions for 1 to kMax rows.
+template <class Tiles, int kMax, class Counts = typename CountTo<kMax>::Counts>
 struct TileTable;
-template <class Simd, Element E, int kMax, int V, bool kIsTall, int... kRows>
-struct TileTable<Simd, E, kMax, V, kIsTall, RowCounts<kRows...>> {
-  static constexpr MultiplyTile kByRows[] = {multiply_tile<Simd, E, kRows, V, kIsTall>...};
-  static constexpr TileKernels kKernels{V * Simd::kLanes, kMax, kByRows};
+template <class Tiles, int kMax, int... kRows>
+struct TileTable<Tiles, kMax, RowCounts<kRows...>> {
+  static constexpr MultiplyTile kByRows[] = {Tiles::template multiply<kRows>...};
 };
 
 template <class Simd, Element E, int kMax, int V>
-inline constexpr TileKernels kWide = TileTable<Simd, E, kMax, V, false>::kKernels;
+inline constexpr TileKernels kWide{V * Simd::kLanes, kMax,
+                                   TileTable<RegisterTiles<Simd, E, V, false>, kMax>::kByRows};
 template <class Simd, Element E, int kMax, int V>
-inline constexpr TileKernels kTall = TileTable<Simd, E, kMax, V, true>::kKernels;
+inline constexpr TileKernels kTall{V * Simd::kLanes, kMax,
+                                   TileTable<RegisterTiles<Simd, E, V, true>, kMax>::kByRows};
 
 }  // namespace tessera

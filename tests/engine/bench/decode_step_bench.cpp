@@ -1,20 +1,26 @@
 // A whole decode step of a model, of sequences that share a prefix: with what they share read once
 // for all, and with each reading for itself. Logits must be the same bit for bit. With one thread
 // it is the processor's time that counts, so that other work on the machine counts little.
-//   decode_step_bench MODEL [sequences] [shared tokens] [tokens of its own] [threads] [weights]
+//   decode_step_bench MODEL|SHAPE [sequences] [shared tokens] [tokens of its own] [threads]
+//   [weights]
+// A shape is one of tessera-bench's: tiny is the shipped model's; its weights are random.
 
 #include <time.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <random>
+#include <string>
 #include <vector>
 
+#include "bench/shape.h"
 #include "kernels/check.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/kv_arena.h"
+#include "models/random_checkpoint.h"
 #include "models/transformer.h"
 
 namespace tessera {
@@ -135,27 +141,47 @@ void compare(const char* name, Decode& decode) {
               logits[0] == logits[1] ? "same" : "DIFFERENT");
 }
 
-int run(int argc, char** argv) {
-  const auto number = [&](int i, int32_t otherwise) {
-    return argc > i ? std::atoi(argv[i]) : otherwise;
-  };
-  const Sizes sizes{number(2, 32), number(3, 2048) / kKvGroup * kKvGroup, number(4, 250)};
-  if (argc < 2 || (sizes.shared + sizes.own) % kKvGroup == kKvGroup - 1) {
-    std::fprintf(stderr, "a model; tokens that leave room for one in the last group of 64\n");
-    return 1;
+// A directory with random weights of a shape, as long as this stands.
+class RandomModel {
+ public:
+  RandomModel(const bench::Shape& shape, int32_t context)
+      : path_(std::filesystem::temp_directory_path() /
+              ("decode_step_bench." + std::string(shape.name))) {
+    ModelConfig config;
+    config.architecture = "LlamaForCausalLM";
+    config.vocab = shape.vocab;
+    config.hidden = shape.hidden;
+    config.layers = shape.layers;
+    config.heads = shape.query_heads;
+    config.kv_heads = shape.kv_heads;
+    config.head_dim = shape.head_dim;
+    config.ffn = shape.ffn;
+    config.context = context;
+    const absl::Status written = write_random_checkpoint(path_, config, 1, TensorType::bf16);
+    TESSERA_CHECK(written.ok(), "no place for a model");
   }
-  const char* weights = argc > 6 ? argv[6] : "f32";
-  const auto* format =
-      std::find_if(std::begin(kWeightFormats), std::end(kWeightFormats),
-                   [&](WeightFormat known) { return tessera::name(known) == weights; });
-  if (format == std::end(kWeightFormats)) {
-    std::fprintf(stderr, "no weights are called %s\n", weights);
-    return 1;
-  }
-  ThreadPool pool(number(5, 4));
+  ~RandomModel() { std::filesystem::remove_all(path_); }
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+struct Options {
+  std::string model;
+  Sizes sizes;
+  int threads = 0;
+  WeightFormat weights = WeightFormat::bf16;
+};
+
+int measure(const std::filesystem::path& directory, const Options& options) {
+  const Sizes& sizes = options.sizes;
+  ThreadPool pool(options.threads);
+  pool.pin_caller();
   const Backend& backend = cpu_backend(best_cpu_isa());
-  auto model = Transformer::load(argv[1],
-                                 {.weights = *format,
+  auto model = Transformer::load(directory,
+                                 {.weights = options.weights,
                                   .limits = {kChunk, sizes.sequences, sizes.shared + sizes.own + 1},
                                   .max_logits_rows = sizes.sequences},
                                  backend, pool.stream());
@@ -173,6 +199,33 @@ int run(int argc, char** argv) {
     compare(kv_name, decode);
   }
   return 0;
+}
+
+int run(int argc, char** argv) {
+  const auto number = [&](int i, int32_t otherwise) {
+    return argc > i ? std::atoi(argv[i]) : otherwise;
+  };
+  const Sizes sizes{number(2, 32), number(3, 2048) / kKvGroup * kKvGroup, number(4, 250)};
+  if (argc < 2 || (sizes.shared + sizes.own) % kKvGroup == kKvGroup - 1) {
+    std::fprintf(stderr,
+                 "a model or shape; tokens that leave room for one in the last group of 64\n");
+    return 1;
+  }
+  const std::string weights = argc > 6 ? argv[6] : "bf16";
+  const auto* format = std::find_if(std::begin(kWeightFormats), std::end(kWeightFormats),
+                                    [&](WeightFormat known) { return name(known) == weights; });
+  if (format == std::end(kWeightFormats)) {
+    std::fprintf(stderr, "no weights are called %s\n", weights.c_str());
+    return 1;
+  }
+  const Options options{argv[1], sizes, number(5, 0), *format};
+  for (const bench::Shape& shape : bench::all_shapes()) {
+    if (shape.name == options.model) {
+      const RandomModel random(shape, sizes.shared + sizes.own + 1);
+      return measure(random.path(), options);
+    }
+  }
+  return measure(options.model, options);
 }
 
 }  // namespace
