@@ -32,7 +32,7 @@ constexpr int kRounds = 15;
 struct Sizes {
   int32_t sequences = 32;
   int32_t shared = 2048;
-  int32_t own = 250;
+  int32_t own = 60;
 };
 
 double now(bool of_thread) {
@@ -205,7 +205,7 @@ int run(int argc, char** argv) {
   const auto number = [&](int i, int32_t otherwise) {
     return argc > i ? std::atoi(argv[i]) : otherwise;
   };
-  const Sizes sizes{number(2, 32), number(3, 2048) / kKvGroup * kKvGroup, number(4, 250)};
+  const Sizes sizes{number(2, 32), number(3, 2048) / kKvGroup * kKvGroup, number(4, 60)};
   if (argc < 2 || (sizes.shared + sizes.own) % kKvGroup == kKvGroup - 1) {
     std::fprintf(stderr,
                  "a model or shape; tokens that leave room for one in the last group of 64\n");
