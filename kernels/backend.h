@@ -229,11 +229,12 @@ struct AttentionArgs {
                                             // denominator, for kv_score
   std::span<const KvScoring> scorings = {};  // one for each of `sequences`; empty: nobody is scored
   // Left for kv_score, of each sequence i with one new token that counts (leaves_weights()), so that it
-  // need not multiply again: each token's weight relative to its tile's running maximum. Row
-  // i * kv_heads + h is of KV head h: for each tile as above kv_weight_tile_floats(), which are
-  // [heads of the group, kAttentionTile] weights 2^(score - maximum), score = q . k * scale * log2(e),
-  // and [heads] maxima. The caller owns it, once for all layers. There may be fewer rows than the
-  // step's sequences have: kv_score multiplies for the others, to the same bits.
+  // need not multiply again. Row i * kv_heads + h is of KV head h: for each tile as above
+  // kv_weight_tile_floats(), which begin with a number for each token, [heads of the group,
+  // kAttentionTile], made of score = q . k * scale * log2(e). The CPU leaves weights relative to the
+  // tile's running maximum, 2^(score - maximum), and behind them [heads] maxima; CUDA leaves scores.
+  // The caller owns it, once for all layers. There may be fewer rows than the step's sequences have:
+  // kv_score multiplies for the others, to the same bits.
   MatrixView<float> weights = {};           // [rows, kv_weight_row_floats()], 64-byte aligned
   std::span<std::byte> scratch;             // Backend::attention_scratch_bytes(...), as new aligns
   bool share_reads = true;                  // false: each sequence reads for itself, for comparison
@@ -273,13 +274,18 @@ struct KvScoreArgs {
   std::span<const std::byte> dense;         // as kv_store filled it
 };
 
-// Whether attention leaves weights of sequence `i`, so that kv_score need not multiply: of one that
-// decodes. The scalar backend does not.
+// Whether the weights have rows for sequence `i`, which is one that decodes.
 template <class Args>  // AttentionArgs, KvScoreArgs
+constexpr bool has_weight_rows(const Args& args, const SequenceSpan& sequence, int64_t i) {
+  return sequence.count == 1 && (i + 1) * args.pages.kv_heads <= args.weights.rows;
+}
+
+// Whether attention leaves weights of sequence `i`, so that kv_score need not multiply: of one that
+// decodes and counts. The scalar backend does not.
+template <class Args>
 bool leaves_weights(const Args& args, size_t i) {
-  return !args.scorings.empty() && args.sequences[i].count == 1 &&
-         args.scorings[i].counts(args.sequences[i].context) &&
-         (static_cast<int64_t>(i) + 1) * args.pages.kv_heads <= args.weights.rows;
+  return !args.scorings.empty() && args.scorings[i].counts(args.sequences[i].context) &&
+         has_weight_rows(args, args.sequences[i], static_cast<int64_t>(i));
 }
 
 // One sequence to compress: by `policy`, in all layers and heads.

@@ -23,6 +23,12 @@ class Communicator {
   // numbers: as many on every rank, in the memory of the backend that the stream is of
   virtual void all_reduce_sum(std::span<float> numbers, Stream stream) = 0;
 
+  // Whether a backend can record that sum among its ops (kernels/recording.h): called while one
+  // does, it puts work on the stream and does nothing else, and each start of the recording is the
+  // sum anew. Ranks then record the same in the same order, and start it together, as all that is
+  // collective; recordings end before the communicator does. The same on every rank.
+  virtual bool records_sums() const = 0;
+
   // ---- between hosts, in their own memory, as all that follows
 
   // Everybody gets what rank 0 has: as many bytes on every rank. The others may wait for it for

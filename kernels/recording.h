@@ -27,7 +27,8 @@ class Recording {
 // with some of count 0, whose rows compute what nobody reads.
 struct RecordArgs {
   std::span<const std::byte> plan;  // host memory in which all spans lie that the ops read
-  // Calls the ops on the stream that record() has, and no op that waits or gives the host numbers.
+  // Calls the ops on the stream that record() has, and no op that waits or gives the host numbers;
+  // sums over ranks too, where Communicator::records_sums().
   // It is called twice: once to run with a plan of zeroes, so that nothing is loaded or chosen for
   // the first time when it counts, and once to be noted.
   std::function<void()> ops;

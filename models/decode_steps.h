@@ -12,7 +12,7 @@
 namespace tessera {
 
 // A size of decode steps: so many sequences of one new token each, in contexts of so many tokens at
-// most, the new one included; and what else decides which kernels an op launches.
+// most, the new one included; and what else decides how an op is launched.
 struct DecodeSize {
   int32_t sequences = 0;
   int32_t context = 0;

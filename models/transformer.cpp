@@ -50,11 +50,11 @@ class Decoder final : public Transformer {
         workspace_(std::move(workspace)) {}
 
   void prepare(const KvPagesView& pages, Stream stream) override {
-    // A sum over ranks is not the backend's own, so a step with one is not noted.
-    if (ops_.record != nullptr && options_.ranks == nullptr) {
+    const bool records = options_.ranks == nullptr || options_.ranks->records_sums();
+    if (ops_.record != nullptr && records) {
       decode_steps_ = std::make_unique<DecodeSteps>(
-          ops_, options_.limits, pages,
-          [&](const Batch& batch) { compute(batch, pages, stream); }, stream);
+          ops_, options_.limits, pages, [&](const Batch& batch) { compute(batch, pages, stream); },
+          stream);
     }
   }
 

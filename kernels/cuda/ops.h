@@ -33,8 +33,6 @@ void kv_store(const KvStoreArgs& args, Stream stream);
 
 int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, int32_t head_dim);
 void attention(const AttentionArgs& args, Stream stream);
-
-// Multiplies anew, in decode too: attention leaves no weights.
 void kv_score(const KvScoreArgs& args, Stream stream);
 int64_t kv_compress_scratch_bytes(const KvPagesView& pages, Stream stream);
 // Its results are host memory, so it waits.

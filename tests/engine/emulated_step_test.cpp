@@ -1,15 +1,18 @@
 // What a step of the engine asks of the emulated device: how often the host waits for it, what is
-// launched, and that recorded steps compute what unrecorded ones do, bit for bit.
+// launched, and that recorded steps compute what unrecorded ones do, bit for bit, with sums over
+// ranks too.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <utility>
 
 #include "engine/batching_engine.h"
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/simt/emulated_stream.h"
+#include "kernels/cuda/simt/simt.h"
 #include "models/decode_steps.h"
 #include "models/random_checkpoint.h"
 #include "tests/engine/recording_sink.h"
@@ -42,7 +45,7 @@ struct Case {
 // One engine over the emulated device, driven step by step.
 class Served {
  public:
-  Served(const Case& of, const Backend& backend) {
+  Served(const Case& of, const Backend& backend, Communicator* ranks = nullptr) {
     const ModelConfig config = small_model(of.context);
     EXPECT_TRUE(write_random_checkpoint(directory_.path(), config, 11).ok());
     EngineOptions options;
@@ -50,11 +53,13 @@ class Served {
     options.max_sequences = 3;
     options.context = of.context;
     options.kv = of.kv;
+    options.ranks = ranks;
     auto model = Transformer::load(
         directory_.path(),
         {.weights = of.weights,
          .limits = {options.max_step_tokens, options.max_sequences, options.context},
-         .max_logits_rows = options.max_sequences},
+         .max_logits_rows = options.max_sequences,
+         .ranks = ranks},
         backend, {});
     EXPECT_TRUE(model.ok()) << model.status();
     auto engine = Engine::create(options, std::move(model).value(), backend, {});
@@ -162,6 +167,63 @@ INSTANTIATE_TEST_SUITE_P(All, EmulatedStep,
                                          of("k8v4", WeightFormat::bf16), of("s50"), of("snapkv"),
                                          of("leankv")),
                          [](const auto& instance) { return instance.param.name; });
+
+// ---- sums over ranks
+
+constexpr int32_t kSumThreads = 64;
+TESSERA_KERNEL(kSumThreads) sum_kernel(float* numbers, int64_t count) {
+  const int64_t i = int64_t{simt::block_x()} * kSumThreads + simt::thread();
+  if (i < count) {
+    numbers[i] *= 1.25f;
+  }
+}
+
+// One rank, whose sums are a kernel on the stream, as NCCL's are: what the others are said to have
+// is a quarter of what it has.
+class OneRank final : public Communicator {
+ public:
+  explicit OneRank(bool records_sums) : records_sums_(records_sums) {}
+
+  int32_t rank() const override { return 0; }
+  int32_t ranks() const override { return 1; }
+  void all_reduce_sum(std::span<float> numbers, Stream stream) override {
+    const auto count = static_cast<int64_t>(numbers.size());
+    simt::launch(
+        stream,
+        {.grid_x = static_cast<int32_t>(div_ceil(count, kSumThreads)), .threads = kSumThreads},
+        sum_kernel, numbers.data(), count);
+  }
+  bool records_sums() const override { return records_sums_; }
+  void broadcast(std::span<std::byte>) override {}
+  void all_gather(std::span<const int64_t> own, std::span<int64_t> all) override {
+    std::copy(own.begin(), own.end(), all.begin());
+  }
+  [[noreturn]] void abort() override { std::abort(); }
+
+ private:
+  const bool records_sums_;
+};
+
+TEST(EmulatedRank, RecordsItsSumsWhereTheCommunicatorDoes) {
+  const Case scored = of("leankv");
+  OneRank recording(true);
+  Served recorded(scored, cuda_backend(), &recording);
+  int32_t steps = 0;
+  recorded.run([&](const Served::Step& step) {
+    EXPECT_EQ(step.asked.recordings, step.decodes ? 1 : 0);
+    steps += step.decodes ? 1 : 0;
+  });
+  EXPECT_GT(steps, 20);
+
+  OneRank calling(false);
+  Served plain(scored, cuda_backend(), &calling);
+  plain.run([](const Served::Step& step) { EXPECT_EQ(step.asked.recordings, 0); });
+  EXPECT_EQ(recorded.results(), plain.results());
+
+  Served alone(scored, cuda_backend());
+  alone.run([](const Served::Step&) {});
+  EXPECT_NE(recorded.results(), alone.results()) << "nobody summed";
+}
 
 // ---- which steps are recorded
 

@@ -77,6 +77,8 @@ class MpiCommunicator final : public Communicator {
     wait(request, kLongestPause);
   }
 
+  bool records_sums() const override { return false; }
+
   void broadcast(std::span<std::byte> bytes) override {
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_Ibcast(bytes.data(), count(bytes.size()), MPI_BYTE, 0, MPI_COMM_WORLD, &request);

@@ -17,6 +17,7 @@ struct Work {
   bool split = false;         // each warp one span, into `partials`; else all spans, into args.out
   int32_t most_spans = 1;     // of a row, with `split`
   float* partials = nullptr;  // [rows, query heads of a KV head, most_spans, partial_floats]
+  const KvScoring* scorings = nullptr;  // null: nobody is scored
 };
 
 // What a warp or block is to do for: block_y is (sequence, KV head).
@@ -26,6 +27,11 @@ struct Place {
 };
 TESSERA_DEVICE Place place_of_block(const AttentionArgs& args) {
   return {block_y() / args.pages.kv_heads, block_y() % args.pages.kv_heads};
+}
+
+// With work.split an item is a span of a block of pairs, else a block.
+TESSERA_DEVICE int32_t item_of_warp() {
+  return block_x() * kWarpsOfBlock + warp();
 }
 
 TESSERA_DEVICE float* out_of(const AttentionArgs& args, const SequenceSpan& span, int32_t row,
@@ -41,11 +47,24 @@ TESSERA_DEVICE void put_log_sum(const AttentionArgs& args, const SequenceSpan& s
   }
 }
 
-template <class Warp>
-TESSERA_DEVICE void put_partials(const Warp& warp, const AttentionArgs& args, const Work& work,
-                                 int32_t heads, const PairBlock& block, int32_t span,
-                                 int32_t products) {
-  for (int32_t product = 0; product < products; ++product) {
+// The row of args.weights where the block's scores are to be left, or null. `tiles`: of its row.
+TESSERA_DEVICE float* scores_left(const AttentionArgs& args, const Work& work,
+                                  const SequenceSpan& span, int32_t sequence, int32_t tiles) {
+  if (work.scorings == nullptr || !has_weight_rows(args, span, sequence) ||
+      !work.scorings[sequence].counts(span.context)) {
+    return nullptr;
+  }
+  simt::check(tiles * kv_weight_tile_floats(args.query_heads / args.pages.kv_heads) <=
+              args.weights.cols);
+  return args.weights.data + block_y() * args.weights.stride;
+}
+
+template <int kDim, int kProducts>
+TESSERA_DEVICE void put_partials(const WarpAttention<kDim, kProducts>& warp,
+                                 const AttentionArgs& args, const Work& work,
+                                 const PairBlock& block, int32_t span) {
+  const int32_t heads = args.query_heads / args.pages.kv_heads;
+  for (int32_t product = 0; product < kProducts; ++product) {
     if (warp.pair(product) >= block.pairs) {
       continue;
     }
@@ -60,80 +79,118 @@ TESSERA_DEVICE void put_partials(const Warp& warp, const AttentionArgs& args, co
   }
 }
 
-// One product at head_dim 128 needs more than 128 registers where tiles may be sparse, so it comes
-// without as well.
-template <int kDim, int kProducts>
-inline constexpr bool kDenseApart = kDim == 128 && kProducts == 1;
-
 // Four blocks of 128 registers a lane, or three of 168: loads in flight before longer schedules.
-template <int kDim, int kProducts, bool kSparse>
-inline constexpr int kBlocks = kProducts == 1 && !(kSparse && kDenseApart<kDim, kProducts>) ? 4 : 3;
+template <int kProducts>
+inline constexpr int kBlocks = kProducts == 1 ? 4 : 3;
 
-template <int kDim, int kProducts, bool kSparse>
-TESSERA_KERNEL(kThreads, (kBlocks<kDim, kProducts, kSparse>))
-attention_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
-  using Warp = WarpAttention<kDim, kProducts, kSparse>;
+// With work.split: which span of its row is the warp's.
+TESSERA_DEVICE int32_t span_of_warp(const Work& work) {
+  return work.split ? item_of_warp() % work.most_spans : 0;
+}
+
+// What the warp is to do, into its memory. False: nothing.
+template <int kPairs>
+TESSERA_DEVICE bool find_task(const AttentionArgs& args, const SequenceSpan* sequences,
+                              const Work& work, WarpTask& task) {
   const Place place = place_of_block(args);
   const SequenceSpan span = sequences[place.sequence];
   const int32_t heads = args.query_heads / args.pages.kv_heads;
-  const PairBlocks blocks{span.context, span.count, heads, Warp::kPairs};
-  const int32_t item = block_x() * kWarpsOfBlock + warp();
-  const int32_t block_index = work.split ? item / work.most_spans : item;
+  const PairBlocks blocks{span.context, span.count, heads, kPairs};
+  const int32_t block_index = work.split ? item_of_warp() / work.most_spans : item_of_warp();
   if ((span.count == 1) != work.decode || block_index >= blocks.blocks()) {
-    return;
+    return false;
   }
   const PairBlock block = blocks.block(block_index);
   const int32_t first_dense = work.decode ? 0 : dense_groups_before(sequences, place.sequence);
   const RowTokens row = StepRows{args.pages, args.layer, args.dense.data()}.tokens(
       span, place.kv_head, first_dense, block.group);
-  const int32_t tiles = row.tiles();
-  const int32_t spans = span_count(tiles);
-  const int32_t of_item = work.split ? item % work.most_spans : 0;
+  const int32_t spans = span_count(row.tiles());
   simt::check(!work.split || spans <= work.most_spans);
-  if (of_item >= spans) {
-    return;
+  if (span_of_warp(work) >= spans) {
+    return false;
   }
-  Warp attention(args, span, row, place.kv_head, block, warp_memory<kDim, kProducts>());
-  const int32_t length = span_tiles(tiles);
-  if (work.split) {
-    const int32_t end = (of_item + 1) * length;
-    attention.run(of_item * length, end < tiles ? end : tiles);
-    put_partials(attention, args, work, heads, block, of_item, kProducts);
-    return;
+  if (lane() == 0) {
+    task = {.span = span,
+            .row = row,
+            .block = block,
+            .first_head = place.kv_head * heads,
+            .heads = heads,
+            .scores_left = scores_left(args, work, span, place.sequence, row.tiles())};
   }
-  Merge merges[kProducts];
-  for (int32_t i = 0; i < spans; ++i) {
-    const int32_t end = (i + 1) * length;
-    attention.run(i * length, end < tiles ? end : tiles);
-    TESSERA_UNROLL
-    for (int32_t product = 0; product < kProducts; ++product) {
-      const int32_t pair = block.first_pair + attention.pair(product);
-      const PartialSums sums = attention.sums(product);
-      if (attention.pair(product) >= block.pairs || sums.sum == 0) {
-        continue;
-      }
-      float* out = out_of(args, span, pair / heads, place.kv_head * heads + pair % heads);
-      const bool begun = merges[product].sum > 0;
-      merges[product].add(sums);
-      attention.each_value(product, [&](int32_t channel, float value) {
-        out[channel] = merges[product].value(begun ? out[channel] : 0.0f, value);
-      });
-    }
-  }
+  sync_warp();
+  return true;
+}
+
+// Where a pair of the warp's block is: its row of the batch, of the span's first, and its head.
+struct PairPlace {
+  int32_t row;
+  int32_t head;
+};
+TESSERA_DEVICE PairPlace place_of_pair(const WarpTask& task, int32_t pair) {
+  const int32_t at = task.block.first_pair + pair;
+  return {at / task.heads, task.first_head + at % task.heads};
+}
+
+// Adds a span to what args.out has of those before it.
+template <int kDim, int kProducts>
+TESSERA_DEVICE void merge_span(const WarpAttention<kDim, kProducts>& warp,
+                               const AttentionArgs& args, const WarpTask& task,
+                               Merge (&merges)[kProducts]) {
   TESSERA_UNROLL
   for (int32_t product = 0; product < kProducts; ++product) {
-    const int32_t pair = block.first_pair + attention.pair(product);
-    if (attention.pair(product) >= block.pairs) {
+    const PartialSums sums = warp.sums(product);
+    if (warp.pair(product) >= task.block.pairs || sums.sum == 0) {
       continue;
     }
-    const int32_t head = place.kv_head * heads + pair % heads;
-    float* out = out_of(args, span, pair / heads, head);
-    attention.each_value(product,
-                         [&](int32_t channel, float) { out[channel] /= merges[product].sum; });
+    const PairPlace place = place_of_pair(task, warp.pair(product));
+    float* out = out_of(args, task.span, place.row, place.head);
+    const bool begun = merges[product].sum > 0;
+    merges[product].add(sums);
+    warp.each_value(product, [&](int32_t channel, float value) {
+      out[channel] = merges[product].value(begun ? out[channel] : 0.0f, value);
+    });
+  }
+}
+
+template <int kDim, int kProducts>
+TESSERA_DEVICE void finish(const WarpAttention<kDim, kProducts>& warp, const AttentionArgs& args,
+                           const WarpTask& task, const Merge (&merges)[kProducts]) {
+  TESSERA_UNROLL
+  for (int32_t product = 0; product < kProducts; ++product) {
+    if (warp.pair(product) >= task.block.pairs) {
+      continue;
+    }
+    const PairPlace place = place_of_pair(task, warp.pair(product));
+    float* out = out_of(args, task.span, place.row, place.head);
+    warp.each_value(product, [&](int32_t channel, float) { out[channel] /= merges[product].sum; });
     if (lane() < 4) {
-      put_log_sum(args, span, pair / heads, head, merges[product].log_sum());
+      put_log_sum(args, task.span, place.row, place.head, merges[product].log_sum());
     }
   }
+}
+
+template <int kDim, int kProducts>
+TESSERA_KERNEL(kThreads, kBlocks<kProducts>)
+attention_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
+  using Warp = WarpAttention<kDim, kProducts>;
+  typename Warp::Memory& memory = warp_memory<kDim, kProducts>();
+  const WarpTask& task = memory.task;
+  if (!find_task<Warp::kPairs>(args, sequences, work, memory.task)) {
+    return;
+  }
+  Warp attention(args, memory);
+  Merge merges[kProducts];
+  int32_t first = span_of_warp(work) * span_tiles(task.row.tiles());
+  // Both ways have one call of what is most of the kernel's code: with two it spilled registers.
+  do {
+    attention.run(first, span_end(first, task.row.tiles()));
+    if (work.split) {
+      return put_partials(attention, args, work, task.block, span_of_warp(work));
+    }
+    merge_span(attention, args, task, merges);
+    first += span_tiles(task.row.tiles());
+  } while (first < task.row.tiles());
+  finish(attention, args, task, merges);
 }
 
 // Merges the spans of a row's pairs, a warp for each pair.
@@ -196,18 +253,12 @@ void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work&
     }
   }
   const int64_t items = int64_t{most_blocks} * (work.split ? work.most_spans : 1);
-  const bool sparse = any_sparse(args);
-  const LaunchShape shape{
-      .grid_x = static_cast<int32_t>(div_ceil(items, kWarpsOfBlock)),
-      .grid_y = static_cast<int32_t>(args.sequences.size()) * args.pages.kv_heads,
-      .threads = kThreads,
-      .shared_bytes = block_memory_bytes<kDim, kProducts>(sparse)};
-  if constexpr (kDenseApart<kDim, kProducts>) {
-    if (!sparse) {
-      return launch(stream, shape, attention_kernel<kDim, kProducts, false>, args, sequences, work);
-    }
-  }
-  launch(stream, shape, attention_kernel<kDim, kProducts, true>, args, sequences, work);
+  launch(stream,
+         {.grid_x = static_cast<int32_t>(div_ceil(items, kWarpsOfBlock)),
+          .grid_y = static_cast<int32_t>(args.sequences.size()) * args.pages.kv_heads,
+          .threads = kThreads,
+          .shared_bytes = block_memory_bytes<kDim, kProducts>(any_sparse(args))},
+         attention_kernel<kDim, kProducts>, args, sequences, work);
 }
 
 // A product for each four pairs; two where a group or a prompt has more than four.
@@ -285,6 +336,7 @@ void attention(const AttentionArgs& args, Stream stream) {
     decode.most_spans = most_spans(longest);
     decode.split = rows < kWholeRows && decode.most_spans > 1;
     decode.partials = reinterpret_cast<float*>(args.scratch.data());
+    decode.scorings = args.scorings.empty() ? nullptr : mirror(args.scorings, stream);
     TESSERA_CHECK(!decode.split || rows * (args.query_heads / args.pages.kv_heads) *
                                            decode.most_spans * partial_floats(args.pages.head_dim) *
                                            int64_t{sizeof(float)} <=

@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/attention/code_step.h"
 #include "kernels/cuda/attention/tile.h"
+#include "kernels/cuda/attention/work.h"
 #include "kernels/cuda/simt/block.h"
 
 namespace tessera::cuda {
@@ -31,6 +32,17 @@ TESSERA_DEVICE int32_t high_byte(int32_t code) {
   return (code + 128) >> 8;
 }
 
+// What a warp of attention computes. It stands in shared memory, because it is the same for all
+// lanes and their registers are few.
+struct WarpTask {
+  SequenceSpan span;
+  RowTokens row;
+  PairBlock block;
+  int32_t first_head;  // of the KV head's group
+  int32_t heads;       // of the group
+  float* scores_left;  // a row of AttentionArgs::weights, of a span of one token, or null
+};
+
 // Shared memory of one warp. Rows of a product's columns are 16 bytes longer than they need be, so
 // that lanes that read the same place of neighbouring columns meet different banks.
 template <int kDim, int kProducts>
@@ -39,6 +51,7 @@ struct WarpMemory {
   static constexpr int kWeightWords = kKvGroup / 2 + 4;
 
   alignas(16) TilePlace places[Tile::kPlaces];
+  WarpTask task;
   alignas(16) uint8_t codes[kColumns][kDim + 16];  // queries as bytes ...
   alignas(16) f16 halves[kColumns][kDim + 8];      // ... and as f16
   // Weights of a tile, column by column: bytes, f16, or (a column for each pair) floats.

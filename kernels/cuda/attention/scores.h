@@ -17,15 +17,12 @@ TESSERA_DEVICE int32_t token_of_score(bool codes, int32_t index) {
 // The scores of a tile of any format for the pairs that load_queries() put into the warp's
 // memory, scaled by `scale` as those were: scores[product][index], of the lane's pair. `pairs` and
 // query(pair) are for tiles of f32.
-// kSparse: whether the tile may be of a sparse format.
-template <bool kSparse, int kDim, int kProducts, class QueryAt>
+template <int kDim, int kProducts, class QueryAt>
 TESSERA_DEVICE void tile_scores(WarpMemory<kDim, kProducts>& memory,
                                 const Queries<kProducts>& queries, const Tile& tile, int32_t pairs,
                                 float scale, QueryAt&& query, float (&scores)[kProducts][8]) {
-  if constexpr (kSparse) {
-    if (tile.layout->format.is_sparse()) {
-      return sparse_scores(memory, tile, scores);
-    }
+  if (tile.layout->format.is_sparse()) {
+    return sparse_scores(memory, tile, scores);
   }
   switch (tile.layout->format.key_bits) {
     case 8:

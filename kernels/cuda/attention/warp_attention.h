@@ -1,5 +1,7 @@
 #pragma once
 
+#include <bit>
+
 #include "kernels/cuda/attention/scores.h"
 #include "kernels/cuda/attention/work.h"
 
@@ -7,28 +9,18 @@ namespace tessera::cuda {
 
 // One warp's block of pairs over one row: everything a lane keeps in registers is of its pair in
 // each product (pair 4 product + lane % 4), of the tokens it holds, and of channels 32 block + 4
-// (lane / 4)
-// .. + 3. kDim: head_dim, or the next of the sizes that are compiled. kSparse: whether tiles may be
-// of sparse formats.
-template <int kDim, int kProducts, bool kSparse>
+// (lane / 4) .. + 3. kDim: head_dim, or the next of the sizes that are compiled.
+template <int kDim, int kProducts>
 class WarpAttention {
  public:
   using Memory = WarpMemory<kDim, kProducts>;
   static constexpr int32_t kPairs = kPairsOfProduct * kProducts;
   static constexpr int32_t kBlocks = kDim / 32;
 
-  TESSERA_DEVICE WarpAttention(const AttentionArgs& args, const SequenceSpan& span,
-                               const RowTokens& row, int32_t kv_head, const PairBlock& block,
-                               Memory& memory)
-      : args_(args),
-        span_(span),
-        row_(row),
-        block_(block),
-        memory_(memory),
-        first_older_(kKvGroup - span.older_dense()) {
-    heads_ = args.query_heads / args.pages.kv_heads;
-    first_head_ = kv_head * heads_;
-    queries_ = load_queries(memory, block.pairs, args.pages.head_dim, args.scale * kLog2E,
+  // memory.task says which; where scores are wanted, run() leaves those of its tiles.
+  TESSERA_DEVICE WarpAttention(const AttentionArgs& args, Memory& memory)
+      : args_(args), task_(memory.task), memory_(memory) {
+    queries_ = load_queries(memory, task_.block.pairs, args.pages.head_dim, args.scale * kLog2E,
                             [this](int32_t pair) { return query(pair); });
   }
 
@@ -81,17 +73,19 @@ class WarpAttention {
 
  private:
   TESSERA_DEVICE const float* query(int32_t pair) const {
-    const int32_t at = block_.first_pair + pair;
-    return args_.queries.data + (span_.first_row + at / heads_) * args_.queries.stride +
-           int64_t{first_head_ + at % heads_} * args_.pages.head_dim;
+    const int32_t at = task_.block.first_pair + pair;
+    return args_.queries.data + (task_.span.first_row + at / task_.heads) * args_.queries.stride +
+           int64_t{task_.first_head + at % task_.heads} * args_.pages.head_dim;
   }
   TESSERA_DEVICE int32_t position(int32_t pair) const {
-    return span_.context + (block_.first_pair + pair) / heads_;
+    return task_.span.context + (task_.block.first_pair + pair) / task_.heads;
   }
   TESSERA_DEVICE int32_t first_visible(int32_t pair) const {
     const int32_t first = position(pair) + 1 - args_.window;
     return args_.window > 0 && first > 0 ? first : 0;
   }
+  // Of the window's tokens, the first of the group before that is read.
+  TESSERA_DEVICE int32_t first_older() const { return kKvGroup - task_.span.older_dense(); }
   TESSERA_DEVICE static int32_t in_tile(int32_t token) {
     return token < 0 ? 0 : token > kKvGroup ? kKvGroup : token;
   }
@@ -104,42 +98,46 @@ class WarpAttention {
   };
   // By a pair; `first`: the position of token 0, where positions matter; `tokens`: those it has.
   TESSERA_DEVICE Seen seen(int32_t pair, bool is_dense, int32_t first, int32_t tokens) const {
-    if (pair >= block_.pairs) {
+    if (pair >= task_.block.pairs) {
       return {0, 0, kKvGroup};
     }
     return {in_tile(first_visible(pair) - first),
             in_tile(is_dense ? position(pair) % kKvGroup + 1 : tokens),
-            is_dense ? first_older_ : kKvGroup};
+            is_dense ? first_older() : kKvGroup};
   }
 
   TESSERA_DEVICE void attend(int32_t index) {
-    const bool is_high = index < row_.high_tiles();
-    const bool is_dense = index == row_.tiles() - 1;
-    const int32_t in_tier = is_high ? index : index - row_.high_tiles();
-    const int32_t first = kKvGroup * (is_dense ? block_.group : in_tier);
-    const int32_t tokens = (is_high ? row_.high : row_.low) - kKvGroup * in_tier;
+    const bool is_high = index < task_.row.high_tiles();
+    const bool is_dense = index == task_.row.tiles() - 1;
+    const int32_t in_tier = is_high ? index : index - task_.row.high_tiles();
+    const int32_t first = kKvGroup * (is_dense ? task_.block.group : in_tier);
+    const int32_t tokens = (is_high ? task_.row.high : task_.row.low) - kKvGroup * in_tier;
     Tile tile;
     tile.layout = is_dense  ? &args_.pages.window_layout
-                  : is_high ? &args_.pages.layouts[span_.tiers.high]
-                            : &args_.pages.layouts[span_.tiers.low];
+                  : is_high ? &args_.pages.layouts[task_.span.tiers.high]
+                            : &args_.pages.layouts[task_.span.tiers.low];
     tile.is_dense = is_dense;
     tile.begin = seen(0, is_dense, first, tokens).begin;  // positions ascend with pairs
-    tile.end = is_dense && first_older_ < kKvGroup
+    tile.end = is_dense && first_older() < kKvGroup
                    ? kKvGroup
-                   : seen(block_.pairs - 1, is_dense, first, tokens).end;
+                   : seen(task_.block.pairs - 1, is_dense, first, tokens).end;
     if (tile.begin >= tile.end) {
       return;
     }
     simt::sync_warp();  // the tile before has been read
     if (simt::lane() < Tile::kPlaces) {
-      memory_.places[simt::lane()] = tile.place(args_.pages, row_, is_high, in_tier, simt::lane());
+      memory_.places[simt::lane()] =
+          tile.place(args_.pages, task_.row, is_high, in_tier, simt::lane());
     }
     simt::sync_warp();
     const KvFormat format = tile.layout->format;
     float weights[kProducts][8];
-    tile_scores<kSparse>(
-        memory_, queries_, tile, block_.pairs, args_.scale * kLog2E,
+    tile_scores(
+        memory_, queries_, tile, task_.block.pairs, args_.scale * kLog2E,
         [this](int32_t pair) { return query(pair); }, weights);
+    if (task_.scores_left != nullptr) {
+      leave(index, format.is_codes(), weights);
+    }
     float correction[kProducts];
     TESSERA_UNROLL
     for (int32_t product = 0; product < kProducts; ++product) {
@@ -147,6 +145,26 @@ class WarpAttention {
       correction[product] = to_weights(product, range, format.is_codes(), weights[product]);
     }
     add_values(tile, weights, correction);
+  }
+
+  // A lane has two runs of four tokens. What nobody sees is left too, and not asked for.
+  TESSERA_DEVICE void leave(int32_t index, bool codes, const float (&scores)[kProducts][8]) const {
+    float* tile = task_.scores_left + index * kv_weight_tile_floats(task_.heads);
+    TESSERA_UNROLL
+    for (int32_t product = 0; product < kProducts; ++product) {
+      if (pair(product) < task_.block.pairs) {
+        float* to = tile + (task_.block.first_pair + pair(product)) * kAttentionTile;
+        TESSERA_UNROLL
+        for (int32_t first = 0; first < 8; first += 4) {
+          simt::Words words;
+          TESSERA_UNROLL
+          for (int32_t i = 0; i < 4; ++i) {
+            words.at[i] = std::bit_cast<uint32_t>(scores[product][first + i]);
+          }
+          simt::store_words(to + token_of_score(codes, first), words);
+        }
+      }
+    }
   }
 
   // Turns a pair's scores of the lane's tokens into weights; gives the factor of what came before.
@@ -180,12 +198,10 @@ class WarpAttention {
 
   TESSERA_DEVICE void add_values(const Tile& tile, float (&weights)[kProducts][8],
                                  const float (&correction)[kProducts]) {
-    if constexpr (kSparse) {
-      if (tile.layout->format.is_sparse()) {
-        float step[kProducts];
-        put_sparse_weights(memory_, tile, weights, step);
-        return add_sparse_values(memory_, tile, step, correction, out_);
-      }
+    if (tile.layout->format.is_sparse()) {
+      float step[kProducts];
+      put_sparse_weights(memory_, tile, weights, step);
+      return add_sparse_values(memory_, tile, step, correction, out_);
     }
     if (!tile.layout->format.is_codes()) {
       if (tile.layout->format == kKvF16) {
@@ -213,13 +229,8 @@ class WarpAttention {
   }
 
   const AttentionArgs& args_;
-  const SequenceSpan& span_;
-  const RowTokens& row_;
-  const PairBlock& block_;
+  const WarpTask& task_;
   Memory& memory_;
-  const int32_t first_older_;  // of the window's tokens, those of the group before that are read
-  int32_t heads_;              // of the group
-  int32_t first_head_;
   Queries<kProducts> queries_;
   float maximum_[kProducts];
   float sum_[kProducts];    // of the lane's tokens, until the span is done

@@ -27,6 +27,11 @@ constexpr int32_t span_count(int32_t tiles) {
   return (tiles + span_tiles(tiles) - 1) / span_tiles(tiles);
 }
 
+constexpr int32_t span_end(int32_t first, int32_t tiles) {  // of one that begins at tile `first`
+  const int32_t end = first + span_tiles(tiles);
+  return end < tiles ? end : tiles;
+}
+
 // What of a pair's softmax one span gives, in scratch: [head_dim] values, then these.
 struct PartialSums {
   float maximum;

@@ -32,6 +32,20 @@ TESSERA_DEVICE MarkRow mark_row(const KvPagesView& pages, const SequenceSpan& sp
   return {pages.mark_row(row), pages.row_marks, before, fresh, fresh + span.count, counts.low};
 }
 
+// What a query pays the token of a score, rounded before anything is added to it: so marks have the
+// same bits whether scores are multiplied here or were left by attention.
+TESSERA_DEVICE float paid_for(float score, float log_sum, bool squares) {
+  const float paid = exp2(fma(-kLog2E, log_sum, score));
+  return squares ? fma(paid, paid, 0.0f) : paid;
+}
+
+// What the heads of a group paid together is multiplied by this.
+TESSERA_DEVICE float share_of(bool squares, int32_t heads) {
+  return squares ? 1.0f : 1.0f / static_cast<float>(heads);
+}
+
+// ---- queries that are multiplied again: of prompts, and where attention had no room for scores
+
 // One warp has 64 marks, and takes the counting queries in order of position, a block of pairs at a
 // time. A query reads the tokens of its own group dense and all others from pages, so of one query
 // a mark's token is in one of two tiles of 64: the pages' and the query's own group, which stand
@@ -152,21 +166,19 @@ class ScoreWarp {
     }
     sync_warp();
     float scores[kProducts][8];
-    tile_scores<true>(memory_, queries, tile, block.pairs, args_.scale * kLog2E, query, scores);
+    tile_scores(memory_, queries, tile, block.pairs, args_.scale * kLog2E, query, scores);
     TESSERA_UNROLL
     for (int32_t product = 0; product < kProducts; ++product) {
       const int32_t pair = kPairsOfProduct * product + lane() % 4;
       if (pair < block.pairs) {
         const int32_t seen = tile.is_dense ? position(block, pair) % kKvGroup + 1 : tile.end;
-        const float log2_sum =
-            args_.log_sums
-                .data[batch_row(block, pair) * args_.log_sums.stride + head(block, pair)] *
-            kLog2E;
+        const float log_sum =
+            args_.log_sums.data[batch_row(block, pair) * args_.log_sums.stride + head(block, pair)];
         TESSERA_UNROLL
         for (int32_t i = 0; i < 8; ++i) {
           const int32_t token = token_of_score(tile.layout->format.is_codes(), i);
-          const float paid = token < seen ? exp2(scores[product][i] - log2_sum) : 0.0f;
-          paid_by(pair)[token] = squares_ ? paid * paid : paid;
+          paid_by(pair)[token] =
+              token < seen ? paid_for(scores[product][i], log_sum, squares_) : 0.0f;
         }
       }
     }
@@ -180,7 +192,7 @@ class ScoreWarp {
   // Adds it to the lane's marks, query by query; `shift`: where the tile's first token stands among
   // them. The heads of a query may be in two blocks.
   TESSERA_DEVICE void pay(const PairBlock& block, int32_t shift, int32_t tokens) {
-    const float share = squares_ ? 1.0f : 1.0f / static_cast<float>(heads_);
+    const float share = share_of(squares_, heads_);
     for (int32_t i = 0; i < kOwn; ++i) {
       const int32_t token = own(i) - shift;
       if (token < 0 || token >= tokens || !is_there(i)) {
@@ -213,17 +225,74 @@ class ScoreWarp {
 };
 
 template <int kDim>
-TESSERA_KERNEL(kThreads)
+TESSERA_KERNEL(kThreads, 4)
 score_kernel(KvScoreArgs args, const SequenceSpan* sequences, const KvScoring* scorings) {
   const int32_t sequence = block_y() / args.pages.kv_heads;
   const SequenceSpan span = sequences[sequence];
   const KvScoring scoring = scorings[sequence];
-  if (!scoring.marks) {
+  if (!scoring.marks || has_weight_rows(args, span, sequence)) {
     return;
   }
   ScoreWarp<kDim>(args, span, scoring, block_y() % args.pages.kv_heads,
                   warp_memory<kDim, kProducts>())
       .run(block_x() * kWarpsOfBlock + warp(), dense_groups_before(sequences, sequence));
+}
+
+// ---- queries that decode, whose scores attention left. A thread for each mark.
+
+constexpr int32_t kFoldThreads = 256;
+
+// Where attention left what a mark's token scored, of the group's first head.
+TESSERA_DEVICE const float* score_left(const KvScoreArgs& args, const MarkRow& row, int32_t mark) {
+  const auto tiles = [](int32_t tokens) { return (tokens + kKvGroup - 1) / kKvGroup; };
+  const bool is_low = mark >= row.left;
+  const bool is_open = !is_low && mark >= row.before;
+  const int32_t first_tile = is_open  ? tiles(row.before) + tiles(row.low)
+                             : is_low ? tiles(row.before)
+                                      : 0;
+  const int32_t place = mark - (is_open ? row.before : is_low ? row.left : 0);
+  const int64_t tile_floats = kv_weight_tile_floats(args.query_heads / args.pages.kv_heads);
+  const int64_t end = (first_tile + place / kKvGroup + 1) * tile_floats;
+  simt::check(end <= args.weights.cols);
+  return args.weights.data + block_y() * args.weights.stride + end - tile_floats + place % kKvGroup;
+}
+
+TESSERA_KERNEL(kFoldThreads)
+fold_kernel(KvScoreArgs args, const SequenceSpan* sequences, const KvScoring* scorings) {
+  const int32_t sequence = block_y() / args.pages.kv_heads;
+  const int32_t kv_head = block_y() % args.pages.kv_heads;
+  const SequenceSpan span = sequences[sequence];
+  const KvScoring scoring = scorings[sequence];
+  if (!scoring.marks || !has_weight_rows(args, span, sequence)) {
+    return;
+  }
+  const MarkRow row =
+      mark_row(args.pages, span, args.pages.row_index(span.slot, args.layer, kv_head));
+  const int32_t mark = block_x() * kFoldThreads + thread();
+  const bool is_fresh = mark == row.fresh;
+  const bool counts = scoring.counts(span.context);
+  if (mark >= row.left + row.low || !(counts || is_fresh)) {
+    return;
+  }
+  KvMark& to = row.marks[mark < row.left ? mark : row.row_marks - 1 - (mark - row.left)];
+  float score = is_fresh ? 0.0f : to.score;
+  if (counts) {
+    const bool squares = scoring.scorer == KvScorer::squares;
+    const int32_t heads = args.query_heads / args.pages.kv_heads;
+    const float* scores = score_left(args, row, mark);
+    const float* log_sums =
+        args.log_sums.data + span.first_row * args.log_sums.stride + kv_head * heads;
+    float paid = 0;
+    TESSERA_UNROLL_BY(4)
+    for (int32_t head = 0; head < heads; ++head) {
+      paid += paid_for(scores[head * kAttentionTile], log_sums[head], squares);
+    }
+    score = fma(share_of(squares, heads), paid, score);
+  }
+  to.score = score;
+  if (is_fresh) {
+    to.position = span.context;
+  }
 }
 
 // ---- sums of queries, as kernels/cpu/compress/query_sums.h: to a channel first by position, then
@@ -291,6 +360,7 @@ bool check_args(const KvScoreArgs& args) {
     any = true;
     TESSERA_CHECK(pages.marks != nullptr && span.context + span.count < pages.row_marks,
                   "kv_score: too few marks");
+    TESSERA_CHECK(span.older_dense() == 0, "kv_score: newest tokens dense beside marks");
   }
   return any;
 }
@@ -304,6 +374,14 @@ bool any_sparse(const KvScoreArgs& args) {
     }
   }
   return false;
+}
+
+void start_fold(const KvScoreArgs& args, int32_t longest, Stream stream) {
+  launch(stream,
+         {.grid_x = static_cast<int32_t>(div_ceil(longest, kFoldThreads)),
+          .grid_y = static_cast<int32_t>(args.sequences.size()) * args.pages.kv_heads,
+          .threads = kFoldThreads},
+         fold_kernel, args, mirror(args.sequences, stream), mirror(args.scorings, stream));
 }
 
 template <int kDim>
@@ -324,11 +402,23 @@ void kv_score(const KvScoreArgs& args, Stream stream) {
   if (!any_marks) {
     return;
   }
-  int32_t tiles = 0;  // of the longest row: both ends may have a partly filled one
-  for (const SequenceSpan& span : args.sequences) {
-    const int32_t of_row = (span.context + span.count) / kKvGroup + 3;
-    tiles = of_row > tiles ? of_row : tiles;
+  bool any_left = false;  // by attention
+  bool any_other = false;
+  int32_t longest = 0;
+  for (size_t i = 0; i < args.sequences.size(); ++i) {
+    const SequenceSpan& span = args.sequences[i];
+    const bool left = has_weight_rows(args, span, static_cast<int64_t>(i));
+    any_left = any_left || (left && args.scorings[i].marks);
+    any_other = any_other || (!left && args.scorings[i].marks);
+    longest = span.context + span.count > longest ? span.context + span.count : longest;
   }
+  if (any_left) {
+    start_fold(args, longest, stream);
+  }
+  if (!any_other) {
+    return;
+  }
+  const int32_t tiles = longest / kKvGroup + 3;  // both ends may have a partly filled one
   if (args.pages.head_dim <= 64) {
     start<64>(args, tiles, stream);
   } else {

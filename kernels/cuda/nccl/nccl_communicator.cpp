@@ -37,6 +37,8 @@ class NcclCommunicator final : public Communicator {
                         handle_, CudaStream::of(stream).handle()));
   }
 
+  bool records_sums() const override { return true; }
+
   void broadcast(std::span<std::byte> bytes) override { hosts_->broadcast(bytes); }
   void all_gather(std::span<const int64_t> own, std::span<int64_t> all) override {
     hosts_->all_gather(own, all);

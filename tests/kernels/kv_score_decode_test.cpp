@@ -1,0 +1,86 @@
+// Scores of tokens that come one by one: attention leaves what it multiplied, and kv_score takes
+// it. Every format, group and head dimension: kv_score_test.cpp.
+
+#include <gtest/gtest.h>
+
+#include "bench/ops/paper_leankv.h"
+#include "tests/kernels/scored_sequence.h"
+
+namespace tessera {
+namespace {
+
+class KvScoreDecode : public testing::TestWithParam<Device> {
+ protected:
+  const Device& device() const { return GetParam(); }
+};
+
+TEST_P(KvScoreDecode, TakesWhatAttentionLeft) {
+  if (!leaves_weights(device())) {
+    GTEST_SKIP() << "this backend leaves none";
+  }
+  uint32_t seed = 1;
+  for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V2, kKvK2V4, kKvS50, kKvS70K8V4}) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    ScoreShape shape{
+        .policy = scored(seed % 2 == 0 ? KvScorer::mean : KvScorer::squares, 40, true, format)};
+    shape.group = seed % 2 == 0 ? 3 : 5;
+    shape.prompt = 124;
+    shape.tokens = 130;  // a group closes
+    expect_same_bits_by_products(device(), shape, seed++, {124, 1, 1, 1, 1, 1, 1});
+  }
+}
+
+// 10 tiles, which attention computes as more than one span.
+TEST_P(KvScoreDecode, TakesWhatEverySpanLeft) {
+  if (!leaves_weights(device())) {
+    GTEST_SKIP() << "this backend leaves none";
+  }
+  ScoreShape shape{.policy = scored(KvScorer::mean, 3, true, kKvK8V4)};
+  shape.kv_heads = 1;
+  shape.prompt = 600;
+  shape.tokens = 603;
+  expect_same_bits_by_products(device(), shape, 7, {600, 1, 1, 1});
+}
+
+// Neither tier ends at a tile of 64, nor does what stands before the open group.
+TEST_P(KvScoreDecode, TakesWhatBothTiersLeft) {
+  if (!leaves_weights(device())) {
+    GTEST_SKIP() << "this backend leaves none";
+  }
+  ScoreShape shape{.policy = paper_leankv(), .tokens = 206, .compress_at = 200};
+  expect_same_bits_by_products(device(), shape, 8, {200, 1, 1, 1, 1, 1, 1});
+}
+
+// Sequences that decode, one among them for which there is no room; and one with a prompt.
+TEST_P(KvScoreDecode, DoesNotDependOnTheRestOfTheBatch) {
+  ScoreShape shape{.policy = scored(KvScorer::mean, 0, true, kKvK8V4)};
+  shape.prompt = 60;
+  shape.tokens = 90;
+  const std::vector<int32_t> chunks{60, 1, 1, 1, 1, 1, 20, 1, 1, 1, 1, 1};
+  const auto alone = ScoredSequence(shape, 9).run(device(), chunks);
+  shape.others = 2;
+  EXPECT_EQ(ScoredSequence(shape, 9).run(device(), chunks), alone);
+  shape.weights = false;
+  EXPECT_EQ(ScoredSequence(shape, 9).run(device(), chunks), alone);
+}
+
+// Generated tokens have marks where their queries do not count, and nobody pays.
+TEST_P(KvScoreDecode, MarksTokensWhoseQueriesDoNotCount) {
+  ScoreShape shape{.policy = scored(KvScorer::sum, 40, false, kKvF16)};
+  shape.prompt = 100;
+  shape.tokens = 104;
+  const auto scores = ScoredSequence(shape, 10).run(device(), {100, 1, 1, 1, 1});
+  EXPECT_EQ(scores, ScoredSequence(shape, 10).run(device(), {104}));
+  for (const std::vector<float>& of_head : scores) {
+    EXPECT_GT(of_head[99], 0.0f);
+    EXPECT_EQ(of_head[100], 0.0f);
+    EXPECT_EQ(of_head[103], 0.0f);
+  }
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(KvScoreDecode);
+INSTANTIATE_TEST_SUITE_P(Device, KvScoreDecode, testing::ValuesIn(devices_of_this_machine()),
+                         [](const auto& device) { return device.param.name; });
+
+}  // namespace
+}  // namespace tessera

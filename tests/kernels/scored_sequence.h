@@ -1,0 +1,296 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "kernels/cpu/pages/page_codec.h"
+#include "tests/kernels/device.h"
+#include "tests/kernels/isas.h"
+#include "tests/kernels/kv_sequences.h"
+
+namespace tessera {
+
+struct ScoreShape {
+  KvPolicy policy;
+  int32_t head_dim = 16;
+  int32_t kv_heads = 2;
+  int32_t group = 2;
+  int32_t prompt = 200;
+  int32_t tokens = 270;
+  // Compresses once, after so many tokens; 0: never. A chunk must end there.
+  int32_t compress_at = 0;
+  // Sequences before it in each step, of one token that counts as its own do.
+  int32_t others = 0;
+  bool weights = true;  // whether there is room for those of queries that decode, its own included
+  bool blind = false;   // whether kv_score gets no queries of steps of one token
+};
+
+// One sequence in one layer, whose tokens' scores can be computed in any chunks.
+class ScoredSequence {
+ public:
+  ScoredSequence(const ScoreShape& shape, uint32_t seed) : shape_(shape) {
+    std::mt19937 random(seed);
+    queries_ = random_floats(random, shape.tokens * query_cols(), 2.0f);
+    keys_ = random_floats(random, shape.tokens * kv_cols());
+    values_ = random_floats(random, shape.tokens * kv_cols());
+  }
+
+  // chunks: counts of tokens, which sum to shape.tokens. Returns the marks of each head by
+  // position.
+  std::vector<std::vector<float>> run(const Device& device, const std::vector<int32_t>& chunks) {
+    make_arena(device);
+    steps_ = 0;
+    int32_t stored = 0;
+    for (const int32_t count : chunks) {
+      step(device, stored, count);
+      stored += count;
+      if (stored == shape_.compress_at) {
+        compress(device, stored);
+      }
+    }
+    EXPECT_EQ(stored, shape_.tokens);
+    std::vector<std::vector<float>> scores;
+    for (int32_t head = 0; head < shape_.kv_heads; ++head) {
+      scores.push_back(scores_of(head));
+    }
+    return scores;
+  }
+
+  // In double precision, query by query, over keys as they are stored.
+  std::vector<double> expected(int32_t head) const {
+    const KvScoring scoring = scoring_of(shape_.policy, shape_.prompt);
+    std::vector<double> scores(static_cast<size_t>(shape_.tokens));
+    for (int32_t p = scoring.begin; p < std::min(scoring.end, shape_.tokens); ++p) {
+      for (int32_t g = 0; g < shape_.group; ++g) {
+        const std::vector<double> weights = softmax(head, g, p);
+        for (int32_t t = 0; t <= p; ++t) {
+          const double a = weights[static_cast<size_t>(t)];
+          scores[static_cast<size_t>(t)] +=
+              scoring.scorer == KvScorer::squares ? a * a : a / shape_.group;
+        }
+      }
+    }
+    return scores;
+  }
+
+ private:
+  int64_t query_cols() const { return kv_cols() * shape_.group; }
+  int64_t kv_cols() const { return int64_t{shape_.kv_heads} * shape_.head_dim; }
+  float scale() const { return 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)); }
+  KvTiers tiers() const { return {0, static_cast<uint8_t>(shape_.policy.has_low_tier() ? 1 : 0)}; }
+
+  void make_arena(const Device& device) {
+    KvArenaShape shape{.formats = {shape_.policy.high},
+                       .head_dim = shape_.head_dim,
+                       .slots = 2 + shape_.others,
+                       .layers = 1,
+                       .kv_heads = shape_.kv_heads,
+                       .context = shape_.tokens,
+                       .marks = true};
+    if (shape_.policy.has_low_tier()) {
+      shape.formats.push_back(shape_.policy.low);
+    }
+    shape.page_bytes = KvPageLayout::make(shape_.policy.high, shape_.head_dim, 32).page_bytes;
+    shape.pages = static_cast<int32_t>(shape.rows()) * (shape.row_pages() + 1);
+    arena_ = std::make_unique<ReachedArena>(device, shape);
+  }
+
+  // The rows of a step: a token of each of the others, then the sequence's own.
+  std::vector<float> step_rows(const std::vector<float>& all, int64_t cols, int32_t context,
+                               int32_t count) const {
+    std::vector<float> rows;
+    for (int32_t other = 0; other <= shape_.others; ++other) {
+      const bool own = other == shape_.others;
+      const auto first = all.begin() + (own ? context : other) * cols;
+      rows.insert(rows.end(), first, first + (own ? count : 1) * cols);
+    }
+    return rows;
+  }
+
+  void step(const Device& device, int32_t context, int32_t count) {
+    const Backend& backend = *device.backend;
+    std::vector<SequenceSpan> spans;
+    std::vector<KvChunk> chunks;
+    for (int32_t other = 0; other < shape_.others; ++other) {
+      spans.push_back({2 + other, other, 1, steps_, tiers()});
+      chunks.push_back({2 + other, steps_, 1, keys_.data() + other * kv_cols(),
+                        values_.data() + other * kv_cols(), tiers()});
+    }
+    ++steps_;
+    spans.push_back({1, shape_.others, count, context, tiers()});
+    chunks.push_back({1, context, count, keys_.data() + context * kv_cols(),
+                      values_.data() + context * kv_cols(), tiers()});
+    store_step(device, **arena_, chunks, 0);
+    // store_step's dense groups are gone; the same again into our own.
+    std::vector<std::byte> dense = dense_of(spans.back());
+    const int32_t tokens = shape_.others + count;
+    const auto sequences = static_cast<int32_t>(std::ssize(spans));
+    const std::vector<float> queries = step_rows(queries_, query_cols(), context, count);
+    std::vector<float> out(queries.size());
+    std::vector<float> log_sums(static_cast<size_t>(tokens * shape_.kv_heads * shape_.group));
+    const int32_t query_heads = shape_.kv_heads * shape_.group;
+    std::vector<std::byte> scratch(static_cast<size_t>(backend.attention_scratch_bytes(
+        {tokens, sequences, shape_.tokens}, query_heads, shape_.head_dim)));
+    const MatrixView<float> log_sum_rows{log_sums.data(), tokens, query_heads, query_heads};
+    const std::vector<KvScoring> scorings(spans.size(), scoring_of(shape_.policy, shape_.prompt));
+    const int64_t weight_cols = kv_weight_row_floats(shape_.tokens, shape_.group);
+    const int64_t most_rows = int64_t{sequences} * shape_.kv_heads;
+    std::vector<float> weights(static_cast<size_t>(most_rows * weight_cols), NAN);
+    const MatrixView<float> weight_rows{weights.data(),
+                                        shape_.weights ? most_rows : most_rows - shape_.kv_heads,
+                                        weight_cols, weight_cols};
+    backend.attention({.queries = {queries.data(), tokens, query_cols(), query_cols()},
+                       .sequences = spans,
+                       .pages = (*arena_)->view(),
+                       .query_heads = query_heads,
+                       .scale = scale(),
+                       .dense = dense,
+                       .out = {out.data(), tokens, query_cols(), query_cols()},
+                       .log_sums = log_sum_rows,
+                       .scorings = scorings,
+                       .weights = weight_rows,
+                       .scratch = scratch},
+                      device.stream);
+    const std::vector<float> scored =
+        shape_.blind && count == 1 ? std::vector<float>(queries.size(), NAN) : queries;
+    backend.kv_score({.queries = {scored.data(), tokens, query_cols(), query_cols()},
+                      .log_sums = log_sum_rows,
+                      .sequences = spans,
+                      .scorings = scorings,
+                      .weights = weight_rows,
+                      .pages = (*arena_)->view(),
+                      .query_heads = query_heads,
+                      .scale = scale(),
+                      .dense = dense},
+                     device.stream);
+    device.wait(device.stream);
+  }
+
+  // The groups of a span that close before its last one, in f16, as kv_store leaves them.
+  std::vector<std::byte> dense_of(const SequenceSpan& span) const {
+    const KvPageLayout& layout = (*arena_)->view().window_layout;
+    std::vector<std::byte> dense(
+        static_cast<size_t>(dense_groups(span) * shape_.kv_heads * layout.page_bytes));
+    for (int32_t group = span.closed_before(); group < span.last_group(); ++group) {
+      for (int32_t head = 0; head < shape_.kv_heads; ++head) {
+        std::byte* page = dense.data() + ((group - span.closed_before()) * shape_.kv_heads + head) *
+                                             layout.page_bytes;
+        for (int32_t t = 0; t < kKvGroup; ++t) {
+          const int64_t at = (group * kKvGroup + t) * kv_cols() + head * shape_.head_dim;
+          encode_token(layout, keys_.data() + at, values_.data() + at, page, t);
+        }
+      }
+    }
+    return dense;
+  }
+
+  void compress(const Device& device, int32_t tokens) {
+    const Backend& backend = *device.backend;
+    const KvCompression one[] = {{.slot = 1,
+                                  .tiers = tiers(),
+                                  .policy = shape_.policy,
+                                  .tokens = tokens,
+                                  .prompt_tokens = shape_.prompt}};
+    KvCompressed result;
+    std::vector<std::byte> scratch(
+        static_cast<size_t>(backend.kv_compress_scratch_bytes((*arena_)->view(), device.stream)));
+    backend.kv_compress({(*arena_)->pool(), one, {&result, 1}, scratch}, device.stream);
+    EXPECT_GT(result.demoted, 0);
+  }
+
+  std::vector<float> scores_of(int32_t head) const {
+    const KvPagesView pages = (*arena_)->view();
+    const int64_t row = pages.row_index(1, 0, head);
+    const KvRow counts = pages.rows[row];
+    std::vector<float> scores(static_cast<size_t>(shape_.tokens), -1.0f);
+    for (int32_t i = 0; i < counts.high + shape_.tokens % kKvGroup; ++i) {
+      const KvMark& mark = pages.mark_row(row)[i];
+      scores[static_cast<size_t>(mark.position)] = mark.score;
+    }
+    for (int32_t j = 0; j < counts.low; ++j) {
+      const KvMark& mark = pages.mark_row(row)[pages.row_marks - 1 - j];
+      scores[static_cast<size_t>(mark.position)] = mark.score;
+    }
+    return scores;
+  }
+
+  // The key of position t as a query at position p reads it. Requires: no compression.
+  std::vector<float> key_at(int32_t head, int32_t t, int32_t p) const {
+    const KvPagesView pages = (*arena_)->view();
+    const int64_t at = t * kv_cols() + head * shape_.head_dim;
+    std::vector<float> key(static_cast<size_t>(shape_.head_dim));
+    std::vector<float> value(key.size());
+    const KvPageLayout& high = pages.layouts[0];
+    if (t / kKvGroup < p / kKvGroup) {
+      const int64_t row = pages.row_index(1, 0, head);
+      decode_token(high, pages.page(pages.table(row)[t / high.capacity]), t % high.capacity,
+                   key.data(), value.data());
+    } else {
+      std::vector<std::byte> page(static_cast<size_t>(pages.window_layout.page_bytes));
+      encode_token(pages.window_layout, keys_.data() + at, values_.data() + at, page.data(), 0);
+      decode_token(pages.window_layout, page.data(), 0, key.data(), value.data());
+    }
+    return key;
+  }
+
+  std::vector<double> softmax(int32_t head, int32_t g, int32_t p) const {
+    const float* query =
+        queries_.data() + p * query_cols() + (head * shape_.group + g) * shape_.head_dim;
+    std::vector<double> weights;
+    double sum = 0;
+    for (int32_t t = 0; t <= p; ++t) {
+      const std::vector<float> key = key_at(head, t, p);
+      double dot = 0;
+      for (int32_t c = 0; c < shape_.head_dim; ++c) {
+        dot += double{query[c]} * key[static_cast<size_t>(c)];
+      }
+      weights.push_back(std::exp(dot * scale()));
+      sum += weights.back();
+    }
+    for (double& weight : weights) {
+      weight /= sum;
+    }
+    return weights;
+  }
+
+  ScoreShape shape_;
+  std::vector<float> queries_;
+  std::vector<float> keys_;
+  std::vector<float> values_;
+  std::unique_ptr<ReachedArena> arena_;
+  int32_t steps_ = 0;
+};
+
+inline KvPolicy scored(KvScorer scorer, int32_t window, bool generated, KvFormat high) {
+  KvPolicy policy;
+  policy.high = high;
+  policy.low = high;
+  policy.scorer = scorer;
+  policy.score_window = window;
+  policy.score_generated = generated;
+  policy.rule = KvRule::budget;
+  policy.keep_share = 0.5f;
+  return policy;
+}
+
+// Whether its attention leaves anything for kv_score.
+inline bool leaves_weights(const Device& device) {
+  return device.name != "scalar";
+}
+
+// That kv_score, of what attention left and without queries, gives decoded tokens' marks the bits
+// that it gives by multiplying again.
+inline void expect_same_bits_by_products(const Device& device, ScoreShape shape, uint32_t seed,
+                                         const std::vector<int32_t>& chunks) {
+  shape.blind = true;
+  const auto left = ScoredSequence(shape, seed).run(device, chunks);
+  shape.blind = false;
+  shape.weights = false;
+  EXPECT_EQ(ScoredSequence(shape, seed).run(device, chunks), left);
+}
+
+}  // namespace tessera
