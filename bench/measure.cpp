@@ -11,7 +11,11 @@ namespace {
 
 constexpr int kRounds = 10;
 constexpr size_t kFewestSamples = 3;
-constexpr double kPatience = 5;  // budgets, for a variant whose calls are longer than one
+constexpr double kPatience = 5;  // budgets, for what takes longer than one
+
+double nanoseconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count();
+}
 
 double time_calls(const Device& device, const Variant& variant, int64_t calls) {
   if (variant.restore) {
@@ -23,7 +27,7 @@ double time_calls(const Device& device, const Variant& variant, int64_t calls) {
     variant.call();
   }
   device.wait();
-  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count();
+  return nanoseconds_since(start);
 }
 
 // One variant while it is measured.
@@ -102,6 +106,8 @@ std::vector<Measured> measure(Device& device, Peaks& peaks, const std::vector<Va
     turns.push_back({.device = device, .variant = variant, .budget = seconds * 1e9, .samples = {}});
     turns.back().calibrate();
   }
+  const double most = kPatience * seconds * 1e9 * static_cast<double>(variants.size());
+  double looking = 0;                   // at memory and arithmetic, nanoseconds
   std::map<int64_t, Bandwidth> beside;  // by the memory that is gone around
   for (int round = 0; round < kRounds; ++round) {
     for (Turns& turn : turns) {
@@ -109,6 +115,10 @@ std::vector<Measured> measure(Device& device, Peaks& peaks, const std::vector<Va
         turn.take();
       }
     }
+    if (looking > most) {
+      continue;
+    }
+    const auto start = std::chrono::steady_clock::now();
     for (const Variant& variant : variants) {
       beside.try_emplace(variant.cycled_bytes);
       peaks.of(variant.isa, variant.arithmetic, 0);
@@ -116,6 +126,7 @@ std::vector<Measured> measure(Device& device, Peaks& peaks, const std::vector<Va
     for (auto& [bytes, best] : beside) {
       best = best_of(best, device.measure_bandwidth(bytes));
     }
+    looking += nanoseconds_since(start);
   }
   std::vector<Measured> all;
   for (const Turns& turn : turns) {

@@ -51,8 +51,9 @@ class Peaks {
 };
 
 // Times the variants of a case in turns, A B C A B C ..., so that what changes about the machine
-// meanwhile changes it for all, and measures its memory and arithmetic between the rounds. Each
-// variant gets about `seconds`, and three samples at least.
+// meanwhile changes it for all, and measures its memory and arithmetic between the rounds, until
+// that has taken several times what the variants may. Each variant gets about `seconds`, and three
+// samples at least.
 std::vector<Measured> measure(Device& device, Peaks& peaks, const std::vector<Variant>& variants,
                               double seconds);
 

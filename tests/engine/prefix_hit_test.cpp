@@ -39,7 +39,7 @@ class LogprobSink final : public RecordingSink {
 class PrefixHit : public testing::TestWithParam<Numbers> {
  protected:
   static constexpr int32_t kContext = 400;
-  static constexpr int32_t kPrompts = 200;
+  static constexpr int32_t kPrompts = 100;
   static constexpr int32_t kGenerated = 3;
 
   void SetUp() override {

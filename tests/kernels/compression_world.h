@@ -28,7 +28,11 @@ struct WorldShape {
 class CompressionWorld {
  public:
   CompressionWorld(const WorldShape& shape, uint32_t seed, CpuIsa isa = CpuIsa::scalar)
-      : shape_(shape), backend_(cpu_backend(isa)), pool_(shape.threads), random_(seed) {
+      : shape_(shape),
+        backend_(cpu_backend(isa)),
+        pool_(shape.threads),
+        random_(seed),
+        normals_(random_floats(random_, kNormals)) {
     KvArenaShape arena{.formats = shape.formats,
                        .head_dim = shape.head_dim,
                        .slots = shape.slots,
@@ -80,8 +84,8 @@ class CompressionWorld {
     Sequence& at = sequence(slot);
     const int64_t cols = int64_t{shape_.kv_heads} * shape_.head_dim;
     for (int32_t layer = 0; layer < shape_.layers; ++layer) {
-      const std::vector<float> keys = random_floats(random_, count * cols);
-      const std::vector<float> values = random_floats(random_, count * cols);
+      const std::vector<float> keys = channels(count * cols);
+      const std::vector<float> values = channels(count * cols);
       if (layer == 0) {
         grow(slot, count);
       }
@@ -90,8 +94,9 @@ class CompressionWorld {
     for (int32_t i = 0; i < rows(); ++i) {
       const KvRow counts = pages().rows[row(slot, i)];
       const int32_t first = counts.high + (at.tokens + count) % kKvGroup - count;
+      KvMark* marks = pages().mark_row(row(slot, i)) + first;
       for (int32_t t = 0; t < count; ++t) {
-        pages().mark_row(row(slot, i))[first + t] = {random_score(), at.tokens + t};
+        marks[t] = {random_score(), at.tokens + t};
       }
     }
     at.tokens += count;
@@ -197,6 +202,20 @@ class CompressionWorld {
   }
 
  private:
+  // A prime number of floats: no two tokens that are stored at once are the same.
+  static constexpr int64_t kNormals = 32749;
+
+  // Normal numbers, of those that were drawn at first: drawing all anew would be half of a long
+  // test.
+  std::vector<float> channels(int64_t count) {
+    std::vector<float> floats(static_cast<size_t>(count));
+    size_t at = random_() % normals_.size();
+    for (float& x : floats) {
+      x = normals_[at];
+      at = at + 1 < normals_.size() ? at + 1 : 0;
+    }
+    return floats;
+  }
   std::vector<float> decode(const KvPageLayout& layout, const std::byte* page,
                             int32_t token) const {
     std::vector<float> x(static_cast<size_t>(2 * shape_.head_dim));
@@ -239,6 +258,7 @@ class CompressionWorld {
   const Backend& backend_;
   ThreadPool pool_;
   std::mt19937 random_;
+  std::vector<float> normals_;
   std::unique_ptr<KvArena> arena_;
   std::vector<Sequence> sequences_;
   std::vector<std::byte> scratch_;

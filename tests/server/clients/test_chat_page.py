@@ -69,7 +69,9 @@ def test_stop_frees_the_pages_and_new_chat_forgets(page, server):
 
 
 def test_a_refusal_is_shown(page):
-    ask(page, "word " * 5000)
+    field = page.find_element(By.ID, "input")
+    page.execute_script("arguments[0].value = arguments[1]", field, "word " * 5000)  # as if pasted
+    ask(page, ".")
     eventually(lambda: texts(page, ".error"), "the error")
     assert "2048" in texts(page, ".error")[0]
 
