@@ -80,7 +80,7 @@ def main():
         (folder / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in KV_RECORDS))
         tasks = f"{folder}/choices.jsonl,{folder}/records.jsonl,text,copy,multikey"
         flags = ["--tasks", tasks, "--lengths", "128,384", "--samples", "2"]
-        engine = evaluate(evaluator, folder, "--kv", "f16", *flags)
+        engine = evaluate(evaluator, folder, "--kv", "f16", "--weights", "bf16", *flags)
         server, url = start(server_program)
         try:
             compare(engine, evaluate(evaluator, folder, "--url", url, *flags))

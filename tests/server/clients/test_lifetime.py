@@ -49,7 +49,7 @@ def refusal(*flags):
 
 def test_the_log_tells_what_is_served_and_what_it_takes(server):
     assert server.logged(r"model tessera-tiny: LlamaForCausalLM, ([\d.]+) M parameters")
-    assert int(server.logged(r"weights f32: (\d+) bytes")) > 1_000_000
+    assert int(server.logged(r"weights bf16: (\d+) bytes")) > 1_000_000
     assert int(server.logged(r"KV cache k8v4: (\d+) bytes")) > 1_000_000
     assert int(server.logged(r"KV cache: (\d+) pages of \d+ bytes")) > 0
     assert int(server.logged(r"KV cache: (\d+) tokens fit")) >= 2048
