@@ -90,7 +90,8 @@ TESSERA_DEVICE void stage(const SparseSide& side, const Staging& staging, const 
   for (int32_t chunk = simt::lane(); chunk < chunks + side.bitmap_bytes; chunk += simt::kWarp) {
     const simt::Words words = simt::load_words(tile + 16 * chunk);
     if (chunk >= chunks) {
-      simt::store_words(&staged.bitmaps[0][4 * (chunk - chunks)], words);
+      simt::store_words(reinterpret_cast<std::byte*>(staged.bitmaps) + 16 * (chunk - chunks),
+                        words);
       continue;
     }
     f16* to = staged.kept + staging.place(chunk, chunk_halves);
