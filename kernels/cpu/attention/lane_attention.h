@@ -116,13 +116,18 @@ struct LaneAttention {
   // and the kVectors vectors of channels that begin at `channel`.
   struct ValueStep {
     const TileStep& step;
-    LineFetch fetch;           // some with each token and wide part of the channels
+    LineFetch fetch;           // some with every kTokensOfFetch tokens of a part of the channels
     const float* weights;      // [pairs, tokens of the tile]
     const float* corrections;  // [pairs]
     float* values;             // [pairs, head_dim]
     int64_t head_dim;
     int64_t channel;
   };
+
+  // As many bytes of the next keys are fetched as are read of values, whole lines at a time.
+  template <class Value>
+  static constexpr int kTokensOfFetch =
+      std::max<int>(1, kCacheLine / (V::kValueVectors * kLanes * static_cast<int>(sizeof(Value))));
 
   // One token's part of them.
   template <class Value, int kPairs, int kVectors>
@@ -162,7 +167,9 @@ struct LaneAttention {
       for (; token < end; ++token) {
         add_token<Value, kPairs, kVectors>(in, args.weights + token, sums);
         in += args.head_dim;
-        fetching.some();
+        if (token % kTokensOfFetch<Value> == 0) {
+          fetching.some();
+        }
       }
     }
     args.fetch = fetching;
@@ -266,10 +273,10 @@ struct LaneAttention {
                  next_alike ? fetch_keys(*step.next) : LineFetch());
   }
 
-  // With each token of the tile and kValueVectors vectors of channels.
   static LineFetch fetch_keys(const KvTile& tile) {
     const int64_t element = tile.shape->layout.format.key_bits / 8;
-    return {tile.keys, tile.shape->key_bytes, V::kValueVectors * kLanes * element};
+    return {tile.keys, tile.shape->key_bytes,
+            std::max<int64_t>(kCacheLine, V::kValueVectors * kLanes * element)};
   }
 
   // The values of a tile times block.weights, for some pairs and the channels from `channel` on;
