@@ -6,21 +6,24 @@
 namespace tessera {
 
 // The two 16-bit float formats as storage. Arithmetic happens in f32; conversion rounds to nearest
-// even, as the hardware conversions do, so that scalar and SIMD code agree bit for bit.
+// even, as the hardware conversions do, so that scalar and SIMD code agree bit for bit. Both are as
+// unset as a plain number where they are only declared: arrays of them are scratch space.
 
 struct bf16 {
-  uint16_t bits = 0;
+  uint16_t bits;
 };
 
 struct f16 {
-  uint16_t bits = 0;
+  uint16_t bits;
 };
 
-inline float to_f32(bf16 value) {
+inline constexpr float kLargestF16 = 65504.0f;
+
+constexpr float to_f32(bf16 value) {
   return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16);
 }
 
-inline bf16 to_bf16(float value) {
+constexpr bf16 to_bf16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) {  // NaN: keep it quiet, never round it to infinity
     return {static_cast<uint16_t>((bits >> 16) | 0x40u)};
@@ -28,7 +31,7 @@ inline bf16 to_bf16(float value) {
   return {static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
 }
 
-inline float to_f32(f16 value) {
+constexpr float to_f32(f16 value) {
   const uint32_t sign = static_cast<uint32_t>(value.bits & 0x8000u) << 16;
   const uint32_t exponent = (value.bits >> 10) & 0x1fu;
   const uint32_t mantissa = value.bits & 0x3ffu;
@@ -42,7 +45,7 @@ inline float to_f32(f16 value) {
   return std::bit_cast<float>(sign | ((exponent + 112u) << 23) | (mantissa << 13));
 }
 
-inline f16 to_f16(float value) {
+constexpr f16 to_f16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;
@@ -52,7 +55,8 @@ inline f16 to_f16(float value) {
   if (magnitude >= 0x477ff000u) {  // 65520 and above round to infinity
     return {static_cast<uint16_t>(sign | 0x7c00u)};
   }
-  if (magnitude < 0x38800000u) {  // below 2^-14: adding 0.5 leaves the rounded subnormal in the low bits
+  if (magnitude <
+      0x38800000u) {  // below 2^-14: adding 0.5 leaves the rounded subnormal in the low bits
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return {static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u))};
   }

@@ -120,7 +120,11 @@ void Attention::plan() const {
         (sequence(row).count > 1 || place.spans == 1 || place.spans <= whole)) {
       place.spans = 0;
     }
-    next.first_item += BlockCut(sequence(row), group).blocks() * std::max(place.spans, 1);
+    while (place.read < place.spans &&
+           shared->tiles(row, place.first_span + place.read) == kSpanTiles) {
+      ++place.read;
+    }
+    next.first_item += BlockCut(sequence(row), group).blocks() * place.items();
     next.first_partial += int64_t{place.spans} * group;
   }
   work[rows()] = next;
@@ -138,8 +142,7 @@ void Attention::run(int64_t item_index) const {
   // Spans vary fastest, so that threads read neighbouring pages; of a prompt's blocks the last and
   // longest comes first, so that no thread begins it when the others are done.
   const int64_t local = item_index - place->first_item;
-  const int32_t spans = std::max(place->spans, 1);
-  const BlockCut::Block cut_block = cut.block(cut.blocks() - 1 - local / spans);
+  const BlockCut::Block cut_block = cut.block(cut.blocks() - 1 - local / place->items());
   const RowTokens tokens = row_tokens(args, span, place->first_dense, kv_head, cut_block.group);
   const TileWalk walk(args.pages, shapes, tokens, span.tiers);
   const Item item{span, kv_head, cut_block, walk, weights_left(row, walk.tiles())};
@@ -148,7 +151,8 @@ void Attention::run(int64_t item_index) const {
   block.head_dim = head_dim;
   block.pairs = cut_block.pairs;
   if (place->spans > 0) {
-    attend_one_span(item, block, *place, static_cast<int32_t>(local % spans));
+    attend_one_span(item, block, *place,
+                    place->read + static_cast<int32_t>(local % place->items()));
   } else {
     attend_all_spans(item, block);
   }

@@ -20,6 +20,9 @@ struct RowWork {
   int64_t first_dense;    // groups in args.dense before the sequence's
   int32_t first_span;
   int32_t spans;  // 0: not split
+  int32_t read;   // the first of them that runs have read whole: they are no items
+
+  int32_t items() const { return std::max(spans - read, 1); }  // of a block
 };
 
 inline int64_t work_bytes(int64_t rows) {

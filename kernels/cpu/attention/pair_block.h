@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/backend.h"
 #include "kernels/cpu/attention/limits.h"
@@ -107,6 +108,8 @@ struct PairBlock {
       64) float zeros[kPairs * KvPageLayout::kKeyTile];  // [pairs, lanes] of weight * value zero
   alignas(64) float values[kPairs * kMaxHeadDim];        // [pairs, head_dim], weighted sums
 };
+static_assert(std::is_trivially_default_constructible_v<PairBlock>,
+              "an item would begin with writing hundreds of KiB");
 
 struct TileStep {
   const KvTile& tile;

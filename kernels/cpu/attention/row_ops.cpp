@@ -10,8 +10,8 @@
 namespace tessera {
 namespace {
 
-// Floats a thread should have before waking it pays.
-constexpr int64_t kGrainFloats = 16384;
+// Floats of a range: a few microseconds' work, more than handing it to a thread takes.
+constexpr int64_t kGrainFloats = 4096;
 
 int64_t rows_per_range(int64_t cols) {
   return std::max<int64_t>(1, kGrainFloats / cols);

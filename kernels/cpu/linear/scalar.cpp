@@ -74,7 +74,7 @@ float dot_bf16(std::span<const float> in, const Column& column) {
 }
 
 float round_to_f16(float x) {
-  return to_f32(to_f16(x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x));
+  return to_f32(to_f16(x > kLargestF16 ? kLargestF16 : x < -kLargestF16 ? -kLargestF16 : x));
 }
 
 float dot_f16(std::span<const float> in, const Column& column) {

@@ -44,8 +44,8 @@ struct Lanes {
   }
   // A NaN is no less than the largest, so it becomes that.
   static void store_8_as_f16(const float* in, f16* out) {
-    const __m256 below = _mm256_min_ps(_mm256_loadu_ps(in), all(65504.0f));
-    store_f16(_mm256_max_ps(below, all(-65504.0f)), out);
+    const __m256 below = _mm256_min_ps(_mm256_loadu_ps(in), all(kLargestF16));
+    store_f16(_mm256_max_ps(below, all(-kLargestF16)), out);
   }
 
   static Codes no_codes() { return _mm256_setzero_si256(); }

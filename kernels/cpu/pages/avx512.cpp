@@ -43,9 +43,9 @@ struct Lanes {
   }
   // A NaN is no less than the largest, so it becomes that.
   static void store_8_as_f16(const float* in, f16* out) {
-    const __m256 largest = _mm256_set1_ps(65504.0f);
+    const __m256 largest = _mm256_set1_ps(kLargestF16);
     const __m256 below = _mm256_min_ps(_mm256_loadu_ps(in), largest);
-    const __m256 within = _mm256_max_ps(below, _mm256_set1_ps(-65504.0f));
+    const __m256 within = _mm256_max_ps(below, _mm256_set1_ps(-kLargestF16));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm256_cvtps_ph(within, kNearest));
   }
 

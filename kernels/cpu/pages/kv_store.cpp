@@ -193,9 +193,9 @@ void check(const KvStoreArgs& args) {
                 "kv_store: too little memory for dense groups");
 }
 
-// A decode step writes a few kilobytes for a sequence: waking a thread takes longer than that.
+// What one sequence writes in a decode step takes no longer than handing it to a thread.
 int64_t items_per_range(int64_t items, int64_t floats) {
-  constexpr int64_t kFloats = 16384;
+  constexpr int64_t kFloats = 2048;
   return std::max<int64_t>(1, floats <= kFloats ? items : items * kFloats / floats);
 }
 

@@ -39,7 +39,7 @@ struct LanePages {
     const Floats step = Lanes::div(Lanes::sub(highest, zero), levels);
     // Of two zeros, max takes the second: a positive one.
     const Floats positive = Lanes::max(step, Lanes::all(0.0f));
-    return {Lanes::store_f16(Lanes::min(positive, Lanes::all(65504.0f)), scales), zero};
+    return {Lanes::store_f16(Lanes::min(positive, Lanes::all(kLargestF16)), scales), zero};
   }
 
   static Codes code_of(Floats x, const Range& range, Floats last) {

@@ -9,8 +9,6 @@
 
 namespace tessera {
 
-inline constexpr float kLargestF16 = 65504.0f;
-
 // f16 as pages hold it: rounded to nearest even; what f16 cannot hold, NaN too, becomes its largest
 // finite value. Nothing in a page of f16 or codes is ever infinite or NaN, because such a thing
 // turns into NaN where the weight 0 of a masked token meets it.

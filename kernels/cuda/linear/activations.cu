@@ -10,18 +10,10 @@ using namespace simt;
 
 constexpr int32_t kRowThreads = 256;
 
-TESSERA_DEVICE uint16_t bf16_bits(float value) {  // kernels/half.h's to_bf16
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) {
-    return static_cast<uint16_t>((bits >> 16) | 0x40u);
-  }
-  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
-}
-
-TESSERA_KERNEL(kRowThreads) bf16_kernel(MatrixView<const float> in, uint16_t* out) {
+TESSERA_KERNEL(kRowThreads) bf16_kernel(MatrixView<const float> in, bf16* out) {
   const float* row = in.data + block_x() * in.stride;
   for (int64_t i = thread(); i < in.cols; i += kRowThreads) {
-    out[block_x() * in.cols + i] = bf16_bits(row[i]);
+    out[block_x() * in.cols + i] = to_bf16(row[i]);
   }
 }
 
@@ -29,7 +21,9 @@ TESSERA_KERNEL(kRowThreads) f16_kernel(MatrixView<const float> in, f16* out) {
   const float* row = in.data + block_x() * in.stride;
   for (int64_t i = thread(); i < in.cols; i += kRowThreads) {
     const float x = row[i];
-    out[block_x() * in.cols + i] = as_f16(x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x);
+    out[block_x() * in.cols + i] = as_f16(x > kLargestF16    ? kLargestF16
+                                          : x < -kLargestF16 ? -kLargestF16
+                                                             : x);
   }
 }
 
@@ -61,7 +55,7 @@ LaunchShape block_per_row(int64_t rows, int32_t shared_bytes) {
 
 }  // namespace
 
-void to_bf16_rows(MatrixView<const float> in, uint16_t* out, Stream stream) {
+void to_bf16_rows(MatrixView<const float> in, bf16* out, Stream stream) {
   launch(stream, block_per_row(in.rows, 0), bf16_kernel, in, out);
 }
 

@@ -292,7 +292,7 @@ void multiply(const LinearArgs& args, Stream stream) {
                      .out_stride = args.out.stride};
   const void* in = converted;
   if (weight.format == WeightFormat::bf16) {
-    to_bf16_rows(args.in, reinterpret_cast<uint16_t*>(converted), stream);
+    to_bf16_rows(args.in, reinterpret_cast<bf16*>(converted), stream);
   } else if (weight.format == WeightFormat::f16) {
     to_f16_rows(args.in, reinterpret_cast<f16*>(converted), stream);
   } else if (weight.format == WeightFormat::fp8) {

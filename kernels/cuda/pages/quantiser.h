@@ -8,7 +8,6 @@ namespace tessera::cuda {
 // The quantiser of kernels/cpu/pages/page_codec.h, operation by operation, so that both backends
 // write the same bytes.
 TESSERA_DEVICE f16 to_stored_f16(float value) {
-  constexpr float kLargestF16 = 65504.0f;
   return simt::as_f16(value < kLargestF16 ? (value > -kLargestF16 ? value : -kLargestF16)
                                           : kLargestF16);
 }
