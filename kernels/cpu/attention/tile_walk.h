@@ -57,7 +57,7 @@ class TileWalk {
   const std::byte* page_at(bool is_high, int32_t entry) const;
 
   const KvPagesView& pages_;
-  const RowTokens& row_;
+  RowTokens row_;
   const TileShape& high_;
   const TileShape& low_;
   const TileShape& dense_;

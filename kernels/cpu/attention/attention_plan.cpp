@@ -1,0 +1,85 @@
+#include "kernels/cpu/attention/attention_plan.h"
+
+#include "kernels/check.h"
+
+namespace tessera {
+namespace {
+
+// As many rows a thread should have at least, so that none waits long for the others.
+constexpr int64_t kRowsOfAThread = 8;
+
+// Tiles of pairs to be taken at once: some microseconds' work.
+constexpr int64_t kPairTilesAtOnce = 16;
+
+}  // namespace
+
+int64_t AttentionPlan::scratch_bytes(int64_t rows) {
+  return round_up((rows + 1) * int64_t{sizeof(RowWork)}, 64);
+}
+
+int64_t AttentionPlan::most_spans(int32_t context) {
+  return div_ceil(context / kAttentionTile + 3, kSpanTiles);
+}
+
+AttentionPlan::AttentionPlan(const AttentionArgs& args, std::byte* scratch)
+    : args_(args),
+      group_(args.query_heads / args.pages.kv_heads),
+      work_(reinterpret_cast<RowWork*>(scratch)) {
+  RowWork next{};
+  for (int64_t row = 0; row < rows(); ++row) {
+    const SequenceSpan& span = sequence(row);
+    const RowTokens tokens =
+        row_tokens(args, span, next.first_dense, kv_head(row), span.last_group());
+    TESSERA_CHECK(tokens.high >= 0 && tokens.low >= 0, "attention: groups that no row holds");
+    next.first_span = first_visible(args, span.context) / (kAttentionTile * kSpanTiles);
+    next.spans = (tokens.tiles() - 1) / kSpanTiles + 1 - next.first_span;
+    longest_ = std::max(longest_, next.first_span + next.spans);
+    pair_tiles_ += int64_t{span.count} * group_ * (tokens.tiles() - next.first_span * kSpanTiles);
+    work_[row] = next;
+    next.first_dense += kv_head(row) == args.pages.kv_heads - 1 ? dense_groups(span) : 0;
+  }
+}
+
+void AttentionPlan::cut_items(const SharedRuns& shared, int threads) {
+  int64_t all_spans = 0;
+  for (int64_t row = 0; row < rows(); ++row) {
+    all_spans += work_[row].spans;
+  }
+  // A row that is a small part of what a thread has to do stays whole: nothing is then passed from
+  // one thread to another, and memory is read in one run. It changes no bit.
+  const int64_t whole = all_spans / (threads * kRowsOfAThread);
+  RowWork next{};
+  for (int64_t row = 0; row < rows(); ++row) {
+    RowWork& work = work_[row];
+    work.first_item = next.first_item;
+    work.first_partial = next.first_partial;
+    if (!shared.any(row) && (sequence(row).count > 1 || work.spans == 1 || work.spans <= whole)) {
+      work.spans = 0;
+    }
+    while (work.read < work.spans && shared.tiles(row, work.first_span + work.read) == kSpanTiles) {
+      ++work.read;
+    }
+    pair_tiles_ -= int64_t{work.read} * kSpanTiles * group_;
+    next.first_item += BlockCut(sequence(row), group_).blocks() * work.items();
+    next.first_partial += int64_t{work.spans} * group_;
+  }
+  work_[rows()] = next;
+  const int64_t most = std::max<int64_t>(1, items() / (2 * kRowsOfAThread * threads));
+  at_once_ = std::clamp<int64_t>(kPairTilesAtOnce * items() / pair_tiles_, 1, most);
+}
+
+// Spans vary fastest, so that threads read neighbouring pages; of a prompt's blocks the last and
+// longest comes first, so that no thread begins it when the others are done.
+AttentionPlan::Place AttentionPlan::at(int64_t item) const {
+  const RowWork* const work =
+      std::upper_bound(work_, work_ + rows(), item,
+                       [](int64_t index, const RowWork& at) { return index < at.first_item; }) -
+      1;
+  const int64_t row = work - work_;
+  const BlockCut cut(sequence(row), group_);
+  const int64_t local = item - work->first_item;
+  return {row, cut.block(cut.blocks() - 1 - local / work->items()),
+          work->read + static_cast<int32_t>(local % work->items())};
+}
+
+}  // namespace tessera
