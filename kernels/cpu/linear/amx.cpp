@@ -45,6 +45,8 @@ TESSERA_INLINE void for_each(F f) {
 // kHigh x V registers of sums: up to 16 kHigh rows by 16 V outputs.
 template <Element E, int kHigh, int V, bool kIsTall>
 struct Product {
+  static_assert(kIsTall || kHigh == 1);
+
   const LinearTile& tile;
   int rows;
 
@@ -78,8 +80,13 @@ struct Product {
   }
 
   // One step: `activations` is of the first row, `weights` of the first unit of each vector.
+  // `fetch(i)` asks for a part of later weights behind product i of kProducts: asked for all at
+  // once, they would keep the loads waiting, and memory would wait for the products.
+  static constexpr int kProducts = kHigh * V;
+  template <class F>
   TESSERA_INLINE static void step(const std::byte* activations, int64_t activation_stride,
-                                  const std::byte* const (&weights)[V], int64_t weight_stride) {
+                                  const std::byte* const (&weights)[V], int64_t weight_stride,
+                                  F fetch) {
     for_each<kHigh>([&]<int kHighIndex>() {
       load<kActivations + kHighIndex>(activations + kHighIndex * kTileRows * activation_stride,
                                       activation_stride);
@@ -89,6 +96,7 @@ struct Product {
       load<kOutputs>(weights[kVector], weight_stride);
       for_each<kHigh>([&]<int kHighIndex>() {
         multiply_add<E, kHighIndex * V + kVector, kActivations + kHighIndex, kOutputs>();
+        fetch(kVector * kHigh + kHighIndex);
       });
     });
   }
@@ -110,7 +118,7 @@ struct Product {
       }
       padded[v] = lines[v][0];
     }
-    step(inputs[0], kTileRowBytes, padded, kTileRowBytes);
+    step(inputs[0], kTileRowBytes, padded, kTileRowBytes, [](int) {});
   }
 
   TESSERA_INLINE void add_up() const {
@@ -120,19 +128,20 @@ struct Product {
     const std::byte* ahead = tile.ahead;
     int64_t unit = 0;
     for (; unit + kUnits <= tile.units; unit += kUnits) {
-      if constexpr (kIsTall) {
-        for (const std::byte* end = ahead + kUnits * tile.ahead_step; ahead < end;
-             ahead += kBytesPerLine) {
-          Simd512::prefetch(ahead);
-        }
-      } else {
-        for (int64_t i = 0; i < kUnits; ++i) {
-          for (int v = 0; v < V; ++v) {
-            Simd512::prefetch(slice.vectors[v] + i * kBytesPerUnitRow + Simd512::kPrefetchBytes);
+      const std::byte* const first_ahead = ahead;
+      step(activations, tile.activation_stride, slice.vectors, kBytesPerUnitRow, [&](int product) {
+        if constexpr (kIsTall) {
+          const std::byte* end = first_ahead + (product + 1) * kUnits / kProducts * tile.ahead_step;
+          for (; ahead < end; ahead += kBytesPerLine) {
+            Simd512::prefetch(ahead);
+          }
+        } else {
+          const std::byte* later = slice.vectors[product] + Simd512::kPrefetchBytes;
+          for (int64_t i = 0; i < kUnits; ++i) {
+            Simd512::prefetch(later + i * kBytesPerUnitRow);
           }
         }
-      }
-      step(activations, tile.activation_stride, slice.vectors, kBytesPerUnitRow);
+      });
       activations += kTileRowBytes;
       for (int v = 0; v < V; ++v) {
         slice.vectors[v] += kUnits * kBytesPerUnitRow;
@@ -176,7 +185,19 @@ struct Product {
     }
   }
 
+  // As in tile.h, for as many rows as there are.
+  TESSERA_INLINE void fetch_outputs() const {
+    for (int row = 0; row < rows; ++row) {
+      LinearTile own = tile;
+      own.out += row * tile.out_stride;
+      tessera::fetch_outputs<Simd512, 1, V>(own);
+    }
+  }
+
   [[gnu::noinline]] void run() const {
+    if (tile.ends) {
+      fetch_outputs();
+    }
     begin();
     add_up();
     if (tile.ends) {
