@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 
+#include "kernels/cpu/attention/attention_plan.h"
 #include "kernels/cpu/attention/shared_runs.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/thread_pool.h"
@@ -294,6 +295,81 @@ TEST(SharedRuns, EveryRunIsOfPagesThatAllOfItsSequencesHave) {
         for (int32_t entry = 0; entry < run.end_tile * kAttentionTile / 16; ++entry) {
           ASSERT_EQ(pages[entry], first[entry]);
         }
+      }
+    }
+  }
+}
+
+// ---- and which items
+
+class Planned {
+ public:
+  Planned(SharedSequences& sequences, int32_t threads, bool share_reads)
+      : args_(with(sequences.args(), share_reads)),
+        scratch_(static_cast<size_t>(
+            AttentionPlan::scratch_bytes(std::ssize(args_.sequences) * args_.pages.kv_heads))),
+        plan(args_, scratch_.data()),
+        runs_scratch_(static_cast<size_t>(SharedRuns::scratch_bytes(
+            std::ssize(args_.sequences), args_.pages.kv_heads, plan.spans()))),
+        runs(args_, plan.spans(), threads, runs_scratch_.data()) {
+    plan.cut_items(runs, threads);
+  }
+
+ private:
+  static AttentionArgs with(AttentionArgs args, bool share_reads) {
+    args.share_reads = share_reads;
+    return args;
+  }
+
+  AttentionArgs args_;
+  std::vector<std::byte> scratch_;
+
+ public:
+  AttentionPlan plan;
+
+ private:
+  std::vector<std::byte> runs_scratch_;
+
+ public:
+  SharedRuns runs;
+};
+
+TEST(AttentionPlan, WhatRunsReadWholeIsNoItemAndShortItemsAreTakenSeveralAtOnce) {
+  std::vector<Branch> branches{{0, 0, {2048 + 64, 0}}};
+  for (int i = 1; i < 32; ++i) {
+    branches.push_back({0, 2048 / 16, {64, 0}});
+  }
+  SharedSequences sequences({.group = 4}, branches, 3);
+  const Planned shared(sequences, 1, true);
+  ASSERT_EQ(shared.plan.items(), shared.plan.rows());
+  for (int64_t item = 0; item < shared.plan.items(); ++item) {
+    EXPECT_EQ(shared.plan.at(item).row, item);
+    EXPECT_EQ(shared.plan.at(item).span, 2);
+  }
+  EXPECT_EQ(shared.plan.items_at_once(), 2);  // 2 tiles of 4 pairs each
+  EXPECT_EQ((Planned{sequences, 1, false}.plan.items_at_once()), 1);
+  EXPECT_EQ((Planned{sequences, 16, true}.plan.items_at_once()), 1);  // or else threads would idle
+}
+
+TEST(AttentionPlan, EverySpanOfASplitRowIsReadByARunOrByOneItem) {
+  for (uint32_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    SharedSequences sequences({}, random_branches(random, 16, 3000), seed);
+    const Planned planned(sequences, 2, true);
+    const AttentionPlan& plan = planned.plan;
+    std::set<std::pair<int64_t, int32_t>> items;
+    for (int64_t item = 0; item < plan.items(); ++item) {
+      const AttentionPlan::Place place = plan.at(item);
+      ASSERT_LT(place.span, std::max(plan.work(place.row).spans, 1));
+      ASSERT_TRUE(items.insert({place.row, place.span}).second);
+    }
+    for (int64_t row = 0; row < plan.rows(); ++row) {
+      const RowWork& work = plan.work(row);
+      for (int32_t span = 0; span < std::max(work.spans, 1); ++span) {
+        const bool read =
+            work.spans > 0 && planned.runs.tiles(row, work.first_span + span) == kSpanTiles;
+        ASSERT_TRUE(read || items.count({row, span}) == 1) << "row " << row << " span " << span;
       }
     }
   }
