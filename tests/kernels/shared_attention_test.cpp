@@ -219,92 +219,11 @@ TEST_P(SharedAttention, HasTheBitsOfEverySequenceReadingForItselfUnderAWindow) {
 INSTANTIATE_TEST_SUITE_P(Cpu, SharedAttention, testing::ValuesIn(isas_of_attention()),
                          [](const auto& instance) { return std::string(name(instance.param)); });
 
-// ---- which runs there are
-
-class Runs {
- public:
-  Runs(SharedSequences& sequences, int32_t spans, int32_t threads)
-      : args_(sequences.args()),
-        scratch_(static_cast<size_t>(
-            SharedRuns::scratch_bytes(std::ssize(args_.sequences), args_.pages.kv_heads, spans))),
-        runs(args_, spans, threads, scratch_.data()) {}
-
- private:
-  AttentionArgs args_;
-  std::vector<std::byte> scratch_;
-
- public:
-  SharedRuns runs;
-};
-
-TEST(SharedRuns, OneItemReadsAPrefixForAsManySequencesAsABlockHasPairsFor) {
-  std::vector<Branch> branches{{0, 0, {2048 + 128, 0}}};
-  for (int i = 1; i < 32; ++i) {
-    branches.push_back({0, 2048 / 16, {64, 0}});
-  }
-  SharedSequences sequences({.group = 4}, branches, 3);
-  Runs found(sequences, 3, 1);
-  // 16 sequences of 4 query heads make 64 pairs: 2 items for each KV head and span of 16 tiles.
-  EXPECT_EQ(found.runs.count(), 2 * 2 * 2);
-  for (int64_t row = 0; row < 64; ++row) {
-    EXPECT_EQ(found.runs.tiles(row, 0), 16);
-    EXPECT_EQ(found.runs.tiles(row, 1), 16);
-    EXPECT_EQ(found.runs.tiles(row, 2), 0);
-  }
-  // Threads that the KV heads alone would leave idle get something to do: 4 sequences, 16 pairs.
-  EXPECT_EQ((Runs{sequences, 3, 16}.runs.count()), 2 * 2 * 8);
-}
-
-TEST(SharedRuns, SequencesWithNothingInCommonHaveNone) {
-  SharedSequences sequences({}, {{0, 0, {640, 0}}, {0, 0, {640, 0}}, {0, 3, {640, 0}}}, 4);
-  EXPECT_EQ((Runs{sequences, 2, 1}.runs.count()), 0);  // 3 pages of 16 are less than a tile
-}
-
-TEST(SharedRuns, AShortPrefixOfAllDoesNotHideALongOneOfSome) {
-  // 64 tokens are common to all, 704 to the first two and other 704 to the last two.
-  SharedSequences sequences(
-      {.kv_heads = 1}, {{0, 0, {704, 0}}, {0, 44, {64, 0}}, {0, 4, {640, 0}}, {2, 44, {64, 0}}}, 5);
-  Runs found(sequences, 1, 1);
-  ASSERT_EQ(found.runs.count(), 2);
-  for (int64_t row = 0; row < 4; ++row) {
-    EXPECT_EQ(found.runs.tiles(row, 0), 11);
-  }
-}
-
-TEST(SharedRuns, EveryRunIsOfPagesThatAllOfItsSequencesHave) {
-  for (uint32_t seed = 1; seed <= 60; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
-    std::mt19937 random(seed);
-    SharedSequences sequences({}, random_branches(random, 16, 1500), seed);
-    const int32_t spans = 3;
-    Runs found(sequences, spans, 2);
-    std::set<std::pair<int64_t, int32_t>> in_a_run;
-    for (int64_t i = 0; i < found.runs.count(); ++i) {
-      const SharedRun& run = found.runs.run(i);
-      ASSERT_GE(run.sequences, 2);
-      ASSERT_LE(run.sequences * 2, PairBlock::kPairs);
-      ASSERT_LE(run.end_tile, run.first_tile + kSpanTiles);
-      const int32_t* first = sequences.pages(found.runs.sequence(run, 0), run.kv_head);
-      for (int32_t s = 0; s < run.sequences; ++s) {
-        const int32_t sequence = found.runs.sequence(run, s);
-        const int64_t row = int64_t{sequence} * 2 + run.kv_head;
-        ASSERT_TRUE(in_a_run.insert({row, run.first_tile}).second);
-        ASSERT_EQ(found.runs.tiles(row, run.first_tile / kSpanTiles),
-                  run.end_tile - run.first_tile);
-        const int32_t* pages = sequences.pages(sequence, run.kv_head);
-        for (int32_t entry = 0; entry < run.end_tile * kAttentionTile / 16; ++entry) {
-          ASSERT_EQ(pages[entry], first[entry]);
-        }
-      }
-    }
-  }
-}
-
-// ---- and which items
+// ---- which runs and items there are
 
 class Planned {
  public:
-  Planned(SharedSequences& sequences, int32_t threads, bool share_reads)
+  Planned(SharedSequences& sequences, int32_t threads, bool share_reads = true)
       : args_(with(sequences.args(), share_reads)),
         scratch_(static_cast<size_t>(
             AttentionPlan::scratch_bytes(std::ssize(args_.sequences) * args_.pages.kv_heads))),
@@ -334,13 +253,76 @@ class Planned {
   SharedRuns runs;
 };
 
-TEST(AttentionPlan, WhatRunsReadWholeIsNoItemAndShortItemsAreTakenSeveralAtOnce) {
+// 32 sequences that have 2048 tokens in common and 64 of their own.
+std::vector<Branch> branches_of_one_prefix() {
   std::vector<Branch> branches{{0, 0, {2048 + 64, 0}}};
   for (int i = 1; i < 32; ++i) {
     branches.push_back({0, 2048 / 16, {64, 0}});
   }
-  SharedSequences sequences({.group = 4}, branches, 3);
-  const Planned shared(sequences, 1, true);
+  return branches;
+}
+
+TEST(SharedRuns, OneItemReadsAPrefixForAsManySequencesAsABlockHasPairsFor) {
+  SharedSequences sequences({.group = 4}, branches_of_one_prefix(), 3);
+  const Planned found(sequences, 1);
+  // 16 sequences of 4 query heads make 64 pairs: 2 items for each KV head and span of 16 tiles.
+  EXPECT_EQ(found.runs.count(), 2 * 2 * 2);
+  for (int64_t row = 0; row < 64; ++row) {
+    EXPECT_EQ(found.runs.tiles(row, 0), 16);
+    EXPECT_EQ(found.runs.tiles(row, 1), 16);
+    EXPECT_EQ(found.runs.tiles(row, 2), 0);
+  }
+  // Threads that the KV heads alone would leave idle get something to do: 4 sequences, 16 pairs.
+  EXPECT_EQ((Planned{sequences, 16}.runs.count()), 2 * 2 * 8);
+}
+
+TEST(SharedRuns, SequencesWithNothingInCommonHaveNone) {
+  SharedSequences sequences({}, {{0, 0, {640, 0}}, {0, 0, {640, 0}}, {0, 3, {640, 0}}}, 4);
+  EXPECT_EQ((Planned{sequences, 1}.runs.count()), 0);  // 3 pages of 16 are less than a tile
+}
+
+TEST(SharedRuns, AShortPrefixOfAllDoesNotHideALongOneOfSome) {
+  // 64 tokens are common to all, 704 to the first two and other 704 to the last two.
+  SharedSequences sequences(
+      {.kv_heads = 1}, {{0, 0, {704, 0}}, {0, 44, {64, 0}}, {0, 4, {640, 0}}, {2, 44, {64, 0}}}, 5);
+  const Planned found(sequences, 1);
+  ASSERT_EQ(found.runs.count(), 2);
+  for (int64_t row = 0; row < 4; ++row) {
+    EXPECT_EQ(found.runs.tiles(row, 0), 11);
+  }
+}
+
+TEST(SharedRuns, EveryRunIsOfPagesThatAllOfItsSequencesHave) {
+  for (uint32_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    SharedSequences sequences({}, random_branches(random, 16, 1500), seed);
+    const Planned found(sequences, 2);
+    std::set<std::pair<int64_t, int32_t>> in_a_run;
+    for (int64_t i = 0; i < found.runs.count(); ++i) {
+      const SharedRun& run = found.runs.run(i);
+      ASSERT_GE(run.sequences, 2);
+      ASSERT_LE(run.sequences * 2, PairBlock::kPairs);
+      ASSERT_LE(run.end_tile, run.first_tile + kSpanTiles);
+      const int32_t* first = sequences.pages(found.runs.sequence(run, 0), run.kv_head);
+      for (int32_t s = 0; s < run.sequences; ++s) {
+        const int32_t sequence = found.runs.sequence(run, s);
+        const int64_t row = int64_t{sequence} * 2 + run.kv_head;
+        ASSERT_TRUE(in_a_run.insert({row, run.first_tile}).second);
+        ASSERT_EQ(found.runs.tiles(row, run.first_tile / kSpanTiles),
+                  run.end_tile - run.first_tile);
+        const int32_t* pages = sequences.pages(sequence, run.kv_head);
+        for (int32_t entry = 0; entry < run.end_tile * kAttentionTile / 16; ++entry) {
+          ASSERT_EQ(pages[entry], first[entry]);
+        }
+      }
+    }
+  }
+}
+
+TEST(AttentionPlan, WhatRunsReadWholeIsNoItemAndShortItemsAreTakenSeveralAtOnce) {
+  SharedSequences sequences({.group = 4}, branches_of_one_prefix(), 3);
+  const Planned shared(sequences, 1);
   ASSERT_EQ(shared.plan.items(), shared.plan.rows());
   for (int64_t item = 0; item < shared.plan.items(); ++item) {
     EXPECT_EQ(shared.plan.at(item).row, item);
@@ -348,7 +330,7 @@ TEST(AttentionPlan, WhatRunsReadWholeIsNoItemAndShortItemsAreTakenSeveralAtOnce)
   }
   EXPECT_EQ(shared.plan.items_at_once(), 2);  // 2 tiles of 4 pairs each
   EXPECT_EQ((Planned{sequences, 1, false}.plan.items_at_once()), 1);
-  EXPECT_EQ((Planned{sequences, 16, true}.plan.items_at_once()), 1);  // or else threads would idle
+  EXPECT_EQ((Planned{sequences, 16}.plan.items_at_once()), 1);  // or else threads would idle
 }
 
 TEST(AttentionPlan, EverySpanOfASplitRowIsReadByARunOrByOneItem) {
@@ -356,7 +338,7 @@ TEST(AttentionPlan, EverySpanOfASplitRowIsReadByARunOrByOneItem) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
     SharedSequences sequences({}, random_branches(random, 16, 3000), seed);
-    const Planned planned(sequences, 2, true);
+    const Planned planned(sequences, 2);
     const AttentionPlan& plan = planned.plan;
     std::set<std::pair<int64_t, int32_t>> items;
     for (int64_t item = 0; item < plan.items(); ++item) {
