@@ -333,6 +333,18 @@ TEST(AttentionPlan, WhatRunsReadWholeIsNoItemAndShortItemsAreTakenSeveralAtOnce)
   EXPECT_EQ((Planned{sequences, 16}.plan.items_at_once()), 1);  // or else threads would idle
 }
 
+TEST(AttentionPlan, AStepOfNothingHasNoItems) {
+  SharedSequences sequences({}, {{0, 0, {64, 0}}}, 6);
+  AttentionArgs args = sequences.args();
+  args.sequences = {};
+  std::vector<std::byte> scratch(static_cast<size_t>(AttentionPlan::scratch_bytes(0)));
+  AttentionPlan plan(args, scratch.data());
+  const SharedRuns runs(args, plan.spans(), 2, nullptr);
+  plan.cut_items(runs, 2);
+  EXPECT_EQ(plan.items(), 0);
+  EXPECT_EQ(plan.partials(), 0);
+}
+
 TEST(AttentionPlan, EverySpanOfASplitRowIsReadByARunOrByOneItem) {
   for (uint32_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);

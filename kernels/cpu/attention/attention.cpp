@@ -51,8 +51,8 @@ struct Attention {
     return static_cast<int32_t>((item.block.first_pair + pair) % group);
   }
   Item item_at(const AttentionPlan::Place& place) const;
-  int32_t position(const Item& item, int32_t pair) const {
-    return item.sequence.context + static_cast<int32_t>(row_of(item, pair));
+  int32_t position(const SequenceSpan& span, const BlockCut::Block& block, int32_t pair) const {
+    return span.context + static_cast<int32_t>((block.first_pair + pair) / group);
   }
   float* out(const SequenceSpan& span, int64_t row, int32_t head) const {
     return args.out.row(span.first_row + row).data() + int64_t{head} * head_dim;
@@ -72,11 +72,10 @@ struct Attention {
   void run(int64_t first_item, int64_t end_item) const;
   void run_shared(int64_t run_index) const;
   void await_runs() const;
-  void load(const Item& item, PairBlock& block, int32_t first_tile, int32_t end_tile) const;
+  void load(const Task& task, PairBlock& block) const;
   void load_shared(const SharedRun& run, const TileWalk& walk, PairBlock& block) const;
   void clear(PairBlock& block) const;
   TileRange range_of(const Item& item, int32_t tile) const;
-  void find(const Item& item, int32_t tile, KvTile& found) const;
   void see(const Item& item, PairBlock& block, int32_t tile, const TileRange& range) const;
   void attend(const Item& item, PairBlock& block, const Stretch& tiles) const;
   void attend_all_spans(const Task& task, PairBlock& block, const KvTile* after) const;
@@ -98,7 +97,8 @@ struct Attention::Task {
       end_tile = std::min(end_tile, (span + 1) * kSpanTiles);
     }
     if (first_tile < end_tile) {
-      of.find(item, first_tile, first);
+      const TileRange range = of.range_of(item, first_tile);
+      item.walk.find(first_tile, range.begin, range.end, first);
     }
   }
   const KvTile* first_read() const { return first_tile < end_tile ? &first : nullptr; }
@@ -118,16 +118,13 @@ Item Attention::item_at(const AttentionPlan::Place& place) const {
   const BlockCut::Block& block = place.block;
   const RowTokens tokens =
       row_tokens(args, span, plan.work(place.row).first_dense, kv_head, block.group);
-  const auto position = [&](int64_t pair) {
-    return span.context + static_cast<int32_t>((block.first_pair + pair) / group);
-  };
   return {span,
           kv_head,
           block,
           TileWalk(args.pages, shapes, tokens, span.tiers),
           weights_left(place.row, tokens.tiles()),
-          position(0),
-          position(block.pairs - 1)};
+          position(span, block, 0),
+          position(span, block, block.pairs - 1)};
 }
 
 // One after another; while one is computed, the first tile of the next is fetched.
@@ -198,18 +195,17 @@ void Attention::load_shared(const SharedRun& run, const TileWalk& walk, PairBloc
   }
 }
 
-void Attention::load(const Item& item, PairBlock& block, int32_t first_tile,
-                     int32_t end_tile) const {
+void Attention::load(const Task& task, PairBlock& block) const {
+  const Item& item = task.item;
   for (int32_t pair = 0; pair < block.pairs; ++pair) {
-    block.end_seen[pair] = position(item, pair) + 1;
-    block.first_seen[pair] = first_visible(args, position(item, pair));
+    const int32_t at = position(item.sequence, item.block, pair);
+    block.end_seen[pair] = at + 1;
+    block.first_seen[pair] = first_visible(args, at);
   }
-  KvTile tile;
-  find(item, first_tile, tile);
-  fetch_tile(tile);  // while the queries are prepared
-  const bool floats = item.walk.any_floats(end_tile);
-  const bool codes = item.walk.any_codes(first_tile, end_tile);
-  const bool sparse = item.walk.any_sparse(first_tile, end_tile);
+  fetch_tile(task.first);  // while the queries are prepared
+  const bool floats = item.walk.any_floats(task.end_tile);
+  const bool codes = item.walk.any_codes(task.first_tile, task.end_tile);
+  const bool sparse = item.walk.any_sparse(task.first_tile, task.end_tile);
   for (int32_t pair = 0; pair < block.pairs; ++pair) {
     const int64_t row = item.sequence.first_row + row_of(item, pair);
     const int32_t head = item.kv_head * group + head_in_group(item, pair);
@@ -240,11 +236,6 @@ TileRange Attention::range_of(const Item& item, int32_t tile) const {
   const int32_t end = item.walk.tokens(tile);
   return {first, std::max(first_seen - first, 0), end,
           end == kAttentionTile && first_visible(args, item.last_position) <= first};
-}
-
-void Attention::find(const Item& item, int32_t tile, KvTile& found) const {
-  const TileRange range = range_of(item, tile);
-  item.walk.find(tile, range.begin, range.end, found);
 }
 
 void Attention::see(const Item& item, PairBlock& block, int32_t tile,
@@ -300,7 +291,7 @@ void Attention::write_log_sum(int64_t row, int32_t head, float maximum, float su
 void Attention::attend_all_spans(const Task& task, PairBlock& block, const KvTile* after) const {
   const Item& item = task.item;
   const int32_t tiles = task.end_tile;
-  load(item, block, task.first_tile, tiles);
+  load(task, block);
   float maxima[PairBlock::kPairs];
   float sums[PairBlock::kPairs] = {};
   std::fill_n(maxima, PairBlock::kPairs, PairBlock::kLowest);
@@ -338,7 +329,7 @@ void Attention::attend_one_span(const Task& task, PairBlock& block, const KvTile
   if (task.first_tile == task.end_tile) {
     return;
   }
-  load(item, block, task.first_tile, task.end_tile);
+  load(task, block);
   clear(block);
   const int64_t first_partial = task.work.first_partial + int64_t{task.place.span} * group;
   if (task.done > 0) {

@@ -65,7 +65,8 @@ void AttentionPlan::cut_items(const SharedRuns& shared, int threads) {
   }
   work_[rows()] = next;
   const int64_t most = std::max<int64_t>(1, items() / (2 * kRowsOfAThread * threads));
-  at_once_ = std::clamp<int64_t>(kPairTilesAtOnce * items() / pair_tiles_, 1, most);
+  at_once_ =
+      std::clamp<int64_t>(kPairTilesAtOnce * items() / std::max<int64_t>(pair_tiles_, 1), 1, most);
 }
 
 // Spans vary fastest, so that threads read neighbouring pages; of a prompt's blocks the last and
