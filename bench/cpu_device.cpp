@@ -87,13 +87,13 @@ class CpuDevice final : public Device {
   Bandwidth measure_bandwidth(int64_t bytes) override;
   double measure_peak(std::string_view isa, WeightFormat arithmetic, double seconds) override {
     const PeakLoop peak = peak_loop(isa_of(isa), arithmetic);
-    double least = time_peak(pool_, peak);
-    for (double spent = least; spent < seconds * 1e9;) {
+    double min = time_peak(pool_, peak);
+    for (double spent = min; spent < seconds * 1e9;) {
       const double taken = time_peak(pool_, peak);
-      least = std::min(least, taken);
+      min = std::min(min, taken);
       spent += taken;
     }
-    return static_cast<double>(peak.flops * pool_.threads()) / least;
+    return static_cast<double>(peak.flops * pool_.threads()) / min;
   }
   std::string_view peak_instruction(std::string_view isa, WeightFormat arithmetic) const override {
     return peak_loop(isa_of(isa), arithmetic).instruction;

@@ -58,15 +58,15 @@ class CudaDevice final : public Device {
       repeat(factors_->as<std::byte>(), bytes, random_factors());
     }
     int64_t flops = 0;
-    double least = 0;
+    double min = 0;
     double spent = 0;
     do {
       const double taken =
           time([&] { flops = probe_.multiply(arithmetic, factors_->as<std::byte>(), stream_); });
-      least = least == 0 ? taken : std::min(least, taken);
+      min = min == 0 ? taken : std::min(min, taken);
       spent += taken;
     } while (spent < seconds * 1e9);
-    return static_cast<double>(kPasses * flops) / least;
+    return static_cast<double>(kPasses * flops) / min;
   }
   std::string_view peak_instruction(std::string_view, WeightFormat) const override {
     return "cuBLASLt";

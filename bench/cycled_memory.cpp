@@ -22,9 +22,9 @@ std::vector<int64_t> CycledMemory::offsets_of(std::initializer_list<int64_t> ope
   return offsets;
 }
 
-int64_t CycledMemory::copies_of(int64_t copy_bytes, int64_t at_least, int64_t most_copies) {
+int64_t CycledMemory::copies_of(int64_t copy_bytes, int64_t at_least, int64_t max_copies) {
   const int64_t copies = std::max<int64_t>(2, div_ceil(at_least, copy_bytes));
-  return most_copies > 0 ? std::min(copies, most_copies) : copies;
+  return max_copies > 0 ? std::min(copies, max_copies) : copies;
 }
 
 CycledMemory::CycledMemory(const Device& device, std::vector<int64_t> offsets, int64_t copies)
@@ -35,9 +35,9 @@ CycledMemory::CycledMemory(const Device& device, std::vector<int64_t> offsets, i
       memory_(device, copies_ * copy_bytes_) {}
 
 CycledMemory::CycledMemory(const Device& device, std::initializer_list<int64_t> operand_bytes,
-                           int64_t at_least, int64_t most_copies)
+                           int64_t at_least, int64_t max_copies)
     : CycledMemory(device, offsets_of(operand_bytes),
-                   copies_of(offsets_of(operand_bytes).back(), at_least, most_copies)) {}
+                   copies_of(offsets_of(operand_bytes).back(), at_least, max_copies)) {}
 
 CycledMemory CycledMemory::with_copies(const Device& device,
                                        std::initializer_list<int64_t> operand_bytes,

@@ -15,9 +15,9 @@ namespace tessera::bench {
 // copy starts at a multiple of 256.
 class CycledMemory {
  public:
-  // Two or more; most_copies, if it is not 0, bounds them.
+  // Two or more; max_copies, if it is not 0, bounds them.
   CycledMemory(const Device& device, std::initializer_list<int64_t> operand_bytes, int64_t at_least,
-               int64_t most_copies = 0);
+               int64_t max_copies = 0);
 
   static CycledMemory with_copies(const Device& device,
                                   std::initializer_list<int64_t> operand_bytes, int64_t copies);
@@ -58,7 +58,7 @@ class CycledMemory {
 
   CycledMemory(const Device& device, std::vector<int64_t> offsets, int64_t copies);
   static std::vector<int64_t> offsets_of(std::initializer_list<int64_t> operand_bytes);
-  static int64_t copies_of(int64_t copy_bytes, int64_t at_least, int64_t most_copies);
+  static int64_t copies_of(int64_t copy_bytes, int64_t at_least, int64_t max_copies);
 };
 
 // Normally distributed, the same at every run.

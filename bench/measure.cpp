@@ -44,8 +44,8 @@ struct Turns {
   void calibrate() {
     time_calls(device, variant, 1);
     const double once = time_calls(device, variant, 1);
-    calls = std::clamp<int64_t>(std::llround(device.sample_nanoseconds() / once), 1,
-                                variant.most_calls);
+    calls =
+        std::clamp<int64_t>(std::llround(device.sample_nanoseconds() / once), 1, variant.max_calls);
     is_short = once * static_cast<double>(calls) < budget / kRounds;
   }
 
@@ -106,7 +106,7 @@ std::vector<Measured> measure(Device& device, Peaks& peaks, const std::vector<Va
     turns.push_back({.device = device, .variant = variant, .budget = seconds * 1e9, .samples = {}});
     turns.back().calibrate();
   }
-  const double most = kPatience * seconds * 1e9 * static_cast<double>(variants.size());
+  const double max = kPatience * seconds * 1e9 * static_cast<double>(variants.size());
   double looking = 0;                   // at memory and arithmetic, nanoseconds
   std::map<int64_t, Bandwidth> beside;  // by the memory that is gone around
   for (int round = 0; round < kRounds; ++round) {
@@ -115,7 +115,7 @@ std::vector<Measured> measure(Device& device, Peaks& peaks, const std::vector<Va
         turn.take();
       }
     }
-    if (looking > most) {
+    if (looking > max) {
       continue;
     }
     const auto start = std::chrono::steady_clock::now();

@@ -11,7 +11,7 @@ namespace tessera::bench {
 
 // What is true of a set of times, in nanoseconds.
 struct Spread {
-  double least = 0;
+  double min = 0;
   double lower_quartile = 0;
   double median = 0;
   double upper_quartile = 0;

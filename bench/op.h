@@ -40,9 +40,9 @@ struct Variant {
   // ISA share it, and a cursor over it.
   int64_t cycled_bytes = 0;
   std::function<void()> call;  // owns, or shares, all it works on
-  // For ops that use something up: makes room for `most_calls` calls, outside of the timed part.
+  // For ops that use something up: makes room for `max_calls` calls, outside of the timed part.
   std::function<void()> restore = {};
-  int64_t most_calls = 1000;
+  int64_t max_calls = 1000;
 };
 
 // An op at one size. `prepare` takes memory and may take a second; empty when there is nothing to

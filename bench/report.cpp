@@ -55,7 +55,7 @@ nlohmann::ordered_json json_of(const Row& row) {
                {"peer", row.variant.peer},
                {"samples", measured.samples},
                {"calls_per_sample", measured.calls_per_sample},
-               {"least_us", measured.call.least / 1e3},
+               {"least_us", measured.call.min / 1e3},
                {"lower_quartile_us", measured.call.lower_quartile / 1e3},
                {"median_us", measured.call.median / 1e3},
                {"upper_quartile_us", measured.call.upper_quartile / 1e3},

@@ -30,7 +30,7 @@ struct Shape {
 
   int32_t query_width() const { return query_heads * head_dim; }
   int32_t kv_width() const { return kv_heads * head_dim; }
-  int32_t group() const { return query_heads / kv_heads; }
+  int32_t gqa_ratio() const { return query_heads / kv_heads; }
   std::vector<Matrix> matrices() const;  // as the transformer fuses them
 };
 

@@ -57,7 +57,7 @@ BatchingEngine::BatchingEngine(Parts parts)
       kv_(std::move(parts.kv)),
       backend_(parts.backend),
       stream_(parts.stream),
-      door_(options_.max_queue, options_.max_sequences),
+      queue_(options_.max_queue, options_.max_sequences),
       scheduler_({options_.max_step_tokens, options_.max_sequences}),
       ranks_(options_.ranks),
       sampler_(std::move(parts.sampler)) {
@@ -65,7 +65,7 @@ BatchingEngine::BatchingEngine(Parts parts)
   const size_t inside = sequences + size(options_.max_queue);
   sequences_.reserve(inside);
   candidates_.reserve(inside);
-  news_.messages.reserve(3 * inside);
+  inputs_.messages.reserve(3 * inside);
   plan_.counts.reserve(inside);
   plan_.evicted.reserve(inside);
   plan_.runs.reserve(sequences);
@@ -89,11 +89,11 @@ BatchingEngine::BatchingEngine(Parts parts)
   counting_.pages_total = kv_->ranks() * kv_->pages_total();
   counting_.page_bytes = kv_->shape().page_bytes;
   counting_.page_tokens = kv_->budget().page_tokens;
-  counting_.window_bytes = kv_->ranks() * kv_->shape().slots * kv_->shape().slot_window_bytes();
-  counting_.table_bytes = kv_->ranks() * options_.kv_bytes - counting_.window_bytes -
+  counting_.residual_bytes = kv_->ranks() * kv_->shape().slots * kv_->shape().slot_residual_bytes();
+  counting_.table_bytes = kv_->ranks() * options_.kv_bytes - counting_.residual_bytes -
                           counting_.pages_total * counting_.page_bytes;
   counting_.token_capacity = kv_->token_capacity();
-  counting_.cache_unit_tokens = kv_->unit_tokens();
+  counting_.prefix_block_tokens = kv_->prefix_block_tokens();
   update_stats();
 }
 
@@ -109,7 +109,7 @@ absl::StatusOr<RequestId> BatchingEngine::submit(EngineRequest request) {
   if (ranks_.count() > 1) {
     message.request = std::make_unique<EngineRequest>(std::move(request));
   }
-  TESSERA_RETURN_IF_ERROR(door_.enter(std::move(message)));
+  TESSERA_RETURN_IF_ERROR(queue_.enter(std::move(message)));
   return first_id;
 }
 
@@ -147,7 +147,7 @@ void BatchingEngine::start() {
 
 void BatchingEngine::stop() {
   const std::lock_guard lock(thread_mutex_);
-  door_.close();
+  queue_.close();
   if (thread_.joinable()) {
     thread_.join();
   } else if (!stopped_ && ranks_.leads()) {
@@ -167,7 +167,7 @@ void BatchingEngine::run() {
   backend_.attach_thread(stream_);
   while (!ended_) {
     if (!step() && !ended_) {
-      door_.wait();
+      queue_.wait();
     }
   }
 }
@@ -176,8 +176,8 @@ bool BatchingEngine::step() {
   if (ended_) {
     return false;
   }
-  take_news();
-  if (news_.ends) {
+  receive_requests();
+  if (inputs_.ends) {
     end_all();
     return false;
   }
@@ -191,20 +191,20 @@ bool BatchingEngine::step() {
   if (!plan_.runs.empty()) {
     forward();
     sample();
-    enter_prompts();
+    insert_prompts();
     compress();
   }
   publish();
   return true;
 }
 
-void BatchingEngine::take_news() {
-  hear();
-  for (Message& message : news_.messages) {
+void BatchingEngine::receive_requests() {
+  receive_inputs();
+  for (Message& message : inputs_.messages) {
     if (message.samples.empty() && message.cancelled == 0) {
       kv_->flush();
     }
-    see_prompt(message.samples);
+    record_prompt(message.samples);
     for (auto& sample : message.samples) {
       const auto place = std::upper_bound(
           sequences_.begin(), sequences_.end(), sample->rank(),
@@ -218,7 +218,7 @@ void BatchingEngine::take_news() {
       (*cancelled)->end(FinishReason::cancelled);
     }
   }
-  if (!news_.messages.empty()) {
+  if (!inputs_.messages.empty()) {
     publish();
   }
 }
@@ -226,7 +226,7 @@ void BatchingEngine::take_news() {
 void BatchingEngine::end_overdue() {
   bool ended = false;
   for (const auto& sequence : sequences_) {
-    if (sequence->overdue(news_.now)) {
+    if (sequence->overdue(inputs_.now)) {
       sequence->end(FinishReason::cancelled,
                     absl::DeadlineExceededError("the request's deadline has passed"));
       ended = true;
@@ -242,10 +242,10 @@ void BatchingEngine::plan() {
   candidates_.clear();
   for (size_t i = 0; i < sequences_.size(); ++i) {
     candidates_.push_back(candidate_of(i));
-    find_computing(i);
+    find_prefix_in_progress(i);
   }
   count_returned();
-  check_same_step();
+  verify_identical_step();
   plan_ = scheduler_.plan(candidates_, kv_->budget(), std::move(plan_));
 }
 
@@ -253,22 +253,22 @@ KvDemand BatchingEngine::demand_of(const Sequence& sequence) const {
   if (sequence.running()) {
     return kv_->demand(sequence.slot());
   }
-  return sequence.saved() != nullptr
-             ? kv_->demand(*sequence.saved())
+  return sequence.swapped() != nullptr
+             ? kv_->demand(*sequence.swapped())
              : kv_->demand(sequence.kv_policy(), static_cast<int32_t>(sequence.prompt().size()));
 }
 
 // What can be computed anew to the same bits is; what cannot is kept in host memory.
-int32_t BatchingEngine::give_up_slot(Sequence& sequence) {
-  leave_in_cache(sequence, false);
-  return kv_->recomputable(sequence.slot()) ? sequence.give_up_slot()
-                                            : sequence.give_up_slot(kv_->save(sequence.slot()));
+int32_t BatchingEngine::release_slot(Sequence& sequence) {
+  insert_stored(sequence, false);
+  return kv_->recomputable(sequence.slot()) ? sequence.release_slot()
+                                            : sequence.release_slot(kv_->swap_out(sequence.slot()));
 }
 
 void BatchingEngine::reserve() {
   released_slots_.clear();
   for (const int32_t preempted : plan_.preempted) {
-    released_slots_.push_back(give_up_slot(*sequences_[size(preempted)]));
+    released_slots_.push_back(release_slot(*sequences_[size(preempted)]));
   }
   kv_->release(released_slots_);
   attach_admitted();
@@ -322,7 +322,7 @@ void BatchingEngine::forward() {
     sequence.store(run.count);
   }
   if (std::none_of(batch_scorings_.begin(), batch_scorings_.end(),
-                   [](const KvScoring& scoring) { return scoring.marks; })) {
+                   [](const KvScoring& scoring) { return scoring.token_scores; })) {
     batch_scorings_.clear();
   }
   model_->forward({batch_tokens_, batch_positions_, batch_sequences_, batch_scorings_}, kv_->view(),
@@ -441,8 +441,8 @@ void BatchingEngine::publish() {
   for (const auto& sequence : sequences_) {
     if (sequence->ended() && sequence->running()) {
       sequence->set_kv_usage(kv_->usage(sequence->slot()));
-      leave_in_cache(*sequence, true);
-      released_slots_.push_back(sequence->give_up_slot());
+      insert_stored(*sequence, true);
+      released_slots_.push_back(sequence->release_slot());
     }
   }
   kv_->release(released_slots_);
@@ -452,7 +452,7 @@ void BatchingEngine::publish() {
   for (const auto& sequence : sequences_) {
     sequence->publish(now);
     if (sequence->ended() && ranks_.leads()) {
-      door_.leave(sequence->id());
+      queue_.leave(sequence->id());
     }
   }
   std::erase_if(sequences_, [](const auto& sequence) { return sequence->ended(); });
@@ -465,7 +465,7 @@ void BatchingEngine::count_running() {
   counting_.waiting = static_cast<int32_t>(std::count_if(
       sequences_.begin(), sequences_.end(),
       [](const auto& sequence) { return !sequence->running() && !sequence->ended(); }));
-  door_.set_running(counting_.running);
+  queue_.set_running(counting_.running);
 }
 
 void BatchingEngine::update_stats() {

@@ -7,10 +7,10 @@
 #include <thread>
 #include <vector>
 
-#include "engine/door.h"
 #include "engine/engine.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/ranks.h"
+#include "engine/request_queue.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
@@ -33,14 +33,14 @@ class BatchingEngine final : public Engine {
   ~BatchingEngine() override { stop(); }
 
   absl::StatusOr<RequestId> submit(EngineRequest request) override;
-  void cancel(RequestId id) override { door_.cancel(id); }
-  void flush_cache() override { door_.flush(); }
+  void cancel(RequestId id) override { queue_.cancel(id); }
+  void flush_cache() override { queue_.flush(); }
 
   void start() override;
   void follow() override;
   bool step() override;
-  void drain() override { door_.refuse(); }
-  bool idle() const override { return door_.empty(); }
+  void drain() override { queue_.refuse(); }
+  bool idle() const override { return queue_.empty(); }
   void stop() override;
 
   EngineStats stats() const override;
@@ -56,7 +56,7 @@ class BatchingEngine final : public Engine {
   absl::Status check(const EngineRequest& request) const;
 
   // The parts of a step, in order.
-  void take_news();
+  void receive_requests();
   void end_overdue();
   void plan();
   void reserve();
@@ -69,18 +69,21 @@ class BatchingEngine final : public Engine {
   void relieve_pressure();
   Candidate candidate_of(size_t i);
   void count_returned();
-  void find_computing(size_t i);  // whoever computes what candidate `i` begins with
+  void find_prefix_in_progress(size_t i);  // whoever computes what candidate `i` begins with
   void attach_admitted();
-  void see_prompt(std::span<const std::unique_ptr<Sequence>> samples);  // of a request that arrives
-  void enter_prompts();                                                 // of this step's runs
-  void leave_in_cache(Sequence& sequence, bool relabel);                // all that it has stored
-  KvPrompt cache_prompt(Sequence& sequence) { return sequence.cache_prompt(kv_->unit_tokens()); }
+  void record_prompt(
+      std::span<const std::unique_ptr<Sequence>> samples);  // of a request that arrives
+  void insert_prompts();                                    // of this step's runs
+  void insert_stored(Sequence& sequence, bool relabel);     // all that it has stored
+  KvPrompt cache_prompt(Sequence& sequence) {
+    return sequence.cache_prompt(kv_->prefix_block_tokens());
+  }
 
   // ---- ranks (engine/batching_ranks.cpp)
   std::vector<std::unique_ptr<Sequence>> make_samples(RequestId first_id,
                                                       const EngineRequest& request) const;
-  void hear();             // what came in, by the door or from the rank that leads
-  void check_same_step();  // as the other ranks are about to do
+  void receive_inputs();         // what came in, by the door or from the rank that leads
+  void verify_identical_step();  // as the other ranks are about to do
 
   // A row of logits that somebody wants: those after `position` of a sequence.
   struct LogitsRow {
@@ -99,7 +102,7 @@ class BatchingEngine final : public Engine {
     return *sequences_[static_cast<size_t>(run.candidate)];
   }
   KvDemand demand_of(const Sequence& sequence) const;
-  int32_t give_up_slot(Sequence& sequence);  // of one that is preempted
+  int32_t release_slot(Sequence& sequence);  // of one that is preempted
   void count_running();
   void update_stats();
 
@@ -112,7 +115,7 @@ class BatchingEngine final : public Engine {
   const std::unique_ptr<KvCache> kv_;
   const Backend& backend_;
   const Stream stream_;
-  Door door_;
+  RequestQueue queue_;
   std::atomic<RequestId> last_id_ = 0;
 
   // Of the engine's thread, or of whoever calls step(). Sized once, reused by every step.
@@ -120,7 +123,7 @@ class BatchingEngine final : public Engine {
   Ranks ranks_;
   Sampler sampler_;
   std::vector<std::unique_ptr<Sequence>> sequences_;  // inside, in order of rank
-  StepNews news_;
+  StepInputs inputs_;
   bool ended_ = false;                 // the last step has been done
   std::vector<Candidate> candidates_;  // of the plan, one for each of sequences_
   StepPlan plan_;

@@ -50,15 +50,15 @@ std::vector<std::unique_ptr<Sequence>> BatchingEngine::make_samples(
 }
 
 // Whether the door is closed is asked first: then nothing comes in behind what is received.
-void BatchingEngine::hear() {
-  news_.messages.clear();
+void BatchingEngine::receive_inputs() {
+  inputs_.messages.clear();
   if (ranks_.leads()) {
-    news_.ends = door_.closed();
-    news_.now = options_.clock();
-    door_.receive(news_.messages);
+    inputs_.ends = queue_.closed();
+    inputs_.now = options_.clock();
+    queue_.receive(inputs_.messages);
   }
-  ranks_.tell(news_);
-  for (Message& message : news_.messages) {
+  ranks_.broadcast(inputs_);
+  for (Message& message : inputs_.messages) {
     if (!ranks_.leads() && message.request != nullptr) {
       message.samples = make_samples(message.first_id, *message.request);
     }
@@ -67,7 +67,7 @@ void BatchingEngine::hear() {
 }
 
 // Of all that a plan is made from, and of what was chosen last.
-void BatchingEngine::check_same_step() {
+void BatchingEngine::verify_identical_step() {
   if (ranks_.count() == 1) {
     return;
   }
@@ -76,10 +76,10 @@ void BatchingEngine::check_same_step() {
   for (size_t i = 0; i < candidates_.size(); ++i) {
     const Candidate& c = candidates_[i];
     digest.add(c.rank, c.tokens, sequences_[i]->tokens().back(), c.stored, c.pages, c.running);
-    digest.add(c.kv.page_tokens, c.kv.uneven, c.kv.low_tokens, c.kv.restore, c.kv.compresses);
+    digest.add(c.kv.page_tokens, c.kv.uneven, c.kv.low_tokens, c.kv.swap_in_pages, c.kv.compresses);
     digest.add(c.returned, c.matched, c.locked, c.head_start, c.waits_for);
   }
-  ranks_.check_same(digest.value(), counting_.steps);
+  ranks_.verify_identical(digest.value(), counting_.steps);
 }
 
 }  // namespace tessera

@@ -15,12 +15,12 @@
 namespace tessera {
 namespace {
 
-absl::Status check_at_least(const char* option, int64_t value, int64_t least) {
-  if (value >= least) {
+absl::Status check_at_least(const char* option, int64_t value, int64_t min) {
+  if (value >= min) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat(option, " is ", value, ", it must be at least ", least));
+      absl::StrCat(option, " is ", value, ", it must be at least ", min));
 }
 
 absl::Status check_options(const EngineOptions& options, const ModelConfig& model) {
@@ -45,7 +45,7 @@ std::vector<KvFormat> ladder_of(const EngineOptions& options, const ModelConfig&
     return *options.kv_ladder;
   }
   const bool serves =
-      options.prefix_cache && model.window == 0 && options.kv.policy.high == kKvK8V4;
+      options.prefix_cache && model.sliding_window == 0 && options.kv.policy.high == kKvK8V4;
   return serves ? std::vector<KvFormat>{kKvK4V2} : std::vector<KvFormat>{};
 }
 
@@ -102,7 +102,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const EngineOptions& opti
                                             .kv_heads = config.kv_heads,
                                             .head_dim = config.head_dim,
                                             .query_heads = config.heads,
-                                            .window = config.window,
+                                            .sliding_window = config.sliding_window,
                                             .slots = options.max_sequences,
                                             .context = options.context,
                                             .bytes = options.kv_bytes,
@@ -110,7 +110,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const EngineOptions& opti
                                            backend, stream));
   resolved.kv_bytes = kv->shape().total_bytes();
   if (options.ranks != nullptr) {
-    TESSERA_RETURN_IF_ERROR(check_alike(*options.ranks, traits_of(resolved, *model, backend)));
+    TESSERA_RETURN_IF_ERROR(
+        verify_identical_traits(*options.ranks, traits_of(resolved, *model, backend)));
   }
   model->prepare(kv->view(), stream);
   TESSERA_ASSIGN_OR_RETURN(

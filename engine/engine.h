@@ -48,7 +48,7 @@ struct EngineStats {
   int64_t pages_free = 0;  // those of the prefix cache that nobody uses included
   int64_t page_bytes = 0;
   int32_t page_tokens = 0;     // of the default's high tier that a page holds
-  int64_t window_bytes = 0;    // of the open groups of max_sequences sequences
+  int64_t residual_bytes = 0;  // of the open groups of max_sequences sequences
   int64_t table_bytes = 0;     // of their page tables, and of lists of pages
   int64_t token_capacity = 0;  // tokens that fit into the pages
   int64_t steps = 0;
@@ -61,7 +61,7 @@ struct EngineStats {
   // run that is shared, 0 without a cache.
   int64_t cache_query_tokens = 0;
   int64_t cache_hit_tokens = 0;
-  int32_t cache_unit_tokens = 0;
+  int32_t prefix_block_tokens = 0;
   PrefixCacheStats cache = {};
   int32_t formats = 0;
   KvFormatPages format_pages[kMaxKvLayouts] = {};  // in use, of so many formats

@@ -34,33 +34,33 @@ struct MessageIds {
 
 Ranks::Ranks(Communicator* communicator)
     : communicator_(communicator),
-      silence_(std::make_shared<SilentSink>()),
+      null_sink_(std::make_shared<SilentSink>()),
       digests_(static_cast<size_t>(count())) {}
 
-void Ranks::tell(StepNews& news) {
+void Ranks::broadcast(StepInputs& inputs) {
   if (count() == 1) {
     return;
   }
   if (leads()) {
-    write(news);
+    write(inputs);
   }
-  Head head{news.now, news.ends ? 1 : 0, std::ssize(news.messages), std::ssize(bytes_)};
+  Head head{inputs.now, inputs.ends ? 1 : 0, std::ssize(inputs.messages), std::ssize(bytes_)};
   communicator_->broadcast(std::as_writable_bytes(std::span(&head, 1)));
   if (head.bytes > 0) {
     bytes_.resize(static_cast<size_t>(head.bytes));
     communicator_->broadcast(bytes_);
   }
   if (!leads()) {
-    news.now = head.now;
-    news.ends = head.ends != 0;
-    news.messages.resize(static_cast<size_t>(head.messages));
-    read(news);
+    inputs.now = head.now;
+    inputs.ends = head.ends != 0;
+    inputs.messages.resize(static_cast<size_t>(head.messages));
+    read(inputs);
   }
 }
 
-void Ranks::write(const StepNews& news) {
+void Ranks::write(const StepInputs& inputs) {
   bytes_.clear();
-  for (const Message& message : news.messages) {
+  for (const Message& message : inputs.messages) {
     const MessageIds ids{message.samples.empty() ? 0 : message.samples.front()->request_id(),
                          message.cancelled};
     const auto raw = std::as_bytes(std::span(&ids, 1));
@@ -71,9 +71,9 @@ void Ranks::write(const StepNews& news) {
   }
 }
 
-void Ranks::read(StepNews& news) const {
+void Ranks::read(StepInputs& inputs) const {
   std::span<const std::byte> left(bytes_);
-  for (Message& message : news.messages) {
+  for (Message& message : inputs.messages) {
     MessageIds ids;
     TESSERA_CHECK(left.size() >= sizeof(ids), "a step's news end too early");
     std::copy_n(left.begin(), sizeof(ids), std::as_writable_bytes(std::span(&ids, 1)).begin());
@@ -81,12 +81,12 @@ void Ranks::read(StepNews& news) const {
     message.first_id = ids.first;
     message.cancelled = ids.cancelled;
     if (ids.first != 0) {
-      message.request = std::make_unique<EngineRequest>(take_request(left, silence_));
+      message.request = std::make_unique<EngineRequest>(take_request(left, null_sink_));
     }
   }
 }
 
-void Ranks::check_same(uint64_t digest, int64_t step) {
+void Ranks::verify_identical(uint64_t digest, int64_t step) {
   if (count() == 1) {
     return;
   }
@@ -99,7 +99,7 @@ void Ranks::check_same(uint64_t digest, int64_t step) {
   }
 }
 
-absl::Status check_alike(Communicator& ranks, std::span<const RankTrait> traits) {
+absl::Status verify_identical_traits(Communicator& ranks, std::span<const RankTrait> traits) {
   std::vector<int64_t> own;
   for (const RankTrait& trait : traits) {
     own.push_back(static_cast<int64_t>(trait.hash));

@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "engine/door.h"
+#include "engine/request_queue.h"
 #include "kernels/communicator.h"
 
 namespace tessera {
 
 // What a step begins with, besides what the engine has inside.
-struct StepNews {
+struct StepInputs {
   std::chrono::steady_clock::time_point now;  // by the clock of the rank that leads
   bool ends = false;                          // what is inside is cancelled, and no step follows
   std::vector<Message> messages;              // that came in through its door
@@ -38,17 +38,17 @@ class Ranks {
 
   // Rank 0's news become everybody's. There, messages with samples have a request too; on the
   // others they have the request alone, each of its sinks one that does nothing.
-  void tell(StepNews& news);
+  void broadcast(StepInputs& inputs);
 
   // Aborts, naming the rank, where another has another digest of the step that it is about to do.
-  void check_same(uint64_t digest, int64_t step);
+  void verify_identical(uint64_t digest, int64_t step);
 
  private:
-  void write(const StepNews& news);
-  void read(StepNews& news) const;
+  void write(const StepInputs& inputs);
+  void read(StepInputs& inputs) const;
 
   Communicator* const communicator_;
-  const std::shared_ptr<EventSink> silence_;
+  const std::shared_ptr<EventSink> null_sink_;
   std::vector<std::byte> bytes_;  // of messages
   std::vector<int64_t> digests_;  // [ranks]
 };
@@ -61,6 +61,6 @@ struct RankTrait {
 
 // Collective, with the same names on every rank. Errors, the same on each: InvalidArgument names
 // the first trait that is not alike, and a rank where it differs from rank 0's.
-absl::Status check_alike(Communicator& ranks, std::span<const RankTrait> traits);
+absl::Status verify_identical_traits(Communicator& ranks, std::span<const RankTrait> traits);
 
 }  // namespace tessera

@@ -125,22 +125,23 @@ struct EngineRequest {
   // this one.
   std::string cache_salt;
   struct Cache {
-    bool use = true;   // take what is there, leave what is computed
-    bool pin = false;  // what it leaves stays for `ttl`, whatever else needs room, as far as there is some
+    bool use = true;  // take what is there, leave what is computed
+    bool pin =
+        false;  // what it leaves stays for `ttl`, whatever else needs room, as far as there is some
     std::chrono::seconds ttl{300};
   };
   Cache cache = {};
-  // The coarsest format of a beginning that it takes, of those to which the cache demotes; none: all of
-  // these. Lossy policies and deterministic requests take what is in their own format only.
+  // The coarsest format of a beginning that it takes, of those to which the cache demotes; none:
+  // all of these. Lossy policies and deterministic requests take what is in their own format only.
   std::optional<KvFormat> cache_accept;
   // When to give up: the request, waiting or running, ends with `cancelled` and DeadlineExceeded
   // within one step of that time, by EngineOptions::clock.
   std::optional<std::chrono::steady_clock::time_point> deadline;
   // The text shall depend on this request, its seed and the weights alone, whatever else runs and
-  // however little memory there is. Results do not depend on chunks or batches, preemption recomputes,
-  // and what the prefix cache holds in the request's own format has the bits that computing it would
-  // give. So this leaves demoted prefixes out and, of lossy policies, which treat a prefix that others
-  // share differently, the prefix cache.
+  // however little memory there is. Results do not depend on chunks or batches, preemption
+  // recomputes, and what the prefix cache holds in the request's own format has the bits that
+  // computing it would give. So this leaves demoted prefixes out and, of lossy policies, which
+  // treat a prefix that others share differently, the prefix cache.
   bool deterministic = false;
   std::vector<std::shared_ptr<EventSink>> sinks;  // at least one, none of them null
 };

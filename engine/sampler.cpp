@@ -93,10 +93,10 @@ MatrixView<float> Sampler::begin(int64_t rows) {
 
 void Sampler::add(int32_t row, const Choice& choice) {
   const SamplingParams& params = choice.params;
-  const size_t most_changes =
+  const size_t max_changes =
       std::min(counts_.size(), choice.stop_ids.size() + params.logit_bias.size() +
                                    choice.prompt.size() + choice.generated.size());
-  if (changes_.size() + most_changes > changes_.capacity()) {
+  if (changes_.size() + max_changes > changes_.capacity()) {
     sample_added();
   }
   row_ = row;

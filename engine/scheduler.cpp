@@ -169,7 +169,7 @@ class Planner {
     if (forks(i)) {
       return kv.pages_for(stored(i)) - kv.full_pages(stored(i));
     }
-    return candidates_[i].running ? 0 : kv.restore + locked(i, !plan_.preempted.empty());
+    return candidates_[i].running ? 0 : kv.swap_in_pages + locked(i, !plan_.preempted.empty());
   }
 
   // Pages that others can take no more once `i` begins with what it matched. Of that, preempted

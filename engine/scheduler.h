@@ -29,8 +29,8 @@ struct Candidate {
   // The prefix cache. Of a running sequence: pages that others may take once it and all that run
   // behind it have lost their slots, and not before, because nobody uses what they hold then.
   int64_t returned = 0;
-  // Of a waiting one, which will begin with its `stored` tokens: pages of these in all, and those of
-  // them that nobody uses yet, so that others can take them no more once it is admitted.
+  // Of a waiting one, which will begin with its `stored` tokens: pages of these in all, and those
+  // of them that nobody uses yet, so that others can take them no more once it is admitted.
   int64_t matched = 0;
   int64_t locked = 0;
   int32_t head_start = 0;  // see kMatchHeadStart
@@ -52,9 +52,10 @@ constexpr int64_t rank_of(int32_t priority, int64_t arrival) {
   return arrival + int64_t{priority} * kPriorityHeadStart;
 }
 
-// Admission prefers who finds much of its prompt in the prefix cache: each group of 64 tokens that is
-// there is worth a head start of kMatchHeadStart arrivals, at most kMaxHeadStart in all. So a waiting
-// request is overtaken by no more than that many later ones, however long the queue: nobody starves.
+// Admission prefers who finds much of its prompt in the prefix cache: each group of 64 tokens that
+// is there is worth a head start of kMatchHeadStart arrivals, at most kMaxHeadStart in all. So a
+// waiting request is overtaken by no more than that many later ones, however long the queue: nobody
+// starves.
 inline constexpr int32_t kMatchHeadStart = 4;
 inline constexpr int32_t kMaxHeadStart = 1024;
 
@@ -70,9 +71,8 @@ struct StepPlan {
     int32_t count = 0;     // the next `count` pending tokens
     bool samples = false;  // they are the last ones pending, so the next token can be chosen
   };
-  std::vector<int32_t>
-      preempted;  // lose slot and pages before anything else happens
-  std::vector<int32_t> admitted;  // get a slot; each has a run
+  std::vector<int32_t> preempted;  // lose slot and pages before anything else happens
+  std::vector<int32_t> admitted;   // get a slot; each has a run
   struct Fork {
     int32_t candidate = 0;  // admitted; its first
     int32_t source = 0;     // and this running candidate's
@@ -99,10 +99,12 @@ struct SchedulerLimits {
 // A step is filled in this order:
 //   1. decodes: every running sequence with one pending token, so no prefill ever delays them;
 //   2. chunks of running prefills, by rank, as far as max_step_tokens goes;
-//   3. waiting sequences, by rank less head start, while there is a slot, some budget, and free pages for all their
-//      known tokens, uncompressed, besides what running sequences are promised: their own known tokens and one
-//      more group. The first that does not fit ends admission: nothing overtakes it. One whose
-//      beginning another is computing at this time waits for that one and holds nobody up.
+//   3. waiting sequences, by rank less head start, while there is a slot, some budget, and free
+//   pages for all their
+//      known tokens, uncompressed, besides what running sequences are promised: their own known
+//      tokens and one more group. The first that does not fit ends admission: nothing overtakes it.
+//      One whose beginning another is computing at this time waits for that one and holds nobody
+//      up.
 //
 // Samples of one request compute what they have in common once. The first of them stores it, in
 // chunks that end there; the others wait for it, and nobody overtakes them. Then they are admitted
@@ -115,8 +117,9 @@ struct SchedulerLimits {
 // When pages run out, a running sequence that needs some takes them from the worst-ranked running
 // sequence behind it, which is preempted: it keeps its tokens, waits at its rank and is computed
 // anew, or, where a policy has compressed it and computing it anew would change its text, restored
-// from host memory. Where nobody stands behind it, it keeps its pages and sits the step out. A waiting
-// sequence preempts only sequences of a worse *priority*, and only if that suffices to admit it.
+// from host memory. Where nobody stands behind it, it keeps its pages and sits the step out. A
+// waiting sequence preempts only sequences of a worse *priority*, and only if that suffices to
+// admit it.
 //
 // Pages of the prefix cache that nobody uses count as free. What sequences that share pages with
 // those admitted in the same step leave behind is not known from totals; planning then counts less,

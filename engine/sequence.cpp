@@ -54,17 +54,17 @@ Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& req
   const auto prompt = static_cast<int32_t>(prompt_tokens_);
   if (kv_.policy.newest_dense() > 0) {  // a sample needs the prompt's end in its own window
     shareable_ = std::min(shareable_, kv_.policy.shareable(prompt) / kKvGroup * kKvGroup);
-    most_entered_ = prompt;  // generated tokens read others dense than a prompt's do
+    max_inserted_tokens_ = prompt;  // generated tokens read others dense than a prompt's do
   }
   if (kv_.policy.is_lossy() || request.deterministic) {
     cache_accept_ = kv_.policy.high;
     cache_.use = cache_.use && !(kv_.policy.is_lossy() && request.deterministic);
   }
   if (kv_.policy.is_lossy()) {
-    most_entered_ = cache_.pin ? static_cast<int32_t>(prompt_tokens_) : 0;
+    max_inserted_tokens_ = cache_.pin ? static_cast<int32_t>(prompt_tokens_) : 0;
   }
   const size_t groups = max_length_ / kKvGroup;  // a unit is one at least
-  unit_hashes_.reserve(groups);
+  block_hashes_.reserve(groups);
   path_hashes_.reserve(groups);
   sampling_.seed += sample;
   tokens_.reserve(max_length_);
@@ -89,19 +89,20 @@ Candidate Sequence::candidate() const {
                                                       : std::numeric_limits<int32_t>::max()};
 }
 
-KvPrompt Sequence::cache_prompt(int32_t unit_tokens) {
-  const auto unit = static_cast<size_t>(unit_tokens);
-  while ((unit_hashes_.size() + 1) * unit <= tokens_.size()) {
+KvPrompt Sequence::cache_prompt(int32_t prefix_block_tokens) {
+  const auto block = static_cast<size_t>(prefix_block_tokens);
+  while ((block_hashes_.size() + 1) * block <= tokens_.size()) {
     const uint64_t before = path_hashes_.empty()
                                 ? std::hash<std::string>()(cache_salt_) ^ bits_of(kv_.policy.high)
                                 : path_hashes_.back();
-    unit_hashes_.push_back(PrefixTree::hash(tokens().subspan(unit_hashes_.size() * unit, unit)));
-    path_hashes_.push_back((before ^ unit_hashes_.back()) * 0x9e3779b97f4a7c15 + before);
+    block_hashes_.push_back(
+        PrefixTree::hash(tokens().subspan(block_hashes_.size() * block, block)));
+    path_hashes_.push_back((before ^ block_hashes_.back()) * 0x9e3779b97f4a7c15 + before);
   }
-  return {tokens_, unit_hashes_, cache_salt_, kv_.policy.high, cache_accept_};
+  return {tokens_, block_hashes_, cache_salt_, kv_.policy.high, cache_accept_};
 }
 
-int32_t Sequence::most_cached() const {
+int32_t Sequence::max_cached_tokens() const {
   const bool observes = observe_logits_ || sampling_.prompt_logprobs.has_value();
   const int32_t unheard = observes ? next_observed_ : std::numeric_limits<int32_t>::max();
   return kv_.policy.is_lossy() || kv_.policy.newest_dense() > 0
@@ -109,13 +110,13 @@ int32_t Sequence::most_cached() const {
              : unheard;
 }
 
-void Sequence::recur(int32_t tokens) {
+void Sequence::mark_recurring(int32_t tokens) {
   // What another with this prompt could not begin with is left to the policy.
   const int32_t useful = kv_.policy.shareable(static_cast<int32_t>(prompt_tokens_));
-  most_entered_ = std::max(most_entered_, std::min(tokens, useful));
+  max_inserted_tokens_ = std::max(max_inserted_tokens_, std::min(tokens, useful));
 }
 
-void Sequence::begin_with(int32_t tokens) {
+void Sequence::set_cached(int32_t tokens) {
   store(tokens);
   cached_tokens_ = cached_tokens_.value_or(tokens);
 }
@@ -129,25 +130,25 @@ bool Sequence::overdue(std::chrono::steady_clock::time_point now) const {
 }
 
 void Sequence::admit(int32_t slot, std::chrono::steady_clock::time_point now) {
-  TESSERA_CHECK(!running() && !ended() && (stored_ == 0) == !saved_.has_value(),
+  TESSERA_CHECK(!running() && !ended() && (stored_ == 0) == !swapped_.has_value(),
                 "only a waiting sequence is admitted");
   slot_ = slot;
   admitted_ = admitted_.value_or(now);
-  saved_.reset();
+  swapped_.reset();
 }
 
-int32_t Sequence::give_up_slot() {
+int32_t Sequence::release_slot() {
   TESSERA_CHECK(running(), "a sequence without a slot gives none up");
   stored_ = 0;
   return *std::exchange(slot_, std::nullopt);
 }
 
-int32_t Sequence::give_up_slot(SavedKv saved) {
+int32_t Sequence::release_slot(SwappedKv swapped) {
   const int32_t stored = stored_;
-  const int32_t slot = give_up_slot();
+  const int32_t slot = release_slot();
   stored_ = stored;
-  kv_usage_ = saved.usage();
-  saved_ = std::move(saved);
+  kv_usage_ = swapped.usage();
+  swapped_ = std::move(swapped);
   return slot;
 }
 

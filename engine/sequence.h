@@ -23,8 +23,8 @@ class Sequence {
   struct Model {
     int32_t context = 0;  // tokens a sequence may have
     std::span<const int32_t> eos_ids;
-    KvPreset kv;  // of requests that ask for none
-    KvFormat cache_accept;  // the same
+    KvPreset kv;                                // of requests that ask for none
+    KvFormat cache_accept;                      // the same
     std::chrono::steady_clock::time_point now;  // by the engine's clock
   };
 
@@ -61,34 +61,34 @@ class Sequence {
   }
   int32_t slot() const { return *slot_; }
   void admit(int32_t slot, std::chrono::steady_clock::time_point now);
-  int32_t give_up_slot();  // its tokens stay, to be computed anew
-  int32_t give_up_slot(SavedKv saved);  // its keys and values stay too, outside the cache
-  const SavedKv* saved() const { return saved_.has_value() ? &*saved_ : nullptr; }
+  int32_t release_slot();                   // its tokens stay, to be computed anew
+  int32_t release_slot(SwappedKv swapped);  // its keys and values stay too, outside the cache
+  const SwappedKv* swapped() const { return swapped_.has_value() ? &*swapped_ : nullptr; }
 
   // ---- the prefix cache. What it is asked for, with the hashes of all units so far.
-  KvPrompt cache_prompt(int32_t unit_tokens);
+  KvPrompt cache_prompt(int32_t prefix_block_tokens);
   bool uses_cache() const { return cache_.use; }
   const EngineRequest::Cache& cache() const { return cache_; }
-  // The most tokens that it may begin with: whose logits its sink or its policy's scorer waits for is
-  // computed.
-  int32_t most_cached() const;
+  // The most tokens that it may begin with: whose logits its sink or its policy's scorer waits for
+  // is computed.
+  int32_t max_cached_tokens() const;
   // The most tokens of its own that others may find there. A lossy policy's sequence keeps what it
   // computes for itself, so that it is compressed; but for what recurs of its prompt and what it
   // was asked to pin.
-  int32_t most_entered() const { return most_entered_; }
-  int32_t prompt_entered() const {  // of its prompt alone
-    return std::min(most_entered_, static_cast<int32_t>(prompt_tokens_));
+  int32_t max_inserted_tokens() const { return max_inserted_tokens_; }
+  int32_t max_inserted_prompt_tokens() const {  // of its prompt alone
+    return std::min(max_inserted_tokens_, static_cast<int32_t>(prompt_tokens_));
   }
   // So many of its prompt's first tokens were asked for before.
-  void recur(int32_t tokens);
+  void mark_recurring(int32_t tokens);
   // What is there, as of the last look.
   KvMatch& match() { return match_; }
   const KvMatch& match() const { return match_; }
   // Of its units from the first to this one, salt and format; equal where all of these are equal.
-  uint64_t path_hash(int32_t unit) const { return path_hashes_[static_cast<size_t>(unit)]; }
+  uint64_t path_hash(int32_t block) const { return path_hashes_[static_cast<size_t>(block)]; }
   std::span<const uint64_t> path_hashes() const { return path_hashes_; }
-  int32_t hashed_units() const { return static_cast<int32_t>(path_hashes_.size()); }
-  void begin_with(int32_t tokens);  // admitted, it finds so many stored
+  int32_t hashed_blocks() const { return static_cast<int32_t>(path_hashes_.size()); }
+  void set_cached(int32_t tokens);  // admitted, it finds so many stored
 
   const KvPolicy& kv_policy() const { return kv_.policy; }
   void set_kv_usage(const KvUsage& usage) { kv_usage_ = usage; }  // for the sink, at its end
@@ -127,13 +127,13 @@ class Sequence {
 
   KvPreset kv_;
   KvUsage kv_usage_;
-  std::optional<SavedKv> saved_;
+  std::optional<SwappedKv> swapped_;
   std::string cache_salt_;
   EngineRequest::Cache cache_;
   KvFormat cache_accept_;
-  std::vector<uint64_t> unit_hashes_;
+  std::vector<uint64_t> block_hashes_;
   std::vector<uint64_t> path_hashes_;
-  int32_t most_entered_ = std::numeric_limits<int32_t>::max();
+  int32_t max_inserted_tokens_ = std::numeric_limits<int32_t>::max();
   KvMatch match_;
   std::optional<int32_t> cached_tokens_;  // when it was admitted first
 

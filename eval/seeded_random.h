@@ -24,7 +24,7 @@ class SeededRandom {
   }
 
   // Uniform in [least, most].
-  size_t between(size_t least, size_t most) { return least + below(most - least + 1); }
+  size_t between(size_t min, size_t max) { return min + below(max - min + 1); }
 
   template <class T>
   const T& choice(std::span<const T> values) {

@@ -55,8 +55,8 @@ std::string missing_ops(const Backend& backend) {
   look("silu_mul", backend.silu_mul != nullptr);
   look("kv_resize", backend.kv_resize != nullptr);
   look("kv_fork", backend.kv_fork != nullptr);
-  look("kv_save", backend.kv_save != nullptr);
-  look("kv_load", backend.kv_load != nullptr);
+  look("kv_swap_out", backend.kv_swap_out != nullptr);
+  look("kv_swap_in", backend.kv_swap_in != nullptr);
   look("kv_share", backend.kv_share != nullptr);
   look("kv_attach", backend.kv_attach != nullptr);
   look("kv_drop", backend.kv_drop != nullptr);

@@ -22,12 +22,12 @@ void check_shape(const KvArenaShape& shape) {
                   "f32 beside other formats");
     TESSERA_CHECK(shape.layout(tier).capacity > 0, "a page that holds no tile of a format");
   }
-  TESSERA_CHECK(
-      shape.unit_tokens % kKvGroup == 0 && (shape.unit_tokens > 0) == !shape.unit_tiers.empty(),
-      "units of other than whole groups, or of no format");
-  for (const uint8_t tier : shape.unit_tiers) {
+  TESSERA_CHECK(shape.prefix_block_tokens % kKvGroup == 0 &&
+                    (shape.prefix_block_tokens > 0) == !shape.prefix_block_tiers.empty(),
+                "units of other than whole groups, or of no format");
+  for (const uint8_t tier : shape.prefix_block_tiers) {
     TESSERA_CHECK(
-        tier < shape.formats.size() && shape.unit_tokens % shape.layout(tier).capacity == 0,
+        tier < shape.formats.size() && shape.prefix_block_tokens % shape.layout(tier).capacity == 0,
         "units of other than whole pages");
   }
 }
@@ -43,32 +43,34 @@ int32_t KvArenaShape::row_pages() const {
   return std::max(1, static_cast<int32_t>(pages_of_one_tier) + (formats.size() > 1 ? 1 : 0));
 }
 
-int32_t KvArenaShape::min_unit_pages() const {
-  int32_t least = unit_tokens;
-  for (const uint8_t tier : unit_tiers) {
-    least = std::min(least, unit_tokens / layout(tier).capacity);
+int32_t KvArenaShape::min_prefix_block_pages() const {
+  int32_t min = prefix_block_tokens;
+  for (const uint8_t tier : prefix_block_tiers) {
+    min = std::min(min, prefix_block_tokens / layout(tier).capacity);
   }
-  return least;
+  return min;
 }
 
-int32_t KvArenaShape::max_unit_pages() const {
-  int32_t most = 0;
-  for (const uint8_t tier : unit_tiers) {
-    most = std::max(most, unit_tokens / layout(tier).capacity);
+int32_t KvArenaShape::max_prefix_block_pages() const {
+  int32_t max = 0;
+  for (const uint8_t tier : prefix_block_tiers) {
+    max = std::max(max, prefix_block_tokens / layout(tier).capacity);
   }
-  return most;
+  return max;
 }
 
-int32_t KvArenaShape::units() const {
-  return unit_tokens == 0 ? 0 : static_cast<int32_t>(pages / (slot_rows() * min_unit_pages()));
+int32_t KvArenaShape::prefix_blocks() const {
+  return prefix_block_tokens == 0
+             ? 0
+             : static_cast<int32_t>(pages / (slot_rows() * min_prefix_block_pages()));
 }
 
 int64_t KvArenaShape::slot_table_bytes() const {
   return slot_rows() * (row_pages() * int64_t{sizeof(int32_t)} + int64_t{sizeof(KvRow)});
 }
 
-int64_t KvArenaShape::slot_mark_bytes() const {
-  return slot_rows() * row_marks() * int64_t{sizeof(KvMark)};
+int64_t KvArenaShape::slot_token_score_bytes() const {
+  return slot_rows() * row_token_scores() * int64_t{sizeof(KvTokenScore)};
 }
 
 namespace {
@@ -101,8 +103,8 @@ std::unique_ptr<KvArena> KvArena::make(const KvArenaShape& shape, const DeviceMe
   check_shape(shape);
   if (memory != nullptr) {
     Memory on_device{.arena = {},
-                     .windows = {},
-                     .marks = {},
+                     .residuals = {},
+                     .token_scores = {},
                      .query_sums = {},
                      .device = allocate(*memory, device_bytes(shape))};
     if (on_device.device == nullptr) {
@@ -114,11 +116,11 @@ std::unique_ptr<KvArena> KvArena::make(const KvArenaShape& shape, const DeviceMe
     return arena;
   }
   Memory on_host{MemoryMapping(shape.arena_bytes()),
-                 MemoryMapping(shape.slots * shape.slot_window_bytes()),
-                 MemoryMapping(shape.slots * shape.slot_mark_bytes()),
+                 MemoryMapping(shape.slots * shape.slot_residual_bytes()),
+                 MemoryMapping(shape.slots * shape.slot_token_score_bytes()),
                  MemoryMapping(shape.slots * shape.slot_query_sum_bytes())};
-  if (on_host.arena.data() == nullptr || on_host.windows.data() == nullptr ||
-      (on_host.marks.data() == nullptr && shape.slot_mark_bytes() > 0) ||
+  if (on_host.arena.data() == nullptr || on_host.residuals.data() == nullptr ||
+      (on_host.token_scores.data() == nullptr && shape.slot_token_score_bytes() > 0) ||
       (on_host.query_sums.data() == nullptr && shape.slot_query_sum_bytes() > 0)) {
     return nullptr;
   }
@@ -129,8 +131,8 @@ KvArena::KvArena(const KvArenaShape& shape, Memory memory)
     : shape_(shape),
       memory_(std::move(memory)),
       arena_(memory_.arena.data()),
-      windows_(memory_.windows.data()),
-      marks_(reinterpret_cast<KvMark*>(memory_.marks.data())),
+      residuals_(memory_.residuals.data()),
+      token_scores_(reinterpret_cast<KvTokenScore*>(memory_.token_scores.data())),
       query_sums_(reinterpret_cast<float*>(memory_.query_sums.data())) {
   const auto fill = [](auto& numbers, int64_t count, auto first) {
     numbers.host.resize(static_cast<size_t>(count), first);
@@ -138,7 +140,8 @@ KvArena::KvArena(const KvArenaShape& shape, Memory memory)
   };
   fill(tables_, shape.rows() * shape.row_pages(), kNoPage);
   fill(rows_, shape.rows(), KvRow{});
-  fill(unit_tables_, shape.units() * shape.slot_rows() * shape.max_unit_pages(), kNoPage);
+  fill(prefix_block_tables_,
+       shape.prefix_blocks() * shape.slot_rows() * shape.max_prefix_block_pages(), kNoPage);
   fill(owners_, shape.pages, uint16_t{0});
   fill(free_list_, shape.pages, 0);
   fill(free_range_, 1, KvFreeRange{0, shape.pages});
@@ -149,9 +152,10 @@ void KvArena::place_on_device() {
   const DeviceMemory& device = *memory_.device.get_deleter().memory;
   Cutter cutter(memory_.device.get());
   cutter.cut(shape_.arena_bytes(), arena_);
-  cutter.cut(shape_.slots * shape_.slot_window_bytes(), windows_);
-  if (shape_.marks) {
-    cutter.cut(int64_t{shape_.slots} * shape_.slot_rows() * shape_.row_marks(), marks_);
+  cutter.cut(shape_.slots * shape_.slot_residual_bytes(), residuals_);
+  if (shape_.token_scores) {
+    cutter.cut(int64_t{shape_.slots} * shape_.slot_rows() * shape_.row_token_scores(),
+               token_scores_);
   }
   if (shape_.query_sums) {
     cutter.cut(shape_.slots * shape_.slot_query_sum_bytes() / int64_t{sizeof(float)}, query_sums_);
@@ -164,7 +168,7 @@ void KvArena::place_on_device() {
   };
   place(tables_);
   place(rows_);
-  place(unit_tables_);
+  place(prefix_block_tables_);
   place(owners_);
   place(free_list_);
   place(free_range_);
@@ -179,10 +183,10 @@ KvPool KvArena::pool() {
           .free_list = free_list_.data,
           .page_count = shape_.pages,
           .free_range = free_range_.data,
-          .unit_tables = unit_tables_.data,
-          .units = shape_.units(),
-          .unit_pages = shape_.max_unit_pages(),
-          .unit_tokens = shape_.unit_tokens};
+          .prefix_block_tables = prefix_block_tables_.data,
+          .prefix_blocks = shape_.prefix_blocks(),
+          .prefix_block_pages = shape_.max_prefix_block_pages(),
+          .prefix_block_tokens = shape_.prefix_block_tokens};
 }
 
 KvPool KvArena::host_pool() {
@@ -194,7 +198,7 @@ KvPool KvArena::host_pool() {
   seen.tables = host(tables_);
   seen.pages.tables = seen.tables;
   seen.pages.rows = host(rows_);
-  seen.unit_tables = host(unit_tables_);
+  seen.prefix_block_tables = host(prefix_block_tables_);
   seen.owners = host(owners_);
   seen.free_list = host(free_list_);
   seen.free_range = host(free_range_);
@@ -210,10 +214,10 @@ KvPagesView KvArena::view() const {
   }
   view.tables = tables_.data;
   view.rows = rows_.data;
-  view.windows = windows_;
-  view.window_layout = shape_.window_layout();
-  view.marks = marks_;
-  view.row_marks = shape_.row_marks();
+  view.residuals = residuals_;
+  view.residual_layout = shape_.residual_layout();
+  view.token_scores = token_scores_;
+  view.row_token_scores = shape_.row_token_scores();
   view.query_sums = query_sums_;
   view.layers = shape_.layers;
   view.kv_heads = shape_.kv_heads;
@@ -259,17 +263,17 @@ int64_t KvArena::slot_pages(int32_t slot) const {
   return entries - std::count(table.begin(), table.end(), kNoPage);
 }
 
-int64_t KvArena::unit_pages(int32_t handle) const {
-  TESSERA_CHECK(handle >= 0 && handle < shape_.units(), "no such unit");
-  const int64_t entries = shape_.slot_rows() * shape_.max_unit_pages();
-  const std::span<const int32_t> table = read(unit_tables_, handle * entries, entries);
+int64_t KvArena::prefix_block_pages(int32_t handle) const {
+  TESSERA_CHECK(handle >= 0 && handle < shape_.prefix_blocks(), "no such unit");
+  const int64_t entries = shape_.slot_rows() * shape_.max_prefix_block_pages();
+  const std::span<const int32_t> table = read(prefix_block_tables_, handle * entries, entries);
   return entries - std::count(table.begin(), table.end(), kNoPage);
 }
 
 bool KvArena::is_sole_owner(int32_t handle) const {
-  TESSERA_CHECK(handle >= 0 && handle < shape_.units(), "no such unit");
-  const int64_t entries = shape_.slot_rows() * shape_.max_unit_pages();
-  const std::span<const int32_t> table = read(unit_tables_, handle * entries, entries);
+  TESSERA_CHECK(handle >= 0 && handle < shape_.prefix_blocks(), "no such unit");
+  const int64_t entries = shape_.slot_rows() * shape_.max_prefix_block_pages();
+  const std::span<const int32_t> table = read(prefix_block_tables_, handle * entries, entries);
   const std::span<const uint16_t> owners = read(owners_);
   return std::all_of(table.begin(), table.end(), [&](int32_t page) {
     return page == kNoPage || owners[static_cast<size_t>(page)] == 1;
@@ -278,7 +282,7 @@ bool KvArena::is_sole_owner(int32_t handle) const {
 
 void KvArena::check_integrity() const {
   std::vector<int32_t> held(static_cast<size_t>(shape_.pages), 0);
-  for (const int32_t id : read(unit_tables_)) {
+  for (const int32_t id : read(prefix_block_tables_)) {
     TESSERA_CHECK(id >= kNoPage && id < shape_.pages, "a page id outside the arena");
     if (id != kNoPage) {
       ++held[static_cast<size_t>(id)];

@@ -18,9 +18,9 @@ inline constexpr int32_t kKvGroup = 64;  // tokens
 //
 //   [ keys | key scales | key zeros | values | value scales | value zeros | slack ]
 //
-// Scales (f16, one for each token) stand where keys (values) are codes, zeros in pages of dense codes
-// only. Everything comes in tiles of kKeyTile tokens, so that a kernel needs a tile's address and
-// nothing of the page around it.
+// Scales (f16, one for each token) stand where keys (values) are codes, zeros in pages of dense
+// codes only. Everything comes in tiles of kKeyTile tokens, so that a kernel needs a tile's address
+// and nothing of the page around it.
 //
 // Floats. Keys are channel-major inside a tile ([head_dim][kKeyTile]): a query channel is broadcast
 // against one vector of tokens, scores come out as whole vectors, no horizontal sum is needed.
@@ -39,10 +39,10 @@ inline constexpr int32_t kKvGroup = 64;  // tokens
 // mask unpack a whole line in place. Sub-lines beyond head_dim are there, as codes 0.
 //
 // Sparse. A tile's keys (values) are token-major: the kept channels of its 16 tokens in ascending
-// order of channels, the same number of bytes for each token, and behind them 16 bitmaps in whole words
-// of 64 bits, of which bit c (least significant first) says that channel c is kept. Kept channels are f16, or two's complement
-// codes of 8 or of 4 bits, of which the lower half of a byte comes first. Where every channel is kept
-// there are no bitmaps.
+// order of channels, the same number of bytes for each token, and behind them 16 bitmaps in whole
+// words of 64 bits, of which bit c (least significant first) says that channel c is kept. Kept
+// channels are f16, or two's complement codes of 8 or of 4 bits, of which the lower half of a byte
+// comes first. Where every channel is kept there are no bitmaps.
 struct KvPageLayout {
   static constexpr int32_t kKeyTile = 16;        // tokens; one AVX-512 vector of f32
   static constexpr int32_t kLineBytes = 64;      // of codes
@@ -70,14 +70,14 @@ struct KvPageLayout {
 
   // ---- tiles
   constexpr int64_t key_tile_bytes() const {
-    return format.is_sparse() ? kKeyTile * (kept_key_bytes() + key_bitmap_bytes())
+    return format.is_sparse()  ? kKeyTile * (kept_key_bytes() + key_bitmap_bytes())
            : format.is_codes() ? lines(div_ceil(head_dim, 4), format.key_bits) * kLineBytes
-                             : int64_t{kKeyTile} * head_dim * format.key_bits / 8;
+                               : int64_t{kKeyTile} * head_dim * format.key_bits / 8;
   }
   constexpr int64_t value_tile_bytes() const {
-    return format.is_sparse() ? kKeyTile * (kept_value_bytes() + value_bitmap_bytes())
+    return format.is_sparse()  ? kKeyTile * (kept_value_bytes() + value_bitmap_bytes())
            : format.is_codes() ? lines(4 * div_ceil(head_dim, 16), format.value_bits) * kLineBytes
-                             : int64_t{kKeyTile} * head_dim * format.value_bits / 8;
+                               : int64_t{kKeyTile} * head_dim * format.value_bits / 8;
   }
   // Of kKeyTile scales, or zeros.
   constexpr int64_t key_scale_tile_bytes() const { return format.key_bits <= 8 ? kKeyTile * 2 : 0; }
@@ -200,7 +200,7 @@ struct KvRow {
 };
 
 // What a policy remembers of a stored token: not streamed by attention. 8 bytes a token and head.
-struct KvMark {
+struct KvTokenScore {
   float score = 0;
   int32_t position = 0;  // in the sequence
 };
@@ -209,10 +209,10 @@ struct KvMark {
 //
 // Closed groups lie in pages. A row of the page tables serves one (slot, layer, KV head) and is
 // bidirectional (LeanKV, section 5.2): high-tier pages grow from its left end, low-tier pages from
-// its right. Token i of the high tier is token i % capacity of page row[i / capacity]; token j of the
-// low tier is token j % capacity of page row[row_pages - 1 - j / capacity]. Tokens come to a tier in
-// order of their positions; compression fills gaps with a tier's last tokens, and from then on only
-// marks know positions.
+// its right. Token i of the high tier is token i % capacity of page row[i / capacity]; token j of
+// the low tier is token j % capacity of page row[row_pages - 1 - j / capacity]. Tokens come to a
+// tier in order of their positions; compression fills gaps with a tier's last tokens, and from then
+// on only marks know positions.
 //
 // The open group (positions [64 * (n / 64), n) of a sequence of n tokens) lies in the slot's
 // window, dense: a page's worth in the window's own layout, one for each (slot, layer, KV head),
@@ -224,15 +224,17 @@ struct KvPagesView {
   KvPageLayout layouts[kMaxKvLayouts];  // of the formats the arena serves; all of page_bytes
   const int32_t* tables = nullptr;      // [slots, layers, kv_heads, row_pages] page ids
   KvRow* rows = nullptr;                // [slots, layers, kv_heads]
-  std::byte* windows = nullptr;         // [slots, layers, kv_heads, window_layout.page_bytes]
-  KvPageLayout window_layout;           // f16, or f32 where the arena serves f32; capacity kKvGroup
-  KvMark* marks = nullptr;              // [slots, layers, kv_heads, row_marks]; null: no policy asks
-  // High token i has mark i, low token j has mark row_marks - 1 - j, and token o of the open group has
-  // mark high + o: where it will be when the group closes, so that closing moves no marks. More than
-  // a sequence with a policy stores, because a mark on its way to the low tier takes two places.
-  int32_t row_marks = 0;
-  // [slots, layers, kv_heads, 2, head_dim]; null: no policy asks. Of group g (by position) at g % 2 the
-  // sum of |q| over its queries and over the query heads of the row's KV head.
+  std::byte* residuals = nullptr;       // [slots, layers, kv_heads, residual_layout.page_bytes]
+  KvPageLayout residual_layout;         // f16, or f32 where the arena serves f32; capacity kKvGroup
+  KvTokenScore* token_scores =
+      nullptr;  // [slots, layers, kv_heads, row_token_scores]; null: no policy asks
+  // High token i has mark i, low token j has mark row_token_scores - 1 - j, and token o of the open
+  // group has mark high + o: where it will be when the group closes, so that closing moves no
+  // marks. More than a sequence with a policy stores, because a mark on its way to the low tier
+  // takes two places.
+  int32_t row_token_scores = 0;
+  // [slots, layers, kv_heads, 2, head_dim]; null: no policy asks. Of group g (by position) at g % 2
+  // the sum of |q| over its queries and over the query heads of the row's KV head.
   float* query_sums = nullptr;
   int32_t layers = 0;
   int32_t kv_heads = 0;
@@ -243,8 +245,12 @@ struct KvPagesView {
     return (int64_t{slot} * layers + layer) * kv_heads + head;
   }
   constexpr const int32_t* table(int64_t row) const { return tables + row * row_pages; }
-  constexpr std::byte* window(int64_t row) const { return windows + row * window_layout.page_bytes; }
-  constexpr KvMark* mark_row(int64_t row) const { return marks + row * row_marks; }
+  constexpr std::byte* residual(int64_t row) const {
+    return residuals + row * residual_layout.page_bytes;
+  }
+  constexpr KvTokenScore* token_score_row(int64_t row) const {
+    return token_scores + row * row_token_scores;
+  }
   constexpr float* query_sum(int64_t row, int32_t group) const {
     return query_sums + (2 * row + group % 2) * head_dim;
   }

@@ -9,7 +9,7 @@ namespace tessera {
 namespace {
 
 constexpr int32_t kExpectedTokens = 2048;
-constexpr int32_t kMostGroups = 4;  // of a page; more only makes the last page emptier
+constexpr int32_t kMaxGroups = 4;  // of a page; more only makes the last page emptier
 // A table's entry, an owner count and an entry of the free list.
 constexpr double kEntryBytes = 2 * sizeof(int32_t) + sizeof(uint16_t);
 
@@ -35,7 +35,7 @@ double expected_waste(const KvPageLayout& layout, bool whole_groups) {
   return 1 - used / page_bytes + unfilled(layout.capacity, whole_groups) + kEntryBytes / page_bytes;
 }
 
-int32_t unit_tokens(std::span<const KvPageLayout> layouts) {
+int32_t prefix_block_tokens(std::span<const KvPageLayout> layouts) {
   int32_t tokens = kKvGroup;
   for (const KvPageLayout& layout : layouts) {
     tokens = std::lcm(tokens, layout.capacity);
@@ -46,24 +46,23 @@ int32_t unit_tokens(std::span<const KvPageLayout> layouts) {
 int64_t best_page_bytes(std::span<const KvFormatUse> uses, int32_t head_dim) {
   TESSERA_CHECK(!uses.empty(), "pages of no format");
   constexpr int64_t kStep = KvPageLayout::kByteMultiple;
-  int64_t least = kStep;
-  int64_t most = kStep;
+  int64_t min = kStep;
+  int64_t max = kStep;
   for (const KvFormatUse& use : uses) {
-    least = std::max(least, KvPageLayout::make(use.format, head_dim, 1).page_bytes);
-    most =
-        std::max(most, KvPageLayout::make(use.format, head_dim, kMostGroups * kKvGroup).page_bytes);
+    min = std::max(min, KvPageLayout::make(use.format, head_dim, 1).page_bytes);
+    max = std::max(max, KvPageLayout::make(use.format, head_dim, kMaxGroups * kKvGroup).page_bytes);
   }
-  int64_t best = least;
+  int64_t best = min;
   double best_waste = 1e9;
-  for (int64_t page_bytes = least; page_bytes <= most; page_bytes += kStep) {
-    int32_t unit = kKvGroup;
+  for (int64_t page_bytes = min; page_bytes <= max; page_bytes += kStep) {
+    int32_t block_tokens = kKvGroup;
     double waste = 0;
     for (const KvFormatUse& use : uses) {
       const KvPageLayout layout = KvPageLayout::fit(use.format, head_dim, page_bytes);
       waste += expected_waste(layout, use.whole_groups);
-      unit = use.in_units ? std::lcm(unit, layout.capacity) : unit;
+      block_tokens = use.in_prefix_blocks ? std::lcm(block_tokens, layout.capacity) : block_tokens;
     }
-    waste += (unit - kKvGroup) / 2.0 / kExpectedTokens;
+    waste += (block_tokens - kKvGroup) / 2.0 / kExpectedTokens;
     if (waste < best_waste) {
       best = page_bytes;
       best_waste = waste;

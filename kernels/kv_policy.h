@@ -104,7 +104,7 @@ struct KvPolicy {
   // Whether keys are pruned after they were stored, so that later queries may have a say in it.
   constexpr bool prunes_keys() const { return has_low_tier() && low.key_keep < KvFormat::kKeepAll; }
   // Whether tokens need marks: a position each, and a score where there is a scorer.
-  constexpr bool needs_marks() const { return is_lossy(); }
+  constexpr bool needs_token_scores() const { return is_lossy(); }
 
   // Of a prompt of so many tokens, how many of the first ones a sequence of this policy may find
   // stored by another: scores want the queries behind them, and the window their dense form.

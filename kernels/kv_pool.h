@@ -33,30 +33,36 @@ struct KvPool {
   int32_t page_count = 0;
   KvFreeRange* free_range = nullptr;  // one, beside the list, so that a device can own it
 
-  // Units: runs of tokens of all heads that outlive the sequence which computed them, and that other
-  // sequences may begin with. The host knows a unit by its handle, its place in this table.
-  int32_t* unit_tables = nullptr;  // [units, layers, kv_heads, unit_pages]; kNoPage behind the last
-  int32_t units = 0;
-  int32_t unit_pages = 0;   // of the least dense format that units have
-  int32_t unit_tokens = 0;  // a multiple of kKvGroup and of the capacity of each such format; 0: none
+  // Units: runs of tokens of all heads that outlive the sequence which computed them, and that
+  // other sequences may begin with. The host knows a unit by its handle, its place in this table.
+  int32_t* prefix_block_tables =
+      nullptr;  // [units, layers, kv_heads, prefix_block_pages]; kNoPage behind the last
+  int32_t prefix_blocks = 0;
+  int32_t prefix_block_pages = 0;  // of the least dense format that units have
+  int32_t prefix_block_tokens =
+      0;  // a multiple of kKvGroup and of the capacity of each such format; 0: none
 
-  constexpr int32_t* unit_table(int32_t handle, int64_t head) const {  // head: of all layers
-    return unit_tables + (int64_t{handle} * pages.layers * pages.kv_heads + head) * unit_pages;
+  constexpr int32_t* prefix_block_table(int32_t handle,
+                                        int64_t head) const {  // head: of all layers
+    return prefix_block_tables +
+           (int64_t{handle} * pages.layers * pages.kv_heads + head) * prefix_block_pages;
   }
-  constexpr int32_t unit_pages_of(uint8_t tier) const { return unit_tokens / pages.layouts[tier].capacity; }
+  constexpr int32_t prefix_block_pages_of(uint8_t tier) const {
+    return prefix_block_tokens / pages.layouts[tier].capacity;
+  }
 };
 
 // Requires: the pool has that unit, and units of that tier's format. For ops of every backend.
-inline void check_unit(const KvPool& pool, int32_t handle, uint8_t tier) {
-  TESSERA_CHECK(handle >= 0 && handle < pool.units, "no such unit");
+inline void check_prefix_block(const KvPool& pool, int32_t handle, uint8_t tier) {
+  TESSERA_CHECK(handle >= 0 && handle < pool.prefix_blocks, "no such unit");
   TESSERA_CHECK(tier < kMaxKvLayouts && pool.pages.layouts[tier].capacity > 0 &&
-                    pool.unit_tokens % pool.pages.layouts[tier].capacity == 0 &&
-                    pool.unit_pages_of(tier) <= pool.unit_pages,
+                    pool.prefix_block_tokens % pool.pages.layouts[tier].capacity == 0 &&
+                    pool.prefix_block_pages_of(tier) <= pool.prefix_block_pages,
                 "units do not have this format");
 }
 
 // A unit, and of which tier's format it is.
-struct KvUnit {
+struct PrefixBlock {
   int32_t handle = 0;
   uint8_t tier = 0;
 };
@@ -65,7 +71,7 @@ struct KvUnit {
 struct KvShare {
   int32_t slot = 0;
   uint8_t tier = 0;
-  int32_t first = 0;   // a multiple of unit_tokens
+  int32_t first = 0;   // a multiple of prefix_block_tokens
   int32_t handle = 0;  // of a unit that holds nothing
 };
 
@@ -74,7 +80,7 @@ struct KvShare {
 struct KvAttachment {
   int32_t slot = 0;
   KvTiers tiers;
-  std::span<const KvUnit> units;
+  std::span<const PrefixBlock> prefix_blocks;
 };
 
 // Every row of `slot` gets room for `tokens` more tokens of its high tier, whose layout is
@@ -96,7 +102,7 @@ struct KvFork {
 };
 
 // What of a slot is saved elsewhere, or comes back from there.
-struct KvImage {
+struct KvSnapshot {
   int32_t slot = 0;
   KvTiers tiers;
   int32_t tokens = 0;  // stored, the open group's included
@@ -107,14 +113,15 @@ constexpr int64_t kv_query_sum_bytes(const KvPagesView& pages) {
   return pages.query_sums == nullptr ? 0 : 2 * pages.head_dim * int64_t{sizeof(float)};
 }
 
-// Most bytes of the image of a slot whose rows hold `slot_pages` pages in all: counts, pages, sums of
-// queries, marks and windows.
-constexpr int64_t kv_image_bytes(const KvPagesView& pages, int64_t slot_pages, int32_t tokens) {
+// Most bytes of the image of a slot whose rows hold `slot_pages` pages in all: counts, pages, sums
+// of queries, marks and windows.
+constexpr int64_t kv_snapshot_bytes(const KvPagesView& pages, int64_t slot_pages, int32_t tokens) {
   const int64_t rows = int64_t{pages.layers} * pages.kv_heads;
-  const int64_t marks = pages.marks == nullptr ? 0 : tokens * int64_t{sizeof(KvMark)};
+  const int64_t token_scores =
+      pages.token_scores == nullptr ? 0 : tokens * int64_t{sizeof(KvTokenScore)};
   return slot_pages * pages.page_bytes +
-         rows * (int64_t{sizeof(KvRow)} + pages.window_layout.page_bytes + kv_query_sum_bytes(pages) +
-                 marks);
+         rows * (int64_t{sizeof(KvRow)} + pages.residual_layout.page_bytes +
+                 kv_query_sum_bytes(pages) + token_scores);
 }
 
 }  // namespace tessera

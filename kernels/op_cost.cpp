@@ -139,26 +139,30 @@ OpCost op_cost(const KvForkArgs& args) {
       const OpCost high =
           fork_cost(pages.layouts[fork.tiers.high], std::min(counts.high, fork.high));
       const OpCost low = fork_cost(pages.layouts[fork.tiers.low], counts.low);
-      sum.read_bytes += high.read_bytes + low.read_bytes + pages.window_layout.page_bytes;
-      sum.written_bytes += high.written_bytes + low.written_bytes + pages.window_layout.page_bytes;
+      sum.read_bytes += high.read_bytes + low.read_bytes + pages.residual_layout.page_bytes;
+      sum.written_bytes +=
+          high.written_bytes + low.written_bytes + pages.residual_layout.page_bytes;
     }
   }
   return sum;
 }
 
 // Of each row its counts, closed and open tokens, and marks.
-OpCost op_cost(const KvImageArgs& args) {
+OpCost op_cost(const KvSnapshotArgs& args) {
   const KvPagesView& pages = args.pool.pages;
   const int64_t slot_rows = int64_t{pages.layers} * pages.kv_heads;
-  const KvTiers tiers = args.image.tiers;
-  const int64_t open = args.image.tokens % kKvGroup;
+  const KvTiers tiers = args.snapshot.tiers;
+  const int64_t open = args.snapshot.tokens % kKvGroup;
   int64_t bytes = 0;
-  for (int64_t row = args.image.slot * slot_rows; row < (args.image.slot + 1) * slot_rows; ++row) {
+  for (int64_t row = args.snapshot.slot * slot_rows; row < (args.snapshot.slot + 1) * slot_rows;
+       ++row) {
     const KvRow& counts = pages.rows[row];
-    const int64_t marks = pages.marks == nullptr ? 0 : counts.high + counts.low + open;
+    const int64_t token_scores =
+        pages.token_scores == nullptr ? 0 : counts.high + counts.low + open;
     bytes += int64_t{sizeof(KvRow)} + counts.high * kv_token_bytes(pages.layouts[tiers.high]) +
              counts.low * kv_token_bytes(pages.layouts[tiers.low]) +
-             open * kv_token_bytes(pages.window_layout) + marks * int64_t{sizeof(KvMark)};
+             open * kv_token_bytes(pages.residual_layout) +
+             token_scores * int64_t{sizeof(KvTokenScore)};
   }
   return {.read_bytes = bytes, .written_bytes = bytes, .flops = 0};
 }
@@ -167,7 +171,7 @@ OpCost op_cost(const KvImageArgs& args) {
 OpCost op_cost(const KvShareArgs& args) {
   int64_t shared = 0;
   for (const KvShare& share : args.shares) {
-    shared += heads_of(args.pool.pages) * args.pool.unit_pages_of(share.tier);
+    shared += heads_of(args.pool.pages) * args.pool.prefix_block_pages_of(share.tier);
   }
   return {.read_bytes = 2 * shared * kId, .written_bytes = 2 * shared * kId, .flops = 0};
 }
@@ -175,17 +179,18 @@ OpCost op_cost(const KvShareArgs& args) {
 // Likewise, and marks are made.
 OpCost op_cost(const KvAttachArgs& args) {
   const KvPagesView& pages = args.pool.pages;
-  const int64_t unit_marks = pages.marks == nullptr ? 0 : args.pool.unit_tokens;
+  const int64_t prefix_block_token_scores =
+      pages.token_scores == nullptr ? 0 : args.pool.prefix_block_tokens;
   int64_t shared = 0;
-  int64_t marks = 0;
+  int64_t token_scores = 0;
   for (const KvAttachment& attachment : args.attachments) {
-    for (const KvUnit& unit : attachment.units) {
-      shared += heads_of(pages) * args.pool.unit_pages_of(unit.tier);
-      marks += heads_of(pages) * unit_marks;
+    for (const PrefixBlock& prefix_block : attachment.prefix_blocks) {
+      shared += heads_of(pages) * args.pool.prefix_block_pages_of(prefix_block.tier);
+      token_scores += heads_of(pages) * prefix_block_token_scores;
     }
   }
   return {.read_bytes = 2 * shared * kId,
-          .written_bytes = 2 * shared * kId + marks * int64_t{sizeof(KvMark)},
+          .written_bytes = 2 * shared * kId + token_scores * int64_t{sizeof(KvTokenScore)},
           .flops = 0};
 }
 
@@ -193,8 +198,8 @@ OpCost op_cost(const KvAttachArgs& args) {
 OpCost op_cost(const KvDropArgs& args) {
   int64_t returned = 0;
   for (const int32_t handle : args.handles) {
-    const int32_t* first = args.pool.unit_table(handle, 0);
-    const int64_t entries = heads_of(args.pool.pages) * args.pool.unit_pages;
+    const int32_t* first = args.pool.prefix_block_table(handle, 0);
+    const int64_t entries = heads_of(args.pool.pages) * args.pool.prefix_block_pages;
     returned += entries - std::count(first, first + entries, kNoPage);
   }
   return {.read_bytes = 2 * returned * kId, .written_bytes = 3 * returned * kId, .flops = 0};
@@ -204,12 +209,15 @@ OpCost op_cost(const KvDropArgs& args) {
 OpCost op_cost(const KvDemoteArgs& args) {
   const KvPool& pool = args.pool;
   OpCost of_head;
-  for (const KvUnit& unit : args.units) {
-    const int64_t returned = pool.unit_pages_of(unit.tier) - pool.unit_pages_of(args.tier);
+  for (const PrefixBlock& prefix_block : args.prefix_blocks) {
+    const int64_t returned =
+        pool.prefix_block_pages_of(prefix_block.tier) - pool.prefix_block_pages_of(args.tier);
     of_head.read_bytes +=
-        pool.unit_tokens * kv_token_bytes(pool.pages.layouts[unit.tier]) + 2 * returned * kId;
+        pool.prefix_block_tokens * kv_token_bytes(pool.pages.layouts[prefix_block.tier]) +
+        2 * returned * kId;
     of_head.written_bytes +=
-        pool.unit_tokens * kv_token_bytes(pool.pages.layouts[args.tier]) + 3 * returned * kId;
+        pool.prefix_block_tokens * kv_token_bytes(pool.pages.layouts[args.tier]) +
+        3 * returned * kId;
   }
   return {.read_bytes = heads_of(pool.pages) * of_head.read_bytes,
           .written_bytes = heads_of(pool.pages) * of_head.written_bytes,
@@ -219,7 +227,7 @@ OpCost op_cost(const KvDemoteArgs& args) {
 // Every token becomes dense, and those of groups that close are encoded, the ones that an earlier
 // step put into the window too.
 OpCost op_cost(const KvStoreArgs& args) {
-  const int64_t dense_bytes = kv_token_bytes(args.pages.window_layout);
+  const int64_t dense_bytes = kv_token_bytes(args.pages.residual_layout);
   OpCost of_head;
   int64_t tokens = 0;
   for (const SequenceSpan& span : args.sequences) {
@@ -239,7 +247,7 @@ namespace {
 
 // The first position that a query at `position` sees.
 int32_t first_visible(const AttentionArgs& args, int32_t position) {
-  return args.window > 0 ? std::max(0, position + 1 - args.window) : 0;
+  return args.sliding_window > 0 ? std::max(0, position + 1 - args.sliding_window) : 0;
 }
 
 // Closed tokens that queries of one group see.
@@ -257,7 +265,7 @@ int64_t bytes_seen(const AttentionArgs& args, const SequenceSpan& span, int32_t 
       span.context + span.count - std::max(span.closed_before() * kKvGroup, first);
   return std::max(0, closed.high - first) * kv_token_bytes(pages.layouts[span.tiers.high]) +
          closed.low * kv_token_bytes(pages.layouts[span.tiers.low]) +
-         dense * kv_token_bytes(pages.window_layout);
+         dense * kv_token_bytes(pages.residual_layout);
 }
 
 int64_t scores(const AttentionArgs& args, const SequenceSpan& span, int32_t head) {
@@ -266,7 +274,7 @@ int64_t scores(const AttentionArgs& args, const SequenceSpan& span, int32_t head
     const int32_t group = position / kKvGroup;
     const KvRow closed = seen_closed(args, span, head, group);
     const int64_t seen = int64_t{closed.high} + closed.low + position + 1 - group * kKvGroup;
-    sum += args.window > 0 ? std::min<int64_t>(seen, args.window) : seen;
+    sum += args.sliding_window > 0 ? std::min<int64_t>(seen, args.sliding_window) : seen;
   }
   return sum;
 }
@@ -315,13 +323,13 @@ OpCost score_cost(const KvScoreArgs& args, size_t sequence, int32_t head, int32_
   cost.read_bytes = (end - begin) * heads * pages.head_dim * kFloat +
                     closed.high * kv_key_bytes(pages.layouts[span.tiers.high]) +
                     closed.low * kv_key_bytes(pages.layouts[span.tiers.low]) +
-                    dense * kv_key_bytes(pages.window_layout) + older * kFloat;
-  int64_t paid = 0;
+                    dense * kv_key_bytes(pages.residual_layout) + older * kFloat;
+  int64_t received = 0;
   for (int32_t query = begin; query < end; ++query) {
     const KvRow seen = seen_closed(args, span, head, query / kKvGroup);
-    paid += int64_t{seen.high} + seen.low + query % kKvGroup + 1;
+    received += int64_t{seen.high} + seen.low + query % kKvGroup + 1;
   }
-  cost.flops = 2 * paid * heads * pages.head_dim;
+  cost.flops = 2 * received * heads * pages.head_dim;
   return cost;
 }
 
@@ -349,10 +357,10 @@ OpCost op_cost(const KvScoreArgs& args) {
   for (size_t i = 0; i < args.sequences.size(); ++i) {
     const SequenceSpan& span = args.sequences[i];
     const KvScoring& scoring = args.scorings[i];
-    if (!scoring.marks) {
+    if (!scoring.token_scores) {
       continue;
     }
-    sum.written_bytes += span.count * pages.kv_heads * int64_t{sizeof(KvMark)};
+    sum.written_bytes += span.count * pages.kv_heads * int64_t{sizeof(KvTokenScore)};
     if (scoring.query_sums) {
       const OpCost cost = query_sum_cost(args, span);
       sum.read_bytes += cost.read_bytes;
@@ -381,18 +389,18 @@ OpCost op_cost(const KvCompressArgs& args) {
   for (size_t i = 0; i < args.sequences.size(); ++i) {
     const KvCompression& sequence = args.sequences[i];
     const KvCompressed& result = args.results[i];
-    int64_t marks = result.dropped + heads_of(pages) * (sequence.tokens % kKvGroup);
+    int64_t token_scores = result.dropped + heads_of(pages) * (sequence.tokens % kKvGroup);
     for (int64_t row = 0; row < heads_of(pages); ++row) {
       const KvRow& left = pages.rows[sequence.slot * heads_of(pages) + row];
-      marks += left.high + left.low;
+      token_scores += left.high + left.low;
     }
     const int64_t freed = std::max<int64_t>(0, result.pages_freed);
     const int64_t counts = heads_of(pages) * int64_t{sizeof(KvRow)};
-    sum.read_bytes += counts + marks * int64_t{sizeof(KvMark)} + 2 * freed * kId +
+    sum.read_bytes += counts + token_scores * int64_t{sizeof(KvTokenScore)} + 2 * freed * kId +
                       result.demoted * kv_token_bytes(pages.layouts[sequence.tiers.high]);
     sum.written_bytes += counts + 3 * freed * kId +
                          result.demoted * (kv_token_bytes(pages.layouts[sequence.tiers.low]) +
-                                           int64_t{sizeof(KvMark)});
+                                           int64_t{sizeof(KvTokenScore)});
   }
   return sum;
 }

@@ -33,14 +33,15 @@ OpCost op_cost(const SiluMulArgs& args);
 OpCost op_cost(const KvResizeArgs& args);  // the page ids that change places, and their owners
 OpCost op_cost(const KvForkArgs& args);    // likewise, and the tokens that do not fill a page
 OpCost op_cost(
-    const KvImageArgs& args);  // for kv_load too, of a slot that holds what is to be loaded
+    const KvSnapshotArgs& args);  // for kv_swap_in too, of a slot that holds what is to be loaded
 OpCost op_cost(const KvShareArgs& args);
 OpCost op_cost(const KvAttachArgs& args);
 OpCost op_cost(const KvDropArgs& args);    // every page goes back
 OpCost op_cost(const KvDemoteArgs& args);  // of units as they are before
 OpCost op_cost(const KvStoreArgs& args);
-OpCost op_cost(const AttentionArgs& args);  // keys and values that some query sees, of each sequence
-OpCost op_cost(const KvScoreArgs& args);    // keys and marks that some counting query sees
+OpCost op_cost(
+    const AttentionArgs& args);           // keys and values that some query sees, of each sequence
+OpCost op_cost(const KvScoreArgs& args);  // keys and marks that some counting query sees
 // After the op: by what its results say of it. Every mark is read, tokens that are demoted are read
 // and written, with their marks. How many others move into gaps depends on where these are: not
 // counted.

@@ -92,9 +92,8 @@ constexpr uint64_t weight_of(float logit, float best, float temperature) {
                                       kPowerPolynomial[2], kPowerPolynomial[3],
                                       kPowerPolynomial[4], kPowerPolynomial[5]};
   const float octaves = (best - logit) / temperature * kLog2E;
-  const auto fixed =
-      static_cast<uint32_t>((octaves < kTooManyOctaves ? octaves : kTooManyOctaves) *
-                            static_cast<float>(1 << kFractionBits));
+  const auto fixed = static_cast<uint32_t>((octaves < kTooManyOctaves ? octaves : kTooManyOctaves) *
+                                           static_cast<float>(1 << kFractionBits));
   const uint32_t fraction = fixed << (32 - kFractionBits);
   const auto times_fraction = [fraction](uint32_t x) {
     return static_cast<uint32_t>(uint64_t{fraction} * x >> 32);

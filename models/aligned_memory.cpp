@@ -7,11 +7,11 @@
 namespace tessera {
 
 absl::StatusOr<AlignedMemory> AlignedMemory::allocate(int64_t bytes, const Backend& backend) {
-  constexpr int64_t kMost = int64_t{1} << 46;  // what an address space can hold
+  constexpr int64_t kMax = int64_t{1} << 46;  // what an address space can hold
   void* allocated = nullptr;
   if (backend.memory != nullptr) {
     allocated = backend.memory->allocate(bytes);
-  } else if (bytes >= 0 && bytes < kMost) {
+  } else if (bytes >= 0 && bytes < kMax) {
     allocated = ::operator new (static_cast<size_t>(bytes), std::align_val_t{kMemoryAlignment},
                                 std::nothrow);
   }

@@ -24,7 +24,7 @@ constexpr int64_t kHeadDimMultiple = 8;  // and this
 constexpr int64_t kMaxContext = 1 << 26;
 
 // Whether sliding_window counts: never, as it stands, or only with use_sliding_window.
-enum class WindowRule { never, field, switched };
+enum class SlidingWindowRule { never, field, switched };
 
 constexpr int32_t kAsManyAsHeads = 0;
 
@@ -33,14 +33,14 @@ struct Architecture {
   const char* name;
   bool qkv_bias;
   int32_t default_kv_heads;
-  WindowRule window_rule;
-  int32_t default_window;
+  SlidingWindowRule sliding_window_rule;
+  int32_t default_sliding_window;
 };
 
 constexpr Architecture kArchitectures[] = {
-    {"LlamaForCausalLM", false, kAsManyAsHeads, WindowRule::never, 0},
-    {"MistralForCausalLM", false, 8, WindowRule::field, 4096},
-    {"Qwen2ForCausalLM", true, 32, WindowRule::switched, 0},
+    {"LlamaForCausalLM", false, kAsManyAsHeads, SlidingWindowRule::never, 0},
+    {"MistralForCausalLM", false, 8, SlidingWindowRule::field, 4096},
+    {"Qwen2ForCausalLM", true, 32, SlidingWindowRule::switched, 0},
 };
 
 // What a checkpoint may ask for and we do not have: named, never guessed.
@@ -132,16 +132,16 @@ absl::Status read_shape(JsonFields& fields, const Architecture& architecture, Mo
   return absl::OkStatus();
 }
 
-absl::Status read_window(JsonFields& fields, const Architecture& architecture,
-                         ModelConfig& config) {
+absl::Status read_sliding_window(JsonFields& fields, const Architecture& architecture,
+                                 ModelConfig& config) {
   const char* key = "sliding_window";
-  if (architecture.window_rule == WindowRule::switched &&
+  if (architecture.sliding_window_rule == SlidingWindowRule::switched &&
       fields.boolean_or("use_sliding_window", false)) {
     return unimplemented(fields, "use_sliding_window true", "set it to false for full attention");
   }
-  if (architecture.window_rule == WindowRule::field) {
-    const int32_t otherwise = fields.mentions(key) ? 0 : architecture.default_window;
-    config.window = fields.integer_or(key, otherwise, 1, kMaxContext);
+  if (architecture.sliding_window_rule == SlidingWindowRule::field) {
+    const int32_t fallback = fields.mentions(key) ? 0 : architecture.default_sliding_window;
+    config.sliding_window = fields.integer_or(key, fallback, 1, kMaxContext);
   }
   return fields.status();
 }
@@ -231,7 +231,7 @@ absl::StatusOr<ModelConfig> parse_model_config(std::string_view config_json,
   config.qkv_bias = architecture.qkv_bias;
   TESSERA_RETURN_IF_ERROR(refuse_what_we_lack(fields));
   TESSERA_RETURN_IF_ERROR(read_shape(fields, architecture, config));
-  TESSERA_RETURN_IF_ERROR(read_window(fields, architecture, config));
+  TESSERA_RETURN_IF_ERROR(read_sliding_window(fields, architecture, config));
   TESSERA_RETURN_IF_ERROR(read_rope(fields, config));
   TESSERA_RETURN_IF_ERROR(read_token_ids(fields, config));
   if (!generation_config_json.empty()) {

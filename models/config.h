@@ -26,12 +26,12 @@ struct ModelConfig {
   int32_t vocab = 0;
   int32_t hidden = 0;
   int32_t layers = 0;
-  int32_t heads = 0;     // query heads
-  int32_t kv_heads = 0;  // divides heads
-  int32_t head_dim = 0;  // even
-  int32_t ffn = 0;       // width of the SwiGLU's inner layer
-  int32_t context = 0;   // max_position_embeddings, tokens
-  int32_t window = 0;    // sliding window in tokens; 0: none
+  int32_t heads = 0;           // query heads
+  int32_t kv_heads = 0;        // divides heads
+  int32_t head_dim = 0;        // even
+  int32_t ffn = 0;             // width of the SwiGLU's inner layer
+  int32_t context = 0;         // max_position_embeddings, tokens
+  int32_t sliding_window = 0;  // sliding window in tokens; 0: none
   float norm_epsilon = 1e-5f;
   float rope_theta = 10000;
   RopeScaling rope_scaling;

@@ -60,7 +60,7 @@ void fill(const Plan& plan, const DecodeSize& size, const KvPagesView& pages) {
     plan.sequences[i].context = stored;
     plan.sequences[i].tiers = {tier, tier};
     plan.scorings[i] = {};
-    plan.scorings[i].marks = true;
+    plan.scorings[i].token_scores = true;
     plan.scorings[i].query_sums = pages.query_sums != nullptr;
   }
 }
@@ -90,10 +90,10 @@ std::vector<DecodeSize> decode_sizes(const StepLimits& limits, const KvPagesView
   std::vector<DecodeSize> sizes;
   const bool any_sparse = sparse_tier(pages) < kMaxKvLayouts;
   for (const int32_t sequences : doubling(1, std::min(limits.sequences, limits.tokens))) {
-    for (const int32_t context : doubling(kLeastDecodeContext, limits.context)) {
+    for (const int32_t context : doubling(kMinDecodeContext, limits.context)) {
       for (const bool scores : {false, true}) {
         for (const bool sparse : {false, true}) {
-          if ((pages.marks != nullptr || !scores) && (any_sparse || !sparse)) {
+          if ((pages.token_scores != nullptr || !scores) && (any_sparse || !sparse)) {
             sizes.push_back({sequences, context, scores, sparse});
           }
         }

@@ -23,9 +23,9 @@ struct DecodeSize {
 };
 
 // Those that are recorded: sequences by powers of 2 and contexts by powers of 2 from
-// kLeastDecodeContext on, both up to the limit; with scores too where pages have marks, and with
+// kMinDecodeContext on, both up to the limit; with scores too where pages have marks, and with
 // sparse rows where they have such a format.
-inline constexpr int32_t kLeastDecodeContext = 2048;
+inline constexpr int32_t kMinDecodeContext = 2048;
 std::vector<DecodeSize> decode_sizes(const StepLimits& limits, const KvPagesView& pages);
 
 // Decode steps that a backend has recorded. A step is started as the smallest recorded one that it

@@ -50,9 +50,9 @@ std::string shown(const json& value) {
 }  // namespace
 
 std::string in_quotes(std::string_view text) {
-  constexpr size_t kMost = 200;
-  const absl::string_view head(text.data(), std::min(text.size(), kMost));
-  return absl::StrCat("\"", absl::Utf8SafeCEscape(head), text.size() > kMost ? "..." : "", "\"");
+  constexpr size_t kMax = 200;
+  const absl::string_view head(text.data(), std::min(text.size(), kMax));
+  return absl::StrCat("\"", absl::Utf8SafeCEscape(head), text.size() > kMax ? "..." : "", "\"");
 }
 
 absl::StatusOr<json> parse_strict_json(std::string_view text, const std::string& file) {
@@ -89,61 +89,60 @@ void JsonFields::refuse(const char* key, const std::string& why) {
   }
 }
 
-int32_t JsonFields::checked_integer(const char* key, const json& value, int64_t least,
-                                    int64_t most) {
+int32_t JsonFields::checked_integer(const char* key, const json& value, int64_t min, int64_t max) {
   // An unsigned value above 2^63 would turn negative on its way through int64_t.
   const bool too_big =
-      value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(most);
+      value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(max);
   if (!value.is_number_integer()) {
     refuse(key, absl::StrCat("is ", shown(value), ", expected an integer"));
-    return static_cast<int32_t>(least);
+    return static_cast<int32_t>(min);
   }
-  if (too_big || value.get<int64_t>() < least || value.get<int64_t>() > most) {
-    refuse(key, absl::StrCat("is ", shown(value), ", expected ", least, " to ", most));
-    return static_cast<int32_t>(least);
+  if (too_big || value.get<int64_t>() < min || value.get<int64_t>() > max) {
+    refuse(key, absl::StrCat("is ", shown(value), ", expected ", min, " to ", max));
+    return static_cast<int32_t>(min);
   }
   return static_cast<int32_t>(value.get<int64_t>());
 }
 
-int32_t JsonFields::integer(const char* key, int64_t least, int64_t most) {
+int32_t JsonFields::integer(const char* key, int64_t min, int64_t max) {
   const json* value = find(key);
   if (value == nullptr) {
     refuse(key, "is missing");
-    return static_cast<int32_t>(least);
+    return static_cast<int32_t>(min);
   }
-  return checked_integer(key, *value, least, most);
+  return checked_integer(key, *value, min, max);
 }
 
-int32_t JsonFields::integer_or(const char* key, int32_t otherwise, int64_t least, int64_t most) {
-  return has(key) ? integer(key, least, most) : otherwise;
+int32_t JsonFields::integer_or(const char* key, int32_t fallback, int64_t min, int64_t max) {
+  return has(key) ? integer(key, min, max) : fallback;
 }
 
-float JsonFields::number(const char* key, double least, double most) {
+float JsonFields::number(const char* key, double min, double max) {
   const json* value = find(key);
   if (value == nullptr) {
     refuse(key, "is missing");
   } else if (!value->is_number()) {
     refuse(key, absl::StrCat("is ", shown(*value), ", expected a number"));
-  } else if (const double read = value->get<double>(); !(read >= least && read <= most)) {
-    refuse(key, absl::StrCat("is ", shown(*value), ", expected ", least, " to ", most));
+  } else if (const double read = value->get<double>(); !(read >= min && read <= max)) {
+    refuse(key, absl::StrCat("is ", shown(*value), ", expected ", min, " to ", max));
   } else {
     return static_cast<float>(read);
   }
-  return static_cast<float>(least);
+  return static_cast<float>(min);
 }
 
-float JsonFields::number_or(const char* key, float otherwise, double least, double most) {
-  return has(key) ? number(key, least, most) : otherwise;
+float JsonFields::number_or(const char* key, float fallback, double min, double max) {
+  return has(key) ? number(key, min, max) : fallback;
 }
 
-bool JsonFields::boolean_or(const char* key, bool otherwise) {
+bool JsonFields::boolean_or(const char* key, bool fallback) {
   const json* value = find(key);
   if (value == nullptr) {
-    return otherwise;
+    return fallback;
   }
   if (!value->is_boolean()) {
     refuse(key, absl::StrCat("is ", shown(*value), ", expected true or false"));
-    return otherwise;
+    return fallback;
   }
   return value->get<bool>();
 }
@@ -160,21 +159,21 @@ std::string JsonFields::text(const char* key) {
   return {};
 }
 
-std::string JsonFields::text_or(const char* key, const std::string& otherwise) {
-  return has(key) ? text(key) : otherwise;
+std::string JsonFields::text_or(const char* key, const std::string& fallback) {
+  return has(key) ? text(key) : fallback;
 }
 
-std::vector<int32_t> JsonFields::integers_or_none(const char* key, int64_t least, int64_t most) {
+std::vector<int32_t> JsonFields::integers_or_none(const char* key, int64_t min, int64_t max) {
   const json* value = find(key);
   if (value == nullptr) {
     return {};
   }
   if (!value->is_array()) {
-    return {checked_integer(key, *value, least, most)};
+    return {checked_integer(key, *value, min, max)};
   }
   std::vector<int32_t> read;
   for (const json& item : *value) {
-    read.push_back(checked_integer(key, item, least, most));
+    read.push_back(checked_integer(key, item, min, max));
   }
   return read;
 }

@@ -35,16 +35,16 @@ class JsonFields {
   bool mentions(const char* key) const;  // present, null included
 
   // Without a default the field must be there.
-  int32_t integer(const char* key, int64_t least, int64_t most);
-  int32_t integer_or(const char* key, int32_t otherwise, int64_t least, int64_t most);
-  float number(const char* key, double least, double most);
-  float number_or(const char* key, float otherwise, double least, double most);
-  bool boolean_or(const char* key, bool otherwise);
+  int32_t integer(const char* key, int64_t min, int64_t max);
+  int32_t integer_or(const char* key, int32_t fallback, int64_t min, int64_t max);
+  float number(const char* key, double min, double max);
+  float number_or(const char* key, float fallback, double min, double max);
+  bool boolean_or(const char* key, bool fallback);
   std::string text(const char* key);
-  std::string text_or(const char* key, const std::string& otherwise);
+  std::string text_or(const char* key, const std::string& fallback);
 
   // One integer or a list of them; empty where the field is missing.
-  std::vector<int32_t> integers_or_none(const char* key, int64_t least, int64_t most);
+  std::vector<int32_t> integers_or_none(const char* key, int64_t min, int64_t max);
   // A list of strings; empty where the field is missing.
   std::vector<std::string> texts_or_none(const char* key);
   // The object under `key`; null where the field is missing or is no object (an error then).
@@ -58,8 +58,7 @@ class JsonFields {
 
  private:
   const nlohmann::json* find(const char* key) const;  // null: missing or JSON's null
-  int32_t checked_integer(const char* key, const nlohmann::json& value, int64_t least,
-                          int64_t most);
+  int32_t checked_integer(const char* key, const nlohmann::json& value, int64_t min, int64_t max);
 
   const nlohmann::json& object_;
   std::string path_;

@@ -70,11 +70,11 @@ MappedFile::~MappedFile() {
 }
 
 absl::StatusOr<std::string> read_small_file(const std::filesystem::path& path) {
-  constexpr size_t kMost = size_t{64} << 20;
+  constexpr size_t kMax = size_t{64} << 20;
   TESSERA_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
-  if (file.bytes().size() > kMost) {
+  if (file.bytes().size() > kMax) {
     return absl::InvalidArgumentError(absl::StrCat(path.string(), ": has ", file.bytes().size(),
-                                                   " bytes, expected at most ", kMost));
+                                                   " bytes, expected at most ", kMax));
   }
   return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
 }

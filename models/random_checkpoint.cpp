@@ -148,8 +148,8 @@ std::string model_config_json(const ModelConfig& config) {
                  {"hidden_act", "silu"},
                  {"sliding_window", nullptr},
                  {"eos_token_id", config.eos_ids}};
-  if (config.window > 0) {
-    object["sliding_window"] = config.window;
+  if (config.sliding_window > 0) {
+    object["sliding_window"] = config.sliding_window;
   }
   if (config.bos_id >= 0) {
     object["bos_token_id"] = config.bos_id;

@@ -126,7 +126,7 @@ class Decoder final : public Transformer {
                     .layer = layer,
                     .query_heads = config_.heads,
                     .scale = scale,
-                    .window = config_.window,
+                    .sliding_window = config_.sliding_window,
                     .dense = workspace_.views().dense,
                     .out = step.attended,
                     .log_sums = log_sums,

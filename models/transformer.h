@@ -14,11 +14,11 @@ namespace tessera {
 
 // The tokens of one step, sequence after sequence.
 struct Batch {
-  std::span<const int32_t> tokens;          // [tokens]
-  std::span<const int32_t> positions;       // [tokens]
-  std::span<const SequenceSpan> sequences;  // cover [0, tokens) in order, without gaps
+  std::span<const int32_t> tokens;           // [tokens]
+  std::span<const int32_t> positions;        // [tokens]
+  std::span<const SequenceSpan> sequences;   // cover [0, tokens) in order, without gaps
   std::span<const KvScoring> scorings = {};  // one for each sequence; empty: nobody wants any
-  bool share_reads = true;  // see AttentionArgs
+  bool share_reads = true;                   // see AttentionArgs
 };
 
 struct TransformerOptions {

@@ -48,7 +48,8 @@ WeightFormat head_format(WeightFormat format);
 // them so, else f32.
 WeightFormat stored_format(const Checkpoint& checkpoint);
 
-// Bytes that Weights::load will hold for such a model (or shard_config() of one), known before anything is loaded.
+// Bytes that Weights::load will hold for such a model (or shard_config() of one), known before
+// anything is loaded.
 int64_t weight_bytes(const ModelConfig& config, WeightFormat format, TensorType stored_embedding,
                      const Backend& backend);
 

@@ -19,12 +19,12 @@ int64_t linear_scratch_bytes(const ModelConfig& config, int64_t tokens, int64_t 
 
 // For each KV head of each sequence, but not more than this, since every byte of a workspace is
 // written at start. Sequences beyond it are scored to the same bits, by multiplying once more.
-constexpr int64_t kMostWeightBytes = int64_t{128} << 20;
+constexpr int64_t kMaxWeightBytes = int64_t{128} << 20;
 
 MatrixView<float> cut_weights(const ModelConfig& config, const StepLimits& limits,
                               MemoryCutter& cutter) {
   const int64_t cols = kv_weight_row_floats(limits.context, config.heads / config.kv_heads);
-  const int64_t fitting = kMostWeightBytes / (cols * int64_t{sizeof(float)});
+  const int64_t fitting = kMaxWeightBytes / (cols * int64_t{sizeof(float)});
   return cutter.matrix<float>(std::min(int64_t{limits.sequences} * config.kv_heads, fitting), cols);
 }
 

@@ -16,8 +16,8 @@ struct CommandLine {
 };
 
 // Flags (the last, if one is given twice) win over the file of --config, which wins over the
-// defaults; what will be served is validated. Errors: InvalidArgument or Unimplemented that name the flag, or the file, line and
-// key; NotFound for a file that is not there.
+// defaults; what will be served is validated. Errors: InvalidArgument or Unimplemented that name
+// the flag, or the file, line and key; NotFound for a file that is not there.
 absl::StatusOr<CommandLine> parse_command_line(int argc, const char* const* argv);
 
 }  // namespace tessera

@@ -94,22 +94,21 @@ void add_cache(Snapshot& snapshot, const EngineStats& stats, const EngineOptions
   for (const KvFormatPages& pages :
        std::span(stats.format_pages).first(static_cast<size_t>(stats.formats))) {
     const std::string of(name_of(pages.format));
-    bytes(of, "private", static_cast<double>(pages.of_one) * page_bytes);
-    bytes(of, "shared", static_cast<double>(pages.of_several) * page_bytes);
+    bytes(of, "private", static_cast<double>(pages.exclusive) * page_bytes);
+    bytes(of, "shared", static_cast<double>(pages.shared) * page_bytes);
   }
   // Free pages, windows and tables serve every format.
   bytes("any", "free", (total - used) * page_bytes);
-  bytes("any", "window", static_cast<double>(stats.window_bytes));
+  bytes("any", "window", static_cast<double>(stats.residual_bytes));
   bytes("any", "tables", static_cast<double>(stats.table_bytes));
   snapshot.counter("tessera:kv_demotions_total",
-                   "Tokens of one KV head that a policy moved to the low tier",
-                   stats.kv_demotions);
+                   "Tokens of one KV head that a policy moved to the low tier", stats.kv_demotions);
   snapshot.counter("tessera:kv_dropped_tokens_total", "Tokens of one KV head that a policy dropped",
                    stats.kv_dropped_tokens);
   const PrefixCacheStats& cache = stats.cache;
   snapshot.gauge("tessera:prefix_cache_unit_tokens",
                  "Tokens of the smallest prefix that is shared; 0: no prefix cache",
-                 stats.cache_unit_tokens);
+                 stats.prefix_block_tokens);
   const std::string cache_help = "Bytes of the prefix cache by whether running sequences use them";
   snapshot.gauge("tessera:prefix_cache_bytes", cache_help,
                  static_cast<double>(cache.pages - cache.unlocked_pages) * page_bytes,
@@ -118,12 +117,12 @@ void add_cache(Snapshot& snapshot, const EngineStats& stats, const EngineOptions
                  static_cast<double>(cache.unlocked_pages) * page_bytes, {{"state", "unused"}});
   const std::string units_help =
       "Units that entered the prefix cache, were demoted, evicted, or handed over to a sequence";
-  const std::pair<const char*, int64_t> events[] = {{"entered", cache.entered_units},
-                                                    {"demoted", cache.demoted_units},
-                                                    {"evicted", cache.evicted_units},
-                                                    {"handed_over", cache.handed_over_units}};
-  for (const auto& [event, units] : events) {
-    snapshot.counter("tessera:prefix_cache_units_total", units_help, units, {{"event", event}});
+  const std::pair<const char*, int64_t> events[] = {{"entered", cache.inserted_blocks},
+                                                    {"demoted", cache.demoted_blocks},
+                                                    {"evicted", cache.evicted_blocks},
+                                                    {"handed_over", cache.handed_over_blocks}};
+  for (const auto& [event, blocks] : events) {
+    snapshot.counter("tessera:prefix_cache_units_total", units_help, blocks, {{"event", event}});
   }
   snapshot.gauge("tessera:kv_token_capacity", "Tokens that fit into the KV cache",
                  static_cast<double>(stats.token_capacity));

@@ -114,15 +114,15 @@ void log_memory(const Settings& settings, WeightFormat weights, const Transforme
   spdlog::info(
       "KV cache {}: {} bytes ({:.1f} MiB): {:.1f} MiB of pages, {:.1f} MiB of windows, {:.1f} MiB "
       "of tables",
-      options.kv.name, kv_bytes, mib(kv_bytes), mib(arena_bytes), mib(stats.window_bytes),
+      options.kv.name, kv_bytes, mib(kv_bytes), mib(arena_bytes), mib(stats.residual_bytes),
       mib(stats.table_bytes));
   spdlog::info("KV cache: {} pages of {} bytes, {} tokens of one layer and KV head each",
                stats.pages_total, stats.page_bytes, stats.page_tokens);
   spdlog::info("KV cache: {} tokens fit; a sequence may have {}, {} may run at once",
                stats.token_capacity, options.context, options.max_sequences);
-  if (stats.cache_unit_tokens > 0) {
+  if (stats.prefix_block_tokens > 0) {
     spdlog::info("prefix cache: prompts share runs of {} tokens and its multiples",
-                 stats.cache_unit_tokens);
+                 stats.prefix_block_tokens);
   } else {
     spdlog::info("prefix cache: off");
   }

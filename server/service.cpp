@@ -123,7 +123,7 @@ absl::StatusOr<Accepted> Service::generate(GenerateRequest request,
 
   EngineRequest submitted;
   absl::StatusOr<std::optional<KvPreset>> kv =
-      grant_kv(request.kv, state_->parts.engine->options().kv);
+      resolve_kv_policy(request.kv, state_->parts.engine->options().kv);
   if (!kv.ok()) {
     return refuse(kv.status());
   }

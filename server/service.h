@@ -14,7 +14,7 @@
 #include "engine/engine.h"
 #include "models/text/chat_template.h"
 #include "models/text/tokenizer.h"
-#include "server/kv_wish.h"
+#include "server/kv_overrides.h"
 #include "server/text_stream.h"
 
 namespace tessera {
@@ -47,7 +47,7 @@ struct GenerateRequest {
   bool ignore_eos = false;
   bool keep_special = false;  // print special tokens
   int32_t priority = 0;
-  KvWish kv;
+  KvOverrides kv;
   // The prefix cache: see EngineRequest.
   std::string cache_salt;
   EngineRequest::Cache cache;

@@ -16,7 +16,7 @@
 namespace tessera {
 namespace {
 
-constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+constexpr int32_t kMax = std::numeric_limits<int32_t>::max();
 
 struct Unit {
   std::string_view name;
@@ -76,8 +76,8 @@ SettingsField text_field(std::string_view name, std::string_view value_name, std
 }
 
 struct Range {
-  int32_t least;
-  int32_t most;
+  int32_t min;
+  int32_t max;
 };
 
 template <class At>
@@ -90,11 +90,11 @@ SettingsField integer_field(std::string_view name, std::string_view value_name, 
               return absl::InvalidArgumentError(
                   absl::StrCat("'", std::string(text), "' is not a whole number"));
             }
-            if (value < range.least || value > range.most) {
+            if (value < range.min || value > range.max) {
               return absl::InvalidArgumentError(
-                  range.most == kMost
-                      ? absl::StrCat(value, " is less than ", range.least)
-                      : absl::StrCat(value, " is not within ", range.least, " to ", range.most));
+                  range.max == kMax
+                      ? absl::StrCat(value, " is less than ", range.min)
+                      : absl::StrCat(value, " is not within ", range.min, " to ", range.max));
             }
             at(settings) = static_cast<std::decay_t<decltype(at(settings))>>(value);
             return absl::OkStatus();
@@ -104,21 +104,21 @@ SettingsField integer_field(std::string_view name, std::string_view value_name, 
 
 // What a quantity may be; `most` as the member's type allows.
 template <class Member>
-absl::StatusOr<Member> within(int64_t value, int64_t least, std::string_view text) {
-  if (value < least || std::cmp_greater(value, std::numeric_limits<Member>::max())) {
+absl::StatusOr<Member> within(int64_t value, int64_t min, std::string_view text) {
+  if (value < min || std::cmp_greater(value, std::numeric_limits<Member>::max())) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", std::string(text), "' is ", value < least ? "too small" : "too large"));
+        absl::StrCat("'", std::string(text), "' is ", value < min ? "too small" : "too large"));
   }
   return static_cast<Member>(value);
 }
 
 template <class At>
-SettingsField bytes_field(std::string_view name, int64_t least, std::string help, At at) {
+SettingsField bytes_field(std::string_view name, int64_t min, std::string help, At at) {
   return {name, "BYTES", help,
-          [at, least](Settings& settings, std::string_view text) {
+          [at, min](Settings& settings, std::string_view text) {
             using Member = std::decay_t<decltype(at(settings))>;
             TESSERA_ASSIGN_OR_RETURN(const int64_t count, parse_quantity(text, kByteUnits, 1));
-            TESSERA_ASSIGN_OR_RETURN(at(settings), within<Member>(count, least, text));
+            TESSERA_ASSIGN_OR_RETURN(at(settings), within<Member>(count, min, text));
             return absl::OkStatus();
           },
           [at](const Settings& settings) {
@@ -127,12 +127,12 @@ SettingsField bytes_field(std::string_view name, int64_t least, std::string help
 }
 
 template <class At>
-SettingsField time_field(std::string_view name, int64_t least, std::string help, At at) {
+SettingsField time_field(std::string_view name, int64_t min, std::string help, At at) {
   return {
       name, "TIME", help,
-      [at, least](Settings& settings, std::string_view text) {
+      [at, min](Settings& settings, std::string_view text) {
         TESSERA_ASSIGN_OR_RETURN(const int64_t count, parse_quantity(text, kTimeUnits, 1'000));
-        TESSERA_ASSIGN_OR_RETURN(const int32_t milliseconds, within<int32_t>(count, least, text));
+        TESSERA_ASSIGN_OR_RETURN(const int32_t milliseconds, within<int32_t>(count, min, text));
         at(settings) = std::chrono::milliseconds(milliseconds);
         return absl::OkStatus();
       },
@@ -197,7 +197,7 @@ SettingsField secret(SettingsField field) {
 }
 
 // What both front ends share.
-std::vector<SettingsField> door_fields() {
+std::vector<SettingsField> limit_fields() {
   return {
       text_field("host", "ADDRESS", "address to listen on; 0.0.0.0 for all of them",
                  TESSERA_AT(http.address)),
@@ -221,9 +221,9 @@ std::vector<SettingsField> http_fields() {
                     TESSERA_AT(http.threads)),
       text_field("cors-origin", "ORIGIN", "web pages from here may call the HTTP API; * for all",
                  TESSERA_AT(routes.cors_origin)),
-      integer_field("max-choices", "COUNT", {1, kMost},
+      integer_field("max-choices", "COUNT", {1, kMax},
                     "most choices, prompts times n, of a request", TESSERA_AT(routes.max_choices)),
-      integer_field("http-max-connections", "COUNT", {1, kMost},
+      integer_field("http-max-connections", "COUNT", {1, kMax},
                     "most open connections; more wait until one closes",
                     TESSERA_AT(http.max_connections)),
       bytes_field("http-max-header", 256, "most bytes of a request's head",
@@ -248,7 +248,7 @@ std::vector<SettingsField> grpc_fields() {
                     TESSERA_AT(grpc.port)),
       bytes_field("grpc-max-message", 1, "most bytes of a request",
                   TESSERA_AT(grpc.max_message_bytes)),
-      integer_field("grpc-max-pending-tokens", "COUNT", {1, kMost},
+      integer_field("grpc-max-pending-tokens", "COUNT", {1, kMax},
                     "tokens a client may leave unread before it is cut off",
                     TESSERA_AT(grpc.max_pending_tokens)),
       time_field("grpc-keepalive-interval", 1,
@@ -257,7 +257,7 @@ std::vector<SettingsField> grpc_fields() {
       time_field("grpc-keepalive-timeout", 1, "and is closed when it does not answer within",
                  TESSERA_AT(grpc.keepalive_timeout)),
       time_field("grpc-least-ping-interval", 1, "clients that ask so more often are cut off",
-                 TESSERA_AT(grpc.least_ping_interval)),
+                 TESSERA_AT(grpc.min_ping_interval)),
   };
 }
 
@@ -378,17 +378,17 @@ std::vector<SettingsField> engine_fields() {
                   "size of the KV cache with its windows and tables, such as 512MiB or 2GiB; 0: "
                   "room for --max-sequences of --context tokens; of ranks, on each",
                   TESSERA_AT(engine.kv_bytes)),
-      integer_field("context", "TOKENS", {0, kMost},
+      integer_field("context", "TOKENS", {0, kMax},
                     absl::StrCat("most tokens of a sequence, prompt and completion; 0: the model's "
                                  "own, at most ",
                                  EngineOptions().context),
                     TESSERA_AT(context)),
-      integer_field("max-step-tokens", "TOKENS", {1, kMost},
+      integer_field("max-step-tokens", "TOKENS", {1, kMax},
                     "budget of one step, prefill and decode together",
                     TESSERA_AT(engine.max_step_tokens)),
-      integer_field("max-sequences", "COUNT", {1, kMost}, "most sequences that run at once",
+      integer_field("max-sequences", "COUNT", {1, kMax}, "most sequences that run at once",
                     TESSERA_AT(engine.max_sequences)),
-      integer_field("max-queue", "COUNT", {1, kMost}, "most requests that wait; more are refused",
+      integer_field("max-queue", "COUNT", {1, kMax}, "most requests that wait; more are refused",
                     TESSERA_AT(engine.max_queue)),
   };
 }
@@ -412,7 +412,7 @@ std::vector<SettingsField> process_fields() {
 // The list. Its order is that of --help and of configs/default.yaml.
 std::vector<SettingsField> make_fields() {
   std::vector<SettingsField> fields;
-  for (const auto& group : {model_fields(), door_fields(), http_fields(), grpc_fields(),
+  for (const auto& group : {model_fields(), limit_fields(), http_fields(), grpc_fields(),
                             compute_fields(), engine_fields(), process_fields()}) {
     fields.insert(fields.end(), group.begin(), group.end());
   }

@@ -23,7 +23,7 @@ inline std::optional<std::filesystem::path> shared_data(const std::filesystem::p
 }  // namespace tessera
 
 // In a test body: skips, visibly, where the data folder is not there.
-#define TESSERA_SHARED_DATA_OR_SKIP(variable, file)                         \
-  const auto variable##_found = tessera::shared_data(file);                 \
+#define TESSERA_SHARED_DATA_OR_SKIP(variable, file)                           \
+  const auto variable##_found = tessera::shared_data(file);                   \
   if (!variable##_found) GTEST_SKIP() << "no shared data folder: " << (file); \
   const std::filesystem::path& variable = *variable##_found

@@ -15,7 +15,7 @@ struct AttentionCase {
   int32_t sequences = 1;
   int32_t count = 1;    // query rows of each sequence
   int32_t context = 0;  // tokens before them
-  int32_t group = 0;
+  int32_t gqa_ratio = 0;
   int32_t page_tokens = 64;
   int32_t shared = 0;  // of the context in the same pages for all
 
@@ -23,29 +23,30 @@ struct AttentionCase {
     return (count == 1 ? "decode " : "prefill ") + std::to_string(sequences) + " x " +
            std::to_string(count) + " at " + std::to_string(context) +
            (shared > 0 ? " sharing " + std::to_string(shared) : "") + " GQA " +
-           std::to_string(group) + " page " + std::to_string(page_tokens);
+           std::to_string(gqa_ratio) + " page " + std::to_string(page_tokens);
   }
 };
 
 std::vector<AttentionCase> attention_cases(const Shape& shape) {
   const int32_t far = shape.context - 1;
-  const int32_t group = shape.group();
-  std::vector<AttentionCase> cases{{1, 1, far, group}, {8, 1, far, group}, {32, 1, 511, group}};
+  const int32_t gqa_ratio = shape.gqa_ratio();
+  std::vector<AttentionCase> cases{
+      {1, 1, far, gqa_ratio}, {8, 1, far, gqa_ratio}, {32, 1, 511, gqa_ratio}};
   for (const int32_t other : {1, 8}) {
-    if (other != group) {
+    if (other != gqa_ratio) {
       cases.push_back({1, 1, far, other});
     }
   }
-  cases.push_back({1, 1, far, group, 16});
+  cases.push_back({1, 1, far, gqa_ratio, 16});
   for (const int32_t shared : {2048, 512}) {
-    cases.push_back({32, 1, shared + 255, group, 64, shared});
+    cases.push_back({32, 1, shared + 255, gqa_ratio, 64, shared});
   }
   if (shape.context >= 8192) {  // what a large model is judged by
-    cases.push_back({32, 1, far, group});
-    cases.push_back({4, 1, 8 * shape.context - 1, group});
+    cases.push_back({32, 1, far, gqa_ratio});
+    cases.push_back({4, 1, 8 * shape.context - 1, gqa_ratio});
   }
   for (const int32_t context : {0, 512, 2048}) {
-    cases.push_back({1, 512, context, group});
+    cases.push_back({1, 512, context, gqa_ratio});
   }
   return cases;
 }
@@ -68,9 +69,9 @@ class Step {
              .sequences = size.sequences,
              .context = size.context + size.count,
              .shared = size.shared,
-             .marks = scored,
+             .token_scores = scored,
              .at_least = setup.memory_bytes,
-             .most_layers = setup.as_in_model ? shape.layers : 0},
+             .max_layers = setup.as_in_model ? shape.layers : 0},
             *setup.device, setup.isas[0]),
         rows_(CycledMemory::with_copies(*setup.device, {row_bytes(), row_bytes()}, kv_.layers())),
         log_sums_(*setup.device, scored ? rows() * query_heads() * kFloat : 0),
@@ -146,16 +147,16 @@ class Step {
   int64_t scratch_bytes(const Setup& setup) const {
     const StepLimits limits{static_cast<int32_t>(rows()), size_.sequences,
                             size_.context + size_.count};
-    int64_t most = 0;
+    int64_t max = 0;
     for (const std::string_view isa : setup.isas) {
-      most = std::max(most, setup.device->backend(isa).attention_scratch_bytes(
-                                limits, query_heads(), head_dim_));
+      max = std::max(max, setup.device->backend(isa).attention_scratch_bytes(limits, query_heads(),
+                                                                             head_dim_));
     }
-    return most;
+    return max;
   }
-  int32_t query_heads() const { return kv_heads_ * size_.group; }
+  int32_t query_heads() const { return kv_heads_ * size_.gqa_ratio; }
   int64_t weight_cols() const {
-    return kv_weight_row_floats(size_.context + size_.count, size_.group);
+    return kv_weight_row_floats(size_.context + size_.count, size_.gqa_ratio);
   }
 
   int64_t rows() const { return int64_t{size_.sequences} * size_.count; }
@@ -224,7 +225,7 @@ std::vector<Case> cases(const Setup& setup, const Shape& shape) {
                    .parameters = {{"sequences", size.sequences},
                                   {"tokens", size.count},
                                   {"context", size.context},
-                                  {"group", size.group},
+                                  {"group", size.gqa_ratio},
                                   {"page_tokens", size.page_tokens},
                                   {"shared", size.shared},
                                   {"kv_heads", shape.kv_heads},

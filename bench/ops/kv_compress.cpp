@@ -33,10 +33,10 @@ class Slots {
     append(kPrompt);
     if (steady) {
       compress_first();
-      sequence_.judged = sequence_.judged_after();
+      sequence_.evaluated = sequence_.evaluated_after();
       append(kKvGroup);
     }
-    image_ = slots_.save(0, kTiers, sequence_.tokens);
+    snapshot_ = slots_.save(0, kTiers, sequence_.tokens);
     compress_first();
     cost_ = op_cost(args(slots_.arena().host_pool()));
     for (int32_t slot = 0; slot < count(); ++slot) {
@@ -59,7 +59,7 @@ class Slots {
   void restore() {
     slots_.release(compressed_);
     for (const int32_t slot : compressed_) {
-      slots_.load(slot, kTiers, sequence_.tokens, image_);
+      slots_.load(slot, kTiers, sequence_.tokens, snapshot_);
     }
     compressed_.clear();
   }
@@ -74,7 +74,7 @@ class Slots {
                        .layers = shape.layers,
                        .kv_heads = shape.kv_heads,
                        .context = kPrompt + kKvGroup,
-                       .marks = true};
+                       .token_scores = true};
     arena.slots = KvSlots::count(setup, arena.slot_rows() * arena.row_pages() * arena.page_bytes);
     return arena;
   }
@@ -95,22 +95,22 @@ class Slots {
     sequence_.tokens += tokens;
     KvPagesView pages = slots_.arena().host_pool().pages;
     const int64_t rows = slots_.arena().shape().slot_rows();
-    KvMark* const place = pages.marks;
-    std::vector<KvMark> all = slots_.device().download(place, rows * pages.row_marks);
-    pages.marks = all.data();
+    KvTokenScore* const place = pages.token_scores;
+    std::vector<KvTokenScore> all = slots_.device().download(place, rows * pages.row_token_scores);
+    pages.token_scores = all.data();
     for (int64_t row = 0; row < rows; ++row) {
       const KvRow& counts = pages.rows[row];
-      KvMark* marks = pages.mark_row(row);
+      KvTokenScore* token_scores = pages.token_score_row(row);
       for (int32_t i = 0; i < tokens; ++i) {
-        marks[counts.high - tokens + i].position = sequence_.tokens - tokens + i;
+        token_scores[counts.high - tokens + i].position = sequence_.tokens - tokens + i;
       }
       const float* normal = normal_.data() + row * (kPrompt + kKvGroup);
       for (int32_t i = 0; i < counts.high; ++i) {
-        marks[i].score = score(*normal++, marks[i].position);
+        token_scores[i].score = score(*normal++, token_scores[i].position);
       }
       for (int32_t j = 0; j < counts.low; ++j) {
-        KvMark& mark = marks[pages.row_marks - 1 - j];
-        mark.score = score(*normal++, mark.position);
+        KvTokenScore& token_score = token_scores[pages.row_token_scores - 1 - j];
+        token_score.score = score(*normal++, token_score.position);
       }
     }
     slots_.device().upload(place, all);
@@ -129,7 +129,7 @@ class Slots {
   KvSlots slots_;
   std::vector<float> normal_;
   DeviceArray scratch_;
-  std::vector<std::byte> image_;
+  std::vector<std::byte> snapshot_;
   KvCompression sequence_;
   KvCompressed result_;
   OpCost cost_;
@@ -151,7 +151,7 @@ std::vector<Variant> prepare(bool steady, const Setup& setup, const Shape& shape
          .call = [slots, &backend,
                   stream = setup.device->stream()] { backend.kv_compress(slots->next(), stream); },
          .restore = [slots] { slots->restore(); },
-         .most_calls = slots->count()});
+         .max_calls = slots->count()});
   }
   return variants;
 }

@@ -16,14 +16,14 @@ KvArenaShape arena_shape(const KvCopiesShape& shape) {
       .layers = 1,
       .kv_heads = shape.kv_heads,
       .context = shape.context,
-      .marks = shape.marks};
+      .token_scores = shape.token_scores};
   const int32_t shared_pages = shape.shared / arena.layout(0).capacity;
   const int64_t layer_pages =
       (int64_t{arena.slots} * (arena.row_pages() - shared_pages) + shared_pages) * arena.kv_heads;
   const int64_t layers =
       std::max<int64_t>(2, div_ceil(shape.at_least, layer_pages * arena.page_bytes));
   arena.layers =
-      static_cast<int32_t>(shape.most_layers > 0 ? std::min(layers, shape.most_layers) : layers);
+      static_cast<int32_t>(shape.max_layers > 0 ? std::min(layers, shape.max_layers) : layers);
   arena.pages = static_cast<int32_t>(layer_pages * arena.layers);
   return arena;
 }
@@ -80,10 +80,11 @@ void KvCopies::fill(const Backend& backend) {
   const int32_t filled = host_view().table(0)[0];
   device_.repeat(pages.arena, shape.arena_bytes(),
                  device_.download(pages.page(filled), pages.page_bytes));
-  device_.repeat(pages.windows, shape.slots * shape.slot_window_bytes(),
-                 device_.download(pages.window(0), pages.window_layout.page_bytes));
-  device_.repeat(reinterpret_cast<std::byte*>(pages.marks), shape.slots * shape.slot_mark_bytes(),
-                 std::vector<std::byte>(sizeof(KvMark)));
+  device_.repeat(pages.residuals, shape.slots * shape.slot_residual_bytes(),
+                 device_.download(pages.residual(0), pages.residual_layout.page_bytes));
+  device_.repeat(reinterpret_cast<std::byte*>(pages.token_scores),
+                 shape.slots * shape.slot_token_score_bytes(),
+                 std::vector<std::byte>(sizeof(KvTokenScore)));
 }
 
 void KvCopies::set_contexts(const std::vector<int32_t>& of_layers) {
@@ -99,9 +100,10 @@ void KvCopies::set_contexts(const std::vector<int32_t>& of_layers) {
 
 DeviceArray KvCopies::dense(int64_t groups) const {
   const KvPagesView pages = view();
-  const int64_t window_bytes = pages.window_layout.page_bytes;
-  DeviceArray all(device_, groups * pages.kv_heads * window_bytes);
-  device_.repeat(all.as<std::byte>(), all.size(), device_.download(pages.window(0), window_bytes));
+  const int64_t residual_bytes = pages.residual_layout.page_bytes;
+  DeviceArray all(device_, groups * pages.kv_heads * residual_bytes);
+  device_.repeat(all.as<std::byte>(), all.size(),
+                 device_.download(pages.residual(0), residual_bytes));
   return all;
 }
 

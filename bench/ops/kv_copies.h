@@ -20,9 +20,9 @@ struct KvCopiesShape {
   int32_t sequences = 0;
   int32_t context = 0;  // tokens of each sequence
   int32_t shared = 0;   // the first so many of them in the same pages for all; whole pages
-  bool marks = false;
-  int64_t at_least = 0;     // bytes
-  int64_t most_layers = 0;  // 0: as many as it takes, two or more
+  bool token_scores = false;
+  int64_t at_least = 0;    // bytes
+  int64_t max_layers = 0;  // 0: as many as it takes, two or more
 };
 
 class KvCopies {

@@ -13,21 +13,22 @@ constexpr KvTiers kTiers{0, 1};
 
 // Units of the first format, which calls demote in turn. Outside of the timed part those are
 // dropped, and slot 0 makes others of the first format in their place.
-class Units {
+class PrefixBlocks {
  public:
-  Units(KvFormat from, KvFormat to, const Setup& setup, const Shape& shape)
+  PrefixBlocks(KvFormat from, KvFormat to, const Setup& setup, const Shape& shape)
       : slots_(arena_shape(from, to, setup, shape), setup),
-        count_(std::max(2, slots_.arena().shape().pages / pages_of_unit(slots_.arena().shape()))),
+        count_(std::max(
+            2, slots_.arena().shape().pages / pages_of_prefix_block(slots_.arena().shape()))),
         scratch_(slots_.device(),
                  slots_.backend().kv_demote_scratch_bytes(slots_.arena().view(), slots_.stream())) {
-    const int32_t tokens = slots_.arena().shape().unit_tokens;
+    const int32_t tokens = slots_.arena().shape().prefix_block_tokens;
     slots_.append(0, kTiers, tokens);
-    image_ = slots_.save(0, kTiers, tokens);
+    snapshot_ = slots_.save(0, kTiers, tokens);
     slots_.release(std::vector<int32_t>{0});
     for (int32_t handle = 0; handle < count_; ++handle) {
       make(handle);
     }
-    unit_ = {0, 0};
+    prefix_block_ = {0, 0};
     cost_ = op_cost(args());  // which looks at no table
   }
 
@@ -36,7 +37,7 @@ class Units {
   const OpCost& cost() const { return cost_; }
 
   KvDemoteArgs next() {
-    unit_ = {cursor_, 0};
+    prefix_block_ = {cursor_, 0};
     demoted_.push_back(cursor_);
     cursor_ = (cursor_ + 1) % count_;
     return args();
@@ -51,8 +52,9 @@ class Units {
   }
 
  private:
-  static int32_t pages_of_unit(const KvArenaShape& arena) {
-    return static_cast<int32_t>(arena.slot_rows()) * (arena.unit_tokens / arena.layout(0).capacity);
+  static int32_t pages_of_prefix_block(const KvArenaShape& arena) {
+    return static_cast<int32_t>(arena.slot_rows()) *
+           (arena.prefix_block_tokens / arena.layout(0).capacity);
   }
   static KvArenaShape arena_shape(KvFormat from, KvFormat to, const Setup& setup,
                                   const Shape& shape) {
@@ -64,23 +66,25 @@ class Units {
                        .layers = shape.layers,
                        .kv_heads = shape.kv_heads};
     const std::vector<KvPageLayout> layouts{arena.layout(0), arena.layout(1)};
-    arena.unit_tokens = unit_tokens(layouts);
-    arena.unit_tiers = {0, 1};
-    arena.context = arena.unit_tokens;
-    arena.pages = pages_of_unit(arena);
+    arena.prefix_block_tokens = prefix_block_tokens(layouts);
+    arena.prefix_block_tiers = {0, 1};
+    arena.context = arena.prefix_block_tokens;
+    arena.pages = pages_of_prefix_block(arena);
     arena.pages *= KvSlots::count(setup, arena.pages * arena.page_bytes);
     return arena;
   }
 
   KvDemoteArgs args() {
-    return {
-        .pool = slots_.arena().pool(), .units = {&unit_, 1}, .tier = 1, .scratch = scratch_.span()};
+    return {.pool = slots_.arena().pool(),
+            .prefix_blocks = {&prefix_block_, 1},
+            .tier = 1,
+            .scratch = scratch_.span()};
   }
 
   void make(int32_t handle) {
     const int32_t slot[] = {0};
     const KvShare share[] = {{0, 0, 0, handle}};
-    slots_.load(0, kTiers, slots_.arena().shape().unit_tokens, image_);
+    slots_.load(0, kTiers, slots_.arena().shape().prefix_block_tokens, snapshot_);
     slots_.backend().kv_share({slots_.arena().pool(), share}, slots_.stream());
     slots_.release(slot);
   }
@@ -88,9 +92,9 @@ class Units {
   KvSlots slots_;
   int32_t count_;
   DeviceArray scratch_;
-  std::vector<std::byte> image_;  // of a slot that holds one unit
+  std::vector<std::byte> snapshot_;  // of a slot that holds one unit
   OpCost cost_;
-  KvUnit unit_;
+  PrefixBlock prefix_block_;
   int32_t cursor_ = 0;
   std::vector<int32_t> demoted_;  // handles
 };
@@ -102,19 +106,20 @@ std::vector<Variant> prepare(KvFormat from, const Setup& setup, const Shape& sha
         to.format.value_bits > from.value_bits || to.format == from) {
       continue;
     }
-    const auto units = std::make_shared<Units>(from, to.format, setup, shape);
+    const auto prefix_blocks = std::make_shared<PrefixBlocks>(from, to.format, setup, shape);
     for (const std::string_view isa : setup.isas) {
       const Backend& backend = setup.device->backend(isa);
-      variants.push_back(
-          {.format = std::string(to.name),
-           .isa = std::string(isa),
-           .peer = {},
-           .cost = units->cost(),
-           .cycled_bytes = units->cycled_bytes(),
-           .call = [units, &backend,
-                    stream = setup.device->stream()] { backend.kv_demote(units->next(), stream); },
-           .restore = [units] { units->restore(); },
-           .most_calls = units->count()});
+      variants.push_back({.format = std::string(to.name),
+                          .isa = std::string(isa),
+                          .peer = {},
+                          .cost = prefix_blocks->cost(),
+                          .cycled_bytes = prefix_blocks->cycled_bytes(),
+                          .call =
+                              [prefix_blocks, &backend, stream = setup.device->stream()] {
+                                backend.kv_demote(prefix_blocks->next(), stream);
+                              },
+                          .restore = [prefix_blocks] { prefix_blocks->restore(); },
+                          .max_calls = prefix_blocks->count()});
     }
   }
   return variants;

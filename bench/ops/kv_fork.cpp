@@ -24,7 +24,7 @@ class Slots {
         .layers = shape.layers,
         .kv_heads = shape.kv_heads,
         .context = kTokens};
-    const int64_t copied_bytes = 2 * arena.slot_window_bytes();  // read there, written here
+    const int64_t copied_bytes = 2 * arena.slot_residual_bytes();  // read there, written here
     sources_ = static_cast<int32_t>(
         setup.as_in_model ? 2 : std::max<int64_t>(2, div_ceil(setup.memory_bytes, copied_bytes)));
     arena.slots = 2 * sources_;
@@ -33,7 +33,7 @@ class Slots {
     if (arena_ == nullptr) {
       give_up("the device has not enough memory; ask for less with --memory");
     }
-    device_.repeat(arena_->view().windows, arena.slots * arena.slot_window_bytes(),
+    device_.repeat(arena_->view().residuals, arena.slots * arena.slot_residual_bytes(),
                    std::vector{std::byte{1}});
     std::vector<KvGrowth> grown;
     for (int32_t slot = 0; slot < sources_; ++slot) {
@@ -45,7 +45,7 @@ class Slots {
                                       KvRow{arena.closed_tokens(), 0}));
   }
 
-  int64_t cycled_bytes() const { return 2 * sources_ * arena_->shape().slot_window_bytes(); }
+  int64_t cycled_bytes() const { return 2 * sources_ * arena_->shape().slot_residual_bytes(); }
   int64_t sources() const { return sources_; }
 
   // Of the first fork, which has not been made yet.
@@ -95,7 +95,7 @@ std::vector<Variant> prepare(const Setup& setup, const Shape& shape) {
            .cycled_bytes = slots->cycled_bytes(),
            .call = [slots, &backend, stream] { backend.kv_fork(slots->next(), stream); },
            .restore = [slots] { slots->restore(); },
-           .most_calls = slots->sources()});
+           .max_calls = slots->sources()});
     }
   }
   return variants;

@@ -20,7 +20,7 @@ KvSlots::KvSlots(KvArenaShape shape, const Setup& setup)
   if (arena_ == nullptr) {
     give_up("the device has not enough memory; ask for less with --memory");
   }
-  device_.repeat(arena_->view().windows, shape.slots * shape.slot_window_bytes(),
+  device_.repeat(arena_->view().residuals, shape.slots * shape.slot_residual_bytes(),
                  std::vector{std::byte{1}});
   usual_page_ = usual_page();
 }
@@ -33,8 +33,8 @@ std::vector<std::byte> KvSlots::usual_page() {
   const DeviceArray floats = on_device(device_, random_floats(2 * tokens * width));
   const std::vector<SequenceSpan> spans{{0, 0, tokens, 0, {}}};
   const std::vector<KvGrowth> grown{{0, {}, tokens}};
-  const DeviceArray dense(device_,
-                          dense_groups(spans[0]) * pages.kv_heads * pages.window_layout.page_bytes);
+  const DeviceArray dense(
+      device_, dense_groups(spans[0]) * pages.kv_heads * pages.residual_layout.page_bytes);
   backend_.kv_resize({.pool = arena_->pool(), .released = {}, .grown = grown}, stream());
   backend_.kv_store({.keys = {floats.as<float>(), tokens, width, width},
                      .values = {floats.as<float>() + tokens * width, tokens, width, width},
@@ -67,14 +67,14 @@ void KvSlots::append(int32_t slot, KvTiers tiers, int32_t tokens) {
 }
 
 std::vector<std::byte> KvSlots::save(int32_t slot, KvTiers tiers, int32_t tokens) {
-  const int64_t bytes = kv_image_bytes(arena_->view(), arena_->slot_pages(slot), tokens);
-  std::vector<std::byte> image(static_cast<size_t>(bytes));
-  backend_.kv_save({arena_->pool(), {slot, tiers, tokens}, image}, stream());
-  return image;
+  const int64_t bytes = kv_snapshot_bytes(arena_->view(), arena_->slot_pages(slot), tokens);
+  std::vector<std::byte> snapshot(static_cast<size_t>(bytes));
+  backend_.kv_swap_out({arena_->pool(), {slot, tiers, tokens}, snapshot}, stream());
+  return snapshot;
 }
 
-void KvSlots::load(int32_t slot, KvTiers tiers, int32_t tokens, std::vector<std::byte>& image) {
-  backend_.kv_load({arena_->pool(), {slot, tiers, tokens}, image}, stream());
+void KvSlots::load(int32_t slot, KvTiers tiers, int32_t tokens, std::vector<std::byte>& snapshot) {
+  backend_.kv_swap_in({arena_->pool(), {slot, tiers, tokens}, snapshot}, stream());
 }
 
 void KvSlots::release(std::span<const int32_t> slots) {

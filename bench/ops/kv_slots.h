@@ -29,9 +29,9 @@ class KvSlots {
 
   // Every row of `slot` gets so many more tokens, whole groups, of its high tier, which is tier 0.
   void append(int32_t slot, KvTiers tiers, int32_t tokens);
-  // What a slot holds, in host memory, for kv_load to bring back as often as it is wanted.
+  // What a slot holds, in host memory, for kv_swap_in to bring back as often as it is wanted.
   std::vector<std::byte> save(int32_t slot, KvTiers tiers, int32_t tokens);
-  void load(int32_t slot, KvTiers tiers, int32_t tokens, std::vector<std::byte>& image);
+  void load(int32_t slot, KvTiers tiers, int32_t tokens, std::vector<std::byte>& snapshot);
   void release(std::span<const int32_t> slots);
 
  private:

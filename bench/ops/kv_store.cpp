@@ -32,7 +32,7 @@ class Step {
              .context = kContext,
              // A step of single tokens touches all of its keys' tile, but one row of 16 of values.
              .at_least = setup.memory_bytes * 2,
-             .most_layers = setup.as_in_model ? shape.layers : 0},
+             .max_layers = setup.as_in_model ? shape.layers : 0},
             *setup.device, setup.isas[0]),
         rows_(*setup.device, {row_bytes(), row_bytes()},
               setup.as_in_model ? 0 : setup.memory_bytes),
@@ -102,7 +102,7 @@ std::vector<Variant> prepare(const StoreCase& size, const Setup& setup, const Sh
            .call = [step, &backend,
                     stream = setup.device->stream()] { backend.kv_store(step->next(), stream); },
            .restore = [step] { step->restore(); },
-           .most_calls = step->calls_of_a_round()});
+           .max_calls = step->calls_of_a_round()});
     }
   }
   return variants;

@@ -14,7 +14,7 @@ enum Operand : size_t { kIn, kWeight, kOut };
 class Product {
  public:
   Product(const Matrix& matrix, int64_t tokens, WeightFormat format, const Setup& setup,
-          int64_t most_copies)
+          int64_t max_copies)
       : matrix_(matrix),
         tokens_(tokens),
         format_(format),
@@ -22,7 +22,7 @@ class Product {
                 {tokens * matrix.inputs * int64_t{sizeof(float)},
                  ops(setup).packed_weight_bytes(format, matrix.outputs, matrix.inputs),
                  tokens * matrix.outputs * int64_t{sizeof(float)}},
-                setup.memory_bytes, most_copies),
+                setup.memory_bytes, max_copies),
         scratch_(*setup.device, ops(setup).linear_scratch_bytes(tokens, matrix.inputs)) {
     memory_.fill_random(kIn, tokens * matrix.inputs);
     weight_ = packed(0);
@@ -81,11 +81,11 @@ void add_peer(const Product& product, const LinearArgs& args, const Variant& our
 std::vector<Variant> prepare(const Matrix& matrix, int64_t tokens, const Setup& setup,
                              const Shape& shape) {
   std::vector<Variant> variants;
-  const int64_t most_copies =
+  const int64_t max_copies =
       setup.as_in_model ? std::max<int64_t>(1, shape.parameters / (matrix.inputs * matrix.outputs))
                         : 0;
   for (const WeightFormat format : setup.weights) {
-    const auto product = std::make_shared<Product>(matrix, tokens, format, setup, most_copies);
+    const auto product = std::make_shared<Product>(matrix, tokens, format, setup, max_copies);
     for (const std::string_view isa : setup.isas) {
       const Backend& backend = setup.device->backend(isa);
       variants.push_back({.format = std::string(name(format)),

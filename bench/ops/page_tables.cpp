@@ -8,9 +8,9 @@ PageTables::PageTables(const PageTablesShape& of, const Setup& setup, const Shap
     : device_(*setup.device),
       slot_rows_(int64_t{shape.layers} * shape.kv_heads),
       ids_(of.slots * slot_rows_ * of.row_pages),
-      unit_ids_(of.units * slot_rows_ * of.unit_pages),
+      prefix_block_ids_(of.prefix_blocks * slot_rows_ * of.prefix_block_pages),
       tables_(device_, ids_ * int64_t{sizeof(int32_t)}),
-      unit_tables_(device_, unit_ids_ * int64_t{sizeof(int32_t)}),
+      prefix_block_tables_(device_, prefix_block_ids_ * int64_t{sizeof(int32_t)}),
       free_list_(device_, ids_ * int64_t{sizeof(int32_t)}),
       owners_(device_, ids_ * int64_t{sizeof(uint16_t)}),
       rows_(device_, of.slots * slot_rows_ * int64_t{sizeof(KvRow)}),
@@ -27,15 +27,15 @@ PageTables::PageTables(const PageTablesShape& of, const Setup& setup, const Shap
   pool_.free_list = free_list_.as<int32_t>();
   pool_.page_count = static_cast<int32_t>(ids_);
   pool_.free_range = free_range_.as<KvFreeRange>();
-  pool_.unit_tables = unit_tables_.as<int32_t>();
-  pool_.units = of.units;
-  pool_.unit_pages = of.unit_pages;
-  pool_.unit_tokens = of.unit_pages * kKvGroup;
+  pool_.prefix_block_tables = prefix_block_tables_.as<int32_t>();
+  pool_.prefix_blocks = of.prefix_blocks;
+  pool_.prefix_block_pages = of.prefix_block_pages;
+  pool_.prefix_block_tokens = of.prefix_block_pages * kKvGroup;
 
   const std::vector<std::byte> no_page(sizeof(int32_t), std::byte{0xff});
   static_assert(kNoPage == -1);
   device_.repeat(tables_.as<std::byte>(), tables_.size(), no_page);
-  device_.repeat(unit_tables_.as<std::byte>(), unit_tables_.size(), no_page);
+  device_.repeat(prefix_block_tables_.as<std::byte>(), prefix_block_tables_.size(), no_page);
   std::vector<int32_t> free_ids(static_cast<size_t>(ids_));
   std::iota(free_ids.begin(), free_ids.end(), 0);
   device_.upload(pool_.free_list, free_ids);

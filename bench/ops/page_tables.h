@@ -12,8 +12,8 @@ namespace tessera::bench {
 struct PageTablesShape {
   int32_t slots = 0;
   int32_t row_pages = 0;
-  int32_t units = 0;  // 0: none
-  int32_t unit_pages = 0;
+  int32_t prefix_blocks = 0;  // 0: none
+  int32_t prefix_block_pages = 0;
 };
 
 // Page tables, a free list and owners alone, as many pages as all rows have room for: for ops that
@@ -34,12 +34,13 @@ class PageTables {
   template <class Cost>
   OpCost cost(Cost&& cost_of) const {
     const std::vector<int32_t> tables = device_.download(pool_.tables, ids_);
-    const std::vector<int32_t> unit_tables = device_.download(pool_.unit_tables, unit_ids_);
+    const std::vector<int32_t> prefix_block_tables =
+        device_.download(pool_.prefix_block_tables, prefix_block_ids_);
     std::vector<KvRow> rows = device_.download(pool_.pages.rows, pool_.slots * slot_rows_);
     KvPool seen = pool_;
     seen.pages.tables = tables.data();
     seen.pages.rows = rows.data();
-    seen.unit_tables = const_cast<int32_t*>(unit_tables.data());
+    seen.prefix_block_tables = const_cast<int32_t*>(prefix_block_tables.data());
     return cost_of(seen);
   }
 
@@ -47,9 +48,9 @@ class PageTables {
   const Device& device_;
   int64_t slot_rows_;
   int64_t ids_;
-  int64_t unit_ids_;
+  int64_t prefix_block_ids_;
   DeviceArray tables_;
-  DeviceArray unit_tables_;
+  DeviceArray prefix_block_tables_;
   DeviceArray free_list_;
   DeviceArray owners_;
   DeviceArray rows_;

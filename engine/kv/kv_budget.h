@@ -29,8 +29,8 @@ struct KvDemand {
   // Whether a policy has compressed it: rows hold different numbers of tokens then, and planning
   // knows but a bound of what they need for their next groups.
   bool uneven = false;
-  int32_t low_tokens = 0;  // of a beginning that stands in the low tier: closed groups
-  int64_t restore = 0;     // pages that it takes with its slot, having been saved to host memory
+  int32_t low_tokens = 0;     // of a beginning that stands in the low tier: closed groups
+  int64_t swap_in_pages = 0;  // pages that it takes with its slot, having been saved to host memory
   // Compression may need a page for each row before it frees any (kernels/backend.h): in a step
   // that ends behind the prompt and in which the prompt ends or a group closes.
   bool compresses = false;

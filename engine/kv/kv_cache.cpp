@@ -25,9 +25,9 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::create(const KvCacheOptions& o
     return absl::ResourceExhaustedError(
         absl::StrCat("the system refused ", shape.total_bytes(), " bytes of KV memory"));
   }
-  const int64_t scratch_bytes =
-      std::max(shape.marks ? backend.kv_compress_scratch_bytes(arena->view(), stream) : 0,
-               shape.unit_tokens > 0 ? backend.kv_demote_scratch_bytes(arena->view(), stream) : 0);
+  const int64_t scratch_bytes = std::max(
+      shape.token_scores ? backend.kv_compress_scratch_bytes(arena->view(), stream) : 0,
+      shape.prefix_block_tokens > 0 ? backend.kv_demote_scratch_bytes(arena->view(), stream) : 0);
   TESSERA_ASSIGN_OR_RETURN(AlignedMemory scratch, AlignedMemory::allocate(scratch_bytes, backend));
   return std::unique_ptr<KvCache>(
       new KvCache(options, {std::move(arena), std::move(scratch)}, backend, stream));
@@ -37,7 +37,7 @@ KvCache::KvCache(const KvCacheOptions& options, Memory memory, const Backend& ba
                  Stream stream)
     : preset_(options.preset),
       query_heads_(options.query_heads),
-      window_(options.window),
+      sliding_window_(options.sliding_window),
       arena_(std::move(memory.arena)),
       scratch_(std::move(memory.scratch)),
       backend_(backend),
@@ -50,7 +50,7 @@ KvCache::KvCache(const KvCacheOptions& options, Memory memory, const Backend& ba
   for (int32_t slot = shape().slots; slot > 0; --slot) {
     closed_slots_.push_back(slot - 1);
   }
-  if (shape().unit_tokens > 0) {
+  if (shape().prefix_block_tokens > 0) {
     std::vector<uint8_t> ladder;
     for (const KvFormat format : options.ladder) {
       const auto place = std::find(shape().formats.begin(), shape().formats.end(), format);
@@ -65,7 +65,7 @@ KvCache::KvCache(const KvCacheOptions& options, Memory memory, const Backend& ba
     format_pages_.push_back({format, 0});
   }
   uneven_slots_.reserve(slots_.size());
-  if (shape().marks) {
+  if (shape().token_scores) {
     compressions_.reserve(slots_.size());
     compressed_.resize(slots_.size());
     own_totals_.reserve(3 + 2 * slots_.size());
@@ -74,8 +74,8 @@ KvCache::KvCache(const KvCacheOptions& options, Memory memory, const Backend& ba
 }
 
 absl::Status KvCache::check(const KvPolicy& policy) const {
-  TESSERA_RETURN_IF_ERROR(
-      check_policy(policy, {shape().head_dim, query_heads_ / shape().kv_heads, window_, ranks()}));
+  TESSERA_RETURN_IF_ERROR(check_policy(
+      policy, {shape().head_dim, query_heads_ / shape().kv_heads, sliding_window_, ranks()}));
   for (const KvFormat format : {policy.high, policy.low}) {
     if (std::find(shape().formats.begin(), shape().formats.end(), format) ==
         shape().formats.end()) {
@@ -87,7 +87,7 @@ absl::Status KvCache::check(const KvPolicy& policy) const {
                                                      " is not served here, but ", served));
     }
   }
-  if (policy.needs_marks() && !shape().marks) {
+  if (policy.needs_token_scores() && !shape().token_scores) {
     return absl::InvalidArgumentError(
         absl::StrCat("KV policy: the rule ", std::string(name_of(policy.rule)),
                      " needs scores beside the pages, which this server does not keep: no preset "
@@ -141,7 +141,7 @@ int32_t KvCache::page_tokens(const KvPolicy& policy) const {
 }
 
 void KvCache::reserve(std::span<const KvReservation> reservations) {
-  settle_growth();
+  reconcile_growth();
   grown_.clear();
   planned_.clear();
   int64_t growth = 0;
@@ -178,7 +178,7 @@ void KvCache::reserve(std::span<const KvReservation> reservations) {
   count_format_pages();
 }
 
-void KvCache::settle_growth() {
+void KvCache::reconcile_growth() {
   if (taken_.empty()) {
     return;
   }
@@ -198,14 +198,14 @@ void KvCache::settle_growth() {
     }
   }
   taken_.clear();
-  agree(uneven_slots_);
+  synchronize_totals(uneven_slots_);
 }
 
 void KvCache::release(std::span<const int32_t> slots) {
   if (slots.empty()) {
     return;
   }
-  settle_growth();
+  reconcile_growth();
   bool uneven = false;
   for (const int32_t slot : slots) {
     uneven = uneven || open(slot).compressed;
@@ -213,13 +213,13 @@ void KvCache::release(std::span<const int32_t> slots) {
     families_.leave(slot);
     slots_[static_cast<size_t>(slot)] = {};
     if (prefixes_ != nullptr) {
-      prefixes_->let_go(slot);
+      prefixes_->release(slot);
     }
     closed_slots_.push_back(slot);
   }
   backend_.kv_resize({.pool = arena_->pool(), .released = slots, .grown = {}}, stream_);
   if (uneven) {
-    agree({});
+    synchronize_totals({});
   }
   count_format_pages();
 }
@@ -271,7 +271,7 @@ bool KvCache::wants_compression(const Slot& slot) const {
 }
 
 void KvCache::compress(std::span<const int32_t> slots) {
-  settle_growth();
+  reconcile_growth();
   compressions_.clear();
   for (const int32_t index : slots) {
     const Slot& slot = open(index);
@@ -281,7 +281,7 @@ void KvCache::compress(std::span<const int32_t> slots) {
                                .policy = slot.policy,
                                .tokens = slot.tokens,
                                .prompt_tokens = slot.prompt_tokens,
-                               .judged = slot.judged,
+                               .evaluated = slot.evaluated,
                                .pool = !slot.compressed});
     }
   }
@@ -297,41 +297,41 @@ void KvCache::compress(std::span<const int32_t> slots) {
     slot.compressed = true;
     slot.handed_over = false;
     slot.groups = slot.tokens / kKvGroup;
-    slot.judged = std::max(slot.judged, compressions_[i].judged_after());
+    slot.evaluated = std::max(slot.evaluated, compressions_[i].evaluated_after());
     slot.high_pages = slot.pages() - results[i].pages_freed - results[i].low_pages;
     slot.low_pages = results[i].low_pages;
     free_pages_ += results[i].pages_freed;
     uneven_slots_.push_back(compressions_[i].slot);
   }
-  agree(uneven_slots_);
+  synchronize_totals(uneven_slots_);
   count_changes(results);
   count_format_pages();
 }
 
 // ---- away and back
 
-SavedKv KvCache::save(int32_t slot) const {
+SwappedKv KvCache::swap_out(int32_t slot) const {
   const Slot& from = open(slot);
-  SavedKv saved;
-  saved.slot_ = from;
-  saved.usage_ = usage(slot);
-  saved.bytes_.resize(static_cast<size_t>(kv_image_bytes(view(), from.pages(), from.tokens)));
-  backend_.kv_save({arena_->pool(), {slot, from.tiers, from.tokens}, saved.bytes_}, stream_);
-  return saved;
+  SwappedKv swapped;
+  swapped.slot_ = from;
+  swapped.usage_ = usage(slot);
+  swapped.bytes_.resize(static_cast<size_t>(kv_snapshot_bytes(view(), from.pages(), from.tokens)));
+  backend_.kv_swap_out({arena_->pool(), {slot, from.tiers, from.tokens}, swapped.bytes_}, stream_);
+  return swapped;
 }
 
-int32_t KvCache::restore(const SavedKv& saved) {
-  make_room(saved.pages());
-  TESSERA_CHECK(saved.pages() <= free_pages_, "more pages are restored than are free");
-  free_pages_ -= saved.slot_.pages();
+int32_t KvCache::swap_in(const SwappedKv& swapped) {
+  make_room(swapped.pages());
+  TESSERA_CHECK(swapped.pages() <= free_pages_, "more pages are restored than are free");
+  free_pages_ -= swapped.slot_.pages();
   const int32_t slot = closed_slot();
   Slot& to = slots_[static_cast<size_t>(slot)];
-  to = saved.slot_;
+  to = swapped.slot_;
   // The op reads the image alone.
-  const std::span<std::byte> bytes(const_cast<std::byte*>(saved.bytes_.data()),
-                                   saved.bytes_.size());
-  backend_.kv_load({arena_->pool(), {slot, to.tiers, to.tokens}, bytes}, stream_);
-  agree({});
+  const std::span<std::byte> bytes(const_cast<std::byte*>(swapped.bytes_.data()),
+                                   swapped.bytes_.size());
+  backend_.kv_swap_in({arena_->pool(), {slot, to.tiers, to.tokens}, bytes}, stream_);
+  synchronize_totals({});
   count_format_pages();
   return slot;
 }
@@ -355,10 +355,10 @@ KvDemand KvCache::demand(int32_t slot) const {
   return demand;
 }
 
-KvDemand KvCache::demand(const SavedKv& saved) const {
-  KvDemand demand = this->demand(saved.slot_.policy, saved.slot_.prompt_tokens);
+KvDemand KvCache::demand(const SwappedKv& swapped) const {
+  KvDemand demand = this->demand(swapped.slot_.policy, swapped.slot_.prompt_tokens);
   demand.uneven = true;
-  demand.restore = saved.pages();
+  demand.swap_in_pages = swapped.pages();
   return demand;
 }
 
@@ -409,17 +409,17 @@ int64_t KvCache::pages_alone(int32_t slot) const {
 // A page of several slots is counted with the last of them in their family's list.
 void KvCache::count_format_pages() {
   for (KvFormatPages& format : format_pages_) {
-    format.of_one = 0;
-    format.of_several = 0;
+    format.exclusive = 0;
+    format.shared = 0;
   }
   for (int32_t i = 0; i < shape().slots; ++i) {
     const Slot& slot = slots_[static_cast<size_t>(i)];
     const int64_t low = slot.low_pages - cached_low_pages(i);
     const int64_t elsewhere = std::max(families_.shared_with_next(i), cached_high_pages(i));
     KvFormatPages& high = format_pages_[slot.tiers.high];
-    high.of_one += pages_alone(i) - low;
-    high.of_several += std::max<int64_t>(0, families_.shared_with_previous(i) - elsewhere);
-    format_pages_[slot.tiers.low].of_one += low;
+    high.exclusive += pages_alone(i) - low;
+    high.shared += std::max<int64_t>(0, families_.shared_with_previous(i) - elsewhere);
+    format_pages_[slot.tiers.low].exclusive += low;
   }
   if (prefixes_ != nullptr) {
     prefixes_->add_pages(format_pages_);
@@ -440,7 +440,7 @@ void KvCache::check_integrity() const {
   }
   int64_t used = 0;
   for (const KvFormatPages& format : format_pages_) {
-    used += format.of_one + format.of_several;
+    used += format.exclusive + format.shared;
   }
   const int64_t free = free_pages() * ranks() + all_surplus_;
   TESSERA_CHECK(used + free <= pages_total() * ranks(), "pages by format are more than are in use");

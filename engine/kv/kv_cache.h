@@ -34,7 +34,7 @@ struct KvCopy {
 };
 
 // A slot that gave its pages up, to be restored as it was.
-class SavedKv;
+class SwappedKv;
 
 // The only thing that changes pages. Sequences are known by their slots, and pages only as totals:
 // which page stands where is the backend's, behind its kv_ ops. One thread uses it.
@@ -64,11 +64,13 @@ class KvCache {
 
   // ---- what sequences have in common. Without a prefix cache nothing matches and nothing enters.
 
-  int32_t unit_tokens() const { return prefixes_ == nullptr ? 0 : prefixes_->unit_tokens(); }
+  int32_t prefix_block_tokens() const {
+    return prefixes_ == nullptr ? 0 : prefixes_->prefix_block_tokens();
+  }
   // How a sequence may begin: at most with `most` tokens (see KvPolicy::shareable), and with all
   // but its last. known: what it said before.
-  KvMatch match(const KvPrompt& prompt, int32_t most, const KvMatch& known) const;
-  int32_t tokens_of(const KvMatch& match) const { return match.units * unit_tokens(); }
+  KvMatch match(const KvPrompt& prompt, int32_t max, const KvMatch& known) const;
+  int32_t tokens_of(const KvMatch& match) const { return match.blocks * prefix_block_tokens(); }
   // Pages that available_pages() counts no longer once it is attached.
   int64_t unlocked_pages(const KvMatch& match) const {
     return prefixes_ == nullptr ? 0 : prefixes_->unlocked_pages(match);
@@ -78,10 +80,10 @@ class KvCache {
   void attach(int32_t slot, const KvMatch& match);
   // Others may begin with the slot's first `tokens` tokens, which are stored. relabel: see
   // PrefixCache::enter. What a policy has compressed does not enter.
-  void enter(int32_t slot, const KvPrompt& prompt, int32_t tokens, bool relabel);
+  void insert(int32_t slot, const KvPrompt& prompt, int32_t tokens, bool relabel);
   // Of a prompt by the hashes of its units' paths (Sequence::path_hash): how many of its first
   // tokens were asked for before. What recurs is worth sharing, though a policy could compress it.
-  int32_t see(std::span<const uint64_t> paths);
+  int32_t record(std::span<const uint64_t> paths);
   // Makes what only this slot uses of the cache its own, so that its policy may compress it.
   int32_t hand_over(int32_t slot);
   // The cache lets go of all that running sequences do not use.
@@ -117,9 +119,9 @@ class KvCache {
   // been compressed yet. What cannot is saved before it is released.
   bool recomputable(int32_t slot) const { return !open(slot).compressed; }
   // Copies to memory allocated for it: preemption under pressure is no ordinary step.
-  SavedKv save(int32_t slot) const;
+  SwappedKv swap_out(int32_t slot) const;
   // Requires: a closed slot; saved.pages() free pages.
-  int32_t restore(const SavedKv& saved);
+  int32_t swap_in(const SwappedKv& swapped);
 
   // Where ops find the pages, the formats of a slot's rows, and how its tokens are scored.
   KvPagesView view() const { return arena_->view(); }
@@ -132,7 +134,7 @@ class KvCache {
   // For planning: of a slot, of a sequence without one, of one that was saved.
   KvDemand demand(int32_t slot) const;
   KvDemand demand(const KvPolicy& policy, int32_t prompt_tokens) const;
-  KvDemand demand(const SavedKv& saved) const;
+  KvDemand demand(const SwappedKv& swapped) const;
 
   int64_t free_pages() const { return free_pages_ - surplus_; }
   // Those too that the prefix cache gives up where others need them.
@@ -171,7 +173,7 @@ class KvCache {
   void check_integrity() const;
 
  private:
-  friend class SavedKv;
+  friend class SwappedKv;
   struct Slot {
     bool open = false;
     bool compressed = false;   // its prompt, at least
@@ -181,7 +183,7 @@ class KvCache {
     int32_t prompt_tokens = 0;
     int32_t tokens = 0;      // it has room for
     int32_t low_tokens = 0;  // that it began with, in the low tier
-    int32_t judged = 0;      // positions before it are known to the rule
+    int32_t evaluated = 0;   // positions before it are known to the rule
     int32_t groups = 0;      // that were closed when it was last compressed
     int64_t high_pages = 0;  // its rows hold
     int64_t low_pages = 0;
@@ -190,8 +192,8 @@ class KvCache {
 
     // Of one that is compressed, as of the last agree(): the pages of the ranks that have fewest
     // and most, and those of all ranks.
-    int64_t least_pages = 0;
-    int64_t most_pages = 0;
+    int64_t min_pages = 0;
+    int64_t max_pages = 0;
     int64_t all_high_pages = 0;
     int64_t all_low_pages = 0;
   };
@@ -211,14 +213,14 @@ class KvCache {
   int64_t pages_alone(int32_t slot) const;  // that become free when it is released
   bool wants_compression(const Slot& slot) const;
   // What the backend took for rows that are not all of one length, in place of its bound.
-  void settle_growth();
+  void reconcile_growth();
   void count_format_pages();
   // ---- of ranks (engine/kv/kv_ranks.cpp)
-  void agree(std::span<const int32_t> slots);
+  void synchronize_totals(std::span<const int32_t> slots);
   void count_growth(Slot& slot, int64_t pages);
   void count_changes(std::span<const KvCompressed> changes);
-  int64_t least_pages(const Slot& slot) const {
-    return slot.compressed ? slot.least_pages : slot.pages();
+  int64_t min_pages(const Slot& slot) const {
+    return slot.compressed ? slot.min_pages : slot.pages();
   }
   int64_t all_pages(const Slot& slot) const;
   void add_other_ranks(std::span<KvFormatPages> formats) const;
@@ -230,7 +232,7 @@ class KvCache {
 
   const KvPreset preset_;
   const int32_t query_heads_;
-  const int32_t window_;
+  const int32_t sliding_window_;
   std::unique_ptr<KvArena> arena_;
   const AlignedMemory scratch_;
   const Backend& backend_;
@@ -261,9 +263,9 @@ class KvCache {
   int64_t all_surplus_ = 0;
 };
 
-class SavedKv {
+class SwappedKv {
  public:
-  int64_t pages() const { return slot_.most_pages; }  // that it takes on some rank
+  int64_t pages() const { return slot_.max_pages; }  // that it takes on some rank
   const KvUsage& usage() const { return usage_; }
 
  private:

@@ -7,13 +7,13 @@
 
 namespace tessera {
 
-KvMatch KvCache::match(const KvPrompt& prompt, int32_t most, const KvMatch& known) const {
+KvMatch KvCache::match(const KvPrompt& prompt, int32_t max, const KvMatch& known) const {
   if (prefixes_ == nullptr) {
     return {};
   }
   // The last token's logits choose the next one.
-  const int32_t tokens = std::min(most, static_cast<int32_t>(prompt.tokens.size()) - 1);
-  return prefixes_->match(prompt, std::max(0, tokens / unit_tokens()), known);
+  const int32_t tokens = std::min(max, static_cast<int32_t>(prompt.tokens.size()) - 1);
+  return prefixes_->match(prompt, std::max(0, tokens / prefix_block_tokens()), known);
 }
 
 void KvCache::attach(int32_t slot, const KvMatch& match) {
@@ -22,46 +22,46 @@ void KvCache::attach(int32_t slot, const KvMatch& match) {
   }
   Slot& of = open(slot);
   TESSERA_CHECK(of.tokens == 0, "a slot that holds something begins anew");
-  TESSERA_CHECK(match.low_units == 0 || !of.policy.is_lossy(),
+  TESSERA_CHECK(match.low_blocks == 0 || !of.policy.is_lossy(),
                 "a lossy policy begins with what another has demoted");
-  if (match.low_units > 0) {
+  if (match.low_blocks > 0) {
     const auto place = std::find(shape().formats.begin(), shape().formats.end(), match.low);
     of.tiers.low = static_cast<uint8_t>(place - shape().formats.begin());
   }
   prefixes_->attach(slot, of.tiers, match);
   of.tokens = tokens_of(match);
-  of.low_tokens = match.low_units * unit_tokens();
+  of.low_tokens = match.low_blocks * prefix_block_tokens();
   of.high_pages = prefixes_->cached_high_pages(slot, 0);
   of.low_pages = prefixes_->cached_low_pages(slot);
   count_format_pages();
 }
 
-void KvCache::enter(int32_t slot, const KvPrompt& prompt, int32_t tokens, bool relabel) {
+void KvCache::insert(int32_t slot, const KvPrompt& prompt, int32_t tokens, bool relabel) {
   const Slot& of = open(slot);
   if (prefixes_ == nullptr || of.compressed) {
     return;
   }
   free_pages_ +=
-      prefixes_->enter(slot, prompt, std::min(tokens, of.tokens) / unit_tokens(), relabel);
+      prefixes_->insert(slot, prompt, std::min(tokens, of.tokens) / prefix_block_tokens(), relabel);
   count_format_pages();
 }
 
-int32_t KvCache::see(std::span<const uint64_t> paths) {
-  return prefixes_ == nullptr ? 0 : prefixes_->see(paths) * unit_tokens();
+int32_t KvCache::record(std::span<const uint64_t> paths) {
+  return prefixes_ == nullptr ? 0 : prefixes_->record(paths) * prefix_block_tokens();
 }
 
 int32_t KvCache::hand_over(int32_t slot) {
   if (prefixes_ == nullptr || !open(slot).open) {
     return 0;
   }
-  const int32_t units = prefixes_->hand_over(slot);
-  if (units > 0) {
+  const int32_t blocks = prefixes_->hand_over(slot);
+  if (blocks > 0) {
     // Its policy had to leave them alone, so its rule takes all that there is as new.
     open(slot).handed_over = true;
-    open(slot).judged = 0;
+    open(slot).evaluated = 0;
   }
   count_format_pages();
-  return units;
+  return blocks;
 }
 
 void KvCache::flush() {
@@ -72,7 +72,7 @@ void KvCache::flush() {
 }
 
 bool KvCache::pin(int32_t slot, PrefixCache::Time until) {
-  const int64_t context_pages = heads_ * (shape().row_pages() + (shape().marks ? 2 : 0));
+  const int64_t context_pages = heads_ * (shape().row_pages() + (shape().token_scores ? 2 : 0));
   return prefixes_ != nullptr && open(slot).open && prefixes_->pin(slot, until, context_pages);
 }
 
@@ -86,10 +86,10 @@ int64_t KvCache::own_pages(int32_t slot, int32_t forked) const {
   const Slot& of = open(slot);
   const int64_t forked_pages = forked > 0 ? demand(slot).full_pages(forked) + of.low_pages : 0;
   if (prefixes_ == nullptr) {
-    return least_pages(of) - forked_pages;
+    return min_pages(of) - forked_pages;
   }
   const int64_t low = forked > 0 ? 0 : prefixes_->cached_low_pages(slot);
-  return least_pages(of) - forked_pages - prefixes_->cached_high_pages(slot, forked) - low;
+  return min_pages(of) - forked_pages - prefixes_->cached_high_pages(slot, forked) - low;
 }
 
 void KvCache::count_returned_pages(std::span<const int32_t> slots, std::vector<int64_t>& pages) {

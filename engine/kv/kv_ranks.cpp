@@ -9,7 +9,7 @@ namespace tessera {
 
 // What only this rank knows becomes known to all: free pages, and the pages of `slots`, which are
 // compressed. Between two calls ops change free pages by as many on every rank.
-void KvCache::agree(std::span<const int32_t> slots) {
+void KvCache::synchronize_totals(std::span<const int32_t> slots) {
   own_totals_.assign(1, free_pages_);
   for (const int32_t slot : slots) {
     own_totals_.push_back(open(slot).high_pages);
@@ -23,23 +23,23 @@ void KvCache::agree(std::span<const int32_t> slots) {
   const auto of = [&](int32_t rank, size_t total) {
     return all_totals_[static_cast<size_t>(rank) * own_totals_.size() + total];
   };
-  int64_t least = of(0, 0);
+  int64_t min = of(0, 0);
   int64_t all = 0;
   for (int32_t rank = 0; rank < ranks(); ++rank) {
-    least = std::min(least, of(rank, 0));
+    min = std::min(min, of(rank, 0));
     all += of(rank, 0);
   }
-  surplus_ = own_totals_[0] - least;
-  all_surplus_ = all - ranks() * least;
+  surplus_ = own_totals_[0] - min;
+  all_surplus_ = all - ranks() * min;
   for (size_t i = 0; i < slots.size(); ++i) {
     Slot& slot = open(slots[i]);
-    slot.least_pages = slot.most_pages = slot.pages();
+    slot.min_pages = slot.max_pages = slot.pages();
     slot.all_high_pages = slot.all_low_pages = 0;
     for (int32_t rank = 0; rank < ranks(); ++rank) {
       const int64_t high = of(rank, 1 + 2 * i);
       const int64_t low = of(rank, 2 + 2 * i);
-      slot.least_pages = std::min(slot.least_pages, high + low);
-      slot.most_pages = std::max(slot.most_pages, high + low);
+      slot.min_pages = std::min(slot.min_pages, high + low);
+      slot.max_pages = std::max(slot.max_pages, high + low);
       slot.all_high_pages += high;
       slot.all_low_pages += low;
     }
@@ -48,8 +48,8 @@ void KvCache::agree(std::span<const int32_t> slots) {
 
 // A compressed slot was given so many pages on every rank, until they agree on what it took.
 void KvCache::count_growth(Slot& slot, int64_t pages) {
-  slot.least_pages += pages;
-  slot.most_pages += pages;
+  slot.min_pages += pages;
+  slot.max_pages += pages;
   slot.all_high_pages += ranks() * pages;
 }
 
@@ -82,13 +82,13 @@ int64_t KvCache::all_pages(const Slot& slot) const {
 // Every rank has as many of each format as this one, but in slots that are compressed.
 void KvCache::add_other_ranks(std::span<KvFormatPages> formats) const {
   for (KvFormatPages& format : formats) {
-    format.of_one *= ranks();
-    format.of_several *= ranks();
+    format.exclusive *= ranks();
+    format.shared *= ranks();
   }
   for (const Slot& slot : slots_) {
     if (slot.compressed) {
-      formats[slot.tiers.high].of_one += slot.all_high_pages - ranks() * slot.high_pages;
-      formats[slot.tiers.low].of_one += slot.all_low_pages - ranks() * slot.low_pages;
+      formats[slot.tiers.high].exclusive += slot.all_high_pages - ranks() * slot.high_pages;
+      formats[slot.tiers.low].exclusive += slot.all_low_pages - ranks() * slot.low_pages;
     }
   }
 }

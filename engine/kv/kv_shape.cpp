@@ -22,13 +22,14 @@ std::vector<KvPolicy> policies_of(const KvCacheOptions& options) {
 }
 
 // What sequences store in, and what that may be demoted to, comes in units.
-void add_units(const KvCacheOptions& options, KvArenaShape& shape, std::vector<KvFormatUse>& uses) {
+void add_prefix_blocks(const KvCacheOptions& options, KvArenaShape& shape,
+                       std::vector<KvFormatUse>& uses) {
   const auto add = [&](KvFormat format) {
     const auto place = std::find(shape.formats.begin(), shape.formats.end(), format);
     const auto tier = static_cast<uint8_t>(place - shape.formats.begin());
-    if (!uses[tier].in_units) {
-      uses[tier].in_units = true;
-      shape.unit_tiers.push_back(tier);
+    if (!uses[tier].in_prefix_blocks) {
+      uses[tier].in_prefix_blocks = true;
+      shape.prefix_block_tiers.push_back(tier);
     }
   };
   for (const KvPolicy& policy : policies_of(options)) {
@@ -58,7 +59,7 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
       }
       uses[place].whole_groups = uses[place].whole_groups && !policy.is_lossy();
     }
-    shape.marks = shape.marks || policy.needs_marks();
+    shape.token_scores = shape.token_scores || policy.needs_token_scores();
     shape.query_sums = shape.query_sums || policy.prunes_keys();
   }
   for (const KvFormat format : options.ladder) {
@@ -77,16 +78,16 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
     return absl::InvalidArgumentError("f32 goes with no other format of the KV cache");
   }
   if (options.prefix_cache) {
-    add_units(options, shape, uses);
+    add_prefix_blocks(options, shape, uses);
   }
   shape.page_bytes = best_page_bytes(uses, options.head_dim);
   if (options.prefix_cache) {
     std::vector<KvPageLayout> layouts;
-    for (const uint8_t tier : shape.unit_tiers) {
+    for (const uint8_t tier : shape.prefix_block_tiers) {
       layouts.push_back(shape.layout(tier));
     }
-    shape.unit_tokens = unit_tokens(layouts);
-    shape.unit_host_bytes = PrefixCache::unit_bytes(shape.unit_tokens);
+    shape.prefix_block_tokens = prefix_block_tokens(layouts);
+    shape.prefix_block_host_bytes = PrefixCache::block_bytes(shape.prefix_block_tokens);
   }
   return shape;
 }
@@ -94,7 +95,7 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
 absl::StatusOr<int32_t> count_pages(const KvCacheOptions& options, const KvArenaShape& shape) {
   // A policy's rows differ, so planning rounds their needs up; compaction wants one page more.
   const int64_t rows = shape.slot_rows();
-  const int64_t context_pages = rows * (shape.row_pages() + (shape.marks ? 2 : 0));
+  const int64_t context_pages = rows * (shape.row_pages() + (shape.token_scores ? 2 : 0));
   const int64_t fixed = shape.slots * shape.slot_bytes();
   const int64_t pages = options.bytes == 0
                             ? shape.slots * context_pages
@@ -122,10 +123,10 @@ absl::Status check_ladder(const KvCacheOptions& options) {
   if (!options.prefix_cache) {
     return absl::InvalidArgumentError("a KV ladder without a prefix cache, which it is for");
   }
-  if (options.window > 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a KV ladder does not go with a model of sliding-window attention (window ",
-                     options.window, "); its keys and values can be kept in one format only"));
+  if (options.sliding_window > 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a KV ladder does not go with a model of sliding-window attention (window ",
+        options.sliding_window, "); its keys and values can be kept in one format only"));
   }
   for (const KvFormat format : options.ladder) {
     if (!is_supported(format) || format.is_floats()) {
@@ -143,11 +144,11 @@ absl::Status check_policy(const KvPolicy& policy, const KvModel& model) {
   if (const std::string error = policy_error(policy); !error.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("KV policy: ", error));
   }
-  if (policy.is_lossy() && model.window > 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("KV policy: the rule ", std::string(name_of(policy.rule)),
-                     " does not go with a model of sliding-window attention (window ", model.window,
-                     "); its keys and values can be kept in one format only"));
+  if (policy.is_lossy() && model.sliding_window > 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "KV policy: the rule ", std::string(name_of(policy.rule)),
+        " does not go with a model of sliding-window attention (window ", model.sliding_window,
+        "); its keys and values can be kept in one format only"));
   }
   if (policy.is_lossy() && model.group > kMaxScoredHeads) {
     return absl::InvalidArgumentError(
@@ -174,7 +175,8 @@ absl::Status check_policy(const KvPolicy& policy, const KvModel& model) {
 }
 
 absl::Status check_options(const KvCacheOptions& options) {
-  const KvModel model{options.head_dim, options.query_heads / options.kv_heads, options.window,
+  const KvModel model{options.head_dim, options.query_heads / options.kv_heads,
+                      options.sliding_window,
                       options.ranks == nullptr ? 1 : options.ranks->ranks()};
   for (const KvPolicy& policy : policies_of(options)) {
     TESSERA_RETURN_IF_ERROR(check_policy(policy, model));

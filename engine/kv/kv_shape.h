@@ -20,11 +20,11 @@ struct KvCacheOptions {
   int32_t layers = 0;
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
-  int32_t query_heads = 0;  // of the model
-  int32_t window = 0;       // its sliding window; 0: none
-  int32_t slots = 0;        // sequences that hold pages at one time
-  int32_t context = 0;      // tokens of the longest sequence
-  int64_t bytes = 0;        // of everything the cache allocates; 0: room for `slots` whole contexts
+  int32_t query_heads = 0;     // of the model
+  int32_t sliding_window = 0;  // its sliding window; 0: none
+  int32_t slots = 0;           // sequences that hold pages at one time
+  int32_t context = 0;         // tokens of the longest sequence
+  int64_t bytes = 0;  // of everything the cache allocates; 0: room for `slots` whole contexts
   // Of a model that is split over ranks, each has a cache for its own KV heads, as above; null: one
   // process has all heads. Outlives the cache.
   Communicator* ranks = nullptr;
@@ -33,9 +33,9 @@ struct KvCacheOptions {
 // What of a model decides whether a policy goes with it.
 struct KvModel {
   int32_t head_dim = 0;
-  int32_t group = 0;   // query heads of a KV head
-  int32_t window = 0;  // sliding; 0: none
-  int32_t ranks = 1;   // that its KV heads are split over
+  int32_t group = 0;           // query heads of a KV head
+  int32_t sliding_window = 0;  // sliding; 0: none
+  int32_t ranks = 1;           // that its KV heads are split over
 };
 
 // What holds for a policy whatever a cache serves. Errors: InvalidArgument says what does not go

@@ -22,8 +22,8 @@ struct KvUsage {
 // Pages in use that hold tokens of one format.
 struct KvFormatPages {
   KvFormat format;
-  int64_t of_one = 0;      // sequence
-  int64_t of_several = 0;  // or of the prefix cache
+  int64_t exclusive = 0;  // sequence
+  int64_t shared = 0;     // or of the prefix cache
 };
 
 }  // namespace tessera

@@ -23,11 +23,12 @@ std::vector<uint8_t> by_precision(const KvArenaShape& shape) {
 }
 
 PrefixTree::Shape tree_shape(const KvArenaShape& shape) {
-  PrefixTree::Shape tree{.units = shape.units(), .unit_tokens = shape.unit_tokens};
+  PrefixTree::Shape tree{.blocks = shape.prefix_blocks(),
+                         .prefix_block_tokens = shape.prefix_block_tokens};
   const std::vector<uint8_t> tiers = by_precision(shape);
   for (size_t level = 0; level < tiers.size(); ++level) {
-    tree.unit_pages[level] =
-        shape.slot_rows() * (shape.unit_tokens / shape.layout(tiers[level]).capacity);
+    tree.prefix_block_pages[level] =
+        shape.slot_rows() * (shape.prefix_block_tokens / shape.layout(tiers[level]).capacity);
   }
   return tree;
 }
@@ -41,7 +42,7 @@ PrefixCache::PrefixCache(KvArena& arena, std::span<const uint8_t> ladder, const 
       stream_(stream),
       tier_of_level_(by_precision(arena.shape())),
       tree_(tree_shape(arena.shape())),
-      seen_(kSeenOfUnit * arena.shape().units()),
+      seen_(kSeenPathsPerBlock * arena.shape().prefix_blocks()),
       holders_(static_cast<size_t>(arena.shape().slots)),
       scratch_(demote_scratch) {
   for (const uint8_t tier : tier_of_level_) {
@@ -53,16 +54,17 @@ PrefixCache::PrefixCache(KvArena& arena, std::span<const uint8_t> ladder, const 
     for (uint8_t lower = level + 1; lower < levels && next_level_[level] == kNoLevel; ++lower) {
       const bool on_ladder =
           std::find(ladder.begin(), ladder.end(), tier_of_level_[lower]) != ladder.end();
-      if (on_ladder && tree_.unit_pages(lower) < tree_.unit_pages(level)) {
+      if (on_ladder && tree_.prefix_block_pages(lower) < tree_.prefix_block_pages(level)) {
         next_level_[level] = lower;
       }
     }
   }
-  const auto context_units = static_cast<size_t>(arena.shape().context / unit_tokens() + 1);
-  releases_.resize(static_cast<size_t>(arena.shape().units()));
+  const auto context_blocks =
+      static_cast<size_t>(arena.shape().context / prefix_block_tokens() + 1);
+  releases_.resize(static_cast<size_t>(arena.shape().prefix_blocks()));
   released_.reserve(releases_.size());
-  units_.reserve(std::max(kBatch, context_units));
-  shares_.reserve(context_units);
+  blocks_.reserve(std::max(kBatch, context_blocks));
+  shares_.reserve(context_blocks);
   handles_.reserve(kBatch);
 }
 
@@ -76,38 +78,38 @@ uint8_t PrefixCache::level_of(KvFormat format) const {
   return 0;
 }
 
-std::span<const int32_t> PrefixCache::unit(std::span<const int32_t> tokens, int32_t index) const {
-  const auto length = static_cast<size_t>(unit_tokens());
+std::span<const int32_t> PrefixCache::block(std::span<const int32_t> tokens, int32_t index) const {
+  const auto length = static_cast<size_t>(prefix_block_tokens());
   return tokens.subspan(static_cast<size_t>(index) * length, length);
 }
 
 // ---- what a sequence begins with
 
-KvMatch PrefixCache::match(const KvPrompt& prompt, int32_t units, const KvMatch& known) const {
+KvMatch PrefixCache::match(const KvPrompt& prompt, int32_t blocks, const KvMatch& known) const {
   KvMatch match = known.version == tree_.version() + 1 ? known : KvMatch{};
   const uint8_t own = level_of(prompt.format);
   const uint8_t accept = std::max(own, level_of(prompt.accept));
   const auto& formats = arena_.shape().formats;
-  Node node = match.units > 0 ? match.node : tree_.find_root(prompt.salt, tier_of_level_[own]);
-  while (node != PrefixTree::kNone && match.units < units) {
-    node = tree_.child(node, unit(prompt.tokens, match.units),
-                       prompt.hashes[static_cast<size_t>(match.units)]);
+  Node node = match.blocks > 0 ? match.node : tree_.find_root(prompt.salt, tier_of_level_[own]);
+  while (node != PrefixTree::kNone && match.blocks < blocks) {
+    node = tree_.child(node, block(prompt.tokens, match.blocks),
+                       prompt.hashes[static_cast<size_t>(match.blocks)]);
     if (node == PrefixTree::kNone || tree_.grade(node) > accept) {
       break;
     }
     const uint8_t level = tree_.level(node);
     if (level != own) {  // a sequence has one low tier
       const KvFormat low = formats[tier_of_level_[level]];
-      if (match.low_units > 0 && match.low != low) {
+      if (match.low_blocks > 0 && match.low != low) {
         break;
       }
       match.low = low;
-      ++match.low_units;
+      ++match.low_blocks;
     }
     match.node = node;
     match.grade = std::max(match.grade, tree_.grade(node));
-    match.pages += tree_.unit_pages(level);
-    ++match.units;
+    match.pages += tree_.prefix_block_pages(level);
+    ++match.blocks;
   }
   match.version = tree_.version() + 1;
   return match;
@@ -115,45 +117,45 @@ KvMatch PrefixCache::match(const KvPrompt& prompt, int32_t units, const KvMatch&
 
 int64_t PrefixCache::unlocked_pages(const KvMatch& match) const {
   int64_t pages = 0;
-  for (Node node = match.units > 0 ? match.node : -1; node >= 0 && tree_.locks(node) == 0;
+  for (Node node = match.blocks > 0 ? match.node : -1; node >= 0 && tree_.locks(node) == 0;
        node = tree_.parent(node)) {
-    pages += tree_.unit_pages(tree_.level(node));
+    pages += tree_.prefix_block_pages(tree_.level(node));
   }
   return pages;
 }
 
 void PrefixCache::attach(int32_t slot, KvTiers tiers, const KvMatch& match) {
   Holder& holder = at(slot);
-  TESSERA_CHECK(holder.units == 0, "a slot that holds a path already");
+  TESSERA_CHECK(holder.blocks == 0, "a slot that holds a path already");
   holder.own_level = level_of(arena_.shape().formats[tiers.high]);
   holder.grade = std::max(holder.own_level, match.grade);
-  if (match.units == 0) {
+  if (match.blocks == 0) {
     return;
   }
   TESSERA_CHECK(match.version == tree_.version() + 1, "a match that is out of date");
   tree_.lock(match.node);
   holder.node = match.node;
-  holder.units = match.units;
-  holder.low_units = match.low_units;
-  holder.low_level = match.low_units > 0 ? level_of(match.low) : holder.own_level;
-  units_.resize(static_cast<size_t>(match.units));
+  holder.blocks = match.blocks;
+  holder.low_blocks = match.low_blocks;
+  holder.low_level = match.low_blocks > 0 ? level_of(match.low) : holder.own_level;
+  blocks_.resize(static_cast<size_t>(match.blocks));
   Node node = match.node;
-  for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit, node = tree_.parent(node)) {
-    *unit = {node, tier_of_level_[tree_.level(node)]};
+  for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block, node = tree_.parent(node)) {
+    *block = {node, tier_of_level_[tree_.level(node)]};
   }
-  const KvAttachment attachments[] = {{slot, tiers, units_}};
+  const KvAttachment attachments[] = {{slot, tiers, blocks_}};
   backend_.kv_attach({arena_.pool(), attachments}, stream_);
 }
 
 // ---- what it leaves
 
-int64_t PrefixCache::enter(int32_t slot, const KvPrompt& prompt, int32_t units, bool relabel) {
+int64_t PrefixCache::insert(int32_t slot, const KvPrompt& prompt, int32_t blocks, bool relabel) {
   Holder& holder = at(slot);
   int64_t freed = 0;
   shares_.clear();
-  for (; holder.units < units && !holder.stopped; ++holder.units) {
-    const std::span<const int32_t> tokens = unit(prompt.tokens, holder.units);
-    const uint64_t hash = prompt.hashes[static_cast<size_t>(holder.units)];
+  for (; holder.blocks < blocks && !holder.stopped; ++holder.blocks) {
+    const std::span<const int32_t> tokens = block(prompt.tokens, holder.blocks);
+    const uint64_t hash = prompt.hashes[static_cast<size_t>(holder.blocks)];
     Node parent = holder.node;
     if (parent == PrefixTree::kNone) {
       parent = tree_.root(prompt.salt, tier_of_level_[holder.own_level]);
@@ -164,7 +166,7 @@ int64_t PrefixCache::enter(int32_t slot, const KvPrompt& prompt, int32_t units, 
     } else if (gives_way(node, holder, relabel)) {
       const int32_t handles[] = {node};
       backend_.kv_drop({arena_.pool(), handles}, stream_);
-      freed += tree_.unit_pages(tree_.level(node));
+      freed += tree_.prefix_block_pages(tree_.level(node));
       if (tree_.level(node) != holder.own_level || tree_.grade(node) != holder.grade) {
         tree_.relabel(node, holder.own_level, holder.grade);
       }
@@ -191,33 +193,33 @@ bool PrefixCache::gives_way(Node node, const Holder& holder, bool relabel) const
 // The slot's next unit.
 void PrefixCache::share(int32_t slot, Node node) {
   const Holder& holder = at(slot);
-  const int32_t place = holder.units - holder.low_units;  // of the row's high tier
-  shares_.push_back({slot, tier_of_level_[holder.own_level], place * unit_tokens(), node});
-  ++counting_.entered_units;
+  const int32_t place = holder.blocks - holder.low_blocks;  // of the row's high tier
+  shares_.push_back({slot, tier_of_level_[holder.own_level], place * prefix_block_tokens(), node});
+  ++counting_.inserted_blocks;
 }
 
 void PrefixCache::fork(int32_t source, int32_t target, int32_t tokens) {
   Holder& from = at(source);
   Holder& to = at(target);
-  TESSERA_CHECK(to.units == 0, "a slot that holds a path already");
+  TESSERA_CHECK(to.blocks == 0, "a slot that holds a path already");
   to = from;
-  for (; to.units > tokens / unit_tokens(); --to.units) {
+  for (; to.blocks > tokens / prefix_block_tokens(); --to.blocks) {
     to.node = tree_.parent(to.node);
   }
-  TESSERA_CHECK(to.units >= to.low_units, "a fork before the end of the low tier");
-  if (tokens / kKvGroup * kKvGroup > to.units * unit_tokens()) {
+  TESSERA_CHECK(to.blocks >= to.low_blocks, "a fork before the end of the low tier");
+  if (tokens / kKvGroup * kKvGroup > to.blocks * prefix_block_tokens()) {
     from.stopped = true;
     to.stopped = true;
   }
-  if (to.units > 0) {
+  if (to.blocks > 0) {
     tree_.lock(to.node);
   } else {
     to.node = PrefixTree::kNone;
   }
 }
 
-void PrefixCache::let_go(int32_t slot) {
-  if (at(slot).units > 0) {
+void PrefixCache::release(int32_t slot) {
+  if (at(slot).blocks > 0) {
     tree_.unlock(at(slot).node);
   }
   at(slot) = {};
@@ -226,36 +228,36 @@ void PrefixCache::let_go(int32_t slot) {
 int32_t PrefixCache::hand_over(int32_t slot) {
   Holder& holder = at(slot);
   int32_t count = 0;
-  while (holder.units > 0 && tree_.level(holder.node) == holder.own_level &&
+  while (holder.blocks > 0 && tree_.level(holder.node) == holder.own_level &&
          tree_.locks(holder.node) == 1 && tree_.children(holder.node) == 0) {
     const Node node = holder.node;
     const Node parent = tree_.retreat(node);
     const int32_t handles[] = {node};
     backend_.kv_drop({arena_.pool(), handles}, stream_);
     tree_.erase(node);
-    --holder.units;
-    holder.node = holder.units > 0 ? parent : PrefixTree::kNone;
+    --holder.blocks;
+    holder.node = holder.blocks > 0 ? parent : PrefixTree::kNone;
     holder.stopped = true;
     ++count;
   }
-  counting_.handed_over_units += count;
+  counting_.handed_over_blocks += count;
   return count;
 }
 
 int64_t PrefixCache::cached_high_pages(int32_t slot, int32_t from_token) const {
   const Holder& holder = at(slot);
-  const int32_t before = std::max(holder.low_units, from_token / unit_tokens());
-  return std::max(0, holder.units - before) * tree_.unit_pages(holder.own_level);
+  const int32_t before = std::max(holder.low_blocks, from_token / prefix_block_tokens());
+  return std::max(0, holder.blocks - before) * tree_.prefix_block_pages(holder.own_level);
 }
 
 int64_t PrefixCache::cached_low_pages(int32_t slot) const {
-  return at(slot).low_units * tree_.unit_pages(at(slot).low_level);
+  return at(slot).low_blocks * tree_.prefix_block_pages(at(slot).low_level);
 }
 
 int64_t PrefixCache::returned_pages(int32_t slot) {
   int64_t pages = 0;
   int32_t passed_on = 1;
-  for (Node node = at(slot).units > 0 ? at(slot).node : -1; node >= 0; node = tree_.parent(node)) {
+  for (Node node = at(slot).blocks > 0 ? at(slot).node : -1; node >= 0; node = tree_.parent(node)) {
     int32_t& releases = releases_[static_cast<size_t>(node)];
     if (releases == 0) {
       released_.push_back(node);
@@ -264,7 +266,7 @@ int64_t PrefixCache::returned_pages(int32_t slot) {
     if (releases < tree_.locks(node)) {
       break;
     }
-    pages += tree_.unit_pages(tree_.level(node));
+    pages += tree_.prefix_block_pages(tree_.level(node));
     passed_on = releases;
   }
   return pages;
@@ -285,7 +287,7 @@ int64_t PrefixCache::make_room(int64_t pages) {
     before = freed;
     uint8_t level = 0;
     while (level < tier_of_level_.size() &&
-           (next_level_[level] == kNoLevel || tree_.coldest_of(level) == PrefixTree::kNone)) {
+           (next_level_[level] == kNoLevel || tree_.lru_of_level(level) == PrefixTree::kNone)) {
       ++level;
     }
     freed += level < tier_of_level_.size() ? demote(level, pages - freed) : evict(pages - freed);
@@ -295,19 +297,19 @@ int64_t PrefixCache::make_room(int64_t pages) {
 
 int64_t PrefixCache::demote(uint8_t level, int64_t pages) {
   const uint8_t next = next_level_[level];
-  units_.clear();
+  blocks_.clear();
   int64_t gained = 0;
-  for (; gained < pages && units_.size() < kBatch;
-       gained += tree_.unit_pages(level) - tree_.unit_pages(next)) {
-    const Node node = tree_.coldest_of(level);
+  for (; gained < pages && blocks_.size() < kBatch;
+       gained += tree_.prefix_block_pages(level) - tree_.prefix_block_pages(next)) {
+    const Node node = tree_.lru_of_level(level);
     if (node == PrefixTree::kNone) {
       break;
     }
-    units_.push_back({node, tier_of_level_[level]});
+    blocks_.push_back({node, tier_of_level_[level]});
     tree_.relabel(node, next, std::max(next, tree_.grade(node)));
   }
-  backend_.kv_demote({arena_.pool(), units_, tier_of_level_[next], scratch_}, stream_);
-  counting_.demoted_units += std::ssize(units_);
+  backend_.kv_demote({arena_.pool(), blocks_, tier_of_level_[next], scratch_}, stream_);
+  counting_.demoted_blocks += std::ssize(blocks_);
   return gained;
 }
 
@@ -315,16 +317,16 @@ int64_t PrefixCache::evict(int64_t pages) {
   handles_.clear();
   int64_t gained = 0;
   while (gained < pages && handles_.size() < kBatch) {
-    const Node node = tree_.coldest();
+    const Node node = tree_.lru_leaf();
     if (node == PrefixTree::kNone) {
       break;
     }
-    gained += tree_.unit_pages(tree_.level(node));
+    gained += tree_.prefix_block_pages(tree_.level(node));
     handles_.push_back(node);
     tree_.erase(node);
   }
   backend_.kv_drop({arena_.pool(), handles_}, stream_);
-  counting_.evicted_units += std::ssize(handles_);
+  counting_.evicted_blocks += std::ssize(handles_);
   return gained;
 }
 
@@ -332,7 +334,7 @@ int64_t PrefixCache::flush() {
   seen_.forget();
   unpin(Time::max());
   int64_t freed = 0;
-  while (tree_.coldest() != PrefixTree::kNone) {
+  while (tree_.lru_leaf() != PrefixTree::kNone) {
     freed += evict(tree_.unlocked_pages());
   }
   return freed;
@@ -340,12 +342,12 @@ int64_t PrefixCache::flush() {
 
 bool PrefixCache::pin(int32_t slot, Time until, int64_t reserve) {
   const Holder& holder = at(slot);
-  if (holder.units == 0) {
+  if (holder.blocks == 0) {
     return true;
   }
   int64_t pages = 0;
   for (Node node = holder.node; node >= 0; node = tree_.parent(node)) {
-    pages += tree_.unit_pages(tree_.level(node));
+    pages += tree_.prefix_block_pages(tree_.level(node));
   }
   int64_t pinned = pages;
   for (const Pin& pin : pins_) {
@@ -372,12 +374,12 @@ void PrefixCache::unpin(Time now) {
 
 PrefixCacheStats PrefixCache::stats() const {
   PrefixCacheStats stats = counting_;
-  stats.units = tree_.size();
+  stats.blocks = tree_.size();
   stats.pages = tree_.pages();
   stats.unlocked_pages = tree_.unlocked_pages();
   for (const Pin& pin : pins_) {
     for (Node node = pin.node; node >= 0; node = tree_.parent(node)) {
-      ++stats.pinned_units;
+      ++stats.pinned_blocks;
     }
   }
   return stats;
@@ -386,23 +388,23 @@ PrefixCacheStats PrefixCache::stats() const {
 void PrefixCache::add_pages(std::span<KvFormatPages> of_formats) const {
   for (size_t level = 0; level < tier_of_level_.size(); ++level) {
     const auto l = static_cast<uint8_t>(level);
-    of_formats[tier_of_level_[level]].of_several += tree_.units_of(l) * tree_.unit_pages(l);
+    of_formats[tier_of_level_[level]].shared += tree_.blocks_of(l) * tree_.prefix_block_pages(l);
   }
 }
 
 void PrefixCache::check_integrity() const {
   tree_.check_integrity();
-  for (Node node = 0; node < arena_.shape().units(); ++node) {
+  for (Node node = 0; node < arena_.shape().prefix_blocks(); ++node) {
     TESSERA_CHECK(!tree_.is_unlocked(node) || arena_.is_sole_owner(node),
                   "a slot holds pages of a unit that it has not locked");
   }
   for (const Holder& holder : holders_) {
-    int32_t units = 0;
-    for (Node node = holder.units > 0 ? holder.node : -1; node >= 0; node = tree_.parent(node)) {
+    int32_t blocks = 0;
+    for (Node node = holder.blocks > 0 ? holder.node : -1; node >= 0; node = tree_.parent(node)) {
       TESSERA_CHECK(tree_.locks(node) > 0, "a slot's path that it has not locked");
-      ++units;
+      ++blocks;
     }
-    TESSERA_CHECK(units == holder.units, "a slot's path is not as long as it says");
+    TESSERA_CHECK(blocks == holder.blocks, "a slot's path is not as long as it says");
   }
 }
 

@@ -28,8 +28,8 @@ struct KvPrompt {
 // The longest beginning of a sequence that is there.
 struct KvMatch {
   PrefixTree::Node node = PrefixTree::kNone;  // the last unit's
-  int32_t units = 0;
-  int32_t low_units = 0;  // of them, in another format than the sequence's own: in `low`
+  int32_t blocks = 0;
+  int32_t low_blocks = 0;  // of them, in another format than the sequence's own: in `low`
   KvFormat low;
   uint8_t grade = 0;
   int64_t pages = 0;     // of all units
@@ -37,14 +37,14 @@ struct KvMatch {
 };
 
 struct PrefixCacheStats {
-  int64_t units = 0;           // held
-  int64_t pages = 0;           // of them
-  int64_t unlocked_pages = 0;  // that no running sequence uses: taken where others need room
-  int64_t pinned_units = 0;    // of all pins together
-  int64_t entered_units = 0;   // so far, as the following
-  int64_t demoted_units = 0;
-  int64_t evicted_units = 0;
-  int64_t handed_over_units = 0;
+  int64_t blocks = 0;           // held
+  int64_t pages = 0;            // of them
+  int64_t unlocked_pages = 0;   // that no running sequence uses: taken where others need room
+  int64_t pinned_blocks = 0;    // of all pins together
+  int64_t inserted_blocks = 0;  // so far, as the following
+  int64_t demoted_blocks = 0;
+  int64_t evicted_blocks = 0;
+  int64_t handed_over_blocks = 0;
 };
 
 // What sequences have in common: the radix tree, and the units of pages behind it. Part of
@@ -56,21 +56,22 @@ struct PrefixCacheStats {
 class PrefixCache {
  public:
   // ladder: places in the arena's formats, of those that units may be demoted to; empty: eviction
-  // alone. Requires: an arena with units, and all formats of `ladder` among unit_tiers.
+  // alone. Requires: an arena with units, and all formats of `ladder` among prefix_block_tiers.
   // demote_scratch: of kv_demote; others may use it between calls.
   PrefixCache(KvArena& arena, std::span<const uint8_t> ladder, const Backend& backend,
               Stream stream, std::span<std::byte> demote_scratch);
 
   // Bytes that it takes for each unit beside pages and tables.
-  static int64_t unit_bytes(int32_t unit_tokens) {
-    return PrefixTree::unit_bytes(unit_tokens) + kSeenOfUnit * SeenPaths::kPathBytes;
+  static int64_t block_bytes(int32_t prefix_block_tokens) {
+    return PrefixTree::block_bytes(prefix_block_tokens) +
+           kSeenPathsPerBlock * SeenPaths::kPathBytes;
   }
 
   // See SeenPaths; flush() forgets.
-  int32_t see(std::span<const uint64_t> paths) { return seen_.see(paths); }
+  int32_t record(std::span<const uint64_t> paths) { return seen_.record(paths); }
 
   // At most `units` units. known: of the same sequence, an earlier one, from which it goes on.
-  KvMatch match(const KvPrompt& prompt, int32_t units, const KvMatch& known) const;
+  KvMatch match(const KvPrompt& prompt, int32_t blocks, const KvMatch& known) const;
   // Those of its pages that are counted in unlocked_pages(): attaching takes them away.
   int64_t unlocked_pages(const KvMatch& match) const;
 
@@ -78,22 +79,22 @@ class PrefixCache {
   void attach(int32_t slot, KvTiers tiers, const KvMatch& match);
   // Its units from those that it holds already up to `units` of the prompt enter. One that is there
   // already, that nobody uses and that is no finer makes place for the slot's; with `relabel` also
-  // where that is finer. At another the slot stops: it keeps the rest for itself. The pages of those that
-  // made place are free now: how many.
-  // Requires: its rows' high tier is as kv_store filled it.
-  int64_t enter(int32_t slot, const KvPrompt& prompt, int32_t units, bool relabel);
+  // where that is finer. At another the slot stops: it keeps the rest for itself. The pages of
+  // those that made place are free now: how many. Requires: its rows' high tier is as kv_store
+  // filled it.
+  int64_t insert(int32_t slot, const KvPrompt& prompt, int32_t blocks, bool relabel);
   // The target has the first `tokens` tokens of the source. Where these have closed groups behind
   // the last unit that both hold, neither enters anything more: a unit's pages are not two slots'
   // own.
   void fork(int32_t source, int32_t target, int32_t tokens);
-  void let_go(int32_t slot);
+  void release(int32_t slot);
 
   // Units of its own format that only this slot uses, from its last one on, leave the cache, so
   // that their pages are its own. How many did.
   int32_t hand_over(int32_t slot);
 
   // What a slot shares with the cache.
-  int32_t low_units(int32_t slot) const { return at(slot).low_units; }
+  int32_t low_blocks(int32_t slot) const { return at(slot).low_blocks; }
   // Of units that end behind a token: 0, or one behind all units of its low tier.
   int64_t cached_high_pages(int32_t slot, int32_t from_token) const;
   int64_t cached_low_pages(int32_t slot) const;
@@ -114,7 +115,7 @@ class PrefixCache {
   bool pin(int32_t slot, Time until, int64_t reserve);
   void unpin(Time now);  // those whose time has passed
 
-  int32_t unit_tokens() const { return tree_.unit_tokens(); }
+  int32_t prefix_block_tokens() const { return tree_.prefix_block_tokens(); }
   PrefixCacheStats stats() const;
   void add_pages(std::span<KvFormatPages> of_formats) const;  // in the order of the arena's
   void check_integrity() const;
@@ -123,14 +124,14 @@ class PrefixCache {
   static constexpr size_t kBatch = 64;  // units of one op
   // Of paths more are remembered than there is room for units: a prompt recurs after many others,
   // and those were compressed.
-  static constexpr int64_t kSeenOfUnit = 4;
+  static constexpr int64_t kSeenPathsPerBlock = 4;
   static constexpr uint8_t kNoLevel = PrefixTree::kMaxLevels;
 
   // A slot's path.
   struct Holder {
     PrefixTree::Node node = PrefixTree::kNone;  // locked
-    int32_t units = 0;
-    int32_t low_units = 0;
+    int32_t blocks = 0;
+    int32_t low_blocks = 0;
     uint8_t low_level = 0;
     uint8_t own_level = 0;
     uint8_t grade = 0;
@@ -145,7 +146,7 @@ class PrefixCache {
   const Holder& at(int32_t slot) const { return holders_[static_cast<size_t>(slot)]; }
   Holder& at(int32_t slot) { return holders_[static_cast<size_t>(slot)]; }
   uint8_t level_of(KvFormat format) const;
-  std::span<const int32_t> unit(std::span<const int32_t> tokens, int32_t index) const;
+  std::span<const int32_t> block(std::span<const int32_t> tokens, int32_t index) const;
   bool gives_way(PrefixTree::Node node, const Holder& holder, bool relabel) const;
   void share(int32_t slot, PrefixTree::Node node);
   int64_t demote(uint8_t level, int64_t pages);
@@ -161,7 +162,7 @@ class PrefixCache {
   SeenPaths seen_;
   std::vector<Holder> holders_;  // [slots]
   std::vector<Pin> pins_;
-  std::vector<KvUnit> units_;  // of one op
+  std::vector<PrefixBlock> blocks_;  // of one op
   std::vector<int32_t> handles_;
   std::vector<KvShare> shares_;
   const std::span<std::byte> scratch_;

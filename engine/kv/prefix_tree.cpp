@@ -15,28 +15,29 @@ uint64_t mixed(uint64_t x) {
   return x ^ x >> 29;
 }
 
-size_t bucket_count(int32_t units) {
-  return std::bit_ceil(static_cast<size_t>(std::max(1, units)) * 2);
+size_t bucket_count(int32_t blocks) {
+  return std::bit_ceil(static_cast<size_t>(std::max(1, blocks)) * 2);
 }
 
 }  // namespace
 
 PrefixTree::PrefixTree(const Shape& shape)
     : shape_(shape),
-      entries_(static_cast<size_t>(shape.units)),
-      tokens_(static_cast<size_t>(shape.units) * static_cast<size_t>(shape.unit_tokens)),
-      buckets_(bucket_count(shape.units), kNone) {
-  TESSERA_CHECK(shape.units >= 0 && shape.unit_tokens > 0, "a tree of units without tokens");
+      entries_(static_cast<size_t>(shape.blocks)),
+      tokens_(static_cast<size_t>(shape.blocks) * static_cast<size_t>(shape.prefix_block_tokens)),
+      buckets_(bucket_count(shape.blocks), kNone) {
+  TESSERA_CHECK(shape.blocks >= 0 && shape.prefix_block_tokens > 0,
+                "a tree of units without tokens");
   free_.reserve(entries_.size());
-  for (Node node = shape.units; node > 0; --node) {
+  for (Node node = shape.blocks; node > 0; --node) {
     free_.push_back(node - 1);
   }
 }
 
-int64_t PrefixTree::unit_bytes(int32_t unit_tokens) {
+int64_t PrefixTree::block_bytes(int32_t prefix_block_tokens) {
   // Buckets are at most 4 for each unit.
   return static_cast<int64_t>(sizeof(Entry) + 5 * sizeof(Node)) +
-         unit_tokens * int64_t{sizeof(int32_t)};
+         prefix_block_tokens * int64_t{sizeof(int32_t)};
 }
 
 uint64_t PrefixTree::hash(std::span<const int32_t> tokens) {
@@ -50,7 +51,7 @@ uint64_t PrefixTree::hash(std::span<const int32_t> tokens) {
 }
 
 std::span<const int32_t> PrefixTree::tokens(Node node) const {
-  const auto length = static_cast<size_t>(shape_.unit_tokens);
+  const auto length = static_cast<size_t>(shape_.prefix_block_tokens);
   return std::span(tokens_).subspan(static_cast<size_t>(node) * length, length);
 }
 
@@ -87,7 +88,7 @@ PrefixTree::Node PrefixTree::child(Node parent, std::span<const int32_t> tokens,
 
 PrefixTree::Node PrefixTree::insert(Node parent, std::span<const int32_t> tokens, uint64_t hash,
                                     uint8_t level, uint8_t grade) {
-  TESSERA_CHECK(std::ssize(tokens) == shape_.unit_tokens, "a node of other than a unit");
+  TESSERA_CHECK(std::ssize(tokens) == shape_.prefix_block_tokens, "a node of other than a unit");
   TESSERA_CHECK(!free_.empty(), "more nodes than units");
   TESSERA_CHECK(parent < 0 || (at(parent).live && at(parent).locks > 0),
                 "a node behind one that the caller has not locked");
@@ -108,11 +109,12 @@ PrefixTree::Node PrefixTree::insert(Node parent, std::span<const int32_t> tokens
            .grade = grade,
            .live = true};
   first = node;
-  std::copy(tokens.begin(), tokens.end(), tokens_.begin() + node * int64_t{shape_.unit_tokens});
+  std::copy(tokens.begin(), tokens.end(),
+            tokens_.begin() + node * int64_t{shape_.prefix_block_tokens});
   ++(parent < 0 ? root_at(parent).children : at(parent).children);
   ++size_;
-  ++levels_[level].units;
-  pages_ += unit_pages(level);
+  ++levels_[level].blocks;
+  pages_ += prefix_block_pages(level);
   return node;
 }
 
@@ -132,16 +134,16 @@ void PrefixTree::remove(List& list, Node node) {
   (links.next == kNone ? list.last : (at(links.next).*Field).previous) = links.previous;
 }
 
-void PrefixTree::let_go(Node node) {
+void PrefixTree::add_to_lru(Node node) {
   append<&Entry::recent>(recent_, node);
   append<&Entry::of_level>(levels_[at(node).level].unlocked, node);
-  unlocked_pages_ += unit_pages(at(node).level);
+  unlocked_pages_ += prefix_block_pages(at(node).level);
 }
 
-void PrefixTree::take(Node node) {
+void PrefixTree::remove_from_lru(Node node) {
   remove<&Entry::recent>(recent_, node);
   remove<&Entry::of_level>(levels_[at(node).level].unlocked, node);
-  unlocked_pages_ -= unit_pages(at(node).level);
+  unlocked_pages_ -= prefix_block_pages(at(node).level);
 }
 
 void PrefixTree::lock(Node node) {
@@ -159,14 +161,14 @@ void PrefixTree::unlock(Node node) {
 void PrefixTree::descend(Node child) {
   TESSERA_CHECK(at(child).live, "a lock on what is not in the tree");
   if (at(child).locks++ == 0) {
-    take(child);
+    remove_from_lru(child);
   }
 }
 
 PrefixTree::Node PrefixTree::retreat(Node node) {
   TESSERA_CHECK(at(node).live && at(node).locks > 0, "an unlock of what nobody has locked");
   if (--at(node).locks == 0) {
-    let_go(node);
+    add_to_lru(node);
   }
   return at(node).parent;
 }
@@ -177,7 +179,7 @@ void PrefixTree::erase(Node leaf) {
   Entry& entry = at(leaf);
   TESSERA_CHECK(entry.live && entry.locks == 0 && entry.children == 0,
                 "what is erased is in use, or not there");
-  take(leaf);
+  remove_from_lru(leaf);
   Node* link = &buckets_[bucket(entry.parent, entry.hash)];
   while (*link != leaf) {
     link = &at(*link).next_in_bucket;
@@ -190,8 +192,8 @@ void PrefixTree::erase(Node leaf) {
     roots_.erase(entry.parent);
   }
   --size_;
-  --levels_[entry.level].units;
-  pages_ -= unit_pages(entry.level);
+  --levels_[entry.level].blocks;
+  pages_ -= prefix_block_pages(entry.level);
   entry.live = false;
   ++entry.generation;
   free_.push_back(leaf);
@@ -202,9 +204,9 @@ void PrefixTree::relabel(Node node, uint8_t level, uint8_t grade) {
   TESSERA_CHECK(at(node).live && grade >= level, "a label that makes no sense");
   Entry& entry = at(node);
   if (entry.level != level) {
-    --levels_[entry.level].units;
-    ++levels_[level].units;
-    const int64_t more = unit_pages(level) - unit_pages(entry.level);
+    --levels_[entry.level].blocks;
+    ++levels_[level].blocks;
+    const int64_t more = prefix_block_pages(level) - prefix_block_pages(entry.level);
     pages_ += more;
     if (entry.locks == 0) {
       unlocked_pages_ += more;
@@ -223,14 +225,14 @@ void PrefixTree::check_integrity() const {
   int32_t live = 0;
   int64_t all_pages = 0;
   int64_t unlocked = 0;
-  for (Node node = 0; node < shape_.units; ++node) {
+  for (Node node = 0; node < shape_.blocks; ++node) {
     const Entry& entry = at(node);
     if (!entry.live) {
       continue;
     }
     ++live;
-    all_pages += unit_pages(entry.level);
-    unlocked += entry.locks == 0 ? unit_pages(entry.level) : 0;
+    all_pages += prefix_block_pages(entry.level);
+    unlocked += entry.locks == 0 ? prefix_block_pages(entry.level) : 0;
     TESSERA_CHECK(child(entry.parent, tokens(node), entry.hash) == node, "a node is not found");
     TESSERA_CHECK(entry.hash == hash(tokens(node)), "a node under another's hash");
     if (entry.parent >= 0) {
@@ -239,7 +241,7 @@ void PrefixTree::check_integrity() const {
       child_locks[static_cast<size_t>(entry.parent)] += entry.locks;
     }
   }
-  for (Node node = 0; node < shape_.units; ++node) {
+  for (Node node = 0; node < shape_.blocks; ++node) {
     TESSERA_CHECK(!at(node).live || at(node).children == children[static_cast<size_t>(node)],
                   "a node's children are not counted");
     TESSERA_CHECK(!at(node).live || at(node).locks >= child_locks[static_cast<size_t>(node)],
@@ -251,7 +253,7 @@ void PrefixTree::check_integrity() const {
     TESSERA_CHECK(at(node).parent < 0 || !seen[static_cast<size_t>(at(node).parent)],
                   "a node stands behind its parent in the order of eviction");
     seen[static_cast<size_t>(node)] = true;
-    unlocked -= unit_pages(at(node).level);
+    unlocked -= prefix_block_pages(at(node).level);
   }
   TESSERA_CHECK(unlocked == 0, "an unlocked node that is never evicted");
   TESSERA_CHECK(

@@ -11,9 +11,9 @@
 
 namespace tessera {
 
-// A radix tree over token ids whose digit is a unit: a run of unit_tokens tokens. A node is one
-// unit behind the units of its ancestors, and its id is the unit's handle (kernels/kv_pool.h). So
-// chains are never merged and nothing is ever split: locks, eviction, demotion and hand-over are
+// A radix tree over token ids whose digit is a unit: a run of prefix_block_tokens tokens. A node is
+// one unit behind the units of its ancestors, and its id is the unit's handle (kernels/kv_pool.h).
+// So chains are never merged and nothing is ever split: locks, eviction, demotion and hand-over are
 // exact to the unit, and a prompt of 4096 tokens is a walk of 64 nodes. Each step of a walk is one
 // look-up in a hash table that all nodes share, and an exact comparison of tokens, so it costs the
 // same however many sequences the tree holds.
@@ -33,14 +33,15 @@ class PrefixTree {
   static constexpr int kMaxLevels = 16;
 
   struct Shape {
-    int32_t units = 0;  // at most
-    int32_t unit_tokens = 0;
-    std::array<int64_t, kMaxLevels> unit_pages = {};  // of a unit of each level, over all heads
+    int32_t blocks = 0;  // at most
+    int32_t prefix_block_tokens = 0;
+    std::array<int64_t, kMaxLevels> prefix_block_pages =
+        {};  // of a unit of each level, over all heads
   };
   explicit PrefixTree(const Shape& shape);
 
   // Bytes that the tree takes for each unit.
-  static int64_t unit_bytes(int32_t unit_tokens);
+  static int64_t block_bytes(int32_t prefix_block_tokens);
 
   static uint64_t hash(std::span<const int32_t> tokens);
 
@@ -64,8 +65,8 @@ class PrefixTree {
 
   // The least recently used leaf that nobody has locked, and the least recently used node of that
   // level that nobody has locked. kNone: there is none.
-  Node coldest() const { return recent_.first; }
-  Node coldest_of(uint8_t level) const { return levels_[level].unlocked.first; }
+  Node lru_leaf() const { return recent_.first; }
+  Node lru_of_level(uint8_t level) const { return levels_[level].unlocked.first; }
 
   // Requires: a leaf without locks. Its handle is free.
   void erase(Node leaf);
@@ -87,9 +88,9 @@ class PrefixTree {
   int32_t size() const { return size_; }
   int64_t pages() const { return pages_; }                    // of all nodes
   int64_t unlocked_pages() const { return unlocked_pages_; }  // of those that nobody has locked
-  int64_t unit_pages(uint8_t level) const { return shape_.unit_pages[level]; }
-  int32_t unit_tokens() const { return shape_.unit_tokens; }
-  int32_t units_of(uint8_t level) const { return levels_[level].units; }
+  int64_t prefix_block_pages(uint8_t level) const { return shape_.prefix_block_pages[level]; }
+  int32_t prefix_block_tokens() const { return shape_.prefix_block_tokens; }
+  int32_t blocks_of(uint8_t level) const { return levels_[level].blocks; }
   // Changes whenever a walk may end elsewhere than before, but for what is inserted.
   uint64_t version() const { return version_; }
 
@@ -124,7 +125,7 @@ class PrefixTree {
   };
   struct Level {
     List unlocked;
-    int32_t units = 0;
+    int32_t blocks = 0;
   };
 
   const Entry& at(Node node) const { return entries_[static_cast<size_t>(node)]; }
@@ -136,12 +137,12 @@ class PrefixTree {
   void append(List& list, Node node);
   template <Links Entry::*Field>
   void remove(List& list, Node node);
-  void let_go(Node node);  // nobody has locked it any more
-  void take(Node node);    // somebody has
+  void add_to_lru(Node node);       // nobody has locked it any more
+  void remove_from_lru(Node node);  // somebody has
 
   const Shape shape_;
   std::vector<Entry> entries_;   // [units]
-  std::vector<int32_t> tokens_;  // [units, unit_tokens]
+  std::vector<int32_t> tokens_;  // [units, prefix_block_tokens]
   std::vector<Node> buckets_;    // a power of two of them
   std::vector<Node> free_;       // handles
   std::map<std::pair<std::string, uint8_t>, Node, std::less<>> root_names_;

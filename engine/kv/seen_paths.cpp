@@ -6,17 +6,17 @@ namespace tessera {
 
 SeenPaths::SeenPaths(int64_t paths) : buckets_(static_cast<size_t>(paths) / kBucket + 1) {}
 
-int32_t SeenPaths::see(std::span<const uint64_t> paths) {
+int32_t SeenPaths::record(std::span<const uint64_t> paths) {
   int32_t before = 0;
   for (size_t i = 0; i < paths.size(); ++i) {
-    if (see_one(paths[i])) {
+    if (record_one(paths[i])) {
       before = static_cast<int32_t>(i) + 1;  // then those of its beginnings have been too
     }
   }
   return before;
 }
 
-bool SeenPaths::see_one(uint64_t path) {
+bool SeenPaths::record_one(uint64_t path) {
   Bucket& bucket = buckets_[(path ^ path >> 32) % buckets_.size()];
   const auto found = std::find(bucket.begin(), bucket.end(), path);
   const bool before = found != bucket.end();

@@ -22,7 +22,7 @@ class SeenPaths {
 
   // Of a prompt's units, each the hash of all from the first to itself: how many of the first ones
   // have been seen before. Now all of them have.
-  int32_t see(std::span<const uint64_t> paths);
+  int32_t record(std::span<const uint64_t> paths);
   void forget();
 
   static constexpr int64_t kPathBytes = sizeof(uint64_t);
@@ -31,7 +31,7 @@ class SeenPaths {
   static constexpr size_t kBucket = 8;
   using Bucket = std::array<uint64_t, kBucket>;  // the last seen first; 0: none
 
-  bool see_one(uint64_t path);
+  bool record_one(uint64_t path);
 
   std::vector<Bucket> buckets_;
 };

@@ -74,7 +74,7 @@ void Comparison::add(std::span<const float> reference, std::span<const float> ot
   const bool is_decided = lead(reference) > 2 * allowed;
   same_first += same ? 1 : 0;
   decided += is_decided ? 1 : 0;
-  decided_otherwise += is_decided && !same ? 1 : 0;
+  decided_differently += is_decided && !same ? 1 : 0;
   largest_bound = std::max(largest_bound, allowed);
 }
 

@@ -30,9 +30,9 @@ struct Comparison {
   std::vector<float> divergences;  // KL in nats, of each position
   int64_t same_first = 0;          // positions whose likeliest token is the same
   int64_t decided = 0;  // whose first token leads by more than the bound, in the reference
-  int64_t decided_otherwise = 0;  // of these, those where the other finds another one
-  double largest_difference = 0;  // of logits, both taken from their mean
-  double largest_bound = 0;       // of the positions' bounds
+  int64_t decided_differently = 0;  // of these, those where the other finds another one
+  double largest_difference = 0;    // of logits, both taken from their mean
+  double largest_bound = 0;         // of the positions' bounds
 
   // Another position. Requires: logits of one vocabulary.
   void add(std::span<const float> reference, std::span<const float> other, const LogitBound& bound);

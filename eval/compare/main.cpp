@@ -133,7 +133,7 @@ void print_row(const Way& way, const Comparison& found) {
       way.name.c_str(), found.mean_divergence(), found.divergence_at(0.99), found.divergence_at(1),
       100.0 * static_cast<double>(found.same_first) / static_cast<double>(found.positions),
       found.largest_difference, found.largest_bound, static_cast<long long>(found.decided),
-      static_cast<long long>(found.positions), static_cast<long long>(found.decided_otherwise));
+      static_cast<long long>(found.positions), static_cast<long long>(found.decided_differently));
   std::fflush(stdout);
 }
 
@@ -169,7 +169,7 @@ absl::Status compare(const Options& options) {
       }
     }
     print_row(way, found);
-    agree = agree && found.decided_otherwise == 0;
+    agree = agree && found.decided_differently == 0;
   }
   return agree
              ? absl::OkStatus()

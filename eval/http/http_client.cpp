@@ -17,7 +17,7 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
 
-constexpr uint64_t kMostBody = uint64_t{1} << 30;  // log probabilities of a long prompt are many
+constexpr uint64_t kMaxBody = uint64_t{1} << 30;  // log probabilities of a long prompt are many
 constexpr size_t kShownBody = 300;
 
 }  // namespace
@@ -60,7 +60,7 @@ struct HttpClient::State {
     if (!stream) connect();
     http::write(*stream, request);
     http::response_parser<http::string_body> parser;
-    parser.body_limit(kMostBody);
+    parser.body_limit(kMaxBody);
     http::read(*stream, buffer, parser);
     if (!parser.get().keep_alive()) stream.reset();
     return parser.release();

@@ -142,14 +142,14 @@ void draw_marks(Svg& svg, const Report& report, const Frontier& plot, const Axis
 }
 
 std::string draw_frontier(const Report& report, const Frontier& plot) {
-  double least = plot.marks.front().point.bytes;
-  double most = least;
+  double min = plot.marks.front().point.bytes;
+  double max = min;
   for (const Mark& mark : plot.marks) {
-    least = std::min(least, mark.point.bytes);
-    most = std::max(most, mark.point.bytes);
+    min = std::min(min, mark.point.bytes);
+    max = std::max(max, mark.point.bytes);
   }
   // Every power of two halves the cache.
-  const Axis x = Axis::logarithmic({least * 0.9, most}, {kLeft, kRight}, 2);
+  const Axis x = Axis::logarithmic({min * 0.9, max}, {kLeft, kRight}, 2);
   Svg svg(kWidth, kHeight, plot.title);
   draw_axes(svg, x, plot.y, {"KV cache, KiB per token (measured)", plot.y_title});
   if (plot.border > 0) {
@@ -279,20 +279,20 @@ std::string subject_color(size_t place) {
 
 std::string plot_kl_frontier(const Report& report) {
   std::vector<Mark> marks;
-  double least = kLosslessKl;  // always in view
-  double most = kLosslessKl;
+  double min = kLosslessKl;  // always in view
+  double max = kLosslessKl;
   for (size_t s = 0; s < report.subjects.size(); ++s) {
     const SubjectReport& subject = report.subjects[s];
     if (!subject.kv || (s > 0 && !subject.kl)) continue;
     const double kl = s == 0 ? 0 : std::max(*subject.kl, kSmallestKl);
     marks.push_back({s, {kib(*subject.kv), kl}});
     if (s > 0) {
-      least = std::min(least, kl);
-      most = std::max(most, kl);
+      min = std::min(min, kl);
+      max = std::max(max, kl);
     }
   }
   if (marks.size() < 2) return "";
-  const Axis y = Axis::logarithmic({least / 2, most}, {kBottom, kTop});
+  const Axis y = Axis::logarithmic({min / 2, max}, {kBottom, kTop});
   return draw_frontier(report,
                        {std::move(marks), Better::lower, y, "Mean KL divergence against KV bytes",
                         "mean KL divergence, nats (lower is better)", true, kLosslessKl});
@@ -300,32 +300,32 @@ std::string plot_kl_frontier(const Report& report) {
 
 std::string plot_accuracy_frontier(const Report& report) {
   std::vector<Mark> marks;
-  double least = 100;
+  double min = 100;
   for (size_t s = 0; s < report.subjects.size(); ++s) {
     const SubjectReport& subject = report.subjects[s];
     if (!subject.kv || !subject.accuracy) continue;
     marks.push_back({s, {kib(*subject.kv), 100 * *subject.accuracy}});
-    least = std::min(least, 100 * *subject.accuracy);
+    min = std::min(min, 100 * *subject.accuracy);
   }
   if (marks.size() < 2) return "";
-  const Axis y = Axis::linear({std::max(0.0, least - 5), 100}, {kBottom, kTop});
+  const Axis y = Axis::linear({std::max(0.0, min - 5), 100}, {kBottom, kTop});
   return draw_frontier(report, {std::move(marks), Better::higher, y, "Accuracy against KV bytes",
                                 "mean accuracy over tasks, % (higher is better)", false, 0});
 }
 
 std::string plot_course(const Report& report, const CourseReport& course) {
   constexpr double kNames = 90;  // right of the lines
-  double least = 1;
-  double most = 0;
+  double min = 1;
+  double max = 0;
   for (const std::vector<double>& values : course.subjects) {
     for (const double value : values) {
-      least = std::min(least, std::max(value, kSmallestKl));
-      most = std::max(most, std::max(value, kSmallestKl));
+      min = std::min(min, std::max(value, kSmallestKl));
+      max = std::max(max, std::max(value, kSmallestKl));
     }
   }
-  if (most == 0) return "";
+  if (max == 0) return "";
   const Axis x = Axis::linear({0, course.positions.back()}, {kLeft, kRight - kNames});
-  const Axis y = Axis::logarithmic({least, most}, {kBottom, kTop});
+  const Axis y = Axis::logarithmic({min, max}, {kBottom, kTop});
   Svg svg(kWidth, kHeight, "KL divergence along a long generation");
   draw_axes(svg, x, y, {"position, tokens", "mean KL divergence, nats", kRight - kNames});
   std::vector<LineName> names;

@@ -10,12 +10,12 @@
 namespace tessera {
 namespace {
 
-constexpr int kMostTicks = 6;
-constexpr int kMostDecades = 7;
+constexpr int kMaxTicks = 6;
+constexpr int kMaxDecades = 7;
 
-// The round step that cuts the range into at most kMostTicks.
+// The round step that cuts the range into at most kMaxTicks.
 double round_step(double range) {
-  const double rough = range / kMostTicks;
+  const double rough = range / kMaxTicks;
   const double magnitude = std::pow(10.0, std::floor(std::log10(rough)));
   for (const double factor : {1.0, 2.0, 5.0}) {
     if (factor * magnitude >= rough) return factor * magnitude;
@@ -33,12 +33,12 @@ std::string escape_markup(std::string_view text) {
 Axis Axis::linear(Range values, Range pixels) {
   Axis axis;
   axis.pixels_ = pixels;
-  if (values.most <= values.least) {
-    values.most = values.least + 1;
+  if (values.max <= values.min) {
+    values.max = values.min + 1;
   }
-  const double step = round_step(values.most - values.least);
-  const double first = std::floor(values.least / step + 1e-9);
-  const double last = std::ceil(values.most / step - 1e-9);
+  const double step = round_step(values.max - values.min);
+  const double first = std::floor(values.min / step + 1e-9);
+  const double last = std::ceil(values.max / step - 1e-9);
   axis.values_ = {first * step, last * step};
   for (double tick = first; tick <= last; ++tick) {
     axis.ticks_.push_back(tick * step);
@@ -50,10 +50,10 @@ Axis Axis::logarithmic(Range values, Range pixels, double base) {
   Axis axis;
   axis.base_ = base;
   axis.pixels_ = pixels;
-  const double first = std::floor(std::log(values.least) / std::log(base) + 1e-9);
-  const double last = std::max(std::ceil(std::log(values.most) / std::log(base) - 1e-9), first + 1);
+  const double first = std::floor(std::log(values.min) / std::log(base) + 1e-9);
+  const double last = std::max(std::ceil(std::log(values.max) / std::log(base) - 1e-9), first + 1);
   axis.values_ = {first, last};
-  const double stride = std::ceil((last - first) / kMostDecades);
+  const double stride = std::ceil((last - first) / kMaxDecades);
   for (double power = first; power <= last; power += stride) {
     axis.ticks_.push_back(std::pow(base, power));
   }
@@ -62,8 +62,8 @@ Axis Axis::logarithmic(Range values, Range pixels, double base) {
 
 double Axis::at(double value) const {
   const double place = base_ > 0 ? std::log(value) / std::log(base_) : value;
-  const double share = (place - values_.least) / (values_.most - values_.least);
-  return pixels_.least + share * (pixels_.most - pixels_.least);
+  const double share = (place - values_.min) / (values_.max - values_.min);
+  return pixels_.min + share * (pixels_.max - pixels_.min);
 }
 
 std::string Axis::label(double tick) const {

@@ -13,8 +13,8 @@ std::string escape_markup(std::string_view text);
 class Axis {
  public:
   struct Range {
-    double least = 0;
-    double most = 0;
+    double min = 0;
+    double max = 0;
   };
 
   // Linear ticks are round numbers (1, 2 or 5 times a power of ten); the range grows to them.

@@ -135,9 +135,9 @@ class EngineSubject final : public Subject {
 
   absl::Status run(std::span<const Job> jobs, const std::function<void()>& on_done) override {
     std::vector<std::shared_ptr<TrialSink>> running;
-    const auto most = static_cast<size_t>(engine_->options().max_sequences);
+    const auto max = static_cast<size_t>(engine_->options().max_sequences);
     for (size_t next = 0; next < jobs.size() || !running.empty();) {
-      for (; next < jobs.size() && running.size() < most; ++next) {
+      for (; next < jobs.size() && running.size() < max; ++next) {
         const Job& job = jobs[next];
         *job.result = {};
         running.push_back(std::make_shared<TrialSink>(job));

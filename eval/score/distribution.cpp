@@ -9,12 +9,12 @@
 namespace tessera {
 namespace {
 
-double log_sum_exp(std::span<const float> logits, float most) {
+double log_sum_exp(std::span<const float> logits, float max) {
   double sum = 0;
   for (const float logit : logits) {
-    sum += std::exp(logit - most);
+    sum += std::exp(logit - max);
   }
-  return most + std::log(sum);
+  return max + std::log(sum);
 }
 
 }  // namespace
@@ -33,14 +33,14 @@ TokenScore score_token(std::span<const float> logits, int32_t token) {
 
 double kl_divergence(std::span<const float> reference, std::span<const float> other) {
   TESSERA_CHECK(reference.size() == other.size(), "distributions over one vocabulary");
-  const double reference_most = *std::max_element(reference.begin(), reference.end());
-  const double other_most = *std::max_element(other.begin(), other.end());
+  const double reference_max = *std::max_element(reference.begin(), reference.end());
+  const double other_max = *std::max_element(other.begin(), other.end());
   double reference_sum = 0;
   double other_sum = 0;
   double lead = 0;  // of the reference's logits over the other's, weighted
   for (size_t i = 0; i < reference.size(); ++i) {
-    const double r = reference[i] - reference_most;
-    const double o = other[i] - other_most;
+    const double r = reference[i] - reference_max;
+    const double o = other[i] - other_max;
     const double weight = std::exp(r);
     reference_sum += weight;
     other_sum += std::exp(o);

@@ -131,9 +131,9 @@ void keep_pairs(Records& records, size_t count) {
 absl::StatusOr<Item> read_kv_records(const Line& line) {
   TESSERA_ASSIGN_OR_RETURN(Records records, read_records(line.object));
   TESSERA_ASSIGN_OR_RETURN(const std::string value, text_of(line.object, "value"));
-  const auto most = static_cast<size_t>(line.options.kv_pairs);
-  if (most > 0 && most < records.pairs.size()) {
-    keep_pairs(records, most);
+  const auto max = static_cast<size_t>(line.options.kv_pairs);
+  if (max > 0 && max < records.pairs.size()) {
+    keep_pairs(records, max);
   }
   std::string pairs;
   for (const auto& [key, other] : records.pairs) {

@@ -53,17 +53,17 @@ using Curves = std::vector<std::vector<Svg::Point>>;  // of each subject: millio
 std::string draw(const Curves& curves) {
   constexpr const char* kColors[] = {"#888", "#2a6fdb", "#d1495b", "#2e933c"};
   const auto known = subjects();
-  double most_x = 0;
-  double most_y = 0;
+  double max_x = 0;
+  double max_y = 0;
   for (const auto& curve : curves) {
     for (const Svg::Point& point : curve) {
-      most_x = std::max(most_x, point.x);
-      most_y = std::max(most_y, point.y);
+      max_x = std::max(max_x, point.x);
+      max_y = std::max(max_y, point.y);
     }
   }
   Svg svg(720, 420, "Tokens found in the prefix cache by its bytes");
-  const Axis x = Axis::linear({0, most_x}, {60, 560});
-  const Axis y = Axis::linear({0, most_y}, {370, 30});
+  const Axis x = Axis::linear({0, max_x}, {60, 560});
+  const Axis y = Axis::linear({0, max_y}, {370, 30});
   for (const double tick : x.ticks()) {
     svg.line({x.at(tick), 370}, {x.at(tick), 375}, "stroke:#333");
     svg.text({x.at(tick) - 8, 390}, x.label(tick), "");
@@ -97,12 +97,12 @@ absl::Status replay_all(const Options& options) {
       const auto bytes = static_cast<int64_t>(millions * 1e6 * static_cast<double>(f16_bytes));
       TESSERA_ASSIGN_OR_RETURN(const auto result, replay(trace, subject, options.head_dim, bytes));
       std::printf("%-14s %8.2f %5d %12lld %8.4f %8.4f %10lld %10lld\n", subject.name.c_str(),
-                  millions, result.unit_tokens, static_cast<long long>(result.hit_tokens),
+                  millions, result.prefix_block_tokens, static_cast<long long>(result.hit_tokens),
                   result.hit_share(),
                   static_cast<double>(result.low_tokens) /
                       static_cast<double>(std::max<int64_t>(1, result.hit_tokens)),
-                  static_cast<long long>(result.cache.evicted_units),
-                  static_cast<long long>(result.cache.demoted_units));
+                  static_cast<long long>(result.cache.evicted_blocks),
+                  static_cast<long long>(result.cache.demoted_blocks));
       std::fflush(stdout);
       curves.back().push_back({millions, result.hit_share()});
     }

@@ -14,15 +14,15 @@ namespace tessera {
 namespace {
 
 // kv_demote, but for what pages hold.
-void demote_empty_units(const KvDemoteArgs& args, Stream) {
+void demote_empty_blocks(const KvDemoteArgs& args, Stream) {
   const FreeList free_list(args.pool);
-  for (const KvUnit& unit : args.units) {
+  for (const PrefixBlock& block : args.prefix_blocks) {
     for (int64_t head = 0; head < int64_t{args.pool.pages.layers} * args.pool.pages.kv_heads;
          ++head) {
-      int32_t* table = args.pool.unit_table(unit.handle, head);
-      for (int32_t i = args.pool.unit_pages_of(args.tier);
-           i < args.pool.unit_pages && table[i] != kNoPage; ++i) {
-        free_list.let_go(table[i]);
+      int32_t* table = args.pool.prefix_block_table(block.handle, head);
+      for (int32_t i = args.pool.prefix_block_pages_of(args.tier);
+           i < args.pool.prefix_block_pages && table[i] != kNoPage; ++i) {
+        free_list.release_page(table[i]);
         table[i] = kNoPage;
       }
     }
@@ -31,24 +31,24 @@ void demote_empty_units(const KvDemoteArgs& args, Stream) {
 
 Backend backend_without_contents() {
   Backend backend = cpu_backend(CpuIsa::scalar);
-  backend.kv_demote = demote_empty_units;
+  backend.kv_demote = demote_empty_blocks;
   return backend;
 }
 
 // Tokens as the trace's blocks say them.
 class Prompt {
  public:
-  void read(const TraceRequest& request, int32_t unit) {
+  void read(const TraceRequest& request, int32_t block_tokens) {
     tokens_.clear();
     for (int32_t i = 0; i < request.prompt_tokens; ++i) {
       const int64_t block = request.blocks[static_cast<size_t>(i / kTraceBlock)];
       tokens_.push_back(static_cast<int32_t>(block * 31 + i % kTraceBlock));
     }
     hashes_.clear();
-    for (size_t first = 0; first + static_cast<size_t>(unit) <= tokens_.size();
-         first += static_cast<size_t>(unit)) {
+    for (size_t first = 0; first + static_cast<size_t>(block_tokens) <= tokens_.size();
+         first += static_cast<size_t>(block_tokens)) {
       hashes_.push_back(
-          PrefixTree::hash(std::span(tokens_).subspan(first, static_cast<size_t>(unit))));
+          PrefixTree::hash(std::span(tokens_).subspan(first, static_cast<size_t>(block_tokens))));
     }
   }
   KvPrompt view(const ReplaySubject& subject) const {
@@ -84,14 +84,14 @@ absl::StatusOr<ReplayResult> replay(std::span<const TraceRequest> trace,
                                             .context = longest,
                                             .bytes = bytes},
                                            backend, threads.stream()));
-  ReplayResult result{.unit_tokens = kv->unit_tokens(), .cache = {}};
+  ReplayResult result{.prefix_block_tokens = kv->prefix_block_tokens(), .cache = {}};
   const KvPolicy& policy = subject.preset.policy;
   Prompt prompt;
   for (const TraceRequest& request : trace) {
     if (request.prompt_tokens == 0) {
       continue;
     }
-    prompt.read(request, kv->unit_tokens());
+    prompt.read(request, kv->prefix_block_tokens());
     const KvMatch match = kv->match(prompt.view(subject), std::numeric_limits<int32_t>::max(), {});
     const int32_t slot = kv->open_slot(policy, prompt.size());
     kv->attach(slot, match);
@@ -99,12 +99,12 @@ absl::StatusOr<ReplayResult> replay(std::span<const TraceRequest> trace,
     kv->reserve(wanted);
     const KvPagesView pages = kv->view();
     pages.rows[slot].high = prompt.size() / kKvGroup * kKvGroup - pages.rows[slot].low;
-    kv->enter(slot, prompt.view(subject), prompt.size(), true);
+    kv->insert(slot, prompt.view(subject), prompt.size(), true);
     const int32_t slots[] = {slot};
     kv->release(slots);
     result.prompt_tokens += prompt.size();
     result.hit_tokens += kv->tokens_of(match);
-    result.low_tokens += match.low_units * kv->unit_tokens();
+    result.low_tokens += match.low_blocks * kv->prefix_block_tokens();
   }
   result.cache = kv->prefixes()->stats();
   kv->check_integrity();

@@ -22,7 +22,7 @@ struct ReplayResult {
   int64_t prompt_tokens = 0;
   int64_t hit_tokens = 0;
   int64_t low_tokens = 0;  // of them, in a format that they were demoted to
-  int32_t unit_tokens = 0;
+  int32_t prefix_block_tokens = 0;
   PrefixCacheStats cache;
 
   double hit_share() const {

@@ -47,13 +47,13 @@ class Generator {
 
   void add(int64_t milliseconds, std::vector<int64_t> blocks, double log, double spread) {
     const auto more = std::max(1.0, std::round(lognormal(log, spread)));
-    for (double i = 0; i < more && std::ssize(blocks) < statistics_.most_blocks; ++i) {
+    for (double i = 0; i < more && std::ssize(blocks) < statistics_.max_blocks; ++i) {
       blocks.push_back(++last_block_);
     }
     const auto prompt = static_cast<int32_t>(std::ssize(blocks)) * kTraceBlock -
                         static_cast<int32_t>(random_.below(kTraceBlock));
     // The next turn has this one's answer where this one's last block was partly filled.
-    if (uniform() < statistics_.go_on && std::ssize(blocks) < statistics_.most_blocks) {
+    if (uniform() < statistics_.go_on && std::ssize(blocks) < statistics_.max_blocks) {
       const double pause = lognormal(statistics_.pause_log, statistics_.pause_spread);
       pending_.emplace(milliseconds + static_cast<int64_t>(pause), trace_.size());
     }

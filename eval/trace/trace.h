@@ -38,7 +38,7 @@ struct TraceStatistics {
   double pause_log = 11.78;  // of milliseconds
   double pause_spread = 0.99;
   int32_t answer_tokens = 343;
-  int32_t most_blocks = 246;
+  int32_t max_blocks = 246;
 };
 std::vector<TraceRequest> generate_trace(const TraceStatistics& statistics, uint64_t seed);
 

@@ -34,11 +34,8 @@ void wait(Stream stream) {
 }  // namespace
 
 const DeviceMemory& device_memory() {
-  static constexpr DeviceMemory kMemory{.allocate = allocate,
-                                        .free = release,
-                                        .upload = upload,
-                                        .download = download,
-                                        .wait = wait};
+  static constexpr DeviceMemory kMemory{
+      .allocate = allocate, .free = release, .upload = upload, .download = download, .wait = wait};
   return kMemory;
 }
 

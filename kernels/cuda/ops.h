@@ -27,8 +27,8 @@ void kv_drop(const KvDropArgs& args, Stream stream);
 int64_t kv_demote_scratch_bytes(const KvPagesView& pages, Stream stream);
 void kv_demote(const KvDemoteArgs& args, Stream stream);
 // An image is host memory, so these two wait.
-void kv_save(const KvImageArgs& args, Stream stream);
-void kv_load(const KvImageArgs& args, Stream stream);
+void kv_swap_out(const KvSnapshotArgs& args, Stream stream);
+void kv_swap_in(const KvSnapshotArgs& args, Stream stream);
 void kv_store(const KvStoreArgs& args, Stream stream);
 
 int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, int32_t head_dim);

@@ -7,7 +7,7 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr size_t kMostPlanBytes = CudaStream::kPlanBytes / 4;
+constexpr size_t kMaxPlanBytes = CudaStream::kPlanBytes / 4;
 constexpr size_t kAlign = 64;  // of parts of the stream's memory
 
 constexpr size_t aligned(size_t bytes) {
@@ -29,7 +29,7 @@ CudaStream::CudaStream() {
   device_ = static_cast<std::byte*>(memory);
   check(cudaMallocHost(&memory, kStagingBytes));
   staging_ = static_cast<std::byte*>(memory);
-  check(cudaMalloc(&memory, kMostPlanBytes));
+  check(cudaMalloc(&memory, kMaxPlanBytes));
   recorded_place_ = static_cast<std::byte*>(memory);
   check(cudaMalloc(&memory, kCollectedBytes));
   numbers_ = static_cast<std::byte*>(memory);
@@ -75,7 +75,7 @@ const void* CudaStream::mirror(const void* plan, size_t bytes) {
 }
 
 size_t CudaStream::stage(const void* plan, size_t bytes) {
-  TESSERA_CHECK(bytes <= kMostPlanBytes, "a step's plan is larger than its pinned memory");
+  TESSERA_CHECK(bytes <= kMaxPlanBytes, "a step's plan is larger than its pinned memory");
   if (used_ + bytes > kPlanBytes) {
     synchronize();
   }

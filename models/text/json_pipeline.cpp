@@ -44,9 +44,9 @@ absl::StatusOr<std::vector<const json*>> parts_of(const json& file, const std::s
   return parts;
 }
 
-absl::StatusOr<bool> flag(const json& object, const char* name, bool otherwise) {
+absl::StatusOr<bool> flag(const json& object, const char* name, bool fallback) {
   TESSERA_ASSIGN_OR_RETURN(const std::optional<bool> value, json_bool(object, name));
-  return value.value_or(otherwise);
+  return value.value_or(fallback);
 }
 
 class PipelineParser {

@@ -81,7 +81,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   // Belong to the owner of the writing side.
   v1::GenerateResponse response_;
   v1::Usage usage_;
-  KvReport kv_;  // of the sequences that have ended
+  KvReport kv_;            // of the sequences that have ended
   std::size_t next_ = 0;   // where to look for something to write
   std::size_t ended_ = 0;  // sequences that have had their last message
 

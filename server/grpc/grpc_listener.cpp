@@ -56,7 +56,7 @@ void apply(const GrpcOptions& options, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-                             milliseconds(options.least_ping_interval));
+                             milliseconds(options.min_ping_interval));
 }
 
 absl::StatusOr<std::string> read_file(const char* what, const std::string& path) {

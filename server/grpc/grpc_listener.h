@@ -20,10 +20,10 @@ struct GrpcOptions {
   std::size_t max_pending_tokens = 16384;  // that a client has not read; then it is too slow
 
   // A connection that is silent for so long is asked whether it is alive, and closed when it does
-  // not answer: what it ran is cancelled. Clients may ask no more often than `least_ping_interval`.
+  // not answer: what it ran is cancelled. Clients may ask no more often than `min_ping_interval`.
   std::chrono::milliseconds keepalive_interval{30'000};
   std::chrono::milliseconds keepalive_timeout{10'000};
-  std::chrono::milliseconds least_ping_interval{5'000};
+  std::chrono::milliseconds min_ping_interval{5'000};
 
   // Any of them opens all but grpc.health.v1, as metadata `authorization: Bearer KEY`. Without one
   // a call is UNAUTHENTICATED, and one of reflection, which cannot say more, CANCELLED.

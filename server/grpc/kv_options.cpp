@@ -62,18 +62,18 @@ void set(v1::KvOptions& message, const std::string& name, const std::string& tex
 
 }  // namespace
 
-KvWish parse_kv_options(const v1::KvOptions& message) {
+KvOverrides parse_kv_options(const v1::KvOptions& message) {
   std::vector<const FieldDescriptor*> given;
   message.GetReflection()->ListFields(message, &given);
-  KvWish wish;
+  KvOverrides overrides;
   for (const FieldDescriptor* field : given) {
     if (field->name() == "preset") {
-      wish.preset = message.preset();
+      overrides.preset = message.preset();
     } else {
-      wish.fields.emplace_back(field->name(), text_of(message, *field));
+      overrides.fields.emplace_back(field->name(), text_of(message, *field));
     }
   }
-  return wish;
+  return overrides;
 }
 
 v1::KvUsage to_wire(const KvReport& report) {

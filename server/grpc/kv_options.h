@@ -1,12 +1,12 @@
 #pragma once
 
-#include "server/kv_wish.h"
+#include "server/kv_overrides.h"
 #include "tessera/v1/inference.pb.h"
 
 namespace tessera {
 
 // Fields of the message have the names of those of a policy (engine/kv/kv_policy_fields.h).
-KvWish parse_kv_options(const v1::KvOptions& message);
+KvOverrides parse_kv_options(const v1::KvOptions& message);
 
 v1::KvUsage to_wire(const KvReport& report);
 

@@ -13,7 +13,7 @@ namespace tessera {
 namespace {
 
 constexpr int kMaxStops = 16;
-constexpr int32_t kMostSequences = 128;
+constexpr int32_t kMaxSequences = 128;
 
 std::vector<ChatMessage> parse_chat(const v1::Chat& message) {
   std::vector<ChatMessage> chat;
@@ -116,9 +116,9 @@ absl::StatusOr<GenerateCallRequest> parse_generate_request(const v1::GenerateReq
   take(message.has_n(), message.n(), call.n);
   take(message.has_add_special_tokens(), message.add_special_tokens(),
        request.prompt_options.add_bos);
-  if (call.n < 1 || call.n > kMostSequences) {
+  if (call.n < 1 || call.n > kMaxSequences) {
     return absl::InvalidArgumentError(
-        absl::StrCat("n is ", call.n, ", must be from 1 to ", kMostSequences));
+        absl::StrCat("n is ", call.n, ", must be from 1 to ", kMaxSequences));
   }
   if (message.max_tokens() < 0) {
     return absl::InvalidArgumentError(
@@ -224,7 +224,7 @@ v1::GetServerInfoResponse server_info(const Service& service) {
   cache.set_pages_free(stats.pages_free);
   cache.set_token_capacity(stats.token_capacity);
   cache.set_format(std::string(options.kv.name));
-  cache.set_window_bytes(stats.window_bytes);
+  cache.set_window_bytes(stats.residual_bytes);
   cache.set_table_bytes(stats.table_bytes);
   return message;
 }
@@ -233,17 +233,17 @@ v1::GetCacheInfoResponse cache_info(const Service& service) {
   const EngineStats stats = service.engine().stats();
   const PrefixCacheStats& cache = stats.cache;
   v1::GetCacheInfoResponse message;
-  message.set_unit_tokens(stats.cache_unit_tokens);
-  message.set_units(cache.units);
-  message.set_pinned_units(cache.pinned_units);
+  message.set_unit_tokens(stats.prefix_block_tokens);
+  message.set_units(cache.blocks);
+  message.set_pinned_units(cache.pinned_blocks);
   message.set_bytes(cache.pages * stats.page_bytes);
   message.set_unused_bytes(cache.unlocked_pages * stats.page_bytes);
   message.set_query_tokens(stats.cache_query_tokens);
   message.set_hit_tokens(stats.cache_hit_tokens);
-  message.set_entered_units(cache.entered_units);
-  message.set_demoted_units(cache.demoted_units);
-  message.set_evicted_units(cache.evicted_units);
-  message.set_handed_over_units(cache.handed_over_units);
+  message.set_entered_units(cache.inserted_blocks);
+  message.set_demoted_units(cache.demoted_blocks);
+  message.set_evicted_units(cache.evicted_blocks);
+  message.set_handed_over_units(cache.handed_over_blocks);
   return message;
 }
 

@@ -28,7 +28,7 @@ class Choice {
   explicit Choice(Args args);
 
   // The text begins with the prompt's: `prompt`, of these ids.
-  void begin_with(const std::string& prompt, std::span<const int32_t> ids);
+  void set_cached(const std::string& prompt, std::span<const int32_t> ids);
 
   // Its log probabilities are shown: those of `ids`, which come with the first events.
   void expect_prompt_logprobs(std::span<const int32_t> ids);

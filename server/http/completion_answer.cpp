@@ -121,7 +121,8 @@ class CompletionAnswer final : public HttpAnswer {
   }
 
  private:
-  // Usage tells what the engine used, so it waits for the engine to end what a stop string has ended.
+  // Usage tells what the engine used, so it waits for the engine to end what a stop string has
+  // ended.
   bool done(const Choice& choice) const {
     return head_.usage ? choice.settled() : choice.finished();
   }
@@ -151,7 +152,7 @@ class CompletionAnswer final : public HttpAnswer {
                                              .generation = std::move(accepted.generations[i]),
                                              .queue = std::move(queues[i])});
       if (request.echo) {
-        choice.begin_with(text, accepted.prompt);
+        choice.set_cached(text, accepted.prompt);
       }
       if (request.prompt_logprobs) {
         choice.expect_prompt_logprobs(accepted.prompt);

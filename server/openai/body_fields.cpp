@@ -81,13 +81,13 @@ absl::StatusOr<json> parse_body(std::string_view text) {
 }
 
 std::string excerpt(const json& value) {
-  constexpr std::size_t kMost = 40;
+  constexpr std::size_t kMax = 40;
   if (value.is_array() || value.is_object()) {
     return fmt::format("{} of {}", value.is_array() ? "a list" : "an object", value.size());
   }
   std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
-  if (text.size() > kMost) {
-    text = text.substr(0, kMost) + "...";
+  if (text.size() > kMax) {
+    text = text.substr(0, kMax) + "...";
   }
   return text;
 }
@@ -120,10 +120,10 @@ const json* BodyFields::find(std::string_view name) {
 }
 
 void BodyFields::refuse_unknown() {
-  constexpr std::size_t kMost = 64;  // of a name, in the error
+  constexpr std::size_t kMax = 64;  // of a name, in the error
   for (const auto& [name, value] : object_.items()) {
     if (!value.is_null() && !known_.contains(name)) {
-      refuse(name.substr(0, kMost), "is not known to this server", "unknown_parameter");
+      refuse(name.substr(0, kMax), "is not known to this server", "unknown_parameter");
     }
   }
 }
@@ -148,30 +148,30 @@ void BodyFields::boolean(std::string_view name, bool& out) {
   }
 }
 
-void BodyFields::number(std::string_view name, float least, float most, float& out, bool open) {
+void BodyFields::number(std::string_view name, float min, float max, float& out, bool open) {
   const json* value = find(name);
   if (value == nullptr) {
     return;
   }
   const double number = value->is_number() ? value->get<double>() : std::nan("");
-  const bool large_enough = open ? number > least : number >= least;
-  if (large_enough && number <= most) {
+  const bool large_enough = open ? number > min : number >= min;
+  if (large_enough && number <= max) {
     out = static_cast<float>(number);
   } else {
-    refuse(name, fmt::format("must be a number {}{} to {}, not {}", open ? "above " : "from ",
-                             least, most, excerpt(*value)));
+    refuse(name, fmt::format("must be a number {}{} to {}, not {}", open ? "above " : "from ", min,
+                             max, excerpt(*value)));
   }
 }
 
-std::optional<int64_t> BodyFields::integer_in(std::string_view name, int64_t least, int64_t most) {
+std::optional<int64_t> BodyFields::integer_in(std::string_view name, int64_t min, int64_t max) {
   const json* value = find(name);
   if (value == nullptr) {
     return std::nullopt;
   }
   const std::optional<int64_t> number = exact_integer(*value);
-  if (!number || *number < least || *number > most) {
+  if (!number || *number < min || *number > max) {
     refuse(name,
-           fmt::format("must be an integer from {} to {}, not {}", least, most, excerpt(*value)));
+           fmt::format("must be an integer from {} to {}, not {}", min, max, excerpt(*value)));
     return std::nullopt;
   }
   return number;

@@ -45,12 +45,12 @@ class BodyFields {
   void boolean(std::string_view name, bool& out);
 
   // [least, most], least excluded if `open`.
-  void number(std::string_view name, float least, float most, float& out, bool open = false);
+  void number(std::string_view name, float min, float max, float& out, bool open = false);
 
   template <typename Int>
-  void integer(std::string_view name, int64_t least, Int& out,
-               int64_t most = std::numeric_limits<Int>::max()) {
-    if (const std::optional<int64_t> value = integer_in(name, least, most)) {
+  void integer(std::string_view name, int64_t min, Int& out,
+               int64_t max = std::numeric_limits<Int>::max()) {
+    if (const std::optional<int64_t> value = integer_in(name, min, max)) {
       out = static_cast<Int>(*value);
     }
   }
@@ -73,7 +73,7 @@ class BodyFields {
   const absl::Status& status() const { return status_; }
 
  private:
-  std::optional<int64_t> integer_in(std::string_view name, int64_t least, int64_t most);
+  std::optional<int64_t> integer_in(std::string_view name, int64_t min, int64_t max);
 
   const nlohmann::json& object_;
   std::string prefix_;

@@ -22,7 +22,7 @@ Json plain_json(const std::string& text) {
 
 }  // namespace
 
-void read_kv_cache(BodyFields& fields, KvWish& out) {
+void read_kv_cache(BodyFields& fields, KvOverrides& out) {
   const nlohmann::json* given = fields.find("kv_cache");
   if (given == nullptr) {
     return;

@@ -19,25 +19,25 @@ namespace {
 
 using nlohmann::json;
 
-constexpr float kMostTemperature = 100;
-constexpr float kMostPenalty = 2;  // as OpenAI
-constexpr float kMostRepetition = 100;
-constexpr float kMostBias = 100;       // as OpenAI
-constexpr int32_t kMostChoices = 128;  // as OpenAI
-constexpr std::size_t kMostStops = 64;
-constexpr std::size_t kMostStopBytes = 1024;
+constexpr float kMaxTemperature = 100;
+constexpr float kMaxPenalty = 2;  // as OpenAI
+constexpr float kMaxRepetition = 100;
+constexpr float kMaxBias = 100;       // as OpenAI
+constexpr int32_t kMaxChoices = 128;  // as OpenAI
+constexpr std::size_t kMaxStops = 64;
+constexpr std::size_t kMaxStopBytes = 1024;
 
 void read_stop(BodyFields& fields, GenerateRequest& out) {
   fields.texts("stop", out.stop);
-  if (out.stop.size() > kMostStops) {
-    fields.refuse("stop", fmt::format("has {} strings, at most {}", out.stop.size(), kMostStops));
+  if (out.stop.size() > kMaxStops) {
+    fields.refuse("stop", fmt::format("has {} strings, at most {}", out.stop.size(), kMaxStops));
   }
   for (const std::string& stop : out.stop) {
     if (stop.empty()) {
       fields.refuse("stop", "must not contain an empty string");
-    } else if (stop.size() > kMostStopBytes) {
+    } else if (stop.size() > kMaxStopBytes) {
       fields.refuse(
-          "stop", fmt::format("has a string of {} bytes, at most {}", stop.size(), kMostStopBytes));
+          "stop", fmt::format("has a string of {} bytes, at most {}", stop.size(), kMaxStopBytes));
     }
   }
   fields.integers("stop_token_ids", out.stop_ids);
@@ -61,7 +61,7 @@ void read_logit_bias(BodyFields& fields, SamplingParams& out) {
       return;
     }
     BodyFields item(*value, "logit_bias.");
-    item.number(key, -kMostBias, kMostBias, entry.value);
+    item.number(key, -kMaxBias, kMaxBias, entry.value);
     fields.adopt(item.status());
     out.logit_bias.push_back(entry);
   }
@@ -69,17 +69,17 @@ void read_logit_bias(BodyFields& fields, SamplingParams& out) {
 
 void read_sampling(BodyFields& fields, CompletionRequest& out) {
   SamplingParams& sampling = out.each.sampling;
-  fields.number("temperature", 0, kMostTemperature, sampling.temperature);
+  fields.number("temperature", 0, kMaxTemperature, sampling.temperature);
   fields.number("top_p", 0, 1, sampling.top_p, /*open=*/true);
   fields.number("min_p", 0, 1, sampling.min_p);
   fields.integer("top_k", -1, sampling.top_k);
   if (sampling.top_k < 0) {
     sampling.top_k = 0;  // vLLM's word for all
   }
-  fields.number("repetition_penalty", 0, kMostRepetition, sampling.repetition_penalty,
+  fields.number("repetition_penalty", 0, kMaxRepetition, sampling.repetition_penalty,
                 /*open=*/true);
-  fields.number("presence_penalty", -kMostPenalty, kMostPenalty, sampling.presence_penalty);
-  fields.number("frequency_penalty", -kMostPenalty, kMostPenalty, sampling.frequency_penalty);
+  fields.number("presence_penalty", -kMaxPenalty, kMaxPenalty, sampling.presence_penalty);
+  fields.number("frequency_penalty", -kMaxPenalty, kMaxPenalty, sampling.frequency_penalty);
   fields.integer("min_tokens", 0, sampling.min_tokens);
   read_logit_bias(fields, sampling);
 
@@ -169,7 +169,7 @@ void read_common(BodyFields& fields, CompletionRequest& out) {
   read_sampling(fields, out);
   read_stop(fields, out.each);
   read_stream(fields, out);
-  fields.integer("n", 1, out.n, kMostChoices);
+  fields.integer("n", 1, out.n, kMaxChoices);
   fields.integer("priority", std::numeric_limits<int32_t>::min(), out.each.priority);
   read_kv_cache(fields, out.each.kv);
   read_cache(fields, out.each);
@@ -326,19 +326,19 @@ absl::Status read_prompts(BodyFields& fields, std::vector<Prompt>& out) {
 }
 
 // The most tokens to generate; -1 is llama-server's word for as many as there is room for.
-void read_limit(BodyFields& fields, std::string_view name, int32_t least,
+void read_limit(BodyFields& fields, std::string_view name, int32_t min,
                 std::optional<int32_t>& out) {
   const json* value = fields.find(name);
   if (value != nullptr && *value == -1) {
     out.reset();
   } else if (value != nullptr) {
-    fields.integer(name, least, out.emplace());
+    fields.integer(name, min, out.emplace());
   }
 }
 
 void read_best_of(BodyFields& fields, CompletionRequest& out) {
   out.best_of = out.n;
-  fields.integer("best_of", 1, out.best_of, kMostChoices);
+  fields.integer("best_of", 1, out.best_of, kMaxChoices);
   if (out.best_of < out.n) {
     fields.refuse("best_of", fmt::format("is {}, less than n, which is {}", out.best_of, out.n));
   } else if (out.stream && out.best_of > out.n) {

@@ -230,17 +230,17 @@ std::string print_model(const ModelCard& model) {
 std::string print_cache(const EngineStats& stats) {
   const PrefixCacheStats& cache = stats.cache;
   const Json body{{"object", "cache"},
-                  {"unit_tokens", stats.cache_unit_tokens},
-                  {"units", cache.units},
-                  {"pinned_units", cache.pinned_units},
+                  {"unit_tokens", stats.prefix_block_tokens},
+                  {"units", cache.blocks},
+                  {"pinned_units", cache.pinned_blocks},
                   {"bytes", cache.pages * stats.page_bytes},
                   {"unused_bytes", cache.unlocked_pages * stats.page_bytes},
                   {"query_tokens", stats.cache_query_tokens},
                   {"hit_tokens", stats.cache_hit_tokens},
-                  {"entered_units", cache.entered_units},
-                  {"demoted_units", cache.demoted_units},
-                  {"evicted_units", cache.evicted_units},
-                  {"handed_over_units", cache.handed_over_units}};
+                  {"entered_units", cache.inserted_blocks},
+                  {"demoted_units", cache.demoted_blocks},
+                  {"evicted_units", cache.evicted_blocks},
+                  {"handed_over_units", cache.handed_over_blocks}};
   return dump(body);
 }
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "server/kv_wish.h"
+#include "server/kv_overrides.h"
 #include "server/openai/request.h"
 
 namespace tessera {

@@ -7,7 +7,7 @@ namespace {
 
 TEST(Spread, OfOneSampleIsThatSample) {
   const Spread spread = spread_of({7});
-  EXPECT_EQ(spread.least, 7);
+  EXPECT_EQ(spread.min, 7);
   EXPECT_EQ(spread.lower_quartile, 7);
   EXPECT_EQ(spread.median, 7);
   EXPECT_EQ(spread.upper_quartile, 7);
@@ -15,7 +15,7 @@ TEST(Spread, OfOneSampleIsThatSample) {
 
 TEST(Spread, DoesNotDependOnTheOrderOfSamples) {
   const Spread spread = spread_of({50, 10, 40, 20, 30});
-  EXPECT_EQ(spread.least, 10);
+  EXPECT_EQ(spread.min, 10);
   EXPECT_EQ(spread.lower_quartile, 20);
   EXPECT_EQ(spread.median, 30);
   EXPECT_EQ(spread.upper_quartile, 40);

@@ -34,7 +34,7 @@ void operator delete(void* memory, size_t /*bytes*/) noexcept {
 namespace tessera {
 namespace {
 
-class Silence : public EventSink {
+class NullSink : public EventSink {
  public:
   void on_token(int32_t /*token*/) override {}
   void on_finish(const Finish& /*finish*/) override { ++finished; }
@@ -49,7 +49,7 @@ TEST(EngineStep, AllocatesNothingFromArrivalToTheEnd) {
   options.max_queue = 64;
   options.kv_bytes = FakeEngine::kv_bytes(options, 5);  // so that some are preempted
   FakeEngine fake(options);
-  const auto sink = std::make_shared<Silence>();
+  const auto sink = std::make_shared<NullSink>();
   for (int32_t i = 0; i < 40; ++i) {
     EngineRequest request = request_of(prompt_of(1 + 4 * i, i), 90);
     request.sampling.top_p = 0.9f;

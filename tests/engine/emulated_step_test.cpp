@@ -136,21 +136,21 @@ TEST_P(EmulatedStep, StartsAndWaitsOnceAndGivesTheBitsOfOpsThatAreNotRecorded) {
   const bool lossy = GetParam().kv.policy.is_lossy();
   const bool compresses = lossy && GetParam().kv.policy.compress_generated;
   int32_t steps = 0;
-  int32_t least = 0;
+  int32_t min = 0;
   recorded.run([&](const Served::Step& step) {
     EXPECT_EQ(step.asked.recordings, step.decodes ? 1 : 0);
     if (!step.decodes) {
       return;
     }
     ++steps;
-    least += step.asked.waits == 1 ? 1 : 0;
+    min += step.asked.waits == 1 ? 1 : 0;
     EXPECT_LT(step.asked.launches, 14) << "fewer than a layer has";
     const int64_t expected = 1 + (lossy ? step.ended : 0);
     EXPECT_GE(step.asked.waits, expected);
     EXPECT_LE(step.asked.waits, expected + (compresses ? 1 : 0));
   });
   EXPECT_GT(steps, 20);
-  EXPECT_GE(least, steps - 6) << "groups that close, sequences that end";
+  EXPECT_GE(min, steps - 6) << "groups that close, sequences that end";
 
   Served plain(GetParam(), without_recordings());
   plain.run([](const Served::Step& step) { EXPECT_EQ(step.asked.recordings, 0); });
@@ -252,8 +252,8 @@ TEST(DecodeSizes, DoubleUpToTheLimits) {
 TEST(DecodeSizes, AreFewWhereSequencesAreManyAndLong) {
   KvPagesView pages;
   EXPECT_EQ(decode_sizes({8192, 64, 131072}, pages).size(), 7 * 7);
-  KvMark mark = {};
-  pages.marks = &mark;
+  KvTokenScore token_score = {};
+  pages.token_scores = &token_score;
   EXPECT_EQ(decode_sizes({8192, 1024, 131072}, pages).size(), 2 * 11 * 7);
   pages.layouts[1] = KvPageLayout::make(find_kv_preset("s70")->policy.high, 64, kKvGroup);
   EXPECT_EQ(decode_sizes({8192, 1024, 131072}, pages).size(), 4 * 11 * 7);

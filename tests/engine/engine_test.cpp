@@ -334,9 +334,9 @@ TEST(Engine, CountsWhatItDid) {
   EXPECT_EQ(before.pages_free, before.pages_total);
   EXPECT_EQ(before.token_capacity, 128);
   EXPECT_EQ(before.page_tokens, 64);
-  EXPECT_GT(before.window_bytes, 0);
+  EXPECT_GT(before.residual_bytes, 0);
   EXPECT_EQ(fake.engine->options().kv_bytes,
-            before.pages_total * before.page_bytes + before.window_bytes + before.table_bytes);
+            before.pages_total * before.page_bytes + before.residual_bytes + before.table_bytes);
   EXPECT_EQ(fake.engine->options().kv_bytes, options.kv_bytes);
   fake.submit(request_of(prompt_of(100), 5));
   fake.submit(request_of(prompt_of(100), 5));
@@ -376,9 +376,7 @@ TEST(EngineOptions, AreRefusedByNameWhenTheyMakeNoSense) {
                 o.kv = uniform_kv({3, 3});
               }),
               HasSubstr("3 key and 3 value bits"));
-  EXPECT_THAT(refusal([](auto& o) {
-                o.kv_also = {kKvPresetF32};
-              }),
+  EXPECT_THAT(refusal([](auto& o) { o.kv_also = {kKvPresetF32}; }),
               HasSubstr("f32 goes with no other format"));
 }
 

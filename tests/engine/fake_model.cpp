@@ -157,7 +157,7 @@ void FakeModel::read_back(const SequenceSpan& span, const KvPagesView& pages) {
       }
       const Stored stored =
           in_page ? stored_in(layout, pages.page(page_id), position % layout.capacity)
-                  : stored_in(pages.window_layout, pages.window(row), position % kKvGroup);
+                  : stored_in(pages.residual_layout, pages.residual(row), position % kKvGroup);
       if (head == 0) {
         tokens_.push_back(static_cast<int32_t>(stored.token));
       }

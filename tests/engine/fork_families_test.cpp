@@ -29,8 +29,8 @@ TEST(ForkFamilies, AgreeWithEveryPairThroughRandomForks) {
   for (uint32_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
-    const auto pick = [&](int64_t most) {
-      return std::uniform_int_distribution<int64_t>(0, most)(random);
+    const auto pick = [&](int64_t max) {
+      return std::uniform_int_distribution<int64_t>(0, max)(random);
     };
     ForkFamilies families(kSlots);
     std::vector<std::vector<int64_t>> common(kSlots, std::vector<int64_t>(kSlots, 0));
@@ -57,8 +57,8 @@ TEST(ForkFamilies, AgreeWithEveryPairThroughRandomForks) {
         pages[slot] = pick(20);
       }
       for (size_t i = 0; i < kSlots; ++i) {
-        const int64_t most = *std::max_element(common[i].begin(), common[i].end());
-        ASSERT_EQ(families.shared(static_cast<int32_t>(i)), most) << "slot " << i;
+        const int64_t max = *std::max_element(common[i].begin(), common[i].end());
+        ASSERT_EQ(families.shared(static_cast<int32_t>(i)), max) << "slot " << i;
       }
     }
   }

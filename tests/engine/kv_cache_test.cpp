@@ -66,9 +66,9 @@ TEST(KvDemand, CountsWholeGroupsInPagesOfAnySize) {
     for (const int32_t stored : {0, 1, 63, 64, 100, 640}) {
       const KvDemand demand{.heads = 3, .page_tokens = page_tokens};
       for (int64_t pages = 0; pages < 60; ++pages) {
-        const int32_t most = demand.tokens_within(pages, stored, 5000);
-        EXPECT_LE(budget.pages_for(stored + most) - budget.pages_for(stored), pages);
-        EXPECT_GT(budget.pages_for(stored + most + 1) - budget.pages_for(stored), pages);
+        const int32_t max = demand.tokens_within(pages, stored, 5000);
+        EXPECT_LE(budget.pages_for(stored + max) - budget.pages_for(stored), pages);
+        EXPECT_GT(budget.pages_for(stored + max + 1) - budget.pages_for(stored), pages);
       }
     }
   }
@@ -89,7 +89,7 @@ TEST(KvDemand, WantsAPageForEachHeadWhereCompressionRuns) {
 TEST_F(KvCacheTest, CountsEverythingAsItsMemory) {
   const auto kv = std::move(make(small_options())).value();
   const KvArenaShape& shape = kv->shape();
-  EXPECT_EQ(shape.slot_window_bytes(), kHeads * 64 * 8 * 4);
+  EXPECT_EQ(shape.slot_residual_bytes(), kHeads * 64 * 8 * 4);
   EXPECT_EQ(shape.slot_table_bytes(), kHeads * (7 * 4 + 8));
   KvCacheOptions options = small_options();
   options.bytes = shape.total_bytes();
@@ -191,7 +191,7 @@ TEST_F(KvCacheTest, KeepsAPageWhereItIsWhenTheSequenceGrows) {
 TEST_F(KvCacheTest, HoldsALongContextInSoFewBytesWhereItIsSparse) {
   struct {
     std::string_view preset;
-    double most;  // of dense f16
+    double max;  // of dense f16
   } const kBounds[] = {{"s50", 0.59}, {"s70", 0.39}, {"s70-k8v8", 0.25}};
   for (const auto& bound : kBounds) {
     KvCacheOptions options = small_options();
@@ -204,7 +204,7 @@ TEST_F(KvCacheTest, HoldsALongContextInSoFewBytesWhereItIsSparse) {
     grow(*kv, slot, options.context);
     const double dense = double{kHeads} * options.context * 2 * 128 * sizeof(f16);
     const double share = static_cast<double>(kv->slot_bytes(slot)) / dense;
-    EXPECT_LE(share, bound.most) << bound.preset;
+    EXPECT_LE(share, bound.max) << bound.preset;
     RecordProperty(std::string(bound.preset), std::to_string(share));
   }
 }

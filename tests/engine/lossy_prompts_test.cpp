@@ -143,45 +143,45 @@ TEST_F(LossyPrompts, EndAtTheirBudget) {
     }
     EXPECT_NEAR(usage.high + usage.dropped, length, 0.01);
   }
-  EXPECT_EQ(engine->stats().cache.units, 0);
+  EXPECT_EQ(engine->stats().cache.blocks, 0);
 }
 
 TEST_F(LossyPrompts, AreSharedFromTheSecondSightOn) {
   const auto engine = this->engine(*find_kv_preset("leankv"));
-  const int32_t unit = engine->stats().cache_unit_tokens;
+  const int32_t block = engine->stats().prefix_block_tokens;
   const std::vector<int32_t> prompt = prompt_of(500, 1);
-  const int32_t shareable = find_kv_preset("leankv")->policy.shareable(500) / unit * unit;
+  const int32_t shareable = find_kv_preset("leankv")->policy.shareable(500) / block * block;
   EXPECT_EQ(ask(*engine, request_of(prompt)).cached_tokens, 0);
-  EXPECT_EQ(engine->stats().cache.units, 0);
+  EXPECT_EQ(engine->stats().cache.blocks, 0);
   EXPECT_EQ(ask(*engine, request_of(prompt)).cached_tokens, 0);
-  EXPECT_EQ(engine->stats().cache.units * unit, shareable);
+  EXPECT_EQ(engine->stats().cache.blocks * block, shareable);
   EXPECT_EQ(ask(*engine, request_of(prompt)).cached_tokens, shareable);
 }
 
 TEST_F(LossyPrompts, ShareWhatTheyBeginWithAndNoMore) {
   const auto engine = this->engine(*find_kv_preset("leankv"));
-  const int32_t unit = engine->stats().cache_unit_tokens;
-  const int32_t common = 256 / unit * unit;
+  const int32_t block = engine->stats().prefix_block_tokens;
+  const int32_t common = 256 / block * block;
   for (uint32_t i = 1; i < 6; ++i) {
     std::vector<int32_t> prompt = prompt_of(common, 1);
     const std::vector<int32_t> own = prompt_of(300, 100 + i);
     prompt.insert(prompt.end(), own.begin(), own.end());
     EXPECT_EQ(ask(*engine, request_of(prompt, 100)).cached_tokens, i > 2 ? common : 0);
-    EXPECT_EQ(engine->stats().cache.units * unit, i > 1 ? common : 0);
+    EXPECT_EQ(engine->stats().cache.blocks * block, i > 1 ? common : 0);
   }
 }
 
 TEST_F(LossyPrompts, OfOneArrivalAreASecondSight) {
   const auto engine = this->engine(*find_kv_preset("leankv"));
-  const int32_t unit = engine->stats().cache_unit_tokens;
-  const int32_t shareable = find_kv_preset("leankv")->policy.shareable(500) / unit * unit;
+  const int32_t block = engine->stats().prefix_block_tokens;
+  const int32_t shareable = find_kv_preset("leankv")->policy.shareable(500) / block * block;
   const std::vector<int32_t> prompt = prompt_of(500, 1);
   std::vector<std::shared_ptr<RecordingSink>> sinks;
   for (int32_t i = 0; i < 4; ++i) {
     sinks.push_back(submit(*engine, request_of(prompt)));
   }
   run(*engine);
-  EXPECT_EQ(engine->stats().cache.units * unit, shareable);
+  EXPECT_EQ(engine->stats().cache.blocks * block, shareable);
   EXPECT_EQ(sinks[0]->finish()->cached_tokens, 0) << "computes for itself";
   EXPECT_EQ(sinks[1]->finish()->cached_tokens, 0) << "computes for the others";
   EXPECT_EQ(sinks[2]->finish()->cached_tokens, shareable) << "waits for it";
@@ -196,31 +196,31 @@ TEST_F(LossyPrompts, AreSeenOnceHoweverManySamplesTheyHave) {
   }
   ASSERT_TRUE(engine->submit(std::move(request)).ok());
   run(*engine);
-  EXPECT_EQ(engine->stats().cache.units, 0);
+  EXPECT_EQ(engine->stats().cache.blocks, 0);
 }
 
 TEST_F(LossyPrompts, ReadWhatOthersLeft) {
   const auto engine =
       this->engine(*find_kv_preset("leankv"), true, false, {*find_kv_preset("k8v4")});
-  const int32_t unit = engine->stats().cache_unit_tokens;
+  const int32_t block = engine->stats().prefix_block_tokens;
   EngineRequest uniform = request_of(prompt_of(320, 1));
   uniform.kv = *find_kv_preset("k8v4");
   ask(*engine, uniform);
   std::vector<int32_t> prompt = prompt_of(320, 1);
   prompt.resize(600, 5);
-  const int64_t units = engine->stats().cache.units;
-  EXPECT_EQ(ask(*engine, request_of(prompt)).cached_tokens, 320 / unit * unit);
-  EXPECT_EQ(engine->stats().cache.units, units);
+  const int64_t blocks = engine->stats().cache.blocks;
+  EXPECT_EQ(ask(*engine, request_of(prompt)).cached_tokens, 320 / block * block);
+  EXPECT_EQ(engine->stats().cache.blocks, blocks);
 }
 
 TEST_F(LossyPrompts, ThatArePinnedEnterAtOnce) {
   const auto engine = this->engine(*find_kv_preset("leankv"));
-  const int32_t unit = engine->stats().cache_unit_tokens;
+  const int32_t block = engine->stats().prefix_block_tokens;
   EngineRequest request = request_of(prompt_of(500, 1), 100);
   request.cache.pin = true;
   ask(*engine, request);
-  EXPECT_EQ(engine->stats().cache.pinned_units, 500 / unit);
-  EXPECT_EQ(engine->stats().cache.units, 500 / unit) << "what is generated never enters";
+  EXPECT_EQ(engine->stats().cache.pinned_blocks, 500 / block);
+  EXPECT_EQ(engine->stats().cache.blocks, 500 / block) << "what is generated never enters";
   EXPECT_GT(ask(*engine, request_of(prompt_of(500, 1))).cached_tokens, 0);
 }
 
@@ -230,12 +230,12 @@ TEST_F(LossyPrompts, AreNotSeenUnderAnotherSaltNorBeforeAFlush) {
   ask(*engine, request);
   request.cache_salt = "another";
   ask(*engine, request);
-  EXPECT_EQ(engine->stats().cache.units, 0);
+  EXPECT_EQ(engine->stats().cache.blocks, 0);
   engine->flush_cache();
   ask(*engine, request);
-  EXPECT_EQ(engine->stats().cache.units, 0);
+  EXPECT_EQ(engine->stats().cache.blocks, 0);
   ask(*engine, request);
-  EXPECT_GT(engine->stats().cache.units, 0);
+  EXPECT_GT(engine->stats().cache.blocks, 0);
 }
 
 // A sequence that reads a shared prompt, and one of no policy beside it, in a pool that both fill.
@@ -265,10 +265,10 @@ Squeezed squeeze(BatchingEngine& engine, EngineRequest sharing, const EngineRequ
   Squeezed result;
   for (bool more = true; more;) {
     const int64_t preempted = engine.stats().preemptions;
-    const int64_t handed_over = engine.stats().cache.handed_over_units;
+    const int64_t handed_over = engine.stats().cache.handed_over_blocks;
     more = engine.step();
     engine.kv().check_integrity();
-    if (handed_over == 0 && engine.stats().cache.handed_over_units > 0) {
+    if (handed_over == 0 && engine.stats().cache.handed_over_blocks > 0) {
       result.preempted_before = preempted;
     }
   }
@@ -296,8 +296,8 @@ TEST_F(LossyPrompts, GetWhatTheyAloneUseHandedOverBeforeAnyoneIsPreempted) {
     const auto scarce = this->engine(preset, true, true, {*find_kv_preset("k8v4")});
     const Squeezed free = squeeze(*roomy, sharing, bystander);
     const Squeezed squeezed = squeeze(*scarce, sharing, bystander);
-    EXPECT_EQ(free.stats.cache.handed_over_units, 0);
-    EXPECT_GT(squeezed.stats.cache.handed_over_units, 0);
+    EXPECT_EQ(free.stats.cache.handed_over_blocks, 0);
+    EXPECT_GT(squeezed.stats.cache.handed_over_blocks, 0);
     EXPECT_EQ(squeezed.preempted_before, 0);
     EXPECT_EQ(squeezed.stats.preemptions, 0) << "what was compressed is room enough";
     EXPECT_GT(squeezed.usage.low + squeezed.usage.dropped, free.usage.low + free.usage.dropped);
@@ -357,9 +357,9 @@ TEST_F(LossyPrompts, KeepTheAccountsThroughRandomTraffic) {
     ASSERT_EQ(engine->stats().pages_free, total) << "what the cache keeps counts as free";
   }
   const PrefixCacheStats cache = engine->stats().cache;
-  EXPECT_GT(cache.entered_units, 0);
-  EXPECT_GT(cache.handed_over_units, 0);
-  EXPECT_GT(cache.evicted_units, 0);
+  EXPECT_GT(cache.inserted_blocks, 0);
+  EXPECT_GT(cache.handed_over_blocks, 0);
+  EXPECT_GT(cache.evicted_blocks, 0);
   EXPECT_GT(engine->stats().preemptions, 0);
   engine->flush_cache();
   run(*engine);

@@ -43,9 +43,9 @@ class World {
     shape.pages /= 2;
     options.bytes = shape.total_bytes();
     kv_ = KvCache::create(options, backend_, threads_.stream()).value();
-    unit_ = kv_->unit_tokens();
+    block_ = kv_->prefix_block_tokens();
     dense_.resize(
-        static_cast<size_t>((kContext / kKvGroup + 2) * shape.window_layout().page_bytes));
+        static_cast<size_t>((kContext / kKvGroup + 2) * shape.residual_layout().page_bytes));
   }
 
   void run(int64_t operations) {
@@ -110,10 +110,10 @@ class World {
   }
 
   KvPrompt prompt(Sequence& sequence) {
-    const auto unit = static_cast<size_t>(unit_);
-    while ((sequence.hashes.size() + 1) * unit <= sequence.tokens.size()) {
+    const auto block = static_cast<size_t>(block_);
+    while ((sequence.hashes.size() + 1) * block <= sequence.tokens.size()) {
       sequence.hashes.push_back(PrefixTree::hash(
-          std::span(sequence.tokens).subspan(sequence.hashes.size() * unit, unit)));
+          std::span(sequence.tokens).subspan(sequence.hashes.size() * block, block)));
     }
     const KvFormat own = setup_.preset.policy.high;
     const bool ladder = sequence.accepts && !setup_.ladder.empty();
@@ -128,11 +128,11 @@ class World {
     sequence.accepts = pick(3) > 0;
     const int32_t length = 1 + pick(kContext);
     for (int32_t i = 0; i < length; ++i) {  // few first units, many later ones
-      const int32_t unit = i / unit_;
-      if (i % unit_ == 0) {
-        family_ = unit == 0 ? pick(3) : pick(unit < 4 ? 2 : 50);
+      const int32_t block = i / block_;
+      if (i % block_ == 0) {
+        family_ = block == 0 ? pick(3) : pick(block < 4 ? 2 : 50);
       }
-      sequence.tokens.push_back(1000 * family_ + i % unit_);
+      sequence.tokens.push_back(1000 * family_ + i % block_);
     }
     const KvMatch match = kv_->match(prompt(sequence), INT32_MAX, {});
     const int64_t growth = pages_for(length - kv_->tokens_of(match));
@@ -142,7 +142,7 @@ class World {
     sequence.slot = kv_->open_slot(setup_.preset.policy, length);
     kv_->attach(sequence.slot, match);
     sequence.stored = kv_->tokens_of(match);
-    hits_ += match.units;
+    hits_ += match.blocks;
     sequences_.push_back(std::move(sequence));
     verify(sequences_.back());
   }
@@ -168,7 +168,7 @@ class World {
       store(sequence, count, layer);
     }
     sequence.stored += count;
-    kv_->enter(sequence.slot, prompt(sequence), sequence.stored, true);
+    kv_->insert(sequence.slot, prompt(sequence), sequence.stored, true);
     verify(sequence);
   }
 
@@ -316,7 +316,7 @@ class World {
   const Backend& backend_ = cpu_backend(CpuIsa::scalar);
   ThreadPool threads_{1};
   std::unique_ptr<KvCache> kv_;
-  int32_t unit_ = 0;
+  int32_t block_ = 0;
   std::vector<std::byte> dense_;
   std::vector<Sequence> sequences_;
   PrefixCache::Time now_;
@@ -335,14 +335,14 @@ void run(const Setup& setup, bool demotes) {
     World world(setup, seed);
     world.run(operations / 4);
     hits += world.hits();
-    sum.evicted_units += world.stats().evicted_units;
-    sum.demoted_units += world.stats().demoted_units;
-    sum.handed_over_units += world.stats().handed_over_units;
+    sum.evicted_blocks += world.stats().evicted_blocks;
+    sum.demoted_blocks += world.stats().demoted_blocks;
+    sum.handed_over_blocks += world.stats().handed_over_blocks;
   }
   EXPECT_GT(hits, 0);
-  EXPECT_GT(sum.evicted_units, 0);
-  EXPECT_GT(sum.handed_over_units, 0);
-  EXPECT_EQ(sum.demoted_units > 0, demotes);
+  EXPECT_GT(sum.evicted_blocks, 0);
+  EXPECT_GT(sum.handed_over_blocks, 0);
+  EXPECT_EQ(sum.demoted_blocks > 0, demotes);
 }
 
 TEST(PrefixCache, SharesFloatsThroughRandomOperations) {
@@ -375,9 +375,9 @@ TEST(PrefixCache, RefusesALadderThatMakesNoSense) {
   };
   EXPECT_NE(refusal().find("without a prefix cache"), std::string::npos);
   options.prefix_cache = true;
-  options.window = 100;
+  options.sliding_window = 100;
   EXPECT_NE(refusal().find("sliding-window"), std::string::npos);
-  options.window = 0;
+  options.sliding_window = 0;
   options.ladder = {kKvF16};
   EXPECT_NE(refusal().find("only to formats of codes"), std::string::npos);
   options.ladder = {kKvK4V2};

@@ -107,9 +107,9 @@ TEST_P(PrefixHit, HasTheBitsOfAMissForEverySplitAndAnyChunkSize) {
   for (const int32_t chunk : {512, 100, 64, 33}) {
     hits.push_back(engine(chunk, true));
   }
-  const int32_t unit = hits[0]->stats().cache_unit_tokens;
-  ASSERT_GT(unit, 0);
-  ASSERT_LE(2 * unit, kContext) << "prompts of several units";
+  const int32_t block = hits[0]->stats().prefix_block_tokens;
+  ASSERT_GT(block, 0);
+  ASSERT_LE(2 * block, kContext) << "prompts of several units";
   std::mt19937 random(17);
   int64_t cached = 0;
   for (int32_t i = 0; i < kPrompts; ++i) {
@@ -117,7 +117,7 @@ TEST_P(PrefixHit, HasTheBitsOfAMissForEverySplitAndAnyChunkSize) {
     const Answer expected = ask(*miss, whole, kGenerated);
     ASSERT_EQ(expected.numbers.size(), kGenerated * (1 + 2 * kMaxTopLogprobs));
     Engine& engine = *hits[static_cast<size_t>(i) % hits.size()];
-    for (int32_t split = 0; split <= std::ssize(whole); split += unit) {
+    for (int32_t split = 0; split <= std::ssize(whole); split += block) {
       SCOPED_TRACE(testing::Message() << "prompt " << i << " of " << whole.size() << " tokens, "
                                       << split << " of them known");
       engine.flush_cache();
@@ -128,20 +128,20 @@ TEST_P(PrefixHit, HasTheBitsOfAMissForEverySplitAndAnyChunkSize) {
       }
       const Answer answer = ask(engine, whole, kGenerated);
       const auto tokens = static_cast<int32_t>(whole.size());
-      const int32_t most = std::min(tokens - 1, GetParam().kv.policy.shareable(tokens));
-      EXPECT_EQ(answer.cached, std::min(split, most / unit * unit));
+      const int32_t max = std::min(tokens - 1, GetParam().kv.policy.shareable(tokens));
+      EXPECT_EQ(answer.cached, std::min(split, max / block * block));
       EXPECT_EQ(answer.tokens, expected.tokens);
       ASSERT_EQ(answer.numbers, expected.numbers);
       cached += answer.cached;
     }
   }
-  EXPECT_GT(cached, kPrompts * unit);
+  EXPECT_GT(cached, kPrompts * block);
 }
 
 TEST_P(PrefixHit, GoesOnWithWhatWasGenerated) {
   const auto engine = this->engine(64, true);
   const auto miss = this->engine(64, false);
-  const int32_t unit = engine->stats().cache_unit_tokens;
+  const int32_t block = engine->stats().prefix_block_tokens;
   std::mt19937 random(3);
   std::vector<int32_t> chat = prompt(random);
   chat.resize(10);
@@ -156,7 +156,7 @@ TEST_P(PrefixHit, GoesOnWithWhatWasGenerated) {
       chat.push_back(3 + static_cast<int32_t>(random() % 94));
     }
   }
-  EXPECT_GE(cached, unit);
+  EXPECT_GE(cached, block);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PrefixHit,

@@ -14,27 +14,27 @@ namespace {
 
 using Node = PrefixTree::Node;
 
-constexpr int32_t kUnit = 4;
+constexpr int32_t kBlock = 4;
 
-PrefixTree::Shape shape(int32_t units) {
-  PrefixTree::Shape shape{.units = units, .unit_tokens = kUnit};
-  shape.unit_pages[0] = 4;
-  shape.unit_pages[1] = 2;
-  shape.unit_pages[2] = 1;
+PrefixTree::Shape shape(int32_t blocks) {
+  PrefixTree::Shape shape{.blocks = blocks, .prefix_block_tokens = kBlock};
+  shape.prefix_block_pages[0] = 4;
+  shape.prefix_block_pages[1] = 2;
+  shape.prefix_block_pages[2] = 1;
   return shape;
 }
 
 // Of the digit `digit`: a unit's tokens. Every third digit shares its hash's bucket with others
 // only by chance, so exactness is tested by tokens that differ in one place.
-std::vector<int32_t> unit(int32_t digit) {
+std::vector<int32_t> block(int32_t digit) {
   return {7, 7, digit / 16, digit % 16};
 }
 
 Node child(const PrefixTree& tree, Node parent, int32_t digit) {
-  return tree.child(parent, unit(digit), PrefixTree::hash(unit(digit)));
+  return tree.child(parent, block(digit), PrefixTree::hash(block(digit)));
 }
 Node insert(PrefixTree& tree, Node parent, int32_t digit) {
-  return tree.insert(parent, unit(digit), PrefixTree::hash(unit(digit)), 0, 0);
+  return tree.insert(parent, block(digit), PrefixTree::hash(block(digit)), 0, 0);
 }
 
 TEST(PrefixTree, FindsWhatWasInsertedAndNothingElse) {
@@ -54,12 +54,12 @@ TEST(PrefixTree, FindsWhatWasInsertedAndNothingElse) {
 TEST(PrefixTree, VerifiesTokensWhereHashesAreEqual) {
   PrefixTree tree(shape(10));
   const Node root = tree.root("", 0);
-  const Node one = tree.insert(root, unit(1), 42, 0, 0);
+  const Node one = tree.insert(root, block(1), 42, 0, 0);
   tree.unlock(one);
-  EXPECT_EQ(tree.child(root, unit(2), 42), PrefixTree::kNone);
-  const Node two = tree.insert(root, unit(2), 42, 0, 0);
-  EXPECT_EQ(tree.child(root, unit(1), 42), one);
-  EXPECT_EQ(tree.child(root, unit(2), 42), two);
+  EXPECT_EQ(tree.child(root, block(2), 42), PrefixTree::kNone);
+  const Node two = tree.insert(root, block(2), 42, 0, 0);
+  EXPECT_EQ(tree.child(root, block(1), 42), one);
+  EXPECT_EQ(tree.child(root, block(2), 42), two);
 }
 
 TEST(PrefixTree, KeepsSaltsAndFormatsApart) {
@@ -83,18 +83,18 @@ TEST(PrefixTree, LetsGoOfLeavesFirstAndTheColdestPathFirst) {
   tree.lock(a);
   const Node c = insert(tree, a, 3);  // the lock on `a` is on `c` now
   tree.unlock(b);
-  EXPECT_EQ(tree.coldest(), b);
+  EXPECT_EQ(tree.lru_leaf(), b);
   EXPECT_EQ(tree.unlocked_pages(), 4);  // `a` is held by the lock on `c`
   tree.unlock(c);
-  EXPECT_EQ(tree.coldest(), b);
+  EXPECT_EQ(tree.lru_leaf(), b);
   tree.lock(b);
   tree.unlock(b);
-  EXPECT_EQ(tree.coldest(), c);
+  EXPECT_EQ(tree.lru_leaf(), c);
   for (const Node next : {c, b, a}) {
-    EXPECT_EQ(tree.coldest(), next);
+    EXPECT_EQ(tree.lru_leaf(), next);
     tree.erase(next);
   }
-  EXPECT_EQ(tree.coldest(), PrefixTree::kNone);
+  EXPECT_EQ(tree.lru_leaf(), PrefixTree::kNone);
   EXPECT_EQ(tree.size(), 0);
 }
 
@@ -103,13 +103,13 @@ TEST(PrefixTree, CountsPagesByLevel) {
   const Node a = insert(tree, tree.root("", 0), 1);
   const Node b = insert(tree, a, 2);
   tree.unlock(b);
-  EXPECT_EQ(tree.coldest_of(0), b);
+  EXPECT_EQ(tree.lru_of_level(0), b);
   tree.relabel(b, 1, 1);
-  EXPECT_EQ(tree.coldest_of(0), a);
-  EXPECT_EQ(tree.coldest_of(1), b);
+  EXPECT_EQ(tree.lru_of_level(0), a);
+  EXPECT_EQ(tree.lru_of_level(1), b);
   EXPECT_EQ(tree.pages(), 6);
   EXPECT_EQ(tree.unlocked_pages(), 6);
-  EXPECT_EQ(tree.units_of(1), 1);
+  EXPECT_EQ(tree.blocks_of(1), 1);
   tree.check_integrity();
 }
 
@@ -174,7 +174,7 @@ class Model {
   }
 
  private:
-  static constexpr int32_t kUnits = 120;
+  static constexpr int32_t kBlocks = 120;
 
   int32_t pick(int32_t n) { return static_cast<int32_t>(random_() % static_cast<uint32_t>(n)); }
 
@@ -234,7 +234,7 @@ class Model {
       ++known->second.locks;
       return;
     }
-    if (tree_.size() == kUnits) {
+    if (tree_.size() == kBlocks) {
       path.pop_back();
       evict();
       return;
@@ -271,25 +271,25 @@ class Model {
   }
 
   void demote() {
-    const Node node = tree_.coldest_of(0);
-    const auto coldest = find_coldest([](const Item& item) { return item.level == 0; });
-    ASSERT_EQ(node != PrefixTree::kNone, coldest != items_.end());
+    const Node node = tree_.lru_of_level(0);
+    const auto lru_leaf = find_lru([](const Item& item) { return item.level == 0; });
+    ASSERT_EQ(node != PrefixTree::kNone, lru_leaf != items_.end());
     if (node != PrefixTree::kNone) {
-      ASSERT_EQ(node, coldest->second.node);
+      ASSERT_EQ(node, lru_leaf->second.node);
       tree_.relabel(node, 1, 1);
-      coldest->second.level = 1;
+      lru_leaf->second.level = 1;
     }
   }
 
   void evict() {
-    const Node node = tree_.coldest();
-    const auto coldest = find_coldest([](const Item&) { return true; });
-    ASSERT_EQ(node != PrefixTree::kNone, coldest != items_.end());
+    const Node node = tree_.lru_leaf();
+    const auto lru_leaf = find_lru([](const Item&) { return true; });
+    ASSERT_EQ(node != PrefixTree::kNone, lru_leaf != items_.end());
     if (node != PrefixTree::kNone) {
-      ASSERT_EQ(node, coldest->second.node);
+      ASSERT_EQ(node, lru_leaf->second.node);
       ASSERT_EQ(tree_.children(node), 0);
       tree_.erase(node);
-      items_.erase(coldest);
+      items_.erase(lru_leaf);
     }
   }
 
@@ -317,15 +317,15 @@ class Model {
   }
 
   template <class Predicate>
-  std::map<Path, Item>::iterator find_coldest(Predicate&& wanted) {
-    auto coldest = items_.end();
+  std::map<Path, Item>::iterator find_lru(Predicate&& wanted) {
+    auto lru_leaf = items_.end();
     for (auto item = items_.begin(); item != items_.end(); ++item) {
       if (item->second.locks == 0 && wanted(item->second) &&
-          (coldest == items_.end() || item->second.since < coldest->second.since)) {
-        coldest = item;
+          (lru_leaf == items_.end() || item->second.since < lru_leaf->second.since)) {
+        lru_leaf = item;
       }
     }
-    return coldest;
+    return lru_leaf;
   }
 
   void check_all() {
@@ -343,7 +343,7 @@ class Model {
   }
 
   std::mt19937_64 random_;
-  PrefixTree tree_{shape(kUnits)};
+  PrefixTree tree_{shape(kBlocks)};
   std::map<Path, Item> items_;
   std::vector<Path> holders_;  // what each sequence has locked
   int64_t clock_ = 0;

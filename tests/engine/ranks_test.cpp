@@ -170,7 +170,7 @@ class EngineOnRanks : public testing::Test {
         stats.kv_demotions, stats.kv_dropped_tokens, stats.prompt_tokens, stats.generated_tokens};
     for (const KvFormatPages& pages :
          std::span(stats.format_pages).first(static_cast<size_t>(stats.formats))) {
-      counts.insert(counts.end(), {pages.of_one, pages.of_several});
+      counts.insert(counts.end(), {pages.exclusive, pages.shared});
     }
     return counts;
   }
@@ -230,7 +230,7 @@ TEST_F(EngineOnRanks, TextsAreThoseOfTheWholeModel) {
       EXPECT_GT(stats.cache_hit_tokens, 0);
       EXPECT_EQ(stats.pages_free, stats.pages_total) << "what the cache keeps counts as free";
       EXPECT_EQ(stats.pages_total, whole->stats().pages_total);
-      EXPECT_EQ(stats.cache.demoted_units > 0, !mix.ladder.empty());
+      EXPECT_EQ(stats.cache.demoted_blocks > 0, !mix.ladder.empty());
       EXPECT_EQ(stats.kv_dropped_tokens > 0, mix.kv.size() > 1);
       if (mix.kv.size() == 1) {  // no policy, so every head has as much
         EXPECT_EQ(counts(stats), counts(whole->stats()));

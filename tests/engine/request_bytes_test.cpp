@@ -100,7 +100,7 @@ class Stranger final : public Communicator {
 TEST(RanksDeathTest, OnesThatGoApartEndBeforeTheStep) {
   Stranger communicator;
   Ranks ranks(&communicator);
-  EXPECT_DEATH(ranks.check_same(5, 12), "rank 1 is about to do another step 12 than rank 0");
+  EXPECT_DEATH(ranks.verify_identical(5, 12), "rank 1 is about to do another step 12 than rank 0");
 }
 
 }  // namespace

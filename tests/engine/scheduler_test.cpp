@@ -300,8 +300,8 @@ World random_world(std::mt19937_64& random) {
       const int32_t tokens = pick(shareable + 1, context);
       if (slots > 0 && may_run && pick(0, 1) == 1) {
         --slots;
-        const int32_t least = s > 0 ? shareable / kKvGroup * kKvGroup : 0;  // of a fork
-        const int32_t stored = pick(0, 2) > 0 ? tokens - 1 : pick(least, tokens - 1);
+        const int32_t min = s > 0 ? shareable / kKvGroup * kKvGroup : 0;  // of a fork
+        const int32_t stored = pick(0, 2) > 0 ? tokens - 1 : pick(min, tokens - 1);
         world.candidates.push_back(running(rank, tokens, stored, priority));
         held += world.candidates.back().pages;
         held -= s > 0 ? kDemand.full_pages(shareable) : 0;

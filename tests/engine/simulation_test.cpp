@@ -93,8 +93,8 @@ class Simulation {
     options.max_queue = pick(1, 20);
     options.prefix_cache = chance(0.8);
     const KvCacheOptions kv = FakeEngine::kv_options(options, own_preset(), also_);
-    const auto least = static_cast<int32_t>(context_row_pages(kv));
-    options.kv_bytes = kv_memory(kv, least + pick(0, 3 * least));
+    const auto min = static_cast<int32_t>(context_row_pages(kv));
+    options.kv_bytes = kv_memory(kv, min + pick(0, 3 * min));
     options.clock = [this] { return now_; };
     return options;
   }
@@ -375,13 +375,15 @@ class Simulation {
       // Samples that share nothing run in any order: what one finds in the cache may put it first.
       if (i > 0 && sequences[i]->shareable() > 0 &&
           sequences[i - 1]->request_id() == sequences[i]->request_id()) {
-        const int64_t shared = kv.demand(sequences[i]->slot()).full_pages(sequences[i]->shareable());
+        const int64_t shared =
+            kv.demand(sequences[i]->slot()).full_pages(sequences[i]->shareable());
         ASSERT_TRUE(sequences[i - 1]->running());
         owned -= shared;
         shared_pages_ += shared;
       }
     }
-    if (!fake_.engine->options().prefix_cache) {  // else check_integrity() knows whose pages are whose
+    if (!fake_.engine->options()
+             .prefix_cache) {  // else check_integrity() knows whose pages are whose
       ASSERT_EQ(stats.pages_free + owned, stats.pages_total) << "shared pages count once";
     }
   }
@@ -426,7 +428,7 @@ class Simulation {
   std::vector<std::vector<int32_t>> texts_;  // prompts and answers
   int32_t stalls_ = 0;                       // steps in which the best-ranked did not progress
   int64_t cached_tokens_ = 0;
-  int64_t lossy_cached_tokens_ = 0;  // of them, of lossy policies
+  int64_t lossy_cached_tokens_ = 0;      // of them, of lossy policies
   std::map<RequestId, Client> clients_;  // inside
   std::map<FinishReason, int64_t> finished_;
   int64_t overdue_ = 0;
@@ -453,8 +455,8 @@ TEST(EngineSimulation, KeepsEveryInvariantAfterEveryStep) {
     preemptions += simulation.preemptions();
     cached += simulation.cached_tokens();
     lossy_cached += simulation.lossy_cached_tokens();
-    handed_over += simulation.cache().handed_over_units;
-    evicted += simulation.cache().evicted_units;
+    handed_over += simulation.cache().handed_over_blocks;
+    evicted += simulation.cache().evicted_blocks;
     overdue += simulation.overdue_requests();
     shared_pages += simulation.shared_pages();
     for (const FinishReason reason : {FinishReason::stop, FinishReason::length,
@@ -464,7 +466,8 @@ TEST(EngineSimulation, KeepsEveryInvariantAfterEveryStep) {
     ASSERT_FALSE(HasFailure());
   }
   std::printf(
-      "%lld tokens from the prefix cache, %lld of them for lossy policies; %lld units evicted, %lld "
+      "%lld tokens from the prefix cache, %lld of them for lossy policies; %lld units evicted, "
+      "%lld "
       "handed over\n",
       static_cast<long long>(cached), static_cast<long long>(lossy_cached),
       static_cast<long long>(evicted), static_cast<long long>(handed_over));

@@ -14,7 +14,7 @@ TEST(Comparison, OfEqualLogitsFindsNothing) {
   EXPECT_EQ(found.positions, 1);
   EXPECT_EQ(found.same_first, 1);
   EXPECT_EQ(found.decided, 1);
-  EXPECT_EQ(found.decided_otherwise, 0);
+  EXPECT_EQ(found.decided_differently, 0);
   EXPECT_EQ(found.mean_divergence(), 0);
   EXPECT_EQ(found.largest_difference, 0);
 }
@@ -36,10 +36,10 @@ TEST(Comparison, CountsAnotherFirstTokenAsWrongWhereTheLeadIsBeyondTheBound) {
   Comparison found;
   found.add(sure, other, kExact);
   EXPECT_EQ(found.decided, 1);
-  EXPECT_EQ(found.decided_otherwise, 1);
+  EXPECT_EQ(found.decided_differently, 1);
   found.add(unsure, other, kExact);
   EXPECT_EQ(found.decided, 1);
-  EXPECT_EQ(found.decided_otherwise, 1);
+  EXPECT_EQ(found.decided_differently, 1);
   EXPECT_EQ(found.same_first, 0);
   EXPECT_EQ(found.positions, 2);
 }

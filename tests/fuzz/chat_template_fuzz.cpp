@@ -9,7 +9,7 @@ namespace tessera {
 namespace {
 
 constexpr std::string_view kMark = "\xEE\x80\x80";  // U+E000
-constexpr size_t kMostMessages = 8;
+constexpr size_t kMaxMessages = 8;
 constexpr size_t kWork = size_t{1} << 22U;  // hundreds of inputs a second, whatever they do
 
 ChatMessage message_of(std::string_view part) {
@@ -25,7 +25,7 @@ ChatMessage message_of(std::string_view part) {
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tessera;
-  const auto parts = parts_of(text_of(data, size), kMostMessages + 1);
+  const auto parts = parts_of(text_of(data, size), kMaxMessages + 1);
   const auto parsed = ChatTemplate::parse(parts[0]);
   if (!parsed.ok()) {
     TESSERA_CHECK(!parsed.status().message().empty(), "an error without a message");

@@ -17,10 +17,10 @@ inline std::string_view text_of(const uint8_t* data, size_t size) {
 
 // An input of several parts, such as a template and messages, has lines "%%" between them. At least
 // one part, `most` at most: the last takes the rest.
-inline std::vector<std::string_view> parts_of(std::string_view input, size_t most) {
+inline std::vector<std::string_view> parts_of(std::string_view input, size_t max) {
   constexpr std::string_view kBorder = "\n%%\n";
   std::vector<std::string_view> parts;
-  while (parts.size() + 1 < most) {
+  while (parts.size() + 1 < max) {
     const size_t at = input.find(kBorder);
     if (at == std::string_view::npos) break;
     parts.push_back(input.substr(0, at));

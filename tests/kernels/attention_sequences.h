@@ -23,9 +23,9 @@ struct AttentionShape {
   KvFormat low = kKvF16;
   int32_t head_dim = 16;
   int32_t kv_heads = 2;
-  int32_t group = 2;
+  int32_t gqa_ratio = 2;
   int32_t page_tokens = 16;
-  int32_t window = 0;
+  int32_t sliding_window = 0;
   float spread = 2.0f;  // of queries: large ones spread the scores
   // What the rows of a sequence hold before its first token, which is then at position `context`.
   // Heads differ: head h has high + 21 h and low + 13 h tokens.
@@ -33,7 +33,7 @@ struct AttentionShape {
   int32_t history_high = 0;
   int32_t history_low = 0;
 
-  int32_t query_heads() const { return kv_heads * group; }
+  int32_t query_heads() const { return kv_heads * gqa_ratio; }
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(head_dim)); }
   KvRow history(int32_t head) const {
     return context == 0 ? KvRow{} : KvRow{history_high + 21 * head, history_low + 13 * head};
@@ -49,8 +49,9 @@ inline void PrintTo(const AttentionShape& shape, std::ostream* out) {
   *out << " and ";
   PrintTo(shape.low, out);
   *out << " head_dim " << shape.head_dim << " kv_heads " << shape.kv_heads << " group "
-       << shape.group << " page_tokens " << shape.page_tokens << " window " << shape.window
-       << " history " << shape.context << ": " << shape.history_high << ", " << shape.history_low;
+       << shape.gqa_ratio << " page_tokens " << shape.page_tokens << " window "
+       << shape.sliding_window << " history " << shape.context << ": " << shape.history_high << ", "
+       << shape.history_low;
 }
 
 // One part of a step: `count` further tokens of a sequence.
@@ -107,8 +108,8 @@ class AttentionSequences {
       std::vector<Chunk> step;
       for (size_t i = 0; i < left.size(); ++i) {
         if (left[i] > 0 && random() % 3 != 0) {
-          const int32_t most = random() % 2 == 0 ? 1 : std::min(left[i], longest);
-          const int32_t count = 1 + static_cast<int32_t>(random() % static_cast<uint32_t>(most));
+          const int32_t max = random() % 2 == 0 ? 1 : std::min(left[i], longest);
+          const int32_t count = 1 + static_cast<int32_t>(random() % static_cast<uint32_t>(max));
           step.push_back({static_cast<int32_t>(i), count});
           left[i] -= count;
         }
@@ -180,16 +181,16 @@ class AttentionSequences {
   // hundredth, which meets the value without its zero. Against the originals, the value's error.
   //
   // Halves (half_step.h), h = 2^-11. A score: the query is rounded, a lane adds head_dim / 8
-  // products, and three times lanes are added, each off by h of M, or else by 2^-25 of a query scaled
-  // to half_query_range. A sum of values: the weight is rounded, and kAttentionTile products are added,
-  // each off by h of the magnitudes, or else by 2^-25 of weights scaled to kHalfWeightRange. What
-  // these roundings make of each other is within a twentieth.
+  // products, and three times lanes are added, each off by h of M, or else by 2^-25 of a query
+  // scaled to half_query_range. A sum of values: the weight is rounded, and kAttentionTile products
+  // are added, each off by h of the magnitudes, or else by 2^-25 of weights scaled to
+  // kHalfWeightRange. What these roundings make of each other is within a twentieth.
   Expected expected(size_t sequence, int32_t row, int32_t query_head, Against against,
                     Sparse sparse = Sparse::f32) const {
     const size_t hd = static_cast<size_t>(shape_.head_dim);
     const float* q = &queries_[sequence][static_cast<size_t>(row * query_cols()) +
                                          static_cast<size_t>(query_head) * hd];
-    std::vector<Seen> seen = seen_by(sequence, row, query_head / shape_.group, against);
+    std::vector<Seen> seen = seen_by(sequence, row, query_head / shape_.gqa_ratio, against);
     if (sparse == Sparse::f32) {
       for (Seen& token : seen) {
         token.key_halves = false;
@@ -219,9 +220,10 @@ class AttentionSequences {
       }
       magnitude += std::abs(zero) * query_sum;
       const double rounding = token.key_step > 0 ? 0.51 * query_largest / 32512 * lifted : 0;
-      error = std::max(error, rounding + (static_cast<double>(hd) + 16) * u * magnitude +
-                                  token.key_error * query_sum +
-                                  (token.key_halves ? half_error(query_largest, magnitude, lifted) : 0));
+      error = std::max(error,
+                       rounding + (static_cast<double>(hd) + 16) * u * magnitude +
+                           token.key_error * query_sum +
+                           (token.key_halves ? half_error(query_largest, magnitude, lifted) : 0));
       scores.push_back(score);
       maximum = std::max(maximum, score);
     }
@@ -234,7 +236,7 @@ class AttentionSequences {
   bool is_f32() const { return shape_.high == kKvF32; }
 
   static constexpr int32_t kLayer = 1;  // of two, so that a forgotten layer index shows
-  KvTiers tiers() const { return {0, static_cast<uint8_t>(shape_.window > 0 ? 0 : 1)}; }
+  KvTiers tiers() const { return {0, static_cast<uint8_t>(shape_.sliding_window > 0 ? 0 : 1)}; }
 
   // What a dense page holds: f16, unless everything is f32.
   std::vector<float> dense_floats(std::mt19937& random, int64_t count) const {
@@ -258,8 +260,8 @@ class AttentionSequences {
   // Of a score whose products of a query and a key of these magnitudes are f16.
   double half_error(double query_largest, double magnitude, double key_sum) const {
     const double head_dim = shape_.head_dim;
-    const double least = 0x1p-25 * query_largest / double{half_query_range(shape_.head_dim)};
-    return 1.05 * (head_dim / 8 + 4) * 0x1p-11 * magnitude + least * (key_sum + head_dim + 7);
+    const double min = 0x1p-25 * query_largest / double{half_query_range(shape_.head_dim)};
+    return 1.05 * (head_dim / 8 + 4) * 0x1p-11 * magnitude + min * (key_sum + head_dim + 7);
   }
 
   Expected weighted(const std::vector<Seen>& seen, const std::vector<double>& scores,
@@ -278,7 +280,7 @@ class AttentionSequences {
       largest = std::max(largest, weights[t] * seen[t].value_step);
       largest_half = std::max(largest_half, weights[t] * seen[t].value_unit);
     }
-    const double least = 0x1p-25 / double{kHalfWeightRange} * largest_half;
+    const double min = 0x1p-25 / double{kHalfWeightRange} * largest_half;
     Expected expected;
     expected.log_sum = maximum + std::log(sum);
     expected.log_sum_bound = error + n * u + 0x1p-20 * (1 + std::abs(maximum));
@@ -294,7 +296,7 @@ class AttentionSequences {
         bound += token.value_step > 0 ? 0.51 * largest / 32512 * lifted / token.value_step : 0;
         if (token.value_unit > 0) {
           bound += 1.05 * (1 + kAttentionTile) * 0x1p-11 * weights[t] * lifted;
-          bound += least * (lifted / token.value_unit + 1);
+          bound += min * (lifted / token.value_unit + 1);
         }
       }
       expected.values.push_back(value / sum);
@@ -359,7 +361,8 @@ class AttentionSequences {
                              token(history_keys_[history], i), token(history_values_[history], i),
                              against));
     }
-    const int32_t first = shape_.window > 0 ? std::max(0, row + 1 - shape_.window) : 0;
+    const int32_t first =
+        shape_.sliding_window > 0 ? std::max(0, row + 1 - shape_.sliding_window) : 0;
     for (int32_t i = first; i <= row; ++i) {
       const bool closed = i / kKvGroup < row / kKvGroup;
       const int64_t at = int64_t{i} * shape_.kv_heads + head;
@@ -370,15 +373,14 @@ class AttentionSequences {
   }
 
   KvRows::Shape rows_shape() const {
-    const KvRow most = shape_.history(shape_.kv_heads - 1);
-    return {
-        .formats = {shape_.high, shape_.low},
-        .head_dim = shape_.head_dim,
-        .page_tokens = shape_.page_tokens,
-        .slots = static_cast<int32_t>(lengths_.size()),
-        .layers = 2,
-        .kv_heads = shape_.kv_heads,
-        .row_tokens = most.high + most.low + *std::max_element(lengths_.begin(), lengths_.end())};
+    const KvRow max = shape_.history(shape_.kv_heads - 1);
+    return {.formats = {shape_.high, shape_.low},
+            .head_dim = shape_.head_dim,
+            .page_tokens = shape_.page_tokens,
+            .slots = static_cast<int32_t>(lengths_.size()),
+            .layers = 2,
+            .kv_heads = shape_.kv_heads,
+            .row_tokens = max.high + max.low + *std::max_element(lengths_.begin(), lengths_.end())};
   }
 
   // Slots in reverse, so that a slot is not by chance the index of its sequence.
@@ -419,9 +421,9 @@ class AttentionSequences {
         const int64_t ahead = i / kKvGroup - first / kKvGroup;  // groups
         std::byte* page =
             i / kKvGroup == (end - 1) / kKvGroup
-                ? view.window(row)
-                : dense + (ahead * shape_.kv_heads + head) * view.window_layout.page_bytes;
-        KvRows::put(view.window_layout, page, i % kKvGroup, keys, values);
+                ? view.residual(row)
+                : dense + (ahead * shape_.kv_heads + head) * view.residual_layout.page_bytes;
+        KvRows::put(view.residual_layout, page, i % kKvGroup, keys, values);
         if (i / kKvGroup < end / kKvGroup) {
           rows.append_high(row, tiers().high, keys, values);
         }
@@ -429,9 +431,8 @@ class AttentionSequences {
     }
   }
 
-  void run_step(const Device& device, KvRows& rows,
-                const std::vector<Chunk>& step, std::vector<int32_t>& done,
-                Attended& attended) const {
+  void run_step(const Device& device, KvRows& rows, const std::vector<Chunk>& step,
+                std::vector<int32_t>& done, Attended& attended) const {
     std::vector<SequenceSpan> spans;
     std::vector<float> queries;
     int32_t count = 0;
@@ -444,15 +445,15 @@ class AttentionSequences {
       count += chunk.count;
       groups += dense_groups(spans.back());
     }
-    const int64_t group_bytes = shape_.kv_heads * rows.view().window_layout.page_bytes;
+    const int64_t group_bytes = shape_.kv_heads * rows.view().residual_layout.page_bytes;
     std::vector<std::byte> memory(static_cast<size_t>(groups * group_bytes) + KvRows::kAlign,
                                   std::byte{0xff});
     std::byte* dense = KvRows::aligned(memory);
-    int64_t group = 0;
+    int64_t gqa_ratio = 0;
     for (size_t c = 0; c < step.size(); ++c) {
       const size_t i = static_cast<size_t>(step[c].sequence);
-      put_chunk(rows, i, done[i], step[c].count, dense + group * group_bytes);
-      group += dense_groups(spans[c]);
+      put_chunk(rows, i, done[i], step[c].count, dense + gqa_ratio * group_bytes);
+      gqa_ratio += dense_groups(spans[c]);
       done[i] += step[c].count;
     }
     const StepLimits limits{count, static_cast<int32_t>(step.size()),
@@ -468,7 +469,7 @@ class AttentionSequences {
          .layer = kLayer,
          .query_heads = shape_.query_heads(),
          .scale = shape_.scale(),
-         .window = shape_.window,
+         .sliding_window = shape_.sliding_window,
          .dense = {dense, static_cast<size_t>(groups * group_bytes)},
          .out = {out.data(), count, query_cols(), query_cols()},
          .log_sums = {log_sums.data(), count, shape_.query_heads(), shape_.query_heads()},

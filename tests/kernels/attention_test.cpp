@@ -72,7 +72,7 @@ TEST_P(Attention, IsNearDoublePrecisionForEveryHeadDim) {
       SCOPED_TRACE(testing::Message() << "seed " << seed);
       AttentionShape shape = uniform(format);
       shape.head_dim = head_dim;
-      shape.group = 3;
+      shape.gqa_ratio = 3;
       expect_near_double_precision({shape, {1, 65, 130}, seed++}, 16);
     }
   }
@@ -80,16 +80,16 @@ TEST_P(Attention, IsNearDoublePrecisionForEveryHeadDim) {
 
 TEST_P(Attention, IsNearDoublePrecisionForEveryGroup) {
   for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V1, kKvS70}) {
-    for (int32_t group = 1; group <= 16; ++group) {
-      SCOPED_TRACE(testing::Message() << "seed " << group);
+    for (int32_t gqa_ratio = 1; gqa_ratio <= 16; ++gqa_ratio) {
+      SCOPED_TRACE(testing::Message() << "seed " << gqa_ratio);
       AttentionShape shape = uniform(format);
-      shape.group = group;
+      shape.gqa_ratio = gqa_ratio;
       shape.page_tokens = 32;
-      expect_near_double_precision({shape, {70, 3}, static_cast<uint32_t>(group)}, 7);
+      expect_near_double_precision({shape, {70, 3}, static_cast<uint32_t>(gqa_ratio)}, 7);
     }
     AttentionShape wide = uniform(format);
     wide.kv_heads = 1;
-    wide.group = 71;
+    wide.gqa_ratio = 71;
     expect_near_double_precision({wide, {67}, 99}, 3);
   }
 }
@@ -153,12 +153,12 @@ TEST_P(Attention, IsAsNearToTheOriginalsAsTheStepsSay) {
       continue;
     }
     for (const int32_t head_dim : {64, 80, 128}) {
-      for (const int32_t group : {1, 2, 4, 8}) {
+      for (const int32_t gqa_ratio : {1, 2, 4, 8}) {
         SCOPED_TRACE(testing::Message() << "seed " << seed);
         AttentionShape shape = uniform(format);
         shape.head_dim = head_dim;
         shape.kv_heads = 1;
-        shape.group = group;
+        shape.gqa_ratio = gqa_ratio;
         shape.spread = 0.1f;
         expect_near({shape, {1, 31, 32, 33, 200}, seed++}, Against::originals, 18);
       }
@@ -170,11 +170,11 @@ TEST_P(Attention, SeesTheLastPositionsOnlyUnderAWindow) {
   for (const KvFormat format : {kKvF32, kKvF16, kKvK8V4, kKvS50}) {
     AttentionShape shape = uniform(format);
     shape.kv_heads = 1;
-    for (const int32_t window : {1, 2, 15, 63, 64, 65, 100, 1000}) {
-      shape.window = window;
+    for (const int32_t sliding_window : {1, 2, 15, 63, 64, 65, 100, 1000}) {
+      shape.sliding_window = sliding_window;
       expect_near_double_precision({shape, {1, 64, 65, 250}, 13}, 7);
     }
-    shape.window = 1100;
+    shape.sliding_window = 1100;
     expect_near_double_precision({shape, {2300}, 14}, 157);
   }
 }
@@ -184,10 +184,10 @@ TEST_P(Attention, HasTheSameBitsForAnyChunksAndAnyBatch) {
   uint32_t seed = 400;
   for (const KvFormat format : kFormats) {
     for (AttentionShape shape :
-         {AttentionShape{.head_dim = 8, .kv_heads = 1, .group = 3},
-          AttentionShape{.head_dim = 24, .kv_heads = 2, .group = 7},
-          AttentionShape{.head_dim = 80, .kv_heads = 1, .group = 1, .window = 77},
-          AttentionShape{.head_dim = 128, .kv_heads = 1, .group = 4, .page_tokens = 48}}) {
+         {AttentionShape{.head_dim = 8, .kv_heads = 1, .gqa_ratio = 3},
+          AttentionShape{.head_dim = 24, .kv_heads = 2, .gqa_ratio = 7},
+          AttentionShape{.head_dim = 80, .kv_heads = 1, .gqa_ratio = 1, .sliding_window = 77},
+          AttentionShape{.head_dim = 128, .kv_heads = 1, .gqa_ratio = 4, .page_tokens = 48}}) {
       shape.high = shape.low = format;
       const AttentionSequences sequences(shape, {130, 1, 65, 200, 64}, seed);
       const Attended whole = sequences.run(backend(), 1, sequences.all_at_once());
@@ -220,10 +220,13 @@ TEST_P(Attention, HasTheSameBitsForAnyChunksOverTwoTiers) {
 
 TEST_P(Attention, HasTheSameBitsTokenByTokenAsAllAtOnceAcrossSpans) {
   for (const KvFormat format : {kKvF32, kKvF16, kKvK8V4, kKvS70}) {
-    for (const int32_t window : {0, 1030}) {
-      const AttentionSequences sequences(
-          {.high = format, .low = format, .head_dim = 8, .kv_heads = 1, .window = window}, {2200},
-          21);
+    for (const int32_t sliding_window : {0, 1030}) {
+      const AttentionSequences sequences({.high = format,
+                                          .low = format,
+                                          .head_dim = 8,
+                                          .kv_heads = 1,
+                                          .sliding_window = sliding_window},
+                                         {2200}, 21);
       const Steps one_by_one(2200, {{0, 1}});
       expect_same_bits(sequences.run(backend(), 2, sequences.all_at_once()),
                        sequences.run(backend(), 2, one_by_one));
@@ -232,7 +235,7 @@ TEST_P(Attention, HasTheSameBitsTokenByTokenAsAllAtOnceAcrossSpans) {
 }
 
 TEST_P(Attention, HasTheSameBitsAloneAsInABatch) {
-  const AttentionShape shape{.high = kKvK8V4, .low = kKvK8V4, .head_dim = 24, .group = 3};
+  const AttentionShape shape{.high = kKvK8V4, .low = kKvK8V4, .head_dim = 24, .gqa_ratio = 3};
   const AttentionSequences batch(shape, {1200, 40, 1100}, 31);
   const AttentionSequences alone(shape, {1200}, 31);  // the same seed: the same first sequence
   const Steps together{{{0, 1199}, {1, 39}, {2, 1099}}, {{2, 1}, {0, 1}, {1, 1}}};
@@ -264,12 +267,12 @@ TEST_P(Attention, IsNearTheScalarOracle) {
   uint32_t seed = 51;
   for (const KvFormat format : kFormats) {
     for (const int32_t head_dim : {64, 80, 128}) {
-      for (const int32_t group : {1, 2, 4, 8}) {
+      for (const int32_t gqa_ratio : {1, 2, 4, 8}) {
         SCOPED_TRACE(testing::Message() << "seed " << seed);
         AttentionShape shape = uniform(format);
         shape.head_dim = head_dim;
         shape.kv_heads = 1;
-        shape.group = group;
+        shape.gqa_ratio = gqa_ratio;
         const AttentionSequences sequences(shape, {1, 31, 32, 33, 150}, seed++);
         const Steps chunks = sequences.random_steps(seed, 70);
         const float flip = format.is_codes() ? 8.0f / 32512 : 0;
@@ -291,7 +294,7 @@ TEST_P(Attention, IsNearTheScalarOracle) {
 
 // A sequence of 64 positions in one row of f32 pages, attended by its last position.
 std::vector<float> attend_the_last(const Backend& backend, const KvRows& rows,
-                                   std::span<const float> query, int32_t window) {
+                                   std::span<const float> query, int32_t sliding_window) {
   ThreadPool pool(1);
   const int32_t head_dim = rows.view().head_dim;
   std::vector<float> out(query.size());
@@ -303,7 +306,7 @@ std::vector<float> attend_the_last(const Backend& backend, const KvRows& rows,
                      .pages = rows.view(),
                      .query_heads = 1,
                      .scale = 1.0f,
-                     .window = window,
+                     .sliding_window = sliding_window,
                      .dense = {},
                      .out = {out.data(), 1, head_dim, head_dim},
                      .log_sums = {},
@@ -321,7 +324,7 @@ TEST_P(Attention, ReadsNoPageBeforeTheWindow) {
     if (i < 64) {
       rows.append_high(0, 0, keys, values);
     } else {
-      KvRows::put(rows.view().window_layout, rows.view().window(0), 0, keys, values);
+      KvRows::put(rows.view().residual_layout, rows.view().residual(0), 0, keys, values);
     }
   }
   const auto query = random_floats(random, 8);
@@ -340,7 +343,7 @@ TEST_P(Attention, StaysFiniteWithHugeScoresAndValues) {
     for (int32_t i = 0; i < 64; ++i) {
       rows.append_high(0, 0, keys, values);
     }
-    KvRows::put(rows.view().window_layout, rows.view().window(0), 0, keys, values);
+    KvRows::put(rows.view().residual_layout, rows.view().residual(0), 0, keys, values);
     for (const float x : attend_the_last(backend(), rows, std::vector<float>(8, 1e12f), 0)) {
       EXPECT_EQ(x, -65504.0f);
     }
@@ -361,7 +364,7 @@ TEST_P(Attention, OfSparsePagesStaysNearValuesOfAnySize) {
         for (int32_t i = 0; i < 64; ++i) {
           rows.append_high(0, 0, keys, values);
         }
-        KvRows::put(rows.view().window_layout, rows.view().window(0), 0, keys, values);
+        KvRows::put(rows.view().residual_layout, rows.view().residual(0), 0, keys, values);
         for (const float query : {1e12f, 1.0f, 1e-12f, 1e-38f, 0.0f}) {
           SCOPED_TRACE(testing::Message() << "head_dim " << head_dim << " key " << key << " value "
                                           << value << " query " << query);
@@ -390,7 +393,7 @@ TEST(SparseHalves, CostAFiveHundredthOfValuesOnAverage) {
   for (const KvFormat format : {kKvS50, kKvS70, kKvS70K8V8}) {
     AttentionShape shape = uniform(format);
     shape.head_dim = 128;
-    shape.group = 4;
+    shape.gqa_ratio = 4;
     const AttentionSequences sequences(shape, {700}, 61);
     const Attended attended =
         sequences.run(cpu_backend(CpuIsa::avx512_fp16), 2, sequences.all_at_once());

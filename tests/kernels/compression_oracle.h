@@ -74,7 +74,7 @@ class CompressionOracle {
     return token.position < policy_.sinks || is_recent(token) || token.pinned;
   }
   bool is_fresh(const OracleToken& token) const {
-    return !is_protected(token) && token.position >= sequence_.judged;
+    return !is_protected(token) && token.position >= sequence_.evaluated;
   }
   int32_t mean_budget() const {
     double tokens = policy_.keep_tokens;
@@ -101,10 +101,10 @@ class CompressionOracle {
 
   // Algorithm 1, candidate by candidate.
   void by_thresholds(OracleRow& row) const {
-    const double unit = total(row) / sequence_.tokens;
-    const auto low = static_cast<float>(policy_.alpha_low * unit);
+    const double prefix_block = total(row) / sequence_.tokens;
+    const auto low = static_cast<float>(policy_.alpha_low * prefix_block);
     const auto high =
-        policy_.high == policy_.low ? low : static_cast<float>(policy_.alpha_high * unit);
+        policy_.high == policy_.low ? low : static_cast<float>(policy_.alpha_high * prefix_block);
     std::vector<OracleToken*> candidates;
     std::vector<OracleToken*> tier[2];  // KV_h and KV_l, as far as they may be touched
     for (OracleToken& token : row) {
@@ -116,7 +116,7 @@ class CompressionOracle {
     }
     std::sort(candidates.begin(), candidates.end(),
               [](const auto* a, const auto* b) { return a->position < b->position; });
-    const auto least = [&](std::vector<OracleToken*>& tokens) {
+    const auto min = [&](std::vector<OracleToken*>& tokens) {
       return std::min_element(tokens.begin(), tokens.end(),
                               [&](const auto* a, const auto* b) { return rank(*a) < rank(*b); });
     };
@@ -124,7 +124,7 @@ class CompressionOracle {
       const double score = significance(*candidate);
       if (score >= high) {
         tier[0].push_back(candidate);
-        const auto victim = least(tier[0]);
+        const auto victim = min(tier[0]);
         const double victim_score = significance(**victim);
         if (victim_score >= high) {
           continue;
@@ -137,7 +137,7 @@ class CompressionOracle {
       } else if (score >= low) {
         candidate->low = true;
         tier[1].push_back(candidate);
-        const auto victim = least(tier[1]);
+        const auto victim = min(tier[1]);
         if (significance(**victim) < low) {
           (*victim)->dropped = true;
           tier[1].erase(victim);
@@ -157,7 +157,7 @@ class CompressionOracle {
         mass += significance(token);
       }
     }
-    if (sequence_.judged == 0) {
+    if (sequence_.evaluated == 0) {
       mass = total(row);
     }
     std::sort(fresh.begin(), fresh.end(),

@@ -39,7 +39,7 @@ class CompressionWorld {
                        .layers = shape.layers,
                        .kv_heads = shape.kv_heads,
                        .context = shape.context,
-                       .marks = true,
+                       .token_scores = true,
                        .query_sums = true};
     for (const KvFormat format : shape.formats) {
       arena.page_bytes =
@@ -58,7 +58,7 @@ class CompressionWorld {
     KvTiers tiers;
     int32_t tokens = 0;
     int32_t prompt = 0;
-    int32_t judged = 0;
+    int32_t evaluated = 0;
   };
   Sequence& sequence(int32_t slot) { return sequences_[static_cast<size_t>(slot)]; }
   KvArena& arena() { return *arena_; }
@@ -94,9 +94,9 @@ class CompressionWorld {
     for (int32_t i = 0; i < rows(); ++i) {
       const KvRow counts = pages().rows[row(slot, i)];
       const int32_t first = counts.high + (at.tokens + count) % kKvGroup - count;
-      KvMark* marks = pages().mark_row(row(slot, i)) + first;
+      KvTokenScore* token_scores = pages().token_score_row(row(slot, i)) + first;
       for (int32_t t = 0; t < count; ++t) {
-        marks[t] = {random_score(), at.tokens + t};
+        token_scores[t] = {random_score(), at.tokens + t};
       }
     }
     at.tokens += count;
@@ -110,18 +110,19 @@ class CompressionWorld {
   // As later queries would.
   void change_scores(int32_t slot) {
     for (int32_t i = 0; i < rows(); ++i) {
-      for_each_mark(slot, i, [&](KvMark& mark) { mark.score += random_score(); });
+      for_each_token_score(slot, i,
+                           [&](KvTokenScore& token_score) { token_score.score += random_score(); });
     }
   }
   template <class Visit>
-  void for_each_mark(int32_t slot, int32_t index, Visit&& visit) {
+  void for_each_token_score(int32_t slot, int32_t index, Visit&& visit) {
     const KvRow counts = pages().rows[row(slot, index)];
-    KvMark* marks = pages().mark_row(row(slot, index));
+    KvTokenScore* token_scores = pages().token_score_row(row(slot, index));
     for (int32_t i = 0; i < counts.high + sequence(slot).tokens % kKvGroup; ++i) {
-      visit(marks[i]);
+      visit(token_scores[i]);
     }
     for (int32_t j = 0; j < counts.low; ++j) {
-      visit(marks[pages().row_marks - 1 - j]);
+      visit(token_scores[pages().row_token_scores - 1 - j]);
     }
   }
 
@@ -132,13 +133,13 @@ class CompressionWorld {
             .policy = at.policy,
             .tokens = at.tokens,
             .prompt_tokens = at.prompt,
-            .judged = at.judged};
+            .evaluated = at.evaluated};
   }
   KvCompressed compress(int32_t slot) {
     const KvCompression one[] = {compression(slot)};
     KvCompressed result;
     backend_.kv_compress({arena_->pool(), one, {&result, 1}, scratch_}, pool_.stream());
-    sequence(slot).judged = std::max(sequence(slot).judged, one[0].judged_after());
+    sequence(slot).evaluated = std::max(sequence(slot).evaluated, one[0].evaluated_after());
     return result;
   }
 
@@ -167,30 +168,33 @@ class CompressionWorld {
     const Sequence& at = sequences_[static_cast<size_t>(slot)];
     const int64_t r = row(slot, index);
     const KvRow counts = pages().rows[r];
-    const KvMark* marks = pages().mark_row(r);
+    const KvTokenScore* token_scores = pages().token_score_row(r);
     const KvPageLayout& high = pages().layouts[at.tiers.high];
     const KvPageLayout& low = pages().layouts[at.tiers.low];
     StoredRow tokens;
-    const auto add = [&](const KvMark& mark, bool in_low, bool pinned, std::vector<float> x) {
-      EXPECT_TRUE(
-          tokens.emplace(mark.position, Stored{in_low, pinned, mark.score, std::move(x)}).second)
-          << "position " << mark.position << " twice";
+    const auto add = [&](const KvTokenScore& token_score, bool in_low, bool pinned,
+                         std::vector<float> x) {
+      EXPECT_TRUE(tokens
+                      .emplace(token_score.position,
+                               Stored{in_low, pinned, token_score.score, std::move(x)})
+                      .second)
+          << "position " << token_score.position << " twice";
     };
     const int32_t high_pinned = pinned(r, 0, 1, counts.high, high.capacity);
     for (int32_t i = 0; i < counts.high; ++i) {
       const std::byte* page = pages().page(pages().table(r)[i / high.capacity]);
-      add(marks[i], false, i < high_pinned, decode(high, page, i % high.capacity));
+      add(token_scores[i], false, i < high_pinned, decode(high, page, i % high.capacity));
     }
     const int32_t last = pages().row_pages - 1;
     const int32_t low_pinned = pinned(r, last, -1, counts.low, low.capacity);
     for (int32_t j = 0; j < counts.low; ++j) {
       const std::byte* page = pages().page(pages().table(r)[last - j / low.capacity]);
-      add(marks[pages().row_marks - 1 - j], true, j < low_pinned,
+      add(token_scores[pages().row_token_scores - 1 - j], true, j < low_pinned,
           decode(low, page, j % low.capacity));
     }
     for (int32_t o = 0; o < at.tokens % kKvGroup; ++o) {
-      add(marks[counts.high + o], false, false,
-          decode(pages().window_layout, pages().window(r), o));
+      add(token_scores[counts.high + o], false, false,
+          decode(pages().residual_layout, pages().residual(r), o));
     }
     return tokens;
   }
@@ -244,7 +248,7 @@ class CompressionWorld {
     const int64_t count = std::ssize(keys) / cols;
     const SequenceSpan spans[] = {{slot, 0, static_cast<int32_t>(count), at.tokens, at.tiers}};
     dense_.resize(static_cast<size_t>(dense_groups(spans[0]) * shape_.kv_heads *
-                                      pages().window_layout.page_bytes));
+                                      pages().residual_layout.page_bytes));
     backend_.kv_store({.keys = {keys.data(), count, cols, cols},
                        .values = {values.data(), count, cols, cols},
                        .sequences = spans,

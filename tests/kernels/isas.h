@@ -24,7 +24,7 @@ inline bool multiplies_halves(const Backend& backend) {
 
 // Those that bring an op of their own; the others have one of these.
 template <class Op>
-std::vector<CpuIsa> isas_with_own(Op Backend::* op) {
+std::vector<CpuIsa> isas_with_own(Op Backend::*op) {
   std::vector<CpuIsa> isas;
   for (const CpuIsa isa : isas_of_this_machine()) {
     if (isas.empty() || cpu_backend(isa).*op != cpu_backend(isas.back()).*op) {

@@ -66,7 +66,7 @@ TEST(WeightedKeys, KeepExactlyTheChannelsOfHighestScoreAndOfTiesTheLower) {
 struct SumShape {
   int32_t head_dim = 16;
   int32_t kv_heads = 2;
-  int32_t group = 3;
+  int32_t gqa_ratio = 3;
   int32_t tokens = 300;
 };
 
@@ -82,7 +82,7 @@ class QuerySums {
                        .layers = 2,
                        .kv_heads = shape.kv_heads,
                        .context = shape.tokens,
-                       .marks = true,
+                       .token_scores = true,
                        .query_sums = true};
     arena.page_bytes = KvPageLayout::make(kKvF16, shape.head_dim, 16).page_bytes;
     arena.pages = static_cast<int32_t>(arena.rows()) * arena.row_pages();
@@ -91,21 +91,21 @@ class QuerySums {
 
   void add(int32_t context, int32_t count) {
     const SequenceSpan spans[] = {{1, 0, count, context, {0, 1}}};
-    const KvScoring scorings[] = {{.marks = true, .query_sums = true}};
+    const KvScoring scorings[] = {{.token_scores = true, .query_sums = true}};
     KvScoreArgs args;
     args.queries = {queries_.data() + context * cols(), count, cols(), cols()};
     args.sequences = spans;
     args.scorings = scorings;
     args.pages = arena_->view();
     args.layer = 1;
-    args.query_heads = shape_.kv_heads * shape_.group;
+    args.query_heads = shape_.kv_heads * shape_.gqa_ratio;
     add_query_sums(args, pool_.stream());
   }
 
   std::vector<float> weights(int32_t kv_head, int32_t tokens) const {
     const KvPagesView pages = arena_->view();
     std::vector<float> out(static_cast<size_t>(shape_.head_dim));
-    window_weights(pages, pages.row_index(1, 1, kv_head), tokens, out.data());
+    recent_query_weights(pages, pages.row_index(1, 1, kv_head), tokens, out.data());
     return out;
   }
 
@@ -113,7 +113,8 @@ class QuerySums {
   std::vector<double> expected(int32_t kv_head, int32_t tokens) const {
     std::vector<double> sums(static_cast<size_t>(shape_.head_dim));
     for (int64_t p = (tokens / kKvGroup - 1) * kKvGroup; p < tokens; ++p) {
-      for (int32_t head = kv_head * shape_.group; head < (kv_head + 1) * shape_.group; ++head) {
+      for (int32_t head = kv_head * shape_.gqa_ratio; head < (kv_head + 1) * shape_.gqa_ratio;
+           ++head) {
         for (int32_t c = 0; c < shape_.head_dim; ++c) {
           const auto at = static_cast<size_t>(p * cols() + head * shape_.head_dim + c);
           sums[static_cast<size_t>(c)] += std::abs(queries_[at]);
@@ -124,7 +125,7 @@ class QuerySums {
   }
 
  private:
-  int64_t cols() const { return int64_t{shape_.kv_heads} * shape_.group * shape_.head_dim; }
+  int64_t cols() const { return int64_t{shape_.kv_heads} * shape_.gqa_ratio * shape_.head_dim; }
 
   SumShape shape_;
   ThreadPool pool_;
@@ -132,9 +133,9 @@ class QuerySums {
   std::unique_ptr<KvArena> arena_;
 };
 
-TEST(WindowWeights, AreTheSumsOfTheGroupsQueriesOverTheNewestClosedGroupAndTheOpenOne) {
-  for (const int32_t group : {1, 2, 4, 7}) {
-    QuerySums sums({.head_dim = 24, .kv_heads = 3, .group = group}, 5);
+TEST(RecentQueryWeights, AreTheSumsOfTheGroupsQueriesOverTheNewestClosedGroupAndTheOpenOne) {
+  for (const int32_t gqa_ratio : {1, 2, 4, 7}) {
+    QuerySums sums({.head_dim = 24, .kv_heads = 3, .gqa_ratio = gqa_ratio}, 5);
     for (int32_t stored = 0; stored < 300; ++stored) {
       sums.add(stored, 1);
       const int32_t tokens = stored + 1;
@@ -153,7 +154,7 @@ TEST(WindowWeights, AreTheSumsOfTheGroupsQueriesOverTheNewestClosedGroupAndTheOp
   }
 }
 
-TEST(WindowWeights, HaveTheSameBitsHoweverTheQueriesAreCut) {
+TEST(RecentQueryWeights, HaveTheSameBitsHoweverTheQueriesAreCut) {
   const SumShape shape;
   for (const int32_t tokens : {64, 70, 128, 191, 192, 299}) {
     QuerySums whole(shape, 9);
@@ -184,14 +185,14 @@ TEST(OutputAwareKeys, ArePrunedByTheWindowsQueriesWhenTheyGoToTheLowTier) {
     world.append(1, 200);
     const auto weights_of = [&](int32_t index) {
       std::vector<float> weights(static_cast<size_t>(world.shape().head_dim));
-      window_weights(world.pages(), world.row(1, index), 200, weights.data());
+      recent_query_weights(world.pages(), world.row(1, index), 200, weights.data());
       return weights;
     };
     std::vector<CompressionWorld::StoredRow> before;
     for (int32_t i = 0; i < world.rows(); ++i) {
-      for (int32_t group = 2; group < 4; ++group) {
+      for (int32_t gqa_ratio = 2; gqa_ratio < 4; ++gqa_ratio) {
         for (int32_t c = 0; c < world.shape().head_dim; ++c) {
-          world.pages().query_sum(world.row(1, i), group)[c] = world.random_score();
+          world.pages().query_sum(world.row(1, i), gqa_ratio)[c] = world.random_score();
         }
       }
       before.push_back(world.stored_row(1, i));

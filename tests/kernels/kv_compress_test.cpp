@@ -270,7 +270,8 @@ TEST(KvCompress, PoolsThePromptsScoresOnce) {
   world.open(0, policy, 200);
   world.append(0, 200);
   std::vector<float> scores;
-  world.for_each_mark(0, 3, [&](KvMark& mark) { scores.push_back(mark.score); });
+  world.for_each_token_score(
+      0, 3, [&](KvTokenScore& token_score) { scores.push_back(token_score.score); });
   KvCompression sequence = world.compression(0);
   sequence.pool = true;
   ThreadPool threads(2);
@@ -281,13 +282,13 @@ TEST(KvCompress, PoolsThePromptsScoresOnce) {
   backend.kv_compress({world.arena().pool(), {&sequence, 1}, {&result, 1}, scratch},
                       threads.stream());
   int32_t i = 0;
-  world.for_each_mark(0, 3, [&](KvMark& mark) {
+  world.for_each_token_score(0, 3, [&](KvTokenScore& token_score) {
     const int32_t seen = 200 - policy.score_window;
     float expected = scores[static_cast<size_t>(i)];
     for (int32_t j = std::max(0, i - 3); i < seen && j <= std::min(seen - 1, i + 3); ++j) {
       expected = std::max(expected, scores[static_cast<size_t>(j)]);
     }
-    EXPECT_EQ(mark.score, expected) << "token " << i;
+    EXPECT_EQ(token_score.score, expected) << "token " << i;
     ++i;
   });
 }
@@ -299,11 +300,12 @@ void expect_protected(CompressionWorld& world, int32_t slot) {
     int32_t sinks = 0;
     int32_t recent = 0;
     const int32_t recent_from = std::max(0, at.tokens / kKvGroup - at.policy.recent) * kKvGroup;
-    const int32_t high_marks = world.pages().rows[world.row(slot, i)].high + at.tokens % kKvGroup;
-    const KvMark* marks = world.pages().mark_row(world.row(slot, i));
-    for (int32_t m = 0; m < high_marks; ++m) {
-      sinks += marks[m].position < std::min(at.policy.sinks, at.tokens) ? 1 : 0;
-      recent += marks[m].position >= recent_from ? 1 : 0;
+    const int32_t high_token_scores =
+        world.pages().rows[world.row(slot, i)].high + at.tokens % kKvGroup;
+    const KvTokenScore* token_scores = world.pages().token_score_row(world.row(slot, i));
+    for (int32_t m = 0; m < high_token_scores; ++m) {
+      sinks += token_scores[m].position < std::min(at.policy.sinks, at.tokens) ? 1 : 0;
+      recent += token_scores[m].position >= recent_from ? 1 : 0;
     }
     ASSERT_EQ(sinks, std::min(at.policy.sinks, at.tokens));
     ASSERT_EQ(recent, at.tokens - recent_from);

@@ -82,16 +82,16 @@ TEST(KvPolicy, RefusesWhatDoesNotGoTogether) {
 }
 
 TEST(KvPolicy, SaysWhichQueriesCount) {
-  const KvScoring window = scoring_of(find_kv_preset("snapkv")->policy, 100);
-  EXPECT_EQ(window.begin, 68);
-  EXPECT_EQ(window.end, 100);
+  const KvScoring score_window = scoring_of(find_kv_preset("snapkv")->policy, 100);
+  EXPECT_EQ(score_window.begin, 68);
+  EXPECT_EQ(score_window.end, 100);
   const KvScoring running = scoring_of(leankv(), 10);
   EXPECT_EQ(running.begin, 0);
   EXPECT_EQ(running.end, std::numeric_limits<int32_t>::max());
   const KvScoring streaming = scoring_of(find_kv_preset("streaming")->policy, 40);
-  EXPECT_TRUE(streaming.marks);
+  EXPECT_TRUE(streaming.token_scores);
   EXPECT_EQ(streaming.begin, streaming.end);
-  EXPECT_FALSE(scoring_of(find_kv_preset("k8v4")->policy, 40).marks);
+  EXPECT_FALSE(scoring_of(find_kv_preset("k8v4")->policy, 40).token_scores);
 }
 
 }  // namespace

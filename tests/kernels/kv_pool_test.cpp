@@ -17,7 +17,7 @@ class KvPoolTest : public testing::Test {
   static constexpr int32_t kRows = 6;
 
   void make(int32_t pages, int32_t slots, int32_t context, std::vector<KvFormat> formats = {kKvF16},
-            bool marks = false) {
+            bool token_scores = false) {
     shape_ = {.formats = std::move(formats),
               .head_dim = 8,
               .page_bytes = 512,
@@ -26,7 +26,7 @@ class KvPoolTest : public testing::Test {
               .layers = 2,
               .kv_heads = 3,
               .context = context,
-              .marks = marks};
+              .token_scores = token_scores};
     arena_ = KvArena::make(shape_);
     ASSERT_NE(arena_, nullptr);
   }
@@ -62,7 +62,7 @@ TEST_F(KvPoolTest, BeginsWithAllPagesFree) {
   EXPECT_EQ(shape_.row_pages(), 8);  // of 128 tokens: the open group is in the window
   EXPECT_EQ(row(1, 1, 2), std::vector<int32_t>(8, kNoPage));
   EXPECT_EQ(reinterpret_cast<uintptr_t>(arena_->view().arena) % (2 << 20), 0u);
-  EXPECT_EQ(arena_->view().marks, nullptr);
+  EXPECT_EQ(arena_->view().token_scores, nullptr);
   arena_->check_integrity();
 }
 
@@ -72,11 +72,11 @@ TEST_F(KvPoolTest, CountsTheBytesOfEveryPart) {
   EXPECT_EQ(shape_.layout(1).capacity, 32);
   EXPECT_EQ(shape_.row_pages(), 9);  // one more, for two partly filled pages
   EXPECT_EQ(shape_.arena_bytes(), 10 * 512);
-  EXPECT_EQ(shape_.slot_window_bytes(), kRows * 64 * 8 * 4);
+  EXPECT_EQ(shape_.slot_residual_bytes(), kRows * 64 * 8 * 4);
   EXPECT_EQ(shape_.slot_table_bytes(), kRows * (9 * 4 + 8));
-  EXPECT_EQ(shape_.slot_mark_bytes(), kRows * 131 * 8);
+  EXPECT_EQ(shape_.slot_token_score_bytes(), kRows * 131 * 8);
   EXPECT_EQ(shape_.total_bytes(), 10 * (512 + 6) + 2 * kRows * (64 * 8 * 4 + 9 * 4 + 8 + 131 * 8));
-  EXPECT_EQ(arena_->view().row_marks, 131);
+  EXPECT_EQ(arena_->view().row_token_scores, 131);
 }
 
 TEST_F(KvPoolTest, GivesEveryRowRoomForTheTokens) {
@@ -145,10 +145,10 @@ TEST_F(KvPoolTest, SharesFullPagesAndCopiesThePartlyFilled) {
     pool.owners[id] = 1;
     pool.tables[r * pages.row_pages + pages.row_pages - 1] = id;
     pages.rows[r].low = 7;
-    pages.mark_row(r)[39] = {2.5f, 77};
-    pages.mark_row(r)[pages.row_marks - 7] = {1.5f, 5};
+    pages.token_score_row(r)[39] = {2.5f, 77};
+    pages.token_score_row(r)[pages.row_token_scores - 7] = {1.5f, 5};
     std::memset(pages.page(id), 0x5a, 512);
-    std::memset(pages.window(r), 0x33, static_cast<size_t>(pages.window_layout.page_bytes));
+    std::memset(pages.residual(r), 0x33, static_cast<size_t>(pages.residual_layout.page_bytes));
   }
   arena_->check_integrity();
   fork({{0, 2, tiers}});
@@ -165,9 +165,9 @@ TEST_F(KvPoolTest, SharesFullPagesAndCopiesThePartlyFilled) {
   const int64_t copied = pages.row_index(2, 1, 1);
   EXPECT_EQ(pages.rows[copied].high, 40);
   EXPECT_EQ(pages.rows[copied].low, 7);
-  EXPECT_EQ(pages.mark_row(copied)[39].position, 77);
-  EXPECT_EQ(pages.mark_row(copied)[pages.row_marks - 7].score, 1.5f);
-  EXPECT_EQ(pages.window(copied)[0], std::byte{0x33});
+  EXPECT_EQ(pages.token_score_row(copied)[39].position, 77);
+  EXPECT_EQ(pages.token_score_row(copied)[pages.row_token_scores - 7].score, 1.5f);
+  EXPECT_EQ(pages.residual(copied)[0], std::byte{0x33});
   resize({0}, {});
   EXPECT_EQ(arena_->slot_pages(2), 4 * kRows);
   EXPECT_EQ(arena_->free_pages(), 100 - 4 * kRows);

@@ -83,14 +83,14 @@ class KvRows {
     }
     const int64_t rows = int64_t{shape.slots} * shape.layers * shape.kv_heads;
     view_.page_bytes = page_bytes;
-    int32_t least = shape.row_tokens;
+    int32_t min = shape.row_tokens;
     for (size_t i = 0; i < shape.formats.size(); ++i) {
       view_.layouts[i] = KvPageLayout::fit(shape.formats[i], shape.head_dim, page_bytes);
-      least = std::min(least, view_.layouts[i].capacity);
+      min = std::min(min, view_.layouts[i].capacity);
     }
-    view_.window_layout =
+    view_.residual_layout =
         KvPageLayout::make(shape.formats[0] == kKvF32 ? kKvF32 : kKvF16, shape.head_dim, kKvGroup);
-    view_.row_pages = static_cast<int32_t>(div_ceil(shape.row_tokens, least)) + 1;
+    view_.row_pages = static_cast<int32_t>(div_ceil(shape.row_tokens, min)) + 1;
     view_.layers = shape.layers;
     view_.kv_heads = shape.kv_heads;
     view_.head_dim = shape.head_dim;
@@ -100,10 +100,10 @@ class KvRows {
     std::shuffle(free_.begin(), free_.end(), random);
     rows_.resize(static_cast<size_t>(rows));
     arena_.resize(free_.size() * static_cast<size_t>(page_bytes) + kAlign, std::byte{0xff});
-    windows_.resize(static_cast<size_t>(rows * view_.window_layout.page_bytes) + kAlign,
-                    std::byte{0xff});
+    residuals_.resize(static_cast<size_t>(rows * view_.residual_layout.page_bytes) + kAlign,
+                      std::byte{0xff});
     view_.arena = aligned(arena_);
-    view_.windows = aligned(windows_);
+    view_.residuals = aligned(residuals_);
     view_.tables = tables_.data();
     view_.rows = rows_.data();
   }
@@ -250,7 +250,7 @@ class KvRows {
   std::vector<int32_t> free_;
   std::vector<KvRow> rows_;
   std::vector<std::byte> arena_;
-  std::vector<std::byte> windows_;
+  std::vector<std::byte> residuals_;
 };
 
 }  // namespace tessera

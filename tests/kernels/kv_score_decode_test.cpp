@@ -23,7 +23,7 @@ TEST_P(KvScoreDecode, TakesWhatAttentionLeft) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     ScoreShape shape{
         .policy = scored(seed % 2 == 0 ? KvScorer::mean : KvScorer::squares, 40, true, format)};
-    shape.group = seed % 2 == 0 ? 3 : 5;
+    shape.gqa_ratio = seed % 2 == 0 ? 3 : 5;
     shape.prompt = 124;
     shape.tokens = 130;  // a group closes
     expect_same_bits_by_products(device(), shape, seed++, {124, 1, 1, 1, 1, 1, 1});

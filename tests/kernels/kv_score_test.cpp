@@ -19,7 +19,7 @@ TEST_P(KvScore, IsTheAttentionThatCountingQueriesPaid) {
     const double relative = halves ? 2e-2 : 2e-3;
     for (const KvScorer scorer : {KvScorer::mean, KvScorer::sum, KvScorer::squares}) {
       ScoreShape shape{.policy = scored(scorer, seed % 3 == 0 ? 0 : 40, seed % 2 == 0, format)};
-      shape.group = 1 + static_cast<int32_t>(seed % 5);
+      shape.gqa_ratio = 1 + static_cast<int32_t>(seed % 5);
       shape.head_dim = seed % 4 == 0 ? 80 : 16;
       SCOPED_TRACE(testing::Message() << "seed " << seed);
       ScoredSequence sequence(shape, seed++);
@@ -72,11 +72,11 @@ TEST_P(KvScore, WeightsThatAttentionLeftGiveTheBitsOfAnotherProduct) {
   }
   uint32_t seed = 100;
   for (const KvFormat format : named_formats()) {
-    for (const int32_t group : {1, 2, 4, 8}) {
+    for (const int32_t gqa_ratio : {1, 2, 4, 8}) {
       const int32_t head_dims[] = {64, 80, 128};
       ScoreShape shape{
           .policy = scored(seed % 2 == 0 ? KvScorer::mean : KvScorer::squares, 40, true, format)};
-      shape.group = group;
+      shape.gqa_ratio = gqa_ratio;
       shape.head_dim = head_dims[seed % 3];
       shape.tokens = 210;
       SCOPED_TRACE(testing::Message() << "seed " << seed);

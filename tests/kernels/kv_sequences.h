@@ -55,7 +55,7 @@ inline void store_step(const Device& device, KvArena& arena, const std::vector<K
   }
   const int64_t rows = std::ssize(keys) / cols;
   std::vector<std::byte> dense(
-      static_cast<size_t>(groups * pages.kv_heads * pages.window_layout.page_bytes));
+      static_cast<size_t>(groups * pages.kv_heads * pages.residual_layout.page_bytes));
   backend.kv_resize({.pool = arena.pool(), .released = {}, .grown = grown}, device.stream);
   backend.kv_store({.keys = {keys.data(), rows, cols, cols},
                     .values = {values.data(), rows, cols, cols},
@@ -79,16 +79,18 @@ class ReachedArena {
       : device_(device), arena_(KvArena::make(shape)) {
     const KvPagesView pages = arena_->view();
     device.reach(pages.arena, static_cast<size_t>(shape.arena_bytes()));
-    device.reach(pages.windows, static_cast<size_t>(shape.slots * shape.slot_window_bytes()));
-    device.reach(pages.marks, static_cast<size_t>(shape.slots * shape.slot_mark_bytes()));
+    device.reach(pages.residuals, static_cast<size_t>(shape.slots * shape.slot_residual_bytes()));
+    device.reach(pages.token_scores,
+                 static_cast<size_t>(shape.slots * shape.slot_token_score_bytes()));
     device.reach(pages.query_sums, static_cast<size_t>(shape.slots * shape.slot_query_sum_bytes()));
   }
   ReachedArena(const ReachedArena&) = delete;
   ReachedArena& operator=(const ReachedArena&) = delete;
   ~ReachedArena() {
     const KvPagesView pages = arena_->view();
-    for (void* memory : {static_cast<void*>(pages.arena), static_cast<void*>(pages.windows),
-                         static_cast<void*>(pages.marks), static_cast<void*>(pages.query_sums)}) {
+    for (void* memory :
+         {static_cast<void*>(pages.arena), static_cast<void*>(pages.residuals),
+          static_cast<void*>(pages.token_scores), static_cast<void*>(pages.query_sums)}) {
       device_.leave(memory);
     }
   }
@@ -124,16 +126,16 @@ inline std::vector<std::byte> row_bytes(const KvArena& arena, int64_t row, KvTie
          token % layout.capacity / KvPageLayout::kKeyTile);
   }
   // Of the window only what is open: later places hold tokens of the group before.
-  const KvPageLayout& window = pages.window_layout;
-  const int64_t element = window.format.key_bits / 8;
+  const KvPageLayout& residual = pages.residual_layout;
+  const int64_t element = residual.format.key_bits / 8;
   for (int32_t token = 0; token < length % kKvGroup; ++token) {
     const int32_t tile = token / KvPageLayout::kKeyTile;
     const int32_t place = token % KvPageLayout::kKeyTile;
     for (int32_t channel = 0; channel < pages.head_dim; ++channel) {
       const std::byte* key =
-          pages.window(row) + window.keys_offset(tile) + window.key_offset(place, channel);
-      const std::byte* value =
-          pages.window(row) + window.values_offset(tile) + window.value_offset(place, channel);
+          pages.residual(row) + residual.keys_offset(tile) + residual.key_offset(place, channel);
+      const std::byte* value = pages.residual(row) + residual.values_offset(tile) +
+                               residual.value_offset(place, channel);
       bytes.insert(bytes.end(), key, key + element);
       bytes.insert(bytes.end(), value, value + element);
     }

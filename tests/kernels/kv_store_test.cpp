@@ -277,9 +277,9 @@ TEST_P(KvStore, AppendsBehindANumberOfTokensThatIsNotWholeTiles) {
       // The same token, encoded as the first of a page.
       std::vector<std::byte> page(static_cast<size_t>(layout.page_bytes));
       std::vector<float> dense(2 * kHeadDim);
-      std::vector<std::byte> window(static_cast<size_t>(pages.window_layout.page_bytes));
-      encode_token(pages.window_layout, &keys[at], &values[at], window.data(), 0);
-      decode_token(pages.window_layout, window.data(), 0, &dense[0], &dense[kHeadDim]);
+      std::vector<std::byte> residual(static_cast<size_t>(pages.residual_layout.page_bytes));
+      encode_token(pages.residual_layout, &keys[at], &values[at], residual.data(), 0);
+      decode_token(pages.residual_layout, residual.data(), 0, &dense[0], &dense[kHeadDim]);
       encode_token(layout, &dense[0], &dense[kHeadDim], page.data(), 0);
       decode_token(layout, page.data(), 0, &one[0], &one[kHeadDim]);
       decode_token(layout, pages.page(pages.table(0)[token / layout.capacity]),

@@ -138,8 +138,8 @@ double format_bound(WeightFormat format, const Matrix& in, const Matrix& weight,
     const int64_t group = col / kInt4Group * kInt4Group;
     const double x = std::fabs(static_cast<double>(in.at(token, col)));
     const double w = std::fabs(static_cast<double>(weight.at(row, col)));
-    const auto e4m3_error = [](double value, double most) {
-      return value * 0x1p-4 * 1.0001 + most / 448 * 0x1p-10;
+    const auto e4m3_error = [](double value, double max) {
+      return value * 0x1p-4 * 1.0001 + max / 448 * 0x1p-10;
     };
     const auto f16_error = [](double value) { return value * 0x1p-11 + 0x1p-25; };
     const double input_error = format == WeightFormat::fp8   ? e4m3_error(x, largest_in)

@@ -21,7 +21,7 @@ struct NewestShape {
   int32_t tokens = 300;
   int32_t head_dim = 16;
   int32_t kv_heads = 2;
-  int32_t group = 2;
+  int32_t gqa_ratio = 2;
 };
 
 // One sequence in one layer: a prompt in chunks, then one token in a step.
@@ -67,7 +67,7 @@ class NewestDense {
     std::vector<double> out(static_cast<size_t>(shape_.head_dim));
     for (int32_t t = 0; t <= position; ++t) {
       const bool dense = t / kKvGroup == position / kKvGroup || t > position - shape_.newest;
-      const auto token = static_cast<size_t>(t * shape_.kv_heads + head / shape_.group);
+      const auto token = static_cast<size_t>(t * shape_.kv_heads + head / shape_.gqa_ratio);
       const Token& seen = (dense ? dense_ : stored_)[token];
       double dot = 0;
       for (int32_t c = 0; c < shape_.head_dim; ++c) {
@@ -89,7 +89,7 @@ class NewestDense {
   size_t at(int32_t token, int64_t cols, int32_t head, int32_t channel) const {
     return static_cast<size_t>(token * cols + head * shape_.head_dim + channel);
   }
-  int64_t query_cols() const { return kv_cols() * shape_.group; }
+  int64_t query_cols() const { return kv_cols() * shape_.gqa_ratio; }
 
  private:
   int64_t kv_cols() const { return int64_t{shape_.kv_heads} * shape_.head_dim; }
@@ -133,8 +133,8 @@ class NewestDense {
     const Backend& backend = *device_.backend;
     KvArena& arena = **arena_;
     std::vector<std::byte> dense(static_cast<size_t>(dense_groups(spans[0]) * shape_.kv_heads *
-                                                     arena.view().window_layout.page_bytes));
-    const int32_t query_heads = shape_.kv_heads * shape_.group;
+                                                     arena.view().residual_layout.page_bytes));
+    const int32_t query_heads = shape_.kv_heads * shape_.gqa_ratio;
     std::vector<std::byte> scratch(static_cast<size_t>(
         backend.attention_scratch_bytes({count, 1, shape_.tokens}, query_heads, shape_.head_dim)));
     backend.kv_resize({.pool = arena.pool(), .released = {}, .grown = grown}, device_.stream);
@@ -170,7 +170,7 @@ class NewestDense {
 class NewestTokens : public testing::TestWithParam<Device> {};
 
 TEST_P(NewestTokens, AreReadDenseBesidesThoseOfTheOwnGroup) {
-  const double most = multiplies_halves(*GetParam().backend) ? 1e-2 : 2e-3;
+  const double max = multiplies_halves(*GetParam().backend) ? 1e-2 : 2e-3;
   for (const KvFormat format : {kKvS50, kKvS70K8V4, kKeysAlone}) {
     for (const int32_t newest : {0, 1, 32, 64}) {
       const NewestShape shape{.format = format, .newest = newest};
@@ -181,7 +181,7 @@ TEST_P(NewestTokens, AreReadDenseBesidesThoseOfTheOwnGroup) {
           const std::vector<double> expected = sequence.expected(position, head);
           for (int32_t c = 0; c < shape.head_dim; ++c) {
             ASSERT_NEAR(out[sequence.at(position, sequence.query_cols(), head, c)],
-                        expected[static_cast<size_t>(c)], most)
+                        expected[static_cast<size_t>(c)], max)
                 << name_of(format) << ", newest " << newest << ", position " << position
                 << ", head " << head;
           }

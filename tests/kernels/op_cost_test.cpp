@@ -90,7 +90,7 @@ struct Rows {
     pages.rows = rows.data();
     pages.layouts[0] = KvPageLayout::make(format, 64, 16);
     pages.layouts[1] = KvPageLayout::make(kKvK8V4, 64, 16);
-    pages.window_layout = KvPageLayout::make(format == kKvF32 ? kKvF32 : kKvF16, 64, 64);
+    pages.residual_layout = KvPageLayout::make(format == kKvF32 ? kKvF32 : kKvF16, 64, 64);
     pages.layers = 3;
     pages.kv_heads = 2;
     pages.row_pages = 8;
@@ -120,16 +120,16 @@ TEST(OpCost, KvForkCopiesWindowsAndTokensThatDoNotFillAPage) {
   const Rows rows(kKvF16, 37);
   KvForkArgs args;
   args.pool.pages = rows.pages;
-  const int64_t window = 64 * 64 * 2 * 2;
+  const int64_t residual = 64 * 64 * 2 * 2;
   const std::vector<KvFork> whole{{0, 1, {}, 32}};  // two pages of 16 tokens
   args.forks = whole;
   EXPECT_EQ(op_cost(args),
-            (OpCost{Rows::kRows * (4 * 4 + window), Rows::kRows * (4 * 4 + window), 0}));
+            (OpCost{Rows::kRows * (4 * 4 + residual), Rows::kRows * (4 * 4 + residual), 0}));
   const std::vector<KvFork> partly{{0, 1, {}}};
   args.forks = partly;
   const int64_t tokens = 5 * 64 * 2 * 2;
-  EXPECT_EQ(op_cost(args), (OpCost{Rows::kRows * (5 * 4 + tokens + window),
-                                   Rows::kRows * (7 * 4 + tokens + window), 0}));
+  EXPECT_EQ(op_cost(args), (OpCost{Rows::kRows * (5 * 4 + tokens + residual),
+                                   Rows::kRows * (7 * 4 + tokens + residual), 0}));
 }
 
 TEST(OpCost, KvStoreWritesDenseTokensAndTheGroupsThatClose) {
@@ -162,7 +162,7 @@ TEST(OpCost, AttentionReadsWhatItsQueriesSee) {
   EXPECT_EQ(op_cost(args), (OpCost{(2 * (36 + 3) + 64 + 10) * 64 * 4 + 30 * (64 + 32 + 8) + queries,
                                    queries, 4 * (100 + 76 + 2 * (1 + 2 + 3)) * 4 * 64}));
   rows.rows[1] = {64, 0};
-  args.window = 2;
+  args.sliding_window = 2;
   EXPECT_EQ(op_cost(args),
             (OpCost{2 * (2 + 3) * 64 * 4 + queries, queries, 4 * 2 * (2 + 1 + 2 + 2) * 4 * 64}));
 }
@@ -184,40 +184,40 @@ constexpr int64_t kK8V4Token = 64 + 32 + 8;
 
 TEST(OpCost, AnImageHasTheTokensThatASlotHoldsAndTheirMarks) {
   Rows rows(kKvF16, 48, 16);
-  KvImageArgs args;
+  KvSnapshotArgs args;
   args.pool.pages = rows.pages;
-  args.image = {1, {0, 1}, 67};  // 3 in the open group
+  args.snapshot = {1, {0, 1}, 67};  // 3 in the open group
   const int64_t row = 8 + (48 + 3) * kF16Token + 16 * kK8V4Token;
   EXPECT_EQ(op_cost(args), (OpCost{Rows::kRows * row, Rows::kRows * row, 0}));
-  KvMark mark;
-  args.pool.pages.marks = &mark;
+  KvTokenScore token_score;
+  args.pool.pages.token_scores = &token_score;
   EXPECT_EQ(op_cost(args).read_bytes, Rows::kRows * (row + 8 * (48 + 16 + 3)));
 }
 
 // Units of 64 tokens: 4 pages of either layout.
-KvPool pool_with_units(const Rows& rows, std::vector<int32_t>& tables) {
+KvPool pool_with_prefix_blocks(const Rows& rows, std::vector<int32_t>& tables) {
   KvPool pool;
   pool.pages = rows.pages;
-  pool.unit_tables = tables.data();
-  pool.units = 2;
-  pool.unit_pages = 4;
-  pool.unit_tokens = 64;
+  pool.prefix_block_tables = tables.data();
+  pool.prefix_blocks = 2;
+  pool.prefix_block_pages = 4;
+  pool.prefix_block_tokens = 64;
   return pool;
 }
 
 TEST(OpCost, UnitsCostTheirPagesIdsAndOwners) {
   const Rows rows(kKvF16, 64);
   std::vector<int32_t> tables(2 * Rows::kRows * 4, kNoPage);
-  const KvPool pool = pool_with_units(rows, tables);
+  const KvPool pool = pool_with_prefix_blocks(rows, tables);
   const int64_t pages = Rows::kRows * 4;
   const std::vector<KvShare> shares{{0, 0, 0, 0}, {1, 1, 0, 1}};
   EXPECT_EQ(op_cost(KvShareArgs{pool, shares}), (OpCost{2 * pages * 8, 2 * pages * 8, 0}));
-  const std::vector<KvUnit> units{{0, 0}};
-  const std::vector<KvAttachment> attachments{{2, {}, units}};
+  const std::vector<PrefixBlock> prefix_blocks{{0, 0}};
+  const std::vector<KvAttachment> attachments{{2, {}, prefix_blocks}};
   KvAttachArgs attach{pool, attachments};
   EXPECT_EQ(op_cost(attach), (OpCost{pages * 8, pages * 8, 0}));
-  KvMark mark;
-  attach.pool.pages.marks = &mark;
+  KvTokenScore token_score;
+  attach.pool.pages.token_scores = &token_score;
   EXPECT_EQ(op_cost(attach), (OpCost{pages * 8, pages * 8 + Rows::kRows * 64 * 8, 0}));
   tables[0] = tables[1] = tables[4] = 7;  // of the first unit
   const std::vector<int32_t> handles{0, 1};
@@ -228,8 +228,8 @@ TEST(OpCost, KvDemoteReadsOneFormatAndWritesTheOther) {
   Rows rows(kKvF16, 64);
   rows.pages.layouts[1] = KvPageLayout::make(kKvK8V4, 64, 32);  // twice as many tokens a page
   std::vector<int32_t> tables(2 * Rows::kRows * 4, kNoPage);
-  const std::vector<KvUnit> units{{0, 0}, {1, 0}};
-  const KvDemoteArgs args{pool_with_units(rows, tables), units, 1, {}};
+  const std::vector<PrefixBlock> prefix_blocks{{0, 0}, {1, 0}};
+  const KvDemoteArgs args{pool_with_prefix_blocks(rows, tables), prefix_blocks, 1, {}};
   EXPECT_EQ(op_cost(args), (OpCost{2 * Rows::kRows * (64 * kF16Token + 2 * 8),
                                    2 * Rows::kRows * (64 * kK8V4Token + 2 * 12), 0}));
 }
@@ -246,7 +246,7 @@ TEST(OpCost, KvScoreReadsKeysThatCountingQueriesSee) {
   args.pages = rows.pages;
   args.query_heads = 8;
   EXPECT_EQ(op_cost(args), OpCost{});  // no policy wants marks
-  scorings[0] = {.marks = true, .scorer = KvScorer::mean, .begin = 200, .end = 300};
+  scorings[0] = {.token_scores = true, .scorer = KvScorer::mean, .begin = 200, .end = 300};
   EXPECT_EQ(op_cost(args), (OpCost{0, 2 * 3 * 8, 0}));
   scorings[0].begin = 98;  // two of the three queries; 36 tokens are dense, 33 of them older
   const int64_t older = 64 + 33 + 10 + 30 + 33;
@@ -296,8 +296,8 @@ TEST(OpCost, KvCompressReadsMarksAndMovesWhatItDemotes) {
       {.slot = 1, .tiers = {0, 1}, .policy = {}, .tokens = 5 * 64 + 3}};
   std::vector<KvCompressed> results{{.pages_freed = 5, .demoted = 20, .dropped = 9}};
   const KvCompressArgs args{{.pages = rows.pages}, sequences, results, {}};
-  const int64_t marks = Rows::kRows * (32 + 16 + 3) + 9;
-  const int64_t read = Rows::kRows * 8 + marks * 8 + 20 * kF16Token;
+  const int64_t token_scores = Rows::kRows * (32 + 16 + 3) + 9;
+  const int64_t read = Rows::kRows * 8 + token_scores * 8 + 20 * kF16Token;
   const int64_t written = Rows::kRows * 8 + 20 * (kK8V4Token + 8);
   EXPECT_EQ(op_cost(args), (OpCost{read + 5 * 8, written + 5 * 12, 0}));
   results[0].pages_freed = -2;

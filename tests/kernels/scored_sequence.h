@@ -18,7 +18,7 @@ struct ScoreShape {
   KvPolicy policy;
   int32_t head_dim = 16;
   int32_t kv_heads = 2;
-  int32_t group = 2;
+  int32_t gqa_ratio = 2;
   int32_t prompt = 200;
   int32_t tokens = 270;
   // Compresses once, after so many tokens; 0: never. A chunk must end there.
@@ -65,12 +65,12 @@ class ScoredSequence {
     const KvScoring scoring = scoring_of(shape_.policy, shape_.prompt);
     std::vector<double> scores(static_cast<size_t>(shape_.tokens));
     for (int32_t p = scoring.begin; p < std::min(scoring.end, shape_.tokens); ++p) {
-      for (int32_t g = 0; g < shape_.group; ++g) {
+      for (int32_t g = 0; g < shape_.gqa_ratio; ++g) {
         const std::vector<double> weights = softmax(head, g, p);
         for (int32_t t = 0; t <= p; ++t) {
           const double a = weights[static_cast<size_t>(t)];
           scores[static_cast<size_t>(t)] +=
-              scoring.scorer == KvScorer::squares ? a * a : a / shape_.group;
+              scoring.scorer == KvScorer::squares ? a * a : a / shape_.gqa_ratio;
         }
       }
     }
@@ -78,7 +78,7 @@ class ScoredSequence {
   }
 
  private:
-  int64_t query_cols() const { return kv_cols() * shape_.group; }
+  int64_t query_cols() const { return kv_cols() * shape_.gqa_ratio; }
   int64_t kv_cols() const { return int64_t{shape_.kv_heads} * shape_.head_dim; }
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)); }
   KvTiers tiers() const { return {0, static_cast<uint8_t>(shape_.policy.has_low_tier() ? 1 : 0)}; }
@@ -90,7 +90,7 @@ class ScoredSequence {
                        .layers = 1,
                        .kv_heads = shape_.kv_heads,
                        .context = shape_.tokens,
-                       .marks = true};
+                       .token_scores = true};
     if (shape_.policy.has_low_tier()) {
       shape.formats.push_back(shape_.policy.low);
     }
@@ -131,17 +131,17 @@ class ScoredSequence {
     const auto sequences = static_cast<int32_t>(std::ssize(spans));
     const std::vector<float> queries = step_rows(queries_, query_cols(), context, count);
     std::vector<float> out(queries.size());
-    std::vector<float> log_sums(static_cast<size_t>(tokens * shape_.kv_heads * shape_.group));
-    const int32_t query_heads = shape_.kv_heads * shape_.group;
+    std::vector<float> log_sums(static_cast<size_t>(tokens * shape_.kv_heads * shape_.gqa_ratio));
+    const int32_t query_heads = shape_.kv_heads * shape_.gqa_ratio;
     std::vector<std::byte> scratch(static_cast<size_t>(backend.attention_scratch_bytes(
         {tokens, sequences, shape_.tokens}, query_heads, shape_.head_dim)));
     const MatrixView<float> log_sum_rows{log_sums.data(), tokens, query_heads, query_heads};
     const std::vector<KvScoring> scorings(spans.size(), scoring_of(shape_.policy, shape_.prompt));
-    const int64_t weight_cols = kv_weight_row_floats(shape_.tokens, shape_.group);
-    const int64_t most_rows = int64_t{sequences} * shape_.kv_heads;
-    std::vector<float> weights(static_cast<size_t>(most_rows * weight_cols), NAN);
+    const int64_t weight_cols = kv_weight_row_floats(shape_.tokens, shape_.gqa_ratio);
+    const int64_t max_rows = int64_t{sequences} * shape_.kv_heads;
+    std::vector<float> weights(static_cast<size_t>(max_rows * weight_cols), NAN);
     const MatrixView<float> weight_rows{weights.data(),
-                                        shape_.weights ? most_rows : most_rows - shape_.kv_heads,
+                                        shape_.weights ? max_rows : max_rows - shape_.kv_heads,
                                         weight_cols, weight_cols};
     backend.attention({.queries = {queries.data(), tokens, query_cols(), query_cols()},
                        .sequences = spans,
@@ -172,7 +172,7 @@ class ScoredSequence {
 
   // The groups of a span that close before its last one, in f16, as kv_store leaves them.
   std::vector<std::byte> dense_of(const SequenceSpan& span) const {
-    const KvPageLayout& layout = (*arena_)->view().window_layout;
+    const KvPageLayout& layout = (*arena_)->view().residual_layout;
     std::vector<std::byte> dense(
         static_cast<size_t>(dense_groups(span) * shape_.kv_heads * layout.page_bytes));
     for (int32_t group = span.closed_before(); group < span.last_group(); ++group) {
@@ -208,12 +208,12 @@ class ScoredSequence {
     const KvRow counts = pages.rows[row];
     std::vector<float> scores(static_cast<size_t>(shape_.tokens), -1.0f);
     for (int32_t i = 0; i < counts.high + shape_.tokens % kKvGroup; ++i) {
-      const KvMark& mark = pages.mark_row(row)[i];
-      scores[static_cast<size_t>(mark.position)] = mark.score;
+      const KvTokenScore& token_score = pages.token_score_row(row)[i];
+      scores[static_cast<size_t>(token_score.position)] = token_score.score;
     }
     for (int32_t j = 0; j < counts.low; ++j) {
-      const KvMark& mark = pages.mark_row(row)[pages.row_marks - 1 - j];
-      scores[static_cast<size_t>(mark.position)] = mark.score;
+      const KvTokenScore& token_score = pages.token_score_row(row)[pages.row_token_scores - 1 - j];
+      scores[static_cast<size_t>(token_score.position)] = token_score.score;
     }
     return scores;
   }
@@ -230,16 +230,16 @@ class ScoredSequence {
       decode_token(high, pages.page(pages.table(row)[t / high.capacity]), t % high.capacity,
                    key.data(), value.data());
     } else {
-      std::vector<std::byte> page(static_cast<size_t>(pages.window_layout.page_bytes));
-      encode_token(pages.window_layout, keys_.data() + at, values_.data() + at, page.data(), 0);
-      decode_token(pages.window_layout, page.data(), 0, key.data(), value.data());
+      std::vector<std::byte> page(static_cast<size_t>(pages.residual_layout.page_bytes));
+      encode_token(pages.residual_layout, keys_.data() + at, values_.data() + at, page.data(), 0);
+      decode_token(pages.residual_layout, page.data(), 0, key.data(), value.data());
     }
     return key;
   }
 
   std::vector<double> softmax(int32_t head, int32_t g, int32_t p) const {
     const float* query =
-        queries_.data() + p * query_cols() + (head * shape_.group + g) * shape_.head_dim;
+        queries_.data() + p * query_cols() + (head * shape_.gqa_ratio + g) * shape_.head_dim;
     std::vector<double> weights;
     double sum = 0;
     for (int32_t t = 0; t <= p; ++t) {
@@ -265,12 +265,12 @@ class ScoredSequence {
   int32_t steps_ = 0;
 };
 
-inline KvPolicy scored(KvScorer scorer, int32_t window, bool generated, KvFormat high) {
+inline KvPolicy scored(KvScorer scorer, int32_t score_window, bool generated, KvFormat high) {
   KvPolicy policy;
   policy.high = high;
   policy.low = high;
   policy.scorer = scorer;
-  policy.score_window = window;
+  policy.score_window = score_window;
   policy.score_generated = generated;
   policy.rule = KvRule::budget;
   policy.keep_share = 0.5f;

@@ -19,9 +19,9 @@ struct Shape {
   KvFormat low = kKvK4V2;
   int32_t head_dim = 16;
   int32_t kv_heads = 2;
-  int32_t group = 2;
+  int32_t gqa_ratio = 2;
   int32_t page_tokens = 16;
-  int32_t window = 0;
+  int32_t sliding_window = 0;
   int32_t row_tokens = 4096;
 };
 
@@ -69,7 +69,7 @@ class SharedSequences {
             .layer = kLayer,
             .query_heads = query_heads(),
             .scale = 0.25f,
-            .window = shape_.window,
+            .sliding_window = shape_.sliding_window,
             .dense = {},
             .out = {out_.data(), count, width(), width()},
             .log_sums = {log_sums_.data(), count, query_heads(), query_heads()},
@@ -87,11 +87,11 @@ class SharedSequences {
     args.share_reads = share_reads;
     // Of every other sequence kv_score wants the weights; tables of windows are not scored.
     std::vector<KvScoring> scorings(spans_.size());
-    const int64_t cols = kv_weight_row_floats(shape_.row_tokens, shape_.group);
+    const int64_t cols = kv_weight_row_floats(shape_.row_tokens, shape_.gqa_ratio);
     std::vector<float> weights(static_cast<size_t>(count * shape_.kv_heads * cols));
-    if (shape_.window == 0) {
+    if (shape_.sliding_window == 0) {
       for (size_t i = 0; i < scorings.size(); i += 2) {
-        scorings[i] = {.marks = true, .scorer = KvScorer::sum, .begin = 0, .end = INT32_MAX};
+        scorings[i] = {.token_scores = true, .scorer = KvScorer::sum, .begin = 0, .end = INT32_MAX};
       }
       args.scorings = scorings;
       args.weights = {weights.data(), int64_t{count} * shape_.kv_heads, cols, cols};
@@ -108,7 +108,7 @@ class SharedSequences {
 
  private:
   static constexpr int32_t kLayer = 1;
-  int32_t query_heads() const { return shape_.kv_heads * shape_.group; }
+  int32_t query_heads() const { return shape_.kv_heads * shape_.gqa_ratio; }
   int64_t width() const { return int64_t{query_heads()} * shape_.head_dim; }
 
   void put(int32_t slot, const Branch& branch) {
@@ -130,7 +130,7 @@ class SharedSequences {
         }
       }
       for (int32_t i = 0; i < kKvGroup; ++i) {
-        KvRows::put(view().window_layout, view().window(row), i,
+        KvRows::put(view().residual_layout, view().residual(row), i,
                     random_floats(random_, shape_.head_dim),
                     random_floats(random_, shape_.head_dim));
       }
@@ -138,7 +138,7 @@ class SharedSequences {
     // Whole groups are stored, and a part of the next one is in the window.
     const int32_t stored = common * (slot > 0 ? 1 : 0) + branch.own.high + branch.own.low;
     const int32_t open = static_cast<int32_t>(random_() % (kKvGroup - 1));
-    const uint8_t low_tier = shape_.window > 0 ? 0 : 1;
+    const uint8_t low_tier = shape_.sliding_window > 0 ? 0 : 1;
     spans_.push_back({slot, slot, 1, stored / kKvGroup * kKvGroup + open, KvTiers{0, low_tier}});
   }
 
@@ -161,8 +161,8 @@ std::vector<Branch> random_branches(std::mt19937& random, int32_t capacity, int3
   std::vector<int32_t> full{branches[0].own.high / capacity};  // pages
   while (branches.size() < count) {
     const size_t from = random() % branches.size();
-    const int32_t most = full[from];
-    const int32_t pages = random() % 4 == 0 ? most : below(most + 1);
+    const int32_t max = full[from];
+    const int32_t pages = random() % 4 == 0 ? max : below(max + 1);
     const int32_t low = random() % 3 == 0 ? 64 * below(3) : 0;
     branches.push_back({from, pages, {64 * below(4), low}});
     full.push_back((pages * capacity + branches.back().own.high) / capacity);
@@ -179,10 +179,10 @@ TEST_P(SharedAttention, HasTheBitsOfEverySequenceReadingForItself) {
   uint32_t seed = 1;
   for (const KvFormat format :
        {kKvF32, kKvF16, kKvK8V8, kKvK8V4, kKvK4V4, kKvK4V2, kKvK4V1, kKvS50, kKvS70K8V8}) {
-    for (Shape shape :
-         {Shape{.group = 2}, Shape{.head_dim = 24, .kv_heads = 3, .group = 7, .page_tokens = 64},
-          Shape{.kv_heads = 1, .group = 1, .page_tokens = 48},
-          Shape{.head_dim = 8, .kv_heads = 1, .group = 24, .page_tokens = 32}}) {
+    for (Shape shape : {Shape{.gqa_ratio = 2},
+                        Shape{.head_dim = 24, .kv_heads = 3, .gqa_ratio = 7, .page_tokens = 64},
+                        Shape{.kv_heads = 1, .gqa_ratio = 1, .page_tokens = 48},
+                        Shape{.head_dim = 8, .kv_heads = 1, .gqa_ratio = 24, .page_tokens = 32}}) {
       shape.high = format;
       for (int round = 0; round < 3; ++round, ++seed) {
         SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -207,12 +207,12 @@ TEST_P(SharedAttention, HasTheBitsOfEverySequenceReadingForItself) {
 }
 
 TEST_P(SharedAttention, HasTheBitsOfEverySequenceReadingForItselfUnderAWindow) {
-  for (const int32_t window : {100, 1100, 4096}) {
+  for (const int32_t sliding_window : {100, 1100, 4096}) {
     SharedSequences sequences(
-        {.low = kKvF16, .window = window},
+        {.low = kKvF16, .sliding_window = sliding_window},
         {{0, 0, {1280, 0}}, {0, 40, {64, 0}}, {0, 80, {128, 0}}, {2, 80, {0, 0}}}, 7);
     ASSERT_EQ(sequences.attend(backend(), 1, false), sequences.attend(backend(), 2, true))
-        << "window " << window;
+        << "window " << sliding_window;
   }
 }
 
@@ -229,8 +229,8 @@ class Planned {
             AttentionPlan::scratch_bytes(std::ssize(args_.sequences) * args_.pages.kv_heads))),
         plan(args_, scratch_.data()),
         runs_scratch_(static_cast<size_t>(SharedRuns::scratch_bytes(
-            std::ssize(args_.sequences), args_.pages.kv_heads, plan.spans()))),
-        runs(args_, plan.spans(), threads, runs_scratch_.data()) {
+            std::ssize(args_.sequences), args_.pages.kv_heads, plan.splits()))),
+        runs(args_, plan.splits(), threads, runs_scratch_.data()) {
     plan.cut_items(runs, threads);
   }
 
@@ -263,7 +263,7 @@ std::vector<Branch> branches_of_one_prefix() {
 }
 
 TEST(SharedRuns, OneItemReadsAPrefixForAsManySequencesAsABlockHasPairsFor) {
-  SharedSequences sequences({.group = 4}, branches_of_one_prefix(), 3);
+  SharedSequences sequences({.gqa_ratio = 4}, branches_of_one_prefix(), 3);
   const Planned found(sequences, 1);
   // 16 sequences of 4 query heads make 64 pairs: 2 items for each KV head and span of 16 tiles.
   EXPECT_EQ(found.runs.count(), 2 * 2 * 2);
@@ -303,13 +303,13 @@ TEST(SharedRuns, EveryRunIsOfPagesThatAllOfItsSequencesHave) {
       const SharedRun& run = found.runs.run(i);
       ASSERT_GE(run.sequences, 2);
       ASSERT_LE(run.sequences * 2, PairBlock::kPairs);
-      ASSERT_LE(run.end_tile, run.first_tile + kSpanTiles);
+      ASSERT_LE(run.end_tile, run.first_tile + kSplitTiles);
       const int32_t* first = sequences.pages(found.runs.sequence(run, 0), run.kv_head);
       for (int32_t s = 0; s < run.sequences; ++s) {
         const int32_t sequence = found.runs.sequence(run, s);
         const int64_t row = int64_t{sequence} * 2 + run.kv_head;
         ASSERT_TRUE(in_a_run.insert({row, run.first_tile}).second);
-        ASSERT_EQ(found.runs.tiles(row, run.first_tile / kSpanTiles),
+        ASSERT_EQ(found.runs.tiles(row, run.first_tile / kSplitTiles),
                   run.end_tile - run.first_tile);
         const int32_t* pages = sequences.pages(sequence, run.kv_head);
         for (int32_t entry = 0; entry < run.end_tile * kAttentionTile / 16; ++entry) {
@@ -321,12 +321,12 @@ TEST(SharedRuns, EveryRunIsOfPagesThatAllOfItsSequencesHave) {
 }
 
 TEST(AttentionPlan, WhatRunsReadWholeIsNoItemAndShortItemsAreTakenSeveralAtOnce) {
-  SharedSequences sequences({.group = 4}, branches_of_one_prefix(), 3);
+  SharedSequences sequences({.gqa_ratio = 4}, branches_of_one_prefix(), 3);
   const Planned shared(sequences, 1);
   ASSERT_EQ(shared.plan.items(), shared.plan.rows());
   for (int64_t item = 0; item < shared.plan.items(); ++item) {
     EXPECT_EQ(shared.plan.at(item).row, item);
-    EXPECT_EQ(shared.plan.at(item).span, 2);
+    EXPECT_EQ(shared.plan.at(item).split, 2);
   }
   EXPECT_EQ(shared.plan.items_at_once(), 2);  // 2 tiles of 4 pairs each
   EXPECT_EQ((Planned{sequences, 1, false}.plan.items_at_once()), 1);
@@ -339,7 +339,7 @@ TEST(AttentionPlan, AStepOfNothingHasNoItems) {
   args.sequences = {};
   std::vector<std::byte> scratch(static_cast<size_t>(AttentionPlan::scratch_bytes(0)));
   AttentionPlan plan(args, scratch.data());
-  const SharedRuns runs(args, plan.spans(), 2, nullptr);
+  const SharedRuns runs(args, plan.splits(), 2, nullptr);
   plan.cut_items(runs, 2);
   EXPECT_EQ(plan.items(), 0);
   EXPECT_EQ(plan.partials(), 0);
@@ -355,15 +355,15 @@ TEST(AttentionPlan, EverySpanOfASplitRowIsReadByARunOrByOneItem) {
     std::set<std::pair<int64_t, int32_t>> items;
     for (int64_t item = 0; item < plan.items(); ++item) {
       const AttentionPlan::Place place = plan.at(item);
-      ASSERT_LT(place.span, std::max(plan.work(place.row).spans, 1));
-      ASSERT_TRUE(items.insert({place.row, place.span}).second);
+      ASSERT_LT(place.split, std::max(plan.work(place.row).splits, 1));
+      ASSERT_TRUE(items.insert({place.row, place.split}).second);
     }
     for (int64_t row = 0; row < plan.rows(); ++row) {
       const RowWork& work = plan.work(row);
-      for (int32_t span = 0; span < std::max(work.spans, 1); ++span) {
+      for (int32_t split = 0; split < std::max(work.splits, 1); ++split) {
         const bool read =
-            work.spans > 0 && planned.runs.tiles(row, work.first_span + span) == kSpanTiles;
-        ASSERT_TRUE(read || items.count({row, span}) == 1) << "row " << row << " span " << span;
+            work.splits > 0 && planned.runs.tiles(row, work.first_split + split) == kSplitTiles;
+        ASSERT_TRUE(read || items.count({row, split}) == 1) << "row " << row << " split " << split;
       }
     }
   }

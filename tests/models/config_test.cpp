@@ -65,7 +65,7 @@ TEST(ModelConfig, ReadsLlama2) {
   EXPECT_EQ(config.head_dim, 128);
   EXPECT_EQ(config.ffn, 11008);
   EXPECT_EQ(config.context, 4096);
-  EXPECT_EQ(config.window, 0);
+  EXPECT_EQ(config.sliding_window, 0);
   EXPECT_FLOAT_EQ(config.norm_epsilon, 1e-5f);
   EXPECT_FLOAT_EQ(config.rope_theta, 10000);
   EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::none);
@@ -128,11 +128,11 @@ TEST(ModelConfig, ReadsLinearScalingAndTheDefaultOne) {
 TEST(ModelConfig, ReadsMistralsWindowAndItsAbsence) {
   json config = of_architecture("MistralForCausalLM");
   config["sliding_window"] = 2048;
-  EXPECT_EQ(parse(config)->window, 2048);
+  EXPECT_EQ(parse(config)->sliding_window, 2048);
   config["sliding_window"] = nullptr;
-  EXPECT_EQ(parse(config)->window, 0);
+  EXPECT_EQ(parse(config)->sliding_window, 0);
   config.erase("sliding_window");  // then transformers takes 4096
-  EXPECT_EQ(parse(config)->window, 4096);
+  EXPECT_EQ(parse(config)->sliding_window, 4096);
   config.erase("num_key_value_heads");  // and 8
   EXPECT_EQ(parse(config)->kv_heads, 8);
 }
@@ -146,7 +146,7 @@ TEST(ModelConfig, ReadsQwen2) {
   const ModelConfig parsed = parse(config).value();
   EXPECT_TRUE(parsed.qkv_bias);
   EXPECT_TRUE(parsed.tied_head);
-  EXPECT_EQ(parsed.window, 0);
+  EXPECT_EQ(parsed.sliding_window, 0);
 }
 
 TEST(ModelConfig, TakesEndIdsFromTheGenerationConfigFirst) {
@@ -169,7 +169,7 @@ TEST(ModelConfig, SurvivesWritingAndReading) {
     const auto parsed = parse_model_config(model_config_json(model.config), "");
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     EXPECT_EQ(model_config_json(*parsed), model_config_json(model.config));
-    EXPECT_EQ(parsed->window, model.config.window);
+    EXPECT_EQ(parsed->sliding_window, model.config.sliding_window);
     EXPECT_EQ(parsed->qkv_bias, model.config.qkv_bias);
     EXPECT_EQ(parsed->rope_scaling.kind, model.config.rope_scaling.kind);
   }

@@ -179,7 +179,7 @@ TEST(WeightFormats, OfTheShippedModelDriftLittleFromF32) {
   struct Bound {
     WeightFormat weights;
     KvFormat kv;
-    Drift most;
+    Drift max;
   };
   std::vector<std::vector<int32_t>> prompts;
   const json golden = read_golden("tessera_tiny.json");
@@ -199,8 +199,8 @@ TEST(WeightFormats, OfTheShippedModelDriftLittleFromF32) {
         drift(prompts, {.isa = best_cpu_isa(), .weights = bound.weights, .kv = bound.kv});
     RecordProperty(std::string(name(bound.weights)), std::to_string(found.divergence) + " nats, " +
                                                          std::to_string(found.disagreement));
-    EXPECT_LT(found.divergence, bound.most.divergence);
-    EXPECT_LT(found.disagreement, bound.most.disagreement);
+    EXPECT_LT(found.divergence, bound.max.divergence);
+    EXPECT_LT(found.disagreement, bound.max.disagreement);
   }
 }
 

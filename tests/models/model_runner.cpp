@@ -26,14 +26,13 @@ ModelRunner::ModelRunner(const std::filesystem::path& directory, const Options& 
     std::abort();
   }
   model_ = *std::move(model);
-  KvArenaShape shape{
-      .formats = {options.kv},
-      .head_dim = config().head_dim,
-      .page_bytes = KvPageLayout::make(options.kv, config().head_dim, 16).page_bytes,
-      .slots = options.slots,
-      .layers = config().layers,
-      .kv_heads = config().kv_heads,
-      .context = context};
+  KvArenaShape shape{.formats = {options.kv},
+                     .head_dim = config().head_dim,
+                     .page_bytes = KvPageLayout::make(options.kv, config().head_dim, 16).page_bytes,
+                     .slots = options.slots,
+                     .layers = config().layers,
+                     .kv_heads = config().kv_heads,
+                     .context = context};
   shape.pages = static_cast<int32_t>(shape.rows() * shape.row_pages());
   arena_ = KvArena::make(shape);
   TESSERA_CHECK(arena_ != nullptr, "no memory for pages");

@@ -116,8 +116,8 @@ ReferenceLlama::Vector ReferenceLlama::attend(const LayerCache& cache,
   const auto head_dim = static_cast<size_t>(config_.head_dim);
   const auto group = static_cast<size_t>(config_.heads / config_.kv_heads);
   const size_t tokens = cache.keys.size();
-  const auto window = static_cast<size_t>(config_.window);
-  const size_t first = window > 0 && tokens > window ? tokens - window : 0;
+  const auto sliding_window = static_cast<size_t>(config_.sliding_window);
+  const size_t first = sliding_window > 0 && tokens > sliding_window ? tokens - sliding_window : 0;
   Vector out(queries.size());
   for (size_t head = 0; head < static_cast<size_t>(config_.heads); ++head) {
     const size_t from = head * head_dim;

@@ -73,7 +73,7 @@ inline std::vector<TinyModel> tiny_models() {
   });
   add("mistral_window", [](ModelConfig& c) {
     c.architecture = "MistralForCausalLM";
-    c.window = 24;
+    c.sliding_window = 24;
   });
   add("qwen2", [](ModelConfig& c) {
     c.architecture = "Qwen2ForCausalLM";

@@ -156,7 +156,7 @@ EngineStats FakeEngine::stats() const {
           .pages_free = 75,
           .page_bytes = 1024,
           .page_tokens = 64,
-          .window_bytes = 4096,
+          .residual_bytes = 4096,
           .table_bytes = 512,
           .token_capacity = 1600,
           .steps = 7,

@@ -236,7 +236,7 @@ TEST(Settings, LimitsOfTheFrontEndsReachTheirFields) {
   EXPECT_EQ(settings.grpc.max_pending_tokens, 12u);
   EXPECT_EQ(settings.grpc.keepalive_interval, std::chrono::seconds(13));
   EXPECT_EQ(settings.grpc.keepalive_timeout, std::chrono::seconds(14));
-  EXPECT_EQ(settings.grpc.least_ping_interval, std::chrono::seconds(15));
+  EXPECT_EQ(settings.grpc.min_ping_interval, std::chrono::seconds(15));
   EXPECT_THAT(yaml_error("http-max-header: 255"), HasSubstr("too small"));
   EXPECT_THAT(yaml_error("http-max-body: 0"), HasSubstr("too small"));
   EXPECT_THAT(yaml_error("http-idle-timeout: 0"), HasSubstr("too small"));

@@ -143,9 +143,9 @@ TEST(TextStream, AgreesWithSearchingCharacterByCharacter) {
   for (uint32_t seed = 0; seed < 2000; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
-    const auto word = [&](std::size_t most) {
+    const auto word = [&](std::size_t max) {
       std::string s;
-      for (std::size_t n = 1 + random() % most; n > 0; --n) {
+      for (std::size_t n = 1 + random() % max; n > 0; --n) {
         s += static_cast<char>('a' + random() % 2);
       }
       return s;

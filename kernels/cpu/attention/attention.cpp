@@ -36,7 +36,7 @@ struct Attention {
   const AttentionKernels& kernels;
   const TileShapes& shapes;
   const int32_t head_dim;
-  const int32_t group;
+  const int32_t gqa_ratio;
   const AttentionPlan& plan;
   const SharedRuns& shared;
   std::atomic<int64_t>& runs_left;  // of `shared`, that are not done
@@ -45,14 +45,14 @@ struct Attention {
   struct Task;
 
   int64_t row_of(const Item& item, int32_t pair) const {
-    return (item.block.first_pair + pair) / group;
+    return (item.block.first_pair + pair) / gqa_ratio;
   }
-  int32_t head_in_group(const Item& item, int32_t pair) const {
-    return static_cast<int32_t>((item.block.first_pair + pair) % group);
+  int32_t head_in_kv_head(const Item& item, int32_t pair) const {
+    return static_cast<int32_t>((item.block.first_pair + pair) % gqa_ratio);
   }
   Item item_at(const AttentionPlan::Place& place) const;
   int32_t position(const SequenceSpan& span, const BlockCut::Block& block, int32_t pair) const {
-    return span.context + static_cast<int32_t>((block.first_pair + pair) / group);
+    return span.context + static_cast<int32_t>((block.first_pair + pair) / gqa_ratio);
   }
   float* out(const SequenceSpan& span, int64_t row, int32_t head) const {
     return args.out.row(span.first_row + row).data() + int64_t{head} * head_dim;
@@ -64,7 +64,7 @@ struct Attention {
     if (!leaves_weights(args, index)) {
       return nullptr;
     }
-    TESSERA_CHECK(tiles * kv_weight_tile_floats(group) <= args.weights.cols,
+    TESSERA_CHECK(tiles * kv_weight_tile_floats(gqa_ratio) <= args.weights.cols,
                   "attention: a row of weights is too short");
     return args.weights.row(row).data();
   }
@@ -78,9 +78,9 @@ struct Attention {
   TileRange range_of(const Item& item, int32_t tile) const;
   void see(const Item& item, PairBlock& block, int32_t tile, const TileRange& range) const;
   void attend(const Item& item, PairBlock& block, const Stretch& tiles) const;
-  void attend_all_spans(const Task& task, PairBlock& block, const KvTile* after) const;
-  void attend_one_span(const Task& task, PairBlock& block, const KvTile* after) const;
-  void merge_spans(int64_t row, int32_t head_in_group) const;
+  void attend_all_splits(const Task& task, PairBlock& block, const KvTile* after) const;
+  void attend_one_split(const Task& task, PairBlock& block, const KvTile* after) const;
+  void merge_splits(int64_t row, int32_t head_in_kv_head) const;
   void write_log_sum(int64_t row, int32_t head, float maximum, float sum) const;
 };
 
@@ -89,12 +89,12 @@ struct Attention::Task {
   Task(const Attention& of, int64_t index)
       : place(of.plan.at(index)), work(of.plan.work(place.row)), item(of.item_at(place)) {
     const int32_t first_seen = first_visible(of.args, item.first_position) / kAttentionTile;
-    const int32_t span = work.first_span + place.span;
-    done = work.spans > 0 ? of.shared.tiles(place.row, span) : 0;
-    first_tile = std::max(span * kSpanTiles, first_seen) + done;
+    const int32_t split = work.first_split + place.split;
+    done = work.splits > 0 ? of.shared.tiles(place.row, split) : 0;
+    first_tile = std::max(split * kSplitTiles, first_seen) + done;
     end_tile = item.walk.tiles();
-    if (work.spans > 0) {
-      end_tile = std::min(end_tile, (span + 1) * kSpanTiles);
+    if (work.splits > 0) {
+      end_tile = std::min(end_tile, (split + 1) * kSplitTiles);
     }
     if (first_tile < end_tile) {
       const TileRange range = of.range_of(item, first_tile);
@@ -138,8 +138,8 @@ void Attention::run(int64_t first_item, int64_t end_item) const {
     PairBlock block;  // 350 KiB, so nothing of it is written before it is needed
     block.head_dim = head_dim;
     block.pairs = task.item.block.pairs;
-    task.work.spans > 0 ? attend_one_span(task, block, after)
-                        : attend_all_spans(task, block, after);
+    task.work.splits > 0 ? attend_one_split(task, block, after)
+                         : attend_all_splits(task, block, after);
   }
 }
 
@@ -151,7 +151,7 @@ void Attention::run_shared(int64_t run_index) const {
   const TileWalk walk(args.pages, shapes, tokens, first.tiers);
   PairBlock block;
   block.head_dim = head_dim;
-  block.pairs = run.sequences * group;
+  block.pairs = run.sequences * gqa_ratio;
   load_shared(run, walk, block);
   clear(block);
   const Item item{first,         run.kv_head,  {first.last_group(), 0, block.pairs}, walk, nullptr,
@@ -159,10 +159,10 @@ void Attention::run_shared(int64_t run_index) const {
   attend(item, block, {run.first_tile, run.end_tile, run.end_tile - 1, nullptr});
   for (int32_t pair = 0; pair < block.pairs; ++pair) {
     const int64_t row =
-        int64_t{shared.sequence(run, pair / group)} * args.pages.kv_heads + run.kv_head;
-    const int64_t index =
-        plan.work(row).first_partial + int64_t{run.first_tile / kSpanTiles} * group + pair % group;
-    if (run.ends_span()) {
+        int64_t{shared.sequence(run, pair / gqa_ratio)} * args.pages.kv_heads + run.kv_head;
+    const int64_t index = plan.work(row).first_partial +
+                          int64_t{run.first_tile / kSplitTiles} * gqa_ratio + pair % gqa_ratio;
+    if (run.ends_split()) {
       kernels.finish(block, pair, partials.at(index));
     } else {
       partials.save(block, pair, index);
@@ -185,8 +185,8 @@ void Attention::load_shared(const SharedRun& run, const TileWalk& walk, PairBloc
     block.first_seen[pair] = 0;
     block.end_seen[pair] = run.end_tile * kAttentionTile;
     const SequenceSpan& span =
-        args.sequences[static_cast<size_t>(shared.sequence(run, pair / group))];
-    const int32_t head = run.kv_head * group + pair % group;
+        args.sequences[static_cast<size_t>(shared.sequence(run, pair / gqa_ratio))];
+    const int32_t head = run.kv_head * gqa_ratio + pair % gqa_ratio;
     const float* query = args.queries.row(span.first_row).data() + int64_t{head} * head_dim;
     const KvFormat format = tile.shape->layout.format;
     (format.is_sparse()  ? kernels.load_query_tokens
@@ -208,7 +208,7 @@ void Attention::load(const Task& task, PairBlock& block) const {
   const bool sparse = item.walk.any_sparse(task.first_tile, task.end_tile);
   for (int32_t pair = 0; pair < block.pairs; ++pair) {
     const int64_t row = item.sequence.first_row + row_of(item, pair);
-    const int32_t head = item.kv_head * group + head_in_group(item, pair);
+    const int32_t head = item.kv_head * gqa_ratio + head_in_kv_head(item, pair);
     const float* query = args.queries.row(row).data() + int64_t{head} * head_dim;
     if (floats) {
       kernels.load_query(block, pair, query, args.scale * kLog2E);
@@ -275,7 +275,8 @@ void Attention::attend(const Item& item, PairBlock& block, const Stretch& tiles)
       next = &found[(tile + 1) % 2];
     }
     see(item, block, tile, current);
-    float* left = item.left == nullptr ? nullptr : item.left + tile * kv_weight_tile_floats(group);
+    float* left =
+        item.left == nullptr ? nullptr : item.left + tile * kv_weight_tile_floats(gqa_ratio);
     kernels.add_tile(block,
                      {found[tile % 2], next, current.begin, current.end, current.whole, left});
   }
@@ -288,7 +289,7 @@ void Attention::write_log_sum(int64_t row, int32_t head, float maximum, float su
   }
 }
 
-void Attention::attend_all_spans(const Task& task, PairBlock& block, const KvTile* after) const {
+void Attention::attend_all_splits(const Task& task, PairBlock& block, const KvTile* after) const {
   const Item& item = task.item;
   const int32_t tiles = task.end_tile;
   load(task, block);
@@ -296,7 +297,7 @@ void Attention::attend_all_spans(const Task& task, PairBlock& block, const KvTil
   float sums[PairBlock::kPairs] = {};
   std::fill_n(maxima, PairBlock::kPairs, PairBlock::kLowest);
   const auto head_of = [&](int32_t pair) {
-    return item.kv_head * group + head_in_group(item, pair);
+    return item.kv_head * gqa_ratio + head_in_kv_head(item, pair);
   };
   const auto out_of = [&](int32_t pair) {
     return out(item.sequence, row_of(item, pair), head_of(pair));
@@ -305,17 +306,17 @@ void Attention::attend_all_spans(const Task& task, PairBlock& block, const KvTil
     std::fill_n(out_of(pair), head_dim, 0.0f);
   }
   for (int32_t tile = task.first_tile; tile < tiles;) {
-    const int32_t span_end = std::min(tiles, (tile / kSpanTiles + 1) * kSpanTiles);
+    const int32_t split_end = std::min(tiles, (tile / kSplitTiles + 1) * kSplitTiles);
     clear(block);
-    attend(item, block, {tile, span_end, tiles - 1, after});
+    attend(item, block, {tile, split_end, tiles - 1, after});
     for (int32_t pair = 0; pair < block.pairs; ++pair) {
       float maximum;
       float sum;
-      const Partial span{&maximum, &sum, block.values + int64_t{pair} * head_dim};
-      kernels.finish(block, pair, span);
-      kernels.merge({&maxima[pair], &sums[pair], out_of(pair)}, span, head_dim);
+      const Partial split{&maximum, &sum, block.values + int64_t{pair} * head_dim};
+      kernels.finish(block, pair, split);
+      kernels.merge({&maxima[pair], &sums[pair], out_of(pair)}, split, head_dim);
     }
-    tile = span_end;
+    tile = split_end;
   }
   for (int32_t pair = 0; pair < block.pairs; ++pair) {
     kernels.normalise(out_of(pair), sums[pair], head_dim);
@@ -324,40 +325,40 @@ void Attention::attend_all_spans(const Task& task, PairBlock& block, const KvTil
   }
 }
 
-void Attention::attend_one_span(const Task& task, PairBlock& block, const KvTile* after) const {
+void Attention::attend_one_split(const Task& task, PairBlock& block, const KvTile* after) const {
   const Item& item = task.item;
   if (task.first_tile == task.end_tile) {
     return;
   }
   load(task, block);
   clear(block);
-  const int64_t first_partial = task.work.first_partial + int64_t{task.place.span} * group;
+  const int64_t first_partial = task.work.first_partial + int64_t{task.place.split} * gqa_ratio;
   if (task.done > 0) {
     await_runs();
   }
   for (int32_t pair = 0; pair < block.pairs && task.done > 0; ++pair) {
-    partials.restore(block, pair, first_partial + head_in_group(item, pair));
+    partials.restore(block, pair, first_partial + head_in_kv_head(item, pair));
   }
   attend(item, block, {task.first_tile, task.end_tile, task.end_tile - 1, after});
   for (int32_t pair = 0; pair < block.pairs; ++pair) {
-    kernels.finish(block, pair, partials.at(first_partial + head_in_group(item, pair)));
+    kernels.finish(block, pair, partials.at(first_partial + head_in_kv_head(item, pair)));
   }
 }
 
 // Of the one query row of a sequence that was split.
-void Attention::merge_spans(int64_t row, int32_t head_in_group) const {
+void Attention::merge_splits(int64_t row, int32_t head_in_kv_head) const {
   const RowWork& work = plan.work(row);
-  if (work.spans == 0) {
+  if (work.splits == 0) {
     return;
   }
   const SequenceSpan& sequence = plan.sequence(row);
-  const int32_t head = plan.kv_head(row) * group + head_in_group;
+  const int32_t head = plan.kv_head(row) * gqa_ratio + head_in_kv_head;
   float maximum = PairBlock::kLowest;
   float sum = 0;
   float* values = out(sequence, 0, head);
   std::fill_n(values, head_dim, 0.0f);
-  for (int32_t span = 0; span < work.spans; ++span) {
-    const int64_t index = work.first_partial + int64_t{span} * group + head_in_group;
+  for (int32_t split = 0; split < work.splits; ++split) {
+    const int64_t index = work.first_partial + int64_t{split} * gqa_ratio + head_in_kv_head;
     kernels.merge({&maximum, &sum, values}, partials.at(index), head_dim);
   }
   kernels.normalise(values, sum, head_dim);
@@ -378,21 +379,21 @@ void run_attention(const AttentionKernels& kernels, const AttentionArgs& args, S
   ThreadPool& pool = ThreadPool::of(stream);
   AttentionPlan plan(args, args.scratch.data());
   const int64_t runs_bytes =
-      SharedRuns::scratch_bytes(std::ssize(args.sequences), args.pages.kv_heads, plan.spans());
+      SharedRuns::scratch_bytes(std::ssize(args.sequences), args.pages.kv_heads, plan.splits());
   TESSERA_CHECK(offset + runs_bytes <= scratch_bytes, "attention: scratch is too small");
-  const SharedRuns shared(args, plan.spans(), pool.threads(), args.scratch.data() + offset);
+  const SharedRuns shared(args, plan.splits(), pool.threads(), args.scratch.data() + offset);
   plan.cut_items(shared, pool.threads());
   TESSERA_CHECK(offset + runs_bytes + Partials::bytes(plan.partials(), head_dim) <= scratch_bytes,
                 "attention: scratch is too small");
   const Partials partials(args.scratch.data() + offset + runs_bytes, head_dim);
   const TileShapes shapes(args);
   std::atomic<int64_t> runs_left = shared.count();
-  const int64_t group = args.query_heads / args.pages.kv_heads;
+  const int64_t gqa_ratio = args.query_heads / args.pages.kv_heads;
   const Attention attention{.args = args,
                             .kernels = kernels,
                             .shapes = shapes,
                             .head_dim = head_dim,
-                            .group = static_cast<int32_t>(group),
+                            .gqa_ratio = static_cast<int32_t>(gqa_ratio),
                             .plan = plan,
                             .shared = shared,
                             .runs_left = runs_left,
@@ -409,9 +410,9 @@ void run_attention(const AttentionKernels& kernels, const AttentionArgs& args, S
     }
   });
   if (plan.partials() > 0) {
-    pool.parallel_for(rows * group, args.query_heads, [&](int64_t begin, int64_t end, int) {
+    pool.parallel_for(rows * gqa_ratio, args.query_heads, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) {
-        attention.merge_spans(i / group, static_cast<int32_t>(i % group));
+        attention.merge_splits(i / gqa_ratio, static_cast<int32_t>(i % gqa_ratio));
       }
     });
   }
@@ -424,10 +425,10 @@ namespace avx2 {
 int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, int32_t head_dim) {
   const int64_t sequences = std::min(limits.sequences, limits.tokens);
   const int64_t rows = sequences * query_heads;
-  const int64_t spans = AttentionPlan::most_spans(limits.context);
+  const int64_t splits = AttentionPlan::max_splits(limits.context);
   return AttentionPlan::scratch_bytes(rows) +
-         SharedRuns::scratch_bytes(sequences, query_heads, spans) +
-         Partials::bytes(rows * spans, head_dim);
+         SharedRuns::scratch_bytes(sequences, query_heads, splits) +
+         Partials::bytes(rows * splits, head_dim);
 }
 void attention(const AttentionArgs& args, Stream stream) {
   run_attention(kAttentionKernels, args, stream);

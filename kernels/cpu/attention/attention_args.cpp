@@ -5,9 +5,10 @@
 namespace tessera {
 void check_attention(const AttentionArgs& args) {
   const KvPagesView& pages = args.pages;
-  check_layout(pages.window_layout);
-  TESSERA_CHECK(pages.window_layout.format.is_floats() && pages.window_layout.capacity == kKvGroup,
-                "attention: the open group is dense");
+  check_layout(pages.residual_layout);
+  TESSERA_CHECK(
+      pages.residual_layout.format.is_floats() && pages.residual_layout.capacity == kKvGroup,
+      "attention: the open group is dense");
   TESSERA_CHECK(args.query_heads > 0 && args.query_heads % pages.kv_heads == 0,
                 "attention: query heads are a multiple of KV heads");
   TESSERA_CHECK(args.queries.cols == int64_t{args.query_heads} * pages.head_dim &&
@@ -18,8 +19,8 @@ void check_attention(const AttentionArgs& args) {
                 "attention: shape of log_sums");
   TESSERA_CHECK(args.scorings.empty() || args.scorings.size() == args.sequences.size(),
                 "attention: a scoring for each sequence");
-  TESSERA_CHECK(args.scorings.empty() ||
-                    (args.window == 0 && args.query_heads / pages.kv_heads <= kMaxScoredHeads),
+  TESSERA_CHECK(args.scorings.empty() || (args.sliding_window == 0 &&
+                                          args.query_heads / pages.kv_heads <= kMaxScoredHeads),
                 "attention: scores of a window's tokens, or of too large a group");
   int64_t dense = 0;
   for (const SequenceSpan& span : args.sequences) {
@@ -29,15 +30,15 @@ void check_attention(const AttentionArgs& args) {
         span.count > 0 && span.first_row >= 0 && span.first_row + span.count <= args.queries.rows,
         "attention: a sequence's rows");
     TESSERA_CHECK(span.context >= 0, "attention: a sequence's context");
-    TESSERA_CHECK(args.window == 0 || span.tiers.high == span.tiers.low,
+    TESSERA_CHECK(args.sliding_window == 0 || span.tiers.high == span.tiers.low,
                   "attention: a window needs rows of one tier");
-    TESSERA_CHECK(span.newest == 0 || args.window == 0,
+    TESSERA_CHECK(span.newest == 0 || args.sliding_window == 0,
                   "attention: newest tokens dense beside a window");
     TESSERA_CHECK(span.newest == 0 || span.count == 1 || span.context + span.count <= span.prompt,
                   "attention: newest tokens dense for several generated tokens");
     dense += dense_groups(span);
   }
-  TESSERA_CHECK(dense * pages.kv_heads * pages.window_layout.page_bytes <=
+  TESSERA_CHECK(dense * pages.kv_heads * pages.residual_layout.page_bytes <=
                     static_cast<int64_t>(args.dense.size()),
                 "attention: dense groups are missing");
 }

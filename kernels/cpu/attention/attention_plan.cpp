@@ -17,8 +17,8 @@ int64_t AttentionPlan::scratch_bytes(int64_t rows) {
   return round_up((rows + 1) * int64_t{sizeof(RowWork)}, 64);
 }
 
-int64_t AttentionPlan::most_spans(int32_t context) {
-  return div_ceil(context / kAttentionTile + 3, kSpanTiles);
+int64_t AttentionPlan::max_splits(int32_t context) {
+  return div_ceil(context / kAttentionTile + 3, kSplitTiles);
 }
 
 AttentionPlan::AttentionPlan(const AttentionArgs& args, std::byte* scratch)
@@ -31,42 +31,43 @@ AttentionPlan::AttentionPlan(const AttentionArgs& args, std::byte* scratch)
     const RowTokens tokens =
         row_tokens(args, span, next.first_dense, kv_head(row), span.last_group());
     TESSERA_CHECK(tokens.high >= 0 && tokens.low >= 0, "attention: groups that no row holds");
-    next.first_span = first_visible(args, span.context) / (kAttentionTile * kSpanTiles);
-    next.spans = (tokens.tiles() - 1) / kSpanTiles + 1 - next.first_span;
-    longest_ = std::max(longest_, next.first_span + next.spans);
-    pair_tiles_ += int64_t{span.count} * group_ * (tokens.tiles() - next.first_span * kSpanTiles);
+    next.first_split = first_visible(args, span.context) / (kAttentionTile * kSplitTiles);
+    next.splits = (tokens.tiles() - 1) / kSplitTiles + 1 - next.first_split;
+    longest_ = std::max(longest_, next.first_split + next.splits);
+    pair_tiles_ += int64_t{span.count} * group_ * (tokens.tiles() - next.first_split * kSplitTiles);
     work_[row] = next;
     next.first_dense += kv_head(row) == args.pages.kv_heads - 1 ? dense_groups(span) : 0;
   }
 }
 
 void AttentionPlan::cut_items(const SharedRuns& shared, int threads) {
-  int64_t all_spans = 0;
+  int64_t all_splits = 0;
   for (int64_t row = 0; row < rows(); ++row) {
-    all_spans += work_[row].spans;
+    all_splits += work_[row].splits;
   }
   // A row that is a small part of what a thread has to do stays whole: nothing is then passed from
   // one thread to another, and memory is read in one run. It changes no bit.
-  const int64_t whole = all_spans / (threads * kRowsOfAThread);
+  const int64_t whole = all_splits / (threads * kRowsOfAThread);
   RowWork next{};
   for (int64_t row = 0; row < rows(); ++row) {
     RowWork& work = work_[row];
     work.first_item = next.first_item;
     work.first_partial = next.first_partial;
-    if (!shared.any(row) && (sequence(row).count > 1 || work.spans == 1 || work.spans <= whole)) {
-      work.spans = 0;
+    if (!shared.any(row) && (sequence(row).count > 1 || work.splits == 1 || work.splits <= whole)) {
+      work.splits = 0;
     }
-    while (work.read < work.spans && shared.tiles(row, work.first_span + work.read) == kSpanTiles) {
+    while (work.read < work.splits &&
+           shared.tiles(row, work.first_split + work.read) == kSplitTiles) {
       ++work.read;
     }
-    pair_tiles_ -= int64_t{work.read} * kSpanTiles * group_;
+    pair_tiles_ -= int64_t{work.read} * kSplitTiles * group_;
     next.first_item += BlockCut(sequence(row), group_).blocks() * work.items();
-    next.first_partial += int64_t{work.spans} * group_;
+    next.first_partial += int64_t{work.splits} * group_;
   }
   work_[rows()] = next;
-  const int64_t most = std::max<int64_t>(1, items() / (2 * kRowsOfAThread * threads));
+  const int64_t max = std::max<int64_t>(1, items() / (2 * kRowsOfAThread * threads));
   at_once_ =
-      std::clamp<int64_t>(kPairTilesAtOnce * items() / std::max<int64_t>(pair_tiles_, 1), 1, most);
+      std::clamp<int64_t>(kPairTilesAtOnce * items() / std::max<int64_t>(pair_tiles_, 1), 1, max);
 }
 
 // Spans vary fastest, so that threads read neighbouring pages; of a prompt's blocks the last and

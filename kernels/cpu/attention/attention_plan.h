@@ -17,11 +17,11 @@ struct RowWork {
   int64_t first_item;
   int64_t first_partial;  // [spans, heads of a group]
   int64_t first_dense;    // groups in args.dense before the sequence's
-  int32_t first_span;
-  int32_t spans;  // 0: not split
-  int32_t read;   // the first of them that runs have read whole: they are no items
+  int32_t first_split;
+  int32_t splits;  // 0: not split
+  int32_t read;    // the first of them that runs have read whole: they are no items
 
-  int32_t items() const { return std::max(spans - read, 1); }  // of a block
+  int32_t items() const { return std::max(splits - read, 1); }  // of a block
 };
 
 // How a step is cut into items. Rows are counted as sequence * kv_heads + KV head.
@@ -30,12 +30,12 @@ class AttentionPlan {
   static int64_t scratch_bytes(int64_t rows);
   // Spans of a row of so many stored tokens, with a partly filled tile at the end of each tier and
   // the dense one behind them.
-  static int64_t most_spans(int32_t context);
+  static int64_t max_splits(int32_t context);
 
   // Cuts rows into spans. `scratch` is aligned as RowWork is.
   AttentionPlan(const AttentionArgs& args, std::byte* scratch);
   // Those of the longest row, with the ones that its window has passed.
-  int32_t spans() const { return longest_; }
+  int32_t splits() const { return longest_; }
 
   // Cuts them into items, so that so many threads are busy.
   void cut_items(const SharedRuns& shared, int threads);
@@ -47,7 +47,7 @@ class AttentionPlan {
   struct Place {
     int64_t row;
     BlockCut::Block block;
-    int32_t span;  // among the row's; of one that is not split: 0
+    int32_t split;  // among the row's; of one that is not split: 0
   };
   Place at(int64_t item) const;
 

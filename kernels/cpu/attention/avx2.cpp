@@ -19,9 +19,15 @@ using Tiles = TileAttention<Floats, Codes, Sparse>;
 }  // namespace
 
 const RowOps kRowOps{LaneRows<Lanes>::rms_norm, LaneRows<Lanes>::rope, LaneRows<Lanes>::silu_mul};
-const AttentionKernels kAttentionKernels{
-    Floats::load_query, Codes::load_query_codes,  Sparse::load_query_tokens, Tiles::add_tile,
-    Tiles::weigh_tile,  Softmax::add_paid<false>, Softmax::add_paid<true>,   Softmax::finish,
-    Softmax::merge,     Softmax::normalise};
+const AttentionKernels kAttentionKernels{Floats::load_query,
+                                         Codes::load_query_codes,
+                                         Sparse::load_query_tokens,
+                                         Tiles::add_tile,
+                                         Tiles::weigh_tile,
+                                         Softmax::add_attention<false>,
+                                         Softmax::add_attention<true>,
+                                         Softmax::finish,
+                                         Softmax::merge,
+                                         Softmax::normalise};
 
 }  // namespace tessera::avx2

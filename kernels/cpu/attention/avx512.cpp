@@ -21,9 +21,16 @@ using Softmax = LaneSoftmax<Lanes>;
 template <class Sparse>
 constexpr AttentionKernels kernels_of() {
   using Tiles = TileAttention<Floats, Codes, Sparse>;
-  return {Floats::load_query, Codes::load_query_codes,  Sparse::load_query_tokens, Tiles::add_tile,
-          Tiles::weigh_tile,  Softmax::add_paid<false>, Softmax::add_paid<true>,   Softmax::finish,
-          Softmax::merge,     Softmax::normalise};
+  return {Floats::load_query,
+          Codes::load_query_codes,
+          Sparse::load_query_tokens,
+          Tiles::add_tile,
+          Tiles::weigh_tile,
+          Softmax::add_attention<false>,
+          Softmax::add_attention<true>,
+          Softmax::finish,
+          Softmax::merge,
+          Softmax::normalise};
 }
 
 }  // namespace

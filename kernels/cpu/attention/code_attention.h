@@ -44,7 +44,7 @@ struct CodeAttention {
       sum = sum + numbers[i];
       largest = V::max(largest, V::max(numbers[i], V::zero() - numbers[i]));
     }
-    const float bounded = std::max(largest.highest(), kLeastLargest);
+    const float bounded = std::max(largest.highest(), kMinLargest);
     const float inverse = kCodeRange / bounded;
     block.query_steps[pair] = bounded / kCodeRange;
     block.query_sums[pair] = sum.sum();
@@ -186,7 +186,7 @@ struct CodeAttention {
           largest[j] = scale_weights<kWhole>(block, first + j, scales, zeros, step.left);
         }
       }
-      const V bounded = V::max(V::all(kLeastLargest), V::highest(largest));
+      const V bounded = V::max(V::all(kMinLargest), V::highest(largest));
       (bounded / V::all(kCodeRange)).store_4(block.weight_steps + first);
       (V::all(kCodeRange) / bounded).store_4(inverses + first);
     }

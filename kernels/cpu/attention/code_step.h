@@ -10,6 +10,6 @@ inline constexpr float kCodeRange = 127 * 256;
 
 // The largest magnitude m of the numbers becomes kCodeRange: step = m / kCodeRange, and n is x
 // times kCodeRange / m, rounded. A smaller m counts as this, so that there is an inverse.
-inline constexpr float kLeastLargest = 1e-30f;
+inline constexpr float kMinLargest = 1e-30f;
 
 }  // namespace tessera

@@ -29,8 +29,8 @@ struct CodeTiles {
   static constexpr int kTiles = 4;                           // registers of sums
   static_assert(kTiles == kKeyTilesInTile);
 
-  static constexpr int64_t kMostBytes = int64_t{kMaxHeadDim} * kAttentionTile;
-  static_assert(sizeof(PairBlock::expanded) >= 2 * kMostBytes);
+  static constexpr int64_t kMaxBytes = int64_t{kMaxHeadDim} * kAttentionTile;
+  static_assert(sizeof(PairBlock::expanded) >= 2 * kMaxBytes);
 
   // Blocks of fewer pairs would fill half of a register.
   static constexpr int kFewestPairs = kStep;
@@ -90,7 +90,7 @@ struct CodeTiles {
 
   // Values: [16 channels], each of all 64 tokens.
   static std::byte* values(PairBlock& block) {
-    return block.expanded + kMostBytes;
+    return block.expanded + kMaxBytes;
   }
   static void unpack_values(PairBlock& block, const TileStep& step) {
     const KvTile& next = step.next == nullptr ? step.tile : *step.next;

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-static_assert(sizeof(KvMark) == 8 && offsetof(KvMark, score) == 0);
+static_assert(sizeof(KvTokenScore) == 8 && offsetof(KvTokenScore, score) == 0);
 
 // The online softmax over a vector type, between a tile's scores and its values, and what becomes
 // of it at the end.
@@ -20,9 +20,9 @@ struct LaneSoftmax {
   static constexpr int kTileVectors = kAttentionTile / kLanes;
 
   // What of a vector's tokens a pair sees; `whole`: it sees all of the tile.
-  static V seen(const PairBlock& block, bool whole, int pair, int i, V x, V otherwise) {
+  static V seen(const PairBlock& block, bool whole, int pair, int i, V x, V fallback) {
     return whole ? x
-                 : x.where(static_cast<uint32_t>(block.visible[pair] >> (i * kLanes)), otherwise);
+                 : x.where(static_cast<uint32_t>(block.visible[pair] >> (i * kLanes)), fallback);
   }
 
   // The highest score so far of each pair, and what it makes of the earlier sums. By 4 pairs: what
@@ -57,7 +57,7 @@ struct LaneSoftmax {
 
   // Marks hold a score and a position each, so 2 vectors of them have the scores of one.
   template <bool kDescending>
-  static void add_paid(const PaidStep& step, KvMark* marks) {
+  static void add_attention(const ReceivedAttention& step, KvTokenScore* token_scores) {
     alignas(64) float factors[kMaxScoredHeads];
     static_assert(kMaxScoredHeads % kLanes == 0);
     for (int32_t head = 0; head < step.heads; head += kLanes) {
@@ -69,18 +69,20 @@ struct LaneSoftmax {
       for (int32_t head = 0; head < step.heads; ++head) {
         const V weight = V::load(step.weights + head * kAttentionTile + token);
         const V factor = V::all(factors[head]);
-        const V paid = weight * factor;
-        sum = step.squares ? V::fma(paid, paid, sum) : V::fma(weight, factor, sum);
+        const V received = weight * factor;
+        sum = step.squares ? V::fma(received, received, sum) : V::fma(weight, factor, sum);
       }
       sum = sum * V::all(step.share);
       if (token + kLanes <= step.tokens) {
-        KvMark* lowest = kDescending ? marks - token - (kLanes - 1) : marks + token;
+        KvTokenScore* lowest =
+            kDescending ? token_scores - token - (kLanes - 1) : token_scores + token;
         (kDescending ? sum.reversed() : sum).add_to_even(reinterpret_cast<float*>(lowest));
       } else {
         alignas(64) float sums[kLanes];
         sum.store(sums);
         for (int32_t i = 0; token + i < step.tokens; ++i) {
-          (kDescending ? marks - token : marks + token)[kDescending ? -i : i].score += sums[i];
+          (kDescending ? token_scores - token : token_scores + token)[kDescending ? -i : i].score +=
+              sums[i];
         }
       }
     }

@@ -16,14 +16,14 @@ namespace tessera {
 //   item    up to kPairs pairs of one (sequence, KV head) and one group of 64 positions, so that
 //   all
 //           see the same closed tokens; for decode one span of them
-//   span    kSpanTiles tiles: a softmax of its own; spans are merged in ascending order
+//   span    kSplitTiles tiles: a softmax of its own; spans are merged in ascending order
 //   tile    kAttentionTile tokens of one tier, or the dense group: one step of the online softmax
 //   step    up to kStep pairs: what the registers hold against one load of keys or values
 //
 // Tiles are counted through the high tier, the low tier and the dense group, and an addition
 // belongs to one pair alone, so what is added to what, and in which order, depends on a query's
 // position and on its row's tokens, and on nothing else.
-inline constexpr int32_t kSpanTiles = 16;
+inline constexpr int32_t kSplitTiles = 16;
 inline constexpr int32_t kKeyTilesInTile = kAttentionTile / KvPageLayout::kKeyTile;
 
 // A layout with the sizes that a tile's address needs, reckoned once for a step.
@@ -121,7 +121,7 @@ struct TileStep {
 };
 
 // What the query heads of one group at one position pay the first `tokens` tokens of a tile.
-struct PaidStep {
+struct ReceivedAttention {
   const float* weights;    // [heads, kAttentionTile], relative to the maxima
   const float* maxima;     // [heads], and so many more that vectors may be read
   const float* log2_sums;  // likewise
@@ -152,8 +152,8 @@ struct AttentionKernels {
   // query paid each token: the sum over its heads of weight * 2^(maximum - log2_sum), or of its
   // square, times the share. Token i has mark i, or mark -i where marks descend.
   void (*weigh_tile)(PairBlock& block, const TileStep& step);
-  void (*add_paid)(const PaidStep& step, KvMark* marks);
-  void (*add_paid_descending)(const PaidStep& step, KvMark* marks);
+  void (*add_attention)(const ReceivedAttention& step, KvTokenScore* token_scores);
+  void (*add_attention_descending)(const ReceivedAttention& step, KvTokenScore* token_scores);
   // One pair's softmax, complete but for the division.
   void (*finish)(const PairBlock& block, int32_t pair, const Partial& out);
   // into += from. Adding a partial of no tokens (maximum kLowest, all else 0) changes nothing.

@@ -17,7 +17,7 @@ struct RowTokens {
   const KvPageLayout* low_layout;
   int32_t high;
   int32_t low;
-  const std::byte* dense;  // a page of window_layout
+  const std::byte* dense;  // a page of residual_layout
 
   int32_t high_tiles() const { return static_cast<int32_t>(div_ceil(high, kAttentionTile)); }
   int32_t low_tiles() const { return static_cast<int32_t>(div_ceil(low, kAttentionTile)); }
@@ -37,13 +37,13 @@ inline RowTokens row_tokens(const AttentionArgs& args, const SequenceSpan& span,
       .high = pages.rows[row].high - (span.closed_after() - group) * kKvGroup - span.older_dense(),
       .low = pages.rows[row].low,
       .dense = group == span.last_group()
-                   ? pages.window(row)
-                   : args.dense.data() + page * pages.window_layout.page_bytes};
+                   ? pages.residual(row)
+                   : args.dense.data() + page * pages.residual_layout.page_bytes};
 }
 
 // The first position that a query at `position` sees.
 inline int32_t first_visible(const AttentionArgs& args, int32_t position) {
-  return args.window > 0 ? std::max(0, position + 1 - args.window) : 0;
+  return args.sliding_window > 0 ? std::max(0, position + 1 - args.sliding_window) : 0;
 }
 
 // Aborts unless the op can serve its arguments; for every instruction set.

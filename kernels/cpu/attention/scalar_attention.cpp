@@ -87,7 +87,7 @@ Query make_query(std::span<const float> in, float scale) {
     query.sum += query.floats[channel];
     largest = std::max(largest, std::abs(query.floats[channel]));
   }
-  const float bounded = std::max(largest, kLeastLargest);
+  const float bounded = std::max(largest, kMinLargest);
   const float inverse = kCodeRange / bounded;
   query.step = bounded / kCodeRange;
   for (size_t channel = 0; channel < in.size(); ++channel) {
@@ -180,7 +180,7 @@ struct Softmax {
       largest = std::max(largest, scaled[i]);
       zeros += weights[i] * tokens[i].value_zero();
     }
-    const float bounded = std::max(largest, kLeastLargest);
+    const float bounded = std::max(largest, kMinLargest);
     const float inverse = kCodeRange / bounded;
     const float step = bounded / kCodeRange;
     int32_t codes[kAttentionTile];
@@ -212,7 +212,7 @@ struct QueryRow {
     const int32_t capacity = row.low_layout->capacity;
     return token_at(*row.low_layout, page(args.pages.row_pages - 1 - i / capacity), i % capacity);
   }
-  Token dense(int32_t i) const { return token_at(args.pages.window_layout, row.dense, i); }
+  Token dense(int32_t i) const { return token_at(args.pages.residual_layout, row.dense, i); }
 
   const std::byte* page(int32_t entry) const {
     TESSERA_CHECK(row.page_ids[entry] >= 0, "attention: the row has no page for a token");

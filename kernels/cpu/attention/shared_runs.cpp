@@ -23,24 +23,24 @@ std::span<const int32_t> full_pages(const AttentionArgs& args, int32_t sequence,
 
 }  // namespace
 
-int64_t SharedRuns::scratch_bytes(int64_t sequences, int64_t kv_heads, int64_t spans) {
-  const int64_t row_spans = sequences * kv_heads * spans;
-  return round_up(
-      row_spans * int64_t{sizeof(SharedRun)} + 2 * sequences * int64_t{sizeof(int32_t)} + row_spans,
-      64);
+int64_t SharedRuns::scratch_bytes(int64_t sequences, int64_t kv_heads, int64_t splits) {
+  const int64_t row_splits = sequences * kv_heads * splits;
+  return round_up(row_splits * int64_t{sizeof(SharedRun)} +
+                      2 * sequences * int64_t{sizeof(int32_t)} + row_splits,
+                  64);
 }
 
-SharedRuns::SharedRuns(const AttentionArgs& args, int32_t spans, int32_t threads,
+SharedRuns::SharedRuns(const AttentionArgs& args, int32_t splits, int32_t threads,
                        std::byte* scratch)
-    : args_(args), spans_(spans) {
+    : args_(args), splits_(splits) {
   const int64_t sequences = std::ssize(args.sequences);
   const int32_t kv_heads = args.pages.kv_heads;
-  const int64_t row_spans = sequences * kv_heads * spans;
+  const int64_t row_splits = sequences * kv_heads * splits;
   runs_ = reinterpret_cast<SharedRun*>(scratch);
-  order_ = reinterpret_cast<int32_t*>(runs_ + row_spans);
+  order_ = reinterpret_cast<int32_t*>(runs_ + row_splits);
   common_ = order_ + sequences;
   tiles_ = reinterpret_cast<uint8_t*>(common_ + sequences);
-  std::fill_n(tiles_, row_spans, uint8_t{0});
+  std::fill_n(tiles_, row_splits, uint8_t{0});
   const int32_t fitting = PairBlock::kPairs / (args.query_heads / kv_heads);
   if (!args.share_reads || fitting < 2) {
     return;
@@ -50,22 +50,22 @@ SharedRuns::SharedRuns(const AttentionArgs& args, int32_t spans, int32_t threads
   // these so many that no step of pairs is left with a few, as far as that is possible.
   const int32_t busy = ordered_ * kv_heads / (kItemsOfAThread * threads);
   step_ = std::min(fitting, kPairsOfSteps / std::gcd(kPairsOfSteps, args.query_heads / kv_heads));
-  most_ = std::clamp(whole_steps(busy), std::max(2, step_), fitting / step_ * step_);
+  max_ = std::clamp(whole_steps(busy), std::max(2, step_), fitting / step_ * step_);
   for (int32_t kv_head = 0; kv_head < kv_heads && ordered_ > 1; ++kv_head) {
     int32_t longest = 0;
     for (int32_t i = 0; i + 1 < ordered_; ++i) {
       common_[i] = common_tiles(order_[i], order_[i + 1], kv_head);
       longest = std::max(longest, common_[i]);
     }
-    for (int32_t tile = 0; tile < longest; tile += kSpanTiles) {
+    for (int32_t tile = 0; tile < longest; tile += kSplitTiles) {
       cut(kv_head, tile, 0, ordered_);
     }
   }
 }
 
 bool SharedRuns::any(int64_t row) const {
-  const uint8_t* tiles = tiles_ + row * spans_;
-  return std::any_of(tiles, tiles + spans_, [](uint8_t count) { return count > 0; });
+  const uint8_t* tiles = tiles_ + row * splits_;
+  return std::any_of(tiles, tiles + splits_, [](uint8_t count) { return count > 0; });
 }
 
 // By the pages of the first KV head: units and samples share those of all heads alike. Were it
@@ -97,11 +97,11 @@ int32_t SharedRuns::common_tiles(int32_t one, int32_t other, int32_t kv_head) co
 // Makes runs of order[begin, end) in the span that begins with `first_tile`: one of all, as long as
 // the shortest that neighbours have in common, unless more would be saved by cutting there.
 void SharedRuns::cut(int32_t kv_head, int32_t first_tile, int32_t begin, int32_t end) {
-  int32_t shortest = kSpanTiles;
+  int32_t shortest = kSplitTiles;
   int32_t at = begin;
   int32_t sum = 0;
   for (int32_t i = begin; i + 1 < end; ++i) {
-    const int32_t tiles = std::clamp(common_[i] - first_tile, 0, kSpanTiles);
+    const int32_t tiles = std::clamp(common_[i] - first_tile, 0, kSplitTiles);
     sum += tiles;
     if (tiles < shortest) {
       shortest = tiles;
@@ -112,7 +112,7 @@ void SharedRuns::cut(int32_t kv_head, int32_t first_tile, int32_t begin, int32_t
     return;
   }
   if (shortest * (end - begin - 1) >= sum - shortest) {
-    const int32_t runs = static_cast<int32_t>(div_ceil(end - begin, most_));
+    const int32_t runs = static_cast<int32_t>(div_ceil(end - begin, max_));
     const int32_t each = whole_steps(static_cast<int32_t>(div_ceil(end - begin, runs)));
     for (int32_t first = begin; first < end; first += each) {
       add({kv_head, first_tile, first_tile + shortest, first, std::min(each, end - first)});
@@ -130,7 +130,7 @@ void SharedRuns::add(const SharedRun& run) {
   runs_[count_++] = run;
   for (int32_t i = 0; i < run.sequences; ++i) {
     const int64_t row = int64_t{sequence(run, i)} * args_.pages.kv_heads + run.kv_head;
-    tiles_[row * spans_ + run.first_tile / kSpanTiles] =
+    tiles_[row * splits_ + run.first_tile / kSplitTiles] =
         static_cast<uint8_t>(run.end_tile - run.first_tile);
   }
 }

@@ -17,7 +17,7 @@ struct SharedRun {
   int32_t first;  // of SharedRuns::order
   int32_t sequences;
 
-  bool ends_span() const { return end_tile % kSpanTiles == 0; }
+  bool ends_split() const { return end_tile % kSplitTiles == 0; }
 };
 
 // The runs of a step, read off the page tables: the same page at the same place is the same tokens,
@@ -29,18 +29,18 @@ struct SharedRun {
 class SharedRuns {
  public:
   // For `sequences` sequences and rows of at most `spans` spans, a multiple of 64.
-  static int64_t scratch_bytes(int64_t sequences, int64_t kv_heads, int64_t spans);
+  static int64_t scratch_bytes(int64_t sequences, int64_t kv_heads, int64_t splits);
 
   // `scratch`, scratch_bytes(sequences of args, ...), holds what is found; `threads` are to have
   // something to do each. Finds nothing where args.share_reads is false.
-  SharedRuns(const AttentionArgs& args, int32_t spans, int32_t threads, std::byte* scratch);
+  SharedRuns(const AttentionArgs& args, int32_t splits, int32_t threads, std::byte* scratch);
 
   int64_t count() const { return count_; }
   const SharedRun& run(int64_t index) const { return runs_[index]; }
   // The i-th sequence of a run: its place in args.sequences.
   int32_t sequence(const SharedRun& run, int32_t i) const { return order_[run.first + i]; }
   // How many first tiles of a span stand in a run. `row`: sequence * kv_heads + KV head.
-  int32_t tiles(int64_t row, int32_t span) const { return tiles_[row * spans_ + span]; }
+  int32_t tiles(int64_t row, int32_t split) const { return tiles_[row * splits_ + split]; }
   bool any(int64_t row) const;
 
  private:
@@ -53,9 +53,9 @@ class SharedRuns {
   void add(const SharedRun& run);
 
   const AttentionArgs& args_;
-  int32_t spans_;
+  int32_t splits_;
   int32_t step_ = 0;  // so many sequences have the pairs of whole steps
-  int32_t most_ = 0;  // sequences of a run
+  int32_t max_ = 0;   // sequences of a run
   int32_t ordered_ = 0;
   int64_t count_ = 0;
   SharedRun* runs_;  // [sequences, kv_heads, spans]

@@ -48,7 +48,7 @@ struct SparseAttention {
       floats_of(block, pair)[quarter_place(pair, channel, 4)] = number;
       largest = std::max(largest, std::abs(number));
     }
-    const float bounded = std::max(largest, kLeastLargest);
+    const float bounded = std::max(largest, kMinLargest);
     const float inverse = kCodeRange / bounded;
     block.query_steps[pair] = bounded / kCodeRange;
     for (int channel = 0; channel < block.head_dim; ++channel) {

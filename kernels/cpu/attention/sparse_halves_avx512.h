@@ -34,7 +34,7 @@ struct SparseHalves {
       std::fill_n(halves, round_up(block.head_dim, Scores::kWord) * Scores::kQuarters, f16{});
       std::fill_n(block.half_steps + pair, Scores::kQuarters, 0.0f);
     }
-    float largest = kLeastLargest;
+    float largest = kMinLargest;
     for (int channel = 0; channel < block.head_dim; ++channel) {
       largest = std::max(largest, std::abs(query[channel] * factor));
     }
@@ -59,8 +59,8 @@ struct SparseHalves {
     }
   }
 
-  // Scores become weights, and these (times the values' scales where values are codes) f16, twice in
-  // 32 bits, so that they are broadcast by the load alone.
+  // Scores become weights, and these (times the values' scales where values are codes) f16, twice
+  // in 32 bits, so that they are broadcast by the load alone.
   static void weigh(PairBlock& block, const TileStep& step, bool codes) {
     Softmax::weigh(block, step.left);
     const uint64_t present = ~uint64_t{0} >> (kAttentionTile - (step.end - step.begin))
@@ -85,7 +85,7 @@ struct SparseHalves {
           largest[j] = Lanes::max(largest[j], Lanes::load(weights + i * kLanes) * scales[i]);
         }
       }
-      const Lanes bounded = Lanes::max(Lanes::all(kLeastLargest), Lanes::highest(largest));
+      const Lanes bounded = Lanes::max(Lanes::all(kMinLargest), Lanes::highest(largest));
       (bounded / Lanes::all(kHalfWeightRange)).store_4(block.weight_steps + first);
       (Lanes::all(kHalfWeightRange) / bounded).store_4(inverses);
       for (int pair = first; pair < std::min(first + 4, block.pairs); ++pair) {

@@ -26,7 +26,7 @@ void fetch(const std::byte* bytes, int64_t count) {
 
 }  // namespace
 
-TileShapes::TileShapes(const AttentionArgs& args) : dense(args.pages.window_layout) {
+TileShapes::TileShapes(const AttentionArgs& args) : dense(args.pages.residual_layout) {
   for (const SequenceSpan& span : args.sequences) {
     for (const uint8_t tier : {span.tiers.high, span.tiers.low}) {
       if (tiers[tier].page_tiles == 0) {

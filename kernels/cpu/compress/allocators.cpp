@@ -40,15 +40,16 @@ int64_t first_row(const AllocatorInput& input) {
   return input.pool.pages.row_index(input.sequence.slot, 0, 0);
 }
 
-int32_t clamp_tokens(double tokens, int32_t most) {
-  return static_cast<int32_t>(std::clamp(tokens, 0.0, static_cast<double>(most)));
+int32_t clamp_tokens(double tokens, int32_t max) {
+  return static_cast<int32_t>(std::clamp(tokens, 0.0, static_cast<double>(max)));
 }
 
 // The keys of the row's tokens that a rule may touch; returns how many.
 size_t collect(const AllocatorInput& input, const TokenRow& row, std::span<TokenKey> keys) {
   size_t count = 0;
-  row.for_each_own(
-      [&](const KvMark& mark, TokenAge) { keys[count++] = input.significance.key(mark); });
+  row.for_each_own([&](const KvTokenScore& token_score, TokenAge) {
+    keys[count++] = input.significance.key(token_score);
+  });
   return count;
 }
 
@@ -77,14 +78,14 @@ void allocate_uniform(const AllocatorInput& input) {
 void allocate_pyramid(const AllocatorInput& input) {
   const int32_t layers = input.pool.pages.layers;
   const int32_t heads = input.pool.pages.kv_heads;
-  const int32_t most = input.sequence.tokens;
+  const int32_t max = input.sequence.tokens;
   const double mean = input.row_budget;
   const double first =
-      std::min<double>(2 * mean - mean / input.sequence.policy.pyramid_steepness, most);
+      std::min<double>(2 * mean - mean / input.sequence.policy.pyramid_steepness, max);
   const double last = 2 * mean - first;
   for (int32_t layer = 0; layer < layers; ++layer) {
     const double depth = layers > 1 ? static_cast<double>(layer) / (layers - 1) : 0.5;
-    const int32_t tokens = clamp_tokens(std::floor(first + depth * (last - first)), most);
+    const int32_t tokens = clamp_tokens(std::floor(first + depth * (last - first)), max);
     std::fill_n(input.budgets.begin() + int64_t{layer} * heads, heads, tokens);
   }
 }
@@ -116,9 +117,9 @@ void allocate_heads(const AllocatorInput& input) {
       const TokenRow tokens(input.pool, input.sequence, row + head);
       int64_t own = 0;
       int64_t won = 0;
-      tokens.for_each_own([&](const KvMark& mark, TokenAge) {
+      tokens.for_each_own([&](const KvTokenScore& token_score, TokenAge) {
         ++own;
-        won += input.significance.key(mark) >= cut ? 1 : 0;
+        won += input.significance.key(token_score) >= cut ? 1 : 0;
       });
       const double floor = input.sequence.policy.head_floor;
       const double adaptive = static_cast<double>(stored_tokens(tokens) - own + won);
@@ -151,7 +152,7 @@ void rank_pages(const AllocatorInput& input, int64_t row, std::span<TokenKey> ke
 }
 
 // Which pages go: those with a key below the cut, and of those at it the first `ties`.
-struct PageCut {
+struct PageCutoff {
   TokenKey key = kLowestKey;
   int64_t ties = 0;
 
@@ -165,7 +166,7 @@ struct PageCut {
 };
 
 // `scratch`: as many keys as `pages`, which keep their order.
-PageCut cut_pages(std::span<const TokenKey> pages, std::span<TokenKey> scratch, int64_t evict) {
+PageCutoff cut_pages(std::span<const TokenKey> pages, std::span<TokenKey> scratch, int64_t evict) {
   if (evict <= 0) {
     return {};
   }
@@ -201,7 +202,7 @@ void allocate_pages(const AllocatorInput& input) {
   }
   const int64_t allowed =
       static_cast<int64_t>(rows) * (std::max<int64_t>(input.row_budget - open, 0) / capacity);
-  PageCut cut = cut_pages(of_rows, input.page_keys.subspan(of_rows.size()), held - allowed);
+  PageCutoff cut = cut_pages(of_rows, input.page_keys.subspan(of_rows.size()), held - allowed);
   for (size_t row = 0; row < rows; ++row) {
     int64_t gone = 0;
     for (const TokenKey key : of_rows.subspan(row * entries, entries)) {

@@ -12,7 +12,7 @@ namespace {
 class Compaction {
  public:
   Compaction(const TokenOps& ops, const KvPool& pool, const KvCompression& sequence,
-             std::span<const TokenFate> fates, const TokenRow& row, RowChange& change)
+             std::span<const TokenDecision> fates, const TokenRow& row, RowChange& change)
       : ops_(ops),
         pages_(pool.pages),
         high_layout_(pages_.layouts[sequence.tiers.high]),
@@ -24,11 +24,11 @@ class Compaction {
         change_(change),
         left_(pool.tables + row.row * pages_.row_pages),
         right_(left_ + pages_.row_pages - 1),
-        marks_(pages_.mark_row(row.row)),
+        token_scores_(pages_.token_score_row(row.row)),
         high_(row.counts.high),
         low_(row.counts.low) {
     if (sequence.policy.key_score == KvKeyScore::output_aware && change.demoted > 0) {
-      window_weights(pages_, row.row, sequence.tokens, key_weights_);
+      recent_query_weights(pages_, row.row, sequence.tokens, key_weights_);
       by_key_weights_ = true;
     }
     // The left end may have room for more tokens than it holds, the right end never has.
@@ -44,11 +44,11 @@ class Compaction {
       return;
     }
     // The open group's marks follow the high tier's; until then low ones may need their places.
-    KvMark open_marks[kKvGroup];
-    std::copy_n(marks_ + high_, row_.open, open_marks);
+    KvTokenScore open_token_scores[kKvGroup];
+    std::copy_n(token_scores_ + high_, row_.open, open_token_scores);
     drop_from_low();
     thin_high();
-    std::copy_n(open_marks, row_.open, marks_ + high_);
+    std::copy_n(open_token_scores, row_.open, token_scores_ + high_);
     pages_.rows[row_.row] = {high_, low_};
   }
 
@@ -59,12 +59,14 @@ class Compaction {
   TokenPlace low_place(int32_t place) const {
     return {pages_.page(right_[-(place / low_layout_.capacity)]), place % low_layout_.capacity};
   }
-  KvMark& low_mark(int32_t place) const { return marks_[pages_.row_marks - 1 - place]; }
+  KvTokenScore& low_token_score(int32_t place) const {
+    return token_scores_[pages_.row_token_scores - 1 - place];
+  }
 
   // Of tokens that stand where they stood.
-  TokenFate high_fate(int32_t place) const { return fates_[static_cast<size_t>(place)]; }
+  TokenDecision high_decision(int32_t place) const { return fates_[static_cast<size_t>(place)]; }
   bool low_stays(int32_t place) const {
-    return fates_[static_cast<size_t>(pages_.row_marks - 1 - place)] == TokenFate::stay;
+    return fates_[static_cast<size_t>(pages_.row_token_scores - 1 - place)] == TokenDecision::stay;
   }
 
   // Gaps are filled from the end, so that no token moves that need not.
@@ -78,7 +80,7 @@ class Compaction {
       } while (low_ > place && !low_stays(low_));
       if (low_ > place) {
         move(low_shape_, low_place(low_), low_place(place));
-        low_mark(place) = low_mark(low_);
+        low_token_score(place) = low_token_score(low_);
       }
     }
     carry_out(low_shape_);
@@ -86,21 +88,21 @@ class Compaction {
 
   void thin_high() {
     for (int32_t place = row_.own_high; place < high_; ++place) {
-      const TokenFate fate = high_fate(place);
-      if (fate == TokenFate::stay) {
+      const TokenDecision decision = high_decision(place);
+      if (decision == TokenDecision::stay) {
         continue;
       }
       for (; high_ - 1 > place; --high_) {
-        const TokenFate last = high_fate(high_ - 1);
-        if (last == TokenFate::stay) {
+        const TokenDecision last = high_decision(high_ - 1);
+        if (last == TokenDecision::stay) {
           break;
         }
         leave_high(high_ - 1, last);
       }
-      leave_high(place, fate);
+      leave_high(place, decision);
       if (--high_ > place) {
         move(high_shape_, high_place(high_), high_place(place));
-        marks_[place] = marks_[high_];
+        token_scores_[place] = token_scores_[high_];
       }
     }
     carry_out(high_shape_);
@@ -108,7 +110,7 @@ class Compaction {
 
   // Tokens move from beyond a tier's end to gaps before it, so they may move later and together.
   void move(const TileShape& shape, TokenPlace from, TokenPlace to) {
-    if (pending_ == kMostMoves) {
+    if (pending_ == kMaxMoves) {
       carry_out(shape);
     }
     moves_[pending_++] = {from, to};
@@ -118,8 +120,8 @@ class Compaction {
     pending_ = 0;
   }
 
-  void leave_high(int32_t place, TokenFate fate) {
-    if (fate != TokenFate::demote) {
+  void leave_high(int32_t place, TokenDecision decision) {
+    if (decision != TokenDecision::demote) {
       return;
     }
     if (low_ == change_.right_pages * low_layout_.capacity) {
@@ -127,7 +129,7 @@ class Compaction {
     }
     ops_.demote(high_shape_, high_place(place), low_shape_, low_place(low_),
                 by_key_weights_ ? key_weights_ : nullptr);
-    low_mark(low_) = marks_[place];
+    low_token_score(low_) = token_scores_[place];
     ++low_;
   }
 
@@ -156,44 +158,45 @@ class Compaction {
   const KvPageLayout& low_layout_;
   const TileShape high_shape_;
   const TileShape low_shape_;
-  const std::span<const TokenFate> fates_;
+  const std::span<const TokenDecision> fates_;
   const TokenRow& row_;
   RowChange& change_;
   int32_t* left_;   // the row's table, from its left end
   int32_t* right_;  // and from its right end, downwards
-  KvMark* marks_;
+  KvTokenScore* token_scores_;
   int32_t high_;  // tokens left
   int32_t low_;
   float key_weights_[kMaxHeadDim] = {};  // of the key score output_aware
   bool by_key_weights_ = false;
-  TokenMove moves_[kMostMoves];
+  TokenMove moves_[kMaxMoves];
   size_t pending_ = 0;  // of them, not carried out yet
 };
 
 }  // namespace
 
-void decide(const TokenRow& row, const Significance& significance, const RowCuts& cuts,
-            std::span<TokenFate> fates, RowChange& change) {
-  std::fill_n(fates.begin(), row.counts.high, TokenFate::stay);
-  std::fill_n(fates.end() - row.counts.low, row.counts.low, TokenFate::stay);
-  const KvMark* marks = row.pages.mark_row(row.row);
-  const auto meet = [&](const KvMark& mark, TokenFate fate) {
-    fates[static_cast<size_t>(&mark - marks)] = fate;
-    change.demoted += fate == TokenFate::demote ? 1 : 0;
-    change.dropped += fate == TokenFate::drop ? 1 : 0;
+void decide(const TokenRow& row, const Significance& significance, const RowCutoffs& cutoffs,
+            std::span<TokenDecision> fates, RowChange& change) {
+  std::fill_n(fates.begin(), row.counts.high, TokenDecision::stay);
+  std::fill_n(fates.end() - row.counts.low, row.counts.low, TokenDecision::stay);
+  const KvTokenScore* token_scores = row.pages.token_score_row(row.row);
+  const auto meet = [&](const KvTokenScore& token_score, TokenDecision decision) {
+    fates[static_cast<size_t>(&token_score - token_scores)] = decision;
+    change.demoted += decision == TokenDecision::demote ? 1 : 0;
+    change.dropped += decision == TokenDecision::drop ? 1 : 0;
   };
-  row.for_each_own_high([&](const KvMark& mark, TokenAge age) {
-    meet(mark, fate_in_high(cuts, age, significance.key(mark)));
+  row.for_each_own_high([&](const KvTokenScore& token_score, TokenAge age) {
+    meet(token_score, decision_in_high(cutoffs, age, significance.key(token_score)));
   });
-  if (cuts.old_low > kLowestKey) {
-    row.for_each_own_low([&](const KvMark& mark) {
-      meet(mark, significance.key(mark) < cuts.old_low ? TokenFate::drop : TokenFate::stay);
+  if (cutoffs.old_low > kLowestKey) {
+    row.for_each_own_low([&](const KvTokenScore& token_score) {
+      meet(token_score, significance.key(token_score) < cutoffs.old_low ? TokenDecision::drop
+                                                                        : TokenDecision::stay);
     });
   }
 }
 
 void compact_row(const TokenOps& ops, const KvPool& pool, const KvCompression& sequence,
-                 std::span<const TokenFate> fates, const TokenRow& row, RowChange& change) {
+                 std::span<const TokenDecision> fates, const TokenRow& row, RowChange& change) {
   Compaction(ops, pool, sequence, fates, row, change).run();
 }
 

@@ -18,14 +18,14 @@ struct RowChange {
   int32_t right_pages = 0;
 };
 
-// What `cuts` make of every token, `fates` [row_marks], each where its mark is; `change` counts
-// those that they demote and drop.
-void decide(const TokenRow& row, const Significance& significance, const RowCuts& cuts,
-            std::span<TokenFate> fates, RowChange& change);
+// What `cuts` make of every token, `fates` [row_token_scores], each where its mark is; `change`
+// counts those that they demote and drop.
+void decide(const TokenRow& row, const Significance& significance, const RowCutoffs& cutoffs,
+            std::span<TokenDecision> fates, RowChange& change);
 
 // Applies them to one row: its pages, marks and counts. Pages that end up empty stay in the table
 // behind those in use, because the free list belongs to all rows. `change` is decide's.
 void compact_row(const TokenOps& ops, const KvPool& pool, const KvCompression& sequence,
-                 std::span<const TokenFate> fates, const TokenRow& row, RowChange& change);
+                 std::span<const TokenDecision> fates, const TokenRow& row, RowChange& change);
 
 }  // namespace tessera

@@ -18,10 +18,10 @@ constexpr int64_t kAlignment = 64;
 struct Scratch {
   Scratch(const KvPagesView& pages, int threads, std::byte* memory) {
     const int64_t rows = int64_t{pages.layers} * pages.kv_heads;
-    thread_keys = static_cast<size_t>(int64_t{pages.kv_heads} * pages.row_marks);
-    row_fates = static_cast<size_t>(pages.row_marks);
+    thread_keys = static_cast<size_t>(int64_t{pages.kv_heads} * pages.row_token_scores);
+    row_fates = static_cast<size_t>(pages.row_token_scores);
     changes = cut<RowChange>(memory, rows);
-    fates = cut<TokenFate>(memory, rows * pages.row_marks);
+    fates = cut<TokenDecision>(memory, rows * pages.row_token_scores);
     budgets = cut<int32_t>(memory, rows);
     keys = cut<TokenKey>(memory, static_cast<int64_t>(thread_keys) * threads);
     page_keys = cut<TokenKey>(memory, 2 * rows * pages.row_pages);
@@ -31,15 +31,15 @@ struct Scratch {
     return keys.subspan(static_cast<size_t>(thread) * thread_keys, thread_keys);
   }
 
-  std::span<TokenFate> fates_of(int64_t row) const {
+  std::span<TokenDecision> fates_of(int64_t row) const {
     return fates.subspan(static_cast<size_t>(row) * row_fates, row_fates);
   }
 
-  std::span<RowChange> changes;   // [rows]
-  std::span<TokenFate> fates;     // [rows, row_marks]
-  std::span<int32_t> budgets;     // [rows]
-  std::span<TokenKey> keys;       // [threads, tokens of a layer's rows]
-  std::span<TokenKey> page_keys;  // [2, rows, row_pages]
+  std::span<RowChange> changes;    // [rows]
+  std::span<TokenDecision> fates;  // [rows, row_token_scores]
+  std::span<int32_t> budgets;      // [rows]
+  std::span<TokenKey> keys;        // [threads, tokens of a layer's rows]
+  std::span<TokenKey> page_keys;   // [2, rows, row_pages]
   size_t thread_keys = 0;
   size_t row_fates = 0;
   int64_t bytes = 0;
@@ -111,34 +111,34 @@ class Compressor {
   // then.
   void pool_scores(int64_t row) const {
     const KvPolicy& policy = sequence_.policy;
-    KvMark* marks = pool_.pages.mark_row(first_row_ + row);
+    KvTokenScore* token_scores = pool_.pages.token_score_row(first_row_ + row);
     const int32_t stored = pool_.pages.rows[first_row_ + row].high + sequence_.tokens % kKvGroup;
     const int32_t seen = std::min(stored, sequence_.prompt_tokens - policy.score_window);
     const int32_t reach = policy.score_pool / 2;
     float before[kMaxScorePool];  // of the last `reach` tokens, the scores they had
     for (int32_t i = 0; i < seen; ++i) {
-      const float own = marks[i].score;
+      const float own = token_scores[i].score;
       float highest = own;
       for (int32_t j = std::max(0, i - reach); j < i; ++j) {
         highest = std::max(highest, before[j % reach]);
       }
       for (int32_t j = i + 1; j <= std::min(seen - 1, i + reach); ++j) {
-        highest = std::max(highest, marks[j].score);
+        highest = std::max(highest, token_scores[j].score);
       }
       before[i % reach] = own;
-      marks[i].score = highest;
+      token_scores[i].score = highest;
     }
   }
 
   void change(int64_t row, int thread) const {
     const TokenRow tokens(pool_, sequence_, first_row_ + row);
-    const RowCuts cuts = cuts_of({.row = tokens,
-                                  .sequence = sequence_,
-                                  .significance = significance_,
-                                  .budget = scratch_.budgets[static_cast<size_t>(row)],
-                                  .keys = scratch_.keys_of(thread)});
+    const RowCutoffs cutoffs = cutoffs_of({.row = tokens,
+                                           .sequence = sequence_,
+                                           .significance = significance_,
+                                           .budget = scratch_.budgets[static_cast<size_t>(row)],
+                                           .keys = scratch_.keys_of(thread)});
     RowChange& change = scratch_.changes[static_cast<size_t>(row)];
-    decide(tokens, significance_, cuts, scratch_.fates_of(row), change);
+    decide(tokens, significance_, cutoffs, scratch_.fates_of(row), change);
     compact_row(ops_, pool_, sequence_, scratch_.fates_of(row), tokens, change);
   }
 
@@ -149,7 +149,7 @@ class Compressor {
       return static_cast<int32_t>(div_ceil(tokens, pages.layouts[tier].capacity));
     };
     const auto free_entry = [&](int32_t& entry) {
-      free_list.let_go(entry);
+      free_list.release_page(entry);
       entry = kNoPage;
     };
     for (int32_t i = used(pages.rows[row].high, sequence_.tiers.high); i < change.left_pages; ++i) {
@@ -159,7 +159,7 @@ class Compressor {
       free_entry(table[pages.row_pages - 1 - i]);
     }
     if (change.spare != kNoPage) {
-      free_list.let_go(change.spare);
+      free_list.release_page(change.spare);
     }
   }
 

@@ -11,7 +11,7 @@
 namespace tessera {
 
 KvScoring scoring_of(const KvPolicy& policy, int32_t prompt_tokens) {
-  KvScoring scoring{.marks = policy.needs_marks(),
+  KvScoring scoring{.token_scores = policy.needs_token_scores(),
                     .scorer = policy.scorer,
                     .query_sums = policy.key_score == KvKeyScore::output_aware};
   if (policy.is_lossy() && policy.scorer != KvScorer::none) {
@@ -36,9 +36,10 @@ void check_score(const KvScoreArgs& args) {
                 "kv_score: shape of log_sums");
   for (size_t i = 0; i < args.sequences.size(); ++i) {
     const SequenceSpan& span = args.sequences[i];
-    TESSERA_CHECK(!args.scorings[i].marks ||
-                      (pages.marks != nullptr && span.context + span.count < pages.row_marks),
-                  "kv_score: too few marks");
+    TESSERA_CHECK(
+        !args.scorings[i].token_scores ||
+            (pages.token_scores != nullptr && span.context + span.count < pages.row_token_scores),
+        "kv_score: too few marks");
   }
 }
 
@@ -50,32 +51,33 @@ constexpr int64_t kTilesOfAPart = 16;
 constexpr int64_t kItemsOfAThread = 8;
 
 // The tokens of a tile that the query at `position` sees, where their marks are.
-struct TileMarks {
-  KvMark* first;
+struct TileTokenScores {
+  KvTokenScore* first;
   bool descending;
   int32_t tokens;
 };
-TileMarks marks_of(const RowScores& scores, const RowTokens& tokens, int32_t tile,
-                   int32_t position) {
+TileTokenScores token_scores_of(const RowScores& scores, const RowTokens& tokens, int32_t tile,
+                                int32_t position) {
   const int32_t high_tiles = tokens.high_tiles();
   if (tile + 1 == tokens.tiles()) {
     const int32_t group = position / kKvGroup * kKvGroup;
-    return {&scores.mark_of(group), false, position + 1 - group};
+    return {&scores.token_score_of(group), false, position + 1 - group};
   }
   const bool high = tile < high_tiles;
   const int32_t place = (high ? tile : tile - high_tiles) * kAttentionTile;
-  return {high ? &scores.high_mark(place) : &scores.low_mark(place), !high,
+  return {high ? &scores.high_token_score(place) : &scores.low_token_score(place), !high,
           std::min(kAttentionTile, (high ? tokens.high : tokens.low) - place)};
 }
 
 // What the heads of one query pay a tile.
-void pay(const AttentionKernels& kernels, const RowScores& scores, const TileMarks& marks,
-         PaidStep step) {
+void pay(const AttentionKernels& kernels, const RowScores& scores,
+         const TileTokenScores& token_scores, ReceivedAttention step) {
   step.heads = scores.heads();
   step.squares = scores.squares();
   step.share = scores.share();
-  step.tokens = marks.tokens;
-  (marks.descending ? kernels.add_paid_descending : kernels.add_paid)(step, marks.first);
+  step.tokens = token_scores.tokens;
+  (token_scores.descending ? kernels.add_attention_descending : kernels.add_attention)(
+      step, token_scores.first);
 }
 
 // Numbers that are read by vectors may end within one.
@@ -93,13 +95,13 @@ void fold(const AttentionKernels& kernels, const KvScoreArgs& args, const RowTok
   }
   const int64_t end = tiles * (part + 1) / parts;
   if (part + 1 == parts) {  // whose last tile is the new token's
-    scores.make_marks();
+    scores.make_token_scores();
   }
   const int64_t tile_floats = kv_weight_tile_floats(scores.heads());
   TESSERA_CHECK(tiles * tile_floats <= std::ssize(left), "kv_score: too few weights");
   for (int64_t tile = tiles * part / parts; tile < end; ++tile) {
     const float* weights = left.data() + tile * tile_floats;
-    pay(kernels, scores, marks_of(scores, tokens, static_cast<int32_t>(tile), position),
+    pay(kernels, scores, token_scores_of(scores, tokens, static_cast<int32_t>(tile), position),
         {.weights = weights,
          .maxima = weights + int64_t{scores.heads()} * kAttentionTile,
          .log2_sums = log2_sums});
@@ -123,7 +125,7 @@ class RowScoring {
 
   void run(size_t sequence, int32_t kv_head) {
     const RowScores scores(args_, sequence, kv_head);
-    scores.make_marks();
+    scores.make_token_scores();
     const int32_t at_once = PairBlock::kPairs / heads_;
     for (int32_t query = scores.begin(); query < scores.end();) {
       const int32_t group = query / kKvGroup;
@@ -159,7 +161,7 @@ class RowScoring {
       if (!last) {
         find(tile + 1);
       }
-      if (tile % kSpanTiles == 0) {
+      if (tile % kSplitTiles == 0) {
         begin_span();
       }
       for (int32_t pair = 0; pair < block_.pairs; ++pair) {
@@ -174,7 +176,7 @@ class RowScoring {
                                    .whole = true});
       for (int32_t query = queries.begin; query < queries.end; ++query) {
         const int32_t pair = (query - queries.begin) * heads_;
-        pay(kernels_, scores, marks_of(scores, tokens, tile, query),
+        pay(kernels_, scores, token_scores_of(scores, tokens, tile, query),
             {.weights = block_.weights + pair * kAttentionTile,
              .maxima = block_.maxima + pair,
              .log2_sums = log2_sums_ + pair});

@@ -49,9 +49,9 @@ void add_query_sums(const KvScoreArgs& args, Stream stream) {
       });
 }
 
-void window_weights(const KvPagesView& pages, int64_t row, int32_t tokens, float* weights) {
+void recent_query_weights(const KvPagesView& pages, int64_t row, int32_t tokens, float* weights) {
   for (int32_t channel = 0; channel < pages.head_dim; ++channel) {
-    weights[channel] = window_weight(pages, row, tokens, channel);
+    weights[channel] = recent_query_weight(pages, row, tokens, channel);
   }
 }
 

@@ -18,10 +18,10 @@ void add_query_sums(const KvScoreArgs& args, Stream stream);
 // So that |k| of any f16 times a weight is finite, whatever a checkpoint's queries are.
 inline constexpr float kLargestKeyWeight = 1e30f;
 
-// What a row's keys are weighed with in one channel when `tokens` tokens are stored: the sums of the
-// newest closed group and the open one. Requires: tokens >= kKvGroup.
-constexpr float window_weight(const KvPagesView& pages, int64_t row, int32_t tokens,
-                              int32_t channel) {
+// What a row's keys are weighed with in one channel when `tokens` tokens are stored: the sums of
+// the newest closed group and the open one. Requires: tokens >= kKvGroup.
+constexpr float recent_query_weight(const KvPagesView& pages, int64_t row, int32_t tokens,
+                                    int32_t channel) {
   const int32_t open_group = tokens / kKvGroup;
   const bool any_open = tokens % kKvGroup > 0;  // else these are the sums of a former group
   const float sum = pages.query_sum(row, open_group - 1)[channel] +
@@ -30,6 +30,6 @@ constexpr float window_weight(const KvPagesView& pages, int64_t row, int32_t tok
 }
 
 // All channels, [head_dim].
-void window_weights(const KvPagesView& pages, int64_t row, int32_t tokens, float* weights);
+void recent_query_weights(const KvPagesView& pages, int64_t row, int32_t tokens, float* weights);
 
 }  // namespace tessera

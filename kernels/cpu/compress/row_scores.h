@@ -28,9 +28,9 @@ class RowScores {
   }
 
   // Marks of the new tokens, which nobody has paid yet.
-  void make_marks() const {
+  void make_token_scores() const {
     for (int32_t position = span_.context; position < span_.context + span_.count; ++position) {
-      mark_of(position) = {.score = 0, .position = position};
+      token_score_of(position) = {.score = 0, .position = position};
     }
   }
 
@@ -43,14 +43,16 @@ class RowScores {
   float share() const { return squares() ? 1.0f : 1.0f / static_cast<float>(heads_); }
 
   // Marks of closed tokens, and of one that is new or in the group that was open before the step.
-  KvMark& high_mark(int32_t place) const { return pages_.mark_row(row_)[place]; }
-  KvMark& low_mark(int32_t place) const {
-    return pages_.mark_row(row_)[pages_.row_marks - 1 - place];
+  KvTokenScore& high_token_score(int32_t place) const {
+    return pages_.token_score_row(row_)[place];
   }
-  KvMark& mark_of(int32_t position) const {
+  KvTokenScore& low_token_score(int32_t place) const {
+    return pages_.token_score_row(row_)[pages_.row_token_scores - 1 - place];
+  }
+  KvTokenScore& token_score_of(int32_t position) const {
     const int32_t high_before =
         pages_.rows[row_].high - (span_.closed_after() - span_.closed_before()) * kKvGroup;
-    return high_mark(high_before + position - span_.closed_before() * kKvGroup);
+    return high_token_score(high_before + position - span_.closed_before() * kKvGroup);
   }
 
  private:
@@ -92,7 +94,7 @@ void check_score(const KvScoreArgs& args);
 template <class Score>
 void each_scored_row(const KvScoreArgs& args, int64_t parts, Stream stream, Score&& score) {
   if (std::none_of(args.scorings.begin(), args.scorings.end(),
-                   [](const KvScoring& scoring) { return scoring.marks; })) {
+                   [](const KvScoring& scoring) { return scoring.token_scores; })) {
     return;
   }
   check_score(args);
@@ -101,7 +103,7 @@ void each_scored_row(const KvScoreArgs& args, int64_t parts, Stream stream, Scor
       std::ssize(args.sequences) * heads * parts, 1, [&](int64_t item, int64_t, int) {
         const int64_t row = item / parts;
         const auto sequence = static_cast<size_t>(row / heads);
-        if (args.scorings[sequence].marks) {
+        if (args.scorings[sequence].token_scores) {
           score(sequence, static_cast<int32_t>(row % heads), item % parts);
         }
       });

@@ -23,18 +23,18 @@ struct RuleInput {
 // went high (low), the least significant old one of that tier is demoted or dropped, if it is below
 // the thresholds. The order of the candidates makes no difference, so all victims are found at
 // once: none of them is a candidate.
-RowCuts cuts_by_thresholds(const RuleInput& input);
+RowCutoffs cutoffs_by_thresholds(const RuleInput& input);
 
 // The best `budget` tokens are kept, and of them the share high_share stays high; what no rule
 // touches counts first. A token never comes back from the low tier.
-RowCuts cuts_by_budget(const RuleInput& input);
+RowCutoffs cutoffs_by_budget(const RuleInput& input);
 
 // Among the fresh tokens the least significant go, as long as they had together no more than
 // 1 - mass_keep of the attention, and those above them go low up to 1 - mass_high: of all attention
 // at the prompt's end (LeanKV, section 4: T_l and T_h as cumulative significance), afterwards of
 // the fresh tokens' own. A token is judged once, so the losses do not add up with time.
-RowCuts cuts_by_mass(const RuleInput& input);
+RowCutoffs cutoffs_by_mass(const RuleInput& input);
 
-RowCuts cuts_of(const RuleInput& input);
+RowCutoffs cutoffs_of(const RuleInput& input);
 
 }  // namespace tessera

@@ -26,9 +26,9 @@ struct Query {
       for (int32_t channel = 0; channel < head_dim; ++channel) {
         dot += query[channel] * key[channel];
       }
-      const float paid =
+      const float received =
           std::exp(dot * args.scale - args.log_sums.row(row)[static_cast<size_t>(head)]);
-      sum += squares ? paid * paid : paid;
+      sum += squares ? received * received : received;
     }
     return sum;
   }
@@ -37,26 +37,26 @@ struct Query {
 void score_query(const Query& query, const RowScores& scores, const RowTokens& tokens,
                  int32_t position) {
   const KvPagesView& pages = query.args.pages;
-  const auto pay = [&](KvMark& mark, const KvPageLayout& layout, const std::byte* page,
+  const auto pay = [&](KvTokenScore& token_score, const KvPageLayout& layout, const std::byte* page,
                        int32_t token) {
     float key[kMaxHeadDim];
     float value[kMaxHeadDim];
     decode_token(layout, page, token, key, value);
-    mark.score += scores.share() * query.pay(key, scores.squares());
+    token_score.score += scores.share() * query.pay(key, scores.squares());
   };
   for (int32_t i = 0; i < tokens.high; ++i) {
     const int32_t capacity = tokens.high_layout->capacity;
-    pay(scores.high_mark(i), *tokens.high_layout, pages.page(tokens.page_ids[i / capacity]),
+    pay(scores.high_token_score(i), *tokens.high_layout, pages.page(tokens.page_ids[i / capacity]),
         i % capacity);
   }
   for (int32_t j = 0; j < tokens.low; ++j) {
     const int32_t capacity = tokens.low_layout->capacity;
-    pay(scores.low_mark(j), *tokens.low_layout,
+    pay(scores.low_token_score(j), *tokens.low_layout,
         pages.page(tokens.page_ids[pages.row_pages - 1 - j / capacity]), j % capacity);
   }
   const int32_t group = position / kKvGroup * kKvGroup;
   for (int32_t token = group; token <= position; ++token) {
-    pay(scores.mark_of(token), pages.window_layout, tokens.dense, token - group);
+    pay(scores.token_score_of(token), pages.residual_layout, tokens.dense, token - group);
   }
 }
 
@@ -68,7 +68,7 @@ void kv_score(const KvScoreArgs& args, Stream stream) {
   each_scored_row(args, 1, stream, [&](size_t sequence, int32_t kv_head, int64_t) {
     const SequenceSpan& span = args.sequences[sequence];
     const RowScores scores(args, sequence, kv_head);
-    scores.make_marks();
+    scores.make_token_scores();
     for (int32_t position = scores.begin(); position < scores.end(); ++position) {
       const RowTokens tokens =
           row_tokens(attention, span, first_dense(args, sequence), kv_head, position / kKvGroup);

@@ -72,8 +72,8 @@ void copy_float_keys(const KvPageLayout& layout, std::span<const TokenMove> move
     return place.page + layout.keys_offset(place.token / kTile) +
            layout.key_offset(place.token % kTile, 0);
   };
-  const std::byte* from[kMostMoves];
-  std::byte* to[kMostMoves];
+  const std::byte* from[kMaxMoves];
+  std::byte* to[kMaxMoves];
   for (size_t i = 0; i < moves.size(); ++i) {
     from[i] = key_of(moves[i].from);
     to[i] = key_of(moves[i].to);

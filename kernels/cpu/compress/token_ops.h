@@ -14,7 +14,7 @@ struct TokenPlace {
   int32_t token = 0;  // in the page
 };
 
-inline constexpr size_t kMostMoves = 64;  // at a time
+inline constexpr size_t kMaxMoves = 64;  // at a time
 
 struct TokenMove {
   TokenPlace from;
@@ -28,7 +28,7 @@ struct TokenOps {
   int32_t head_dim_multiple;  // what head_dim must be, or else the scalar ones serve it
   // Copies tokens' bytes as they are, all pages being of `shape`; other tokens are left alone. Many
   // at a time, since tokens of one tile share its lines, which the first of them waits for.
-  // Requires: at most kMostMoves, and none to where another one is from.
+  // Requires: at most kMaxMoves, and none to where another one is from.
   void (*copy)(const TileShape& shape, std::span<const TokenMove> moves);
   // Encodes a token of a page of `high` anew as one of a page of `low`, of codes or sparse, at the
   // end of what that holds: what stands behind it in its tile is cleared with the tile's first

@@ -30,7 +30,7 @@ inline void check_compression(const KvCompressArgs& args, const KvCompression& s
   const KvPagesView& pages = args.pool.pages;
   TESSERA_CHECK(sequence.slot >= 0 && sequence.slot < args.pool.slots, "kv_compress: no such slot");
   TESSERA_CHECK(sequence.policy.is_lossy(), "kv_compress: a policy that compresses nothing");
-  TESSERA_CHECK(pages.marks != nullptr && sequence.tokens < pages.row_marks,
+  TESSERA_CHECK(pages.token_scores != nullptr && sequence.tokens < pages.row_token_scores,
                 "kv_compress: too few marks");
   TESSERA_CHECK(sequence.policy.key_score == KvKeyScore::magnitude || pages.query_sums != nullptr,
                 "kv_compress: no sums of queries");
@@ -56,17 +56,19 @@ class Significance {
     share_of_all_ = end_ > begin_ ? 1.0f / static_cast<float>(end_ - begin_) : 0.0f;
   }
 
-  constexpr float of(const KvMark& mark) const {
+  constexpr float of(const KvTokenScore& token_score) const {
     if (!mean_) {
-      return mark.score;
+      return token_score.score;
     }
-    if (mark.position < begin_) {  // most tokens: all that count have seen it
-      return mark.score * share_of_all_;
+    if (token_score.position < begin_) {  // most tokens: all that count have seen it
+      return token_score.score * share_of_all_;
     }
-    const int32_t queries = end_ - (mark.position + 1);
-    return queries > 0 ? mark.score / static_cast<float>(queries) : 0.0f;
+    const int32_t queries = end_ - (token_score.position + 1);
+    return queries > 0 ? token_score.score / static_cast<float>(queries) : 0.0f;
   }
-  constexpr TokenKey key(const KvMark& mark) const { return key_of(of(mark), mark.position); }
+  constexpr TokenKey key(const KvTokenScore& token_score) const {
+    return key_of(of(token_score), token_score.position);
+  }
 
  private:
   bool mean_;
@@ -104,29 +106,31 @@ struct TokenRow {
         counts(all.rows[row_index]),
         open(sequence.tokens % kKvGroup),
         sinks(sequence.policy.sinks),
-        judged(sequence.judged),
-        recent_from(sequence.judged_after()),
+        evaluated(sequence.evaluated),
+        recent_from(sequence.evaluated_after()),
         own_high(high_from),
         own_low(low_from) {}
 
-  constexpr const KvMark& high_mark(int32_t place) const { return pages.mark_row(row)[place]; }
-  constexpr const KvMark& low_mark(int32_t place) const {
-    return pages.mark_row(row)[pages.row_marks - 1 - place];
+  constexpr const KvTokenScore& high_token_score(int32_t place) const {
+    return pages.token_score_row(row)[place];
   }
-  constexpr TokenAge age(const KvMark& mark) const {
-    if (mark.position < sinks || mark.position >= recent_from) {
+  constexpr const KvTokenScore& low_token_score(int32_t place) const {
+    return pages.token_score_row(row)[pages.row_token_scores - 1 - place];
+  }
+  constexpr TokenAge age(const KvTokenScore& token_score) const {
+    if (token_score.position < sinks || token_score.position >= recent_from) {
       return TokenAge::kept;
     }
-    return mark.position < judged ? TokenAge::old : TokenAge::fresh;
+    return token_score.position < evaluated ? TokenAge::old : TokenAge::fresh;
   }
 
   // The high tier's tokens that a rule may touch: visit(mark, age).
   template <class Visit>
   void for_each_own_high(Visit&& visit) const {
     for (int32_t i = own_high; i < counts.high; ++i) {
-      const TokenAge token_age = age(high_mark(i));
+      const TokenAge token_age = age(high_token_score(i));
       if (token_age != TokenAge::kept) {
-        visit(high_mark(i), token_age);
+        visit(high_token_score(i), token_age);
       }
     }
   }
@@ -134,8 +138,8 @@ struct TokenRow {
   template <class Visit>
   void for_each_own_low(Visit&& visit) const {
     for (int32_t j = own_low; j < counts.low; ++j) {
-      if (low_mark(j).position >= sinks) {
-        visit(low_mark(j));
+      if (low_token_score(j).position >= sinks) {
+        visit(low_token_score(j));
       }
     }
   }
@@ -143,7 +147,7 @@ struct TokenRow {
   template <class Visit>
   void for_each_own(Visit&& visit) const {
     for_each_own_high(visit);
-    for_each_own_low([&](const KvMark& mark) { visit(mark, TokenAge::old); });
+    for_each_own_low([&](const KvTokenScore& token_score) { visit(token_score, TokenAge::old); });
   }
 
   const KvPagesView& pages;
@@ -151,7 +155,7 @@ struct TokenRow {
   KvRow counts;
   int32_t open;  // tokens of the open group
   int32_t sinks;
-  int32_t judged;       // positions below are old
+  int32_t evaluated;    // positions below are old
   int32_t recent_from;  // positions from here on are recent
   int32_t own_high;     // high tokens before this place stay where they are
   int32_t own_low;
@@ -173,7 +177,7 @@ struct TokenRow {
 
 // A token stays, goes to the low tier or is dropped by where its key stands among these cuts.
 // Tokens at or above a cut pass it.
-struct RowCuts {
+struct RowCutoffs {
   TokenKey fresh_high = kLowestKey;  // below: leaves the high tier
   TokenKey fresh_low = kLowestKey;   // below: dropped
   TokenKey old_high = kLowestKey;
@@ -181,14 +185,15 @@ struct RowCuts {
   TokenKey old_low = kLowestKey;    // of the low tier: below, dropped
 };
 
-enum class TokenFate : uint8_t { stay, demote, drop };
+enum class TokenDecision : uint8_t { stay, demote, drop };
 
-constexpr TokenFate fate_in_high(const RowCuts& cuts, TokenAge age, TokenKey key) {
+constexpr TokenDecision decision_in_high(const RowCutoffs& cutoffs, TokenAge age, TokenKey key) {
   const bool fresh = age == TokenAge::fresh;
-  if (key >= (fresh ? cuts.fresh_high : cuts.old_high)) {
-    return TokenFate::stay;
+  if (key >= (fresh ? cutoffs.fresh_high : cutoffs.old_high)) {
+    return TokenDecision::stay;
   }
-  return key >= (fresh ? cuts.fresh_low : cuts.old_floor) ? TokenFate::demote : TokenFate::drop;
+  return key >= (fresh ? cutoffs.fresh_low : cutoffs.old_floor) ? TokenDecision::demote
+                                                                : TokenDecision::drop;
 }
 
 }  // namespace tessera

@@ -158,10 +158,10 @@ void convert_bf16(const ActivationRow& row) {
 
 // A NaN survives, because it stands second where a bound is applied.
 void convert_f16(const ActivationRow& row) {
-  const __m256 most = _mm256_set1_ps(kLargestF16);
-  const __m256 least = _mm256_set1_ps(-kLargestF16);
+  const __m256 max = _mm256_set1_ps(kLargestF16);
+  const __m256 min = _mm256_set1_ps(-kLargestF16);
   for (int64_t at = 0; at * 4 < row.out_bytes; at += 8) {
-    const __m256 in = _mm256_max_ps(least, _mm256_min_ps(most, load_inputs(row, at)));
+    const __m256 in = _mm256_max_ps(min, _mm256_min_ps(max, load_inputs(row, at)));
     const __m256 rounded = _mm256_cvtph_ps(_mm256_cvtps_ph(in, _MM_FROUND_TO_NEAREST_INT));
     _mm256_maskstore_ps(reinterpret_cast<float*>(row.out) + at,
                         Simd256::mask(row.out_bytes / 4 - at), rounded);

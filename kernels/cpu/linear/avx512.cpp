@@ -36,10 +36,10 @@ void convert_bf16(const ActivationRow& row) {
 
 // A NaN survives, because it stands second where a bound is applied.
 void convert_f16(const ActivationRow& row) {
-  const __m512 most = _mm512_set1_ps(kLargestF16);
-  const __m512 least = _mm512_set1_ps(-kLargestF16);
+  const __m512 max = _mm512_set1_ps(kLargestF16);
+  const __m512 min = _mm512_set1_ps(-kLargestF16);
   for (int64_t at = 0; at * 4 < row.out_bytes; at += 16) {
-    const __m512 in = _mm512_max_ps(least, _mm512_min_ps(most, load_inputs(row, at)));
+    const __m512 in = _mm512_max_ps(min, _mm512_min_ps(max, load_inputs(row, at)));
     const __m512 rounded = _mm512_cvtph_ps(_mm512_cvtps_ph(in, _MM_FROUND_TO_NEAREST_INT));
     _mm512_mask_storeu_ps(row.out + at * 4, Simd512::mask(row.out_bytes / 4 - at), rounded);
   }

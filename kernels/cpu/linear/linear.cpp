@@ -15,7 +15,7 @@ constexpr int64_t kRowBlock = 192;      // rows that meet a stretch of weights w
 constexpr int64_t kStretchUnits = 512;  // inputs of a stretch: 64 KiB of weights, 384 of rows
 constexpr int64_t kAheadBytes = 8192;   // how far a single tile fetches ahead of itself
 constexpr int64_t kSlicesAtOnce = 4;    // so that what was fetched ahead is what comes next
-constexpr int64_t kMostSlice = 32;      // outputs of a slice where there are several stretches
+constexpr int64_t kMaxSlice = 32;       // outputs of a slice where there are several stretches
 
 // One call: the conversion of the activations, then slices of outputs by blocks of rows.
 class Product {
@@ -86,7 +86,7 @@ class Product {
   // A block of rows times a slice of outputs. Rows are cut as evenly as possible, so that no tile
   // is left with few of them.
   void multiply(int64_t block, int64_t blocks, int64_t slice) const {
-    alignas(64) float partial[kRowBlock * kMostSlice];
+    alignas(64) float partial[kRowBlock * kMaxSlice];
     const int64_t begin = args_.in.rows * block / blocks;
     const int64_t count = args_.in.rows * (block + 1) / blocks - begin;
     const int64_t tiles = div_ceil(count, tiles_.max_rows);

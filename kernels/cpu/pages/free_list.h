@@ -28,7 +28,7 @@ class FreeList {
   }
 
   // One owner lets go; the last one's leaving frees the page.
-  void let_go(int32_t page_id) const {
+  void release_page(int32_t page_id) const {
     TESSERA_CHECK(pool_.owners[page_id] > 0, "a free page is given back");
     if (--pool_.owners[page_id] == 0) {
       KvFreeRange& range = *pool_.free_range;

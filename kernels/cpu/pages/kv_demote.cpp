@@ -13,16 +13,16 @@ namespace {
 // Encodes one row of a unit anew. A page of the new format holds no fewer tokens than one of the
 // former, so when it is written over one of the unit's pages, the tokens of that one have been
 // read.
-void encode_row(const TokenOps& ops, const KvDemoteArgs& args, const KvUnit& unit, int64_t head,
-                std::byte* scratch) {
+void encode_row(const TokenOps& ops, const KvDemoteArgs& args, const PrefixBlock& prefix_block,
+                int64_t head, std::byte* scratch) {
   const KvPool& pool = args.pool;
   const KvPagesView& pages = pool.pages;
-  const KvPageLayout& from = pages.layouts[unit.tier];
+  const KvPageLayout& from = pages.layouts[prefix_block.tier];
   const KvPageLayout& to = pages.layouts[args.tier];
   const TileShape from_shape(from);
   const TileShape to_shape(to);
-  const int32_t* table = pool.unit_table(unit.handle, head);
-  for (int32_t token = 0; token < pool.unit_tokens; ++token) {
+  const int32_t* table = pool.prefix_block_table(prefix_block.handle, head);
+  for (int32_t token = 0; token < pool.prefix_block_tokens; ++token) {
     ops.demote(from_shape, {pages.page(table[token / from.capacity]), token % from.capacity},
                to_shape, {scratch, token % to.capacity}, nullptr);
     if ((token + 1) % to.capacity == 0) {
@@ -35,9 +35,9 @@ void encode_row(const TokenOps& ops, const KvDemoteArgs& args, const KvUnit& uni
 void recycle(const KvPool& pool, int32_t handle, int32_t kept) {
   const FreeList free_list(pool);
   for (int64_t head = 0; head < int64_t{pool.pages.layers} * pool.pages.kv_heads; ++head) {
-    int32_t* table = pool.unit_table(handle, head);
-    for (int32_t i = kept; i < pool.unit_pages && table[i] != kNoPage; ++i) {
-      free_list.let_go(table[i]);
+    int32_t* table = pool.prefix_block_table(handle, head);
+    for (int32_t i = kept; i < pool.prefix_block_pages && table[i] != kNoPage; ++i) {
+      free_list.release_page(table[i]);
       table[i] = kNoPage;
     }
   }
@@ -47,16 +47,18 @@ void check(const KvDemoteArgs& args) {
   const KvPool& pool = args.pool;
   TESSERA_CHECK(pool.pages.head_dim <= kMaxHeadDim, "kv_demote: too large a head");
   TESSERA_CHECK(args.tier < kMaxKvLayouts && pool.pages.layouts[args.tier].capacity > 0 &&
-                    pool.unit_tokens % pool.pages.layouts[args.tier].capacity == 0,
+                    pool.prefix_block_tokens % pool.pages.layouts[args.tier].capacity == 0,
                 "kv_demote: units do not have this format");
-  for (const KvUnit& unit : args.units) {
-    TESSERA_CHECK(unit.handle >= 0 && unit.handle < pool.units, "kv_demote: no such unit");
-    TESSERA_CHECK(unit.tier != args.tier && pool.pages.layouts[unit.tier].capacity <=
-                                                pool.pages.layouts[args.tier].capacity,
-                  "kv_demote: to a format that is no denser");
+  for (const PrefixBlock& prefix_block : args.prefix_blocks) {
+    TESSERA_CHECK(prefix_block.handle >= 0 && prefix_block.handle < pool.prefix_blocks,
+                  "kv_demote: no such unit");
+    TESSERA_CHECK(
+        prefix_block.tier != args.tier && pool.pages.layouts[prefix_block.tier].capacity <=
+                                              pool.pages.layouts[args.tier].capacity,
+        "kv_demote: to a format that is no denser");
     for (int64_t head = 0; head < int64_t{pool.pages.layers} * pool.pages.kv_heads; ++head) {
-      const int32_t* table = pool.unit_table(unit.handle, head);
-      for (int32_t i = 0; i < pool.unit_pages_of(unit.tier); ++i) {
+      const int32_t* table = pool.prefix_block_table(prefix_block.handle, head);
+      for (int32_t i = 0; i < pool.prefix_block_pages_of(prefix_block.tier); ++i) {
         TESSERA_CHECK(table[i] != kNoPage && pool.owners[table[i]] == 1,
                       "kv_demote: a page that others hold, or none");
       }
@@ -77,12 +79,12 @@ void demote(const TokenOps& ops, const KvDemoteArgs& args, Stream stream) {
                 "kv_demote: scratch is too small");
   const int64_t heads = int64_t{pages.layers} * pages.kv_heads;
   ThreadPool::of(stream).parallel_for(
-      std::ssize(args.units) * heads, 1, [&](int64_t item, int64_t, int thread) {
-        encode_row(ops, args, args.units[static_cast<size_t>(item / heads)], item % heads,
+      std::ssize(args.prefix_blocks) * heads, 1, [&](int64_t item, int64_t, int thread) {
+        encode_row(ops, args, args.prefix_blocks[static_cast<size_t>(item / heads)], item % heads,
                    args.scratch.data() + thread * pages.page_bytes);
       });
-  for (const KvUnit& unit : args.units) {
-    recycle(args.pool, unit.handle, args.pool.unit_pages_of(args.tier));
+  for (const PrefixBlock& prefix_block : args.prefix_blocks) {
+    recycle(args.pool, prefix_block.handle, args.pool.prefix_block_pages_of(args.tier));
   }
 }
 

@@ -41,13 +41,14 @@ void fork_row(const KvPool& pool, const KvFork& fork, int64_t from, int64_t to) 
   fork_end(pool, {counts.low, pages.layouts[fork.tiers.low].capacity, pages.row_pages - 1, -1},
            source, target);
   pages.rows[to] = counts;
-  std::memcpy(pages.window(to), pages.window(from),
-              static_cast<size_t>(pages.window_layout.page_bytes));
-  if (pages.marks != nullptr) {
-    const KvMark* marks = pages.mark_row(from);
-    const int32_t first_low = pages.row_marks - counts.low;
-    std::copy_n(marks, std::min(counts.high + kKvGroup, first_low), pages.mark_row(to));
-    std::copy_n(marks + first_low, counts.low, pages.mark_row(to) + first_low);
+  std::memcpy(pages.residual(to), pages.residual(from),
+              static_cast<size_t>(pages.residual_layout.page_bytes));
+  if (pages.token_scores != nullptr) {
+    const KvTokenScore* token_scores = pages.token_score_row(from);
+    const int32_t first_low = pages.row_token_scores - counts.low;
+    std::copy_n(token_scores, std::min(counts.high + kKvGroup, first_low),
+                pages.token_score_row(to));
+    std::copy_n(token_scores + first_low, counts.low, pages.token_score_row(to) + first_low);
   }
 }
 

@@ -14,11 +14,11 @@ void release(const KvPool& pool, int32_t slot) {
     int32_t* table = pool.tables + row * pages.row_pages;
     int32_t left = 0;
     for (; left < pages.row_pages && table[left] != kNoPage; ++left) {
-      free_list.let_go(table[left]);
+      free_list.release_page(table[left]);
       table[left] = kNoPage;
     }
     for (int32_t i = pages.row_pages - 1; i > left && table[i] != kNoPage; --i) {
-      free_list.let_go(table[i]);
+      free_list.release_page(table[i]);
       table[i] = kNoPage;
     }
     pages.rows[row] = {};

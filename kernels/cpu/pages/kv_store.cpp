@@ -17,20 +17,23 @@ constexpr int32_t kTile = KvPageLayout::kKeyTile;
 class Store {
  public:
   Store(const PageOps& ops, const TokenOps& token_ops, const KvStoreArgs& args)
-      : ops_(ops), token_ops_(token_ops), args_(args), window_shape_(args.pages.window_layout) {}
+      : ops_(ops),
+        token_ops_(token_ops),
+        args_(args),
+        residual_shape_(args.pages.residual_layout) {}
 
   // One sequence's tokens of one KV head; its dense groups begin with `dense_group` of the step.
   void run(const SequenceSpan& span, int32_t head, int64_t dense_group) const {
     const KvPagesView& pages = args_.pages;
     const int64_t row = pages.row_index(span.slot, args_.layer, head);
     const int32_t first_group = span.closed_before();
-    const auto page_bytes = static_cast<size_t>(pages.window_layout.page_bytes);
+    const auto page_bytes = static_cast<size_t>(pages.residual_layout.page_bytes);
     const std::byte* before = nullptr;  // the group before, where this span has assembled it
     for (int32_t group = first_group; group <= span.last_group(); ++group, ++dense_group) {
-      std::byte* page = pages.window(row);
+      std::byte* page = pages.residual(row);
       if (group < span.last_group()) {
         std::byte* dense = args_.dense.data() +
-                           (dense_group * pages.kv_heads + head) * pages.window_layout.page_bytes;
+                           (dense_group * pages.kv_heads + head) * pages.residual_layout.page_bytes;
         if (group == first_group && span.context % kKvGroup != 0) {
           std::memcpy(dense, page, page_bytes);
         }
@@ -60,27 +63,27 @@ class Store {
   }
 
   void put_token(const float* keys, const float* values, std::byte* page, int32_t token) const {
-    const KvPageLayout& window = args_.pages.window_layout;
-    if (window.format != kKvF16) {
-      encode_token(window, keys, values, page, token);
+    const KvPageLayout& residual = args_.pages.residual_layout;
+    if (residual.format != kKvF16) {
+      encode_token(residual, keys, values, page, token);
       return;
     }
     f16 halves[kMaxHeadDim];
-    ops_.to_stored_f16(keys, window.head_dim, halves);
+    ops_.to_stored_f16(keys, residual.head_dim, halves);
     const DenseTile tile = dense_tile(page, token / kTile);
     auto* channel = const_cast<f16*>(tile.keys) + token % kTile;
-    for (int32_t c = 0; c < window.head_dim; ++c, channel += kTile) {
+    for (int32_t c = 0; c < residual.head_dim; ++c, channel += kTile) {
       *channel = halves[c];
     }
-    ops_.to_stored_f16(values, window.head_dim,
-                       const_cast<f16*>(tile.values) + token % kTile * window.head_dim);
+    ops_.to_stored_f16(values, residual.head_dim,
+                       const_cast<f16*>(tile.values) + token % kTile * residual.head_dim);
   }
 
   DenseTile dense_tile(const std::byte* page, int64_t tile) const {
-    const KvPageLayout& window = args_.pages.window_layout;
-    return {.keys = reinterpret_cast<const f16*>(page + window.keys_offset(tile)),
-            .values = reinterpret_cast<const f16*>(page + window.values_offset(tile)),
-            .head_dim = window.head_dim};
+    const KvPageLayout& residual = args_.pages.residual_layout;
+    return {.keys = reinterpret_cast<const f16*>(page + residual.keys_offset(tile)),
+            .values = reinterpret_cast<const f16*>(page + residual.values_offset(tile)),
+            .head_dim = residual.head_dim};
   }
 
   // Appends a full dense group to the row's high tier.
@@ -108,9 +111,9 @@ class Store {
   // is not whole tiles.
   void close_floats(const KvPageLayout& layout, int64_t row, int32_t place, const std::byte* group,
                     int64_t tile) const {
-    const KvPageLayout& window = args_.pages.window_layout;
-    const std::byte* keys = group + window.keys_offset(tile);
-    const std::byte* values = group + window.values_offset(tile);
+    const KvPageLayout& residual = args_.pages.residual_layout;
+    const std::byte* keys = group + residual.keys_offset(tile);
+    const std::byte* values = group + residual.values_offset(tile);
     for (int32_t done = 0; done < kTile;) {
       const int32_t lane = (place + done) % kTile;
       const int32_t count = kTile - std::max(lane, done);
@@ -153,7 +156,7 @@ class Store {
   void close_tokens(const TileShape& shape, int64_t row, int32_t place, std::byte* group,
                     int32_t tile) const {
     for (int32_t i = 0; i < kTile; ++i, ++place) {
-      token_ops_.demote(window_shape_, {group, tile * kTile + i}, shape,
+      token_ops_.demote(residual_shape_, {group, tile * kTile + i}, shape,
                         {page_of(shape.layout, row, place), place % shape.layout.capacity},
                         nullptr);
     }
@@ -168,7 +171,7 @@ class Store {
   const PageOps& ops_;
   const TokenOps& token_ops_;
   const KvStoreArgs& args_;
-  const TileShape window_shape_;
+  const TileShape residual_shape_;
 };
 
 void check(const KvStoreArgs& args) {
@@ -188,7 +191,7 @@ void check(const KvStoreArgs& args) {
     TESSERA_CHECK(pages.layouts[span.tiers.high].capacity > 0, "kv_store: no such tier");
     groups += dense_groups(span);
   }
-  TESSERA_CHECK(groups * pages.kv_heads * pages.window_layout.page_bytes <=
+  TESSERA_CHECK(groups * pages.kv_heads * pages.residual_layout.page_bytes <=
                     static_cast<int64_t>(args.dense.size()),
                 "kv_store: too little memory for dense groups");
 }

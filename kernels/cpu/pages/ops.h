@@ -10,8 +10,8 @@ namespace tessera::scalar {
 
 void kv_resize(const KvResizeArgs& args, Stream stream);
 void kv_fork(const KvForkArgs& args, Stream stream);
-void kv_save(const KvImageArgs& args, Stream stream);
-void kv_load(const KvImageArgs& args, Stream stream);
+void kv_swap_out(const KvSnapshotArgs& args, Stream stream);
+void kv_swap_in(const KvSnapshotArgs& args, Stream stream);
 void kv_share(const KvShareArgs& args, Stream stream);
 void kv_attach(const KvAttachArgs& args, Stream stream);
 void kv_drop(const KvDropArgs& args, Stream stream);
@@ -27,10 +27,10 @@ using scalar::kv_attach;
 using scalar::kv_demote_scratch_bytes;
 using scalar::kv_drop;
 using scalar::kv_fork;
-using scalar::kv_load;
 using scalar::kv_resize;
-using scalar::kv_save;
 using scalar::kv_share;
+using scalar::kv_swap_in;
+using scalar::kv_swap_out;
 
 void kv_demote(const KvDemoteArgs& args, Stream stream);
 void kv_store(const KvStoreArgs& args, Stream stream);
@@ -43,10 +43,10 @@ using scalar::kv_attach;
 using scalar::kv_demote_scratch_bytes;
 using scalar::kv_drop;
 using scalar::kv_fork;
-using scalar::kv_load;
 using scalar::kv_resize;
-using scalar::kv_save;
 using scalar::kv_share;
+using scalar::kv_swap_in;
+using scalar::kv_swap_out;
 
 void kv_demote(const KvDemoteArgs& args, Stream stream);
 void kv_store(const KvStoreArgs& args, Stream stream);

@@ -61,19 +61,15 @@ class Magnitudes {
     }
   };
   // Those of a magnitude above `least`.
-  Channels above(uint16_t least) const {
-    return where<_MM_CMPINT_NLE>(least);
-  }
-  Channels equal_to(uint16_t magnitude) const {
-    return where<_MM_CMPINT_EQ>(magnitude);
-  }
+  Channels above(uint16_t min) const { return where<_MM_CMPINT_NLE>(min); }
+  Channels equal_to(uint16_t magnitude) const { return where<_MM_CMPINT_EQ>(magnitude); }
   uint16_t largest() const {
-    __m512i most = bits_[0];
+    __m512i max = bits_[0];
     for (int i = 1; i < 2 * kWords; ++i) {
-      most = _mm512_max_epu16(most, bits_[i]);
+      max = _mm512_max_epu16(max, bits_[i]);
     }
     const __m256i half =
-        _mm256_max_epu16(_mm512_castsi512_si256(most), _mm512_extracti64x4_epi64(most, 1));
+        _mm256_max_epu16(_mm512_castsi512_si256(max), _mm512_extracti64x4_epi64(max, 1));
     __m128i eight = _mm_max_epu16(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
     // The instruction finds the smallest.
     eight = _mm_minpos_epu16(_mm_xor_si128(eight, _mm_set1_epi16(-1)));
@@ -107,9 +103,9 @@ uint64_t lowest(uint64_t channels, int32_t count) {
 // Which channels are kept, as choose() of sparse_codec.cpp has it.
 template <int kWords>
 void choose(const Magnitudes<kWords>& magnitudes, int32_t count, uint64_t* kept) {
-  const uint16_t least = magnitudes.of_rank(count);
-  const auto above = magnitudes.above(least);
-  const auto ties = magnitudes.equal_to(least);
+  const uint16_t min = magnitudes.of_rank(count);
+  const auto above = magnitudes.above(min);
+  const auto ties = magnitudes.equal_to(min);
   int32_t left = count - above.count();
   for (int i = 0; i < kWords; ++i) {
     const uint64_t chosen = lowest(ties.words[i], left);

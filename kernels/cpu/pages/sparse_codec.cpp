@@ -23,10 +23,10 @@ void choose(const SparseSide& side, const float* channels, const float* weights,
   float ranked[kMaxHeadDim];
   float* const end = std::copy_n(scores, side.head_dim, ranked);
   std::nth_element(ranked, ranked + side.kept - 1, end, std::greater<>());
-  const float least = ranked[side.kept - 1];
-  int64_t ties = side.kept - std::count_if(ranked, end, [&](float score) { return score > least; });
+  const float min = ranked[side.kept - 1];
+  int64_t ties = side.kept - std::count_if(ranked, end, [&](float score) { return score > min; });
   for (int32_t c = 0; c < side.head_dim; ++c) {
-    kept[c] = scores[c] > least || (scores[c] == least && ties-- > 0);
+    kept[c] = scores[c] > min || (scores[c] == min && ties-- > 0);
   }
 }
 

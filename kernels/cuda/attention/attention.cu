@@ -15,8 +15,8 @@ constexpr int32_t kThreads = kWarpsOfBlock * kWarp;
 struct Work {
   bool decode = false;
   bool split = false;         // each warp one span, into `partials`; else all spans, into args.out
-  int32_t most_spans = 1;     // of a row, with `split`
-  float* partials = nullptr;  // [rows, query heads of a KV head, most_spans, partial_floats]
+  int32_t max_splits = 1;     // of a row, with `split`
+  float* partials = nullptr;  // [rows, query heads of a KV head, max_splits, partial_floats]
   const KvScoring* scorings = nullptr;  // null: nobody is scored
 };
 
@@ -62,7 +62,7 @@ TESSERA_DEVICE float* scores_left(const AttentionArgs& args, const Work& work,
 template <int kDim, int kProducts>
 TESSERA_DEVICE void put_partials(const WarpAttention<kDim, kProducts>& warp,
                                  const AttentionArgs& args, const Work& work,
-                                 const PairBlock& block, int32_t span) {
+                                 const PairBlock& block, int32_t split) {
   const int32_t heads = args.query_heads / args.pages.kv_heads;
   for (int32_t product = 0; product < kProducts; ++product) {
     if (warp.pair(product) >= block.pairs) {
@@ -70,7 +70,7 @@ TESSERA_DEVICE void put_partials(const WarpAttention<kDim, kProducts>& warp,
     }
     const int64_t pair = int64_t{block_y()} * heads + block.first_pair + warp.pair(product);
     float* to =
-        work.partials + (pair * work.most_spans + span) * partial_floats(args.pages.head_dim);
+        work.partials + (pair * work.max_splits + split) * partial_floats(args.pages.head_dim);
     warp.each_value(product, [&](int32_t channel, float value) { to[channel] = value; });
     if (lane() < 4) {
       to[args.pages.head_dim] = warp.sums(product).maximum;
@@ -84,8 +84,8 @@ template <int kProducts>
 inline constexpr int kBlocks = kProducts == 1 ? 4 : 3;
 
 // With work.split: which span of its row is the warp's.
-TESSERA_DEVICE int32_t span_of_warp(const Work& work) {
-  return work.split ? item_of_warp() % work.most_spans : 0;
+TESSERA_DEVICE int32_t split_of_warp(const Work& work) {
+  return work.split ? item_of_warp() % work.max_splits : 0;
 }
 
 // What the warp is to do, into its memory. False: nothing.
@@ -96,7 +96,7 @@ TESSERA_DEVICE bool find_task(const AttentionArgs& args, const SequenceSpan* seq
   const SequenceSpan span = sequences[place.sequence];
   const int32_t heads = args.query_heads / args.pages.kv_heads;
   const PairBlocks blocks{span.context, span.count, heads, kPairs};
-  const int32_t block_index = work.split ? item_of_warp() / work.most_spans : item_of_warp();
+  const int32_t block_index = work.split ? item_of_warp() / work.max_splits : item_of_warp();
   if ((span.count == 1) != work.decode || block_index >= blocks.blocks()) {
     return false;
   }
@@ -104,9 +104,9 @@ TESSERA_DEVICE bool find_task(const AttentionArgs& args, const SequenceSpan* seq
   const int32_t first_dense = work.decode ? 0 : dense_groups_before(sequences, place.sequence);
   const RowTokens row = StepRows{args.pages, args.layer, args.dense.data()}.tokens(
       span, place.kv_head, first_dense, block.group);
-  const int32_t spans = span_count(row.tiles());
-  simt::check(!work.split || spans <= work.most_spans);
-  if (span_of_warp(work) >= spans) {
+  const int32_t splits = span_count(row.tiles());
+  simt::check(!work.split || splits <= work.max_splits);
+  if (split_of_warp(work) >= splits) {
     return false;
   }
   if (lane() == 0) {
@@ -180,15 +180,15 @@ attention_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
   }
   Warp attention(args, memory);
   Merge merges[kProducts];
-  int32_t first = span_of_warp(work) * span_tiles(task.row.tiles());
+  int32_t first = split_of_warp(work) * split_tiles(task.row.tiles());
   // Both ways have one call of what is most of the kernel's code: with two it spilled registers.
   do {
-    attention.run(first, span_end(first, task.row.tiles()));
+    attention.run(first, split_end(first, task.row.tiles()));
     if (work.split) {
-      return put_partials(attention, args, work, task.block, span_of_warp(work));
+      return put_partials(attention, args, work, task.block, split_of_warp(work));
     }
     merge_span(attention, args, task, merges);
-    first += span_tiles(task.row.tiles());
+    first += split_tiles(task.row.tiles());
   } while (first < task.row.tiles());
   finish(attention, args, task, merges);
 }
@@ -205,17 +205,17 @@ merge_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
   }
   const RowTokens row = StepRows{args.pages, args.layer, args.dense.data()}.tokens(
       span, place.kv_head, 0, span.last_group());
-  const int32_t spans = span_count(row.tiles());
+  const int32_t splits = span_count(row.tiles());
   const int32_t head_dim = args.pages.head_dim;
   const int32_t head = place.kv_head * heads + pair;
-  const float* partials = work.partials + (int64_t{block_y()} * heads + pair) * work.most_spans *
+  const float* partials = work.partials + (int64_t{block_y()} * heads + pair) * work.max_splits *
                                               partial_floats(head_dim);
   float* out = out_of(args, span, 0, head);
   for (int32_t first = 0; first < head_dim; first += kWarp) {
     const int32_t channel = first + lane();
     Merge merge;
     float value = 0;
-    for (int32_t i = 0; i < spans; ++i) {
+    for (int32_t i = 0; i < splits; ++i) {
       const float* partial = partials + i * partial_floats(head_dim);
       const PartialSums sums{partial[head_dim], partial[head_dim + 1]};
       if (sums.sum == 0) {
@@ -244,15 +244,15 @@ template <int kDim, int kProducts>
 void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work& work,
            Stream stream) {
   const int32_t heads = args.query_heads / args.pages.kv_heads;
-  int32_t most_blocks = 0;
+  int32_t max_blocks = 0;
   for (const SequenceSpan& span : args.sequences) {
     if ((span.count == 1) == work.decode) {
       const int32_t blocks =
           PairBlocks{span.context, span.count, heads, kPairsOfProduct * kProducts}.blocks();
-      most_blocks = blocks > most_blocks ? blocks : most_blocks;
+      max_blocks = blocks > max_blocks ? blocks : max_blocks;
     }
   }
-  const int64_t items = int64_t{most_blocks} * (work.split ? work.most_spans : 1);
+  const int64_t items = int64_t{max_blocks} * (work.split ? work.max_splits : 1);
   launch(stream,
          {.grid_x = static_cast<int32_t>(div_ceil(items, kWarpsOfBlock)),
           .grid_y = static_cast<int32_t>(args.sequences.size()) * args.pages.kv_heads,
@@ -282,9 +282,9 @@ void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work&
 }
 
 // Of a row of so many tokens or fewer: both tiers may end in a partly filled tile.
-int32_t most_spans(int32_t tokens) {
-  const int64_t spans = div_ceil(tokens / kKvGroup + 3, kLeastSpanTiles);
-  return spans > kMaxSpans ? kMaxSpans : static_cast<int32_t>(spans);
+int32_t max_splits(int32_t tokens) {
+  const int64_t splits = div_ceil(tokens / kKvGroup + 3, kMinSplitTiles);
+  return splits > kMaxSpans ? kMaxSpans : static_cast<int32_t>(splits);
 }
 
 void check_args(const AttentionArgs& args) {
@@ -304,7 +304,7 @@ void check_args(const AttentionArgs& args) {
     TESSERA_CHECK(span.count >= 0 && span.first_row >= 0 &&
                       span.first_row + span.count <= args.queries.rows && span.context >= 0,
                   "attention: a sequence's rows");
-    TESSERA_CHECK(args.window == 0 || span.tiers.high == span.tiers.low,
+    TESSERA_CHECK(args.sliding_window == 0 || span.tiers.high == span.tiers.low,
                   "attention: a window needs rows of one tier");
   }
 }
@@ -314,7 +314,7 @@ void check_args(const AttentionArgs& args) {
 int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, int32_t head_dim) {
   // Partials of what is split: fewer than kWholeRows rows.
   const int64_t split = int64_t{limits.sequences < kWholeRows ? limits.sequences : kWholeRows};
-  return split * query_heads * most_spans(limits.context) * partial_floats(head_dim) *
+  return split * query_heads * max_splits(limits.context) * partial_floats(head_dim) *
          int64_t{sizeof(float)};
 }
 
@@ -333,12 +333,12 @@ void attention(const AttentionArgs& args, Stream stream) {
   const SequenceSpan* sequences = mirror(args.sequences, stream);
   const int64_t rows = std::ssize(args.sequences) * args.pages.kv_heads;
   if (any_decode) {
-    decode.most_spans = most_spans(longest);
-    decode.split = rows < kWholeRows && decode.most_spans > 1;
+    decode.max_splits = max_splits(longest);
+    decode.split = rows < kWholeRows && decode.max_splits > 1;
     decode.partials = reinterpret_cast<float*>(args.scratch.data());
     decode.scorings = args.scorings.empty() ? nullptr : mirror(args.scorings, stream);
     TESSERA_CHECK(!decode.split || rows * (args.query_heads / args.pages.kv_heads) *
-                                           decode.most_spans * partial_floats(args.pages.head_dim) *
+                                           decode.max_splits * partial_floats(args.pages.head_dim) *
                                            int64_t{sizeof(float)} <=
                                        std::ssize(args.scratch),
                   "attention: scratch is too small");

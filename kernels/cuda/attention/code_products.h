@@ -136,7 +136,7 @@ TESSERA_DEVICE CodeWeights<kProducts> put_code_weights(WarpMemory<kDim, kProduct
   TESSERA_UNROLL
   for (int32_t product = 0; product < kProducts; ++product) {
     float scaled[8];
-    float largest = kLeastLargest;
+    float largest = kMinLargest;
     TESSERA_UNROLL
     for (int32_t i = 0; i < 8; ++i) {
       // What no token was put into may hold anything, and its weight is 0.

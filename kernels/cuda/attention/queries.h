@@ -73,7 +73,7 @@ TESSERA_DEVICE Queries<kProducts> load_queries(WarpMemory<kDim, kProducts>& memo
   Queries<kProducts> queries = {};
   for (int32_t pair = 0; pair < kPairsOfProduct * kProducts; ++pair) {
     float channels[kDim / simt::kWarp];
-    float largest = kLeastLargest;
+    float largest = kMinLargest;
     float sum = 0;
     TESSERA_UNROLL
     for (int32_t i = 0; i < kDim / simt::kWarp; ++i) {

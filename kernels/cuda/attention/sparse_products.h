@@ -243,7 +243,7 @@ TESSERA_DEVICE void put_sparse_weights(WarpMemory<kDim, kProducts>& memory, cons
     if (!codes) {
       continue;
     }
-    float largest = kLeastLargest;
+    float largest = kMinLargest;
     TESSERA_UNROLL
     for (int32_t i = 0; i < 8; ++i) {
       // What no token was put into may have any scale, and its weight is 0.

@@ -49,8 +49,8 @@ struct StepRows {
                                    span.older_dense(),
                            .low = pages.rows[row].low,
                            .dense = group == span.last_group()
-                                        ? pages.window(row)
-                                        : dense + page * pages.window_layout.page_bytes};
+                                        ? pages.residual(row)
+                                        : dense + page * pages.residual_layout.page_bytes};
     simt::check(tokens.high >= 0 && tokens.low >= 0);
     return tokens;
   }

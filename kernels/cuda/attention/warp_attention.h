@@ -81,8 +81,8 @@ class WarpAttention {
     return task_.span.context + (task_.block.first_pair + pair) / task_.heads;
   }
   TESSERA_DEVICE int32_t first_visible(int32_t pair) const {
-    const int32_t first = position(pair) + 1 - args_.window;
-    return args_.window > 0 && first > 0 ? first : 0;
+    const int32_t first = position(pair) + 1 - args_.sliding_window;
+    return args_.sliding_window > 0 && first > 0 ? first : 0;
   }
   // Of the window's tokens, the first of the group before that is read.
   TESSERA_DEVICE int32_t first_older() const { return kKvGroup - task_.span.older_dense(); }
@@ -113,7 +113,7 @@ class WarpAttention {
     const int32_t first = kKvGroup * (is_dense ? task_.block.group : in_tier);
     const int32_t tokens = (is_high ? task_.row.high : task_.row.low) - kKvGroup * in_tier;
     Tile tile;
-    tile.layout = is_dense  ? &args_.pages.window_layout
+    tile.layout = is_dense  ? &args_.pages.residual_layout
                   : is_high ? &args_.pages.layouts[task_.span.tiers.high]
                             : &args_.pages.layouts[task_.span.tiers.low];
     tile.is_dense = is_dense;

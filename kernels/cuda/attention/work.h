@@ -12,23 +12,23 @@ namespace tessera::cuda {
 // and each is computed from an empty state and merged in order, by one formula, whether one warp
 // takes all of a row's spans (prompts; very large batches) or each its own (decode). So a query's
 // bits depend on its position and its row's tokens alone.
-inline constexpr int32_t kLeastSpanTiles = 8;
+inline constexpr int32_t kMinSplitTiles = 8;
 inline constexpr int32_t kMaxSpans = 64;  // of a row
 inline constexpr int32_t kWarpsOfBlock = 4;
 
 // From so many rows (sequence, KV head) on a warp takes all spans: the GPU is busy as it is.
 inline constexpr int32_t kWholeRows = 2048;
 
-constexpr int32_t span_tiles(int32_t tiles) {
-  const int32_t least = (tiles + kMaxSpans - 1) / kMaxSpans;
-  return least > kLeastSpanTiles ? least : kLeastSpanTiles;
+constexpr int32_t split_tiles(int32_t tiles) {
+  const int32_t min = (tiles + kMaxSpans - 1) / kMaxSpans;
+  return min > kMinSplitTiles ? min : kMinSplitTiles;
 }
 constexpr int32_t span_count(int32_t tiles) {
-  return (tiles + span_tiles(tiles) - 1) / span_tiles(tiles);
+  return (tiles + split_tiles(tiles) - 1) / split_tiles(tiles);
 }
 
-constexpr int32_t span_end(int32_t first, int32_t tiles) {  // of one that begins at tile `first`
-  const int32_t end = first + span_tiles(tiles);
+constexpr int32_t split_end(int32_t first, int32_t tiles) {  // of one that begins at tile `first`
+  const int32_t end = first + split_tiles(tiles);
   return end < tiles ? end : tiles;
 }
 
@@ -84,17 +84,17 @@ struct Merge {
   float maximum = -FLT_MAX;
   float sum = 0;
   float before = 0;  // factors of what was there, and of what comes
-  float of_span = 0;
+  float of_split = 0;
 
-  TESSERA_DEVICE void add(const PartialSums& span) {
-    const float larger = simt::max(maximum, span.maximum);
+  TESSERA_DEVICE void add(const PartialSums& split) {
+    const float larger = simt::max(maximum, split.maximum);
     before = simt::exp2(maximum - larger);
-    of_span = simt::exp2(span.maximum - larger);
-    sum = simt::fma(sum, before, span.sum * of_span);
+    of_split = simt::exp2(split.maximum - larger);
+    sum = simt::fma(sum, before, split.sum * of_split);
     maximum = larger;
   }
-  TESSERA_DEVICE float value(float value_before, float value_of_span) const {
-    return simt::fma(value_before, before, value_of_span * of_span);
+  TESSERA_DEVICE float value(float value_before, float value_of_split) const {
+    return simt::fma(value_before, before, value_of_split * of_split);
   }
   TESSERA_DEVICE float log_sum() const {
     constexpr float kLn2 = 0.693147180559945309f;

@@ -37,7 +37,7 @@ struct Walk {
   Moves demotions;
   Moves copies;  // of the tier that `copies_low` says
   bool copies_low;
-  KvMark open_marks[kKvGroup];
+  KvTokenScore open_token_scores[kKvGroup];
   float key_weights[kMaxSparseDim];  // of the key score output_aware
   SparseMemory sparse[kWarps];
 };
@@ -50,10 +50,10 @@ class RowCompaction {
         low_layout_(pages_.layouts[job.sequence.tiers.low]),
         row_(token_row(job, row)),
         plan_(job.scratch.plans[row]),
-        fates_(job.scratch.fates + int64_t{row} * pages_.row_marks),
+        fates_(job.scratch.fates + int64_t{row} * pages_.row_token_scores),
         left_(job.pool.tables + row_.row * pages_.row_pages),
         right_(left_ + pages_.row_pages - 1),
-        marks_(pages_.mark_row(row_.row)),
+        token_scores_(pages_.token_score_row(row_.row)),
         tokens_(job.sequence.tokens),
         weighs_keys_(job.sequence.policy.key_score == KvKeyScore::output_aware &&
                      plan_.demoted > 0),
@@ -73,11 +73,11 @@ class RowCompaction {
       demote();
       sync_block();
       copy();
-      move_marks();
+      move_token_scores();
     }
     sync_block();
     for (int32_t i = thread(); changes && i < row_.open; i += kThreads) {
-      marks_[walk_.high + i] = walk_.open_marks[i];
+      token_scores_[walk_.high + i] = walk_.open_token_scores[i];
     }
     if (thread() == 0) {
       pages_.rows[row_.row] = {walk_.high, walk_.low};
@@ -99,10 +99,10 @@ class RowCompaction {
     }
     left_pages = block_total(left_pages, walk_.sums);
     for (int32_t i = thread(); i < row_.open; i += kThreads) {
-      walk_.open_marks[i] = marks_[row_.counts.high + i];
+      walk_.open_token_scores[i] = token_scores_[row_.counts.high + i];
     }
     for (int32_t c = thread(); weighs_keys_ && c < pages_.head_dim; c += kThreads) {
-      walk_.key_weights[c] = window_weight(pages_, row_.row, tokens_, c);
+      walk_.key_weights[c] = recent_query_weight(pages_, row_.row, tokens_, c);
     }
     if (thread() == 0) {
       walk_.place = row_.own_low;
@@ -118,9 +118,9 @@ class RowCompaction {
 
   // ---- one thread alone
 
-  TESSERA_DEVICE TokenFate high_fate(int32_t place) const { return fates_[place]; }
+  TESSERA_DEVICE TokenDecision high_decision(int32_t place) const { return fates_[place]; }
   TESSERA_DEVICE bool low_stays(int32_t place) const {
-    return fates_[pages_.row_marks - 1 - place] == TokenFate::stay;
+    return fates_[pages_.row_token_scores - 1 - place] == TokenDecision::stay;
   }
   TESSERA_DEVICE static void add(Moves& moves, int32_t from, int32_t to) {
     moves.from[moves.count] = from;
@@ -160,8 +160,8 @@ class RowCompaction {
   // False where the batch is full, or must be made before a page changes hands.
   TESSERA_DEVICE bool fill_high() {
     while (walk_.place < walk_.high) {
-      const TokenFate fate = high_fate(walk_.place);
-      if (fate == TokenFate::stay) {
+      const TokenDecision decision = high_decision(walk_.place);
+      if (decision == TokenDecision::stay) {
         ++walk_.place;
         continue;
       }
@@ -169,15 +169,15 @@ class RowCompaction {
         return false;
       }
       const bool at_end = walk_.high - 1 == walk_.place;
-      const TokenFate last = high_fate(walk_.high - 1);
-      if (!at_end && last != TokenFate::stay) {  // the end goes first: it can fill no gap
+      const TokenDecision last = high_decision(walk_.high - 1);
+      if (!at_end && last != TokenDecision::stay) {  // the end goes first: it can fill no gap
         if (!leave_high(walk_.high - 1, last)) {
           return false;
         }
         --walk_.high;
         continue;
       }
-      if (!leave_high(walk_.place, fate)) {
+      if (!leave_high(walk_.place, decision)) {
         return false;
       }
       if (--walk_.high > walk_.place) {
@@ -188,8 +188,8 @@ class RowCompaction {
     return true;
   }
 
-  TESSERA_DEVICE bool leave_high(int32_t place, TokenFate fate) {
-    if (fate != TokenFate::demote) {
+  TESSERA_DEVICE bool leave_high(int32_t place, TokenDecision decision) {
+    if (decision != TokenDecision::demote) {
       return true;
     }
     if (walk_.low == walk_.right_pages * low_layout_.capacity) {
@@ -305,19 +305,20 @@ class RowCompaction {
     }
   }
 
-  TESSERA_DEVICE void move_marks() const {
+  TESSERA_DEVICE void move_token_scores() const {
     const bool of_demotion = thread() < kBatch;
     const int32_t i = thread() % kBatch;
     const Moves& moves = of_demotion ? walk_.demotions : walk_.copies;
     const bool from_low = !of_demotion && walk_.copies_low;
     const bool to_low = of_demotion || walk_.copies_low;
-    KvMark mark;
+    KvTokenScore token_score;
     if (i < moves.count) {
-      mark = marks_[from_low ? pages_.row_marks - 1 - moves.from[i] : moves.from[i]];
+      token_score =
+          token_scores_[from_low ? pages_.row_token_scores - 1 - moves.from[i] : moves.from[i]];
     }
     sync_block();
     if (i < moves.count) {
-      marks_[to_low ? pages_.row_marks - 1 - moves.to[i] : moves.to[i]] = mark;
+      token_scores_[to_low ? pages_.row_token_scores - 1 - moves.to[i] : moves.to[i]] = token_score;
     }
   }
 
@@ -326,10 +327,10 @@ class RowCompaction {
   const KvPageLayout& low_layout_;
   const TokenRow row_;
   RowPlan& plan_;
-  const TokenFate* fates_;
+  const TokenDecision* fates_;
   int32_t* left_;   // the row's table, from its left end
   int32_t* right_;  // and from its right end, downwards
-  KvMark* marks_;
+  KvTokenScore* token_scores_;
   int32_t tokens_;  // of the sequence
   bool weighs_keys_;
   Walk& walk_;
@@ -388,15 +389,15 @@ TESSERA_KERNEL(kPoolThreads) recycle_kernel(CompressJob job) {
       dropped += plan->dropped;
       low_pages += right;
     }
-    for (int32_t most = block_max(count, memory), i = 0; i < most; ++i) {
+    for (int32_t max = block_max(count, memory), i = 0; i < max; ++i) {
       int32_t* entry = nullptr;
       if (i < count) {
         const int32_t of_left = plan->left_pages - left;
         entry = table + (i < of_left ? left + i : pages.row_pages - 1 - (right + i - of_left));
       }
-      free_list.let_go(entry);
+      free_list.release_page(entry);
     }
-    free_list.let_go(plan != nullptr ? &plan->spare : nullptr);
+    free_list.release_page(plan != nullptr ? &plan->spare : nullptr);
   }
   free_list.finish();
   demoted = block_total(demoted, memory);

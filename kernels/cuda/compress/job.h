@@ -24,11 +24,11 @@ struct RowPlan {
 inline constexpr int32_t kKeyBits = 64;
 
 struct CompressScratch {
-  RowPlan* plans;        // [rows]
-  TokenFate* fates;      // [rows, row_marks], each where its mark is
-  int32_t* budgets;      // [rows]
-  int32_t* page_counts;  // [4, rows]: see kv_compress.cu
-  TokenKey* page_cuts;   // [kKeyBits + 1]
+  RowPlan* plans;          // [rows]
+  TokenDecision* fates;    // [rows, row_token_scores], each where its mark is
+  int32_t* budgets;        // [rows]
+  int32_t* page_counts;    // [4, rows]: see kv_compress.cu
+  TokenKey* page_cutoffs;  // [kKeyBits + 1]
 };
 
 struct CompressJob {
@@ -58,14 +58,14 @@ constexpr int32_t stored_tokens(const TokenRow& row) {
 template <class Visit>
 TESSERA_DEVICE void each_own(const TokenRow& row, Visit&& visit) {
   for (int32_t i = row.own_high + simt::thread(); i < row.counts.high; i += simt::threads()) {
-    const TokenAge age = row.age(row.high_mark(i));
+    const TokenAge age = row.age(row.high_token_score(i));
     if (age != TokenAge::kept) {
-      visit(row.high_mark(i), age, true, i);
+      visit(row.high_token_score(i), age, true, i);
     }
   }
   for (int32_t j = row.own_low + simt::thread(); j < row.counts.low; j += simt::threads()) {
-    if (row.low_mark(j).position >= row.sinks) {
-      visit(row.low_mark(j), TokenAge::old, false, j);
+    if (row.low_token_score(j).position >= row.sinks) {
+      visit(row.low_token_score(j), TokenAge::old, false, j);
     }
   }
 }
@@ -87,7 +87,7 @@ TESSERA_DEVICE simt::OfWarps<double>& memory_of(BlockSums& sums, double) {
 // The highest key below which the weights come to at most `limit`: each(visit(key, weight)). With
 // weights of 1 it is the key of rank `limit`, from the lowest, 0.
 template <class T, class Each>
-TESSERA_DEVICE TokenKey highest_cut(T limit, BlockSums& sums, Each&& each) {
+TESSERA_DEVICE TokenKey highest_cutoff(T limit, BlockSums& sums, Each&& each) {
   TokenKey cut = kLowestKey;
   for (int32_t bit = kKeyBits - 1; bit >= 0; --bit) {
     const TokenKey candidate = cut | TokenKey{1} << bit;
@@ -109,8 +109,8 @@ TESSERA_DEVICE TokenKey cut_above_worst(int32_t best, int32_t all, BlockSums& su
   if (best >= all) {
     return kLowestKey;
   }
-  return highest_cut<int32_t>(all - best, sums,
-                              [&](auto&& visit) { each([&](TokenKey key) { visit(key, 1); }); });
+  return highest_cutoff<int32_t>(all - best, sums,
+                                 [&](auto&& visit) { each([&](TokenKey key) { visit(key, 1); }); });
 }
 
 // ---- the stations of a call, in order (launched, not waited for)

@@ -20,9 +20,10 @@ TESSERA_KERNEL(kPlanThreads) heads_kernel(CompressJob job) {
   const int32_t first_row = block_x() * heads;
   const auto each_key = [&](auto&& visit) {
     for (int32_t head = 0; head < heads; ++head) {
-      each_own(token_row(job, first_row + head), [&](const KvMark& mark, TokenAge, bool, int32_t) {
-        visit(job.significance.key(mark));
-      });
+      each_own(token_row(job, first_row + head),
+               [&](const KvTokenScore& token_score, TokenAge, bool, int32_t) {
+                 visit(job.significance.key(token_score));
+               });
     }
   };
   int32_t own = 0;
@@ -37,8 +38,8 @@ TESSERA_KERNEL(kPlanThreads) heads_kernel(CompressJob job) {
   for (int32_t head = 0; head < heads; ++head) {
     const TokenRow row = token_row(job, first_row + head);
     int32_t lost = 0;
-    each_own(row, [&](const KvMark& mark, TokenAge, bool, int32_t) {
-      lost += job.significance.key(mark) < cut ? 1 : 0;
+    each_own(row, [&](const KvTokenScore& token_score, TokenAge, bool, int32_t) {
+      lost += job.significance.key(token_score) < cut ? 1 : 0;
     });
     const double adaptive = stored_tokens(row) - block_total(lost, sums.counts);
     const double floor = job.sequence.policy.head_floor;
@@ -75,9 +76,9 @@ TESSERA_DEVICE int32_t pages_to_evict(const CompressJob& job, BlockSums& sums) {
   return block_total(held, sums.counts) - job_rows(job) * ((closed > 0 ? closed : 0) / capacity);
 }
 
-// The cut of whole pages is found bit by bit, as highest_cut() does, but by all rows together: step
-// s decides by what the rows counted in step s - 1, and counts for the next bit. page_counts: two
-// of them in turn, then pages below the cut and pages at it.
+// The cut of whole pages is found bit by bit, as highest_cutoff() does, but by all rows together:
+// step s decides by what the rows counted in step s - 1, and counts for the next bit. page_counts:
+// two of them in turn, then pages below the cut and pages at it.
 TESSERA_DEVICE int32_t* counts_of_step(const CompressJob& job, int32_t step) {
   return job.scratch.page_counts + step % 2 * job_rows(job);
 }
@@ -90,15 +91,15 @@ TESSERA_KERNEL(kPlanThreads) pages_kernel(CompressJob job, int32_t step) {
     for (int32_t row = thread(); row < job_rows(job); row += kPlanThreads) {
       below += counts_of_step(job, step - 1)[row];
     }
-    const TokenKey before = job.scratch.page_cuts[step - 1];
+    const TokenKey before = job.scratch.page_cutoffs[step - 1];
     const bool passes = block_total(below, sums.counts) < evict;
     cut = passes ? before | TokenKey{1} << (kKeyBits - step) : before;
   }
   const TokenRow row = token_row(job, block_x());
   const auto count = [&](TokenKey key) {
     int32_t below = 0;
-    each_own(row, [&](const KvMark& mark, TokenAge, bool, int32_t) {
-      below += job.significance.key(mark) < key ? 1 : 0;
+    each_own(row, [&](const KvTokenScore& token_score, TokenAge, bool, int32_t) {
+      below += job.significance.key(token_score) < key ? 1 : 0;
     });
     return pages_below(row, block_total(below, sums.counts), capacity_of(job));
   };
@@ -117,7 +118,7 @@ TESSERA_KERNEL(kPlanThreads) pages_kernel(CompressJob job, int32_t step) {
     }
   }
   if (block_x() == 0 && thread() == 0) {
-    job.scratch.page_cuts[step] = cut;
+    job.scratch.page_cutoffs[step] = cut;
   }
 }
 
@@ -135,11 +136,11 @@ TESSERA_KERNEL(kPlanThreads) page_budgets_kernel(CompressJob job) {
   int32_t ties = evict - block_total(gone, sums.counts);
   for (int32_t first = 0; first < rows; first += kPlanThreads) {
     const int32_t row = first + thread();
-    const int32_t at_cut = row < rows ? below[rows + row] : 0;
-    const Place place = block_place(at_cut, sums.counts);
+    const int32_t at_cutoff = row < rows ? below[rows + row] : 0;
+    const Place place = block_place(at_cutoff, sums.counts);
     if (row < rows) {
       const int32_t left = ties - place.first;
-      const int32_t of_ties = left < 0 ? 0 : left < at_cut ? left : at_cut;
+      const int32_t of_ties = left < 0 ? 0 : left < at_cutoff ? left : at_cutoff;
       const int32_t pages = evict > 0 ? below[row] + of_ties : 0;
       const int32_t high = token_row(job, row).counts.high;
       const int32_t kept = ((high + capacity - 1) / capacity - pages) * capacity;
@@ -173,10 +174,10 @@ struct Parts {
   Parts(const KvPagesView& pages, std::byte* memory) {
     const int64_t rows = int64_t{pages.layers} * pages.kv_heads;
     scratch.plans = cut<RowPlan>(memory, rows);
-    scratch.fates = cut<TokenFate>(memory, rows * pages.row_marks);
+    scratch.fates = cut<TokenDecision>(memory, rows * pages.row_token_scores);
     scratch.budgets = cut<int32_t>(memory, rows);
     scratch.page_counts = cut<int32_t>(memory, 4 * rows);
-    scratch.page_cuts = cut<TokenKey>(memory, kKeyBits + 1);
+    scratch.page_cutoffs = cut<TokenKey>(memory, kKeyBits + 1);
   }
 
   CompressScratch scratch;

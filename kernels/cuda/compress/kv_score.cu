@@ -14,9 +14,9 @@ constexpr int32_t kPairs = kPairsOfProduct * kProducts;
 
 // The marks of one (sequence, KV head): those at the left end, of the high tier and behind it of
 // the groups that the step's tokens are in, then those of the low tier.
-struct MarkRow {
-  KvMark* marks;
-  int32_t row_marks;
+struct TokenScoreRow {
+  KvTokenScore* token_scores;
+  int32_t row_token_scores;
   int32_t before;  // high tokens before the step
   int32_t fresh;   // place of the step's first token
   int32_t left;    // marks
@@ -25,18 +25,24 @@ struct MarkRow {
   TESSERA_DEVICE int32_t left_tiles() const { return (left + kKvGroup - 1) / kKvGroup; }
   TESSERA_DEVICE int32_t tiles() const { return left_tiles() + (low + kKvGroup - 1) / kKvGroup; }
 };
-TESSERA_DEVICE MarkRow mark_row(const KvPagesView& pages, const SequenceSpan& span, int64_t row) {
+TESSERA_DEVICE TokenScoreRow token_score_row(const KvPagesView& pages, const SequenceSpan& span,
+                                             int64_t row) {
   const KvRow counts = pages.rows[row];
   const int32_t before = counts.high - (span.closed_after() - span.closed_before()) * kKvGroup;
   const int32_t fresh = before + span.context - span.closed_before() * kKvGroup;
-  return {pages.mark_row(row), pages.row_marks, before, fresh, fresh + span.count, counts.low};
+  return {pages.token_score_row(row),
+          pages.row_token_scores,
+          before,
+          fresh,
+          fresh + span.count,
+          counts.low};
 }
 
 // What a query pays the token of a score, rounded before anything is added to it: so marks have the
 // same bits whether scores are multiplied here or were left by attention.
-TESSERA_DEVICE float paid_for(float score, float log_sum, bool squares) {
-  const float paid = exp2(fma(-kLog2E, log_sum, score));
-  return squares ? fma(paid, paid, 0.0f) : paid;
+TESSERA_DEVICE float received_by(float score, float log_sum, bool squares) {
+  const float received = exp2(fma(-kLog2E, log_sum, score));
+  return squares ? fma(received, received, 0.0f) : received;
 }
 
 // What the heads of a group paid together is multiplied by this.
@@ -60,7 +66,8 @@ class ScoreWarp {
       : args_(args),
         span_(span),
         rows_{args.pages, args.layer, args.dense.data()},
-        row_(mark_row(args.pages, span, args.pages.row_index(span.slot, args.layer, kv_head))),
+        row_(token_score_row(args.pages, span,
+                             args.pages.row_index(span.slot, args.layer, kv_head))),
         kv_head_(kv_head),
         heads_(args.query_heads / args.pages.kv_heads),
         squares_(scoring.scorer == KvScorer::squares),
@@ -91,9 +98,9 @@ class ScoreWarp {
   TESSERA_DEVICE bool is_there(int32_t i) const {
     return first_ + own(i) < (is_left_ ? row_.left : row_.low);
   }
-  TESSERA_DEVICE KvMark& mark(int32_t i) const {
+  TESSERA_DEVICE KvTokenScore& token_score(int32_t i) const {
     const int32_t place = first_ + own(i);
-    return row_.marks[is_left_ ? place : row_.row_marks - 1 - place];
+    return row_.token_scores[is_left_ ? place : row_.row_token_scores - 1 - place];
   }
   TESSERA_DEVICE bool is_fresh(int32_t i) const {
     return is_left_ && first_ + own(i) >= row_.fresh;
@@ -101,16 +108,16 @@ class ScoreWarp {
 
   TESSERA_DEVICE void load() {
     for (int32_t i = 0; i < kOwn; ++i) {
-      scores_[i] = is_there(i) && !is_fresh(i) ? mark(i).score : 0.0f;
-      paid_[i] = 0;
+      scores_[i] = is_there(i) && !is_fresh(i) ? token_score(i).score : 0.0f;
+      received_[i] = 0;
     }
   }
   TESSERA_DEVICE void store() const {
     for (int32_t i = 0; i < kOwn; ++i) {
       if (is_there(i)) {
-        mark(i).score = scores_[i];
+        token_score(i).score = scores_[i];
         if (is_fresh(i)) {
-          mark(i).position = span_.context + first_ + own(i) - row_.fresh;
+          token_score(i).position = span_.context + first_ + own(i) - row_.fresh;
         }
       }
     }
@@ -149,7 +156,7 @@ class ScoreWarp {
       pay(block, 0, tile.end);
     }
     if (reads_group) {
-      const Tile tile{&args_.pages.window_layout, 0,
+      const Tile tile{&args_.pages.residual_layout, 0,
                       position(block, block.pairs - 1) % kKvGroup + 1, true};
       weigh(block, tokens, tile, queries, query);
       pay(block, of_group - first_, tile.end);
@@ -177,14 +184,14 @@ class ScoreWarp {
         TESSERA_UNROLL
         for (int32_t i = 0; i < 8; ++i) {
           const int32_t token = token_of_score(tile.layout->format.is_codes(), i);
-          paid_by(pair)[token] =
-              token < seen ? paid_for(scores[product][i], log_sum, squares_) : 0.0f;
+          received_of_pair(pair)[token] =
+              token < seen ? received_by(scores[product][i], log_sum, squares_) : 0.0f;
         }
       }
     }
     sync_warp();
   }
-  TESSERA_DEVICE float* paid_by(int32_t pair) const {  // [kKvGroup]
+  TESSERA_DEVICE float* received_of_pair(int32_t pair) const {  // [kKvGroup]
     static_assert(sizeof(Memory::weights) >= kPairs * kKvGroup * sizeof(float));
     return reinterpret_cast<float*>(memory_.weights) + pair * kKvGroup;
   }
@@ -199,10 +206,10 @@ class ScoreWarp {
         continue;
       }
       for (int32_t pair = 0; pair < block.pairs; ++pair) {
-        paid_[i] += paid_by(pair)[token];
+        received_[i] += received_of_pair(pair)[token];
         if ((block.first_pair + pair) % heads_ == heads_ - 1) {
-          scores_[i] = fma(share, paid_[i], scores_[i]);
-          paid_[i] = 0;
+          scores_[i] = fma(share, received_[i], scores_[i]);
+          received_[i] = 0;
         }
       }
     }
@@ -211,7 +218,7 @@ class ScoreWarp {
   const KvScoreArgs& args_;
   const SequenceSpan& span_;
   const StepRows rows_;
-  const MarkRow row_;
+  const TokenScoreRow row_;
   const int32_t kv_head_;
   const int32_t heads_;  // of the group
   const bool squares_;
@@ -221,7 +228,7 @@ class ScoreWarp {
   bool is_left_ = true;
   int32_t first_ = 0;  // mark
   float scores_[kOwn] = {};
-  float paid_[kOwn] = {};  // by the heads so far of the present query
+  float received_[kOwn] = {};  // by the heads so far of the present query
 };
 
 template <int kDim>
@@ -230,7 +237,7 @@ score_kernel(KvScoreArgs args, const SequenceSpan* sequences, const KvScoring* s
   const int32_t sequence = block_y() / args.pages.kv_heads;
   const SequenceSpan span = sequences[sequence];
   const KvScoring scoring = scorings[sequence];
-  if (!scoring.marks || has_weight_rows(args, span, sequence)) {
+  if (!scoring.token_scores || has_weight_rows(args, span, sequence)) {
     return;
   }
   ScoreWarp<kDim>(args, span, scoring, block_y() % args.pages.kv_heads,
@@ -243,14 +250,15 @@ score_kernel(KvScoreArgs args, const SequenceSpan* sequences, const KvScoring* s
 constexpr int32_t kFoldThreads = 256;
 
 // Where attention left what a mark's token scored, of the group's first head.
-TESSERA_DEVICE const float* score_left(const KvScoreArgs& args, const MarkRow& row, int32_t mark) {
+TESSERA_DEVICE const float* score_left(const KvScoreArgs& args, const TokenScoreRow& row,
+                                       int32_t token_score) {
   const auto tiles = [](int32_t tokens) { return (tokens + kKvGroup - 1) / kKvGroup; };
-  const bool is_low = mark >= row.left;
-  const bool is_open = !is_low && mark >= row.before;
+  const bool is_low = token_score >= row.left;
+  const bool is_open = !is_low && token_score >= row.before;
   const int32_t first_tile = is_open  ? tiles(row.before) + tiles(row.low)
                              : is_low ? tiles(row.before)
                                       : 0;
-  const int32_t place = mark - (is_open ? row.before : is_low ? row.left : 0);
+  const int32_t place = token_score - (is_open ? row.before : is_low ? row.left : 0);
   const int64_t tile_floats = kv_weight_tile_floats(args.query_heads / args.pages.kv_heads);
   const int64_t end = (first_tile + place / kKvGroup + 1) * tile_floats;
   simt::check(end <= args.weights.cols);
@@ -263,31 +271,33 @@ fold_kernel(KvScoreArgs args, const SequenceSpan* sequences, const KvScoring* sc
   const int32_t kv_head = block_y() % args.pages.kv_heads;
   const SequenceSpan span = sequences[sequence];
   const KvScoring scoring = scorings[sequence];
-  if (!scoring.marks || !has_weight_rows(args, span, sequence)) {
+  if (!scoring.token_scores || !has_weight_rows(args, span, sequence)) {
     return;
   }
-  const MarkRow row =
-      mark_row(args.pages, span, args.pages.row_index(span.slot, args.layer, kv_head));
-  const int32_t mark = block_x() * kFoldThreads + thread();
-  const bool is_fresh = mark == row.fresh;
+  const TokenScoreRow row =
+      token_score_row(args.pages, span, args.pages.row_index(span.slot, args.layer, kv_head));
+  const int32_t token_score = block_x() * kFoldThreads + thread();
+  const bool is_fresh = token_score == row.fresh;
   const bool counts = scoring.counts(span.context);
-  if (mark >= row.left + row.low || !(counts || is_fresh)) {
+  if (token_score >= row.left + row.low || !(counts || is_fresh)) {
     return;
   }
-  KvMark& to = row.marks[mark < row.left ? mark : row.row_marks - 1 - (mark - row.left)];
+  KvTokenScore& to = row.token_scores[token_score < row.left
+                                          ? token_score
+                                          : row.row_token_scores - 1 - (token_score - row.left)];
   float score = is_fresh ? 0.0f : to.score;
   if (counts) {
     const bool squares = scoring.scorer == KvScorer::squares;
     const int32_t heads = args.query_heads / args.pages.kv_heads;
-    const float* scores = score_left(args, row, mark);
+    const float* scores = score_left(args, row, token_score);
     const float* log_sums =
         args.log_sums.data + span.first_row * args.log_sums.stride + kv_head * heads;
-    float paid = 0;
+    float received = 0;
     TESSERA_UNROLL_BY(4)
     for (int32_t head = 0; head < heads; ++head) {
-      paid += paid_for(scores[head * kAttentionTile], log_sums[head], squares);
+      received += received_by(scores[head * kAttentionTile], log_sums[head], squares);
     }
-    score = fma(share_of(squares, heads), paid, score);
+    score = fma(share_of(squares, heads), received, score);
   }
   to.score = score;
   if (is_fresh) {
@@ -354,12 +364,13 @@ bool check_args(const KvScoreArgs& args) {
   bool any = false;
   for (size_t i = 0; i < args.sequences.size(); ++i) {
     const SequenceSpan& span = args.sequences[i];
-    if (!args.scorings[i].marks) {
+    if (!args.scorings[i].token_scores) {
       continue;
     }
     any = true;
-    TESSERA_CHECK(pages.marks != nullptr && span.context + span.count < pages.row_marks,
-                  "kv_score: too few marks");
+    TESSERA_CHECK(
+        pages.token_scores != nullptr && span.context + span.count < pages.row_token_scores,
+        "kv_score: too few marks");
     TESSERA_CHECK(span.older_dense() == 0, "kv_score: newest tokens dense beside marks");
   }
   return any;
@@ -397,9 +408,9 @@ void start(const KvScoreArgs& args, int32_t tiles, Stream stream) {
 }  // namespace
 
 void kv_score(const KvScoreArgs& args, Stream stream) {
-  const bool any_marks = check_args(args);
+  const bool any_token_scores = check_args(args);
   add_query_sums(args, stream);
-  if (!any_marks) {
+  if (!any_token_scores) {
     return;
   }
   bool any_left = false;  // by attention
@@ -408,8 +419,8 @@ void kv_score(const KvScoreArgs& args, Stream stream) {
   for (size_t i = 0; i < args.sequences.size(); ++i) {
     const SequenceSpan& span = args.sequences[i];
     const bool left = has_weight_rows(args, span, static_cast<int64_t>(i));
-    any_left = any_left || (left && args.scorings[i].marks);
-    any_other = any_other || (!left && args.scorings[i].marks);
+    any_left = any_left || (left && args.scorings[i].token_scores);
+    any_other = any_other || (!left && args.scorings[i].token_scores);
     longest = span.context + span.count > longest ? span.context + span.count : longest;
   }
   if (any_left) {

@@ -27,7 +27,7 @@ TESSERA_DEVICE int32_t shared_tokens(const KvPool& pool, const int32_t* table, i
 
 // A token's score becomes the highest of its neighbourhood (SnapKV), in place: a chunk keeps the
 // scores that its last tokens had for the next one.
-TESSERA_DEVICE void pool_scores(const CompressJob& job, KvMark* marks, int32_t seen,
+TESSERA_DEVICE void pool_scores(const CompressJob& job, KvTokenScore* token_scores, int32_t seen,
                                 float (&scores)[kMaxReach + kPlanThreads + kMaxReach]) {
   const int32_t reach = job.sequence.policy.score_pool / 2;
   for (int32_t first = 0; first < seen; first += kPlanThreads) {
@@ -37,7 +37,7 @@ TESSERA_DEVICE void pool_scores(const CompressJob& job, KvMark* marks, int32_t s
       scores[thread()] = carried;
     }
     for (int32_t i = thread(); i < kPlanThreads + reach && first + i < seen; i += kPlanThreads) {
-      scores[reach + i] = marks[first + i].score;
+      scores[reach + i] = token_scores[first + i].score;
     }
     sync_block();
     const int32_t own = first + thread();
@@ -46,7 +46,7 @@ TESSERA_DEVICE void pool_scores(const CompressJob& job, KvMark* marks, int32_t s
       for (int32_t i = own - reach < 0 ? 0 : own - reach; i <= own + reach && i < seen; ++i) {
         highest = max(highest, scores[reach + i - first]);
       }
-      marks[own].score = highest;
+      token_scores[own].score = highest;
     }
     sync_block();
   }
@@ -71,7 +71,8 @@ TESSERA_KERNEL(kPlanThreads) prepare_kernel(CompressJob job) {
   if (sequence.pool && sequence.policy.score_pool > 1) {
     const int32_t stored = counts.high + sequence.tokens % kKvGroup;
     const int32_t complete = sequence.prompt_tokens - sequence.policy.score_window;
-    pool_scores(job, pages.mark_row(row), stored < complete ? stored : complete, memory.scores);
+    pool_scores(job, pages.token_score_row(row), stored < complete ? stored : complete,
+                memory.scores);
   }
 }
 
@@ -83,7 +84,7 @@ class RowRule {
                          BlockSums& sums)
       : job_(job), policy_(job.sequence.policy), row_(row), budget_(budget), sums_(sums) {}
 
-  TESSERA_DEVICE RowCuts cuts() const {
+  TESSERA_DEVICE RowCutoffs cutoffs() const {
     switch (policy_.rule) {
       case KvRule::thresholds:
         return by_thresholds();
@@ -95,7 +96,9 @@ class RowRule {
   }
 
  private:
-  TESSERA_DEVICE TokenKey key(const KvMark& mark) const { return job_.significance.key(mark); }
+  TESSERA_DEVICE TokenKey key(const KvTokenScore& token_score) const {
+    return job_.significance.key(token_score);
+  }
   TESSERA_DEVICE int32_t total(int32_t count) const { return block_total(count, sums_.counts); }
 
   // The sum of everybody's scores; of means it is 1.
@@ -105,19 +108,20 @@ class RowRule {
     }
     double score = 0;
     for (int32_t i = thread(); i < row_.counts.high + row_.open; i += threads()) {
-      score += row_.high_mark(i).score;
+      score += row_.high_token_score(i).score;
     }
     for (int32_t j = thread(); j < row_.counts.low; j += threads()) {
-      score += row_.low_mark(j).score;
+      score += row_.low_token_score(j).score;
     }
     return block_total(score, sums_.masses);
   }
 
-  TESSERA_DEVICE RowCuts by_thresholds() const {
-    const double unit = total_score() / job_.sequence.tokens;
-    const TokenKey low = key_of(static_cast<float>(policy_.alpha_low * unit), 0);
-    const TokenKey high =
-        policy_.has_low_tier() ? key_of(static_cast<float>(policy_.alpha_high * unit), 0) : low;
+  TESSERA_DEVICE RowCutoffs by_thresholds() const {
+    const double mean_score = total_score() / job_.sequence.tokens;
+    const TokenKey low = key_of(static_cast<float>(policy_.alpha_low * mean_score), 0);
+    const TokenKey high = policy_.has_low_tier()
+                              ? key_of(static_cast<float>(policy_.alpha_high * mean_score), 0)
+                              : low;
     int32_t high_victims = 0;
     int32_t low_victims = 0;
     int32_t went_high = 0;
@@ -125,8 +129,8 @@ class RowRule {
     const auto is_victim = [&](TokenAge age, bool in_high, TokenKey of) {
       return age == TokenAge::old && of < (in_high ? high : low);
     };
-    each_own(row_, [&](const KvMark& mark, TokenAge age, bool in_high, int32_t) {
-      const TokenKey of = key(mark);
+    each_own(row_, [&](const KvTokenScore& token_score, TokenAge age, bool in_high, int32_t) {
+      const TokenKey of = key(token_score);
       const bool victim = is_victim(age, in_high, of);
       went_high += age == TokenAge::fresh && of >= high ? 1 : 0;
       went_low += age == TokenAge::fresh && of >= low && of < high ? 1 : 0;
@@ -140,70 +144,73 @@ class RowRule {
       return came >= victims
                  ? threshold
                  : cut_above_worst(victims - came, victims, sums_, [&](auto&& visit) {
-                     each_own(row_, [&](const KvMark& mark, TokenAge age, bool in_high, int32_t) {
-                       if (in_high == of_high && is_victim(age, in_high, key(mark))) {
-                         visit(key(mark));
+                     each_own(row_, [&](const KvTokenScore& token_score, TokenAge age, bool in_high,
+                                        int32_t) {
+                       if (in_high == of_high && is_victim(age, in_high, key(token_score))) {
+                         visit(key(token_score));
                        }
                      });
                    });
     };
-    RowCuts cuts{.fresh_high = high, .fresh_low = low};
-    cuts.old_high = cut(true, high, went_high, high_victims);
-    cuts.old_floor = low;
-    cuts.old_low = cut(false, low, went_low, low_victims);
-    return cuts;
+    RowCutoffs cutoffs{.fresh_high = high, .fresh_low = low};
+    cutoffs.old_high = cut(true, high, went_high, high_victims);
+    cutoffs.old_floor = low;
+    cutoffs.old_low = cut(false, low, went_low, low_victims);
+    return cutoffs;
   }
 
-  TESSERA_DEVICE RowCuts by_budget() const {
+  TESSERA_DEVICE RowCutoffs by_budget() const {
     int32_t own = 0;
-    each_own(row_, [&](const KvMark&, TokenAge, bool, int32_t) { ++own; });
+    each_own(row_, [&](const KvTokenScore&, TokenAge, bool, int32_t) { ++own; });
     own = total(own);
     const int32_t kept_anyway = stored_tokens(row_) - own;
     const int32_t keep = clamped(budget_ - kept_anyway, own);
     const auto cut = [&](int32_t best) {
       return cut_above_worst(best, own, sums_, [&](auto&& visit) {
-        each_own(row_, [&](const KvMark& mark, TokenAge, bool, int32_t) { visit(key(mark)); });
+        each_own(row_, [&](const KvTokenScore& token_score, TokenAge, bool, int32_t) {
+          visit(key(token_score));
+        });
       });
     };
-    RowCuts cuts;
-    cuts.fresh_low = cut(keep);
-    cuts.fresh_high = cuts.fresh_low;
+    RowCutoffs cutoffs;
+    cutoffs.fresh_low = cut(keep);
+    cutoffs.fresh_high = cutoffs.fresh_low;
     if (policy_.has_low_tier()) {
       const double wanted = double{policy_.high_share} * budget_;
       const auto whole = static_cast<int32_t>(wanted);
       const int32_t high = whole + (wanted - whole >= 0.5 ? 1 : 0);
-      cuts.fresh_high = cut(clamped(high - kept_anyway, keep));
+      cutoffs.fresh_high = cut(clamped(high - kept_anyway, keep));
     }
-    cuts.old_high = cuts.fresh_high;
-    cuts.old_floor = cuts.fresh_low;
-    cuts.old_low = cuts.fresh_low;
-    return cuts;
+    cutoffs.old_high = cutoffs.fresh_high;
+    cutoffs.old_floor = cutoffs.fresh_low;
+    cutoffs.old_low = cutoffs.fresh_low;
+    return cutoffs;
   }
 
-  TESSERA_DEVICE RowCuts by_mass() const {
+  TESSERA_DEVICE RowCutoffs by_mass() const {
     const auto each_fresh = [&](auto&& visit) {
-      each_own(row_, [&](const KvMark& mark, TokenAge age, bool, int32_t) {
+      each_own(row_, [&](const KvTokenScore& token_score, TokenAge age, bool, int32_t) {
         if (age == TokenAge::fresh) {
-          visit(key(mark), double{job_.significance.of(mark)});
+          visit(key(token_score), double{job_.significance.of(token_score)});
         }
       });
     };
     double fresh = 0;
     each_fresh([&](TokenKey, double mass) { fresh += mass; });
     fresh = block_total(fresh, sums_.masses);
-    const double mass = job_.sequence.judged == 0 ? total_score() : fresh;
+    const double mass = job_.sequence.evaluated == 0 ? total_score() : fresh;
     const double may_drop = (1.0 - double{policy_.mass_keep}) * mass;
     const double may_lower = (1.0 - double{policy_.mass_high}) * mass;
-    RowCuts cuts;
-    cuts.fresh_low = may_drop > 0 ? highest_cut(may_drop, sums_, each_fresh) : kLowestKey;
-    cuts.fresh_high = !policy_.has_low_tier() ? cuts.fresh_low
-                      : may_lower > 0         ? highest_cut(may_lower, sums_, each_fresh)
-                                              : kLowestKey;
-    return cuts;
+    RowCutoffs cutoffs;
+    cutoffs.fresh_low = may_drop > 0 ? highest_cutoff(may_drop, sums_, each_fresh) : kLowestKey;
+    cutoffs.fresh_high = !policy_.has_low_tier() ? cutoffs.fresh_low
+                         : may_lower > 0         ? highest_cutoff(may_lower, sums_, each_fresh)
+                                                 : kLowestKey;
+    return cutoffs;
   }
 
-  TESSERA_DEVICE static int32_t clamped(int32_t count, int32_t most) {
-    return count < 0 ? 0 : count > most ? most : count;
+  TESSERA_DEVICE static int32_t clamped(int32_t count, int32_t max) {
+    return count < 0 ? 0 : count > max ? max : count;
   }
 
   const CompressJob& job_;
@@ -218,26 +225,26 @@ TESSERA_KERNEL(kPlanThreads) plan_kernel(CompressJob job) {
   BlockSums& sums = shared<BlockSums>();
   const TokenRow row = token_row(job, block_x());
   const int32_t budget = job.budgets != nullptr ? job.budgets[block_x()] : 0;
-  const RowCuts cuts = RowRule(job, row, budget, sums).cuts();
-  const int32_t row_marks = job.pool.pages.row_marks;
-  TokenFate* fates = job.scratch.fates + int64_t{block_x()} * row_marks;
+  const RowCutoffs cutoffs = RowRule(job, row, budget, sums).cutoffs();
+  const int32_t row_token_scores = job.pool.pages.row_token_scores;
+  TokenDecision* fates = job.scratch.fates + int64_t{block_x()} * row_token_scores;
   for (int32_t i = thread(); i < row.counts.high; i += kPlanThreads) {
-    fates[i] = TokenFate::stay;
+    fates[i] = TokenDecision::stay;
   }
   for (int32_t j = thread(); j < row.counts.low; j += kPlanThreads) {
-    fates[row_marks - 1 - j] = TokenFate::stay;
+    fates[row_token_scores - 1 - j] = TokenDecision::stay;
   }
   sync_block();
   int32_t demoted = 0;
   int32_t dropped = 0;
-  each_own(row, [&](const KvMark& mark, TokenAge age, bool in_high, int32_t place) {
-    const TokenKey key = job.significance.key(mark);
-    const TokenFate fate = in_high              ? fate_in_high(cuts, age, key)
-                           : key < cuts.old_low ? TokenFate::drop
-                                                : TokenFate::stay;
-    fates[in_high ? place : row_marks - 1 - place] = fate;
-    demoted += fate == TokenFate::demote ? 1 : 0;
-    dropped += fate == TokenFate::drop ? 1 : 0;
+  each_own(row, [&](const KvTokenScore& token_score, TokenAge age, bool in_high, int32_t place) {
+    const TokenKey key = job.significance.key(token_score);
+    const TokenDecision decision = in_high                 ? decision_in_high(cutoffs, age, key)
+                                   : key < cutoffs.old_low ? TokenDecision::drop
+                                                           : TokenDecision::stay;
+    fates[in_high ? place : row_token_scores - 1 - place] = decision;
+    demoted += decision == TokenDecision::demote ? 1 : 0;
+    dropped += decision == TokenDecision::drop ? 1 : 0;
   });
   demoted = block_total(demoted, sums.counts);
   dropped = block_total(dropped, sums.counts);

@@ -14,9 +14,9 @@
 #include "kernels/cuda/simt/simt.h"
 #include "kernels/e4m3.h"
 
-// Weights as they come, row by row, in bf16, f16 or f32, or as E4M3 with a scale for each row; products
-// by cuBLASLt with sums in f32. The activations are rounded as the weights are and as the CPU's
-// are; E4M3's get a scale for each token.
+// Weights as they come, row by row, in bf16, f16 or f32, or as E4M3 with a scale for each row;
+// products by cuBLASLt with sums in f32. The activations are rounded as the weights are and as the
+// CPU's are; E4M3's get a scale for each token.
 //
 // A row's result must not depend on how many rows there are, and cuBLASLt's heuristics look at that
 // number. So for each shape of a weight one algorithm is chosen, once, for kTypicalTokens tokens,

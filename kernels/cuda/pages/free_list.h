@@ -19,11 +19,11 @@ class BlockFreeList {
       : pool_(pool), memory_(memory), range_(*pool.free_range) {}
 
   // Each thread gives up an entry of a table (or none: null). What nobody owns any more is freed.
-  TESSERA_DEVICE void let_go(int32_t* entry) {
+  TESSERA_DEVICE void release_page(int32_t* entry) {
     const int32_t id = entry != nullptr ? *entry : kNoPage;
     bool freed = false;
     if (id != kNoPage) {
-      const uint16_t owners = simt::let_go(&pool_.owners[id]);
+      const uint16_t owners = simt::subtract_owner(&pool_.owners[id]);
       simt::check(owners > 0);
       freed = owners == 1;
       *entry = kNoPage;

@@ -23,16 +23,16 @@ struct DemotionMemory {
 // unit's pages, the tokens of that one have been read.
 class RowDemotion {
  public:
-  TESSERA_DEVICE RowDemotion(const KvPool& pool, const KvUnit& unit, uint8_t tier, int64_t head,
-                             std::byte* scratch)
+  TESSERA_DEVICE RowDemotion(const KvPool& pool, const PrefixBlock& prefix_block, uint8_t tier,
+                             int64_t head, std::byte* scratch)
       : pool_(pool),
-        from_(pool.pages.layouts[unit.tier]),
+        from_(pool.pages.layouts[prefix_block.tier]),
         to_(pool.pages.layouts[tier]),
-        table_(pool.unit_table(unit.handle, head)),
+        table_(pool.prefix_block_table(prefix_block.handle, head)),
         scratch_(scratch) {}
 
   TESSERA_DEVICE void run(DemotionMemory& memory) const {
-    for (int32_t page = 0; page * to_.capacity < pool_.unit_tokens; ++page) {
+    for (int32_t page = 0; page * to_.capacity < pool_.prefix_block_tokens; ++page) {
       for (int32_t first = 0; first < to_.capacity; first += kTile) {
         demote_tile(page * to_.capacity + first, token_place(scratch_, first), memory);
       }
@@ -78,25 +78,28 @@ class RowDemotion {
 
 // A block for each head of all layers, which takes the units one after the other.
 TESSERA_KERNEL(kThreads)
-demote_kernel(KvPool pool, Plan<KvUnit> units, uint8_t tier, std::byte* scratch) {
-  for (int32_t i = 0; i < units.count; ++i) {
-    RowDemotion(pool, units.data[i], tier, block_x(), scratch + block_x() * pool.pages.page_bytes)
+demote_kernel(KvPool pool, Plan<PrefixBlock> prefix_blocks, uint8_t tier, std::byte* scratch) {
+  for (int32_t i = 0; i < prefix_blocks.count; ++i) {
+    RowDemotion(pool, prefix_blocks.data[i], tier, block_x(),
+                scratch + block_x() * pool.pages.page_bytes)
         .run(shared<DemotionMemory>());
   }
 }
 
 // Entries beyond the first `kept` of each of the units' rows.
-TESSERA_KERNEL(kPoolThreads) recycle_kernel(KvPool pool, Plan<KvUnit> units, int32_t kept) {
+TESSERA_KERNEL(kPoolThreads)
+recycle_kernel(KvPool pool, Plan<PrefixBlock> prefix_blocks, int32_t kept) {
   BlockFreeList free_list(pool, shared<BlockFreeList::Memory>());
-  const int64_t of_unit = slot_rows(pool) * pool.unit_pages;
-  const int64_t entries = units.count * of_unit;
+  const int64_t of_prefix_block = slot_rows(pool) * pool.prefix_block_pages;
+  const int64_t entries = prefix_blocks.count * of_prefix_block;
   for (int64_t first = 0; first < entries; first += kPoolThreads) {
     const int64_t i = first + thread();
     int32_t* entry = nullptr;
-    if (i < entries && i % pool.unit_pages >= kept) {
-      entry = pool.unit_table(units.data[i / of_unit].handle, 0) + i % of_unit;
+    if (i < entries && i % pool.prefix_block_pages >= kept) {
+      entry = pool.prefix_block_table(prefix_blocks.data[i / of_prefix_block].handle, 0) +
+              i % of_prefix_block;
     }
-    free_list.let_go(entry);
+    free_list.release_page(entry);
   }
   free_list.finish();
 }
@@ -104,11 +107,11 @@ TESSERA_KERNEL(kPoolThreads) recycle_kernel(KvPool pool, Plan<KvUnit> units, int
 void check_args(const KvDemoteArgs& args, Stream stream) {
   const KvPool& pool = args.pool;
   const KvPageLayout& to = pool.pages.layouts[args.tier];
-  for (const KvUnit& unit : args.units) {
-    check_unit(pool, unit.handle, unit.tier);
-    check_unit(pool, unit.handle, args.tier);
-    const KvPageLayout& from = pool.pages.layouts[unit.tier];
-    TESSERA_CHECK(unit.tier != args.tier && from.capacity <= to.capacity,
+  for (const PrefixBlock& prefix_block : args.prefix_blocks) {
+    check_prefix_block(pool, prefix_block.handle, prefix_block.tier);
+    check_prefix_block(pool, prefix_block.handle, args.tier);
+    const KvPageLayout& from = pool.pages.layouts[prefix_block.tier];
+    TESSERA_CHECK(prefix_block.tier != args.tier && from.capacity <= to.capacity,
                   "kv_demote: to a format that is no denser");
     TESSERA_CHECK(!to.format.is_floats(), "kv_demote: to a format of codes or a sparse one");
     TESSERA_CHECK(!to.format.is_sparse() || to.head_dim <= kMaxSparseDim,
@@ -126,16 +129,17 @@ int64_t kv_demote_scratch_bytes(const KvPagesView& pages, Stream) {
 
 void kv_demote(const KvDemoteArgs& args, Stream stream) {
   check_args(args, stream);
-  if (args.units.empty()) {
+  if (args.prefix_blocks.empty()) {
     return;
   }
-  const Plan<KvUnit> units = plan_of(args.units, stream);
+  const Plan<PrefixBlock> prefix_blocks = plan_of(args.prefix_blocks, stream);
   launch(stream,
          {.grid_x = static_cast<int32_t>(slot_rows(args.pool)),
           .threads = kThreads,
           .shared_bytes = sizeof(DemotionMemory)},
-         demote_kernel, args.pool, units, args.tier, args.scratch.data());
-  launch(stream, kOneBlock, recycle_kernel, args.pool, units, args.pool.unit_pages_of(args.tier));
+         demote_kernel, args.pool, prefix_blocks, args.tier, args.scratch.data());
+  launch(stream, kOneBlock, recycle_kernel, args.pool, prefix_blocks,
+         args.pool.prefix_block_pages_of(args.tier));
 }
 
 }  // namespace tessera::cuda

@@ -23,7 +23,7 @@ resize_kernel(KvPool pool, Plan<int32_t> released, Plan<KvGrowth> grown, int32_t
       entry = pool.tables + row * pages.row_pages + i % pages.row_pages;
       pages.rows[row] = {};
     }
-    free_list.let_go(entry);
+    free_list.release_page(entry);
   }
   sync_block();
   const int64_t grown_rows = grown.count * slot_rows(pool);
@@ -113,7 +113,7 @@ TESSERA_KERNEL(kPoolThreads) fork_pages_kernel(KvPool pool, Plan<KvFork> forks) 
   free_list.finish();
 }
 
-TESSERA_DEVICE void copy_marks(const KvMark* from, KvMark* to, int32_t count) {
+TESSERA_DEVICE void copy_token_scores(const KvTokenScore* from, KvTokenScore* to, int32_t count) {
   for (int32_t i = thread(); i < count; i += threads()) {
     to[i] = from[i];
   }
@@ -142,15 +142,15 @@ TESSERA_KERNEL(kCopyThreads) fork_rows_kernel(KvPool pool, const KvFork* forks) 
     copy_bytes(pages.page(from[last - row.low_full]), pages.page(to[last - row.low_full]),
                pages.page_bytes, block_team());
   }
-  copy_bytes(pages.window(row.from), pages.window(row.to), pages.window_layout.page_bytes,
+  copy_bytes(pages.residual(row.from), pages.residual(row.to), pages.residual_layout.page_bytes,
              block_team());
-  if (pages.marks != nullptr) {
-    const int32_t first_low = pages.row_marks - row.counts.low;
+  if (pages.token_scores != nullptr) {
+    const int32_t first_low = pages.row_token_scores - row.counts.low;
     const int32_t left = row.counts.high + kKvGroup;
-    copy_marks(pages.mark_row(row.from), pages.mark_row(row.to),
-               left < first_low ? left : first_low);
-    copy_marks(pages.mark_row(row.from) + first_low, pages.mark_row(row.to) + first_low,
-               row.counts.low);
+    copy_token_scores(pages.token_score_row(row.from), pages.token_score_row(row.to),
+                      left < first_low ? left : first_low);
+    copy_token_scores(pages.token_score_row(row.from) + first_low,
+                      pages.token_score_row(row.to) + first_low, row.counts.low);
   }
   if (thread() == 0) {
     pages.rows[row.to] = row.counts;
@@ -159,17 +159,17 @@ TESSERA_KERNEL(kCopyThreads) fork_rows_kernel(KvPool pool, const KvFork* forks) 
 
 // ---- units
 
-constexpr int32_t kUnitThreads = 64;
+constexpr int32_t kPrefixBlockThreads = 64;
 
 // A block for each share and row.
-TESSERA_KERNEL(kUnitThreads) share_kernel(KvPool pool, const KvShare* shares) {
+TESSERA_KERNEL(kPrefixBlockThreads) share_kernel(KvPool pool, const KvShare* shares) {
   const KvPagesView& pages = pool.pages;
   const KvShare share = shares[block_y()];
   const int64_t row = pages.row_index(share.slot, 0, 0) + block_x();
-  simt::check(pages.rows[row].high >= share.first + pool.unit_tokens);
+  simt::check(pages.rows[row].high >= share.first + pool.prefix_block_tokens);
   const int32_t* from = pages.table(row) + share.first / pages.layouts[share.tier].capacity;
-  int32_t* to = pool.unit_table(share.handle, block_x());
-  for (int32_t i = thread(); i < pool.unit_pages_of(share.tier); i += threads()) {
+  int32_t* to = pool.prefix_block_table(share.handle, block_x());
+  for (int32_t i = thread(); i < pool.prefix_block_pages_of(share.tier); i += threads()) {
     simt::check(to[i] == kNoPage);
     share_page(pool, from[i]);
     to[i] = from[i];
@@ -182,7 +182,8 @@ struct Attachment {
 };
 
 // A block for each row of the slot.
-TESSERA_KERNEL(kUnitThreads) attach_kernel(KvPool pool, Attachment to, Plan<KvUnit> units) {
+TESSERA_KERNEL(kPrefixBlockThreads)
+attach_kernel(KvPool pool, Attachment to, Plan<PrefixBlock> prefix_blocks) {
   const KvPagesView& pages = pool.pages;
   const int64_t row = pages.row_index(to.slot, 0, 0) + block_x();
   int32_t* table = pool.tables + row * pages.row_pages;
@@ -192,23 +193,24 @@ TESSERA_KERNEL(kUnitThreads) attach_kernel(KvPool pool, Attachment to, Plan<KvUn
   sync_block();      // every thread has seen the row empty
   int32_t left = 0;  // pages
   int32_t right = 0;
-  for (int32_t u = 0; u < units.count; ++u) {
-    const KvUnit unit = units.data[u];
-    const bool high = unit.tier == to.tiers.high;
-    const int32_t count = pool.unit_pages_of(unit.tier);
+  for (int32_t u = 0; u < prefix_blocks.count; ++u) {
+    const PrefixBlock prefix_block = prefix_blocks.data[u];
+    const bool high = prefix_block.tier == to.tiers.high;
+    const int32_t count = pool.prefix_block_pages_of(prefix_block.tier);
     simt::check(left + right + count <= pages.row_pages);
-    const int32_t* from = pool.unit_table(unit.handle, block_x());
+    const int32_t* from = pool.prefix_block_table(prefix_block.handle, block_x());
     for (int32_t i = thread(); i < count; i += threads()) {
       share_page(pool, from[i]);
       table[high ? left + i : pages.row_pages - 1 - (right + i)] = from[i];
     }
     (high ? left : right) += count;
     int32_t& stored = high ? counts.high : counts.low;
-    for (int32_t i = thread(); pages.marks != nullptr && i < pool.unit_tokens; i += threads()) {
-      const int32_t mark = high ? stored + i : pages.row_marks - 1 - (stored + i);
-      pages.mark_row(row)[mark] = {0, u * pool.unit_tokens + i};
+    for (int32_t i = thread(); pages.token_scores != nullptr && i < pool.prefix_block_tokens;
+         i += threads()) {
+      const int32_t token_score = high ? stored + i : pages.row_token_scores - 1 - (stored + i);
+      pages.token_score_row(row)[token_score] = {0, u * pool.prefix_block_tokens + i};
     }
-    stored += pool.unit_tokens;
+    stored += pool.prefix_block_tokens;
   }
   if (thread() == 0) {
     pages.rows[row] = counts;
@@ -217,12 +219,14 @@ TESSERA_KERNEL(kUnitThreads) attach_kernel(KvPool pool, Attachment to, Plan<KvUn
 
 TESSERA_KERNEL(kPoolThreads) drop_kernel(KvPool pool, Plan<int32_t> handles) {
   BlockFreeList free_list(pool, shared<BlockFreeList::Memory>());
-  const int64_t of_unit = slot_rows(pool) * pool.unit_pages;
-  const int64_t entries = handles.count * of_unit;
+  const int64_t of_prefix_block = slot_rows(pool) * pool.prefix_block_pages;
+  const int64_t entries = handles.count * of_prefix_block;
   for (int64_t first = 0; first < entries; first += kPoolThreads) {
     const int64_t i = first + thread();
-    free_list.let_go(i < entries ? pool.unit_table(handles.data[i / of_unit], 0) + i % of_unit
-                                 : nullptr);
+    free_list.release_page(i < entries
+                               ? pool.prefix_block_table(handles.data[i / of_prefix_block], 0) +
+                                     i % of_prefix_block
+                               : nullptr);
   }
   free_list.finish();
 }
@@ -274,31 +278,31 @@ void kv_fork(const KvForkArgs& args, Stream stream) {
 
 void kv_share(const KvShareArgs& args, Stream stream) {
   for (const KvShare& share : args.shares) {
-    check_unit(args.pool, share.handle, share.tier);
+    check_prefix_block(args.pool, share.handle, share.tier);
     TESSERA_CHECK(share.slot >= 0 && share.slot < args.pool.slots, "kv_share: no such slot");
-    TESSERA_CHECK(share.first >= 0 && share.first % args.pool.unit_tokens == 0,
+    TESSERA_CHECK(share.first >= 0 && share.first % args.pool.prefix_block_tokens == 0,
                   "kv_share: a unit that begins in the middle of one");
   }
-  launch(stream, block_per_row(args.pool, args.shares.size(), kUnitThreads), share_kernel,
+  launch(stream, block_per_row(args.pool, args.shares.size(), kPrefixBlockThreads), share_kernel,
          args.pool, mirror(args.shares, stream));
 }
 
 void kv_attach(const KvAttachArgs& args, Stream stream) {
   for (const KvAttachment& one : args.attachments) {
     TESSERA_CHECK(one.slot >= 0 && one.slot < args.pool.slots, "kv_attach: no such slot");
-    for (const KvUnit& unit : one.units) {
-      check_unit(args.pool, unit.handle, unit.tier);
-      TESSERA_CHECK(unit.tier == one.tiers.high || unit.tier == one.tiers.low,
+    for (const PrefixBlock& prefix_block : one.prefix_blocks) {
+      check_prefix_block(args.pool, prefix_block.handle, prefix_block.tier);
+      TESSERA_CHECK(prefix_block.tier == one.tiers.high || prefix_block.tier == one.tiers.low,
                     "kv_attach: a unit of neither tier");
     }
-    launch(stream, block_per_row(args.pool, 1, kUnitThreads), attach_kernel, args.pool,
-           Attachment{one.slot, one.tiers}, plan_of(one.units, stream));
+    launch(stream, block_per_row(args.pool, 1, kPrefixBlockThreads), attach_kernel, args.pool,
+           Attachment{one.slot, one.tiers}, plan_of(one.prefix_blocks, stream));
   }
 }
 
 void kv_drop(const KvDropArgs& args, Stream stream) {
   for (const int32_t handle : args.handles) {
-    TESSERA_CHECK(handle >= 0 && handle < args.pool.units, "kv_drop: no such unit");
+    TESSERA_CHECK(handle >= 0 && handle < args.pool.prefix_blocks, "kv_drop: no such unit");
   }
   if (!args.handles.empty()) {
     launch(stream, kOneBlock, drop_kernel, args.pool, plan_of(args.handles, stream));

@@ -35,13 +35,13 @@ class GroupStore {
         first_dense_(first_dense) {}
 
   TESSERA_DEVICE void run(int32_t group) const {
-    std::byte* dense = pages_.window(row_);
+    std::byte* dense = pages_.residual(row_);
     if (group < span_.last_group()) {
       const int64_t index = first_dense_ + group - span_.closed_before();
-      dense =
-          args_.dense.data() + (index * pages_.kv_heads + head_) * pages_.window_layout.page_bytes;
+      dense = args_.dense.data() +
+              (index * pages_.kv_heads + head_) * pages_.residual_layout.page_bytes;
       if (group == span_.closed_before() && span_.context % kKvGroup != 0) {
-        copy_bytes(pages_.window(row_), dense, pages_.window_layout.page_bytes, block_team());
+        copy_bytes(pages_.residual(row_), dense, pages_.residual_layout.page_bytes, block_team());
       }
     }
     sync_block();
@@ -66,7 +66,7 @@ class GroupStore {
 
   // The span's tokens from `begin` to the end of the group, into a page of the window's layout.
   TESSERA_DEVICE void put(int32_t begin, int32_t group, std::byte* dense) const {
-    const KvPageLayout& window = pages_.window_layout;
+    const KvPageLayout& residual = pages_.residual_layout;
     const int32_t first = group * kKvGroup;
     const int32_t span_end = span_.context + span_.count;
     const int32_t end = span_end < first + kKvGroup ? span_end : first + kKvGroup;
@@ -79,13 +79,13 @@ class GroupStore {
       const int32_t tile = position % kKvGroup / kTile;
       const int32_t lane = position % kTile;
       put_float(args_.keys.data[from * args_.keys.stride + column],
-                dense + window.keys_offset(tile) + window.key_offset(lane, channel));
+                dense + residual.keys_offset(tile) + residual.key_offset(lane, channel));
       put_float(args_.values.data[from * args_.values.stride + column],
-                dense + window.values_offset(tile) + window.value_offset(lane, channel));
+                dense + residual.values_offset(tile) + residual.value_offset(lane, channel));
     }
   }
   TESSERA_DEVICE void put_float(float x, std::byte* to) const {
-    if (pages_.window_layout.format == kKvF16) {
+    if (pages_.residual_layout.format == kKvF16) {
       *reinterpret_cast<f16*>(to) = to_stored_f16(x);
     } else {
       *reinterpret_cast<float*>(to) = x;
@@ -94,7 +94,7 @@ class GroupStore {
 
   // A token of a full dense group.
   TESSERA_DEVICE StoredToken token(std::byte* dense, int32_t index) const {
-    return {pages_.window_layout, token_place(dense, index)};
+    return {pages_.residual_layout, token_place(dense, index)};
   }
 
   // Encodes a full dense group behind the row's high tokens.
@@ -119,10 +119,10 @@ class GroupStore {
             layout, to, [&](int32_t i) { return token(dense, tile * kTile + i); },
             [&](int32_t i) { return ranges[tile * kTile + i]; }, block_team());
       } else {
-        const KvPageLayout& window = pages_.window_layout;
-        copy_bytes(dense + window.keys_offset(tile), to.page + layout.keys_offset(to.tile),
+        const KvPageLayout& residual = pages_.residual_layout;
+        copy_bytes(dense + residual.keys_offset(tile), to.page + layout.keys_offset(to.tile),
                    layout.key_tile_bytes(), block_team());
-        copy_bytes(dense + window.values_offset(tile), to.page + layout.values_offset(to.tile),
+        copy_bytes(dense + residual.values_offset(tile), to.page + layout.values_offset(to.tile),
                    layout.value_tile_bytes(), block_team());
       }
     }
@@ -242,29 +242,30 @@ void check_args(const KvStoreArgs& args) {
                   "the CUDA backend serves sparse formats with head dimensions up to 128");
     groups += dense_groups(span);
   }
-  TESSERA_CHECK(groups * pages.kv_heads * pages.window_layout.page_bytes <= std::ssize(args.dense),
-                "kv_store: too little memory for dense groups");
+  TESSERA_CHECK(
+      groups * pages.kv_heads * pages.residual_layout.page_bytes <= std::ssize(args.dense),
+      "kv_store: too little memory for dense groups");
 }
 
 }  // namespace
 
 void kv_store(const KvStoreArgs& args, Stream stream) {
   check_args(args);
-  int32_t most_groups = 1;
+  int32_t max_groups = 1;
   bool any_closes = false;
   for (const SequenceSpan& span : args.sequences) {
-    most_groups = dense_groups(span) > most_groups ? dense_groups(span) : most_groups;
+    max_groups = dense_groups(span) > max_groups ? dense_groups(span) : max_groups;
     any_closes = any_closes || span.closed_after() > span.closed_before();
   }
   const SequenceSpan* sequences = mirror(args.sequences, stream);
   const int32_t count = static_cast<int32_t>(args.sequences.size());
   launch(stream,
-         {.grid_x = most_groups,
+         {.grid_x = max_groups,
           .grid_y = count * args.pages.kv_heads,
           .threads = kThreads,
           .shared_bytes = sizeof(StoreMemory)},
          store_kernel, args, sequences);
-  if (most_groups > 1 && any_closes) {
+  if (max_groups > 1 && any_closes) {
     launch(stream, {.grid_x = static_cast<int32_t>(div_ceil(count * args.pages.kv_heads, kWarp))},
            count_kernel, args.pages, sequences, count, args.layer);
   }

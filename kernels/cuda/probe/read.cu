@@ -10,8 +10,8 @@ namespace {
 using namespace simt;
 
 constexpr int32_t kThreads = 256;
-constexpr int32_t kInFlight = 4;       // loads of a thread
-constexpr int32_t kMostBlocks = 4096;  // several for each place on the largest GPU
+constexpr int32_t kInFlight = 4;      // loads of a thread
+constexpr int32_t kMaxBlocks = 4096;  // several for each place on the largest GPU
 
 // What is read is added up, and written where that is something it hardly ever is, so that the
 // compiler keeps the loads.
@@ -40,7 +40,7 @@ void read_all(void* memory, int64_t bytes, Stream stream) {
   const int64_t blocks = div_ceil(words, int64_t{kThreads} * kInFlight);
   launch(
       stream,
-      {.grid_x = static_cast<int32_t>(std::min<int64_t>(blocks, kMostBlocks)), .threads = kThreads},
+      {.grid_x = static_cast<int32_t>(std::min<int64_t>(blocks, kMaxBlocks)), .threads = kThreads},
       read_kernel, static_cast<std::byte*>(memory), words);
 }
 

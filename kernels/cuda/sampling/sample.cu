@@ -12,14 +12,14 @@ namespace {
 
 using namespace simt;
 
-constexpr int32_t kMostThreads = 1024;  // of a block; a small vocabulary has fewer
+constexpr int32_t kMaxThreads = 1024;  // of a block; a small vocabulary has fewer
 constexpr int32_t kChangeThreads = 256;
 constexpr int32_t kKeys = 7;  // tried in a pass over a row, so that it leaves an eighth of the span
 
 TESSERA_DEVICE int32_t warps() {
   return threads() / kWarp;
 }
-TESSERA_DEVICE uint64_t least(uint64_t a, uint64_t b) {
+TESSERA_DEVICE uint64_t min(uint64_t a, uint64_t b) {
   return a < b ? a : b;
 }
 
@@ -44,7 +44,7 @@ TESSERA_DEVICE int32_t best_token(const float* logits, int32_t vocab, OfWarps<ui
 }
 
 // Leaves the best token as the choice, before any change.
-TESSERA_KERNEL(kMostThreads)
+TESSERA_KERNEL(kMaxThreads)
 inspect_kernel(MatrixView<float> logits, const SampleRow* rows, SampledToken* sampled) {
   OfWarps<uint64_t>& memory = shared<OfWarps<uint64_t>>();
   const SampleRow& row = rows[block_x()];
@@ -168,7 +168,7 @@ class RowChoice {
   TESSERA_DEVICE Cut likeliest(Cut cut) const {
     const auto of_logit = [this](float logit) { return weight(logit); };
     const Counted all = count(cut.key, of_logit);
-    const uint64_t total = all.above + least(all.ties, cut.ties) * weight(logit_of(cut.key));
+    const uint64_t total = all.above + min(all.ties, cut.ties) * weight(logit_of(cut.key));
     const uint64_t wanted = weight_wanted(row_.top_p, total);
     const uint32_t key = highest_reaching(wanted, cut.key, of_logit);
     const uint64_t missing = wanted - count(key, of_logit).above;
@@ -262,9 +262,9 @@ class RowChoice {
       weigh_parts(cut.key, begin, end, part);
       const auto width = [&](int32_t w) {
         const Counted& counted = memory_.parts.of[w];
-        return counted.above + least(counted.ties, cut.ties) * tie;
+        return counted.above + min(counted.ties, cut.ties) * tie;
       };
-      const auto pass = [&](int32_t w) { cut.ties -= least(memory_.parts.of[w].ties, cut.ties); };
+      const auto pass = [&](int32_t w) { cut.ties -= min(memory_.parts.of[w].ties, cut.ties); };
       if (end - begin == vocab_) {
         const Cut before = cut;
         uint64_t total = 0;
@@ -306,7 +306,7 @@ class RowChoice {
   ChoiceMemory& memory_;
 };
 
-TESSERA_KERNEL(kMostThreads)
+TESSERA_KERNEL(kMaxThreads)
 choose_kernel(MatrixView<float> logits, const SampleRow* rows, SampledToken* sampled) {
   ChoiceMemory& memory = shared<ChoiceMemory>();
   const SampleRow& row = rows[block_x()];
@@ -349,7 +349,7 @@ void sample(const SampleArgs& args, Stream stream) {
   const auto block_each = [&](size_t shared_bytes) {  // two warps at least, eight tokens a thread
     const auto enough = static_cast<int32_t>(round_up(div_ceil(logits.cols, 8), 2 * kWarp));
     return LaunchShape{.grid_x = rows,
-                       .threads = enough < kMostThreads ? enough : kMostThreads,
+                       .threads = enough < kMaxThreads ? enough : kMaxThreads,
                        .shared_bytes = static_cast<int32_t>(shared_bytes)};
   };
   const auto thread_each = [](int32_t count) {

@@ -42,7 +42,8 @@ const T* mirror(std::span<const T> plan, Stream stream) {
 
 template <class T>
 T* collect(std::span<T> numbers, Stream stream) {
-  return static_cast<T*>(cuda::CudaStream::of(stream).collect(numbers.data(), numbers.size_bytes()));
+  return static_cast<T*>(
+      cuda::CudaStream::of(stream).collect(numbers.data(), numbers.size_bytes()));
 }
 
 inline void download(void* to, const void* from, int64_t bytes, Stream stream) {
@@ -122,7 +123,7 @@ TESSERA_DEVICE uint16_t atomic_add(uint16_t* address, uint16_t value) {
   auto* word = reinterpret_cast<unsigned*>(place & ~uintptr_t{3});
   return static_cast<uint16_t>(atomicAdd(word, static_cast<unsigned>(value) << shift) >> shift);
 }
-TESSERA_DEVICE uint16_t let_go(uint16_t* address) {
+TESSERA_DEVICE uint16_t subtract_owner(uint16_t* address) {
   const uintptr_t place = reinterpret_cast<uintptr_t>(address);
   const uint32_t shift = (place & 2u) * 8u;
   auto* word = reinterpret_cast<unsigned*>(place & ~uintptr_t{3});

@@ -164,7 +164,7 @@ T atomic_add(T* address, T value) {
   *address = static_cast<T>(before + value);
   return before;
 }
-inline uint16_t let_go(uint16_t* address) {
+inline uint16_t subtract_owner(uint16_t* address) {
   return (*address)--;
 }
 

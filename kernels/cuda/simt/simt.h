@@ -21,18 +21,18 @@
 //   shuffle(x, lane), shuffle_xor(x, mask)   of 32 or 64 bits, by all lanes
 //   ballot(condition)                   bit i: that of lane i; by all lanes, in every lane
 //   popcount(word)                      bits that are set
-//   atomic_add(address, x), let_go(address)  both give what stood there before; let_go subtracts 1
-//   check(condition)                    stops the kernel where only our own bug can
-//   load_words, store_words             16 bytes at once
-//   exp2, exp, log, sqrt, max, min, abs, fma (rounded once), round (to nearest even)
-//   as_f32, as_f16, pack_f16, merge_low, merge_high   conversions and bit moves
-//   add_f16(a, b)                       of two words of two f16 each, rounded to nearest even
-//   unfused(a, b)                       a * b in double, rounded before anything is added to it
-//   mma_f16, mma_u8s8                   tensor cores; where each lane's elements stand is said
-//   below
+//   atomic_add(address, x), subtract_owner(address)  both give what stood there before;
+//   subtract_owner subtracts 1 check(condition)                    stops the kernel where only our
+//   own bug can load_words, store_words             16 bytes at once exp2, exp, log, sqrt, max,
+//   min, abs, fma (rounded once), round (to nearest even) as_f32, as_f16, pack_f16, merge_low,
+//   merge_high   conversions and bit moves add_f16(a, b)                       of two words of two
+//   f16 each, rounded to nearest even unfused(a, b)                       a * b in double, rounded
+//   before anything is added to it mma_f16, mma_u8s8                   tensor cores; where each
+//   lane's elements stand is said below
 // and for the host:
-//   mirror(span, stream)                a plan's data (host memory) as kernels of that stream see it
-//   collect(span, stream)               zeroes for kernels to write numbers to, which are in `span`
+//   mirror(span, stream)                a plan's data (host memory) as kernels of that stream see
+//   it collect(span, stream)               zeroes for kernels to write numbers to, which are in
+//   `span`
 //                                       (host memory) once the host has waited
 //   download(to, from, bytes, stream)   to host memory, once all that was launched is done; waits
 //   staging(stream)                     memory that both host and kernels reach; wait(stream)

@@ -76,7 +76,7 @@ struct Statement {
   ExpressionPtr condition;
   std::vector<Branch> branches;
   Statements body;
-  Statements otherwise;
+  Statements fallback;
 };
 
 }  // namespace tessera::jinja

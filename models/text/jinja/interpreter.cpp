@@ -135,7 +135,7 @@ class Interpreter final : public Rendering {
       TESSERA_ASSIGN_OR_RETURN(const Value value, evaluate(*branch.condition));
       if (value.truthy()) return execute(branch.body);
     }
-    return execute(statement.otherwise);
+    return execute(statement.fallback);
   }
 
   absl::Status assign(const std::vector<std::string>& targets, const Value& value) {
@@ -209,7 +209,7 @@ class Interpreter final : public Rendering {
       TESSERA_ASSIGN_OR_RETURN(const Flow flow, execute(statement.body));
       if (flow == Flow::break_loop) break;
     }
-    return items.empty() ? execute(statement.otherwise) : absl::StatusOr<Flow>(Flow::next);
+    return items.empty() ? execute(statement.fallback) : absl::StatusOr<Flow>(Flow::next);
   }
 
   static Result loop_state(const std::vector<Value>& items, size_t index) {

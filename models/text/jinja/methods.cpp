@@ -108,9 +108,9 @@ Result replace(const Text& text, const Arguments& arguments, Rendering& renderin
   TESSERA_ASSIGN_OR_RETURN(const Text* to, text_argument(arguments, 1, "new"));
   TESSERA_ASSIGN_OR_RETURN(const size_t limit, limit_argument(arguments, 2, "count"));
   if (from->empty()) return absl::InvalidArgumentError("replace: nothing to look for");
-  const size_t most = std::min(limit, text.size() / from->size());
+  const size_t max = std::min(limit, text.size() / from->size());
   TESSERA_RETURN_IF_ERROR(rendering.charge(text.size() + 1));
-  if (!to->empty()) TESSERA_RETURN_IF_ERROR(rendering.charge(most * (to->size() + 1)));
+  if (!to->empty()) TESSERA_RETURN_IF_ERROR(rendering.charge(max * (to->size() + 1)));
   return Value(text.replace(from->bytes(), *to, limit));
 }
 

@@ -131,7 +131,7 @@ class Parser {
     }
     if (word_ == "else") {
       TESSERA_RETURN_IF_ERROR(end_statement());
-      TESSERA_ASSIGN_OR_RETURN(choice->otherwise, statements({kEndIf}));
+      TESSERA_ASSIGN_OR_RETURN(choice->fallback, statements({kEndIf}));
     }
     TESSERA_RETURN_IF_ERROR(end_statement());
     return choice;
@@ -163,7 +163,7 @@ class Parser {
     --loops_;
     if (word_ == "else") {
       TESSERA_RETURN_IF_ERROR(end_statement());
-      TESSERA_ASSIGN_OR_RETURN(loop->otherwise, statements({"endfor"}));
+      TESSERA_ASSIGN_OR_RETURN(loop->fallback, statements({"endfor"}));
     }
     TESSERA_RETURN_IF_ERROR(end_statement());
     return loop;

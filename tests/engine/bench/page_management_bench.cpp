@@ -130,7 +130,7 @@ class Batches {
       }
       last_rows.push_back(static_cast<int32_t>(tokens.size()) - 1);
     }
-    if (!scorings[0].marks) {
+    if (!scorings[0].token_scores) {
       scorings.clear();
     }
     const double begin = now();

@@ -14,17 +14,17 @@
 namespace tessera {
 namespace {
 
-constexpr int32_t kUnit = 64;
+constexpr int32_t kBlock = 64;
 
 // A tree full of prompts, of which each half begins like one of a few others.
 class Workload {
  public:
   Workload(int64_t tokens, int64_t prompt)
-      : units_(tokens / kUnit),
-        prompt_units_(prompt / kUnit),
-        tree_({static_cast<int32_t>(units_ + prompt_units_), kUnit, {1}}) {
+      : blocks_(tokens / kBlock),
+        prompt_blocks_(prompt / kBlock),
+        tree_({static_cast<int32_t>(blocks_ + prompt_blocks_), kBlock, {1}}) {
     root_ = tree_.root("", 0);
-    while (tree_.size() + prompt_units_ <= units_) {
+    while (tree_.size() + prompt_blocks_ <= blocks_) {
       insert(next_prompt());
       ++prompts_;
     }
@@ -40,15 +40,15 @@ class Workload {
     const std::vector<int32_t> prompt = next_prompt();
     const double begin = now();
     hashes_.clear();
-    for (int64_t i = 0; i < prompt_units_; ++i) {
-      hashes_.push_back(PrefixTree::hash(unit(prompt, i)));
+    for (int64_t i = 0; i < prompt_blocks_; ++i) {
+      hashes_.push_back(PrefixTree::hash(block(prompt, i)));
     }
     const double hashed = now();
     PrefixTree::Node node = root_;
     int64_t at = 0;
-    for (; at < prompt_units_; ++at) {
+    for (; at < prompt_blocks_; ++at) {
       const PrefixTree::Node next =
-          tree_.child(node, unit(prompt, at), hashes_[static_cast<size_t>(at)]);
+          tree_.child(node, block(prompt, at), hashes_[static_cast<size_t>(at)]);
       if (next == PrefixTree::kNone) {
         break;
       }
@@ -56,12 +56,12 @@ class Workload {
     }
     tree_.lock(node);
     const double matched = now();
-    for (; at < prompt_units_; ++at) {
-      node = tree_.insert(node, unit(prompt, at), hashes_[static_cast<size_t>(at)], 0, 0);
+    for (; at < prompt_blocks_; ++at) {
+      node = tree_.insert(node, block(prompt, at), hashes_[static_cast<size_t>(at)], 0, 0);
     }
     tree_.unlock(node);
-    while (tree_.size() > units_) {
-      tree_.erase(tree_.coldest());
+    while (tree_.size() > blocks_) {
+      tree_.erase(tree_.lru_leaf());
     }
     return {hashed - begin, matched - hashed, now() - matched};
   }
@@ -74,14 +74,14 @@ class Workload {
                std::chrono::steady_clock::now().time_since_epoch())
         .count();
   }
-  std::span<const int32_t> unit(const std::vector<int32_t>& prompt, int64_t i) const {
-    return std::span(prompt).subspan(static_cast<size_t>(i * kUnit), kUnit);
+  std::span<const int32_t> block(const std::vector<int32_t>& prompt, int64_t i) const {
+    return std::span(prompt).subspan(static_cast<size_t>(i * kBlock), kBlock);
   }
 
   std::vector<int32_t> next_prompt() {
     const uint32_t family = random_() % 64;
     std::mt19937 shared(family);
-    std::vector<int32_t> prompt(static_cast<size_t>(prompt_units_ * kUnit));
+    std::vector<int32_t> prompt(static_cast<size_t>(prompt_blocks_ * kBlock));
     for (size_t i = 0; i < prompt.size(); ++i) {
       prompt[i] = static_cast<int32_t>((i < prompt.size() / 2 ? shared() : random_()) % 32000);
     }
@@ -90,11 +90,11 @@ class Workload {
 
   void insert(const std::vector<int32_t>& prompt) {
     PrefixTree::Node node = root_;
-    for (int64_t i = 0; i < prompt_units_; ++i) {
-      const uint64_t hash = PrefixTree::hash(unit(prompt, i));
-      const PrefixTree::Node next = tree_.child(node, unit(prompt, i), hash);
+    for (int64_t i = 0; i < prompt_blocks_; ++i) {
+      const uint64_t hash = PrefixTree::hash(block(prompt, i));
+      const PrefixTree::Node next = tree_.child(node, block(prompt, i), hash);
       if (next == PrefixTree::kNone) {
-        node = tree_.insert(node, unit(prompt, i), hash, 0, 0);
+        node = tree_.insert(node, block(prompt, i), hash, 0, 0);
       } else {
         tree_.descend(next);
         node = next;
@@ -104,8 +104,8 @@ class Workload {
   }
 
   std::mt19937 random_{1};
-  int64_t units_;
-  int64_t prompt_units_;
+  int64_t blocks_;
+  int64_t prompt_blocks_;
   PrefixTree tree_;
   PrefixTree::Node root_ = PrefixTree::kNone;
   std::vector<uint64_t> hashes_;

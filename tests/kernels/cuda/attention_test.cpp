@@ -76,13 +76,13 @@ TEST_P(CudaAttention, IsNearDoublePrecisionForEveryHeadDim) {
 
 TEST_P(CudaAttention, IsNearDoublePrecisionForEveryGroup) {
   for (const KvFormat format : {kKvF16, kKvK8V4, kKvS70K8V4}) {
-    for (const int32_t group : {1, 3, 4, 5, 8, 9, 16, 71}) {
-      SCOPED_TRACE(testing::Message() << "seed " << group);
+    for (const int32_t gqa_ratio : {1, 3, 4, 5, 8, 9, 16, 71}) {
+      SCOPED_TRACE(testing::Message() << "seed " << gqa_ratio);
       AttentionShape shape = uniform(format);
       shape.kv_heads = 1;
-      shape.group = group;
+      shape.gqa_ratio = gqa_ratio;
       shape.page_tokens = 32;
-      const AttentionSequences sequences(shape, {67}, static_cast<uint32_t>(group));
+      const AttentionSequences sequences(shape, {67}, static_cast<uint32_t>(gqa_ratio));
       expect_near(sequences, prompt_then_decode(sequences), 11);
     }
   }
@@ -135,11 +135,11 @@ TEST_P(CudaAttention, ReadsBothTiersAndTheOpenGroup) {
 
 TEST_P(CudaAttention, MasksByAWindow) {
   for (const KvFormat format : {kKvF32, kKvF16, kKvK8V4, kKvK4V2, kKvS50}) {
-    for (const int32_t window : {1, 63, 65, 100}) {
+    for (const int32_t sliding_window : {1, 63, 65, 100}) {
       AttentionShape shape = uniform(format);
       shape.kv_heads = 1;
-      shape.window = window;
-      const AttentionSequences sequences(shape, {200}, static_cast<uint32_t>(window));
+      shape.sliding_window = sliding_window;
+      const AttentionSequences sequences(shape, {200}, static_cast<uint32_t>(sliding_window));
       expect_near(sequences, prompt_then_decode(sequences), 13);
     }
   }
@@ -165,7 +165,7 @@ TEST_P(CudaAttention, HasTheSameBitsWhateverTheChunks) {
   for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V2, kKvS70K8V4}) {
     AttentionShape shape = uniform(format);
     shape.kv_heads = 1;
-    shape.group = 5;
+    shape.gqa_ratio = 5;
     shape.context = 512;
     shape.history_high = 512;
     const AttentionSequences sequences(shape, {140, 70}, 23);

@@ -50,26 +50,26 @@ TEST_P(CudaCompression, IsSavedAndLoadedAsItIs) {
     begin(policy, 16, seed++);
     append(300);
     ASSERT_NO_FATAL_FAILURE(compress(300));
-    std::vector<std::vector<std::byte>> images;
+    std::vector<std::vector<std::byte>> snapshots;
     both([&](const Backend& backend, KvArena& arena, Stream stream) {
-      const int64_t bytes = kv_image_bytes(arena.view(), arena.slot_pages(0), tokens_);
-      std::vector<std::byte>& image = images.emplace_back(static_cast<size_t>(bytes));
-      backend.kv_save({arena.pool(), {0, tiers_, tokens_}, image}, stream);
+      const int64_t bytes = kv_snapshot_bytes(arena.view(), arena.slot_pages(0), tokens_);
+      std::vector<std::byte>& snapshot = snapshots.emplace_back(static_cast<size_t>(bytes));
+      backend.kv_swap_out({arena.pool(), {0, tiers_, tokens_}, snapshot}, stream);
     });
     // In slack and in lanes that hold nothing pages may differ, and do: they are other pages.
-    EXPECT_EQ(images[0].size(), images[1].size());
+    EXPECT_EQ(snapshots[0].size(), snapshots[1].size());
     resize({0}, {});
     size_t i = 0;
     both([&](const Backend& backend, KvArena& arena, Stream stream) {
-      backend.kv_load({arena.pool(), {1, tiers_, tokens_}, images[i++]}, stream);
+      backend.kv_swap_in({arena.pool(), {1, tiers_, tokens_}, snapshots[i++]}, stream);
     });
     ASSERT_NO_FATAL_FAILURE(expect_same_tokens(1, tiers_, tokens_ % kKvGroup));
     i = 0;
-    std::vector<std::vector<std::byte>> again(2, std::vector<std::byte>(images[0].size()));
+    std::vector<std::vector<std::byte>> again(2, std::vector<std::byte>(snapshots[0].size()));
     both([&](const Backend& backend, KvArena& arena, Stream stream) {
-      backend.kv_save({arena.pool(), {1, tiers_, tokens_}, again[i++]}, stream);
+      backend.kv_swap_out({arena.pool(), {1, tiers_, tokens_}, again[i++]}, stream);
     });
-    EXPECT_EQ(again, images);
+    EXPECT_EQ(again, snapshots);
   }
 }
 
@@ -128,20 +128,20 @@ TEST_P(CudaCompression, DemotesUnitsToTheOraclesBytes) {
                          .kv_heads = 2,
                          .context = 400};
       shape.page_bytes = KvPageLayout::make(high, head_dim, 16).page_bytes;
-      int32_t unit = kKvGroup;
+      int32_t prefix_block = kKvGroup;
       const int32_t capacity = KvPageLayout::fit(low, head_dim, shape.page_bytes).capacity;
-      while (unit % capacity != 0) {
-        unit += kKvGroup;
+      while (prefix_block % capacity != 0) {
+        prefix_block += kKvGroup;
       }
-      shape.unit_tokens = unit;
-      shape.unit_tiers = {0, 1};
+      shape.prefix_block_tokens = prefix_block;
+      shape.prefix_block_tiers = {0, 1};
       shape.pages = static_cast<int32_t>(shape.rows()) * shape.row_pages() + 100;
       make(shape);
       const KvTiers tiers{0, 1};
-      store({{0, 0, unit}}, tiers, {0, 1});
+      store({{0, 0, prefix_block}}, tiers, {0, 1});
       const KvShare shares[] = {{0, 0, 0, 3}};
-      const KvUnit units[] = {{3, 0}};
-      const KvUnit demoted[] = {{3, 1}};
+      const PrefixBlock prefix_blocks[] = {{3, 0}};
+      const PrefixBlock demoted[] = {{3, 1}};
       const KvAttachment attachments[] = {{1, tiers, demoted}};
       both([&](const Backend& backend, KvArena& arena, Stream stream) {
         backend.kv_share({arena.pool(), shares}, stream);
@@ -153,8 +153,8 @@ TEST_P(CudaCompression, DemotesUnitsToTheOraclesBytes) {
         void* aligned = scratch.data();
         size_t space = scratch.size();
         std::align(64, 0, aligned, space);
-        backend.kv_demote({arena.pool(), units, 1, {static_cast<std::byte*>(aligned), space}},
-                          stream);
+        backend.kv_demote(
+            {arena.pool(), prefix_blocks, 1, {static_cast<std::byte*>(aligned), space}}, stream);
         device().wait(device().stream);
       });
       both([&](const Backend& backend, KvArena& arena, Stream stream) {

@@ -62,7 +62,7 @@ class CompressedArenas : public TwoArenas {
                        .layers = 2,
                        .kv_heads = 2,
                        .context = 400,
-                       .marks = true,
+                       .token_scores = true,
                        .query_sums = policy.key_score == KvKeyScore::output_aware};
     if (tiers_.low != 0) {
       shape.formats.push_back(policy.low);
@@ -74,7 +74,7 @@ class CompressedArenas : public TwoArenas {
     shape.pages = static_cast<int32_t>(shape.rows()) * (shape.row_pages() + 1);
     make(shape);
     tokens_ = 0;
-    judged_ = 0;
+    evaluated_ = 0;
   }
 
   // Stores tokens in slot 0 and gives their marks positions and coarse scores, so that ties are
@@ -85,14 +85,14 @@ class CompressedArenas : public TwoArenas {
       const KvRow counts = (*expected_)->view().rows[row];
       const int32_t left = counts.high + (tokens_ + count) % kKvGroup;
       for (int32_t i = 0; i < left + counts.low; ++i) {
-        const int32_t place = i < left ? i : shape_.row_marks() - 1 - (i - left);
+        const int32_t place = i < left ? i : shape_.row_token_scores() - 1 - (i - left);
         const int32_t x = static_cast<int32_t>(random_() % 64);
         const float paid = static_cast<float>(x * x * x) / 65536.0f;
         for (const ReachedArena* arena : {expected_.get(), actual_.get()}) {
-          KvMark& mark = (*arena)->view().mark_row(row)[place];
+          KvTokenScore& token_score = (*arena)->view().token_score_row(row)[place];
           const bool is_new = i < left && i >= left - count;
-          mark = is_new ? KvMark{paid, tokens_ + i - (left - count)}
-                        : KvMark{mark.score + paid, mark.position};
+          token_score = is_new ? KvTokenScore{paid, tokens_ + i - (left - count)}
+                               : KvTokenScore{token_score.score + paid, token_score.position};
         }
       }
     }
@@ -115,8 +115,8 @@ class CompressedArenas : public TwoArenas {
                                   .policy = policy_,
                                   .tokens = tokens_,
                                   .prompt_tokens = prompt,
-                                  .judged = judged_,
-                                  .pool = judged_ == 0}};
+                                  .evaluated = evaluated_,
+                                  .pool = evaluated_ == 0}};
     std::vector<KvCompressed> results;
     both([&](const Backend& backend, KvArena& arena, Stream stream) {
       std::vector<std::byte> scratch(
@@ -128,14 +128,14 @@ class CompressedArenas : public TwoArenas {
     EXPECT_EQ(results[1].demoted, results[0].demoted);
     EXPECT_EQ(results[1].dropped, results[0].dropped);
     changed_ += results[0].demoted + results[0].dropped;
-    judged_ = std::max(judged_, one[0].judged_after());
+    evaluated_ = std::max(evaluated_, one[0].evaluated_after());
     expect_same_tokens(0, tiers_, tokens_ % kKvGroup);
   }
 
   KvPolicy policy_;
   KvTiers tiers_;
   int32_t tokens_ = 0;
-  int32_t judged_ = 0;
+  int32_t evaluated_ = 0;
   int64_t changed_ = 0;
 };
 

@@ -64,8 +64,8 @@ TEST_P(CudaPages, KeepTheNewestTokensInTheWindow) {
       const KvPagesView other = (*actual_)->view();
       for (int32_t head = 0; head < shape_.kv_heads; ++head) {
         const int64_t row = one.row_index(1, 1, head);
-        EXPECT_EQ(std::memcmp(other.window(row), one.window(row),
-                              static_cast<size_t>(one.window_layout.page_bytes)),
+        EXPECT_EQ(std::memcmp(other.residual(row), one.residual(row),
+                              static_cast<size_t>(one.residual_layout.page_bytes)),
                   0);
       }
     }
@@ -122,28 +122,28 @@ TEST_P(CudaPages, MoveAsTheOraclesDoInRandomSteps) {
   KvArenaShape shape = shape_of({kKvK8V4, kKvK4V2}, 8, 16);
   shape.page_bytes = 512;  // 16 tokens of the one, 32 of the other
   shape.pages = static_cast<int32_t>(shape.rows()) * shape.row_pages() + 100;
-  shape.marks = true;
-  shape.unit_tokens = 64;
-  shape.unit_tiers = {0, 1};
+  shape.token_scores = true;
+  shape.prefix_block_tokens = 64;
+  shape.prefix_block_tiers = {0, 1};
   make(shape);
   const KvTiers tiers{0, 1};
   std::vector<int32_t> lengths(3, 0);
-  std::vector<int32_t> units;
+  std::vector<int32_t> prefix_blocks;
   for (int32_t step = 0; step < 60; ++step) {
     SCOPED_TRACE(testing::Message() << "seed 7 step " << step);
     const auto draw = [&](size_t below) { return static_cast<int32_t>(random_() % below); };
     const int32_t slot = draw(3);
     int32_t& length = lengths[static_cast<size_t>(slot)];
-    if (length == 0 && draw(2) == 0 && !units.empty()) {
-      std::vector<KvUnit> attached;
-      for (const int32_t handle : units) {
+    if (length == 0 && draw(2) == 0 && !prefix_blocks.empty()) {
+      std::vector<PrefixBlock> attached;
+      for (const int32_t handle : prefix_blocks) {
         attached.push_back({handle, 0});
       }
       const KvAttachment attachments[] = {{slot, tiers, attached}};
       both([&](const Backend& backend, KvArena& arena, Stream stream) {
         backend.kv_attach({arena.pool(), attachments}, stream);
       });
-      length = static_cast<int32_t>(units.size()) * 64;
+      length = static_cast<int32_t>(prefix_blocks.size()) * 64;
     } else if (length == 0 && lengths[static_cast<size_t>((slot + 1) % 3)] > 0) {
       const int32_t from = (slot + 1) % 3;
       const KvFork forks[] = {{from, slot, tiers}};
@@ -155,21 +155,21 @@ TEST_P(CudaPages, MoveAsTheOraclesDoInRandomSteps) {
       const int32_t count = 1 + draw(150);
       store({{slot, length, count}}, tiers, {0, 1});
       length += count;
-    } else if (units.size() < 2 && draw(2) == 0) {
-      const KvShare shares[] = {
-          {slot, 0, 64 * static_cast<int32_t>(units.size()), static_cast<int32_t>(units.size())}};
+    } else if (prefix_blocks.size() < 2 && draw(2) == 0) {
+      const KvShare shares[] = {{slot, 0, 64 * static_cast<int32_t>(prefix_blocks.size()),
+                                 static_cast<int32_t>(prefix_blocks.size())}};
       both([&](const Backend& backend, KvArena& arena, Stream stream) {
         backend.kv_share({arena.pool(), shares}, stream);
       });
-      units.push_back(static_cast<int32_t>(units.size()));
+      prefix_blocks.push_back(static_cast<int32_t>(prefix_blocks.size()));
     } else {
       resize({slot}, {});
       length = 0;
       if (draw(4) == 0) {
         both([&](const Backend& backend, KvArena& arena, Stream stream) {
-          backend.kv_drop({arena.pool(), units}, stream);
+          backend.kv_drop({arena.pool(), prefix_blocks}, stream);
         });
-        units.clear();
+        prefix_blocks.clear();
       }
     }
     expect_same(tiers, lengths);

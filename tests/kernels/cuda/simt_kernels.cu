@@ -68,8 +68,8 @@ TESSERA_KERNEL(32) look_at_words_kernel(const uint32_t* words, Words32* results)
   results->sums[lane()] = add_f16(word, pack_f16(1.0f, 1.0f));
 }
 
-TESSERA_KERNEL(1024) let_go_kernel(uint16_t* owners, int32_t count, uint16_t* before) {
-  before[block_x() * threads() + thread()] = let_go(&owners[thread() % count]);
+TESSERA_KERNEL(1024) release_kernel(uint16_t* owners, int32_t count, uint16_t* before) {
+  before[block_x() * threads() + thread()] = subtract_owner(&owners[thread() % count]);
 }
 
 }  // namespace
@@ -91,9 +91,9 @@ void look_at_words(const uint32_t* words, Words32* results, Stream stream) {
   launch(stream, {}, look_at_words_kernel, words, results);
 }
 
-void let_go_of_all(uint16_t* owners, int32_t count, int32_t blocks, int32_t threads,
-                   uint16_t* before, Stream stream) {
-  launch(stream, {.grid_x = blocks, .threads = threads}, let_go_kernel, owners, count, before);
+void release_all(uint16_t* owners, int32_t count, int32_t blocks, int32_t threads, uint16_t* before,
+                 Stream stream) {
+  launch(stream, {.grid_x = blocks, .threads = threads}, release_kernel, owners, count, before);
 }
 
 }  // namespace tessera

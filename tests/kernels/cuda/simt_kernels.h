@@ -28,7 +28,7 @@ void look_at_words(const uint32_t* words, Words32* results, Stream stream);
 
 // Every thread of every block lets go of owners[thread % count] once; before[block][thread] is what
 // stood there.
-void let_go_of_all(uint16_t* owners, int32_t count, int32_t blocks, int32_t threads,
-                   uint16_t* before, Stream stream);
+void release_all(uint16_t* owners, int32_t count, int32_t blocks, int32_t threads, uint16_t* before,
+                 Stream stream);
 
 }  // namespace tessera

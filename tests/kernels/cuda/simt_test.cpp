@@ -113,7 +113,7 @@ TEST_P(Simt, OneThreadSeesTheLastOwnerGo) {
   }
   owners[kOwners] = 0x1234;
   std::vector<uint16_t> before(kBlocks * kThreads);
-  let_go_of_all(owners.data(), kOwners, kBlocks, kThreads, before.data(), stream());
+  release_all(owners.data(), kOwners, kBlocks, kThreads, before.data(), stream());
   wait();
   EXPECT_EQ(owners, (std::vector<uint16_t>{0, 0, 0, 0, 0, 0, 0, 0x1234}));
   EXPECT_EQ(std::count(before.begin(), before.end(), 1), kOwners);

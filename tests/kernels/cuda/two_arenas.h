@@ -84,7 +84,7 @@ class TwoArenas : public testing::TestWithParam<Device> {
     both([&](const Backend& backend, KvArena& arena, Stream stream) {
       const KvPagesView pages = arena.view();
       std::vector<std::byte> dense(
-          static_cast<size_t>(groups * pages.kv_heads * pages.window_layout.page_bytes + 64));
+          static_cast<size_t>(groups * pages.kv_heads * pages.residual_layout.page_bytes + 64));
       void* aligned = dense.data();
       size_t space = dense.size();
       std::align(64, 0, aligned, space);
@@ -111,11 +111,11 @@ class TwoArenas : public testing::TestWithParam<Device> {
       ASSERT_EQ(other.rows[row].high, counts.high);
       ASSERT_EQ(other.rows[row].low, counts.low);
       for (int32_t i = 0; i < counts.high + open; ++i) {
-        ASSERT_EQ(mark(other, row, i), mark(one, row, i)) << "high mark " << i;
+        ASSERT_EQ(token_score(other, row, i), token_score(one, row, i)) << "high mark " << i;
       }
       for (int32_t j = 0; j < counts.low; ++j) {
-        const int32_t place = one.row_marks - 1 - j;
-        ASSERT_EQ(mark(other, row, place), mark(one, row, place)) << "low mark " << j;
+        const int32_t place = one.row_token_scores - 1 - j;
+        ASSERT_EQ(token_score(other, row, place), token_score(one, row, place)) << "low mark " << j;
       }
       for (int32_t i = 0; i < counts.high; ++i) {
         ASSERT_EQ(token(other, row, tiers.high, true, i), token(one, row, tiers.high, true, i))
@@ -127,11 +127,12 @@ class TwoArenas : public testing::TestWithParam<Device> {
       }
     }
   }
-  static std::pair<float, int32_t> mark(const KvPagesView& pages, int64_t row, int32_t place) {
-    if (pages.marks == nullptr) {
+  static std::pair<float, int32_t> token_score(const KvPagesView& pages, int64_t row,
+                                               int32_t place) {
+    if (pages.token_scores == nullptr) {
       return {};
     }
-    const KvMark& at = pages.mark_row(row)[place];
+    const KvTokenScore& at = pages.token_score_row(row)[place];
     return {at.score, at.position};
   }
   static std::vector<float> token(const KvPagesView& pages, int64_t row, uint8_t tier, bool left,
@@ -161,8 +162,9 @@ class TwoArenas : public testing::TestWithParam<Device> {
     for (int32_t slot = 0; slot < shape_.slots; ++slot) {
       EXPECT_EQ((*actual_)->slot_pages(slot), (*expected_)->slot_pages(slot));
     }
-    for (int32_t unit = 0; unit < shape_.units(); ++unit) {
-      EXPECT_EQ((*actual_)->unit_pages(unit), (*expected_)->unit_pages(unit));
+    for (int32_t prefix_block = 0; prefix_block < shape_.prefix_blocks(); ++prefix_block) {
+      EXPECT_EQ((*actual_)->prefix_block_pages(prefix_block),
+                (*expected_)->prefix_block_pages(prefix_block));
     }
   }
 

@@ -15,13 +15,13 @@ namespace {
 constexpr KvTiers kTiers{0, 1};
 
 // Two layers of three KV heads. A unit of 64 tokens is 4 pages of K8V4 or 2 of K4V2.
-class KvUnitsTest : public testing::Test {
+class PrefixBlocksTest : public testing::Test {
  protected:
   static constexpr int32_t kRows = 6;
-  static constexpr int32_t kUnit = 64;
+  static constexpr int32_t kPrefixBlock = 64;
   static constexpr int32_t kHeadDim = 8;
 
-  void make(int32_t pages, int32_t slots, int32_t context, bool marks = false) {
+  void make(int32_t pages, int32_t slots, int32_t context, bool token_scores = false) {
     arena_ = KvArena::make({.formats = {kKvK8V4, kKvK4V2},
                             .head_dim = kHeadDim,
                             .page_bytes = 512,
@@ -30,9 +30,9 @@ class KvUnitsTest : public testing::Test {
                             .layers = 2,
                             .kv_heads = 3,
                             .context = context,
-                            .marks = marks,
-                            .unit_tokens = kUnit,
-                            .unit_tiers = {0, 1}});
+                            .token_scores = token_scores,
+                            .prefix_block_tokens = kPrefixBlock,
+                            .prefix_block_tiers = {0, 1}});
     ASSERT_NE(arena_, nullptr);
     scratch_.resize(
         static_cast<size_t>(backend_.kv_demote_scratch_bytes(arena_->view(), pool_.stream())));
@@ -60,15 +60,15 @@ class KvUnitsTest : public testing::Test {
     const KvShare shares[] = {{slot, 0, first, handle}};
     backend_.kv_share({arena_->pool(), shares}, pool_.stream());
   }
-  void attach(int32_t slot, std::vector<KvUnit> units) {
-    const KvAttachment attachments[] = {{slot, kTiers, units}};
+  void attach(int32_t slot, std::vector<PrefixBlock> prefix_blocks) {
+    const KvAttachment attachments[] = {{slot, kTiers, prefix_blocks}};
     backend_.kv_attach({arena_->pool(), attachments}, pool_.stream());
   }
   void drop(std::vector<int32_t> handles) {
     backend_.kv_drop({arena_->pool(), handles}, pool_.stream());
   }
-  void demote(std::vector<KvUnit> units) {
-    backend_.kv_demote({arena_->pool(), units, 1, scratch_}, pool_.stream());
+  void demote(std::vector<PrefixBlock> prefix_blocks) {
+    backend_.kv_demote({arena_->pool(), prefix_blocks, 1, scratch_}, pool_.stream());
   }
   // Key and value of a row's token.
   std::vector<float> token(int64_t row, bool high, int32_t at) const {
@@ -89,7 +89,7 @@ class KvUnitsTest : public testing::Test {
   std::vector<std::byte> scratch_;
 };
 
-TEST_F(KvUnitsTest, OutliveTheSlotThatComputedThem) {
+TEST_F(PrefixBlocksTest, OutliveTheSlotThatComputedThem) {
   make(100, 2, 256);
   fill(0, 128);
   const std::vector<float> first = token(2, true, 3);
@@ -98,7 +98,7 @@ TEST_F(KvUnitsTest, OutliveTheSlotThatComputedThem) {
   share(0, 64, 1);
   release(0);
   EXPECT_EQ(arena_->free_pages(), 100 - 2 * 4 * kRows);
-  EXPECT_EQ(arena_->unit_pages(4), 4 * kRows);
+  EXPECT_EQ(arena_->prefix_block_pages(4), 4 * kRows);
   arena_->check_integrity();
   attach(1, {{4, 0}, {1, 0}});
   EXPECT_EQ(arena_->free_pages(), 100 - 2 * 4 * kRows);
@@ -113,7 +113,7 @@ TEST_F(KvUnitsTest, OutliveTheSlotThatComputedThem) {
   arena_->check_integrity();
 }
 
-TEST_F(KvUnitsTest, AreContinuedByTheSlotsThatBeginWithThem) {
+TEST_F(PrefixBlocksTest, AreContinuedByTheSlotsThatBeginWithThem) {
   make(100, 3, 256);
   fill(0, 64);
   share(0, 0, 0);
@@ -127,12 +127,12 @@ TEST_F(KvUnitsTest, AreContinuedByTheSlotsThatBeginWithThem) {
   arena_->check_integrity();
 }
 
-TEST_F(KvUnitsTest, AreEncodedAnewFromTheirCodesInPlace) {
+TEST_F(PrefixBlocksTest, AreEncodedAnewFromTheirCodesInPlace) {
   make(12 * kRows, 2, 256);
   fill(0, 192);  // no page is free
   std::map<std::pair<int64_t, int32_t>, std::vector<float>> expected;
   for (int64_t row = 0; row < kRows; ++row) {
-    for (int32_t t = 0; t < kUnit; ++t) {
+    for (int32_t t = 0; t < kPrefixBlock; ++t) {
       const std::vector<float> numbers = token(row, true, 64 + t);
       const KvPageLayout layout = KvPageLayout::make(kKvK4V2, kHeadDim, 16);
       std::vector<std::byte> page(static_cast<size_t>(layout.page_bytes));
@@ -143,13 +143,13 @@ TEST_F(KvUnitsTest, AreEncodedAnewFromTheirCodesInPlace) {
     }
   }
   const std::vector<float> untouched = token(3, true, 190);
-  for (int32_t unit = 0; unit < 3; ++unit) {
-    share(0, unit * kUnit, unit);
+  for (int32_t prefix_block = 0; prefix_block < 3; ++prefix_block) {
+    share(0, prefix_block * kPrefixBlock, prefix_block);
   }
   release(0);
   demote({{1, 0}});
   EXPECT_EQ(arena_->free_pages(), 2 * kRows);
-  EXPECT_EQ(arena_->unit_pages(1), 2 * kRows);
+  EXPECT_EQ(arena_->prefix_block_pages(1), 2 * kRows);
   arena_->check_integrity();
   attach(1, {{0, 0}, {1, 1}, {2, 0}});
   EXPECT_EQ(arena_->view().rows[kRows].high, 128);
@@ -161,24 +161,24 @@ TEST_F(KvUnitsTest, AreEncodedAnewFromTheirCodesInPlace) {
   arena_->check_integrity();
 }
 
-TEST_F(KvUnitsTest, TellTheirPositionsToMarks) {
+TEST_F(PrefixBlocksTest, TellTheirPositionsToMarks) {
   make(100, 2, 256, true);
   fill(0, 128);
   share(0, 0, 0);
   share(0, 64, 1);
   release(0);
   demote({{0, 0}});
-  arena_->view().mark_row(kRows)[0].score = 3;
+  arena_->view().token_score_row(kRows)[0].score = 3;
   attach(1, {{0, 1}, {1, 0}});
-  const KvMark* marks = arena_->view().mark_row(kRows);
-  EXPECT_EQ(marks[0].position, 64);
-  EXPECT_EQ(marks[0].score, 0);
-  EXPECT_EQ(marks[63].position, 127);
-  EXPECT_EQ(marks[arena_->view().row_marks - 1].position, 0);
-  EXPECT_EQ(marks[arena_->view().row_marks - 64].position, 63);
+  const KvTokenScore* token_scores = arena_->view().token_score_row(kRows);
+  EXPECT_EQ(token_scores[0].position, 64);
+  EXPECT_EQ(token_scores[0].score, 0);
+  EXPECT_EQ(token_scores[63].position, 127);
+  EXPECT_EQ(token_scores[arena_->view().row_token_scores - 1].position, 0);
+  EXPECT_EQ(token_scores[arena_->view().row_token_scores - 64].position, 63);
 }
 
-TEST_F(KvUnitsTest, AbortWhereAPageWouldBeWrittenThatOthersRead) {
+TEST_F(PrefixBlocksTest, AbortWhereAPageWouldBeWrittenThatOthersRead) {
   make(100, 2, 256);
   fill(0, 64);
   share(0, 0, 0);
@@ -191,14 +191,14 @@ TEST_F(KvUnitsTest, AbortWhereAPageWouldBeWrittenThatOthersRead) {
 }
 
 // Pages, owners and free list against what a few maps say, over random operations.
-TEST_F(KvUnitsTest, KeepOwnersTrueThroughRandomOperations) {
+TEST_F(PrefixBlocksTest, KeepOwnersTrueThroughRandomOperations) {
   constexpr uint32_t kSeed = 20;
   SCOPED_TRACE(testing::Message() << "seed " << kSeed);
   random_.seed(kSeed);
   make(400, 6, 512);
   std::vector<bool> used(6);
-  std::vector<std::vector<KvUnit>> held(6);  // that slots began with
-  std::map<int32_t, uint8_t> units;          // tiers by handle
+  std::vector<std::vector<PrefixBlock>> held(6);  // that slots began with
+  std::map<int32_t, uint8_t> prefix_blocks;       // tiers by handle
   const auto pick = [&](int32_t n) {
     return static_cast<int32_t>(random_() % static_cast<uint32_t>(n));
   };
@@ -206,9 +206,10 @@ TEST_F(KvUnitsTest, KeepOwnersTrueThroughRandomOperations) {
     const int32_t slot = pick(6);
     const auto s = static_cast<size_t>(slot);
     const KvRow row = arena_->view().rows[slot * kRows];
-    const int32_t handle = pick(arena_->shape().units());
+    const int32_t handle = pick(arena_->shape().prefix_blocks());
     const bool in_use = std::any_of(held.begin(), held.end(), [&](const auto& of) {
-      return std::any_of(of.begin(), of.end(), [&](const KvUnit& u) { return u.handle == handle; });
+      return std::any_of(of.begin(), of.end(),
+                         [&](const PrefixBlock& u) { return u.handle == handle; });
     });
     switch (pick(5)) {
       case 0:
@@ -223,31 +224,31 @@ TEST_F(KvUnitsTest, KeepOwnersTrueThroughRandomOperations) {
         held[s].clear();
         break;
       case 2:
-        if (row.high >= 64 && !units.contains(handle)) {
+        if (row.high >= 64 && !prefix_blocks.contains(handle)) {
           share(slot, pick(row.high / 64) * 64, handle);
-          units[handle] = 0;
+          prefix_blocks[handle] = 0;
           held[s].push_back({handle, 0});
         }
         break;
       case 3:
-        if (!used[s] && units.contains(handle)) {
-          attach(slot, {{handle, units[handle]}});
-          held[s].push_back({handle, units[handle]});
+        if (!used[s] && prefix_blocks.contains(handle)) {
+          attach(slot, {{handle, prefix_blocks[handle]}});
+          held[s].push_back({handle, prefix_blocks[handle]});
           used[s] = true;
         }
         break;
       default:
-        if (units.contains(handle) && pick(3) == 0) {
+        if (prefix_blocks.contains(handle) && pick(3) == 0) {
           drop({handle});
-          units.erase(handle);
+          prefix_blocks.erase(handle);
           for (auto& of : held) {
-            std::erase_if(of, [&](const KvUnit& u) { return u.handle == handle; });
+            std::erase_if(of, [&](const PrefixBlock& u) { return u.handle == handle; });
           }
-        } else if (units.contains(handle) && units[handle] == 0 && !in_use) {
+        } else if (prefix_blocks.contains(handle) && prefix_blocks[handle] == 0 && !in_use) {
           const KvPool pool = arena_->pool();
-          if (pool.owners[pool.unit_table(handle, 0)[0]] == 1) {
+          if (pool.owners[pool.prefix_block_table(handle, 0)[0]] == 1) {
             demote({{handle, 0}});
-            units[handle] = 1;
+            prefix_blocks[handle] = 1;
           }
         }
     }
@@ -256,7 +257,7 @@ TEST_F(KvUnitsTest, KeepOwnersTrueThroughRandomOperations) {
   for (int32_t slot = 0; slot < 6; ++slot) {
     release(slot);
   }
-  for (const auto& [handle, tier] : units) {
+  for (const auto& [handle, tier] : prefix_blocks) {
     drop({handle});
   }
   EXPECT_EQ(arena_->free_pages(), 400);

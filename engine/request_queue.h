@@ -25,10 +25,10 @@ struct Message {
 
 // Where requests come in. All that clients' threads and the engine's thread share: the limit of
 // the queue, who is inside, and the channel. It counts sequences.
-class Door {
+class RequestQueue {
  public:
   // max_queue: sequences inside that do not run; more are refused. max_sequences: that run at once.
-  Door(int32_t max_queue, int32_t max_sequences);
+  RequestQueue(int32_t max_queue, int32_t max_sequences);
 
   // Sends a request's samples to the engine, all together. Errors, with nothing sent: Unavailable
   // (refuse() was called), ResourceExhausted (the queue has no room for all, with its length).
@@ -58,7 +58,7 @@ class Door {
   bool refusing_ = false;
   bool closed_ = false;
   bool flushing_ = false;  // the wish is in the channel
-  int64_t inside_ = 0;
+  int64_t unfinished_ = 0;
   int64_t running_ = 0;
   std::unordered_set<RequestId> cancellable_;  // inside, and not cancelled yet
 };

@@ -12,23 +12,23 @@ constexpr int32_t kTokens = 992;  // 15 groups, and half of one in the window
 // Slots and room for the image of each. All are saved once; then they are saved again in turn, or,
 // once they have been emptied, loaded in turn. What was loaded is emptied outside of the timed
 // part.
-class Images {
+class Snapshots {
  public:
-  Images(KvFormat format, const Setup& setup, const Shape& shape)
+  Snapshots(KvFormat format, const Setup& setup, const Shape& shape)
       : slots_(arena_shape(format, setup, shape), setup),
-        image_bytes_(static_cast<size_t>(slot_image_bytes(slots_.arena().shape()))),
-        bytes_(static_cast<int64_t>(image_bytes_) * slots_.arena().shape().slots) {
+        snapshot_bytes_(static_cast<size_t>(slot_snapshot_bytes(slots_.arena().shape()))),
+        bytes_(static_cast<int64_t>(snapshot_bytes_) * slots_.arena().shape().slots) {
     if (bytes_.data() == nullptr) {
       give_up("the system has not enough memory; ask for less with --memory");
     }
     slots_.append(0, {}, kTokens / kKvGroup * kKvGroup);
-    slots_.backend().kv_save(next(), slots_.stream());
+    slots_.backend().kv_swap_out(next(), slots_.stream());
     for (int32_t slot = 1; slot < count(); ++slot) {
-      const KvImageArgs image = next();
-      std::copy_n(bytes_.data(), image_bytes_, image.bytes.data());
-      slots_.backend().kv_load(image, slots_.stream());
+      const KvSnapshotArgs snapshot = next();
+      std::copy_n(bytes_.data(), snapshot_bytes_, snapshot.bytes.data());
+      slots_.backend().kv_swap_in(snapshot, slots_.stream());
     }
-    KvImageArgs first = next();
+    KvSnapshotArgs first = next();
     first.pool = slots_.arena().host_pool();
     cost_ = op_cost(first);
   }
@@ -37,12 +37,13 @@ class Images {
   int64_t cycled_bytes() { return count() * cost_.bytes(); }
   const OpCost& cost() const { return cost_; }
 
-  KvImageArgs next() {
+  KvSnapshotArgs next() {
     const int32_t slot = cursor_;
     cursor_ = (cursor_ + 1) % count();
-    return {.pool = slots_.arena().pool(),
-            .image = {slot, {}, kTokens},
-            .bytes = {bytes_.data() + static_cast<size_t>(slot) * image_bytes_, image_bytes_}};
+    return {
+        .pool = slots_.arena().pool(),
+        .snapshot = {slot, {}, kTokens},
+        .bytes = {bytes_.data() + static_cast<size_t>(slot) * snapshot_bytes_, snapshot_bytes_}};
   }
 
   void empty_all() {
@@ -51,9 +52,9 @@ class Images {
     }
     empty_loaded();
   }
-  KvImageArgs next_to_load() {
-    const KvImageArgs args = next();
-    loaded_.push_back(args.image.slot);
+  KvSnapshotArgs next_to_load() {
+    const KvSnapshotArgs args = next();
+    loaded_.push_back(args.snapshot.slot);
     return args;
   }
   void empty_loaded() {
@@ -62,9 +63,9 @@ class Images {
   }
 
  private:
-  static int64_t slot_image_bytes(const KvArenaShape& arena) {
+  static int64_t slot_snapshot_bytes(const KvArenaShape& arena) {
     return arena.slot_rows() * (arena.row_pages() * arena.page_bytes + int64_t{sizeof(KvRow)} +
-                                arena.window_layout().page_bytes);
+                                arena.residual_layout().page_bytes);
   }
   static KvArenaShape arena_shape(KvFormat format, const Setup& setup, const Shape& shape) {
     KvArenaShape arena{
@@ -74,12 +75,13 @@ class Images {
         .layers = shape.layers,
         .kv_heads = shape.kv_heads,
         .context = kTokens};
-    arena.slots = KvSlots::count(setup, 2 * slot_image_bytes(arena));  // read there, written here
+    arena.slots =
+        KvSlots::count(setup, 2 * slot_snapshot_bytes(arena));  // read there, written here
     return arena;
   }
 
   KvSlots slots_;
-  size_t image_bytes_;
+  size_t snapshot_bytes_;
   MemoryMapping bytes_;  // host memory
   OpCost cost_;
   int32_t cursor_ = 0;
@@ -94,63 +96,63 @@ std::vector<Case> cases_of(const Setup& setup, const Shape& shape, Prepare prepa
            .prepare = [=, &setup] { return prepare(setup, shape); }}};
 }
 
-Variant variant_of(const KvFormatName& kv, std::string_view isa, Images& images) {
+Variant variant_of(const KvFormatName& kv, std::string_view isa, Snapshots& snapshots) {
   return {.format = std::string(kv.name),
           .isa = std::string(isa),
           .peer = {},
-          .cost = images.cost(),
-          .cycled_bytes = images.cycled_bytes(),
+          .cost = snapshots.cost(),
+          .cycled_bytes = snapshots.cycled_bytes(),
           .call = {}};
 }
 
-std::vector<Variant> prepare_save(const Setup& setup, const Shape& shape) {
+std::vector<Variant> prepare_swap_out(const Setup& setup, const Shape& shape) {
   std::vector<Variant> variants;
   for (const KvFormatName& kv : setup.kv) {
-    const auto images = std::make_shared<Images>(kv.format, setup, shape);
+    const auto snapshots = std::make_shared<Snapshots>(kv.format, setup, shape);
     for (const std::string_view isa : setup.isas) {
       const Backend& backend = setup.device->backend(isa);
-      variants.push_back(variant_of(kv, isa, *images));
-      variants.back().call = [images, &backend, stream = setup.device->stream()] {
-        backend.kv_save(images->next(), stream);
+      variants.push_back(variant_of(kv, isa, *snapshots));
+      variants.back().call = [snapshots, &backend, stream = setup.device->stream()] {
+        backend.kv_swap_out(snapshots->next(), stream);
       };
     }
   }
   return variants;
 }
 
-std::vector<Variant> prepare_load(const Setup& setup, const Shape& shape) {
+std::vector<Variant> prepare_swap_in(const Setup& setup, const Shape& shape) {
   std::vector<Variant> variants;
   for (const KvFormatName& kv : setup.kv) {
-    const auto images = std::make_shared<Images>(kv.format, setup, shape);
-    images->empty_all();
+    const auto snapshots = std::make_shared<Snapshots>(kv.format, setup, shape);
+    snapshots->empty_all();
     for (const std::string_view isa : setup.isas) {
       const Backend& backend = setup.device->backend(isa);
-      variants.push_back(variant_of(kv, isa, *images));
-      variants.back().call = [images, &backend, stream = setup.device->stream()] {
-        backend.kv_load(images->next_to_load(), stream);
+      variants.push_back(variant_of(kv, isa, *snapshots));
+      variants.back().call = [snapshots, &backend, stream = setup.device->stream()] {
+        backend.kv_swap_in(snapshots->next_to_load(), stream);
       };
-      variants.back().restore = [images] { images->empty_loaded(); };
-      variants.back().most_calls = images->count();
+      variants.back().restore = [snapshots] { snapshots->empty_loaded(); };
+      variants.back().max_calls = snapshots->count();
     }
   }
   return variants;
 }
 
-std::vector<Case> save_cases(const Setup& setup, const Shape& shape) {
-  return cases_of(setup, shape, prepare_save);
+std::vector<Case> swap_out_cases(const Setup& setup, const Shape& shape) {
+  return cases_of(setup, shape, prepare_swap_out);
 }
-std::vector<Case> load_cases(const Setup& setup, const Shape& shape) {
-  return cases_of(setup, shape, prepare_load);
+std::vector<Case> swap_in_cases(const Setup& setup, const Shape& shape) {
+  return cases_of(setup, shape, prepare_swap_in);
 }
 
 }  // namespace
 
-Op kv_save_op() {
-  return {"kv_save", "what a slot holds, copied to host memory", save_cases};
+Op kv_swap_out_op() {
+  return {"kv_swap_out", "what a slot holds, copied to host memory", swap_out_cases};
 }
 
-Op kv_load_op() {
-  return {"kv_load", "what a slot held, copied back", load_cases};
+Op kv_swap_in_op() {
+  return {"kv_swap_in", "what a slot held, copied back", swap_in_cases};
 }
 
 }  // namespace tessera::bench

@@ -1,4 +1,4 @@
-#include "server/kv_wish.h"
+#include "server/kv_overrides.h"
 
 #include "absl/strings/str_cat.h"
 #include "server/openai/error.h"
@@ -19,23 +19,24 @@ absl::StatusOr<KvPreset> named(const std::string& name) {
 
 }  // namespace
 
-absl::StatusOr<std::optional<KvPreset>> grant_kv(const KvWish& wish, const KvPreset& otherwise) {
-  if (!wish.preset.has_value() && wish.fields.empty()) {
+absl::StatusOr<std::optional<KvPreset>> resolve_kv_policy(const KvOverrides& overrides,
+                                                          const KvPreset& defaults) {
+  if (!overrides.preset.has_value() && overrides.fields.empty()) {
     return std::nullopt;
   }
-  absl::StatusOr<KvPreset> granted = otherwise;
-  if (wish.preset.has_value()) {
-    granted = named(*wish.preset);
+  absl::StatusOr<KvPreset> resolved = defaults;
+  if (overrides.preset.has_value()) {
+    resolved = named(*overrides.preset);
   }
-  if (!granted.ok()) {
-    return refused(granted.status());
+  if (!resolved.ok()) {
+    return refused(resolved.status());
   }
-  const absl::StatusOr<KvPolicy> policy = edit_policy(granted->policy, wish.fields);
+  const absl::StatusOr<KvPolicy> policy = edit_policy(resolved->policy, overrides.fields);
   if (!policy.ok()) {
     return refused(policy.status());
   }
-  const bool changed = !(*policy == granted->policy);
-  return KvPreset{changed ? "custom" : granted->name, *policy};
+  const bool changed = !(*policy == resolved->policy);
+  return KvPreset{changed ? "custom" : resolved->name, *policy};
 }
 
 void KvReport::add(const Finish::Kv& kv) {

@@ -1,4 +1,4 @@
-#include "server/kv_wish.h"
+#include "server/kv_overrides.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,47 +16,48 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-KvWish wish_of(const std::string& kv_cache) {
+KvOverrides overrides_of(const std::string& kv_cache) {
   const auto request = parse_completion_request(R"({"prompt":"a","kv_cache":)" + kv_cache + "}");
   EXPECT_TRUE(request.ok()) << request.status();
   return request->each.kv;
 }
 
-KvPreset granted(const KvWish& wish) {
-  const auto kv = grant_kv(wish, kKvPresetF16);
+KvPreset resolved(const KvOverrides& overrides) {
+  const auto kv = resolve_kv_policy(overrides, kKvPresetF16);
   EXPECT_TRUE(kv.ok()) << kv.status();
   EXPECT_TRUE(kv->has_value());
   return **kv;
 }
 
-TEST(KvWish, IsEmptyWithoutTheField) {
+TEST(KvOverrides, IsEmptyWithoutTheField) {
   const auto request = parse_completion_request(R"({"prompt":"a"})");
   ASSERT_TRUE(request.ok());
-  const auto kv = grant_kv(request->each.kv, kKvPresetF16);
+  const auto kv = resolve_kv_policy(request->each.kv, kKvPresetF16);
   ASSERT_TRUE(kv.ok());
   EXPECT_FALSE(kv->has_value());
 }
 
-TEST(KvWish, IsAPresetByName) {
-  EXPECT_EQ(granted(wish_of(R"("h2o")")), *find_kv_preset("h2o"));
-  EXPECT_EQ(granted(wish_of(R"({"preset":"k8v4"})")), *find_kv_preset("k8v4"));
-  EXPECT_EQ(granted(wish_of(R"({"preset":"k4v8"})")), uniform_kv(kKvK4V8));
+TEST(KvOverrides, IsAPresetByName) {
+  EXPECT_EQ(resolved(overrides_of(R"("h2o")")), *find_kv_preset("h2o"));
+  EXPECT_EQ(resolved(overrides_of(R"({"preset":"k8v4"})")), *find_kv_preset("k8v4"));
+  EXPECT_EQ(resolved(overrides_of(R"({"preset":"k4v8"})")), uniform_kv(kKvK4V8));
 }
 
-TEST(KvWish, ChangesFieldsOfAPreset) {
-  const KvPreset kv = granted(
-      wish_of(R"({"preset":"leankv","alpha_high":2.5,"sinks":8,"compress_generated":true})"));
+TEST(KvOverrides, ChangesFieldsOfAPreset) {
+  const KvPreset kv = resolved(
+      overrides_of(R"({"preset":"leankv","alpha_high":2.5,"sinks":8,"compress_generated":true})"));
   EXPECT_EQ(kv.name, "custom");
   EXPECT_EQ(kv.policy.alpha_high, 2.5f);
   EXPECT_EQ(kv.policy.sinks, 8);
   EXPECT_EQ(kv.policy.low, kKvK4V2);
-  const KvPreset mass = granted(wish_of(R"({"preset":"leankv","mass_keep":0.99,"mass_high":0.9})"));
+  const KvPreset mass =
+      resolved(overrides_of(R"({"preset":"leankv","mass_keep":0.99,"mass_high":0.9})"));
   EXPECT_EQ(mass.policy.rule, KvRule::mass);
 }
 
-TEST(KvWish, IsRefusedByName) {
+TEST(KvOverrides, IsRefusedByName) {
   const auto refusal = [](const char* kv_cache) {
-    const auto kv = grant_kv(wish_of(kv_cache), kKvPresetF16);
+    const auto kv = resolve_kv_policy(overrides_of(kv_cache), kKvPresetF16);
     EXPECT_EQ(kv.status().code(), absl::StatusCode::kInvalidArgument) << kv_cache;
     EXPECT_EQ(json::parse(print_error(kv.status()))["error"]["param"], "kv_cache");
     return std::string(kv.status().message());
@@ -71,7 +72,7 @@ TEST(KvWish, IsRefusedByName) {
               HasSubstr("choose one"));
 }
 
-TEST(KvWish, OfAnotherTypeIsRefusedWhereItIsRead) {
+TEST(KvOverrides, OfAnotherTypeIsRefusedWhereItIsRead) {
   for (const char* body :
        {R"({"prompt":"a","kv_cache":3})", R"({"prompt":"a","kv_cache":{"preset":1}})",
         R"({"prompt":"a","kv_cache":{"sinks":null}})", R"({"prompt":"a","kv_cache":{"low":{}}})"}) {
@@ -81,15 +82,15 @@ TEST(KvWish, OfAnotherTypeIsRefusedWhereItIsRead) {
   }
 }
 
-TEST(KvWish, HasEveryFieldOnTheWireOfGrpcToo) {
+TEST(KvOverrides, HasEveryFieldOnTheWireOfGrpcToo) {
   for (const KvPreset& preset : kv_presets()) {
     KvReport report;
     report.add({preset, {}});
     const v1::KvUsage usage = to_wire(report);
     EXPECT_EQ(usage.policy(), preset.name);
-    KvWish wish = parse_kv_options(usage.options());
-    wish.preset = std::string(preset.name);
-    EXPECT_EQ(granted(wish), preset) << "what is told can be asked for";
+    KvOverrides overrides = parse_kv_options(usage.options());
+    overrides.preset = std::string(preset.name);
+    EXPECT_EQ(resolved(overrides), preset) << "what is told can be asked for";
   }
 }
 

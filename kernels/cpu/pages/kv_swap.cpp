@@ -11,14 +11,17 @@ namespace {
 class Tape {
  public:
   explicit Tape(std::span<std::byte> bytes) : rest_(bytes) {}
-  void save(const void* from, int64_t count) {
+  void swap_out(const void* from, int64_t count) {
     std::memcpy(next(count), from, static_cast<size_t>(count));
   }
-  void load(void* to, int64_t count) { std::memcpy(to, next(count), static_cast<size_t>(count)); }
+  void swap_in(void* to, int64_t count) {
+    std::memcpy(to, next(count), static_cast<size_t>(count));
+  }
 
  private:
   std::byte* next(int64_t count) {
-    TESSERA_CHECK(count <= std::ssize(rest_), "kv_save, kv_load: an image of too few bytes");
+    TESSERA_CHECK(count <= std::ssize(rest_),
+                  "kv_swap_out, kv_swap_in: a snapshot of too few bytes");
     std::byte* at = rest_.data();
     rest_ = rest_.subspan(static_cast<size_t>(count));
     return at;
@@ -27,32 +30,33 @@ class Tape {
 };
 
 // Every row of the slot in turn: its counts, then move(bytes at, count) of each of its parts.
-class Image {
+class Snapshot {
  public:
-  Image(const KvImageArgs& args)
-      : pool_(args.pool), pages_(args.pool.pages), image_(args.image), tape_(args.bytes) {
-    TESSERA_CHECK(image_.slot >= 0 && image_.slot < pool_.slots, "kv_save, kv_load: no such slot");
+  Snapshot(const KvSnapshotArgs& args)
+      : pool_(args.pool), pages_(args.pool.pages), snapshot_(args.snapshot), tape_(args.bytes) {
+    TESSERA_CHECK(snapshot_.slot >= 0 && snapshot_.slot < pool_.slots,
+                  "kv_swap_out, kv_swap_in: no such slot");
   }
 
-  void save() {
+  void swap_out() {
     each_row([&](int64_t row) {
-      tape_.save(&pages_.rows[row], sizeof(KvRow));
-      each_part(row, [&](std::byte* part, int64_t count) { tape_.save(part, count); });
+      tape_.swap_out(&pages_.rows[row], sizeof(KvRow));
+      each_part(row, [&](std::byte* part, int64_t count) { tape_.swap_out(part, count); });
     });
   }
 
-  void load() {
+  void swap_in() {
     each_row([&](int64_t row) {
-      tape_.load(&pages_.rows[row], sizeof(KvRow));
+      tape_.swap_in(&pages_.rows[row], sizeof(KvRow));
       take_pages(row);
-      each_part(row, [&](std::byte* part, int64_t count) { tape_.load(part, count); });
+      each_part(row, [&](std::byte* part, int64_t count) { tape_.swap_in(part, count); });
     });
   }
 
  private:
   template <class Body>
   void each_row(Body&& body) const {
-    const int64_t first = pages_.row_index(image_.slot, 0, 0);
+    const int64_t first = pages_.row_index(snapshot_.slot, 0, 0);
     for (int64_t row = first; row < first + int64_t{pages_.layers} * pages_.kv_heads; ++row) {
       body(row);
     }
@@ -63,8 +67,8 @@ class Image {
   void each_entry(int64_t row, Visit&& visit) const {
     int32_t* table = pool_.tables + row * pages_.row_pages;
     const KvRow counts = pages_.rows[row];
-    const int64_t left = div_ceil(counts.high, pages_.layouts[image_.tiers.high].capacity);
-    const int64_t right = div_ceil(counts.low, pages_.layouts[image_.tiers.low].capacity);
+    const int64_t left = div_ceil(counts.high, pages_.layouts[snapshot_.tiers.high].capacity);
+    const int64_t right = div_ceil(counts.low, pages_.layouts[snapshot_.tiers.low].capacity);
     for (int64_t i = 0; i < left; ++i) {
       visit(table[i]);
     }
@@ -76,7 +80,7 @@ class Image {
   void take_pages(int64_t row) const {
     const FreeList free_list(pool_);
     each_entry(row, [&](int32_t& entry) {
-      TESSERA_CHECK(entry == kNoPage, "kv_load: the slot holds pages");
+      TESSERA_CHECK(entry == kNoPage, "kv_swap_in: the slot holds pages");
       entry = free_list.take();
     });
   }
@@ -84,34 +88,34 @@ class Image {
   template <class Move>
   void each_part(int64_t row, Move&& move) const {
     each_entry(row, [&](int32_t entry) { move(pages_.page(entry), pages_.page_bytes); });
-    move(pages_.window(row), pages_.window_layout.page_bytes);
+    move(pages_.residual(row), pages_.residual_layout.page_bytes);
     if (pages_.query_sums != nullptr) {
       move(reinterpret_cast<std::byte*>(pages_.query_sum(row, 0)), kv_query_sum_bytes(pages_));
     }
-    if (pages_.marks != nullptr) {
+    if (pages_.token_scores != nullptr) {
       const KvRow counts = pages_.rows[row];
-      KvMark* marks = pages_.mark_row(row);
-      const int32_t left = counts.high + image_.tokens % kKvGroup;
-      move(reinterpret_cast<std::byte*>(marks), left * int64_t{sizeof(KvMark)});
-      move(reinterpret_cast<std::byte*>(marks + pages_.row_marks - counts.low),
-           counts.low * int64_t{sizeof(KvMark)});
+      KvTokenScore* token_scores = pages_.token_score_row(row);
+      const int32_t left = counts.high + snapshot_.tokens % kKvGroup;
+      move(reinterpret_cast<std::byte*>(token_scores), left * int64_t{sizeof(KvTokenScore)});
+      move(reinterpret_cast<std::byte*>(token_scores + pages_.row_token_scores - counts.low),
+           counts.low * int64_t{sizeof(KvTokenScore)});
     }
   }
 
   const KvPool& pool_;
   const KvPagesView& pages_;
-  const KvImage& image_;
+  const KvSnapshot& snapshot_;
   Tape tape_;
 };
 
 }  // namespace
 
-void kv_save(const KvImageArgs& args, Stream) {
-  Image(args).save();
+void kv_swap_out(const KvSnapshotArgs& args, Stream) {
+  Snapshot(args).swap_out();
 }
 
-void kv_load(const KvImageArgs& args, Stream) {
-  Image(args).load();
+void kv_swap_in(const KvSnapshotArgs& args, Stream) {
+  Snapshot(args).swap_in();
 }
 
 }  // namespace tessera::scalar

@@ -13,14 +13,15 @@ namespace tessera {
 // How a request wants its keys and values to be kept, as the wires say it: a preset, or the
 // server's own where there is none, and fields of it that are to be otherwise
 // (engine/kv/kv_policy_fields.h).
-struct KvWish {
+struct KvOverrides {
   std::optional<std::string> preset;
   KvPolicyFields fields;
 };
 
 // What the engine is to be asked for; nothing for an empty wish. A preset whose fields were changed
 // is named "custom". Errors: InvalidArgument names the field, with OpenAI's param "kv_cache".
-absl::StatusOr<std::optional<KvPreset>> grant_kv(const KvWish& wish, const KvPreset& otherwise);
+absl::StatusOr<std::optional<KvPreset>> resolve_kv_policy(const KvOverrides& overrides,
+                                                          const KvPreset& defaults);
 
 // What usage says of the keys and values of a request's sequences: bytes of all of them, tokens as
 // a mean over them.

@@ -1,4 +1,4 @@
-#include "engine/door.h"
+#include "engine/request_queue.h"
 
 #include <utility>
 
@@ -16,20 +16,20 @@ size_t channel_capacity(int64_t max_inside) {
 
 }  // namespace
 
-Door::Door(int32_t max_queue, int32_t max_sequences)
+RequestQueue::RequestQueue(int32_t max_queue, int32_t max_sequences)
     : max_queue_(max_queue), channel_(channel_capacity(int64_t{max_queue} + max_sequences)) {}
 
-absl::Status Door::enter(Message request) {
+absl::Status RequestQueue::enter(Message request) {
   const auto& samples = request.samples;
   const std::lock_guard lock(mutex_);
   if (refusing_) {
     return absl::UnavailableError("the engine takes no more requests: it is shutting down");
   }
-  if (inside_ - running_ + std::ssize(samples) > max_queue_) {
-    return absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", inside_ - running_,
+  if (unfinished_ - running_ + std::ssize(samples) > max_queue_) {
+    return absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", unfinished_ - running_,
                                                      " requests wait, ", max_queue_, " may"));
   }
-  inside_ += std::ssize(samples);
+  unfinished_ += std::ssize(samples);
   for (const auto& sample : samples) {
     cancellable_.insert(sample->id());
   }
@@ -37,7 +37,7 @@ absl::Status Door::enter(Message request) {
   return absl::OkStatus();
 }
 
-void Door::cancel(RequestId id) {
+void RequestQueue::cancel(RequestId id) {
   const std::lock_guard lock(mutex_);
   if (cancellable_.erase(id) > 0) {
     // Refused only after close(), and then everything ends anyway.
@@ -45,51 +45,51 @@ void Door::cancel(RequestId id) {
   }
 }
 
-void Door::flush() {
+void RequestQueue::flush() {
   const std::lock_guard lock(mutex_);
   if (!flushing_) {
     flushing_ = channel_.try_push({});
   }
 }
 
-void Door::receive(std::vector<Message>& messages) {
+void RequestQueue::receive(std::vector<Message>& messages) {
   const std::lock_guard lock(mutex_);
   channel_.drain(messages);
   flushing_ = false;
 }
 
-void Door::refuse() {
+void RequestQueue::refuse() {
   const std::lock_guard lock(mutex_);
   refusing_ = true;
 }
 
-void Door::close() {
+void RequestQueue::close() {
   const std::lock_guard lock(mutex_);
   refusing_ = true;
   closed_ = true;
   channel_.close();
 }
 
-bool Door::closed() const {
+bool RequestQueue::closed() const {
   const std::lock_guard lock(mutex_);
   return closed_;
 }
 
-bool Door::empty() const {
+bool RequestQueue::empty() const {
   const std::lock_guard lock(mutex_);
-  return inside_ == 0;
+  return unfinished_ == 0;
 }
 
-void Door::set_running(int32_t sequences) {
+void RequestQueue::set_running(int32_t sequences) {
   const std::lock_guard lock(mutex_);
   running_ = sequences;
 }
 
-void Door::leave(RequestId id) {
+void RequestQueue::leave(RequestId id) {
   const std::lock_guard lock(mutex_);
   cancellable_.erase(id);
-  --inside_;
-  TESSERA_CHECK(inside_ >= 0, "more left than entered");
+  --unfinished_;
+  TESSERA_CHECK(unfinished_ >= 0, "more left than entered");
 }
 
 }  // namespace tessera

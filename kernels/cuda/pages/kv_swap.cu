@@ -34,27 +34,27 @@ constexpr RowPages row_pages(const KvPagesView& pages, KvTiers tiers, KvRow coun
       static_cast<int32_t>(div_ceil(counts.low, pages.layouts[tiers.low].capacity)),
   };
 }
-constexpr int64_t row_bytes(const KvPagesView& pages, const KvImage& image, KvRow counts) {
-  const RowPages held = row_pages(pages, image.tiers, counts);
-  const int64_t marks = counts.high + image.tokens % kKvGroup + counts.low;
+constexpr int64_t row_bytes(const KvPagesView& pages, const KvSnapshot& snapshot, KvRow counts) {
+  const RowPages held = row_pages(pages, snapshot.tiers, counts);
+  const int64_t token_scores = counts.high + snapshot.tokens % kKvGroup + counts.low;
   return int64_t{sizeof(KvRow)} + (held.left + held.right) * pages.page_bytes +
-         pages.window_layout.page_bytes + kv_query_sum_bytes(pages) +
-         (pages.marks == nullptr ? 0 : marks * int64_t{sizeof(KvMark)});
+         pages.residual_layout.page_bytes + kv_query_sum_bytes(pages) +
+         (pages.token_scores == nullptr ? 0 : token_scores * int64_t{sizeof(KvTokenScore)});
 }
 
 // The part of one row that is in a slice, moved either way; every part is whole words of 8 bytes.
-class RowImage {
+class RowSnapshot {
  public:
-  TESSERA_DEVICE RowImage(const Slice& slice, int64_t begin, bool save)
-      : slice_(slice), at_(begin), save_(save) {}
+  TESSERA_DEVICE RowSnapshot(const Slice& slice, int64_t begin, bool swap_out)
+      : slice_(slice), at_(begin), swap_out_(swap_out) {}
 
   TESSERA_DEVICE void move(void* part, int64_t bytes) {
     const int64_t begin = at_ > slice_.begin ? at_ : slice_.begin;
     const int64_t end = at_ + bytes < slice_.end ? at_ + bytes : slice_.end;
     for (int64_t i = begin + 8 * thread(); i < end; i += 8 * kThreads) {
       auto* of_row = reinterpret_cast<uint64_t*>(static_cast<std::byte*>(part) + i - at_);
-      auto* of_image = reinterpret_cast<uint64_t*>(slice_.bytes + i - slice_.begin);
-      *(save_ ? of_image : of_row) = *(save_ ? of_row : of_image);
+      auto* of_snapshot = reinterpret_cast<uint64_t*>(slice_.bytes + i - slice_.begin);
+      *(swap_out_ ? of_snapshot : of_row) = *(swap_out_ ? of_row : of_snapshot);
     }
     at_ += bytes;
   }
@@ -62,20 +62,20 @@ class RowImage {
  private:
   const Slice& slice_;
   int64_t at_;
-  bool save_;
+  bool swap_out_;
 };
 
 // A block for each row; `offsets`: where rows begin in the image.
 TESSERA_KERNEL(kThreads)
-move_kernel(KvPool pool, KvImage image, const int64_t* offsets, Slice slice, bool save) {
+move_kernel(KvPool pool, KvSnapshot snapshot, const int64_t* offsets, Slice slice, bool swap_out) {
   const KvPagesView& pages = pool.pages;
-  const int64_t row = pages.row_index(image.slot, 0, 0) + block_x();
+  const int64_t row = pages.row_index(snapshot.slot, 0, 0) + block_x();
   if (offsets[block_x()] >= slice.end || offsets[block_x() + 1] <= slice.begin) {
     return;
   }
-  RowImage rows(slice, offsets[block_x()], save);
+  RowSnapshot rows(slice, offsets[block_x()], swap_out);
   const KvRow counts = pages.rows[row];
-  const RowPages held = row_pages(pages, image.tiers, counts);
+  const RowPages held = row_pages(pages, snapshot.tiers, counts);
   const int32_t* table = pages.table(row);
   sync_block();  // to load, the counts are there already: they come again, as they are
   rows.move(&pages.rows[row], sizeof(KvRow));
@@ -85,28 +85,29 @@ move_kernel(KvPool pool, KvImage image, const int64_t* offsets, Slice slice, boo
   for (int32_t i = 0; i < held.right; ++i) {
     rows.move(pages.page(table[pages.row_pages - 1 - i]), pages.page_bytes);
   }
-  rows.move(pages.window(row), pages.window_layout.page_bytes);
+  rows.move(pages.residual(row), pages.residual_layout.page_bytes);
   if (pages.query_sums != nullptr) {
     rows.move(pages.query_sum(row, 0), kv_query_sum_bytes(pages));
   }
-  if (pages.marks != nullptr) {
-    KvMark* marks = pages.mark_row(row);
-    const int64_t left = counts.high + image.tokens % kKvGroup;
-    rows.move(marks, left * int64_t{sizeof(KvMark)});
-    rows.move(marks + pages.row_marks - counts.low, counts.low * int64_t{sizeof(KvMark)});
+  if (pages.token_scores != nullptr) {
+    KvTokenScore* token_scores = pages.token_score_row(row);
+    const int64_t left = counts.high + snapshot.tokens % kKvGroup;
+    rows.move(token_scores, left * int64_t{sizeof(KvTokenScore)});
+    rows.move(token_scores + pages.row_token_scores - counts.low,
+              counts.low * int64_t{sizeof(KvTokenScore)});
   }
 }
 
 // Gives rows their counts, and the pages for them.
-TESSERA_KERNEL(kPoolThreads) take_kernel(KvPool pool, KvImage image, Plan<KvRow> counts) {
+TESSERA_KERNEL(kPoolThreads) take_kernel(KvPool pool, KvSnapshot snapshot, Plan<KvRow> counts) {
   BlockFreeList free_list(pool, shared<BlockFreeList::Memory>());
   const KvPagesView& pages = pool.pages;
   for (int64_t first = 0; first < counts.count; first += kPoolThreads) {
     const int64_t i = first + thread();
-    const int64_t row = pages.row_index(image.slot, 0, 0) + i;
+    const int64_t row = pages.row_index(snapshot.slot, 0, 0) + i;
     RowPages held = {};
     if (i < counts.count) {
-      held = row_pages(pages, image.tiers, counts.data[i]);
+      held = row_pages(pages, snapshot.tiers, counts.data[i]);
       simt::check(held.left + held.right <= pages.row_pages);
       pages.rows[row] = counts.data[i];
     }
@@ -121,45 +122,45 @@ TESSERA_KERNEL(kPoolThreads) take_kernel(KvPool pool, KvImage image, Plan<KvRow>
   free_list.finish();
 }
 
-std::vector<int64_t> offsets_of(const KvImageArgs& args, std::span<const KvRow> counts) {
+std::vector<int64_t> offsets_of(const KvSnapshotArgs& args, std::span<const KvRow> counts) {
   std::vector<int64_t> offsets{0};
   for (const KvRow& row : counts) {
-    offsets.push_back(offsets.back() + row_bytes(args.pool.pages, args.image, row));
+    offsets.push_back(offsets.back() + row_bytes(args.pool.pages, args.snapshot, row));
   }
   TESSERA_CHECK(offsets.back() <= std::ssize(args.bytes),
-                "kv_save, kv_load: an image of too few bytes");
+                "kv_swap_out, kv_swap_in: a snapshot of too few bytes");
   return offsets;
 }
 
 // Moves an image by slices: before(slice) and after(slice) have the host's part of it.
 template <class Before, class After>
-void move_slices(const KvImageArgs& args, std::span<const int64_t> offsets, bool save,
+void move_slices(const KvSnapshotArgs& args, std::span<const int64_t> offsets, bool swap_out,
                  Stream stream, const Before& before, const After& after) {
   const std::span<std::byte> memory = staging(stream);
-  const int64_t most = std::ssize(memory) / 8 * 8;
-  for (int64_t begin = 0; begin < offsets.back(); begin += most) {
-    const int64_t end = begin + most < offsets.back() ? begin + most : offsets.back();
+  const int64_t max = std::ssize(memory) / 8 * 8;
+  for (int64_t begin = 0; begin < offsets.back(); begin += max) {
+    const int64_t end = begin + max < offsets.back() ? begin + max : offsets.back();
     const Slice slice{begin, end, memory.data()};
     before(slice);
     launch(stream, {.grid_x = static_cast<int32_t>(slot_rows(args.pool)), .threads = kThreads},
-           move_kernel, args.pool, args.image, mirror(offsets, stream), slice, save);
+           move_kernel, args.pool, args.snapshot, mirror(offsets, stream), slice, swap_out);
     wait(stream);
     after(slice);
   }
 }
 
-void check_slot(const KvImageArgs& args) {
-  TESSERA_CHECK(args.image.slot >= 0 && args.image.slot < args.pool.slots,
-                "kv_save, kv_load: no such slot");
+void check_slot(const KvSnapshotArgs& args) {
+  TESSERA_CHECK(args.snapshot.slot >= 0 && args.snapshot.slot < args.pool.slots,
+                "kv_swap_out, kv_swap_in: no such slot");
 }
 
 }  // namespace
 
-void kv_save(const KvImageArgs& args, Stream stream) {
+void kv_swap_out(const KvSnapshotArgs& args, Stream stream) {
   check_slot(args);
   const KvPagesView& pages = args.pool.pages;
   std::vector<KvRow> counts(static_cast<size_t>(slot_rows(args.pool)));
-  download(counts.data(), pages.rows + pages.row_index(args.image.slot, 0, 0),
+  download(counts.data(), pages.rows + pages.row_index(args.snapshot.slot, 0, 0),
            std::ssize(counts) * int64_t{sizeof(KvRow)}, stream);
   const std::vector<int64_t> offsets = offsets_of(args, counts);
   move_slices(
@@ -170,18 +171,18 @@ void kv_save(const KvImageArgs& args, Stream stream) {
       });
 }
 
-void kv_load(const KvImageArgs& args, Stream stream) {
+void kv_swap_in(const KvSnapshotArgs& args, Stream stream) {
   check_slot(args);
   std::vector<KvRow> counts;
   int64_t at = 0;
   for (int64_t row = 0; row < slot_rows(args.pool); ++row) {
     TESSERA_CHECK(at + int64_t{sizeof(KvRow)} <= std::ssize(args.bytes),
-                  "kv_save, kv_load: an image of too few bytes");
+                  "kv_swap_out, kv_swap_in: a snapshot of too few bytes");
     std::memcpy(&counts.emplace_back(), args.bytes.data() + at, sizeof(KvRow));
-    at += row_bytes(args.pool.pages, args.image, counts.back());
+    at += row_bytes(args.pool.pages, args.snapshot, counts.back());
   }
   const std::vector<int64_t> offsets = offsets_of(args, counts);
-  launch(stream, kOneBlock, take_kernel, args.pool, args.image,
+  launch(stream, kOneBlock, take_kernel, args.pool, args.snapshot,
          plan_of(std::span<const KvRow>(counts), stream));
   move_slices(
       args, offsets, false, stream,

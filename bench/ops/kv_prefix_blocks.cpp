@@ -1,0 +1,199 @@
+#include <algorithm>
+#include <memory>
+#include <numeric>
+
+#include "bench/ops/ops.h"
+#include "bench/ops/page_tables.h"
+
+namespace tessera::bench {
+namespace {
+
+constexpr int32_t kPrefixBlockPages = 4;
+constexpr int32_t kPrefixBlocks = 8;  // of one prompt: 2048 tokens in pages of 64
+constexpr int32_t kRowPages = kPrefixBlocks * kPrefixBlockPages;
+constexpr int32_t kTokens = kRowPages * kKvGroup;
+
+// Slots, and handles for as many units as each slot's pages make. A call takes the next slot; what
+// it did is undone outside of the timed part.
+class PrefixBlocks {
+ public:
+  PrefixBlocks(const Setup& setup, const Shape& shape)
+      : backend_(setup.device->backend(setup.isas[0])),
+        stream_(setup.device->stream()),
+        slot_bytes_(PageTables::slot_bytes(kRowPages, shape)),
+        slots_(static_cast<int32_t>(
+            setup.as_in_model ? 2
+                              : std::max<int64_t>(2, div_ceil(setup.memory_bytes, slot_bytes_)))),
+        tables_({.slots = slots_,
+                 .row_pages = kRowPages,
+                 .prefix_blocks = slots_ * kPrefixBlocks,
+                 .prefix_block_pages = kPrefixBlockPages},
+                setup, shape) {}
+
+  int64_t count() const { return slots_; }
+  int64_t cycled_bytes() const { return slots_ * slot_bytes_; }
+  const KvPool& pool() const { return tables_.pool(); }
+  template <class Cost>
+  OpCost cost(Cost&& cost_of) const {
+    return tables_.cost(cost_of);
+  }
+
+  int32_t next_slot() {
+    const int32_t slot = cursor_;
+    cursor_ = (cursor_ + 1) % slots_;
+    used_.push_back(slot);
+    return slot;
+  }
+  template <class Undo>
+  void undo(Undo&& undo) {
+    for (const int32_t slot : used_) {
+      undo(slot);
+    }
+    used_.clear();
+  }
+
+  // Of one slot, whose units have handles of their own.
+  void fill(int32_t slot) {
+    const KvGrowth grown[] = {{slot, {}, kTokens}};
+    backend_.kv_resize({.pool = pool(), .released = {}, .grown = grown}, stream_);
+    tables_.set_tokens(slot, kTokens);
+  }
+  void release(int32_t slot) {
+    const int32_t released[] = {slot};
+    backend_.kv_resize({.pool = pool(), .released = released, .grown = {}}, stream_);
+  }
+  // Units that nobody else holds.
+  void make_prefix_blocks(int32_t slot) {
+    fill(slot);
+    backend_.kv_share(share(slot, pool()), stream_);
+    release(slot);
+  }
+  void drop_blocks(int32_t slot) { backend_.kv_drop(drop(slot, pool()), stream_); }
+
+  KvShareArgs share(int32_t slot, const KvPool& pool) {
+    for (int32_t i = 0; i < kPrefixBlocks; ++i) {
+      shares_[i] = {slot, 0, i * pool.prefix_block_tokens, slot * kPrefixBlocks + i};
+    }
+    return {.pool = pool, .shares = shares_};
+  }
+  KvAttachArgs attach(int32_t slot, const KvPool& pool) {
+    for (int32_t i = 0; i < kPrefixBlocks; ++i) {
+      prefix_blocks_[i] = {slot * kPrefixBlocks + i, 0};
+    }
+    attachment_ = {slot, {}, prefix_blocks_};
+    return {.pool = pool, .attachments = {&attachment_, 1}};
+  }
+  KvDropArgs drop(int32_t slot, const KvPool& pool) {
+    std::iota(handles_, handles_ + kPrefixBlocks, slot * kPrefixBlocks);
+    return {.pool = pool, .handles = handles_};
+  }
+
+ private:
+  const Backend& backend_;
+  Stream stream_;
+  int64_t slot_bytes_;  // what an op goes over
+  int32_t slots_;
+  PageTables tables_;
+  int32_t cursor_ = 0;
+  std::vector<int32_t> used_;  // slots
+  KvShare shares_[kPrefixBlocks];
+  PrefixBlock prefix_blocks_[kPrefixBlocks];
+  KvAttachment attachment_;
+  int32_t handles_[kPrefixBlocks];
+};
+
+// One of the three ops: how slots are before it, its call and what undoes that.
+struct PrefixBlockOp {
+  void (*begin)(PrefixBlocks& prefix_blocks, int32_t slot);
+  OpCost (*cost)(PrefixBlocks& prefix_blocks, const KvPool& pool);  // of slot 0
+  void (*call)(PrefixBlocks& prefix_blocks, const Backend& backend, Stream stream);
+  void (*undo)(PrefixBlocks& prefix_blocks, int32_t slot);
+};
+
+constexpr PrefixBlockOp kShare{
+    .begin = [](PrefixBlocks& prefix_blocks, int32_t slot) { prefix_blocks.fill(slot); },
+    .cost = [](PrefixBlocks& prefix_blocks,
+               const KvPool& pool) { return op_cost(prefix_blocks.share(0, pool)); },
+    .call =
+        [](PrefixBlocks& prefix_blocks, const Backend& backend, Stream stream) {
+          backend.kv_share(prefix_blocks.share(prefix_blocks.next_slot(), prefix_blocks.pool()),
+                           stream);
+        },
+    .undo = [](PrefixBlocks& prefix_blocks, int32_t slot) { prefix_blocks.drop_blocks(slot); }};
+
+constexpr PrefixBlockOp kAttach{
+    .begin = [](PrefixBlocks& prefix_blocks,
+                int32_t slot) { prefix_blocks.make_prefix_blocks(slot); },
+    .cost = [](PrefixBlocks& prefix_blocks,
+               const KvPool& pool) { return op_cost(prefix_blocks.attach(0, pool)); },
+    .call =
+        [](PrefixBlocks& prefix_blocks, const Backend& backend, Stream stream) {
+          backend.kv_attach(prefix_blocks.attach(prefix_blocks.next_slot(), prefix_blocks.pool()),
+                            stream);
+        },
+    .undo = [](PrefixBlocks& prefix_blocks, int32_t slot) { prefix_blocks.release(slot); }};
+
+constexpr PrefixBlockOp kDrop{
+    .begin = [](PrefixBlocks& prefix_blocks,
+                int32_t slot) { prefix_blocks.make_prefix_blocks(slot); },
+    .cost = [](PrefixBlocks& prefix_blocks,
+               const KvPool& pool) { return op_cost(prefix_blocks.drop(0, pool)); },
+    .call =
+        [](PrefixBlocks& prefix_blocks, const Backend& backend, Stream stream) {
+          backend.kv_drop(prefix_blocks.drop(prefix_blocks.next_slot(), prefix_blocks.pool()),
+                          stream);
+        },
+    .undo = [](PrefixBlocks& prefix_blocks,
+               int32_t slot) { prefix_blocks.make_prefix_blocks(slot); }};
+
+std::vector<Variant> prepare(const PrefixBlockOp& op, const Setup& setup, const Shape& shape) {
+  const auto prefix_blocks = std::make_shared<PrefixBlocks>(setup, shape);
+  for (int32_t slot = 0; slot < prefix_blocks->count(); ++slot) {
+    op.begin(*prefix_blocks, slot);
+  }
+  const OpCost cost =
+      prefix_blocks->cost([&](const KvPool& pool) { return op.cost(*prefix_blocks, pool); });
+  std::vector<Variant> variants;
+  for (const std::string_view isa : setup.isas) {
+    const Backend& backend = setup.device->backend(isa);
+    variants.push_back(
+        {.format = "-",
+         .isa = std::string(isa),
+         .peer = {},
+         .cost = cost,
+         .cycled_bytes = prefix_blocks->cycled_bytes(),
+         .call = [prefix_blocks, &op, &backend,
+                  stream = setup.device->stream()] { op.call(*prefix_blocks, backend, stream); },
+         .restore =
+             [prefix_blocks, &op] {
+               prefix_blocks->undo([&](int32_t slot) { op.undo(*prefix_blocks, slot); });
+             },
+         .max_calls = std::min<int64_t>(1000, prefix_blocks->count())});
+  }
+  return variants;
+}
+
+template <const PrefixBlockOp& op>
+std::vector<Case> cases(const Setup& setup, const Shape& shape) {
+  const int32_t rows = shape.layers * shape.kv_heads;
+  return {{.label = "units " + std::to_string(kPrefixBlocks) + " pages " +
+                    std::to_string(kPrefixBlockPages) + " rows " + std::to_string(rows),
+           .parameters = {{"units", kPrefixBlocks}, {"pages", kPrefixBlockPages}, {"rows", rows}},
+           .prepare = [=, &setup] { return prepare(op, setup, shape); }}};
+}
+
+}  // namespace
+
+Op kv_share_op() {
+  return {"kv_share", "a prompt's pages, held for other sequences", cases<kShare>};
+}
+
+Op kv_attach_op() {
+  return {"kv_attach", "a slot that begins with units", cases<kAttach>};
+}
+
+Op kv_drop_op() {
+  return {"kv_drop", "units that nobody else holds, emptied", cases<kDrop>};
+}
+
+}  // namespace tessera::bench
