@@ -10,7 +10,7 @@ WORKDIR /src
 COPY deploy/dependencies.sh deploy/dependencies.sh
 RUN sh deploy/dependencies.sh ranks
 COPY . .
-RUN cmake --preset release -DTESSERA_TESTS=OFF \
+RUN cmake --preset release \
     && cmake --build --preset release --target tessera-server \
     && strip build/release/bin/tessera-server
 # The packages that own the shared libraries the binary needs, whatever their versions are called.

@@ -18,9 +18,9 @@ namespace tessera::bench {
 namespace {
 
 constexpr int64_t kFewestBytesBeyondCaches = int64_t{512} << 20;
-constexpr int64_t kProbeBytes = int64_t{64} << 20;  // of one pass: two milliseconds or so
+constexpr int64_t kProbeBytes = int64_t{64} << 20;  // bytes of one pass, about two milliseconds
 
-// The largest size that the system states for a cache of this core.
+// Returns: bytes of the largest cache that the system reports for CPU 0.
 int64_t largest_cache() {
   int64_t largest = 0;
   for (int index = 0;; ++index) {
@@ -34,7 +34,7 @@ int64_t largest_cache() {
   }
 }
 
-// In huge pages where there are any: without them it is a little slower.
+// Uses huge pages if there are any. Small pages are a little slower.
 void* allocate_pages(int64_t bytes) {
   constexpr size_t kHugePage = size_t{2} << 20;
   const size_t size = static_cast<size_t>(round_up(std::max<int64_t>(bytes, 1), kHugePage));
@@ -105,14 +105,14 @@ class CpuDevice final : public Device {
     return static_cast<double>(bytes) / nanoseconds;
   }
 
-  // The next `count` bytes of the first `set`, going around.
+  // Returns: the next `count` bytes of the first `set` bytes, in cyclic order.
   std::span<std::byte> take(int64_t set, int64_t count) {
     const int64_t at = probe_at_ + count <= set ? probe_at_ : 0;
     probe_at_ = at + count;
     return probed_->span().subspan(static_cast<size_t>(at), static_cast<size_t>(count));
   }
 
-  // One half to the other.
+  // Copies the first half to the second. Returns: nanoseconds.
   double copy(std::span<std::byte> both, Stores stores) {
     const size_t half = both.size() / 2;
     return time_copy(pool_, both.first(half), both.last(half), stores);
@@ -140,12 +140,12 @@ Bandwidth CpuDevice::measure_bandwidth(int64_t bytes) {
     probed_.emplace(*this, set);
   }
   const int64_t piece = std::min(set, kProbeBytes);
-  // A small set is passed over until it is in the cache it fits in.
+  // A small set is passed over until the cache level that fits holds it.
   Bandwidth best;
   for (int64_t passed = 0; passed < kProbeBytes; passed += piece) {
     best.read = std::max(best.read, rate(piece, time_read(pool_, take(set, piece))));
     best.copy = std::max(best.copy, rate(piece, copy(take(set, piece), Stores::streaming)));
-    // Beyond the caches plain stores would be counted before they have reached the memory.
+    // Beyond the caches, plain stores would be counted before they reach memory.
     if (piece == set) {
       best.copy = std::max(best.copy, rate(piece, copy(take(set, piece), Stores::plain)));
     }

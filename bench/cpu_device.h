@@ -4,7 +4,7 @@
 
 namespace tessera::bench {
 
-// This machine's cores. threads: 0 takes all.
+// Returns: a device that runs ops on the CPU cores of this machine. threads: 0 uses all cores.
 std::unique_ptr<Device> make_cpu_device(int threads);
 
 }  // namespace tessera::bench

@@ -11,7 +11,7 @@ namespace tessera::bench {
 namespace {
 
 constexpr int64_t kFewestBytesBeyondCaches = int64_t{512} << 20;
-constexpr int kPasses = 4;  // over what is copied or read: one is short beside waiting for it
+constexpr int kPasses = 4;  // passes of one measurement; a single one is too short to time
 
 class CudaDevice final : public Device {
  public:
@@ -25,7 +25,7 @@ class CudaDevice final : public Device {
   int threads() const override { return 1; }
   Stream stream() const override { return stream_; }
   void wait() const override { memory().wait(stream_); }
-  double sample_nanoseconds() const override { return 1'000'000; }  // waiting takes ten thousand
+  double sample_nanoseconds() const override { return 1'000'000; }  // wait() takes ten thousand
 
   std::vector<std::string_view> isas() const override { return {backend_.isa}; }
   const Backend& backend(std::string_view) const override { return backend_; }
@@ -50,7 +50,7 @@ class CudaDevice final : public Device {
   double measure_peak(std::string_view, WeightFormat arithmetic, double seconds) override {
     const int64_t bytes = probe_.multiply_bytes(arithmetic);
     if (bytes == 0) {
-      give_up("the device has no product in " + std::string(tessera::name(arithmetic)));
+      exit_with_error("the device has no product in " + std::string(tessera::name(arithmetic)));
     }
     if (!factors_.has_value() || factors_->size() < bytes) {
       factors_.reset();
@@ -71,7 +71,7 @@ class CudaDevice final : public Device {
   std::string_view peak_instruction(std::string_view, WeightFormat) const override {
     return "cuBLASLt";
   }
-  // Of the tensor cores, whose rate with f16 it is too.
+  // Rate of the tensor cores, which is the same for f16.
   WeightFormat attention_arithmetic() const override { return WeightFormat::bf16; }
 
  private:
@@ -87,8 +87,8 @@ class CudaDevice final : public Device {
         .count();
   }
 
-  // Bytes that are usual numbers of both signs, as floats of any width; a GPU multiplies zeros with
-  // less power, and so faster.
+  // Bytes that form floats of moderate size and both signs, in any width. A GPU multiplies zeros
+  // with less power, and so faster.
   static std::vector<std::byte> random_factors() {
     std::mt19937 random(1);
     std::vector<std::byte> bytes(1 << 20);
@@ -110,7 +110,7 @@ class CudaDevice final : public Device {
 std::unique_ptr<Device> make_cuda_device() {
   const CudaLibrary library = open_cuda_library();
   if (library.backend == nullptr) {
-    give_up("--device cuda: " + library.error);
+    exit_with_error("--device cuda: " + library.error);
   }
   return std::make_unique<CudaDevice>(library);
 }

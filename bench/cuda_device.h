@@ -4,8 +4,8 @@
 
 namespace tessera::bench {
 
-// The GPU that libtessera_cuda.so opens (kernels/cuda_library.h). Gives up, and says what is
-// missing, where there is no such library, no driver, no GPU or no op.
+// Returns: the GPU that libtessera_cuda.so opens (kernels/cuda_library.h). Errors: exits with a
+// message that names the missing part: the library, the driver, a GPU or an op.
 std::unique_ptr<Device> make_cuda_device();
 
 }  // namespace tessera::bench

@@ -9,8 +9,8 @@
 namespace tessera::bench {
 namespace {
 
-constexpr int64_t kAlign = 256;                     // what cuBLASLt takes for granted
-constexpr int64_t kPieceBytes = int64_t{16} << 20;  // a whole copy may be a matrix of gigabytes
+constexpr int64_t kAlign = 256;                     // bytes; cuBLASLt assumes this alignment
+constexpr int64_t kPieceBytes = int64_t{16} << 20;  // one transfer; a whole copy may be gigabytes
 
 }  // namespace
 

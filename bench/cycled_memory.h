@@ -10,12 +10,13 @@
 
 namespace tessera::bench {
 
-// A working set many times over, in the device's memory: so many copies of a few operands that one
-// who goes around them meets each again only after `at_least` bytes of others. Each operand of each
-// copy starts at a multiple of 256.
+// Many copies of one working set in device memory, so that a benchmark does not find its operands
+// in a cache. All copies together take `at_least` bytes or more. A caller that cycles over them
+// reuses a copy only after all others. Each operand of each copy starts at a multiple of 256 bytes.
 class CycledMemory {
  public:
-  // Two or more; max_copies, if it is not 0, bounds them.
+  // `operand_bytes`: bytes of each operand of one copy. There are two or more copies, but at most
+  // max_copies (0: no limit).
   CycledMemory(const Device& device, std::initializer_list<int64_t> operand_bytes, int64_t at_least,
                int64_t max_copies = 0);
 
@@ -25,7 +26,7 @@ class CycledMemory {
   int64_t copies() const { return copies_; }
   int64_t bytes() const { return copies_ * copy_bytes_; }
 
-  // The copy whose turn it is; the next call returns the one behind it.
+  // Returns: index of the current copy. Advances to the next copy in cyclic order.
   int64_t next() {
     const int64_t copy = cursor_;
     cursor_ = copy + 1 < copies_ ? copy + 1 : 0;
@@ -37,15 +38,15 @@ class CycledMemory {
     return reinterpret_cast<T*>(memory_.as<std::byte>() + copy * copy_bytes_ + offsets_[index]);
   }
 
-  // Makes all copies equal to copy 0.
+  // Copies the contents of copy 0 to all other copies.
   void replicate();
 
-  // Writes the begin of an operand of copy 0.
+  // Writes `host` to the beginning of an operand of copy 0.
   template <class T>
   void fill(size_t index, const std::vector<T>& host) {
     device_.upload(operand<T>(0, index), host);
   }
-  // With normally distributed numbers, the same at every run.
+  // Writes `count` normally distributed numbers to an operand of copy 0, the same in every run.
   void fill_random(size_t index, int64_t count);
 
  private:
@@ -61,7 +62,7 @@ class CycledMemory {
   static int64_t copies_of(int64_t copy_bytes, int64_t at_least, int64_t max_copies);
 };
 
-// Normally distributed, the same at every run.
+// Returns: normally distributed numbers, the same in every run.
 std::vector<float> random_floats(int64_t count);
 
 }  // namespace tessera::bench

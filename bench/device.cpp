@@ -11,11 +11,11 @@ namespace tessera::bench {
 namespace {
 
 constexpr std::string_view kNames[] = {"cpu", "cuda"};
-constexpr int64_t kPieceBytes = int64_t{4} << 20;  // of one copy
+constexpr int64_t kPieceBytes = int64_t{4} << 20;  // bytes of one upload
 
 }  // namespace
 
-void give_up(const std::string& why) {
+void exit_with_error(const std::string& why) {
   std::fprintf(stderr, "tessera-bench: %s\n", why.c_str());
   std::exit(1);
 }
@@ -42,9 +42,9 @@ void Device::repeat(std::byte* to, int64_t bytes, std::span<const std::byte> pat
 DeviceArray::DeviceArray(const Device& device, int64_t bytes)
     : size_(static_cast<size_t>(bytes)), bytes_(allocate(device.memory(), bytes)) {
   if (bytes_ == nullptr) {
-    give_up("the device has not enough memory; ask for less with --memory");
+    exit_with_error("the device has not enough memory; ask for less with --memory");
   }
-  device.repeat(bytes_.get(), bytes, std::vector<std::byte>(4096));  // resident, whatever it was
+  device.repeat(bytes_.get(), bytes, std::vector<std::byte>(4096));  // zero and resident
 }
 
 }  // namespace tessera::bench

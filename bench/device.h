@@ -13,58 +13,59 @@
 
 namespace tessera::bench {
 
-// Prints why to stderr and ends the program: what a command line can cause in a tool.
-[[noreturn]] void give_up(const std::string& why);
+// Prints `why` to stderr and exits with status 1. For errors that a command line can cause.
+[[noreturn]] void exit_with_error(const std::string& why);
 
-// Bytes moved in a nanosecond (GB/s) by all of the device.
+// Memory bandwidth of the whole device, in bytes per nanosecond (GB/s).
 struct Bandwidth {
   double read = 0;
-  double copy = 0;  // counting what is read and what is written
+  double copy = 0;  // bytes read plus bytes written
 };
 
-// Where ops run: a backend's tables, the stream to call them with, the memory they work on, and
-// what the machine can do.
+// A device that ops are timed on: its backends, the stream and the memory of their ops, and the
+// rates of its hardware.
 class Device {
  public:
-  // Null when there is no device of this name; gives up, and says what is missing, where this
-  // machine has none of that kind. threads: of the CPU; 0 takes all.
+  // Returns: null if no device has this name. threads: CPU threads; 0 uses all cores. Errors: exits
+  // with a message that names the missing part if this machine has no such device.
   static std::unique_ptr<Device> make(std::string_view name, int threads);
   static std::span<const std::string_view> names();
 
   virtual ~Device() = default;
   virtual std::string_view name() const = 0;
   virtual std::string describe() const = 0;  // "2 threads"
-  virtual int threads() const = 0;           // that run ops, or start them
+  virtual int threads() const = 0;           // host threads that run or launch ops
   virtual Stream stream() const = 0;
-  // Until all ops that were called are done.
+  // Blocks until all called ops are complete.
   virtual void wait() const = 0;
-  // A sample that takes so long is long beside what reading the clock and waiting take.
+  // Minimum length of a sample, so that the time of clock reads and of wait() is small beside it.
   virtual double sample_nanoseconds() const = 0;
 
-  // Instruction sets of this machine, the best first; each has a backend.
+  // Instruction sets of this machine, the best first. Each has a backend.
   virtual std::vector<std::string_view> isas() const = 0;
   virtual const Backend& backend(std::string_view isa) const = 0;
 
-  // Where the operands of its backends lie. Take it by DeviceArray (bench/device_array.h).
+  // Memory for the operands of this device's backends. Allocate it with DeviceArray
+  // (bench/device_array.h).
   virtual const DeviceMemory& memory() const = 0;
 
-  // So much memory that going around it meets nothing in a cache: several times the largest cache,
-  // and 512 MiB at least.
+  // Returns: bytes to cycle over so that no access hits a cache: several times the largest cache,
+  // and at least 512 MiB.
   virtual int64_t bytes_beyond_caches() const = 0;
 
-  // What memory gives to one who goes around `bytes` of it (or bytes_beyond_caches(), if less).
-  // Takes milliseconds and is called again and again, so that it is known at the time that an op is
-  // timed.
+  // Measures bandwidth while cycling over `bytes` of memory, or over bytes_beyond_caches() if that
+  // is less. Takes milliseconds. It is repeated next to each timed op, because bandwidth changes
+  // over time.
   virtual Bandwidth measure_bandwidth(int64_t bytes) = 0;
-  // Additions and multiplications in a nanosecond (GFLOP/s) by the instruction (or library) that
-  // kernels for `arithmetic` use; takes about `seconds`.
+  // Returns: additions and multiplications per nanosecond (GFLOP/s) by the instruction (or library)
+  // that kernels for `arithmetic` use. Takes about `seconds`.
   virtual double measure_peak(std::string_view isa, WeightFormat arithmetic, double seconds) = 0;
   virtual std::string_view peak_instruction(std::string_view isa,
                                             WeightFormat arithmetic) const = 0;
-  // Which of these attention's products over pages of floats are measured against.
+  // Arithmetic whose peak rate is the limit for attention's products over pages of floats.
   virtual WeightFormat attention_arithmetic() const = 0;
 
-  // Copies to and from the device's memory. They wait for what ops have begun.
+  // Copies to and from device memory. Both wait for ops that were already called.
   template <class T>
   void upload(T* to, std::span<const std::type_identity_t<T>> from) const {
     wait();
@@ -76,7 +77,7 @@ class Device {
     memory().download(all.data(), from, count * int64_t{sizeof(T)}, stream());
     return all;
   }
-  // `bytes` of the device's memory become the pattern, again and again.
+  // Fills `bytes` bytes of device memory with repetitions of the pattern.
   void repeat(std::byte* to, int64_t bytes, std::span<const std::byte> pattern) const;
 };
 

@@ -4,7 +4,8 @@
 
 namespace tessera::bench {
 
-// Zeroed memory of the device that ops run on. Gives up when it has not so much.
+// Zero-initialised device memory for operands of ops. The device outlives it. Errors: exits with a
+// message if the device has not enough memory.
 class DeviceArray {
  public:
   DeviceArray(const Device& device, int64_t bytes);
@@ -21,7 +22,7 @@ class DeviceArray {
   DeviceBytes bytes_;
 };
 
-// The same numbers there.
+// Returns: a copy of `host` in device memory.
 template <class T>
 DeviceArray on_device(const Device& device, const std::vector<T>& host) {
   DeviceArray array(device, std::ssize(host) * int64_t{sizeof(T)});

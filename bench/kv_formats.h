@@ -11,7 +11,7 @@ struct KvFormatName {
   KvFormat format;
 };
 
-// Every format that has kernels, the baseline first.
+// All formats that have kernels, the baseline first.
 inline constexpr KvFormatName kKvFormats[] = {
     {"f16", kKvF16},          {"f32", kKvF32},          {"k8v8", kKvK8V8},
     {"k8v4", kKvK8V4},        {"k8v2", {8, 2}},         {"k8v1", {8, 1}},

@@ -22,20 +22,22 @@ std::vector<std::string_view> isas_for(const Options& options, const Device& dev
   for (const std::string& isa : options.isas) {
     const auto found = std::ranges::find(known, isa);
     if (found == known.end()) {
-      give_up("--isa: this machine has no " + isa);
+      exit_with_error("--isa: this machine has no " + isa);
     }
     isas.push_back(*found);
   }
   return isas;
 }
 
-// Those that were named, which the device must have; or all that it has.
+// Returns: the formats of --weights, or all formats of the device. Errors: exits if the device
+// lacks one of --weights.
 std::vector<WeightFormat> weights_for(const Options& options, const Backend& backend) {
   std::vector<WeightFormat> weights;
   for (const WeightFormat format : kWeightFormats) {
     const bool served = backend.packed_weight_bytes(format, kPackRows, kPackRows) > 0;
     if (contains(options.weights, name(format)) && !served) {
-      give_up("--weights: the device has no kernels for weights of " + std::string(name(format)));
+      exit_with_error("--weights: the device has no kernels for weights of " +
+                      std::string(name(format)));
     }
     if (served && (options.weights.empty() || contains(options.weights, name(format)))) {
       weights.push_back(format);
@@ -52,13 +54,13 @@ bool serves(const Backend& backend, KvFormat format, const Options& options) {
          });
 }
 
-// In the order they were named: the first is what the others are compared with.
+// Returns: formats in the order of --kv. The others are compared with the first.
 std::vector<KvFormatName> kv_for(const Options& options, const Backend& backend) {
   std::vector<KvFormatName> kv;
   for (const std::string& wanted : options.kv) {
     kv.push_back(*std::ranges::find(kKvFormats, wanted, &KvFormatName::name));
     if (!serves(backend, kv.back().format, options)) {
-      give_up("--kv: the device has no kernels for pages of " + wanted);
+      exit_with_error("--kv: the device has no kernels for pages of " + wanted);
     }
   }
   if (kv.empty()) {
@@ -76,7 +78,7 @@ Setup setup_for(const Options& options, const Device& device) {
   setup.weights = weights_for(options, device.backend(setup.isas[0]));
   setup.kv = kv_for(options, device.backend(setup.isas[0]));
   if (options.peers && device.name() != "cpu") {
-    give_up("--peers: they run on the CPU alone");
+    exit_with_error("--peers: they run on the CPU alone");
   }
   setup.matrices = options.matrices;
   setup.memory_bytes =
@@ -123,7 +125,7 @@ class Run {
   Run(const Options& options, Device& device)
       : options_(options), device_(device), peaks_(device), setup_(setup_for(options, device)) {}
 
-  // The exit code.
+  // Returns: the exit code.
   int run() {
     device_.backend(setup_.isas[0]).attach_thread(device_.stream());
     const Machine machine = describe(device_, peaks_, setup_);
@@ -137,7 +139,7 @@ class Run {
       }
     }
     if (!options_.json.empty() && !write_json(machine, rows_, options_.json)) {
-      give_up("cannot write " + options_.json);
+      exit_with_error("cannot write " + options_.json);
     }
     return 0;
   }
@@ -158,7 +160,7 @@ class Run {
                          .variant = variants[i],
                          .measured = measured[i],
                          .ratio = measured[i].call.median / measured[0].call.median});
-        rows_.back().variant.call = nullptr;  // and with it the memory
+        rows_.back().variant.call = nullptr;  // releases the operands
         rows_.back().variant.restore = nullptr;
         print_row(rows_.back());
       }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kRounds = 10;
 constexpr size_t kFewestSamples = 3;
-constexpr double kPatience = 5;  // budgets, for what takes longer than one
+constexpr double kPatience = 5;  // limit in budgets, for samples longer than one budget
 
 double nanoseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count();
@@ -30,17 +30,17 @@ double time_calls(const Device& device, const Variant& variant, int64_t calls) {
   return nanoseconds_since(start);
 }
 
-// One variant while it is measured.
+// State of one variant during its measurement.
 struct Turns {
   const Device& device;
   const Variant& variant;
   double budget;      // nanoseconds
-  int64_t calls = 1;  // in a sample
+  int64_t calls = 1;  // calls of one sample
   bool is_short = true;
   double spent = 0;
   std::vector<double> samples;
 
-  // The first call is not timed: nothing it needs is mapped or predicted yet.
+  // The first call is not timed: its memory is not mapped and its branches are not predicted yet.
   void calibrate() {
     time_calls(device, variant, 1);
     const double once = time_calls(device, variant, 1);
@@ -51,8 +51,9 @@ struct Turns {
 
   bool wants_more() const { return samples.size() < kFewestSamples || spent < kPatience * budget; }
 
-  // A tenth of the budget, one sample at least. Short turns begin with calls that are not timed:
-  // another variant's threads may still be spinning, its memory still be in the cache.
+  // Runs one turn: a tenth of the budget, at least one sample. Short turns begin with untimed
+  // calls, because another variant's threads may still be spinning and its memory may still be
+  // cached.
   void take() {
     double turn = 0;
     if (is_short) {
@@ -74,7 +75,7 @@ Bandwidth best_of(const Bandwidth& a, const Bandwidth& b) {
 }  // namespace
 
 Spread spread_of(std::vector<double> samples) {
-  TESSERA_CHECK(!samples.empty(), "a spread of nothing");
+  TESSERA_CHECK(!samples.empty(), "a spread needs at least one sample");
   std::sort(samples.begin(), samples.end());
   const auto at = [&](double share) {
     const double place = share * static_cast<double>(samples.size() - 1);
@@ -107,8 +108,8 @@ std::vector<Measured> measure(Device& device, Peaks& peaks, const std::vector<Va
     turns.back().calibrate();
   }
   const double max = kPatience * seconds * 1e9 * static_cast<double>(variants.size());
-  double looking = 0;                   // at memory and arithmetic, nanoseconds
-  std::map<int64_t, Bandwidth> beside;  // by the memory that is gone around
+  double looking = 0;                   // nanoseconds spent on rates of memory and arithmetic
+  std::map<int64_t, Bandwidth> beside;  // by cycled bytes
   for (int round = 0; round < kRounds; ++round) {
     for (Turns& turn : turns) {
       if (turn.wants_more()) {

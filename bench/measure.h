@@ -9,7 +9,7 @@
 
 namespace tessera::bench {
 
-// What is true of a set of times, in nanoseconds.
+// Summary of a set of times, in nanoseconds.
 struct Spread {
   double min = 0;
   double lower_quartile = 0;
@@ -17,32 +17,34 @@ struct Spread {
   double upper_quartile = 0;
 };
 
-// Requires at least one sample. Between two samples a quartile is interpolated.
+// Requires: at least one sample. Quartiles are interpolated between samples.
 Spread spread_of(std::vector<double> samples);
 
-// The least time that a machine which moves and computes so much could take. What is written goes
-// at the rate of copying with as much that is read; the rest is read at the rate of reading.
+// Minimum time of an op, from the machine's bandwidth and peak arithmetic rate. Written bytes,
+// paired with as many read bytes, count at the copy rate. The other read bytes count at the read
+// rate.
 struct Floor {
   double nanoseconds = 0;
-  bool by_bytes = true;  // or else by flops
+  bool by_bytes = true;  // false: limited by flops
 };
 Floor floor_of(const OpCost& cost, const Bandwidth& bandwidth, double peak);
 
 struct Measured {
-  Spread call;  // a call's time; each sample is the mean of `calls_per_sample` calls
+  Spread call;  // time of a call; each sample is the mean of `calls_per_sample` calls
   int64_t samples = 0;
   int64_t calls_per_sample = 0;
-  Bandwidth beside;  // the best that memory gave between this case's turns
-  double peak = 0;   // GFLOP/s of the arithmetic, the best of the whole run so far
+  Bandwidth beside;  // best bandwidth measured between the turns of this case
+  double peak = 0;   // GFLOP/s of the arithmetic, the best of the run so far
   Floor floor;
 };
 
-// The peaks of a device's arithmetic: the best that was ever seen of each.
+// Best peak rate seen so far, for each instruction set and arithmetic of a device. The device
+// outlives it.
 class Peaks {
  public:
   explicit Peaks(Device& device) : device_(device) {}
 
-  // Measures for about `seconds` more; 0: once.
+  // Measures again for about `seconds` (0: once). Returns: the best rate so far, in GFLOP/s.
   double of(std::string_view isa, WeightFormat arithmetic, double seconds);
 
  private:
@@ -50,10 +52,9 @@ class Peaks {
   std::map<std::pair<std::string, WeightFormat>, double> best_;
 };
 
-// Times the variants of a case in turns, A B C A B C ..., so that what changes about the machine
-// meanwhile changes it for all, and measures its memory and arithmetic between the rounds, until
-// that has taken several times what the variants may. Each variant gets about `seconds`, and three
-// samples at least.
+// Times the variants of a case in turns, A B C A B C ..., so that changes of the machine affect all
+// variants alike. Measures memory and arithmetic rates between the rounds, until that takes several
+// times the budget of all variants. Each variant gets about `seconds`, and at least three samples.
 std::vector<Measured> measure(Device& device, Peaks& peaks, const std::vector<Variant>& variants,
                               double seconds);
 

@@ -47,7 +47,7 @@ class Product {
     arguments_[DNNL_ARG_DST] = dnnl::memory(description.dst_desc(), engine_);
     for (int64_t copy = 0; copy < size.copies; ++copy) {
       weights_.emplace_back(description.weights_desc(), engine_);
-      // zeros time like anything else, but must be the memory's own pages
+      // Zeros take as long as other values. The fill gives the memory pages of its own.
       auto* bytes = static_cast<char*>(weights_.back().get_data_handle());
       std::fill(bytes, bytes + description.weights_desc().get_size(), 0);
     }

@@ -55,7 +55,7 @@ std::string joined(const std::vector<std::string>& names) {
   return all;
 }
 
-// A list whose entries are checked: an unknown one is refused by its name.
+// Declares a list option. An unknown entry is rejected by its name.
 void add_names(CLI::App& app, const std::string& flag, std::vector<std::string>& values,
                const std::vector<std::string>& known, const std::string& what) {
   app.add_option(flag, values, what + ": any of " + joined(known))
@@ -81,8 +81,8 @@ void declare(CLI::App& app, Options& options) {
   options.shapes = {"tiny"};
   options.seconds = 0.3;
   app.set_version_flag("--version", "tessera-bench " TESSERA_VERSION);
-  add_names(app, "--ops", options.ops, op_names(), "what to time [all]");
-  add_names(app, "--shapes", options.shapes, shape_names(), "sizes of which models [tiny]");
+  add_names(app, "--ops", options.ops, op_names(), "ops to time [all]");
+  add_names(app, "--shapes", options.shapes, shape_names(), "model sizes [tiny]");
   add_names(app, "--weights", options.weights, weight_names(),
             "formats of weights [all that the device has]");
   add_names(app, "--kv", options.kv, kv_names(), "formats of pages [all that the device has]");
@@ -91,7 +91,7 @@ void declare(CLI::App& app, Options& options) {
                  "device has, as scalar, avx2, avx512, amx [the best]")
       ->delimiter(',')
       ->type_name("NAMES");
-  app.add_option("--device", options.device, "where: " + joined(device_names()) + " [cpu]")
+  app.add_option("--device", options.device, "device: " + joined(device_names()) + " [cpu]")
       ->type_name("NAME")
       ->check([](const std::string& value) {
         const std::vector<std::string> known = device_names();
@@ -117,13 +117,13 @@ void declare(CLI::App& app, Options& options) {
         options.matrices.push_back(matrix);
       });
   app.add_option("--memory", options.memory_bytes,
-                 "what every variant goes around, as 64MiB [beyond the caches: several times the "
+                 "bytes each variant cycles over, as 64MiB [beyond the caches: several times the "
                  "largest, 512MiB at least]")
       ->transform(CLI::AsSizeValue(false))
       ->type_name("SIZE");
   app.add_flag("--as-in-model", options.as_in_model,
-               "go around no more copies than the model has layers or weights, so that what stays "
-               "in a cache there stays in it here");
+               "cycle over no more copies than the model has layers or weights, so that data that "
+               "stays in a cache there stays in it here");
   app.add_flag("--peers", options.peers, "other libraries beside ours: oneDNN, for linear");
   app.add_option("--budget", options.seconds, "seconds for each variant of each case [0.3]")
       ->check(CLI::PositiveNumber)

@@ -7,7 +7,7 @@
 namespace tessera::bench {
 namespace {
 
-// Bytes, or operations, in a nanosecond: giga in a second.
+// Bytes or operations per nanosecond, i.e. giga per second.
 double rate(int64_t amount, double nanoseconds) {
   return static_cast<double>(amount) / nanoseconds;
 }

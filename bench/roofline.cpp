@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kRounds = 200'000;
 constexpr int kChains = 12;  // independent sums, enough to hide every latency
 
-// One instruction on kChains registers, kRounds times. The asm keeps the compiler from thinking.
+// One instruction on kChains registers, kRounds times. The asm prevents compiler optimisations.
 #define TESSERA_PEAK_LOOP(function, vector, instruction)                      \
   [[gnu::target("avx512f,avx2,fma")]] void function() {                       \
     vector sums[kChains] = {};                                                \
@@ -33,7 +33,7 @@ TESSERA_PEAK_LOOP(fma_256, __m256, "vfmadd231ps")
 TESSERA_PEAK_LOOP(madd_256, __m256i, "vpmaddwd")
 TESSERA_PEAK_LOOP(maddubs_256, __m256i, "vpmaddubsw")
 
-// What x86-64 has without any extension: two-operand instructions on 128 bits.
+// Baseline x86-64 without any extension: two-operand instructions on 128 bits.
 #define TESSERA_PLAIN_PEAK_LOOP(function, vector, even, odd)          \
   void function() {                                                   \
     vector sums[kChains] = {};                                        \
@@ -50,7 +50,7 @@ TESSERA_PEAK_LOOP(maddubs_256, __m256i, "vpmaddubsw")
 TESSERA_PLAIN_PEAK_LOOP(mul_add_128, __m128, "mulps", "addps")
 TESSERA_PLAIN_PEAK_LOOP(madd_128, __m128i, "pmaddwd", "paddd")
 
-// Four registers of sums, which is what the other four leave.
+// Four tile registers hold sums; the other four are left for inputs.
 constexpr int kTileChains = 4;
 #define TESSERA_TILE_PEAK_LOOP(function, instruction)                                          \
   void function() {                                                                            \
@@ -66,7 +66,7 @@ constexpr int kTileChains = 4;
 TESSERA_TILE_PEAK_LOOP(bf16_tiles, "tdpbf16ps")
 TESSERA_TILE_PEAK_LOOP(int8_tiles, "tdpbsud")
 
-// `flops` of a sum in one product.
+// flops: operations for one sum of one tile product.
 constexpr PeakLoop tile_peak(void (*loop)(), int64_t flops, std::string_view instruction) {
   return {loop, kRounds * kTileChains * amx::kTileRows * amx::kTileRows * flops, instruction};
 }
@@ -122,8 +122,8 @@ void copy_around_caches(const std::byte* from, std::byte* to, int64_t bytes) {
   _mm_sfence();
 }
 
-// Enough pieces that no thread waits for another for long, and not so many that claiming them is
-// what takes the time.
+// Returns: bytes of a piece. Pieces are small, so that no thread waits long for another, but large
+// enough that the cost of claiming them is low.
 int64_t piece_of(ThreadPool& pool, size_t bytes) {
   const int64_t even = static_cast<int64_t>(bytes) / (4 * pool.threads());
   return std::clamp<int64_t>(even / 4096 * 4096, 4096, 1 << 20);
@@ -166,7 +166,7 @@ PeakLoop peak_loop(CpuIsa isa, WeightFormat arithmetic) {
       if (arithmetic == WeightFormat::bf16) {
         return tile_peak(bf16_tiles, amx::kTileRowBytes, "tdpbf16ps tmm");
       }
-      [[fallthrough]];  // float and int4 weights are multiplied by vectors
+      [[fallthrough]];  // float and int4 weights use vector instructions
     case CpuIsa::avx512:
     case CpuIsa::avx512_fp16:
       return integers ? peak(int8_512, 128, "vpdpbusd zmm")

@@ -9,22 +9,23 @@
 
 namespace tessera::bench {
 
-// What a CPU can do, by loops that do nothing else. Each returns the nanoseconds that one pass took
-// on all threads of the pool.
+// Limits of a CPU, measured by loops without other work. Each time_ function returns the
+// nanoseconds of one pass on all threads of the pool.
 
 double time_read(ThreadPool& pool, std::span<const std::byte> from);
 
-// With stores that go around the caches, or with plain ones; both spans as long, and aligned to 64.
+// streaming: stores that bypass the caches. plain: ordinary stores. Requires: both spans have equal
+// length and are aligned to 64 bytes.
 enum class Stores { plain, streaming };
 double time_copy(ThreadPool& pool, std::span<const std::byte> from, std::span<std::byte> to,
                  Stores stores);
 
-// Multiplications and additions by the instruction that the kernels of a format use: fmadd for f32
-// (and for bf16 where there is no dot product), vdpbf16ps, vpdpbusd; vpmaddwd or vpmaddubsw in
-// AVX2; mulps and addps, or pmaddwd, for plain loops.
+// Multiplications and additions by the instruction that the kernels of a format use. These are
+// fmadd for f32 (and for bf16 without a dot product), vdpbf16ps and vpdpbusd. In AVX2 they are
+// vpmaddwd or vpmaddubsw. For plain loops they are mulps and addps, or pmaddwd.
 struct PeakLoop {
   void (*loop)();
-  int64_t flops;  // of one run of the loop
+  int64_t flops;  // flops of one run of the loop
   std::string_view instruction;
 };
 PeakLoop peak_loop(CpuIsa isa, WeightFormat arithmetic);

@@ -8,14 +8,14 @@
 
 namespace tessera::bench {
 
-// A weight: a row of `inputs` in, a row of `outputs` out.
+// A weight: maps a row of `inputs` values to a row of `outputs` values.
 struct Matrix {
   std::string name;
   int64_t inputs = 0;
   int64_t outputs = 0;
 };
 
-// The sizes of a model, which is all the benchmarks need of one.
+// Model sizes. The benchmarks need nothing else of a model.
 struct Shape {
   std::string_view name;
   int64_t parameters = 0;
@@ -31,10 +31,10 @@ struct Shape {
   int32_t query_width() const { return query_heads * head_dim; }
   int32_t kv_width() const { return kv_heads * head_dim; }
   int32_t gqa_ratio() const { return query_heads / kv_heads; }
-  std::vector<Matrix> matrices() const;  // as the transformer fuses them
+  std::vector<Matrix> matrices() const;  // fused as in the transformer
 };
 
-// micro (of tests, where devices are emulated), tiny (the shipped model), 110m, 1b, 8b.
+// micro (for tests with emulated devices), tiny (the shipped model), 110m, 1b, 8b.
 std::span<const Shape> all_shapes();
 
 }  // namespace tessera::bench

@@ -17,7 +17,7 @@ build="g++ cmake ninja-build pkg-config ca-certificates curl jq
   libcli11-dev libyaml-cpp-dev prometheus-cpp-dev zlib1g-dev"
 ranks="$build libmpich-dev mpich"
 tests="$ranks git ccache libgtest-dev libgmock-dev libbenchmark-dev libsentencepiece-dev
-  python3 python3-venv"
+  python3 python3-venv clang-format-14 clang-tidy-14"
 all_tests="$tests chromium chromium-driver clang-14 libclang-rt-14-dev"
 
 case "${1:-}" in

@@ -24,7 +24,7 @@ model=models/checkpoints/tessera-tiny
 say "[1/3] packages"
 sh deploy/dependencies.sh build
 say "[2/3] build (some minutes the first time)"
-[ -f build/release/build.ninja ] || cmake --preset release -DTESSERA_TESTS=OFF >&2
+[ -f build/release/build.ninja ] || cmake --preset release >&2
 cmake --build --preset release --target tessera-server >&2
 
 say "[3/3] start"

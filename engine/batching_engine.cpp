@@ -25,7 +25,8 @@ absl::Status check_ids(const char* field, const std::vector<int32_t>& ids, int32
   return absl::OkStatus();
 }
 
-// The arena holds at least one whole context, so what fits the context can run.
+// Checks the number of tokens. The arena holds at least one whole context, so a request that fits
+// the context can run.
 absl::Status check_room(const EngineRequest& request, int32_t context) {
   const size_t prompt = request.prompt.size();
   if (!request.forced.empty()) {
@@ -102,7 +103,7 @@ BatchingEngine::BatchingEngine(Parts parts)
 absl::StatusOr<RequestId> BatchingEngine::submit(EngineRequest request) {
   TESSERA_CHECK(!request.sinks.empty() &&
                     std::count(request.sinks.begin(), request.sinks.end(), nullptr) == 0,
-                "a request has somewhere to send its results");
+                "a request has at least one sink, and no null sink");
   TESSERA_RETURN_IF_ERROR(check(request));
   const RequestId first_id = last_id_.fetch_add(request.sinks.size()) + 1;
   Message message{.samples = make_samples(first_id, request)};
@@ -119,7 +120,7 @@ absl::Status BatchingEngine::check(const EngineRequest& request) const {
     return absl::InvalidArgumentError("the prompt is empty");
   }
   if (std::cmp_greater(request.sinks.size(), options_.max_queue)) {
-    return absl::InvalidArgumentError(absl::StrCat("the request wants ", request.sinks.size(),
+    return absl::InvalidArgumentError(absl::StrCat("the request has ", request.sinks.size(),
                                                    " samples, the queue takes ",
                                                    options_.max_queue));
   }
@@ -161,7 +162,7 @@ EngineStats BatchingEngine::stats() const {
   return stats_;
 }
 
-// ---- the engine's thread
+// ---- engine thread
 
 void BatchingEngine::run() {
   backend_.attach_thread(stream_);
@@ -184,7 +185,7 @@ bool BatchingEngine::step() {
   end_overdue();
   plan();
   if (plan_.empty()) {
-    update_stats();  // a pin's time may have passed
+    update_stats();  // a pin may have expired
     return false;
   }
   reserve();
@@ -258,7 +259,7 @@ KvDemand BatchingEngine::demand_of(const Sequence& sequence) const {
              : kv_->demand(sequence.kv_policy(), static_cast<int32_t>(sequence.prompt().size()));
 }
 
-// What can be computed anew to the same bits is; what cannot is kept in host memory.
+// A sequence that cannot be recomputed bit for bit is swapped out to host memory.
 int32_t BatchingEngine::release_slot(Sequence& sequence) {
   insert_stored(sequence, false);
   return kv_->recomputable(sequence.slot()) ? sequence.release_slot()
@@ -315,7 +316,7 @@ void BatchingEngine::forward() {
     for (int32_t i = 0; i < run.count; ++i) {
       batch_positions_.push_back(stored + i);
     }
-    want_logits(run, stored);
+    request_logits(run, stored);
     const bool decodes =
         std::cmp_greater_equal(stored, sequence.prompt().size()) && run.samples && run.count == 1;
     counting_.prompt_tokens += decodes ? 0 : run.count;
@@ -334,8 +335,8 @@ void BatchingEngine::compress() {
   kv_->compress(stored_slots_);
 }
 
-// Of the run whose tokens the batch ends with.
-void BatchingEngine::want_logits(const StepPlan::Run& run, int32_t first_position) {
+// Adds the rows of logits that the run needs. Requires: its tokens are the last ones of the batch.
+void BatchingEngine::request_logits(const StepPlan::Run& run, int32_t first_position) {
   const Sequence& sequence = sequence_of(run);
   const auto first_row = static_cast<int32_t>(batch_tokens_.size()) - run.count;
   for (int32_t i = 0; i < run.count; ++i) {
@@ -348,9 +349,9 @@ void BatchingEngine::want_logits(const StepPlan::Run& run, int32_t first_positio
   }
 }
 
-// Logits are computed in slices: a prompt's may be wanted, all of them. Those that are to be seen
-// come first, so that what the host copies of a slice is one piece; a sequence's stay in order of
-// position.
+// Logits are computed in slices, because a request may observe all positions of its prompt. Rows
+// that the host reads come first, so that the host copies one contiguous piece of a slice. Rows of
+// one sequence stay in order of position.
 void BatchingEngine::sample() {
   std::sort(logits_rows_.begin(), logits_rows_.end(), [](const LogitsRow& a, const LogitsRow& b) {
     return std::pair(!a.seen, a.batch_row) < std::pair(!b.seen, b.batch_row);
@@ -363,7 +364,7 @@ void BatchingEngine::sample() {
   for (const StepPlan::Run& run : plan_.runs) {
     Sequence& sequence = sequence_of(run);
     if (run.samples && !sequence.ended() && sequence.full()) {
-      sequence.end(FinishReason::length);  // a prompt that was only to be computed
+      sequence.end(FinishReason::length);  // prefill only, max_tokens is 0
     }
   }
 }
@@ -398,7 +399,7 @@ void BatchingEngine::sample_slice(std::span<const LogitsRow> rows) {
 }
 
 void BatchingEngine::choose(Sequence& sequence, size_t choice) {
-  if (sequence.ended()) {  // what it observed was no number
+  if (sequence.ended()) {  // failed by observe(), because a logit is not finite
     return;
   }
   const absl::StatusOr<Sampled> next = sampler_.chosen(choice);
@@ -409,8 +410,9 @@ void BatchingEngine::choose(Sequence& sequence, size_t choice) {
   counting_.generated_tokens += sequence.append(*next) ? 1 : 0;
 }
 
-// What one sample computes for all of its request, those that wait for it hear of too: of a
-// position below the shareable ones they have heard as much as it has.
+// Passes a row of logits to the sink of its sequence. Positions below shareable() are computed by
+// one sample for all samples of the request, so the waiting samples behind it observe them too. All
+// these samples have observed the same positions before.
 void BatchingEngine::observe(const LogitsRow& row, std::span<const float> logits) {
   Sequence& computed = *sequences_[size(row.sequence)];
   const int32_t position = row.position;
@@ -435,7 +437,8 @@ void BatchingEngine::observe(const LogitsRow& row, std::span<const float> logits
   }
 }
 
-// Whoever hears of an end finds the pages free and the statistics true.
+// Releases slots and updates the statistics before it calls any sink. So a client that receives
+// on_finish sees the pages free and the statistics up to date.
 void BatchingEngine::publish() {
   released_slots_.clear();
   for (const auto& sequence : sequences_) {

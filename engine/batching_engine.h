@@ -17,16 +17,16 @@
 
 namespace tessera {
 
-// The engine that Engine::create makes: one model, one KV cache, one thread. The rest of the
-// program knows it as Engine; tests look inside.
+// The implementation of Engine: one model, one KV cache, one thread. Engine::create constructs it.
+// Only tests use this class directly.
 class BatchingEngine final : public Engine {
  public:
   struct Parts {
-    EngineOptions options;  // resolved
+    EngineOptions options;  // with defaults resolved
     std::unique_ptr<Transformer> model;
     std::unique_ptr<KvCache> kv;
     Sampler sampler;
-    const Backend& backend;
+    const Backend& backend;  // not owned; outlives the engine
     Stream stream;
   };
   explicit BatchingEngine(Parts parts);
@@ -47,7 +47,7 @@ class BatchingEngine final : public Engine {
   const EngineOptions& options() const override { return options_; }
   const ModelConfig& config() const override { return config_; }
 
-  // For tests, on the thread that calls step().
+  // For tests. Requires: called on the thread that calls step().
   const KvCache& kv() const { return *kv_; }
   const StepPlan& last_plan() const { return plan_; }
   const std::vector<std::unique_ptr<Sequence>>& sequences() const { return sequences_; }
@@ -55,7 +55,7 @@ class BatchingEngine final : public Engine {
  private:
   absl::Status check(const EngineRequest& request) const;
 
-  // The parts of a step, in order.
+  // The phases of a step, in order.
   void receive_requests();
   void end_overdue();
   void plan();
@@ -69,31 +69,31 @@ class BatchingEngine final : public Engine {
   void relieve_pressure();
   Candidate candidate_of(size_t i);
   void count_returned();
-  void find_prefix_in_progress(size_t i);  // whoever computes what candidate `i` begins with
+  void find_prefix_in_progress(size_t i);  // sets Candidate::waits_for of candidate `i`
   void attach_admitted();
-  void record_prompt(
-      std::span<const std::unique_ptr<Sequence>> samples);  // of a request that arrives
-  void insert_prompts();                                    // of this step's runs
-  void insert_stored(Sequence& sequence, bool relabel);     // all that it has stored
+  // Records the prompt of a new request, once for all its samples.
+  void record_prompt(std::span<const std::unique_ptr<Sequence>> samples);
+  void insert_prompts();                                 // blocks stored by this step's prefills
+  void insert_stored(Sequence& sequence, bool relabel);  // all blocks that it may insert
   KvPrompt cache_prompt(Sequence& sequence) {
     return sequence.cache_prompt(kv_->prefix_block_tokens());
   }
 
-  // ---- ranks (engine/batching_ranks.cpp)
+  // ---- tensor parallelism (engine/batching_ranks.cpp)
   std::vector<std::unique_ptr<Sequence>> make_samples(RequestId first_id,
                                                       const EngineRequest& request) const;
-  void receive_inputs();         // what came in, by the door or from the rank that leads
-  void verify_identical_step();  // as the other ranks are about to do
+  void receive_inputs();         // from the request queue, or from the leader's broadcast
+  void verify_identical_step();  // aborts if ranks are about to plan different steps
 
-  // A row of logits that somebody wants: those after `position` of a sequence.
+  // One row of logits to compute: the logits after `position` of a sequence.
   struct LogitsRow {
     int32_t batch_row = 0;
     int32_t sequence = 0;
     int32_t position = 0;
-    bool chooses = false;  // the sequence's next token
-    bool seen = false;     // the host wants to see the logits, not only what was chosen by them
+    bool chooses = false;  // the sequence's next token is sampled from it
+    bool seen = false;     // the logits are copied to the host, not only the sampled token
   };
-  void want_logits(const StepPlan::Run& run, int32_t first_position);
+  void request_logits(const StepPlan::Run& run, int32_t first_position);
   void sample_slice(std::span<const LogitsRow> rows);
   void choose(Sequence& sequence, size_t choice);
   void observe(const LogitsRow& row, std::span<const float> logits);
@@ -102,49 +102,50 @@ class BatchingEngine final : public Engine {
     return *sequences_[static_cast<size_t>(run.candidate)];
   }
   KvDemand demand_of(const Sequence& sequence) const;
-  int32_t release_slot(Sequence& sequence);  // of one that is preempted
+  int32_t release_slot(Sequence& sequence);  // of a preempted sequence
   void count_running();
   void update_stats();
 
-  void run();      // the engine's thread
-  void end_all();  // what still is inside ends as cancelled
+  void run();      // main function of the engine thread
+  void end_all();  // ends all unfinished sequences as cancelled
 
   const EngineOptions options_;
   const std::unique_ptr<Transformer> model_;
-  const ModelConfig config_;  // of the whole model
+  const ModelConfig config_;  // of the whole model, not of this rank's part
   const std::unique_ptr<KvCache> kv_;
   const Backend& backend_;
   const Stream stream_;
   RequestQueue queue_;
   std::atomic<RequestId> last_id_ = 0;
 
-  // Of the engine's thread, or of whoever calls step(). Sized once, reused by every step.
+  // Used only by the engine thread, or by the thread that calls step(). Allocated once and reused
+  // by every step.
   const Scheduler scheduler_;
   Ranks ranks_;
   Sampler sampler_;
-  std::vector<std::unique_ptr<Sequence>> sequences_;  // inside, in order of rank
+  std::vector<std::unique_ptr<Sequence>> sequences_;  // unfinished, in scheduling order
   StepInputs inputs_;
-  bool ended_ = false;                 // the last step has been done
-  std::vector<Candidate> candidates_;  // of the plan, one for each of sequences_
+  bool ended_ = false;                 // after the last step
+  std::vector<Candidate> candidates_;  // of the plan, parallel to sequences_
   StepPlan plan_;
   std::vector<KvReservation> reservations_;
   std::vector<int32_t> released_slots_;
   std::vector<KvCopy> forks_;
   std::vector<int32_t> running_slots_;
-  std::vector<int64_t> returned_pages_;  // one for each
+  std::vector<int64_t> returned_pages_;  // parallel to running_slots_
   std::vector<int32_t> batch_tokens_;
   std::vector<int32_t> batch_positions_;
   std::vector<SequenceSpan> batch_sequences_;
-  std::vector<KvScoring> batch_scorings_;  // of each, if one of them has marks
-  std::vector<int32_t> stored_slots_;      // of the step's sequences
+  std::vector<KvScoring> batch_scorings_;  // of each sequence; empty if none has token scores
+  std::vector<int32_t> stored_slots_;      // slots of the step's sequences
   std::vector<LogitsRow> logits_rows_;
-  std::vector<int32_t> slice_rows_;  // of the batch, of a slice of logits_rows_
+  std::vector<int32_t> slice_rows_;  // batch rows of one slice of logits_rows_
   EngineStats counting_;
 
   mutable std::mutex stats_mutex_;
-  EngineStats stats_;  // as of the last step's end
+  EngineStats stats_;  // copy of counting_, published at the end of a step
 
-  std::mutex thread_mutex_;  // held by start and stop
+  std::mutex thread_mutex_;  // serialises start() and stop()
   std::thread thread_;
   bool stopped_ = false;
 };

@@ -1,4 +1,4 @@
-// What of the engine has to do with what requests have in common.
+// The functions of BatchingEngine for shared prefixes.
 
 #include <algorithm>
 #include <utility>
@@ -14,14 +14,14 @@ size_t size(int64_t count) {
 
 }  // namespace
 
-// Before anyone is preempted, sequences with a lossy policy get what only they use of the cache for
-// themselves, so that their policies compress it.
+// Called before planning. If pages are short, blocks that only one sequence with a lossy policy
+// uses are handed over to it. Its policy then compresses them before any sequence is preempted.
 void BatchingEngine::relieve_pressure() {
   if (kv_->prefixes() == nullptr) {
     return;
   }
   kv_->unpin(inputs_.now);
-  const int64_t row_groups = 2;  // that each running sequence shall find room for
+  const int64_t row_groups = 2;  // pages to keep available for each row of a running sequence
   const int64_t heads = kv_->budget().heads;
   if (kv_->available_pages() >= counting_.running * heads * row_groups) {
     return;
@@ -56,8 +56,8 @@ Candidate BatchingEngine::candidate_of(size_t i) {
   return candidate;
 }
 
-// Sequences lose their slots from the end, so what each leaves behind is what nobody before it
-// uses.
+// Sets Candidate::returned. Sequences lose their slots from the end, so each returns the cached
+// pages that no running sequence before it uses.
 void BatchingEngine::count_returned() {
   running_slots_.clear();
   for (auto sequence = sequences_.rbegin(); sequence != sequences_.rend(); ++sequence) {
@@ -74,8 +74,8 @@ void BatchingEngine::count_returned() {
   }
 }
 
-// A sequence that waits and whose next unit one before it, or one that runs, has in its prompt too
-// and has not stored yet. Hashes decide: to be wrong about it costs a wait.
+// Sets waits_for of a waiting candidate if an earlier candidate has the same next prefix block in
+// its prompt and has not stored it yet. Only hashes are compared; a collision costs a wait.
 void BatchingEngine::find_prefix_in_progress(size_t i) {
   const Sequence& sequence = *sequences_[i];
   Candidate& candidate = candidates_[i];
@@ -98,7 +98,8 @@ void BatchingEngine::find_prefix_in_progress(size_t i) {
   }
 }
 
-// First all who begin with what is in the cache, because whoever takes pages may evict.
+// Attaches all matches before any swap-in, because a swap-in takes pages and may evict matched
+// blocks.
 void BatchingEngine::attach_admitted() {
   const auto now = options_.clock();
   for (const int32_t admitted : plan_.admitted) {
@@ -111,7 +112,7 @@ void BatchingEngine::attach_admitted() {
     const auto prompt = static_cast<int32_t>(sequence.prompt().size());
     sequence.admit(kv_->open_slot(sequence.kv_policy(), prompt), now);
     if (forks) {
-      sequence.set_cached(0);  // what it shares with its sibling it was given, not found
+      sequence.set_cached(0);  // tokens forked from a sibling do not count as cached
     } else {
       const KvMatch match = sequence.uses_cache() ? sequence.match() : KvMatch{};
       kv_->attach(sequence.slot(), match);
@@ -129,8 +130,8 @@ void BatchingEngine::attach_admitted() {
   }
 }
 
-// Before their turn, so that of two that arrive together the second one knows of the first. The
-// samples of a request are one sight of its prompt.
+// Called on arrival, not at admission, so that the second of two requests that arrive together
+// counts as recurring. All samples of a request count as one occurrence of its prompt.
 void BatchingEngine::record_prompt(std::span<const std::unique_ptr<Sequence>> samples) {
   if (kv_->prefixes() == nullptr || samples.empty() || !samples.front()->uses_cache() ||
       !samples.front()->kv_policy().is_lossy()) {
@@ -143,7 +144,7 @@ void BatchingEngine::record_prompt(std::span<const std::unique_ptr<Sequence>> sa
   }
 }
 
-// As soon as they are stored, so that others need not compute them.
+// Inserts prompt blocks as soon as they are stored, so that other sequences need not compute them.
 void BatchingEngine::insert_prompts() {
   if (kv_->prefixes() == nullptr) {
     return;

@@ -1,4 +1,4 @@
-// What of the engine has to do with ranks (engine/ranks.h).
+// The functions of BatchingEngine for tensor parallelism (engine/ranks.h).
 
 #include <utility>
 
@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// Of numbers, in their order.
+// Hash of a list of numbers; the order matters.
 class Digest {
  public:
   template <class... Numbers>
@@ -29,7 +29,7 @@ class Digest {
 }  // namespace
 
 void BatchingEngine::follow() {
-  TESSERA_CHECK(!ranks_.leads(), "the rank that leads does not follow");
+  TESSERA_CHECK(!ranks_.leads(), "the leader does not follow");
   backend_.attach_thread(stream_);
   while (!ended_) {
     step();
@@ -49,7 +49,8 @@ std::vector<std::unique_ptr<Sequence>> BatchingEngine::make_samples(
   return samples;
 }
 
-// Whether the door is closed is asked first: then nothing comes in behind what is received.
+// closed() is read before receive(). No message enters a closed queue, so the last receive()
+// returns all messages.
 void BatchingEngine::receive_inputs() {
   inputs_.messages.clear();
   if (ranks_.leads()) {
@@ -66,7 +67,7 @@ void BatchingEngine::receive_inputs() {
   }
 }
 
-// Of all that a plan is made from, and of what was chosen last.
+// The digest covers all inputs of the plan, and the last token of each sequence.
 void BatchingEngine::verify_identical_step() {
   if (ranks_.count() == 1) {
     return;

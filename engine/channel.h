@@ -10,8 +10,9 @@
 
 namespace tessera {
 
-// A bounded queue from many threads to one. Pushing never blocks: a full channel refuses, so that
-// whoever pushes can tell its client now. Allocates only when it is made.
+// A bounded queue from many sender threads to one receiver thread. Pushing never blocks: a full
+// channel refuses, so the sender can report this to its client at once. Allocates memory only in
+// the constructor.
 template <class T>
 class Channel {
  public:
@@ -19,7 +20,7 @@ class Channel {
     TESSERA_CHECK(capacity > 0, "a channel holds at least one message");
   }
 
-  // Any thread. False, and `value` is as it was: the channel is full or closed.
+  // Any thread. Returns: false, with `value` unchanged, if the channel is full or closed.
   [[nodiscard]] bool try_push(T&& value) {
     {
       const std::lock_guard lock(mutex_);
@@ -33,7 +34,7 @@ class Channel {
     return true;
   }
 
-  // The receiver. Appends all messages to `out`, oldest first; never blocks.
+  // Receiver only. Appends all messages to `out`, oldest first. Never blocks.
   void drain(std::vector<T>& out) {
     const std::lock_guard lock(mutex_);
     for (; count_ > 0; --count_) {
@@ -42,15 +43,15 @@ class Channel {
     }
   }
 
-  // The receiver. Sleeps until there is a message or the channel is closed; false: it is closed
-  // and nothing is left in it.
+  // Receiver only. Sleeps until there is a message or the channel is closed. Returns: false if the
+  // channel is closed and empty.
   bool wait() {
     std::unique_lock lock(mutex_);
     arrived_.wait(lock, [this] { return count_ > 0 || closed_; });
     return count_ > 0;
   }
 
-  // Any thread. Nothing more comes in; what is in it can still be drained.
+  // Any thread. Refuses further messages; messages in the channel can still be drained.
   void close() {
     {
       const std::lock_guard lock(mutex_);

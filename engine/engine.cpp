@@ -53,7 +53,7 @@ uint64_t hash_of(std::string_view text) {
   return std::hash<std::string_view>()(text);
 }
 
-// What would make ranks go apart, by the names of what sets it.
+// Returns: all properties that must be identical on all ranks, with the options that set them.
 std::vector<RankTrait> traits_of(const EngineOptions& options, const Transformer& model,
                                  const Backend& backend) {
   const ModelConfig& config = model.config();
@@ -74,11 +74,12 @@ std::vector<RankTrait> traits_of(const EngineOptions& options, const Transformer
       {"the model", hash_of(absl::StrCat(config.architecture, " ", config.vocab, " ", config.hidden,
                                          " ", config.layers, " ", config.kv_heads, " ",
                                          config.head_dim, " ", config.ffn))},
-      {"the format of the weights", static_cast<uint64_t>(model.weight_bytes())},
+      {"the format of the weights",
+       hash_of(absl::StrCat(std::string(name(model.weight_format())), " ", model.weight_bytes()))},
       {"the limits of a step (context, max-step-tokens, max-sequences)",
        hash_of(absl::StrCat(options.context, " ", options.max_step_tokens, " ",
                             options.max_sequences))},
-      {"how keys and values are kept (kv, kv-also, kv-ladder)", hash_of(presets)},
+      {"the KV presets and the ladder (kv, kv-also, kv-ladder)", hash_of(presets)},
       {"the prefix cache", options.prefix_cache ? 1u : 0u},
       {"the bytes of the KV cache (kv-memory)", static_cast<uint64_t>(options.kv_bytes)},
   };

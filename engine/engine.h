@@ -18,111 +18,125 @@
 namespace tessera {
 
 struct EngineOptions {
-  int32_t max_step_tokens = 512;  // of one step, prefill and decode; >= max_sequences
-  int32_t max_sequences = 64;     // that run at once
-  int32_t max_queue = 256;        // samples that wait; more are refused at the door
-  int32_t context = 2048;         // tokens a sequence may have, prompt and completion
-  KvPreset kv = kKvPresetK8V4;    // of requests that ask for none
-  // What requests may ask for besides: pages have a size that serves their formats too.
+  int32_t max_step_tokens = 512;  // tokens of one step, prefill and decode; >= max_sequences
+  int32_t max_sequences = 64;     // sequences that run at once
+  int32_t max_queue = 256;        // samples that wait; submit() refuses more
+  int32_t context = 2048;         // maximum tokens of a sequence, prompt and completion
+  KvPreset kv = kKvPresetK8V4;    // default for requests without a preset
+  // Further presets that requests may use. The page size takes their formats into account.
   std::vector<KvPreset> kv_also = {};
-  // Whether what prompts have in common is computed once and kept as long as there is room, and the
-  // formats to which what nobody uses is demoted before it is evicted, the coarsest last. No value:
-  // k4v2 where requests begin in k8v4, and a ladder goes with the model; otherwise none.
+  // prefix_cache: compute common prefixes of prompts once, and keep them while there is room.
+  // kv_ladder: formats to which unlocked prefix blocks are demoted before they are evicted, the
+  // coarsest last. No value means k4v2 if the default preset stores in k8v4 and the model allows a
+  // ladder (no sliding window); else an empty ladder.
   bool prefix_cache = true;
   std::optional<std::vector<KvFormat>> kv_ladder = std::nullopt;
-  // Of pages, windows and tables together, on each rank; 0: room for max_sequences whole contexts.
+  // Bytes of pages, residual buffers and tables together, on each rank. 0: room for max_sequences
+  // whole contexts.
   int64_t kv_bytes = 0;
-  // The model's, which is split over them (see Engine); null: one process has it whole. Outlives
-  // the engine.
+  // The communicator of the model, which is split over its ranks (see Engine). Null: one process
+  // has the whole model. Not owned; outlives the engine.
   Communicator* ranks = nullptr;
-  // By which deadlines pass; asked on the engine's thread, and on the clients'.
+  // Clock of all deadlines. Called on the engine thread and on client threads.
   std::function<std::chrono::steady_clock::time_point()> clock = std::chrono::steady_clock::now;
 };
 
-// Counters and gauges, read at any time from any thread: a consistent copy, taken at a step's end.
-// Pages, bytes and tokens of heads are those of all ranks together.
+// Counters and gauges: a consistent copy, taken at the end of a step. Pages, bytes and per-head
+// token counts are sums over all ranks.
 struct EngineStats {
   int32_t running = 0;  // samples
   int32_t waiting = 0;
   int64_t pages_total = 0;
-  int64_t pages_free = 0;  // those of the prefix cache that nobody uses included
+  int64_t pages_free = 0;  // unlocked pages of the prefix cache included
   int64_t page_bytes = 0;
-  int32_t page_tokens = 0;     // of the default's high tier that a page holds
-  int64_t residual_bytes = 0;  // of the open groups of max_sequences sequences
-  int64_t table_bytes = 0;     // of their page tables, and of lists of pages
+  int32_t page_tokens = 0;     // tokens of one page in the default preset's high tier
+  int64_t residual_bytes = 0;  // residual buffers of max_sequences slots
+  int64_t table_bytes = 0;     // page tables of these slots, and lists of pages
   int64_t token_capacity = 0;  // tokens that fit into the pages
   int64_t steps = 0;
-  int64_t prompt_tokens = 0;  // prefilled, recomputed ones counted again
+  int64_t prompt_tokens = 0;  // prefilled tokens; recomputed ones are counted again
   int64_t generated_tokens = 0;
   int64_t preemptions = 0;
-  int64_t kv_demotions = 0;       // tokens of one KV head that went to the low tier
-  int64_t kv_dropped_tokens = 0;  // and that were dropped
-  // The prefix cache: tokens of admitted prompts, and those of them that were there; the smallest
-  // run that is shared, 0 without a cache.
+  int64_t kv_demotions = 0;       // tokens of one KV head demoted to the low tier
+  int64_t kv_dropped_tokens = 0;  // tokens of one KV head dropped
+  // Prefix cache: prompt tokens of admitted sequences, those of them that were cached, and tokens
+  // of one prefix block (0 without a cache).
   int64_t cache_query_tokens = 0;
   int64_t cache_hit_tokens = 0;
   int32_t prefix_block_tokens = 0;
   PrefixCacheStats cache = {};
   int32_t formats = 0;
-  KvFormatPages format_pages[kMaxKvLayouts] = {};  // in use, of so many formats
+  KvFormatPages format_pages[kMaxKvLayouts] = {};  // pages in use; the first `formats` are valid
 };
 
-// Runs requests over one model with continuous batching. One thread (started by start()) owns all
-// sequence and page state; submit and cancel only put a message into a bounded channel.
+// Runs requests over one model with continuous batching. One thread, started by start(), owns all
+// sequences and pages. submit() and cancel() only push a message into a bounded channel.
 //
-// Of a model that is split over ranks every rank has an engine, made with the same options, and all
-// of them do the same steps (engine/ranks.h). Rank 0 leads: it alone is asked for anything but
-// follow() and what is const.
+// Life of a request: submit() checks it, makes one Sequence per sample and puts them into the
+// RequestQueue. At the next step the engine thread receives them. The Scheduler admits each
+// sequence, which gets a slot of the KvCache and begins with the cached prefix of its prompt.
+// Each step computes a chunk of its prompt or one new token, and sends tokens to its EventSink.
+// A preempted sequence loses its slot and waits again. At the end on_finish is called once.
+//
+// With tensor parallelism every rank has an engine with the same options, and all engines do the
+// same steps (engine/ranks.h). Rank 0 is the leader. On other ranks only follow() and const
+// functions may be called.
 class Engine {
  public:
-  // Errors: InvalidArgument names the option that makes no sense, and the numbers: KV memory that
-  // cannot hold even one sequence of `context` tokens, a context beyond the model's, a KV policy
-  // that makes no sense or does not go with the model or with the others. ResourceExhausted when
-  // the system refuses the memory. Requires: the model was loaded for steps of max_step_tokens
-  // tokens, max_sequences sequences and the context, and over the same ranks. Of ranks, collective,
-  // and InvalidArgument also where they differ in what they must have alike.
+  // Requires: the model was loaded for steps of max_step_tokens tokens, max_sequences sequences and
+  // the context, and over the same ranks. Collective over the ranks.
+  // Errors:
+  //   InvalidArgument names the wrong option, with the numbers: KV memory that cannot hold one
+  //     sequence of `context` tokens; a context beyond the model's; a KV policy that is
+  //     inconsistent or does not fit the model or the other policies; ranks with different options
+  //     or models.
+  //   ResourceExhausted: the system refuses the memory.
   static absl::StatusOr<std::unique_ptr<Engine>> create(const EngineOptions& options,
                                                         std::unique_ptr<Transformer> model,
                                                         const Backend& backend, Stream stream);
-  virtual ~Engine() = default;  // as stop()
+  virtual ~Engine() = default;  // calls stop()
 
-  // Any thread. The id of the request's first sample; that of sample i is i higher. Errors, with
-  // nothing accepted and no sink called: InvalidArgument (empty or too long a prompt, ids out of
-  // range, a KV policy that is not served, more samples than the queue takes: with the numbers),
-  // ResourceExhausted (the queue has no room for all samples), Unavailable (draining or stopped).
+  // Any thread. Queues a request.
+  // Returns: the id of its first sample; sample i has that id plus i.
+  // Errors, with no request queued and no sink called:
+  //   InvalidArgument, with the numbers: empty or too long prompt, token ids out of range, a KV
+  //     policy that is not served, more samples than max_queue.
+  //   ResourceExhausted: the queue has no room for all samples.
+  //   Unavailable: draining or stopped.
   virtual absl::StatusOr<RequestId> submit(EngineRequest request) = 0;
 
-  // Any thread. This one sample ends with `cancelled` and the pages it does not share are free
-  // within one step, unless it has already ended; an unknown id is ignored.
+  // Any thread. Ends this one sample with `cancelled` within one step, unless it has already ended.
+  // The pages that it does not share are then free. An unknown id is ignored.
   virtual void cancel(RequestId id) = 0;
 
-  // Any thread. Empties the prefix cache, pins included, within one step; what running sequences
-  // use stays with them.
+  // Any thread. Empties the prefix cache within one step, pins included. Running sequences keep the
+  // blocks that they use.
   virtual void flush_cache() = 0;
 
-  // Starts the engine's thread, once; it sleeps while there is nothing to do.
+  // Starts the engine thread, at most once. The thread sleeps while there is no work.
   virtual void start() = 0;
 
-  // A rank that does not lead: steps with the one that does, on the caller's thread, until that one
-  // has stopped.
+  // Ranks other than the leader: runs the leader's steps on the caller's thread. Returns after the
+  // leader has stopped.
   virtual void follow() = 0;
 
-  // Without start(): one step on the caller's thread. False: there is nothing to do.
+  // Without start(): runs one step on the caller's thread. Returns: false if there is no work.
   virtual bool step() = 0;
 
-  // Any thread. Accepts nothing more; what waits or runs goes on to its end.
+  // Any thread. Refuses new requests; waiting and running ones continue to their end.
   virtual void drain() = 0;
 
-  // Any thread. Nothing waits or runs, and every on_finish is through.
+  // Any thread. Returns: true if no request waits or runs and every on_finish has returned.
   virtual bool idle() const = 0;
 
-  // Accepts nothing more; what is still inside ends as `cancelled`, each with its on_finish, before
-  // this returns. Joins the thread. Any thread, but no sink; without start(), the one that steps.
+  // Refuses new requests and joins the engine thread. Unfinished samples end with `cancelled`, and
+  // their on_finish is called before this returns. Any thread, but not from a sink. Without
+  // start(): only the thread that calls step().
   virtual void stop() = 0;
 
-  virtual EngineStats stats() const = 0;
+  virtual EngineStats stats() const = 0;             // any thread
   virtual const EngineOptions& options() const = 0;  // with defaults resolved
-  virtual const ModelConfig& config() const = 0;     // of the whole model
+  virtual const ModelConfig& config() const = 0;     // of the whole model, not of one rank's part
 };
 
 }  // namespace tessera

@@ -16,15 +16,15 @@ class SilentSink final : public EventSink {
   void on_finish(const Finish& /*finish*/) override {}
 };
 
-// What every step tells, whether something came in or not.
+// Fixed-size part of the broadcast, sent in every step.
 struct Head {
   std::chrono::steady_clock::time_point now;
   int64_t ends = 0;
   int64_t messages = 0;
-  int64_t bytes = 0;  // of these
+  int64_t bytes = 0;  // of the serialised messages
 };
 
-// Of a message: the ids in it, of which at most one is not 0. A request follows its first id.
+// Header of a serialised message. At most one id is not 0. If `first` is not 0, a request follows.
 struct MessageIds {
   RequestId first = 0;
   RequestId cancelled = 0;
@@ -75,7 +75,7 @@ void Ranks::read(StepInputs& inputs) const {
   std::span<const std::byte> left(bytes_);
   for (Message& message : inputs.messages) {
     MessageIds ids;
-    TESSERA_CHECK(left.size() >= sizeof(ids), "a step's news end too early");
+    TESSERA_CHECK(left.size() >= sizeof(ids), "the step inputs end too early");
     std::copy_n(left.begin(), sizeof(ids), std::as_writable_bytes(std::span(&ids, 1)).begin());
     left = left.subspan(sizeof(ids));
     message.first_id = ids.first;
@@ -95,7 +95,7 @@ void Ranks::verify_identical(uint64_t digest, int64_t step) {
   for (size_t rank = 1; rank < digests_.size(); ++rank) {
     TESSERA_CHECK(
         digests_[rank] == digests_[0],
-        absl::StrCat("rank ", rank, " is about to do another step ", step, " than rank 0").c_str());
+        absl::StrCat("rank ", rank, " plans a different step ", step, " than rank 0").c_str());
   }
 }
 
@@ -111,7 +111,7 @@ absl::Status verify_identical_traits(Communicator& ranks, std::span<const RankTr
       if (all[static_cast<size_t>(rank) * own.size() + i] != all[i]) {
         return absl::InvalidArgumentError(
             absl::StrCat("rank ", rank, " and rank 0 differ in ", std::string(traits[i].name),
-                         ": the ranks of one model must have it alike"));
+                         ": it must be the same on all ranks of a model"));
       }
     }
   }

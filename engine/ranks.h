@@ -14,33 +14,37 @@
 
 namespace tessera {
 
-// What a step begins with, besides what the engine has inside.
+// Inputs of one step, besides the engine's state. Identical on all ranks.
 struct StepInputs {
-  std::chrono::steady_clock::time_point now;  // by the clock of the rank that leads
-  bool ends = false;                          // what is inside is cancelled, and no step follows
-  std::vector<Message> messages;              // that came in through its door
+  std::chrono::steady_clock::time_point now;  // by the leader's clock
+  bool ends = false;                          // last step: all sequences are cancelled
+  std::vector<Message> messages;              // from the leader's request queue
 };
 
-// The engines of several ranks, as one of them sees the others. Each rank has a shard of the model
-// and the KV pages of its own heads; everything else it has whole and does for itself: sequences,
-// prefix tree, plans, sampling. They stay alike because a step is a function of what is inside and
-// of what comes in: rank 0 leads, clients know it alone, and what came through its door it tells
-// the others, with its clock's time; logits have the same bits on every rank, and what heads of
-// different ranks decide differently KvCache agrees on (engine/kv/kv_ranks.cpp).
+// Keeps the engines of all tensor-parallel ranks identical. Each rank has a shard of the model and
+// the KV pages of its own heads. Everything else is replicated: sequences, prefix tree, plans,
+// sampling. Ranks stay identical because a step is a function of the engine's state and of
+// StepInputs:
+//   - Rank 0 is the leader, the only rank with clients. It broadcasts its messages and its clock.
+//   - Logits have the same bits on every rank.
+//   - Page totals, which depend on the heads of a rank, are synchronised by KvCache
+//     (engine/kv/kv_ranks.cpp).
 //
-// Alone, without a communicator, all of it does nothing. Everything else is collective.
+// Without a communicator there is one rank, and no function has an effect. With one, all functions
+// that are not const are collective.
 class Ranks {
  public:
-  explicit Ranks(Communicator* communicator);  // null: alone; outlives this
+  explicit Ranks(Communicator* communicator);  // not owned, outlives this; null: one rank
 
   bool leads() const { return communicator_ == nullptr || communicator_->rank() == 0; }
   int32_t count() const { return communicator_ == nullptr ? 1 : communicator_->ranks(); }
 
-  // Rank 0's news become everybody's. There, messages with samples have a request too; on the
-  // others they have the request alone, each of its sinks one that does nothing.
+  // Broadcasts the leader's inputs to all ranks. On other ranks the messages have the request but
+  // no samples, and its sinks do nothing.
+  // Requires: on the leader, each message with samples has its request.
   void broadcast(StepInputs& inputs);
 
-  // Aborts, naming the rank, where another has another digest of the step that it is about to do.
+  // Aborts, with the rank's number, if a rank's digest of the coming step differs from rank 0's.
   void verify_identical(uint64_t digest, int64_t step);
 
  private:
@@ -49,18 +53,20 @@ class Ranks {
 
   Communicator* const communicator_;
   const std::shared_ptr<EventSink> null_sink_;
-  std::vector<std::byte> bytes_;  // of messages
+  std::vector<std::byte> bytes_;  // serialised messages
   std::vector<int64_t> digests_;  // [ranks]
 };
 
-// What all ranks must have alike, and a hash of it.
+// A property that must be identical on all ranks: its name and a hash of its value.
 struct RankTrait {
   std::string_view name;
   uint64_t hash = 0;
 };
 
-// Collective, with the same names on every rank. Errors, the same on each: InvalidArgument names
-// the first trait that is not alike, and a rank where it differs from rank 0's.
+// Checks that all traits are identical on all ranks. Collective.
+// Requires: the same names in the same order on every rank.
+// Errors, the same on every rank: InvalidArgument names the first trait that differs, and a rank
+// whose trait differs from rank 0's.
 absl::Status verify_identical_traits(Communicator& ranks, std::span<const RankTrait> traits);
 
 }  // namespace tessera

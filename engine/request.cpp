@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// NaN is outside of every range.
+// NaN is outside every range.
 absl::Status check_range(const char* field, float value, float low, float high) {
   if (value >= low && value <= high) {
     return absl::OkStatus();
@@ -43,7 +43,7 @@ absl::Status check_bias(const SamplingParams& params, int32_t vocab) {
 }  // namespace
 
 absl::Status check_sampling(const SamplingParams& params, int32_t vocab) {
-  constexpr float kLargestTemperature = 100;  // beyond, all tokens are alike
+  constexpr float kLargestTemperature = 100;  // above it, all tokens are equally likely
   if (!(params.top_p > 0)) {
     return absl::InvalidArgumentError(
         absl::StrCat("top_p is ", params.top_p, ", it must be in (0, 1]"));

@@ -111,7 +111,7 @@ class Reader {
   const std::shared_ptr<EventSink>& sink_;
 };
 
-// The one list of what a request has. A field too many or too few does not compile.
+// The only list of a request's fields. A missing or an extra field is a compile error.
 template <class Visitor, class Request>
 void visit_fields(Visitor&& visit, Request& request) {
   auto& [prompt, sampling, max_tokens, stop_ids, ignore_eos, priority, forced, observe_logits, kv,

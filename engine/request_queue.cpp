@@ -8,10 +8,10 @@
 namespace tessera {
 namespace {
 
-// Messages that can be under way at once: everybody inside may just have entered and been
-// cancelled, while cancellations of those who left since the last receive() are still there.
+// Maximum number of messages in the channel. Every unfinished sequence may have entered and been
+// cancelled since the last receive(), and cancellations of ended sequences may still be there.
 size_t channel_capacity(int64_t max_inside) {
-  return static_cast<size_t>(3 * max_inside) + 1;  // and one wish to flush
+  return static_cast<size_t>(3 * max_inside) + 1;  // 1: a flush
 }
 
 }  // namespace
@@ -27,7 +27,7 @@ absl::Status RequestQueue::enter(Message request) {
   }
   if (unfinished_ - running_ + std::ssize(samples) > max_queue_) {
     return absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", unfinished_ - running_,
-                                                     " requests wait, ", max_queue_, " may"));
+                                                     " requests wait, ", max_queue_, " at most"));
   }
   unfinished_ += std::ssize(samples);
   for (const auto& sample : samples) {
@@ -40,7 +40,7 @@ absl::Status RequestQueue::enter(Message request) {
 void RequestQueue::cancel(RequestId id) {
   const std::lock_guard lock(mutex_);
   if (cancellable_.erase(id) > 0) {
-    // Refused only after close(), and then everything ends anyway.
+    // The channel refuses only after close(), and then all sequences end anyway.
     (void)channel_.try_push({.cancelled = id});
   }
 }
@@ -89,7 +89,7 @@ void RequestQueue::leave(RequestId id) {
   const std::lock_guard lock(mutex_);
   cancellable_.erase(id);
   --unfinished_;
-  TESSERA_CHECK(unfinished_ >= 0, "more left than entered");
+  TESSERA_CHECK(unfinished_ >= 0, "more sequences left than entered");
 }
 
 }  // namespace tessera

@@ -13,54 +13,65 @@
 
 namespace tessera {
 
-// What comes in through the door: a new request's samples or, without any, the wish to cancel the
-// sample `cancelled`.
+// One message from a client thread to the engine thread. It has one of three meanings: a new
+// request (`samples` is not empty), a cancellation (`cancelled` is not 0), or a flush of the prefix
+// cache (neither).
 struct Message {
   std::vector<std::unique_ptr<Sequence>> samples = {};
-  RequestId cancelled = 0;  // no sequence has this id; nor samples: the prefix cache is flushed
-  // Where other ranks are to have the samples too: what they are made of.
+  RequestId cancelled = 0;  // id of a sample; 0 is the id of no sequence
+  // Only with several ranks: the request and the id of its first sample. The other ranks construct
+  // their samples from these.
   RequestId first_id = 0;
   std::unique_ptr<EngineRequest> request = {};
 };
 
-// Where requests come in. All that clients' threads and the engine's thread share: the limit of
-// the queue, who is inside, and the channel. It counts sequences.
+// Bounded queue from client threads to the engine thread. It holds all state that these threads
+// share: the limit of waiting sequences, the ids of unfinished sequences, and the channel. It
+// counts sequences, not requests. Pushing never blocks. Thread-safe.
 class RequestQueue {
  public:
-  // max_queue: sequences inside that do not run; more are refused. max_sequences: that run at once.
+  // max_queue: maximum number of unfinished sequences that do not run; more are refused.
+  // max_sequences: maximum number of sequences that run at once.
   RequestQueue(int32_t max_queue, int32_t max_sequences);
 
-  // Sends a request's samples to the engine, all together. Errors, with nothing sent: Unavailable
-  // (refuse() was called), ResourceExhausted (the queue has no room for all, with its length).
+  // ---- any thread
+
+  // Sends all samples of a request to the engine in one message.
+  // Errors, with nothing sent: Unavailable if refuse() was called; ResourceExhausted, with the
+  // queue's length, if the queue has no room for all samples.
   absl::Status enter(Message request);
 
-  // Sends the wish to cancel, once for a sequence that is inside; otherwise does nothing.
+  // Sends a cancellation. Does nothing if the sequence has ended, is unknown or was cancelled.
   void cancel(RequestId id);
 
-  void flush();   // sends the wish to flush the prefix cache
-  void refuse();  // nobody comes in any more
-  void close();   // refuse(), and receive() waits no longer
+  void flush();   // sends a flush of the prefix cache, unless one is in the channel already
+  void refuse();  // from now on enter() fails
+  void close();   // refuse(), and wait() no longer sleeps
   bool closed() const;
-  bool empty() const;  // nobody is inside
+  bool empty() const;  // no sequence is unfinished
 
-  // The engine's thread, as all that follow: appends what came in. wait: sleeps until something
-  // does or the door is closed; false: it is closed and nothing is left to receive.
+  // ---- engine thread
+
+  // Appends all messages to `messages`, oldest first. Never blocks.
   void receive(std::vector<Message>& messages);
+  // Sleeps until a message arrives or the queue is closed. Returns: false if the queue is closed
+  // and no message is left.
   bool wait() { return channel_.wait(); }
 
+  // Sets the number of running sequences, which do not count towards max_queue.
   void set_running(int32_t sequences);
-  void leave(RequestId id);  // it has ended
+  void leave(RequestId id);  // the sequence has ended
 
  private:
   const int64_t max_queue_;
   Channel<Message> channel_;
-  mutable std::mutex mutex_;  // held while pushing, so that nothing enters after refuse()
+  mutable std::mutex mutex_;  // held while pushing, so that no request enters after refuse()
   bool refusing_ = false;
   bool closed_ = false;
-  bool flushing_ = false;  // the wish is in the channel
+  bool flushing_ = false;  // a flush is in the channel
   int64_t unfinished_ = 0;
   int64_t running_ = 0;
-  std::unordered_set<RequestId> cancellable_;  // inside, and not cancelled yet
+  std::unordered_set<RequestId> cancellable_;  // unfinished and not cancelled
 };
 
 }  // namespace tessera

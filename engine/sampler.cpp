@@ -11,7 +11,8 @@
 namespace tessera {
 namespace {
 
-constexpr int32_t kChanges = 1 << 16;  // that one call of the op takes; those of one row always fit
+// Maximum logit changes of one op call. Changes of one row always fit.
+constexpr int32_t kChanges = 1 << 16;
 
 // SplitMix64's finalizer: every input bit reaches every output bit.
 constexpr uint64_t mix(uint64_t x) {
@@ -20,7 +21,7 @@ constexpr uint64_t mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// From a counter instead of a state that would have to survive preemption.
+// Random number from a counter. A generator's state would have to survive preemption.
 uint64_t uniform(uint64_t seed, uint64_t index) {
   constexpr uint64_t kGolden = 0x9e3779b97f4a7c15u;
   return mix(mix(seed + kGolden) + (index + 1) * kGolden);
@@ -76,7 +77,7 @@ Sampler::Sampler(int32_t vocab, int32_t rows, const Backend& backend, Stream str
   top_.reserve(index(kMaxTopLogprobs));
 }
 
-// What is copied comes first: what was sampled, then the rows in order.
+// The parts that are copied to the host come first: sampled tokens, then rows of logits in order.
 Sampler::Views Sampler::cut(MemoryCutter& cutter) const {
   Views views;
   views.sampled = cutter.array<SampledToken>(limits_.rows);
@@ -86,7 +87,7 @@ Sampler::Views Sampler::cut(MemoryCutter& cutter) const {
 }
 
 MatrixView<float> Sampler::begin(int64_t rows) {
-  TESSERA_CHECK(rows <= limits_.rows, "rows of a slice");
+  TESSERA_CHECK(rows <= limits_.rows, "more rows than a slice has");
   added_.clear();
   return views_.logits.first_rows(rows);
 }
@@ -122,7 +123,7 @@ void Sampler::add(int32_t row, const Choice& choice) {
   added_.push_back({row, choice.prompt.size() + choice.generated.size(), params.top_logprobs});
 }
 
-// Of each token once, whatever concerns it.
+// Adds one change for each token, with all its effects merged.
 void Sampler::add_changes(const Choice& choice) {
   const SamplingParams& params = choice.params;
   if (std::ssize(choice.generated) < params.min_tokens) {
@@ -163,7 +164,7 @@ LogitChange& Sampler::change_of(int32_t token) {
   return changes_[index(place)];
 }
 
-// The last of those that were added.
+// Samples the rows that were added since the last call.
 void Sampler::sample_added() {
   if (!rows_.empty()) {
     backend_->sample({.logits = views_.logits,

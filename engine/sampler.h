@@ -11,13 +11,13 @@
 
 namespace tessera {
 
-// What the next token of a sequence is chosen by.
+// Inputs for the choice of a sequence's next token. All memory is the caller's.
 struct Choice {
   const SamplingParams& params;
-  std::span<const int32_t> prompt;     // what the sequence started with
-  std::span<const int32_t> generated;  // and what was chosen since
-  std::span<const int32_t> stop_ids;   // not chosen before params.min_tokens
-  std::optional<int32_t> forced = {};  // taken instead of a choice
+  std::span<const int32_t> prompt;
+  std::span<const int32_t> generated;  // tokens chosen so far
+  std::span<const int32_t> stop_ids;   // forbidden before params.min_tokens
+  std::optional<int32_t> forced = {};  // replaces the choice
 };
 
 struct Sampled {
@@ -25,51 +25,55 @@ struct Sampled {
   TokenLogprobs logprobs;  // only with params.top_logprobs; valid until the next call
 };
 
-// Chooses sequences' next tokens, by the backend's op `sample`; kernels/sampling.h says how. A
-// token depends on its logits and its Choice alone: randomness is a function of the seed and the
-// number of tokens generated, so a sequence that is preempted and computed anew goes on as if
-// nothing had happened.
+// Chooses the next tokens of sequences with the backend's op `sample` (kernels/sampling.h defines
+// the choice). A token depends only on its logits and its Choice. Randomness is a function of the
+// seed and the number of generated tokens. So preemption and recompute do not change a sequence's
+// tokens.
 //
-// Logits stay in the backend's memory. What comes back of a slice of rows is one copy: what was
-// chosen, and behind it the logits of the slice's first rows, where somebody wants to see them.
-// Allocates only when it is made; one thread uses it.
+// Rows of logits are processed in slices: begin(), add() for each sampled row, finish(), then
+// chosen() and seen(). Logits stay in the backend's memory. For each slice one copy to the host
+// contains the sampled tokens and the logits of the first rows, if the host reads these.
+// Allocates memory only in create(). Not thread-safe.
 class Sampler {
  public:
-  // For slices of at most `rows` rows. Errors: ResourceExhausted; InvalidArgument for a vocabulary
-  // of more than kMaxSampledVocab tokens.
+  // Creates a sampler for slices of at most `rows` rows. The backend must outlive it.
+  // Errors: ResourceExhausted if the memory is refused; InvalidArgument for a vocabulary of more
+  // than kMaxSampledVocab tokens.
   static absl::StatusOr<Sampler> create(int32_t vocab, int32_t rows, const Backend& backend,
                                         Stream stream);
 
-  // Begins a slice. Where its logits are to be: [rows, vocab], in the backend's memory.
+  // Begins a slice. Returns: memory for its logits, [rows, vocab], in the backend's memory. The
+  // caller fills it before add().
   MatrixView<float> begin(int64_t rows);
-  // Chooses by one row of the slice's logits, which are there; no row twice.
-  // Requires: choice.params passed check_sampling.
+  // Chooses a token by one row of the slice's logits.
+  // Requires: choice.params passed check_sampling; each row is added at most once.
   void add(int32_t row, const Choice& choice);
-  // Waits for what was added, and for the logits of the slice's first `seen` rows.
+  // Waits for the choices, and copies the logits of the slice's first `seen` rows to the host.
   void finish(int64_t seen);
 
-  // The slice's choices in the order in which they were added. With top_logprobs > 0 its row must
-  // be among those seen. Errors: Internal, when a logit is not finite; FailedPrecondition, when
-  // min_tokens and logit_bias leave no token to choose.
+  // Returns: choice number `index` of the slice, in the order of add().
+  // Requires: with top_logprobs > 0, the row is among the `seen` rows of finish().
+  // Errors: Internal if a logit is not finite; FailedPrecondition if min_tokens and logit_bias
+  // leave no token to choose.
   absl::StatusOr<Sampled> chosen(size_t index);
   std::span<const float> seen(int64_t row) const { return host_logits_.row(row); }
 
-  // The log probabilities of `token` and of the `top` likeliest ones, by the model's own logits
-  // after `position`; valid until the next call of either. Errors: Internal, as above.
-  // logits: [vocab]
+  // Returns: the log probabilities of `token` and of the `top` likeliest tokens, by the model's own
+  // logits after `position`. They are valid until the next call of logprobs() or chosen().
+  // logits: [vocab]. Errors: Internal if a logit is not finite.
   absl::StatusOr<TokenLogprobs> logprobs(std::span<const float> logits, int32_t position,
                                          int32_t token, int32_t top);
 
-  // Whether chosen() needs the row's logits.
+  // Returns: true if chosen() needs the row's logits on the host.
   static bool sees(const SamplingParams& params) { return params.top_logprobs.value_or(0) > 0; }
 
  private:
   struct Added {
     int32_t row = 0;
-    size_t tokens = 0;  // that the sequence had
+    size_t tokens = 0;  // tokens of the sequence, for error texts
     std::optional<int32_t> top_logprobs;
   };
-  struct Views {  // of one piece of memory each
+  struct Views {  // parts of one block of memory
     std::span<SampledToken> sampled;
     MatrixView<float> logits;
     std::span<std::byte> scratch;
@@ -85,17 +89,17 @@ class Sampler {
   const Backend* backend_;
   Stream stream_;
   SampleLimits limits_;
-  AlignedMemory memory_;  // the backend's
+  AlignedMemory memory_;  // in the backend's memory
   Views views_;
-  std::vector<std::byte> host_memory_;  // where memory_ begins, if that is not the host's
+  std::vector<std::byte> host_memory_;  // copy of the front of memory_; empty for a host backend
   std::span<const SampledToken> host_sampled_;
   MatrixView<const float> host_logits_;
 
-  std::vector<SampleRow> rows_;       // that are added and not sampled yet
-  std::vector<LogitChange> changes_;  // theirs
-  std::vector<Added> added_;          // all of the slice
-  int32_t row_ = 0;                   // that is being added
-  std::vector<int32_t> places_;       // [vocab], of a token's change among the row's, or -1
+  std::vector<SampleRow> rows_;       // added and not yet sampled
+  std::vector<LogitChange> changes_;  // of rows_
+  std::vector<Added> added_;          // all added rows of the slice
+  int32_t row_ = 0;                   // the row of the current add()
+  std::vector<int32_t> places_;       // [vocab], index of a token's change in changes_, or -1
   std::vector<int32_t> counts_;       // [vocab], zero between calls
 
   struct Entry {

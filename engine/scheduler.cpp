@@ -8,7 +8,8 @@
 namespace tessera {
 namespace {
 
-// A plan in the making: what is still free while decisions are taken one by one.
+// Builds one plan. Tracks the free pages, tokens and slots while it decides one candidate at a
+// time.
 class Planner {
  public:
   Planner(std::span<const Candidate> candidates, const KvBudget& budget,
@@ -62,7 +63,7 @@ class Planner {
     }
     for (const int32_t waiting : plan_.waiting) {
       const auto i = static_cast<size_t>(waiting);
-      // A sequence that this step preempts is not taken back by it, and nothing overtakes it.
+      // A step does not admit sequences behind one that it preempts, so none overtakes that one.
       if (i > best_preempted_ || waits_for_prefix(i)) {
         continue;
       }
@@ -103,7 +104,8 @@ class Planner {
     return candidate.rank - candidate.head_start;
   }
 
-  // Whether another computes what `i` begins with, in this step or at least with a slot.
+  // Returns: true if another sequence is computing the next prefix block of `i`, i.e. it keeps its
+  // slot or runs in this step.
   bool waits_for_prefix(size_t i) const {
     const int32_t other = candidates_[i].waits_for;
     return other >= 0 &&
@@ -131,29 +133,30 @@ class Planner {
                   "a request's sample runs while one before it waits");
   }
 
-  // Whether the first sample has, or will have, stored what `i` waits for. Where it loses its slot
-  // in this step, admission has already ended at it.
+  // Returns: true if `i` must wait until the request's first sample has stored the shared tokens.
+  // If the first sample loses its slot in this step, admit_waiting() skips `i`, which is behind it.
   bool waits_for_sibling(size_t i) const {
     const Candidate& first = candidates_[first_sample(i)];
     return follows_sibling(i) && !(first.running && first.stored >= first.shareable);
   }
 
-  // A waiting sample that may be admitted and follows another: it takes over what is shared.
+  // Returns: true if `i` is a waiting sample that follows another one, so it is admitted as a fork.
   bool forks(size_t i) const { return !candidates_[i].running && follows_sibling(i); }
 
   // ---- tokens and pages
 
   int32_t stored(size_t i) const { return forks(i) ? fork_tokens(i) : candidates_[i].stored; }
 
-  // What the first sample can give of what is shareable: its open group is dense in its window
-  // until it closes.
+  // Shared tokens that a fork of the first sample gets. Tokens of its open group are available only
+  // until the group closes, because then the residual buffer no longer has them.
   int32_t fork_tokens(size_t i) const {
     const int32_t shareable = candidates_[i].shareable;
     const bool open = candidates_[first_sample(i)].stored / kKvGroup == shareable / kKvGroup;
     return open ? shareable : shareable / kKvGroup * kKvGroup;
   }
 
-  // What is pending up to the end of what the samples share, of what comes in chunks, or of all.
+  // Pending tokens of `i` up to the next limit: the end of the shared tokens, the end of the tokens
+  // that are computed in chunks, or the last token.
   int32_t next_chunk(size_t i) const {
     const Candidate& candidate = candidates_[i];
     const int32_t before = stored(i);
@@ -162,8 +165,8 @@ class Planner {
            before;
   }
 
-  // Pages that `i` takes with its slot: those it was saved with, or its copies of those that a fork
-  // can not share.
+  // Pages that `i` takes with its slot: for a swap-in or a match, or for the copies of pages that a
+  // fork cannot share.
   int64_t taken_at_admission(size_t i) const {
     const KvDemand& kv = candidates_[i].kv;
     if (forks(i)) {
@@ -172,29 +175,29 @@ class Planner {
     return candidates_[i].running ? 0 : kv.swap_in_pages + locked(i, !plan_.preempted.empty());
   }
 
-  // Pages that others can take no more once `i` begins with what it matched. Of that, preempted
-  // sequences may have been using any part until now.
+  // Pages that become unavailable when `i` attaches its match. If the step preempts, these are all
+  // matched pages, because preempted sequences may have locked any of them until now.
   int64_t locked(size_t i, bool preempts) const {
     return preempts ? candidates_[i].matched : candidates_[i].locked;
   }
 
-  // Pages that `i` takes in this step, beyond those it has.
+  // Additional pages that `i` takes in this step.
   int64_t growth(size_t i) const { return growth(i, plan_.counts[i]); }
   int64_t growth(size_t i, int32_t count) const {
     return count == 0 ? 0 : taken_at_admission(i) + candidates_[i].kv.growth(stored(i), count);
   }
 
-  // Pages that become free when `i` alone loses its slot. Victims are taken from the end, so the
-  // samples that share pages with it and stand before it still run.
+  // Pages that become free when only `i` loses its slot. Victims are taken from the end, so earlier
+  // samples that share pages with it still run.
   int64_t own_pages(size_t i) const {
     const Candidate& candidate = candidates_[i];
     const int64_t shared = follows_sibling(i) ? candidate.kv.full_pages(candidate.shareable) : 0;
-    // An admitted sequence may go on using what `i` lets go of.
+    // A sequence admitted in this step may have locked the pages that `i` returns to the cache.
     return candidate.pages - shared + (admitted_matches_ ? 0 : candidate.returned);
   }
 
-  // Pages that must stay free for `i` after this step if it has a slot: for what it is known to
-  // need and one more group.
+  // Pages that must stay free for `i` after this step if it has a slot: for its known tokens and
+  // one more group.
   int64_t promise(size_t i) const {
     const Candidate& candidate = candidates_[i];
     const bool has_slot = keeps_slot(i) || (!candidate.running && plan_.counts[i] > 0);
@@ -203,8 +206,8 @@ class Planner {
     return has_slot ? std::max<int64_t>(left, 0) : 0;
   }
 
-  // Runs as many pending tokens of `i` as tokens and pages allow; for the first of them it may
-  // preempt whoever stands behind it.
+  // Runs as many pending tokens of `i` as step tokens and pages allow. Preempts sequences behind it
+  // only if the pages do not suffice for its first token.
   void run(size_t i) {
     if (tokens_left_ == 0) {
       return;
@@ -220,7 +223,7 @@ class Planner {
     grow(i);
   }
 
-  // As many tokens of `i` as the step and the free pages have room for.
+  // Gives `i` as many tokens as the step and the free pages have room for.
   void grow(size_t i) {
     plan_.counts[i] = candidates_[i].kv.tokens_within(free_ - taken_at_admission(i), stored(i),
                                                       std::min(next_chunk(i), tokens_left_));
@@ -228,7 +231,8 @@ class Planner {
     tokens_left_ -= plan_.counts[i];
   }
 
-  // The worst-ranked sequence that keeps a slot, from `i` on, which keeps one itself.
+  // Returns: the last sequence in scheduling order that keeps a slot. Requires: `i` keeps one; the
+  // result is not before `i`.
   size_t worst_running_from(size_t i) {
     while (end_of_running_ > i + 1 && !keeps_slot(end_of_running_ - 1)) {
       --end_of_running_;
@@ -246,8 +250,8 @@ class Planner {
     plan_.preempted.push_back(static_cast<int32_t>(victim));
   }
 
-  // Whether waiting sequence `i` can be admitted, if need be in the place of running ones of a
-  // worse priority behind it; nobody is preempted in vain.
+  // Preempts running sequences of worse priority behind `i`, if that is necessary to admit `i` and
+  // suffices for it; otherwise preempts none. Returns: true if `i` can be admitted.
   bool make_room_to_admit(size_t i) {
     int64_t slots = slots_left_;
     int64_t tokens = tokens_left_;
@@ -283,13 +287,13 @@ class Planner {
 
   std::span<const Candidate> candidates_;
   StepPlan& plan_;
-  int64_t free_;         // pages
-  int32_t tokens_left_;  // of the step
+  int64_t free_;         // in pages
+  int32_t tokens_left_;  // in this step
   int32_t slots_left_;
-  int64_t promised_ = 0;  // pages that sequences with a slot may still count on
+  int64_t promised_ = 0;  // sum of promise() over sequences with a slot, in pages
   size_t best_preempted_ = SIZE_MAX;
-  bool admitted_matches_ = false;  // one that begins with what is in the prefix cache
-  size_t end_of_running_;          // no sequence from here on keeps a slot
+  bool admitted_matches_ = false;  // an admitted sequence begins with a cached prefix
+  size_t end_of_running_;          // no sequence from this index on keeps a slot
 };
 
 }  // namespace

@@ -9,53 +9,55 @@
 
 namespace tessera {
 
-// What the scheduler knows of a live sequence: plain data.
+// The scheduler's view of one live sequence: plain data.
 struct Candidate {
-  int64_t rank = 0;      // see rank_of
+  int64_t rank = 0;      // scheduling order, see rank_of
   int32_t priority = 0;  // lower runs first
-  int32_t tokens = 0;    // known: prompt and generated; all are stored before the next is sampled
-  int32_t stored = 0;    // of them, in pages and the window
-  int64_t pages = 0;     // it holds now, its siblings' included, without those of the prefix cache
-  bool running = false;  // has a slot; otherwise it waits, and holds no pages
-  KvDemand kv = {};      // what its further tokens take
+  int32_t tokens = 0;    // prompt and generated; all are stored before the next one is sampled
+  int32_t stored = 0;    // tokens already in pages and in the residual buffer
+  int64_t pages = 0;     // pages held, with those of siblings, without those of the prefix cache
+  bool running = false;  // has a slot; a waiting sequence has none and holds no pages
+  KvDemand kv = {};      // page demand of its further tokens
 
-  // Of a request with several samples, each a candidate: which one, and how many of its first
-  // tokens they have in common. 0: nothing is to be shared.
+  // Samples of one request are separate candidates. `request` identifies the request; `shareable`
+  // is the number of first tokens that its samples share, 0 if they share nothing.
   int64_t request = 0;
   int32_t shareable = 0;
-  // Tokens from here on are computed one in a step, because each reads what is newest to it dense.
+  // Tokens from this position on are computed one per step, because each reads its newest tokens
+  // from the residual buffer.
   int32_t one_by_one = std::numeric_limits<int32_t>::max();
 
-  // The prefix cache. Of a running sequence: pages that others may take once it and all that run
-  // behind it have lost their slots, and not before, because nobody uses what they hold then.
+  // ---- prefix cache
+  // Running sequences: pages of the prefix cache that become available once this sequence and all
+  // running ones behind it have lost their slots. Until then one of them locks these pages.
   int64_t returned = 0;
-  // Of a waiting one, which will begin with its `stored` tokens: pages of these in all, and those
-  // of them that nobody uses yet, so that others can take them no more once it is admitted.
+  // Waiting sequences, which will begin with their `stored` tokens: pages of the matched blocks,
+  // and those among them that are unlocked now. Admission makes the latter unavailable.
   int64_t matched = 0;
   int64_t locked = 0;
   int32_t head_start = 0;  // see kMatchHeadStart
-  // Another candidate, which is computing what this one begins with, if that runs; -1: none.
+  // Index of an earlier candidate that has the same next prefix block and has not stored it yet.
+  // This one waits while that one runs. -1: none.
   int32_t waits_for = -1;
 
   int32_t pending() const { return tokens - stored; }
 };
 
-// A priority level is worth a head start of this many arrivals. Any queue the engine accepts is far
-// shorter, so a better priority goes first; but a request can be overtaken by no more than this
-// many later ones for each level between them, so that no stream of urgent work starves the rest.
+// A priority level is a head start of this many arrivals. The engine's queue is far shorter, so the
+// better priority goes first. Later requests that overtake a request are limited to this number for
+// each level between them, so urgent requests cannot starve the others.
 inline constexpr int64_t kPriorityHeadStart = 4096;
 
-// The order of everything: the lower rank runs first and is preempted last. Within a priority this
-// is first come, first served, also for a sequence that was preempted. `arrival` counts samples,
-// and a request has that of its first.
+// Scheduling order: the lower value runs first and is preempted last. Within a priority this is
+// first come, first served, also for a preempted sequence. `arrival` counts samples; a request has
+// the number of its first sample.
 constexpr int64_t rank_of(int32_t priority, int64_t arrival) {
   return arrival + int64_t{priority} * kPriorityHeadStart;
 }
 
-// Admission prefers who finds much of its prompt in the prefix cache: each group of 64 tokens that
-// is there is worth a head start of kMatchHeadStart arrivals, at most kMaxHeadStart in all. So a
-// waiting request is overtaken by no more than that many later ones, however long the queue: nobody
-// starves.
+// Admission prefers sequences whose prompt is cached. Each cached group of 64 tokens is a head
+// start of kMatchHeadStart arrivals, at most kMaxHeadStart in all. So at most that many later
+// requests overtake a waiting one, however long the queue is, and no request starves.
 inline constexpr int32_t kMatchHeadStart = 4;
 inline constexpr int32_t kMaxHeadStart = 1024;
 
@@ -64,82 +66,82 @@ constexpr int32_t head_start_of(int32_t matched_tokens) {
   return groups < kMaxHeadStart / kMatchHeadStart ? groups * kMatchHeadStart : kMaxHeadStart;
 }
 
-// What one step will do. Indices are those of the candidates the plan was made from.
+// Decision for one step. All indices refer to the candidates that the plan was made from.
 struct StepPlan {
   struct Run {
     int32_t candidate = 0;
-    int32_t count = 0;     // the next `count` pending tokens
-    bool samples = false;  // they are the last ones pending, so the next token can be chosen
+    int32_t count = 0;     // computes the next `count` pending tokens
+    bool samples = false;  // these are the last pending tokens, so the next token is sampled
   };
-  std::vector<int32_t> preempted;  // lose slot and pages before anything else happens
+  std::vector<int32_t> preempted;  // lose slot and pages before all else
   std::vector<int32_t> admitted;   // get a slot; each has a run
   struct Fork {
-    int32_t candidate = 0;  // admitted; its first
-    int32_t source = 0;     // and this running candidate's
-    int32_t tokens = 0;     // count as stored
+    int32_t candidate = 0;  // an admitted candidate, the target
+    int32_t source = 0;     // a running candidate
+    int32_t tokens = 0;     // first tokens that the target takes from the source as stored
   };
   std::vector<Fork> forks;
-  std::vector<Run> runs;  // decodes, then prefills, each in order of rank
+  std::vector<Run> runs;  // decodes, then prefills, each in scheduling order
 
   bool empty() const { return runs.empty() && preempted.empty(); }
 
-  std::vector<int32_t> counts;   // tokens of every candidate's run; 0: none
-  std::vector<uint8_t> evicted;  // whether a candidate is in `preempted`
-  std::vector<int32_t> waiting;  // candidates that wait, in the order of admission
+  std::vector<int32_t> counts;   // [candidates], tokens of each run; 0: no run
+  std::vector<uint8_t> evicted;  // [candidates], 1: the candidate is in `preempted`
+  std::vector<int32_t> waiting;  // waiting candidates, in order of admission
 };
 
 struct SchedulerLimits {
   int32_t max_step_tokens = 0;
-  int32_t max_sequences = 0;  // <= max_step_tokens: every decode fits into every step
+  int32_t max_sequences = 0;  // <= max_step_tokens, so every decode fits into every step
 };
 
-// Decides who runs and how many tokens: continuous batching with chunked prefill. A pure function
-// of its arguments: no clock, no device, nothing kept between calls.
+// Decides which sequences run in a step and how many tokens each computes: continuous batching with
+// chunked prefill. A pure function of its arguments: no clock, no device, no state between calls.
 //
 // A step is filled in this order:
-//   1. decodes: every running sequence with one pending token, so no prefill ever delays them;
-//   2. chunks of running prefills, by rank, as far as max_step_tokens goes;
-//   3. waiting sequences, by rank less head start, while there is a slot, some budget, and free
-//   pages for all their
-//      known tokens, uncompressed, besides what running sequences are promised: their own known
-//      tokens and one more group. The first that does not fit ends admission: nothing overtakes it.
-//      One whose beginning another is computing at this time waits for that one and holds nobody
-//      up.
+//   1. Decodes: every running sequence with one pending token. So prefills never delay decodes.
+//   2. Chunks of running prefills, in scheduling order, up to max_step_tokens.
+//   3. Waiting sequences, by rank_of minus head start, while a slot, step tokens and free pages are
+//      left. The pages must suffice for all known tokens of the sequence, uncompressed, besides the
+//      pages promised to running sequences: their known tokens and one more group each. The first
+//      sequence that does not fit ends admission, so no sequence overtakes it. A sequence whose
+//      next prefix block another one is computing waits for that one and delays no other sequence.
 //
-// Samples of one request compute what they have in common once. The first of them stores it, in
-// chunks that end there; the others wait for it, and nobody overtakes them. Then they are admitted
-// as forks of it: its full pages get more owners. Where its open group has closed since, that
-// group's tokens are not to be had from it any more, and the fork computes them itself. So of a
-// request's samples those that run stand
-// before those that wait, the first one counts for the pages they share, and each other for its
-// own alone. Where the first ended before others had room, the next one stores it anew.
+// Samples of one request compute their shared tokens once. The first sample stores them, in chunks
+// that end at the last shared token. The other samples wait for it, and no sequence overtakes them.
+// Then they are admitted as forks of the first sample: its full pages get more owners. If its open
+// group has closed since, the fork cannot take the tokens of that group and computes them itself.
+// Consequences: the running samples of a request stand before its waiting ones. The first sample
+// counts for the shared pages, and each other sample for its own pages alone. If the first sample
+// ends before the others are admitted, the next sample stores the shared tokens again.
 //
-// When pages run out, a running sequence that needs some takes them from the worst-ranked running
-// sequence behind it, which is preempted: it keeps its tokens, waits at its rank and is computed
-// anew, or, where a policy has compressed it and computing it anew would change its text, restored
-// from host memory. Where nobody stands behind it, it keeps its pages and sits the step out. A
-// waiting sequence preempts only sequences of a worse *priority*, and only if that suffices to
+// When pages run out, a running sequence that needs pages preempts the last running sequence behind
+// it in scheduling order. The preempted sequence keeps its tokens, waits at its position and is
+// recomputed. If a policy has compressed it, recompute would change its text, so it is swapped out
+// and swapped in again. If no sequence is behind it, a sequence keeps its pages and skips the step.
+// A waiting sequence preempts only sequences of a worse *priority*, and only if that suffices to
 // admit it.
 //
-// Pages of the prefix cache that nobody uses count as free. What sequences that share pages with
-// those admitted in the same step leave behind is not known from totals; planning then counts less,
-// so a step may preempt and run nothing, and the next one knows what is free.
+// Unlocked pages of the prefix cache count as free. If a step both preempts and admits sequences
+// that may share cached pages, totals do not tell which pages become free. Planning then counts
+// fewer pages. Such a step may preempt and run nothing; the next step plans with exact totals.
 //
-// Progress: the best-ranked running sequence is never preempted by a running one, and never sits
-// out but behind a step that preempted for it, because the arena holds at least one whole context;
-// with nothing running, the first waiting one is admitted. So every step runs or preempts
-// something while there is a candidate, and every sequence ends after finitely many steps: no
-// deadlock, no starvation.
+// Progress: no running sequence preempts the first one in scheduling order. That one skips a step
+// only if the step preempted for it, because the arena holds at least one whole context. If nothing
+// runs, the first waiting sequence is admitted. So every step with a candidate runs or preempts
+// something, and every sequence ends after finitely many steps: no deadlock, no starvation.
 //
-// Inversion: a better-priority request waits at most for running sequences of its own priority or
-// better, or for ones aged past it by kPriorityHeadStart.
+// Priority inversion: a request of better priority waits at most for running sequences of its own
+// or better priority, and for sequences aged past it by kPriorityHeadStart.
 class Scheduler {
  public:
   explicit Scheduler(const SchedulerLimits& limits);
 
-  // Requires: candidates in order of rank, a request's samples next to each other and of one
-  // priority, those that run first; each with pending tokens, and each alone fitting into the
-  // arena. `reuse` is a former plan (or a new one) whose memory serves again.
+  // Plans one step.
+  // Requires: candidates in scheduling order; samples of one request are adjacent, have one
+  // priority, and the running ones come first; each candidate has pending tokens and fits into the
+  // arena alone. `reuse` is an earlier plan (or an empty one) whose memory is reused.
+  // Returns: a plan that runs or preempts something, unless there are no candidates.
   StepPlan plan(std::span<const Candidate> candidates, const KvBudget& budget,
                 StepPlan reuse) const;
 

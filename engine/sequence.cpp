@@ -46,15 +46,17 @@ Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& req
       submitted_(model.now) {
   TESSERA_CHECK(prompt_tokens_ > 0 && prompt_tokens_ <= max_length_ &&
                     std::cmp_less_equal(max_length_, model.context),
-                "a sequence starts with something and fits the context");
+                "a sequence has a prompt and fits the context");
   if (kv_.policy.is_lossy()) {
-    shareable_ =
-        0;  // what is shared cannot be compressed, and a sample's text must not tell which is
+    // Shared tokens cannot be compressed, and a sample's text must not depend on which are shared.
+    shareable_ = 0;
   }
   const auto prompt = static_cast<int32_t>(prompt_tokens_);
-  if (kv_.policy.newest_dense() > 0) {  // a sample needs the prompt's end in its own window
+  if (kv_.policy.newest_dense() > 0) {
+    // Each sample needs the end of the prompt in its own residual buffer.
     shareable_ = std::min(shareable_, kv_.policy.shareable(prompt) / kKvGroup * kKvGroup);
-    max_inserted_tokens_ = prompt;  // generated tokens read others dense than a prompt's do
+    // Generated tokens read other tokens from the residual buffer than prompt tokens do.
+    max_inserted_tokens_ = prompt;
   }
   if (kv_.policy.is_lossy() || request.deterministic) {
     cache_accept_ = kv_.policy.high;
@@ -63,7 +65,7 @@ Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& req
   if (kv_.policy.is_lossy()) {
     max_inserted_tokens_ = cache_.pin ? static_cast<int32_t>(prompt_tokens_) : 0;
   }
-  const size_t groups = max_length_ / kKvGroup;  // a unit is one at least
+  const size_t groups = max_length_ / kKvGroup;  // a prefix block has at least one
   block_hashes_.reserve(groups);
   path_hashes_.reserve(groups);
   sampling_.seed += sample;
@@ -104,14 +106,15 @@ KvPrompt Sequence::cache_prompt(int32_t prefix_block_tokens) {
 
 int32_t Sequence::max_cached_tokens() const {
   const bool observes = observe_logits_ || sampling_.prompt_logprobs.has_value();
-  const int32_t unheard = observes ? next_observed_ : std::numeric_limits<int32_t>::max();
+  const int32_t first_unobserved = observes ? next_observed_ : std::numeric_limits<int32_t>::max();
   return kv_.policy.is_lossy() || kv_.policy.newest_dense() > 0
-             ? std::min(unheard, kv_.policy.shareable(static_cast<int32_t>(prompt_tokens_)))
-             : unheard;
+             ? std::min(first_unobserved,
+                        kv_.policy.shareable(static_cast<int32_t>(prompt_tokens_)))
+             : first_unobserved;
 }
 
 void Sequence::mark_recurring(int32_t tokens) {
-  // What another with this prompt could not begin with is left to the policy.
+  // Tokens that another sequence with this prompt could not match are left to the policy.
   const int32_t useful = kv_.policy.shareable(static_cast<int32_t>(prompt_tokens_));
   max_inserted_tokens_ = std::max(max_inserted_tokens_, std::min(tokens, useful));
 }
@@ -138,7 +141,7 @@ void Sequence::admit(int32_t slot, std::chrono::steady_clock::time_point now) {
 }
 
 int32_t Sequence::release_slot() {
-  TESSERA_CHECK(running(), "a sequence without a slot gives none up");
+  TESSERA_CHECK(running(), "a sequence without a slot releases one");
   stored_ = 0;
   return *std::exchange(slot_, std::nullopt);
 }
@@ -169,7 +172,7 @@ bool Sequence::observes_prompt_logprobs(int32_t position) const {
 
 void Sequence::observe(int32_t position, std::span<const float> logits,
                        const TokenLogprobs& prompt_logprobs) {
-  TESSERA_CHECK(position >= next_observed_, "a sink hears of a position once");
+  TESSERA_CHECK(position >= next_observed_, "a sink receives each position once");
   const bool of_prompt = observes_prompt_logprobs(position);
   next_observed_ = position + 1;
   if (observe_logits_) {

@@ -16,97 +16,112 @@
 
 namespace tessera {
 
-// What the engine knows of one sample of a request on its way. Made on the client's thread with all
-// the memory it will need; from then on the engine's thread alone owns it.
+// The engine's state of one sample of a request: its tokens, its slot, its progress and its sink.
+// Constructed on the client's thread, with all the memory that it needs. After that only the engine
+// thread uses it.
+//
+// States: waiting -> running (has a slot) -> ended, or back to waiting (preempted). Token counts:
+// stored() <= tokens().size(). A step stores pending tokens; the next token is chosen after all of
+// them are stored.
 class Sequence {
  public:
+  // Values that the sequence takes from the engine.
   struct Model {
-    int32_t context = 0;  // tokens a sequence may have
+    int32_t context = 0;  // maximum tokens of a sequence
     std::span<const int32_t> eos_ids;
-    KvPreset kv;                                // of requests that ask for none
-    KvFormat cache_accept;                      // the same
-    std::chrono::steady_clock::time_point now;  // by the engine's clock
+    KvPreset kv;                                // default for requests without a preset
+    KvFormat cache_accept;                      // default for requests without cache_accept
+    std::chrono::steady_clock::time_point now;  // submission time, by the engine's clock
   };
 
-  // One sample of a request whose first sample has the id `request_id`. Requires: the request was
-  // checked: it fits the context.
+  // Creates sample number `sample` of a request whose first sample has the id `request_id`.
+  // Requires: the request passed the engine's checks; in particular it fits the context.
   Sequence(RequestId request_id, size_t sample, const EngineRequest& request, const Model& model);
 
   RequestId id() const { return id_; }
   RequestId request_id() const { return request_id_; }
-  int64_t rank() const { return rank_; }
-  Candidate candidate() const;
+  int64_t rank() const { return rank_; }  // scheduling order, see rank_of
+  Candidate candidate() const;            // without the fields that need the KV cache
 
-  std::span<const int32_t> tokens() const { return tokens_; }
+  std::span<const int32_t> tokens() const { return tokens_; }  // prompt, then generated tokens
   std::span<const int32_t> prompt() const { return tokens().first(prompt_tokens_); }
   std::span<const int32_t> generated() const { return tokens().subspan(prompt_tokens_); }
   std::span<const int32_t> stop_ids() const { return stop_ids_; }
   const SamplingParams& sampling() const { return sampling_; }
-  std::optional<int32_t> forced() const;  // the token that comes next, whatever the sampler says
+  // The next token under teacher forcing, which replaces the sampler's choice.
+  std::optional<int32_t> forced() const;
+  // Tokens whose keys and values are in the KV cache. 0 while it waits, unless it is swapped out.
   int32_t stored() const { return stored_; }
-  // Of a request with several samples, the tokens they have in common and compute once: all of the
-  // prompt but its last, whose logits each sample wants for itself.
+  // Tokens that all samples of the request share and that are computed once. This is the prompt
+  // without its last token, because each sample needs the logits of that token. Fewer tokens, in
+  // whole groups, with sparse formats. 0 for one sample and for a lossy policy.
   int32_t shareable() const { return shareable_; }
 
-  // Nothing may be appended any more: the length that was asked for, or the context's.
+  // True if the sequence has reached max_tokens, the end of the forced tokens or the context.
   bool full() const { return tokens_.size() == max_length_; }
   bool overdue(std::chrono::steady_clock::time_point now) const;
 
-  // waiting -> running -> waiting (preempted) or ended
+  // ---- state
   bool running() const { return slot_.has_value(); }
   bool ended() const { return finish_.has_value(); }
-  bool complete() const {  // ended, and not before its time
+  bool complete() const {  // ended by a stop id or by its length, not cancelled or failed
     return ended() &&
            (finish_->reason == FinishReason::stop || finish_->reason == FinishReason::length);
   }
-  int32_t slot() const { return *slot_; }
+  int32_t slot() const { return *slot_; }  // requires running()
   void admit(int32_t slot, std::chrono::steady_clock::time_point now);
-  int32_t release_slot();                   // its tokens stay, to be computed anew
-  int32_t release_slot(SwappedKv swapped);  // its keys and values stay too, outside the cache
+  // Preempts or retires the sequence. Returns: the slot, which the caller must release.
+  int32_t release_slot();                   // keeps the tokens only, for recompute
+  int32_t release_slot(SwappedKv swapped);  // keeps the swapped-out keys and values too
   const SwappedKv* swapped() const { return swapped_.has_value() ? &*swapped_ : nullptr; }
 
-  // ---- the prefix cache. What it is asked for, with the hashes of all units so far.
+  // ---- prefix cache
+  // Returns: the tokens known so far, with the hashes of their prefix blocks. The spans point into
+  // this sequence.
   KvPrompt cache_prompt(int32_t prefix_block_tokens);
   bool uses_cache() const { return cache_.use; }
   const EngineRequest::Cache& cache() const { return cache_; }
-  // The most tokens that it may begin with: whose logits its sink or its policy's scorer waits for
-  // is computed.
+  // Returns: maximum number of tokens that it may take from the prefix cache. Tokens behind them
+  // must be computed, because the sink observes their logits or the policy's scorer counts their
+  // queries.
   int32_t max_cached_tokens() const;
-  // The most tokens of its own that others may find there. A lossy policy's sequence keeps what it
-  // computes for itself, so that it is compressed; but for what recurs of its prompt and what it
-  // was asked to pin.
+  // Returns: maximum number of its tokens that it may insert into the prefix cache. With a lossy
+  // policy this is 0, so that its own tokens can be compressed. Exceptions: the recurring part of
+  // its prompt, and a prompt that the request pins.
   int32_t max_inserted_tokens() const { return max_inserted_tokens_; }
-  int32_t max_inserted_prompt_tokens() const {  // of its prompt alone
+  int32_t max_inserted_prompt_tokens() const {  // the same for the prompt alone
     return std::min(max_inserted_tokens_, static_cast<int32_t>(prompt_tokens_));
   }
-  // So many of its prompt's first tokens were asked for before.
+  // The first `tokens` tokens of the prompt occurred in an earlier prompt (KvCache::record).
   void mark_recurring(int32_t tokens);
-  // What is there, as of the last look.
+  // Latest match of a waiting sequence.
   KvMatch& match() { return match_; }
   const KvMatch& match() const { return match_; }
-  // Of its units from the first to this one, salt and format; equal where all of these are equal.
+  // Hash over salt, format and the prefix blocks [0, block]. Equal inputs have equal hashes.
   uint64_t path_hash(int32_t block) const { return path_hashes_[static_cast<size_t>(block)]; }
   std::span<const uint64_t> path_hashes() const { return path_hashes_; }
   int32_t hashed_blocks() const { return static_cast<int32_t>(path_hashes_.size()); }
-  void set_cached(int32_t tokens);  // admitted, it finds so many stored
+  void set_cached(int32_t tokens);  // after admit(): these first tokens came from the prefix cache
 
   const KvPolicy& kv_policy() const { return kv_.policy; }
-  void set_kv_usage(const KvUsage& usage) { kv_usage_ = usage; }  // for the sink, at its end
+  void set_kv_usage(const KvUsage& usage) { kv_usage_ = usage; }  // final usage, for Finish
 
-  void store(int32_t count);  // the next `count` tokens are in pages
+  void store(int32_t count);  // the next `count` tokens are in the KV cache
 
-  // Whether the sink is still to hear what the logits after `position` say, and of which kind.
+  // Returns: true if the request asks for logits or prompt log probabilities after `position`, and
+  // the sink has not received them yet. The second function covers prompt log probabilities only.
   bool observes(int32_t position) const;
   bool observes_prompt_logprobs(int32_t position) const;
-  // Tells the sink, whatever the step is going to bring. prompt_logprobs: of the token that
-  // follows, where they are observed.
+  // Passes logits and prompt log probabilities to the sink at once, before publish().
+  // logits: [vocab]. prompt_logprobs: of the token at position + 1, if they are observed.
   void observe(int32_t position, std::span<const float> logits,
                const TokenLogprobs& prompt_logprobs);
 
-  bool append(const Sampled& next);  // a chosen token; false: it is a stop id, and not kept
+  // Appends a chosen token. Returns: false if it is a stop id, which is not kept.
+  bool append(const Sampled& next);
   void end(FinishReason reason, absl::Status status = absl::OkStatus());
 
-  // Tells the sink what append and end left to tell.
+  // Sends to the sink the token of append() and the finish of end().
   void publish(std::chrono::steady_clock::time_point now);
 
  private:
@@ -116,11 +131,11 @@ class Sequence {
   int32_t priority_;
   size_t prompt_tokens_;
   int32_t shareable_;
-  size_t max_length_;            // of tokens_
-  std::vector<int32_t> tokens_;  // prompt, then generated
+  size_t max_length_;            // maximum size of tokens_
+  std::vector<int32_t> tokens_;  // prompt, then generated tokens
   std::vector<int32_t> stop_ids_;
   SamplingParams sampling_;
-  std::vector<int32_t> forced_;  // all that is generated, unless it is empty
+  std::vector<int32_t> forced_;  // all generated tokens under teacher forcing; empty: sampled
   bool observe_logits_;
   std::optional<std::chrono::steady_clock::time_point> deadline_;
   std::shared_ptr<EventSink> sink_;
@@ -135,14 +150,14 @@ class Sequence {
   std::vector<uint64_t> path_hashes_;
   int32_t max_inserted_tokens_ = std::numeric_limits<int32_t>::max();
   KvMatch match_;
-  std::optional<int32_t> cached_tokens_;  // when it was admitted first
+  std::optional<int32_t> cached_tokens_;  // of the first admission
 
   std::chrono::steady_clock::time_point submitted_;
-  std::optional<std::chrono::steady_clock::time_point> admitted_;  // first
+  std::optional<std::chrono::steady_clock::time_point> admitted_;  // first admission
   std::optional<std::chrono::duration<double>> prefill_time_;
 
   int32_t stored_ = 0;
-  int32_t next_observed_ = 0;  // position; the sink has heard of those before it
+  int32_t next_observed_ = 0;  // the sink has received all positions below
   std::optional<int32_t> slot_;
   std::optional<Finish> finish_;
 

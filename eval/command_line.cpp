@@ -34,7 +34,7 @@ void declare_what(CLI::App& app, EvalOptions& options) {
                               " and FILE.jsonl, separated by commas [", options.tasks.tasks, "]"))
       ->type_name("NAME,...");
   app.add_option("--text", options.tasks.text,
-                 "UTF-8 text for the task text, which the model has not seen; default: ships")
+                 "UTF-8 text for the task text, which the model has not seen [the text that ships]")
       ->type_name("FILE");
   app.add_option("--lengths", options.tasks.lengths,
                  "tokens of retrieval contexts; default: 256 to 1536, or those that fit")
@@ -48,7 +48,7 @@ void declare_what(CLI::App& app, EvalOptions& options) {
   app.add_option("--kv-pairs", options.tasks.kv_pairs,
                  "pairs of a kv-retrieval item, the others are left out [all]")
       ->check(CLI::Range(2, 1'000'000));
-  app.add_option("--seed", options.tasks.seed, "of tasks, sampling and intervals [0]");
+  app.add_option("--seed", options.tasks.seed, "seed of tasks, sampling and intervals [0]");
 }
 
 void declare_how(CLI::App& app, EvalOptions& options) {

@@ -12,11 +12,11 @@
 
 namespace tessera {
 
-// What a command line asks for. The initialisers are the defaults.
+// Command line options. The initialisers are the defaults.
 struct EvalOptions {
   std::filesystem::path model;
   std::string kv = "f32,f16";
-  std::string url;  // not empty: the server there is evaluated instead of an engine
+  std::string url;  // not empty: evaluates this server instead of an engine
   TaskOptions tasks;
   std::string device = "cpu";
   std::optional<CpuIsa> isa;
@@ -32,10 +32,10 @@ struct EvalOptions {
 
 struct EvalCommand {
   EvalOptions options;
-  std::optional<std::string> text;  // only to print: --help, --version
+  std::optional<std::string> text;  // set: only to be printed (--help, --version)
 };
 
-// Errors: InvalidArgument or Unimplemented that name the flag.
+// Errors: InvalidArgument or Unimplemented, with the name of the flag.
 absl::StatusOr<EvalCommand> parse_eval_command(int argc, const char* const* argv);
 
 }  // namespace tessera

@@ -22,9 +22,9 @@
 namespace tessera {
 namespace {
 
-// Whom to evaluate.
+// Subjects of an evaluation, and the model that they share.
 struct Contest {
-  std::unique_ptr<ModelHost> host;  // none for a server
+  std::unique_ptr<ModelHost> host;  // null for a server
   std::vector<std::unique_ptr<Subject>> subjects;
   std::vector<std::string> descriptions;
 };
@@ -34,7 +34,7 @@ size_t longest_trial(const std::vector<Task>& tasks) {
   for (const Task& task : tasks) {
     for (const Item& item : task.items) {
       for (const Trial& trial : item.trials) {
-        // Measuring a prompt's pages takes two tokens more.
+        // Measuring a prompt's pages takes two more tokens.
         longest = std::max({longest, trial.tokens(), trial.prompt.size() + 2});
       }
     }
@@ -82,7 +82,7 @@ absl::StatusOr<Contest> open_server(const EvalOptions& options, const std::vecto
   return contest;
 }
 
-// What a journal belongs to: everything that changes results, but for the tasks.
+// Returns: identity of a journal: everything that changes results, except the tasks.
 std::string journal_owner(const EvalOptions& options, const std::string& device) {
   const std::string model = std::filesystem::weakly_canonical(options.model).string();
   return absl::StrCat(model, ", ", options.url.empty() ? device : options.url, ", weights ",

@@ -4,8 +4,9 @@
 
 namespace tessera {
 
-// The main() of a tool. `run` is the tool, and returns its exit code. A Status or an exception that
-// it ends with instead is told on stderr, after the tool's name, and fails.
+// Implements the main() of a tool. `run` is the tool, and returns its exit code. If it returns an
+// error Status or throws, the message is printed to stderr after the tool's name. The exit code is
+// then EXIT_FAILURE.
 int run_program(const char* name, absl::StatusOr<int> (*run)(int argc, char** argv), int argc,
                 char** argv);
 

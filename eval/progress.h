@@ -6,11 +6,11 @@
 
 namespace tessera {
 
-// A bar on the last line of a terminal; silent where stderr is none.
+// Progress bar on the last line of a terminal. Prints nothing if stderr is not a terminal.
 class Progress {
  public:
   explicit Progress(int64_t total_tokens);
-  ~Progress();  // wipes the bar away
+  ~Progress();  // erases the bar
 
   void advance(std::string_view task, std::string_view subject, int64_t tokens);
 

@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Searches a policy's numbers for the fewest bytes at a given quality.
+"""Searches the parameters of a policy for the fewest bytes at a given quality.
 
     python3 eval/search_policy.py --model models/checkpoints/tessera-tiny --text novels.txt \\
         --vary alpha_high=4,1000 --vary alpha_low=1,3,10 --vary score_pool=15,31
 
-runs tessera-eval over all combinations of the values, in rounds: the first has all of them and few
-questions, each further one the cheapest that hold up, with four times the questions and another
-seed, so that nobody wins by having been lucky twice. Two aims are pursued at once:
+Runs tessera-eval over all combinations of the values, in rounds. The first round has all of them
+and few questions. Each further round has the cheapest that passed, with four times the questions
+and another seed, so that a lucky result does not persist. Two aims are pursued at once:
 
     lossless   tessera-eval's verdict: the mean KL divergence from f16 is below 0.01, and no interval
-               of perplexity or recall lies beyond f16's score. Of the positions behind a prompt
-               alone, where the policy has acted, the divergence is below 0.01 too
+               of perplexity or recall lies beyond f16's score. At positions after the prompt,
+               when the policy has acted, the divergence is below 0.01 too
     near       mean recall is at least 95 %, and perplexity at most 105 %, of f16's
 
-With --ahead, recall is of questions that stand at a prompt's end, where the policy sees what will be
-asked before it drops anything; otherwise also of those that come later, in another turn.
-Bytes are those of the recall questions, all allocated, as a share of f16's.
+With --ahead, recall uses questions at the end of the prompt only, which the policy sees before it
+drops anything. Otherwise it also uses questions that come later, in another turn. Bytes are all
+allocated bytes of the recall questions, as a share of f16's.
 """
 
 import argparse
@@ -33,10 +33,10 @@ LATER = ("later",)
 @dataclass
 class Result:
     name: str
-    share: float  # of f16's bytes
-    recall: float  # of f16's
-    perplexity: float  # of f16's
-    kl: float  # of the positions behind a prompt
+    share: float  # bytes, relative to f16
+    recall: float  # relative to f16
+    perplexity: float  # relative to f16
+    kl: float  # at positions after the prompt
     lossless: bool
 
     def holds(self, aim: str) -> bool:

@@ -23,7 +23,7 @@ class SeededRandom {
     return static_cast<size_t>(((next() >> 32) * static_cast<uint64_t>(count)) >> 32);
   }
 
-  // Uniform in [least, most].
+  // Uniform in [min, max].
   size_t between(size_t min, size_t max) { return min + below(max - min + 1); }
 
   template <class T>

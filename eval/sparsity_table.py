@@ -3,11 +3,14 @@
 
     python3 eval/sparsity_table.py --model models/checkpoints/tessera-tiny
 
-prints tables in Markdown: sparsity by what is pruned (keys, values, both), for what is kept in f16 and
-in codes of 8 and 4 bits; keys by magnitude and by what queries look at, behind a prompt that reads
-itself dense; and dense, beside token dropping, and with more or fewer of the newest tokens dense. Then
-the presets that nothing beats in both bytes and divergence, or bytes and recall, LeanKV's and the dense
-ones among them. With --resume FILE an interrupted run goes on.
+Prints tables in Markdown:
+- sparsity by pruned side (keys, values, both), with the rest in f16 or in codes of 8 and 4 bits
+- keys pruned by magnitude and by query weights, after a prompt that is read dense
+- dense formats, sparsity beside token dropping, and more or fewer dense newest tokens
+- the presets on the Pareto front of bytes and divergence, or of bytes and recall; candidates
+  include LeanKV's and the dense presets
+
+With --resume FILE an interrupted run continues.
 """
 
 import argparse
@@ -45,7 +48,7 @@ def dropping(name: str) -> str:
 
 
 def listed() -> list[str]:
-    """What stands in a table of one preset a row."""
+    """Returns the presets of the tables with one preset per row."""
     names = [*DENSE, *NEWEST, *OTHERS, DROPPING, *(dropping(name) for name in DROPPED), *SURVIVORS]
     return [*names, dropping("s70") + OUTPUT_AWARE, SURVIVORS[0] + OUTPUT_AWARE]
 
@@ -117,7 +120,7 @@ class Scores:
         return f"{self.kl(name):.4f} / {self.recall(name):.0f} / {self.share(name):.0f}"
 
     def front(self, cost) -> list[str]:
-        """Of all presets those that no other with as few bytes beats."""
+        """Returns the presets that no other preset with at most the same bytes beats."""
         best, names = float("inf"), []
         for name in sorted(self.names, key=lambda n: (self.share(n), cost(n))):
             if cost(name) < best:

@@ -18,44 +18,45 @@ namespace tessera {
 class Recording;  // kernels/recording.h
 struct RecordArgs;
 
-// Where an op runs: for the CPU backend a ThreadPool*, for CUDA a cudaStream_t. Always the last
-// parameter; there is no ambient stream.
+// Execution context of an op: a ThreadPool* for the CPU backend, a cuda::CudaStream* for CUDA.
+// Always the last parameter; there is no ambient stream. Not owned.
 struct Stream {
   void* handle = nullptr;
 };
 
-// The part of a batch that belongs to one sequence: `count` new tokens, the first of which stands
-// at row `first_row` of the batch and at position `context` of the sequence.
+// Rows of a batch that belong to one sequence: `count` new tokens. The first one is row `first_row`
+// of the batch and has position `context` in the sequence.
 struct SequenceSpan {
-  int32_t slot = 0;  // which page tables
+  int32_t slot = 0;  // selects the page tables and residual buffers
   int32_t first_row = 0;
-  int32_t count = 0;    // 0: none, at the end of a plan that Recording::start() gets
+  int32_t count = 0;    // new tokens; 0 only at the end of a plan for Recording::start()
   int32_t context = 0;  // tokens already stored before this step
-  KvTiers tiers;        // the formats of its rows
-  // KvPolicy::newest_dense(), for tokens at positions from `prompt` on. Where it is not 0 the
-  // window keeps the newest kKvGroup tokens, each in its place of its group, and these tokens come
-  // one by one.
+  KvTiers tiers;        // formats of its rows
+  // KvPolicy::newest_dense() in tokens, for tokens at positions from `prompt` on. If not 0, the
+  // residual buffer keeps the newest kKvGroup tokens, each at its position modulo kKvGroup. Tokens
+  // from `prompt` on then come one per step.
   int32_t newest = 0;
   int32_t prompt = 0;
 
-  // Tokens at the end of the group before, which the window still holds, that a query of a span of
-  // one token reads dense and not as they are stored.
+  // Returns: tokens at the end of the previous group that a query of a one-token span reads
+  // unquantised. The residual buffer still holds them.
   constexpr int32_t older_dense() const {
     const int32_t own = context % kKvGroup + 1;
     return count == 1 && context >= prompt && context >= kKvGroup && newest > own ? newest - own
                                                                                   : 0;
   }
-  // Groups are [64 g, 64 g + 64) by position.
-  constexpr int32_t closed_before() const { return context / kKvGroup; }  // groups in the rows
+  // Closed groups of each row before the step and after kv_store. Group g has the positions [64 g,
+  // 64 g + 64).
+  constexpr int32_t closed_before() const { return context / kKvGroup; }  // before the step
   constexpr int32_t closed_after() const { return (context + count) / kKvGroup; }  // after kv_store
-  constexpr int32_t last_group() const {  // of the last new token
+  constexpr int32_t last_group() const {  // group of the last new token
     return (context + count - 1) / kKvGroup;
   }
 };
 
 struct EmbedArgs {
   std::span<const int32_t> tokens;    // [tokens], each in [0, table.rows)
-  MatrixView<const bf16> table;       // [vocab, hidden]; no data when `table_f32` serves
+  MatrixView<const bf16> table;       // [vocab, hidden]; no data if `table_f32` has
   MatrixView<const float> table_f32;  // [vocab, hidden]
   MatrixView<float> out;              // [tokens, hidden]
 };
@@ -64,22 +65,22 @@ struct RmsNormArgs {
   MatrixView<const float> in;     // [tokens, hidden]
   std::span<const float> weight;  // [hidden]
   float epsilon = 1e-5f;
-  MatrixView<float> out;  // [tokens, hidden]; may be `in`
+  MatrixView<float> out;  // [tokens, hidden]; may alias `in`
 };
 
-// out = in * weight^T (+ bias) (+ out when `accumulate`).
-// A row's result does not depend on how many rows there are: the sum over inputs has one fixed
-// order per ISA. (Batch invariance is what makes deterministic serving possible.)
+// out = in * weight^T (+ bias) (+ out if `accumulate`). Batch-invariant: a row's result does not
+// depend on the number of rows, because the sum over inputs has one fixed order per ISA.
+// Deterministic serving depends on this.
 struct LinearArgs {
   MatrixView<const float> in;  // [tokens, weight.cols]
   const PackedWeight* weight = nullptr;
   std::span<const float> bias;   // [weight.rows] or empty
-  bool accumulate = false;       // adds to `out`: the residual stream, without a pass of its own
+  bool accumulate = false;       // adds to `out`: fuses the residual add
   MatrixView<float> out;         // [tokens, weight.rows]
-  std::span<std::byte> scratch;  // Backend::linear_scratch_bytes(tokens, cols) for activations
+  std::span<std::byte> scratch;  // for activations: Backend::linear_scratch_bytes(tokens, cols)
 };
 
-// Rotates q and k in place, pairs (i, i + head_dim / 2) as Hugging Face lays them out.
+// Rotates q and k in place. The pairs are (i, i + head_dim / 2), as in Hugging Face's layout.
 struct RopeArgs {
   MatrixView<float> heads;             // [tokens, heads * head_dim]
   std::span<const int32_t> positions;  // [tokens]
@@ -93,160 +94,181 @@ struct SiluMulArgs {
   MatrixView<float> out;            // [tokens, width] = silu(gate) * up
 };
 
-// Gives rows pages and takes pages back. First every row of the `released` slots is emptied, then
-// every row of the `grown` ones gets the pages it lacks, so that these may take those in one call.
-// All heads of all changes are served by one pass over the circular free list: a prefix sum over
-// the changes gives each row its place in it (LeanKV, section 5.2). A page goes back to the free
-// list when its last owner lets go of it. Requires: enough free pages then; room between a row's
-// two ends.
+// Allocates and releases the pages of rows. First, every row of the `released` slots is emptied.
+// Then every row of the `grown` slots gets the pages it lacks, so one call can reuse released
+// pages.
+// One pass over the circular free list serves all heads of all changes. A prefix sum over the
+// changes gives each row its place in the list (LeanKV, section 5.2). A page returns to the free
+// list when its last owner releases it.
+// Requires: enough free pages after the releases; room between the two ends of each grown row.
 struct KvResizeArgs {
   KvPool pool;
   std::span<const int32_t> released;  // slots
   std::span<const KvGrowth> grown;    // at most one for a slot
-  // Of each of `grown`, the pages that it took: host memory, written by the time that the host next
-  // waits for the stream, and there until then. Empty: nobody asks.
+  // Output: pages taken by each entry of `grown`. Host memory, not owned. It is written by the time
+  // the host next waits for the stream, and must stay valid until then. Empty: not reported.
   std::span<int32_t> taken = {};
 };
 
-// Lets sequences share the pages of one prompt, copy on write: full pages get one more owner, and a
-// page that is partly filled, which both would write on, is copied, as the window is.
-// Requires: free pages for the copies (at most two for each row).
+// Shares the pages of one prompt between sequences, copy on write. A full page gets one more owner.
+// A partly filled page, which both sequences would write, is copied, and so is the residual buffer.
+// Requires: targets that hold nothing; free pages for the copies (at most two for each row).
 struct KvForkArgs {
   KvPool pool;
   std::span<const KvFork> forks;
 };
 
-// Copies all that a slot holds to host memory, so that its pages can serve others in the meantime,
-// or back into a slot that holds nothing: same tokens in the same places, so what is computed from
-// them has the same bits. Copying back takes as many pages as the rows need. Requires:
-// kv_snapshot_bytes() bytes; to load, that many free pages.
+// kv_swap_out copies everything a slot holds to host memory, so that its pages can serve other
+// sequences. kv_swap_in copies it back into a slot that holds nothing. Tokens return to the same
+// places, so results computed from them have the same bits. kv_swap_in takes as many pages as the
+// rows need.
+// Requires: kv_snapshot_bytes() bytes of host memory; for kv_swap_in, enough free pages.
 struct KvSnapshotArgs {
   KvPool pool;
   KvSnapshot snapshot;
   std::span<std::byte> bytes;
 };
 
-// Gives each unit one more owner of the pages it names, so that they stay when the slot is
-// released. Requires: full pages, in rows that kv_compress has left as kv_store filled them.
+// Inserts pages of slots into prefix blocks: each page of a block gets one more owner, and so stays
+// when the slot is released.
+// Requires: full pages, whose tokens are as kv_store wrote them (not changed by kv_compress);
+// handles that hold nothing.
 struct KvShareArgs {
   KvPool pool;
   std::span<const KvShare> shares;
 };
 
-// Lets slots begin with the tokens of units: their pages get one more owner, rows count their
-// tokens, and marks, where there are any, say their positions and a score of 0. Takes no page.
+// Starts slots with the tokens of prefix blocks. The pages get one more owner, and the rows count
+// the tokens. Token scores, if the pool has them, are set to the tokens' positions and a score of
+// 0. Takes no page from the free list.
 // Requires: slots that hold nothing; room between a row's two ends.
 struct KvAttachArgs {
   KvPool pool;
   std::span<const KvAttachment> attachments;
 };
 
-// Empties units. A page goes back to the free list when its last owner lets go of it.
+// Empties prefix blocks. A page returns to the free list when its last owner releases it.
+// Requires: each handle holds a prefix block.
 struct KvDropArgs {
   KvPool pool;
   std::span<const int32_t> handles;
 };
 
-// Encodes units anew in a denser format, in place: a token's codes (or floats) are decoded to f32
-// and go through the quantiser once more. The pages that this empties go back to the free list.
-// Requires: pages that no row and no other unit holds; a format of codes with no smaller capacity.
+// Re-encodes prefix blocks in a denser format, in place. A token's codes (or floats) are decoded to
+// f32 and quantised again. Pages that become empty return to the free list.
+// Requires: pages that no row and no other prefix block holds; a target format of codes whose page
+// capacity is not smaller.
 struct KvDemoteArgs {
   KvPool pool;
-  std::span<const PrefixBlock> prefix_blocks;  // as they are
-  uint8_t tier = 0;                            // as they shall be
+  std::span<const PrefixBlock> prefix_blocks;  // with their current tiers
+  uint8_t tier = 0;                            // target tier
   std::span<std::byte> scratch;                // Backend::kv_demote_scratch_bytes(...)
 };
 
-// Dense groups. In a step a sequence's queries read the groups they stand in as they are computed,
-// dense: the last of them from the slot's window, the others from scratch, one window-layout page
-// for each (sequence, group but the last, KV head). dense_groups() says how many such groups a span
-// has.
+// Dense groups. In a step, a sequence's queries read their own group unquantised. The last group of
+// a span is read from the slot's residual buffer. Each other group is read from scratch memory: one
+// page in the residual layout for each (sequence, group but the last, KV head).
+// Returns: number of such scratch groups of a span, for each KV head.
 constexpr int32_t dense_groups(const SequenceSpan& span) {
   return span.last_group() - span.closed_before();
 }
 
-// Writes the new tokens' keys (after RoPE) and values. Tokens of a span's last group go to its
-// window; each earlier group (its first tokens may come from the window) is assembled in `dense`
-// and, like the last one if it is full, *closed*: encoded in the high tier's format at the end of
-// each row's high tier, whose count grows by 64. Where a span wants its newest tokens dense, the
-// window keeps the group before in the places that the last one has not reached. Rounds to nearest
-// even; what a format cannot hold becomes its largest finite value. The same tokens give the same
-// bytes, however they are cut into steps. Requires: kv_resize gave room for the groups that close.
+// Writes the new tokens' keys (after RoPE) and values. Tokens of a span's last group go to the
+// residual buffer. Each earlier group is assembled in `dense`; its first tokens may come from the
+// residual buffer.
+// Every earlier group is *closed*, and so is the last one if it is full. A closed group is encoded
+// in the high tier's format at the end of each row's high tier, whose count grows by 64. If
+// SequenceSpan::newest is not 0, the residual buffer keeps the previous group in the places that
+// the last group has not reached.
+// Rounds to nearest even. A value that a format cannot represent becomes its largest finite value.
+// The same tokens give the same bytes, however they are divided into steps.
+// Requires: kv_resize has allocated pages for the groups that close.
 struct KvStoreArgs {
   MatrixView<const float> keys;    // [tokens, kv_heads * head_dim]
   MatrixView<const float> values;  // [tokens, kv_heads * head_dim]
   std::span<const SequenceSpan> sequences;
   KvPagesView pages;
   int32_t layer = 0;
-  // [sum of dense_groups over the sequences, kv_heads, residual_layout.page_bytes], 64-byte aligned
+  // Output: [sum of dense_groups over the sequences, kv_heads, residual_layout.page_bytes], 64-byte
+  // aligned.
   std::span<std::byte> dense;
 };
 
 inline constexpr int32_t kAttentionTile = kKvGroup;  // tokens
 
-// Which queries of a sequence count for its tokens' scores.
+// Selects the queries of a sequence that count for its token scores.
 struct KvScoring {
-  bool token_scores =
-      false;  // whether the sequence's policy wants marks; false: kv_score passes it over
+  // True if the sequence's policy needs token scores; otherwise kv_score skips the sequence.
+  bool token_scores = false;
   KvScorer scorer = KvScorer::none;
-  int32_t begin = 0;  // of the queries that count: positions [begin, end)
+  int32_t begin = 0;  // queries at positions [begin, end) count
   int32_t end = 0;
-  bool query_sums = false;  // whether the policy's key score wants KvPagesView::query_sums
+  // True if the policy's key score needs KvPagesView::query_sums.
+  bool query_sums = false;
 
   constexpr bool counts(int32_t position) const {
     return token_scores && begin <= position && position < end;
   }
 };
 
-// Of a sequence with that policy and a prompt of so many tokens.
+// Returns: the scoring of a sequence with `policy` and a prompt of `prompt_tokens` tokens.
 KvScoring scoring_of(const KvPolicy& policy, int32_t prompt_tokens);
 
-// Causal attention of the new tokens over their sequence's stored tokens, the new ones included
-// (kv_store runs first: store, then attend). A query at position p reads the group of p dense, from
-// the window or from `dense`, up to itself, and from the window older_dense() tokens before it; of
-// the high tier all tokens but these and the groups that this step closed at or after its own; and
-// the low tier. Prefill and decode are the same op: a query row's arithmetic is fixed by its
-// position and its row's tokens alone (tiles of 64 tokens: the high tier's in order, the low
-// tier's, then the dense group; online softmax), so results do not depend on chunk borders or on
-// the rest of the batch. Grouped queries share one pass over their KV head.
+// Causal attention of the new tokens over their sequence's stored tokens, the new ones included.
+// kv_store runs first: store, then attend. A query at position p reads:
+// - the group of p unquantised, up to p, from the residual buffer or from `dense`;
+// - older_dense() tokens before that group, from the residual buffer;
+// - the high tier, except those tokens and the groups that this step closed at or after the group
+//   of p;
+// - the low tier.
 //
-// Sequences of one new token whose rows begin with the same pages (units, forks) read these once
-// for all of them, as far as a backend can: the results are the same bit for bit.
+// Prefill and decode are the same op. A query row's arithmetic depends only on its position and on
+// its row's tokens. It uses tiles of 64 tokens and an online softmax: the high tier's tiles in
+// order, the low tier's, then the dense group. Results therefore do not depend on chunk borders or
+// on the rest of the batch. The query heads of a KV head share one pass over it.
 //
-// Codes are multiplied as they are (never written back as floats): q . k = scale * (q . codes) +
-// zero * sum(q) with q in two int8 parts, about 15 bits; and sum p * v = sum (p * scale) * code +
-// sum p * zero with p * scale in two int8 parts for each tile.
+// Some sequences of one new token have rows that begin with the same pages (prefix blocks, forks).
+// They read these pages once for all of them, as far as the backend supports it. The results are
+// the same bit for bit.
+//
+// Codes are multiplied directly and never written back as floats. q . k = scale * (q . codes) +
+// zero * sum(q), with q in two int8 parts, about 15 bits. sum p * v = sum (p * scale) * code + sum
+// p * zero, with p * scale in two int8 parts for each tile.
 struct AttentionArgs {
   MatrixView<const float> queries;  // [tokens, query_heads * head_dim], after RoPE
   std::span<const SequenceSpan> sequences;
   KvPagesView pages;
   int32_t layer = 0;
-  int32_t query_heads = 0;           // a multiple of pages.kv_heads
-  float scale = 0;                   // usually 1 / sqrt(head_dim)
-  int32_t sliding_window = 0;        // > 0: a query sees the last `window` positions only; then
-                                     // rows hold every closed token, so place is position
+  int32_t query_heads = 0;  // a multiple of pages.kv_heads
+  float scale = 0;          // usually 1 / sqrt(head_dim)
+  // > 0: a query sees the last `sliding_window` positions only. Rows must then hold every closed
+  // token, so that a token's place is its position.
+  int32_t sliding_window = 0;
   std::span<const std::byte> dense;  // as kv_store filled it
   MatrixView<float> out;             // [tokens, query_heads * head_dim]
-  MatrixView<float> log_sums;        // [tokens, query_heads] or no data: log of the softmax's
-                                     // denominator, for kv_score
-  std::span<const KvScoring> scorings = {};  // one for each of `sequences`; empty: nobody is scored
-  // Left for kv_score, of each sequence i with one new token that counts (leaves_weights()), so
-  // that it need not multiply again. Row i * kv_heads + h is of KV head h: for each tile as above
-  // kv_weight_tile_floats(), which begin with a number for each token, [heads of the group,
-  // kAttentionTile], made of score = q . k * scale * log2(e). The CPU leaves weights relative to
-  // the tile's running maximum, 2^(score - maximum), and behind them [heads] maxima; CUDA leaves
-  // scores. The caller owns it, once for all layers. There may be fewer rows than the step's
-  // sequences have: kv_score multiplies for the others, to the same bits.
+  // Output for kv_score, [tokens, query_heads]: log of the softmax denominator. No data: not
+  // computed.
+  MatrixView<float> log_sums;
+  // One for each of `sequences`; empty: no sequence is scored.
+  std::span<const KvScoring> scorings = {};
+  // Output for kv_score, so that it need not multiply again. It is written for each sequence i with
+  // leaves_weights(): one new token, which counts. Row i * kv_heads + h belongs to KV head h. A row
+  // has kv_weight_tile_floats() floats for each tile, in the order above. They begin with one
+  // number per token, [gqa_ratio, kAttentionTile], made from score = q . k * scale * log2(e).
+  // The CPU stores weights relative to the tile's running maximum, 2^(score - maximum), and behind
+  // them [gqa_ratio] maxima. CUDA stores scores.
+  // Owned by the caller, one buffer for all layers. It may have fewer rows than the step's
+  // sequences need: kv_score multiplies for the others, to the same bits.
   MatrixView<float> weights = {};  // [rows, kv_weight_row_floats()], 64-byte aligned
-  std::span<std::byte> scratch;    // Backend::attention_scratch_bytes(...), as new aligns
-  bool share_reads = true;         // false: each sequence reads for itself, for comparison
+  std::span<std::byte> scratch;    // Backend::attention_scratch_bytes(...), aligned as by `new`
+  bool share_reads = true;         // false: sequences read shared pages separately, for comparison
 };
 
-// The most query heads of one KV head whose attention kv_score aggregates.
+// Largest number of query heads of one KV head that kv_score supports.
 inline constexpr int32_t kMaxScoredHeads = 48;
 
-// What attention leaves of a tile and a row for kv_score; each tier may end with a tile that is not
-// full.
+// Floats that attention leaves for kv_score: of one tile, and of one row with `context` tokens.
+// Each tier may end with a partly filled tile. `group` is the GQA ratio.
 constexpr int64_t kv_weight_tile_floats(int32_t group) {
   return int64_t{kAttentionTile} * group + round_up(group, 16);
 }
@@ -254,84 +276,93 @@ constexpr int64_t kv_weight_row_floats(int32_t context, int32_t group) {
   return (int64_t{context} / kAttentionTile + 3) * kv_weight_tile_floats(group);
 }
 
-// Gives the new tokens marks (a score of 0 and their position), then adds to the score of every
-// token the attention that this step's counting queries paid it: the probability, or its square, of
-// each query head of its KV head's group; mean and sum add the group's mean, squares its sum. It
-// runs after kv_store and attention: of a prompt's queries it is a second q . k over what attention
-// read, with the log_sums that attention left; of a sequence that decodes it takes the weights that
-// attention left too. A mark gets its queries one by one in order of position, so scores do not
-// depend on how tokens are cut into steps.
+// Creates the new tokens' token scores: a score of 0 and their position. Then adds to every token's
+// score the attention received from this step's counting queries: the probability, or its square.
+// Each query head of the token's KV head contributes. The scorers mean and sum add the mean over
+// these heads, squares adds their sum.
 //
-// Where a policy's key score wants it, it also adds |q| of the new tokens, over the query heads of
-// each KV head, to KvPagesView::query_sums.
+// Runs after kv_store and attention. For a prompt's queries it computes q . k again over what
+// attention read, with the log_sums that attention left. For a sequence that decodes it uses the
+// weights that attention left. Each token score receives its queries one by one in order of
+// position. Scores therefore do not depend on the division of tokens into steps.
+//
+// If a policy's key score needs it, also adds |q| of the new tokens to KvPagesView::query_sums,
+// over the query heads of each KV head.
 struct KvScoreArgs {
   MatrixView<const float> queries;   // [tokens, query_heads * head_dim], after RoPE
   MatrixView<const float> log_sums;  // [tokens, query_heads], as attention left them
   std::span<const SequenceSpan> sequences;
   std::span<const KvScoring> scorings;   // one for each of `sequences`
-  MatrixView<const float> weights = {};  // as attention left them; no rows: it left none
-  KvPagesView pages;                     // with marks
+  MatrixView<const float> weights = {};  // as attention left them; no rows: none were left
+  KvPagesView pages;                     // with token_scores
   int32_t layer = 0;
   int32_t query_heads = 0;
   float scale = 0;
   std::span<const std::byte> dense;  // as kv_store filled it
 };
 
-// Whether the weights have rows for sequence `i`, which is one that decodes.
+// Returns: true if sequence `i` decodes (one new token) and `weights` has rows for it.
 template <class Args>  // AttentionArgs, KvScoreArgs
 constexpr bool has_weight_rows(const Args& args, const SequenceSpan& sequence, int64_t i) {
   return sequence.count == 1 && (i + 1) * args.pages.kv_heads <= args.weights.rows;
 }
 
-// Whether attention leaves weights of sequence `i`, so that kv_score need not multiply: of one that
-// decodes and counts. The scalar backend does not.
+// Returns: true if attention leaves weights of sequence `i`, so that kv_score need not multiply.
+// Such a sequence decodes and its query counts. The scalar backend leaves none.
 template <class Args>
 bool leaves_weights(const Args& args, size_t i) {
   return !args.scorings.empty() && args.scorings[i].counts(args.sequences[i].context) &&
          has_weight_rows(args, args.sequences[i], static_cast<int64_t>(i));
 }
 
-// One sequence to compress: by `policy`, in all layers and heads.
+// One sequence to compress by `policy`, in all layers and KV heads.
 struct KvCompression {
   int32_t slot = 0;
   KvTiers tiers;
-  KvPolicy policy;     // policy_error() found nothing; a lossy rule
-  int32_t tokens = 0;  // stored, the open group's included
+  KvPolicy policy;     // valid by policy_error(), with a lossy rule
+  int32_t tokens = 0;  // stored tokens, the open group included
   int32_t prompt_tokens = 0;
-  int32_t evaluated = 0;  // positions below were judged by an earlier call; 0 at the first
-  bool pool = false;      // the prompt's scores are complete: pool them now, once
-  constexpr int32_t evaluated_after() const {  // what is to be said as `judged` the next time
+  int32_t evaluated = 0;  // positions below were evaluated by an earlier call; 0 in the first
+  bool pool = false;      // the prompt's scores are complete: pool them in this call, once
+  // Returns: `evaluated` for the next call.
+  constexpr int32_t evaluated_after() const {
     const int32_t group = tokens / kKvGroup - policy.recent;
     return group > 0 ? group * kKvGroup : 0;
   }
 };
 
-// What became of it, over all layers and heads.
+// Result for one sequence, over all layers and KV heads.
 struct KvCompressed {
-  int64_t pages_freed = 0;  // fewer than taken: negative; at least -(layers * kv_heads)
-  int64_t low_pages = 0;    // that its low tier has now
-  int64_t demoted = 0;      // tokens of one KV head
+  int64_t pages_freed = 0;  // negative if more were taken; at least -(layers * kv_heads)
+  int64_t low_pages = 0;    // pages of its low tier after the call
+  int64_t demoted = 0;      // tokens, counted for each layer and KV head
   int64_t dropped = 0;
 };
 
-// Select and compact, in place. First every row is planned by itself, then, where the policy's
-// allocator asks for it, a budget is spread across rows, then every row is compacted: what is
-// demoted is decoded and encoded again in the low tier's format, at the low tier's end; what is
-// dropped vanishes; the gaps that this leaves in a tier are filled with the tier's last tokens,
-// copied as they are, marks moving along. So the work is in proportion to what changes, and a place
-// says nothing of a position: marks know it. Pages that end up empty go back to the free list, one
-// prefix sum for all rows.
+// Selects and compacts tokens, in place. If the policy's allocator needs it, a budget is spread
+// across rows. Every row is planned and compacted separately:
+// - Demoted tokens are decoded and encoded again in the low tier's format, at the low tier's end.
+// - Dropped tokens are removed.
+// - Gaps in a tier are filled with the tier's last tokens, copied unchanged with their token
+//   scores.
+//
+// The work is therefore proportional to the changes. A token's place no longer implies its
+// position; its token score holds the position. Pages that end up empty return to the free list,
+// with one prefix sum for all rows.
 //
 // Keys that go to a sparse low tier keep the channels that rank highest by the policy's key_score.
 //
-// Tokens are judged with kKvGroup granularity: those that left the recent window since the call
-// before (positions [judged, evaluated_after())) are new to the rule; what it does with the older
-// ones is the rule's affair (LeanKV's Algorithm 1: one victim for each that comes in).
+// Tokens are evaluated with kKvGroup granularity. Tokens that left the recent groups since the
+// previous call (positions [evaluated, evaluated_after())) are new to the rule. The rule decides
+// about the older ones by its own criterion (LeanKV's Algorithm 1: one victim for each incoming
+// token).
 //
-// Pages with more than one owner, and what stands before them in the same tier, are left alone.
+// Pages with more than one owner, and the tokens before them in the same tier, are not changed.
+//
 // Requires: at least layers * kv_heads free pages (a row may need one before it can free one, and
-// may end with one more than it had); tokens < pages.row_token_scores; kv_score has seen every
-// step, and for key_score output_aware every query of the newest closed group and the open one.
+// may end with one more than it had); tokens < pages.row_token_scores; kv_score has run for every
+// step; for key_score output_aware, it has seen every query of the newest closed group and the open
+// one.
 struct KvCompressArgs {
   KvPool pool;
   std::span<const KvCompression> sequences;
@@ -339,50 +370,52 @@ struct KvCompressArgs {
   std::span<std::byte> scratch;     // Backend::kv_compress_scratch_bytes(...), 64-byte aligned
 };
 
-// The most that one call of `sample` may be given; scratch is sized by it once, at start.
+// Upper bounds for one call of `sample`. Scratch is sized by them once, at start.
 struct SampleLimits {
   int32_t rows = 0;
   int32_t vocab = 0;    // <= kMaxSampledVocab
-  int32_t changes = 0;  // of all rows together
+  int32_t changes = 0;  // sum over all rows
 };
 
-// The next token of each row (kernels/sampling.h). What a row wants is plan, on the host; logits
-// and what is sampled lie where the backend's memory is. Logits are changed meanwhile and put back.
-// A row's token depends on the row alone.
+// Chooses the next token of each row (kernels/sampling.h). `rows` and `changes` are plan, in host
+// memory; `logits` and `sampled` are in the backend's memory. Logits are modified during the call
+// and restored. A row's token depends only on that row.
 struct SampleArgs {
   MatrixView<float> logits;              // [any, vocab]
-  std::span<const SampleRow> rows;       // no two of the same row of `logits`
-  std::span<const LogitChange> changes;  // the rows', one after the other
+  std::span<const SampleRow> rows;       // at most one for each row of `logits`
+  std::span<const LogitChange> changes;  // concatenated changes of all rows
   std::span<SampledToken> sampled;       // one for each of `rows`
   std::span<std::byte> scratch;          // Backend::sample_scratch_bytes(...), 64-byte aligned
 };
 
-// The largest step an op must be able to serve; scratch is sized by it once, at start.
+// Largest step that an op must be able to serve. Scratch is sized by it once, at start.
 struct StepLimits {
   int32_t tokens = 0;
   int32_t sequences = 0;
   int32_t context = 0;
 };
 
-// The most dense groups a step can have: two tokens reach into a group's end and the next one's
-// beginning, and each further group of a sequence takes 64.
+// Returns: the largest number of dense groups of a step. Two tokens of a sequence can reach the end
+// of one group and the start of the next. Each further group of that sequence takes 64 tokens.
 constexpr int64_t max_dense_groups(const StepLimits& limits) {
   const int32_t pairs = limits.tokens / 2 < limits.sequences ? limits.tokens / 2 : limits.sequences;
   return pairs + (limits.tokens - 2 * pairs) / kKvGroup;
 }
 
-// One complete table of ops. A backend fills it in one place, and the table *is* the list of
-// kernels: tests walk it, and kernels/op_cost.h states what each op costs. Ops allocate nothing and
-// keep no state. Where an op cannot serve its arguments, that is a bug of the caller: what can be
-// asked for is checked when a model loads.
+// One complete table of ops for a device. A backend fills it in one place, and the table is the
+// list of kernels. Tests walk it, and kernels/op_cost.h states the cost of each op. Ops allocate
+// nothing and keep no state.
+// Errors: arguments that an op cannot serve are a bug of the caller, because the supported
+// configurations are checked when a model loads.
 struct Backend {
   const char* name;  // "cpu"
   const char* isa;   // "scalar", "avx2", "avx512", "amx"
 
-  // 0: there are no kernels for weights of that format.
+  // Returns: bytes of a packed weight; 0 if there are no kernels for weights of that format.
   int64_t (*packed_weight_bytes)(WeightFormat format, int64_t rows, int64_t cols);
-  // Converts rows [first_row, first_row + source.rows) of `weight`; rows may come in any order
-  // and in pieces, so a checkpoint is never held twice. Pieces start at multiples of kPackRows.
+  // Packs rows [first_row, first_row + source.rows) of `weight`. Rows may come in any order and in
+  // pieces, so a checkpoint is never held twice. Requires: pieces that start at multiples of
+  // kPackRows.
   void (*pack_weight)(MatrixView<const float> source, int64_t first_row,
                       const PackedWeight& weight);
   int64_t (*linear_scratch_bytes)(int64_t tokens, int64_t cols);
@@ -392,15 +425,16 @@ struct Backend {
   int64_t (*kv_demote_scratch_bytes)(const KvPagesView& pages, Stream);
   int64_t (*sample_scratch_bytes)(const SampleLimits& limits, Stream);
 
-  // Called once on the thread that will call the ops: places it beside the stream's own threads.
+  // Called once on the thread that will call the ops. The CPU backend pins it beside the stream's
+  // own threads; CUDA makes the device current.
   void (*attach_thread)(Stream);
 
-  // Where views, pools, weights and scratch lie. Null: in host memory. What ops read of a step's
-  // plan (tokens, positions, sequences ...) is host memory for every backend.
+  // Memory of views, pools, weights and scratch. Null: host memory. The parts of a step's plan that
+  // ops read (tokens, positions, sequences ...) are host memory for every backend. Not owned.
   const DeviceMemory* memory = nullptr;
-  // Whether its ops serve pages of that format. Null: all that is_supported().
+  // Returns: true if the ops serve pages of that format. Null: every format that is_supported().
   bool (*serves_pages)(KvFormat format, int32_t head_dim) = nullptr;
-  // Notes ops to be started together later. Null: they are called each time.
+  // Records ops to be started together later (kernels/recording.h). Null: ops are called each time.
   std::unique_ptr<Recording> (*record)(const RecordArgs&, Stream) = nullptr;
 
   void (*embed)(const EmbedArgs&, Stream);

@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-// For what only a bug of our own can cause: says where, and aborts. What a client, a file or the
-// network can cause is an absl::Status instead, in the layers above this one.
+// Reports the location and aborts if `condition` is false: for errors that only a bug in this code
+// can cause. Errors of a client, a file or the network are an absl::Status in the layers above.
 #define TESSERA_CHECK(condition, message)                                                   \
   do {                                                                                      \
     if (!(condition)) [[unlikely]] {                                                        \

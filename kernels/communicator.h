@@ -8,37 +8,41 @@
 
 namespace tessera {
 
-// The ranks that hold one model's shards together, as seen from one of them. What it does is
-// collective: every rank makes the same calls in the same order, and each waits for the others; any
-// thread of a rank may make them, one at a time. A rank or a link that fails ends the process, and
-// its launcher ends the other ranks: a sum that lacks a part is of no use to anybody.
+// One rank's connection to all ranks that hold one model's shards. The operations are collective:
+// every rank makes the same calls in the same order, and each waits for the others. Any thread of a
+// rank may make them, one call at a time.
+// Errors: a failure of a rank or a link ends the process, and its launcher ends the other ranks,
+// because an incomplete sum is useless.
 class Communicator {
  public:
   virtual ~Communicator() = default;
 
-  virtual int32_t rank() const = 0;  // in [0, ranks()); 0 leads
+  virtual int32_t rank() const = 0;  // in [0, ranks()); 0 is the leader
   virtual int32_t ranks() const = 0;
 
-  // numbers[i] becomes the sum of all ranks' numbers[i], the same bits on each.
-  // numbers: as many on every rank, in the memory of the backend that the stream is of
+  // Replaces numbers[i] by the sum of all ranks' numbers[i], with the same bits on each rank.
+  // Requires: equal sizes on all ranks; `numbers` in the memory of the stream's backend.
   virtual void all_reduce_sum(std::span<float> numbers, Stream stream) = 0;
 
-  // Whether a backend can record that sum among its ops (kernels/recording.h): called while one
-  // does, it puts work on the stream and does nothing else, and each start of the recording is the
-  // sum anew. Ranks then record the same in the same order, and start it together, as all that is
-  // collective; recordings end before the communicator does. The same on every rank.
+  // Returns: true if a backend can record that sum among its ops (kernels/recording.h); the same on
+  // every rank. During recording, the sum only puts work on the stream, and each start of the
+  // recording computes it again.
+  // Requires: ranks record the same calls in the same order and start the recording together, like
+  // every collective call; recordings are destroyed before the communicator.
   virtual bool records_sums() const = 0;
 
-  // ---- between hosts, in their own memory, as all that follows
+  // ---- between hosts, in host memory: all functions below
 
-  // Everybody gets what rank 0 has: as many bytes on every rank. The others may wait for it for
-  // hours, so they soon sleep between two looks, and see it up to two milliseconds late then.
+  // Copies the bytes of rank 0 to every rank. The other ranks may wait for hours, so they soon
+  // sleep between two polls. They then see the broadcast up to two milliseconds late.
+  // Requires: equal sizes on all ranks.
   virtual void broadcast(std::span<std::byte> bytes) = 0;
 
-  // Everybody gets what each rank has: `all` is [ranks, own.size()]. As many on every rank.
+  // Copies each rank's numbers to every rank: `all` is [ranks, own.size()].
+  // Requires: equal sizes on all ranks.
   virtual void all_gather(std::span<const int64_t> own, std::span<int64_t> all) = 0;
 
-  // Ends all ranks now, without waiting for any: for one that cannot go on.
+  // Ends all ranks immediately, without waiting for any: for a rank that cannot continue.
   [[noreturn]] virtual void abort() = 0;
 };
 

@@ -10,26 +10,26 @@
 
 namespace tessera {
 
-// The CUDA backend is a library of its own, libtessera_cuda.so beside the program, opened when it
-// is asked for: a program without it needs nothing of CUDA, and one with it starts without a
-// driver.
+// The CUDA backend, loaded at run time from libtessera_cuda.so beside the program. A program
+// without the library needs nothing of CUDA, and a program with it starts without a driver.
 struct CudaLibrary {
-  const Backend* backend = nullptr;  // null: `error` says why
-  Stream stream = {};                // what its ops run on; lives as long as the program
+  const Backend* backend = nullptr;  // not owned; null: `error` has the reason
+  Stream stream = {};                // stream of its ops; valid until the program ends
   const DeviceProbe* probe = nullptr;
-  // Ranks of a GPU each, of processes that `hosts` connects: collective. Null: built without NCCL.
+  // Returns: a communicator of ranks with one GPU each, in processes that `hosts` connects.
+  // Collective. Null: built without NCCL.
   std::unique_ptr<Communicator> (*connect)(std::unique_ptr<Communicator> hosts) = nullptr;
-  std::string error = {};  // the library, the driver, a GPU or an op that is missing
+  std::string error = {};  // the missing library, driver, GPU or op
 };
 CudaLibrary open_cuda_library();
 
-// What the library exports, as kCudaEntry. Raise kCudaAbi with every change of what the two sides
-// share.
+// Entry point of the library: the symbol kCudaEntry. Increase kCudaAbi with every change of the
+// interface between the program and the library.
 inline constexpr int32_t kCudaAbi = 5;
 inline constexpr const char* kCudaEntry = "tessera_cuda_open";
 using OpenCuda = void(int32_t abi, CudaLibrary& library);
 
-// The ops that a table lacks, with commas between; empty: none.
+// Returns: names of the ops that a table lacks, separated by commas; empty if none is missing.
 std::string missing_ops(const Backend& backend);
 
 }  // namespace tessera

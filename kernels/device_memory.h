@@ -8,17 +8,17 @@ namespace tessera {
 
 struct Stream;
 
-// The memory that a backend's ops work on, where it is not the host's own: weights, activations and
-// pages lie in it, only ops read and write it, and the host copies.
+// Memory of a backend whose ops do not work on host memory. Weights, activations and pages are in
+// it. Only ops read and write it; the host copies.
 struct DeviceMemory {
-  // At a multiple of 256, holding anything; null where the device has not so many bytes.
+  // Returns: uninitialised memory at a multiple of 256 bytes; null if the device has too little.
   void* (*allocate)(int64_t bytes);
   void (*free)(void* memory);
-  // What is there before the first step. Waits.
+  // Copies from host to device, for data that is there before the first step. Waits.
   void (*upload)(void* to, const void* from, int64_t bytes);
-  // What all ops that were started on the stream have left. Waits.
+  // Copies from device to host after all ops that were started on the stream. Waits.
   void (*download)(void* to, const void* from, int64_t bytes, Stream stream);
-  // Until all ops that were started on the stream are done.
+  // Waits until all ops that were started on the stream are done.
   void (*wait)(Stream stream);
 };
 

@@ -5,8 +5,9 @@
 
 namespace tessera {
 
-// A float of 8 bits as storage: 4 of exponent, 3 of mantissa, no infinities, 448 the largest
-// (Micikevicius et al., "FP8 Formats for Deep Learning", 2022, section 3). Each is a bf16 exactly.
+// An 8-bit float as storage: 4 bits of exponent, 3 of mantissa, no infinities, largest value 448
+// (Micikevicius et al., "FP8 Formats for Deep Learning", 2022, section 3). Every value is exact in
+// bf16.
 struct e4m3 {
   uint8_t bits = 0;
 };
@@ -26,7 +27,7 @@ constexpr float to_f32(e4m3 value) {
   return std::bit_cast<float>(sign | ((magnitude << 20) + (120u << 23)));
 }
 
-// Rounds to nearest even; what is larger than 448 becomes 448, as the hardware's conversion has it.
+// Rounds to nearest even. Values above 448 become 448, as in the hardware's conversion.
 constexpr e4m3 to_e4m3(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 24) & 0x80u;

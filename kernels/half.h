@@ -5,9 +5,9 @@
 
 namespace tessera {
 
-// The two 16-bit float formats as storage. Arithmetic happens in f32; conversion rounds to nearest
-// even, as the hardware conversions do, so that scalar and SIMD code agree bit for bit. Both are as
-// unset as a plain number where they are only declared: arrays of them are scratch space.
+// The two 16-bit float formats as storage. Arithmetic is in f32. Conversion rounds to nearest even,
+// like the hardware conversions, so scalar and SIMD code agree bit for bit. A declaration without a
+// value leaves them uninitialised, like plain numbers: arrays of them are scratch space.
 
 struct bf16 {
   uint16_t bits;

@@ -24,11 +24,11 @@ void check_shape(const KvArenaShape& shape) {
   }
   TESSERA_CHECK(shape.prefix_block_tokens % kKvGroup == 0 &&
                     (shape.prefix_block_tokens > 0) == !shape.prefix_block_tiers.empty(),
-                "units of other than whole groups, or of no format");
+                "prefix blocks that are not whole groups, or without a format");
   for (const uint8_t tier : shape.prefix_block_tiers) {
     TESSERA_CHECK(
         tier < shape.formats.size() && shape.prefix_block_tokens % shape.layout(tier).capacity == 0,
-        "units of other than whole pages");
+        "prefix blocks that are not whole pages");
   }
 }
 
@@ -75,7 +75,7 @@ int64_t KvArenaShape::slot_token_score_bytes() const {
 
 namespace {
 
-// Parts of one piece of memory, each at a multiple of what pages want.
+// Cuts one allocation into parts, each at a multiple of 256 bytes, as pages require.
 class Cutter {
  public:
   explicit Cutter(std::byte* memory) : memory_(memory) {}
@@ -264,14 +264,14 @@ int64_t KvArena::slot_pages(int32_t slot) const {
 }
 
 int64_t KvArena::prefix_block_pages(int32_t handle) const {
-  TESSERA_CHECK(handle >= 0 && handle < shape_.prefix_blocks(), "no such unit");
+  TESSERA_CHECK(handle >= 0 && handle < shape_.prefix_blocks(), "no such prefix block");
   const int64_t entries = shape_.slot_rows() * shape_.max_prefix_block_pages();
   const std::span<const int32_t> table = read(prefix_block_tables_, handle * entries, entries);
   return entries - std::count(table.begin(), table.end(), kNoPage);
 }
 
 bool KvArena::is_sole_owner(int32_t handle) const {
-  TESSERA_CHECK(handle >= 0 && handle < shape_.prefix_blocks(), "no such unit");
+  TESSERA_CHECK(handle >= 0 && handle < shape_.prefix_blocks(), "no such prefix block");
   const int64_t entries = shape_.slot_rows() * shape_.max_prefix_block_pages();
   const std::span<const int32_t> table = read(prefix_block_tables_, handle * entries, entries);
   const std::span<const uint16_t> owners = read(owners_);
@@ -301,9 +301,9 @@ void KvArena::check_integrity() const {
     const auto gap_end = std::find_if(gap, last, [](int32_t id) { return id != kNoPage; });
     TESSERA_CHECK(std::find(gap_end, last, kNoPage) == last, "a row of pages has two gaps");
     const KvRow& counts = rows[static_cast<size_t>(row)];
-    TESSERA_CHECK(counts.high >= 0 && (counts.high == 0 || first != gap), "high tokens nowhere");
+    TESSERA_CHECK(counts.high >= 0 && (counts.high == 0 || first != gap), "no high-tier page");
     TESSERA_CHECK(counts.low >= 0 && (counts.low == 0 || *(last - 1) != kNoPage),
-                  "low tokens nowhere");
+                  "no low-tier page");
     for (auto entry = first; entry != last; ++entry) {
       TESSERA_CHECK(*entry >= kNoPage && *entry < shape_.pages, "a page id outside the arena");
       if (*entry != kNoPage) {

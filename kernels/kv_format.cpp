@@ -3,7 +3,7 @@
 namespace tessera {
 namespace {
 
-// Reads from the front of a text.
+// Parses a text from its front.
 class Reader {
  public:
   explicit Reader(std::string_view text) : rest_(text) {}
@@ -16,7 +16,8 @@ class Reader {
     return true;
   }
 
-  // A number without sign or leading zeros; nothing if there is none, or one of more than 3 digits.
+  // Returns: a number without sign or leading zeros; nothing if there is none, or more than 3
+  // digits.
   std::optional<int> number() {
     int value = 0;
     size_t digits = 0;
@@ -33,7 +34,7 @@ class Reader {
     return value;
   }
 
-  // What is kept of 1000, from the per cent that are not, with one decimal or none.
+  // Returns: kept channels of 1000, parsed from the pruned per cent with at most one decimal.
   std::optional<uint16_t> keep() {
     const std::optional<int> whole = number();
     if (!whole.has_value()) {
@@ -116,7 +117,7 @@ std::optional<KvFormat> kv_format_named(std::string_view name) {
       !(reader.bits(format.key_bits) && reader.take("v") && reader.bits(format.value_bits))) {
     return std::nullopt;
   }
-  // A name that says the same in other words is no name.
+  // Only the canonical name of a format is accepted.
   return reader.done() && name_of(format) == name ? std::optional(format) : std::nullopt;
 }
 

@@ -7,32 +7,33 @@
 
 namespace tessera {
 
-// How a page encodes tokens: data, not a class. Keys and values may differ, because errors in keys
-// pass through the exponential of the softmax and errors in values do not (LeanKV, section 3.1).
+// Encoding of tokens in a page: data, not a class. Keys and values may differ, because errors in
+// keys pass through the exponential of the softmax and errors in values do not (LeanKV, section
+// 3.1).
 //
-// Dense formats keep every channel. 32 and 16 bits are floats and go together. Fewer bits are
-// codes: each token's key (and each token's value) of one KV head is stored as code * scale + zero,
-// with scale and zero in f16 per token and head; code = round((x - zero) / scale) (LeanKV, section
-// 2, equation 2).
+// Dense formats keep every channel. 32 and 16 bits are floats, and keys and values then have the
+// same bits. Fewer bits are codes: each token's key (and each token's value) of one KV head is
+// stored as code * scale + zero. Scale and zero are f16, per token and head; code = round((x -
+// zero) / scale) (LeanKV, section 2, equation 2).
 //
-// Sparse formats keep of each token's key (and value) of one KV head the channels of largest
-// magnitude, an exact count of them, and read the others as 0: "MUSTAFAR: Promoting Unstructured
-// Sparsity for KV Cache Pruning in LLM Inference" (2025), section 2. A bitmap says which. What is
-// kept is f16, or a symmetric code * scale of 8 or 4 bits with one scale in f16 per token and head;
-// keys and values are free of each other in bits and in what they keep.
+// Sparse formats keep the channels of largest magnitude of each token's key (and value) of one KV
+// head, an exact count of them. The others read as 0: "MUSTAFAR: Promoting Unstructured Sparsity
+// for KV Cache Pruning in LLM Inference" (2025), section 2. A bitmap marks the kept channels. They
+// are f16, or a symmetric code * scale of 8 or 4 bits with one f16 scale per token and head. Bits
+// and kept channels of keys and of values are independent.
 struct KvFormat {
   static constexpr uint16_t kKeepAll = 1000;
 
   uint8_t key_bits = 16;         // 32, 16; 8, 4, 2
   uint8_t value_bits = 16;       // 32, 16; 8, 4, 2, 1
-  uint16_t key_keep = kKeepAll;  // of 1000 channels; at least 1
+  uint16_t key_keep = kKeepAll;  // kept channels of 1000; at least 1
   uint16_t value_keep = kKeepAll;
 
   constexpr bool is_sparse() const { return key_keep < kKeepAll || value_keep < kKeepAll; }
   constexpr bool is_floats() const { return !is_sparse() && key_bits >= 16; }
   constexpr bool is_codes() const { return !is_sparse() && key_bits <= 8; }
 
-  // Channels that are kept of a token's key (value): the nearest count, and at least one.
+  // Returns: number of kept channels of a token's key (value): the nearest count, and at least one.
   constexpr int32_t kept_keys(int32_t head_dim) const { return kept(key_keep, head_dim); }
   constexpr int32_t kept_values(int32_t head_dim) const { return kept(value_keep, head_dim); }
 
@@ -46,17 +47,16 @@ struct KvFormat {
 };
 
 inline constexpr KvFormat kKvF32{32, 32};  // the oracle's format
-inline constexpr KvFormat kKvF16{16, 16};  // the baseline every smaller format is measured against
+inline constexpr KvFormat kKvF16{16, 16};  // the baseline that smaller formats are measured against
 inline constexpr KvFormat kKvK8V8{8, 8};
 inline constexpr KvFormat kKvK8V4{8, 4};
 inline constexpr KvFormat kKvK4V4{4, 4};
 inline constexpr KvFormat kKvK4V2{4, 2};
 inline constexpr KvFormat kKvK4V1{4, 1};
-// Mirrors of the above: only for LeanKV's comparison (section 7.2), which shows what keys are
-// worth.
+// Mirrors of the above, only for LeanKV's comparison of keys and values (section 7.2).
 inline constexpr KvFormat kKvK4V8{4, 8};
 inline constexpr KvFormat kKvK2V4{2, 4};
-// MUSTAFAR's two degrees of sparsity, and what that paper does not have: with codes.
+// MUSTAFAR's two degrees of sparsity, and combinations with codes, which that paper lacks.
 inline constexpr KvFormat kKvS50{16, 16, 500, 500};
 inline constexpr KvFormat kKvS70{16, 16, 300, 300};
 inline constexpr KvFormat kKvS50K8V8{8, 8, 500, 500};
@@ -66,7 +66,7 @@ inline constexpr KvFormat kKvS70K8V8{8, 8, 300, 300};
 inline constexpr KvFormat kKvS70K8V4{8, 4, 300, 300};
 inline constexpr KvFormat kKvS70K4V4{4, 4, 300, 300};
 
-// Whether there are kernels for it.
+// Returns: true if there are kernels for the format.
 constexpr bool is_supported(KvFormat format) {
   const int key = format.key_bits;
   const int value = format.value_bits;
@@ -82,12 +82,12 @@ constexpr bool is_supported(KvFormat format) {
          (value == 8 || value == 4 || value == 2 || value == 1);
 }
 
-// Formats as text, one text for each: "f16", "k8v4"; for sparse ones what is not kept in per cent,
-// of keys and, behind a v, of values where these differ, then the bits unless both are f16: "s70",
-// "s50-k8v4", "s0v62.5", "s50v70-k16v8". "?" for a format without kernels.
+// Returns: the unique name of a format: "f16", "k8v4"; "?" for a format without kernels. Sparse
+// names have the pruned per cent of keys and, behind a v, of values if these differ. The bits
+// follow unless both are f16: "s70", "s50-k8v4", "s0v62.5", "s50v70-k16v8".
 std::string name_of(KvFormat format);
 
-// The format of that name; nothing if there is none with kernels.
+// Returns: the format of that name; nothing if there is none with kernels.
 std::optional<KvFormat> kv_format_named(std::string_view name);
 
 }  // namespace tessera

@@ -9,11 +9,11 @@ namespace tessera {
 namespace {
 
 constexpr int32_t kExpectedTokens = 2048;
-constexpr int32_t kMaxGroups = 4;  // of a page; more only makes the last page emptier
-// A table's entry, an owner count and an entry of the free list.
+constexpr int32_t kMaxGroups = 4;  // in a page; more only makes the last page emptier
+// Bytes per page of a table entry, an owner count and a free list entry.
 constexpr double kEntryBytes = 2 * sizeof(int32_t) + sizeof(uint16_t);
 
-// Tokens that the last page of a tier could still hold, for each that it holds, on average.
+// Returns: average number of tokens that a tier's last page could still hold, per stored token.
 double unfilled(int32_t capacity, bool whole_groups) {
   if (!whole_groups) {
     return capacity / 2.0 / kExpectedTokens;

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// Tokens in f16, dropped by rank: what the papers on pruning do.
+// Tokens in f16, dropped by rank, as in the papers on pruning.
 constexpr KvPolicy pruning(KvScorer scorer, float keep_share) {
   KvPolicy policy;
   policy.scorer = scorer;
@@ -38,8 +38,9 @@ constexpr KvPolicy leankv(const LeanKv& numbers) {
   return policy;
 }
 
-// MUSTAFAR: a prompt attends to itself dense; then, and later as they leave the recent window,
-// tokens are pruned, so the newest kKvGroup at least are dense at any time (the paper: 32).
+// MUSTAFAR: a prompt attends to itself unquantised. Tokens are pruned after the prompt, and later
+// as they leave the recent groups. At least the newest kKvGroup tokens are therefore always
+// unquantised (the paper: 32).
 constexpr KvPolicy mustafar(KvFormat pruned) {
   KvPolicy policy = pruning(KvScorer::none, 1.0f);
   policy.low = pruned;
@@ -48,17 +49,17 @@ constexpr KvPolicy mustafar(KvFormat pruned) {
   return policy;
 }
 
-// The numbers of both were searched on the shipped model, for the fewest bytes at 1500 tokens:
+// The numbers of both presets were searched on the shipped model, for the fewest bytes at 1500
+// tokens:
 //   python3 eval/search_policy.py --model models/checkpoints/tessera-tiny --text novels.txt
 //       --vary score_window=8,16 --vary score_pool=31,47 --vary alpha_low=0.3,0.5
 //       --vary alpha_high=8,1000
-// for `leankv`, which shall be lossless; and for `leankv-aggressive`, which may lose 5 % of what
-// the prompt's end asks for, with --ahead and
+// for `leankv`, which must be lossless. `leankv-aggressive` may lose 5 % of the answers to
+// questions at the prompt's end. Its search adds --ahead and
 //       --vary score_window=8 --vary score_pool=23,31 --vary alpha_low=3,6,12 --vary
 //       alpha_high=1000
-// (eval/README.md has what came of it). What the paper lacks is the pooling: an answer's tokens are
-// looked at one after the other, so that what stands beside a token that was looked at is wanted
-// next.
+// eval/README.md has the results. The paper has no pooling. An answer attends to tokens one after
+// the other, so the neighbours of an attended token are needed next.
 constexpr LeanKv kLossless{
     .score_window = 16, .score_pool = 31, .alpha_high = 8, .alpha_low = 0.3f};
 constexpr LeanKv kNear{.score_window = 8, .score_pool = 23, .alpha_high = 1000, .alpha_low = 6};

@@ -11,20 +11,20 @@ namespace tessera {
 inline constexpr int32_t kNoPage = -1;
 
 struct KvFreeRange {
-  int64_t head = 0;   // place of the first free id in the circular list
-  int64_t count = 0;  // free ids
+  int64_t head = 0;   // index of the first free id in the circular list
+  int64_t count = 0;  // number of free ids
 };
 
-// The page tables, the free pages and who owns which, as the backend's memory holds them. Only ops
-// change them. Invariants, after every op:
-//   - a page id in [0, page_count) stands in the free list's live range exactly if it has no owner;
-//   - owners[id] is the number of table entries that hold it, of rows and of units, which is more
-//     than one only for pages that are never written again (closed groups of a prompt that several
-//     sequences share);
-//   - a row's high pages stand at its left end, its low pages at its right, kNoPage between.
+// Page tables, free list and owners of all pages, in the backend's memory. Only ops change them.
+// Owns nothing: KvArena owns the memory. Invariants, after every op:
+// - A page id in [0, page_count) is in the free list's live range exactly if it has no owner.
+// - owners[id] is the number of table entries, of rows and of prefix blocks, that hold the page. It
+//   exceeds one only for pages that are never written again: closed groups of a prompt that several
+//   sequences share.
+// - A row's high pages are at its left end, its low pages at its right end, and kNoPage between.
 struct KvPool {
   KvPagesView pages;
-  int32_t* tables = nullptr;   // pages.tables, to be written
+  int32_t* tables = nullptr;   // pages.tables, writable
   uint16_t* owners = nullptr;  // [page_count]
   int32_t slots = 0;
 
@@ -33,17 +33,19 @@ struct KvPool {
   int32_t page_count = 0;
   KvFreeRange* free_range = nullptr;  // one, beside the list, so that a device can own it
 
-  // Units: runs of tokens of all heads that outlive the sequence which computed them, and that
-  // other sequences may begin with. The host knows a unit by its handle, its place in this table.
-  int32_t* prefix_block_tables =
-      nullptr;  // [units, layers, kv_heads, prefix_block_pages]; kNoPage behind the last
+  // Prefix blocks: runs of tokens of all heads. They outlive the sequence that computed them, and
+  // other sequences can begin with them. The host identifies a block by its handle, an index into
+  // this table: [prefix_blocks, layers, kv_heads, prefix_block_pages], kNoPage behind the last
+  // page.
+  int32_t* prefix_block_tables = nullptr;
   int32_t prefix_blocks = 0;
-  int32_t prefix_block_pages = 0;  // of the least dense format that units have
-  int32_t prefix_block_tokens =
-      0;  // a multiple of kKvGroup and of the capacity of each such format; 0: none
+  int32_t prefix_block_pages = 0;  // pages per head in the least dense prefix block format
+  // Tokens of a prefix block: a multiple of kKvGroup and of the capacity of each prefix block
+  // format. 0: no prefix blocks.
+  int32_t prefix_block_tokens = 0;
 
   constexpr int32_t* prefix_block_table(int32_t handle,
-                                        int64_t head) const {  // head: of all layers
+                                        int64_t head) const {  // head: layer * kv_heads + KV head
     return prefix_block_tables +
            (int64_t{handle} * pages.layers * pages.kv_heads + head) * prefix_block_pages;
   }
@@ -52,48 +54,51 @@ struct KvPool {
   }
 };
 
-// Requires: the pool has that unit, and units of that tier's format. For ops of every backend.
+// Aborts unless the pool has that prefix block and its blocks can have that tier's format. Used by
+// the ops of every backend.
 inline void check_prefix_block(const KvPool& pool, int32_t handle, uint8_t tier) {
-  TESSERA_CHECK(handle >= 0 && handle < pool.prefix_blocks, "no such unit");
+  TESSERA_CHECK(handle >= 0 && handle < pool.prefix_blocks, "no such prefix block");
   TESSERA_CHECK(tier < kMaxKvLayouts && pool.pages.layouts[tier].capacity > 0 &&
                     pool.prefix_block_tokens % pool.pages.layouts[tier].capacity == 0 &&
                     pool.prefix_block_pages_of(tier) <= pool.prefix_block_pages,
-                "units do not have this format");
+                "prefix blocks do not have this format");
 }
 
-// A unit, and of which tier's format it is.
+// A prefix block and the tier of its format.
 struct PrefixBlock {
   int32_t handle = 0;
   uint8_t tier = 0;
 };
 
-// The unit that begins with token `first` of the high tier of each row of `slot`.
+// Request of kv_share: make a prefix block from the high tier of every row of `slot`, beginning
+// with token `first`.
 struct KvShare {
   int32_t slot = 0;
   uint8_t tier = 0;
   int32_t first = 0;   // a multiple of prefix_block_tokens
-  int32_t handle = 0;  // of a unit that holds nothing
+  int32_t handle = 0;  // target prefix block, which holds nothing
 };
 
-// A slot that holds nothing begins with these units, in order of position. Those of tiers.high come
-// into its high tier, the others, which are of tiers.low, into its low one.
+// Request of kv_attach: start `slot`, which holds nothing, with these prefix blocks in order of
+// position. Blocks of tiers.high go into its high tier, the others into its low tier. Requires:
+// every block is of tiers.high or of tiers.low.
 struct KvAttachment {
   int32_t slot = 0;
   KvTiers tiers;
   std::span<const PrefixBlock> prefix_blocks;
 };
 
-// Every row of `slot` gets room for `tokens` more tokens of its high tier, whose layout is
-// pages.layouts[tiers.high].
+// Request of kv_resize: every row of `slot` gets room for `tokens` more tokens of its high tier,
+// whose layout is pages.layouts[tiers.high].
 struct KvGrowth {
   int32_t slot = 0;
   KvTiers tiers;
   int32_t tokens = 0;
 };
 
-// `to`, which holds nothing, becomes a copy of `from`: rows, marks and window. Of each row's high
-// tier at most the first `high` tokens; then the window is of use only if the group behind them is
-// still the open one of `from`.
+// Request of kv_fork: `to`, which holds nothing, becomes a copy of `from`: rows, token scores and
+// residual buffers. At most the first `high` tokens of each row's high tier are copied. The
+// residual buffer is then valid only if the next group is still the open one of `from`.
 struct KvFork {
   int32_t from = 0;
   int32_t to = 0;
@@ -101,20 +106,20 @@ struct KvFork {
   int32_t high = INT32_MAX;
 };
 
-// What of a slot is saved elsewhere, or comes back from there.
+// Request of kv_swap_out or kv_swap_in: the slot whose snapshot is written or read.
 struct KvSnapshot {
   int32_t slot = 0;
   KvTiers tiers;
-  int32_t tokens = 0;  // stored, the open group's included
+  int32_t tokens = 0;  // stored tokens, the open group included
 };
 
-// What a row has of sums of queries.
+// Returns: bytes of one row's query_sums; 0 if there are none.
 constexpr int64_t kv_query_sum_bytes(const KvPagesView& pages) {
   return pages.query_sums == nullptr ? 0 : 2 * pages.head_dim * int64_t{sizeof(float)};
 }
 
-// Most bytes of the image of a slot whose rows hold `slot_pages` pages in all: counts, pages, sums
-// of queries, marks and windows.
+// Returns: an upper bound of the bytes of a snapshot, for a slot whose rows hold `slot_pages` pages
+// in all. A snapshot has counts, pages, sums of queries, token scores and residual buffers.
 constexpr int64_t kv_snapshot_bytes(const KvPagesView& pages, int64_t slot_pages, int32_t tokens) {
   const int64_t rows = int64_t{pages.layers} * pages.kv_heads;
   const int64_t token_scores =

@@ -23,7 +23,7 @@ MemoryMapping::MemoryMapping(int64_t bytes) {
   mapping_ = mapping;
   mapped_bytes_ = mapped;
   data_ = static_cast<std::byte*>(mapping) + (kHugePage - start % kHugePage) % kHugePage;
-  madvise(data_, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // without them it is a little slower
+  madvise(data_, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // optional: slower without
 }
 
 MemoryMapping::~MemoryMapping() {

@@ -6,12 +6,12 @@
 
 namespace tessera {
 
-// Memory of the system's own giving, for what is large and filled slowly: zero, resident only as it
-// is written, at a multiple of 2 MiB, with a wish for huge pages.
+// Anonymous memory mapping, for memory that is large and filled slowly. It is zero, becomes
+// resident as it is written, is aligned to 2 MiB, and requests huge pages.
 class MemoryMapping {
  public:
   MemoryMapping() = default;
-  // No data() when the system refuses. 0 bytes: none are asked for, and there is no data().
+  // Errors: data() is null if the system refuses the memory. 0 bytes: maps nothing, data() is null.
   explicit MemoryMapping(int64_t bytes);
   ~MemoryMapping();
   MemoryMapping(MemoryMapping&& other) noexcept { swap(other); }
@@ -29,9 +29,9 @@ class MemoryMapping {
     std::swap(data_, other.data_);
   }
 
-  void* mapping_ = nullptr;  // as the system gave it
+  void* mapping_ = nullptr;  // start of the mapping
   size_t mapped_bytes_ = 0;
-  std::byte* data_ = nullptr;  // the first multiple of 2 MiB inside
+  std::byte* data_ = nullptr;  // first multiple of 2 MiB in the mapping
 };
 
 }  // namespace tessera

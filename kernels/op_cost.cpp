@@ -7,7 +7,7 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kFloat = sizeof(float);
-constexpr int64_t kId = sizeof(int32_t);  // a token, a position, a page
+constexpr int64_t kId = sizeof(int32_t);  // bytes of a token id, a position or a page id
 
 template <class T>
 int64_t matrix_bytes(const MatrixView<T>& matrix) {
@@ -19,7 +19,7 @@ int64_t elements(const MatrixView<T>& matrix) {
   return matrix.rows * matrix.cols;
 }
 
-int64_t heads_of(const KvPagesView& pages) {  // of all layers
+int64_t heads_of(const KvPagesView& pages) {  // KV heads of all layers
   return int64_t{pages.layers} * pages.kv_heads;
 }
 
@@ -89,8 +89,8 @@ OpCost op_cost(const SiluMulArgs& args) {
           .flops = 4 * elements(args.out)};
 }
 
-// A page id is read in one place, written to the other, and the place it left is marked. Who gets a
-// page becomes its owner; who gives one back is taken from its owners.
+// A page id is read in one place and written to another, and the old place is marked empty. An
+// allocated page gets an owner; a released page loses one.
 OpCost op_cost(const KvResizeArgs& args) {
   const KvPagesView& pages = args.pool.pages;
   const int64_t slot_rows = int64_t{pages.layers} * pages.kv_heads;
@@ -115,8 +115,8 @@ OpCost op_cost(const KvResizeArgs& args) {
 
 namespace {
 
-// A whole page's id is copied and its owners are counted up; a page for the rest is taken from the
-// free list as kv_resize takes it, and the rest's tokens are copied.
+// A full page's id is copied and its owner count incremented. A page for the remaining tokens is
+// taken from the free list as in kv_resize, and these tokens are copied.
 OpCost fork_cost(const KvPageLayout& layout, int64_t tokens) {
   const int64_t whole = tokens / layout.capacity;
   const int64_t rest = tokens % layout.capacity;
@@ -128,7 +128,7 @@ OpCost fork_cost(const KvPageLayout& layout, int64_t tokens) {
 
 }  // namespace
 
-// And the windows.
+// Includes the residual buffers.
 OpCost op_cost(const KvForkArgs& args) {
   const KvPagesView& pages = args.pool.pages;
   const int64_t slot_rows = int64_t{pages.layers} * pages.kv_heads;
@@ -147,7 +147,7 @@ OpCost op_cost(const KvForkArgs& args) {
   return sum;
 }
 
-// Of each row its counts, closed and open tokens, and marks.
+// Counts, closed tokens, open tokens and token scores of each row.
 OpCost op_cost(const KvSnapshotArgs& args) {
   const KvPagesView& pages = args.pool.pages;
   const int64_t slot_rows = int64_t{pages.layers} * pages.kv_heads;
@@ -167,7 +167,7 @@ OpCost op_cost(const KvSnapshotArgs& args) {
   return {.read_bytes = bytes, .written_bytes = bytes, .flops = 0};
 }
 
-// Ids are copied, and owners counted up.
+// Page ids are copied, and owner counts incremented.
 OpCost op_cost(const KvShareArgs& args) {
   int64_t shared = 0;
   for (const KvShare& share : args.shares) {
@@ -176,7 +176,7 @@ OpCost op_cost(const KvShareArgs& args) {
   return {.read_bytes = 2 * shared * kId, .written_bytes = 2 * shared * kId, .flops = 0};
 }
 
-// Likewise, and marks are made.
+// Like kv_share, and token scores are written.
 OpCost op_cost(const KvAttachArgs& args) {
   const KvPagesView& pages = args.pool.pages;
   const int64_t prefix_block_token_scores =
@@ -194,7 +194,7 @@ OpCost op_cost(const KvAttachArgs& args) {
           .flops = 0};
 }
 
-// As kv_resize takes pages back.
+// Like released pages of kv_resize.
 OpCost op_cost(const KvDropArgs& args) {
   int64_t returned = 0;
   for (const int32_t handle : args.handles) {
@@ -205,7 +205,8 @@ OpCost op_cost(const KvDropArgs& args) {
   return {.read_bytes = 2 * returned * kId, .written_bytes = 3 * returned * kId, .flops = 0};
 }
 
-// Every token in its old format and in its new one, and the pages that this empties.
+// Reads every token in its old format and writes it in the new one; returns the pages that become
+// empty.
 OpCost op_cost(const KvDemoteArgs& args) {
   const KvPool& pool = args.pool;
   OpCost of_head;
@@ -224,8 +225,8 @@ OpCost op_cost(const KvDemoteArgs& args) {
           .flops = 0};
 }
 
-// Every token becomes dense, and those of groups that close are encoded, the ones that an earlier
-// step put into the window too.
+// Every token is written unquantised. Tokens of groups that close are encoded too, including those
+// that an earlier step put into the residual buffer.
 OpCost op_cost(const KvStoreArgs& args) {
   const int64_t dense_bytes = kv_token_bytes(args.pages.residual_layout);
   OpCost of_head;
@@ -245,12 +246,12 @@ OpCost op_cost(const KvStoreArgs& args) {
 
 namespace {
 
-// The first position that a query at `position` sees.
+// Returns: first position that a query at `position` sees.
 int32_t first_visible(const AttentionArgs& args, int32_t position) {
   return args.sliding_window > 0 ? std::max(0, position + 1 - args.sliding_window) : 0;
 }
 
-// Closed tokens that queries of one group see.
+// Returns: closed tokens that the queries of `group` see.
 template <class Args>
 KvRow seen_closed(const Args& args, const SequenceSpan& span, int32_t head, int32_t group) {
   const KvRow& row = args.pages.rows[args.pages.row_index(span.slot, args.layer, head)];
@@ -281,8 +282,9 @@ int64_t scores(const AttentionArgs& args, const SequenceSpan& span, int32_t head
 
 }  // namespace
 
-// A product with a key and one with a value for each query, head and token seen. Of groups that the
-// step closes, the dense form alone must be read. Weights are written where kv_score wants them.
+// One product with a key and one with a value for each query, head and visible token. For groups
+// that the step closes, only the unquantised form must be read. Weights are written if kv_score
+// needs them.
 OpCost op_cost(const AttentionArgs& args) {
   const KvPagesView& pages = args.pages;
   const int64_t width = int64_t{args.query_heads} * pages.head_dim;
@@ -303,7 +305,7 @@ OpCost op_cost(const AttentionArgs& args) {
 
 namespace {
 
-// Of one sequence and KV head, by its queries at positions [begin, end).
+// Cost for one sequence and KV head of the queries at positions [begin, end).
 OpCost score_cost(const KvScoreArgs& args, size_t sequence, int32_t head, int32_t begin,
                   int32_t end) {
   const SequenceSpan& span = args.sequences[sequence];
@@ -333,7 +335,7 @@ OpCost score_cost(const KvScoreArgs& args, size_t sequence, int32_t head, int32_
   return cost;
 }
 
-// Of the queries of the newest closed group and the open one.
+// Counts the queries of the newest closed group and the open one.
 OpCost query_sum_cost(const KvScoreArgs& args, const SequenceSpan& span) {
   const int64_t end = span.context + span.count;
   const int64_t queries =
@@ -348,9 +350,9 @@ OpCost query_sum_cost(const KvScoreArgs& args, const SequenceSpan& span) {
 
 }  // namespace
 
-// New tokens' marks are written. A counting query is multiplied with the keys that it sees, and the
-// scores of those that were there before are read and written. One whose weights attention left is
-// not multiplied again: these are read instead.
+// The new tokens' scores are written. A counting query is multiplied with the keys that it sees,
+// and the scores of older tokens are read and written. If attention left its weights, these are
+// read instead of multiplying again.
 OpCost op_cost(const KvScoreArgs& args) {
   const KvPagesView& pages = args.pages;
   OpCost sum;
@@ -405,8 +407,8 @@ OpCost op_cost(const KvCompressArgs& args) {
   return sum;
 }
 
-// A comparison for each logit; a difference, a quotient, an exponential and a sum where it is
-// weighed, once for the choice and once for its probability.
+// A comparison for each logit. If it is weighed, also a difference, a quotient, an exponential and
+// a sum: once for the choice and once for its probability.
 OpCost op_cost(const SampleArgs& args) {
   const auto rows = std::ssize(args.rows);
   OpCost sum{.read_bytes = rows * args.logits.cols * kFloat + rows * int64_t{sizeof(SampleRow)} +

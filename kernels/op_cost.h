@@ -6,13 +6,13 @@
 
 namespace tessera {
 
-// What an op must move and compute at least, whatever kernel does it: each operand read once, each
-// result written once, nothing kept from an earlier call. Divided by what a machine can do, this is
+// Least work of an op, for any kernel that implements it: each operand read once, each result
+// written once, nothing kept from an earlier call. Divided by a machine's peak performance, it is
 // the floor that tessera-bench measures against.
 //
-// A flop is one addition or multiplication; an exponential, a division and a root count as one, and
-// the softmax of attention and of scores is left out, since their products outweigh it, and so are
-// conversions of formats. Scratch is not counted, and neither are the page ids that ops look up.
+// A flop is one addition or multiplication. An exponential, a division and a root count as one. The
+// softmax of attention and of scores is left out, since its products outweigh it, and so are
+// conversions of formats. Scratch and the page ids that ops look up are not counted.
 struct OpCost {
   int64_t read_bytes = 0;
   int64_t written_bytes = 0;
@@ -28,32 +28,32 @@ struct OpCost {
 OpCost op_cost(const EmbedArgs& args);  // repeated tokens are counted each time
 OpCost op_cost(const RmsNormArgs& args);
 OpCost op_cost(const LinearArgs& args);
-OpCost op_cost(const RopeArgs& args);  // with the angles of each row
+OpCost op_cost(const RopeArgs& args);  // includes the angles of each row
 OpCost op_cost(const SiluMulArgs& args);
-OpCost op_cost(const KvResizeArgs& args);  // the page ids that change places, and their owners
-OpCost op_cost(const KvForkArgs& args);    // likewise, and the tokens that do not fill a page
-OpCost op_cost(
-    const KvSnapshotArgs& args);  // for kv_swap_in too, of a slot that holds what is to be loaded
+OpCost op_cost(const KvResizeArgs& args);  // page ids that change places, and their owner counts
+OpCost op_cost(const KvForkArgs& args);    // likewise, and tokens that do not fill a page
+// Also for kv_swap_in, given a slot that holds the tokens to be swapped in.
+OpCost op_cost(const KvSnapshotArgs& args);
 OpCost op_cost(const KvShareArgs& args);
 OpCost op_cost(const KvAttachArgs& args);
-OpCost op_cost(const KvDropArgs& args);    // every page goes back
-OpCost op_cost(const KvDemoteArgs& args);  // of units as they are before
+OpCost op_cost(const KvDropArgs& args);    // every page is returned to the free list
+OpCost op_cost(const KvDemoteArgs& args);  // prefix blocks as they are before the op
 OpCost op_cost(const KvStoreArgs& args);
-OpCost op_cost(
-    const AttentionArgs& args);           // keys and values that some query sees, of each sequence
-OpCost op_cost(const KvScoreArgs& args);  // keys and marks that some counting query sees
-// After the op: by what its results say of it. Every mark is read, tokens that are demoted are read
-// and written, with their marks. How many others move into gaps depends on where these are: not
-// counted.
+// Keys and values that at least one query sees, of each sequence.
+OpCost op_cost(const AttentionArgs& args);
+OpCost op_cost(const KvScoreArgs& args);  // keys and token scores that a counting query sees
+// Requires: called after the op, because it uses its results. Every token score is read. Demoted
+// tokens are read and written, with their token scores. Tokens that move into gaps are not counted:
+// their number depends on the places of the gaps.
 OpCost op_cost(const KvCompressArgs& args);
-// Each row's logits read once: greedy compares them, else each is weighed.
+// Each row's logits are read once: greedy sampling compares them, otherwise each is weighed.
 OpCost op_cost(const SampleArgs& args);
 
-// What a weight needs in its format with its scales, padding left out.
+// Returns: bytes of a weight in its format with its scales, without padding.
 int64_t weight_bytes(WeightFormat format, int64_t rows, int64_t cols);
 
-// What one token of one KV head needs in its format.
+// Returns: bytes of one token of one KV head in its format.
 int64_t kv_token_bytes(const KvPageLayout& layout);
-int64_t kv_key_bytes(const KvPageLayout& layout);  // its key alone
+int64_t kv_key_bytes(const KvPageLayout& layout);  // the key only
 
 }  // namespace tessera

@@ -7,45 +7,43 @@
 
 namespace tessera {
 
-// How a token is chosen from a row of logits: one definition, so that every backend picks the same
-// token for the same logits and the same random number, always.
+// Definition of how a token is chosen from a row of logits. Every backend picks the same token for
+// the same logits and the same random number, always.
 //
-//   1. A logit that is not finite fails the row. With `forced` that token is taken.
-//   2. The row's changes: forbidden tokens, bias, penalties.
-//   3. The best token: the highest logit, of equals the lowest id. It is taken at temperature 0,
-//   and
-//      where its logit is infinite; a row fails where it is -infinity.
-//   4. Kept are logits that reach the best one's plus min_logit; of these the `top_k` best; of
-//   these
-//      the fewest best that together weigh `top_p` of them. Tokens rank by logit, of equals the
-//      lower id before the higher.
-//   5. Kept tokens in order of ids, each as wide as it weighs, make a line; the token is drawn in
-//      which the point draw / 2^64 of the line lies.
+//   1. A logit that is not finite fails the row. If `forced` is set, that token is taken.
+//   2. The row's changes are applied: forbidden tokens, bias, penalties.
+//   3. The best token has the highest logit; among equal logits, the lowest id. It is taken at
+//      temperature 0, or if its logit is infinite. A row fails if it is -infinity.
+//   4. Logits of at least best + min_logit are kept. The `top_k` best of these remain. Then the
+//      fewest best of these remain that together weigh `top_p` of their total. Tokens rank by
+//      logit; among equal logits, the lower id comes first.
+//   5. The kept tokens form a line in order of ids, each as wide as its weight. The drawn token
+//      is the one that contains the point draw / 2^64 of the line.
 //
 // A weight is an integer (weight_of), so sums have no rounding and no order, and threads may share
-// a row in any way. What is computed in floats are single operations: who compiles this for
-// hardware that fuses a product and a sum forbids that.
+// a row in any way. Float computations are single operations. A compiler for hardware that fuses a
+// product and a sum must not fuse them here.
 
-// What is asked of one row.
+// Request for one row.
 struct SampleRow {
-  int32_t row = 0;      // of the logits
-  int32_t forced = -1;  // taken instead of a choice, where it is a token
+  int32_t row = 0;      // index into the rows of logits
+  int32_t forced = -1;  // >= 0: token id to take without a choice
   float temperature = 1;
   float top_p = 1;                                            // (0, 1]
   int32_t top_k = 0;                                          // 0: all
   float min_logit = -std::numeric_limits<float>::infinity();  // temperature * log(min_p), <= 0
-  int32_t first_change = 0;  // of SampleArgs::changes, where its own stand, of each token one
+  int32_t first_change = 0;  // index in SampleArgs::changes; at most one change for each token
   int32_t changes = 0;
   uint64_t draw = 0;           // uniform in [0, 2^64)
-  bool wants_logprob = false;  // or else SampledToken::weight is not computed
+  bool wants_logprob = false;  // false: SampledToken::weight is not computed
 };
 
-// What becomes of a token's logit before anything is chosen.
+// Change of one token's logit, applied before the choice.
 struct LogitChange {
-  int32_t row = 0;  // of the logits
+  int32_t row = 0;  // index into the rows of logits
   int32_t token = 0;
   float bias = 0;        // added first; -infinity: the token is never chosen
-  float repetition = 1;  // > 0; then logits above 0 are divided by it, others multiplied
+  float repetition = 1;  // > 0; second: logits above 0 are divided by it, others multiplied
   float penalty = 0;     // subtracted last
 
   constexpr float apply(float logit) const {
@@ -57,35 +55,35 @@ struct LogitChange {
 
 enum class SampleStatus : int32_t {
   chosen,
-  not_finite,  // `token` is the first whose logit is not finite, `logit` what it is
+  not_finite,  // `token` is the first with a logit that is not finite, `logit` its value
   none_left,   // all tokens are forbidden
 };
 
 struct SampledToken {
   int32_t token = 0;
   SampleStatus status = SampleStatus::chosen;
-  // By the model's own logits, before changes and temperature, for log_probability().
-  float logit = 0;      // of the token
-  float max_logit = 0;  // of all
-  uint64_t weight = 0;  // of all, at temperature 1
+  // From the model's own logits, before changes and temperature; for log_probability().
+  float logit = 0;      // logit of `token`
+  float max_logit = 0;  // highest of all tokens
+  uint64_t weight = 0;  // sum over all tokens, at temperature 1
 };
 
 inline constexpr int kWeightBits = 40;
 inline constexpr uint64_t kWeightOfBest = uint64_t{1} << kWeightBits;
-// A sum of weights fits 64 bits.
+// Tokens for which a sum of weights fits 64 bits.
 inline constexpr int64_t kMaxSampledVocab = int64_t{1} << (63 - kWeightBits);
 
-// The numbers of weight_of.
+// Constants of weight_of.
 inline constexpr float kLog2E = 1.44269504f;
-inline constexpr float kTooManyOctaves = 63;  // the weight is 0 before
+inline constexpr float kTooManyOctaves = 63;  // the weight is 0 at fewer octaves already
 inline constexpr int kFractionBits = 25;
 // (1 - 2^-f) / f at degree 5, times 2^32; signs alternate, so no difference is negative.
 inline constexpr uint32_t kPowerPolynomial[] = {0xb17217df, 0x3d7f7506, 0x0e353290,
                                                 0x0274f388, 0x0054a612, 0x00078809};
 
-// exp((logit - best) / temperature) * 2^40. The quotient is of floats; the rest is fixed-point: a
-// power of two, and 2^-f for the fraction f by a polynomial that interpolates it at Chebyshev's
-// points to 1.2e-8, a fifth of a float's last place.
+// Returns: exp((logit - best) / temperature) * 2^40. The quotient is of floats; the rest is
+// fixed-point: a power of two, and 2^-f for the fraction f. A polynomial interpolates 2^-f at
+// Chebyshev's points to 1.2e-8, a fifth of a float's last place.
 // Requires: logit <= best, best finite, temperature > 0.
 constexpr uint64_t weight_of(float logit, float best, float temperature) {
   constexpr uint32_t kPolynomial[] = {kPowerPolynomial[0], kPowerPolynomial[1],
@@ -106,9 +104,9 @@ constexpr uint64_t weight_of(float logit, float best, float temperature) {
   return uint64_t{power} << (kWeightBits - 31) >> (fixed >> kFractionBits);
 }
 
-// Orders as logits do.
+// Returns: an integer that orders as the logits do.
 constexpr uint32_t logit_key(float logit) {
-  const auto bits = std::bit_cast<uint32_t>(logit + 0.0f);  // there is one zero
+  const auto bits = std::bit_cast<uint32_t>(logit + 0.0f);  // maps -0 to 0
   return bits >> 31 != 0 ? ~bits : bits | uint32_t{1} << 31;
 }
 
@@ -124,7 +122,7 @@ constexpr bool selects(const SampleRow& row) {
   return row.top_k > 0 || row.top_p < 1 || row.min_logit > -std::numeric_limits<float>::infinity();
 }
 
-// The least sum of weights that is `top_p` of `total`.
+// Returns: the smallest sum of weights that is at least `top_p` of `total`; in [1, total].
 constexpr uint64_t weight_wanted(float top_p, uint64_t total) {
   const double share = double{top_p} * static_cast<double>(total);
   const auto whole = static_cast<uint64_t>(share);
@@ -132,7 +130,7 @@ constexpr uint64_t weight_wanted(float top_p, uint64_t total) {
   return wanted < 1 ? 1 : wanted < total ? wanted : total;
 }
 
-// The point of a line of that length.
+// Returns: draw * length / 2^64, rounded down: a point in [0, length).
 constexpr uint64_t point_of(uint64_t draw, uint64_t length) {
   const uint64_t low = (draw & 0xffffffffu) * (length & 0xffffffffu);
   const uint64_t middle = (draw >> 32) * (length & 0xffffffffu) + (low >> 32);
@@ -140,7 +138,8 @@ constexpr uint64_t point_of(uint64_t draw, uint64_t length) {
   return (draw >> 32) * (length >> 32) + (middle >> 32) + (other >> 32);
 }
 
-// Of the token, by the model's own logits. For rows that wanted it.
+// Returns: log probability of the token by the model's own logits.
+// Requires: SampleRow::wants_logprob of its row.
 inline double log_probability(const SampledToken& sampled) {
   return double{sampled.logit} - sampled.max_logit -
          std::log(static_cast<double>(sampled.weight) / static_cast<double>(kWeightOfBest));

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-// A matrix somebody else owns: row-major, rows `stride` elements apart.
+// View of a row-major matrix with rows `stride` elements apart. Does not own `data`.
 template <class T>
 struct MatrixView {
   T* data = nullptr;  // [rows, cols]

@@ -7,10 +7,10 @@
 
 namespace tessera {
 
-// How a weight matrix is held by a backend. Checkpoints are converted once, at load.
+// Format of a weight matrix in a backend. Checkpoints are converted once, at load.
 //   f32   exact; the oracle
 //   bf16  activations are rounded to bf16 too, sums are f32
-//   f16   activations are rounded to f16 too, what is beyond 65504 to that; sums are f32
+//   f16   activations are rounded to f16 too, those beyond 65504 to 65504; sums are f32
 //   int8  symmetric, one scale per output row; activations symmetric int8, one scale per token
 //   int4  symmetric, one scale per output row and group of kInt4Group inputs; activations as int8
 //   fp8   E4M3 (kernels/e4m3.h), one scale per output row; activations E4M3, one scale per token;
@@ -41,8 +41,8 @@ constexpr std::string_view name(WeightFormat format) {
   return "?";
 }
 
-// A weight in the layout its backend chose; produced by Backend::pack_weight alone and read by
-// Backend::linear alone. Does not own its memory.
+// A weight in the layout of its backend. Written only by Backend::pack_weight and read only by
+// Backend::linear. Does not own its memory.
 struct PackedWeight {
   WeightFormat format = WeightFormat::f32;
   int64_t rows = 0;           // outputs

@@ -7,7 +7,7 @@
 namespace tessera {
 
 absl::StatusOr<AlignedMemory> AlignedMemory::allocate(int64_t bytes, const Backend& backend) {
-  constexpr int64_t kMax = int64_t{1} << 46;  // what an address space can hold
+  constexpr int64_t kMax = int64_t{1} << 46;  // limit of an address space
   void* allocated = nullptr;
   if (backend.memory != nullptr) {
     allocated = backend.memory->allocate(bytes);

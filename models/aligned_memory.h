@@ -24,12 +24,13 @@ struct FreeMemory {
   }
 };
 
-// Memory that a backend's ops work on, at a multiple of kMemoryAlignment: the host's, zeroed, or
-// the backend's own, which holds anything.
+// Owns one piece of memory for a backend's ops, aligned to kMemoryAlignment. Host memory is zeroed.
+// Device memory is not initialised.
 class AlignedMemory {
  public:
   AlignedMemory() = default;
 
+  // Allocates on the host, or with backend.memory if the backend has its own memory.
   // Errors: ResourceExhausted, with the number of bytes.
   static absl::StatusOr<AlignedMemory> allocate(int64_t bytes, const Backend& backend);
 
@@ -42,15 +43,17 @@ class AlignedMemory {
   int64_t size_ = 0;
 };
 
-// Copies what the host has made to where a backend's ops read it, once, at start.
+// Copies host data to memory that the backend's ops read. Meant for initialisation at start.
+// Requires: `to` has room for from.size() elements.
 void put(const Backend& backend, std::span<const std::byte> from, std::byte* to);
 template <class T>
 void put(const Backend& backend, std::span<const T> from, T* to) {
   put(backend, std::as_bytes(from), reinterpret_cast<std::byte*>(to));
 }
 
-// Cuts one piece of memory into aligned parts. The same sequence of calls serves twice: on no
-// memory it measures how much is needed (views come out with null data), then it cuts.
+// Cuts one piece of memory into aligned parts. The caller makes the same sequence of calls twice.
+// With a null base the calls only measure, and views have null data. With a base they cut. The base
+// is not owned.
 class MemoryCutter {
  public:
   explicit MemoryCutter(std::byte* base = nullptr) : base_(base) {}
@@ -67,14 +70,14 @@ class MemoryCutter {
     return {part, part == nullptr ? 0 : static_cast<size_t>(count)};
   }
 
-  // Rows are padded so that each begins aligned.
+  // Returns: [rows, cols]; rows are padded so that each one begins aligned.
   template <class T>
   MatrixView<T> matrix(int64_t rows, int64_t cols) {
     const int64_t stride = round_up(cols, kMemoryAlignment / static_cast<int64_t>(sizeof(T)));
     return {array<T>(rows * stride).data(), rows, cols, stride};
   }
 
-  int64_t used() const { return used_; }
+  int64_t used() const { return used_; }  // bytes, padding included
 
  private:
   std::byte* base_;

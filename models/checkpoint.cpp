@@ -71,7 +71,7 @@ absl::Status Checkpoint::open_shards(const std::filesystem::path& index) {
     if (tensor == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat(file->second.path().string(),
                                                      ": has no tensor ", in_quotes(tensor_name),
-                                                     ", but ", kIndexFile, " says so"));
+                                                     ", but ", kIndexFile, " lists it there"));
     }
     places_.emplace(tensor_name, Place{&file->second, tensor});
   }

@@ -11,26 +11,29 @@
 
 namespace tessera {
 
-// The weights of a Hugging Face directory: model.safetensors, or model.safetensors.index.json and
-// the shards it names (the single file goes first, as in transformers). A shard is named by a plain
-// file name: an index cannot point outside its directory.
+// The weights of a Hugging Face directory, mapped read-only. Reads model.safetensors, or
+// model.safetensors.index.json and its shards. The single file has priority, as in transformers. A
+// shard must be a plain file name, so an index cannot point outside its directory.
 class Checkpoint {
  public:
-  // Maps the file or all shards. Errors name the file: NotFound, InvalidArgument.
+  // Maps the single file or all shards.
+  // Errors: NotFound, InvalidArgument; each names the file.
   static absl::StatusOr<Checkpoint> open(const std::filesystem::path& directory);
 
-  // The tensor, of that very shape and of a readable type. Errors name file and tensor:
-  // NotFound, InvalidArgument (another shape: both are said), Unimplemented (the type).
+  // Returns: the tensor with exactly this shape and a readable type. Not owned; valid as long as
+  // this checkpoint.
+  // Errors: NotFound, InvalidArgument (another shape; the message has both), Unimplemented (the
+  // type); each names file and tensor.
   absl::StatusOr<const StoredTensor*> tensor(const std::string& tensor_name,
                                              std::span<const int64_t> shape) const;
 
-  // "FILE: tensor NAME", for messages about a tensor that is there.
+  // Returns: "FILE: tensor NAME", for error messages. Requires: the tensor exists.
   std::string describe(const std::string& tensor_name) const;
 
-  // What all tensors of two dimensions are stored as; f32 where they differ.
+  // Returns: the type of all two-dimensional tensors, or f32 if their types differ.
   TensorType matrix_type() const;
 
-  // All tensors' names, in order.
+  // Returns: the names of all tensors, sorted.
   std::vector<std::string> names() const;
 
  private:
@@ -43,7 +46,7 @@ class Checkpoint {
   };
 
   std::filesystem::path directory_;
-  std::map<std::string, SafetensorsFile> files_;  // by file name; nodes do not move
+  std::map<std::string, SafetensorsFile> files_;  // by file name; map nodes have stable addresses
   std::map<std::string, Place> places_;           // by tensor name
 };
 

@@ -13,22 +13,22 @@ namespace {
 
 using nlohmann::json;
 
-// Well above any model of this family, and low enough that no product of two overflows int32_t
-// where ModelConfig multiplies, and no byte count overflows int64_t.
+// Limits well above any model of this family. They are low enough that ModelConfig's products fit
+// into int32_t and byte counts fit into int64_t.
 constexpr int64_t kMaxVocab = 1 << 24;
 constexpr int64_t kMaxWidth = 1 << 20;
 constexpr int64_t kMaxLayers = 1024;
 constexpr int64_t kMaxHeads = 1024;
-constexpr int64_t kMaxHeadDim = 256;     // what the backends have attention for,
-constexpr int64_t kHeadDimMultiple = 8;  // and this
+constexpr int64_t kMaxHeadDim = 256;     // limit of the backends' attention kernels
+constexpr int64_t kHeadDimMultiple = 8;  // required by the same kernels
 constexpr int64_t kMaxContext = 1 << 26;
 
-// Whether sliding_window counts: never, as it stands, or only with use_sliding_window.
+// Effect of the field sliding_window: ignored, always used, or used only with use_sliding_window.
 enum class SlidingWindowRule { never, field, switched };
 
 constexpr int32_t kAsManyAsHeads = 0;
 
-// The two defaults are what transformers takes where a config leaves the field out altogether.
+// The two defaults are those of transformers for a config without the field.
 struct Architecture {
   const char* name;
   bool qkv_bias;
@@ -43,7 +43,7 @@ constexpr Architecture kArchitectures[] = {
     {"Qwen2ForCausalLM", true, 32, SlidingWindowRule::switched, 0},
 };
 
-// What a checkpoint may ask for and we do not have: named, never guessed.
+// Error for a setting that this engine does not support. It names the setting.
 absl::Status unimplemented(const JsonFields& fields, const std::string& what,
                            const std::string& instead) {
   return absl::UnimplementedError(
@@ -185,7 +185,8 @@ absl::Status read_rope_object(JsonFields& fields, ModelConfig& config) {
   return fields.status();
 }
 
-// Two spellings: rope_theta beside rope_scaling, or both in rope_parameters (transformers 5).
+// Accepts two spellings: rope_theta beside rope_scaling, or both in rope_parameters
+// (transformers 5).
 absl::Status read_rope(JsonFields& fields, ModelConfig& config) {
   config.rope_theta = fields.number_or("rope_theta", 10000, 1, 1e12);
   if (fields.number_or("partial_rotary_factor", 1, 0, 1) != 1) {
@@ -201,7 +202,7 @@ absl::Status read_rope(JsonFields& fields, ModelConfig& config) {
   return read_rope_object(rope, config);
 }
 
-// generation_config.json is what a generation obeys, so its ids go before config.json's.
+// The ids of generation_config.json override those of config.json, because generation uses them.
 absl::Status read_token_ids(JsonFields& fields, ModelConfig& config) {
   const int64_t last = config.vocab - 1;
   config.bos_id = fields.integer_or("bos_token_id", config.bos_id, 0, last);

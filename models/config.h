@@ -10,17 +10,17 @@
 
 namespace tessera {
 
-// How RoPE's frequencies are stretched for contexts longer than the model was first trained on.
+// Scaling of RoPE frequencies for contexts longer than in the model's first training.
 struct RopeScaling {
   enum class Kind : uint8_t { none, linear, llama3 };
   Kind kind = Kind::none;
   float factor = 1;
-  float low_freq_factor = 1;  // llama3 only, as the next two
+  float low_freq_factor = 1;  // this and the next two: llama3 only
   float high_freq_factor = 4;
   int32_t original_context = 8192;
 };
 
-// What config.json (and generation_config.json) of a Hugging Face directory say, checked.
+// Validated contents of config.json and generation_config.json of a Hugging Face directory.
 struct ModelConfig {
   std::string architecture;  // "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM"
   int32_t vocab = 0;
@@ -44,9 +44,11 @@ struct ModelConfig {
   int32_t kv_width() const { return kv_heads * head_dim; }
 };
 
-// Errors: NotFound (no file), InvalidArgument (not JSON, a field missing, out of range or
-// inconsistent: named), Unimplemented (an architecture, activation or RoPE scaling we do not have:
-// named, with those we do have).
+// Reads and checks a model's configuration. An empty generation_config_json counts as a missing
+// file, which is allowed.
+// Errors: NotFound (no config.json); InvalidArgument (not JSON, or a field that is missing, out of
+// range or inconsistent; the message names it); Unimplemented (an architecture, activation or RoPE
+// scaling that is not supported; the message names it and the supported ones).
 absl::StatusOr<ModelConfig> parse_model_config(std::string_view config_json,
                                                std::string_view generation_config_json);
 absl::StatusOr<ModelConfig> read_model_config(const std::filesystem::path& directory);

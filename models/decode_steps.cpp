@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// What ops read of a step, in one piece of memory.
+// The data that ops read from a step's plan (kernels/recording.h), in one piece of memory.
 struct Plan {
   Plan(std::byte* memory, int32_t count) {
     MemoryCutter cutter(memory);
@@ -30,7 +30,7 @@ struct Plan {
   std::span<const std::byte> bytes;
 };
 
-// The tier of a sparse format; kMaxKvLayouts: there is none.
+// Returns: the first tier with a sparse format, or kMaxKvLayouts if there is none.
 uint8_t sparse_tier(const KvPagesView& pages) {
   uint8_t tier = 0;
   while (tier < kMaxKvLayouts &&
@@ -45,8 +45,8 @@ bool is_sparse(const KvPagesView& pages, const SequenceSpan& sequence) {
          pages.layouts[sequence.tiers.low].format.is_sparse();
 }
 
-// One that asks for as much as any of its size: all sequences have as many groups as can be, the
-// last of which closes, and score.
+// Fills the plan that launches the most work of its size. Each sequence has the max number of
+// groups, its last group closes, and it is scored.
 void fill(const Plan& plan, const DecodeSize& size, const KvPagesView& pages) {
   const uint8_t tier = size.sparse ? sparse_tier(pages) : uint8_t{0};
   const int32_t groups = size.context / kKvGroup;

@@ -11,9 +11,9 @@ namespace {
 
 using nlohmann::json;
 
-// Watches a parse for what a DOM no longer shows.
+// Parser callback that finds problems which are no longer visible in the parsed DOM.
 struct StrictWatch {
-  std::vector<std::set<std::string>> open_objects;  // the keys seen so far of each
+  std::vector<std::set<std::string>> open_objects;  // keys seen so far in each one
   std::string problem;
 
   bool operator()(int depth, json::parse_event_t event, json& parsed) {
@@ -31,7 +31,7 @@ struct StrictWatch {
     } else if (event == json::parse_event_t::key) {
       const auto& key = parsed.get_ref<const std::string&>();
       if (!open_objects.back().insert(key).second) {
-        problem = absl::StrCat("the key ", in_quotes(key), " stands twice in one object");
+        problem = absl::StrCat("the key ", in_quotes(key), " appears twice in one object");
         return false;
       }
     }
@@ -90,7 +90,7 @@ void JsonFields::refuse(const char* key, const std::string& why) {
 }
 
 int32_t JsonFields::checked_integer(const char* key, const json& value, int64_t min, int64_t max) {
-  // An unsigned value above 2^63 would turn negative on its way through int64_t.
+  // An unsigned value of 2^63 or more would become negative in int64_t.
   const bool too_big =
       value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(max);
   if (!value.is_number_integer()) {

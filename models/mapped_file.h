@@ -9,11 +9,11 @@
 
 namespace tessera {
 
-// A file's bytes, mapped read-only. Whoever replaces a checkpoint must write new files and rename
-// them: shrinking a mapped file in place kills the process that reads it.
+// Owns a read-only mapping of a file. To replace a checkpoint, write new files and rename them.
+// Shrinking a mapped file in place kills the process that reads it.
 class MappedFile {
  public:
-  // Errors: NotFound, PermissionDenied; InvalidArgument for what is not a regular file.
+  // Errors: NotFound, PermissionDenied; InvalidArgument if it is not a regular file.
   static absl::StatusOr<MappedFile> open(const std::filesystem::path& path);
 
   MappedFile(MappedFile&& other) noexcept;
@@ -28,7 +28,8 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
-// A small text file, whole. Errors: as MappedFile::open; InvalidArgument above 64 MiB.
+// Returns: the contents of a small text file.
+// Errors: as MappedFile::open; InvalidArgument above 64 MiB.
 absl::StatusOr<std::string> read_small_file(const std::filesystem::path& path);
 
 }  // namespace tessera

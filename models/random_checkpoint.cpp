@@ -21,7 +21,7 @@ namespace {
 
 using nlohmann::json;
 
-// One step of splitmix64: a good hash of a counter, the same everywhere.
+// One step of splitmix64: a good hash of a counter, with the same result on every machine.
 uint64_t mixed(uint64_t value) {
   value += 0x9e3779b97f4a7c15u;
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -29,7 +29,7 @@ uint64_t mixed(uint64_t value) {
   return value ^ (value >> 31);
 }
 
-// Nearly normal, variance 1: the sum of four uniform numbers.
+// Approximately normal with variance 1: the sum of four uniform numbers.
 float near_normal(uint64_t bits) {
   const uint64_t sum =
       (bits & 0xffff) + ((bits >> 16) & 0xffff) + ((bits >> 32) & 0xffff) + (bits >> 48);
@@ -95,7 +95,7 @@ absl::Status write_text(const std::filesystem::path& path, const std::string& te
               : absl::UnavailableError(absl::StrCat(path.string(), ": cannot be written"));
 }
 
-// The table's tensors without the second place of a tied embedding.
+// The table's tensors; a tied embedding is listed once, although it has two places.
 std::vector<ExpectedTensor> distinct_tensors(const ModelConfig& config) {
   std::set<std::string> seen;
   std::vector<ExpectedTensor> distinct;
@@ -107,7 +107,7 @@ std::vector<ExpectedTensor> distinct_tensors(const ModelConfig& config) {
   return distinct;
 }
 
-// "llama" for "LlamaForCausalLM": what transformers looks a class up by.
+// Returns: "llama" for "LlamaForCausalLM". transformers selects the model class by this name.
 std::string model_type(const std::string& architecture) {
   return absl::AsciiStrToLower(absl::StripSuffix(architecture, "ForCausalLM"));
 }
@@ -160,7 +160,7 @@ std::string model_config_json(const ModelConfig& config) {
 absl::Status write_random_checkpoint(const std::filesystem::path& directory,
                                      const ModelConfig& config, uint64_t seed, TensorType type,
                                      int32_t shards) {
-  TESSERA_CHECK(is_readable(type) && shards >= 1, "a checkpoint nobody could read");
+  TESSERA_CHECK(is_readable(type) && shards >= 1, "unreadable type or shards < 1");
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) {

@@ -10,14 +10,16 @@
 
 namespace tessera {
 
-// The config.json that parse_model_config reads back as `config`.
+// Returns: a config.json that parse_model_config reads back as `config`.
 std::string model_config_json(const ModelConfig& config);
 
-// Writes a Hugging Face directory of `config`'s shape whose weights are random but of a trained
-// model's size: every matrix has variance 1 / inputs, norms are near 1, biases near 0. The same
-// seed gives the same elements on every machine, up to `type`'s rounding and however many shards.
-// Creates the directory; holds one shard in memory. For tests, simulations and benchmarks.
+// Writes a Hugging Face directory with the shape of `config` and random weights, for tests,
+// simulations and benchmarks. Weights have the magnitude of a trained model: matrices have variance
+// 1 / inputs, norms are near 1, biases near 0. The same seed gives the same elements on every
+// machine and for any number of shards, up to the rounding of `type`. Creates the directory; holds
+// one shard in memory.
 // Requires: is_readable(type), shards >= 1.
+// Errors: Unavailable if a file or the directory cannot be written.
 absl::Status write_random_checkpoint(const std::filesystem::path& directory,
                                      const ModelConfig& config, uint64_t seed,
                                      TensorType type = TensorType::f32, int32_t shards = 1);

@@ -40,14 +40,14 @@ const TypeInfo& info(TensorType type) {
   return kTypes[static_cast<size_t>(type)];
 }
 
-// Where a tensor lies in the data, before it is known to lie well.
+// Byte range of a tensor in the data, not yet checked against the other tensors.
 struct Extent {
   const std::string* name;
   int64_t begin;
   int64_t end;
 };
 
-// A non-negative integer of the header. The format knows no negative ones, no floats.
+// Parses a non-negative integer of the header. The format has no negative numbers and no floats.
 absl::StatusOr<int64_t> whole_number(const json& value) {
   if (!value.is_number_unsigned() ||
       value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
@@ -70,7 +70,7 @@ absl::StatusOr<TensorType> parse_type(const json& entry) {
   return static_cast<TensorType>(found - std::begin(kTypes));
 }
 
-// The product of the extents times the element's bytes, or an error where it leaves int64_t.
+// Returns: the product of the extents times the bytes of an element. Errors: it overflows int64_t.
 absl::StatusOr<int64_t> byte_size(TensorType type, const TensorShape& shape) {
   int64_t bytes = bytes_of(type);
   for (const int64_t extent : shape) {
@@ -138,7 +138,7 @@ absl::StatusOr<StoredTensor> parse_tensor(const json& entry, std::span<const std
   return tensor;
 }
 
-// The tensors must lie one after the other and fill the data: nothing twice, nothing unnamed.
+// Checks that the tensors follow each other and fill the data, without overlap and without gaps.
 absl::Status check_cover(std::vector<Extent> extents, int64_t data_bytes) {
   std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
@@ -169,7 +169,7 @@ template <class Half>
 void widen(const std::byte* source, std::span<float> out) {
   for (size_t i = 0; i < out.size(); ++i) {
     Half half;
-    std::memcpy(&half, source + i * sizeof(half), sizeof(half));  // no alignment is promised
+    std::memcpy(&half, source + i * sizeof(half), sizeof(half));  // the source may be unaligned
     out[i] = to_f32(half);
   }
 }

@@ -15,7 +15,7 @@
 
 namespace tessera {
 
-// The element types a safetensors file may hold. Only the first three can be read as weights.
+// Element types of a safetensors file. Only the first three can be read as weights.
 enum class TensorType : uint8_t {
   f32,
   f16,
@@ -34,38 +34,38 @@ enum class TensorType : uint8_t {
   boolean
 };
 
-std::string_view name(TensorType type);  // as the format spells it: "BF16"
-int64_t bytes_of(TensorType type);       // of one element
+std::string_view name(TensorType type);  // spelling of the file format: "BF16"
+int64_t bytes_of(TensorType type);       // bytes per element
 bool is_readable(TensorType type);       // f32, f16, bf16
 
 using TensorShape = std::vector<int64_t>;
 std::string shown(std::span<const int64_t> shape);  // "[4096, 256]"
 
-// One tensor of a file: where its elements lie, row-major, without any alignment.
+// View of one tensor in a file: row-major elements without any alignment. The bytes are not owned.
 struct StoredTensor {
   TensorType type = TensorType::f32;
   TensorShape shape;
-  std::span<const std::byte> bytes;  // exactly shape's product times bytes_of(type)
+  std::span<const std::byte> bytes;  // size: product of shape times bytes_of(type)
 };
 
-// Converts elements [first, first + out.size()) to f32, exactly.
-// Requires: is_readable(tensor.type), the range inside the tensor.
+// Converts elements [first, first + out.size()) to f32 without rounding.
+// Requires: is_readable(tensor.type); the range lies inside the tensor.
 void read_f32(const StoredTensor& tensor, int64_t first, std::span<float> out);
 
 // One .safetensors file, mapped into memory:
 //
 //   [ u64 header length | header: JSON, name -> dtype, shape, data_offsets | data ]
 //
-// Opening checks everything, so that what is found later can be read without another look: the
-// header's JSON and its types, each tensor's bytes against its shape, and that the tensors cover
-// the data without gaps and without overlap, as the format demands.
+// open() checks everything, so tensors are read without further checks: the header's JSON and
+// types, and each tensor's bytes against its shape. The tensors must cover the data without gaps
+// and without overlap, as the format requires.
 class SafetensorsFile {
  public:
-  // Errors: NotFound, PermissionDenied, InvalidArgument; each names the file, and the tensor where
-  // there is one.
+  // Errors: NotFound, PermissionDenied, InvalidArgument; each names the file, and the tensor if it
+  // concerns one.
   static absl::StatusOr<SafetensorsFile> open(const std::filesystem::path& path);
 
-  // Null where there is no such tensor. Valid as long as this file.
+  // Returns: null if there is no such tensor. Not owned; valid as long as this file.
   const StoredTensor* find(std::string_view tensor_name) const;
   const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
   const std::filesystem::path& path() const { return path_; }
@@ -81,7 +81,7 @@ class SafetensorsFile {
   std::map<std::string, StoredTensor, std::less<>> tensors_;
 };
 
-// A tensor to be written. The bytes are little-endian elements in row-major order.
+// A tensor to write. The bytes are little-endian elements in row-major order.
 struct NamedTensor {
   std::string name;
   TensorType type = TensorType::f32;
@@ -89,8 +89,8 @@ struct NamedTensor {
   std::vector<std::byte> bytes;
 };
 
-// Writes a file that SafetensorsFile reads, and Hugging Face's library too. Errors: what the file
-// system says. Requires: names differ, bytes fit the shapes.
+// Writes a file that SafetensorsFile and Hugging Face's library can read.
+// Requires: names are distinct; bytes fit the shapes. Errors: Unavailable if writing fails.
 absl::Status write_safetensors(const std::filesystem::path& path,
                                std::span<const NamedTensor> tensors);
 

@@ -10,7 +10,7 @@ namespace tessera {
 
 absl::Status write_safetensors(const std::filesystem::path& path,
                                std::span<const NamedTensor> tensors) {
-  nlohmann::json header = {{"__metadata__", {{"format", "pt"}}}};  // transformers insists
+  nlohmann::json header = {{"__metadata__", {{"format", "pt"}}}};  // required by transformers
   size_t offset = 0;
   for (const NamedTensor& tensor : tensors) {
     TESSERA_CHECK(!header.contains(tensor.name), "two tensors of one name");

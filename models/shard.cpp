@@ -10,7 +10,7 @@ absl::Status check_divides(const ModelConfig& config, int32_t ranks) {
     return absl::InvalidArgumentError(
         absl::StrCat("the model's ", config.kv_heads,
                      " KV heads (num_key_value_heads) cannot be split evenly over ", ranks,
-                     " ranks: a KV head stands on one rank"));
+                     " ranks: a KV head cannot be split"));
   }
   if (config.ffn % ranks != 0) {
     return absl::InvalidArgumentError(absl::StrCat("the model's inner width of ", config.ffn,

@@ -7,23 +7,24 @@
 
 namespace tessera {
 
-// Which part of a model a rank holds under tensor parallelism (Megatron-LM, section 3). Query, key,
-// value, gate and up are split by rows, so that a rank has whole heads, each KV head with all its
-// query heads, and a share of the inner layer; attention's output and down are split by columns,
-// so that each rank has an addend of the residual stream, and one sum over the ranks after
-// attention and one after the inner layer make it whole again. Embedding, norms and head stand on
-// every rank.
+// The part of a model that a rank holds under tensor parallelism (Megatron-LM, section 3). Query,
+// key, value, gate and up are split by rows. So a rank has whole heads, each KV head with all its
+// query heads, and a share of the inner layer. Attention's output and down are split by columns, so
+// each rank computes a partial sum of the residual stream. It is all-reduced once after attention
+// and once after the inner layer. Embedding, norms and head are replicated on every rank.
 struct Shard {
   int32_t rank = 0;
   int32_t ranks = 1;
 };
 
-// Errors: InvalidArgument where KV heads or the inner width do not divide by the ranks.
+// Errors: InvalidArgument if the number of KV heads or the inner width is not a multiple of
+// `ranks`.
 absl::Status check_divides(const ModelConfig& config, int32_t ranks);
 
-// The model that one rank computes: of heads, kv_heads and ffn, its own. Requires: check_divides().
+// Returns: the config of one rank, with its share of heads, kv_heads and ffn.
+// Requires: check_divides() succeeds.
 ModelConfig shard_config(const ModelConfig& config, int32_t ranks);
-// And the other way.
+// Inverse of shard_config().
 ModelConfig whole_config(const ModelConfig& shard, int32_t ranks);
 
 }  // namespace tessera

@@ -13,7 +13,7 @@
 #define TESSERA_CONCAT_INNER(a, b) a##b
 #define TESSERA_CONCAT(a, b) TESSERA_CONCAT_INNER(a, b)
 
-// TESSERA_ASSIGN_OR_RETURN(auto value, f()): binds f()'s value, or returns its status.
+// TESSERA_ASSIGN_OR_RETURN(auto value, f()): assigns the value of f(), or returns its error status.
 #define TESSERA_ASSIGN_OR_RETURN(declaration, expression) \
   TESSERA_ASSIGN_OR_RETURN_INNER(TESSERA_CONCAT(result_, __LINE__), declaration, expression)
 

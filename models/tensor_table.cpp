@@ -60,7 +60,7 @@ bool is_per_layer(const TensorRule& rule) {
   return absl::StrContains(rule.pattern, "{}");
 }
 
-// `own` is the rank's part of `config`.
+// `config` is the whole model's, `own` is that of the rank (shard_config()).
 ExpectedTensor expect(const TensorRule& rule, const ModelConfig& config, int32_t layer,
                       const ModelConfig& own, Shard shard) {
   ExpectedTensor tensor;
@@ -80,7 +80,7 @@ ExpectedTensor expect(const TensorRule& rule, const ModelConfig& config, int32_t
   return tensor;
 }
 
-// Puts a tensor below those of its slot that are there already.
+// Appends a tensor; its rows follow those of earlier tensors of its slot.
 void append(ExpectedTensor tensor, std::vector<ExpectedTensor>& all) {
   if (!all.empty() && all.back().slot == tensor.slot && all.back().layer == tensor.layer) {
     tensor.first_row = all.back().first_row + all.back().rows;

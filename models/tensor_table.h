@@ -12,8 +12,9 @@
 
 namespace tessera {
 
-// The weights as a forward pass reads them. Some are several tensors of a checkpoint, one below
-// the other: query, key and value are one product of the normed hidden state, so are gate and up.
+// One weight of the forward pass. Some slots stack several tensors of a checkpoint by rows: query,
+// key and value share one product of the normed hidden state, and so do gate and up. (This is not a
+// KV slot.)
 enum class WeightSlot : uint8_t {
   embedding,
   attention_norm,
@@ -27,17 +28,18 @@ enum class WeightSlot : uint8_t {
   head
 };
 
-// How a slot is held: an embedding table, a vector of f32, or a matrix packed by the backend.
+// Storage of a slot: an embedding table, a vector of f32, or a matrix packed by the backend.
 enum class WeightKind : uint8_t { table, vector, matrix };
 WeightKind kind(WeightSlot slot);
 
-// What ranks do with a tensor (models/shard.h).
+// The dimension in which ranks split a tensor (models/shard.h); none: replicated.
 enum class ShardAxis : uint8_t { none, rows, cols };
 
-// One line of the table that loading, checking, memory estimates and random checkpoints all read.
+// One line of the tensor table, which is shared by loading, checking, memory estimates and random
+// checkpoints.
 struct TensorRule {
-  const char* pattern;  // the tensor's name; "{}" is the layer, without it there is but one
-  WeightSlot slot;      // tensors of one slot stand in it in the order of the table
+  const char* pattern;  // the tensor's name; "{}" is the layer, without it there is only one
+  WeightSlot slot;      // tensors of one slot are stacked in the order of the table
   int64_t (*rows)(const ModelConfig&);
   int64_t (*cols)(const ModelConfig&);  // null: the tensor is a vector
   ShardAxis split;
@@ -48,22 +50,22 @@ std::span<const TensorRule> tensor_table();
 
 inline constexpr int32_t kNoLayer = -1;
 
-// A tensor that a checkpoint must have, the part of it that a rank holds, and that part's place:
-// rows [first_row, first_row + rows) of the slot. A tied embedding has two places, as table and as
+// A tensor that a checkpoint must have, and the part of it that a rank holds. The part becomes rows
+// [first_row, first_row + rows) of the slot. A tied embedding has two entries, as table and as
 // head.
 struct ExpectedTensor {
   std::string name;
-  TensorShape shape;  // whole, as the checkpoint has it
+  TensorShape shape;  // of the whole tensor in the checkpoint
   WeightSlot slot = WeightSlot::embedding;
   int32_t layer = kNoLayer;
   int64_t first_row = 0;
-  int64_t rows = 0;        // of the part; all of them without ranks
+  int64_t rows = 0;        // rows of the part; all rows if there is one rank
   int64_t cols = 1;        // 1 for vectors
-  int64_t stored_row = 0;  // where the part begins in the tensor
+  int64_t stored_row = 0;  // first row and column of the part in the stored tensor
   int64_t stored_col = 0;
 };
 
-// A slot with all its tensors' rows.
+// Shape of a slot, with the rows of all its tensors.
 struct WeightShape {
   WeightSlot slot = WeightSlot::embedding;
   int32_t layer = kNoLayer;
@@ -71,13 +73,14 @@ struct WeightShape {
   int64_t cols = 1;  // 1 for vectors
 };
 
-// The table applied to a config; a slot's tensors follow each other. Slots' shapes are those of one
-// rank where the config is (shard_config()).
+// The table applied to a config. Tensors of one slot follow each other.
+// expected_tensors takes the whole model's config, and requires check_divides(config, shard.ranks).
+// weight_shapes returns the shapes of one rank if `config` is that of one rank (shard_config()).
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, Shard shard = {});
 std::vector<WeightShape> weight_shapes(const ModelConfig& config);
 
-// Whether a checkpoint may have this tensor though nothing reads it: RoPE frequencies that old
-// exporters stored, and the head of a model whose head is tied.
+// Returns: true if a checkpoint may contain this tensor although it is never read. These are RoPE
+// frequencies stored by old exporters, and the head of a model with a tied head.
 bool may_be_ignored(const std::string& tensor_name, const ModelConfig& config);
 
 }  // namespace tessera

@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-// A step's rows of the workspace.
+// Workspace views limited to the rows of one step.
 struct StepViews {
   StepViews(const ModelConfig& config, const Workspace::Views& all, const Batch& batch) {
     const auto tokens = static_cast<int64_t>(batch.tokens.size());
@@ -66,7 +66,7 @@ class Decoder final : public Transformer {
     computed_tokens_ = static_cast<int32_t>(batch.tokens.size());
   }
 
-  // Gathering rows of the residual stream is a look-up, as embedding is.
+  // The embed op gathers the rows of the residual stream; it is the same table lookup.
   void logits(std::span<const int32_t> rows, MatrixView<float> logits, Stream stream) override {
     const auto wanted = static_cast<int32_t>(rows.size());
     TESSERA_CHECK(wanted > 0 && wanted <= options_.max_logits_rows, "rows of logits");
@@ -85,6 +85,7 @@ class Decoder final : public Transformer {
   int32_t max_logits_rows() const override { return options_.max_logits_rows; }
 
   const ModelConfig& config() const override { return config_; }
+  WeightFormat weight_format() const override { return options_.weights; }
   int64_t weight_bytes() const override { return weights_.bytes(); }
   int64_t workspace_bytes() const override { return workspace_.bytes(); }
 
@@ -176,7 +177,8 @@ class Decoder final : public Transformer {
                 stream);
   }
 
-  // Of ranks, each has an addend, and the first one's holds what the stream was.
+  // hidden += in * weight. With ranks, each one computes a partial sum, and only rank 0 adds the
+  // old residual stream to its own.
   void add_linear(MatrixView<const float> in, const PackedWeight& weight, MatrixView<float> hidden,
                   Stream stream) const {
     Communicator* ranks = options_.ranks;
@@ -229,8 +231,8 @@ class Decoder final : public Transformer {
   const Backend& ops_;
   const Weights weights_;
   const Workspace workspace_;
-  std::unique_ptr<DecodeSteps> decode_steps_;  // null: nothing is noted
-  int32_t computed_tokens_ = 0;  // rows of the residual stream that the last forward() left
+  std::unique_ptr<DecodeSteps> decode_steps_;  // null: nothing is recorded
+  int32_t computed_tokens_ = 0;  // rows of the residual stream after the last forward()
 };
 
 absl::Status check_options(const TransformerOptions& options, const ModelConfig& config) {

@@ -12,61 +12,64 @@
 
 namespace tessera {
 
-// The tokens of one step, sequence after sequence.
+// The tokens of one step, grouped by sequence. The spans are not owned.
 struct Batch {
   std::span<const int32_t> tokens;           // [tokens]
   std::span<const int32_t> positions;        // [tokens]
   std::span<const SequenceSpan> sequences;   // cover [0, tokens) in order, without gaps
-  std::span<const KvScoring> scorings = {};  // one for each sequence; empty: nobody wants any
+  std::span<const KvScoring> scorings = {};  // [sequences]; empty: no sequence is scored
   bool share_reads = true;                   // see AttentionArgs
 };
 
 struct TransformerOptions {
   WeightFormat weights = WeightFormat::f32;
-  StepLimits limits;             // of the largest step; the workspace is sized by it
-  int32_t max_logits_rows = 64;  // most rows of one call of logits()
-  // The model is split over its ranks (models/shard.h), which all load it and make the same calls;
-  // null: one process has it whole. Outlives the transformer.
+  StepLimits limits;             // of the largest step; they size the workspace
+  int32_t max_logits_rows = 64;  // max rows of one call of logits()
+  // Splits the model over ranks (models/shard.h), which all load it and make the same calls. Null:
+  // one process has the whole model. Not owned; must outlive the transformer.
   Communicator* ranks = nullptr;
 };
 
-// A decoder of the Llama family on one backend. Owns weights and workspace; forward() and logits()
-// allocate nothing. Not thread-safe: one thread drives it.
+// A decoder model of the Llama family on one backend. Owns weights and workspace, but no KV pages.
+// forward() and logits() allocate nothing. Not thread-safe.
 class Transformer {
  public:
-  // Loads a Hugging Face directory: config, then weights, converted to options.weights as they are
-  // read. Errors: those of read_model_config (models/config.h), Checkpoint::open and Weights::load,
-  // which name file, tensor and the shape that was expected; InvalidArgument for limits below 1, a
-  // context beyond the model's, or ranks that cannot share it; ResourceExhausted when memory does
-  // not suffice.
+  // Loads config and weights of a Hugging Face directory. Weights are converted to options.weights
+  // while they are read.
+  // Errors: those of read_model_config (models/config.h), Checkpoint::open and Weights::load, which
+  // name file, tensor and the expected shape; InvalidArgument for limits below 1, for a context
+  // beyond the model's, or if the model cannot be split over the ranks; ResourceExhausted if memory
+  // does not suffice.
   static absl::StatusOr<std::unique_ptr<Transformer>> load(const std::filesystem::path& directory,
                                                            const TransformerOptions& options,
                                                            const Backend& backend, Stream stream);
 
   virtual ~Transformer() = default;
 
-  // Before the first step over these pages, which stay: notes decode steps of all sizes where the
-  // backend can, so that forward() starts each of them at once (models/decode_steps.h). What is not
-  // noted is computed op by op, to the same bits.
+  // Records decode steps of all sizes if the backend can, so that forward() starts each one as one
+  // recording (models/decode_steps.h). Steps without a recording run op by op, to the same bits.
+  // Requires: called before the first step over `pages`; their memory stays in place afterwards.
   virtual void prepare(const KvPagesView& /*pages*/, Stream /*stream*/) {}
 
-  // Stores the batch's keys and values into `pages` and keeps the hidden state of each of its
-  // tokens for logits(). Requires: the rows of `pages` hold room for the batch; the batch is within
-  // the limits; a sequence's positions follow its context.
+  // Stores the batch's keys and values into `pages`. Keeps the hidden state of each token for
+  // logits().
+  // Requires: the page-table rows have room for the batch; the batch is within the limits; the
+  // positions of a sequence continue its context.
   virtual void forward(const Batch& batch, const KvPagesView& pages, Stream stream) = 0;
 
-  // The logits after some tokens of the last forward(), which are computed only when asked for: at
-  // a large vocabulary those of a whole prompt chunk would outweigh everything else. Call it as
-  // often as there are rows left. A row depends on its sequence's tokens alone: not on how they
-  // were cut into steps, nor on what else is in the batch or in `rows`.
-  // rows: of the batch, in any order, at most max_logits_rows()
-  // logits: [rows, vocab], in the backend's memory; computed, not waited for
+  // Computes the logits after some tokens of the last forward(). They are computed on demand only:
+  // with a large vocabulary, the logits of a whole prompt chunk would dominate the step. Further
+  // calls may compute more rows. A row depends on its sequence's tokens alone, not on their
+  // division into steps, the rest of the batch or the other `rows`.
+  // rows: batch rows in any order, at most max_logits_rows()
+  // logits: [rows, vocab], in the backend's memory; enqueued on the stream, not waited for
   virtual void logits(std::span<const int32_t> rows, MatrixView<float> logits, Stream stream) = 0;
   virtual int32_t max_logits_rows() const = 0;
 
-  // Of ranks, each has its own heads, kv_heads and ffn, and pages for its own KV heads.
+  // With ranks, it has this rank's share of heads, kv_heads and ffn; pages hold its KV heads only.
   virtual const ModelConfig& config() const = 0;
-  virtual int64_t weight_bytes() const = 0;  // as the backend holds them
+  virtual WeightFormat weight_format() const = 0;
+  virtual int64_t weight_bytes() const = 0;  // in the backend's packed form
   virtual int64_t workspace_bytes() const = 0;
 };
 

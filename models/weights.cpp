@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-// A tensor of the checkpoint at its place in a slot.
+// A tensor of the checkpoint and its place in a slot.
 struct Part {
   const StoredTensor* stored = nullptr;
   const ExpectedTensor* expected = nullptr;
@@ -57,7 +57,7 @@ std::span<float>& vector(WeightViews& views, const WeightShape& shape) {
   return views.final_norm;
 }
 
-// Cuts the memory of one slot. Called with a measuring cutter first, then with a cutting one.
+// Cuts the memory of one slot. Called first with a measuring cutter, then with a cutting one.
 void place(const WeightShape& shape, WeightFormat format, TensorType embedding,
            const Backend& backend, MemoryCutter& cutter, WeightViews& views) {
   switch (kind(shape.slot)) {
@@ -80,7 +80,8 @@ void place(const WeightShape& shape, WeightFormat format, TensorType embedding,
   }
 }
 
-// All slots' views on `base`, null to measure. Returns the bytes used.
+// Sets the views of all slots in the memory at `base`; a null base only measures.
+// Returns: bytes used.
 int64_t place_all(const ModelConfig& config, WeightFormat format, TensorType embedding,
                   const Backend& backend, std::byte* base, WeightViews& views) {
   MemoryCutter cutter(base);
@@ -101,13 +102,13 @@ absl::Status check_nothing_unexpected(const ModelConfig& config, const Checkpoin
     if (!known.contains(tensor_name) && !may_be_ignored(tensor_name, config)) {
       return absl::InvalidArgumentError(absl::StrCat(checkpoint.describe(tensor_name), ": no ",
                                                      config.architecture,
-                                                     " of this config.json has such a tensor"));
+                                                     " with this config.json has this tensor"));
     }
   }
   return absl::OkStatus();
 }
 
-// Without a branch for each value: this looks at every weight of a model.
+// Has no branch per value, because it reads every weight of a model.
 bool all_finite(std::span<const float> values) {
   constexpr uint32_t kExponent = 0x7f800000;
   uint32_t found = 0;
@@ -117,13 +118,15 @@ bool all_finite(std::span<const float> values) {
   return found == 0;
 }
 
-// Converts the parts of one slot, some rows at a time, so that no second copy of a model exists.
+// Converts the parts of one slot, some rows at a time, so that there is never a second copy of the
+// model.
 class SlotReader {
  public:
   SlotReader(const Checkpoint& checkpoint, std::span<const Part> parts, int64_t cols)
       : checkpoint_(checkpoint), parts_(parts), cols_(cols) {}
 
-  // Rows [first, first + count) as f32. Valid until the next call.
+  // Returns: rows [first, first + count) as f32, [count, cols]. Valid until the next call.
+  // Errors: InvalidArgument for a value that is not finite.
   absl::StatusOr<MatrixView<const float>> rows(int64_t first, int64_t count) {
     rows_.resize(static_cast<size_t>(count * cols_));
     for (const Part& part : parts_) {
@@ -144,14 +147,14 @@ class SlotReader {
     return MatrixView<const float>{rows_.data(), count, cols_, cols_};
   }
 
-  // As many rows as suit one piece: about a megabyte, in whole packing units.
+  // Returns: rows of one piece, about 1 MiB of f32, a multiple of kPackRows.
   int64_t piece_rows() const {
     constexpr int64_t kPieceElements = int64_t{1} << 18;
     return round_up(std::max<int64_t>(kPieceElements / cols_, 1), kPackRows);
   }
 
  private:
-  // Rows of a part, as many as `out` has, from the part's own row `first` on.
+  // Reads rows of a part from its row `first` on, until `out` is full.
   void read(const Part& part, int64_t first, std::span<float> out) const {
     const TensorShape& shape = part.expected->shape;
     const int64_t stored_cols = shape.size() > 1 ? shape[1] : 1;

@@ -24,43 +24,46 @@ struct LayerWeights {
   PackedWeight down;                // [hidden, ffn]
 };
 
-// Where everything lies in the one piece of memory that holds a model's weights.
+// Views into the one piece of memory that holds a model's weights. Not owned.
 struct WeightViews {
-  MatrixView<bf16> embedding;       // [vocab, hidden], or
-  MatrixView<float> embedding_f32;  // [vocab, hidden]
+  MatrixView<bf16> embedding;       // [vocab, hidden], null if the table is f32
+  MatrixView<float> embedding_f32;  // [vocab, hidden], null if the table is bf16
   std::vector<LayerWeights> layers;
   std::span<float> final_norm;  // [hidden]
   PackedWeight head;            // [vocab, hidden]
 };
 
-// The embedding table is only looked up, a row a token, so no format shrinks it below bf16. It is
-// f32 where bf16 would lose something that the format keeps: f32 or f16 weights whose checkpoint is
-// not bf16 itself.
+// Returns: type of the embedding table. It is only looked up, one row per token, so no format makes
+// it smaller than bf16. It is f32 if bf16 would lose precision that the format keeps. That is the
+// case for f32 or f16 weights of a checkpoint that is not bf16 itself.
 TensorType embedding_type(WeightFormat format, TensorType stored);
 
-// The head has the format of the other matrices, but int8 beside int4: its errors are the logits'
-// errors, no later layer evens them out. On the first shipped model int4 with an int8 head chose
-// another token than f32 at 5.1 % of the positions (KL 0.0092), with an int4 head at 7.5 %
-// (0.0106), and the head is a small part of the bytes of the models that need int4.
+// Returns: format of the head. It is the format of the other matrices, except int8 if they are
+// int4. The head's errors go into the logits directly, and no later layer reduces them. On the
+// first shipped model, int4 with an int8 head chose another token than f32 at 5.1 % of the
+// positions (KL 0.0092). With an int4 head it did so at 7.5 % (KL 0.0106). The head is a small part
+// of the bytes of models that need int4.
 WeightFormat head_format(WeightFormat format);
 
-// Where nobody says otherwise, matrices stay as they are: bf16 or f16 if the checkpoint has all of
-// them so, else f32.
+// Returns: the default weight format, which keeps the matrices as stored: bf16 or f16 if all
+// matrices of the checkpoint have that type, else f32.
 WeightFormat stored_format(const Checkpoint& checkpoint);
 
-// Bytes that Weights::load will hold for such a model (or shard_config() of one), known before
-// anything is loaded.
+// Returns: bytes that Weights::load will allocate for this config, without loading anything. For
+// one rank, pass its shard_config().
 int64_t weight_bytes(const ModelConfig& config, WeightFormat format, TensorType stored_embedding,
                      const Backend& backend);
 
-// A model's weights, converted once for a backend.
+// Owns a model's weights, converted once for a backend.
 class Weights {
  public:
-  // The part of a model that a rank holds. Checks that the checkpoint has every tensor of the table
-  // with its shape, and none besides; only then allocates and converts, some rows at a time.
-  // Requires: check_divides(config, shard.ranks). Errors name file and tensor: NotFound,
-  // InvalidArgument (a shape, a tensor nobody asked for, a value that is not finite),
-  // Unimplemented (a type), ResourceExhausted.
+  // Loads the part of a model that a rank holds; `config` is the whole model's. First checks that
+  // the checkpoint has every tensor of the table with its shape, and no others. Then allocates, and
+  // converts some rows at a time.
+  // Requires: check_divides(config, shard.ranks) succeeds.
+  // Errors: NotFound, InvalidArgument (a shape, an unexpected tensor, a value that is not finite,
+  // or no kernels for `format`), Unimplemented (a type), ResourceExhausted. Errors about a tensor
+  // name it and its file.
   static absl::StatusOr<Weights> load(const ModelConfig& config, Shard shard,
                                       const Checkpoint& checkpoint, WeightFormat format,
                                       const Backend& backend);

@@ -11,31 +11,31 @@
 
 namespace tessera {
 
-// What a forward pass writes between its ops, and its RoPE tables: one piece of memory, sized once
-// by the largest step.
+// Owns the intermediate buffers and RoPE tables of a forward pass. One piece of memory, sized once
+// for the largest step.
 class Workspace {
  public:
-  // Errors: ResourceExhausted.
+  // Allocates the buffers and fills the RoPE tables. Errors: ResourceExhausted.
   static absl::StatusOr<Workspace> create(const ModelConfig& config, const StepLimits& limits,
                                           int32_t max_logits_rows, const Backend& backend);
 
-  // All of limits.tokens rows; a step takes the first rows of each.
+  // `tokens` below is limits.tokens. A step uses the first rows of each view.
   struct Views {
-    MatrixView<float> hidden;    // [tokens, hidden]: the residual stream
+    MatrixView<float> hidden;    // [tokens, hidden], the residual stream
     MatrixView<float> normed;    // [tokens, hidden]
     MatrixView<float> qkv;       // [tokens, query_width + 2 * kv_width]
     MatrixView<float> attended;  // [tokens, query_width]
     MatrixView<float> gate_up;   // [tokens, 2 * ffn]
     MatrixView<float> gated;     // [tokens, ffn]
-    MatrixView<float> wanted;    // [max_logits_rows, hidden]: rows of one call of logits()
+    MatrixView<float> wanted;    // [max_logits_rows, hidden], rows of one logits() call
     MatrixView<float> cos;       // [limits.context, head_dim / 2], dense
     MatrixView<float> sin;       // [limits.context, head_dim / 2], dense
     std::span<std::byte> linear_scratch;
     std::span<std::byte> attention_scratch;
     MatrixView<float> log_sums;  // [tokens, heads], for scores
-    // [rows, kv_weight_row_floats()], for scores: of as many sequences as fit into 128 MiB
+    // [rows, kv_weight_row_floats()], for scores; only as many rows as fit into 128 MiB
     MatrixView<float> score_weights;
-    // The dense groups of a step (kernels/backend.h), with room for f32.
+    // Dense groups of a step (kernels/backend.h), with room for f32 elements.
     std::span<std::byte> dense;
   };
   const Views& views() const { return views_; }

@@ -55,7 +55,8 @@ absl::Status add_file(const std::filesystem::path& path, std::vector<std::string
   return absl::OkStatus();
 }
 
-// What a header says after the scheme, whose case does not count (RFC 9110).
+// Returns: the part of a header after `scheme`, or nothing if the header has another scheme.
+// Schemes are case-insensitive (RFC 9110).
 std::optional<std::string_view> credentials(std::string_view header, std::string_view scheme) {
   const auto same = [](char a, char b) {
     return absl::ascii_tolower(static_cast<unsigned char>(a)) ==
@@ -70,7 +71,7 @@ std::optional<std::string_view> credentials(std::string_view header, std::string
   return header;
 }
 
-// The secret that a header shows; empty without one.
+// Returns: the secret in a header; empty if there is none.
 std::string secret_of(std::string_view header, bool basic_too) {
   if (const auto bearer = credentials(header, "Bearer")) {
     return std::string(*bearer);

@@ -10,24 +10,25 @@
 
 namespace tessera {
 
-// The keys that open the API, for both front ends. Any of them does; without one nothing is locked.
-// Immutable; any thread may ask.
+// API keys of both front ends. Any one of them authorizes a request. Without keys every request is
+// authorized. Immutable and thread-safe.
 class ApiKeys {
  public:
   ApiKeys() = default;
   explicit ApiKeys(std::vector<std::string> keys) : keys_(std::move(keys)) {}
 
-  // `list`: keys between commas, may be empty. `file`: one key on each line, empty lines and those
-  // that begin with '#' aside; may be empty, which is no file. Blanks around a key do not count.
-  // Errors: NotFound for a file that cannot be read, InvalidArgument for one without a key (it
-  // would leave the server open) and for a key that is no visible ASCII.
+  // `list`: comma-separated keys, may be empty. `file`: one key per line; empty lines and lines
+  // that begin with '#' are skipped. An empty path means no file. Blanks around a key are ignored.
+  // Errors: NotFound if the file cannot be read. InvalidArgument if a given list or file has no key
+  // (it would leave the server open), or if a key is not visible ASCII.
   static absl::StatusOr<ApiKeys> load(std::string_view list, const std::filesystem::path& file);
 
   bool locked() const { return !keys_.empty(); }
 
-  // Whether a request may pass with this Authorization header, or gRPC's metadata of that name:
-  // "Bearer KEY", or, with `basic_too`, HTTP's "Basic ..." with a key as the password and any user
-  // name. Takes a time that does not tell how much of a key was right.
+  // `authorization`: the Authorization header, or gRPC's metadata of that name: "Bearer KEY", or,
+  // with `basic_too`, HTTP's "Basic ..." with a key as the password and any user name.
+  // Returns: true if it has a valid key, or if there are no keys. The time that this takes does not
+  // reveal how much of a key was right.
   bool open(std::string_view authorization, bool basic_too = false) const;
 
  private:

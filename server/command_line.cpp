@@ -11,12 +11,12 @@
 namespace tessera {
 namespace {
 
-// The flags as they were given: nothing is applied before the file has been.
+// Raw values of the flags. They are applied after the file of --config, so that they override it.
 struct Flags {
   std::string config_file;
   bool print_config = false;
   std::vector<std::string> values;    // one for each of settings_fields()
-  std::vector<CLI::Option*> options;  // likewise; whether it was given
+  std::vector<CLI::Option*> options;  // one for each value; count() is 0 if it was not given
 };
 
 void declare_flags(CLI::App& app, Flags& flags) {

@@ -8,16 +8,17 @@
 
 namespace tessera {
 
-// What a command line asks for: to serve with `settings`, or only to print `text`
-// (--help, --version, --print-config).
+// Parsed command line. The process serves with `settings`, or only prints `text` (--help,
+// --version, --print-config).
 struct CommandLine {
   Settings settings;
   std::optional<std::string> text;
 };
 
-// Flags (the last, if one is given twice) win over the file of --config, which wins over the
-// defaults; what will be served is validated. Errors: InvalidArgument or Unimplemented that name
-// the flag, or the file, line and key; NotFound for a file that is not there.
+// Flags override the file of --config, which overrides the defaults. The last value of a repeated
+// flag counts. Settings are validated unless only text is printed.
+// Errors: InvalidArgument or Unimplemented, naming the flag, or the file, line and key. NotFound if
+// a file cannot be read.
 absl::StatusOr<CommandLine> parse_command_line(int argc, const char* const* argv);
 
 }  // namespace tessera

@@ -11,7 +11,7 @@ absl::Status refused(const absl::Status& status) {
 }
 
 absl::StatusOr<KvPreset> named(const std::string& name) {
-  if (name.find(':') != std::string::npos) {  // fields have a place of their own
+  if (name.find(':') != std::string::npos) {  // fields are given separately
     return absl::InvalidArgumentError(absl::StrCat("there is no KV preset '", name, "'"));
   }
   return parse_preset(name);

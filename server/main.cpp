@@ -50,7 +50,8 @@ int serve(const tessera::Settings& settings) {
   }
   fail(std::string(status.message()));
   if (ranks != nullptr) {
-    // The others wait for this one, or have the same to say: the launcher is to hear it before.
+    // The other ranks wait for this one, or fail in the same way. The launcher gets time to forward
+    // the messages before abort().
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
     ranks->abort();
   }

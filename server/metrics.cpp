@@ -17,7 +17,8 @@ namespace {
 using Buckets = prometheus::Histogram::BucketBoundaries;
 using Labels = prometheus::Labels;
 
-// A first token waits for a queue and a prompt, others for one step; a whole request for all.
+// Bucket bounds. A first token waits for queue and prefill, later tokens for one step, a whole
+// request for all steps.
 const Buckets kFirstTokenSeconds{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5,
                                  0.75,  1,     2.5,  5,    7.5,  10,   20,   40,  80,   160};
 const Buckets kTokenSeconds{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15,
@@ -26,12 +27,12 @@ const Buckets kRequestSeconds{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 30, 6
 const Buckets kCounts{1, 2, 5, 10, 20};
 const Buckets kTokens{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10'000, 20'000, 50'000};
 
-// What requests that ended are counted under, by FinishReason: the words dashboards know.
+// Values of the label `finished_reason`, by FinishReason. Dashboards expect these words.
 constexpr std::string_view kReasons[] = {"stop", "length", "abort", "error"};
 
 static_assert(static_cast<std::size_t>(FinishReason::failed) == 3);
 
-// The engine's numbers, which it counts itself, as families of one moment.
+// Metric families of the engine's own counters, at one moment.
 class Snapshot {
  public:
   explicit Snapshot(const Labels& common) : common_(common) {}
@@ -63,7 +64,7 @@ class Snapshot {
     return metric;
   }
 
-  // Metrics of one name follow each other: they are one family.
+  // Requires: metrics of one name are added consecutively. They form one family.
   void add(prometheus::MetricFamily family, prometheus::ClientMetric metric) {
     if (families_.empty() || families_.back().name != family.name) {
       families_.push_back(std::move(family));
@@ -87,7 +88,7 @@ void add_cache(Snapshot& snapshot, const EngineStats& stats, const EngineOptions
                   {"cache_dtype", format},
                   {"num_gpu_blocks", std::to_string(stats.token_capacity / kKvGroup)}});
   const std::string help =
-      "Bytes of the KV cache by format and state; windows and tables are fixed";
+      "Bytes of the KV cache by format and state; residual buffers and tables are fixed";
   const auto bytes = [&](const std::string& of, const char* state, double count) {
     snapshot.gauge("tessera:kv_bytes", help, count, {{"format", of}, {"state", state}});
   };
@@ -97,7 +98,7 @@ void add_cache(Snapshot& snapshot, const EngineStats& stats, const EngineOptions
     bytes(of, "private", static_cast<double>(pages.exclusive) * page_bytes);
     bytes(of, "shared", static_cast<double>(pages.shared) * page_bytes);
   }
-  // Free pages, windows and tables serve every format.
+  // Free pages, residual buffers and tables serve every format.
   bytes("any", "free", (total - used) * page_bytes);
   bytes("any", "window", static_cast<double>(stats.residual_bytes));
   bytes("any", "tables", static_cast<double>(stats.table_bytes));
@@ -116,7 +117,7 @@ void add_cache(Snapshot& snapshot, const EngineStats& stats, const EngineOptions
   snapshot.gauge("tessera:prefix_cache_bytes", cache_help,
                  static_cast<double>(cache.unlocked_pages) * page_bytes, {{"state", "unused"}});
   const std::string units_help =
-      "Units that entered the prefix cache, were demoted, evicted, or handed over to a sequence";
+      "Prefix blocks that were inserted, demoted, evicted, or handed over to a sequence";
   const std::pair<const char*, int64_t> events[] = {{"entered", cache.inserted_blocks},
                                                     {"demoted", cache.demoted_blocks},
                                                     {"evicted", cache.evicted_blocks},
@@ -158,7 +159,7 @@ struct Metrics::Families {
   prometheus::Family<prometheus::Counter>& rejected =
       prometheus::BuildCounter()
           .Name("tessera:requests_rejected_total")
-          .Help("Requests refused at the door, by status code")
+          .Help("Requests refused at submission, by status code")
           .Labels(common)
           .Register(registry);
   std::vector<prometheus::Counter*> finished;  // by FinishReason
@@ -237,7 +238,7 @@ std::string Metrics::expose(const EngineStats& stats, const EngineOptions& optio
   Snapshot snapshot(families_->common);
   snapshot.gauge("vllm:num_requests_running", "Requests in the running batch", stats.running);
   snapshot.gauge("vllm:num_requests_waiting", "Requests that wait for their turn", stats.waiting);
-  snapshot.counter("vllm:num_preemptions_total", "Sequences that gave up their pages to others",
+  snapshot.counter("vllm:num_preemptions_total", "Sequences that were preempted",
                    stats.preemptions);
   snapshot.counter("vllm:prompt_tokens_total", "Prompt tokens prefilled", stats.prompt_tokens);
   snapshot.counter("vllm:generation_tokens_total", "Tokens generated", stats.generated_tokens);

@@ -11,13 +11,13 @@
 
 namespace tessera {
 
-// What /metrics shows: the ecosystem's names (`vllm:...`), because gateways and dashboards scrape
+// Metrics of /metrics: the ecosystem's names (`vllm:...`), because gateways and dashboards scrape
 // them, and our own under `tessera:`. Thread-safe.
 //
 //   TTFT = request received to first token; inter-token latency = gaps between tokens;
 //   E2E = request received to its end; decode = first token to the end;
-//   queue = submitted to the engine to its first slot; prefill = from there to the first token;
-//   TPOT = (E2E - TTFT) / (tokens - 1). Seconds, of each sequence.
+//   queue = submission to the engine to first slot; prefill = first slot to first token;
+//   TPOT = (E2E - TTFT) / (tokens - 1). Seconds, for each sequence.
 class Metrics {
  public:
   explicit Metrics(const std::string& model_name);
@@ -26,12 +26,13 @@ class Metrics {
   void first_token(std::chrono::duration<double> since_received);
   void next_token(std::chrono::duration<double> since_previous);
   void accepted(std::size_t sequences, int32_t max_tokens);
-  // `since_first`: how long ago the first token came, if one did.
+  // `since_first`: time since the first token; none if there was no token.
   void finished(const Finish& finish, std::chrono::duration<double> since_received,
                 std::optional<std::chrono::duration<double>> since_first);
-  void rejected(const absl::Status& status);  // at the door: nothing was accepted
+  void rejected(const absl::Status& status);  // refused at submission
 
-  // Prometheus text exposition, format 0.0.4. `stats` and `options` are the engine's, now.
+  // Returns: Prometheus text exposition, format 0.0.4. `stats` and `options` are those of the
+  // engine now.
   std::string expose(const EngineStats& stats, const EngineOptions& options) const;
 
  private:

@@ -34,7 +34,7 @@ double mib(int64_t bytes) {
 }
 
 int64_t parameters(const ModelConfig& config) {
-  std::set<std::string> counted;  // a tied embedding has two places
+  std::set<std::string> counted;  // a tied embedding is listed twice
   int64_t sum = 0;
   for (const ExpectedTensor& tensor : expected_tensors(config)) {
     int64_t elements = 1;
@@ -50,7 +50,7 @@ std::string model_name(const Settings& settings) {
   if (!settings.served_model_name.empty()) {
     return settings.served_model_name;
   }
-  // "models/tiny/" has an empty last part; "." has none of its own.
+  // "models/tiny/" ends in an empty name, and "." is not a name.
   const std::filesystem::path directory = std::filesystem::weakly_canonical(settings.model);
   return directory.has_filename() ? directory.filename() : directory.parent_path().filename();
 }
@@ -98,7 +98,7 @@ void log_model(const std::string& name, const ModelConfig& config) {
                config.heads, config.kv_heads, config.head_dim);
 }
 
-// Bytes are those of all ranks together.
+// Logs bytes of all ranks together.
 void log_memory(const Settings& settings, WeightFormat weights, const Transformer& model,
                 const EngineOptions& options, const EngineStats& stats) {
   const int64_t ranks = settings.tensor_parallel;
@@ -106,14 +106,14 @@ void log_memory(const Settings& settings, WeightFormat weights, const Transforme
   const int64_t workspace_bytes = ranks * model.workspace_bytes();
   const int64_t kv_bytes = ranks * options.kv_bytes;
   if (ranks > 1) {
-    spdlog::info("{} ranks, each with its part of what follows", ranks);
+    spdlog::info("{} ranks; the following sizes are those of all ranks together", ranks);
   }
   spdlog::info("weights {}: {} bytes ({:.1f} MiB), workspace {:.1f} MiB", name(weights),
                weight_bytes, mib(weight_bytes), mib(workspace_bytes));
   const int64_t arena_bytes = stats.pages_total * stats.page_bytes;
   spdlog::info(
-      "KV cache {}: {} bytes ({:.1f} MiB): {:.1f} MiB of pages, {:.1f} MiB of windows, {:.1f} MiB "
-      "of tables",
+      "KV cache {}: {} bytes ({:.1f} MiB): {:.1f} MiB of pages, {:.1f} MiB of residual "
+      "buffers, {:.1f} MiB of tables",
       options.kv.name, kv_bytes, mib(kv_bytes), mib(arena_bytes), mib(stats.residual_bytes),
       mib(stats.table_bytes));
   spdlog::info("KV cache: {} pages of {} bytes, {} tokens of one layer and KV head each",
@@ -157,7 +157,7 @@ absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings, Th
                                        .ranks = ranks};
   TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Transformer> loaded,
                            Transformer::load(settings.model, transformer, backend, stream));
-  const Transformer& model = *loaded;  // the engine's from here on
+  const Transformer& model = *loaded;  // owned by the engine after create()
   TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
                            Engine::create(options, std::move(loaded), backend, stream));
   if (ranks == nullptr || ranks->rank() == 0) {

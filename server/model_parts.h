@@ -7,14 +7,15 @@
 
 namespace tessera {
 
-// Loads what settings.model names and puts an engine around it, which has not been started. Logs
-// what it is and what memory it takes. `pool` must outlive the engine, and so must `ranks`, those
-// that share the model; null: this process has it whole.
-// Errors: those of the files of the model, and InvalidArgument for settings that do not suit it.
+// Loads settings.model and creates its engine, which is not started. Logs the model and the memory
+// that it takes. `pool` must outlive the engine. `ranks`: the ranks that share the model, must
+// outlive the engine; null: this process has the whole model.
+// Errors: those of the model's files, and InvalidArgument for settings that do not fit the model.
 absl::StatusOr<Service::Parts> load_model_parts(const Settings& settings, ThreadPool& pool,
                                                 Communicator* ranks);
 
-// The same of the engine alone: all that a rank has that does not lead. Of ranks, collective.
+// The same for the engine only, which is all that a rank other than the leader has. Collective over
+// `ranks`.
 absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings, ThreadPool& pool,
                                                     Communicator* ranks);
 

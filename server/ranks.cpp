@@ -19,9 +19,9 @@
 namespace tessera {
 namespace {
 
-// The library takes the first GPU that it sees, so a rank is to see its own alone. Of those that
-// the launcher shows: one for each rank of this machine, or already one.
-void see_own_gpu(int32_t local_rank) {
+// Makes only the rank's own GPU visible, because the library takes the first visible one. The
+// launcher shows one GPU for each rank of this machine, or already only the rank's own.
+void restrict_to_own_gpu(int32_t local_rank) {
   constexpr const char* kVisible = "CUDA_VISIBLE_DEVICES";
   std::string own = absl::StrCat(local_rank);
   if (const char* visible = std::getenv(kVisible); visible != nullptr) {
@@ -34,7 +34,7 @@ void see_own_gpu(int32_t local_rank) {
 }
 
 absl::StatusOr<std::unique_ptr<Communicator>> connect_gpus(std::unique_ptr<Communicator> hosts) {
-  see_own_gpu(local_rank(*hosts));
+  restrict_to_own_gpu(local_rank(*hosts));
   const CudaLibrary cuda = open_cuda_library();
   if (cuda.backend == nullptr) {
     return absl::UnimplementedError(absl::StrCat("device: ", cuda.error, "; use --device cpu"));

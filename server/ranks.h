@@ -8,15 +8,17 @@
 
 namespace tessera {
 
-// The ranks that share the model, as settings.tensor_parallel wants them and MPI's launcher has
-// started them, this process one of them; null: it is 1, and this one has the model whole. A rank
-// keeps to its share of the cores, and with --device cuda to a GPU of its own. Collective. Errors,
-// which name the setting: InvalidArgument where the launcher has started another number of
-// processes, Unimplemented where this build lacks what connects them.
+// Joins the ranks that share the model: settings.tensor_parallel processes, started by MPI's
+// launcher. A rank uses only its share of the cores, and with --device cuda a GPU of its own.
+// Collective.
+// Returns: the communicator of this rank; null if tensor_parallel is 1 and this process has the
+// whole model.
+// Errors, which name the setting: InvalidArgument if the launcher has started another number of
+// processes. Unimplemented if this build lacks the library that connects the ranks.
 absl::StatusOr<std::unique_ptr<Communicator>> join_ranks(const Settings& settings);
 
-// What a rank does that does not lead: loads its part of the model, and steps with the one that
-// leads until that one has stopped. Errors: as load_engine().
+// Runs a rank other than the leader: loads its part of the model, and runs the leader's steps until
+// the leader has stopped. Errors: as load_engine().
 absl::Status follow(const Settings& settings, Communicator& ranks);
 
 }  // namespace tessera

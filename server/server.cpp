@@ -22,10 +22,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// How often a draining server looks whether it is done.
+// Poll interval of a draining server.
 constexpr milliseconds kDrainPoll{20};
 
-// How long a client may take for the end of an answer that is complete.
+// Time for a client to read the end of a complete answer.
 constexpr milliseconds kFlushTime{5'000};
 constexpr milliseconds kHurriedFlushTime{500};
 
@@ -83,7 +83,7 @@ class WholeServer final : public Server {
   }
 
  private:
-  // False: a signal came.
+  // Returns: false if a signal arrived.
   bool finish_what_runs(StopSignals& signals) {
     service_->drain();
     const Clock::time_point end = Clock::now() + settings_.drain_timeout;
@@ -102,7 +102,7 @@ class WholeServer final : public Server {
     return true;
   }
 
-  // In this order: the engine reports into the listeners' connections until it has stopped, and
+  // The order matters: the engine reports to the listeners' connections until it has stopped, and
   // computes on the pool.
   const Settings settings_;
   Communicator* const ranks_;

@@ -8,21 +8,24 @@
 
 namespace tessera {
 
-// The whole server: the model, its engine, and the two front ends.
+// The whole server: model, engine and the two front ends.
 class Server {
  public:
-  // Listens for HTTP first, so that /health says 503 while the model loads, then loads it, then
-  // listens for gRPC. Logs "listening http://HOST:PORT" and "listening grpc://HOST:PORT".
-  // Errors: those of the settings, the model's files, and a port that is taken.
-  // ranks: that share the model, of which this process leads; null: it has it whole.
+  // Listens for HTTP first, so that /health returns 503 while the model loads. Then loads the
+  // model, then listens for gRPC. Logs "listening http://HOST:PORT" and
+  // "listening grpc://HOST:PORT".
+  // `ranks`: the ranks that share the model, with this process as leader; not owned. Null: this
+  // process has the whole model.
+  // Errors: those of the settings, of the model's files, and of a port that is taken.
   static absl::StatusOr<std::unique_ptr<Server>> start(const Settings& settings,
                                                        Communicator* ranks);
 
   virtual ~Server() = default;
 
-  // Not ready at once; for settings.drain_delay new requests are still taken; then what runs may
-  // finish for up to settings.drain_timeout before it is cancelled. Returns when every client has
-  // had its last event, or will not take it. Another signal cuts the waiting short.
+  // Health checks report not ready immediately. New requests are accepted for settings.drain_delay.
+  // Then running requests may finish for up to settings.drain_timeout before they are cancelled.
+  // Returns when every client has received its last event, or does not read it. Another signal ends
+  // the waiting early.
   virtual void shut_down(StopSignals& signals) = 0;
 };
 

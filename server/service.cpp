@@ -16,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Between the engine and a front end's sink: measures what passes. Engine's thread.
+// Records metrics of the events that the engine sends to a front end's sink. Engine thread only.
 class MeasuredSink final : public EventSink {
  public:
   MeasuredSink(std::shared_ptr<EventSink> sink, Metrics& metrics, Clock::time_point received)
@@ -66,7 +66,7 @@ class MeasuredSink final : public EventSink {
   bool first_ = true;
 };
 
-// For those who did not ask for a seed.
+// Seed for requests without one.
 uint64_t draw_seed() {
   thread_local std::mt19937_64 generator{std::random_device{}()};
   return generator();
@@ -105,7 +105,7 @@ Service::Service(Parts parts) : state_(std::make_unique<State>()) {
   state_->parts = std::move(parts);
 }
 
-// The engine's thread reports to the metrics until it is joined.
+// Destroys the engine first, because its thread reports to the metrics until it is joined.
 Service::~Service() {
   state_->parts.engine.reset();
 }
@@ -164,7 +164,7 @@ TextStream Service::make_text(const GenerateRequest& request) const {
       tokenizer(), {.keep_special = request.keep_special, .continues_text = !chat}, request.stop};
 }
 
-// Nothing was accepted.
+// Counts a refused request. Returns: `status`.
 absl::Status Service::refuse(absl::Status status) {
   state_->parts.metrics->rejected(status);
   return status;
@@ -198,7 +198,7 @@ absl::StatusOr<std::vector<int32_t>> Service::tokenize(const Prompt& prompt,
   TESSERA_ASSIGN_OR_RETURN(
       const std::vector<TextSegment> segments,
       state_->parts.chat_template->render(std::get<std::vector<ChatMessage>>(prompt), variables));
-  return tokenizer().encode(segments, /*add_bos=*/false);  // the template writes it
+  return tokenizer().encode(segments, /*add_bos=*/false);  // the template writes the BOS token
 }
 
 absl::StatusOr<std::string> Service::detokenize(std::span<const int32_t> ids) const {

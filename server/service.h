@@ -24,31 +24,32 @@ class Metrics;
 // A text, token ids, or the messages of a chat.
 using Prompt = std::variant<std::string, std::vector<int32_t>, std::vector<ChatMessage>>;
 
-// How a prompt becomes token ids; ids are taken as they are.
+// Conversion of a prompt to token ids. A prompt of token ids is not changed.
 struct PromptOptions {
-  bool add_bos = true;                // before a text, where the checkpoint wants it; chats never
-  bool parse_special = false;         // special tokens in a text are meant as such
-  bool add_generation_prompt = true;  // a chat ends where the assistant begins
+  bool add_bos = true;                // for a text, if the checkpoint asks for it; never for a chat
+  bool parse_special = false;         // parses special tokens in a text
+  bool add_generation_prompt = true;  // a chat ends with the start of the assistant's turn
 };
 
-inline constexpr std::chrono::seconds kLongestPin{86'400};  // EngineRequest::Cache::ttl: a day
+inline constexpr std::chrono::seconds kLongestPin{86'400};  // maximum of Cache::ttl, a day
 
-// One generation as both front ends ask for it, whatever the wire said.
+// One generation request, the same for both front ends.
 struct GenerateRequest {
   Prompt prompt;
   PromptOptions prompt_options;
-  SamplingParams sampling;       // but for its seed
-  std::optional<uint64_t> seed;  // none: a new one each time, but for `deterministic`
-  // The same request gives the same text, whatever else runs: without a seed it has a fixed one.
+  SamplingParams sampling;       // without its seed
+  std::optional<uint64_t> seed;  // none: a new one each time, except for `deterministic`
+  // The same request gives the same text, independent of other load. Without a seed a fixed one is
+  // used.
   bool deterministic = false;
   std::optional<int32_t> max_tokens;  // none: as many as the context has room for; 0: prefill only
-  std::vector<std::string> stop;      // never part of the text that is returned
+  std::vector<std::string> stop;      // never part of the returned text
   std::vector<int32_t> stop_ids;
   bool ignore_eos = false;
-  bool keep_special = false;  // print special tokens
+  bool keep_special = false;  // prints special tokens
   int32_t priority = 0;
   KvOverrides kv;
-  // The prefix cache: see EngineRequest.
+  // Prefix cache: see EngineRequest.
   std::string cache_salt;
   EngineRequest::Cache cache;
   std::optional<KvFormat> cache_accept;
@@ -58,23 +59,24 @@ struct GenerateRequest {
 // One sequence of an accepted request.
 struct Generation {
   RequestId id = 0;
-  TextStream text;                                     // belongs to the connection's thread
+  TextStream text;                                     // used on the connection's thread
   std::shared_ptr<std::atomic<bool>> stopped_by_text;  // see Service::stop
 };
 
 // An accepted request.
 struct Accepted {
-  std::vector<int32_t> prompt;          // as it was submitted
+  std::vector<int32_t> prompt;          // token ids as submitted
   std::vector<Generation> generations;  // one for each sink
 };
 
-// The one way in for HTTP and gRPC: template, tokenize, submit. Any thread may call any method.
+// Common path of HTTP and gRPC to the engine: applies the template, tokenizes, submits.
+// Thread-safe.
 class Service {
  public:
   struct Parts {
     std::string model_name;
     std::unique_ptr<Tokenizer> tokenizer;
-    std::unique_ptr<ChatTemplate> chat_template;  // null: chat requests are refused by name
+    std::unique_ptr<ChatTemplate> chat_template;  // null: chat requests are refused
     std::unique_ptr<Engine> engine;               // started, or driven by step()
     std::unique_ptr<Metrics> metrics;
   };
@@ -82,35 +84,35 @@ class Service {
   explicit Service(Parts parts);
   ~Service();
 
-  // Generates one sequence for each of `sinks`, from seeds that follow one another. Events go to
-  // the sinks on the engine's thread (see EventSink), after the metrics have seen them. Errors,
-  // nothing runs then: as Engine::submit; InvalidArgument with OpenAI's code
-  // "context_length_exceeded" and both numbers for a prompt that leaves the context no room for
-  // one more token (if one was asked for), and for what the template refuses.
+  // Generates one sequence for each of `sinks`, with consecutive seeds. Events go to the sinks on
+  // the engine thread (see EventSink), after the metrics have recorded them.
+  // Errors, with no sequence running: as Engine::submit. InvalidArgument with OpenAI's code
+  // "context_length_exceeded" and both numbers, if the prompt leaves no room for one more token (if
+  // one was requested). InvalidArgument for messages that the template refuses.
   absl::StatusOr<Accepted> generate(GenerateRequest request,
                                     std::vector<std::shared_ptr<EventSink>> sinks);
 
   void cancel(RequestId id);
 
-  // Ends a generation whose text has come to a stop string: cancels what the engine still does for
-  // it, and counts it as finished by `stop`.
+  // Ends a generation at a stop string in its text: cancels it in the engine, and counts it as
+  // finished by `stop`.
   void stop(const Generation& generation);
 
-  // The ids generate() would submit; ids stay as they are. Errors: InvalidArgument (what the
-  // template refuses, no template).
+  // Returns: the ids that generate() would submit. A prompt of ids is returned unchanged.
+  // Errors: InvalidArgument (messages that the template refuses, no template).
   absl::StatusOr<std::vector<int32_t>> tokenize(const Prompt& prompt,
                                                 const PromptOptions& options) const;
 
-  // The text of ids, special tokens printed. Errors: InvalidArgument (ids out of range).
+  // Returns: the text of ids, including special tokens. Errors: InvalidArgument (ids out of range).
   absl::StatusOr<std::string> detokenize(std::span<const int32_t> ids) const;
 
-  // Whether new requests should be sent here, as health checks ask: until set_not_ready(), after
-  // which they are still taken, or drain(), after which they are refused.
+  // Readiness for health checks: true if new requests should be sent here. After set_not_ready() it
+  // is false, but requests are still accepted. After drain() it is false, and requests are refused.
   bool ready() const;
   void set_not_ready();
   void drain();
 
-  // Prometheus text exposition of engine and front ends.
+  // Returns: Prometheus text exposition of engine and front ends.
   std::string expose_metrics() const;
 
   const std::string& model_name() const;

@@ -121,7 +121,7 @@ absl::Status validate(const Settings& settings) {
     return absl::InvalidArgumentError(
         "tls-cert and tls-key: TLS needs both, and one of them is missing");
   }
-  if (settings.device == Device::cuda && settings.tensor_parallel == 1) {  // ranks have a GPU each
+  if (settings.device == Device::cuda && settings.tensor_parallel == 1) {  // ranks: join_ranks()
     const CudaLibrary library = open_cuda_library();
     if (library.backend == nullptr) {
       return absl::UnimplementedError(

@@ -22,62 +22,65 @@ namespace tessera {
 
 enum class Device : uint8_t { cpu, cuda };
 
-// Everything that can be set. The initialisers here (and those of the structs embedded) are the
-// only place where a default is written; settings_fields.cpp lists the fields once, and flags,
-// YAML, --help, validation and the start-up log all come from that list.
+// All settings of the server. The initialisers here (and those of the embedded structs) are the
+// only place where a default is written. settings_fields.cpp lists the fields once. Flags, YAML,
+// --help, validation and the start-up log all come from that list.
 struct Settings {
   std::filesystem::path model;
   std::string served_model_name;  // empty: the model folder's name
-  std::string chat_template;      // a built-in one's name or a file; empty: the model's own
+  std::string chat_template;      // name of a built-in one, or a file; empty: the model's own
 
-  HttpOptions http;  // its address, certificate and key are those of both front ends
+  HttpOptions http;  // address, certificate and key apply to both front ends
   GrpcOptions grpc;
   RoutesOptions routes;
-  std::string api_keys;                // between commas; with those of the file: see ApiKeys::load
+  std::string api_keys;                // comma-separated, besides the file: see ApiKeys::load
   std::filesystem::path api_key_file;  // empty: none
 
   Device device = Device::cpu;
-  std::optional<CpuIsa> isa;            // none: the best this CPU has
+  std::optional<CpuIsa> isa;            // none: best one of this CPU
   int32_t threads = 0;                  // 0: one for each core this process may use
   std::optional<WeightFormat> weights;  // none: stored_format() of the checkpoint
   int32_t tensor_parallel = 1;          // ranks that the model is split over
 
-  EngineOptions engine;  // but for its context, which the model limits: see engine_context()
+  EngineOptions engine;  // except its context, which the model limits: see engine_context()
   int32_t context = 0;   // 0: the model's own, at most EngineOptions' default
 
   std::chrono::milliseconds drain_delay{500};       // not ready, but still accepting
-  std::chrono::milliseconds drain_timeout{30'000};  // then what still runs is cancelled
+  std::chrono::milliseconds drain_timeout{30'000};  // then running requests are cancelled
 
   std::string log_level = "info";
 };
 
-// One field of Settings, as text: the form it has in flags, YAML and the log.
+// One field of Settings as text, the form used in flags, YAML and the log.
 struct SettingsField {
   std::string_view name;   // "http-port": the flag without its dashes, and the YAML key
-  std::string value_name;  // "PORT": what --help calls the value, or its choices
+  std::string value_name;  // "PORT": name of the value in --help, or its choices
   std::string help;
   std::function<absl::Status(Settings&, std::string_view)> parse;  // errors do not repeat the name
-  std::function<std::string(const Settings&)> print;               // what parse() would read
-  bool secret = false;  // is never shown: not in the log, not by --print-config
+  std::function<std::string(const Settings&)> print;               // inverse of parse()
+  bool secret = false;  // never shown, neither in the log nor by --print-config
 };
 
 std::span<const SettingsField> settings_fields();
 
-// Applies YAML text to `settings`: one mapping of field names to scalars. `file` is what errors
-// call it. Errors: InvalidArgument "FILE:LINE: KEY: ...".
+// Applies YAML text to `settings`: one mapping of field names to scalars. `file`: its name in
+// errors.
+// Errors: InvalidArgument "FILE:LINE: KEY: ...".
 absl::Status apply_yaml(std::string_view yaml, std::string_view file, Settings& settings);
 
-// A YAML file that would give `settings`, but for secrets, each field with its help as a comment.
+// Returns: a YAML file that gives `settings`, without secrets, each field with its help as a
+// comment.
 std::string print_yaml(const Settings& settings);
 
-// The tokens a sequence may have with a model of `model_context`. Errors: InvalidArgument when
-// --context asks for more than the model has.
+// Returns: maximum tokens of a sequence, with a model of `model_context` tokens.
+// Errors: InvalidArgument if --context exceeds the model's context.
 absl::StatusOr<int32_t> engine_context(const Settings& settings, int32_t model_context);
 
-// What no single field can tell. Errors: InvalidArgument, Unimplemented, named.
+// Checks that parse() of a single field cannot make. Errors: InvalidArgument and Unimplemented,
+// naming the setting.
 absl::Status validate(const Settings& settings);
 
-// "http-port=8080 grpc-port=50051 ...", for the start-up log.
+// Returns: "http-port=8080 grpc-port=50051 ...", for the start-up log.
 std::string describe(const Settings& settings);
 
 }  // namespace tessera

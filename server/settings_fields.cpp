@@ -29,7 +29,8 @@ constexpr std::array<Unit, 5> kByteUnits{{{"TiB", int64_t{1} << 40},
                                           {"B", 1}}};
 constexpr std::array<Unit, 3> kTimeUnits{{{"m", 60'000}, {"s", 1'000}, {"ms", 1}}};
 
-// "2GiB" as a number of the smallest unit; a number alone counts in `plain`.
+// Returns: "2GiB" as a number of the smallest unit. A number without a unit is multiplied by
+// `plain`.
 absl::StatusOr<int64_t> parse_quantity(std::string_view text, std::span<const Unit> units,
                                        int64_t plain) {
   const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
@@ -52,7 +53,7 @@ absl::StatusOr<int64_t> parse_quantity(std::string_view text, std::span<const Un
   return count * size;
 }
 
-// In the largest unit that shows it exactly.
+// Returns: `value` in the largest unit that represents it exactly.
 std::string print_quantity(int64_t value, std::span<const Unit> units) {
   for (const Unit& unit : units) {
     if (value != 0 && value % unit.size == 0) {
@@ -62,7 +63,7 @@ std::string print_quantity(int64_t value, std::span<const Unit> units) {
   return "0";
 }
 
-// ---- one maker for each type of field; `at` is a lambda from Settings& to the member
+// ---- one factory for each type of field; `at` is a lambda from Settings& to the member
 
 template <class At>
 SettingsField text_field(std::string_view name, std::string_view value_name, std::string help,
@@ -102,7 +103,7 @@ SettingsField integer_field(std::string_view name, std::string_view value_name, 
           [at](const Settings& settings) { return absl::StrCat(at(settings)); }};
 }
 
-// What a quantity may be; `most` as the member's type allows.
+// Checks a quantity: at least `min`, at most the maximum of the member's type.
 template <class Member>
 absl::StatusOr<Member> within(int64_t value, int64_t min, std::string_view text) {
   if (value < min || std::cmp_greater(value, std::numeric_limits<Member>::max())) {
@@ -196,7 +197,7 @@ SettingsField secret(SettingsField field) {
   return field;
 }
 
-// What both front ends share.
+// Fields of both front ends.
 std::vector<SettingsField> limit_fields() {
   return {
       text_field("host", "ADDRESS", "address to listen on; 0.0.0.0 for all of them",
@@ -252,11 +253,11 @@ std::vector<SettingsField> grpc_fields() {
                     "tokens a client may leave unread before it is cut off",
                     TESSERA_AT(grpc.max_pending_tokens)),
       time_field("grpc-keepalive-interval", 1,
-                 "a connection that is silent for so long is asked whether it is alive",
+                 "a connection that is idle for this long gets a ping",
                  TESSERA_AT(grpc.keepalive_interval)),
-      time_field("grpc-keepalive-timeout", 1, "and is closed when it does not answer within",
+      time_field("grpc-keepalive-timeout", 1, "and is closed if it does not reply within this time",
                  TESSERA_AT(grpc.keepalive_timeout)),
-      time_field("grpc-least-ping-interval", 1, "clients that ask so more often are cut off",
+      time_field("grpc-least-ping-interval", 1, "clients that ping more often are disconnected",
                  TESSERA_AT(grpc.min_ping_interval)),
   };
 }
@@ -278,10 +279,9 @@ std::vector<SettingsField> compute_fields() {
                            "where the model runs", TESSERA_AT(device)),
       choice_field("isa", isas, "instruction set of the CPU kernels; auto: the best there is",
                    TESSERA_AT(isa)),
-      integer_field(
-          "threads", "COUNT", {0, 1024},
-          "threads that compute; 0: one for each core this process may use; of ranks, each",
-          TESSERA_AT(threads)),
+      integer_field("threads", "COUNT", {0, 1024},
+                    "threads that compute, on each rank; 0: one for each core this process may use",
+                    TESSERA_AT(threads)),
       choice_field(
           "weights", weights,
           "format the weights are converted to at load; auto: bf16 or f16 where the checkpoint "
@@ -299,7 +299,7 @@ std::string preset_names() {
                        [](std::string* out, const KvPreset& preset) { out->append(preset.name); });
 }
 
-// A preset, a format, or either with other numbers.
+// A preset, a format, or either with changed fields.
 SettingsField kv_field() {
   return {"kv", "NAME[:FIELD=VALUE...]",
           absl::StrCat("how keys and values are kept: ", preset_names(),
@@ -312,11 +312,11 @@ SettingsField kv_field() {
           [](const Settings& settings) { return settings.engine.kv.name; }};
 }
 
-// The same, several between commas.
+// Comma-separated values of the form of --kv.
 SettingsField kv_also_field() {
   return {"kv-also", "NAME,...",
-          "what requests may ask for besides, and change in numbers, each as --kv has it; a page "
-          "has a size that serves the formats of all",
+          "further presets that requests may choose, and change in numbers, each written as for "
+          "--kv; the page size serves the formats of all",
           [](Settings& settings, std::string_view text) {
             std::vector<KvPreset> presets;
             for (const auto& name : absl::StrSplit(std::string(text), ',', absl::SkipEmpty())) {
@@ -333,11 +333,11 @@ SettingsField kv_also_field() {
           }};
 }
 
-// auto, none, or formats between commas, the coarsest last.
+// auto, none, or comma-separated formats, the coarsest last.
 SettingsField ladder_field() {
   return {
       "kv-ladder", "auto|none|FORMAT,...",
-      "formats to which the prefix cache demotes what nobody uses before it evicts it, the "
+      "formats to which the prefix cache demotes unlocked blocks before it evicts them, the "
       "coarsest last; auto: k4v2 where --kv begins in k8v4, otherwise none",
       [](Settings& settings, std::string_view text) {
         if (text == "auto") {
@@ -370,13 +370,13 @@ std::vector<SettingsField> engine_fields() {
       kv_field(),
       kv_also_field(),
       choice_field<bool>("prefix-cache", {{"on", true}, {"off", false}},
-                         "whether what prompts have in common is kept, as long as there is room; "
-                         "prompts whose policy compresses them, once they recur",
+                         "keep common prefixes of prompts as long as there is room; prompts of "
+                         "a lossy policy are kept once they recur",
                          TESSERA_AT(engine.prefix_cache)),
       ladder_field(),
       bytes_field("kv-memory", 0,
-                  "size of the KV cache with its windows and tables, such as 512MiB or 2GiB; 0: "
-                  "room for --max-sequences of --context tokens; of ranks, on each",
+                  "size of the KV cache on each rank, with residual buffers and tables, such as "
+                  "512MiB or 2GiB; 0: room for --max-sequences of --context tokens",
                   TESSERA_AT(engine.kv_bytes)),
       integer_field("context", "TOKENS", {0, kMax},
                     absl::StrCat("most tokens of a sequence, prompt and completion; 0: the model's "
@@ -402,14 +402,14 @@ std::vector<SettingsField> process_fields() {
                  "after SIGTERM: not ready, but still accepting, so that balancers notice",
                  TESSERA_AT(drain_delay)),
       time_field("drain-timeout", 0,
-                 "then: what runs may finish for so long before it is cancelled",
+                 "then: running requests may finish for this long before they are cancelled",
                  TESSERA_AT(drain_timeout)),
       choice_field("log-level", levels, "least severity that is logged, to stderr",
                    TESSERA_AT(log_level)),
   };
 }
 
-// The list. Its order is that of --help and of configs/default.yaml.
+// List of all fields, in the order of --help and of configs/default.yaml.
 std::vector<SettingsField> make_fields() {
   std::vector<SettingsField> fields;
   for (const auto& group : {model_fields(), limit_fields(), http_fields(), grpc_fields(),

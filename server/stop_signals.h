@@ -7,31 +7,32 @@
 
 namespace tessera {
 
-// SIGTERM and SIGINT as a thread of their own sees them: nothing ever happens in a handler.
-// Until the first call of wait() there is nothing to finish, and a signal ends the process at once.
+// SIGTERM and SIGINT, received by a dedicated thread without any signal handler. Until the first
+// call of wait() a signal ends the process at once, because there is nothing to finish.
 class StopSignals {
  public:
-  // Blocks the signals in the calling thread and in those it starts later: construct this before
-  // any thread. Ignores SIGPIPE: a client that goes away is an error of a write.
+  // Blocks the signals in the calling thread and in threads that it starts later. Ignores SIGPIPE,
+  // because a client that disconnects is an error of a write.
+  // Requires: no other thread was started before.
   StopSignals();
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  // Waits for a signal that has not been waited for.
+  // Waits for a signal. Each signal ends one wait.
   void wait();
 
-  // From now on signals change nothing, unless somebody waits for them: for a rank that ends when
-  // the one that leads does.
+  // From now on signals have an effect only on wait() and wait_for(). For a rank other than the
+  // leader, which ends when the leader does.
   void ignore();
 
-  // As wait(). False: `timeout` passed before one came.
+  // As wait(). Returns: false if `timeout` passed first.
   bool wait_for(std::chrono::milliseconds timeout);
 
  private:
   void listen();
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the fields below
   std::condition_variable came_;
   int pending_ = 0;
   bool serving_ = false;

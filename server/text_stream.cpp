@@ -9,14 +9,14 @@ namespace tessera {
 
 namespace {
 
-// A stop string within a text: [begin, end).
+// Position of a stop string in a text: [begin, end).
 struct Match {
   std::size_t begin;
   std::size_t end;
 };
 
-// The stop string that is complete first, reading character by character (of several that end
-// there, the longest): so that what is found does not depend on where tokens begin and end.
+// Returns: the stop string that ends first, and the longest of several that end there. So the
+// result does not depend on token borders.
 std::optional<Match> first_match(std::string_view text, const std::vector<std::string>& stop) {
   std::optional<Match> first;
   for (const std::string& s : stop) {
@@ -33,7 +33,7 @@ std::optional<Match> first_match(std::string_view text, const std::vector<std::s
   return first;
 }
 
-// The length of the longest end of `text` that is the beginning of `stop`, but not all of it.
+// Returns: length of the longest suffix of `text` that is a proper prefix of `stop`.
 std::size_t possible_beginning(std::string_view text, std::string_view stop) {
   for (std::size_t n = std::min(text.size(), stop.size() - 1); n > 0; --n) {
     if (text.ends_with(stop.substr(0, n))) {

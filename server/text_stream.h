@@ -8,21 +8,21 @@
 
 namespace tessera {
 
-// The text side of one generation, on its connection's thread: token ids in, printable text out,
-// stop strings found across token borders and never part of the text. What may become a stop
-// string is held back until it cannot.
+// Text of one generation, used on its connection's thread: token ids in, printable text out. Stop
+// strings are found across token borders and are never part of the text. Text that may become a
+// stop string is held back until it cannot.
 class TextStream {
  public:
   TextStream(const Tokenizer& tokenizer, Detokenizer::Options options,
              std::vector<std::string> stop);
 
-  // The text that is now certain. Once stopped() is true it returns nothing more.
+  // Returns: the text that is final now; nothing once stopped() is true.
   std::string push(int32_t token);
 
-  // The rest, when the engine has finished; empty after a stop.
+  // Returns: the remaining text, when the engine has finished; empty after a stop.
   std::string finish();
 
-  // A stop string was found: the caller cancels the request and reports FinishReason::stop.
+  // True if a stop string was found. The caller cancels the request and reports FinishReason::stop.
   bool stopped() const { return stopped_; }
 
  private:

@@ -1,6 +1,6 @@
 #!/bin/sh
-# What a machine with a GPU runs: the kernels' tests, compute-sanitizer, and then the run-book of
-# bench/gpu/README.md. Takes build/cuda/bin as it was built elsewhere where that runs here, or builds it.
+# Runs on a machine with a GPU: the kernels' tests, compute-sanitizer, and then the run-book of
+# bench/gpu/README.md. Uses build/cuda/bin from another machine if it runs here, else builds it.
 # Logs and tables go to $OUT, or build/gpu; a summary is printed last.
 #   tests/gpu.sh            all of it, each part within its limit
 #   tests/gpu.sh tests      the tests and the sanitizer alone
@@ -57,7 +57,7 @@ if [ "$part" != measure ]; then
 fi
 if [ "$part" != tests ]; then
   step compare 300 "$bin/tessera-compare" --model models/checkpoints/tessera-tiny --with cuda:f32,cuda:bf16
-  # A GPU other than Hopper has no kernels for fp8, and says so.
+  # GPUs other than Hopper have no kernels for fp8, and report it.
   step compare_fp8 200 "$bin/tessera-compare" --model models/checkpoints/tessera-tiny \
     --reference cpu:fp8 --with cuda:fp8
   step compare_k8v4 200 "$bin/tessera-compare" --model models/checkpoints/tessera-tiny --kv k8v4 --with cuda:f32

@@ -19,7 +19,7 @@ Communicator& ranks() {
 
 }  // namespace tessera
 
-// MPI ends before statics are destroyed.
+// MPI must be finalised before statics are destroyed.
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   tessera::communicator = tessera::make_mpi_communicator();

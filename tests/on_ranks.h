@@ -3,14 +3,14 @@
 #include "kernels/communicator.h"
 #include "models/config.h"
 
-// Tests of models split over ranks. MPI's launcher starts the program as 1, 2 and 4 processes, each
-// of which runs every test; main() is in on_ranks.cpp.
+// Tests of models split over ranks. The MPI launcher starts the program as 1, 2 and 4 processes.
+// Each process runs every test; main() is in on_ranks.cpp.
 namespace tessera {
 
-// Of this process, for all tests.
+// Returns: the communicator of this process, shared by all tests.
 Communicator& ranks();
 
-// So that each of 4 ranks has whole heads.
+// Gives each of up to 4 ranks whole heads.
 inline ModelConfig with_four_kv_heads(ModelConfig config) {
   config.heads = 8;
   config.kv_heads = 4;
@@ -18,6 +18,6 @@ inline ModelConfig with_four_kv_heads(ModelConfig config) {
   return config;
 }
 
-inline constexpr uint64_t kRanksSeed = 20261122;  // of their checkpoints
+inline constexpr uint64_t kRanksSeed = 20261122;  // seed of the checkpoints
 
 }  // namespace tessera

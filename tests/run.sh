@@ -1,66 +1,99 @@
 #!/bin/sh
 # Installs what the tests need, builds, and runs them.
-#   tests/run.sh          everything under the release preset, the engine under ASan, and the CUDA
-#                         kernels compiled (run too where there is a GPU; their emulation always)
-#   tests/run.sh --all    also UBSan, TSan (without the server), every kernel under each sanitizer,
-#                         the browser, the long simulations, lm-evaluation-harness, and each parser
+#   tests/run.sh          the release build and its tests; parsers and engine under ASan; the CUDA
+#                         kernels compiled for one architecture (and run where there is a GPU)
+#   tests/run.sh --quick  format, layers, clang-tidy and unit tests of what changed: two minutes
+#                         where the rest is built
+#   tests/run.sh --all    also every test under ASan, UBSan and TSan (without the server), the long
+#                         tests, real clients, the browser, every CUDA architecture, and each parser
 #                         fuzzed for 20 seconds
-# The last lines are ctest's own summary.
+# It ends with the CPU minutes of each part.
 set -eu
 cd "$(dirname "$0")/.."
 
-all=""
+mode=""
 case "${1:-}" in
   "") ;;
-  --all) all=1 ;;
-  *) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  --all | --quick) mode=${1#--} ;;
+  *) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
 
-sh deploy/dependencies.sh "${all:+all-}tests"
 jobs=$(nproc)
+minutes=$(mktemp)
+cpu_minutes() {  # of this shell's children so far
+  times >"$minutes.times"
+  awk 'NR == 2 { for (i = 1; i <= 2; i++) { split($i, t, "m"); all += t[1] + t[2] / 60 } printf "%.2f\n", all }' \
+    "$minutes.times"
+}
+part() {  # part NAME COMMAND...: runs it and notes its CPU minutes
+  name=$1; shift
+  echo "== $name"
+  before=$(cpu_minutes)
+  "$@"
+  awk -v name="$name" -v before="$before" -v after="$(cpu_minutes)" \
+    'BEGIN { printf "%7.1f  %s\n", after - before, name }' >>"$minutes"
+}
+summary() {
+  code=$?
+  echo "== CPU minutes"
+  cat "$minutes"
+  awk '{ all += $1 } END { printf "%7.1f  in all\n", all }' "$minutes"
+  rm -f "$minutes" "$minutes.times"
+  exit "$code"
+}
+trap summary EXIT
 
-check() {  # check PRESET [ctest arguments]: configure, build and test one preset
+build() {  # build PRESET [cmake --build arguments]
   preset=$1; shift
-  echo "== $preset"
   cmake --preset "$preset" -DTESSERA_TESTS=ON >/dev/null
-  cmake --build --preset "$preset" -j "$jobs"
-  ctest --preset "$preset" -j "$jobs" "$@"
+  cmake --build --preset "$preset" -j "$jobs" "$@"
 }
+# Slow under a sanitizer, and about time or numbers more than about memory.
+slowest='StopATemplateThatNeverEnds|GoldenLogits|WeightFormats'
 
-asan() {  # the stations of a request that stand on memory; --all takes everything
-  echo "== asan"
-  cmake --preset asan -DTESSERA_TESTS=ON >/dev/null
-  cmake --build --preset asan -j "$jobs" --target \
-    tests/kernels/all tests/models/all tests/engine/all tests/fuzz/all
-  # Without what computes longest on plain loops: a third of the time, and memory is met elsewhere.
-  slowest='GoldenLogits|WeightFormats|StopATemplateThatNeverEnds|EngineText.*/scalar'
-  slowest="$slowest|ForEveryHeadDim/scalar|TheStepsSay/scalar|CountingQueriesPaid/scalar"
-  for station in kernels models engine fuzz; do
-    ctest --test-dir "build/asan/tests/$station" --output-on-failure -j "$jobs" -LE 'long|oracle' \
-      -E "$slowest"
-  done
-}
-
-cuda() {
-  echo "== cuda"
+cuda() {  # cuda ARCHITECTURES: compiled; run where there is a GPU
   nvcc=$(sh deploy/cuda_toolkit.sh) || return 0
   cmake --preset cuda -DTESSERA_TESTS=ON -DTESSERA_SERVER=OFF -DCMAKE_CUDA_COMPILER="$nvcc" \
-    -DTESSERA_CUDA_PTX="${all:-0}" >/dev/null
+    -DTESSERA_CUDA_ARCHITECTURES="$1" >/dev/null
   cmake --build --preset cuda -j "$jobs" --target cuda_tests
   ctest --test-dir build/cuda -L gpu
   build/cuda/bin/cuda_library_test
 }
+skips() {  # skips COMMAND...: its exit status 77 says that it skipped
+  "$@" || { code=$?; [ "$code" -eq 77 ] || exit "$code"; }
+}
+unit_tests_of_changes() {
+  names=$(sh tests/changed.sh | python3 tests/affected.py)
+  [ -n "$names" ] || { echo "no unit test is affected"; return 0; }
+  build release --target $names
+  ctest --preset release -j "$jobs" -LE 'long|oracle' -L "^($(echo $names | tr ' ' '|'))\$"
+}
 
-if [ -n "$all" ]; then
-  check asan -LE long
-  cuda
-  check ubsan -LE long
-  check tsan -LE long
-  echo "== fuzz"
-  sh tests/fuzz/run.sh 20
-  check release
-else
-  asan
-  cuda
-  check release -LE long
-fi
+part packages sh deploy/dependencies.sh "$([ "$mode" != all ] || echo all-)tests"
+case "$mode" in
+  quick)
+    part format skips sh tests/format.sh
+    part layers python3 tests/tidy.py
+    part "unit tests of changes" unit_tests_of_changes
+    part clang-tidy skips sh tests/clang_tidy.sh --changed 2
+    ;;
+  all)
+    for preset in asan ubsan tsan; do
+      part "$preset build" build "$preset"
+      part "$preset tests" ctest --preset "$preset" -j "$jobs" -LE long
+    done
+    part "cuda, every architecture" cuda "80-real;90a-real;90-virtual"
+    part fuzz sh tests/fuzz/run.sh 20
+    part "release build" build release --target all engine_benches
+    part "release tests" ctest --preset release -j "$jobs"
+    part clang-tidy skips sh tests/clang_tidy.sh --changed
+    ;;
+  *)
+    part "asan build" build asan --target sanitized_tests
+    part "asan tests" ctest --preset asan -j "$jobs" -L sanitized -LE long -E "$slowest"
+    part "cuda, one architecture" cuda 90a-real
+    part "release build" build release
+    part clang-tidy skips sh tests/clang_tidy.sh --changed 4
+    part "release tests" ctest --preset release -j "$jobs" -LE long
+    ;;
+esac

@@ -6,8 +6,9 @@
 
 namespace tessera {
 
-// The folder of corpora, tokenizers and small models some tests compare against. It is not part of
-// a clone: TESSERA_SHARED_DATA names it, else ../shared/data beside the source tree is tried.
+// Folder of corpora, tokenizers and small models that some tests compare with. It is not part of
+// the repository. TESSERA_SHARED_DATA sets it; the default is ../shared/data beside the source
+// tree.
 inline std::optional<std::filesystem::path> shared_data(const std::filesystem::path& file) {
   const char* named = std::getenv("TESSERA_SHARED_DATA");
   const std::filesystem::path folder =
@@ -22,7 +23,7 @@ inline std::optional<std::filesystem::path> shared_data(const std::filesystem::p
 
 }  // namespace tessera
 
-// In a test body: skips, visibly, where the data folder is not there.
+// For test bodies: skips the test, visibly, if the data folder does not exist.
 #define TESSERA_SHARED_DATA_OR_SKIP(variable, file)                           \
   const auto variable##_found = tessera::shared_data(file);                   \
   if (!variable##_found) GTEST_SKIP() << "no shared data folder: " << (file); \

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Style as a test: the layers, sizes, and that everything checked in is built.
+"""Style as a test: the layers, sizes, comments, and that everything checked in is built.
 
     kernels <- models <- engine <- server
 
@@ -60,6 +60,19 @@ def layer_violations(path, includes):
                     yield f"{path}: {folder} may not include <{include}>"
 
 
+# A comment begins with its subject (CONTRIBUTING.md, rule 5).
+RIDDLE = re.compile(r"//\s*(What|Whether|Who|Whose|Where|Of)\b")
+PERSON = re.compile(r"//.*\b(nobody|somebody|whoever)\b", re.IGNORECASE)
+
+
+def comment_violations(path, text):
+    for number, line in enumerate(text.split("\n"), 1):
+        if RIDDLE.search(line):
+            yield f"{path}:{number}: a comment that does not begin with its subject"
+        if PERSON.search(line):
+            yield f"{path}:{number}: name the caller, sequence or thread"
+
+
 def size_violations(path, text):
     lines = text.count("\n")
     if lines > MAX_LINES:
@@ -94,6 +107,7 @@ def main():
         all_includes.update(includes)
         violations += layer_violations(path, includes)
         violations += size_violations(path, text)
+        violations += comment_violations(path, text)
     violations += unbuilt_violations(sources, headers, all_includes)
     print("\n".join(violations) if violations else f"{len(sources) + len(headers)} files, tidy")
     return 1 if violations else 0

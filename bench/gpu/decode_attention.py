@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Decode attention on a GPU: tessera-bench's formats and PyTorch's scaled_dot_product_attention in f16,
-in turns on the same device, as shares of its copy bandwidth.
+"""Compares decode attention on a GPU: tessera-bench's formats and PyTorch's SDPA in f16.
+
+scaled_dot_product_attention and our ops take turns on the same device. Results are shares of its
+copy bandwidth.
 
     decode_attention.py                      # 32 sequences of 8k, 4 of 64k, at the shape of Llama-3-8B
     decode_attention.py --device cpu --shape tiny --cases 'decode 8 x 1' --no-peer    # without a GPU
 
-A round runs tessera-bench, then every backend that PyTorch has for the same sizes; the table has medians
-over rounds. Bytes are those of op_cost (kernels/op_cost.h), for PyTorch keys and values in f16 once.
+A round runs tessera-bench, then every PyTorch backend at the same sizes; the table has medians over
+rounds. Bytes are those of op_cost (kernels/op_cost.h); for PyTorch, one read of keys and values in
+f16.
 """
 
 import argparse
@@ -35,7 +38,7 @@ def run_tessera(options, formats, path):
 
 
 def served(options):
-    """The formats that the device has kernels for; others are named."""
+    """Returns the formats that the device has kernels for, and reports the others."""
     formats = []
     for name in options.kv.split(","):
         done = subprocess.run([options.tool, "--device", options.device, "--ops", "attention", "--shapes",
@@ -50,7 +53,7 @@ def served(options):
 
 
 class Peer:
-    """PyTorch's attention over random keys and values, by the backend that is fastest."""
+    """PyTorch's attention over random keys and values, with its fastest backend."""
 
     def __init__(self):
         import torch
@@ -108,7 +111,7 @@ class Peer:
 
 
 def table(rounds):
-    """[round][(case, who)] -> (us, GB/s, copy GB/s)"""
+    """Prints the medians of rounds[round][(case, who)] -> (us, GB/s, copy GB/s)."""
     print("| case | by | us | GB/s | of copy | against the first |")
     print("|---|---|--:|--:|--:|--:|")
     first = {}

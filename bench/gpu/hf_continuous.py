@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Throughput of Hugging Face transformers' continuous batching: what bench/gpu's tessera-throughput is compared with.
+"""Throughput of continuous batching in Hugging Face transformers, for bench/gpu.
 
     hf_continuous.py                         # Llama-3-8B's shape with random weights, f16, a KV pool of 4 GiB
     hf_continuous.py --layers 2 --hidden 64 --requests 4 --prompt 16 --generated 8 --kv-gib 0.01   # small
 
-Prints one row of the table that tessera-throughput prints.
+Prints one row of the table that tessera-throughput prints, the program it is compared with.
 """
 
 import argparse
@@ -12,13 +12,13 @@ import time
 
 
 def pool(options):
-    """Blocks of 32 tokens that fit into the pool: keys and values in f16."""
+    """Returns the blocks of 32 tokens that fit into the pool: keys and values in f16."""
     token = 2 * 2 * options.layers * options.kv_heads * options.head_dim
     return max(1, int(options.kv_gib * 2**30) // token // 32)
 
 
 def generate(model, prompts, options):
-    """generate_batch of either generation of its interface; returns the number of new tokens."""
+    """Calls generate_batch in either version of its interface; returns the number of new tokens."""
     from transformers import GenerationConfig
     settings = dict(num_blocks=pool(options), block_size=32, max_batch_tokens=options.step_tokens)
     config = GenerationConfig(max_new_tokens=options.generated, do_sample=False, eos_token_id=-1, pad_token_id=0)

@@ -14,10 +14,10 @@ constexpr int64_t kFloat = sizeof(float);
 struct AttentionCase {
   int32_t sequences = 1;
   int32_t count = 1;    // query rows of each sequence
-  int32_t context = 0;  // tokens before them
+  int32_t context = 0;  // tokens before the query rows
   int32_t gqa_ratio = 0;
   int32_t page_tokens = 64;
-  int32_t shared = 0;  // of the context in the same pages for all
+  int32_t shared = 0;  // tokens of the context in pages that all sequences share
 
   std::string label() const {
     return (count == 1 ? "decode " : "prefill ") + std::to_string(sequences) + " x " +
@@ -41,7 +41,7 @@ std::vector<AttentionCase> attention_cases(const Shape& shape) {
   for (const int32_t shared : {2048, 512}) {
     cases.push_back({32, 1, shared + 255, gqa_ratio, 64, shared});
   }
-  if (shape.context >= 8192) {  // what a large model is judged by
+  if (shape.context >= 8192) {  // typical load of a large model
     cases.push_back({32, 1, far, gqa_ratio});
     cases.push_back({4, 1, 8 * shape.context - 1, gqa_ratio});
   }
@@ -51,9 +51,9 @@ std::vector<AttentionCase> attention_cases(const Shape& shape) {
   return cases;
 }
 
-// A step's queries and results beside its layer of pages; the copy of one is the layer of the
-// other. A scored one is that of sequences whose policy is h2o's: every query counts, and kv_score
-// follows.
+// Queries and results of a step, and its layer of pages. Copy i of the rows belongs to layer i. A
+// scored step has sequences with the policy h2o: every query counts for scores, and kv_score
+// follows attention.
 class Step {
  public:
   Step(const AttentionCase& size, KvFormat format, bool scored, const Setup& setup,
@@ -91,7 +91,7 @@ class Step {
 
   int64_t cycled_bytes() const { return kv_.bytes() + rows_.bytes(); }
 
-  // Of the layer that has rested longest.
+  // Returns: arguments for the least recently used layer.
   AttentionArgs next(bool share_reads = true) {
     const int64_t copy = rows_.next();
     return {.queries = {rows_.operand<float>(copy, 0), rows(), width_, width_},
@@ -109,7 +109,7 @@ class Step {
             .share_reads = share_reads};
   }
 
-  // With what is shared read once, whoever computes it.
+  // Counts shared pages as read once, also for variants that read them once per sequence.
   OpCost cost() {
     AttentionArgs args = next();
     args.pages = kv_.host_view();
@@ -119,7 +119,7 @@ class Step {
     return cost;
   }
 
-  // What follows it.
+  // Returns: arguments of the kv_score call that follows this attention call.
   KvScoreArgs score(const AttentionArgs& attention) {
     return {.queries = attention.queries,
             .log_sums = attention.log_sums,
@@ -134,7 +134,7 @@ class Step {
   }
 
  private:
-  // These two: one for all layers, as a model has it.
+  // log_sums() and weights() are one buffer for all layers, as in a model.
   MatrixView<float> log_sums() const {
     return log_sums_.size() == 0
                ? MatrixView<float>{}
@@ -176,8 +176,8 @@ class Step {
   std::vector<KvScoring> scorings_;
 };
 
-// Decode by policies that score is timed with what scoring adds: attention that leaves weights, and
-// kv_score. What shares pages is timed with each sequence reading them for itself too.
+// Decode is also timed as under a policy with scores: attention stores weights, and kv_score
+// follows. Cases with shared pages are also timed with a separate read by each sequence.
 enum class Way { each_alone, usual, scored };
 
 std::vector<Way> ways(const AttentionCase& size, KvFormat format) {

@@ -9,8 +9,8 @@
 namespace tessera::bench {
 namespace {
 
-// A table beyond the caches, whose rows are asked for in a random order that repeats no row before
-// all have had their turn.
+// A table larger than the caches. Its rows are read in a random order that repeats no row before
+// all were read.
 class Table {
  public:
   Table(int64_t tokens, int64_t element_bytes, const Setup& setup, const Shape& shape)

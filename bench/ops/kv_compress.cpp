@@ -19,9 +19,10 @@ const KvPolicy& leankv() {
   return policy;
 }
 
-// Slots in one and the same state, which calls compress in turn: at the end of a prompt, or in
-// steady state, one group after it, which most calls meet. Slot 0 is brought there once and saved;
-// outside of the timed part slots that were compressed are emptied and loaded with that image.
+// Slots in one identical state, which calls compress in turn. The state is the end of a prompt, or
+// steady state: one group later, the state of most calls. Slot 0 is brought to this state and
+// swapped out once. Outside of the timed part, compressed slots are released and swapped in from
+// that snapshot.
 class Slots {
  public:
   Slots(bool steady, const Setup& setup, const Shape& shape)
@@ -89,7 +90,7 @@ class Slots {
     slots_.backend().kv_compress(args(slots_.arena().pool()), slots_.stream());
   }
 
-  // Slot 0 gets so many more tokens, and all of its tokens get scores.
+  // Appends `tokens` tokens to slot 0 and sets the scores of all its tokens.
   void append(int32_t tokens) {
     slots_.append(0, kTiers, tokens);
     sequence_.tokens += tokens;
@@ -116,9 +117,9 @@ class Slots {
     slots_.device().upload(place, all);
   }
 
-  // Few tokens get most of the attention: log-normal shares, whose mean is one token's of all. So
-  // one in six is above leankv's threshold, and where marks are drawn anew, others are than were
-  // before.
+  // Few tokens get most of the attention: log-normal shares, whose mean is one token's share of
+  // all. One token in six is above leankv's threshold. Scores that are drawn again put other tokens
+  // above it.
   float score(float normal, int32_t position) const {
     const int32_t begin = scoring_of(sequence_.policy, kPrompt).begin;
     const int32_t queries = sequence_.tokens - std::max(position + 1, begin);

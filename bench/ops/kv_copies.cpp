@@ -34,7 +34,7 @@ KvCopies::KvCopies(const KvCopiesShape& shape, const Device& device, std::string
     : device_(device),
       arena_(KvArena::make(arena_shape(shape), device.backend(isa).memory, device.stream())) {
   if (arena_ == nullptr) {
-    give_up("the device has not enough memory; ask for less with --memory");
+    exit_with_error("the device has not enough memory; ask for less with --memory");
   }
   const Backend& backend = device.backend(isa);
   std::vector<KvGrowth> grown{{0, {}, arena_->shape().closed_tokens()}};
@@ -58,13 +58,13 @@ KvCopies::KvCopies(const KvCopiesShape& shape, const Device& device, std::string
   set_contexts(std::vector<int32_t>(static_cast<size_t>(layers()), shape.context));
 }
 
-// One group of random tokens, as the op stores them: its first page is copied to all others, its
-// window likewise. What the numbers are does not matter, only that they are usual ones in this
-// format.
+// Stores one group of random tokens with kv_store. Copies its first page to all other pages, and
+// its residual buffer to all other residual buffers. The values do not matter, as long as they are
+// typical in this format.
 void KvCopies::fill(const Backend& backend) {
   const KvArenaShape& shape = arena_->shape();
   if (shape.closed_tokens() == 0) {
-    give_up("a context of less than a group");
+    exit_with_error("a context of less than a group");
   }
   const KvPagesView pages = view();
   const int64_t width = int64_t{pages.kv_heads} * pages.head_dim;

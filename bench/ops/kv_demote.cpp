@@ -11,8 +11,8 @@ namespace {
 
 constexpr KvTiers kTiers{0, 1};
 
-// Units of the first format, which calls demote in turn. Outside of the timed part those are
-// dropped, and slot 0 makes others of the first format in their place.
+// Prefix blocks of the first format, which calls demote in turn. Outside of the timed part, demoted
+// blocks are dropped and made again in the first format through slot 0.
 class PrefixBlocks {
  public:
   PrefixBlocks(KvFormat from, KvFormat to, const Setup& setup, const Shape& shape)
@@ -29,7 +29,7 @@ class PrefixBlocks {
       make(handle);
     }
     prefix_block_ = {0, 0};
-    cost_ = op_cost(args());  // which looks at no table
+    cost_ = op_cost(args());  // reads no table
   }
 
   int32_t count() const { return count_; }
@@ -92,7 +92,7 @@ class PrefixBlocks {
   KvSlots slots_;
   int32_t count_;
   DeviceArray scratch_;
-  std::vector<std::byte> snapshot_;  // of a slot that holds one unit
+  std::vector<std::byte> snapshot_;  // a slot that holds one prefix block
   OpCost cost_;
   PrefixBlock prefix_block_;
   int32_t cursor_ = 0;

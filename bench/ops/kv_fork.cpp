@@ -8,9 +8,9 @@
 namespace tessera::bench {
 namespace {
 
-constexpr int32_t kTokens = 160;  // two pages are shared, the window is copied
+constexpr int32_t kTokens = 160;  // two pages are shared, the residual buffer is copied
 
-// Half of the slots hold sequences, the others become their copies in turn.
+// Half of the slots hold sequences. The other slots become forks of them in turn.
 class Slots {
  public:
   Slots(KvFormat format, const Setup& setup, const Shape& shape)
@@ -24,14 +24,14 @@ class Slots {
         .layers = shape.layers,
         .kv_heads = shape.kv_heads,
         .context = kTokens};
-    const int64_t copied_bytes = 2 * arena.slot_residual_bytes();  // read there, written here
+    const int64_t copied_bytes = 2 * arena.slot_residual_bytes();  // one read, one written
     sources_ = static_cast<int32_t>(
         setup.as_in_model ? 2 : std::max<int64_t>(2, div_ceil(setup.memory_bytes, copied_bytes)));
     arena.slots = 2 * sources_;
     arena.pages = static_cast<int32_t>(sources_ * arena.slot_rows() * arena.row_pages());
     arena_ = KvArena::make(arena, backend_.memory, stream_);
     if (arena_ == nullptr) {
-      give_up("the device has not enough memory; ask for less with --memory");
+      exit_with_error("the device has not enough memory; ask for less with --memory");
     }
     device_.repeat(arena_->view().residuals, arena.slots * arena.slot_residual_bytes(),
                    std::vector{std::byte{1}});
@@ -48,13 +48,13 @@ class Slots {
   int64_t cycled_bytes() const { return 2 * sources_ * arena_->shape().slot_residual_bytes(); }
   int64_t sources() const { return sources_; }
 
-  // Of the first fork, which has not been made yet.
+  // Returns: cost of the first fork, computed before it is made.
   OpCost cost() {
     const KvFork fork{0, sources_, {}};
     return op_cost(KvForkArgs{.pool = arena_->host_pool(), .forks = {&fork, 1}});
   }
 
-  // Each call must be made, since the next counts on it.
+  // Requires: the caller executes every returned fork, because the next one depends on it.
   KvForkArgs next() {
     fork_ = {cursor_, sources_ + cursor_, {}};
     forked_.push_back(fork_.to);
@@ -62,7 +62,7 @@ class Slots {
     return {.pool = arena_->pool(), .forks = {&fork_, 1}};
   }
 
-  // Empties the slots that have become copies.
+  // Releases the slots that have become forks.
   void restore() {
     backend_.kv_resize({.pool = arena_->pool(), .released = forked_, .grown = {}}, stream_);
     forked_.clear();

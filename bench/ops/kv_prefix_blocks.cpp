@@ -9,12 +9,12 @@ namespace tessera::bench {
 namespace {
 
 constexpr int32_t kPrefixBlockPages = 4;
-constexpr int32_t kPrefixBlocks = 8;  // of one prompt: 2048 tokens in pages of 64
+constexpr int32_t kPrefixBlocks = 8;  // blocks of one prompt: 2048 tokens in pages of 64
 constexpr int32_t kRowPages = kPrefixBlocks * kPrefixBlockPages;
 constexpr int32_t kTokens = kRowPages * kKvGroup;
 
-// Slots, and handles for as many units as each slot's pages make. A call takes the next slot; what
-// it did is undone outside of the timed part.
+// Slots, and handles for as many prefix blocks as the pages of each slot make. A call uses the next
+// slot. Its effect is undone outside of the timed part.
 class PrefixBlocks {
  public:
   PrefixBlocks(const Setup& setup, const Shape& shape)
@@ -52,7 +52,7 @@ class PrefixBlocks {
     used_.clear();
   }
 
-  // Of one slot, whose units have handles of their own.
+  // The functions below work on one slot. Its prefix blocks have handles of their own.
   void fill(int32_t slot) {
     const KvGrowth grown[] = {{slot, {}, kTokens}};
     backend_.kv_resize({.pool = pool(), .released = {}, .grown = grown}, stream_);
@@ -62,7 +62,7 @@ class PrefixBlocks {
     const int32_t released[] = {slot};
     backend_.kv_resize({.pool = pool(), .released = released, .grown = {}}, stream_);
   }
-  // Units that nobody else holds.
+  // Makes prefix blocks that no slot holds.
   void make_prefix_blocks(int32_t slot) {
     fill(slot);
     backend_.kv_share(share(slot, pool()), stream_);
@@ -91,7 +91,7 @@ class PrefixBlocks {
  private:
   const Backend& backend_;
   Stream stream_;
-  int64_t slot_bytes_;  // what an op goes over
+  int64_t slot_bytes_;  // bytes that an op accesses
   int32_t slots_;
   PageTables tables_;
   int32_t cursor_ = 0;
@@ -102,10 +102,11 @@ class PrefixBlocks {
   int32_t handles_[kPrefixBlocks];
 };
 
-// One of the three ops: how slots are before it, its call and what undoes that.
+// One of the three ops: the state of a slot before it, its cost, its call, and a call that undoes
+// it.
 struct PrefixBlockOp {
   void (*begin)(PrefixBlocks& prefix_blocks, int32_t slot);
-  OpCost (*cost)(PrefixBlocks& prefix_blocks, const KvPool& pool);  // of slot 0
+  OpCost (*cost)(PrefixBlocks& prefix_blocks, const KvPool& pool);  // cost of the call on slot 0
   void (*call)(PrefixBlocks& prefix_blocks, const Backend& backend, Stream stream);
   void (*undo)(PrefixBlocks& prefix_blocks, int32_t slot);
 };

@@ -11,12 +11,12 @@ namespace {
 constexpr int32_t kRowPages = 32;  // 2048 tokens in pages of 64
 
 struct ResizeCase {
-  int32_t slots = 1;  // given pages by one call, and as many emptied
-  int32_t pages = 1;  // of each of their rows
+  int32_t slots = 1;  // slots that one call grows; it releases as many
+  int32_t pages = 1;  // pages added to each row of these slots
 };
 
-// A call gives one group of slots pages and empties the one that has held its own for longest, so
-// that half of all groups are full, before it and after.
+// A call grows one set of slots and releases the set that has held its pages for longest. Half of
+// all sets are full before and after each call.
 class Groups {
  public:
   Groups(const ResizeCase& size, const Setup& setup, const Shape& shape)
@@ -38,7 +38,7 @@ class Groups {
   int64_t cycled_bytes() const { return cycled_bytes_; }
   const OpCost& cost() const { return cost_; }
 
-  // Each call must be made, since the next counts on it.
+  // Requires: the caller executes every returned call, because the next one depends on it.
   KvResizeArgs next() {
     const KvResizeArgs next = args(pool());
     cursor_ = (cursor_ + 1) % groups_;
@@ -67,7 +67,7 @@ class Groups {
   }
 
   ResizeCase size_;
-  int32_t groups_;  // of slots that one call changes
+  int32_t groups_;  // sets of slots that one call changes
   int32_t cursor_ = 0;
   PageTables tables_;
   int64_t cycled_bytes_;

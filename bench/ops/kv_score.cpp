@@ -13,12 +13,12 @@ namespace {
 struct ScoreCase {
   int32_t sequences = 1;
   int32_t count = 1;    // new tokens of each sequence
-  int32_t context = 0;  // tokens before them
+  int32_t context = 0;  // tokens before the new ones
 };
 
-// A step's queries and log_sums beside its layer of pages, as in attention's, and what that leaves
-// of queries that decode, in one place for all layers. Nothing is used up: each call gives the same
-// tokens marks once more and adds to the scores of all.
+// Queries and log_sums of a step and its layer of pages, as in attention.cpp. The weights that
+// attention stores for decode queries are one buffer for all layers. No state is consumed: each
+// call scores the same new tokens again and adds to the scores of all tokens.
 class Step {
  public:
   Step(const ScoreCase& size, KvFormat format, const Setup& setup, const Shape& shape)
@@ -44,15 +44,15 @@ class Step {
         weights_(on_device(
             *setup.device,
             random_floats(size.count == 1 ? size.sequences * shape.kv_heads * weight_cols_ : 0))) {
-    // Of a prompt that ends with the chunk; or of one that is followed by the token.
+    // A chunk ends the prompt. A single token follows the prompt.
     const int32_t prompt = size.count > 1 ? size.context + size.count : size.context;
     for (int32_t i = 0; i < size.sequences; ++i) {
       spans_.push_back({i, i * size.count, size.count, size.context, {}});
       scorings_.push_back(scoring_of(paper_leankv(), prompt));
     }
     rows_.fill_random(0, rows() * width_);
-    // About what the softmax of so many products of random numbers has: probabilities are usual
-    // ones.
+    // Approximates the log sum of a softmax over this many products of random numbers, so that
+    // probabilities are typical.
     rows_.fill(1,
                std::vector<float>(static_cast<size_t>(rows() * query_heads_),
                                   std::log(static_cast<float>(size.context + size.count)) + 0.5f));
@@ -65,7 +65,7 @@ class Step {
   int64_t cycled_bytes() const { return kv_.layers() * cost_.bytes(); }
   const OpCost& cost() const { return cost_; }
 
-  // Of the layer that has rested longest.
+  // Returns: arguments for the least recently used layer.
   KvScoreArgs next() {
     const int64_t copy = rows_.next();
     return {
@@ -103,7 +103,7 @@ std::vector<Variant> prepare(const ScoreCase& size, const Setup& setup, const Sh
   std::vector<Variant> variants;
   for (const KvFormatName& kv : setup.kv) {
     if (kv.format == kKvF32) {
-      continue;  // no policy works on it
+      continue;  // no policy supports it
     }
     const auto step = std::make_shared<Step>(size, kv.format, setup, shape);
     for (const std::string_view isa : setup.isas) {

@@ -18,14 +18,14 @@ KvSlots::KvSlots(KvArenaShape shape, const Setup& setup)
   }
   arena_ = KvArena::make(shape, backend_.memory, stream());
   if (arena_ == nullptr) {
-    give_up("the device has not enough memory; ask for less with --memory");
+    exit_with_error("the device has not enough memory; ask for less with --memory");
   }
   device_.repeat(arena_->view().residuals, shape.slots * shape.slot_residual_bytes(),
                  std::vector{std::byte{1}});
   usual_page_ = usual_page();
 }
 
-// The first page of random tokens, as the op stores them.
+// Returns: a page of random tokens as kv_store encodes it.
 std::vector<std::byte> KvSlots::usual_page() {
   const KvPagesView pages = arena_->view();
   const auto tokens = static_cast<int32_t>(round_up(pages.layouts[0].capacity, kKvGroup));

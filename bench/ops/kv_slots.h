@@ -11,25 +11,28 @@
 
 namespace tessera::bench {
 
-// Slots of all layers, for ops that work on whole sequences. Closed groups stand in the first of
-// the arena's formats and are full of usual numbers: each page has the same ones.
+// Slots over all layers, for ops that work on whole sequences. Closed groups use the arena's first
+// format. All pages hold the same typical values. The device outlives it.
 class KvSlots {
  public:
-  // shape.pages 0: what all slots need when they are full, and one more for each row. Gives up when
-  // the device has not the memory. Requires: a context of a page's tokens, in whole groups.
+  // shape.pages 0: enough pages for all slots at full length, and one more for each row of a slot.
+  // Requires: shape.context is at least the tokens of one page, in whole groups. Errors: exits with
+  // a message if the device has not enough memory.
   KvSlots(KvArenaShape shape, const Setup& setup);
 
-  // So many that one who goes around `bytes` of each meets one again after setup.memory_bytes.
+  // Returns: number of slots, two or more, so that a cycle over `bytes` of each covers
+  // setup.memory_bytes.
   static int32_t count(const Setup& setup, int64_t bytes);
 
   KvArena& arena() { return *arena_; }
   const Device& device() const { return device_; }
-  const Backend& backend() const { return backend_; }  // of the first ISA
+  const Backend& backend() const { return backend_; }  // backend of the first ISA
   Stream stream() const { return device_.stream(); }
 
-  // Every row of `slot` gets so many more tokens, whole groups, of its high tier, which is tier 0.
+  // Appends `tokens` tokens, whole groups, to every row of `slot`, in its high tier. Requires: the
+  // high tier is tier 0.
   void append(int32_t slot, KvTiers tiers, int32_t tokens);
-  // What a slot holds, in host memory, for kv_swap_in to bring back as often as it is wanted.
+  // Returns: a snapshot of the slot in host memory. kv_swap_in can restore it any number of times.
   std::vector<std::byte> save(int32_t slot, KvTiers tiers, int32_t tokens);
   void load(int32_t slot, KvTiers tiers, int32_t tokens, std::vector<std::byte>& snapshot);
   void release(std::span<const int32_t> slots);

@@ -15,10 +15,10 @@ struct StoreCase {
   int32_t count = 1;  // new tokens of each sequence
 };
 
-// New keys and values, and pages for them. Calls go through the layers first and then onward in the
-// context, by a whole tile of tokens even where they store a single one: the tokens of a tile share
-// their cache lines, and would find them there. A single token goes to the window alone; a chunk
-// closes its groups.
+// New keys and values, and pages for them. Calls go through all layers first, and then advance in
+// the context by a whole tile of tokens. They advance by a tile even if they store a single token:
+// the tokens of a tile share cache lines, which would still be cached. A single token goes to the
+// residual buffer only. A chunk closes its groups.
 class Step {
  public:
   Step(const StoreCase& size, KvFormat format, const Setup& setup, const Shape& shape)
@@ -30,7 +30,8 @@ class Step {
              .kv_heads = shape.kv_heads,
              .sequences = size.sequences,
              .context = kContext,
-             // A step of single tokens touches all of its keys' tile, but one row of 16 of values.
+             // A step of single tokens accesses the whole tile of its keys, but one row of 16 of
+             // its values.
              .at_least = setup.memory_bytes * 2,
              .max_layers = setup.as_in_model ? shape.layers : 0},
             *setup.device, setup.isas[0]),
@@ -60,7 +61,8 @@ class Step {
             .dense = dense_.span()};
   }
 
-  // Rows as full as the next call of each layer finds them: chunks close groups.
+  // Sets the rows to the lengths that the next call of each layer requires, because chunks close
+  // groups.
   void restore() {
     std::vector<int32_t> contexts(static_cast<size_t>(kv_.layers()));
     for (int64_t call = call_; call < call_ + kv_.layers(); ++call) {

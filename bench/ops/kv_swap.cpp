@@ -7,11 +7,11 @@
 namespace tessera::bench {
 namespace {
 
-constexpr int32_t kTokens = 992;  // 15 groups, and half of one in the window
+constexpr int32_t kTokens = 992;  // 15 groups, and half of one in the residual buffer
 
-// Slots and room for the image of each. All are saved once; then they are saved again in turn, or,
-// once they have been emptied, loaded in turn. What was loaded is emptied outside of the timed
-// part.
+// Slots, and host memory for a snapshot of each. All slots are swapped out once. After that they
+// are swapped out again in turn, or, once released, swapped in in turn. Slots that were swapped in
+// are released outside of the timed part.
 class Snapshots {
  public:
   Snapshots(KvFormat format, const Setup& setup, const Shape& shape)
@@ -19,7 +19,7 @@ class Snapshots {
         snapshot_bytes_(static_cast<size_t>(slot_snapshot_bytes(slots_.arena().shape()))),
         bytes_(static_cast<int64_t>(snapshot_bytes_) * slots_.arena().shape().slots) {
     if (bytes_.data() == nullptr) {
-      give_up("the system has not enough memory; ask for less with --memory");
+      exit_with_error("the system has not enough memory; ask for less with --memory");
     }
     slots_.append(0, {}, kTokens / kKvGroup * kKvGroup);
     slots_.backend().kv_swap_out(next(), slots_.stream());
@@ -75,8 +75,7 @@ class Snapshots {
         .layers = shape.layers,
         .kv_heads = shape.kv_heads,
         .context = kTokens};
-    arena.slots =
-        KvSlots::count(setup, 2 * slot_snapshot_bytes(arena));  // read there, written here
+    arena.slots = KvSlots::count(setup, 2 * slot_snapshot_bytes(arena));  // one read, one written
     return arena;
   }
 

@@ -10,7 +10,7 @@ namespace {
 
 enum Operand : size_t { kIn, kWeight, kOut };
 
-// One matrix in one format, in as many copies as it takes: the layers of a model, as it were.
+// One matrix in one format, in enough copies to exceed the caches, like the layers of a model.
 class Product {
  public:
   Product(const Matrix& matrix, int64_t tokens, WeightFormat format, const Setup& setup,
@@ -26,7 +26,7 @@ class Product {
         scratch_(*setup.device, ops(setup).linear_scratch_bytes(tokens, matrix.inputs)) {
     memory_.fill_random(kIn, tokens * matrix.inputs);
     weight_ = packed(0);
-    // In pieces: a whole matrix of floats may be larger than all copies of the packed one.
+    // Packs in pieces: a whole matrix of floats may be larger than all copies of the packed one.
     const std::vector<float> piece = random_floats(kPackRows * matrix.inputs);
     for (int64_t row = 0; row < matrix.outputs; row += kPackRows) {
       const int64_t rows = std::min(kPackRows, matrix.outputs - row);
@@ -63,7 +63,7 @@ class Product {
   PackedWeight weight_;
 };
 
-// oneDNN's product in the same shape and format, over as many copies.
+// Adds oneDNN's product in the same shape and format, over as many copies.
 void add_peer(const Product& product, const LinearArgs& args, const Variant& ours,
               std::vector<Variant>& variants) {
   Variant peer = ours;

@@ -2,7 +2,7 @@
 
 #include "bench/op.h"
 
-// One function for each op, in a file of this folder.
+// One function per op, each defined in a file of this folder.
 namespace tessera::bench {
 
 Op embed_op();

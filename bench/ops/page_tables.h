@@ -16,21 +16,22 @@ struct PageTablesShape {
   int32_t prefix_block_pages = 0;
 };
 
-// Page tables, a free list and owners alone, as many pages as all rows have room for: for ops that
-// move ids and never look at a page. Pages are of 64 tokens.
+// Page tables, a free list and owners without page contents, for as many pages as all rows can
+// hold. For ops that move page ids and never access a page. A page holds 64 tokens. The device
+// outlives it.
 class PageTables {
  public:
   PageTables(const PageTablesShape& of, const Setup& setup, const Shape& shape);
 
   const KvPool& pool() const { return pool_; }
   int64_t slot_rows() const { return slot_rows_; }
-  // Bytes of the tables, the free list and the owners that one slot's pages take.
+  // Returns: bytes of tables, free list and owners for the pages of one slot.
   static int64_t slot_bytes(int32_t row_pages, const Shape& shape);
 
-  // Every row of the slot says that it has so many tokens.
+  // Sets the number of tokens of every row of the slot.
   void set_tokens(int32_t slot, int32_t tokens);
 
-  // What an op would cost, given a pool whose numbers the host can read.
+  // Returns: cost of an op, computed by `cost_of` from a pool whose numbers the host can read.
   template <class Cost>
   OpCost cost(Cost&& cost_of) const {
     const std::vector<int32_t> tables = device_.download(pool_.tables, ids_);

@@ -4,9 +4,9 @@
 
 namespace tessera {
 
-// The preset `leankv` with the paper's numbers, by which about half of a prompt's tokens change
-// their tier: those of the preset are searched for quality (eval/search_policy.py), and timings
-// shall not change with them.
+// Returns: the preset `leankv` with the paper's numbers, with which about half of a prompt's tokens
+// change their tier. The preset's own numbers are searched for quality (eval/search_policy.py), and
+// timings must not change with them.
 inline KvPolicy paper_leankv() {
   KvPolicy policy = find_kv_preset("leankv")->policy;
   policy.score_window = 64;

@@ -20,8 +20,8 @@ constexpr Way kWays[] = {{"greedy", {.temperature = 0}},
                          {"top_k 50", {.top_k = 50}},
                          {"top_p 0.95", {.top_p = 0.95f}}};
 
-// The rows of one call, and what it works on. Logits are normal with a deviation of 3, of which
-// top_p 0.95 keeps a twelfth or so.
+// Rows of one call and its operands. Logits are normal with a standard deviation of 3; top_p 0.95
+// keeps about a twelfth of them.
 class Sampling {
  public:
   Sampling(const Way& way, int64_t rows, const Setup& setup, const Shape& shape)

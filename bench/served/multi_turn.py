@@ -1,13 +1,13 @@
-"""Multi-turn chats against tessera-server: what the prefix cache does to the time to the first token.
+"""Multi-turn chats against tessera-server: time to the first token with a prefix cache.
 
-20 conversations of 8 turns, with think time, on the shipped model and a KV pool that holds a third of
-what they come to in f16. Once without the cache; then with it, in f16 and k8v4, with and without the
-ladder. Turns that found 80 % or more of their prompt are compared with the same turns without the
-cache, in the same format: each user says the same in every run.
+20 conversations of 8 turns, with think time, run on the shipped model. The KV pool holds a third of
+their tokens in f16. One run is without the cache; the others have it, in f16 and k8v4, with and
+without the ladder. Turns that found 80 % or more of their prompt are compared with the same turns
+without the cache, in the same format: each user sends the same messages in every run.
 
     build/clients/requirements/bin/python bench/served/multi_turn.py build/release/bin/tessera-server
 
-(tests/server/clients/run.sh makes that environment; httpx is all it takes.)
+(tests/server/clients/run.sh creates that environment; only httpx is needed.)
 """
 
 import argparse
@@ -30,7 +30,7 @@ TURNS = 8
 DOCUMENT_WORDS = 640  # in the first message
 QUESTION_WORDS = 20
 ANSWER_TOKENS = 32
-THINK_SECONDS = 2.0  # mean; exponential
+THINK_SECONDS = 2.0  # mean of an exponential distribution
 CACHED_SHARE = 0.8
 WORDS = ("a and big bird boat box boy cake cat day dog found friend game girl happy house in little "
          "long looked mom new not of old on one park play red run sad saw she small some story sun "
@@ -52,7 +52,7 @@ def words(rng, count):
 
 
 def ask(client, messages):
-    """The answer's text, its usage, and the seconds to its first token."""
+    """Returns the answer's text, its usage, and the seconds to its first token."""
     body = {"model": "tessera-tiny", "messages": messages, "max_tokens": ANSWER_TOKENS,
             "temperature": 0, "ignore_eos": True, "stream": True,
             "stream_options": {"include_usage": True}}
@@ -81,7 +81,7 @@ class Turn:
 
 
 def converse(http, seed, turns):
-    """One conversation; `turns` gets its turns by (seed, number)."""
+    """Runs one conversation; its turns are stored in `turns` by (seed, number)."""
     rng = random.Random(seed)
     messages = []
     with httpx.Client(base_url=http, timeout=120) as client:
@@ -96,7 +96,7 @@ def converse(http, seed, turns):
 
 
 def run(flags):
-    """Turns by (conversation, number)."""
+    """Returns the turns by (conversation, number)."""
     turns = {}
     with TesseraServer(*flags) as server:
         chats = [threading.Thread(target=converse, args=(server.http, seed, turns))
@@ -112,7 +112,7 @@ def run(flags):
 
 
 def pool_bytes(slots, tokens):
-    """--kv-memory that holds so many tokens in f16."""
+    """Returns the --kv-memory that holds `tokens` tokens in f16."""
     probe = 64 << 20
     with TesseraServer("--max-sequences", str(slots), "--kv-memory", str(probe)) as server:
         fixed = sum(server.metric("tessera:kv_bytes", state=s) for s in ("window", "tables"))
@@ -152,7 +152,7 @@ def main():
     measured = {}
     memory = pool_bytes(args.max_sequences, 2048 * CONVERSATIONS // 3)
     for label, flags in RUNS:
-        if not measured:  # learns how long conversations are
+        if not measured:  # measures the length of the conversations
             lengths = run(common + flags)
             tokens = sum(lengths[seed, TURNS - 1].prompt + ANSWER_TOKENS
                          for seed in range(CONVERSATIONS))

@@ -6,16 +6,17 @@
 
 namespace tessera {
 
-// How many of their first pages slots have in common because one was forked from another. Pages
-// are totals over all heads, and equally many of each.
+// Counts the first pages that slots share because one was forked from another. Page counts are
+// totals over all heads, and each head has the same number.
 //
-// The slots of a family stand in a list, in which any two share as many pages as the two neighbours
-// between them that share least; so what a slot has to itself, its neighbours tell.
+// The slots of a family form a linked list. Two slots share the minimum of the counts that
+// neighbours between them share. So the pages that a slot shares follow from its two neighbours.
 class ForkFamilies {
  public:
   explicit ForkFamilies(int32_t slots) : members_(static_cast<size_t>(slots)) {}
 
-  // The target, which is in no family, begins with the first `pages` pages of the source.
+  // The target begins with the first `pages` pages of the source. Requires: the target is in no
+  // family.
   void fork(int32_t source, int32_t target, int64_t pages) {
     int32_t before = source;
     while (at(before).next != kNone && at(before).shared_with_next > pages) {
@@ -30,7 +31,7 @@ class ForkFamilies {
     }
   }
 
-  // The slot gives its pages up, or holds none.
+  // Removes the slot from its family, if it is in one, because its pages are released.
   void leave(int32_t slot) {
     const auto [previous, next, shared_with_next] = at(slot);
     if (previous != kNone) {
@@ -44,7 +45,7 @@ class ForkFamilies {
     at(slot) = {};
   }
 
-  // Of its first pages those that it shares with the slot before it, behind it, with any.
+  // Number of first pages that the slot shares with the previous slot, the next slot, any slot.
   int64_t shared_with_previous(int32_t slot) const {
     const int32_t previous = at(slot).previous;
     return previous == kNone ? 0 : at(previous).shared_with_next;

@@ -6,55 +6,55 @@
 
 namespace tessera {
 
-// What planning may know of the KV cache: totals. Which pages a sequence has is the backend's.
+// Totals of the KV cache for planning. The page tables of sequences belong to the backend.
 //
-// Only whole groups lie in pages; a sequence's open group is in its window, which its slot has from
-// the start. So a sequence needs pages when a group closes, and only then.
+// Pages hold closed groups only. The open group of a sequence is in the residual buffer, which its
+// slot has from the start. So a sequence needs pages only when a group closes.
 struct KvBudget {
   int64_t pages_free = 0;
-  int32_t heads = 0;        // layers * kv_heads; each has a row of pages of its own
-  int32_t page_tokens = 0;  // tokens of one page of the default's high tier
+  int32_t heads = 0;        // layers * kv_heads; each has its own row of pages
+  int32_t page_tokens = 0;  // tokens of one page in the default preset's high tier
 
-  // Pages that the closed groups of `tokens` tokens of one sequence occupy, over all heads, as long
-  // as no policy compresses them.
+  // Pages of the closed groups of a sequence with `tokens` tokens, over all heads. Valid as long as
+  // no policy has compressed them.
   constexpr int64_t pages_for(int64_t tokens) const {
     return heads * div_ceil(tokens / kKvGroup * kKvGroup, page_tokens);
   }
 };
 
-// What one sequence's further tokens will take, at most: its rows as planning sees them.
+// Upper bound of the pages that further tokens of one sequence take, for planning.
 struct KvDemand {
   int32_t heads = 0;
-  int32_t page_tokens = 0;  // tokens of one page of its high tier, in which groups close
-  // Whether a policy has compressed it: rows hold different numbers of tokens then, and planning
-  // knows but a bound of what they need for their next groups.
+  int32_t page_tokens = 0;  // tokens of one page of its high tier, where closed groups go
+  // True if a policy has compressed the sequence. Its rows then hold different numbers of tokens,
+  // and planning has only an upper bound of the pages for their next groups.
   bool uneven = false;
-  int32_t low_tokens = 0;     // of a beginning that stands in the low tier: closed groups
-  int64_t swap_in_pages = 0;  // pages that it takes with its slot, having been saved to host memory
-  // Compression may need a page for each row before it frees any (kernels/backend.h): in a step
-  // that ends behind the prompt and in which the prompt ends or a group closes.
+  int32_t low_tokens = 0;     // first tokens, attached in the low tier; whole groups
+  int64_t swap_in_pages = 0;  // pages that it takes with its slot, if it is swapped out
+  // True if compression may need one page for each row before it frees any (kernels/backend.h).
+  // This applies to steps that reach the end of the prompt or, after it, close a group.
   bool compresses = false;
   int32_t prompt_tokens = 0;
 
-  // Pages of the high tier that the closed groups of `tokens` tokens occupy, as long as no policy
-  // compresses them.
+  // Pages of the high tier for the closed groups of `tokens` tokens. Valid as long as no policy has
+  // compressed them.
   constexpr int64_t pages_for(int64_t tokens) const {
     return heads * div_ceil(high_tokens(tokens), page_tokens);
   }
 
-  // Those of them that are full: sequences that begin alike may share these.
+  // The full ones of these pages. Sequences with a common beginning may share them.
   constexpr int64_t full_pages(int64_t tokens) const {
     return heads * (high_tokens(tokens) / page_tokens);
   }
 
-  // Of so many tokens those of closed groups of the high tier.
+  // Tokens in closed groups of the high tier, if the sequence has `tokens` tokens.
   constexpr int64_t high_tokens(int64_t tokens) const {
     const int64_t closed = tokens / kKvGroup * kKvGroup;
     return closed > low_tokens ? closed - low_tokens : 0;
   }
 
-  // Pages for the next `count` tokens beyond `stored`. Of more than one step: what is left of it
-  // after the first ones may be less, because compression frees some.
+  // Upper bound of the pages for the next `count` tokens after `stored` tokens. If these take
+  // several steps, fewer pages may suffice, because compression frees some in between.
   constexpr int64_t growth(int32_t stored, int32_t count) const {
     const int32_t closing = (stored + count) / kKvGroup - stored / kKvGroup;
     const int64_t before = uneven ? 0 : high_tokens(stored);
@@ -65,10 +65,10 @@ struct KvDemand {
     return heads * (row + (compaction ? 1 : 0));
   }
 
-  // The most of `count` tokens whose growth is no more than `pages`.
+  // Returns: the largest number of tokens, at most `count`, whose growth is at most `pages`.
   constexpr int32_t tokens_within(int64_t pages, int32_t stored, int32_t count) const {
     while (count > 0 && growth(stored, count) > pages) {
-      // One group less is closed, or the prompt is not ended.
+      // Fewer tokens, so that one group less closes or the prompt does not end.
       const int32_t border = (stored + count) / kKvGroup * kKvGroup - stored;
       count = border > 0 ? border - 1 : count - 1;
     }

@@ -182,7 +182,7 @@ void KvCache::reconcile_growth() {
   if (taken_.empty()) {
     return;
   }
-  if (taken_.front() == kUnknown) {  // a step that wanted no logits has waited for nothing
+  if (taken_.front() == kUnknown) {  // the step computed no logits, so the host has not waited yet
     arena_->wait();
   }
   uneven_slots_.clear();
@@ -235,7 +235,7 @@ void KvCache::fork(std::span<const KvCopy> copies) {
     Slot& target = open(copy.target);
     TESSERA_CHECK(target.tokens == 0, "a fork into a slot that holds something");
     TESSERA_CHECK(target.policy == source.policy && !source.policy.is_lossy(),
-                  "a fork between policies, or of what is compressed");
+                  "a fork between different policies, or with a lossy policy");
     TESSERA_CHECK(copy.tokens >= 0 && copy.tokens <= source.tokens,
                   "a fork of more tokens than there are");
     TESSERA_CHECK(copy.tokens % kKvGroup == 0 || copy.tokens / kKvGroup == source.tokens / kKvGroup,
@@ -288,7 +288,7 @@ void KvCache::compress(std::span<const int32_t> slots) {
   if (compressions_.empty()) {
     return;
   }
-  make_room(heads_ * std::ssize(compressions_));  // a row may need a page before it frees one
+  make_room(heads_ * std::ssize(compressions_));  // a row may take a page before it frees one
   const std::span<KvCompressed> results = std::span(compressed_).first(compressions_.size());
   backend_.kv_compress({arena_->pool(), compressions_, results, scratch_.bytes()}, stream_);
   uneven_slots_.clear();
@@ -308,7 +308,7 @@ void KvCache::compress(std::span<const int32_t> slots) {
   count_format_pages();
 }
 
-// ---- away and back
+// ---- swap
 
 SwappedKv KvCache::swap_out(int32_t slot) const {
   const Slot& from = open(slot);
@@ -327,7 +327,7 @@ int32_t KvCache::swap_in(const SwappedKv& swapped) {
   const int32_t slot = closed_slot();
   Slot& to = slots_[static_cast<size_t>(slot)];
   to = swapped.slot_;
-  // The op reads the image alone.
+  // The op only reads the snapshot.
   const std::span<std::byte> bytes(const_cast<std::byte*>(swapped.bytes_.data()),
                                    swapped.bytes_.size());
   backend_.kv_swap_in({arena_->pool(), {slot, to.tiers, to.tokens}, bytes}, stream_);
@@ -371,7 +371,7 @@ KvUsage KvCache::usage(int32_t slot) const {
   KvUsage usage{.bytes = slot_bytes(slot),
                 .f16_bytes = int64_t{ranks()} * heads_ * of.tokens * 2 * shape().head_dim * 2,
                 .kept = {}};
-  if (!of.compressed) {  // all rows hold the same, so the backend need not be asked
+  if (!of.compressed) {  // all rows hold the same tokens, so no copy from the backend is needed
     usage.high = of.tokens - of.low_tokens;
     usage.low = of.low_tokens;
     usage.kept.assign(of.policy.is_lossy() ? static_cast<size_t>(ranks() * heads_) : 0, of.tokens);
@@ -406,7 +406,8 @@ int64_t KvCache::pages_alone(int32_t slot) const {
          cached_low_pages(slot);
 }
 
-// A page of several slots is counted with the last of them in their family's list.
+// Counts pages by format. A page that several slots share is counted once, with the last slot of
+// the family's list that has it.
 void KvCache::count_format_pages() {
   for (KvFormatPages& format : format_pages_) {
     format.exclusive = 0;
@@ -428,15 +429,15 @@ void KvCache::count_format_pages() {
 }
 
 void KvCache::check_integrity() const {
-  TESSERA_CHECK(taken_.empty(), "a step that has not come to its end");
+  TESSERA_CHECK(taken_.empty(), "check_integrity inside a step");
   arena_->check_integrity();
-  TESSERA_CHECK(free_pages_ == arena_->free_pages(), "not as many pages are free as were counted");
+  TESSERA_CHECK(free_pages_ == arena_->free_pages(), "free pages differ from their count");
   if (prefixes_ != nullptr) {
     prefixes_->check_integrity();
   }
   for (int32_t slot = 0; slot < shape().slots; ++slot) {
     TESSERA_CHECK(arena_->slot_pages(slot) == slots_[static_cast<size_t>(slot)].pages(),
-                  "a slot's pages are not what it was given");
+                  "a slot's pages differ from their count");
   }
   int64_t used = 0;
   for (const KvFormatPages& format : format_pages_) {

@@ -20,178 +20,200 @@
 
 namespace tessera {
 
-// Room that a sequence needs: for its first `tokens` tokens in every head.
+// A request for pages: the slot needs room for its first `tokens` tokens in every KV head.
 struct KvReservation {
   int32_t slot = 0;
   int32_t tokens = 0;
 };
 
-// A sequence that begins with the first `tokens` tokens of another.
+// A fork: slot `target` begins with the first `tokens` tokens of slot `source`.
 struct KvCopy {
   int32_t source = 0;
   int32_t target = 0;
   int32_t tokens = 0;
 };
 
-// A slot that gave its pages up, to be restored as it was.
+// A swapped-out slot: its snapshot and its state, in host memory.
 class SwappedKv;
 
-// The only thing that changes pages. Sequences are known by their slots, and pages only as totals:
-// which page stands where is the backend's, behind its kv_ ops. One thread uses it.
+// Owner of all KV pages, and the only class that changes them. A sequence is identified by its
+// slot. The host counts pages; page tables belong to the backend's kv_ ops. Not thread-safe: the
+// engine thread is the only caller.
 //
-// Of ranks, each has a cache for its own KV heads, and all of them do the same. Totals differ where
-// policies have compressed rows, each by its own scores: planning goes by the rank that has least,
-// so that all plan the same, and what is reported is the sum. What changes a compressed slot's
-// pages is collective then, and usage() of a lossy policy.
+// Life of a slot: open_slot() or swap_in(); attach() or fork(); in each step reserve(), insert()
+// and compress(); at the end release(), after swap_out() if the slot is not recomputable().
+//
+// With tensor parallelism each rank has a KvCache for its own KV heads, and all ranks make the same
+// calls. Page totals of ranks differ only after a policy has compressed rows, because each rank
+// compresses by its own scores. Planning uses the least favourable total of all ranks, so all ranks
+// plan the same step. Reported totals are sums over ranks. Calls that compress, or that change the
+// pages of a compressed slot, are collective, and so are usage() and swap_out() of such a slot.
 class KvCache {
  public:
-  // Pages have the size that wastes least for the formats of all presets. Errors: InvalidArgument,
-  // with the numbers, for a preset that check() refuses, for f32 beside another format, or when
-  // `bytes` does not hold the windows and tables of all slots and one whole context, or is more
-  // pages than there are page ids; ResourceExhausted when the system refuses the memory.
+  // The page size is the one that wastes the least memory over the formats of all presets.
+  // Errors:
+  //   InvalidArgument, with the numbers: check() refuses a preset; f32 is combined with another
+  //     format; the backend has no kernels for a format; `bytes` is less than the residual buffers
+  //     and tables of all slots plus one whole context; `bytes` is more pages than there are page
+  //     ids.
+  //   ResourceExhausted: the system refuses the memory.
   static absl::StatusOr<std::unique_ptr<KvCache>> create(const KvCacheOptions& options,
                                                          const Backend& backend, Stream stream);
 
-  // Whether sequences may have this policy here. InvalidArgument says which field is wrong, or what
-  // this cache does not serve.
+  // Returns: OK if sequences of this cache may use `policy`.
+  // Errors: InvalidArgument names the wrong field, or the feature that this cache does not serve.
   absl::Status check(const KvPolicy& policy) const;
 
-  // A slot that holds nothing yet. Requires: fewer than options.slots are open; check(policy) is
-  // OK.
+  // Opens an empty slot for a sequence with a prompt of `prompt_tokens` tokens.
+  // Requires: fewer than options.slots slots are open; check(policy) is OK.
   int32_t open_slot(const KvPolicy& policy, int32_t prompt_tokens);
-  // Of the default preset, which must not be lossy.
+  // The same with the default preset. Requires: that preset is not lossy.
   int32_t open_slot() { return open_slot(preset_.policy, 0); }
 
-  // ---- what sequences have in common. Without a prefix cache nothing matches and nothing enters.
+  // ---- shared prefixes. Without a prefix cache nothing matches and nothing is inserted.
 
+  // Tokens of one prefix block; 0 without a prefix cache.
   int32_t prefix_block_tokens() const {
     return prefixes_ == nullptr ? 0 : prefixes_->prefix_block_tokens();
   }
-  // How a sequence may begin: at most with `most` tokens (see KvPolicy::shareable), and with all
-  // but its last. known: what it said before.
+  // Returns: the longest cached path of `prompt` with at most `max` tokens (see
+  // KvPolicy::shareable). The last token of the prompt never matches, because its logits are
+  // needed. `known` is an earlier result for the same sequence, from which the search goes on.
   KvMatch match(const KvPrompt& prompt, int32_t max, const KvMatch& known) const;
   int32_t tokens_of(const KvMatch& match) const { return match.blocks * prefix_block_tokens(); }
-  // Pages that available_pages() counts no longer once it is attached.
+  // Pages that available_pages() no longer counts once `match` is attached.
   int64_t unlocked_pages(const KvMatch& match) const {
     return prefixes_ == nullptr ? 0 : prefixes_->unlocked_pages(match);
   }
-  // A slot that has just been opened begins with it. Requires: nothing has been evicted or demoted
-  // since match() returned it.
+  // Lets the slot begin with the matched blocks and locks them.
+  // Requires: the slot is empty; no block was demoted or evicted since match() returned `match`.
   void attach(int32_t slot, const KvMatch& match);
-  // Others may begin with the slot's first `tokens` tokens, which are stored. relabel: see
-  // PrefixCache::enter. What a policy has compressed does not enter.
+  // Shares the slot's first `tokens` tokens through the prefix cache. Does nothing if the slot is
+  // compressed. `relabel`: see PrefixCache::insert. Requires: these tokens are stored.
   void insert(int32_t slot, const KvPrompt& prompt, int32_t tokens, bool relabel);
-  // Of a prompt by the hashes of its units' paths (Sequence::path_hash): how many of its first
-  // tokens were asked for before. What recurs is worth sharing, though a policy could compress it.
+  // Records the paths of a prompt, given by the path hashes of its blocks (Sequence::path_hash).
+  // A recurring prefix is worth sharing, even if a policy could compress it.
+  // Returns: number of first tokens that an earlier prompt had too.
   int32_t record(std::span<const uint64_t> paths);
-  // Makes what only this slot uses of the cache its own, so that its policy may compress it.
+  // Removes from the cache the last blocks of the slot that no other sequence uses. The slot then
+  // owns their pages alone, so its policy may compress them. Returns: number of blocks.
   int32_t hand_over(int32_t slot);
-  // The cache lets go of all that running sequences do not use.
+  // Evicts all blocks that no running sequence uses, pinned ones included.
   void flush();
-  // See PrefixCache; a context always finds room beside what is pinned.
+  // See PrefixCache::pin. Pins always leave room for one whole context.
   bool pin(int32_t slot, PrefixCache::Time until);
   void unpin(PrefixCache::Time now);
-  const PrefixCache* prefixes() const { return prefixes_.get(); }  // null: there is no prefix cache
+  const PrefixCache* prefixes() const { return prefixes_.get(); }  // null without a prefix cache
 
-  // Gives each slot the pages that its groups lack, where some close. Requires: open slots, each at
-  // most once, whose earlier reservations have been stored; no fewer tokens than before, no more
-  // than the context; enough available pages, as for all that follow.
+  // Allocates the pages for the groups that close when each slot reaches the reserved tokens.
+  // Evicts or demotes blocks of the prefix cache if too few pages are free.
+  // Requires: open slots, each at most once; the tokens of earlier reservations are stored; not
+  // fewer tokens than before and not more than the context; enough available pages. The last
+  // condition holds for fork(), compress() and swap_in() too.
   void reserve(std::span<const KvReservation> reservations);
 
-  // Once the reserved tokens are stored and scored: compresses those of `slots` whose prompt has
-  // just become complete or in which a group has closed since, by their policies. Called once in
-  // each step: what reserve() took for rows that a policy has compressed before, of which planning
-  // knows but a bound, is known from here on. Requires: open slots, each at most once; what
-  // demand() said is free.
+  // Compresses slots by their policies: those whose prompt has just become complete, and those in
+  // which a group has closed since the last call. Called once in each step, after the reserved
+  // tokens are stored and scored. For compressed rows planning knows only an upper bound of the
+  // pages that reserve() takes; after this call the exact number is known.
+  // Requires: open slots, each at most once; the free pages that demand() states.
   void compress(std::span<const int32_t> slots);
 
-  // Lets each target begin with tokens of its source: pages that these fill are shared, of the rest
-  // it gets a copy. Requires: open slots of one policy that compresses nothing; targets that hold
-  // nothing and are no sources; either as many tokens as the source's closed groups and open group
-  // have at least, or whole groups of it; enough free pages (KvDemand::pages_for less full_pages
-  // for each).
+  // Lets each target begin with tokens of its source. Full pages are shared; partly filled pages
+  // and the residual buffer are copied.
+  // Requires: open slots of one policy, which is not lossy; empty targets that are not sources; for
+  // each copy either whole groups of the source, or a number of tokens that ends in the source's
+  // open group; enough free pages (KvDemand::pages_for minus KvDemand::full_pages for each copy).
   void fork(std::span<const KvCopy> copies);
 
-  // Takes back the pages of these slots and closes them. Requires: open slots, each at most once.
+  // Returns the slots' pages and closes the slots. Blocks of the prefix cache are unlocked and stay
+  // there. Requires: open slots, each at most once.
   void release(std::span<const int32_t> slots);
 
-  // Whether what the slot holds can be computed anew, bit for bit, from its tokens: nothing has
-  // been compressed yet. What cannot is saved before it is released.
+  // Returns: true if the slot can be recomputed bit for bit from its tokens, i.e. nothing was
+  // compressed. Other slots must be swapped out before release.
   bool recomputable(int32_t slot) const { return !open(slot).compressed; }
-  // Copies to memory allocated for it: preemption under pressure is no ordinary step.
+  // Returns: a copy of the slot in newly allocated host memory. The slot stays open. Allocation is
+  // acceptable here, because preemption of a compressed sequence is rare.
   SwappedKv swap_out(int32_t slot) const;
-  // Requires: a closed slot; saved.pages() free pages.
+  // Returns: a newly opened slot with the contents of `swapped`.
+  // Requires: a closed slot; swapped.pages() available pages.
   int32_t swap_in(const SwappedKv& swapped);
 
-  // Where ops find the pages, the formats of a slot's rows, and how its tokens are scored.
+  // Inputs of the model's ops: addresses of the pages, formats of a slot's tiers, and scoring of
+  // its tokens. The view points into memory that this cache owns.
   KvPagesView view() const { return arena_->view(); }
   KvTiers tiers(int32_t slot) const { return open(slot).tiers; }
   KvScoring scoring(int32_t slot) const {
     return scoring_of(open(slot).policy, open(slot).prompt_tokens);
   }
 
+  // ---- totals
+
   KvBudget budget() const { return {available_pages(), heads_, page_tokens(preset_.policy)}; }
-  // For planning: of a slot, of a sequence without one, of one that was saved.
+  // Page demand for planning: of an open slot, of a sequence without a slot, of a swapped-out slot.
   KvDemand demand(int32_t slot) const;
   KvDemand demand(const KvPolicy& policy, int32_t prompt_tokens) const;
   KvDemand demand(const SwappedKv& swapped) const;
 
+  // Free pages on the rank with the fewest.
   int64_t free_pages() const { return free_pages_ - surplus_; }
-  // Those too that the prefix cache gives up where others need them.
+  // Free pages and the unlocked pages of the prefix cache, which are evicted on demand.
   int64_t available_pages() const {
     return free_pages() + (prefixes_ == nullptr ? 0 : prefixes_->unlocked_pages());
   }
-  // Of a slot's pages those that become free once it alone is released, its first `forked` tokens
-  // being another slot's too.
+  // Returns: pages that become free when only this slot is released. Its first `forked` tokens
+  // belong to another slot too. Pages of the prefix cache are not counted.
   int64_t own_pages(int32_t slot, int32_t forked) const;
-  // Of `slots`, released in this order, the pages that each leaves in the prefix cache and nobody
-  // uses then. Allocates nothing that it has not allocated before.
+  // Sets pages[i] to the pages of the prefix cache that become unlocked with slots[i], if `slots`
+  // are released in this order. Allocates no memory beyond that of earlier calls.
   void count_returned_pages(std::span<const int32_t> slots, std::vector<int64_t>& pages);
-  // What is free and available on all ranks together.
+  // Available pages, summed over all ranks.
   int64_t all_available_pages() const;
-  // Shared ones included: the sum over slots may be more than there are.
+  // Pages of the slot on this rank. Shared pages are included, so the sum over slots may exceed
+  // the number of pages.
   int64_t slot_pages(int32_t slot) const { return open(slot).pages(); }
 
   KvUsage usage(int32_t slot) const;
-  // Bytes as allocated for a sequence, on all ranks: its pages, shared ones counted whole, and its
-  // slot's window, tables and marks.
+  // Bytes allocated for a slot on all ranks: its pages, its residual buffers, its page tables and
+  // its token scores. Shared pages are counted whole.
   int64_t slot_bytes(int32_t slot) const;
-  // Pages in use by format on all ranks, the formats in the order of the arena's list.
+  // Pages in use by format, summed over all ranks, in the order of the arena's formats.
   std::span<const KvFormatPages> format_pages() const { return format_pages_; }
-  // Tokens of one KV head, so far, of all ranks.
+  // Totals since the start, in tokens of one KV head, summed over all ranks.
   int64_t demotions() const { return demotions_; }
   int64_t dropped_tokens() const { return dropped_; }
 
   const KvPreset& preset() const { return preset_; }
   const KvArenaShape& shape() const { return arena_->shape(); }
   int32_t ranks() const { return ranks_ == nullptr ? 1 : ranks_->ranks(); }
-  int64_t pages_total() const { return shape().pages; }  // of this rank
+  int64_t pages_total() const { return shape().pages; }  // on this rank
   int64_t token_capacity() const { return pages_total() / heads_ * budget().page_tokens; }
 
-  // Aborts unless the owners are those that hold the pages and every slot holds what it was given.
-  // Walks everything: for tests.
+  // Aborts unless page owners, free pages and slot totals are consistent. Walks all pages: for
+  // tests.
   void check_integrity() const;
 
  private:
   friend class SwappedKv;
   struct Slot {
     bool open = false;
-    bool compressed = false;   // its prompt, at least
-    bool handed_over = false;  // since then: what it shared is its own, and to be judged
+    bool compressed = false;   // the policy has compressed the prompt, at least
+    bool handed_over = false;  // blocks were handed over since then and must be evaluated
     KvPolicy policy;
     KvTiers tiers;
     int32_t prompt_tokens = 0;
-    int32_t tokens = 0;      // it has room for
-    int32_t low_tokens = 0;  // that it began with, in the low tier
-    int32_t evaluated = 0;   // positions before it are known to the rule
-    int32_t groups = 0;      // that were closed when it was last compressed
-    int64_t high_pages = 0;  // its rows hold
+    int32_t tokens = 0;      // tokens reserved so far
+    int32_t low_tokens = 0;  // first tokens, attached in the low tier
+    int32_t evaluated = 0;   // positions below are evaluated by the rule
+    int32_t groups = 0;      // closed groups at the last compression
+    int64_t high_pages = 0;  // pages of the slot's rows, by tier
     int64_t low_pages = 0;
 
     int64_t pages() const { return high_pages + low_pages; }
 
-    // Of one that is compressed, as of the last agree(): the pages of the ranks that have fewest
-    // and most, and those of all ranks.
+    // Only if compressed, as of the last synchronize_totals(): pages on the ranks with the fewest
+    // and with the most, and sums over all ranks.
     int64_t min_pages = 0;
     int64_t max_pages = 0;
     int64_t all_high_pages = 0;
@@ -200,7 +222,7 @@ class KvCache {
 
   struct Memory {
     std::unique_ptr<KvArena> arena;
-    AlignedMemory scratch;  // of kv_compress and kv_demote
+    AlignedMemory scratch;  // for kv_compress and kv_demote
   };
   KvCache(const KvCacheOptions& options, Memory memory, const Backend& backend, Stream stream);
   const Slot& open(int32_t slot) const;
@@ -210,12 +232,12 @@ class KvCache {
   int32_t page_tokens(const KvPolicy& policy) const;
   int64_t cached_high_pages(int32_t slot) const;
   int64_t cached_low_pages(int32_t slot) const;
-  int64_t pages_alone(int32_t slot) const;  // that become free when it is released
+  int64_t pages_alone(int32_t slot) const;  // pages that become free when the slot is released
   bool wants_compression(const Slot& slot) const;
-  // What the backend took for rows that are not all of one length, in place of its bound.
+  // Replaces the upper bounds for compressed slots by the pages that kv_resize took.
   void reconcile_growth();
   void count_format_pages();
-  // ---- of ranks (engine/kv/kv_ranks.cpp)
+  // ---- tensor parallelism (engine/kv/kv_ranks.cpp)
   void synchronize_totals(std::span<const int32_t> slots);
   void count_growth(Slot& slot, int64_t pages);
   void count_changes(std::span<const KvCompressed> changes);
@@ -237,35 +259,35 @@ class KvCache {
   const AlignedMemory scratch_;
   const Backend& backend_;
   const Stream stream_;
-  Communicator* const ranks_;
-  const int32_t heads_;  // layers * kv_heads
+  Communicator* const ranks_;  // not owned; null: one rank
+  const int32_t heads_;        // layers * kv_heads, on this rank
   std::unique_ptr<PrefixCache> prefixes_;
   std::vector<Slot> slots_;
-  std::vector<int32_t> closed_slots_;  // to be opened next, the last first
-  int64_t free_pages_;  // counted here, so that nobody waits for the backend to say it
+  std::vector<int32_t> closed_slots_;  // the last one is opened next
+  int64_t free_pages_;  // counted on the host, so that planning does not wait for the backend
   ForkFamilies families_;
-  std::vector<KvGrowth> grown_;   // [slots] of one call
-  std::vector<int64_t> planned_;  // pages of each, at most ...
-  std::vector<int32_t> taken_;  // ... and those it took, which kv_resize says; kUnknown until then
-  std::vector<KvFork> forks_;   // [slots] of one call
+  std::vector<KvGrowth> grown_;   // [slots] of one reserve()
+  std::vector<int64_t> planned_;  // upper bound of the pages that each of `grown_` takes
+  std::vector<int32_t> taken_;    // pages that it took; kUnknown until kv_resize has written them
+  std::vector<KvFork> forks_;     // [slots] of one call
   std::vector<KvCompression> compressions_;  // [slots] of one call
   std::vector<KvCompressed> compressed_;     // [slots]
   std::vector<KvFormatPages> format_pages_;
   int64_t demotions_ = 0;
   int64_t dropped_ = 0;
-  std::vector<int32_t> uneven_slots_;    // of one call: those to agree on
-  std::vector<int64_t> own_totals_;      // of one agree()
-  std::vector<int64_t> all_totals_;      // [ranks]
+  std::vector<int32_t> uneven_slots_;    // arguments of synchronize_totals()
+  std::vector<int64_t> own_totals_;      // of one all_gather
+  std::vector<int64_t> all_totals_;      // [ranks, own_totals_]
   mutable std::vector<KvRow> all_rows_;  // of one usage()
-  // Free pages: here beyond those of the rank that has fewest, and of all ranks beyond as many on
-  // each. They change where rows are compressed, and nowhere else.
+  // Free pages of this rank beyond those of the rank with the fewest, and the sum of these surplus
+  // pages over all ranks. They change only with the pages of compressed slots.
   int64_t surplus_ = 0;
   int64_t all_surplus_ = 0;
 };
 
 class SwappedKv {
  public:
-  int64_t pages() const { return slot_.max_pages; }  // that it takes on some rank
+  int64_t pages() const { return slot_.max_pages; }  // on the rank that needs the most
   const KvUsage& usage() const { return usage_; }
 
  private:

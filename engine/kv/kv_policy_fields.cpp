@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-// What a text is read into; false: it is no such value.
+// Parses `text` into `out`. Returns: false if it is not a value of that type.
 bool read(std::string_view text, KvFormat& out) {
   const std::optional<KvFormat> format = kv_format_named(text);
   out = format.value_or(out);
@@ -74,7 +74,7 @@ std::string print(Named value) {
 
 struct Field {
   std::string_view name;
-  std::optional<KvRule> rule;  // it belongs to
+  std::optional<KvRule> rule;  // the rule that the field belongs to
   bool (*set)(KvPolicy& policy, std::string_view text);
   std::string (*get)(const KvPolicy& policy);
 };
@@ -122,7 +122,7 @@ absl::StatusOr<const Field*> find(std::string_view name) {
       absl::StrJoin(kFields, ", ", [](std::string* out, const Field& f) { out->append(f.name); })));
 }
 
-// One budget replaces another.
+// Clears all budgets if `field` sets one, because one budget replaces another.
 void clear_budgets(KvPolicy& policy, std::string_view field) {
   if (field == "keep_share" || field == "keep_tokens" || field == "keep_bytes") {
     policy.keep_share = 0;

@@ -1,4 +1,4 @@
-// What of KvCache has to do with what sequences have in common.
+// The functions of KvCache for shared prefixes.
 
 #include <algorithm>
 
@@ -11,7 +11,7 @@ KvMatch KvCache::match(const KvPrompt& prompt, int32_t max, const KvMatch& known
   if (prefixes_ == nullptr) {
     return {};
   }
-  // The last token's logits choose the next one.
+  // The last token must be computed, because its logits choose the next one.
   const int32_t tokens = std::min(max, static_cast<int32_t>(prompt.tokens.size()) - 1);
   return prefixes_->match(prompt, std::max(0, tokens / prefix_block_tokens()), known);
 }
@@ -21,9 +21,9 @@ void KvCache::attach(int32_t slot, const KvMatch& match) {
     return;
   }
   Slot& of = open(slot);
-  TESSERA_CHECK(of.tokens == 0, "a slot that holds something begins anew");
+  TESSERA_CHECK(of.tokens == 0, "a match is attached to a slot that is not empty");
   TESSERA_CHECK(match.low_blocks == 0 || !of.policy.is_lossy(),
-                "a lossy policy begins with what another has demoted");
+                "a lossy policy begins with demoted blocks");
   if (match.low_blocks > 0) {
     const auto place = std::find(shape().formats.begin(), shape().formats.end(), match.low);
     of.tiers.low = static_cast<uint8_t>(place - shape().formats.begin());
@@ -56,7 +56,7 @@ int32_t KvCache::hand_over(int32_t slot) {
   }
   const int32_t blocks = prefixes_->hand_over(slot);
   if (blocks > 0) {
-    // Its policy had to leave them alone, so its rule takes all that there is as new.
+    // The policy could not touch these blocks, so its rule evaluates all tokens again.
     open(slot).handed_over = true;
     open(slot).evaluated = 0;
   }

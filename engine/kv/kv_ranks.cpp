@@ -1,4 +1,4 @@
-// What of KvCache has to do with ranks, each of which has a cache for its own KV heads.
+// The functions of KvCache for tensor parallelism: each rank has a cache for its own KV heads.
 
 #include <algorithm>
 
@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-// What only this rank knows becomes known to all: free pages, and the pages of `slots`, which are
-// compressed. Between two calls ops change free pages by as many on every rank.
+// Exchanges the free pages of all ranks, and the pages of `slots`, which are compressed. Between
+// two calls, free pages change by the same number on every rank.
 void KvCache::synchronize_totals(std::span<const int32_t> slots) {
   own_totals_.assign(1, free_pages_);
   for (const int32_t slot : slots) {
@@ -46,14 +46,14 @@ void KvCache::synchronize_totals(std::span<const int32_t> slots) {
   }
 }
 
-// A compressed slot was given so many pages on every rank, until they agree on what it took.
+// Counts `pages` for a compressed slot on every rank, until synchronize_totals() corrects this.
 void KvCache::count_growth(Slot& slot, int64_t pages) {
   slot.min_pages += pages;
   slot.max_pages += pages;
   slot.all_high_pages += ranks() * pages;
 }
 
-// Demoted and dropped tokens.
+// Adds the demoted and dropped tokens of all ranks to the totals.
 void KvCache::count_changes(std::span<const KvCompressed> changes) {
   own_totals_.assign(2, 0);
   for (const KvCompressed& change : changes) {
@@ -79,7 +79,7 @@ int64_t KvCache::all_pages(const Slot& slot) const {
   return slot.compressed ? slot.all_high_pages + slot.all_low_pages : ranks() * slot.pages();
 }
 
-// Every rank has as many of each format as this one, but in slots that are compressed.
+// Every rank has the same number of pages of each format, except in compressed slots.
 void KvCache::add_other_ranks(std::span<KvFormatPages> formats) const {
   for (KvFormatPages& format : formats) {
     format.exclusive *= ranks();
@@ -93,14 +93,15 @@ void KvCache::add_other_ranks(std::span<KvFormatPages> formats) const {
   }
 }
 
-// A budget in bytes is the whole sequence's, and each rank has a share of its rows.
+// A budget in bytes applies to the whole sequence; each rank gets its share of it.
 KvPolicy KvCache::share_of(const KvPolicy& policy) const {
   KvPolicy share = policy;
   share.keep_bytes /= ranks();
   return share;
 }
 
-// Of all ranks' heads, layer by layer, head by head. Requires: a compressed slot.
+// Returns: the rows of all ranks, [layers, ranks * kv_heads]. Collective. Requires: the slot is
+// compressed.
 std::span<const KvRow> KvCache::all_rows(int32_t slot) const {
   const std::span<const KvRow> rows = arena_->slot_rows(slot);
   if (ranks_ == nullptr) {

@@ -21,7 +21,7 @@ std::vector<KvPolicy> policies_of(const KvCacheOptions& options) {
   return policies;
 }
 
-// What sequences store in, and what that may be demoted to, comes in units.
+// Prefix blocks exist in the formats in which sequences store, and in those of the ladder.
 void add_prefix_blocks(const KvCacheOptions& options, KvArenaShape& shape,
                        std::vector<KvFormatUse>& uses) {
   const auto add = [&](KvFormat format) {
@@ -40,7 +40,7 @@ void add_prefix_blocks(const KvCacheOptions& options, KvArenaShape& shape,
   }
 }
 
-// All but the number of pages.
+// The shape without its number of pages.
 absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) {
   KvArenaShape shape{.formats = {},
                      .head_dim = options.head_dim,
@@ -75,7 +75,7 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
   }
   if (shape.formats.size() > 1 &&
       std::find(shape.formats.begin(), shape.formats.end(), kKvF32) != shape.formats.end()) {
-    return absl::InvalidArgumentError("f32 goes with no other format of the KV cache");
+    return absl::InvalidArgumentError("f32 cannot be combined with another format of the KV cache");
   }
   if (options.prefix_cache) {
     add_prefix_blocks(options, shape, uses);
@@ -93,7 +93,8 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
 }
 
 absl::StatusOr<int32_t> count_pages(const KvCacheOptions& options, const KvArenaShape& shape) {
-  // A policy's rows differ, so planning rounds their needs up; compaction wants one page more.
+  // Lossy policies need two more pages for each row: planning rounds up, because rows differ in
+  // length, and compression may take one.
   const int64_t rows = shape.slot_rows();
   const int64_t context_pages = rows * (shape.row_pages() + (shape.token_scores ? 2 : 0));
   const int64_t fixed = shape.slots * shape.slot_bytes();
@@ -103,7 +104,7 @@ absl::StatusOr<int32_t> count_pages(const KvCacheOptions& options, const KvArena
   if (pages < context_pages) {
     return absl::InvalidArgumentError(absl::StrCat(
         "KV memory of ", options.bytes, " bytes holds ", pages, " pages of ", shape.page_bytes,
-        " bytes beside the windows and tables of ", shape.slots, " sequences (", fixed,
+        " bytes beside the residual buffers and tables of ", shape.slots, " sequences (", fixed,
         " bytes); one sequence of ", shape.context, " tokens needs ", context_pages, " pages, so ",
         fixed + context_pages * shape.cost_of_page(),
         " bytes in all: give more memory, a shorter context or fewer sequences"));
@@ -121,7 +122,7 @@ absl::Status check_ladder(const KvCacheOptions& options) {
     return absl::OkStatus();
   }
   if (!options.prefix_cache) {
-    return absl::InvalidArgumentError("a KV ladder without a prefix cache, which it is for");
+    return absl::InvalidArgumentError("a KV ladder has no use without a prefix cache");
   }
   if (options.sliding_window > 0) {
     return absl::InvalidArgumentError(absl::StrCat(

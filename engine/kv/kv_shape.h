@@ -12,42 +12,44 @@ namespace tessera {
 
 struct KvCacheOptions {
   KvPreset preset = kKvPresetF16;
-  std::vector<KvPreset> also = {};  // what sequences may have besides: pages serve their formats
-  // Whether what sequences begin with is kept for others, and the formats in which it may be
-  // encoded anew, one after the other, before it is evicted.
+  std::vector<KvPreset> also = {};  // further presets of sequences; pages fit their formats too
+  // prefix_cache: keep the prefixes of sequences for others. ladder: formats to which prefix blocks
+  // are demoted, one after the other, before they are evicted.
   bool prefix_cache = false;
   std::vector<KvFormat> ladder = {};
   int32_t layers = 0;
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
-  int32_t query_heads = 0;     // of the model
-  int32_t sliding_window = 0;  // its sliding window; 0: none
-  int32_t slots = 0;           // sequences that hold pages at one time
+  int32_t query_heads = 0;
+  int32_t sliding_window = 0;  // of the model, in tokens; 0: none
+  int32_t slots = 0;           // maximum number of sequences that hold pages at one time
   int32_t context = 0;         // tokens of the longest sequence
-  int64_t bytes = 0;  // of everything the cache allocates; 0: room for `slots` whole contexts
-  // Of a model that is split over ranks, each has a cache for its own KV heads, as above; null: one
-  // process has all heads. Outlives the cache.
+  int64_t bytes = 0;  // of all that the cache allocates; 0: room for `slots` whole contexts
+  // With tensor parallelism each rank has a cache for its own heads, and the head counts above are
+  // those of one rank. Null: one process has all heads. Not owned; outlives the cache.
   Communicator* ranks = nullptr;
 };
 
-// What of a model decides whether a policy goes with it.
+// Properties of a model that decide if it can be used with a policy.
 struct KvModel {
   int32_t head_dim = 0;
-  int32_t group = 0;           // query heads of a KV head
-  int32_t sliding_window = 0;  // sliding; 0: none
-  int32_t ranks = 1;           // that its KV heads are split over
+  int32_t group = 0;           // query heads for each KV head
+  int32_t sliding_window = 0;  // in tokens; 0: none
+  int32_t ranks = 1;           // its KV heads are split over this number of ranks
 };
 
-// What holds for a policy whatever a cache serves. Errors: InvalidArgument says what does not go
-// with what.
+// Checks a policy against a model, for any cache.
+// Errors: InvalidArgument names the inconsistent fields, or the property of the model that excludes
+// the policy.
 absl::Status check_policy(const KvPolicy& policy, const KvModel& model);
 
-// The same for every policy that the options name, and for their ladder.
+// The same for every policy in `options`, and for the ladder.
 absl::Status check_options(const KvCacheOptions& options);
 
-// The memory of a cache: formats, the bytes of a page that waste least, how many pages there are.
-// Errors: InvalidArgument, with the numbers: formats that do not go together, memory that does not
-// hold one whole context.
+// Returns: the memory layout of a cache: its formats, the page size in bytes that wastes the least,
+// and the number of pages.
+// Errors: InvalidArgument, with the numbers: formats that cannot be combined, too many formats,
+// memory that cannot hold one whole context, more pages than page ids.
 absl::StatusOr<KvArenaShape> shape_of(const KvCacheOptions& options);
 
 }  // namespace tessera

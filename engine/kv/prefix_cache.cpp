@@ -11,7 +11,7 @@ namespace {
 
 using Node = PrefixTree::Node;
 
-// Places in the arena's formats, the most precise first.
+// Returns: indices into the arena's formats, the most precise format first.
 std::vector<uint8_t> by_precision(const KvArenaShape& shape) {
   std::vector<uint8_t> tiers(shape.formats.size());
   std::iota(tiers.begin(), tiers.end(), uint8_t{0});
@@ -83,7 +83,7 @@ std::span<const int32_t> PrefixCache::block(std::span<const int32_t> tokens, int
   return tokens.subspan(static_cast<size_t>(index) * length, length);
 }
 
-// ---- what a sequence begins with
+// ---- match
 
 KvMatch PrefixCache::match(const KvPrompt& prompt, int32_t blocks, const KvMatch& known) const {
   KvMatch match = known.version == tree_.version() + 1 ? known : KvMatch{};
@@ -98,7 +98,7 @@ KvMatch PrefixCache::match(const KvPrompt& prompt, int32_t blocks, const KvMatch
       break;
     }
     const uint8_t level = tree_.level(node);
-    if (level != own) {  // a sequence has one low tier
+    if (level != own) {  // a sequence has only one low tier
       const KvFormat low = formats[tier_of_level_[level]];
       if (match.low_blocks > 0 && match.low != low) {
         break;
@@ -147,7 +147,7 @@ void PrefixCache::attach(int32_t slot, KvTiers tiers, const KvMatch& match) {
   backend_.kv_attach({arena_.pool(), attachments}, stream_);
 }
 
-// ---- what it leaves
+// ---- insert
 
 int64_t PrefixCache::insert(int32_t slot, const KvPrompt& prompt, int32_t blocks, bool relabel) {
   Holder& holder = at(slot);
@@ -163,7 +163,7 @@ int64_t PrefixCache::insert(int32_t slot, const KvPrompt& prompt, int32_t blocks
     Node node = tree_.child(parent, tokens, hash);
     if (node == PrefixTree::kNone) {
       node = tree_.insert(parent, tokens, hash, holder.own_level, holder.grade);
-    } else if (gives_way(node, holder, relabel)) {
+    } else if (is_replaceable(node, holder, relabel)) {
       const int32_t handles[] = {node};
       backend_.kv_drop({arena_.pool(), handles}, stream_);
       freed += tree_.prefix_block_pages(tree_.level(node));
@@ -184,16 +184,16 @@ int64_t PrefixCache::insert(int32_t slot, const KvPrompt& prompt, int32_t blocks
   return freed;
 }
 
-bool PrefixCache::gives_way(Node node, const Holder& holder, bool relabel) const {
+bool PrefixCache::is_replaceable(Node node, const Holder& holder, bool relabel) const {
   const bool alike = tree_.level(node) == holder.own_level && tree_.grade(node) == holder.grade;
   return tree_.locks(node) == 0 && (alike || (relabel && tree_.grade(node) >= holder.grade &&
                                               tree_.level(node) >= holder.own_level));
 }
 
-// The slot's next unit.
+// Queues the slot's next block for kv_share.
 void PrefixCache::share(int32_t slot, Node node) {
   const Holder& holder = at(slot);
-  const int32_t place = holder.blocks - holder.low_blocks;  // of the row's high tier
+  const int32_t place = holder.blocks - holder.low_blocks;  // block index in the row's high tier
   shares_.push_back({slot, tier_of_level_[holder.own_level], place * prefix_block_tokens(), node});
   ++counting_.inserted_blocks;
 }
@@ -279,7 +279,7 @@ void PrefixCache::forget_releases() {
   released_.clear();
 }
 
-// ---- pressure
+// ---- demote and evict
 
 int64_t PrefixCache::make_room(int64_t pages) {
   int64_t freed = 0;
@@ -370,7 +370,7 @@ void PrefixCache::unpin(Time now) {
   });
 }
 
-// ---- numbers
+// ---- statistics
 
 PrefixCacheStats PrefixCache::stats() const {
   PrefixCacheStats stats = counting_;
@@ -396,7 +396,7 @@ void PrefixCache::check_integrity() const {
   tree_.check_integrity();
   for (Node node = 0; node < arena_.shape().prefix_blocks(); ++node) {
     TESSERA_CHECK(!tree_.is_unlocked(node) || arena_.is_sole_owner(node),
-                  "a slot holds pages of a unit that it has not locked");
+                  "a slot holds pages of a block that it has not locked");
   }
   for (const Holder& holder : holders_) {
     int32_t blocks = 0;
@@ -404,7 +404,7 @@ void PrefixCache::check_integrity() const {
       TESSERA_CHECK(tree_.locks(node) > 0, "a slot's path that it has not locked");
       ++blocks;
     }
-    TESSERA_CHECK(blocks == holder.blocks, "a slot's path is not as long as it says");
+    TESSERA_CHECK(blocks == holder.blocks, "a slot's path length differs from its count");
   }
 }
 

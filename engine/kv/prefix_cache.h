@@ -15,127 +15,139 @@
 
 namespace tessera {
 
-// A sequence's tokens as the cache looks them up, and what it may take. The salt's memory is the
-// caller's.
+// A sequence's tokens for a lookup, and the formats that it accepts. All memory is the caller's.
 struct KvPrompt {
   std::span<const int32_t> tokens;
-  std::span<const uint64_t> hashes;  // PrefixTree::hash of each of its first units
-  std::string_view salt;             // nobody else finds what was stored under it
+  std::span<const uint64_t> hashes;  // PrefixTree::hash of each whole block, from the first
+  std::string_view salt;             // blocks match under the same salt only
   KvFormat format;                   // in which the sequence stores
   KvFormat accept;                   // the coarsest that it reads
 };
 
-// The longest beginning of a sequence that is there.
+// The longest cached path of a sequence's tokens.
 struct KvMatch {
-  PrefixTree::Node node = PrefixTree::kNone;  // the last unit's
+  PrefixTree::Node node = PrefixTree::kNone;  // the last block's node
   int32_t blocks = 0;
-  int32_t low_blocks = 0;  // of them, in another format than the sequence's own: in `low`
+  int32_t low_blocks = 0;  // blocks in the format `low`, which is not the sequence's own format
   KvFormat low;
-  uint8_t grade = 0;
-  int64_t pages = 0;     // of all units
-  uint64_t version = 0;  // of the tree, and one more
+  uint8_t grade = 0;     // the coarsest grade of all blocks
+  int64_t pages = 0;     // of all blocks
+  uint64_t version = 0;  // PrefixTree::version() + 1; 0: no lookup was made
 };
 
 struct PrefixCacheStats {
-  int64_t blocks = 0;           // held
-  int64_t pages = 0;            // of them
-  int64_t unlocked_pages = 0;   // that no running sequence uses: taken where others need room
-  int64_t pinned_blocks = 0;    // of all pins together
-  int64_t inserted_blocks = 0;  // so far, as the following
+  int64_t blocks = 0;           // in the cache now
+  int64_t pages = 0;            // of these blocks
+  int64_t unlocked_pages = 0;   // not used by a running sequence, so they can be evicted
+  int64_t pinned_blocks = 0;    // summed over all pins
+  int64_t inserted_blocks = 0;  // this and the following: totals since the start
   int64_t demoted_blocks = 0;
   int64_t evicted_blocks = 0;
   int64_t handed_over_blocks = 0;
 };
 
-// What sequences have in common: the radix tree, and the units of pages behind it. Part of
-// KvCache, which knows slots and policies; here a slot is who holds which path.
+// Prefixes that sequences share: the radix tree and the pages of its prefix blocks. Part of
+// KvCache, which handles slots and policies. Here a slot is only the holder of a path.
 //
-// Under pressure the least recently used units that nobody uses are first encoded anew, one step
-// down the ladder, and when no step is left evicted. Pages that a unit holds are never written by
-// sequences.
+// When pages run out, the least recently used unlocked blocks are first demoted one step down the
+// ladder. They are evicted when no step is left. Sequences never write to the pages of a block.
+// Functions that free pages return their number; KvCache does the accounting. Not thread-safe.
 class PrefixCache {
  public:
-  // ladder: places in the arena's formats, of those that units may be demoted to; empty: eviction
-  // alone. Requires: an arena with units, and all formats of `ladder` among prefix_block_tiers.
-  // demote_scratch: of kv_demote; others may use it between calls.
+  // ladder: formats to which blocks may be demoted, as indices into the arena's formats. Empty:
+  // blocks are evicted only. demote_scratch: memory for kv_demote, not owned; the caller may use it
+  // between calls.
+  // Requires: an arena with prefix blocks; all formats of `ladder` are among prefix_block_tiers;
+  // arena, backend and scratch outlive this.
   PrefixCache(KvArena& arena, std::span<const uint8_t> ladder, const Backend& backend,
               Stream stream, std::span<std::byte> demote_scratch);
 
-  // Bytes that it takes for each unit beside pages and tables.
+  // Host bytes for each block, besides its pages and page tables.
   static int64_t block_bytes(int32_t prefix_block_tokens) {
     return PrefixTree::block_bytes(prefix_block_tokens) +
            kSeenPathsPerBlock * SeenPaths::kPathBytes;
   }
 
-  // See SeenPaths; flush() forgets.
+  // See SeenPaths::record. flush() forgets all recorded paths.
   int32_t record(std::span<const uint64_t> paths) { return seen_.record(paths); }
 
-  // At most `units` units. known: of the same sequence, an earlier one, from which it goes on.
+  // Returns: the longest cached path of `prompt`, at most `blocks` blocks. All its blocks have a
+  // grade that the sequence accepts. At most one format besides the sequence's own is used.
+  // `known` is an earlier result for the same sequence. If it is not out of date, the search goes
+  // on from there.
   KvMatch match(const KvPrompt& prompt, int32_t blocks, const KvMatch& known) const;
-  // Those of its pages that are counted in unlocked_pages(): attaching takes them away.
+  // Pages of the match that unlocked_pages() counts now, and no longer after attach().
   int64_t unlocked_pages(const KvMatch& match) const;
 
-  // A slot that holds nothing begins with what was matched, and locks it.
+  // Lets an empty slot begin with the matched blocks, and locks them.
+  // Requires: the tree's version has not changed since `match` was made.
   void attach(int32_t slot, KvTiers tiers, const KvMatch& match);
-  // Its units from those that it holds already up to `units` of the prompt enter. One that is there
-  // already, that nobody uses and that is no finer makes place for the slot's; with `relabel` also
-  // where that is finer. At another the slot stops: it keeps the rest for itself. The pages of
-  // those that made place are free now: how many. Requires: its rows' high tier is as kv_store
-  // filled it.
+  // Inserts the slot's blocks behind those that it holds already, up to `blocks` blocks of the
+  // prompt. If a block is in the tree already, there are two cases:
+  //   - It is unlocked, with the level and grade of the slot's block: the slot's block replaces it.
+  //     With `relabel`, also if the slot's block is finer in level or grade and coarser in neither.
+  //     A changed label invalidates earlier matches.
+  //   - Else the slot stops: it inserts nothing more and keeps its further blocks for itself.
+  // Returns: pages of the replaced blocks, which are free now.
+  // Requires: the high tier of the slot's rows is as kv_store wrote it, i.e. not compressed.
   int64_t insert(int32_t slot, const KvPrompt& prompt, int32_t blocks, bool relabel);
-  // The target has the first `tokens` tokens of the source. Where these have closed groups behind
-  // the last unit that both hold, neither enters anything more: a unit's pages are not two slots'
-  // own.
+  // The target becomes holder of the source's path, as far as its first `tokens` tokens reach. If
+  // these tokens have closed groups behind the last common block, both slots stop inserting,
+  // because two slots cannot own the pages of one block.
   void fork(int32_t source, int32_t target, int32_t tokens);
-  void release(int32_t slot);
+  void release(int32_t slot);  // unlocks the slot's path
 
-  // Units of its own format that only this slot uses, from its last one on, leave the cache, so
-  // that their pages are its own. How many did.
+  // Removes blocks from the cache, from the slot's last block backwards, while the block has the
+  // slot's own format and only this slot uses it. Their pages then belong to the slot alone.
+  // Returns: number of blocks.
   int32_t hand_over(int32_t slot);
 
-  // What a slot shares with the cache.
+  // Blocks of the slot that are in a lower format than its own.
   int32_t low_blocks(int32_t slot) const { return at(slot).low_blocks; }
-  // Of units that end behind a token: 0, or one behind all units of its low tier.
+  // Pages of the slot's blocks, by tier. High tier: only blocks that end behind `from_token`, which
+  // is 0 or not before the end of the low tier.
   int64_t cached_high_pages(int32_t slot, int32_t from_token) const;
   int64_t cached_low_pages(int32_t slot) const;
-  // What would become evictable if slots were let go of one after the other: with each call one
-  // more of them, since the last forget_releases().
+  // Simulates the release of slots, one more with each call since the last forget_releases().
+  // Changes no lock. Returns: pages that become unlocked with this slot.
   int64_t returned_pages(int32_t slot);
   void forget_releases();
 
-  // Demotes and evicts until so many pages more are free, or nothing is left to take. How many are.
+  // Demotes and evicts until at least `pages` more pages are free or no unlocked block is left.
+  // Returns: pages freed.
   int64_t make_room(int64_t pages);
   int64_t unlocked_pages() const { return tree_.unlocked_pages(); }
-  // Pins too; what running sequences use stays with them. The pages that are free now.
+  // Removes all pins and evicts all blocks that no running sequence uses. Returns: pages freed.
   int64_t flush();
 
   using Time = std::chrono::steady_clock::time_point;
-  // The slot's path stays until that time, even under pressure; false: that would leave no room for
-  // `reserve` pages beside what is pinned.
+  // Keeps the slot's path until the time `until`, even if pages run out.
+  // Returns: false, and pins nothing, if fewer than `reserve` pages would remain unpinned.
   bool pin(int32_t slot, Time until, int64_t reserve);
-  void unpin(Time now);  // those whose time has passed
+  void unpin(Time now);  // removes the pins whose time has passed
 
   int32_t prefix_block_tokens() const { return tree_.prefix_block_tokens(); }
   PrefixCacheStats stats() const;
-  void add_pages(std::span<KvFormatPages> of_formats) const;  // in the order of the arena's
-  void check_integrity() const;
+  // Adds the cache's pages to `shared`. of_formats: [formats], in the arena's order.
+  void add_pages(std::span<KvFormatPages> of_formats) const;
+  void check_integrity() const;  // aborts if inconsistent; for tests
 
  private:
-  static constexpr size_t kBatch = 64;  // units of one op
-  // Of paths more are remembered than there is room for units: a prompt recurs after many others,
-  // and those were compressed.
+  static constexpr size_t kBatch = 64;  // maximum blocks of one op
+  // More paths are recorded than blocks fit into the cache. A prompt may recur after many others,
+  // and those were compressed instead of cached.
   static constexpr int64_t kSeenPathsPerBlock = 4;
   static constexpr uint8_t kNoLevel = PrefixTree::kMaxLevels;
 
-  // A slot's path.
+  // The path that a slot holds.
   struct Holder {
-    PrefixTree::Node node = PrefixTree::kNone;  // locked
+    PrefixTree::Node node = PrefixTree::kNone;  // last block; locked by the slot
     int32_t blocks = 0;
     int32_t low_blocks = 0;
     uint8_t low_level = 0;
     uint8_t own_level = 0;
     uint8_t grade = 0;
-    bool stopped = false;  // it enters nothing more
+    bool stopped = false;  // inserts nothing more
   };
   struct Pin {
     PrefixTree::Node node;
@@ -147,7 +159,7 @@ class PrefixCache {
   Holder& at(int32_t slot) { return holders_[static_cast<size_t>(slot)]; }
   uint8_t level_of(KvFormat format) const;
   std::span<const int32_t> block(std::span<const int32_t> tokens, int32_t index) const;
-  bool gives_way(PrefixTree::Node node, const Holder& holder, bool relabel) const;
+  bool is_replaceable(PrefixTree::Node node, const Holder& holder, bool relabel) const;
   void share(int32_t slot, PrefixTree::Node node);
   int64_t demote(uint8_t level, int64_t pages);
   int64_t evict(int64_t pages);
@@ -155,19 +167,21 @@ class PrefixCache {
   KvArena& arena_;
   const Backend& backend_;
   const Stream stream_;
-  // Formats by level, the most precise first; the level that a level is demoted to.
+  // Index of each level's format in the arena, the most precise level first. next_level_: the level
+  // to which a level is demoted, or kNoLevel.
   std::vector<uint8_t> tier_of_level_;
   std::array<uint8_t, PrefixTree::kMaxLevels> next_level_;
   PrefixTree tree_;
   SeenPaths seen_;
   std::vector<Holder> holders_;  // [slots]
   std::vector<Pin> pins_;
-  std::vector<PrefixBlock> blocks_;  // of one op
+  std::vector<PrefixBlock> blocks_;  // arguments of one op, as the next two
   std::vector<int32_t> handles_;
   std::vector<KvShare> shares_;
   const std::span<std::byte> scratch_;
-  // returned_pages(): locks let go of, by node, and which nodes these are. A node's are passed on
-  // to its parent once there is none left on it; until then the parent has that lock too.
+  // returned_pages(): simulated releases of each node, and the nodes that have some. A node passes
+  // its releases on to its parent only when none of its locks is left, because a remaining lock
+  // also locks the parent.
   std::vector<int32_t> releases_;
   std::vector<PrefixTree::Node> released_;
   PrefixCacheStats counting_;

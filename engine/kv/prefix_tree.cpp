@@ -27,7 +27,7 @@ PrefixTree::PrefixTree(const Shape& shape)
       tokens_(static_cast<size_t>(shape.blocks) * static_cast<size_t>(shape.prefix_block_tokens)),
       buckets_(bucket_count(shape.blocks), kNone) {
   TESSERA_CHECK(shape.blocks >= 0 && shape.prefix_block_tokens > 0,
-                "a tree of units without tokens");
+                "a prefix block has at least one token");
   free_.reserve(entries_.size());
   for (Node node = shape.blocks; node > 0; --node) {
     free_.push_back(node - 1);
@@ -35,13 +35,13 @@ PrefixTree::PrefixTree(const Shape& shape)
 }
 
 int64_t PrefixTree::block_bytes(int32_t prefix_block_tokens) {
-  // Buckets are at most 4 for each unit.
+  // At most 4 buckets for each block, and one entry of the free list.
   return static_cast<int64_t>(sizeof(Entry) + 5 * sizeof(Node)) +
          prefix_block_tokens * int64_t{sizeof(int32_t)};
 }
 
 uint64_t PrefixTree::hash(std::span<const int32_t> tokens) {
-  // Four sums at a time, because a multiplication takes as long as starting four.
+  // Four independent sums, because the latency of a multiplication covers the start of four.
   uint64_t sums[4] = {1, 2, 3, 4};
   for (size_t i = 0; i < tokens.size(); ++i) {
     uint64_t& sum = sums[i % 4];
@@ -60,7 +60,8 @@ size_t PrefixTree::bucket(Node parent, uint64_t hash) const {
 }
 
 PrefixTree::Node PrefixTree::find_root(std::string_view salt, uint8_t format) const {
-  // Few roots are looked for, and most salts are short enough to need no memory.
+  // The copy of the salt is acceptable: lookups of roots are rare, and most salts fit into the
+  // string's own buffer.
   const auto found = root_names_.find(std::pair(std::string(salt), format));
   return found == root_names_.end() ? kNone : found->second;
 }
@@ -88,11 +89,11 @@ PrefixTree::Node PrefixTree::child(Node parent, std::span<const int32_t> tokens,
 
 PrefixTree::Node PrefixTree::insert(Node parent, std::span<const int32_t> tokens, uint64_t hash,
                                     uint8_t level, uint8_t grade) {
-  TESSERA_CHECK(std::ssize(tokens) == shape_.prefix_block_tokens, "a node of other than a unit");
-  TESSERA_CHECK(!free_.empty(), "more nodes than units");
+  TESSERA_CHECK(std::ssize(tokens) == shape_.prefix_block_tokens, "a node is one block of tokens");
+  TESSERA_CHECK(!free_.empty(), "more nodes than blocks");
   TESSERA_CHECK(parent < 0 || (at(parent).live && at(parent).locks > 0),
-                "a node behind one that the caller has not locked");
-  TESSERA_CHECK(grade >= level, "a grade above the level");
+                "a parent that the caller has not locked");
+  TESSERA_CHECK(grade >= level, "a grade finer than the level");
   const Node node = free_.back();
   free_.pop_back();
   Entry& entry = at(node);
@@ -159,14 +160,14 @@ void PrefixTree::unlock(Node node) {
 }
 
 void PrefixTree::descend(Node child) {
-  TESSERA_CHECK(at(child).live, "a lock on what is not in the tree");
+  TESSERA_CHECK(at(child).live, "a lock on a node that is not in the tree");
   if (at(child).locks++ == 0) {
     remove_from_lru(child);
   }
 }
 
 PrefixTree::Node PrefixTree::retreat(Node node) {
-  TESSERA_CHECK(at(node).live && at(node).locks > 0, "an unlock of what nobody has locked");
+  TESSERA_CHECK(at(node).live && at(node).locks > 0, "an unlock of a node without locks");
   if (--at(node).locks == 0) {
     add_to_lru(node);
   }
@@ -178,7 +179,7 @@ PrefixTree::Node PrefixTree::retreat(Node node) {
 void PrefixTree::erase(Node leaf) {
   Entry& entry = at(leaf);
   TESSERA_CHECK(entry.live && entry.locks == 0 && entry.children == 0,
-                "what is erased is in use, or not there");
+                "an erased node is in use, or not in the tree");
   remove_from_lru(leaf);
   Node* link = &buckets_[bucket(entry.parent, entry.hash)];
   while (*link != leaf) {
@@ -201,7 +202,7 @@ void PrefixTree::erase(Node leaf) {
 }
 
 void PrefixTree::relabel(Node node, uint8_t level, uint8_t grade) {
-  TESSERA_CHECK(at(node).live && grade >= level, "a label that makes no sense");
+  TESSERA_CHECK(at(node).live && grade >= level, "relabel with an invalid node or grade");
   Entry& entry = at(node);
   if (entry.level != level) {
     --levels_[entry.level].blocks;
@@ -236,7 +237,7 @@ void PrefixTree::check_integrity() const {
     TESSERA_CHECK(child(entry.parent, tokens(node), entry.hash) == node, "a node is not found");
     TESSERA_CHECK(entry.hash == hash(tokens(node)), "a node under another's hash");
     if (entry.parent >= 0) {
-      TESSERA_CHECK(at(entry.parent).live, "a node behind none");
+      TESSERA_CHECK(at(entry.parent).live, "a node without a parent");
       ++children[static_cast<size_t>(entry.parent)];
       child_locks[static_cast<size_t>(entry.parent)] += entry.locks;
     }
@@ -251,7 +252,7 @@ void PrefixTree::check_integrity() const {
   for (Node node = recent_.first; node != kNone; node = at(node).recent.next) {
     TESSERA_CHECK(at(node).live && at(node).locks == 0, "a locked node among the unlocked");
     TESSERA_CHECK(at(node).parent < 0 || !seen[static_cast<size_t>(at(node).parent)],
-                  "a node stands behind its parent in the order of eviction");
+                  "a node follows its parent in the LRU list");
     seen[static_cast<size_t>(node)] = true;
     unlocked -= prefix_block_pages(at(node).level);
   }

@@ -11,21 +11,22 @@
 
 namespace tessera {
 
-// A radix tree over token ids whose digit is a unit: a run of prefix_block_tokens tokens. A node is
-// one unit behind the units of its ancestors, and its id is the unit's handle (kernels/kv_pool.h).
-// So chains are never merged and nothing is ever split: locks, eviction, demotion and hand-over are
-// exact to the unit, and a prompt of 4096 tokens is a walk of 64 nodes. Each step of a walk is one
-// look-up in a hash table that all nodes share, and an exact comparison of tokens, so it costs the
-// same however many sequences the tree holds.
+// A radix tree over token ids. Each edge is one prefix block, a run of prefix_block_tokens tokens.
+// A node is the block behind the blocks of its ancestors; its id is the block's handle
+// (kernels/kv_pool.h). Nodes are never merged or split, so locks, eviction, demotion and hand-over
+// are exact to one block. A prompt of 4096 tokens is a walk of 64 nodes if a block has 64 tokens.
+// Each step of a walk is one lookup in a hash table that all nodes share, and one exact comparison
+// of tokens. So its cost does not depend on the number of cached sequences.
 //
-// Pure host code, and it knows nothing of pages but how many a unit has. A node's level is how
-// coarse its format is, 0 the most precise; its grade, no lower, is the coarsest level of anything
-// that was read when it was computed. What a request accepts bounds the grade.
+// Pure host code. The tree counts the pages of blocks and holds no page ids. The level of a node is
+// the coarseness of its format, 0 for the most precise. The grade of a node is the coarsest level
+// that was read while the block was computed; it is never below the level. A request limits the
+// grade that it accepts.
 //
-// Whoever uses a path locks it: a lock on a node counts for its ancestors too. What is not locked
-// is kept in the order in which it was let go of, a path from its end, so the first is always a
-// leaf, the least recently used one. All of it takes constant time for each node; memory is
-// allocated at the start, but for the names of roots.
+// A running sequence locks its path; a lock on a node covers its ancestors. Unlocked nodes form an
+// LRU list in the order of their release. The deepest node of a path comes first, so the head of
+// the list is always a leaf. All operations take constant time for each node. Memory is allocated
+// at the start, except for the names of roots.
 class PrefixTree {
  public:
   using Node = int32_t;
@@ -33,68 +34,66 @@ class PrefixTree {
   static constexpr int kMaxLevels = 16;
 
   struct Shape {
-    int32_t blocks = 0;  // at most
+    int32_t blocks = 0;  // maximum number of nodes
     int32_t prefix_block_tokens = 0;
-    std::array<int64_t, kMaxLevels> prefix_block_pages =
-        {};  // of a unit of each level, over all heads
+    // Pages of one block of each level, over all layers and KV heads.
+    std::array<int64_t, kMaxLevels> prefix_block_pages = {};
   };
   explicit PrefixTree(const Shape& shape);
 
-  // Bytes that the tree takes for each unit.
+  // Bytes of the tree for each block.
   static int64_t block_bytes(int32_t prefix_block_tokens);
 
   static uint64_t hash(std::span<const int32_t> tokens);
 
-  // Where the paths begin of what was stored under this salt in this format. kNone: nothing is
-  // there. Nodes below 0 are roots.
+  // Returns: the root of all paths stored under this salt in this format, or kNone. Roots have
+  // negative ids.
   Node find_root(std::string_view salt, uint8_t format) const;
-  // Makes one if need be. That of a salt vanishes with its last child; those without one stay.
+  // The same, but creates a missing root. The root of a salt is removed with its last child; roots
+  // without a salt stay.
   Node root(std::string_view salt, uint8_t format);
 
-  // The child of `parent` with exactly these tokens, whose hash() is `hash`; or kNone.
+  // Returns: the child of `parent` with exactly these tokens, or kNone. Requires: `hash` is their
+  // hash().
   Node child(Node parent, std::span<const int32_t> tokens, uint64_t hash) const;
-  // Adds one. The caller's lock on `parent` moves to it. Requires: there is none yet; the caller
-  // has a lock on `parent`, or it is a root; fewer nodes than units.
+  // Adds a child of `parent`. The caller's lock on `parent` moves to the new node.
+  // Requires: no such child; the caller has a lock on `parent`, or it is a root; a free handle.
   Node insert(Node parent, std::span<const int32_t> tokens, uint64_t hash, uint8_t level,
               uint8_t grade);
 
-  void lock(Node node);      // and its ancestors; a root: nothing
-  void unlock(Node node);    // the same
-  void descend(Node child);  // a lock on its parent moves to it
-  Node retreat(Node node);   // a lock on it moves to its parent, which is returned
+  void lock(Node node);      // locks the node and its ancestors; no effect on a root
+  void unlock(Node node);    // reverses one lock()
+  void descend(Node child);  // moves a lock from its parent to `child`
+  Node retreat(Node node);   // moves a lock from `node` to its parent, which is returned
 
-  // The least recently used leaf that nobody has locked, and the least recently used node of that
-  // level that nobody has locked. kNone: there is none.
+  // The LRU leaf, and the least recently used unlocked node of a level. kNone if there is none.
   Node lru_leaf() const { return recent_.first; }
   Node lru_of_level(uint8_t level) const { return levels_[level].unlocked.first; }
 
-  // Requires: a leaf without locks. Its handle is free.
+  // Removes a node; its handle is free. Requires: an unlocked leaf.
   void erase(Node leaf);
   void relabel(Node node, uint8_t level, uint8_t grade);
 
-  // Of a node: the node it stands behind, below 0 a root.
-  Node parent(Node node) const { return at(node).parent; }
+  Node parent(Node node) const { return at(node).parent; }  // negative: a root
   uint8_t level(Node node) const { return at(node).level; }
   uint8_t grade(Node node) const { return at(node).grade; }
   int32_t locks(Node node) const { return at(node).locks; }
   bool is_unlocked(Node node) const { return at(node).live && at(node).locks == 0; }
   int32_t children(Node node) const { return at(node).children; }
-  // Another number once the handle serves another node.
+  // Changes when the handle is reused for another node.
   uint32_t generation(Node node) const { return at(node).generation; }
-  bool is_node(Node node, uint32_t generation) const {
-    return at(node).live && at(node).generation == generation;
-  }
 
-  int32_t size() const { return size_; }
+  int32_t size() const { return size_; }                      // nodes, without roots
   int64_t pages() const { return pages_; }                    // of all nodes
-  int64_t unlocked_pages() const { return unlocked_pages_; }  // of those that nobody has locked
+  int64_t unlocked_pages() const { return unlocked_pages_; }  // of all unlocked nodes
   int64_t prefix_block_pages(uint8_t level) const { return shape_.prefix_block_pages[level]; }
   int32_t prefix_block_tokens() const { return shape_.prefix_block_tokens; }
   int32_t blocks_of(uint8_t level) const { return levels_[level].blocks; }
-  // Changes whenever a walk may end elsewhere than before, but for what is inserted.
+  // Changes with erase() and relabel(), which may end an earlier walk elsewhere. insert() does not
+  // change it.
   uint64_t version() const { return version_; }
 
-  // Aborts unless everything agrees with everything else. For tests.
+  // Aborts unless counts, links and locks are consistent. For tests.
   void check_integrity() const;
 
  private:
@@ -112,8 +111,8 @@ class PrefixTree {
     uint64_t hash = 0;
     int32_t children = 0;
     int32_t locks = 0;
-    Links recent;    // in the order of all unlocked nodes
-    Links of_level;  // in that of its level
+    Links recent;    // in the LRU list of all unlocked nodes
+    Links of_level;  // in the LRU list of the node's level
     uint32_t generation = 0;
     uint8_t level = 0;
     uint8_t grade = 0;
@@ -137,14 +136,14 @@ class PrefixTree {
   void append(List& list, Node node);
   template <Links Entry::*Field>
   void remove(List& list, Node node);
-  void add_to_lru(Node node);       // nobody has locked it any more
-  void remove_from_lru(Node node);  // somebody has
+  void add_to_lru(Node node);       // when its last lock is released
+  void remove_from_lru(Node node);  // when its first lock is taken
 
   const Shape shape_;
-  std::vector<Entry> entries_;   // [units]
-  std::vector<int32_t> tokens_;  // [units, prefix_block_tokens]
-  std::vector<Node> buckets_;    // a power of two of them
-  std::vector<Node> free_;       // handles
+  std::vector<Entry> entries_;   // [blocks]
+  std::vector<int32_t> tokens_;  // [blocks, prefix_block_tokens]
+  std::vector<Node> buckets_;    // size is a power of two
+  std::vector<Node> free_;       // free handles
   std::map<std::pair<std::string, uint8_t>, Node, std::less<>> root_names_;
   std::map<Node, Root> roots_;
   Node next_root_ = -1;

@@ -10,7 +10,7 @@ int32_t SeenPaths::record(std::span<const uint64_t> paths) {
   int32_t before = 0;
   for (size_t i = 0; i < paths.size(); ++i) {
     if (record_one(paths[i])) {
-      before = static_cast<int32_t>(i) + 1;  // then those of its beginnings have been too
+      before = static_cast<int32_t>(i) + 1;  // a recorded path implies all its prefixes
     }
   }
   return before;

@@ -8,20 +8,20 @@
 
 namespace tessera {
 
-// Which paths of the prefix tree have been asked for of late, as hashes: what 2Q (Johnson and
-// Shasha, 1994) and ARC keep as ghost lists. It tells prompts that recur from those that come once,
-// and costs no pages.
+// Hashes of prefix-tree paths that occurred in recent prompts, like the ghost lists of 2Q (Johnson
+// and Shasha, 1994) and ARC. It distinguishes recurring prompts from single ones and costs no
+// pages.
 //
-// A bounded set whose memory is allocated at the start. A hash has one bucket in which it may
-// stand, a line of the processor's cache; of a full one the hash that was seen longest ago gives
-// way. To be wrong, because hashes collide or have given way, costs time or room and nothing else.
+// A bounded set whose memory is allocated at the start. Each hash has one possible bucket, which is
+// one line of the processor's cache. A full bucket replaces its least recently seen hash. A wrong
+// answer, from a hash collision or a replaced hash, costs only time or memory.
 class SeenPaths {
  public:
-  // At least `paths` of them, and at most kBucket more.
+  // Capacity: at least `paths` hashes, and at most kBucket more.
   explicit SeenPaths(int64_t paths);
 
-  // Of a prompt's units, each the hash of all from the first to itself: how many of the first ones
-  // have been seen before. Now all of them have.
+  // Records all path hashes of a prompt. paths: [blocks], each the hash of all blocks up to itself.
+  // Returns: number of first blocks that were recorded before.
   int32_t record(std::span<const uint64_t> paths);
   void forget();
 
@@ -29,7 +29,7 @@ class SeenPaths {
 
  private:
   static constexpr size_t kBucket = 8;
-  using Bucket = std::array<uint64_t, kBucket>;  // the last seen first; 0: none
+  using Bucket = std::array<uint64_t, kBucket>;  // most recent first; 0: empty
 
   bool record_one(uint64_t path);
 

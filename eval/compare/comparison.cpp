@@ -15,7 +15,7 @@ double mean_of(std::span<const float> values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-// By how much the likeliest token leads.
+// Returns: the largest logit minus the second largest.
 double lead(std::span<const float> logits) {
   float first = -std::numeric_limits<float>::infinity();
   float second = first;
@@ -57,7 +57,7 @@ double LogitBound::relative() const {
 
 void Comparison::add(std::span<const float> reference, std::span<const float> other,
                      const LogitBound& bound) {
-  TESSERA_CHECK(!reference.empty() && reference.size() == other.size(), "logits of two sizes");
+  TESSERA_CHECK(!reference.empty() && reference.size() == other.size(), "logits of unequal size");
   ++positions;
   divergences.push_back(static_cast<float>(kl_divergence(reference, other)));
   const double middle = mean_of(reference);

@@ -1,5 +1,5 @@
-// tessera-compare: one model computed in several ways, led along the same text, against one of
-// them.
+// tessera-compare: computes one model in several ways along the same text, and compares each of
+// them with a reference.
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -28,13 +28,13 @@ struct Options {
   std::string reference = "cpu:f32";
   std::vector<std::string> ways;
   std::string kv = "f16";
-  std::string text;  // a file; empty: the one that ships
+  std::string text;  // file; empty: the text that ships
   int32_t prompts = 50;
   int32_t tokens = 128;
   int32_t threads = 0;
 };
 
-// A way to compute: "cuda:bf16", "cpu/avx2:int8".
+// Device, instruction set and weight format of one computation: "cuda:bf16", "cpu/avx2:int8".
 struct Way {
   std::string name;
   ComputeDevice device = {};
@@ -71,7 +71,7 @@ absl::StatusOr<Way> parse_way(const std::string& text) {
   return way;
 }
 
-// Windows of the text, as far apart as they can be; a short text's overlap.
+// Returns: windows of the text, evenly spread. Windows of a short text overlap.
 absl::StatusOr<std::vector<Trial>> trials_of(const Options& options, const Tokenizer& tokenizer) {
   std::string text = held_out_text();
   if (!options.text.empty()) {
@@ -91,7 +91,7 @@ absl::StatusOr<std::vector<Trial>> trials_of(const Options& options, const Token
   for (size_t i = 0; i < trials.size(); ++i) {
     const size_t begin = (ids.size() - length) * i / std::max<size_t>(1, trials.size() - 1);
     const auto first = ids.begin() + static_cast<std::ptrdiff_t>(begin);
-    // The second half comes token by token, so that decoding is compared as well as prompts are.
+    // The second half is forced token by token, so that decode is compared as well as prefill.
     const auto half = first + static_cast<std::ptrdiff_t>(length / 2);
     trials[i].prompt.assign(first, half);
     trials[i].forced.assign(half, first + static_cast<std::ptrdiff_t>(length));
@@ -100,7 +100,8 @@ absl::StatusOr<std::vector<Trial>> trials_of(const Options& options, const Token
   return trials;
 }
 
-// The logits of every position of every trial, one model in memory at a time.
+// Returns: for each trial, the logits of its positions, [positions, vocab]. Holds one model in
+// memory at a time.
 absl::StatusOr<std::vector<std::vector<float>>> logits_of(const Way& way, const Options& options,
                                                           const std::vector<Trial>& trials,
                                                           const Tokenizer& tokenizer) {
@@ -137,7 +138,7 @@ void print_row(const Way& way, const Comparison& found) {
   std::fflush(stdout);
 }
 
-// Errors: also Internal, where ways do not agree although they must.
+// Errors: also Internal, if results differ by more than rounding can explain.
 absl::Status compare(const Options& options) {
   TESSERA_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(options.model));
   TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
@@ -171,29 +172,28 @@ absl::Status compare(const Options& options) {
     print_row(way, found);
     agree = agree && found.decided_differently == 0;
   }
-  return agree
-             ? absl::OkStatus()
-             : absl::InternalError("first tokens differ where the formats' rounding cannot be why");
+  return agree ? absl::OkStatus()
+               : absl::InternalError("first tokens differ by more than rounding can explain");
 }
 
 absl::StatusOr<int> run(int argc, char** argv) {
   CLI::App app(
       "Leads one model, computed in several ways, along the same text, and compares the "
-      "distributions after each token. Fails where a first token that the reference is sure of "
-      "(beyond what the formats' rounding can do) is another one.",
+      "distributions after each token. Fails if a first token differs although its lead in the "
+      "reference is larger than the formats' rounding can change.",
       "tessera-compare");
   Options options;
   app.add_option("--model", options.model, "a Hugging Face directory")->required();
   app.add_option("--with", options.ways, "DEVICE[/ISA]:WEIGHTS, as cuda:bf16 or cpu/avx2:int8")
       ->delimiter(',')
       ->required();
-  app.add_option("--reference", options.reference, "the same [cpu:f32]");
-  app.add_option("--kv", options.kv, "how all of them keep the KV cache [f16]");
+  app.add_option("--reference", options.reference, "reference in the same form [cpu:f32]");
+  app.add_option("--kv", options.kv, "KV policy of all of them [f16]");
   app.add_option("--text", options.text, "a file [the text that ships]");
-  app.add_option("--prompts", options.prompts, "windows of it [50]")->check(CLI::Range(1, 100'000));
-  app.add_option("--tokens", options.tokens, "of each, the second half one by one [128]")
+  app.add_option("--prompts", options.prompts, "text windows [50]")->check(CLI::Range(1, 100'000));
+  app.add_option("--tokens", options.tokens, "tokens of each, the second half one by one [128]")
       ->check(CLI::Range(2, 1 << 20));
-  app.add_option("--threads", options.threads, "of the CPU; 0: one for each core [0]");
+  app.add_option("--threads", options.threads, "CPU threads; 0: one for each core [0]");
   CLI11_PARSE(app, argc, argv);
   TESSERA_RETURN_IF_ERROR(compare(options));
   return EXIT_SUCCESS;

@@ -17,7 +17,7 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
 
-constexpr uint64_t kMaxBody = uint64_t{1} << 30;  // log probabilities of a long prompt are many
+constexpr uint64_t kMaxBody = uint64_t{1} << 30;  // bytes; log probabilities of a prompt are long
 constexpr size_t kShownBody = 300;
 
 }  // namespace

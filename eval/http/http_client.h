@@ -8,25 +8,25 @@
 
 namespace tessera {
 
-// Where an OpenAI-compatible server listens: "http://HOST[:PORT][/PREFIX]".
+// Address of an OpenAI-compatible server: "http://HOST[:PORT][/PREFIX]".
 struct HttpAddress {
   std::string host;
   std::string port;
-  std::string prefix;  // before "/v1/..."; no slash at its end
+  std::string prefix;  // path before "/v1/..."; no trailing slash
 
-  // Errors: InvalidArgument; https is refused by name.
+  // Errors: InvalidArgument; for https the message says that it is not supported.
   static absl::StatusOr<HttpAddress> parse(std::string_view url);
 };
 
-// One connection, opened when it is needed and kept. Blocking; one thread uses it.
+// One connection to a server, opened on first use and kept open. Blocking and not thread-safe.
 class HttpClient {
  public:
   explicit HttpClient(HttpAddress address);
   ~HttpClient();
   HttpClient(HttpClient&&) noexcept;
 
-  // The body of a 200 answer. Errors: Unavailable (no connection, or it broke); InvalidArgument for
-  // any other answer, with its status and the beginning of its body.
+  // Returns: the body of a 200 response. Errors: Unavailable (no connection, or it broke).
+  // InvalidArgument for any other response, with its status and the beginning of its body.
   absl::StatusOr<std::string> get(const std::string& path);
   absl::StatusOr<std::string> post(const std::string& path, std::string json);
 

@@ -27,13 +27,13 @@ std::string body_of(const std::string& model, const Trial& trial) {
     body["max_tokens"] = trial.generate;
     body["seed"] = trial.seed;
   } else {
-    // Not every server computes a prompt without a token to follow.
+    // Some servers compute a prompt only if a token follows it.
     body.update({{"max_tokens", 1}, {"echo", true}, {"logprobs", 1}});
   }
   return body.dump();
 }
 
-// Of the tokens from `first` to `end` of an echoed prompt.
+// Reads the log probabilities of tokens [first, end) of an echoed prompt.
 void read_logprobs(const json& logprobs, size_t first, size_t end, TrialResult& result) {
   for (size_t i = first; i < end; ++i) {
     const auto own = logprobs.at("token_logprobs").at(i).get<float>();
@@ -73,7 +73,7 @@ class HttpSubject final : public Subject {
 
   absl::Status run(std::span<const Job> jobs, const std::function<void()>& on_done) override {
     std::atomic<size_t> next = 0;
-    std::mutex mutex;  // over `failure` and on_done
+    std::mutex mutex;  // protects `failure` and on_done
     absl::Status failure;
     const auto work = [&](HttpClient& client) {
       for (size_t i = next++; i < jobs.size(); i = next++) {

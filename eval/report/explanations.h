@@ -10,10 +10,10 @@ struct Explanation {
   std::string_view meaning;  // one sentence
 };
 
-// What every number of a report means. eval/README.md says the same.
+// Returns: the meaning of every number of a report. eval/README.md has the same explanations.
 std::span<const Explanation> explanations();
 
-// Of one metric. Requires: it has one.
+// Returns: the meaning of one metric. Requires: explanations() has an entry of this name.
 std::string_view explain_metric(std::string_view name);
 
 }  // namespace tessera

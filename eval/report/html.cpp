@@ -58,7 +58,7 @@ std::string verdict(const SubjectReport& subject, bool reference) {
   return *subject.lossless ? "<span class=\"yes\">yes</span>" : "<span class=\"no\">no</span>";
 }
 
-// What a preset is, and why it is lossless or not.
+// Returns: description of a preset, and the reason for its verdict.
 std::string why(const SubjectReport& subject) {
   const char* const between = subject.description.empty() || subject.reason.empty() ? "" : "; ";
   return escape_markup(absl::StrCat(subject.description, between, subject.reason));

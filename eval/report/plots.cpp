@@ -18,10 +18,11 @@ constexpr double kLeft = 76;
 constexpr double kRight = 462;
 constexpr double kTop = 24;
 constexpr double kBottom = 300;
-constexpr double kCharacter = 7.6;  // width of a label's character at 12 px, at most
+constexpr double kCharacter = 7.6;  // maximum width of a label's character at 12 px
 constexpr double kLabelHeight = 14;
 constexpr double kPoint = 5.5;
-constexpr double kSmallestKl = 1e-12;  // what is drawn for a smaller one, on a logarithmic axis
+// lower limit of drawn values, for the logarithmic axis
+constexpr double kSmallestKl = 1e-12;
 
 constexpr std::array<const char*, 8> kColors = {"#0b5cad", "#d55e00", "#009e73", "#b8478f",
                                                 "#c98a00", "#3aa0dc", "#6b4fbb", "#5a5a5a"};
@@ -33,7 +34,7 @@ struct Box {
   }
 };
 
-// Puts names beside their points, where they cover neither a point nor another name.
+// Places names beside their points, so that they cover neither a point nor another name.
 class Labels {
  public:
   void keep_clear(Svg::Point point) {
@@ -78,7 +79,7 @@ class Labels {
 struct AxisTitles {
   std::string x;
   std::string y;
-  double right = kRight;  // where the plot ends
+  double right = kRight;  // right edge of the plot
 };
 
 void draw_axes(Svg& svg, const Axis& x, const Axis& y, const AxisTitles& titles) {
@@ -106,8 +107,9 @@ struct Frontier {
   Axis y;
   std::string title;
   std::string y_title;
-  bool reference_below;  // the reference's score is beyond the axis: it stands on its end
-  double border;         // of what counts as lossless; 0: none
+  // the reference's score is beyond the axis, and is drawn at its end
+  bool reference_below;
+  double border;  // threshold of lossless; 0: none
 };
 
 void draw_marks(Svg& svg, const Report& report, const Frontier& plot, const Axis& x) {
@@ -148,7 +150,7 @@ std::string draw_frontier(const Report& report, const Frontier& plot) {
     min = std::min(min, mark.point.bytes);
     max = std::max(max, mark.point.bytes);
   }
-  // Every power of two halves the cache.
+  // A step on this axis halves the cache.
   const Axis x = Axis::logarithmic({min * 0.9, max}, {kLeft, kRight}, 2);
   Svg svg(kWidth, kHeight, plot.title);
   draw_axes(svg, x, plot.y, {"KV cache, KiB per token (measured)", plot.y_title});
@@ -176,7 +178,7 @@ struct LineName {
   std::string color;
 };
 
-// Names beside the ends of lines, moved apart where they would cover each other.
+// Draws names beside the ends of lines, and moves them apart so that none covers another.
 void name_lines(Svg& svg, std::vector<LineName> names) {
   std::sort(names.begin(), names.end(),
             [](const LineName& a, const LineName& b) { return a.at.y < b.at.y; });
@@ -314,7 +316,7 @@ std::string plot_accuracy_frontier(const Report& report) {
 }
 
 std::string plot_course(const Report& report, const CourseReport& course) {
-  constexpr double kNames = 90;  // right of the lines
+  constexpr double kNames = 90;  // width for names right of the lines
   double min = 1;
   double max = 0;
   for (const std::vector<double>& values : course.subjects) {

@@ -9,25 +9,25 @@
 namespace tessera {
 
 struct FrontierPoint {
-  double bytes = 0;  // fewer are better
+  double bytes = 0;  // lower is better
   double score = 0;
 };
 
-// Which points no other one beats, being at least as good in both and better in one; in ascending
-// order of bytes.
+// Returns: indices of the points that no other point dominates, in ascending order of bytes. A
+// point dominates another if it is at least as good in both values and better in one.
 std::vector<size_t> pareto_front(const std::vector<FrontierPoint>& points, Better better);
 
-// The colour of a subject, in every plot and table.
+// Returns: the colour of a subject, the same in every plot and table.
 std::string subject_color(size_t place);
 
-// Plots as <svg> elements; empty where the report has nothing to show in them.
+// These return a plot as an <svg> element, or an empty string if the report has no data for it.
 std::string plot_kl_frontier(const Report& report);
 std::string plot_accuracy_frontier(const Report& report);
 std::string plot_course(const Report& report, const CourseReport& course);
 std::string plot_grid(const GridReport& grid, size_t subject);
 std::string plot_kept(const KeptReport& kept);
 
-// The key to the colours of plot_grid and plot_kept.
+// Returns: the colour scale of plot_grid and plot_kept.
 std::string plot_share_scale(const char* title);
 
 }  // namespace tessera

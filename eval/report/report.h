@@ -9,11 +9,11 @@
 
 namespace tessera {
 
-// What an evaluation found, before it becomes a table, JSON, CSV or HTML. Vectors named after
-// subjects have an entry for each, in the report's order; the first subject is the reference.
+// Results of an evaluation, before they become a table, JSON, CSV or HTML. Vectors named after
+// subjects have one entry for each, in the report's order. The first subject is the reference.
 
-// A preset is lossless when for every perplexity and accuracy its interval contains the reference's
-// score, and its mean KL divergence is below this.
+// A preset is lossless if its mean KL divergence is below this value. In addition, its interval of
+// every perplexity and accuracy must contain the reference's score.
 inline constexpr double kLosslessKl = 0.01;  // nats
 
 enum class Better : uint8_t { higher, lower };
@@ -22,12 +22,13 @@ struct MetricReport {
   std::string name{};  // "accuracy"
   std::string unit{};  // "%"
   Better better = Better::higher;
-  int decimals = 2;      // of a printed value; -1: scientific
-  bool decides = false;  // a preset whose interval lacks the reference's score is not lossless
-  std::vector<std::optional<Interval>> subjects{};  // none: not defined for it
+  int decimals = 2;  // digits of a printed value; -1: scientific
+  // true: a preset is not lossless if its interval does not contain the reference's score
+  bool decides = false;
+  std::vector<std::optional<Interval>> subjects{};  // empty: not defined for it
 };
 
-// Share of right answers, 0 to 1, by where the needle stands and how long the context is.
+// Share of right answers, 0 to 1, by depth of the needle and length of the context.
 struct GridReport {
   std::string length_title{};  // "tokens"
   std::vector<int32_t> lengths{};
@@ -35,20 +36,20 @@ struct GridReport {
   std::vector<std::vector<double>> subjects{};  // each [depths, lengths]; -1: no item
 };
 
-// Mean KL divergence in stretches of a text.
+// Mean KL divergence in consecutive segments of a text.
 struct CourseReport {
-  std::vector<double> positions{};              // tokens, the middle of each stretch
-  std::vector<std::vector<double>> subjects{};  // the reference's is empty
+  std::vector<double> positions{};              // tokens, the middle of each segment
+  std::vector<std::vector<double>> subjects{};  // empty for the reference
 };
 
-// One item of a task with choices: log likelihoods, nats.
+// One item of a task with choices; log likelihoods in nats.
 struct ChoiceReport {
   std::string id{};
   size_t right = 0;
   std::vector<std::vector<double>> subjects{};  // each [choices]
 };
 
-// Measured at the end of sequences: see KvUse.
+// KV memory, measured at the end of sequences: see KvUse.
 struct KvReport {
   int64_t bytes = 0;
   int64_t tokens = 0;
@@ -64,7 +65,7 @@ struct TaskReport {
   int64_t items = 0;
   int64_t left_out = 0;
   std::vector<MetricReport> metrics{};
-  std::vector<std::optional<KvReport>> kv{};  // of each subject; none: it cannot be measured
+  std::vector<std::optional<KvReport>> kv{};  // for each subject; empty: not measurable
   std::optional<GridReport> grid{};
   std::optional<CourseReport> course{};
   std::vector<ChoiceReport> choices{};
@@ -82,9 +83,9 @@ struct SubjectReport {
   std::optional<KvReport> kv{};      // over all tasks
   std::optional<double> kl{};        // mean over all positions of compared tasks, nats
   std::optional<double> accuracy{};  // mean over the tasks that have one, 0 to 1
-  std::optional<bool> lossless{};    // none: no KL was measured, or it is the reference
-  std::string reason{};              // of `lossless`
-  std::optional<KeptReport> kept{};  // where it drops tokens
+  std::optional<bool> lossless{};    // empty: no KL was measured, or it is the reference
+  std::string reason{};              // reason for `lossless`
+  std::optional<KeptReport> kept{};  // only if it drops tokens
 };
 
 struct Report {

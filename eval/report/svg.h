@@ -6,10 +6,10 @@
 
 namespace tessera {
 
-// "&lt;" for "<" and so on, for element content and attributes.
+// Escapes text for element content and attributes: "&lt;" for "<" and so on.
 std::string escape_markup(std::string_view text);
 
-// An axis: from values to pixels, with places for ticks.
+// An axis: maps values to pixels, and has values for ticks.
 class Axis {
  public:
   struct Range {
@@ -17,9 +17,9 @@ class Axis {
     double max = 0;
   };
 
-  // Linear ticks are round numbers (1, 2 or 5 times a power of ten); the range grows to them.
+  // Ticks are round numbers (1, 2 or 5 times a power of ten). The range is extended to them.
   static Axis linear(Range values, Range pixels);
-  // Logarithmic: ticks are powers of `base`. Requires: values above 0.
+  // Ticks are powers of `base`. Requires: values above 0.
   static Axis logarithmic(Range values, Range pixels, double base = 10);
 
   double at(double value) const;  // pixels
@@ -28,13 +28,13 @@ class Axis {
 
  private:
   Axis() = default;
-  double base_ = 0;  // of logarithms; 0: linear
-  Range values_;     // their logarithms, when logarithmic
+  double base_ = 0;  // base of logarithms; 0: linear
+  Range values_;     // logarithms of the values, if logarithmic
   Range pixels_;
   std::vector<double> ticks_;
 };
 
-// A drawing: elements in pixels, from the top left.
+// An SVG drawing. Coordinates are pixels from the top left.
 class Svg {
  public:
   Svg(double width, double height, std::string_view title);
@@ -48,7 +48,7 @@ class Svg {
   void circle(Point center, double radius, std::string_view style, std::string_view tooltip);
   void diamond(Point center, double radius, std::string_view style, std::string_view tooltip);
   void rectangle(Point corner, Point size, std::string_view style, std::string_view tooltip);
-  // style: classes of the page's style sheet are in `classes`
+  // `classes` are classes of the page's style sheet. `turn` is a rotation in degrees.
   void text(Point at, std::string_view text, std::string_view classes, double turn = 0);
 
   std::string finish();

@@ -11,7 +11,7 @@ namespace {
 
 using Row = std::vector<std::string>;
 
-// Columns as wide as their widest cell; the first is text, the others end in line.
+// Aligns columns to their widest cell. The first is aligned left, the others right.
 std::string align(const std::vector<Row>& rows) {
   std::vector<size_t> widths;
   for (const Row& row : rows) {
@@ -41,9 +41,9 @@ std::string cell(const MetricReport& metric, const std::optional<Interval>& scor
                       ", ", print_value(metric, score->high), "]");
 }
 
-constexpr size_t kColumns = 4;  // subjects beside each other
+constexpr size_t kColumns = 4;  // subjects of one table
 
-// The columns of subjects [first, end).
+// Prints the columns of subjects [first, end).
 std::string print_columns(const Report& report, const TaskReport& task, size_t first, size_t end) {
   std::vector<Row> rows(task.metrics.size() + 2);
   rows.front() = {""};

@@ -8,16 +8,16 @@
 
 namespace tessera {
 
-// Where a model runs: a table of ops, and the stream of a GPU; of the CPU whoever hosts a model has
-// threads of its own.
+// Device that a model runs on: a table of ops, and the stream of a GPU. On the CPU, the host of a
+// model has threads of its own.
 struct ComputeDevice {
   const Backend* backend = nullptr;
   Stream stream = {};
 };
 
-// "cpu", by that instruction set or the best of this machine, or "cuda". Errors: Unimplemented for
-// another name; InvalidArgument for an instruction set that this machine or that device lacks;
-// Unavailable with what `cuda` misses here.
+// Returns: "cpu" with the given instruction set, or with the best one of this machine, or "cuda".
+// Errors: Unimplemented for another name. InvalidArgument for an instruction set that this machine
+// or that device lacks. Unavailable with the part that `cuda` lacks here.
 absl::StatusOr<ComputeDevice> open_device(std::string_view name, std::optional<CpuIsa> isa);
 
 }  // namespace tessera

@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-// Hears of one trial, and writes its result.
+// Receives the events of one trial and writes its result.
 class TrialSink final : public EventSink {
  public:
   explicit TrialSink(const Job& job) : job_(job), trial_(*job.trial), result_(*job.result) {
@@ -42,7 +42,7 @@ class TrialSink final : public EventSink {
     if (trial_.forced.empty()) {
       result_.generated.push_back(token);
       if (trial_.compare) {
-        // Its logits came first.
+        // on_logits for this position came before.
         score(last_logits_, token);
       }
     }
@@ -105,7 +105,7 @@ class TrialSink final : public EventSink {
   TrialResult& result_;
   size_t positions_ = 0;
   int32_t forced_before_ = 0;
-  std::vector<float> last_logits_;  // of what is generated, until the token is known
+  std::vector<float> last_logits_;  // while generating: until the token is known
   std::optional<Finish> finish_;
 };
 

@@ -12,9 +12,9 @@
 
 namespace tessera {
 
-// An engine in this process: the scheduler, pages and kernels that serve. It is stepped on the
-// thread that calls run(), so that several can share one model (run/shared_transformer.h).
-// `decode` makes text of generated ids.
+// Returns: an engine in this process, with the scheduler, pages and kernels of the server. run()
+// steps it on the calling thread, so that several can share one model (run/shared_transformer.h).
+// `decode` converts generated ids to text.
 using Decode = std::function<std::string(const std::vector<int32_t>& ids)>;
 std::unique_ptr<Subject> make_engine_subject(std::string name, std::unique_ptr<Engine> engine,
                                              Decode decode);

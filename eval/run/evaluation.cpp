@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kItemsAtOnce = 32;  // between two entries into the journal
+constexpr size_t kItemsAtOnce = 32;  // the journal is written after each such batch
 
 using ItemResults = std::vector<TrialResult>;
 
@@ -25,7 +25,7 @@ int64_t tokens_of(const Item& item) {
   return tokens;
 }
 
-// Runs a few items on all subjects, so that little of the reference's logits is kept at a time.
+// Runs a few items on all subjects, so that few of the reference's logits are in memory at a time.
 class Batch {
  public:
   Batch(const Task& task, const EvaluationOptions& options, Journal& journal)
@@ -41,7 +41,7 @@ class Batch {
       missing_others = missing_others || missing(*subjects[s]);
     }
     for (size_t s = 0; s < subjects.size(); ++s) {
-      // The reference has to run again to give logits that others are compared with.
+      // The reference must run again for the logits that the others are compared with.
       const bool again = s == 0 && missing_others && subjects[0]->gives_logits();
       TESSERA_RETURN_IF_ERROR(run(*subjects[s], s, again, out));
     }
@@ -52,8 +52,8 @@ class Batch {
   struct Entry {
     size_t item = 0;
     bool measure = false;
-    std::vector<Trial> forced;               // trials along what the reference wrote
-    std::vector<std::vector<float>> logits;  // the reference's, of each trial
+    std::vector<Trial> forced;               // trials along the reference's output
+    std::vector<std::vector<float>> logits;  // the reference's, for each trial
   };
 
   const Item& item_of(const Entry& entry) const { return task_.items[entry.item]; }
@@ -105,7 +105,7 @@ class Batch {
     int64_t told = 0;
     int64_t done = 0;
     const auto count = static_cast<int64_t>(jobs.size());
-    return subject.run(jobs, [&] {  // jobs end in any order: each stands for an equal share
+    return subject.run(jobs, [&] {  // jobs end in any order; each counts as an equal share
       const int64_t now = all * ++done / count;
       options_.on_progress(task_.name, subject.name(), now - told);
       told = now;
@@ -130,7 +130,7 @@ class Batch {
     }
   }
 
-  // What the reference wrote is forced on the others.
+  // Forces the reference's generated tokens on the other subjects.
   void follow(Entry& entry, const ItemResults& results) const {
     entry.forced = item_of(entry).trials;
     for (size_t t = 0; t < entry.forced.size(); ++t) {
@@ -174,7 +174,7 @@ absl::StatusOr<TaskResults> evaluate(const Task& task,
         break;
       }
       bytes += logits;
-      batch.add(i, !task.along);  // a long generation's prompt is too short to tell what pages take
+      batch.add(i, !task.along);  // a long generation's prompt is too short to measure pages
     }
     TESSERA_RETURN_IF_ERROR(batch.run(subjects, out));
   }

@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-// FNV-1a over all that determines a trial's result.
+// FNV-1a over all inputs that determine a trial's result.
 class Fingerprint {
  public:
   void add(uint64_t value) {
@@ -37,7 +37,7 @@ std::string key_of(std::string_view task, std::string_view subject, const Item& 
   Fingerprint print;
   for (const Trial& trial : item.trials) {
     print.add(trial.prompt);
-    // What the reference wrote follows from its prompt.
+    // Generated tokens follow from the prompt, so they are not hashed.
     print.add(trial.generate > 0 ? std::vector<int32_t>() : trial.forced);
     print.add(static_cast<uint64_t>(trial.generate));
     print.add(static_cast<uint64_t>(1000 * trial.temperature));
@@ -94,7 +94,7 @@ absl::StatusOr<Journal> Journal::open(const std::filesystem::path& file, std::st
   std::ifstream in(file, std::ios::binary);
   std::string line;
   int64_t number = 0;
-  uintmax_t whole = 0;  // bytes of lines that are complete
+  uintmax_t whole = 0;  // bytes of complete lines
   try {
     for (; std::getline(in, line) && !in.eof(); whole += line.size() + 1) {
       const json entry = json::parse(line);
@@ -116,7 +116,7 @@ absl::StatusOr<Journal> Journal::open(const std::filesystem::path& file, std::st
         absl::StrCat("--resume: ", file.string(), ":", number, ": ", error.what()));
   }
   in.close();
-  std::error_code ignored;  // opening it below tells
+  std::error_code ignored;  // open() below reports errors
   if (std::filesystem::exists(file, ignored)) {
     std::filesystem::resize_file(file, whole, ignored);
   }
@@ -146,7 +146,7 @@ absl::Status Journal::add(std::string_view task, std::string_view subject, const
     list.push_back(to_json(result));
   }
   const json entry = {{"key", key_of(task, subject, item)}, {"results", std::move(list)}};
-  // A model may write what is not UTF-8.
+  // A model may generate text that is not UTF-8.
   out_ << entry.dump(-1, ' ', false, json::error_handler_t::replace) << '\n' << std::flush;
   return out_ ? absl::OkStatus()
               : absl::InternalError(absl::StrCat("--resume: ", file_.string(), " is full"));

@@ -12,21 +12,22 @@
 
 namespace tessera {
 
-// What has been computed so far, in a file of JSON lines, so that a run that was interrupted goes
-// on where it was. An entry counts only for the very same tokens: other tasks, samples or seeds
-// find nothing and are computed.
+// Results computed so far, in a file of JSON lines, so that an interrupted run can resume. An entry
+// is valid only for identical tokens. Other tasks, samples or seeds find no entry and are computed.
 class Journal {
  public:
-  // Without a file: keeps nothing. With one: reads what is there and will append to it. `model`
-  // says what was evaluated; a journal of anything else is refused. A last line that was cut off,
-  // by the end of the process, is dropped. Errors: InvalidArgument (of another model, or no
-  // journal; names file and line), Internal (the file cannot be written).
+  // Without a file: keeps nothing. With one: reads its entries, and appends later ones to it.
+  // `model` identifies the evaluated model; a journal of another one is rejected. An incomplete
+  // last line, left by a process that ended, is dropped.
+  // Errors: InvalidArgument (journal of another model, or not a journal; names file and line),
+  // Internal (the file cannot be written).
   static absl::StatusOr<Journal> open(const std::filesystem::path& file, std::string_view model);
 
-  // Null: not there yet.
+  // Returns: null if there is no entry yet.
   const std::vector<TrialResult>* find(std::string_view task, std::string_view subject,
                                        const Item& item) const;
 
+  // Appends an entry to the file; does nothing without one. Errors: Internal if the write fails.
   absl::Status add(std::string_view task, std::string_view subject, const Item& item,
                    const std::vector<TrialResult>& results);
 

@@ -47,7 +47,7 @@ absl::StatusOr<std::unique_ptr<Subject>> ModelHost::subject(const EvalPreset& pr
   options.max_sequences = options_.batch;
   options.context = options_.context;
   options.kv = {"evaluated", preset.policy};
-  options.prefix_cache = false;  // a policy leaves alone what others may share: here it shall not
+  options.prefix_cache = false;  // policies skip shared blocks; here they must act on all
   absl::StatusOr<std::unique_ptr<Engine>> engine =
       Engine::create(options, share_transformer(transformer_), backend_, stream_);
   if (!engine.ok()) {

@@ -20,23 +20,23 @@ namespace tessera {
 struct ModelHostOptions {
   std::filesystem::path model;
   WeightFormat weights = WeightFormat::f32;
-  int32_t threads = 0;  // 0: one for each core this process may use
+  int32_t threads = 0;  // 0: one for each core that this process may use
   int32_t batch = 8;    // sequences that run at once
   int32_t context = 0;  // tokens of the longest trial; 0: the model's context
 };
 
-// A model in memory, and engines around it, one for each KV preset.
+// A model in memory, and engines around it, one for each KV preset. The backend outlives it.
 class ModelHost {
  public:
-  // `backend` is the table of ops to use; tests give tables of their own. Errors: those of loading
-  // a model.
-  // device_stream: of a backend with memory of its own; others run on this host's threads.
+  // `backend` is the table of ops to use; tests supply tables of their own. device_stream: stream
+  // of a backend with memory of its own. Other backends run on this host's threads. Errors: those
+  // of loading a model.
   static absl::StatusOr<std::unique_ptr<ModelHost>> load(const ModelHostOptions& options,
                                                          const Backend& backend,
                                                          Stream device_stream = {});
 
-  // An engine with this preset's pages. `tokenizer` must outlive it, and so must this host. Errors:
-  // Engine::create's, with the preset's name.
+  // Returns: an engine with this preset's pages. `tokenizer` and this host must outlive it. Errors:
+  // those of Engine::create, with the preset's name.
   absl::StatusOr<std::unique_ptr<Subject>> subject(const EvalPreset& preset,
                                                    const Tokenizer& tokenizer) const;
 

@@ -11,27 +11,27 @@
 
 namespace tessera {
 
-// A trial to run, and where its result goes.
+// A trial to run, and the destination of its result. Pointers and spans are not owned.
 struct Job {
   const Trial* trial = nullptr;
   TrialResult* result = nullptr;
-  std::vector<float>* keep_logits = nullptr;  // the reference's: gets [positions, vocab]
+  std::vector<float>* keep_logits = nullptr;  // for the reference: receives [positions, vocab]
   std::span<const float> reference{};         // [positions, vocab] to compare with; empty: none
   bool measure_kv = false;
 };
 
-// Whatever can be evaluated: an engine with a KV preset, or a server.
+// Something to evaluate: an engine with a KV preset, or a server.
 class Subject {
  public:
   virtual ~Subject() = default;
 
   virtual std::string_view name() const = 0;
 
-  // Whether whole distributions can be seen, which compared trials need.
+  // Returns: true if run() can give full distributions, which compared trials need.
   virtual bool gives_logits() const = 0;
 
-  // Runs all jobs, batched as the subject likes, and calls `on_done` after each. A result depends
-  // on its trial alone. Errors: a trial that the subject refuses, with its reason.
+  // Runs all jobs, in batches that the subject chooses, and calls `on_done` after each job. A
+  // result depends only on its trial. Errors: those of a rejected trial, with the reason.
   virtual absl::Status run(std::span<const Job> jobs, const std::function<void()>& on_done) = 0;
 };
 

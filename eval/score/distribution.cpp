@@ -37,7 +37,7 @@ double kl_divergence(std::span<const float> reference, std::span<const float> ot
   const double other_max = *std::max_element(other.begin(), other.end());
   double reference_sum = 0;
   double other_sum = 0;
-  double lead = 0;  // of the reference's logits over the other's, weighted
+  double lead = 0;  // weighted lead of the reference's logits over the other's
   for (size_t i = 0; i < reference.size(); ++i) {
     const double r = reference[i] - reference_max;
     const double o = other[i] - other_max;

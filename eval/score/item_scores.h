@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-// A mean in the making: sums of items can be added and drawn again.
+// A mean as a numerator and a denominator, so that items can be summed and resampled.
 struct Ratio {
   double sum = 0;
   double of = 0;
@@ -20,23 +20,24 @@ struct Ratio {
   double value() const { return sum / of; }
 };
 
-// Nats that the tokens cost, per token: the perplexity's logarithm.
+// Mean nats per token: the logarithm of the perplexity.
 Ratio surprise(const std::vector<TrialResult>& results);
 
-// A prompt's distributions, its last token's included, are those from before the first decode step.
+// The distributions of a prompt, including that of its last token, come from before the first
+// decode step.
 enum class Phase : unsigned char { all, prompt, decode };
 
 // KL divergence per position, nats.
 Ratio divergence(const Item& item, const std::vector<TrialResult>& results, Phase phase);
 
-// Positions at which reference and subject have the same likeliest token, per position.
+// Share of positions at which reference and subject have the same likeliest token.
 Ratio agreement(const std::vector<TrialResult>& results);
 
-// Nats; the sum over the forced tokens.
+// Sum over the forced tokens, in nats.
 double log_likelihood(const TrialResult& result);
 
-// The likeliest of an item's choices; per byte of its text, so that long ones have a chance, or as
-// a whole. Of equals, the first.
+// Returns: index of the likeliest of an item's choices, the first of equal ones. per_byte divides
+// each log likelihood by the bytes of its text, so that long choices are not at a disadvantage.
 size_t likeliest_choice(const Item& item, const std::vector<TrialResult>& results, bool per_byte);
 
 bool is_right(Scoring scoring, const Item& item, const std::vector<TrialResult>& results);

@@ -15,10 +15,10 @@ namespace {
 
 using ItemResults = std::vector<TrialResult>;
 
-constexpr size_t kStretches = 10;  // of a long generation
+constexpr size_t kStretches = 10;  // segments of a long generation
 constexpr double kTail = 0.99;
 
-// The score of each subject by its own statistic.
+// Computes the score of each subject by a given statistic.
 class Scorer {
  public:
   Scorer(const Task& task, const TaskResults& results, uint64_t seed)
@@ -262,7 +262,7 @@ struct Sums {
   }
 };
 
-// Three digits, or as many as show on which side of the limit the value is.
+// Prints three digits, or enough to show on which side of the limit the value is.
 std::string beside_limit(double value, double limit) {
   std::string text;
   for (int digits = 3; digits <= 17; ++digits) {

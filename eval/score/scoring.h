@@ -11,15 +11,16 @@
 
 namespace tessera {
 
-// Turns results into scores with intervals. The same seed gives the same intervals.
+// Computes scores with intervals from results. The same seed gives the same intervals.
 TaskReport score_task(const Task& task, const TaskResults& results, uint64_t seed);
 
-// What all tasks together say about each subject. `results` are those of the report's tasks. Fills
-// everything of report.subjects but the names and descriptions.
+// Layers and KV heads of the model.
 struct HeadCounts {
   int32_t layers = 0;
   int32_t kv_heads = 0;
 };
+// Summarises all tasks for each subject. `results` are those of the report's tasks. Fills all of
+// report.subjects except names and descriptions.
 void judge_subjects(std::span<const TaskResults> results, const HeadCounts& heads, Report& report);
 
 }  // namespace tessera

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// A score and where it may well lie.
+// A score and its confidence interval.
 struct Interval {
   double value = 0;
   double low = 0;
@@ -17,20 +17,22 @@ struct Interval {
   bool contains(double other) const { return low <= other && other <= high; }
 };
 
-// The value below which the share `q` in [0, 1] of the values lies, interpolated between
-// neighbours. Requires: values. Reorders them.
+// Returns: the value below which the share `q` in [0, 1] of the values lies, interpolated between
+// neighbours. Reorders `values`. Requires: at least one value.
 double quantile(std::span<double> values, double q);
 
-// Computes a score from the items with these indices; one may come more than once, or not at all.
+// Computes a score from the items with these indices. An index may occur several times, or not at
+// all.
 using Statistic = std::function<double(std::span<const size_t> items)>;
 
 inline constexpr int kResamples = 1000;
 inline constexpr double kConfidence = 0.95;
 
-// The score of all items and its percentile bootstrap interval: as many items are drawn with
-// replacement, the score is computed anew, and the middle 95 % of 1000 such scores are the
-// interval. The same seed draws the same items, so presets are compared on the same draws. The
-// score itself always lies within. Requires: items > 0.
+// Returns: the score of all items and its percentile bootstrap interval. `items` items are drawn
+// with replacement and scored, 1000 times. The middle 95 % of these scores are the interval. The
+// same seed draws the same items, so presets are compared on the same draws. The score itself
+// always lies in the interval.
+// Requires: items > 0.
 Interval bootstrap(size_t items, const Statistic& statistic, uint64_t seed);
 
 }  // namespace tessera

@@ -172,7 +172,8 @@ constexpr std::string_view kNames[] = {
     "Ann",     "George", "Molly",   "Billy", "Susan", "James", "Emily", "Robert", "Ruth",
     "William", "Sally",  "Charles", "Betty", "David", "Martha"};
 
-// A line break is typesetting, an empty line ends a story.
+// A single line break is typesetting and becomes a space. An empty line ends a story and becomes a
+// line break.
 std::string unwrap(std::string_view wrapped) {
   std::string text;
   for (size_t i = 0; i < wrapped.size(); ++i) {

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int32_t kRoomBesidesValue = 16;  // tokens in which the value may begin
+constexpr int32_t kRoomBesidesValue = 16;  // tokens generated besides the value
 constexpr int kDepthRows = 5;
 
 enum class Form : uint8_t { answer, choices, kv_records };
@@ -98,7 +98,7 @@ absl::StatusOr<Item> read_choices(const Line& line) {
 
 struct Records {
   std::vector<std::pair<std::string, std::string>> pairs;
-  size_t gold = 0;  // which of them is asked for
+  size_t gold = 0;  // index of the requested pair
 };
 
 absl::StatusOr<Records> read_records(const json& object) {
@@ -120,7 +120,7 @@ absl::StatusOr<Records> read_records(const json& object) {
                : wrong(absl::StrCat("\"key\" '", key, "' is none of the records"));
 }
 
-// Keeps `count` pairs around the one asked for, so that it stands as deep as before.
+// Keeps `count` pairs around the requested one, so that its depth stays the same.
 void keep_pairs(Records& records, size_t count) {
   const size_t before = records.gold * (count - 1) / (records.pairs.size() - 1);
   const auto begin = records.pairs.begin() + static_cast<std::ptrdiff_t>(records.gold - before);

@@ -17,7 +17,7 @@ uint32_t crc32(std::string_view bytes) {
   return ~crc;
 }
 
-// Without the space between them.
+// Returns: the sentences, without the space between them.
 std::vector<std::string_view> split_sentences(std::string_view text) {
   std::vector<std::string_view> sentences;
   size_t begin = 0;

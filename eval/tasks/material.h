@@ -9,22 +9,23 @@
 
 namespace tessera {
 
-// One in eight words, numbers and hex strings, by hash, is never a key or a value in the shipped
-// model's training (models/train/material.py); scores are taken on those alone.
+// Returns: true for one in eight words, numbers and hex strings, by hash. These are never a key or
+// a value in the shipped model's training (models/train/material.py). Scores are taken on those
+// alone.
 bool is_held_out(std::string_view material);
 
-// What tasks are made of. The same seed gives the same material on every machine.
+// Words, numbers and prose for tasks. The same seed gives the same material on every machine.
 class Material {
  public:
   explicit Material(uint64_t seed);
 
   enum class Kind : uint8_t { word, name, number, hex };
 
-  // A held-out value: a number of 4 to 6 digits or a hex string of 4 or 8, or any everyday word or
-  // first name.
+  // Returns: a held-out number of 4 to 6 digits, a held-out hex string of 4 or 8 digits, or any
+  // everyday word or first name.
   std::string draw(Kind kind);
 
-  // One or two sentences of the held-out text, with a leading space.
+  // Returns: one or two sentences of the held-out text, with a leading space.
   std::string prose();
 
   SeededRandom& random() { return random_; }

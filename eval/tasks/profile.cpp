@@ -69,7 +69,7 @@ class TaskMaker {
         profile_(quick ? quick_profile() : full_profile()) {
     if (!options.lengths.empty()) profile_.grid.lengths = options.lengths;
     if (options.samples > 0) profile_.grid.samples = options.samples;
-    // A model of a shorter context is measured in what it has.
+    // A model with a shorter context is measured within that context.
     const int32_t windows = profile_.windows.prompt + profile_.windows.forced;
     if (windows > context) {
       profile_.windows = {context * 3 / 4, context / 4};
@@ -102,7 +102,8 @@ class TaskMaker {
   }
 
  private:
-  // Lengths that were asked for are all kept: what does not fit is then counted as left out.
+  // Returns: the grid without lengths that exceed the context. Requested lengths are all kept;
+  // their items that do not fit are counted as left out.
   RetrievalGrid fitting_grid() const {
     RetrievalGrid grid = profile_.grid;
     if (options_.lengths.empty()) {
@@ -119,7 +120,8 @@ class TaskMaker {
   Profile profile_;
 };
 
-// The names without the profiles, each once.
+// Returns: task names without duplicates, with the built-in tasks in place of "all" and "quick".
+// Sets `quick` if the list names it.
 std::vector<std::string> expand(const std::string& list, bool& quick) {
   std::vector<std::string> names;
   const auto add = [&names](const std::string& name) {
@@ -138,8 +140,8 @@ std::vector<std::string> expand(const std::string& list, bool& quick) {
   return names;
 }
 
-// A sequence's last token is never computed, and one more is generated to measure its prompt's
-// pages.
+// The last token of a sequence is never computed, and one more is generated to measure the pages of
+// its prompt.
 absl::Status drop_what_is_too_long(int32_t context, Task& task) {
   const auto too_long = [context](const Item& item) {
     return std::any_of(item.trials.begin(), item.trials.end(), [context](const Trial& trial) {

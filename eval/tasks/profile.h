@@ -12,23 +12,24 @@
 namespace tessera {
 
 struct TaskOptions {
-  // Names of tasks and files of user tasks (*.jsonl); "all" and "quick" stand for every built-in
-  // task, in full or in a minute. Built-in tasks named besides "quick" are quick too.
+  // Names of tasks and files of user tasks (*.jsonl), separated by commas. "all" and "quick" stand
+  // for every built-in task, in full or in a minute. Built-in tasks named besides "quick" are quick
+  // too.
   std::string tasks = "all";
-  std::filesystem::path text{};    // for the task `text`; empty: the text that ships
-  std::vector<int32_t> lengths{};  // of retrieval contexts, tokens; empty: the profile's
-  int32_t samples = 0;             // of each retrieval cell; 0: the profile's
+  std::filesystem::path text{};    // file for the task `text`; empty: the text that ships
+  std::vector<int32_t> lengths{};  // tokens of retrieval contexts; empty: the profile's
+  int32_t samples = 0;             // for each retrieval cell; 0: the profile's
   int32_t limit = 0;               // items of a user's task; 0: all
-  int32_t kv_pairs = 0;            // of a kv-retrieval item; 0: all
+  int32_t kv_pairs = 0;            // pairs of a kv-retrieval item; 0: all
   uint64_t seed = 0;
 };
 
-// "text, generation, passkey, ...": what there is.
+// Returns: names of all built-in tasks, separated by commas.
 std::string task_names();
 
-// Makes all tasks, for a model of `context` tokens. Items that do not fit are left out and counted.
-// Errors: InvalidArgument for an unknown name (with those there are) and for a task of which
-// nothing fits; those of the files.
+// Makes all tasks for a model of `context` tokens. Items that do not fit are left out and counted.
+// Errors: those of the files. InvalidArgument for an unknown name (with the known ones), and for a
+// task without any item that fits.
 absl::StatusOr<std::vector<Task>> make_tasks(const TaskOptions& options, const Tokenizer& tokenizer,
                                              int32_t context);
 

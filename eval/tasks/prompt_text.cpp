@@ -17,7 +17,8 @@ SplitIds encode_split(const Tokenizer& tokenizer, std::string_view context,
   const std::string moved = std::string(context.substr(end)) + std::string(continuation);
   const std::string_view kept = context.substr(0, end);
   const std::vector<int32_t> whole = encode_text(tokenizer, std::string(kept) + moved);
-  // An empty text has no id of its own to predict from, in a model without BOS.
+  // In a model without BOS, an empty context has no id to predict from, so the first id becomes the
+  // prompt.
   const size_t prompt = std::max<size_t>(encode_text(tokenizer, kept).size(), 1);
   const auto cut = whole.begin() + static_cast<std::ptrdiff_t>(std::min(prompt, whole.size()));
   return {{whole.begin(), cut}, {cut, whole.end()}};

@@ -25,15 +25,15 @@ constexpr RetrievalKind kKinds[] = {
      true},
 };
 
-constexpr int32_t kSmallestHay = 8;  // tokens; less room than this stays empty
-constexpr int kTriesToFill = 8;      // draws of hay that may not fit
+constexpr int32_t kSmallestHay = 8;  // tokens; less room than this is left empty
+constexpr int kTriesToFill = 8;      // draws of hay that do not fit before filling ends
 
 std::string tell(std::string_view told, std::string_view key, std::string_view value) {
   return absl::StrReplaceAll(std::string(told),
                              {{"{k}", std::string(key)}, {"{v}", std::string(value)}});
 }
 
-// Writes one question. The hay is measured in tokens as it grows, because every tokenizer cuts it
+// Writes one question. Hay is counted in tokens as it grows, because every tokenizer splits it
 // differently.
 class Question {
  public:
@@ -47,7 +47,7 @@ class Question {
   }
 
   Item write(int32_t length, double depth) {
-    // Pieces may merge where units meet, so the whole is measured now and then.
+    // Tokens may merge between pieces of hay, so the whole text is counted again after each fill.
     for (int32_t room = length - size(depth); room > kSmallestHay; room = length - size(depth)) {
       if (!grow(room)) break;
     }
@@ -68,7 +68,7 @@ class Question {
  private:
   std::pair<std::string, std::string> pair() {
     std::string key;
-    // Pairs may outnumber the words: then two words make a key.
+    // If pairs outnumber the words, two words make a key.
     for (int tries = 0; key.empty() || !keys_.insert(key).second; ++tries) {
       key = material_.draw(kind_.keys);
       if (tries > 50) key = absl::StrCat(key, " ", material_.draw(kind_.keys));
@@ -76,9 +76,9 @@ class Question {
     return {key, material_.draw(kind_.values)};
   }
 
-  // The question goes from the prompt's end to what follows it.
+  // Moves the question from the end of the prompt to the forced tokens.
   void ask_later(Trial& trial) const {
-    // The space at its end is the answer's already.
+    // The space at its end is part of the answer.
     trial.asked = tokens_of(question_.substr(0, question_.find_last_not_of(' ') + 1));
     const auto question = trial.prompt.end() - trial.asked;
     trial.forced.insert(trial.forced.begin(), question, trial.prompt.end());
@@ -115,7 +115,7 @@ class Question {
       if (i < hay_.size()) text += hay_[i];
     }
     text += question_;
-    // Tokenizers that put a space before a text want none there.
+    // Tokenizers that add a space before a text need the text without one.
     return text.substr(tokenizer_.strips_leading_space() && text[0] == ' ' ? 1 : 0);
   }
 
@@ -123,7 +123,8 @@ class Question {
     return static_cast<int32_t>(encode_text(tokenizer_, context(depth) + answer_).size());
   }
 
-  // In the middle of a text: without BOS and the space before a text.
+  // Returns: tokens of a piece in the middle of a text, without BOS and without the space before a
+  // text.
   int32_t tokens_of(const std::string& unit) const {
     const bool strip = tokenizer_.strips_leading_space() && unit[0] == ' ';
     const TextSegment segment{unit.substr(strip ? 1 : 0), false};

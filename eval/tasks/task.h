@@ -8,27 +8,27 @@
 
 namespace tessera {
 
-// What an item's results are worth.
+// Rule that turns the results of an item into a score.
 enum class Scoring : uint8_t {
   text,      // compared trials: perplexity, KL divergence and top-1 agreement
   exact,     // every forced token is the likeliest: greedy decoding would have written the answer
-  contains,  // what was generated contains the answer
-  choice,    // the right one of several continuations is the likeliest
+  contains,  // the generated text contains the answer
+  choice,    // the right continuation is the likeliest of several
 };
 
-// One question: a trial, or one for each choice.
+// One question: one trial, or one for each choice.
 struct Item {
   std::string id{};
   std::vector<Trial> trials{};
   int32_t length = 0;                  // column of the depth x length grid, tokens; 0: none
   double depth = -1;                   // row of the grid, 0 (begin) to 1 (end); -1: none
-  std::string answer{};                // of `contains`
-  size_t right = 0;                    // of `choice`: which trial
-  std::vector<std::string> choices{};  // of `choice`, as they were given
+  std::string answer{};                // for `contains`
+  size_t right = 0;                    // for `choice`: index of the right trial
+  std::vector<std::string> choices{};  // for `choice`, as given
 };
 
 struct Task {
-  std::string name{};         // what --tasks calls it
+  std::string name{};         // name in --tasks
   std::string description{};  // one sentence for the report
   Scoring scoring = Scoring::exact;
   bool along = false;  // show KL along the positions (long generation)

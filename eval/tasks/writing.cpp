@@ -14,8 +14,8 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kSmallestWindow = 16;  // tokens; what is left of a text beyond its last window
-constexpr float kTemperature = 0.8f;    // greedy decoding of small models falls into loops
+constexpr size_t kSmallestWindow = 16;  // tokens; a shorter rest of a text is not used
+constexpr float kTemperature = 0.8f;    // greedy decoding of small models loops
 
 constexpr std::string_view kOpenings[] = {
     "Once upon a time there was a small house at the end of a long street.",
@@ -80,7 +80,7 @@ Task make_text(std::string_view text, const TextWindows& windows, const Tokenize
     const size_t end = std::min(begin + window, ids.size());
     all.insert(all.end(), ids.begin() + static_cast<std::ptrdiff_t>(begin),
                ids.begin() + static_cast<std::ptrdiff_t>(end));
-    // A shorter last window is cut at the same share.
+    // A shorter last window is split in the same proportion.
     const size_t prompt = std::max<size_t>(
         1, all.size() * static_cast<size_t>(windows.prompt) / (window + bos.size()));
     const auto cut = all.begin() + static_cast<std::ptrdiff_t>(prompt);

@@ -9,20 +9,20 @@
 namespace tessera {
 
 struct TextWindows {
-  int32_t prompt = 0;  // tokens of each window that are a prompt
-  int32_t forced = 0;  // tokens that are then forced, one a step
+  int32_t prompt = 0;  // tokens of each window that form the prompt
+  int32_t forced = 0;  // tokens that are then forced, one per step
 };
 
-// A text cut into windows that do not overlap: perplexity, KL divergence and top-1 agreement,
-// within a prompt and in decoding. Formats that drop or demote act at a prompt's end and later, so
-// both matter. `name` is the text's. Requires: the text has at least two tokens.
+// Splits a text into windows that do not overlap, for perplexity, KL divergence and top-1
+// agreement, within a prompt and in decode. Formats that drop or demote act at a prompt's end and
+// later, so both matter. Requires: the text has at least two tokens.
 Task make_text(std::string_view text, const TextWindows& windows, const Tokenizer& tokenizer);
 
 // Few-shot copying of short lists.
 Task make_copy(int32_t items, int32_t length, const Tokenizer& tokenizer, uint64_t seed);
 
-// The reference writes `tokens` tokens, and every other subject is led along them: does the
-// distance grow the longer the text becomes?
+// The reference generates `tokens` tokens, which are forced on every other subject. Shows if the
+// distance grows with the length of the text.
 Task make_generation(int32_t items, int32_t tokens, const Tokenizer& tokenizer, uint64_t seed);
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
-// tessera-throughput: requests of one length through the engine, by KV format, and what page
-// management takes of the time. Without a checkpoint it makes one of Llama-3-8B's shape with random
-// weights.
+// tessera-throughput: runs requests of one length through the engine, by KV format, and reports the
+// share of time that page management takes. Without a checkpoint it makes one of Llama-3-8B's shape
+// with random weights.
 
 #include <CLI/CLI.hpp>
 #include <chrono>
@@ -33,7 +33,7 @@ struct Options {
   std::string weights = "bf16";
   std::vector<std::string> kv = {"f16", "k8v4", kMix};
   int32_t layers = 32;
-  bool small = false;  // a model of tests
+  bool small = false;  // a model for tests
   int32_t requests = 64;
   int32_t prompt = 1024;
   int32_t generated = 1024;
@@ -57,7 +57,7 @@ ModelConfig shape_of(const Options& options) {
   return config;
 }
 
-// Counts the tokens of all requests, and ends of the wrong kind.
+// Counts the tokens of all requests, and the requests that ended at their length.
 class Counter final : public EventSink {
  public:
   void on_token(int32_t) override { ++tokens; }
@@ -120,12 +120,12 @@ absl::StatusOr<Run> run(const Options& options, const std::string& kv, const Bac
       .stats = engine->stats()};
   if (counter->ended != options.requests) {
     return absl::InternalError(
-        absl::StrCat(options.requests - counter->ended, " requests did not come to their end"));
+        absl::StrCat(options.requests - counter->ended, " requests did not finish"));
   }
   return done;
 }
 
-// A run for throughput, then one that waits before and after each op which manages pages.
+// Runs once for throughput, then once more with a wait before and after each op that manages pages.
 absl::Status measure(const Options& options, const std::string& kv, const ComputeDevice& device,
                      Stream stream) {
   TESSERA_ASSIGN_OR_RETURN(const Run plain, run(options, kv, *device.backend, stream));
@@ -180,21 +180,21 @@ absl::StatusOr<int> run(int argc, char** argv) {
   app.add_option("--model", options.model,
                  "a Hugging Face directory; random weights are written where there is none "
                  "[build/random-8b]");
-  app.add_option("--weights", options.weights, "their format in memory [bf16]")
+  app.add_option("--weights", options.weights, "format of the weights in memory [bf16]")
       ->check(CLI::IsMember(formats));
   app.add_option("--kv", options.kv, "policies [f16, k8v4, and a mix by budget]")->delimiter(',');
-  app.add_option("--layers", options.layers, "of random weights [32]")->check(CLI::Range(1, 1000));
+  app.add_option("--layers", options.layers, "layers to write [32]")->check(CLI::Range(1, 1000));
   app.add_flag("--small", options.small, "random weights of two small layers");
   app.add_option("--requests", options.requests, "[64]")->check(CLI::Range(1, 1'000'000));
   app.add_option("--prompt", options.prompt, "tokens [1024]")->check(CLI::Range(1, 1 << 20));
   app.add_option("--generated", options.generated, "tokens [1024]")->check(CLI::Range(1, 1 << 20));
-  app.add_option("--sequences", options.sequences, "that run at once [64]")
+  app.add_option("--sequences", options.sequences, "sequences that run at once [64]")
       ->check(CLI::Range(1, 4096));
-  app.add_option("--step-tokens", options.step_tokens, "of one step [2048]")
+  app.add_option("--step-tokens", options.step_tokens, "tokens of one step [2048]")
       ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--kv-memory", options.kv_bytes, "pages, windows and tables [4GiB]")
+  app.add_option("--kv-memory", options.kv_bytes, "pages, residual buffers and tables [4GiB]")
       ->transform(CLI::AsSizeValue(false));
-  app.add_option("--threads", options.threads, "of the CPU; 0: one for each core [0]");
+  app.add_option("--threads", options.threads, "CPU threads; 0: one for each core [0]");
   CLI11_PARSE(app, argc, argv);
   TESSERA_RETURN_IF_ERROR(run_all(options));
   return EXIT_SUCCESS;

@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-// Ops are plain functions, so what they add to stands here.
+// Ops are plain functions, so their state is global.
 Backend g_timed;
 Backend g_table;
 double g_page_seconds = 0;
@@ -17,7 +17,7 @@ void wait(Stream stream) {
   }
 }
 
-// The op of that place in the table, between two waits.
+// Calls this op of the table between two waits.
 template <class Args, void (*Backend::*kOp)(const Args&, Stream), double& kSeconds>
 void timed_op(const Args& args, Stream stream) {
   wait(stream);
@@ -32,7 +32,7 @@ void timed_op(const Args& args, Stream stream) {
 TimedBackend::TimedBackend(const Backend& timed) {
   g_timed = timed;
   g_table = timed;
-  g_table.record = nullptr;  // an op inside of a recording cannot be waited for
+  g_table.record = nullptr;  // an op inside a recording cannot be waited for
   g_page_seconds = 0;
   g_score_seconds = 0;
   g_table.kv_resize = timed_op<KvResizeArgs, &Backend::kv_resize, g_page_seconds>;

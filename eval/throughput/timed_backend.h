@@ -4,9 +4,9 @@
 
 namespace tessera {
 
-// A backend whose ops on page tables, and kv_compress and kv_score, are waited for and timed: what
-// page management and its scores take. Its decode steps are called op by op, not recorded. One at a
-// time, on one thread.
+// A copy of a backend that waits for and times its ops on page tables, kv_compress and kv_score. It
+// measures the time of page management and of its scores. Decode steps are called op by op, not
+// recorded. Only one instance at a time, on one thread.
 class TimedBackend {
  public:
   explicit TimedBackend(const Backend& timed);

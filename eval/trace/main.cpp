@@ -1,4 +1,5 @@
-// What a prefix cache finds of a trace's prompts, by the bytes it has and by how it keeps them.
+// tessera-cache-trace: measures the share of a trace's prompts that a prefix cache finds, by its
+// bytes and its KV formats.
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -48,7 +49,7 @@ absl::StatusOr<std::vector<TraceRequest>> load(const Options& options) {
   return read_trace(file);
 }
 
-using Curves = std::vector<std::vector<Svg::Point>>;  // of each subject: millions of tokens, share
+using Curves = std::vector<std::vector<Svg::Point>>;  // per subject: (millions of tokens, share)
 
 std::string draw(const Curves& curves) {
   constexpr const char* kColors[] = {"#888", "#2a6fdb", "#d1495b", "#2e933c"};
@@ -121,8 +122,8 @@ absl::StatusOr<int> run(int argc, char** argv) {
   CLI::App app("Replays a trace of requests through the prefix cache, without a model.");
   app.add_option(
       "--trace", options.trace,
-      "JSON lines in Mooncake's format, - for standard input; otherwise a generated one");
-  app.add_option("--seed", options.seed, "of the generated trace")->capture_default_str();
+      "JSON lines in Mooncake's format, - for standard input; default: a generated trace");
+  app.add_option("--seed", options.seed, "seed of the generated trace")->capture_default_str();
   app.add_option("--requests", options.requests, "of the generated trace")->capture_default_str();
   app.add_option("--head-dim", options.head_dim)->capture_default_str();
   app.add_option("--tokens", options.millions, "pools: the bytes of so many million f16 tokens")

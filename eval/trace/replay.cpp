@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-// kv_demote, but for what pages hold.
+// kv_demote without the contents of pages: it only releases pages.
 void demote_empty_blocks(const KvDemoteArgs& args, Stream) {
   const FreeList free_list(args.pool);
   for (const PrefixBlock& block : args.prefix_blocks) {
@@ -35,7 +35,7 @@ Backend backend_without_contents() {
   return backend;
 }
 
-// Tokens as the trace's blocks say them.
+// Tokens of a prompt, made from the names of the trace's blocks.
 class Prompt {
  public:
   void read(const TraceRequest& request, int32_t block_tokens) {

@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-// A way to keep what was computed.
+// A KV preset and a ladder to replay a trace with.
 struct ReplaySubject {
   std::string name;
   KvPreset preset;
@@ -21,7 +21,7 @@ struct ReplaySubject {
 struct ReplayResult {
   int64_t prompt_tokens = 0;
   int64_t hit_tokens = 0;
-  int64_t low_tokens = 0;  // of them, in a format that they were demoted to
+  int64_t low_tokens = 0;  // hit tokens in a format that they were demoted to
   int32_t prefix_block_tokens = 0;
   PrefixCacheStats cache;
 
@@ -32,11 +32,11 @@ struct ReplayResult {
   }
 };
 
-// All requests one after the other through a real KvCache of `bytes` bytes, without a model: each
-// begins with the longest prefix that is there, gets pages for the rest of its prompt and leaves
-// all of it. Nobody's answer is kept, because traces do not say what it was. All of it is one layer
-// of one KV head; nothing is stored in pages, so nothing is encoded anew when it is demoted.
-// Errors: InvalidArgument where the bytes do not hold the longest prompt.
+// Replays all requests in order through a real KvCache of `bytes` bytes, without a model. Each
+// request attaches the longest cached prefix, gets pages for the rest of its prompt, and inserts
+// its whole prompt. Answers are not cached, because traces do not contain their text. The cache has
+// one layer and one KV head. Nothing is stored in pages, so a demotion encodes nothing.
+// Errors: InvalidArgument if the bytes do not hold the longest prompt.
 absl::StatusOr<ReplayResult> replay(std::span<const TraceRequest> trace,
                                     const ReplaySubject& subject, int32_t head_dim, int64_t bytes);
 

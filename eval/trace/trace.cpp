@@ -21,7 +21,8 @@ class Generator {
 
   std::vector<TraceRequest> run() {
     double next_first = 0;
-    const double firsts_per_ms = statistics_.requests_per_second * (1 - statistics_.go_on) / 1000;
+    const double firsts_per_ms =
+        statistics_.requests_per_second * (1 - statistics_.continued_share) / 1000;
     while (std::ssize(trace_) < statistics_.requests) {
       if (pending_.empty() || static_cast<double>(pending_.top().first) > next_first) {
         add(static_cast<int64_t>(next_first), {0}, statistics_.first_blocks_log,
@@ -52,8 +53,8 @@ class Generator {
     }
     const auto prompt = static_cast<int32_t>(std::ssize(blocks)) * kTraceBlock -
                         static_cast<int32_t>(random_.below(kTraceBlock));
-    // The next turn has this one's answer where this one's last block was partly filled.
-    if (uniform() < statistics_.go_on && std::ssize(blocks) < statistics_.max_blocks) {
+    // In the next turn, this turn's answer fills the rest of its last block.
+    if (uniform() < statistics_.continued_share && std::ssize(blocks) < statistics_.max_blocks) {
       const double pause = lognormal(statistics_.pause_log, statistics_.pause_spread);
       pending_.emplace(milliseconds + static_cast<int64_t>(pause), trace_.size());
     }
@@ -63,7 +64,7 @@ class Generator {
   const TraceStatistics& statistics_;
   SeededRandom random_;
   std::vector<TraceRequest> trace_;
-  using Turn = std::pair<int64_t, size_t>;  // when, and behind which request
+  using Turn = std::pair<int64_t, size_t>;  // milliseconds, and index of the earlier request
   std::priority_queue<Turn, std::vector<Turn>, std::greater<>> pending_;
   int64_t last_block_ = 0;
 };

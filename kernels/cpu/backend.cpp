@@ -108,7 +108,7 @@ constexpr Backend kAvx512{
     .sample = avx512::sample,
 };
 
-// What multiplies f16 is attention over sparse pages, and what follows it.
+// Only attention over sparse pages and the kv_score that follows it multiply f16.
 constexpr Backend kAvx512Fp16 = [] {
   Backend backend = kAvx512;
   backend.isa = "avx512_fp16";
@@ -117,7 +117,7 @@ constexpr Backend kAvx512Fp16 = [] {
   return backend;
 }();
 
-// What does not multiply many numbers is bound by memory, whatever the instruction.
+// Ops that do not multiply many numbers are bound by memory under every instruction set.
 constexpr Backend kAmx = [] {
   Backend backend = kAvx512Fp16;
   backend.isa = "amx";

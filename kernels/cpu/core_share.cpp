@@ -13,7 +13,8 @@
 namespace tessera {
 namespace {
 
-// Where a rank stands, in numbers that ranks can compare: its machine's name, then its cores.
+// Machine and cores of a rank, as numbers that ranks can compare: hash of the host name, then the
+// affinity mask.
 constexpr size_t kPlaceNumbers = 1 + sizeof(cpu_set_t) / sizeof(int64_t);
 using Place = std::array<int64_t, kPlaceNumbers>;
 
@@ -39,8 +40,8 @@ void take_own_cores(Communicator& ranks) {
   const Place own = own_place();
   std::vector<int64_t> all(kPlaceNumbers * static_cast<size_t>(ranks.ranks()));
   ranks.all_gather(own, all);
-  int neighbours = 0;  // this rank and those with the same cores
-  int before = 0;      // of them, those of lower rank
+  int neighbours = 0;  // ranks with the same machine and cores, this one included
+  int before = 0;      // those of them with a lower rank
   for (int32_t rank = 0; rank < ranks.ranks(); ++rank) {
     const auto place = all.begin() + static_cast<int64_t>(kPlaceNumbers) * rank;
     const bool same = std::equal(own.begin(), own.end(), place);

@@ -4,14 +4,15 @@
 
 namespace tessera {
 
-// Ranks on one machine that may all use the same cores would pin their threads to the same ones.
-// Each of them keeps its share, in order: of 16 cores and two ranks the first 8 and the last 8,
-// which is a socket each where the system numbers them so. Nothing happens where the launcher has
-// bound the ranks to cores of their own, or where there are fewer cores than ranks. Collective;
-// holds for the calling thread and those it starts later.
+// Divides the cores among the ranks of one machine, because ranks with the same cores would pin
+// their threads to the same ones. Each rank keeps its share, in order of ranks. With 16 cores and
+// two ranks, these are the first 8 and the last 8. That is one socket each if the system numbers
+// cores so.
+// No effect if the launcher has bound the ranks to different cores, or if there are fewer cores
+// than ranks. Applies to the calling thread and to threads that it starts later. Collective.
 void take_own_cores(Communicator& ranks);
 
-// How many ranks before this one stand on its machine. Collective.
+// Returns: number of lower ranks on the machine of this rank. Collective.
 int32_t local_rank(Communicator& ranks);
 
 }  // namespace tessera

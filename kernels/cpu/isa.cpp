@@ -14,7 +14,7 @@ struct Registers {
 Registers cpuid(uint32_t leaf, uint32_t subleaf) {
   Registers r;
   if (__get_cpuid_count(leaf, subleaf, &r.eax, &r.ebx, &r.ecx, &r.edx) == 0) {
-    return {};  // the leaf does not exist: no feature of it does either
+    return {};  // the leaf does not exist, so none of its features does
   }
   return r;
 }
@@ -23,7 +23,7 @@ constexpr bool has_all(uint32_t value, uint32_t mask) {
   return (value & mask) == mask;
 }
 
-// XCR0. Without a register's bit in it, the register traps or rots.
+// Reads XCR0. Without its bit there, a register traps or loses its content.
 uint32_t saved_state() {
   uint32_t low = 0;
   uint32_t high = 0;
@@ -31,7 +31,7 @@ uint32_t saved_state() {
   return low;
 }
 
-// Linux gives the tile registers' 8 KiB to processes that ask for them, once for all of its threads
+// Linux grants the tile registers' 8 KiB on request, once for all threads of the process
 // (Documentation/arch/x86/xstate.rst).
 bool request_tiles() {
   constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM

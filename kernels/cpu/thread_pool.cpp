@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-constexpr int kSpins = 64;  // pauses between two looks at the clock, about a microsecond
+constexpr int kSpins = 64;  // pauses between two reads of the clock, about a microsecond
 constexpr std::chrono::microseconds kSpinTime{100};
 
 std::vector<int> allowed_cores() {
@@ -29,13 +29,13 @@ std::vector<int> allowed_cores() {
       }
     }
   }
-  if (cores.empty()) {  // more cores than cpu_set_t names: pin nothing
+  if (cores.empty()) {  // more cores than cpu_set_t can name: pin nothing
     cores.assign(std::max(1u, std::thread::hardware_concurrency()), -1);
   }
   return cores;
 }
 
-// Failing is harmless: a core may have been taken from the process since it was counted.
+// Failure is harmless: the process may have lost a core since it was counted.
 void pin(pthread_t thread, int core) {
   if (core < 0) {
     return;
@@ -48,10 +48,10 @@ void pin(pthread_t thread, int core) {
 
 }  // namespace
 
-// How a loop is shared: `unclaimed` counts the ranges nobody has taken, `unfinished` those that
-// are not done. Whoever takes `unclaimed` from n to n - 1 owns a range of the loop that is current
-// at that moment, and `loop` cannot change until that range is finished. So a worker that comes
-// late finds nothing, or work of the next loop, and either is right.
+// State of a shared loop. `unclaimed` counts the ranges that no thread has claimed, `unfinished`
+// those that are not done. A thread that decrements `unclaimed` owns a range of the loop that is
+// current at that moment. `loop` cannot change until that range is finished. So a late worker finds
+// no range, or a range of the next loop; both are correct.
 struct ThreadPool::State {
   bool spins = false;
   int caller_core = -1;
@@ -85,7 +85,7 @@ struct ThreadPool::State {
     }
   }
 
-  // Whether work, or the end, came while spinning.
+  // Returns: true if work arrived while spinning.
   bool spin_for_work() const {
     if (!spins) {
       return false;
@@ -105,8 +105,8 @@ struct ThreadPool::State {
   void sleep() {
     const uint32_t seen = alarm.load();
     sleepers.fetch_add(1);
-    // The publisher stores `unclaimed` before it reads `sleepers`, and this thread does the
-    // opposite, so at least one of the two sees the other.
+    // The publisher stores `unclaimed` before it reads `sleepers`. This thread does the opposite,
+    // so at least one of the two sees the other's store.
     if (unclaimed.load() == 0 && !closing.load()) {
       alarm.wait(seen);
     }
@@ -132,7 +132,7 @@ struct ThreadPool::State {
       if (spins && spin < 16 * kSpins) {
         _mm_pause();
       } else {
-        std::this_thread::yield();  // a worker lost its core in the middle of a range
+        std::this_thread::yield();  // a worker was descheduled in the middle of a range
       }
     }
   }

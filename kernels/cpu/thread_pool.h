@@ -9,18 +9,18 @@
 namespace tessera {
 
 // A fixed set of threads, pinned to cores, that share one loop at a time. The caller is worker 0,
-// so a pool of one thread starts none. parallel_for allocates nothing and may not be nested; one
-// thread at a time may call it.
+// so a pool of one thread starts none. parallel_for allocates nothing and may not be nested. Only
+// one thread at a time may call it.
 //
 // Workers spin for a moment after a loop, because the ops of a step follow each other within
-// microseconds, and then sleep: an idle pool takes no CPU time. A loop never waits for a worker
+// microseconds. Then they sleep, so an idle pool takes no CPU time. A loop never waits for a worker
 // that has not taken part in it.
 //
-// Workers are pinned, one to each core of the affinity mask but the first, where there are enough
-// cores for all of them; otherwise the system places them, and nobody spins.
+// If there are enough cores for all workers, each is pinned to a core of the affinity mask, except
+// the first core. Otherwise the system places the threads, and no thread spins.
 class ThreadPool {
  public:
-  // threads: 0 takes one for each core this process may use.
+  // threads: 0 means one for each core that this process may use.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -28,13 +28,13 @@ class ThreadPool {
 
   int threads() const;
 
-  // Pins the calling thread to the core the workers leave free. For a thread that does little but
-  // call parallel_for, such as the engine's; nothing happens where the workers are not pinned.
+  // Pins the calling thread to the core that the workers leave free. For a thread that does little
+  // but call parallel_for, such as the engine thread. No effect if the workers are not pinned.
   void pin_caller();
 
   // Calls body(begin, end, worker) for disjoint ranges that cover [0, items), each at most `grain`
-  // long; returns when all are done. Ranges are begun in ascending order, so one may wait for an
-  // earlier one. Which worker gets which range is not determined, so results must not depend on it.
+  // long. Returns when all are done. Ranges begin in ascending order, so a range may wait for an
+  // earlier one. The worker of a range is not determined, so results must not depend on it.
   // Requires: grain > 0.
   template <class Body>
   void parallel_for(int64_t items, int64_t grain, Body&& body) {

@@ -9,10 +9,10 @@ namespace tessera::amx {
 inline constexpr int kTileRows = 16;
 inline constexpr int kTileRowBytes = 64;
 
-// What the tile registers hold, as the instruction that sets it reads it: 16 rows of 64 bytes each,
-// or fewer rows. They are taken for a span and then released, because a thread that has none has
-// less state to be saved; to take them for each tile of tokens would cost attention a tenth of its
-// time.
+// Configuration of the tile registers, in the form that the instruction reads: 16 rows of 64 bytes
+// each, or fewer rows. It is loaded for a run of tiles and then released, because a thread without
+// tile registers has less state to save. Loading it for each tile of tokens would cost attention a
+// tenth of its time.
 struct alignas(64) TileConfig {
   uint8_t palette = 1;
   uint8_t start_row = 0;
@@ -29,7 +29,8 @@ struct alignas(64) TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64);
 
-// A constant, because GCC 12 takes the instruction for one that reads a pointer's size of it.
+// A constant, because GCC 12 assumes that the instruction reads only as many bytes as a pointer
+// has.
 inline constexpr TileConfig kTileConfig;
 
 }  // namespace tessera::amx

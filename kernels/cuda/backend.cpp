@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-// Every format, and attention's head dimensions (attention.cu).
+// All supported formats, with the head dimensions that attention.cu serves.
 bool serves_pages(KvFormat format, int32_t head_dim) {
   return is_supported(format) && head_dim % 16 == 0 && head_dim <= 128;
 }

@@ -4,8 +4,9 @@
 
 namespace tessera {
 
-// The ops of the CUDA backend. An op that is not written yet is null; missing_ops()
-// (kernels/cuda_library.h) names them, and nothing is served until there are none.
+// Table of the CUDA ops; valid until the program ends. An op without an implementation is null;
+// missing_ops() (kernels/cuda_library.h) names such ops. The library refuses to open while there
+// are any.
 const Backend& cuda_backend();
 
 }  // namespace tessera

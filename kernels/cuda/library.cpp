@@ -13,14 +13,14 @@ using namespace tessera;
 extern "C" [[gnu::visibility("default")]] void tessera_cuda_open(int32_t abi,
                                                                  CudaLibrary& library) {
   if (abi != kCudaAbi) {
-    library.error = "the CUDA backend is of another build than the program";
+    library.error = "the CUDA backend and the program are from different builds";
     return;
   }
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
     library.error = std::string("the CUDA backend finds no GPU: ") +
-                    (error != cudaSuccess ? cudaGetErrorString(error) : "the driver knows of none");
+                    (error != cudaSuccess ? cudaGetErrorString(error) : "the driver reports none");
     return;
   }
   const std::string missing = missing_ops(cuda_backend());

@@ -39,7 +39,7 @@ const DeviceMemory& device_memory() {
   return kMemory;
 }
 
-// A thread begins with device 0, which is the one that everything else was made on.
+// Selects device 0, on which all memory and streams were created.
 void attach_thread(Stream) {
   check(cudaSetDevice(0));
 }

@@ -11,8 +11,8 @@
 namespace tessera::cuda {
 namespace {
 
-// A CUDA graph. Its kernels have their arguments from the launches that it was captured from, and
-// read plans where the stream keeps the one of whatever recording is started.
+// A CUDA graph. Kernel arguments are those of the captured launches. Kernels read plans from the
+// stream's one buffer for recorded plans, which start() fills.
 class CudaGraph final : public Recording {
  public:
   CudaGraph(const RecordArgs& args, CudaStream& stream) : plan_bytes_(args.plan.size()) {
@@ -34,7 +34,7 @@ class CudaGraph final : public Recording {
   CudaGraph& operator=(const CudaGraph&) = delete;
 
   void start(std::span<const std::byte> plan, Stream stream) const override {
-    TESSERA_CHECK(plan.size() == plan_bytes_, "a plan of another shape than was recorded");
+    TESSERA_CHECK(plan.size() == plan_bytes_, "a recording is started with a plan of another size");
     CudaStream& on = CudaStream::of(stream);
     on.put_recorded(plan);
     check(cudaGraphLaunch(graph_, on.handle()));

@@ -7,7 +7,7 @@ namespace {
 
 using namespace simt;
 
-constexpr int32_t kRowThreads = 256;  // of a block that treats one row
+constexpr int32_t kRowThreads = 256;  // threads of a block, which processes one row
 
 TESSERA_KERNEL(kRowThreads)
 embed_kernel(const int32_t* tokens, EmbedArgs args) {
@@ -83,7 +83,7 @@ void rope(const RopeArgs& args, Stream stream) {
 
 void silu_mul(const SiluMulArgs& args, Stream stream) {
   LaunchShape shape = row_per_block(args.out.rows);
-  // Few rows are cut up, so that every multiprocessor has something to do.
+  // A row is divided over several blocks, so that few rows still occupy every multiprocessor.
   constexpr int64_t kColumns = 4 * kRowThreads;
   shape.grid_y = static_cast<int32_t>(div_ceil(args.out.cols, kColumns));
   launch(stream, shape, silu_mul_kernel, args.gate_up, args.out);

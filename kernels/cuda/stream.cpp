@@ -8,7 +8,7 @@ namespace tessera::cuda {
 namespace {
 
 constexpr size_t kMaxPlanBytes = CudaStream::kPlanBytes / 4;
-constexpr size_t kAlign = 64;  // of parts of the stream's memory
+constexpr size_t kAlign = 64;  // bytes; alignment of the parts of the stream's memory
 
 constexpr size_t aligned(size_t bytes) {
   return (bytes + kAlign - 1) / kAlign * kAlign;
@@ -54,12 +54,12 @@ const void* CudaStream::mirror(const void* plan, size_t bytes) {
   if (!recorded_.empty()) {
     const auto* part = static_cast<const std::byte*>(plan);
     TESSERA_CHECK(part >= recorded_.data() && part + bytes <= recorded_.data() + recorded_.size(),
-                  "a recording reads a plan that is not its own");
+                  "a recording reads memory outside its plan");
     return recorded_place_ + (part - recorded_.data());
   }
   for (int32_t i = 0; i < mirrored_count_; ++i) {
     const Mirrored& known = mirrored_[i];
-    // The same place may hold something else by now.
+    // The host memory may have new content by now.
     if (known.plan == plan && known.bytes == bytes &&
         std::memcmp(pinned_ + known.offset, plan, bytes) == 0) {
       return device_ + known.offset;
@@ -95,7 +95,7 @@ void* CudaStream::collect(void* to, size_t bytes) {
   if (bytes == 0) {
     return nullptr;
   }
-  TESSERA_CHECK(recorded_.empty(), "a recording gives the host no numbers");
+  TESSERA_CHECK(recorded_.empty(), "numbers cannot be collected in a recording");
   TESSERA_CHECK(bytes <= kCollectedBytes, "more numbers to collect than there is memory for");
   if (collected_bytes_ + bytes > kCollectedBytes || collected_count_ == kCollected) {
     synchronize();

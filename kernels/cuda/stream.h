@@ -10,18 +10,19 @@
 
 namespace tessera::cuda {
 
-// Aborts with CUDA's own words. What can fail because of the machine (no driver, no GPU, too little
-// memory) is asked for when the backend is opened; in a step only our own bugs fail.
+// Aborts with CUDA's error text. Failures of the machine (no driver, no GPU, too little memory) are
+// detected when the backend is opened. An error during a step is a bug of this program.
 void check(cudaError_t error);
 
-// What Stream::handle is for this backend: a CUDA stream, and memory for what kernels read of a
-// step's plan. Plans (spans of tokens, sequences, growths ...) are host memory; mirror() brings
-// them to the device through a ring of pinned memory of fixed size, and once for all ops of a step
-// that name the same one. Made before the first step; allocates nothing later.
+// The object behind Stream::handle of this backend: a CUDA stream, and memory for the parts of a
+// step's plan that kernels read. Plans (spans of tokens, sequences, growths ...) are host memory.
+// mirror() copies them to the device through pinned memory of fixed size, once for all ops of a
+// step that name the same plan. Created before the first step; allocates nothing later. Not
+// thread-safe.
 class CudaStream {
  public:
-  static constexpr size_t kPlanBytes = size_t{4} << 20;     // between two synchronisations
-  static constexpr size_t kStagingBytes = size_t{8} << 20;  // of what is saved or loaded
+  static constexpr size_t kPlanBytes = size_t{4} << 20;     // mirrored between two synchronisations
+  static constexpr size_t kStagingBytes = size_t{8} << 20;  // size of staging()
   static constexpr size_t kCollectedBytes = size_t{64} << 10;
 
   CudaStream();
@@ -33,29 +34,33 @@ class CudaStream {
   Stream stream() { return {this}; }
   cudaStream_t handle() const { return handle_; }
 
-  // Device memory that holds these bytes for kernels that are launched from now on until
-  // synchronize(). Waits for the device where steps that nobody waited for have filled kPlanBytes;
-  // aborts where one plan is more than a quarter of it.
+  // Copies a plan (host memory, not owned) to the device. Returns: a device address that is valid
+  // for kernels launched from now until the next synchronize(); null for 0 bytes. Synchronizes
+  // first if plans of earlier steps have filled kPlanBytes. Errors: aborts if the plan is larger
+  // than kPlanBytes / 4.
   const void* mirror(const void* plan, size_t bytes);
 
-  // The other way: device memory, zero before what is launched from now on, whose numbers are in
-  // `to` once the stream has been waited for. All of a step's come with one copy.
+  // Opposite direction of mirror(). Returns: device memory, zeroed before later launches, to which
+  // kernels write numbers; null for 0 bytes. The next synchronize() copies them to `to` (host
+  // memory, not owned). All numbers of a step come with one copy. Errors: aborts in a recording, or
+  // if `bytes` is larger than kCollectedBytes.
   void* collect(void* to, size_t bytes);
 
-  // ---- a recording's plan (kernels/recording.h), which stands in one place for all recordings
+  // ---- the plan of a recording (kernels/recording.h); all recordings share one device buffer
 
-  // From now on plans are parts of this one, until the next call; empty: they are plans again.
+  // From now on mirror() expects parts of `plan` and returns their place in that buffer, until the
+  // next call. Empty: back to normal mirroring.
   void set_recorded(std::span<const std::byte> plan) { recorded_ = plan; }
-  // What is launched from now on finds it there.
+  // Copies `plan` to that buffer, for later launches.
   void put_recorded(std::span<const std::byte> plan);
 
-  // Waits for all that was launched. What was mirrored is forgotten, what was collected delivered.
+  // Waits for all launched work, forgets all mirrored plans and delivers all collected numbers.
   void synchronize();
 
-  // Copies to host memory, and synchronizes.
+  // Copies `bytes` bytes to host memory, and synchronizes.
   void download(void* to, const void* from, size_t bytes);
 
-  // Pinned host memory that kernels reach as well.
+  // Pinned host memory that kernels can access too.
   std::span<std::byte> staging() const { return {staging_, kStagingBytes}; }
 
  private:
@@ -64,14 +69,14 @@ class CudaStream {
     size_t bytes;
     size_t offset;
   };
-  size_t stage(const void* plan, size_t bytes);  // its offset in pinned memory
+  size_t stage(const void* plan, size_t bytes);  // returns: offset in pinned memory
 
   struct Collected {
     void* to;
     size_t bytes;
     size_t offset;
   };
-  static constexpr int32_t kMirrored = 64;  // looked through for the same plan
+  static constexpr int32_t kMirrored = 64;  // plans that mirror() searches for the same one
   static constexpr int32_t kCollected = 16;
 
   cudaStream_t handle_ = nullptr;
@@ -80,8 +85,8 @@ class CudaStream {
   std::byte* staging_ = nullptr;
   std::byte* recorded_place_ = nullptr;
   std::span<const std::byte> recorded_;
-  std::byte* numbers_ = nullptr;         // to be collected
-  std::byte* pinned_numbers_ = nullptr;  // as they came
+  std::byte* numbers_ = nullptr;         // collected numbers, on the device
+  std::byte* pinned_numbers_ = nullptr;  // their copy on the host
   size_t used_ = 0;
   Mirrored mirrored_[kMirrored] = {};
   int32_t mirrored_count_ = 0;

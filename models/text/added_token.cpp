@@ -9,10 +9,10 @@
 namespace tessera {
 namespace {
 
-// A limit keeps the search linear in the text: it looks at most this far from each place.
+// The search reads at most this far from each position, so it stays linear in the text.
 constexpr size_t kMaxContentBytes = 512;
 
-// The character that ends at `end`.
+// Returns: the begin of the character that ends at `end`.
 size_t character_begin(std::string_view text, size_t end) {
   size_t begin = end - 1;
   while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xC0U) == 0x80U) --begin;
@@ -22,7 +22,7 @@ size_t character_begin(std::string_view text, size_t end) {
 bool is_word(std::string_view character) {
   static const absl::StatusOr<SplitPattern> kWord =
       SplitPattern::compile(R"([\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200C}\x{200D}]+)");
-  const std::string probe = "a" + std::string(character);  // one word with it, or two parts
+  const std::string probe = "a" + std::string(character);  // one word or two
   std::vector<std::string_view> words;
   kWord->split(probe, words);
   return words.size() == 1;
@@ -55,7 +55,7 @@ size_t space_end(std::string_view text, size_t at) {
   return at;
 }
 
-// For each stretch of neighbouring segments with equal rights: where it ends.
+// The end of a run of adjacent segments that have the same parse_special.
 struct Stretch {
   size_t end;
   bool parse_special;
@@ -110,7 +110,7 @@ const AddedToken* AddedTokens::find_id(int32_t id) const {
   return found == by_id_.end() ? nullptr : &tokens_[found->second];
 }
 
-// Special tokens must end by `special_end` (0: none may stand here).
+// Special tokens must end at or before `special_end`; 0: none are allowed here.
 const AddedToken* AddedTokens::longest_at(std::string_view text, size_t at,
                                           size_t special_end) const {
   const AddedToken* longest = nullptr;

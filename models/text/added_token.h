@@ -14,37 +14,40 @@
 
 namespace tessera {
 
-// A token that is found in the text before any merging. A special one is found only in segments
-// with `parse_special`, any other one everywhere: it is ordinary text that happens to be one token.
+// A token that is matched in the text before BPE merging. A special token is matched only in
+// segments with `parse_special`. Other added tokens are matched everywhere, since they are ordinary
+// text that is one token.
 struct AddedToken {
   int32_t id = 0;
   std::string content;
   bool special = false;
-  bool single_word = false;  // only between characters that are no letters, digits or "_"
-  bool lstrip = false;       // takes the white space before it along
-  bool rstrip = false;       // and after it
+  bool single_word = false;  // only between characters that are not letters, digits or "_"
+  bool lstrip = false;       // also consumes white space before it
+  bool rstrip = false;       // also consumes white space after it
 };
 
-// A part of a text: an added token, or what lies between two.
+// A part of a text: an added token, or plain text between added tokens.
 struct TextChunk {
-  std::optional<int32_t> token;
-  std::string_view text;  // of the whole chunk, white space that the token took along included
+  std::optional<int32_t> token;  // id of the added token; nullopt: plain text
+  std::string_view text;         // whole chunk, with white space that the token consumed
   bool begins_text = false;
 };
 
-// Cuts texts at added tokens: at each place the longest one that may stand there, from left to
-// right. Immutable after build.
+// Splits texts at added tokens, from left to right. At each position the longest permitted token
+// matches. Immutable after the last add().
 class AddedTokens {
  public:
-  // Errors: an empty or over-long content; two tokens of one content or one id.
+  // Errors: InvalidArgument for content that is empty or above 512 bytes, or for a content or id
+  // that was added before.
   absl::Status add(AddedToken token);
 
   const std::vector<AddedToken>& tokens() const { return tokens_; }
+  // Returns: null if there is no such token. Not owned; valid until the next add().
   const AddedToken* find(std::string_view content) const;
   const AddedToken* find_id(int32_t id) const;
 
-  // The segments' concatenation, in order and without gaps. `text` owns the bytes that the chunks
-  // point into; what was not UTF-8 in a segment has become U+FFFD.
+  // Returns: chunks that cover the concatenated segments in order, without gaps. `text` receives
+  // the concatenation and owns the bytes of the chunks. Invalid UTF-8 in a segment becomes U+FFFD.
   std::vector<TextChunk> split(std::span<const TextSegment> segments, std::string& text) const;
 
  private:

@@ -8,11 +8,11 @@
 
 namespace tessera {
 
-// A stretch of the text that is (or may become part of) one token.
+// A byte range of the text that is one token or may become part of one.
 struct BpeSymbol {
-  uint32_t begin = 0;   // bytes of the text
-  uint32_t size = 0;    // 0: merged into the one before
-  int32_t id = -1;      // -1: not in the vocabulary as it stands
+  uint32_t begin = 0;   // byte offset in the text
+  uint32_t size = 0;    // bytes; 0: merged into the previous symbol
+  int32_t id = -1;      // -1: this text alone is not in the vocabulary
   bool frozen = false;  // never merged
   int32_t previous = -1;
   int32_t next = -1;
@@ -35,15 +35,16 @@ inline void link_symbols(std::vector<BpeSymbol>& symbols) {
   }
 }
 
-// Byte pair encoding of linked symbols, O(n log n): among all neighbours the pair of lowest rank is
-// merged, of equals the leftmost, until no neighbours merge. `find(left, right)` gives their
-// std::optional<BpeMerge>. What is left over has a size and is reached by `next` from the first.
+// Byte pair encoding of linked symbols, O(n log n). Merges the adjacent pair of lowest rank, the
+// leftmost of equals, until no adjacent pair merges. `find(left, right)` returns the pair's
+// std::optional<BpeMerge>. The remaining symbols have size > 0 and are linked by `next` from the
+// first one. Requires: link_symbols() was called.
 template <typename Find>
 void merge_symbols(std::vector<BpeSymbol>& symbols, Find&& find) {
   struct Candidate {
     uint32_t rank;
     int32_t left;
-    uint32_t size;  // of both; a candidate is stale once either has grown or gone
+    uint32_t size;  // sum of both; the candidate is stale once it differs
     int32_t id;
   };
   const auto later = [](const Candidate& a, const Candidate& b) {

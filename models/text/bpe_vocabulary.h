@@ -11,9 +11,9 @@
 
 namespace tessera {
 
-// What tokenizer.json's BPE model says, without the special tokens: no text merges into one.
+// The BPE model of a tokenizer.json, without special tokens, so that no text merges into one.
 struct BpeVocabulary {
-  // Looks a std::string_view up without a copy.
+  // Allows lookup by std::string_view without a copy.
   struct Hash {
     using is_transparent = void;
     size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
@@ -23,7 +23,7 @@ struct BpeVocabulary {
   std::unordered_map<uint64_t, BpeMerge> merges;  // by merge_key of the ids of left and right
   std::optional<int32_t> unknown;
   bool byte_fallback = false;  // unknown characters are spelled "<0x..>"
-  bool fuse_unknown = false;   // neighbouring unknown characters are one token
+  bool fuse_unknown = false;   // adjacent unknown characters are one token
   bool ignore_merges = false;  // a word that is a token needs no merges
 
   static uint64_t merge_key(int32_t left, int32_t right) {
@@ -36,7 +36,8 @@ struct BpeVocabulary {
     return found->second;
   }
 
-  // Merges linked symbols and appends what is left over. Symbols without id become unknown.
+  // Merges linked symbols and appends the ids of the remaining ones. A symbol without id becomes
+  // the unknown token, or nothing if there is none.
   void encode_symbols(std::vector<BpeSymbol>& symbols, std::vector<int32_t>& ids_out) const;
 };
 

@@ -10,7 +10,7 @@ struct Builtin {
   std::string_view source;
 };
 
-// A system message becomes part of the first user turn; turns alternate.
+// The system message is merged into the first user turn. User and assistant turns must alternate.
 constexpr std::string_view kLlama2 = R"jinja(
 {%- set ns = namespace(system='', user=true) -%}
 {%- for message in messages -%}

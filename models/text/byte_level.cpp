@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// Printable Latin-1 bytes stand for themselves, the others for U+0100 and on, in order.
+// Printable Latin-1 bytes map to themselves, the others to U+0100 and following, in order.
 std::unordered_map<char32_t, char> make_alphabet() {
   std::unordered_map<char32_t, char> alphabet;
   char32_t next = 0x100;

@@ -12,19 +12,19 @@
 
 namespace tessera {
 
-// Byte-level vocabularies write each byte as a printable character: "Ġthe" is " the". The bytes a
-// vocabulary's text stands for; nothing if a character of it stands for none.
+// Byte-level vocabularies write each byte as a printable character: "Ġthe" is " the".
+// Returns: the bytes of a vocabulary entry, or nullopt if a character of it encodes no byte.
 std::optional<std::string> decode_byte_level(std::string_view text);
 
-// How GPT-2 cuts text into words; the default of the pre-tokenizer "ByteLevel".
+// GPT-2's regular expression for words; the default of the pre-tokenizer "ByteLevel".
 extern const char* const kGpt2Pattern;
 
 struct ByteLevelSettings {
-  std::vector<SplitPattern> patterns;  // one after the other, each cuts what the last one left
+  std::vector<SplitPattern> patterns;  // applied in order, each to the parts of the previous one
   bool add_prefix_space = false;
 };
 
-// BPE over bytes. `vocabulary` holds bytes, not their printable form.
+// Returns: an encoder that runs BPE over bytes. `vocabulary` holds bytes, not their printable form.
 std::unique_ptr<PlainEncoder> make_byte_level_encoder(BpeVocabulary vocabulary,
                                                       ByteLevelSettings settings);
 

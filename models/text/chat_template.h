@@ -18,15 +18,16 @@ struct ChatMessage {
   std::string content;
 };
 
-// A checkpoint's Jinja chat template, parsed once. What the interpreter does not know is an error
-// of parse(), with line and construct, not a surprise in the middle of a request.
+// A checkpoint's Jinja chat template, parsed once. Constructs that the interpreter does not support
+// are errors of parse(), so that no request fails because of them later.
 // Immutable; render() may be called from any thread.
 //
-// The language is Jinja's as transformers sets it up (trim_blocks, lstrip_blocks, break and
-// continue, tojson without HTML escapes, raise_exception, strftime_now, {% generation %}), as far
-// as chat templates use it. Upper and lower case are those of ASCII letters.
+// The language is the subset of Jinja that chat templates use, configured as in transformers:
+// trim_blocks, lstrip_blocks, break and continue, tojson without HTML escapes, raise_exception,
+// strftime_now, {% generation %}. Upper and lower case exist for ASCII letters only.
 class ChatTemplate {
  public:
+  // Errors: InvalidArgument with line and construct; also for a source above 1 MiB or not in UTF-8.
   static absl::StatusOr<std::unique_ptr<ChatTemplate>> parse(std::string_view source);
 
   virtual ~ChatTemplate() = default;
@@ -35,29 +36,31 @@ class ChatTemplate {
     std::string bos_token;
     std::string eos_token;
     bool add_generation_prompt = true;
-    std::optional<int64_t> unix_seconds;  // what strftime_now says; the clock if not given
-    size_t max_work = size_t{1} << 29U;   // bytes made and steps: seconds, 512 MiB at most
+    std::optional<int64_t> unix_seconds;  // time of strftime_now; default: the clock
+    size_t max_work = size_t{1} << 29U;   // limit of bytes and steps: seconds, at most 512 MiB
   };
 
-  // The prompt. Text that came from a message never has `parse_special`: special tokens in it are
-  // plain text, so that a user cannot end his own turn. (A role is the template's own text if it
-  // has only letters, digits, "_" and "-": templates make special tokens of it.) The template
-  // writes BOS itself.
-  // Errors: InvalidArgument with the template's own raise_exception text, or with the line where
-  // the template does what cannot be done; ResourceExhausted where it never seems to end.
+  // Returns: the prompt. Text from a message never has `parse_special`: special tokens in it are
+  // plain text, so a message cannot end its own turn. A role counts as template text if it has only
+  // letters, digits, "_" and "-", because templates make special tokens of it. The template writes
+  // BOS itself.
+  // Errors: InvalidArgument with the text of raise_exception, or with the line of a runtime error;
+  // ResourceExhausted if the template exceeds max_work or recurses too deeply.
   virtual absl::StatusOr<std::vector<TextSegment>> render(const std::vector<ChatMessage>& messages,
                                                           const Variables& variables) const = 0;
 };
 
-// The template a Hugging Face directory brings: chat_template.jinja, else "chat_template" of
-// tokenizer_config.json (of several named ones "default"). Nothing if it brings none.
+// Returns: the template of a Hugging Face directory, or nullopt if it has none. Reads
+// chat_template.jinja, else "chat_template" of tokenizer_config.json. From a list of named
+// templates it takes "default".
 absl::StatusOr<std::optional<std::string>> find_chat_template(
     const std::filesystem::path& directory);
 
-// The well-known formats by name: "llama2", "llama3", "mistral", "chatml", "zephyr".
+// Built-in templates: "llama2", "llama3", "mistral", "chatml", "zephyr".
+// Returns: nullopt for other names.
 std::optional<std::string_view> builtin_chat_template(std::string_view name);
 
-// Their names, separated by ", ", for messages.
+// Returns: the names of the built-in templates, separated by ", ", for messages.
 std::string builtin_chat_template_names();
 
 }  // namespace tessera

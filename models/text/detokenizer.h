@@ -7,23 +7,22 @@
 
 namespace tessera {
 
-// Turns a stream of token ids into text, never emitting half a UTF-8 character: bytes of an
-// unfinished character are held back until it is complete. Bytes that can never become a
-// character come out as U+FFFD.
+// Converts a stream of token ids to text and emits complete UTF-8 characters only. Bytes of an
+// unfinished character are held back until it is complete. Invalid bytes become U+FFFD.
 class Detokenizer {
  public:
   struct Options {
     bool keep_special = false;
-    bool continues_text = false;  // follows earlier text (a prompt): keep a leading space
+    bool continues_text = false;  // continues earlier text (a prompt): keep a leading space
   };
 
-  // `tokenizer` must outlive this.
+  // Requires: `tokenizer` outlives this (not owned).
   Detokenizer(const Tokenizer& tokenizer, Options options);
 
-  // The text that became printable with this token; may be empty.
+  // Returns: the text that is complete after this token; may be empty.
   std::string push(int32_t id);
 
-  // What is still held back, U+FFFD for an unfinished character. Call once, at the end.
+  // Returns: U+FFFD if an unfinished character is held back, else nothing. Call once, at the end.
   std::string finish();
 
  private:

@@ -28,7 +28,7 @@ absl::Status unsupported(const std::string& part, const json& object, const std:
                                   (why.empty() ? "" : " with " + why) + " is not supported");
 }
 
-// A part, or the parts of a "Sequence" in order; empty for null.
+// Returns: the single part, or the parts of a "Sequence" in order; empty for null.
 absl::StatusOr<std::vector<const json*>> parts_of(const json& file, const std::string& name,
                                                   const std::string& list) {
   const json& part = json_member(file, name);
@@ -152,7 +152,7 @@ class PipelineParser {
     return absl::OkStatus();
   }
 
-  // "prepend_scheme", or the older "add_prefix_space".
+  // Reads "prepend_scheme", or the older "add_prefix_space".
   static absl::StatusOr<SpacePrefix> prefix_scheme(const json& part) {
     TESSERA_ASSIGN_OR_RETURN(const auto scheme, json_string(part, "prepend_scheme"));
     TESSERA_ASSIGN_OR_RETURN(const bool adds, flag(part, "add_prefix_space", true));
@@ -167,7 +167,7 @@ class PipelineParser {
     TESSERA_ASSIGN_OR_RETURN(const auto parts, parts_of(file_, "post_processor", "processors"));
     for (const json* part : parts) {
       const std::string type = type_of(*part);
-      if (type == "ByteLevel") continue;  // moves offsets only
+      if (type == "ByteLevel") continue;  // changes offsets only
       if (type != "TemplateProcessing") return unsupported("post-processor", *part);
       TESSERA_RETURN_IF_ERROR(template_processing(*part));
     }

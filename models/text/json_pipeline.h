@@ -10,16 +10,19 @@
 
 namespace tessera {
 
-// What the parts of a tokenizer.json around its model do.
+// Settings of a tokenizer.json outside of its model: normalizer, pre-tokenizer, post-processor and
+// decoder.
 struct JsonPipeline {
   bool byte_level = false;
-  ByteLevelSettings bytes;            // if byte_level
-  MetaspaceSettings metaspace;        // otherwise
-  bool strips_leading_space = false;  // the decoder does
-  std::vector<int32_t> before;        // token ids the post-processor puts around a text
-  std::vector<int32_t> after;
+  ByteLevelSettings bytes;            // used if byte_level
+  MetaspaceSettings metaspace;        // used if not byte_level
+  bool strips_leading_space = false;  // by the decoder
+  std::vector<int32_t> before;        // token ids that the post-processor puts before a text
+  std::vector<int32_t> after;         // and after it
 
   // Reads "normalizer", "pre_tokenizer", "post_processor" and "decoder".
+  // Errors: InvalidArgument for malformed parts; Unimplemented with the name of an unsupported
+  // part.
   static absl::StatusOr<JsonPipeline> parse(const nlohmann::json& file);
 };
 

@@ -14,30 +14,32 @@
 
 namespace tessera {
 
-// What a token prints as.
+// The printed form of a token.
 struct TokenPiece {
-  std::string bytes;  // of a special token its content
+  std::string bytes;  // for a special token: its content
   bool special = false;
 };
 
-// The frame all vocabularies share: added tokens are cut out, the rest goes to the encoder.
+// The parts of a tokenizer, for every kind of vocabulary. Added tokens are split off first, and the
+// encoder encodes the rest.
 struct PieceTokenizerParts {
-  std::vector<TokenPiece> pieces;  // their index is the id
+  std::vector<TokenPiece> pieces;  // indexed by token id
   AddedTokens added;
   std::unique_ptr<PlainEncoder> encoder;
-  std::vector<int32_t> bos_prefix;  // what encode() puts first with `add_bos`
+  std::vector<int32_t> bos_prefix;  // ids that encode() puts first with `add_bos`
   std::optional<int32_t> bos;
   std::optional<int32_t> eos;
   bool strips_leading_space = false;
 };
 
-// Adds each added token's piece, growing `pieces` as far as its id asks.
+// Sets the piece of each added token; grows `pieces` if an id is beyond its end.
 void put_added_pieces(PieceTokenizerParts& parts);
 
 std::unique_ptr<Tokenizer> make_piece_tokenizer(PieceTokenizerParts parts);
 
-// A sentencepiece `tokenizer.model` in its directory's setting. Control and unknown pieces are
-// special tokens, and so is each piece that `config` says is one.
+// Returns: the tokenizer of a sentencepiece `tokenizer.model` and the configuration beside it.
+// Special tokens are control pieces, unknown pieces and pieces that `config` declares special.
+// Errors: InvalidArgument if `config` contradicts the vocabulary.
 absl::StatusOr<std::unique_ptr<Tokenizer>> make_sentencepiece_tokenizer(
     SentencePieceModel model, const TokenizerConfig& config);
 

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-// Strings, each with a number, of which it finds those that a text has at a given place.
+// Trie of strings with a number each. Finds all strings that match at a given position of a text.
 class PrefixTrie {
  public:
   void insert(std::string_view text, uint32_t value) {
@@ -19,7 +19,7 @@ class PrefixTrie {
     values_[node] = value;
   }
 
-  // Calls `visit(value, end)` for each string that stands at text[at, end), the shortest first.
+  // Calls `visit(value, end)` for each string that equals text[at, end), the shortest first.
   template <typename Visit>
   void match(std::string_view text, size_t at, Visit&& visit) const {
     uint32_t node = 0;
@@ -39,7 +39,7 @@ class PrefixTrie {
   }
 
   std::unordered_map<uint64_t, uint32_t> edges_;
-  std::unordered_map<uint32_t, uint32_t> values_;  // of the nodes where a string ends
+  std::unordered_map<uint32_t, uint32_t> values_;  // by the node at which a string ends
   uint32_t nodes_ = 1;
 };
 

@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-// Walks the fields of one protobuf message. Never reads beyond the message.
+// Iterates over the fields of one protobuf message (not owned). Never reads beyond the message.
 class ProtobufReader {
  public:
   struct Field {
@@ -26,7 +26,7 @@ class ProtobufReader {
 
   explicit ProtobufReader(std::string_view message) : rest_(message) {}
 
-  // The next field; nothing at the end or when the message is malformed (see ok()).
+  // Returns: the next field; nullopt at the end or if the message is malformed (see ok()).
   std::optional<Field> next() {
     if (rest_.empty()) return std::nullopt;
     const std::optional<uint64_t> tag = varint();

@@ -18,11 +18,11 @@ namespace {
 using Piece = SentencePieceModel::Piece;
 using Type = SentencePieceModel::Type;
 
-constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581, a space within pieces
+constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581, the space in pieces
 
 struct Entry {
   int32_t id;
-  uint32_t rank;  // by falling score; equal scores have equal ranks
+  uint32_t rank;  // merge rank by descending score; equal scores have equal ranks
   bool unused;
 };
 
@@ -47,7 +47,7 @@ class SentencePieceEncoder final : public PlainEncoder {
       } else if (piece.type == Type::unknown) {
         unknown_ = id;
       } else if (piece.type != Type::control) {
-        // Views of pieces_, which never changes.
+        // Keys are views into pieces_, which is const.
         entries_.emplace(piece.text,
                          Entry{id, static_cast<uint32_t>(rank), piece.type == Type::unused});
       }
@@ -63,7 +63,7 @@ class SentencePieceEncoder final : public PlainEncoder {
     const std::string normal = normalize(text, prefixed);
     std::vector<BpeSymbol> symbols = split(normal);
     if (symbols.empty()) return;
-    // For each merge of a piece marked unused: where to take it apart again.
+    // Split offset of each merged piece of type `unused`, by id. Such pieces are split again later.
     std::unordered_map<int32_t, uint32_t> seams;
     merge_symbols(symbols,
                   [&](const BpeSymbol& left, const BpeSymbol& right) -> std::optional<BpeMerge> {
@@ -85,7 +85,7 @@ class SentencePieceEncoder final : public PlainEncoder {
  private:
   std::string normalize(std::string_view text, bool prefixed) const {
     std::string normal(prefixed ? kSpace : std::string_view());
-    bool after_space = true;  // at the beginning, too
+    bool after_space = true;  // also at the beginning
     for (const char c : text) {
       if (c != ' ') {
         normal += c;
@@ -102,7 +102,7 @@ class SentencePieceEncoder final : public PlainEncoder {
     return normal;
   }
 
-  // Characters, or user-defined pieces, the longest at each place.
+  // Splits into characters and user-defined pieces; the longest such piece has priority.
   std::vector<BpeSymbol> split(std::string_view text) const {
     std::vector<BpeSymbol> symbols;
     for (size_t at = 0; at < text.size();) {
@@ -146,7 +146,7 @@ class SentencePieceEncoder final : public PlainEncoder {
       for (const char c : text) ids.push_back(bytes_[static_cast<unsigned char>(c)]);
       return;
     }
-    if (!after_unknown) ids.push_back(unknown_);  // neighbours are one unknown token
+    if (!after_unknown) ids.push_back(unknown_);  // adjacent ones are one unknown token
     after_unknown = true;
   }
 

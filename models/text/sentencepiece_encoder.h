@@ -7,16 +7,17 @@
 
 namespace tessera {
 
-// Where sentencepiece's dummy prefix (a space that makes a text's first word look like any other)
-// goes.
+// Position of sentencepiece's dummy prefix, a space that gives the first word of a text the same
+// form as any other word.
 enum class SpacePrefix {
   never,
-  first,   // at the text's beginning only: Hugging Face's legacy=false
-  always,  // and after each special token: legacy=true, as the first Llama releases did
+  first,   // only at the beginning of the text: Hugging Face's legacy=false
+  always,  // also after each special token: legacy=true, as in the first Llama releases
 };
 
-// Sentencepiece's BPE: merges by score, unknown characters as bytes. `model` has been parsed
-// without error.
+// Returns: an encoder for sentencepiece's BPE, which merges by score. Unknown characters become
+// bytes if the model has byte_fallback, else the unknown token.
+// Requires: `model` comes from SentencePieceModel::parse.
 std::unique_ptr<PlainEncoder> make_sentencepiece_encoder(const SentencePieceModel& model,
                                                          SpacePrefix prefix);
 

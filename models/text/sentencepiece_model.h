@@ -9,10 +9,11 @@
 
 namespace tessera {
 
-// What a sentencepiece `tokenizer.model` says. The file is read by our own hand: the library of the
-// distribution brings a protobuf runtime whose symbols clash with gRPC's in one process.
+// Contents of a sentencepiece `tokenizer.model`. The file has a parser of its own here. The
+// distribution's library brings a protobuf runtime, and its symbols clash with gRPC's in one
+// process.
 struct SentencePieceModel {
-  // The numbers of the file format.
+  // Values as in the file format.
   enum class Type { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
 
   struct Piece {
@@ -21,7 +22,7 @@ struct SentencePieceModel {
     Type type = Type::normal;
   };
 
-  std::vector<Piece> pieces;  // their index is the token id
+  std::vector<Piece> pieces;  // indexed by token id
   bool byte_fallback = false;
   bool add_dummy_prefix = true;
   bool remove_extra_whitespaces = true;
@@ -29,12 +30,12 @@ struct SentencePieceModel {
   std::string bos_piece = "<s>";
   std::string eos_piece = "</s>";
 
-  // Errors: InvalidArgument for bytes that are no such model (cut off, pieces that are empty, no
-  // UTF-8 or there twice, no or two unknown pieces, missing byte pieces ...), Unimplemented with
-  // the name of what we do not run (model types but BPE, normalizers but identity).
+  // Errors: InvalidArgument for a malformed model (truncated; pieces that are empty, duplicate or
+  // not UTF-8; no or two unknown pieces; missing byte pieces ...); Unimplemented with the name of
+  // an unsupported part (model types except BPE, normalizers except identity).
   static absl::StatusOr<SentencePieceModel> parse(std::string_view bytes);
 
-  // Requires: the piece is a byte piece, "<0x41>".
+  // Returns: the byte of a byte piece such as "<0x41>". Requires: the piece is a byte piece.
   static char byte_of(const Piece& piece);
 };
 

@@ -26,8 +26,8 @@ bool is_ordinary(const Piece& piece) {
   return piece.type == Type::normal || piece.type == Type::byte;
 }
 
-// Takes what the configuration adds into account: a piece that is special is a control piece, so
-// that no text without rights merges into it.
+// Adds the tokens of the configuration. A piece that it declares special becomes a control piece,
+// so that text without parse_special cannot merge into it.
 absl::Status add_configured(const TokenizerConfig& config, SentencePieceModel& model,
                             AddedTokens& added) {
   for (const AddedToken& token : config.added_tokens) {
@@ -42,7 +42,7 @@ absl::Status add_configured(const TokenizerConfig& config, SentencePieceModel& m
                                         token.content + "\" is the vocabulary's piece \"" +
                                         piece.text + "\"");
     }
-    if (piece.type == Type::user_defined && !token.special) continue;  // the encoder finds it
+    if (piece.type == Type::user_defined && !token.special) continue;  // the encoder matches it
     TESSERA_RETURN_IF_ERROR(added.add(token));
     if (piece.type != Type::unknown && piece.type != Type::byte) piece.type = Type::control;
   }

@@ -11,12 +11,12 @@
 namespace tessera {
 namespace {
 
-// The property White_Space. PCRE2's own \s also takes U+180E, which stopped being a space in
-// Unicode 6.3; the engine that these expressions are written for does not.
+// The Unicode property White_Space. PCRE2's own \s also matches U+180E, which is no space since
+// Unicode 6.3. The regular expression engine of tokenizer.json does not match it.
 constexpr const char* kWhiteSpace =
     R"(\x09-\x0D\x20\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
 
-// The expression with the white space of Unicode for each \s, and for each \S outside of brackets.
+// Replaces each \s, and each \S outside of brackets, by a class of Unicode white space.
 std::string with_white_space(const std::string& pattern) {
   std::string result;
   bool in_brackets = false;
@@ -76,7 +76,7 @@ absl::StatusOr<SplitPattern> SplitPattern::compile(const std::string& source) {
   }
   auto compiled = std::make_shared<Compiled>();
   compiled->code.reset(code);
-  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // where there is no JIT, it is interpreted
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without a JIT, PCRE2 interprets
   return SplitPattern(std::move(compiled));
 }
 
@@ -93,7 +93,7 @@ void SplitPattern::split(std::string_view text, std::vector<std::string_view>& w
   pcre2_set_depth_limit(context.get(), kMatchLimit);
   pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
 
-  size_t word = 0;  // where what is not yet cut off begins
+  size_t word = 0;  // begin of the text that is not appended yet
   for (size_t at = 0; at < text.size();) {
     const int found = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
                                   PCRE2_NO_UTF_CHECK, data.get(), context.get());
@@ -101,7 +101,7 @@ void SplitPattern::split(std::string_view text, std::vector<std::string_view>& w
     const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(data.get());
     const size_t begin = bounds[0];
     const size_t end = bounds[1];
-    if (end <= begin || begin < word) {  // an empty match; or one that \K has moved
+    if (end <= begin || begin < word) {  // empty, or moved by \K
       at = std::max(begin, at);
       if (at < text.size()) at += next_utf8(text.substr(at)).size;
       continue;

@@ -9,15 +9,15 @@
 
 namespace tessera {
 
-// A regular expression that cuts text into words, as tokenizer.json's pre-tokenizers give it.
-// Immutable; any thread may split.
+// A compiled regular expression that splits text into words, in the dialect of tokenizer.json's
+// pre-tokenizers. Immutable; split() may be called from any thread.
 class SplitPattern {
  public:
-  // Errors: InvalidArgument with the place where the expression is malformed.
+  // Errors: InvalidArgument with the byte offset of the syntax error.
   static absl::StatusOr<SplitPattern> compile(const std::string& source);
 
-  // Appends the matches and what lies between them, in order and without gaps. From where the
-  // expression exceeds its work limit the rest of the text is one word.
+  // Appends the matches and the text between them, in order and without gaps. If the expression
+  // exceeds its work limit, the rest of the text is one word. The words are views into `text`.
   // Requires: `text` is UTF-8.
   void split(std::string_view text, std::vector<std::string_view>& words) const;
 

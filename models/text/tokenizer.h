@@ -13,37 +13,40 @@
 
 namespace tessera {
 
-// A stretch of text to encode.
+// A part of a text to encode.
 struct TextSegment {
   std::string text;
   bool parse_special = false;  // "<|end|>" in it becomes the special token, not characters
 };
 
-// Text to token ids and back. Immutable after loading; every method may be called from any thread.
+// Converts text to token ids and back. Immutable after loading; every method may be called from any
+// thread.
 class Tokenizer {
  public:
-  // Reads tokenizer.json or tokenizer.model (the former first, as Hugging Face does) and
-  // tokenizer_config.json, special_tokens_map.json and added_tokens.json from a Hugging Face
-  // directory. BPE only: sentencepiece's and Hugging Face's byte-level and sentencepiece styles.
+  // Reads tokenizer.json or tokenizer.model of a Hugging Face directory; the former has priority,
+  // as in Hugging Face. Also reads tokenizer_config.json, special_tokens_map.json and
+  // added_tokens.json. Supports BPE only: sentencepiece's own, and Hugging Face's byte-level and
+  // sentencepiece styles.
   // Errors: NotFound without a vocabulary; InvalidArgument for files that are malformed or
   // contradict each other; Unimplemented with the name of a part that is not supported.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> load(const std::filesystem::path& directory);
 
   virtual ~Tokenizer() = default;
 
-  // The ids of the segments' concatenation: merges cross segment borders, special tokens are
-  // recognised within segments that allow it. `add_bos` counts only where the checkpoint's own
-  // settings add one. (An EOS that they may ask for as well is left out: prompts are continued.)
-  // What is not UTF-8 is encoded as U+FFFD.
+  // Returns: the ids of the concatenated segments. Merges cross segment borders; special tokens are
+  // recognised only in segments with parse_special. `add_bos` has an effect only if the
+  // checkpoint's settings add BOS. EOS is never added, even if they do, because prompts are
+  // continued. Invalid UTF-8 is encoded as U+FFFD.
   virtual std::vector<int32_t> encode(std::span<const TextSegment> segments,
                                       bool add_bos) const = 0;
 
-  // The bytes a token stands for within a text (a sentencepiece "▁the" is " the"); empty for
-  // special tokens unless `keep_special`, and for ids that are no token (a model's output layer
-  // may be wider than its vocabulary). May be part of a UTF-8 character: see Detokenizer.
+  // Returns: the bytes of a token inside a text (a sentencepiece "▁the" is " the"). Empty for
+  // special tokens unless `keep_special`, and for ids without a token, because a model's output
+  // layer may be wider than its vocabulary. May be part of a UTF-8 character: see Detokenizer.
   virtual std::string token_bytes(int32_t id, bool keep_special = false) const = 0;
 
-  // Whether the first token of a text loses one leading space (sentencepiece's dummy prefix).
+  // Returns: true if the first token of a text loses one leading space (sentencepiece's dummy
+  // prefix).
   virtual bool strips_leading_space() const = 0;
 
   virtual bool is_special(int32_t id) const = 0;

@@ -15,7 +15,7 @@ using nlohmann::json;
 constexpr const char* kRoles[] = {"bos_token", "eos_token", "unk_token", "pad_token",
                                   "sep_token", "cls_token", "mask_token"};
 
-// A token is written as a string or as an object with "content".
+// Parses a token that is a string or an object with "content".
 absl::StatusOr<std::string> token_text(const json& value, const std::string& field) {
   const json& text = value.is_object() ? json_member(value, "content") : value;
   if (!text.is_string()) return absl::InvalidArgumentError("\"" + field + "\" names no token");

@@ -12,10 +12,11 @@
 
 namespace tessera {
 
-// What lies beside a vocabulary in a Hugging Face directory: tokenizer_config.json, and the older
-// special_tokens_map.json and added_tokens.json. Each file may be missing.
+// Tokenizer settings of a Hugging Face directory outside of the vocabulary: tokenizer_config.json,
+// and the older special_tokens_map.json and added_tokens.json. Each file may be missing.
 struct TokenizerConfig {
-  // A token that a role is given to. Not stated: the vocabulary decides. Stated without text: null.
+  // The token of a role such as BOS. Not stated: the vocabulary decides. Stated without text: the
+  // file has null, i.e. there is no such token.
   struct Role {
     bool stated = false;
     std::optional<std::string> text;
@@ -26,14 +27,16 @@ struct TokenizerConfig {
   std::optional<bool> legacy;
   Role bos_token;
   Role eos_token;
-  std::vector<AddedToken> added_tokens;           // by id
+  std::vector<AddedToken> added_tokens;           // sorted by id
   std::unordered_set<std::string> special_texts;  // of every token with a role
 
-  // Errors name the file and the field.
+  // Errors: InvalidArgument for a malformed file, which names file and field; NotFound if a file
+  // exists but cannot be read.
   static absl::StatusOr<TokenizerConfig> load(const std::filesystem::path& directory);
 };
 
-// One object of "added_tokens" (tokenizer.json) or "added_tokens_decoder", without its id.
+// Parses one object of "added_tokens" (tokenizer.json) or "added_tokens_decoder", except its id.
+// Errors: InvalidArgument.
 absl::StatusOr<AddedToken> parse_added_token(const nlohmann::json& object, int32_t id);
 
 }  // namespace tessera

@@ -45,7 +45,7 @@ class JsonTokenizerBuilder {
  private:
   absl::Status check_model() const {
     TESSERA_ASSIGN_OR_RETURN(const auto type, json_string(model_, "type"));
-    // Files of before 2020 name no type; BPE is told by its merges.
+    // Files from before 2020 have no type; "merges" identifies BPE.
     if (type.value_or(model_.contains("merges") ? "BPE" : "?") != "BPE") {
       return absl::UnimplementedError("model \"" + type.value_or("?") +
                                       "\" is not supported, only BPE");
@@ -112,7 +112,7 @@ class JsonTokenizerBuilder {
     return absl::OkStatus();
   }
 
-  // Tokens that only the files beside this one know, and those that have a role there.
+  // Adds tokens that only the files beside tokenizer.json contain, and those with a role there.
   absl::Status add_configured_tokens() {
     for (const AddedToken& token : config_.added_tokens) {
       if (parts_.added.find(token.content) != nullptr) continue;
@@ -156,7 +156,7 @@ class JsonTokenizerBuilder {
     return vocabulary_.byte_fallback && bytes_by_text_.count(text) != 0;
   }
 
-  // What text may become: neither special tokens nor the bytes' names.
+  // Fills the ids that plain text can be encoded to: all except special tokens and byte pieces.
   void fill_plain_ids() {
     for (unsigned byte = 0; byte < 256; ++byte) {
       const auto found = ids_.find(byte_piece(byte));
@@ -173,7 +173,7 @@ class JsonTokenizerBuilder {
     }
   }
 
-  // "a b" or ["a", "b"]
+  // A merge is written as "a b" or ["a", "b"].
   static absl::StatusOr<std::pair<std::string, std::string>> merge_sides(const json& item,
                                                                          size_t rank) {
     const std::string name = "merge " + std::to_string(rank);
@@ -284,7 +284,7 @@ class JsonTokenizerBuilder {
   const json& model_;
   const TokenizerConfig& config_;
   JsonPipeline pipeline_;
-  Ids ids_;  // the vocabulary as it is written
+  Ids ids_;  // the vocabulary as written in the file
   std::unordered_map<int32_t, std::string> texts_;
   std::unordered_map<std::string, char> bytes_by_text_;
   std::array<int32_t, 256> bytes_{};

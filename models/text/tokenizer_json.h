@@ -9,10 +9,11 @@
 
 namespace tessera {
 
-// A Hugging Face `tokenizer.json` with a BPE model, byte-level (GPT-2, Llama 3) or in
-// sentencepiece's manner (Llama 2, Mistral). "truncation" and "padding" are not for us, as
-// transformers ignores them too. Errors: InvalidArgument for what is malformed or contradicts
-// itself, Unimplemented with the name of each part that we do not run.
+// Returns: the tokenizer of a Hugging Face `tokenizer.json` with a BPE model, either byte-level
+// (GPT-2, Llama 3) or in sentencepiece style (Llama 2, Mistral). Ignores "truncation" and
+// "padding", as transformers does.
+// Errors: InvalidArgument for a malformed or inconsistent file; Unimplemented with the name of the
+// unsupported part.
 absl::StatusOr<std::unique_ptr<Tokenizer>> make_json_tokenizer(const nlohmann::json& file,
                                                                const TokenizerConfig& config);
 

@@ -7,8 +7,8 @@ unsigned byte_at(std::string_view text, size_t index) {
   return static_cast<unsigned char>(text[index]);
 }
 
-// What a first byte announces: the length, and the range of the second byte that rules out
-// overlong forms, surrogates and what is beyond U+10FFFF.
+// Properties of a first byte: the length, and the range of the second byte. The range excludes
+// overlong forms, surrogates and characters above U+10FFFF.
 struct Lead {
   size_t size = 0;
   unsigned low = 0x80;

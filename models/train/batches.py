@@ -1,4 +1,4 @@
-"""Rows of training tokens: each row of a batch belongs to one task and is packed with its samples."""
+"""Rows of training tokens: each belongs to one task and is packed with its samples."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from material import Material
 from samples import Sample
 from tasks import Tasks
 
-SHORTEST = 48  # tokens; a smaller rest of a row is filled with text
+SHORTEST = 48  # tokens; a shorter rest of a row is filled with text
 
 
 def recipes(material: Material) -> dict[str, Callable[[int], Sample]]:
-    """Every name that a stage's mixture may use, as a function of a token budget."""
+    """Returns every task name of a stage's mixture, as a function of a token budget."""
     tasks, haystack = Tasks(material), Haystack(material)
     return {
         "text": tasks.text,
@@ -32,7 +32,7 @@ class Batch:
     inputs: np.ndarray  # [rows, length]
     targets: np.ndarray
     weights: np.ndarray
-    tasks: list[str]  # of every row
+    tasks: list[str]  # one per row
 
 
 class Packer:

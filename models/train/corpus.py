@@ -1,4 +1,4 @@
-"""Reading the corpora: 93 novels and a sample of TinyStories, cleaned, split by whole documents."""
+"""Corpora: 93 novels and a sample of TinyStories, cleaned and split by whole documents."""
 
 import lzma
 import re
@@ -6,7 +6,7 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
-# Whole books are held out, by authors who do and do not have other books in the training part.
+# Whole books are held out, some by authors with other books in the training part and some without.
 HELD_OUT_NOVELS = ("Burnett_Garden_1911", "Doyle_Hound_1902", "Woolf_Lighthouse_1927")
 HELD_OUT_STORIES = 150  # the last ones of the sample
 STORY_END = "<|endoftext|>"
@@ -19,7 +19,7 @@ class Corpus:
 
 
 def tidy(raw: str) -> str:
-    """One line a paragraph: hard line breaks and runs of spaces are typesetting, not text."""
+    """Returns one line per paragraph: hard line breaks and runs of spaces are typesetting."""
     text = raw.lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     paragraphs = re.split(r"\n\s*\n|\n(?=[ \t]+\S)", text)
     lines = (re.sub(r"\s+", " ", p).strip() for p in paragraphs)
@@ -51,7 +51,7 @@ def read_stories(data: Path) -> list[str]:
 
 
 def read_corpus(data: Path) -> tuple[Corpus, Corpus]:
-    """(training, held-out)."""
+    """Returns (training, held-out)."""
     novels, stories = read_novels(data), read_stories(data)
     held_out = Corpus([novels.pop(name) for name in HELD_OUT_NOVELS], stories[-HELD_OUT_STORIES:])
     return Corpus(list(novels.values()), stories[:-HELD_OUT_STORIES]), held_out

@@ -53,7 +53,7 @@ def tokenizer_config(tokenizer: Tokenizer) -> dict:
 
 
 def weights(model: Llama) -> dict[str, torch.Tensor]:
-    """bf16; the tied head is not written a second time."""
+    """Returns the weights in bf16; the tied head is not written a second time."""
     return {f"model.{name}": tensor.to(torch.bfloat16).contiguous() for name, tensor in model.state_dict().items()}
 
 
@@ -76,7 +76,7 @@ def write(run: Path, out: Path):
 
 
 def check(out: Path):
-    """What was trained is what transformers loads: the same ids, and the same logits in f32."""
+    """Checks that transformers loads the trained model: same ids, same logits in f32."""
     ours = Tokenizer(out / "tokenizer.model")
     ids = [BOS] + ours.encode(PROBE)
     theirs = AutoTokenizer.from_pretrained(out)(PROBE)["input_ids"]

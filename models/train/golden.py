@@ -1,9 +1,10 @@
-"""Golden values of an exported model: what any other implementation of it has to reproduce.
+"""Golden values of an exported model that any other implementation must reproduce.
 
     python golden.py MODEL OUT.json
 
-Runs transformers in f32 with eager attention. Per prompt: token ids, the logits at four positions (the 16
-largest, and 64 at a fixed stride), and 64 greedy ids with the smallest lead of a first over a second choice.
+Runs transformers in f32 with eager attention. Per prompt: token ids, the logits at four positions
+(the 16 largest, and 64 at a fixed stride), and 64 greedy ids with the smallest lead of a first over
+a second choice.
 """
 
 import argparse

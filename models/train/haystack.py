@@ -1,4 +1,4 @@
-"""Recall: pairs of a key and a value, told among filler and other pairs, and asked for later."""
+"""Recall: key-value pairs hidden among filler and other pairs, and questions about them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from samples import ANSWER, GIVEN, Sample, begin, unit
 from tokenizer import ASSISTANT, END, SYSTEM, USER
 
 STYLES = ("plain", "question", "chat")
-ECHO = 0.5  # weight of the words of an answer that repeat the question
+ECHO = 0.5  # weight of those words of an answer that repeat the question
 SMALLEST_HAY = 8  # tokens; less room than this stays empty
 
 
 @dataclass(frozen=True)
 class Form:
-    """How a pair is told, and how it is asked for. The answer repeats the words in which it was told."""
+    """Wording of a pair and of its question. The answer repeats the wording of the pair."""
 
     told: str
     question: str
@@ -29,19 +29,20 @@ FORMS = {
     "arrow": Form("\n{k} -> {v}", "Where does {k} lead?"),
     "json": Form('\n"{k}": "{v}",', 'What is the value of "{k}"?'),
 }
-PASS_KEY = Form(" The pass key is {v}. Remember it.", "What is the pass key?")  # only one fits in a context
+# only one fits in a context
+PASS_KEY = Form(" The pass key is {v}. Remember it.", "What is the pass key?")
 
 
 @dataclass(frozen=True)
 class Recall:
-    """One kind of retrieval: how it looks, and what keys and values and the hay are made of."""
+    """One kind of retrieval: its form and style, and the material of keys, values and hay."""
 
     form: Form
     style: str
     key_kind: str
     value_kind: str
-    filler: float  # share of the hay that is prose; the rest is pairs nobody asks for
-    depth: float | None = None  # where the needles stand in the context; None: anywhere
+    filler: float  # share of the hay that is prose; the rest is pairs without a question
+    depth: float | None = None  # position of the needles in the context; None: anywhere
 
 
 class Haystack:
@@ -49,7 +50,7 @@ class Haystack:
         self.material, self.rng, self.tokenizer = material, material.rng, material.tokenizer
 
     def random(self, budget: int, asked: float, filler: float) -> Sample:
-        """A recall of any form; `asked` and `filler` are upper bounds of shares."""
+        """Returns a recall sample of any form; `asked` and `filler` are upper bounds of shares."""
         rng = self.rng
         form = PASS_KEY if filler and rng.random() < 0.2 else rng.choice(list(FORMS.values()))
         filler = 1.0 if form is PASS_KEY else filler * rng.random()
@@ -57,7 +58,7 @@ class Haystack:
         return self.sample(budget, recall, asked * rng.uniform(0.6, 1.0))
 
     def sample(self, budget: int, recall: Recall, asked: float = 0.0) -> Sample:
-        """The context, then queries that fill the share `asked` of the budget, but at least one."""
+        """Returns the context, then queries for the share `asked` of the budget, at least one."""
         pairs, needles, queries = self.pairs(recall), [], []
         opening, closing, same_turn = self.frame(recall.style)
         room = budget - len(opening) - len(closing)
@@ -71,14 +72,14 @@ class Haystack:
         context = self.bury(needles, recall, room, pairs)
         self.rng.shuffle(queries)
         if same_turn:
-            queries[0] = queries[0].tail(1)  # the question follows the context in the turn that is open
+            queries[0] = queries[0].tail(1)  # the question continues the open turn of the context
         sample = Sample()
         for part in (opening, *context, closing, *queries):
             sample.add(part)
         return sample
 
     def bury(self, needles: list[Sample], recall: Recall, room: int, pairs: Iterator) -> list[Sample]:
-        """Hay of `room` tokens, with the needles in it."""
+        """Returns hay of `room` tokens, with the needles in it."""
         hay = []
         while room > SMALLEST_HAY:
             prose = self.rng.random() < recall.filler
@@ -90,7 +91,7 @@ class Haystack:
         return hay
 
     def pairs(self, recall: Recall) -> Iterator[tuple[str, str]]:
-        """Endless pairs; no key comes twice."""
+        """Yields endless pairs; no key comes twice."""
         seen = set()
         while True:
             key = self.material.draw(recall.key_kind)
@@ -102,7 +103,7 @@ class Haystack:
         return unit(self.tokenizer, (form.told.format(k=key, v=value), GIVEN))
 
     def asked(self, recall: Recall, key: str, value: str) -> Sample:
-        """The query for a pair, and its answer."""
+        """Returns the query for a pair, and its answer."""
         before, after = recall.form.told.split("{v}")
         before, question = before.format(k=key), recall.form.question.format(k=key)
         answer = value + (after if len(after) < 3 else after[0])
@@ -115,7 +116,7 @@ class Haystack:
         return query.add(unit(self.tokenizer, ("\n", GIVEN))) if recall.style == "chat" else query
 
     def frame(self, style: str) -> tuple[Sample, Sample, bool]:
-        """What stands before and after the context, and whether the first question is in the same turn."""
+        """Returns (text before, text after the context, True if a question is in its turn)."""
         if style != "chat":
             return begin(), Sample(), False
         role = self.rng.choice((SYSTEM, USER))

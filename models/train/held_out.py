@@ -1,4 +1,4 @@
-"""Prints text of the held-out novels, to measure perplexity on: from the middle of each, equally much.
+"""Prints text of the held-out novels for perplexity: equal parts from the middle of each.
 
     python held_out.py --data DATA [--characters 60000] > novels.txt
 """

@@ -1,4 +1,4 @@
-"""What tasks are made of: words, names, numbers, hex strings and prose. Training and held-out never share any."""
+"""Material of tasks: words, names, numbers, hex, prose. Training and held-out share none."""
 
 import random
 import re
@@ -11,22 +11,23 @@ from samples import TEXT, Sample
 from tokenizer import Tokenizer
 
 KINDS = ("word", "name", "number", "hex", "uuid")
-SLURS = "nigg"  # the novels are of their time; their prose is as it is, but tasks need not pick such words
+# the novels are of their time; their prose is unchanged, but tasks never pick such words
+SLURS = "nigg"
 NOUN = r"\b(?:a|an|the) ([a-z]{3,9})\b"
 
 
 def is_held_out(material: str) -> bool:
-    """One in eight words, names, numbers and hex strings is never a key or a value in training."""
+    """True for one in eight words, names, ...: never a key or a value in training."""
     return zlib.crc32(material.encode()) % 8 == 0
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Always taken from the training part, so that it is the same for both."""
+    """Always from the training part, so that training and held-out share it."""
 
     common: list[str]
     names: list[str]  # words that are nearly always capitalised
-    topics: frozenset[str]  # what a story can be about: follows an article, and not in every story
+    topics: frozenset[str]  # topics of stories: nouns after an article that are not in every story
 
     @staticmethod
     def of(corpus: Corpus) -> "Vocabulary":
@@ -62,14 +63,14 @@ class Material:
         return "-".join("".join(rng.choices("0123456789abcdef", k=size)) for size in groups)
 
     def prose(self, size: int) -> str:
-        """About `size` characters from a random place in a novel or a story, from a word's beginning."""
+        """Returns about `size` characters of a novel or a story, from a random word on."""
         text = self.rng.choice(self.corpus.novels if self.rng.random() < 0.6 else self.corpus.stories)
         start = self.rng.randrange(max(1, len(text) - size))
         start = text.find(" ", start) + 1
         return text[start : start + size]
 
     def filler(self, limit: int) -> Sample:
-        """A sentence or two of prose as a unit, at most `limit` tokens."""
+        """Returns a sentence or two of prose as one unit, at most `limit` tokens."""
         sentences = re.split(r"(?<=[.!?]) ", self.prose(self.rng.choice((300, 600))))
         ids = self.tokenizer.encode(" " + " ".join(sentences[1:3] or sentences), prefix=False)[:limit]
         return Sample(ids, [TEXT] * len(ids))

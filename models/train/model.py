@@ -1,8 +1,8 @@
 """A Llama in plain PyTorch: the same mathematics as transformers' LlamaForCausalLM.
 
-It exists because training wants three things the library model does not give on a CPU: logits only
-where a token carries loss, one fused attention call, and a body that `torch.compile` can swallow.
-Parameter names follow Hugging Face, so that export is a copy.
+Training needs three things that the library model lacks on a CPU: logits only where a token carries
+loss, one fused attention call, and a body that `torch.compile` can compile. Parameter names follow
+Hugging Face, so that export is a copy.
 """
 
 from dataclasses import asdict, dataclass
@@ -36,12 +36,12 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x):
-        x = x.float()  # the residual stream may be bf16; its mean square must not be
+        x = x.float()  # the residual stream may be bf16; its mean square must be f32
         return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps))
 
 
 def rope_table(shape: Shape, length: int):
-    """cos and sin, [length, head_dim], in the half-split layout (pair i with i + head_dim/2)."""
+    """Returns cos and sin, [length, head_dim], half-split (pair i with i + head_dim/2)."""
     inverse = shape.rope_theta ** -(torch.arange(0, shape.head_dim, 2).float() / shape.head_dim)
     angles = torch.outer(torch.arange(length).float(), inverse)
     angles = torch.cat((angles, angles), dim=-1)
@@ -57,10 +57,12 @@ ROWS = 256  # query rows per attention tile
 
 
 def attend(q, k, v):
-    """Causal attention for q [batch, kv_heads, group, length, dim] over k, v [batch, kv_heads, length, dim].
+    """Causal attention for q [batch, kv_heads, group, length, dim] over k, v [batch, kv_heads,
+    length, dim].
 
-    Tiles of query rows against the keys up to their end: on a CPU two batched bf16 products and a fused
-    softmax take two thirds of the time of the library's flash kernel, and the causal half is still skipped.
+    Computes tiles of query rows against the keys up to their end. On a CPU, two batched bf16
+    products and a fused softmax take two thirds of the time of the library's flash kernel, and
+    still skip the causal half.
     """
     batch, kv_heads, group, length, dim = q.shape
     tiles = []
@@ -130,7 +132,7 @@ class Llama(nn.Module):
         initialise(self)
 
     def forward(self, tokens):
-        """Final hidden states, [batch, length, hidden]."""
+        """Returns final hidden states, [batch, length, hidden]."""
         x = self.embed_tokens(tokens)
         cos, sin = rope_table(self.shape, tokens.shape[1])
         for layer in self.layers:
@@ -143,12 +145,13 @@ class Llama(nn.Module):
 
 @torch.no_grad()
 def initialise(model: Llama):
-    """Random, but for what lets recall form within minutes on a CPU.
+    """Initialises randomly, except for a structure with which recall forms within minutes on a CPU.
 
-    The head is tied, so a small final norm lets the embedding be large enough not to drown in what the layers
-    add to it, while logits start small. All embeddings share one direction: softmax does not see it, but without
-    biases it is all that attention by position alone can hold on to. The heads of the first layer use it from the
-    start to look one to four tokens back, the first half of an induction circuit. Branches end in zeros.
+    The head is tied. A small final norm allows an embedding large enough to dominate the outputs of
+    the layers, while logits start small. All embeddings share one direction. Softmax ignores it,
+    but without biases it is the only input for attention by position alone. The heads of the first
+    layer use it from the start to attend one to four tokens back, the first half of an induction
+    circuit. Output projections of branches start at zero.
     """
     for module in model.modules():
         if isinstance(module, nn.Linear):
@@ -167,7 +170,8 @@ def look_back(attention: Attention, shared, pairs: int = 12, strength: float = 5
     """Query head i attends i + 1 tokens back, by the fastest rotary pairs."""
     size, half = attention.head_dim, attention.head_dim // 2
     rate = 10000.0 ** -(torch.arange(pairs) / half)
-    reader = strength * shared / (len(shared) * 0.5**0.5)  # gives `strength` for every normalised embedding
+    # gives `strength` for every normalised embedding
+    reader = strength * shared / (len(shared) * 0.5**0.5)
     keys = attention.k_proj.weight.zero_().view(attention.kv_heads, size, -1)
     keys[:, :pairs] = reader
     queries = attention.q_proj.weight.zero_().view(attention.heads, size, -1)

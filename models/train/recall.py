@@ -1,7 +1,7 @@
 """Held-out recall: the questions that are scored, during training and at its end.
 
-Greedy decoding reproduces an answer exactly if and only if every token of it is the most likely one after
-the tokens before it. So one forward pass over prompt and answer tells what decoding would have written.
+Greedy decoding reproduces an answer exactly if and only if every token of it is the most likely one
+after the tokens before it. So one forward pass over prompt and answer gives the result of decoding.
 """
 
 from collections.abc import Callable
@@ -17,11 +17,11 @@ SCORED = {
     "json": Recall(FORMS["json"], "plain", "hex", "hex", filler=0.0),
     "chat": Recall(FORMS["key"], "chat", "name", "number", filler=0.7),
 }
-QUICK = 32  # questions of a kind
+QUICK = 32  # questions per kind
 
 
 def question(haystack: Haystack, recall: Recall, length: int) -> Sample:
-    """One query; context, query and answer have about, never more than, `length` tokens together."""
+    """Returns one query; context, query and answer have about, at most, `length` tokens."""
     while True:
         sample = haystack.sample(length - 1, recall)
         if len(sample) <= length:
@@ -29,13 +29,13 @@ def question(haystack: Haystack, recall: Recall, length: int) -> Sample:
 
 
 def exact(predicted: torch.Tensor, sample: Sample) -> bool:
-    """Whether every answer of the sample is what greedy decoding writes; predicted[i] follows token i."""
+    """True if greedy decoding writes every answer of the sample; predicted[i] follows token i."""
     ids = torch.tensor(sample.ids)
     return all(bool((predicted[a - 1 : b - 1] == ids[a:b]).all()) for a, b in sample.answers)
 
 
 def quick_recall(logits: Callable, haystack: Haystack, rows: int, length: int) -> dict[str, float]:
-    """Share of exact answers per kind, in batches of the training's own shape."""
+    """Returns the share of exact answers per kind, in batches of the training's own shape."""
     scores, batches = {}, max(1, QUICK // rows)
     for name, recall in SCORED.items():
         right = 0

@@ -1,8 +1,9 @@
-"""A sample: token ids, a loss weight for each, and where its answers are.
+"""A sample: token ids, a loss weight for each, and the ranges of its answers.
 
-Samples are put together from *units*, lines or sentences that begin with a newline or a space. Pieces never
-cross such a border, so tokenizing unit by unit gives the ids of the whole text, and a sample can be filled to
-a token budget exactly. What cannot be predicted (random keys and values where they are told) has weight 0.
+Samples are built from *units*: lines or sentences that begin with a newline or a space. Pieces
+never cross the border of a unit. Tokenizing unit by unit therefore gives the ids of the whole text,
+and a sample can be filled to a token budget exactly. Unpredictable tokens (random keys and values
+when first given) have weight 0.
 """
 
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from tokenizer import BOS, Tokenizer
 
 GIVEN, TEXT, ANSWER = 0.0, 1.0, 1.0
-FOUND = 3.0  # the first token of an answer: it has to be found, the others only follow
+FOUND = 3.0  # the first token of an answer: it must be retrieved, the others only follow
 
 
 @dataclass

@@ -33,7 +33,7 @@ SEED = 20
 
 @dataclass(frozen=True)
 class Job:
-    """What every process needs to know."""
+    """Inputs of every process."""
 
     model: Path
     data: Path
@@ -51,12 +51,12 @@ class Scorer:
         self.words = Vocabulary.of(training)
 
     def material(self) -> Material:
-        """Begins anew for every score, so that none depends on what was scored before it."""
+        """Returns newly seeded material, so that scores do not depend on their order."""
         return Material(self.tokenizer, self.held_out, self.words, True, SEED)
 
     @torch.no_grad()
     def predictions(self, sample: Sample) -> torch.Tensor:
-        """The most likely token after every token; logits only where an answer is checked."""
+        """Returns the most likely token after every token; logits only for checked answers."""
         hidden = self.model.model(torch.tensor([sample.ids])).last_hidden_state[0]
         predicted = torch.full((len(sample),), -1)
         for begin, end in sample.answers:
@@ -64,7 +64,7 @@ class Scorer:
         return predicted
 
     def recall(self, kind: str, length: int) -> dict[float, list[bool]]:
-        """By depth, whether each answer was exact; the depths share the samples evenly."""
+        """Returns by depth: True for each exact answer. Depths share the samples evenly."""
         haystack, answers = Haystack(self.material()), {depth: [] for depth in DEPTHS}
         for i in range(self.job.samples):
             depth = DEPTHS[i % len(DEPTHS)]
@@ -73,7 +73,7 @@ class Scorer:
         return answers
 
     def skill(self, name: str) -> list[bool]:
-        """Whether each answer of the samples was exact."""
+        """Returns a list of bools, True for each exact answer of the samples."""
         tasks, answers = Tasks(self.material()), []
         for _ in range(self.job.samples):
             sample = SKILLS[name](tasks)
@@ -83,7 +83,7 @@ class Scorer:
 
     @torch.no_grad()
     def perplexity(self, source: str) -> tuple[float, float]:
-        """(per token, bits per byte), in windows that do not overlap; each begins with BOS."""
+        """Returns (per token, bits per byte), in disjoint windows; each begins with BOS."""
         loss, tokens, size = 0.0, 0, 0
         for text in getattr(self.held_out, source):
             text = text[:200_000]
@@ -96,7 +96,7 @@ class Scorer:
         return math.exp(loss / tokens), loss / math.log(2) / size
 
 
-scorer = lru_cache(Scorer)  # one a process
+scorer = lru_cache(Scorer)  # one per process
 
 
 def score(job: Job, method: str, *what):

@@ -2,8 +2,9 @@
 
     python stories260k.py IN OUT [--golden FILE]
 
-IN holds stories260K.bin and tok512.bin. With --golden, 200 greedy tokens for two prompts are written, after
-checking that transformers on the converted files agrees with an f64 reading of llama2.c's own definition.
+IN holds stories260K.bin and tok512.bin. With --golden, 200 greedy tokens for two prompts are
+written, after checking that transformers on the converted files agrees with an f64 reading of
+llama2.c's own definition.
 """
 
 import argparse
@@ -25,7 +26,7 @@ EPS = 1e-5
 
 
 def read_checkpoint(path: Path) -> tuple[dict, dict]:
-    """(header, tensors): f32 arrays with a leading layer axis, in the order in which the file has them."""
+    """Returns (header, tensors): f32 arrays with a leading layer axis, in the order of the file."""
     raw = path.read_bytes()
     h = dict(zip(HEADER, struct.unpack("7i", raw[:28])))
     dim, hidden, layers, head = h["dim"], h["hidden"], h["layers"], h["dim"] // h["heads"]
@@ -63,7 +64,7 @@ def read_vocabulary(path: Path, count: int) -> list[tuple[bytes, float]]:
 
 
 def half_split(rows: np.ndarray, heads: int) -> np.ndarray:
-    """llama2.c turns neighbouring rows (2i, 2i+1) of a head together, Hugging Face rows i and i + half."""
+    """Reorders rows: llama2.c rotates (2i, 2i+1) of a head, Hugging Face (i, i + half)."""
     out, columns = rows.shape
     return rows.reshape(heads, out // heads // 2, 2, columns).swapaxes(1, 2).reshape(out, columns)
 
@@ -111,7 +112,7 @@ def config(h: dict) -> dict:
 
 
 def sentencepiece_model(vocabulary: list[tuple[bytes, float]]) -> spm_proto.ModelProto:
-    """tok512.bin has lost the piece types and the marks for spaces; both follow from the ids and the text."""
+    """Derives from ids and text the piece types and space symbols that tok512.bin lacks."""
     kinds = spm_proto.ModelProto.SentencePiece
     special = {0: ("<unk>", kinds.UNKNOWN), 1: ("<s>", kinds.CONTROL), 2: ("</s>", kinds.CONTROL)}
     model = spm_proto.ModelProto()
@@ -177,7 +178,7 @@ def attention(h: dict, t: dict, layer: int, x):
 
 
 def reference_logits(h: dict, t: dict, ids: list[int]):
-    """Logits after the last token."""
+    """Returns the logits after the last token."""
     x = t["embed"][ids]
     for i in range(h["layers"]):
         x = x + attention(h, t, i, rms_norm(x, t["norm_attention"][i]))

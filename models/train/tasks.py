@@ -1,4 +1,4 @@
-"""The other tasks: copying, counting, chat about stories, and plain text. Each takes a token budget."""
+"""The other tasks: copying, counting, chat about stories, text. Each takes a token budget."""
 
 import re
 
@@ -9,8 +9,8 @@ from tokenizer import ASSISTANT, END, EOS, SYSTEM, USER
 SYSTEM_LINES = ("You are a helpful assistant.", "Answer the question.", "You remember everything you read.")
 SHOTS = (("Input", "Output"), ("Say", "Echo"), ("Text", "Copy"))
 ALPHABETS = (8, 32, 256, 2048)
-FIRST_PIECE = 263  # after the specials and the bytes
-UNSURE = 3  # tokens after which it is plain that a repetition has begun
+FIRST_PIECE = 263  # after the special tokens and the bytes
+UNSURE = 3  # tokens until a repetition is recognisable
 
 
 class Tasks:
@@ -18,7 +18,7 @@ class Tasks:
         self.material, self.rng, self.tokenizer = material, material.rng, material.tokenizer
 
     def repeat(self, budget: int) -> Sample:
-        """Random tokens, then the same again: the purest exercise for an induction head."""
+        """Returns random tokens, then the same again: basic training of induction heads."""
         length = self.rng.randint(4, max(8, budget // 2))
         alphabet = self.rng.sample(range(FIRST_PIECE, len(self.tokenizer.plain)), self.rng.choice(ALPHABETS))
         ids = self.rng.choices(alphabet, k=length) * (budget // length + 1)
@@ -26,7 +26,7 @@ class Tasks:
         return Sample(ids[:budget], weights[:budget])
 
     def copy(self, budget: int) -> Sample:
-        """Few-shot copying of lists; the first shot only shows what is wanted."""
+        """Few-shot copying of lists; the first shot only demonstrates the task."""
         sample, rng = begin(), self.rng
         left, right = rng.choice(SHOTS)
         kind, separator = rng.choice(KINDS[:4]), rng.choice((" ", ", "))
@@ -52,7 +52,7 @@ class Tasks:
         return begin().add(unit(self.tokenizer, opening, (answer + END, ANSWER), ("\n", GIVEN), answer=True))
 
     def story(self, budget: int) -> Sample:
-        """A whole story whatever the budget, half of the time as a chat's answer that names a word of it."""
+        """Returns a whole story, for any budget; half are chat answers to one of their words."""
         story = self.rng.choice(self.material.corpus.stories)
         if self.rng.random() < 0.5:
             topics = [noun for noun in re.findall(NOUN, story) if noun in self.material.words.topics]
@@ -61,7 +61,7 @@ class Tasks:
         return begin().add(Sample(ids, [TEXT] * len(ids)))
 
     def text(self, budget: int) -> Sample:
-        """A stretch of one novel."""
+        """Returns a range of one novel."""
         novel = self.rng.choice(self.material.corpus.novels)
         start = novel.find(" ", self.rng.randrange(len(novel) - 8 * budget)) + 1
         ids = self.tokenizer.encode(novel[start : start + 6 * budget])[: budget - 1]

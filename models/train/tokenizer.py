@@ -59,9 +59,9 @@ def train(data: Path, out: Path):
 
 
 class Tokenizer:
-    """Text with special tokens to ids, as transformers' LlamaTokenizer with legacy=false does it.
+    """Encodes text with special tokens as transformers' LlamaTokenizer does with legacy=false.
 
-    The dummy prefix goes before the text's first word only, never after a special token.
+    The dummy prefix is added before the text's first word only, never after a special token.
     """
 
     def __init__(self, path: Path):
@@ -73,7 +73,7 @@ class Tokenizer:
         self.pattern = re.compile("(" + "|".join(map(re.escape, self.special)) + ")")
 
     def pieces(self, text: str, prefix: bool = True) -> list[tuple[int, int]]:
-        """(id, end offset in UTF-8 bytes of `text`) of every token; no BOS is added.
+        """Returns (id, end offset in UTF-8 bytes of `text`) of every token; no BOS is added.
 
         `prefix` false: the text continues another one, and so gets no dummy prefix.
         """

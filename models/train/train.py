@@ -1,12 +1,13 @@
-"""Trains the model in stages; resumes where it stopped.
+"""Trains the model in stages; resumes at the last saved state.
 
     torchrun --nproc-per-node 2 train.py RUN --data DATA          (RUN/tokenizer.model must exist)
 
-One process a core: they meet once a step to add their gradients, where threads would meet at every operation
-and wait for each other on a machine that is shared. The results are the same for any number of processes that
-divides a stage's rows, up to the samples drawn.
-RUN/state.pt holds weights and optimizer; RUN/log.jsonl the curve. A stage is a context length, a mixture of
-tasks and a number of tokens; recall is learnt on short rows that are nearly all questions, then stretched.
+There is one process per core. Processes synchronise once per step, to add their gradients. Threads
+would synchronise at every operation and wait for each other on a shared machine. The results are
+the same for any number of processes that divides a stage's rows, up to the samples drawn.
+RUN/state.pt holds weights and optimizer; RUN/log.jsonl the curve. A stage is a context length, a
+mixture of tasks and a number of tokens. Recall is learnt on short rows that are nearly all
+questions, then extended to longer ones.
 """
 
 import argparse
@@ -31,7 +32,7 @@ from tokenizer import Tokenizer
 @dataclass(frozen=True)
 class Stage:
     length: int
-    rows: int  # of a batch
+    rows: int  # per batch
     tokens: float  # in millions
     mixture: dict[str, float]
 
@@ -96,7 +97,8 @@ class Trainer:
         self.save()
 
     def stage(self, stage: Stage, end: int, index: int):
-        # The step is part of the seed: a resumed run sees new samples, not the first ones again.
+        # The step is part of the seed: a resumed run draws new samples instead of repeating the
+        # first ones.
         seed = (self.seed + 1000 * index + self.step) * self.ranks + self.rank
         packer = Packer(Material(self.tokenizer, self.corpus, self.words, False, seed), stage.mixture)
         while self.tokens < end:
@@ -136,7 +138,7 @@ class Trainer:
                 self.losses[task].append(row[row > 0].mean().item())
 
     def weighted_loss(self, hidden, targets, weights):
-        """The weighted sum, and the loss of every position; those without weight never reach the head.
+        """Returns the weighted sum, and every position's loss. Without weight: no head.
 
         The head is compiled for pieces of one size, so that no batch causes another compilation.
         """
@@ -155,7 +157,7 @@ class Trainer:
         self.log(dict(length=stage.length, seconds=round(elapsed, 1), loss=means))
 
     def measure(self, stage: Stage):
-        """Held-out recall at this stage's length; every process asks its own questions."""
+        """Measures held-out recall at this stage's length; every process has its own questions."""
         haystack = Haystack(Material(self.tokenizer, self.held_out, self.words, True, seed=7 + self.rank))
         rows = stage.rows // self.ranks
         with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():

@@ -33,7 +33,7 @@ class ReflectionGuards final : public grpc::experimental::ServerInterceptorFacto
 
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* info) override {
-    return new ReflectionGuard(keys_, *info);  // gRPC's from here on
+    return new ReflectionGuard(keys_, *info);  // owned by gRPC
   }
 
  private:

@@ -10,11 +10,11 @@
 
 namespace tessera {
 
-// Whether a call shows one of the keys. Errors: Unauthenticated.
+// Checks the API key in a call's metadata. Errors: Unauthenticated if it has no valid key.
 absl::Status authorize(const ApiKeys& keys, const grpc::ServerContextBase& context);
 
-// For reflection, which is not ours to answer: cancels its calls that show no key. `keys` must
-// outlive the server.
+// Returns: an interceptor for reflection, which gRPC answers itself. It cancels reflection calls
+// without a valid key. `keys` must outlive the server.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> guard_reflection(
     const ApiKeys& keys);
 

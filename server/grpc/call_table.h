@@ -15,20 +15,21 @@ namespace tessera {
 
 class GenerateCall;
 
-// The generations that run, by the name their client knows. Any thread may call any method.
+// Running Generate calls by name, which is the request_id of the API. Thread-safe.
 class CallTable {
  public:
-  // Names a generation: `name`, or a new one when it is empty. Errors: InvalidArgument (too long),
-  // AlreadyExists (one of that name runs).
+  // Registers a call under `name`, or under a new name if `name` is empty. Returns: the name.
+  // Errors: InvalidArgument if the name is too long, AlreadyExists if a call of that name is
+  // running.
   absl::StatusOr<std::string> add(const std::string& name, std::weak_ptr<GenerateCall> call);
 
-  // The name is free again. The call still counts as open until close().
+  // Releases the name. The call still counts as open until close().
   void remove(const std::string& name);
 
-  // Null: there is none of that name.
+  // Returns: the call of that name, or null.
   std::shared_ptr<GenerateCall> find(const std::string& name) const;
 
-  // Calls that are open, named or not.
+  // Number of open calls, named or not. The wait returns false if `timeout` passed first.
   void open();
   void close();
   bool wait_until_none_is_open(std::chrono::milliseconds timeout);

@@ -13,10 +13,10 @@
 namespace tessera {
 namespace {
 
-// A prompt's log probabilities go out in messages of so many tokens: clients limit their size.
+// Maximum prompt tokens with log probabilities in one message, because clients limit its size.
 constexpr std::size_t kPromptTokens = 256;
 
-// As the engine counts time. A deadline so far away is none.
+// Returns: the call's deadline on the engine's clock; none if it is more than a year away.
 std::optional<std::chrono::steady_clock::time_point> deadline_of(
     const grpc::ServerContextBase& context) {
   const auto left = context.deadline() - std::chrono::system_clock::now();
@@ -28,7 +28,7 @@ std::optional<std::chrono::steady_clock::time_point> deadline_of(
 
 }  // namespace
 
-// One of the n: where the engine reports it, and what of that is not yet written.
+// One of the n sequences: the engine's sink, and its events that are not yet written.
 struct GenerateCall::Sequence final : EventSink {
   Sequence(GenerateCall& some_call, int32_t some_index) : call(some_call), index(some_index) {}
 
@@ -44,9 +44,9 @@ struct GenerateCall::Sequence final : EventSink {
 
   GenerateCall& call;
   const int32_t index;
-  SeenToken coming;  // the engine's thread's
+  SeenToken coming;  // engine thread only
 
-  // The owner's of the writing side.
+  // Only the owner of the writing side uses these.
   std::optional<Generation> generation;
   std::vector<SeenToken> taken_prompt;
   std::vector<SeenToken> taken;
@@ -128,7 +128,7 @@ void GenerateCall::abort() {
   cancel(std::unique_lock(mutex_));
 }
 
-// ---- the engine's thread
+// ---- engine thread
 
 void GenerateCall::add_prompt(Sequence& sequence, SeenToken token) {
   std::unique_lock lock(mutex_);
@@ -164,10 +164,10 @@ void GenerateCall::wake(std::unique_lock<std::mutex> lock) {
   }
 }
 
-// ---- the writing side
+// ---- writing side
 
-// A sequence of which something has come, or why the stream ends here; neither: nothing has come,
-// and the writing side is free.
+// A sequence with new events, or the reason why the stream ends early. Neither: there are no new
+// events, and the writing side has no owner any more.
 struct GenerateCall::Taken {
   Sequence* sequence = nullptr;
   absl::Status broken;
@@ -195,7 +195,7 @@ GenerateCall::Taken GenerateCall::take() {
   return {};
 }
 
-// Moves what waits into the taken_ members. Requires: mutex_ is held.
+// Moves pending events into the taken_ members. Requires: mutex_ is held.
 void GenerateCall::take_from(Sequence& sequence) {
   const auto some = sequence.prompt.begin() +
                     static_cast<std::ptrdiff_t>(std::min(kPromptTokens, sequence.prompt.size()));
@@ -209,7 +209,8 @@ void GenerateCall::take_from(Sequence& sequence) {
   }
 }
 
-// Turns what was taken into response_. False: there is nothing to say, for the text is at its end.
+// Builds response_ from the taken tokens. Returns: false if it has no tokens, for example because
+// the text has already ended at a stop string.
 bool GenerateCall::read_tokens(Sequence& sequence) {
   const Tokenizer& tokenizer = shared_.service.tokenizer();
   TextStream& text = sequence.generation->text;
@@ -233,7 +234,7 @@ bool GenerateCall::read_tokens(Sequence& sequence) {
   return response_.token_ids_size() > 0 || response_.prompt_size() > 0;
 }
 
-// False: there was nothing to write, and the caller still owns the writing side.
+// Returns: false if there was nothing to write. The caller then still owns the writing side.
 bool GenerateCall::write(Sequence& sequence, bool any) {
   if (!sequence.taken_finish) {
     if (any) {
@@ -265,7 +266,8 @@ bool GenerateCall::write(Sequence& sequence, bool any) {
   return true;
 }
 
-// Requires: the caller owns the writing side. Passes it on to the write it begins, or frees it.
+// Requires: the caller owns the writing side. Passes it on to the write that it starts, or releases
+// it.
 void GenerateCall::write_pending() {
   while (true) {
     const Taken taken = take();
@@ -287,7 +289,7 @@ void GenerateCall::write_pending() {
   }
 }
 
-// What else runs for it has no one to report to.
+// Cancels the other sequences too, because the stream cannot report them any more.
 void GenerateCall::finish_early(const absl::Status& status) {
   cancel(std::unique_lock(mutex_));
   if (!name_.empty()) {
@@ -296,7 +298,7 @@ void GenerateCall::finish_early(const absl::Status& status) {
   Finish(to_grpc(status));
 }
 
-// A write that failed means that the client has gone, which OnCancel reports too.
+// A failed write means that the client has disconnected, which OnCancel reports too.
 void GenerateCall::OnWriteDone(bool ok) {
   if (!ok) {
     const std::lock_guard lock(mutex_);

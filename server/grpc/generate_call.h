@@ -18,17 +18,17 @@
 
 namespace tessera {
 
-// One Generate stream: the engine's thread leaves tokens here, and whoever owns the stream's
-// writing side turns all of one sequence's into one message. That is the writer's thread when
-// nothing is being written, and gRPC's when a write has just been done; so a client that reads
-// slowly gets fewer, larger messages, and costs the engine nothing.
+// One Generate stream. The engine thread appends tokens. The owner of the stream's writing side
+// turns all pending tokens of one sequence into one message. This owner is the StreamWriter thread
+// if no write is in progress, and gRPC's thread after a write has completed. A client that reads
+// slowly gets fewer, larger messages, and does not slow down the engine.
 //
-// Lives until both gRPC and the engine have let go of it.
+// Destroyed when both gRPC and the engine have released it.
 class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>,
                            public StreamWriter::Stream,
                            public std::enable_shared_from_this<GenerateCall> {
  public:
-  // What all calls share; outlives them.
+  // Shared by all calls, and outlives them.
   struct Shared {
     Service& service;
     CallTable& calls;
@@ -36,17 +36,17 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
     std::size_t max_pending_tokens;
   };
 
-  // The reactor of a new call; a request that is refused finishes at once.
+  // Returns: the reactor of a new call. A refused request finishes at once, with its error.
   static GenerateCall* start(const Shared& shared, const grpc::ServerContextBase& context,
                              const v1::GenerateRequest& request);
 
-  // The reactor of a call that only ends.
+  // Returns: the reactor of a call that finishes at once, with `status`.
   static GenerateCall* refuse(const Shared& shared, const absl::Status& status);
 
   explicit GenerateCall(const Shared& shared);
   ~GenerateCall() override;
 
-  // Any thread: ends the generation; the stream gets its last message.
+  // Any thread. Ends the generation; the stream still gets its last message.
   void abort();
 
  private:
@@ -74,23 +74,23 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   void OnDone() override;
 
   const Shared shared_;
-  std::shared_ptr<GenerateCall> self_;  // until OnDone
+  std::shared_ptr<GenerateCall> self_;  // keeps the call alive until OnDone
   std::string name_;
-  std::vector<std::unique_ptr<Sequence>> sequences_;  // the engine's sinks
+  std::vector<std::unique_ptr<Sequence>> sequences_;  // sinks of the engine
 
-  // Belong to the owner of the writing side.
+  // Only the owner of the writing side uses these.
   v1::GenerateResponse response_;
   v1::Usage usage_;
-  KvReport kv_;            // of the sequences that have ended
-  std::size_t next_ = 0;   // where to look for something to write
-  std::size_t ended_ = 0;  // sequences that have had their last message
+  KvReport kv_;            // of the finished sequences
+  std::size_t next_ = 0;   // sequence that is polled next
+  std::size_t ended_ = 0;  // sequences whose last message was written
 
-  std::mutex mutex_;  // guards what follows, and what sequences wait to write
+  std::mutex mutex_;  // guards the fields below, and the pending events of the sequences
   std::vector<RequestId> ids_;
   std::size_t pending_tokens_ = 0;
   bool writing_ = true;     // the writing side has an owner
-  bool cancelled_ = false;  // the engine is told as soon as there are ids
-  bool gone_ = false;       // the client is, or its deadline has passed
+  bool cancelled_ = false;  // passed on to the engine as soon as there are ids
+  bool gone_ = false;       // the client has disconnected, or its deadline has passed
   bool too_slow_ = false;   // the client left more than max_pending_tokens unread
 };
 

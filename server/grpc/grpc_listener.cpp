@@ -25,13 +25,13 @@
 namespace tessera {
 namespace {
 
-// Reflection is served by threads of its own, unlike all else; so many at most.
+// Maximum number of synchronous threads. Only reflection uses them.
 constexpr int kMaxSynchronousThreads = 16;
 
-// What a stopping server waits for: bytes of answers that are complete.
+// Time that a stopping server waits until complete answers are sent.
 constexpr std::chrono::milliseconds kFlushTime{500};
 
-// gRPC's health service, reflection and log are the process's.
+// gRPC's health service, reflection and log are global to the process.
 void set_up_process() {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -48,7 +48,7 @@ int milliseconds(std::chrono::milliseconds time) {
 void apply(const GrpcOptions& options, grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(options.max_message_bytes);
   builder.SetResourceQuota(grpc::ResourceQuota("tessera").SetMaxThreads(kMaxSynchronousThreads));
-  // Else a second server would share the port, and get half of the calls.
+  // Otherwise a second server would share the port and get half of the calls.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, milliseconds(options.keepalive_interval));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,

@@ -14,46 +14,47 @@ namespace tessera {
 class Service;
 
 struct GrpcOptions {
-  std::string address;                     // numeric, v4 or v6, or a host's name
-  int32_t port = 50051;                    // 0: any free one, see GrpcListener::port()
-  int32_t max_message_bytes = 8 << 20;     // of a request
-  std::size_t max_pending_tokens = 16384;  // that a client has not read; then it is too slow
+  std::string address;                     // numeric, v4 or v6, or a host name
+  int32_t port = 50051;                    // 0: any free port, see GrpcListener::port()
+  int32_t max_message_bytes = 8 << 20;     // maximum size of a request
+  std::size_t max_pending_tokens = 16384;  // unread tokens after which a call is cancelled
 
-  // A connection that is silent for so long is asked whether it is alive, and closed when it does
-  // not answer: what it ran is cancelled. Clients may ask no more often than `min_ping_interval`.
+  // A connection that is idle for `keepalive_interval` gets a ping. Without a reply in time it is
+  // closed, and its calls are cancelled. Clients may not ping more often than `min_ping_interval`.
   std::chrono::milliseconds keepalive_interval{30'000};
   std::chrono::milliseconds keepalive_timeout{10'000};
   std::chrono::milliseconds min_ping_interval{5'000};
 
-  // Any of them opens all but grpc.health.v1, as metadata `authorization: Bearer KEY`. Without one
-  // a call is UNAUTHENTICATED, and one of reflection, which cannot say more, CANCELLED.
+  // Any of these keys authorizes a call, as metadata `authorization: Bearer KEY`. grpc.health.v1
+  // needs none. A call without a valid key gets UNAUTHENTICATED. A reflection call gets CANCELLED,
+  // because it cannot get another status.
   ApiKeys api_keys{};
 
   std::string tls_certificate{};  // PEM files; both empty: plain HTTP/2
   std::string tls_key{};
 };
 
-// The gRPC front end: proto/tessera/v1/inference.proto, grpc.health.v1 and reflection.
+// gRPC front end: proto/tessera/v1/inference.proto, grpc.health.v1 and reflection.
 class GrpcListener {
  public:
-  // Listens and serves as soon as it returns. `service` must outlive the listener, and its engine
-  // must have been stopped, or be idle, before the listener goes.
-  // Errors: NotFound (certificate or key cannot be read), Unavailable (the address is not ours, the
-  // port is taken, or certificate and key do not fit).
+  // Returns: a listener that serves already. `service` must outlive the listener. Its engine must
+  // be stopped or idle before the listener is destroyed.
+  // Errors: NotFound if the certificate or key cannot be read. Unavailable if the address is not
+  // one of this machine, the port is taken, or certificate and key do not fit together.
   static absl::StatusOr<std::unique_ptr<GrpcListener>> start(const GrpcOptions& options,
                                                              Service& service);
 
-  virtual ~GrpcListener() = default;  // stop()
+  virtual ~GrpcListener() = default;  // calls stop()
 
   virtual int32_t port() const = 0;
 
-  // Health says NOT_SERVING from now on. Calls are served as before.
+  // Health reports NOT_SERVING from now on. Calls are served as before.
   virtual void set_not_serving() = 0;
 
-  // Waits until no Generate is open. False: `timeout` passed before that.
+  // Waits until no Generate call is open. Returns: false if `timeout` passed first.
   virtual bool drain(std::chrono::milliseconds timeout) = 0;
 
-  // Closes the port, cancels what is left and joins the threads.
+  // Closes the port, cancels the open calls and joins the threads.
   virtual void stop() = 0;
 };
 

@@ -11,8 +11,8 @@
 
 namespace tessera {
 
-// The calls of tessera.v1.Inference, behind the keys. `service` and `keys` must outlive this, and
-// this every call.
+// Implements tessera.v1.Inference. Every call requires an API key if there are keys. `service` and
+// `keys` must outlive this, and this must outlive every call.
 class InferenceService final : public v1::Inference::CallbackService {
  public:
   InferenceService(tessera::Service& service, const ApiKeys& keys, std::size_t max_pending_tokens);

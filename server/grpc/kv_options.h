@@ -5,7 +5,8 @@
 
 namespace tessera {
 
-// Fields of the message have the names of those of a policy (engine/kv/kv_policy_fields.h).
+// Returns: the fields that are set in `message`. They have the names of the fields of a policy
+// (engine/kv/kv_policy_fields.h).
 KvOverrides parse_kv_options(const v1::KvOptions& message);
 
 v1::KvUsage to_wire(const KvReport& report);

@@ -8,8 +8,7 @@
 
 namespace tessera {
 
-// A thread that does for streams what the engine's must not: turn tokens into text, and begin to
-// write.
+// Thread that detokenizes and starts writes for streams. The engine thread must not do this work.
 class StreamWriter {
  public:
   class Stream {
@@ -19,11 +18,11 @@ class StreamWriter {
   };
 
   StreamWriter();
-  ~StreamWriter();  // after what has been posted
+  ~StreamWriter();  // serves all posted streams first
   StreamWriter(const StreamWriter&) = delete;
   StreamWriter& operator=(const StreamWriter&) = delete;
 
-  // Any thread, does not wait. Calls write_pending() once.
+  // Any thread; does not block. The writer's thread calls write_pending() once for each post().
   void post(std::shared_ptr<Stream> stream);
 
  private:

@@ -38,7 +38,7 @@ absl::StatusOr<Prompt> parse_prompt(const v1::GenerateRequest& message) {
   return absl::InvalidArgumentError("prompt: one of text, tokens and chat is required");
 }
 
-// What is out of range the engine refuses by name.
+// The engine checks the ranges; its errors name the field.
 SamplingParams parse_sampling(const v1::SamplingParams& message) {
   SamplingParams sampling;
   const auto take = [](bool given, auto value, auto& field) { field = given ? value : field; };
@@ -94,7 +94,7 @@ absl::Status check_stops(const v1::GenerateRequest& message) {
 }  // namespace
 
 grpc::Status to_grpc(const absl::Status& status) {
-  // Both libraries number the codes alike.
+  // Both libraries use the same numbers for the codes.
   return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
 }
 

@@ -45,7 +45,8 @@ void Choice::expect_prompt_logprobs(std::span<const int32_t> ids) {
   }
 }
 
-// The first comes with the rest: of a prompt of one token nothing is reported.
+// The first token is shown together with the others. For a prompt of one token the engine reports
+// nothing.
 void Choice::take_prompt(std::span<const TokenQueue::Token> tokens) {
   if (prompt_.empty()) {
     return;

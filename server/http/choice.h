@@ -13,13 +13,13 @@
 
 namespace tessera {
 
-// One sequence of an answer: takes in what the engine reports of it, token by token, and makes of
-// it what JSON shows. On the connection's thread.
+// One sequence of an answer. Converts the engine's events, token by token, to the data that JSON
+// shows. Used on the connection's thread.
 class Choice {
  public:
   struct Args {
     Service& service;
-    const CompletionRequest& request;  // only for the constructor's call
+    const CompletionRequest& request;  // used by the constructor only
     int32_t index = 0;
     Generation generation;
     std::shared_ptr<TokenQueue> queue;
@@ -27,25 +27,26 @@ class Choice {
 
   explicit Choice(Args args);
 
-  // The text begins with the prompt's: `prompt`, of these ids.
+  // Begins the text with the prompt (echo). `prompt`: its text; `ids`: its tokens.
   void set_cached(const std::string& prompt, std::span<const int32_t> ids);
 
-  // Its log probabilities are shown: those of `ids`, which come with the first events.
+  // Shows the log probabilities of the prompt `ids`, which come with the first events.
   void expect_prompt_logprobs(std::span<const int32_t> ids);
 
-  // What came since the last call. Calls `print` after each token that made text, and at the end.
+  // Processes the events since the last call. Calls `print` after each token that produced text,
+  // and at the end.
   template <typename Print>
   void advance(Print&& print) {
     TokenQueue::Events events = queue_->take();
     if (events.finish) {
       kv = events.finish->kv;
     }
-    if (finished()) {  // by a stop string, and now by the engine
+    if (finished()) {  // a stop string ended it in an earlier call
       return;
     }
     take_prompt(events.prompt);
     for (const TokenQueue::Token& token : events.tokens) {
-      if (finished()) {  // by a stop string: the engine was ahead
+      if (finished()) {  // a stop string ended it; the engine ran ahead
         break;
       }
       take_token(token);
@@ -61,22 +62,22 @@ class Choice {
     }
   }
 
-  // Forgets what a chunk has shown.
+  // Clears the text and tokens that were printed.
   void clear();
 
-  // The engine has ended it too, and told what it used.
+  // True if the engine has ended the sequence and reported its usage, or if the sequence failed.
   bool settled() const { return kv.has_value() || !failure.ok(); }
   bool finished() const { return !text.finish_reason.empty() || !failure.ok(); }
   RequestId id() const { return generation_.id; }
 
-  // How likely the model found its tokens, on average.
+  // Mean log probability of the generated tokens.
   double mean_logprob() const;
 
-  ChoiceText text;  // not yet shown
+  ChoiceText text;  // not yet printed
   absl::Status failure;
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;
-  std::optional<Finish::Kv> kv;  // from the engine's end on
+  std::optional<Finish::Kv> kv;  // set when the engine ends the sequence
 
  private:
   void take_prompt(std::span<const TokenQueue::Token> tokens);
@@ -87,15 +88,15 @@ class Choice {
 
   Service& service_;
   const bool logprobs_;
-  const bool prompt_logprobs_;  // reported apart
+  const bool prompt_logprobs_;  // reported separately
   const bool ids_as_text_;
   const bool keep_special_;
   Generation generation_;
   std::shared_ptr<TokenQueue> queue_;
   bool echo_ = false;
-  std::vector<ChosenToken> prompt_;  // waits for its log probabilities
-  std::size_t prompt_known_ = 1;     // of prompt_; nothing is known of the first
-  int64_t characters_ = 0;           // of the text, with the prompt if it is shown
+  std::vector<ChosenToken> prompt_;  // prompt tokens until all log probabilities are there
+  std::size_t prompt_known_ = 1;     // complete entries of prompt_; the first has no value
+  int64_t characters_ = 0;           // of the text, including an echoed prompt
   double logprob_sum_ = 0;
 };
 

@@ -20,7 +20,7 @@ namespace tessera {
 
 namespace {
 
-// A piece larger than this goes out before more is made.
+// A piece larger than this is sent before more events are printed.
 constexpr std::size_t kPieceBytes = 64 << 10;
 
 int64_t unix_seconds() {
@@ -29,7 +29,7 @@ int64_t unix_seconds() {
       .count();
 }
 
-// Different for every request of every process: ids, and seeds where the client gave none.
+// Returns: a number for ids that is different for every request of every process.
 uint64_t unique_number() {
   static std::atomic<uint64_t> state = [] {
     std::random_device device;
@@ -121,8 +121,8 @@ class CompletionAnswer final : public HttpAnswer {
   }
 
  private:
-  // Usage tells what the engine used, so it waits for the engine to end what a stop string has
-  // ended.
+  // Usage has the engine's final numbers. So a choice that a stop string has ended is done only
+  // when the engine has ended it too.
   bool done(const Choice& choice) const {
     return head_.usage ? choice.settled() : choice.finished();
   }
@@ -170,14 +170,15 @@ class CompletionAnswer final : public HttpAnswer {
     return text + detokenizer.finish();
   }
 
-  // Prints what has come since the last time as one event.
+  // Prints the new text and tokens of a choice as one event.
   void print(Choice& choice, std::string& piece) {
     piece +=
         print_event(head_, choice.text, continuous_usage_ ? std::optional(usage()) : std::nullopt);
     choice.clear();
   }
 
-  // Of each prompt's sequences the likeliest n, likeliest first; all of them where n were made.
+  // Returns: the complete answer. With best_of > n it has the n most likely sequences of each
+  // prompt, most likely first. Otherwise it has all sequences.
   HttpReply whole() {
     std::vector<ChoiceText> texts;
     for (auto first = choices_.begin(); first != choices_.end(); first += best_of_) {

@@ -8,9 +8,10 @@
 
 namespace tessera {
 
-// Submits a completion or chat and makes its answer, whole or as server-sent events. Token ids
-// come from the engine's thread; text and JSON are made on the connection's.
-// Requires: `service` outlives the answer. Errors as Service::generate; nothing runs then.
+// Submits a completion or chat and returns its answer, whole or as server-sent events. Token ids
+// come from the engine thread; text and JSON are produced on the connection's thread.
+// Requires: `service` outlives the answer.
+// Errors: as Service::generate; no sequence keeps running then.
 absl::StatusOr<std::unique_ptr<HttpAnswer>> answer_completion(Service& service,
                                                               CompletionRequest request,
                                                               std::shared_ptr<HttpWaker> waker);

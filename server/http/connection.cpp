@@ -19,13 +19,14 @@ namespace {
 
 namespace asio = boost::asio;
 
-// Beyond a head: requests sent ahead while an answer is made. A client that sends more waits.
+// Room of the inbox beyond one head, for requests that are pipelined during an answer. Reading
+// pauses while the inbox is full.
 constexpr std::size_t kSentAheadBytes = 64 << 10;
 
-// How long a client has to read the last answer before the connection goes.
+// Time for a client to read the last answer before the connection is closed.
 constexpr std::chrono::seconds kLinger{2};
 
-// A coroutine's end: our own code throws nothing, so this is memory or a bug.
+// End of a coroutine. Our own code throws nothing, so a failure is a lack of memory or a bug.
 void report(const std::exception_ptr& failure) {
   if (failure == nullptr) {
     return;
@@ -52,7 +53,7 @@ asio::awaitable<void> HttpSignal::wait(Clock::time_point deadline) {
   announced_ = false;
 }
 
-// Outlives connections and listener: the engine may still hold it.
+// May outlive connections and listener, because the engine may still hold it.
 class HttpConnection::Waker final : public HttpWaker {
  public:
   explicit Waker(HttpConnection& connection)
@@ -73,13 +74,13 @@ class HttpConnection::Waker final : public HttpWaker {
   }
 
  private:
-  std::shared_ptr<asio::io_context> io_;  // the executor needs it; goes after it
+  std::shared_ptr<asio::io_context> io_;  // used by the executor; destroyed after it
   asio::any_io_executor executor_;
   std::weak_ptr<HttpConnection> connection_;
   std::shared_ptr<std::atomic<bool>> posted_ = std::make_shared<std::atomic<bool>>(false);
 };
 
-// While it lives: what happens to the connection when the time is over.
+// Scoped timeout. Calls `expired` on the connection if `limit` passes before the destructor.
 class HttpConnection::TimeLimit {
  public:
   using Expired = void (HttpConnection::*)();
@@ -213,7 +214,7 @@ asio::awaitable<void> HttpConnection::serve() {
   }
 }
 
-// Reads until there is a whole request.
+// Waits until a request is complete, refused or late, or until the connection ends.
 asio::awaitable<HttpConnection::Received> HttpConnection::receive() {
   using State = HttpRequestParser::State;
   const HttpOptions& options = args_.options;
@@ -254,7 +255,7 @@ bool HttpConnection::stays_open(const HttpRequest& request) const {
   return request.keep_alive && !finishing_ && !closed_;
 }
 
-// False: the connection ends here.
+// Returns: false if the connection must be closed.
 asio::awaitable<bool> HttpConnection::answer(const HttpRequest& request) {
   HttpResult result = args_.handler.handle(request, std::make_shared<Waker>(*this));
   if (auto* answer = std::get_if<std::unique_ptr<HttpAnswer>>(&result)) {
@@ -330,8 +331,8 @@ asio::awaitable<bool> HttpConnection::write(std::string_view bytes) {
   co_return co_await args_.transport->write(bytes);
 }
 
-// Closing while the client still sends would reset the connection, and lose the last answer on its
-// way: waits until the client has read it and closes too, or has had time for that.
+// Closing while the client still sends would reset the connection and lose the last answer in
+// flight. So this waits until the client closes too, or until kLinger has passed.
 asio::awaitable<void> HttpConnection::linger() {
   discard_ = true;
   inbox_.clear();

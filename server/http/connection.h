@@ -18,7 +18,7 @@
 
 namespace tessera {
 
-// Something one coroutine waits for and others of the same executor announce.
+// Signal for one waiting coroutine. Other coroutines of the same executor notify it.
 class HttpSignal {
  public:
   using Clock = std::chrono::steady_clock;
@@ -27,7 +27,8 @@ class HttpSignal {
 
   void notify();
 
-  // Returns at once if it was announced since the last wait; else then, or at `deadline`.
+  // Returns at once if notify() was called since the last wait, otherwise at the next notify() or
+  // at `deadline`.
   boost::asio::awaitable<void> wait(Clock::time_point deadline = Clock::time_point::max());
 
  private:
@@ -35,14 +36,14 @@ class HttpSignal {
   bool announced_ = false;
 };
 
-// One client. Two coroutines on one executor: read_loop() owns the reading side and never stops to
-// read, also while an answer is made, so that a client that goes is noticed at once; serve() takes
-// requests from what was read, one after another, and writes the answers.
+// Connection of one client. Two coroutines run on one executor. read_loop() owns the reading side
+// and keeps reading while an answer is produced, so that a disconnect is noticed at once. serve()
+// takes requests from the bytes read, one after another, and writes the answers.
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
   struct Args {
-    boost::asio::any_io_executor executor;        // all of the connection runs there
-    std::shared_ptr<boost::asio::io_context> io;  // behind the executor
+    boost::asio::any_io_executor executor;        // runs all code of the connection
+    std::shared_ptr<boost::asio::io_context> io;  // context of the executor
     std::unique_ptr<HttpTransport> transport;
     const HttpOptions& options;
     HttpHandler& handler;
@@ -54,10 +55,10 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   void start();
 
-  // Any thread: closes once the present answer is complete (at once, if there is none).
+  // Any thread. Closes after the current answer, or at once if there is none.
   void finish();
 
-  // Any thread: cuts off.
+  // Any thread. Closes at once, also during an answer.
   void abort();
 
  private:
@@ -79,17 +80,17 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   boost::asio::awaitable<void> linger();
   bool stays_open(const HttpRequest& request) const;
   void close();
-  void cut_off();  // as close(), for a client that does not read
+  void cut_off();  // close() by a reset, for a client that does not read
   void note_closed();
 
   Args args_;
   HttpRequestParser parser_;
   std::array<char, 8192> chunk_;
   std::string inbox_;   // read, not yet parsed
-  HttpSignal changed_;  // for serve(): more to read, the client gone, an answer has news
-  HttpSignal room_;     // for read_loop(): the inbox has room
+  HttpSignal changed_;  // wakes serve(): new bytes, a disconnect, progress of an answer
+  HttpSignal room_;     // wakes read_loop(): the inbox has room
   boost::asio::steady_timer limit_timer_;
-  bool discard_ = false;  // what still comes does not matter
+  bool discard_ = false;  // further input is ignored
   bool peer_gone_ = false;
   bool streaming_ = false;
   bool finishing_ = false;

@@ -12,10 +12,10 @@ namespace tessera {
 
 class Service;
 
-// What an endpoint answers from.
+// Input of an endpoint.
 struct EndpointContext {
   const HttpRequest& request;
-  std::string_view rest;  // of the path, behind the route's own
+  std::string_view rest;  // part of the path after that of the route
   Service& service;
   std::shared_ptr<HttpWaker> waker;
   int32_t max_choices = 0;
@@ -35,7 +35,7 @@ HttpResult answer_detokenize(const EndpointContext& context);
 
 HttpReply json_reply(std::string body);
 
-// `status` in OpenAI's shape, with Retry-After where trying again makes sense.
+// Returns: `status` in OpenAI's format, with Retry-After if a retry makes sense.
 HttpReply error_reply(const absl::Status& status);
 
 }  // namespace tessera

@@ -33,7 +33,7 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-// The open connections: the only thing the listener's threads share.
+// Open connections. The only state that the listener's threads share.
 class Registry {
  public:
   uint64_t reserve() {
@@ -103,7 +103,7 @@ absl::StatusOr<std::unique_ptr<asio::ssl::context>> make_tls(const HttpOptions& 
   return context;
 }
 
-// How much longer than write_timeout a client may leave bytes unacknowledged.
+// A client may leave bytes unacknowledged for write_timeout and this time.
 constexpr std::chrono::milliseconds kVanished{10'000};
 
 class AsioListener final : public HttpListener {
@@ -216,8 +216,8 @@ class AsioListener final : public HttpListener {
     error_code ignored;
     socket.set_option(tcp::no_delay(true), ignored);
     socket.set_option(asio::socket_base::keep_alive(true), ignored);
-    // For a client that vanished without a word while bytes for it wait; one that is there but does
-    // not read is cut off by the connection itself, before that.
+    // Detects a client that vanished without closing while bytes for it are pending. A client that
+    // is connected but does not read is closed earlier, by the connection's write_timeout.
     const auto limit = static_cast<unsigned>((options_.write_timeout + kVanished).count());
     setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, sizeof(limit));
     const uint64_t number = registry_->reserve();

@@ -13,14 +13,14 @@ namespace tessera {
 
 struct HttpOptions {
   std::string address = "127.0.0.1";  // numeric, v4 or v6
-  uint16_t port = 8080;               // 0: any free one, see HttpListener::port()
+  uint16_t port = 8080;               // 0: any free port, see HttpListener::port()
   int32_t threads = 2;
   std::size_t max_connections = 4096;  // more wait in the kernel's queue
   std::size_t header_bytes = 16 << 10;
   std::size_t body_bytes = 8 << 20;
 
-  // What a client may take: between two requests, for a head, for a body, to make room for the
-  // next piece of an answer.
+  // Time limits of a client: between two requests, to send a head, to send a body, to make room for
+  // the next piece of an answer.
   std::chrono::milliseconds idle_timeout{75'000};
   std::chrono::milliseconds header_timeout{15'000};
   std::chrono::milliseconds body_timeout{60'000};
@@ -31,30 +31,32 @@ struct HttpOptions {
 };
 
 // HTTP/1.0 and 1.1 on one port: keep-alive, pipelining, chunked answers, any number of open streams
-// on a few threads. Each connection's calls to the handler come one after another.
+// on a few threads. The calls of one connection to the handler come one after another.
 //
-// A client that closes its side, or resets, while its answer is being made has gone: the answer is
-// destroyed at once. (What it sent before closing is still answered if that needs no waiting.)
+// A client that closes its side, or resets, during its answer counts as disconnected. The answer is
+// destroyed at once. Requests sent before the close are still answered if that needs no waiting.
 class HttpListener {
  public:
-  // Listens and serves as soon as it returns. `handler` must outlive the listener.
-  // Errors: InvalidArgument (address, certificate, key: named), Unavailable (the port is taken).
+  // Returns: a listener that serves already. `handler` must outlive the listener.
+  // Errors: InvalidArgument names the wrong address, certificate or key. Unavailable if the port is
+  // taken.
   static absl::StatusOr<std::unique_ptr<HttpListener>> start(const HttpOptions& options,
                                                              HttpHandler& handler);
 
-  virtual ~HttpListener() = default;  // stop()
+  virtual ~HttpListener() = default;  // calls stop()
 
   virtual uint16_t port() const = 0;
   virtual std::size_t connections() const = 0;
 
-  // Closes the port. Open connections go on; an answer that begins after this closes its own.
+  // Closes the port. Idle connections are closed, the others after their answer.
   virtual void stop_accepting() = 0;
 
-  // stop_accepting(), closes idle connections and waits until the others have had their answers.
-  // False: `timeout` passed before that.
+  // Calls stop_accepting() and waits until all connections have ended.
+  // Returns: false if `timeout` passed first.
   virtual bool drain(std::chrono::milliseconds timeout) = 0;
 
-  // Cuts off what is left and joins the threads. Nothing is called afterwards.
+  // Closes the remaining connections at once and joins the threads. No call to the handler comes
+  // afterwards.
   virtual void stop() = 0;
 };
 

@@ -36,7 +36,7 @@ int hex_digit(char c) {
   return letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
 }
 
-// What is not "%XX" stays as it is.
+// Decodes "%XX". Other text is not changed.
 std::string percent_decoded(std::string_view text) {
   std::string decoded;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -69,7 +69,7 @@ struct HttpRequestParser::Parser {
   void reset() {
     fresh = true;
     head_bytes = 0;
-    message.emplace();  // not eager: a put() ends where the head does
+    message.emplace();  // not eager: put() stops at the end of the head
     message->header_limit(static_cast<std::uint32_t>(limits.header_bytes));
     message->body_limit(limits.body_bytes);
   }
@@ -88,8 +88,8 @@ struct HttpRequestParser::Parser {
   }
 
   Limits limits;
-  bool fresh = true;           // nothing of the request has come
-  std::size_t head_bytes = 0;  // of the request's head, read
+  bool fresh = true;           // no byte of the request was read
+  std::size_t head_bytes = 0;  // bytes of the head read so far
   std::optional<http::request_parser<http::string_body>> message;
   std::optional<Refusal> refusal;
 };
@@ -99,7 +99,7 @@ HttpRequestParser::~HttpRequestParser() = default;
 
 std::size_t HttpRequestParser::feed(std::string_view bytes) {
   std::size_t used = 0;
-  if (parser_->fresh) {  // line ends between requests mean nothing
+  if (parser_->fresh) {  // line ends between requests are skipped
     used = std::min(bytes.find_first_not_of("\r\n"), bytes.size());
     parser_->fresh = used == bytes.size();
   }
@@ -110,7 +110,7 @@ std::size_t HttpRequestParser::feed(std::string_view bytes) {
     const std::size_t n =
         parser_->message->put(boost::asio::const_buffer(rest.data(), rest.size()), error);
     used += n;
-    // Beast itself counts the first line or does not, as the pieces come.
+    // Beast's own count has the first line in it or not, depending on the pieces.
     parser_->head_bytes += in_head ? n : 0;
     if (parser_->head_bytes > parser_->limits.header_bytes) {
       error = http::error::header_limit;

@@ -9,7 +9,8 @@
 
 namespace tessera {
 
-// Turns the bytes of a connection into requests, one after another, whatever pieces they come in.
+// Incremental parser: turns the bytes of a connection into requests, one after another. The result
+// does not depend on the pieces in which bytes arrive.
 class HttpRequestParser {
  public:
   struct Limits {
@@ -18,13 +19,13 @@ class HttpRequestParser {
   };
 
   enum class State {
-    head,      // of the next request: some of it is missing
-    body,      // the head is known, some of the body is missing
-    complete,  // take() it
-    refused,   // refusal() says why; nothing more can be read from this connection
+    head,      // the head of the next request is incomplete
+    body,      // the head is complete, the body is not
+    complete,  // take() returns the request
+    refused,   // see refusal(); nothing more can be read from this connection
   };
 
-  // Why no request could be made of the bytes.
+  // Reason why the bytes are not a valid request.
   struct Refusal {
     int status = 400;
     std::string reason;
@@ -33,17 +34,18 @@ class HttpRequestParser {
   explicit HttpRequestParser(Limits limits);
   ~HttpRequestParser();
 
-  // Reads what it can use and returns how many bytes that was. What is left must be offered again,
-  // with what follows it: a head's line is used only as a whole.
+  // Returns: number of bytes consumed. The caller passes the remaining bytes again, followed by new
+  // ones, because a line of the head is consumed only as a whole.
   std::size_t feed(std::string_view bytes);
 
   State state() const;
   const Refusal& refusal() const;
 
-  // Whether the client waits for "100 Continue" before it sends the body. In state `body`.
+  // Returns: true if the client waits for "100 Continue" before it sends the body.
+  // Requires: state `body`.
   bool expects_continue() const;
 
-  // The request; the parser begins the next one. Requires: state `complete`.
+  // Returns: the request. The parser then begins the next one. Requires: state `complete`.
   HttpRequest take();
 
  private:

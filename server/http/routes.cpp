@@ -20,10 +20,10 @@ namespace {
 using Endpoint = HttpResult (*)(const EndpointContext&);
 
 struct Route {
-  std::string_view path;  // one that ends in '/' is the beginning of a path
+  std::string_view path;  // a path that ends in '/' matches as a prefix
   std::string_view method;
   Endpoint endpoint;
-  bool open = false;  // without a key
+  bool open = false;  // needs no key
 };
 
 constexpr Route kRoutes[] = {
@@ -50,13 +50,14 @@ const Route* find_route(std::string_view path) {
   return route == std::end(kRoutes) ? nullptr : route;
 }
 
-// What a browser says of who asks: its user, a page of ours, or a page from elsewhere.
+// Returns: true if the browser reports (Sec-Fetch-Site) that a page of another origin sent this.
 bool from_elsewhere(const HttpRequest& request) {
   const std::string_view site = request.header("sec-fetch-site");
   return !site.empty() && site != "none" && site != "same-origin";
 }
 
-// At the page a browser asks its user for a key; programs get OpenAI's error.
+// Answer to a request without a valid key. `page`: a Basic challenge, for which a browser asks its
+// user for the key. Otherwise: OpenAI's error.
 HttpReply locked_reply(bool page) {
   HttpReply reply = error_reply(with_code(
       absl::UnauthenticatedError("no valid API key: send it as 'Authorization: Bearer KEY'"),
@@ -64,7 +65,7 @@ HttpReply locked_reply(bool page) {
   if (page) {
     reply.content_type = "text/plain; charset=utf-8";
     reply.headers = {{"WWW-Authenticate", "Basic realm=\"the API key is the password\""}};
-    reply.body = "This server wants an API key, as the password; any user name will do.\n";
+    reply.body = "This server requires an API key as the password; any user name is accepted.\n";
   }
   return reply;
 }
@@ -88,7 +89,7 @@ bool allows(std::string_view allowed, std::string_view method) {
   return method == allowed || (allowed == "GET" && method == "HEAD");
 }
 
-// An answer whose head gets further fields.
+// Adds headers to an answer.
 class WithHeaders final : public HttpAnswer {
  public:
   WithHeaders(std::unique_ptr<HttpAnswer> answer, HttpHeaders headers)
@@ -108,7 +109,7 @@ class WithHeaders final : public HttpAnswer {
   HttpHeaders headers_;
 };
 
-// What lets pages of `origin` read an answer.
+// Returns: the headers that allow pages of `origin` to read an answer.
 HttpHeaders cors_headers(const std::string& origin) {
   HttpHeaders headers = {{"Access-Control-Allow-Origin", origin}};
   if (origin != "*") {

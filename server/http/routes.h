@@ -13,22 +13,23 @@ namespace tessera {
 class Service;
 
 struct RoutesOptions {
-  // Any of them opens every route, as `Authorization: Bearer KEY`; /health and /metrics need none.
-  // A browser is asked for one at the chat page (HTTP's Basic challenge: the key is the password)
-  // and sends it with the page's own requests until it is closed; with those of pages from
-  // elsewhere that does not count.
+  // Any of these keys authorizes every route, as `Authorization: Bearer KEY`. /health and /metrics
+  // need none. The chat page sends HTTP's Basic challenge, with the key as the password. The
+  // browser then sends the key with the page's own requests until it is closed. Basic credentials
+  // are ignored in API requests of pages from other origins.
   ApiKeys api_keys{};
   std::string cors_origin{};  // "*" or the one origin whose pages may call the API; empty: none
-  int32_t max_choices = 64;   // prompts times n of one request
+  int32_t max_choices = 64;   // limit of prompts times n of one request
 };
 
-// The HTTP API: OpenAI's endpoints, /tokenize, /detokenize, /health, /metrics, /version and the
-// chat page at `/`. Until attach(), what needs the model is 503.
+// HTTP API: OpenAI's endpoints, /tokenize, /detokenize, /health, /metrics, /version and the chat
+// page at `/`. Until attach(), endpoints that need the model return 503.
 class Routes final : public HttpHandler {
  public:
   explicit Routes(RoutesOptions options);
 
-  // The model is loaded. Any thread, once. `service` must outlive the listener's connections.
+  // Called once when the model is loaded, on any thread. `service` must outlive the listener's
+  // connections.
   void attach(Service& service);
 
   HttpResult handle(const HttpRequest& request, std::shared_ptr<HttpWaker> waker) override;

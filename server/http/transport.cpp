@@ -16,7 +16,7 @@ using asio::ip::tcp;
 
 constexpr auto kResult = asio::as_tuple(asio::use_awaitable);
 
-// What plain sockets and TLS streams do alike.
+// Shared by plain sockets and TLS streams.
 template <typename Stream>
 asio::awaitable<std::size_t> read_some(Stream& stream, std::span<char> buffer) {
   const auto [error, n] =
@@ -80,7 +80,7 @@ class TlsTransport final : public HttpTransport {
   asio::awaitable<bool> write(std::string_view bytes) override { return write_all(stream_, bytes); }
 
   asio::awaitable<void> finish_writing() override {
-    co_await stream_.async_shutdown(kResult);  // whether the client answers does not matter
+    co_await stream_.async_shutdown(kResult);  // the client's answer does not matter
   }
 
   void close() override {

@@ -10,27 +10,29 @@
 
 namespace tessera {
 
-// The bytes of one connection, plain or TLS. One read and one write may be under way at once, all
-// on the socket's executor; close() and reset() end both.
+// Byte stream of one connection, plain or TLS. One read and one write may be in progress at a time.
+// All calls are made on the socket's executor. close() and reset() end both operations.
 class HttpTransport {
  public:
   virtual ~HttpTransport() = default;
 
+  // Returns: false if TLS could not be set up.
   virtual boost::asio::awaitable<bool> handshake() = 0;
 
-  // How many bytes came; 0: the client has closed its side, or the connection is broken.
+  // Returns: number of bytes read; 0 if the client has closed its side, or the connection is
+  // broken.
   virtual boost::asio::awaitable<std::size_t> read(std::span<char> buffer) = 0;
 
-  // All of `bytes`. False: the connection is broken.
+  // Writes all of `bytes`. Returns: false if the connection is broken.
   virtual boost::asio::awaitable<bool> write(std::string_view bytes) = 0;
 
-  // Tells the client that nothing follows. Reading goes on.
+  // Signals the end of output to the client. Reading continues.
   virtual boost::asio::awaitable<void> finish_writing() = 0;
 
-  // The client still gets what was written, if it reads it.
+  // Closes the socket. Bytes already written are still delivered if the client reads them.
   virtual void close() = 0;
 
-  // Drops what was written: for a client that does not read.
+  // Closes the socket and drops unsent bytes, for a client that does not read.
   virtual void reset() = 0;
 };
 

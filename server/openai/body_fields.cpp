@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-// Where text stops to be JSON: a parser that keeps nothing.
+// Parser that keeps nothing but the position of the first syntax error.
 class ErrorLocator final : public nlohmann::json_sax<json> {
  public:
   bool null() override { return true; }
@@ -35,8 +35,8 @@ class ErrorLocator final : public nlohmann::json_sax<json> {
   std::size_t position = 0;
 };
 
-// The deepest nesting of `text`, which need not be JSON. Known before parsing, because each level
-// costs many times its one byte of memory.
+// Returns: maximum nesting depth of `text`, which need not be JSON. Computed before parsing,
+// because each level of one byte takes much more memory when it is parsed.
 int depth_of(std::string_view text) {
   int depth = 0, deepest = 0;
   bool in_string = false;
@@ -120,7 +120,7 @@ const json* BodyFields::find(std::string_view name) {
 }
 
 void BodyFields::refuse_unknown() {
-  constexpr std::size_t kMax = 64;  // of a name, in the error
+  constexpr std::size_t kMax = 64;  // bytes of a name in the error
   for (const auto& [name, value] : object_.items()) {
     if (!value.is_null() && !known_.contains(name)) {
       refuse(name.substr(0, kMax), "is not known to this server", "unknown_parameter");

@@ -15,36 +15,36 @@
 
 namespace tessera {
 
-// A request's body: a JSON object, nested at most kMaxBodyDepth deep, in valid UTF-8.
-// Errors: InvalidArgument that says where.
+// Parses a request's body: a JSON object, nested at most kMaxBodyDepth deep, in valid UTF-8.
+// Errors: InvalidArgument, for a syntax error with its byte position.
 absl::StatusOr<nlohmann::json> parse_body(std::string_view text);
 
 inline constexpr int kMaxBodyDepth = 64;
 
-// A value as an error message quotes it: its JSON, cut short.
+// Returns: a value as error messages quote it: its JSON, truncated.
 std::string excerpt(const nlohmann::json& value);
 
-// An integer, also written as 5.0; nothing where it is none or does not fit.
+// Returns: the integer, which may be written as 5.0; nothing if it is none or does not fit.
 std::optional<int64_t> exact_integer(const nlohmann::json& value);
 
-// Reads the fields of an object. A field that is absent or null leaves its variable as it is; one
-// of a wrong type or out of range sets status(), where the first error stays.
+// Reads the fields of an object. An absent or null field leaves its variable unchanged. A field of
+// a wrong type or out of range sets status(), which keeps the first error.
 class BodyFields {
  public:
-  // `prefix` stands before field names in errors: "stream_options.". `object` must outlive this.
+  // `prefix`: precedes field names in errors: "stream_options.". `object` must outlive this.
   explicit BodyFields(const nlohmann::json& object, std::string prefix = {})
       : object_(object), prefix_(std::move(prefix)) {}
 
-  // The field, or null where it is absent or null. Whoever asks for a field knows it.
+  // Returns: the field, or null if it is absent or null. The field counts as known from now on.
   const nlohmann::json* find(std::string_view name);
 
-  // Refuses a field that is there, is not null, and that nobody has asked for.
+  // Refuses each field that is not null and was never passed to find() or to a method below.
   void refuse_unknown();
 
   void text(std::string_view name, std::string& out);
   void boolean(std::string_view name, bool& out);
 
-  // [least, most], least excluded if `open`.
+  // Range [min, max]; `min` is excluded if `open`.
   void number(std::string_view name, float min, float max, float& out, bool open = false);
 
   template <typename Int>
@@ -55,7 +55,7 @@ class BodyFields {
     }
   }
 
-  // A list of integers of int32_t.
+  // A list of 32-bit integers.
   void integers(std::string_view name, std::vector<int32_t>& out);
 
   // A string or a list of strings.
@@ -63,7 +63,7 @@ class BodyFields {
 
   void refuse(std::string_view name, std::string_view message, std::string_view code = {});
 
-  // An error found elsewhere: of a field within a field.
+  // Takes over the error of a nested field, unless there is an earlier one.
   void adopt(const absl::Status& status) {
     if (status_.ok()) {
       status_ = status;

@@ -9,12 +9,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A policy's field as JSON has it: a number, a word or a switch.
+// Returns: the text of a policy field's JSON value, which is a number, a string or a boolean.
 std::string plain_text(const nlohmann::json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-// And back.
+// Inverse of plain_text().
 Json plain_json(const std::string& text) {
   const Json number = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   return number.is_number() || number.is_boolean() ? number : Json(text);

@@ -7,11 +7,11 @@
 
 namespace tessera {
 
-// "kv_cache": a preset's name, or {"preset": NAME, FIELD: VALUE, ...} with the fields of a policy
-// (engine/kv/kv_policy_fields.h). What they may be is for resolve_kv_policy to say.
+// Reads "kv_cache": a preset's name, or {"preset": NAME, FIELD: VALUE, ...} with the fields of a
+// policy (engine/kv/kv_policy_fields.h). resolve_kv_policy() checks the values.
 void read_kv_cache(BodyFields& fields, KvOverrides& out);
 
-// What usage has: policy and its fields as in effect, bytes, tokens.
+// Returns: "kv_cache" of the usage: the policy in effect and its fields, bytes, tokens.
 nlohmann::ordered_json kv_cache_json(const KvReport& report);
 
 }  // namespace tessera

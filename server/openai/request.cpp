@@ -74,7 +74,7 @@ void read_sampling(BodyFields& fields, CompletionRequest& out) {
   fields.number("min_p", 0, 1, sampling.min_p);
   fields.integer("top_k", -1, sampling.top_k);
   if (sampling.top_k < 0) {
-    sampling.top_k = 0;  // vLLM's word for all
+    sampling.top_k = 0;  // vLLM: -1 means all
   }
   fields.number("repetition_penalty", 0, kMaxRepetition, sampling.repetition_penalty,
                 /*open=*/true);
@@ -114,7 +114,7 @@ void read_stream(BodyFields& fields, CompletionRequest& out) {
   }
 }
 
-// A name for the request, which comes back as part of the answer's id.
+// The client's name for the request, returned as part of the answer's id.
 void read_request_id(BodyFields& fields, std::string& out) {
   constexpr std::size_t kLongest = 128;
   fields.text("request_id", out);
@@ -136,7 +136,7 @@ void read_prompt_logprobs(BodyFields& fields, CompletionRequest& out) {
   }
 }
 
-// The prefix cache: vLLM's cache_salt, llama-server's cache_prompt, and our own.
+// Prefix cache fields: vLLM's cache_salt, llama-server's cache_prompt, and our own.
 void read_cache(BodyFields& fields, GenerateRequest& out) {
   fields.text("cache_salt", out.cache_salt);
   fields.boolean("cache_prompt", out.cache.use);
@@ -163,7 +163,7 @@ void read_cache(BodyFields& fields, GenerateRequest& out) {
   }
 }
 
-// What both endpoints know.
+// Fields of both endpoints.
 void read_common(BodyFields& fields, CompletionRequest& out) {
   fields.text("model", out.model);
   read_sampling(fields, out);
@@ -181,7 +181,8 @@ void read_common(BodyFields& fields, CompletionRequest& out) {
   read_prompt_logprobs(fields, out);
 }
 
-// After everything else: what is asked of the engine, and what nobody has asked for.
+// Called after all fields were read: sets the log probabilities that the engine reports, and
+// refuses unsupported and unknown fields.
 absl::Status finish_fields(BodyFields& fields, CompletionRequest& out) {
   SamplingParams& sampling = out.each.sampling;
   sampling.top_logprobs = out.logprobs;
@@ -190,7 +191,7 @@ absl::Status finish_fields(BodyFields& fields, CompletionRequest& out) {
     sampling.prompt_logprobs = std::max(*out.logprobs, out.prompt_logprobs.value_or(0));
   }
   if (out.best_of > out.n && !out.logprobs) {
-    sampling.top_logprobs = 0;  // the likeliest are chosen by them
+    sampling.top_logprobs = 0;  // needed to choose the most likely sequences
   }
   refuse_unsupported(fields, out.chat);
   fields.refuse_unknown();
@@ -241,7 +242,7 @@ absl::StatusOr<ChatMessage> read_message(const json& value, const std::string& n
   }
   ChatMessage message;
   BodyFields fields(value, name + ".");
-  // Of answers that come back as history, empty ones: they say nothing.
+  // Fields of earlier answers that clients send back as history. Empty ones are ignored.
   for (const std::string_view part : {"tool_calls", "function_call", "tool_call_id", "audio",
                                       "refusal", "annotations", "reasoning", "reasoning_content"}) {
     const json* given = fields.find(part);
@@ -249,7 +250,7 @@ absl::StatusOr<ChatMessage> read_message(const json& value, const std::string& n
       fields.refuse(part, "is not supported by this server", "unsupported_parameter");
     }
   }
-  std::string name_of_author;  // templates have no place for it
+  std::string name_of_author;  // ignored: templates do not use it
   fields.text("name", name_of_author);
   fields.text("role", message.role);
   if (message.role.empty()) {
@@ -283,7 +284,7 @@ absl::StatusOr<std::vector<ChatMessage>> read_messages(BodyFields& fields) {
   return messages;
 }
 
-// One prompt of a list, or the only one: a string, or a list of token ids.
+// Reads one prompt of a list, or the only one: a string, or a list of token ids.
 absl::Status read_prompt(const json& value, const std::string& name, Prompt& out) {
   if (value.is_string()) {
     out.emplace<std::string>(value.get_ref<const std::string&>());
@@ -306,7 +307,7 @@ absl::Status read_prompt(const json& value, const std::string& name, Prompt& out
   return absl::OkStatus();
 }
 
-// A prompt, or a list of them.
+// Reads one prompt, or a list of prompts.
 absl::Status read_prompts(BodyFields& fields, std::vector<Prompt>& out) {
   const json* value = fields.find("prompt");
   if (value == nullptr) {
@@ -325,7 +326,8 @@ absl::Status read_prompts(BodyFields& fields, std::vector<Prompt>& out) {
   return absl::OkStatus();
 }
 
-// The most tokens to generate; -1 is llama-server's word for as many as there is room for.
+// Maximum number of tokens to generate. -1, as in llama-server: as many as the context has room
+// for.
 void read_limit(BodyFields& fields, std::string_view name, int32_t min,
                 std::optional<int32_t>& out) {
   const json* value = fields.find(name);
@@ -361,7 +363,8 @@ absl::StatusOr<CompletionRequest> parse_completion_request(std::string_view body
   if (fields.find("logprobs") != nullptr) {
     fields.integer("logprobs", 0, request.logprobs.emplace(), kMaxTopLogprobs);
   }
-  // Who scores a prompt asks for one token more and counts on it: whatever it is, it ends nothing.
+  // Clients that score a prompt request one more token and rely on it. So it is returned even if it
+  // is an end of sequence.
   if (request.echo && request.logprobs && request.each.max_tokens == 1) {
     request.each.ignore_eos = true;
   }
@@ -410,7 +413,7 @@ absl::StatusOr<TokenizeRequest> parse_tokenize_request(std::string_view body) {
   const bool llama = !chat && fields.find("content") != nullptr;
   const char* const name = llama ? "content" : "prompt";
   std::string text;
-  if (llama) {  // its defaults
+  if (llama) {  // llama-server's defaults
     request.options.add_bos = false;
     request.options.parse_special = true;
     fields.boolean("add_special", request.options.add_bos);

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Text is valid UTF-8 but for tokens shown one by one, which may be halves of characters.
+// Text is valid UTF-8, except for single tokens, which may be parts of characters.
 std::string dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -36,7 +36,7 @@ Json usage_json(const Usage& usage) {
   return json;
 }
 
-// A token's text; of one that is no text by itself its bytes, as OpenAI writes them.
+// Returns: a token's text, or its bytes in OpenAI's notation if they are not valid UTF-8.
 std::string token_name(const std::string& bytes) {
   if (is_valid_utf8(bytes)) {
     return bytes;
@@ -73,7 +73,7 @@ Json chat_logprobs(const ChoiceText& choice, int32_t wanted) {
   return {{"content", std::move(content)}};
 }
 
-// Of tokens that look alike the likeliest counts.
+// Among tokens with the same text the most likely one is kept.
 Json top_json(const ChosenToken& chosen, int32_t wanted) {
   Json top = Json::object();
   for (std::size_t i = 0; i < shown(chosen, wanted); ++i) {
@@ -83,7 +83,7 @@ Json top_json(const ChosenToken& chosen, int32_t wanted) {
   return top;
 }
 
-// OpenAI's legacy shape, as lm-evaluation-harness and others read it: lists of equal length, null
+// OpenAI's legacy format, as lm-evaluation-harness and others read it: lists of equal length, null
 // for the first token of a prompt.
 Json completion_logprobs(const ChoiceText& choice, int32_t wanted) {
   Json offsets = Json::array(), logprobs = Json::array(), tokens = Json::array();
@@ -112,7 +112,7 @@ Json ranked_json(const TokenText& token, const Json& rank) {
   return {{"logprob", token.logprob}, {"rank", rank}, {"decoded_token", token_name(token.bytes)}};
 }
 
-// vLLM's shape: by token id, null for the first token; a rank that is not known is null.
+// vLLM's format: by token id, null for the first token. An unknown rank is null.
 Json prompt_logprobs_json(const std::vector<ChosenToken>& prompt, int32_t wanted) {
   Json list = Json::array();
   for (const ChosenToken& chosen : prompt) {
@@ -186,7 +186,7 @@ std::string print_completion(const CompletionHead& head, std::span<const ChoiceT
   Json json = head_json(head, head.chat ? "chat.completion" : "text_completion");
   json["choices"] = std::move(list);
   json["usage"] = usage_json(usage);
-  if (head.prompt_logprobs && head.chat) {  // of the one prompt, so not of a choice
+  if (head.prompt_logprobs && head.chat) {  // a chat has one prompt, so not per choice
     json["prompt_logprobs"] = prompt_logprobs_json(choices.front().prompt, *head.prompt_logprobs);
   }
   return dump(json);

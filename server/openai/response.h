@@ -14,18 +14,18 @@
 
 namespace tessera {
 
-// What every part of one answer repeats.
+// Fields that every part of one answer repeats.
 struct CompletionHead {
   bool chat = false;
   std::string id;       // "chatcmpl-...", "cmpl-..."
   int64_t created = 0;  // seconds of the Unix epoch
   std::string model;
-  std::optional<int32_t> logprobs{};         // how many of the likeliest tokens are shown
-  std::optional<int32_t> prompt_logprobs{};  // likewise, of the prompt, apart from the choice's own
-  bool usage = false;  // chunks have the field, null where it is not theirs to tell
+  std::optional<int32_t> logprobs{};         // number of most likely tokens shown
+  std::optional<int32_t> prompt_logprobs{};  // the same for the prompt, reported separately
+  bool usage = false;  // chunks have the field; null in chunks that report no usage
 };
 
-// A token as log probabilities show it: its bytes, which may be half a character.
+// Token in log probabilities. Its bytes may be part of a character.
 struct TokenText {
   std::string bytes{};
   float logprob = 0;
@@ -34,16 +34,16 @@ struct TokenText {
 struct ChosenToken {
   TokenText token{};
   std::vector<TokenText> top{};  // likeliest first
-  int64_t offset = 0;            // characters of the choice's text before it
-  bool first = false;            // of a prompt: nothing before it gave it a probability
+  int64_t offset = 0;            // characters of the choice's text before the token
+  bool first = false;            // first token of a prompt, which has no probability
 };
 
-// A choice, or what a chunk adds to it.
+// A choice, or the part of it in one chunk.
 struct ChoiceText {
   int32_t index = 0;
   std::string text{};
-  bool first = false;                 // chunk: the first of this choice
-  std::string_view finish_reason{};   // empty: it goes on
+  bool first = false;                 // chunk: the first chunk of this choice
+  std::string_view finish_reason{};   // empty: not finished
   std::vector<ChosenToken> tokens{};  // of this text; only with logprobs
   std::vector<ChosenToken> prompt{};  // only with prompt_logprobs
 };
@@ -52,7 +52,7 @@ struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;
-  KvReport kv = {};  // of the sequences that have ended
+  KvReport kv = {};  // of the finished sequences
 };
 
 std::string print_completion(const CompletionHead& head, std::span<const ChoiceText> choices,
@@ -65,7 +65,7 @@ std::string print_usage_event(const CompletionHead& head, const Usage& usage);
 std::string print_error_event(const absl::Status& status);
 inline constexpr std::string_view kDoneEvent = "data: [DONE]\n\n";
 
-// What a model is, as /v1/models tells it.
+// Description of a model in /v1/models.
 struct ModelCard {
   std::string name;
   int64_t created = 0;
@@ -74,16 +74,16 @@ struct ModelCard {
 std::string print_model(const ModelCard& model);
 std::string print_models(const ModelCard& model);
 
-// What the prefix cache holds and has done: our own.
+// Returns: content and counters of the prefix cache (GET /v1/cache, our own format).
 std::string print_cache(const EngineStats& stats);
 
-// /tokenize and /detokenize: vLLM's shapes, which are llama-server's too ("content" is its name for
-// the text). `texts` are null without a wish for them.
+// Replies of /tokenize and /detokenize in vLLM's format, which serves llama-server's clients too
+// ("content" is its name for the text). `texts`: none if not requested, printed as null.
 std::string print_tokens(std::span<const int32_t> tokens, int32_t context,
                          const std::optional<std::vector<std::string>>& texts);
 std::string print_prompt(std::string_view text);
 
-// How many characters (code points) a text has.
+// Returns: number of characters (code points) of a text.
 int64_t count_characters(std::string_view utf8);
 
 }  // namespace tessera

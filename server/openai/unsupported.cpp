@@ -43,10 +43,10 @@ bool is_text_only(const json& v) {
 
 struct Field {
   std::string_view name;
-  Harmless harmless;  // a value that asks for nothing
+  Harmless harmless;  // true for a value that asks for nothing
 };
 
-// OpenAI's fields, and vLLM's and llama-server's further ones, that nothing else here reads.
+// Fields of OpenAI, vLLM and llama-server that no other code here reads.
 constexpr Field kFields[] = {
     {"allowed_token_ids", is_empty},
     {"audio", never},
@@ -64,7 +64,7 @@ constexpr Field kFields[] = {
     {"guided_json", is_empty},
     {"guided_regex", is_empty},
     {"guided_whitespace_pattern", never},
-    {"include_reasoning", is_switch},  // no model here sets its reasoning apart
+    {"include_reasoning", is_switch},  // no model here separates its reasoning
     {"include_stop_str_in_output", is_false},
     {"json_schema", is_empty},
     {"kv_transfer_params", is_empty},
@@ -75,7 +75,7 @@ constexpr Field kFields[] = {
     {"mm_processor_kwargs", is_empty},
     {"modalities", is_text_only},
     {"moderation", never},
-    {"parallel_tool_calls", is_switch},  // of tools, which are refused themselves
+    {"parallel_tool_calls", is_switch},  // only for tools, which are refused
     {"prediction", never},
     {"prompt_cache_key", is_name},
     {"prompt_cache_retention", never},
@@ -85,7 +85,7 @@ constexpr Field kFields[] = {
     {"return_token_ids", is_false},
     {"safety_identifier", is_name},
     {"service_tier", is_default},
-    {"spaces_between_special_tokens", is_switch},  // of tokenizers that are not read here
+    {"spaces_between_special_tokens", is_switch},  // only for tokenizers not supported here
     {"store", is_false},
     {"structural_tag", is_empty},
     {"structured_outputs", is_empty},
@@ -102,7 +102,7 @@ constexpr Field kFields[] = {
     {"web_search_options", never},
 };
 
-// What completions have and chats have not.
+// Fields of completions that chats do not have.
 constexpr Field kNotOfChats[] = {{"best_of", is_one}, {"echo", is_false}};
 
 void refuse(BodyFields& fields, const Field& field) {

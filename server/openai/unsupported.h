@@ -4,8 +4,8 @@
 
 namespace tessera {
 
-// Refuses what other servers understand and this one does not, unless it asks for nothing: a
-// client that believes it has tools must not get an answer without them.
+// Refuses fields that other servers support and this one does not, unless the value asks for
+// nothing. A client that sends tools, for example, must not get an answer that ignores them.
 void refuse_unsupported(BodyFields& fields, bool chat);
 
 }  // namespace tessera

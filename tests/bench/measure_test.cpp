@@ -40,15 +40,15 @@ TEST(Floor, IsWhatTakesLonger) {
 
 TEST(Floor, PairsWhatIsWrittenWithReading) {
   const Bandwidth bandwidth{.read = 10, .copy = 5};
-  // 300 written with 300 read at the rate of copying, the other 700 read
+  // 300 bytes are read and written at the copy rate; the other 700 are read at the read rate
   EXPECT_DOUBLE_EQ(floor_of({.read_bytes = 1000, .written_bytes = 300}, bandwidth, 1).nanoseconds,
                    600 / 5.0 + 700 / 10.0);
-  // more written than read: all of it at the rate of copying
+  // more bytes written than read: all of them count at the copy rate
   EXPECT_DOUBLE_EQ(floor_of({.read_bytes = 100, .written_bytes = 300}, bandwidth, 1).nanoseconds,
                    400 / 5.0);
 }
 
-// Says how often each variant was called, and in which order turns came.
+// Records the order in which the variants are called. Each must get its samples in turns.
 TEST(Measure, TakesTurnsUntilEachVariantHasItsSamples) {
   const std::unique_ptr<Device> device = Device::make("cpu", 1);
   Peaks peaks(*device);

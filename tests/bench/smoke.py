@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Runs tessera-bench on every op, small and short: does it name all ops of the backend's table, and
-are its numbers sane? No time is judged.
+"""Runs tessera-bench on every op with small, short cases. Checks that it reports all ops of the
+backend's table with plausible numbers. Times are not checked.
 
     smoke.py PATH_OF_TESSERA_BENCH [--device cuda]
 
-With a device: a tessera-bench that is linked with the emulated one, or one on a machine that has it.
+With a device: a tessera-bench that is linked with the emulated device, or one on a machine that has
+it.
 """
 
 import json

@@ -1,5 +1,5 @@
-// A step uses memory that was sized at start or came with its requests: this binary counts every
-// call of operator new.
+// A step uses only memory that was allocated at start or that came with its requests. This binary
+// counts every call of operator new.
 
 #include <gtest/gtest.h>
 
@@ -47,7 +47,8 @@ TEST(EngineStep, AllocatesNothingFromArrivalToTheEnd) {
   options.max_sequences = 8;
   options.max_step_tokens = 40;
   options.max_queue = 64;
-  options.kv_bytes = FakeEngine::kv_bytes(options, 5);  // so that some are preempted
+  // few pages, so that sequences are preempted
+  options.kv_bytes = FakeEngine::kv_bytes(options, 5);
   FakeEngine fake(options);
   const auto sink = std::make_shared<NullSink>();
   for (int32_t i = 0; i < 40; ++i) {

@@ -13,7 +13,7 @@ namespace {
 TEST(Channel, GivesMessagesInTheOrderTheyCame) {
   Channel<int> channel(3);
   std::vector<int> out;
-  for (int round = 0; round < 5; ++round) {  // around the ring
+  for (int round = 0; round < 5; ++round) {  // wraps around the ring
     EXPECT_TRUE(channel.try_push(2 * round));
     EXPECT_TRUE(channel.try_push(2 * round + 1));
     channel.drain(out);

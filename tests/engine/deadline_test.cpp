@@ -9,7 +9,7 @@ namespace {
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 
-// A clock that stands until the test moves it.
+// A clock that only the test advances.
 class Deadline : public testing::Test {
  protected:
   EngineOptions options() {
@@ -41,7 +41,7 @@ TEST_F(Deadline, AnEndTellsHowLongItWaitedAndHowLongItsPromptTook) {
   EngineOptions one_at_a_time = options();
   one_at_a_time.max_sequences = 1;
   FakeEngine fake(one_at_a_time);
-  const auto first = fake.submit(request_of(prompt_of(40), 2));  // a prompt of two steps
+  const auto first = fake.submit(request_of(prompt_of(40), 2));  // the prompt takes two steps
   const auto second = fake.submit(request_of(prompt_of(20), 1));
   const auto never = fake.submit(request_until(seconds(1001)));
   while (!fake.engine->idle()) {
@@ -52,7 +52,8 @@ TEST_F(Deadline, AnEndTellsHowLongItWaitedAndHowLongItsPromptTook) {
   EXPECT_EQ(first->finish()->queue_time, Time(seconds(3)));
   EXPECT_EQ(first->finish()->prefill_time, Time(seconds(3)));
   EXPECT_EQ(second->finish()->queue_time, Time(seconds(12)));
-  EXPECT_EQ(second->finish()->prefill_time, Time(seconds(0)));  // published in the step it began in
+  // published in the step in which it began
+  EXPECT_EQ(second->finish()->prefill_time, Time(seconds(0)));
   EXPECT_EQ(never->finish()->queue_time, std::nullopt);
   EXPECT_EQ(never->finish()->prefill_time, std::nullopt);
 }

@@ -1,5 +1,5 @@
-// The promise of EngineRequest::deterministic: the same request and seed give the same text
-// whatever else is in the batch, however steps are cut and however often it is preempted.
+// Contract of EngineRequest::deterministic: the same request and seed give the same text. The rest
+// of the batch, the chunking of prefill and preemptions make no difference.
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ class World {
  public:
   explicit World(uint64_t seed) : random_(seed), fake_(options()) {}
 
-  // The texts of a request's samples among random other requests.
+  // Returns: the texts of a request's samples, computed among random other requests.
   std::vector<std::vector<int32_t>> texts_of(const EngineRequest& request, size_t samples) {
     load(pick(0, 6));
     const auto sinks = fake_.submit_samples(request, samples);
@@ -81,7 +81,7 @@ TEST(Determinism, HoldsInAnyCompany) {
     for (size_t i = 0; i < samples; ++i) {
       expected.push_back(run_alone(sample_of(request, i), kContext).tokens);
     }
-    for (int company = 0; company < 4; ++company) {
+    for (int neighbours = 0; neighbours < 4; ++neighbours) {
       World world(random());
       ASSERT_EQ(world.texts_of(request, samples), expected);
       preemptions += world.preemptions();

@@ -1,5 +1,5 @@
-// The whole engine over the emulated CUDA backend: weights, activations and pages lie in memory
-// that the host cannot touch (kernels/cuda/simt/emulated_memory.h).
+// The whole engine over the emulated CUDA backend. Weights, activations and pages are in memory
+// that the host cannot access (kernels/cuda/simt/emulated_memory.h).
 
 #include <gtest/gtest.h>
 
@@ -26,15 +26,15 @@ struct Case {
   std::string name;
   WeightFormat weights = WeightFormat::f32;
   KvPreset kv = kKvPresetF16;
-  double bound = 0;     // of a log probability, against the CPU's
-  bool scarce = false;  // room for one context
-  bool shares = false;  // prefixes
+  double bound = 0;     // max difference of a log probability from the CPU's
+  bool scarce = false;  // pages for one context only
+  bool shares = false;  // shares prefixes
   std::vector<KvFormat> ladder = {};
 };
 
 struct Served {
   std::vector<std::vector<int32_t>> texts;
-  std::vector<std::vector<TokenLogprob>> logprobs;  // of the prompt's tokens, then of the text's
+  std::vector<std::vector<TokenLogprob>> logprobs;  // prompt tokens, then generated tokens
   EngineStats stats;
 };
 
@@ -97,8 +97,8 @@ class EmulatedDevice : public testing::TestWithParam<Case> {
     return served;
   }
 
-  // The first 70 tokens are the same: a unit of the prefix cache. The first two requests want the
-  // log probabilities of their prompts, which are computed then whatever the cache has.
+  // The first 70 tokens of all prompts are equal: one prefix block. The first two requests ask for
+  // prompt log probabilities, which are computed even for cached tokens.
   static std::vector<EngineRequest> requests() {
     std::vector<EngineRequest> requests(5);
     for (int32_t i = 0; i < 5; ++i) {
@@ -116,7 +116,8 @@ class EmulatedDevice : public testing::TestWithParam<Case> {
         request.sampling.top_p = 0.9f;
         request.sampling.top_k = i == 3 ? 0 : 40;
         request.sampling.frequency_penalty = 0.3f;
-        request.sampling.top_logprobs = i - 3;  // of one with the logits, of one without
+        // one request with top log probabilities, one without
+        request.sampling.top_logprobs = i - 3;
       }
       if (i < 2) {
         request.sampling.prompt_logprobs = 0;
@@ -129,8 +130,8 @@ class EmulatedDevice : public testing::TestWithParam<Case> {
   TemporaryDirectory directory_;
 };
 
-// Teacher-forced over prompts; of texts as far as they are the same, and where they part the two
-// tokens were as likely as the bound allows.
+// Prompts are teacher-forced. Texts are compared up to the first different token; there, both
+// tokens must be equally likely within the bound.
 TEST_P(EmulatedDevice, ServesWhatTheCpuServes) {
   const Served cpu = serve(cpu_backend(CpuIsa::scalar), threads_.stream(), 4);
   const Served device = serve(cuda_backend(), {}, 4);
@@ -164,7 +165,7 @@ TEST_P(EmulatedDevice, ServesWhatTheCpuServes) {
             GetParam().kv.policy.is_lossy());
 }
 
-// Where the logits are the same, so is the text.
+// Equal logits must give equal text.
 TEST(EmulatedDeviceSamples, WhatTheCpuSamples) {
   static const Backend device = [] {
     Backend mixed = cpu_backend(CpuIsa::scalar);
@@ -232,7 +233,7 @@ TEST(EmulatedDeviceRefuses, WeightsAndHeadDimensionsWithoutKernels) {
             "24");
 }
 
-// Scheduling does not show in the text, as on the CPU.
+// Text must not depend on scheduling, as on the CPU.
 TEST_P(EmulatedDevice, GivesTheSameTextAloneAndInABatch) {
   if (GetParam().shares) {
     GTEST_SKIP() << "who finds what another stored depends on who came first";
@@ -244,7 +245,7 @@ INSTANTIATE_TEST_SUITE_P(
     All, EmulatedDevice,
     testing::Values(
         Case{.name = "f16", .bound = 1e-4},
-        // Prefixes are found, and demoted before anybody is preempted.
+        // Prefixes are matched, and demoted before any sequence is preempted.
         Case{.name = "bf16_weights_k8v4_scarce",
              .weights = WeightFormat::bf16,
              .kv = *find_kv_preset("k8v4"),

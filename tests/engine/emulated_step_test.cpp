@@ -1,6 +1,5 @@
-// What a step of the engine asks of the emulated device: how often the host waits for it, what is
-// launched, and that recorded steps compute what unrecorded ones do, bit for bit, with sums over
-// ranks too.
+// Device calls of an engine step on the emulated device: host waits, kernel launches and
+// recordings. Recorded steps must give the same bits as unrecorded ones, also with sums over ranks.
 
 #include <gtest/gtest.h>
 
@@ -39,7 +38,7 @@ struct Case {
   KvPreset kv = kKvPresetF16;
   WeightFormat weights = WeightFormat::f32;
   int32_t context = 256;
-  int32_t longest = 0;  // the first prompt
+  int32_t longest = 0;  // tokens of the first prompt
 };
 
 // One engine over the emulated device, driven step by step.
@@ -80,13 +79,13 @@ class Served {
     }
   }
 
-  // What a step asked of the device.
+  // Device calls of one step.
   struct Step {
     StreamCounts asked;
-    bool decodes = false;  // and nothing else
+    bool decodes = false;  // all runs of the step are decodes
     int32_t ended = 0;
   };
-  // Calls visit(step) for each until all is served.
+  // Calls visit(step) for each step until all requests have finished.
   template <class Visit>
   void run(Visit&& visit) {
     for (bool more = true; more;) {
@@ -107,7 +106,7 @@ class Served {
     }
   }
 
-  // Tokens and their log probabilities, of all requests.
+  // Returns: tokens and their log probabilities, of all requests.
   std::vector<std::pair<int32_t, float>> results() const {
     std::vector<std::pair<int32_t, float>> all;
     for (const auto& sink : sinks_) {
@@ -126,11 +125,10 @@ class Served {
 
 class EmulatedStep : public testing::TestWithParam<Case> {};
 
-// Of a step that decodes, one recording is started; beside it what the host is to know of it is
-// computed (the rows that are wanted, the last norm, the head ...), and where a group closes or a
-// sequence ends, its pages change. Planning needs no numbers but the host's own, so the logits are
-// all that is waited for; a policy that compresses waits for its results, and for the rows of a
-// sequence that ends.
+// A decode step starts one recording. Outside of it run the ops that compute results for the host
+// (output rows, last norm, head ...). Page tables change when a group closes or a sequence ends.
+// Planning needs only host data, so the host waits for the logits alone. A policy that compresses
+// also waits for its results, and for the rows of a sequence that ends.
 TEST_P(EmulatedStep, StartsAndWaitsOnceAndGivesTheBitsOfOpsThatAreNotRecorded) {
   Served recorded(GetParam(), cuda_backend());
   const bool lossy = GetParam().kv.policy.is_lossy();
@@ -178,8 +176,8 @@ TESSERA_KERNEL(kSumThreads) sum_kernel(float* numbers, int64_t count) {
   }
 }
 
-// One rank, whose sums are a kernel on the stream, as NCCL's are: what the others are said to have
-// is a quarter of what it has.
+// A single rank that sums with a kernel on the stream, as NCCL does. The imaginary other ranks
+// contribute a quarter of this rank's numbers.
 class OneRank final : public Communicator {
  public:
   explicit OneRank(bool records_sums) : records_sums_(records_sums) {}
@@ -222,10 +220,10 @@ TEST(EmulatedRank, RecordsItsSumsWhereTheCommunicatorDoes) {
 
   Served alone(scored, cuda_backend());
   alone.run([](const Served::Step&) {});
-  EXPECT_NE(recorded.results(), alone.results()) << "nobody summed";
+  EXPECT_NE(recorded.results(), alone.results()) << "the sums were not computed";
 }
 
-// ---- which steps are recorded
+// ---- the steps that are recorded
 
 TEST(DecodeSizes, DoubleUpToTheLimits) {
   const auto sizes = [](StepLimits limits) {

@@ -15,12 +15,12 @@
 
 namespace tessera {
 
-// An engine over the fake model and the real pages, driven by hand or by its thread.
+// An engine over the fake model and real pages, driven by hand or by its own thread.
 struct FakeEngine {
   static constexpr int32_t kPageTokens = kKvGroup;
   static constexpr int32_t kHeads = 4;  // layers * kv_heads
 
-  // By default of f32 pages.
+  // Uses f32 pages by default.
   explicit FakeEngine(const EngineOptions& options) : FakeEngine(options, kKvPresetF32, {}) {}
   FakeEngine(EngineOptions options, const KvPreset& kv, const std::vector<KvPreset>& also) {
     options.kv = kv;
@@ -33,7 +33,7 @@ struct FakeEngine {
     engine.reset(static_cast<BatchingEngine*>(std::move(made).value().release()));
   }
 
-  // KV memory with which every head has `pages` pages.
+  // Returns: bytes of KV memory that give every head `pages` pages.
   static int64_t kv_bytes(const EngineOptions& options, int64_t pages) {
     return kv_memory(kv_options(options, kKvPresetF32, {}), pages);
   }
@@ -50,7 +50,7 @@ struct FakeEngine {
             .context = options.context};
   }
 
-  // Submits with a sink of its own; the request is accepted.
+  // Submits with a new sink. Requires: the request is accepted.
   std::shared_ptr<RecordingSink> submit(EngineRequest request, RequestId* id = nullptr) {
     auto sink = std::make_shared<RecordingSink>();
     request.sinks = {sink};
@@ -62,7 +62,7 @@ struct FakeEngine {
     return sink;
   }
 
-  // Submits with `samples` sinks; the first sample's id.
+  // Submits with `samples` sinks. `id` receives the id of the first sample.
   std::vector<std::shared_ptr<RecordingSink>> submit_samples(EngineRequest request, size_t samples,
                                                              RequestId* id = nullptr) {
     std::vector<std::shared_ptr<RecordingSink>> sinks;
@@ -85,11 +85,11 @@ struct FakeEngine {
   }
 
   ThreadPool threads{1};
-  FakeModel* model = nullptr;  // the engine's
+  FakeModel* model = nullptr;  // owned by the engine
   std::unique_ptr<BatchingEngine> engine;
 };
 
-// What sample `sample` of a request is by itself.
+// Returns: the request that sample `sample` of `request` is equivalent to.
 inline EngineRequest sample_of(EngineRequest request, size_t sample) {
   request.sampling.seed += sample;
   return request;
@@ -103,7 +103,7 @@ inline EngineRequest request_of(std::vector<int32_t> prompt, int32_t max_tokens)
   return request;
 }
 
-// Token ids that are neither end of sequence nor poison.
+// Returns: token ids that are neither end of sequence nor poison.
 inline std::vector<int32_t> prompt_of(int32_t length, int32_t first = 0) {
   std::vector<int32_t> prompt;
   for (int32_t i = 0; i < length; ++i) {

@@ -1,4 +1,4 @@
-// The engine over a real transformer with random weights: scheduling must not show in the text.
+// The engine over a real transformer with random weights. Text must not depend on scheduling.
 
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ struct Shape {
   std::string name;
   int32_t max_sequences = 1;
   int32_t max_step_tokens = 512;
-  bool scarce = false;  // room for one context
+  bool scarce = false;  // pages for one context only
 };
 
 class EngineText : public testing::TestWithParam<Numbers> {
@@ -54,7 +54,7 @@ class EngineText : public testing::TestWithParam<Numbers> {
       }
       request.max_tokens = i % 2 == 0 ? 140 : 24;
       request.ignore_eos = true;
-      request.deterministic = true;  // and a lossy policy leaves the prefix cache alone
+      request.deterministic = true;  // also keeps lossy policies out of the prefix cache
       request.sampling.temperature = i % 2 == 0 ? 0.0f : 1.0f;
       request.sampling.top_p = 0.9f;
       request.sampling.seed = static_cast<uint64_t>(i);
@@ -62,7 +62,7 @@ class EngineText : public testing::TestWithParam<Numbers> {
     return requests;
   }
 
-  // The texts of all requests, submitted at once.
+  // Returns: the texts of all requests, submitted at once.
   std::vector<std::vector<int32_t>> texts(const Shape& shape, EngineStats* stats) {
     const Backend& backend = cpu_backend(GetParam().isa);
     EngineOptions options;
@@ -72,7 +72,8 @@ class EngineText : public testing::TestWithParam<Numbers> {
     options.context = kContext;
     options.kv = GetParam().kv;
     options.kv_also = GetParam().also;
-    options.kv_ladder = std::vector<KvFormat>{};  // none: a demoted prefix would give another text
+    // no ladder: a demoted prefix would give another text
+    options.kv_ladder = std::vector<KvFormat>{};
     const KvCacheOptions kv{.preset = options.kv,
                             .also = options.kv_also,
                             .prefix_cache = options.prefix_cache,
@@ -146,7 +147,7 @@ INSTANTIATE_TEST_SUITE_P(
         Numbers{"avx512_bf16_leankv", CpuIsa::avx512, WeightFormat::bf16,
                 lossy("leankv-aggressive")},
         Numbers{"avx2_f32_kv_compress", CpuIsa::avx2, WeightFormat::f32, lossy("kv-compress")},
-        // A more precise format is served beside the sequences' own.
+        // The server also offers a more precise format, which no sequence uses.
         Numbers{"avx512_f32_k4v2_beside_f16",
                 CpuIsa::avx512,
                 WeightFormat::f32,

@@ -22,7 +22,7 @@ EngineOptions small_options() {
   return options;
 }
 
-// What a request yields on an engine of its own.
+// Returns: the text of a request on an engine of its own.
 std::vector<int32_t> text_of(const EngineRequest& request, const EngineOptions& options) {
   FakeEngine fake(options);
   const auto sink = fake.submit(request);
@@ -149,7 +149,7 @@ TEST(Engine, RefusesARequestBeyondTheQueue) {
   options.max_queue = 2;
   FakeEngine fake(options);
   fake.submit(request_of(prompt_of(5), 50));
-  fake.engine->step();  // it runs, and waits no longer
+  fake.engine->step();  // the sequence is running and no longer waits
   fake.submit(request_of(prompt_of(5), 5));
   fake.submit(request_of(prompt_of(5), 5));
   EngineRequest refused = request_of(prompt_of(5), 5);
@@ -187,7 +187,7 @@ TEST(Engine, CancelFreesPagesWithinOneStep) {
   EXPECT_EQ(a->tokens().size(), 2);
   EXPECT_EQ(fake.engine->stats().pages_free, fake.engine->stats().pages_total);
   fake.engine->kv().check_integrity();
-  fake.engine->cancel(running);  // it has already ended
+  fake.engine->cancel(running);  // has already ended
   EXPECT_FALSE(fake.engine->step());
 }
 
@@ -377,7 +377,7 @@ TEST(EngineOptions, AreRefusedByNameWhenTheyMakeNoSense) {
               }),
               HasSubstr("3 key and 3 value bits"));
   EXPECT_THAT(refusal([](auto& o) { o.kv_also = {kKvPresetF32}; }),
-              HasSubstr("f32 goes with no other format"));
+              HasSubstr("f32 cannot be combined with another format"));
 }
 
 }  // namespace

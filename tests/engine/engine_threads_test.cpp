@@ -1,4 +1,4 @@
-// The engine's thread against its clients: run under TSan too.
+// The engine's thread against client threads. Also run under TSan.
 
 #include <gtest/gtest.h>
 
@@ -66,7 +66,7 @@ TEST(EngineThread, ServesFourClientsThatSubmitAndCancel) {
         fake.engine->cancel(*id);
       }
       if (random() % 2 == 0) {
-        continue;  // goes away without waiting
+        continue;  // abandons the request
       }
       const Finish finish = sink->wait();
       EXPECT_EQ(sink->events_after_finish(), 0);

@@ -17,7 +17,7 @@ uint64_t scramble(uint64_t x) {
   return x ^ (x >> 33);
 }
 
-// What the fake stores of a token in one head.
+// The fields that the fake model stores for a token in one head.
 struct Stored {
   float token;
   float position;
@@ -44,7 +44,7 @@ FakeModel::FakeModel(int32_t context, int32_t layers, int32_t kv_heads) {
   config_.context = context;
   config_.eos_ids = {kEos};
   tokens_.reserve(static_cast<size_t>(context));
-  // More than any step here has.
+  // More tokens than any step of these tests.
   constexpr StepLimits kLimits{.tokens = 4096, .sequences = 64, .context = 0};
   digests_.reserve(kLimits.tokens);
   keys_.reserve(static_cast<size_t>(kLimits.tokens * kv_heads * 2));
@@ -65,7 +65,7 @@ void FakeModel::Digest::write_logits(std::span<float> logits) const {
                          : static_cast<float>(noise) * (6.0f / (1 << 24));
   }
   if (!poisoned) {
-    logits[kPoison] = -60;  // it comes from prompts alone
+    logits[kPoison] = -60;  // never generated, only in prompts
   }
 }
 

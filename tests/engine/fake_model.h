@@ -10,12 +10,12 @@
 
 namespace tessera {
 
-// A model whose next token is a pure function of all earlier tokens, which it must find in pages
-// and window: forward() stores each token (by the scalar kv_store) with its position in every
-// head's keys and, in the values, whose head that is; it then reads the whole sequence back from
-// every head. So a page that is lost, shared, swapped or stale either is a defect or changes the
-// text. Wants pages of floats, and of policies
-// those that keep every token where it is.
+// A model whose next token is a pure function of all earlier tokens, as read from pages and
+// residual buffer. forward() stores each token with the scalar kv_store: token and position in the
+// keys of every head, the head's index in its values. It then reads the whole sequence back from
+// every head. A page that is lost, shared, swapped or stale therefore causes a defect or another
+// text.
+// Requires: pages of floats, and policies that keep every token in its place.
 class FakeModel final : public Transformer {
  public:
   static constexpr int32_t kVocab = 61;
@@ -30,13 +30,14 @@ class FakeModel final : public Transformer {
   void logits(std::span<const int32_t> rows, MatrixView<float> logits, Stream stream) override;
   int32_t max_logits_rows() const override { return 3; }
   const ModelConfig& config() const override { return config_; }
+  WeightFormat weight_format() const override { return WeightFormat::f32; }
   int64_t weight_bytes() const override { return 0; }
   int64_t workspace_bytes() const override { return 0; }
 
-  const std::string& defect() const { return defect_; }  // the first; empty: none
+  const std::string& defect() const { return defect_; }  // the first defect; empty if there is none
 
  private:
-  // All that logits depend on.
+  // The state that logits are computed from.
   struct Digest {
     uint64_t state = 0;
     bool poisoned = false;
@@ -50,14 +51,14 @@ class FakeModel final : public Transformer {
   void report(const std::string& defect);
 
   ModelConfig config_;
-  std::vector<int32_t> tokens_;       // of one sequence, as the pages have them
+  std::vector<int32_t> tokens_;       // one sequence, as read from its pages
   std::vector<float> keys_, values_;  // of the batch, one layer
   std::vector<std::byte> dense_;
-  std::vector<Digest> digests_;  // of each row of the batch: its sequence up to its token
+  std::vector<Digest> digests_;  // one for each row of the batch: its sequence up to its token
   std::string defect_;
 };
 
-// What a request must yield when nothing else runs, by the definition of the fake and the sampler.
+// The result that a request must give alone, computed from the fake and the sampler directly.
 struct Outcome {
   std::vector<int32_t> tokens;
   FinishReason reason = FinishReason::stop;

@@ -23,7 +23,7 @@ TEST(ForkFamilies, TellWhatASlotHasToItself) {
   EXPECT_EQ(families.shared(2), 0);
 }
 
-// Against a table of what each two have in common.
+// Compares with a table of the pages that each two slots share.
 TEST(ForkFamilies, AgreeWithEveryPairThroughRandomForks) {
   constexpr int32_t kSlots = 9;
   for (uint32_t seed = 0; seed < 50; ++seed) {
@@ -34,7 +34,7 @@ TEST(ForkFamilies, AgreeWithEveryPairThroughRandomForks) {
     };
     ForkFamilies families(kSlots);
     std::vector<std::vector<int64_t>> common(kSlots, std::vector<int64_t>(kSlots, 0));
-    std::vector<int64_t> pages(kSlots, -1);  // of those that are open
+    std::vector<int64_t> pages(kSlots, -1);  // of each open slot; -1: closed
     for (int step = 0; step < 400; ++step) {
       const auto slot = static_cast<size_t>(pick(kSlots - 1));
       const auto source = static_cast<size_t>(pick(kSlots - 1));

@@ -1,6 +1,6 @@
-// What a sequence of 8192 tokens takes, measured where a model with heads of 128 has stored it:
-// pages with their scales and slack, the window, tables, and marks where a policy is served
-// besides.
+// Bytes of a sequence of 8192 tokens, measured after a model with heads of 128 has stored it. They
+// cover pages with scales and slack, the residual buffer and tables. Token scores are added if a
+// scoring policy is served too.
 
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ class KvBytes : public testing::Test {
     ASSERT_TRUE(write_random_checkpoint(directory_.path(), config_, 5).ok());
   }
 
-  // Of one sequence with that format.
+  // Returns: the usage of one sequence in that format.
   KvUsage stored(const char* preset, const std::vector<KvPreset>& also) {
     const Backend& backend = cpu_backend(best_cpu_isa());
     auto model = Transformer::load(directory_.path(), {.limits = {kChunk, 1, kTokens}}, backend,
@@ -80,7 +80,7 @@ class KvBytes : public testing::Test {
 
 TEST_F(KvBytes, OfK8V4AreAtMost42PercentOfF16) {
   EXPECT_LE(share(stored("k8v4", {})), 0.42);
-  // Beside leankv it has marks, 1.6 %, and pages that hold either format: 4 % of them are slack.
+  // Serving leankv too adds token scores (1.6 %) and pages that hold either format (4 % slack).
   EXPECT_LE(share(stored("k8v4", {*find_kv_preset("leankv")})), 0.435);
 }
 

@@ -25,14 +25,15 @@ KvCacheOptions small_options() {
           .bytes = 0};
 }
 constexpr int32_t kHeads = 6;
-constexpr int32_t kContextPages = 7 * kHeads;  // of 64 tokens; 52 are in the window
+// pages of 64 tokens; the other 52 tokens are in the residual buffer
+constexpr int32_t kContextPages = 7 * kHeads;
 
 class KvCacheTest : public testing::Test {
  protected:
   absl::StatusOr<std::unique_ptr<KvCache>> make(const KvCacheOptions& options) {
     return KvCache::create(options, cpu_backend(CpuIsa::scalar), threads_.stream());
   }
-  // Reserves, and counts the closed groups as kv_store would.
+  // Reserves pages and counts closed groups, as kv_store does.
   static void grow(KvCache& kv, int32_t slot, int32_t tokens) {
     const KvReservation wanted[] = {{slot, tokens}};
     kv.reserve(wanted);
@@ -186,12 +187,13 @@ TEST_F(KvCacheTest, KeepsAPageWhereItIsWhenTheSequenceGrows) {
   EXPECT_EQ(table[1], before[1]);
 }
 
-// Pages with their slack and unused ends, tables, and the window, which is f16. Of dense f16, which
-// would need the same tables; the paper reports 65 % and 45 % for its two sparsities.
+// Bytes cover pages with slack and unused ends, tables, and the f16 residual buffer. They are a
+// share of dense f16, which needs the same tables. The paper reports 65 % and 45 % for its two
+// sparsities.
 TEST_F(KvCacheTest, HoldsALongContextInSoFewBytesWhereItIsSparse) {
   struct {
     std::string_view preset;
-    double max;  // of dense f16
+    double max;  // share of dense f16
   } const kBounds[] = {{"s50", 0.59}, {"s70", 0.39}, {"s70-k8v8", 0.25}};
   for (const auto& bound : kBounds) {
     KvCacheOptions options = small_options();

@@ -8,8 +8,9 @@
 
 namespace tessera {
 
-// KV memory in which each (layer, KV head) has `row_pages` pages, beside windows and tables.
-// Requires: enough for one context.
+// Returns: bytes of KV memory that give each (layer, KV head) `row_pages` pages, with residual
+// buffers and tables.
+// Requires: enough pages for one context.
 inline int64_t kv_memory(KvCacheOptions options, int64_t row_pages) {
   options.bytes = 0;
   ThreadPool threads(1);
@@ -19,7 +20,7 @@ inline int64_t kv_memory(KvCacheOptions options, int64_t row_pages) {
   return shape.total_bytes();
 }
 
-// Pages of each (layer, KV head) with which one context can run.
+// Returns: pages of each (layer, KV head) that one context needs.
 inline int64_t context_row_pages(KvCacheOptions options) {
   options.bytes = 0;
   ThreadPool threads(1);

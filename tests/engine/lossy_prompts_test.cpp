@@ -1,5 +1,5 @@
-// Policies that compress, beside the prefix cache: what comes once is compressed as if there were
-// no cache, what recurs is shared. Through a real transformer with random weights.
+// Lossy policies with the prefix cache. A prompt that comes once is compressed as without a cache;
+// a prompt that recurs is shared. Runs a real transformer with random weights.
 
 #include <gtest/gtest.h>
 
@@ -109,7 +109,8 @@ TEST_F(LossyPrompts, AreCompressedAsIfThereWereNoCache) {
        {"h2o", "kv-compress", "snapkv", "adakv", "streaming", "leankv-aggressive"}) {
     SCOPED_TRACE(name);
     KvPreset preset = *find_kv_preset(name);
-    preset.policy.alpha_high = 1.5f;  // so that thresholds compress what random weights attend to
+    // so that thresholds compress at the attention of random weights
+    preset.policy.alpha_high = 1.5f;
     preset.policy.alpha_low = 0.9f;
     preset.policy.score_pool = 1;
     const auto cached = engine(preset);
@@ -135,7 +136,7 @@ TEST_F(LossyPrompts, EndAtTheirBudget) {
   h2o.policy.keep_tokens = 200;
   const auto engine = this->engine(h2o);
   const int32_t length = 600;
-  for (int32_t i = 0; i < 3; ++i) {  // its scores want every query, so it never shares
+  for (int32_t i = 0; i < 3; ++i) {  // h2o scores need every query, so its prompts are never shared
     const KvUsage usage = ask(*engine, request_of(prompt_of(length, 1), 1)).kv.usage;
     ASSERT_EQ(usage.kept.size(), 4u);
     for (const int32_t kept : usage.kept) {
@@ -238,19 +239,20 @@ TEST_F(LossyPrompts, AreNotSeenUnderAnotherSaltNorBeforeAFlush) {
   EXPECT_GT(engine->stats().cache.blocks, 0);
 }
 
-// A sequence that reads a shared prompt, and one of no policy beside it, in a pool that both fill.
+// Results of a sequence that reads a shared prompt and one with a uniform format (the bystander),
+// in a pool that both fill.
 struct Squeezed {
-  std::vector<int32_t> tokens;     // of the one that shares
-  std::vector<int32_t> bystander;  // of the other
-  KvUsage usage;                   // of the first
-  int64_t preempted_before = 0;    // sequences, when units were handed over first
+  std::vector<int32_t> tokens;     // of the sequence that shares
+  std::vector<int32_t> bystander;  // of the other sequence
+  KvUsage usage;                   // of the sequence that shares
+  int64_t preempted_before = 0;    // preemptions before blocks were first handed over
   EngineStats stats;
 };
 
 Squeezed squeeze(BatchingEngine& engine, EngineRequest sharing, const EngineRequest& bystander) {
   EngineRequest first = sharing;
   first.max_tokens = 1;
-  first.cache.pin = true;  // enters at first sight
+  first.cache.pin = true;  // inserted on first use
   first.cache.ttl = std::chrono::seconds(0);
   first.sinks = {std::make_shared<RecordingSink>()};
   EXPECT_TRUE(engine.submit(first).ok());
@@ -280,8 +282,8 @@ Squeezed squeeze(BatchingEngine& engine, EngineRequest sharing, const EngineRequ
   return result;
 }
 
-// By the rule of a budget that keeps up with what is generated, of thresholds, and of a prompt
-// alone.
+// Covers the three kinds of rule: a budget that follows generation, thresholds, and compression of
+// the prompt only.
 TEST_F(LossyPrompts, GetWhatTheyAloneUseHandedOverBeforeAnyoneIsPreempted) {
   for (const char* name : {"streaming", "leankv", "snapkv"}) {
     SCOPED_TRACE(name);
@@ -311,8 +313,8 @@ TEST_F(LossyPrompts, GetWhatTheyAloneUseHandedOverBeforeAnyoneIsPreempted) {
   }
 }
 
-// Prompts that come once and that recur, uniform and lossy, with too few pages for all: accounts
-// hold after every step, every request ends, and every page comes back.
+// Unique and recurring prompts, uniform and lossy, with too few pages for all. Page accounting must
+// hold after every step, every request must finish, and every page must be released.
 TEST_F(LossyPrompts, KeepTheAccountsThroughRandomTraffic) {
   const auto preset = [](const char* name) {
     KvPreset found = *find_kv_preset(name);

@@ -1,4 +1,4 @@
-// What a request may see besides its text: logits, log probabilities of its prompt, forced tokens.
+// Outputs of a request besides its text: logits, log probabilities of its prompt, forced tokens.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ double log_softmax(const std::vector<float>& logits, int32_t token) {
   return double{logits[static_cast<size_t>(token)]} - std::log(sum);
 }
 
-// Every position that was computed, once, in order, with the model's logits, before its token.
+// Expects the model's logits of every computed position, once, in order, before its token.
 void expect_logits_of_every_position(const EngineRequest& request, const RecordingSink& sink) {
   std::vector<int32_t> tokens = request.prompt;
   const std::vector<int32_t> generated = sink.tokens();

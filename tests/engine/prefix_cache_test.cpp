@@ -1,5 +1,5 @@
-// Sequences that share, through real pages: what each reads is what was stored, whoever else shares
-// it, and whatever has been demoted, evicted, handed over or forked in the meantime.
+// Sequences that share pages, with real page contents. Each sequence must read the data that it
+// stored, after any sharing, demotion, eviction, hand-over or fork.
 
 #include "engine/kv/prefix_cache.h"
 
@@ -62,7 +62,7 @@ class World {
         case 4:
         case 5:
         case 6:
-          go_on();
+          continue_sequence();
           break;
         case 7:
           fork();
@@ -101,7 +101,7 @@ class World {
     int32_t stored = 0;
     std::vector<int32_t> tokens;
     std::vector<uint64_t> hashes;
-    bool accepts = false;  // what was demoted
+    bool accepts = false;  // accepts demoted blocks
   };
 
   int32_t pick(int32_t n) { return static_cast<int32_t>(random_() % static_cast<uint32_t>(n)); }
@@ -127,7 +127,7 @@ class World {
     Sequence sequence;
     sequence.accepts = pick(3) > 0;
     const int32_t length = 1 + pick(kContext);
-    for (int32_t i = 0; i < length; ++i) {  // few first units, many later ones
+    for (int32_t i = 0; i < length; ++i) {  // few distinct first blocks, many later ones
       const int32_t block = i / block_;
       if (i % block_ == 0) {
         family_ = block == 0 ? pick(3) : pick(block < 4 ? 2 : 50);
@@ -147,8 +147,8 @@ class World {
     verify(sequences_.back());
   }
 
-  // A chunk of a prompt, or a token after it.
-  void go_on() {
+  // Stores a chunk of the prompt, or a token after it.
+  void continue_sequence() {
     if (sequences_.empty()) {
       return;
     }
@@ -195,7 +195,7 @@ class World {
                       threads_.stream());
   }
 
-  // Of a token in its place, exact in f16.
+  // The value stored for a token at its position. Exact in f16.
   static float number(const Sequence& sequence, int32_t position, int32_t layer, int32_t channel) {
     const auto token = static_cast<uint32_t>(sequence.tokens[static_cast<size_t>(position)]);
     const uint32_t mixed = (token * 2654435761u ^ static_cast<uint32_t>(position) * 40503u) +
@@ -203,7 +203,7 @@ class World {
     return static_cast<float>(mixed % 2048) / 128.0f;
   }
 
-  // All closed tokens are what was stored, or that encoded anew.
+  // All closed tokens must decode to the stored data, after re-encoding where they were demoted.
   void verify(const Sequence& sequence) {
     const KvPagesView pages = kv_->view();
     const KvTiers tiers = kv_->tiers(sequence.slot);
@@ -287,7 +287,7 @@ class World {
     if (pick(20) == 0) {
       kv_->pin(slots[0], now_ + std::chrono::seconds(pick(100)));
     }
-    // What becomes available is what was said.
+    // Release must return as many pages as announced.
     const int64_t before = kv_->available_pages();
     std::vector<int64_t> returned;
     kv_->count_returned_pages(slots, returned);
@@ -321,10 +321,10 @@ class World {
   std::vector<Sequence> sequences_;
   PrefixCache::Time now_;
   int32_t family_ = 0;
-  int64_t hits_ = 0;  // units
+  int64_t hits_ = 0;  // prefix blocks
 };
 
-// TESSERA_PREFIX_OPERATIONS changes how many.
+// TESSERA_PREFIX_OPERATIONS sets the number of operations.
 void run(const Setup& setup, bool demotes) {
   const char* setting = std::getenv("TESSERA_PREFIX_OPERATIONS");
   const int64_t operations = setting != nullptr ? std::stoll(setting) : 4'000;

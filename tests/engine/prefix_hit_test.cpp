@@ -1,5 +1,5 @@
-// A prompt of which some is taken from the prefix cache must give the very numbers that computing
-// it gives, through a real transformer with random weights.
+// A prompt that is partly cached must give exactly the numbers of a full computation. Runs a real
+// transformer with random weights.
 
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ struct Numbers {
   KvPreset kv;
 };
 
-// Keeps the log probabilities of the likeliest tokens at each of those that are generated.
+// Records the log probabilities of the most likely tokens at each generated token.
 class LogprobSink final : public RecordingSink {
  public:
   void on_logprobs(const TokenLogprobs& logprobs) override {
@@ -40,7 +40,7 @@ class PrefixHit : public testing::TestWithParam<Numbers> {
  protected:
   static constexpr int32_t kContext = 400;
 #ifdef __SANITIZE_ADDRESS__
-  static constexpr int32_t kPrompts = 100;  // each asks for all its splits: twenty seconds of 200
+  static constexpr int32_t kPrompts = 100;  // all splits of 200 prompts take twenty seconds
 #else
   static constexpr int32_t kPrompts = 200;
 #endif
@@ -67,7 +67,7 @@ class PrefixHit : public testing::TestWithParam<Numbers> {
     return Engine::create(options, std::move(model).value(), backend, threads_.stream()).value();
   }
 
-  // What a request yields: its tokens, and the log probabilities of the likeliest at each.
+  // Tokens of a request, and the log probabilities of the most likely ones at each.
   struct Answer {
     std::vector<int32_t> tokens;
     std::vector<float> numbers;
@@ -109,7 +109,7 @@ TEST_P(PrefixHit, HasTheBitsOfAMissForEverySplitAndAnyChunkSize) {
   }
   const int32_t block = hits[0]->stats().prefix_block_tokens;
   ASSERT_GT(block, 0);
-  ASSERT_LE(2 * block, kContext) << "prompts of several units";
+  ASSERT_LE(2 * block, kContext) << "prompts of several blocks";
   std::mt19937 random(17);
   int64_t cached = 0;
   for (int32_t i = 0; i < kPrompts; ++i) {
@@ -146,7 +146,7 @@ TEST_P(PrefixHit, GoesOnWithWhatWasGenerated) {
   std::vector<int32_t> chat = prompt(random);
   chat.resize(10);
   int32_t cached = 0;
-  while (std::ssize(chat) + 70 < kContext) {  // a turn
+  while (std::ssize(chat) + 70 < kContext) {  // one turn of the chat
     const Answer answer = ask(*engine, chat, 40);
     EXPECT_EQ(answer.numbers, ask(*miss, chat, 40).numbers);
     EXPECT_GE(answer.cached, cached);

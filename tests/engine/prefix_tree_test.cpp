@@ -24,8 +24,8 @@ PrefixTree::Shape shape(int32_t blocks) {
   return shape;
 }
 
-// Of the digit `digit`: a unit's tokens. Every third digit shares its hash's bucket with others
-// only by chance, so exactness is tested by tokens that differ in one place.
+// Returns: the tokens of the block for `digit`. Hashes share a bucket only by chance. Tokens that
+// differ in one place therefore test that lookups compare all tokens.
 std::vector<int32_t> block(int32_t digit) {
   return {7, 7, digit / 16, digit % 16};
 }
@@ -72,7 +72,7 @@ TEST(PrefixTree, KeepsSaltsAndFormatsApart) {
   EXPECT_EQ(child(tree, tree.root("b", 0), 1), PrefixTree::kNone);
   tree.unlock(node);
   tree.erase(node);
-  EXPECT_EQ(tree.find_root("a", 0), PrefixTree::kNone);  // nothing is left of a salt
+  EXPECT_EQ(tree.find_root("a", 0), PrefixTree::kNone);  // no trace of the salt remains
 }
 
 TEST(PrefixTree, LetsGoOfLeavesFirstAndTheColdestPathFirst) {
@@ -81,10 +81,10 @@ TEST(PrefixTree, LetsGoOfLeavesFirstAndTheColdestPathFirst) {
   const Node a = insert(tree, root, 1);
   const Node b = insert(tree, a, 2);
   tree.lock(a);
-  const Node c = insert(tree, a, 3);  // the lock on `a` is on `c` now
+  const Node c = insert(tree, a, 3);  // the lock on `a` moves to `c`
   tree.unlock(b);
   EXPECT_EQ(tree.lru_leaf(), b);
-  EXPECT_EQ(tree.unlocked_pages(), 4);  // `a` is held by the lock on `c`
+  EXPECT_EQ(tree.unlocked_pages(), 4);  // the lock on `c` covers `a`
   tree.unlock(c);
   EXPECT_EQ(tree.lru_leaf(), b);
   tree.lock(b);
@@ -115,15 +115,15 @@ TEST(PrefixTree, CountsPagesByLevel) {
 
 // ---- against a map
 
-// The same tree as a map from paths to what is known of them.
+// The same tree as a map from paths to the expected state of their nodes.
 class Model {
  public:
-  using Path = std::vector<int32_t>;  // root, digits
+  using Path = std::vector<int32_t>;  // root, then digits
   struct Item {
     Node node = 0;
     int locks = 0;
     uint8_t level = 0;
-    int64_t since = 0;  // when it was let go of
+    int64_t since = 0;  // time at which it was unlocked
   };
 
   explicit Model(uint64_t seed) : random_(seed) {}
@@ -220,7 +220,7 @@ class Model {
     holders_.push_back(path);
   }
 
-  // Its next unit enters, or is there already.
+  // Inserts the next block of a sequence, or follows it if it is cached.
   void extend() {
     if (holders_.empty()) {
       return;
@@ -254,7 +254,7 @@ class Model {
     holders_.push_back(path);
   }
 
-  // A node whose only user is one sequence leaves the tree.
+  // Removes from the tree a node that only one sequence uses.
   void hand_over() {
     for (Path& path : holders_) {
       if (path.size() > 1 && items_.at(path).locks == 1 &&
@@ -345,11 +345,11 @@ class Model {
   std::mt19937_64 random_;
   PrefixTree tree_{shape(kBlocks)};
   std::map<Path, Item> items_;
-  std::vector<Path> holders_;  // what each sequence has locked
+  std::vector<Path> holders_;  // path that each sequence has locked
   int64_t clock_ = 0;
 };
 
-// TESSERA_TREE_OPERATIONS changes how many.
+// TESSERA_TREE_OPERATIONS sets the number of operations.
 TEST(PrefixTree, IsAMapFromPathsThroughRandomOperations) {
   const char* setting = std::getenv("TESSERA_TREE_OPERATIONS");
   const int64_t operations = setting != nullptr ? std::stoll(setting) : 100'000;

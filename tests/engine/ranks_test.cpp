@@ -1,4 +1,4 @@
-// Engines of several ranks against one that has the model whole: rank 0 leads, the others follow.
+// Engines on several ranks against one that has the whole model. Rank 0 leads, the others follow.
 
 #include <gtest/gtest.h>
 
@@ -29,15 +29,15 @@ ModelConfig model_of_four_kv_heads() {
 
 struct Mix {
   std::string name;
-  std::vector<KvPreset> kv;  // the first is everybody's, the others some ask for
+  std::vector<KvPreset> kv;  // the first is the default, requests ask for the others
   std::vector<KvFormat> ladder;
-  // Of a text that is not the whole model's, the two likeliest tokens where it leaves that one were
-  // no further apart than this. Sums over ranks are rounded otherwise, and codes with them.
+  // Max lead, in log probability, of the most likely token where a text first differs from the
+  // whole model's. Sums over ranks round differently, and quantised codes with them.
   float gap = 0;
-  int32_t astray = 0;  // texts that may be, because a policy kept another token
+  int32_t divergent = 0;  // texts that may exceed the gap because a policy kept another token
 };
 
-// Budgets and thresholds that demote and drop in texts as short as these.
+// Budgets and thresholds that demote and drop tokens even in texts this short.
 std::vector<KvPreset> lossy_presets() {
   KvPreset leankv = *find_kv_preset("leankv");
   leankv.policy.alpha_high = 1.5f;
@@ -60,7 +60,7 @@ std::vector<Mix> mixes() {
 
 EngineRequest request_of(const Mix& mix, int32_t i) {
   EngineRequest request;
-  for (int32_t j = 0; i % 3 == 0 && j < 200; ++j) {  // what these have in common
+  for (int32_t j = 0; i % 3 == 0 && j < 200; ++j) {  // common prefix
     request.prompt.push_back(3 + j * 11 % 94);
   }
   for (int32_t j = 0; j < 20 + i * 37 % 50; ++j) {
@@ -68,16 +68,17 @@ EngineRequest request_of(const Mix& mix, int32_t i) {
   }
   request.max_tokens = i % 2 == 0 ? 70 : 20;
   request.ignore_eos = true;
-  request.priority = -i / 5;  // so that the later ones take slots and pages away
+  request.priority = -i / 5;  // later requests preempt earlier ones
   request.sampling.temperature = i % 5 == 4 ? 1.0f : 0.0f;
   request.sampling.seed = static_cast<uint64_t>(i);
   request.sampling.top_logprobs = 2;
   request.kv = mix.kv[static_cast<size_t>(i) % mix.kv.size()];
-  request.deterministic = request.kv->policy.is_lossy();  // else it depends on what runs beside it
+  // lossy texts depend on the batch otherwise
+  request.deterministic = request.kv->policy.is_lossy();
   return request;
 }
 
-// Keeps by how much the likeliest token leads, at each that is generated.
+// Records the lead of the most likely token at each generated token.
 class GapSink final : public RecordingSink {
  public:
   void on_logprobs(const TokenLogprobs& logprobs) override {
@@ -95,9 +96,10 @@ class EngineOnRanks : public testing::Test {
         write_random_checkpoint(directory_.path(), model_of_four_kv_heads(), kRanksSeed).ok());
   }
 
-  // over: null for the whole model. scarce: pages for one context and a half.
+  // `over`: null for the whole model. `scarce`: pages for one and a half contexts.
   absl::StatusOr<std::unique_ptr<Engine>> make(const Mix& mix, Communicator* over, bool scarce,
-                                               int32_t context = kContext) {
+                                               int32_t context = kContext,
+                                               WeightFormat weights = WeightFormat::f32) {
     const Backend& backend = cpu_backend(best_cpu_isa());
     EngineOptions options;
     options.max_step_tokens = 96;
@@ -124,7 +126,8 @@ class EngineOnRanks : public testing::Test {
     options.kv_bytes = scarce ? kv_memory(kv, context_row_pages(kv) * 3 / 2) : 0;
     auto model = Transformer::load(
         directory_.path(),
-        {.limits = {options.max_step_tokens, options.max_sequences, options.context},
+        {.weights = weights,
+         .limits = {options.max_step_tokens, options.max_sequences, options.context},
          .max_logits_rows = 5,
          .ranks = over},
         backend, threads_.stream());
@@ -134,7 +137,8 @@ class EngineOnRanks : public testing::Test {
     return Engine::create(options, std::move(model).value(), backend, threads_.stream());
   }
 
-  // A request every other step; some are cancelled on their way, one runs out of time.
+  // Submits a request every other step. Some are cancelled while running, and one exceeds its
+  // deadline.
   Sinks serve(Engine& engine, const Mix& mix) {
     Sinks sinks;
     std::vector<RequestId> ids;
@@ -163,7 +167,7 @@ class EngineOnRanks : public testing::Test {
     return sinks;
   }
 
-  // What all ranks count alike.
+  // Counters that must be equal on all ranks.
   static std::vector<int64_t> counts(const EngineStats& stats) {
     std::vector<int64_t> counts = {
         stats.steps,        stats.preemptions,       stats.pages_total,   stats.pages_free,
@@ -177,12 +181,12 @@ class EngineOnRanks : public testing::Test {
 
   ThreadPool threads_{1};
   TemporaryDirectory directory_;
-  // Another on every rank: the leader's alone counts.
+  // Differs between ranks; only the leader's clock is used.
   std::chrono::steady_clock::time_point clock_{std::chrono::hours(1 + ranks().rank())};
 };
 
-// The first token at which a text leaves the whole model's; -1: nowhere. Of one that was ended from
-// outside what both have.
+// Returns: the index of the first token that differs from the whole model's text; -1 if none. For a
+// text that was ended early, compares the tokens that both have.
 int64_t leaves_at(const GapSink& split, const GapSink& whole) {
   const std::vector<int32_t> a = split.tokens();
   const std::vector<int32_t> b = whole.tokens();
@@ -193,7 +197,7 @@ int64_t leaves_at(const GapSink& split, const GapSink& whole) {
 
 void expect_texts_of_the_whole_model(const Sinks& split, const Sinks& whole, const Mix& mix) {
   ASSERT_EQ(split.size(), whole.size());
-  int32_t astray = 0;
+  int32_t divergent = 0;
   for (size_t i = 0; i < split.size(); ++i) {
     SCOPED_TRACE("sample " + std::to_string(i));
     ASSERT_EQ(split[i]->finish()->reason, whole[i]->finish()->reason);
@@ -202,12 +206,12 @@ void expect_texts_of_the_whole_model(const Sinks& split, const Sinks& whole, con
     }
     const int64_t at = leaves_at(*split[i], *whole[i]);
     if (at >= 0 && whole[i]->gaps[static_cast<size_t>(at)] > mix.gap) {
-      ++astray;
+      ++divergent;
       std::cout << mix.name << ": sample " << i << " leaves at token " << at << ", gap "
                 << whole[i]->gaps[static_cast<size_t>(at)] << "\n";
     }
   }
-  EXPECT_LE(astray, mix.astray);
+  EXPECT_LE(divergent, mix.divergent);
 }
 
 TEST_F(EngineOnRanks, TextsAreThoseOfTheWholeModel) {
@@ -232,7 +236,7 @@ TEST_F(EngineOnRanks, TextsAreThoseOfTheWholeModel) {
       EXPECT_EQ(stats.pages_total, whole->stats().pages_total);
       EXPECT_EQ(stats.cache.demoted_blocks > 0, !mix.ladder.empty());
       EXPECT_EQ(stats.kv_dropped_tokens > 0, mix.kv.size() > 1);
-      if (mix.kv.size() == 1) {  // no policy, so every head has as much
+      if (mix.kv.size() == 1) {  // no lossy policy, so all heads keep equally many tokens
         EXPECT_EQ(counts(stats), counts(whole->stats()));
       }
     }
@@ -272,7 +276,7 @@ TEST_F(EngineOnRanks, UsageIsOfAllHeads) {
     EXPECT_NEAR(of_ranks.low, of_whole.low, 1);
     EXPECT_NEAR(of_ranks.dropped, of_whole.dropped, 1);
     EXPECT_GT(of_ranks.low + of_ranks.dropped, i > 0 ? 1 : -1);
-    // Thresholds keep other numbers of tokens in each head, and head by head they are the same.
+    // Thresholds keep different numbers of tokens in each head. They must match head by head.
     int32_t apart = 0;
     for (size_t head = 0; head < of_whole.kept.size(); ++head) {
       apart += std::abs(of_ranks.kept[head] - of_whole.kept[head]);
@@ -302,6 +306,21 @@ TEST_F(EngineOnRanks, RanksThatWouldGoApartAreRefusedByName) {
   auto engine = make(mixes().front(), &ranks(), false, last ? 256 : kContext);
   EXPECT_EQ(engine.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(engine.status().message().find("context"), std::string::npos) << engine.status();
+}
+
+// int8 and fp8 have equal byte counts, and so have bf16 and f16.
+TEST_F(EngineOnRanks, RanksWithOtherWeightFormatsOfEqualBytesAreRefusedByName) {
+  if (ranks().ranks() == 1) {
+    GTEST_SKIP() << "one rank has one format";
+  }
+  const bool last = ranks().rank() + 1 == ranks().ranks();
+  for (const auto& [first, other] : {std::pair{WeightFormat::int8, WeightFormat::fp8},
+                                     std::pair{WeightFormat::bf16, WeightFormat::f16}}) {
+    auto engine = make(mixes().front(), &ranks(), false, kContext, last ? other : first);
+    EXPECT_EQ(engine.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(engine.status().message().find("the format of the weights"), std::string::npos)
+        << engine.status();
+  }
 }
 
 }  // namespace

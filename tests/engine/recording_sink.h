@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-// Keeps what a request is told, on any thread, and whether that kept to the contract.
+// Records the events of one sequence and checks the contract of EventSink. Thread-safe.
 class RecordingSink : public EventSink {
  public:
   void on_logprobs(const TokenLogprobs& logprobs) override {
@@ -56,7 +56,7 @@ class RecordingSink : public EventSink {
 
   struct Logits {
     int32_t position = 0;
-    size_t tokens_before = 0;  // on_token calls
+    size_t tokens_before = 0;  // on_token calls before this event
     std::vector<float> values;
   };
 

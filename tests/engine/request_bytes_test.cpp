@@ -1,4 +1,4 @@
-// What a rank tells the others (engine/ranks.h).
+// Serialisation of the requests that the leader broadcasts (engine/ranks.h).
 
 #include "engine/request_bytes.h"
 
@@ -64,7 +64,7 @@ TEST(RequestBytes, BringEveryField) {
   EXPECT_EQ(read.cache_accept, written.cache_accept);
   EXPECT_EQ(read.deadline, written.deadline);
   EXPECT_EQ(read.sinks, (std::vector<std::shared_ptr<EventSink>>(3, sink)));
-  // Written again it is the same, field by field.
+  // Serialising it again gives the same bytes, field by field.
   std::vector<std::byte> again;
   append_request(read, again);
   EXPECT_TRUE(std::equal(again.begin(), again.end(), bytes.begin()));
@@ -81,7 +81,7 @@ TEST(RequestBytesDeathTest, ThatEndTooEarlyAreOurOwnBug) {
   EXPECT_DEATH(take_request(left, nullptr), "ends too early");
 }
 
-// The second of two ranks, whose numbers are others than the first one's.
+// The second of two ranks; its numbers differ from those of the first.
 class Stranger final : public Communicator {
  public:
   int32_t rank() const override { return 1; }
@@ -100,7 +100,7 @@ class Stranger final : public Communicator {
 TEST(RanksDeathTest, OnesThatGoApartEndBeforeTheStep) {
   Stranger communicator;
   Ranks ranks(&communicator);
-  EXPECT_DEATH(ranks.verify_identical(5, 12), "rank 1 is about to do another step 12 than rank 0");
+  EXPECT_DEATH(ranks.verify_identical(5, 12), "rank 1 plans a different step 12 than rank 0");
 }
 
 }  // namespace

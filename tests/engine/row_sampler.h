@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-// A sampler of one row at a time, on the CPU.
+// Samples one row at a time, on the CPU.
 class RowSampler {
  public:
   explicit RowSampler(int32_t vocab, const Backend& backend = cpu_backend(CpuIsa::scalar))

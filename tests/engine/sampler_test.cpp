@@ -19,10 +19,10 @@ using ::testing::HasSubstr;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// The logits that the last call of the op chose by, after its row's changes.
+// Logits of the last sample call, after the changes of its row.
 std::vector<float> changed;
 
-// The CPU's, and `changed` is noted.
+// The CPU backend, with a sample op that records `changed`.
 const Backend& noting_backend() {
   static const Backend backend = [] {
     Backend noting = cpu_backend(CpuIsa::scalar);
@@ -43,7 +43,7 @@ RowSampler sampler_of(size_t vocab) {
   return RowSampler(static_cast<int32_t>(vocab), noting_backend());
 }
 
-// Everything sample() wants, with room to change one thing.
+// All arguments of sample(), so that a test can change one of them.
 struct Case {
   std::vector<float> logits;
   SamplingParams params;
@@ -66,7 +66,7 @@ SamplingParams greedy() {
   return params;
 }
 
-// The distribution the parameters ask for, by sorting everything.
+// Returns: the distribution that the parameters define, computed by sorting all logits.
 std::vector<double> reference(const std::vector<float>& logits, const SamplingParams& params) {
   const double best = *std::max_element(logits.begin(), logits.end());
   std::vector<size_t> order(logits.size());
@@ -97,7 +97,7 @@ std::vector<double> reference(const std::vector<float>& logits, const SamplingPa
   return probabilities;
 }
 
-// Draws many tokens by varying what randomness depends on, and compares with the distribution.
+// Draws many tokens by varying the seed or the position, and compares with the distribution.
 void expect_distribution(Case sampled, bool vary_seed) {
   constexpr int32_t kDraws = 20'000;
   const std::vector<double> expected = reference(sampled.logits, sampled.params);

@@ -1,5 +1,5 @@
-// Requests with several samples: each has the text it would have alone, the prompt is computed once
-// and its pages are shared.
+// Requests with several samples. Each has the text that it would have alone; the prompt is computed
+// once and its pages are shared.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int32_t kContext = 256;
-constexpr int64_t kRow = FakeEngine::kHeads;  // pages of all heads together
+constexpr int64_t kRow = FakeEngine::kHeads;  // pages of all heads for one group of tokens
 
 EngineOptions options_of(int32_t max_sequences, int64_t arena_pages = 0) {
   EngineOptions options;
@@ -111,7 +111,7 @@ TEST(Samples, ForkFromOneWhoseOpenGroupHasClosedSince) {
     const EngineRequest request = seeded(prompt, 40);
     RequestId id = 0;
     const Sinks sinks = fake.submit_samples(request, 3, &id);
-    // The second ends when the first has gone on; then there is a slot for the third.
+    // The second sample ends after the first has continued; then the third gets a slot.
     while (sinks[1]->tokens().size() < 20) {
       ASSERT_TRUE(fake.engine->step());
     }
@@ -132,7 +132,7 @@ TEST(Samples, RunOneByOneInASingleSlot) {
   const Sinks sinks = fake.submit_samples(request, 4);
   fake.step_until_idle();
   expect_texts(request, sinks);
-  EXPECT_EQ(fake.engine->stats().prompt_tokens, 4 * 20) << "nobody is left to fork from";
+  EXPECT_EQ(fake.engine->stats().prompt_tokens, 4 * 20) << "no sample is left to fork from";
   expect_all_free(fake);
 }
 
@@ -168,7 +168,7 @@ TEST(Samples, ThatArePreemptedTogetherAreComputedAnew) {
 
 TEST(Samples, AreCancelledOneByOne) {
   for (size_t cancelled = 0; cancelled < 4; ++cancelled) {
-    for (int steps = 0; steps < 8; ++steps) {  // before, in and after the prompt
+    for (int steps = 0; steps < 8; ++steps) {  // before, during and after prefill
       SCOPED_TRACE(testing::Message() << "sample " << cancelled << " after step " << steps);
       FakeEngine fake(options_of(3));
       const EngineRequest request = seeded(70, 12);

@@ -62,7 +62,7 @@ TEST(Scheduler, RunsEveryDecodeBesideALongPrefill) {
   EXPECT_EQ(step.runs[1].candidate, 2);
   EXPECT_TRUE(step.runs[0].samples && step.runs[1].samples);
   EXPECT_EQ(step.runs[2].candidate, 0);
-  EXPECT_EQ(step.runs[2].count, 8);  // what the decodes left of 10
+  EXPECT_EQ(step.runs[2].count, 8);  // the rest of 10 after the decodes
   EXPECT_FALSE(step.runs[2].samples);
 }
 
@@ -106,7 +106,7 @@ TEST(Scheduler, KeepsAGroupForEveryRunningSequence) {
 }
 
 TEST(Scheduler, KeepsThePagesARunningPrefillStillNeeds) {
-  // The prefill takes 5 row pages, one more to go on with, and what waits needs 4.
+  // The prefill needs 5 row pages and one more to continue; the waiting request needs 4.
   const std::vector<Candidate> candidates = {running(1, 320, 0), waiting(2, 256)};
   EXPECT_THAT(plan({64, 8}, candidates, budget(10)).admitted, IsEmpty()) << "no tokens left";
   EXPECT_THAT(plan({360, 8}, candidates, budget(9)).admitted, IsEmpty());
@@ -174,7 +174,7 @@ TEST(Scheduler, PreemptsNobodyForAWaitingRequestOfTheSamePriority) {
 }
 
 TEST(Scheduler, PreemptsNobodyInVain) {
-  // Even without the worse priority, the waiting request would not fit.
+  // Even with the lower-priority one preempted, the waiting request would not fit.
   const StepPlan step = plan(
       {64, 8},
       {decoding(rank_of(0, 1), 640), waiting(rank_of(0, 9), 640), decoding(rank_of(1, 2), 99, 1)},
@@ -196,7 +196,7 @@ TEST(SchedulerOfSamples, LetsTheFirstStoreWhatAllShareAndTheOthersWait) {
                              {sample(waiting(1, 40), 39), sample(waiting(1, 40), 39),
                               sample(waiting(1, 40), 39), waiting(2, 10)},
                              budget(100));
-  EXPECT_THAT(step.counts, ElementsAre(39, 0, 0, 0)) << "and nobody overtakes them";
+  EXPECT_THAT(step.counts, ElementsAre(39, 0, 0, 0)) << "and no request overtakes them";
   EXPECT_THAT(step.admitted, ElementsAre(0));
   EXPECT_THAT(step.forks, IsEmpty());
   EXPECT_FALSE(step.runs[0].samples);
@@ -217,7 +217,8 @@ TEST(SchedulerOfSamples, ForksTheOthersWhenItIsStored) {
 }
 
 TEST(SchedulerOfSamples, NeedsPagesForWhatIsNotSharedOnly) {
-  // Of 192 tokens two pages are shared; each closes one more, and one is kept for who runs.
+  // Two pages of the 192 tokens are shared. Each sample closes one more, and one is kept for the
+  // running sample.
   const std::vector<Candidate> candidates = {sample(running(1, 192, 191), 191),
                                              sample(waiting(1, 192), 191)};
   EXPECT_THAT(plan({100, 8}, candidates, budget(2)).admitted, IsEmpty());
@@ -328,7 +329,7 @@ bool follows_sibling(const World& world, size_t i) {
          world.candidates[i - 1].request == world.candidates[i].request;
 }
 
-// As what fork it begins, if it does.
+// Returns: the fork that candidate `i` begins in this step, if any.
 std::optional<StepPlan::Fork> fork_of(const StepPlan& step, size_t i) {
   for (const StepPlan::Fork& fork : step.forks) {
     if (std::cmp_equal(fork.candidate, i)) {
@@ -392,14 +393,14 @@ void check_order(const World& world, const StepPlan& step) {
     if (candidate.running && candidate.pending() == 1 && step.evicted[i] == 0 &&
         step.counts[i] == 0) {
       for (size_t j = i + 1; j < world.candidates.size(); ++j) {
-        ASSERT_FALSE(keeps(j)) << "a decode sits out only when nobody stands behind it";
+        ASSERT_FALSE(keeps(j)) << "a decode waits only if no sequence ranks behind it";
       }
     }
   }
   for (const int32_t admitted : step.admitted) {
     for (int32_t i = 0; i < admitted; ++i) {
       const auto ahead = static_cast<size_t>(i);
-      ASSERT_TRUE(step.counts[ahead] > 0 || keeps(ahead)) << "nobody is overtaken";
+      ASSERT_TRUE(step.counts[ahead] > 0 || keeps(ahead)) << "no sequence is overtaken";
     }
   }
 }

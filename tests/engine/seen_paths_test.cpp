@@ -25,7 +25,7 @@ TEST(SeenPaths, KnowsWhatItHasSeen) {
   EXPECT_EQ(seen.record({}), 0);
 }
 
-// What stands before a unit is in its path, so the last one tells of all.
+// The path of a block includes all blocks before it, so the last path stands for all of them.
 TEST(SeenPaths, TakesTheLastPathForThoseBeforeIt) {
   SeenPaths seen(1000);
   const std::vector<uint64_t> prompt = paths_of(2, 20);
@@ -41,7 +41,7 @@ TEST(SeenPaths, ForgetsWhatWasSeenLongestAgo) {
   seen.record(once);
   for (uint64_t seed = 100; seed < 200; ++seed) {
     seen.record(paths_of(seed, 100));
-    ASSERT_EQ(seen.record(again), 10) << "after " << seed - 99 << " prompts of 100 units";
+    ASSERT_EQ(seen.record(again), 10) << "after " << seed - 99 << " prompts of 100 blocks";
   }
   EXPECT_EQ(seen.record(once), 0);
 }

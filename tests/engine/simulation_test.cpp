@@ -1,5 +1,5 @@
 // Random traffic through the real scheduler, KV accounting, sampler and engine over the fake model.
-// TESSERA_SIMULATION_STEPS and TESSERA_SIMULATION_SEED change how much and which.
+// TESSERA_SIMULATION_STEPS and TESSERA_SIMULATION_SEED set its length and its seed.
 
 #include <gtest/gtest.h>
 
@@ -21,22 +21,22 @@ uint64_t setting(const char* name, uint64_t otherwise) {
   return value != nullptr ? std::stoull(value) : otherwise;
 }
 
-// A check that aborts says which traffic it met.
+// A failed check must print the seed of the traffic.
 volatile uint64_t running_seed = 0;
 void print_running_seed(int /*signal*/) {
   std::fprintf(stderr, "TESSERA_SIMULATION_SEED=%llu\n",
                static_cast<unsigned long long>(running_seed));
 }
 
-// A lossy policy that loses nothing, so that texts can be checked: its sequences are marked,
-// compressed and saved, read what others left, and enter what recurs.
+// A lossy policy that keeps every token, so that texts can be checked. Its sequences are scored,
+// compressed and swapped, match cached blocks, and insert recurring prompts.
 KvPreset lossy_in_name() {
   KvPreset preset = *find_kv_preset("streaming");
   preset.policy.keep_share = 1;
   return preset;
 }
 
-// One engine's life: traffic, then drain or stop.
+// Runs traffic on one engine, then drains or stops it.
 class Simulation {
  public:
   explicit Simulation(uint64_t seed)
@@ -69,7 +69,7 @@ class Simulation {
   int64_t shared_pages() const { return shared_pages_; }
 
  private:
-  // Of one sample.
+  // State of one sample.
   struct Client {
     EngineRequest request;  // as if the sample were alone
     RequestId request_id = 0;
@@ -141,7 +141,7 @@ class Simulation {
     return request;
   }
 
-  // Prompts begin like others, or with what others said and were answered.
+  // Prompts begin like other prompts, or with the prompt and answer of an earlier request.
   std::vector<int32_t> random_beginning(int32_t length) {
     std::vector<int32_t> tokens;
     if (chance(0.5) && !texts_.empty()) {
@@ -188,7 +188,7 @@ class Simulation {
     }
   }
 
-  // A sample, or all samples of a request.
+  // Cancels single samples, or all samples of a request.
   void cancel_some() {
     RequestId whole = 0;
     for (auto& [id, client] : clients_) {
@@ -197,14 +197,14 @@ class Simulation {
         client.cancelled = true;
         fake_.engine->cancel(id);
         if (chance(0.3)) {
-          fake_.engine->cancel(id);  // an impatient client
+          fake_.engine->cancel(id);  // a client that cancels twice
         }
       }
     }
-    fake_.engine->cancel(static_cast<RequestId>(pick(0, 1 << 20)) << 32);  // nobody
+    fake_.engine->cancel(static_cast<RequestId>(pick(0, 1 << 20)) << 32);  // an unknown id
   }
 
-  // The best-ranked request that this step will find, and how far it has come.
+  // Returns: the best-ranked request of the next step, and its stored tokens.
   std::pair<RequestId, int32_t> best_before() const {
     int64_t best_rank = 0;
     RequestId best = 0;
@@ -236,7 +236,7 @@ class Simulation {
     }
     const auto [best, best_stored] = best_before();
     const bool ran = fake_.engine->step();
-    ASSERT_EQ(ran, best != 0) << "a step runs if and only if somebody is there";
+    ASSERT_EQ(ran, best != 0) << "a step runs if and only if a request is unfinished";
     ASSERT_EQ(fake_.model->defect(), "");
     fake_.engine->kv().check_integrity();
     check_plan();
@@ -281,9 +281,9 @@ class Simulation {
     ASSERT_EQ(stored.size(), clients_.size());
   }
 
-  // The best-ranked always progresses. With a prefix cache it may have to wait for those who find
-  // more of their prompts there, for whoever computes what it begins with, and for a step that
-  // preempts.
+  // The best-ranked request always progresses. With a prefix cache it may have to wait: for
+  // requests with a longer cached prefix, for the sequence that computes its prefix, and for a step
+  // that preempts.
   void check_progress(bool is_best, bool progresses) {
     if (is_best) {
       stalls_ = progresses ? 0 : stalls_ + 1;
@@ -324,7 +324,7 @@ class Simulation {
     ASSERT_EQ(tokens, alone.tokens) << "the text does not depend on what else runs";
   }
 
-  // Each position once, in order: all that were computed, or as far as it came.
+  // Each position is reported once, in order: all of a finished request, else a prefix of them.
   void check_observed(const Client& client, std::vector<int32_t> tokens, FinishReason reason) {
     const auto prompt_logprobs = client.sink->prompt_logprobs();
     const std::vector<int32_t>& prompt = client.request.prompt;
@@ -372,7 +372,7 @@ class Simulation {
         continue;
       }
       owned += kv.slot_pages(sequences[i]->slot());
-      // Samples that share nothing run in any order: what one finds in the cache may put it first.
+      // Samples that share nothing run in any order: a longer cached prefix may rank one first.
       if (i > 0 && sequences[i]->shareable() > 0 &&
           sequences[i - 1]->request_id() == sequences[i]->request_id()) {
         const int64_t shared =
@@ -383,12 +383,12 @@ class Simulation {
       }
     }
     if (!fake_.engine->options()
-             .prefix_cache) {  // else check_integrity() knows whose pages are whose
+             .prefix_cache) {  // else check_integrity() checks the owners
       ASSERT_EQ(stats.pages_free + owned, stats.pages_total) << "shared pages count once";
     }
   }
 
-  // Either way every request ends and every page is free.
+  // Drains or stops: every request must end and every page must be free.
   int64_t close() {
     int64_t steps = 0;
     closing_ = true;
@@ -421,18 +421,19 @@ class Simulation {
   std::mt19937_64 random_;
   const std::vector<KvPreset> also_;
   FakeEngine fake_;
-  double arrival_rate_ = 0;  // bursts a step
-  double cancel_rate_ = 0;   // of a request, a step
+  double arrival_rate_ = 0;  // bursts per step
+  double cancel_rate_ = 0;   // probability for each request and step
   bool closing_ = false;
   std::chrono::steady_clock::time_point now_;
-  std::vector<std::vector<int32_t>> texts_;  // prompts and answers
-  int32_t stalls_ = 0;                       // steps in which the best-ranked did not progress
+  std::vector<std::vector<int32_t>> texts_;  // prompts and their answers
+  // consecutive steps without progress of the best-ranked request
+  int32_t stalls_ = 0;
   int64_t cached_tokens_ = 0;
-  int64_t lossy_cached_tokens_ = 0;      // of them, of lossy policies
-  std::map<RequestId, Client> clients_;  // inside
+  int64_t lossy_cached_tokens_ = 0;      // part of them: lossy policies
+  std::map<RequestId, Client> clients_;  // unfinished requests
   std::map<FinishReason, int64_t> finished_;
   int64_t overdue_ = 0;
-  int64_t shared_pages_ = 0;  // over all steps
+  int64_t shared_pages_ = 0;  // sum over all steps
 };
 
 TEST(EngineSimulation, KeepsEveryInvariantAfterEveryStep) {
@@ -466,7 +467,7 @@ TEST(EngineSimulation, KeepsEveryInvariantAfterEveryStep) {
     ASSERT_FALSE(HasFailure());
   }
   std::printf(
-      "%lld tokens from the prefix cache, %lld of them for lossy policies; %lld units evicted, "
+      "%lld tokens from the prefix cache, %lld of them for lossy policies; %lld blocks evicted, "
       "%lld "
       "handed over\n",
       static_cast<long long>(cached), static_cast<long long>(lossy_cached),

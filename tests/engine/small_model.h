@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-// A model that is computed in no time and has what engines must get right: layers, groups of query
-// heads, and an end of text.
+// Returns: a model that is fast to compute and covers the cases of an engine: several layers,
+// grouped query heads, and an end-of-sequence token.
 inline ModelConfig small_model(int32_t context) {
   ModelConfig config;
   config.architecture = "LlamaForCausalLM";
@@ -22,7 +22,7 @@ inline ModelConfig small_model(int32_t context) {
   return config;
 }
 
-// Thresholds high enough to demote and drop in texts as short as a small model's.
+// Returns: a preset whose thresholds demote and drop tokens even in short texts of a small model.
 inline KvPreset lossy(const char* name) {
   KvPreset preset = *find_kv_preset(name);
   preset.policy.alpha_high = 1.5f;
@@ -31,7 +31,8 @@ inline KvPreset lossy(const char* name) {
   return preset;
 }
 
-// Keys of what leaves the newest tokens are pruned by what the window's queries look at.
+// Returns: a preset that prunes keys older than the newest tokens, by output-aware scores from the
+// queries in the residual buffer.
 inline KvPreset output_aware() {
   KvPreset preset = *find_kv_preset("mustafar-50");
   preset.policy.key_score = KvKeyScore::output_aware;

@@ -7,8 +7,8 @@
 namespace tessera {
 namespace {
 
-// Ageing: however much urgent work arrives, a request is overtaken by kPriorityHeadStart arrivals
-// for each level between them, and then its turn has come.
+// Ageing: a request is overtaken by at most kPriorityHeadStart later arrivals for each priority
+// level between them, whatever the load. Then it is scheduled.
 TEST(Starvation, NoStreamOfUrgentWorkStarvesTheRest) {
   EngineOptions options;
   options.context = 64;
@@ -20,7 +20,7 @@ TEST(Starvation, NoStreamOfUrgentWorkStarvesTheRest) {
   EngineRequest patient = request_of(prompt_of(30), 8);
   patient.priority = 1;
   EngineRequest urgent = request_of(prompt_of(10), 4);
-  fake.submit_samples(urgent, 20);  // so that there is a backlog from the beginning
+  fake.submit_samples(urgent, 20);  // a backlog from the first step on
   RequestId id = 0;
   const auto sinks = fake.submit_samples(patient, 3, &id);
   RequestId last_id = id;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs tessera-compare on few and short prompts: does every way come out near the CPU's f32?
+"""Runs tessera-compare on few short prompts; every variant must be close to the CPU's f32.
 
     compare_smoke.py TESSERA_COMPARE MODEL DEVICE[/ISA]:WEIGHTS,...
 """

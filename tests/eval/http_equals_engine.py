@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""tessera-eval through a running server finds what it finds with an engine of its own.
+"""tessera-eval through a running server must find the same scores as with its own engine.
 
     http_equals_engine.py TESSERA_EVAL TESSERA_SERVER
 
-Both run f16 pages on the shipped model, so every score is equal but for the decimals on the wire.
+Both use f16 pages on the shipped model, so scores differ only by the decimals on the wire.
 """
 
 import json

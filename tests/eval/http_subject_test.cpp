@@ -24,7 +24,7 @@ namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using tcp = asio::ip::tcp;
 
-// A server with canned answers, a thread for each connection.
+// A server with canned answers and one thread for each connection.
 class CannedServer {
  public:
   using Answer = std::function<std::pair<int, std::string>(const std::string& target, const json&)>;
@@ -79,7 +79,7 @@ class CannedServer {
 
 constexpr char kModels[] = R"({"data": [{"id": "tiny"}]})";
 
-// Every token has the log probability of its place; every third is not the likeliest.
+// Every token's log probability depends on its position; every third is not the most likely token.
 std::string echo(const json& request) {
   json own = json::array({nullptr});
   json top = json::array({nullptr});

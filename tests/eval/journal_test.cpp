@@ -87,7 +87,7 @@ TEST(Journal, RefusesOneOfAnotherModelAndWhatIsNone) {
             absl::StatusCode::kInternal);
 }
 
-// Gives every trial its prompt's first id as a log probability, and counts.
+// Returns the first id of each trial's prompt as its log probability, and counts the trials.
 class CountingSubject final : public Subject {
  public:
   explicit CountingSubject(std::string name) : name_(std::move(name)) {}

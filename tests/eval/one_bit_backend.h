@@ -4,8 +4,8 @@
 
 namespace tessera {
 
-// This machine's best backend with values that keep nothing but their signs: each becomes plus or
-// minus the mean magnitude of its token and head. What an evaluation has to notice.
+// Returns: this machine's best backend, with values reduced to their signs. Each value becomes plus
+// or minus the mean magnitude of its token and head. An evaluation must detect the loss.
 const Backend& one_bit_backend();
 
 }  // namespace tessera

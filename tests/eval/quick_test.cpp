@@ -1,5 +1,5 @@
-// The quick profile on the shipped model, with bounds: a change of a kernel that hurts quality
-// fails here.
+// The quick profile on the shipped model, with bounds: a kernel change that reduces quality fails
+// here.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -128,8 +128,8 @@ TEST_F(QuickProfile, CatchesValuesOfOneBit) {
 TEST_F(QuickProfile, MeasuresTheBytesOfPages) {
   const auto& text = report_.tasks.front();
   ASSERT_EQ(text.name, "text");
-  // Of each window 255 tokens are three pages of 64 tokens and a window for each of 6 layers and 2
-  // KV heads, and the tables that find them.
+  // The 255 tokens of each text window need, for each of 6 layers and 2 KV heads, three pages of 64
+  // tokens and a residual buffer, and their tables.
   EXPECT_GT(text.kv[kF16]->tokens, 255 * (text.items - 1));  // the last one is shorter
   EXPECT_LE(text.kv[kF16]->tokens, 255 * text.items);
   const int64_t elements = text.items * 4 * 12 * 64 * 128 * 2;

@@ -23,7 +23,7 @@ struct Preset {
   double kl;
   double accuracy;
 };
-// As a report of many presets may look.
+// Typical numbers of a report on many presets.
 constexpr Preset kPresets[] = {
     {"f16", 6144, 0, 0.95},       {"f32", 12288, 6e-8, 0.95},      {"k8v8", 3168, 2e-4, 0.95},
     {"k8v4", 2400, 3e-3, 0.949},  {"k4v4", 1632, 0.03, 0.93},      {"k4v2", 1248, 0.21, 0.81},
@@ -82,7 +82,7 @@ Report many_presets() {
 }
 
 TEST(ParetoFront, HoldsWhatNothingBeats) {
-  //                                              beaten by 1 and 3
+  //                                              dominated by 1 and 3
   const std::vector<FrontierPoint> points = {{4, 1}, {2, 2}, {3, 3}, {1, 5}, {1, 6}, {4, 0.5}};
   EXPECT_THAT(pareto_front(points, Better::lower), ElementsAre(3, 1, 5));
   EXPECT_THAT(pareto_front(points, Better::higher), ElementsAre(4));

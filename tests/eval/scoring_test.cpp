@@ -63,7 +63,7 @@ TEST(Scoring, TellsPromptAndDecodeApart) {
   TaskResults results;
   results.results.resize(2, {{TrialResult{}}});
   for (auto& subject : results.results) subject[0][0].logprobs = {-1, -1, -1, -1};
-  // After tokens 1 and 2 the prompt is all there was; after 3 and 4 it is decoding.
+  // Positions of tokens 1 and 2 follow the prompt alone; those of 3 and 4 are decode steps.
   results.results[1][0][0].kl = {0.1f, 0.3f, 1.0f, 3.0f};
   results.results[1][0][0].agrees = {1, 1, 1, 0};
   const TaskReport report = score_task(task, results, 0);
@@ -107,8 +107,8 @@ TEST(Scoring, ChoosesByLogLikelihoodAsAWholeAndByByte) {
   item.right = 1;
   task.items = {item};
   TrialResult brief, lengthy;
-  brief.logprobs = {-1.5f};           // -0.5 a byte
-  lengthy.logprobs = {-1.0f, -1.0f};  // -0.2 a byte
+  brief.logprobs = {-1.5f};           // -0.5 per byte
+  lengthy.logprobs = {-1.0f, -1.0f};  // -0.2 per byte
   TaskResults results;
   results.results = {{{brief, lengthy}}};
   const TaskReport report = score_task(task, results, 0);
@@ -154,7 +154,7 @@ struct Judged {
   std::vector<TaskResults> results;
 };
 
-// Two subjects on a text: the second with this divergence, and perplexities of these tokens.
+// Evaluates two subjects on a text: the second with this KL divergence and these log probabilities.
 Judged judge(float kl, std::vector<float> own_logprobs) {
   Task task{.name = "text", .scoring = Scoring::text};
   task.items.resize(4);

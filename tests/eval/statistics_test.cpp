@@ -73,7 +73,7 @@ TEST(Bootstrap, IsAPointWhereNothingVaries) {
   EXPECT_EQ(bootstrap(1, mean_of(single), 0).high, 9);
 }
 
-// Logits of probabilities, shifted: a softmax takes no notice.
+// Returns: logits of the probabilities, all shifted by `shift`, which softmax ignores.
 std::vector<float> logits_of(std::vector<double> probabilities, double shift = 0) {
   std::vector<float> logits;
   for (const double p : probabilities) logits.push_back(static_cast<float>(std::log(p) + shift));

@@ -1,6 +1,6 @@
-// A chat template, and after each "%%" a message: a line with the role, then the content. A private
-// use character surrounds each content: no text that the tokenizer would look for special tokens in
-// may have it, unless the template writes it itself.
+// Input: a chat template, and after each "%%" a message: a line with the role, then the content.
+// Each content is enclosed in a private use character. Text in which the tokenizer looks for
+// special tokens must not contain it, unless the template itself writes it.
 #include "kernels/check.h"
 #include "models/text/chat_template.h"
 #include "tests/fuzz/fuzz_target.h"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kMark = "\xEE\x80\x80";  // U+E000
 constexpr size_t kMaxMessages = 8;
-constexpr size_t kWork = size_t{1} << 22U;  // hundreds of inputs a second, whatever they do
+constexpr size_t kWork = size_t{1} << 22U;  // keeps hundreds of inputs a second, for any input
 
 ChatMessage message_of(std::string_view part) {
   const size_t line = std::min(part.find('\n'), part.size());

@@ -5,8 +5,9 @@
 #include <string_view>
 #include <vector>
 
-// What libFuzzer calls with each input, and replay.cpp with each file of a corpus. Each *_fuzz.cpp
-// defines it for one parser: whatever the bytes, it returns 0; what must not happen aborts.
+// Called by libFuzzer with each input, and by replay.cpp with each file of a corpus. Each
+// *_fuzz.cpp defines it for one parser.
+// Returns: 0 for any bytes. A violated invariant aborts.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace tessera {
@@ -15,8 +16,8 @@ inline std::string_view text_of(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// An input of several parts, such as a template and messages, has lines "%%" between them. At least
-// one part, `most` at most: the last takes the rest.
+// Splits an input such as a template and messages at lines "%%".
+// Returns: 1 to `max` parts; the last one has the rest.
 inline std::vector<std::string_view> parts_of(std::string_view input, size_t max) {
   constexpr std::string_view kBorder = "\n%%\n";
   std::vector<std::string_view> parts;

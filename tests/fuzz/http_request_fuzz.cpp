@@ -1,6 +1,6 @@
-// A connection's bytes. The first of the input says how many come at a time: the requests must not
-// depend on it. (When a head that is refused is, may: Beast looks at one that began to come in
-// pieces when all of it is there.)
+// Input: the size of the pieces (first byte), then the bytes of a connection. The parsed requests
+// must not depend on the size. The position at which a head is refused may depend on it: Beast
+// checks a head that arrives in pieces only when it is complete.
 #include <algorithm>
 
 #include "kernels/check.h"

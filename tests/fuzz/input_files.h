@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-// Files for parsers that take a path, or a folder; in memory where that can be had.
+// Files for parsers that take a path or a folder. In memory if /dev/shm exists.
 class InputFiles {
  public:
   InputFiles() : folder_(parent()) {}

@@ -1,4 +1,4 @@
-// config.json, "%%", generation_config.json. A model that is described has a size.
+// Input: config.json, "%%", generation_config.json. An accepted config must have a size.
 #include "kernels/check.h"
 #include "kernels/cpu/backend.h"
 #include "models/config.h"

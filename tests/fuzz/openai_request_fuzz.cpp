@@ -1,4 +1,5 @@
-// Bodies of the HTTP API, each read as each kind of request; chats go on into a template.
+// Input: a body of the HTTP API, parsed as each kind of request. Chats are also rendered by a
+// template.
 #include "kernels/check.h"
 #include "models/text/chat_template.h"
 #include "nlohmann/json.hpp"

@@ -10,7 +10,8 @@ int main(int argc, char** argv) {
   int files = 0;
   for (int i = 1; i < argc; ++i) {
     for (const auto& entry : std::filesystem::directory_iterator(argv[i])) {
-      std::fprintf(stderr, "%s\n", entry.path().c_str());  // the last one printed is to blame
+      // the last path printed is the input that failed
+      std::fprintf(stderr, "%s\n", entry.path().c_str());
       const std::string bytes = tessera::read_file(entry.path());
       LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
       ++files;

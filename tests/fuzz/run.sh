@@ -1,8 +1,8 @@
 #!/bin/sh
 # Builds the fuzz targets with clang, ASan and UBSan, and runs them one after the other.
 #   tests/fuzz/run.sh SECONDS [NAME...]    e.g. 600 settings; without a name: all
-# They begin with corpus/NAME and what earlier runs found, which stays in build/fuzz/found/NAME. An
-# input that crashes is left in build/fuzz/found/: its place is the corpus, with the repair.
+# Inputs are corpus/NAME and the findings of earlier runs in build/fuzz/found/NAME. An input that
+# crashes is left in build/fuzz/found/: add it to the corpus together with the fix.
 set -eu
 cd "$(dirname "$0")/../.."
 seconds=${1:?how many seconds each?}

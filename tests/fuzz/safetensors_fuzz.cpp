@@ -1,4 +1,4 @@
-// A .safetensors file. What opens is read to the last byte.
+// Input: a .safetensors file. An accepted file is read to its last byte.
 #include <algorithm>
 
 #include "models/safetensors.h"

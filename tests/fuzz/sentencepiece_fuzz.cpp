@@ -1,4 +1,4 @@
-// A sentencepiece tokenizer.model, "%%", a text.
+// Input: a sentencepiece tokenizer.model, "%%", a text.
 #include "models/text/piece_tokenizer.h"
 #include "models/text/sentencepiece_model.h"
 #include "tests/fuzz/fuzz_target.h"

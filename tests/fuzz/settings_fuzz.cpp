@@ -1,4 +1,4 @@
-// A YAML file of settings. What is accepted is printed and read again.
+// Input: a YAML file of settings. Accepted settings are printed and parsed again.
 #include "kernels/check.h"
 #include "models/text/utf8.h"
 #include "server/settings.h"

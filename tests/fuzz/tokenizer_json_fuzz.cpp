@@ -1,4 +1,4 @@
-// tokenizer.json, "%%", tokenizer_config.json, "%%", a text.
+// Input: tokenizer.json, "%%", tokenizer_config.json, "%%", a text.
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/input_files.h"
 #include "tests/fuzz/tokenizer_use.h"

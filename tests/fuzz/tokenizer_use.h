@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-// Encodes `text` in segments of both kinds and looks at tokens, those that are none included.
+// Encodes `text` with and without special tokens, and looks up token ids, invalid ones included.
 inline void use_tokenizer(const Tokenizer& tokenizer, std::string_view text) {
   const std::string half(text.substr(0, text.size() / 2));
   const std::string rest(text.substr(text.size() / 2));

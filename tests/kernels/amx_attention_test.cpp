@@ -17,7 +17,7 @@ namespace {
 
 constexpr int32_t kTiles = 3;
 
-// Pages of random codes, and the numbers that pairs bring along.
+// Pages of random codes, as attention tiles.
 struct Tokens {
   Tokens(KvFormat format, int32_t head_dim, std::mt19937& random)
       : layout(KvPageLayout::make(format, head_dim, kTiles * kAttentionTile)),
@@ -58,14 +58,14 @@ struct Tokens {
   }
 };
 
-// What each pair sees of each tile.
+// Tokens of each tile that every pair sees.
 struct Sight {
   int32_t begin = 0;
   int32_t end = kAttentionTile;
   bool whole = true;
 };
 
-// All that is left of a span's softmax, bit for bit, and the weights that kv_score would get.
+// Returns: bits of the softmax state of a split, and of the weights that kv_score would get.
 std::vector<uint32_t> attend(const AttentionKernels& kernels, const Tokens& tokens, int32_t pairs,
                              Sight sight, uint32_t seed) {
   std::mt19937 random(seed);

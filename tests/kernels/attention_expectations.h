@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-// Compares every `stride`-th row, the last one among them, with double precision: within the bounds
-// of the stored bytes' arithmetic, or of the format's steps against the originals.
+// Compares every `stride`-th row, the last one included, with double precision. The bounds are
+// those of arithmetic on the stored bytes, or of the format's steps against the originals.
 inline void expect_near(const AttentionSequences& sequences, const Attended& attended,
                         AttentionSequences::Against against, int32_t stride,
                         AttentionSequences::Sparse sparse = AttentionSequences::Sparse::f32) {

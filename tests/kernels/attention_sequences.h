@@ -26,9 +26,9 @@ struct AttentionShape {
   int32_t gqa_ratio = 2;
   int32_t page_tokens = 16;
   int32_t sliding_window = 0;
-  float spread = 2.0f;  // of queries: large ones spread the scores
-  // What the rows of a sequence hold before its first token, which is then at position `context`.
-  // Heads differ: head h has high + 21 h and low + 13 h tokens.
+  float spread = 2.0f;  // of queries: a large spread spreads the scores
+  // Tokens that the rows of a sequence hold before its first token, which is then at position
+  // `context`. Heads differ: head h has high + 21 h and low + 13 h tokens.
   int32_t context = 0;
   int32_t history_high = 0;
   int32_t history_low = 0;
@@ -61,7 +61,7 @@ struct Chunk {
 };
 using Steps = std::vector<std::vector<Chunk>>;
 
-// What attention gave to each sequence.
+// Output of attention for each sequence.
 struct Attended {
   std::vector<std::vector<float>> out;       // [sequences][length, query_heads * head_dim]
   std::vector<std::vector<float>> log_sums;  // [sequences][length, query_heads]
@@ -89,7 +89,7 @@ class AttentionSequences {
   const AttentionShape& shape() const { return shape_; }
   const std::vector<int32_t>& lengths() const { return lengths_; }
 
-  // The whole of each sequence as one chunk of one step.
+  // Each whole sequence as one chunk of one step.
   Steps all_at_once() const {
     std::vector<Chunk> step;
     for (size_t i = 0; i < lengths_.size(); ++i) {
@@ -98,7 +98,7 @@ class AttentionSequences {
     return {step};
   }
 
-  // Random chunks, mostly small ones, of a random choice of sequences in each step.
+  // Random chunks, mostly small, of randomly chosen sequences in each step.
   Steps random_steps(uint32_t seed, int32_t longest) const {
     std::mt19937 random(seed);
     std::vector<int32_t> left = lengths_;
@@ -141,19 +141,19 @@ class AttentionSequences {
     return attended;
   }
 
-  // One token that a query sees, as it is stored or as it was.
+  // One token that a query sees, as stored or as the original.
   struct Seen {
     std::vector<double> key;
     std::vector<double> value;
-    double key_step = 0;  // of codes, else 0
+    double key_step = 0;  // for codes, else 0
     double value_step = 0;
-    double key_error = 0;  // of each channel against what is stored
+    double key_error = 0;  // of each channel, against the stored number
     double value_error = 0;
     bool key_halves = false;  // multiplied as f16
-    double value_unit = 0;    // of values multiplied as f16: what 1 stands for; else 0
+    double value_unit = 0;    // scale of values multiplied as f16, 1 without codes; else 0
   };
 
-  // What attention is, in double precision, and how far a kernel may be from it.
+  // Result of attention in double precision, and the error bounds of a kernel.
   struct Expected {
     double log_sum = 0;
     double log_sum_bound = 0;
@@ -161,30 +161,30 @@ class AttentionSequences {
     std::vector<double> bounds;
   };
 
-  // Over the stored numbers (codes decoded), or over the numbers themselves.
+  // Reference: the stored numbers (codes decoded), or the original numbers.
   enum class Against { stored, originals };
-  // How sparse pages are multiplied: by f32, or, what is not a key of codes, by f16.
+  // Arithmetic on sparse pages: f32, or f16 for all but keys of codes.
   enum class Sparse { f32, halves };
 
-  // The bound, with u = 2^-24:
+  // Bounds, with u = 2^-24:
   //
-  // A score. Codes: the query is rounded to steps of s = max|q| / 32512, half a step each (and one
-  // hundredth of it for the f32 division), which meets the key without its zero; the f32 sums and
-  // products are off by (head_dim + 16) u of M = sum |q| |key - zero| + |zero| sum |q|. Floats:
-  // (head_dim
-  // + 12) u of M = sum |q key|. Against the originals, a key's own error times sum |q|. With the
-  // exponential's 2^-22 that is e; a weight is off by expm1(e) relatively, normalised by twice
-  // that.
+  // Scores of codes. The query is rounded to steps of s = max|q| / 32512. The error is half a step
+  // each, and one hundredth of it for the f32 division, times the key without its zero. The f32
+  // sums and products are off by (head_dim + 16) u of M = sum |q| |key - zero| + |zero| sum |q|.
+  // Scores of floats: (head_dim + 12) u of M = sum |q key|. Against the originals, a key's own
+  // error times sum |q| is added. With 2^-22 for the exponential, the total is e. A weight has the
+  // relative error expm1(e), and twice that after normalisation.
   //
-  // A sum of values. Each token adds u and each tile a correction, 2^-22, of the magnitudes. Codes:
-  // weight times scale is rounded to steps of its tile's largest / 32512, again half a step and a
-  // hundredth, which meets the value without its zero. Against the originals, the value's error.
+  // Sums of values. Each token adds u, and each tile a correction of 2^-22, of the magnitudes.
+  // Codes: weight times scale is rounded to steps of its tile's largest / 32512. The error is again
+  // half a step and a hundredth, times the value without its zero. Against the originals, the
+  // value's error is added.
   //
   // Halves (half_step.h), h = 2^-11. A score: the query is rounded, a lane adds head_dim / 8
-  // products, and three times lanes are added, each off by h of M, or else by 2^-25 of a query
+  // products, and lanes are added three times. Each is off by h of M, or else by 2^-25 of a query
   // scaled to half_query_range. A sum of values: the weight is rounded, and kAttentionTile products
-  // are added, each off by h of the magnitudes, or else by 2^-25 of weights scaled to
-  // kHalfWeightRange. What these roundings make of each other is within a twentieth.
+  // are added. Each is off by h of the magnitudes, or else by 2^-25 of weights scaled to
+  // kHalfWeightRange. The effect of these roundings on each other is within a twentieth.
   Expected expected(size_t sequence, int32_t row, int32_t query_head, Against against,
                     Sparse sparse = Sparse::f32) const {
     const size_t hd = static_cast<size_t>(shape_.head_dim);
@@ -235,10 +235,10 @@ class AttentionSequences {
   int64_t kv_cols() const { return int64_t{shape_.kv_heads} * shape_.head_dim; }
   bool is_f32() const { return shape_.high == kKvF32; }
 
-  static constexpr int32_t kLayer = 1;  // of two, so that a forgotten layer index shows
+  static constexpr int32_t kLayer = 1;  // of two, so that a missing layer index shows
   KvTiers tiers() const { return {0, static_cast<uint8_t>(shape_.sliding_window > 0 ? 0 : 1)}; }
 
-  // What a dense page holds: f16, unless everything is f32.
+  // Numbers as a dense page holds them: f16, unless everything is f32.
   std::vector<float> dense_floats(std::mt19937& random, int64_t count) const {
     std::vector<float> floats = random_floats(random, count);
     if (!is_f32()) {
@@ -252,12 +252,12 @@ class AttentionSequences {
     return {floats.data() + at * shape_.head_dim, static_cast<size_t>(shape_.head_dim)};
   }
 
-  // The lowest number is where the codes begin.
+  // Codes begin at the lowest number.
   static double zero_of(const std::vector<double>& numbers, double step) {
     return step > 0 ? *std::min_element(numbers.begin(), numbers.end()) : 0;
   }
 
-  // Of a score whose products of a query and a key of these magnitudes are f16.
+  // Error of a score whose products of a query and a key of these magnitudes are f16.
   double half_error(double query_largest, double magnitude, double key_sum) const {
     const double head_dim = shape_.head_dim;
     const double min = 0x1p-25 * query_largest / double{half_query_range(shape_.head_dim)};
@@ -272,8 +272,8 @@ class AttentionSequences {
     const double relative = 2 * std::expm1(error) + 2 * n * u + n / 16 * 0x1p-22 + 0x1p-20;
     std::vector<double> weights;
     double sum = 0;
-    double largest = 0;       // of weight * scale
-    double largest_half = 0;  // of what is f16
+    double largest = 0;       // weight * scale
+    double largest_half = 0;  // weight * unit, for values multiplied as f16
     for (size_t t = 0; t < seen.size(); ++t) {
       weights.push_back(std::exp(scores[t] - maximum));
       sum += weights[t];
@@ -305,8 +305,8 @@ class AttentionSequences {
     return expected;
   }
 
-  // A channel of codes is off by half a step of rounding; and by (2^bits - 1) scales' rounding to
-  // f16, 2^-11 each, at the top, which clamps.
+  // Error of a channel of codes: half a step of rounding, and the rounding of (2^bits - 1) scales
+  // to f16, 2^-11 each, for the top code, which is clamped.
   static double coding_error(double step, int32_t bits) {
     return step * (0.5 + ((1 << bits) - 1) * 0x1p-11);
   }
@@ -349,8 +349,8 @@ class AttentionSequences {
     return seen;
   }
 
-  // All that row `row` of a sequence sees of a KV head: its history, the groups before its own, and
-  // its own up to itself.
+  // Tokens of a KV head that row `row` of a sequence sees: its history, the groups before its own,
+  // and its own group up to itself.
   std::vector<Seen> seen_by(size_t sequence, int32_t row, int32_t head, Against against) const {
     std::vector<Seen> seen;
     const size_t history =
@@ -383,7 +383,7 @@ class AttentionSequences {
             .row_tokens = max.high + max.low + *std::max_element(lengths_.begin(), lengths_.end())};
   }
 
-  // Slots in reverse, so that a slot is not by chance the index of its sequence.
+  // Slots are in reverse order, so that a slot never equals the index of its sequence by chance.
   int32_t slot_of(size_t sequence) const {
     return static_cast<int32_t>(lengths_.size() - 1 - sequence);
   }
@@ -406,8 +406,8 @@ class AttentionSequences {
     }
   }
 
-  // What kv_store does with tokens [first, first + count) of a sequence. `dense` gets the groups
-  // but the last.
+  // Does what kv_store does with tokens [first, first + count) of a sequence. `dense` receives all
+  // groups but the last.
   void put_chunk(KvRows& rows, size_t sequence, int32_t first, int32_t count,
                  std::byte* dense) const {
     const KvPagesView& view = rows.view();
@@ -449,11 +449,11 @@ class AttentionSequences {
     std::vector<std::byte> memory(static_cast<size_t>(groups * group_bytes) + KvRows::kAlign,
                                   std::byte{0xff});
     std::byte* dense = KvRows::aligned(memory);
-    int64_t gqa_ratio = 0;
+    int64_t dense_group = 0;
     for (size_t c = 0; c < step.size(); ++c) {
       const size_t i = static_cast<size_t>(step[c].sequence);
-      put_chunk(rows, i, done[i], step[c].count, dense + gqa_ratio * group_bytes);
-      gqa_ratio += dense_groups(spans[c]);
+      put_chunk(rows, i, done[i], step[c].count, dense + dense_group * group_bytes);
+      dense_group += dense_groups(spans[c]);
       done[i] += step[c].count;
     }
     const StepLimits limits{count, static_cast<int32_t>(step.size()),

@@ -37,7 +37,7 @@ class Attention : public testing::TestWithParam<CpuIsa> {
  protected:
   const Backend& backend() const { return cpu_backend(GetParam()); }
 
-  // Compares every `stride`-th row, the last one among them.
+  // Compares every `stride`-th row, the last one included.
   void expect_near(const AttentionSequences& sequences, Against against, int32_t stride = 1) const {
     tessera::expect_near(sequences, sequences.run(backend(), 2, sequences.all_at_once()), against,
                          stride, sparse());
@@ -115,7 +115,7 @@ TEST_P(Attention, IsNearDoublePrecisionInALongContext) {
   }
 }
 
-// Heads keep different numbers of tokens, in tiles that are full, empty or begun.
+// Heads keep different numbers of tokens: in full, partly filled or no tiles.
 TEST_P(Attention, IsNearDoublePrecisionOverTwoTiers) {
   struct Tiers {
     KvFormat high;
@@ -144,8 +144,8 @@ TEST_P(Attention, IsNearDoublePrecisionOverTwoTiers) {
   }
 }
 
-// What quantising costs is bounded by the formats' steps; what pruning costs, by nothing. Queries
-// are small, because a score's error stands in the exponent.
+// The formats' steps bound the cost of quantisation; nothing bounds the cost of pruning. Queries
+// are small, because a score's error is in the exponent.
 TEST_P(Attention, IsAsNearToTheOriginalsAsTheStepsSay) {
   uint32_t seed = 300;
   for (const KvFormat format : kFormats) {
@@ -179,7 +179,7 @@ TEST_P(Attention, SeesTheLastPositionsOnlyUnderAWindow) {
   }
 }
 
-// The rule that makes serving deterministic: a row's bits do not depend on what else is computed.
+// Requirement for deterministic serving: the bits of a row do not depend on the rest of the batch.
 TEST_P(Attention, HasTheSameBitsForAnyChunksAndAnyBatch) {
   uint32_t seed = 400;
   for (const KvFormat format : kFormats) {
@@ -258,11 +258,11 @@ TEST_P(Attention, HasTheSameBitsForAnyNumberOfThreads) {
   }
 }
 
-// Both read the same codes and round queries alike, so that the order and rounding of f32 sums
-// differ, and now and then a weight that falls on the other integer: that is one code times the
-// tile's largest weight * scale / 32512. Values spread over less than 8. The oracle takes whole
-// prompts, over several pages, the others any chunks. What is multiplied as f16 differs by more:
-// the bounds of IsNearDoublePrecision say how much it may, this how much it does.
+// Both kernels read the same codes and round queries alike, so only the order and rounding of f32
+// sums differ. Now and then a weight is rounded to the adjacent integer: an error of one code times
+// the tile's largest weight * scale / 32512. Values spread over less than 8. The oracle takes whole
+// prompts, over several pages; the other kernels take any chunks. Products in f16 differ by more.
+// The bounds of IsNearDoublePrecision say how much they may differ, this test how much they do.
 TEST_P(Attention, IsNearTheScalarOracle) {
   uint32_t seed = 51;
   for (const KvFormat format : kFormats) {
@@ -329,7 +329,7 @@ TEST_P(Attention, ReadsNoPageBeforeTheWindow) {
   }
   const auto query = random_floats(random, 8);
   const auto before = attend_the_last(backend(), rows, query, 20);
-  rows.tables()[0] = -1;  // positions 0 to 31; the window begins at 45
+  rows.tables()[0] = -1;  // positions 0 to 31; the sliding window begins at 45
   rows.tables()[1] = -1;
   EXPECT_EQ(before, attend_the_last(backend(), rows, query, 20));
 }
@@ -350,8 +350,8 @@ TEST_P(Attention, StaysFiniteWithHugeScoresAndValues) {
   }
 }
 
-// Of tokens that are all alike, at the ends of what f16 holds: no sum overflows, and what
-// underflows is no more than half_step.h says.
+// All tokens are equal, at the ends of the range of f16. No sum overflows, and underflow is no more
+// than half_step.h says.
 TEST_P(Attention, OfSparsePagesStaysNearValuesOfAnySize) {
   constexpr KvFormat kAllKept{16, 16, 999, 999};
   for (const int32_t head_dim : {8, 64, 128, 256}) {
@@ -385,7 +385,7 @@ double mean_square(const std::vector<double>& numbers) {
          static_cast<double>(numbers.size());
 }
 
-// Bounds are for the worst case; what sums of f16 cost is this.
+// The other bounds are for the worst case; this is the average cost of sums in f16.
 TEST(SparseHalves, CostAFiveHundredthOfValuesOnAverage) {
   if (!cpu_supports(CpuIsa::avx512_fp16)) {
     GTEST_SKIP() << "no AVX512-FP16";

@@ -12,20 +12,20 @@
 
 namespace tessera {
 
-// What kv_compress must decide, by brute force from the papers' words: one list of tokens for a
-// row, loops over all of them, no cuts. Shares no code with the op.
+// Expected decisions of kv_compress, by brute force from the words of the papers: one list of
+// tokens for a row, loops over all of them, no cutoffs. Shares no code with the op.
 struct OracleToken {
   int32_t position = 0;
   float score = 0;
   bool low = false;     // tier
-  bool pinned = false;  // in a page that others own too
+  bool pinned = false;  // in a page with several owners
   bool dropped = false;
 };
 using OracleRow = std::vector<OracleToken>;  // the open group's tokens included
 
 class CompressionOracle {
  public:
-  // rows: all of the sequence, layer by layer.
+  // rows: all rows of the sequence, layer by layer; not owned.
   CompressionOracle(const KvCompression& sequence, int32_t layers, int32_t heads,
                     int32_t high_capacity)
       : sequence_(sequence),
@@ -85,7 +85,7 @@ class CompressionOracle {
   }
 
  private:
-  using Rank = std::tuple<double, int32_t>;  // higher is better
+  using Rank = std::tuple<double, int32_t>;  // higher is better; as TokenKey
   Rank rank(const OracleToken& token) const { return {significance(token), token.position}; }
 
   double total(const OracleRow& row) const {
@@ -106,7 +106,7 @@ class CompressionOracle {
     const auto high =
         policy_.high == policy_.low ? low : static_cast<float>(policy_.alpha_high * prefix_block);
     std::vector<OracleToken*> candidates;
-    std::vector<OracleToken*> tier[2];  // KV_h and KV_l, as far as they may be touched
+    std::vector<OracleToken*> tier[2];  // KV_h and KV_l, without tokens that no rule touches
     for (OracleToken& token : row) {
       if (is_fresh(token)) {
         candidates.push_back(&token);
@@ -245,7 +245,7 @@ class CompressionOracle {
     const int64_t wins =
         std::min<int64_t>(std::max<int64_t>(int64_t{heads_} * mean - anyway, 0), std::ssize(own));
     for (int64_t i = 0; i < std::ssize(own); ++i) {
-      // Equal score and position in several heads: all that tie with the last winner win.
+      // Equal score and position in several heads: all tokens that tie with the last winner win.
       const auto& [score, position, row] = own[static_cast<size_t>(i)];
       const bool won = wins > 0 && std::tie(score, position) >=
                                        std::tie(std::get<0>(own[static_cast<size_t>(wins - 1)]),
@@ -261,7 +261,7 @@ class CompressionOracle {
     }
   }
 
-  // Page after page: of all rows, the one whose next page to go has the worst best token.
+  // Page by page: evicts from the row whose next page has the worst best token.
   void spread_pages(const std::vector<OracleRow>& rows, int32_t mean,
                     std::vector<int32_t>& budgets) const {
     const int32_t open = sequence_.tokens % kKvGroup;
@@ -299,7 +299,7 @@ class CompressionOracle {
       budgets[row] = static_cast<int32_t>(closed[row] - static_cast<int64_t>(gone[row])) + open;
     }
   }
-  // Tokens that must go until the row's last page is empty.
+  // Returns: number of tokens to remove until the row's last page is empty.
   size_t next_page(size_t row, const std::vector<size_t>& gone,
                    const std::vector<int64_t>& closed) const {
     const int64_t left = closed[row] - static_cast<int64_t>(gone[row]);

@@ -23,8 +23,8 @@ struct WorldShape {
   int threads = 1;
 };
 
-// An arena with sequences of random keys, values and scores, which remembers what every token was,
-// so that what compression leaves can be compared with what it should.
+// An arena with sequences of random keys, values and scores. It records every token, so that the
+// result of compression can be compared with the expected one.
 class CompressionWorld {
  public:
   CompressionWorld(const WorldShape& shape, uint32_t seed, CpuIsa isa = CpuIsa::scalar)
@@ -79,7 +79,7 @@ class CompressionWorld {
     return {place(policy.high), place(policy.low)};
   }
 
-  // Stores `count` tokens and gives their marks positions and random scores.
+  // Stores `count` tokens and gives them token scores: their positions and random scores.
   void append(int32_t slot, int32_t count) {
     Sequence& at = sequence(slot);
     const int64_t cols = int64_t{shape_.kv_heads} * shape_.head_dim;
@@ -102,12 +102,12 @@ class CompressionWorld {
     at.tokens += count;
   }
 
-  // Coarse, so that ties are common; mostly small, as attention is.
+  // Coarse, so that ties are common; mostly small, like attention.
   float random_score() {
     const int32_t x = static_cast<int32_t>(random_() % 64);
     return static_cast<float>(x * x * x) / 65536.0f;
   }
-  // As later queries would.
+  // Adds to all scores, as later queries would.
   void change_scores(int32_t slot) {
     for (int32_t i = 0; i < rows(); ++i) {
       for_each_token_score(slot, i,
@@ -154,7 +154,7 @@ class CompressionWorld {
     sequence(to) = sequence(from);
   }
 
-  // Where a token stands and what it decodes to.
+  // Place of a token, and its decoded channels.
   struct Stored {
     bool low = false;
     bool pinned = false;
@@ -206,11 +206,11 @@ class CompressionWorld {
   }
 
  private:
-  // A prime number of floats: no two tokens that are stored at once are the same.
+  // A prime number of floats, so that no two tokens stored at once are equal.
   static constexpr int64_t kNormals = 32749;
 
-  // Normal numbers, of those that were drawn at first: drawing all anew would be half of a long
-  // test.
+  // Normal numbers, taken from those drawn at the start. Drawing new ones would take half of the
+  // time of a long test.
   std::vector<float> channels(int64_t count) {
     std::vector<float> floats(static_cast<size_t>(count));
     size_t at = random_() % normals_.size();

@@ -42,7 +42,7 @@ TEST(CpuBackend, SupportsItsBestInstructionSetAndThoseBefore) {
   }
 }
 
-// A CPU of the Sapphire Rapids class, under a system that saves all of its registers.
+// A CPU of the Sapphire Rapids class; the system saves all of its registers.
 CpuFacts all_facts() {
   return {.basic_ecx = bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C,
           .extended_ebx = bit_AVX2 | bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ,

@@ -9,14 +9,15 @@
 
 namespace tessera {
 
-// A backend that a test is to run on. Tests of ops see no more than this, so that one source serves
-// the CPU, the emulated GPU and a real one; each binary links one of the files that answer.
+// A backend under test. Tests of ops use only this, so that one source serves the CPU, the emulated
+// GPU and a real one. Each binary links one file that defines devices_of_this_machine(). Backend
+// not owned.
 struct Device {
   std::string name;
   const Backend* backend = nullptr;
   Stream stream;
-  void (*wait)(Stream) = [](Stream) {};  // until the results of ops are there to be read
-  // Lets ops reach memory that operator new did not give, until leave(); none if it is null.
+  void (*wait)(Stream) = [](Stream) {};  // returns when the results of ops can be read
+  // Lets ops reach memory that operator new did not give, until leave(). No effect on null.
   void (*reach)(void* memory, size_t bytes) = [](void*, size_t) {};
   void (*leave)(void* memory) = [](void*) {};
 };
@@ -25,7 +26,7 @@ inline void PrintTo(const Device& device, std::ostream* out) {
   *out << device.name;
 }
 
-// None where the binary's kind of device is missing on this machine: its tests are then skipped.
+// Returns: devices of the binary's kind; empty if this machine has none, and its tests are skipped.
 std::vector<Device> devices_of_this_machine();
 
 }  // namespace tessera

@@ -35,8 +35,8 @@ TEST(F16, IsWhatTheStandardSays) {
   EXPECT_EQ(to_f32(f16{0xfc00}), -std::numeric_limits<float>::infinity());
 }
 
-// Every f16 against its upper neighbour: below the middle goes down, above goes up, the middle
-// itself to the one with an even last bit.
+// Every f16 and its upper neighbour: numbers below the middle round down, numbers above round up.
+// The middle rounds to the neighbour with an even last bit.
 TEST(F16, RoundsToNearestEven) {
   for (uint16_t bits = 0; bits < 0x7bff; ++bits) {
     const float low = to_f32(f16{bits});

@@ -17,12 +17,12 @@ inline std::vector<CpuIsa> isas_of_this_machine() {
   return isas;
 }
 
-// Whether attention over sparse pages multiplies f16 (kernels/cpu/attention/half_step.h).
+// Returns: true if attention over sparse pages multiplies f16 (kernels/cpu/attention/half_step.h).
 inline bool multiplies_halves(const Backend& backend) {
   return backend.isa == name(CpuIsa::avx512_fp16) || backend.isa == name(CpuIsa::amx);
 }
 
-// Those that bring an op of their own; the others have one of these.
+// Returns: instruction sets with an op of their own. The others use the op of one of these.
 template <class Op>
 std::vector<CpuIsa> isas_with_own(Op Backend::*op) {
   std::vector<CpuIsa> isas;
@@ -34,8 +34,8 @@ std::vector<CpuIsa> isas_with_own(Op Backend::*op) {
   return isas;
 }
 
-// Those that attention's longest tests run: beside amx not avx512_fp16, because amx has its sparse
-// pages and it has avx512's rest.
+// Returns: instruction sets for the longest attention tests. With amx, avx512_fp16 is left out: amx
+// has its code for sparse pages, and avx512 has the rest.
 inline std::vector<CpuIsa> isas_of_attention() {
   std::vector<CpuIsa> isas = isas_of_this_machine();
   if (isas.back() == CpuIsa::amx) {

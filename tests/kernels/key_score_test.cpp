@@ -1,4 +1,4 @@
-// The key score output_aware: sums of queries, and what is kept of a key by them.
+// The key score output_aware: sums of queries, and the channels of a key that they keep.
 
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ KvPolicy output_aware(KvFormat pruned) {
   return policy;
 }
 
-// What of a key is kept, by sorting: the highest |k| * weight, of equal ones the lower channels.
+// Pruned key, by sorting: keeps the highest |k| * weight; among equal ones the lower channels.
 std::vector<float> pruned(const std::vector<float>& key, const std::vector<float>& weights,
                           int32_t kept) {
   std::vector<int32_t> order(key.size());
@@ -49,7 +49,7 @@ TEST(WeightedKeys, KeepExactlyTheChannelsOfHighestScoreAndOfTiesTheLower) {
                             kept == head_dim ? 0 : round_up(head_dim, 64) / 8};
       std::vector<float> key(static_cast<size_t>(head_dim));
       std::vector<float> weights(key.size());
-      for (size_t c = 0; c < key.size(); ++c) {  // few numbers, so that ties are common
+      for (size_t c = 0; c < key.size(); ++c) {  // few different numbers, so that ties are common
         key[c] = static_cast<float>(static_cast<int32_t>(random() % 9) - 4);
         weights[c] = static_cast<float>(random() % 4);
       }
@@ -70,7 +70,7 @@ struct SumShape {
   int32_t tokens = 300;
 };
 
-// Sums of one sequence's queries, which come in any chunks.
+// Sums of one sequence's queries, in any chunks.
 class QuerySums {
  public:
   QuerySums(const SumShape& shape, uint32_t seed) : shape_(shape), pool_(2) {
@@ -109,7 +109,7 @@ class QuerySums {
     return out;
   }
 
-  // Query by query, in double precision.
+  // Expected weights, query by query, in double precision.
   std::vector<double> expected(int32_t kv_head, int32_t tokens) const {
     std::vector<double> sums(static_cast<size_t>(shape_.head_dim));
     for (int64_t p = (tokens / kKvGroup - 1) * kKvGroup; p < tokens; ++p) {
@@ -176,7 +176,7 @@ TEST(RecentQueryWeights, HaveTheSameBitsHoweverTheQueriesAreCut) {
   }
 }
 
-// Keys by the weights of their own row, values by magnitude.
+// Keys are pruned by the weights of their own row, values by magnitude.
 TEST(OutputAwareKeys, ArePrunedByTheWindowsQueriesWhenTheyGoToTheLowTier) {
   const KvPolicy policy = output_aware({16, 16, 375, 250});
   for (const CpuIsa isa : isas_of_this_machine()) {
@@ -222,7 +222,7 @@ TEST(OutputAwareKeys, ArePrunedByTheWindowsQueriesWhenTheyGoToTheLowTier) {
 TEST(OutputAwareKeys, AreForPoliciesThatPruneKeysBehindADenserTier) {
   KvPolicy policy = output_aware(kKvS70K8V4);
   EXPECT_EQ(policy_error(policy), "");
-  EXPECT_EQ(policy.shareable(200), 128) << "the window's queries are the sequence's own";
+  EXPECT_EQ(policy.shareable(200), 128) << "the summed queries are the sequence's own";
   EXPECT_EQ(policy.shareable(63), 0);
   for (const KvFormat low : {kKvK8V4, KvFormat{16, 16, 1000, 300}, kKvF16}) {
     EXPECT_NE(policy_error(output_aware(low)).find("key_score"), std::string::npos) << name_of(low);

@@ -20,8 +20,8 @@ KvPolicy with_formats(KvPolicy policy, KvFormat high, KvFormat low) {
   return policy;
 }
 
-// Policies of every scorer, allocator and rule, with one tier and with two, whose numbers are such
-// that something is kept, demoted and dropped.
+// Policies of every scorer, allocator and rule, with one tier and with two. Their numbers are
+// chosen so that some tokens are kept, demoted and dropped.
 std::vector<KvPolicy> policies() {
   std::vector<KvPolicy> all;
   for (const char* name : {"leankv", "leankv-aggressive", "h2o", "kv-compress", "snapkv",
@@ -54,7 +54,7 @@ std::vector<KvPolicy> policies() {
   return all;
 }
 
-// Pairs of tiers of every format.
+// Pairs of tiers with every format.
 std::vector<std::pair<KvFormat, KvFormat>> tier_pairs() {
   return {{kKvK8V4, kKvK4V2},    {kKvF16, kKvK8V8},   {kKvF16, kKvK4V4}, {kKvK8V8, kKvK8V4},
           {kKvK4V2, kKvK4V1},    {kKvK4V8, kKvK2V4},  {kKvF16, {2, 1}},  {kKvF16, kKvS70},
@@ -80,7 +80,7 @@ std::vector<CompressionWorld::StoredRow> stored_rows(const CompressionWorld& wor
   return rows;
 }
 
-// Compresses, and compares every token's tier, mark and channels with the oracle's.
+// Compresses, then compares every token's tier, score and channels with the oracle's.
 void compress_and_compare(CompressionWorld& world, int32_t slot) {
   const auto before = stored_rows(world, slot);
   auto rows = oracle_rows(world, slot);
@@ -176,7 +176,7 @@ TEST(KvCompress, ServesEveryPairOfTiersAndHeadDimension) {
   }
 }
 
-// One and the same bytes, whatever the threads and the instruction set.
+// The bytes are the same for any number of threads and any instruction set.
 TEST(KvCompress, DependsOnTheSequenceAlone) {
   uint32_t seed = 1500;
   for (const KvPolicy& policy : policies()) {
@@ -253,7 +253,7 @@ TEST(KvCompress, NeedsNoMoreThanOnePageForEachRow) {
   CompressionWorld world(shape_for(policy), 8);
   world.open(0, policy, 390);
   world.append(0, 390);
-  // Others take all but one page a row.
+  // Leaves only one free page for each row.
   KvPool pool = world.arena().pool();
   const KvFreeRange all = *pool.free_range;
   pool.free_range->count = world.rows();
@@ -293,7 +293,7 @@ TEST(KvCompress, PoolsThePromptsScoresOnce) {
   });
 }
 
-// Sinks, the recent window and the open group are all there, in the high tier.
+// Sinks, recent groups and the open group are all in the high tier.
 void expect_protected(CompressionWorld& world, int32_t slot) {
   const CompressionWorld::Sequence& at = world.sequence(slot);
   for (int32_t i = 0; i < world.rows(); ++i) {
@@ -312,8 +312,8 @@ void expect_protected(CompressionWorld& world, int32_t slot) {
   }
 }
 
-// At any length the newest 64 tokens at least are dense, and all others pruned: the rows' high tier
-// and the window hold what is not in the low tier.
+// At any length at least the newest 64 tokens are dense, and all others are pruned. Tokens that are
+// not in the low tier are in the high tier and in the residual buffer.
 TEST(KvCompress, LeavesTheNewestTokensDenseWhereAPolicyPrunesTheOthers) {
   const KvPolicy policy = preset("mustafar-70");
   CompressionWorld world(shape_for(policy), 4000);
@@ -334,7 +334,7 @@ TEST(KvCompress, LeavesTheNewestTokensDenseWhereAPolicyPrunesTheOthers) {
   }
 }
 
-// Of a uniform budget: no row keeps more, but where what is protected is more.
+// For a uniform budget: no row keeps more, unless its protected tokens are more.
 void expect_within_budget(CompressionWorld& world, int32_t slot) {
   const CompressionWorld::Sequence& at = world.sequence(slot);
   const KvPolicy& policy = at.policy;
@@ -349,7 +349,7 @@ void expect_within_budget(CompressionWorld& world, int32_t slot) {
   for (int32_t i = 0; i < world.rows(); ++i) {
     const int64_t row = world.row(slot, i);
     const KvRow counts = pages.rows[row];
-    int32_t shared = 0;  // tokens in pages of several owners, and before them
+    int32_t shared = 0;  // pages with several owners
     for (int32_t entry = 0; entry < pages.row_pages; ++entry) {
       const int32_t page = pages.table(row)[entry];
       shared += page != kNoPage && world.arena().pool().owners[page] > 1 ? 1 : 0;
@@ -363,8 +363,8 @@ void expect_within_budget(CompressionWorld& world, int32_t slot) {
   }
 }
 
-// Everything that may happen to sequences, in any order, under every policy and format; as this
-// machine serves them.
+// Random operations on sequences, in any order, under every policy and format, with the best
+// instruction set of this machine.
 TEST(KvCompress, KeepsItsInvariantsThroughAHundredThousandOperations) {
   std::vector<KvPolicy> all = policies();
   for (const auto& [high, low] : tier_pairs()) {

@@ -33,10 +33,10 @@ TEST(KvPageLayout, RoundsCapacityToTilesAndBytesToTheMultiple) {
       EXPECT_EQ(KvPageLayout::fit(format, head_dim, made.page_bytes).capacity, made.capacity);
     }
   }
-  EXPECT_EQ(KvPageLayout::fit(kKvF16, 128, 6656).capacity, 0);  // 13 tokens are no tile
+  EXPECT_EQ(KvPageLayout::fit(kKvF16, 128, 6656).capacity, 0);  // 13 tokens do not fill a tile
 }
 
-// Of a page's bits, which are taken: no bit twice, none outside.
+// Bits of a page that are in use. No bit is taken twice, and none outside the page.
 class TakenBits {
  public:
   explicit TakenBits(const KvPageLayout& layout)

@@ -42,7 +42,7 @@ class KvPoolTest : public testing::Test {
     const int32_t* ids = pages.table(pages.row_index(slot, layer, head));
     return {ids, ids + pages.row_pages};
   }
-  // As kv_store would.
+  // Adds to the counts, as kv_store would.
   void add_tokens(int32_t slot, int32_t high, int32_t low = 0) {
     const KvPagesView pages = arena_->view();
     for (int64_t r = 0; r < kRows; ++r) {
@@ -59,7 +59,7 @@ class KvPoolTest : public testing::Test {
 TEST_F(KvPoolTest, BeginsWithAllPagesFree) {
   make(10, 2, 130);
   EXPECT_EQ(arena_->free_pages(), 10);
-  EXPECT_EQ(shape_.row_pages(), 8);  // of 128 tokens: the open group is in the window
+  EXPECT_EQ(shape_.row_pages(), 8);  // for 128 tokens: the open group is in the residual buffer
   EXPECT_EQ(row(1, 1, 2), std::vector<int32_t>(8, kNoPage));
   EXPECT_EQ(reinterpret_cast<uintptr_t>(arena_->view().arena) % (2 << 20), 0u);
   EXPECT_EQ(arena_->view().token_scores, nullptr);
@@ -87,7 +87,7 @@ TEST_F(KvPoolTest, GivesEveryRowRoomForTheTokens) {
   EXPECT_EQ(row(0, 1, 2)[1], 11);
   EXPECT_EQ(arena_->slot_pages(0), 2 * kRows);
   EXPECT_EQ(arena_->free_pages(), 50 - 2 * kRows);
-  resize({}, {{0, {}, 32}});  // there is room already
+  resize({}, {{0, {}, 32}});  // there is enough room already
   EXPECT_EQ(arena_->slot_pages(0), 2 * kRows);
   add_tokens(0, 20);
   resize({}, {{0, {}, 12}});  // in the second page
@@ -117,7 +117,7 @@ TEST_F(KvPoolTest, ServesGrowthFromWhatIsReleasedInTheSameCall) {
   EXPECT_EQ(arena_->free_pages(), 0);
   EXPECT_EQ(arena_->slot_pages(0), 0);
   EXPECT_EQ(arena_->view().rows[0].high, 0);
-  resize({1}, {{1, {}, 16}});  // a slot may be emptied and begun anew
+  resize({1}, {{1, {}, 16}});  // a slot may be emptied and filled again in one call
   EXPECT_EQ(arena_->slot_pages(1), kRows);
   arena_->check_integrity();
 }
@@ -138,7 +138,7 @@ TEST_F(KvPoolTest, SharesFullPagesAndCopiesThePartlyFilled) {
   add_tokens(0, 40);
   const KvPagesView pages = arena_->view();
   KvPool pool = arena_->pool();
-  // One low page for each row, as a policy would take it: partly filled.
+  // One partly filled low page for each row, as a policy would take it.
   for (int64_t r = 0; r < kRows; ++r) {
     const int32_t id = pool.free_list[pool.free_range->head++];
     --pool.free_range->count;
@@ -199,13 +199,13 @@ TEST_F(KvPoolTest, DoesNotCopyRoomThatHoldsNothing) {
   arena_->check_integrity();
 }
 
-// What a slot should hold, in a plain model: rows of a slot are alike.
+// Expected content of a slot, in a plain model: all rows of a slot are alike.
 struct SlotModel {
   int32_t tokens = 0;
   int32_t pages = 0;
 };
 
-// Grow, store, fork and release at random. Every page stays accounted for.
+// Grows, stores, forks and releases at random. Every page stays accounted for.
 TEST_F(KvPoolTest, AccountsForEveryPageThroughRandomChanges) {
   constexpr uint32_t kSeed = 20261120;
   SCOPED_TRACE(testing::Message() << "seed " << kSeed);

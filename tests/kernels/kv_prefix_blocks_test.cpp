@@ -14,7 +14,7 @@ namespace {
 
 constexpr KvTiers kTiers{0, 1};
 
-// Two layers of three KV heads. A unit of 64 tokens is 4 pages of K8V4 or 2 of K4V2.
+// Two layers of three KV heads. A prefix block of 64 tokens is 4 pages of K8V4 or 2 of K4V2.
 class PrefixBlocksTest : public testing::Test {
  protected:
   static constexpr int32_t kRows = 6;
@@ -37,7 +37,7 @@ class PrefixBlocksTest : public testing::Test {
     scratch_.resize(
         static_cast<size_t>(backend_.kv_demote_scratch_bytes(arena_->view(), pool_.stream())));
   }
-  // The slot gets so many more tokens, with keys and values of their own.
+  // Adds `tokens` tokens to the slot, with random keys and values.
   void fill(int32_t slot, int32_t tokens) {
     const KvGrowth growth[] = {{slot, kTiers, tokens}};
     backend_.kv_resize({arena_->pool(), {}, growth}, pool_.stream());
@@ -70,7 +70,7 @@ class PrefixBlocksTest : public testing::Test {
   void demote(std::vector<PrefixBlock> prefix_blocks) {
     backend_.kv_demote({arena_->pool(), prefix_blocks, 1, scratch_}, pool_.stream());
   }
-  // Key and value of a row's token.
+  // Key, then value, of a token of a row.
   std::vector<float> token(int64_t row, bool high, int32_t at) const {
     const KvPagesView pages = arena_->view();
     const KvPageLayout& layout = pages.layouts[high ? 0 : 1];
@@ -183,21 +183,21 @@ TEST_F(PrefixBlocksTest, AbortWhereAPageWouldBeWrittenThatOthersRead) {
   fill(0, 64);
   share(0, 0, 0);
   EXPECT_DEATH(demote({{0, 0}}), "others hold");
-  EXPECT_DEATH(share(0, 0, 0), "holds a unit");
+  EXPECT_DEATH(share(0, 0, 0), "holds a prefix block");
   EXPECT_DEATH(share(0, 64, 1), "without all tokens");
-  EXPECT_DEATH(drop({1}), "holds no unit");
-  EXPECT_DEATH(attach(1, {{0, 1}}), "no unit of this format");
+  EXPECT_DEATH(drop({1}), "holds no prefix block");
+  EXPECT_DEATH(attach(1, {{0, 1}}), "no prefix block of this format");
   EXPECT_DEATH(attach(0, {{0, 0}}), "the slot holds pages");
 }
 
-// Pages, owners and free list against what a few maps say, over random operations.
+// Compares pages, owners and free list with a few maps over random operations.
 TEST_F(PrefixBlocksTest, KeepOwnersTrueThroughRandomOperations) {
   constexpr uint32_t kSeed = 20;
   SCOPED_TRACE(testing::Message() << "seed " << kSeed);
   random_.seed(kSeed);
   make(400, 6, 512);
   std::vector<bool> used(6);
-  std::vector<std::vector<PrefixBlock>> held(6);  // that slots began with
+  std::vector<std::vector<PrefixBlock>> held(6);  // prefix blocks that each slot began with
   std::map<int32_t, uint8_t> prefix_blocks;       // tiers by handle
   const auto pick = [&](int32_t n) {
     return static_cast<int32_t>(random_() % static_cast<uint32_t>(n));

@@ -13,8 +13,8 @@
 
 namespace tessera {
 
-// One token's keys or values as a page of codes has them, by the rule that kernels/kv_format.h
-// states; written for tests, and independent of the ops.
+// One token's keys or values as a page of codes has them, by the rule in kernels/kv_format.h.
+// Written for tests; independent of the ops.
 struct CodedToken {
   float scale = 0;
   float zero = 0;
@@ -36,11 +36,11 @@ inline CodedToken encode(std::span<const float> numbers, int32_t bits) {
   return token;
 }
 
-// One token's keys or values as a page of a sparse format has them, likewise.
+// One token's keys or values as a page of a sparse format has them. Also independent of the ops.
 struct PrunedToken {
   float scale = 0;  // of codes
   std::vector<bool> kept;
-  std::vector<float> channels;  // as they are read
+  std::vector<float> channels;  // as decoded
 };
 
 inline PrunedToken prune(std::span<const float> numbers, int32_t keep, int32_t bits) {
@@ -61,18 +61,18 @@ inline PrunedToken prune(std::span<const float> numbers, int32_t keep, int32_t b
   return token;
 }
 
-// Pages, tables, rows and windows in plain vectors. Page ids are in random order, and whatever no
-// token was put into is 0xff, NaN in every float.
+// Pages, tables, rows and residual buffers in plain vectors. Page ids are in random order. Bytes
+// without a token are 0xff, which is NaN in every float.
 class KvRows {
  public:
   struct Shape {
     std::vector<KvFormat> formats;
     int32_t head_dim = 0;
-    int32_t page_tokens = 0;  // at least, of every format
+    int32_t page_tokens = 0;  // minimum, for every format
     int32_t slots = 0;
     int32_t layers = 0;
     int32_t kv_heads = 0;
-    int32_t row_tokens = 0;  // of both tiers
+    int32_t row_tokens = 0;  // of both tiers together
   };
 
   explicit KvRows(const Shape& shape, std::mt19937& random) {
@@ -152,7 +152,7 @@ class KvRows {
       }
       return;
     }
-    if (lane == 0) {  // as a page is when a tile's first token comes: the padding is codes 0
+    if (lane == 0) {  // the first token of a tile clears it: the padding is codes 0
       std::fill_n(key_tile, layout.key_tile_bytes(), std::byte{0});
       std::fill_n(value_tile, layout.value_tile_bytes(), std::byte{0});
     }
@@ -169,7 +169,7 @@ class KvRows {
   }
 
  private:
-  // The kept channels one after the other, and a bit for each in the bitmap.
+  // The kept channels, contiguous, and a bit for each in the bitmap.
   struct SparsePlaces {
     std::byte* kept;
     std::byte* bitmap;

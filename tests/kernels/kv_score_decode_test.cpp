@@ -1,5 +1,5 @@
-// Scores of tokens that come one by one: attention leaves what it multiplied, and kv_score takes
-// it. Every format, group and head dimension: kv_score_test.cpp.
+// Scores of tokens that come one by one: attention leaves its weights, and kv_score reads them.
+// kv_score_test.cpp covers every format, GQA ratio and head dimension.
 
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ TEST_P(KvScoreDecode, TakesWhatAttentionLeft) {
   }
 }
 
-// 10 tiles, which attention computes as more than one span.
+// 10 tiles, which some backends compute as more than one split.
 TEST_P(KvScoreDecode, TakesWhatEverySpanLeft) {
   if (!leaves_weights(device())) {
     GTEST_SKIP() << "this backend leaves none";
@@ -42,7 +42,7 @@ TEST_P(KvScoreDecode, TakesWhatEverySpanLeft) {
   expect_same_bits_by_products(device(), shape, 7, {600, 1, 1, 1});
 }
 
-// Neither tier ends at a tile of 64, nor does what stands before the open group.
+// Neither tier ends at a tile of 64, and neither do the tokens before the open group.
 TEST_P(KvScoreDecode, TakesWhatBothTiersLeft) {
   if (!leaves_weights(device())) {
     GTEST_SKIP() << "this backend leaves none";
@@ -51,7 +51,7 @@ TEST_P(KvScoreDecode, TakesWhatBothTiersLeft) {
   expect_same_bits_by_products(device(), shape, 8, {200, 1, 1, 1, 1, 1, 1});
 }
 
-// Sequences that decode, one among them for which there is no room; and one with a prompt.
+// Decode sequences, one of them without room for weights; and one with a prompt.
 TEST_P(KvScoreDecode, DoesNotDependOnTheRestOfTheBatch) {
   ScoreShape shape{.policy = scored(KvScorer::mean, 0, true, kKvK8V4)};
   shape.prompt = 60;
@@ -64,7 +64,7 @@ TEST_P(KvScoreDecode, DoesNotDependOnTheRestOfTheBatch) {
   EXPECT_EQ(ScoredSequence(shape, 9).run(device(), chunks), alone);
 }
 
-// Generated tokens have marks where their queries do not count, and nobody pays.
+// Generated tokens have token scores even if their queries do not count. Then their score is 0.
 TEST_P(KvScoreDecode, MarksTokensWhoseQueriesDoNotCount) {
   ScoreShape shape{.policy = scored(KvScorer::sum, 40, false, kKvF16)};
   shape.prompt = 100;

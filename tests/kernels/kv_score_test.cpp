@@ -11,7 +11,7 @@ class KvScore : public testing::TestWithParam<Device> {
   const Device& device() const { return GetParam(); }
 };
 
-// What is multiplied as f16 may be off by more, as half_step.h says.
+// Products in f16 may be off by more, as half_step.h says.
 TEST_P(KvScore, IsTheAttentionThatCountingQueriesPaid) {
   uint32_t seed = 1;
   for (const KvFormat format : named_formats()) {
@@ -55,7 +55,7 @@ TEST_P(KvScore, ReadsBothTiersAfterCompression) {
   ScoredSequence sequence(shape, 5);
   const auto whole = sequence.run(device(), {200, 70});
   EXPECT_EQ(sequence.run(device(), {150, 50, 1, 9, 60}), whole);
-  // Each of the 64 + 70 counting queries' attention sums to one.
+  // The attention of each of the 64 + 70 counting queries sums to one.
   for (const std::vector<float>& scores : whole) {
     double sum = 0;
     for (const float score : scores) {
@@ -86,7 +86,7 @@ TEST_P(KvScore, WeightsThatAttentionLeftGiveTheBitsOfAnotherProduct) {
   }
 }
 
-// A long row's tiles are shared among threads, and attention cuts it into spans.
+// The tiles of a long row are divided among threads, and attention divides them into splits.
 TEST_P(KvScore, WeightsOfLongRowsAreThoseOfTheirTiles) {
   if (!leaves_weights(device())) {
     GTEST_SKIP() << "this backend leaves none";

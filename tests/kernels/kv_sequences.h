@@ -11,11 +11,11 @@
 
 namespace tessera {
 
-// Sparse on one side; the other keeps all, as f16 and as codes.
+// Formats that are sparse on one side. The other side keeps all channels, as f16 or as codes.
 inline constexpr KvFormat kKeysAlone{16, 16, 125, 1000};
 inline constexpr KvFormat kValuesAlone{8, 4, 1000, 1};
 
-// Every format with a name of its own, and two.
+// Every named format, and the two above.
 inline const std::vector<KvFormat>& named_formats() {
   static const std::vector<KvFormat> kFormats{
       kKvF32,  kKvF16, kKvK8V8, kKvK8V4,    kKvK4V4,    kKvK4V2,    kKvK4V1,    kKvK4V8,
@@ -23,7 +23,7 @@ inline const std::vector<KvFormat>& named_formats() {
   return kFormats;
 }
 
-// A span of one sequence's next tokens, whose keys and values are [count, kv_heads * head_dim].
+// A span of one sequence's next tokens. keys, values: [count, kv_heads * head_dim], not owned.
 struct KvChunk {
   int32_t slot = 0;
   int32_t context = 0;
@@ -33,7 +33,7 @@ struct KvChunk {
   KvTiers tiers;
 };
 
-// Gives the chunks' rows the pages that they need and stores them as one step of `layer`.
+// Takes the pages that the chunks need and stores the chunks as one step of `layer`.
 inline void store_step(const Device& device, KvArena& arena, const std::vector<KvChunk>& chunks,
                        int32_t layer) {
   const Backend& backend = *device.backend;
@@ -72,7 +72,7 @@ inline void store_step(const Backend& backend, ThreadPool& pool, KvArena& arena,
              layer);
 }
 
-// An arena whose memory a device reaches.
+// An arena whose memory a device can reach.
 class ReachedArena {
  public:
   ReachedArena(const Device& device, const KvArenaShape& shape)
@@ -103,7 +103,8 @@ class ReachedArena {
   const std::unique_ptr<KvArena> arena_;
 };
 
-// The bytes of `tokens` tokens of the row's high tier, without slack; and of its window's tokens.
+// Returns: bytes of the row's high tier without slack, then those of the open group, for a sequence
+// of `length` tokens.
 inline std::vector<std::byte> row_bytes(const KvArena& arena, int64_t row, KvTiers tiers,
                                         int32_t length) {
   const KvPagesView pages = arena.view();
@@ -125,7 +126,7 @@ inline std::vector<std::byte> row_bytes(const KvArena& arena, int64_t row, KvTie
     take(layout, pages.page(pages.table(row)[token / layout.capacity]),
          token % layout.capacity / KvPageLayout::kKeyTile);
   }
-  // Of the window only what is open: later places hold tokens of the group before.
+  // Only the open group of the residual buffer: later places hold tokens of the group before.
   const KvPageLayout& residual = pages.residual_layout;
   const int64_t element = residual.format.key_bits / 8;
   for (int32_t token = 0; token < length % kKvGroup; ++token) {

@@ -24,7 +24,7 @@ KvArenaShape shape_of(KvFormat format, int32_t head_dim, int32_t context, int32_
   return shape;
 }
 
-// Pages begin as NaN in every word: what a page held before must not show.
+// Pages begin as NaN in every word: old content of a page must not show.
 std::unique_ptr<KvArena> make_arena(const KvArenaShape& shape) {
   auto arena = KvArena::make(shape);
   std::memset(arena->view().arena, 0xff, static_cast<size_t>(shape.arena_bytes()));
@@ -45,8 +45,8 @@ uint64_t fnv1a(const std::byte* bytes, int64_t count) {
   return hash;
 }
 
-// Token t's key channel c is -2 + 0.5 * code and its value channel 1 + 0.25 * code, with codes
-// chosen so that both ends of the range occur; floats are those of 8 bits.
+// Key channel c of token t is -2 + 0.5 * code, and its value channel 1 + 0.25 * code. The codes are
+// chosen so that both ends of the range occur. Floats use the codes of 8 bits.
 uint32_t key_code(int32_t bits, int32_t t, int32_t c) {
   const uint32_t last = (1u << bits) - 1;
   return c == 0 ? 0 : c == 1 ? last : static_cast<uint32_t>(3 * t + 5 * c) & last;
@@ -58,16 +58,16 @@ uint32_t value_code(int32_t bits, int32_t t, int32_t c) {
 
 struct Golden {
   KvFormat format;
-  int64_t bytes;  // of the page, slack left out
-  uint64_t hash;  // FNV-1a of them
+  int64_t bytes;  // of the page, without slack
+  uint64_t hash;  // FNV-1a of these bytes
   struct {
     int64_t offset;
     uint8_t bytes[8];
   } places[3];  // in key tile 1, at the end of the keys, in value tile 2
 };
 
-// The contract with every kernel and saved page. Computed by a program of its own from the words of
-// kernels/kv_page.h, not by the code under test.
+// Contract of the page layout with every kernel and every snapshot. Computed by a separate program
+// from the text of kernels/kv_page.h, not by the code under test.
 const Golden kGolden[] = {
     {{32, 32},
      4096,
@@ -252,7 +252,7 @@ TEST_P(KvStore, WritesTheSameBytesHoweverTheTokensAreCut) {
   }
 }
 
-// A policy leaves a row with any number of tokens; the next group follows the last of them.
+// A policy can leave any number of tokens in a row. The next group follows the last of them.
 TEST_P(KvStore, AppendsBehindANumberOfTokensThatIsNotWholeTiles) {
   constexpr int32_t kHeadDim = 40;
   std::mt19937 random(7);
@@ -310,8 +310,8 @@ TEST(Quantiser, ErrsByHalfAStepAndWhatF16Adds) {
       const CodeRange range = code_range(*lowest, *highest, bits);
       const float scale = to_f32(range.scale);
       const float last = static_cast<float>((1 << bits) - 1);
-      // Half a step; and the last code may lie off by the error of an f16 scale, a relative 2^-11
-      // or half of the smallest subnormal, for each of the steps below it.
+      // The bound is half a step. The last code may also be off by the error of an f16 scale, for
+      // each of the steps below it: a relative 2^-11, or half of the smallest subnormal.
       const float bound = 0.5f * scale + last * std::max(scale * 0x1p-11f, 0x1p-25f) * 1.001f;
       for (const float element : x) {
         const uint32_t code = code_of(element, range, bits);
@@ -343,7 +343,7 @@ TEST(Quantiser, KeepsAConstantExactly) {
     EXPECT_EQ(to_f32(range.zero), constant);
     EXPECT_EQ(code_of(constant, range, 4), 0u);
   }
-  EXPECT_EQ(code_range(-0.0f, 0.0f, 4).zero.bits, 0);  // one zero only
+  EXPECT_EQ(code_range(-0.0f, 0.0f, 4).zero.bits, 0);  // -0 is stored as +0
 }
 
 TEST(Quantiser, HoldsTheWholeRangeOfF16) {

@@ -60,7 +60,7 @@ Weight pack(const Backend& backend, WeightFormat format, const Matrix& matrix) {
 struct Extras {
   std::vector<float> bias;
   bool accumulate = false;
-  Matrix out{0, 0};  // what to accumulate on
+  Matrix out{0, 0};  // initial content, if `accumulate`
 };
 
 Matrix linear(const Backend& backend, const Matrix& in, const Weight& weight, ThreadPool& pool,
@@ -81,7 +81,7 @@ Matrix linear(const Backend& backend, const Matrix& in, const Weight& weight, Th
   return out;
 }
 
-// The sum itself, and the sum of the magnitudes of what is summed, in double precision.
+// The sum itself, and the sum of the magnitudes of its terms, in double precision.
 struct Exact {
   double value = 0;
   double magnitude = 0;
@@ -105,22 +105,21 @@ double largest(const Matrix& matrix, int64_t row, int64_t first, int64_t end) {
   return found;
 }
 
-// Rounding of f32 sums: each of `cols` additions and products errs by 2^-24 of a partial sum that
-// the magnitudes bound; twice that for the second order and the scales.
+// Rounding of f32 sums: each of `cols` additions and products has an error of 2^-24 of a partial
+// sum, which the magnitudes bound. Doubled for second-order errors and the scales.
 double rounding_bound(int64_t cols, double magnitude) {
   return static_cast<double>(cols + 8) * 0x1p-23 * magnitude + 1e-30;
 }
 
-// |x' w' - x w| <= |x| dw + |w| dx + dx dw, where a format's rounding moves an input by at most dx
-// and a weight by at most dw:
+// |x' w' - x w| <= |x| dw + |w| dx + dx dw. Rounding to a format changes an input by at most dx and
+// a weight by at most dw:
 //   bf16  2^-8 of itself: half of the last of its 8 significant bits
-//   f16   2^-11 of itself, or half of the least number, 2^-24
+//   f16   2^-11 of itself, or half of the smallest number, 2^-24
 //   int8  half a step, largest / 127
-//   fp8   2^-4 of itself, half of the last of its 4 significant bits, or half of the least number,
-//   2^-10
-//         where 448 is the largest
-//   int4  inputs as int8; weights by half a step of largest / 8, or a whole one where a weight
-//         opposite to the largest is cut to +7; the scale's own rounding adds 2^-9 of 8 steps
+//   fp8   2^-4 of itself: half of the last of its 4 significant bits; or half of the smallest
+//         number, 2^-10, on a scale where the largest input (weight) is 448
+//   int4  inputs as int8; weights by half a step of largest / 8, or by a whole step if a weight
+//         opposite to the largest is clamped to +7; the scale's own rounding adds 2^-9 of 8 steps
 double format_bound(WeightFormat format, const Matrix& in, const Matrix& weight, int64_t token,
                     int64_t row) {
   const double magnitude = exact(in, weight, token, row).magnitude;
@@ -200,7 +199,7 @@ TEST_P(Linear, StaysWithinTheErrorOfItsFormat) {
   }
 }
 
-// On the same packed weights only the order of f32 additions may differ, and for int8 nothing.
+// On the same packed weights only the order of f32 additions may differ, and nothing for int8.
 TEST_P(Linear, AgreesWithPlainLoopsOnTheSameWeights) {
   const Backend& scalar = cpu_backend(CpuIsa::scalar);
   for (const int64_t tokens : {1, 2, 5, 7, 12, 13, 31, 50}) {
@@ -227,7 +226,7 @@ TEST_P(Linear, AgreesWithPlainLoopsOnTheSameWeights) {
 }
 
 TEST_P(Linear, GivesARowTheSameBitsWhateverElseIsInTheCall) {
-  for (const int64_t cols : {64, 172, 515, 2100}) {  // the last in several stretches
+  for (const int64_t cols : {64, 172, 515, 2100}) {  // the last takes several stretches
     const Matrix in = random_matrix(200, cols, random_);
     const Weight weight = pack(*backend_, format_, random_matrix(75, cols, random_));
     const Matrix all = linear(*backend_, in, weight, pool_);

@@ -1,5 +1,5 @@
-// In a sparse format a generated token reads the newest tokens dense, also those of the group
-// before.
+// In a sparse format a generated token reads the newest tokens dense, also those in the group
+// before its own.
 
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ struct NewestShape {
   int32_t gqa_ratio = 2;
 };
 
-// One sequence in one layer: a prompt in chunks, then one token in a step.
+// One sequence in one layer: a prompt in chunks, then one token for each step.
 class NewestDense {
  public:
   NewestDense(const NewestShape& shape, const Device& device, uint32_t seed)
@@ -50,7 +50,7 @@ class NewestDense {
     }
   }
 
-  // What attention gives for every token, the prompt in chunks of so many.
+  // Returns: attention's output for every token. The prompt comes in chunks of `chunk` tokens.
   std::vector<float> run(int32_t chunk) {
     for (int32_t stored = 0; stored < shape_.tokens;) {
       const int32_t count = stored < shape_.prompt ? std::min(chunk, shape_.prompt - stored) : 1;
@@ -60,8 +60,8 @@ class NewestDense {
     return out_;
   }
 
-  // Of a generated token, in double precision: tokens that are neither among the newest nor of its
-  // own group are read as the format has them.
+  // Expected output for a generated token, in double precision. Tokens that are neither among the
+  // newest nor in its own group are read as the format stores them.
   std::vector<double> expected(int32_t position, int32_t head) const {
     double sum = 0;
     std::vector<double> out(static_cast<size_t>(shape_.head_dim));
@@ -100,7 +100,7 @@ class NewestDense {
   };
 
   Token read(int32_t token, int32_t kv_head, KvFormat format) const {
-    // A page of a format closes from the window's f16.
+    // A group is closed from the f16 of the residual buffer.
     std::vector<float> key(static_cast<size_t>(shape_.head_dim));
     std::vector<float> value(key.size());
     const size_t first = at(token, kv_cols(), kv_head, 0);
@@ -163,7 +163,7 @@ class NewestDense {
   NewestShape shape_;
   const Device& device_;
   std::vector<float> queries_, keys_, values_, out_;
-  std::vector<Token> dense_, stored_;  // [tokens, kv_heads], as they are read
+  std::vector<Token> dense_, stored_;  // [tokens, kv_heads], as attention reads them
   std::unique_ptr<ReachedArena> arena_;
 };
 

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-// Shapes are all a cost looks at: the views have no data, but where it tells the tables apart.
+// A cost depends on shapes only, so views have no data, except to tell the two tables apart.
 template <class T>
 MatrixView<T> shape(int64_t rows, int64_t cols) {
   return {nullptr, rows, cols, cols};
@@ -110,7 +110,8 @@ TEST(OpCost, KvResizeCountsPagesOfEveryLayerAndHeadThatMove) {
   KvPool pool;
   pool.pages = rows.pages;
   const std::vector<int32_t> released{0};
-  const std::vector<KvGrowth> grown{{1, {}, 40}, {2, {}, 8}};  // to 80 tokens; to 48, no page more
+  // to 80 tokens; to 48, no further page
+  const std::vector<KvGrowth> grown{{1, {}, 40}, {2, {}, 8}};
   const int64_t given = Rows::kRows * 2;
   EXPECT_EQ(op_cost(KvResizeArgs{pool, released, grown}),
             (OpCost{(given + 2 * 12) * 4, 3 * (given + 12) * 4, 0}));
@@ -158,7 +159,7 @@ TEST(OpCost, AttentionReadsWhatItsQueriesSee) {
   args.query_heads = 8;
   args.pages = rows.pages;
   const int64_t queries = 4 * 8 * 64 * 4;
-  // Of the first sequence 36 tokens are dense, of the other 3.
+  // 36 tokens of the first sequence are dense, and 3 of the other.
   EXPECT_EQ(op_cost(args), (OpCost{(2 * (36 + 3) + 64 + 10) * 64 * 4 + 30 * (64 + 32 + 8) + queries,
                                    queries, 4 * (100 + 76 + 2 * (1 + 2 + 3)) * 4 * 64}));
   rows.rows[1] = {64, 0};
@@ -194,7 +195,7 @@ TEST(OpCost, AnImageHasTheTokensThatASlotHoldsAndTheirMarks) {
   EXPECT_EQ(op_cost(args).read_bytes, Rows::kRows * (row + 8 * (48 + 16 + 3)));
 }
 
-// Units of 64 tokens: 4 pages of either layout.
+// Prefix blocks of 64 tokens: 4 pages of either layout.
 KvPool pool_with_prefix_blocks(const Rows& rows, std::vector<int32_t>& tables) {
   KvPool pool;
   pool.pages = rows.pages;
@@ -219,7 +220,7 @@ TEST(OpCost, UnitsCostTheirPagesIdsAndOwners) {
   KvTokenScore token_score;
   attach.pool.pages.token_scores = &token_score;
   EXPECT_EQ(op_cost(attach), (OpCost{pages * 8, pages * 8 + Rows::kRows * 64 * 8, 0}));
-  tables[0] = tables[1] = tables[4] = 7;  // of the first unit
+  tables[0] = tables[1] = tables[4] = 7;  // of the first prefix block
   const std::vector<int32_t> handles{0, 1};
   EXPECT_EQ(op_cost(KvDropArgs{pool, handles}), (OpCost{3 * 8, 3 * 12, 0}));
 }
@@ -245,7 +246,7 @@ TEST(OpCost, KvScoreReadsKeysThatCountingQueriesSee) {
   args.scorings = scorings;
   args.pages = rows.pages;
   args.query_heads = 8;
-  EXPECT_EQ(op_cost(args), OpCost{});  // no policy wants marks
+  EXPECT_EQ(op_cost(args), OpCost{});  // no policy needs token scores
   scorings[0] = {.token_scores = true, .scorer = KvScorer::mean, .begin = 200, .end = 300};
   EXPECT_EQ(op_cost(args), (OpCost{0, 2 * 3 * 8, 0}));
   scorings[0].begin = 98;  // two of the three queries; 36 tokens are dense, 33 of them older

@@ -65,7 +65,7 @@ TEST_P(Ops, RmsNormIsNearDoublePrecision) {
         sum += std::pow(double{in[static_cast<size_t>(row * hidden + i)]}, 2);
       }
       const double inverse = 1 / std::sqrt(sum / static_cast<double>(hidden) + double{1e-5f});
-      // A sum of positive terms in 32 lanes or more: hidden / 32 roundings, then a few more.
+      // A sum of positive terms in 32 lanes or more: hidden / 32 roundings, and a few more.
       const double relative = (static_cast<double>(hidden) / 32 + 12) * 0x1p-24;
       for (int64_t i = 0; i < hidden; ++i) {
         const size_t at = static_cast<size_t>(row * hidden + i);
@@ -119,7 +119,8 @@ TEST_P(Ops, RopeRotatesHalfSplitPairs) {
   }
 }
 
-// The exponential is off by 2^-22.5 relatively; 1 +, the division and the product round once each.
+// The exponential has a relative error of 2^-22.5. The addition of 1, the division and the product
+// round once each.
 TEST_P(Ops, SiluMulIsNearDoublePrecisionOverTheWholeRange) {
   std::vector<float> gate_up;
   for (float x = -86.9f; x < 87.9f; x += 0.0137f) {
@@ -156,7 +157,7 @@ TEST_P(Ops, SiluMulHasNoInfinityAndKeepsNaN) {
   EXPECT_EQ(out[7], infinity);
 }
 
-// A row's bits depend on the row alone, wherever it stands and whoever computes it.
+// The bits of a row depend on the row alone, not on its place or on the thread.
 TEST_P(Ops, RowsHaveTheSameBitsAloneAsInABatch) {
   std::mt19937 random(3);
   const int64_t cols = 1037;

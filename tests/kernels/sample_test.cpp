@@ -1,5 +1,5 @@
-// The op `sample` against its definition in double precision, and against the scalar CPU's, which
-// it is to equal: always, whatever the order in which a device adds.
+// The op `sample` against its definition in double precision, and against the scalar CPU op. It
+// must always equal the latter, for any order in which a device adds.
 
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ uint64_t draw_at(double point) {
   return static_cast<uint64_t>(point * 0x1p64);
 }
 
-// Rows of logits and what is asked of them; changes are made with change().
+// Rows of logits and their sampling parameters. Changes are added with change().
 struct World {
   World(int32_t rows, int32_t tokens)
       : World(std::vector<float>(static_cast<size_t>(rows) * static_cast<size_t>(tokens)), rows) {}
@@ -39,7 +39,7 @@ struct World {
   std::span<float> row(size_t i) {
     return std::span(logits).subspan(i * static_cast<size_t>(vocab), static_cast<size_t>(vocab));
   }
-  // Of the last row that has any.
+  // Adds a change to row `i`. Requires: no later row has changes.
   void change(size_t i, LogitChange change) {
     if (wanted[i].changes++ == 0) {
       wanted[i].first_change = static_cast<int32_t>(changes.size());
@@ -82,9 +82,8 @@ struct World {
   std::vector<LogitChange> changes;
 };
 
-// The definition by sorting everything, in double precision. What is kept and drawn stands near a
-// border where rounding may decide, so both borders are moved a little either way: one of these
-// tokens.
+// Tokens allowed by the definition, by sorting everything in double precision. Rounding may decide
+// near the border of the kept tokens and near the draw. So both are moved a little either way.
 std::set<int32_t> tokens_by_sorting(std::vector<double> logits, const SampleRow& row) {
   constexpr double kNear = 1e-6;
   std::vector<size_t> order(logits.size());
@@ -133,7 +132,7 @@ TEST_P(Sample, TakesTheBestOfEqualsTheLowestId) {
   world.wanted[1].temperature = 0;
   const auto sampled = world.sample(GetParam());
   EXPECT_EQ(sampled[0].token, 1);
-  EXPECT_EQ(sampled[1].token, 0) << "zeros are equal, whatever their sign";
+  EXPECT_EQ(sampled[1].token, 0) << "zeros of both signs are equal";
 }
 
 TEST_P(Sample, TakesTheOnlyToken) {
@@ -148,7 +147,7 @@ TEST_P(Sample, TakesTheOnlyToken) {
   }
 }
 
-// A token of n draws at even distances gets its share of them, to one.
+// For n draws at even distances, a token's count is its share of them, to within one.
 TEST_P(Sample, GivesEachTokenItsShareOfTheLine) {
   constexpr int32_t kDraws = 64;
   constexpr int32_t kVocab = 6;
@@ -257,7 +256,7 @@ TEST_P(Sample, TakesATokenThatHasGrownInfinite) {
   EXPECT_EQ(world.token(GetParam()), 2);
 }
 
-// Random rows of random sizes, with everything that may be asked.
+// Random rows of random sizes, with all sampling parameters.
 World random_world(std::mt19937_64& random, int32_t rows, int32_t vocab) {
   World world(rows, vocab);
   const auto pick = [&](int32_t low, int32_t high) {
@@ -339,7 +338,7 @@ TEST_P(Sample, EqualsTheScalarCpuToTheLastBit) {
   }
 }
 
-// More than the device's copy of a plan takes at once.
+// More changes than the device's copy of a plan takes at once.
 TEST_P(Sample, TakesAChangeOfEveryToken) {
   World world(1, 100'000);
   world.wanted[0].temperature = 0;
@@ -360,7 +359,7 @@ TEST(Weight, IsTheExponentialToAFifthOfAFloatsLastPlace) {
   for (int32_t i = 0; i < 20'000; ++i) {
     const float below = uniform(random);
     const double exact = std::exp(-double{below}) * static_cast<double>(kWeightOfBest);
-    // Then the product with log2(e) is rounded, and the exponent cut after 25 bits.
+    // The product with log2(e) is rounded, and the exponent is truncated to 25 bits.
     const double bound = exact * (1.2e-8 + 3e-8 + below * 1.3e-7) + 1;
     ASSERT_NEAR(static_cast<double>(weight_of(-below, 0, 1)), exact, bound) << below;
   }

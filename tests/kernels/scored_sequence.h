@@ -21,15 +21,15 @@ struct ScoreShape {
   int32_t gqa_ratio = 2;
   int32_t prompt = 200;
   int32_t tokens = 270;
-  // Compresses once, after so many tokens; 0: never. A chunk must end there.
+  // Tokens after which it compresses once; 0: never. A chunk must end there.
   int32_t compress_at = 0;
-  // Sequences before it in each step, of one token that counts as its own do.
+  // Sequences before it in each step. Each has one token, which counts as its own tokens do.
   int32_t others = 0;
-  bool weights = true;  // whether there is room for those of queries that decode, its own included
-  bool blind = false;   // whether kv_score gets no queries of steps of one token
+  bool weights = true;  // room for the weights of all decode queries; false: not for its own
+  bool blind = false;   // kv_score gets no queries in steps of one token
 };
 
-// One sequence in one layer, whose tokens' scores can be computed in any chunks.
+// One sequence in one layer. The scores of its tokens can be computed in any chunks.
 class ScoredSequence {
  public:
   ScoredSequence(const ScoreShape& shape, uint32_t seed) : shape_(shape) {
@@ -39,8 +39,7 @@ class ScoredSequence {
     values_ = random_floats(random, shape.tokens * kv_cols());
   }
 
-  // chunks: counts of tokens, which sum to shape.tokens. Returns the marks of each head by
-  // position.
+  // chunks: numbers of tokens; their sum is shape.tokens. Returns: scores of each head by position.
   std::vector<std::vector<float>> run(const Device& device, const std::vector<int32_t>& chunks) {
     make_arena(device);
     steps_ = 0;
@@ -60,7 +59,7 @@ class ScoredSequence {
     return scores;
   }
 
-  // In double precision, query by query, over keys as they are stored.
+  // Expected scores in double precision, query by query, over keys as stored.
   std::vector<double> expected(int32_t head) const {
     const KvScoring scoring = scoring_of(shape_.policy, shape_.prompt);
     std::vector<double> scores(static_cast<size_t>(shape_.tokens));
@@ -99,7 +98,7 @@ class ScoredSequence {
     arena_ = std::make_unique<ReachedArena>(device, shape);
   }
 
-  // The rows of a step: a token of each of the others, then the sequence's own.
+  // The rows of a step: one token of each other sequence, then the sequence's own tokens.
   std::vector<float> step_rows(const std::vector<float>& all, int64_t cols, int32_t context,
                                int32_t count) const {
     std::vector<float> rows;
@@ -125,7 +124,7 @@ class ScoredSequence {
     chunks.push_back({1, context, count, keys_.data() + context * kv_cols(),
                       values_.data() + context * kv_cols(), tiers()});
     store_step(device, **arena_, chunks, 0);
-    // store_step's dense groups are gone; the same again into our own.
+    // The dense groups of store_step are freed by now, so they are assembled again.
     std::vector<std::byte> dense = dense_of(spans.back());
     const int32_t tokens = shape_.others + count;
     const auto sequences = static_cast<int32_t>(std::ssize(spans));
@@ -170,7 +169,7 @@ class ScoredSequence {
     device.wait(device.stream);
   }
 
-  // The groups of a span that close before its last one, in f16, as kv_store leaves them.
+  // Returns: the groups of a span that close before its last one, as kv_store leaves them.
   std::vector<std::byte> dense_of(const SequenceSpan& span) const {
     const KvPageLayout& layout = (*arena_)->view().residual_layout;
     std::vector<std::byte> dense(
@@ -218,7 +217,7 @@ class ScoredSequence {
     return scores;
   }
 
-  // The key of position t as a query at position p reads it. Requires: no compression.
+  // Returns: key of position t as a query at position p reads it. Requires: no compression.
   std::vector<float> key_at(int32_t head, int32_t t, int32_t p) const {
     const KvPagesView pages = (*arena_)->view();
     const int64_t at = t * kv_cols() + head * shape_.head_dim;
@@ -277,13 +276,13 @@ inline KvPolicy scored(KvScorer scorer, int32_t score_window, bool generated, Kv
   return policy;
 }
 
-// Whether its attention leaves anything for kv_score.
+// Returns: true if the device's attention leaves weights for kv_score.
 inline bool leaves_weights(const Device& device) {
   return device.name != "scalar";
 }
 
-// That kv_score, of what attention left and without queries, gives decoded tokens' marks the bits
-// that it gives by multiplying again.
+// Checks that kv_score gives decoded tokens the same scores bit for bit in two ways: from
+// attention's weights without queries, and by multiplying again.
 inline void expect_same_bits_by_products(const Device& device, ScoreShape shape, uint32_t seed,
                                          const std::vector<int32_t>& chunks) {
   shape.blind = true;

@@ -25,14 +25,14 @@ struct Shape {
   int32_t row_tokens = 4096;
 };
 
-// A sequence that begins with the first `pages` pages of each row of an earlier one.
+// A sequence whose rows begin with the first `pages` pages of the rows of an earlier one.
 struct Branch {
   size_t from = 0;
   int32_t pages = 0;
-  KvRow own;  // tokens behind them; the low ones in the low tier
+  KvRow own;  // tokens after the shared pages; low tokens are in the low tier
 };
 
-// Sequences of one new token each, whose rows have pages in common.
+// Sequences of one new token each. Their rows have pages in common.
 class SharedSequences {
  public:
   SharedSequences(const Shape& shape, const std::vector<Branch>& branches, uint32_t seed)
@@ -76,7 +76,7 @@ class SharedSequences {
             .scratch = {}};
   }
 
-  // Results, log sums and weights, bit for bit.
+  // Returns: bits of the outputs, log sums and weights.
   std::vector<uint32_t> attend(const Backend& backend, int threads, bool share_reads) {
     ThreadPool pool(threads);
     AttentionArgs args = this->args();
@@ -85,7 +85,8 @@ class SharedSequences {
         {count, count, shape_.row_tokens}, query_heads(), shape_.head_dim)));
     args.scratch = scratch;
     args.share_reads = share_reads;
-    // Of every other sequence kv_score wants the weights; tables of windows are not scored.
+    // Every other sequence leaves weights for kv_score. With a sliding window no sequence is
+    // scored.
     std::vector<KvScoring> scorings(spans_.size());
     const int64_t cols = kv_weight_row_floats(shape_.row_tokens, shape_.gqa_ratio);
     std::vector<float> weights(static_cast<size_t>(count * shape_.kv_heads * cols));
@@ -135,7 +136,7 @@ class SharedSequences {
                     random_floats(random_, shape_.head_dim));
       }
     }
-    // Whole groups are stored, and a part of the next one is in the window.
+    // Whole groups are stored; part of the next one is in the residual buffer.
     const int32_t stored = common * (slot > 0 ? 1 : 0) + branch.own.high + branch.own.low;
     const int32_t open = static_cast<int32_t>(random_() % (kKvGroup - 1));
     const uint8_t low_tier = shape_.sliding_window > 0 ? 0 : 1;
@@ -194,7 +195,7 @@ TEST_P(SharedAttention, HasTheBitsOfEverySequenceReadingForItself) {
               page_bytes, KvPageLayout::make(each, shape.head_dim, shape.page_tokens).page_bytes);
         }
         const int32_t capacity = KvPageLayout::fit(shape.high, shape.head_dim, page_bytes).capacity;
-        // The scalar one, which is slow, shares nothing.
+        // The scalar backend is slow and shares nothing, so it gets fewer tokens.
         const int32_t tokens = GetParam() == CpuIsa::scalar ? 130 : round == 0 ? 2200 : 700;
         SharedSequences sequences(shape, random_branches(random, capacity, tokens), seed);
         const auto alone = sequences.attend(backend(), 1, false);
@@ -219,7 +220,7 @@ TEST_P(SharedAttention, HasTheBitsOfEverySequenceReadingForItselfUnderAWindow) {
 INSTANTIATE_TEST_SUITE_P(Cpu, SharedAttention, testing::ValuesIn(isas_of_attention()),
                          [](const auto& instance) { return std::string(name(instance.param)); });
 
-// ---- which runs and items there are
+// ---- runs and items of a plan
 
 class Planned {
  public:
@@ -253,7 +254,7 @@ class Planned {
   SharedRuns runs;
 };
 
-// 32 sequences that have 2048 tokens in common and 64 of their own.
+// 32 sequences with 2048 tokens in common and 64 of their own.
 std::vector<Branch> branches_of_one_prefix() {
   std::vector<Branch> branches{{0, 0, {2048 + 64, 0}}};
   for (int i = 1; i < 32; ++i) {
@@ -265,14 +266,14 @@ std::vector<Branch> branches_of_one_prefix() {
 TEST(SharedRuns, OneItemReadsAPrefixForAsManySequencesAsABlockHasPairsFor) {
   SharedSequences sequences({.gqa_ratio = 4}, branches_of_one_prefix(), 3);
   const Planned found(sequences, 1);
-  // 16 sequences of 4 query heads make 64 pairs: 2 items for each KV head and span of 16 tiles.
+  // 16 sequences of 4 query heads make 64 pairs: 2 items for each KV head and split of 16 tiles.
   EXPECT_EQ(found.runs.count(), 2 * 2 * 2);
   for (int64_t row = 0; row < 64; ++row) {
     EXPECT_EQ(found.runs.tiles(row, 0), 16);
     EXPECT_EQ(found.runs.tiles(row, 1), 16);
     EXPECT_EQ(found.runs.tiles(row, 2), 0);
   }
-  // Threads that the KV heads alone would leave idle get something to do: 4 sequences, 16 pairs.
+  // Work for threads that the KV heads alone would leave idle: 4 sequences, 16 pairs.
   EXPECT_EQ((Planned{sequences, 16}.runs.count()), 2 * 2 * 8);
 }
 
@@ -282,7 +283,7 @@ TEST(SharedRuns, SequencesWithNothingInCommonHaveNone) {
 }
 
 TEST(SharedRuns, AShortPrefixOfAllDoesNotHideALongOneOfSome) {
-  // 64 tokens are common to all, 704 to the first two and other 704 to the last two.
+  // 64 tokens are common to all sequences; 704 to the first two, and another 704 to the last two.
   SharedSequences sequences(
       {.kv_heads = 1}, {{0, 0, {704, 0}}, {0, 44, {64, 0}}, {0, 4, {640, 0}}, {2, 44, {64, 0}}}, 5);
   const Planned found(sequences, 1);
@@ -330,7 +331,7 @@ TEST(AttentionPlan, WhatRunsReadWholeIsNoItemAndShortItemsAreTakenSeveralAtOnce)
   }
   EXPECT_EQ(shared.plan.items_at_once(), 2);  // 2 tiles of 4 pairs each
   EXPECT_EQ((Planned{sequences, 1, false}.plan.items_at_once()), 1);
-  EXPECT_EQ((Planned{sequences, 16}.plan.items_at_once()), 1);  // or else threads would idle
+  EXPECT_EQ((Planned{sequences, 16}.plan.items_at_once()), 1);  // otherwise threads would idle
 }
 
 TEST(AttentionPlan, AStepOfNothingHasNoItems) {

@@ -18,8 +18,8 @@ SparseSide side_of(int32_t head_dim, int32_t kept, int32_t bits) {
   return {head_dim, kept, bits, div_ceil(int64_t{kept} * bits, 8), round_up(head_dim, 64) / 8};
 }
 
-// What is read of channels that are written as token 3 of a tile, whose other tokens stay as they
-// are.
+// Writes `channels` as token 3 of a tile and reads them again. Checks that other tokens keep their
+// bytes.
 std::vector<float> stored(const SparseSide& side, const std::vector<float>& channels) {
   constexpr std::byte kBefore{0xa5};
   const auto tile_bytes = KvPageLayout::kKeyTile * (side.kept_bytes + side.bitmap_bytes);
@@ -135,7 +135,7 @@ TEST(SparseCodec, IsWhatAnIndependentPrunerSays) {
   }
 }
 
-// Ties, zeros of both signs, the largest f16 and subnormal ones among them.
+// Includes ties, zeros of both signs, the largest f16 and subnormal numbers.
 TEST(SparseCodec, OfAVectorIsaWritesTheSameBytes) {
   if (!cpu_supports(CpuIsa::avx512)) {
     GTEST_SKIP() << "no AVX-512";

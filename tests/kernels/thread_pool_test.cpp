@@ -44,7 +44,7 @@ TEST_P(ThreadPoolOf, CoversEachItemExactlyOnce) {
   }
 }
 
-// Plain memory: the loops order each other, or a sanitizer objects.
+// Plain memory: loops are ordered one after the other, else a sanitizer reports a race.
 TEST_P(ThreadPoolOf, LetsEachLoopSeeWhatTheOneBeforeWrote) {
   ThreadPool pool(GetParam());
   std::vector<int64_t> counts(64);
@@ -99,7 +99,7 @@ TEST(ThreadPool, PinsACallerThatAsksForIt) {
     pool.pin_caller();
     EXPECT_EQ(allowed_cores(), 1);
     ThreadPool crowded(cores + 1);
-    crowded.pin_caller();  // more threads than cores: places nobody
+    crowded.pin_caller();  // more threads than cores: no thread is pinned
     EXPECT_EQ(allowed_cores(), 1);
   }).join();
 }

@@ -1,4 +1,4 @@
-"""Logits of the random tiny models of tiny_models.h, as transformers computes them in f32.
+"""Computes logits of the random tiny models of tiny_models.h with transformers in f32.
 
     TESSERA_MODELS_OUT=DIR architectures_test && python architectures_golden.py DIR ../golden/architectures.json
 """

@@ -1,7 +1,7 @@
-// The transformer against transformers on every architecture and choice of a config: the random
-// checkpoints are the same everywhere, so their logits can be kept in tests/golden.
-// architectures_golden.py computed them; TESSERA_MODELS_OUT=DIR makes this test leave the
-// checkpoints for it.
+// Compares the transformer with Hugging Face transformers on every architecture and config option.
+// Random checkpoints are the same everywhere, so their logits are stored in tests/golden.
+// architectures_golden.py computed them. With TESSERA_MODELS_OUT=DIR this test leaves the
+// checkpoints there for it.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

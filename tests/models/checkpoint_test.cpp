@@ -144,7 +144,7 @@ TEST_F(CheckpointTest, NamesFileTensorAndShapes) {
             absl::StatusCode::kUnimplemented);
 }
 
-// Weights::load on a checkpoint with one thing changed.
+// Weights::load on a checkpoint with one change.
 class WeightsTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -204,7 +204,7 @@ TEST_F(WeightsTest, RefusesATensorThatNobodyReads) {
 TEST_F(WeightsTest, IgnoresWhatOldExportersLeftBehind) {
   tensors_.push_back(zeros("model.layers.0.self_attn.rotary_emb.inv_freq", {8}));
   EXPECT_TRUE(load().ok());
-  config_.tied_head = true;  // lm_head.weight is there all the same
+  config_.tied_head = true;  // lm_head.weight exists nevertheless
   EXPECT_TRUE(load().ok());
 }
 

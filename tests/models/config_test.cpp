@@ -131,9 +131,9 @@ TEST(ModelConfig, ReadsMistralsWindowAndItsAbsence) {
   EXPECT_EQ(parse(config)->sliding_window, 2048);
   config["sliding_window"] = nullptr;
   EXPECT_EQ(parse(config)->sliding_window, 0);
-  config.erase("sliding_window");  // then transformers takes 4096
+  config.erase("sliding_window");  // the default of transformers is 4096
   EXPECT_EQ(parse(config)->sliding_window, 4096);
-  config.erase("num_key_value_heads");  // and 8
+  config.erase("num_key_value_heads");  // the default is 8
   EXPECT_EQ(parse(config)->kv_heads, 8);
 }
 
@@ -187,7 +187,7 @@ TEST(ModelConfig, ReadsADirectoryWithAndWithoutAGenerationConfig) {
               AllOf(HasSubstr(directory.path().string()), HasSubstr("generation_config.json")));
 }
 
-// Each must be refused with a message that names the field.
+// Each config must be refused with a message that names the field.
 struct Refusal {
   const char* name;
   const char* patch;  // a JSON merge patch on llama(): null removes a field

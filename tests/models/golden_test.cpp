@@ -1,4 +1,4 @@
-// The transformer against PyTorch: models that were trained, logits and greedy text that another
+// Compares the transformer with PyTorch on trained models: logits and greedy text that another
 // implementation (transformers, f32) computed. models/train/golden.py and stories260k.py write the
 // files in tests/golden.
 
@@ -20,9 +20,9 @@ namespace {
 
 using nlohmann::json;
 
-// Of the largest logit. Rounding alone makes 1e-6. The rest, 2e-5 at position 495, is that
-// PyTorch's RoPE angles are f32: transformers in f64 with f64 angles is as far from its own f32
-// logits.
+// Bounds relative to the largest logit. Rounding alone gives 1e-6. The rest, 2e-5 at position 495,
+// comes from PyTorch's f32 RoPE angles: transformers in f64 with f64 angles differs as much from
+// its own f32 logits.
 constexpr double kFromPyTorch = 1e-4;
 constexpr double kFromF64 = 1e-5;
 
@@ -34,26 +34,26 @@ json read_golden(const std::string& name) {
 }
 
 struct Difference {
-  double largest = 0;  // of a logit from the golden one
+  double largest = 0;  // max difference of a logit from the golden one
   double largest_logit = 0;
 
-  void see(double ours, double golden) {
+  void add(double ours, double golden) {
     largest = std::max(largest, std::fabs(ours - golden));
     largest_logit = std::max(largest_logit, std::fabs(golden));
   }
   double relative() const { return largest / largest_logit; }
 };
 
-// Compares what the file tells of each position: the largest logits, and some at a fixed stride.
+// Compares the golden logits of each position: the largest ones, and some at a fixed stride.
 Difference compare(const std::vector<std::vector<float>>& logits, const json& golden, int stride) {
   Difference difference;
   for (const json& at : golden) {
     const auto& row = logits.at(at["position"].get<size_t>());
     for (size_t i = 0; i < at["top"].size(); ++i) {
-      difference.see(double{row.at(at["top_ids"][i].get<size_t>())}, at["top"][i].get<double>());
+      difference.add(double{row.at(at["top_ids"][i].get<size_t>())}, at["top"][i].get<double>());
     }
     for (size_t i = 0; i < at["strided"].size(); ++i) {
-      difference.see(double{row.at(i * static_cast<size_t>(stride))},
+      difference.add(double{row.at(i * static_cast<size_t>(stride))},
                      at["strided"][i].get<double>());
     }
   }
@@ -88,7 +88,7 @@ TEST_P(GoldenLogits, OfTheShippedModelLeadToTheSameGreedyText) {
     SCOPED_TRACE(test_case["name"]);
     const auto ids = test_case["ids"].get<std::vector<int32_t>>();
     const auto expected = test_case["greedy_ids"].get<std::vector<int32_t>>();
-    // A lead smaller than rounding can turn over says nothing about who is right.
+    // A lead within rounding does not decide which text is right.
     if (test_case["greedy_smallest_lead"].get<double>() < 1e-3) continue;
     EXPECT_EQ(runner.greedy(ids, static_cast<int>(expected.size())), expected);
   }
@@ -119,7 +119,7 @@ TEST_P(GoldenLogits, OfStories260kAgreeWithAnF64Reading) {
   Difference difference;
   for (size_t row = 0; row < logits.size(); ++row) {
     for (size_t i = 0; i < logits[row].size(); ++i) {
-      difference.see(double{logits[row][i]}, reference[row][i]);
+      difference.add(double{logits[row][i]}, reference[row][i]);
     }
   }
   RecordProperty("relative", std::to_string(difference.relative()));
@@ -152,10 +152,10 @@ double divergence(std::span<const float> from, std::span<const float> to) {
   return sum;
 }
 
-// Mean over the golden prompts' tokens.
+// Means over the tokens of the golden prompts.
 struct Drift {
   double divergence = 0;    // KL from f32 weights, in nats
-  double disagreement = 0;  // share of tokens with another first choice
+  double disagreement = 0;  // share of tokens with another top-1 token
 };
 
 Drift drift(const std::vector<std::vector<int32_t>>& prompts, const ModelRunner::Options& options) {
@@ -186,8 +186,8 @@ TEST(WeightFormats, OfTheShippedModelDriftLittleFromF32) {
   for (const json& test_case : golden["cases"]) {
     prompts.push_back(test_case["ids"].get<std::vector<int32_t>>());
   }
-  // Measured: 1e-6 and 0, 3e-5 and 0.005, 0.0016 and 0.02, 0.07 and 0.11. They grow with the
-  // model's certainty, and better models will replace it.
+  // Measured: 1e-6 and 0, 3e-5 and 0.005, 0.0016 and 0.02, 0.07 and 0.11. The numbers grow with the
+  // model's certainty; a better model will need new ones.
   for (const Bound& bound : {Bound{WeightFormat::f32, kKvF16, {2e-5, 0.01}},
                              Bound{WeightFormat::bf16, kKvF16, {5e-4, 0.03}},
                              Bound{WeightFormat::f16, kKvF16, {1e-4, 0.02}},

@@ -20,7 +20,7 @@ struct Header {
   int32_t dim, hidden, layers, heads, kv_heads, vocab, seq_len;
 };
 
-// Takes the file's f32 arrays one after the other.
+// Reads the f32 arrays of the file in order.
 class Cursor {
  public:
   explicit Cursor(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -33,7 +33,7 @@ class Cursor {
     return values;
   }
 
-  // One matrix or vector for each layer.
+  // Reads one matrix or vector for each layer.
   std::vector<Floats> take_layers(int32_t layers, int64_t count) {
     std::vector<Floats> all;
     for (int32_t layer = 0; layer < layers; ++layer) {

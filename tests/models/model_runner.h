@@ -19,7 +19,7 @@ struct Piece {
   std::vector<int32_t> tokens;
 };
 
-// A model with pages of its own, driven by hand: what an engine does, without one.
+// A model with its own pages, driven step by step without an engine.
 class ModelRunner {
  public:
   struct Options {
@@ -28,28 +28,30 @@ class ModelRunner {
     KvFormat kv = kKvF32;
     int threads = 2;
     int32_t slots = 4;
-    int32_t context = 0;  // 0: the model's
+    int32_t context = 0;  // tokens; 0: the model's
     int32_t step_tokens = 128;
-    Communicator* ranks = nullptr;  // of TransformerOptions
+    Communicator* ranks = nullptr;  // TransformerOptions::ranks; not owned
   };
 
-  // Aborts where the model does not load.
+  // Aborts if the model does not load.
   ModelRunner(const std::filesystem::path& directory, const Options& options);
 
-  // One step: appends each piece to its slot's sequence. Logits of every token, [tokens][vocab].
+  // Runs one step that appends each piece to its slot's sequence.
+  // Returns: logits of every token, [tokens][vocab].
   std::vector<std::vector<float>> step(std::span<const Piece> pieces);
 
-  // The same, with logits of the rows asked for alone.
+  // The same step. Returns: logits of the given rows only, [rows][vocab].
   std::vector<std::vector<float>> step_rows(std::span<const Piece> pieces,
                                             std::span<const int32_t> rows);
 
-  // A sequence alone, in slot 0 from its beginning, `chunk` tokens a step.
+  // Runs one sequence alone, in slot 0 from its beginning, `chunk` tokens per step.
+  // Returns: logits of every token, [tokens][vocab].
   std::vector<std::vector<float>> sequence(std::span<const int32_t> tokens, int32_t chunk);
 
-  // `count` greedy tokens after a prompt, in slot 0.
+  // Returns: `count` greedy tokens after a prompt, computed in slot 0.
   std::vector<int32_t> greedy(std::span<const int32_t> prompt, int count);
 
-  // Forgets a slot's sequence and frees its pages.
+  // Removes a slot's sequence and releases its pages.
   void clear(int32_t slot);
 
   Transformer& model() { return *model_; }
@@ -69,7 +71,7 @@ class ModelRunner {
 
 int32_t index_of_largest(std::span<const float> values);
 
-// The instruction sets this machine runs.
+// Returns: the instruction sets that this machine supports.
 std::vector<CpuIsa> cpu_isas();
 
 }  // namespace tessera

@@ -11,14 +11,13 @@
 
 namespace tessera {
 
-// The same model written a second time, as plainly as it goes: f64, dense, one token after the
-// other, no pages, no fusion, tensors looked up by their Hugging Face names. What Transformer
-// computes must agree with it.
+// A second, plain implementation of the model, as oracle of Transformer: f64, dense, one token
+// after the other, no pages, no fusion. Tensors are looked up by their Hugging Face names.
 class ReferenceLlama {
  public:
   explicit ReferenceLlama(const std::filesystem::path& directory);
 
-  // Logits after every token of one sequence. [tokens][vocab]
+  // Returns: logits after every token of one sequence, [tokens][vocab].
   std::vector<std::vector<double>> logits(std::span<const int32_t> tokens) const;
 
  private:

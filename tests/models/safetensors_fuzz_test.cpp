@@ -1,5 +1,5 @@
-// Damaged files by the thousand: whatever the bytes, opening a file says yes or no, and what it
-// said yes to can be read. Run it under ASan.
+// Thousands of damaged files. Opening any file must give a result or an error, and every file that
+// opens must be readable. Run it under ASan.
 
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ uint64_t header_end(const std::string& file) {
   return sizeof(length) + length;
 }
 
-// Changes a few bytes, mostly of the header; cuts, repeats or moves a stretch now and then.
+// Changes a few bytes, mostly of the header. Sometimes cuts, repeats or moves a range.
 std::string damaged(std::string file, std::mt19937_64& random) {
   const uint64_t header = header_end(file);
   const auto place = [&] { return random() % (random() % 8 == 0 ? file.size() : header); };
@@ -59,7 +59,7 @@ std::string damaged(std::string file, std::mt19937_64& random) {
   return file;
 }
 
-// Reads every readable element; keeps the compiler from leaving that out.
+// Reads every element that is readable. The sum prevents the compiler from removing the reads.
 double sum_of(const StoredTensor& tensor) {
   std::vector<float> values(tensor.bytes.size() / static_cast<size_t>(bytes_of(tensor.type)));
   read_f32(tensor, 0, values);
@@ -104,7 +104,7 @@ TEST(SafetensorsFuzz, DamageIsAStatusOrAReadableFile) {
     }
     loaded += Weights::load(config, {}, *checkpoint, WeightFormat::int8, backend).ok() ? 1 : 0;
   }
-  // Both ways must be walked for this to mean anything.
+  // Both outcomes must occur for the test to be meaningful.
   RecordProperty("opened", opened);
   RecordProperty("loaded", loaded);
   EXPECT_GT(opened, kCases / 100);

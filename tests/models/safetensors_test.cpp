@@ -28,7 +28,7 @@ class SafetensorsFileTest : public testing::Test {
     write_file(path_, bytes);
     return SafetensorsFile::open(path_);
   }
-  // Expects an error that names the file and says this much more.
+  // Expects an error that names the file and contains `says`.
   void expect_refusal(const std::string& bytes, const std::string& says) {
     const auto file = open(bytes);
     ASSERT_EQ(file.status().code(), absl::StatusCode::kInvalidArgument) << says;
@@ -134,7 +134,7 @@ TEST_F(SafetensorsFileTest, RefusesATensorThatIsNamedTwice) {
   expect_refusal(file_of(R"({"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
                              "a": {"dtype": "U8", "shape": [1], "data_offsets": [1, 2]}})",
                          "xx"),
-                 "\"a\" stands twice");
+                 "\"a\" appears twice");
 }
 
 TEST_F(SafetensorsFileTest, RefusesATensorThatOverlapsAnother) {
@@ -157,7 +157,7 @@ TEST_F(SafetensorsFileTest, RefusesBytesThatBelongToNoTensor) {
   expect_refusal(file_of("{}", "1"), "end at 0");
 }
 
-// One tensor whose entry is `entry`, on eight bytes of data.
+// Returns: a file with one tensor described by `entry`, over eight bytes of data.
 std::string one_tensor(const std::string& entry) {
   return file_of("{\"a\": " + entry + "}", "12345678");
 }

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-// A fresh directory that goes with its owner.
+// A new directory, removed with this object.
 class TemporaryDirectory {
  public:
   explicit TemporaryDirectory(
@@ -31,7 +31,7 @@ class TemporaryDirectory {
   std::filesystem::path path_;
 };
 
-// Makes the folders it needs. Removes the file first: some file systems sync one that is truncated
+// Creates parent folders. Removes the file first: some file systems sync a file that is truncated
 // and written again.
 inline void write_file(const std::filesystem::path& path, const std::string& bytes) {
   std::filesystem::create_directories(path.parent_path());

@@ -1,4 +1,4 @@
-// A model split over ranks against the same model whole: each rank compares what it sees itself.
+// Compares a model split over ranks with the whole model. Each rank checks its own results.
 
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ TinyModel model_of_four_kv_heads(TinyModel model) {
   return model;
 }
 
-// The largest difference, relative to the largest logit.
+// Returns: the max difference, relative to the largest logit.
 float difference(const Logits& a, const Logits& b) {
   float largest = 0;
   float largest_logit = 0;
@@ -35,8 +35,8 @@ float difference(const Logits& a, const Logits& b) {
   return largest / largest_logit;
 }
 
-// Sums are added up in another order, so logits agree within f32's rounding, and with activations
-// that are rounded to bf16 within that one's.
+// Sums are added in another order. Logits must agree within f32 rounding, or within bf16 rounding
+// if activations are rounded to bf16.
 TEST(TensorParallel, LogitsAreThoseOfTheWholeModel) {
   for (const TinyModel& kind : tiny_models()) {
     if (kind.config.ffn % ranks().ranks() != 0) {
@@ -61,7 +61,7 @@ TEST(TensorParallel, LogitsAreThoseOfTheWholeModel) {
   }
 }
 
-// What the engine of one rank decides from logits, the others must decide too.
+// Every rank decides from its own logits, so all ranks must have the same bits.
 TEST(TensorParallel, EveryRankSeesTheSameBits) {
   const TinyModel model = model_of_four_kv_heads(tiny_models().front());
   const TemporaryDirectory directory;
@@ -73,7 +73,7 @@ TEST(TensorParallel, EveryRankSeesTheSameBits) {
     std::vector<float> sums = row;
     ranks().all_reduce_sum(sums, runner.stream());
     for (size_t i = 0; i < row.size(); ++i) {
-      ASSERT_EQ(sums[i], row[i] * count);  // exact where all are equal: counts are powers of two
+      ASSERT_EQ(sums[i], row[i] * count);  // exact if all are equal: rank counts are powers of two
     }
   }
 }
@@ -106,7 +106,7 @@ TEST(TensorParallel, HeadsThatDoNotDivideAreRefusedByName) {
   EXPECT_NE(model.status().message().find("4 ranks"), std::string::npos) << model.status();
 }
 
-// The shipped model has two KV heads, so it stands on two ranks.
+// The shipped model has two KV heads, so it runs on two ranks.
 TEST(TensorParallel, TheShippedModelWritesTheSameText) {
   if (ranks().ranks() != 2) {
     GTEST_SKIP() << "it has two KV heads";

@@ -104,8 +104,8 @@ TEST(RopeTable, TurnsByTheFrequencyOfEachPair) {
               testing::Pointwise(testing::DoubleNear(1e-12), {0.25, 0.025, 0.0025, 0.00025}));
 }
 
-// Frequencies that transformers 5 computes for theta 500000, head_dim 128, factor 8, low 1, high 4,
-// original context 8192: by pair, in f32.
+// Frequencies of each pair, in f32, as transformers 5 computes them for theta 500000, head_dim 128,
+// factor 8, low 1, high 4, original context 8192.
 TEST(RopeTable, StretchesAsLlama31Does) {
   ModelConfig config = tiny_llama_config();
   config.head_dim = 128;

@@ -21,7 +21,7 @@ struct TinyModel {
 inline ModelConfig tiny_llama_config() {
   ModelConfig config;
   config.architecture = "LlamaForCausalLM";
-  config.vocab = 131;  // no multiple of anything
+  config.vocab = 131;  // not a multiple of any tile size
   config.hidden = 48;
   config.layers = 2;
   config.heads = 4;
@@ -33,7 +33,7 @@ inline ModelConfig tiny_llama_config() {
   return config;
 }
 
-// Every architecture and every choice a config can make, once at least.
+// Returns: models that cover every architecture and every config option at least once.
 inline std::vector<TinyModel> tiny_models() {
   std::vector<TinyModel> models;
   const auto add = [&](std::string name, auto change, TensorType type = TensorType::f32,

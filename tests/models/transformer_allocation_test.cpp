@@ -1,4 +1,4 @@
-// forward() and logits() allocate nothing: global operator new is replaced by one that counts.
+// forward() and logits() must not allocate. Global operator new is replaced by one that counts.
 
 #include <gtest/gtest.h>
 
@@ -89,7 +89,7 @@ TEST(TransformerMemory, IsNotAllocatedByForward) {
     for (const WeightFormat weights : kWeightFormats) {
       SCOPED_TRACE(std::string(name(isa)) + " " + std::string(name(weights)));
       ModelRunner runner(directory.path(), {.isa = isa, .weights = weights, .kv = kKvK8V4});
-      runner.sequence(tokens, kTokens);  // so that the slot has its pages
+      runner.sequence(tokens, kTokens);  // allocates the pages of the slot
       const std::vector<SequenceSpan> sequences = {{0, 0, kTokens, 0, {}}};
       const KvPagesView pages = runner.arena().view();
       std::fill_n(pages.rows, pages.layers * pages.kv_heads, KvRow{});
@@ -99,7 +99,7 @@ TEST(TransformerMemory, IsNotAllocatedByForward) {
       EXPECT_EQ(g_allocations - before, 0);
     }
   }
-  EXPECT_GT(g_allocations, 0);  // it does count
+  EXPECT_GT(g_allocations, 0);  // the counter works
 }
 
 }  // namespace

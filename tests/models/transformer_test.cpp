@@ -1,5 +1,5 @@
-// The transformer against a plain f64 one, on random models of every kind; and the invariances that
-// serving stands on. Golden values of trained models are in golden_test.cpp.
+// Compares the transformer with a plain f64 one, on random models of every kind. Also tests the
+// invariances that serving relies on. Golden values of trained models are in golden_test.cpp.
 
 #include "models/transformer.h"
 
@@ -29,7 +29,7 @@ std::string isa_name(CpuIsa isa) {
   return std::string(name(isa));
 }
 
-// The largest difference, relative to the largest logit.
+// Returns: the max difference, relative to the largest logit.
 double difference(const Logits& ours, const std::vector<std::vector<double>>& reference) {
   double largest = 0;
   double largest_logit = 0;
@@ -82,7 +82,7 @@ TEST_P(TransformerOfAKind, GivesTheSameBitsInChunksAndWhole) {
   }
 }
 
-// Three sequences that grow by different pieces in the same steps, beside each alone.
+// Three sequences that grow by different pieces in the same steps, compared with each alone.
 TEST_P(TransformerOfAKind, GivesTheSameBitsInABatchAndAlone) {
   const int32_t vocab = std::get<1>(GetParam()).config.vocab;
   for (const WeightFormat weights : {WeightFormat::f32, WeightFormat::int8}) {
@@ -141,9 +141,8 @@ INSTANTIATE_TEST_SUITE_P(Cpu, TransformerOfAKind,
 
 class TransformerOn : public testing::TestWithParam<CpuIsa> {};
 
-// The largest error of a logit, relative to the largest logit. Measured: f16 pages 5e-4, bf16
-// 0.015, int8 0.049, int4 0.34; random weights are the hardest case, trained ones are in
-// golden_test.cpp.
+// Max error of a logit, relative to the largest logit. Measured: f16 pages 5e-4, bf16 0.015, int8
+// 0.049, int4 0.34. Random weights are the hardest case; trained ones are in golden_test.cpp.
 TEST_P(TransformerOn, RoundsWithTheBoundsOfEachWeightFormat) {
   const TemporaryDirectory directory;
   ModelConfig config = tiny_llama_config();

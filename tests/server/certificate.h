@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-// A key and a certificate for "localhost" that it has signed itself: PEM files, which go with this.
+// A key and a self-signed certificate for "localhost", as PEM files. Removed with this object.
 class CertificatePair {
  public:
   CertificatePair();

@@ -19,9 +19,9 @@
 
 namespace tessera {
 
-// An engine without a model, which counts each sample as a request of its own. Either the test says
-// what happens (emit, finish), or, after answer_with(), a thread answers every request by itself,
-// one token of each running request at a time. Tokens are bytes: see FakeTokenizer.
+// An engine without a model, which counts each sample as a request of its own. The test drives it
+// with emit() and finish(). After answer_with(), a thread answers every request instead, one token
+// of each running request at a time. Tokens are bytes: see FakeTokenizer.
 class FakeEngine final : public Engine {
  public:
   using Answer = std::function<std::string(const EngineRequest&)>;
@@ -35,9 +35,9 @@ class FakeEngine final : public Engine {
   void emit_prompt(RequestId id, const TokenLogprobs& logprobs);
   void finish(RequestId id, FinishReason reason, absl::Status status = absl::OkStatus());
 
-  // Blocks until so many requests came, in all; false after ten seconds.
+  // Blocks until `count` requests have been submitted in all. Returns: false after ten seconds.
   bool wait_for_requests(std::size_t count);
-  // Blocks until this one was cancelled.
+  // Blocks until the request was cancelled.
   bool wait_for_cancel(RequestId id);
 
   std::size_t requests() const;
@@ -45,7 +45,8 @@ class FakeEngine final : public Engine {
   bool cancelled(RequestId id) const;
   std::size_t cancels() const;
   void refuse_with(absl::Status status) { refuse_after(requests(), std::move(status)); }
-  void refuse_after(std::size_t requests, absl::Status status);  // so many are accepted, in all
+  // `requests`: requests that are accepted, in all
+  void refuse_after(std::size_t requests, absl::Status status);
 
   absl::StatusOr<RequestId> submit(EngineRequest request) override;
   void cancel(RequestId id) override;
@@ -80,7 +81,7 @@ class FakeEngine final : public Engine {
   std::vector<EngineRequest> seen_;  // without their sinks
   std::set<RequestId> cancelled_;
   absl::Status refusal_;
-  std::size_t accepted_ = 0;  // then refusal_, if it is one
+  std::size_t accepted_ = 0;  // requests before refusal_ applies, if it is an error
   Answer answer_;
   std::chrono::microseconds step_time_{};
   std::atomic<bool> stopping_ = false;
@@ -89,7 +90,7 @@ class FakeEngine final : public Engine {
   ModelConfig config_;
 };
 
-// Ids 0 to 255 are bytes, 256 is "<s>", which begins a text, and 257 "</s>".
+// Ids 0 to 255 are bytes, 256 is "<s>", which begins a text, and 257 is "</s>".
 class FakeTokenizer final : public Tokenizer {
  public:
   std::vector<int32_t> encode(std::span<const TextSegment> segments, bool add_bos) const override;
@@ -102,14 +103,14 @@ class FakeTokenizer final : public Tokenizer {
   std::optional<int32_t> eos_id() const override { return 257; }
 };
 
-// "<s>[user]hello[assistant]"; refuses the role "villain".
+// Renders "<s>[user]hello[assistant]"; refuses the role "villain".
 class FakeChatTemplate final : public ChatTemplate {
  public:
   absl::StatusOr<std::vector<TextSegment>> render(const std::vector<ChatMessage>& messages,
                                                   const Variables& variables) const override;
 };
 
-// A service named "fake" with all three.
+// A service named "fake" over the three fakes.
 struct FakeService {
   explicit FakeService(bool chats = true);
 

@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-// Sends one message of a service whose stubs the distribution does not have, as wire bytes, and
-// gives the bytes of the first answer; nothing when there is none.
+// Sends one message to a service without generated stubs, as wire bytes.
+// Returns: the bytes of the first answer; nullopt if there is none.
 inline std::optional<std::string> exchange(const std::shared_ptr<grpc::Channel>& channel,
                                            const std::string& method, const std::string& bytes,
                                            const std::string& authorization = {}) {
@@ -33,7 +33,7 @@ inline std::optional<std::string> exchange(const std::shared_ptr<grpc::Channel>&
   EXPECT_TRUE(done());
   const grpc::Slice slice(bytes);
   call->WriteLast(grpc::ByteBuffer(&slice, 1), grpc::WriteOptions(), nullptr);
-  done();  // not of a call that has been refused by then
+  done();  // false if the call was refused already
   grpc::ByteBuffer answer;
   call->Read(&answer, nullptr);
   const bool answered = done();
@@ -51,7 +51,7 @@ inline std::optional<std::string> exchange(const std::shared_ptr<grpc::Channel>&
   return joined;
 }
 
-// grpc.health.v1.HealthCheckResponse as it stands on the wire.
+// Returns: a grpc.health.v1.HealthCheckResponse as wire bytes.
 inline std::optional<std::string> health(const std::shared_ptr<grpc::Channel>& channel,
                                          const std::string& service) {
   std::string request = {0x0a, static_cast<char>(service.size())};

@@ -15,9 +15,9 @@
 namespace tessera {
 
 constexpr std::chrono::seconds kPatience{20};
-constexpr int32_t kBos = 256;  // of the fake tokenizer
+constexpr int32_t kBos = 256;  // the fake tokenizer's BOS
 
-// A listener of its own on a free port of the loopback, before an engine that the test plays.
+// A listener on a free port of the loopback, over a fake engine that the test drives.
 class Grpc : public ::testing::Test {
  protected:
   Grpc() { start({.address = "127.0.0.1", .port = 0}); }
@@ -34,7 +34,7 @@ class Grpc : public ::testing::Test {
     stub_ = v1::Inference::NewStub(channel_);
   }
 
-  // Waits for the next request, and gives its id.
+  // Waits for the next request. Returns: its id.
   RequestId next_request() {
     EXPECT_TRUE(engine_->wait_for_requests(seen_ + 1));
     return seen_++;
@@ -57,7 +57,7 @@ class ClientStream {
     reader_ = stub.Generate(&context_, request);
   }
 
-  // Reads until `text` has come, or the stream ends.
+  // Reads until `text` has been received or the stream ends.
   void read_until(const std::string& text) {
     while (text_ != text && read()) {
     }

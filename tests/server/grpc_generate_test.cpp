@@ -185,7 +185,7 @@ TEST_F(Grpc, OneSequenceThatFailsEndsTheCallAndTheOthers) {
 
 TEST_F(Grpc, ReportsLogprobsOfThePromptAndOfEachToken) {
   v1::GenerateRequest request;
-  for (int i = 0; i < 600; ++i) {  // more than one message of them
+  for (int i = 0; i < 600; ++i) {  // more than one message can hold
     request.mutable_tokens()->add_ids('p');
   }
   request.set_logprobs(1);

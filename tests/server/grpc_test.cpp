@@ -64,7 +64,7 @@ TEST_F(Grpc, TellsOfThePrefixCacheAndFlushesIt) {
   v1::GetCacheInfoResponse cache;
   ASSERT_TRUE(stub_->GetCacheInfo(&context, {}, &cache).ok());
   const EngineStats stats = engine_->stats();
-  EXPECT_EQ(cache.prefix_block_tokens(), stats.prefix_block_tokens);
+  EXPECT_EQ(cache.unit_tokens(), stats.prefix_block_tokens);
   EXPECT_EQ(cache.bytes(), stats.cache.pages * stats.page_bytes);
   grpc::ClientContext flush_context;
   v1::FlushCacheResponse flushed;

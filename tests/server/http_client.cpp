@@ -133,7 +133,7 @@ HttpClientResponse HttpClient::read_response(bool head_only) {
     inbox_.erase(0, response.body.size());
     return response;
   }
-  if (!response.headers.contains("transfer-encoding")) {  // until the server closes
+  if (!response.headers.contains("transfer-encoding")) {  // the body ends when the server closes
     while (fill()) {
     }
     response.body = std::exchange(inbox_, {});

@@ -9,34 +9,33 @@
 namespace tessera {
 
 struct HttpClientResponse {
-  int status = 0;                              // 0: the server closed instead
+  int status = 0;                              // 0: the server closed the connection instead
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;                            // without chunk frames
-  bool complete = false;                       // to its end
+  bool complete = false;                       // received to its end
 };
 
-// A plain blocking client over loopback that also does what clients should not. Reading gives up
-// after ten seconds.
+// A plain blocking client over loopback that can also misbehave. Reads time out after ten seconds.
 class HttpClient {
  public:
-  // `receive_bytes`: size of the socket's buffer; 0: the system's default.
+  // `receive_bytes`: size of the socket's receive buffer; 0: the system default.
   explicit HttpClient(uint16_t port, int receive_bytes = 0);
   ~HttpClient();
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
 
   bool send(std::string_view bytes);
-  void finish_sending();  // closes our side only
+  void finish_sending();  // closes only the sending side
   void close();
-  void reset();  // closes without a goodbye: the server sees an error
+  void reset();  // closes with RST: the server sees an error
 
-  // One whole response. `head_only`: of a HEAD request.
+  // Reads one whole response. `head_only`: the response of a HEAD request, which has no body.
   HttpClientResponse read_response(bool head_only = false);
 
-  // Reads until `text` has come, in head or body; false if it does not.
+  // Reads until `text` has come, in head or body. Returns: false if it does not come.
   bool read_until(std::string_view text);
 
-  // Whether the server closes, after whatever it still sends.
+  // Returns: true if the server closes the connection after the bytes that it still sends.
   bool closed_by_server();
 
   // Sends a request and reads its response.
@@ -45,7 +44,7 @@ class HttpClient {
                           std::string_view headers = {});
 
  private:
-  bool fill();  // reads some more; false: the end
+  bool fill();  // reads more bytes; false at the end
   bool fill_to(std::size_t size);
 
   int socket_ = -1;
@@ -55,7 +54,7 @@ class HttpClient {
 std::string print_get(std::string_view path, std::string_view headers = {});
 std::string print_post(std::string_view path, std::string_view body, std::string_view headers = {});
 
-// The payloads of the "data: ..." lines of a stream.
+// Returns: the payloads of the "data: ..." lines of a stream.
 std::vector<std::string> events_of(const std::string& body);
 
 }  // namespace tessera

@@ -32,7 +32,7 @@ class HttpFixture : public testing::Test {
 
   uint16_t port() const { return listener->port(); }
 
-  // Listener last: its connections use the others.
+  // The listener is declared last: its connections use the other members.
   FakeService fake;
   std::unique_ptr<Routes> routes;
   std::unique_ptr<HttpListener> listener;

@@ -57,7 +57,7 @@ class HttpFuzz : public HttpFixture {
   }
 };
 
-// Bodies that are nearly right: each gets an answer, and the connection stays in step.
+// Nearly valid bodies: each gets a response, and the connection stays usable.
 TEST_F(HttpFuzz, EveryBodyGetsAnAnswer) {
   start_fuzzed();
   auto client = std::make_unique<HttpClient>(port());
@@ -75,7 +75,7 @@ TEST_F(HttpFuzz, EveryBodyGetsAnAnswer) {
   expect_alive();
 }
 
-// Bytes that are hardly HTTP, from clients that leave when they like.
+// Bytes that are hardly HTTP, from clients that disconnect at any time.
 TEST_F(HttpFuzz, SurvivesAnyBytes) {
   start_fuzzed();
   for (uint32_t seed = 0; seed < 1500; ++seed) {

@@ -17,7 +17,7 @@ const std::string kPost =
     "POST /v1/completions?x=1 HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nX-Thing:  a b "
     "\r\n\r\nhello";
 
-// Feeds `text` in pieces of `size` bytes, as a connection would.
+// Feeds `text` in pieces of `size` bytes, as a connection does.
 State feed(HttpRequestParser& parser, const std::string& text, std::size_t size) {
   std::string inbox;
   for (std::size_t i = 0; i < text.size(); i += size) {

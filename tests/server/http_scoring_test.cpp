@@ -5,7 +5,7 @@
 
 #include "tests/server/http_fixture.h"
 
-// Echoed prompts, their log probabilities, and choices made by them.
+// Echoed prompts, log probabilities, and the choice of the best completions by them (best_of).
 namespace tessera {
 namespace {
 
@@ -13,8 +13,8 @@ using nlohmann::json;
 
 class HttpScoring : public HttpFixture {};
 
-// Plays the engine: reports each token of the prompt but the first with log probability -i, beside
-// the token 'T' with -0.5 - i.
+// Acts as the engine: reports each prompt token but the first with log probability -i, beside the
+// token 'T' with -0.5 - i.
 void report_prompt(FakeEngine& engine, RequestId id) {
   const std::vector<int32_t> prompt = engine.request(id).prompt;
   for (std::size_t i = 1; i < prompt.size(); ++i) {

@@ -144,7 +144,7 @@ TEST_F(HttpStream, OfHttp10EndsWithTheConnection) {
   EXPECT_EQ(text_of(events_of(response.body)), "Hello");
 }
 
-// A client that goes, at every stage and in every way, cancels its request.
+// A client that disconnects, at any stage and in any way, cancels its request.
 struct Departure {
   const char* body;
   bool after_a_token;
@@ -164,7 +164,7 @@ TEST_P(ClientThatLeaves, IsNoticedAtOnce) {
   EXPECT_FALSE(fake.engine->cancelled(0));
   GetParam().leave(client);
   EXPECT_TRUE(fake.engine->wait_for_cancel(0));
-  fake.engine->emit(0, "late");  // a step may be under way
+  fake.engine->emit(0, "late");  // a step may be running
   fake.engine->finish(0, FinishReason::cancelled);
   EXPECT_TRUE(listener->drain(10s));
 }
@@ -224,7 +224,7 @@ TEST_F(HttpStream, AClientThatDoesNotReadIsCutOffAndNobodyWaitsForIt) {
 TEST_F(HttpStream, ManyAtOnceAreNotInterleaved) {
   constexpr int kClients = 64;
   fake.engine->answer_with([](const EngineRequest& request) {
-    std::string answer;  // tells from whom it is, over and over
+    std::string answer;  // repeats the prompt, which identifies its client
     for (int i = 0; i < 50; ++i) {
       for (std::size_t k = 1; k < request.prompt.size(); ++k) {
         answer += static_cast<char>(request.prompt[k]);

@@ -271,7 +271,7 @@ TEST_F(Http, WantsAKeyWhereOneIsSet) {
         200);
   }
   EXPECT_EQ(client.post("/v1/completions", R"({"prompt":"a"})").status, 401);
-  EXPECT_EQ(client.get("/nothing").status, 401) << "tells nobody what there is";
+  EXPECT_EQ(client.get("/nothing").status, 401) << "does not reveal which paths exist";
 }
 
 TEST_F(Http, ABrowserIsAskedForAKeyAtThePageAndShowsItWithThePagesRequests) {

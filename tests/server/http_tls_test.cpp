@@ -25,7 +25,7 @@ struct Freed {
   }
 };
 
-// A blocking TLS client that trusts anybody.
+// A blocking TLS client that accepts any certificate.
 class TlsClient {
  public:
   explicit TlsClient(uint16_t port) : context_(SSL_CTX_new(TLS_client_method())) {
@@ -50,7 +50,7 @@ class TlsClient {
     SSL_write(ssl_.get(), text.data(), static_cast<int>(text.size()));
   }
 
-  // Everything up to `end`, or up to the server's goodbye if that is empty.
+  // Reads up to `end`, or up to the server's close notification if `end` is empty.
   std::string read_until(const std::string& end) {
     std::string text;
     char buffer[4096];

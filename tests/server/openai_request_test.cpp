@@ -26,7 +26,7 @@ CompletionRequest chat(const std::string& fields) {
   return request.value_or(CompletionRequest());
 }
 
-// The field and the message an error names.
+// Expected field and message of an error.
 struct Refusal {
   std::string param;
   std::string message;

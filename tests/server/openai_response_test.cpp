@@ -87,7 +87,8 @@ TEST(CompletionResponse, KeepsApartTokensThatAreNoTextAndTakesTheLikeliestOfThos
 
 TEST(CompletionResponse, PrintsLogprobsOfChatsWithBytes) {
   ChoiceText choice{.text = "?", .finish_reason = "stop"};
-  choice.tokens = {{.token = {"\xe2\x82", -1}, .top = {{"\xe2\x82", -1}}}};  // half a character
+  // an incomplete UTF-8 character
+  choice.tokens = {{.token = {"\xe2\x82", -1}, .top = {{"\xe2\x82", -1}}}};
   const json content = json::parse(
       print_completion(head(true, 1), {&choice, 1}, {}))["choices"][0]["logprobs"]["content"];
   EXPECT_EQ(content, json::parse(R"([{"token":"\ufffd","logprob":-1.0,"bytes":[226,130],

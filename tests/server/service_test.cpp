@@ -31,7 +31,7 @@ GenerateRequest prompt(Prompt some) {
   return request;
 }
 
-// One generation of a request.
+// Starts one generation of a request.
 absl::StatusOr<Generation> generate(FakeService& fake, GenerateRequest request,
                                     const std::shared_ptr<Recorder>& sink) {
   auto accepted = fake.service->generate(std::move(request), {sink});

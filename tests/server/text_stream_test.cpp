@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-// Token i is pieces[i], whatever bytes that is.
+// Token i is pieces[i], any bytes.
 class PieceTable final : public Tokenizer {
  public:
   explicit PieceTable(std::vector<std::string> pieces) : pieces_(std::move(pieces)) {}
@@ -36,7 +36,7 @@ class PieceTable final : public Tokenizer {
 struct Streamed {
   std::string text;
   bool stopped = false;
-  std::vector<std::string> parts;  // what each token made certain
+  std::vector<std::string> parts;  // text released by each token
 };
 
 Streamed stream(const std::vector<std::string>& pieces, const std::vector<std::string>& stop) {
@@ -128,7 +128,7 @@ TEST(TextStream, DoesNotDependOnWhereTokensBeginAndEnd) {
       {"aabab"}, {"\nUser:", "\n\nUser"}, {"abab\n", "ab\nU", "bab"}, {"done", "one"}, {"absent"}};
   for (const auto& stop : stops) {
     const Streamed expected = stream(characters(text), stop);
-    for (std::size_t i = 1; i < text.size(); ++i) {  // every split into two and three
+    for (std::size_t i = 1; i < text.size(); ++i) {  // every split into two and three pieces
       for (std::size_t j = i; j < text.size(); ++j) {
         std::vector<std::string> pieces{text.substr(0, i), text.substr(i, j - i), text.substr(j)};
         const Streamed result = stream(pieces, stop);
@@ -152,7 +152,8 @@ TEST(TextStream, AgreesWithSearchingCharacterByCharacter) {
     };
     const std::string text = word(24);
     const std::vector<std::string> stop{word(4), word(6), word(6)};
-    std::string expected;  // the text as far as no stop is complete, minus the longest that is
+    // text up to the first complete stop string, without the longest one that ends there
+    std::string expected;
     std::size_t longest = 0;
     for (const char c : text) {
       expected += c;

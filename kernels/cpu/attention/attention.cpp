@@ -22,8 +22,8 @@ namespace {
 constexpr float kLog2E = 1.44269504088896341f;
 constexpr float kLn2 = 0.693147180559945309f;
 
-// Tiles of an item in one span: [first, end). The item ends with `last`, and then somebody reads
-// `after`; null: nobody does.
+// Tiles [first, end) of an item in one split. `last` is the last tile of the item. `after` is the
+// first tile of the thread's next item, to be prefetched; null: none.
 struct Stretch {
   int32_t first;
   int32_t end;
@@ -39,7 +39,7 @@ struct Attention {
   const int32_t gqa_ratio;
   const AttentionPlan& plan;
   const SharedRuns& shared;
-  std::atomic<int64_t>& runs_left;  // of `shared`, that are not done
+  std::atomic<int64_t>& runs_left;  // runs of `shared` that are not done
   const Partials& partials;
 
   struct Task;
@@ -58,7 +58,7 @@ struct Attention {
     return args.out.row(span.first_row + row).data() + int64_t{head} * head_dim;
   }
 
-  // Of a row of the step, null where nobody wants them.
+  // Returns: the row of args.weights for row `row` of the step; null if attention writes none.
   float* weights_left(int64_t row, int32_t tiles) const {
     const auto index = static_cast<size_t>(row / args.pages.kv_heads);
     if (!leaves_weights(args, index)) {
@@ -76,7 +76,7 @@ struct Attention {
   void load_shared(const SharedRun& run, const TileWalk& walk, PairBlock& block) const;
   void clear(PairBlock& block) const;
   TileRange range_of(const Item& item, int32_t tile) const;
-  void see(const Item& item, PairBlock& block, int32_t tile, const TileRange& range) const;
+  void set_visible(const Item& item, PairBlock& block, int32_t tile, const TileRange& range) const;
   void attend(const Item& item, PairBlock& block, const Stretch& tiles) const;
   void attend_all_splits(const Task& task, PairBlock& block, const KvTile* after) const;
   void attend_one_split(const Task& task, PairBlock& block, const KvTile* after) const;
@@ -84,7 +84,8 @@ struct Attention {
   void write_log_sum(int64_t row, int32_t head, float maximum, float sum) const;
 };
 
-// What becomes of an item. Found before it begins, so that its first tile is fetched by then.
+// An item with its place and its tiles. It is resolved before the item begins, so that its first
+// tile is prefetched by then.
 struct Attention::Task {
   Task(const Attention& of, int64_t index)
       : place(of.plan.at(index)), work(of.plan.work(place.row)), item(of.item_at(place)) {
@@ -106,8 +107,8 @@ struct Attention::Task {
   AttentionPlan::Place place;
   const RowWork& work;
   Item item;
-  int32_t done;        // tiles of the span that a run has read
-  int32_t first_tile;  // [first_tile, end_tile): of the span, or of the row where it is not split
+  int32_t done;        // tiles of the split that a shared run has read
+  int32_t first_tile;  // [first_tile, end_tile) of the split, or of a row that is not split
   int32_t end_tile;
   KvTile first;
 };
@@ -127,7 +128,7 @@ Item Attention::item_at(const AttentionPlan::Place& place) const {
           position(span, block, block.pairs - 1)};
 }
 
-// One after another; while one is computed, the first tile of the next is fetched.
+// Runs items one after another. During each item the first tile of the next one is prefetched.
 void Attention::run(int64_t first_item, int64_t end_item) const {
   std::optional<Task> tasks[2];
   tasks[first_item % 2].emplace(*this, first_item);
@@ -135,7 +136,7 @@ void Attention::run(int64_t first_item, int64_t end_item) const {
     const bool is_last = i + 1 == end_item;
     const KvTile* after = is_last ? nullptr : tasks[(i + 1) % 2].emplace(*this, i + 1).first_read();
     const Task& task = *tasks[i % 2];
-    PairBlock block;  // 350 KiB, so nothing of it is written before it is needed
+    PairBlock block;  // 350 KiB, not initialised: only the parts in use are written
     block.head_dim = head_dim;
     block.pairs = task.item.block.pairs;
     task.work.splits > 0 ? attend_one_split(task, block, after)
@@ -143,7 +144,7 @@ void Attention::run(int64_t first_item, int64_t end_item) const {
   }
 }
 
-// The pairs of all sequences of a run, over tiles that every one of them sees whole.
+// Runs the pairs of all sequences of a shared run, over tiles that all of them see as a whole.
 void Attention::run_shared(int64_t run_index) const {
   const SharedRun& run = shared.run(run_index);
   const SequenceSpan& first = args.sequences[static_cast<size_t>(shared.sequence(run, 0))];
@@ -170,7 +171,7 @@ void Attention::run_shared(int64_t run_index) const {
   }
 }
 
-// Runs are begun before any item, so each is done or in some thread's hands.
+// Runs start before any item, so each is done or is being computed by another thread.
 void Attention::await_runs() const {
   while (runs_left.load(std::memory_order_acquire) > 0) {
     std::this_thread::yield();
@@ -222,9 +223,9 @@ void Attention::load(const Task& task, PairBlock& block) const {
   }
 }
 
-// Of closed tokens a pair sees all but what a window has passed (places are positions then), of the
-// dense group what is not later than itself, and what the window holds of the group before and is
-// to be read dense.
+// A pair sees all closed tokens, except those that a sliding window has passed. With such a window,
+// places are positions. In the dense group a pair sees tokens up to its own position. If the
+// residual buffer keeps the end of the previous group to be read dense, a pair sees that too.
 TileRange Attention::range_of(const Item& item, int32_t tile) const {
   const int32_t first_seen = first_visible(args, item.first_position);
   if (item.walk.is_dense(tile)) {
@@ -238,8 +239,8 @@ TileRange Attention::range_of(const Item& item, int32_t tile) const {
           end == kAttentionTile && first_visible(args, item.last_position) <= first};
 }
 
-void Attention::see(const Item& item, PairBlock& block, int32_t tile,
-                    const TileRange& range) const {
+void Attention::set_visible(const Item& item, PairBlock& block, int32_t tile,
+                            const TileRange& range) const {
   if (range.whole) {
     std::fill_n(block.visible, block.pairs, ~uint64_t{0});
     return;
@@ -252,7 +253,7 @@ void Attention::see(const Item& item, PairBlock& block, int32_t tile,
   }
 }
 
-// As a span begins.
+// Resets the softmax state at the start of a split.
 void Attention::clear(PairBlock& block) const {
   std::fill_n(block.maxima, PairBlock::kPairs, PairBlock::kLowest);
   std::fill_n(block.sums, block.pairs * KvPageLayout::kKeyTile, 0.0f);
@@ -260,7 +261,7 @@ void Attention::clear(PairBlock& block) const {
   std::fill_n(block.values, int64_t{block.pairs} * head_dim, 0.0f);
 }
 
-// Continues the online softmax of the item's pairs over tiles of one span.
+// Continues the online softmax of the item's pairs over tiles of one split.
 void Attention::attend(const Item& item, PairBlock& block, const Stretch& tiles) const {
   KvTile found[2];
   TileRange range = range_of(item, tiles.first);
@@ -274,7 +275,7 @@ void Attention::attend(const Item& item, PairBlock& block, const Stretch& tiles)
       item.walk.find(tile + 1, range.begin, range.end, found[(tile + 1) % 2]);
       next = &found[(tile + 1) % 2];
     }
-    see(item, block, tile, current);
+    set_visible(item, block, tile, current);
     float* left =
         item.left == nullptr ? nullptr : item.left + tile * kv_weight_tile_floats(gqa_ratio);
     kernels.add_tile(block,
@@ -345,7 +346,7 @@ void Attention::attend_one_split(const Task& task, PairBlock& block, const KvTil
   }
 }
 
-// Of the one query row of a sequence that was split.
+// Merges the splits of the only query row of a sequence. Does nothing if the row was not split.
 void Attention::merge_splits(int64_t row, int32_t head_in_kv_head) const {
   const RowWork& work = plan.work(row);
   if (work.splits == 0) {
@@ -421,7 +422,7 @@ void run_attention(const AttentionKernels& kernels, const AttentionArgs& args, S
 }  // namespace
 
 namespace avx2 {
-// Rows are counted as if each query head had its own.
+// An upper bound: rows are counted as if each query head had its own KV head.
 int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, int32_t head_dim) {
   const int64_t sequences = std::min(limits.sequences, limits.tokens);
   const int64_t rows = sequences * query_heads;

@@ -21,7 +21,7 @@ void check_attention(const AttentionArgs& args) {
                 "attention: a scoring for each sequence");
   TESSERA_CHECK(args.scorings.empty() || (args.sliding_window == 0 &&
                                           args.query_heads / pages.kv_heads <= kMaxScoredHeads),
-                "attention: scores of a window's tokens, or of too large a group");
+                "attention: scores need full attention and a smaller gqa_ratio");
   int64_t dense = 0;
   for (const SequenceSpan& span : args.sequences) {
     check_layout(pages.layouts[span.tiers.high]);
@@ -31,11 +31,11 @@ void check_attention(const AttentionArgs& args) {
         "attention: a sequence's rows");
     TESSERA_CHECK(span.context >= 0, "attention: a sequence's context");
     TESSERA_CHECK(args.sliding_window == 0 || span.tiers.high == span.tiers.low,
-                  "attention: a window needs rows of one tier");
+                  "attention: a sliding window needs rows of one tier");
     TESSERA_CHECK(span.newest == 0 || args.sliding_window == 0,
-                  "attention: newest tokens dense beside a window");
+                  "attention: dense newest tokens exclude a sliding window");
     TESSERA_CHECK(span.newest == 0 || span.count == 1 || span.context + span.count <= span.prompt,
-                  "attention: newest tokens dense for several generated tokens");
+                  "attention: dense newest tokens need one generated token a step");
     dense += dense_groups(span);
   }
   TESSERA_CHECK(dense * pages.kv_heads * pages.residual_layout.page_bytes <=

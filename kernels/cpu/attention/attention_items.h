@@ -8,26 +8,27 @@
 #include "kernels/cpu/attention/pair_block.h"
 #include "kernels/cpu/attention/tile_walk.h"
 
-// An item of attention, and what it sees of a tile.
+// Work items of attention, and the tokens of a tile that an item reads.
 namespace tessera {
 
+// One work item: a block of pairs of one (sequence, KV head) and its tiles.
 struct Item {
   const SequenceSpan& sequence;
   int32_t kv_head;
   BlockCut::Block block;
   TileWalk walk;
-  float* left;  // the row of args.weights, of a query that kv_score wants them of; or null
-  int32_t first_position;  // of its queries
+  float* left;             // row of args.weights for kv_score; null: no weights are written
+  int32_t first_position;  // position of the first query; the last one follows
   int32_t last_position;
 };
 
-// The tokens [begin, end) of a tile that some pair sees; `first` is the position of token 0 where
-// positions matter.
+// Tokens [begin, end) of a tile that at least one pair sees. `first` is the position of token 0. It
+// is used for the dense group and under a sliding window only.
 struct TileRange {
   int32_t first;
   int32_t begin;
   int32_t end;
-  bool whole;  // each of them sees all of it
+  bool whole;  // every pair sees the whole tile
 };
 
 inline uint64_t bits_between(int32_t begin, int32_t end) {

@@ -5,10 +5,10 @@
 namespace tessera {
 namespace {
 
-// As many rows a thread should have at least, so that none waits long for the others.
+// Minimum number of rows for each thread, so that no thread waits long for the others.
 constexpr int64_t kRowsOfAThread = 8;
 
-// Tiles of pairs to be taken at once: some microseconds' work.
+// Pair tiles (pairs times tiles) that a thread claims at once: a few microseconds of work.
 constexpr int64_t kPairTilesAtOnce = 16;
 
 }  // namespace
@@ -30,7 +30,7 @@ AttentionPlan::AttentionPlan(const AttentionArgs& args, std::byte* scratch)
     const SequenceSpan& span = sequence(row);
     const RowTokens tokens =
         row_tokens(args, span, next.first_dense, kv_head(row), span.last_group());
-    TESSERA_CHECK(tokens.high >= 0 && tokens.low >= 0, "attention: groups that no row holds");
+    TESSERA_CHECK(tokens.high >= 0 && tokens.low >= 0, "attention: a row lacks closed groups");
     next.first_split = first_visible(args, span.context) / (kAttentionTile * kSplitTiles);
     next.splits = (tokens.tiles() - 1) / kSplitTiles + 1 - next.first_split;
     longest_ = std::max(longest_, next.first_split + next.splits);
@@ -45,8 +45,8 @@ void AttentionPlan::cut_items(const SharedRuns& shared, int threads) {
   for (int64_t row = 0; row < rows(); ++row) {
     all_splits += work_[row].splits;
   }
-  // A row that is a small part of what a thread has to do stays whole: nothing is then passed from
-  // one thread to another, and memory is read in one run. It changes no bit.
+  // A row that is a small part of a thread's work is not split. No partial is then passed between
+  // threads, and the row is read in one run of memory. The results are the same bit for bit.
   const int64_t whole = all_splits / (threads * kRowsOfAThread);
   RowWork next{};
   for (int64_t row = 0; row < rows(); ++row) {
@@ -70,8 +70,8 @@ void AttentionPlan::cut_items(const SharedRuns& shared, int threads) {
       std::clamp<int64_t>(kPairTilesAtOnce * items() / std::max<int64_t>(pair_tiles_, 1), 1, max);
 }
 
-// Spans vary fastest, so that threads read neighbouring pages; of a prompt's blocks the last and
-// longest comes first, so that no thread begins it when the others are done.
+// Splits vary fastest, so that threads read neighbouring pages. The last block of a prompt is the
+// longest and comes first, so that no thread starts it when the others are done.
 AttentionPlan::Place AttentionPlan::at(int64_t item) const {
   const RowWork* const work =
       std::upper_bound(work_, work_ + rows(), item,

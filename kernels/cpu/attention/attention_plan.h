@@ -10,44 +10,48 @@
 
 namespace tessera {
 
-// Where the items and partials of one sequence and KV head, a row, begin among those of the step.
-// Decode has few rows and much context, so a row is split over the spans of its context; a prompt
-// has rows enough.
+// First item and first partial of one row of the step. A row is one (sequence, KV head). Decode has
+// few rows and long contexts, so a row is cut into splits. A prompt has enough rows.
 struct RowWork {
   int64_t first_item;
-  int64_t first_partial;  // [spans, heads of a group]
-  int64_t first_dense;    // groups in args.dense before the sequence's
+  int64_t first_partial;  // [splits, gqa_ratio]
+  int64_t first_dense;    // groups of earlier sequences in args.dense
   int32_t first_split;
   int32_t splits;  // 0: not split
-  int32_t read;    // the first of them that runs have read whole: they are no items
+  int32_t read;    // leading splits that shared runs read as a whole; they need no items
 
-  int32_t items() const { return std::max(splits - read, 1); }  // of a block
+  int32_t items() const { return std::max(splits - read, 1); }  // items in one block
 };
 
-// How a step is cut into items. Rows are counted as sequence * kv_heads + KV head.
+// Cuts the attention of a step into work items. The index of a row is sequence * kv_heads + KV
+// head. `args` and `scratch` are not owned and must outlive the plan.
 class AttentionPlan {
  public:
+  // Returns: bytes of scratch for `rows` rows, a multiple of 64.
   static int64_t scratch_bytes(int64_t rows);
-  // Spans of a row of so many stored tokens, with a partly filled tile at the end of each tier and
-  // the dense one behind them.
+  // Returns: maximum number of splits of a row of `context` stored tokens. Each tier may end with a
+  // partly filled tile, and the dense tile follows them.
   static int64_t max_splits(int32_t context);
 
-  // Cuts rows into spans. `scratch` is aligned as RowWork is.
+  // Cuts rows into splits. Requires: `scratch` has scratch_bytes(rows) bytes and the alignment of
+  // RowWork. Errors: aborts if a row has fewer closed groups than its sequence.
   AttentionPlan(const AttentionArgs& args, std::byte* scratch);
-  // Those of the longest row, with the ones that its window has passed.
+  // Returns: number of splits of the longest row, including those that its sliding window has
+  // passed.
   int32_t splits() const { return longest_; }
 
-  // Cuts them into items, so that so many threads are busy.
+  // Cuts the splits into items, so that `threads` threads are busy. Call it once, before items()
+  // and partials().
   void cut_items(const SharedRuns& shared, int threads);
   int64_t items() const { return work_[rows()].first_item; }
   int64_t partials() const { return work_[rows()].first_partial; }
-  // As many as one thread takes one after another, so that short ones are worth taking.
+  // Returns: number of items that a thread claims at once, so that short items are worth a claim.
   int64_t items_at_once() const { return at_once_; }
 
   struct Place {
     int64_t row;
     BlockCut::Block block;
-    int32_t split;  // among the row's; of one that is not split: 0
+    int32_t split;  // counted from RowWork::first_split; 0 if the row is not split
   };
   Place at(int64_t item) const;
 
@@ -60,10 +64,10 @@ class AttentionPlan {
 
  private:
   const AttentionArgs& args_;
-  int32_t group_;  // query heads of a KV head
+  int32_t group_;  // gqa_ratio
   RowWork* work_;  // [rows + 1]
   int32_t longest_ = 0;
-  int64_t pair_tiles_ = 0;  // of all items
+  int64_t pair_tiles_ = 0;  // pairs times tiles, of all items
   int64_t at_once_ = 1;
 };
 

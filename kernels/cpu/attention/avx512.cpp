@@ -40,7 +40,7 @@ const AttentionKernels kAttentionKernels = kernels_of<SparseAttention<SparseLane
 #ifdef TESSERA_COMPILES_FP16
 const AttentionKernels kFp16AttentionKernels = kernels_of<SparseHalves>();
 #else
-const AttentionKernels kFp16AttentionKernels = kAttentionKernels;  // best_isa() offers it nowhere
+const AttentionKernels kFp16AttentionKernels = kAttentionKernels;  // best_isa() never selects it
 #endif
 
 }  // namespace tessera::avx512

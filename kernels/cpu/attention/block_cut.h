@@ -7,8 +7,9 @@
 
 namespace tessera {
 
-// How the pairs of a sequence (and KV head) are cut into blocks, none of which leaves its group of
-// positions. Pair i is row i / group and head i % group of the group: positions ascend with it.
+// Cuts the pairs of one (sequence, KV head) into blocks. No block crosses the border of a KV group
+// of positions. `group` is the gqa_ratio: pair i is query row i / group and query head i % group,
+// so positions ascend with i. `span` is not owned and must outlive this.
 class BlockCut {
  public:
   BlockCut(const SequenceSpan& span, int32_t group)
@@ -24,7 +25,7 @@ class BlockCut {
   }
 
   struct Block {
-    int32_t group;  // of positions
+    int32_t group;  // KV group: position / kKvGroup
     int64_t first_pair;
     int32_t pairs;
   };
@@ -46,7 +47,7 @@ class BlockCut {
 
   const SequenceSpan& span_;
   int32_t group_;
-  int32_t first_rows_;  // in the group of the first
+  int32_t first_rows_;  // rows in the first row's KV group
   int64_t first_blocks_;
   int64_t group_blocks_;
 };

@@ -12,10 +12,10 @@
 
 namespace tessera {
 
-// Tiles of codes over a vector type C (code_lanes_*.h). A line is loaded and unpacked once for a
-// step of pairs and multiplied as it is; scales and zeros meet the sums. Sums of products are
-// integers and exact, so their order is free: it is chosen for registers, which hold the sums of
-// `at_once` key tiles (channel blocks) for each pair.
+// Attention over tiles of codes, written over a vector type C (code_lanes_*.h). A line is loaded
+// and unpacked once for a step of pairs, and multiplied as integers. Scales and zeros are applied
+// to the sums. Sums of products are exact integers, so their order is free. The order is chosen so
+// that registers hold the sums of `at_once` key tiles (channel blocks) for each pair.
 template <class C>
 struct CodeAttention {
   using V = typename C::Floats;
@@ -55,7 +55,7 @@ struct CodeAttention {
     }
   }
 
-  // By unrolled assignments, so that the sums begin their life in registers.
+  // Unrolled assignments keep the sums in registers from the start.
   template <int kPairs, int kSums>
   static void clear(Sum (&sums)[kPairs][kSums]) {
 #pragma GCC unroll 8
@@ -69,8 +69,8 @@ struct CodeAttention {
 
   // ---- keys
 
-  // Quads of numbers against codes. `numbers` are the first pair's, kStride apart in each part and
-  // two parts apart from pair to pair: one address serves all.
+  // Multiplies quads of numbers by codes. `numbers` points to those of the first pair. Its two
+  // parts are kStride apart, and pairs are two parts apart, so one address serves all.
   template <int kStride, int kPairs, int kSums>
   static void multiply(const int32_t* numbers, const typename C::Codes (&codes)[kSums],
                        Sum (&sums)[kPairs][kSums]) {
@@ -85,7 +85,7 @@ struct CodeAttention {
     }
   }
 
-  // The scores of kTiles key tiles, from their sums.
+  // Writes the scores of the key tiles from `first_tile` on, from their sums.
   template <int kPairs, int kSums>
   static void write_scores(PairBlock& block, int first, const KvTile& tile, int first_tile,
                            const Sum (&sums)[kPairs][kSums]) {
@@ -106,7 +106,7 @@ struct CodeAttention {
     }
   }
 
-  // Sub-lines kSub of lines `at` bytes into the key tiles.
+  // Adds sub-lines kSub of the lines that are `at` bytes into the key tiles.
   template <int kBits, int kPairs, int kSums, int... kSub>
   static void add_keys(const std::byte* const* key_tiles, int64_t at, const int32_t* queries,
                        Sum (&sums)[kPairs][kSums], std::integer_sequence<int, kSub...>) {
@@ -131,7 +131,7 @@ struct CodeAttention {
     constexpr int kTiles = C::at_once(kPairs);
     constexpr int kSums = kTiles * kLineVectors;
     constexpr int kShared = 8 / kBits;
-    constexpr int kLines = kBits == 8 ? 2 : 1;  // in a row, for the loop's own cost
+    constexpr int kLines = kBits == 8 ? 2 : 1;  // lines in an iteration, to amortise the loop
     const int64_t bytes = tile.shape->key_bytes;
     LineFetch fetching = fetch;
     for (int first_tile = 0; first_tile < kKeyTilesInTile; first_tile += kTiles) {
@@ -155,9 +155,9 @@ struct CodeAttention {
 
   // ---- weights
 
-  // Scores of pairs [begin, end), the first a multiple of 4, become weights, and these times the
-  // values' scales integers. A tile that some pair does not see all of has scales for the tokens
-  // that some pair sees alone.
+  // Turns scores of pairs [begin, end) into weights, and weights times value scales into integers.
+  // Requires: `begin` is a multiple of 4. If some pair does not see the whole tile, scales outside
+  // [step.begin, step.end) count as 0.
   template <bool kWhole>
   static void weigh(PairBlock& block, const TileStep& step, int begin, int end) {
     LaneSoftmax<V>::template raise_maxima<kWhole>(block, begin, end);
@@ -205,8 +205,8 @@ struct CodeAttention {
     step.whole ? weigh<true>(block, step, begin, end) : weigh<false>(block, step, begin, end);
   }
 
-  // One pair's weights times scales, in place of its scores; the largest in each lane. The weights
-  // go to `left` too, where that is not null.
+  // Replaces one pair's scores by weights times scales. Also writes the weights to `left` unless it
+  // is null. Returns: the maximum product of each lane.
   template <bool kWhole>
   static V scale_weights(PairBlock& block, int pair, const V (&scales)[kTileVectors],
                          const V (&zeros)[kTileVectors], float* left) {
@@ -251,7 +251,8 @@ struct CodeAttention {
     }
   }
 
-  // Channel blocks [channel_block, + kBlocks), whose sub-lines begin at kFirst of their first line.
+  // Adds channel blocks [channel_block, channel_block + kBlocks). Their sub-lines begin at sub-line
+  // kFirst of their first line.
   template <int kBits, int kPairs, int kBlocks, int kFirst>
   static void add_values(PairBlock& block, int first, const KvTile& tile, int channel_block,
                          LineFetch& fetch) {
@@ -337,8 +338,8 @@ struct CodeAttention {
     return bits == 8 ? k8 : bits == 4 ? k4 : bits == 2 ? k2 : k1;
   }
 
-  // While keys are read the next tile's are fetched, and while values are read the next values: a
-  // tile is done in less time than memory needs to answer under load.
+  // Prefetches the next tile's keys while keys are read, and its values while values are read.
+  // Under load, a tile takes less time than one memory access.
   static LineFetch fetch_keys(const PairBlock& block, const TileStep& step) {
     if (step.next == nullptr) {
       return {};
@@ -346,7 +347,7 @@ struct CodeAttention {
     if (step.next->shape->layout.format.is_codes()) {
       fetch_scales(*step.next);
     }
-    const int64_t lines = step.tile.shape->layout.format.key_bits == 8 ? 2 : 1;  // in a call
+    const int64_t lines = step.tile.shape->layout.format.key_bits == 8 ? 2 : 1;  // in one some()
     const int64_t call_bytes = C::at_once(pairs_of_step(block)) * lines * kLineBytes;
     return {step.next->keys, step.next->shape->key_bytes,
             call_bytes * growth(step.next->shape->key_bytes, step.tile.shape->key_bytes)};
@@ -360,7 +361,7 @@ struct CodeAttention {
     return {step.next->values, step.next->shape->value_bytes,
             call_bytes * growth(step.next->shape->value_bytes, step.tile.shape->value_bytes)};
   }
-  // By how much the next tile is larger.
+  // Returns: size of the next tile relative to the current one, rounded up.
   static int64_t growth(int64_t next, int64_t now) {
     return next == now ? 1 : div_ceil(next, now);
   }

@@ -9,14 +9,14 @@
 
 namespace tessera::avx2 {
 
-// Lines of codes as the kernel templates of this folder see them: a vector is half a line. The
-// product of bytes saturates, so codes are widened and numbers that meet them stay 16 bits wide;
-// both go by even and odd places, which needs a shift and a mask alone.
+// Vector type for lines of codes, for the kernel templates of this folder. A vector is half a line.
+// AVX2's product of bytes saturates, so codes are widened to 16 bits and multiplied by 16-bit
+// numbers. Both are separated into even and odd places, which needs only a shift and a mask.
 struct CodeLanes {
   using Floats = Lanes;
-  static constexpr int kStep = 4;         // pairs a pass serves
-  static constexpr int kLineVectors = 2;  // of a line
-  // Key tiles, or blocks of 16 channels, that a pass keeps sums of.
+  static constexpr int kStep = 4;         // pairs in a pass
+  static constexpr int kLineVectors = 2;  // vectors in a line
+  // Returns: number of key tiles, or blocks of 16 channels, whose sums one pass keeps.
   static constexpr int at_once(int pairs) { return pairs <= 2 ? 2 : 1; }
 
   struct Codes {
@@ -29,14 +29,14 @@ struct CodeLanes {
     const __m256i mask = _mm256_set1_epi16((1 << kBits) - 1);
     const __m256i even = kSubLine == 0 ? line : _mm256_srli_epi16(line, kSubLine * kBits);
     const __m256i odd = _mm256_srli_epi16(line, 8 + kSubLine * kBits);
-    constexpr bool kTop = (kSubLine + 1) * kBits == 8;  // nothing stands above
+    constexpr bool kTop = (kSubLine + 1) * kBits == 8;  // no bits above
     return {_mm256_and_si256(even, mask), kTop ? odd : _mm256_and_si256(odd, mask)};
   }
   static __m256i load(const std::byte* line) {
     return _mm256_load_si256(reinterpret_cast<const __m256i*>(line));
   }
 
-  // 4 numbers, for all lanes.
+  // 4 numbers, broadcast to all lanes.
   struct Factor {
     __m256i even;
     __m256i odd;
@@ -56,7 +56,8 @@ struct CodeLanes {
     Lanes total() const { return {_mm256_cvtepi32_ps(all)}; }
   };
 
-  // 64 numbers times `inverse`, rounded to integers: of each 4 the first and third go to `even`.
+  // Writes 64 numbers times `inverse`, rounded to integers. The first and third of each 4 go to
+  // `even`, the others to `odd`.
   static void pack(const Lanes* numbers, float inverse, int32_t* even, int32_t* odd) {
     const __m256 by = _mm256_set1_ps(inverse);
     const __m256i order = _mm256_setr_epi32(0, 4, 2, 6, 1, 5, 3, 7);

@@ -9,14 +9,14 @@
 
 namespace tessera::avx512 {
 
-// Lines of codes as the kernel templates of this folder see them: a vector is a whole line, and a
-// number that meets codes is two bytes, 256 * high + low.
+// Vector type for lines of codes, for the kernel templates of this folder. A vector is a whole
+// line. A number that is multiplied by codes is two bytes: 256 * high + low.
 struct CodeLanes {
   using Floats = Lanes;
-  static constexpr int kStep = 4;         // pairs a pass serves
-  static constexpr int kLineVectors = 1;  // of a line
-  // Key tiles, or blocks of 16 channels, that a pass keeps sums of: enough of them to hide the
-  // latency of a dot product, and not more than there are registers.
+  static constexpr int kStep = 4;         // pairs in a pass
+  static constexpr int kLineVectors = 1;  // vectors in a line
+  // Returns: number of key tiles, or blocks of 16 channels, whose sums one pass keeps. They hide
+  // the latency of a dot product and fit into the registers.
   static constexpr int at_once(int pairs) { return pairs <= 2 ? 4 : 2; }
 
   struct Codes {
@@ -35,7 +35,7 @@ struct CodeLanes {
   }
   static __m512i load(const std::byte* line) { return _mm512_load_si512(line); }
 
-  // 4 numbers, for all lanes.
+  // 4 numbers, broadcast to all lanes.
   struct Factor {
     __m512i high;
     __m512i low;
@@ -58,8 +58,9 @@ struct CodeLanes {
     }
   };
 
-  // 64 numbers times `inverse`, rounded to integers, as 16 times 4 high and 16 times 4 low bytes.
-  // Adding 128 before the bytes are taken rounds the high ones; the low ones take it back.
+  // Writes 64 numbers times `inverse`, rounded to integers, as 16 times 4 high and 16 times 4 low
+  // bytes. Adding 128 before the bytes are taken rounds the high bytes. The low bytes subtract it
+  // again.
   static void pack(const Lanes* numbers, float inverse, int32_t* high, int32_t* low) {
     const __m512i bytes = _mm512_set_epi8(  // byte 0 of the lanes of two vectors, then byte 1
         125, 121, 117, 113, 109, 105, 101, 97, 93, 89, 85, 81, 77, 73, 69, 65,  //

@@ -13,10 +13,10 @@
 
 namespace tessera::amx {
 
-// Tiles of codes where a block has several pairs: AMX multiplies 16 rows of numbers by 16 lines of
-// codes at once. A line of a page is a row of the instruction's second operand as it stands; the
-// first one's rows are the two parts of 8 pairs, high and low in turn. The sums are the same
-// integers as CodeAttention's, and what becomes of them is the same arithmetic, so results are the
+// Attention over tiles of codes for blocks of several pairs. AMX multiplies 16 rows of numbers by
+// 16 lines of codes at once. A line of a page is a row of the second operand, without repacking.
+// The rows of the first operand are the two parts of 8 pairs, high and low in turn. The sums are
+// the same integers as in CodeAttention, followed by the same arithmetic. Results are therefore the
 // same bit for bit. Codes of less than 8 bits are unpacked once for all pairs.
 struct CodeTiles {
   using Vectors = CodeAttention<avx512::CodeLanes>;
@@ -25,20 +25,20 @@ struct CodeTiles {
   static constexpr int kStep = kTileRows / PairBlock::kParts;  // pairs
   static constexpr int kKeyTile = KvPageLayout::kKeyTile;
   static constexpr int kLineBytes = KvPageLayout::kLineBytes;
-  static constexpr int kTileBytes = kTileRows * kLineBytes;  // of a register
+  static constexpr int kTileBytes = kTileRows * kLineBytes;  // bytes of a register
   static constexpr int kTiles = 4;                           // registers of sums
   static_assert(kTiles == kKeyTilesInTile);
 
   static constexpr int64_t kMaxBytes = int64_t{kMaxHeadDim} * kAttentionTile;
   static_assert(sizeof(PairBlock::expanded) >= 2 * kMaxBytes);
 
-  // Blocks of fewer pairs would fill half of a register.
+  // Minimum number of pairs in a block. With fewer pairs, half of a register could stay empty.
   static constexpr int kFewestPairs = kStep;
 
   // ---- codes, one byte each
 
-  // Codes of a tile's keys (values): sub-line s of a key tile goes to place(key tile, s). What the
-  // next tile has in the same place is fetched meanwhile.
+  // Unpacks the codes of a tile's keys (values). Sub-line s of a key tile goes to place(key tile,
+  // s). The same lines of the next tile are prefetched meanwhile.
   template <int kBits, class Place>
   static void unpack(const std::byte* const* key_tiles, const std::byte* const* next, int64_t bytes,
                      Place place) {
@@ -75,7 +75,8 @@ struct CodeTiles {
     }
   }
 
-  // Keys: [64 channels][key tile], what one register of queries meets, register by register.
+  // Keys: [blocks of 64 channels][key tiles], one register each. One register of queries is
+  // multiplied by all key tiles of a block of channels.
   static std::byte* keys(PairBlock& block) {
     return block.expanded;
   }
@@ -88,7 +89,7 @@ struct CodeTiles {
            });
   }
 
-  // Values: [16 channels], each of all 64 tokens.
+  // Values: [blocks of 16 channels], one register each, with all 64 tokens.
   static std::byte* values(PairBlock& block) {
     return block.expanded + kMaxBytes;
   }
@@ -103,7 +104,7 @@ struct CodeTiles {
 
   // ---- products
 
-  // What registers 0 to 3 have added up: [register][pair][part][16].
+  // Sums of registers 0 to 3: [register][pair][part][16].
   struct Sums {
     alignas(64) int32_t of[kTiles][kStep][PairBlock::kParts][16];
 
@@ -126,7 +127,7 @@ struct CodeTiles {
     _tile_zero(3);
   }
 
-  // The numbers in register 4 against kTiles registers' worth of codes.
+  // Multiplies the numbers in register 4 by kTiles registers of codes.
   static void multiply(const std::byte* codes) {
     _tile_loadd(5, codes, kLineBytes);
     _tile_dpbsud(0, 4, 5);
@@ -138,8 +139,8 @@ struct CodeTiles {
     _tile_dpbsud(3, 4, 6);
   }
 
-  // Of pairs [begin, end), at most kStep. What stands in the codes behind head_dim meets queries
-  // that are 0.
+  // Writes the scores of pairs [begin, end), at most kStep. Codes beyond head_dim are multiplied by
+  // queries that are 0.
   static void scores(PairBlock& block, const KvTile& tile, int begin, int end) {
     clear();
     const std::byte* codes = keys(block);
@@ -195,9 +196,9 @@ struct CodeTiles {
 
   // ---- a tile
 
-  // Step by step from scores to values, so that a step's numbers stay in the first-level cache.
-  // The compiler knows nothing of what a tile register is loaded from, so it is told to have stored
-  // everything.
+  // Each step runs from scores to values, so that its numbers stay in the L1 cache. The compiler
+  // does not see the memory that tile registers are loaded from. The fences therefore force all
+  // earlier stores.
   static void add_tile(PairBlock& block, const TileStep& step) {
     unpack_keys(block, step);
     unpack_values(block, step);

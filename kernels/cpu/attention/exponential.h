@@ -2,8 +2,9 @@
 
 namespace tessera {
 
-// 2^f for f in [-0.51, 0.51]: 1 + f * q(f), so that 2^0 is exactly 1; the softmax relies on it.
-// q interpolates (2^f - 1) / f at six Chebyshev nodes: relative error below 1e-8 before rounding.
+// Returns: 2^f for f in [-0.51, 0.51], as 1 + f * q(f), so that 2^0 is exactly 1. The softmax
+// relies on it. q interpolates (2^f - 1) / f at six Chebyshev nodes: relative error below 1e-8
+// before rounding.
 template <class V>
 V exp2_fraction(V f) {
   V q = V::all(0x1.44138ap-13f);
@@ -15,7 +16,8 @@ V exp2_fraction(V f) {
   return V::fma(q, f, V::all(1.0f));
 }
 
-// 2^x for x <= 0 with a relative error below 2^-22.5; x below -126 counts as -126. NaN stays NaN.
+// Returns: 2^x for x <= 0 with a relative error below 2^-22.5. x below -126 is clamped to -126. NaN
+// stays NaN.
 template <class V>
 V exp2_nonpositive(V x) {
   const V bounded = V::max(V::all(-126.0f), x);
@@ -23,8 +25,8 @@ V exp2_nonpositive(V x) {
   return V::scale(exp2_fraction(bounded - whole), whole);
 }
 
-// e^x with a relative error below 2^-22.5 for x in [-87, 88]; x outside counts as the nearer end.
-// NaN stays NaN.
+// Returns: e^x with a relative error below 2^-22.5 for x in [-87, 88]. x outside is clamped to that
+// range. NaN stays NaN.
 template <class V>
 V exponential(V x) {
   const V bounded = V::min(V::all(88.0f), V::max(V::all(-87.0f), x));

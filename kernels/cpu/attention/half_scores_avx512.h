@@ -11,16 +11,16 @@
 
 namespace tessera::avx512 {
 
-// Scores of sparse keys that are expanded to 16 bits: f16 as they are, codes as integers. A vector
-// holds 16 bytes of a key for each of 4 pairs, as in SparseAttention; tokens are expanded while the
-// ones before them are multiplied.
+// Scores of sparse keys that are expanded to 16 bits: f16 stay f16, codes become integers. A vector
+// holds 16 bytes of a key for each of 4 pairs, as in SparseAttention. The next tokens are expanded
+// while the current ones are multiplied.
 struct HalfScores : HalfTokens {
-  static constexpr int kQuarters = 4;  // pairs of a vector, 8 channels of each
+  static constexpr int kQuarters = 4;  // pairs in a vector, 8 channels each
   static constexpr int kUnit = 8;
   static constexpr int kUnitBytes = 2 * kUnit;
 
-  // Sums of neighbours, of a's in the lower half of 16 (8) bytes and of b's in
-  // the upper.
+  // merge_N adds neighbouring parts of N bytes. In each run of 16 bytes (merge_2: 4 bytes), sums of
+  // `a` go to the lower half and sums of `b` to the upper half.
   TESSERA_FP16_INLINE static __m512h merge_8(__m512h a, __m512h b) {
     const __m512i x = _mm512_castph_si512(a);
     const __m512i y = _mm512_castph_si512(b);
@@ -40,8 +40,8 @@ struct HalfScores : HalfTokens {
         _mm512_castsi512_ph(_mm512_mask_blend_epi16(0xaaaaaaaa, x, _mm512_slli_epi32(y, 16))),
         _mm512_castsi512_ph(_mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(x, 16), y)));
   }
-  // A vector of queries, 8 channels of each of kQuarters, times 16 bytes of a
-  // key. f16:
+  // Product of f16: a vector of queries, 8 channels for each of kQuarters pairs, times 16 bytes of
+  // a key.
   struct HalfProduct {
     using Sum = __m512h;
     static const std::byte* queries(const PairBlock& block, int pair) {
@@ -55,7 +55,7 @@ struct HalfScores : HalfTokens {
     TESSERA_FP16_INLINE static Sum add(Sum sum, __m512i query, __m512i key) {
       return _mm512_fmadd_ph(_mm512_castsi512_ph(query), _mm512_castsi512_ph(key), sum);
     }
-    // The 8 lanes of each quarter and token, added up.
+    // Adds up the 8 lanes of each quarter and token.
     TESSERA_FP16_INLINE static void write_scores(const Sum (&sums)[kTokens], const float* steps,
                                                  float* out) {
       const __m512h even = merge_4(merge_8(sums[0], sums[2]), merge_8(sums[4], sums[6]));
@@ -73,7 +73,7 @@ struct HalfScores : HalfTokens {
       }
     }
   };
-  // 16-bit integers and codes: the same integers as SparseAttention has.
+  // Product of 16-bit integers and codes. The sums are the same integers as in SparseAttention.
   struct CodeProduct {
     using Sum = __m512i;
     static const std::byte* queries(const PairBlock& block, int pair) {
@@ -111,15 +111,14 @@ struct HalfScores : HalfTokens {
     }
   };
 
-  // Tokens to be expanded while others are multiplied: a core then does both at
-  // once.
+  // Tokens to expand while others are multiplied, so that a core does both at once.
   struct Ahead {
     Tokens tokens;
     int count;
     std::byte* out;
   };
 
-  // Scores of kQuarters pairs from `pair` on against kTokens expanded tokens.
+  // Writes the scores of kQuarters pairs from `pair` on against kTokens expanded tokens.
   template <class Product, int kCount, bool kExpands>
   TESSERA_FP16 static void score_tokens(const PairBlock& block, int pair, const std::byte* keys,
                                         Ahead ahead, float* out) {

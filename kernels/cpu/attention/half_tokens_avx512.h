@@ -8,25 +8,25 @@
 #include "kernels/cpu/attention/sparse_attention.h"
 #include "kernels/cpu/attention/sparse_lanes_avx512.h"
 
-// Only functions that say so are compiled for AVX512-FP16, so that no other leaves a file with its
-// instructions in it.
+// Only functions with these attributes are compiled for AVX512-FP16. No other function that leaves
+// a file then contains FP16 instructions.
 #define TESSERA_FP16 [[gnu::target("avx512fp16")]]
 #define TESSERA_FP16_INLINE [[gnu::target("avx512fp16"), gnu::always_inline]]
 
 namespace tessera::avx512 {
 
-// What the kernels of sparse_halves_avx512.h read of a tile, and how they cut it.
+// Views of sparse tokens and constants shared by the kernels of sparse_halves_avx512.h.
 struct HalfTokens {
   using Sparse = SparseAttention<SparseLanes>;
   using Packed = Sparse::Packed;
   static constexpr int kLanes = Lanes::kLanes;
   static constexpr int kKeyTile = KvPageLayout::kKeyTile;
-  static constexpr int kTokens = 8;                 // of keys in a pass
-  static constexpr int kWord = 64;                  // channels
-  static constexpr int64_t kWordBytes = 2 * kWord;  // of their f16
+  static constexpr int kTokens = 8;                 // tokens of keys in a pass
+  static constexpr int kWord = 64;                  // channels in a bitmap word
+  static constexpr int64_t kWordBytes = 2 * kWord;  // bytes of their f16
   static constexpr int kWords = kMaxHeadDim / kWord;
 
-  // Tokens of one key tile, in order, as they lie in the page.
+  // Cursor over the tokens of one key tile, in the order of the page. Not owned.
   struct Tokens {
     const std::byte* kept;
     const std::byte* bitmap;
@@ -46,7 +46,8 @@ struct HalfTokens {
             packed.bitmap_bytes};
   }
 
-  // 64 channels of a token as f16: kept f16 (codes) at the channels of a bitmap's word.
+  // Loads 64 channels of a token as f16. Kept f16 (codes) go to the channels that are set in the
+  // bitmap word `bits`, the others become 0.
   template <class T>
   TESSERA_FP16_INLINE static void load_word(const std::byte* kept, uint64_t bits, __m512h& first,
                                             __m512h& second) {

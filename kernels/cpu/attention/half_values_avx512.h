@@ -10,12 +10,11 @@
 
 namespace tessera::avx512 {
 
-// A tile's sparse values times block.weight_halves, added up as f16, and to block.values as f32.
-// What registers hold of a token goes there from the page; where there are more channels or pairs,
-// the tile is expanded once for all passes.
+// Multiplies a tile's sparse values by block.weight_halves. Sums are f16 inside a tile and are
+// added to block.values as f32. If registers hold all channels and pairs, tokens go there straight
+// from the page. With more channels or pairs, the tile is expanded once for all passes.
 struct HalfValues : HalfTokens {
-  // Where a pass over a tile's tokens has their channels from, kCount words of
-  // each: the page,
+  // Source of channels for a pass over a tile's tokens, kCount words each: the page.
   template <class T, int kCount>
   struct FromPage {
     static constexpr int kVectors = 2 * kCount;
@@ -35,7 +34,7 @@ struct HalfValues : HalfTokens {
       tokens.next();
     }
   };
-  // or where expand_tile left them.
+  // Source of channels for a pass: the output of expand_tile.
   template <int kCount>
   struct Expanded {
     static constexpr int kVectors = 2 * kCount;
@@ -52,7 +51,7 @@ struct HalfValues : HalfTokens {
     }
   };
 
-  // Tokens [begin, end) of a tile, and the pairs and channels that a pass adds.
+  // Tokens [begin, end) of a tile, and the first pair and first channel of a pass.
   struct Part {
     int begin;
     int end;
@@ -60,8 +59,7 @@ struct HalfValues : HalfTokens {
     int channel;
   };
 
-  // values = values * correction + weights * V, kPairs pairs and the channels
-  // that `from` has.
+  // values = values * correction + weights * V, for kPairs pairs and the channels of `from`.
   template <int kPairs, class From>
   TESSERA_FP16 static void add_part(PairBlock& block, const Part& part, From from,
                                     LineFetch fetch) {
@@ -119,7 +117,7 @@ struct HalfValues : HalfTokens {
     _mm512_storeu_ps(values, _mm512_fmadd_ps(low, step, kept_low));
     _mm512_storeu_ps(values + kLanes, _mm512_fmadd_ps(high, step, kept_high));
   }
-  // The first `count` channels.
+  // Like add_sums, for the first `count` channels only.
   template <int kVectors>
   TESSERA_FP16 static void add_some_sums(float* values, int count, __m512 keep,
                                          const __m512h (&sums)[kVectors], __m512 step) {
@@ -141,8 +139,8 @@ struct HalfValues : HalfTokens {
     kAdd[std::min(block.pairs - part.pair, 4) - 1](block, part, from, fetch);
   }
 
-  // What registers hold goes there from the page; else tokens are expanded
-  // once, for all passes.
+  // Tokens that fit registers go there straight from the page. Otherwise the tile is expanded once
+  // for all passes.
   template <class T>
   static void add(PairBlock& block, const TileStep& step, LineFetch fetch) {
     const Packed packed = Sparse::pack(block, sparse_values(step.tile.shape->layout),

@@ -11,8 +11,9 @@
 
 namespace tessera {
 
-// Tiles of floats over a vector type; as values also int8_t, for what sparse_attention.h makes.
-// Loops whose bounds are template parameters unroll, and their arrays live in registers.
+// Attention over tiles of floats, written over a vector type V. Values may also be int8_t, as
+// sparse_attention.h produces them. Loops with template parameters as bounds unroll, and their
+// arrays stay in registers.
 template <class V>
 struct LaneAttention {
   using Softmax = LaneSoftmax<V>;
@@ -33,7 +34,7 @@ struct LaneAttention {
     }
   }
 
-  // The cache lines that begin in the kBytes at `p`.
+  // Prefetches the cache lines that begin in the kBytes bytes at `p`.
   template <int kBytes>
   static void prefetch(const std::byte* p) {
     if constexpr (kBytes < kCacheLine) {
@@ -53,11 +54,11 @@ struct LaneAttention {
     }
   }
 
-  // One channel's part of the scores.
+  // Adds one channel's part of the scores.
   template <class Key, int kPairs>
   static void add_scores(const float* queries, const std::byte* const* key_tiles, int64_t channel,
                          V (&sums)[kPairs][V::kKeyTilesAtOnce * (kKeyTile / kLanes)]) {
-    constexpr int kVectors = kKeyTile / kLanes;  // of one key tile
+    constexpr int kVectors = kKeyTile / kLanes;  // in one key tile
     V keys[V::kKeyTilesAtOnce * kVectors];
 #pragma GCC unroll 8
     for (int i = 0; i < V::kKeyTilesAtOnce * kVectors; ++i) {
@@ -74,12 +75,12 @@ struct LaneAttention {
     }
   }
 
-  // Scores of kPairs pairs against one tile. While the keys are read, the first to do so fetches
-  // the tile's values.
+  // Writes the scores of kPairs pairs against one tile. With kFetches, the tile's values are
+  // prefetched while the keys are read; the first pass over a tile does so.
   template <class Key, int kPairs, bool kFetches>
   static void scores(const float* queries, const KvTile& tile, int32_t head_dim, float* out) {
     constexpr int kTiles = V::kKeyTilesAtOnce;
-    constexpr int kVectors = kKeyTile / kLanes;  // of one key tile
+    constexpr int kVectors = kKeyTile / kLanes;  // in one key tile
     for (int first = 0; first < kKeyTilesInTile; first += kTiles) {
       V sums[kPairs][kTiles * kVectors];
 #pragma GCC unroll 8
@@ -89,8 +90,8 @@ struct LaneAttention {
           sums[pair][i] = V::zero();
         }
       }
-      // The channels in as many parts as there are tiles, each of which fetches one tile of values:
-      // memory is then read in the order of its addresses.
+      // Channels are cut into kTiles parts, each of which prefetches one key tile of values. Memory
+      // is then read in the order of its addresses.
       const int64_t part_channels = head_dim / kTiles;
       for (int part = 0; part < kTiles; ++part) {
         const std::byte* fetched = tile.values[first + part];
@@ -112,11 +113,11 @@ struct LaneAttention {
     }
   }
 
-  // Channels of the weighted values: `values` = values * correction + weights * V, for kPairs pairs
+  // Arguments of the weighted values: values = values * correction + weights * V, for kPairs pairs
   // and the kVectors vectors of channels that begin at `channel`.
   struct ValueStep {
     const TileStep& step;
-    LineFetch fetch;           // some with every kTokensOfFetch tokens of a part of the channels
+    LineFetch fetch;           // one call every kTokensOfFetch tokens
     const float* weights;      // [pairs, tokens of the tile]
     const float* corrections;  // [pairs]
     float* values;             // [pairs, head_dim]
@@ -124,12 +125,13 @@ struct LaneAttention {
     int64_t channel;
   };
 
-  // As many bytes of the next keys are fetched as are read of values, whole lines at a time.
+  // Tokens between two prefetches. As many bytes of the next keys are prefetched as bytes of values
+  // are read, in whole cache lines.
   template <class Value>
   static constexpr int kTokensOfFetch =
       std::max<int>(1, kCacheLine / (V::kValueVectors * kLanes * static_cast<int>(sizeof(Value))));
 
-  // One token's part of them.
+  // Adds one token's part of the weighted values.
   template <class Value, int kPairs, int kVectors>
   static void add_token(const Value* in, const float* weights, V (&sums)[kPairs][kVectors]) {
     V loaded[kVectors];
@@ -182,7 +184,7 @@ struct LaneAttention {
     }
   }
 
-  // The last 8 channels where head_dim is an odd multiple of 8 and a vector has 16 lanes.
+  // Adds the last 8 channels if head_dim is an odd multiple of 8 and a vector has 16 lanes.
   template <class Value>
   static void add_half_vector(const ValueStep& args, int pairs) {
     for (int pair = 0; pair < pairs; ++pair) {
@@ -252,7 +254,8 @@ struct LaneAttention {
     }
   }
 
-  // Of the next tile the keys are fetched while the values are read, if they are of the same shape.
+  // Keys of the next tile are prefetched while the values are read, if both tiles have the same
+  // shape.
   static void add_tile(PairBlock& block, const TileStep& step) {
     const bool halves = step.tile.shape->layout.format.key_bits == 16;
     const bool next_alike =
@@ -279,8 +282,8 @@ struct LaneAttention {
             std::max<int64_t>(kCacheLine, V::kValueVectors * kLanes * element)};
   }
 
-  // The values of a tile times block.weights, for some pairs and the channels from `channel` on;
-  // the first of them fetch.
+  // Pairs [begin, end) and channels from `channel` on, for which a tile's values times
+  // block.weights are added. Only the first step of pairs prefetches.
   struct Part {
     int begin;
     int end;

@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-// The row ops over a vector type; see RowOps for what each does. Counts need not be whole vectors:
-// the rest goes through a padded copy, so that an element's arithmetic does not depend on where in
-// a row it stands.
+// Row ops over a vector type V; RowOps has their contracts. Counts need not be whole vectors. The
+// rest goes through a padded copy, so that the arithmetic of an element does not depend on its
+// place in the row.
 template <class V>
 struct LaneRows {
   static constexpr int64_t kLanes = V::kLanes;
@@ -30,7 +30,7 @@ struct LaneRows {
     }
   }
 
-  // Four running sums hide the latency of the additions; they are joined in a fixed order.
+  // Four running sums hide the latency of the additions. They are added in a fixed order.
   static float sum_of_squares(const float* in, int64_t count) {
     V sums[4] = {V::zero(), V::zero(), V::zero(), V::zero()};
     int64_t i = 0;

@@ -11,34 +11,36 @@ namespace tessera {
 
 static_assert(sizeof(KvTokenScore) == 8 && offsetof(KvTokenScore, score) == 0);
 
-// The online softmax over a vector type, between a tile's scores and its values, and what becomes
-// of it at the end.
+// Online softmax over a vector type V, between a tile's scores and its values, with the finish and
+// the merge of splits.
 template <class V>
 struct LaneSoftmax {
   static constexpr int kLanes = V::kLanes;
   static constexpr int kKeyTile = KvPageLayout::kKeyTile;
   static constexpr int kTileVectors = kAttentionTile / kLanes;
 
-  // What of a vector's tokens a pair sees; `whole`: it sees all of the tile.
+  // Returns: `x` for the tokens of vector `i` that the pair sees, `fallback` for the others.
+  // `whole`: the pair sees the whole tile.
   static V seen(const PairBlock& block, bool whole, int pair, int i, V x, V fallback) {
     return whole ? x
                  : x.where(static_cast<uint32_t>(block.visible[pair] >> (i * kLanes)), fallback);
   }
 
-  // The highest score so far of each pair, and what it makes of the earlier sums. By 4 pairs: what
-  // is stored is then as wide as what is loaded again, or wider, and need not wait for the cache.
+  // Raises each pair's maximum to the tile's scores and computes the correction of its earlier
+  // sums. It handles 4 pairs at once: a store is then at least as wide as the later load, which
+  // need not wait for the cache.
   template <bool kWhole>
   static void raise_maxima(PairBlock& block) {
     raise_maxima<kWhole>(block, 0, block.pairs);
   }
-  // Of pairs [begin, end), the first a multiple of 4.
+  // The same for pairs [begin, end). Requires: `begin` is a multiple of 4.
   template <bool kWhole>
   static void raise_maxima(PairBlock& block, int begin, int end) {
     for (int first = begin; first < end; first += 4) {
       V highest[4];
 #pragma GCC unroll 4
       for (int j = 0; j < 4; ++j) {
-        const int pair = first + j;  // those behind the last keep what stood there
+        const int pair = first + j;  // pairs beyond the last keep their old values
         const float* scores = block.weights + pair * kAttentionTile;
         highest[j] = V::all(block.maxima[pair]);
         if (pair < end) {
@@ -55,7 +57,8 @@ struct LaneSoftmax {
     }
   }
 
-  // Marks hold a score and a position each, so 2 vectors of them have the scores of one.
+  // A token score has a score and a position, so 2 vectors of token scores have the scores of one
+  // vector.
   template <bool kDescending>
   static void add_attention(const ReceivedAttention& step, KvTokenScore* token_scores) {
     alignas(64) float factors[kMaxScoredHeads];
@@ -88,13 +91,13 @@ struct LaneSoftmax {
     }
   }
 
-  // What a tile adds nothing to follows the maximum too.
+  // Rescales the sums of zeros to the new maximum, for a tile that adds nothing to them.
   static void raise_zeros(PairBlock& block, int pair) {
     float* zeros = block.zeros + pair * kKeyTile;
     (V::load(zeros) * V::all(block.corrections[pair])).store(zeros);
   }
 
-  // Weights of one pair, from its scores; `take(i, weight)` gets each vector.
+  // Computes the weights of one pair from its scores; `take(i, weight)` receives each vector.
   template <bool kWhole, class Take>
   static void weigh_pair(PairBlock& block, int pair, Take&& take) {
     const float* scores = block.weights + pair * kAttentionTile;
@@ -111,7 +114,7 @@ struct LaneSoftmax {
     V::fma(V::load(sums), V::all(block.corrections[pair]), added).store(sums);
   }
 
-  // Scores become weights; `left`: where they go too, with their maxima, or null.
+  // Turns scores into weights. If `left` is not null, weights and maxima are also written there.
   static void weigh(PairBlock& block, float* left) {
     for (int pair = 0; pair < block.pairs; ++pair) {
       float* weights = block.weights + pair * kAttentionTile;
@@ -158,8 +161,8 @@ struct LaneSoftmax {
     }
   }
 
-  // Adding 0 turns -0 into +0: whether a sum of nothing but zeros is negative depends on how many
-  // masked tokens stood in it.
+  // Adding 0 turns -0 into +0. Otherwise the sign of a sum of zeros would depend on the number of
+  // masked tokens in it.
   static void normalise(float* values, float sum, int32_t head_dim) {
     for (int32_t channel = 0; channel < head_dim; channel += kHeadDimMultiple) {
       (V::load_half(values + channel) / V::all(sum) + V::zero()).store_half(values + channel);

@@ -6,13 +6,12 @@
 
 namespace tessera::avx2 {
 
-// A vector of f32 as the kernel templates of this folder see it. Only files compiled with the
-// instruction set's flags include this.
+// Vector of f32 for the kernel templates of this folder. Only files compiled with the flags of the
+// instruction set include this.
 struct Lanes {
   static constexpr int kLanes = 8;
-  static constexpr int kKeyTilesAtOnce =
-      1;  // key tiles a pass of the score kernel keeps in registers
-  static constexpr int kValueVectors = 2;  // vectors of channels a pass of the value kernel does
+  static constexpr int kKeyTilesAtOnce = 1;  // key tiles in one pass over scores
+  static constexpr int kValueVectors = 2;    // vectors of channels in a pass over values
 
   __m256 v;
 
@@ -31,7 +30,7 @@ struct Lanes {
     _mm_storeu_si128(static_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
   }
 
-  // The first 8 lanes: all of them.
+  // The first 8 lanes are all lanes.
   static Lanes load_half(const float* p) { return load(p); }
   void store_half(float* p) const { store(p); }
 
@@ -40,19 +39,19 @@ struct Lanes {
   friend Lanes operator*(Lanes a, Lanes b) { return {_mm256_mul_ps(a.v, b.v)}; }
   friend Lanes operator/(Lanes a, Lanes b) { return {_mm256_div_ps(a.v, b.v)}; }
   static Lanes fma(Lanes a, Lanes b, Lanes c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
-  // A NaN in `b` survives, one in `a` does not: put the bound first.
+  // A NaN in `b` survives, a NaN in `a` does not: pass the bound first.
   static Lanes min(Lanes a, Lanes b) { return {_mm256_min_ps(a.v, b.v)}; }
   static Lanes max(Lanes a, Lanes b) { return {_mm256_max_ps(a.v, b.v)}; }
   static Lanes round(Lanes a) {
     return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
   }
-  // a * 2^exponent for a whole exponent in [-126, 127]
+  // Returns: a * 2^exponent for an integer exponent in [-126, 127].
   static Lanes scale(Lanes a, Lanes exponent) {
     const __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32(exponent.v), _mm256_set1_epi32(127));
     return {_mm256_mul_ps(a.v, _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23)))};
   }
 
-  // Lane i where bit i of `bits` is set, else lane i of `other`.
+  // Returns: lane i if bit i of `bits` is set, else lane i of `other`.
   Lanes where(uint32_t bits, Lanes other) const {
     const __m256i lane_bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
     const __m256i set = _mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits)), lane_bit);
@@ -62,7 +61,7 @@ struct Lanes {
   Lanes reversed() const {
     return {_mm256_permutevar8x32_ps(v, _mm256_setr_epi32(7, 6, 5, 4, 3, 2, 1, 0))};
   }
-  // p[2 i] += lane i; what stands between need not be a number.
+  // p[2 i] += lane i. Elements in between are unchanged and need not be floats.
   void add_to_even(float* p) const {
     const __m256i low = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
     const __m256i high = _mm256_setr_epi32(4, 4, 5, 5, 6, 6, 7, 7);
@@ -79,7 +78,7 @@ struct Lanes {
     const __m128 m2 = _mm_max_ps(m4, _mm_movehl_ps(m4, m4));
     return _mm_cvtss_f32(_mm_max_ss(m2, _mm_movehdup_ps(m2)));
   }
-  // The highest lane of each of 4 vectors, in the first 4 lanes, in about the time of one.
+  // Returns: the maximum lane of each of 4 vectors, in the first 4 lanes, in about the time of one.
   static Lanes highest(const Lanes (&of)[4]) {
     const __m256 ab =
         _mm256_max_ps(_mm256_unpacklo_ps(of[0].v, of[1].v), _mm256_unpackhi_ps(of[0].v, of[1].v));
@@ -90,8 +89,8 @@ struct Lanes {
     return {_mm256_zextps128_ps256(
         _mm_max_ps(_mm256_castps256_ps128(abcd), _mm256_extractf128_ps(abcd, 1)))};
   }
-  // 4 neighbouring lanes are a quarter here, as they are of AVX-512's. Of 4 vectors the sums of
-  // each quarter: lane i of a quarter is that of vector i.
+  // A quarter is 4 neighbouring lanes, as in AVX-512. Returns: sums of each quarter of 4 vectors;
+  // lane i of a quarter is the sum of vector i.
   static Lanes quarter_sums(const Lanes (&of)[4]) {
     const __m256 ab =
         _mm256_add_ps(_mm256_unpacklo_ps(of[0].v, of[1].v), _mm256_unpackhi_ps(of[0].v, of[1].v));
@@ -103,11 +102,11 @@ struct Lanes {
     _mm_storeu_ps(p, _mm256_castps256_ps128(v));
     _mm_storeu_ps(p + apart, _mm256_extractf128_ps(v, 1));
   }
-  // The first 4 lanes; loaded, the others are 0.
+  // Loads or stores the first 4 lanes. A load sets the others to 0.
   static Lanes load_4(const float* p) { return {_mm256_zextps128_ps256(_mm_loadu_ps(p))}; }
   void store_4(float* p) const { _mm_storeu_ps(p, _mm256_castps256_ps128(v)); }
 
-  // The sum in a fixed order: halves first, then quarters, and so on.
+  // Sum of all lanes in a fixed order: halves first, then quarters, and so on.
   float sum() const {
     const __m128 s4 = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
     const __m128 s2 = _mm_add_ps(s4, _mm_movehl_ps(s4, s4));

@@ -6,13 +6,12 @@
 
 namespace tessera::avx512 {
 
-// A vector of f32 as the kernel templates of this folder see it. Only files compiled with the
-// instruction set's flags include this.
+// Vector of f32 for the kernel templates of this folder. Only files compiled with the flags of the
+// instruction set include this.
 struct Lanes {
   static constexpr int kLanes = 16;
-  static constexpr int kKeyTilesAtOnce =
-      4;  // key tiles a pass of the score kernel keeps in registers
-  static constexpr int kValueVectors = 4;  // vectors of channels a pass of the value kernel does
+  static constexpr int kKeyTilesAtOnce = 4;  // key tiles in one pass over scores
+  static constexpr int kValueVectors = 4;    // vectors of channels in a pass over values
 
   __m512 v;
 
@@ -31,7 +30,7 @@ struct Lanes {
     _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
   }
 
-  // The first 8 lanes; loaded, the others are 0.
+  // Loads or stores the first 8 lanes. A load sets the others to 0.
   static Lanes load_half(const float* p) { return {_mm512_zextps256_ps512(_mm256_loadu_ps(p))}; }
   static Lanes load_half_f16(const void* p) {
     return {
@@ -48,16 +47,16 @@ struct Lanes {
   friend Lanes operator*(Lanes a, Lanes b) { return {_mm512_mul_ps(a.v, b.v)}; }
   friend Lanes operator/(Lanes a, Lanes b) { return {_mm512_div_ps(a.v, b.v)}; }
   static Lanes fma(Lanes a, Lanes b, Lanes c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
-  // A NaN in `b` survives, one in `a` does not: put the bound first.
+  // A NaN in `b` survives, a NaN in `a` does not: pass the bound first.
   static Lanes min(Lanes a, Lanes b) { return {_mm512_min_ps(a.v, b.v)}; }
   static Lanes max(Lanes a, Lanes b) { return {_mm512_max_ps(a.v, b.v)}; }
   static Lanes round(Lanes a) {
     return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
   }
-  // a * 2^exponent for a whole exponent in [-126, 127]
+  // Returns: a * 2^exponent for an integer exponent in [-126, 127].
   static Lanes scale(Lanes a, Lanes exponent) { return {_mm512_scalef_ps(a.v, exponent.v)}; }
 
-  // Lane i where bit i of `bits` is set, else lane i of `other`.
+  // Returns: lane i if bit i of `bits` is set, else lane i of `other`.
   Lanes where(uint32_t bits, Lanes other) const {
     return {_mm512_mask_blend_ps(static_cast<__mmask16>(bits), other.v, v)};
   }
@@ -65,7 +64,7 @@ struct Lanes {
     const __m512i order = _mm512_setr_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
     return {_mm512_permutexvar_ps(order, v)};
   }
-  // p[2 i] += lane i; what stands between need not be a number.
+  // p[2 i] += lane i. Elements in between are unchanged and need not be floats.
   void add_to_even(float* p) const {
     constexpr __mmask16 kEven = 0x5555;
     const __m512 first = _mm512_loadu_ps(p);
@@ -77,7 +76,7 @@ struct Lanes {
   }
   float first() const { return _mm512_cvtss_f32(v); }
   float highest() const { return _mm512_reduce_max_ps(v); }
-  // The highest lane of each of 4 vectors, in the first 4 lanes, in about the time of one.
+  // Returns: the maximum lane of each of 4 vectors, in the first 4 lanes, in about the time of one.
   static Lanes highest(const Lanes (&of)[4]) {
     const __m512 ab =
         _mm512_max_ps(_mm512_unpacklo_ps(of[0].v, of[1].v), _mm512_unpackhi_ps(of[0].v, of[1].v));
@@ -89,8 +88,8 @@ struct Lanes {
     return {_mm512_zextps128_ps512(
         _mm_max_ps(_mm256_castps256_ps128(m8), _mm256_extractf128_ps(m8, 1)))};
   }
-  // 4 neighbouring lanes are a quarter here. Of 4 vectors the sums of each quarter: lane i of a
-  // quarter is that of vector i.
+  // A quarter is 4 neighbouring lanes. Returns: sums of each quarter of 4 vectors; lane i of a
+  // quarter is the sum of vector i.
   static Lanes quarter_sums(const Lanes (&of)[4]) {
     const __m512 ab =
         _mm512_add_ps(_mm512_unpacklo_ps(of[0].v, of[1].v), _mm512_unpackhi_ps(of[0].v, of[1].v));
@@ -104,11 +103,11 @@ struct Lanes {
     _mm_storeu_ps(p + 2 * apart, _mm512_extractf32x4_ps(v, 2));
     _mm_storeu_ps(p + 3 * apart, _mm512_extractf32x4_ps(v, 3));
   }
-  // The first 4 lanes; loaded, the others are 0.
+  // Loads or stores the first 4 lanes. A load sets the others to 0.
   static Lanes load_4(const float* p) { return {_mm512_zextps128_ps512(_mm_loadu_ps(p))}; }
   void store_4(float* p) const { _mm_storeu_ps(p, _mm512_castps512_ps128(v)); }
 
-  // The sum in a fixed order: halves first, then quarters, and so on.
+  // Sum of all lanes in a fixed order: halves first, then quarters, and so on.
   float sum() const {
     const __m256 s8 = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
     const __m128 s4 = _mm_add_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1));

@@ -7,9 +7,10 @@
 
 namespace tessera {
 
-// The CPU backend's bounds: work areas of one head stand on a thread's stack.
+// Maximum head_dim of the CPU backend. Work areas of one head are on a thread's stack.
 inline constexpr int32_t kMaxHeadDim = 256;
-// Of the SIMD attention: a vector of AVX2, half a vector of AVX-512.
+// head_dim must be a multiple of this in the SIMD attention: one vector of AVX2, half a vector of
+// AVX-512.
 inline constexpr int32_t kHeadDimMultiple = 8;
 
 inline void check_layout(const KvPageLayout& layout) {

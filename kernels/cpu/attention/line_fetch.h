@@ -6,13 +6,14 @@
 
 namespace tessera {
 
-// Fetches into the cache what will be read next, a little at a time while something else is
-// computed: a tile's keys (or values), which lie in kKeyTilesInTile runs of the same length.
+// Prefetches a tile's keys (or values) in small parts while other data is computed. They are
+// kKeyTilesInTile runs of the same length. Pointers are not owned.
 class LineFetch {
  public:
-  LineFetch() = default;  // nothing
+  LineFetch() = default;  // prefetches nothing
 
-  // `call_bytes` with each call of some(), and all of it if the calls suffice.
+  // Each call of some() prefetches `call_bytes` bytes. Runs that the calls do not reach are not
+  // prefetched.
   LineFetch(const std::byte* const* runs, int64_t run_bytes, int64_t call_bytes)
       : runs_(runs),
         at_(runs[0]),

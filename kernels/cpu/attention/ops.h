@@ -2,9 +2,9 @@
 
 #include "kernels/backend.h"
 
-// The ops of this folder, one namespace for each instruction set; kernels/cpu/backend.cpp puts them
-// into the Backend tables. Their contracts stand in kernels/backend.h. embed moves whole words and
-// computes nothing, so the scalar one serves every instruction set.
+// Attention ops and row ops, one namespace for each instruction set. kernels/cpu/backend.cpp puts
+// them into the Backend tables, and kernels/backend.h has their contracts. embed copies whole words
+// and computes nothing, so the scalar one serves every instruction set.
 
 namespace tessera::scalar {
 

@@ -7,11 +7,13 @@
 
 namespace tessera {
 
-// The softmaxes of spans in scratch, one for each pair of a row's span: maximum, sum, padding to
-// kHeader floats, values. Of a span that a shared run began, what the block has of the pair:
-// maximum, values and then, [kKeyTile] each, sums and zeros, so that it goes on bit for bit.
+// Softmaxes of splits in scratch, one for each pair of a row's split: maximum, sum, padding to
+// kHeader floats, values. If a shared run began a split, it is the state of the pair in the block:
+// maximum, values, then sums and zeros, [kKeyTile] each. The item then continues with the same
+// bits. `scratch` is not owned and must outlive this.
 class Partials {
  public:
+  // Returns: bytes of scratch for `partials` partials.
   static int64_t bytes(int64_t partials, int32_t head_dim) {
     return partials * floats(head_dim) * int64_t{sizeof(float)};
   }

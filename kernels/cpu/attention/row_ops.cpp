@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// Floats of a range: a few microseconds' work, more than handing it to a thread takes.
+// Floats in a range: a few microseconds of work, more than the handover to a thread takes.
 constexpr int64_t kGrainFloats = 4096;
 
 int64_t rows_per_range(int64_t cols) {

@@ -6,13 +6,13 @@
 
 namespace tessera {
 
-// What an instruction set brings to the ops that treat one row (or one head of it) at a time. The
-// loops over rows and the sharing among threads are written once, in row_ops.cpp. A row's result
-// depends on the row alone.
+// Row ops of one instruction set; each handles one row, or one head of a row. Loops over rows and
+// threads are shared code in row_ops.cpp. The result of a row depends on that row only. Counts are
+// in floats.
 struct RowOps {
-  // out = in / sqrt(mean(in^2) + epsilon) * weight; the sum of squares has one fixed order.
+  // out = in / sqrt(mean(in^2) + epsilon) * weight. The sum of squares has one fixed order.
   void (*rms_norm)(const float* in, const float* weight, int64_t count, float epsilon, float* out);
-  // Rotates the pairs (head[i], head[i + half]) by the angles whose cosines and sines are given.
+  // Rotates the pairs (head[i], head[i + half]) by the angles with these cosines and sines.
   void (*rope)(float* head, const float* cos, const float* sin, int64_t half);
   // out = gate / (1 + exp(-gate)) * up
   void (*silu_mul)(const float* gate, const float* up, int64_t count, float* out);

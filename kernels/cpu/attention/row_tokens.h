@@ -8,9 +8,10 @@
 
 namespace tessera {
 
-// What the queries of one group of positions see of one (slot, layer, KV head) row, in the order in
-// which attention reads it: tokens [0, high) of the high tier, [0, low) of the low one, and the
-// group itself up to the query, with the end of the group before where that is read dense too.
+// Tokens of one (slot, layer, KV head) row that the queries of one KV group see, in the order in
+// which attention reads them. These are tokens [0, high) of the high tier, [0, low) of the low
+// tier, and the group itself up to the query. The end of the previous group is included if it is
+// read dense too. Pointers are not owned.
 struct RowTokens {
   const int32_t* page_ids;  // the row of the page tables
   const KvPageLayout* high_layout;
@@ -24,7 +25,7 @@ struct RowTokens {
   int32_t tiles() const { return high_tiles() + low_tiles() + 1; }
 };
 
-// `first_dense`: how many groups in args.dense belong to earlier sequences.
+// `first_dense`: number of groups in args.dense that belong to earlier sequences.
 inline RowTokens row_tokens(const AttentionArgs& args, const SequenceSpan& span,
                             int64_t first_dense, int32_t kv_head, int32_t group) {
   const KvPagesView& pages = args.pages;
@@ -41,12 +42,12 @@ inline RowTokens row_tokens(const AttentionArgs& args, const SequenceSpan& span,
                    : args.dense.data() + page * pages.residual_layout.page_bytes};
 }
 
-// The first position that a query at `position` sees.
+// Returns: the first position that a query at `position` sees.
 inline int32_t first_visible(const AttentionArgs& args, int32_t position) {
   return args.sliding_window > 0 ? std::max(0, position + 1 - args.sliding_window) : 0;
 }
 
-// Aborts unless the op can serve its arguments; for every instruction set.
+// Errors: aborts if the op cannot serve its arguments. Used by every instruction set.
 void check_attention(const AttentionArgs& args);
 
 }  // namespace tessera

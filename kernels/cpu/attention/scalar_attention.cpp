@@ -17,7 +17,7 @@ namespace {
 constexpr float kLog2E = 1.44269504088896341f;
 constexpr float kLn2 = 0.693147180559945309f;
 
-// One token where it lies: the 16 tokens of its tile, and which of them.
+// Address of one token: its page, its tile of 16 tokens, and its lane in the tile.
 struct Token {
   const KvPageLayout* layout;
   const std::byte* page;
@@ -120,7 +120,7 @@ float score(const Query& query, const Token& token) {
   return static_cast<float>(dot) * query.step * token.key_scale() + query.sum * token.key_zero();
 }
 
-// The online softmax of one query: `out` is the sum of 2^(score - maximum) * value, `sum` that of
+// Online softmax of one query. `out` is the sum of 2^(score - maximum) * value, `sum` the sum of
 // the weights.
 struct Softmax {
   const Query& query;
@@ -129,7 +129,7 @@ struct Softmax {
   float maximum = -std::numeric_limits<float>::max();
   float sum = 0;
 
-  // The tokens of one tile, all of one layout.
+  // Adds the tokens of one tile, all of one layout.
   void add(std::span<const Token> tokens) {
     float weights[kAttentionTile];
     const float before = maximum;
@@ -197,7 +197,7 @@ struct Softmax {
   }
 };
 
-// What one query row and head is computed from.
+// Inputs of one query row and head.
 struct QueryRow {
   const AttentionArgs& args;
   const RowTokens& row;
@@ -219,7 +219,7 @@ struct QueryRow {
     return args.pages.page(row.page_ids[entry]);
   }
 
-  // Tokens [first, end) of a list, tile by tile; tiles begin at multiples of kAttentionTile.
+  // Adds tokens [first, end) of a list, tile by tile. Tiles begin at multiples of kAttentionTile.
   template <class TokenAt>
   static void add(Softmax& softmax, int32_t first, int32_t end, TokenAt&& at) {
     Token tokens[kAttentionTile];

@@ -6,7 +6,7 @@ namespace tessera::scalar {
 namespace {
 
 void rms_norm_row(const float* in, const float* weight, int64_t count, float epsilon, float* out) {
-  double sum = 0;  // in ascending order, and exact enough to judge every other order by
+  double sum = 0;  // ascending order, precise enough as reference for others
   for (int64_t i = 0; i < count; ++i) {
     sum += double{in[i]} * double{in[i]};
   }

@@ -7,14 +7,15 @@
 namespace tessera {
 namespace {
 
-// Of the kernels' steps, which serve 4 or 8 pairs of codes, or 6 of floats, whose last one is
-// then 4.
+// Pairs of a run are a multiple of this if possible, to fill the kernels' steps. A step serves 4 or
+// 8 pairs of codes, or 6 of floats; the last step of floats then has 4.
 constexpr int32_t kPairsOfSteps = 16;
 
-// So many runs a thread should have in each span, so that none waits long for the others.
+// Minimum number of runs for each thread in each split, so that no thread waits long for the
+// others.
 constexpr int32_t kItemsOfAThread = 2;
 
-// The full pages of a row's high tier, as the one new query of its sequence sees them.
+// Returns: full pages of the high tier of a row, as the one new query of its sequence sees them.
 std::span<const int32_t> full_pages(const AttentionArgs& args, int32_t sequence, int32_t kv_head) {
   const SequenceSpan& span = args.sequences[static_cast<size_t>(sequence)];
   const RowTokens row = row_tokens(args, span, 0, kv_head, span.last_group());
@@ -46,8 +47,8 @@ SharedRuns::SharedRuns(const AttentionArgs& args, int32_t splits, int32_t thread
     return;
   }
   sort();
-  // As many as fit into a block, or fewer where the KV heads alone would not keep threads busy; of
-  // these so many that no step of pairs is left with a few, as far as that is possible.
+  // A run has as many sequences as fit into a block, or fewer if the KV heads alone would not keep
+  // the threads busy. The number is rounded so that steps of pairs are full if possible.
   const int32_t busy = ordered_ * kv_heads / (kItemsOfAThread * threads);
   step_ = std::min(fitting, kPairsOfSteps / std::gcd(kPairsOfSteps, args.query_heads / kv_heads));
   max_ = std::clamp(whole_steps(busy), std::max(2, step_), fitting / step_ * step_);
@@ -68,8 +69,8 @@ bool SharedRuns::any(int64_t row) const {
   return std::any_of(tiles, tiles + splits_, [](uint8_t count) { return count > 0; });
 }
 
-// By the pages of the first KV head: units and samples share those of all heads alike. Were it
-// otherwise, less would be found.
+// Sorts by the pages of the first KV head, because prefix blocks and samples share the pages of all
+// heads alike. If they did not, fewer runs would be found.
 void SharedRuns::sort() {
   for (int32_t i = 0; i < static_cast<int32_t>(args_.sequences.size()); ++i) {
     const SequenceSpan& span = args_.sequences[static_cast<size_t>(i)];
@@ -94,8 +95,9 @@ int32_t SharedRuns::common_tiles(int32_t one, int32_t other, int32_t kv_head) co
   return static_cast<int32_t>(same * args_.pages.layouts[tier].capacity / kAttentionTile);
 }
 
-// Makes runs of order[begin, end) in the span that begins with `first_tile`: one of all, as long as
-// the shortest that neighbours have in common, unless more would be saved by cutting there.
+// Makes runs of order[begin, end) in the split that begins with `first_tile`. One range of all
+// sequences is as long as the shortest prefix that two neighbours have in common. If cutting the
+// range there saves more reads, both parts are handled separately.
 void SharedRuns::cut(int32_t kv_head, int32_t first_tile, int32_t begin, int32_t end) {
   int32_t shortest = kSplitTiles;
   int32_t at = begin;

@@ -13,15 +13,15 @@
 
 namespace tessera {
 
-// Sparse tiles over a vector type C (sparse_lanes_*.h): loaded compressed, computed dense
-// (MUSTAFAR, section 3). A token is expanded once, into the first-level cache, and serves all pairs
-// of the block.
+// Attention over sparse tiles, written over a vector type C (sparse_lanes_*.h). Tiles are loaded
+// compressed and computed dense (MUSTAFAR, section 3). A token is expanded once, into the L1 cache,
+// and serves all pairs of the block.
 //
-// Keys lie token by token, so a vector holds 16 bytes of a key for each of a few pairs: a *quarter*
-// of AVX-512's lanes for each of 4, a half of AVX2's for each of 2. 16 bytes of the key are
-// broadcast to all of them, and at the end only the lanes of a quarter are left to be added up.
-// Keys that are codes stay integers until then, multiplied with queries of 16 bits. Values that are
-// codes are multiplied as whole numbers, with their scales in the weights.
+// Keys are token-major, so a vector holds 16 bytes of a key for each of a few pairs. That is a
+// *quarter* of the lanes for each of 4 pairs in AVX-512, and half for each of 2 in AVX2. 16 bytes
+// of the key are broadcast to all of them, and at the end only the lanes of a quarter are added up.
+// Keys that are codes stay integers until then, multiplied by queries of 16 bits. Values that are
+// codes are multiplied as integers; their scales are in the weights.
 template <class C>
 struct SparseAttention {
   using V = typename C::Floats;
@@ -29,16 +29,16 @@ struct SparseAttention {
   static constexpr int kLanes = V::kLanes;
   static constexpr int kKeyTile = KvPageLayout::kKeyTile;
   static constexpr int kTileVectors = kAttentionTile / kLanes;
-  static constexpr int kQuarters = kLanes / 4;  // pairs of a vector
-  static constexpr int kTokens = 8;             // of keys that a pass keeps sums of
-  static constexpr int kUnitBytes = 16;         // of a key, for one quarter
+  static constexpr int kQuarters = kLanes / 4;  // pairs in a vector
+  static constexpr int kTokens = 8;             // key tokens whose sums one pass keeps
+  static constexpr int kUnitBytes = 16;         // bytes of a key for one quarter
 
   // ---- queries
 
-  // Pair `pair` is quarter pair % kQuarters of its vectors, unit by unit.
+  // Stores the query in quarter pair % kQuarters of its vectors, 16 bytes at a time.
   static void load_query_tokens(PairBlock& block, int32_t pair, const float* query, float factor) {
     const int count = static_cast<int>(round_up(block.head_dim, 64));
-    if (pair % kQuarters == 0) {  // those of pairs that do not come stay 0
+    if (pair % kQuarters == 0) {  // quarters of missing pairs stay 0
       __builtin_memset(floats_of(block, pair), 0, static_cast<size_t>(count * kLanes));
       __builtin_memset(codes_of(block, pair), 0, static_cast<size_t>(count * kLanes / 2));
     }
@@ -70,18 +70,18 @@ struct SparseAttention {
 
   // ---- expansion
 
-  // The keys (values) of a tile as the loops below want them: every token has a bitmap, and codes
-  // are bytes.
+  // Keys (values) of a tile in the form that the loops below read: each token has a bitmap, and
+  // codes are bytes.
   struct Packed {
     const std::byte* kept[kKeyTilesInTile];
     const std::byte* bitmaps[kKeyTilesInTile];
-    int64_t kept_bytes;  // from token to token
+    int64_t kept_bytes;  // stride between tokens
     int64_t bitmap_bytes;
-    int words;  // of a bitmap
+    int words;  // 64-bit words in a bitmap
   };
 
-  // Codes of 4 bits are widened into block.widened first; and so is copied what has no bitmaps
-  // behind it, beyond whose end no vector may read.
+  // Widens codes of 4 bits into block.widened. Tokens without bitmaps behind them are copied there
+  // too if head_dim is not a multiple of 64, because vectors must not read beyond their end.
   static Packed pack(PairBlock& block, const SparseSide& side, const std::byte* const* tiles,
                      int begin, int end) {
     Packed packed{
@@ -112,7 +112,7 @@ struct SparseAttention {
     return packed;
   }
 
-  // What a vector writes beyond a token the next one overwrites.
+  // A vector may write beyond its token; the next token overwrites that.
   template <class T>
   [[gnu::always_inline]] static void expand(const Packed& packed, int token, std::byte* out) {
     const int tile = token / kKeyTile;
@@ -128,7 +128,7 @@ struct SparseAttention {
 
   // ---- keys
 
-  // Scores of kQuarters pairs from `pair` on against kTokens tokens, `stride` bytes apart.
+  // Writes the scores of kQuarters pairs against kTokens tokens, `stride` bytes apart.
   template <class Product>
   static void score_tokens(const std::byte* queries, const std::byte* keys, int64_t stride,
                            float* out) {
@@ -152,7 +152,7 @@ struct SparseAttention {
     }
   }
 
-  // Keys of floats are expanded to f32, codes to words of 16 bits.
+  // Expands keys of floats to f32, and codes to words of 16 bits.
   template <class T>
   static void score_tokens_of(PairBlock& block, const TileStep& step, LineFetch fetch) {
     using Product =
@@ -163,7 +163,8 @@ struct SparseAttention {
     const int64_t stride = channels * int64_t{2 * sizeof(T)};
     alignas(64) std::byte dense[kMaxHeadDim * sizeof(T)];
     for (int first = step.begin / kTokens * kTokens; first < step.end; first += kTokens) {
-      // Two places in turn: a core expands these tokens while it multiplies the ones before.
+      // Two buffers alternate, so that a core expands these tokens while it multiplies the previous
+      // ones.
       std::byte* keys = block.expanded + first / kTokens % 2 * kTokens * stride;
       const int end = std::min(step.end, first + kTokens);
       for (int token = std::max(step.begin, first); token < end; ++token) {
@@ -180,8 +181,8 @@ struct SparseAttention {
     }
   }
 
-  // A tile's scores, into block.weights. Those of tokens outside [step.begin, step.end) may be
-  // anything.
+  // Writes a tile's scores to block.weights. Scores of tokens outside [step.begin, step.end) are
+  // undefined.
   static void score_tile(PairBlock& block, const TileStep& step) {
     const LineFetch fetch = fetch_ahead(step.next == nullptr ? nullptr : step.next->keys,
                                         step.next == nullptr ? 0 : step.next->shape->key_bytes);
@@ -206,8 +207,8 @@ struct SparseAttention {
 
   // ---- values
 
-  // Scores become weights, then weights times the values' scales where these are codes. Of tokens
-  // that are not there a product may be anything.
+  // Turns scores into weights, and weights into weights times value scales if values are codes.
+  // Products of tokens that do not exist are undefined.
   static void weigh(PairBlock& block, const TileStep& step, bool codes) {
     LaneSoftmax<V>::weigh(block, step.left);
     for (int i = 0; codes && i < kTileVectors; ++i) {
@@ -220,8 +221,8 @@ struct SparseAttention {
     }
   }
 
-  // The first kWide channels of kPairs pairs. Expanding is the work of one port and multiplying of
-  // two, so tokens are expanded some places before they are multiplied.
+  // Adds the first kWide channels of kPairs pairs. Expansion uses one execution port and
+  // multiplication two, so tokens are expanded kAhead tokens before they are multiplied.
   static constexpr int kWide = V::kValueVectors * kLanes;
   template <class T, int kPairs>
   static void add_first_channels(PairBlock& block, const TileStep& step, const Packed& packed,
@@ -310,8 +311,8 @@ struct SparseAttention {
     (codes ? add_values_of<int8_t> : add_values_of<f16>)(block, step, fetch);
   }
 
-  // While keys are read the next tile's are fetched, and while values are read the next values: a
-  // call for every kTokens tokens.
+  // Prefetches the next tile's keys while keys are read, and its values while values are read.
+  // Expects a call for every kTokens tokens.
   static LineFetch fetch_ahead(const std::byte* const* runs, int64_t run_bytes) {
     return runs == nullptr
                ? LineFetch()
@@ -319,7 +320,7 @@ struct SparseAttention {
   }
 };
 
-// What an instruction set brings, for tiles of every kind.
+// Tile kernels of one instruction set, for all page formats.
 template <class Floats, class Codes, class Sparse>
 struct TileAttention {
   static void add_tile(PairBlock& block, const TileStep& step) {

@@ -14,10 +14,10 @@
 
 namespace tessera::avx512 {
 
-// Sparse tiles with AVX512-FP16: what is expanded is multiplied as it is, 32 channels in an
-// instruction, where f32 takes conversions and twice the products (half_step.h says how exactly).
-// Keys of codes stay integers, the same as in SparseAttention; values of codes become f16, which
-// they are exactly.
+// Attention over sparse tiles with AVX512-FP16. Expanded f16 are multiplied directly, 32 channels
+// in an instruction. f32 would take conversions and twice the products. half_step.h states the
+// precision. Keys of codes stay integers, as in SparseAttention. Values of codes become f16, which
+// is exact.
 struct SparseHalves {
   using Sparse = SparseAttention<SparseLanes>;
   using Softmax = LaneSoftmax<Lanes>;
@@ -30,7 +30,7 @@ struct SparseHalves {
     Sparse::load_query_tokens(block, pair, query, factor);
     const int first = pair / Scores::kQuarters * Scores::kQuarters;
     f16* const halves = block.token_halves[first];
-    if (pair == first) {  // those of pairs that do not come stay 0
+    if (pair == first) {  // quarters of missing pairs stay 0
       std::fill_n(halves, round_up(block.head_dim, Scores::kWord) * Scores::kQuarters, f16{});
       std::fill_n(block.half_steps + pair, Scores::kQuarters, 0.0f);
     }
@@ -59,8 +59,8 @@ struct SparseHalves {
     }
   }
 
-  // Scores become weights, and these (times the values' scales where values are codes) f16, twice
-  // in 32 bits, so that they are broadcast by the load alone.
+  // Turns scores into weights, and weights (times the value scales if values are codes) into f16.
+  // Each f16 is stored twice in 32 bits, so that a load alone broadcasts it.
   static void weigh(PairBlock& block, const TileStep& step, bool codes) {
     Softmax::weigh(block, step.left);
     const uint64_t present = ~uint64_t{0} >> (kAttentionTile - (step.end - step.begin))

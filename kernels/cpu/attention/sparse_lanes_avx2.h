@@ -10,9 +10,8 @@
 
 namespace tessera::avx2 {
 
-// For each 8 bits of a bitmap, where the bytes that are kept go: byte i of a result is byte
-// places[bits][i] of what is packed, or 0 where the place is 0x80. The first for bytes, the second
-// for words.
+// Expansion tables for each 8 bits of a bitmap. Byte i of a result is byte table[bits][i] of the
+// packed input, or 0 if that entry is 0x80. `bytes` expands bytes, `words` 16-bit words.
 struct ExpandTables {
   alignas(64) uint8_t bytes[256][8];
   alignas(64) uint8_t words[256][16];
@@ -35,11 +34,13 @@ constexpr ExpandTables expand_tables() {
 
 inline constexpr ExpandTables kExpandTables = expand_tables();
 
-// Sparse tokens as the kernel templates of this folder see them: 8 channels at a time, by a table.
+// Expansion of sparse tokens for the kernel templates of this folder: 8 channels at a time, by a
+// table.
 struct SparseLanes {
   using Floats = Lanes;
 
-  // `words` words of a bitmap, 64 channels each: f16 from `kept` to their channels, 0 elsewhere.
+  // Expands f16 from `kept` to their channels, 0 elsewhere. The bitmap has `words` words of 64
+  // channels each.
   [[gnu::always_inline]] static void expand_halves(const std::byte* kept, const std::byte* bitmap,
                                                    int words, std::byte* out) {
     for (int i = 0; i < 8 * words; ++i, out += 16) {
@@ -63,7 +64,7 @@ struct SparseLanes {
       kept += __builtin_popcount(bits);
     }
   }
-  // 64 codes of 4 bits, the lower half of a byte first, as bytes.
+  // Widens 64 codes of 4 bits to bytes. The lower half of a byte comes first.
   static void widen_64(const std::byte* codes, std::byte* out) {
     const __m256i sign = _mm256_set1_epi8(8);
     for (int i = 0; i < 2; ++i) {
@@ -76,7 +77,7 @@ struct SparseLanes {
     }
   }
 
-  // Dense f16 become f32, and dense bytes words.
+  // Converts dense f16 to f32, and dense bytes to 16-bit words.
   template <class T>
   static void widen(const std::byte* dense, int channels, std::byte* out) {
     for (int i = 0; i < channels * static_cast<int>(sizeof(T)); i += 16) {
@@ -89,7 +90,7 @@ struct SparseLanes {
     }
   }
 
-  // Queries times 16 bytes of a key, which are broadcast: 4 floats, or 8 words.
+  // Products of queries and 16 broadcast bytes of a key: 4 floats, or 8 words.
   struct FloatProduct {
     using Sum = __m256;
     static Sum zero() { return _mm256_setzero_ps(); }

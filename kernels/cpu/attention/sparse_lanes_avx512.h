@@ -9,12 +9,13 @@
 
 namespace tessera::avx512 {
 
-// Sparse tokens as the kernel templates of this folder see them: AVX-512 VBMI2 expands 32 words or
-// 64 bytes by a bitmap in one instruction.
+// Expansion of sparse tokens for the kernel templates of this folder. AVX-512 VBMI2 expands 32
+// words or 64 bytes by a bitmap in one instruction.
 struct SparseLanes {
   using Floats = Lanes;
 
-  // `words` words of a bitmap, 64 channels each: f16 from `kept` to their channels, 0 elsewhere.
+  // Expands f16 from `kept` to their channels, 0 elsewhere. The bitmap has `words` words of 64
+  // channels each.
   [[gnu::always_inline]] static void expand_halves(const std::byte* kept, const std::byte* bitmap,
                                                    int words, std::byte* out) {
     for (int i = 0; i < words; ++i, out += 128) {
@@ -40,7 +41,7 @@ struct SparseLanes {
       kept += __builtin_popcountll(bits);
     }
   }
-  // 64 codes of 4 bits, the lower half of a byte first, as bytes.
+  // Widens 64 codes of 4 bits to bytes. The lower half of a byte comes first.
   static void widen_64(const std::byte* codes, std::byte* out) {
     const __m512i words =
         _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes)));
@@ -50,7 +51,7 @@ struct SparseLanes {
     _mm512_storeu_si512(out, _mm512_sub_epi8(_mm512_xor_si512(bytes, sign), sign));
   }
 
-  // Dense f16 become f32, and dense bytes words.
+  // Converts dense f16 to f32, and dense bytes to 16-bit words.
   template <class T>
   static void widen(const std::byte* dense, int channels, std::byte* out) {
     for (int i = 0; i < channels * static_cast<int>(sizeof(T)); i += 32) {
@@ -63,7 +64,7 @@ struct SparseLanes {
     }
   }
 
-  // Queries times 16 bytes of a key, which are broadcast: 4 floats, or 8 words.
+  // Products of queries and 16 broadcast bytes of a key: 4 floats, or 8 words.
   struct FloatProduct {
     using Sum = __m512;
     static Sum zero() { return _mm512_setzero_ps(); }

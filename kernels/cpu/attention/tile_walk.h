@@ -7,8 +7,7 @@
 
 namespace tessera {
 
-// The shapes of everything a step reads: of the tiers in the arena's order, and of the dense
-// groups.
+// Tile shapes that a step reads: of the tiers in the arena's order, and of the dense groups.
 struct TileShapes {
   explicit TileShapes(const AttentionArgs& args);
 
@@ -16,7 +15,8 @@ struct TileShapes {
   TileShape dense;
 };
 
-// Finds the tiles of one row, for the queries of one group of positions.
+// Finds the tiles of one row, for the queries of one KV group. `pages` and `shapes` are not owned
+// and must outlive this.
 class TileWalk {
  public:
   TileWalk(const KvPagesView& pages, const TileShapes& shapes, const RowTokens& row, KvTiers tiers)
@@ -30,10 +30,10 @@ class TileWalk {
 
   int32_t tiles() const { return high_tiles_ + low_tiles_ + 1; }
   bool is_dense(int32_t tile) const { return tile == high_tiles_ + low_tiles_; }
-  // Tokens of a tile of closed groups.
+  // Returns: number of tokens in a tile of closed groups. Requires: !is_dense(tile).
   int32_t tokens(int32_t tile) const;
-  // Whether some tile in [first, end) is of codes, sparse, or of floats: it may say so where there
-  // is none.
+  // Returns: false only if no tile in [first, end) is of codes (sparse; of floats). True may be
+  // returned without such a tile.
   bool any_codes(int32_t first, int32_t end) const {
     return any(first, end, [](KvFormat format) { return format.is_codes(); });
   }
@@ -42,8 +42,9 @@ class TileWalk {
   }
   bool any_floats(int32_t end) const;
 
-  // Where the tile lies. Only the 16 tokens that hold some of its tokens [begin, end) need have
-  // pages; the others repeat some that have, and no weight falls on them.
+  // Writes the addresses of a tile to `found`. Only key tiles (16 tokens) that overlap [begin, end)
+  // need pages. The others repeat the address of an existing one and get no weight. Errors: aborts
+  // if a needed page is missing.
   void find(int32_t tile, int32_t begin, int32_t end, KvTile& found) const;
 
  private:
@@ -65,7 +66,7 @@ class TileWalk {
   int32_t low_tiles_;
 };
 
-// Fetches all of a tile's keys and values, as the first tile of an item needs it.
+// Prefetches all keys and values of a tile. It serves the first tile of an item.
 void fetch_tile(const KvTile& tile);
 
 }  // namespace tessera

@@ -13,7 +13,7 @@ int32_t capacity_of(const KvPool& pool, uint8_t tier) {
   return pool.pages.layouts[tier].capacity;
 }
 
-// Most tokens of a row, the open group's included, of which the closed ones fit `pages` pages.
+// Returns: max tokens of a row, the open group included, whose closed tokens fit `pages` pages.
 int32_t tokens_in(const KvPool& pool, const KvCompression& sequence, int64_t pages) {
   const int64_t high_capacity = capacity_of(pool, sequence.tiers.high);
   const int64_t low_capacity = capacity_of(pool, sequence.tiers.low);
@@ -35,7 +35,7 @@ int32_t tokens_in(const KvPool& pool, const KvCompression& sequence, int64_t pag
   return open;
 }
 
-// Rows of a sequence are neighbours: layer by layer, head by head.
+// Rows of a sequence are adjacent: layer by layer, head by head.
 int64_t first_row(const AllocatorInput& input) {
   return input.pool.pages.row_index(input.sequence.slot, 0, 0);
 }
@@ -44,7 +44,7 @@ int32_t clamp_tokens(double tokens, int32_t max) {
   return static_cast<int32_t>(std::clamp(tokens, 0.0, static_cast<double>(max)));
 }
 
-// The keys of the row's tokens that a rule may touch; returns how many.
+// Writes the keys of the row's tokens that a rule may touch. Returns: their number.
 size_t collect(const AllocatorInput& input, const TokenRow& row, std::span<TokenKey> keys) {
   size_t count = 0;
   row.for_each_own([&](const KvTokenScore& token_score, TokenAge) {
@@ -107,7 +107,7 @@ void allocate_heads(const AllocatorInput& input) {
     }
     const int64_t wins =
         std::clamp<int64_t>(heads * input.row_budget - kept_anyway, 0, static_cast<int64_t>(count));
-    TokenKey cut = kAboveAllKeys;  // that the winners reach
+    TokenKey cut = kAboveAllKeys;  // keys at or above it win
     if (wins > 0) {
       const auto last = keys.begin() + static_cast<int64_t>(count) - wins;
       std::nth_element(keys.begin(), last, keys.begin() + static_cast<int64_t>(count));
@@ -131,9 +131,9 @@ void allocate_heads(const AllocatorInput& input) {
 
 namespace {
 
-// For each page that a row could lose, the best key it would take with it: the row's worst tokens,
-// first as many as its last page holds, then whole pages. Entries for which it has none to lose are
-// kAboveAllKeys.
+// For each page that a row could lose: the best key that is lost with it. A row loses its worst
+// tokens, first as many as its last page holds, then whole pages. Entries beyond the pages that it
+// can lose are kAboveAllKeys.
 void rank_pages(const AllocatorInput& input, int64_t row, std::span<TokenKey> keys,
                 std::span<TokenKey> page_keys) {
   const TokenRow tokens(input.pool, input.sequence, row);
@@ -151,7 +151,7 @@ void rank_pages(const AllocatorInput& input, int64_t row, std::span<TokenKey> ke
   }
 }
 
-// Which pages go: those with a key below the cut, and of those at it the first `ties`.
+// Selects pages to evict: keys below the cutoff, and the first `ties` keys equal to it.
 struct PageCutoff {
   TokenKey key = kLowestKey;
   int64_t ties = 0;
@@ -165,7 +165,7 @@ struct PageCutoff {
   }
 };
 
-// `scratch`: as many keys as `pages`, which keep their order.
+// `scratch`: as many keys as `pages`. The order of `pages` stays.
 PageCutoff cut_pages(std::span<const TokenKey> pages, std::span<TokenKey> scratch, int64_t evict) {
   if (evict <= 0) {
     return {};

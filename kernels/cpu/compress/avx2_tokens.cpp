@@ -7,7 +7,7 @@
 #include "kernels/cpu/compress/token_ops.h"
 #include "kernels/cpu/pages/page_codec.h"
 
-// Compiled without contraction of a * b + c, so that the arithmetic is the oracle's.
+// Compiled without contraction of a * b + c, so that the arithmetic equals the oracle's.
 namespace tessera::avx2 {
 namespace {
 
@@ -18,8 +18,8 @@ constexpr int32_t kBytes = 32;  // codes of a vector
 constexpr int32_t kBlock = 16;  // channels of a line of values
 constexpr int64_t kHalf = sizeof(f16);
 
-// A token's key or value. Codes are a byte each, whatever their bits; those behind the last channel
-// are of no channel.
+// A token's key or value. Every code takes one byte, at any number of bits. Bytes behind the last
+// channel are padding.
 struct Numbers {
   alignas(32) float of[kMaxHeadDim];
 };
@@ -33,7 +33,7 @@ __m256i load(const void* from) {
 void store(void* to, __m256i codes) {
   _mm256_storeu_si256(static_cast<__m256i*>(to), codes);
 }
-// What packing two times leaves is in halves of each vector by turns.
+// Undoes the interleaving of vector halves that two pack instructions leave.
 __m256i in_order(__m256i packed) {
   return _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
@@ -41,9 +41,9 @@ __m256i codes_of_8(const uint8_t* bytes) {
   return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes)));
 }
 
-// ---- where codes stand
+// ---- places of codes
 
-// The key (or value) of a token in a tile of codes.
+// Key (or value) of a token in a tile of codes.
 struct Part {
   std::byte* lines;  // of the tile
   std::byte* scale;  // f16, the token's own
@@ -66,7 +66,7 @@ Part value_part(const TileShape& shape, TokenPlace place) {
           scales + shape.value_zeros, shape.layout.format.value_bits, lane};
 }
 
-// 32 bits of one, 32 bits of the other.
+// Interleaves `even` and `odd` by 32 bits.
 void store_zipped(__m256i even, __m256i odd, uint8_t* to) {
   const __m256i low = _mm256_unpacklo_epi32(even, odd);
   const __m256i high = _mm256_unpackhi_epi32(even, odd);
@@ -74,8 +74,8 @@ void store_zipped(__m256i even, __m256i odd, uint8_t* to) {
   store(to + kBytes, _mm256_permute2x128_si256(low, high, 0x31));
 }
 
-// A key has the same 4 bytes of every line: neighbouring channels by four, sub-line by sub-line.
-// It is gathered 8 lines at a time, so that no wide load waits for narrow stores.
+// A key occupies the same 4 bytes of every line: 4 neighbouring channels for each sub-line. 8 lines
+// are gathered at a time, so that no wide load waits for narrow stores.
 template <int kBits>
 void unpack_keys(const Part& part, int32_t head_dim, Codes& codes) {
   constexpr int32_t kShared = 8 / kBits;
@@ -97,7 +97,7 @@ void unpack_keys(const Part& part, int32_t head_dim, Codes& codes) {
     } else if constexpr (kShared == 2) {
       store_zipped(sub_lines(0), sub_lines(1), to);
     } else {
-      // Sub-lines 0 and 2 before 1 and 3, by 32 bits; then pairs of them by 64.
+      // Interleaves sub-lines 0 and 1, and 2 and 3, by 32 bits; then the two results by 64 bits.
       const __m256i even[2] = {_mm256_unpacklo_epi32(sub_lines(0), sub_lines(1)),
                                _mm256_unpackhi_epi32(sub_lines(0), sub_lines(1))};
       const __m256i odd[2] = {_mm256_unpacklo_epi32(sub_lines(2), sub_lines(3)),
@@ -139,7 +139,7 @@ void load_keys(const Part& part, int32_t head_dim, Codes& codes) {
       return unpack_keys<2>(part, head_dim, codes);
   }
 }
-// Clears the codes of no channel, which share lines with those of channels.
+// Clears the codes behind the last channel, because they share lines with codes of channels.
 void store_keys(Codes& codes, int32_t head_dim, const Part& part) {
   store(codes.of + head_dim, _mm256_setzero_si256());
   switch (part.bits) {
@@ -152,8 +152,8 @@ void store_keys(Codes& codes, int32_t head_dim, const Part& part) {
   }
 }
 
-// A value has some bits of one byte in each lane of a line for every 16 channels. Blocks come one
-// after the other, those of 1 bit two to a line.
+// A value occupies some bits of one byte in each lane of a line for every 16 channels. Blocks
+// follow one another; with 1 bit, two blocks share a line.
 class ValueBits {
  public:
   explicit ValueBits(const Part& part) : bits_(part.bits) {
@@ -183,7 +183,7 @@ class ValueBits {
 void load_values(const Part& part, int32_t head_dim, Codes& codes) {
   const __m256i ones = _mm256_set1_epi32((1 << part.bits) - 1);
   ValueBits bits(part);
-  const auto block = [&] {  // as 16 words
+  const auto block = [&] {  // as 16 words of 16 bits
     const auto eight = [&](int32_t from) {
       return _mm256_and_si256(_mm256_srl_epi32(load(bits.line() + from), bits.shift()), ones);
     };
@@ -198,7 +198,7 @@ void load_values(const Part& part, int32_t head_dim, Codes& codes) {
   }
 }
 
-// Other tokens' codes in the same lanes stay.
+// Codes of other tokens in the same lanes stay.
 void put_values(std::byte* line, __m256i codes, __m256i ones, __m128i shift) {
   const __m256i others = _mm256_andnot_si256(_mm256_sll_epi32(ones, shift), load(line));
   store(line, _mm256_or_si256(others, _mm256_sll_epi32(codes, shift)));
@@ -215,9 +215,9 @@ void store_values(const Codes& codes, int32_t head_dim, const Part& part) {
   }
 }
 
-// ---- numbers to codes
+// ---- floats to codes
 
-// Of a token's key or value in a page.
+// Scale and zero of a token's key or value in a page.
 struct Range {
   float scale;
   float zero;
@@ -236,8 +236,8 @@ struct Extent {
   float highest;
 };
 
-// Of a token's key and its value, stored there: as code_range() has it, both at once, because what
-// bounds them is how long one operation waits for another.
+// Ranges of a token's key and value, stored in the page. The arithmetic is that of code_range().
+// Both are computed at once, because latency bounds the computation.
 struct Ranges {
   Ranges(Extent key_extent, Extent value_extent, const Part& key_part, const Part& value_part) {
     const auto ones = [](const Part& part) { return static_cast<float>((1 << part.bits) - 1); };
@@ -270,7 +270,7 @@ struct Ranges {
   }
 };
 
-// Clamping before rounding is the same, since both bounds are whole.
+// Clamping before rounding gives the same result, because both bounds are integers.
 class Encoder {
  public:
   Encoder(const Range& range, int32_t bits)
@@ -279,7 +279,7 @@ class Encoder {
         last_(_mm256_set1_ps(static_cast<float>((1 << bits) - 1))),
         positive_(_mm256_set1_epi32(range.scale > 0 ? -1 : 0)) {}
 
-  // Bytes of 32 numbers; eight(i) is the i-th vector of them.
+  // Returns: codes of 32 floats, one byte each. eight(i) is the i-th vector of floats.
   template <class Eight>
   __m256i codes_of(Eight&& eight) const {
     const __m256i first = _mm256_packus_epi32(words_of(eight(0)), words_of(eight(1)));
@@ -324,8 +324,8 @@ void encode(const Numbers& numbers, int32_t head_dim, const Encoder& encoder, Co
 
 // ---- codes to codes
 
-// The lowest and the highest number. Rounding keeps order, so theirs are the lowest and highest
-// codes.
+// Lowest and highest decoded float. Rounding keeps the order, so the lowest and highest codes give
+// them.
 Extent extent_of(Codes& codes, int32_t head_dim, const Range& range) {
   store(codes.of + head_dim, _mm256_set1_epi8(static_cast<char>(codes.of[0])));
   __m256i low = load(codes.of);
@@ -334,7 +334,7 @@ Extent extent_of(Codes& codes, int32_t head_dim, const Range& range) {
     low = _mm256_min_epu8(low, load(codes.of + channel));
     high = _mm256_max_epu8(high, load(codes.of + channel));
   }
-  // minpos finds the lowest of 8 words; of bytes, the lower of each pair first.
+  // minpos finds the lowest of 8 words; for bytes, the lower of each pair is taken first.
   const auto lowest = [](__m256i v) {
     const __m128i half = _mm_min_epu8(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
     const __m128i words = _mm_min_epu8(half, _mm_srli_epi16(half, 8));
@@ -344,8 +344,8 @@ Extent extent_of(Codes& codes, int32_t head_dim, const Range& range) {
   return {range.number(lowest(low)), range.number(255u - lowest(_mm256_xor_si256(high, all)))};
 }
 
-// `from` has the range of the codes as they are. Few bits have few codes, so each is encoded anew
-// once and then looked up.
+// Encodes codes again. `from` is the range of the present codes. Codes of 4 bits or fewer are few,
+// so each is encoded once and then looked up.
 void recode(const Range& from, int32_t from_bits, int32_t head_dim, const Encoder& encoder,
             Codes& codes) {
   const __m256 scale = _mm256_set1_ps(from.scale);

@@ -9,8 +9,8 @@ namespace {
 
 constexpr int32_t kTile = KvPageLayout::kKeyTile;
 
-// Tokens of f16 are pruned by vectors, as kv_store prunes them; all else is AVX2's: the divisions
-// that bound it are no faster here.
+// Prunes f16 tokens with vectors, as kv_store does. All else is AVX2's, because it is bound by
+// divisions, which are no faster here.
 void demote_token(const TileShape& high, TokenPlace from, const TileShape& low, TokenPlace to,
                   const float* key_weights) {
   const KvPageLayout& dense = high.layout;

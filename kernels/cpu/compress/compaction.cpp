@@ -12,14 +12,14 @@ namespace {
 class Compaction {
  public:
   Compaction(const TokenOps& ops, const KvPool& pool, const KvCompression& sequence,
-             std::span<const TokenDecision> fates, const TokenRow& row, RowChange& change)
+             std::span<const TokenDecision> decisions, const TokenRow& row, RowChange& change)
       : ops_(ops),
         pages_(pool.pages),
         high_layout_(pages_.layouts[sequence.tiers.high]),
         low_layout_(pages_.layouts[sequence.tiers.low]),
         high_shape_(high_layout_),
         low_shape_(low_layout_),
-        fates_(fates),
+        decisions_(decisions),
         row_(row),
         change_(change),
         left_(pool.tables + row.row * pages_.row_pages),
@@ -31,7 +31,7 @@ class Compaction {
       recent_query_weights(pages_, row.row, sequence.tokens, key_weights_);
       by_key_weights_ = true;
     }
-    // The left end may have room for more tokens than it holds, the right end never has.
+    // The left end may have pages for more tokens than it holds. The right end never has.
     change_.right_pages = static_cast<int32_t>(div_ceil(low_, low_layout_.capacity));
     const int32_t left_end = pages_.row_pages - change_.right_pages;
     while (change_.left_pages < left_end && left_[change_.left_pages] != kNoPage) {
@@ -43,7 +43,8 @@ class Compaction {
     if (change_.demoted == 0 && change_.dropped == 0) {
       return;
     }
-    // The open group's marks follow the high tier's; until then low ones may need their places.
+    // Scores of the open group follow those of the high tier. Copied, because scores of low tokens
+    // may need their places in the meantime.
     KvTokenScore open_token_scores[kKvGroup];
     std::copy_n(token_scores_ + high_, row_.open, open_token_scores);
     drop_from_low();
@@ -63,13 +64,16 @@ class Compaction {
     return token_scores_[pages_.row_token_scores - 1 - place];
   }
 
-  // Of tokens that stand where they stood.
-  TokenDecision high_decision(int32_t place) const { return fates_[static_cast<size_t>(place)]; }
+  // Decisions about tokens that have not moved. `place` is a place before compaction.
+  TokenDecision high_decision(int32_t place) const {
+    return decisions_[static_cast<size_t>(place)];
+  }
   bool low_stays(int32_t place) const {
-    return fates_[static_cast<size_t>(pages_.row_token_scores - 1 - place)] == TokenDecision::stay;
+    return decisions_[static_cast<size_t>(pages_.row_token_scores - 1 - place)] ==
+           TokenDecision::stay;
   }
 
-  // Gaps are filled from the end, so that no token moves that need not.
+  // Fills gaps from the end, so that no token moves needlessly.
   void drop_from_low() {
     for (int32_t place = row_.own_low; place < low_; ++place) {
       if (low_stays(place)) {
@@ -108,7 +112,7 @@ class Compaction {
     carry_out(high_shape_);
   }
 
-  // Tokens move from beyond a tier's end to gaps before it, so they may move later and together.
+  // Tokens move from beyond a tier's end to gaps before it, so moves can be deferred and batched.
   void move(const TileShape& shape, TokenPlace from, TokenPlace to) {
     if (pending_ == kMaxMoves) {
       carry_out(shape);
@@ -133,13 +137,14 @@ class Compaction {
     ++low_;
   }
 
-  // From the high tier's end if it is empty by now, else the spare one. All tokens but the present
-  // one that came to the low tier have left the high one and its end has moved along, and low pages
-  // hold as many or more; so for each low page but the first a high one has become empty.
+  // Takes a page from the high tier's end if one is empty there, else the spare page. All tokens
+  // that entered the low tier before the present one have left the high tier, and its end has moved
+  // along. A low page holds at least as many tokens as a high page. So for each low page but the
+  // first, a high page has become empty.
   void add_low_page() {
     int32_t page = kNoPage;
     if (change_.left_pages > div_ceil(high_, high_layout_.capacity)) {
-      carry_out(high_shape_);  // of what that page holds
+      carry_out(high_shape_);  // pending moves read from that page
       page = left_[--change_.left_pages];
       left_[change_.left_pages] = kNoPage;
     } else {
@@ -158,29 +163,29 @@ class Compaction {
   const KvPageLayout& low_layout_;
   const TileShape high_shape_;
   const TileShape low_shape_;
-  const std::span<const TokenDecision> fates_;
+  const std::span<const TokenDecision> decisions_;
   const TokenRow& row_;
   RowChange& change_;
   int32_t* left_;   // the row's table, from its left end
-  int32_t* right_;  // and from its right end, downwards
+  int32_t* right_;  // the row's table, from its right end, downwards
   KvTokenScore* token_scores_;
-  int32_t high_;  // tokens left
+  int32_t high_;  // tokens kept
   int32_t low_;
-  float key_weights_[kMaxHeadDim] = {};  // of the key score output_aware
+  float key_weights_[kMaxHeadDim] = {};  // for KvKeyScore::output_aware
   bool by_key_weights_ = false;
   TokenMove moves_[kMaxMoves];
-  size_t pending_ = 0;  // of them, not carried out yet
+  size_t pending_ = 0;  // moves not carried out yet
 };
 
 }  // namespace
 
 void decide(const TokenRow& row, const Significance& significance, const RowCutoffs& cutoffs,
-            std::span<TokenDecision> fates, RowChange& change) {
-  std::fill_n(fates.begin(), row.counts.high, TokenDecision::stay);
-  std::fill_n(fates.end() - row.counts.low, row.counts.low, TokenDecision::stay);
+            std::span<TokenDecision> decisions, RowChange& change) {
+  std::fill_n(decisions.begin(), row.counts.high, TokenDecision::stay);
+  std::fill_n(decisions.end() - row.counts.low, row.counts.low, TokenDecision::stay);
   const KvTokenScore* token_scores = row.pages.token_score_row(row.row);
   const auto meet = [&](const KvTokenScore& token_score, TokenDecision decision) {
-    fates[static_cast<size_t>(&token_score - token_scores)] = decision;
+    decisions[static_cast<size_t>(&token_score - token_scores)] = decision;
     change.demoted += decision == TokenDecision::demote ? 1 : 0;
     change.dropped += decision == TokenDecision::drop ? 1 : 0;
   };
@@ -196,8 +201,8 @@ void decide(const TokenRow& row, const Significance& significance, const RowCuto
 }
 
 void compact_row(const TokenOps& ops, const KvPool& pool, const KvCompression& sequence,
-                 std::span<const TokenDecision> fates, const TokenRow& row, RowChange& change) {
-  Compaction(ops, pool, sequence, fates, row, change).run();
+                 std::span<const TokenDecision> decisions, const TokenRow& row, RowChange& change) {
+  Compaction(ops, pool, sequence, decisions, row, change).run();
 }
 
 }  // namespace tessera

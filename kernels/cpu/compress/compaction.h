@@ -7,25 +7,27 @@
 
 namespace tessera {
 
-// What compaction does to one row.
+// Result of compaction for one row.
 struct RowChange {
   int32_t demoted = 0;
   int32_t dropped = 0;
-  int32_t spare = kNoPage;  // a free page for the low tier, if there is one, should it need one
-                            // before it frees one; kNoPage again if it was taken
-  // Entries at either end of the row's table afterwards: pages in use, then pages to be freed.
+  int32_t spare = kNoPage;  // free page for the low tier, or kNoPage; kNoPage once taken
+  // Entries at each end of the row's table after compaction: pages in use, then pages to free.
   int32_t left_pages = 0;
   int32_t right_pages = 0;
 };
 
-// What `cuts` make of every token, `fates` [row_token_scores], each where its mark is; `change`
-// counts those that they demote and drop.
+// Decides about every token of the row by `cutoffs`.
+// fates: [row_token_scores], output; a token's decision has the index of its score.
+// change: its demoted and dropped tokens are counted.
 void decide(const TokenRow& row, const Significance& significance, const RowCutoffs& cutoffs,
-            std::span<TokenDecision> fates, RowChange& change);
+            std::span<TokenDecision> decisions, RowChange& change);
 
-// Applies them to one row: its pages, marks and counts. Pages that end up empty stay in the table
-// behind those in use, because the free list belongs to all rows. `change` is decide's.
+// Applies the decisions to one row: its pages, token scores and counts. Pages that become empty
+// stay in the table behind those in use, because all rows share the free list. A row takes
+// change.spare if it needs a low page before it has emptied a high one.
+// Requires: `fates` and `change` are those of decide().
 void compact_row(const TokenOps& ops, const KvPool& pool, const KvCompression& sequence,
-                 std::span<const TokenDecision> fates, const TokenRow& row, RowChange& change);
+                 std::span<const TokenDecision> decisions, const TokenRow& row, RowChange& change);
 
 }  // namespace tessera

@@ -14,14 +14,14 @@ namespace {
 
 constexpr int64_t kAlignment = 64;
 
-// The parts of the scratch, for one sequence at a time.
+// Parts of the scratch memory. One sequence uses it at a time.
 struct Scratch {
   Scratch(const KvPagesView& pages, int threads, std::byte* memory) {
     const int64_t rows = int64_t{pages.layers} * pages.kv_heads;
     thread_keys = static_cast<size_t>(int64_t{pages.kv_heads} * pages.row_token_scores);
-    row_fates = static_cast<size_t>(pages.row_token_scores);
+    row_decisions = static_cast<size_t>(pages.row_token_scores);
     changes = cut<RowChange>(memory, rows);
-    fates = cut<TokenDecision>(memory, rows * pages.row_token_scores);
+    decisions = cut<TokenDecision>(memory, rows * pages.row_token_scores);
     budgets = cut<int32_t>(memory, rows);
     keys = cut<TokenKey>(memory, static_cast<int64_t>(thread_keys) * threads);
     page_keys = cut<TokenKey>(memory, 2 * rows * pages.row_pages);
@@ -32,16 +32,16 @@ struct Scratch {
   }
 
   std::span<TokenDecision> fates_of(int64_t row) const {
-    return fates.subspan(static_cast<size_t>(row) * row_fates, row_fates);
+    return decisions.subspan(static_cast<size_t>(row) * row_decisions, row_decisions);
   }
 
-  std::span<RowChange> changes;    // [rows]
-  std::span<TokenDecision> fates;  // [rows, row_token_scores]
-  std::span<int32_t> budgets;      // [rows]
-  std::span<TokenKey> keys;        // [threads, tokens of a layer's rows]
-  std::span<TokenKey> page_keys;   // [2, rows, row_pages]
+  std::span<RowChange> changes;        // [rows]
+  std::span<TokenDecision> decisions;  // [rows, row_token_scores]
+  std::span<int32_t> budgets;          // [rows]
+  std::span<TokenKey> keys;            // [threads, tokens of a layer's rows]
+  std::span<TokenKey> page_keys;       // [2, rows, row_pages]
   size_t thread_keys = 0;
-  size_t row_fates = 0;
+  size_t row_decisions = 0;
   int64_t bytes = 0;
 
  private:
@@ -106,16 +106,16 @@ class Compressor {
         [&](int64_t row, int64_t, int thread) { body(row, thread); });
   }
 
-  // A token's score becomes the highest of its neighbourhood, of those that all counting queries
-  // saw: as SnapKV pools the tokens before its observation window. A row is in order of position
-  // then.
+  // A token's score becomes the highest of its neighbourhood, among tokens that all counting
+  // queries saw. SnapKV pools the tokens before its observation window in the same way. The row is
+  // still in order of position.
   void pool_scores(int64_t row) const {
     const KvPolicy& policy = sequence_.policy;
     KvTokenScore* token_scores = pool_.pages.token_score_row(first_row_ + row);
     const int32_t stored = pool_.pages.rows[first_row_ + row].high + sequence_.tokens % kKvGroup;
     const int32_t seen = std::min(stored, sequence_.prompt_tokens - policy.score_window);
     const int32_t reach = policy.score_pool / 2;
-    float before[kMaxScorePool];  // of the last `reach` tokens, the scores they had
+    float before[kMaxScorePool];  // scores of the last `reach` tokens before pooling
     for (int32_t i = 0; i < seen; ++i) {
       const float own = token_scores[i].score;
       float highest = own;

@@ -39,18 +39,18 @@ void check_score(const KvScoreArgs& args) {
     TESSERA_CHECK(
         !args.scorings[i].token_scores ||
             (pages.token_scores != nullptr && span.context + span.count < pages.row_token_scores),
-        "kv_score: too few marks");
+        "kv_score: too few token scores");
   }
 }
 
 namespace {
 
-// Tiles that are worth an item of their own.
+// Min tiles of a work item.
 constexpr int64_t kTilesOfAPart = 16;
-// As many items a thread should have at least, so that none waits long for the others.
+// Min work items of a thread, so that threads finish at about the same time.
 constexpr int64_t kItemsOfAThread = 8;
 
-// The tokens of a tile that the query at `position` sees, where their marks are.
+// Scores of the tokens of a tile that the query at `position` sees.
 struct TileTokenScores {
   KvTokenScore* first;
   bool descending;
@@ -69,7 +69,7 @@ TileTokenScores token_scores_of(const RowScores& scores, const RowTokens& tokens
           std::min(kAttentionTile, (high ? tokens.high : tokens.low) - place)};
 }
 
-// What the heads of one query pay a tile.
+// Adds the attention of one query's heads to the token scores of a tile.
 void pay(const AttentionKernels& kernels, const RowScores& scores,
          const TileTokenScores& token_scores, ReceivedAttention step) {
   step.heads = scores.heads();
@@ -80,11 +80,11 @@ void pay(const AttentionKernels& kernels, const RowScores& scores,
       step, token_scores.first);
 }
 
-// Numbers that are read by vectors may end within one.
+// Vectors may read beyond the last number of an array.
 constexpr int32_t kPadding = 16;
 
-// One query that decodes: what attention left of it is turned into what it paid. Part `part` of
-// `parts` of the row's tiles.
+// One decode query: converts the weights that attention left to received attention. Handles part
+// `part` of `parts` of the row's tiles.
 void fold(const AttentionKernels& kernels, const KvScoreArgs& args, const RowTokens& tokens,
           const RowScores& scores, std::span<const float> left, int64_t part, int64_t parts) {
   const int64_t tiles = tokens.tiles();
@@ -94,7 +94,7 @@ void fold(const AttentionKernels& kernels, const KvScoreArgs& args, const RowTok
     log2_sums[head] = scores.log_sum(args.log_sums, head) * kLog2OfE;
   }
   const int64_t end = tiles * (part + 1) / parts;
-  if (part + 1 == parts) {  // whose last tile is the new token's
+  if (part + 1 == parts) {  // the last part has the tile of the new token
     scores.make_token_scores();
   }
   const int64_t tile_floats = kv_weight_tile_floats(scores.heads());
@@ -108,9 +108,9 @@ void fold(const AttentionKernels& kernels, const KvScoreArgs& args, const RowTok
   }
 }
 
-// The scores of one (sequence, KV head), by the kernels of attention: a tile's keys are multiplied
-// with a block of queries at once and weighed as attention did, then what each query paid goes to
-// the marks in order of position.
+// Scores of one (sequence, KV head), by the kernels of attention. A tile's keys are multiplied by a
+// block of queries at once and weighted as in attention. Then the attention of each query is added
+// to the token scores, in order of position.
 class RowScoring {
  public:
   RowScoring(const AttentionKernels& kernels, const KvScoreArgs& args,
@@ -141,7 +141,7 @@ class RowScoring {
   struct Queries {
     size_t sequence;
     int32_t kv_head;
-    int32_t begin;  // positions, all of one group
+    int32_t begin;  // positions, all of one KV group
     int32_t end;
   };
 
@@ -184,14 +184,14 @@ class RowScoring {
     }
   }
 
-  // Maxima run through a span, as attention's do.
+  // Maxima run through a split, as in attention.
   void begin_span() {
     std::fill_n(block_.maxima, PairBlock::kPairs, PairBlock::kLowest);
     std::fill_n(block_.sums, block_.pairs * KvPageLayout::kKeyTile, 0.0f);
     std::fill_n(block_.zeros, block_.pairs * KvPageLayout::kKeyTile, 0.0f);
   }
 
-  // The form of queries that the row's tiles want; with one tier, there are dense floats besides.
+  // Loads the query forms that the row's tiles need. The dense tile always needs floats.
   void load(const Queries& queries, const TileWalk& walk) {
     const SequenceSpan& span = args_.sequences[queries.sequence];
     block_.pairs = (queries.end - queries.begin) * heads_;
@@ -216,12 +216,12 @@ class RowScoring {
   const KvScoreArgs& args_;
   const AttentionArgs& attention_;
   const TileShapes& shapes_;
-  const int32_t heads_;  // query heads of a group
+  const int32_t heads_;  // query heads per KV head
   float log2_sums_[PairBlock::kPairs + kPadding] = {};
-  PairBlock block_;  // nothing of it is written before it is needed
+  PairBlock block_;  // not initialised: each part is written before it is read
 };
 
-// Where rows are few, those of queries that decode are cut, so that all threads have work.
+// With few rows, the rows of decode queries are divided into parts, so that all threads have work.
 int64_t parts_of_a_row(const KvScoreArgs& args, int64_t threads) {
   const int64_t rows = std::ssize(args.sequences) * args.pages.kv_heads;
   const int32_t group = args.query_heads / args.pages.kv_heads;

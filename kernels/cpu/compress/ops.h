@@ -2,8 +2,8 @@
 
 #include "kernels/backend.h"
 
-// The ops of this folder, one namespace for each instruction set; kernels/cpu/backend.cpp puts them
-// into the Backend tables. Their contracts stand in kernels/backend.h.
+// Ops of this folder, one namespace for each instruction set. kernels/cpu/backend.cpp puts them
+// into the Backend tables. Their contracts are in kernels/backend.h.
 
 namespace tessera::scalar {
 

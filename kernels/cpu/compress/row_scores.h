@@ -10,7 +10,8 @@ namespace tessera {
 
 inline constexpr float kLog2OfE = 1.44269504088896341f;
 
-// The marks of one (sequence, KV head) in a step, and which of the step's queries count for them.
+// Token scores of one (sequence, KV head) in a step, and the queries of the step that count.
+// Requires: `args` outlives this.
 class RowScores {
  public:
   RowScores(const KvScoreArgs& args, size_t sequence, int32_t kv_head)
@@ -22,12 +23,13 @@ class RowScores {
         heads_(args.query_heads / pages_.kv_heads) {}
 
   int32_t heads() const { return heads_; }
-  // Of a head of the group and the step's first query, as attention left it.
+  // Log of the softmax denominator that attention left for the step's first query.
+  // head: in [0, heads()).
   float log_sum(const MatrixView<const float>& log_sums, int32_t head) const {
     return log_sums.row(span_.first_row)[static_cast<size_t>(kv_head_ * heads_ + head)];
   }
 
-  // Marks of the new tokens, which nobody has paid yet.
+  // Initialises the scores of the new tokens, which have received no attention yet.
   void make_token_scores() const {
     for (int32_t position = span_.context; position < span_.context + span_.count; ++position) {
       token_score_of(position) = {.score = 0, .position = position};
@@ -39,10 +41,11 @@ class RowScores {
   int32_t end() const { return std::min(span_.context + span_.count, scoring_.end); }
 
   bool squares() const { return scoring_.scorer == KvScorer::squares; }
-  // What the heads of a group paid together is multiplied by this.
+  // Factor for the sum over the query heads of a KV head.
   float share() const { return squares() ? 1.0f : 1.0f / static_cast<float>(heads_); }
 
-  // Marks of closed tokens, and of one that is new or in the group that was open before the step.
+  // Scores of closed tokens by place, and of a token by position. That token is new, or in the
+  // group that was open before the step.
   KvTokenScore& high_token_score(int32_t place) const {
     return pages_.token_score_row(row_)[place];
   }
@@ -61,10 +64,10 @@ class RowScores {
   const KvScoring& scoring_;
   int64_t row_;
   int32_t kv_head_;
-  int32_t heads_;  // query heads of a group
+  int32_t heads_;  // query heads per KV head
 };
 
-// What attention would read.
+// Arguments with which attention reads the same tokens.
 inline AttentionArgs attention_args(const KvScoreArgs& args) {
   AttentionArgs attention;
   attention.queries = args.queries;
@@ -77,7 +80,7 @@ inline AttentionArgs attention_args(const KvScoreArgs& args) {
   return attention;
 }
 
-// Groups in args.dense before those of a sequence.
+// Returns: number of groups in args.dense before those of `sequence`.
 inline int64_t first_dense(const KvScoreArgs& args, size_t sequence) {
   int64_t groups = 0;
   for (const SequenceSpan& earlier : args.sequences.first(sequence)) {
@@ -86,11 +89,11 @@ inline int64_t first_dense(const KvScoreArgs& args, size_t sequence) {
   return groups;
 }
 
-// Aborts unless the op can serve its arguments; for every instruction set.
+// Aborts unless the op can serve its arguments. Shared by all instruction sets.
 void check_score(const KvScoreArgs& args);
 
-// Calls score(sequence, kv_head, part) for every row whose sequence wants marks and for each of
-// `parts`, on the stream's threads.
+// Calls score(sequence, kv_head, part) on the stream's threads, for every row whose sequence needs
+// token scores and for each of `parts`.
 template <class Score>
 void each_scored_row(const KvScoreArgs& args, int64_t parts, Stream stream, Score&& score) {
   if (std::none_of(args.scorings.begin(), args.scorings.end(),

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-// The key that the best `count` of `keys` reach, and no other. Reorders them.
+// Returns: the cutoff that exactly the best `count` of `keys` reach. Reorders `keys`.
 TokenKey cut_above_worst(std::span<TokenKey> keys, int64_t count) {
   if (count <= 0) {
     return kAboveAllKeys;
@@ -20,12 +20,12 @@ TokenKey cut_above_worst(std::span<TokenKey> keys, int64_t count) {
   return *last;
 }
 
-// The key below which exactly the worst `count` stand.
+// Returns: the cutoff below which exactly the worst `count` of `keys` are. Reorders `keys`.
 TokenKey cut_off_worst(std::span<TokenKey> keys, int64_t count) {
   return cut_above_worst(keys, std::ssize(keys) - count);
 }
 
-// The sum of everybody's scores: what thresholds and mass are shares of. A mean is a share already.
+// Sum of all scores of the row; thresholds and mass are shares of it. A mean is a share already.
 double total_score(const RuleInput& input) {
   if (input.sequence.policy.scorer == KvScorer::mean) {
     return 1;
@@ -48,7 +48,7 @@ RowCutoffs cutoffs_by_thresholds(const RuleInput& input) {
   const TokenKey low = key_of(static_cast<float>(policy.alpha_low * mean_score), 0);
   const TokenKey high =
       policy.has_low_tier() ? key_of(static_cast<float>(policy.alpha_high * mean_score), 0) : low;
-  // Victims that may be: old high tokens from the left, old low ones from the right.
+  // Possible victims: old high tokens from the left of `keys`, old low tokens from the right.
   std::span<TokenKey> keys = input.keys;
   int64_t high_victims = 0;
   int64_t low_victims = 0;
@@ -74,7 +74,7 @@ RowCutoffs cutoffs_by_thresholds(const RuleInput& input) {
   const auto high_keys = keys.first(static_cast<size_t>(high_victims));
   const auto low_keys = keys.last(static_cast<size_t>(low_victims));
   RowCutoffs cutoffs{.fresh_high = high, .fresh_low = low};
-  // Where every candidate has a victim of its own, all below the threshold go.
+  // If every candidate has a victim of its own, all old tokens below the threshold leave.
   cutoffs.old_high = went_high >= high_victims ? high : cut_off_worst(high_keys, went_high);
   cutoffs.old_floor = low;
   cutoffs.old_low = went_low >= low_victims ? low : cut_off_worst(low_keys, went_low);

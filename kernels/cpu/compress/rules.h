@@ -6,33 +6,36 @@
 
 namespace tessera {
 
-// Rules: from a row's marks to its cuts, one function each. `keys` is scratch for as many keys as
-// the row has tokens.
+// A rule computes the cutoffs of a row from its token scores; one function each.
+// keys: scratch, at least as many keys as the row has tokens.
 struct RuleInput {
   const TokenRow& row;
   const KvCompression& sequence;
   const Significance& significance;
-  int32_t budget = 0;  // rule `budget`: tokens that the row may keep, all of them counted
+  int32_t budget = 0;  // rule `budget`: tokens that the row may keep, protected ones included
   std::span<TokenKey> keys;
 };
 
-// LeanKV, section 4. A fresh token goes high, low or away by alpha / N, N the tokens there are: at
-// the prompt's end that is its length. The paper's text compares cumulative significance at the
-// prompt and single tokens in Algorithm 1 with the same thresholds, which taken literally would
-// drop nearly everything; alpha / N is what its code does. Then Algorithm 1: for each token that
-// went high (low), the least significant old one of that tier is demoted or dropped, if it is below
-// the thresholds. The order of the candidates makes no difference, so all victims are found at
-// once: none of them is a candidate.
+// LeanKV, section 4. A fresh token stays high, goes low or is dropped by comparison with alpha / N.
+// N is the number of tokens; at the prompt's end that is the prompt's length. The paper's text
+// compares cumulative significance at the prompt, and single tokens in Algorithm 1, with the same
+// thresholds. Taken literally, that would drop nearly everything. alpha / N is what the paper's
+// code does.
+//
+// Algorithm 1 follows. For each token that went high (low), the least significant old token of that
+// tier is demoted or dropped, if it is below the thresholds. No victim is a candidate, so the order
+// of the candidates makes no difference, and all victims are found at once.
 RowCutoffs cutoffs_by_thresholds(const RuleInput& input);
 
-// The best `budget` tokens are kept, and of them the share high_share stays high; what no rule
-// touches counts first. A token never comes back from the low tier.
+// Keeps the best `budget` tokens, and the share high_share of them in the high tier. Tokens that no
+// rule touches count first. A token never returns from the low tier.
 RowCutoffs cutoffs_by_budget(const RuleInput& input);
 
-// Among the fresh tokens the least significant go, as long as they had together no more than
-// 1 - mass_keep of the attention, and those above them go low up to 1 - mass_high: of all attention
-// at the prompt's end (LeanKV, section 4: T_l and T_h as cumulative significance), afterwards of
-// the fresh tokens' own. A token is judged once, so the losses do not add up with time.
+// Drops the least significant fresh tokens, as long as together they had at most 1 - mass_keep of
+// the attention. The tokens above them, up to 1 - mass_high, go low. Both are shares of all
+// attention at the prompt's end (LeanKV, section 4: T_l and T_h as cumulative significance).
+// Afterwards they are shares of the fresh tokens' attention. A token is evaluated once, so losses
+// do not add up over time.
 RowCutoffs cutoffs_by_mass(const RuleInput& input);
 
 RowCutoffs cutoffs_of(const RuleInput& input);

@@ -9,13 +9,13 @@
 namespace tessera::scalar {
 namespace {
 
-// The query heads of one group at one position.
+// The query heads of one KV head at one position.
 struct Query {
   const KvScoreArgs& args;
-  int64_t row;  // of the batch
+  int64_t row;  // row of the batch
   int32_t kv_head;
 
-  // What they pay a key together, or the sum of its squares.
+  // Returns: the attention of all these heads to `key`, or the sum of its squares.
   float pay(const float* key, bool squares) const {
     const int32_t heads = args.query_heads / args.pages.kv_heads;
     const int32_t head_dim = args.pages.head_dim;

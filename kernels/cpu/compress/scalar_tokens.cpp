@@ -10,7 +10,7 @@ namespace {
 
 constexpr int32_t kTile = KvPageLayout::kKeyTile;
 
-// A key of codes has the same 4 bytes of every line, whatever its bits.
+// A key of codes occupies the same 4 bytes of every line, at any number of bits.
 void copy_key_codes(const KvPageLayout& layout, const std::byte* from, int32_t from_token,
                     std::byte* to, int32_t to_token) {
   const int64_t bytes = layout.key_tile_bytes();
@@ -19,7 +19,7 @@ void copy_key_codes(const KvPageLayout& layout, const std::byte* from, int32_t f
   }
 }
 
-// A value of codes has one byte's bits in each lane of one line for every 16 channels.
+// A value of codes occupies some bits of one byte in each lane of one line for every 16 channels.
 void copy_value_codes(const KvPageLayout& layout, const std::byte* from, int32_t from_token,
                       std::byte* to, int32_t to_token) {
   const int32_t bits = layout.format.value_bits;
@@ -65,7 +65,7 @@ void copy_sparse(const KvPageLayout& layout, TokenPlace from, TokenPlace to) {
   }
 }
 
-// Channel by channel, as their lines lie.
+// Channel by channel, in the order of the lines in memory.
 template <class T>
 void copy_float_keys(const KvPageLayout& layout, std::span<const TokenMove> moves) {
   const auto key_of = [&](TokenPlace place) {

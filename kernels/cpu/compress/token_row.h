@@ -9,14 +9,14 @@
 
 namespace tessera {
 
-// ---- how tokens of one sequence compare
+// ---- order of the tokens of one sequence
 
-// A token's rank among others: higher is better. Among equal scores the later position wins.
+// Sort key of a token: higher is better. Among equal scores the later position is higher.
 using TokenKey = uint64_t;
 inline constexpr TokenKey kLowestKey = 0;
 inline constexpr TokenKey kAboveAllKeys = ~TokenKey{0};
 
-// Requires: significance >= 0, of which the bits of an f32 then tell the order.
+// Requires: significance >= 0, so that the bits of an f32 have the order of the values.
 constexpr TokenKey key_of(float significance, int32_t position) {
   return TokenKey{std::bit_cast<uint32_t>(significance + 0.0f)} << 32 |
          static_cast<uint32_t>(position);
@@ -25,13 +25,13 @@ constexpr float significance_of(TokenKey key) {
   return std::bit_cast<float>(static_cast<uint32_t>(key >> 32));
 }
 
-// What both backends require of kv_compress's arguments, for one of its sequences.
+// Aborts unless kv_compress can serve `sequence`, one of its sequences. Shared by both backends.
 inline void check_compression(const KvCompressArgs& args, const KvCompression& sequence) {
   const KvPagesView& pages = args.pool.pages;
   TESSERA_CHECK(sequence.slot >= 0 && sequence.slot < args.pool.slots, "kv_compress: no such slot");
   TESSERA_CHECK(sequence.policy.is_lossy(), "kv_compress: a policy that compresses nothing");
   TESSERA_CHECK(pages.token_scores != nullptr && sequence.tokens < pages.row_token_scores,
-                "kv_compress: too few marks");
+                "kv_compress: too few token scores");
   TESSERA_CHECK(sequence.policy.key_score == KvKeyScore::magnitude || pages.query_sums != nullptr,
                 "kv_compress: no sums of queries");
   const KvPageLayout& high = pages.layouts[sequence.tiers.high];
@@ -42,10 +42,10 @@ inline void check_compression(const KvCompressArgs& args, const KvCompression& s
                 "kv_compress: the low tier is less dense than the high one");
 }
 
-// What a mark's score says of its token. For the scorer `mean`: its mean attention from later
-// queries, which is the share of the next query's attention to expect, since a query's attention
-// sums to one. LeanKV divides the means by their sum again; that would let the newest tokens, of
-// which few queries tell, rescale all others.
+// Significance of a token, from its score. For the scorer `mean` it is the mean attention from
+// later queries. That is the expected share of the next query's attention, because a query's
+// attention sums to one. LeanKV divides the means by their sum again. That would let the newest
+// tokens, which few queries saw, rescale all others.
 class Significance {
  public:
   explicit Significance(const KvCompression& sequence)
@@ -60,7 +60,7 @@ class Significance {
     if (!mean_) {
       return token_score.score;
     }
-    if (token_score.position < begin_) {  // most tokens: all that count have seen it
+    if (token_score.position < begin_) {  // most tokens: all queries that count saw it
       return token_score.score * share_of_all_;
     }
     const int32_t queries = end_ - (token_score.position + 1);
@@ -80,13 +80,13 @@ class Significance {
 // ---- one row: the tokens of a sequence in one layer and KV head
 
 enum class TokenAge : uint8_t {
-  kept,   // a sink, recent, or in a page that others own too: no rule touches it
-  fresh,  // new to the rule
-  old,    // judged before
+  kept,   // a sink, recent, or in a page with several owners: no rule touches it
+  fresh,  // not evaluated yet
+  old,    // evaluated before
 };
 
-// Where a sequence's tokens change their age, by position; and from which places on a row's may
-// change.
+// One row of a sequence: the positions at which the age of tokens changes, and the places from
+// which on tokens may change. Requires: the views outlive this.
 struct TokenRow {
   TokenRow(const KvPool& pool, const KvCompression& sequence, int64_t row_index)
       : TokenRow(pool.pages, sequence, row_index, 0, 0) {
@@ -98,7 +98,7 @@ struct TokenRow {
         counts.low, shared_pages(pool, table + pages.row_pages - 1, -1, counts.low, low_capacity));
   }
 
-  // high_from, low_from: own_high and own_low, as a backend finds them for itself.
+  // high_from, low_from: own_high and own_low, if the backend computes them itself.
   constexpr TokenRow(const KvPagesView& all, const KvCompression& sequence, int64_t row_index,
                      int32_t high_from, int32_t low_from)
       : pages(all),
@@ -124,7 +124,7 @@ struct TokenRow {
     return token_score.position < evaluated ? TokenAge::old : TokenAge::fresh;
   }
 
-  // The high tier's tokens that a rule may touch: visit(mark, age).
+  // Visits the high tokens that a rule may touch: visit(token_score, age).
   template <class Visit>
   void for_each_own_high(Visit&& visit) const {
     for (int32_t i = own_high; i < counts.high; ++i) {
@@ -134,7 +134,7 @@ struct TokenRow {
       }
     }
   }
-  // The low tier's, all of them old: visit(mark).
+  // Visits the low tokens that a rule may touch, all of them old: visit(token_score).
   template <class Visit>
   void for_each_own_low(Visit&& visit) const {
     for (int32_t j = own_low; j < counts.low; ++j) {
@@ -143,7 +143,7 @@ struct TokenRow {
       }
     }
   }
-  // Both: visit(mark, age).
+  // Visits both: visit(token_score, age).
   template <class Visit>
   void for_each_own(Visit&& visit) const {
     for_each_own_high(visit);
@@ -157,11 +157,11 @@ struct TokenRow {
   int32_t sinks;
   int32_t evaluated;    // positions below are old
   int32_t recent_from;  // positions from here on are recent
-  int32_t own_high;     // high tokens before this place stay where they are
+  int32_t own_high;     // high tokens below this place never move or change
   int32_t own_low;
 
  private:
-  // Tokens up to the end of the last page with several owners. `table` walks by `step`.
+  // Returns: tokens up to the end of the last page with several owners. `table` advances by `step`.
   static int32_t shared_pages(const KvPool& pool, const int32_t* table, int32_t step,
                               int32_t tokens, int32_t capacity) {
     for (int64_t page = div_ceil(tokens, capacity); page > 0; --page) {
@@ -173,16 +173,16 @@ struct TokenRow {
   }
 };
 
-// ---- what a rule decides for one row
+// ---- decision of a rule about one row
 
-// A token stays, goes to the low tier or is dropped by where its key stands among these cuts.
-// Tokens at or above a cut pass it.
+// Cutoffs of one row. A token's key decides: it stays, goes to the low tier or is dropped. Keys at
+// or above a cutoff pass it.
 struct RowCutoffs {
   TokenKey fresh_high = kLowestKey;  // below: leaves the high tier
   TokenKey fresh_low = kLowestKey;   // below: dropped
   TokenKey old_high = kLowestKey;
-  TokenKey old_floor = kLowestKey;  // of those that leave the high tier: below, dropped
-  TokenKey old_low = kLowestKey;    // of the low tier: below, dropped
+  TokenKey old_floor = kLowestKey;  // old tokens that leave the high tier: below, dropped
+  TokenKey old_low = kLowestKey;    // tokens of the low tier: below, dropped
 };
 
 enum class TokenDecision : uint8_t { stay, demote, drop };

@@ -6,11 +6,11 @@
 namespace tessera::amx {
 namespace {
 
-// A panel's lines are the rows of a product's second operand as they stand, and so are 16 rows of
-// activations those of its first one: nothing is packed for it. A register of sums is 16 rows by 16
-// outputs. Integers give the sums of `vpdpbusd`; products of bf16 are added up in another order, so
-// all numbers of rows are multiplied here: a row's sum must not depend on how many there are.
-constexpr int kUnits = kTileRowBytes / 4;  // of a step
+// A panel's lines are the rows of a product's second operand without repacking, and 16 rows of
+// activations are those of its first. A register of sums is 16 rows by 16 outputs. Integers give
+// the same sums as `vpdpbusd`. Products of bf16 are added in another order, so AMX handles all
+// numbers of rows: a row's sum must not depend on the number of rows.
+constexpr int kUnits = kTileRowBytes / 4;  // in a step
 
 // Registers: sums from 0 on, then activations, then weights.
 constexpr int kActivations = 4;
@@ -33,7 +33,7 @@ TESSERA_INLINE void multiply_add() {
   }
 }
 
-// f(0), f(1), ... as constants, which registers have to be named by.
+// Calls f(0), f(1), ... with constants, because registers are named by constants.
 template <int kCount, class F>
 TESSERA_INLINE void for_each(F f) {
   [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) {
@@ -51,9 +51,9 @@ struct Product {
   int rows;
 
   static constexpr int64_t kLanes = Simd512::kLanes;
-  static constexpr int64_t kRowFloats = V * kLanes;  // of `partial`
+  static constexpr int64_t kRowFloats = V * kLanes;  // row length of `partial`
 
-  // Sums go from stretch to stretch in the caller's memory.
+  // Sums are passed from stretch to stretch in memory of the caller.
   template <int kHighIndex, int kVector>
   TESSERA_INLINE float* partial() const {
     return tile.partial + kHighIndex * kTileRows * kRowFloats + kVector * kLanes;
@@ -71,7 +71,7 @@ struct Product {
       });
     });
   }
-  TESSERA_INLINE void hand_on() const {
+  TESSERA_INLINE void store_sums() const {
     for_each<kHigh>([&]<int kHighIndex>() {
       for_each<V>([&]<int kVector>() {
         store<kHighIndex * V + kVector>(partial<kHighIndex, kVector>(), kRowFloats * 4);
@@ -79,9 +79,9 @@ struct Product {
     });
   }
 
-  // One step: `activations` is of the first row, `weights` of the first unit of each vector.
-  // `fetch(i)` asks for a part of later weights behind product i of kProducts: asked for all at
-  // once, they would keep the loads waiting, and memory would wait for the products.
+  // One step. `activations` points to the first row, `weights` to the first unit of each vector.
+  // `fetch(i)` prefetches a part of later weights after product i of kProducts. Prefetching all at
+  // once would delay the loads, and memory would then idle during the products.
   static constexpr int kProducts = kHigh * V;
   template <class F>
   TESSERA_INLINE static void step(const std::byte* activations, int64_t activation_stride,
@@ -101,8 +101,8 @@ struct Product {
     });
   }
 
-  // The last units where they fill no register, with zeros behind them: what stands there in the
-  // panel and in the scratch may be anything.
+  // Multiplies the last units if they do not fill a register, padded with zeros. Bytes beyond them
+  // in the panel and in the scratch are undefined.
   void last_step(const std::byte* activations, const std::byte* const (&weights)[V],
                  int64_t units) const {
     alignas(64) std::byte inputs[kHigh * kTileRows][kTileRowBytes] = {};
@@ -152,7 +152,8 @@ struct Product {
     }
   }
 
-  // A row's sums as outputs; integers exactly as the vectors do it (multiply_int8 in tile.h).
+  // Writes a row's sums as outputs. Integers use exactly the arithmetic of the vector kernels
+  // (multiply_int8 in tile.h).
   TESSERA_INLINE void write_row(const float* sums, int row) const {
     LinearTile own = tile;
     own.out += row * tile.out_stride;
@@ -185,7 +186,7 @@ struct Product {
     }
   }
 
-  // As in tile.h, for as many rows as there are.
+  // As in tile.h, for the rows that exist.
   TESSERA_INLINE void fetch_outputs() const {
     for (int row = 0; row < rows; ++row) {
       LinearTile own = tile;
@@ -203,7 +204,7 @@ struct Product {
     if (tile.ends) {
       write_rows();
     } else {
-      hand_on();
+      store_sums();
     }
   }
 };
@@ -217,7 +218,7 @@ void end_tiles() {
 
 template <Element E, int V, bool kIsTall>
 struct Tiles {
-  // Up to 12 rows of integers are as fast by vectors, whose sums are the same.
+  // Up to 12 rows of integers are as fast with vectors, which give the same sums.
   template <int kRows>
   static void multiply(const LinearTile& tile) {
     if constexpr (E == Element::int8 && kRows <= 12) {
@@ -234,8 +235,8 @@ constexpr TileKernels kKernels{V * Simd512::kLanes, kMax,
 
 }  // namespace
 
-// Few rows: a line of weights is loaded once for all of them. Many: twice 16 rows by two vectors of
-// outputs, so that each register that is loaded serves two products.
+// With few rows, a line of weights is loaded once for all of them. With many, a tile is twice 16
+// rows by two vectors of outputs, so that each loaded register serves two products.
 LinearKernels linear_kernels() {
   LinearKernels kernels = avx512::linear_kernels;
   FormatKernels& bf16 = kernels.formats[static_cast<int>(Element::bf16)];

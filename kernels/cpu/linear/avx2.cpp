@@ -67,8 +67,8 @@ struct Simd256 {
     }
   }
 
-  // vpmaddubsw wants one unsigned operand, and saturates unless both are small: magnitudes of the
-  // input times weights that carry both signs. No offset is left to correct.
+  // vpmaddubsw needs one unsigned operand, and saturates unless both are small. It multiplies
+  // magnitudes of the input by weights that carry both signs. No offset is left to correct.
   TESSERA_INLINE static Ints dot(Ints sum, Ints weights, Ints input) {
     const Ints signed_weights = _mm256_xor_si256(weights, _mm256_set1_epi8(-128));
     const Ints pairs =
@@ -76,8 +76,8 @@ struct Simd256 {
     return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   }
 
-  // Nibbles are small enough for vpmaddubsw, and for the sums of a whole group to stay in 16 bits:
-  // 16 products a lane, each at most 15 * 127.
+  // Nibbles are small enough for vpmaddubsw, and sums of a whole group stay in 16 bits: 16 products
+  // in a lane, each at most 15 * 127.
   TESSERA_INLINE static Ints low_nibbles(Ints nibbles) {
     return _mm256_and_si256(nibbles, _mm256_set1_epi8(0x0f));
   }
@@ -96,7 +96,8 @@ struct Simd256 {
     return lane < 16 ? even_bf16(both) : odd_bf16(both);
   }
 
-  // A code's bits in a bf16's places mean 2^-120 of its value, subnormal codes included.
+  // The bits of a code, moved to the places of a bf16, give 2^-120 of its value, also for subnormal
+  // codes.
   struct E4m3 {
     TESSERA_INLINE static Ints place(Ints codes) {
       return _mm256_and_si256(_mm256_srai_epi16(codes, 4), _mm256_set1_epi16(-0x7810));
@@ -121,7 +122,7 @@ TESSERA_INLINE __m256 load_inputs(const ActivationRow& row, int64_t at) {
                             : _mm256_setzero_ps();
 }
 
-// Writes at most `bytes` of a vector.
+// Writes the first `bytes` bytes of a vector, or all of it.
 TESSERA_INLINE void store_bytes(std::byte* to, __m128i value, int64_t bytes) {
   if (bytes >= 16) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), value);
@@ -156,7 +157,7 @@ void convert_bf16(const ActivationRow& row) {
   }
 }
 
-// A NaN survives, because it stands second where a bound is applied.
+// A NaN survives, because it is the second operand of min and max.
 void convert_f16(const ActivationRow& row) {
   const __m256 max = _mm256_set1_ps(kLargestF16);
   const __m256 min = _mm256_set1_ps(-kLargestF16);
@@ -168,8 +169,8 @@ void convert_f16(const ActivationRow& row) {
   }
 }
 
-// Sets the scale and returns what to multiply inputs by. Magnitudes order as their bits do, and a
-// NaN is above all of them: it reaches the scale, and so every output.
+// Sets the scale. Returns: the factor for the inputs. Magnitudes have the order of their bits, and
+// a NaN is above all of them. It reaches the scale, and so every output.
 float find_scale(const ActivationRow& row, float highest) {
   __m256i largest = _mm256_setzero_si256();
   for (int64_t at = 0; at < row.cols; at += 8) {
@@ -192,7 +193,7 @@ TESSERA_INLINE __m256i quantise(const ActivationRow& row, int64_t at, __m256 inv
   return _mm256_cvtps_epi32(_mm256_min_ps(low, _mm256_set1_ps(127.0f)));
 }
 
-// Eight codes to bytes, in the lower half of the result.
+// Returns: eight codes as bytes, in the lower half.
 TESSERA_INLINE __m128i to_bytes(__m256i codes) {
   const __m128i words =
       _mm_packs_epi32(_mm256_castsi256_si128(codes), _mm256_extracti128_si256(codes, 1));
@@ -212,7 +213,7 @@ void convert_int8(const ActivationRow& row) {
     const int64_t left = row.out_bytes - at;
     store_bytes(row.out + at, to_bytes(quantise(row, at, inverse)), left < 8 ? left : 8);
   }
-  *row.corrections = 0;  // `dot` is of signed numbers
+  *row.corrections = 0;  // `dot` uses signed numbers
 }
 
 void convert_int4(const ActivationRow& row) {
@@ -228,7 +229,7 @@ void convert_int4(const ActivationRow& row) {
   }
 }
 
-// To the nearest E4M3, which fit into the upper halves.
+// Rounds to the nearest E4M3, stored as bf16, i.e. the upper halves of f32.
 void convert_fp8(const ActivationRow& row) {
   const __m256 inverse = _mm256_set1_ps(find_scale(row, 448.0f));
   const __m256 sign_bit = _mm256_set1_ps(-0.0f);

@@ -4,14 +4,14 @@
 namespace tessera {
 namespace {
 
-// Sixteen inputs, zero beyond the row's end.
+// Returns: sixteen inputs, zero beyond the end of the row.
 TESSERA_INLINE __m512 load_inputs(const ActivationRow& row, int64_t at) {
   return at + 16 <= row.cols ? _mm512_loadu_ps(row.in + at)
          : at < row.cols     ? _mm512_maskz_loadu_ps(Simd512::mask(row.cols - at), row.in + at)
                              : _mm512_setzero_ps();
 }
 
-// Writes at most `bytes` of a vector.
+// Writes the first `bytes` bytes of a vector, or all of it.
 TESSERA_INLINE void store_bytes(std::byte* to, __m256i value, int64_t bytes) {
   if (bytes >= 32) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), value);
@@ -34,7 +34,7 @@ void convert_bf16(const ActivationRow& row) {
   }
 }
 
-// A NaN survives, because it stands second where a bound is applied.
+// A NaN survives, because it is the second operand of min and max.
 void convert_f16(const ActivationRow& row) {
   const __m512 max = _mm512_set1_ps(kLargestF16);
   const __m512 min = _mm512_set1_ps(-kLargestF16);
@@ -45,8 +45,8 @@ void convert_f16(const ActivationRow& row) {
   }
 }
 
-// Sets the scale and returns what to multiply inputs by. Magnitudes order as their bits do, and a
-// NaN is above all of them: it reaches the scale, and so every output.
+// Sets the scale. Returns: the factor for the inputs. Magnitudes have the order of their bits, and
+// a NaN is above all of them. It reaches the scale, and so every output.
 float find_scale(const ActivationRow& row, float highest) {
   const __m512i magnitude_bits = _mm512_set1_epi32(0x7fffffff);
   __m512i largest = _mm512_setzero_si512();
@@ -67,7 +67,7 @@ TESSERA_INLINE __m512i quantise(const ActivationRow& row, int64_t at, __m512 inv
   return _mm512_cvtps_epi32(_mm512_min_ps(low, _mm512_set1_ps(127.0f)));
 }
 
-// Thirty-two codes from `at` on, as bytes; adds them to `sum`.
+// Returns: thirty-two codes from `at` on, as bytes. Adds them to `sum`.
 TESSERA_INLINE __m256i quantise_bytes(const ActivationRow& row, int64_t at, __m512 inverse,
                                       __m512i& sum) {
   const __m512i first = quantise(row, at, inverse);
@@ -94,7 +94,7 @@ void convert_int4(const ActivationRow& row) {
   }
 }
 
-// To the nearest E4M3, which fit into the upper halves.
+// Rounds to the nearest E4M3, stored as bf16, i.e. the upper halves of f32.
 void convert_fp8(const ActivationRow& row) {
   const __m512 inverse = _mm512_set1_ps(find_scale(row, 448.0f));
   const __m512 shift = _mm512_set1_ps(0x1p14f);

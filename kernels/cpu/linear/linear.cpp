@@ -10,14 +10,15 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kGrainBytes = 32768;  // of weights or activations: about a microsecond's work
-constexpr int64_t kRowBlock = 192;      // rows that meet a stretch of weights while it is in L2
-constexpr int64_t kStretchUnits = 512;  // inputs of a stretch: 64 KiB of weights, 384 of rows
-constexpr int64_t kAheadBytes = 8192;   // how far a single tile fetches ahead of itself
-constexpr int64_t kSlicesAtOnce = 4;    // so that what was fetched ahead is what comes next
-constexpr int64_t kMaxSlice = 32;       // outputs of a slice where there are several stretches
+constexpr int64_t kGrainBytes = 32768;  // weights or activations: about a microsecond of work
+constexpr int64_t kRowBlock = 192;      // rows that use a stretch of weights while it is in L2
+constexpr int64_t kStretchUnits = 512;  // units of a stretch: 64 KiB of weights, 384 of rows
+constexpr int64_t kAheadBytes = 8192;   // prefetch distance of a single tile
+constexpr int64_t kSlicesAtOnce = 4;    // so that the prefetched weights come next
+constexpr int64_t kMaxSlice = 32;       // outputs of a slice with several stretches
 
-// One call: the conversion of the activations, then slices of outputs by blocks of rows.
+// One call of `linear`: converts the activations, then multiplies slices of outputs by blocks of
+// rows.
 class Product {
  public:
   Product(const LinearArgs& args, const LinearKernels& kernels)
@@ -74,8 +75,8 @@ class Product {
                       .corrections = corrections() + row * layout_.corrections()});
   }
 
-  // Enough to be worth a claim, and some more where there are many, so that the weights fetched
-  // ahead are the ones that come next.
+  // Returns: number of slices that a thread claims at once. It makes a claim worth its cost. With
+  // many items it is larger, so that the prefetched weights are the next ones.
   int64_t slices_at_once(int64_t items, int threads) const {
     const int64_t slice_bytes = panels_.panel_bytes() * tiles_.slice / kPanelRows;
     const int64_t work = slice_bytes * div_ceil(std::min(args_.in.rows, kRowBlock), 8);
@@ -83,14 +84,14 @@ class Product {
     return std::max({int64_t{1}, worthwhile, std::min(kSlicesAtOnce, items / (4 * threads))});
   }
 
-  // A block of rows times a slice of outputs. Rows are cut as evenly as possible, so that no tile
-  // is left with few of them.
+  // Multiplies a block of rows by a slice of outputs. Rows are cut as evenly as possible, so that
+  // no tile is left with few rows.
   void multiply(int64_t block, int64_t blocks, int64_t slice) const {
     alignas(64) float partial[kRowBlock * kMaxSlice];
     const int64_t begin = args_.in.rows * block / blocks;
     const int64_t count = args_.in.rows * (block + 1) / blocks - begin;
     const int64_t tiles = div_ceil(count, tiles_.max_rows);
-    const int64_t larger = count % tiles;  // tiles of one row more than the others
+    const int64_t larger = count % tiles;  // tiles with one row more than the others
     const int64_t stretch = tiles > 1 ? kStretchUnits : layout_.units();
     const int64_t unit_bytes = panels_.panel_bytes() / layout_.units();
     LinearTile described = describe(slice * tiles_.slice);
@@ -100,8 +101,8 @@ class Product {
       described.units = std::min(stretch, layout_.units() - unit);
       described.begins = unit == 0;
       described.ends = unit + stretch >= layout_.units();
-      // Stretches follow each other in memory, and so do slices. A single tile fetches a little
-      // ahead of itself; several share the next stretch between them.
+      // Stretches are adjacent in memory, and so are slices. A single tile prefetches a little
+      // ahead of itself. Several tiles divide the next stretch between them.
       const int64_t share = described.units * described.ahead_step;
       described.ahead = described.panel + unit * unit_bytes +
                         (tiles == 1 ? kAheadBytes : described.units * unit_bytes);
@@ -117,7 +118,7 @@ class Product {
     }
   }
 
-  // What all tiles of a slice have in common.
+  // Returns: the fields that all tiles of a slice have in common.
   LinearTile describe(int64_t output) const {
     LinearTile tile;
     tile.activation_stride = layout_.stride();

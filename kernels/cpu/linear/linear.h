@@ -6,8 +6,9 @@
 
 namespace tessera {
 
-// The weight half of the CPU backend. All instruction sets share one packed layout (panel.h) and
-// one packing; they differ in how they convert activations and multiply.
+// Weight packing and `linear` of the CPU backend; kernels/backend.h has the contracts. All
+// instruction sets share one packed layout (panel.h) and one packing. They differ in the conversion
+// of activations and in the multiplication.
 int64_t packed_weight_bytes(WeightFormat format, int64_t rows, int64_t cols);
 void pack_weight(MatrixView<const float> source, int64_t first_row, const PackedWeight& weight);
 int64_t linear_scratch_bytes(int64_t tokens, int64_t cols);

@@ -15,7 +15,7 @@ namespace {
 
 // One output's inputs and its place in a panel.
 struct Lane {
-  std::span<const float> weights;  // empty where there is no such output
+  std::span<const float> weights;  // empty if the output does not exist
   int64_t index = 0;
 };
 
@@ -36,7 +36,7 @@ float largest_magnitude(std::span<const float> values) {
   return largest;
 }
 
-// Rounds to nearest even and limits; what is not a number becomes `lowest`.
+// Rounds to nearest even and clamps; NaN becomes `lowest`.
 int32_t to_code(float value, float lowest, float highest) {
   const float rounded = std::nearbyint(value);
   return static_cast<int32_t>(rounded >= lowest ? std::min(rounded, highest) : lowest);
@@ -92,8 +92,8 @@ void pack_fp8(const Lane& lane, const PanelLayout& layout, std::byte* panel) {
   }
 }
 
-// The weight of largest magnitude becomes -8 exactly, whatever its sign: a step of an eighth of it
-// where a range without -8 would need a seventh. An opposite weight as large becomes +7.
+// The weight of largest magnitude becomes exactly -8, regardless of its sign. The step is an eighth
+// of it; a range without -8 would need a seventh. An opposite weight of that size becomes +7.
 bf16 group_scale(const Lane& lane, int64_t first_input) {
   float extreme = 0;
   for (int64_t i = 0; i < kInt4Group; ++i) {

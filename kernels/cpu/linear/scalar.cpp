@@ -10,12 +10,12 @@
 #include "kernels/e4m3.h"
 #include "kernels/half.h"
 
-// The oracle: one loop over the inputs for each output, on the same packed weights and with the
-// same rounding of activations as the kernels it judges.
+// The oracle: one loop over the inputs for each output. It uses the same packed weights and the
+// same rounding of activations as the kernels that are compared with it.
 namespace tessera::scalar {
 namespace {
 
-// One output's weights inside a panel.
+// Weights of one output inside a panel. Not owned.
 struct Column {
   const std::byte* panel = nullptr;
   int64_t lane = 0;
@@ -31,15 +31,15 @@ struct Column {
   }
 };
 
-// A row of activations as multiples of `scale`, of which the largest is `highest`: integers, or
-// E4M3.
+// A row of activations as multiples of `scale`. The largest multiple is `highest`; multiples are
+// integers or E4M3.
 struct QuantisedRow {
   std::span<const float> values;
   float scale = 0;
   float inverse = 0;
 
   QuantisedRow(std::span<const float> row, float highest) : values(row) {
-    uint32_t largest = 0;  // of magnitudes, which order as their bits do; a NaN is above all
+    uint32_t largest = 0;  // magnitude bits have the order of magnitudes; NaN is above all
     for (const float value : row) {
       largest = std::max(largest, std::bit_cast<uint32_t>(value) & 0x7fffffffu);
     }

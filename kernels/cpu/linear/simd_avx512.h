@@ -4,11 +4,12 @@
 
 #include "kernels/cpu/linear/tile.h"
 
-// The Simd type of AVX-512, for files compiled for it: of an anonymous namespace, as tile.h asks.
+// Simd type of AVX-512, for files compiled for it. It is in an anonymous namespace, as tile.h
+// requires.
 namespace tessera {
 namespace {
 
-// The bf16 of each E4M3 of positive sign (kernels/e4m3.h), by bytes.
+// The bf16 of each E4M3 with positive sign (kernels/e4m3.h), split into low and high bytes.
 struct E4m3Tables {
   alignas(64) uint8_t low[128];
   alignas(64) uint8_t high[128];
@@ -74,7 +75,7 @@ struct Simd512 {
     }
   }
   TESSERA_INLINE static Ints dot(Ints sum, Ints weights, Ints input) {
-    // The intrinsic makes GCC 12 copy each sum before it adds to it, and spill half of them.
+    // With the intrinsic, GCC 12 copies each sum before it adds to it, and spills half of them.
     asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(weights), "v"(input));
     return sum;
   }
@@ -96,8 +97,8 @@ struct Simd512 {
                              : _mm512_and_si512(both, _mm512_set1_epi32(-65536)));
   }
 
-  // The two bytes of each magnitude's bf16 stand in tables; vdpbf16ps takes subnormals for zero, so
-  // that moving a code's bits to their places, as AVX2 does, would lose the smallest.
+  // Tables hold the two bytes of the bf16 of each magnitude. vdpbf16ps reads subnormals as zero.
+  // Moving the bits of a code to their places, as AVX2 does, would lose the smallest codes.
   struct E4m3 {
     Ints low[2];
     Ints high[2];
@@ -112,7 +113,7 @@ struct Simd512 {
     TESSERA_INLINE void to_pairs(Ints codes, Ints& even, Ints& odd) const {
       const Ints lows = _mm512_permutex2var_epi8(low[0], codes, low[1]);
       const Ints highs = _mm512_permutex2var_epi8(high[0], codes, high[1]);
-      // highs | (codes & 0x80), then bytes of one or of the other
+      // highs | (codes & 0x80), then bytes of one or the other
       const Ints tops = _mm512_ternarylogic_epi32(highs, codes, _mm512_set1_epi8(-128), 0xf8);
       constexpr __mmask64 kOddBytes = 0xaaaaaaaaaaaaaaaa;
       even = _mm512_mask_blend_epi8(kOddBytes, lows, _mm512_slli_epi16(tops, 8));

@@ -2,9 +2,9 @@
 
 #include "kernels/cpu/linear/kernels.h"
 
-// The register tile, written once over a `Simd` type: R rows by V vectors of outputs whose sums
-// stay in registers from the first input to the last. Each sum runs over the inputs in ascending
-// order whatever R and V are: that is the batch invariance of LinearArgs.
+// Register tile, written once over a `Simd` type: R rows by V vectors of outputs. Their sums stay
+// in registers from the first input to the last. Each sum runs over the inputs in ascending order
+// for all R and V; this is the batch invariance of LinearArgs.
 //
 // Include this from files of one instruction set only. Everything is instantiated with a Simd type
 // of an anonymous namespace, and so stays inside its file.
@@ -14,18 +14,18 @@ namespace tessera {
 
 enum class Element { f32, bf16, f16, int8, int4, fp8 };
 
-inline constexpr int kUnitsPerGroup = 4;      // of an int4 group's weights
+inline constexpr int kUnitsPerGroup = 4;      // weight units in an int4 group
 inline constexpr int kBytesPerUnitRow = 128;  // 32 outputs
-inline constexpr int kBytesPerLine = 64;      // of the cache
-inline constexpr int kBytesPerScales = 128;   // of an int8 or fp8 panel
+inline constexpr int kBytesPerLine = 64;      // cache line
+inline constexpr int kBytesPerScales = 128;   // scales of an int8 or fp8 panel
 inline constexpr int kBytesPerGroupScales = 64;
 inline constexpr int kBytesPerGroup = kBytesPerGroupScales + kUnitsPerGroup * kBytesPerUnitRow;
 
-// Where vector `v` of the slice stands: which panel, and which byte of a row of units in it.
+// Address of each vector of a slice: its panel, and its byte in a row of units.
 template <class Simd, int V, int kUnitBytes = 4>
 struct Slice {
   const std::byte* vectors[V];
-  int64_t lane[V];  // its first output's place in the panel
+  int64_t lane[V];  // index of its first output in the panel
 
   TESSERA_INLINE Slice(const LinearTile& tile, int64_t offset) {
 #pragma GCC unroll 8
@@ -37,8 +37,9 @@ struct Slice {
   }
 };
 
-// Few rows stream their weights from memory: each vector's own future is fetched. For many rows the
-// driver spreads the fetching of the next stretch over the tiles of this one.
+// With few rows, weights stream from memory, and each vector prefetches its own next weights. With
+// many rows, the driver spreads the prefetches of the next stretch over the tiles of the current
+// one.
 template <class Simd, int V, bool kIsTall>
 struct Fetch {
   const std::byte* ahead;
@@ -60,7 +61,8 @@ struct Fetch {
   }
 };
 
-// The rows' next units. Rows are reached from every fourth, so that few pointers stay live.
+// Pointers to the rows' next units. Rows are addressed from every fourth row, so that few pointers
+// stay live.
 template <int R>
 struct Rows {
   const std::byte* fourth[(R + 3) / 4];
@@ -101,7 +103,7 @@ TESSERA_INLINE void start(const LinearTile& tile, typename Simd::Floats (&sums)[
 }
 
 template <class Simd, int R, int V, class Sum>
-TESSERA_INLINE void hand_on(const LinearTile& tile, Sum (&sums)[R][V]) {
+TESSERA_INLINE void store_sums(const LinearTile& tile, Sum (&sums)[R][V]) {
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 8
@@ -111,8 +113,8 @@ TESSERA_INLINE void hand_on(const LinearTile& tile, Sum (&sums)[R][V]) {
   }
 }
 
-// Outputs are scattered over as many pages as there are rows. Asked for before the sums are ready,
-// their lines are there when the stores want them.
+// Outputs are on as many pages as there are rows. Their lines are prefetched before the sums are
+// ready, so that stores do not wait.
 template <class Simd, int R, int V>
 TESSERA_INLINE void fetch_outputs(const LinearTile& tile) {
 #pragma GCC unroll 16
@@ -144,7 +146,7 @@ TESSERA_INLINE void write(const LinearTile& tile, typename Simd::Floats (&sums)[
       return;
     }
     const auto mask = Simd::mask(tile.outputs - first);
-    // No bias is -0: added to anything, -0 included, it changes no bit.
+    // A missing bias is -0: added to any value, -0 included, it changes no bit.
     const typename Simd::Floats bias =
         tile.bias != nullptr ? Simd::load(tile.bias + first, mask) : Simd::broadcast(-0.0f);
 #pragma GCC unroll 16
@@ -188,7 +190,7 @@ void multiply_floats(const LinearTile& tile) {
   if (tile.ends) {
     write<Simd, R, V>(tile, sums);
   } else {
-    hand_on<Simd, R, V>(tile, sums);
+    store_sums<Simd, R, V>(tile, sums);
   }
 }
 
@@ -226,7 +228,7 @@ void multiply_int8(const LinearTile& tile) {
     rows.advance(4);
   }
   if (!tile.ends) {
-    hand_on<Simd, R, V>(tile, sums);
+    store_sums<Simd, R, V>(tile, sums);
     return;
   }
   typename Simd::Floats values[R][V];
@@ -300,7 +302,7 @@ void multiply_int4(const LinearTile& tile) {
     rows.advance(8 * kUnitsPerGroup);
   }
   if (!tile.ends) {
-    hand_on<Simd, R, V>(tile, sums);
+    store_sums<Simd, R, V>(tile, sums);
     return;
   }
 #pragma GCC unroll 16
@@ -313,7 +315,7 @@ void multiply_int4(const LinearTile& tile) {
   write<Simd, R, V>(tile, sums);
 }
 
-// Codes become bf16, exactly, and are multiplied as those are.
+// Codes become bf16 exactly, and are multiplied as bf16.
 template <class Simd, int R, int V, bool kIsTall>
 void multiply_fp8(const LinearTile& tile) {
   typename Simd::Floats sums[R][V];
@@ -345,7 +347,7 @@ void multiply_fp8(const LinearTile& tile) {
     rows.advance(8);
   }
   if (!tile.ends) {
-    hand_on<Simd, R, V>(tile, sums);
+    store_sums<Simd, R, V>(tile, sums);
     return;
   }
   const Slice<Simd, V> scales(tile, 0);
@@ -361,7 +363,7 @@ void multiply_fp8(const LinearTile& tile) {
   write<Simd, R, V>(tile, sums);
 }
 
-// What TileTable asks of its Tiles: a function for each number of rows.
+// Tiles argument of TileTable: a function for each number of rows.
 template <class Simd, Element E, int V, bool kIsTall>
 struct RegisterTiles {
   template <int R>

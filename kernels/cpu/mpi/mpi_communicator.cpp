@@ -16,17 +16,17 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// MPI's own waiting looks without a pause, for hours behind an idle leader, and where ranks share
-// cores it keeps the others from what they are waited for: 20 times longer for small sums of 4
-// ranks on 4 busy cores. So a rank looks for as long as a sum takes at most where every rank has
-// its cores, and then sleeps between two looks, at first for the shortest pause.
+// MPI waits by polling without a pause, for hours if the leader is idle. If ranks share cores,
+// polling delays the ranks that are waited for. Small sums of 4 ranks on 4 busy cores take 20 times
+// longer. A rank therefore polls for kLookTime, the longest time of a sum if every rank has its own
+// cores. After that it sleeps between two polls, at first for kShortestPause.
 constexpr std::chrono::microseconds kLookTime{200};
 constexpr std::chrono::microseconds kShortestPause{20};
 constexpr std::chrono::microseconds kLongestPause{100};        // within a step
-constexpr std::chrono::microseconds kLongestIdlePause{2'000};  // before one
+constexpr std::chrono::microseconds kLongestIdlePause{2'000};  // before a step
 
 int count(size_t items) {
-  TESSERA_CHECK(items <= std::numeric_limits<int>::max(), "MPI counts by int");
+  TESSERA_CHECK(items <= std::numeric_limits<int>::max(), "MPI counts must fit into an int");
   return static_cast<int>(items);
 }
 
@@ -47,19 +47,19 @@ void wait(MPI_Request request, std::chrono::microseconds longest_pause) {
   }
 }
 
-// MPI's default is to end all ranks at the first error, so no call here returns one.
+// By default MPI ends all ranks at the first error, so no call here returns an error.
 class MpiCommunicator final : public Communicator {
  public:
   MpiCommunicator() {
     int provided = 0;
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
-    TESSERA_CHECK(provided >= MPI_THREAD_SERIALIZED, "MPI allows one thread alone to use it");
+    TESSERA_CHECK(provided >= MPI_THREAD_SERIALIZED, "MPI lacks MPI_THREAD_SERIALIZED");
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
   }
   ~MpiCommunicator() override {
     if (std::uncaught_exceptions() > 0) {
-      abort();  // the others may wait for this one, and ending MPI would wait for them
+      abort();  // other ranks may wait for this one, and MPI_Finalize would wait for them
     }
     MPI_Finalize();
   }
@@ -69,7 +69,7 @@ class MpiCommunicator final : public Communicator {
   int32_t rank() const override { return rank_; }
   int32_t ranks() const override { return ranks_; }
 
-  // Ops of the CPU have returned when their results stand, so there is no stream to wait for.
+  // CPU ops are complete when they return, so there is no stream to wait for.
   void all_reduce_sum(std::span<float> numbers, Stream /*stream*/) override {
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_Iallreduce(MPI_IN_PLACE, numbers.data(), count(numbers.size()), MPI_FLOAT, MPI_SUM,
@@ -86,7 +86,7 @@ class MpiCommunicator final : public Communicator {
   }
 
   void all_gather(std::span<const int64_t> own, std::span<int64_t> all) override {
-    TESSERA_CHECK(all.size() == own.size() * static_cast<size_t>(ranks_), "room for every rank's");
+    TESSERA_CHECK(all.size() == own.size() * static_cast<size_t>(ranks_), "all_gather: wrong size");
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_Iallgather(own.data(), count(own.size()), MPI_INT64_T, all.data(), count(own.size()),
                    MPI_INT64_T, MPI_COMM_WORLD, &request);

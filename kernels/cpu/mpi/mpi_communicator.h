@@ -7,14 +7,16 @@
 
 namespace tessera {
 
-// Ranks that are processes on CPUs, started together by MPI's launcher:
+// Communicator over ranks that are processes on CPUs, started together by MPI's launcher:
 //   mpirun -n 4 PROGRAM
-// Begins MPI and ends it, so a process has one in its life. A program without a launcher is one
-// rank. Null: this build has no MPI.
+// It initialises MPI, and its destructor finalises MPI, so a process creates at most one. A program
+// without a launcher is one rank. Returns: null if this build has no MPI. Errors: an MPI error ends
+// all ranks.
 std::unique_ptr<Communicator> make_mpi_communicator();
 
-// How many processes MPI's launcher has started together with this one, as it told them; 1 where
-// there is none. Begins nothing. Knows MPICH, what descends from it, and Open MPI.
+// Returns: number of processes that MPI's launcher started, this one included; 1 without a
+// launcher. It reads the launcher's environment variables and does not initialise MPI. Supports
+// MPICH, its derivatives, and Open MPI.
 int32_t launched_processes();
 
 }  // namespace tessera

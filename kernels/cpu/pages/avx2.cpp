@@ -34,15 +34,15 @@ struct Lanes {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
   static Floats load_8_twice_f16(const f16* p) { return load_f16(p); }
-  // Valid are 8, all there are, or more.
+  // At least 8 floats are valid, so all lanes are.
   static Floats load_first_f16(const f16* p, int /*valid*/) { return load_f16(p); }
-  // What was stored.
+  // Returns: the stored values, as floats.
   static Floats store_f16(Floats a, f16* p) {
     const __m128i halves = _mm256_cvtps_ph(a, kNearest);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), halves);
     return _mm256_cvtph_ps(halves);
   }
-  // A NaN is no less than the largest, so it becomes that.
+  // For a NaN, min returns its second operand, so a NaN becomes the largest value.
   static void store_8_as_f16(const float* in, f16* out) {
     const __m256 below = _mm256_min_ps(_mm256_loadu_ps(in), all(kLargestF16));
     store_f16(_mm256_max_ps(below, all(-kLargestF16)), out);

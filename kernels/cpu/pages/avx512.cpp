@@ -31,17 +31,17 @@ struct Lanes {
   static Floats load_8_twice_f16(const f16* p) {
     return _mm512_cvtph_ps(_mm256_set_m128i(eight(p), eight(p)));
   }
-  // 8 are valid, or all; what is not is 0.
+  // 8 floats are valid, or all. Other lanes become 0.
   static Floats load_first_f16(const f16* p, int valid) {
     return valid >= kLanes ? load_f16(p) : _mm512_cvtph_ps(_mm256_zextsi128_si256(eight(p)));
   }
-  // What was stored.
+  // Returns: the stored values, as floats.
   static Floats store_f16(Floats a, f16* p) {
     const __m256i halves = _mm512_cvtps_ph(a, kNearest);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), halves);
     return _mm512_cvtph_ps(halves);
   }
-  // A NaN is no less than the largest, so it becomes that.
+  // For a NaN, min returns its second operand, so a NaN becomes the largest value.
   static void store_8_as_f16(const float* in, f16* out) {
     const __m256 largest = _mm256_set1_ps(kLargestF16);
     const __m256 below = _mm256_min_ps(_mm256_loadu_ps(in), largest);

@@ -5,13 +5,14 @@
 
 namespace tessera {
 
-// The pool's circular list of free pages, for the ops that move pages. What is given back goes to
-// the tail, what is taken comes from the head, so a page rests as long as it can.
+// The pool's circular list of free pages, for the ops that move pages. Pages are returned at the
+// tail and taken from the head, so a page stays unused as long as possible.
+// Requires: `pool` outlives this. Not thread-safe.
 class FreeList {
  public:
   explicit FreeList(const KvPool& pool) : pool_(pool) {}
 
-  // A page with one owner.
+  // Returns: a page with one owner. Requires: a free page.
   int32_t take() const {
     KvFreeRange& range = *pool_.free_range;
     TESSERA_CHECK(range.count > 0, "not enough free pages");
@@ -27,7 +28,7 @@ class FreeList {
     ++pool_.owners[page_id];
   }
 
-  // One owner lets go; the last one's leaving frees the page.
+  // Removes one owner. Without owners the page becomes free.
   void release_page(int32_t page_id) const {
     TESSERA_CHECK(pool_.owners[page_id] > 0, "a free page is given back");
     if (--pool_.owners[page_id] == 0) {

@@ -10,9 +10,9 @@
 namespace tessera {
 namespace {
 
-// Encodes one row of a unit anew. A page of the new format holds no fewer tokens than one of the
-// former, so when it is written over one of the unit's pages, the tokens of that one have been
-// read.
+// Encodes one row of a prefix block again. A page of the new format holds at least as many tokens
+// as one of the old format. So when it overwrites a page of the block, the tokens of that page have
+// been read.
 void encode_row(const TokenOps& ops, const KvDemoteArgs& args, const PrefixBlock& prefix_block,
                 int64_t head, std::byte* scratch) {
   const KvPool& pool = args.pool;
@@ -48,10 +48,10 @@ void check(const KvDemoteArgs& args) {
   TESSERA_CHECK(pool.pages.head_dim <= kMaxHeadDim, "kv_demote: too large a head");
   TESSERA_CHECK(args.tier < kMaxKvLayouts && pool.pages.layouts[args.tier].capacity > 0 &&
                     pool.prefix_block_tokens % pool.pages.layouts[args.tier].capacity == 0,
-                "kv_demote: units do not have this format");
+                "kv_demote: prefix blocks do not have this format");
   for (const PrefixBlock& prefix_block : args.prefix_blocks) {
     TESSERA_CHECK(prefix_block.handle >= 0 && prefix_block.handle < pool.prefix_blocks,
-                  "kv_demote: no such unit");
+                  "kv_demote: no such prefix block");
     TESSERA_CHECK(
         prefix_block.tier != args.tier && pool.pages.layouts[prefix_block.tier].capacity <=
                                               pool.pages.layouts[args.tier].capacity,

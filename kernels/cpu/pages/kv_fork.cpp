@@ -8,7 +8,7 @@
 namespace tessera::scalar {
 namespace {
 
-// One end of a row: `tokens` tokens in pages that stand at entry, entry + step, ...
+// One end of a row: `tokens` tokens in the pages at entry, entry + step, ...
 struct RowEnd {
   int64_t tokens;
   int64_t capacity;

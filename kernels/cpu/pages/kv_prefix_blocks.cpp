@@ -9,17 +9,17 @@ void share(const KvPool& pool, const KvShare& share) {
   const KvPagesView& pages = pool.pages;
   TESSERA_CHECK(share.slot >= 0 && share.slot < pool.slots, "kv_share: no such slot");
   TESSERA_CHECK(share.first >= 0 && share.first % pool.prefix_block_tokens == 0,
-                "kv_share: a unit that begins in the middle of one");
+                "kv_share: a prefix block that begins in the middle of one");
   const FreeList free_list(pool);
   const int64_t first_row = pages.row_index(share.slot, 0, 0);
   const int32_t count = pool.prefix_block_pages_of(share.tier);
   const int64_t entry = share.first / pages.layouts[share.tier].capacity;
   for (int64_t head = 0; head < int64_t{pages.layers} * pages.kv_heads; ++head) {
     TESSERA_CHECK(pages.rows[first_row + head].high >= share.first + pool.prefix_block_tokens,
-                  "kv_share: a row without all tokens of the unit");
+                  "kv_share: a row without all tokens of the prefix block");
     const int32_t* from = pages.table(first_row + head) + entry;
     int32_t* to = pool.prefix_block_table(share.handle, head);
-    TESSERA_CHECK(to[0] == kNoPage, "kv_share: the handle holds a unit");
+    TESSERA_CHECK(to[0] == kNoPage, "kv_share: the handle holds a prefix block");
     for (int32_t i = 0; i < count; ++i) {
       free_list.share(from[i]);
       to[i] = from[i];
@@ -27,7 +27,7 @@ void share(const KvPool& pool, const KvShare& share) {
   }
 }
 
-// One row of a slot, in which units are put one after the other.
+// Appends prefix blocks to one row of a slot.
 class RowFiller {
  public:
   RowFiller(const KvPool& pool, int64_t row) : pool_(pool), row_(row) {
@@ -45,7 +45,7 @@ class RowFiller {
     const int32_t* from = pool_.prefix_block_table(prefix_block.handle, head);
     TESSERA_CHECK(from[0] != kNoPage && from[count - 1] != kNoPage &&
                       (count == pool_.prefix_block_pages || from[count] == kNoPage),
-                  "kv_attach: the handle holds no unit of this format");
+                  "kv_attach: the handle holds no prefix block of this format");
     for (int32_t i = 0; i < count; ++i) {
       FreeList(pool_).share(from[i]);
       table_[high ? left_++ : pool_.pages.row_pages - 1 - right_++] = from[i];
@@ -76,7 +76,7 @@ void attach(const KvPool& pool, const KvAttachment& attachment) {
   for (const PrefixBlock& prefix_block : attachment.prefix_blocks) {
     check_prefix_block(pool, prefix_block.handle, prefix_block.tier);
     TESSERA_CHECK(prefix_block.tier == tiers.high || prefix_block.tier == tiers.low,
-                  "kv_attach: a unit of neither tier");
+                  "kv_attach: a prefix block of neither tier");
   }
   const int64_t first_row = pages.row_index(attachment.slot, 0, 0);
   for (int64_t head = 0; head < int64_t{pages.layers} * pages.kv_heads; ++head) {
@@ -90,11 +90,11 @@ void attach(const KvPool& pool, const KvAttachment& attachment) {
 }
 
 void drop(const KvPool& pool, int32_t handle) {
-  TESSERA_CHECK(handle >= 0 && handle < pool.prefix_blocks, "kv_drop: no such unit");
+  TESSERA_CHECK(handle >= 0 && handle < pool.prefix_blocks, "kv_drop: no such prefix block");
   const FreeList free_list(pool);
   for (int64_t head = 0; head < int64_t{pool.pages.layers} * pool.pages.kv_heads; ++head) {
     int32_t* table = pool.prefix_block_table(handle, head);
-    TESSERA_CHECK(table[0] != kNoPage, "kv_drop: the handle holds no unit");
+    TESSERA_CHECK(table[0] != kNoPage, "kv_drop: the handle holds no prefix block");
     for (int32_t i = 0; i < pool.prefix_block_pages && table[i] != kNoPage; ++i) {
       free_list.release_page(table[i]);
       table[i] = kNoPage;

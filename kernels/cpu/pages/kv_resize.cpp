@@ -25,7 +25,7 @@ void release(const KvPool& pool, int32_t slot) {
   }
 }
 
-// The pages that it takes.
+// Returns: number of pages taken.
 int32_t grow(const KvPool& pool, const KvGrowth& growth) {
   const KvPagesView& pages = pool.pages;
   TESSERA_CHECK(growth.slot >= 0 && growth.slot < pool.slots, "kv_resize: no such slot");
@@ -43,7 +43,7 @@ int32_t grow(const KvPool& pool, const KvGrowth& growth) {
     TESSERA_CHECK(wanted + div_ceil(counts.low, low_capacity) <= pages.row_pages,
                   "kv_resize: more pages than a row has room for");
     for (int64_t i = div_ceil(counts.high, high_capacity); i < wanted; ++i) {
-      if (table[i] == kNoPage) {  // else it has room from an earlier growth
+      if (table[i] == kNoPage) {  // otherwise an earlier growth left this page
         table[i] = free_list.take();
         ++taken;
       }

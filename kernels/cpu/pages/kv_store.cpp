@@ -22,13 +22,14 @@ class Store {
         args_(args),
         residual_shape_(args.pages.residual_layout) {}
 
-  // One sequence's tokens of one KV head; its dense groups begin with `dense_group` of the step.
+  // Stores one sequence's tokens of one KV head. Its dense groups begin at `dense_group` of the
+  // step.
   void run(const SequenceSpan& span, int32_t head, int64_t dense_group) const {
     const KvPagesView& pages = args_.pages;
     const int64_t row = pages.row_index(span.slot, args_.layer, head);
     const int32_t first_group = span.closed_before();
     const auto page_bytes = static_cast<size_t>(pages.residual_layout.page_bytes);
-    const std::byte* before = nullptr;  // the group before, where this span has assembled it
+    const std::byte* before = nullptr;  // the previous group, if this span has assembled it
     for (int32_t group = first_group; group <= span.last_group(); ++group, ++dense_group) {
       std::byte* page = pages.residual(row);
       if (group < span.last_group()) {
@@ -50,7 +51,7 @@ class Store {
   }
 
  private:
-  // The span's tokens of one group.
+  // Stores the span's tokens of one group.
   void put(const SequenceSpan& span, int32_t group, int32_t head, std::byte* page) const {
     const int32_t begin = std::max(span.context, group * kKvGroup);
     const int32_t end = std::min(span.context + span.count, (group + 1) * kKvGroup);
@@ -107,8 +108,8 @@ class Store {
     }
   }
 
-  // As they are. A tile's tokens come to stand in two where a policy left a number of tokens that
-  // is not whole tiles.
+  // Copies tokens unchanged. A tile's tokens are divided between two tiles if a policy left a
+  // number of tokens that is not whole tiles.
   void close_floats(const KvPageLayout& layout, int64_t row, int32_t place, const std::byte* group,
                     int64_t tile) const {
     const KvPageLayout& residual = args_.pages.residual_layout;
@@ -131,7 +132,7 @@ class Store {
     }
   }
 
-  // At any place: a token's bytes are its own.
+  // Works at any place, because each token has its own bytes.
   void close_sparse(const KvPageLayout& layout, int64_t row, int32_t place,
                     const DenseTile& from) const {
     f16 keys[kTile][kMaxHeadDim];
@@ -152,7 +153,7 @@ class Store {
     }
   }
 
-  // Where a policy left a number of tokens that is not whole tiles.
+  // For rows in which a policy left a number of tokens that is not whole tiles.
   void close_tokens(const TileShape& shape, int64_t row, int32_t place, std::byte* group,
                     int32_t tile) const {
     for (int32_t i = 0; i < kTile; ++i, ++place) {
@@ -196,7 +197,7 @@ void check(const KvStoreArgs& args) {
                 "kv_store: too little memory for dense groups");
 }
 
-// What one sequence writes in a decode step takes no longer than handing it to a thread.
+// Writing one sequence's tokens in a decode step takes no longer than handing them to a thread.
 int64_t items_per_range(int64_t items, int64_t floats) {
   constexpr int64_t kFloats = 2048;
   return std::max<int64_t>(1, floats <= kFloats ? items : items * kFloats / floats);
@@ -213,7 +214,7 @@ void store(const PageOps& vector_ops, const TokenOps& token_ops, const KvStoreAr
   const int64_t grain = items_per_range(items, args.keys.rows * args.keys.cols);
   ThreadPool::of(stream).parallel_for(items, grain, [&](int64_t begin, int64_t end, int) {
     int64_t sequence = 0;
-    int64_t dense_group = 0;  // before `sequence`
+    int64_t dense_group = 0;  // dense groups before `sequence`
     for (int64_t item = begin; item < end; ++item) {
       for (; sequence < item / heads; ++sequence) {
         dense_group += dense_groups(args.sequences[static_cast<size_t>(sequence)]);

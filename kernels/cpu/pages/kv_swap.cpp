@@ -7,7 +7,7 @@
 namespace tessera::scalar {
 namespace {
 
-// The bytes of an image, written or read from the first to the last.
+// The bytes of a snapshot, written or read from first to last.
 class Tape {
  public:
   explicit Tape(std::span<std::byte> bytes) : rest_(bytes) {}
@@ -29,7 +29,7 @@ class Tape {
   std::span<std::byte> rest_;
 };
 
-// Every row of the slot in turn: its counts, then move(bytes at, count) of each of its parts.
+// Visits every row of the slot: first its counts, then move(bytes, count) for each of its parts.
 class Snapshot {
  public:
   Snapshot(const KvSnapshotArgs& args)
@@ -62,7 +62,7 @@ class Snapshot {
     }
   }
 
-  // Table entries of a row's tokens: entries(visit) from the left, then from the right.
+  // Visits the table entries of a row's tokens, from the left end, then from the right end.
   template <class Visit>
   void each_entry(int64_t row, Visit&& visit) const {
     int32_t* table = pool_.tables + row * pages_.row_pages;

@@ -4,9 +4,9 @@
 
 namespace tessera {
 
-// The quantiser on vectors, for Lanes of 8 or 16 floats; only files compiled with the instruction
-// set's flags include this. What it computes stands in page_codec.h; a sub-line of a tile is one
-// vector of 32-bit lanes here (two of 8), each of 4 codes.
+// The quantiser on vectors, for Lanes of 8 or 16 floats. Only files compiled with the flags of the
+// instruction set include it. Its arithmetic is defined in page_codec.h. A sub-line of a tile is
+// one vector of 16 lanes of 32 bits (two vectors of 8), with 4 codes in each lane.
 template <class Lanes>
 struct LanePages {
   using Floats = typename Lanes::Floats;
@@ -32,12 +32,12 @@ struct LanePages {
     Floats zero;
   };
 
-  // Of kLanes tokens; stores the two as f16 too.
+  // Ranges of kLanes tokens. Stores both numbers as f16 too.
   static Range code_range(Floats lowest, Floats highest, int bits, f16* scales, f16* zeros) {
     const Floats levels = Lanes::all(static_cast<float>((1 << bits) - 1));
     const Floats zero = Lanes::store_f16(Lanes::add(lowest, Lanes::all(0.0f)), zeros);
     const Floats step = Lanes::div(Lanes::sub(highest, zero), levels);
-    // Of two zeros, max takes the second: a positive one.
+    // For two zeros, max returns its second operand: the positive zero.
     const Floats positive = Lanes::max(step, Lanes::all(0.0f));
     return {Lanes::store_f16(Lanes::min(positive, Lanes::all(kLargestF16)), scales), zero};
   }
@@ -48,7 +48,7 @@ struct LanePages {
     return Lanes::rounded_where_positive(within, range.scale);
   }
 
-  // Puts sub-lines one after the other into lines, `bits` of each byte.
+  // Packs consecutive sub-lines into lines, `bits` bits of each byte.
   class Packer {
    public:
     Packer(std::byte* lines, int bits) : lines_(lines), bits_(bits) {}
@@ -141,7 +141,7 @@ struct LanePages {
       Floats low = Lanes::load_8_twice_f16(values);
       Floats high = low;
       for (int c = 8; c < from.head_dim; c += kLanes) {
-        // The last vector may reach back into channels that were seen.
+        // The last vector may overlap channels that were read before.
         const int begin = c + kLanes <= from.head_dim ? c : from.head_dim - kLanes;
         const Floats x = Lanes::load_f16(values + begin);
         low = Lanes::min(low, x);

@@ -2,9 +2,9 @@
 
 #include "kernels/backend.h"
 
-// The ops of this folder, one namespace for each instruction set; kernels/cpu/backend.cpp puts them
-// into the Backend tables. Their contracts stand in kernels/backend.h. Those that move
-// whole pages and compute nothing are scalar for every instruction set.
+// Ops of this folder, one namespace for each instruction set. kernels/cpu/backend.cpp puts them
+// into the Backend tables. Their contracts are in kernels/backend.h. Ops that move whole pages and
+// compute nothing are scalar for every instruction set.
 
 namespace tessera::scalar {
 

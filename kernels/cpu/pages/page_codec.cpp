@@ -83,7 +83,7 @@ f16 to_stored_f16(float value) {
 }
 
 CodeRange code_range(float lowest, float highest, int32_t bits) {
-  // Of the two zeros only the positive one is stored.
+  // -0 is stored as +0.
   const f16 zero = to_stored_f16(lowest + 0.0f);
   const float step = (highest - to_f32(zero)) / static_cast<float>((1 << bits) - 1);
   return {to_stored_f16(step > 0 ? step : 0.0f), zero};

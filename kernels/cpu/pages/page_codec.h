@@ -9,15 +9,15 @@
 
 namespace tessera {
 
-// f16 as pages hold it: rounded to nearest even; what f16 cannot hold, NaN too, becomes its largest
-// finite value. Nothing in a page of f16 or codes is ever infinite or NaN, because such a thing
-// turns into NaN where the weight 0 of a masked token meets it.
+// Returns: `value` as pages store it in f16, rounded to nearest even. A value that f16 cannot hold,
+// NaN included, becomes the largest finite value. Pages of f16 or codes never hold infinities or
+// NaN, because the weight 0 of a masked token would turn them into NaN.
 f16 to_stored_f16(float value);
 
-// The quantiser. A token's key (or value) of one KV head becomes code * scale + zero: zero is the
-// lowest channel, which is an f16 already unless codes are encoded anew, and scale the step that
-// reaches the highest; code = round((x - zero) / scale), to nearest even, by a division. Every
-// instruction set does exactly this arithmetic, so they agree bit for bit.
+// The quantiser. A token's key (or value) of one KV head becomes code * scale + zero. zero is the
+// lowest channel, which is an f16 already unless codes are encoded again. scale is the step that
+// reaches the highest channel. code = round((x - zero) / scale), to nearest even, by a division.
+// Every instruction set does exactly this arithmetic, so results agree bit for bit.
 struct CodeRange {
   f16 scale;
   f16 zero;
@@ -25,15 +25,15 @@ struct CodeRange {
 CodeRange code_range(float lowest, float highest, int32_t bits);
 uint32_t code_of(float x, CodeRange range, int32_t bits);
 
-// One token of one KV head, in a page of any format: plain and slow, the oracle of the vector code.
+// Encodes or decodes one token of one KV head in a page of any format. Plain and slow: the oracle
+// of the vector code. The first token of a tile of codes clears the rest of the tile.
 // Requires: 0 <= token < layout.capacity; keys, values: [layout.head_dim].
-// The first token of a tile of codes clears the rest of the tile.
 void encode_token(const KvPageLayout& layout, const float* keys, const float* values,
                   std::byte* page, int32_t token);
 void decode_token(const KvPageLayout& layout, const std::byte* page, int32_t token, float* keys,
                   float* values);
 
-// The same for a token of a tile of codes, of which `layout` says the format and head_dim.
+// The same for a token of a tile of codes. `layout` gives the format and head_dim.
 CodeTile code_tile(const KvPageLayout& layout, std::byte* page, int64_t tile);
 void clear_tile(const KvPageLayout& layout, const CodeTile& tile);
 void encode_in_tile(const KvPageLayout& layout, const CodeTile& tile, int32_t token,

@@ -8,14 +8,14 @@
 
 namespace tessera {
 
-// A tile of kKeyTile tokens in the window's form.
+// A tile of kKeyTile tokens in the form of the residual buffer. Not owned.
 struct DenseTile {
   const f16* keys = nullptr;    // [head_dim][kKeyTile]
   const f16* values = nullptr;  // [kKeyTile][head_dim]
   int32_t head_dim = 0;
 };
 
-// Where a tile's codes go: its parts in a page (kernels/kv_page.h).
+// Target of a tile's codes: its parts in a page (kernels/kv_page.h). Not owned.
 struct CodeTile {
   std::byte* keys = nullptr;
   f16* key_scales = nullptr;
@@ -27,13 +27,14 @@ struct CodeTile {
   int32_t value_bits = 0;
 };
 
-// What an instruction set brings to kv_store; the loops over groups, tiles and heads, and the
-// sharing among threads, are written once, in kv_store.cpp. Bit for bit as page_codec.h has it.
-// Requires of the vector ones: head_dim is a multiple of 8.
+// Page ops of an instruction set, for kv_store. kv_store.cpp has the loops over groups, tiles and
+// heads and divides them among threads, once for all. Results equal page_codec.h bit for bit.
+// Requires (vector versions): head_dim is a multiple of 8.
 struct PageOps {
   void (*to_stored_f16)(const float* in, int64_t count, f16* out);
   void (*encode_tile)(const DenseTile& from, const CodeTile& to);
-  // As that of sparse_codec.h, of channels that are finite f16, as a dense tile has them.
+  // As encode_sparse() of sparse_codec.h with null weights. channels: [head_dim] finite f16, as in
+  // a dense tile.
   void (*encode_sparse)(const SparseSide& side, const f16* channels, int32_t lane,
                         std::byte* side_bytes, f16* scales);
 };

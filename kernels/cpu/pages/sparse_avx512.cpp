@@ -11,12 +11,12 @@
 namespace tessera::avx512 {
 namespace {
 
-// Channels are in words of 64, a mask each; what the last word has beyond head_dim reads as 0.
+// Channels are in words of 64, with one mask each. Channels beyond head_dim read as 0.
 constexpr int kWordChannels = 64;
 constexpr int kVectorChannels = 32;
 constexpr int kMaxWords = kMaxHeadDim / kWordChannels;
 
-// The kept channels of a token, one after the other. A vector writes beyond the last.
+// The kept channels of a token, contiguous. A vector store may write beyond the last one.
 struct KeptChannels {
   alignas(64) f16 halves[kMaxHeadDim + kVectorChannels] = {};
   alignas(64) int8_t codes[kMaxHeadDim] = {};
@@ -28,7 +28,7 @@ __m512i load_halves(const f16* p, int64_t valid) {
   return _mm512_maskz_loadu_epi16(mask, p);
 }
 
-// Of finite f16 the bits without the sign are in the order of the magnitudes, so the magnitude of
+// The bits of a finite f16 without the sign have the order of the magnitudes. So the magnitude of
 // rank `kept` is found bit by bit, from the highest.
 template <int kWords>
 class Magnitudes {
@@ -60,7 +60,7 @@ class Magnitudes {
       return all;
     }
   };
-  // Those of a magnitude above `least`.
+  // Channels with a magnitude above `min`.
   Channels above(uint16_t min) const { return where<_MM_CMPINT_NLE>(min); }
   Channels equal_to(uint16_t magnitude) const { return where<_MM_CMPINT_EQ>(magnitude); }
   uint16_t largest() const {
@@ -71,7 +71,7 @@ class Magnitudes {
     const __m256i half =
         _mm256_max_epu16(_mm512_castsi512_si256(max), _mm512_extracti64x4_epi64(max, 1));
     __m128i eight = _mm_max_epu16(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
-    // The instruction finds the smallest.
+    // The instruction finds the smallest, so the bits are inverted.
     eight = _mm_minpos_epu16(_mm_xor_si128(eight, _mm_set1_epi16(-1)));
     return static_cast<uint16_t>(~_mm_extract_epi16(eight, 0));
   }
@@ -92,7 +92,7 @@ class Magnitudes {
   __m512i bits_[2 * kWords];
 };
 
-// The lowest `count` of `channels`, or all.
+// Returns: the lowest `count` of `channels`, or all if they are fewer.
 uint64_t lowest(uint64_t channels, int32_t count) {
   for (int32_t left = __builtin_popcountll(channels); left > count; --left) {
     channels &= ~(uint64_t{1} << (63 - __builtin_clzll(channels)));
@@ -100,7 +100,7 @@ uint64_t lowest(uint64_t channels, int32_t count) {
   return channels;
 }
 
-// Which channels are kept, as choose() of sparse_codec.cpp has it.
+// Selects the kept channels, as choose() of sparse_codec.cpp does.
 template <int kWords>
 void choose(const Magnitudes<kWords>& magnitudes, int32_t count, uint64_t* kept) {
   const uint16_t min = magnitudes.of_rank(count);
@@ -126,7 +126,7 @@ void compress(const SparseSide& side, const f16* channels, const uint64_t* kept,
   }
 }
 
-// Codes of out.halves; those of 4 bits are two in a byte then.
+// Computes the codes of out.halves. Codes of 4 bits are then packed, two in a byte.
 void quantise(const SparseSide& side, float scale, KeptChannels& out) {
   const auto last = largest_sparse_code(side.bits);
   const __mmask16 positive = scale > 0 ? 0xffff : 0;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int32_t kTile = KvPageLayout::kKeyTile;
 
-// Which channels are kept.
+// Selects the kept channels.
 void choose(const SparseSide& side, const float* channels, const float* weights, bool* kept) {
   float scores[kMaxHeadDim];
   for (int32_t c = 0; c < side.head_dim; ++c) {
@@ -43,7 +43,7 @@ int32_t code_of(float x, float scale, int32_t bits) {
   return scale > 0 ? static_cast<int32_t>(std::clamp(std::nearbyint(x / scale), -last, last)) : 0;
 }
 
-// The kept channel `i` of a token whose kept channels begin at `kept`.
+// Kept channel `i` of a token whose kept channels begin at `kept`.
 void put_code(int32_t code, int32_t bits, int32_t i, std::byte* kept) {
   if (bits == 8) {
     kept[i] = static_cast<std::byte>(code);
@@ -59,7 +59,7 @@ int32_t code_at(const std::byte* kept, int32_t bits, int32_t i) {
   return code < 8 ? code : code - 16;
 }
 
-// The scales of a tile, of which there are none where a side is f16.
+// Scales of a tile. A side of f16 has none.
 template <class Byte>
 auto key_scales(const KvPageLayout& layout, Byte* page, int32_t tile) {
   using Half = std::conditional_t<std::is_const_v<Byte>, const f16, f16>;

@@ -8,15 +8,15 @@
 
 namespace tessera {
 
-// The keys of a sparse format, or its values: what of kernels/kv_page.h a tile's bytes are read by.
+// Layout of the keys, or the values, in a tile of a sparse format (kernels/kv_page.h).
 struct SparseSide {
   int32_t head_dim = 0;
   int32_t kept = 0;          // channels of a token
-  int32_t bits = 0;          // of each: 16 (f16), or 8 or 4 (codes)
+  int32_t bits = 0;          // of a kept channel: 16 (f16), or 8 or 4 (codes)
   int64_t kept_bytes = 0;    // of a token
   int64_t bitmap_bytes = 0;  // of a token; 0: every channel is kept
 
-  // From the tile's keys (values) to a token's.
+  // Byte offsets from the tile's keys (values) to those of a token.
   constexpr int64_t kept_offset(int32_t lane) const { return lane * kept_bytes; }
   constexpr int64_t bitmap_offset(int32_t lane) const {
     return KvPageLayout::kKeyTile * kept_bytes + lane * bitmap_bytes;
@@ -33,26 +33,29 @@ constexpr SparseSide sparse_values(const KvPageLayout& layout) {
           layout.kept_value_bytes(), layout.value_bitmap_bytes()};
 }
 
-// The largest code of so many bits: codes are symmetric, x ~ code * scale, so that a channel that
+// Largest code with this number of bits. Codes are symmetric, x ~ code * scale. So a channel that
 // is not kept is the code 0 and needs no correction.
 constexpr int32_t largest_sparse_code(int32_t bits) {
   return (1 << (bits - 1)) - 1;
 }
 
-// One token's key (or value) of one KV head: plain and slow, the oracle of the vector code. The
-// `kept` channels of largest magnitude are kept, of equal ones those of lower index, so their count
-// is exact. For codes scale is the f16 nearest to (largest kept magnitude) / largest code, and code
-// = round(x / scale), to nearest even, by a division; 0 where scale is 0.
-// weights: [head_dim], not negative: what magnitudes are multiplied with, in f32, before they are
-// compared (KvKeyScore::output_aware); null: with 1.
-// side_bytes: the tile's keys (values); scales: of the tile's tokens, not read or written for f16.
+// Encodes or decodes one token's key (or value) of one KV head. Plain and slow: the oracle of the
+// vector code. Keeps the `kept` channels of largest magnitude; among equal ones, those of lower
+// index, so their count is exact.
+// Codes: scale is the f16 nearest to (largest kept magnitude) / largest code. code = round(x /
+// scale), to nearest even, by a division; 0 if scale is 0.
+// channels: [head_dim].
+// weights: [head_dim], not negative, or null for 1. Magnitudes are multiplied by them in f32 before
+// they are compared (KvKeyScore::output_aware).
+// side_bytes: the tile's keys (values).
+// scales: [kKeyTile], of the tile's tokens; not read or written for f16.
 void encode_sparse(const SparseSide& side, const float* channels, const float* weights,
                    int32_t lane, std::byte* side_bytes, f16* scales);
 void decode_sparse(const SparseSide& side, const std::byte* side_bytes, const f16* scales,
                    int32_t lane, float* channels);
 
-// A token of a page of a sparse format. Other tokens are left alone. key_weights: of its keys, or
-// null.
+// Encodes or decodes one token of a page of a sparse format. Other tokens are not touched.
+// key_weights: for its key, or null.
 void encode_sparse_token(const KvPageLayout& layout, const float* keys, const float* key_weights,
                          const float* values, std::byte* page, int32_t token);
 void decode_sparse_token(const KvPageLayout& layout, const std::byte* page, int32_t token,

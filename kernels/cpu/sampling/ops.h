@@ -2,7 +2,8 @@
 
 #include "kernels/backend.h"
 
-// The contract of these stands in kernels/backend.h, the definition in kernels/sampling.h.
+// Sampling ops. kernels/backend.h has their contracts, kernels/sampling.h the definition of
+// sampling.
 
 namespace tessera::scalar {
 

@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kStretch = 256;  // tokens that are weighed at a time
+constexpr int64_t kStretch = 256;  // tokens weighed at a time
 
 struct Entry {
   float logit = 0;
@@ -19,7 +19,7 @@ bool better(Entry a, Entry b) {
   return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
 }
 
-// Of one worker. Rows of different vocabularies share the memory.
+// Scratch of one worker. Rows of different vocabularies share the memory. Not owned.
 struct RowScratch {
   static constexpr int64_t bytes(int64_t vocab) {
     return round_up(vocab * int64_t{sizeof(Entry)} + vocab * int64_t{sizeof(float)} +
@@ -31,13 +31,13 @@ struct RowScratch {
         entries(reinterpret_cast<Entry*>(stretches + div_ceil(vocab, kStretch))),
         logits(reinterpret_cast<float*>(entries + vocab)) {}
 
-  uint64_t* stretches;  // [vocab / kStretch]
+  uint64_t* stretches;  // [vocab / kStretch] sums of weights
   Entry* entries;       // [vocab]
-  float* logits;        // [vocab], those of changed tokens as they were
+  float* logits;        // [vocab] original logits of changed tokens
 };
 
-// One row from its logits to its token. Time is linear in the vocabulary, also for top_k and top_p:
-// cut-offs are found by selection, and nothing is sorted.
+// Samples one row: from its logits to its token. Time is linear in the vocabulary, also for top_k
+// and top_p: cutoffs are found by selection, without a sort.
 class RowChoice {
  public:
   RowChoice(std::span<float> logits, const SampleRow& row, std::span<const LogitChange> changes,
@@ -119,7 +119,7 @@ class RowChoice {
     return sum;
   }
 
-  // The last one, from the best on, that is kept.
+  // Returns: the worst entry that is kept.
   Entry worst_kept() {
     const float lowest = best_.logit + row_.min_logit;
     int64_t kept = collect(lowest);
@@ -132,8 +132,9 @@ class RowChoice {
       const uint64_t total =
           kept == std::ssize(logits_) ? weight_of_all(row_.temperature) : weight(0, kept);
       if (row_.top_k == 0) {
-        // Logits below this cannot be needed: all of them together weigh at most half of what
-        // top_p leaves out. That usually spares nearly the whole vocabulary the selection.
+        // Logits below this bound cannot be needed: all of them together weigh at most half of the
+        // share that top_p leaves out. This usually keeps nearly the whole vocabulary out of the
+        // selection.
         const double left_out = 0.5 * (1.0 - row_.top_p) * static_cast<double>(total) /
                                 static_cast<double>(logits_.size());
         const double share = left_out / static_cast<double>(kWeightOfBest);
@@ -155,7 +156,7 @@ class RowChoice {
     return end - scratch_.entries;
   }
 
-  uint64_t weight(int64_t begin, int64_t end) const {  // of entries
+  uint64_t weight(int64_t begin, int64_t end) const {  // sum over entries
     float logits[kStretch];
     uint64_t sum = 0;
     for (int64_t first = begin; first < end; first += kStretch) {
@@ -168,10 +169,10 @@ class RowChoice {
     return sum;
   }
 
-  // How many of the best of the first `count` entries together weigh at least `wanted`; those come
-  // first afterwards. Each round halves what is still undecided.
+  // Returns: number of the best of the first `count` entries that together weigh at least `wanted`.
+  // These come first afterwards. Each round halves the undecided range.
   int64_t count_reaching(uint64_t wanted, int64_t count) {
-    int64_t low = 0;  // the best `low` do not reach it, the best `high` do
+    int64_t low = 0;  // the best `low` do not reach `wanted`, the best `high` do
     int64_t high = count;
     while (high - low > 1) {
       const int64_t middle = low + (high - low) / 2;
@@ -235,7 +236,7 @@ class RowChoice {
 void sample_with(Weigh* weigh, const SampleArgs& args, Stream stream) {
   const int64_t vocab = args.logits.cols;
   ThreadPool& pool = ThreadPool::of(stream);
-  TESSERA_CHECK(vocab <= kMaxSampledVocab, "weights of so large a vocabulary overflow");
+  TESSERA_CHECK(vocab <= kMaxSampledVocab, "sample: the vocabulary exceeds kMaxSampledVocab");
   TESSERA_CHECK(std::ssize(args.scratch) >= pool.threads() * RowScratch::bytes(vocab),
                 "scratch for each thread");
   pool.parallel_for(std::ssize(args.rows), 1, [&](int64_t begin, int64_t end, int worker) {

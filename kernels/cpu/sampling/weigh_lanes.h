@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-// The loop of weigh() over vectors: Lanes::kCount tokens at a time, whose weights have 64 bits.
+// The loop of weigh() over vectors: Lanes::kCount tokens at a time, with weights of 64 bits.
 template <class Lanes>
 inline void weigh_lanes(const WeighArgs& args) {
   constexpr int64_t kCount = Lanes::kCount;

@@ -11,16 +11,16 @@ using namespace simt;
 
 constexpr int32_t kThreads = kWarpsOfBlock * kWarp;
 
-// One launch: all sequences of one token, or all others.
+// One launch: either all sequences with one new token (decode), or all others (prompts).
 struct Work {
   bool decode = false;
-  bool split = false;         // each warp one span, into `partials`; else all spans, into args.out
-  int32_t max_splits = 1;     // of a row, with `split`
+  bool split = false;         // one split a warp, into `partials`; else all splits, into args.out
+  int32_t max_splits = 1;     // splits of a row, if `split`
   float* partials = nullptr;  // [rows, query heads of a KV head, max_splits, partial_floats]
-  const KvScoring* scorings = nullptr;  // null: nobody is scored
+  const KvScoring* scorings = nullptr;  // null: no sequence is scored
 };
 
-// What a warp or block is to do for: block_y is (sequence, KV head).
+// (sequence, KV head) of a block, encoded in block_y.
 struct Place {
   int32_t sequence;
   int32_t kv_head;
@@ -29,7 +29,7 @@ TESSERA_DEVICE Place place_of_block(const AttentionArgs& args) {
   return {block_y() / args.pages.kv_heads, block_y() % args.pages.kv_heads};
 }
 
-// With work.split an item is a span of a block of pairs, else a block.
+// An item is one split of a block of pairs if work.split, else a block of pairs.
 TESSERA_DEVICE int32_t item_of_warp() {
   return block_x() * kWarpsOfBlock + warp();
 }
@@ -47,7 +47,8 @@ TESSERA_DEVICE void put_log_sum(const AttentionArgs& args, const SequenceSpan& s
   }
 }
 
-// The row of args.weights where the block's scores are to be left, or null. `tiles`: of its row.
+// Returns: row of args.weights that receives the block's scores, or null. `tiles`: tiles of its
+// row.
 TESSERA_DEVICE float* scores_left(const AttentionArgs& args, const Work& work,
                                   const SequenceSpan& span, int32_t sequence, int32_t tiles) {
   if (work.scorings == nullptr || !has_weight_rows(args, span, sequence) ||
@@ -79,16 +80,17 @@ TESSERA_DEVICE void put_partials(const WarpAttention<kDim, kProducts>& warp,
   }
 }
 
-// Four blocks of 128 registers a lane, or three of 168: loads in flight before longer schedules.
+// Blocks a multiprocessor: four with 128 registers a lane, or three with 168. More loads in flight
+// are preferred to longer instruction schedules.
 template <int kProducts>
 inline constexpr int kBlocks = kProducts == 1 ? 4 : 3;
 
-// With work.split: which span of its row is the warp's.
+// Returns: split of its row that the warp computes; 0 without work.split.
 TESSERA_DEVICE int32_t split_of_warp(const Work& work) {
   return work.split ? item_of_warp() % work.max_splits : 0;
 }
 
-// What the warp is to do, into its memory. False: nothing.
+// Writes the warp's task to `task`. Returns: false if the warp has nothing to do.
 template <int kPairs>
 TESSERA_DEVICE bool find_task(const AttentionArgs& args, const SequenceSpan* sequences,
                               const Work& work, WarpTask& task) {
@@ -121,7 +123,7 @@ TESSERA_DEVICE bool find_task(const AttentionArgs& args, const SequenceSpan* seq
   return true;
 }
 
-// Where a pair of the warp's block is: its row of the batch, of the span's first, and its head.
+// Batch row (relative to the span's first row) and query head of a pair of the warp's block.
 struct PairPlace {
   int32_t row;
   int32_t head;
@@ -131,7 +133,7 @@ TESSERA_DEVICE PairPlace place_of_pair(const WarpTask& task, int32_t pair) {
   return {at / task.heads, task.first_head + at % task.heads};
 }
 
-// Adds a span to what args.out has of those before it.
+// Merges a split into args.out, which holds the splits before it.
 template <int kDim, int kProducts>
 TESSERA_DEVICE void merge_span(const WarpAttention<kDim, kProducts>& warp,
                                const AttentionArgs& args, const WarpTask& task,
@@ -181,7 +183,8 @@ attention_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
   Warp attention(args, memory);
   Merge merges[kProducts];
   int32_t first = split_of_warp(work) * split_tiles(task.row.tiles());
-  // Both ways have one call of what is most of the kernel's code: with two it spilled registers.
+  // Both modes share one call of run(), most of the kernel's code: with two calls, registers
+  // spilled.
   do {
     attention.run(first, split_end(first, task.row.tiles()));
     if (work.split) {
@@ -193,7 +196,7 @@ attention_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
   finish(attention, args, task, merges);
 }
 
-// Merges the spans of a row's pairs, a warp for each pair.
+// Merges the splits of a row's pairs, one warp for each pair.
 TESSERA_KERNEL(kThreads)
 merge_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
   const Place place = place_of_block(args);
@@ -261,7 +264,7 @@ void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work&
          attention_kernel<kDim, kProducts>, args, sequences, work);
 }
 
-// A product for each four pairs; two where a group or a prompt has more than four.
+// One product for each four pairs: two products for prompts and for a gqa_ratio of more than 4.
 template <int kDim>
 void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work& work,
            Stream stream) {
@@ -281,7 +284,8 @@ void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work&
   }
 }
 
-// Of a row of so many tokens or fewer: both tiers may end in a partly filled tile.
+// Returns: most splits of a row of `tokens` tokens or fewer. Both tiers may end in a partly filled
+// tile.
 int32_t max_splits(int32_t tokens) {
   const int64_t splits = div_ceil(tokens / kKvGroup + 3, kMinSplitTiles);
   return splits > kMaxSpans ? kMaxSpans : static_cast<int32_t>(splits);
@@ -305,14 +309,14 @@ void check_args(const AttentionArgs& args) {
                       span.first_row + span.count <= args.queries.rows && span.context >= 0,
                   "attention: a sequence's rows");
     TESSERA_CHECK(args.sliding_window == 0 || span.tiers.high == span.tiers.low,
-                  "attention: a window needs rows of one tier");
+                  "attention: a sliding window needs rows of one tier");
   }
 }
 
 }  // namespace
 
 int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, int32_t head_dim) {
-  // Partials of what is split: fewer than kWholeRows rows.
+  // Only launches of fewer than kWholeRows rows are split.
   const int64_t split = int64_t{limits.sequences < kWholeRows ? limits.sequences : kWholeRows};
   return split * query_heads * max_splits(limits.context) * partial_floats(head_dim) *
          int64_t{sizeof(float)};

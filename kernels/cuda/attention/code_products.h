@@ -4,19 +4,19 @@
 
 namespace tessera::cuda {
 
-// Codes, as they lie in a page, times queries and weights, by the tensor cores' integer products.
+// Products of codes, in their page layout, with queries and weights: integer products of the tensor
+// cores.
 //
-// A line of a page (kernels/kv_page.h) was made for the CPU's dot products of four bytes, and these
-// are the tensor cores' as well: the four elements of a 32-bit word of a line are four neighbours
-// along the sum, just what a lane holds of a fragment. A lane loads 16 bytes, four such words,
-// which are four rows of A: rows g and g + 8 of two products. So codes go from memory to the tensor
-// cores by a 16-byte load, and a shift and a mask for each word where they have fewer than 8 bits.
-// Where a lane's words stand along the sum is free as long as queries (weights) come in the same
-// order:
+// A line of a page (kernels/kv_page.h) is laid out for the CPU's dot products of four bytes, which
+// suits the tensor cores as well. The four elements of a 32-bit word of a line are neighbours along
+// the sum, as in a lane's part of a fragment. A lane loads 16 bytes: four words, which are four
+// rows of A, namely rows g and g + 8 of two products. Codes therefore reach the tensor cores by a
+// 16-byte load; with fewer than 8 bits, each word also needs a shift and a mask. The order of a
+// lane's words along the sum is free, as long as queries (weights) have the same order:
 //
-//   keys    of 32 tokens, lane (g, t) has tokens 4 g .. 4 g + 3; a product sums over 8 sub-lines of
+//   keys    of 32 tokens: lane (g, t) has tokens 4 g .. 4 g + 3; a product sums over 8 sub-lines of
 //           4 channels, of which the lane has key_sub_line(chunk, half, t).
-//   values  of 32 channels, lane (g, t) has channels 4 g .. 4 g + 3; a product sums over 8 quads of
+//   values  of 32 channels: lane (g, t) has channels 4 g .. 4 g + 3; a product sums over 8 quads of
 //           4 tokens, of which the lane has value_quad(chunk, half, t).
 
 template <int kBits>
@@ -25,13 +25,13 @@ TESSERA_DEVICE uint32_t unpacked(uint32_t word, int32_t sub_line) {
   return kBits == 8 ? word : word >> (sub_line * kBits) & kMask;
 }
 
-// Where a lane's sub-line of a chunk of 32 channels stands: sub-lines share lines of 8 / bits.
+// Line of a lane's sub-line in a chunk of 32 channels. 8 / bits sub-lines share a line.
 template <int kBits>
 constexpr int32_t key_line(int32_t chunk, int32_t half, int32_t t) {
   return kBits == 8 ? 8 * chunk + 4 * half + t : kBits == 4 ? 4 * chunk + t : 4 * (chunk / 2) + t;
 }
 template <int kBits>
-constexpr int32_t key_part(int32_t chunk, int32_t half) {  // of the line
+constexpr int32_t key_part(int32_t chunk, int32_t half) {  // index of the sub-line in its line
   return kBits == 8 ? 0 : kBits == 4 ? half : 2 * (chunk % 2) + half;
 }
 template <int kBits>
@@ -39,7 +39,7 @@ constexpr int32_t key_sub_line(int32_t chunk, int32_t half, int32_t t) {
   return key_line<kBits>(chunk, half, t) * (8 / kBits) + key_part<kBits>(chunk, half);
 }
 
-// Of the 16 quads of a tile of 64 tokens.
+// Returns: index of the lane's quad among the 16 quads of a tile of 64 tokens.
 template <int kBits>
 constexpr int32_t value_quad(int32_t chunk, int32_t half, int32_t t) {
   return kBits == 8   ? 8 * chunk + 4 * half + t
@@ -47,7 +47,7 @@ constexpr int32_t value_quad(int32_t chunk, int32_t half, int32_t t) {
                       : 4 * t + 2 * chunk + half;
 }
 
-// scores[product][token]: of the lane's 8 tokens, 32 (token / 4) + 4 g + token % 4, and its pair.
+// Computes scores[product][i] for the lane's pair and its 8 tokens: 32 (i / 4) + 4 g + i % 4.
 template <int kBits, int kDim, int kProducts>
 TESSERA_DEVICE void code_scores(const WarpMemory<kDim, kProducts>& memory,
                                 const Queries<kProducts>& queries, const Tile& tile,
@@ -61,7 +61,7 @@ TESSERA_DEVICE void code_scores(const WarpMemory<kDim, kProducts>& memory,
     int32_t sums[kProducts][2][4] = {};
     TESSERA_UNROLL_BY(2)
     for (int32_t chunk = 0; chunk < kDim / 32; ++chunk) {
-      // Two bits: the lines of two chunks are the same, so they come together.
+      // At 2 bits two chunks share their lines, so both are computed or neither.
       if ((kBits == 2 ? chunk / 2 * 64 : chunk * 32) >= head_dim) {
         break;
       }
@@ -110,12 +110,13 @@ TESSERA_DEVICE void code_scores(const WarpMemory<kDim, kProducts>& memory,
   }
 }
 
-// A pair's weights times the values' scales as integers, in the warp's memory.
+// Scales of a pair's integer weights, and its sum over zeros.
 template <int kProducts>
 struct CodeWeights {
-  float step[kProducts];
-  float zeros[kProducts];  // sum of weight * zero, of the lane's tokens
+  float step[kProducts];   // scale of the integer weights
+  float zeros[kProducts];  // sum of weight * zero over the lane's tokens
 };
+// Writes a pair's weights times the values' scales, as integers, to the warp's memory.
 template <int kDim, int kProducts>
 TESSERA_DEVICE CodeWeights<kProducts> put_code_weights(WarpMemory<kDim, kProducts>& memory,
                                                        const Tile& tile,
@@ -139,7 +140,7 @@ TESSERA_DEVICE CodeWeights<kProducts> put_code_weights(WarpMemory<kDim, kProduct
     float largest = kMinLargest;
     TESSERA_UNROLL
     for (int32_t i = 0; i < 8; ++i) {
-      // What no token was put into may hold anything, and its weight is 0.
+      // Places without a token may hold any scale; their weight is 0.
       const bool seen = weights[product][i] > 0;
       scaled[i] = seen ? weights[product][i] * scales[i] : 0.0f;
       result.zeros[product] += seen ? weights[product][i] * zeros[i] : 0.0f;
@@ -169,8 +170,8 @@ TESSERA_DEVICE CodeWeights<kProducts> put_code_weights(WarpMemory<kDim, kProduct
   return result;
 }
 
-// The words of a lane's four channels, for one half of a chunk of 32 tokens. `block`: of 16
-// channels.
+// Returns: words of a lane's four channels for one half of a chunk of 32 tokens. `block`: block of
+// 16 channels. `channels`: first of the four channels in the block.
 template <int kBits>
 TESSERA_DEVICE simt::Words value_words(const TilePlace (&places)[Tile::kPlaces], int32_t block,
                                        int32_t channels, int32_t chunk, int32_t half, int32_t t) {
@@ -188,8 +189,8 @@ TESSERA_DEVICE simt::Words value_words(const TilePlace (&places)[Tile::kPlaces],
   return words;
 }
 
-// out[product][block][i] = out * correction + the sum over the tile's tokens, for channel
-// 32 block + 4 g + i and the lane's pair; without the values' zeros.
+// Computes out[product][block][i] = out * correction + the sum over the tile's tokens, for channel
+// 32 block + 4 g + i and the lane's pair. The values' zeros are not included.
 template <int kBits, int kDim, int kProducts>
 TESSERA_DEVICE void add_code_values(const WarpMemory<kDim, kProducts>& memory, const Tile& tile,
                                     const CodeWeights<kProducts>& weights,
@@ -202,7 +203,7 @@ TESSERA_DEVICE void add_code_values(const WarpMemory<kDim, kProducts>& memory, c
     if (block * 32 >= tile.layout->head_dim) {
       break;
     }
-    // Half of the lanes may stand beyond the last channels, whose number is a multiple of 16.
+    // head_dim is a multiple of 16, so half of the lanes may be beyond the last channel.
     const int32_t of_lane = 2 * block + g / 4;
     const bool inside = 16 * of_lane < tile.layout->head_dim;
     int32_t sums[kProducts][2][4] = {};

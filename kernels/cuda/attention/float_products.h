@@ -4,15 +4,16 @@
 
 namespace tessera::cuda {
 
-// Tiles of floats: f16 by the tensor cores, f32 (an arena for comparisons) one by one.
+// Products with tiles of floats: f16 on the tensor cores, f32 (an arena for comparisons) one by
+// one.
 //
-// f16 keys lie channel by channel, 16 tokens to a channel; a lane loads 16 bytes, 8 tokens of a
-// channel, for each of four channels, and pairs them, one byte permute a word, into fragments. f16
-// values lie token by token; a lane loads four channels of each of four tokens. A lane (g, t) has
-// tokens 8 g .. 8 g + 7 of the scores, and channels 32 block + 4 g .. + 3 of the values, as in
+// f16 keys are channel-major, 16 tokens for each channel. A lane loads 16 bytes, 8 tokens of a
+// channel, for each of four channels. One byte permute for each word pairs them into fragments. f16
+// values are token-major; a lane loads four channels of each of four tokens. Lane (g, t) has tokens
+// 8 g .. 8 g + 7 of the scores, and channels 32 block + 4 g .. + 3 of the values, as in
 // code_products.h.
 
-// scores[product][i]: of token 8 g + i and the lane's pair.
+// Computes scores[product][i] for token 8 g + i and the lane's pair.
 template <int kDim, int kProducts>
 TESSERA_DEVICE void half_scores(const WarpMemory<kDim, kProducts>& memory, const Tile& tile,
                                 float (&scores)[kProducts][8]) {
@@ -98,7 +99,7 @@ TESSERA_DEVICE void add_half_values(const WarpMemory<kDim, kProducts>& memory, c
       for (int32_t i = 0; i < 4; ++i) {
         const int32_t in_tile = 2 * t + i % 2 + i / 2 * 8;
         const int32_t token = part * KvPageLayout::kKeyTile + in_tile;
-        // What no token was put into may be NaN, which a weight of 0 would not silence.
+        // Places without a token may hold NaN, which a weight of 0 does not cancel.
         const bool seen = token >= tile.begin && token < tile.end && channel < head_dim;
         const auto* from = reinterpret_cast<const uint32_t*>(
             values + (seen ? 2 * (in_tile * head_dim + channel) : 0));

@@ -7,12 +7,12 @@
 
 namespace tessera::cuda {
 
-// The pairs of a warp's block go through the tensor cores four at a time: a product has 8 columns,
-// and pair i of four has two of them, 2 i for its high part and 2 i + 1 for its low part. So a
-// query has about 15 bits against codes and 22 against f16, at no cost for groups of up to four.
+// The tensor cores take the pairs of a warp's block four at a time. A product has 8 columns; pair i
+// of four has column 2 i for its high part and column 2 i + 1 for its low part. A query therefore
+// has about 15 bits against codes and 22 against f16, at no extra cost for a gqa_ratio of up to 4.
 inline constexpr int32_t kPairsOfProduct = 4;
 
-// The low part of an f16 number stands for this much less.
+// Factor by which the low part of a split f16 number is scaled up.
 inline constexpr float kHalfSplit = 2048;
 
 struct SplitHalf {
@@ -24,7 +24,7 @@ TESSERA_DEVICE SplitHalf split_half(float x) {
   return {high, (x - high) * kHalfSplit};
 }
 
-// An integer of [-32512, 32512] as 256 * high + low, both signed bytes.
+// Split an integer in [-32512, 32512] into 256 * high + low, both signed bytes.
 TESSERA_DEVICE int32_t low_byte(int32_t code) {
   return ((code + 128) & 255) - 128;
 }
@@ -32,19 +32,19 @@ TESSERA_DEVICE int32_t high_byte(int32_t code) {
   return (code + 128) >> 8;
 }
 
-// What a warp of attention computes. It stands in shared memory, because it is the same for all
-// lanes and their registers are few.
+// Work of one attention warp. It is in shared memory, because it is the same for all lanes and
+// registers are scarce.
 struct WarpTask {
   SequenceSpan span;
   RowTokens row;
   PairBlock block;
-  int32_t first_head;  // of the KV head's group
-  int32_t heads;       // of the group
-  float* scores_left;  // a row of AttentionArgs::weights, of a span of one token, or null
+  int32_t first_head;  // first query head of the KV head
+  int32_t heads;       // gqa_ratio
+  float* scores_left;  // row of AttentionArgs::weights to write scores to (decode only), or null
 };
 
-// Shared memory of one warp. Rows of a product's columns are 16 bytes longer than they need be, so
-// that lanes that read the same place of neighbouring columns meet different banks.
+// Shared memory of one warp. Each column is padded by 16 bytes, so that lanes which read the same
+// offset of neighbouring columns use different banks.
 template <int kDim, int kProducts>
 struct WarpMemory {
   static constexpr int kColumns = 8 * kProducts;
@@ -54,19 +54,20 @@ struct WarpMemory {
   WarpTask task;
   alignas(16) uint8_t codes[kColumns][kDim + 16];  // queries as bytes ...
   alignas(16) f16 halves[kColumns][kDim + 8];      // ... and as f16
-  // Weights of a tile, column by column: bytes, f16, or (a column for each pair) floats.
+  // Weights of a tile, column by column: bytes, f16, or floats (then one column for each pair).
   alignas(16) uint32_t weights[kProducts][8][kWeightWords];
 };
 
-// Of the lane's pair in each product (pair lane % 4 of its four).
+// Data of the lane's query in each product: pair lane % 4 of the product's four pairs.
 template <int kProducts>
 struct Queries {
-  float step[kProducts];  // of the query's codes
-  float sum[kProducts];   // of the query
+  float step[kProducts];  // scale of the query's codes
+  float sum[kProducts];   // sum of the query's channels
 };
 
-// Fills the warp's memory with `pairs` queries, scaled so that the softmax is one of powers of 2;
-// queries beyond them, and channels beyond head_dim, are 0. query(pair): its first channel.
+// Fills the warp's memory with `pairs` queries, multiplied by `scale`. `scale` includes log2(e), so
+// that the softmax uses powers of 2. Queries beyond `pairs` and channels beyond head_dim are 0.
+// query(pair): pointer to its first channel, [head_dim]. Requires: all lanes call it.
 template <int kDim, int kProducts, class QueryAt>
 TESSERA_DEVICE Queries<kProducts> load_queries(WarpMemory<kDim, kProducts>& memory, int32_t pairs,
                                                int32_t head_dim, float scale, QueryAt&& query) {

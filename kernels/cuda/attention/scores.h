@@ -8,15 +8,16 @@ namespace tessera::cuda {
 
 inline constexpr float kLog2E = 1.44269504088896341f;
 
-// Which token of a tile a lane's score `index` (of 8) is of.
+// Returns: token of the tile that a lane's score `index` (of 8) belongs to. `codes`: is_codes() of
+// the tile's format.
 TESSERA_DEVICE int32_t token_of_score(bool codes, int32_t index) {
   const int32_t g = simt::lane() / 4;
   return codes ? 32 * (index / 4) + 4 * g + index % 4 : 8 * g + index;
 }
 
-// The scores of a tile of any format for the pairs that load_queries() put into the warp's
-// memory, scaled by `scale` as those were: scores[product][index], of the lane's pair. `pairs` and
-// query(pair) are for tiles of f32.
+// Computes the scores of a tile of any format for the pairs that load_queries() put into the warp's
+// memory: scores[product][index], for the lane's pair. Requires: the same `scale` as in
+// load_queries(). Only tiles of f32 use `pairs`, `scale` and query(pair).
 template <int kDim, int kProducts, class QueryAt>
 TESSERA_DEVICE void tile_scores(WarpMemory<kDim, kProducts>& memory,
                                 const Queries<kProducts>& queries, const Tile& tile, int32_t pairs,

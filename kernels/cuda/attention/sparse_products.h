@@ -6,22 +6,23 @@
 
 namespace tessera::cuda {
 
-// Tiles of sparse formats times queries and weights: loaded compressed, computed dense (MUSTAFAR,
-// section 3). What 16 tokens keep goes by loads of 16 bytes to the warp's memory, codes as f16,
-// which holds them exactly; from there a lane takes channel after channel of a few tokens: the next
-// one kept where the bitmap says so, else 0. That makes fragments of f16 in its registers, and
-// products as of dense f16 (float_products.h); nothing dense is ever written to memory. A tile is
-// expanded once for all pairs of a block. The scales of codes meet a token's score and weight.
+// Products of tiles of sparse formats with queries and weights: loaded compressed, computed dense
+// (MUSTAFAR, section 3). Loads of 16 bytes bring the kept channels of 16 tokens to the warp's
+// memory; codes become f16, which holds them exactly. From there a lane reads a few tokens, channel
+// by channel: the next kept one if the bitmap has its bit set, else 0. That builds f16 fragments in
+// registers for the same products as dense f16 (float_products.h). Nothing dense is ever written to
+// memory. A tile is expanded once for all pairs of a block. The scales of codes are applied to a
+// token's score and weight.
 
-// Of 16 tokens, in a warp's memory: what they keep, up to kDim channels each, and which.
+// 16 tokens in a warp's memory: their kept channels, up to kDim for each token, and their bitmaps.
 template <int kDim>
 struct StagedTile {
   alignas(16) f16 kept[KvPageLayout::kKeyTile * (kDim + 8)];
   alignas(16) uint32_t bitmaps[KvPageLayout::kKeyTile][kDim / 32];
 };
 
-// Shared memory of a block: its warps' WarpMemory and, where a row has sparse tiles, behind them
-// what these are staged in.
+// Returns: bytes of a block's shared memory: the WarpMemory of its warps, then a StagedTile for
+// each warp if a row has sparse tiles.
 template <int kDim, int kProducts>
 constexpr int32_t block_memory_bytes(bool sparse) {
   return kWarpsOfBlock * static_cast<int32_t>(sizeof(WarpMemory<kDim, kProducts>) +
@@ -37,33 +38,35 @@ TESSERA_DEVICE StagedTile<kDim>& staged_tile() {
   return reinterpret_cast<StagedTile<kDim>*>(behind)[simt::warp()];
 }
 
-// Where tokens' kept channels stand in the warp's memory. Lanes read neighbouring tokens at about
-// the same place, so tokens that would begin in the same banks stand 16 bytes further apart.
+// Placement of the tokens' kept channels in the warp's memory. Lanes read neighbouring tokens at
+// about the same offset. Tokens that would begin in the same banks are therefore padded by 16
+// bytes.
 struct Staging {
-  int32_t stride;        // f16 from token to token
-  uint32_t token_parts;  // 65536ths of a token in 16 bytes of a page, rounded up; 0: not apart
+  int32_t stride;        // f16 elements from token to token
+  uint32_t token_parts;  // 65536ths of a token in 16 bytes of a page, rounded up; 0: no padding
 
   TESSERA_DEVICE explicit Staging(const SparseSide& side)
       : stride(static_cast<int32_t>(side.kept_bytes) * 8 / side.bits), token_parts(0) {
-    if (stride % 32 == 0) {  // then 16 bytes are of one token
+    if (stride % 32 == 0) {  // then 16 bytes of a page belong to one token
       const auto kept_bytes = static_cast<uint32_t>(side.kept_bytes);
       stride += 8;
       token_parts = (16 * 65536 + kept_bytes - 1) / kept_bytes;
     }
   }
-  TESSERA_DEVICE int32_t place(int32_t chunk, int32_t chunk_halves) const {  // of 16 bytes
+  // Returns: offset in f16 elements of a chunk, which is 16 bytes of a page.
+  TESSERA_DEVICE int32_t place(int32_t chunk, int32_t chunk_halves) const {
     const auto token = static_cast<int32_t>(static_cast<uint32_t>(chunk) * token_parts >> 16);
     return chunk * chunk_halves + 8 * token;
   }
 };
 
-// Two bytes [0, 255], or two of [0, 15], in the lower bytes of two f16 that are 1024 more; and what
-// takes these and the codes' bias away.
+// kHalf1024 is 1024 in two f16: an integer of 8 or 4 bits in the lower byte of each adds its value.
+// The other constants subtract 1024 and the bias of the codes.
 inline constexpr uint32_t kHalf1024 = 0x64006400;
 inline constexpr uint32_t kLessByteBias = 0xe480e480;    // -(1024 + 128)
 inline constexpr uint32_t kLessNibbleBias = 0xe408e408;  // -(1024 + 8)
 
-// Four codes of 8 bits (eight of 4) as f16.
+// Convert four codes of 8 bits (eight of 4 bits) to f16.
 TESSERA_DEVICE void put_bytes(uint32_t codes, uint32_t* to) {
   codes ^= 0x80808080;
   to[0] = simt::add_f16((codes & 0xff) | (codes << 8 & 0xff0000) | kHalf1024, kLessByteBias);
@@ -78,12 +81,12 @@ TESSERA_DEVICE void put_nibbles(uint32_t codes, uint32_t* to) {
   }
 }
 
-// Brings the 16 tokens of a tile to the warp's memory; `tile`: its keys (values). 16 tokens of n
-// bytes are n times 16 bytes, and so are their bitmaps.
+// Copies the 16 tokens of a tile to the warp's memory. `tile`: its keys (values). 16 tokens of n
+// bytes are n chunks of 16 bytes; the same holds for their bitmaps.
 template <int kDim>
 TESSERA_DEVICE void stage(const SparseSide& side, const Staging& staging, const std::byte* tile,
                           StagedTile<kDim>& staged) {
-  simt::sync_warp();  // what stood there has been read
+  simt::sync_warp();  // the previous content has been read
   const auto chunks = static_cast<int32_t>(side.kept_bytes);
   const int32_t chunk_halves = 128 / side.bits;
   TESSERA_UNROLL_BY(4)
@@ -123,12 +126,13 @@ TESSERA_DEVICE void stage(const SparseSide& side, const Staging& staging, const 
   simt::sync_warp();
 }
 
-// Channels of a token from one on, one after the other: bit i of `bits` is of channel i.
+// Reads the channels of a token in order, from some first channel on. Bit i of `bits` is set if
+// channel first + i is kept.
 struct ChannelStream {
   const f16* next;
   uint32_t bits;
 
-  TESSERA_DEVICE uint32_t take(int32_t bit) {  // as f16, in the lower half
+  TESSERA_DEVICE uint32_t take(int32_t bit) {  // f16 bits, in the lower half
     uint32_t channel = 0;
     if ((bits >> bit & 1) != 0) {
       channel = next->bits;
@@ -142,8 +146,8 @@ struct ChannelStream {
   }
 };
 
-// Channels [kDim / 4 t, kDim / 4 (t + 1)) of a token; none of one that nobody sees, whose bytes may
-// be anything.
+// Returns: channels [kDim / 4 t, kDim / 4 (t + 1)) of a token, t = lane % 4. All are 0 unless
+// `seen`, because a token that no pair sees may hold any bytes.
 template <int kDim>
 TESSERA_DEVICE ChannelStream quarter(const StagedTile<kDim>& staged, const Staging& staging,
                                      int32_t token, bool seen) {
@@ -158,8 +162,9 @@ TESSERA_DEVICE ChannelStream quarter(const StagedTile<kDim>& staged, const Stagi
   return channels;
 }
 
-// scores[product][i]: of token 8 g + i and the lane's pair, as of f16. Lane (g, t) takes a quarter
-// of the channels of tokens g and g + 8 of each 16; scores change places through the warp's memory.
+// Computes scores[product][i] for token 8 g + i and the lane's pair, in the order of half_scores().
+// Lane (g, t) reads a quarter of the channels of tokens g and g + 8 of each 16. Scores are
+// rearranged through the warp's memory.
 template <int kDim, int kProducts>
 TESSERA_DEVICE void sparse_scores(WarpMemory<kDim, kProducts>& memory, const Tile& tile,
                                   float (&scores)[kProducts][8]) {
@@ -229,8 +234,9 @@ TESSERA_DEVICE void sparse_scores(WarpMemory<kDim, kProducts>& memory, const Til
   simt::sync_warp();
 }
 
-// A pair's weights in the warp's memory, with the values' scales where these are codes: then over
-// the largest of them, which `step` says, so that f16 holds them whatever the scales are.
+// Writes a pair's weights to the warp's memory. If values are codes, weights are multiplied by the
+// values' scales, then divided by their maximum, which `step` returns. f16 therefore holds them for
+// any scales.
 template <int kDim, int kProducts>
 TESSERA_DEVICE void put_sparse_weights(WarpMemory<kDim, kProducts>& memory, const Tile& tile,
                                        float (&weights)[kProducts][8], float (&step)[kProducts]) {
@@ -246,7 +252,7 @@ TESSERA_DEVICE void put_sparse_weights(WarpMemory<kDim, kProducts>& memory, cons
     float largest = kMinLargest;
     TESSERA_UNROLL
     for (int32_t i = 0; i < 8; ++i) {
-      // What no token was put into may have any scale, and its weight is 0.
+      // Places without a token may hold any scale; their weight is 0.
       float& weight = weights[product][i];
       weight = weight > 0 ? weight * simt::as_f32(place.value_scales[8 * (g % 2) + i]) : 0.0f;
       largest = simt::max(largest, weight);
@@ -265,8 +271,8 @@ TESSERA_DEVICE void put_sparse_weights(WarpMemory<kDim, kProducts>& memory, cons
   put_half_weights(memory, weights);
 }
 
-// out[product][block][i] = out * correction + the sum over the tile's tokens, for channel
-// 32 block + 4 g + i and the lane's pair. Lane (g, t) takes these channels of tokens 2 t, 2 t + 1,
+// Computes out[product][block][i] = out * correction + the sum over the tile's tokens, for channel
+// 32 block + 4 g + i and the lane's pair. Lane (g, t) reads these channels of tokens 2 t, 2 t + 1,
 // 2 t + 8 and 2 t + 9 of each 16.
 template <int kDim, int kProducts>
 TESSERA_DEVICE void add_sparse_values(const WarpMemory<kDim, kProducts>& memory, const Tile& tile,
@@ -274,7 +280,7 @@ TESSERA_DEVICE void add_sparse_values(const WarpMemory<kDim, kProducts>& memory,
                                       const float (&correction)[kProducts],
                                       float (&out)[kProducts][kDim / 32][4]) {
   constexpr int32_t kTile = KvPageLayout::kKeyTile;
-  constexpr int32_t kOwn = 4;  // tokens of each 16
+  constexpr int32_t kOwn = 4;  // a lane's tokens of each 16
   const auto own_token = [](int32_t i) { return 2 * (simt::lane() % 4) + i % 2 + i / 2 * 8; };
   const int32_t g = simt::lane() / 4;
   const int32_t t = simt::lane() % 4;

@@ -5,11 +5,11 @@
 
 namespace tessera::cuda {
 
-// What the pairs of one block see of one (slot, layer, KV head) row, in the order in which it is
-// read: the high tier's tokens, the low tier's, and the pairs' own group, dense, with the end of
-// the group before where that is read dense too.
+// Tokens of one (slot, layer, KV head) row that the pairs of one block see. Reading order: the high
+// tier, the low tier, then the pairs' own group, unquantised. The last part includes the end of the
+// previous group if the span reads that unquantised too (SequenceSpan::older_dense()).
 struct RowTokens {
-  const int32_t* page_ids;  // the row of the page tables
+  const int32_t* page_ids;  // page-table row
   int32_t high;
   int32_t low;
   const std::byte* dense;
@@ -19,7 +19,8 @@ struct RowTokens {
   TESSERA_DEVICE int32_t tiles() const { return high_tiles() + low_tiles() + 1; }
 };
 
-// How many dense groups of the step belong to sequences before this one. All lanes come.
+// Returns: number of dense groups of the step that belong to sequences before `sequence`. Requires:
+// all lanes call it.
 TESSERA_DEVICE int32_t dense_groups_before(const SequenceSpan* sequences, int32_t sequence) {
   int32_t groups = 0;
   for (int32_t i = simt::lane(); i < sequence; i += simt::kWarp) {
@@ -32,13 +33,14 @@ TESSERA_DEVICE int32_t dense_groups_before(const SequenceSpan* sequences, int32_
   return groups;
 }
 
-// The rows of a step in one layer.
+// Page-table rows of a step in one layer. `pages` is not owned.
 struct StepRows {
   const KvPagesView& pages;
   int32_t layer;
   const std::byte* dense;
 
-  // What queries of `group` see; `first_dense`: dense_groups_before() the sequence.
+  // Returns: tokens that queries of `group` see. `first_dense`: dense_groups_before() of the
+  // sequence.
   TESSERA_DEVICE RowTokens tokens(const SequenceSpan& span, int32_t kv_head, int32_t first_dense,
                                   int32_t group) const {
     const int64_t row = pages.row_index(span.slot, layer, kv_head);
@@ -56,7 +58,7 @@ struct StepRows {
   }
 };
 
-// The 16 tokens of a key tile, where a page has them. Null where nobody sees any of them.
+// Addresses of the 16 tokens of a key tile in a page. All null if no pair sees any of the tokens.
 struct TilePlace {
   const std::byte* keys;
   const std::byte* values;
@@ -64,22 +66,22 @@ struct TilePlace {
   const f16* value_scales;
 };
 
-// 64 tokens: tile `index` of a row's tokens.
+// A tile: 64 tokens of a row that attention computes at once.
 struct Tile {
   static constexpr int32_t kPlaces = kKvGroup / KvPageLayout::kKeyTile;
 
   const KvPageLayout* layout;
-  int32_t begin;  // some pair sees tokens [begin, end) of it
+  int32_t begin;  // at least one pair sees tokens [begin, end)
   int32_t end;
   bool is_dense;
 
   TESSERA_DEVICE bool sees(int32_t token) const { return token >= begin && token < end; }
 
-  TESSERA_DEVICE int32_t zeros() const {  // from a tile's scales to its zeros
+  TESSERA_DEVICE int32_t zeros() const {  // f16 elements from a scale to its zero
     return layout->capacity;
   }
 
-  // The place of its tokens [16 part, 16 part + 16). `in_tier`: the tile's place in its tier.
+  // Returns: addresses of tokens [16 part, 16 part + 16). `in_tier`: index of the tile in its tier.
   TESSERA_DEVICE TilePlace place(const KvPagesView& pages, const RowTokens& row, bool is_high,
                                  int32_t in_tier, int32_t part) const {
     constexpr int32_t kTile = KvPageLayout::kKeyTile;
@@ -89,7 +91,7 @@ struct Tile {
     const std::byte* page = row.dense;
     int32_t in_page = part;
     if (!is_dense) {
-      const int32_t first = in_tier * kPlaces + part;  // in tiles of 16
+      const int32_t first = in_tier * kPlaces + part;  // in key tiles of 16 tokens
       const int32_t page_tiles = layout->capacity / kTile;
       const int32_t entry = first / page_tiles;
       in_page = first % page_tiles;

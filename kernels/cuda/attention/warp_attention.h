@@ -7,9 +7,9 @@
 
 namespace tessera::cuda {
 
-// One warp's block of pairs over one row: everything a lane keeps in registers is of its pair in
-// each product (pair 4 product + lane % 4), of the tokens it holds, and of channels 32 block + 4
-// (lane / 4) .. + 3. kDim: head_dim, or the next of the sizes that are compiled.
+// Attention of one warp's block of pairs over one row. A lane's registers hold data of its pair in
+// each product (pair 4 product + lane % 4), of its tokens, and of channels 32 block + 4 (lane / 4)
+// .. + 3. kDim: head_dim, or the next larger compiled size.
 template <int kDim, int kProducts>
 class WarpAttention {
  public:
@@ -17,14 +17,15 @@ class WarpAttention {
   static constexpr int32_t kPairs = kPairsOfProduct * kProducts;
   static constexpr int32_t kBlocks = kDim / 32;
 
-  // memory.task says which; where scores are wanted, run() leaves those of its tiles.
+  // Requires: memory.task is set; `args` and `memory` outlive this. If task.scores_left is not
+  // null, run() writes the scores of its tiles there.
   TESSERA_DEVICE WarpAttention(const AttentionArgs& args, Memory& memory)
       : args_(args), task_(memory.task), memory_(memory) {
     queries_ = load_queries(memory, task_.block.pairs, args.pages.head_dim, args.scale * kLog2E,
                             [this](int32_t pair) { return query(pair); });
   }
 
-  // Attends from an empty state to tiles [first, end) of the row.
+  // Computes attention over tiles [first, end) of the row, from an empty softmax state.
   TESSERA_DEVICE void run(int32_t first, int32_t end) {
     TESSERA_UNROLL
     for (int32_t product = 0; product < kProducts; ++product) {
@@ -49,14 +50,14 @@ class WarpAttention {
     }
   }
 
-  // ---- the results, for a lane's pair in a product; all lanes of a pair have the same sums
+  // ---- results for a lane's pair in a product; all lanes of a pair have the same sums
   TESSERA_DEVICE int32_t pair(int32_t product) const {
     return kPairsOfProduct * product + simt::lane() % 4;
   }
   TESSERA_DEVICE PartialSums sums(int32_t product) const {
     return {maximum_[product], sum_[product]};
   }
-  // each_value(product, visit): visit(channel, value) of each of the lane's channels.
+  // Calls visit(channel, value) for each of the lane's channels.
   template <class Visit>
   TESSERA_DEVICE void each_value(int32_t product, Visit&& visit) const {
     TESSERA_UNROLL
@@ -84,19 +85,20 @@ class WarpAttention {
     const int32_t first = position(pair) + 1 - args_.sliding_window;
     return args_.sliding_window > 0 && first > 0 ? first : 0;
   }
-  // Of the window's tokens, the first of the group before that is read.
+  // Returns: place in the residual buffer of the first token of the previous group that is read.
   TESSERA_DEVICE int32_t first_older() const { return kKvGroup - task_.span.older_dense(); }
   TESSERA_DEVICE static int32_t in_tile(int32_t token) {
     return token < 0 ? 0 : token > kKvGroup ? kKvGroup : token;
   }
 
-  // Tokens [begin, end) of a tile, and those from `older` on.
+  // Visible tokens of a tile: [begin, end), and those from `older` on.
   struct Seen {
     int32_t begin;
     int32_t end;
     int32_t older;
   };
-  // By a pair; `first`: the position of token 0, where positions matter; `tokens`: those it has.
+  // Returns: tokens that a pair sees. `first`: position of token 0; matters with a sliding window
+  // only. `tokens`: tokens of the tier from the tile on.
   TESSERA_DEVICE Seen seen(int32_t pair, bool is_dense, int32_t first, int32_t tokens) const {
     if (pair >= task_.block.pairs) {
       return {0, 0, kKvGroup};
@@ -124,7 +126,7 @@ class WarpAttention {
     if (tile.begin >= tile.end) {
       return;
     }
-    simt::sync_warp();  // the tile before has been read
+    simt::sync_warp();  // the previous tile has been read
     if (simt::lane() < Tile::kPlaces) {
       memory_.places[simt::lane()] =
           tile.place(args_.pages, task_.row, is_high, in_tier, simt::lane());
@@ -147,7 +149,8 @@ class WarpAttention {
     add_values(tile, weights, correction);
   }
 
-  // A lane has two runs of four tokens. What nobody sees is left too, and not asked for.
+  // Writes the lane's scores, two runs of four tokens. Scores of tokens that the pair does not see
+  // are written too, but never read.
   TESSERA_DEVICE void leave(int32_t index, bool codes, const float (&scores)[kProducts][8]) const {
     float* tile = task_.scores_left + index * kv_weight_tile_floats(task_.heads);
     TESSERA_UNROLL
@@ -167,7 +170,7 @@ class WarpAttention {
     }
   }
 
-  // Turns a pair's scores of the lane's tokens into weights; gives the factor of what came before.
+  // Turns a pair's scores of the lane's tokens into weights. Returns: factor of the sums so far.
   TESSERA_DEVICE float to_weights(int32_t product, const Seen& range, bool codes,
                                   float (&weights)[8]) {
     const float before = maximum_[product];
@@ -233,7 +236,7 @@ class WarpAttention {
   Memory& memory_;
   Queries<kProducts> queries_;
   float maximum_[kProducts];
-  float sum_[kProducts];    // of the lane's tokens, until the span is done
+  float sum_[kProducts];    // over the lane's tokens; over all tokens after run()
   float zeros_[kProducts];  // likewise
   float out_[kProducts][kBlocks][4];
 };

@@ -6,17 +6,19 @@
 
 namespace tessera::cuda {
 
-// How attention is cut, for host and device. A *pair* is a query row and a query head. A warp takes
-// a block of pairs of one (sequence, KV head) whose positions are in one group of 64, and a *span*:
-// consecutive tiles of 64 tokens of what those pairs see. Spans depend on the row's tokens alone,
-// and each is computed from an empty state and merged in order, by one formula, whether one warp
-// takes all of a row's spans (prompts; very large batches) or each its own (decode). So a query's
-// bits depend on its position and its row's tokens alone.
+// Division of attention into work items, for host and device. A *pair* is one query token and one
+// query head. A warp computes a block of pairs of one (sequence, KV head), all with positions in
+// one group of 64. It covers one *split*: consecutive tiles of 64 tokens that those pairs see.
+//
+// Splits depend on the row's tokens alone. Each split starts from an empty softmax state, and
+// splits are merged in order by one formula. This holds if one warp computes all splits of a row
+// (prompts, very large batches) and if each split has its own warp (decode). The bits of a query's
+// result therefore depend only on its position and its row's tokens.
 inline constexpr int32_t kMinSplitTiles = 8;
-inline constexpr int32_t kMaxSpans = 64;  // of a row
+inline constexpr int32_t kMaxSpans = 64;  // splits of a row
 inline constexpr int32_t kWarpsOfBlock = 4;
 
-// From so many rows (sequence, KV head) on a warp takes all spans: the GPU is busy as it is.
+// From this many (sequence, KV head) rows on, one warp computes all splits: the GPU is busy anyway.
 inline constexpr int32_t kWholeRows = 2048;
 
 constexpr int32_t split_tiles(int32_t tiles) {
@@ -27,35 +29,36 @@ constexpr int32_t span_count(int32_t tiles) {
   return (tiles + split_tiles(tiles) - 1) / split_tiles(tiles);
 }
 
-constexpr int32_t split_end(int32_t first, int32_t tiles) {  // of one that begins at tile `first`
+// Returns: end tile of the split that begins at tile `first`.
+constexpr int32_t split_end(int32_t first, int32_t tiles) {
   const int32_t end = first + split_tiles(tiles);
   return end < tiles ? end : tiles;
 }
 
-// What of a pair's softmax one span gives, in scratch: [head_dim] values, then these.
+// Partial softmax of one pair over one split. Scratch holds [head_dim] values, then these fields.
 struct PartialSums {
   float maximum;
-  float sum;  // 0: it saw no token there, and the values are not written
+  float sum;  // 0: the pair sees no token of the split; readers skip the values
 };
 constexpr int64_t partial_floats(int32_t head_dim) {
   return head_dim + 2;
 }
 
 struct PairBlock {
-  int32_t group;  // of positions
+  int32_t group;  // group of the pairs' positions
   int32_t first_pair;
   int32_t pairs;
 };
 
-// The blocks of at most `size` pairs of a span of `count` tokens from position `context` on,
-// `heads` query heads to the KV head; pair i is row i / heads, head i % heads.
+// Divides a sequence span of `count` tokens from position `context` on into blocks of at most
+// `size` pairs, each in one group. `heads`: gqa_ratio. Pair i is row i / heads, head i % heads.
 struct PairBlocks {
   int32_t context;
   int32_t count;
   int32_t heads;
   int32_t size;
 
-  constexpr int32_t first_rows() const {  // in the group of the first token
+  constexpr int32_t first_rows() const {  // rows in the group of the first token
     const int32_t rows = kKvGroup - context % kKvGroup;
     return rows < count ? rows : count;
   }
@@ -79,12 +82,12 @@ struct PairBlocks {
   }
 };
 
-// A running softmax of one pair meets one more span's.
+// Running softmax of one pair. add() merges the partial softmax of the next split.
 struct Merge {
   float maximum = -FLT_MAX;
   float sum = 0;
-  float before = 0;  // factors of what was there, and of what comes
-  float of_split = 0;
+  float before = 0;    // factor of the values accumulated before the last add()
+  float of_split = 0;  // factor of the values of the split that was added last
 
   TESSERA_DEVICE void add(const PartialSums& split) {
     const float larger = simt::max(maximum, split.maximum);

@@ -18,27 +18,27 @@ struct Moves {
   int32_t to[kBatch];
 };
 
-// Of one row, in the block's memory. One thread walks the fates as
-// kernels/cpu/compress/compaction.cpp does, but notes moves instead of making them; then the block
-// makes a batch of them at once. Within a batch no move reads what another writes, if demotions
-// come before copies and all marks are read before any is written: copies go from the tier's end to
-// gaps, and a page that the low tier takes from the high one begins a new batch, so that its tokens
-// have been read.
+// State of one row, in shared memory. One thread walks the decisions as
+// kernels/cpu/compress/compaction.cpp does, but records moves instead of executing them. Then the
+// block executes the batch of moves at once. No move of a batch reads bytes that another one
+// writes, if demotions precede copies and all token scores are read before any is written. Copies
+// go from the tier's end to gaps. A page that the low tier takes from the high one begins a new
+// batch, so that its tokens have been read.
 struct Walk {
   OfWarps<int32_t> sums;
-  int32_t place;  // the next one to look at
+  int32_t place;  // the next one to inspect
   int32_t high;   // tokens left
   int32_t low;
   int32_t left_pages;
   int32_t right_pages;
   int32_t spare;
-  bool in_low;  // gaps of the low tier are filled first
+  bool in_low;  // now filling gaps of the low tier, which come first
   bool done;
   Moves demotions;
-  Moves copies;  // of the tier that `copies_low` says
+  Moves copies;  // in the low tier if `copies_low`, else in the high one
   bool copies_low;
   KvTokenScore open_token_scores[kKvGroup];
-  float key_weights[kMaxSparseDim];  // of the key score output_aware
+  float key_weights[kMaxSparseDim];  // for the key score output_aware
   SparseMemory sparse[kWarps];
 };
 
@@ -50,7 +50,7 @@ class RowCompaction {
         low_layout_(pages_.layouts[job.sequence.tiers.low]),
         row_(token_row(job, row)),
         plan_(job.scratch.plans[row]),
-        fates_(job.scratch.fates + int64_t{row} * pages_.row_token_scores),
+        decisions_(job.scratch.decisions + int64_t{row} * pages_.row_token_scores),
         left_(job.pool.tables + row_.row * pages_.row_pages),
         right_(left_ + pages_.row_pages - 1),
         token_scores_(pages_.token_score_row(row_.row)),
@@ -64,8 +64,8 @@ class RowCompaction {
     const bool changes = plan_.demoted > 0 || plan_.dropped > 0;
     sync_block();
     while (changes && !walk_.done) {
-      sync_block();  // the batch before has been made, and everybody has seen that it was not the
-                     // last
+      // The previous batch is executed, and all threads have read that it was not the last.
+      sync_block();
       if (thread() == 0) {
         fill();
       }
@@ -88,8 +88,9 @@ class RowCompaction {
   }
 
  private:
-  // The left end may have room for more tokens than it holds, the right end never has. The open
-  // group's marks follow the high tier's; until then low ones may need their places.
+  // The left end may have pages for more tokens than it holds; the right end never has. Token
+  // scores of the open group follow those of the high tier. They are saved here, because token
+  // scores of the low tier may need their places until the end.
   TESSERA_DEVICE void begin() {
     const int32_t right_pages =
         static_cast<int32_t>(div_ceil(row_.counts.low, low_layout_.capacity));
@@ -118,9 +119,9 @@ class RowCompaction {
 
   // ---- one thread alone
 
-  TESSERA_DEVICE TokenDecision high_decision(int32_t place) const { return fates_[place]; }
+  TESSERA_DEVICE TokenDecision high_decision(int32_t place) const { return decisions_[place]; }
   TESSERA_DEVICE bool low_stays(int32_t place) const {
-    return fates_[pages_.row_token_scores - 1 - place] == TokenDecision::stay;
+    return decisions_[pages_.row_token_scores - 1 - place] == TokenDecision::stay;
   }
   TESSERA_DEVICE static void add(Moves& moves, int32_t from, int32_t to) {
     moves.from[moves.count] = from;
@@ -157,7 +158,7 @@ class RowCompaction {
     }
   }
 
-  // False where the batch is full, or must be made before a page changes hands.
+  // Returns: false if the batch is full, or if it must be executed before a page changes its tier.
   TESSERA_DEVICE bool fill_high() {
     while (walk_.place < walk_.high) {
       const TokenDecision decision = high_decision(walk_.place);
@@ -170,7 +171,7 @@ class RowCompaction {
       }
       const bool at_end = walk_.high - 1 == walk_.place;
       const TokenDecision last = high_decision(walk_.high - 1);
-      if (!at_end && last != TokenDecision::stay) {  // the end goes first: it can fill no gap
+      if (!at_end && last != TokenDecision::stay) {  // remove the end first: it cannot fill a gap
         if (!leave_high(walk_.high - 1, last)) {
           return false;
         }
@@ -202,7 +203,7 @@ class RowCompaction {
     return true;
   }
 
-  // From the high tier's end if it is empty by now, else the spare one.
+  // Takes a page from the high tier's end if one is empty by now, else the spare one.
   TESSERA_DEVICE void add_low_page() {
     int32_t page = walk_.spare;
     if (walk_.left_pages > div_ceil(walk_.high, high_layout_.capacity)) {
@@ -226,7 +227,8 @@ class RowCompaction {
                        place % low_layout_.capacity);
   }
 
-  // Tile by tile of the low tier; a warp takes the tokens whose bytes no other warp's share.
+  // Tile by tile of the low tier. A warp takes the tokens whose bytes are not shared with other
+  // warps' tokens.
   TESSERA_DEVICE void demote() {
     const Moves& moves = walk_.demotions;
     if (low_layout_.format.is_sparse()) {
@@ -250,7 +252,7 @@ class RowCompaction {
     }
   }
 
-  // A warp a token, whose bytes are its own.
+  // One warp for each token: sparse tokens share no bytes.
   TESSERA_DEVICE void demote_sparse(const Moves& moves) {
     for (int32_t i = warp(); i < moves.count; i += kWarps) {
       put_sparse(low_layout_, low_place(moves.to[i]),
@@ -270,7 +272,8 @@ class RowCompaction {
     }
   }
 
-  // As it is. A thread has the same bytes of every tile, so nobody waits between tokens.
+  // Copies a token unchanged. A thread has the same bytes of every tile, so no barrier is needed
+  // between tokens.
   TESSERA_DEVICE static void copy_token(const KvPageLayout& layout, const TokenPlace& from,
                                         const TokenPlace& to) {
     if (layout.format.is_sparse()) {
@@ -327,23 +330,23 @@ class RowCompaction {
   const KvPageLayout& low_layout_;
   const TokenRow row_;
   RowPlan& plan_;
-  const TokenDecision* fates_;
-  int32_t* left_;   // the row's table, from its left end
-  int32_t* right_;  // and from its right end, downwards
+  const TokenDecision* decisions_;
+  int32_t* left_;   // page-table row, from its left end
+  int32_t* right_;  // the same row from its right end, downwards
   KvTokenScore* token_scores_;
-  int32_t tokens_;  // of the sequence
+  int32_t tokens_;  // stored tokens of the sequence
   bool weighs_keys_;
   Walk& walk_;
 };
 
-// A block for each row.
+// One block for each row.
 TESSERA_KERNEL(kThreads) compact_kernel(CompressJob job) {
   RowCompaction(job, block_x(), shared<Walk>()).run();
 }
 
 // ---- pages for all rows, one block
 
-// A spare page for each row, where there is a low tier.
+// Takes a spare page for each row, if there is a low tier.
 TESSERA_KERNEL(kPoolThreads) spare_kernel(CompressJob job) {
   BlockFreeList free_list(job.pool, shared<BlockFreeList::Memory>());
   if (thread() == 0) {
@@ -361,7 +364,7 @@ TESSERA_KERNEL(kPoolThreads) spare_kernel(CompressJob job) {
   free_list.finish();
 }
 
-// Entries behind those in use at either end of each row, and the spare pages that nobody took.
+// Frees the entries beyond those in use at either end of each row, and the unused spare pages.
 TESSERA_KERNEL(kPoolThreads) recycle_kernel(CompressJob job) {
   BlockFreeList::Memory& memory = shared<BlockFreeList::Memory>();
   BlockFreeList free_list(job.pool, memory);
@@ -373,9 +376,9 @@ TESSERA_KERNEL(kPoolThreads) recycle_kernel(CompressJob job) {
     const int32_t index = first + thread();
     RowPlan* plan = index < job_rows(job) ? &job.scratch.plans[index] : nullptr;
     int32_t* table = nullptr;
-    int32_t left = 0;  // the first entry that goes
+    int32_t left = 0;  // the first entry to free
     int32_t right = 0;
-    int32_t count = 0;  // entries that go
+    int32_t count = 0;  // entries to free
     if (plan != nullptr) {
       const int64_t row = pages.row_index(job.sequence.slot, 0, 0) + index;
       const KvRow counts = pages.rows[row];

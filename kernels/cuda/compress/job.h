@@ -6,39 +6,42 @@
 
 namespace tessera::cuda {
 
-// What the kernels of kv_compress know of one sequence. What a token's key is, which tokens a rule
-// may touch and what cuts make of them is the CPU's (kernels/cpu/compress/token_row.h).
+// Data of one sequence for the kernels of kv_compress. The CPU's code
+// (kernels/cpu/compress/token_row.h) defines token keys, the tokens that a rule may change, and the
+// decisions that follow from cutoffs.
 
-// Of one row, from one kernel to the next.
+// State of one row, handed from one kernel to the next.
 struct RowPlan {
   int32_t own_high = 0;  // see TokenRow
   int32_t own_low = 0;
   int32_t demoted = 0;
   int32_t dropped = 0;
-  int32_t spare = kNoPage;  // a page, should the low tier need one before the row frees one
-  int32_t left_pages = 0;   // entries at either end of the row's table: in use, then to be freed
+  int32_t spare = kNoPage;  // a page, if the low tier needs one before the row frees one
+  // Table entries at either end of the row: entries in use, then entries to free.
+  int32_t left_pages = 0;
   int32_t right_pages = 0;
 };
 
-// Bits of a key, and the cuts before and behind each.
+// Bits of a key. The search for a cutoff has kKeyBits + 1 values: before the first bit and after
+// each.
 inline constexpr int32_t kKeyBits = 64;
 
 struct CompressScratch {
-  RowPlan* plans;          // [rows]
-  TokenDecision* fates;    // [rows, row_token_scores], each where its mark is
-  int32_t* budgets;        // [rows]
-  int32_t* page_counts;    // [4, rows]: see kv_compress.cu
-  TokenKey* page_cutoffs;  // [kKeyBits + 1]
+  RowPlan* plans;            // [rows]
+  TokenDecision* decisions;  // [rows, row_token_scores], at the index of the token score
+  int32_t* budgets;          // [rows]
+  int32_t* page_counts;      // [4, rows]: see kv_compress.cu
+  TokenKey* page_cutoffs;    // [kKeyBits + 1]
 };
 
 struct CompressJob {
   KvPool pool;
   KvCompression sequence;
   Significance significance;
-  int32_t row_budget;      // the mean; rule `budget`
-  const int32_t* budgets;  // [rows]
+  int32_t row_budget;      // tokens, mean over the rows; rule `budget`
+  const int32_t* budgets;  // [rows], tokens; null for other rules
   CompressScratch scratch;
-  KvCompressed* result;  // memory that host and device reach
+  KvCompressed* result;  // memory that host and device can access
 };
 
 constexpr int32_t job_rows(const CompressJob& job) {
@@ -53,8 +56,8 @@ constexpr int32_t stored_tokens(const TokenRow& row) {
   return row.counts.high + row.counts.low + row.open;
 }
 
-// The tokens that a rule may touch, shared among the block's threads: visit(mark, age, in the high
-// tier, place in its tier).
+// Visits the tokens that a rule may change, divided among the block's threads: visit(token score,
+// age, is in the high tier, place in its tier).
 template <class Visit>
 TESSERA_DEVICE void each_own(const TokenRow& row, Visit&& visit) {
   for (int32_t i = row.own_high + simt::thread(); i < row.counts.high; i += simt::threads()) {
@@ -70,8 +73,8 @@ TESSERA_DEVICE void each_own(const TokenRow& row, Visit&& visit) {
   }
 }
 
-// ---- order statistics, by a block. No key is sorted or stored: a cut is found bit by bit from the
-// highest, and each bit is a pass over the marks. Sums have a fixed order.
+// ---- order statistics, by a block. No key is sorted or stored: a cutoff is found bit by bit from
+// the highest bit, with one pass over the token scores for each bit. Sums have a fixed order.
 
 struct BlockSums {
   simt::OfWarps<int32_t> counts;
@@ -84,8 +87,9 @@ TESSERA_DEVICE simt::OfWarps<double>& memory_of(BlockSums& sums, double) {
   return sums.masses;
 }
 
-// The highest key below which the weights come to at most `limit`: each(visit(key, weight)). With
-// weights of 1 it is the key of rank `limit`, from the lowest, 0.
+// Returns: the highest key such that the weights of all lower keys sum to at most `limit`.
+// each(visit): calls visit(key, weight) for the thread's keys. With weights of 1 the result is the
+// key of rank `limit`, counted from 0 at the lowest. Requires: all threads of the block call it.
 template <class T, class Each>
 TESSERA_DEVICE TokenKey highest_cutoff(T limit, BlockSums& sums, Each&& each) {
   TokenKey cut = kLowestKey;
@@ -100,7 +104,8 @@ TESSERA_DEVICE TokenKey highest_cutoff(T limit, BlockSums& sums, Each&& each) {
   return cut;
 }
 
-// The key that the best `best` of `all` keys reach, and no other: each(visit(key)).
+// Returns: the cutoff that exactly the best `best` of `all` keys reach. each(visit): calls
+// visit(key) for the thread's keys.
 template <class Each>
 TESSERA_DEVICE TokenKey cut_above_worst(int32_t best, int32_t all, BlockSums& sums, Each&& each) {
   if (best <= 0) {
@@ -113,8 +118,8 @@ TESSERA_DEVICE TokenKey cut_above_worst(int32_t best, int32_t all, BlockSums& su
                                  [&](auto&& visit) { each([&](TokenKey key) { visit(key, 1); }); });
 }
 
-// ---- the stations of a call, in order (launched, not waited for)
-void prepare_rows(const CompressJob& job, Stream stream);  // who owns what; pooled scores
+// ---- stages of a call, in order (launched, not waited for)
+void prepare_rows(const CompressJob& job, Stream stream);  // finds shared pages; pools scores
 void plan_rows(const CompressJob& job, Stream stream);
 void compact_rows(const CompressJob& job, Stream stream);
 

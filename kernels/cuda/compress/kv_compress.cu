@@ -4,16 +4,17 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/pages/sparse_codec.h"
 
-// Sequences one after the other, a dozen launches each. What the host knows without looking at a
-// token is planned there: the mean budget, and how uniform and pyramid spread it. The allocators
-// that look at scores are here.
+// Compresses sequences one after the other, with a dozen launches each. The host plans everything
+// that does not depend on tokens: the mean budget, and its distribution by `uniform` and `pyramid`.
+// The allocators that read scores are here.
 
 namespace tessera::cuda {
 namespace {
 
 using namespace simt;
 
-// Ada-KV, a block for each layer: the tokens with the highest scores of its heads share its budget.
+// Ada-KV, one block for each layer: the tokens with the highest scores of its heads share its
+// budget.
 TESSERA_KERNEL(kPlanThreads) heads_kernel(CompressJob job) {
   BlockSums& sums = shared<BlockSums>();
   const int32_t heads = job.pool.pages.kv_heads;
@@ -51,9 +52,11 @@ TESSERA_KERNEL(kPlanThreads) heads_kernel(CompressJob job) {
   }
 }
 
-// ---- KV-Compress: whole pages, across all rows. Of a row the page that goes next takes its worst
-// tokens with it, first as many as its last page holds, then a page full each time; its key is the
-// best among them. So of `below` own tokens below a key, this many pages' keys are below it:
+// ---- KV-Compress: whole pages, across all rows. The next page that a row evicts holds its worst
+// tokens: first as many as its last page holds, then a full page each time. The key of a page is
+// the best key among them.
+//
+// Returns: number of the row's pages with a key below some key, if `below` own tokens are below it.
 TESSERA_DEVICE int32_t pages_below(const TokenRow& row, int32_t below, int32_t capacity) {
   const int32_t first = (row.counts.high + capacity - 1) % capacity + 1;
   const int32_t pages = below < first ? 0 : (below - first) / capacity + 1;
@@ -64,7 +67,7 @@ TESSERA_DEVICE int32_t capacity_of(const CompressJob& job) {
   return job.pool.pages.layouts[job.sequence.tiers.high].capacity;
 }
 
-// Pages that must go, all rows together.
+// Returns: number of pages to evict, all rows together.
 TESSERA_DEVICE int32_t pages_to_evict(const CompressJob& job, BlockSums& sums) {
   const int32_t capacity = capacity_of(job);
   const KvRow* counts = job.pool.pages.rows + job.pool.pages.row_index(job.sequence.slot, 0, 0);
@@ -76,9 +79,9 @@ TESSERA_DEVICE int32_t pages_to_evict(const CompressJob& job, BlockSums& sums) {
   return block_total(held, sums.counts) - job_rows(job) * ((closed > 0 ? closed : 0) / capacity);
 }
 
-// The cut of whole pages is found bit by bit, as highest_cutoff() does, but by all rows together:
-// step s decides by what the rows counted in step s - 1, and counts for the next bit. page_counts:
-// two of them in turn, then pages below the cut and pages at it.
+// The cutoff for whole pages is found bit by bit, as in highest_cutoff(), but over all rows
+// together. Step s decides one bit from the counts of step s - 1, and counts for the next bit.
+// page_counts holds two alternating arrays of counts, then pages below the cutoff and pages at it.
 TESSERA_DEVICE int32_t* counts_of_step(const CompressJob& job, int32_t step) {
   return job.scratch.page_counts + step % 2 * job_rows(job);
 }
@@ -122,7 +125,7 @@ TESSERA_KERNEL(kPlanThreads) pages_kernel(CompressJob job, int32_t step) {
   }
 }
 
-// Pages at the cut itself go from the first rows on, until there are enough. One block.
+// Pages at the cutoff itself are evicted from the first rows on, until there are enough. One block.
 TESSERA_KERNEL(kPlanThreads) page_budgets_kernel(CompressJob job) {
   BlockSums& sums = shared<BlockSums>();
   const int32_t rows = job_rows(job);
@@ -169,12 +172,13 @@ void spread_by_pages(const CompressJob& job, Stream stream) {
 
 // ---- the call
 
-// The parts of the scratch, for one sequence at a time.
+// Layout of the scratch memory, for one sequence at a time. With null memory only `bytes` is
+// computed.
 struct Parts {
   Parts(const KvPagesView& pages, std::byte* memory) {
     const int64_t rows = int64_t{pages.layers} * pages.kv_heads;
     scratch.plans = cut<RowPlan>(memory, rows);
-    scratch.fates = cut<TokenDecision>(memory, rows * pages.row_token_scores);
+    scratch.decisions = cut<TokenDecision>(memory, rows * pages.row_token_scores);
     scratch.budgets = cut<int32_t>(memory, rows);
     scratch.page_counts = cut<int32_t>(memory, 4 * rows);
     scratch.page_cutoffs = cut<TokenKey>(memory, kKeyBits + 1);
@@ -192,7 +196,7 @@ struct Parts {
   }
 };
 
-// A budget for each row, in memory of the device. `host`: for as many numbers.
+// Returns: a budget for each row, in device memory. `host`: memory for as many numbers.
 const int32_t* spread(const CompressJob& job, std::span<int32_t> host, Stream stream) {
   switch (job.sequence.policy.allocator) {
     case KvAllocator::heads:
@@ -242,10 +246,11 @@ int64_t kv_compress_scratch_bytes(const KvPagesView& pages, Stream) {
 }
 
 void kv_compress(const KvCompressArgs& args, Stream stream) {
-  TESSERA_CHECK(args.results.size() == args.sequences.size(), "kv_compress: a result for each");
+  TESSERA_CHECK(args.results.size() == args.sequences.size(), "kv_compress: number of results");
   const Parts parts(args.pool.pages, args.scratch.data());
   TESSERA_CHECK(parts.bytes <= std::ssize(args.scratch), "kv_compress: scratch is too small");
-  // Results come through memory that both reach; behind them the host's budgets of a sequence.
+  // Results go through memory that host and device can access. The host's budgets of a sequence
+  // follow them.
   const std::span<std::byte> shared = simt::staging(stream);
   auto* results = reinterpret_cast<KvCompressed*>(shared.data());
   const size_t rows = static_cast<size_t>(args.pool.pages.layers * args.pool.pages.kv_heads);

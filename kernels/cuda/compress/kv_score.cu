@@ -9,17 +9,17 @@ namespace {
 using namespace simt;
 
 constexpr int32_t kThreads = kWarpsOfBlock * kWarp;
-constexpr int32_t kProducts = 1;  // of kPairsOfProduct pairs each, at once
+constexpr int32_t kProducts = 1;  // at once, of kPairsOfProduct pairs each
 constexpr int32_t kPairs = kPairsOfProduct * kProducts;
 
-// The marks of one (sequence, KV head): those at the left end, of the high tier and behind it of
-// the groups that the step's tokens are in, then those of the low tier.
+// Token scores of one (sequence, KV head). Those at the left end belong to the high tier, followed
+// by the groups that hold the step's tokens. Those of the low tier are at the right end.
 struct TokenScoreRow {
   KvTokenScore* token_scores;
   int32_t row_token_scores;
   int32_t before;  // high tokens before the step
   int32_t fresh;   // place of the step's first token
-  int32_t left;    // marks
+  int32_t left;    // token scores at the left end
   int32_t low;
 
   TESSERA_DEVICE int32_t left_tiles() const { return (left + kKvGroup - 1) / kKvGroup; }
@@ -38,24 +38,26 @@ TESSERA_DEVICE TokenScoreRow token_score_row(const KvPagesView& pages, const Seq
           counts.low};
 }
 
-// What a query pays the token of a score, rounded before anything is added to it: so marks have the
-// same bits whether scores are multiplied here or were left by attention.
+// Returns: attention that a token receives from a query, by its score. It is rounded before it is
+// added to anything. Token scores therefore have the same bits if scores are computed here and if
+// attention left them.
 TESSERA_DEVICE float received_by(float score, float log_sum, bool squares) {
   const float received = exp2(fma(-kLog2E, log_sum, score));
   return squares ? fma(received, received, 0.0f) : received;
 }
 
-// What the heads of a group paid together is multiplied by this.
+// Returns: factor of the attention received from all heads together. `heads`: gqa_ratio.
 TESSERA_DEVICE float share_of(bool squares, int32_t heads) {
   return squares ? 1.0f : 1.0f / static_cast<float>(heads);
 }
 
-// ---- queries that are multiplied again: of prompts, and where attention had no room for scores
+// ---- queries whose scores are computed again: those of prompts, and those for which attention had
+// no room to leave scores
 
-// One warp has 64 marks, and takes the counting queries in order of position, a block of pairs at a
-// time. A query reads the tokens of its own group dense and all others from pages, so of one query
-// a mark's token is in one of two tiles of 64: the pages' and the query's own group, which stand
-// across each other where a tier does not end at a tile.
+// One warp updates 64 token scores. It takes the counting queries in order of position, one block
+// of pairs at a time. A query reads the tokens of its own group unquantised and all others from
+// pages. For one query, a token is therefore in one of two tiles of 64: the pages' tile or the
+// query's own group. The two tiles are offset against each other if a tier does not end at a tile.
 template <int kDim>
 class ScoreWarp {
  public:
@@ -92,7 +94,7 @@ class ScoreWarp {
   }
 
  private:
-  static constexpr int32_t kOwn = kKvGroup / kWarp;  // marks of a lane
+  static constexpr int32_t kOwn = kKvGroup / kWarp;  // token scores of a lane
 
   TESSERA_DEVICE int32_t own(int32_t i) const { return i * kWarp + lane(); }  // in the tile
   TESSERA_DEVICE bool is_there(int32_t i) const {
@@ -146,7 +148,7 @@ class ScoreWarp {
     if (in_pages <= 0 && !reads_group) {
       return;
     }
-    sync_warp();  // the block before has been read
+    sync_warp();  // the previous block has been read
     const Queries<kProducts> queries =
         load_queries(memory_, block.pairs, args_.pages.head_dim, args_.scale * kLog2E, query);
     if (in_pages > 0) {
@@ -163,7 +165,8 @@ class ScoreWarp {
     }
   }
 
-  // What each pair of the block pays the tile's tokens, into the warp's memory.
+  // Writes the attention that the tile's tokens receive from each pair of the block to the warp's
+  // memory.
   template <class QueryAt>
   TESSERA_DEVICE void weigh(const PairBlock& block, const RowTokens& tokens, const Tile& tile,
                             const Queries<kProducts>& queries, const QueryAt& query) {
@@ -196,8 +199,8 @@ class ScoreWarp {
     return reinterpret_cast<float*>(memory_.weights) + pair * kKvGroup;
   }
 
-  // Adds it to the lane's marks, query by query; `shift`: where the tile's first token stands among
-  // them. The heads of a query may be in two blocks.
+  // Adds it to the lane's token scores, query by query. `shift`: place of the tile's first token
+  // among the warp's token scores. The heads of a query may be in two blocks.
   TESSERA_DEVICE void pay(const PairBlock& block, int32_t shift, int32_t tokens) {
     const float share = share_of(squares_, heads_);
     for (int32_t i = 0; i < kOwn; ++i) {
@@ -220,15 +223,15 @@ class ScoreWarp {
   const StepRows rows_;
   const TokenScoreRow row_;
   const int32_t kv_head_;
-  const int32_t heads_;  // of the group
+  const int32_t heads_;  // gqa_ratio
   const bool squares_;
   const int32_t begin_;  // positions of the counting queries
   const int32_t end_;
   Memory& memory_;
   bool is_left_ = true;
-  int32_t first_ = 0;  // mark
+  int32_t first_ = 0;  // place of the warp's first token score
   float scores_[kOwn] = {};
-  float received_[kOwn] = {};  // by the heads so far of the present query
+  float received_[kOwn] = {};  // from the current query's heads so far
 };
 
 template <int kDim>
@@ -245,11 +248,12 @@ score_kernel(KvScoreArgs args, const SequenceSpan* sequences, const KvScoring* s
       .run(block_x() * kWarpsOfBlock + warp(), dense_groups_before(sequences, sequence));
 }
 
-// ---- queries that decode, whose scores attention left. A thread for each mark.
+// ---- decode queries, for which attention left scores; one thread for each token score
 
 constexpr int32_t kFoldThreads = 256;
 
-// Where attention left what a mark's token scored, of the group's first head.
+// Returns: address of the score that attention left for a token, for the first query head of the KV
+// head.
 TESSERA_DEVICE const float* score_left(const KvScoreArgs& args, const TokenScoreRow& row,
                                        int32_t token_score) {
   const auto tiles = [](int32_t tokens) { return (tokens + kKvGroup - 1) / kKvGroup; };
@@ -305,9 +309,9 @@ fold_kernel(KvScoreArgs args, const SequenceSpan* sequences, const KvScoring* sc
   }
 }
 
-// ---- sums of queries, as kernels/cpu/compress/query_sums.h: to a channel first by position, then
-// by query head, and of a prompt the newest closed group and the open one alone. A block for each
-// (sequence, KV head), a thread for each channel.
+// ---- sums of queries, as in kernels/cpu/compress/query_sums.h. A channel's sum runs over
+// positions, then over query heads. Of a prompt only the newest closed group and the open one are
+// added. One block for each (sequence, KV head), one thread for each channel.
 constexpr int32_t kSumThreads = 128;
 TESSERA_KERNEL(kSumThreads)
 query_sums_kernel(KvScoreArgs args, const SequenceSpan* sequences, const KvScoring* scorings) {
@@ -349,10 +353,10 @@ void add_query_sums(const KvScoreArgs& args, Stream stream) {
   }
 }
 
-// True where somebody wants marks.
+// Checks the arguments. Returns: true if any sequence keeps token scores.
 bool check_args(const KvScoreArgs& args) {
   const KvPagesView& pages = args.pages;
-  TESSERA_CHECK(args.scorings.size() == args.sequences.size(), "kv_score: a scoring for each");
+  TESSERA_CHECK(args.scorings.size() == args.sequences.size(), "kv_score: number of scorings");
   TESSERA_CHECK(pages.head_dim > 0 && pages.head_dim % 16 == 0 && pages.head_dim <= 128,
                 "the CUDA backend serves head dimensions of a multiple of 16 up to 128");
   TESSERA_CHECK(args.query_heads > 0 && args.query_heads % pages.kv_heads == 0,
@@ -370,8 +374,8 @@ bool check_args(const KvScoreArgs& args) {
     any = true;
     TESSERA_CHECK(
         pages.token_scores != nullptr && span.context + span.count < pages.row_token_scores,
-        "kv_score: too few marks");
-    TESSERA_CHECK(span.older_dense() == 0, "kv_score: newest tokens dense beside marks");
+        "kv_score: too few token scores");
+    TESSERA_CHECK(span.older_dense() == 0, "kv_score: dense newest tokens with token scores");
   }
   return any;
 }
@@ -413,7 +417,7 @@ void kv_score(const KvScoreArgs& args, Stream stream) {
   if (!any_token_scores) {
     return;
   }
-  bool any_left = false;  // by attention
+  bool any_left = false;  // attention left scores
   bool any_other = false;
   int32_t longest = 0;
   for (size_t i = 0; i < args.sequences.size(); ++i) {
@@ -429,7 +433,7 @@ void kv_score(const KvScoreArgs& args, Stream stream) {
   if (!any_other) {
     return;
   }
-  const int32_t tiles = longest / kKvGroup + 3;  // both ends may have a partly filled one
+  const int32_t tiles = longest / kKvGroup + 3;  // both tiers may end in a partly filled one
   if (args.pages.head_dim <= 64) {
     start<64>(args, tiles, stream);
   } else {

@@ -5,7 +5,7 @@ namespace {
 
 using namespace simt;
 
-// ---- before anything is planned
+// ---- before planning
 
 constexpr int32_t kMaxReach = kMaxScorePool / 2;
 
@@ -14,7 +14,8 @@ struct PrepareMemory {
   float scores[kMaxReach + kPlanThreads + kMaxReach];
 };
 
-// Tokens up to the end of the last page with several owners. `table` walks by `step`.
+// Returns: tokens up to the end of the last page with several owners. `step`: 1 or -1, the
+// direction in `table`.
 TESSERA_DEVICE int32_t shared_tokens(const KvPool& pool, const int32_t* table, int32_t step,
                                      int32_t tokens, int32_t capacity, OfWarps<int32_t>& memory) {
   int32_t end = 0;
@@ -25,8 +26,8 @@ TESSERA_DEVICE int32_t shared_tokens(const KvPool& pool, const int32_t* table, i
   return end < tokens ? end : tokens;
 }
 
-// A token's score becomes the highest of its neighbourhood (SnapKV), in place: a chunk keeps the
-// scores that its last tokens had for the next one.
+// Replaces each token's score by the maximum of its neighbourhood (SnapKV), in place. A chunk saves
+// the original scores of its last tokens for the next chunk. `seen`: number of tokens.
 TESSERA_DEVICE void pool_scores(const CompressJob& job, KvTokenScore* token_scores, int32_t seen,
                                 float (&scores)[kMaxReach + kPlanThreads + kMaxReach]) {
   const int32_t reach = job.sequence.policy.score_pool / 2;
@@ -52,7 +53,7 @@ TESSERA_DEVICE void pool_scores(const CompressJob& job, KvTokenScore* token_scor
   }
 }
 
-// A block for each row.
+// One block for each row.
 TESSERA_KERNEL(kPlanThreads) prepare_kernel(CompressJob job) {
   PrepareMemory& memory = shared<PrepareMemory>();
   const KvPagesView& pages = job.pool.pages;
@@ -76,7 +77,7 @@ TESSERA_KERNEL(kPlanThreads) prepare_kernel(CompressJob job) {
   }
 }
 
-// ---- rules: from a row's marks to its cuts, as kernels/cpu/compress/rules.h says
+// ---- rules: from a row's token scores to its cutoffs, as kernels/cpu/compress/rules.h specifies
 
 class RowRule {
  public:
@@ -101,7 +102,7 @@ class RowRule {
   }
   TESSERA_DEVICE int32_t total(int32_t count) const { return block_total(count, sums_.counts); }
 
-  // The sum of everybody's scores; of means it is 1.
+  // Returns: sum of the scores of all tokens in the row; 1 for the scorer `mean`.
   TESSERA_DEVICE double total_score() const {
     if (policy_.scorer == KvScorer::mean) {
       return 1;
@@ -137,7 +138,7 @@ class RowRule {
       high_victims += victim && in_high ? 1 : 0;
       low_victims += victim && !in_high ? 1 : 0;
     });
-    // Where every candidate has a victim of its own, all below the threshold go.
+    // With at least as many candidates as victims, all tokens below the threshold leave.
     const auto cut = [&](bool of_high, TokenKey threshold, int32_t came, int32_t victims) {
       came = total(came);
       victims = total(victims);
@@ -220,19 +221,19 @@ class RowRule {
   BlockSums& sums_;
 };
 
-// A block for each row: its cuts, and what they make of every token.
+// One block for each row: computes its cutoffs and the decision about every token.
 TESSERA_KERNEL(kPlanThreads) plan_kernel(CompressJob job) {
   BlockSums& sums = shared<BlockSums>();
   const TokenRow row = token_row(job, block_x());
   const int32_t budget = job.budgets != nullptr ? job.budgets[block_x()] : 0;
   const RowCutoffs cutoffs = RowRule(job, row, budget, sums).cutoffs();
   const int32_t row_token_scores = job.pool.pages.row_token_scores;
-  TokenDecision* fates = job.scratch.fates + int64_t{block_x()} * row_token_scores;
+  TokenDecision* decisions = job.scratch.decisions + int64_t{block_x()} * row_token_scores;
   for (int32_t i = thread(); i < row.counts.high; i += kPlanThreads) {
-    fates[i] = TokenDecision::stay;
+    decisions[i] = TokenDecision::stay;
   }
   for (int32_t j = thread(); j < row.counts.low; j += kPlanThreads) {
-    fates[row_token_scores - 1 - j] = TokenDecision::stay;
+    decisions[row_token_scores - 1 - j] = TokenDecision::stay;
   }
   sync_block();
   int32_t demoted = 0;
@@ -242,7 +243,7 @@ TESSERA_KERNEL(kPlanThreads) plan_kernel(CompressJob job) {
     const TokenDecision decision = in_high                 ? decision_in_high(cutoffs, age, key)
                                    : key < cutoffs.old_low ? TokenDecision::drop
                                                            : TokenDecision::stay;
-    fates[in_high ? place : row_token_scores - 1 - place] = decision;
+    decisions[in_high ? place : row_token_scores - 1 - place] = decision;
     demoted += decision == TokenDecision::demote ? 1 : 0;
     dropped += decision == TokenDecision::drop ? 1 : 0;
   });

@@ -27,8 +27,8 @@ TESSERA_KERNEL(kRowThreads) f16_kernel(MatrixView<const float> in, f16* out) {
   }
 }
 
-// Magnitudes order as their bits do, and a NaN is above all: it reaches the scale, and so every
-// output.
+// Magnitudes compare like their bits, and NaN is above all others. A NaN therefore reaches the
+// scale and every output.
 TESSERA_KERNEL(kRowThreads)
 e4m3_kernel(MatrixView<const float> in, uint8_t* out, float* scales) {
   const float* row = in.data + block_x() * in.stride;

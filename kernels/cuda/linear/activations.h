@@ -4,12 +4,13 @@
 
 namespace tessera::cuda {
 
-// Activations in the format of the weights they meet; each is a launch of one block a row, rows of
-// `out` without gaps.
+// Convert activations, [tokens, cols], to the format of the weights that multiply them. Each is one
+// launch with one block for each row. `out`: [tokens, cols] without gaps, device memory.
 void to_bf16_rows(MatrixView<const float> in, bf16* out, Stream stream);
-// What is beyond f16's range becomes its largest.
+// Values beyond the range of f16 become its largest finite value.
 void to_f16_rows(MatrixView<const float> in, f16* out, Stream stream);
-// E4M3 of in / scale, where a row's largest is 448: the CPU's, bit for bit.
+// E4M3 of in / scale, such that a row's largest magnitude is 448. `scales`: [tokens], device
+// memory. Same bits as the CPU's.
 void to_e4m3_rows(MatrixView<const float> in, uint8_t* out, float* scales, Stream stream);
 
 }  // namespace tessera::cuda

@@ -14,21 +14,20 @@
 #include "kernels/cuda/simt/simt.h"
 #include "kernels/e4m3.h"
 
-// Weights as they come, row by row, in bf16, f16 or f32, or as E4M3 with a scale for each row;
-// products by cuBLASLt with sums in f32. The activations are rounded as the weights are and as the
-// CPU's are; E4M3's get a scale for each token.
+// Weights are stored in their original order, row by row: in bf16, f16 or f32, or as E4M3 with a
+// scale for each row. cuBLASLt computes products with sums in f32. Activations are rounded to the
+// weights' type, as on the CPU; for E4M3 they have a scale for each token.
 //
-// A row's result must not depend on how many rows there are, and cuBLASLt's heuristics look at that
-// number. So for each shape of a weight one algorithm is chosen, once, for kTypicalTokens tokens,
-// without a split along the sum, and serves every number of tokens: a tile's sum then has one
-// order.
+// A row's result must not depend on the number of rows, but cuBLASLt's heuristics use that number.
+// Therefore one algorithm is chosen for each shape of a weight, once, for kTypicalTokens tokens and
+// without split-K. It serves every number of tokens: the sum of a tile then has one order.
 
 namespace tessera::cuda {
 namespace {
 
 using namespace simt;
 
-constexpr int64_t kTypicalTokens = 64;  // a decode step's
+constexpr int64_t kTypicalTokens = 64;  // tokens of a decode step
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 constexpr int64_t kAlign = 256;
 constexpr uint32_t kOperandAlign = 64;  // models/aligned_memory.h
@@ -40,7 +39,7 @@ void check(cublasStatus_t status) {
   TESSERA_CHECK(status == CUBLAS_STATUS_SUCCESS, cublasLtGetStatusString(status));
 }
 
-// Destroyed with the call that made them, as cuBLASLt's own objects are plain descriptions.
+// Each call creates and destroys its cuBLASLt objects, because these are plain descriptions.
 template <class T, cublasStatus_t (*kDestroy)(T)>
 struct Destroy {
   using pointer = T;
@@ -81,14 +80,14 @@ struct ProductShape {
   int64_t outputs = 0;
   int64_t inputs = 0;
   int64_t tokens = 0;
-  int64_t in_stride = 0;  // of elements in the weight's type
+  int64_t in_stride = 0;  // in elements of the weight's type
   int64_t out_stride = 0;
   const float* weight_scales = nullptr;  // fp8: one for each output
   const float* in_scales = nullptr;      // fp8: one for each token
 };
 
-// out^T [outputs, tokens] = weight [outputs, inputs] * in^T [inputs, tokens], as cuBLAS counts: by
-// columns.
+// out^T [outputs, tokens] = weight [outputs, inputs] * in^T [inputs, tokens], in the column-major
+// order of cuBLAS.
 struct Product {
   explicit Product(const ProductShape& shape) {
     const cudaDataType_t type = type_of(shape.format);
@@ -120,7 +119,7 @@ struct Product {
   }
 };
 
-// One handle, and the algorithms chosen so far, for the process's one device.
+// cuBLASLt handle and the algorithms chosen so far, for the one device of the process.
 class Library {
  public:
   Library() { check(cublasLtCreate(&handle_)); }
@@ -135,21 +134,23 @@ class Library {
     return algorithms_.emplace(key, choose(shape, CUBLASLT_REDUCTION_SCHEME_NONE)).first->second;
   }
 
-  // splits: how a sum may be split, of which the order of a sum would depend on the shape.
+  // splits: allowed reduction schemes of split-K. With a split, the order of a sum depends on the
+  // shape.
   cublasLtMatmulAlgo_t choose(const ProductShape& shape, uint32_t splits) const {
     const Product product(shape);
     cublasLtMatmulPreference_t made = nullptr;
     check(cublasLtMatmulPreferenceCreate(&made));
     const Preference preference(made);
-    const auto want = [made](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+    const auto set_preference = [made](cublasLtMatmulPreferenceAttributes_t attribute,
+                                       const auto& value) {
       check(cublasLtMatmulPreferenceSetAttribute(made, attribute, &value, sizeof(value)));
     };
-    want(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
-    want(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, splits);
+    set_preference(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+    set_preference(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, splits);
     for (const auto attribute :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
-      want(attribute, kOperandAlign);
+      set_preference(attribute, kOperandAlign);
     }
     cublasLtMatmulHeuristicResult_t best = {};
     int count = 0;
@@ -160,7 +161,7 @@ class Library {
     return best.algo;
   }
 
-  // out = weight * in (+ out * kept), with `workspace` of kWorkspaceBytes.
+  // Computes out = weight * in (+ out * kept). `workspace`: kWorkspaceBytes bytes of device memory.
   void run(const ProductShape& shape, const cublasLtMatmulAlgo_t& algorithm, const void* weight,
            const void* in, float* out, float kept, std::byte* workspace, Stream stream) const {
     const Product product(shape);
@@ -194,7 +195,7 @@ LaunchShape block_per_row(int64_t rows) {
 
 // ---- the ops
 
-// Hopper alone has products with a scale for each row and column.
+// Only Hopper has products with a scale for each row and column.
 bool multiplies_fp8() {
   int major = 0;
   return CUBLAS_VERSION >= kOuterScalesSince && cublasLtGetVersion() >= kOuterScalesSince &&
@@ -206,7 +207,8 @@ int64_t code_bytes(WeightFormat format, int64_t rows, int64_t cols) {
   return rows * cols * element_bytes(format);
 }
 
-// fp8: codes, then a scale for each row. Their products want whole pieces of 16 bytes.
+// Returns: bytes of a packed weight; 0 if its products are not supported. fp8: codes, then a scale
+// for each row; both dimensions must be multiples of 16.
 int64_t weight_bytes(WeightFormat format, int64_t rows, int64_t cols) {
   switch (format) {
     case WeightFormat::f32:
@@ -227,7 +229,7 @@ float* scales_of(const PackedWeight& weight) {
       weight.data + round_up(code_bytes(weight.format, weight.rows, weight.cols), kAlign));
 }
 
-// Returns the row's scale, where its format has one.
+// Returns: the row's scale; 1 if its format has none.
 float convert_row(std::span<const float> row, WeightFormat format, std::byte* out) {
   float scale = 1;
   if (format == WeightFormat::f32) {
@@ -267,7 +269,7 @@ void pack(MatrixView<const float> source, int64_t first_row, const PackedWeight&
   }
 }
 
-// Workspace, scales of tokens, converted activations.
+// Contents: workspace, scales of tokens, converted activations.
 int64_t scratch_bytes(int64_t tokens, int64_t cols) {
   return kAlign + static_cast<int64_t>(kWorkspaceBytes) + round_up(tokens * 4, kAlign) +
          round_up(tokens * cols * 2, kAlign);
@@ -310,14 +312,15 @@ void multiply(const LinearArgs& args, Stream stream) {
   }
 }
 
-// ---- what the device can do at best
+// ---- peak rate of the device
 
 ProductShape peak_shape(WeightFormat arithmetic) {
   const int64_t size = arithmetic == WeightFormat::f32 ? 4096 : 8192;
   return {arithmetic, size, size, size, size, size};
 }
 
-// Both factors, the scales of both, the product, the workspace; all of them multiples of kAlign.
+// Returns: bytes of both factors, their scales, the product and the workspace, all multiples of
+// kAlign; 0 if there is no such product.
 int64_t peak_bytes(WeightFormat arithmetic) {
   const ProductShape shape = peak_shape(arithmetic);
   return weight_bytes(arithmetic, kAlign, kAlign) == 0

@@ -18,7 +18,7 @@ void check(ncclResult_t result) {
 class NcclCommunicator final : public Communicator {
  public:
   explicit NcclCommunicator(std::unique_ptr<Communicator> hosts) : hosts_(std::move(hosts)) {
-    ncclUniqueId group = {};  // one rank makes it
+    ncclUniqueId group = {};  // created by rank 0
     if (hosts_->rank() == 0) {
       check(ncclGetUniqueId(&group));
     }
@@ -45,7 +45,7 @@ class NcclCommunicator final : public Communicator {
   }
   [[noreturn]] void abort() override {
     hosts_->abort();
-    std::abort();  // GCC 12 forgets that a virtual function does not return
+    std::abort();  // GCC 12 ignores [[noreturn]] on a virtual function
   }
 
  private:

@@ -6,10 +6,11 @@
 
 namespace tessera::cuda {
 
-// Ranks that are GPUs, a process each, on one machine or several: NCCL finds the way between them.
-// `hosts` connects the processes, and does what is between hosts. Collective: waits until all of
-// them have called it, each with its GPU current. Sums are on the stream that they are asked for
-// on, like any op. Aborts with NCCL's own words where that fails.
+// Creates a communicator for ranks with one GPU and one process each, on one or several machines;
+// NCCL chooses the transport. `hosts` connects the processes and serves the collectives between
+// hosts; it is moved into the result. Collective: waits until all ranks have called it. Requires:
+// each rank's GPU is current. Sums run on the stream that the caller passes, like any op. Errors:
+// aborts with NCCL's error text.
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> hosts);
 
 }  // namespace tessera::cuda

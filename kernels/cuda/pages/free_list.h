@@ -5,12 +5,12 @@
 
 namespace tessera::cuda {
 
-// The kernels that move page ids are one block: each thread has its row or table entry, and a
-// prefix sum over the block says which place of the circular free list is its own (LeanKV,
-// section 5.2).
+// Kernels that move page ids run as one block. Each thread has a row or a table entry. A prefix sum
+// over the block gives each thread its places in the circular free list (LeanKV, section 5.2).
 inline constexpr int32_t kPoolThreads = 1024;
 
-// The free list while one block changes it. All threads come to every call.
+// The free list while one block changes it; finish() writes the new range back. `pool` and `memory`
+// (shared memory) are not owned. Requires: all threads of the block make every call.
 class BlockFreeList {
  public:
   using Memory = simt::OfWarps<int32_t>;
@@ -18,7 +18,8 @@ class BlockFreeList {
   TESSERA_DEVICE BlockFreeList(const KvPool& pool, Memory& memory)
       : pool_(pool), memory_(memory), range_(*pool.free_range) {}
 
-  // Each thread gives up an entry of a table (or none: null). What nobody owns any more is freed.
+  // Each thread releases the page of one table entry (null: none) and sets the entry to kNoPage. A
+  // page without owners returns to the free list.
   TESSERA_DEVICE void release_page(int32_t* entry) {
     const int32_t id = entry != nullptr ? *entry : kNoPage;
     bool freed = false;
@@ -35,8 +36,8 @@ class BlockFreeList {
     range_.count += place.all;
   }
 
-  // Each thread gets `count` pages; page(i) of them is called for from take() on, until the next
-  // call.
+  // Takes `count` pages for each thread. page(i) then returns the thread's page i, with one owner,
+  // until the next call. Requires: enough free pages for all threads.
   TESSERA_DEVICE void take(int32_t count) {
     const simt::Place place = simt::block_place(count, memory_);
     first_ = wrapped(range_.head + place.first);
@@ -49,7 +50,7 @@ class BlockFreeList {
     return id;
   }
 
-  // The last call.
+  // Writes the free range back. Requires: no further call.
   TESSERA_DEVICE void finish() {
     simt::sync_block();
     if (simt::thread() == 0) {

@@ -12,15 +12,16 @@ constexpr int32_t kThreads = 128;
 constexpr int32_t kWarps = kThreads / kWarp;
 constexpr int32_t kTile = KvPageLayout::kKeyTile;
 
-// Of a block.
+// Shared memory of a block.
 struct DemotionMemory {
   TokenRanges ranges[kTile];
   SparseMemory sparse[kWarps];
 };
 
-// One row of a unit, by a block: a tile at a time into `scratch`, of a page's bytes. A page of the
-// new format holds no fewer tokens than one of the former, so when it is written over one of the
-// unit's pages, the tokens of that one have been read.
+// Demotes one row of a prefix block, by one thread block: tile by tile into `scratch`, which holds
+// page_bytes bytes, then page by page. A page of the new format holds at least as many tokens as
+// one of the old format. So when a page of the row is overwritten, its tokens have already been
+// read.
 class RowDemotion {
  public:
   TESSERA_DEVICE RowDemotion(const KvPool& pool, const PrefixBlock& prefix_block, uint8_t tier,
@@ -76,7 +77,7 @@ class RowDemotion {
   std::byte* scratch_;
 };
 
-// A block for each head of all layers, which takes the units one after the other.
+// One thread block for each KV head of all layers; it takes the prefix blocks one after the other.
 TESSERA_KERNEL(kThreads)
 demote_kernel(KvPool pool, Plan<PrefixBlock> prefix_blocks, uint8_t tier, std::byte* scratch) {
   for (int32_t i = 0; i < prefix_blocks.count; ++i) {
@@ -86,7 +87,7 @@ demote_kernel(KvPool pool, Plan<PrefixBlock> prefix_blocks, uint8_t tier, std::b
   }
 }
 
-// Entries beyond the first `kept` of each of the units' rows.
+// Releases the entries beyond the first `kept` of each row of the prefix blocks.
 TESSERA_KERNEL(kPoolThreads)
 recycle_kernel(KvPool pool, Plan<PrefixBlock> prefix_blocks, int32_t kept) {
   BlockFreeList free_list(pool, shared<BlockFreeList::Memory>());

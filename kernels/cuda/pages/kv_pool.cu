@@ -30,7 +30,7 @@ resize_kernel(KvPool pool, Plan<int32_t> released, Plan<KvGrowth> grown, int32_t
   for (int64_t first = 0; first < grown_rows; first += kPoolThreads) {
     const int64_t i = first + thread();
     int32_t* table = nullptr;
-    int64_t begin = 0;  // entries that the row shall have
+    int64_t begin = 0;  // entries [begin, end) are those of the new tokens
     int64_t end = 0;
     int32_t missing = 0;
     if (i < grown_rows) {
@@ -44,7 +44,7 @@ resize_kernel(KvPool pool, Plan<int32_t> released, Plan<KvGrowth> grown, int32_t
       simt::check(end + div_ceil(counts.low, pages.layouts[growth.tiers.low].capacity) <=
                   pages.row_pages);
       for (int64_t e = begin; e < end; ++e) {
-        missing += table[e] == kNoPage ? 1 : 0;  // else it has room from an earlier growth
+        missing += table[e] == kNoPage ? 1 : 0;  // others have a page from an earlier growth
       }
     }
     free_list.take(missing);
@@ -62,12 +62,12 @@ resize_kernel(KvPool pool, Plan<int32_t> released, Plan<KvGrowth> grown, int32_t
 
 // ---- forks
 
-// One row of a fork: high and low tokens of the copy, and where full pages end at each end.
+// One row of a fork: high and low tokens of the copy, and number of full pages at each end.
 struct ForkRow {
   int64_t from;
   int64_t to;
   KvRow counts;
-  int32_t high_full;  // pages
+  int32_t high_full;  // full pages
   int32_t low_full;
   bool high_partly;
   bool low_partly;
@@ -88,7 +88,7 @@ TESSERA_DEVICE ForkRow fork_row(const KvPool& pool, const KvFork& fork, int64_t 
   return row;
 }
 
-// Takes the pages for the copies of partly filled ones.
+// Takes pages for the copies of partly filled pages.
 TESSERA_KERNEL(kPoolThreads) fork_pages_kernel(KvPool pool, Plan<KvFork> forks) {
   BlockFreeList free_list(pool, shared<BlockFreeList::Memory>());
   const KvPagesView& pages = pool.pages;
@@ -121,7 +121,7 @@ TESSERA_DEVICE void copy_token_scores(const KvTokenScore* from, KvTokenScore* to
 
 constexpr int32_t kCopyThreads = 256;
 
-// A block for each fork and row.
+// One block for each fork and row.
 TESSERA_KERNEL(kCopyThreads) fork_rows_kernel(KvPool pool, const KvFork* forks) {
   const KvPagesView& pages = pool.pages;
   const KvFork fork = forks[block_y()];
@@ -157,11 +157,11 @@ TESSERA_KERNEL(kCopyThreads) fork_rows_kernel(KvPool pool, const KvFork* forks) 
   }
 }
 
-// ---- units
+// ---- prefix blocks
 
 constexpr int32_t kPrefixBlockThreads = 64;
 
-// A block for each share and row.
+// One thread block for each share and row.
 TESSERA_KERNEL(kPrefixBlockThreads) share_kernel(KvPool pool, const KvShare* shares) {
   const KvPagesView& pages = pool.pages;
   const KvShare share = shares[block_y()];
@@ -181,7 +181,7 @@ struct Attachment {
   KvTiers tiers;
 };
 
-// A block for each row of the slot.
+// One thread block for each row of the slot.
 TESSERA_KERNEL(kPrefixBlockThreads)
 attach_kernel(KvPool pool, Attachment to, Plan<PrefixBlock> prefix_blocks) {
   const KvPagesView& pages = pool.pages;
@@ -190,7 +190,7 @@ attach_kernel(KvPool pool, Attachment to, Plan<PrefixBlock> prefix_blocks) {
   KvRow counts = pages.rows[row];
   simt::check(counts.high == 0 && counts.low == 0 && table[0] == kNoPage &&
               table[pages.row_pages - 1] == kNoPage);
-  sync_block();      // every thread has seen the row empty
+  sync_block();      // every thread has checked that the row is empty
   int32_t left = 0;  // pages
   int32_t right = 0;
   for (int32_t u = 0; u < prefix_blocks.count; ++u) {
@@ -251,7 +251,7 @@ void kv_resize(const KvResizeArgs& args, Stream stream) {
                   "kv_resize: no such tier");
   }
   TESSERA_CHECK(args.taken.empty() || args.taken.size() == args.grown.size(),
-                "kv_resize: a number of pages for each growth");
+                "kv_resize: `taken` needs one entry for each growth");
   if (!args.released.empty() || !args.grown.empty()) {
     launch(stream, kOneBlock, resize_kernel, args.pool, plan_of(args.released, stream),
            plan_of(args.grown, stream), collect(args.taken, stream));
@@ -264,7 +264,7 @@ void kv_fork(const KvForkArgs& args, Stream stream) {
                       fork.to < args.pool.slots && fork.from != fork.to,
                   "kv_fork: no such slots");
     for (const KvFork& other : args.forks) {
-      TESSERA_CHECK(fork.from != other.to, "kv_fork: a copy of a copy of the same call");
+      TESSERA_CHECK(fork.from != other.to, "kv_fork: forks a target of the same call");
     }
   }
   if (args.forks.empty()) {
@@ -281,7 +281,7 @@ void kv_share(const KvShareArgs& args, Stream stream) {
     check_prefix_block(args.pool, share.handle, share.tier);
     TESSERA_CHECK(share.slot >= 0 && share.slot < args.pool.slots, "kv_share: no such slot");
     TESSERA_CHECK(share.first >= 0 && share.first % args.pool.prefix_block_tokens == 0,
-                  "kv_share: a unit that begins in the middle of one");
+                  "kv_share: first token is not at a prefix block boundary");
   }
   launch(stream, block_per_row(args.pool, args.shares.size(), kPrefixBlockThreads), share_kernel,
          args.pool, mirror(args.shares, stream));
@@ -293,7 +293,7 @@ void kv_attach(const KvAttachArgs& args, Stream stream) {
     for (const PrefixBlock& prefix_block : one.prefix_blocks) {
       check_prefix_block(args.pool, prefix_block.handle, prefix_block.tier);
       TESSERA_CHECK(prefix_block.tier == one.tiers.high || prefix_block.tier == one.tiers.low,
-                    "kv_attach: a unit of neither tier");
+                    "kv_attach: a prefix block of neither tier");
     }
     launch(stream, block_per_row(args.pool, 1, kPrefixBlockThreads), attach_kernel, args.pool,
            Attachment{one.slot, one.tiers}, plan_of(one.prefix_blocks, stream));
@@ -302,7 +302,7 @@ void kv_attach(const KvAttachArgs& args, Stream stream) {
 
 void kv_drop(const KvDropArgs& args, Stream stream) {
   for (const int32_t handle : args.handles) {
-    TESSERA_CHECK(handle >= 0 && handle < args.pool.prefix_blocks, "kv_drop: no such unit");
+    TESSERA_CHECK(handle >= 0 && handle < args.pool.prefix_blocks, "kv_drop: no such prefix block");
   }
   if (!args.handles.empty()) {
     launch(stream, kOneBlock, drop_kernel, args.pool, plan_of(args.handles, stream));

@@ -12,7 +12,7 @@ constexpr int32_t kTile = KvPageLayout::kKeyTile;
 constexpr int32_t kGroupTiles = kKvGroup / kTile;
 constexpr int32_t kWarps = kThreads / kWarp;
 
-// Of a block.
+// Shared memory of a block.
 struct StoreMemory {
   TokenRanges ranges[kKvGroup];
   SparseMemory sparse[kWarps];
@@ -22,7 +22,7 @@ constexpr int32_t closed_tokens(const SequenceSpan& span) {
   return (span.closed_after() - span.closed_before()) * kKvGroup;
 }
 
-// One group of one row, by a block.
+// Stores one group of one row, by one block.
 class GroupStore {
  public:
   TESSERA_DEVICE GroupStore(const KvStoreArgs& args, const SequenceSpan& span, int32_t head,
@@ -52,19 +52,20 @@ class GroupStore {
     }
     sync_block();
   }
-  // After the last group.
+  // Adds the closed tokens to the row's count. Requires: all groups of the row are stored.
   TESSERA_DEVICE void count() const { pages_.rows[row_].high += closed_tokens(span_); }
 
  private:
-  // The first of the span's tokens that the group's page gets: a window that keeps the newest
-  // kKvGroup tokens, each in its place of its group, gets those of the group before too.
+  // Returns: position of the first token of the span that is written with `group`. A residual
+  // buffer that keeps the newest kKvGroup tokens, each at its place in its group, also receives
+  // those of the previous group.
   TESSERA_DEVICE int32_t begin_of(int32_t group) const {
     const bool keeps_newest = span_.newest > 0 && group == span_.last_group();
     const int32_t first = keeps_newest ? span_.context + span_.count - kKvGroup : group * kKvGroup;
     return span_.context > first ? span_.context : first;
   }
 
-  // The span's tokens from `begin` to the end of the group, into a page of the window's layout.
+  // Writes the span's tokens from `begin` to the end of the group to a page of the residual layout.
   TESSERA_DEVICE void put(int32_t begin, int32_t group, std::byte* dense) const {
     const KvPageLayout& residual = pages_.residual_layout;
     const int32_t first = group * kKvGroup;
@@ -92,12 +93,12 @@ class GroupStore {
     }
   }
 
-  // A token of a full dense group.
+  // Returns: token `index` of a full dense group.
   TESSERA_DEVICE StoredToken token(std::byte* dense, int32_t index) const {
     return {pages_.residual_layout, token_place(dense, index)};
   }
 
-  // Encodes a full dense group behind the row's high tokens.
+  // Encodes a full dense group after the row's high tokens.
   TESSERA_DEVICE void close(int32_t group, std::byte* dense) const {
     const KvPageLayout& layout = pages_.layouts[span_.tiers.high];
     const int32_t stored = pages_.rows[row_].high + (group - span_.closed_before()) * kKvGroup;
@@ -136,7 +137,7 @@ class GroupStore {
     return token_place(pages_.page(page_id), token % layout.capacity);
   }
 
-  // Behind any number of tokens: a token's bytes are its own.
+  // Works after any number of stored tokens, because sparse tokens share no bytes.
   TESSERA_DEVICE void close_sparse(const KvPageLayout& layout, int32_t stored,
                                    std::byte* dense) const {
     SparseMemory& memory = shared<StoreMemory>().sparse[warp()];
@@ -145,7 +146,7 @@ class GroupStore {
     }
   }
 
-  // Half of the threads have a token's key each, half a token's value.
+  // Half of the threads have one token's key each, the other half one token's value.
   TESSERA_DEVICE void find_ranges(KvFormat format, std::byte* dense) const {
     static_assert(kThreads == 2 * kKvGroup);
     const StoredToken own = token(dense, thread() % kKvGroup);
@@ -162,8 +163,8 @@ class GroupStore {
         code_range(lowest, highest, of_key ? format.key_bits : format.value_bits);
   }
 
-  // Where a policy left a number of tokens that is not whole tiles: token after token, because
-  // neighbours share bytes.
+  // Used if a policy left a number of tokens that is not whole tiles. Writes token after token,
+  // because neighbours share bytes.
   TESSERA_DEVICE void close_tokens(const KvPageLayout& layout, int32_t stored,
                                    std::byte* dense) const {
     for (int32_t i = 0; i < kKvGroup; ++i) {
@@ -189,8 +190,8 @@ class GroupStore {
   int64_t first_dense_;
 };
 
-// Blocks of a row: one for each of its groups but the last, which the first of them takes after its
-// own, because that writes the window that the first may have to read.
+// One block for each group of a row but the last. The first block also stores the last group, after
+// its own: the last group writes the residual buffer, which the first group may have to read.
 TESSERA_KERNEL(kThreads) store_kernel(KvStoreArgs args, const SequenceSpan* sequences) {
   const int32_t sequence = block_y() / args.pages.kv_heads;
   const SequenceSpan span = sequences[sequence];
@@ -213,7 +214,7 @@ TESSERA_KERNEL(kThreads) store_kernel(KvStoreArgs args, const SequenceSpan* sequ
   }
 }
 
-// After all groups of a row are stored, where several blocks did: they count.
+// Adds the closed tokens to the rows' counts, after several blocks have stored the groups of a row.
 TESSERA_KERNEL(kWarp)
 count_kernel(KvPagesView pages, const SequenceSpan* sequences, int32_t count, int32_t layer) {
   const int32_t i = block_x() * kWarp + thread();

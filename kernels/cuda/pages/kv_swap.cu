@@ -5,9 +5,10 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/pages/pool_plan.h"
 
-// An image is the CPU's, byte for byte: row after row its counts, pages, window, sums of queries
-// and marks. It goes through the stream's staging memory, slice by slice, because what a caller has
-// on the host no kernel reaches; a slice is written (read) by one launch at the speed of the bus.
+// A snapshot has the CPU's bytes: for each row its counts, pages, residual buffer, sums of queries
+// and token scores. It passes through the stream's staging memory, slice by slice, because kernels
+// cannot access the caller's host memory. One launch writes (reads) a slice at the speed of the
+// bus.
 
 namespace tessera::cuda {
 namespace {
@@ -16,14 +17,14 @@ using namespace simt;
 
 constexpr int32_t kThreads = 256;
 
-// Bytes [begin, end) of the image, and where they are.
+// Bytes [begin, end) of the snapshot, and their address.
 struct Slice {
   int64_t begin;
   int64_t end;
   std::byte* bytes;
 };
 
-// Entries of a row's table that its tokens have.
+// Page-table entries in use at the left and right end of a row.
 struct RowPages {
   int32_t left;
   int32_t right;
@@ -42,7 +43,8 @@ constexpr int64_t row_bytes(const KvPagesView& pages, const KvSnapshot& snapshot
          (pages.token_scores == nullptr ? 0 : token_scores * int64_t{sizeof(KvTokenScore)});
 }
 
-// The part of one row that is in a slice, moved either way; every part is whole words of 8 bytes.
+// Copies the part of one row that is in a slice, in either direction. Every part is whole words of
+// 8 bytes.
 class RowSnapshot {
  public:
   TESSERA_DEVICE RowSnapshot(const Slice& slice, int64_t begin, bool swap_out)
@@ -65,7 +67,7 @@ class RowSnapshot {
   bool swap_out_;
 };
 
-// A block for each row; `offsets`: where rows begin in the image.
+// One block for each row. `offsets`: [rows + 1], byte offsets of rows in the snapshot.
 TESSERA_KERNEL(kThreads)
 move_kernel(KvPool pool, KvSnapshot snapshot, const int64_t* offsets, Slice slice, bool swap_out) {
   const KvPagesView& pages = pool.pages;
@@ -77,7 +79,7 @@ move_kernel(KvPool pool, KvSnapshot snapshot, const int64_t* offsets, Slice slic
   const KvRow counts = pages.rows[row];
   const RowPages held = row_pages(pages, snapshot.tiers, counts);
   const int32_t* table = pages.table(row);
-  sync_block();  // to load, the counts are there already: they come again, as they are
+  sync_block();  // at swap-in the counts are already set; they are copied again, unchanged
   rows.move(&pages.rows[row], sizeof(KvRow));
   for (int32_t i = 0; i < held.left; ++i) {
     rows.move(pages.page(table[i]), pages.page_bytes);
@@ -98,7 +100,7 @@ move_kernel(KvPool pool, KvSnapshot snapshot, const int64_t* offsets, Slice slic
   }
 }
 
-// Gives rows their counts, and the pages for them.
+// Sets the rows' counts and takes pages for them.
 TESSERA_KERNEL(kPoolThreads) take_kernel(KvPool pool, KvSnapshot snapshot, Plan<KvRow> counts) {
   BlockFreeList free_list(pool, shared<BlockFreeList::Memory>());
   const KvPagesView& pages = pool.pages;
@@ -132,7 +134,7 @@ std::vector<int64_t> offsets_of(const KvSnapshotArgs& args, std::span<const KvRo
   return offsets;
 }
 
-// Moves an image by slices: before(slice) and after(slice) have the host's part of it.
+// Copies a snapshot slice by slice. before(slice) and after(slice) do the host's part of the copy.
 template <class Before, class After>
 void move_slices(const KvSnapshotArgs& args, std::span<const int64_t> offsets, bool swap_out,
                  Stream stream, const Before& before, const After& after) {

@@ -4,13 +4,13 @@
 
 namespace tessera::cuda {
 
-// What kernels that walk the rows of a plan's slots share.
+// Helpers for kernels that walk the rows of a plan's slots.
 
 inline constexpr simt::LaunchShape kOneBlock{.threads = kPoolThreads,
                                              .shared_bytes = sizeof(BlockFreeList::Memory)};
 
 template <class T>
-struct Plan {  // a span as a kernel sees it
+struct Plan {  // a span in device memory, for kernels
   const T* data;
   int32_t count;
 };
@@ -23,7 +23,7 @@ constexpr int64_t slot_rows(const KvPool& pool) {
   return int64_t{pool.pages.layers} * pool.pages.kv_heads;
 }
 
-// Rows of the slots of a plan, one after the other.
+// Returns: row `index` in the concatenation of all rows of the plan's slots. slot(entry): its slot.
 template <class T, class SlotOf>
 TESSERA_DEVICE int64_t planned_row(const KvPool& pool, const Plan<T>& plan, int64_t index,
                                    SlotOf&& slot) {

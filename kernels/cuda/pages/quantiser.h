@@ -5,8 +5,8 @@
 
 namespace tessera::cuda {
 
-// The quantiser of kernels/cpu/pages/page_codec.h, operation by operation, so that both backends
-// write the same bytes.
+// Same as the quantiser of kernels/cpu/pages/page_codec.h, operation by operation, so that both
+// backends write the same bytes.
 TESSERA_DEVICE f16 to_stored_f16(float value) {
   return simt::as_f16(value < kLargestF16 ? (value > -kLargestF16 ? value : -kLargestF16)
                                           : kLargestF16);
@@ -17,7 +17,7 @@ struct CodeRange {
   f16 zero;
 };
 TESSERA_DEVICE CodeRange code_range(float lowest, float highest, int32_t bits) {
-  const f16 zero = to_stored_f16(lowest + 0.0f);  // of the two zeros only the positive one
+  const f16 zero = to_stored_f16(lowest + 0.0f);  // turns -0 into +0
   const float step = (highest - simt::as_f32(zero)) / static_cast<float>((1 << bits) - 1);
   return {to_stored_f16(step > 0 ? step : 0.0f), zero};
 }

@@ -7,13 +7,15 @@
 
 namespace tessera::cuda {
 
-// Tokens of sparse formats: the bytes of kernels/cpu/pages/sparse_codec.h, written by a warp. A
-// token's bytes are its own, so warps write neighbours at once.
+// Codec for tokens of sparse formats, by one warp for each token. It writes the bytes of
+// kernels/cpu/pages/sparse_codec.h. Tokens share no bytes, so warps write neighbours at the same
+// time.
 inline constexpr int32_t kMaxSparseDim = 128;
-inline constexpr int32_t kSparseWords = kMaxSparseDim / simt::kWarp;  // of a bitmap; more are 0
+// Words of a bitmap; those beyond head_dim are 0.
+inline constexpr int32_t kSparseWords = kMaxSparseDim / simt::kWarp;
 
-// One channel of a token's key (value) as it is stored, `tile` the keys (values) of its tile.
-// `scale`: of codes.
+// Returns: one channel of a stored token's key (value), as f32. `tile`: keys (values) of its tile.
+// `scale`: scale of codes; unused for f16.
 TESSERA_DEVICE float sparse_channel(const SparseSide& side, const std::byte* tile, int32_t lane,
                                     float scale, int32_t channel) {
   int32_t place = channel;
@@ -38,11 +40,11 @@ TESSERA_DEVICE float sparse_channel(const SparseSide& side, const std::byte* til
   return static_cast<float>(code) * scale;
 }
 
-// Bit c % 32 of word c / 32: whether channel c is kept. The same in all lanes.
+// Bit c % 32 of word c / 32 is set if channel c is kept. The same in all lanes.
 struct KeptChannels {
   uint32_t words[kSparseWords] = {};
 
-  // Kept channels before channel 32 word + lane.
+  // Returns: number of kept channels before channel 32 word + lane.
   TESSERA_DEVICE int32_t before(int32_t word) const {
     int32_t count = simt::popcount(words[word] & ((1u << simt::lane()) - 1));
     for (int32_t i = 0; i < word; ++i) {
@@ -52,18 +54,18 @@ struct KeptChannels {
   }
 };
 
-// Of one warp.
+// Shared memory of one warp.
 struct SparseMemory {
   uint32_t scores[kMaxSparseDim];
 };
 
-// The channels of highest score, of equal ones the lower: a channel is kept if fewer than so many
-// come before it. Scores are not negative, so their bits are in their order. score(channel). All
-// lanes come.
+// Returns: the side.kept channels of highest score; of equal scores the lower channel. A channel is
+// kept if fewer than side.kept others precede it. Scores are compared by their bits. Requires:
+// score(channel) >= 0; all lanes call it.
 template <class Score>
 TESSERA_DEVICE KeptChannels chosen_channels(const SparseSide& side, Score&& score,
                                             SparseMemory& memory) {
-  simt::sync_warp();  // the scores before have been read
+  simt::sync_warp();  // the previous scores have been read
   uint32_t own[kSparseWords] = {};
   int32_t rank[kSparseWords] = {};
   TESSERA_UNROLL
@@ -92,8 +94,8 @@ TESSERA_DEVICE KeptChannels chosen_channels(const SparseSide& side, Score&& scor
   return kept;
 }
 
-// Writes what is kept of a token's key (value): channel(c). `scales`: of the tile's tokens, not
-// written for f16.
+// Writes the kept channels of a token's key (value). channel(c): the channel's value. `tile`: keys
+// (values) of its tile. `scales`: [kKeyTile], of the tile's tokens; not written for f16.
 template <class ChannelAt>
 TESSERA_DEVICE void put_kept(const SparseSide& side, const KeptChannels& kept, int32_t lane,
                              ChannelAt&& channel, std::byte* tile, f16* scales) {
@@ -128,7 +130,7 @@ TESSERA_DEVICE void put_kept(const SparseSide& side, const KeptChannels& kept, i
   const auto code = [&](float x) {
     return scale > 0 ? simt::round(simt::min(simt::max(x / scale, -last), last)) : 0;
   };
-  // Of two codes of 4 bits in a byte the lower comes first, and writes 0 above itself.
+  // Two codes of 4 bits share a byte. The lower one is written first, with 0 in the upper half.
   for (int32_t half = 0; half < 8 / side.bits; ++half) {
     TESSERA_UNROLL
     for (int32_t i = 0; i < kSparseWords; ++i) {

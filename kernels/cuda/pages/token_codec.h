@@ -4,10 +4,10 @@
 
 namespace tessera::cuda {
 
-// Tokens and tiles as pages have them, read and written by a team of threads: the bytes of
+// Reads and writes tokens and tiles in page layout, by a team of threads. The bytes are those of
 // kernels/cpu/pages/page_codec.h.
 
-// The threads of a block or warp that do something together. All of them come to every call.
+// Threads of a block or warp that work together. Requires: all of them make every call.
 struct Team {
   int32_t self;
   int32_t size;
@@ -19,7 +19,7 @@ TESSERA_DEVICE Team warp_team() {
   return {simt::lane(), simt::kWarp};
 }
 
-// Where a token stands: a tile of a page, and a lane of the tile.
+// Location of a token: a tile of a page, and a lane of the tile.
 struct TokenPlace {
   std::byte* page;
   int32_t tile;
@@ -33,7 +33,8 @@ TESSERA_DEVICE f16& half_at(std::byte* bytes, int64_t offset, int32_t index) {
   return reinterpret_cast<f16*>(bytes + offset)[index];
 }
 
-// A token's key and value, channel by channel, as f32.
+// Reads the key and value of a stored token of any format, channel by channel, as f32. The layout
+// and the page are not owned.
 class StoredToken {
  public:
   TESSERA_DEVICE StoredToken(const KvPageLayout& layout, const TokenPlace& at)
@@ -73,7 +74,7 @@ class StoredToken {
   }
 
  private:
-  // A code times its scale is exact in f32, so it makes no difference whether the sum is fused.
+  // A code times its scale is exact in f32, so a fused sum has the same bits.
   TESSERA_DEVICE static float decoded(const std::byte* tile, KvPageLayout::CodePlace at,
                                       int32_t bits, CodeRange range) {
     const uint32_t code = static_cast<uint32_t>(tile[at.byte]) >> at.shift & ((1u << bits) - 1);
@@ -97,7 +98,7 @@ struct TokenRanges {
   CodeRange value;
 };
 
-// Of a token that a warp reads together; in every lane.
+// Returns: code ranges of a token, in every lane. Requires: all lanes of the warp call it.
 template <class Token>
 TESSERA_DEVICE TokenRanges warp_ranges(KvFormat format, int32_t head_dim, const Token& token) {
   const auto range = [&](auto&& channel_at, int32_t bits) {
@@ -129,8 +130,9 @@ TESSERA_DEVICE void put_code(std::byte* tile, KvPageLayout::CodePlace at, uint32
       static_cast<std::byte>((static_cast<uint32_t>(tile[at.byte]) & ~mask) | code << at.shift);
 }
 
-// Channels whose codes of a token share a byte belong to one thread, and those of neighbouring
-// tokens to the same one: in keys channels four apart, in values 16 apart. visit(channel).
+// Calls visit(channel) for the channels of one thread. Channels whose codes share a byte belong to
+// the same thread: in keys channels four apart, in values 16 apart. Neighbouring tokens have the
+// same division.
 template <class Visit>
 TESSERA_DEVICE void each_key_channel(int32_t head_dim, Team team, Visit&& visit) {
   for (int32_t i = team.self; 4 * i < round_up(head_dim, 16); i += team.size) {
@@ -154,7 +156,7 @@ TESSERA_DEVICE void each_value_channel(int32_t head_dim, Team team, Visit&& visi
   }
 }
 
-// One token of floats.
+// Writes one token of a float format.
 template <class Token>
 TESSERA_DEVICE void put_floats(const KvPageLayout& layout, const TokenPlace& to, const Token& token,
                                Team team) {
@@ -173,8 +175,8 @@ TESSERA_DEVICE void put_floats(const KvPageLayout& layout, const TokenPlace& to,
   }
 }
 
-// One token of codes, in a tile that holds others. Its bytes are shared with tokens of other
-// lane % 4 in no place.
+// Writes one token of codes into a tile that holds others. Tokens with another lane % 4 share no
+// byte with it.
 template <class Token>
 TESSERA_DEVICE void put_codes(const KvPageLayout& layout, const TokenPlace& to, const Token& token,
                               const TokenRanges& ranges, Team team) {
@@ -194,8 +196,8 @@ TESSERA_DEVICE void put_codes(const KvPageLayout& layout, const TokenPlace& to, 
   }
 }
 
-// One token of a sparse format, by a warp. key_weights: [head_dim], what a key's magnitudes are
-// multiplied with to choose the channels that are kept; null: with 1.
+// Writes one token of a sparse format, by one warp. key_weights: [head_dim], factors of a key's
+// magnitudes when kept channels are chosen; null: all 1.
 template <class Token>
 TESSERA_DEVICE void put_sparse(const KvPageLayout& layout, const TokenPlace& to, const Token& token,
                                const float* key_weights, SparseMemory& memory) {
@@ -218,7 +220,7 @@ TESSERA_DEVICE void put_sparse(const KvPageLayout& layout, const TokenPlace& to,
            scales(layout.value_scales_offset(to.tile)));
 }
 
-// One of a sparse format as it is.
+// Copies one token of a sparse format unchanged.
 TESSERA_DEVICE void copy_sparse(const KvPageLayout& layout, const TokenPlace& from,
                                 const TokenPlace& to, Team team) {
   const auto copy = [&](int64_t of_from, int64_t of_to, int64_t bytes) {
@@ -243,7 +245,7 @@ TESSERA_DEVICE void copy_sparse(const KvPageLayout& layout, const TokenPlace& fr
   }
 }
 
-// All tokens of a tile of codes, as it is before its first one comes.
+// Clears all tokens of a tile of codes, before its first token is written.
 TESSERA_DEVICE void clear_tile(const KvPageLayout& layout, const TokenPlace& at, Team team) {
   std::byte* keys = at.page + layout.keys_offset(at.tile);
   std::byte* values = at.page + layout.values_offset(at.tile);
@@ -258,8 +260,8 @@ TESSERA_DEVICE void clear_tile(const KvPageLayout& layout, const TokenPlace& at,
   }
 }
 
-// A whole tile of codes. A thread makes whole words, so no two write to one byte. token(i): token i
-// of the tile; ranges(i): of that token.
+// Writes a whole tile of codes. A thread writes whole words, so no two write to one byte. token(i):
+// token i of the tile; ranges(i): its ranges.
 template <class TokenAt, class RangesAt>
 TESSERA_DEVICE void put_code_tile(const KvPageLayout& layout, const TokenPlace& to, TokenAt&& token,
                                   RangesAt&& ranges, Team team) {
@@ -300,6 +302,7 @@ TESSERA_DEVICE void put_code_tile(const KvPageLayout& layout, const TokenPlace& 
   }
 }
 
+// Requires: `from`, `to` and `bytes` are multiples of 16.
 TESSERA_DEVICE void copy_bytes(const void* from, void* to, int64_t bytes, Team team) {
   for (int64_t at = 16 * team.self; at < bytes; at += 16 * team.size) {
     simt::store_words(static_cast<std::byte*>(to) + at,

@@ -10,11 +10,11 @@ namespace {
 using namespace simt;
 
 constexpr int32_t kThreads = 256;
-constexpr int32_t kInFlight = 4;      // loads of a thread
-constexpr int32_t kMaxBlocks = 4096;  // several for each place on the largest GPU
+constexpr int32_t kInFlight = 4;      // loads in flight for each thread
+constexpr int32_t kMaxBlocks = 4096;  // several for each resident block of the largest GPU
 
-// What is read is added up, and written where that is something it hardly ever is, so that the
-// compiler keeps the loads.
+// Loaded words are summed. The sum is written to memory only if it has one unlikely value, so that
+// the compiler keeps the loads.
 TESSERA_KERNEL(kThreads) read_kernel(std::byte* memory, int64_t words) {
   uint32_t sum = 0;
   const int64_t step = int64_t{grid_x()} * kThreads;

@@ -2,19 +2,20 @@
 #include "kernels/cuda/simt/block.h"
 #include "kernels/cuda/simt/simt.h"
 
-// A block has a row, two warps at least. The row stays where the model left it, in L2 (half a
-// megabyte of 128k tokens), and each question about it is a pass: nothing is sorted or copied. Sums
-// are of integers, so the threads may add in any order. Compiled without fused products, so that
-// floats have the CPU's bits.
+// One block for each row, with at least two warps. The row stays in L2, where the model left it
+// (half a megabyte for 128k tokens). Each query on it is one pass; nothing is sorted or copied.
+// Sums are of integers, so threads may add in any order. Compiled without fused multiply-add, so
+// that floats have the CPU's bits.
 
 namespace tessera::cuda {
 namespace {
 
 using namespace simt;
 
-constexpr int32_t kMaxThreads = 1024;  // of a block; a small vocabulary has fewer
+constexpr int32_t kMaxThreads = 1024;  // threads of a block; fewer for a small vocabulary
 constexpr int32_t kChangeThreads = 256;
-constexpr int32_t kKeys = 7;  // tried in a pass over a row, so that it leaves an eighth of the span
+// Keys tried in one pass over a row, which leaves an eighth of the range.
+constexpr int32_t kKeys = 7;
 
 TESSERA_DEVICE int32_t warps() {
   return threads() / kWarp;
@@ -23,9 +24,9 @@ TESSERA_DEVICE uint64_t min(uint64_t a, uint64_t b) {
   return a < b ? a : b;
 }
 
-// ---- what a row is: all its logits finite, the best token, the weight of all
+// ---- inspection of a row: all logits finite, the best token, the weight of all tokens
 
-// Compares as a token ranks: by logit, of equals the lower id is the higher.
+// Returns: rank of a token for comparison: by logit; of equal logits the lower id ranks higher.
 TESSERA_DEVICE uint64_t rank_of(float logit, int32_t token) {
   return uint64_t{logit_key(logit)} << 32 | ~static_cast<uint32_t>(token);
 }
@@ -43,7 +44,7 @@ TESSERA_DEVICE int32_t best_token(const float* logits, int32_t vocab, OfWarps<ui
   return token_of(block_max(best, memory));
 }
 
-// Leaves the best token as the choice, before any change.
+// Writes the best token as the choice, before logits are changed.
 TESSERA_KERNEL(kMaxThreads)
 inspect_kernel(MatrixView<float> logits, const SampleRow* rows, SampledToken* sampled) {
   OfWarps<uint64_t>& memory = shared<OfWarps<uint64_t>>();
@@ -51,7 +52,7 @@ inspect_kernel(MatrixView<float> logits, const SampleRow* rows, SampledToken* sa
   const float* own = logits.data + row.row * logits.stride;
   const auto vocab = static_cast<int32_t>(logits.cols);
   uint64_t best = 0;
-  uint64_t broken = 0;  // the first one's id, turned so that it is the highest
+  uint64_t broken = 0;  // vocab - id of a non-finite logit: the first id has the maximum
   TESSERA_UNROLL_BY(4)
   for (int32_t i = thread(); i < vocab; i += threads()) {
     const uint64_t rank = rank_of(own[i], i);
@@ -81,7 +82,7 @@ inspect_kernel(MatrixView<float> logits, const SampleRow* rows, SampledToken* sa
   }
 }
 
-// ---- changes, and back: of a piece of SampleArgs::changes, a thread each
+// ---- change and restore logits: one thread for each entry of a piece of SampleArgs::changes
 
 TESSERA_KERNEL(kChangeThreads)
 change_kernel(MatrixView<float> logits, const LogitChange* changes, int32_t count, float* before) {
@@ -102,7 +103,7 @@ restore_kernel(MatrixView<float> logits, const LogitChange* changes, int32_t cou
   }
 }
 
-// After all have been restored.
+// Writes the logits of the chosen tokens. Requires: all logits are restored.
 TESSERA_KERNEL(kChangeThreads)
 logit_kernel(MatrixView<float> logits, const SampleRow* rows, int32_t count,
              SampledToken* sampled) {
@@ -114,15 +115,15 @@ logit_kernel(MatrixView<float> logits, const SampleRow* rows, int32_t count,
 
 // ---- the choice
 
-// What is kept: higher keys, and of this one the first `ties` tokens.
+// Kept tokens: those with higher keys, and the first `ties` tokens with this key.
 struct Cut {
   uint32_t key = 0;
   uint64_t ties = ~uint64_t{0};
 };
 
 struct Counted {
-  uint64_t above = 0;  // weight, or number, of the tokens with a higher key than a cut's
-  uint64_t ties = 0;   // how many have this one
+  uint64_t above = 0;  // weight or number of the tokens with a key above the cutoff's
+  uint64_t ties = 0;   // number of tokens with the cutoff's key
 };
 
 struct ChoiceMemory {
@@ -176,8 +177,8 @@ class RowChoice {
     return {key, (missing + width - 1) / width};
   }
 
-  // The highest key such that all tokens with it or a higher one together have `wanted`; not below
-  // `low`, whose tokens need not.
+  // Returns: highest key such that the tokens with that key or a higher one sum to `wanted` or
+  // more, but at least `low`. The tokens from `low` on need not reach `wanted`.
   template <class Value>
   TESSERA_DEVICE uint32_t highest_reaching(uint64_t wanted, uint32_t low, Value&& value) const {
     uint32_t high = logit_key(best_);
@@ -202,13 +203,13 @@ class RowChoice {
     return low;
   }
 
-  // How many of the block's sums, which fall, are `wanted` or more.
+  // Returns: number of the block's sums that are `wanted` or more. Requires: sums descend.
   TESSERA_DEVICE int32_t keys_reaching(uint64_t wanted, uint64_t (&sums)[kKeys]) const {
     TESSERA_UNROLL
     for (int32_t k = 0; k < kKeys; ++k) {
       sums[k] = warp_total(sums[k]);
     }
-    sync_block();  // those of the call before have been read
+    sync_block();  // the previous call's sums have been read
     if (lane() == 0) {
       TESSERA_UNROLL
       for (int32_t k = 0; k < kKeys; ++k) {
@@ -251,7 +252,8 @@ class RowChoice {
     return counted;
   }
 
-  // Each warp weighs a part of the tokens, and the part in which the point lies is divided again.
+  // Each warp sums the weights of one part of the tokens. The part that contains the point is
+  // divided again.
   TESSERA_DEVICE int32_t draw_of(Cut cut) const {
     const uint64_t tie = weight(logit_of(cut.key));
     int32_t begin = 0;
@@ -292,7 +294,7 @@ class RowChoice {
         key, [this](float logit) { return weight(logit); }, first + lane(),
         first + part < end ? first + part : end, kWarp);
     counted = {warp_total(counted.above), warp_total(counted.ties)};
-    sync_block();  // the parts of the round before have been read
+    sync_block();  // the previous round's parts have been read
     if (lane() == 0) {
       memory_.parts.of[warp()] = counted;
     }
@@ -328,7 +330,7 @@ choose_kernel(MatrixView<float> logits, const SampleRow* rows, SampledToken* sam
     }
   }
   chosen.logit = own[chosen.token];
-  sync_block();  // everybody has read what stood there
+  sync_block();  // all threads have read the old value
   if (thread() == 0) {
     sampled[block_x()] = chosen;
   }
@@ -340,13 +342,13 @@ int64_t sample_scratch_bytes(const SampleLimits& limits, Stream) {
   return limits.changes * int64_t{sizeof(float)};
 }
 
-// Whatever a launch reads of the plan is mirrored right before it, one thing at a time: to mirror a
-// second thing may wait, and forget the first.
+// Each launch reads one part of the plan, which is mirrored right before it. Mirroring a second
+// part may synchronize and invalidate the first.
 void sample(const SampleArgs& args, Stream stream) {
   const MatrixView<float>& logits = args.logits;
   const auto rows = static_cast<int32_t>(args.rows.size());
   SampledToken* sampled = args.sampled.data();
-  const auto block_each = [&](size_t shared_bytes) {  // two warps at least, eight tokens a thread
+  const auto block_each = [&](size_t shared_bytes) {  // at least two warps, eight tokens a thread
     const auto enough = static_cast<int32_t>(round_up(div_ceil(logits.cols, 8), 2 * kWarp));
     return LaunchShape{.grid_x = rows,
                        .threads = enough < kMaxThreads ? enough : kMaxThreads,

@@ -4,7 +4,7 @@
 
 namespace tessera::simt {
 
-// Sums, maxima and prefix sums over a warp or a block. The order of additions is fixed.
+// Sums, maxima and prefix sums over a warp or a block. Additions have a fixed order.
 
 TESSERA_DEVICE float warp_sum(float x) {
   for (int32_t mask = kWarp / 2; mask > 0; mask /= 2) {
@@ -29,14 +29,14 @@ TESSERA_DEVICE float warp_min(float x) {
 
 inline constexpr int32_t kMaxWarps = 32;
 
-// One number of each warp, and room for the next call while some still read those of this one.
+// Shared memory for one number of each warp.
 template <class T>
 struct OfWarps {
   T of[kMaxWarps];
 };
 
-// The sum over the block, in every thread. All threads come; `memory` is shared, and free again
-// after the next sync_block().
+// Returns: sum over the block, in every thread. Requires: all threads of the block call it.
+// `memory`: shared memory, free again after the next sync_block().
 TESSERA_DEVICE float block_sum(float x, OfWarps<float>& memory) {
   const float of_warp = warp_sum(x);
   if (lane() == 0) {
@@ -50,19 +50,19 @@ TESSERA_DEVICE float block_sum(float x, OfWarps<float>& memory) {
   return sum;
 }
 
-// Where a thread's `count` things begin among those of all threads of the block, in order of
-// threads, and how many all have.
+// Prefix sum over the threads of a block, in order of threads: start of a thread's items, and the
+// number of items of all threads.
 struct Place {
   int32_t first;
   int32_t all;
 };
 TESSERA_DEVICE Place block_place(int32_t count, OfWarps<int32_t>& memory) {
-  int32_t until = count;  // and including this lane's
+  int32_t until = count;  // inclusive prefix sum over the warp
   for (int32_t distance = 1; distance < kWarp; distance *= 2) {
     const int32_t before = shuffle(until, lane() >= distance ? lane() - distance : lane());
     until += lane() >= distance ? before : 0;
   }
-  sync_block();  // those of the call before have been read
+  sync_block();  // the previous call's numbers have been read
   if (lane() == kWarp - 1) {
     memory.of[warp()] = until;
   }
@@ -75,7 +75,7 @@ TESSERA_DEVICE Place block_place(int32_t count, OfWarps<int32_t>& memory) {
   return place;
 }
 
-// The sum over the block, in every thread; the order is fixed. All threads come.
+// Returns: sum over the block, in every thread, in a fixed order. Requires: all threads call it.
 TESSERA_DEVICE int32_t block_total(int32_t count, OfWarps<int32_t>& memory) {
   return block_place(count, memory).all;
 }
@@ -89,7 +89,7 @@ TESSERA_DEVICE T warp_total(T x) {
 template <class T>
 TESSERA_DEVICE T block_total(T x, OfWarps<T>& memory) {
   x = warp_total(x);
-  sync_block();  // those of the call before have been read
+  sync_block();  // the previous call's numbers have been read
   if (lane() == 0) {
     memory.of[warp()] = x;
   }

@@ -1,4 +1,4 @@
-// What stands in for cuBLASLt over the emulation: the scalar CPU's ops, on device memory.
+// Replaces cuBLASLt over the emulation: the scalar CPU's ops, on device memory.
 
 #include "kernels/cpu/linear/linear.h"
 #include "kernels/cpu/thread_pool.h"
@@ -29,7 +29,7 @@ void linear(const LinearArgs& args, Stream) {
   });
 }
 
-// A product small enough for tests: kPeak rows of kPeak, by kPeak.
+// Size of a product that is small enough for tests: [kPeak, kPeak] times [kPeak, kPeak].
 constexpr int64_t kPeak = 32;
 
 int64_t peak_bytes(WeightFormat arithmetic) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// simt.h on a GPU: each name is one instruction, or the few that CUDA has for it.
+// Implementation of simt.h on a GPU: each name is one instruction, or the few that CUDA has for it.
 
 #include <cuda_runtime.h>
 
@@ -24,7 +24,8 @@ void launch(Stream stream, const LaunchShape& shape, void (*kernel)(Parameters..
   if (shape.grid_x == 0 || shape.grid_y == 0) {
     return;
   }
-  // More than 48 KiB of shared memory must be asked for once; asking again costs next to nothing.
+  // More than 48 KiB of shared memory must be requested once; repeating the request costs almost
+  // nothing.
   if (shape.shared_bytes > 48 * 1024) {
     cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                      shape.shared_bytes));
@@ -114,8 +115,8 @@ template <class T>
 TESSERA_DEVICE T atomic_add(T* address, T value) {
   return atomicAdd(address, value);
 }
-// There are no atomics of 16 bits that add: the word that holds the two counts gets the change of
-// one, which leaves the other alone because a count never passes its ends.
+// There is no 16-bit atomic addition. The operation changes the 32-bit word that holds two counts.
+// The other count is unaffected, because a count never overflows or underflows.
 template <>
 TESSERA_DEVICE uint16_t atomic_add(uint16_t* address, uint16_t value) {
   const uintptr_t place = reinterpret_cast<uintptr_t>(address);

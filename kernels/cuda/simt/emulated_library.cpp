@@ -1,6 +1,5 @@
-// What a program that is linked with this finds in place of libtessera_cuda.so
-// (kernels/cuda_library.h): the emulation, so that tests see what whole programs do with a device's
-// memory.
+// Replaces libtessera_cuda.so (kernels/cuda_library.h) in programs that link this file: returns the
+// emulation, so that tests cover how whole programs use a device's memory.
 
 #include <cstring>
 

@@ -39,7 +39,7 @@ void* allocate(int64_t bytes) {
 
 void release(void* memory) {
   const auto found = mappings().find(memory);
-  TESSERA_CHECK(found != mappings().end(), "memory that the emulated device did not give");
+  TESSERA_CHECK(found != mappings().end(), "memory that the emulated device did not allocate");
   munmap(memory, found->second);
   mappings().erase(found);
 }

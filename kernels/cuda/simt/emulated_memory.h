@@ -4,12 +4,13 @@
 
 namespace tessera::simt::emulation {
 
-// The emulated device's memory. The host cannot touch it: it is mapped without access, but while a
-// kernel runs or somebody copies. So what runs over the emulation shows that it keeps the two
-// apart; a slip is a segmentation fault where it happens. New memory is 0xff, NaN in every float.
+// Memory of the emulated device. It is mapped without access, except while a kernel or a copy runs,
+// so the host cannot touch it. Code that mixes up host and device memory therefore fails with a
+// segmentation fault at the wrong access. New memory is 0xff, NaN in every float.
 extern const DeviceMemory kMemory;
 
-// While one lives, the memory is there. On one thread, as everything here.
+// Makes the emulated device's memory accessible while an instance exists; instances may nest. Not
+// thread-safe, like everything here.
 class DeviceAccess {
  public:
   DeviceAccess();

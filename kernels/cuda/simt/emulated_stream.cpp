@@ -18,8 +18,8 @@ struct Collected {
 
 using Kernels = std::vector<std::function<void()>>;
 
-// The plan of what is recorded, for host and kernels, and where launches go: null while they run
-// with a plan of zeroes.
+// State of a recording in progress: its plan in host memory, and the list that receives its
+// launches. Null list: launches run at once, with a plan of zeroes.
 struct Recorded {
   std::span<const std::byte> plan;
   Kernels* noted;
@@ -31,7 +31,7 @@ StreamCounts g_counts;
 std::vector<Collected> g_collected;
 const Recorded* g_recorded = nullptr;
 
-// One place for the plans of all recordings, as a stream has.
+// Device memory for the plans of all recordings, one buffer as in CudaStream.
 std::byte* recorded_plan() {
   static auto* memory = static_cast<std::byte*>(kMemory.allocate(kPlanBytes));
   return memory;
@@ -49,7 +49,7 @@ class EmulatedRecording final : public Recording {
       : plan_bytes_(plan_bytes), kernels_(std::move(kernels)) {}
 
   void start(std::span<const std::byte> plan, Stream) const override {
-    TESSERA_CHECK(plan.size() == plan_bytes_, "a plan of another shape than was recorded");
+    TESSERA_CHECK(plan.size() == plan_bytes_, "a recording is started with a plan of another size");
     ++g_counts.recordings;
     set_recorded_plan(plan);
     for (const auto& kernel : kernels_) {
@@ -78,7 +78,7 @@ void start(std::function<void()> kernel) {
 }
 
 void wait() {
-  TESSERA_CHECK(g_recorded == nullptr, "a recording waits for nothing");
+  TESSERA_CHECK(g_recorded == nullptr, "a recording cannot wait");
   ++g_counts.waits;
   for (const Collected& part : g_collected) {
     std::memcpy(part.to, part.numbers.data(), part.numbers.size());
@@ -93,7 +93,7 @@ const void* mirror(const void* plan, size_t bytes) {
   const auto* part = static_cast<const std::byte*>(plan);
   const std::span<const std::byte> whole = g_recorded->plan;
   TESSERA_CHECK(part >= whole.data() && part + bytes <= whole.data() + whole.size(),
-                "a recording reads a plan that is not its own");
+                "a recording reads memory outside its plan");
   return recorded_plan() + (part - whole.data());
 }
 
@@ -101,7 +101,7 @@ void* collect(void* to, size_t bytes) {
   if (bytes == 0) {
     return nullptr;
   }
-  TESSERA_CHECK(g_recorded == nullptr, "a recording gives the host no numbers");
+  TESSERA_CHECK(g_recorded == nullptr, "numbers cannot be collected in a recording");
   g_collected.push_back({to, std::vector<std::byte>(bytes)});
   return g_collected.back().numbers.data();
 }

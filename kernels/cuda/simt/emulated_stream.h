@@ -8,25 +8,27 @@
 
 namespace tessera::simt::emulation {
 
-// The emulated device's one stream, as the host sees it. Kernels run where they are launched, or
-// are noted while record() lasts; what the host may know only once it has waited, it gets then.
+// The one stream of the emulated device, for the host. Kernels run at launch, or are recorded
+// during record(). As on a GPU, the host receives collected numbers only when it waits.
 
-// What was asked of it since the program began.
+// Number of calls since the program started.
 struct StreamCounts {
-  int64_t launches = 0;    // of kernels; a library's product is one
-  int64_t recordings = 0;  // started; what is in them is not counted
-  int64_t waits = 0;       // copies to the host included
+  int64_t launches = 0;    // kernels; a library's product counts as one
+  int64_t recordings = 0;  // recordings started; their kernels are not counted
+  int64_t waits = 0;       // including copies to the host
 };
 StreamCounts counts();
 
-// A launch. Aborts, as all here, where a recording cannot hold it.
+// Launches a kernel, or records it during record().
 void start(std::function<void()> kernel);
+// Errors: wait() and collect() abort during record().
 void wait();
 
-// A part of a plan as kernels see it: where it is, and of a recording in the device's memory.
+// Returns: address of a part of a plan for kernels: `plan` itself, or its place in device memory
+// during record(). Errors: aborts during record() if the part is outside the recording's plan.
 const void* mirror(const void* plan, size_t bytes);
 
-// Memory for kernels' numbers, zero at first; `to` has them after the next wait().
+// Returns: zeroed memory for numbers that kernels write; the next wait() copies them to `to`.
 void* collect(void* to, size_t bytes);
 
 RecordOps record;

@@ -18,8 +18,8 @@ namespace {
 
 constexpr size_t kStackBytes = 256 * 1024;
 
-// AddressSanitizer wants to know which stack comes next. `fake` keeps what it says of the one that
-// is left; null where that one never runs again.
+// AddressSanitizer must be informed of the next stack. `fake` saves its data on the stack that is
+// left; null if that stack never runs again.
 void before_switch([[maybe_unused]] void** fake, [[maybe_unused]] const void* stack,
                    [[maybe_unused]] size_t bytes) {
 #if defined(__SANITIZE_ADDRESS__)
@@ -38,8 +38,8 @@ struct Barrier {
   int64_t generation = 0;
 };
 
-// A context is entered once, as setcontext() does; from then on fibers change places by long jumps,
-// because swapcontext() asks the kernel for signal masks each time.
+// setcontext() enters each context once. After that fibers switch by long jumps, because
+// swapcontext() makes a system call for signal masks each time.
 struct Fiber {
   ucontext_t context = {};
   jmp_buf place = {};
@@ -47,18 +47,19 @@ struct Fiber {
   std::unique_ptr<std::byte[]> stack;
   Thread thread;
   void* fake_stack = nullptr;
-  const Barrier* waits_for = nullptr;  // until its generation is no longer:
+  // The fiber waits until the barrier's generation differs from `generation`; null: not waiting.
+  const Barrier* waits_for = nullptr;
   int64_t generation = 0;
   bool done = false;
 };
 
 struct Warp {
   Barrier barrier;
-  Operands operands[2];  // lanes of one exchange cannot come to the next but one
+  Operands operands[2];  // no lane can be two exchanges ahead of another
   const char* instruction = nullptr;
 };
 
-// One block at a time: kernels of tests run on one thread.
+// Runs one block at a time, because kernels of tests run on one thread.
 class Block {
  public:
   void run(const LaunchShape& shape, int32_t x, int32_t y, const std::function<void()>& body);
@@ -85,7 +86,7 @@ class Block {
                            void (*combine)(Operands&)) {
     Warp& warp = warps_[static_cast<size_t>(self().thread / kWarp)];
     TESSERA_CHECK(warp.barrier.arrived == 0 || std::strcmp(warp.instruction, instruction) == 0,
-                  "lanes of a warp meet in different instructions");
+                  "lanes of a warp execute different instructions");
     warp.instruction = instruction;
     Operands& operands = warp.operands[warp.barrier.generation % 2];
     if (bytes > 0) {
@@ -138,7 +139,7 @@ void Block::to_scheduler(void** fake_stack) {
   after_switch(fiber.fake_stack, &scheduler_stack_, &scheduler_stack_bytes_);
 }
 
-// Runs a fiber until it waits or ends, unless it still waits.
+// Runs a fiber until it waits or ends. Returns: false if it has ended or still waits.
 bool Block::resume(Fiber& fiber) {
   if (fiber.done ||
       (fiber.waits_for != nullptr && fiber.waits_for->generation == fiber.generation)) {
@@ -195,11 +196,11 @@ void Block::run(const LaunchShape& shape, int32_t x, int32_t y, const std::funct
         left -= fibers_[i].done ? 1 : 0;
       }
     }
-    TESSERA_CHECK(moved, "threads wait where others of their block or warp never come");
+    TESSERA_CHECK(moved, "threads wait at a barrier that others never reach");
   }
 }
 
-// What a lane brings to a product, and what it gets.
+// Operands of a lane for a product, and its part of the result.
 template <class Sum>
 struct Fragments {
   uint32_t a[4];
@@ -207,8 +208,8 @@ struct Fragments {
   Sum d[4];
 };
 
-// The products of a warp, whose words hold `kElements` of A and B along the sum: element(word, e)
-// of A, element_b of B. Sums in Wide, and rounds once.
+// Computes the product of a warp. Each word holds `kElements` elements of A or B along the sum;
+// of_a(word, e) and of_b(word, e) return element e. Sums in Wide, and rounds once.
 template <class Sum, class Wide, int kElements, class OfA, class OfB>
 void multiply(Operands& operands, OfA&& of_a, OfB&& of_b) {
   constexpr int kDepth = 8 * kElements;
@@ -280,7 +281,7 @@ const Operands& exchange(const char* instruction, const void* operand, size_t by
 
 void run(const LaunchShape& shape, const std::function<void()>& body) {
   TESSERA_CHECK(shape.threads > 0 && shape.threads % kWarp == 0 && shape.threads <= 1024,
-                "a block of other than whole warps");
+                "a block needs whole warps, at most 32");
   const DeviceAccess access;
   TESSERA_CHECK(shape.shared_bytes <= 227 * 1024, "more shared memory than a block can have");
   for (int32_t y = 0; y < shape.grid_y; ++y) {

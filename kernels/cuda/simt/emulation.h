@@ -1,8 +1,9 @@
 #pragma once
 
-// simt.h on the host, for tests. Blocks run one after the other, the threads of a block as fibers
-// that change places where they wait for each other. Arithmetic is what the hardware documents:
-// integer products exact, products of f16 summed in double precision and rounded to f32 once.
+// Implementation of simt.h on the host, for tests. Blocks run one after the other; the threads of a
+// block are fibers that switch when they wait for each other. Arithmetic follows the hardware's
+// documentation: integer products are exact; products of f16 are summed in double precision and
+// rounded to f32 once.
 
 #include <algorithm>
 #include <bit>
@@ -39,7 +40,7 @@ const Thread& self();
 
 void wait_for_block();
 
-// What the lanes of a warp hand to each other in one collective instruction.
+// Data that the lanes of a warp exchange in one collective instruction.
 struct Operands {
   static constexpr size_t kBytes = 48;
   std::byte of[kWarp][kBytes];
@@ -57,19 +58,20 @@ struct Operands {
     std::memcpy(of[lane], &value, sizeof(T));
   }
 };
-// Waits until every lane of the warp has come with its operand, and combines them, once, where
-// there is something to combine. Aborts when lanes come to different instructions.
+// Waits until every lane of the warp has delivered its operand, then runs `combine` (null: none)
+// once on all operands. Returns: operands of all lanes. Errors: aborts if lanes execute different
+// instructions.
 const Operands& exchange(const char* instruction, const void* operand, size_t bytes,
                          void (*combine)(Operands&) = nullptr);
 
-// Runs `body` for each thread of each block. Shared memory is 0xff at the begin of each block.
+// Runs `body` for each thread of each block. Shared memory is 0xff at the start of each block.
 void run(const LaunchShape& shape, const std::function<void()>& body);
 
 }  // namespace emulation
 
 template <class... Parameters, class... Args>
 void launch(Stream, const LaunchShape& shape, void (*kernel)(Parameters...), const Args&... args) {
-  // By value, as a launch has them: what it was called with may be gone when it runs.
+  // Captures by value, as a launch does: the caller's arguments may be gone when a recording runs.
   emulation::start([=] { emulation::run(shape, [&] { kernel(args...); }); });
 }
 
@@ -86,7 +88,7 @@ T* collect(std::span<T> numbers, Stream) {
 inline void download(void* to, const void* from, int64_t bytes, Stream stream) {
   emulation::kMemory.download(to, from, bytes, stream);
 }
-// Little, so that tests meet its ends.
+// Small, so that tests cover more than one slice.
 inline std::span<std::byte> staging(Stream) {
   alignas(16) static std::byte memory[10000];
   return memory;
@@ -169,7 +171,7 @@ inline uint16_t subtract_owner(uint16_t* address) {
 }
 
 inline void check(bool condition) {
-  TESSERA_CHECK(condition, "a kernel met what only a bug does");
+  TESSERA_CHECK(condition, "a check in a kernel failed");
 }
 
 inline Words load_words(const void* from) {
@@ -229,7 +231,7 @@ inline uint32_t add_f16(uint32_t a, uint32_t b) {
   const auto half = [](uint32_t word) { return to_f32(f16{static_cast<uint16_t>(word)}); };
   return pack_f16(half(a) + half(b), half(a >> 16) + half(b >> 16));
 }
-// The lower (the upper) halves of two words, `first` below.
+// Combine the lower (upper) halves of two words; that of `first` becomes the lower half.
 inline uint32_t merge_low(uint32_t first, uint32_t second) {
   return (first & 0xffffu) | second << 16;
 }

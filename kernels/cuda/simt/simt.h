@@ -1,42 +1,44 @@
 #pragma once
 
-// The instructions that kernels are written in, so that one source runs on a GPU and, instruction
-// by instruction, in tests on a machine without one. nvcc gets the hardware's; every other compiler
-// gets an emulation with the same names (simt/emulation.h), in which each thread of a block is a
-// fiber and collectives have the semantics that the PTX manual documents.
+// The instructions that kernels are written in. One source runs on a GPU and, instruction by
+// instruction, in tests on a machine without one. nvcc uses the hardware's instructions. Every
+// other compiler uses an emulation with the same names (simt/emulation.h): each thread of a block
+// is a fiber, and collectives have the semantics of the PTX manual.
 //
-// What both have, in namespace tessera::simt:
-//   TESSERA_KERNEL(threads[, blocks])   marks a kernel: of so many threads a block, so many blocks
-//   a
-//                                       multiprocessor
+// Names in namespace tessera::simt, for kernels:
+//   TESSERA_KERNEL(threads[, blocks])   marks a kernel: threads of a block, blocks a multiprocessor
 //   TESSERA_DEVICE                      marks a function that kernels call
-//   TESSERA_UNROLL                      before a loop whose arrays are to be registers
-//   TESSERA_UNROLL_BY(count)            before a loop of which so many rounds are to overlap
-//   launch(stream, shape, kernel, args...)   starts a kernel; arguments are copied
-//   shared<T>()                         the block's memory, as asked for in the shape; never zero
+//   TESSERA_UNROLL                      before a loop whose arrays are kept in registers
+//   TESSERA_UNROLL_BY(count)            before a loop of which `count` iterations overlap
+//   shared<T>()                         the block's memory, sized by LaunchShape; never zeroed
 //   thread() threads() lane() warp() block_x() block_y() grid_x() grid_y()
-//   sync_block() sync_warp()            all threads of the block, all lanes of the warp: every one
-//                                       of them, always. The emulation aborts where some do not
-//                                       come.
-//   shuffle(x, lane), shuffle_xor(x, mask)   of 32 or 64 bits, by all lanes
-//   ballot(condition)                   bit i: that of lane i; by all lanes, in every lane
-//   popcount(word)                      bits that are set
-//   atomic_add(address, x), subtract_owner(address)  both give what stood there before;
-//   subtract_owner subtracts 1 check(condition)                    stops the kernel where only our
-//   own bug can load_words, store_words             16 bytes at once exp2, exp, log, sqrt, max,
-//   min, abs, fma (rounded once), round (to nearest even) as_f32, as_f16, pack_f16, merge_low,
-//   merge_high   conversions and bit moves add_f16(a, b)                       of two words of two
-//   f16 each, rounded to nearest even unfused(a, b)                       a * b in double, rounded
-//   before anything is added to it mma_f16, mma_u8s8                   tensor cores; where each
-//   lane's elements stand is said below
-// and for the host:
-//   mirror(span, stream)                a plan's data (host memory) as kernels of that stream see
-//   it collect(span, stream)               zeroes for kernels to write numbers to, which are in
-//   `span`
-//                                       (host memory) once the host has waited
-//   download(to, from, bytes, stream)   to host memory, once all that was launched is done; waits
-//   staging(stream)                     memory that both host and kernels reach; wait(stream)
-//                                       between
+//   sync_block() sync_warp()            barriers. Requires: all threads of the block (all lanes of
+//                                       the warp) call them. The emulation aborts if some do not.
+//   shuffle(x, lane)                    x of that lane, 32 or 64 bits; called by all lanes
+//   shuffle_xor(x, mask)                x of lane ^ mask, 32 or 64 bits; called by all lanes
+//   ballot(condition)                   bit i: that of lane i, in every lane; called by all lanes
+//   popcount(word)                      number of set bits
+//   atomic_add(address, x)              returns: the previous value
+//   subtract_owner(address)             subtracts 1; returns: the previous value
+//   check(condition)                    stops the kernel; fails only by a bug of this program
+//   load_words, store_words             16 bytes at once
+//   exp2, exp, log, sqrt, max, min, abs
+//   fma                                 rounded once
+//   round                               to nearest even
+//   as_f32, as_f16, pack_f16            conversions
+//   merge_low, merge_high               bit moves
+//   add_f16(a, b)                       two words of two f16 each, rounded to nearest even
+//   unfused(a, b)                       a * b in double, rounded before anything is added to it
+//   mma_f16, mma_u8s8                   tensor cores; the fragments are described below
+// Names for the host:
+//   launch(stream, shape, kernel, args...)  starts a kernel; arguments are copied
+//   mirror(span, stream)                device address of a plan's data (host memory), for kernels
+//                                       of that stream
+//   collect(span, stream)               zeroed memory for numbers that kernels write; `span` (host
+//                                       memory) has them once the host has waited
+//   download(to, from, bytes, stream)   copies to host memory after all launched work; waits
+//   staging(stream)                     memory that host and kernels access, with a wait between
+//   wait(stream)                        waits for all launched work
 //
 // Fragments of the tensor cores' products D = A B + C (PTX ISA, "Matrix Fragments for mma.m16n8k16"
 // and "mma.m16n8k32"), with g = lane / 4 and t = lane % 4:
@@ -54,7 +56,7 @@ namespace tessera::simt {
 inline constexpr int32_t kWarp = 32;  // lanes
 
 struct LaunchShape {
-  int32_t grid_x = 1;  // no block where one of these is 0
+  int32_t grid_x = 1;  // no block is launched if one of these is 0
   int32_t grid_y = 1;
   int32_t threads = kWarp;
   int32_t shared_bytes = 0;

@@ -26,7 +26,7 @@ struct Expression {
     conditional,  // children: value, condition, [else]
     attribute,    // name; children: object
     index,        // children: object, key
-    slice,        // children: object, begin, end, step; each but the first may be null
+    slice,        // children: object, begin, end, step; all except object may be null
     call,         // children: callee, arguments...; named
     filter,       // name; children: input, arguments...; named
     test,         // name, negated; children: input, arguments...
@@ -34,7 +34,7 @@ struct Expression {
 
   Kind kind = Kind::literal;
   int line = 0;
-  int depth = 1;  // of the tree below
+  int depth = 1;  // of this subtree
   Value value;
   std::string name;
   bool negated = false;
@@ -50,8 +50,8 @@ struct Statement {
   enum class Kind {
     text,       // text
     output,     // expression
-    condition,  // branches, otherwise
-    loop,       // targets, expression, condition (may be null), body, otherwise
+    condition,  // branches, fallback
+    loop,       // targets, expression, condition (may be null), body, fallback
     set,        // targets, or object.attribute; expression
     set_block,  // targets; body
     macro,      // name; targets with defaults (null: required); body

@@ -16,22 +16,23 @@ struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;
 
-  // The argument at `index` or of that name; null where it was not given.
+  // Returns: the argument at `index` or with that name; null if it was not given.
   const Value* find(size_t index, std::string_view name) const;
 };
 
-// What the built-in functions need of the rendering they run in.
+// Interface of a running rendering to the built-in filters, functions and methods.
 class Rendering {
  public:
   virtual ~Rendering() = default;
 
-  // Counts work against the rendering's limit. Every function charges what it makes.
+  // Adds to the rendering's work. Every function charges for the values that it creates.
+  // Errors: ResourceExhausted above the limit (Context::max_work).
   virtual absl::Status charge(size_t units) = 0;
   virtual Value make_namespace(Dict attributes) = 0;
   virtual std::string local_time(const std::string& format) = 0;
 };
 
-// Units that a list's item is charged when the list is made. A byte of text is one.
+// Work charged for each item of a new list. A byte of text costs 1.
 inline constexpr size_t kItemCost = 256;
 
 bool known_filter(std::string_view name);
@@ -39,7 +40,7 @@ bool known_test(std::string_view name);
 bool known_function(std::string_view name);
 bool known_method(std::string_view name);
 
-// Each requires a known name.
+// Requires: the name is known (known_filter() etc.). Errors: InvalidArgument for bad arguments.
 absl::StatusOr<Value> apply_filter(std::string_view name, const Value& input,
                                    const Arguments& arguments, Rendering& rendering);
 absl::StatusOr<bool> apply_test(std::string_view name, const Value& input,
@@ -49,31 +50,34 @@ absl::StatusOr<Value> call_function(std::string_view name, const Arguments& argu
 absl::StatusOr<Value> call_method(std::string_view name, const Value& object,
                                   const Arguments& arguments, Rendering& rendering);
 
-// `object.name` and `object[key]`: undefined where there is none. Errors: members of undefined.
+// `object.name` and `object[key]`. Returns: undefined if there is no such member.
+// Errors: InvalidArgument if `object` is undefined.
 absl::StatusOr<Value> member(const Value& object, const Value& key);
 
-// `object[begin:end:step]`; a null bound was left out.
+// `object[begin:end:step]`; a null pointer is an omitted bound.
 absl::StatusOr<Value> sliced(const Value& object, const Value* begin, const Value* end,
                              const Value* step, Rendering& rendering);
 
-// printed(), charged.
+// Returns: printed(value). Charges the rendering for it.
 absl::StatusOr<Text> print(const Value& value, Rendering& rendering);
 
-// What a loop runs over: a list's items, a dict's keys, a string's characters, nothing for
-// undefined. Errors: what cannot be iterated over.
+// Returns: the items of a loop over `value`: a list's items, a dict's keys, a string's characters,
+// none for undefined. Errors: InvalidArgument if `value` is not iterable.
 absl::StatusOr<std::vector<Value>> items_of(const Value& value, Rendering& rendering);
 
 absl::StatusOr<Value> binary(std::string_view name, const Value& left, const Value& right,
                              Rendering& rendering);
 
-// Letter case of ASCII; other letters stay as they are.
+// Changes the case of ASCII letters; other characters are unchanged. begins_word_after(c) is true
+// if `title` starts a new word after the character c.
 enum class LetterCase { upper, lower, capital, title };
 Text with_case(const Text& text, LetterCase letter_case, bool (*begins_word_after)(char));
 
-// Python's json.dumps(value, ensure_ascii=False, indent=indent); a negative indent: one line.
+// Python's json.dumps(value, ensure_ascii=False, indent=indent). A negative indent gives one line.
+// Errors: InvalidArgument for a float that is not finite, or a type without a JSON form.
 absl::StatusOr<Text> to_json(const Value& value, int indent);
 
-// Characters (not bytes) of a text: where each begins, and its end.
+// Returns: byte offsets of the beginnings of all characters, and of the end of the text.
 std::vector<size_t> character_starts(std::string_view text);
 
 }  // namespace tessera::jinja

@@ -62,7 +62,7 @@ class ExpressionParser {
     return depth_ + parent.depth > kMaxTreeDepth ? too_deep() : absl::OkStatus();
   }
 
-  // A whole expression within brackets and the like; guards this parser's own recursion.
+  // Parses a complete nested expression, e.g. in brackets, and limits this parser's recursion.
   Result nested() {
     if (++depth_ > kMaxTreeDepth) return too_deep();
     Result result = conditional();
@@ -70,7 +70,7 @@ class ExpressionParser {
     return result;
   }
 
-  // left becomes (left OPERATOR right); the operator is the token here.
+  // Replaces `left` by (left OPERATOR right). The operator is the current token.
   absl::Status extend(ExpressionPtr& left, Kind kind, Rule rule) {
     ExpressionPtr whole = make(kind);
     whole->name = stream_.take().text;
@@ -104,7 +104,7 @@ class ExpressionParser {
     return whole;
   }
 
-  // The comparison operator at this place, taken; empty where there is none.
+  // Takes the comparison operator at the current token. Returns: empty if there is none.
   std::string take_comparison() {
     for (const char* symbol : {"==", "!=", "<=", ">=", "<", ">"}) {
       if (stream_.accept_symbol(symbol)) return symbol;
@@ -242,7 +242,7 @@ class ExpressionParser {
     }
   }
 
-  // list.0 is list[0].
+  // `list.0` means `list[0]`.
   absl::Status numbered_item(ExpressionPtr& object) {
     ExpressionPtr item = make(Kind::index);
     stream_.take();
@@ -295,7 +295,7 @@ class ExpressionParser {
     return absl::OkStatus();
   }
 
-  // After "[": key "]", or begin:end:step "]" with any of the three left out.
+  // After "[": key "]", or begin:end:step "]"; each of the three may be omitted.
   absl::Status subscript(ExpressionPtr& object) {
     ExpressionPtr whole = make(Kind::index);
     TESSERA_RETURN_IF_ERROR(adopt(*whole, std::move(object)));
@@ -375,7 +375,7 @@ class ExpressionParser {
     return expression;
   }
 
-  // After "(": an expression in brackets, or a tuple, which is a list here.
+  // After "(": an expression in brackets, or a tuple, which becomes a list.
   Result parenthesized() {
     ExpressionPtr tuple = make(Kind::list);
     if (stream_.accept_symbol(")")) return tuple;

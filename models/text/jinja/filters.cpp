@@ -201,7 +201,7 @@ Result indent(const Value& input, const Arguments& arguments, Rendering& renderi
   }
 }
 
-// a.b.c of an item
+// Resolves a path such as "a.b.c" in an item.
 Result attribute_path(const Value& item, const Value& path) {
   if (path.text() == nullptr) return member(item, path);
   Value value = item;
@@ -214,7 +214,8 @@ Result attribute_path(const Value& item, const Value& path) {
   return value;
 }
 
-// select, reject, selectattr and rejectattr: items whose value passes (or fails) a test.
+// select and reject keep the items that pass (or fail) a test. selectattr and rejectattr test an
+// attribute of each item.
 template <bool kByAttribute, bool kWanted>
 Result choose(const Value& input, const Arguments& arguments, Rendering& rendering) {
   TESSERA_ASSIGN_OR_RETURN(const auto all, items_of(input, rendering));

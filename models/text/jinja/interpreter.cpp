@@ -14,7 +14,7 @@ namespace {
 using Result = absl::StatusOr<Value>;
 
 constexpr size_t kStepCost = 16;
-constexpr int kMaxCallDepth = 400;  // statements and expressions within each other, through macros
+constexpr int kMaxCallDepth = 400;  // nested statements and expressions, macro calls included
 
 enum class Flow { next, break_loop, continue_loop };
 
@@ -54,7 +54,7 @@ class Interpreter final : public Rendering {
   }
 
  private:
-  // Counts a step of the recursion down again when it is left.
+  // Counts one recursion level for as long as it exists.
   class Level {
    public:
     explicit Level(int& depth) : depth_(++depth) {}
@@ -176,7 +176,7 @@ class Interpreter final : public Rendering {
     return absl::OkStatus();
   }
 
-  // What the statements print, instead of printing it.
+  // Returns: the output of the statements, without printing it.
   absl::StatusOr<Text> captured(const Statements& body) {
     Text outer = std::exchange(out_, Text());
     const Scopes::Nested scope(scopes_);
@@ -350,7 +350,7 @@ class Interpreter final : public Rendering {
     return Value(true);
   }
 
-  // `a or b` ends with the first true value, `a and b` with the first false one.
+  // `a or b` returns the first true value, `a and b` the first false one; else the right operand.
   Result logical(const Expression& expression, bool ends_with) {
     TESSERA_ASSIGN_OR_RETURN(Value left, evaluate(*expression.children[0]));
     if (left.truthy() == ends_with) return left;
@@ -388,7 +388,7 @@ class Interpreter final : public Rendering {
     return sliced(object, given[0], given[1], given[2], *this);
   }
 
-  // The arguments after the callee or input.
+  // Evaluates the arguments, which follow the callee or input.
   absl::StatusOr<Arguments> arguments(const Expression& expression) {
     Arguments given;
     for (size_t i = 1; i < expression.children.size(); ++i) {
@@ -460,12 +460,12 @@ class Interpreter final : public Rendering {
 
   const Context& context_;
   Scopes scopes_;
-  std::deque<Namespace> namespaces_;  // values point into it
+  std::deque<Namespace> namespaces_;  // values point into it; a deque keeps them valid
   Text out_;
   size_t work_ = 0;
   int depth_ = 0;
   int line_ = 0;
-  bool raised_ = false;  // the last error is the template's own
+  bool raised_ = false;  // the last error comes from raise_exception
 };
 
 }  // namespace

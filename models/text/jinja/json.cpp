@@ -76,7 +76,7 @@ class JsonWriter {
     return escape;
   }
 
-  // In front of the first element, between two, and after the last.
+  // Called before each element and after the last one; `first` omits the comma.
   void separate(bool first) {
     if (!first) out_.append(indent_ < 0 ? ", " : ",");
     new_line();

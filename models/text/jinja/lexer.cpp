@@ -22,7 +22,7 @@ bool starts_name(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
-// Longer symbols first.
+// Longer symbols come first, because the first match is taken.
 constexpr std::array<std::string_view, 27> kSymbols = {
     "**", "//", "==", "!=", "<=", ">=", "+", "-", "*", "/", "%", "~", "<", ">",
     "=",  "(",  ")",  "[",  "]",  "{",  "}", ".", ",", ":", "|", ";", "!"};
@@ -71,7 +71,7 @@ class Lexer {
     return source_.size();
   }
 
-  // The text up to a tag, less what the tags on either side strip.
+  // Emits the text up to a tag, without the white space that the tags on both sides strip.
   void put_text(size_t tag) {
     size_t begin = at_;
     size_t end = tag;
@@ -91,7 +91,8 @@ class Lexer {
     advance(tag);
   }
 
-  // lstrip_blocks: blanks go if nothing else stands before the tag on its line.
+  // lstrip_blocks: removes blanks before a tag that is first on its line.
+  // Returns: the end of the text.
   size_t without_indent(size_t begin, size_t end) const {
     size_t at = end;
     while (at > begin && (source_[at - 1] == ' ' || source_[at - 1] == '\t')) --at;
@@ -100,7 +101,7 @@ class Lexer {
     return line_begins ? at : end;
   }
 
-  // What follows a tag's end: "-" strips all white space, trim_blocks one line break.
+  // Continues after a tag: "-" strips all white space, trim_blocks one line break.
   void finish_tag(size_t end, bool strip, bool trim) {
     advance(end);
     strip_next_ = strip;
@@ -202,7 +203,7 @@ class Lexer {
     return absl::OkStatus();
   }
 
-  // As in Python: an unknown escape stands for itself.
+  // As in Python, an unknown escape is kept unchanged.
   absl::Status read_escape(size_t& at, std::string& text) {
     const char c = source_[at + 1];
     constexpr std::string_view kFrom = "ntrabfv\\'\"";
@@ -240,14 +241,14 @@ class Lexer {
   size_t at_ = 0;
   int line_ = 1;
   bool strip_next_ = false;
-  std::string brackets_;  // those still to close
+  std::string brackets_;  // open brackets
   std::vector<Token> tokens_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::vector<Token>> tokenize(std::string_view source) {
-  // Jinja reads every kind of line break as "\n".
+  // Jinja converts every kind of line break to "\n".
   std::string unix;
   for (size_t i = 0; i < source.size(); ++i) {
     const bool pair = source[i] == '\r' && i + 1 < source.size() && source[i + 1] == '\n';

@@ -19,17 +19,19 @@ struct Token {
     string,
     integer,
     number,
-    symbol,  // an operator or a bracket
+    symbol,  // operator or bracket
     end,
   };
   Kind kind;
-  std::string text;  // of strings without quotes and escapes
+  std::string text;  // strings: without quotes, escapes decoded
   int line;
 };
 
-// A template's tokens, the last of kind `end`. White space around tags is handled as transformers
-// sets Jinja up: trim_blocks (a line break right after a statement goes), lstrip_blocks (so do
-// blanks in front of one that is first on its line), the template's last line break goes.
+// Returns: the tokens of a template; the last one has the kind `end`. White space around tags is
+// handled as in transformers. trim_blocks removes a line break directly after a statement.
+// lstrip_blocks removes blanks before a statement that is first on its line. The last line break of
+// the template is removed.
+// Errors: InvalidArgument with the line.
 absl::StatusOr<std::vector<Token>> tokenize(std::string_view source);
 
 }  // namespace tessera::jinja

@@ -19,7 +19,7 @@ absl::Status overflow() {
   return absl::InvalidArgumentError("integer overflow");
 }
 
-// Python rounds quotients down; remainders have the divisor's sign.
+// Python rounds quotients down, and remainders have the sign of the divisor.
 absl::StatusOr<Value> divide_integers(bool remainder, int64_t a, int64_t b) {
   if (b == 0) return absl::InvalidArgumentError("division by zero");
   if (b == -1) {
@@ -83,7 +83,7 @@ absl::StatusOr<Value> repeated(const Text& text, int64_t times, Rendering& rende
   return Value(std::move(result));
 }
 
-// Python's rules for an index or a bound: negative ones count from the end.
+// As in Python, a negative index or bound counts from the end.
 int64_t from_end(int64_t index, int64_t size) {
   return index < 0 ? index + size : index;
 }
@@ -95,7 +95,7 @@ absl::StatusOr<std::optional<int64_t>> bound(const Value* value) {
                                     value->type_name());
 }
 
-// The indices a slice of `size` items takes, in order.
+// Returns: the indices that a slice selects from `size` items, in order.
 absl::StatusOr<std::vector<size_t>> slice_indices(int64_t size, const Value* begin_value,
                                                   const Value* end_value, const Value* step_value) {
   TESSERA_ASSIGN_OR_RETURN(const auto begin_bound, bound(begin_value));

@@ -12,7 +12,7 @@ using Kind = Statement::Kind;
 using StatementPtr = std::unique_ptr<Statement>;
 using Words = std::vector<std::string_view>;
 
-// Names of macros, wherever they are defined: a call may stand before the definition.
+// Returns: the names of all macros of the template, because a call may precede the definition.
 std::set<std::string> find_macros(const std::vector<Token>& tokens) {
   std::set<std::string> names;
   for (size_t i = 0; i + 2 < tokens.size(); ++i) {
@@ -51,7 +51,8 @@ class Parser {
                        [&](std::string_view word) { return stream_.peek(1).text == word; });
   }
 
-  // Statements up to one that begins with a word of `until`, which is taken and left as `word_`.
+  // Parses statements up to one that begins with a word of `until`. Takes that word and stores it
+  // in `word_`.
   absl::StatusOr<Statements> statements(const Words& until) {
     if (++depth_ > kMaxTreeDepth) {
       return stream_.error("nested more than " + std::to_string(kMaxTreeDepth) + " deep");
@@ -137,7 +138,7 @@ class Parser {
     return choice;
   }
 
-  // name, name ... with or without brackets
+  // name, name, ... with or without brackets
   absl::Status targets(Statement& statement) {
     const bool brackets = stream_.accept_symbol("(");
     do {
@@ -191,7 +192,7 @@ class Parser {
     return set;
   }
 
-  // set a, b = c, d: what follows the first value makes it a list.
+  // `set a, b = c, d`: further values after the first one make the expression a list.
   absl::Status tuple_rest(Statement& set) {
     if (!stream_.at_symbol(",")) return absl::OkStatus();
     auto tuple = std::make_unique<Expression>();
@@ -232,9 +233,9 @@ class Parser {
 
   const std::set<std::string> macros_;
   TokenStream stream_;
-  std::string word_;  // that ended the last statements()
+  std::string word_;  // the word that ended the last statements()
   int depth_ = 0;
-  int loops_ = 0;  // around this place
+  int loops_ = 0;  // loops around the current statement
 };
 
 }  // namespace

@@ -11,19 +11,21 @@
 
 namespace tessera::jinja {
 
-// Templates nest at most this deep, statements and expressions together: what walks the tree may
-// be recursive.
+// Max nesting of a template, statements and expressions together. The limit allows recursive
+// functions on the tree.
 inline constexpr int kMaxTreeDepth = 200;
 
-// Errors name line and construct: malformed templates, unknown statements, filters, tests,
-// functions and methods.
+// Errors: InvalidArgument, which names line and construct, for malformed templates and unknown
+// statements, filters, tests, functions and methods.
 absl::StatusOr<Statements> parse_template(std::string_view source);
 
-// The expression at the stream's place. `macros`: names that may be called beside the functions.
+// Parses the expression at the stream's position.
+// macros: names that may be called in addition to the functions
+// depth: nesting of statements around the expression
 absl::StatusOr<ExpressionPtr> parse_expression(TokenStream& stream,
                                                const std::set<std::string>& macros, int depth);
 
-// The same without `a if b else c` at the top: what a for loop's `in` is followed by.
+// The same without `a if b else c` at the top level. A for loop has such an expression after `in`.
 absl::StatusOr<ExpressionPtr> parse_unconditional(TokenStream& stream,
                                                   const std::set<std::string>& macros, int depth);
 

@@ -9,8 +9,8 @@
 
 namespace tessera::jinja {
 
-// The variables a place of the template sees. A loop's round has its own, which end with it; an
-// `if` has none. A macro sees its own and the template's outermost.
+// The variables visible at a position of the template. Each loop iteration has a scope of its own;
+// an `if` has none. A macro reads its own scope and the outermost scope of the template.
 class Scopes {
  public:
   Scopes() : scopes_(1) {}
@@ -25,7 +25,7 @@ class Scopes {
     scopes_.back().emplace_back(name, std::move(value));
   }
 
-  // Null where there is no such variable. Valid until the next set().
+  // Returns: null if there is no such variable. Not owned; valid until the next set().
   const Value* find(std::string_view name) const {
     for (size_t i = scopes_.size(); i-- > base_;) {
       if (const Value* value = find(scopes_[i], name)) return value;
@@ -33,7 +33,7 @@ class Scopes {
     return find(scopes_[0], name);
   }
 
-  // Opens a scope within the current one for as long as it lives.
+  // Opens a scope within the current one until destruction.
   class Nested {
    public:
     explicit Nested(Scopes& scopes) : scopes_(scopes) { scopes_.scopes_.emplace_back(); }
@@ -45,7 +45,8 @@ class Scopes {
     Scopes& scopes_;
   };
 
-  // Opens a macro's scope.
+  // Opens the scope of a macro until destruction. Scopes of the caller are not visible, except the
+  // outermost.
   class Call {
    public:
     explicit Call(Scopes& scopes)

@@ -8,7 +8,7 @@
 namespace tessera::jinja {
 namespace {
 
-// Whether the character at the front of `text` is to be stripped.
+// Returns: true if strip() removes `character`. Empty `characters` means white space.
 bool strips(std::string_view character, std::string_view characters) {
   if (!characters.empty()) return characters.find(character) != std::string_view::npos;
   const Utf8Step step = next_utf8(character);

@@ -7,12 +7,12 @@
 
 namespace tessera::jinja {
 
-// A string that knows which of its bytes came from a message. Every operation of the interpreter
-// keeps that knowledge, so that a prompt's special tokens can only come from the template.
+// A string with an origin flag for each byte: template or message. Every operation of the
+// interpreter keeps the flags, so a prompt's special tokens can only come from the template.
 class Text {
  public:
   struct Run {
-    size_t end;  // exclusive; a run begins where the one before it ends
+    size_t end;  // exclusive; a run begins at the end of the previous one
     bool from_message;
   };
 
@@ -22,7 +22,7 @@ class Text {
   }
 
   const std::string& bytes() const { return bytes_; }
-  const std::vector<Run>& runs() const { return runs_; }  // neighbours differ in from_message
+  const std::vector<Run>& runs() const { return runs_; }  // adjacent runs differ in from_message
   size_t size() const { return bytes_.size(); }
   bool empty() const { return bytes_.empty(); }
   bool any_from_message() const;
@@ -33,14 +33,15 @@ class Text {
   // Requires: begin <= end <= size().
   Text slice(size_t begin, size_t end) const;
 
-  // The same bytes' marks over other bytes of the same number.
+  // Returns: other bytes with the origin flags of this text.
   // Requires: bytes.size() == size().
   Text with_bytes(std::string bytes) const;
 
-  // Python's strip: without the characters of `characters` (white space if empty) at either end.
+  // Python's strip: removes the characters in `characters` (white space if empty) at the left and
+  // right end, as selected.
   Text strip(std::string_view characters, bool left, bool right) const;
 
-  // Each `from` becomes `to`, the first `limit` times. Requires: `from` is not empty.
+  // Replaces the first `limit` occurrences of `from` by `to`. Requires: `from` is not empty.
   Text replace(std::string_view from, const Text& to, size_t limit) const;
 
  private:

@@ -10,7 +10,8 @@
 
 namespace tessera::jinja {
 
-// A parser's place in the tokens. The last token is of kind `end`, and no step goes beyond it.
+// A parser's position in the tokens. The last token has the kind `end`, and the position never goes
+// beyond it. Owns the tokens.
 class TokenStream {
  public:
   explicit TokenStream(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}

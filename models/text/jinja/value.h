@@ -18,15 +18,15 @@ class Value;
 struct Statement;
 
 struct Undefined {
-  std::string name;  // what was asked for, for error messages
+  std::string name;  // name of the missing variable or member, for messages
 };
 struct None {};
 
-// What a value costs whoever walks over all of it. Both are limited: a list may hold another list
-// twice, and that one another list twice, and so on.
+// Cost of visiting a whole value. Both fields are limited, because a list may contain another list
+// twice, which contains a third one twice, and so on.
 struct Extent {
   int depth = 1;      // of nesting
-  size_t weight = 1;  // values and bytes in it, counted once per way that leads there
+  size_t weight = 1;  // values and bytes in it; shared ones count once for each reference
 };
 
 struct List {
@@ -41,16 +41,16 @@ struct Dict {
   const Value* find(std::string_view key) const;
 };
 
-// What `namespace(...)` makes: the one value that changes. Owned by the rendering.
+// Result of `namespace(...)`, the only mutable value. Owned by the rendering.
 struct Namespace {
   Dict attributes;
 };
 
 struct Macro {
-  const Statement* definition;  // of the template, which outlives every rendering
+  const Statement* definition;  // not owned; the template outlives every rendering
 };
 
-// A value of a template. Copies are cheap: text, lists and dicts are shared and never change.
+// A value of a template. Copies are cheap, because text, lists and dicts are shared and immutable.
 class Value {
  public:
   using Data =
@@ -67,7 +67,7 @@ class Value {
   explicit Value(Namespace* space) : data_(space) {}
   explicit Value(Macro macro) : data_(macro) {}
 
-  // Errors: nested more than kMaxDepth deep, or more than kMaxWeight altogether.
+  // Errors: InvalidArgument if nested deeper than kMaxDepth, or if the weight exceeds kMaxWeight.
   static absl::StatusOr<Value> list(std::vector<Value> items);
   static absl::StatusOr<Value> dict(Dict dict);
   static constexpr int kMaxDepth = 64;
@@ -80,14 +80,14 @@ class Value {
   bool is_float() const { return std::holds_alternative<double>(data_); }
   bool is_number() const { return is_bool() || is_integer() || is_float(); }
 
-  // Null where the value is something else.
+  // Return null if the value has another type. Not owned; valid as long as this value.
   const Text* text() const { return pointer<Text>(); }
   const List* list() const { return pointer<List>(); }
   const Dict* dict() const { return pointer<Dict>(); }
   Namespace* space() const;
   const Macro* macro() const { return std::get_if<Macro>(&data_); }
 
-  std::optional<int64_t> integer() const;  // of a bool 0 or 1
+  std::optional<int64_t> integer() const;  // a bool is 0 or 1
   std::optional<double> number() const;
 
   bool truthy() const;
@@ -111,13 +111,13 @@ class Value {
 
 bool equal(const Value& a, const Value& b);
 
-// -1, 0 or 1. Errors: values that have no order.
+// Returns: -1, 0 or 1. Errors: InvalidArgument for values without an order.
 absl::StatusOr<int> compare(const Value& a, const Value& b);
 
-// Whether `item` is in `container`. Errors: a container that is none.
+// Returns: true if `item` is in `container`. Errors: InvalidArgument if it is not a container.
 absl::StatusOr<bool> contains(const Value& container, const Value& item);
 
-// As `{{ value }}` prints it: Python's str().
+// Returns: the output of `{{ value }}`, which is Python's str().
 Text printed(const Value& value);
 
 }  // namespace tessera::jinja

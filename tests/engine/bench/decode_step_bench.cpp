@@ -1,9 +1,8 @@
-// A whole decode step of a model, of sequences that share a prefix: with what they share read once
-// for all, and with each reading for itself. Logits must be the same bit for bit. With one thread
-// it is the processor's time that counts, so that other work on the machine counts little.
-//   decode_step_bench MODEL|SHAPE [sequences] [shared tokens] [tokens of its own] [threads]
-//   [weights]
-// A shape is one of tessera-bench's: tiny is the shipped model's; its weights are random.
+// Measures a whole decode step of a model over sequences that share a prefix. Compares one read of
+// the shared pages for all sequences with a separate read for each. Logits must be bit-identical.
+// With one thread, CPU time is measured, so that other load on the machine has little effect.
+//   decode_step_bench MODEL|SHAPE [sequences] [shared tokens] [own tokens] [threads] [weights]
+// A shape is one of tessera-bench's shapes; its weights are random. `tiny` is the shipped model's.
 
 #include <time.h>
 
@@ -72,7 +71,7 @@ class Decode {
     }
   }
 
-  // Milliseconds of the same step again: the open group has room for it.
+  // Runs the same step again; the open group has room for it. Returns: milliseconds.
   double step(bool share_reads, std::vector<float>& logits) {
     const int64_t vocab = model_.config().vocab;
     logits.resize(rows_.size() * static_cast<size_t>(vocab));
@@ -141,7 +140,7 @@ void compare(const char* name, Decode& decode) {
               logits[0] == logits[1] ? "same" : "DIFFERENT");
 }
 
-// A directory with random weights of a shape, as long as this stands.
+// A temporary directory with random weights of a shape. Removed with this object.
 class RandomModel {
  public:
   RandomModel(const bench::Shape& shape, int32_t context)

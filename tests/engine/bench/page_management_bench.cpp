@@ -1,7 +1,7 @@
-// What page management takes of a decode step: reserving room, and what policies make of the
-// tokens that a step stored; beside it, storing, which prunes and encodes a group when it closes.
-// 64 sequences of the shipped model decode in one batch; their lengths are staggered, so that one
-// of them closes a group in each step.
+// Measures the share of page management in a decode step: reserving pages, and compression by the
+// policy of the tokens that a step stored. Shown beside it: the time of kv_store, which prunes and
+// encodes a group when it closes. 64 sequences of the shipped model decode in one batch. Their
+// lengths are staggered, so that one of them closes a group in each step.
 //   page_management_bench MODEL_DIRECTORY [tokens before [steps [policy ...]]]
 
 #include <algorithm>
@@ -39,17 +39,17 @@ T must(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
-// Microseconds of one step.
+// Microseconds of one step, by part.
 struct Times {
   double reserve = 0;
-  double forward = 0;  // logits too
-  double store = 0;    // of it, kv_store
+  double forward = 0;  // includes logits
+  double store = 0;    // part of forward: kv_store
   double compress = 0;
 
   double share() const { return (reserve + compress) / (reserve + forward + compress); }
 };
 
-// The best backend, whose kv_store counts its time.
+// The best backend, with a kv_store that measures its own time.
 struct TimedStores {
   static inline double spent = 0;
 
@@ -158,7 +158,7 @@ class Batches {
 
 constexpr const char* kAllDemoted = "all demoted";
 
-// The most that compression can have to do: every token changes its tier, none is dropped.
+// The worst case of compression: every token is demoted, none is dropped.
 KvPolicy all_demoted() {
   KvPolicy policy = paper_leankv();
   policy.alpha_high = 1e6f;

@@ -1,5 +1,5 @@
-// How long the radix tree takes to match a prompt and to insert what is new of it, by the number of
-// tokens in the tree and of the prompts that these came from.
+// Measures how long the radix tree takes to hash and match a prompt and to insert its new blocks.
+// Varies the number of tokens in the tree, and so the number of prompts that they came from.
 //   prefix_tree_bench [prompt tokens] [tokens in the tree ...]
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int32_t kBlock = 64;
 
-// A tree full of prompts, of which each half begins like one of a few others.
+// A tree full of prompts. The first half of each prompt is one of 64 common prefixes.
 class Workload {
  public:
   Workload(int64_t tokens, int64_t prompt)
@@ -30,7 +30,7 @@ class Workload {
     }
   }
 
-  // Microseconds of one prompt: hash, match, insert the rest, let go, and evict as much.
+  // Microseconds of one prompt. `insert` includes unlocking the path and evicting as many blocks.
   struct Times {
     double hash;
     double match;

@@ -21,8 +21,8 @@ AttentionShape uniform(KvFormat format) {
 
 class CudaAttention : public testing::TestWithParam<Device> {
  protected:
-  // Compares every `stride`-th row, the last one among them, with double precision; the bounds are
-  // the CPU's own.
+  // Compares every `stride`-th row, the last one included, with double precision. The bounds are
+  // those of the CPU.
   void expect_near(const AttentionSequences& sequences, const Steps& steps,
                    int32_t stride = 1) const {
     tessera::expect_near(sequences, sequences.run(GetParam(), steps), Against::stored, stride);
@@ -31,7 +31,7 @@ class CudaAttention : public testing::TestWithParam<Device> {
     expect_near(sequences, sequences.all_at_once(), stride);
   }
 
-  // Prompts but for the last token, which is decoded.
+  // All tokens of a prompt but the last, then the last as a decode step.
   static Steps prompt_then_decode(const AttentionSequences& sequences) {
     Steps steps(2);
     for (size_t i = 0; i < sequences.lengths().size(); ++i) {
@@ -103,7 +103,7 @@ TEST_P(CudaAttention, IsNearDoublePrecisionAtEveryLengthAroundATile) {
   }
 }
 
-// 40 tiles are five spans: in decode each is a warp's, in a prompt all are one warp's.
+// 40 tiles are five splits. In decode a warp computes one split, in a prompt all of them.
 TEST_P(CudaAttention, MergesSpansOfALongContext) {
   for (const KvFormat format : {kKvF16, kKvK4V2, kKvS70}) {
     AttentionShape shape = uniform(format);
@@ -151,8 +151,8 @@ TEST_P(CudaAttention, BearsScoresThatSpread) {
     shape.kv_heads = 1;
     shape.spread = 40.0f;
     const AttentionSequences sequences(shape, {150}, 5);
-    // Weights below 2^-36 of a tile's largest are 0 in two f16: all that a channel may have, where
-    // none but such tokens keep it.
+    // Weights below 2^-36 of a tile's largest are 0 in two f16. If only such tokens keep a channel,
+    // it has no other weights.
     const auto sparse =
         format.is_sparse() ? AttentionSequences::Sparse::halves : AttentionSequences::Sparse::f32;
     tessera::expect_near(sequences, sequences.run(GetParam(), sequences.all_at_once()),
@@ -160,7 +160,7 @@ TEST_P(CudaAttention, BearsScoresThatSpread) {
   }
 }
 
-// One arithmetic for prompt and decode, whatever the chunks and whoever shares the batch.
+// Prompt and decode have the same arithmetic, for any chunks and any batch.
 TEST_P(CudaAttention, HasTheSameBitsWhateverTheChunks) {
   for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V2, kKvS70K8V4}) {
     AttentionShape shape = uniform(format);

@@ -5,7 +5,7 @@ namespace {
 
 class CudaCompression : public CompressedArenas {};
 
-// At the prompt's end, and a group later. More lengths: compress_long_test.cpp.
+// At the prompt's end, and one group later. compress_long_test.cpp has more lengths.
 TEST_P(CudaCompression, LeavesWhatTheOracleLeaves) {
   uint32_t seed = 1;
   for (const KvPolicy& policy : policies()) {
@@ -38,14 +38,14 @@ TEST_P(CudaCompression, LeavesPagesAloneThatOthersOwnToo) {
   }
 }
 
-// The image too is the same, byte for byte, and comes back into another slot.
+// The snapshot is the same, byte for byte, and can be swapped in to another slot.
 TEST_P(CudaCompression, IsSavedAndLoadedAsItIs) {
   uint32_t seed = 300;
   for (const char* name : {"leankv", "h2o", "mustafar-50"}) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     KvPolicy policy = preset(name);
     if (policy.prunes_keys()) {
-      policy.key_score = KvKeyScore::output_aware;  // sums of queries are part of the image
+      policy.key_score = KvKeyScore::output_aware;  // sums of queries are part of the snapshot
     }
     begin(policy, 16, seed++);
     append(300);
@@ -56,7 +56,7 @@ TEST_P(CudaCompression, IsSavedAndLoadedAsItIs) {
       std::vector<std::byte>& snapshot = snapshots.emplace_back(static_cast<size_t>(bytes));
       backend.kv_swap_out({arena.pool(), {0, tiers_, tokens_}, snapshot}, stream);
     });
-    // In slack and in lanes that hold nothing pages may differ, and do: they are other pages.
+    // Slack and unused lanes may differ, and do, because the pages are different ones.
     EXPECT_EQ(snapshots[0].size(), snapshots[1].size());
     resize({0}, {});
     size_t i = 0;
@@ -73,7 +73,7 @@ TEST_P(CudaCompression, IsSavedAndLoadedAsItIs) {
   }
 }
 
-// Of chunks that begin and end anywhere, bit for bit.
+// Chunks begin and end anywhere; results are equal bit for bit.
 TEST_P(CudaCompression, AddsUpQueriesAsTheOracleDoes) {
   begin(preset("mustafar-50"), 48, 400);
   shape_.query_sums = true;

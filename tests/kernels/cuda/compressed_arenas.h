@@ -34,7 +34,8 @@ inline std::vector<KvPolicy> policies() {
   all.push_back(mass);
   mass.scorer = KvScorer::squares;
   all.push_back(mass);
-  // Sparse tiers: behind a dense one, also by what queries look at, and behind a sparse one.
+  // Sparse low tiers: below a dense tier, also with output_aware key scores, and below a sparse
+  // tier.
   all.push_back(preset("mustafar-50"));
   all.back().low = kKvS70K8V4;
   all.back().key_score = KvKeyScore::output_aware;
@@ -77,8 +78,8 @@ class CompressedArenas : public TwoArenas {
     evaluated_ = 0;
   }
 
-  // Stores tokens in slot 0 and gives their marks positions and coarse scores, so that ties are
-  // common; then everybody's score grows.
+  // Stores tokens in slot 0 and gives them token scores with positions and coarse scores, so that
+  // ties are common. Then all scores grow.
   void append(int32_t count) {
     store({{0, tokens_, count}}, tiers_, {0, 1});
     for (int64_t row = 0; row < shape_.slot_rows(); ++row) {
@@ -100,7 +101,7 @@ class CompressedArenas : public TwoArenas {
     tokens_ += count;
   }
 
-  // Sums of queries, a few different ones.
+  // Sums of queries with few different values.
   void sum_queries() {
     for (int64_t i = 0; i < (shape_.query_sums ? shape_.slot_query_sum_bytes() / 4 : 0); ++i) {
       const float sum = static_cast<float>(random_() % 4);

@@ -1,6 +1,6 @@
-// Tests keep what ops work on in std::vector. Here all of it is memory that host and GPU share, so
-// that the same tests run on a GPU: operator new gives managed memory. What is small comes from one
-// large piece and is not reused; tests are short.
+// Tests keep the memory of ops in std::vector. Here operator new returns managed memory, shared by
+// host and GPU, so that the same tests run on a GPU. Small allocations come from one large piece
+// and are not reused, because tests are short.
 
 #include <cuda_runtime.h>
 
@@ -23,7 +23,7 @@ bool has_gpu() {
   return has;
 }
 
-// Managed memory where the machine has it, else host memory that the GPU reads over the bus.
+// Returns: managed memory if the machine has it, else host memory that the GPU reads over the bus.
 void* shared_memory(size_t bytes) {
   void* memory = nullptr;
   if (cudaMallocManaged(&memory, bytes) == cudaSuccess) {
@@ -57,7 +57,7 @@ void* take(size_t bytes) {
 
 }  // namespace
 
-// CUDA's own host code allocates while it starts; that comes from malloc.
+// CUDA's host code allocates while it starts; these allocations come from malloc.
 static thread_local bool g_in_cuda = false;
 
 void* operator new(size_t bytes) {

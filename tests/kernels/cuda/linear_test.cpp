@@ -1,4 +1,4 @@
-// Weights on the device: how activations are rounded, and products against the CPU's plain loops.
+// Weights on the device: rounding of activations, and products compared with the CPU's plain loops.
 
 #include <gtest/gtest.h>
 
@@ -34,9 +34,9 @@ TEST_P(DeviceLinear, RoundsActivationsToE4m3AsTheCpuDoes) {
   for (const int64_t cols : {1, 16, 255, 256, 257, 1000}) {
     const int64_t stride = cols + 3;
     std::vector<float> in = normal(4 * stride);
-    std::fill_n(in.begin() + stride, cols, 0.0f);  // a row that vanishes
+    std::fill_n(in.begin() + stride, cols, 0.0f);  // a row of zeros
     std::fill_n(in.begin() + 2 * stride, cols, 1e-3f);
-    in[static_cast<size_t>(2 * stride)] = -700.0f;  // one that is large beside the others
+    in[static_cast<size_t>(2 * stride)] = -700.0f;  // large compared with the others
     in[static_cast<size_t>(3 * stride)] = NAN;
     std::vector<uint8_t> codes(static_cast<size_t>(4 * cols), 0xee);
     std::vector<float> scales(4, -1);
@@ -44,7 +44,7 @@ TEST_P(DeviceLinear, RoundsActivationsToE4m3AsTheCpuDoes) {
                        GetParam().stream);
     wait();
     EXPECT_EQ(scales[1], 0.0f);
-    EXPECT_TRUE(std::isnan(scales[3])) << "what is not a number reaches every output";
+    EXPECT_TRUE(std::isnan(scales[3])) << "a NaN reaches every output";
     for (int64_t row = 0; row < 3; ++row) {
       float largest = 0;
       for (int64_t i = 0; i < cols; ++i) {
@@ -81,9 +81,9 @@ TEST_P(DeviceLinear, RoundsActivationsToF16AndKeepsThemFinite) {
   }
 }
 
-// The same rounding of both factors, so that only the order of f32 additions differs; but where a
-// row's scaled value stands at the border of two codes the CPU's and the device's division may
-// part.
+// Both factors are rounded alike, so only the order of f32 additions differs. An exception is a
+// scaled value at the border of two codes: the divisions of CPU and device may round it
+// differently.
 TEST_P(DeviceLinear, MultipliesAsPlainLoopsDo) {
   const Backend& device = *GetParam().backend;
   const Backend& cpu = cpu_backend(CpuIsa::scalar);
@@ -121,7 +121,7 @@ TEST_P(DeviceLinear, MultipliesAsPlainLoopsDo) {
       };
       const std::vector<float> expected = product(cpu, pool.stream());
       const std::vector<float> out = product(device, GetParam().stream);
-      // Standard normal factors: a sum's terms have a mean magnitude of 2/pi.
+      // Standard normal factors: the terms of a sum have a mean magnitude of 2/pi.
       const double bound = kCols * (kCols + 8) * 0x1p-23;
       for (size_t i = 0; i < out.size(); ++i) {
         ASSERT_NEAR(out[i], expected[i], bound) << name(format) << ", " << tokens << " tokens";
@@ -130,7 +130,7 @@ TEST_P(DeviceLinear, MultipliesAsPlainLoopsDo) {
   }
 }
 
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DeviceLinear);  // where there is no GPU
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DeviceLinear);  // for machines without a GPU
 INSTANTIATE_TEST_SUITE_P(Devices, DeviceLinear, testing::ValuesIn(devices_of_this_machine()),
                          [](const auto& instance) { return instance.param.name; });
 

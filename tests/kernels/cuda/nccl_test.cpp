@@ -1,5 +1,5 @@
-// One rank on one GPU: that sums go through NCCL on the stream. More ranks need more GPUs; what
-// they compute is tests/models/tensor_parallel_test.cpp's, on CPUs.
+// One rank on one GPU: checks that sums go through NCCL on the stream. More ranks need more GPUs.
+// tests/models/tensor_parallel_test.cpp checks the results of several ranks, on CPUs.
 
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ bool has_gpu() {
   return cudaGetDeviceCount(&gpus) == cudaSuccess && gpus > 0;
 }
 
-// Numbers of a rank's GPU.
+// Numbers in the GPU memory of a rank.
 class DeviceNumbers {
  public:
   DeviceNumbers() : numbers_(1000) {

@@ -11,13 +11,13 @@ TEST_P(CudaPages, StoreTheOraclesBytesInEveryFormat) {
   for (const KvFormat format : named_formats()) {
     for (const int32_t head_dim : {8, 48, 64}) {
       if (format.is_sparse() && head_dim != 48) {
-        continue;  // KeepTheChannelsTheOracleKeeps has others
+        continue;  // KeepTheChannelsTheOracleKeeps has other head dimensions
       }
       SCOPED_TRACE(testing::Message() << name_of(format) << " " << head_dim);
       make(shape_of({format}, head_dim, head_dim == 48 ? 48 : 64));
       store({{2, 0, 30}, {0, 0, 200}}, {}, {1});
       store({{0, 200, 70}, {2, 30, 34}}, {},
-            {1});  // a group that began in the window; one that fills
+            {1});  // a group that began in the residual buffer; one that fills
       store({{0, 270, 1}, {2, 64, 1}}, {}, {1});
       expect_same({}, {271, 0, 65});
     }
@@ -35,7 +35,7 @@ TEST_P(CudaPages, RoundsAsTheOracleWhereNumbersAreLargeOrEqual) {
   }
 }
 
-// Every number of channels that are kept, the largest head dimension, and many channels alike.
+// Several numbers of kept channels, a large head dimension, and many equal channels.
 TEST_P(CudaPages, KeepTheChannelsTheOracleKeeps) {
   for (const KvFormat format : {kKvS70, kKvS50K4V4, KvFormat{8, 4, 8, 999}}) {
     for (const auto& [head_dim, different] : {std::pair{72, 3}, std::pair{128, 0}}) {
@@ -48,7 +48,7 @@ TEST_P(CudaPages, KeepTheChannelsTheOracleKeeps) {
   }
 }
 
-// Of any chunks, each token in its place of its group.
+// Any chunks: each token is at its place of its group.
 TEST_P(CudaPages, KeepTheNewestTokensInTheWindow) {
   for (const std::vector<int32_t>& chunks : std::vector<std::vector<int32_t>>{
            {30, 50, 1, 60}, {64, 64, 1, 1}, {150, 1, 100, 63}, {300, 20, 64}, {63, 1, 1, 64}}) {
@@ -72,7 +72,7 @@ TEST_P(CudaPages, KeepTheNewestTokensInTheWindow) {
   }
 }
 
-// Where a policy left a number of tokens that is not whole tiles.
+// For rows in which a policy left a number of tokens that is not whole tiles.
 TEST_P(CudaPages, CloseGroupsBehindAnyNumberOfTokens) {
   for (const KvFormat format : named_formats()) {
     if (format == kKvF32) {
@@ -120,7 +120,7 @@ TEST_P(CudaPages, TakeThePagesTheOracleTakes) {
 
 TEST_P(CudaPages, MoveAsTheOraclesDoInRandomSteps) {
   KvArenaShape shape = shape_of({kKvK8V4, kKvK4V2}, 8, 16);
-  shape.page_bytes = 512;  // 16 tokens of the one, 32 of the other
+  shape.page_bytes = 512;  // 16 tokens of one format, 32 of the other
   shape.pages = static_cast<int32_t>(shape.rows()) * shape.row_pages() + 100;
   shape.token_scores = true;
   shape.prefix_block_tokens = 64;

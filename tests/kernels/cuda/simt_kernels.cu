@@ -6,7 +6,7 @@ namespace {
 
 using namespace simt;
 
-// The fragments as simt.h describes them, element by element.
+// Loads and stores the fragments element by element, as simt.h describes them.
 TESSERA_KERNEL(32) multiply_f16_kernel(const f16* a, const f16* b, float* d) {
   const int32_t g = lane() / 4;
   const int32_t t = lane() % 4;

@@ -4,7 +4,7 @@
 
 #include "kernels/backend.h"
 
-// Kernels that show what simt.h's instructions do.
+// Kernels that expose the instructions of simt.h to tests.
 
 namespace tessera {
 
@@ -14,11 +14,11 @@ void multiply_f16(const f16* a, const f16* b, float* d, Stream stream);
 // d[16][8] += a[16][32] * b[32][8].
 void multiply_bytes(const uint8_t* a, const int8_t* b, int32_t* d, Stream stream);
 
-// firsts[i], for i in [0, threads): what stands before counts[i]; firsts[threads]: all of them.
+// firsts[i], for i in [0, threads): sum of counts before counts[i]; firsts[threads]: the total.
 void prefix_sum(const int32_t* counts, int32_t threads, int32_t* firsts, Stream stream);
 
-// Of lanes [0, 32): which of them `words` names by its bit 0, how many of its bits are set, and its
-// two f16 plus 1 each.
+// Results for each lane of [0, 32): ballot over bit 0 of `words`, number of set bits of the lane's
+// word, and its two f16 plus 1 each.
 struct Words32 {
   uint32_t ballots[32];
   int32_t counts[32];
@@ -26,8 +26,8 @@ struct Words32 {
 };
 void look_at_words(const uint32_t* words, Words32* results, Stream stream);
 
-// Every thread of every block lets go of owners[thread % count] once; before[block][thread] is what
-// stood there.
+// Every thread of every block decrements owners[thread % count] once. before[block][thread]
+// receives the number before that.
 void release_all(uint16_t* owners, int32_t count, int32_t blocks, int32_t threads, uint16_t* before,
                  Stream stream);
 

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// What the emulation and the hardware must agree on: on a GPU these tests judge the emulation.
+// Emulation and hardware must agree on these results. On a GPU the tests validate the emulation.
 class Simt : public testing::TestWithParam<Device> {
  protected:
   Stream stream() const { return GetParam().stream; }
@@ -101,8 +101,8 @@ TEST_P(Simt, BallotsCountsBitsAndAddsHalves) {
   }
 }
 
-// 16 bits at odd and even places: the neighbour keeps its count, and one thread alone sees the
-// last.
+// Counts of 16 bits at odd and even places: the neighbour keeps its count, and exactly one thread
+// sees the last owner.
 TEST_P(Simt, OneThreadSeesTheLastOwnerGo) {
   constexpr int32_t kOwners = 7;
   constexpr int32_t kBlocks = 5;

@@ -15,8 +15,8 @@
 
 namespace tessera {
 
-// Two arenas of one shape: the oracle's, and the one of the device under test. Both get the same
-// calls. Which free page a row takes may differ; what rows and units hold may not.
+// Two arenas of one shape: one for the oracle, one for the device under test. Both get the same
+// calls. Rows may take different free pages, but rows and prefix blocks hold the same tokens.
 class TwoArenas : public testing::TestWithParam<Device> {
  protected:
   void make(const KvArenaShape& shape) {
@@ -24,13 +24,13 @@ class TwoArenas : public testing::TestWithParam<Device> {
     expected_ = std::make_unique<ReachedArena>(host_, shape);
     actual_ = std::make_unique<ReachedArena>(device(), shape);
     for (const ReachedArena* arena : {expected_.get(), actual_.get()}) {
-      // NaN in every word: what a page held before must not show.
+      // NaN in every word: old content of a page must not show.
       std::memset((*arena)->view().arena, 0xff, static_cast<size_t>(shape.arena_bytes()));
     }
   }
   const Device& device() const { return GetParam(); }
 
-  // call(backend, arena, stream) on both.
+  // Calls call(backend, arena, stream) for both.
   template <class Call>
   void both(Call&& call) {
     call(*host_.backend, **expected_, host_.stream);
@@ -99,7 +99,7 @@ class TwoArenas : public testing::TestWithParam<Device> {
     });
   }
 
-  // Every row's counts, its tokens in their places, decoded, and their marks.
+  // Compares every row: counts, decoded tokens at their places, and their scores.
   void expect_same_tokens(int32_t slot, KvTiers tiers, int32_t open) const {
     (*actual_)->check_integrity();
     ASSERT_EQ((*actual_)->free_pages(), (*expected_)->free_pages());
@@ -111,11 +111,12 @@ class TwoArenas : public testing::TestWithParam<Device> {
       ASSERT_EQ(other.rows[row].high, counts.high);
       ASSERT_EQ(other.rows[row].low, counts.low);
       for (int32_t i = 0; i < counts.high + open; ++i) {
-        ASSERT_EQ(token_score(other, row, i), token_score(one, row, i)) << "high mark " << i;
+        ASSERT_EQ(token_score(other, row, i), token_score(one, row, i)) << "high score " << i;
       }
       for (int32_t j = 0; j < counts.low; ++j) {
         const int32_t place = one.row_token_scores - 1 - j;
-        ASSERT_EQ(token_score(other, row, place), token_score(one, row, place)) << "low mark " << j;
+        ASSERT_EQ(token_score(other, row, place), token_score(one, row, place))
+            << "low score " << j;
       }
       for (int32_t i = 0; i < counts.high; ++i) {
         ASSERT_EQ(token(other, row, tiers.high, true, i), token(one, row, tiers.high, true, i))
@@ -173,7 +174,7 @@ class TwoArenas : public testing::TestWithParam<Device> {
       .name = "scalar", .backend = &cpu_backend(CpuIsa::scalar), .stream = pool_.stream()};
   std::mt19937 random_{7};
   float spread_ = 1.0f;
-  int32_t different_ = 0;  // small whole numbers, so many different ones; 0: normal floats
+  int32_t different_ = 0;  // number of different values, small integers; 0: normal floats
   int32_t newest_ = 0;     // SequenceSpan::newest
   KvArenaShape shape_;
   std::unique_ptr<ReachedArena> expected_;

@@ -142,7 +142,7 @@ ChatTemplate::Variables variables(bool add_generation_prompt = true) {
   return {"<s>", "</s>", add_generation_prompt, 1699963200};  // 14 November 2023
 }
 
-// The segments, those from messages within «».
+// Returns: the rendered segments; those from messages are enclosed in «».
 std::string marked(std::string_view source, const std::vector<ChatMessage>& messages) {
   const auto parsed = ChatTemplate::parse(source);
   if (!parsed.ok()) return std::string(parsed.status().message());

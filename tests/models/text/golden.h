@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-// A fresh folder; all of them are gone when the tests have run.
+// Returns: a new folder. All of them are removed at the end of the test program.
 inline std::filesystem::path scratch_folder(const std::string& name) {
   static const TemporaryDirectory kRoot;
   const std::filesystem::path folder = kRoot / name;
@@ -26,7 +26,7 @@ struct GoldenCase {
   std::vector<int32_t> ids;
 };
 
-// Texts divided by a marker line, and ids one line a text.
+// Reads texts separated by a marker line, and their ids, one line for each text.
 inline std::vector<GoldenCase> read_golden(const std::filesystem::path& input) {
   const std::string marker = "\n__ggml_vocab_test__\n";
   const std::string texts = read_file(input);

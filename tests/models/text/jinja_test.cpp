@@ -33,7 +33,7 @@ std::string error_of(const std::string& source) {
 
 struct Case {
   const char* source;
-  const char* expected;  // what jinja2 3.1 prints with transformers' settings
+  const char* expected;  // output of jinja2 3.1 with the settings of transformers
 };
 
 TEST(JinjaExpressions, PrintWhatJinja2Prints) {

@@ -8,11 +8,12 @@
 
 namespace tessera {
 
-// The sentencepiece library as the oracle of our own reading of its models. It stands behind this
-// header because its own defines absl::string_view anew.
+// The sentencepiece library, as oracle of our own reader of its models. Only the .cpp includes its
+// header, which defines absl::string_view a second time.
 class SentencePieceLibrary {
  public:
-  explicit SentencePieceLibrary(const std::filesystem::path& model);  // aborts if it cannot be read
+  // aborts on a file that cannot be read
+  explicit SentencePieceLibrary(const std::filesystem::path& model);
   ~SentencePieceLibrary();
 
   std::vector<int32_t> encode(const std::string& text) const;

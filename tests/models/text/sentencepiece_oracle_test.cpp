@@ -1,4 +1,4 @@
-// Our reading of sentencepiece models against the library itself.
+// Compares our reader of sentencepiece models with the library itself.
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ std::filesystem::path source(const char* file) {
   return std::filesystem::path(TESSERA_SOURCE_DIR) / file;
 }
 
-// Well-formed UTF-8 of words, digits, runs of spaces, line breaks and characters of every length.
+// Returns: valid UTF-8 of words, digits, runs of spaces, line breaks and characters of any length.
 std::string random_text(std::mt19937& random) {
   static const char* const kParts[] = {" ",      "  ", "\n",      "\t",     "the",     "Once upon",
                                        "ing",    "a",  "aaaaaaa", "0",      "48213",   ".",
@@ -27,7 +27,7 @@ std::string random_text(std::mt19937& random) {
   return text;
 }
 
-// Random texts and two whole documents, ours against the library.
+// Compares ids of random texts and of two whole documents with the library's.
 void compare(const std::filesystem::path& model) {
   TemporaryDirectory directory;
   std::filesystem::copy(model, directory / "tokenizer.model");

@@ -11,7 +11,7 @@ namespace {
 
 using testing::ElementsAre;
 
-// The reference model's own directory; visible when it is not there yet.
+// Tests of the reference model's directory. They are skipped, visibly, if it does not exist.
 class ShippedModel : public testing::Test {
  protected:
   void SetUp() override {

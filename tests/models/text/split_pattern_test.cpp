@@ -22,7 +22,7 @@ std::vector<std::string> words_of(const char* pattern, const std::string& text) 
   return {words.begin(), words.end()};
 }
 
-// The expected words are those of Hugging Face's tokenizers (and of Python's regex).
+// Expected words are those of Hugging Face tokenizers (and of Python's regex).
 TEST(SplitPattern, CutsAsLlama3Does) {
   const auto cut = [](const std::string& text) { return words_of(kLlama3Pattern, text); };
   EXPECT_THAT(cut("Hello, world!"), ElementsAre("Hello", ",", " world", "!"));
@@ -63,7 +63,8 @@ TEST(SplitPattern, KeepsWhatLiesBetweenMatches) {
 }
 
 TEST(SplitPattern, EndsOnAnExpressionThatBacktracksForever) {
-  const std::string text = std::string(60, 'a') + "!";
+  std::string text(60, 'a');
+  text += '!';
   std::string joined;
   for (const std::string& word : words_of("(?:a+)+b", text)) joined += word;
   EXPECT_EQ(joined, text);

@@ -1,5 +1,5 @@
-// Seeded mutations of valid files: whatever they contain, loading gives a tokenizer (which then
-// encodes and prints) or a Status. Worth most under the sanitizers.
+// Seeded mutations of valid files. Loading any of them gives a Status or a tokenizer, which must
+// then encode and decode. Most useful under the sanitizers.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint32_t kCases = 20000;
 
-// One to four edits: bytes flipped, cut, doubled, or replaced by something that means trouble.
+// Applies one to four edits: changes, removes or duplicates bytes, or writes a problematic word.
 std::string mutated(std::string bytes, std::mt19937& random,
                     const std::vector<std::string>& words) {
   const auto below = [&random](size_t limit) { return static_cast<size_t>(random()) % limit; };
@@ -145,7 +145,7 @@ TEST(TokenizerJsonFuzz, GivesATokenizerOrAStatus) {
   EXPECT_GT(loaded, 100);
 }
 
-// Every value of a valid file in turn becomes each of these.
+// Each value of a valid file is replaced by each of these in turn.
 TEST(TokenizerJsonFuzz, SurvivesEveryValueOfAnotherKind) {
   const nlohmann::json values[] = {nullptr,
                                    true,

@@ -24,7 +24,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> load(const std::string& name, const s
   return Tokenizer::load(folder);
 }
 
-// "a b ab <s> </s> Ġ Ġab" and the merges that lead there.
+// A vocabulary of "a b ab <s> </s> Ġ Ġab" and its merges.
 json small_byte_level() {
   return json::parse(R"json({
     "added_tokens": [{"id": 3, "content": "<s>", "special": true},
@@ -46,7 +46,7 @@ struct Ranked {
   float score;
 };
 
-// The pairs that give a piece, the best piece first: how converters turn scores into merges.
+// Returns: the pairs that merge into a piece, best score first, as converters derive merges.
 json merges_of(const SentencePieceModel& model, const json& vocabulary) {
   std::vector<Ranked> ranked;
   for (const auto& piece : model.pieces) {
@@ -137,7 +137,7 @@ TEST(SentencePieceStyleTokenizer, GivesTheIdsOfTheModelItWasMadeFrom) {
   EXPECT_EQ(std::count(ids.begin(), ids.end(), 2), 0);
 }
 
-// Expected ids: Hugging Face's tokenizers with the same file.
+// Expected ids are those of Hugging Face tokenizers on the same file.
 TEST(SentencePieceStyleTokenizer, PutsMetaspacePrefixesWhereTheirSchemeSays) {
   json file = small_byte_level();
   file["model"]["vocab"] = {{"▁", 0}, {"a", 1}, {"b", 2}, {"ab", 3}, {"▁ab", 4}, {"<s>", 5}};

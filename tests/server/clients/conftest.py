@@ -25,7 +25,7 @@ def client(server):
 
 @pytest.fixture(scope="session")
 def wire(tmp_path_factory):
-    """The modules grpcio-tools makes of the proto: messages and stubs."""
+    """The modules that grpcio-tools generates from the proto: messages and stubs."""
     out = tmp_path_factory.mktemp("stubs")
     include = pathlib.Path(grpc_tools.__file__).parent / "_proto"
     failed = protoc.main(

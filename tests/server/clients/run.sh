@@ -1,8 +1,8 @@
 #!/bin/sh
 # Runs real clients against a tessera-server with the shipped model.
 #   tests/server/clients/run.sh PACKAGES SERVER [pytest arguments]
-# PACKAGES is `requirements`, or `harness` for the tests marked so: the packages of PACKAGES.txt go
-# into build/clients/PACKAGES. Without a network to get them from: exit status 77.
+# PACKAGES is `requirements`, or `harness` for the tests marked so. The packages of PACKAGES.txt are
+# installed into build/clients/PACKAGES. Exit status 77: no network to install them from.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$here/../../..

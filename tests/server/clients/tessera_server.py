@@ -1,4 +1,4 @@
-"""A tessera-server of its own for a test: free ports, read from its log."""
+"""A tessera-server for one test, on free ports that are read from its log."""
 
 import os
 import pathlib
@@ -12,7 +12,7 @@ import httpx
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 MODEL = ROOT / "models" / "checkpoints" / "tessera-tiny"
-PATIENCE = 60  # seconds for what takes a moment at most
+PATIENCE = 60  # seconds; the awaited events take a moment at most
 
 
 def eventually(condition, what):
@@ -49,7 +49,7 @@ class TesseraServer:
             self.log.append(line.rstrip())
 
     def logged(self, pattern):
-        """What the pattern's group (or all of it) matched in the log; None if it did not."""
+        """Returns the match of the pattern (or of its group) in the log, or None."""
         for line in list(self.log):
             if match := re.search(pattern, line):
                 return match.group(match.lastindex or 0)
@@ -67,7 +67,7 @@ class TesseraServer:
         return self.metric("vllm:num_requests_running")
 
     def bytes_in_use(self):
-        """By sequences: what the prefix cache keeps for later ones goes first."""
+        """Returns the bytes of sequences. Flushes the prefix cache first."""
         httpx.post(self.http + "/v1/cache/flush").raise_for_status()
         return sum(self.metric("tessera:kv_bytes", state=s) for s in ("private", "shared"))
 
@@ -75,7 +75,7 @@ class TesseraServer:
         self.process.send_signal(number)
 
     def wait(self, timeout=PATIENCE):
-        """The exit status."""
+        """Returns the exit status."""
         status = self.process.wait(timeout)
         self._reader.join(timeout)
         return status

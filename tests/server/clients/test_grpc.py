@@ -145,7 +145,7 @@ def test_cache_options_out_of_range_are_refused_by_name(stub, wire, cache, names
     assert names in error.value.details()
 
 
-# Every other one is greedy.
+# Every second stream is greedy.
 def test_many_streams_complete_and_do_not_mix(stub, wire):
     def text(i):
         asked = request(wire, text=f"There was a box with {i} toys. One day", max_tokens=40)

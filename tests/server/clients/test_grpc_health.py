@@ -1,4 +1,4 @@
-"""grpc.health.v1 with the official client, as grpc_health_probe asks, and reflection."""
+"""grpc.health.v1 with the official client, as grpc_health_probe calls it, and reflection."""
 
 import grpc
 import pytest

@@ -1,4 +1,4 @@
-"""lm-evaluation-harness, as its users run it against such a server: model `local-completions`."""
+"""lm-evaluation-harness with model `local-completions`, as users run it on such servers."""
 
 import json
 import math
@@ -35,7 +35,7 @@ metadata:
 
 @pytest.fixture(scope="module")
 def questions(server):
-    """Beginnings with the server's own greedy end and another one of as many words."""
+    """Returns prompts with the server's own greedy end and another one of as many words."""
     made = []
     for name in NAMES:
         text = f"One day, {name} went to the park with a red ball. {name} was"
@@ -49,7 +49,7 @@ def questions(server):
 
 
 def evaluate(server, folder, questions, kind, **task):
-    """What the harness reports: its metrics, and each request's answer."""
+    """Returns the harness' report: its metrics, and each request's answer."""
     data = folder / "questions.jsonl"
     data.write_text("".join(json.dumps(question) + "\n" for question in questions))
     (folder / "task.yaml").write_text(TASK.format(name="recall", data=data, kind=kind, **task))

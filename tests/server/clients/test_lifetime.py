@@ -37,7 +37,7 @@ class BackgroundStream:
 
 
 def refusal(*flags):
-    """What a server that does not start says, without its log."""
+    """Returns the error output of a server that does not start, without its log."""
     done = subprocess.run(
         command(*flags), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""What the official openai client offers for chats and completions, field by field."""
+"""Features of the official openai client for chats and completions, field by field."""
 
 import math
 
@@ -72,7 +72,8 @@ def test_streamed_choices_are_those_of_the_whole_answer(client):
 
 
 def test_the_clients_own_accumulator_understands_the_stream(client):
-    fields = {"max_tokens": 200, "temperature": 0, "stop": ["."]}  # it raises at "length"
+    # the accumulator raises at "length"
+    fields = {"max_tokens": 200, "temperature": 0, "stop": ["."]}
     with client.chat.completions.stream(model="tessera-tiny", messages=CHAT, **fields) as stream:
         for _ in stream:
             pass
@@ -134,7 +135,7 @@ def test_penalties_change_a_text(client):
 
 
 def test_fields_of_vllm(client):
-    """What clients of such servers send besides OpenAI's own fields."""
+    """Fields that clients of such servers send besides OpenAI's own."""
     more = {"top_k": 5, "min_p": 0.05, "repetition_penalty": 1.2, "min_tokens": 4,
             "ignore_eos": True, "stop_token_ids": [], "skip_special_tokens": True}
     assert ask(client, extra_body=more).usage.completion_tokens == 16

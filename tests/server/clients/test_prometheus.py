@@ -3,7 +3,7 @@
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-# What gateways and dashboards made for such servers look for. The parser drops a counter's _total.
+# Metrics that gateways and dashboards for such servers use. The parser drops a counter's _total.
 EXPECTED = {
     "vllm:num_requests_running": "gauge",
     "vllm:num_requests_waiting": "gauge",
@@ -68,7 +68,7 @@ def test_a_request_is_counted_once_everywhere(server, client):
 
     assert more("vllm:request_success_total", finished_reason="length") == 1
     assert more("vllm:generation_tokens_total") == usage.completion_tokens == 9
-    # What was cached need not be prefilled.
+    # Cached tokens are not prefilled.
     assert 0 < more("vllm:prompt_tokens_total") <= usage.prompt_tokens
     assert more("vllm:time_to_first_token_seconds_count") == 1
     assert more("vllm:inter_token_latency_seconds_count") == 8

@@ -1,4 +1,4 @@
-"""Echoed prompts and their log probabilities, as evaluation harnesses ask for them."""
+"""Echoed prompts and their log probabilities, as evaluation harnesses request them."""
 
 import itertools
 import math
@@ -16,7 +16,7 @@ def post(server, path, body):
 
 
 def score(server, prompt, **more):
-    """What lm-evaluation-harness' local-completions sends for log likelihoods."""
+    """Sends the request of lm-evaluation-harness' local-completions for log likelihoods."""
     body = {"model": "tessera-tiny", "prompt": prompt, "temperature": 0, "max_tokens": 1,
             "logprobs": 1, "seed": 1234, "echo": True} | more
     answer = post(server, "/v1/completions", body)

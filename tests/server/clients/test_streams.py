@@ -1,4 +1,4 @@
-"""Server-sent events as they are on the wire, many at once, and clients that go away."""
+"""Server-sent events on the wire, many at once, and clients that disconnect."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ def test_curl_shows_every_event_at_once(server):
     assert all(piece["object"] == "text_completion" for piece in pieces)
 
 
-# Every other one is greedy.
+# Every second stream is greedy.
 def test_many_streams_complete_and_do_not_mix(server):
     async def text(client, i):
         stream = await client.completions.create(
@@ -48,7 +48,7 @@ def test_many_streams_complete_and_do_not_mix(server):
 
 
 def open_completion(server, stream):
-    """A request for a text that takes seconds, on a socket of its own."""
+    """Requests a text that takes seconds, on a socket of its own."""
     host, port = server.http.removeprefix("http://").split(":")
     body = json.dumps({"prompt": "Once upon a time", "max_tokens": 2000, "ignore_eos": True,
                        "stream": stream})

@@ -1,4 +1,4 @@
-"""256 streams at once on whatever cores there are, round after round, and half of the clients killed."""
+"""256 streams at once, on any number of cores, in rounds, half of the clients killed."""
 
 import asyncio
 import json
@@ -14,18 +14,20 @@ from tessera_server import PATIENCE, TesseraServer, eventually
 
 STREAMS = 256
 TOKENS = 24
-# The median of the last rounds may be this much above that of the first, for what malloc keeps.
+# The median of the last rounds may exceed that of the first by this much, for memory that malloc
+# keeps.
 SLACK_KIB = 4096
 
 
 def body(i):
-    prompt = random.Random(i).sample(range(300, 4000), 12)  # token ids: no two go on alike
+    # token ids; no two prompts continue alike
+    prompt = random.Random(i).sample(range(300, 4000), 12)
     return {"prompt": prompt, "max_tokens": TOKENS,
             "temperature": 0, "ignore_eos": True, "stream": True}
 
 
 def text_of(events):
-    """The text of a stream that is complete: its last words are a finish reason and [DONE]."""
+    """Returns the text of a complete stream: its last events are a finish reason and [DONE]."""
     *pieces, done, end = events.split("\n\n")
     assert (done, end) == ("data: [DONE]", "")
     choices = [json.loads(piece.removeprefix("data: "))["choices"][0] for piece in pieces]
@@ -40,7 +42,7 @@ def resident_kib(server):
 
 @pytest.fixture(scope="module")
 def busy():
-    # Few pages: each has been written to, and counts as resident, after two rounds.
+    # Few pages: after two rounds each has been written to, and so counts as resident.
     with TesseraServer("--max-sequences", str(STREAMS), "--kv-memory", "256MiB") as started:
         yield started
         started.signal()
@@ -49,7 +51,7 @@ def busy():
 
 @pytest.fixture(scope="module")
 def alone(busy):
-    """Each stream's text when it is the only one."""
+    """Returns each stream's text when it is the only one."""
     with httpx.Client(timeout=PATIENCE) as client:
         texts = [text_of(client.post(busy.http + "/v1/completions", json=body(i)).text)
                  for i in range(STREAMS)]

@@ -1,7 +1,7 @@
-"""A server of two ranks, as its clients and its launcher see it: python3 served_test.py SERVER MPIRUN.
+"""A server of two ranks, its clients and launcher: python3 served_test.py SERVER MPIRUN.
 
-Needs nothing but Python: chats are streamed over plain HTTP from the shipped model, which has two KV
-heads. Texts are those of a server that has the model whole, and SIGTERM to the launcher drains.
+Needs only Python: chats are streamed over plain HTTP from the shipped model, which has two KV
+heads. Texts must equal those of a server with the whole model, and SIGTERM to the launcher drains.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-PATIENCE = 120  # seconds for what takes a moment at most
+PATIENCE = 120  # seconds; the awaited events take a moment at most
 SERVER, MPIRUN = sys.argv[1:3]
 FLAGS = ["--model", ROOT / "models/checkpoints/tessera-tiny", "--http-port", "0", "--grpc-port", "0",
          "--drain-delay", "0", "--threads", "1", "--max-sequences", "8",
@@ -57,7 +57,7 @@ class Server:
             return connection.getresponse().read().decode()
 
     def kv_bytes(self):
-        """By format and state; tables are left out, because each rank has its own prefix tree."""
+        """Returns bytes by format and state, without tables: each rank has its own prefix tree."""
         lines = re.findall(r"^tessera:kv_bytes.*$", self.get("/metrics"), re.M)
         return [line for line in lines if "tables" not in line]
 
@@ -73,7 +73,7 @@ class Server:
                         yield json.loads(line[6:])
 
     def chat(self, **changes):
-        """The text of a chat, and its usage."""
+        """Returns the text of a chat, and its usage."""
         text, usage = "", None
         for event in self.stream({**CHAT, **changes}):
             usage = event.get("usage") or usage
@@ -105,16 +105,16 @@ def refusal(processes, *flags):
 class TwoRanks(unittest.TestCase):
     def test_write_what_the_whole_model_writes_and_drain(self):
         with Server(0) as whole, Server(2, "--tensor-parallel", "2") as split:
-            for policy in ("f16", "k8v4", "f16"):  # the last one finds the first
+            for policy in ("f16", "k8v4", "f16"):  # the last one has the first one's prefix cached
                 text, usage = split.chat(kv_cache=policy)
                 self.assertGreater(len(text), 40)
                 expected, expected_usage = whole.chat(kv_cache=policy)
                 self.assertEqual(usage, expected_usage)  # bytes of both ranks together
-                if policy == "f16":  # codes may be rounded otherwise
+                if policy == "f16":  # codes may be rounded differently
                     self.assertEqual(text, expected)
             self.assertEqual(split.kv_bytes(), whole.kv_bytes())
 
-            # A client that goes away, while SIGTERM lets another one finish.
+            # One client disconnects, while SIGTERM lets another one finish.
             gone = split.stream({**CHAT, "max_tokens": 1500, "ignore_eos": True})
             next(gone)
             gone.close()
@@ -143,7 +143,7 @@ class TwoRanks(unittest.TestCase):
                                   capture_output=True, text=True).stdout.split()
             followers = [pid for parent in pids for pid in subprocess.run(
                 ["pgrep", "-P", parent], capture_output=True, text=True).stdout.split()]
-            self.assertEqual(len(followers), 2)  # the launcher's child has started them in order
+            self.assertEqual(len(followers), 2)  # in order: the launcher's child started them
             subprocess.run(["kill", "-KILL", followers[-1]], check=True)
             self.assertNotEqual(split.process.wait(PATIENCE), 0)
 
