@@ -78,7 +78,7 @@ BatchingEngine::BatchingEngine(Parts parts)
   released_slots_.reserve(sequences);
   forks_.reserve(sequences);
   running_slots_.reserve(sequences);
-  returned_pages_.reserve(sequences);
+  unlocked_pages_.reserve(sequences);
   batch_tokens_.reserve(size(options_.max_step_tokens));
   batch_positions_.reserve(size(options_.max_step_tokens));
   batch_sequences_.reserve(sequences);
@@ -110,7 +110,7 @@ absl::StatusOr<RequestId> BatchingEngine::submit(EngineRequest request) {
   if (ranks_.count() > 1) {
     message.request = std::make_unique<EngineRequest>(std::move(request));
   }
-  TESSERA_RETURN_IF_ERROR(queue_.enter(std::move(message)));
+  TESSERA_RETURN_IF_ERROR(queue_.push(std::move(message)));
   return first_id;
 }
 
@@ -208,8 +208,8 @@ void BatchingEngine::receive_requests() {
     record_prompt(message.samples);
     for (auto& sample : message.samples) {
       const auto place = std::upper_bound(
-          sequences_.begin(), sequences_.end(), sample->rank(),
-          [](int64_t rank, const auto& sequence) { return rank < sequence->rank(); });
+          sequences_.begin(), sequences_.end(), sample->order(),
+          [](int64_t order, const auto& sequence) { return order < sequence->order(); });
       sequences_.insert(place, std::move(sample));
     }
     const auto cancelled =
@@ -245,7 +245,7 @@ void BatchingEngine::plan() {
     candidates_.push_back(candidate_of(i));
     find_prefix_in_progress(i);
   }
-  count_returned();
+  count_unlocked();
   verify_identical_step();
   plan_ = scheduler_.plan(candidates_, kv_->budget(), std::move(plan_));
 }
@@ -455,7 +455,7 @@ void BatchingEngine::publish() {
   for (const auto& sequence : sequences_) {
     sequence->publish(now);
     if (sequence->ended() && ranks_.leads()) {
-      queue_.leave(sequence->id());
+      queue_.remove(sequence->id());
     }
   }
   std::erase_if(sequences_, [](const auto& sequence) { return sequence->ended(); });

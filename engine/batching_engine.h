@@ -68,7 +68,7 @@ class BatchingEngine final : public Engine {
   // ---- the prefix cache (engine/batching_prefixes.cpp)
   void relieve_pressure();
   Candidate candidate_of(size_t i);
-  void count_returned();
+  void count_unlocked();
   void find_prefix_in_progress(size_t i);  // sets Candidate::waits_for of candidate `i`
   void attach_admitted();
   // Records the prompt of a new request, once for all its samples.
@@ -132,7 +132,7 @@ class BatchingEngine final : public Engine {
   std::vector<int32_t> released_slots_;
   std::vector<KvCopy> forks_;
   std::vector<int32_t> running_slots_;
-  std::vector<int64_t> returned_pages_;  // parallel to running_slots_
+  std::vector<int64_t> unlocked_pages_;  // parallel to running_slots_
   std::vector<int32_t> batch_tokens_;
   std::vector<int32_t> batch_positions_;
   std::vector<SequenceSpan> batch_sequences_;

@@ -44,7 +44,8 @@ Candidate BatchingEngine::candidate_of(size_t i) {
     candidate.pages = kv_->own_pages(sequence.slot(), forked) + candidate.kv.full_pages(forked);
   } else if (follows) {
     candidate.head_start = candidates_[i - 1].head_start;
-  } else if (kv_->prefixes() != nullptr && sequence.swapped() == nullptr && sequence.uses_cache()) {
+  } else if (kv_->prefixes() != nullptr && sequence.swapped() == nullptr &&
+             sequence.uses_prefix_cache()) {
     KvMatch& match = sequence.match();
     match = kv_->match(cache_prompt(sequence), sequence.max_cached_tokens(), match);
     candidate.stored = kv_->tokens_of(match);
@@ -58,18 +59,18 @@ Candidate BatchingEngine::candidate_of(size_t i) {
 
 // Sets Candidate::returned. Sequences lose their slots from the end, so each returns the cached
 // pages that no running sequence before it uses.
-void BatchingEngine::count_returned() {
+void BatchingEngine::count_unlocked() {
   running_slots_.clear();
   for (auto sequence = sequences_.rbegin(); sequence != sequences_.rend(); ++sequence) {
     if ((*sequence)->running()) {
       running_slots_.push_back((*sequence)->slot());
     }
   }
-  kv_->count_returned_pages(running_slots_, returned_pages_);
-  auto pages = returned_pages_.begin();
+  kv_->count_unlocked_pages(running_slots_, unlocked_pages_);
+  auto pages = unlocked_pages_.begin();
   for (auto candidate = candidates_.rbegin(); candidate != candidates_.rend(); ++candidate) {
     if (candidate->running) {
-      candidate->returned = *pages++;
+      candidate->unlocked = *pages++;
     }
   }
 }
@@ -80,14 +81,15 @@ void BatchingEngine::find_prefix_in_progress(size_t i) {
   const Sequence& sequence = *sequences_[i];
   Candidate& candidate = candidates_[i];
   const int32_t block = kv_->prefix_block_tokens();
-  if (block == 0 || sequence.running() || sequence.swapped() != nullptr || !sequence.uses_cache() ||
+  if (block == 0 || sequence.running() || sequence.swapped() != nullptr ||
+      !sequence.uses_prefix_cache() ||
       candidate.stored + block >= std::min(candidate.tokens, sequence.max_cached_tokens())) {
     return;
   }
   const int32_t next = candidate.stored / block;
   for (size_t j = 0; j < i; ++j) {
     const Sequence& other = *sequences_[j];
-    const bool computes = other.uses_cache() && other.hashed_blocks() > next &&
+    const bool computes = other.uses_prefix_cache() && other.hashed_blocks() > next &&
                           candidates_[j].stored < (next + 1) * block &&
                           (next + 1) * block <= other.max_inserted_prompt_tokens() &&
                           other.request_id() != sequence.request_id();
@@ -112,11 +114,11 @@ void BatchingEngine::attach_admitted() {
     const auto prompt = static_cast<int32_t>(sequence.prompt().size());
     sequence.admit(kv_->open_slot(sequence.kv_policy(), prompt), now);
     if (forks) {
-      sequence.set_cached(0);  // tokens forked from a sibling do not count as cached
+      sequence.set_cached_tokens(0);  // tokens forked from a sibling do not count as cached
     } else {
-      const KvMatch match = sequence.uses_cache() ? sequence.match() : KvMatch{};
+      const KvMatch match = sequence.uses_prefix_cache() ? sequence.match() : KvMatch{};
       kv_->attach(sequence.slot(), match);
-      sequence.set_cached(kv_->tokens_of(match));
+      sequence.set_cached_tokens(kv_->tokens_of(match));
       counting_.cache_query_tokens += prompt;
       counting_.cache_hit_tokens += kv_->tokens_of(match);
     }
@@ -133,7 +135,7 @@ void BatchingEngine::attach_admitted() {
 // Called on arrival, not at admission, so that the second of two requests that arrive together
 // counts as recurring. All samples of a request count as one occurrence of its prompt.
 void BatchingEngine::record_prompt(std::span<const std::unique_ptr<Sequence>> samples) {
-  if (kv_->prefixes() == nullptr || samples.empty() || !samples.front()->uses_cache() ||
+  if (kv_->prefixes() == nullptr || samples.empty() || !samples.front()->uses_prefix_cache() ||
       !samples.front()->kv_policy().is_lossy()) {
     return;
   }
@@ -154,7 +156,7 @@ void BatchingEngine::insert_prompts() {
     const int32_t max = sequence.max_inserted_prompt_tokens();
     const int32_t before = std::min(sequence.stored() - run.count, max);
     const int32_t stored = std::min(sequence.stored(), max);
-    if (sequence.uses_cache() &&
+    if (sequence.uses_prefix_cache() &&
         stored / kv_->prefix_block_tokens() > before / kv_->prefix_block_tokens()) {
       kv_->insert(sequence.slot(), cache_prompt(sequence), stored, true);
     }
@@ -162,7 +164,7 @@ void BatchingEngine::insert_prompts() {
 }
 
 void BatchingEngine::insert_stored(Sequence& sequence, bool relabel) {
-  if (kv_->prefixes() == nullptr || !sequence.uses_cache()) {
+  if (kv_->prefixes() == nullptr || !sequence.uses_prefix_cache()) {
     return;
   }
   kv_->insert(sequence.slot(), cache_prompt(sequence),

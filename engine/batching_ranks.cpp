@@ -76,9 +76,9 @@ void BatchingEngine::verify_identical_step() {
   digest.add(kv_->available_pages(), kv_->free_pages());
   for (size_t i = 0; i < candidates_.size(); ++i) {
     const Candidate& c = candidates_[i];
-    digest.add(c.rank, c.tokens, sequences_[i]->tokens().back(), c.stored, c.pages, c.running);
+    digest.add(c.order, c.tokens, sequences_[i]->tokens().back(), c.stored, c.pages, c.running);
     digest.add(c.kv.page_tokens, c.kv.uneven, c.kv.low_tokens, c.kv.swap_in_pages, c.kv.compresses);
-    digest.add(c.returned, c.matched, c.locked, c.head_start, c.waits_for);
+    digest.add(c.unlocked, c.matched, c.locked, c.head_start, c.waits_for);
   }
   ranks_.verify_identical(digest.value(), counting_.steps);
 }

@@ -114,7 +114,7 @@ struct EngineRequest {
   int32_t max_tokens = 16;        // >= 0; the context is a further limit; 0: prefill only
   std::vector<int32_t> stop_ids;  // end the sequence and are not emitted
   bool ignore_eos = false;
-  int32_t priority = 0;  // lower runs first, as in vLLM; see rank_of
+  int32_t priority = 0;  // lower runs first, as in vLLM; see order_of
   // Teacher forcing, for evaluation: these tokens replace the sampler's choices, one per step, as
   // if the model had generated them. The sequence ends after the last one with `length`; max_tokens
   // and stop ids are ignored. Prompt and forced tokens must fit the context.

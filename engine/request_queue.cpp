@@ -19,7 +19,7 @@ size_t channel_capacity(int64_t max_inside) {
 RequestQueue::RequestQueue(int32_t max_queue, int32_t max_sequences)
     : max_queue_(max_queue), channel_(channel_capacity(int64_t{max_queue} + max_sequences)) {}
 
-absl::Status RequestQueue::enter(Message request) {
+absl::Status RequestQueue::push(Message request) {
   const auto& samples = request.samples;
   const std::lock_guard lock(mutex_);
   if (refusing_) {
@@ -85,7 +85,7 @@ void RequestQueue::set_running(int32_t sequences) {
   running_ = sequences;
 }
 
-void RequestQueue::leave(RequestId id) {
+void RequestQueue::remove(RequestId id) {
   const std::lock_guard lock(mutex_);
   cancellable_.erase(id);
   --unfinished_;

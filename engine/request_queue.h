@@ -39,13 +39,13 @@ class RequestQueue {
   // Sends all samples of a request to the engine in one message.
   // Errors, with nothing sent: Unavailable if refuse() was called; ResourceExhausted, with the
   // queue's length, if the queue has no room for all samples.
-  absl::Status enter(Message request);
+  absl::Status push(Message request);
 
   // Sends a cancellation. Does nothing if the sequence has ended, is unknown or was cancelled.
   void cancel(RequestId id);
 
   void flush();   // sends a flush of the prefix cache, unless one is in the channel already
-  void refuse();  // from now on enter() fails
+  void refuse();  // from now on push() fails
   void close();   // refuse(), and wait() no longer sleeps
   bool closed() const;
   bool empty() const;  // no sequence is unfinished
@@ -60,12 +60,12 @@ class RequestQueue {
 
   // Sets the number of running sequences, which do not count towards max_queue.
   void set_running(int32_t sequences);
-  void leave(RequestId id);  // the sequence has ended
+  void remove(RequestId id);  // the sequence has ended
 
  private:
   const int64_t max_queue_;
   Channel<Message> channel_;
-  mutable std::mutex mutex_;  // held while pushing, so that no request enters after refuse()
+  mutable std::mutex mutex_;  // held while pushing, so that no request is pushed after refuse()
   bool refusing_ = false;
   bool closed_ = false;
   bool flushing_ = false;  // a flush is in the channel

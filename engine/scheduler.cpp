@@ -35,7 +35,7 @@ class Planner {
       }
     }
     std::sort(plan_.waiting.begin(), plan_.waiting.end(), [&](int32_t a, int32_t b) {
-      return std::pair(admission_rank(a), a) < std::pair(admission_rank(b), b);
+      return std::pair(admission_order(a), a) < std::pair(admission_order(b), b);
     });
     TESSERA_CHECK(slots_left_ >= 0, "more sequences run than there are slots");
   }
@@ -99,9 +99,9 @@ class Planner {
     }
   }
 
-  int64_t admission_rank(int32_t i) const {
+  int64_t admission_order(int32_t i) const {
     const Candidate& candidate = candidates_[static_cast<size_t>(i)];
-    return candidate.rank - candidate.head_start;
+    return candidate.order - candidate.head_start;
   }
 
   // Returns: true if another sequence is computing the next prefix block of `i`, i.e. it keeps its
@@ -193,7 +193,7 @@ class Planner {
     const Candidate& candidate = candidates_[i];
     const int64_t shared = follows_sibling(i) ? candidate.kv.full_pages(candidate.shareable) : 0;
     // A sequence admitted in this step may have locked the pages that `i` returns to the cache.
-    return candidate.pages - shared + (admitted_matches_ ? 0 : candidate.returned);
+    return candidate.pages - shared + (admitted_matches_ ? 0 : candidate.unlocked);
   }
 
   // Pages that must stay free for `i` after this step if it has a slot: for its known tokens and

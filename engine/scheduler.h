@@ -6,21 +6,23 @@
 #include <vector>
 
 #include "engine/kv/kv_budget.h"
+#include "kernels/kv_page.h"
 
 namespace tessera {
 
 // The scheduler's view of one live sequence: plain data.
 struct Candidate {
-  int64_t rank = 0;      // scheduling order, see rank_of
+  int64_t order = 0;     // scheduling order, see order_of
   int32_t priority = 0;  // lower runs first
   int32_t tokens = 0;    // prompt and generated; all are stored before the next one is sampled
-  int32_t stored = 0;    // tokens already in pages and in the residual buffer
-  int64_t pages = 0;     // pages held, with those of siblings, without those of the prefix cache
+  int32_t stored = 0;    // tokens already in pages and in the residual buffer, or in a match
+  int64_t pages = 0;     // pages held, those shared with other samples of the request included,
+                         // those of the prefix cache not
   bool running = false;  // has a slot; a waiting sequence has none and holds no pages
   KvDemand kv = {};      // page demand of its further tokens
 
   // Samples of one request are separate candidates. `request` identifies the request; `shareable`
-  // is the number of first tokens that its samples share, 0 if they share nothing.
+  // is the number of first tokens that its samples share (Sequence::shareable).
   int64_t request = 0;
   int32_t shareable = 0;
   // Tokens from this position on are computed one per step, because each reads its newest tokens
@@ -29,8 +31,8 @@ struct Candidate {
 
   // ---- prefix cache
   // Running sequences: pages of the prefix cache that become available once this sequence and all
-  // running ones behind it have lost their slots. Until then one of them locks these pages.
-  int64_t returned = 0;
+  // running ones after it have lost their slots. Until then one of them locks these pages.
+  int64_t unlocked = 0;
   // Waiting sequences, which will begin with their `stored` tokens: pages of the matched blocks,
   // and those among them that are unlocked now. Admission makes the latter unavailable.
   int64_t matched = 0;
@@ -40,7 +42,7 @@ struct Candidate {
   // This one waits while that one runs. -1: none.
   int32_t waits_for = -1;
 
-  int32_t pending() const { return tokens - stored; }
+  int32_t pending() const { return tokens - stored; }  // known tokens that are not stored
 };
 
 // A priority level is a head start of this many arrivals. The engine's queue is far shorter, so the
@@ -51,7 +53,7 @@ inline constexpr int64_t kPriorityHeadStart = 4096;
 // Scheduling order: the lower value runs first and is preempted last. Within a priority this is
 // first come, first served, also for a preempted sequence. `arrival` counts samples; a request has
 // the number of its first sample.
-constexpr int64_t rank_of(int32_t priority, int64_t arrival) {
+constexpr int64_t order_of(int32_t priority, int64_t arrival) {
   return arrival + int64_t{priority} * kPriorityHeadStart;
 }
 
@@ -101,11 +103,11 @@ struct SchedulerLimits {
 // A step is filled in this order:
 //   1. Decodes: every running sequence with one pending token. So prefills never delay decodes.
 //   2. Chunks of running prefills, in scheduling order, up to max_step_tokens.
-//   3. Waiting sequences, by rank_of minus head start, while a slot, step tokens and free pages are
-//      left. The pages must suffice for all known tokens of the sequence, uncompressed, besides the
-//      pages promised to running sequences: their known tokens and one more group each. The first
-//      sequence that does not fit ends admission, so no sequence overtakes it. A sequence whose
-//      next prefix block another one is computing waits for that one and delays no other sequence.
+//   3. Waiting sequences, by order_of minus head start, while a slot, step tokens and free pages
+//      are left. The pages must suffice for all known tokens of the sequence, uncompressed, besides
+//      the pages promised to running sequences: their known tokens and one more group each. The
+//      first sequence that does not fit ends admission, so no sequence overtakes it. A sequence
+//      whose next prefix block another one is computing waits for that one and delays no other.
 //
 // Samples of one request compute their shared tokens once. The first sample stores them, in chunks
 // that end at the last shared token. The other samples wait for it, and no sequence overtakes them.
@@ -115,14 +117,15 @@ struct SchedulerLimits {
 // counts for the shared pages, and each other sample for its own pages alone. If the first sample
 // ends before the others are admitted, the next sample stores the shared tokens again.
 //
-// When pages run out, a running sequence that needs pages preempts the last running sequence behind
-// it in scheduling order. The preempted sequence keeps its tokens, waits at its position and is
-// recomputed. If a policy has compressed it, recompute would change its text, so it is swapped out
-// and swapped in again. If no sequence is behind it, a sequence keeps its pages and skips the step.
+// When pages run out, a running sequence that needs pages preempts the last running sequence after
+// it in scheduling order. The preempted sequence keeps its tokens, waits at its place in this order
+// and is recomputed. If a policy has compressed it, recompute would change its text, so it is
+// swapped out and swapped in again. A sequence without such a victim keeps its pages and skips the
+// step.
 // A waiting sequence preempts only sequences of a worse *priority*, and only if that suffices to
 // admit it.
 //
-// Unlocked pages of the prefix cache count as free. If a step both preempts and admits sequences
+// Here free pages are KvBudget::pages_free, so unlocked pages of the prefix cache are included. If a step both preempts and admits sequences
 // that may share cached pages, totals do not tell which pages become free. Planning then counts
 // fewer pages. Such a step may preempt and run nothing; the next step plans with exact totals.
 //

@@ -28,7 +28,7 @@ Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& req
                    const Model& model)
     : request_id_(request_id),
       id_(request_id + sample),
-      rank_(rank_of(request.priority, static_cast<int64_t>(request_id))),
+      order_(order_of(request.priority, static_cast<int64_t>(request_id))),
       priority_(request.priority),
       prompt_tokens_(request.prompt.size()),
       shareable_(request.sinks.size() > 1 ? static_cast<int32_t>(prompt_tokens_) - 1 : 0),
@@ -78,7 +78,7 @@ Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& req
 }
 
 Candidate Sequence::candidate() const {
-  return {.rank = rank_,
+  return {.order = order_,
           .priority = priority_,
           .tokens = static_cast<int32_t>(tokens_.size()),
           .stored = stored_,
@@ -119,7 +119,7 @@ void Sequence::mark_recurring(int32_t tokens) {
   max_inserted_tokens_ = std::max(max_inserted_tokens_, std::min(tokens, useful));
 }
 
-void Sequence::set_cached(int32_t tokens) {
+void Sequence::set_cached_tokens(int32_t tokens) {
   store(tokens);
   cached_tokens_ = cached_tokens_.value_or(tokens);
 }

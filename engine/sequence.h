@@ -2,36 +2,45 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "engine/kv/kv_cache.h"
+#include "engine/kv/kv_usage.h"
+#include "engine/kv/prefix_cache.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
+#include "kernels/kv_policy.h"
 
 namespace tessera {
 
-// The engine's state of one sample of a request: its tokens, its slot, its progress and its sink.
-// Constructed on the client's thread, with all the memory that it needs. After that only the engine
-// thread uses it.
+// The engine's state of one sample of a request: its tokens, its slot, its progress and its event
+// sink. Constructed on the client's thread, which also reserves memory for its longest token list.
+// After that only the engine thread uses it.
 //
-// States: waiting -> running (has a slot) -> ended, or back to waiting (preempted). Token counts:
-// stored() <= tokens().size(). A step stores pending tokens; the next token is chosen after all of
-// them are stored.
+// States: waiting (no slot) -> running (has a slot) -> ended. Preemption leads from running back to
+// waiting. Cancellation, the deadline and Engine::stop end a waiting sequence too.
+//
+// Pending tokens are known but not stored: tokens().size() - stored(). A step stores some or all of
+// them; after the last one the next token is chosen and is pending itself.
 class Sequence {
  public:
-  // Values that the sequence takes from the engine.
+  // Limits and defaults of the engine, and the time of submission.
   struct Model {
-    int32_t context = 0;  // maximum tokens of a sequence
+    int32_t context = 0;  // maximum tokens of a sequence, prompt and completion
     std::span<const int32_t> eos_ids;
-    KvPreset kv;                                // default for requests without a preset
-    KvFormat cache_accept;                      // default for requests without cache_accept
-    std::chrono::steady_clock::time_point now;  // submission time, by the engine's clock
+    KvPreset kv;  // of requests without a preset
+    // Coarsest grade of cached prefix blocks that requests without cache_accept accept.
+    KvFormat cache_accept;
+    std::chrono::steady_clock::time_point now;  // by the engine's clock
   };
 
   // Creates sample number `sample` of a request whose first sample has the id `request_id`.
@@ -40,8 +49,8 @@ class Sequence {
 
   RequestId id() const { return id_; }
   RequestId request_id() const { return request_id_; }
-  int64_t rank() const { return rank_; }  // scheduling order, see rank_of
-  Candidate candidate() const;            // without the fields that need the KV cache
+  int64_t order() const { return order_; }  // scheduling order, see order_of
+  Candidate candidate() const;              // without the fields that need the KV cache
 
   std::span<const int32_t> tokens() const { return tokens_; }  // prompt, then generated tokens
   std::span<const int32_t> prompt() const { return tokens().first(prompt_tokens_); }
@@ -50,11 +59,14 @@ class Sequence {
   const SamplingParams& sampling() const { return sampling_; }
   // The next token under teacher forcing, which replaces the sampler's choice.
   std::optional<int32_t> forced() const;
-  // Tokens whose keys and values are in the KV cache. 0 while it waits, unless it is swapped out.
+  // Number of first tokens whose keys and values are in its slot or in its swapped-out copy (some
+  // may have been dropped since). 0 for a waiting sequence that is not swapped out.
   int32_t stored() const { return stored_; }
-  // Tokens that all samples of the request share and that are computed once. This is the prompt
-  // without its last token, because each sample needs the logits of that token. Fewer tokens, in
-  // whole groups, with sparse formats. 0 for one sample and for a lossy policy.
+  // Returns: number of first tokens that the samples of the request share by forks and compute
+  // once. (KvPolicy::shareable limits sharing through the prefix cache.) It is the prompt without
+  // its last token, because each sample needs the logits of that token. With sparse formats it is
+  // rounded down to whole groups and leaves out the newest tokens. 0 if the request has one sample
+  // or a lossy policy.
   int32_t shareable() const { return shareable_; }
 
   // True if the sequence has reached max_tokens, the end of the forced tokens or the context.
@@ -70,24 +82,26 @@ class Sequence {
   }
   int32_t slot() const { return *slot_; }  // requires running()
   void admit(int32_t slot, std::chrono::steady_clock::time_point now);
-  // Preempts or retires the sequence. Returns: the slot, which the caller must release.
-  int32_t release_slot();                   // keeps the tokens only, for recompute
-  int32_t release_slot(SwappedKv swapped);  // keeps the swapped-out keys and values too
+  // Takes the slot from the sequence, because it is preempted or has ended.
+  // Returns: the slot, which the caller must pass to KvCache::release().
+  int32_t release_slot();                   // keeps the tokens only: stored() is 0
+  int32_t release_slot(SwappedKv swapped);  // keeps the swapped-out copy too, and stored()
   const SwappedKv* swapped() const { return swapped_.has_value() ? &*swapped_ : nullptr; }
 
   // ---- prefix cache
   // Returns: the tokens known so far, with the hashes of their prefix blocks. The spans point into
   // this sequence.
   KvPrompt cache_prompt(int32_t prefix_block_tokens);
-  bool uses_cache() const { return cache_.use; }
+  bool uses_prefix_cache() const { return cache_.use; }
   const EngineRequest::Cache& cache() const { return cache_; }
-  // Returns: maximum number of tokens that it may take from the prefix cache. Tokens behind them
-  // must be computed, because the sink observes their logits or the policy's scorer counts their
-  // queries.
+  // Returns: maximum number of first tokens that it may take from the prefix cache. Later tokens
+  // must be computed: the event sink has yet to receive their logits, the policy scores their
+  // queries, or the residual buffer needs them unquantised.
   int32_t max_cached_tokens() const;
-  // Returns: maximum number of its tokens that it may insert into the prefix cache. With a lossy
-  // policy this is 0, so that its own tokens can be compressed. Exceptions: the recurring part of
-  // its prompt, and a prompt that the request pins.
+  // Returns: maximum number of its first tokens that it may insert into the prefix cache. With a
+  // lossy policy this is 0, because pages that a prefix block shares cannot be compressed.
+  // Exceptions: the recurring part of its prompt, and a prompt that the request pins. With dense
+  // newest tokens (KvPolicy::newest_dense) it is the prompt.
   int32_t max_inserted_tokens() const { return max_inserted_tokens_; }
   int32_t max_inserted_prompt_tokens() const {  // the same for the prompt alone
     return std::min(max_inserted_tokens_, static_cast<int32_t>(prompt_tokens_));
@@ -101,18 +115,22 @@ class Sequence {
   uint64_t path_hash(int32_t block) const { return path_hashes_[static_cast<size_t>(block)]; }
   std::span<const uint64_t> path_hashes() const { return path_hashes_; }
   int32_t hashed_blocks() const { return static_cast<int32_t>(path_hashes_.size()); }
-  void set_cached(int32_t tokens);  // after admit(): these first tokens came from the prefix cache
+  // After admit(): its first `tokens` tokens were attached from the prefix cache and are stored.
+  void set_cached_tokens(int32_t tokens);
 
   const KvPolicy& kv_policy() const { return kv_.policy; }
   void set_kv_usage(const KvUsage& usage) { kv_usage_ = usage; }  // final usage, for Finish
 
-  void store(int32_t count);  // the next `count` tokens are in the KV cache
+  void store(int32_t count);  // the next `count` pending tokens are stored, or will be in this step
 
+  // Positions count the sequence's tokens from 0. The logits after `position` predict the token at
+  // position + 1.
   // Returns: true if the request asks for logits or prompt log probabilities after `position`, and
-  // the sink has not received them yet. The second function covers prompt log probabilities only.
+  // the event sink has not received them yet. The second function covers prompt log probabilities
+  // only.
   bool observes(int32_t position) const;
   bool observes_prompt_logprobs(int32_t position) const;
-  // Passes logits and prompt log probabilities to the sink at once, before publish().
+  // Passes logits and prompt log probabilities to the event sink at once, before publish().
   // logits: [vocab]. prompt_logprobs: of the token at position + 1, if they are observed.
   void observe(int32_t position, std::span<const float> logits,
                const TokenLogprobs& prompt_logprobs);
@@ -121,13 +139,13 @@ class Sequence {
   bool append(const Sampled& next);
   void end(FinishReason reason, absl::Status status = absl::OkStatus());
 
-  // Sends to the sink the token of append() and the finish of end().
+  // Sends the token of append() and the finish of end() to the event sink.
   void publish(std::chrono::steady_clock::time_point now);
 
  private:
   RequestId request_id_;
   RequestId id_;
-  int64_t rank_;
+  int64_t order_;
   int32_t priority_;
   size_t prompt_tokens_;
   int32_t shareable_;
@@ -157,7 +175,7 @@ class Sequence {
   std::optional<std::chrono::duration<double>> prefill_time_;
 
   int32_t stored_ = 0;
-  int32_t next_observed_ = 0;  // the sink has received all positions below
+  int32_t next_observed_ = 0;  // the event sink has received what it observes at lower positions
   std::optional<int32_t> slot_;
   std::optional<Finish> finish_;
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "kernels/device_memory.h"
@@ -19,37 +20,39 @@ class Recording;  // kernels/recording.h
 struct RecordArgs;
 
 // Execution context of an op: a ThreadPool* for the CPU backend, a cuda::CudaStream* for CUDA.
-// Always the last parameter; there is no ambient stream. Not owned.
+// Last parameter of every op; there is no ambient stream. Not owned.
 struct Stream {
   void* handle = nullptr;
 };
 
-// Rows of a batch that belong to one sequence: `count` new tokens. The first one is row `first_row`
-// of the batch and has position `context` in the sequence.
+// Batch rows of one sequence in a step: `count` new tokens. The first one is batch row `first_row`
+// and has position `context` in the sequence.
 struct SequenceSpan {
-  int32_t slot = 0;  // selects the page tables and residual buffers
-  int32_t first_row = 0;
-  int32_t count = 0;    // new tokens; 0 only at the end of a plan for Recording::start()
-  int32_t context = 0;  // tokens already stored before this step
-  KvTiers tiers;        // formats of its rows
-  // KvPolicy::newest_dense() in tokens, for tokens at positions from `prompt` on. If not 0, the
-  // residual buffer keeps the newest kKvGroup tokens, each at its position modulo kKvGroup. Tokens
-  // from `prompt` on then come one per step.
+  int32_t slot = 0;       // selects the page tables and residual buffers
+  int32_t first_row = 0;  // batch row
+  int32_t count = 0;      // new tokens; 0: an unused last entry of a plan for Recording::start()
+  int32_t context = 0;    // tokens stored before this step, not the maximum length
+  KvTiers tiers;          // formats of its page-table rows
+  // KvPolicy::newest_dense(): number of newest tokens, its own included, that a generated token at
+  // least reads unquantised. 0: only those of its own group. If not 0, the residual buffer keeps
+  // the newest kKvGroup tokens, each at its position modulo kKvGroup, and generated tokens are
+  // computed one per step.
   int32_t newest = 0;
-  int32_t prompt = 0;
+  int32_t prompt = 0;  // tokens of the prompt; tokens at positions >= `prompt` are generated
 
-  // Returns: tokens at the end of the previous group that a query of a one-token span reads
-  // unquantised. The residual buffer still holds them.
+  // Returns: number of tokens at the end of the previous group that the query reads unquantised,
+  // besides those of its own group. The residual buffer still holds them. 0 unless the span is one
+  // generated token.
   constexpr int32_t older_dense() const {
     const int32_t own = context % kKvGroup + 1;
     return count == 1 && context >= prompt && context >= kKvGroup && newest > own ? newest - own
                                                                                   : 0;
   }
-  // Closed groups of each row before the step and after kv_store. Group g has the positions [64 g,
-  // 64 g + 64).
-  constexpr int32_t closed_before() const { return context / kKvGroup; }  // before the step
-  constexpr int32_t closed_after() const { return (context + count) / kKvGroup; }  // after kv_store
-  constexpr int32_t last_group() const {  // group of the last new token
+  // Returns: number of closed groups before and after kv_store, and the index of the last new
+  // token's group. Group g has the positions [64 g, 64 g + 64).
+  constexpr int32_t closed_before() const { return context / kKvGroup; }
+  constexpr int32_t closed_after() const { return (context + count) / kKvGroup; }
+  constexpr int32_t last_group() const {
     return (context + count - 1) / kKvGroup;
   }
 };
@@ -68,8 +71,8 @@ struct RmsNormArgs {
   MatrixView<float> out;  // [tokens, hidden]; may alias `in`
 };
 
-// out = in * weight^T (+ bias) (+ out if `accumulate`). Batch-invariant: a row's result does not
-// depend on the number of rows, because the sum over inputs has one fixed order per ISA.
+// out = in * weight^T (+ bias) (+ out if `accumulate`). Batch-invariant: a batch row's result does
+// not depend on the number of rows, because the sum over inputs has one fixed order per ISA.
 // Deterministic serving depends on this.
 struct LinearArgs {
   MatrixView<const float> in;  // [tokens, weight.cols]
@@ -94,17 +97,18 @@ struct SiluMulArgs {
   MatrixView<float> out;            // [tokens, width] = silu(gate) * up
 };
 
-// Allocates and releases the pages of rows. First, every row of the `released` slots is emptied.
-// Then every row of the `grown` slots gets the pages it lacks, so one call can reuse released
-// pages.
-// One pass over the circular free list serves all heads of all changes. A prefix sum over the
-// changes gives each row its place in the list (LeanKV, section 5.2). A page returns to the free
-// list when its last owner releases it.
-// Requires: enough free pages after the releases; room between the two ends of each grown row.
+// Allocates and releases the pages of page-table rows (one for each layer and KV head of a slot).
+// First, every row of the `released` slots is emptied. Then every row of the `grown` slots gets the
+// pages it lacks, so one call can reuse released pages.
+// One pass over the circular free list serves all rows of all these slots. A prefix sum over the
+// rows' page counts gives each row its place in the list (LeanKV, section 5.2). A page returns to
+// the free list when its last owner releases it.
+// Requires: enough free pages after the releases; room in each grown row between its high pages,
+// which grow from the left end, and its low pages, which grow from the right end.
 struct KvResizeArgs {
   KvPool pool;
   std::span<const int32_t> released;  // slots
-  std::span<const KvGrowth> grown;    // at most one for a slot
+  std::span<const KvGrowth> grown;    // at most one for each slot
   // Output: pages taken by each entry of `grown`. Host memory, not owned. It is written by the time
   // the host next waits for the stream, and must stay valid until then. Empty: not reported.
   std::span<int32_t> taken = {};
@@ -112,63 +116,65 @@ struct KvResizeArgs {
 
 // Shares the pages of one prompt between sequences, copy on write. A full page gets one more owner.
 // A partly filled page, which both sequences would write, is copied, and so is the residual buffer.
-// Requires: targets that hold nothing; free pages for the copies (at most two for each row).
+// Requires: targets without tokens; free pages for the copies, at most one for each tier of a row.
+// A source has two tiers if it began with demoted prefix blocks.
 struct KvForkArgs {
   KvPool pool;
   std::span<const KvFork> forks;
 };
 
-// kv_swap_out copies everything a slot holds to host memory, so that its pages can serve other
-// sequences. kv_swap_in copies it back into a slot that holds nothing. Tokens return to the same
-// places, so results computed from them have the same bits. kv_swap_in takes as many pages as the
-// rows need.
+// kv_swap_out copies pages, residual buffers, token scores and query sums of a slot to host memory.
+// The slot keeps them; the caller releases it. kv_swap_in copies them back into a slot without
+// tokens, and takes as many pages as the rows need. Tokens return to the same places in their rows,
+// so results computed from them have the same bits.
 // Requires: kv_snapshot_bytes() bytes of host memory; for kv_swap_in, enough free pages.
 struct KvSnapshotArgs {
   KvPool pool;
-  KvSnapshot snapshot;
-  std::span<std::byte> bytes;
+  KvSnapshot snapshot;         // names the slot
+  std::span<std::byte> bytes;  // the copy; kv_swap_in only reads it
 };
 
-// Inserts pages of slots into prefix blocks: each page of a block gets one more owner, and so stays
-// when the slot is released.
+// Makes prefix blocks from pages of slots (KvCache::insert uses it). Each page gets one more owner,
+// and so stays in use when the slot is released.
 // Requires: full pages, whose tokens are as kv_store wrote them (not changed by kv_compress);
-// handles that hold nothing.
+// handles of blocks that hold no pages.
 struct KvShareArgs {
   KvPool pool;
   std::span<const KvShare> shares;
 };
 
-// Starts slots with the tokens of prefix blocks. The pages get one more owner, and the rows count
-// the tokens. Token scores, if the pool has them, are set to the tokens' positions and a score of
-// 0. Takes no page from the free list.
-// Requires: slots that hold nothing; room between a row's two ends.
+// Lets slots begin with the tokens of prefix blocks. Each page gets one more owner, and the token
+// counts of the rows grow. Token scores, if the pool has them, are set to the tokens' positions and
+// a score of 0. Takes no page from the free list.
+// Requires: slots without tokens; room in each row between its high pages and its low pages.
 struct KvAttachArgs {
   KvPool pool;
   std::span<const KvAttachment> attachments;
 };
 
 // Empties prefix blocks. A page returns to the free list when its last owner releases it.
-// Requires: each handle holds a prefix block.
-struct KvDropArgs {
+// Requires: each handle's block holds pages.
+struct KvEvictArgs {
   KvPool pool;
   std::span<const int32_t> handles;
 };
 
-// Re-encodes prefix blocks in a denser format, in place. A token's codes (or floats) are decoded to
-// f32 and quantised again. Pages that become empty return to the free list.
-// Requires: pages that no row and no other prefix block holds; a target format of codes whose page
-// capacity is not smaller.
+// Demotes whole prefix blocks: encodes them again in a format with fewer bytes, in place. (Single
+// tokens of a slot are demoted by kv_compress.) A token's codes (or floats) are decoded to f32 and
+// quantised again. Pages that become empty return to the free list.
+// Requires: pages that no page-table row and no other prefix block holds; a target format of codes,
+// or a sparse one, whose pages hold at least as many tokens.
 struct KvDemoteArgs {
   KvPool pool;
-  std::span<const PrefixBlock> prefix_blocks;  // with their current tiers
-  uint8_t tier = 0;                            // target tier
+  std::span<const PrefixBlock> prefix_blocks;  // with their current formats
+  uint8_t tier = 0;                            // target format: index into KvPagesView::layouts
   std::span<std::byte> scratch;                // Backend::kv_demote_scratch_bytes(...)
 };
 
-// Dense groups. In a step, a sequence's queries read their own group unquantised. The last group of
-// a span is read from the slot's residual buffer. Each other group is read from scratch memory: one
-// page in the residual layout for each (sequence, group but the last, KV head).
-// Returns: number of such scratch groups of a span, for each KV head.
+// Dense (unquantised) groups. A query reads its own group unquantised. The group of a span's last
+// token is read from the slot's residual buffer. The span's earlier groups are read from scratch
+// memory, KvStoreArgs::dense: one page in residual_layout for each (sequence, such group, KV head).
+// Returns: number of groups of a span that are in scratch memory.
 constexpr int32_t dense_groups(const SequenceSpan& span) {
   return span.last_group() - span.closed_before();
 }
@@ -176,10 +182,10 @@ constexpr int32_t dense_groups(const SequenceSpan& span) {
 // Writes the new tokens' keys (after RoPE) and values. Tokens of a span's last group go to the
 // residual buffer. Each earlier group is assembled in `dense`; its first tokens may come from the
 // residual buffer.
-// Every earlier group is *closed*, and so is the last one if it is full. A closed group is encoded
-// in the high tier's format at the end of each row's high tier, whose count grows by 64. If
-// SequenceSpan::newest is not 0, the residual buffer keeps the previous group in the places that
-// the last group has not reached.
+// Every earlier group is *closed*, and so is the last one if it is full. To close a group is to
+// encode it in the high tier's format at the end of each row's high tier, whose count grows by 64.
+// If SequenceSpan::newest is not 0, the residual buffer keeps tokens of the previous group in the
+// places that the last group has not reached.
 // Rounds to nearest even. A value that a format cannot represent becomes its largest finite value.
 // The same tokens give the same bytes, however they are divided into steps.
 // Requires: kv_resize has allocated pages for the groups that close.
@@ -196,17 +202,18 @@ struct KvStoreArgs {
 
 inline constexpr int32_t kAttentionTile = kKvGroup;  // tokens
 
-// Selects the queries of a sequence that count for its token scores.
+// Selects the scored queries of a sequence: those whose attention is added to its token scores.
 struct KvScoring {
   // True if the sequence's policy needs token scores; otherwise kv_score skips the sequence.
   bool token_scores = false;
   KvScorer scorer = KvScorer::none;
-  int32_t begin = 0;  // queries at positions [begin, end) count
+  int32_t begin = 0;  // queries at positions [begin, end) are scored
   int32_t end = 0;
   // True if the policy's key score needs KvPagesView::query_sums.
   bool query_sums = false;
 
-  constexpr bool counts(int32_t position) const {
+  // Returns: true if the query at `position` is scored.
+  constexpr bool includes(int32_t position) const {
     return token_scores && begin <= position && position < end;
   }
 };
@@ -215,21 +222,23 @@ struct KvScoring {
 KvScoring scoring_of(const KvPolicy& policy, int32_t prompt_tokens);
 
 // Causal attention of the new tokens over their sequence's stored tokens, the new ones included.
-// kv_store runs first: store, then attend. A query at position p reads:
-// - the group of p unquantised, up to p, from the residual buffer or from `dense`;
-// - older_dense() tokens before that group, from the residual buffer;
-// - the high tier, except those tokens and the groups that this step closed at or after the group
-//   of p;
-// - the low tier.
+// kv_store runs first: store, then attend. A query at position p reads, of its page-table row:
+// - high tier: the closed groups before the group of p, without the last older_dense() tokens;
+// - low tier: all tokens;
+// - dense: the group of p up to p, from the residual buffer or from `dense`, and the older_dense()
+//   tokens before that group, from the residual buffer.
 //
-// Prefill and decode are the same op. A query row's arithmetic depends only on its position and on
-// its row's tokens. It uses tiles of 64 tokens and an online softmax: the high tier's tiles in
-// order, the low tier's, then the dense group. Results therefore do not depend on chunk borders or
-// on the rest of the batch. The query heads of a KV head share one pass over it.
+// Prefill and decode are the same op. The arithmetic for one query depends only on its position and
+// on the tokens of its page-table row. Tiles of 64 tokens are read in the order above, the dense
+// tokens as one tile. Splits, i.e. runs of consecutive tiles whose borders depend only on the row's
+// tokens, have an online softmax each and are merged in order. Splits have 16 tiles on the CPU, 8
+// or more on CUDA; the scalar oracle has one split. Results therefore do not depend on how tokens
+// are divided into steps, on the number of threads, or on the rest of the batch. The query heads of
+// a KV head share one pass over its keys and values.
 //
-// Some sequences of one new token have rows that begin with the same pages (prefix blocks, forks).
-// They read these pages once for all of them, as far as the backend supports it. The results are
-// the same bit for bit.
+// Page-table rows of several sequences may begin with the same pages (prefix blocks, forks). If
+// these sequences have one new token each, a backend may read such pages once for all of them. The
+// results are the same bit for bit.
 //
 // Codes are multiplied directly and never written back as floats. q . k = scale * (q . codes) +
 // zero * sum(q), with q in two int8 parts, about 15 bits. sum p * v = sum (p * scale) * code + sum
@@ -241,8 +250,8 @@ struct AttentionArgs {
   int32_t layer = 0;
   int32_t query_heads = 0;  // a multiple of pages.kv_heads
   float scale = 0;          // usually 1 / sqrt(head_dim)
-  // > 0: a query sees the last `sliding_window` positions only. Rows must then hold every closed
-  // token, so that a token's place is its position.
+  // > 0: a query sees the last `sliding_window` positions only. The high tier must then hold every
+  // closed token, so that a token's index in its page-table row is its position.
   int32_t sliding_window = 0;
   std::span<const std::byte> dense;  // as kv_store filled it
   MatrixView<float> out;             // [tokens, query_heads * head_dim]
@@ -251,15 +260,15 @@ struct AttentionArgs {
   MatrixView<float> log_sums;
   // One for each of `sequences`; empty: no sequence is scored.
   std::span<const KvScoring> scorings = {};
-  // Output for kv_score, so that it need not multiply again. It is written for each sequence i with
-  // leaves_weights(): one new token, which counts. Row i * kv_heads + h belongs to KV head h. A row
-  // has kv_weight_tile_floats() floats for each tile, in the order above. They begin with one
-  // number per token, [gqa_ratio, kAttentionTile], made from score = q . k * scale * log2(e).
-  // The CPU stores weights relative to the tile's running maximum, 2^(score - maximum), and behind
-  // them [gqa_ratio] maxima. CUDA stores scores.
-  // Owned by the caller, one buffer for all layers. It may have fewer rows than the step's
-  // sequences need: kv_score multiplies for the others, to the same bits.
-  MatrixView<float> weights = {};  // [rows, kv_weight_row_floats()], 64-byte aligned
+  // Output for kv_score, so that it need not multiply again: unnormalised attention probabilities
+  // (CPU) or scaled logits (CUDA). It is written for each sequence i with
+  // leaves_attention_weights(). Row i * kv_heads + h of this matrix belongs to KV head h. A row has
+  // attention_weight_tile_floats() floats for each tile, in the order above. They begin with
+  // [gqa_ratio, kAttentionTile] numbers, made from the scaled logit x = q . k * scale * log2(e).
+  // The CPU stores 2^(x - maximum), relative to the running maximum at that tile, and after these
+  // [gqa_ratio] maxima. CUDA stores x. Owned by the caller, one buffer for all layers. It may have
+  // fewer rows than the step's sequences need: kv_score multiplies for the others, to the same bits.
+  MatrixView<float> weights = {};  // [rows, attention_weight_row_floats()], 64-byte aligned
   std::span<std::byte> scratch;    // Backend::attention_scratch_bytes(...), aligned as by `new`
   bool share_reads = true;         // false: sequences read shared pages separately, for comparison
 };
@@ -267,24 +276,25 @@ struct AttentionArgs {
 // Largest number of query heads of one KV head that kv_score supports.
 inline constexpr int32_t kMaxScoredHeads = 48;
 
-// Floats that attention leaves for kv_score: of one tile, and of one row with `context` tokens.
-// Each tier may end with a partly filled tile. `group` is the GQA ratio.
-constexpr int64_t kv_weight_tile_floats(int32_t group) {
-  return int64_t{kAttentionTile} * group + round_up(group, 16);
+// Returns: floats of AttentionArgs::weights: of one tile, and of one matrix row for a sequence of
+// `context` tokens. Each tier may end with a partly filled tile.
+constexpr int64_t attention_weight_tile_floats(int32_t gqa_ratio) {
+  return int64_t{kAttentionTile} * gqa_ratio + round_up(gqa_ratio, 16);
 }
-constexpr int64_t kv_weight_row_floats(int32_t context, int32_t group) {
-  return (int64_t{context} / kAttentionTile + 3) * kv_weight_tile_floats(group);
+constexpr int64_t attention_weight_row_floats(int32_t context, int32_t gqa_ratio) {
+  return (int64_t{context} / kAttentionTile + 3) * attention_weight_tile_floats(gqa_ratio);
 }
 
 // Creates the new tokens' token scores: a score of 0 and their position. Then adds to every token's
-// score the attention received from this step's counting queries: the probability, or its square.
-// Each query head of the token's KV head contributes. The scorers mean and sum add the mean over
-// these heads, squares adds their sum.
+// score the attention received from this step's scored queries: the probability, or its square for
+// `squares`. All query heads of the token's KV head contribute: `mean` and `sum` add the mean over
+// these heads, `squares` adds their sum. `mean` and `sum` differ only later: kv_compress divides a
+// score of `mean` by the number of scored queries after the token.
 //
-// Runs after kv_store and attention. For a prompt's queries it computes q . k again over what
-// attention read, with the log_sums that attention left. For a sequence that decodes it uses the
-// weights that attention left. Each token score receives its queries one by one in order of
-// position. Scores therefore do not depend on the division of tokens into steps.
+// Runs after kv_store and attention. Sequences with leaves_attention_weights() use the weights that
+// attention left. For other sequences it computes q . k again over the tokens that attention read,
+// with the log_sums that attention left. Each token score receives its queries one by one in order
+// of position. Scores therefore do not depend on the division of tokens into steps.
 //
 // If a policy's key score needs it, also adds |q| of the new tokens to KvPagesView::query_sums,
 // over the query heads of each KV head.
@@ -301,68 +311,72 @@ struct KvScoreArgs {
   std::span<const std::byte> dense;  // as kv_store filled it
 };
 
-// Returns: true if sequence `i` decodes (one new token) and `weights` has rows for it.
+// Returns: true if sequence `i` has one new token and `weights` has matrix rows for it.
 template <class Args>  // AttentionArgs, KvScoreArgs
-constexpr bool has_weight_rows(const Args& args, const SequenceSpan& sequence, int64_t i) {
+constexpr bool has_attention_weight_rows(const Args& args, const SequenceSpan& sequence,
+                                         int64_t i) {
   return sequence.count == 1 && (i + 1) * args.pages.kv_heads <= args.weights.rows;
 }
 
-// Returns: true if attention leaves weights of sequence `i`, so that kv_score need not multiply.
-// Such a sequence decodes and its query counts. The scalar backend leaves none.
+// Returns: true if attention leaves weights of sequence `i` for kv_score. The sequence has one new
+// token, and that query is scored. The scalar backend neither writes nor reads `weights`; its
+// kv_score always multiplies.
 template <class Args>
-bool leaves_weights(const Args& args, size_t i) {
-  return !args.scorings.empty() && args.scorings[i].counts(args.sequences[i].context) &&
-         has_weight_rows(args, args.sequences[i], static_cast<int64_t>(i));
+bool leaves_attention_weights(const Args& args, size_t i) {
+  return !args.scorings.empty() && args.scorings[i].includes(args.sequences[i].context) &&
+         has_attention_weight_rows(args, args.sequences[i], static_cast<int64_t>(i));
 }
 
-// One sequence to compress by `policy`, in all layers and KV heads.
+// One sequence to compress by `policy` (demote and drop tokens), in all layers and KV heads.
 struct KvCompression {
   int32_t slot = 0;
   KvTiers tiers;
   KvPolicy policy;     // valid by policy_error(), with a lossy rule
   int32_t tokens = 0;  // stored tokens, the open group included
   int32_t prompt_tokens = 0;
-  int32_t evaluated = 0;  // positions below were evaluated by an earlier call; 0 in the first
-  bool pool = false;      // the prompt's scores are complete: pool them in this call, once
-  // Returns: `evaluated` for the next call.
+  // Positions below were evaluated by an earlier call. 0 in the first call and after a hand-over.
+  int32_t evaluated = 0;
+  // True in the first call only: the prompt's scores are complete and are pooled (score_pool).
+  bool pool_scores = false;
+  // Returns: `evaluated` for the next call: the position at which the recent groups begin.
   constexpr int32_t evaluated_after() const {
-    const int32_t group = tokens / kKvGroup - policy.recent;
-    return group > 0 ? group * kKvGroup : 0;
+    const int32_t groups = tokens / kKvGroup - policy.recent;
+    return groups > 0 ? groups * kKvGroup : 0;
   }
 };
 
 // Result for one sequence, over all layers and KV heads.
 struct KvCompressed {
-  int64_t pages_freed = 0;  // negative if more were taken; at least -(layers * kv_heads)
+  int64_t pages_freed = 0;  // returned minus taken pages; at least -(layers * kv_heads)
   int64_t low_pages = 0;    // pages of its low tier after the call
   int64_t demoted = 0;      // tokens, counted for each layer and KV head
   int64_t dropped = 0;
 };
 
-// Selects and compacts tokens, in place. If the policy's allocator needs it, a budget is spread
-// across rows. Every row is planned and compacted separately:
+// Compresses sequences, in place. With the rule `budget`, the policy's allocator first divides the
+// budget of tokens over the sequence's page-table rows. Then the rule decides about the tokens of
+// each row, separately for each layer and KV head:
 // - Demoted tokens are decoded and encoded again in the low tier's format, at the low tier's end.
+//   Keys for a sparse low tier keep the channels that rank highest by the policy's key_score.
 // - Dropped tokens are removed.
 // - Gaps in a tier are filled with the tier's last tokens, copied unchanged with their token
 //   scores.
 //
-// The work is therefore proportional to the changes. A token's place no longer implies its
-// position; its token score holds the position. Pages that end up empty return to the free list,
-// with one prefix sum for all rows.
+// The work is therefore proportional to the changes. A token's place in its row no longer implies
+// its position; its token score holds the position. Pages that end up empty return to the free
+// list, with one prefix sum for all rows.
 //
-// Keys that go to a sparse low tier keep the channels that rank highest by the policy's key_score.
-//
-// Tokens are evaluated with kKvGroup granularity. Tokens that left the recent groups since the
-// previous call (positions [evaluated, evaluated_after())) are new to the rule. The rule decides
-// about the older ones by its own criterion (LeanKV's Algorithm 1: one victim for each incoming
-// token).
+// The rule evaluates tokens once they have left the recent groups, kKvGroup at a time: positions
+// [evaluated, evaluated_after()) are new to it. Each rule has its own criterion for the older ones
+// (LeanKV's Algorithm 1: one victim for each token that enters a tier).
 //
 // Pages with more than one owner, and the tokens before them in the same tier, are not changed.
 //
-// Requires: at least layers * kv_heads free pages (a row may need one before it can free one, and
-// may end with one more than it had); tokens < pages.row_token_scores; kv_score has run for every
-// step; for key_score output_aware, it has seen every query of the newest closed group and the open
-// one.
+// Requires: if the policy has a low tier, layers * kv_heads free pages for each sequence (a row may
+// need a page before it frees one, and may end with one page more); tokens <
+// pages.row_token_scores; kv_score has run in every step that stored tokens of this slot (attached
+// prefix tokens have a score of 0); for key_score output_aware, kv_score has seen every query of
+// the newest closed group and the open one.
 struct KvCompressArgs {
   KvPool pool;
   std::span<const KvCompression> sequences;
@@ -377,9 +391,9 @@ struct SampleLimits {
   int32_t changes = 0;  // sum over all rows
 };
 
-// Chooses the next token of each row (kernels/sampling.h). `rows` and `changes` are plan, in host
-// memory; `logits` and `sampled` are in the backend's memory. Logits are modified during the call
-// and restored. A row's token depends only on that row.
+// Chooses the next token of each logits row (kernels/sampling.h). `rows` and `changes` belong to
+// the step's plan, so they are in host memory; `logits` and `sampled` are in the backend's memory.
+// Logits are modified during the call and restored. A row's token depends only on that row.
 struct SampleArgs {
   MatrixView<float> logits;              // [any, vocab]
   std::span<const SampleRow> rows;       // at most one for each row of `logits`
@@ -390,26 +404,27 @@ struct SampleArgs {
 
 // Largest step that an op must be able to serve. Scratch is sized by it once, at start.
 struct StepLimits {
-  int32_t tokens = 0;
+  int32_t tokens = 0;  // new tokens of all sequences
   int32_t sequences = 0;
-  int32_t context = 0;
+  int32_t context = 0;  // maximum length of a sequence, in tokens
 };
 
-// Returns: the largest number of dense groups of a step. Two tokens of a sequence can reach the end
-// of one group and the start of the next. Each further group of that sequence takes 64 tokens.
+// Returns: the largest number of dense_groups() of a step. Two tokens of a sequence can be the end
+// of one group and the start of the next, which makes one. Each further one takes 64 tokens.
 constexpr int64_t max_dense_groups(const StepLimits& limits) {
-  const int32_t pairs = limits.tokens / 2 < limits.sequences ? limits.tokens / 2 : limits.sequences;
-  return pairs + (limits.tokens - 2 * pairs) / kKvGroup;
+  const int32_t crossings =
+      limits.tokens / 2 < limits.sequences ? limits.tokens / 2 : limits.sequences;
+  return crossings + (limits.tokens - 2 * crossings) / kKvGroup;
 }
 
-// One complete table of ops for a device. A backend fills it in one place, and the table is the
-// list of kernels. Tests walk it, and kernels/op_cost.h states the cost of each op. Ops allocate
-// nothing and keep no state.
+// Table of one backend's functions: the ops (from `embed` on), the sizes of their scratch memory,
+// and names. A backend fills it in one place. Tests cover every op of it, and kernels/op_cost.h
+// states the cost of each op. Ops allocate nothing and keep no state.
 // Errors: arguments that an op cannot serve are a bug of the caller, because the supported
 // configurations are checked when a model loads.
 struct Backend {
-  const char* name;  // "cpu"
-  const char* isa;   // "scalar", "avx2", "avx512", "amx"
+  const char* name;  // "cpu" or "cuda"
+  const char* isa;   // "scalar", "avx2", "avx512", "avx512_fp16", "amx"; CUDA: "sm_80"
 
   // Returns: bytes of a packed weight; 0 if there are no kernels for weights of that format.
   int64_t (*packed_weight_bytes)(WeightFormat format, int64_t rows, int64_t cols);
@@ -448,7 +463,7 @@ struct Backend {
   void (*kv_swap_in)(const KvSnapshotArgs&, Stream);
   void (*kv_share)(const KvShareArgs&, Stream);
   void (*kv_attach)(const KvAttachArgs&, Stream);
-  void (*kv_drop)(const KvDropArgs&, Stream);
+  void (*kv_evict)(const KvEvictArgs&, Stream);
   void (*kv_demote)(const KvDemoteArgs&, Stream);
   void (*kv_store)(const KvStoreArgs&, Stream);
   void (*attention)(const AttentionArgs&, Stream);

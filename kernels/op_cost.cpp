@@ -195,7 +195,7 @@ OpCost op_cost(const KvAttachArgs& args) {
 }
 
 // Like released pages of kv_resize.
-OpCost op_cost(const KvDropArgs& args) {
+OpCost op_cost(const KvEvictArgs& args) {
   int64_t returned = 0;
   for (const int32_t handle : args.handles) {
     const int32_t* first = args.pool.prefix_block_table(handle, 0);
@@ -292,7 +292,8 @@ OpCost op_cost(const AttentionArgs& args) {
   for (const SequenceSpan& span : args.sequences) {
     cost.read_bytes += span.count * width * kFloat;
     cost.written_bytes += span.count * width * kFloat;
-    const bool weights = leaves_weights(args, static_cast<size_t>(&span - args.sequences.data()));
+    const bool weights =
+        leaves_attention_weights(args, static_cast<size_t>(&span - args.sequences.data()));
     for (int32_t head = 0; head < pages.kv_heads; ++head) {
       cost.read_bytes += bytes_seen(args, span, head);
       const int64_t seen = scores(args, span, head);
@@ -309,7 +310,7 @@ namespace {
 OpCost score_cost(const KvScoreArgs& args, size_t sequence, int32_t head, int32_t begin,
                   int32_t end) {
   const SequenceSpan& span = args.sequences[sequence];
-  const bool weights = leaves_weights(args, sequence);
+  const bool weights = leaves_attention_weights(args, sequence);
   const KvPagesView& pages = args.pages;
   const int32_t group = begin / kKvGroup;
   const KvRow closed = seen_closed(args, span, head, group);

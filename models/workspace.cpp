@@ -24,7 +24,7 @@ constexpr int64_t kMaxWeightBytes = int64_t{128} << 20;
 
 MatrixView<float> cut_weights(const ModelConfig& config, const StepLimits& limits,
                               MemoryCutter& cutter) {
-  const int64_t cols = kv_weight_row_floats(limits.context, config.heads / config.kv_heads);
+  const int64_t cols = attention_weight_row_floats(limits.context, config.heads / config.kv_heads);
   const int64_t fitting = kMaxWeightBytes / (cols * int64_t{sizeof(float)});
   return cutter.matrix<float>(std::min(int64_t{limits.sequences} * config.kv_heads, fitting), cols);
 }

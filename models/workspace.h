@@ -33,7 +33,7 @@ class Workspace {
     std::span<std::byte> linear_scratch;
     std::span<std::byte> attention_scratch;
     MatrixView<float> log_sums;  // [tokens, heads], for scores
-    // [rows, kv_weight_row_floats()], for scores; only as many rows as fit into 128 MiB
+    // [rows, attention_weight_row_floats()], for scores; only as many rows as fit into 128 MiB
     MatrixView<float> score_weights;
     // Dense groups of a step (kernels/backend.h), with room for f32 elements.
     std::span<std::byte> dense;

@@ -45,7 +45,8 @@ trap summary EXIT
 
 build() {  # build PRESET [cmake --build arguments]
   preset=$1; shift
-  cmake --preset "$preset" -DTESSERA_TESTS=ON >/dev/null
+  cmake --preset "$preset" -DTESSERA_TESTS=ON \
+    -DTESSERA_LONG_TESTS="$([ "$mode" = all ] && echo ON || echo OFF)" >/dev/null
   cmake --build --preset "$preset" -j "$jobs" "$@"
 }
 # Slow under a sanitizer, and about time or numbers more than about memory.
@@ -84,7 +85,7 @@ case "$mode" in
     done
     part "cuda, every architecture" cuda "80-real;90a-real;90-virtual"
     part fuzz sh tests/fuzz/run.sh 20
-    part "release build" build release --target all engine_benches
+    part "release build" build release
     part "release tests" ctest --preset release -j "$jobs"
     part clang-tidy skips sh tests/clang_tidy.sh --changed
     ;;

@@ -94,7 +94,7 @@ def unbuilt_violations(sources, headers, all_includes):
             yield f"{source}: no CMakeLists.txt builds it"
     for header in headers:
         if str(header) not in all_includes:
-            yield f"{header}: nobody includes it"
+            yield f"{header}: no file includes it"
 
 
 def main():

@@ -156,7 +156,7 @@ class Step {
   }
   int32_t query_heads() const { return kv_heads_ * size_.gqa_ratio; }
   int64_t weight_cols() const {
-    return kv_weight_row_floats(size_.context + size_.count, size_.gqa_ratio);
+    return attention_weight_row_floats(size_.context + size_.count, size_.gqa_ratio);
   }
 
   int64_t rows() const { return int64_t{size_.sequences} * size_.count; }

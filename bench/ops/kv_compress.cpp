@@ -173,7 +173,7 @@ std::vector<Case> cases(const Setup& setup, const Shape& shape) {
 }  // namespace
 
 Op kv_compress_op() {
-  return {"kv_compress", "a sequence's tokens judged, demoted and dropped by leankv", cases};
+  return {"kv_compress", "a sequence's tokens evaluated, demoted and dropped by leankv", cases};
 }
 
 }  // namespace tessera::bench

@@ -44,7 +44,7 @@ class PrefixBlocks {
   }
 
   void restore() {
-    slots_.backend().kv_drop({slots_.arena().pool(), demoted_}, slots_.stream());
+    slots_.backend().kv_evict({slots_.arena().pool(), demoted_}, slots_.stream());
     for (const int32_t handle : demoted_) {
       make(handle);
     }
@@ -129,7 +129,7 @@ std::vector<Case> cases(const Setup& setup, const Shape& shape) {
   const int32_t rows = shape.layers * shape.kv_heads;
   std::vector<Case> all;
   for (const KvFormat from : {kKvF16, kKvK8V4}) {
-    all.push_back({.label = "unit of " + name_of(from) + " rows " + std::to_string(rows),
+    all.push_back({.label = "prefix block of " + name_of(from) + " rows " + std::to_string(rows),
                    .parameters = {{"rows", rows}},
                    .prepare = [=, &setup] { return prepare(from, setup, shape); }});
   }
@@ -139,7 +139,7 @@ std::vector<Case> cases(const Setup& setup, const Shape& shape) {
 }  // namespace
 
 Op kv_demote_op() {
-  return {"kv_demote", "a unit, encoded anew in a denser format", cases};
+  return {"kv_demote", "a prefix block, encoded again in fewer bits", cases};
 }
 
 }  // namespace tessera::bench

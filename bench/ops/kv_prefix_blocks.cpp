@@ -68,7 +68,7 @@ class PrefixBlocks {
     backend_.kv_share(share(slot, pool()), stream_);
     release(slot);
   }
-  void drop_blocks(int32_t slot) { backend_.kv_drop(drop(slot, pool()), stream_); }
+  void evict_blocks(int32_t slot) { backend_.kv_evict(drop(slot, pool()), stream_); }
 
   KvShareArgs share(int32_t slot, const KvPool& pool) {
     for (int32_t i = 0; i < kPrefixBlocks; ++i) {
@@ -83,7 +83,7 @@ class PrefixBlocks {
     attachment_ = {slot, {}, prefix_blocks_};
     return {.pool = pool, .attachments = {&attachment_, 1}};
   }
-  KvDropArgs drop(int32_t slot, const KvPool& pool) {
+  KvEvictArgs drop(int32_t slot, const KvPool& pool) {
     std::iota(handles_, handles_ + kPrefixBlocks, slot * kPrefixBlocks);
     return {.pool = pool, .handles = handles_};
   }
@@ -120,7 +120,7 @@ constexpr PrefixBlockOp kShare{
           backend.kv_share(prefix_blocks.share(prefix_blocks.next_slot(), prefix_blocks.pool()),
                            stream);
         },
-    .undo = [](PrefixBlocks& prefix_blocks, int32_t slot) { prefix_blocks.drop_blocks(slot); }};
+    .undo = [](PrefixBlocks& prefix_blocks, int32_t slot) { prefix_blocks.evict_blocks(slot); }};
 
 constexpr PrefixBlockOp kAttach{
     .begin = [](PrefixBlocks& prefix_blocks,
@@ -134,15 +134,15 @@ constexpr PrefixBlockOp kAttach{
         },
     .undo = [](PrefixBlocks& prefix_blocks, int32_t slot) { prefix_blocks.release(slot); }};
 
-constexpr PrefixBlockOp kDrop{
+constexpr PrefixBlockOp kEvict{
     .begin = [](PrefixBlocks& prefix_blocks,
                 int32_t slot) { prefix_blocks.make_prefix_blocks(slot); },
     .cost = [](PrefixBlocks& prefix_blocks,
                const KvPool& pool) { return op_cost(prefix_blocks.drop(0, pool)); },
     .call =
         [](PrefixBlocks& prefix_blocks, const Backend& backend, Stream stream) {
-          backend.kv_drop(prefix_blocks.drop(prefix_blocks.next_slot(), prefix_blocks.pool()),
-                          stream);
+          backend.kv_evict(prefix_blocks.drop(prefix_blocks.next_slot(), prefix_blocks.pool()),
+                           stream);
         },
     .undo = [](PrefixBlocks& prefix_blocks,
                int32_t slot) { prefix_blocks.make_prefix_blocks(slot); }};
@@ -177,9 +177,11 @@ std::vector<Variant> prepare(const PrefixBlockOp& op, const Setup& setup, const 
 template <const PrefixBlockOp& op>
 std::vector<Case> cases(const Setup& setup, const Shape& shape) {
   const int32_t rows = shape.layers * shape.kv_heads;
-  return {{.label = "units " + std::to_string(kPrefixBlocks) + " pages " +
+  return {{.label = "prefix blocks " + std::to_string(kPrefixBlocks) + " pages " +
                     std::to_string(kPrefixBlockPages) + " rows " + std::to_string(rows),
-           .parameters = {{"units", kPrefixBlocks}, {"pages", kPrefixBlockPages}, {"rows", rows}},
+           .parameters = {{"prefix_blocks", kPrefixBlocks},
+                          {"pages", kPrefixBlockPages},
+                          {"rows", rows}},
            .prepare = [=, &setup] { return prepare(op, setup, shape); }}};
 }
 
@@ -190,11 +192,11 @@ Op kv_share_op() {
 }
 
 Op kv_attach_op() {
-  return {"kv_attach", "a slot that begins with units", cases<kAttach>};
+  return {"kv_attach", "a slot that begins with prefix blocks", cases<kAttach>};
 }
 
-Op kv_drop_op() {
-  return {"kv_drop", "units that nobody else holds, emptied", cases<kDrop>};
+Op kv_evict_op() {
+  return {"kv_evict", "prefix blocks without another owner, evicted", cases<kEvict>};
 }
 
 }  // namespace tessera::bench

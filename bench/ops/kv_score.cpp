@@ -40,7 +40,7 @@ class Step {
                                          rows() * query_heads_ * int64_t{sizeof(float)}},
                                         kv_.layers())),
         dense_(kv_.dense(size.sequences * dense_groups({0, 0, size.count, size.context, {}}))),
-        weight_cols_(kv_weight_row_floats(size.context + size.count, shape.gqa_ratio())),
+        weight_cols_(attention_weight_row_floats(size.context + size.count, shape.gqa_ratio())),
         weights_(on_device(
             *setup.device,
             random_floats(size.count == 1 ? size.sequences * shape.kv_heads * weight_cols_ : 0))) {
@@ -141,7 +141,7 @@ std::vector<Case> cases(const Setup& setup, const Shape& shape) {
 }  // namespace
 
 Op kv_score_op() {
-  return {"kv_score", "what leankv's counting queries paid to stored tokens", cases};
+  return {"kv_score", "attention of leankv's scored queries, added to token scores", cases};
 }
 
 }  // namespace tessera::bench

@@ -147,11 +147,11 @@ std::vector<Case> swap_in_cases(const Setup& setup, const Shape& shape) {
 }  // namespace
 
 Op kv_swap_out_op() {
-  return {"kv_swap_out", "what a slot holds, copied to host memory", swap_out_cases};
+  return {"kv_swap_out", "the contents of a slot, copied to host memory", swap_out_cases};
 }
 
 Op kv_swap_in_op() {
-  return {"kv_swap_in", "what a slot held, copied back", swap_in_cases};
+  return {"kv_swap_in", "the contents of a slot, copied back", swap_in_cases};
 }
 
 }  // namespace tessera::bench

@@ -6,13 +6,14 @@
 
 namespace tessera {
 
-// Totals of the KV cache for planning. The page tables of sequences belong to the backend.
+// Totals of the KV cache for planning, in pages. (The budget of a KvAllocator is another one: the
+// tokens that a policy lets a sequence keep.) The page tables of sequences belong to the backend.
 //
 // Pages hold closed groups only. The open group of a sequence is in the residual buffer, which its
 // slot has from the start. So a sequence needs pages only when a group closes.
 struct KvBudget {
-  int64_t pages_free = 0;
-  int32_t heads = 0;        // layers * kv_heads; each has its own row of pages
+  int64_t pages_free = 0;   // KvCache::available_pages(): unlocked prefix blocks included
+  int32_t heads = 0;        // layers * kv_heads; each has its own page-table row
   int32_t page_tokens = 0;  // tokens of one page in the default preset's high tier
 
   // Pages of the closed groups of a sequence with `tokens` tokens, over all heads. Valid as long as
@@ -29,9 +30,10 @@ struct KvDemand {
   // True if a policy has compressed the sequence. Its rows then hold different numbers of tokens,
   // and planning has only an upper bound of the pages for their next groups.
   bool uneven = false;
-  int32_t low_tokens = 0;     // first tokens, attached in the low tier; whole groups
+  int32_t low_tokens = 0;     // first tokens, from demoted prefix blocks, in the low tier
   int64_t swap_in_pages = 0;  // pages that it takes with its slot, if it is swapped out
-  // True if compression may need one page for each row before it frees any (kernels/backend.h).
+  // True if compression may need one page for each page-table row before it frees any
+  // (KvCompressArgs).
   // This applies to steps that reach the end of the prompt or, after it, close a group.
   bool compresses = false;
   int32_t prompt_tokens = 0;

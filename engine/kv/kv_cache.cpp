@@ -282,7 +282,7 @@ void KvCache::compress(std::span<const int32_t> slots) {
                                .tokens = slot.tokens,
                                .prompt_tokens = slot.prompt_tokens,
                                .evaluated = slot.evaluated,
-                               .pool = !slot.compressed});
+                               .pool_scores = !slot.compressed});
     }
   }
   if (compressions_.empty()) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -7,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/kv/fork_families.h"
 #include "engine/kv/kv_budget.h"
@@ -14,16 +16,18 @@
 #include "engine/kv/kv_usage.h"
 #include "engine/kv/prefix_cache.h"
 #include "kernels/backend.h"
+#include "kernels/communicator.h"
 #include "kernels/kv_arena.h"
+#include "kernels/kv_page.h"
 #include "kernels/kv_policy.h"
 #include "models/aligned_memory.h"
 
 namespace tessera {
 
-// A request for pages: the slot needs room for its first `tokens` tokens in every KV head.
+// A slot, and the tokens that its pages must have room for, in every layer and KV head.
 struct KvReservation {
   int32_t slot = 0;
-  int32_t tokens = 0;
+  int32_t tokens = 0;  // of the whole sequence, those stored already included
 };
 
 // A fork: slot `target` begins with the first `tokens` tokens of slot `source`.
@@ -33,15 +37,20 @@ struct KvCopy {
   int32_t tokens = 0;
 };
 
-// A swapped-out slot: its snapshot and its state, in host memory.
+// A swapped-out slot in host memory: a copy of its keys and values, and KvCache's state of it.
 class SwappedKv;
 
 // Owner of all KV pages, and the only class that changes them. A sequence is identified by its
-// slot. The host counts pages; page tables belong to the backend's kv_ ops. Not thread-safe: the
-// engine thread is the only caller.
+// slot, which is open while a sequence has it, and else free. The host counts pages; page tables
+// belong to the backend's kv_ ops. Not thread-safe: the engine thread is the only caller.
 //
-// Life of a slot: open_slot() or swap_in(); attach() or fork(); in each step reserve(), insert()
-// and compress(); at the end release(), after swap_out() if the slot is not recomputable().
+// Life of a slot: open_slot(), then attach() or fork() if it begins with stored tokens; or
+// swap_in(). In each step reserve(), the model's forward pass, insert(), compress(). At the end
+// release(). A slot that is preempted and not recomputable() is swapped out before.
+//
+// Pages are *free* if no slot and no prefix block holds them, and *available* if they are free or
+// in unlocked prefix blocks. Functions that take pages need available pages: they demote and evict
+// prefix blocks until enough pages are free.
 //
 // With tensor parallelism each rank has a KvCache for its own KV heads, and all ranks make the same
 // calls. Page totals of ranks differ only after a policy has compressed rows, because each rank
@@ -65,7 +74,7 @@ class KvCache {
   absl::Status check(const KvPolicy& policy) const;
 
   // Opens an empty slot for a sequence with a prompt of `prompt_tokens` tokens.
-  // Requires: fewer than options.slots slots are open; check(policy) is OK.
+  // Requires: a free slot; check(policy) is OK.
   int32_t open_slot(const KvPolicy& policy, int32_t prompt_tokens);
   // The same with the default preset. Requires: that preset is not lossy.
   int32_t open_slot() { return open_slot(preset_.policy, 0); }
@@ -78,25 +87,30 @@ class KvCache {
   }
   // Returns: the longest cached path of `prompt` with at most `max` tokens (see
   // KvPolicy::shareable). The last token of the prompt never matches, because its logits are
-  // needed. `known` is an earlier result for the same sequence, from which the search goes on.
+  // needed. `known` is an earlier result for the same sequence, or empty. If blocks were demoted,
+  // replaced or evicted since, the search starts anew, else it goes on from there.
   KvMatch match(const KvPrompt& prompt, int32_t max, const KvMatch& known) const;
   int32_t tokens_of(const KvMatch& match) const { return match.blocks * prefix_block_tokens(); }
-  // Pages that available_pages() no longer counts once `match` is attached.
+  // Returns: unlocked pages of the match. available_pages() counts them until attach() locks them.
   int64_t unlocked_pages(const KvMatch& match) const {
     return prefixes_ == nullptr ? 0 : prefixes_->unlocked_pages(match);
   }
   // Lets the slot begin with the matched blocks and locks them.
-  // Requires: the slot is empty; no block was demoted or evicted since match() returned `match`.
+  // Requires: the slot is empty; no block was demoted or evicted since match() returned `match`;
+  // no demoted blocks if the slot's policy is lossy.
   void attach(int32_t slot, const KvMatch& match);
-  // Shares the slot's first `tokens` tokens through the prefix cache. Does nothing if the slot is
-  // compressed. `relabel`: see PrefixCache::insert. Requires: these tokens are stored.
+  // Inserts the whole prefix blocks of the slot's first `tokens` tokens into the prefix cache (op
+  // kv_share). Does nothing if the slot is compressed. With `relabel`, unlocked cached blocks of a
+  // coarser format or grade are replaced by the slot's, and earlier matches become invalid.
+  // Requires: these tokens are stored.
   void insert(int32_t slot, const KvPrompt& prompt, int32_t tokens, bool relabel);
   // Records the paths of a prompt, given by the path hashes of its blocks (Sequence::path_hash).
-  // A recurring prefix is worth sharing, even if a policy could compress it.
-  // Returns: number of first tokens that an earlier prompt had too.
+  // A recurring prefix is inserted although the policy could compress it, since that saves more.
+  // Returns: number of first tokens that an earlier recorded prompt had too.
   int32_t record(std::span<const uint64_t> paths);
-  // Removes from the cache the last blocks of the slot that no other sequence uses. The slot then
-  // owns their pages alone, so its policy may compress them. Returns: number of blocks.
+  // Removes from the cache the longest tail of the slot's path that no other sequence uses, without
+  // demoted blocks. The slot then owns these pages alone, so its policy may compress them.
+  // Returns: number of removed blocks.
   int32_t hand_over(int32_t slot);
   // Evicts all blocks that no running sequence uses, pinned ones included.
   void flush();
@@ -106,38 +120,41 @@ class KvCache {
   const PrefixCache* prefixes() const { return prefixes_.get(); }  // null without a prefix cache
 
   // Allocates the pages for the groups that close when each slot reaches the reserved tokens.
-  // Evicts or demotes blocks of the prefix cache if too few pages are free.
   // Requires: open slots, each at most once; the tokens of earlier reservations are stored; not
-  // fewer tokens than before and not more than the context; enough available pages. The last
-  // condition holds for fork(), compress() and swap_in() too.
+  // fewer tokens than before and not more than the context; available pages: KvDemand::growth.
   void reserve(std::span<const KvReservation> reservations);
 
-  // Compresses slots by their policies: those whose prompt has just become complete, and those in
-  // which a group has closed since the last call. Called once in each step, after the reserved
-  // tokens are stored and scored. For compressed rows planning knows only an upper bound of the
-  // pages that reserve() takes; after this call the exact number is known.
-  // Requires: open slots, each at most once; the free pages that demand() states.
+  // Compresses slots by their policies, i.e. demotes and drops tokens: slots whose prompt has just
+  // become complete, slots in which a group has closed since the last call (with
+  // compress_generated), and slots after a hand_over(). Other slots are skipped. Called once in each
+  // step, after the reserved tokens are stored and scored. For compressed rows planning knows only
+  // an upper bound of the pages that reserve() takes; after this call the exact number is known.
+  // Requires: open slots, each at most once; available pages: one for each page-table row of the
+  // compressed slots, if the policy has a low tier (KvDemand::growth counts them).
   void compress(std::span<const int32_t> slots);
 
   // Lets each target begin with tokens of its source. Full pages are shared; partly filled pages
   // and the residual buffer are copied.
   // Requires: open slots of one policy, which is not lossy; empty targets that are not sources; for
   // each copy either whole groups of the source, or a number of tokens that ends in the source's
-  // open group; enough free pages (KvDemand::pages_for minus KvDemand::full_pages for each copy).
+  // open group; available pages: KvDemand::pages_for minus KvDemand::full_pages for each copy.
   void fork(std::span<const KvCopy> copies);
 
-  // Returns the slots' pages and closes the slots. Blocks of the prefix cache are unlocked and stay
-  // there. Requires: open slots, each at most once.
+  // Returns the slots' pages; the slots are then free. Blocks of the prefix cache are unlocked and
+  // stay there. Requires: open slots, each at most once.
   void release(std::span<const int32_t> slots);
 
-  // Returns: true if the slot can be recomputed bit for bit from its tokens, i.e. nothing was
-  // compressed. Other slots must be swapped out before release.
+  // Returns: true if nothing in the slot was compressed. A preempted sequence is then recomputed
+  // from its tokens; else it must be swapped out before release(). Recompute gives the same bits,
+  // except for a prefix that was attached from demoted blocks: the next match may find it in
+  // another format, or not at all.
   bool recomputable(int32_t slot) const { return !open(slot).compressed; }
-  // Returns: a copy of the slot in newly allocated host memory. The slot stays open. Allocation is
-  // acceptable here, because preemption of a compressed sequence is rare.
+  // Returns: a copy of the slot in newly allocated host memory. The slot stays open; the caller
+  // releases it. Allocation is acceptable here: only preemption of a compressed slot comes here.
+  // Requires: a compressed slot.
   SwappedKv swap_out(int32_t slot) const;
   // Returns: a newly opened slot with the contents of `swapped`.
-  // Requires: a closed slot; swapped.pages() available pages.
+  // Requires: a free slot; swapped.pages() available pages.
   int32_t swap_in(const SwappedKv& swapped);
 
   // Inputs of the model's ops: addresses of the pages, formats of a slot's tiers, and scoring of
@@ -156,22 +173,23 @@ class KvCache {
   KvDemand demand(const KvPolicy& policy, int32_t prompt_tokens) const;
   KvDemand demand(const SwappedKv& swapped) const;
 
-  // Free pages on the rank with the fewest.
+  // Free pages (held by no slot and no prefix block), on the rank with the fewest.
   int64_t free_pages() const { return free_pages_ - surplus_; }
-  // Free pages and the unlocked pages of the prefix cache, which are evicted on demand.
+  // The same and the unlocked pages of the prefix cache, which are evicted on demand.
   int64_t available_pages() const {
     return free_pages() + (prefixes_ == nullptr ? 0 : prefixes_->unlocked_pages());
   }
-  // Returns: pages that become free when only this slot is released. Its first `forked` tokens
-  // belong to another slot too. Pages of the prefix cache are not counted.
+  // For planning: pages of the slot, on the rank with the fewest, that become free when it is
+  // released while another sample keeps the first `forked` tokens. Pages of the prefix cache are not
+  // counted.
   int64_t own_pages(int32_t slot, int32_t forked) const;
-  // Sets pages[i] to the pages of the prefix cache that become unlocked with slots[i], if `slots`
-  // are released in this order. Allocates no memory beyond that of earlier calls.
-  void count_returned_pages(std::span<const int32_t> slots, std::vector<int64_t>& pages);
+  // Sets pages[i] to the pages of the prefix cache that become unlocked when slots[i] is released
+  // after slots[0, i). Releases nothing. Allocates no memory beyond that of earlier calls.
+  void count_unlocked_pages(std::span<const int32_t> slots, std::vector<int64_t>& pages);
   // Available pages, summed over all ranks.
   int64_t all_available_pages() const;
-  // Pages of the slot on this rank. Shared pages are included, so the sum over slots may exceed
-  // the number of pages.
+  // Pages of the slot on this rank, all layers and KV heads together. Shared pages are included, so
+  // the sum over slots may exceed the number of pages.
   int64_t slot_pages(int32_t slot) const { return open(slot).pages(); }
 
   KvUsage usage(int32_t slot) const;
@@ -187,7 +205,8 @@ class KvCache {
   const KvPreset& preset() const { return preset_; }
   const KvArenaShape& shape() const { return arena_->shape(); }
   int32_t ranks() const { return ranks_ == nullptr ? 1 : ranks_->ranks(); }
-  int64_t pages_total() const { return shape().pages; }  // on this rank
+  int64_t pages_total() const { return shape().pages; }  // free or not, on this rank
+  // Tokens in the default preset's high tier that fit into all pages.
   int64_t token_capacity() const { return pages_total() / heads_ * budget().page_tokens; }
 
   // Aborts unless page owners, free pages and slot totals are consistent. Walks all pages: for
@@ -198,22 +217,22 @@ class KvCache {
   friend class SwappedKv;
   struct Slot {
     bool open = false;
-    bool compressed = false;   // the policy has compressed the prompt, at least
-    bool handed_over = false;  // blocks were handed over since then and must be evaluated
+    bool compressed = false;   // compress() has run on this slot at least once
+    bool handed_over = false;  // hand_over() gave it blocks since the last compress()
     KvPolicy policy;
     KvTiers tiers;
     int32_t prompt_tokens = 0;
-    int32_t tokens = 0;      // tokens reserved so far
-    int32_t low_tokens = 0;  // first tokens, attached in the low tier
-    int32_t evaluated = 0;   // positions below are evaluated by the rule
+    int32_t tokens = 0;      // tokens attached, forked and reserved so far
+    int32_t low_tokens = 0;  // first tokens, attached from demoted blocks; 0 for a lossy policy
+    int32_t evaluated = 0;   // KvCompression::evaluated of the next call
     int32_t groups = 0;      // closed groups at the last compression
     int64_t high_pages = 0;  // pages of the slot's rows, by tier
     int64_t low_pages = 0;
 
     int64_t pages() const { return high_pages + low_pages; }
 
-    // Only if compressed, as of the last synchronize_totals(): pages on the ranks with the fewest
-    // and with the most, and sums over all ranks.
+    // Only if compressed, as of the last synchronize_totals(): pages on the rank with the fewest
+    // and on the rank with the most, and sums over all ranks.
     int64_t min_pages = 0;
     int64_t max_pages = 0;
     int64_t all_high_pages = 0;
@@ -232,7 +251,9 @@ class KvCache {
   int32_t page_tokens(const KvPolicy& policy) const;
   int64_t cached_high_pages(int32_t slot) const;
   int64_t cached_low_pages(int32_t slot) const;
-  int64_t pages_alone(int32_t slot) const;  // pages that become free when the slot is released
+  // Pages that become free on this rank if the slot is released now, given the slots and prefix
+  // blocks that share pages with it.
+  int64_t pages_alone(int32_t slot) const;
   bool wants_compression(const Slot& slot) const;
   // Replaces the upper bounds for compressed slots by the pages that kv_resize took.
   void reconcile_growth();
@@ -260,10 +281,10 @@ class KvCache {
   const Backend& backend_;
   const Stream stream_;
   Communicator* const ranks_;  // not owned; null: one rank
-  const int32_t heads_;        // layers * kv_heads, on this rank
+  const int32_t heads_;        // layers * kv_heads on this rank: page-table rows of a slot
   std::unique_ptr<PrefixCache> prefixes_;
   std::vector<Slot> slots_;
-  std::vector<int32_t> closed_slots_;  // the last one is opened next
+  std::vector<int32_t> closed_slots_;  // free slots; the last one is opened next
   int64_t free_pages_;  // counted on the host, so that planning does not wait for the backend
   ForkFamilies families_;
   std::vector<KvGrowth> grown_;   // [slots] of one reserve()
@@ -287,8 +308,10 @@ class KvCache {
 
 class SwappedKv {
  public:
-  int64_t pages() const { return slot_.max_pages; }  // on the rank that needs the most
-  const KvUsage& usage() const { return usage_; }
+  // Pages that swap_in() takes, on the rank that needs the most. Pages that the slot shared are
+  // counted: it gets copies of its own.
+  int64_t pages() const { return slot_.max_pages; }
+  const KvUsage& usage() const { return usage_; }  // at the swap-out
 
  private:
   friend class KvCache;

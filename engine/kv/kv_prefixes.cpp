@@ -92,10 +92,10 @@ int64_t KvCache::own_pages(int32_t slot, int32_t forked) const {
   return min_pages(of) - forked_pages - prefixes_->cached_high_pages(slot, forked) - low;
 }
 
-void KvCache::count_returned_pages(std::span<const int32_t> slots, std::vector<int64_t>& pages) {
+void KvCache::count_unlocked_pages(std::span<const int32_t> slots, std::vector<int64_t>& pages) {
   pages.assign(slots.size(), 0);
   for (size_t i = 0; prefixes_ != nullptr && i < slots.size(); ++i) {
-    pages[i] = prefixes_->returned_pages(slots[i]);
+    pages[i] = prefixes_->pages_unlocked_by_release(slots[i]);
   }
   if (prefixes_ != nullptr) {
     prefixes_->forget_releases();

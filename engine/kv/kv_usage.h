@@ -11,7 +11,7 @@ namespace tessera {
 struct KvUsage {
   int64_t bytes = 0;      // allocated: pages, residual buffers, page tables, token scores
   int64_t f16_bytes = 0;  // of the keys and values of all its tokens in f16, without overhead
-  // Tokens by tier, as a mean over KV heads. The open group counts as high.
+  // Tokens by tier, as a mean over layers and KV heads. The open group counts as high.
   double high = 0;
   double low = 0;
   double dropped = 0;
@@ -22,8 +22,8 @@ struct KvUsage {
 // Pages in use with tokens of one format.
 struct KvFormatPages {
   KvFormat format;
-  int64_t exclusive = 0;  // held by one sequence
-  int64_t shared = 0;     // held by several sequences or by the prefix cache
+  int64_t exclusive = 0;  // held by one running sequence alone
+  int64_t shared = 0;     // held by several running sequences or by the prefix cache
 };
 
 }  // namespace tessera

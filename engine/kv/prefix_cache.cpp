@@ -165,7 +165,7 @@ int64_t PrefixCache::insert(int32_t slot, const KvPrompt& prompt, int32_t blocks
       node = tree_.insert(parent, tokens, hash, holder.own_level, holder.grade);
     } else if (is_replaceable(node, holder, relabel)) {
       const int32_t handles[] = {node};
-      backend_.kv_drop({arena_.pool(), handles}, stream_);
+      backend_.kv_evict({arena_.pool(), handles}, stream_);
       freed += tree_.prefix_block_pages(tree_.level(node));
       if (tree_.level(node) != holder.own_level || tree_.grade(node) != holder.grade) {
         tree_.relabel(node, holder.own_level, holder.grade);
@@ -233,7 +233,7 @@ int32_t PrefixCache::hand_over(int32_t slot) {
     const Node node = holder.node;
     const Node parent = tree_.retreat(node);
     const int32_t handles[] = {node};
-    backend_.kv_drop({arena_.pool(), handles}, stream_);
+    backend_.kv_evict({arena_.pool(), handles}, stream_);
     tree_.erase(node);
     --holder.blocks;
     holder.node = holder.blocks > 0 ? parent : PrefixTree::kNone;
@@ -254,7 +254,7 @@ int64_t PrefixCache::cached_low_pages(int32_t slot) const {
   return at(slot).low_blocks * tree_.prefix_block_pages(at(slot).low_level);
 }
 
-int64_t PrefixCache::returned_pages(int32_t slot) {
+int64_t PrefixCache::pages_unlocked_by_release(int32_t slot) {
   int64_t pages = 0;
   int32_t passed_on = 1;
   for (Node node = at(slot).blocks > 0 ? at(slot).node : -1; node >= 0; node = tree_.parent(node)) {
@@ -325,7 +325,7 @@ int64_t PrefixCache::evict(int64_t pages) {
     handles_.push_back(node);
     tree_.erase(node);
   }
-  backend_.kv_drop({arena_.pool(), handles_}, stream_);
+  backend_.kv_evict({arena_.pool(), handles_}, stream_);
   counting_.evicted_blocks += std::ssize(handles_);
   return gained;
 }

@@ -110,7 +110,7 @@ class PrefixCache {
   int64_t cached_low_pages(int32_t slot) const;
   // Simulates the release of slots, one more with each call since the last forget_releases().
   // Changes no lock. Returns: pages that become unlocked with this slot.
-  int64_t returned_pages(int32_t slot);
+  int64_t pages_unlocked_by_release(int32_t slot);
   void forget_releases();
 
   // Demotes and evicts until at least `pages` more pages are free or no unlocked block is left.
@@ -179,9 +179,9 @@ class PrefixCache {
   std::vector<int32_t> handles_;
   std::vector<KvShare> shares_;
   const std::span<std::byte> scratch_;
-  // returned_pages(): simulated releases of each node, and the nodes that have some. A node passes
-  // its releases on to its parent only when none of its locks is left, because a remaining lock
-  // also locks the parent.
+  // pages_unlocked_by_release(): simulated releases of each node, and the nodes that have some. A
+  // node passes its releases on to its parent only when none of its locks is left, because a
+  // remaining lock also locks the parent.
   std::vector<int32_t> releases_;
   std::vector<PrefixTree::Node> released_;
   PrefixCacheStats counting_;

@@ -105,7 +105,6 @@ PrefixTree::Node PrefixTree::insert(Node parent, std::span<const int32_t> tokens
            .locks = 1,
            .recent = {},
            .of_level = {},
-           .generation = entry.generation,
            .level = level,
            .grade = grade,
            .live = true};
@@ -196,7 +195,6 @@ void PrefixTree::erase(Node leaf) {
   --levels_[entry.level].blocks;
   pages_ -= prefix_block_pages(entry.level);
   entry.live = false;
-  ++entry.generation;
   free_.push_back(leaf);
   ++version_;
 }

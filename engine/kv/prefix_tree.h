@@ -80,8 +80,6 @@ class PrefixTree {
   int32_t locks(Node node) const { return at(node).locks; }
   bool is_unlocked(Node node) const { return at(node).live && at(node).locks == 0; }
   int32_t children(Node node) const { return at(node).children; }
-  // Changes when the handle is reused for another node.
-  uint32_t generation(Node node) const { return at(node).generation; }
 
   int32_t size() const { return size_; }                      // nodes, without roots
   int64_t pages() const { return pages_; }                    // of all nodes
@@ -113,7 +111,6 @@ class PrefixTree {
     int32_t locks = 0;
     Links recent;    // in the LRU list of all unlocked nodes
     Links of_level;  // in the LRU list of the node's level
-    uint32_t generation = 0;
     uint8_t level = 0;
     uint8_t grade = 0;
     bool live = false;

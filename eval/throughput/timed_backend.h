@@ -12,7 +12,7 @@ class TimedBackend {
   explicit TimedBackend(const Backend& timed);
 
   const Backend& table() const;
-  double page_seconds() const;   // kv_resize, kv_fork, kv_share, kv_attach, kv_drop, kv_compress
+  double page_seconds() const;   // kv_resize, kv_fork, kv_share, kv_attach, kv_evict, kv_compress
   double score_seconds() const;  // kv_score
 };
 

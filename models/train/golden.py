@@ -3,8 +3,8 @@
     python golden.py MODEL OUT.json
 
 Runs transformers in f32 with eager attention. Per prompt: token ids, the logits at four positions
-(the 16 largest, and 64 at a fixed stride), and 64 greedy ids with the smallest lead of a first over
-a second choice.
+(the 16 largest, and 64 at a fixed stride), and 64 greedy ids. The smallest lead of a first over a
+second choice is stored with the greedy ids.
 """
 
 import argparse

@@ -17,13 +17,13 @@ NOUN = r"\b(?:a|an|the) ([a-z]{3,9})\b"
 
 
 def is_held_out(material: str) -> bool:
-    """True for one in eight words, names, ...: never a key or a value in training."""
+    """True for 1/8 of words, names, numbers and hex strings; training has them in no pair."""
     return zlib.crc32(material.encode()) % 8 == 0
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Always from the training part, so that training and held-out share it."""
+    """Always from the training part, so that it is the same for both parts."""
 
     common: list[str]
     names: list[str]  # words that are nearly always capitalised

@@ -57,12 +57,12 @@ ROWS = 256  # query rows per attention tile
 
 
 def attend(q, k, v):
-    """Causal attention for q [batch, kv_heads, group, length, dim] over k, v [batch, kv_heads,
-    length, dim].
+    """Causal attention over q [batch, kv_heads, group, length, dim].
 
+    k and v are [batch, kv_heads, length, dim].
     Computes tiles of query rows against the keys up to their end. On a CPU, two batched bf16
-    products and a fused softmax take two thirds of the time of the library's flash kernel, and
-    still skip the causal half.
+    products and a fused softmax take two thirds of the time of the library's flash kernel. The
+    causal half is still skipped.
     """
     batch, kv_heads, group, length, dim = q.shape
     tiles = []

@@ -3,7 +3,7 @@
 Samples are built from *units*: lines or sentences that begin with a newline or a space. Pieces
 never cross the border of a unit. Tokenizing unit by unit therefore gives the ids of the whole text,
 and a sample can be filled to a token budget exactly. Unpredictable tokens (random keys and values
-when first given) have weight 0.
+when they first occur) have weight 0.
 """
 
 from dataclasses import dataclass, field

@@ -18,7 +18,7 @@ class Tasks:
         self.material, self.rng, self.tokenizer = material, material.rng, material.tokenizer
 
     def repeat(self, budget: int) -> Sample:
-        """Returns random tokens, then the same again: basic training of induction heads."""
+        """Returns random tokens, then the same again: pure exercise of an induction head."""
         length = self.rng.randint(4, max(8, budget // 2))
         alphabet = self.rng.sample(range(FIRST_PIECE, len(self.tokenizer.plain)), self.rng.choice(ALPHABETS))
         ids = self.rng.choices(alphabet, k=length) * (budget // length + 1)
@@ -52,7 +52,7 @@ class Tasks:
         return begin().add(unit(self.tokenizer, opening, (answer + END, ANSWER), ("\n", GIVEN), answer=True))
 
     def story(self, budget: int) -> Sample:
-        """Returns a whole story, for any budget; half are chat answers to one of their words."""
+        """Returns a whole story, for any budget; half answer a chat that names a word of it."""
         story = self.rng.choice(self.material.corpus.stories)
         if self.rng.random() < 0.5:
             topics = [noun for noun in re.findall(NOUN, story) if noun in self.material.words.topics]

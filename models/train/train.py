@@ -138,9 +138,10 @@ class Trainer:
                 self.losses[task].append(row[row > 0].mean().item())
 
     def weighted_loss(self, hidden, targets, weights):
-        """Returns the weighted sum, and every position's loss. Without weight: no head.
+        """Returns the weighted sum, and the loss of every position.
 
-        The head is compiled for pieces of one size, so that no batch causes another compilation.
+        Positions without weight skip the head. The head is compiled for pieces of one size,
+        so that no batch causes another compilation.
         """
         loss, losses = 0.0, torch.zeros_like(weights)
         for where in weights.nonzero().squeeze(1).split(HEAD_PIECE):

@@ -24,7 +24,7 @@ Choice::Choice(Args args)
   text.first = true;
 }
 
-void Choice::set_cached(const std::string& prompt, std::span<const int32_t> ids) {
+void Choice::set_cached_tokens(const std::string& prompt, std::span<const int32_t> ids) {
   echo_ = true;
   text.text = prompt;
   if (logprobs_) {

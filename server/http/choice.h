@@ -28,7 +28,7 @@ class Choice {
   explicit Choice(Args args);
 
   // Begins the text with the prompt (echo). `prompt`: its text; `ids`: its tokens.
-  void set_cached(const std::string& prompt, std::span<const int32_t> ids);
+  void set_cached_tokens(const std::string& prompt, std::span<const int32_t> ids);
 
   // Shows the log probabilities of the prompt `ids`, which come with the first events.
   void expect_prompt_logprobs(std::span<const int32_t> ids);

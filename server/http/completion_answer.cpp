@@ -152,7 +152,7 @@ class CompletionAnswer final : public HttpAnswer {
                                              .generation = std::move(accepted.generations[i]),
                                              .queue = std::move(queues[i])});
       if (request.echo) {
-        choice.set_cached(text, accepted.prompt);
+        choice.set_cached_tokens(text, accepted.prompt);
       }
       if (request.prompt_logprobs) {
         choice.expect_prompt_logprobs(accepted.prompt);

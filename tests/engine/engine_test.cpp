@@ -205,7 +205,7 @@ TEST(Engine, LetsASinkCancelItsOwnRequest) {
   EXPECT_EQ(sink->finish()->reason, FinishReason::cancelled);
 }
 
-TEST(Engine, LetsGoOfTheSinkAfterTheEnd) {
+TEST(Engine, ReleasesTheSinkAfterTheEnd) {
   FakeEngine fake(small_options());
   std::weak_ptr<RecordingSink> sink = fake.submit(request_of(prompt_of(5), 2));
   EXPECT_FALSE(sink.expired());

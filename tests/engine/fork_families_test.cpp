@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-TEST(ForkFamilies, TellWhatASlotHasToItself) {
+TEST(ForkFamilies, CountThePagesThatOneSlotAloneHolds) {
   ForkFamilies families(4);
   EXPECT_EQ(families.shared(0), 0);
   families.fork(0, 1, 5);

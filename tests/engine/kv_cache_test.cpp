@@ -119,7 +119,7 @@ TEST_F(KvCacheTest, RefusesMorePagesThanPageIdsCanName) {
   EXPECT_EQ(make(options).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(KvCacheTest, RefusesToPruneKeysByQueriesThatNobodyAddedUp) {
+TEST_F(KvCacheTest, RefusesToPruneKeysByQueriesThatWereNotSummed) {
   KvCacheOptions options = small_options();
   options.head_dim = 64;
   options.also = {*find_kv_preset("s50"), *find_kv_preset("h2o")};

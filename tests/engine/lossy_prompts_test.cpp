@@ -214,7 +214,7 @@ TEST_F(LossyPrompts, ReadWhatOthersLeft) {
   EXPECT_EQ(engine->stats().cache.blocks, blocks);
 }
 
-TEST_F(LossyPrompts, ThatArePinnedEnterAtOnce) {
+TEST_F(LossyPrompts, ThatArePinnedAreInsertedAtOnce) {
   const auto engine = this->engine(*find_kv_preset("leankv"));
   const int32_t block = engine->stats().prefix_block_tokens;
   EngineRequest request = request_of(prompt_of(500, 1), 100);

@@ -178,7 +178,7 @@ TEST(PrefillOnly, EndsWhenThePromptIsComputed) {
   EXPECT_EQ(fake.engine->stats().pages_free, fake.engine->stats().pages_total);
 }
 
-TEST(ForcedTokens, AreTakenWhateverStopsOrIsLikely) {
+TEST(ForcedTokens, AreTakenEvenIfUnlikelyOrAStop) {
   FakeEngine fake(options_of(32));
   EngineRequest request = request_of(prompt_of(10), 1);
   request.ignore_eos = false;

@@ -290,7 +290,7 @@ class World {
     // Release must return as many pages as announced.
     const int64_t before = kv_->available_pages();
     std::vector<int64_t> returned;
-    kv_->count_returned_pages(slots, returned);
+    kv_->count_unlocked_pages(slots, returned);
     const bool forked =
         std::any_of(sequences_.begin(), sequences_.end(), [&](const Sequence& other) {
           return &other != &sequences_[place] &&

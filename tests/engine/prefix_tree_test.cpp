@@ -75,7 +75,7 @@ TEST(PrefixTree, KeepsSaltsAndFormatsApart) {
   EXPECT_EQ(tree.find_root("a", 0), PrefixTree::kNone);  // no trace of the salt remains
 }
 
-TEST(PrefixTree, LetsGoOfLeavesFirstAndTheColdestPathFirst) {
+TEST(PrefixTree, EvictsLeavesFirstAndTheLeastRecentlyUsedPathFirst) {
   PrefixTree tree(shape(10));
   const Node root = tree.root("", 0);
   const Node a = insert(tree, root, 1);

@@ -193,7 +193,7 @@ TEST(Samples, AreCancelledOneByOne) {
   }
 }
 
-TEST(Samples, HearOfThePromptOnceEachAlsoWhenTheFirstIsCancelledInIt) {
+TEST(Samples, ReceiveThePromptOnceEachAlsoIfTheFirstIsCancelledInIt) {
   for (int steps = 0; steps < 8; ++steps) {
     SCOPED_TRACE(steps);
     EngineOptions options = options_of(3);
@@ -247,7 +247,7 @@ TEST(Samples, EndTogetherWithTheirDeadline) {
   expect_all_free(fake);
 }
 
-TEST(Samples, EnterTheQueueTogetherOrNotAtAll) {
+TEST(Samples, AreQueuedTogetherOrNotAtAll) {
   EngineOptions options = options_of(1);
   options.max_queue = 4;
   FakeEngine fake(options);

@@ -21,8 +21,8 @@ KvBudget budget(int64_t rows_free) {
   return {rows_free * kHeads, kHeads, kPageTokens};
 }
 
-Candidate waiting(int64_t rank, int32_t tokens, int32_t priority = 0) {
-  return {.rank = rank,
+Candidate waiting(int64_t order, int32_t tokens, int32_t priority = 0) {
+  return {.order = order,
           .priority = priority,
           .tokens = tokens,
           .stored = 0,
@@ -31,8 +31,8 @@ Candidate waiting(int64_t rank, int32_t tokens, int32_t priority = 0) {
           .kv = kDemand};
 }
 
-Candidate running(int64_t rank, int32_t tokens, int32_t stored, int32_t priority = 0) {
-  return {.rank = rank,
+Candidate running(int64_t order, int32_t tokens, int32_t stored, int32_t priority = 0) {
+  return {.order = order,
           .priority = priority,
           .tokens = tokens,
           .stored = stored,
@@ -41,8 +41,8 @@ Candidate running(int64_t rank, int32_t tokens, int32_t stored, int32_t priority
           .kv = kDemand};
 }
 
-Candidate decoding(int64_t rank, int32_t tokens, int32_t priority = 0) {
-  return running(rank, tokens, tokens - 1, priority);
+Candidate decoding(int64_t order, int32_t tokens, int32_t priority = 0) {
+  return running(order, tokens, tokens - 1, priority);
 }
 
 StepPlan plan(const SchedulerLimits& limits, const std::vector<Candidate>& candidates,
@@ -50,7 +50,7 @@ StepPlan plan(const SchedulerLimits& limits, const std::vector<Candidate>& candi
   return Scheduler(limits).plan(candidates, free, {});
 }
 
-TEST(Scheduler, PlansNothingForNobody) {
+TEST(Scheduler, PlansNothingWithoutCandidates) {
   EXPECT_TRUE(plan({8, 8}, {}, budget(100)).empty());
 }
 
@@ -82,17 +82,17 @@ TEST(Scheduler, AdmitsNoMoreThanThereAreSlots) {
 }
 
 TEST(Scheduler, RanksByPriorityThenArrival) {
-  EXPECT_LT(rank_of(0, 1), rank_of(0, 2));
-  EXPECT_LT(rank_of(-1, 900), rank_of(0, 1));
-  EXPECT_LT(rank_of(0, 900), rank_of(1, 1));
+  EXPECT_LT(order_of(0, 1), order_of(0, 2));
+  EXPECT_LT(order_of(-1, 900), order_of(0, 1));
+  EXPECT_LT(order_of(0, 900), order_of(1, 1));
 }
 
 TEST(Scheduler, LetsOnlySoManyLaterArrivalsOvertakeAWorsePriority) {
-  EXPECT_LT(rank_of(0, kPriorityHeadStart), rank_of(1, 1));
-  EXPECT_LT(rank_of(1, 1), rank_of(0, kPriorityHeadStart + 2));
+  EXPECT_LT(order_of(0, kPriorityHeadStart), order_of(1, 1));
+  EXPECT_LT(order_of(1, 1), order_of(0, kPriorityHeadStart + 2));
 }
 
-TEST(Scheduler, AdmitsNobodyPastTheFirstThatDoesNotFit) {
+TEST(Scheduler, AdmitsNoRequestPastTheFirstThatDoesNotFit) {
   const StepPlan step =
       plan({512, 8}, {decoding(1, 10), waiting(2, 640), waiting(3, 4)}, budget(10));
   EXPECT_THAT(step.admitted, IsEmpty());
@@ -124,7 +124,7 @@ TEST(Scheduler, TakesPagesFromTheWorstRankedForADecode) {
 TEST(Scheduler, PreemptsTheWorstPriorityBeforeTheLatestArrival) {
   const StepPlan step = plan(
       {8, 8},
-      {decoding(rank_of(0, 1), 64), decoding(rank_of(0, 3), 10), decoding(rank_of(1, 2), 99, 1)},
+      {decoding(order_of(0, 1), 64), decoding(order_of(0, 3), 10), decoding(order_of(1, 2), 99, 1)},
       budget(0));
   EXPECT_THAT(step.preempted, ElementsAre(2));
 }
@@ -138,7 +138,7 @@ TEST(Scheduler, LetsAPrefillTakePagesFromADecodeBehindItOnly) {
   EXPECT_THAT(kept.counts, ElementsAre(1, 0)) << "it keeps its pages and sits the step out";
 }
 
-TEST(Scheduler, PreemptsNobodyWhoNeedsNoPage) {
+TEST(Scheduler, PreemptsNothingIfNoPageIsNeeded) {
   const StepPlan step = plan({8, 8}, {decoding(1, 10), decoding(2, 10)}, budget(0));
   EXPECT_THAT(step.preempted, IsEmpty());
   EXPECT_THAT(step.counts, ElementsAre(1, 1));
@@ -153,9 +153,9 @@ TEST(Scheduler, FillsTheOpenGroupWithoutAPage) {
 }
 
 TEST(Scheduler, PreemptsAWorsePriorityForAWaitingRequest) {
-  const std::vector<Candidate> candidates = {waiting(rank_of(0, 9), 200),
-                                             decoding(rank_of(1, 1), 100, 1),
-                                             decoding(rank_of(1, 2), 100, 1)};
+  const std::vector<Candidate> candidates = {waiting(order_of(0, 9), 200),
+                                             decoding(order_of(1, 1), 100, 1),
+                                             decoding(order_of(1, 2), 100, 1)};
   const StepPlan for_pages = plan({64, 8}, candidates, budget(3));
   EXPECT_THAT(for_pages.preempted, ElementsAre(2));
   EXPECT_THAT(for_pages.admitted, ElementsAre(0));
@@ -167,18 +167,18 @@ TEST(Scheduler, PreemptsAWorsePriorityForAWaitingRequest) {
   EXPECT_THAT(for_a_token.counts, ElementsAre(1, 1, 0));
 }
 
-TEST(Scheduler, PreemptsNobodyForAWaitingRequestOfTheSamePriority) {
+TEST(Scheduler, PreemptsNothingForAWaitingRequestOfTheSamePriority) {
   const StepPlan step = plan({64, 1}, {waiting(1, 30), decoding(2, 40)}, budget(100));
   EXPECT_THAT(step.preempted, IsEmpty());
   EXPECT_THAT(step.admitted, IsEmpty());
 }
 
-TEST(Scheduler, PreemptsNobodyInVain) {
+TEST(Scheduler, PreemptsOnlyIfThatSuffices) {
   // Even with the lower-priority one preempted, the waiting request would not fit.
-  const StepPlan step = plan(
-      {64, 8},
-      {decoding(rank_of(0, 1), 640), waiting(rank_of(0, 9), 640), decoding(rank_of(1, 2), 99, 1)},
-      budget(2));
+  const StepPlan step = plan({64, 8},
+                             {decoding(order_of(0, 1), 640), waiting(order_of(0, 9), 640),
+                              decoding(order_of(1, 2), 99, 1)},
+                             budget(2));
   EXPECT_THAT(step.preempted, IsEmpty());
   EXPECT_THAT(step.admitted, IsEmpty());
 }
@@ -186,7 +186,7 @@ TEST(Scheduler, PreemptsNobodyInVain) {
 // ---- samples of one request
 
 Candidate sample(Candidate candidate, int32_t shareable) {
-  candidate.request = candidate.rank;
+  candidate.request = candidate.order;
   candidate.shareable = shareable;
   return candidate;
 }
@@ -237,8 +237,8 @@ TEST(SchedulerOfSamples, CountsSharedPagesWithTheFirst) {
   EXPECT_THAT(step.counts, ElementsAre(64, 1, 1, 0));
   const StepPlan all =
       plan({300, 1 + 3},
-           {waiting(rank_of(0, 9), 256), sample(decoding(rank_of(1, 1), 200, 1), 150),
-            sample(decoding(rank_of(1, 1), 200, 1), 150)},
+           {waiting(order_of(0, 9), 256), sample(decoding(order_of(1, 1), 200, 1), 150),
+            sample(decoding(order_of(1, 1), 200, 1), 150)},
            budget(0));
   EXPECT_THAT(all.preempted, ElementsAre(2, 1)) << "1 + 3 pages of each head are its four";
   EXPECT_THAT(all.counts, ElementsAre(256, 0, 0));
@@ -293,7 +293,7 @@ World random_world(std::mt19937_64& random) {
   int32_t slots = world.limits.max_sequences;
   for (int32_t i = pick(1, 20); i > 0; --i) {
     const int32_t priority = pick(0, 2);
-    const int64_t rank = rank_of(priority, i);
+    const int64_t order = order_of(priority, i);
     const int32_t samples = pick(0, 3) == 0 ? pick(2, 5) : 1;
     const int32_t shareable = samples > 1 ? pick(0, context - 1) : 0;
     bool may_run = true;
@@ -303,12 +303,12 @@ World random_world(std::mt19937_64& random) {
         --slots;
         const int32_t min = s > 0 ? shareable / kKvGroup * kKvGroup : 0;  // of a fork
         const int32_t stored = pick(0, 2) > 0 ? tokens - 1 : pick(min, tokens - 1);
-        world.candidates.push_back(running(rank, tokens, stored, priority));
+        world.candidates.push_back(running(order, tokens, stored, priority));
         held += world.candidates.back().pages;
         held -= s > 0 ? kDemand.full_pages(shareable) : 0;
         may_run = stored >= shareable;
       } else {
-        world.candidates.push_back(waiting(rank, tokens, priority));
+        world.candidates.push_back(waiting(order, tokens, priority));
         may_run = false;
       }
       world.candidates.back().request = i;
@@ -316,7 +316,7 @@ World random_world(std::mt19937_64& random) {
     }
   }
   std::stable_sort(world.candidates.begin(), world.candidates.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.rank < b.rank; });
+                   [](const Candidate& a, const Candidate& b) { return a.order < b.order; });
   const int64_t context_pages = budget(0).pages_for(context);
   world.pages_total = std::max(held, context_pages) + kHeads * pick(0, 3) * pick(0, 20);
   world.free = budget(0);

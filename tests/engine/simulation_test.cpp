@@ -206,14 +206,14 @@ class Simulation {
 
   // Returns: the best-ranked request of the next step, and its stored tokens.
   std::pair<RequestId, int32_t> best_before() const {
-    int64_t best_rank = 0;
+    int64_t best_order = 0;
     RequestId best = 0;
     for (const auto& [id, client] : clients_) {
-      const int64_t rank =
-          rank_of(client.request.priority, static_cast<int64_t>(client.request_id));
-      if (!client.cancelled && !overdue(client) && (best == 0 || rank < best_rank)) {
+      const int64_t order =
+          order_of(client.request.priority, static_cast<int64_t>(client.request_id));
+      if (!client.cancelled && !overdue(client) && (best == 0 || order < best_order)) {
         best = id;
-        best_rank = rank;
+        best_order = order;
       }
     }
     for (const auto& sequence : fake_.engine->sequences()) {
@@ -382,8 +382,7 @@ class Simulation {
         shared_pages_ += shared;
       }
     }
-    if (!fake_.engine->options()
-             .prefix_cache) {  // else check_integrity() checks the owners
+    if (!fake_.engine->options().prefix_cache) {  // else check_integrity() checks the owners
       ASSERT_EQ(stats.pages_free + owned, stats.pages_total) << "shared pages count once";
     }
   }

@@ -8,7 +8,7 @@ namespace tessera {
 namespace {
 
 // Ageing: a request is overtaken by at most kPriorityHeadStart later arrivals for each priority
-// level between them, whatever the load. Then it is scheduled.
+// level between them, under any load. Then it is scheduled.
 TEST(Starvation, NoStreamOfUrgentWorkStarvesTheRest) {
   EngineOptions options;
   options.context = 64;

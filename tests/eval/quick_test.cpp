@@ -128,8 +128,8 @@ TEST_F(QuickProfile, CatchesValuesOfOneBit) {
 TEST_F(QuickProfile, MeasuresTheBytesOfPages) {
   const auto& text = report_.tasks.front();
   ASSERT_EQ(text.name, "text");
-  // The 255 tokens of each text window need, for each of 6 layers and 2 KV heads, three pages of 64
-  // tokens and a residual buffer, and their tables.
+  // A text window has 255 tokens. Each of 6 layers and 2 KV heads stores them in three pages of 64
+  // tokens and a residual buffer, with their tables.
   EXPECT_GT(text.kv[kF16]->tokens, 255 * (text.items - 1));  // the last one is shorter
   EXPECT_LE(text.kv[kF16]->tokens, 255 * text.items);
   const int64_t elements = text.items * 4 * 12 * 64 * 128 * 2;

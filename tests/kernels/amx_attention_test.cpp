@@ -82,7 +82,7 @@ std::vector<uint32_t> attend(const AttentionKernels& kernels, const Tokens& toke
     const int32_t last = static_cast<int32_t>(random() % 64);
     block->visible[pair] = sight.whole ? ~uint64_t{0} : ~uint64_t{0} >> (63 - last) << sight.begin;
   }
-  std::vector<float> left(static_cast<size_t>(kv_weight_tile_floats(pairs)));
+  std::vector<float> left(static_cast<size_t>(attention_weight_tile_floats(pairs)));
   kernels.begin_tiles(*block);
   for (int32_t i = 0; i < kTiles; ++i) {
     const KvTile* next = i + 1 < kTiles ? &tokens.tiles[i + 1] : nullptr;

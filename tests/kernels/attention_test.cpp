@@ -78,7 +78,7 @@ TEST_P(Attention, IsNearDoublePrecisionForEveryHeadDim) {
   }
 }
 
-TEST_P(Attention, IsNearDoublePrecisionForEveryGroup) {
+TEST_P(Attention, IsNearDoublePrecisionForEveryGqaRatio) {
   for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V1, kKvS70}) {
     for (int32_t gqa_ratio = 1; gqa_ratio <= 16; ++gqa_ratio) {
       SCOPED_TRACE(testing::Message() << "seed " << gqa_ratio);
@@ -166,7 +166,7 @@ TEST_P(Attention, IsAsNearToTheOriginalsAsTheStepsSay) {
   }
 }
 
-TEST_P(Attention, SeesTheLastPositionsOnlyUnderAWindow) {
+TEST_P(Attention, SeesTheLastPositionsOnlyWithASlidingWindow) {
   for (const KvFormat format : {kKvF32, kKvF16, kKvK8V4, kKvS50}) {
     AttentionShape shape = uniform(format);
     shape.kv_heads = 1;
@@ -218,7 +218,7 @@ TEST_P(Attention, HasTheSameBitsForAnyChunksOverTwoTiers) {
   }
 }
 
-TEST_P(Attention, HasTheSameBitsTokenByTokenAsAllAtOnceAcrossSpans) {
+TEST_P(Attention, HasTheSameBitsTokenByTokenAsAllAtOnceAcrossSplits) {
   for (const KvFormat format : {kKvF32, kKvF16, kKvK8V4, kKvS70}) {
     for (const int32_t sliding_window : {0, 1030}) {
       const AttentionSequences sequences({.high = format,
@@ -315,7 +315,7 @@ std::vector<float> attend_the_last(const Backend& backend, const KvRows& rows,
   return out;
 }
 
-TEST_P(Attention, ReadsNoPageBeforeTheWindow) {
+TEST_P(Attention, ReadsNoPageBeforeTheSlidingWindow) {
   std::mt19937 random(15);
   KvRows rows({{kKvF32}, 8, 16, 1, 1, 1, 64}, random);
   for (int32_t i = 0; i < 65; ++i) {

@@ -177,7 +177,7 @@ TEST(RecentQueryWeights, HaveTheSameBitsHoweverTheQueriesAreCut) {
 }
 
 // Keys are pruned by the weights of their own row, values by magnitude.
-TEST(OutputAwareKeys, ArePrunedByTheWindowsQueriesWhenTheyGoToTheLowTier) {
+TEST(OutputAwareKeys, ArePrunedByRecentQueriesWhenTheyGoToTheLowTier) {
   const KvPolicy policy = output_aware({16, 16, 375, 250});
   for (const CpuIsa isa : isas_of_this_machine()) {
     CompressionWorld world({.formats = {policy.high, policy.low}}, 3, isa);

@@ -273,7 +273,7 @@ TEST(KvCompress, PoolsThePromptsScoresOnce) {
   world.for_each_token_score(
       0, 3, [&](KvTokenScore& token_score) { scores.push_back(token_score.score); });
   KvCompression sequence = world.compression(0);
-  sequence.pool = true;
+  sequence.pool_scores = true;
   ThreadPool threads(2);
   const Backend& backend = cpu_backend(CpuIsa::scalar);
   std::vector<std::byte> scratch(

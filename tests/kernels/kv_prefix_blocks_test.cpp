@@ -64,8 +64,8 @@ class PrefixBlocksTest : public testing::Test {
     const KvAttachment attachments[] = {{slot, kTiers, prefix_blocks}};
     backend_.kv_attach({arena_->pool(), attachments}, pool_.stream());
   }
-  void drop(std::vector<int32_t> handles) {
-    backend_.kv_drop({arena_->pool(), handles}, pool_.stream());
+  void evict(std::vector<int32_t> handles) {
+    backend_.kv_evict({arena_->pool(), handles}, pool_.stream());
   }
   void demote(std::vector<PrefixBlock> prefix_blocks) {
     backend_.kv_demote({arena_->pool(), prefix_blocks, 1, scratch_}, pool_.stream());
@@ -106,7 +106,7 @@ TEST_F(PrefixBlocksTest, OutliveTheSlotThatComputedThem) {
   EXPECT_EQ(token(kRows + 5, true, 64), second);
   EXPECT_EQ(arena_->view().rows[kRows].high, 128);
   arena_->check_integrity();
-  drop({1, 4});
+  evict({1, 4});
   EXPECT_EQ(arena_->free_pages(), 100 - 2 * 4 * kRows);
   release(1);
   EXPECT_EQ(arena_->free_pages(), 100);
@@ -161,7 +161,7 @@ TEST_F(PrefixBlocksTest, AreEncodedAnewFromTheirCodesInPlace) {
   arena_->check_integrity();
 }
 
-TEST_F(PrefixBlocksTest, TellTheirPositionsToMarks) {
+TEST_F(PrefixBlocksTest, SetThePositionsOfTokenScores) {
   make(100, 2, 256, true);
   fill(0, 128);
   share(0, 0, 0);
@@ -185,7 +185,7 @@ TEST_F(PrefixBlocksTest, AbortWhereAPageWouldBeWrittenThatOthersRead) {
   EXPECT_DEATH(demote({{0, 0}}), "others hold");
   EXPECT_DEATH(share(0, 0, 0), "holds a prefix block");
   EXPECT_DEATH(share(0, 64, 1), "without all tokens");
-  EXPECT_DEATH(drop({1}), "holds no prefix block");
+  EXPECT_DEATH(evict({1}), "holds no prefix block");
   EXPECT_DEATH(attach(1, {{0, 1}}), "no prefix block of this format");
   EXPECT_DEATH(attach(0, {{0, 0}}), "the slot holds pages");
 }
@@ -239,7 +239,7 @@ TEST_F(PrefixBlocksTest, KeepOwnersTrueThroughRandomOperations) {
         break;
       default:
         if (prefix_blocks.contains(handle) && pick(3) == 0) {
-          drop({handle});
+          evict({handle});
           prefix_blocks.erase(handle);
           for (auto& of : held) {
             std::erase_if(of, [&](const PrefixBlock& u) { return u.handle == handle; });
@@ -258,7 +258,7 @@ TEST_F(PrefixBlocksTest, KeepOwnersTrueThroughRandomOperations) {
     release(slot);
   }
   for (const auto& [handle, tier] : prefix_blocks) {
-    drop({handle});
+    evict({handle});
   }
   EXPECT_EQ(arena_->free_pages(), 400);
   arena_->check_integrity();

@@ -15,7 +15,7 @@ class KvScoreDecode : public testing::TestWithParam<Device> {
 };
 
 TEST_P(KvScoreDecode, TakesWhatAttentionLeft) {
-  if (!leaves_weights(device())) {
+  if (!leaves_attention_weights(device())) {
     GTEST_SKIP() << "this backend leaves none";
   }
   uint32_t seed = 1;
@@ -31,8 +31,8 @@ TEST_P(KvScoreDecode, TakesWhatAttentionLeft) {
 }
 
 // 10 tiles, which some backends compute as more than one split.
-TEST_P(KvScoreDecode, TakesWhatEverySpanLeft) {
-  if (!leaves_weights(device())) {
+TEST_P(KvScoreDecode, TakesTheWeightsOfEverySplit) {
+  if (!leaves_attention_weights(device())) {
     GTEST_SKIP() << "this backend leaves none";
   }
   ScoreShape shape{.policy = scored(KvScorer::mean, 3, true, kKvK8V4)};
@@ -44,7 +44,7 @@ TEST_P(KvScoreDecode, TakesWhatEverySpanLeft) {
 
 // Neither tier ends at a tile of 64, and neither do the tokens before the open group.
 TEST_P(KvScoreDecode, TakesWhatBothTiersLeft) {
-  if (!leaves_weights(device())) {
+  if (!leaves_attention_weights(device())) {
     GTEST_SKIP() << "this backend leaves none";
   }
   ScoreShape shape{.policy = paper_leankv(), .tokens = 206, .compress_at = 200};
@@ -65,7 +65,7 @@ TEST_P(KvScoreDecode, DoesNotDependOnTheRestOfTheBatch) {
 }
 
 // Generated tokens have token scores even if their queries do not count. Then their score is 0.
-TEST_P(KvScoreDecode, MarksTokensWhoseQueriesDoNotCount) {
+TEST_P(KvScoreDecode, CreatesTokenScoresForQueriesThatAreNotScored) {
   ScoreShape shape{.policy = scored(KvScorer::sum, 40, false, kKvF16)};
   shape.prompt = 100;
   shape.tokens = 104;

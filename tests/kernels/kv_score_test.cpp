@@ -12,7 +12,7 @@ class KvScore : public testing::TestWithParam<Device> {
 };
 
 // Products in f16 may be off by more, as half_step.h says.
-TEST_P(KvScore, IsTheAttentionThatCountingQueriesPaid) {
+TEST_P(KvScore, IsTheAttentionOfTheScoredQueries) {
   uint32_t seed = 1;
   for (const KvFormat format : named_formats()) {
     const bool halves = format.is_sparse() && multiplies_halves(*device().backend);
@@ -67,7 +67,7 @@ TEST_P(KvScore, ReadsBothTiersAfterCompression) {
 }
 
 TEST_P(KvScore, WeightsThatAttentionLeftGiveTheBitsOfAnotherProduct) {
-  if (!leaves_weights(device())) {
+  if (!leaves_attention_weights(device())) {
     GTEST_SKIP() << "this backend leaves none";
   }
   uint32_t seed = 100;
@@ -88,7 +88,7 @@ TEST_P(KvScore, WeightsThatAttentionLeftGiveTheBitsOfAnotherProduct) {
 
 // The tiles of a long row are divided among threads, and attention divides them into splits.
 TEST_P(KvScore, WeightsOfLongRowsAreThoseOfTheirTiles) {
-  if (!leaves_weights(device())) {
+  if (!leaves_attention_weights(device())) {
     GTEST_SKIP() << "this backend leaves none";
   }
   ScoreShape shape{.policy = paper_leankv(), .prompt = 2200, .tokens = 2262, .compress_at = 2200};

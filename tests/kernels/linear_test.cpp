@@ -225,7 +225,7 @@ TEST_P(Linear, AgreesWithPlainLoopsOnTheSameWeights) {
   }
 }
 
-TEST_P(Linear, GivesARowTheSameBitsWhateverElseIsInTheCall) {
+TEST_P(Linear, GivesARowTheSameBitsInAnyBatch) {
   for (const int64_t cols : {64, 172, 515, 2100}) {  // the last takes several stretches
     const Matrix in = random_matrix(200, cols, random_);
     const Weight weight = pack(*backend_, format_, random_matrix(75, cols, random_));

@@ -117,7 +117,7 @@ TEST(OpCost, KvResizeCountsPagesOfEveryLayerAndHeadThatMove) {
             (OpCost{(given + 2 * 12) * 4, 3 * (given + 12) * 4, 0}));
 }
 
-TEST(OpCost, KvForkCopiesWindowsAndTokensThatDoNotFillAPage) {
+TEST(OpCost, KvForkCopiesResidualBuffersAndTokensThatDoNotFillAPage) {
   const Rows rows(kKvF16, 37);
   KvForkArgs args;
   args.pool.pages = rows.pages;
@@ -183,7 +183,7 @@ TEST(OpCost, AttentionReadsTheGroupsOfItsStepDense) {
 constexpr int64_t kF16Token = 64 * 2 * 2;
 constexpr int64_t kK8V4Token = 64 + 32 + 8;
 
-TEST(OpCost, AnImageHasTheTokensThatASlotHoldsAndTheirMarks) {
+TEST(OpCost, ASnapshotHasTheTokensOfASlotAndTheirScores) {
   Rows rows(kKvF16, 48, 16);
   KvSnapshotArgs args;
   args.pool.pages = rows.pages;
@@ -206,7 +206,7 @@ KvPool pool_with_prefix_blocks(const Rows& rows, std::vector<int32_t>& tables) {
   return pool;
 }
 
-TEST(OpCost, UnitsCostTheirPagesIdsAndOwners) {
+TEST(OpCost, PrefixBlocksCostTheirPagesIdsAndOwners) {
   const Rows rows(kKvF16, 64);
   std::vector<int32_t> tables(2 * Rows::kRows * 4, kNoPage);
   const KvPool pool = pool_with_prefix_blocks(rows, tables);
@@ -222,7 +222,7 @@ TEST(OpCost, UnitsCostTheirPagesIdsAndOwners) {
   EXPECT_EQ(op_cost(attach), (OpCost{pages * 8, pages * 8 + Rows::kRows * 64 * 8, 0}));
   tables[0] = tables[1] = tables[4] = 7;  // of the first prefix block
   const std::vector<int32_t> handles{0, 1};
-  EXPECT_EQ(op_cost(KvDropArgs{pool, handles}), (OpCost{3 * 8, 3 * 12, 0}));
+  EXPECT_EQ(op_cost(KvEvictArgs{pool, handles}), (OpCost{3 * 8, 3 * 12, 0}));
 }
 
 TEST(OpCost, KvDemoteReadsOneFormatAndWritesTheOther) {
@@ -291,7 +291,7 @@ TEST(OpCost, KvScoreReadsTheGroupsOfItsStepDenseOrClosed) {
                                    2 * 2 * (140 * 141 / 2 - 70 * 71 / 2) * 64}));
 }
 
-TEST(OpCost, KvCompressReadsMarksAndMovesWhatItDemotes) {
+TEST(OpCost, KvCompressReadsTokenScoresAndMovesDemotedTokens) {
   const Rows rows(kKvF16, 32, 16);  // as the op leaves them
   const std::vector<KvCompression> sequences{
       {.slot = 1, .tiers = {0, 1}, .policy = {}, .tokens = 5 * 64 + 3}};

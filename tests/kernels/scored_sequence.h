@@ -136,7 +136,7 @@ class ScoredSequence {
         {tokens, sequences, shape_.tokens}, query_heads, shape_.head_dim)));
     const MatrixView<float> log_sum_rows{log_sums.data(), tokens, query_heads, query_heads};
     const std::vector<KvScoring> scorings(spans.size(), scoring_of(shape_.policy, shape_.prompt));
-    const int64_t weight_cols = kv_weight_row_floats(shape_.tokens, shape_.gqa_ratio);
+    const int64_t weight_cols = attention_weight_row_floats(shape_.tokens, shape_.gqa_ratio);
     const int64_t max_rows = int64_t{sequences} * shape_.kv_heads;
     std::vector<float> weights(static_cast<size_t>(max_rows * weight_cols), NAN);
     const MatrixView<float> weight_rows{weights.data(),
@@ -277,7 +277,7 @@ inline KvPolicy scored(KvScorer scorer, int32_t score_window, bool generated, Kv
 }
 
 // Returns: true if the device's attention leaves weights for kv_score.
-inline bool leaves_weights(const Device& device) {
+inline bool leaves_attention_weights(const Device& device) {
   return device.name != "scalar";
 }
 

@@ -88,7 +88,7 @@ class SharedSequences {
     // Every other sequence leaves weights for kv_score. With a sliding window no sequence is
     // scored.
     std::vector<KvScoring> scorings(spans_.size());
-    const int64_t cols = kv_weight_row_floats(shape_.row_tokens, shape_.gqa_ratio);
+    const int64_t cols = attention_weight_row_floats(shape_.row_tokens, shape_.gqa_ratio);
     std::vector<float> weights(static_cast<size_t>(count * shape_.kv_heads * cols));
     if (shape_.sliding_window == 0) {
       for (size_t i = 0; i < scorings.size(); i += 2) {
@@ -207,7 +207,7 @@ TEST_P(SharedAttention, HasTheBitsOfEverySequenceReadingForItself) {
   }
 }
 
-TEST_P(SharedAttention, HasTheBitsOfEverySequenceReadingForItselfUnderAWindow) {
+TEST_P(SharedAttention, HasTheBitsOfEverySequenceReadingForItselfWithASlidingWindow) {
   for (const int32_t sliding_window : {100, 1100, 4096}) {
     SharedSequences sequences(
         {.low = kKvF16, .sliding_window = sliding_window},
@@ -346,7 +346,7 @@ TEST(AttentionPlan, AStepOfNothingHasNoItems) {
   EXPECT_EQ(plan.partials(), 0);
 }
 
-TEST(AttentionPlan, EverySpanOfASplitRowIsReadByARunOrByOneItem) {
+TEST(AttentionPlan, EverySplitOfARowIsReadByARunOrByOneItem) {
   for (uint32_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937 random(seed);

@@ -195,7 +195,7 @@ TEST_F(WeightsTest, RefusesAnyOneTensorOfAnotherShape) {
   }
 }
 
-TEST_F(WeightsTest, RefusesATensorThatNobodyReads) {
+TEST_F(WeightsTest, RefusesAnUnusedTensor) {
   tensors_.push_back(zeros("model.layers.0.self_attn.q_norm.weight", {16}));
   EXPECT_EQ(load().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(message(load()), HasSubstr("q_norm"));

@@ -125,7 +125,7 @@ TEST(ModelConfig, ReadsLinearScalingAndTheDefaultOne) {
   EXPECT_FLOAT_EQ(parse(config)->rope_theta, 1e6f);
 }
 
-TEST(ModelConfig, ReadsMistralsWindowAndItsAbsence) {
+TEST(ModelConfig, ReadsMistralsSlidingWindowAndItsAbsence) {
   json config = of_architecture("MistralForCausalLM");
   config["sliding_window"] = 2048;
   EXPECT_EQ(parse(config)->sliding_window, 2048);

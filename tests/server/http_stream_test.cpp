@@ -205,7 +205,7 @@ TEST_F(HttpStream, AllChoicesOfALeavingClientAreCancelled) {
   EXPECT_FALSE(fake.engine->cancelled(1)) << "it had ended";
 }
 
-TEST_F(HttpStream, AClientThatDoesNotReadIsCutOffAndNobodyWaitsForIt) {
+TEST_F(HttpStream, AClientThatDoesNotReadIsDisconnectedAndDelaysNoOther) {
   start_with_answer(std::string(90'000, 'x'), {.threads = 1, .write_timeout = 200ms});
   HttpClient deaf(port(), /*receive_bytes=*/4096);
   deaf.send(print_post("/v1/completions", R"({"prompt":"a","max_tokens":90000,"stream":true})"));

@@ -73,13 +73,13 @@ TEST(TextStream, FindsAStopAcrossTokenBordersAndHoldsBackItsBeginning) {
   EXPECT_TRUE(result.stopped);
 }
 
-TEST(TextStream, LetsGoOfWhatDidNotBecomeAStop) {
+TEST(TextStream, ReleasesTextThatDidNotBecomeAStop) {
   const Streamed result = stream({"a S", "TO", "RM"}, {"STOP"});
   EXPECT_EQ(result.parts, (std::vector<std::string>{"a ", "", "STORM"}));
   EXPECT_FALSE(result.stopped);
 }
 
-TEST(TextStream, FinishLetsGoOfWhatIsHeld) {
+TEST(TextStream, FinishReleasesHeldText) {
   EXPECT_EQ(stream({"end ST"}, {"STOP"}).text, "end ST");
 }
 

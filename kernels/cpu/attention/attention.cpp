@@ -61,10 +61,10 @@ struct Attention {
   // Returns: the row of args.weights for row `row` of the step; null if attention writes none.
   float* weights_left(int64_t row, int32_t tiles) const {
     const auto index = static_cast<size_t>(row / args.pages.kv_heads);
-    if (!leaves_weights(args, index)) {
+    if (!leaves_attention_weights(args, index)) {
       return nullptr;
     }
-    TESSERA_CHECK(tiles * kv_weight_tile_floats(gqa_ratio) <= args.weights.cols,
+    TESSERA_CHECK(tiles * attention_weight_tile_floats(gqa_ratio) <= args.weights.cols,
                   "attention: a row of weights is too short");
     return args.weights.row(row).data();
   }
@@ -277,7 +277,7 @@ void Attention::attend(const Item& item, PairBlock& block, const Stretch& tiles)
     }
     set_visible(item, block, tile, current);
     float* left =
-        item.left == nullptr ? nullptr : item.left + tile * kv_weight_tile_floats(gqa_ratio);
+        item.left == nullptr ? nullptr : item.left + tile * attention_weight_tile_floats(gqa_ratio);
     kernels.add_tile(block,
                      {found[tile % 2], next, current.begin, current.end, current.whole, left});
   }

@@ -66,7 +66,7 @@ class Compressor {
         first_row_(pool.pages.row_index(sequence.slot, 0, 0)) {}
 
   KvCompressed run() {
-    if (sequence_.pool && sequence_.policy.score_pool > 1) {
+    if (sequence_.pool_scores && sequence_.policy.score_pool > 1) {
       each_row([&](int64_t row, int) { pool_scores(row); });
     }
     if (sequence_.policy.rule == KvRule::budget) {

@@ -97,7 +97,7 @@ void fold(const AttentionKernels& kernels, const KvScoreArgs& args, const RowTok
   if (part + 1 == parts) {  // the last part has the tile of the new token
     scores.make_token_scores();
   }
-  const int64_t tile_floats = kv_weight_tile_floats(scores.heads());
+  const int64_t tile_floats = attention_weight_tile_floats(scores.heads());
   TESSERA_CHECK(tiles * tile_floats <= std::ssize(left), "kv_score: too few weights");
   for (int64_t tile = tiles * part / parts; tile < end; ++tile) {
     const float* weights = left.data() + tile * tile_floats;
@@ -225,7 +225,7 @@ class RowScoring {
 int64_t parts_of_a_row(const KvScoreArgs& args, int64_t threads) {
   const int64_t rows = std::ssize(args.sequences) * args.pages.kv_heads;
   const int32_t group = args.query_heads / args.pages.kv_heads;
-  const int64_t tiles = args.weights.cols / kv_weight_tile_floats(group);
+  const int64_t tiles = args.weights.cols / attention_weight_tile_floats(group);
   return std::clamp<int64_t>(tiles / kTilesOfAPart, 1,
                              div_ceil(threads * kItemsOfAThread, std::max<int64_t>(rows, 1)));
 }
@@ -237,7 +237,7 @@ void score(const AttentionKernels& kernels, const KvScoreArgs& args, Stream stre
   const TileShapes shapes(attention);
   const int64_t parts = parts_of_a_row(args, ThreadPool::of(stream).threads());
   each_scored_row(args, parts, stream, [&](size_t sequence, int32_t kv_head, int64_t part) {
-    if (leaves_weights(args, sequence)) {
+    if (leaves_attention_weights(args, sequence)) {
       const int64_t row = static_cast<int64_t>(sequence) * args.pages.kv_heads + kv_head;
       const SequenceSpan& span = args.sequences[sequence];
       fold(kernels, args, row_tokens(attention, span, 0, kv_head, span.last_group()),

@@ -90,11 +90,11 @@ void attach(const KvPool& pool, const KvAttachment& attachment) {
 }
 
 void drop(const KvPool& pool, int32_t handle) {
-  TESSERA_CHECK(handle >= 0 && handle < pool.prefix_blocks, "kv_drop: no such prefix block");
+  TESSERA_CHECK(handle >= 0 && handle < pool.prefix_blocks, "kv_evict: no such prefix block");
   const FreeList free_list(pool);
   for (int64_t head = 0; head < int64_t{pool.pages.layers} * pool.pages.kv_heads; ++head) {
     int32_t* table = pool.prefix_block_table(handle, head);
-    TESSERA_CHECK(table[0] != kNoPage, "kv_drop: the handle holds no prefix block");
+    TESSERA_CHECK(table[0] != kNoPage, "kv_evict: the handle holds no prefix block");
     for (int32_t i = 0; i < pool.prefix_block_pages && table[i] != kNoPage; ++i) {
       free_list.release_page(table[i]);
       table[i] = kNoPage;
@@ -117,7 +117,7 @@ void kv_attach(const KvAttachArgs& args, Stream) {
   }
 }
 
-void kv_drop(const KvDropArgs& args, Stream) {
+void kv_evict(const KvEvictArgs& args, Stream) {
   for (const int32_t handle : args.handles) {
     drop(args.pool, handle);
   }

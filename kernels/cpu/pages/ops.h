@@ -14,7 +14,7 @@ void kv_swap_out(const KvSnapshotArgs& args, Stream stream);
 void kv_swap_in(const KvSnapshotArgs& args, Stream stream);
 void kv_share(const KvShareArgs& args, Stream stream);
 void kv_attach(const KvAttachArgs& args, Stream stream);
-void kv_drop(const KvDropArgs& args, Stream stream);
+void kv_evict(const KvEvictArgs& args, Stream stream);
 void kv_demote(const KvDemoteArgs& args, Stream stream);
 int64_t kv_demote_scratch_bytes(const KvPagesView& pages, Stream stream);
 void kv_store(const KvStoreArgs& args, Stream stream);
@@ -25,7 +25,7 @@ namespace tessera::avx2 {
 
 using scalar::kv_attach;
 using scalar::kv_demote_scratch_bytes;
-using scalar::kv_drop;
+using scalar::kv_evict;
 using scalar::kv_fork;
 using scalar::kv_resize;
 using scalar::kv_share;
@@ -41,7 +41,7 @@ namespace tessera::avx512 {
 
 using scalar::kv_attach;
 using scalar::kv_demote_scratch_bytes;
-using scalar::kv_drop;
+using scalar::kv_evict;
 using scalar::kv_fork;
 using scalar::kv_resize;
 using scalar::kv_share;

@@ -51,11 +51,11 @@ TESSERA_DEVICE void put_log_sum(const AttentionArgs& args, const SequenceSpan& s
 // row.
 TESSERA_DEVICE float* scores_left(const AttentionArgs& args, const Work& work,
                                   const SequenceSpan& span, int32_t sequence, int32_t tiles) {
-  if (work.scorings == nullptr || !has_weight_rows(args, span, sequence) ||
-      !work.scorings[sequence].counts(span.context)) {
+  if (work.scorings == nullptr || !has_attention_weight_rows(args, span, sequence) ||
+      !work.scorings[sequence].includes(span.context)) {
     return nullptr;
   }
-  simt::check(tiles * kv_weight_tile_floats(args.query_heads / args.pages.kv_heads) <=
+  simt::check(tiles * attention_weight_tile_floats(args.query_heads / args.pages.kv_heads) <=
               args.weights.cols);
   return args.weights.data + block_y() * args.weights.stride;
 }

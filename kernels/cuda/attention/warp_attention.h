@@ -152,7 +152,7 @@ class WarpAttention {
   // Writes the lane's scores, two runs of four tokens. Scores of tokens that the pair does not see
   // are written too, but never read.
   TESSERA_DEVICE void leave(int32_t index, bool codes, const float (&scores)[kProducts][8]) const {
-    float* tile = task_.scores_left + index * kv_weight_tile_floats(task_.heads);
+    float* tile = task_.scores_left + index * attention_weight_tile_floats(task_.heads);
     TESSERA_UNROLL
     for (int32_t product = 0; product < kProducts; ++product) {
       if (pair(product) < task_.block.pairs) {

@@ -240,7 +240,7 @@ score_kernel(KvScoreArgs args, const SequenceSpan* sequences, const KvScoring* s
   const int32_t sequence = block_y() / args.pages.kv_heads;
   const SequenceSpan span = sequences[sequence];
   const KvScoring scoring = scorings[sequence];
-  if (!scoring.token_scores || has_weight_rows(args, span, sequence)) {
+  if (!scoring.token_scores || has_attention_weight_rows(args, span, sequence)) {
     return;
   }
   ScoreWarp<kDim>(args, span, scoring, block_y() % args.pages.kv_heads,
@@ -263,7 +263,7 @@ TESSERA_DEVICE const float* score_left(const KvScoreArgs& args, const TokenScore
                              : is_low ? tiles(row.before)
                                       : 0;
   const int32_t place = token_score - (is_open ? row.before : is_low ? row.left : 0);
-  const int64_t tile_floats = kv_weight_tile_floats(args.query_heads / args.pages.kv_heads);
+  const int64_t tile_floats = attention_weight_tile_floats(args.query_heads / args.pages.kv_heads);
   const int64_t end = (first_tile + place / kKvGroup + 1) * tile_floats;
   simt::check(end <= args.weights.cols);
   return args.weights.data + block_y() * args.weights.stride + end - tile_floats + place % kKvGroup;
@@ -275,14 +275,14 @@ fold_kernel(KvScoreArgs args, const SequenceSpan* sequences, const KvScoring* sc
   const int32_t kv_head = block_y() % args.pages.kv_heads;
   const SequenceSpan span = sequences[sequence];
   const KvScoring scoring = scorings[sequence];
-  if (!scoring.token_scores || !has_weight_rows(args, span, sequence)) {
+  if (!scoring.token_scores || !has_attention_weight_rows(args, span, sequence)) {
     return;
   }
   const TokenScoreRow row =
       token_score_row(args.pages, span, args.pages.row_index(span.slot, args.layer, kv_head));
   const int32_t token_score = block_x() * kFoldThreads + thread();
   const bool is_fresh = token_score == row.fresh;
-  const bool counts = scoring.counts(span.context);
+  const bool counts = scoring.includes(span.context);
   if (token_score >= row.left + row.low || !(counts || is_fresh)) {
     return;
   }
@@ -422,7 +422,7 @@ void kv_score(const KvScoreArgs& args, Stream stream) {
   int32_t longest = 0;
   for (size_t i = 0; i < args.sequences.size(); ++i) {
     const SequenceSpan& span = args.sequences[i];
-    const bool left = has_weight_rows(args, span, static_cast<int64_t>(i));
+    const bool left = has_attention_weight_rows(args, span, static_cast<int64_t>(i));
     any_left = any_left || (left && args.scorings[i].token_scores);
     any_other = any_other || (!left && args.scorings[i].token_scores);
     longest = span.context + span.count > longest ? span.context + span.count : longest;

@@ -69,7 +69,7 @@ TESSERA_KERNEL(kPlanThreads) prepare_kernel(CompressJob job) {
   if (thread() == 0) {
     job.scratch.plans[block_x()] = plan;
   }
-  if (sequence.pool && sequence.policy.score_pool > 1) {
+  if (sequence.pool_scores && sequence.policy.score_pool > 1) {
     const int32_t stored = counts.high + sequence.tokens % kKvGroup;
     const int32_t complete = sequence.prompt_tokens - sequence.policy.score_window;
     pool_scores(job, pages.token_score_row(row), stored < complete ? stored : complete,

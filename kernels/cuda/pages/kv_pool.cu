@@ -217,7 +217,7 @@ attach_kernel(KvPool pool, Attachment to, Plan<PrefixBlock> prefix_blocks) {
   }
 }
 
-TESSERA_KERNEL(kPoolThreads) drop_kernel(KvPool pool, Plan<int32_t> handles) {
+TESSERA_KERNEL(kPoolThreads) evict_kernel(KvPool pool, Plan<int32_t> handles) {
   BlockFreeList free_list(pool, shared<BlockFreeList::Memory>());
   const int64_t of_prefix_block = slot_rows(pool) * pool.prefix_block_pages;
   const int64_t entries = handles.count * of_prefix_block;
@@ -300,12 +300,13 @@ void kv_attach(const KvAttachArgs& args, Stream stream) {
   }
 }
 
-void kv_drop(const KvDropArgs& args, Stream stream) {
+void kv_evict(const KvEvictArgs& args, Stream stream) {
   for (const int32_t handle : args.handles) {
-    TESSERA_CHECK(handle >= 0 && handle < args.pool.prefix_blocks, "kv_drop: no such prefix block");
+    TESSERA_CHECK(handle >= 0 && handle < args.pool.prefix_blocks,
+                  "kv_evict: no such prefix block");
   }
   if (!args.handles.empty()) {
-    launch(stream, kOneBlock, drop_kernel, args.pool, plan_of(args.handles, stream));
+    launch(stream, kOneBlock, evict_kernel, args.pool, plan_of(args.handles, stream));
   }
 }
 

@@ -74,7 +74,7 @@ TEST_P(CudaAttention, IsNearDoublePrecisionForEveryHeadDim) {
   }
 }
 
-TEST_P(CudaAttention, IsNearDoublePrecisionForEveryGroup) {
+TEST_P(CudaAttention, IsNearDoublePrecisionForEveryGqaRatio) {
   for (const KvFormat format : {kKvF16, kKvK8V4, kKvS70K8V4}) {
     for (const int32_t gqa_ratio : {1, 3, 4, 5, 8, 9, 16, 71}) {
       SCOPED_TRACE(testing::Message() << "seed " << gqa_ratio);
@@ -104,7 +104,7 @@ TEST_P(CudaAttention, IsNearDoublePrecisionAtEveryLengthAroundATile) {
 }
 
 // 40 tiles are five splits. In decode a warp computes one split, in a prompt all of them.
-TEST_P(CudaAttention, MergesSpansOfALongContext) {
+TEST_P(CudaAttention, MergesSplitsOfALongContext) {
   for (const KvFormat format : {kKvF16, kKvK4V2, kKvS70}) {
     AttentionShape shape = uniform(format);
     shape.kv_heads = 1;
@@ -133,7 +133,7 @@ TEST_P(CudaAttention, ReadsBothTiersAndTheOpenGroup) {
   }
 }
 
-TEST_P(CudaAttention, MasksByAWindow) {
+TEST_P(CudaAttention, MasksByASlidingWindow) {
   for (const KvFormat format : {kKvF32, kKvF16, kKvK8V4, kKvK4V2, kKvS50}) {
     for (const int32_t sliding_window : {1, 63, 65, 100}) {
       AttentionShape shape = uniform(format);
@@ -161,7 +161,7 @@ TEST_P(CudaAttention, BearsScoresThatSpread) {
 }
 
 // Prompt and decode have the same arithmetic, for any chunks and any batch.
-TEST_P(CudaAttention, HasTheSameBitsWhateverTheChunks) {
+TEST_P(CudaAttention, HasTheSameBitsForAnyChunks) {
   for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V2, kKvS70K8V4}) {
     AttentionShape shape = uniform(format);
     shape.kv_heads = 1;

@@ -39,7 +39,7 @@ TEST_P(CudaCompression, LeavesPagesAloneThatOthersOwnToo) {
 }
 
 // The snapshot is the same, byte for byte, and can be swapped in to another slot.
-TEST_P(CudaCompression, IsSavedAndLoadedAsItIs) {
+TEST_P(CudaCompression, IsSwappedOutAndInUnchanged) {
   uint32_t seed = 300;
   for (const char* name : {"leankv", "h2o", "mustafar-50"}) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -107,7 +107,7 @@ TEST_P(CudaCompression, AddsUpQueriesAsTheOracleDoes) {
   }
 }
 
-TEST_P(CudaCompression, DemotesUnitsToTheOraclesBytes) {
+TEST_P(CudaCompression, DemotesPrefixBlocksToTheOraclesBytes) {
   struct Demotion {
     KvFormat high;
     KvFormat low;

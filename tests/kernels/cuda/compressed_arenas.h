@@ -117,7 +117,7 @@ class CompressedArenas : public TwoArenas {
                                   .tokens = tokens_,
                                   .prompt_tokens = prompt,
                                   .evaluated = evaluated_,
-                                  .pool = evaluated_ == 0}};
+                                  .pool_scores = evaluated_ == 0}};
     std::vector<KvCompressed> results;
     both([&](const Backend& backend, KvArena& arena, Stream stream) {
       std::vector<std::byte> scratch(

@@ -49,7 +49,7 @@ TEST_P(CudaPages, KeepTheChannelsTheOracleKeeps) {
 }
 
 // Any chunks: each token is at its place of its group.
-TEST_P(CudaPages, KeepTheNewestTokensInTheWindow) {
+TEST_P(CudaPages, KeepTheNewestTokensInTheResidualBuffer) {
   for (const std::vector<int32_t>& chunks : std::vector<std::vector<int32_t>>{
            {30, 50, 1, 60}, {64, 64, 1, 1}, {150, 1, 100, 63}, {300, 20, 64}, {63, 1, 1, 64}}) {
     make(shape_of({kKvS50}, 16, 64));
@@ -167,7 +167,7 @@ TEST_P(CudaPages, MoveAsTheOraclesDoInRandomSteps) {
       length = 0;
       if (draw(4) == 0) {
         both([&](const Backend& backend, KvArena& arena, Stream stream) {
-          backend.kv_drop({arena.pool(), prefix_blocks}, stream);
+          backend.kv_evict({arena.pool(), prefix_blocks}, stream);
         });
         prefix_blocks.clear();
       }
