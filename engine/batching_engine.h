@@ -47,7 +47,8 @@ class BatchingEngine final : public Engine {
   const EngineOptions& options() const override { return options_; }
   const ModelConfig& config() const override { return config_; }
 
-  // For tests. Requires: called on the thread that calls step().
+  // For tests.
+  // Requires: called on the thread that calls step().
   const KvCache& kv() const { return *kv_; }
   const StepPlan& last_plan() const { return plan_; }
   const std::vector<std::unique_ptr<Sequence>>& sequences() const { return sequences_; }
@@ -55,7 +56,14 @@ class BatchingEngine final : public Engine {
  private:
   absl::Status check(const EngineRequest& request) const;
 
-  // The phases of a step, in order.
+  // The phases of a step, in order:
+  //   receive_requests  adds requests, flushes, cancels; end_overdue ends those past the deadline
+  //   plan     unpins, hands over blocks if pages are short, matches prefixes, calls the Scheduler
+  //   reserve  preempted: insert, swap out if compressed, release; admitted: attach, then swap in;
+  //            forks; last, pages for the groups that close
+  //   forward  runs the model: kv_store, attention and kv_score in each layer
+  //   sample   computes logits, chooses tokens; then insert_prompts inserts stored prompt blocks
+  //   compress applies the policies; publish: ended ones insert, pin, release; last, event sinks
   void receive_requests();
   void end_overdue();
   void plan();

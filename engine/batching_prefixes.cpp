@@ -57,7 +57,7 @@ Candidate BatchingEngine::candidate_of(size_t i) {
   return candidate;
 }
 
-// Sets Candidate::returned. Sequences lose their slots from the end, so each returns the cached
+// Sets Candidate::unlocked. Sequences lose their slots from the end, so each returns the cached
 // pages that no running sequence before it uses.
 void BatchingEngine::count_unlocked() {
   running_slots_.clear();

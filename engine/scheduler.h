@@ -16,8 +16,9 @@ struct Candidate {
   int32_t priority = 0;  // lower runs first
   int32_t tokens = 0;    // prompt and generated; all are stored before the next one is sampled
   int32_t stored = 0;    // tokens already in pages and in the residual buffer, or in a match
-  int64_t pages = 0;     // pages held, those shared with other samples of the request included,
-                         // those of the prefix cache not
+  // Pages held. Those shared with other samples of the request are included, those of the prefix
+  // cache are not.
+  int64_t pages = 0;
   bool running = false;  // has a slot; a waiting sequence has none and holds no pages
   KvDemand kv = {};      // page demand of its further tokens
 
@@ -121,13 +122,13 @@ struct SchedulerLimits {
 // it in scheduling order. The preempted sequence keeps its tokens, waits at its place in this order
 // and is recomputed. If a policy has compressed it, recompute would change its text, so it is
 // swapped out and swapped in again. A sequence without such a victim keeps its pages and skips the
-// step.
-// A waiting sequence preempts only sequences of a worse *priority*, and only if that suffices to
-// admit it.
+// step. A waiting sequence preempts only sequences of a worse *priority*, and only if that suffices
+// to admit it.
 //
-// Here free pages are KvBudget::pages_free, so unlocked pages of the prefix cache are included. If a step both preempts and admits sequences
-// that may share cached pages, totals do not tell which pages become free. Planning then counts
-// fewer pages. Such a step may preempt and run nothing; the next step plans with exact totals.
+// Unlocked pages of the prefix cache count as free (KvBudget::pages_free). If a step both preempts
+// and admits sequences that may share cached pages, totals do not tell which pages become free.
+// Planning then counts fewer pages. Such a step may preempt and run nothing; the next step plans
+// with exact totals.
 //
 // Progress: no running sequence preempts the first one in scheduling order. That one skips a step
 // only if the step preempted for it, because the arena holds at least one whole context. If nothing

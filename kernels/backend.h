@@ -52,9 +52,7 @@ struct SequenceSpan {
   // token's group. Group g has the positions [64 g, 64 g + 64).
   constexpr int32_t closed_before() const { return context / kKvGroup; }
   constexpr int32_t closed_after() const { return (context + count) / kKvGroup; }
-  constexpr int32_t last_group() const {
-    return (context + count - 1) / kKvGroup;
-  }
+  constexpr int32_t last_group() const { return (context + count - 1) / kKvGroup; }
 };
 
 struct EmbedArgs {
@@ -267,7 +265,7 @@ struct AttentionArgs {
   // [gqa_ratio, kAttentionTile] numbers, made from the scaled logit x = q . k * scale * log2(e).
   // The CPU stores 2^(x - maximum), relative to the running maximum at that tile, and after these
   // [gqa_ratio] maxima. CUDA stores x. Owned by the caller, one buffer for all layers. It may have
-  // fewer rows than the step's sequences need: kv_score multiplies for the others, to the same bits.
+  // fewer rows than the step needs: kv_score multiplies for the other sequences, to the same bits.
   MatrixView<float> weights = {};  // [rows, attention_weight_row_floats()], 64-byte aligned
   std::span<std::byte> scratch;    // Backend::attention_scratch_bytes(...), aligned as by `new`
   bool share_reads = true;         // false: sequences read shared pages separately, for comparison
@@ -429,8 +427,8 @@ struct Backend {
   // Returns: bytes of a packed weight; 0 if there are no kernels for weights of that format.
   int64_t (*packed_weight_bytes)(WeightFormat format, int64_t rows, int64_t cols);
   // Packs rows [first_row, first_row + source.rows) of `weight`. Rows may come in any order and in
-  // pieces, so a checkpoint is never held twice. Requires: pieces that start at multiples of
-  // kPackRows.
+  // pieces, so a checkpoint is never held twice.
+  // Requires: pieces that start at multiples of kPackRows.
   void (*pack_weight)(MatrixView<const float> source, int64_t first_row,
                       const PackedWeight& weight);
   int64_t (*linear_scratch_bytes)(int64_t tokens, int64_t cols);

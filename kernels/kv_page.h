@@ -8,13 +8,14 @@
 
 namespace tessera {
 
-// Tokens are processed in aligned groups. A query reads its own, still open group unquantised and
-// every earlier group as its final codes. Results therefore do not depend on where chunks begin.
+// KV group: tokens at positions [64 g, 64 g + 64). A query reads its own group unquantised and
+// every earlier group in its stored format. Results therefore do not depend on the division of a
+// sequence into steps.
 inline constexpr int32_t kKvGroup = 64;  // tokens
 
-// Layout of a page: a fixed number of bytes of one arena. A page belongs to ONE (layer, KV head)
-// and holds tokens of ONE format. This struct is the only definition of a page's bytes, for host
-// and device:
+// Layout of a page: a fixed number of bytes of one arena. A page belongs to ONE (layer, KV head),
+// not to all of them like a block of vLLM, and holds tokens of ONE format. This struct is the only
+// definition of a page's bytes, for host and device:
 //
 //   [ keys | key scales | key zeros | values | value scales | value zeros | slack ]
 //
@@ -185,19 +186,20 @@ static_assert(KvPageLayout::make(kKvS70K8V8, 128, 64).tile_bytes() == 16 * 112);
 
 // ---- tiers
 
-// Precision tiers of a sequence: its rows hold tokens of one or two formats, the high tier and the
-// low one. A tier is an index into the arena's list of layouts, because a page of an arena can hold
-// any of its formats.
+// Precision tiers of a sequence. A tier is the part of a page-table row that is kept in one format:
+// the high tier, where groups are closed, and the low tier, for demoted tokens and for attached
+// demoted prefix blocks. The numbers name the tiers' formats: they are indices into the arena's
+// formats (KvPagesView::layouts), because a page of an arena can hold any of its formats.
 struct KvTiers {
   uint8_t high = 0;
-  uint8_t low = 0;  // the same as `high` if the policy has one tier
+  uint8_t low = 0;  // the same as `high` if the sequence has one tier
 
   friend constexpr bool operator==(KvTiers, KvTiers) = default;
 };
 inline constexpr int32_t kMaxKvLayouts = 16;
 
-// Closed tokens of one (slot, layer, KV head) row, by tier. Heads may keep different numbers of
-// tokens.
+// Number of closed tokens in one page-table row (slot, layer, KV head), by tier. After compression
+// rows of a slot may have different numbers.
 struct KvRow {
   int32_t high = 0;
   int32_t low = 0;
@@ -213,12 +215,13 @@ struct KvTokenScore {
 // View of everything an op needs to find a sequence's keys and values. Owns nothing; the arena
 // outlives it.
 //
-// Closed groups are in pages. A row of the page tables serves one (slot, layer, KV head). It is
-// bidirectional (LeanKV, section 5.2): high-tier pages grow from its left end, low-tier pages from
-// its right. Token i of the high tier is token i % capacity of page row[i / capacity]. Token j of
-// the low tier is token j % capacity of page row[row_pages - 1 - j / capacity]. Tokens are appended
-// to a tier in order of position. Compression fills gaps with a tier's last tokens; from then on
-// only token scores hold the positions.
+// Closed groups are in pages. A page-table row is the list of page ids of one (slot, layer, KV
+// head). It has two ends (LeanKV, section 5.2): high-tier pages are added at its left end and grow
+// to the right, low-tier pages are added at its right end and grow to the left. Token i of the high
+// tier is token i % capacity of page row[i / capacity]. Token j of the low tier is token j %
+// capacity of page row[row_pages - 1 - j / capacity]. Tokens are appended to a tier in order of
+// position. Compression fills gaps with a tier's last tokens; from then on only token scores hold
+// the positions.
 //
 // The open group (positions [64 * (n / 64), n) of a sequence of n tokens) is in the slot's residual
 // buffer, unquantised. A residual buffer is one page in residual_layout for each (slot, layer, KV
@@ -235,7 +238,7 @@ struct KvPagesView {
   KvTokenScore* token_scores = nullptr;
   // Entries of one row of token_scores. High token i has entry i, and low token j has entry
   // row_token_scores - 1 - j. Token o of the open group has entry high + o: its final place, so
-  // closing the group moves no entries. More entries than a sequence with a policy stores tokens,
+  // closing the group moves no entries. One entry more than the longest sequence has tokens,
   // because a token that is being demoted takes two.
   int32_t row_token_scores = 0;
   // [slots, layers, kv_heads, 2, head_dim]; null: no policy needs them. Entry g % 2 belongs to

@@ -19,16 +19,18 @@ namespace tessera {
 // (2024); SnapKV, H2O, PyramidKV, Ada-KV, StreamingLLM as described by these two and by the survey
 // of them.
 
-// Computes a token's significance from the attention probabilities a that it received from queries.
-// The query heads of a KV head are aggregated onto it, so keys are never repeated.
+// Computes a token's significance from the attention probabilities a that it received from the
+// scored queries (KvScoring). The query heads of a KV head are aggregated onto it, so keys are
+// never repeated.
 enum class KvScorer : uint8_t {
   none,     // no scores: tokens rank by position, and later ones are kept (StreamingLLM)
-  mean,     // mean of a over the later queries that count, mean over the heads (LeanKV, section 4)
-  sum,      // sum of a over the queries that count, mean over the heads (H2O)
+  mean,     // mean of a over the later scored queries, mean over the heads (LeanKV, section 4)
+  sum,      // sum of a over the scored queries, mean over the heads (H2O)
   squares,  // sum of a^2 over queries and heads (KV-Compress, section 4.3, equations 9 to 11)
 };
 
-// Divides a budget of tokens over the rows (layers x KV heads) of a sequence.
+// Divides the budget of a sequence, i.e. the tokens that it may keep, over its page-table rows
+// (layers x KV heads). Used with the rule `budget`. KvBudget is not this, but pages for planning.
 enum class KvAllocator : uint8_t {
   uniform,  // the same for every row (H2O, SnapKV)
   pyramid,  // falls linearly with depth, the same for the heads of a layer (PyramidKV)
@@ -57,13 +59,13 @@ struct KvPolicy {
   KvFormat high = kKvF16;
   KvFormat low = kKvF16;  // the same as `high`: one tier, and a token is kept or dropped
 
-  // For a sparse `high` without a rule: number of newest tokens that a generated token at least
-  // reads unquantised (MUSTAFAR, section 3: 32). It always reads its own group unquantised. At most
-  // kKvGroup, which the residual buffer holds; 0: only its own group.
+  // For a sparse `high` without a rule: number of newest tokens, itself included, that a generated
+  // token at least reads unquantised (MUSTAFAR, section 3: 32). It always reads its own group
+  // unquantised. At most kKvGroup, which the residual buffer holds; 0: only its own group.
   int32_t newest = 32;
 
-  // ---- scorer. Only the last `score_window` queries of the prompt count (0: all of them). With
-  // score_generated, the queries after the prompt count too (KV-Compress, equation 20).
+  // ---- scorer. Only the last `score_window` queries of the prompt are scored (0: all of them).
+  // With score_generated, the queries after the prompt are scored too (KV-Compress, equation 20).
   KvScorer scorer = KvScorer::none;
   int32_t score_window = 64;  // queries: LeanKV 64 (its code), SnapKV 32, KV-Compress 8, H2O all
   // Odd. A prompt token's score becomes the highest among this number of neighbours (SnapKV;
@@ -85,8 +87,9 @@ struct KvPolicy {
   // number of stored tokens.
   float alpha_high = 1;
   float alpha_low = 0;
-  // budget: exactly one of these is not 0. All stored tokens count, the protected ones included. If
-  // the protected tokens alone exceed the budget, only they are kept.
+  // budget: exactly one of keep_share, keep_tokens and keep_bytes is not 0. It covers all stored
+  // tokens, the protected ones included. If the protected tokens alone exceed the budget, only they
+  // are kept.
   float keep_share = 0;     // (0, 1]: share of the stored tokens
   int32_t keep_tokens = 0;  // tokens for each KV head, on average
   int64_t keep_bytes = 0;   // bytes of the sequence's pages
@@ -103,6 +106,8 @@ struct KvPolicy {
   // False: all generated tokens stay (SnapKV).
   bool compress_generated = true;
 
+  // Returns: true if the rule demotes or drops stored tokens. A quantised format alone is not
+  // called lossy.
   constexpr bool is_lossy() const { return rule != KvRule::keep_all; }
   constexpr bool has_low_tier() const { return is_lossy() && !(high == low); }
   constexpr int32_t newest_dense() const { return !is_lossy() && high.is_sparse() ? newest : 0; }
@@ -112,9 +117,9 @@ struct KvPolicy {
   // Returns: true if tokens need token scores: a position each, and a score if there is a scorer.
   constexpr bool needs_token_scores() const { return is_lossy(); }
 
-  // Returns: number of first tokens of the prompt that a sequence of this policy may share with
-  // another sequence. It computes the last ones itself: scores need their queries, and the residual
-  // buffer needs their unquantised form.
+  // Returns: number of first tokens of the prompt that a sequence of this policy may take from the
+  // prefix cache (Sequence::shareable is about samples of one request). It computes the last ones
+  // itself: scores need their queries, and the residual buffer needs their unquantised form.
   constexpr int32_t shareable(int32_t prompt_tokens) const {
     int32_t own = 0;  // last tokens that the sequence must compute itself
     if (newest_dense() > 0) {
@@ -140,7 +145,7 @@ inline constexpr int32_t kMaxRecentGroups = 1 << 14;
 std::string policy_error(const KvPolicy& policy);
 
 // Returns: bytes of one token's key and value in one KV head, with scales, zeros and bitmaps.
-// Orders formats by density.
+// Orders formats by precision.
 double token_bytes(KvFormat format, int32_t head_dim);
 
 std::string_view name_of(KvScorer scorer);

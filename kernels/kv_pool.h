@@ -19,9 +19,10 @@ struct KvFreeRange {
 // Owns nothing: KvArena owns the memory. Invariants, after every op:
 // - A page id in [0, page_count) is in the free list's live range exactly if it has no owner.
 // - owners[id] is the number of table entries, of rows and of prefix blocks, that hold the page. It
-//   exceeds one only for pages that are never written again: closed groups of a prompt that several
-//   sequences share.
-// - A row's high pages are at its left end, its low pages at its right end, and kNoPage between.
+//   exceeds one only for pages that are never written again: closed groups that several sequences,
+//   or a sequence and the prefix cache, share.
+// - A page-table row has its high-tier pages at the left end, its low-tier pages at the right end,
+//   and kNoPage between.
 struct KvPool {
   KvPagesView pages;
   int32_t* tables = nullptr;   // pages.tables, writable
@@ -33,13 +34,13 @@ struct KvPool {
   int32_t page_count = 0;
   KvFreeRange* free_range = nullptr;  // one, beside the list, so that a device can own it
 
-  // Prefix blocks: runs of tokens of all heads. They outlive the sequence that computed them, and
-  // other sequences can begin with them. The host identifies a block by its handle, an index into
-  // this table: [prefix_blocks, layers, kv_heads, prefix_block_pages], kNoPage behind the last
-  // page.
+  // Prefix blocks: runs of tokens in all layers and KV heads. They outlive the sequence that
+  // computed them, and other sequences can begin with them. The host identifies a block by its
+  // handle, an index into this table: [prefix_blocks, layers, kv_heads, prefix_block_pages], with
+  // kNoPage after the last page.
   int32_t* prefix_block_tables = nullptr;
   int32_t prefix_blocks = 0;
-  int32_t prefix_block_pages = 0;  // pages per head in the least dense prefix block format
+  int32_t prefix_block_pages = 0;  // pages per head in the format with the most bytes per token
   // Tokens of a prefix block: a multiple of kKvGroup and of the capacity of each prefix block
   // format. 0: no prefix blocks.
   int32_t prefix_block_tokens = 0;
@@ -64,23 +65,23 @@ inline void check_prefix_block(const KvPool& pool, int32_t handle, uint8_t tier)
                 "prefix blocks do not have this format");
 }
 
-// A prefix block and the tier of its format.
+// A prefix block and its format.
 struct PrefixBlock {
   int32_t handle = 0;
-  uint8_t tier = 0;
+  uint8_t tier = 0;  // index into KvPagesView::layouts
 };
 
-// Request of kv_share: make a prefix block from the high tier of every row of `slot`, beginning
-// with token `first`.
+// Argument of kv_share: make a prefix block from the high tier of every page-table row of `slot`,
+// beginning with token `first` of that tier.
 struct KvShare {
   int32_t slot = 0;
-  uint8_t tier = 0;
+  uint8_t tier = 0;    // format of the slot's high tier: index into KvPagesView::layouts
   int32_t first = 0;   // a multiple of prefix_block_tokens
-  int32_t handle = 0;  // target prefix block, which holds nothing
+  int32_t handle = 0;  // target prefix block, without pages
 };
 
-// Request of kv_attach: start `slot`, which holds nothing, with these prefix blocks in order of
-// position. Blocks of tiers.high go into its high tier, the others into its low tier. Requires:
+// Argument of kv_attach: let `slot`, which has no tokens, begin with these prefix blocks in order
+// of position. Blocks of tiers.high go into its high tier, the others into its low tier. Requires:
 // every block is of tiers.high or of tiers.low.
 struct KvAttachment {
   int32_t slot = 0;
@@ -88,17 +89,17 @@ struct KvAttachment {
   std::span<const PrefixBlock> prefix_blocks;
 };
 
-// Request of kv_resize: every row of `slot` gets room for `tokens` more tokens of its high tier,
-// whose layout is pages.layouts[tiers.high].
+// Argument of kv_resize: every page-table row of `slot` gets pages for `tokens` more tokens of its
+// high tier, whose layout is pages.layouts[tiers.high].
 struct KvGrowth {
   int32_t slot = 0;
   KvTiers tiers;
   int32_t tokens = 0;
 };
 
-// Request of kv_fork: `to`, which holds nothing, becomes a copy of `from`: rows, token scores and
-// residual buffers. At most the first `high` tokens of each row's high tier are copied. The
-// residual buffer is then valid only if the next group is still the open one of `from`.
+// Argument of kv_fork: `to`, which has no tokens, becomes a copy of `from`: page-table rows, token
+// scores and residual buffers. At most the first `high` tokens of each row's high tier are copied.
+// The residual buffer is then valid only if the next group is still the open one of `from`.
 struct KvFork {
   int32_t from = 0;
   int32_t to = 0;
@@ -106,7 +107,8 @@ struct KvFork {
   int32_t high = INT32_MAX;
 };
 
-// Request of kv_swap_out or kv_swap_in: the slot whose snapshot is written or read.
+// Argument of kv_swap_out or kv_swap_in: the slot that is copied. The copy itself is
+// KvSnapshotArgs::bytes.
 struct KvSnapshot {
   int32_t slot = 0;
   KvTiers tiers;
@@ -118,8 +120,8 @@ constexpr int64_t kv_query_sum_bytes(const KvPagesView& pages) {
   return pages.query_sums == nullptr ? 0 : 2 * pages.head_dim * int64_t{sizeof(float)};
 }
 
-// Returns: an upper bound of the bytes of a snapshot, for a slot whose rows hold `slot_pages` pages
-// in all. A snapshot has counts, pages, sums of queries, token scores and residual buffers.
+// Returns: an upper bound of the bytes that kv_swap_out writes for a slot of `tokens` tokens whose
+// rows hold `slot_pages` pages in all: counts, pages, query sums, token scores, residual buffers.
 constexpr int64_t kv_snapshot_bytes(const KvPagesView& pages, int64_t slot_pages, int32_t tokens) {
   const int64_t rows = int64_t{pages.layers} * pages.kv_heads;
   const int64_t token_scores =

@@ -312,6 +312,7 @@ void KvCache::compress(std::span<const int32_t> slots) {
 
 SwappedKv KvCache::swap_out(int32_t slot) const {
   const Slot& from = open(slot);
+  TESSERA_CHECK(from.compressed, "a slot that can be recomputed is not swapped out");
   SwappedKv swapped;
   swapped.slot_ = from;
   swapped.usage_ = usage(slot);

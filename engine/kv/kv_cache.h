@@ -76,7 +76,8 @@ class KvCache {
   // Opens an empty slot for a sequence with a prompt of `prompt_tokens` tokens.
   // Requires: a free slot; check(policy) is OK.
   int32_t open_slot(const KvPolicy& policy, int32_t prompt_tokens);
-  // The same with the default preset. Requires: that preset is not lossy.
+  // The same with the default preset.
+  // Requires: that preset is not lossy.
   int32_t open_slot() { return open_slot(preset_.policy, 0); }
 
   // ---- shared prefixes. Without a prefix cache nothing matches and nothing is inserted.
@@ -105,11 +106,12 @@ class KvCache {
   // Requires: these tokens are stored.
   void insert(int32_t slot, const KvPrompt& prompt, int32_t tokens, bool relabel);
   // Records the paths of a prompt, given by the path hashes of its blocks (Sequence::path_hash).
-  // A recurring prefix is inserted although the policy could compress it, since that saves more.
+  // A recurring prefix is worth inserting, even if the policy could compress it.
   // Returns: number of first tokens that an earlier recorded prompt had too.
   int32_t record(std::span<const uint64_t> paths);
-  // Removes from the cache the longest tail of the slot's path that no other sequence uses, without
-  // demoted blocks. The slot then owns these pages alone, so its policy may compress them.
+  // Removes from the cache the longest tail of the slot's path that no other sequence, no pin and
+  // no other cached block uses, and that is not demoted. The slot then owns these pages alone, so
+  // its policy may compress them.
   // Returns: number of removed blocks.
   int32_t hand_over(int32_t slot);
   // Evicts all blocks that no running sequence uses, pinned ones included.
@@ -126,9 +128,10 @@ class KvCache {
 
   // Compresses slots by their policies, i.e. demotes and drops tokens: slots whose prompt has just
   // become complete, slots in which a group has closed since the last call (with
-  // compress_generated), and slots after a hand_over(). Other slots are skipped. Called once in each
-  // step, after the reserved tokens are stored and scored. For compressed rows planning knows only
-  // an upper bound of the pages that reserve() takes; after this call the exact number is known.
+  // compress_generated), and slots after a hand_over(). Other slots are skipped. Called once in
+  // each step, after the reserved tokens are stored and scored. For compressed rows planning knows
+  // only an upper bound of the pages that reserve() takes; after this call the exact number is
+  // known.
   // Requires: open slots, each at most once; available pages: one for each page-table row of the
   // compressed slots, if the policy has a low tier (KvDemand::growth counts them).
   void compress(std::span<const int32_t> slots);
@@ -141,7 +144,8 @@ class KvCache {
   void fork(std::span<const KvCopy> copies);
 
   // Returns the slots' pages; the slots are then free. Blocks of the prefix cache are unlocked and
-  // stay there. Requires: open slots, each at most once.
+  // stay there.
+  // Requires: open slots, each at most once.
   void release(std::span<const int32_t> slots);
 
   // Returns: true if nothing in the slot was compressed. A preempted sequence is then recomputed
@@ -180,8 +184,8 @@ class KvCache {
     return free_pages() + (prefixes_ == nullptr ? 0 : prefixes_->unlocked_pages());
   }
   // For planning: pages of the slot, on the rank with the fewest, that become free when it is
-  // released while another sample keeps the first `forked` tokens. Pages of the prefix cache are not
-  // counted.
+  // released while another sample keeps the first `forked` tokens. Pages of the prefix cache are
+  // not counted.
   int64_t own_pages(int32_t slot, int32_t forked) const;
   // Sets pages[i] to the pages of the prefix cache that become unlocked when slots[i] is released
   // after slots[0, i). Releases nothing. Allocates no memory beyond that of earlier calls.

@@ -31,7 +31,7 @@ struct Scratch {
     return keys.subspan(static_cast<size_t>(thread) * thread_keys, thread_keys);
   }
 
-  std::span<TokenDecision> fates_of(int64_t row) const {
+  std::span<TokenDecision> decisions_of(int64_t row) const {
     return decisions.subspan(static_cast<size_t>(row) * row_decisions, row_decisions);
   }
 
@@ -138,8 +138,8 @@ class Compressor {
                                            .budget = scratch_.budgets[static_cast<size_t>(row)],
                                            .keys = scratch_.keys_of(thread)});
     RowChange& change = scratch_.changes[static_cast<size_t>(row)];
-    decide(tokens, significance_, cutoffs, scratch_.fates_of(row), change);
-    compact_row(ops_, pool_, sequence_, scratch_.fates_of(row), tokens, change);
+    decide(tokens, significance_, cutoffs, scratch_.decisions_of(row), change);
+    compact_row(ops_, pool_, sequence_, scratch_.decisions_of(row), tokens, change);
   }
 
   void recycle(const FreeList& free_list, int64_t row, const RowChange& change) const {

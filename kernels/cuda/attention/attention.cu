@@ -288,7 +288,7 @@ void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work&
 // tile.
 int32_t max_splits(int32_t tokens) {
   const int64_t splits = div_ceil(tokens / kKvGroup + 3, kMinSplitTiles);
-  return splits > kMaxSpans ? kMaxSpans : static_cast<int32_t>(splits);
+  return splits > kMaxSplits ? kMaxSplits : static_cast<int32_t>(splits);
 }
 
 void check_args(const AttentionArgs& args) {

@@ -15,14 +15,14 @@ namespace tessera::cuda {
 // (prompts, very large batches) and if each split has its own warp (decode). The bits of a query's
 // result therefore depend only on its position and its row's tokens.
 inline constexpr int32_t kMinSplitTiles = 8;
-inline constexpr int32_t kMaxSpans = 64;  // splits of a row
+inline constexpr int32_t kMaxSplits = 64;  // splits of a row
 inline constexpr int32_t kWarpsOfBlock = 4;
 
 // From this many (sequence, KV head) rows on, one warp computes all splits: the GPU is busy anyway.
 inline constexpr int32_t kWholeRows = 2048;
 
 constexpr int32_t split_tiles(int32_t tiles) {
-  const int32_t min = (tiles + kMaxSpans - 1) / kMaxSpans;
+  const int32_t min = (tiles + kMaxSplits - 1) / kMaxSplits;
   return min > kMinSplitTiles ? min : kMinSplitTiles;
 }
 constexpr int32_t span_count(int32_t tiles) {
