@@ -26,8 +26,8 @@ struct Bandwidth {
 // rates of its hardware.
 class Device {
  public:
-  // Returns: null if no device has this name. threads: CPU threads; 0 uses all cores. Errors: exits
-  // with a message that names the missing part if this machine has no such device.
+  // Returns: null if no device has this name. threads: CPU threads; 0 uses all cores.
+  // Errors: exits with a message that names the missing part if this machine has no such device.
   static std::unique_ptr<Device> make(std::string_view name, int threads);
   static std::span<const std::string_view> names();
 

@@ -4,8 +4,8 @@
 
 namespace tessera::bench {
 
-// Zero-initialised device memory for operands of ops. The device outlives it. Errors: exits with a
-// message if the device has not enough memory.
+// Zero-initialised device memory for operands of ops. The device outlives it.
+// Errors: exits with a message if the device has not enough memory.
 class DeviceArray {
  public:
   DeviceArray(const Device& device, int64_t bytes);

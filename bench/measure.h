@@ -44,7 +44,8 @@ class Peaks {
  public:
   explicit Peaks(Device& device) : device_(device) {}
 
-  // Measures again for about `seconds` (0: once). Returns: the best rate so far, in GFLOP/s.
+  // Measures again for about `seconds` (0: once).
+  // Returns: the best rate so far, in GFLOP/s.
   double of(std::string_view isa, WeightFormat arithmetic, double seconds);
 
  private:

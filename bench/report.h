@@ -39,7 +39,8 @@ void print_machine(const Machine& machine);
 void print_heading();
 void print_row(const Row& row);
 
-// Writes every number of the table and more. Returns: false if the file cannot be written.
+// Writes every number of the table and more.
+// Returns: false if the file cannot be written.
 bool write_json(const Machine& machine, const std::vector<Row>& rows, const std::string& path);
 
 }  // namespace tessera::bench

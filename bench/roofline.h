@@ -14,8 +14,8 @@ namespace tessera::bench {
 
 double time_read(ThreadPool& pool, std::span<const std::byte> from);
 
-// streaming: stores that bypass the caches. plain: ordinary stores. Requires: both spans have equal
-// length and are aligned to 64 bytes.
+// streaming: stores that bypass the caches. plain: ordinary stores.
+// Requires: both spans have equal length and are aligned to 64 bytes.
 enum class Stores { plain, streaming };
 double time_copy(ThreadPool& pool, std::span<const std::byte> from, std::span<std::byte> to,
                  Stores stores);

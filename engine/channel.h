@@ -20,7 +20,8 @@ class Channel {
     TESSERA_CHECK(capacity > 0, "a channel holds at least one message");
   }
 
-  // Any thread. Returns: false, with `value` unchanged, if the channel is full or closed.
+  // Any thread.
+  // Returns: false, with `value` unchanged, if the channel is full or closed.
   [[nodiscard]] bool try_push(T&& value) {
     {
       const std::lock_guard lock(mutex_);
@@ -43,8 +44,8 @@ class Channel {
     }
   }
 
-  // Receiver only. Sleeps until there is a message or the channel is closed. Returns: false if the
-  // channel is closed and empty.
+  // Receiver only. Sleeps until there is a message or the channel is closed.
+  // Returns: false if the channel is closed and empty.
   bool wait() {
     std::unique_lock lock(mutex_);
     arrived_.wait(lock, [this] { return count_ > 0 || closed_; });

@@ -120,13 +120,15 @@ class Engine {
   // leader has stopped.
   virtual void follow() = 0;
 
-  // Without start(): runs one step on the caller's thread. Returns: false if there is no work.
+  // Without start(): runs one step on the caller's thread.
+  // Returns: false if there is no work.
   virtual bool step() = 0;
 
   // Any thread. Refuses new requests; waiting and running ones continue to their end.
   virtual void drain() = 0;
 
-  // Any thread. Returns: true if no request waits or runs and every on_finish has returned.
+  // Any thread.
+  // Returns: true if no request waits or runs and every on_finish has returned.
   virtual bool idle() const = 0;
 
   // Refuses new requests and joins the engine thread. Unfinished samples end with `cancelled`, and

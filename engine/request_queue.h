@@ -54,8 +54,8 @@ class RequestQueue {
 
   // Appends all messages to `messages`, oldest first. Never blocks.
   void receive(std::vector<Message>& messages);
-  // Sleeps until a message arrives or the queue is closed. Returns: false if the queue is closed
-  // and no message is left.
+  // Sleeps until a message arrives or the queue is closed.
+  // Returns: false if the queue is closed and no message is left.
   bool wait() { return channel_.wait(); }
 
   // Sets the number of running sequences, which do not count towards max_queue.

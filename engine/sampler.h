@@ -42,8 +42,9 @@ class Sampler {
   static absl::StatusOr<Sampler> create(int32_t vocab, int32_t rows, const Backend& backend,
                                         Stream stream);
 
-  // Begins a slice. Returns: memory for its logits, [rows, vocab], in the backend's memory. The
-  // caller fills it before add().
+  // Begins a slice.
+  // Returns: memory for its logits, [rows, vocab], in the backend's memory. The caller fills it
+  // before add().
   MatrixView<float> begin(int64_t rows);
   // Chooses a token by one row of the slice's logits.
   // Requires: choice.params passed check_sampling; each row is added at most once.
@@ -59,8 +60,9 @@ class Sampler {
   std::span<const float> seen(int64_t row) const { return host_logits_.row(row); }
 
   // Returns: the log probabilities of `token` and of the `top` likeliest tokens, by the model's own
-  // logits after `position`. They are valid until the next call of logprobs() or chosen().
-  // logits: [vocab]. Errors: Internal if a logit is not finite.
+  // logits after `position`. They are valid until the next call of logprobs() or chosen(). logits:
+  // [vocab].
+  // Errors: Internal if a logit is not finite.
   absl::StatusOr<TokenLogprobs> logprobs(std::span<const float> logits, int32_t position,
                                          int32_t token, int32_t top);
 

@@ -135,7 +135,8 @@ class Sequence {
   void observe(int32_t position, std::span<const float> logits,
                const TokenLogprobs& prompt_logprobs);
 
-  // Appends a chosen token. Returns: false if it is a stop id, which is not kept.
+  // Appends a chosen token.
+  // Returns: false if it is a stop id, which is not kept.
   bool append(const Sampled& next);
   void end(FinishReason reason, absl::Status status = absl::OkStatus());
 

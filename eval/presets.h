@@ -18,10 +18,10 @@ struct EvalPreset {
 // Reference of all comparisons.
 inline constexpr std::string_view kReferencePreset = "f16";
 
-// Parses a list such as "f32,leankv:sinks=8" (parse_policy, engine/kv/kv_policy_fields.h). Returns:
-// the reference first (also if the list lacks it), then the others in the order of the list,
-// without duplicates. Errors: InvalidArgument names the unknown preset or field, and the known
-// ones.
+// Parses a list such as "f32,leankv:sinks=8" (parse_policy, engine/kv/kv_policy_fields.h).
+// Returns: the reference first (also if the list lacks it), then the others in the order of the
+// list, without duplicates.
+// Errors: InvalidArgument names the unknown preset or field, and the known ones.
 absl::StatusOr<std::vector<EvalPreset>> find_eval_presets(std::string_view list);
 
 }  // namespace tessera

@@ -18,7 +18,8 @@ class SeededRandom {
     return z ^ (z >> 31);
   }
 
-  // Uniform in [0, count). Requires: 0 < count < 2^32.
+  // Uniform in [0, count).
+  // Requires: 0 < count < 2^32.
   size_t below(size_t count) {
     return static_cast<size_t>(((next() >> 32) * static_cast<uint64_t>(count)) >> 32);
   }

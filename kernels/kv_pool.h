@@ -81,8 +81,8 @@ struct KvShare {
 };
 
 // Argument of kv_attach: let `slot`, which has no tokens, begin with these prefix blocks in order
-// of position. Blocks of tiers.high go into its high tier, the others into its low tier. Requires:
-// every block is of tiers.high or of tiers.low.
+// of position. Blocks of tiers.high go into its high tier, the others into its low tier.
+// Requires: every block is of tiers.high or of tiers.low.
 struct KvAttachment {
   int32_t slot = 0;
   KvTiers tiers;

@@ -27,7 +27,8 @@ class Checkpoint {
   absl::StatusOr<const StoredTensor*> tensor(const std::string& tensor_name,
                                              std::span<const int64_t> shape) const;
 
-  // Returns: "FILE: tensor NAME", for error messages. Requires: the tensor exists.
+  // Returns: "FILE: tensor NAME", for error messages.
+  // Requires: the tensor exists.
   std::string describe(const std::string& tensor_name) const;
 
   // Returns: the type of all two-dimensional tensors, or f32 if their types differ.

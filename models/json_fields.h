@@ -44,7 +44,8 @@ class JsonFields {
   std::string text(const char* key);
   std::string text_or(const char* key, const std::string& fallback);
 
-  // Accepts one integer or a list of integers. Returns: an empty list if the field is missing.
+  // Accepts one integer or a list of integers.
+  // Returns: an empty list if the field is missing.
   std::vector<int32_t> integers_or_none(const char* key, int64_t min, int64_t max);
   // Returns: the list of strings, or an empty list if the field is missing.
   std::vector<std::string> texts_or_none(const char* key);

@@ -90,7 +90,8 @@ struct NamedTensor {
 };
 
 // Writes a file that SafetensorsFile and Hugging Face's library can read.
-// Requires: names are distinct; bytes fit the shapes. Errors: Unavailable if writing fails.
+// Requires: names are distinct; bytes fit the shapes.
+// Errors: Unavailable if writing fails.
 absl::Status write_safetensors(const std::filesystem::path& path,
                                std::span<const NamedTensor> tensors);
 

@@ -15,7 +15,8 @@ namespace tessera {
 // for the largest step.
 class Workspace {
  public:
-  // Allocates the buffers and fills the RoPE tables. Errors: ResourceExhausted.
+  // Allocates the buffers and fills the RoPE tables.
+  // Errors: ResourceExhausted.
   static absl::StatusOr<Workspace> create(const ModelConfig& config, const StepLimits& limits,
                                           int32_t max_logits_rows, const Backend& backend);
 

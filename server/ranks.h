@@ -18,7 +18,8 @@ namespace tessera {
 absl::StatusOr<std::unique_ptr<Communicator>> join_ranks(const Settings& settings);
 
 // Runs a rank other than the leader: loads its part of the model, and runs the leader's steps until
-// the leader has stopped. Errors: as load_engine().
+// the leader has stopped.
+// Errors: as load_engine().
 absl::Status follow(const Settings& settings, Communicator& ranks);
 
 }  // namespace tessera

@@ -103,7 +103,8 @@ class Service {
   absl::StatusOr<std::vector<int32_t>> tokenize(const Prompt& prompt,
                                                 const PromptOptions& options) const;
 
-  // Returns: the text of ids, including special tokens. Errors: InvalidArgument (ids out of range).
+  // Returns: the text of ids, including special tokens.
+  // Errors: InvalidArgument (ids out of range).
   absl::StatusOr<std::string> detokenize(std::span<const int32_t> ids) const;
 
   // Readiness for health checks: true if new requests should be sent here. After set_not_ready() it

@@ -76,8 +76,8 @@ std::string print_yaml(const Settings& settings);
 // Errors: InvalidArgument if --context exceeds the model's context.
 absl::StatusOr<int32_t> engine_context(const Settings& settings, int32_t model_context);
 
-// Checks that parse() of a single field cannot make. Errors: InvalidArgument and Unimplemented,
-// naming the setting.
+// Checks that parse() of a single field cannot make.
+// Errors: InvalidArgument and Unimplemented, naming the setting.
 absl::Status validate(const Settings& settings);
 
 // Returns: "http-port=8080 grpc-port=50051 ...", for the start-up log.

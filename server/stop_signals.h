@@ -26,7 +26,8 @@ class StopSignals {
   // leader, which ends when the leader does.
   void ignore();
 
-  // As wait(). Returns: false if `timeout` passed first.
+  // As wait().
+  // Returns: false if `timeout` passed first.
   bool wait_for(std::chrono::milliseconds timeout);
 
  private:

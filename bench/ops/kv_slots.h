@@ -16,8 +16,8 @@ namespace tessera::bench {
 class KvSlots {
  public:
   // shape.pages 0: enough pages for all slots at full length, and one more for each row of a slot.
-  // Requires: shape.context is at least the tokens of one page, in whole groups. Errors: exits with
-  // a message if the device has not enough memory.
+  // Requires: shape.context is at least the tokens of one page, in whole groups.
+  // Errors: exits with a message if the device has not enough memory.
   KvSlots(KvArenaShape shape, const Setup& setup);
 
   // Returns: number of slots, two or more, so that a cycle over `bytes` of each covers
@@ -29,8 +29,8 @@ class KvSlots {
   const Backend& backend() const { return backend_; }  // backend of the first ISA
   Stream stream() const { return device_.stream(); }
 
-  // Appends `tokens` tokens, whole groups, to every row of `slot`, in its high tier. Requires: the
-  // high tier is tier 0.
+  // Appends `tokens` tokens, whole groups, to every row of `slot`, in its high tier.
+  // Requires: the high tier is tier 0.
   void append(int32_t slot, KvTiers tiers, int32_t tokens);
   // Returns: a snapshot of the slot in host memory. kv_swap_in can restore it any number of times.
   std::vector<std::byte> save(int32_t slot, KvTiers tiers, int32_t tokens);

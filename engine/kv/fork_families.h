@@ -15,8 +15,8 @@ class ForkFamilies {
  public:
   explicit ForkFamilies(int32_t slots) : members_(static_cast<size_t>(slots)) {}
 
-  // The target begins with the first `pages` pages of the source. Requires: the target is in no
-  // family.
+  // The target begins with the first `pages` pages of the source.
+  // Requires: the target is in no family.
   void fork(int32_t source, int32_t target, int64_t pages) {
     int32_t before = source;
     while (at(before).next != kNone && at(before).shared_with_next > pages) {

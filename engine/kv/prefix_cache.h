@@ -109,7 +109,8 @@ class PrefixCache {
   int64_t cached_high_pages(int32_t slot, int32_t from_token) const;
   int64_t cached_low_pages(int32_t slot) const;
   // Simulates the release of slots, one more with each call since the last forget_releases().
-  // Changes no lock. Returns: pages that become unlocked with this slot.
+  // Changes no lock.
+  // Returns: pages that become unlocked with this slot.
   int64_t pages_unlocked_by_release(int32_t slot);
   void forget_releases();
 
@@ -117,7 +118,8 @@ class PrefixCache {
   // Returns: pages freed.
   int64_t make_room(int64_t pages);
   int64_t unlocked_pages() const { return tree_.unlocked_pages(); }
-  // Removes all pins and evicts all blocks that no running sequence uses. Returns: pages freed.
+  // Removes all pins and evicts all blocks that no running sequence uses.
+  // Returns: pages freed.
   int64_t flush();
 
   using Time = std::chrono::steady_clock::time_point;

@@ -53,8 +53,8 @@ class PrefixTree {
   // without a salt stay.
   Node root(std::string_view salt, uint8_t format);
 
-  // Returns: the child of `parent` with exactly these tokens, or kNone. Requires: `hash` is their
-  // hash().
+  // Returns: the child of `parent` with exactly these tokens, or kNone.
+  // Requires: `hash` is their hash().
   Node child(Node parent, std::span<const int32_t> tokens, uint64_t hash) const;
   // Adds a child of `parent`. The caller's lock on `parent` moves to the new node.
   // Requires: no such child; the caller has a lock on `parent`, or it is a root; a free handle.
@@ -70,7 +70,8 @@ class PrefixTree {
   Node lru_leaf() const { return recent_.first; }
   Node lru_of_level(uint8_t level) const { return levels_[level].unlocked.first; }
 
-  // Removes a node; its handle is free. Requires: an unlocked leaf.
+  // Removes a node; its handle is free.
+  // Requires: an unlocked leaf.
   void erase(Node leaf);
   void relabel(Node node, uint8_t level, uint8_t grade);
 

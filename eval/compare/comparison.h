@@ -35,7 +35,8 @@ struct Comparison {
   double largest_difference = 0;    // difference of logits, each minus their mean
   double largest_bound = 0;         // bounds of all positions
 
-  // Adds one position. Requires: both are logits [vocab] over the same vocabulary.
+  // Adds one position.
+  // Requires: both are logits [vocab] over the same vocabulary.
   void add(std::span<const float> reference, std::span<const float> other, const LogitBound& bound);
   double mean_divergence() const;
   double divergence_at(double share) const;  // quantile of `divergences`; 1: the largest

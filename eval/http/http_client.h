@@ -25,8 +25,9 @@ class HttpClient {
   ~HttpClient();
   HttpClient(HttpClient&&) noexcept;
 
-  // Returns: the body of a 200 response. Errors: Unavailable (no connection, or it broke).
-  // InvalidArgument for any other response, with its status and the beginning of its body.
+  // Returns: the body of a 200 response.
+  // Errors: Unavailable (no connection, or it broke). InvalidArgument for any other response, with
+  // its status and the beginning of its body.
   absl::StatusOr<std::string> get(const std::string& path);
   absl::StatusOr<std::string> post(const std::string& path, std::string json);
 

@@ -13,7 +13,8 @@ struct Explanation {
 // Returns: the meaning of every number of a report. eval/README.md has the same explanations.
 std::span<const Explanation> explanations();
 
-// Returns: the meaning of one metric. Requires: explanations() has an entry of this name.
+// Returns: the meaning of one metric.
+// Requires: explanations() has an entry of this name.
 std::string_view explain_metric(std::string_view name);
 
 }  // namespace tessera

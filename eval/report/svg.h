@@ -19,7 +19,8 @@ class Axis {
 
   // Ticks are round numbers (1, 2 or 5 times a power of ten). The range is extended to them.
   static Axis linear(Range values, Range pixels);
-  // Ticks are powers of `base`. Requires: values above 0.
+  // Ticks are powers of `base`.
+  // Requires: values above 0.
   static Axis logarithmic(Range values, Range pixels, double base = 10);
 
   double at(double value) const;  // pixels

@@ -27,7 +27,8 @@ class Journal {
   const std::vector<TrialResult>* find(std::string_view task, std::string_view subject,
                                        const Item& item) const;
 
-  // Appends an entry to the file; does nothing without one. Errors: Internal if the write fails.
+  // Appends an entry to the file; does nothing without one.
+  // Errors: Internal if the write fails.
   absl::Status add(std::string_view task, std::string_view subject, const Item& item,
                    const std::vector<TrialResult>& results);
 

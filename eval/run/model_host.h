@@ -29,14 +29,14 @@ struct ModelHostOptions {
 class ModelHost {
  public:
   // `backend` is the table of ops to use; tests supply tables of their own. device_stream: stream
-  // of a backend with memory of its own. Other backends run on this host's threads. Errors: those
-  // of loading a model.
+  // of a backend with memory of its own. Other backends run on this host's threads.
+  // Errors: those of loading a model.
   static absl::StatusOr<std::unique_ptr<ModelHost>> load(const ModelHostOptions& options,
                                                          const Backend& backend,
                                                          Stream device_stream = {});
 
-  // Returns: an engine with this preset's pages. `tokenizer` and this host must outlive it. Errors:
-  // those of Engine::create, with the preset's name.
+  // Returns: an engine with this preset's pages. `tokenizer` and this host must outlive it.
+  // Errors: those of Engine::create, with the preset's name.
   absl::StatusOr<std::unique_ptr<Subject>> subject(const EvalPreset& preset,
                                                    const Tokenizer& tokenizer) const;
 

@@ -31,7 +31,8 @@ class Subject {
   virtual bool gives_logits() const = 0;
 
   // Runs all jobs, in batches that the subject chooses, and calls `on_done` after each job. A
-  // result depends only on its trial. Errors: those of a rejected trial, with the reason.
+  // result depends only on its trial.
+  // Errors: those of a rejected trial, with the reason.
   virtual absl::Status run(std::span<const Job> jobs, const std::function<void()>& on_done) = 0;
 };
 

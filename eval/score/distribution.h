@@ -18,7 +18,8 @@ int32_t likeliest_token(std::span<const float> logits);
 TokenScore score_token(std::span<const float> logits, int32_t token);
 
 // Returns: KL(reference || other) in nats, the mean extra nats of the other model for tokens that
-// the reference draws. It is 0 for equal distributions and never negative. Requires: equal sizes.
+// the reference draws. It is 0 for equal distributions and never negative.
+// Requires: equal sizes.
 double kl_divergence(std::span<const float> reference, std::span<const float> other);
 
 }  // namespace tessera

@@ -18,7 +18,8 @@ struct Interval {
 };
 
 // Returns: the value below which the share `q` in [0, 1] of the values lies, interpolated between
-// neighbours. Reorders `values`. Requires: at least one value.
+// neighbours. Reorders `values`.
+// Requires: at least one value.
 double quantile(std::span<double> values, double q);
 
 // Computes a score from the items with these indices. An index may occur several times, or not at

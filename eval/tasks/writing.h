@@ -15,7 +15,8 @@ struct TextWindows {
 
 // Splits a text into windows that do not overlap, for perplexity, KL divergence and top-1
 // agreement, within a prompt and in decode. Formats that drop or demote act at a prompt's end and
-// later, so both matter. Requires: the text has at least two tokens.
+// later, so both matter.
+// Requires: the text has at least two tokens.
 Task make_text(std::string_view text, const TextWindows& windows, const Tokenizer& tokenizer);
 
 // Few-shot copying of short lists.

@@ -20,8 +20,8 @@ struct TraceRequest {
 };
 inline constexpr int32_t kTraceBlock = 512;
 
-// Reads lines of {"timestamp", "input_length", "output_length", "hash_ids"}. Errors:
-// InvalidArgument names the line.
+// Reads lines of {"timestamp", "input_length", "output_length", "hash_ids"}.
+// Errors: InvalidArgument names the line.
 absl::StatusOr<std::vector<TraceRequest>> read_trace(std::istream& lines);
 
 // Statistics of generated conversations, those of Mooncake's published conversation trace. All

@@ -24,8 +24,9 @@ std::string_view name(CpuIsa isa);
 CpuIsa best_cpu_isa();
 bool cpu_supports(CpuIsa isa);
 
-// Requires: cpu_supports(isa). Returns: a table that stays valid until the process ends.
-// Its ops expect Stream::handle to be a ThreadPool.
+// Requires: cpu_supports(isa).
+// Returns: a table that stays valid until the process ends. Its ops expect Stream::handle to be a
+// ThreadPool.
 const Backend& cpu_backend(CpuIsa isa);
 
 }  // namespace tessera

@@ -34,16 +34,18 @@ class CudaStream {
   Stream stream() { return {this}; }
   cudaStream_t handle() const { return handle_; }
 
-  // Copies a plan (host memory, not owned) to the device. Returns: a device address that is valid
-  // for kernels launched from now until the next synchronize(); null for 0 bytes. Synchronizes
-  // first if plans of earlier steps have filled kPlanBytes. Errors: aborts if the plan is larger
-  // than kPlanBytes / 4.
+  // Copies a plan (host memory, not owned) to the device.
+  // Returns: a device address that is valid for kernels launched from now until the next
+  // synchronize(); null for 0 bytes. Synchronizes first if plans of earlier steps have filled
+  // kPlanBytes.
+  // Errors: aborts if the plan is larger than kPlanBytes / 4.
   const void* mirror(const void* plan, size_t bytes);
 
-  // Opposite direction of mirror(). Returns: device memory, zeroed before later launches, to which
-  // kernels write numbers; null for 0 bytes. The next synchronize() copies them to `to` (host
-  // memory, not owned). All numbers of a step come with one copy. Errors: aborts in a recording, or
-  // if `bytes` is larger than kCollectedBytes.
+  // Opposite direction of mirror().
+  // Returns: device memory, zeroed before later launches, to which kernels write numbers; null for
+  // 0 bytes. The next synchronize() copies them to `to` (host memory, not owned). All numbers of a
+  // step come with one copy.
+  // Errors: aborts in a recording, or if `bytes` is larger than kCollectedBytes.
   void* collect(void* to, size_t bytes);
 
   // ---- the plan of a recording (kernels/recording.h); all recordings share one device buffer

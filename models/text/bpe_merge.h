@@ -38,7 +38,8 @@ inline void link_symbols(std::vector<BpeSymbol>& symbols) {
 // Byte pair encoding of linked symbols, O(n log n). Merges the adjacent pair of lowest rank, the
 // leftmost of equals, until no adjacent pair merges. `find(left, right)` returns the pair's
 // std::optional<BpeMerge>. The remaining symbols have size > 0 and are linked by `next` from the
-// first one. Requires: link_symbols() was called.
+// first one.
+// Requires: link_symbols() was called.
 template <typename Find>
 void merge_symbols(std::vector<BpeSymbol>& symbols, Find&& find) {
   struct Candidate {

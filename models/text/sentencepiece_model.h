@@ -35,7 +35,8 @@ struct SentencePieceModel {
   // an unsupported part (model types except BPE, normalizers except identity).
   static absl::StatusOr<SentencePieceModel> parse(std::string_view bytes);
 
-  // Returns: the byte of a byte piece such as "<0x41>". Requires: the piece is a byte piece.
+  // Returns: the byte of a byte piece such as "<0x41>".
+  // Requires: the piece is a byte piece.
   static char byte_of(const Piece& piece);
 };
 

@@ -10,7 +10,8 @@
 
 namespace tessera {
 
-// Checks the API key in a call's metadata. Errors: Unauthenticated if it has no valid key.
+// Checks the API key in a call's metadata.
+// Errors: Unauthenticated if it has no valid key.
 absl::Status authorize(const ApiKeys& keys, const grpc::ServerContextBase& context);
 
 // Returns: an interceptor for reflection, which gRPC answers itself. It cancels reflection calls

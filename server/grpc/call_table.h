@@ -18,7 +18,8 @@ class GenerateCall;
 // Running Generate calls by name, which is the request_id of the API. Thread-safe.
 class CallTable {
  public:
-  // Registers a call under `name`, or under a new name if `name` is empty. Returns: the name.
+  // Registers a call under `name`, or under a new name if `name` is empty.
+  // Returns: the name.
   // Errors: InvalidArgument if the name is too long, AlreadyExists if a call of that name is
   // running.
   absl::StatusOr<std::string> add(const std::string& name, std::weak_ptr<GenerateCall> call);

@@ -51,7 +51,8 @@ class GrpcListener {
   // Health reports NOT_SERVING from now on. Calls are served as before.
   virtual void set_not_serving() = 0;
 
-  // Waits until no Generate call is open. Returns: false if `timeout` passed first.
+  // Waits until no Generate call is open.
+  // Returns: false if `timeout` passed first.
   virtual bool drain(std::chrono::milliseconds timeout) = 0;
 
   // Closes the port, cancels the open calls and joins the threads.

@@ -29,7 +29,8 @@ class HttpAnswer {
   // Returns: the head, with the whole body unless it is `streamed`; nothing while it is not ready.
   virtual std::optional<HttpReply> start() = 0;
 
-  // Appends the available data to `piece`. Returns: false at the end of the body.
+  // Appends the available data to `piece`.
+  // Returns: false at the end of the body.
   // Requires: start() has returned a streamed head.
   virtual bool more(std::string& piece) = 0;
 };

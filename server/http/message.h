@@ -35,7 +35,8 @@ struct HttpReply {
 // Returns: the head of `reply` as an answer to `request`: "HTTP/1.1 200 OK\r\n...\r\n\r\n".
 std::string print_head(const HttpReply& reply, const HttpRequest& request, bool keep_alive);
 
-// Returns: a piece of a streamed body, framed as one chunk. Requires: `piece` is not empty.
+// Returns: a piece of a streamed body, framed as one chunk.
+// Requires: `piece` is not empty.
 std::string print_chunk(std::string_view piece);
 
 inline constexpr std::string_view kLastChunk = "0\r\n\r\n";

@@ -45,7 +45,8 @@ class HttpRequestParser {
   // Requires: state `body`.
   bool expects_continue() const;
 
-  // Returns: the request. The parser then begins the next one. Requires: state `complete`.
+  // Returns: the request. The parser then begins the next one.
+  // Requires: state `complete`.
   HttpRequest take();
 
  private:

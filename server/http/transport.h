@@ -23,7 +23,8 @@ class HttpTransport {
   // broken.
   virtual boost::asio::awaitable<std::size_t> read(std::span<char> buffer) = 0;
 
-  // Writes all of `bytes`. Returns: false if the connection is broken.
+  // Writes all of `bytes`.
+  // Returns: false if the connection is broken.
   virtual boost::asio::awaitable<bool> write(std::string_view bytes) = 0;
 
   // Signals the end of output to the client. Reading continues.

@@ -19,7 +19,8 @@ absl::Status with_code(absl::Status status, std::string_view code);
 // The only mapping of a status to an HTTP code.
 int http_status(const absl::Status& status);
 
-// Returns: {"error":{"message","type","param","code"}}. Requires: `status` is not OK.
+// Returns: {"error":{"message","type","param","code"}}.
+// Requires: `status` is not OK.
 std::string print_error(const absl::Status& status);
 
 }  // namespace tessera

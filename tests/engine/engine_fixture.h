@@ -50,7 +50,8 @@ struct FakeEngine {
             .context = options.context};
   }
 
-  // Submits with a new sink. Requires: the request is accepted.
+  // Submits with a new sink.
+  // Requires: the request is accepted.
   std::shared_ptr<RecordingSink> submit(EngineRequest request, RequestId* id = nullptr) {
     auto sink = std::make_shared<RecordingSink>();
     request.sinks = {sink};

@@ -39,7 +39,8 @@ class ScoredSequence {
     values_ = random_floats(random, shape.tokens * kv_cols());
   }
 
-  // chunks: numbers of tokens; their sum is shape.tokens. Returns: scores of each head by position.
+  // chunks: numbers of tokens; their sum is shape.tokens.
+  // Returns: scores of each head by position.
   std::vector<std::vector<float>> run(const Device& device, const std::vector<int32_t>& chunks) {
     make_arena(device);
     steps_ = 0;
@@ -217,7 +218,8 @@ class ScoredSequence {
     return scores;
   }
 
-  // Returns: key of position t as a query at position p reads it. Requires: no compression.
+  // Returns: key of position t as a query at position p reads it.
+  // Requires: no compression.
   std::vector<float> key_at(int32_t head, int32_t t, int32_t p) const {
     const KvPagesView pages = (*arena_)->view();
     const int64_t at = t * kv_cols() + head * shape_.head_dim;

@@ -40,7 +40,8 @@ class ModelRunner {
   // Returns: logits of every token, [tokens][vocab].
   std::vector<std::vector<float>> step(std::span<const Piece> pieces);
 
-  // The same step. Returns: logits of the given rows only, [rows][vocab].
+  // The same step.
+  // Returns: logits of the given rows only, [rows][vocab].
   std::vector<std::vector<float>> step_rows(std::span<const Piece> pieces,
                                             std::span<const int32_t> rows);
 

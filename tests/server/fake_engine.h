@@ -35,7 +35,8 @@ class FakeEngine final : public Engine {
   void emit_prompt(RequestId id, const TokenLogprobs& logprobs);
   void finish(RequestId id, FinishReason reason, absl::Status status = absl::OkStatus());
 
-  // Blocks until `count` requests have been submitted in all. Returns: false after ten seconds.
+  // Blocks until `count` requests have been submitted in all.
+  // Returns: false after ten seconds.
   bool wait_for_requests(std::size_t count);
   // Blocks until the request was cancelled.
   bool wait_for_cancel(RequestId id);

@@ -34,7 +34,8 @@ class Grpc : public ::testing::Test {
     stub_ = v1::Inference::NewStub(channel_);
   }
 
-  // Waits for the next request. Returns: its id.
+  // Waits for the next request.
+  // Returns: its id.
   RequestId next_request() {
     EXPECT_TRUE(engine_->wait_for_requests(seen_ + 1));
     return seen_++;

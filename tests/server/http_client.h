@@ -32,7 +32,8 @@ class HttpClient {
   // Reads one whole response. `head_only`: the response of a HEAD request, which has no body.
   HttpClientResponse read_response(bool head_only = false);
 
-  // Reads until `text` has come, in head or body. Returns: false if it does not come.
+  // Reads until `text` has come, in head or body.
+  // Returns: false if it does not come.
   bool read_until(std::string_view text);
 
   // Returns: true if the server closes the connection after the bytes that it still sends.

@@ -33,8 +33,9 @@ class AttentionPlan {
   // partly filled tile, and the dense tile follows them.
   static int64_t max_splits(int32_t context);
 
-  // Cuts rows into splits. Requires: `scratch` has scratch_bytes(rows) bytes and the alignment of
-  // RowWork. Errors: aborts if a row has fewer closed groups than its sequence.
+  // Cuts rows into splits.
+  // Requires: `scratch` has scratch_bytes(rows) bytes and the alignment of RowWork.
+  // Errors: aborts if a row has fewer closed groups than its sequence.
   AttentionPlan(const AttentionArgs& args, std::byte* scratch);
   // Returns: number of splits of the longest row, including those that its sliding window has
   // passed.

@@ -206,7 +206,8 @@ struct CodeAttention {
   }
 
   // Replaces one pair's scores by weights times scales. Also writes the weights to `left` unless it
-  // is null. Returns: the maximum product of each lane.
+  // is null.
+  // Returns: the maximum product of each lane.
   template <bool kWhole>
   static V scale_weights(PairBlock& block, int pair, const V (&scales)[kTileVectors],
                          const V (&zeros)[kTileVectors], float* left) {

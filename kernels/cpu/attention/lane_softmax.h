@@ -33,7 +33,8 @@ struct LaneSoftmax {
   static void raise_maxima(PairBlock& block) {
     raise_maxima<kWhole>(block, 0, block.pairs);
   }
-  // The same for pairs [begin, end). Requires: `begin` is a multiple of 4.
+  // The same for pairs [begin, end).
+  // Requires: `begin` is a multiple of 4.
   template <bool kWhole>
   static void raise_maxima(PairBlock& block, int begin, int end) {
     for (int first = begin; first < end; first += 4) {

@@ -89,8 +89,8 @@ struct Lanes {
     return {_mm256_zextps128_ps256(
         _mm_max_ps(_mm256_castps256_ps128(abcd), _mm256_extractf128_ps(abcd, 1)))};
   }
-  // A quarter is 4 neighbouring lanes, as in AVX-512. Returns: sums of each quarter of 4 vectors;
-  // lane i of a quarter is the sum of vector i.
+  // A quarter is 4 neighbouring lanes, as in AVX-512.
+  // Returns: sums of each quarter of 4 vectors; lane i of a quarter is the sum of vector i.
   static Lanes quarter_sums(const Lanes (&of)[4]) {
     const __m256 ab =
         _mm256_add_ps(_mm256_unpacklo_ps(of[0].v, of[1].v), _mm256_unpackhi_ps(of[0].v, of[1].v));

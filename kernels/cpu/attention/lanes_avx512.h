@@ -88,8 +88,8 @@ struct Lanes {
     return {_mm512_zextps128_ps512(
         _mm_max_ps(_mm256_castps256_ps128(m8), _mm256_extractf128_ps(m8, 1)))};
   }
-  // A quarter is 4 neighbouring lanes. Returns: sums of each quarter of 4 vectors; lane i of a
-  // quarter is the sum of vector i.
+  // A quarter is 4 neighbouring lanes.
+  // Returns: sums of each quarter of 4 vectors; lane i of a quarter is the sum of vector i.
   static Lanes quarter_sums(const Lanes (&of)[4]) {
     const __m512 ab =
         _mm512_add_ps(_mm512_unpacklo_ps(of[0].v, of[1].v), _mm512_unpackhi_ps(of[0].v, of[1].v));

@@ -34,8 +34,8 @@ class SharedRuns {
   static int64_t scratch_bytes(int64_t sequences, int64_t kv_heads, int64_t splits);
 
   // Finds the runs and stores them in `scratch`. It cuts them so that `threads` threads are busy.
-  // Finds nothing if args.share_reads is false. Requires: `scratch` has scratch_bytes(sequences of
-  // args, ...) bytes.
+  // Finds nothing if args.share_reads is false.
+  // Requires: `scratch` has scratch_bytes(sequences of args, ...) bytes.
   SharedRuns(const AttentionArgs& args, int32_t splits, int32_t threads, std::byte* scratch);
 
   int64_t count() const { return count_; }

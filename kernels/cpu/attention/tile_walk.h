@@ -30,7 +30,8 @@ class TileWalk {
 
   int32_t tiles() const { return high_tiles_ + low_tiles_ + 1; }
   bool is_dense(int32_t tile) const { return tile == high_tiles_ + low_tiles_; }
-  // Returns: number of tokens in a tile of closed groups. Requires: !is_dense(tile).
+  // Returns: number of tokens in a tile of closed groups.
+  // Requires: !is_dense(tile).
   int32_t tokens(int32_t tile) const;
   // Returns: false only if no tile in [first, end) is of codes (sparse; of floats). True may be
   // returned without such a tile.
@@ -43,8 +44,8 @@ class TileWalk {
   bool any_floats(int32_t end) const;
 
   // Writes the addresses of a tile to `found`. Only key tiles (16 tokens) that overlap [begin, end)
-  // need pages. The others repeat the address of an existing one and get no weight. Errors: aborts
-  // if a needed page is missing.
+  // need pages. The others repeat the address of an existing one and get no weight.
+  // Errors: aborts if a needed page is missing.
   void find(int32_t tile, int32_t begin, int32_t end, KvTile& found) const;
 
  private:

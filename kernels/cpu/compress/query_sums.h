@@ -22,7 +22,8 @@ void add_query_sums(const KvScoreArgs& args, Stream stream);
 inline constexpr float kLargestKeyWeight = 1e30f;
 
 // Returns: weight of one channel of a row's keys when `tokens` tokens are stored: the sums of the
-// newest closed group and of the open one. Requires: tokens >= kKvGroup.
+// newest closed group and of the open one.
+// Requires: tokens >= kKvGroup.
 constexpr float recent_query_weight(const KvPagesView& pages, int64_t row, int32_t tokens,
                                     int32_t channel) {
   const int32_t open_group = tokens / kKvGroup;

@@ -86,7 +86,8 @@ enum class TokenAge : uint8_t {
 };
 
 // One row of a sequence: the positions at which the age of tokens changes, and the places from
-// which on tokens may change. Requires: the views outlive this.
+// which on tokens may change.
+// Requires: the views outlive this.
 struct TokenRow {
   TokenRow(const KvPool& pool, const KvCompression& sequence, int64_t row_index)
       : TokenRow(pool.pages, sequence, row_index, 0, 0) {

@@ -12,7 +12,8 @@ class FreeList {
  public:
   explicit FreeList(const KvPool& pool) : pool_(pool) {}
 
-  // Returns: a page with one owner. Requires: a free page.
+  // Returns: a page with one owner.
+  // Requires: a free page.
   int32_t take() const {
     KvFreeRange& range = *pool_.free_range;
     TESSERA_CHECK(range.count > 0, "not enough free pages");

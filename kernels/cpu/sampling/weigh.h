@@ -5,7 +5,8 @@
 namespace tessera {
 
 // Computes weight_of (kernels/sampling.h) of consecutive tokens, with the same bits on every
-// instruction set. Requires: logits <= best, best finite, temperature > 0. Pointers are not owned.
+// instruction set.
+// Requires: logits <= best, best finite, temperature > 0. Pointers are not owned.
 struct WeighArgs {
   const float* logits;  // [count]
   int64_t count;

@@ -67,7 +67,8 @@ struct Queries {
 
 // Fills the warp's memory with `pairs` queries, multiplied by `scale`. `scale` includes log2(e), so
 // that the softmax uses powers of 2. Queries beyond `pairs` and channels beyond head_dim are 0.
-// query(pair): pointer to its first channel, [head_dim]. Requires: all lanes call it.
+// query(pair): pointer to its first channel, [head_dim].
+// Requires: all lanes call it.
 template <int kDim, int kProducts, class QueryAt>
 TESSERA_DEVICE Queries<kProducts> load_queries(WarpMemory<kDim, kProducts>& memory, int32_t pairs,
                                                int32_t head_dim, float scale, QueryAt&& query) {

@@ -16,8 +16,9 @@ TESSERA_DEVICE int32_t token_of_score(bool codes, int32_t index) {
 }
 
 // Computes the scores of a tile of any format for the pairs that load_queries() put into the warp's
-// memory: scores[product][index], for the lane's pair. Requires: the same `scale` as in
-// load_queries(). Only tiles of f32 use `pairs`, `scale` and query(pair).
+// memory: scores[product][index], for the lane's pair.
+// Requires: the same `scale` as in load_queries(). Only tiles of f32 use `pairs`, `scale` and
+// query(pair).
 template <int kDim, int kProducts, class QueryAt>
 TESSERA_DEVICE void tile_scores(WarpMemory<kDim, kProducts>& memory,
                                 const Queries<kProducts>& queries, const Tile& tile, int32_t pairs,

@@ -19,8 +19,8 @@ struct RowTokens {
   TESSERA_DEVICE int32_t tiles() const { return high_tiles() + low_tiles() + 1; }
 };
 
-// Returns: number of dense groups of the step that belong to sequences before `sequence`. Requires:
-// all lanes call it.
+// Returns: number of dense groups of the step that belong to sequences before `sequence`.
+// Requires: all lanes call it.
 TESSERA_DEVICE int32_t dense_groups_before(const SequenceSpan* sequences, int32_t sequence) {
   int32_t groups = 0;
   for (int32_t i = simt::lane(); i < sequence; i += simt::kWarp) {

@@ -170,7 +170,8 @@ class WarpAttention {
     }
   }
 
-  // Turns a pair's scores of the lane's tokens into weights. Returns: factor of the sums so far.
+  // Turns a pair's scores of the lane's tokens into weights.
+  // Returns: factor of the sums so far.
   TESSERA_DEVICE float to_weights(int32_t product, const Seen& range, bool codes,
                                   float (&weights)[8]) {
     const float before = maximum_[product];

@@ -89,7 +89,8 @@ TESSERA_DEVICE simt::OfWarps<double>& memory_of(BlockSums& sums, double) {
 
 // Returns: the highest key such that the weights of all lower keys sum to at most `limit`.
 // each(visit): calls visit(key, weight) for the thread's keys. With weights of 1 the result is the
-// key of rank `limit`, counted from 0 at the lowest. Requires: all threads of the block call it.
+// key of rank `limit`, counted from 0 at the lowest.
+// Requires: all threads of the block call it.
 template <class T, class Each>
 TESSERA_DEVICE TokenKey highest_cutoff(T limit, BlockSums& sums, Each&& each) {
   TokenKey cut = kLowestKey;

@@ -10,7 +10,8 @@ namespace tessera::cuda {
 inline constexpr int32_t kPoolThreads = 1024;
 
 // The free list while one block changes it; finish() writes the new range back. `pool` and `memory`
-// (shared memory) are not owned. Requires: all threads of the block make every call.
+// (shared memory) are not owned.
+// Requires: all threads of the block make every call.
 class BlockFreeList {
  public:
   using Memory = simt::OfWarps<int32_t>;
@@ -37,7 +38,8 @@ class BlockFreeList {
   }
 
   // Takes `count` pages for each thread. page(i) then returns the thread's page i, with one owner,
-  // until the next call. Requires: enough free pages for all threads.
+  // until the next call.
+  // Requires: enough free pages for all threads.
   TESSERA_DEVICE void take(int32_t count) {
     const simt::Place place = simt::block_place(count, memory_);
     first_ = wrapped(range_.head + place.first);
@@ -50,7 +52,8 @@ class BlockFreeList {
     return id;
   }
 
-  // Writes the free range back. Requires: no further call.
+  // Writes the free range back.
+  // Requires: no further call.
   TESSERA_DEVICE void finish() {
     simt::sync_block();
     if (simt::thread() == 0) {

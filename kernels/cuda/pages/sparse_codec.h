@@ -60,8 +60,8 @@ struct SparseMemory {
 };
 
 // Returns: the side.kept channels of highest score; of equal scores the lower channel. A channel is
-// kept if fewer than side.kept others precede it. Scores are compared by their bits. Requires:
-// score(channel) >= 0; all lanes call it.
+// kept if fewer than side.kept others precede it. Scores are compared by their bits.
+// Requires: score(channel) >= 0; all lanes call it.
 template <class Score>
 TESSERA_DEVICE KeptChannels chosen_channels(const SparseSide& side, Score&& score,
                                             SparseMemory& memory) {

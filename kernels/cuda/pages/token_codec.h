@@ -7,7 +7,8 @@ namespace tessera::cuda {
 // Reads and writes tokens and tiles in page layout, by a team of threads. The bytes are those of
 // kernels/cpu/pages/page_codec.h.
 
-// Threads of a block or warp that work together. Requires: all of them make every call.
+// Threads of a block or warp that work together.
+// Requires: all of them make every call.
 struct Team {
   int32_t self;
   int32_t size;
@@ -98,7 +99,8 @@ struct TokenRanges {
   CodeRange value;
 };
 
-// Returns: code ranges of a token, in every lane. Requires: all lanes of the warp call it.
+// Returns: code ranges of a token, in every lane.
+// Requires: all lanes of the warp call it.
 template <class Token>
 TESSERA_DEVICE TokenRanges warp_ranges(KvFormat format, int32_t head_dim, const Token& token) {
   const auto range = [&](auto&& channel_at, int32_t bits) {

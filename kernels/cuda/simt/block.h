@@ -35,8 +35,9 @@ struct OfWarps {
   T of[kMaxWarps];
 };
 
-// Returns: sum over the block, in every thread. Requires: all threads of the block call it.
-// `memory`: shared memory, free again after the next sync_block().
+// Returns: sum over the block, in every thread.
+// Requires: all threads of the block call it. `memory`: shared memory, free again after the next
+// sync_block().
 TESSERA_DEVICE float block_sum(float x, OfWarps<float>& memory) {
   const float of_warp = warp_sum(x);
   if (lane() == 0) {
@@ -75,7 +76,8 @@ TESSERA_DEVICE Place block_place(int32_t count, OfWarps<int32_t>& memory) {
   return place;
 }
 
-// Returns: sum over the block, in every thread, in a fixed order. Requires: all threads call it.
+// Returns: sum over the block, in every thread, in a fixed order.
+// Requires: all threads call it.
 TESSERA_DEVICE int32_t block_total(int32_t count, OfWarps<int32_t>& memory) {
   return block_place(count, memory).all;
 }

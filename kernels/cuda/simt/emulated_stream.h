@@ -25,7 +25,8 @@ void start(std::function<void()> kernel);
 void wait();
 
 // Returns: address of a part of a plan for kernels: `plan` itself, or its place in device memory
-// during record(). Errors: aborts during record() if the part is outside the recording's plan.
+// during record().
+// Errors: aborts during record() if the part is outside the recording's plan.
 const void* mirror(const void* plan, size_t bytes);
 
 // Returns: zeroed memory for numbers that kernels write; the next wait() copies them to `to`.

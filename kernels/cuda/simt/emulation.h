@@ -59,8 +59,9 @@ struct Operands {
   }
 };
 // Waits until every lane of the warp has delivered its operand, then runs `combine` (null: none)
-// once on all operands. Returns: operands of all lanes. Errors: aborts if lanes execute different
-// instructions.
+// once on all operands.
+// Returns: operands of all lanes.
+// Errors: aborts if lanes execute different instructions.
 const Operands& exchange(const char* instruction, const void* operand, size_t bytes,
                          void (*combine)(Operands&) = nullptr);
 

@@ -40,7 +40,8 @@ bool known_test(std::string_view name);
 bool known_function(std::string_view name);
 bool known_method(std::string_view name);
 
-// Requires: the name is known (known_filter() etc.). Errors: InvalidArgument for bad arguments.
+// Requires: the name is known (known_filter() etc.).
+// Errors: InvalidArgument for bad arguments.
 absl::StatusOr<Value> apply_filter(std::string_view name, const Value& input,
                                    const Arguments& arguments, Rendering& rendering);
 absl::StatusOr<bool> apply_test(std::string_view name, const Value& input,
@@ -50,7 +51,8 @@ absl::StatusOr<Value> call_function(std::string_view name, const Arguments& argu
 absl::StatusOr<Value> call_method(std::string_view name, const Value& object,
                                   const Arguments& arguments, Rendering& rendering);
 
-// `object.name` and `object[key]`. Returns: undefined if there is no such member.
+// `object.name` and `object[key]`.
+// Returns: undefined if there is no such member.
 // Errors: InvalidArgument if `object` is undefined.
 absl::StatusOr<Value> member(const Value& object, const Value& key);
 
@@ -62,7 +64,8 @@ absl::StatusOr<Value> sliced(const Value& object, const Value* begin, const Valu
 absl::StatusOr<Text> print(const Value& value, Rendering& rendering);
 
 // Returns: the items of a loop over `value`: a list's items, a dict's keys, a string's characters,
-// none for undefined. Errors: InvalidArgument if `value` is not iterable.
+// none for undefined.
+// Errors: InvalidArgument if `value` is not iterable.
 absl::StatusOr<std::vector<Value>> items_of(const Value& value, Rendering& rendering);
 
 absl::StatusOr<Value> binary(std::string_view name, const Value& left, const Value& right,

@@ -15,7 +15,8 @@ struct Context {
   size_t max_work = 0;       // limit of bytes and steps, see Rendering::charge
 };
 
-// Returns: the output of the template. Thread-safe. Requires: `statements` outlives the call.
+// Returns: the output of the template. Thread-safe.
+// Requires: `statements` outlives the call.
 // Errors: InvalidArgument with the line, or with the message of raise_exception; ResourceExhausted
 // for a template that exceeds max_work or recurses too deeply.
 absl::StatusOr<Text> render(const Statements& statements, const Context& context);

@@ -41,7 +41,8 @@ class Text {
   // right end, as selected.
   Text strip(std::string_view characters, bool left, bool right) const;
 
-  // Replaces the first `limit` occurrences of `from` by `to`. Requires: `from` is not empty.
+  // Replaces the first `limit` occurrences of `from` by `to`.
+  // Requires: `from` is not empty.
   Text replace(std::string_view from, const Text& to, size_t limit) const;
 
  private:

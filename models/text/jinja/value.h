@@ -111,10 +111,12 @@ class Value {
 
 bool equal(const Value& a, const Value& b);
 
-// Returns: -1, 0 or 1. Errors: InvalidArgument for values without an order.
+// Returns: -1, 0 or 1.
+// Errors: InvalidArgument for values without an order.
 absl::StatusOr<int> compare(const Value& a, const Value& b);
 
-// Returns: true if `item` is in `container`. Errors: InvalidArgument if it is not a container.
+// Returns: true if `item` is in `container`.
+// Errors: InvalidArgument if it is not a container.
 absl::StatusOr<bool> contains(const Value& container, const Value& item);
 
 // Returns: the output of `{{ value }}`, which is Python's str().
