@@ -81,8 +81,8 @@ class BatchingEngine final : public Engine {
   void attach_admitted();
   // Records the prompt of a new request, once for all its samples.
   void record_prompt(std::span<const std::unique_ptr<Sequence>> samples);
-  void insert_prompts();                                 // blocks stored by this step's prefills
-  void insert_stored(Sequence& sequence, bool relabel);  // all blocks that it may insert
+  void insert_prompts();  // blocks stored by this step's prefills
+  void insert_stored(Sequence& sequence, bool replace_coarser);  // all blocks that it may insert
   KvPrompt cache_prompt(Sequence& sequence) {
     return sequence.cache_prompt(kv_->prefix_block_tokens());
   }

@@ -163,12 +163,12 @@ void BatchingEngine::insert_prompts() {
   }
 }
 
-void BatchingEngine::insert_stored(Sequence& sequence, bool relabel) {
+void BatchingEngine::insert_stored(Sequence& sequence, bool replace_coarser) {
   if (kv_->prefixes() == nullptr || !sequence.uses_prefix_cache()) {
     return;
   }
   kv_->insert(sequence.slot(), cache_prompt(sequence),
-              std::min(sequence.stored(), sequence.max_inserted_tokens()), relabel);
+              std::min(sequence.stored(), sequence.max_inserted_tokens()), replace_coarser);
   if (sequence.complete() && sequence.cache().pin) {
     kv_->pin(sequence.slot(), inputs_.now + sequence.cache().ttl);
   }

@@ -98,10 +98,11 @@ class Sequence {
   // must be computed: the event sink has yet to receive their logits, the policy scores their
   // queries, or the residual buffer needs them unquantised.
   int32_t max_cached_tokens() const;
-  // Returns: maximum number of its first tokens that it may insert into the prefix cache. With a
-  // lossy policy this is 0, because pages that a prefix block shares cannot be compressed.
-  // Exceptions: the recurring part of its prompt, and a prompt that the request pins. With dense
-  // newest tokens (KvPolicy::newest_dense) it is the prompt.
+  // Returns: maximum number of its first tokens that it may insert into the prefix cache.
+  // - Not lossy: all tokens; with dense newest tokens (KvPolicy::newest_dense) the prompt alone,
+  //   because generated tokens have read other inputs.
+  // - Lossy: 0, because pages that a prefix block shares cannot be compressed; or the recurring
+  //   part of the prompt; or the prompt, if the request pins it.
   int32_t max_inserted_tokens() const { return max_inserted_tokens_; }
   int32_t max_inserted_prompt_tokens() const {  // the same for the prompt alone
     return std::min(max_inserted_tokens_, static_cast<int32_t>(prompt_tokens_));

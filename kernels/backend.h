@@ -112,8 +112,8 @@ struct KvResizeArgs {
   std::span<int32_t> taken = {};
 };
 
-// Shares the pages of one prompt between sequences, copy on write. A full page gets one more owner.
-// A partly filled page, which both sequences would write, is copied, and so is the residual buffer.
+// Shares the pages of one prompt between sequences. A full page gets one more owner. A partly
+// filled page, which both sequences would write, is copied at once, and so is the residual buffer.
 // Requires: targets without tokens; free pages for the copies, at most one for each tier of a row.
 // A source has two tiers if it began with demoted prefix blocks.
 struct KvForkArgs {
@@ -226,13 +226,14 @@ KvScoring scoring_of(const KvPolicy& policy, int32_t prompt_tokens);
 // - dense: the group of p up to p, from the residual buffer or from `dense`, and the older_dense()
 //   tokens before that group, from the residual buffer.
 //
-// Prefill and decode are the same op. The arithmetic for one query depends only on its position and
-// on the tokens of its page-table row. Tiles of 64 tokens are read in the order above, the dense
-// tokens as one tile. Splits, i.e. runs of consecutive tiles whose borders depend only on the row's
-// tokens, have an online softmax each and are merged in order. Splits have 16 tiles on the CPU, 8
-// or more on CUDA; the scalar oracle has one split. Results therefore do not depend on how tokens
-// are divided into steps, on the number of threads, or on the rest of the batch. The query heads of
-// a KV head share one pass over its keys and values.
+// Prefill and decode are the same op. The arithmetic for one query depends only on its position, on
+// the tokens of its page-table row, and on `newest` and `prompt` of its span. Tiles of 64 tokens
+// are read in the order above, the dense tokens as one tile. Splits, i.e. runs of consecutive tiles
+// whose borders depend only on the row's tokens, have an online softmax each and are merged in
+// order. Splits have 16 tiles on the CPU, 8 or more on CUDA; the scalar oracle has one split.
+// Results therefore do not depend on how tokens are divided into steps, on the number of threads,
+// or on the rest of the batch. The query heads of a KV head share one pass over its keys and
+// values.
 //
 // Page-table rows of several sequences may begin with the same pages (prefix blocks, forks). If
 // these sequences have one new token each, a backend may read such pages once for all of them. The
@@ -366,9 +367,9 @@ struct KvCompressed {
 //
 // The rule evaluates tokens once they have left the recent groups, kKvGroup at a time: positions
 // [evaluated, evaluated_after()) are new to it. Each rule has its own criterion for the older ones
-// (LeanKV's Algorithm 1: one victim for each token that enters a tier).
+// (KvRule; LeanKV's Algorithm 1: one victim for each token that enters a tier).
 //
-// Pages with more than one owner, and the tokens before them in the same tier, are not changed.
+// In each tier, everything up to the end of its last page with several owners stays unchanged.
 //
 // Requires: if the policy has a low tier, layers * kv_heads free pages for each sequence (a row may
 // need a page before it frees one, and may end with one page more); tokens <

@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS = ["kernels", "models", "engine", "server"]
 TOOLS = {"bench": ["kernels"], "eval": ["kernels", "models", "engine"]}
 MAX_LINES = 500
+MAX_COLUMNS = 100  # clang-format sees to code, but wraps no comment
 
 # What a layer's sources must do without, by the beginning of an included path. kernels need C++ and
 # CUDA alone; the engine and what it stands on speak token ids and know no wire.
@@ -61,12 +62,15 @@ def layer_violations(path, includes):
 
 
 # A comment begins with its subject (CONTRIBUTING.md, rule 5).
+COMMENT = re.compile(r"^\s*// ")
 RIDDLE = re.compile(r"//\s*(What|Whether|Who|Whose|Where|Of)\b")
 PERSON = re.compile(r"//.*\b(nobody|somebody|whoever)\b", re.IGNORECASE)
 
 
 def comment_violations(path, text):
     for number, line in enumerate(text.split("\n"), 1):
+        if len(line) > MAX_COLUMNS and COMMENT.search(line):
+            yield f"{path}:{number}: a comment of {len(line)} columns, at most {MAX_COLUMNS}"
         if RIDDLE.search(line):
             yield f"{path}:{number}: a comment that does not begin with its subject"
         if PERSON.search(line):

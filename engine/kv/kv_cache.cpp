@@ -48,7 +48,7 @@ KvCache::KvCache(const KvCacheOptions& options, Memory memory, const Backend& ba
       free_pages_(arena_->shape().pages),
       families_(arena_->shape().slots) {
   for (int32_t slot = shape().slots; slot > 0; --slot) {
-    closed_slots_.push_back(slot - 1);
+    free_slots_.push_back(slot - 1);
   }
   if (shape().prefix_block_tokens > 0) {
     std::vector<uint8_t> ladder;
@@ -104,16 +104,16 @@ absl::Status KvCache::check(const KvPolicy& policy) const {
 
 // ---- slots
 
-int32_t KvCache::closed_slot() {
-  TESSERA_CHECK(!closed_slots_.empty(), "every slot is open");
-  const int32_t slot = closed_slots_.back();
-  closed_slots_.pop_back();
+int32_t KvCache::free_slot() {
+  TESSERA_CHECK(!free_slots_.empty(), "every slot is open");
+  const int32_t slot = free_slots_.back();
+  free_slots_.pop_back();
   TESSERA_CHECK(!slots_[static_cast<size_t>(slot)].open, "a slot is opened twice");
   return slot;
 }
 
 int32_t KvCache::open_slot(const KvPolicy& policy, int32_t prompt_tokens) {
-  const int32_t slot = closed_slot();
+  const int32_t slot = free_slot();
   slots_[static_cast<size_t>(slot)] = {.open = true,
                                        .policy = share_of(policy),
                                        .tiers = tiers_of(policy),
@@ -215,7 +215,7 @@ void KvCache::release(std::span<const int32_t> slots) {
     if (prefixes_ != nullptr) {
       prefixes_->release(slot);
     }
-    closed_slots_.push_back(slot);
+    free_slots_.push_back(slot);
   }
   backend_.kv_resize({.pool = arena_->pool(), .released = slots, .grown = {}}, stream_);
   if (uneven) {
@@ -325,7 +325,7 @@ int32_t KvCache::swap_in(const SwappedKv& swapped) {
   make_room(swapped.pages());
   TESSERA_CHECK(swapped.pages() <= free_pages_, "more pages are restored than are free");
   free_pages_ -= swapped.slot_.pages();
-  const int32_t slot = closed_slot();
+  const int32_t slot = free_slot();
   Slot& to = slots_[static_cast<size_t>(slot)];
   to = swapped.slot_;
   // The op only reads the snapshot.

@@ -24,7 +24,8 @@
 
 namespace tessera {
 
-// A slot, and the tokens that its pages must have room for, in every layer and KV head.
+// A slot, and the tokens that it must have room for: pages for the groups that close below them, in
+// every layer and KV head.
 struct KvReservation {
   int32_t slot = 0;
   int32_t tokens = 0;  // of the whole sequence, those stored already included
@@ -40,9 +41,10 @@ struct KvCopy {
 // A swapped-out slot in host memory: a copy of its keys and values, and KvCache's state of it.
 class SwappedKv;
 
-// Owner of all KV pages, and the only class that changes them. A sequence is identified by its
-// slot, which is open while a sequence has it, and else free. The host counts pages; page tables
-// belong to the backend's kv_ ops. Not thread-safe: the engine thread is the only caller.
+// Allocates, shares and frees all KV pages; the model's kv_store writes them. A sequence is
+// identified by its slot, which is open while a sequence has it, and else free. The host counts
+// pages; page tables belong to the backend's kv_ ops. Not thread-safe: the engine thread is the
+// only caller.
 //
 // Life of a slot: open_slot(), then attach() or fork() if it begins with stored tokens; or
 // swap_in(). In each step reserve(), the model's forward pass, insert(), compress(). At the end
@@ -87,9 +89,9 @@ class KvCache {
     return prefixes_ == nullptr ? 0 : prefixes_->prefix_block_tokens();
   }
   // Returns: the longest cached path of `prompt` with at most `max` tokens (see
-  // KvPolicy::shareable). The last token of the prompt never matches, because its logits are
-  // needed. `known` is an earlier result for the same sequence, or empty. If blocks were demoted,
-  // replaced or evicted since, the search starts anew, else it goes on from there.
+  // KvPolicy::shareable). The last known token never matches, because its logits are needed.
+  // `known` is an earlier result for the same sequence, or empty. If blocks were demoted, replaced
+  // or evicted since, the search starts anew, else it goes on from there.
   KvMatch match(const KvPrompt& prompt, int32_t max, const KvMatch& known) const;
   int32_t tokens_of(const KvMatch& match) const { return match.blocks * prefix_block_tokens(); }
   // Returns: unlocked pages of the match. available_pages() counts them until attach() locks them.
@@ -97,14 +99,14 @@ class KvCache {
     return prefixes_ == nullptr ? 0 : prefixes_->unlocked_pages(match);
   }
   // Lets the slot begin with the matched blocks and locks them.
-  // Requires: the slot is empty; no block was demoted or evicted since match() returned `match`;
-  // no demoted blocks if the slot's policy is lossy.
+  // Requires: the slot is empty; no block was demoted, replaced, handed over or evicted since
+  // match() returned `match`; no demoted blocks if the slot's policy is lossy.
   void attach(int32_t slot, const KvMatch& match);
   // Inserts the whole prefix blocks of the slot's first `tokens` tokens into the prefix cache (op
   // kv_share). Does nothing if the slot is compressed. With `relabel`, unlocked cached blocks of a
   // coarser format or grade are replaced by the slot's, and earlier matches become invalid.
   // Requires: these tokens are stored.
-  void insert(int32_t slot, const KvPrompt& prompt, int32_t tokens, bool relabel);
+  void insert(int32_t slot, const KvPrompt& prompt, int32_t tokens, bool replace_coarser);
   // Records the paths of a prompt, given by the path hashes of its blocks (Sequence::path_hash).
   // A recurring prefix is worth inserting, even if the policy could compress it.
   // Returns: number of first tokens that an earlier recorded prompt had too.
@@ -129,9 +131,8 @@ class KvCache {
   // Compresses slots by their policies, i.e. demotes and drops tokens: slots whose prompt has just
   // become complete, slots in which a group has closed since the last call (with
   // compress_generated), and slots after a hand_over(). Other slots are skipped. Called once in
-  // each step, after the reserved tokens are stored and scored. For compressed rows planning knows
-  // only an upper bound of the pages that reserve() takes; after this call the exact number is
-  // known.
+  // each step, after the reserved tokens are stored and scored. reserve() counts an upper bound of
+  // pages for compressed rows; this call replaces it by the pages that kv_resize took.
   // Requires: open slots, each at most once; available pages: one for each page-table row of the
   // compressed slots, if the policy has a low tier (KvDemand::growth counts them).
   void compress(std::span<const int32_t> slots);
@@ -148,7 +149,7 @@ class KvCache {
   // Requires: open slots, each at most once.
   void release(std::span<const int32_t> slots);
 
-  // Returns: true if nothing in the slot was compressed. A preempted sequence is then recomputed
+  // Returns: true if compress() has not run on the slot. A preempted sequence is then recomputed
   // from its tokens; else it must be swapped out before release(). Recompute gives the same bits,
   // except for a prefix that was attached from demoted blocks: the next match may find it in
   // another format, or not at all.
@@ -183,9 +184,8 @@ class KvCache {
   int64_t available_pages() const {
     return free_pages() + (prefixes_ == nullptr ? 0 : prefixes_->unlocked_pages());
   }
-  // For planning: pages of the slot, on the rank with the fewest, that become free when it is
-  // released while another sample keeps the first `forked` tokens. Pages of the prefix cache are
-  // not counted.
+  // For planning. Returns: lower bound over ranks of the pages that releasing the slot frees, if a
+  // sample that holds its first `forked` tokens stays. Pages of the prefix cache are not counted.
   int64_t own_pages(int32_t slot, int32_t forked) const;
   // Sets pages[i] to the pages of the prefix cache that become unlocked when slots[i] is released
   // after slots[0, i). Releases nothing. Allocates no memory beyond that of earlier calls.
@@ -197,12 +197,12 @@ class KvCache {
   int64_t slot_pages(int32_t slot) const { return open(slot).pages(); }
 
   KvUsage usage(int32_t slot) const;
-  // Bytes allocated for a slot on all ranks: its pages, its residual buffers, its page tables and
-  // its token scores. Shared pages are counted whole.
+  // Bytes allocated for a slot on all ranks: its pages, its residual buffers, its page tables, its
+  // token scores and query sums. Shared pages are counted whole.
   int64_t slot_bytes(int32_t slot) const;
   // Pages in use by format, summed over all ranks, in the order of the arena's formats.
   std::span<const KvFormatPages> format_pages() const { return format_pages_; }
-  // Totals since the start, in tokens of one KV head, summed over all ranks.
+  // Totals since the start: a token counts once for each layer and KV head, on all ranks.
   int64_t demotions() const { return demotions_; }
   int64_t dropped_tokens() const { return dropped_; }
 
@@ -250,7 +250,7 @@ class KvCache {
   KvCache(const KvCacheOptions& options, Memory memory, const Backend& backend, Stream stream);
   const Slot& open(int32_t slot) const;
   Slot& open(int32_t slot) { return const_cast<Slot&>(std::as_const(*this).open(slot)); }
-  int32_t closed_slot();
+  int32_t free_slot();
   KvTiers tiers_of(const KvPolicy& policy) const;
   int32_t page_tokens(const KvPolicy& policy) const;
   int64_t cached_high_pages(int32_t slot) const;
@@ -288,7 +288,7 @@ class KvCache {
   const int32_t heads_;        // layers * kv_heads on this rank: page-table rows of a slot
   std::unique_ptr<PrefixCache> prefixes_;
   std::vector<Slot> slots_;
-  std::vector<int32_t> closed_slots_;  // free slots; the last one is opened next
+  std::vector<int32_t> free_slots_;  // free slots; the last one is opened next
   int64_t free_pages_;  // counted on the host, so that planning does not wait for the backend
   ForkFamilies families_;
   std::vector<KvGrowth> grown_;   // [slots] of one reserve()

@@ -36,13 +36,13 @@ void KvCache::attach(int32_t slot, const KvMatch& match) {
   count_format_pages();
 }
 
-void KvCache::insert(int32_t slot, const KvPrompt& prompt, int32_t tokens, bool relabel) {
+void KvCache::insert(int32_t slot, const KvPrompt& prompt, int32_t tokens, bool replace_coarser) {
   const Slot& of = open(slot);
   if (prefixes_ == nullptr || of.compressed) {
     return;
   }
-  free_pages_ +=
-      prefixes_->insert(slot, prompt, std::min(tokens, of.tokens) / prefix_block_tokens(), relabel);
+  free_pages_ += prefixes_->insert(
+      slot, prompt, std::min(tokens, of.tokens) / prefix_block_tokens(), replace_coarser);
   count_format_pages();
 }
 

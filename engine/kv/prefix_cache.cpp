@@ -149,7 +149,8 @@ void PrefixCache::attach(int32_t slot, KvTiers tiers, const KvMatch& match) {
 
 // ---- insert
 
-int64_t PrefixCache::insert(int32_t slot, const KvPrompt& prompt, int32_t blocks, bool relabel) {
+int64_t PrefixCache::insert(int32_t slot, const KvPrompt& prompt, int32_t blocks,
+                            bool replace_coarser) {
   Holder& holder = at(slot);
   int64_t freed = 0;
   shares_.clear();
@@ -163,7 +164,7 @@ int64_t PrefixCache::insert(int32_t slot, const KvPrompt& prompt, int32_t blocks
     Node node = tree_.child(parent, tokens, hash);
     if (node == PrefixTree::kNone) {
       node = tree_.insert(parent, tokens, hash, holder.own_level, holder.grade);
-    } else if (is_replaceable(node, holder, relabel)) {
+    } else if (is_replaceable(node, holder, replace_coarser)) {
       const int32_t handles[] = {node};
       backend_.kv_evict({arena_.pool(), handles}, stream_);
       freed += tree_.prefix_block_pages(tree_.level(node));
@@ -184,10 +185,12 @@ int64_t PrefixCache::insert(int32_t slot, const KvPrompt& prompt, int32_t blocks
   return freed;
 }
 
-bool PrefixCache::is_replaceable(Node node, const Holder& holder, bool relabel) const {
-  const bool alike = tree_.level(node) == holder.own_level && tree_.grade(node) == holder.grade;
-  return tree_.locks(node) == 0 && (alike || (relabel && tree_.grade(node) >= holder.grade &&
-                                              tree_.level(node) >= holder.own_level));
+bool PrefixCache::is_replaceable(Node node, const Holder& holder, bool replace_coarser) const {
+  const bool same_quality =
+      tree_.level(node) == holder.own_level && tree_.grade(node) == holder.grade;
+  return tree_.locks(node) == 0 &&
+         (same_quality || (replace_coarser && tree_.grade(node) >= holder.grade &&
+                           tree_.level(node) >= holder.own_level));
 }
 
 // Queues the slot's next block for kv_share.

@@ -85,12 +85,12 @@ class PrefixCache {
   // Inserts the slot's blocks behind those that it holds already, up to `blocks` blocks of the
   // prompt. If a block is in the tree already, there are two cases:
   //   - It is unlocked, with the level and grade of the slot's block: the slot's block replaces it.
-  //     With `relabel`, also if the slot's block is finer in level or grade and coarser in neither.
-  //     A changed label invalidates earlier matches.
+  //     With `replace_coarser`, also if the slot's block is finer in level or grade and coarser in
+  //     neither. A changed label invalidates earlier matches.
   //   - Else the slot stops: it inserts nothing more and keeps its further blocks for itself.
   // Returns: pages of the replaced blocks, which are free now.
   // Requires: the high tier of the slot's rows is as kv_store wrote it, i.e. not compressed.
-  int64_t insert(int32_t slot, const KvPrompt& prompt, int32_t blocks, bool relabel);
+  int64_t insert(int32_t slot, const KvPrompt& prompt, int32_t blocks, bool replace_coarser);
   // The target becomes holder of the source's path, as far as its first `tokens` tokens reach. If
   // these tokens have closed groups behind the last common block, both slots stop inserting,
   // because two slots cannot own the pages of one block.
@@ -161,7 +161,7 @@ class PrefixCache {
   Holder& at(int32_t slot) { return holders_[static_cast<size_t>(slot)]; }
   uint8_t level_of(KvFormat format) const;
   std::span<const int32_t> block(std::span<const int32_t> tokens, int32_t index) const;
-  bool is_replaceable(PrefixTree::Node node, const Holder& holder, bool relabel) const;
+  bool is_replaceable(PrefixTree::Node node, const Holder& holder, bool replace_coarser) const;
   void share(int32_t slot, PrefixTree::Node node);
   int64_t demote(uint8_t level, int64_t pages);
   int64_t evict(int64_t pages);
