@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Names the test binaries of what changed: reads paths on stdin, prints names, one a line.
+"""Names the test binaries of what changed: reads paths on stdin, prints NAME FILTER, one a line.
+FILTER leaves the cases out that have the label long.
 
 A test source affects the binaries that list it. A product file `engine/kv/kv_pool.cpp` affects the
 binaries of `tests/engine` with a source whose name begins with `kv_pool`, or else the smallest set
@@ -15,14 +16,15 @@ TARGET = re.compile(r"tessera_test\((\w+)([^()]*)\)", re.S)
 
 
 def binaries():
-    """{binary: [source path below tests/]} from every CMakeLists.txt."""
+    """{binary: ([source path below tests/], GoogleTest filter)} from every CMakeLists.txt."""
     found = {}
     for listing in TESTS.rglob("CMakeLists.txt"):
         folder = listing.parent.relative_to(TESTS)
         for name, rest in TARGET.findall(listing.read_text()):
             sources = [folder / word for word in rest.split() if word.endswith(".cpp")]
-            if sources:
-                found[name] = sources
+            long = rest.partition(" LONG ")[2].split()
+            if sources and "LABELS long" not in rest:
+                found[name] = sources, "*-" + ":".join(long)
     return found
 
 
@@ -33,11 +35,10 @@ def affected(path, all_binaries):
     in_tests = path.parts[0] == "tests"
     station = Path(*path.parts[1:2]) if in_tests else Path(path.parts[0])
     stem = path.stem if in_tests else path.stem + "_"
-    near = {name for name, sources in all_binaries.items()
-            if station in sources[0].parents}
+    near = {name for name, (sources, _) in all_binaries.items() if station in sources[0].parents}
     named = {name for name in near
              if any((source.stem + "_").startswith(stem.rstrip("_") + "_")
-                    for source in all_binaries[name])}
+                    for source in all_binaries[name][0])}
     return named or near
 
 
@@ -47,7 +48,8 @@ def main():
     for line in sys.stdin:
         if line.strip():
             names |= affected(line.strip(), all_binaries)
-    print("\n".join(sorted(names)))
+    for name in sorted(names):
+        print(name, all_binaries[name][1])
 
 
 if __name__ == "__main__":
