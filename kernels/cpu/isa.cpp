@@ -98,7 +98,11 @@ std::string_view name(CpuIsa isa) {
 
 CpuIsa best_cpu_isa() {
   static const CpuIsa best = best_isa(facts_of_this_machine());
+#ifdef TESSERA_SCALAR_ONLY
+  return CpuIsa::scalar;
+#else
   return best;
+#endif
 }
 
 bool cpu_supports(CpuIsa isa) {
