@@ -97,12 +97,13 @@ std::string_view name(CpuIsa isa) {
 }
 
 CpuIsa best_cpu_isa() {
-  static const CpuIsa best = best_isa(facts_of_this_machine());
 #ifdef TESSERA_SCALAR_ONLY
-  return CpuIsa::scalar;
+  constexpr bool kScalarOnly = true;
 #else
-  return best;
+  constexpr bool kScalarOnly = false;
 #endif
+  static const CpuIsa best = kScalarOnly ? CpuIsa::scalar : best_isa(facts_of_this_machine());
+  return best;
 }
 
 bool cpu_supports(CpuIsa isa) {
