@@ -102,8 +102,8 @@ CpuIsa best_cpu_isa() {
 #else
   constexpr bool kScalarOnly = false;
 #endif
-  static const CpuIsa best = kScalarOnly ? CpuIsa::scalar : best_isa(facts_of_this_machine());
-  return best;
+  static const CpuIsa kBest = kScalarOnly ? CpuIsa::scalar : best_isa(facts_of_this_machine());
+  return kBest;
 }
 
 bool cpu_supports(CpuIsa isa) {
