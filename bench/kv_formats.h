@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "kernels/kv_format.h"
+#include "kernels/kv/kv_format.h"
 
 namespace tessera::bench {
 

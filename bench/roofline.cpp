@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "kernels/cpu/tile_registers.h"
+#include "kernels/cpu/simd/tile_registers.h"
 
 namespace tessera::bench {
 namespace {

@@ -11,8 +11,8 @@
 #include "engine/kv/kv_usage.h"
 #include "engine/kv/prefix_cache.h"
 #include "engine/request.h"
-#include "kernels/kv_page.h"
-#include "kernels/kv_policy.h"
+#include "kernels/kv/kv_page.h"
+#include "kernels/kv/kv_policy.h"
 #include "models/transformer.h"
 
 namespace tessera {

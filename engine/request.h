@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "engine/kv/kv_usage.h"
-#include "kernels/kv_policy.h"
+#include "kernels/kv/kv_policy.h"
 
 namespace tessera {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/kv/kv_budget.h"
-#include "kernels/kv_page.h"
+#include "kernels/kv/kv_page.h"
 
 namespace tessera {
 

@@ -18,7 +18,7 @@
 #include "engine/request.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
-#include "kernels/kv_policy.h"
+#include "kernels/kv/kv_policy.h"
 
 namespace tessera {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "kernels/kv_policy.h"
+#include "kernels/kv/kv_policy.h"
 
 namespace tessera {
 

@@ -101,18 +101,36 @@ def unbuilt_violations(sources, headers, all_includes):
             yield f"{header}: no file includes it"
 
 
+def circle_violations(includes_of):
+    """Folders of kernels/ that lie in the same folder and include each other, also through others."""
+    reached = {}
+    for path, includes in includes_of.items():
+        for include in includes:
+            folder, other = path.parent, Path(include).parent
+            if folder != other and folder.parent == other.parent and folder.parts[0] == "kernels":
+                reached.setdefault(folder, set()).add(other)
+    for _ in range(len(reached)):
+        for others in reached.values():
+            others |= {far for other in others for far in reached.get(other, ())}
+    for folder in sorted(reached):
+        if folder in reached[folder]:
+            yield f"{folder}: includes itself through a folder beside it"
+
+
 def main():
-    violations, all_includes = [], set()
+    violations, all_includes, includes_of = [], set(), {}
     sources = tracked(".cpp", ".cu")
     headers = tracked(".h", ".cuh")
     for path in sources + headers:
         text = (ROOT / path).read_text()
         includes = INCLUDE.findall(text)
         all_includes.update(includes)
+        includes_of[path] = includes
         violations += layer_violations(path, includes)
         violations += size_violations(path, text)
         violations += comment_violations(path, text)
     violations += unbuilt_violations(sources, headers, all_includes)
+    violations += circle_violations(includes_of)
     print("\n".join(violations) if violations else f"{len(sources) + len(headers)} files, tidy")
     return 1 if violations else 0
 

@@ -6,7 +6,7 @@
 #include "bench/ops/kv_slots.h"
 #include "bench/ops/ops.h"
 #include "bench/ops/paper_leankv.h"
-#include "kernels/kv_page_size.h"
+#include "kernels/kv/kv_page_size.h"
 
 namespace tessera::bench {
 namespace {

@@ -3,8 +3,8 @@
 
 #include "bench/ops/kv_slots.h"
 #include "bench/ops/ops.h"
-#include "kernels/kv_page_size.h"
-#include "kernels/kv_policy.h"
+#include "kernels/kv/kv_page_size.h"
+#include "kernels/kv/kv_policy.h"
 
 namespace tessera::bench {
 namespace {

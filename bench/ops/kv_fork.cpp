@@ -3,7 +3,7 @@
 
 #include "bench/cycled_memory.h"
 #include "bench/ops/ops.h"
-#include "kernels/kv_arena.h"
+#include "kernels/kv/kv_arena.h"
 
 namespace tessera::bench {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "bench/device_array.h"
 #include "bench/op.h"
-#include "kernels/kv_arena.h"
+#include "kernels/kv/kv_arena.h"
 
 namespace tessera::bench {
 

@@ -5,7 +5,7 @@
 
 #include "bench/device_array.h"
 #include "bench/op.h"
-#include "kernels/kv_pool.h"
+#include "kernels/kv/kv_pool.h"
 
 namespace tessera::bench {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/kv_policy.h"
+#include "kernels/kv/kv_policy.h"
 
 namespace tessera {
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/kv_page.h"
+#include "kernels/kv/kv_page.h"
 
 namespace tessera {
 

@@ -17,9 +17,9 @@
 #include "engine/kv/prefix_cache.h"
 #include "kernels/backend.h"
 #include "kernels/communicator.h"
-#include "kernels/kv_arena.h"
-#include "kernels/kv_page.h"
-#include "kernels/kv_policy.h"
+#include "kernels/kv/kv_arena.h"
+#include "kernels/kv/kv_page.h"
+#include "kernels/kv/kv_policy.h"
 #include "models/aligned_memory.h"
 
 namespace tessera {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <type_traits>
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
@@ -36,23 +37,15 @@ bool read(std::string_view text, bool& out) {
 }
 
 template <class Enum>
-bool read_name(std::string_view text, Enum last, Enum& out) {
-  for (int i = 0; i <= static_cast<int>(last); ++i) {
+requires std::is_enum_v<Enum>
+bool read(std::string_view text, Enum& out) {
+  for (int i = 0; !name_of(static_cast<Enum>(i)).empty(); ++i) {
     if (name_of(static_cast<Enum>(i)) == text) {
       out = static_cast<Enum>(i);
       return true;
     }
   }
   return false;
-}
-bool read(std::string_view text, KvScorer& out) {
-  return read_name(text, KvScorer::squares, out);
-}
-bool read(std::string_view text, KvKeyScore& out) {
-  return read_name(text, KvKeyScore::output_aware, out);
-}
-bool read(std::string_view text, KvAllocator& out) {
-  return read_name(text, KvAllocator::pages, out);
 }
 
 std::string print(float value) {
@@ -94,6 +87,7 @@ constexpr Field kFields[] = {
     field<&KvPolicy::score_window>("score_window"),
     field<&KvPolicy::score_pool>("score_pool"),
     field<&KvPolicy::score_generated>("score_generated"),
+    field<&KvPolicy::score_decay>("score_decay"),
     field<&KvPolicy::key_score>("key_score"),
     field<&KvPolicy::allocator>("allocator", KvRule::budget),
     field<&KvPolicy::pyramid_steepness>("pyramid_steepness", KvRule::budget),
@@ -232,6 +226,9 @@ KvPolicyFields policy_fields(const KvPolicy& policy) {
     }
     if (field.name == "key_score") {
       return policy.prunes_keys();
+    }
+    if (field.name == "score_decay") {
+      return policy.scorer == KvScorer::a2sf;
     }
     const bool unused_budget = field.name.substr(0, 5) == "keep_" && field.get(policy) == "0";
     return policy.is_lossy() && !unused_budget &&

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/kv/prefix_cache.h"
 #include "kernels/backend.h"
-#include "kernels/kv_page_size.h"
+#include "kernels/kv/kv_page_size.h"
 #include "models/status_macros.h"
 
 namespace tessera {

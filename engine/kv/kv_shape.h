@@ -5,8 +5,8 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/communicator.h"
-#include "kernels/kv_arena.h"
-#include "kernels/kv_policy.h"
+#include "kernels/kv/kv_arena.h"
+#include "kernels/kv/kv_policy.h"
 
 namespace tessera {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/kv_format.h"
+#include "kernels/kv/kv_format.h"
 
 namespace tessera {
 

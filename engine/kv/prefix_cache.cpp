@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "kernels/check.h"
-#include "kernels/kv_policy.h"
+#include "kernels/kv/kv_policy.h"
 
 namespace tessera {
 namespace {

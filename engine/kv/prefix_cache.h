@@ -11,7 +11,7 @@
 #include "engine/kv/prefix_tree.h"
 #include "engine/kv/seen_paths.h"
 #include "kernels/backend.h"
-#include "kernels/kv_arena.h"
+#include "kernels/kv/kv_arena.h"
 
 namespace tessera {
 

@@ -13,8 +13,9 @@ namespace tessera {
 
 // A radix tree over token ids. Each edge is one prefix block, a run of prefix_block_tokens tokens.
 // A node is the block behind the blocks of its ancestors; its id is the block's handle
-// (kernels/kv_pool.h). Nodes are never merged or split, so locks, eviction, demotion and hand-over
-// are exact to one block. A prompt of 4096 tokens is a walk of 64 nodes if a block has 64 tokens.
+// (kernels/kv/kv_pool.h). Nodes are never merged or split, so locks, eviction, demotion and
+// hand-over are exact to one block. A prompt of 4096 tokens is a walk of 64 nodes if a block has 64
+// tokens.
 // Each step of a walk is one lookup in a hash table that all nodes share, and one exact comparison
 // of tokens. So its cost does not depend on the number of cached sequences.
 //

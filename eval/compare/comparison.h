@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/kv_format.h"
+#include "kernels/kv/kv_format.h"
 #include "kernels/weight.h"
 
 namespace tessera {

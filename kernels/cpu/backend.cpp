@@ -5,6 +5,7 @@
 #include "kernels/cpu/compress/ops.h"
 #include "kernels/cpu/linear/linear.h"
 #include "kernels/cpu/pages/ops.h"
+#include "kernels/cpu/rows/ops.h"
 #include "kernels/cpu/sampling/ops.h"
 #include "kernels/cpu/thread_pool.h"
 

@@ -1,5 +1,5 @@
 // The whole engine over the emulated CUDA backend. Weights, activations and pages are in memory
-// that the host cannot access (kernels/cuda/simt/emulated_memory.h).
+// that the host cannot access (tests/kernels/cuda/emulator/emulated_memory.h).
 
 #include <gtest/gtest.h>
 

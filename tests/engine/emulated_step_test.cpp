@@ -10,12 +10,12 @@
 
 #include "engine/batching_engine.h"
 #include "kernels/cuda/backend.h"
-#include "kernels/cuda/simt/emulated_stream.h"
 #include "kernels/cuda/simt/simt.h"
 #include "models/decode_steps.h"
 #include "models/random_checkpoint.h"
 #include "tests/engine/recording_sink.h"
 #include "tests/engine/small_model.h"
+#include "tests/kernels/cuda/emulator/emulated_stream.h"
 #include "tests/models/temporary_directory.h"
 
 namespace tessera {

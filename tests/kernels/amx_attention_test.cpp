@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cpu/attention/pair_block.h"
 #include "kernels/cpu/backend.h"
+#include "kernels/cpu/tiles/pair_block.h"
 #include "kernels/half.h"
-#include "kernels/kv_page.h"
+#include "kernels/kv/kv_page.h"
 #include "tests/kernels/isas.h"
 
 namespace tessera {

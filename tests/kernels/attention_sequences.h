@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cpu/attention/half_step.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/tiles/half_step.h"
 #include "tests/kernels/device.h"
 #include "tests/kernels/isas.h"
 #include "tests/kernels/kv_rows.h"

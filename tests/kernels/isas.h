@@ -17,7 +17,7 @@ inline std::vector<CpuIsa> isas_of_this_machine() {
   return isas;
 }
 
-// Returns: true if attention over sparse pages multiplies f16 (kernels/cpu/attention/half_step.h).
+// Returns: true if attention over sparse pages multiplies f16 (kernels/cpu/tiles/half_step.h).
 inline bool multiplies_halves(const Backend& backend) {
   return backend.isa == name(CpuIsa::avx512_fp16) || backend.isa == name(CpuIsa::amx);
 }

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "kernels/kv_page_size.h"
+#include "kernels/kv/kv_page_size.h"
 #include "tests/kernels/kv_sequences.h"
 
 namespace tessera {

@@ -1,4 +1,4 @@
-#include "kernels/kv_policy.h"
+#include "kernels/kv/kv_policy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-// One token's keys or values as a page of codes has them, by the rule in kernels/kv_format.h.
+// One token's keys or values as a page of codes has them, by the rule in kernels/kv/kv_format.h.
 // Written for tests; independent of the ops.
 struct CodedToken {
   float scale = 0;

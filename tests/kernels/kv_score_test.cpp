@@ -17,7 +17,8 @@ TEST_P(KvScore, IsTheAttentionOfTheScoredQueries) {
   for (const KvFormat format : named_formats()) {
     const bool halves = format.is_sparse() && multiplies_halves(*device().backend);
     const double relative = halves ? 2e-2 : 2e-3;
-    for (const KvScorer scorer : {KvScorer::mean, KvScorer::sum, KvScorer::squares}) {
+    for (const KvScorer scorer :
+         {KvScorer::mean, KvScorer::sum, KvScorer::squares, KvScorer::a2sf}) {
       ScoreShape shape{.policy = scored(scorer, seed % 3 == 0 ? 0 : 40, seed % 2 == 0, format)};
       shape.gqa_ratio = 1 + static_cast<int32_t>(seed % 5);
       shape.head_dim = seed % 4 == 0 ? 80 : 16;
@@ -36,11 +37,38 @@ TEST_P(KvScore, IsTheAttentionOfTheScoredQueries) {
   }
 }
 
+// A query may count for a token or not if the attention is within rounding of the even share, so a
+// few tokens may differ by whole queries.
+TEST_P(KvScore, OfScissorhandsCountsTheQueriesToWhichATokenIsPivotal) {
+  uint32_t seed = 300;
+  for (const KvFormat format : {kKvF32, kKvF16, kKvK8V4, kKvK4V2}) {
+    ScoreShape shape{.policy = scored(KvScorer::scissorhands, 40, true, format)};
+    shape.gqa_ratio = 1 + static_cast<int32_t>(seed % 3);
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    ScoredSequence sequence(shape, seed++);
+    const auto scores = sequence.run(device(), {100, 100, 30, 40});
+    int64_t tokens = 0;
+    int64_t different = 0;
+    double counted = 0;
+    for (int32_t head = 0; head < shape.kv_heads; ++head) {
+      const std::vector<double> expected = sequence.expected(head);
+      for (size_t t = 0; t < expected.size(); ++t) {
+        ++tokens;
+        counted += expected[t];
+        different += std::abs(scores[static_cast<size_t>(head)][t] - expected[t]) > 1e-3 ? 1 : 0;
+      }
+    }
+    EXPECT_GT(counted, 0);
+    EXPECT_LE(different * 25, tokens) << different << " of " << tokens << " tokens differ";
+  }
+}
+
 TEST_P(KvScore, DoesNotDependOnChunks) {
   const std::vector<std::vector<int32_t>> cuts{
       {192, 8, 70}, {1, 63, 64, 64, 8, 1, 1, 1, 67}, {199, 1, 55, 1, 14}, {100, 100, 70}};
   for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V2, kKvS50, kKvS70K8V4}) {
-    for (const KvScorer scorer : {KvScorer::mean, KvScorer::squares}) {
+    for (const KvScorer scorer :
+         {KvScorer::mean, KvScorer::squares, KvScorer::scissorhands, KvScorer::a2sf}) {
       ScoredSequence sequence({.policy = scored(scorer, 90, true, format)}, 77);
       const auto whole = sequence.run(device(), {270});
       for (const std::vector<int32_t>& chunks : cuts) {
@@ -74,8 +102,7 @@ TEST_P(KvScore, WeightsThatAttentionLeftGiveTheBitsOfAnotherProduct) {
   for (const KvFormat format : named_formats()) {
     for (const int32_t gqa_ratio : {1, 2, 4, 8}) {
       const int32_t head_dims[] = {64, 80, 128};
-      ScoreShape shape{
-          .policy = scored(seed % 2 == 0 ? KvScorer::mean : KvScorer::squares, 40, true, format)};
+      ScoreShape shape{.policy = scored(static_cast<KvScorer>(1 + seed % 5), 40, true, format)};
       shape.gqa_ratio = gqa_ratio;
       shape.head_dim = head_dims[seed % 3];
       shape.tokens = 210;

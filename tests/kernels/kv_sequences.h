@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/thread_pool.h"
-#include "kernels/kv_arena.h"
+#include "kernels/kv/kv_arena.h"
 #include "tests/kernels/device.h"
 
 namespace tessera {

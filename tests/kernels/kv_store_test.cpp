@@ -67,7 +67,7 @@ struct Golden {
 };
 
 // Contract of the page layout with every kernel and every snapshot. Computed by a separate program
-// from the text of kernels/kv_page.h, not by the code under test.
+// from the text of kernels/kv/kv_page.h, not by the code under test.
 const Golden kGolden[] = {
     {{32, 32},
      4096,

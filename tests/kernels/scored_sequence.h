@@ -65,12 +65,16 @@ class ScoredSequence {
     const KvScoring scoring = scoring_of(shape_.policy, shape_.prompt);
     std::vector<double> scores(static_cast<size_t>(shape_.tokens));
     for (int32_t p = scoring.begin; p < std::min(scoring.end, shape_.tokens); ++p) {
+      if (scoring.scorer == KvScorer::a2sf) {  // each scored query forgets a part
+        for (double& score : scores) {
+          score *= double{shape_.policy.score_decay};
+        }
+      }
       for (int32_t g = 0; g < shape_.gqa_ratio; ++g) {
         const std::vector<double> weights = softmax(head, g, p);
         for (int32_t t = 0; t <= p; ++t) {
           const double a = weights[static_cast<size_t>(t)];
-          scores[static_cast<size_t>(t)] +=
-              scoring.scorer == KvScorer::squares ? a * a : a / shape_.gqa_ratio;
+          scores[static_cast<size_t>(t)] += contribution(scoring.scorer, a, p + 1);
         }
       }
     }
@@ -78,6 +82,18 @@ class ScoredSequence {
   }
 
  private:
+  // Contribution of one query head with attention `a` to a token, among `seen` tokens.
+  double contribution(KvScorer scorer, double a, int32_t seen) const {
+    switch (scorer) {
+      case KvScorer::squares:
+        return a * a;
+      case KvScorer::scissorhands:
+        return (a >= 1.0 / seen ? 1.0 : 0.0) / shape_.gqa_ratio;
+      default:
+        return a / shape_.gqa_ratio;
+    }
+  }
+
   int64_t query_cols() const { return kv_cols() * shape_.gqa_ratio; }
   int64_t kv_cols() const { return int64_t{shape_.kv_heads} * shape_.head_dim; }
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)); }

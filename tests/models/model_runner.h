@@ -8,7 +8,7 @@
 
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/thread_pool.h"
-#include "kernels/kv_arena.h"
+#include "kernels/kv/kv_arena.h"
 #include "models/transformer.h"
 
 namespace tessera {

@@ -1,6 +1,6 @@
-#include "kernels/cpu/attention/code_tiles.h"
-#include "kernels/cpu/attention/pair_block.h"
-#include "kernels/cpu/tile_registers.h"
+#include "kernels/cpu/simd/tile_registers.h"
+#include "kernels/cpu/tiles/code_tiles.h"
+#include "kernels/cpu/tiles/pair_block.h"
 
 namespace tessera::amx {
 namespace {

@@ -9,12 +9,12 @@
 #include "kernels/cpu/attention/attention_items.h"
 #include "kernels/cpu/attention/attention_plan.h"
 #include "kernels/cpu/attention/ops.h"
-#include "kernels/cpu/attention/pair_block.h"
 #include "kernels/cpu/attention/partials.h"
 #include "kernels/cpu/attention/row_tokens.h"
 #include "kernels/cpu/attention/shared_runs.h"
 #include "kernels/cpu/attention/tile_walk.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/tiles/pair_block.h"
 
 namespace tessera {
 namespace {

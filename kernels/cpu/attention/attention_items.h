@@ -5,8 +5,8 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/attention/block_cut.h"
-#include "kernels/cpu/attention/pair_block.h"
 #include "kernels/cpu/attention/tile_walk.h"
+#include "kernels/cpu/tiles/pair_block.h"
 
 // Work items of attention, and the tokens of a tile that an item reads.
 namespace tessera {

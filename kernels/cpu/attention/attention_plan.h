@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "kernels/cpu/attention/block_cut.h"
-#include "kernels/cpu/attention/pair_block.h"
 #include "kernels/cpu/attention/shared_runs.h"
+#include "kernels/cpu/tiles/pair_block.h"
 
 namespace tessera {
 

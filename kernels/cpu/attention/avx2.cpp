@@ -1,11 +1,9 @@
-#include "kernels/cpu/attention/code_attention.h"
-#include "kernels/cpu/attention/code_lanes_avx2.h"
-#include "kernels/cpu/attention/lane_attention.h"
-#include "kernels/cpu/attention/lane_rows.h"
-#include "kernels/cpu/attention/lanes_avx2.h"
-#include "kernels/cpu/attention/row_ops.h"
-#include "kernels/cpu/attention/sparse_attention.h"
-#include "kernels/cpu/attention/sparse_lanes_avx2.h"
+#include "kernels/cpu/simd/code_lanes_avx2.h"
+#include "kernels/cpu/simd/lanes_avx2.h"
+#include "kernels/cpu/simd/sparse_lanes_avx2.h"
+#include "kernels/cpu/tiles/code_attention.h"
+#include "kernels/cpu/tiles/lane_attention.h"
+#include "kernels/cpu/tiles/sparse_attention.h"
 
 namespace tessera::avx2 {
 namespace {
@@ -18,7 +16,6 @@ using Tiles = TileAttention<Floats, Codes, Sparse>;
 
 }  // namespace
 
-const RowOps kRowOps{LaneRows<Lanes>::rms_norm, LaneRows<Lanes>::rope, LaneRows<Lanes>::silu_mul};
 const AttentionKernels kAttentionKernels{Floats::load_query,
                                          Codes::load_query_codes,
                                          Sparse::load_query_tokens,

@@ -1,14 +1,12 @@
-#include "kernels/cpu/attention/code_attention.h"
-#include "kernels/cpu/attention/code_lanes_avx512.h"
-#include "kernels/cpu/attention/lane_attention.h"
-#include "kernels/cpu/attention/lane_rows.h"
-#include "kernels/cpu/attention/lanes_avx512.h"
-#include "kernels/cpu/attention/row_ops.h"
-#include "kernels/cpu/attention/sparse_attention.h"
-#include "kernels/cpu/attention/sparse_lanes_avx512.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/simd/code_lanes_avx512.h"
+#include "kernels/cpu/simd/lanes_avx512.h"
+#include "kernels/cpu/simd/sparse_lanes_avx512.h"
+#include "kernels/cpu/tiles/code_attention.h"
+#include "kernels/cpu/tiles/lane_attention.h"
+#include "kernels/cpu/tiles/sparse_attention.h"
 #ifdef TESSERA_COMPILES_FP16
-#include "kernels/cpu/attention/sparse_halves_avx512.h"
+#include "kernels/cpu/tiles/sparse_halves_avx512.h"
 #endif
 
 namespace tessera::avx512 {
@@ -35,7 +33,6 @@ constexpr AttentionKernels kernels_of() {
 
 }  // namespace
 
-const RowOps kRowOps{LaneRows<Lanes>::rms_norm, LaneRows<Lanes>::rope, LaneRows<Lanes>::silu_mul};
 const AttentionKernels kAttentionKernels = kernels_of<SparseAttention<SparseLanes>>();
 #ifdef TESSERA_COMPILES_FP16
 const AttentionKernels kFp16AttentionKernels = kernels_of<SparseHalves>();

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cpu/attention/pair_block.h"
+#include "kernels/cpu/tiles/pair_block.h"
 
 namespace tessera {
 

@@ -4,12 +4,12 @@
 #include <numeric>
 
 #include "kernels/check.h"
-#include "kernels/cpu/attention/code_step.h"
-#include "kernels/cpu/attention/limits.h"
 #include "kernels/cpu/attention/ops.h"
 #include "kernels/cpu/attention/row_tokens.h"
+#include "kernels/cpu/limits.h"
 #include "kernels/cpu/pages/sparse_codec.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/kv/code_step.h"
 
 namespace tessera::scalar {
 namespace {

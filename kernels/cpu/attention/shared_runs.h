@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/attention/pair_block.h"
 #include "kernels/cpu/attention/row_tokens.h"
+#include "kernels/cpu/tiles/pair_block.h"
 
 namespace tessera {
 

@@ -2,8 +2,10 @@
 
 #include <span>
 
-#include "kernels/cpu/compress/token_row.h"
-#include "kernels/kv_pool.h"
+#include "kernels/kv/kv_pool.h"
+#include "kernels/kv/row_budget.h"
+#include "kernels/kv/token_row.h"
+#include "kernels/ops/stream.h"
 
 namespace tessera {
 
@@ -23,10 +25,6 @@ struct AllocatorInput {
   std::span<int32_t> budgets;  // [layers * kv_heads] tokens; output
   Stream stream;
 };
-
-// Returns: mean budget of a row in tokens, from the policy's keep_share, keep_tokens or keep_bytes
-// at the current length. A budget in bytes counts whole pages, of both tiers if there are two.
-int32_t row_budget(const KvPool& pool, const KvCompression& sequence);
 
 void allocate_uniform(const AllocatorInput& input);
 

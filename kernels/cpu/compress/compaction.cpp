@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "kernels/check.h"
-#include "kernels/cpu/attention/limits.h"
 #include "kernels/cpu/compress/query_sums.h"
+#include "kernels/cpu/limits.h"
 
 namespace tessera {
 namespace {

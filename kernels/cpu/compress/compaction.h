@@ -2,8 +2,8 @@
 
 #include <span>
 
-#include "kernels/cpu/compress/token_ops.h"
-#include "kernels/cpu/compress/token_row.h"
+#include "kernels/cpu/pages/token_ops.h"
+#include "kernels/kv/token_row.h"
 
 namespace tessera {
 

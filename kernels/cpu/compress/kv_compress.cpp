@@ -179,7 +179,7 @@ void compress(const TokenOps& ops, const KvCompressArgs& args, Stream stream) {
   const Scratch scratch(args.pool.pages, ThreadPool::of(stream).threads(), args.scratch.data());
   TESSERA_CHECK(scratch.bytes <= std::ssize(args.scratch), "kv_compress: scratch is too small");
   for (size_t i = 0; i < args.sequences.size(); ++i) {
-    check_compression(args, args.sequences[i]);
+    check_compression(args.pool, args.sequences[i]);
     args.results[i] = Compressor(ops, args.pool, args.sequences[i], scratch, stream).run();
   }
 }

@@ -1,26 +1,13 @@
 #include <algorithm>
-#include <limits>
 
 #include "kernels/check.h"
-#include "kernels/cpu/attention/pair_block.h"
 #include "kernels/cpu/attention/tile_walk.h"
 #include "kernels/cpu/compress/ops.h"
 #include "kernels/cpu/compress/query_sums.h"
 #include "kernels/cpu/compress/row_scores.h"
+#include "kernels/cpu/tiles/pair_block.h"
 
 namespace tessera {
-
-KvScoring scoring_of(const KvPolicy& policy, int32_t prompt_tokens) {
-  KvScoring scoring{.token_scores = policy.needs_token_scores(),
-                    .scorer = policy.scorer,
-                    .query_sums = policy.key_score == KvKeyScore::output_aware};
-  if (policy.is_lossy() && policy.scorer != KvScorer::none) {
-    const bool all = policy.score_window == 0;
-    scoring.begin = all ? 0 : std::max(0, prompt_tokens - policy.score_window);
-    scoring.end = policy.score_generated ? std::numeric_limits<int32_t>::max() : prompt_tokens;
-  }
-  return scoring;
-}
 
 void check_score(const KvScoreArgs& args) {
   const KvPagesView& pages = args.pages;
@@ -73,8 +60,8 @@ TileTokenScores token_scores_of(const RowScores& scores, const RowTokens& tokens
 void pay(const AttentionKernels& kernels, const RowScores& scores,
          const TileTokenScores& token_scores, ReceivedAttention step) {
   step.heads = scores.heads();
-  step.squares = scores.squares();
-  step.share = scores.share();
+  step.scorer = scores.scoring().scorer;
+  step.decay = scores.scoring().decay;
   step.tokens = token_scores.tokens;
   (token_scores.descending ? kernels.add_attention_descending : kernels.add_attention)(
       step, token_scores.first);
@@ -104,7 +91,8 @@ void fold(const AttentionKernels& kernels, const KvScoreArgs& args, const RowTok
     pay(kernels, scores, token_scores_of(scores, tokens, static_cast<int32_t>(tile), position),
         {.weights = weights,
          .maxima = weights + int64_t{scores.heads()} * kAttentionTile,
-         .log2_sums = log2_sums});
+         .log2_sums = log2_sums,
+         .even = RowScores::even_share(tokens, position)});
   }
 }
 
@@ -179,7 +167,8 @@ class RowScoring {
         pay(kernels_, scores, token_scores_of(scores, tokens, tile, query),
             {.weights = block_.weights + pair * kAttentionTile,
              .maxima = block_.maxima + pair,
-             .log2_sums = log2_sums_ + pair});
+             .log2_sums = log2_sums_ + pair,
+             .even = RowScores::even_share(tokens, query)});
       }
     }
   }

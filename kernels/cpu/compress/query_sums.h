@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "kernels/backend.h"
+#include "kernels/kv/query_weight.h"
 
 namespace tessera {
 
@@ -16,22 +17,6 @@ namespace tessera {
 // others.
 // Requires: args.pages.query_sums, if any sequence needs it.
 void add_query_sums(const KvScoreArgs& args, Stream stream);
-
-// Upper bound of a weight. |k| of any f16 times a weight stays finite for all queries of any
-// checkpoint.
-inline constexpr float kLargestKeyWeight = 1e30f;
-
-// Returns: weight of one channel of a row's keys when `tokens` tokens are stored: the sums of the
-// newest closed group and of the open one.
-// Requires: tokens >= kKvGroup.
-constexpr float recent_query_weight(const KvPagesView& pages, int64_t row, int32_t tokens,
-                                    int32_t channel) {
-  const int32_t open_group = tokens / kKvGroup;
-  const bool any_open = tokens % kKvGroup > 0;  // otherwise these are the sums of an older group
-  const float sum = pages.query_sum(row, open_group - 1)[channel] +
-                    (any_open ? pages.query_sum(row, open_group)[channel] : 0.0f);
-  return sum < kLargestKeyWeight ? sum : kLargestKeyWeight;
-}
 
 // The weights of all channels. weights: [head_dim], output.
 void recent_query_weights(const KvPagesView& pages, int64_t row, int32_t tokens, float* weights);

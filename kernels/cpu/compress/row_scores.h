@@ -40,9 +40,11 @@ class RowScores {
   int32_t begin() const { return std::max(span_.context, scoring_.begin); }
   int32_t end() const { return std::min(span_.context + span_.count, scoring_.end); }
 
-  bool squares() const { return scoring_.scorer == KvScorer::squares; }
-  // Factor for the sum over the query heads of a KV head.
-  float share() const { return squares() ? 1.0f : 1.0f / static_cast<float>(heads_); }
+  const KvScoring& scoring() const { return scoring_; }
+  // Returns: the even share of the attention of the query at `position`, which sees `tokens`.
+  static float even_share(const RowTokens& tokens, int32_t position) {
+    return 1.0f / static_cast<float>(tokens.high + tokens.low + position % kKvGroup + 1);
+  }
 
   // Scores of closed tokens by place, and of a token by position. That token is new, or in the
   // group that was open before the step.

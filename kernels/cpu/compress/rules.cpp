@@ -27,7 +27,7 @@ TokenKey cut_off_worst(std::span<TokenKey> keys, int64_t count) {
 
 // Sum of all scores of the row; thresholds and mass are shares of it. A mean is a share already.
 double total_score(const RuleInput& input) {
-  if (input.sequence.policy.scorer == KvScorer::mean) {
+  if (is_mean_over_queries(input.sequence.policy.scorer)) {
     return 1;
   }
   double total = 0;

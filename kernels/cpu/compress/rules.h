@@ -2,7 +2,7 @@
 
 #include <span>
 
-#include "kernels/cpu/compress/token_row.h"
+#include "kernels/kv/token_row.h"
 
 namespace tessera {
 

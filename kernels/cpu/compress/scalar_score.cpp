@@ -1,9 +1,9 @@
 #include <cmath>
 
-#include "kernels/cpu/attention/limits.h"
 #include "kernels/cpu/compress/ops.h"
 #include "kernels/cpu/compress/query_sums.h"
 #include "kernels/cpu/compress/row_scores.h"
+#include "kernels/cpu/limits.h"
 #include "kernels/cpu/pages/page_codec.h"
 
 namespace tessera::scalar {
@@ -15,11 +15,12 @@ struct Query {
   int64_t row;  // row of the batch
   int32_t kv_head;
 
-  // Returns: the attention of all these heads to `key`, or the sum of its squares.
-  float pay(const float* key, bool squares) const {
+  // Returns: the contribution of all these heads to the score of the token with `key`.
+  template <class Scorer>
+  float pay(const float* key, float even) const {
     const int32_t heads = args.query_heads / args.pages.kv_heads;
     const int32_t head_dim = args.pages.head_dim;
-    float sum = 0;
+    ScorerFloat sum{0};
     for (int32_t head = kv_head * heads; head < (kv_head + 1) * heads; ++head) {
       const float* query = args.queries.row(row).data() + int64_t{head} * head_dim;
       float dot = 0;
@@ -28,21 +29,25 @@ struct Query {
       }
       const float received =
           std::exp(dot * args.scale - args.log_sums.row(row)[static_cast<size_t>(head)]);
-      sum += squares ? received * received : received;
+      sum = Scorer::add_head(sum, ScorerFloat{received}, ScorerFloat{1}, ScorerFloat{even});
     }
-    return sum;
+    return Scorer::share(heads) * sum.value;
   }
 };
 
+template <class Scorer>
 void score_query(const Query& query, const RowScores& scores, const RowTokens& tokens,
                  int32_t position) {
   const KvPagesView& pages = query.args.pages;
+  const float even = RowScores::even_share(tokens, position);
   const auto pay = [&](KvTokenScore& token_score, const KvPageLayout& layout, const std::byte* page,
                        int32_t token) {
     float key[kMaxHeadDim];
     float value[kMaxHeadDim];
     decode_token(layout, page, token, key, value);
-    token_score.score += scores.share() * query.pay(key, scores.squares());
+    const float earlier =
+        Scorer::kDecays ? scores.scoring().decay * token_score.score : token_score.score;
+    token_score.score = earlier + query.pay<Scorer>(key, even);
   };
   for (int32_t i = 0; i < tokens.high; ++i) {
     const int32_t capacity = tokens.high_layout->capacity;
@@ -73,7 +78,9 @@ void kv_score(const KvScoreArgs& args, Stream stream) {
       const RowTokens tokens =
           row_tokens(attention, span, first_dense(args, sequence), kv_head, position / kKvGroup);
       const Query query{args, span.first_row + position - span.context, kv_head};
-      score_query(query, scores, tokens, position);
+      with_scorer(scores.scoring().scorer, [&](auto scorer) {
+        score_query<decltype(scorer)>(query, scores, tokens, position);
+      });
     }
   });
 }

@@ -1,7 +1,7 @@
 #include <utility>
 
 #include "kernels/cpu/linear/simd_avx512.h"
-#include "kernels/cpu/tile_registers.h"
+#include "kernels/cpu/simd/tile_registers.h"
 
 namespace tessera::amx {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "kernels/check.h"
-#include "kernels/kv_pool.h"
+#include "kernels/kv/kv_pool.h"
 
 namespace tessera {
 

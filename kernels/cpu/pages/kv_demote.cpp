@@ -1,10 +1,10 @@
 #include <cstring>
 
 #include "kernels/check.h"
-#include "kernels/cpu/attention/limits.h"
-#include "kernels/cpu/compress/token_ops.h"
+#include "kernels/cpu/limits.h"
 #include "kernels/cpu/pages/free_list.h"
 #include "kernels/cpu/pages/ops.h"
+#include "kernels/cpu/pages/token_ops.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace tessera {

@@ -5,7 +5,7 @@
 
 #include "kernels/cpu/pages/page_ops.h"
 #include "kernels/half.h"
-#include "kernels/kv_page.h"
+#include "kernels/kv/kv_page.h"
 
 namespace tessera {
 

@@ -15,7 +15,7 @@ struct DenseTile {
   int32_t head_dim = 0;
 };
 
-// Target of a tile's codes: its parts in a page (kernels/kv_page.h). Not owned.
+// Target of a tile's codes: its parts in a page (kernels/kv/kv_page.h). Not owned.
 struct CodeTile {
   std::byte* keys = nullptr;
   f16* key_scales = nullptr;

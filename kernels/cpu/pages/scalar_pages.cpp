@@ -1,4 +1,4 @@
-#include "kernels/cpu/attention/limits.h"
+#include "kernels/cpu/limits.h"
 #include "kernels/cpu/pages/page_codec.h"
 #include "kernels/cpu/pages/page_ops.h"
 

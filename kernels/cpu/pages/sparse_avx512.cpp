@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstring>
 
-#include "kernels/cpu/attention/limits.h"
+#include "kernels/cpu/limits.h"
 #include "kernels/cpu/pages/page_codec.h"
 #include "kernels/cpu/pages/page_ops.h"
 

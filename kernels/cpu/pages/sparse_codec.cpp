@@ -6,7 +6,7 @@
 #include <functional>
 #include <type_traits>
 
-#include "kernels/cpu/attention/limits.h"
+#include "kernels/cpu/limits.h"
 #include "kernels/cpu/pages/page_codec.h"
 
 namespace tessera {

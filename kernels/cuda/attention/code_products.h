@@ -7,7 +7,7 @@ namespace tessera::cuda {
 // Products of codes, in their page layout, with queries and weights: integer products of the tensor
 // cores.
 //
-// A line of a page (kernels/kv_page.h) is laid out for the CPU's dot products of four bytes, which
+// A line of a page (kernels/kv/kv_page.h) is laid out for the CPU's dot products of four bytes. It
 // suits the tensor cores as well. The four elements of a 32-bit word of a line are neighbours along
 // the sum, as in a lane's part of a fragment. A lane loads 16 bytes: four words, which are four
 // rows of A, namely rows g and g + 8 of two products. Codes therefore reach the tensor cores by a

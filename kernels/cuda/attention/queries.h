@@ -1,9 +1,9 @@
 #pragma once
 
-#include "kernels/cpu/attention/code_step.h"
 #include "kernels/cuda/attention/tile.h"
 #include "kernels/cuda/attention/work.h"
 #include "kernels/cuda/simt/block.h"
+#include "kernels/kv/code_step.h"
 
 namespace tessera::cuda {
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "kernels/cpu/pages/sparse_codec.h"
 #include "kernels/cuda/attention/float_products.h"
 #include "kernels/cuda/attention/work.h"
+#include "kernels/kv/sparse_layout.h"
 
 namespace tessera::cuda {
 

@@ -1,7 +1,7 @@
-#include "kernels/cpu/compress/query_sums.h"
 #include "kernels/cuda/compress/job.h"
 #include "kernels/cuda/pages/pool_plan.h"
 #include "kernels/cuda/pages/token_codec.h"
+#include "kernels/kv/query_weight.h"
 
 namespace tessera::cuda {
 namespace {

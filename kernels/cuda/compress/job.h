@@ -1,13 +1,13 @@
 #pragma once
 
-#include "kernels/cpu/compress/token_row.h"
 #include "kernels/cuda/simt/block.h"
-#include "kernels/kv_pool.h"
+#include "kernels/kv/kv_pool.h"
+#include "kernels/kv/token_row.h"
 
 namespace tessera::cuda {
 
 // Data of one sequence for the kernels of kv_compress. The CPU's code
-// (kernels/cpu/compress/token_row.h) defines token keys, the tokens that a rule may change, and the
+// (kernels/kv/token_row.h) defines token keys, the tokens that a rule may change, and the
 // decisions that follow from cutoffs.
 
 // State of one row, handed from one kernel to the next.

@@ -1,8 +1,8 @@
 #include "kernels/check.h"
-#include "kernels/cpu/compress/allocators.h"
 #include "kernels/cuda/compress/job.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/pages/sparse_codec.h"
+#include "kernels/kv/row_budget.h"
 
 // Compresses sequences one after the other, with a dozen launches each. The host plans everything
 // that does not depend on tokens: the mean budget, and its distribution by `uniform` and `pyramid`.
@@ -229,7 +229,7 @@ void compress(CompressJob& job, std::span<int32_t> host, Stream stream) {
 }
 
 void check(const KvCompressArgs& args, const KvCompression& sequence) {
-  check_compression(args, sequence);
+  check_compression(args.pool, sequence);
   const KvPagesView& pages = args.pool.pages;
   const KvFormat high = pages.layouts[sequence.tiers.high].format;
   const KvFormat low = pages.layouts[sequence.tiers.low].format;

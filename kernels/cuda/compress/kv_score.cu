@@ -38,17 +38,43 @@ TESSERA_DEVICE TokenScoreRow token_score_row(const KvPagesView& pages, const Seq
           counts.low};
 }
 
-// Returns: attention that a token receives from a query, by its score. It is rounded before it is
-// added to anything. Token scores therefore have the same bits if scores are computed here and if
-// attention left them.
-TESSERA_DEVICE float received_by(float score, float log_sum, bool squares) {
-  const float received = exp2(fma(-kLog2E, log_sum, score));
-  return squares ? fma(received, received, 0.0f) : received;
+// One float as the vector of a scorer. No product is fused with the addition behind it. So token
+// scores have the same bits if scores are computed here and if attention left them.
+struct RoundedFloat {
+  float value;
+
+  TESSERA_BOTH static RoundedFloat fma(RoundedFloat a, RoundedFloat b, RoundedFloat c) {
+    return {c.value + ::fmaf(a.value, b.value, 0.0f)};
+  }
+  TESSERA_BOTH static RoundedFloat at_least(RoundedFloat a, RoundedFloat b) {
+    return {a.value >= b.value ? 1.0f : 0.0f};
+  }
+  friend TESSERA_BOTH RoundedFloat operator+(RoundedFloat a, RoundedFloat b) {
+    return {a.value + b.value};
+  }
+  friend TESSERA_BOTH RoundedFloat operator*(RoundedFloat a, RoundedFloat b) {
+    return {::fmaf(a.value, b.value, 0.0f)};
+  }
+};
+
+// Returns: contribution of one query head to a token's score, by their attention score.
+// even: 1 / (number of tokens that the query attends to).
+TESSERA_DEVICE float received_by(float score, float log_sum, KvScorer scorer, float even) {
+  const RoundedFloat received{exp2(fma(-kLog2E, log_sum, score))};
+  return with_scorer(scorer, [&](auto type) {
+    return decltype(type)::add_head(RoundedFloat{0}, received, RoundedFloat{1}, RoundedFloat{even})
+        .value;
+  });
 }
 
-// Returns: factor of the attention received from all heads together. `heads`: gqa_ratio.
-TESSERA_DEVICE float share_of(bool squares, int32_t heads) {
-  return squares ? 1.0f : 1.0f / static_cast<float>(heads);
+// Returns: factor of the contributions of all heads together. `heads`: gqa_ratio.
+TESSERA_DEVICE float share_of(KvScorer scorer, int32_t heads) {
+  return with_scorer(scorer, [&](auto type) { return decltype(type)::share(heads); });
+}
+
+// Returns: the even share of the attention of a query that sees `tokens`.
+TESSERA_DEVICE float even_share(int32_t tokens) {
+  return 1.0f / static_cast<float>(tokens);
 }
 
 // ---- queries whose scores are computed again: those of prompts, and those for which attention had
@@ -72,7 +98,8 @@ class ScoreWarp {
                              args.pages.row_index(span.slot, args.layer, kv_head))),
         kv_head_(kv_head),
         heads_(args.query_heads / args.pages.kv_heads),
-        squares_(scoring.scorer == KvScorer::squares),
+        scorer_(scoring.scorer),
+        decay_(scoring.decay),
         begin_(span.context > scoring.begin ? span.context : scoring.begin),
         end_(span.context + span.count < scoring.end ? span.context + span.count : scoring.end),
         memory_(memory) {}
@@ -181,14 +208,16 @@ class ScoreWarp {
     for (int32_t product = 0; product < kProducts; ++product) {
       const int32_t pair = kPairsOfProduct * product + lane() % 4;
       if (pair < block.pairs) {
-        const int32_t seen = tile.is_dense ? position(block, pair) % kKvGroup + 1 : tile.end;
+        const int32_t in_group = position(block, pair) % kKvGroup + 1;
+        const int32_t seen = tile.is_dense ? in_group : tile.end;
+        const float even = even_share(tokens.high + tokens.low + in_group);
         const float log_sum =
             args_.log_sums.data[batch_row(block, pair) * args_.log_sums.stride + head(block, pair)];
         TESSERA_UNROLL
         for (int32_t i = 0; i < 8; ++i) {
           const int32_t token = token_of_score(tile.layout->format.is_codes(), i);
           received_of_pair(pair)[token] =
-              token < seen ? received_by(scores[product][i], log_sum, squares_) : 0.0f;
+              token < seen ? received_by(scores[product][i], log_sum, scorer_, even) : 0.0f;
         }
       }
     }
@@ -202,7 +231,7 @@ class ScoreWarp {
   // Adds it to the lane's token scores, query by query. `shift`: place of the tile's first token
   // among the warp's token scores. The heads of a query may be in two blocks.
   TESSERA_DEVICE void pay(const PairBlock& block, int32_t shift, int32_t tokens) {
-    const float share = share_of(squares_, heads_);
+    const float share = share_of(scorer_, heads_);
     for (int32_t i = 0; i < kOwn; ++i) {
       const int32_t token = own(i) - shift;
       if (token < 0 || token >= tokens || !is_there(i)) {
@@ -211,7 +240,7 @@ class ScoreWarp {
       for (int32_t pair = 0; pair < block.pairs; ++pair) {
         received_[i] += received_of_pair(pair)[token];
         if ((block.first_pair + pair) % heads_ == heads_ - 1) {
-          scores_[i] = fma(share, received_[i], scores_[i]);
+          scores_[i] = fma(share, received_[i], decay_ * scores_[i]);
           received_[i] = 0;
         }
       }
@@ -224,7 +253,8 @@ class ScoreWarp {
   const TokenScoreRow row_;
   const int32_t kv_head_;
   const int32_t heads_;  // gqa_ratio
-  const bool squares_;
+  const KvScorer scorer_;
+  const float decay_;
   const int32_t begin_;  // positions of the counting queries
   const int32_t end_;
   Memory& memory_;
@@ -291,17 +321,17 @@ fold_kernel(KvScoreArgs args, const SequenceSpan* sequences, const KvScoring* sc
                                           : row.row_token_scores - 1 - (token_score - row.left)];
   float score = is_fresh ? 0.0f : to.score;
   if (counts) {
-    const bool squares = scoring.scorer == KvScorer::squares;
     const int32_t heads = args.query_heads / args.pages.kv_heads;
     const float* scores = score_left(args, row, token_score);
     const float* log_sums =
         args.log_sums.data + span.first_row * args.log_sums.stride + kv_head * heads;
+    const float even = even_share(row.left + row.low);
     float received = 0;
     TESSERA_UNROLL_BY(4)
     for (int32_t head = 0; head < heads; ++head) {
-      received += received_by(scores[head * kAttentionTile], log_sums[head], squares);
+      received += received_by(scores[head * kAttentionTile], log_sums[head], scoring.scorer, even);
     }
-    score = fma(share_of(squares, heads), received, score);
+    score = fma(share_of(scoring.scorer, heads), received, scoring.decay * score);
   }
   to.score = score;
   if (is_fresh) {

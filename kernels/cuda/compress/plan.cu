@@ -102,9 +102,10 @@ class RowRule {
   }
   TESSERA_DEVICE int32_t total(int32_t count) const { return block_total(count, sums_.counts); }
 
-  // Returns: sum of the scores of all tokens in the row; 1 for the scorer `mean`.
+  // Returns: sum of the scores of all tokens in the row; 1 if they are means over
+  // queries.
   TESSERA_DEVICE double total_score() const {
-    if (policy_.scorer == KvScorer::mean) {
+    if (is_mean_over_queries(policy_.scorer)) {
       return 1;
     }
     double score = 0;

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/simt/block.h"
-#include "kernels/kv_page.h"
+#include "kernels/kv/kv_page.h"
 
 namespace tessera::cuda {
 

@@ -2,13 +2,13 @@
 
 #include <bit>
 
-#include "kernels/cpu/pages/sparse_codec.h"
 #include "kernels/cuda/pages/quantiser.h"
+#include "kernels/kv/sparse_layout.h"
 
 namespace tessera::cuda {
 
 // Codec for tokens of sparse formats, by one warp for each token. It writes the bytes of
-// kernels/cpu/pages/sparse_codec.h. Tokens share no bytes, so warps write neighbours at the same
+// kernels/kv/sparse_layout.h. Tokens share no bytes, so warps write neighbours at the same
 // time.
 inline constexpr int32_t kMaxSparseDim = 128;
 // Words of a bitmap; those beyond head_dim are 0.

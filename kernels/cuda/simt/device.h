@@ -12,6 +12,7 @@
 
 #define TESSERA_KERNEL(...) __global__ void __launch_bounds__(__VA_ARGS__)
 #define TESSERA_DEVICE __device__ __forceinline__
+#define TESSERA_BOTH inline __host__ __device__
 #define TESSERA_PRAGMA(text) _Pragma(#text)
 #define TESSERA_UNROLL _Pragma("unroll")
 #define TESSERA_UNROLL_BY(count) TESSERA_PRAGMA(unroll count)

@@ -2,12 +2,13 @@
 
 // The instructions that kernels are written in. One source runs on a GPU and, instruction by
 // instruction, in tests on a machine without one. nvcc uses the hardware's instructions. Every
-// other compiler uses an emulation with the same names (simt/emulation.h): each thread of a block
-// is a fiber, and collectives have the semantics of the PTX manual.
+// other compiler uses an emulation with the same names (tests/kernels/cuda/emulator/): each thread
+// of a block is a fiber, and collectives have the semantics of the PTX manual.
 //
 // Names in namespace tessera::simt, for kernels:
 //   TESSERA_KERNEL(threads[, blocks])   marks a kernel: threads of a block, blocks a multiprocessor
 //   TESSERA_DEVICE                      marks a function that kernels call
+//   TESSERA_BOTH                        marks one that templates for host and device call as well
 //   TESSERA_UNROLL                      before a loop whose arrays are kept in registers
 //   TESSERA_UNROLL_BY(count)            before a loop of which `count` iterations overlap
 //   shared<T>()                         the block's memory, sized by LaunchShape; never zeroed
@@ -71,5 +72,5 @@ struct alignas(16) Words {
 #if defined(__CUDACC__)
 #include "kernels/cuda/simt/device.h"
 #else
-#include "kernels/cuda/simt/emulation.h"
+#include TESSERA_SIMT_EMULATION  // a definition of the emulator's library
 #endif

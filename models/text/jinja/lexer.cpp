@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "models/status_macros.h"
 #include "models/text/utf8.h"
 
@@ -153,7 +154,7 @@ class Lexer {
       advance(at_ + symbol.size());
       return absl::OkStatus();
     }
-    return error(std::string("unexpected character \"") + c + "\"");
+    return error(absl::StrCat("unexpected character \"", std::string(1, c), "\""));
   }
 
   absl::Status track_bracket(char c) {

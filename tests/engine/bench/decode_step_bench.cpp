@@ -18,7 +18,7 @@
 #include "kernels/check.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/thread_pool.h"
-#include "kernels/kv_arena.h"
+#include "kernels/kv/kv_arena.h"
 #include "models/random_checkpoint.h"
 #include "models/transformer.h"
 

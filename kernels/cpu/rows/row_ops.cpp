@@ -1,0 +1,126 @@
+#include "kernels/cpu/rows/row_ops.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/check.h"
+#include "kernels/cpu/rows/ops.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace tessera {
+namespace {
+
+// Floats in a range: a few microseconds of work, more than the handover to a thread takes.
+constexpr int64_t kGrainFloats = 4096;
+
+int64_t rows_per_range(int64_t cols) {
+  return std::max<int64_t>(1, kGrainFloats / cols);
+}
+
+void rms_norm_rows(const RowOps& ops, const RmsNormArgs& args, Stream stream) {
+  const int64_t cols = args.in.cols;
+  TESSERA_CHECK(args.out.rows == args.in.rows && args.out.cols == cols, "rms_norm: out's shape");
+  TESSERA_CHECK(static_cast<int64_t>(args.weight.size()) == cols, "rms_norm: weight's length");
+  ThreadPool::of(stream).parallel_for(
+      args.in.rows, rows_per_range(cols), [&](int64_t begin, int64_t end, int) {
+        for (int64_t row = begin; row < end; ++row) {
+          ops.rms_norm(args.in.row(row).data(), args.weight.data(), cols, args.epsilon,
+                       args.out.row(row).data());
+        }
+      });
+}
+
+void rope_rows(const RowOps& ops, const RopeArgs& args, Stream stream) {
+  const int64_t half = args.head_dim / 2;
+  TESSERA_CHECK(args.head_dim % 2 == 0 && args.heads.cols % args.head_dim == 0,
+                "rope: rows are not whole heads");
+  TESSERA_CHECK(static_cast<int64_t>(args.positions.size()) == args.heads.rows,
+                "rope: one position a token");
+  ThreadPool::of(stream).parallel_for(
+      args.heads.rows, rows_per_range(args.heads.cols), [&](int64_t begin, int64_t end, int) {
+        for (int64_t row = begin; row < end; ++row) {
+          const int64_t angle = args.positions[static_cast<size_t>(row)] * half;
+          float* heads = args.heads.row(row).data();
+          for (int64_t first = 0; first < args.heads.cols; first += args.head_dim) {
+            ops.rope(heads + first, args.cos + angle, args.sin + angle, half);
+          }
+        }
+      });
+}
+
+void silu_mul_rows(const RowOps& ops, const SiluMulArgs& args, Stream stream) {
+  const int64_t width = args.out.cols;
+  TESSERA_CHECK(args.gate_up.rows == args.out.rows && args.gate_up.cols == 2 * width,
+                "silu_mul: shapes");
+  ThreadPool::of(stream).parallel_for(
+      args.out.rows, rows_per_range(width), [&](int64_t begin, int64_t end, int) {
+        for (int64_t row = begin; row < end; ++row) {
+          const float* gate = args.gate_up.row(row).data();
+          ops.silu_mul(gate, gate + width, width, args.out.row(row).data());
+        }
+      });
+}
+
+}  // namespace
+
+namespace scalar {
+
+void embed(const EmbedArgs& args, Stream) {
+  const bool is_f32 = args.table_f32.data != nullptr;
+  const int64_t vocab = is_f32 ? args.table_f32.rows : args.table.rows;
+  const int64_t hidden = is_f32 ? args.table_f32.cols : args.table.cols;
+  TESSERA_CHECK(static_cast<int64_t>(args.tokens.size()) == args.out.rows, "embed: rows of out");
+  TESSERA_CHECK(hidden == args.out.cols, "embed: columns of out");
+  for (int64_t row = 0; row < args.out.rows; ++row) {
+    const int32_t token = args.tokens[static_cast<size_t>(row)];
+    TESSERA_CHECK(token >= 0 && token < vocab, "embed: a token outside the vocabulary");
+    float* out = args.out.row(row).data();
+    if (is_f32) {
+      std::copy_n(args.table_f32.row(token).data(), hidden, out);
+    } else {
+      std::ranges::transform(args.table.row(token), out, [](bf16 value) { return to_f32(value); });
+    }
+  }
+}
+
+void rms_norm(const RmsNormArgs& args, Stream stream) {
+  rms_norm_rows(kRowOps, args, stream);
+}
+void rope(const RopeArgs& args, Stream stream) {
+  rope_rows(kRowOps, args, stream);
+}
+void silu_mul(const SiluMulArgs& args, Stream stream) {
+  silu_mul_rows(kRowOps, args, stream);
+}
+
+}  // namespace scalar
+
+namespace avx2 {
+
+void rms_norm(const RmsNormArgs& args, Stream stream) {
+  rms_norm_rows(kRowOps, args, stream);
+}
+void rope(const RopeArgs& args, Stream stream) {
+  rope_rows(kRowOps, args, stream);
+}
+void silu_mul(const SiluMulArgs& args, Stream stream) {
+  silu_mul_rows(kRowOps, args, stream);
+}
+
+}  // namespace avx2
+
+namespace avx512 {
+
+void rms_norm(const RmsNormArgs& args, Stream stream) {
+  rms_norm_rows(kRowOps, args, stream);
+}
+void rope(const RopeArgs& args, Stream stream) {
+  rope_rows(kRowOps, args, stream);
+}
+void silu_mul(const SiluMulArgs& args, Stream stream) {
+  silu_mul_rows(kRowOps, args, stream);
+}
+
+}  // namespace avx512
+
+}  // namespace tessera

@@ -1,0 +1,162 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/kv/kv_page.h"
+#include "kernels/kv/kv_pool.h"
+#include "kernels/memory_mapping.h"
+
+namespace tessera {
+
+// Sizes of an arena: its pages, page tables and slots.
+struct KvArenaShape {
+  std::vector<KvFormat> formats;  // formats of pages; a tier is an index into this list
+  int32_t head_dim = 0;
+  int64_t page_bytes = 0;  // see best_page_bytes() (kernels/kv/kv_page_size.h)
+  int32_t pages = 0;
+  int32_t slots = 0;  // sequences that hold pages at the same time
+  int32_t layers = 0;
+  int32_t kv_heads = 0;
+  int32_t context = 0;        // tokens of the longest sequence
+  bool token_scores = false;  // a policy needs a score and a position for each token
+  bool query_sums = false;    // a policy may prune keys by the sums of queries
+  // Tokens of a prefix block (kernels/kv/kv_pool.h), and the tiers of its possible formats. A block
+  // is a whole number of groups, and of pages in each of these formats. 0: no prefix blocks.
+  int32_t prefix_block_tokens = 0;
+  std::vector<uint8_t> prefix_block_tiers = {};
+  // Host bytes that the owner of the arena keeps for each prefix block; counted in total_bytes().
+  int64_t prefix_block_host_bytes = 0;
+
+  KvPageLayout layout(size_t tier) const {
+    return KvPageLayout::fit(formats[tier], head_dim, page_bytes);
+  }
+  // f32 is never combined with other formats: every other format closes groups from their f16 form.
+  KvPageLayout residual_layout() const {
+    return KvPageLayout::make(formats[0] == kKvF32 ? kKvF32 : kKvF16, head_dim, kKvGroup);
+  }
+  // Closed tokens of the longest sequence.
+  int32_t closed_tokens() const { return context / kKvGroup * kKvGroup; }
+  // Returns: table entries of one row: pages of the longest sequence in the least dense format.
+  // With several formats one more, because both ends of a row may have a partly filled page.
+  int32_t row_pages() const;
+  // One more than the tokens of the longest sequence: see KvPagesView.
+  int32_t row_token_scores() const { return token_scores ? context + 1 : 0; }
+  // Pages of a prefix block in each row, in its densest and in its least dense format.
+  int32_t min_prefix_block_pages() const;
+  int32_t max_prefix_block_pages() const;
+  // Returns: the largest number of prefix blocks. Each block has pages of its own, so no more fit
+  // into the arena.
+  int32_t prefix_blocks() const;
+  int64_t rows() const { return int64_t{slots} * slot_rows(); }
+  int64_t slot_rows() const { return int64_t{layers} * kv_heads; }
+
+  // Bytes of each part. The parts of a slot have the same size for all slots and are allocated at
+  // the start.
+  int64_t arena_bytes() const { return int64_t{pages} * page_bytes; }
+  int64_t slot_residual_bytes() const { return slot_rows() * residual_layout().page_bytes; }
+  int64_t slot_table_bytes() const;
+  int64_t slot_token_score_bytes() const;
+  int64_t slot_query_sum_bytes() const {
+    return query_sums ? slot_rows() * 2 * head_dim * int64_t{sizeof(float)} : 0;
+  }
+  int64_t slot_bytes() const {
+    return slot_residual_bytes() + slot_table_bytes() + slot_token_score_bytes() +
+           slot_query_sum_bytes();
+  }
+  // Bytes for one more page: the page, its entry in the free list, its owner count and its share of
+  // the bytes of prefix blocks.
+  int64_t cost_of_page() const {
+    return page_bytes + int64_t{sizeof(int32_t) + sizeof(uint16_t)} + prefix_block_bytes_of_page();
+  }
+  int64_t prefix_block_bytes_of_page() const {
+    return prefix_block_tokens == 0
+               ? 0
+               : div_ceil(int64_t{sizeof(int32_t)} * max_prefix_block_pages() * slot_rows() +
+                              prefix_block_host_bytes,
+                          min_prefix_block_pages() * slot_rows());
+  }
+  int64_t total_bytes() const { return slots * slot_bytes() + pages * cost_of_page(); }
+};
+
+// Owner of the KV memory of one backend: arena, page tables, residual buffers, token scores, owner
+// counts and free list. Everything is allocated once, in host memory or in the backend's own. This
+// class never moves pages: ops do, given pool(). Functions that return numbers of a device's pages
+// copy them from the device, and wait.
+class KvArena {
+ public:
+  // Allocates an arena with all pages free. `memory` (null: host memory) and `stream` are not owned
+  // and outlive the arena.
+  // Requires: formats with kernels; a page that holds a tile of each; f32 as the only format.
+  // Returns: null if the system refuses the memory.
+  static std::unique_ptr<KvArena> make(const KvArenaShape& shape,
+                                       const DeviceMemory* memory = nullptr, Stream stream = {});
+  KvArena(const KvArena&) = delete;
+  KvArena& operator=(const KvArena&) = delete;
+
+  const KvArenaShape& shape() const { return shape_; }
+  // Views for ops. The arena outlives them.
+  KvPool pool();
+  KvPagesView view() const;
+  // Returns: pool() with tables, counts, owners and free list copied to host memory, as they are
+  // now. Pages, residual buffers and token scores stay in place. Used to compute the costs of ops
+  // (kernels/op_cost.h).
+  KvPool host_pool();
+
+  void wait() const;  // waits for the ops that were started on a device
+  int64_t free_pages() const;
+  // Returns: token counts of a slot's rows, all layers and KV heads in order. Valid until the next
+  // call.
+  std::span<const KvRow> slot_rows(int32_t slot) const;
+  // Returns: pages in the slot's rows, all layers and KV heads together; shared pages are counted.
+  int64_t slot_pages(int32_t slot) const;
+  int64_t prefix_block_pages(int32_t handle) const;  // the same for a prefix block
+  bool is_sole_owner(int32_t handle) const;  // true if only the prefix block holds its pages
+
+  // Aborts unless these invariants hold. Every page has as many owners as table entries that hold
+  // it. A page is in the free list's live range once if it has no owner, and otherwise not at all.
+  // Each row's pages are at its two ends. Reads all tables: for tests and debugging.
+  void check_integrity() const;
+
+ private:
+  // Numbers that ops change. `host` is the array itself in host memory, or a copy of a device's
+  // array.
+  template <class T>
+  struct Numbers {
+    mutable std::vector<T> host;
+    T* data = nullptr;  // the array that ops use
+  };
+  struct Memory {
+    MemoryMapping arena;
+    MemoryMapping residuals;
+    MemoryMapping token_scores;
+    MemoryMapping query_sums;
+    DeviceBytes device = {};  // replaces the above: all parts in one allocation
+  };
+  KvArena(const KvArenaShape& shape, Memory memory);
+  void place_on_device();
+  template <class T>
+  std::span<const T> read(const Numbers<T>& numbers, int64_t first, int64_t count) const;
+  template <class T>
+  std::span<const T> read(const Numbers<T>& numbers) const;
+
+  KvArenaShape shape_;
+  Memory memory_;
+  Stream stream_;
+  std::byte* arena_ = nullptr;
+  std::byte* residuals_ = nullptr;
+  KvTokenScore* token_scores_ = nullptr;
+  float* query_sums_ = nullptr;
+  Numbers<int32_t> tables_;
+  Numbers<KvRow> rows_;
+  Numbers<int32_t> prefix_block_tables_;
+  Numbers<uint16_t> owners_;
+  Numbers<int32_t> free_list_;
+  Numbers<KvFreeRange> free_range_;  // a single element
+};
+
+}  // namespace tessera

@@ -1,0 +1,342 @@
+#include "kernels/kv/kv_policy.h"
+
+#include <cmath>
+#include <cstddef>
+
+#include "kernels/kv/kv_page.h"
+
+namespace tessera {
+namespace {
+
+// Tokens in f16, dropped by rank, as in the papers on pruning.
+constexpr KvPolicy pruning(KvScorer scorer, float keep_share) {
+  KvPolicy policy;
+  policy.scorer = scorer;
+  policy.rule = KvRule::budget;
+  policy.keep_share = keep_share;
+  return policy;
+}
+
+struct LeanKv {
+  int32_t score_window = 0;
+  int32_t score_pool = 0;
+  float alpha_high = 0;
+  float alpha_low = 0;
+};
+
+constexpr KvPolicy leankv(const LeanKv& numbers) {
+  KvPolicy policy;
+  policy.high = kKvK8V4;
+  policy.low = kKvK4V2;
+  policy.scorer = KvScorer::mean;
+  policy.score_window = numbers.score_window;
+  policy.score_pool = numbers.score_pool;
+  policy.score_generated = true;
+  policy.rule = KvRule::thresholds;
+  policy.alpha_high = numbers.alpha_high;
+  policy.alpha_low = numbers.alpha_low;
+  return policy;
+}
+
+// MUSTAFAR: a prompt attends to itself unquantised. Tokens are pruned after the prompt, and later
+// as they leave the recent groups. At least the newest kKvGroup tokens are therefore always
+// unquantised (the paper: 32).
+constexpr KvPolicy mustafar(KvFormat pruned) {
+  KvPolicy policy = pruning(KvScorer::none, 1.0f);
+  policy.low = pruned;
+  policy.high_share = 0;
+  policy.sinks = 0;
+  return policy;
+}
+
+// The numbers of both presets were searched on the shipped model, for the fewest bytes at 1500
+// tokens:
+//   python3 eval/search_policy.py --model models/checkpoints/tessera-tiny --text novels.txt
+//       --vary score_window=8,16 --vary score_pool=31,47 --vary alpha_low=0.3,0.5
+//       --vary alpha_high=8,1000
+// for `leankv`, which must be lossless. `leankv-aggressive` may lose 5 % of the answers to
+// questions at the prompt's end. Its search adds --ahead and
+//       --vary score_window=8 --vary score_pool=23,31 --vary alpha_low=3,6,12 --vary
+//       alpha_high=1000
+// eval/README.md has the results. The paper has no pooling. An answer attends to tokens one after
+// the other, so the neighbours of an attended token are needed next.
+constexpr LeanKv kLossless{
+    .score_window = 16, .score_pool = 31, .alpha_high = 8, .alpha_low = 0.3f};
+constexpr LeanKv kNear{.score_window = 8, .score_pool = 23, .alpha_high = 1000, .alpha_low = 6};
+
+constexpr KvPolicy h2o() {
+  KvPolicy policy = pruning(KvScorer::sum, 0.25f);
+  policy.score_window = 0;
+  policy.score_generated = true;
+  return policy;
+}
+
+constexpr KvPolicy kv_compress() {
+  KvPolicy policy = pruning(KvScorer::squares, 0.25f);
+  policy.score_window = 8;
+  policy.score_pool = 7;
+  policy.score_generated = true;
+  policy.allocator = KvAllocator::pages;
+  return policy;
+}
+
+constexpr KvPolicy snapkv(KvAllocator allocator) {
+  KvPolicy policy = pruning(KvScorer::mean, 0.25f);
+  policy.score_window = 32;
+  policy.score_pool = 7;
+  policy.allocator = allocator;
+  policy.compress_generated = false;
+  return policy;
+}
+
+// Scissorhands counts over the last 400 queries and protects the last 10 tokens; here they are 64
+// or more. It keeps a number of tokens for each layer, chosen by that layer's persistence; here the
+// budget is the same for every layer, or what `allocator` says.
+constexpr KvPolicy scissorhands() {
+  KvPolicy policy = pruning(KvScorer::scissorhands, 0.5f);
+  policy.score_window = 400;
+  policy.score_generated = true;
+  policy.sinks = 0;
+  return policy;
+}
+
+// A2SF prunes every step and has no window; here tokens are evaluated 64 at a time.
+constexpr KvPolicy a2sf() {
+  KvPolicy policy = h2o();
+  policy.scorer = KvScorer::a2sf;
+  policy.sinks = 0;
+  return policy;
+}
+
+bool in_range(float value, float low, float high) {
+  return value >= low && value <= high;  // false for NaN
+}
+
+std::string outside(std::string_view field, double value, std::string_view allowed) {
+  return std::string(field) + " is " + std::to_string(value) + ", it must be " +
+         std::string(allowed);
+}
+
+std::string format_error(const KvPolicy& policy) {
+  if (policy.is_lossy() && (policy.high == kKvF32 || policy.low == kKvF32)) {
+    return "f32 is kept whole: no rule works on it";
+  }
+  if (!is_supported(policy.high) || !is_supported(policy.low)) {
+    const bool low = is_supported(policy.high);
+    const KvFormat format = low ? policy.low : policy.high;
+    const std::string sparse = ", keeps " + std::to_string(format.key_keep) + " and " +
+                               std::to_string(format.value_keep) + " of 1000 channels";
+    return std::string(low ? "low" : "high") + " has " + std::to_string(format.key_bits) +
+           " key and " + std::to_string(format.value_bits) + " value bits" +
+           (format.is_sparse() ? sparse : "") + ", a format without kernels";
+  }
+  if (policy.high == policy.low) {
+    return "";
+  }
+  if (!policy.is_lossy()) {
+    return "low differs from high, but no rule moves tokens there";
+  }
+  if (policy.low.key_bits > policy.high.key_bits ||
+      policy.low.value_bits > policy.high.value_bits) {
+    return "low is more precise than high";
+  }
+  if (policy.low.key_keep > policy.high.key_keep ||
+      policy.low.value_keep > policy.high.value_keep) {
+    return "low keeps more channels than high";
+  }
+  return "";
+}
+
+std::string key_score_error(const KvPolicy& policy) {
+  if (policy.key_score == KvKeyScore::output_aware && !policy.prunes_keys()) {
+    return "key_score output_aware prunes keys when they go to a sparse low tier: low must keep "
+           "fewer channels of keys, and differ from high";
+  }
+  return "";
+}
+
+std::string scorer_error(const KvPolicy& policy) {
+  if (policy.score_window < 0 || policy.score_window > kMaxScoreWindow) {
+    return outside("score_window", policy.score_window, "between 0 (all queries) and 1048576");
+  }
+  if (policy.score_pool < 1 || policy.score_pool > kMaxScorePool || policy.score_pool % 2 == 0) {
+    return outside("score_pool", policy.score_pool, "odd and between 1 and 63");
+  }
+  if (!in_range(policy.score_decay, 1e-6f, 1)) {
+    return outside("score_decay", policy.score_decay, "above 0 and at most 1");
+  }
+  if (policy.scorer == KvScorer::none && policy.rule != KvRule::budget) {
+    return "scorer is none: only the rule budget works without scores";
+  }
+  if (policy.scorer != KvScorer::none && policy.compress_generated && !policy.score_generated) {
+    return "compress_generated needs score_generated: generated tokens have no scores otherwise";
+  }
+  return "";
+}
+
+std::string budget_error(const KvPolicy& policy) {
+  const int given = (policy.keep_share != 0 ? 1 : 0) + (policy.keep_tokens != 0 ? 1 : 0) +
+                    (policy.keep_bytes != 0 ? 1 : 0);
+  if (given != 1) {
+    return "a budget is one of keep_share, keep_tokens and keep_bytes";
+  }
+  if (policy.keep_share != 0 && !in_range(policy.keep_share, 1e-6f, 1)) {
+    return outside("keep_share", policy.keep_share, "above 0 and at most 1");
+  }
+  if (policy.keep_tokens < 0) {
+    return outside("keep_tokens", policy.keep_tokens, "above 0");
+  }
+  if (policy.keep_bytes < 0) {
+    return outside("keep_bytes", static_cast<double>(policy.keep_bytes), "above 0");
+  }
+  if (!in_range(policy.high_share, 0, 1)) {
+    return outside("high_share", policy.high_share, "between 0 and 1");
+  }
+  if (policy.allocator == KvAllocator::pages && policy.has_low_tier()) {
+    return "allocator pages evicts whole pages of one format: low must be the same as high";
+  }
+  if (!(policy.pyramid_steepness > 1) || !std::isfinite(policy.pyramid_steepness)) {
+    return outside("pyramid_steepness", policy.pyramid_steepness, "above 1");
+  }
+  if (!in_range(policy.head_floor, 0, 1)) {
+    return outside("head_floor", policy.head_floor, "between 0 and 1");
+  }
+  return "";
+}
+
+std::string rule_error(const KvPolicy& policy) {
+  if (policy.rule != KvRule::budget && policy.allocator != KvAllocator::uniform) {
+    return "allocator spreads a budget: it needs the rule budget";
+  }
+  switch (policy.rule) {
+    case KvRule::keep_all:
+      return "";
+    case KvRule::thresholds:
+      if (!in_range(policy.alpha_low, 0, 1e6f)) {
+        return outside("alpha_low", policy.alpha_low, "0 or more, and at most 1000000");
+      }
+      if (!in_range(policy.alpha_high, policy.alpha_low, 1e6f)) {
+        return outside("alpha_high", policy.alpha_high, "at least alpha_low, and at most 1000000");
+      }
+      return "";
+    case KvRule::budget:
+      return budget_error(policy);
+    case KvRule::mass:
+      if (!in_range(policy.mass_keep, 0, 1)) {
+        return outside("mass_keep", policy.mass_keep, "between 0 and 1");
+      }
+      if (!in_range(policy.mass_high, 0, policy.mass_keep)) {
+        return outside("mass_high", policy.mass_high, "between 0 and mass_keep");
+      }
+      return "";
+  }
+  return "rule is unknown";
+}
+
+}  // namespace
+
+std::string policy_error(const KvPolicy& policy) {
+  if (std::string error = format_error(policy); !error.empty()) {
+    return error;
+  }
+  if (std::string error = key_score_error(policy); !error.empty()) {
+    return error;
+  }
+  if (policy.newest < 0 || policy.newest > kKvGroup) {
+    return outside("newest", policy.newest, "between 0 and 64");
+  }
+  if (!policy.is_lossy()) {
+    return rule_error(policy);
+  }
+  if (std::string error = scorer_error(policy); !error.empty()) {
+    return error;
+  }
+  if (policy.sinks < 0 || policy.sinks > kMaxScoreWindow) {
+    return outside("sinks", policy.sinks, "between 0 and 1048576");
+  }
+  if (policy.recent < 1 || policy.recent > kMaxRecentGroups) {
+    return outside("recent", policy.recent, "between 1 and 16384 (groups of 64 tokens)");
+  }
+  return rule_error(policy);
+}
+
+double token_bytes(KvFormat format, int32_t head_dim) {
+  const KvPageLayout tile = KvPageLayout::make(format, head_dim, KvPageLayout::kKeyTile);
+  return static_cast<double>(tile.tile_bytes()) / KvPageLayout::kKeyTile;
+}
+
+namespace {
+
+// Returns: the name at an enum value's place; empty beyond the names.
+template <class Enum, size_t kCount>
+std::string_view name_at(const std::string_view (&names)[kCount], Enum value) {
+  const auto place = static_cast<size_t>(value);
+  return place < kCount ? names[place] : std::string_view();
+}
+
+}  // namespace
+
+std::string_view name_of(KvScorer scorer) {
+#define TESSERA_SCORER(name, Type) #name,
+  constexpr std::string_view kNames[] = {TESSERA_KV_SCORERS(TESSERA_SCORER)};
+#undef TESSERA_SCORER
+  return name_at(kNames, scorer);
+}
+
+std::string_view name_of(KvKeyScore score) {
+  constexpr std::string_view kNames[] = {"magnitude", "output_aware"};
+  return name_at(kNames, score);
+}
+
+std::string_view name_of(KvAllocator allocator) {
+  constexpr std::string_view kNames[] = {"uniform", "pyramid", "heads", "pages"};
+  return name_at(kNames, allocator);
+}
+
+std::string_view name_of(KvRule rule) {
+  constexpr std::string_view kNames[] = {"keep_all", "thresholds", "budget", "mass"};
+  return name_at(kNames, rule);
+}
+
+std::span<const KvPreset> kv_presets() {
+  static const KvPreset kPresets[] = {
+      uniform_kv(kKvF32),
+      uniform_kv(kKvF16),
+      uniform_kv(kKvK8V8),
+      uniform_kv(kKvK8V4),
+      uniform_kv(kKvK4V4),
+      uniform_kv(kKvK4V2),
+      uniform_kv(kKvS50),
+      uniform_kv(kKvS70),
+      uniform_kv(kKvS50K8V8),
+      uniform_kv(kKvS50K8V4),
+      uniform_kv(kKvS50K4V4),
+      uniform_kv(kKvS70K8V8),
+      uniform_kv(kKvS70K8V4),
+      uniform_kv(kKvS70K4V4),
+      {"leankv", leankv(kLossless)},
+      {"leankv-aggressive", leankv(kNear)},
+      {"mustafar-50", mustafar(kKvS50)},
+      {"mustafar-70", mustafar(kKvS70)},
+      {"h2o", h2o()},
+      {"kv-compress", kv_compress()},
+      {"snapkv", snapkv(KvAllocator::uniform)},
+      {"pyramidkv", snapkv(KvAllocator::pyramid)},
+      {"adakv", snapkv(KvAllocator::heads)},
+      {"scissorhands", scissorhands()},
+      {"a2sf", a2sf()},
+      {"streaming", pruning(KvScorer::none, 0.25f)},
+  };
+  return kPresets;
+}
+
+const KvPreset* find_kv_preset(std::string_view name) {
+  for (const KvPreset& preset : kv_presets()) {
+    if (preset.name == name) {
+      return &preset;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace tessera

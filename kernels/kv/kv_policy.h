@@ -1,0 +1,172 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "kernels/kv/kv_format.h"
+#include "kernels/kv/kv_page.h"
+#include "kernels/kv/kv_scorers.h"
+
+namespace tessera {
+
+// Policy: the treatment of a sequence's keys and values after they are stored. It is scorer x
+// allocator x rule, as plain data. Another method from the literature is a value of one of these
+// enums and one small function behind it (kernels/cpu/compress/), not a class.
+//
+// Papers: LeanKV "Unifying KV Cache Compression for Large Language Models with LeanKV" (2024);
+// KV-Compress "Paged KV-Cache Compression with Variable Compression Rates per Attention Head"
+// (2024); SnapKV, H2O, PyramidKV, Ada-KV, StreamingLLM as described by these two and by the survey
+// of them.
+
+// Divides the budget of a sequence, i.e. the tokens that it may keep, over its page-table rows
+// (layers x KV heads). Used with the rule `budget`. KvBudget is not this, but pages for planning.
+enum class KvAllocator : uint8_t {
+  uniform,  // the same for every row (H2O, SnapKV)
+  pyramid,  // falls linearly with depth, the same for the heads of a layer (PyramidKV)
+  heads,    // a head gets the part of its layer's budget that its tokens win by score (Ada-KV)
+  pages,    // whole pages, won by score across all layers and heads (KV-Compress, section 4.2)
+};
+
+// Decides which tokens stay in the high tier, go to the low tier, or are dropped.
+enum class KvRule : uint8_t {
+  keep_all,    // nothing is compressed after it is stored
+  thresholds,  // by significance against alpha / N (LeanKV, section 4, Algorithm 1)
+  budget,      // by rank, down to a number of tokens
+  mass,        // by rank, while a share of the attention is kept (T_h, T_l of LeanKV's text)
+};
+
+// Ranks the channels of a key that is pruned on its way to a sparse low tier.
+enum class KvKeyScore : uint8_t {
+  magnitude,  // |k|
+  // Ranks by |k| times the queries' weight on that channel (MUSTAFAR, section 2.1, figure 3: 32
+  // queries). The weight is the sum of |q| over the newest closed group and the open one, and over
+  // the query heads of the KV head.
+  output_aware,
+};
+
+struct KvPolicy {
+  KvFormat high = kKvF16;
+  KvFormat low = kKvF16;  // the same as `high`: one tier, and a token is kept or dropped
+
+  // For a sparse `high` without a rule: number of newest tokens, itself included, that a generated
+  // token at least reads unquantised (MUSTAFAR, section 3: 32). It always reads its own group
+  // unquantised. At most kKvGroup, which the residual buffer holds; 0: only its own group.
+  int32_t newest = 32;
+
+  // ---- scorer. Only the last `score_window` queries of the prompt are scored (0: all of them).
+  // With score_generated, the queries after the prompt are scored too (KV-Compress, equation 20).
+  KvScorer scorer = KvScorer::none;
+  int32_t score_window = 64;  // queries: LeanKV 64 (its code), SnapKV 32, KV-Compress 8, H2O all
+  // Odd. A prompt token's score becomes the highest among this number of neighbours (SnapKV;
+  // KV-Compress, equation 8: 7).
+  int32_t score_pool = 1;
+  bool score_generated = false;
+  // (0, 1]: the forgetting factor of the scorer `a2sf`. The paper searches it for each model.
+  float score_decay = 0.99f;
+  KvKeyScore key_score = KvKeyScore::magnitude;
+
+  // ---- allocator, with the rule `budget`
+  KvAllocator allocator = KvAllocator::uniform;
+  // > 1: the last layer gets 1 / pyramid_steepness of the mean (PyramidKV).
+  float pyramid_steepness = 20;
+  // [0, 1]: share of a head's uniform budget that is guaranteed (Ada-KV).
+  float head_floor = 0.2f;
+
+  // ---- rule
+  KvRule rule = KvRule::keep_all;
+  // thresholds: a token is high from alpha_high / N on, and low from alpha_low / N on. N is the
+  // number of stored tokens.
+  float alpha_high = 1;
+  float alpha_low = 0;
+  // budget: exactly one of keep_share, keep_tokens and keep_bytes is not 0. It covers all stored
+  // tokens, the protected ones included. If the protected tokens alone exceed the budget, only they
+  // are kept.
+  float keep_share = 0;     // (0, 1]: share of the stored tokens
+  int32_t keep_tokens = 0;  // tokens for each KV head, on average
+  int64_t keep_bytes = 0;   // bytes of the sequence's pages
+  float high_share = 1;     // [0, 1]: share of the kept tokens that stays in the high tier
+  // mass: dropped tokens received at most 1 - mass_keep of the attention. Tokens outside the high
+  // tier received at most 1 - mass_high.
+  float mass_high = 0.95f;
+  float mass_keep = 0.99f;
+
+  // ---- protected tokens: no rule touches them, and they stay in the high tier
+  int32_t sinks = 4;   // first tokens (StreamingLLM)
+  int32_t recent = 1;  // closed groups of 64, besides the open one (LeanKV's recent window)
+  // True: tokens after the prompt are evaluated too, 64 at a time as they leave the recent groups.
+  // False: all generated tokens stay (SnapKV).
+  bool compress_generated = true;
+
+  // Returns: true if the rule demotes or drops stored tokens. A quantised format alone is not
+  // called lossy.
+  constexpr bool is_lossy() const { return rule != KvRule::keep_all; }
+  constexpr bool has_low_tier() const { return is_lossy() && !(high == low); }
+  constexpr int32_t newest_dense() const { return !is_lossy() && high.is_sparse() ? newest : 0; }
+  // Returns: true if keys are pruned after they were stored, so that later queries can influence
+  // it.
+  constexpr bool prunes_keys() const { return has_low_tier() && low.key_keep < KvFormat::kKeepAll; }
+  // Returns: true if tokens need token scores: a position each, and a score if there is a scorer.
+  constexpr bool needs_token_scores() const { return is_lossy(); }
+
+  // Returns: number of first tokens of the prompt that a sequence of this policy may take from the
+  // prefix cache (Sequence::shareable is about samples of one request). It computes the last ones
+  // itself: scores need their queries, and the residual buffer needs their unquantised form.
+  constexpr int32_t shareable(int32_t prompt_tokens) const {
+    int32_t own = 0;  // last tokens that the sequence must compute itself
+    if (newest_dense() > 0) {
+      own = newest_dense() - 1;
+    }
+    if (key_score == KvKeyScore::output_aware) {
+      own = kKvGroup + prompt_tokens % kKvGroup;
+    }
+    if (is_lossy() && scorer != KvScorer::none) {
+      own = score_window == 0 ? prompt_tokens : score_window > own ? score_window : own;
+    }
+    return own < prompt_tokens ? prompt_tokens - own : 0;
+  }
+
+  friend constexpr bool operator==(const KvPolicy&, const KvPolicy&) = default;
+};
+
+inline constexpr int32_t kMaxScorePool = 63;
+inline constexpr int32_t kMaxScoreWindow = 1 << 20;
+inline constexpr int32_t kMaxRecentGroups = 1 << 14;
+
+// Returns: empty if `policy` is valid, else a message that names the field.
+std::string policy_error(const KvPolicy& policy);
+
+// Returns: bytes of one token's key and value in one KV head, with scales, zeros and bitmaps.
+// Orders formats by precision.
+double token_bytes(KvFormat format, int32_t head_dim);
+
+// Returns: the name in `--kv`; empty for a value that the enum does not have.
+std::string_view name_of(KvScorer scorer);
+std::string_view name_of(KvKeyScore score);
+std::string_view name_of(KvAllocator allocator);
+std::string_view name_of(KvRule rule);
+
+// ---- presets: the only table of named policies
+
+struct KvPreset {
+  std::string name;
+  KvPolicy policy;
+
+  friend bool operator==(const KvPreset&, const KvPreset&) = default;
+};
+
+// Returns: the preset that keeps all tokens in one format, named like the format.
+inline KvPreset uniform_kv(KvFormat format) {
+  return {name_of(format), {.high = format, .low = format}};
+}
+inline const KvPreset kKvPresetF32 = uniform_kv(kKvF32);
+inline const KvPreset kKvPresetF16 = uniform_kv(kKvF16);
+inline const KvPreset kKvPresetK8V4 = uniform_kv(kKvK8V4);
+
+std::span<const KvPreset> kv_presets();
+
+// Returns: null if there is no preset of that name.
+const KvPreset* find_kv_preset(std::string_view name);
+
+}  // namespace tessera

@@ -1,0 +1,134 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/check.h"
+#include "kernels/kv/kv_page.h"
+
+namespace tessera {
+
+inline constexpr int32_t kNoPage = -1;
+
+struct KvFreeRange {
+  int64_t head = 0;   // index of the first free id in the circular list
+  int64_t count = 0;  // number of free ids
+};
+
+// Page tables, free list and owners of all pages, in the backend's memory. Only ops change them.
+// Owns nothing: KvArena owns the memory. Invariants, after every op:
+// - A page id in [0, page_count) is in the free list's live range exactly if it has no owner.
+// - owners[id] is the number of table entries, of rows and of prefix blocks, that hold the page. It
+//   exceeds one only for pages that are never written again: closed groups that several sequences,
+//   or a sequence and the prefix cache, share.
+// - A page-table row has its high-tier pages at the left end, its low-tier pages at the right end,
+//   and kNoPage between.
+struct KvPool {
+  KvPagesView pages;
+  int32_t* tables = nullptr;   // pages.tables, writable
+  uint16_t* owners = nullptr;  // [page_count]
+  int32_t slots = 0;
+
+  // Circular: the free ids are free_list[(head + i) % page_count] for i in [0, count).
+  int32_t* free_list = nullptr;  // [page_count]
+  int32_t page_count = 0;
+  KvFreeRange* free_range = nullptr;  // one, beside the list, so that a device can own it
+
+  // Prefix blocks: runs of tokens in all layers and KV heads. They outlive the sequence that
+  // computed them, and other sequences can begin with them. The host identifies a block by its
+  // handle, an index into this table: [prefix_blocks, layers, kv_heads, prefix_block_pages], with
+  // kNoPage after the last page.
+  int32_t* prefix_block_tables = nullptr;
+  int32_t prefix_blocks = 0;
+  int32_t prefix_block_pages = 0;  // pages per head in the format with the most bytes per token
+  // Tokens of a prefix block: a multiple of kKvGroup and of the capacity of each prefix block
+  // format. 0: no prefix blocks.
+  int32_t prefix_block_tokens = 0;
+
+  constexpr int32_t* prefix_block_table(int32_t handle,
+                                        int64_t head) const {  // head: layer * kv_heads + KV head
+    return prefix_block_tables +
+           (int64_t{handle} * pages.layers * pages.kv_heads + head) * prefix_block_pages;
+  }
+  constexpr int32_t prefix_block_pages_of(uint8_t tier) const {
+    return prefix_block_tokens / pages.layouts[tier].capacity;
+  }
+};
+
+// Aborts unless the pool has that prefix block and its blocks can have that tier's format. Used by
+// the ops of every backend.
+inline void check_prefix_block(const KvPool& pool, int32_t handle, uint8_t tier) {
+  TESSERA_CHECK(handle >= 0 && handle < pool.prefix_blocks, "no such prefix block");
+  TESSERA_CHECK(tier < kMaxKvLayouts && pool.pages.layouts[tier].capacity > 0 &&
+                    pool.prefix_block_tokens % pool.pages.layouts[tier].capacity == 0 &&
+                    pool.prefix_block_pages_of(tier) <= pool.prefix_block_pages,
+                "prefix blocks do not have this format");
+}
+
+// A prefix block and its format.
+struct PrefixBlock {
+  int32_t handle = 0;
+  uint8_t tier = 0;  // index into KvPagesView::layouts
+};
+
+// Argument of kv_share: make a prefix block from the high tier of every page-table row of `slot`,
+// beginning with token `first` of that tier.
+struct KvShare {
+  int32_t slot = 0;
+  uint8_t tier = 0;    // format of the slot's high tier: index into KvPagesView::layouts
+  int32_t first = 0;   // a multiple of prefix_block_tokens
+  int32_t handle = 0;  // target prefix block, without pages
+};
+
+// Argument of kv_attach: let `slot`, which has no tokens, begin with these prefix blocks in order
+// of position. Blocks of tiers.high go into its high tier, the others into its low tier.
+// Requires: every block is of tiers.high or of tiers.low.
+struct KvAttachment {
+  int32_t slot = 0;
+  KvTiers tiers;
+  std::span<const PrefixBlock> prefix_blocks;
+};
+
+// Argument of kv_resize: every page-table row of `slot` gets pages for `tokens` more tokens of its
+// high tier, whose layout is pages.layouts[tiers.high].
+struct KvGrowth {
+  int32_t slot = 0;
+  KvTiers tiers;
+  int32_t tokens = 0;
+};
+
+// Argument of kv_fork: `to`, which has no tokens, becomes a copy of `from`: page-table rows, token
+// scores and residual buffers. At most the first `high` tokens of each row's high tier are copied.
+// The residual buffer is then valid only if the next group is still the open one of `from`.
+struct KvFork {
+  int32_t from = 0;
+  int32_t to = 0;
+  KvTiers tiers;
+  int32_t high = INT32_MAX;
+};
+
+// Argument of kv_swap_out or kv_swap_in: the slot that is copied. The copy itself is
+// KvSnapshotArgs::bytes.
+struct KvSnapshot {
+  int32_t slot = 0;
+  KvTiers tiers;
+  int32_t tokens = 0;  // stored tokens, the open group included
+};
+
+// Returns: bytes of one row's query_sums; 0 if there are none.
+constexpr int64_t kv_query_sum_bytes(const KvPagesView& pages) {
+  return pages.query_sums == nullptr ? 0 : 2 * pages.head_dim * int64_t{sizeof(float)};
+}
+
+// Returns: an upper bound of the bytes that kv_swap_out writes for a slot of `tokens` tokens whose
+// rows hold `slot_pages` pages in all: counts, pages, query sums, token scores, residual buffers.
+constexpr int64_t kv_snapshot_bytes(const KvPagesView& pages, int64_t slot_pages, int32_t tokens) {
+  const int64_t rows = int64_t{pages.layers} * pages.kv_heads;
+  const int64_t token_scores =
+      pages.token_scores == nullptr ? 0 : tokens * int64_t{sizeof(KvTokenScore)};
+  return slot_pages * pages.page_bytes +
+         rows * (int64_t{sizeof(KvRow)} + pages.residual_layout.page_bytes +
+                 kv_query_sum_bytes(pages) + token_scores);
+}
+
+}  // namespace tessera

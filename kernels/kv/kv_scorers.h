@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/kv/scorers/a2sf.h"
+#include "kernels/kv/scorers/mean.h"
+#include "kernels/kv/scorers/none.h"
+#include "kernels/kv/scorers/scissorhands.h"
+#include "kernels/kv/scorers/squares.h"
+#include "kernels/kv/scorers/sum.h"
+
+namespace tessera {
+
+// A scorer computes a token's significance from the attention probabilities a that the token
+// received from the scored queries (KvScoring). The query heads of a KV head are aggregated onto
+// it, so keys are never repeated.
+//
+// A scorer is one file of scorers/ and one line of the table below, for every backend. Its type
+// has:
+//   add_head(sum, weight, factor, even)  Returns: sum plus the contribution of one query head. Its
+//                                        attention to the token is a = weight * factor. even: 1 /
+//                                        (number of tokens that the query attends to). V is one
+//                                        float or a vector of them, with fma, at_least, + and *.
+//   share(heads)                         factor of the sum over the query heads of a KV head
+//   kDecays                              true: each scored query first multiplies the token's
+//                                        score by KvPolicy::score_decay
+//   kMeanOverQueries                     true: the significance is the score over the number of
+//                                        scored queries after the token
+// The name is the value of the policy field `scorer`. Values go between ranks: add new ones last.
+#define TESSERA_KV_SCORERS(SCORER)         \
+  SCORER(none, NoScorer)                   \
+  SCORER(mean, MeanScorer)                 \
+  SCORER(sum, SumScorer)                   \
+  SCORER(squares, SquaresScorer)           \
+  SCORER(scissorhands, ScissorhandsScorer) \
+  SCORER(a2sf, A2sfScorer)
+
+enum class KvScorer : uint8_t {
+#define TESSERA_SCORER(name, Type) name,
+  TESSERA_KV_SCORERS(TESSERA_SCORER)
+#undef TESSERA_SCORER
+};
+
+// Returns: call(Type()) for the scorer's type.
+template <class Call>
+constexpr auto with_scorer(KvScorer scorer, Call&& call) {
+  switch (scorer) {
+#define TESSERA_SCORER(name, Type) \
+  case KvScorer::name:             \
+    return call(Type());
+    TESSERA_KV_SCORERS(TESSERA_SCORER)
+#undef TESSERA_SCORER
+  }
+  return call(NoScorer());
+}
+
+// One float as the vector of a scorer, for backends without vectors. Products are rounded before
+// they are added.
+struct ScorerFloat {
+  float value;
+
+  static constexpr ScorerFloat fma(ScorerFloat a, ScorerFloat b, ScorerFloat c) {
+    return {a.value * b.value + c.value};
+  }
+  static constexpr ScorerFloat at_least(ScorerFloat a, ScorerFloat b) {
+    return {a.value >= b.value ? 1.0f : 0.0f};
+  }
+  friend constexpr ScorerFloat operator+(ScorerFloat a, ScorerFloat b) {
+    return {a.value + b.value};
+  }
+  friend constexpr ScorerFloat operator*(ScorerFloat a, ScorerFloat b) {
+    return {a.value * b.value};
+  }
+};
+
+}  // namespace tessera

@@ -1,0 +1,46 @@
+#include "kernels/kv/row_budget.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tessera {
+namespace {
+
+// Returns: max tokens of a row, the open group included, whose closed tokens fit `pages` pages.
+int32_t tokens_in(const KvPool& pool, const KvCompression& sequence, int64_t pages) {
+  const int64_t high_capacity = pool.pages.layouts[sequence.tiers.high].capacity;
+  const int64_t low_capacity = pool.pages.layouts[sequence.tiers.low].capacity;
+  const int32_t open = sequence.tokens % kKvGroup;
+  const int32_t in_high_anyway =
+      std::min(sequence.tokens, sequence.policy.sinks + sequence.policy.recent * kKvGroup + open);
+  for (int32_t tokens = sequence.tokens; tokens > open; --tokens) {
+    int64_t high = tokens;
+    if (sequence.policy.has_low_tier()) {
+      high = std::llround(double{sequence.policy.high_share} * tokens);
+      high = std::clamp<int64_t>(high, std::min(tokens, in_high_anyway), tokens);
+    }
+    if (div_ceil(std::max<int64_t>(high - open, 0), high_capacity) +
+            div_ceil(tokens - high, low_capacity) <=
+        pages) {
+      return tokens;
+    }
+  }
+  return open;
+}
+
+}  // namespace
+
+int32_t row_budget(const KvPool& pool, const KvCompression& sequence) {
+  const KvPolicy& policy = sequence.policy;
+  if (policy.keep_share > 0) {
+    return static_cast<int32_t>(std::clamp(std::ceil(double{policy.keep_share} * sequence.tokens),
+                                           0.0, static_cast<double>(sequence.tokens)));
+  }
+  if (policy.keep_tokens > 0) {
+    return std::min(policy.keep_tokens, sequence.tokens);
+  }
+  const int64_t rows = int64_t{pool.pages.layers} * pool.pages.kv_heads;
+  return tokens_in(pool, sequence, policy.keep_bytes / (rows * pool.pages.page_bytes));
+}
+
+}  // namespace tessera

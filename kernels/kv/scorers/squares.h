@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+
+namespace tessera {
+
+// Sum of a^2 over queries and heads (KV-Compress, section 4.3, equations 9 to 11).
+struct SquaresScorer {
+  static constexpr bool kMeanOverQueries = false;
+  static constexpr bool kDecays = false;
+  template <class V>
+  static constexpr V add_head(V sum, V weight, V factor, V /*even*/) {
+    const V received = weight * factor;
+    return V::fma(received, received, sum);
+  }
+  static constexpr float share(int32_t /*heads*/) { return 1.0f; }
+};
+
+}  // namespace tessera

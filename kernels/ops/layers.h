@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/half.h"
+#include "kernels/ops/stream.h"
+#include "kernels/sampling.h"
+#include "kernels/view.h"
+#include "kernels/weight.h"
+
+namespace tessera {
+
+// Ops of the model's layers, and the choice of tokens from logits. Each row is computed on its own.
+
+struct EmbedArgs {
+  std::span<const int32_t> tokens;    // [tokens], each in [0, table.rows)
+  MatrixView<const bf16> table;       // [vocab, hidden]; no data if `table_f32` has
+  MatrixView<const float> table_f32;  // [vocab, hidden]
+  MatrixView<float> out;              // [tokens, hidden]
+};
+
+struct RmsNormArgs {
+  MatrixView<const float> in;     // [tokens, hidden]
+  std::span<const float> weight;  // [hidden]
+  float epsilon = 1e-5f;
+  MatrixView<float> out;  // [tokens, hidden]; may alias `in`
+};
+
+// out = in * weight^T (+ bias) (+ out if `accumulate`). Batch-invariant: a batch row's result does
+// not depend on the number of rows, because the sum over inputs has one fixed order per ISA.
+// Deterministic serving depends on this.
+struct LinearArgs {
+  MatrixView<const float> in;  // [tokens, weight.cols]
+  const PackedWeight* weight = nullptr;
+  std::span<const float> bias;   // [weight.rows] or empty
+  bool accumulate = false;       // adds to `out`: fuses the residual add
+  MatrixView<float> out;         // [tokens, weight.rows]
+  std::span<std::byte> scratch;  // for activations: Backend::linear_scratch_bytes(tokens, cols)
+};
+
+// Rotates q and k in place. The pairs are (i, i + head_dim / 2), as in Hugging Face's layout.
+struct RopeArgs {
+  MatrixView<float> heads;             // [tokens, heads * head_dim]
+  std::span<const int32_t> positions;  // [tokens]
+  const float* cos = nullptr;          // [max_positions, head_dim / 2]
+  const float* sin = nullptr;          // [max_positions, head_dim / 2]
+  int32_t head_dim = 0;
+};
+
+struct SiluMulArgs {
+  MatrixView<const float> gate_up;  // [tokens, 2 * width]: gate, then up
+  MatrixView<float> out;            // [tokens, width] = silu(gate) * up
+};
+
+// Upper bounds for one call of `sample`. Scratch is sized by them once, at start.
+struct SampleLimits {
+  int32_t rows = 0;
+  int32_t vocab = 0;    // <= kMaxSampledVocab
+  int32_t changes = 0;  // sum over all rows
+};
+
+// Chooses the next token of each logits row (kernels/sampling.h). `rows` and `changes` belong to
+// the step's plan, so they are in host memory; `logits` and `sampled` are in the backend's memory.
+// Logits are modified during the call and restored. A row's token depends only on that row.
+struct SampleArgs {
+  MatrixView<float> logits;              // [any, vocab]
+  std::span<const SampleRow> rows;       // at most one for each row of `logits`
+  std::span<const LogitChange> changes;  // concatenated changes of all rows
+  std::span<SampledToken> sampled;       // one for each of `rows`
+  std::span<std::byte> scratch;          // Backend::sample_scratch_bytes(...), 64-byte aligned
+};
+
+}  // namespace tessera

@@ -1,0 +1,131 @@
+#include "tests/kernels/cuda/emulator/emulated_stream.h"
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "kernels/check.h"
+#include "kernels/cuda/ops.h"
+#include "tests/kernels/cuda/emulator/emulated_memory.h"
+
+namespace tessera::simt::emulation {
+namespace {
+
+struct Collected {
+  void* to;
+  std::vector<std::byte> numbers;
+};
+
+using Kernels = std::vector<std::function<void()>>;
+
+// State of a recording in progress: its plan in host memory, and the list that receives its
+// launches. Null list: launches run at once, with a plan of zeroes.
+struct Recorded {
+  std::span<const std::byte> plan;
+  Kernels* noted;
+};
+
+constexpr size_t kPlanBytes = size_t{64} << 10;
+
+StreamCounts g_counts;
+std::vector<Collected> g_collected;
+const Recorded* g_recorded = nullptr;
+
+// Device memory for the plans of all recordings, one buffer as in CudaStream.
+std::byte* recorded_plan() {
+  static auto* memory = static_cast<std::byte*>(kMemory.allocate(kPlanBytes));
+  return memory;
+}
+
+void set_recorded_plan(std::span<const std::byte> plan) {
+  const DeviceAccess access;
+  std::memset(recorded_plan(), 0xff, kPlanBytes);
+  std::memcpy(recorded_plan(), plan.data(), plan.size());
+}
+
+class EmulatedRecording final : public Recording {
+ public:
+  EmulatedRecording(size_t plan_bytes, Kernels kernels)
+      : plan_bytes_(plan_bytes), kernels_(std::move(kernels)) {}
+
+  void start(std::span<const std::byte> plan, Stream) const override {
+    TESSERA_CHECK(plan.size() == plan_bytes_, "a recording is started with a plan of another size");
+    ++g_counts.recordings;
+    set_recorded_plan(plan);
+    for (const auto& kernel : kernels_) {
+      kernel();
+    }
+  }
+
+ private:
+  const size_t plan_bytes_;
+  const Kernels kernels_;
+};
+
+}  // namespace
+
+StreamCounts counts() {
+  return g_counts;
+}
+
+void start(std::function<void()> kernel) {
+  if (g_recorded != nullptr && g_recorded->noted != nullptr) {
+    g_recorded->noted->push_back(std::move(kernel));
+    return;
+  }
+  ++g_counts.launches;
+  kernel();
+}
+
+void wait() {
+  TESSERA_CHECK(g_recorded == nullptr, "a recording cannot wait");
+  ++g_counts.waits;
+  for (const Collected& part : g_collected) {
+    std::memcpy(part.to, part.numbers.data(), part.numbers.size());
+  }
+  g_collected.clear();
+}
+
+const void* mirror(const void* plan, size_t bytes) {
+  if (g_recorded == nullptr || bytes == 0) {
+    return plan;
+  }
+  const auto* part = static_cast<const std::byte*>(plan);
+  const std::span<const std::byte> whole = g_recorded->plan;
+  TESSERA_CHECK(part >= whole.data() && part + bytes <= whole.data() + whole.size(),
+                "a recording reads memory outside its plan");
+  return recorded_plan() + (part - whole.data());
+}
+
+void* collect(void* to, size_t bytes) {
+  if (bytes == 0) {
+    return nullptr;
+  }
+  TESSERA_CHECK(g_recorded == nullptr, "numbers cannot be collected in a recording");
+  g_collected.push_back({to, std::vector<std::byte>(bytes)});
+  return g_collected.back().numbers.data();
+}
+
+std::unique_ptr<Recording> record(const RecordArgs& args, Stream) {
+  TESSERA_CHECK(g_recorded == nullptr, "a recording within a recording");
+  TESSERA_CHECK(args.plan.size() <= kPlanBytes, "a plan larger than its memory");
+  Kernels kernels;
+  set_recorded_plan(std::vector<std::byte>(args.plan.size()));
+  for (Kernels* noted : {static_cast<Kernels*>(nullptr), &kernels}) {
+    const Recorded recorded{args.plan, noted};
+    g_recorded = &recorded;
+    args.ops();
+    g_recorded = nullptr;
+  }
+  return std::make_unique<EmulatedRecording>(args.plan.size(), std::move(kernels));
+}
+
+}  // namespace tessera::simt::emulation
+
+namespace tessera::cuda {
+
+std::unique_ptr<Recording> record(const RecordArgs& args, Stream stream) {
+  return simt::emulation::record(args, stream);
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,247 @@
+#pragma once
+
+// Implementation of simt.h on the host, for tests. Blocks run one after the other; the threads of a
+// block are fibers that switch when they wait for each other. Arithmetic follows the hardware's
+// documentation: integer products are exact; products of f16 are summed in double precision and
+// rounded to f32 once.
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <functional>
+#include <span>
+#include <type_traits>
+
+#include "kernels/backend.h"
+#include "kernels/check.h"
+#include "kernels/half.h"
+#include "tests/kernels/cuda/emulator/emulated_memory.h"
+#include "tests/kernels/cuda/emulator/emulated_stream.h"
+
+#define TESSERA_KERNEL(...) void
+#define TESSERA_DEVICE inline
+#define TESSERA_BOTH inline
+#define TESSERA_UNROLL
+#define TESSERA_UNROLL_BY(count)
+
+namespace tessera::simt {
+
+namespace emulation {
+
+struct Thread {
+  int32_t thread = 0;
+  int32_t block_x = 0;
+  int32_t block_y = 0;
+  LaunchShape shape;
+  std::byte* shared = nullptr;
+};
+const Thread& self();
+
+void wait_for_block();
+
+// Data that the lanes of a warp exchange in one collective instruction.
+struct Operands {
+  static constexpr size_t kBytes = 48;
+  std::byte of[kWarp][kBytes];
+
+  template <class T>
+  T get(int32_t lane) const {
+    static_assert(sizeof(T) <= kBytes && std::is_trivially_copyable_v<T>);
+    T value;
+    std::memcpy(&value, of[lane], sizeof(T));
+    return value;
+  }
+  template <class T>
+  void put(int32_t lane, const T& value) {
+    static_assert(sizeof(T) <= kBytes && std::is_trivially_copyable_v<T>);
+    std::memcpy(of[lane], &value, sizeof(T));
+  }
+};
+// Waits until every lane of the warp has delivered its operand, then runs `combine` (null: none)
+// once on all operands.
+// Returns: operands of all lanes.
+// Errors: aborts if lanes execute different instructions.
+const Operands& exchange(const char* instruction, const void* operand, size_t bytes,
+                         void (*combine)(Operands&) = nullptr);
+
+// Runs `body` for each thread of each block. Shared memory is 0xff at the start of each block.
+void run(const LaunchShape& shape, const std::function<void()>& body);
+
+}  // namespace emulation
+
+template <class... Parameters, class... Args>
+void launch(Stream, const LaunchShape& shape, void (*kernel)(Parameters...), const Args&... args) {
+  // Captures by value, as a launch does: the caller's arguments may be gone when a recording runs.
+  emulation::start([=] { emulation::run(shape, [&] { kernel(args...); }); });
+}
+
+template <class T>
+const T* mirror(std::span<const T> plan, Stream) {
+  return static_cast<const T*>(emulation::mirror(plan.data(), plan.size_bytes()));
+}
+
+template <class T>
+T* collect(std::span<T> numbers, Stream) {
+  return static_cast<T*>(emulation::collect(numbers.data(), numbers.size_bytes()));
+}
+
+inline void download(void* to, const void* from, int64_t bytes, Stream stream) {
+  emulation::kMemory.download(to, from, bytes, stream);
+}
+// Small, so that tests cover more than one slice.
+inline std::span<std::byte> staging(Stream) {
+  alignas(16) static std::byte memory[10000];
+  return memory;
+}
+inline void wait(Stream) {
+  emulation::wait();
+}
+
+template <class T>
+T& shared() {
+  TESSERA_CHECK(static_cast<int32_t>(sizeof(T)) <= emulation::self().shape.shared_bytes,
+                "a kernel uses more shared memory than its launch asked for");
+  return *reinterpret_cast<T*>(emulation::self().shared);
+}
+
+inline int32_t thread() {
+  return emulation::self().thread;
+}
+inline int32_t threads() {
+  return emulation::self().shape.threads;
+}
+inline int32_t lane() {
+  return thread() % kWarp;
+}
+inline int32_t warp() {
+  return thread() / kWarp;
+}
+inline int32_t block_x() {
+  return emulation::self().block_x;
+}
+inline int32_t block_y() {
+  return emulation::self().block_y;
+}
+inline int32_t grid_x() {
+  return emulation::self().shape.grid_x;
+}
+inline int32_t grid_y() {
+  return emulation::self().shape.grid_y;
+}
+
+inline void sync_block() {
+  emulation::wait_for_block();
+}
+inline void sync_warp() {
+  emulation::exchange("sync_warp", nullptr, 0);
+}
+
+template <class T>
+T shuffle(T value, int32_t from) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+  return emulation::exchange("shuffle", &value, sizeof(T)).template get<T>(from % kWarp);
+}
+template <class T>
+T shuffle_xor(T value, int32_t mask) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+  return emulation::exchange("shuffle_xor", &value, sizeof(T)).template get<T>(lane() ^ mask);
+}
+
+inline uint32_t ballot(bool condition) {
+  const uint32_t own = condition ? 1 : 0;
+  const emulation::Operands& all = emulation::exchange("ballot", &own, sizeof(own));
+  uint32_t word = 0;
+  for (int32_t lane = 0; lane < kWarp; ++lane) {
+    word |= all.get<uint32_t>(lane) << lane;
+  }
+  return word;
+}
+inline int32_t popcount(uint32_t word) {
+  return std::popcount(word);
+}
+
+template <class T>
+T atomic_add(T* address, T value) {
+  const T before = *address;
+  *address = static_cast<T>(before + value);
+  return before;
+}
+inline uint16_t subtract_owner(uint16_t* address) {
+  return (*address)--;
+}
+
+inline void check(bool condition) {
+  TESSERA_CHECK(condition, "a check in a kernel failed");
+}
+
+inline Words load_words(const void* from) {
+  TESSERA_CHECK(reinterpret_cast<uintptr_t>(from) % sizeof(Words) == 0, "an unaligned load");
+  Words words;
+  std::memcpy(&words, from, sizeof(words));
+  return words;
+}
+inline void store_words(void* to, const Words& words) {
+  TESSERA_CHECK(reinterpret_cast<uintptr_t>(to) % sizeof(Words) == 0, "an unaligned store");
+  std::memcpy(to, &words, sizeof(words));
+}
+inline float fma(float a, float b, float c) {
+  return std::fma(a, b, c);
+}
+inline float exp2(float x) {
+  return std::exp2(x);
+}
+inline float exp(float x) {
+  return std::exp(x);
+}
+inline float log(float x) {
+  return std::log(x);
+}
+inline float max(float a, float b) {
+  return std::max(a, b);
+}
+inline float min(float a, float b) {
+  return std::min(a, b);
+}
+inline float abs(float x) {
+  return std::abs(x);
+}
+inline float sqrt(float x) {
+  return std::sqrt(x);
+}
+inline int32_t round(float x) {
+  return static_cast<int32_t>(std::nearbyint(x));
+}
+inline double unfused(double a, double b) {
+  return a * b;
+}
+
+inline float as_f32(f16 x) {
+  return to_f32(x);
+}
+inline float as_f32(bf16 x) {
+  return to_f32(x);
+}
+inline f16 as_f16(float x) {
+  return to_f16(x);
+}
+inline uint32_t pack_f16(float low, float high) {
+  return to_f16(low).bits | static_cast<uint32_t>(to_f16(high).bits) << 16;
+}
+inline uint32_t add_f16(uint32_t a, uint32_t b) {
+  const auto half = [](uint32_t word) { return to_f32(f16{static_cast<uint16_t>(word)}); };
+  return pack_f16(half(a) + half(b), half(a >> 16) + half(b >> 16));
+}
+// Combine the lower (upper) halves of two words; that of `first` becomes the lower half.
+inline uint32_t merge_low(uint32_t first, uint32_t second) {
+  return (first & 0xffffu) | second << 16;
+}
+inline uint32_t merge_high(uint32_t first, uint32_t second) {
+  return first >> 16 | (second & 0xffff0000u);
+}
+
+void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+void mma_u8s8(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+
+}  // namespace tessera::simt
