@@ -67,7 +67,9 @@ std::string print(Named value) {
 
 struct Field {
   std::string_view name;
-  std::optional<KvRule> rule;  // the rule that the field belongs to
+  // The rule that the field belongs to. The fields of `budget` belong to every rule that divides a
+  // budget.
+  std::optional<KvRule> rule;
   bool (*set)(KvPolicy& policy, std::string_view text);
   std::string (*get)(const KvPolicy& policy);
 };
@@ -77,6 +79,11 @@ constexpr Field field(std::string_view name, std::optional<KvRule> rule = std::n
   return {name, rule,
           [](KvPolicy& policy, std::string_view text) { return read(text, policy.*kMember); },
           [](const KvPolicy& policy) { return print(policy.*kMember); }};
+}
+
+bool belongs_to(std::optional<KvRule> rule, KvRule policy_rule) {
+  return !rule.has_value() || *rule == policy_rule ||
+         (*rule == KvRule::budget && divides_budget(policy_rule));
 }
 
 constexpr Field kFields[] = {
@@ -98,6 +105,7 @@ constexpr Field kFields[] = {
     field<&KvPolicy::keep_tokens>("keep_tokens", KvRule::budget),
     field<&KvPolicy::keep_bytes>("keep_bytes", KvRule::budget),
     field<&KvPolicy::high_share>("high_share", KvRule::budget),
+    field<&KvPolicy::lag>("lag", KvRule::lagged),
     field<&KvPolicy::mass_high>("mass_high", KvRule::mass),
     field<&KvPolicy::mass_keep>("mass_keep", KvRule::mass),
     field<&KvPolicy::sinks>("sinks"),
@@ -158,13 +166,14 @@ absl::StatusOr<KvPolicy> edit_policy(const KvPolicy& base,
       return absl::InvalidArgumentError(absl::StrCat(name, " is given twice"));
     }
     const std::optional<KvRule> rule = (*field)->rule;
-    if (rule.has_value() && !chosen_by.empty() && *rule != policy.rule) {
+    const bool belongs = belongs_to(rule, policy.rule);
+    if (!belongs && !chosen_by.empty() && !belongs_to(policy.rule, *rule)) {
       return absl::InvalidArgumentError(
           absl::StrCat(name, " belongs to the rule ", std::string(name_of(*rule)), ", but ",
                        chosen_by, " to ", std::string(name_of(policy.rule)), ": choose one"));
     }
     if (rule.has_value()) {
-      policy.rule = *rule;
+      policy.rule = belongs ? policy.rule : *rule;
       chosen_by = name;
     }
     clear_budgets(policy, name);
@@ -231,8 +240,7 @@ KvPolicyFields policy_fields(const KvPolicy& policy) {
       return policy.scorer == KvScorer::a2sf;
     }
     const bool unused_budget = field.name.substr(0, 5) == "keep_" && field.get(policy) == "0";
-    return policy.is_lossy() && !unused_budget &&
-           (!field.rule.has_value() || *field.rule == policy.rule);
+    return policy.is_lossy() && !unused_budget && belongs_to(field.rule, policy.rule);
   };
   KvPolicyFields out;
   for (const Field& field : kFields) {

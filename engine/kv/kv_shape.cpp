@@ -156,9 +156,8 @@ absl::Status check_policy(const KvPolicy& policy, const KvModel& model) {
         absl::StrCat("KV policy: the rule ", std::string(name_of(policy.rule)), " serves at most ",
                      kMaxScoredHeads, " query heads of one KV head, the model has ", model.group));
   }
-  const bool spreads_over_heads =
-      policy.allocator == KvAllocator::heads || policy.allocator == KvAllocator::pages;
-  if (model.ranks > 1 && policy.rule == KvRule::budget && spreads_over_heads) {
+  const bool spreads_over_heads = reads_of(policy.allocator) != AllocatorReads::shape;
+  if (model.ranks > 1 && divides_budget(policy.rule) && spreads_over_heads) {
     return absl::InvalidArgumentError(absl::StrCat(
         "KV policy: the allocator ", std::string(name_of(policy.allocator)),
         " compares the tokens of all KV heads, and these stand on ", model.ranks,

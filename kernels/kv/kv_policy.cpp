@@ -108,6 +108,23 @@ constexpr KvPolicy a2sf() {
   return policy;
 }
 
+// ZigZagKV is SnapKV with budgets by layer and head (its section 4).
+constexpr KvPolicy zigzagkv() {
+  return snapkv(KvAllocator::zigzag);
+}
+
+// LazyEviction keeps half of the tokens on reasoning tasks (its abstract). The window of 128 tokens
+// between evictions and the newest 128 tokens are ours.
+constexpr KvPolicy lazyeviction() {
+  KvPolicy policy = pruning(KvScorer::recurrence, 0.5f);
+  policy.score_window = 128;
+  policy.score_generated = true;
+  policy.rule = KvRule::lagged;
+  policy.lag = 2;
+  policy.recent = 2;
+  return policy;
+}
+
 bool in_range(float value, float low, float high) {
   return value >= low && value <= high;  // false for NaN
 }
@@ -165,8 +182,20 @@ std::string scorer_error(const KvPolicy& policy) {
   if (!in_range(policy.score_decay, 1e-6f, 1)) {
     return outside("score_decay", policy.score_decay, "above 0 and at most 1");
   }
-  if (policy.scorer == KvScorer::none && policy.rule != KvRule::budget) {
-    return "scorer is none: only the rule budget works without scores";
+  const bool needs_scores =
+      with_rule(policy.rule, [](auto rule) { return decltype(rule)::kNeedsScores; });
+  if (policy.scorer == KvScorer::none && needs_scores) {
+    return "scorer is none: the rule " + std::string(name_of(policy.rule)) + " works on scores";
+  }
+  const bool has_state =
+      with_scorer(policy.scorer, [](auto scorer) { return decltype(scorer)::kHasState; });
+  if (has_state && !divides_budget(policy.rule)) {
+    return "scorer " + std::string(name_of(policy.scorer)) +
+           " ranks tokens: it needs a rule that divides a budget";
+  }
+  if (has_state && policy.score_pool != 1) {
+    return "score_pool takes the maximum of sums: it must be 1 with the scorer " +
+           std::string(name_of(policy.scorer));
   }
   if (policy.scorer != KvScorer::none && policy.compress_generated && !policy.score_generated) {
     return "compress_generated needs score_generated: generated tokens have no scores otherwise";
@@ -192,7 +221,7 @@ std::string budget_error(const KvPolicy& policy) {
   if (!in_range(policy.high_share, 0, 1)) {
     return outside("high_share", policy.high_share, "between 0 and 1");
   }
-  if (policy.allocator == KvAllocator::pages && policy.has_low_tier()) {
+  if (reads_of(policy.allocator) == AllocatorReads::pages && policy.has_low_tier()) {
     return "allocator pages evicts whole pages of one format: low must be the same as high";
   }
   if (!(policy.pyramid_steepness > 1) || !std::isfinite(policy.pyramid_steepness)) {
@@ -205,7 +234,7 @@ std::string budget_error(const KvPolicy& policy) {
 }
 
 std::string rule_error(const KvPolicy& policy) {
-  if (policy.rule != KvRule::budget && policy.allocator != KvAllocator::uniform) {
+  if (!divides_budget(policy.rule) && policy.allocator != KvAllocator::uniform) {
     return "allocator spreads a budget: it needs the rule budget";
   }
   switch (policy.rule) {
@@ -220,6 +249,11 @@ std::string rule_error(const KvPolicy& policy) {
       }
       return "";
     case KvRule::budget:
+      return budget_error(policy);
+    case KvRule::lagged:
+      if (policy.lag < 1 || policy.lag > kMaxRecentGroups) {
+        return outside("lag", policy.lag, "between 1 and 16384 (groups of 64 tokens)");
+      }
       return budget_error(policy);
     case KvRule::mass:
       if (!in_range(policy.mass_keep, 0, 1)) {
@@ -289,12 +323,16 @@ std::string_view name_of(KvKeyScore score) {
 }
 
 std::string_view name_of(KvAllocator allocator) {
-  constexpr std::string_view kNames[] = {"uniform", "pyramid", "heads", "pages"};
+#define TESSERA_ALLOCATOR(name, Type) #name,
+  constexpr std::string_view kNames[] = {TESSERA_KV_ALLOCATORS(TESSERA_ALLOCATOR)};
+#undef TESSERA_ALLOCATOR
   return name_at(kNames, allocator);
 }
 
 std::string_view name_of(KvRule rule) {
-  constexpr std::string_view kNames[] = {"keep_all", "thresholds", "budget", "mass"};
+#define TESSERA_RULE(name, Type) #name,
+  constexpr std::string_view kNames[] = {TESSERA_KV_RULES(TESSERA_RULE)};
+#undef TESSERA_RULE
   return name_at(kNames, rule);
 }
 
@@ -325,6 +363,8 @@ std::span<const KvPreset> kv_presets() {
       {"adakv", snapkv(KvAllocator::heads)},
       {"scissorhands", scissorhands()},
       {"a2sf", a2sf()},
+      {"zigzagkv", zigzagkv()},
+      {"lazyeviction", lazyeviction()},
       {"streaming", pruning(KvScorer::none, 0.25f)},
   };
   return kPresets;

@@ -5,37 +5,22 @@
 #include <string>
 #include <string_view>
 
+#include "kernels/kv/kv_allocators.h"
 #include "kernels/kv/kv_format.h"
 #include "kernels/kv/kv_page.h"
+#include "kernels/kv/kv_rules.h"
 #include "kernels/kv/kv_scorers.h"
 
 namespace tessera {
 
 // Policy: the treatment of a sequence's keys and values after they are stored. It is scorer x
-// allocator x rule, as plain data. Another method from the literature is a value of one of these
-// enums and one small function behind it (kernels/cpu/compress/), not a class.
+// allocator x rule, as plain data. Another method from the literature is one small file and one
+// line in the table of kv_scorers.h, kv_allocators.h or kv_rules.h (docs/howto/add-a-policy.md).
 //
 // Papers: LeanKV "Unifying KV Cache Compression for Large Language Models with LeanKV" (2024);
 // KV-Compress "Paged KV-Cache Compression with Variable Compression Rates per Attention Head"
 // (2024); SnapKV, H2O, PyramidKV, Ada-KV, StreamingLLM as described by these two and by the survey
 // of them.
-
-// Divides the budget of a sequence, i.e. the tokens that it may keep, over its page-table rows
-// (layers x KV heads). Used with the rule `budget`. KvBudget is not this, but pages for planning.
-enum class KvAllocator : uint8_t {
-  uniform,  // the same for every row (H2O, SnapKV)
-  pyramid,  // falls linearly with depth, the same for the heads of a layer (PyramidKV)
-  heads,    // a head gets the part of its layer's budget that its tokens win by score (Ada-KV)
-  pages,    // whole pages, won by score across all layers and heads (KV-Compress, section 4.2)
-};
-
-// Decides which tokens stay in the high tier, go to the low tier, or are dropped.
-enum class KvRule : uint8_t {
-  keep_all,    // nothing is compressed after it is stored
-  thresholds,  // by significance against alpha / N (LeanKV, section 4, Algorithm 1)
-  budget,      // by rank, down to a number of tokens
-  mass,        // by rank, while a share of the attention is kept (T_h, T_l of LeanKV's text)
-};
 
 // Ranks the channels of a key that is pruned on its way to a sparse low tier.
 enum class KvKeyScore : uint8_t {
@@ -67,11 +52,11 @@ struct KvPolicy {
   float score_decay = 0.99f;
   KvKeyScore key_score = KvKeyScore::magnitude;
 
-  // ---- allocator, with the rule `budget`
+  // ---- allocator, with rules that divide a budget (KvBudget is not this, but pages for planning)
   KvAllocator allocator = KvAllocator::uniform;
   // > 1: the last layer gets 1 / pyramid_steepness of the mean (PyramidKV).
   float pyramid_steepness = 20;
-  // [0, 1]: share of a head's uniform budget that is guaranteed (Ada-KV).
+  // [0, 1]: share of a head's uniform budget that is guaranteed (Ada-KV, ZigZagKV).
   float head_floor = 0.2f;
 
   // ---- rule
@@ -80,9 +65,11 @@ struct KvPolicy {
   // number of stored tokens.
   float alpha_high = 1;
   float alpha_low = 0;
-  // budget: exactly one of keep_share, keep_tokens and keep_bytes is not 0. It covers all stored
-  // tokens, the protected ones included. If the protected tokens alone exceed the budget, only they
-  // are kept.
+  // lagged: closed groups of 64 from one eviction to the next (LazyEviction's observation window).
+  int32_t lag = 2;
+  // budget, lagged: exactly one of keep_share, keep_tokens and keep_bytes is not 0. It covers all
+  // stored tokens, the protected ones included. If the protected tokens alone exceed the budget,
+  // only they are kept.
   float keep_share = 0;     // (0, 1]: share of the stored tokens
   int32_t keep_tokens = 0;  // tokens for each KV head, on average
   int64_t keep_bytes = 0;   // bytes of the sequence's pages

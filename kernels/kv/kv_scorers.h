@@ -5,6 +5,7 @@
 #include "kernels/kv/scorers/a2sf.h"
 #include "kernels/kv/scorers/mean.h"
 #include "kernels/kv/scorers/none.h"
+#include "kernels/kv/scorers/recurrence.h"
 #include "kernels/kv/scorers/scissorhands.h"
 #include "kernels/kv/scorers/squares.h"
 #include "kernels/kv/scorers/sum.h"
@@ -26,6 +27,11 @@ namespace tessera {
 //                                        score by KvPolicy::score_decay
 //   kMeanOverQueries                     true: the significance is the score over the number of
 //                                        scored queries after the token
+//   kHasState                            true: the score has the bits of a state, not a sum. The
+//                                        type then also has, with ages in positions after the
+//                                        token's own:
+//   update(state, sum, age)              Returns: the state after a query
+//   significance(state, age)             Returns: the significance at the next query, not negative
 // The name is the value of the policy field `scorer`. Values go between ranks: add new ones last.
 #define TESSERA_KV_SCORERS(SCORER)         \
   SCORER(none, NoScorer)                   \
@@ -33,7 +39,8 @@ namespace tessera {
   SCORER(sum, SumScorer)                   \
   SCORER(squares, SquaresScorer)           \
   SCORER(scissorhands, ScissorhandsScorer) \
-  SCORER(a2sf, A2sfScorer)
+  SCORER(a2sf, A2sfScorer)                 \
+  SCORER(recurrence, RecurrenceScorer)
 
 enum class KvScorer : uint8_t {
 #define TESSERA_SCORER(name, Type) name,
@@ -52,6 +59,17 @@ constexpr auto with_scorer(KvScorer scorer, Call&& call) {
 #undef TESSERA_SCORER
   }
   return call(NoScorer());
+}
+
+// Returns: a token's score after one scored query. sum: contributions of all heads, times share().
+// decay: KvScoring::decay. age: positions from the token to the query.
+template <class Scorer>
+constexpr float score_after(float score, float sum, float decay, int32_t age) {
+  if constexpr (Scorer::kHasState) {
+    return Scorer::update(score, sum, age);
+  } else {
+    return (Scorer::kDecays ? decay * score : score) + sum;
+  }
 }
 
 // One float as the vector of a scorer, for backends without vectors. Products are rounded before

@@ -11,4 +11,22 @@ namespace tessera {
 // at the current length. A budget in bytes counts whole pages, of both tiers if there are two.
 int32_t row_budget(const KvPool& pool, const KvCompression& sequence);
 
+// Sizes that an allocator divides a budget by.
+struct AllocatorShape {
+  const KvPolicy& policy;
+  int32_t layers;
+  int32_t heads;       // KV heads
+  int32_t tokens;      // stored tokens
+  int32_t row_budget;  // mean tokens of a row
+};
+
+// Returns: the budget of a row of `layer` in tokens.
+// measure, sum: of this row and of all rows; 0 unless the allocator reads scores.
+template <class Allocator>
+constexpr int32_t budget_of_row(const AllocatorShape& shape, int32_t layer, double measure,
+                                double sum) {
+  const double budget = Allocator::budget(shape, layer, measure, sum);
+  return budget <= 0 ? 0 : budget < shape.tokens ? static_cast<int32_t>(budget) : shape.tokens;
+}
+
 }  // namespace tessera

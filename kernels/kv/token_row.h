@@ -1,30 +1,14 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 
 #include "kernels/check.h"
 #include "kernels/kv/kv_compression.h"
 #include "kernels/kv/kv_pool.h"
+#include "kernels/kv/token_key.h"
 
 namespace tessera {
-
-// ---- order of the tokens of one sequence
-
-// Sort key of a token: higher is better. Among equal scores the later position is higher.
-using TokenKey = uint64_t;
-inline constexpr TokenKey kLowestKey = 0;
-inline constexpr TokenKey kAboveAllKeys = ~TokenKey{0};
-
-// Requires: significance >= 0, so that the bits of an f32 have the order of the values.
-constexpr TokenKey key_of(float significance, int32_t position) {
-  return TokenKey{std::bit_cast<uint32_t>(significance + 0.0f)} << 32 |
-         static_cast<uint32_t>(position);
-}
-constexpr float significance_of(TokenKey key) {
-  return std::bit_cast<float>(static_cast<uint32_t>(key >> 32));
-}
 
 // Errors: aborts unless kv_compress can serve `sequence`. Shared by both backends.
 inline void check_compression(const KvPool& pool, const KvCompression& sequence) {
@@ -55,7 +39,9 @@ constexpr bool is_mean_over_queries(KvScorer scorer) {
 class Significance {
  public:
   explicit Significance(const KvCompression& sequence)
-      : mean_(is_mean_over_queries(sequence.policy.scorer)) {
+      : scorer_(sequence.policy.scorer),
+        mean_(is_mean_over_queries(scorer_)),
+        tokens_(sequence.tokens) {
     const KvScoring scoring = scoring_of(sequence.policy, sequence.prompt_tokens);
     begin_ = scoring.begin;
     end_ = std::min(scoring.end, sequence.tokens);
@@ -64,7 +50,13 @@ class Significance {
 
   constexpr float of(const KvTokenScore& token_score) const {
     if (!mean_) {
-      return token_score.score;
+      return with_scorer(scorer_, [&](auto type) {
+        if constexpr (decltype(type)::kHasState) {
+          return decltype(type)::significance(token_score.score, tokens_ - token_score.position);
+        } else {
+          return token_score.score;
+        }
+      });
     }
     if (token_score.position < begin_) {  // most tokens: all queries that count saw it
       return token_score.score * share_of_all_;
@@ -77,19 +69,15 @@ class Significance {
   }
 
  private:
+  KvScorer scorer_;
   bool mean_;
+  int32_t tokens_;  // position of the next query
   int32_t begin_;
   int32_t end_;
   float share_of_all_;
 };
 
 // ---- one row: the tokens of a sequence in one layer and KV head
-
-enum class TokenAge : uint8_t {
-  kept,   // a sink, recent, or in a page with several owners: no rule touches it
-  fresh,  // not evaluated yet
-  old,    // evaluated before
-};
 
 // One row of a sequence: the positions at which the age of tokens changes, and the places from
 // which on tokens may change.
@@ -131,6 +119,16 @@ struct TokenRow {
     return token_score.position < evaluated ? TokenAge::old : TokenAge::fresh;
   }
 
+  // Visits all stored tokens, the open group's included: visit(token_score).
+  template <class Visit>
+  void for_each_stored(Visit&& visit) const {
+    for (int32_t i = 0; i < counts.high + open; ++i) {
+      visit(high_token_score(i));
+    }
+    for (int32_t j = 0; j < counts.low; ++j) {
+      visit(low_token_score(j));
+    }
+  }
   // Visits the high tokens that a rule may touch: visit(token_score, age).
   template <class Visit>
   void for_each_own_high(Visit&& visit) const {
@@ -181,16 +179,6 @@ struct TokenRow {
 };
 
 // ---- decision of a rule about one row
-
-// Cutoffs of one row. A token's key decides: it stays, goes to the low tier or is dropped. Keys at
-// or above a cutoff pass it.
-struct RowCutoffs {
-  TokenKey fresh_high = kLowestKey;  // below: leaves the high tier
-  TokenKey fresh_low = kLowestKey;   // below: dropped
-  TokenKey old_high = kLowestKey;
-  TokenKey old_floor = kLowestKey;  // old tokens that leave the high tier: below, dropped
-  TokenKey old_low = kLowestKey;    // tokens of the low tier: below, dropped
-};
 
 enum class TokenDecision : uint8_t { stay, demote, drop };
 

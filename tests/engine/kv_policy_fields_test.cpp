@@ -66,6 +66,17 @@ TEST(KvPolicyFields, AFieldChoosesItsRuleAndABudgetReplacesTheOthers) {
   EXPECT_EQ(policy->keep_share, 0);
   EXPECT_EQ(policy->sinks, 2);
   EXPECT_EQ(policy->high, kKvK8V4);
+  for (const char* text : {"lazyeviction:keep_share=0.3:lag=4", "h2o:lag=4:keep_share=0.3",
+                           "h2o:keep_share=0.3:lag=4"}) {
+    const auto lagged = parse_policy(text);
+    ASSERT_TRUE(lagged.ok()) << lagged.status();
+    EXPECT_EQ(lagged->rule, KvRule::lagged) << text;
+    EXPECT_EQ(lagged->lag, 4);
+    EXPECT_EQ(lagged->keep_share, 0.3f);
+    EXPECT_THAT(policy_fields(*lagged),
+                AllOf(Contains(Pair("lag", "4")), Contains(Pair("allocator", "uniform"))));
+  }
+  EXPECT_FALSE(parse_policy("leankv:alpha_low=1:lag=4").ok());
   const auto mass = parse_policy("leankv:mass_high=0.9:mass_keep=0.99");
   ASSERT_TRUE(mass.ok()) << mass.status();
   EXPECT_EQ(mass->rule, KvRule::mass);

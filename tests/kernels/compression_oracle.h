@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -47,6 +48,9 @@ class CompressionOracle {
         }
         break;
       default: {
+        if (policy_.rule == KvRule::lagged && sequence_.tokens / kKvGroup % policy_.lag != 0) {
+          return;
+        }
         const std::vector<int32_t> budgets = spread(rows);
         for (size_t i = 0; i < rows.size(); ++i) {
           by_budget(rows[i], budgets[i]);
@@ -56,6 +60,13 @@ class CompressionOracle {
   }
 
   double significance(const OracleToken& token) const {
+    if (policy_.scorer == KvScorer::recurrence) {
+      // 5 bits of exponent and 7 digits of the longest interval, 20 bits of the last age.
+      const auto bits = std::bit_cast<uint32_t>(token.score);
+      const auto expected = static_cast<float>((bits >> 20 & 127) << (bits >> 27)) + 1;
+      const uint32_t age = static_cast<uint32_t>(sequence_.tokens - token.position);
+      return expected / (expected + static_cast<float>(age - (bits & 0xfffff)));
+    }
     if (policy_.scorer != KvScorer::mean) {
       return token.score;
     }
@@ -221,6 +232,9 @@ class CompressionOracle {
         break;
       case KvAllocator::pages:
         spread_pages(rows, mean, budgets);
+        break;
+      case KvAllocator::zigzag:
+        spread_zigzag(rows, mean, budgets);
     }
     return budgets;
   }
@@ -258,6 +272,37 @@ class CompressionOracle {
       budgets[row] = std::min(
           sequence_.tokens, static_cast<int32_t>(std::floor(
                                 floor * mean + (1 - floor) * static_cast<double>(adaptive[row]))));
+    }
+  }
+
+  // Every row gets head_floor of the mean. It gets the part of the rest that it has of the tokens
+  // which all rows need for 90 % of their attention.
+  void spread_zigzag(const std::vector<OracleRow>& rows, int32_t mean,
+                     std::vector<int32_t>& budgets) const {
+    std::vector<double> needed;
+    double sum = 0;
+    for (const OracleRow& row : rows) {
+      std::vector<double> own;
+      double all = 0;
+      for (const OracleToken& token : row) {
+        all += significance(token);
+        if (!is_protected(token)) {
+          own.push_back(significance(token));
+        }
+      }
+      std::sort(own.begin(), own.end());
+      double left_out = 0;
+      size_t out = 0;
+      while (out < own.size() && left_out + own[out] <= (1 - 0.9) * all) {
+        left_out += own[out++];
+      }
+      needed.push_back(static_cast<double>(row.size() - out));
+      sum += needed.back();
+    }
+    const double floor = double{policy_.head_floor} * mean;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const double part = (mean - floor) * static_cast<double>(rows.size()) * needed[i] / sum;
+      budgets[i] = std::min(sequence_.tokens, static_cast<int32_t>(std::floor(floor + part)));
     }
   }
 

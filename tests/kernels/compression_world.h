@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <string>
 
@@ -96,22 +97,48 @@ class CompressionWorld {
       const int32_t first = counts.high + (at.tokens + count) % kKvGroup - count;
       KvTokenScore* token_scores = pages().token_score_row(row(slot, i)) + first;
       for (int32_t t = 0; t < count; ++t) {
-        token_scores[t] = {random_score(), at.tokens + t};
+        token_scores[t] = {new_score(at.policy.scorer, count - 1 - t), at.tokens + t};
       }
     }
     at.tokens += count;
   }
 
   // Coarse, so that ties are common; mostly small, like attention.
+  // Returns: score of a token at age `age`. A state is the one after attention at random ages.
+  float new_score(KvScorer scorer, int32_t age) {
+    return with_scorer(scorer, [&](auto type) {
+      if constexpr (decltype(type)::kHasState) {
+        float state = 0;
+        for (int32_t at = 0; at <= age; at += 1 + static_cast<int32_t>(random_() % 64)) {
+          state = decltype(type)::update(state, 1, at);
+        }
+        return state;
+      } else {
+        return random_score();
+      }
+    });
+  }
   float random_score() {
     const int32_t x = static_cast<int32_t>(random_() % 64);
     return static_cast<float>(x * x * x) / 65536.0f;
   }
-  // Adds to all scores, as later queries would.
+  // A state gets attention from a third of the queries.
+  template <class Scorer>
+  float random_contribution() {
+    const float score = random_score();
+    return Scorer::kHasState ? std::floor(score) : score;
+  }
+  // Changes all scores, as a later query would.
   void change_scores(int32_t slot) {
+    const Sequence& at = sequence(slot);
     for (int32_t i = 0; i < rows(); ++i) {
-      for_each_token_score(slot, i,
-                           [&](KvTokenScore& token_score) { token_score.score += random_score(); });
+      for_each_token_score(slot, i, [&](KvTokenScore& token_score) {
+        token_score.score = with_scorer(at.policy.scorer, [&](auto scorer) {
+          return score_after<decltype(scorer)>(token_score.score,
+                                               random_contribution<decltype(scorer)>(), 1.0f,
+                                               at.tokens - 1 - token_score.position);
+        });
+      });
     }
   }
   template <class Visit>

@@ -24,8 +24,9 @@ KvPolicy with_formats(KvPolicy policy, KvFormat high, KvFormat low) {
 // chosen so that some tokens are kept, demoted and dropped.
 std::vector<KvPolicy> policies() {
   std::vector<KvPolicy> all;
-  for (const char* name : {"leankv", "leankv-aggressive", "h2o", "kv-compress", "snapkv",
-                           "pyramidkv", "adakv", "streaming", "mustafar-70"}) {
+  for (const char* name :
+       {"leankv", "leankv-aggressive", "h2o", "kv-compress", "snapkv", "pyramidkv", "adakv",
+        "zigzagkv", "lazyeviction", "streaming", "mustafar-70"}) {
     all.push_back(preset(name));
   }
   for (KvPolicy policy : {preset("leankv"), preset("h2o"), preset("adakv"), preset("pyramidkv")}) {
@@ -51,6 +52,12 @@ std::vector<KvPolicy> policies() {
   tokens.keep_share = 0;
   tokens.keep_tokens = 150;
   all.push_back(tokens);
+  KvPolicy lagged = with_formats(preset("lazyeviction"), kKvK8V4, kKvK4V2);
+  lagged.lag = 3;
+  lagged.recent = 1;
+  lagged.high_share = 0.5f;
+  lagged.allocator = KvAllocator::zigzag;
+  all.push_back(lagged);
   return all;
 }
 

@@ -77,6 +77,13 @@ TEST(KvPolicy, RefusesWhatDoesNotGoTogether) {
                             p.low = kKvK4V2;
                           }),
               HasSubstr("pages"));
+  EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.scorer = KvScorer::recurrence; }),
+              HasSubstr("divides a budget"));
+  EXPECT_THAT(
+      error_after(find_kv_preset("lazyeviction")->policy, [](KvPolicy& p) { p.score_pool = 3; }),
+      HasSubstr("score_pool"));
+  EXPECT_THAT(error_after(find_kv_preset("lazyeviction")->policy, [](KvPolicy& p) { p.lag = 0; }),
+              HasSubstr("lag"));
   EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.rule = KvRule::keep_all; }),
               HasSubstr("low"));
 }

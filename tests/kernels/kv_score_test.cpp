@@ -63,12 +63,39 @@ TEST_P(KvScore, OfScissorhandsCountsTheQueriesToWhichATokenIsPivotal) {
   }
 }
 
+// As above, a few tokens may differ. The longest interval is rounded down to 7 digits.
+TEST_P(KvScore, OfLazyEvictionComparesTheTimeSinceTheLastAttentionWithTheLongest) {
+  uint32_t seed = 320;
+  for (const KvFormat format : {kKvF32, kKvF16, kKvK8V4}) {
+    ScoreShape shape{.policy = scored(KvScorer::recurrence, 120, true, format)};
+    shape.gqa_ratio = 1 + static_cast<int32_t>(seed % 3);
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    ScoredSequence sequence(shape, seed++);
+    const auto states = sequence.run(device(), {100, 100, 30, 40});
+    int64_t tokens = 0;
+    int64_t different = 0;
+    double lowest = 1;
+    for (int32_t head = 0; head < shape.kv_heads; ++head) {
+      const std::vector<double> expected = sequence.expected_recurrence(head);
+      for (size_t t = 0; t < expected.size(); ++t) {
+        const double actual = RecurrenceScorer::significance(
+            states[static_cast<size_t>(head)][t], shape.tokens - static_cast<int32_t>(t));
+        ++tokens;
+        lowest = std::min(lowest, expected[t]);
+        different += std::abs(actual - expected[t]) > 0.02 ? 1 : 0;
+      }
+    }
+    EXPECT_LT(lowest, 0.5);
+    EXPECT_LE(different * 25, tokens) << different << " of " << tokens << " tokens differ";
+  }
+}
+
 TEST_P(KvScore, DoesNotDependOnChunks) {
   const std::vector<std::vector<int32_t>> cuts{
       {192, 8, 70}, {1, 63, 64, 64, 8, 1, 1, 1, 67}, {199, 1, 55, 1, 14}, {100, 100, 70}};
   for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V2, kKvS50, kKvS70K8V4}) {
-    for (const KvScorer scorer :
-         {KvScorer::mean, KvScorer::squares, KvScorer::scissorhands, KvScorer::a2sf}) {
+    for (const KvScorer scorer : {KvScorer::mean, KvScorer::squares, KvScorer::scissorhands,
+                                  KvScorer::a2sf, KvScorer::recurrence}) {
       ScoredSequence sequence({.policy = scored(scorer, 90, true, format)}, 77);
       const auto whole = sequence.run(device(), {270});
       for (const std::vector<int32_t>& chunks : cuts) {
@@ -102,7 +129,7 @@ TEST_P(KvScore, WeightsThatAttentionLeftGiveTheBitsOfAnotherProduct) {
   for (const KvFormat format : named_formats()) {
     for (const int32_t gqa_ratio : {1, 2, 4, 8}) {
       const int32_t head_dims[] = {64, 80, 128};
-      ScoreShape shape{.policy = scored(static_cast<KvScorer>(1 + seed % 5), 40, true, format)};
+      ScoreShape shape{.policy = scored(static_cast<KvScorer>(1 + seed % 6), 40, true, format)};
       shape.gqa_ratio = gqa_ratio;
       shape.head_dim = head_dims[seed % 3];
       shape.tokens = 210;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -79,6 +80,35 @@ class ScoredSequence {
       }
     }
     return scores;
+  }
+
+  // Expected significance of LazyEviction at the next query, in double precision, over keys as
+  // stored: the time since a head gave the token an even share, against the longest such time.
+  std::vector<double> expected_recurrence(int32_t head) const {
+    const KvScoring scoring = scoring_of(shape_.policy, shape_.prompt);
+    std::vector<int32_t> last(static_cast<size_t>(shape_.tokens));
+    std::vector<int32_t> longest(last.size());
+    std::iota(last.begin(), last.end(), 0);
+    for (int32_t p = scoring.begin; p < std::min(scoring.end, shape_.tokens); ++p) {
+      std::vector<double> highest(last.size());
+      for (int32_t g = 0; g < shape_.gqa_ratio; ++g) {
+        const std::vector<double> weights = softmax(head, g, p);
+        for (size_t t = 0; t < weights.size(); ++t) {
+          highest[t] = std::max(highest[t], weights[t]);
+        }
+      }
+      for (size_t t = 0; t < last.size(); ++t) {
+        if (highest[t] >= 1.0 / (p + 1)) {
+          longest[t] = std::max(longest[t], p - last[t]);
+          last[t] = p;
+        }
+      }
+    }
+    std::vector<double> significance;
+    for (size_t t = 0; t < last.size(); ++t) {
+      significance.push_back((longest[t] + 1.0) / (longest[t] + 1.0 + shape_.tokens - last[t]));
+    }
+    return significance;
   }
 
  private:

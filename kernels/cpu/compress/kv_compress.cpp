@@ -23,6 +23,7 @@ struct Scratch {
     changes = cut<RowChange>(memory, rows);
     decisions = cut<TokenDecision>(memory, rows * pages.row_token_scores);
     budgets = cut<int32_t>(memory, rows);
+    measures = cut<double>(memory, rows);
     keys = cut<TokenKey>(memory, static_cast<int64_t>(thread_keys) * threads);
     page_keys = cut<TokenKey>(memory, 2 * rows * pages.row_pages);
   }
@@ -38,6 +39,7 @@ struct Scratch {
   std::span<RowChange> changes;        // [rows]
   std::span<TokenDecision> decisions;  // [rows, row_token_scores]
   std::span<int32_t> budgets;          // [rows]
+  std::span<double> measures;          // [rows]
   std::span<TokenKey> keys;            // [threads, tokens of a layer's rows]
   std::span<TokenKey> page_keys;       // [2, rows, row_pages]
   size_t thread_keys = 0;
@@ -69,13 +71,14 @@ class Compressor {
     if (sequence_.pool_scores && sequence_.policy.score_pool > 1) {
       each_row([&](int64_t row, int) { pool_scores(row); });
     }
-    if (sequence_.policy.rule == KvRule::budget) {
+    if (divides_budget(sequence_.policy.rule)) {
       allocate({.pool = pool_,
                 .sequence = sequence_,
                 .significance = significance_,
                 .row_budget = row_budget(pool_, sequence_),
                 .keys = scratch_.keys,
                 .page_keys = scratch_.page_keys,
+                .measures = scratch_.measures,
                 .budgets = scratch_.budgets,
                 .stream = stream_});
     }

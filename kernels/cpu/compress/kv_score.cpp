@@ -92,7 +92,8 @@ void fold(const AttentionKernels& kernels, const KvScoreArgs& args, const RowTok
         {.weights = weights,
          .maxima = weights + int64_t{scores.heads()} * kAttentionTile,
          .log2_sums = log2_sums,
-         .even = RowScores::even_share(tokens, position)});
+         .even = RowScores::even_share(tokens, position),
+         .position = position});
   }
 }
 
@@ -168,7 +169,8 @@ class RowScoring {
             {.weights = block_.weights + pair * kAttentionTile,
              .maxima = block_.maxima + pair,
              .log2_sums = log2_sums_ + pair,
-             .even = RowScores::even_share(tokens, query)});
+             .even = RowScores::even_share(tokens, query),
+             .position = query});
       }
     }
   }

@@ -45,9 +45,9 @@ void score_query(const Query& query, const RowScores& scores, const RowTokens& t
     float key[kMaxHeadDim];
     float value[kMaxHeadDim];
     decode_token(layout, page, token, key, value);
-    const float earlier =
-        Scorer::kDecays ? scores.scoring().decay * token_score.score : token_score.score;
-    token_score.score = earlier + query.pay<Scorer>(key, even);
+    token_score.score =
+        score_after<Scorer>(token_score.score, query.pay<Scorer>(key, even), scores.scoring().decay,
+                            position - token_score.position);
   };
   for (int32_t i = 0; i < tokens.high; ++i) {
     const int32_t capacity = tokens.high_layout->capacity;

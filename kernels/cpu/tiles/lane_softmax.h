@@ -81,7 +81,7 @@ struct LaneSoftmax {
         sum = Scorer::add_head(sum, weight, V::all(factors[head]), V::all(step.even));
       }
       sum = sum * V::all(Scorer::share(step.heads));
-      if (!Scorer::kDecays && token + kLanes <= step.tokens) {
+      if (!Scorer::kDecays && !Scorer::kHasState && token + kLanes <= step.tokens) {
         KvTokenScore* lowest =
             kDescending ? token_scores - token - (kLanes - 1) : token_scores + token;
         (kDescending ? sum.reversed() : sum).add_to_even(reinterpret_cast<float*>(lowest));
@@ -89,10 +89,10 @@ struct LaneSoftmax {
         alignas(64) float sums[kLanes];
         sum.store(sums);
         for (int32_t i = 0; i < kLanes && token + i < step.tokens; ++i) {
-          float& score =
-              (kDescending ? token_scores - token : token_scores + token)[kDescending ? -i : i]
-                  .score;
-          score = (Scorer::kDecays ? step.decay * score : score) + sums[i];
+          KvTokenScore& of =
+              (kDescending ? token_scores - token : token_scores + token)[kDescending ? -i : i];
+          of.score =
+              score_after<Scorer>(of.score, sums[i], step.decay, step.position - of.position);
         }
       }
     }

@@ -98,6 +98,7 @@ struct ReceivedAttention {
   float even = 0;   // 1 / (tokens that the query attends to)
   float decay = 1;  // factor of the earlier scores
   KvScorer scorer = KvScorer::none;
+  int32_t position = 0;  // of the query
   int32_t tokens = 0;
 };
 

@@ -6,9 +6,8 @@
 
 namespace tessera::cuda {
 
-// Data of one sequence for the kernels of kv_compress. The CPU's code
-// (kernels/kv/token_row.h) defines token keys, the tokens that a rule may change, and the
-// decisions that follow from cutoffs.
+// Data of one sequence for the kernels of kv_compress. kernels/kv/token_row.h defines the tokens
+// that a rule may change, and the decisions that follow from cutoffs.
 
 // State of one row, handed from one kernel to the next.
 struct RowPlan {
@@ -30,7 +29,8 @@ struct CompressScratch {
   RowPlan* plans;            // [rows]
   TokenDecision* decisions;  // [rows, row_token_scores], at the index of the token score
   int32_t* budgets;          // [rows]
-  int32_t* page_counts;      // [4, rows]: see kv_compress.cu
+  double* measures;          // [rows]
+  int32_t* page_counts;      // [4, rows]: see allocators.cu
   TokenKey* page_cutoffs;    // [kKeyBits + 1]
 };
 
@@ -38,8 +38,9 @@ struct CompressJob {
   KvPool pool;
   KvCompression sequence;
   Significance significance;
-  int32_t row_budget;      // tokens, mean over the rows; rule `budget`
-  const int32_t* budgets;  // [rows], tokens; null for other rules
+  // For rules that divide a budget: tokens, mean over the rows, and those of each row [rows].
+  int32_t row_budget;
+  const int32_t* budgets;
   CompressScratch scratch;
   KvCompressed* result;  // memory that host and device can access
 };
@@ -54,6 +55,17 @@ constexpr TokenRow token_row(const CompressJob& job, int32_t row) {
 }
 constexpr int32_t stored_tokens(const TokenRow& row) {
   return row.counts.high + row.counts.low + row.open;
+}
+
+// Visits all stored tokens, divided among the block's threads: visit(token score).
+template <class Visit>
+TESSERA_DEVICE void each_stored(const TokenRow& row, Visit&& visit) {
+  for (int32_t i = simt::thread(); i < row.counts.high + row.open; i += simt::threads()) {
+    visit(row.high_token_score(i));
+  }
+  for (int32_t j = simt::thread(); j < row.counts.low; j += simt::threads()) {
+    visit(row.low_token_score(j));
+  }
 }
 
 // Visits the tokens that a rule may change, divided among the block's threads: visit(token score,
@@ -120,7 +132,8 @@ TESSERA_DEVICE TokenKey cut_above_worst(int32_t best, int32_t all, BlockSums& su
 }
 
 // ---- stages of a call, in order (launched, not waited for)
-void prepare_rows(const CompressJob& job, Stream stream);  // finds shared pages; pools scores
+void prepare_rows(const CompressJob& job, Stream stream);   // finds shared pages; pools scores
+void allocate_rows(const CompressJob& job, Stream stream);  // writes scratch.budgets
 void plan_rows(const CompressJob& job, Stream stream);
 void compact_rows(const CompressJob& job, Stream stream);
 

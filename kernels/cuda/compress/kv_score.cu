@@ -67,9 +67,18 @@ TESSERA_DEVICE float received_by(float score, float log_sum, KvScorer scorer, fl
   });
 }
 
-// Returns: factor of the contributions of all heads together. `heads`: gqa_ratio.
-TESSERA_DEVICE float share_of(KvScorer scorer, int32_t heads) {
-  return with_scorer(scorer, [&](auto type) { return decltype(type)::share(heads); });
+// Returns: a token's score after one query. received: the contributions of all heads. `heads`:
+// gqa_ratio. age: positions from the token to the query.
+TESSERA_DEVICE float score_after_query(const KvScoring& scoring, int32_t heads, float score,
+                                       float received, int32_t age) {
+  return with_scorer(scoring.scorer, [&](auto type) {
+    using Scorer = decltype(type);
+    if constexpr (Scorer::kHasState) {
+      return Scorer::update(score, received, age);
+    } else {
+      return fma(Scorer::share(heads), received, scoring.decay * score);
+    }
+  });
 }
 
 // Returns: the even share of the attention of a query that sees `tokens`.
@@ -98,8 +107,7 @@ class ScoreWarp {
                              args.pages.row_index(span.slot, args.layer, kv_head))),
         kv_head_(kv_head),
         heads_(args.query_heads / args.pages.kv_heads),
-        scorer_(scoring.scorer),
-        decay_(scoring.decay),
+        scoring_(scoring),
         begin_(span.context > scoring.begin ? span.context : scoring.begin),
         end_(span.context + span.count < scoring.end ? span.context + span.count : scoring.end),
         memory_(memory) {}
@@ -135,6 +143,10 @@ class ScoreWarp {
     return is_left_ && first_ + own(i) >= row_.fresh;
   }
 
+  TESSERA_DEVICE int32_t token_position(int32_t i) const {
+    return is_fresh(i) ? span_.context + first_ + own(i) - row_.fresh : token_score(i).position;
+  }
+
   TESSERA_DEVICE void load() {
     for (int32_t i = 0; i < kOwn; ++i) {
       scores_[i] = is_there(i) && !is_fresh(i) ? token_score(i).score : 0.0f;
@@ -146,7 +158,7 @@ class ScoreWarp {
       if (is_there(i)) {
         token_score(i).score = scores_[i];
         if (is_fresh(i)) {
-          token_score(i).position = span_.context + first_ + own(i) - row_.fresh;
+          token_score(i).position = token_position(i);
         }
       }
     }
@@ -217,7 +229,7 @@ class ScoreWarp {
         for (int32_t i = 0; i < 8; ++i) {
           const int32_t token = token_of_score(tile.layout->format.is_codes(), i);
           received_of_pair(pair)[token] =
-              token < seen ? received_by(scores[product][i], log_sum, scorer_, even) : 0.0f;
+              token < seen ? received_by(scores[product][i], log_sum, scoring_.scorer, even) : 0.0f;
         }
       }
     }
@@ -231,7 +243,6 @@ class ScoreWarp {
   // Adds it to the lane's token scores, query by query. `shift`: place of the tile's first token
   // among the warp's token scores. The heads of a query may be in two blocks.
   TESSERA_DEVICE void pay(const PairBlock& block, int32_t shift, int32_t tokens) {
-    const float share = share_of(scorer_, heads_);
     for (int32_t i = 0; i < kOwn; ++i) {
       const int32_t token = own(i) - shift;
       if (token < 0 || token >= tokens || !is_there(i)) {
@@ -240,7 +251,8 @@ class ScoreWarp {
       for (int32_t pair = 0; pair < block.pairs; ++pair) {
         received_[i] += received_of_pair(pair)[token];
         if ((block.first_pair + pair) % heads_ == heads_ - 1) {
-          scores_[i] = fma(share, received_[i], decay_ * scores_[i]);
+          scores_[i] = score_after_query(scoring_, heads_, scores_[i], received_[i],
+                                         position(block, pair) - token_position(i));
           received_[i] = 0;
         }
       }
@@ -253,8 +265,7 @@ class ScoreWarp {
   const TokenScoreRow row_;
   const int32_t kv_head_;
   const int32_t heads_;  // gqa_ratio
-  const KvScorer scorer_;
-  const float decay_;
+  const KvScoring scoring_;
   const int32_t begin_;  // positions of the counting queries
   const int32_t end_;
   Memory& memory_;
@@ -331,7 +342,8 @@ fold_kernel(KvScoreArgs args, const SequenceSpan* sequences, const KvScoring* sc
     for (int32_t head = 0; head < heads; ++head) {
       received += received_by(scores[head * kAttentionTile], log_sums[head], scoring.scorer, even);
     }
-    score = fma(share_of(scoring.scorer, heads), received, scoring.decay * score);
+    score = score_after_query(scoring, heads, score, received,
+                              is_fresh ? 0 : span.context - to.position);
   }
   to.score = score;
   if (is_fresh) {

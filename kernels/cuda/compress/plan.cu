@@ -77,146 +77,78 @@ TESSERA_KERNEL(kPlanThreads) prepare_kernel(CompressJob job) {
   }
 }
 
-// ---- rules: from a row's token scores to its cutoffs, as kernels/cpu/compress/rules.h specifies
+// ---- rules
 
-class RowRule {
+// One row, for a rule (kernels/kv/kv_rules.h). All threads of the block call each function, and
+// get the same result.
+class RuleRow {
  public:
-  TESSERA_DEVICE RowRule(const CompressJob& job, const TokenRow& row, int32_t budget,
+  TESSERA_DEVICE RuleRow(const CompressJob& job, const TokenRow& row, int32_t budget,
                          BlockSums& sums)
-      : job_(job), policy_(job.sequence.policy), row_(row), budget_(budget), sums_(sums) {}
+      : job_(job), row_(row), budget_(budget), sums_(sums) {}
 
-  TESSERA_DEVICE RowCutoffs cutoffs() const {
-    switch (policy_.rule) {
-      case KvRule::thresholds:
-        return by_thresholds();
-      case KvRule::budget:
-        return by_budget();
-      default:
-        return by_mass();
-    }
-  }
-
- private:
-  TESSERA_DEVICE TokenKey key(const KvTokenScore& token_score) const {
-    return job_.significance.key(token_score);
-  }
-  TESSERA_DEVICE int32_t total(int32_t count) const { return block_total(count, sums_.counts); }
-
-  // Returns: sum of the scores of all tokens in the row; 1 if they are means over
-  // queries.
+  TESSERA_DEVICE const KvCompression& sequence() const { return job_.sequence; }
+  TESSERA_DEVICE int32_t budget() const { return budget_; }
+  TESSERA_DEVICE int32_t stored() const { return stored_tokens(row_); }
   TESSERA_DEVICE double total_score() const {
-    if (is_mean_over_queries(policy_.scorer)) {
+    if (is_mean_over_queries(job_.sequence.policy.scorer)) {
       return 1;
     }
     double score = 0;
-    for (int32_t i = thread(); i < row_.counts.high + row_.open; i += threads()) {
-      score += row_.high_token_score(i).score;
-    }
-    for (int32_t j = thread(); j < row_.counts.low; j += threads()) {
-      score += row_.low_token_score(j).score;
-    }
+    each_stored(row_, [&](const KvTokenScore& token_score) { score += token_score.score; });
     return block_total(score, sums_.masses);
   }
-
-  TESSERA_DEVICE RowCutoffs by_thresholds() const {
-    const double mean_score = total_score() / job_.sequence.tokens;
-    const TokenKey low = key_of(static_cast<float>(policy_.alpha_low * mean_score), 0);
-    const TokenKey high = policy_.has_low_tier()
-                              ? key_of(static_cast<float>(policy_.alpha_high * mean_score), 0)
-                              : low;
-    int32_t high_victims = 0;
-    int32_t low_victims = 0;
-    int32_t went_high = 0;
-    int32_t went_low = 0;
-    const auto is_victim = [&](TokenAge age, bool in_high, TokenKey of) {
-      return age == TokenAge::old && of < (in_high ? high : low);
-    };
-    each_own(row_, [&](const KvTokenScore& token_score, TokenAge age, bool in_high, int32_t) {
-      const TokenKey of = key(token_score);
-      const bool victim = is_victim(age, in_high, of);
-      went_high += age == TokenAge::fresh && of >= high ? 1 : 0;
-      went_low += age == TokenAge::fresh && of >= low && of < high ? 1 : 0;
-      high_victims += victim && in_high ? 1 : 0;
-      low_victims += victim && !in_high ? 1 : 0;
+  template <class Select>
+  TESSERA_DEVICE double mass(Select&& select) const {
+    double mass = 0;
+    each_key([&](TokenAge age, bool in_high, TokenKey key) {
+      mass += select(age, in_high, key) ? significance_of(key) : 0.0f;
     });
-    // With at least as many candidates as victims, all tokens below the threshold leave.
-    const auto cut = [&](bool of_high, TokenKey threshold, int32_t came, int32_t victims) {
-      came = total(came);
-      victims = total(victims);
-      return came >= victims
-                 ? threshold
-                 : cut_above_worst(victims - came, victims, sums_, [&](auto&& visit) {
-                     each_own(row_, [&](const KvTokenScore& token_score, TokenAge age, bool in_high,
-                                        int32_t) {
-                       if (in_high == of_high && is_victim(age, in_high, key(token_score))) {
-                         visit(key(token_score));
-                       }
-                     });
-                   });
-    };
-    RowCutoffs cutoffs{.fresh_high = high, .fresh_low = low};
-    cutoffs.old_high = cut(true, high, went_high, high_victims);
-    cutoffs.old_floor = low;
-    cutoffs.old_low = cut(false, low, went_low, low_victims);
-    return cutoffs;
+    return block_total(mass, sums_.masses);
   }
-
-  TESSERA_DEVICE RowCutoffs by_budget() const {
-    int32_t own = 0;
-    each_own(row_, [&](const KvTokenScore&, TokenAge, bool, int32_t) { ++own; });
-    own = total(own);
-    const int32_t kept_anyway = stored_tokens(row_) - own;
-    const int32_t keep = clamped(budget_ - kept_anyway, own);
-    const auto cut = [&](int32_t best) {
-      return cut_above_worst(best, own, sums_, [&](auto&& visit) {
-        each_own(row_, [&](const KvTokenScore& token_score, TokenAge, bool, int32_t) {
-          visit(key(token_score));
-        });
-      });
-    };
-    RowCutoffs cutoffs;
-    cutoffs.fresh_low = cut(keep);
-    cutoffs.fresh_high = cutoffs.fresh_low;
-    if (policy_.has_low_tier()) {
-      const double wanted = double{policy_.high_share} * budget_;
-      const auto whole = static_cast<int32_t>(wanted);
-      const int32_t high = whole + (wanted - whole >= 0.5 ? 1 : 0);
-      cutoffs.fresh_high = cut(clamped(high - kept_anyway, keep));
+  template <int kCounts, class Add>
+  TESSERA_DEVICE RuleCounts<kCounts> tally(Add&& add) const {
+    RuleCounts<kCounts> counts;
+    each_key([&](TokenAge age, bool in_high, TokenKey key) { add(counts, age, in_high, key); });
+    for (int32_t& count : counts.of) {
+      count = block_total(count, sums_.counts);
     }
-    cutoffs.old_high = cutoffs.fresh_high;
-    cutoffs.old_floor = cutoffs.fresh_low;
-    cutoffs.old_low = cutoffs.fresh_low;
-    return cutoffs;
+    return counts;
   }
-
-  TESSERA_DEVICE RowCutoffs by_mass() const {
-    const auto each_fresh = [&](auto&& visit) {
-      each_own(row_, [&](const KvTokenScore& token_score, TokenAge age, bool, int32_t) {
-        if (age == TokenAge::fresh) {
-          visit(key(token_score), double{job_.significance.of(token_score)});
+  template <class Select>
+  TESSERA_DEVICE TokenKey cut_best(int32_t best, Select&& select) const {
+    const int32_t all =
+        tally<1>([&](RuleCounts<1>& counts, TokenAge age, bool in_high, TokenKey key) {
+          counts.of[0] += select(age, in_high, key) ? 1 : 0;
+        }).of[0];
+    return cut_above_worst(best, all, sums_, [&](auto&& visit) {
+      each_key([&](TokenAge age, bool in_high, TokenKey key) {
+        if (select(age, in_high, key)) {
+          visit(key);
         }
       });
-    };
-    double fresh = 0;
-    each_fresh([&](TokenKey, double mass) { fresh += mass; });
-    fresh = block_total(fresh, sums_.masses);
-    const double mass = job_.sequence.evaluated == 0 ? total_score() : fresh;
-    const double may_drop = (1.0 - double{policy_.mass_keep}) * mass;
-    const double may_lower = (1.0 - double{policy_.mass_high}) * mass;
-    RowCutoffs cutoffs;
-    cutoffs.fresh_low = may_drop > 0 ? highest_cutoff(may_drop, sums_, each_fresh) : kLowestKey;
-    cutoffs.fresh_high = !policy_.has_low_tier() ? cutoffs.fresh_low
-                         : may_lower > 0         ? highest_cutoff(may_lower, sums_, each_fresh)
-                                                 : kLowestKey;
-    return cutoffs;
+    });
+  }
+  template <class Select>
+  TESSERA_DEVICE TokenKey cut_mass(double limit, Select&& select) const {
+    return highest_cutoff(limit, sums_, [&](auto&& visit) {
+      each_key([&](TokenAge age, bool in_high, TokenKey key) {
+        if (select(age, in_high, key)) {
+          visit(key, double{significance_of(key)});
+        }
+      });
+    });
   }
 
-  TESSERA_DEVICE static int32_t clamped(int32_t count, int32_t max) {
-    return count < 0 ? 0 : count > max ? max : count;
+ private:
+  template <class Visit>
+  TESSERA_DEVICE void each_key(Visit&& visit) const {
+    each_own(row_, [&](const KvTokenScore& token_score, TokenAge age, bool in_high, int32_t) {
+      visit(age, in_high, job_.significance.key(token_score));
+    });
   }
 
   const CompressJob& job_;
-  const KvPolicy& policy_;
   const TokenRow& row_;
   int32_t budget_;
   BlockSums& sums_;
@@ -227,7 +159,9 @@ TESSERA_KERNEL(kPlanThreads) plan_kernel(CompressJob job) {
   BlockSums& sums = shared<BlockSums>();
   const TokenRow row = token_row(job, block_x());
   const int32_t budget = job.budgets != nullptr ? job.budgets[block_x()] : 0;
-  const RowCutoffs cutoffs = RowRule(job, row, budget, sums).cutoffs();
+  const RuleRow rule_row(job, row, budget, sums);
+  const RowCutoffs cutoffs = with_rule(
+      job.sequence.policy.rule, [&](auto rule) { return decltype(rule)::cutoffs(rule_row); });
   const int32_t row_token_scores = job.pool.pages.row_token_scores;
   TokenDecision* decisions = job.scratch.decisions + int64_t{block_x()} * row_token_scores;
   for (int32_t i = thread(); i < row.counts.high; i += kPlanThreads) {

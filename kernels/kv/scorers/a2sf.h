@@ -10,6 +10,7 @@ namespace tessera {
 struct A2sfScorer {
   static constexpr bool kMeanOverQueries = false;
   static constexpr bool kDecays = true;
+  static constexpr bool kHasState = false;
   template <class V>
   static constexpr V add_head(V sum, V weight, V factor, V /*even*/) {
     return V::fma(weight, factor, sum);

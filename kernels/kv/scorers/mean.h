@@ -8,6 +8,7 @@ namespace tessera {
 struct MeanScorer {
   static constexpr bool kMeanOverQueries = true;
   static constexpr bool kDecays = false;
+  static constexpr bool kHasState = false;
   template <class V>
   static constexpr V add_head(V sum, V weight, V factor, V /*even*/) {
     return V::fma(weight, factor, sum);

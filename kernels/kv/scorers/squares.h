@@ -8,6 +8,7 @@ namespace tessera {
 struct SquaresScorer {
   static constexpr bool kMeanOverQueries = false;
   static constexpr bool kDecays = false;
+  static constexpr bool kHasState = false;
   template <class V>
   static constexpr V add_head(V sum, V weight, V factor, V /*even*/) {
     const V received = weight * factor;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 
 #include "tests/kernels/cuda/two_arenas.h"
 
@@ -23,7 +24,7 @@ inline KvPolicy with_formats(KvPolicy policy, KvFormat high, KvFormat low) {
 inline std::vector<KvPolicy> policies() {
   std::vector<KvPolicy> all;
   for (const char* name : {"leankv", "leankv-aggressive", "h2o", "kv-compress", "snapkv",
-                           "pyramidkv", "adakv", "streaming"}) {
+                           "pyramidkv", "adakv", "zigzagkv", "lazyeviction", "streaming"}) {
     all.push_back(preset(name));
   }
   KvPolicy mass = with_formats(preset("leankv"), kKvK8V4, kKvK4V2);
@@ -79,7 +80,7 @@ class CompressedArenas : public TwoArenas {
   }
 
   // Stores tokens in slot 0 and gives them token scores with positions and coarse scores, so that
-  // ties are common. Then all scores grow.
+  // ties are common. Then all scores grow. States get attention.
   void append(int32_t count) {
     store({{0, tokens_, count}}, tiers_, {0, 1});
     for (int64_t row = 0; row < shape_.slot_rows(); ++row) {
@@ -91,9 +92,14 @@ class CompressedArenas : public TwoArenas {
         const float paid = static_cast<float>(x * x * x) / 65536.0f;
         for (const ReachedArena* arena : {expected_.get(), actual_.get()}) {
           KvTokenScore& token_score = (*arena)->view().token_score_row(row)[place];
-          const bool is_new = i < left && i >= left - count;
-          token_score = is_new ? KvTokenScore{paid, tokens_ + i - (left - count)}
-                               : KvTokenScore{token_score.score + paid, token_score.position};
+          if (i < left && i >= left - count) {
+            token_score = {0, tokens_ + i - (left - count)};
+          }
+          token_score.score = with_scorer(policy_.scorer, [&](auto scorer) {
+            return score_after<decltype(scorer)>(
+                token_score.score, decltype(scorer)::kHasState ? std::floor(paid) : paid, 1.0f,
+                tokens_ + count - 1 - token_score.position);
+          });
         }
       }
     }

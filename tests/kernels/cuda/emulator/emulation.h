@@ -16,6 +16,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/check.h"
+#include "kernels/cuda/simt/simt.h"
 #include "kernels/half.h"
 #include "tests/kernels/cuda/emulator/emulated_memory.h"
 #include "tests/kernels/cuda/emulator/emulated_stream.h"

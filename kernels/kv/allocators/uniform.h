@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/kv/allocators/reads.h"
+
+namespace tessera {
+
+// The same budget for every row (H2O, SnapKV).
+struct UniformAllocator {
+  static constexpr AllocatorReads kReads = AllocatorReads::shape;
+  template <class Shape>
+  static constexpr double budget(const Shape& shape, int32_t /*layer*/, double /*measure*/,
+                                 double /*sum*/) {
+    return shape.row_budget;
+  }
+};
+
+}  // namespace tessera

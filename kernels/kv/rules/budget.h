@@ -1,0 +1,43 @@
+#pragma once
+
+#include "kernels/kv/rounded.h"
+#include "kernels/kv/row_function.h"
+#include "kernels/kv/token_key.h"
+
+namespace tessera {
+
+// Keeps the best tokens of a row's budget, and the share high_share of them in the high tier.
+// Tokens that no rule touches count first. A token never returns from the low tier.
+struct BudgetRule {
+  static constexpr bool kNeedsScores = false;
+  static constexpr bool kDividesBudget = true;
+  template <class Row>
+  TESSERA_ROW_FUNCTION RowCutoffs cutoffs(const Row& row) {
+    const auto any = [](TokenAge, bool, TokenKey) { return true; };
+    const int32_t own =
+        row.template tally<1>([](RuleCounts<1>& sums, TokenAge, bool, TokenKey) { ++sums.of[0]; })
+            .of[0];
+    const int32_t kept_anyway = row.stored() - own;
+    const int32_t keep = clamped(row.budget() - kept_anyway, own);
+    RowCutoffs cutoffs;
+    cutoffs.fresh_low = row.cut_best(keep, any);
+    cutoffs.fresh_high = cutoffs.fresh_low;
+    if (row.sequence().policy.has_low_tier()) {
+      const double wanted = rounded_product(double{row.sequence().policy.high_share}, row.budget());
+      const auto whole = static_cast<int32_t>(wanted);
+      const int32_t high = whole + (wanted - whole >= 0.5 ? 1 : 0);
+      cutoffs.fresh_high = row.cut_best(clamped(high - kept_anyway, keep), any);
+    }
+    cutoffs.old_high = cutoffs.fresh_high;
+    cutoffs.old_floor = cutoffs.fresh_low;
+    cutoffs.old_low = cutoffs.fresh_low;
+    return cutoffs;
+  }
+
+ private:
+  static constexpr int32_t clamped(int32_t count, int32_t max) {
+    return count < 0 ? 0 : count > max ? max : count;
+  }
+};
+
+}  // namespace tessera
