@@ -47,6 +47,8 @@ struct Backend {
   const DeviceMemory* memory = nullptr;
   // Returns: true if the ops serve pages of that format. Null: every format that is_supported().
   bool (*serves_pages)(KvFormat format, int32_t head_dim) = nullptr;
+  // True if kv_score serves scorers with a softmax of their own (Keyformer).
+  bool own_softmax = true;
   // Records ops to be started together later (kernels/recording.h). Null: ops are called each time.
   std::unique_ptr<Recording> (*record)(const RecordArgs&, Stream) = nullptr;
 

@@ -27,6 +27,7 @@ Backend make() {
       .attach_thread = cuda::attach_thread,
       .memory = &cuda::device_memory(),
       .serves_pages = serves_pages,
+      .own_softmax = false,
       .record = cuda::record,
       .embed = cuda::embed,
       .rms_norm = cuda::rms_norm,

@@ -12,6 +12,7 @@ KvScoring scoring_of(const KvPolicy& policy, int32_t prompt_tokens) {
       .decay = with_scorer(
           policy.scorer,
           [&](auto scorer) { return decltype(scorer)::kDecays ? policy.score_decay : 1.0f; }),
+      .prompt_tokens = prompt_tokens,
       .query_sums = policy.key_score == KvKeyScore::output_aware};
   if (policy.is_lossy() && policy.scorer != KvScorer::none) {
     const bool all = policy.score_window == 0;

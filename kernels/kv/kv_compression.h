@@ -16,6 +16,7 @@ struct KvScoring {
   float decay = 1;    // factor of a token's score before each scored query is added
   int32_t begin = 0;  // queries at positions [begin, end) are scored
   int32_t end = 0;
+  int32_t prompt_tokens = 0;
   // True if the policy's key score needs KvPagesView::query_sums.
   bool query_sums = false;
 

@@ -108,6 +108,17 @@ constexpr KvPolicy a2sf() {
   return policy;
 }
 
+// Keyformer prunes every step; here tokens are evaluated 64 at a time, and the newest 64 to 127 are
+// its recent window. It keeps half of the prompt's length (its abstract), and its sums are not
+// divided by the number of queries.
+constexpr KvPolicy keyformer() {
+  KvPolicy policy = h2o();
+  policy.scorer = KvScorer::keyformer;
+  policy.keep_share = 0.5f;
+  policy.sinks = 0;
+  return policy;
+}
+
 // ZigZagKV is SnapKV with budgets by layer and head (its section 4).
 constexpr KvPolicy zigzagkv() {
   return snapkv(KvAllocator::zigzag);
@@ -363,6 +374,7 @@ std::span<const KvPreset> kv_presets() {
       {"adakv", snapkv(KvAllocator::heads)},
       {"scissorhands", scissorhands()},
       {"a2sf", a2sf()},
+      {"keyformer", keyformer()},
       {"zigzagkv", zigzagkv()},
       {"lazyeviction", lazyeviction()},
       {"streaming", pruning(KvScorer::none, 0.25f)},

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "kernels/kv/scorers/a2sf.h"
+#include "kernels/kv/scorers/keyformer.h"
 #include "kernels/kv/scorers/mean.h"
 #include "kernels/kv/scorers/none.h"
 #include "kernels/kv/scorers/recurrence.h"
@@ -32,6 +33,8 @@ namespace tessera {
 //                                        token's own:
 //   update(state, sum, age)              Returns: the state after a query
 //   significance(state, age)             Returns: the significance at the next query, not negative
+//   kOwnSoftmax                          true: a is not attention's probability, but that of
+//                                        Keyformer's softmax. The CUDA backend has none.
 // The name is the value of the policy field `scorer`. Values go between ranks: add new ones last.
 #define TESSERA_KV_SCORERS(SCORER)         \
   SCORER(none, NoScorer)                   \
@@ -40,7 +43,8 @@ namespace tessera {
   SCORER(squares, SquaresScorer)           \
   SCORER(scissorhands, ScissorhandsScorer) \
   SCORER(a2sf, A2sfScorer)                 \
-  SCORER(recurrence, RecurrenceScorer)
+  SCORER(recurrence, RecurrenceScorer)     \
+  SCORER(keyformer, KeyformerScorer)
 
 enum class KvScorer : uint8_t {
 #define TESSERA_SCORER(name, Type) name,
@@ -59,6 +63,11 @@ constexpr auto with_scorer(KvScorer scorer, Call&& call) {
 #undef TESSERA_SCORER
   }
   return call(NoScorer());
+}
+
+// Returns: true if the backend must compute another softmax for the scorer.
+constexpr bool has_own_softmax(KvScorer scorer) {
+  return with_scorer(scorer, [](auto type) { return decltype(type)::kOwnSoftmax; });
 }
 
 // Returns: a token's score after one scored query. sum: contributions of all heads, times share().

@@ -18,7 +18,10 @@ TEST_P(KvScore, IsTheAttentionOfTheScoredQueries) {
     const bool halves = format.is_sparse() && multiplies_halves(*device().backend);
     const double relative = halves ? 2e-2 : 2e-3;
     for (const KvScorer scorer :
-         {KvScorer::mean, KvScorer::sum, KvScorer::squares, KvScorer::a2sf}) {
+         {KvScorer::mean, KvScorer::sum, KvScorer::squares, KvScorer::a2sf, KvScorer::keyformer}) {
+      if (has_own_softmax(scorer) && !device().backend->own_softmax) {
+        continue;
+      }
       ScoreShape shape{.policy = scored(scorer, seed % 3 == 0 ? 0 : 40, seed % 2 == 0, format)};
       shape.gqa_ratio = 1 + static_cast<int32_t>(seed % 5);
       shape.head_dim = seed % 4 == 0 ? 80 : 16;
@@ -61,6 +64,24 @@ TEST_P(KvScore, OfScissorhandsCountsTheQueriesToWhichATokenIsPivotal) {
     EXPECT_GT(counted, 0);
     EXPECT_LE(different * 25, tokens) << different << " of " << tokens << " tokens differ";
   }
+}
+
+// The mean of a Gumbel variable is Euler's constant, and its variance pi^2 / 6.
+TEST(Keyformer, DrawsGumbelNoiseForEachQueryAndToken) {
+  double sum = 0;
+  double squares = 0;
+  constexpr int32_t kTokens = 400;
+  const double lowest = -std::log(-std::log(0.5 / (1 << 23)));
+  for (int32_t query = 0; query < kTokens; ++query) {
+    for (int32_t token = 0; token < kTokens; ++token) {
+      const double z = std::log(KeyformerScorer::noise(3, query, token)) + lowest;
+      sum += z;
+      squares += z * z;
+    }
+  }
+  const double mean = sum / (kTokens * kTokens);
+  EXPECT_NEAR(mean, 0.5772, 0.015);
+  EXPECT_NEAR(squares / (kTokens * kTokens) - mean * mean, 1.6449, 0.05);
 }
 
 // As above, a few tokens may differ. The longest interval is rounded down to 7 digits.
@@ -126,10 +147,12 @@ TEST_P(KvScore, WeightsThatAttentionLeftGiveTheBitsOfAnotherProduct) {
     GTEST_SKIP() << "this backend leaves none";
   }
   uint32_t seed = 100;
+  const uint32_t scorers = device().backend->own_softmax ? 7 : 6;
   for (const KvFormat format : named_formats()) {
     for (const int32_t gqa_ratio : {1, 2, 4, 8}) {
       const int32_t head_dims[] = {64, 80, 128};
-      ScoreShape shape{.policy = scored(static_cast<KvScorer>(1 + seed % 6), 40, true, format)};
+      ScoreShape shape{.policy =
+                           scored(static_cast<KvScorer>(1 + seed % scorers), 40, true, format)};
       shape.gqa_ratio = gqa_ratio;
       shape.head_dim = head_dims[seed % 3];
       shape.tokens = 210;

@@ -72,7 +72,10 @@ class ScoredSequence {
         }
       }
       for (int32_t g = 0; g < shape_.gqa_ratio; ++g) {
-        const std::vector<double> weights = softmax(head, g, p);
+        std::vector<double> weights = softmax(head, g, p);
+        if (scoring.scorer == KvScorer::keyformer) {
+          weights = keyformer_softmax(weights, p);
+        }
         for (int32_t t = 0; t <= p; ++t) {
           const double a = weights[static_cast<size_t>(t)];
           scores[static_cast<size_t>(t)] += contribution(scoring.scorer, a, p + 1);
@@ -112,6 +115,22 @@ class ScoredSequence {
   }
 
  private:
+  // Returns: softmax of (x + z) / temperature, for attention weights exp(x) of the query at `p`.
+  std::vector<double> keyformer_softmax(std::vector<double> weights, int32_t p) const {
+    const int32_t generated = std::max(0, p + 1 - shape_.prompt);
+    const double temperature = std::min(2.0, 1 + 0.01 * generated);
+    double sum = 0;
+    for (size_t t = 0; t < weights.size(); ++t) {
+      const double z = std::log(KeyformerScorer::noise(0, p, static_cast<int32_t>(t)));
+      weights[t] = std::exp((std::log(weights[t]) + z) / temperature);
+      sum += weights[t];
+    }
+    for (double& weight : weights) {
+      weight /= sum;
+    }
+    return weights;
+  }
+
   // Contribution of one query head with attention `a` to a token, among `seen` tokens.
   double contribution(KvScorer scorer, double a, int32_t seen) const {
     switch (scorer) {

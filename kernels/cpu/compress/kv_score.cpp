@@ -2,10 +2,10 @@
 
 #include "kernels/check.h"
 #include "kernels/cpu/attention/tile_walk.h"
+#include "kernels/cpu/compress/decode_scoring.h"
 #include "kernels/cpu/compress/ops.h"
+#include "kernels/cpu/compress/own_softmax.h"
 #include "kernels/cpu/compress/query_sums.h"
-#include "kernels/cpu/compress/row_scores.h"
-#include "kernels/cpu/tiles/pair_block.h"
 
 namespace tessera {
 
@@ -36,66 +36,6 @@ namespace {
 constexpr int64_t kTilesOfAPart = 16;
 // Min work items of a thread, so that threads finish at about the same time.
 constexpr int64_t kItemsOfAThread = 8;
-
-// Scores of the tokens of a tile that the query at `position` sees.
-struct TileTokenScores {
-  KvTokenScore* first;
-  bool descending;
-  int32_t tokens;
-};
-TileTokenScores token_scores_of(const RowScores& scores, const RowTokens& tokens, int32_t tile,
-                                int32_t position) {
-  const int32_t high_tiles = tokens.high_tiles();
-  if (tile + 1 == tokens.tiles()) {
-    const int32_t group = position / kKvGroup * kKvGroup;
-    return {&scores.token_score_of(group), false, position + 1 - group};
-  }
-  const bool high = tile < high_tiles;
-  const int32_t place = (high ? tile : tile - high_tiles) * kAttentionTile;
-  return {high ? &scores.high_token_score(place) : &scores.low_token_score(place), !high,
-          std::min(kAttentionTile, (high ? tokens.high : tokens.low) - place)};
-}
-
-// Adds the attention of one query's heads to the token scores of a tile.
-void pay(const AttentionKernels& kernels, const RowScores& scores,
-         const TileTokenScores& token_scores, ReceivedAttention step) {
-  step.heads = scores.heads();
-  step.scorer = scores.scoring().scorer;
-  step.decay = scores.scoring().decay;
-  step.tokens = token_scores.tokens;
-  (token_scores.descending ? kernels.add_attention_descending : kernels.add_attention)(
-      step, token_scores.first);
-}
-
-// Vectors may read beyond the last number of an array.
-constexpr int32_t kPadding = 16;
-
-// One decode query: converts the weights that attention left to received attention. Handles part
-// `part` of `parts` of the row's tiles.
-void fold(const AttentionKernels& kernels, const KvScoreArgs& args, const RowTokens& tokens,
-          const RowScores& scores, std::span<const float> left, int64_t part, int64_t parts) {
-  const int64_t tiles = tokens.tiles();
-  const int32_t position = scores.begin();
-  float log2_sums[kMaxScoredHeads + kPadding] = {};
-  for (int32_t head = 0; head < scores.heads(); ++head) {
-    log2_sums[head] = scores.log_sum(args.log_sums, head) * kLog2OfE;
-  }
-  const int64_t end = tiles * (part + 1) / parts;
-  if (part + 1 == parts) {  // the last part has the tile of the new token
-    scores.make_token_scores();
-  }
-  const int64_t tile_floats = attention_weight_tile_floats(scores.heads());
-  TESSERA_CHECK(tiles * tile_floats <= std::ssize(left), "kv_score: too few weights");
-  for (int64_t tile = tiles * part / parts; tile < end; ++tile) {
-    const float* weights = left.data() + tile * tile_floats;
-    pay(kernels, scores, token_scores_of(scores, tokens, static_cast<int32_t>(tile), position),
-        {.weights = weights,
-         .maxima = weights + int64_t{scores.heads()} * kAttentionTile,
-         .log2_sums = log2_sums,
-         .even = RowScores::even_share(tokens, position),
-         .position = position});
-  }
-}
 
 // Scores of one (sequence, KV head), by the kernels of attention. A tile's keys are multiplied by a
 // block of queries at once and weighted as in attention. Then the attention of each query is added
@@ -138,6 +78,48 @@ class RowScoring {
     const SequenceSpan& span = args_.sequences[queries.sequence];
     const TileWalk walk(args_.pages, shapes_, tokens, span.tiers);
     load(queries, walk);
+    const auto each_query_of_tile = [&](auto&& visit) {
+      each_tile(queries, walk, [&](int32_t tile) {
+        for (int32_t query = queries.begin; query < queries.end; ++query) {
+          visit(token_scores_of(scores, tokens, tile, query), query,
+                (query - queries.begin) * heads_);
+        }
+      });
+    };
+    const auto pay_query = [&](const TileTokenScores& token_scores, int32_t query, int32_t pair,
+                               const float* maxima) {
+      pay(kernels_, scores, token_scores,
+          {.weights = block_.weights + pair * kAttentionTile,
+           .maxima = maxima,
+           .log2_sums = log2_sums_ + pair,
+           .even = RowScores::even_share(tokens, query),
+           .position = query});
+    };
+    if (!has_own_softmax(scores.scoring().scorer)) {
+      each_query_of_tile([&](const TileTokenScores& token_scores, int32_t query, int32_t pair) {
+        pay_query(token_scores, query, pair, block_.maxima + pair);
+      });
+      return;
+    }
+    OwnSoftmaxPasses own(scores, args_.layer);
+    each_query_of_tile([&](const TileTokenScores& token_scores, int32_t query, int32_t pair) {
+      own.add(query, pair, token_scores,
+              {block_.weights + pair * kAttentionTile, block_.maxima + pair, log2_sums_ + pair});
+    });
+    for (int32_t query = queries.begin; query < queries.end; ++query) {
+      const int32_t pair = (query - queries.begin) * heads_;
+      own.finish(query, pair, log2_sums_ + pair);
+    }
+    each_query_of_tile([&](const TileTokenScores& token_scores, int32_t query, int32_t pair) {
+      pay_query(token_scores, query, pair,
+                own.weigh(query, token_scores, block_.weights + pair * kAttentionTile,
+                          block_.maxima + pair));
+    });
+  }
+
+  // Calls visit(tile) with the weights of the block's pairs in each tile.
+  template <class Visit>
+  void each_tile(const Queries& queries, const TileWalk& walk, Visit&& visit) {
     const int32_t group = queries.begin / kKvGroup * kKvGroup;
     KvTile tiles[2];
     const auto find = [&](int32_t tile) {
@@ -163,15 +145,7 @@ class RowScoring {
                                    .begin = 0,
                                    .end = kAttentionTile,
                                    .whole = true});
-      for (int32_t query = queries.begin; query < queries.end; ++query) {
-        const int32_t pair = (query - queries.begin) * heads_;
-        pay(kernels_, scores, token_scores_of(scores, tokens, tile, query),
-            {.weights = block_.weights + pair * kAttentionTile,
-             .maxima = block_.maxima + pair,
-             .log2_sums = log2_sums_ + pair,
-             .even = RowScores::even_share(tokens, query),
-             .position = query});
-      }
+      visit(tile);
     }
   }
 
@@ -231,8 +205,14 @@ void score(const AttentionKernels& kernels, const KvScoreArgs& args, Stream stre
     if (leaves_attention_weights(args, sequence)) {
       const int64_t row = static_cast<int64_t>(sequence) * args.pages.kv_heads + kv_head;
       const SequenceSpan& span = args.sequences[sequence];
-      fold(kernels, args, row_tokens(attention, span, 0, kv_head, span.last_group()),
-           RowScores(args, sequence, kv_head), args.weights.row(row), part, parts);
+      const RowTokens tokens = row_tokens(attention, span, 0, kv_head, span.last_group());
+      const RowScores scores(args, sequence, kv_head);
+      DecodeScoring decode(kernels, args, tokens, scores, args.weights.row(row));
+      if (!has_own_softmax(scores.scoring().scorer)) {
+        decode.run(part, parts);
+      } else if (part == 0) {
+        decode.run_own_softmax();
+      }
     } else if (part == 0) {
       RowScoring(kernels, args, attention, shapes).run(sequence, kv_head);
     }

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "kernels/cpu/compress/ops.h"
+#include "kernels/cpu/compress/own_softmax.h"
 #include "kernels/cpu/compress/query_sums.h"
 #include "kernels/cpu/compress/row_scores.h"
 #include "kernels/cpu/limits.h"
@@ -15,54 +16,84 @@ struct Query {
   int64_t row;  // row of the batch
   int32_t kv_head;
 
-  // Returns: the contribution of all these heads to the score of the token with `key`.
-  template <class Scorer>
-  float pay(const float* key, float even) const {
-    const int32_t heads = args.query_heads / args.pages.kv_heads;
+  int32_t heads() const { return args.query_heads / args.pages.kv_heads; }
+
+  // Returns: attention of one of these heads to the token with `key`.
+  float received(int32_t head, const float* key) const {
     const int32_t head_dim = args.pages.head_dim;
-    ScorerFloat sum{0};
-    for (int32_t head = kv_head * heads; head < (kv_head + 1) * heads; ++head) {
-      const float* query = args.queries.row(row).data() + int64_t{head} * head_dim;
-      float dot = 0;
-      for (int32_t channel = 0; channel < head_dim; ++channel) {
-        dot += query[channel] * key[channel];
-      }
-      const float received =
-          std::exp(dot * args.scale - args.log_sums.row(row)[static_cast<size_t>(head)]);
-      sum = Scorer::add_head(sum, ScorerFloat{received}, ScorerFloat{1}, ScorerFloat{even});
+    const int64_t of_all = int64_t{kv_head} * heads() + head;
+    const float* query = args.queries.row(row).data() + of_all * head_dim;
+    float dot = 0;
+    for (int32_t channel = 0; channel < head_dim; ++channel) {
+      dot += query[channel] * key[channel];
     }
-    return Scorer::share(heads) * sum.value;
+    return std::exp(dot * args.scale - args.log_sums.row(row)[static_cast<size_t>(of_all)]);
+  }
+
+  // Returns: the contribution of all these heads to a token's score. a(head): its attention.
+  template <class Scorer, class Attention>
+  float contribution(float even, Attention&& a) const {
+    ScorerFloat sum{0};
+    for (int32_t head = 0; head < heads(); ++head) {
+      sum = Scorer::add_head(sum, ScorerFloat{a(head)}, ScorerFloat{1}, ScorerFloat{even});
+    }
+    return Scorer::share(heads()) * sum.value;
   }
 };
+
+// Calls visit(token score, key) for each token that the query at `position` sees.
+template <class Visit>
+void each_token(const Query& query, const RowScores& scores, const RowTokens& tokens,
+                int32_t position, Visit&& visit) {
+  const KvPagesView& pages = query.args.pages;
+  const auto decode = [&](KvTokenScore& token_score, const KvPageLayout& layout,
+                          const std::byte* page, int32_t token) {
+    float key[kMaxHeadDim];
+    float value[kMaxHeadDim];
+    decode_token(layout, page, token, key, value);
+    visit(token_score, key);
+  };
+  for (int32_t i = 0; i < tokens.high; ++i) {
+    const int32_t capacity = tokens.high_layout->capacity;
+    decode(scores.high_token_score(i), *tokens.high_layout,
+           pages.page(tokens.page_ids[i / capacity]), i % capacity);
+  }
+  for (int32_t j = 0; j < tokens.low; ++j) {
+    const int32_t capacity = tokens.low_layout->capacity;
+    decode(scores.low_token_score(j), *tokens.low_layout,
+           pages.page(tokens.page_ids[pages.row_pages - 1 - j / capacity]), j % capacity);
+  }
+  const int32_t group = position / kKvGroup * kKvGroup;
+  for (int32_t token = group; token <= position; ++token) {
+    decode(scores.token_score_of(token), pages.residual_layout, tokens.dense, token - group);
+  }
+}
 
 template <class Scorer>
 void score_query(const Query& query, const RowScores& scores, const RowTokens& tokens,
                  int32_t position) {
-  const KvPagesView& pages = query.args.pages;
   const float even = RowScores::even_share(tokens, position);
-  const auto pay = [&](KvTokenScore& token_score, const KvPageLayout& layout, const std::byte* page,
-                       int32_t token) {
-    float key[kMaxHeadDim];
-    float value[kMaxHeadDim];
-    decode_token(layout, page, token, key, value);
-    token_score.score =
-        score_after<Scorer>(token_score.score, query.pay<Scorer>(key, even), scores.scoring().decay,
-                            position - token_score.position);
-  };
-  for (int32_t i = 0; i < tokens.high; ++i) {
-    const int32_t capacity = tokens.high_layout->capacity;
-    pay(scores.high_token_score(i), *tokens.high_layout, pages.page(tokens.page_ids[i / capacity]),
-        i % capacity);
+  const OwnSoftmax own(scores.scoring(), query.args.layer, position);
+  double sums[kMaxScoredHeads] = {};
+  if constexpr (Scorer::kOwnSoftmax) {
+    each_token(query, scores, tokens, position,
+               [&](const KvTokenScore& token_score, const float* key) {
+                 const float noise = own.noise(token_score.position);
+                 for (int32_t head = 0; head < query.heads(); ++head) {
+                   sums[head] += own.reweighted(query.received(head, key), noise);
+                 }
+               });
   }
-  for (int32_t j = 0; j < tokens.low; ++j) {
-    const int32_t capacity = tokens.low_layout->capacity;
-    pay(scores.low_token_score(j), *tokens.low_layout,
-        pages.page(tokens.page_ids[pages.row_pages - 1 - j / capacity]), j % capacity);
-  }
-  const int32_t group = position / kKvGroup * kKvGroup;
-  for (int32_t token = group; token <= position; ++token) {
-    pay(scores.token_score_of(token), pages.residual_layout, tokens.dense, token - group);
-  }
+  each_token(query, scores, tokens, position, [&](KvTokenScore& token_score, const float* key) {
+    const float noise = Scorer::kOwnSoftmax ? own.noise(token_score.position) : 1.0f;
+    const float sum = query.contribution<Scorer>(even, [&](int32_t head) {
+      const float received = query.received(head, key);
+      return Scorer::kOwnSoftmax ? own.reweighted(received, noise) / static_cast<float>(sums[head])
+                                 : received;
+    });
+    token_score.score = score_after<Scorer>(token_score.score, sum, scores.scoring().decay,
+                                            position - token_score.position);
+  });
 }
 
 }  // namespace

@@ -414,6 +414,8 @@ bool check_args(const KvScoreArgs& args) {
       continue;
     }
     any = true;
+    TESSERA_CHECK(!has_own_softmax(args.scorings[i].scorer),
+                  "the CUDA backend has no scorers with a softmax of their own");
     TESSERA_CHECK(
         pages.token_scores != nullptr && span.context + span.count < pages.row_token_scores,
         "kv_score: too few token scores");

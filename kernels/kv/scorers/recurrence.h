@@ -20,6 +20,7 @@ struct RecurrenceScorer {
   static constexpr bool kMeanOverQueries = false;
   static constexpr bool kDecays = false;
   static constexpr bool kHasState = true;
+  static constexpr bool kOwnSoftmax = false;
   template <class V>
   static constexpr V add_head(V sum, V weight, V factor, V even) {
     return sum + V::at_least(weight * factor, even);

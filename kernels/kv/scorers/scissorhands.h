@@ -13,6 +13,7 @@ struct ScissorhandsScorer {
   static constexpr bool kMeanOverQueries = false;
   static constexpr bool kDecays = false;
   static constexpr bool kHasState = false;
+  static constexpr bool kOwnSoftmax = false;
   template <class V>
   static constexpr V add_head(V sum, V weight, V factor, V even) {
     return sum + V::at_least(weight * factor, even);

@@ -9,6 +9,7 @@ struct SquaresScorer {
   static constexpr bool kMeanOverQueries = false;
   static constexpr bool kDecays = false;
   static constexpr bool kHasState = false;
+  static constexpr bool kOwnSoftmax = false;
   template <class V>
   static constexpr V add_head(V sum, V weight, V factor, V /*even*/) {
     const V received = weight * factor;

@@ -9,6 +9,7 @@ struct SumScorer {
   static constexpr bool kMeanOverQueries = false;
   static constexpr bool kDecays = false;
   static constexpr bool kHasState = false;
+  static constexpr bool kOwnSoftmax = false;
   template <class V>
   static constexpr V add_head(V sum, V weight, V factor, V /*even*/) {
     return V::fma(weight, factor, sum);
