@@ -44,6 +44,8 @@ class ScoredSequence {
   // Returns: scores of each head by position.
   std::vector<std::vector<float>> run(const Device& device, const std::vector<int32_t>& chunks) {
     make_arena(device);
+    read_[0].clear();
+    read_[1].clear();
     steps_ = 0;
     int32_t stored = 0;
     for (const int32_t count : chunks) {
@@ -285,13 +287,23 @@ class ScoredSequence {
 
   // Returns: key of position t as a query at position p reads it.
   // Requires: no compression.
-  std::vector<float> key_at(int32_t head, int32_t t, int32_t p) const {
+  const std::vector<float>& key_at(int32_t head, int32_t t, int32_t p) const {
+    const bool closed = t / kKvGroup < p / kKvGroup;
+    std::vector<std::vector<float>>& keys = read_[closed ? 1 : 0];
+    keys.resize(static_cast<size_t>(shape_.kv_heads * shape_.tokens));
+    std::vector<float>& key = keys[static_cast<size_t>(head * shape_.tokens + t)];
+    if (key.empty()) {
+      key = decoded_key(head, t, closed);
+    }
+    return key;
+  }
+  std::vector<float> decoded_key(int32_t head, int32_t t, bool closed) const {
     const KvPagesView pages = (*arena_)->view();
     const int64_t at = t * kv_cols() + head * shape_.head_dim;
     std::vector<float> key(static_cast<size_t>(shape_.head_dim));
     std::vector<float> value(key.size());
     const KvPageLayout& high = pages.layouts[0];
-    if (t / kKvGroup < p / kKvGroup) {
+    if (closed) {
       const int64_t row = pages.row_index(1, 0, head);
       decode_token(high, pages.page(pages.table(row)[t / high.capacity]), t % high.capacity,
                    key.data(), value.data());
@@ -309,7 +321,7 @@ class ScoredSequence {
     std::vector<double> weights;
     double sum = 0;
     for (int32_t t = 0; t <= p; ++t) {
-      const std::vector<float> key = key_at(head, t, p);
+      const std::vector<float>& key = key_at(head, t, p);
       double dot = 0;
       for (int32_t c = 0; c < shape_.head_dim; ++c) {
         dot += double{query[c]} * key[static_cast<size_t>(c)];
@@ -328,6 +340,8 @@ class ScoredSequence {
   std::vector<float> keys_;
   std::vector<float> values_;
   std::unique_ptr<ReachedArena> arena_;
+  // Keys as queries read them, by head and position: in the residual buffer, and in pages.
+  mutable std::vector<std::vector<float>> read_[2];
   int32_t steps_ = 0;
 };
 
