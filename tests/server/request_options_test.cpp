@@ -114,6 +114,8 @@ class Samples {
     const std::string value = plain_value(option, member);
     const std::string field = name + ": " + value;
     const bool sampling = v1::SamplingParams::descriptor()->FindFieldByName(name) != nullptr;
+    ASSERT_TRUE(sampling || v1::GenerateRequest::descriptor()->FindFieldByName(name) != nullptr)
+        << name << " is no field of the proto";
     samples[name] = {'"' + name + "\":" + value, sampling ? "sampling { " + field + " }" : field};
   }
 
@@ -170,6 +172,7 @@ TEST(RequestOptions, AreReadFromJsonAndProtobufAndGoToOtherRanks) {
   Samples walk;
   const RequestOptions defaults;
   visit_options(walk, defaults);
+  ASSERT_FALSE(HasFatalFailure());
   const Texts base = texts_of(from_json(""));
   EXPECT_EQ(base, texts_of(from_proto(""))) << "the front ends differ in their defaults";
   EXPECT_EQ(walk.samples.size(), base.size());
