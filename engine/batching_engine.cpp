@@ -36,17 +36,13 @@ absl::Status check_room(const EngineRequest& request, int32_t context) {
                      absl::StrCat("the prompt has ", prompt, " tokens and ", request.forced.size(),
                                   " are forced to follow, the context holds ", context));
   }
-  if (request.max_tokens == 0) {
-    return std::cmp_less_equal(prompt, context)
-               ? absl::OkStatus()
-               : absl::InvalidArgumentError(absl::StrCat("the prompt has ", prompt,
-                                                         " tokens, the context holds ", context));
+  if (fits_context(static_cast<int64_t>(prompt), request.max_tokens, context)) {
+    return absl::OkStatus();
   }
-  return std::cmp_less(prompt, context)
-             ? absl::OkStatus()
-             : absl::InvalidArgumentError(absl::StrCat("the prompt has ", prompt,
-                                                       " tokens; with at least one more, ",
-                                                       "the context holds ", context));
+  return absl::InvalidArgumentError(
+      absl::StrCat("the prompt has ", prompt,
+                   request.max_tokens == 0 ? " tokens, " : " tokens; with at least one more, ",
+                   "the context holds ", context));
 }
 
 }  // namespace
@@ -124,12 +120,9 @@ absl::Status BatchingEngine::check(const EngineRequest& request) const {
                                                    " samples, the queue takes ",
                                                    options_.max_queue));
   }
-  if (request.max_tokens < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("max_tokens is ", request.max_tokens, ", it must be 0 or more"));
-  }
   for (const absl::Status& status :
-       {check_room(request, options_.context), check_ids("prompt", request.prompt, vocab),
+       {check_option({"max_tokens", kTokenCount}, request.max_tokens),
+        check_room(request, options_.context), check_ids("prompt", request.prompt, vocab),
         check_ids("stop_ids", request.stop_ids, vocab), check_ids("forced", request.forced, vocab),
         check_sampling(request.sampling, vocab),
         request.kv.has_value() ? kv_->check(request.kv->policy) : absl::OkStatus()}) {

@@ -15,16 +15,6 @@ class Writer {
  public:
   explicit Writer(std::vector<std::byte>& bytes) : bytes_(bytes) {}
 
-  template <class... Fields>
-  void operator()(const Fields&... fields) {
-    (put(fields), ...);
-  }
-
- private:
-  void put_raw(const void* data, size_t size) {
-    const auto* first = static_cast<const std::byte*>(data);
-    bytes_.insert(bytes_.end(), first, first + size);
-  }
   template <class T>
   void put(const T& value) {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -52,6 +42,12 @@ class Writer {
   }
   void put(const std::vector<std::shared_ptr<EventSink>>& sinks) { put(sinks.size()); }
 
+ private:
+  void put_raw(const void* data, size_t size) {
+    const auto* first = static_cast<const std::byte*>(data);
+    bytes_.insert(bytes_.end(), first, first + size);
+  }
+
   std::vector<std::byte>& bytes_;
 };
 
@@ -60,19 +56,6 @@ class Reader {
   Reader(std::span<const std::byte>& bytes, const std::shared_ptr<EventSink>& sink)
       : bytes_(bytes), sink_(sink) {}
 
-  template <class... Fields>
-  void operator()(Fields&... fields) {
-    (get(fields), ...);
-  }
-
- private:
-  void get_raw(void* data, size_t size) {
-    TESSERA_CHECK(size <= bytes_.size(), "a request that ends too early");
-    if (size > 0) {
-      std::memcpy(data, bytes_.data(), size);
-    }
-    bytes_ = bytes_.subspan(size);
-  }
   template <class T>
   void get(T& value) {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -101,6 +84,15 @@ class Reader {
   }
   void get(std::vector<std::shared_ptr<EventSink>>& sinks) { sinks.assign(size(), sink_); }
 
+ private:
+  void get_raw(void* data, size_t size) {
+    TESSERA_CHECK(size <= bytes_.size(), "a request that ends too early");
+    if (size > 0) {
+      std::memcpy(data, bytes_.data(), size);
+    }
+    bytes_ = bytes_.subspan(size);
+  }
+
   size_t size() {
     size_t count = 0;
     get(count);
@@ -111,29 +103,32 @@ class Reader {
   const std::shared_ptr<EventSink>& sink_;
 };
 
-// The only list of a request's fields. A missing or an extra field is a compile error.
-template <class Visitor, class Request>
-void visit_fields(Visitor&& visit, Request& request) {
-  auto& [prompt, sampling, max_tokens, stop_ids, ignore_eos, priority, forced, observe_logits, kv,
-         cache_salt, cache, cache_accept, deadline, deterministic, sinks] = request;
-  visit(prompt, max_tokens, stop_ids, ignore_eos, priority, forced, observe_logits, kv, cache_salt,
-        cache, cache_accept, deadline, deterministic, sinks);
-  auto& [temperature, top_p, top_k, seed, min_p, repetition_penalty, presence_penalty,
-         frequency_penalty, logit_bias, min_tokens, top_logprobs, prompt_logprobs] = sampling;
-  visit(temperature, top_p, top_k, seed, min_p, repetition_penalty, presence_penalty,
-        frequency_penalty, logit_bias, min_tokens, top_logprobs, prompt_logprobs);
+// Calls `visit(member)` for each member of a request. A missing or an extra member is a compile
+// error.
+template <class Visitor, class Options, class Input>
+void visit_members(const Visitor& visit, Options& options, Input& input) {
+  visit_options([&](const Option&, auto& member) { visit(member); }, options);
+  auto& [prompt, max_tokens, forced, observe_logits, kv, deadline, sinks] = input;
+  const auto visit_all = [&](auto&... members) { (visit(members), ...); };
+  visit_all(prompt, max_tokens, forced, observe_logits, kv, deadline, sinks);
 }
 
 }  // namespace
 
 void append_request(const EngineRequest& request, std::vector<std::byte>& bytes) {
-  visit_fields(Writer(bytes), request);
+  const RequestOptions& options = request;
+  const RequestInput& input = request;
+  Writer writer(bytes);
+  visit_members([&](const auto& member) { writer.put(member); }, options, input);
 }
 
 EngineRequest take_request(std::span<const std::byte>& bytes,
                            const std::shared_ptr<EventSink>& sink) {
   EngineRequest request;
-  visit_fields(Reader(bytes, sink), request);
+  RequestOptions& options = request;
+  RequestInput& input = request;
+  Reader reader(bytes, sink);
+  visit_members([&](auto& member) { reader.get(member); }, options, input);
   return request;
 }
 

@@ -73,8 +73,7 @@ uint64_t draw_seed() {
 }
 
 absl::Status check_room(const GenerateRequest& request, int64_t prompt_tokens, int64_t context) {
-  const int64_t needed = request.max_tokens == 0 ? 0 : 1;
-  if (prompt_tokens + needed <= context) {
+  if (fits_context(prompt_tokens, request.max_tokens, context)) {
     return absl::OkStatus();
   }
   const bool chat = std::holds_alternative<std::vector<ChatMessage>>(request.prompt);
@@ -82,7 +81,7 @@ absl::Status check_room(const GenerateRequest& request, int64_t prompt_tokens, i
       chat ? "messages" : "prompt",
       fmt::format("the {} {} tokens, but this model's maximum context length is {} tokens{}",
                   chat ? "messages have" : "prompt has", prompt_tokens, context,
-                  needed > 0 ? ", at least one of them for the completion" : ""),
+                  request.max_tokens == 0 ? "" : ", at least one of them for the completion"),
       "context_length_exceeded");
 }
 
@@ -129,17 +128,10 @@ absl::StatusOr<Accepted> Service::generate(GenerateRequest request,
   }
   submitted.kv = *kv;
   submitted.prompt = accepted.prompt;
-  submitted.sampling = request.sampling;
+  static_cast<RequestOptions&>(submitted) = request;
   submitted.sampling.seed = request.seed.value_or(request.deterministic ? 0 : draw_seed());
   submitted.max_tokens = request.max_tokens.value_or(static_cast<int32_t>(context - prompt_tokens));
-  submitted.stop_ids = request.stop_ids;
-  submitted.ignore_eos = request.ignore_eos;
-  submitted.priority = request.priority;
-  submitted.cache_salt = request.cache_salt;
-  submitted.cache = request.cache;
-  submitted.cache_accept = request.cache_accept;
   submitted.deadline = request.deadline;
-  submitted.deterministic = request.deterministic;
   for (std::shared_ptr<EventSink>& sink : sinks) {
     auto measured =
         std::make_shared<MeasuredSink>(std::move(sink), *state_->parts.metrics, received);

@@ -31,28 +31,16 @@ struct PromptOptions {
   bool add_generation_prompt = true;  // a chat ends with the start of the assistant's turn
 };
 
-inline constexpr std::chrono::seconds kLongestPin{86'400};  // maximum of Cache::ttl, a day
-
-// One generation request, the same for both front ends.
-struct GenerateRequest {
+// One generation request, the same for both front ends: the engine's options without the seed, and
+// the fields from which the service computes the rest of an EngineRequest.
+struct GenerateRequest : RequestOptions {
   Prompt prompt;
   PromptOptions prompt_options;
-  SamplingParams sampling;       // without its seed
-  std::optional<uint64_t> seed;  // none: a new one each time, except for `deterministic`
-  // The same request gives the same text, independent of other load. Without a seed a fixed one is
-  // used.
-  bool deterministic = false;
+  std::optional<uint64_t> seed;  // none: a new one each time; with `deterministic`, a fixed one
   std::optional<int32_t> max_tokens;  // none: as many as the context has room for; 0: prefill only
   std::vector<std::string> stop;      // never part of the returned text
-  std::vector<int32_t> stop_ids;
-  bool ignore_eos = false;
-  bool keep_special = false;  // prints special tokens
-  int32_t priority = 0;
+  bool keep_special = false;          // prints special tokens
   KvOverrides kv;
-  // Prefix cache: see EngineRequest.
-  std::string cache_salt;
-  EngineRequest::Cache cache;
-  std::optional<KvFormat> cache_accept;
   std::optional<std::chrono::steady_clock::time_point> deadline;
 };
 

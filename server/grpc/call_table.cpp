@@ -3,19 +3,15 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/request_limits.h"
 
 namespace tessera {
-namespace {
-
-constexpr std::size_t kLongestName = 128;
-
-}  // namespace
 
 absl::StatusOr<std::string> CallTable::add(const std::string& name,
                                            std::weak_ptr<GenerateCall> call) {
-  if (name.size() > kLongestName) {
+  if (name.size() > kMaxRequestId) {
     return absl::InvalidArgumentError(
-        absl::StrCat("request_id has ", name.size(), " bytes, at most ", kLongestName, " may be"));
+        absl::StrCat("request_id has ", name.size(), " bytes, at most ", kMaxRequestId, " may be"));
   }
   const std::lock_guard lock(mutex_);
   std::string chosen = name.empty() ? absl::StrCat("generate-", absl::Hex(names_())) : name;

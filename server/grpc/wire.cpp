@@ -1,6 +1,5 @@
 #include "server/grpc/wire.h"
 
-#include <chrono>
 #include <string>
 #include <utility>
 
@@ -8,12 +7,11 @@
 #include "kernels/check.h"
 #include "models/status_macros.h"
 #include "server/grpc/kv_options.h"
+#include "server/grpc/request_options.h"
+#include "server/request_limits.h"
 
 namespace tessera {
 namespace {
-
-constexpr int kMaxStops = 16;
-constexpr int32_t kMaxSequences = 128;
 
 std::vector<ChatMessage> parse_chat(const v1::Chat& message) {
   std::vector<ChatMessage> chat;
@@ -38,59 +36,6 @@ absl::StatusOr<Prompt> parse_prompt(const v1::GenerateRequest& message) {
   return absl::InvalidArgumentError("prompt: one of text, tokens and chat is required");
 }
 
-// The engine checks the ranges; its errors name the field.
-SamplingParams parse_sampling(const v1::SamplingParams& message) {
-  SamplingParams sampling;
-  const auto take = [](bool given, auto value, auto& field) { field = given ? value : field; };
-  take(message.has_temperature(), message.temperature(), sampling.temperature);
-  take(message.has_top_p(), message.top_p(), sampling.top_p);
-  take(message.has_top_k(), message.top_k(), sampling.top_k);
-  take(message.has_min_p(), message.min_p(), sampling.min_p);
-  take(message.has_repetition_penalty(), message.repetition_penalty(), sampling.repetition_penalty);
-  take(message.has_presence_penalty(), message.presence_penalty(), sampling.presence_penalty);
-  take(message.has_frequency_penalty(), message.frequency_penalty(), sampling.frequency_penalty);
-  take(message.has_min_tokens(), message.min_tokens(), sampling.min_tokens);
-  for (const auto& [token, value] : message.logit_bias()) {
-    sampling.logit_bias.push_back({token, value});
-  }
-  return sampling;
-}
-
-absl::Status parse_cache(const v1::CacheOptions& message, GenerateRequest& request) {
-  request.cache_salt = message.salt();
-  request.cache.use = !message.has_use() || message.use();
-  request.cache.pin = message.pin();
-  if (message.has_ttl_seconds()) {
-    request.cache.ttl = std::chrono::seconds(message.ttl_seconds());
-  }
-  if (request.cache.ttl.count() < 1 || request.cache.ttl > kLongestPin) {
-    return absl::InvalidArgumentError(absl::StrCat("cache.ttl_seconds is ", message.ttl_seconds(),
-                                                   ", must be from 1 to ", kLongestPin.count()));
-  }
-  if (!message.accept().empty()) {
-    const absl::StatusOr<KvPolicy> accepted = parse_policy(message.accept());
-    if (!accepted.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("cache.accept: ", std::string(accepted.status().message())));
-    }
-    request.cache_accept = accepted->high;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status check_stops(const v1::GenerateRequest& message) {
-  if (message.stop_size() > kMaxStops) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("stop has ", message.stop_size(), " texts, at most ", kMaxStops, " may be"));
-  }
-  for (const std::string& stop : message.stop()) {
-    if (stop.empty()) {
-      return absl::InvalidArgumentError("stop: a text is empty");
-    }
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 grpc::Status to_grpc(const absl::Status& status) {
@@ -102,37 +47,25 @@ absl::StatusOr<GenerateCallRequest> parse_generate_request(const v1::GenerateReq
   GenerateCallRequest call;
   GenerateRequest& request = call.generate;
   TESSERA_ASSIGN_OR_RETURN(request.prompt, parse_prompt(message));
-  TESSERA_RETURN_IF_ERROR(check_stops(message));
-  request.sampling = parse_sampling(message.sampling());
-  const auto take = [](bool given, auto value, auto& field) {
-    if (given) {
-      field = value;
-    }
-  };
-  take(message.has_logprobs(), message.logprobs(), request.sampling.top_logprobs);
-  take(message.has_prompt_logprobs(), message.prompt_logprobs(), request.sampling.prompt_logprobs);
-  take(message.sampling().has_seed(), message.sampling().seed(), request.seed);
-  take(message.has_max_tokens(), message.max_tokens(), request.max_tokens);
-  take(message.has_n(), message.n(), call.n);
-  take(message.has_add_special_tokens(), message.add_special_tokens(),
-       request.prompt_options.add_bos);
-  if (call.n < 1 || call.n > kMaxSequences) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("n is ", call.n, ", must be from 1 to ", kMaxSequences));
-  }
-  if (message.max_tokens() < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("max_tokens is ", message.max_tokens(), ", must not be negative"));
-  }
-  request.deterministic = message.deterministic();
-  request.prompt_options.parse_special = message.parse_special_tokens();
+  TESSERA_RETURN_IF_ERROR(read_options(message, request));
   request.stop = {message.stop().begin(), message.stop().end()};
-  request.stop_ids = {message.stop_token_ids().begin(), message.stop_token_ids().end()};
-  request.ignore_eos = message.ignore_eos();
+  if (const std::optional<std::string> error = stop_error(request.stop, kGrpcStops)) {
+    return absl::InvalidArgumentError(absl::StrCat("stop ", *error));
+  }
+  if (message.sampling().has_seed()) {
+    request.seed = message.sampling().seed();
+  }
+  if (message.has_max_tokens()) {
+    TESSERA_RETURN_IF_ERROR(check_option({"max_tokens", kTokenCount}, message.max_tokens()));
+    request.max_tokens = message.max_tokens();
+  }
+  call.n = message.has_n() ? message.n() : call.n;
+  TESSERA_RETURN_IF_ERROR(check_option({"n", kSampleCount}, call.n));
+  request.prompt_options.add_bos =
+      !message.has_add_special_tokens() || message.add_special_tokens();
+  request.prompt_options.parse_special = message.parse_special_tokens();
   request.keep_special = message.keep_special_tokens();
-  request.priority = message.priority();
   request.kv = parse_kv_options(message.kv());
-  TESSERA_RETURN_IF_ERROR(parse_cache(message.cache(), request));
   return call;
 }
 

@@ -13,7 +13,7 @@
 #include "models/status_macros.h"
 #include "models/text/detokenizer.h"
 #include "server/http/choice.h"
-#include "server/http/endpoints.h"
+#include "server/http/replies.h"
 #include "server/openai/response.h"
 
 namespace tessera {

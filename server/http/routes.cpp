@@ -8,44 +8,23 @@
 #include <string_view>
 #include <utility>
 
-#include "server/http/endpoints.h"
+#include "server/http/replies.h"
+#include "server/http/route_table.h"
 #include "server/openai/error.h"
-#include "server/service.h"
-#include "server/web/chat_page.h"
 
 namespace tessera {
 
 namespace {
 
-using Endpoint = HttpResult (*)(const EndpointContext&);
-
-struct Route {
-  std::string_view path;  // a path that ends in '/' matches as a prefix
-  std::string_view method;
-  Endpoint endpoint;
-  bool open = false;  // needs no key
-};
-
-constexpr Route kRoutes[] = {
-    {"/health", "GET", answer_health, true},
-    {"/metrics", "GET", answer_metrics, true},
-    {"/v1/models", "GET", answer_models},
-    {"/v1/models/", "GET", answer_model},
-    {"/v1/completions", "POST", answer_completions},
-    {"/v1/chat/completions", "POST", answer_chat_completions},
-    {"/v1/cache", "GET", answer_cache},
-    {"/v1/cache/flush", "POST", answer_cache_flush},
-    {"/tokenize", "POST", answer_tokenize},
-    {"/detokenize", "POST", answer_detokenize},
-};
-
-constexpr std::string_view kPage = "/";
-constexpr std::string_view kVersion = "/version";
+// Returns: the route's path without its '*'.
+std::string_view fixed_part(const Route& route) {
+  return route.path.substr(0, route.path.size() - (route.path.ends_with('*') ? 1 : 0));
+}
 
 const Route* find_route(std::string_view path) {
   const auto* route = std::find_if(std::begin(kRoutes), std::end(kRoutes), [&](const Route& r) {
-    return r.path.ends_with('/') ? path.size() > r.path.size() && path.starts_with(r.path)
-                                 : path == r.path;
+    const std::string_view fixed = fixed_part(r);
+    return fixed == r.path ? path == fixed : path.size() > fixed.size() && path.starts_with(fixed);
   });
   return route == std::end(kRoutes) ? nullptr : route;
 }
@@ -56,24 +35,17 @@ bool from_elsewhere(const HttpRequest& request) {
   return !site.empty() && site != "none" && site != "same-origin";
 }
 
-// Answer to a request without a valid key. `page`: a Basic challenge, for which a browser asks its
-// user for the key. Otherwise: OpenAI's error.
-HttpReply locked_reply(bool page) {
+// Answer to a request without a valid key: OpenAI's error, or for a page a Basic challenge, for
+// which a browser asks its user for the key.
+HttpReply locked_reply(Access access) {
   HttpReply reply = error_reply(with_code(
       absl::UnauthenticatedError("no valid API key: send it as 'Authorization: Bearer KEY'"),
       "invalid_api_key"));
-  if (page) {
+  if (access == Access::page) {
     reply.content_type = "text/plain; charset=utf-8";
     reply.headers = {{"WWW-Authenticate", "Basic realm=\"the API key is the password\""}};
     reply.body = "This server requires an API key as the password; any user name is accepted.\n";
   }
-  return reply;
-}
-
-HttpReply page_reply() {
-  HttpReply reply;
-  reply.content_type = "text/html; charset=utf-8";
-  reply.body = chat_page();
   return reply;
 }
 
@@ -157,19 +129,18 @@ HttpResult Routes::handle(const HttpRequest& request, std::shared_ptr<HttpWaker>
                                        std::move(headers));
 }
 
+bool Routes::authorized(const HttpRequest& request, Access access) const {
+  return access == Access::open ||
+         options_.api_keys.open(request.header("authorization"),
+                                /*basic_too=*/access == Access::page || !from_elsewhere(request));
+}
+
 HttpResult Routes::dispatch(const HttpRequest& request, std::shared_ptr<HttpWaker> waker) {
-  const bool page = request.path == kPage;
   const Route* route = find_route(request.path);
-  const bool open = route != nullptr && route->open;
-  if (!open && !options_.api_keys.open(request.header("authorization"),
-                                       /*basic_too=*/page || !from_elsewhere(request))) {
-    return locked_reply(page);
-  }
-  if (page || request.path == kVersion) {
-    if (!allows("GET", request.method)) {
-      return method_reply(request.method, request.path, "GET");
-    }
-    return page ? page_reply() : json_reply(fmt::format("{{\"version\":\"{}\"}}", TESSERA_VERSION));
+  // A path that is not known needs a key too, so as not to reveal which paths exist.
+  const Access access = route == nullptr ? Access::key : route->access;
+  if (!authorized(request, access)) {
+    return locked_reply(access);
   }
   if (route == nullptr) {
     return error_reply(absl::NotFoundError(fmt::format("there is nothing at {}", request.path)));
@@ -177,14 +148,16 @@ HttpResult Routes::dispatch(const HttpRequest& request, std::shared_ptr<HttpWake
   if (!allows(route->method, request.method)) {
     return method_reply(request.method, request.path, route->method);
   }
+  if (const auto* plain = std::get_if<PlainEndpoint>(&route->endpoint)) {
+    return (*plain)();
+  }
   Service* service = service_;
   if (service == nullptr) {
     return error_reply(absl::UnavailableError("the model is being loaded"));
   }
-  return route->endpoint(
+  return std::get<ModelEndpoint>(route->endpoint)(
       {.request = request,
-       .rest =
-           std::string_view(request.path).substr(std::min(route->path.size(), request.path.size())),
+       .rest = std::string_view(request.path).substr(fixed_part(*route).size()),
        .service = *service,
        .waker = std::move(waker),
        .max_choices = options_.max_choices,

@@ -10,11 +10,12 @@
 
 namespace tessera {
 
+enum class Access : uint8_t;
 class Service;
 
 struct RoutesOptions {
-  // Any of these keys authorizes every route, as `Authorization: Bearer KEY`. /health and /metrics
-  // need none. The chat page sends HTTP's Basic challenge, with the key as the password. The
+  // Any of these keys authorizes every route, as `Authorization: Bearer KEY`; some routes need none
+  // (Route::access). The chat page sends HTTP's Basic challenge, with the key as the password. The
   // browser then sends the key with the page's own requests until it is closed. Basic credentials
   // are ignored in API requests of pages from other origins.
   ApiKeys api_keys{};
@@ -22,8 +23,8 @@ struct RoutesOptions {
   int32_t max_choices = 64;   // limit of prompts times n of one request
 };
 
-// HTTP API: OpenAI's endpoints, /tokenize, /detokenize, /health, /metrics, /version and the chat
-// page at `/`. Until attach(), endpoints that need the model return 503.
+// HTTP API: dispatches to the routes of server/http/route_table.h. Until attach(), endpoints that
+// need the model return 503.
 class Routes final : public HttpHandler {
  public:
   explicit Routes(RoutesOptions options);
@@ -36,6 +37,7 @@ class Routes final : public HttpHandler {
   HttpReply refuse(int status, const std::string& reason) override;
 
  private:
+  bool authorized(const HttpRequest& request, Access access) const;
   HttpResult dispatch(const HttpRequest& request, std::shared_ptr<HttpWaker> waker);
 
   RoutesOptions options_;

@@ -148,30 +148,31 @@ void BodyFields::boolean(std::string_view name, bool& out) {
   }
 }
 
-void BodyFields::number(std::string_view name, float min, float max, float& out, bool open) {
-  const json* value = find(name);
+void BodyFields::number(const Option& option, float& out) {
+  const json* value = find(option.name);
   if (value == nullptr) {
     return;
   }
   const double number = value->is_number() ? value->get<double>() : std::nan("");
-  const bool large_enough = open ? number > min : number >= min;
-  if (large_enough && number <= max) {
+  // Rounding to a float may leave the range.
+  if (option.range.contains(number) && option.range.contains(static_cast<float>(number))) {
     out = static_cast<float>(number);
   } else {
-    refuse(name, fmt::format("must be a number {}{} to {}, not {}", open ? "above " : "from ", min,
-                             max, excerpt(*value)));
+    refuse(option.name, fmt::format("must be {}, not {}", option.range.numbers(), excerpt(*value)));
   }
 }
 
-std::optional<int64_t> BodyFields::integer_in(std::string_view name, int64_t min, int64_t max) {
-  const json* value = find(name);
+std::optional<int64_t> BodyFields::integer_in(const Option& option, int64_t lowest,
+                                              int64_t highest) {
+  const json* value = find(option.name);
   if (value == nullptr) {
     return std::nullopt;
   }
   const std::optional<int64_t> number = exact_integer(*value);
-  if (!number || *number < min || *number > max) {
-    refuse(name,
-           fmt::format("must be an integer from {} to {}, not {}", min, max, excerpt(*value)));
+  if (!number || *number < lowest || *number > highest ||
+      !option.range.contains(static_cast<double>(*number))) {
+    refuse(option.name, fmt::format("must be {}, not {}", option.range.integers(lowest, highest),
+                                    excerpt(*value)));
     return std::nullopt;
   }
   return number;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/request_options.h"
 #include "server/openai/error.h"
 
 namespace tessera {
@@ -44,13 +45,12 @@ class BodyFields {
   void text(std::string_view name, std::string& out);
   void boolean(std::string_view name, bool& out);
 
-  // Range [min, max]; `min` is excluded if `open`.
-  void number(std::string_view name, float min, float max, float& out, bool open = false);
-
+  // Numbers of the field `option.name`, in its range.
+  void number(const Option& option, float& out);
   template <typename Int>
-  void integer(std::string_view name, int64_t min, Int& out,
-               int64_t max = std::numeric_limits<Int>::max()) {
-    if (const std::optional<int64_t> value = integer_in(name, min, max)) {
+  void integer(const Option& option, Int& out) {
+    using Limits = std::numeric_limits<Int>;
+    if (const std::optional<int64_t> value = integer_in(option, Limits::min(), Limits::max())) {
       out = static_cast<Int>(*value);
     }
   }
@@ -73,7 +73,8 @@ class BodyFields {
   const absl::Status& status() const { return status_; }
 
  private:
-  std::optional<int64_t> integer_in(std::string_view name, int64_t min, int64_t max);
+  // lowest, highest: bounds of the integer's type.
+  std::optional<int64_t> integer_in(const Option& option, int64_t lowest, int64_t highest);
 
   const nlohmann::json& object_;
   std::string prefix_;

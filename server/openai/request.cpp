@@ -3,15 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
-#include "absl/strings/numbers.h"
-#include "engine/kv/kv_policy_fields.h"
 #include "models/status_macros.h"
 #include "server/openai/body_fields.h"
 #include "server/openai/kv_cache.h"
+#include "server/openai/request_options.h"
 #include "server/openai/unsupported.h"
+#include "server/request_limits.h"
 
 namespace tessera {
 
@@ -19,76 +18,19 @@ namespace {
 
 using nlohmann::json;
 
-constexpr float kMaxTemperature = 100;
-constexpr float kMaxPenalty = 2;  // as OpenAI
-constexpr float kMaxRepetition = 100;
-constexpr float kMaxBias = 100;       // as OpenAI
-constexpr int32_t kMaxChoices = 128;  // as OpenAI
-constexpr std::size_t kMaxStops = 64;
-constexpr std::size_t kMaxStopBytes = 1024;
-
 void read_stop(BodyFields& fields, GenerateRequest& out) {
   fields.texts("stop", out.stop);
-  if (out.stop.size() > kMaxStops) {
-    fields.refuse("stop", fmt::format("has {} strings, at most {}", out.stop.size(), kMaxStops));
-  }
-  for (const std::string& stop : out.stop) {
-    if (stop.empty()) {
-      fields.refuse("stop", "must not contain an empty string");
-    } else if (stop.size() > kMaxStopBytes) {
-      fields.refuse(
-          "stop", fmt::format("has a string of {} bytes, at most {}", stop.size(), kMaxStopBytes));
-    }
-  }
-  fields.integers("stop_token_ids", out.stop_ids);
-  fields.boolean("ignore_eos", out.ignore_eos);
-}
-
-// {"token id": bias}
-void read_logit_bias(BodyFields& fields, SamplingParams& out) {
-  const json* value = fields.find("logit_bias");
-  if (value == nullptr) {
-    return;
-  }
-  if (!value->is_object()) {
-    fields.refuse("logit_bias", fmt::format("must be an object, not {}", excerpt(*value)));
-    return;
-  }
-  for (const auto& [key, bias] : value->items()) {
-    SamplingParams::Bias entry;
-    if (!absl::SimpleAtoi(key, &entry.token)) {
-      fields.refuse("logit_bias", fmt::format("must have token ids as keys, not '{}'", key));
-      return;
-    }
-    BodyFields item(*value, "logit_bias.");
-    item.number(key, -kMaxBias, kMaxBias, entry.value);
-    fields.adopt(item.status());
-    out.logit_bias.push_back(entry);
+  if (const std::optional<std::string> error = stop_error(out.stop, kHttpStops)) {
+    fields.refuse("stop", *error);
   }
 }
 
-void read_sampling(BodyFields& fields, CompletionRequest& out) {
-  SamplingParams& sampling = out.each.sampling;
-  fields.number("temperature", 0, kMaxTemperature, sampling.temperature);
-  fields.number("top_p", 0, 1, sampling.top_p, /*open=*/true);
-  fields.number("min_p", 0, 1, sampling.min_p);
-  fields.integer("top_k", -1, sampling.top_k);
-  if (sampling.top_k < 0) {
-    sampling.top_k = 0;  // vLLM: -1 means all
-  }
-  fields.number("repetition_penalty", 0, kMaxRepetition, sampling.repetition_penalty,
-                /*open=*/true);
-  fields.number("presence_penalty", -kMaxPenalty, kMaxPenalty, sampling.presence_penalty);
-  fields.number("frequency_penalty", -kMaxPenalty, kMaxPenalty, sampling.frequency_penalty);
-  fields.integer("min_tokens", 0, sampling.min_tokens);
-  read_logit_bias(fields, sampling);
-
+void read_seed(BodyFields& fields, GenerateRequest& out) {
   int64_t seed = 0;
   if (fields.find("seed") != nullptr) {
-    fields.integer("seed", std::numeric_limits<int64_t>::min(), seed);
-    out.each.seed = static_cast<uint64_t>(seed);
+    fields.integer({"seed"}, seed);
+    out.seed = static_cast<uint64_t>(seed);
   }
-  fields.boolean("deterministic", out.each.deterministic);
 }
 
 void read_stream(BodyFields& fields, CompletionRequest& out) {
@@ -116,69 +58,33 @@ void read_stream(BodyFields& fields, CompletionRequest& out) {
 
 // The client's name for the request, returned as part of the answer's id.
 void read_request_id(BodyFields& fields, std::string& out) {
-  constexpr std::size_t kLongest = 128;
   fields.text("request_id", out);
   const bool plain =
       std::all_of(out.begin(), out.end(), [](char c) { return c > ' ' && c <= '~'; });
-  if (out.size() > kLongest || !plain) {
+  if (out.size() > kMaxRequestId || !plain) {
     fields.refuse("request_id",
-                  fmt::format("must have at most {} visible ASCII characters", kLongest));
-  }
-}
-
-void read_prompt_logprobs(BodyFields& fields, CompletionRequest& out) {
-  if (fields.find("prompt_logprobs") == nullptr) {
-    return;
-  }
-  fields.integer("prompt_logprobs", 0, out.prompt_logprobs.emplace(), kMaxTopLogprobs);
-  if (out.stream) {
-    fields.refuse("prompt_logprobs", "is not available with stream: true");
-  }
-}
-
-// Prefix cache fields: vLLM's cache_salt, llama-server's cache_prompt, and our own.
-void read_cache(BodyFields& fields, GenerateRequest& out) {
-  fields.text("cache_salt", out.cache_salt);
-  fields.boolean("cache_prompt", out.cache.use);
-  if (const json* cache = fields.find("cache"); cache != nullptr && !cache->is_object()) {
-    fields.refuse("cache", fmt::format("must be an object, not {}", excerpt(*cache)));
-  } else if (cache != nullptr) {
-    BodyFields inner(*cache, "cache.");
-    int64_t seconds = out.cache.ttl.count();
-    inner.boolean("pin", out.cache.pin);
-    inner.integer("ttl", 1, seconds, kLongestPin.count());
-    out.cache.ttl = std::chrono::seconds(seconds);
-    std::string accept;
-    inner.text("accept", accept);
-    if (!accept.empty()) {
-      const absl::StatusOr<KvPolicy> accepted = parse_policy(accept);
-      if (accepted.ok()) {
-        out.cache_accept = accepted->high;
-      } else {
-        inner.refuse("accept", std::string(accepted.status().message()));
-      }
-    }
-    inner.refuse_unknown();
-    fields.adopt(inner.status());
+                  fmt::format("must have at most {} visible ASCII characters", kMaxRequestId));
   }
 }
 
 // Fields of both endpoints.
 void read_common(BodyFields& fields, CompletionRequest& out) {
   fields.text("model", out.model);
-  read_sampling(fields, out);
+  read_options(fields, out.each);
+  read_seed(fields, out.each);
   read_stop(fields, out.each);
   read_stream(fields, out);
-  fields.integer("n", 1, out.n, kMaxChoices);
-  fields.integer("priority", std::numeric_limits<int32_t>::min(), out.each.priority);
+  fields.integer({"n", kSampleCount}, out.n);
   read_kv_cache(fields, out.each.kv);
-  read_cache(fields, out.each);
   fields.boolean("return_tokens_as_token_ids", out.token_ids_as_text);
   bool skip_special = true;
   fields.boolean("skip_special_tokens", skip_special);
   out.each.keep_special = !skip_special;
   read_request_id(fields, out.request_id);
-  read_prompt_logprobs(fields, out);
+  out.prompt_logprobs = out.each.sampling.prompt_logprobs;
+  if (out.prompt_logprobs && out.stream) {
+    fields.refuse("prompt_logprobs", "is not available with stream: true");
+  }
 }
 
 // Called after all fields were read: sets the log probabilities that the engine reports, and
@@ -186,7 +92,6 @@ void read_common(BodyFields& fields, CompletionRequest& out) {
 absl::Status finish_fields(BodyFields& fields, CompletionRequest& out) {
   SamplingParams& sampling = out.each.sampling;
   sampling.top_logprobs = out.logprobs;
-  sampling.prompt_logprobs = out.prompt_logprobs;
   if (out.echo && out.logprobs) {
     sampling.prompt_logprobs = std::max(*out.logprobs, out.prompt_logprobs.value_or(0));
   }
@@ -328,19 +233,18 @@ absl::Status read_prompts(BodyFields& fields, std::vector<Prompt>& out) {
 
 // Maximum number of tokens to generate. -1, as in llama-server: as many as the context has room
 // for.
-void read_limit(BodyFields& fields, std::string_view name, int32_t min,
-                std::optional<int32_t>& out) {
-  const json* value = fields.find(name);
+void read_limit(BodyFields& fields, const Option& option, std::optional<int32_t>& out) {
+  const json* value = fields.find(option.name);
   if (value != nullptr && *value == -1) {
     out.reset();
   } else if (value != nullptr) {
-    fields.integer(name, min, out.emplace());
+    fields.integer(option, out.emplace());
   }
 }
 
 void read_best_of(BodyFields& fields, CompletionRequest& out) {
   out.best_of = out.n;
-  fields.integer("best_of", 1, out.best_of, kMaxChoices);
+  fields.integer({"best_of", kSampleCount}, out.best_of);
   if (out.best_of < out.n) {
     fields.refuse("best_of", fmt::format("is {}, less than n, which is {}", out.best_of, out.n));
   } else if (out.stream && out.best_of > out.n) {
@@ -356,12 +260,12 @@ absl::StatusOr<CompletionRequest> parse_completion_request(std::string_view body
   BodyFields fields(object);
   read_common(fields, request);
   request.each.max_tokens = 16;  // as OpenAI
-  read_limit(fields, "max_tokens", 0, request.each.max_tokens);
+  read_limit(fields, {"max_tokens", kTokenCount}, request.each.max_tokens);
   fields.boolean("add_special_tokens", request.each.prompt_options.add_bos);
   fields.boolean("echo", request.echo);
   read_best_of(fields, request);
   if (fields.find("logprobs") != nullptr) {
-    fields.integer("logprobs", 0, request.logprobs.emplace(), kMaxTopLogprobs);
+    fields.integer({"logprobs", kTopLogprobs}, request.logprobs.emplace());
   }
   // Clients that score a prompt request one more token and rely on it. So it is returned even if it
   // is an end of sequence.
@@ -380,8 +284,9 @@ absl::StatusOr<CompletionRequest> parse_chat_request(std::string_view body) {
   request.chat = true;
   BodyFields fields(object);
   read_common(fields, request);
-  read_limit(fields, "max_tokens", 1, request.each.max_tokens);
-  read_limit(fields, "max_completion_tokens", 1, request.each.max_tokens);  // the newer name wins
+  constexpr OptionRange kCompletion{1};  // prefill only is for completions
+  read_limit(fields, {"max_tokens", kCompletion}, request.each.max_tokens);
+  read_limit(fields, {"max_completion_tokens", kCompletion}, request.each.max_tokens);  // wins
   fields.boolean("add_generation_prompt", request.each.prompt_options.add_generation_prompt);
   if (const json* add = fields.find("add_special_tokens"); add != nullptr && *add != false) {
     fields.refuse("add_special_tokens", "must be false for chats: their template writes them");
@@ -389,7 +294,7 @@ absl::StatusOr<CompletionRequest> parse_chat_request(std::string_view body) {
   bool logprobs = false;
   int32_t top_logprobs = 0;
   fields.boolean("logprobs", logprobs);
-  fields.integer("top_logprobs", 0, top_logprobs, kMaxTopLogprobs);
+  fields.integer({"top_logprobs", kTopLogprobs}, top_logprobs);
   if (logprobs) {
     request.logprobs = top_logprobs;
   } else if (top_logprobs > 0) {

@@ -1,0 +1,91 @@
+#include "engine/request_options.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+
+namespace tessera {
+namespace {
+
+absl::Status out_of_range(const Option& option, absl::AlphaNum value, const std::string& expected) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(std::string(option.name), " is ", value, ", it must be ", expected));
+}
+
+// Keeps the first error of a walk.
+class RangeCheck {
+ public:
+  template <class T>
+  void operator()(const Option& option, const T& value) {
+    if (status_.ok()) {
+      status_ = check(option, value);
+    }
+  }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  static absl::Status check(const Option& option, float value) {
+    return check_option(option, value);
+  }
+  static absl::Status check(const Option& option, int32_t value) {
+    return check_option(option, value);
+  }
+  static absl::Status check(const Option& option, const std::optional<int32_t>& value) {
+    return value.has_value() ? check_option(option, *value) : absl::OkStatus();
+  }
+  template <class Unbounded>
+  static absl::Status check(const Option&, const Unbounded&) {
+    return absl::OkStatus();
+  }
+
+  absl::Status status_;
+};
+
+absl::Status check_bias(const SamplingParams& params, int32_t vocab) {
+  for (const SamplingParams::Bias& bias : params.logit_bias) {
+    if (bias.token < 0 || bias.token >= vocab) {
+      return absl::InvalidArgumentError(absl::StrCat("logit_bias names token ", bias.token,
+                                                     ", the vocabulary has ", vocab, " tokens"));
+    }
+    if (!std::isfinite(bias.value)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("logit_bias of token ", bias.token, " is not a finite number"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string OptionRange::numbers() const {
+  constexpr OptionRange kAll;
+  const std::string low = absl::StrCat("a number ", above ? "above " : "from ", min);
+  return max == kAll.max ? low : absl::StrCat(low, " to ", max);
+}
+
+std::string OptionRange::integers(int64_t lowest, int64_t highest) const {
+  const int64_t low = min <= static_cast<double>(lowest) ? lowest : static_cast<int64_t>(min);
+  const int64_t high = max >= static_cast<double>(highest) ? highest : static_cast<int64_t>(max);
+  return absl::StrCat("an integer from ", low, " to ", high);
+}
+
+absl::Status check_option(const Option& option, float value) {
+  return option.range.contains(value) ? absl::OkStatus()
+                                      : out_of_range(option, value, option.range.numbers());
+}
+
+absl::Status check_option(const Option& option, int32_t value) {
+  using Limits = std::numeric_limits<int32_t>;
+  return option.range.contains(value)
+             ? absl::OkStatus()
+             : out_of_range(option, value, option.range.integers(Limits::min(), Limits::max()));
+}
+
+absl::Status check_sampling(const SamplingParams& params, int32_t vocab) {
+  RangeCheck ranges;
+  visit_sampling(ranges, params);
+  return ranges.status().ok() ? check_bias(params, vocab) : ranges.status();
+}
+
+}  // namespace tessera

@@ -1,0 +1,103 @@
+#include "server/grpc/request_options.h"
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+#include <google/protobuf/reflection.h>
+
+#include <chrono>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "engine/kv/kv_policy_fields.h"
+#include "kernels/check.h"
+#include "models/status_macros.h"
+#include "server/request_limits.h"
+
+namespace tessera {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+// A field of a message.
+struct Field {
+  const Message& message;
+  const FieldDescriptor* descriptor;
+
+  bool given() const { return message.GetReflection()->HasField(message, descriptor); }
+  void get(bool& out) const { out = message.GetReflection()->GetBool(message, descriptor); }
+  void get(float& out) const { out = message.GetReflection()->GetFloat(message, descriptor); }
+  void get(int32_t& out) const { out = message.GetReflection()->GetInt32(message, descriptor); }
+  void get(std::optional<int32_t>& out) const { get(out.emplace()); }
+};
+
+// Reads plain options by the type of their member.
+class PlainReader {
+ public:
+  explicit PlainReader(const v1::GenerateRequest& message) : message_(message) {}
+
+  template <class T>
+  void operator()(const SpecialOption&, T&) {}
+  template <class T>
+  void operator()(const Option& option, T& out) {
+    const Field field = find(option);
+    if (field.given()) {
+      field.get(out);
+    }
+  }
+  void operator()(const Option& option, std::vector<int32_t>& out) {
+    const Field field = find(option);
+    const auto values = field.message.GetReflection()->GetRepeatedFieldRef<int32_t>(
+        field.message, field.descriptor);
+    out.assign(values.begin(), values.end());
+  }
+
+ private:
+  Field find(const Option& option) const {
+    const std::string name(option.name);
+    for (const Message* message : {static_cast<const Message*>(&message_.sampling()),
+                                   static_cast<const Message*>(&message_)}) {
+      if (const auto* field = message->GetDescriptor()->FindFieldByName(name); field != nullptr) {
+        return {*message, field};
+      }
+    }
+    TESSERA_CHECK(false, "the proto lacks a field of a request's options");
+  }
+
+  const v1::GenerateRequest& message_;
+};
+
+absl::Status read_cache(const v1::CacheOptions& message, RequestOptions& out) {
+  out.cache_salt = message.salt();
+  out.cache.use = !message.has_use() || message.use();
+  out.cache.pin = message.pin();
+  if (message.has_ttl_seconds()) {
+    TESSERA_RETURN_IF_ERROR(
+        check_option({"cache.ttl_seconds", kPinSeconds}, message.ttl_seconds()));
+    out.cache.ttl = std::chrono::seconds(message.ttl_seconds());
+  }
+  if (!message.accept().empty()) {
+    const absl::StatusOr<KvPolicy> accepted = parse_policy(message.accept());
+    if (!accepted.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("cache.accept: ", std::string(accepted.status().message())));
+    }
+    out.cache_accept = accepted->high;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status read_options(const v1::GenerateRequest& message, RequestOptions& out) {
+  visit_options(PlainReader(message), out);
+  for (const auto& [token, value] : message.sampling().logit_bias()) {
+    out.sampling.logit_bias.push_back({token, value});
+  }
+  if (message.has_logprobs()) {
+    out.sampling.top_logprobs = message.logprobs();
+  }
+  return read_cache(message.cache(), out);
+}
+
+}  // namespace tessera

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "absl/status/status.h"
+#include "engine/request_options.h"
+#include "tessera/v1/inference.pb.h"
+
+namespace tessera {
+
+// Reads the options of engine/request_options.h. A plain option is the field of its name in
+// SamplingParams, else in GenerateRequest; absent fields leave their members unchanged. Not read
+// here, because its absence has a meaning: seed.
+// Errors: InvalidArgument names a field of `cache`. The engine checks the other ranges.
+absl::Status read_options(const v1::GenerateRequest& message, RequestOptions& out);
+
+}  // namespace tessera

@@ -1,0 +1,47 @@
+// /v1/completions and /v1/chat/completions.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "models/status_macros.h"
+#include "server/http/completion_answer.h"
+#include "server/http/route_table.h"
+#include "server/openai/error.h"
+#include "server/openai/request.h"
+
+namespace tessera {
+
+namespace {
+
+absl::StatusOr<HttpResult> complete(const EndpointContext& context,
+                                    absl::StatusOr<CompletionRequest> parsed) {
+  TESSERA_RETURN_IF_ERROR(parsed.status());
+  TESSERA_RETURN_IF_ERROR(check_model(context.service, parsed->model));
+  const int32_t each = std::max(parsed->n, parsed->best_of);
+  const auto choices = static_cast<int64_t>(parsed->prompts.size()) * each;
+  if (choices > context.max_choices) {
+    return invalid_field(
+        parsed->n > 1 ? "n"
+        : each > 1    ? "best_of"
+                      : "prompt",
+        fmt::format("the request asks for {} choices (prompts times n or best_of), at most {} are "
+                    "allowed",
+                    choices, context.max_choices));
+  }
+  TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<HttpAnswer> answer,
+                           answer_completion(context.service, *std::move(parsed), context.waker));
+  return HttpResult(std::move(answer));
+}
+
+}  // namespace
+
+HttpResult answer_completions(const EndpointContext& context) {
+  return result_of(complete(context, parse_completion_request(context.request.body)));
+}
+
+HttpResult answer_chat_completions(const EndpointContext& context) {
+  return result_of(complete(context, parse_chat_request(context.request.body)));
+}
+
+}  // namespace tessera

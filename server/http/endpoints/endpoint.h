@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "server/http/handler.h"
+
+namespace tessera {
+
+class Service;
+
+// Input of an endpoint.
+struct EndpointContext {
+  const HttpRequest& request;
+  std::string_view rest;  // part of the path that the route's '*' stands for
+  Service& service;
+  std::shared_ptr<HttpWaker> waker;
+  int32_t max_choices = 0;
+  int64_t started = 0;  // of the server: seconds of the Unix epoch
+};
+
+// Checks a request's "model".
+// Errors: NotFound, as OpenAI reports it. An empty name is the served model.
+absl::Status check_model(const Service& service, std::string_view asked);
+
+// Returns: the result, or the reply of its error.
+HttpResult result_of(absl::StatusOr<HttpResult> result);
+
+}  // namespace tessera

@@ -1,0 +1,28 @@
+// /health, /metrics and /version.
+#include <fmt/format.h>
+
+#include "server/http/replies.h"
+#include "server/http/route_table.h"
+#include "server/service.h"
+
+namespace tessera {
+
+HttpResult answer_health(const EndpointContext& context) {
+  if (!context.service.ready()) {
+    return error_reply(absl::UnavailableError("the server is shutting down"));
+  }
+  return json_reply(R"({"status":"ok"})");
+}
+
+HttpResult answer_metrics(const EndpointContext& context) {
+  HttpReply reply;
+  reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  reply.body = context.service.expose_metrics();
+  return reply;
+}
+
+HttpReply answer_version() {
+  return json_reply(fmt::format("{{\"version\":\"{}\"}}", TESSERA_VERSION));
+}
+
+}  // namespace tessera

@@ -1,0 +1,51 @@
+// /tokenize and /detokenize.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/status_macros.h"
+#include "server/http/replies.h"
+#include "server/http/route_table.h"
+#include "server/openai/request.h"
+#include "server/openai/response.h"
+
+namespace tessera {
+
+namespace {
+
+absl::StatusOr<HttpResult> tokenize(const EndpointContext& context) {
+  TESSERA_ASSIGN_OR_RETURN(const TokenizeRequest asked,
+                           parse_tokenize_request(context.request.body));
+  const Service& service = context.service;
+  TESSERA_RETURN_IF_ERROR(check_model(service, asked.model));
+  TESSERA_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
+                           service.tokenize(asked.prompt, asked.options));
+  std::optional<std::vector<std::string>> texts;
+  if (asked.token_texts) {
+    texts.emplace();
+    for (const int32_t id : ids) {
+      texts->push_back(service.tokenizer().token_bytes(id, /*keep_special=*/true));
+    }
+  }
+  return HttpResult(json_reply(print_tokens(ids, service.engine().options().context, texts)));
+}
+
+absl::StatusOr<HttpResult> detokenize(const EndpointContext& context) {
+  TESSERA_ASSIGN_OR_RETURN(const DetokenizeRequest asked,
+                           parse_detokenize_request(context.request.body));
+  TESSERA_RETURN_IF_ERROR(check_model(context.service, asked.model));
+  TESSERA_ASSIGN_OR_RETURN(const std::string text, context.service.detokenize(asked.tokens));
+  return HttpResult(json_reply(print_prompt(text)));
+}
+
+}  // namespace
+
+HttpResult answer_tokenize(const EndpointContext& context) {
+  return result_of(tokenize(context));
+}
+
+HttpResult answer_detokenize(const EndpointContext& context) {
+  return result_of(detokenize(context));
+}
+
+}  // namespace tessera

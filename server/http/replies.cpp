@@ -1,0 +1,27 @@
+#include "server/http/replies.h"
+
+#include <utility>
+
+#include "server/openai/error.h"
+
+namespace tessera {
+
+HttpReply json_reply(std::string body) {
+  HttpReply reply;
+  reply.body = std::move(body);
+  return reply;
+}
+
+HttpReply error_reply(const absl::Status& status) {
+  HttpReply reply;
+  reply.status = http_status(status);
+  reply.body = print_error(status);
+  if (reply.status == 429 || reply.status == 503) {
+    reply.headers.emplace_back("Retry-After", "1");
+  } else if (reply.status == 401) {
+    reply.headers.emplace_back("WWW-Authenticate", "Bearer");
+  }
+  return reply;
+}
+
+}  // namespace tessera

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <variant>
+
+#include "server/http/endpoints/endpoint.h"
+#include "server/http/handler.h"
+
+namespace tessera {
+
+// Endpoints, defined in server/http/endpoints/. The first form needs the loaded model; the second
+// answers from the start.
+using ModelEndpoint = HttpResult (*)(const EndpointContext&);
+using PlainEndpoint = HttpReply (*)();
+
+HttpReply answer_page();
+HttpReply answer_version();
+HttpResult answer_health(const EndpointContext& context);
+HttpResult answer_metrics(const EndpointContext& context);
+HttpResult answer_models(const EndpointContext& context);
+HttpResult answer_model(const EndpointContext& context);
+HttpResult answer_completions(const EndpointContext& context);
+HttpResult answer_chat_completions(const EndpointContext& context);
+HttpResult answer_cache(const EndpointContext& context);
+HttpResult answer_cache_flush(const EndpointContext& context);
+HttpResult answer_tokenize(const EndpointContext& context);
+HttpResult answer_detokenize(const EndpointContext& context);
+
+// Requirement of a route on a server with API keys.
+enum class Access : uint8_t {
+  open,  // no key
+  key,   // as `Authorization: Bearer`; as Basic only from the server's own pages
+  page,  // the same, and Basic from anywhere: browsers are asked for it
+};
+
+struct Route {
+  std::string_view method;  // GET also answers HEAD
+  std::string_view path;    // a final '*' stands for one or more characters
+  std::variant<ModelEndpoint, PlainEndpoint> endpoint;
+  Access access = Access::key;
+};
+
+// The only list of the HTTP API's routes.
+inline constexpr Route kRoutes[] = {
+    {"GET", "/", answer_page, Access::page},
+    {"GET", "/health", answer_health, Access::open},
+    {"GET", "/metrics", answer_metrics, Access::open},
+    {"GET", "/version", answer_version},
+    {"GET", "/v1/models", answer_models},
+    {"GET", "/v1/models/*", answer_model},
+    {"POST", "/v1/completions", answer_completions},
+    {"POST", "/v1/chat/completions", answer_chat_completions},
+    {"GET", "/v1/cache", answer_cache},
+    {"POST", "/v1/cache/flush", answer_cache_flush},
+    {"POST", "/tokenize", answer_tokenize},
+    {"POST", "/detokenize", answer_detokenize},
+};
+
+}  // namespace tessera

@@ -1,0 +1,109 @@
+#include "server/openai/request_options.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "absl/strings/numbers.h"
+#include "engine/kv/kv_policy_fields.h"
+#include "server/request_limits.h"
+
+namespace tessera {
+
+namespace {
+
+using nlohmann::json;
+
+// Reads plain options by the type of their member.
+class PlainReader {
+ public:
+  explicit PlainReader(BodyFields& fields) : fields_(fields) {}
+
+  template <class T>
+  void operator()(const SpecialOption&, T&) {}
+  void operator()(const Option& option, bool& out) { fields_.boolean(option.name, out); }
+  void operator()(const Option& option, float& out) { fields_.number(option, out); }
+  void operator()(const Option& option, int32_t& out) {
+    const json* value = fields_.find(option.name);
+    if (option.name == "top_k" && value != nullptr && *value == -1) {
+      out = 0;  // vLLM: -1 means all
+    } else {
+      fields_.integer(option, out);
+    }
+  }
+  void operator()(const Option& option, std::optional<int32_t>& out) {
+    if (fields_.find(option.name) != nullptr) {
+      fields_.integer(option, out.emplace());
+    }
+  }
+  void operator()(const Option& option, std::vector<int32_t>& out) {
+    fields_.integers(option.name, out);
+  }
+
+ private:
+  BodyFields& fields_;
+};
+
+// {"token id": bias}
+void read_logit_bias(BodyFields& fields, SamplingParams& out) {
+  const json* value = fields.find("logit_bias");
+  if (value == nullptr) {
+    return;
+  }
+  if (!value->is_object()) {
+    fields.refuse("logit_bias", fmt::format("must be an object, not {}", excerpt(*value)));
+    return;
+  }
+  for (const auto& [key, bias] : value->items()) {
+    SamplingParams::Bias entry;
+    if (!absl::SimpleAtoi(key, &entry.token)) {
+      fields.refuse("logit_bias", fmt::format("must have token ids as keys, not '{}'", key));
+      return;
+    }
+    BodyFields item(*value, "logit_bias.");
+    item.number({key, kBias}, entry.value);
+    fields.adopt(item.status());
+    out.logit_bias.push_back(entry);
+  }
+}
+
+// Prefix cache fields: vLLM's cache_salt, llama-server's cache_prompt, and our own.
+void read_cache(BodyFields& fields, RequestOptions& out) {
+  fields.text("cache_salt", out.cache_salt);
+  fields.boolean("cache_prompt", out.cache.use);
+  const json* cache = fields.find("cache");
+  if (cache == nullptr) {
+    return;
+  }
+  if (!cache->is_object()) {
+    fields.refuse("cache", fmt::format("must be an object, not {}", excerpt(*cache)));
+    return;
+  }
+  BodyFields inner(*cache, "cache.");
+  int64_t seconds = out.cache.ttl.count();
+  inner.boolean("pin", out.cache.pin);
+  inner.integer({"ttl", kPinSeconds}, seconds);
+  out.cache.ttl = std::chrono::seconds(seconds);
+  std::string accept;
+  inner.text("accept", accept);
+  if (!accept.empty()) {
+    const absl::StatusOr<KvPolicy> accepted = parse_policy(accept);
+    if (accepted.ok()) {
+      out.cache_accept = accepted->high;
+    } else {
+      inner.refuse("accept", std::string(accepted.status().message()));
+    }
+  }
+  inner.refuse_unknown();
+  fields.adopt(inner.status());
+}
+
+}  // namespace
+
+void read_options(BodyFields& fields, RequestOptions& out) {
+  visit_options(PlainReader(fields), out);
+  read_logit_bias(fields, out.sampling);
+  read_cache(fields, out);
+}
+
+}  // namespace tessera

@@ -1,0 +1,69 @@
+// The table of routes: each line's method, key and need of the model.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "server/http/route_table.h"
+#include "tests/server/http_fixture.h"
+
+namespace tessera {
+namespace {
+
+class HttpRoutes : public HttpFixture {
+ protected:
+  // Listens without a model.
+  void start_loading(RoutesOptions options = {}) {
+    routes = std::make_unique<Routes>(std::move(options));
+    auto started = HttpListener::start({.port = 0}, *routes);
+    ASSERT_TRUE(started.ok()) << started.status();
+    listener = *std::move(started);
+  }
+
+  int status(std::string_view method, const Route& route) {
+    std::string path(route.path);
+    if (path.ends_with('*')) {
+      path.back() = 'x';
+    }
+    HttpClient client(port());
+    return method == "GET" ? client.get(path).status : client.post(path, "{}").status;
+  }
+};
+
+TEST_F(HttpRoutes, HaveAPathEach) {
+  std::set<std::string_view> paths;
+  for (const Route& route : kRoutes) {
+    EXPECT_TRUE(paths.insert(route.path).second) << route.path;
+    EXPECT_TRUE(route.method == "GET" || route.method == "POST") << route.path;
+  }
+}
+
+TEST_F(HttpRoutes, WantAKeyUnlessTheirLineSaysOpen) {
+  start_loading({.api_keys = ApiKeys({"secret"})});
+  for (const Route& route : kRoutes) {
+    EXPECT_EQ(status(route.method, route) == 401, route.access != Access::open) << route.path;
+  }
+}
+
+TEST_F(HttpRoutes, AnswerTheirMethodOnly) {
+  start_loading();
+  for (const Route& route : kRoutes) {
+    EXPECT_EQ(status(route.method == "GET" ? "POST" : "GET", route), 405) << route.path;
+    EXPECT_NE(status(route.method, route), 405) << route.path;
+  }
+}
+
+TEST_F(HttpRoutes, WaitForTheModelIfTheirEndpointTakesIt) {
+  start_loading();
+  for (const Route& route : kRoutes) {
+    const bool plain = std::holds_alternative<PlainEndpoint>(route.endpoint);
+    EXPECT_EQ(status(route.method, route), plain ? 200 : 503) << route.path;
+  }
+  routes->attach(*fake.service);
+  for (const Route& route : kRoutes) {
+    EXPECT_NE(status(route.method, route), 503) << route.path;
+  }
+}
+
+}  // namespace
+}  // namespace tessera
