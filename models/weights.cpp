@@ -21,9 +21,14 @@ struct Part {
   const ExpectedTensor* expected = nullptr;
 };
 
+// Returns: null for a weight outside the layers.
+LayerWeights* layer_of(WeightViews& views, const WeightShape& shape) {
+  const int32_t layer = shape.index.layer;
+  return layer == TensorIndex::kNone ? nullptr : &views.layers[static_cast<size_t>(layer)];
+}
+
 PackedWeight& matrix(WeightViews& views, const WeightShape& shape) {
-  LayerWeights* layer =
-      shape.layer == kNoLayer ? nullptr : &views.layers[static_cast<size_t>(shape.layer)];
+  LayerWeights* layer = layer_of(views, shape);
   switch (shape.slot) {
     case WeightSlot::qkv:
       return layer->qkv;
@@ -41,8 +46,7 @@ PackedWeight& matrix(WeightViews& views, const WeightShape& shape) {
 }
 
 std::span<float>& vector(WeightViews& views, const WeightShape& shape) {
-  LayerWeights* layer =
-      shape.layer == kNoLayer ? nullptr : &views.layers[static_cast<size_t>(shape.layer)];
+  LayerWeights* layer = layer_of(views, shape);
   switch (shape.slot) {
     case WeightSlot::attention_norm:
       return layer->attention_norm;
@@ -252,12 +256,12 @@ absl::StatusOr<Weights> Weights::load(const ModelConfig& config, Shard shard,
   }
   const std::vector<ExpectedTensor> expected = expected_tensors(config, shard);
   const ModelConfig own = shard_config(config, shard.ranks);
-  std::map<std::pair<int32_t, WeightSlot>, std::vector<Part>> parts;
+  std::map<std::pair<TensorIndex, WeightSlot>, std::vector<Part>> parts;
   TensorType stored_embedding = TensorType::f32;
   for (const ExpectedTensor& tensor : expected) {
     TESSERA_ASSIGN_OR_RETURN(const StoredTensor* stored,
                              checkpoint.tensor(tensor.name, tensor.shape));
-    parts[{tensor.layer, tensor.slot}].push_back({stored, &tensor});
+    parts[{tensor.index, tensor.slot}].push_back({stored, &tensor});
     if (tensor.slot == WeightSlot::embedding) {
       stored_embedding = stored->type;
     }
@@ -271,7 +275,7 @@ absl::StatusOr<Weights> Weights::load(const ModelConfig& config, Shard shard,
       AlignedMemory::allocate(weight_bytes(own, format, stored_embedding, backend), backend));
   place_all(own, format, embedding, backend, weights.memory_.data(), weights.views_);
   for (const WeightShape& shape : weight_shapes(own)) {
-    const SlotReader reader(checkpoint, parts[{shape.layer, shape.slot}], shape.cols);
+    const SlotReader reader(checkpoint, parts[{shape.index, shape.slot}], shape.cols);
     TESSERA_RETURN_IF_ERROR(fill(shape, reader, backend, weights.views_));
   }
   return weights;

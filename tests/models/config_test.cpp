@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "models/random_checkpoint.h"
+#include "models/tensor_table.h"
 #include "nlohmann/json.hpp"
 #include "tests/models/temporary_directory.h"
 #include "tests/models/tiny_models.h"
@@ -46,6 +49,12 @@ absl::StatusOr<ModelConfig> parse(const json& config, const std::string& generat
   return parse_model_config(config.dump(), generation);
 }
 
+bool has_slot(const ModelConfig& config, WeightSlot slot) {
+  const std::vector<WeightShape> shapes = weight_shapes(config);
+  return std::any_of(shapes.begin(), shapes.end(),
+                     [&](const WeightShape& shape) { return shape.slot == slot; });
+}
+
 json llama3_scaling(const char* key) {
   return {{key, "llama3"},
           {"factor", 8.0},
@@ -70,7 +79,7 @@ TEST(ModelConfig, ReadsLlama2) {
   EXPECT_FLOAT_EQ(config.rope_theta, 10000);
   EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::none);
   EXPECT_FALSE(config.tied_head);
-  EXPECT_FALSE(config.qkv_bias);
+  EXPECT_FALSE(has_slot(config, WeightSlot::qkv_bias));
   EXPECT_EQ(config.bos_id, 1);
   EXPECT_THAT(config.eos_ids, ElementsAre(2));
 }
@@ -144,7 +153,7 @@ TEST(ModelConfig, ReadsQwen2) {
   config["max_window_layers"] = 28;
   config["tie_word_embeddings"] = true;
   const ModelConfig parsed = parse(config).value();
-  EXPECT_TRUE(parsed.qkv_bias);
+  EXPECT_TRUE(has_slot(parsed, WeightSlot::qkv_bias));
   EXPECT_TRUE(parsed.tied_head);
   EXPECT_EQ(parsed.sliding_window, 0);
 }
@@ -170,7 +179,7 @@ TEST(ModelConfig, SurvivesWritingAndReading) {
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     EXPECT_EQ(model_config_json(*parsed), model_config_json(model.config));
     EXPECT_EQ(parsed->sliding_window, model.config.sliding_window);
-    EXPECT_EQ(parsed->qkv_bias, model.config.qkv_bias);
+    EXPECT_EQ(parsed->architecture, model.config.architecture);
     EXPECT_EQ(parsed->rope_scaling.kind, model.config.rope_scaling.kind);
   }
 }

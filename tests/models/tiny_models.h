@@ -77,7 +77,6 @@ inline std::vector<TinyModel> tiny_models() {
   });
   add("qwen2", [](ModelConfig& c) {
     c.architecture = "Qwen2ForCausalLM";
-    c.qkv_bias = true;
     c.norm_epsilon = 1e-6f;
     c.tied_head = true;
   });
