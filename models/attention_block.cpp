@@ -100,4 +100,11 @@ void attend(const DecoderStep& step, const LayerWeights& weights, int32_t layer)
   add_attention(step, weights, project(step, weights), layer);
 }
 
+void attend_with_qk_norm(const DecoderStep& step, const LayerWeights& weights, int32_t layer) {
+  const QkvColumns qkv = project(step, weights);
+  step.ops.norm(qkv.queries, weights.query_norm, qkv.queries);
+  step.ops.norm(qkv.keys, weights.key_norm, qkv.keys);
+  add_attention(step, weights, qkv, layer);
+}
+
 }  // namespace tessera

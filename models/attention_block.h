@@ -14,4 +14,7 @@ using AttentionBlock = void(const DecoderStep& step, const LayerWeights& weights
 // Grouped-query attention with RoPE. q, k and v have biases if the layer has weights for them.
 AttentionBlock attend;
 
+// The same with a norm of each head of q and of k, before RoPE.
+AttentionBlock attend_with_qk_norm;
+
 }  // namespace tessera

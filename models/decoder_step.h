@@ -19,6 +19,7 @@ struct LayerOps {
   Communicator* ranks;  // null: one process has the whole model
   Stream stream;
 
+  // Takes a mean over each weight.size() columns: a whole row, or a head.
   void norm(MatrixView<const float> in, std::span<const float> weight, MatrixView<float> out) const;
   void linear(MatrixView<const float> in, const PackedWeight& weight, std::span<const float> bias,
               MatrixView<float> out) const;

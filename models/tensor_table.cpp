@@ -70,6 +70,8 @@ WeightKind kind(WeightSlot slot) {
       return WeightKind::table;
     case attention_norm:
     case qkv_bias:
+    case query_norm:
+    case key_norm:
     case ffn_norm:
     case final_norm:
       return WeightKind::vector;

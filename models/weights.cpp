@@ -52,6 +52,10 @@ std::span<float>& vector(WeightViews& views, const WeightShape& shape) {
       return layer->attention_norm;
     case WeightSlot::qkv_bias:
       return layer->qkv_bias;
+    case WeightSlot::query_norm:
+      return layer->query_norm;
+    case WeightSlot::key_norm:
+      return layer->key_norm;
     case WeightSlot::ffn_norm:
       return layer->ffn_norm;
     default:

@@ -16,6 +16,8 @@ enum class WeightSlot : uint8_t {
   attention_norm,
   qkv,
   qkv_bias,
+  query_norm,
+  key_norm,
   attention_out,
   ffn_norm,
   gate_up,

@@ -21,6 +21,9 @@ inline int64_t query_width(const ModelConfig& config) {
 inline int64_t kv_width(const ModelConfig& config) {
   return config.kv_width();
 }
+inline int64_t head_dim(const ModelConfig& config) {
+  return config.head_dim;
+}
 inline int64_t ffn(const ModelConfig& config) {
   return config.ffn;
 }
