@@ -6,6 +6,7 @@
 #include "models/architectures/llama.h"
 #include "models/architectures/mistral.h"
 #include "models/architectures/qwen2.h"
+#include "models/architectures/qwen3.h"
 
 namespace tessera {
 namespace {
@@ -14,6 +15,7 @@ constexpr Architecture kTable[] = {
     architectures::kLlama,
     architectures::kMistral,
     architectures::kQwen2,
+    architectures::kQwen3,
 };
 
 }  // namespace
