@@ -8,7 +8,6 @@
 namespace tessera {
 namespace {
 
-using enum WeightSlot;
 using enum ShardAxis;
 
 constexpr char kLayer[] = "{layer}";
@@ -62,28 +61,14 @@ void append(ExpectedTensor tensor, std::vector<ExpectedTensor>& all) {
   all.push_back(std::move(tensor));
 }
 
-}  // namespace
-
-WeightKind kind(WeightSlot slot) {
-  switch (slot) {
-    case embedding:
-      return WeightKind::table;
-    case attention_norm:
-    case qkv_bias:
-    case query_norm:
-    case key_norm:
-    case ffn_norm:
-    case final_norm:
-      return WeightKind::vector;
-    case qkv:
-    case attention_out:
-    case gate_up:
-    case down:
-    case head:
-      return WeightKind::matrix;
+WeightKind kind_of(const ExpectedTensor& tensor) {
+  if (tensor.slot == WeightSlot::embedding) {
+    return WeightKind::table;
   }
-  return WeightKind::matrix;
+  return tensor.shape.size() == 1 ? WeightKind::vector : WeightKind::matrix;
 }
+
+}  // namespace
 
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, Shard shard) {
   return expected_tensors(architecture_of(config).tensors, config, shard);
@@ -107,7 +92,7 @@ std::vector<WeightShape> weight_shapes(const ModelConfig& config) {
   std::vector<WeightShape> shapes;
   for (const ExpectedTensor& tensor : expected_tensors(config)) {
     if (tensor.first_row == 0) {
-      shapes.push_back({tensor.slot, tensor.index, 0, tensor.cols});
+      shapes.push_back({tensor.slot, kind_of(tensor), tensor.index, 0, tensor.cols});
     }
     shapes.back().rows += tensor.rows;
   }

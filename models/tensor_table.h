@@ -14,7 +14,6 @@ namespace tessera {
 
 // Storage of a slot: an embedding table, a vector of f32, or a matrix packed by the backend.
 enum class WeightKind : uint8_t { table, vector, matrix };
-WeightKind kind(WeightSlot slot);
 
 // Indices of a tensor in a model, as far as its pattern has them.
 struct TensorIndex {
@@ -47,6 +46,7 @@ struct ExpectedTensor {
 // Shape of a slot, with the rows of all its tensors.
 struct WeightShape {
   WeightSlot slot = WeightSlot::embedding;
+  WeightKind kind = WeightKind::matrix;
   TensorIndex index;
   int64_t rows = 0;
   int64_t cols = 1;  // 1 for vectors

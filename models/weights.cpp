@@ -68,7 +68,7 @@ std::span<float>& vector(WeightViews& views, const WeightShape& shape) {
 // Cuts the memory of one slot. Called first with a measuring cutter, then with a cutting one.
 void place(const WeightShape& shape, WeightFormat format, TensorType embedding,
            const Backend& backend, MemoryCutter& cutter, WeightViews& views) {
-  switch (kind(shape.slot)) {
+  switch (shape.kind) {
     case WeightKind::table:
       if (embedding == TensorType::f32) {
         views.embedding_f32 = cutter.matrix<float>(shape.rows, shape.cols);
@@ -205,7 +205,7 @@ absl::Status fill(const WeightShape& shape, SlotReader reader, const Backend& ba
   for (int64_t first = 0; first < shape.rows; first += piece) {
     const int64_t count = std::min(piece, shape.rows - first);
     TESSERA_ASSIGN_OR_RETURN(const MatrixView<const float> rows, reader.rows(first, count));
-    switch (kind(shape.slot)) {
+    switch (shape.kind) {
       case WeightKind::table:
         fill_table_rows(rows, first, backend, views);
         break;
