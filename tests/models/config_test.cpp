@@ -158,6 +158,40 @@ TEST(ModelConfig, ReadsQwen2) {
   EXPECT_EQ(parsed.sliding_window, 0);
 }
 
+// The config.json of a small model of the family, less the fields that transformers alone reads.
+TEST(ModelConfig, ReadsQwen3) {
+  json config = of_architecture("Qwen3ForCausalLM");
+  config.merge_patch(json::parse(R"({
+      "attention_bias": false, "head_dim": 128, "hidden_size": 1024, "intermediate_size": 3072,
+      "max_position_embeddings": 40960, "max_window_layers": 28, "num_attention_heads": 16,
+      "num_hidden_layers": 28, "num_key_value_heads": 8, "rms_norm_eps": 1e-6,
+      "rope_theta": 1000000, "sliding_window": null, "tie_word_embeddings": true,
+      "use_sliding_window": false, "vocab_size": 151936})"));
+  const ModelConfig parsed = parse(config).value();
+  EXPECT_EQ(parsed.head_dim, 128);
+  EXPECT_EQ(parsed.query_width(), 2048);
+  EXPECT_EQ(parsed.kv_width(), 1024);
+  EXPECT_EQ(parsed.sliding_window, 0);
+  EXPECT_FLOAT_EQ(parsed.rope_theta, 1e6f);
+  EXPECT_FLOAT_EQ(parsed.norm_epsilon, 1e-6f);
+  EXPECT_TRUE(parsed.tied_head);
+  EXPECT_TRUE(has_slot(parsed, WeightSlot::query_norm));
+  EXPECT_TRUE(has_slot(parsed, WeightSlot::key_norm));
+  EXPECT_FALSE(has_slot(parsed, WeightSlot::qkv_bias));
+  EXPECT_EQ(parsed.experts, 0);
+}
+
+TEST(ModelConfig, TakesQwen3sDefaultsWhereFieldsAreMissing) {
+  json config = of_architecture("Qwen3ForCausalLM");
+  config["hidden_size"] = 1000;  // no multiple of the heads, and head_dim does not need it to be
+  config.erase("num_key_value_heads");
+  config["sliding_window"] = 4096;
+  const ModelConfig parsed = parse(config).value();
+  EXPECT_EQ(parsed.head_dim, 128);
+  EXPECT_EQ(parsed.kv_heads, 32);
+  EXPECT_EQ(parsed.sliding_window, 0);
+}
+
 TEST(ModelConfig, TakesEndIdsFromTheGenerationConfigFirst) {
   json config = llama();
   EXPECT_THAT(parse(config, R"({"eos_token_id": [7, 8]})")->eos_ids, ElementsAre(7, 8));
@@ -302,6 +336,12 @@ const Refusal kRefusals[] = {
      R"({"architectures": ["MistralForCausalLM"], "sliding_window": "4096"})", "sliding_window"},
     {"qwen_window", R"({"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": true})",
      "use_sliding_window", kUnimplemented},
+    {"qwen3_window", R"({"architectures": ["Qwen3ForCausalLM"], "use_sliding_window": true})",
+     "use_sliding_window", kUnimplemented},
+    {"qwen3_bias", R"({"architectures": ["Qwen3ForCausalLM"], "attention_bias": true})",
+     "attention_bias", kUnimplemented},
+    {"qwen3_experts", R"({"architectures": ["Qwen3MoeForCausalLM"]})", "Qwen3MoeForCausalLM",
+     kUnimplemented},
 };
 
 INSTANTIATE_TEST_SUITE_P(All, RefusedConfig, testing::ValuesIn(kRefusals),
