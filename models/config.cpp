@@ -1,9 +1,7 @@
 #include "models/config.h"
 
-#include <algorithm>
-#include <iterator>
-
 #include "absl/strings/str_cat.h"
+#include "models/architectures/architecture.h"
 #include "models/json_fields.h"
 #include "models/mapped_file.h"
 #include "models/status_macros.h"
@@ -23,26 +21,6 @@ constexpr int64_t kMaxHeadDim = 256;     // limit of the backends' attention ker
 constexpr int64_t kHeadDimMultiple = 8;  // required by the same kernels
 constexpr int64_t kMaxContext = 1 << 26;
 
-// Effect of the field sliding_window: ignored, always used, or used only with use_sliding_window.
-enum class SlidingWindowRule { never, field, switched };
-
-constexpr int32_t kAsManyAsHeads = 0;
-
-// The two defaults are those of transformers for a config without the field.
-struct Architecture {
-  const char* name;
-  bool qkv_bias;
-  int32_t default_kv_heads;
-  SlidingWindowRule sliding_window_rule;
-  int32_t default_sliding_window;
-};
-
-constexpr Architecture kArchitectures[] = {
-    {"LlamaForCausalLM", false, kAsManyAsHeads, SlidingWindowRule::never, 0},
-    {"MistralForCausalLM", false, 8, SlidingWindowRule::field, 4096},
-    {"Qwen2ForCausalLM", true, 32, SlidingWindowRule::switched, 0},
-};
-
 // Error for a setting that this engine does not support. It names the setting.
 absl::Status unimplemented(const JsonFields& fields, const std::string& what,
                            const std::string& instead) {
@@ -50,24 +28,22 @@ absl::Status unimplemented(const JsonFields& fields, const std::string& what,
       absl::StrCat(fields.path(), ": ", what, " is not supported; ", instead));
 }
 
-absl::StatusOr<Architecture> find_architecture(JsonFields& fields) {
+absl::StatusOr<const Architecture*> read_architecture(JsonFields& fields) {
   const std::vector<std::string> names = fields.texts_or_none("architectures");
   TESSERA_RETURN_IF_ERROR(fields.status());
   if (names.empty()) {
     fields.refuse("architectures", "is missing");
     return fields.status();
   }
-  const auto* found = std::find_if(std::begin(kArchitectures), std::end(kArchitectures),
-                                   [&](const Architecture& a) { return names[0] == a.name; });
-  if (found == std::end(kArchitectures)) {
-    std::string known;
-    for (const Architecture& architecture : kArchitectures) {
-      absl::StrAppend(&known, known.empty() ? "" : ", ", architecture.name);
-    }
-    return unimplemented(fields, absl::StrCat("the architecture ", in_quotes(names[0])),
-                         absl::StrCat("supported are ", known));
+  if (const Architecture* found = find_architecture(names[0]); found != nullptr) {
+    return found;
   }
-  return *found;
+  std::string known;
+  for (const Architecture& architecture : supported_architectures()) {
+    absl::StrAppend(&known, known.empty() ? "" : ", ", architecture.name);
+  }
+  return unimplemented(fields, absl::StrCat("the architecture ", in_quotes(names[0])),
+                       absl::StrCat("supported are ", known));
 }
 
 absl::Status refuse_what_we_lack(JsonFields& fields) {
@@ -95,21 +71,33 @@ absl::Status refuse_what_we_lack(JsonFields& fields) {
   return fields.status();
 }
 
-int32_t read_kv_heads(JsonFields& fields, const Architecture& architecture, int32_t heads) {
+int32_t read_kv_heads(JsonFields& fields, const ConfigRules& rules, int32_t heads) {
   const char* key = "num_key_value_heads";
-  const bool as_many = fields.mentions(key) || architecture.default_kv_heads == kAsManyAsHeads;
-  return fields.integer_or(key, as_many ? heads : architecture.default_kv_heads, 1, kMaxHeads);
+  const bool as_many =
+      fields.mentions(key) || rules.default_kv_heads == ConfigRules::kAsManyAsHeads;
+  return fields.integer_or(key, as_many ? heads : rules.default_kv_heads, 1, kMaxHeads);
 }
 
-absl::Status read_shape(JsonFields& fields, const Architecture& architecture, ModelConfig& config) {
+int32_t read_head_dim(JsonFields& fields, const ConfigRules& rules, const ModelConfig& config) {
+  const bool derived = rules.default_head_dim == ConfigRules::kHiddenOverHeads;
+  if (derived && !fields.has("head_dim") && config.hidden % config.heads != 0) {
+    fields.refuse("hidden_size",
+                  absl::StrCat("is ", config.hidden, ", not a multiple of ", "num_attention_heads ",
+                               config.heads, ", and there is no head_dim"));
+  }
+  const int32_t fallback = derived ? config.hidden / config.heads : rules.default_head_dim;
+  return fields.integer_or("head_dim", fallback, 1, kMaxWidth);
+}
+
+absl::Status read_shape(JsonFields& fields, const ConfigRules& rules, ModelConfig& config) {
   config.vocab = fields.integer("vocab_size", 1, kMaxVocab);
   config.hidden = fields.integer("hidden_size", 1, kMaxWidth);
   config.layers = fields.integer("num_hidden_layers", 1, kMaxLayers);
   config.heads = fields.integer("num_attention_heads", 1, kMaxHeads);
-  config.kv_heads = read_kv_heads(fields, architecture, config.heads);
+  config.kv_heads = read_kv_heads(fields, rules, config.heads);
   config.ffn = fields.integer("intermediate_size", 1, kMaxWidth);
   config.context = fields.integer("max_position_embeddings", 1, kMaxContext);
-  config.head_dim = fields.integer_or("head_dim", config.hidden / config.heads, 1, kMaxWidth);
+  config.head_dim = read_head_dim(fields, rules, config);
   config.norm_epsilon = fields.number_or("rms_norm_eps", 1e-6f, 1e-12, 0.1);
   config.tied_head = fields.boolean_or("tie_word_embeddings", false);
   TESSERA_RETURN_IF_ERROR(fields.status());
@@ -117,11 +105,6 @@ absl::Status read_shape(JsonFields& fields, const Architecture& architecture, Mo
     fields.refuse("num_key_value_heads",
                   absl::StrCat("is ", config.kv_heads, ", which does not divide ",
                                "num_attention_heads ", config.heads));
-  }
-  if (!fields.has("head_dim") && config.hidden % config.heads != 0) {
-    fields.refuse("hidden_size",
-                  absl::StrCat("is ", config.hidden, ", not a multiple of ", "num_attention_heads ",
-                               config.heads, ", and there is no head_dim"));
   }
   TESSERA_RETURN_IF_ERROR(fields.status());
   if (config.head_dim > kMaxHeadDim || config.head_dim % kHeadDimMultiple != 0) {
@@ -132,15 +115,15 @@ absl::Status read_shape(JsonFields& fields, const Architecture& architecture, Mo
   return absl::OkStatus();
 }
 
-absl::Status read_sliding_window(JsonFields& fields, const Architecture& architecture,
+absl::Status read_sliding_window(JsonFields& fields, const ConfigRules& rules,
                                  ModelConfig& config) {
   const char* key = "sliding_window";
-  if (architecture.sliding_window_rule == SlidingWindowRule::switched &&
+  if (rules.sliding_window == SlidingWindowRule::switched &&
       fields.boolean_or("use_sliding_window", false)) {
     return unimplemented(fields, "use_sliding_window true", "set it to false for full attention");
   }
-  if (architecture.sliding_window_rule == SlidingWindowRule::field) {
-    const int32_t fallback = fields.mentions(key) ? 0 : architecture.default_sliding_window;
+  if (rules.sliding_window == SlidingWindowRule::field) {
+    const int32_t fallback = fields.mentions(key) ? 0 : rules.default_sliding_window;
     config.sliding_window = fields.integer_or(key, fallback, 1, kMaxContext);
   }
   return fields.status();
@@ -227,12 +210,11 @@ absl::StatusOr<ModelConfig> parse_model_config(std::string_view config_json,
   TESSERA_ASSIGN_OR_RETURN(const json object, parse_object(config_json, "config.json"));
   JsonFields fields(object, "config.json");
   ModelConfig config;
-  TESSERA_ASSIGN_OR_RETURN(const Architecture architecture, find_architecture(fields));
-  config.architecture = architecture.name;
-  config.qkv_bias = architecture.qkv_bias;
+  TESSERA_ASSIGN_OR_RETURN(const Architecture* architecture, read_architecture(fields));
+  config.architecture = architecture->name;
   TESSERA_RETURN_IF_ERROR(refuse_what_we_lack(fields));
-  TESSERA_RETURN_IF_ERROR(read_shape(fields, architecture, config));
-  TESSERA_RETURN_IF_ERROR(read_sliding_window(fields, architecture, config));
+  TESSERA_RETURN_IF_ERROR(read_shape(fields, architecture->config, config));
+  TESSERA_RETURN_IF_ERROR(read_sliding_window(fields, architecture->config, config));
   TESSERA_RETURN_IF_ERROR(read_rope(fields, config));
   TESSERA_RETURN_IF_ERROR(read_token_ids(fields, config));
   if (!generation_config_json.empty()) {

@@ -22,7 +22,7 @@ struct RopeScaling {
 
 // Validated contents of config.json and generation_config.json of a Hugging Face directory.
 struct ModelConfig {
-  std::string architecture;  // "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM"
+  std::string architecture;  // a name of models/architectures/table.cpp
   int32_t vocab = 0;
   int32_t hidden = 0;
   int32_t layers = 0;
@@ -30,13 +30,13 @@ struct ModelConfig {
   int32_t kv_heads = 0;        // divides heads
   int32_t head_dim = 0;        // even
   int32_t ffn = 0;             // width of the SwiGLU's inner layer
+  int32_t experts = 0;         // of each layer's feed-forward block; 0: dense
   int32_t context = 0;         // max_position_embeddings, tokens
   int32_t sliding_window = 0;  // sliding window in tokens; 0: none
   float norm_epsilon = 1e-5f;
   float rope_theta = 10000;
   RopeScaling rope_scaling;
   bool tied_head = false;
-  bool qkv_bias = false;
   int32_t bos_id = -1;           // -1: none
   std::vector<int32_t> eos_ids;  // any of them ends a generation
 

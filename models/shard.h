@@ -11,7 +11,8 @@ namespace tessera {
 // key, value, gate and up are split by rows. So a rank has whole heads, each KV head with all its
 // query heads, and a share of the inner layer. Attention's output and down are split by columns, so
 // each rank computes a partial sum of the residual stream. It is all-reduced once after attention
-// and once after the inner layer. Embedding, norms and head are replicated on every rank.
+// and once after the inner layer. Embedding, norms and head are replicated on every rank,
+// and so are the q/k norms, which have the width of one head.
 struct Shard {
   int32_t rank = 0;
   int32_t ranks = 1;

@@ -3,74 +3,47 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "models/architectures/architecture.h"
 
 namespace tessera {
 namespace {
 
-int64_t one_per_token(const ModelConfig& c) {
-  return c.vocab;
-}
-int64_t hidden(const ModelConfig& c) {
-  return c.hidden;
-}
-int64_t query_width(const ModelConfig& c) {
-  return c.query_width();
-}
-int64_t kv_width(const ModelConfig& c) {
-  return c.kv_width();
-}
-int64_t ffn(const ModelConfig& c) {
-  return c.ffn;
-}
-bool biased(const ModelConfig& c) {
-  return c.qkv_bias;
-}
-bool tied(const ModelConfig& c) {
-  return c.tied_head;
-}
-bool untied(const ModelConfig& c) {
-  return !c.tied_head;
-}
-
-using enum WeightSlot;
 using enum ShardAxis;
 
-// clang-format off
-constexpr TensorRule kTable[] = {
-    {"model.embed_tokens.weight",                         embedding,      one_per_token, hidden,      none, nullptr},
-    {"model.layers.{}.input_layernorm.weight",            attention_norm, hidden,        nullptr,     none, nullptr},
-    {"model.layers.{}.self_attn.q_proj.weight",           qkv,            query_width,   hidden,      rows, nullptr},
-    {"model.layers.{}.self_attn.k_proj.weight",           qkv,            kv_width,      hidden,      rows, nullptr},
-    {"model.layers.{}.self_attn.v_proj.weight",           qkv,            kv_width,      hidden,      rows, nullptr},
-    {"model.layers.{}.self_attn.q_proj.bias",             qkv_bias,       query_width,   nullptr,     rows, biased},
-    {"model.layers.{}.self_attn.k_proj.bias",             qkv_bias,       kv_width,      nullptr,     rows, biased},
-    {"model.layers.{}.self_attn.v_proj.bias",             qkv_bias,       kv_width,      nullptr,     rows, biased},
-    {"model.layers.{}.self_attn.o_proj.weight",           attention_out,  hidden,        query_width, cols, nullptr},
-    {"model.layers.{}.post_attention_layernorm.weight",   ffn_norm,       hidden,        nullptr,     none, nullptr},
-    {"model.layers.{}.mlp.gate_proj.weight",              gate_up,        ffn,           hidden,      rows, nullptr},
-    {"model.layers.{}.mlp.up_proj.weight",                gate_up,        ffn,           hidden,      rows, nullptr},
-    {"model.layers.{}.mlp.down_proj.weight",              down,           hidden,        ffn,         cols, nullptr},
-    {"model.norm.weight",                                 final_norm,     hidden,        nullptr,     none, nullptr},
-    {"lm_head.weight",                                    head,           one_per_token, hidden,      none, untied},
-    {"model.embed_tokens.weight",                         head,           one_per_token, hidden,      none, tied},
-};
-// clang-format on
+constexpr char kLayer[] = "{layer}";
+constexpr char kExpert[] = "{expert}";
 
-bool is_per_layer(const TensorRule& rule) {
-  return absl::StrContains(rule.pattern, "{}");
+// Returns: true if the pattern has exactly the indices that `index` has.
+bool has_indices(const TensorRule& rule, const TensorIndex& index) {
+  return absl::StrContains(rule.pattern, kLayer) == (index.layer != TensorIndex::kNone) &&
+         absl::StrContains(rule.pattern, kExpert) == (index.expert != TensorIndex::kNone);
+}
+
+// Returns: each layer, followed by its experts; last the index of tensors outside the layers.
+std::vector<TensorIndex> all_indices(const ModelConfig& config) {
+  std::vector<TensorIndex> all;
+  for (int32_t layer = 0; layer < config.layers; ++layer) {
+    all.push_back({layer, TensorIndex::kNone});
+    for (int32_t expert = 0; expert < config.experts; ++expert) {
+      all.push_back({layer, expert});
+    }
+  }
+  all.push_back({});
+  return all;
 }
 
 // `config` is the whole model's, `own` is that of the rank (shard_config()).
-ExpectedTensor expect(const TensorRule& rule, const ModelConfig& config, int32_t layer,
+ExpectedTensor expect(const TensorRule& rule, const TensorIndex& index, const ModelConfig& config,
                       const ModelConfig& own, Shard shard) {
   ExpectedTensor tensor;
-  tensor.name = absl::StrReplaceAll(rule.pattern, {{"{}", absl::StrCat(layer)}});
+  tensor.name = absl::StrReplaceAll(
+      rule.pattern, {{kLayer, absl::StrCat(index.layer)}, {kExpert, absl::StrCat(index.expert)}});
   tensor.shape.push_back(rule.rows(config));
   if (rule.cols != nullptr) {
     tensor.shape.push_back(rule.cols(config));
   }
   tensor.slot = rule.slot;
-  tensor.layer = layer;
+  tensor.index = index;
   tensor.rows = rule.split == rows ? rule.rows(own) : rule.rows(config);
   if (rule.cols != nullptr) {
     tensor.cols = rule.split == cols ? rule.cols(own) : rule.cols(config);
@@ -82,56 +55,34 @@ ExpectedTensor expect(const TensorRule& rule, const ModelConfig& config, int32_t
 
 // Appends a tensor; its rows follow those of earlier tensors of its slot.
 void append(ExpectedTensor tensor, std::vector<ExpectedTensor>& all) {
-  if (!all.empty() && all.back().slot == tensor.slot && all.back().layer == tensor.layer) {
+  if (!all.empty() && all.back().slot == tensor.slot && all.back().index == tensor.index) {
     tensor.first_row = all.back().first_row + all.back().rows;
   }
   all.push_back(std::move(tensor));
 }
 
+WeightKind kind_of(const ExpectedTensor& tensor) {
+  if (tensor.slot == WeightSlot::embedding) {
+    return WeightKind::table;
+  }
+  return tensor.shape.size() == 1 ? WeightKind::vector : WeightKind::matrix;
+}
+
 }  // namespace
 
-WeightKind kind(WeightSlot slot) {
-  switch (slot) {
-    case embedding:
-      return WeightKind::table;
-    case attention_norm:
-    case qkv_bias:
-    case ffn_norm:
-    case final_norm:
-      return WeightKind::vector;
-    case qkv:
-    case attention_out:
-    case gate_up:
-    case down:
-    case head:
-      return WeightKind::matrix;
-  }
-  return WeightKind::matrix;
-}
-
-std::span<const TensorRule> tensor_table() {
-  return kTable;
-}
-
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, Shard shard) {
-  std::vector<const TensorRule*> present;
-  for (const TensorRule& rule : kTable) {
-    if (rule.present == nullptr || rule.present(config)) {
-      present.push_back(&rule);
-    }
-  }
+  return expected_tensors(architecture_of(config).tensors, config, shard);
+}
+
+std::vector<ExpectedTensor> expected_tensors(std::span<const TensorRule> table,
+                                             const ModelConfig& config, Shard shard) {
   const ModelConfig own = shard_config(config, shard.ranks);
   std::vector<ExpectedTensor> all;
-  for (int32_t layer = 0; layer < config.layers; ++layer) {
-    for (const TensorRule* rule : present) {
-      if (is_per_layer(*rule)) {
-        append(expect(*rule, config, layer, own, shard), all);
+  for (const TensorIndex& index : all_indices(config)) {
+    for (const TensorRule& rule : table) {
+      if (has_indices(rule, index) && (rule.present == nullptr || rule.present(config))) {
+        append(expect(rule, index, config, own, shard), all);
       }
-    }
-  }
-  for (const TensorRule* rule : present) {
-    if (!is_per_layer(*rule)) {
-      append(expect(*rule, config, kNoLayer, own, shard), all);
     }
   }
   return all;
@@ -141,7 +92,7 @@ std::vector<WeightShape> weight_shapes(const ModelConfig& config) {
   std::vector<WeightShape> shapes;
   for (const ExpectedTensor& tensor : expected_tensors(config)) {
     if (tensor.first_row == 0) {
-      shapes.push_back({tensor.slot, tensor.layer, 0, tensor.cols});
+      shapes.push_back({tensor.slot, kind_of(tensor), tensor.index, 0, tensor.cols});
     }
     shapes.back().rows += tensor.rows;
   }

@@ -1,38 +1,20 @@
 #include "models/transformer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
+#include "models/architectures/architecture.h"
 #include "models/checkpoint.h"
 #include "models/decode_steps.h"
+#include "models/decoder_step.h"
 #include "models/status_macros.h"
 #include "models/weights.h"
 #include "models/workspace.h"
 
 namespace tessera {
 namespace {
-
-// Workspace views limited to the rows of one step.
-struct StepViews {
-  StepViews(const ModelConfig& config, const Workspace::Views& all, const Batch& batch) {
-    const auto tokens = static_cast<int64_t>(batch.tokens.size());
-    hidden = all.hidden.first_rows(tokens);
-    normed = all.normed.first_rows(tokens);
-    qkv = all.qkv.first_rows(tokens);
-    queries = qkv.columns(0, config.query_width());
-    keys = qkv.columns(config.query_width(), config.kv_width());
-    rotated = qkv.columns(0, config.query_width() + config.kv_width());
-    values = qkv.columns(config.query_width() + config.kv_width(), config.kv_width());
-    attended = all.attended.first_rows(tokens);
-    gate_up = all.gate_up.first_rows(tokens);
-    gated = all.gated.first_rows(tokens);
-  }
-
-  MatrixView<float> hidden, normed, qkv, queries, keys, rotated, values, attended, gate_up, gated;
-};
 
 bool all_below(std::span<const int32_t> values, int32_t limit) {
   return std::all_of(values.begin(), values.end(),
@@ -44,17 +26,18 @@ class Decoder final : public Transformer {
   Decoder(ModelConfig config, const TransformerOptions& options, const Backend& backend,
           Weights weights, Workspace workspace)
       : config_(std::move(config)),
+        architecture_(architecture_of(config_)),
         options_(options),
-        ops_(backend),
+        backend_(backend),
         weights_(std::move(weights)),
         workspace_(std::move(workspace)) {}
 
   void prepare(const KvPagesView& pages, Stream stream) override {
     const bool records = options_.ranks == nullptr || options_.ranks->records_sums();
-    if (ops_.record != nullptr && records) {
+    if (backend_.record != nullptr && records) {
       decode_steps_ = std::make_unique<DecodeSteps>(
-          ops_, options_.limits, pages, [&](const Batch& batch) { compute(batch, pages, stream); },
-          stream);
+          backend_, options_.limits, pages,
+          [&](const Batch& batch) { compute(batch, pages, stream); }, stream);
     }
   }
 
@@ -73,13 +56,14 @@ class Decoder final : public Transformer {
     TESSERA_CHECK(all_below(rows, computed_tokens_), "a row outside the batch");
     TESSERA_CHECK(logits.rows == wanted && logits.cols == config_.vocab, "logits of another shape");
     const MatrixView<float> hidden = workspace_.views().wanted.first_rows(wanted);
-    ops_.embed({.tokens = rows,
-                .table = {},
-                .table_f32 = workspace_.views().hidden.first_rows(computed_tokens_),
-                .out = hidden},
-               stream);
-    norm(hidden, weights_.views().final_norm, hidden, stream);
-    linear(hidden, weights_.views().head, {}, logits, stream);
+    backend_.embed({.tokens = rows,
+                    .table = {},
+                    .table_f32 = workspace_.views().hidden.first_rows(computed_tokens_),
+                    .out = hidden},
+                   stream);
+    const LayerOps ops = layer_ops(stream);
+    ops.norm(hidden, weights_.views().final_norm, hidden);
+    ops.linear(hidden, weights_.views().head, {}, logits);
   }
 
   int32_t max_logits_rows() const override { return options_.max_logits_rows; }
@@ -91,117 +75,21 @@ class Decoder final : public Transformer {
 
  private:
   void compute(const Batch& batch, const KvPagesView& pages, Stream stream) const {
-    const StepViews step(config_, workspace_.views(), batch);
-    ops_.embed({.tokens = batch.tokens,
-                .table = weights_.views().embedding,
-                .table_f32 = weights_.views().embedding_f32,
-                .out = step.hidden},
-               stream);
+    const DecoderStep step{layer_ops(stream), batch, pages};
+    backend_.embed({.tokens = batch.tokens,
+                    .table = weights_.views().embedding,
+                    .table_f32 = weights_.views().embedding_f32,
+                    .out = step.rows(workspace_.views().hidden)},
+                   stream);
     for (int32_t layer = 0; layer < config_.layers; ++layer) {
       const LayerWeights& weights = weights_.views().layers[static_cast<size_t>(layer)];
-      attend(batch, pages, layer, weights, step, stream);
-      feed_forward(weights, step, stream);
+      architecture_.attention(step, weights, layer);
+      architecture_.feed_forward(step, weights);
     }
   }
 
-  // hidden += attention_out(attention(rope(qkv(norm(hidden)))))
-  void attend(const Batch& batch, const KvPagesView& pages, int32_t layer,
-              const LayerWeights& weights, const StepViews& step, Stream stream) const {
-    norm(step.hidden, weights.attention_norm, step.normed, stream);
-    linear(step.normed, weights.qkv, weights.qkv_bias, step.qkv, stream);
-    rope(step.rotated, batch.positions, stream);
-    ops_.kv_store({.keys = step.keys,
-                   .values = step.values,
-                   .sequences = batch.sequences,
-                   .pages = pages,
-                   .layer = layer,
-                   .dense = workspace_.views().dense},
-                  stream);
-    const float scale = 1 / std::sqrt(static_cast<float>(config_.head_dim));
-    const bool scores = !batch.scorings.empty();
-    const MatrixView<float> log_sums =
-        scores ? workspace_.views().log_sums.first_rows(step.queries.rows) : MatrixView<float>{};
-    ops_.attention({.queries = step.queries,
-                    .sequences = batch.sequences,
-                    .pages = pages,
-                    .layer = layer,
-                    .query_heads = config_.heads,
-                    .scale = scale,
-                    .sliding_window = config_.sliding_window,
-                    .dense = workspace_.views().dense,
-                    .out = step.attended,
-                    .log_sums = log_sums,
-                    .scorings = batch.scorings,
-                    .weights = workspace_.views().score_weights,
-                    .scratch = workspace_.views().attention_scratch,
-                    .share_reads = batch.share_reads},
-                   stream);
-    if (scores) {
-      ops_.kv_score({.queries = step.queries,
-                     .log_sums = log_sums,
-                     .sequences = batch.sequences,
-                     .scorings = batch.scorings,
-                     .weights = workspace_.views().score_weights,
-                     .pages = pages,
-                     .layer = layer,
-                     .query_heads = config_.heads,
-                     .scale = scale,
-                     .dense = workspace_.views().dense},
-                    stream);
-    }
-    add_linear(step.attended, weights.attention_out, step.hidden, stream);
-  }
-
-  // hidden += down(silu(gate(norm(hidden))) * up(norm(hidden)))
-  void feed_forward(const LayerWeights& weights, const StepViews& step, Stream stream) const {
-    norm(step.hidden, weights.ffn_norm, step.normed, stream);
-    linear(step.normed, weights.gate_up, {}, step.gate_up, stream);
-    ops_.silu_mul({.gate_up = step.gate_up, .out = step.gated}, stream);
-    add_linear(step.gated, weights.down, step.hidden, stream);
-  }
-
-  void norm(MatrixView<const float> in, std::span<const float> weight, MatrixView<float> out,
-            Stream stream) const {
-    ops_.rms_norm({.in = in, .weight = weight, .epsilon = config_.norm_epsilon, .out = out},
-                  stream);
-  }
-
-  void linear(MatrixView<const float> in, const PackedWeight& weight, std::span<const float> bias,
-              MatrixView<float> out, Stream stream) const {
-    ops_.linear({.in = in,
-                 .weight = &weight,
-                 .bias = bias,
-                 .accumulate = false,
-                 .out = out,
-                 .scratch = workspace_.views().linear_scratch},
-                stream);
-  }
-
-  // hidden += in * weight. With ranks, each one computes a partial sum, and only rank 0 adds the
-  // old residual stream to its own.
-  void add_linear(MatrixView<const float> in, const PackedWeight& weight, MatrixView<float> hidden,
-                  Stream stream) const {
-    Communicator* ranks = options_.ranks;
-    ops_.linear({.in = in,
-                 .weight = &weight,
-                 .bias = {},
-                 .accumulate = ranks == nullptr || ranks->rank() == 0,
-                 .out = hidden,
-                 .scratch = workspace_.views().linear_scratch},
-                stream);
-    if (ranks != nullptr) {
-      ranks->all_reduce_sum({hidden.data, static_cast<size_t>(hidden.rows * hidden.stride)},
-                            stream);
-    }
-  }
-
-  void rope(MatrixView<float> heads, std::span<const int32_t> positions, Stream stream) const {
-    ops_.rope({.heads = heads,
-               .positions = positions,
-               .cos = workspace_.views().cos.data,
-               .sin = workspace_.views().sin.data,
-               .head_dim = config_.head_dim},
-              stream);
+  LayerOps layer_ops(Stream stream) const {
+    return {backend_, config_, workspace_.views(), options_.ranks, stream};
   }
 
   void check(const Batch& batch, const KvPagesView& pages) const {
@@ -227,8 +115,9 @@ class Decoder final : public Transformer {
   }
 
   const ModelConfig config_;
+  const Architecture& architecture_;
   const TransformerOptions options_;
-  const Backend& ops_;
+  const Backend& backend_;
   const Weights weights_;
   const Workspace workspace_;
   std::unique_ptr<DecodeSteps> decode_steps_;  // null: nothing is recorded

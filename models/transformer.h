@@ -30,7 +30,8 @@ struct TransformerOptions {
   Communicator* ranks = nullptr;
 };
 
-// A decoder model of the Llama family on one backend. Owns weights and workspace, but no KV pages.
+// A decoder model on one backend: an attention block and a feed-forward block in each layer, which
+// its architecture names (models/architectures/). Owns weights and workspace, but no KV pages.
 // forward() and logits() allocate nothing. Not thread-safe.
 class Transformer {
  public:

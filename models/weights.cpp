@@ -21,9 +21,14 @@ struct Part {
   const ExpectedTensor* expected = nullptr;
 };
 
+// Returns: null for a weight outside the layers.
+LayerWeights* layer_of(WeightViews& views, const WeightShape& shape) {
+  const int32_t layer = shape.index.layer;
+  return layer == TensorIndex::kNone ? nullptr : &views.layers[static_cast<size_t>(layer)];
+}
+
 PackedWeight& matrix(WeightViews& views, const WeightShape& shape) {
-  LayerWeights* layer =
-      shape.layer == kNoLayer ? nullptr : &views.layers[static_cast<size_t>(shape.layer)];
+  LayerWeights* layer = layer_of(views, shape);
   switch (shape.slot) {
     case WeightSlot::qkv:
       return layer->qkv;
@@ -41,13 +46,16 @@ PackedWeight& matrix(WeightViews& views, const WeightShape& shape) {
 }
 
 std::span<float>& vector(WeightViews& views, const WeightShape& shape) {
-  LayerWeights* layer =
-      shape.layer == kNoLayer ? nullptr : &views.layers[static_cast<size_t>(shape.layer)];
+  LayerWeights* layer = layer_of(views, shape);
   switch (shape.slot) {
     case WeightSlot::attention_norm:
       return layer->attention_norm;
     case WeightSlot::qkv_bias:
       return layer->qkv_bias;
+    case WeightSlot::query_norm:
+      return layer->query_norm;
+    case WeightSlot::key_norm:
+      return layer->key_norm;
     case WeightSlot::ffn_norm:
       return layer->ffn_norm;
     default:
@@ -60,7 +68,7 @@ std::span<float>& vector(WeightViews& views, const WeightShape& shape) {
 // Cuts the memory of one slot. Called first with a measuring cutter, then with a cutting one.
 void place(const WeightShape& shape, WeightFormat format, TensorType embedding,
            const Backend& backend, MemoryCutter& cutter, WeightViews& views) {
-  switch (kind(shape.slot)) {
+  switch (shape.kind) {
     case WeightKind::table:
       if (embedding == TensorType::f32) {
         views.embedding_f32 = cutter.matrix<float>(shape.rows, shape.cols);
@@ -197,7 +205,7 @@ absl::Status fill(const WeightShape& shape, SlotReader reader, const Backend& ba
   for (int64_t first = 0; first < shape.rows; first += piece) {
     const int64_t count = std::min(piece, shape.rows - first);
     TESSERA_ASSIGN_OR_RETURN(const MatrixView<const float> rows, reader.rows(first, count));
-    switch (kind(shape.slot)) {
+    switch (shape.kind) {
       case WeightKind::table:
         fill_table_rows(rows, first, backend, views);
         break;
@@ -252,12 +260,12 @@ absl::StatusOr<Weights> Weights::load(const ModelConfig& config, Shard shard,
   }
   const std::vector<ExpectedTensor> expected = expected_tensors(config, shard);
   const ModelConfig own = shard_config(config, shard.ranks);
-  std::map<std::pair<int32_t, WeightSlot>, std::vector<Part>> parts;
+  std::map<std::pair<TensorIndex, WeightSlot>, std::vector<Part>> parts;
   TensorType stored_embedding = TensorType::f32;
   for (const ExpectedTensor& tensor : expected) {
     TESSERA_ASSIGN_OR_RETURN(const StoredTensor* stored,
                              checkpoint.tensor(tensor.name, tensor.shape));
-    parts[{tensor.layer, tensor.slot}].push_back({stored, &tensor});
+    parts[{tensor.index, tensor.slot}].push_back({stored, &tensor});
     if (tensor.slot == WeightSlot::embedding) {
       stored_embedding = stored->type;
     }
@@ -271,7 +279,7 @@ absl::StatusOr<Weights> Weights::load(const ModelConfig& config, Shard shard,
       AlignedMemory::allocate(weight_bytes(own, format, stored_embedding, backend), backend));
   place_all(own, format, embedding, backend, weights.memory_.data(), weights.views_);
   for (const WeightShape& shape : weight_shapes(own)) {
-    const SlotReader reader(checkpoint, parts[{shape.layer, shape.slot}], shape.cols);
+    const SlotReader reader(checkpoint, parts[{shape.index, shape.slot}], shape.cols);
     TESSERA_RETURN_IF_ERROR(fill(shape, reader, backend, weights.views_));
   }
   return weights;

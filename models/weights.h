@@ -18,6 +18,8 @@ struct LayerWeights {
   std::span<float> attention_norm;  // [hidden]
   PackedWeight qkv;                 // [query_width + 2 * kv_width, hidden]
   std::span<float> qkv_bias;        // [query_width + 2 * kv_width] or empty
+  std::span<float> query_norm;      // [head_dim] or empty
+  std::span<float> key_norm;        // [head_dim] or empty
   PackedWeight attention_out;       // [hidden, query_width]
   std::span<float> ffn_norm;        // [hidden]
   PackedWeight gate_up;             // [2 * ffn, hidden]: gate, then up

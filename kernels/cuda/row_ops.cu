@@ -7,7 +7,7 @@ namespace {
 
 using namespace simt;
 
-constexpr int32_t kRowThreads = 256;  // threads of a block, which processes one row
+constexpr int32_t kRowThreads = 256;  // threads of a block, which processes a row or its part
 
 TESSERA_KERNEL(kRowThreads)
 embed_kernel(const int32_t* tokens, EmbedArgs args) {
@@ -20,17 +20,17 @@ embed_kernel(const int32_t* tokens, EmbedArgs args) {
 }
 
 TESSERA_KERNEL(kRowThreads)
-rms_norm_kernel(MatrixView<const float> in, const float* weight, float epsilon,
+rms_norm_kernel(MatrixView<const float> in, const float* weight, int64_t width, float epsilon,
                 MatrixView<float> out) {
-  const float* from = in.data + block_x() * in.stride;
-  float* to = out.data + block_x() * out.stride;
+  const float* from = in.data + block_x() * in.stride + block_y() * width;
+  float* to = out.data + block_x() * out.stride + block_y() * width;
   float squares = 0;
-  for (int64_t i = thread(); i < in.cols; i += kRowThreads) {
+  for (int64_t i = thread(); i < width; i += kRowThreads) {
     squares += from[i] * from[i];
   }
   const float sum = block_sum(squares, shared<OfWarps<float>>());
-  const float inverse = 1.0f / sqrt(sum / static_cast<float>(in.cols) + epsilon);
-  for (int64_t i = thread(); i < in.cols; i += kRowThreads) {
+  const float inverse = 1.0f / sqrt(sum / static_cast<float>(width) + epsilon);
+  for (int64_t i = thread(); i < width; i += kRowThreads) {
     to[i] = from[i] * inverse * weight[i];
   }
 }
@@ -71,9 +71,12 @@ void embed(const EmbedArgs& args, Stream stream) {
 }
 
 void rms_norm(const RmsNormArgs& args, Stream stream) {
+  const auto width = static_cast<int64_t>(args.weight.size());
   LaunchShape shape = row_per_block(args.in.rows);
+  shape.grid_y = static_cast<int32_t>(args.in.cols / width);
   shape.shared_bytes = sizeof(OfWarps<float>);
-  launch(stream, shape, rms_norm_kernel, args.in, args.weight.data(), args.epsilon, args.out);
+  launch(stream, shape, rms_norm_kernel, args.in, args.weight.data(), width, args.epsilon,
+         args.out);
 }
 
 void rope(const RopeArgs& args, Stream stream) {

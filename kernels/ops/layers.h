@@ -21,11 +21,13 @@ struct EmbedArgs {
   MatrixView<float> out;              // [tokens, hidden]
 };
 
+// Divides by the root mean square, times the weight. One mean is taken over each `width` elements,
+// where width = weight.size(). That is a whole row in a layer's norm, and a head in a q/k norm.
 struct RmsNormArgs {
-  MatrixView<const float> in;     // [tokens, hidden]
-  std::span<const float> weight;  // [hidden]
+  MatrixView<const float> in;     // [tokens, n * width]
+  std::span<const float> weight;  // [width]
   float epsilon = 1e-5f;
-  MatrixView<float> out;  // [tokens, hidden]; may alias `in`
+  MatrixView<float> out;  // [tokens, n * width]; may alias `in`
 };
 
 // out = in * weight^T (+ bias) (+ out if `accumulate`). Batch-invariant: a batch row's result does

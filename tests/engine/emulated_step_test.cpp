@@ -39,13 +39,14 @@ struct Case {
   WeightFormat weights = WeightFormat::f32;
   int32_t context = 256;
   int32_t longest = 0;  // tokens of the first prompt
+  const char* architecture = "LlamaForCausalLM";
 };
 
 // One engine over the emulated device, driven step by step.
 class Served {
  public:
   Served(const Case& of, const Backend& backend, Communicator* ranks = nullptr) {
-    const ModelConfig config = small_model(of.context);
+    const ModelConfig config = small_model(of.context, of.architecture);
     EXPECT_TRUE(write_random_checkpoint(directory_.path(), config, 11).ok());
     EngineOptions options;
     options.max_step_tokens = 64;
@@ -163,7 +164,8 @@ INSTANTIATE_TEST_SUITE_P(All, EmulatedStep,
                          testing::Values(Case{.name = "f16"},
                                          Case{.name = "spans", .context = 1200, .longest = 560},
                                          of("k8v4", WeightFormat::bf16), of("s50"), of("snapkv"),
-                                         of("leankv")),
+                                         of("leankv"),
+                                         Case{.name = "qwen3", .architecture = "Qwen3ForCausalLM"}),
                          [](const auto& instance) { return instance.param.name; });
 
 // ---- sums over ranks

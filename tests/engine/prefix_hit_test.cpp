@@ -21,6 +21,7 @@ namespace {
 struct Numbers {
   std::string name;
   KvPreset kv;
+  const char* architecture = "LlamaForCausalLM";
 };
 
 // Records the log probabilities of the most likely tokens at each generated token.
@@ -47,7 +48,8 @@ class PrefixHit : public testing::TestWithParam<Numbers> {
   static constexpr int32_t kGenerated = 3;
 
   void SetUp() override {
-    ASSERT_TRUE(write_random_checkpoint(directory_.path(), small_model(kContext), 5).ok());
+    const ModelConfig config = small_model(kContext, GetParam().architecture);
+    ASSERT_TRUE(write_random_checkpoint(directory_.path(), config, 5).ok());
   }
 
   std::unique_ptr<Engine> engine(int32_t chunk, bool cache) {
@@ -163,7 +165,9 @@ INSTANTIATE_TEST_SUITE_P(All, PrefixHit,
                          testing::Values(Numbers{"f32", kKvPresetF32}, Numbers{"f16", kKvPresetF16},
                                          Numbers{"k8v4", *find_kv_preset("k8v4")},
                                          Numbers{"k4v2", *find_kv_preset("k4v2")},
-                                         Numbers{"s50", *find_kv_preset("s50")}),
+                                         Numbers{"s50", *find_kv_preset("s50")},
+                                         Numbers{"k8v4_of_qwen3", *find_kv_preset("k8v4"),
+                                                 "Qwen3ForCausalLM"}),
                          [](const auto& numbers) { return numbers.param.name; });
 
 }  // namespace

@@ -7,9 +7,9 @@ namespace tessera {
 
 // Returns: a model that is fast to compute and covers the cases of an engine: several layers,
 // grouped query heads, and an end-of-sequence token.
-inline ModelConfig small_model(int32_t context) {
+inline ModelConfig small_model(int32_t context, const char* architecture = "LlamaForCausalLM") {
   ModelConfig config;
-  config.architecture = "LlamaForCausalLM";
+  config.architecture = architecture;
   config.vocab = 97;
   config.hidden = 32;
   config.layers = 2;

@@ -79,6 +79,30 @@ TEST_P(Ops, RmsNormIsNearDoublePrecision) {
   }
 }
 
+// The heads of q are columns of wider rows; the other columns must stay as they are.
+TEST_P(Ops, RmsNormOfHeadsIsThatOfEachHeadAlone) {
+  std::mt19937 random(4);
+  const int64_t rows = 3, heads = 3;
+  for (const int64_t head_dim : {8, 16, 40, 64, 128, 256}) {
+    const int64_t others = 2 * head_dim + 5;
+    const std::vector<float> weight = random_floats(random, head_dim);
+    const std::vector<float> before = random_floats(random, rows * (heads * head_dim + others));
+    std::vector<float> normed = before;
+    const MatrixView<float> q = matrix(normed, rows).columns(0, heads * head_dim);
+    rms_norm({.in = q, .weight = weight, .out = q});
+    std::vector<float> expected = before;
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t head = 0; head < heads; ++head) {
+        float* first = matrix(expected, rows).row(row).data() + head * head_dim;
+        const MatrixView<float> one{first, 1, head_dim, head_dim};
+        rms_norm({.in = one, .weight = weight, .out = one});
+      }
+    }
+    EXPECT_EQ(normed, expected) << "head_dim " << head_dim;
+    EXPECT_NE(normed, before);
+  }
+}
+
 TEST_P(Ops, RopeRotatesHalfSplitPairs) {
   std::mt19937 random(2);
   for (const int32_t head_dim : {2, 8, 16, 64, 80, 128}) {

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "models/architectures/architecture.h"
 #include "models/random_checkpoint.h"
 #include "nlohmann/json.hpp"
 #include "tests/models/model_runner.h"
@@ -47,6 +48,16 @@ TEST_P(GoldenArchitecture, AgreesWithTransformers) {
         ASSERT_NEAR(double{found[i]}, expected[i], 2e-5) << at["position"] << ", " << i;
       }
     }
+  }
+}
+
+TEST(Architectures, EachHasGoldenLogits) {
+  const json golden = json::parse(read_file(kGolden));
+  for (const Architecture& architecture : supported_architectures()) {
+    const std::vector<TinyModel> models = tiny_models();
+    EXPECT_TRUE(std::any_of(models.begin(), models.end(), [&](const TinyModel& tiny) {
+      return tiny.config.architecture == architecture.name && golden.contains(tiny.name);
+    })) << architecture.name;
   }
 }
 

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "models/random_checkpoint.h"
+#include "models/tensor_table.h"
 #include "nlohmann/json.hpp"
 #include "tests/models/temporary_directory.h"
 #include "tests/models/tiny_models.h"
@@ -46,6 +49,12 @@ absl::StatusOr<ModelConfig> parse(const json& config, const std::string& generat
   return parse_model_config(config.dump(), generation);
 }
 
+bool has_slot(const ModelConfig& config, WeightSlot slot) {
+  const std::vector<WeightShape> shapes = weight_shapes(config);
+  return std::any_of(shapes.begin(), shapes.end(),
+                     [&](const WeightShape& shape) { return shape.slot == slot; });
+}
+
 json llama3_scaling(const char* key) {
   return {{key, "llama3"},
           {"factor", 8.0},
@@ -70,7 +79,7 @@ TEST(ModelConfig, ReadsLlama2) {
   EXPECT_FLOAT_EQ(config.rope_theta, 10000);
   EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::none);
   EXPECT_FALSE(config.tied_head);
-  EXPECT_FALSE(config.qkv_bias);
+  EXPECT_FALSE(has_slot(config, WeightSlot::qkv_bias));
   EXPECT_EQ(config.bos_id, 1);
   EXPECT_THAT(config.eos_ids, ElementsAre(2));
 }
@@ -144,8 +153,42 @@ TEST(ModelConfig, ReadsQwen2) {
   config["max_window_layers"] = 28;
   config["tie_word_embeddings"] = true;
   const ModelConfig parsed = parse(config).value();
-  EXPECT_TRUE(parsed.qkv_bias);
+  EXPECT_TRUE(has_slot(parsed, WeightSlot::qkv_bias));
   EXPECT_TRUE(parsed.tied_head);
+  EXPECT_EQ(parsed.sliding_window, 0);
+}
+
+// The config.json of a small model of the family, less the fields that transformers alone reads.
+TEST(ModelConfig, ReadsQwen3) {
+  json config = of_architecture("Qwen3ForCausalLM");
+  config.merge_patch(json::parse(R"({
+      "attention_bias": false, "head_dim": 128, "hidden_size": 1024, "intermediate_size": 3072,
+      "max_position_embeddings": 40960, "max_window_layers": 28, "num_attention_heads": 16,
+      "num_hidden_layers": 28, "num_key_value_heads": 8, "rms_norm_eps": 1e-6,
+      "rope_theta": 1000000, "sliding_window": null, "tie_word_embeddings": true,
+      "use_sliding_window": false, "vocab_size": 151936})"));
+  const ModelConfig parsed = parse(config).value();
+  EXPECT_EQ(parsed.head_dim, 128);
+  EXPECT_EQ(parsed.query_width(), 2048);
+  EXPECT_EQ(parsed.kv_width(), 1024);
+  EXPECT_EQ(parsed.sliding_window, 0);
+  EXPECT_FLOAT_EQ(parsed.rope_theta, 1e6f);
+  EXPECT_FLOAT_EQ(parsed.norm_epsilon, 1e-6f);
+  EXPECT_TRUE(parsed.tied_head);
+  EXPECT_TRUE(has_slot(parsed, WeightSlot::query_norm));
+  EXPECT_TRUE(has_slot(parsed, WeightSlot::key_norm));
+  EXPECT_FALSE(has_slot(parsed, WeightSlot::qkv_bias));
+  EXPECT_EQ(parsed.experts, 0);
+}
+
+TEST(ModelConfig, TakesQwen3sDefaultsWhereFieldsAreMissing) {
+  json config = of_architecture("Qwen3ForCausalLM");
+  config["hidden_size"] = 1000;  // no multiple of the heads, and head_dim does not need it to be
+  config.erase("num_key_value_heads");
+  config["sliding_window"] = 4096;
+  const ModelConfig parsed = parse(config).value();
+  EXPECT_EQ(parsed.head_dim, 128);
+  EXPECT_EQ(parsed.kv_heads, 32);
   EXPECT_EQ(parsed.sliding_window, 0);
 }
 
@@ -170,7 +213,7 @@ TEST(ModelConfig, SurvivesWritingAndReading) {
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     EXPECT_EQ(model_config_json(*parsed), model_config_json(model.config));
     EXPECT_EQ(parsed->sliding_window, model.config.sliding_window);
-    EXPECT_EQ(parsed->qkv_bias, model.config.qkv_bias);
+    EXPECT_EQ(parsed->architecture, model.config.architecture);
     EXPECT_EQ(parsed->rope_scaling.kind, model.config.rope_scaling.kind);
   }
 }
@@ -293,6 +336,12 @@ const Refusal kRefusals[] = {
      R"({"architectures": ["MistralForCausalLM"], "sliding_window": "4096"})", "sliding_window"},
     {"qwen_window", R"({"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": true})",
      "use_sliding_window", kUnimplemented},
+    {"qwen3_window", R"({"architectures": ["Qwen3ForCausalLM"], "use_sliding_window": true})",
+     "use_sliding_window", kUnimplemented},
+    {"qwen3_bias", R"({"architectures": ["Qwen3ForCausalLM"], "attention_bias": true})",
+     "attention_bias", kUnimplemented},
+    {"qwen3_experts", R"({"architectures": ["Qwen3MoeForCausalLM"]})", "Qwen3MoeForCausalLM",
+     kUnimplemented},
 };
 
 INSTANTIATE_TEST_SUITE_P(All, RefusedConfig, testing::ValuesIn(kRefusals),

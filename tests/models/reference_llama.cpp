@@ -81,6 +81,16 @@ ReferenceLlama::Vector ReferenceLlama::norm(const std::string& name, const Vecto
   return out;
 }
 
+ReferenceLlama::Vector ReferenceLlama::norm_heads(const std::string& name,
+                                                  const Vector& heads) const {
+  Vector all;
+  for (auto head = heads.begin(); head != heads.end(); head += config_.head_dim) {
+    const Vector normed = norm(name, Vector(head, head + config_.head_dim));
+    all.insert(all.end(), normed.begin(), normed.end());
+  }
+  return all;
+}
+
 void ReferenceLlama::rotate(Vector& heads, int position) const {
   const auto head_dim = static_cast<size_t>(config_.head_dim);
   const RopeScaling& scaling = config_.rope_scaling;
@@ -149,6 +159,10 @@ ReferenceLlama::Vector ReferenceLlama::attention(int layer, const Vector& in, in
                                                  LayerCache& cache) const {
   Vector queries = project(layer, "q_proj", in);
   Vector keys = project(layer, "k_proj", in);
+  if (config_.architecture == "Qwen3ForCausalLM") {
+    queries = norm_heads(layer_tensor(layer, "self_attn.q_norm.weight"), queries);
+    keys = norm_heads(layer_tensor(layer, "self_attn.k_norm.weight"), keys);
+  }
   rotate(queries, position);
   rotate(keys, position);
   cache.keys.push_back(std::move(keys));

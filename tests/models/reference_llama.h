@@ -32,6 +32,7 @@ class ReferenceLlama {
   Vector product(const std::string& name, const Vector& in) const;
   Vector project(int layer, const char* which, const Vector& in) const;
   Vector norm(const std::string& name, const Vector& in) const;
+  Vector norm_heads(const std::string& name, const Vector& heads) const;
   void rotate(Vector& heads, int position) const;
   Vector attend(const LayerCache& cache, const Vector& queries) const;
   Vector attention(int layer, const Vector& in, int position, LayerCache& cache) const;

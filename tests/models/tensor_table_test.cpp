@@ -53,7 +53,7 @@ TEST(TensorTable, ReadsATiedEmbeddingTwice) {
 
 TEST(TensorTable, PutsTensorsOfOneSlotBelowEachOther) {
   ModelConfig config = tiny_llama_config();
-  config.qkv_bias = true;
+  config.architecture = "Qwen2ForCausalLM";
   EXPECT_EQ(rows_of(config, WeightSlot::qkv), config.query_width() + 2 * config.kv_width());
   EXPECT_EQ(rows_of(config, WeightSlot::qkv_bias), rows_of(config, WeightSlot::qkv));
   EXPECT_EQ(rows_of(config, WeightSlot::gate_up), 2 * config.ffn);
@@ -67,6 +67,45 @@ TEST(TensorTable, PutsTensorsOfOneSlotBelowEachOther) {
                                      : 0;
     EXPECT_EQ(tensor.first_row, first) << tensor.name;
   }
+}
+
+// Rules of a mixture of experts; no supported architecture has one yet.
+TEST(TensorTable, NamesATensorByItsLayerAndItsExpert) {
+  const auto hidden = [](const ModelConfig& c) -> int64_t { return c.hidden; };
+  const auto ffn = [](const ModelConfig& c) -> int64_t { return c.ffn; };
+  constexpr ShardAxis kRows = ShardAxis::rows;
+  const TensorRule table[] = {{"model.layers.{layer}.mlp.experts.{expert}.gate_proj.weight",
+                               WeightSlot::gate_up, ffn, hidden, kRows, nullptr},
+                              {"model.layers.{layer}.mlp.norm.weight", WeightSlot::ffn_norm, hidden,
+                               nullptr, ShardAxis::none, nullptr},
+                              {"model.layers.{layer}.mlp.experts.{expert}.up_proj.weight",
+                               WeightSlot::gate_up, ffn, hidden, kRows, nullptr}};
+  ModelConfig config = tiny_llama_config();
+  config.layers = 12;
+  config.experts = 11;
+  const std::vector<ExpectedTensor> all = expected_tensors(table, config, Shard{1, 2});
+  EXPECT_EQ(all.size(), 12u * (1 + 11 * 2));
+  const auto named = [&](const std::string& name) {
+    const auto found = std::find_if(all.begin(), all.end(),
+                                    [&](const ExpectedTensor& one) { return one.name == name; });
+    EXPECT_NE(found, all.end()) << name;
+    return found == all.end() ? ExpectedTensor{} : *found;
+  };
+  for (const TensorIndex& index : {TensorIndex{0, 0}, {1, 10}, {10, 1}, {11, 10}}) {
+    const std::string expert = "model.layers." + std::to_string(index.layer) + ".mlp.experts." +
+                               std::to_string(index.expert);
+    SCOPED_TRACE(expert);
+    const ExpectedTensor gate = named(expert + ".gate_proj.weight");
+    const ExpectedTensor up = named(expert + ".up_proj.weight");
+    EXPECT_EQ(gate.index, index);
+    EXPECT_EQ(up.index, index);
+    EXPECT_EQ(gate.first_row, 0);  // an expert's gate and up are one slot
+    EXPECT_EQ(up.first_row, config.ffn / 2);
+    EXPECT_EQ(up.stored_row, config.ffn / 2);
+    EXPECT_EQ(up.shape, (TensorShape{config.ffn, config.hidden}));
+  }
+  const TensorIndex layer{11, TensorIndex::kNone};
+  EXPECT_EQ(named("model.layers.11.mlp.norm.weight").index, layer);
 }
 
 TEST(RandomCheckpoint, IsTheSameForASeedHoweverItIsSharded) {

@@ -77,10 +77,26 @@ inline std::vector<TinyModel> tiny_models() {
   });
   add("qwen2", [](ModelConfig& c) {
     c.architecture = "Qwen2ForCausalLM";
-    c.qkv_bias = true;
     c.norm_epsilon = 1e-6f;
     c.tied_head = true;
   });
+  add("qwen3", [](ModelConfig& c) {
+    c.architecture = "Qwen3ForCausalLM";
+    c.head_dim = 32;  // neither hidden / heads nor the default
+    c.norm_epsilon = 1e-6f;
+    c.rope_theta = 1e6f;
+    c.tied_head = true;
+  });
+  add(
+      "qwen3_bf16_wide_heads",
+      [](ModelConfig& c) {
+        c.architecture = "Qwen3ForCausalLM";
+        c.kv_heads = 1;
+        c.head_dim = 128;
+        c.norm_epsilon = 1e-6f;
+        c.rope_theta = 1e6f;
+      },
+      TensorType::bf16);
   return models;
 }
 

@@ -77,9 +77,13 @@ namespace {
 
 constexpr int32_t kTokens = 100;
 
-TEST(TransformerMemory, IsNotAllocatedByForward) {
+class TransformerMemory : public testing::TestWithParam<const char*> {};
+
+TEST_P(TransformerMemory, IsNotAllocatedByForward) {
   const TemporaryDirectory directory;
-  ASSERT_TRUE(write_random_checkpoint(directory.path(), tiny_llama_config(), 1).ok());
+  ModelConfig config = tiny_llama_config();
+  config.architecture = GetParam();
+  ASSERT_TRUE(write_random_checkpoint(directory.path(), config, 1).ok());
   const std::vector<int32_t> tokens = random_tokens(kTokens, 131, 1);
   std::vector<int32_t> positions(kTokens);
   std::iota(positions.begin(), positions.end(), 0);
@@ -101,6 +105,10 @@ TEST(TransformerMemory, IsNotAllocatedByForward) {
   }
   EXPECT_GT(g_allocations, 0);  // the counter works
 }
+
+INSTANTIATE_TEST_SUITE_P(All, TransformerMemory,
+                         testing::Values("LlamaForCausalLM", "Qwen3ForCausalLM"),
+                         [](const auto& param) { return std::string(param.param); });
 
 }  // namespace
 }  // namespace tessera

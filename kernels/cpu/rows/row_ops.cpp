@@ -20,12 +20,16 @@ int64_t rows_per_range(int64_t cols) {
 void rms_norm_rows(const RowOps& ops, const RmsNormArgs& args, Stream stream) {
   const int64_t cols = args.in.cols;
   TESSERA_CHECK(args.out.rows == args.in.rows && args.out.cols == cols, "rms_norm: out's shape");
-  TESSERA_CHECK(static_cast<int64_t>(args.weight.size()) == cols, "rms_norm: weight's length");
+  const auto width = static_cast<int64_t>(args.weight.size());
+  TESSERA_CHECK(width > 0 && cols % width == 0, "rms_norm: weight's length");
   ThreadPool::of(stream).parallel_for(
       args.in.rows, rows_per_range(cols), [&](int64_t begin, int64_t end, int) {
         for (int64_t row = begin; row < end; ++row) {
-          ops.rms_norm(args.in.row(row).data(), args.weight.data(), cols, args.epsilon,
-                       args.out.row(row).data());
+          const float* in = args.in.row(row).data();
+          float* out = args.out.row(row).data();
+          for (int64_t first = 0; first < cols; first += width) {
+            ops.rms_norm(in + first, args.weight.data(), width, args.epsilon, out + first);
+          }
         }
       });
 }

@@ -1,0 +1,39 @@
+#include <algorithm>
+#include <iterator>
+
+#include "kernels/check.h"
+#include "models/architectures/architecture.h"
+#include "models/architectures/llama.h"
+#include "models/architectures/mistral.h"
+#include "models/architectures/qwen2.h"
+#include "models/architectures/qwen3.h"
+
+namespace tessera {
+namespace {
+
+constexpr Architecture kTable[] = {
+    architectures::kLlama,
+    architectures::kMistral,
+    architectures::kQwen2,
+    architectures::kQwen3,
+};
+
+}  // namespace
+
+std::span<const Architecture> supported_architectures() {
+  return kTable;
+}
+
+const Architecture* find_architecture(std::string_view name) {
+  const auto* found = std::find_if(std::begin(kTable), std::end(kTable),
+                                   [&](const Architecture& one) { return one.name == name; });
+  return found == std::end(kTable) ? nullptr : found;
+}
+
+const Architecture& architecture_of(const ModelConfig& config) {
+  const Architecture* found = find_architecture(config.architecture);
+  TESSERA_CHECK(found != nullptr, "a config of an architecture that is not supported");
+  return *found;
+}
+
+}  // namespace tessera

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "models/config.h"
+
+namespace tessera {
+
+// One weight of the forward pass. Some slots stack several tensors of a checkpoint by rows: query,
+// key and value share one product of the normed hidden state, and so do gate and up. (This is not a
+// KV slot.)
+enum class WeightSlot : uint8_t {
+  embedding,
+  attention_norm,
+  qkv,
+  qkv_bias,
+  query_norm,
+  key_norm,
+  attention_out,
+  ffn_norm,
+  gate_up,
+  down,
+  final_norm,
+  head
+};
+
+// The dimension in which ranks split a tensor (models/shard.h); none: replicated.
+enum class ShardAxis : uint8_t { none, rows, cols };
+
+// One line of an architecture's tensor table, which is shared by loading, checking, memory
+// estimates and random checkpoints.
+struct TensorRule {
+  // The tensor's name. "{layer}" and "{expert}" are indices. Without "{layer}" there is one tensor
+  // in the model, and without "{expert}" one in the layer.
+  const char* pattern;
+  WeightSlot slot;  // tensors of one slot follow each other, and are stacked in that order
+  int64_t (*rows)(const ModelConfig&);
+  int64_t (*cols)(const ModelConfig&);  // null: the tensor is a vector
+  ShardAxis split;
+  bool (*present)(const ModelConfig&);  // null: always
+};
+
+// Tensor tables are made of parts, one for each block of the decoder.
+template <size_t kFirst, size_t kSecond>
+constexpr std::array<TensorRule, kFirst + kSecond> joined(
+    const std::array<TensorRule, kFirst>& first, const std::array<TensorRule, kSecond>& second) {
+  std::array<TensorRule, kFirst + kSecond> all{};
+  for (size_t i = 0; i < kFirst; ++i) {
+    all[i] = first[i];
+  }
+  for (size_t i = 0; i < kSecond; ++i) {
+    all[kFirst + i] = second[i];
+  }
+  return all;
+}
+
+}  // namespace tessera

@@ -1,0 +1,61 @@
+#pragma once
+
+#include "models/architectures/tensor_rule.h"
+
+// Tensors that most architectures share, by block. An architecture joins the parts that it has, and
+// lists tensors of its own in the same way.
+namespace tessera::architectures {
+
+using enum WeightSlot;
+using enum ShardAxis;
+
+inline int64_t vocab(const ModelConfig& config) {
+  return config.vocab;
+}
+inline int64_t hidden(const ModelConfig& config) {
+  return config.hidden;
+}
+inline int64_t query_width(const ModelConfig& config) {
+  return config.query_width();
+}
+inline int64_t kv_width(const ModelConfig& config) {
+  return config.kv_width();
+}
+inline int64_t head_dim(const ModelConfig& config) {
+  return config.head_dim;
+}
+inline int64_t ffn(const ModelConfig& config) {
+  return config.ffn;
+}
+inline bool tied(const ModelConfig& config) {
+  return config.tied_head;
+}
+inline bool untied(const ModelConfig& config) {
+  return !config.tied_head;
+}
+
+// clang-format off
+inline constexpr auto kOuterTensors = std::to_array<TensorRule>({
+    {"model.embed_tokens.weight",                             embedding,      vocab,       hidden,      none, nullptr},
+    {"model.norm.weight",                                     final_norm,     hidden,      nullptr,     none, nullptr},
+    {"lm_head.weight",                                        head,           vocab,       hidden,      none, untied},
+    {"model.embed_tokens.weight",                             head,           vocab,       hidden,      none, tied},
+});
+
+inline constexpr auto kAttentionTensors = std::to_array<TensorRule>({
+    {"model.layers.{layer}.input_layernorm.weight",           attention_norm, hidden,      nullptr,     none, nullptr},
+    {"model.layers.{layer}.self_attn.q_proj.weight",          qkv,            query_width, hidden,      rows, nullptr},
+    {"model.layers.{layer}.self_attn.k_proj.weight",          qkv,            kv_width,    hidden,      rows, nullptr},
+    {"model.layers.{layer}.self_attn.v_proj.weight",          qkv,            kv_width,    hidden,      rows, nullptr},
+    {"model.layers.{layer}.self_attn.o_proj.weight",          attention_out,  hidden,      query_width, cols, nullptr},
+});
+
+inline constexpr auto kDenseFeedForwardTensors = std::to_array<TensorRule>({
+    {"model.layers.{layer}.post_attention_layernorm.weight",  ffn_norm,       hidden,      nullptr,     none, nullptr},
+    {"model.layers.{layer}.mlp.gate_proj.weight",             gate_up,        ffn,         hidden,      rows, nullptr},
+    {"model.layers.{layer}.mlp.up_proj.weight",               gate_up,        ffn,         hidden,      rows, nullptr},
+    {"model.layers.{layer}.mlp.down_proj.weight",             down,           hidden,      ffn,         cols, nullptr},
+});
+// clang-format on
+
+}  // namespace tessera::architectures

@@ -1,0 +1,110 @@
+#include "models/attention_block.h"
+
+#include <cmath>
+
+#include "models/decoder_step.h"
+#include "models/weights.h"
+
+namespace tessera {
+namespace {
+
+// The step's rows of the product qkv, by columns.
+struct QkvColumns {
+  MatrixView<float> queries, keys, values;
+  MatrixView<float> rotated;  // queries and keys
+};
+
+// Returns: qkv(norm(hidden))
+QkvColumns project(const DecoderStep& step, const LayerWeights& weights) {
+  const LayerOps& ops = step.ops;
+  const MatrixView<float> normed = step.rows(ops.workspace.normed);
+  const MatrixView<float> qkv = step.rows(ops.workspace.qkv);
+  ops.norm(step.rows(ops.workspace.hidden), weights.attention_norm, normed);
+  ops.linear(normed, weights.qkv, weights.qkv_bias, qkv);
+  const int32_t queries = ops.config.query_width();
+  const int32_t keys = ops.config.kv_width();
+  return {.queries = qkv.columns(0, queries),
+          .keys = qkv.columns(queries, keys),
+          .values = qkv.columns(queries + keys, keys),
+          .rotated = qkv.columns(0, queries + keys)};
+}
+
+void rotate_and_store(const DecoderStep& step, const QkvColumns& qkv, int32_t layer) {
+  const LayerOps& ops = step.ops;
+  ops.backend.rope({.heads = qkv.rotated,
+                    .positions = step.batch.positions,
+                    .cos = ops.workspace.cos.data,
+                    .sin = ops.workspace.sin.data,
+                    .head_dim = ops.config.head_dim},
+                   ops.stream);
+  ops.backend.kv_store({.keys = qkv.keys,
+                        .values = qkv.values,
+                        .sequences = step.batch.sequences,
+                        .pages = step.pages,
+                        .layer = layer,
+                        .dense = ops.workspace.dense},
+                       ops.stream);
+}
+
+// Computes attention, and token scores if the batch asks for them.
+// Returns: attention's rows, [tokens, query_width]
+MatrixView<float> read_pages(const DecoderStep& step, MatrixView<float> queries, int32_t layer) {
+  const LayerOps& ops = step.ops;
+  const Workspace::Views& workspace = ops.workspace;
+  const float scale = 1 / std::sqrt(static_cast<float>(ops.config.head_dim));
+  const bool scores = !step.batch.scorings.empty();
+  const MatrixView<float> log_sums = scores ? step.rows(workspace.log_sums) : MatrixView<float>{};
+  const MatrixView<float> attended = step.rows(workspace.attended);
+  ops.backend.attention({.queries = queries,
+                         .sequences = step.batch.sequences,
+                         .pages = step.pages,
+                         .layer = layer,
+                         .query_heads = ops.config.heads,
+                         .scale = scale,
+                         .sliding_window = ops.config.sliding_window,
+                         .dense = workspace.dense,
+                         .out = attended,
+                         .log_sums = log_sums,
+                         .scorings = step.batch.scorings,
+                         .weights = workspace.score_weights,
+                         .scratch = workspace.attention_scratch,
+                         .share_reads = step.batch.share_reads},
+                        ops.stream);
+  if (scores) {
+    ops.backend.kv_score({.queries = queries,
+                          .log_sums = log_sums,
+                          .sequences = step.batch.sequences,
+                          .scorings = step.batch.scorings,
+                          .weights = workspace.score_weights,
+                          .pages = step.pages,
+                          .layer = layer,
+                          .query_heads = ops.config.heads,
+                          .scale = scale,
+                          .dense = workspace.dense},
+                         ops.stream);
+  }
+  return attended;
+}
+
+// hidden += attention_out(attention(rope(qkv)))
+void add_attention(const DecoderStep& step, const LayerWeights& weights, const QkvColumns& qkv,
+                   int32_t layer) {
+  rotate_and_store(step, qkv, layer);
+  const MatrixView<float> attended = read_pages(step, qkv.queries, layer);
+  step.ops.add_linear(attended, weights.attention_out, step.rows(step.ops.workspace.hidden));
+}
+
+}  // namespace
+
+void attend(const DecoderStep& step, const LayerWeights& weights, int32_t layer) {
+  add_attention(step, weights, project(step, weights), layer);
+}
+
+void attend_with_qk_norm(const DecoderStep& step, const LayerWeights& weights, int32_t layer) {
+  const QkvColumns qkv = project(step, weights);
+  step.ops.norm(qkv.queries, weights.query_norm, qkv.queries);
+  step.ops.norm(qkv.keys, weights.key_norm, qkv.keys);
+  add_attention(step, weights, qkv, layer);
+}
+
+}  // namespace tessera
