@@ -251,41 +251,38 @@ void BatchingEngine::plan() {
 }
 
 KvDemand BatchingEngine::demand_of(const Sequence& sequence) const {
-  if (sequence.running()) {
-    return kv_->demand(sequence.slot());
+  if (const Sequence::Running* running = sequence.running()) {
+    return kv_->demand(running->slot);
   }
-  return sequence.swapped() != nullptr
-             ? kv_->demand(*sequence.swapped())
+  return sequence.swapped_out() != nullptr
+             ? kv_->demand(sequence.swapped_out()->kv)
              : kv_->demand(sequence.kv_policy(), static_cast<int32_t>(sequence.prompt().size()));
 }
 
 // A sequence that cannot be recomputed bit for bit is swapped out to host memory.
-int32_t BatchingEngine::release_slot(Sequence& sequence) {
-  insert_stored(sequence, false);
-  return kv_->recomputable(sequence.slot()) ? sequence.release_slot()
-                                            : sequence.release_slot(kv_->swap_out(sequence.slot()));
+KvSlot BatchingEngine::preempt(Sequence& sequence) {
+  const KvSlot& slot = sequence.running()->slot;
+  insert_stored(sequence, slot, false);
+  return kv_->recomputable(slot) ? sequence.preempt() : sequence.preempt(kv_->swap_out(slot));
 }
 
 void BatchingEngine::reserve() {
   released_slots_.clear();
   for (const int32_t preempted : plan_.preempted) {
-    released_slots_.push_back(release_slot(*sequences_[size(preempted)]));
+    released_slots_.push_back(preempt(*sequences_[size(preempted)]));
   }
   kv_->release(released_slots_);
   attach_admitted();
   forks_.clear();
   for (const StepPlan::Fork& fork : plan_.forks) {
-    Sequence& sequence = *sequences_[size(fork.candidate)];
-    sequence.store(fork.tokens);
-    forks_.push_back({.source = sequences_[size(fork.source)]->slot(),
-                      .target = sequence.slot(),
-                      .tokens = fork.tokens});
+    sequences_[size(fork.candidate)]->store(fork.tokens);
+    forks_.push_back(
+        {.source = slot_of(fork.source), .target = slot_of(fork.candidate), .tokens = fork.tokens});
   }
   kv_->fork(forks_);
   reservations_.clear();
   for (const StepPlan::Run& run : plan_.runs) {
-    const Sequence& sequence = sequence_of(run);
-    reservations_.push_back({sequence.slot(), sequence.stored() + run.count});
+    reservations_.push_back({slot_of(run.candidate), sequence_of(run).stored() + run.count});
   }
   kv_->reserve(reservations_);
   counting_.preemptions += std::ssize(plan_.preempted);
@@ -301,16 +298,17 @@ void BatchingEngine::forward() {
   logits_rows_.clear();
   for (const StepPlan::Run& run : plan_.runs) {
     Sequence& sequence = sequence_of(run);
+    const KvSlot& slot = slot_of(run.candidate);
     const int32_t stored = sequence.stored();
-    batch_sequences_.push_back({.slot = sequence.slot(),
+    batch_sequences_.push_back({.slot = slot.index(),
                                 .first_row = static_cast<int32_t>(batch_tokens_.size()),
                                 .count = run.count,
                                 .context = stored,
-                                .tiers = kv_->tiers(sequence.slot()),
+                                .tiers = kv_->tiers(slot),
                                 .newest = sequence.kv_policy().newest_dense(),
                                 .prompt = static_cast<int32_t>(sequence.prompt().size())});
-    batch_scorings_.push_back(kv_->scoring(sequence.slot()));
-    stored_slots_.push_back(sequence.slot());
+    batch_scorings_.push_back(kv_->scoring(slot));
+    stored_slots_.push_back(&slot);
     const auto tokens = sequence.tokens().subspan(size(stored), size(run.count));
     batch_tokens_.insert(batch_tokens_.end(), tokens.begin(), tokens.end());
     for (int32_t i = 0; i < run.count; ++i) {
@@ -442,10 +440,11 @@ void BatchingEngine::observe(const LogitsRow& row, std::span<const float> logits
 void BatchingEngine::publish() {
   released_slots_.clear();
   for (const auto& sequence : sequences_) {
-    if (sequence->ended() && sequence->running()) {
-      sequence->set_kv_usage(kv_->usage(sequence->slot()));
-      insert_stored(*sequence, true);
-      released_slots_.push_back(sequence->release_slot());
+    const Sequence::Running* running = sequence->running();
+    if (running != nullptr && sequence->ended()) {
+      const KvUsage usage = kv_->usage(running->slot);
+      insert_stored(*sequence, running->slot, true);
+      released_slots_.push_back(sequence->finish(usage));
     }
   }
   kv_->release(released_slots_);
@@ -462,9 +461,9 @@ void BatchingEngine::publish() {
 }
 
 void BatchingEngine::count_running() {
-  counting_.running =
-      static_cast<int32_t>(std::count_if(sequences_.begin(), sequences_.end(),
-                                         [](const auto& sequence) { return sequence->running(); }));
+  counting_.running = static_cast<int32_t>(
+      std::count_if(sequences_.begin(), sequences_.end(),
+                    [](const auto& sequence) { return sequence->running() != nullptr; }));
   counting_.waiting = static_cast<int32_t>(std::count_if(
       sequences_.begin(), sequences_.end(),
       [](const auto& sequence) { return !sequence->running() && !sequence->ended(); }));

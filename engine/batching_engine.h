@@ -82,7 +82,8 @@ class BatchingEngine final : public Engine {
   // Records the prompt of a new request, once for all its samples.
   void record_prompt(std::span<const std::unique_ptr<Sequence>> samples);
   void insert_prompts();  // blocks stored by this step's prefills
-  void insert_stored(Sequence& sequence, bool replace_coarser);  // all blocks that it may insert
+  // Inserts all blocks that the sequence may insert, from its slot.
+  void insert_stored(Sequence& sequence, const KvSlot& slot, bool replace_coarser);
   KvPrompt cache_prompt(Sequence& sequence) {
     return sequence.cache_prompt(kv_->prefix_block_tokens());
   }
@@ -109,8 +110,12 @@ class BatchingEngine final : public Engine {
   Sequence& sequence_of(const StepPlan::Run& run) {
     return *sequences_[static_cast<size_t>(run.candidate)];
   }
+  // Requires: the candidate runs in this step.
+  const KvSlot& slot_of(int32_t candidate) const {
+    return sequences_[static_cast<size_t>(candidate)]->running()->slot;
+  }
   KvDemand demand_of(const Sequence& sequence) const;
-  int32_t release_slot(Sequence& sequence);  // of a preempted sequence
+  KvSlot preempt(Sequence& sequence);
   void count_running();
   void update_stats();
 
@@ -137,15 +142,15 @@ class BatchingEngine final : public Engine {
   std::vector<Candidate> candidates_;  // of the plan, parallel to sequences_
   StepPlan plan_;
   std::vector<KvReservation> reservations_;
-  std::vector<int32_t> released_slots_;
+  std::vector<KvSlot> released_slots_;
   std::vector<KvCopy> forks_;
-  std::vector<int32_t> running_slots_;
+  std::vector<const KvSlot*> running_slots_;
   std::vector<int64_t> unlocked_pages_;  // parallel to running_slots_
   std::vector<int32_t> batch_tokens_;
   std::vector<int32_t> batch_positions_;
   std::vector<SequenceSpan> batch_sequences_;
-  std::vector<KvScoring> batch_scorings_;  // of each sequence; empty if none has token scores
-  std::vector<int32_t> stored_slots_;      // slots of the step's sequences
+  std::vector<KvScoring> batch_scorings_;    // of each sequence; empty if none has token scores
+  std::vector<const KvSlot*> stored_slots_;  // slots of the step's sequences
   std::vector<LogitsRow> logits_rows_;
   std::vector<int32_t> slice_rows_;  // batch rows of one slice of logits_rows_
   EngineStats counting_;

@@ -27,8 +27,9 @@ void BatchingEngine::relieve_pressure() {
     return;
   }
   for (const auto& sequence : sequences_) {
-    if (sequence->running() && sequence->kv_policy().is_lossy()) {
-      kv_->hand_over(sequence->slot());
+    const Sequence::Running* running = sequence->running();
+    if (running != nullptr && sequence->kv_policy().is_lossy()) {
+      kv_->hand_over(running->slot);
     }
   }
 }
@@ -39,14 +40,14 @@ Candidate BatchingEngine::candidate_of(size_t i) {
   candidate.kv = demand_of(sequence);
   const bool follows =
       i > 0 && candidate.shareable > 0 && candidates_[i - 1].request == candidate.request;
-  if (sequence.running()) {
+  Sequence::Waiting* const waiting = sequence.waiting();
+  if (const Sequence::Running* running = sequence.running()) {
     const int32_t forked = follows ? candidate.shareable : 0;
-    candidate.pages = kv_->own_pages(sequence.slot(), forked) + candidate.kv.full_pages(forked);
+    candidate.pages = kv_->own_pages(running->slot, forked) + candidate.kv.full_pages(forked);
   } else if (follows) {
     candidate.head_start = candidates_[i - 1].head_start;
-  } else if (kv_->prefixes() != nullptr && sequence.swapped() == nullptr &&
-             sequence.uses_prefix_cache()) {
-    KvMatch& match = sequence.match();
+  } else if (kv_->prefixes() != nullptr && waiting != nullptr && sequence.uses_prefix_cache()) {
+    KvMatch& match = waiting->match;
     match = kv_->match(cache_prompt(sequence), sequence.max_cached_tokens(), match);
     candidate.stored = kv_->tokens_of(match);
     candidate.kv.low_tokens = match.low_blocks * kv_->prefix_block_tokens();
@@ -62,8 +63,8 @@ Candidate BatchingEngine::candidate_of(size_t i) {
 void BatchingEngine::count_unlocked() {
   running_slots_.clear();
   for (auto sequence = sequences_.rbegin(); sequence != sequences_.rend(); ++sequence) {
-    if ((*sequence)->running()) {
-      running_slots_.push_back((*sequence)->slot());
+    if (const Sequence::Running* running = (*sequence)->running()) {
+      running_slots_.push_back(&running->slot);
     }
   }
   kv_->count_unlocked_pages(running_slots_, unlocked_pages_);
@@ -81,8 +82,7 @@ void BatchingEngine::find_prefix_in_progress(size_t i) {
   const Sequence& sequence = *sequences_[i];
   Candidate& candidate = candidates_[i];
   const int32_t block = kv_->prefix_block_tokens();
-  if (block == 0 || sequence.running() || sequence.swapped() != nullptr ||
-      !sequence.uses_prefix_cache() ||
+  if (block == 0 || sequence.waiting() == nullptr || !sequence.uses_prefix_cache() ||
       candidate.stored + block >= std::min(candidate.tokens, sequence.max_cached_tokens())) {
     return;
   }
@@ -106,28 +106,28 @@ void BatchingEngine::attach_admitted() {
   const auto now = options_.clock();
   for (const int32_t admitted : plan_.admitted) {
     Sequence& sequence = *sequences_[size(admitted)];
-    if (sequence.swapped() != nullptr) {
+    if (sequence.waiting() == nullptr) {
       continue;
     }
     const bool forks = std::any_of(plan_.forks.begin(), plan_.forks.end(),
                                    [&](const auto& fork) { return fork.candidate == admitted; });
     const auto prompt = static_cast<int32_t>(sequence.prompt().size());
-    sequence.admit(kv_->open_slot(sequence.kv_policy(), prompt), now);
-    if (forks) {
-      sequence.set_cached_tokens(0);  // tokens forked from a sibling do not count as cached
-    } else {
-      const KvMatch match = sequence.uses_prefix_cache() ? sequence.match() : KvMatch{};
-      kv_->attach(sequence.slot(), match);
-      sequence.set_cached_tokens(kv_->tokens_of(match));
+    KvSlot slot = kv_->open_slot(sequence.kv_policy(), prompt);
+    int32_t cached = 0;  // tokens forked from a sibling do not count as cached
+    if (!forks) {
+      const KvMatch match = sequence.uses_prefix_cache() ? sequence.waiting()->match : KvMatch{};
+      kv_->attach(slot, match);
+      cached = kv_->tokens_of(match);
       counting_.cache_query_tokens += prompt;
-      counting_.cache_hit_tokens += kv_->tokens_of(match);
+      counting_.cache_hit_tokens += cached;
     }
-    sequence.match() = {};
+    sequence.admit(std::move(slot), now);
+    sequence.set_cached_tokens(cached);
   }
   for (const int32_t admitted : plan_.admitted) {
     Sequence& sequence = *sequences_[size(admitted)];
-    if (sequence.swapped() != nullptr) {
-      sequence.admit(kv_->swap_in(*sequence.swapped()), now);
+    if (const Sequence::SwappedOut* swapped = sequence.swapped_out()) {
+      sequence.admit(kv_->swap_in(swapped->kv), now);
     }
   }
 }
@@ -158,19 +158,19 @@ void BatchingEngine::insert_prompts() {
     const int32_t stored = std::min(sequence.stored(), max);
     if (sequence.uses_prefix_cache() &&
         stored / kv_->prefix_block_tokens() > before / kv_->prefix_block_tokens()) {
-      kv_->insert(sequence.slot(), cache_prompt(sequence), stored, true);
+      kv_->insert(slot_of(run.candidate), cache_prompt(sequence), stored, true);
     }
   }
 }
 
-void BatchingEngine::insert_stored(Sequence& sequence, bool replace_coarser) {
+void BatchingEngine::insert_stored(Sequence& sequence, const KvSlot& slot, bool replace_coarser) {
   if (kv_->prefixes() == nullptr || !sequence.uses_prefix_cache()) {
     return;
   }
-  kv_->insert(sequence.slot(), cache_prompt(sequence),
+  kv_->insert(slot, cache_prompt(sequence),
               std::min(sequence.stored(), sequence.max_inserted_tokens()), replace_coarser);
   if (sequence.complete() && sequence.cache().pin) {
-    kv_->pin(sequence.slot(), inputs_.now + sequence.cache().ttl);
+    kv_->pin(slot, inputs_.now + sequence.cache().ttl);
   }
 }
 

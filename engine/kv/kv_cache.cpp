@@ -58,6 +58,7 @@ KvCache::KvCache(const KvCacheOptions& options, Memory memory, const Backend& ba
     }
     prefixes_ = std::make_unique<PrefixCache>(*arena_, ladder, backend, stream, scratch_.bytes());
   }
+  released_.reserve(slots_.size());
   grown_.reserve(slots_.size());
   planned_.reserve(slots_.size());
   taken_.reserve(slots_.size());
@@ -71,6 +72,10 @@ KvCache::KvCache(const KvCacheOptions& options, Memory memory, const Backend& ba
     own_totals_.reserve(3 + 2 * slots_.size());
     all_totals_.reserve(static_cast<size_t>(ranks()) * own_totals_.capacity());
   }
+}
+
+KvCache::~KvCache() {
+  TESSERA_CHECK(free_slots_.size() == slots_.size(), "a slot outlives its cache");
 }
 
 absl::Status KvCache::check(const KvPolicy& policy) const {
@@ -104,21 +109,25 @@ absl::Status KvCache::check(const KvPolicy& policy) const {
 
 // ---- slots
 
-int32_t KvCache::free_slot() {
+KvSlot KvCache::take_slot(Slot state) {
   TESSERA_CHECK(!free_slots_.empty(), "every slot is open");
   const int32_t slot = free_slots_.back();
   free_slots_.pop_back();
   TESSERA_CHECK(!slots_[static_cast<size_t>(slot)].open, "a slot is opened twice");
-  return slot;
+  slots_[static_cast<size_t>(slot)] = state;
+  return {*this, slot};
 }
 
-int32_t KvCache::open_slot(const KvPolicy& policy, int32_t prompt_tokens) {
-  const int32_t slot = free_slot();
-  slots_[static_cast<size_t>(slot)] = {.open = true,
-                                       .policy = share_of(policy),
-                                       .tiers = tiers_of(policy),
-                                       .prompt_tokens = prompt_tokens};
-  return slot;
+KvSlot KvCache::open_slot(const KvPolicy& policy, int32_t prompt_tokens) {
+  return take_slot({.open = true,
+                    .policy = share_of(policy),
+                    .tiers = tiers_of(policy),
+                    .prompt_tokens = prompt_tokens});
+}
+
+int32_t KvCache::index_of(const KvSlot& slot) const {
+  TESSERA_CHECK(slot.cache_ == this, "a released slot, or one of another cache");
+  return slot.index_;
 }
 
 const KvCache::Slot& KvCache::open(int32_t slot) const {
@@ -147,11 +156,12 @@ void KvCache::reserve(std::span<const KvReservation> reservations) {
   int64_t growth = 0;
   bool uneven = false;
   for (const KvReservation& wanted : reservations) {
-    Slot& slot = open(wanted.slot);
+    const int32_t index = index_of(wanted.slot);
+    Slot& slot = open(index);
     TESSERA_CHECK(slot.tokens <= wanted.tokens && wanted.tokens <= shape().context,
                   "a reservation shrinks or exceeds the context");
     const int32_t groups = wanted.tokens / kKvGroup - slot.tokens / kKvGroup;
-    KvDemand demanded = demand(wanted.slot);
+    KvDemand demanded = demand_of(slot);
     demanded.compresses = false;
     const int64_t pages = demanded.growth(slot.tokens, wanted.tokens - slot.tokens);
     slot.tokens = wanted.tokens;
@@ -161,7 +171,7 @@ void KvCache::reserve(std::span<const KvReservation> reservations) {
     }
     growth += pages;
     if (groups > 0) {
-      grown_.push_back({wanted.slot, slot.tiers, groups * kKvGroup});
+      grown_.push_back({index, slot.tiers, groups * kKvGroup});
       planned_.push_back(pages);
       uneven = uneven || slot.compressed;
     }
@@ -201,10 +211,25 @@ void KvCache::reconcile_growth() {
   synchronize_totals(uneven_slots_);
 }
 
-void KvCache::release(std::span<const int32_t> slots) {
-  if (slots.empty()) {
-    return;
+void KvCache::release(KvSlot&& slot) {
+  const int32_t slots[] = {index_of(slot)};
+  slot.cache_ = nullptr;
+  close(slots);
+}
+
+void KvCache::release(std::vector<KvSlot>& slots) {
+  released_.clear();
+  for (KvSlot& slot : slots) {
+    released_.push_back(index_of(slot));
+    slot.cache_ = nullptr;
   }
+  slots.clear();
+  if (!released_.empty()) {
+    close(released_);
+  }
+}
+
+void KvCache::close(std::span<const int32_t> slots) {
   reconcile_growth();
   bool uneven = false;
   for (const int32_t slot : slots) {
@@ -231,8 +256,10 @@ void KvCache::fork(std::span<const KvCopy> copies) {
   forks_.clear();
   int64_t growth = 0;
   for (const KvCopy& copy : copies) {
-    Slot& source = open(copy.source);
-    Slot& target = open(copy.target);
+    const int32_t from = index_of(copy.source);
+    const int32_t to = index_of(copy.target);
+    Slot& source = open(from);
+    Slot& target = open(to);
     TESSERA_CHECK(target.tokens == 0, "a fork into a slot that holds something");
     TESSERA_CHECK(target.policy == source.policy && !source.policy.is_lossy(),
                   "a fork between different policies, or with a lossy policy");
@@ -240,18 +267,18 @@ void KvCache::fork(std::span<const KvCopy> copies) {
                   "a fork of more tokens than there are");
     TESSERA_CHECK(copy.tokens % kKvGroup == 0 || copy.tokens / kKvGroup == source.tokens / kKvGroup,
                   "a fork of an open group that has closed");
-    const KvDemand demand = this->demand(copy.source);
+    const KvDemand demand = demand_of(source);
     if (prefixes_ != nullptr) {
-      prefixes_->fork(copy.source, copy.target, copy.tokens);
+      prefixes_->fork(from, to, copy.tokens);
     }
     target.tiers = source.tiers;
     target.low_tokens = source.low_tokens;
     target.low_pages = source.low_pages;
     target.tokens = copy.tokens;
     target.high_pages = demand.pages_for(copy.tokens);
-    families_.fork(copy.source, copy.target, demand.full_pages(copy.tokens));
+    families_.fork(from, to, demand.full_pages(copy.tokens));
     growth += target.high_pages - demand.full_pages(copy.tokens);
-    forks_.push_back({copy.source, copy.target, source.tiers, copy.tokens / kKvGroup * kKvGroup});
+    forks_.push_back({from, to, source.tiers, copy.tokens / kKvGroup * kKvGroup});
   }
   make_room(growth);
   TESSERA_CHECK(growth <= free_pages_, "forks take more pages than are free");
@@ -270,10 +297,11 @@ bool KvCache::wants_compression(const Slot& slot) const {
          (slot.policy.compress_generated && slot.tokens / kKvGroup > slot.groups);
 }
 
-void KvCache::compress(std::span<const int32_t> slots) {
+void KvCache::compress(std::span<const KvSlot* const> slots) {
   reconcile_growth();
   compressions_.clear();
-  for (const int32_t index : slots) {
+  for (const KvSlot* const handle : slots) {
+    const int32_t index = index_of(*handle);
     const Slot& slot = open(index);
     if (wants_compression(slot)) {
       compressions_.push_back({.slot = index,
@@ -310,28 +338,28 @@ void KvCache::compress(std::span<const int32_t> slots) {
 
 // ---- swap
 
-SwappedKv KvCache::swap_out(int32_t slot) const {
-  const Slot& from = open(slot);
+SwappedKv KvCache::swap_out(const KvSlot& slot) const {
+  const Slot& from = state(slot);
   TESSERA_CHECK(from.compressed, "a slot that can be recomputed is not swapped out");
   SwappedKv swapped;
   swapped.slot_ = from;
   swapped.usage_ = usage(slot);
   swapped.bytes_.resize(static_cast<size_t>(kv_snapshot_bytes(view(), from.pages(), from.tokens)));
-  backend_.kv_swap_out({arena_->pool(), {slot, from.tiers, from.tokens}, swapped.bytes_}, stream_);
+  backend_.kv_swap_out({arena_->pool(), {index_of(slot), from.tiers, from.tokens}, swapped.bytes_},
+                       stream_);
   return swapped;
 }
 
-int32_t KvCache::swap_in(const SwappedKv& swapped) {
+KvSlot KvCache::swap_in(const SwappedKv& swapped) {
   make_room(swapped.pages());
   TESSERA_CHECK(swapped.pages() <= free_pages_, "more pages are restored than are free");
   free_pages_ -= swapped.slot_.pages();
-  const int32_t slot = free_slot();
-  Slot& to = slots_[static_cast<size_t>(slot)];
-  to = swapped.slot_;
+  KvSlot slot = take_slot(swapped.slot_);
   // The op only reads the snapshot.
   const std::span<std::byte> bytes(const_cast<std::byte*>(swapped.bytes_.data()),
                                    swapped.bytes_.size());
-  backend_.kv_swap_in({arena_->pool(), {slot, to.tiers, to.tokens}, bytes}, stream_);
+  const Slot& to = state(slot);
+  backend_.kv_swap_in({arena_->pool(), {index_of(slot), to.tiers, to.tokens}, bytes}, stream_);
   synchronize_totals({});
   count_format_pages();
   return slot;
@@ -346,8 +374,7 @@ KvDemand KvCache::demand(const KvPolicy& policy, int32_t prompt_tokens) const {
           .prompt_tokens = prompt_tokens};
 }
 
-KvDemand KvCache::demand(int32_t slot) const {
-  const Slot& of = open(slot);
+KvDemand KvCache::demand_of(const Slot& of) const {
   KvDemand demand = this->demand(of.policy, of.prompt_tokens);
   demand.low_tokens = of.low_tokens;
   demand.uneven = of.compressed;
@@ -363,12 +390,12 @@ KvDemand KvCache::demand(const SwappedKv& swapped) const {
   return demand;
 }
 
-int64_t KvCache::slot_bytes(int32_t slot) const {
-  return all_pages(open(slot)) * shape().page_bytes + ranks() * shape().slot_bytes();
+int64_t KvCache::slot_bytes(const KvSlot& slot) const {
+  return all_pages(state(slot)) * shape().page_bytes + ranks() * shape().slot_bytes();
 }
 
-KvUsage KvCache::usage(int32_t slot) const {
-  const Slot& of = open(slot);
+KvUsage KvCache::usage(const KvSlot& slot) const {
+  const Slot& of = state(slot);
   KvUsage usage{.bytes = slot_bytes(slot),
                 .f16_bytes = int64_t{ranks()} * heads_ * of.tokens * 2 * shape().head_dim * 2,
                 .kept = {}};
@@ -380,7 +407,7 @@ KvUsage KvCache::usage(int32_t slot) const {
   }
   int64_t high = 0;
   int64_t low = 0;
-  const std::span<const KvRow> rows = all_rows(slot);
+  const std::span<const KvRow> rows = all_rows(index_of(slot));
   for (const KvRow& row : rows) {
     high += row.high;
     low += row.low;

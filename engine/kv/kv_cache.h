@@ -13,6 +13,7 @@
 #include "engine/kv/fork_families.h"
 #include "engine/kv/kv_budget.h"
 #include "engine/kv/kv_shape.h"
+#include "engine/kv/kv_slot.h"
 #include "engine/kv/kv_usage.h"
 #include "engine/kv/prefix_cache.h"
 #include "kernels/backend.h"
@@ -24,25 +25,11 @@
 
 namespace tessera {
 
-// A slot, and the tokens that it must have room for: pages for the groups that close below them, in
-// every layer and KV head.
-struct KvReservation {
-  int32_t slot = 0;
-  int32_t tokens = 0;  // of the whole sequence, those stored already included
-};
-
-// A fork: slot `target` begins with the first `tokens` tokens of slot `source`.
-struct KvCopy {
-  int32_t source = 0;
-  int32_t target = 0;
-  int32_t tokens = 0;
-};
-
 // A swapped-out slot in host memory: a copy of its keys and values, and KvCache's state of it.
 class SwappedKv;
 
-// Allocates, shares and frees all KV pages; the model's kv_store writes them. A sequence is
-// identified by its slot, which is open while a sequence has it, and else free. The host counts
+// Allocates, shares and frees all KV pages; the model's kv_store writes them. A running
+// sequence owns a slot (KvSlot), which is open as long; other slots are free. The host counts
 // pages; page tables belong to the backend's kv_ ops. Not thread-safe: the engine thread is the
 // only caller.
 //
@@ -71,16 +58,19 @@ class KvCache {
   static absl::StatusOr<std::unique_ptr<KvCache>> create(const KvCacheOptions& options,
                                                          const Backend& backend, Stream stream);
 
+  // Requires: every slot is released.
+  ~KvCache();
+
   // Returns: OK if sequences of this cache may use `policy`.
   // Errors: InvalidArgument names the wrong field, or the feature that this cache does not serve.
   absl::Status check(const KvPolicy& policy) const;
 
   // Opens an empty slot for a sequence with a prompt of `prompt_tokens` tokens.
   // Requires: a free slot; check(policy) is OK.
-  int32_t open_slot(const KvPolicy& policy, int32_t prompt_tokens);
+  KvSlot open_slot(const KvPolicy& policy, int32_t prompt_tokens);
   // The same with the default preset.
   // Requires: that preset is not lossy.
-  int32_t open_slot() { return open_slot(preset_.policy, 0); }
+  KvSlot open_slot() { return open_slot(preset_.policy, 0); }
 
   // ---- shared prefixes. Without a prefix cache nothing matches and nothing is inserted.
 
@@ -101,12 +91,12 @@ class KvCache {
   // Lets the slot begin with the matched blocks and locks them.
   // Requires: the slot is empty; no block was demoted, replaced, handed over or evicted since
   // match() returned `match`; no demoted blocks if the slot's policy is lossy.
-  void attach(int32_t slot, const KvMatch& match);
+  void attach(const KvSlot& slot, const KvMatch& match);
   // Inserts the whole prefix blocks of the slot's first `tokens` tokens into the prefix cache (op
   // kv_share). Does nothing if the slot is compressed. With `relabel`, unlocked cached blocks of a
   // coarser format or grade are replaced by the slot's, and earlier matches become invalid.
   // Requires: these tokens are stored.
-  void insert(int32_t slot, const KvPrompt& prompt, int32_t tokens, bool replace_coarser);
+  void insert(const KvSlot& slot, const KvPrompt& prompt, int32_t tokens, bool replace_coarser);
   // Records the paths of a prompt, given by the path hashes of its blocks (Sequence::path_hash).
   // A recurring prefix is worth inserting, even if the policy could compress it.
   // Returns: number of first tokens that an earlier recorded prompt had too.
@@ -115,16 +105,16 @@ class KvCache {
   // no other cached block uses, and that is not demoted. The slot then owns these pages alone, so
   // its policy may compress them.
   // Returns: number of removed blocks.
-  int32_t hand_over(int32_t slot);
+  int32_t hand_over(const KvSlot& slot);
   // Evicts all blocks that no running sequence uses, pinned ones included.
   void flush();
   // See PrefixCache::pin. Pins always leave room for one whole context.
-  bool pin(int32_t slot, PrefixCache::Time until);
+  bool pin(const KvSlot& slot, PrefixCache::Time until);
   void unpin(PrefixCache::Time now);
   const PrefixCache* prefixes() const { return prefixes_.get(); }  // null without a prefix cache
 
   // Allocates the pages for the groups that close when each slot reaches the reserved tokens.
-  // Requires: open slots, each at most once; the tokens of earlier reservations are stored; not
+  // Requires: each slot at most once; the tokens of earlier reservations are stored; not
   // fewer tokens than before and not more than the context; available pages: KvDemand::growth.
   void reserve(std::span<const KvReservation> reservations);
 
@@ -133,48 +123,49 @@ class KvCache {
   // compress_generated), and slots after a hand_over(). Other slots are skipped. Called once in
   // each step, after the reserved tokens are stored and scored. reserve() counts an upper bound of
   // pages for compressed rows; this call replaces it by the pages that kv_resize took.
-  // Requires: open slots, each at most once; available pages: one for each page-table row of the
+  // Requires: each slot at most once; available pages: one for each page-table row of the
   // compressed slots, if the policy has a low tier (KvDemand::growth counts them).
-  void compress(std::span<const int32_t> slots);
+  void compress(std::span<const KvSlot* const> slots);
 
   // Lets each target begin with tokens of its source. Full pages are shared; partly filled pages
   // and the residual buffer are copied.
-  // Requires: open slots of one policy, which is not lossy; empty targets that are not sources; for
+  // Requires: slots of one policy, which is not lossy; empty targets that are not sources; for
   // each copy either whole groups of the source, or a number of tokens that ends in the source's
   // open group; available pages: KvDemand::pages_for minus KvDemand::full_pages for each copy.
   void fork(std::span<const KvCopy> copies);
 
-  // Returns the slots' pages; the slots are then free. Blocks of the prefix cache are unlocked and
+  // Returns the slot's pages; the slot is then free. Blocks of the prefix cache are unlocked and
   // stay there.
-  // Requires: open slots, each at most once.
-  void release(std::span<const int32_t> slots);
+  void release(KvSlot&& slot);
+  // The same for several slots in one op. Empties the list.
+  void release(std::vector<KvSlot>& slots);
 
   // Returns: true if compress() has not run on the slot. A preempted sequence is then recomputed
   // from its tokens; else it must be swapped out before release(). Recompute gives the same bits,
   // except for a prefix that was attached from demoted blocks: the next match may find it in
   // another format, or not at all.
-  bool recomputable(int32_t slot) const { return !open(slot).compressed; }
+  bool recomputable(const KvSlot& slot) const { return !state(slot).compressed; }
   // Returns: a copy of the slot in newly allocated host memory. The slot stays open; the caller
   // releases it. Allocation is acceptable here: only preemption of a compressed slot comes here.
   // Requires: a compressed slot.
-  SwappedKv swap_out(int32_t slot) const;
+  SwappedKv swap_out(const KvSlot& slot) const;
   // Returns: a newly opened slot with the contents of `swapped`.
   // Requires: a free slot; swapped.pages() available pages.
-  int32_t swap_in(const SwappedKv& swapped);
+  KvSlot swap_in(const SwappedKv& swapped);
 
   // Inputs of the model's ops: addresses of the pages, formats of a slot's tiers, and scoring of
   // its tokens. The view points into memory that this cache owns.
   KvPagesView view() const { return arena_->view(); }
-  KvTiers tiers(int32_t slot) const { return open(slot).tiers; }
-  KvScoring scoring(int32_t slot) const {
-    return scoring_of(open(slot).policy, open(slot).prompt_tokens);
+  KvTiers tiers(const KvSlot& slot) const { return state(slot).tiers; }
+  KvScoring scoring(const KvSlot& slot) const {
+    return scoring_of(state(slot).policy, state(slot).prompt_tokens);
   }
 
   // ---- totals
 
   KvBudget budget() const { return {available_pages(), heads_, page_tokens(preset_.policy)}; }
-  // Page demand for planning: of an open slot, of a sequence without a slot, of a swapped-out slot.
-  KvDemand demand(int32_t slot) const;
+  // Page demand for planning: of a slot, of a sequence without one, of a swapped-out one.
+  KvDemand demand(const KvSlot& slot) const { return demand_of(state(slot)); }
   KvDemand demand(const KvPolicy& policy, int32_t prompt_tokens) const;
   KvDemand demand(const SwappedKv& swapped) const;
 
@@ -186,20 +177,20 @@ class KvCache {
   }
   // For planning. Returns: lower bound over ranks of the pages that releasing the slot frees, if a
   // sample that holds its first `forked` tokens stays. Pages of the prefix cache are not counted.
-  int64_t own_pages(int32_t slot, int32_t forked) const;
+  int64_t own_pages(const KvSlot& slot, int32_t forked) const;
   // Sets pages[i] to the pages of the prefix cache that become unlocked when slots[i] is released
   // after slots[0, i). Releases nothing. Allocates no memory beyond that of earlier calls.
-  void count_unlocked_pages(std::span<const int32_t> slots, std::vector<int64_t>& pages);
+  void count_unlocked_pages(std::span<const KvSlot* const> slots, std::vector<int64_t>& pages);
   // Available pages, summed over all ranks.
   int64_t all_available_pages() const;
   // Pages of the slot on this rank, all layers and KV heads together. Shared pages are included, so
   // the sum over slots may exceed the number of pages.
-  int64_t slot_pages(int32_t slot) const { return open(slot).pages(); }
+  int64_t slot_pages(const KvSlot& slot) const { return state(slot).pages(); }
 
-  KvUsage usage(int32_t slot) const;
+  KvUsage usage(const KvSlot& slot) const;
   // Bytes allocated for a slot on all ranks: its pages, its residual buffers, its page tables, its
   // token scores and query sums. Shared pages are counted whole.
-  int64_t slot_bytes(int32_t slot) const;
+  int64_t slot_bytes(const KvSlot& slot) const;
   // Pages in use by format, summed over all ranks, in the order of the arena's formats.
   std::span<const KvFormatPages> format_pages() const { return format_pages_; }
   // Totals since the start: a token counts once for each layer and KV head, on all ranks.
@@ -248,9 +239,13 @@ class KvCache {
     AlignedMemory scratch;  // for kv_compress and kv_demote
   };
   KvCache(const KvCacheOptions& options, Memory memory, const Backend& backend, Stream stream);
+  int32_t index_of(const KvSlot& slot) const;
+  const Slot& state(const KvSlot& slot) const { return open(index_of(slot)); }
   const Slot& open(int32_t slot) const;
   Slot& open(int32_t slot) { return const_cast<Slot&>(std::as_const(*this).open(slot)); }
-  int32_t free_slot();
+  KvSlot take_slot(Slot state);
+  void close(std::span<const int32_t> slots);
+  KvDemand demand_of(const Slot& slot) const;
   KvTiers tiers_of(const KvPolicy& policy) const;
   int32_t page_tokens(const KvPolicy& policy) const;
   int64_t cached_high_pages(int32_t slot) const;
@@ -289,6 +284,7 @@ class KvCache {
   std::unique_ptr<PrefixCache> prefixes_;
   std::vector<Slot> slots_;
   std::vector<int32_t> free_slots_;  // free slots; the last one is opened next
+  std::vector<int32_t> released_;    // [slots] of one release()
   int64_t free_pages_;  // counted on the host, so that planning does not wait for the backend
   ForkFamilies families_;
   std::vector<KvGrowth> grown_;   // [slots] of one reserve()

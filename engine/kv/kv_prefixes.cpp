@@ -16,11 +16,12 @@ KvMatch KvCache::match(const KvPrompt& prompt, int32_t max, const KvMatch& known
   return prefixes_->match(prompt, std::max(0, tokens / prefix_block_tokens()), known);
 }
 
-void KvCache::attach(int32_t slot, const KvMatch& match) {
+void KvCache::attach(const KvSlot& slot, const KvMatch& match) {
   if (prefixes_ == nullptr) {
     return;
   }
-  Slot& of = open(slot);
+  const int32_t index = index_of(slot);
+  Slot& of = open(index);
   TESSERA_CHECK(of.tokens == 0, "a match is attached to a slot that is not empty");
   TESSERA_CHECK(match.low_blocks == 0 || !of.policy.is_lossy(),
                 "a lossy policy begins with demoted blocks");
@@ -28,21 +29,22 @@ void KvCache::attach(int32_t slot, const KvMatch& match) {
     const auto place = std::find(shape().formats.begin(), shape().formats.end(), match.low);
     of.tiers.low = static_cast<uint8_t>(place - shape().formats.begin());
   }
-  prefixes_->attach(slot, of.tiers, match);
+  prefixes_->attach(index, of.tiers, match);
   of.tokens = tokens_of(match);
   of.low_tokens = match.low_blocks * prefix_block_tokens();
-  of.high_pages = prefixes_->cached_high_pages(slot, 0);
-  of.low_pages = prefixes_->cached_low_pages(slot);
+  of.high_pages = prefixes_->cached_high_pages(index, 0);
+  of.low_pages = prefixes_->cached_low_pages(index);
   count_format_pages();
 }
 
-void KvCache::insert(int32_t slot, const KvPrompt& prompt, int32_t tokens, bool replace_coarser) {
-  const Slot& of = open(slot);
+void KvCache::insert(const KvSlot& slot, const KvPrompt& prompt, int32_t tokens,
+                     bool replace_coarser) {
+  const Slot& of = state(slot);
   if (prefixes_ == nullptr || of.compressed) {
     return;
   }
   free_pages_ += prefixes_->insert(
-      slot, prompt, std::min(tokens, of.tokens) / prefix_block_tokens(), replace_coarser);
+      index_of(slot), prompt, std::min(tokens, of.tokens) / prefix_block_tokens(), replace_coarser);
   count_format_pages();
 }
 
@@ -50,15 +52,16 @@ int32_t KvCache::record(std::span<const uint64_t> paths) {
   return prefixes_ == nullptr ? 0 : prefixes_->record(paths) * prefix_block_tokens();
 }
 
-int32_t KvCache::hand_over(int32_t slot) {
-  if (prefixes_ == nullptr || !open(slot).open) {
+int32_t KvCache::hand_over(const KvSlot& slot) {
+  if (prefixes_ == nullptr) {
     return 0;
   }
-  const int32_t blocks = prefixes_->hand_over(slot);
+  Slot& of = open(index_of(slot));
+  const int32_t blocks = prefixes_->hand_over(index_of(slot));
   if (blocks > 0) {
     // The policy could not touch these blocks, so its rule evaluates all tokens again.
-    open(slot).handed_over = true;
-    open(slot).evaluated = 0;
+    of.handed_over = true;
+    of.evaluated = 0;
   }
   count_format_pages();
   return blocks;
@@ -71,9 +74,9 @@ void KvCache::flush() {
   }
 }
 
-bool KvCache::pin(int32_t slot, PrefixCache::Time until) {
+bool KvCache::pin(const KvSlot& slot, PrefixCache::Time until) {
   const int64_t context_pages = heads_ * (shape().row_pages() + (shape().token_scores ? 2 : 0));
-  return prefixes_ != nullptr && open(slot).open && prefixes_->pin(slot, until, context_pages);
+  return prefixes_ != nullptr && prefixes_->pin(index_of(slot), until, context_pages);
 }
 
 void KvCache::unpin(PrefixCache::Time now) {
@@ -82,20 +85,21 @@ void KvCache::unpin(PrefixCache::Time now) {
   }
 }
 
-int64_t KvCache::own_pages(int32_t slot, int32_t forked) const {
-  const Slot& of = open(slot);
-  const int64_t forked_pages = forked > 0 ? demand(slot).full_pages(forked) + of.low_pages : 0;
+int64_t KvCache::own_pages(const KvSlot& slot, int32_t forked) const {
+  const Slot& of = state(slot);
+  const int64_t forked_pages = forked > 0 ? demand_of(of).full_pages(forked) + of.low_pages : 0;
   if (prefixes_ == nullptr) {
     return min_pages(of) - forked_pages;
   }
-  const int64_t low = forked > 0 ? 0 : prefixes_->cached_low_pages(slot);
-  return min_pages(of) - forked_pages - prefixes_->cached_high_pages(slot, forked) - low;
+  const int64_t low = forked > 0 ? 0 : prefixes_->cached_low_pages(index_of(slot));
+  return min_pages(of) - forked_pages - prefixes_->cached_high_pages(index_of(slot), forked) - low;
 }
 
-void KvCache::count_unlocked_pages(std::span<const int32_t> slots, std::vector<int64_t>& pages) {
+void KvCache::count_unlocked_pages(std::span<const KvSlot* const> slots,
+                                   std::vector<int64_t>& pages) {
   pages.assign(slots.size(), 0);
   for (size_t i = 0; prefixes_ != nullptr && i < slots.size(); ++i) {
-    pages[i] = prefixes_->pages_unlocked_by_release(slots[i]);
+    pages[i] = prefixes_->pages_unlocked_by_release(index_of(*slots[i]));
   }
   if (prefixes_ != nullptr) {
     prefixes_->forget_releases();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <utility>
 
 #include "kernels/check.h"
 #include "kernels/cpu/backend.h"
@@ -93,15 +94,15 @@ absl::StatusOr<ReplayResult> replay(std::span<const TraceRequest> trace,
     }
     prompt.read(request, kv->prefix_block_tokens());
     const KvMatch match = kv->match(prompt.view(subject), std::numeric_limits<int32_t>::max(), {});
-    const int32_t slot = kv->open_slot(policy, prompt.size());
+    KvSlot slot = kv->open_slot(policy, prompt.size());
     kv->attach(slot, match);
     const KvReservation wanted[] = {{slot, prompt.size()}};
     kv->reserve(wanted);
     const KvPagesView pages = kv->view();
-    pages.rows[slot].high = prompt.size() / kKvGroup * kKvGroup - pages.rows[slot].low;
+    KvRow& row = pages.rows[slot.index()];
+    row.high = prompt.size() / kKvGroup * kKvGroup - row.low;
     kv->insert(slot, prompt.view(subject), prompt.size(), true);
-    const int32_t slots[] = {slot};
-    kv->release(slots);
+    kv->release(std::move(slot));
     result.prompt_tokens += prompt.size();
     result.hit_tokens += kv->tokens_of(match);
     result.low_tokens += match.low_blocks * kv->prefix_block_tokens();

@@ -96,12 +96,14 @@ class World {
   int64_t hits() const { return hits_; }
 
  private:
-  struct Sequence {
-    int32_t slot = 0;
-    int32_t stored = 0;
+  struct Text {
     std::vector<int32_t> tokens;
     std::vector<uint64_t> hashes;
     bool accepts = false;  // accepts demoted blocks
+  };
+  struct Sequence : Text {
+    KvSlot slot;
+    int32_t stored = 0;
   };
 
   int32_t pick(int32_t n) { return static_cast<int32_t>(random_() % static_cast<uint32_t>(n)); }
@@ -109,7 +111,7 @@ class World {
     return kv_->prefixes()->stats().pages - kv_->prefixes()->unlocked_pages();
   }
 
-  KvPrompt prompt(Sequence& sequence) {
+  KvPrompt prompt(Text& sequence) {
     const auto block = static_cast<size_t>(block_);
     while ((sequence.hashes.size() + 1) * block <= sequence.tokens.size()) {
       sequence.hashes.push_back(PrefixTree::hash(
@@ -124,7 +126,7 @@ class World {
     if (sequences_.size() == 5) {
       return;
     }
-    Sequence sequence;
+    Text sequence;
     sequence.accepts = pick(3) > 0;
     const int32_t length = 1 + pick(kContext);
     for (int32_t i = 0; i < length; ++i) {  // few distinct first blocks, many later ones
@@ -139,11 +141,10 @@ class World {
     if (kv_->available_pages() - kv_->unlocked_pages(match) < growth) {
       return;
     }
-    sequence.slot = kv_->open_slot(setup_.preset.policy, length);
-    kv_->attach(sequence.slot, match);
-    sequence.stored = kv_->tokens_of(match);
+    KvSlot slot = kv_->open_slot(setup_.preset.policy, length);
+    kv_->attach(slot, match);
     hits_ += match.blocks;
-    sequences_.push_back(std::move(sequence));
+    sequences_.push_back({std::move(sequence), std::move(slot), kv_->tokens_of(match)});
     verify(sequences_.back());
   }
 
@@ -181,7 +182,7 @@ class World {
         values.push_back(number(sequence, i, layer, c + kHeadDim));
       }
     }
-    const SequenceSpan spans[] = {{.slot = sequence.slot,
+    const SequenceSpan spans[] = {{.slot = sequence.slot.index(),
                                    .first_row = 0,
                                    .count = count,
                                    .context = sequence.stored,
@@ -209,7 +210,7 @@ class World {
     const KvTiers tiers = kv_->tiers(sequence.slot);
     const int32_t closed = sequence.stored / kKvGroup * kKvGroup;
     for (int32_t layer = 0; layer < kLayers; ++layer) {
-      const int64_t row = pages.row_index(sequence.slot, layer, 0);
+      const int64_t row = pages.row_index(sequence.slot.index(), layer, 0);
       ASSERT_EQ(pages.rows[row].high + pages.rows[row].low, closed);
       int32_t high = 0;
       int32_t low = 0;
@@ -258,16 +259,16 @@ class World {
     if (sequences_.empty() || sequences_.size() == 5) {
       return;
     }
-    Sequence copy = any();
-    const KvDemand demand = kv_->demand(copy.slot);
-    if (demand.pages_for(copy.stored) - demand.full_pages(copy.stored) > kv_->available_pages()) {
+    const Sequence& source = any();
+    const int32_t stored = source.stored;
+    const KvDemand demand = kv_->demand(source.slot);
+    if (demand.pages_for(stored) - demand.full_pages(stored) > kv_->available_pages()) {
       return;
     }
-    const int32_t source = copy.slot;
-    copy.slot = kv_->open_slot(setup_.preset.policy, copy.stored);
-    const KvCopy copies[] = {{source, copy.slot, copy.stored}};
+    KvSlot target = kv_->open_slot(setup_.preset.policy, stored);
+    const KvCopy copies[] = {{source.slot, target, stored}};
     kv_->fork(copies);
-    sequences_.push_back(std::move(copy));
+    sequences_.push_back({Text(source), std::move(target), stored});
     verify(sequences_.back());
   }
 
@@ -283,21 +284,22 @@ class World {
     }
     const auto place = static_cast<size_t>(pick(static_cast<int32_t>(sequences_.size())));
     verify(sequences_[place]);
-    const int32_t slots[] = {sequences_[place].slot};
+    KvSlot& slot = sequences_[place].slot;
     if (pick(20) == 0) {
-      kv_->pin(slots[0], now_ + std::chrono::seconds(pick(100)));
+      kv_->pin(slot, now_ + std::chrono::seconds(pick(100)));
     }
     // Release must return as many pages as announced.
     const int64_t before = kv_->available_pages();
     std::vector<int64_t> returned;
+    const KvSlot* const slots[] = {&slot};
     kv_->count_unlocked_pages(slots, returned);
     const bool forked =
         std::any_of(sequences_.begin(), sequences_.end(), [&](const Sequence& other) {
           return &other != &sequences_[place] &&
                  other.tokens.front() == sequences_[place].tokens.front();
         });
-    const int64_t own = kv_->own_pages(slots[0], 0);
-    kv_->release(slots);
+    const int64_t own = kv_->own_pages(slot, 0);
+    kv_->release(std::move(slot));
     if (!forked) {
       EXPECT_EQ(kv_->available_pages(), before + own + returned[0]);
     }
