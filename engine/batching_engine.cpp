@@ -54,7 +54,7 @@ absl::Status check_room(const EngineRequest& request, int32_t context) {
 BatchingEngine::BatchingEngine(Parts parts)
     : options_(parts.options),
       model_(std::move(parts.model)),
-      config_(whole_config(model_->config(), parts.kv->ranks())),
+      config_(whole_config(model_->config(), parts.kv->accounting().rank_totals().ranks())),
       kv_(std::move(parts.kv)),
       backend_(parts.backend),
       stream_(parts.stream),
@@ -87,14 +87,16 @@ BatchingEngine::BatchingEngine(Parts parts)
   logits_rows_.reserve(size(options_.max_step_tokens));
   slice_rows_.reserve(size(model_->max_logits_rows()));
 
-  counting_.pages_total = kv_->ranks() * kv_->pages_total();
-  counting_.page_bytes = kv_->shape().page_bytes;
-  counting_.page_tokens = kv_->budget().page_tokens;
-  counting_.residual_bytes = kv_->ranks() * kv_->shape().slots * kv_->shape().slot_residual_bytes();
-  counting_.table_bytes = kv_->ranks() * options_.kv_bytes - counting_.residual_bytes -
+  const KvArenaShape& shape = kv_->shape();
+  const int64_t ranks = kv_->accounting().rank_totals().ranks();
+  counting_.pages_total = ranks * shape.pages;
+  counting_.page_bytes = shape.page_bytes;
+  counting_.page_tokens = kv_->planning().budget().page_tokens;
+  counting_.residual_bytes = ranks * shape.slots * shape.slot_residual_bytes();
+  counting_.table_bytes = ranks * options_.kv_bytes - counting_.residual_bytes -
                           counting_.pages_total * counting_.page_bytes;
-  counting_.token_capacity = kv_->token_capacity();
-  counting_.prefix_block_tokens = kv_->prefix_block_tokens();
+  counting_.token_capacity = kv_->planning().token_capacity();
+  counting_.prefix_block_tokens = kv_->prefixes().block_tokens();
   update_stats();
 }
 
@@ -193,7 +195,7 @@ bool BatchingEngine::step() {
     forward();
     sample();
     insert_prompts();
-    compress();
+    kv_->compress(stored_slots_);
   }
   publish();
   return true;
@@ -203,7 +205,7 @@ void BatchingEngine::receive_requests() {
   receive_inputs();
   for (Message& message : inputs_.messages) {
     if (message.samples.empty() && message.cancelled == 0) {
-      kv_->flush();
+      kv_->prefixes().flush();
     }
     record_prompt(message.samples);
     for (auto& sample : message.samples) {
@@ -247,16 +249,18 @@ void BatchingEngine::plan() {
   }
   count_unlocked();
   verify_identical_step();
-  plan_ = scheduler_.plan(candidates_, kv_->budget(), std::move(plan_));
+  plan_ = scheduler_.plan(candidates_, kv_->planning().budget(), std::move(plan_));
 }
 
 KvDemand BatchingEngine::demand_of(const Sequence& sequence) const {
+  const KvPlanning& planning = kv_->planning();
   if (const Sequence::Running* running = sequence.running()) {
-    return kv_->demand(running->slot);
+    return planning.demand(running->slot);
   }
   return sequence.swapped_out() != nullptr
-             ? kv_->demand(sequence.swapped_out()->kv)
-             : kv_->demand(sequence.kv_policy(), static_cast<int32_t>(sequence.prompt().size()));
+             ? planning.demand(sequence.swapped_out()->kv)
+             : planning.demand(sequence.kv_policy(),
+                               static_cast<int32_t>(sequence.prompt().size()));
 }
 
 // A sequence that cannot be recomputed bit for bit is swapped out to host memory.
@@ -327,10 +331,6 @@ void BatchingEngine::forward() {
   model_->forward({batch_tokens_, batch_positions_, batch_sequences_, batch_scorings_}, kv_->view(),
                   stream_);
   ++counting_.steps;
-}
-
-void BatchingEngine::compress() {
-  kv_->compress(stored_slots_);
 }
 
 // Adds the rows of logits that the run needs. Requires: its tokens are the last ones of the batch.
@@ -442,7 +442,7 @@ void BatchingEngine::publish() {
   for (const auto& sequence : sequences_) {
     const Sequence::Running* running = sequence->running();
     if (running != nullptr && sequence->ended()) {
-      const KvUsage usage = kv_->usage(running->slot);
+      const KvUsage usage = kv_->accounting().usage(running->slot);
       insert_stored(*sequence, running->slot, true);
       released_slots_.push_back(sequence->finish(usage));
     }
@@ -471,14 +471,17 @@ void BatchingEngine::count_running() {
 }
 
 void BatchingEngine::update_stats() {
-  counting_.pages_free = kv_->all_available_pages();
-  counting_.cache = kv_->prefixes() == nullptr ? PrefixCacheStats{} : kv_->prefixes()->stats();
-  counting_.cache.pages *= kv_->ranks();
-  counting_.cache.unlocked_pages *= kv_->ranks();
-  counting_.kv_demotions = kv_->demotions();
-  counting_.kv_dropped_tokens = kv_->dropped_tokens();
-  counting_.formats = static_cast<int32_t>(kv_->format_pages().size());
-  std::copy(kv_->format_pages().begin(), kv_->format_pages().end(), counting_.format_pages);
+  const KvAccounting& accounting = kv_->accounting();
+  const RankTotals& totals = accounting.rank_totals();
+  counting_.pages_free = accounting.all_available_pages();
+  counting_.cache = kv_->prefixes().stats();
+  counting_.cache.pages *= totals.ranks();
+  counting_.cache.unlocked_pages *= totals.ranks();
+  counting_.kv_demotions = totals.demotions();
+  counting_.kv_dropped_tokens = totals.dropped_tokens();
+  counting_.formats = static_cast<int32_t>(accounting.format_pages().size());
+  std::copy(accounting.format_pages().begin(), accounting.format_pages().end(),
+            counting_.format_pages);
   const std::lock_guard lock(stats_mutex_);
   stats_ = counting_;
 }

@@ -70,7 +70,6 @@ class BatchingEngine final : public Engine {
   void reserve();
   void forward();
   void sample();
-  void compress();
   void publish();
 
   // ---- the prefix cache (engine/batching_prefixes.cpp)
@@ -85,7 +84,7 @@ class BatchingEngine final : public Engine {
   // Inserts all blocks that the sequence may insert, from its slot.
   void insert_stored(Sequence& sequence, const KvSlot& slot, bool replace_coarser);
   KvPrompt cache_prompt(Sequence& sequence) {
-    return sequence.cache_prompt(kv_->prefix_block_tokens());
+    return sequence.cache_prompt(kv_->prefixes().block_tokens());
   }
 
   // ---- tensor parallelism (engine/batching_ranks.cpp)

@@ -17,19 +17,19 @@ size_t size(int64_t count) {
 // Called before planning. If pages are short, blocks that only one sequence with a lossy policy
 // uses are handed over to it. Its policy then compresses them before any sequence is preempted.
 void BatchingEngine::relieve_pressure() {
-  if (kv_->prefixes() == nullptr) {
+  if (!kv_->prefixes().enabled()) {
     return;
   }
-  kv_->unpin(inputs_.now);
+  kv_->prefixes().unpin(inputs_.now);
   const int64_t row_groups = 2;  // pages to keep available for each row of a running sequence
-  const int64_t heads = kv_->budget().heads;
-  if (kv_->available_pages() >= counting_.running * heads * row_groups) {
+  const int64_t heads = kv_->planning().budget().heads;
+  if (kv_->accounting().available_pages() >= counting_.running * heads * row_groups) {
     return;
   }
   for (const auto& sequence : sequences_) {
     const Sequence::Running* running = sequence->running();
     if (running != nullptr && sequence->kv_policy().is_lossy()) {
-      kv_->hand_over(running->slot);
+      kv_->prefixes().hand_over(running->slot);
     }
   }
 }
@@ -43,16 +43,17 @@ Candidate BatchingEngine::candidate_of(size_t i) {
   Sequence::Waiting* const waiting = sequence.waiting();
   if (const Sequence::Running* running = sequence.running()) {
     const int32_t forked = follows ? candidate.shareable : 0;
-    candidate.pages = kv_->own_pages(running->slot, forked) + candidate.kv.full_pages(forked);
+    candidate.pages =
+        kv_->planning().own_pages(running->slot, forked) + candidate.kv.full_pages(forked);
   } else if (follows) {
     candidate.head_start = candidates_[i - 1].head_start;
-  } else if (kv_->prefixes() != nullptr && waiting != nullptr && sequence.uses_prefix_cache()) {
+  } else if (kv_->prefixes().enabled() && waiting != nullptr && sequence.uses_prefix_cache()) {
     KvMatch& match = waiting->match;
-    match = kv_->match(cache_prompt(sequence), sequence.max_cached_tokens(), match);
-    candidate.stored = kv_->tokens_of(match);
-    candidate.kv.low_tokens = match.low_blocks * kv_->prefix_block_tokens();
+    match = kv_->prefixes().match(cache_prompt(sequence), sequence.max_cached_tokens(), match);
+    candidate.stored = kv_->prefixes().tokens_of(match);
+    candidate.kv.low_tokens = match.low_blocks * kv_->prefixes().block_tokens();
     candidate.matched = match.pages;
-    candidate.locked = kv_->unlocked_pages(match);
+    candidate.locked = kv_->prefixes().unlocked_pages(match);
     candidate.head_start = head_start_of(candidate.stored);
   }
   return candidate;
@@ -67,7 +68,7 @@ void BatchingEngine::count_unlocked() {
       running_slots_.push_back(&running->slot);
     }
   }
-  kv_->count_unlocked_pages(running_slots_, unlocked_pages_);
+  kv_->prefixes().count_unlocked_pages(running_slots_, unlocked_pages_);
   auto pages = unlocked_pages_.begin();
   for (auto candidate = candidates_.rbegin(); candidate != candidates_.rend(); ++candidate) {
     if (candidate->running) {
@@ -81,7 +82,7 @@ void BatchingEngine::count_unlocked() {
 void BatchingEngine::find_prefix_in_progress(size_t i) {
   const Sequence& sequence = *sequences_[i];
   Candidate& candidate = candidates_[i];
-  const int32_t block = kv_->prefix_block_tokens();
+  const int32_t block = kv_->prefixes().block_tokens();
   if (block == 0 || sequence.waiting() == nullptr || !sequence.uses_prefix_cache() ||
       candidate.stored + block >= std::min(candidate.tokens, sequence.max_cached_tokens())) {
     return;
@@ -116,8 +117,8 @@ void BatchingEngine::attach_admitted() {
     int32_t cached = 0;  // tokens forked from a sibling do not count as cached
     if (!forks) {
       const KvMatch match = sequence.uses_prefix_cache() ? sequence.waiting()->match : KvMatch{};
-      kv_->attach(slot, match);
-      cached = kv_->tokens_of(match);
+      kv_->prefixes().attach(slot, match);
+      cached = kv_->prefixes().tokens_of(match);
       counting_.cache_query_tokens += prompt;
       counting_.cache_hit_tokens += cached;
     }
@@ -135,12 +136,12 @@ void BatchingEngine::attach_admitted() {
 // Called on arrival, not at admission, so that the second of two requests that arrive together
 // counts as recurring. All samples of a request count as one occurrence of its prompt.
 void BatchingEngine::record_prompt(std::span<const std::unique_ptr<Sequence>> samples) {
-  if (kv_->prefixes() == nullptr || samples.empty() || !samples.front()->uses_prefix_cache() ||
+  if (!kv_->prefixes().enabled() || samples.empty() || !samples.front()->uses_prefix_cache() ||
       !samples.front()->kv_policy().is_lossy()) {
     return;
   }
   cache_prompt(*samples.front());
-  const int32_t seen = kv_->record(samples.front()->path_hashes());
+  const int32_t seen = kv_->prefixes().record(samples.front()->path_hashes());
   for (const auto& sample : samples) {
     sample->mark_recurring(seen);
   }
@@ -148,7 +149,7 @@ void BatchingEngine::record_prompt(std::span<const std::unique_ptr<Sequence>> sa
 
 // Inserts prompt blocks as soon as they are stored, so that other sequences need not compute them.
 void BatchingEngine::insert_prompts() {
-  if (kv_->prefixes() == nullptr) {
+  if (!kv_->prefixes().enabled()) {
     return;
   }
   for (const StepPlan::Run& run : plan_.runs) {
@@ -157,20 +158,21 @@ void BatchingEngine::insert_prompts() {
     const int32_t before = std::min(sequence.stored() - run.count, max);
     const int32_t stored = std::min(sequence.stored(), max);
     if (sequence.uses_prefix_cache() &&
-        stored / kv_->prefix_block_tokens() > before / kv_->prefix_block_tokens()) {
-      kv_->insert(slot_of(run.candidate), cache_prompt(sequence), stored, true);
+        stored / kv_->prefixes().block_tokens() > before / kv_->prefixes().block_tokens()) {
+      kv_->prefixes().insert(slot_of(run.candidate), cache_prompt(sequence), stored, true);
     }
   }
 }
 
 void BatchingEngine::insert_stored(Sequence& sequence, const KvSlot& slot, bool replace_coarser) {
-  if (kv_->prefixes() == nullptr || !sequence.uses_prefix_cache()) {
+  if (!kv_->prefixes().enabled() || !sequence.uses_prefix_cache()) {
     return;
   }
-  kv_->insert(slot, cache_prompt(sequence),
-              std::min(sequence.stored(), sequence.max_inserted_tokens()), replace_coarser);
+  kv_->prefixes().insert(slot, cache_prompt(sequence),
+                         std::min(sequence.stored(), sequence.max_inserted_tokens()),
+                         replace_coarser);
   if (sequence.complete() && sequence.cache().pin) {
-    kv_->pin(slot, inputs_.now + sequence.cache().ttl);
+    kv_->prefixes().pin(slot, inputs_.now + sequence.cache().ttl);
   }
 }
 

@@ -73,7 +73,7 @@ void BatchingEngine::verify_identical_step() {
     return;
   }
   Digest digest;
-  digest.add(kv_->available_pages(), kv_->free_pages());
+  digest.add(kv_->accounting().available_pages(), kv_->accounting().free_pages());
   for (size_t i = 0; i < candidates_.size(); ++i) {
     const Candidate& c = candidates_[i];
     digest.add(c.order, c.tokens, sequences_[i]->tokens().back(), c.stored, c.pages, c.running);

@@ -126,7 +126,7 @@ class Sequence {
   int32_t max_inserted_prompt_tokens() const {  // the same for the prompt alone
     return std::min(max_inserted_tokens_, static_cast<int32_t>(prompt_tokens_));
   }
-  // The first `tokens` tokens of the prompt occurred in an earlier prompt (KvCache::record).
+  // The first `tokens` tokens of the prompt occurred in an earlier prompt (SharedPrefixes::record).
   void mark_recurring(int32_t tokens);
   // Hash over salt, format and the prefix blocks [0, block]. Equal inputs have equal hashes.
   uint64_t path_hash(int32_t block) const { return path_hashes_[static_cast<size_t>(block)]; }

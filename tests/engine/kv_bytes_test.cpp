@@ -66,8 +66,8 @@ class KvBytes : public testing::Test {
       (*model)->forward({tokens, positions, spans}, (*kv)->view(), threads_.stream());
     }
     EXPECT_EQ((*kv)->view().rows[0].high, kTokens);
-    EXPECT_EQ((*kv)->usage(slot).bytes, (*kv)->slot_bytes(slot));
-    return (*kv)->usage(slot);
+    EXPECT_EQ((*kv)->accounting().usage(slot).bytes, (*kv)->accounting().slot_bytes(slot));
+    return (*kv)->accounting().usage(slot);
   }
   static double share(const KvUsage& usage) {
     return static_cast<double>(usage.bytes) / static_cast<double>(usage.f16_bytes);

@@ -50,12 +50,12 @@ class KvCacheTest : public testing::Test {
 TEST_F(KvCacheTest, HoldsWholeContextsForAllSlotsByDefault) {
   const auto kv = make(small_options());
   ASSERT_TRUE(kv.ok()) << kv.status();
-  EXPECT_EQ((*kv)->pages_total(), 5 * kContextPages);
-  EXPECT_EQ((*kv)->token_capacity(), 5 * 7 * 64);
-  EXPECT_EQ((*kv)->free_pages(), 5 * kContextPages);
-  EXPECT_EQ((*kv)->budget().pages_for(63), 0);
-  EXPECT_EQ((*kv)->budget().pages_for(64), kHeads);
-  EXPECT_EQ((*kv)->budget().pages_for(127), kHeads);
+  EXPECT_EQ((*kv)->accounting().pages_total(), 5 * kContextPages);
+  EXPECT_EQ((*kv)->planning().token_capacity(), 5 * 7 * 64);
+  EXPECT_EQ((*kv)->accounting().free_pages(), 5 * kContextPages);
+  EXPECT_EQ((*kv)->planning().budget().pages_for(63), 0);
+  EXPECT_EQ((*kv)->planning().budget().pages_for(64), kHeads);
+  EXPECT_EQ((*kv)->planning().budget().pages_for(127), kHeads);
 }
 
 TEST(KvDemand, CountsWholeGroupsInPagesOfAnySize) {
@@ -91,9 +91,9 @@ TEST_F(KvCacheTest, CountsEverythingAsItsMemory) {
   EXPECT_EQ(shape.slot_table_bytes(), kHeads * (7 * 4 + 8));
   KvCacheOptions options = small_options();
   options.bytes = shape.total_bytes();
-  EXPECT_EQ((*make(options))->pages_total(), kv->pages_total());
+  EXPECT_EQ((*make(options))->accounting().pages_total(), kv->accounting().pages_total());
   options.bytes -= 1;
-  EXPECT_EQ((*make(options))->pages_total(), kv->pages_total() - 1);
+  EXPECT_EQ((*make(options))->accounting().pages_total(), kv->accounting().pages_total() - 1);
 }
 
 TEST_F(KvCacheTest, RefusesMemoryForLessThanOneContextWithTheNumbers) {
@@ -140,7 +140,7 @@ TEST_F(KvCacheTest, KeepsEveryPresetInPagesOfAGroup) {
     options.head_dim = 64;
     const auto kv = make(options);
     ASSERT_TRUE(kv.ok()) << preset.name << kv.status();
-    EXPECT_EQ((*kv)->budget().page_tokens, kKvGroup) << preset.name;
+    EXPECT_EQ((*kv)->planning().budget().page_tokens, kKvGroup) << preset.name;
     EXPECT_EQ((*kv)->view().layouts[0].format, preset.policy.high);
   }
 }
@@ -149,13 +149,14 @@ TEST_F(KvCacheTest, GivesPagesWhenGroupsCloseAndTakesThemBack) {
   const auto kv = std::move(make(small_options())).value();
   KvSlot slot = kv->open_slot();
   grow(*kv, slot, 63);
-  EXPECT_EQ(kv->slot_pages(slot), 0);
+  EXPECT_EQ(kv->accounting().slot_pages(slot), 0);
   grow(*kv, slot, 64);
-  EXPECT_EQ(kv->slot_pages(slot), kHeads);
+  EXPECT_EQ(kv->accounting().slot_pages(slot), kHeads);
   grow(*kv, slot, 200);
   kv->check_integrity();
-  EXPECT_EQ(kv->slot_pages(slot), 3 * kHeads);
-  EXPECT_EQ(kv->slot_bytes(slot), 3 * kHeads * kv->shape().page_bytes + kv->shape().slot_bytes());
+  EXPECT_EQ(kv->accounting().slot_pages(slot), 3 * kHeads);
+  EXPECT_EQ(kv->accounting().slot_bytes(slot),
+            3 * kHeads * kv->shape().page_bytes + kv->shape().slot_bytes());
   const KvPagesView view = kv->view();
   std::set<int32_t> pages;
   for (int32_t layer = 0; layer < 3; ++layer) {
@@ -169,7 +170,7 @@ TEST_F(KvCacheTest, GivesPagesWhenGroupsCloseAndTakesThemBack) {
   EXPECT_FALSE(pages.contains(kNoPage));
   kv->release(std::move(slot));
   kv->check_integrity();
-  EXPECT_EQ(kv->free_pages(), kv->pages_total());
+  EXPECT_EQ(kv->accounting().free_pages(), kv->accounting().pages_total());
 }
 
 TEST_F(KvCacheTest, KeepsAPageWhereItIsWhenTheSequenceGrows) {
@@ -202,7 +203,7 @@ TEST_F(KvCacheTest, HoldsALongContextInSoFewBytesWhereItIsSparse) {
     KvSlot slot = kv->open_slot();
     grow(*kv, slot, options.context);
     const double dense = double{kHeads} * options.context * 2 * 128 * sizeof(f16);
-    const double share = static_cast<double>(kv->slot_bytes(slot)) / dense;
+    const double share = static_cast<double>(kv->accounting().slot_bytes(slot)) / dense;
     EXPECT_LE(share, bound.max) << bound.preset;
     RecordProperty(std::string(bound.preset), std::to_string(share));
   }
@@ -217,17 +218,20 @@ TEST_F(KvCacheTest, CountsASharedPageOnce) {
   const KvCopy copies[] = {{source, first, 150}, {source, second, 140}};
   kv->fork(copies);
   kv->check_integrity();
-  EXPECT_EQ(kv->free_pages(), kv->pages_total() - 2 * kHeads) << "whole groups are whole pages";
-  EXPECT_EQ(kv->slot_pages(first), 2 * kHeads);
+  EXPECT_EQ(kv->accounting().free_pages(), kv->accounting().pages_total() - 2 * kHeads)
+      << "whole groups are whole pages";
+  EXPECT_EQ(kv->accounting().slot_pages(first), 2 * kHeads);
   grow(*kv, second, 192);
-  EXPECT_EQ(kv->slot_bytes(second), 3 * kHeads * kv->shape().page_bytes + kv->shape().slot_bytes());
+  EXPECT_EQ(kv->accounting().slot_bytes(second),
+            3 * kHeads * kv->shape().page_bytes + kv->shape().slot_bytes());
   kv->release(std::move(source));
   kv->check_integrity();
-  EXPECT_EQ(kv->free_pages(), kv->pages_total() - 3 * kHeads) << "two pages stay with the forks";
+  EXPECT_EQ(kv->accounting().free_pages(), kv->accounting().pages_total() - 3 * kHeads)
+      << "two pages stay with the forks";
   kv->release(std::move(first));
   kv->release(std::move(second));
   kv->check_integrity();
-  EXPECT_EQ(kv->free_pages(), kv->pages_total());
+  EXPECT_EQ(kv->accounting().free_pages(), kv->accounting().pages_total());
 }
 
 TEST_F(KvCacheTest, ForksWholeGroupsOfASequenceThatHasGoneOn) {
@@ -239,8 +243,8 @@ TEST_F(KvCacheTest, ForksWholeGroupsOfASequenceThatHasGoneOn) {
   const KvCopy copies[] = {{source, first, 128}, {source, second, 0}};
   kv->fork(copies);
   kv->check_integrity();
-  EXPECT_EQ(kv->slot_pages(first), 2 * kHeads);
-  EXPECT_EQ(kv->slot_pages(second), 0);
+  EXPECT_EQ(kv->accounting().slot_pages(first), 2 * kHeads);
+  EXPECT_EQ(kv->accounting().slot_pages(second), 0);
   grow(*kv, first, 200);
   grow(*kv, second, 70);
   kv->check_integrity();
@@ -268,13 +272,13 @@ TEST_F(KvCacheTest, AbortsOnWhatOnlyABugCanAsk) {
   KvSlot other = kv->open_slot();
   grow(*kv, slot, 500);
   grow(*kv, other, 63);
-  EXPECT_DEATH(grow(*kv, other, 64), "more pages are reserved than are free");
+  EXPECT_DEATH(grow(*kv, other, 64), "more pages are taken than are free");
   EXPECT_DEATH(grow(*kv, slot, 501), "exceeds the context");
   EXPECT_DEATH(grow(*kv, slot, 499), "shrinks");
   kv->release(std::move(other));
-  EXPECT_DEATH(grow(*kv, other, 64), "released slot");  // NOLINT(bugprone-use-after-move)
+  EXPECT_DEATH(grow(*kv, other, 64), "slot is released");  // NOLINT(bugprone-use-after-move)
   const auto another = std::move(make(options)).value();
-  EXPECT_DEATH(grow(*another, slot, 500), "one of another cache");
+  EXPECT_DEATH(grow(*another, slot, 500), "the slot is closed");
 }
 
 TEST_F(KvCacheTest, ReleasesASlotWithItsOwner) {
@@ -282,10 +286,10 @@ TEST_F(KvCacheTest, ReleasesASlotWithItsOwner) {
   {
     const KvSlot slot = kv->open_slot();
     grow(*kv, slot, 200);
-    EXPECT_EQ(kv->free_pages(), kv->pages_total() - 3 * kHeads);
+    EXPECT_EQ(kv->accounting().free_pages(), kv->accounting().pages_total() - 3 * kHeads);
   }
   kv->check_integrity();
-  EXPECT_EQ(kv->free_pages(), kv->pages_total());
+  EXPECT_EQ(kv->accounting().free_pages(), kv->accounting().pages_total());
   std::vector<KvSlot> all;
   for (int32_t i = 0; i < small_options().slots; ++i) {
     all.push_back(kv->open_slot());
@@ -293,10 +297,11 @@ TEST_F(KvCacheTest, ReleasesASlotWithItsOwner) {
   }
   all.front() = std::move(all.back());
   all.pop_back();
-  EXPECT_EQ(kv->free_pages(), kv->pages_total() - 4 * kHeads) << "assignment releases the old one";
+  EXPECT_EQ(kv->accounting().free_pages(), kv->accounting().pages_total() - 4 * kHeads)
+      << "assignment releases the old one";
   kv->release(all);
   EXPECT_TRUE(all.empty());
-  EXPECT_EQ(kv->free_pages(), kv->pages_total());
+  EXPECT_EQ(kv->accounting().free_pages(), kv->accounting().pages_total());
 }
 
 TEST_F(KvCacheTest, AbortsIfASlotOutlivesIt) {
@@ -337,13 +342,13 @@ TEST_F(KvCacheTest, AccountsForEveryPageUnderRandomUse) {
       }
       for (Open& sequence : open) {
         const int32_t tokens = std::min(options.context, sequence.tokens + pick(0, 150));
-        const int64_t free = kv->free_pages();
-        const int64_t growth =
-            kv->budget().pages_for(tokens) - kv->budget().pages_for(sequence.tokens);
+        const int64_t free = kv->accounting().free_pages();
+        const int64_t growth = kv->planning().budget().pages_for(tokens) -
+                               kv->planning().budget().pages_for(sequence.tokens);
         if (growth <= free) {
           grow(*kv, sequence.slot, tokens);
           sequence.tokens = tokens;
-          ASSERT_EQ(kv->free_pages(), free - growth);
+          ASSERT_EQ(kv->accounting().free_pages(), free - growth);
         }
       }
       kv->check_integrity();
@@ -359,7 +364,7 @@ TEST_F(KvCacheTest, AccountsForEveryPageUnderRandomUse) {
     for (Open& sequence : open) {
       kv->release(std::move(sequence.slot));
     }
-    EXPECT_EQ(kv->free_pages(), kv->pages_total());
+    EXPECT_EQ(kv->accounting().free_pages(), kv->accounting().pages_total());
   }
 }
 

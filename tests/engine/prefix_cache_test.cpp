@@ -43,7 +43,7 @@ class World {
     shape.pages /= 2;
     options.bytes = shape.total_bytes();
     kv_ = KvCache::create(options, backend_, threads_.stream()).value();
-    block_ = kv_->prefix_block_tokens();
+    block_ = kv_->prefixes().block_tokens();
     dense_.resize(
         static_cast<size_t>((kContext / kKvGroup + 2) * shape.residual_layout().page_bytes));
   }
@@ -51,7 +51,7 @@ class World {
   void run(int64_t operations) {
     for (int64_t i = 0; i < operations && !testing::Test::HasFailure(); ++i) {
       now_ += std::chrono::seconds(1);
-      kv_->unpin(now_);
+      kv_->prefixes().unpin(now_);
       switch (pick(12)) {
         case 0:
         case 1:
@@ -72,7 +72,7 @@ class World {
           break;
         case 9:
           if (pick(40) == 0) {
-            kv_->flush();
+            kv_->prefixes().flush();
           }
           break;
         default:
@@ -86,13 +86,14 @@ class World {
       end();
     }
     kv_->check_integrity();
-    EXPECT_EQ(kv_->prefixes()->stats().unlocked_pages + pinned_pages() + kv_->free_pages(),
-              kv_->pages_total());
-    kv_->flush();
-    EXPECT_EQ(kv_->free_pages(), kv_->pages_total());
+    EXPECT_EQ(
+        kv_->prefixes().stats().unlocked_pages + pinned_pages() + kv_->accounting().free_pages(),
+        kv_->accounting().pages_total());
+    kv_->prefixes().flush();
+    EXPECT_EQ(kv_->accounting().free_pages(), kv_->accounting().pages_total());
   }
 
-  PrefixCacheStats stats() const { return kv_->prefixes()->stats(); }
+  PrefixCacheStats stats() const { return kv_->prefixes().stats(); }
   int64_t hits() const { return hits_; }
 
  private:
@@ -108,7 +109,7 @@ class World {
 
   int32_t pick(int32_t n) { return static_cast<int32_t>(random_() % static_cast<uint32_t>(n)); }
   int64_t pinned_pages() const {
-    return kv_->prefixes()->stats().pages - kv_->prefixes()->unlocked_pages();
+    return kv_->prefixes().stats().pages - kv_->prefixes().stats().unlocked_pages;
   }
 
   KvPrompt prompt(Text& sequence) {
@@ -136,15 +137,15 @@ class World {
       }
       sequence.tokens.push_back(1000 * family_ + i % block_);
     }
-    const KvMatch match = kv_->match(prompt(sequence), INT32_MAX, {});
-    const int64_t growth = pages_for(length - kv_->tokens_of(match));
-    if (kv_->available_pages() - kv_->unlocked_pages(match) < growth) {
+    const KvMatch match = kv_->prefixes().match(prompt(sequence), INT32_MAX, {});
+    const int64_t growth = pages_for(length - kv_->prefixes().tokens_of(match));
+    if (kv_->accounting().available_pages() - kv_->prefixes().unlocked_pages(match) < growth) {
       return;
     }
     KvSlot slot = kv_->open_slot(setup_.preset.policy, length);
-    kv_->attach(slot, match);
+    kv_->prefixes().attach(slot, match);
     hits_ += match.blocks;
-    sequences_.push_back({std::move(sequence), std::move(slot), kv_->tokens_of(match)});
+    sequences_.push_back({std::move(sequence), std::move(slot), kv_->prefixes().tokens_of(match)});
     verify(sequences_.back());
   }
 
@@ -159,8 +160,8 @@ class World {
     }
     const auto left = static_cast<int32_t>(std::ssize(sequence.tokens)) - sequence.stored;
     const int32_t count = std::min(left, 1 + pick(300));
-    if (count == 0 ||
-        kv_->demand(sequence.slot).growth(sequence.stored, count) > kv_->available_pages()) {
+    if (count == 0 || kv_->planning().demand(sequence.slot).growth(sequence.stored, count) >
+                          kv_->accounting().available_pages()) {
       return;
     }
     const KvReservation wanted[] = {{sequence.slot, sequence.stored + count}};
@@ -169,7 +170,7 @@ class World {
       store(sequence, count, layer);
     }
     sequence.stored += count;
-    kv_->insert(sequence.slot, prompt(sequence), sequence.stored, true);
+    kv_->prefixes().insert(sequence.slot, prompt(sequence), sequence.stored, true);
     verify(sequence);
   }
 
@@ -261,8 +262,9 @@ class World {
     }
     const Sequence& source = any();
     const int32_t stored = source.stored;
-    const KvDemand demand = kv_->demand(source.slot);
-    if (demand.pages_for(stored) - demand.full_pages(stored) > kv_->available_pages()) {
+    const KvDemand demand = kv_->planning().demand(source.slot);
+    if (demand.pages_for(stored) - demand.full_pages(stored) >
+        kv_->accounting().available_pages()) {
       return;
     }
     KvSlot target = kv_->open_slot(setup_.preset.policy, stored);
@@ -274,7 +276,7 @@ class World {
 
   void hand_over() {
     if (!sequences_.empty()) {
-      kv_->hand_over(any().slot);
+      kv_->prefixes().hand_over(any().slot);
     }
   }
 
@@ -286,22 +288,22 @@ class World {
     verify(sequences_[place]);
     KvSlot& slot = sequences_[place].slot;
     if (pick(20) == 0) {
-      kv_->pin(slot, now_ + std::chrono::seconds(pick(100)));
+      kv_->prefixes().pin(slot, now_ + std::chrono::seconds(pick(100)));
     }
     // Release must return as many pages as announced.
-    const int64_t before = kv_->available_pages();
+    const int64_t before = kv_->accounting().available_pages();
     std::vector<int64_t> returned;
     const KvSlot* const slots[] = {&slot};
-    kv_->count_unlocked_pages(slots, returned);
+    kv_->prefixes().count_unlocked_pages(slots, returned);
     const bool forked =
         std::any_of(sequences_.begin(), sequences_.end(), [&](const Sequence& other) {
           return &other != &sequences_[place] &&
                  other.tokens.front() == sequences_[place].tokens.front();
         });
-    const int64_t own = kv_->own_pages(slot, 0);
+    const int64_t own = kv_->planning().own_pages(slot, 0);
     kv_->release(std::move(slot));
     if (!forked) {
-      EXPECT_EQ(kv_->available_pages(), before + own + returned[0]);
+      EXPECT_EQ(kv_->accounting().available_pages(), before + own + returned[0]);
     }
     sequences_.erase(sequences_.begin() + static_cast<std::ptrdiff_t>(place));
   }
@@ -310,7 +312,7 @@ class World {
     return sequences_[static_cast<size_t>(pick(static_cast<int32_t>(sequences_.size())))];
   }
   int64_t pages_for(int32_t tokens) const {
-    return kv_->demand(setup_.preset.policy, 0).pages_for(tokens + kKvGroup);
+    return kv_->planning().demand(setup_.preset.policy, 0).pages_for(tokens + kKvGroup);
   }
 
   const Setup& setup_;

@@ -51,17 +51,17 @@ template <class Slot>
 concept Readable = requires(const KvCache& kv, const Slot& slot) {
   kv.tiers(slot);
   kv.scoring(slot);
-  kv.usage(slot);
+  kv.accounting().usage(slot);
   kv.swap_out(slot);
   kv.recomputable(slot);
 };
 template <class Slot>
 concept Attachable = requires(KvCache& kv, const Slot& slot) {
-  kv.attach(slot, KvMatch{});
+  kv.prefixes().attach(slot, KvMatch{});
 };
 template <class Slot>
 concept Insertable = requires(KvCache& kv, const Slot& slot) {
-  kv.insert(slot, KvPrompt{}, 0, false);
+  kv.prefixes().insert(slot, KvPrompt{}, 0, false);
 };
 template <class Slot>
 concept Reservable = requires(const Slot& slot) {
