@@ -202,4 +202,7 @@ class Sequence {
   std::vector<TokenLogprob> unpublished_top_;
 };
 
+// Unfinished sequences in scheduling order, or the samples of one request. Not owned.
+using Sequences = std::span<const std::unique_ptr<Sequence>>;
+
 }  // namespace tessera
