@@ -27,8 +27,7 @@ struct StepInputs {
 // StepInputs:
 //   - Rank 0 is the leader, the only rank with clients. It broadcasts its messages and its clock.
 //   - Logits have the same bits on every rank.
-//   - Page totals, which depend on the heads of a rank, are synchronised by KvCache
-//     (engine/kv/kv_ranks.cpp).
+//   - Page totals, which depend on the heads of a rank, are synchronised (RankTotals).
 //
 // Without a communicator there is one rank, and no function has an effect. With one, all functions
 // that are not const are collective.

@@ -81,9 +81,9 @@ Candidate Sequence::candidate() const {
   return {.order = order_,
           .priority = priority_,
           .tokens = static_cast<int32_t>(tokens_.size()),
-          .stored = stored_,
+          .stored = stored(),
           .pages = 0,
-          .running = running(),
+          .running = running() != nullptr,
           .kv = {},
           .request = static_cast<int64_t>(request_id_),
           .shareable = shareable_,
@@ -132,32 +132,53 @@ bool Sequence::overdue(std::chrono::steady_clock::time_point now) const {
   return deadline_.has_value() && *deadline_ <= now;
 }
 
-void Sequence::admit(int32_t slot, std::chrono::steady_clock::time_point now) {
-  TESSERA_CHECK(!running() && !ended() && (stored_ == 0) == !swapped_.has_value(),
-                "only a waiting sequence is admitted");
-  slot_ = slot;
+int32_t Sequence::stored() const {
+  if (const Running* running = this->running()) {
+    return running->stored;
+  }
+  const SwappedOut* swapped = swapped_out();
+  return swapped != nullptr ? swapped->stored : 0;
+}
+
+void Sequence::admit(KvSlot slot, std::chrono::steady_clock::time_point now) {
+  TESSERA_CHECK(running() == nullptr && !ended(), "only a waiting sequence is admitted");
   admitted_ = admitted_.value_or(now);
-  swapped_.reset();
+  state_ = Running{std::move(slot), stored()};
 }
 
-int32_t Sequence::release_slot() {
-  TESSERA_CHECK(running(), "a sequence without a slot releases one");
-  stored_ = 0;
-  return *std::exchange(slot_, std::nullopt);
+// Requires: the caller sets the next state at once, so no empty handle stays behind.
+KvSlot Sequence::take_slot() {
+  Running* running = std::get_if<Running>(&state_);
+  TESSERA_CHECK(running != nullptr, "a sequence without a slot releases one");
+  return std::move(running->slot);
 }
 
-int32_t Sequence::release_slot(SwappedKv swapped) {
-  const int32_t stored = stored_;
-  const int32_t slot = release_slot();
-  stored_ = stored;
+KvSlot Sequence::preempt() {
+  KvSlot slot = take_slot();
+  state_ = Waiting{};
+  return slot;
+}
+
+KvSlot Sequence::preempt(SwappedKv swapped) {
+  KvSlot slot = take_slot();
   kv_usage_ = swapped.usage();
-  swapped_ = std::move(swapped);
+  state_ = SwappedOut{std::move(swapped), stored()};
+  return slot;
+}
+
+KvSlot Sequence::finish(const KvUsage& usage) {
+  TESSERA_CHECK(ended(), "a sequence finishes after its end");
+  KvSlot slot = take_slot();
+  kv_usage_ = usage;
+  state_ = Finished{};
   return slot;
 }
 
 void Sequence::store(int32_t count) {
-  stored_ += count;
-  TESSERA_CHECK(running() && std::cmp_less_equal(stored_, tokens_.size()),
+  Running* running = std::get_if<Running>(&state_);
+  TESSERA_CHECK(running != nullptr, "a sequence without a slot stores tokens");
+  running->stored += count;
+  TESSERA_CHECK(std::cmp_less_equal(running->stored, tokens_.size()),
                 "more tokens are stored than are known");
 }
 
@@ -184,7 +205,7 @@ void Sequence::observe(int32_t position, std::span<const float> logits,
 }
 
 bool Sequence::append(const Sampled& next) {
-  TESSERA_CHECK(std::cmp_equal(stored_, tokens_.size()), "a token is chosen after all are stored");
+  TESSERA_CHECK(std::cmp_equal(stored(), tokens_.size()), "a token is chosen after all are stored");
   if (forced_.empty() &&
       std::find(stop_ids_.begin(), stop_ids_.end(), next.token) != stop_ids_.end()) {
     end(FinishReason::stop);
@@ -207,6 +228,9 @@ void Sequence::end(FinishReason reason, absl::Status status) {
                    .prompt_tokens = static_cast<int32_t>(prompt_tokens_),
                    .cached_tokens = cached_tokens_.value_or(0),
                    .completion_tokens = static_cast<int32_t>(generated().size())};
+  if (running() == nullptr) {
+    state_ = Finished{};
+  }
 }
 
 void Sequence::publish(std::chrono::steady_clock::time_point now) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,13 +27,27 @@ namespace tessera {
 // sink. Constructed on the client's thread, which also reserves memory for its longest token list.
 // After that only the engine thread uses it.
 //
-// States: waiting (no slot) -> running (has a slot) -> ended. Preemption leads from running back to
-// waiting. Cancellation, the deadline and Engine::stop end a waiting sequence too.
+// States: Waiting -> Running -> Finished. Preemption leads from Running to Waiting or SwappedOut;
+// both wait for admission. Cancellation, the deadline and Engine::stop finish a waiting sequence
+// too. Only Running has a slot, and each function that leaves this state returns it.
 //
 // Pending tokens are known but not stored: tokens().size() - stored(). A step stores some or all of
 // them; after the last one the next token is chosen and is pending itself.
 class Sequence {
  public:
+  struct Waiting {
+    KvMatch match;  // latest match with the prefix cache, with which it will begin
+  };
+  struct Running {
+    KvSlot slot;
+    int32_t stored = 0;  // see Sequence::stored
+  };
+  struct SwappedOut {
+    SwappedKv kv;
+    int32_t stored = 0;
+  };
+  struct Finished {};
+
   // Limits and defaults of the engine, and the time of submission.
   struct Model {
     int32_t context = 0;  // maximum tokens of a sequence, prompt and completion
@@ -61,7 +76,7 @@ class Sequence {
   std::optional<int32_t> forced() const;
   // Number of first tokens whose keys and values are in its slot or in its swapped-out copy (some
   // may have been dropped since). 0 for a waiting sequence that is not swapped out.
-  int32_t stored() const { return stored_; }
+  int32_t stored() const;
   // Returns: number of first tokens that the samples of the request share by forks and compute
   // once. (KvPolicy::shareable limits sharing through the prefix cache.) It is the prompt without
   // its last token, because each sample needs the logits of that token. With sparse formats it is
@@ -73,20 +88,24 @@ class Sequence {
   bool full() const { return tokens_.size() == max_length_; }
   bool overdue(std::chrono::steady_clock::time_point now) const;
 
-  // ---- state
-  bool running() const { return slot_.has_value(); }
+  // ---- state. A pointer is null in every other state, and valid until the state changes.
+  Waiting* waiting() { return std::get_if<Waiting>(&state_); }
+  const Waiting* waiting() const { return std::get_if<Waiting>(&state_); }
+  const Running* running() const { return std::get_if<Running>(&state_); }
+  const SwappedOut* swapped_out() const { return std::get_if<SwappedOut>(&state_); }
+  // True after end(). A running sequence keeps its slot until finish().
   bool ended() const { return finish_.has_value(); }
   bool complete() const {  // ended by a stop id or by its length, not cancelled or failed
     return ended() &&
            (finish_->reason == FinishReason::stop || finish_->reason == FinishReason::length);
   }
-  int32_t slot() const { return *slot_; }  // requires running()
-  void admit(int32_t slot, std::chrono::steady_clock::time_point now);
-  // Takes the slot from the sequence, because it is preempted or has ended.
-  // Returns: the slot, which the caller must pass to KvCache::release().
-  int32_t release_slot();                   // keeps the tokens only: stored() is 0
-  int32_t release_slot(SwappedKv swapped);  // keeps the swapped-out copy too, and stored()
-  const SwappedKv* swapped() const { return swapped_.has_value() ? &*swapped_ : nullptr; }
+  // Requires: waiting or swapped out, not ended.
+  void admit(KvSlot slot, std::chrono::steady_clock::time_point now);
+  // Each takes the slot from a running sequence.
+  // Returns: the slot, for KvCache::release.
+  KvSlot preempt();                     // keeps the tokens only: stored() is 0
+  KvSlot preempt(SwappedKv swapped);    // keeps the swapped-out copy too, and stored()
+  KvSlot finish(const KvUsage& usage);  // after end(), with the final usage of its slot
 
   // ---- prefix cache
   // Returns: the tokens known so far, with the hashes of their prefix blocks. The spans point into
@@ -107,11 +126,8 @@ class Sequence {
   int32_t max_inserted_prompt_tokens() const {  // the same for the prompt alone
     return std::min(max_inserted_tokens_, static_cast<int32_t>(prompt_tokens_));
   }
-  // The first `tokens` tokens of the prompt occurred in an earlier prompt (KvCache::record).
+  // The first `tokens` tokens of the prompt occurred in an earlier prompt (SharedPrefixes::record).
   void mark_recurring(int32_t tokens);
-  // Latest match of a waiting sequence.
-  KvMatch& match() { return match_; }
-  const KvMatch& match() const { return match_; }
   // Hash over salt, format and the prefix blocks [0, block]. Equal inputs have equal hashes.
   uint64_t path_hash(int32_t block) const { return path_hashes_[static_cast<size_t>(block)]; }
   std::span<const uint64_t> path_hashes() const { return path_hashes_; }
@@ -120,9 +136,10 @@ class Sequence {
   void set_cached_tokens(int32_t tokens);
 
   const KvPolicy& kv_policy() const { return kv_.policy; }
-  void set_kv_usage(const KvUsage& usage) { kv_usage_ = usage; }  // final usage, for Finish
 
-  void store(int32_t count);  // the next `count` pending tokens are stored, or will be in this step
+  // The next `count` pending tokens are stored, or will be in this step.
+  // Requires: a running sequence.
+  void store(int32_t count);
 
   // Positions count the sequence's tokens from 0. The logits after `position` predict the token at
   // position + 1.
@@ -145,6 +162,8 @@ class Sequence {
   void publish(std::chrono::steady_clock::time_point now);
 
  private:
+  KvSlot take_slot();
+
   RequestId request_id_;
   RequestId id_;
   int64_t order_;
@@ -162,28 +181,28 @@ class Sequence {
 
   KvPreset kv_;
   KvUsage kv_usage_;
-  std::optional<SwappedKv> swapped_;
   std::string cache_salt_;
   EngineRequest::Cache cache_;
   KvFormat cache_accept_;
   std::vector<uint64_t> block_hashes_;
   std::vector<uint64_t> path_hashes_;
   int32_t max_inserted_tokens_ = std::numeric_limits<int32_t>::max();
-  KvMatch match_;
   std::optional<int32_t> cached_tokens_;  // of the first admission
 
   std::chrono::steady_clock::time_point submitted_;
   std::optional<std::chrono::steady_clock::time_point> admitted_;  // first admission
   std::optional<std::chrono::duration<double>> prefill_time_;
 
-  int32_t stored_ = 0;
   int32_t next_observed_ = 0;  // the event sink has received what it observes at lower positions
-  std::optional<int32_t> slot_;
+  std::variant<Waiting, Running, SwappedOut, Finished> state_;
   std::optional<Finish> finish_;
 
   std::optional<int32_t> unpublished_token_;
   TokenLogprob unpublished_logprob_;
   std::vector<TokenLogprob> unpublished_top_;
 };
+
+// Unfinished sequences in scheduling order, or the samples of one request. Not owned.
+using Sequences = std::span<const std::unique_ptr<Sequence>>;
 
 }  // namespace tessera

@@ -12,7 +12,7 @@ namespace tessera {
 // Pages hold closed groups only. The open group of a sequence is in the residual buffer, which its
 // slot has from the start. So a sequence needs pages only when a group closes.
 struct KvBudget {
-  int64_t pages_free = 0;   // KvCache::available_pages(): unlocked prefix blocks included
+  int64_t pages_free = 0;   // KvAccounting::available_pages(): unlocked prefix blocks included
   int32_t heads = 0;        // layers * kv_heads; each has its own page-table row
   int32_t page_tokens = 0;  // tokens of one page in the default preset's high tier
 

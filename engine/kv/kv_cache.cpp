@@ -8,6 +8,24 @@
 #include "models/status_macros.h"
 
 namespace tessera {
+namespace {
+
+std::unique_ptr<PrefixCache> make_prefix_cache(const KvCacheOptions& options, KvArena& arena,
+                                               std::span<std::byte> scratch, const Backend& backend,
+                                               Stream stream) {
+  const KvArenaShape& shape = arena.shape();
+  if (shape.prefix_block_tokens == 0) {
+    return nullptr;
+  }
+  std::vector<uint8_t> ladder;
+  for (const KvFormat format : options.ladder) {
+    const auto place = std::find(shape.formats.begin(), shape.formats.end(), format);
+    ladder.push_back(static_cast<uint8_t>(place - shape.formats.begin()));
+  }
+  return std::make_unique<PrefixCache>(arena, ladder, backend, stream, scratch);
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<KvCache>> KvCache::create(const KvCacheOptions& options,
                                                          const Backend& backend, Stream stream) {
@@ -35,193 +53,117 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::create(const KvCacheOptions& o
 
 KvCache::KvCache(const KvCacheOptions& options, Memory memory, const Backend& backend,
                  Stream stream)
-    : preset_(options.preset),
-      query_heads_(options.query_heads),
-      sliding_window_(options.sliding_window),
+    : default_policy_(options.preset.policy),
+      model_(model_of(options)),
       arena_(std::move(memory.arena)),
       scratch_(std::move(memory.scratch)),
       backend_(backend),
       stream_(stream),
-      ranks_(options.ranks),
-      heads_(static_cast<int32_t>(arena_->shape().slot_rows())),
-      slots_(static_cast<size_t>(arena_->shape().slots)),
-      free_pages_(arena_->shape().pages),
-      families_(arena_->shape().slots) {
-  for (int32_t slot = shape().slots; slot > 0; --slot) {
-    free_slots_.push_back(slot - 1);
-  }
-  if (shape().prefix_block_tokens > 0) {
-    std::vector<uint8_t> ladder;
-    for (const KvFormat format : options.ladder) {
-      const auto place = std::find(shape().formats.begin(), shape().formats.end(), format);
-      ladder.push_back(static_cast<uint8_t>(place - shape().formats.begin()));
-    }
-    prefixes_ = std::make_unique<PrefixCache>(*arena_, ladder, backend, stream, scratch_.bytes());
-  }
-  grown_.reserve(slots_.size());
-  planned_.reserve(slots_.size());
-  taken_.reserve(slots_.size());
-  for (const KvFormat format : shape().formats) {
-    format_pages_.push_back({format, 0});
-  }
-  uneven_slots_.reserve(slots_.size());
-  if (shape().token_scores) {
-    compressions_.reserve(slots_.size());
-    compressed_.resize(slots_.size());
-    own_totals_.reserve(3 + 2 * slots_.size());
-    all_totals_.reserve(static_cast<size_t>(ranks()) * own_totals_.capacity());
-  }
+      prefix_cache_(make_prefix_cache(options, *arena_, scratch_.bytes(), backend, stream)),
+      slots_(shape().slots),
+      accounting_(*arena_, slots_, prefix_cache_.get(), options.ranks),
+      planning_(default_policy_, shape(), slots_, accounting_, prefix_cache_.get()),
+      prefixes_(prefix_cache_.get(), shape(), slots_, accounting_),
+      compressor_(*arena_, slots_, backend, stream, scratch_.bytes()),
+      growth_(shape().slots) {
+  released_.reserve(slots_.all().size());
+  compressed_.reserve(slots_.all().size());
+}
+
+KvCache::~KvCache() {
+  TESSERA_CHECK(slots_.all_free(), "a slot outlives its cache");
 }
 
 absl::Status KvCache::check(const KvPolicy& policy) const {
-  TESSERA_RETURN_IF_ERROR(check_policy(
-      policy, {shape().head_dim, query_heads_ / shape().kv_heads, sliding_window_, ranks()}));
-  for (const KvFormat format : {policy.high, policy.low}) {
-    if (std::find(shape().formats.begin(), shape().formats.end(), format) ==
-        shape().formats.end()) {
-      std::string served;
-      for (const KvFormat known : shape().formats) {
-        absl::StrAppend(&served, served.empty() ? "" : ", ", name_of(known));
-      }
-      return absl::InvalidArgumentError(absl::StrCat("KV policy: the format ", name_of(format),
-                                                     " is not served here, but ", served));
-    }
-  }
-  if (policy.needs_token_scores() && !shape().token_scores) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("KV policy: the rule ", std::string(name_of(policy.rule)),
-                     " needs scores beside the pages, which this server does not keep: no preset "
-                     "with such a rule was named at its start"));
-  }
-  if (policy.key_score == KvKeyScore::output_aware && !shape().query_sums) {
-    return absl::InvalidArgumentError(
-        "KV policy: key_score output_aware needs sums of queries beside the pages, which this "
-        "server does not keep: no preset that prunes keys behind a dense tier was named at its "
-        "start");
-  }
-  return absl::OkStatus();
+  return check_served(policy, model_, shape());
+}
+
+KvScoring KvCache::scoring(const KvSlot& slot) const {
+  return scoring_of(slots_.at(slot).policy, slots_.at(slot).prompt_tokens);
 }
 
 // ---- slots
 
-int32_t KvCache::free_slot() {
-  TESSERA_CHECK(!free_slots_.empty(), "every slot is open");
-  const int32_t slot = free_slots_.back();
-  free_slots_.pop_back();
-  TESSERA_CHECK(!slots_[static_cast<size_t>(slot)].open, "a slot is opened twice");
-  return slot;
+// A budget in bytes applies to the whole sequence; each rank gets its share of it.
+KvSlot KvCache::open_slot(const KvPolicy& policy, int32_t prompt_tokens) {
+  SlotState state{
+      .policy = policy, .tiers = tiers_of(policy, shape()), .prompt_tokens = prompt_tokens};
+  state.policy.keep_bytes /= accounting_.rank_totals().ranks();
+  return {*this, slots_.open(state)};
 }
 
-int32_t KvCache::open_slot(const KvPolicy& policy, int32_t prompt_tokens) {
-  const int32_t slot = free_slot();
-  slots_[static_cast<size_t>(slot)] = {.open = true,
-                                       .policy = share_of(policy),
-                                       .tiers = tiers_of(policy),
-                                       .prompt_tokens = prompt_tokens};
-  return slot;
+void KvCache::release(KvSlot&& slot) {
+  const int32_t slots[] = {slot.index()};
+  slot.cache_ = nullptr;
+  close(slots);
 }
 
-const KvCache::Slot& KvCache::open(int32_t slot) const {
-  TESSERA_CHECK(slot >= 0 && slot < shape().slots, "no such slot");
-  TESSERA_CHECK(slots_[static_cast<size_t>(slot)].open, "the slot is closed");
-  return slots_[static_cast<size_t>(slot)];
-}
-
-KvTiers KvCache::tiers_of(const KvPolicy& policy) const {
-  const auto place = [&](KvFormat format) {
-    const auto found = std::find(shape().formats.begin(), shape().formats.end(), format);
-    TESSERA_CHECK(found != shape().formats.end(), "a policy that was not checked");
-    return static_cast<uint8_t>(found - shape().formats.begin());
-  };
-  return {place(policy.high), place(policy.low)};
-}
-
-int32_t KvCache::page_tokens(const KvPolicy& policy) const {
-  return shape().layout(tiers_of(policy).high).capacity;
-}
-
-void KvCache::reserve(std::span<const KvReservation> reservations) {
-  reconcile_growth();
-  grown_.clear();
-  planned_.clear();
-  int64_t growth = 0;
-  bool uneven = false;
-  for (const KvReservation& wanted : reservations) {
-    Slot& slot = open(wanted.slot);
-    TESSERA_CHECK(slot.tokens <= wanted.tokens && wanted.tokens <= shape().context,
-                  "a reservation shrinks or exceeds the context");
-    const int32_t groups = wanted.tokens / kKvGroup - slot.tokens / kKvGroup;
-    KvDemand demanded = demand(wanted.slot);
-    demanded.compresses = false;
-    const int64_t pages = demanded.growth(slot.tokens, wanted.tokens - slot.tokens);
-    slot.tokens = wanted.tokens;
-    slot.high_pages += pages;
-    if (slot.compressed) {
-      count_growth(slot, pages);
-    }
-    growth += pages;
-    if (groups > 0) {
-      grown_.push_back({wanted.slot, slot.tiers, groups * kKvGroup});
-      planned_.push_back(pages);
-      uneven = uneven || slot.compressed;
-    }
+void KvCache::release(std::vector<KvSlot>& slots) {
+  released_.clear();
+  for (KvSlot& slot : slots) {
+    released_.push_back(slot.index());
+    slot.cache_ = nullptr;
   }
-  if (grown_.empty()) {
-    return;
+  slots.clear();
+  if (!released_.empty()) {
+    close(released_);
   }
-  make_room(growth);
-  TESSERA_CHECK(growth <= free_pages_, "more pages are reserved than are free");
-  free_pages_ -= growth;
-  taken_.assign(uneven ? grown_.size() : 0, kUnknown);
-  backend_.kv_resize({.pool = arena_->pool(), .released = {}, .grown = grown_, .taken = taken_},
-                     stream_);
-  count_format_pages();
 }
 
-void KvCache::reconcile_growth() {
-  if (taken_.empty()) {
-    return;
-  }
-  if (taken_.front() == kUnknown) {  // the step computed no logits, so the host has not waited yet
-    arena_->wait();
-  }
-  uneven_slots_.clear();
-  for (size_t i = 0; i < taken_.size(); ++i) {
-    Slot& slot = open(grown_[i].slot);
-    const int64_t unused = planned_[i] - taken_[i];
-    TESSERA_CHECK(unused >= 0 && (unused == 0 || slot.compressed),
-                  "rows grew by other pages than were planned");
-    slot.high_pages -= unused;
-    free_pages_ += unused;
-    if (slot.compressed) {
-      uneven_slots_.push_back(grown_[i].slot);
-    }
-  }
-  taken_.clear();
-  synchronize_totals(uneven_slots_);
-}
-
-void KvCache::release(std::span<const int32_t> slots) {
-  if (slots.empty()) {
-    return;
-  }
-  reconcile_growth();
+void KvCache::close(std::span<const int32_t> slots) {
+  settle_growth();
   bool uneven = false;
   for (const int32_t slot : slots) {
-    uneven = uneven || open(slot).compressed;
-    free_pages_ += pages_alone(slot);
-    families_.leave(slot);
-    slots_[static_cast<size_t>(slot)] = {};
-    if (prefixes_ != nullptr) {
-      prefixes_->release(slot);
+    uneven = uneven || slots_.at(slot).compressed;
+    accounting_.give_back_slot(slot);
+    slots_.close(slot);
+    if (prefix_cache_ != nullptr) {
+      prefix_cache_->release(slot);
     }
-    free_slots_.push_back(slot);
   }
   backend_.kv_resize({.pool = arena_->pool(), .released = slots, .grown = {}}, stream_);
   if (uneven) {
-    synchronize_totals({});
+    accounting_.synchronize({});
   }
-  count_format_pages();
+  accounting_.count_formats();
+}
+
+// ---- steps
+
+void KvCache::reserve(std::span<const KvReservation> reservations) {
+  settle_growth();
+  growth_.begin();
+  int64_t growth = 0;
+  for (const KvReservation& wanted : reservations) {
+    SlotState& slot = slots_.at(wanted.slot);
+    TESSERA_CHECK(slot.tokens <= wanted.tokens && wanted.tokens <= shape().context,
+                  "a reservation shrinks or exceeds the context");
+    const int32_t groups = wanted.tokens / kKvGroup - slot.tokens / kKvGroup;
+    KvDemand demanded = planning_.demand(slot);
+    demanded.compresses = false;
+    const int64_t pages = demanded.growth(slot.tokens, wanted.tokens - slot.tokens);
+    slot.tokens = wanted.tokens;
+    slot.grow(pages, accounting_.rank_totals().ranks());
+    growth += pages;
+    if (groups > 0) {
+      growth_.add({wanted.slot.index(), slot.tiers, groups * kKvGroup}, pages, slot.compressed);
+    }
+  }
+  if (growth_.empty()) {
+    return;
+  }
+  prefixes_.make_room(growth);
+  accounting_.take(growth);
+  growth_.run(*arena_, backend_, stream_);
+  accounting_.count_formats();
+}
+
+void KvCache::settle_growth() {
+  if (!growth_.settled()) {
+    compressed_.clear();
+    accounting_.give_back(growth_.settle(*arena_, slots_, compressed_));
+    accounting_.synchronize(compressed_);
+  }
 }
 
 void KvCache::fork(std::span<const KvCopy> copies) {
@@ -231,8 +173,8 @@ void KvCache::fork(std::span<const KvCopy> copies) {
   forks_.clear();
   int64_t growth = 0;
   for (const KvCopy& copy : copies) {
-    Slot& source = open(copy.source);
-    Slot& target = open(copy.target);
+    const SlotState& source = slots_.at(copy.source);
+    SlotState& target = slots_.at(copy.target);
     TESSERA_CHECK(target.tokens == 0, "a fork into a slot that holds something");
     TESSERA_CHECK(target.policy == source.policy && !source.policy.is_lossy(),
                   "a fork between different policies, or with a lossy policy");
@@ -240,212 +182,82 @@ void KvCache::fork(std::span<const KvCopy> copies) {
                   "a fork of more tokens than there are");
     TESSERA_CHECK(copy.tokens % kKvGroup == 0 || copy.tokens / kKvGroup == source.tokens / kKvGroup,
                   "a fork of an open group that has closed");
-    const KvDemand demand = this->demand(copy.source);
-    if (prefixes_ != nullptr) {
-      prefixes_->fork(copy.source, copy.target, copy.tokens);
+    const int32_t from = copy.source.index();
+    const int32_t to = copy.target.index();
+    const KvDemand demand = planning_.demand(source);
+    if (prefix_cache_ != nullptr) {
+      prefix_cache_->fork(from, to, copy.tokens);
     }
     target.tiers = source.tiers;
     target.low_tokens = source.low_tokens;
     target.low_pages = source.low_pages;
     target.tokens = copy.tokens;
     target.high_pages = demand.pages_for(copy.tokens);
-    families_.fork(copy.source, copy.target, demand.full_pages(copy.tokens));
+    slots_.families().fork(from, to, demand.full_pages(copy.tokens));
     growth += target.high_pages - demand.full_pages(copy.tokens);
-    forks_.push_back({copy.source, copy.target, source.tiers, copy.tokens / kKvGroup * kKvGroup});
+    forks_.push_back({from, to, source.tiers, copy.tokens / kKvGroup * kKvGroup});
   }
-  make_room(growth);
-  TESSERA_CHECK(growth <= free_pages_, "forks take more pages than are free");
-  free_pages_ -= growth;
+  prefixes_.make_room(growth);
+  accounting_.take(growth);
   backend_.kv_fork({.pool = arena_->pool(), .forks = forks_}, stream_);
-  count_format_pages();
+  accounting_.count_formats();
 }
 
-// ---- policies
-
-bool KvCache::wants_compression(const Slot& slot) const {
-  if (!slot.policy.is_lossy() || slot.tokens < slot.prompt_tokens) {
-    return false;
-  }
-  return !slot.compressed || slot.handed_over ||
-         (slot.policy.compress_generated && slot.tokens / kKvGroup > slot.groups);
-}
-
-void KvCache::compress(std::span<const int32_t> slots) {
-  reconcile_growth();
-  compressions_.clear();
-  for (const int32_t index : slots) {
-    const Slot& slot = open(index);
-    if (wants_compression(slot)) {
-      compressions_.push_back({.slot = index,
-                               .tiers = slot.tiers,
-                               .policy = slot.policy,
-                               .tokens = slot.tokens,
-                               .prompt_tokens = slot.prompt_tokens,
-                               .evaluated = slot.evaluated,
-                               .pool_scores = !slot.compressed});
-    }
-  }
-  if (compressions_.empty()) {
+void KvCache::compress(std::span<const KvSlot* const> slots) {
+  settle_growth();
+  const std::span<const KvCompression> planned = compressor_.plan(slots);
+  if (planned.empty()) {
     return;
   }
-  make_room(heads_ * std::ssize(compressions_));  // a row may take a page before it frees one
-  const std::span<KvCompressed> results = std::span(compressed_).first(compressions_.size());
-  backend_.kv_compress({arena_->pool(), compressions_, results, scratch_.bytes()}, stream_);
-  uneven_slots_.clear();
-  for (size_t i = 0; i < compressions_.size(); ++i) {
-    Slot& slot = open(compressions_[i].slot);
-    slot.compressed = true;
-    slot.handed_over = false;
-    slot.groups = slot.tokens / kKvGroup;
-    slot.evaluated = std::max(slot.evaluated, compressions_[i].evaluated_after());
-    slot.high_pages = slot.pages() - results[i].pages_freed - results[i].low_pages;
-    slot.low_pages = results[i].low_pages;
-    free_pages_ += results[i].pages_freed;
-    uneven_slots_.push_back(compressions_[i].slot);
+  // A row may take a page before it frees one.
+  prefixes_.make_room(shape().slot_rows() * std::ssize(planned));
+  const std::span<const KvCompressed> results = compressor_.run();
+  compressed_.clear();
+  for (size_t i = 0; i < planned.size(); ++i) {
+    compressed_.push_back(planned[i].slot);
+    accounting_.give_back(results[i].pages_freed);
   }
-  synchronize_totals(uneven_slots_);
-  count_changes(results);
-  count_format_pages();
+  accounting_.synchronize(compressed_);
+  accounting_.count_changes(results);
+  accounting_.count_formats();
 }
 
 // ---- swap
 
-SwappedKv KvCache::swap_out(int32_t slot) const {
-  const Slot& from = open(slot);
+SwappedKv KvCache::swap_out(const KvSlot& slot) const {
+  const SlotState& from = slots_.at(slot);
   TESSERA_CHECK(from.compressed, "a slot that can be recomputed is not swapped out");
   SwappedKv swapped;
   swapped.slot_ = from;
-  swapped.usage_ = usage(slot);
+  swapped.usage_ = accounting_.usage(slot);
   swapped.bytes_.resize(static_cast<size_t>(kv_snapshot_bytes(view(), from.pages(), from.tokens)));
-  backend_.kv_swap_out({arena_->pool(), {slot, from.tiers, from.tokens}, swapped.bytes_}, stream_);
+  backend_.kv_swap_out({arena_->pool(), {slot.index(), from.tiers, from.tokens}, swapped.bytes_},
+                       stream_);
   return swapped;
 }
 
-int32_t KvCache::swap_in(const SwappedKv& swapped) {
-  make_room(swapped.pages());
-  TESSERA_CHECK(swapped.pages() <= free_pages_, "more pages are restored than are free");
-  free_pages_ -= swapped.slot_.pages();
-  const int32_t slot = free_slot();
-  Slot& to = slots_[static_cast<size_t>(slot)];
-  to = swapped.slot_;
+KvSlot KvCache::swap_in(const SwappedKv& swapped) {
+  const SlotState& state = swapped.slot_;
+  prefixes_.make_room(swapped.pages());
+  accounting_.take(swapped.pages());
+  accounting_.give_back(swapped.pages() - state.pages());  // this rank may need fewer
+  KvSlot slot(*this, slots_.open(state));
   // The op only reads the snapshot.
   const std::span<std::byte> bytes(const_cast<std::byte*>(swapped.bytes_.data()),
                                    swapped.bytes_.size());
-  backend_.kv_swap_in({arena_->pool(), {slot, to.tiers, to.tokens}, bytes}, stream_);
-  synchronize_totals({});
-  count_format_pages();
+  backend_.kv_swap_in({arena_->pool(), {slot.index(), state.tiers, state.tokens}, bytes}, stream_);
+  accounting_.synchronize({});
+  accounting_.count_formats();
   return slot;
 }
 
-// ---- totals
-
-KvDemand KvCache::demand(const KvPolicy& policy, int32_t prompt_tokens) const {
-  return {.heads = heads_,
-          .page_tokens = page_tokens(policy),
-          .compresses = policy.has_low_tier(),
-          .prompt_tokens = prompt_tokens};
-}
-
-KvDemand KvCache::demand(int32_t slot) const {
-  const Slot& of = open(slot);
-  KvDemand demand = this->demand(of.policy, of.prompt_tokens);
-  demand.low_tokens = of.low_tokens;
-  demand.uneven = of.compressed;
-  demand.compresses =
-      demand.compresses && (!of.compressed || of.handed_over || of.policy.compress_generated);
-  return demand;
-}
-
-KvDemand KvCache::demand(const SwappedKv& swapped) const {
-  KvDemand demand = this->demand(swapped.slot_.policy, swapped.slot_.prompt_tokens);
-  demand.uneven = true;
-  demand.swap_in_pages = swapped.pages();
-  return demand;
-}
-
-int64_t KvCache::slot_bytes(int32_t slot) const {
-  return all_pages(open(slot)) * shape().page_bytes + ranks() * shape().slot_bytes();
-}
-
-KvUsage KvCache::usage(int32_t slot) const {
-  const Slot& of = open(slot);
-  KvUsage usage{.bytes = slot_bytes(slot),
-                .f16_bytes = int64_t{ranks()} * heads_ * of.tokens * 2 * shape().head_dim * 2,
-                .kept = {}};
-  if (!of.compressed) {  // all rows hold the same tokens, so no copy from the backend is needed
-    usage.high = of.tokens - of.low_tokens;
-    usage.low = of.low_tokens;
-    usage.kept.assign(of.policy.is_lossy() ? static_cast<size_t>(ranks() * heads_) : 0, of.tokens);
-    return usage;
-  }
-  int64_t high = 0;
-  int64_t low = 0;
-  const std::span<const KvRow> rows = all_rows(slot);
-  for (const KvRow& row : rows) {
-    high += row.high;
-    low += row.low;
-    usage.kept.push_back(row.high + row.low + of.tokens % kKvGroup);
-  }
-  const auto heads = static_cast<double>(rows.size());
-  usage.high = static_cast<double>(high) / heads + of.tokens % kKvGroup;
-  usage.low = static_cast<double>(low) / heads;
-  usage.dropped = of.tokens - usage.high - usage.low;
-  return usage;
-}
-
-int64_t KvCache::cached_high_pages(int32_t slot) const {
-  return prefixes_ == nullptr ? 0 : prefixes_->cached_high_pages(slot, 0);
-}
-
-int64_t KvCache::cached_low_pages(int32_t slot) const {
-  return prefixes_ == nullptr ? 0 : prefixes_->cached_low_pages(slot);
-}
-
-int64_t KvCache::pages_alone(int32_t slot) const {
-  const Slot& of = slots_[static_cast<size_t>(slot)];
-  return of.high_pages - std::max(families_.shared(slot), cached_high_pages(slot)) + of.low_pages -
-         cached_low_pages(slot);
-}
-
-// Counts pages by format. A page that several slots share is counted once, with the last slot of
-// the family's list that has it.
-void KvCache::count_format_pages() {
-  for (KvFormatPages& format : format_pages_) {
-    format.exclusive = 0;
-    format.shared = 0;
-  }
-  for (int32_t i = 0; i < shape().slots; ++i) {
-    const Slot& slot = slots_[static_cast<size_t>(i)];
-    const int64_t low = slot.low_pages - cached_low_pages(i);
-    const int64_t elsewhere = std::max(families_.shared_with_next(i), cached_high_pages(i));
-    KvFormatPages& high = format_pages_[slot.tiers.high];
-    high.exclusive += pages_alone(i) - low;
-    high.shared += std::max<int64_t>(0, families_.shared_with_previous(i) - elsewhere);
-    format_pages_[slot.tiers.low].exclusive += low;
-  }
-  if (prefixes_ != nullptr) {
-    prefixes_->add_pages(format_pages_);
-  }
-  add_other_ranks(format_pages_);
-}
-
 void KvCache::check_integrity() const {
-  TESSERA_CHECK(taken_.empty(), "check_integrity inside a step");
+  TESSERA_CHECK(growth_.settled(), "check_integrity inside a step");
   arena_->check_integrity();
-  TESSERA_CHECK(free_pages_ == arena_->free_pages(), "free pages differ from their count");
-  if (prefixes_ != nullptr) {
-    prefixes_->check_integrity();
+  accounting_.check_integrity();
+  if (prefix_cache_ != nullptr) {
+    prefix_cache_->check_integrity();
   }
-  for (int32_t slot = 0; slot < shape().slots; ++slot) {
-    TESSERA_CHECK(arena_->slot_pages(slot) == slots_[static_cast<size_t>(slot)].pages(),
-                  "a slot's pages differ from their count");
-  }
-  int64_t used = 0;
-  for (const KvFormatPages& format : format_pages_) {
-    used += format.exclusive + format.shared;
-  }
-  const int64_t free = free_pages() * ranks() + all_surplus_;
-  TESSERA_CHECK(used + free <= pages_total() * ranks(), "pages by format are more than are in use");
 }
 
 }  // namespace tessera

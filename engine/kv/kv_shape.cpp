@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/kv/prefix_cache.h"
 #include "kernels/backend.h"
+#include "kernels/check.h"
 #include "kernels/kv/kv_page_size.h"
 #include "models/status_macros.h"
 
@@ -174,10 +175,13 @@ absl::Status check_policy(const KvPolicy& policy, const KvModel& model) {
   return absl::OkStatus();
 }
 
+KvModel model_of(const KvCacheOptions& options) {
+  return {options.head_dim, options.query_heads / options.kv_heads, options.sliding_window,
+          options.ranks == nullptr ? 1 : options.ranks->ranks()};
+}
+
 absl::Status check_options(const KvCacheOptions& options) {
-  const KvModel model{options.head_dim, options.query_heads / options.kv_heads,
-                      options.sliding_window,
-                      options.ranks == nullptr ? 1 : options.ranks->ranks()};
+  const KvModel model = model_of(options);
   for (const KvPolicy& policy : policies_of(options)) {
     TESSERA_RETURN_IF_ERROR(check_policy(policy, model));
   }
@@ -188,6 +192,42 @@ absl::StatusOr<KvArenaShape> shape_of(const KvCacheOptions& options) {
   TESSERA_ASSIGN_OR_RETURN(KvArenaShape shape, shape_without_pages(options));
   TESSERA_ASSIGN_OR_RETURN(shape.pages, count_pages(options, shape));
   return shape;
+}
+
+absl::Status check_served(const KvPolicy& policy, const KvModel& model, const KvArenaShape& shape) {
+  TESSERA_RETURN_IF_ERROR(check_policy(policy, model));
+  for (const KvFormat format : {policy.high, policy.low}) {
+    if (std::find(shape.formats.begin(), shape.formats.end(), format) == shape.formats.end()) {
+      std::string served;
+      for (const KvFormat known : shape.formats) {
+        absl::StrAppend(&served, served.empty() ? "" : ", ", name_of(known));
+      }
+      return absl::InvalidArgumentError(absl::StrCat("KV policy: the format ", name_of(format),
+                                                     " is not served here, but ", served));
+    }
+  }
+  if (policy.needs_token_scores() && !shape.token_scores) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("KV policy: the rule ", std::string(name_of(policy.rule)),
+                     " needs scores beside the pages, which this server does not keep: no preset "
+                     "with such a rule was named at its start"));
+  }
+  if (policy.key_score == KvKeyScore::output_aware && !shape.query_sums) {
+    return absl::InvalidArgumentError(
+        "KV policy: key_score output_aware needs sums of queries beside the pages, which this "
+        "server does not keep: no preset that prunes keys behind a dense tier was named at its "
+        "start");
+  }
+  return absl::OkStatus();
+}
+
+KvTiers tiers_of(const KvPolicy& policy, const KvArenaShape& shape) {
+  const auto place = [&](KvFormat format) {
+    const auto found = std::find(shape.formats.begin(), shape.formats.end(), format);
+    TESSERA_CHECK(found != shape.formats.end(), "a policy that was not checked");
+    return static_cast<uint8_t>(found - shape.formats.begin());
+  };
+  return {place(policy.high), place(policy.low)};
 }
 
 }  // namespace tessera

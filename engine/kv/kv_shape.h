@@ -38,6 +38,8 @@ struct KvModel {
   int32_t ranks = 1;           // its KV heads are split over this number of ranks
 };
 
+KvModel model_of(const KvCacheOptions& options);
+
 // Checks a policy against a model, for any cache.
 // Errors: InvalidArgument names the inconsistent fields, or the property of the model that excludes
 // the policy.
@@ -51,5 +53,13 @@ absl::Status check_options(const KvCacheOptions& options);
 // Errors: InvalidArgument, with the numbers: formats that cannot be combined, too many formats,
 // memory that cannot hold one whole context, more pages than page ids.
 absl::StatusOr<KvArenaShape> shape_of(const KvCacheOptions& options);
+
+// The same for a policy of one sequence, in a cache of that shape.
+// Errors: also InvalidArgument names the format, or the feature that this cache does not serve.
+absl::Status check_served(const KvPolicy& policy, const KvModel& model, const KvArenaShape& shape);
+
+// Returns: the tiers of a policy, as indices into the arena's formats.
+// Requires: the policy is served.
+KvTiers tiers_of(const KvPolicy& policy, const KvArenaShape& shape);
 
 }  // namespace tessera

@@ -51,7 +51,7 @@ struct PrefixCacheStats {
 //
 // When pages run out, the least recently used unlocked blocks are first demoted one step down the
 // ladder. They are evicted when no step is left. Sequences never write to the pages of a block.
-// Functions that free pages return their number; KvCache does the accounting. Not thread-safe.
+// Functions that free pages return their number for KvAccounting. Not thread-safe.
 class PrefixCache {
  public:
   // ladder: formats to which blocks may be demoted, as indices into the arena's formats. Empty:

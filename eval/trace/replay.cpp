@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <utility>
 
 #include "kernels/check.h"
 #include "kernels/cpu/backend.h"
@@ -84,29 +85,30 @@ absl::StatusOr<ReplayResult> replay(std::span<const TraceRequest> trace,
                                             .context = longest,
                                             .bytes = bytes},
                                            backend, threads.stream()));
-  ReplayResult result{.prefix_block_tokens = kv->prefix_block_tokens(), .cache = {}};
+  ReplayResult result{.prefix_block_tokens = kv->prefixes().block_tokens(), .cache = {}};
   const KvPolicy& policy = subject.preset.policy;
   Prompt prompt;
   for (const TraceRequest& request : trace) {
     if (request.prompt_tokens == 0) {
       continue;
     }
-    prompt.read(request, kv->prefix_block_tokens());
-    const KvMatch match = kv->match(prompt.view(subject), std::numeric_limits<int32_t>::max(), {});
-    const int32_t slot = kv->open_slot(policy, prompt.size());
-    kv->attach(slot, match);
+    prompt.read(request, kv->prefixes().block_tokens());
+    const KvMatch match =
+        kv->prefixes().match(prompt.view(subject), std::numeric_limits<int32_t>::max(), {});
+    KvSlot slot = kv->open_slot(policy, prompt.size());
+    kv->prefixes().attach(slot, match);
     const KvReservation wanted[] = {{slot, prompt.size()}};
     kv->reserve(wanted);
     const KvPagesView pages = kv->view();
-    pages.rows[slot].high = prompt.size() / kKvGroup * kKvGroup - pages.rows[slot].low;
-    kv->insert(slot, prompt.view(subject), prompt.size(), true);
-    const int32_t slots[] = {slot};
-    kv->release(slots);
+    KvRow& row = pages.rows[slot.index()];
+    row.high = prompt.size() / kKvGroup * kKvGroup - row.low;
+    kv->prefixes().insert(slot, prompt.view(subject), prompt.size(), true);
+    kv->release(std::move(slot));
     result.prompt_tokens += prompt.size();
-    result.hit_tokens += kv->tokens_of(match);
-    result.low_tokens += match.low_blocks * kv->prefix_block_tokens();
+    result.hit_tokens += kv->prefixes().tokens_of(match);
+    result.low_tokens += match.low_blocks * kv->prefixes().block_tokens();
   }
-  result.cache = kv->prefixes()->stats();
+  result.cache = kv->prefixes().stats();
   kv->check_integrity();
   return result;
 }

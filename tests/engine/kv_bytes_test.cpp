@@ -52,7 +52,7 @@ class KvBytes : public testing::Test {
                                .context = kTokens},
                               backend, threads_.stream());
     EXPECT_TRUE(kv.ok()) << kv.status();
-    const int32_t slot = (*kv)->open_slot();
+    const KvSlot slot = (*kv)->open_slot();
     std::vector<int32_t> tokens(kChunk);
     std::vector<int32_t> positions(kChunk);
     for (int32_t at = 0; at < kTokens; at += kChunk) {
@@ -62,12 +62,12 @@ class KvBytes : public testing::Test {
       }
       const KvReservation room[] = {{slot, at + kChunk}};
       (*kv)->reserve(room);
-      const SequenceSpan spans[] = {{slot, 0, kChunk, at, (*kv)->tiers(slot)}};
+      const SequenceSpan spans[] = {{slot.index(), 0, kChunk, at, (*kv)->tiers(slot)}};
       (*model)->forward({tokens, positions, spans}, (*kv)->view(), threads_.stream());
     }
     EXPECT_EQ((*kv)->view().rows[0].high, kTokens);
-    EXPECT_EQ((*kv)->usage(slot).bytes, (*kv)->slot_bytes(slot));
-    return (*kv)->usage(slot);
+    EXPECT_EQ((*kv)->accounting().usage(slot).bytes, (*kv)->accounting().slot_bytes(slot));
+    return (*kv)->accounting().usage(slot);
   }
   static double share(const KvUsage& usage) {
     return static_cast<double>(usage.bytes) / static_cast<double>(usage.f16_bytes);

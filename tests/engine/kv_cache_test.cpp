@@ -34,17 +34,14 @@ class KvCacheTest : public testing::Test {
     return KvCache::create(options, cpu_backend(CpuIsa::scalar), threads_.stream());
   }
   // Reserves pages and counts closed groups, as kv_store does.
-  static void grow(KvCache& kv, int32_t slot, int32_t tokens) {
+  static void grow(KvCache& kv, const KvSlot& slot, int32_t tokens) {
     const KvReservation wanted[] = {{slot, tokens}};
     kv.reserve(wanted);
     const KvPagesView pages = kv.view();
-    for (int64_t row = slot * kHeads; row < (slot + 1) * kHeads; ++row) {
+    const int64_t first = int64_t{slot.index()} * kHeads;
+    for (int64_t row = first; row < first + kHeads; ++row) {
       pages.rows[row].high = tokens / kKvGroup * kKvGroup;
     }
-  }
-  static void release(KvCache& kv, int32_t slot) {
-    const int32_t slots[] = {slot};
-    kv.release(slots);
   }
 
   ThreadPool threads_{1};
@@ -53,12 +50,12 @@ class KvCacheTest : public testing::Test {
 TEST_F(KvCacheTest, HoldsWholeContextsForAllSlotsByDefault) {
   const auto kv = make(small_options());
   ASSERT_TRUE(kv.ok()) << kv.status();
-  EXPECT_EQ((*kv)->pages_total(), 5 * kContextPages);
-  EXPECT_EQ((*kv)->token_capacity(), 5 * 7 * 64);
-  EXPECT_EQ((*kv)->free_pages(), 5 * kContextPages);
-  EXPECT_EQ((*kv)->budget().pages_for(63), 0);
-  EXPECT_EQ((*kv)->budget().pages_for(64), kHeads);
-  EXPECT_EQ((*kv)->budget().pages_for(127), kHeads);
+  EXPECT_EQ((*kv)->accounting().pages_total(), 5 * kContextPages);
+  EXPECT_EQ((*kv)->planning().token_capacity(), 5 * 7 * 64);
+  EXPECT_EQ((*kv)->accounting().free_pages(), 5 * kContextPages);
+  EXPECT_EQ((*kv)->planning().budget().pages_for(63), 0);
+  EXPECT_EQ((*kv)->planning().budget().pages_for(64), kHeads);
+  EXPECT_EQ((*kv)->planning().budget().pages_for(127), kHeads);
 }
 
 TEST(KvDemand, CountsWholeGroupsInPagesOfAnySize) {
@@ -94,9 +91,9 @@ TEST_F(KvCacheTest, CountsEverythingAsItsMemory) {
   EXPECT_EQ(shape.slot_table_bytes(), kHeads * (7 * 4 + 8));
   KvCacheOptions options = small_options();
   options.bytes = shape.total_bytes();
-  EXPECT_EQ((*make(options))->pages_total(), kv->pages_total());
+  EXPECT_EQ((*make(options))->accounting().pages_total(), kv->accounting().pages_total());
   options.bytes -= 1;
-  EXPECT_EQ((*make(options))->pages_total(), kv->pages_total() - 1);
+  EXPECT_EQ((*make(options))->accounting().pages_total(), kv->accounting().pages_total() - 1);
 }
 
 TEST_F(KvCacheTest, RefusesMemoryForLessThanOneContextWithTheNumbers) {
@@ -143,44 +140,45 @@ TEST_F(KvCacheTest, KeepsEveryPresetInPagesOfAGroup) {
     options.head_dim = 64;
     const auto kv = make(options);
     ASSERT_TRUE(kv.ok()) << preset.name << kv.status();
-    EXPECT_EQ((*kv)->budget().page_tokens, kKvGroup) << preset.name;
+    EXPECT_EQ((*kv)->planning().budget().page_tokens, kKvGroup) << preset.name;
     EXPECT_EQ((*kv)->view().layouts[0].format, preset.policy.high);
   }
 }
 
 TEST_F(KvCacheTest, GivesPagesWhenGroupsCloseAndTakesThemBack) {
   const auto kv = std::move(make(small_options())).value();
-  const int32_t slot = kv->open_slot();
+  KvSlot slot = kv->open_slot();
   grow(*kv, slot, 63);
-  EXPECT_EQ(kv->slot_pages(slot), 0);
+  EXPECT_EQ(kv->accounting().slot_pages(slot), 0);
   grow(*kv, slot, 64);
-  EXPECT_EQ(kv->slot_pages(slot), kHeads);
+  EXPECT_EQ(kv->accounting().slot_pages(slot), kHeads);
   grow(*kv, slot, 200);
   kv->check_integrity();
-  EXPECT_EQ(kv->slot_pages(slot), 3 * kHeads);
-  EXPECT_EQ(kv->slot_bytes(slot), 3 * kHeads * kv->shape().page_bytes + kv->shape().slot_bytes());
+  EXPECT_EQ(kv->accounting().slot_pages(slot), 3 * kHeads);
+  EXPECT_EQ(kv->accounting().slot_bytes(slot),
+            3 * kHeads * kv->shape().page_bytes + kv->shape().slot_bytes());
   const KvPagesView view = kv->view();
   std::set<int32_t> pages;
   for (int32_t layer = 0; layer < 3; ++layer) {
     for (int32_t head = 0; head < 2; ++head) {
-      const int32_t* table = view.table(view.row_index(slot, layer, head));
+      const int32_t* table = view.table(view.row_index(slot.index(), layer, head));
       pages.insert(table, table + 3);
       EXPECT_EQ(table[3], kNoPage);
     }
   }
   EXPECT_EQ(pages.size(), 18);
   EXPECT_FALSE(pages.contains(kNoPage));
-  release(*kv, slot);
+  kv->release(std::move(slot));
   kv->check_integrity();
-  EXPECT_EQ(kv->free_pages(), kv->pages_total());
+  EXPECT_EQ(kv->accounting().free_pages(), kv->accounting().pages_total());
 }
 
 TEST_F(KvCacheTest, KeepsAPageWhereItIsWhenTheSequenceGrows) {
   const auto kv = std::move(make(small_options())).value();
-  const int32_t slot = kv->open_slot();
+  KvSlot slot = kv->open_slot();
   grow(*kv, slot, 128);
   const KvPagesView view = kv->view();
-  const int32_t* table = view.table(view.row_index(slot, 2, 1));
+  const int32_t* table = view.table(view.row_index(slot.index(), 2, 1));
   const int32_t before[] = {table[0], table[1]};
   grow(*kv, slot, 500);
   EXPECT_EQ(table[0], before[0]);
@@ -202,10 +200,10 @@ TEST_F(KvCacheTest, HoldsALongContextInSoFewBytesWhereItIsSparse) {
     options.slots = 1;
     options.context = 8192;
     const auto kv = std::move(make(options)).value();
-    const int32_t slot = kv->open_slot();
+    KvSlot slot = kv->open_slot();
     grow(*kv, slot, options.context);
     const double dense = double{kHeads} * options.context * 2 * 128 * sizeof(f16);
-    const double share = static_cast<double>(kv->slot_bytes(slot)) / dense;
+    const double share = static_cast<double>(kv->accounting().slot_bytes(slot)) / dense;
     EXPECT_LE(share, bound.max) << bound.preset;
     RecordProperty(std::string(bound.preset), std::to_string(share));
   }
@@ -213,43 +211,49 @@ TEST_F(KvCacheTest, HoldsALongContextInSoFewBytesWhereItIsSparse) {
 
 TEST_F(KvCacheTest, CountsASharedPageOnce) {
   const auto kv = std::move(make(small_options())).value();
-  const int32_t source = kv->open_slot();
+  KvSlot source = kv->open_slot();
   grow(*kv, source, 150);
-  const KvCopy copies[] = {{source, kv->open_slot(), 150}, {source, kv->open_slot(), 140}};
+  KvSlot first = kv->open_slot();
+  KvSlot second = kv->open_slot();
+  const KvCopy copies[] = {{source, first, 150}, {source, second, 140}};
   kv->fork(copies);
   kv->check_integrity();
-  EXPECT_EQ(kv->free_pages(), kv->pages_total() - 2 * kHeads) << "whole groups are whole pages";
-  EXPECT_EQ(kv->slot_pages(copies[0].target), 2 * kHeads);
-  grow(*kv, copies[1].target, 192);
-  EXPECT_EQ(kv->slot_bytes(copies[1].target),
+  EXPECT_EQ(kv->accounting().free_pages(), kv->accounting().pages_total() - 2 * kHeads)
+      << "whole groups are whole pages";
+  EXPECT_EQ(kv->accounting().slot_pages(first), 2 * kHeads);
+  grow(*kv, second, 192);
+  EXPECT_EQ(kv->accounting().slot_bytes(second),
             3 * kHeads * kv->shape().page_bytes + kv->shape().slot_bytes());
-  release(*kv, source);
+  kv->release(std::move(source));
   kv->check_integrity();
-  EXPECT_EQ(kv->free_pages(), kv->pages_total() - 3 * kHeads) << "two pages stay with the forks";
-  release(*kv, copies[0].target);
-  release(*kv, copies[1].target);
+  EXPECT_EQ(kv->accounting().free_pages(), kv->accounting().pages_total() - 3 * kHeads)
+      << "two pages stay with the forks";
+  kv->release(std::move(first));
+  kv->release(std::move(second));
   kv->check_integrity();
-  EXPECT_EQ(kv->free_pages(), kv->pages_total());
+  EXPECT_EQ(kv->accounting().free_pages(), kv->accounting().pages_total());
 }
 
 TEST_F(KvCacheTest, ForksWholeGroupsOfASequenceThatHasGoneOn) {
   const auto kv = std::move(make(small_options())).value();
-  const int32_t source = kv->open_slot();
+  const KvSlot source = kv->open_slot();
+  const KvSlot first = kv->open_slot();
+  const KvSlot second = kv->open_slot();
   grow(*kv, source, 300);
-  const KvCopy copies[] = {{source, kv->open_slot(), 128}, {source, kv->open_slot(), 0}};
+  const KvCopy copies[] = {{source, first, 128}, {source, second, 0}};
   kv->fork(copies);
   kv->check_integrity();
-  EXPECT_EQ(kv->slot_pages(copies[0].target), 2 * kHeads);
-  EXPECT_EQ(kv->slot_pages(copies[1].target), 0);
-  grow(*kv, copies[0].target, 200);
-  grow(*kv, copies[1].target, 70);
+  EXPECT_EQ(kv->accounting().slot_pages(first), 2 * kHeads);
+  EXPECT_EQ(kv->accounting().slot_pages(second), 0);
+  grow(*kv, first, 200);
+  grow(*kv, second, 70);
   kv->check_integrity();
 }
 
 TEST_F(KvCacheTest, AbortsOnForksThatOnlyABugCanAsk) {
   const auto kv = std::move(make(small_options())).value();
-  const int32_t source = kv->open_slot();
-  const int32_t target = kv->open_slot();
+  const KvSlot source = kv->open_slot();
+  const KvSlot target = kv->open_slot();
   grow(*kv, source, 150);
   const KvCopy too_long[] = {{source, target, 151}};
   EXPECT_DEATH(kv->fork(too_long), "more tokens than there are");
@@ -264,14 +268,46 @@ TEST_F(KvCacheTest, AbortsOnWhatOnlyABugCanAsk) {
   KvCacheOptions options = small_options();
   options.bytes = kv_memory(options, 7);
   const auto kv = std::move(make(options)).value();
-  const int32_t slot = kv->open_slot();
-  const int32_t other = kv->open_slot();
+  const KvSlot slot = kv->open_slot();
+  KvSlot other = kv->open_slot();
   grow(*kv, slot, 500);
   grow(*kv, other, 63);
-  EXPECT_DEATH(grow(*kv, other, 64), "more pages are reserved than are free");
+  EXPECT_DEATH(grow(*kv, other, 64), "more pages are taken than are free");
   EXPECT_DEATH(grow(*kv, slot, 501), "exceeds the context");
   EXPECT_DEATH(grow(*kv, slot, 499), "shrinks");
-  EXPECT_DEATH(release(*kv, 4), "closed");
+  kv->release(std::move(other));
+  EXPECT_DEATH(grow(*kv, other, 64), "slot is released");  // NOLINT(bugprone-use-after-move)
+  const auto another = std::move(make(options)).value();
+  EXPECT_DEATH(grow(*another, slot, 500), "the slot is closed");
+}
+
+TEST_F(KvCacheTest, ReleasesASlotWithItsOwner) {
+  const auto kv = std::move(make(small_options())).value();
+  {
+    const KvSlot slot = kv->open_slot();
+    grow(*kv, slot, 200);
+    EXPECT_EQ(kv->accounting().free_pages(), kv->accounting().pages_total() - 3 * kHeads);
+  }
+  kv->check_integrity();
+  EXPECT_EQ(kv->accounting().free_pages(), kv->accounting().pages_total());
+  std::vector<KvSlot> all;
+  for (int32_t i = 0; i < small_options().slots; ++i) {
+    all.push_back(kv->open_slot());
+    grow(*kv, all.back(), 100);
+  }
+  all.front() = std::move(all.back());
+  all.pop_back();
+  EXPECT_EQ(kv->accounting().free_pages(), kv->accounting().pages_total() - 4 * kHeads)
+      << "assignment releases the old one";
+  kv->release(all);
+  EXPECT_TRUE(all.empty());
+  EXPECT_EQ(kv->accounting().free_pages(), kv->accounting().pages_total());
+}
+
+TEST_F(KvCacheTest, AbortsIfASlotOutlivesIt) {
+  auto kv = std::move(make(small_options())).value();
+  const KvSlot slot = kv->open_slot();
+  EXPECT_DEATH(kv.reset(), "outlives its cache");
 }
 
 TEST_F(KvCacheTest, AccountsForEveryPageUnderRandomUse) {
@@ -285,7 +321,11 @@ TEST_F(KvCacheTest, AccountsForEveryPageUnderRandomUse) {
     options.preset = kv_presets()[static_cast<size_t>(pick(0, 5))];
     options.bytes = kv_memory(options, pick(7, 25));
     const auto kv = std::move(make(options)).value();
-    std::vector<KvReservation> open;
+    struct Open {
+      KvSlot slot;
+      int32_t tokens;
+    };
+    std::vector<Open> open;
     for (int step = 0; step < 500; ++step) {
       const auto closed = [&] { return options.slots - std::ssize(open); };
       if (pick(0, 2) == 0 && closed() > 0) {
@@ -295,35 +335,36 @@ TEST_F(KvCacheTest, AccountsForEveryPageUnderRandomUse) {
         const auto i = static_cast<size_t>(pick(0, static_cast<int32_t>(open.size()) - 1));
         const int32_t groups = open[i].tokens / kKvGroup;
         const int32_t tokens = pick(0, 1) == 0 ? open[i].tokens : pick(0, groups) * kKvGroup;
-        const KvCopy copies[] = {{open[i].slot, kv->open_slot(), tokens}};
+        KvSlot target = kv->open_slot();
+        const KvCopy copies[] = {{open[i].slot, target, tokens}};
         kv->fork(copies);
-        open.push_back({copies[0].target, tokens});
+        open.push_back({std::move(target), tokens});
       }
-      for (KvReservation& sequence : open) {
+      for (Open& sequence : open) {
         const int32_t tokens = std::min(options.context, sequence.tokens + pick(0, 150));
-        const int64_t free = kv->free_pages();
-        const int64_t growth =
-            kv->budget().pages_for(tokens) - kv->budget().pages_for(sequence.tokens);
+        const int64_t free = kv->accounting().free_pages();
+        const int64_t growth = kv->planning().budget().pages_for(tokens) -
+                               kv->planning().budget().pages_for(sequence.tokens);
         if (growth <= free) {
           grow(*kv, sequence.slot, tokens);
           sequence.tokens = tokens;
-          ASSERT_EQ(kv->free_pages(), free - growth);
+          ASSERT_EQ(kv->accounting().free_pages(), free - growth);
         }
       }
       kv->check_integrity();
-      std::erase_if(open, [&](const KvReservation& sequence) {
+      std::erase_if(open, [&](Open& sequence) {
         const bool closes = pick(0, 9) == 0;
         if (closes) {
-          release(*kv, sequence.slot);
+          kv->release(std::move(sequence.slot));
         }
         return closes;
       });
       kv->check_integrity();
     }
-    for (const KvReservation& sequence : open) {
-      release(*kv, sequence.slot);
+    for (Open& sequence : open) {
+      kv->release(std::move(sequence.slot));
     }
-    EXPECT_EQ(kv->free_pages(), kv->pages_total());
+    EXPECT_EQ(kv->accounting().free_pages(), kv->accounting().pages_total());
   }
 }
 

@@ -309,7 +309,7 @@ TEST_F(LossyPrompts, GetWhatTheyAloneUseHandedOverBeforeAnyoneIsPreempted) {
     EXPECT_EQ(scarce->stats().pages_free, scarce->stats().pages_total);
     scarce->flush_cache();
     run(*scarce);
-    EXPECT_EQ(scarce->kv().free_pages(), scarce->stats().pages_total);
+    EXPECT_EQ(scarce->kv().accounting().free_pages(), scarce->stats().pages_total);
   }
 }
 
@@ -365,7 +365,7 @@ TEST_F(LossyPrompts, KeepTheAccountsThroughRandomTraffic) {
   EXPECT_GT(engine->stats().preemptions, 0);
   engine->flush_cache();
   run(*engine);
-  EXPECT_EQ(engine->kv().free_pages(), total);
+  EXPECT_EQ(engine->kv().accounting().free_pages(), total);
 }
 
 }  // namespace

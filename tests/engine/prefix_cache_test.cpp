@@ -43,7 +43,7 @@ class World {
     shape.pages /= 2;
     options.bytes = shape.total_bytes();
     kv_ = KvCache::create(options, backend_, threads_.stream()).value();
-    block_ = kv_->prefix_block_tokens();
+    block_ = kv_->prefixes().block_tokens();
     dense_.resize(
         static_cast<size_t>((kContext / kKvGroup + 2) * shape.residual_layout().page_bytes));
   }
@@ -51,7 +51,7 @@ class World {
   void run(int64_t operations) {
     for (int64_t i = 0; i < operations && !testing::Test::HasFailure(); ++i) {
       now_ += std::chrono::seconds(1);
-      kv_->unpin(now_);
+      kv_->prefixes().unpin(now_);
       switch (pick(12)) {
         case 0:
         case 1:
@@ -72,7 +72,7 @@ class World {
           break;
         case 9:
           if (pick(40) == 0) {
-            kv_->flush();
+            kv_->prefixes().flush();
           }
           break;
         default:
@@ -86,30 +86,33 @@ class World {
       end();
     }
     kv_->check_integrity();
-    EXPECT_EQ(kv_->prefixes()->stats().unlocked_pages + pinned_pages() + kv_->free_pages(),
-              kv_->pages_total());
-    kv_->flush();
-    EXPECT_EQ(kv_->free_pages(), kv_->pages_total());
+    EXPECT_EQ(
+        kv_->prefixes().stats().unlocked_pages + pinned_pages() + kv_->accounting().free_pages(),
+        kv_->accounting().pages_total());
+    kv_->prefixes().flush();
+    EXPECT_EQ(kv_->accounting().free_pages(), kv_->accounting().pages_total());
   }
 
-  PrefixCacheStats stats() const { return kv_->prefixes()->stats(); }
+  PrefixCacheStats stats() const { return kv_->prefixes().stats(); }
   int64_t hits() const { return hits_; }
 
  private:
-  struct Sequence {
-    int32_t slot = 0;
-    int32_t stored = 0;
+  struct Text {
     std::vector<int32_t> tokens;
     std::vector<uint64_t> hashes;
     bool accepts = false;  // accepts demoted blocks
   };
+  struct Sequence : Text {
+    KvSlot slot;
+    int32_t stored = 0;
+  };
 
   int32_t pick(int32_t n) { return static_cast<int32_t>(random_() % static_cast<uint32_t>(n)); }
   int64_t pinned_pages() const {
-    return kv_->prefixes()->stats().pages - kv_->prefixes()->unlocked_pages();
+    return kv_->prefixes().stats().pages - kv_->prefixes().stats().unlocked_pages;
   }
 
-  KvPrompt prompt(Sequence& sequence) {
+  KvPrompt prompt(Text& sequence) {
     const auto block = static_cast<size_t>(block_);
     while ((sequence.hashes.size() + 1) * block <= sequence.tokens.size()) {
       sequence.hashes.push_back(PrefixTree::hash(
@@ -124,7 +127,7 @@ class World {
     if (sequences_.size() == 5) {
       return;
     }
-    Sequence sequence;
+    Text sequence;
     sequence.accepts = pick(3) > 0;
     const int32_t length = 1 + pick(kContext);
     for (int32_t i = 0; i < length; ++i) {  // few distinct first blocks, many later ones
@@ -134,16 +137,15 @@ class World {
       }
       sequence.tokens.push_back(1000 * family_ + i % block_);
     }
-    const KvMatch match = kv_->match(prompt(sequence), INT32_MAX, {});
-    const int64_t growth = pages_for(length - kv_->tokens_of(match));
-    if (kv_->available_pages() - kv_->unlocked_pages(match) < growth) {
+    const KvMatch match = kv_->prefixes().match(prompt(sequence), INT32_MAX, {});
+    const int64_t growth = pages_for(length - kv_->prefixes().tokens_of(match));
+    if (kv_->accounting().available_pages() - kv_->prefixes().unlocked_pages(match) < growth) {
       return;
     }
-    sequence.slot = kv_->open_slot(setup_.preset.policy, length);
-    kv_->attach(sequence.slot, match);
-    sequence.stored = kv_->tokens_of(match);
+    KvSlot slot = kv_->open_slot(setup_.preset.policy, length);
+    kv_->prefixes().attach(slot, match);
     hits_ += match.blocks;
-    sequences_.push_back(std::move(sequence));
+    sequences_.push_back({std::move(sequence), std::move(slot), kv_->prefixes().tokens_of(match)});
     verify(sequences_.back());
   }
 
@@ -158,8 +160,8 @@ class World {
     }
     const auto left = static_cast<int32_t>(std::ssize(sequence.tokens)) - sequence.stored;
     const int32_t count = std::min(left, 1 + pick(300));
-    if (count == 0 ||
-        kv_->demand(sequence.slot).growth(sequence.stored, count) > kv_->available_pages()) {
+    if (count == 0 || kv_->planning().demand(sequence.slot).growth(sequence.stored, count) >
+                          kv_->accounting().available_pages()) {
       return;
     }
     const KvReservation wanted[] = {{sequence.slot, sequence.stored + count}};
@@ -168,7 +170,7 @@ class World {
       store(sequence, count, layer);
     }
     sequence.stored += count;
-    kv_->insert(sequence.slot, prompt(sequence), sequence.stored, true);
+    kv_->prefixes().insert(sequence.slot, prompt(sequence), sequence.stored, true);
     verify(sequence);
   }
 
@@ -181,7 +183,7 @@ class World {
         values.push_back(number(sequence, i, layer, c + kHeadDim));
       }
     }
-    const SequenceSpan spans[] = {{.slot = sequence.slot,
+    const SequenceSpan spans[] = {{.slot = sequence.slot.index(),
                                    .first_row = 0,
                                    .count = count,
                                    .context = sequence.stored,
@@ -209,7 +211,7 @@ class World {
     const KvTiers tiers = kv_->tiers(sequence.slot);
     const int32_t closed = sequence.stored / kKvGroup * kKvGroup;
     for (int32_t layer = 0; layer < kLayers; ++layer) {
-      const int64_t row = pages.row_index(sequence.slot, layer, 0);
+      const int64_t row = pages.row_index(sequence.slot.index(), layer, 0);
       ASSERT_EQ(pages.rows[row].high + pages.rows[row].low, closed);
       int32_t high = 0;
       int32_t low = 0;
@@ -258,22 +260,23 @@ class World {
     if (sequences_.empty() || sequences_.size() == 5) {
       return;
     }
-    Sequence copy = any();
-    const KvDemand demand = kv_->demand(copy.slot);
-    if (demand.pages_for(copy.stored) - demand.full_pages(copy.stored) > kv_->available_pages()) {
+    const Sequence& source = any();
+    const int32_t stored = source.stored;
+    const KvDemand demand = kv_->planning().demand(source.slot);
+    if (demand.pages_for(stored) - demand.full_pages(stored) >
+        kv_->accounting().available_pages()) {
       return;
     }
-    const int32_t source = copy.slot;
-    copy.slot = kv_->open_slot(setup_.preset.policy, copy.stored);
-    const KvCopy copies[] = {{source, copy.slot, copy.stored}};
+    KvSlot target = kv_->open_slot(setup_.preset.policy, stored);
+    const KvCopy copies[] = {{source.slot, target, stored}};
     kv_->fork(copies);
-    sequences_.push_back(std::move(copy));
+    sequences_.push_back({Text(source), std::move(target), stored});
     verify(sequences_.back());
   }
 
   void hand_over() {
     if (!sequences_.empty()) {
-      kv_->hand_over(any().slot);
+      kv_->prefixes().hand_over(any().slot);
     }
   }
 
@@ -283,23 +286,24 @@ class World {
     }
     const auto place = static_cast<size_t>(pick(static_cast<int32_t>(sequences_.size())));
     verify(sequences_[place]);
-    const int32_t slots[] = {sequences_[place].slot};
+    KvSlot& slot = sequences_[place].slot;
     if (pick(20) == 0) {
-      kv_->pin(slots[0], now_ + std::chrono::seconds(pick(100)));
+      kv_->prefixes().pin(slot, now_ + std::chrono::seconds(pick(100)));
     }
     // Release must return as many pages as announced.
-    const int64_t before = kv_->available_pages();
+    const int64_t before = kv_->accounting().available_pages();
     std::vector<int64_t> returned;
-    kv_->count_unlocked_pages(slots, returned);
+    const KvSlot* const slots[] = {&slot};
+    kv_->prefixes().count_unlocked_pages(slots, returned);
     const bool forked =
         std::any_of(sequences_.begin(), sequences_.end(), [&](const Sequence& other) {
           return &other != &sequences_[place] &&
                  other.tokens.front() == sequences_[place].tokens.front();
         });
-    const int64_t own = kv_->own_pages(slots[0], 0);
-    kv_->release(slots);
+    const int64_t own = kv_->planning().own_pages(slot, 0);
+    kv_->release(std::move(slot));
     if (!forked) {
-      EXPECT_EQ(kv_->available_pages(), before + own + returned[0]);
+      EXPECT_EQ(kv_->accounting().available_pages(), before + own + returned[0]);
     }
     sequences_.erase(sequences_.begin() + static_cast<std::ptrdiff_t>(place));
   }
@@ -308,7 +312,7 @@ class World {
     return sequences_[static_cast<size_t>(pick(static_cast<int32_t>(sequences_.size())))];
   }
   int64_t pages_for(int32_t tokens) const {
-    return kv_->demand(setup_.preset.policy, 0).pages_for(tokens + kKvGroup);
+    return kv_->planning().demand(setup_.preset.policy, 0).pages_for(tokens + kKvGroup);
   }
 
   const Setup& setup_;

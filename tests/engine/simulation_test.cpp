@@ -360,24 +360,25 @@ class Simulation {
     const EngineStats stats = fake_.engine->stats();
     const auto& sequences = fake_.engine->sequences();
     const auto running = std::count_if(sequences.begin(), sequences.end(),
-                                       [](const auto& s) { return s->running(); });
+                                       [](const auto& s) { return s->running() != nullptr; });
     ASSERT_EQ(stats.running, running);
     ASSERT_EQ(stats.waiting, std::ssize(sequences) - running);
     ASSERT_EQ(fake_.engine->idle(), sequences.empty());
-    ASSERT_EQ(stats.pages_free, fake_.engine->kv().available_pages());
+    ASSERT_EQ(stats.pages_free, fake_.engine->kv().accounting().available_pages());
     const KvCache& kv = fake_.engine->kv();
     int64_t owned = 0;
     for (size_t i = 0; i < sequences.size(); ++i) {
-      if (!sequences[i]->running()) {
+      const Sequence::Running* running_one = sequences[i]->running();
+      if (running_one == nullptr) {
         continue;
       }
-      owned += kv.slot_pages(sequences[i]->slot());
+      owned += kv.accounting().slot_pages(running_one->slot);
       // Samples that share nothing run in any order: a longer cached prefix may rank one first.
       if (i > 0 && sequences[i]->shareable() > 0 &&
           sequences[i - 1]->request_id() == sequences[i]->request_id()) {
         const int64_t shared =
-            kv.demand(sequences[i]->slot()).full_pages(sequences[i]->shareable());
-        ASSERT_TRUE(sequences[i - 1]->running());
+            kv.planning().demand(running_one->slot).full_pages(sequences[i]->shareable());
+        ASSERT_NE(sequences[i - 1]->running(), nullptr);
         owned -= shared;
         shared_pages_ += shared;
       }

@@ -116,14 +116,14 @@ class Batches {
     std::vector<SequenceSpan> spans;
     std::vector<KvScoring> scorings;
     std::vector<KvReservation> reservations;
-    std::vector<int32_t> slots;
+    std::vector<const KvSlot*> slots;
     for (const Run& run : runs) {
-      const int32_t slot = slots_[static_cast<size_t>(run.sequence)];
-      spans.push_back(
-          {slot, static_cast<int32_t>(tokens.size()), run.count, run.context, kv_->tiers(slot)});
+      const KvSlot& slot = slots_[static_cast<size_t>(run.sequence)];
+      spans.push_back({slot.index(), static_cast<int32_t>(tokens.size()), run.count, run.context,
+                       kv_->tiers(slot)});
       scorings.push_back(kv_->scoring(slot));
       reservations.push_back({slot, run.context + run.count});
-      slots.push_back(slot);
+      slots.push_back(&slot);
       for (int32_t i = 0; i < run.count; ++i) {
         tokens.push_back(static_cast<int32_t>(random_() % static_cast<uint32_t>(config().vocab)));
         positions.push_back(run.context + i);
@@ -151,7 +151,7 @@ class Batches {
   std::unique_ptr<Transformer> transformer_;
   std::unique_ptr<KvCache> kv_;
   std::vector<float> logits_;
-  std::vector<int32_t> slots_;
+  std::vector<KvSlot> slots_;
   std::vector<int32_t> lengths_;
   std::mt19937 random_{1};
 };

@@ -1,0 +1,42 @@
+#include "engine/engine_counters.h"
+
+#include <algorithm>
+
+namespace tessera {
+
+EngineCounters::EngineCounters(const KvCache& kv, int64_t kv_bytes) : kv_(kv) {
+  const KvArenaShape& shape = kv.shape();
+  const int64_t ranks = kv.accounting().rank_totals().ranks();
+  counting_.pages_total = ranks * shape.pages;
+  counting_.page_bytes = shape.page_bytes;
+  counting_.page_tokens = kv.planning().budget().page_tokens;
+  counting_.residual_bytes = ranks * shape.slots * shape.slot_residual_bytes();
+  counting_.table_bytes =
+      ranks * kv_bytes - counting_.residual_bytes - counting_.pages_total * counting_.page_bytes;
+  counting_.token_capacity = kv.planning().token_capacity();
+  counting_.prefix_block_tokens = kv.prefixes().block_tokens();
+  publish();
+}
+
+void EngineCounters::publish() {
+  const KvAccounting& accounting = kv_.accounting();
+  const RankTotals& totals = accounting.rank_totals();
+  counting_.pages_free = accounting.all_available_pages();
+  counting_.cache = kv_.prefixes().stats();
+  counting_.cache.pages *= totals.ranks();
+  counting_.cache.unlocked_pages *= totals.ranks();
+  counting_.kv_demotions = totals.demotions();
+  counting_.kv_dropped_tokens = totals.dropped_tokens();
+  counting_.formats = static_cast<int32_t>(accounting.format_pages().size());
+  std::copy(accounting.format_pages().begin(), accounting.format_pages().end(),
+            counting_.format_pages);
+  const std::lock_guard lock(mutex_);
+  published_ = counting_;
+}
+
+EngineStats EngineCounters::published() const {
+  const std::lock_guard lock(mutex_);
+  return published_;
+}
+
+}  // namespace tessera

@@ -1,0 +1,56 @@
+#include "engine/kv/kv_compressor.h"
+
+#include <algorithm>
+
+namespace tessera {
+
+KvCompressor::KvCompressor(KvArena& arena, SlotTable& slots, const Backend& backend, Stream stream,
+                           std::span<std::byte> scratch)
+    : arena_(arena), slots_(slots), backend_(backend), stream_(stream), scratch_(scratch) {
+  if (arena.shape().token_scores) {
+    planned_.reserve(slots.all().size());
+    results_.resize(slots.all().size());
+  }
+}
+
+bool KvCompressor::is_due(const SlotState& slot) {
+  if (!slot.policy.is_lossy() || slot.tokens < slot.prompt_tokens) {
+    return false;
+  }
+  return !slot.compressed || slot.handed_over ||
+         (slot.policy.compress_generated && slot.tokens / kKvGroup > slot.groups);
+}
+
+std::span<const KvCompression> KvCompressor::plan(std::span<const KvSlot* const> slots) {
+  planned_.clear();
+  for (const KvSlot* const handle : slots) {
+    const SlotState& slot = slots_.at(*handle);
+    if (is_due(slot)) {
+      planned_.push_back({.slot = handle->index(),
+                          .tiers = slot.tiers,
+                          .policy = slot.policy,
+                          .tokens = slot.tokens,
+                          .prompt_tokens = slot.prompt_tokens,
+                          .evaluated = slot.evaluated,
+                          .pool_scores = !slot.compressed});
+    }
+  }
+  return planned_;
+}
+
+std::span<const KvCompressed> KvCompressor::run() {
+  const std::span<KvCompressed> results = std::span(results_).first(planned_.size());
+  backend_.kv_compress({arena_.pool(), planned_, results, scratch_}, stream_);
+  for (size_t i = 0; i < planned_.size(); ++i) {
+    SlotState& slot = slots_.at(planned_[i].slot);
+    slot.compressed = true;
+    slot.handed_over = false;
+    slot.groups = slot.tokens / kKvGroup;
+    slot.evaluated = std::max(slot.evaluated, planned_[i].evaluated_after());
+    slot.high_pages = slot.pages() - results[i].pages_freed - results[i].low_pages;
+    slot.low_pages = results[i].low_pages;
+  }
+  return results;
+}
+
+}  // namespace tessera

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "engine/kv/slot_table.h"
+#include "kernels/backend.h"
+#include "kernels/kv/kv_arena.h"
+
+namespace tessera {
+
+// Applies the policies of slots: chooses the slots, runs kv_compress, and records its results.
+class KvCompressor {
+ public:
+  // A cache without token scores has no policy that compresses. scratch: memory for kv_compress.
+  // Arguments outlive this.
+  KvCompressor(KvArena& arena, SlotTable& slots, const Backend& backend, Stream stream,
+               std::span<std::byte> scratch);
+
+  // Returns: the work on those of `slots` that are due, valid until the next call. Due are slots
+  // whose prompt has just become complete, slots in which a group has closed since the last
+  // compression (with compress_generated), and slots that were handed blocks. Changes no slot.
+  std::span<const KvCompression> plan(std::span<const KvSlot* const> slots);
+  // Runs the last plan.
+  // Returns: the result for each of its entries, valid until the next call.
+  std::span<const KvCompressed> run();
+
+ private:
+  static bool is_due(const SlotState& slot);
+
+  KvArena& arena_;
+  SlotTable& slots_;
+  const Backend& backend_;
+  const Stream stream_;
+  const std::span<std::byte> scratch_;
+  std::vector<KvCompression> planned_;  // [slots]
+  std::vector<KvCompressed> results_;   // [slots]
+};
+
+}  // namespace tessera

@@ -1,0 +1,111 @@
+#include "engine/kv/shared_prefixes.h"
+
+#include <algorithm>
+
+#include "kernels/check.h"
+
+namespace tessera {
+
+SharedPrefixes::SharedPrefixes(PrefixCache* cache, const KvArenaShape& shape, SlotTable& slots,
+                               KvAccounting& accounting)
+    : cache_(cache), shape_(shape), slots_(slots), accounting_(accounting) {}
+
+KvMatch SharedPrefixes::match(const KvPrompt& prompt, int32_t max, const KvMatch& known) const {
+  if (!enabled()) {
+    return {};
+  }
+  // The last token must be computed, because its logits choose the next one.
+  const int32_t tokens = std::min(max, static_cast<int32_t>(prompt.tokens.size()) - 1);
+  return cache_->match(prompt, std::max(0, tokens / block_tokens()), known);
+}
+
+void SharedPrefixes::attach(const KvSlot& slot, const KvMatch& match) {
+  if (!enabled()) {
+    return;
+  }
+  const int32_t index = slot.index();
+  SlotState& of = slots_.at(index);
+  TESSERA_CHECK(of.tokens == 0, "a match is attached to a slot that is not empty");
+  TESSERA_CHECK(match.low_blocks == 0 || !of.policy.is_lossy(),
+                "a lossy policy begins with demoted blocks");
+  if (match.low_blocks > 0) {
+    const auto place = std::find(shape_.formats.begin(), shape_.formats.end(), match.low);
+    of.tiers.low = static_cast<uint8_t>(place - shape_.formats.begin());
+  }
+  cache_->attach(index, of.tiers, match);
+  of.tokens = tokens_of(match);
+  of.low_tokens = match.low_blocks * block_tokens();
+  of.high_pages = cache_->cached_high_pages(index, 0);
+  of.low_pages = cache_->cached_low_pages(index);
+  accounting_.count_formats();
+}
+
+void SharedPrefixes::insert(const KvSlot& slot, const KvPrompt& prompt, int32_t tokens,
+                            bool replace_coarser) {
+  const SlotState& of = slots_.at(slot);
+  if (!enabled() || of.compressed) {
+    return;
+  }
+  const int32_t blocks = std::min(tokens, of.tokens) / block_tokens();
+  accounting_.give_back(cache_->insert(slot.index(), prompt, blocks, replace_coarser));
+  accounting_.count_formats();
+}
+
+int32_t SharedPrefixes::record(std::span<const uint64_t> paths) {
+  return enabled() ? cache_->record(paths) * block_tokens() : 0;
+}
+
+int32_t SharedPrefixes::hand_over(const KvSlot& slot) {
+  if (!enabled()) {
+    return 0;
+  }
+  SlotState& of = slots_.at(slot);
+  const int32_t blocks = cache_->hand_over(slot.index());
+  if (blocks > 0) {
+    // The policy could not touch these blocks, so its rule evaluates all tokens again.
+    of.handed_over = true;
+    of.evaluated = 0;
+  }
+  accounting_.count_formats();
+  return blocks;
+}
+
+void SharedPrefixes::flush() {
+  if (enabled()) {
+    accounting_.give_back(cache_->flush());
+    accounting_.count_formats();
+  }
+}
+
+bool SharedPrefixes::pin(const KvSlot& slot, PrefixCache::Time until) {
+  const int64_t context_pages =
+      shape_.slot_rows() * (shape_.row_pages() + (shape_.token_scores ? 2 : 0));
+  return enabled() && cache_->pin(slot.index(), until, context_pages);
+}
+
+void SharedPrefixes::unpin(PrefixCache::Time now) {
+  if (enabled()) {
+    cache_->unpin(now);
+  }
+}
+
+void SharedPrefixes::count_unlocked_pages(std::span<const KvSlot* const> slots,
+                                          std::vector<int64_t>& pages) {
+  pages.assign(slots.size(), 0);
+  for (size_t i = 0; enabled() && i < slots.size(); ++i) {
+    pages[i] = cache_->pages_unlocked_by_release(slots[i]->index());
+  }
+  if (enabled()) {
+    cache_->forget_releases();
+  }
+}
+
+void SharedPrefixes::make_room(int64_t pages) {
+  const int64_t missing = pages - accounting_.free_pages();
+  if (enabled() && missing > 0) {
+    accounting_.give_back(cache_->make_room(missing));
+    accounting_.count_formats();
+  }
+}
+
+}  // namespace tessera

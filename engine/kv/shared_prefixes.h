@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/kv/kv_accounting.h"
+#include "engine/kv/prefix_cache.h"
+#include "engine/kv/slot_table.h"
+
+namespace tessera {
+
+// The prefix cache as sequences use it: attaches cached prefixes to slots, inserts those of slots,
+// and accounts for the pages. Without a prefix cache nothing matches and nothing is inserted.
+class SharedPrefixes {
+ public:
+  // cache: null without a prefix cache. Arguments outlive this.
+  SharedPrefixes(PrefixCache* cache, const KvArenaShape& shape, SlotTable& slots,
+                 KvAccounting& accounting);
+
+  bool enabled() const { return cache_ != nullptr; }
+  // Tokens of one prefix block; 0 without a prefix cache.
+  int32_t block_tokens() const { return enabled() ? cache_->prefix_block_tokens() : 0; }
+  PrefixCacheStats stats() const { return enabled() ? cache_->stats() : PrefixCacheStats{}; }
+
+  // ---- planning
+  // Returns: the longest cached path of `prompt` with at most `max` tokens (see
+  // KvPolicy::shareable). The last known token never matches, because its logits are needed.
+  // `known` is an earlier result for the same sequence, or empty. If blocks were demoted, replaced
+  // or evicted since, the search starts anew, else it goes on from there.
+  KvMatch match(const KvPrompt& prompt, int32_t max, const KvMatch& known) const;
+  int32_t tokens_of(const KvMatch& match) const { return match.blocks * block_tokens(); }
+  // Returns: unlocked pages of the match. Available pages include them until attach() locks them.
+  int64_t unlocked_pages(const KvMatch& match) const {
+    return enabled() ? cache_->unlocked_pages(match) : 0;
+  }
+  // Sets pages[i] to the pages of the prefix cache that become unlocked when slots[i] is released
+  // after slots[0, i). Releases nothing. Allocates no memory beyond that of earlier calls.
+  void count_unlocked_pages(std::span<const KvSlot* const> slots, std::vector<int64_t>& pages);
+
+  // ---- changes
+  // Lets the slot begin with the matched blocks and locks them.
+  // Requires: the slot is empty; no block was demoted, replaced, handed over or evicted since
+  // match() returned `match`; no demoted blocks if the slot's policy is lossy.
+  void attach(const KvSlot& slot, const KvMatch& match);
+  // Inserts the whole prefix blocks of the slot's first `tokens` tokens into the prefix cache (op
+  // kv_share). Does nothing if the slot is compressed. With `replace_coarser`, unlocked cached
+  // blocks of a coarser format or grade are replaced by the slot's, and earlier matches become
+  // invalid.
+  // Requires: these tokens are stored.
+  void insert(const KvSlot& slot, const KvPrompt& prompt, int32_t tokens, bool replace_coarser);
+  // Records the paths of a prompt, given by the path hashes of its blocks (Sequence::path_hash).
+  // A recurring prefix is worth inserting, even if the policy could compress it.
+  // Returns: number of first tokens that an earlier recorded prompt had too.
+  int32_t record(std::span<const uint64_t> paths);
+  // Removes from the cache the longest tail of the slot's path that no other sequence, no pin and
+  // no other cached block uses, and that is not demoted. The slot then owns these pages alone, so
+  // its policy may compress them.
+  // Returns: number of removed blocks.
+  int32_t hand_over(const KvSlot& slot);
+  // See PrefixCache::pin. Pins always leave room for one whole context.
+  bool pin(const KvSlot& slot, PrefixCache::Time until);
+  void unpin(PrefixCache::Time now);
+  // Evicts all blocks that no running sequence uses, pinned ones included.
+  void flush();
+  // Demotes and evicts blocks until `pages` pages are free, or no unlocked block is left.
+  void make_room(int64_t pages);
+
+ private:
+  PrefixCache* const cache_;
+  const KvArenaShape& shape_;
+  SlotTable& slots_;
+  KvAccounting& accounting_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,199 @@
+#include "engine/prefix_admission.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tessera {
+
+PrefixAdmission::PrefixAdmission(KvCache& kv, int32_t max_sequences, int32_t max_inside)
+    : kv_(kv), prefixes_(kv.prefixes()) {
+  candidates_.reserve(static_cast<size_t>(max_inside));
+  running_slots_.reserve(static_cast<size_t>(max_sequences));
+  unlocked_pages_.reserve(static_cast<size_t>(max_sequences));
+}
+
+void PrefixAdmission::relieve_pressure(Sequences sequences, int64_t running,
+                                       PrefixCache::Time now) {
+  if (!prefixes_.enabled()) {
+    return;
+  }
+  prefixes_.unpin(now);
+  const int64_t row_groups = 2;  // pages to keep available for each row of a running sequence
+  const int64_t heads = kv_.planning().budget().heads;
+  if (kv_.accounting().available_pages() >= running * heads * row_groups) {
+    return;
+  }
+  for (const auto& sequence : sequences) {
+    const Sequence::Running* const state = sequence->running();
+    if (state != nullptr && sequence->kv_policy().is_lossy()) {
+      prefixes_.hand_over(state->slot);
+    }
+  }
+}
+
+std::span<const Candidate> PrefixAdmission::candidates(Sequences sequences) {
+  candidates_.clear();
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    candidates_.push_back(candidate_of(i, sequences));
+    find_prefix_in_progress(i, sequences);
+  }
+  count_unlocked(sequences);
+  return candidates_;
+}
+
+KvDemand PrefixAdmission::demand_of(const Sequence& sequence) const {
+  const KvPlanning& planning = kv_.planning();
+  if (const Sequence::Running* running = sequence.running()) {
+    return planning.demand(running->slot);
+  }
+  return sequence.swapped_out() != nullptr
+             ? planning.demand(sequence.swapped_out()->kv)
+             : planning.demand(sequence.kv_policy(),
+                               static_cast<int32_t>(sequence.prompt().size()));
+}
+
+Candidate PrefixAdmission::candidate_of(size_t i, Sequences sequences) const {
+  Sequence& sequence = *sequences[i];
+  Candidate candidate = sequence.candidate();
+  candidate.kv = demand_of(sequence);
+  const bool follows =
+      i > 0 && candidate.shareable > 0 && candidates_[i - 1].request == candidate.request;
+  Sequence::Waiting* const waiting = sequence.waiting();
+  if (const Sequence::Running* running = sequence.running()) {
+    const int32_t forked = follows ? candidate.shareable : 0;
+    candidate.pages =
+        kv_.planning().own_pages(running->slot, forked) + candidate.kv.full_pages(forked);
+  } else if (follows) {
+    candidate.head_start = candidates_[i - 1].head_start;
+  } else if (prefixes_.enabled() && waiting != nullptr && sequence.uses_prefix_cache()) {
+    KvMatch& match = waiting->match;
+    match = prefixes_.match(cache_prompt(sequence), sequence.max_cached_tokens(), match);
+    candidate.stored = prefixes_.tokens_of(match);
+    candidate.kv.low_tokens = match.low_blocks * prefixes_.block_tokens();
+    candidate.matched = match.pages;
+    candidate.locked = prefixes_.unlocked_pages(match);
+    candidate.head_start = head_start_of(candidate.stored);
+  }
+  return candidate;
+}
+
+// Sets Candidate::unlocked. Sequences lose their slots from the end, so each returns the cached
+// pages that no running sequence before it uses.
+void PrefixAdmission::count_unlocked(Sequences sequences) {
+  running_slots_.clear();
+  for (auto sequence = sequences.rbegin(); sequence != sequences.rend(); ++sequence) {
+    if (const Sequence::Running* running = (*sequence)->running()) {
+      running_slots_.push_back(&running->slot);
+    }
+  }
+  prefixes_.count_unlocked_pages(running_slots_, unlocked_pages_);
+  auto pages = unlocked_pages_.begin();
+  for (auto candidate = candidates_.rbegin(); candidate != candidates_.rend(); ++candidate) {
+    if (candidate->running) {
+      candidate->unlocked = *pages++;
+    }
+  }
+}
+
+// Sets waits_for of a waiting candidate if an earlier candidate has the same next prefix block in
+// its prompt and has not stored it yet. Only hashes are compared; a collision costs a wait.
+void PrefixAdmission::find_prefix_in_progress(size_t i, Sequences sequences) {
+  const Sequence& sequence = *sequences[i];
+  Candidate& candidate = candidates_[i];
+  const int32_t block = prefixes_.block_tokens();
+  if (block == 0 || sequence.waiting() == nullptr || !sequence.uses_prefix_cache() ||
+      candidate.stored + block >= std::min(candidate.tokens, sequence.max_cached_tokens())) {
+    return;
+  }
+  const int32_t next = candidate.stored / block;
+  for (size_t j = 0; j < i; ++j) {
+    const Sequence& other = *sequences[j];
+    const bool computes = other.uses_prefix_cache() && other.hashed_blocks() > next &&
+                          candidates_[j].stored < (next + 1) * block &&
+                          (next + 1) * block <= other.max_inserted_prompt_tokens() &&
+                          other.request_id() != sequence.request_id();
+    if (computes && other.path_hash(next) == sequence.path_hash(next)) {
+      candidate.waits_for = static_cast<int32_t>(j);
+      return;
+    }
+  }
+}
+
+// Attaches all matches before any swap-in, because a swap-in takes pages and may evict matched
+// blocks.
+PrefixAdmission::Admitted PrefixAdmission::admit(const StepPlan& plan, Sequences sequences,
+                                                 PrefixCache::Time now) {
+  Admitted counts;
+  for (const int32_t admitted : plan.admitted) {
+    Sequence& sequence = *sequences[static_cast<size_t>(admitted)];
+    if (sequence.waiting() == nullptr) {
+      continue;
+    }
+    const bool forks = std::any_of(plan.forks.begin(), plan.forks.end(),
+                                   [&](const auto& fork) { return fork.candidate == admitted; });
+    const auto prompt = static_cast<int32_t>(sequence.prompt().size());
+    KvSlot slot = kv_.open_slot(sequence.kv_policy(), prompt);
+    int32_t cached = 0;  // tokens forked from a sibling do not count as cached
+    if (!forks) {
+      const KvMatch match = sequence.uses_prefix_cache() ? sequence.waiting()->match : KvMatch{};
+      prefixes_.attach(slot, match);
+      cached = prefixes_.tokens_of(match);
+      counts.prompt_tokens += prompt;
+      counts.cached_tokens += cached;
+    }
+    sequence.admit(std::move(slot), now);
+    sequence.set_cached_tokens(cached);
+  }
+  for (const int32_t admitted : plan.admitted) {
+    Sequence& sequence = *sequences[static_cast<size_t>(admitted)];
+    if (const Sequence::SwappedOut* swapped = sequence.swapped_out()) {
+      sequence.admit(kv_.swap_in(swapped->kv), now);
+    }
+  }
+  return counts;
+}
+
+// Called on arrival, not at admission, so that the second of two requests that arrive together
+// counts as recurring. All samples of a request count as one occurrence of its prompt.
+void PrefixAdmission::record_prompt(Sequences samples) {
+  if (!prefixes_.enabled() || samples.empty() || !samples.front()->uses_prefix_cache() ||
+      !samples.front()->kv_policy().is_lossy()) {
+    return;
+  }
+  cache_prompt(*samples.front());
+  const int32_t seen = prefixes_.record(samples.front()->path_hashes());
+  for (const auto& sample : samples) {
+    sample->mark_recurring(seen);
+  }
+}
+
+// Inserts prompt blocks as soon as they are stored, so that other sequences need not compute them.
+void PrefixAdmission::insert_prompts(const StepPlan& plan, Sequences sequences) {
+  if (!prefixes_.enabled()) {
+    return;
+  }
+  for (const StepPlan::Run& run : plan.runs) {
+    Sequence& sequence = *sequences[static_cast<size_t>(run.candidate)];
+    const int32_t max = sequence.max_inserted_prompt_tokens();
+    const int32_t before = std::min(sequence.stored() - run.count, max);
+    const int32_t stored = std::min(sequence.stored(), max);
+    if (sequence.uses_prefix_cache() &&
+        stored / prefixes_.block_tokens() > before / prefixes_.block_tokens()) {
+      prefixes_.insert(sequence.running()->slot, cache_prompt(sequence), stored, true);
+    }
+  }
+}
+
+void PrefixAdmission::insert_stored(Sequence& sequence, const KvSlot& slot, bool replace_coarser,
+                                    PrefixCache::Time now) {
+  if (!prefixes_.enabled() || !sequence.uses_prefix_cache()) {
+    return;
+  }
+  prefixes_.insert(slot, cache_prompt(sequence),
+                   std::min(sequence.stored(), sequence.max_inserted_tokens()), replace_coarser);
+  if (sequence.complete() && sequence.cache().pin) {
+    prefixes_.pin(slot, now + sequence.cache().ttl);
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,107 @@
+#include "engine/step_builder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/sampler.h"
+
+namespace tessera {
+namespace {
+
+// Requires: the candidate runs in this step.
+const KvSlot& slot_of(Sequences sequences, int32_t candidate) {
+  return sequences[static_cast<size_t>(candidate)]->running()->slot;
+}
+
+}  // namespace
+
+StepBuilder::StepBuilder(KvCache& kv, const SchedulerLimits& limits) : kv_(kv) {
+  const auto sequences = static_cast<size_t>(limits.max_sequences);
+  const auto tokens = static_cast<size_t>(limits.max_step_tokens);
+  reservations_.reserve(sequences);
+  forks_.reserve(sequences);
+  tokens_.reserve(tokens);
+  positions_.reserve(tokens);
+  spans_.reserve(sequences);
+  scorings_.reserve(sequences);
+  slots_.reserve(sequences);
+  logits_rows_.reserve(tokens);
+}
+
+void StepBuilder::reserve(const StepPlan& plan, Sequences sequences) {
+  forks_.clear();
+  for (const StepPlan::Fork& fork : plan.forks) {
+    sequences[static_cast<size_t>(fork.candidate)]->store(fork.tokens);
+    forks_.push_back({.source = slot_of(sequences, fork.source),
+                      .target = slot_of(sequences, fork.candidate),
+                      .tokens = fork.tokens});
+  }
+  kv_.fork(forks_);
+  reservations_.clear();
+  for (const StepPlan::Run& run : plan.runs) {
+    const int32_t stored = sequences[static_cast<size_t>(run.candidate)]->stored();
+    reservations_.push_back({slot_of(sequences, run.candidate), stored + run.count});
+  }
+  kv_.reserve(reservations_);
+}
+
+int64_t StepBuilder::build(const StepPlan& plan, Sequences sequences) {
+  tokens_.clear();
+  positions_.clear();
+  spans_.clear();
+  scorings_.clear();
+  slots_.clear();
+  logits_rows_.clear();
+  int64_t prefilled = 0;
+  for (const StepPlan::Run& run : plan.runs) {
+    Sequence& sequence = *sequences[static_cast<size_t>(run.candidate)];
+    const bool decodes = std::cmp_greater_equal(sequence.stored(), sequence.prompt().size()) &&
+                         run.samples && run.count == 1;
+    prefilled += decodes ? 0 : run.count;
+    add(run, sequence);
+    sequence.store(run.count);
+  }
+  if (std::none_of(scorings_.begin(), scorings_.end(),
+                   [](const KvScoring& scoring) { return scoring.token_scores; })) {
+    scorings_.clear();
+  }
+  return prefilled;
+}
+
+void StepBuilder::add(const StepPlan::Run& run, const Sequence& sequence) {
+  const KvSlot& slot = sequence.running()->slot;
+  const int32_t stored = sequence.stored();
+  spans_.push_back({.slot = slot.index(),
+                    .first_row = static_cast<int32_t>(tokens_.size()),
+                    .count = run.count,
+                    .context = stored,
+                    .tiers = kv_.tiers(slot),
+                    .newest = sequence.kv_policy().newest_dense(),
+                    .prompt = static_cast<int32_t>(sequence.prompt().size())});
+  scorings_.push_back(kv_.scoring(slot));
+  slots_.push_back(&slot);
+  request_logits(run, sequence);
+  const auto tokens =
+      sequence.tokens().subspan(static_cast<size_t>(stored), static_cast<size_t>(run.count));
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  for (int32_t i = 0; i < run.count; ++i) {
+    positions_.push_back(stored + i);
+  }
+}
+
+// Adds the rows of logits that the run needs.
+// Requires: its tokens are the next ones of the batch.
+void StepBuilder::request_logits(const StepPlan::Run& run, const Sequence& sequence) {
+  const auto first_row = static_cast<int32_t>(tokens_.size());
+  for (int32_t i = 0; i < run.count; ++i) {
+    const int32_t position = sequence.stored() + i;
+    const bool chooses = run.samples && i + 1 == run.count && !sequence.full();
+    const bool seen =
+        sequence.observes(position) || (chooses && Sampler::sees(sequence.sampling()));
+    if (chooses || seen) {
+      logits_rows_.push_back({first_row + i, run.candidate, position, chooses, seen});
+    }
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/kv/kv_cache.h"
+#include "engine/scheduler.h"
+#include "engine/sequence.h"
+#include "models/transformer.h"
+
+namespace tessera {
+
+// One row of logits to compute: the logits after `position` of a sequence.
+struct LogitsRow {
+  int32_t batch_row = 0;
+  int32_t sequence = 0;
+  int32_t position = 0;
+  bool chooses = false;  // the sequence's next token is sampled from it
+  bool seen = false;     // the logits are copied to the host, not only the sampled token
+};
+
+// Turns a plan into pages and into the model's inputs. Its memory is allocated once, for the
+// largest step. Sequences are those that the plan was made from.
+class StepBuilder {
+ public:
+  // kv: outlives this.
+  StepBuilder(KvCache& kv, const SchedulerLimits& limits);
+
+  // Forks samples from the first one of their request, then reserves pages for the groups that
+  // close in the step.
+  // Requires: preempted sequences are released, admitted ones have slots.
+  void reserve(const StepPlan& plan, Sequences sequences);
+
+  // Builds the batch, and marks its tokens as stored.
+  // Returns: number of prefilled tokens in it.
+  int64_t build(const StepPlan& plan, Sequences sequences);
+
+  // Results of build(), valid until the next call.
+  Batch batch() const { return {tokens_, positions_, spans_, scorings_}; }
+  std::span<const KvSlot* const> slots() const { return slots_; }  // of the batch's sequences
+  std::span<LogitsRow> logits_rows() { return logits_rows_; }
+
+ private:
+  void add(const StepPlan::Run& run, const Sequence& sequence);
+  void request_logits(const StepPlan::Run& run, const Sequence& sequence);
+
+  KvCache& kv_;
+  std::vector<KvReservation> reservations_;
+  std::vector<KvCopy> forks_;
+  std::vector<int32_t> tokens_;
+  std::vector<int32_t> positions_;
+  std::vector<SequenceSpan> spans_;
+  std::vector<KvScoring> scorings_;  // of each sequence; empty if none has token scores
+  std::vector<const KvSlot*> slots_;
+  std::vector<LogitsRow> logits_rows_;
+};
+
+}  // namespace tessera
