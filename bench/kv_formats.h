@@ -14,7 +14,7 @@ struct KvFormatName {
 // All formats that have kernels, the baseline first.
 inline constexpr KvFormatName kKvFormats[] = {
     {"f16", kKvF16},          {"f32", kKvF32},          {"k8v8", kKvK8V8},
-    {"k8v4", kKvK8V4},        {"k8v2", {8, 2}},         {"k8v1", {8, 1}},
+    {"k8v4", kKvK8V4},        {"k8v2", kKvK8V2},        {"k8v1", {8, 1}},
     {"k4v8", kKvK4V8},        {"k4v4", kKvK4V4},        {"k4v2", kKvK4V2},
     {"k4v1", kKvK4V1},        {"k2v8", {2, 8}},         {"k2v4", kKvK2V4},
     {"k2v2", {2, 2}},         {"k2v1", {2, 1}},         {"s50", kKvS50},

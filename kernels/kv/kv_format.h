@@ -50,6 +50,7 @@ inline constexpr KvFormat kKvF32{32, 32};  // the oracle's format
 inline constexpr KvFormat kKvF16{16, 16};  // the baseline that smaller formats are measured against
 inline constexpr KvFormat kKvK8V8{8, 8};
 inline constexpr KvFormat kKvK8V4{8, 4};
+inline constexpr KvFormat kKvK8V2{8, 2};
 inline constexpr KvFormat kKvK4V4{4, 4};
 inline constexpr KvFormat kKvK4V2{4, 2};
 inline constexpr KvFormat kKvK4V1{4, 1};

@@ -353,6 +353,7 @@ std::span<const KvPreset> kv_presets() {
       uniform_kv(kKvF16),
       uniform_kv(kKvK8V8),
       uniform_kv(kKvK8V4),
+      uniform_kv(kKvK8V2),
       uniform_kv(kKvK4V4),
       uniform_kv(kKvK4V2),
       uniform_kv(kKvS50),
