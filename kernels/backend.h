@@ -34,6 +34,8 @@ struct Backend {
   int64_t (*linear_scratch_bytes)(int64_t tokens, int64_t cols);
   int64_t (*attention_scratch_bytes)(const StepLimits& limits, int32_t query_heads,
                                      int32_t head_dim);
+  // Null: kv_score needs none.
+  int64_t (*kv_score_scratch_bytes)(const StepLimits& limits, int32_t query_heads) = nullptr;
   int64_t (*kv_compress_scratch_bytes)(const KvPagesView& pages, Stream);
   int64_t (*kv_demote_scratch_bytes)(const KvPagesView& pages, Stream);
   int64_t (*sample_scratch_bytes)(const SampleLimits& limits, Stream);
@@ -47,8 +49,6 @@ struct Backend {
   const DeviceMemory* memory = nullptr;
   // Returns: true if the ops serve pages of that format. Null: every format that is_supported().
   bool (*serves_pages)(KvFormat format, int32_t head_dim) = nullptr;
-  // True if kv_score serves scorers with a softmax of their own (Keyformer).
-  bool own_softmax = true;
   // Records ops to be started together later (kernels/recording.h). Null: ops are called each time.
   std::unique_ptr<Recording> (*record)(const RecordArgs&, Stream) = nullptr;
 

@@ -80,7 +80,8 @@ MatrixView<float> read_pages(const DecoderStep& step, MatrixView<float> queries,
                           .layer = layer,
                           .query_heads = ops.config.heads,
                           .scale = scale,
-                          .dense = workspace.dense},
+                          .dense = workspace.dense,
+                          .scratch = workspace.attention_scratch},
                          ops.stream);
   }
   return attended;

@@ -48,7 +48,10 @@ Workspace::Views cut(const ModelConfig& config, const StepLimits& limits, int32_
   views.log_sums = cutter.matrix<float>(tokens, config.heads);
   views.score_weights = cut_weights(config, limits, cutter);
   views.attention_scratch = cutter.array<std::byte>(
-      backend.attention_scratch_bytes(limits, config.heads, config.head_dim));
+      std::max(backend.attention_scratch_bytes(limits, config.heads, config.head_dim),
+               backend.kv_score_scratch_bytes == nullptr
+                   ? 0
+                   : backend.kv_score_scratch_bytes(limits, config.heads)));
   const KvPageLayout widest = KvPageLayout::make(kKvF32, config.head_dim, kKvGroup);
   views.dense =
       cutter.array<std::byte>(max_dense_groups(limits) * config.kv_heads * widest.page_bytes);

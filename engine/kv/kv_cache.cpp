@@ -29,7 +29,7 @@ std::unique_ptr<PrefixCache> make_prefix_cache(const KvCacheOptions& options, Kv
 
 absl::StatusOr<std::unique_ptr<KvCache>> KvCache::create(const KvCacheOptions& options,
                                                          const Backend& backend, Stream stream) {
-  TESSERA_RETURN_IF_ERROR(check_options(options, backend));
+  TESSERA_RETURN_IF_ERROR(check_options(options));
   TESSERA_ASSIGN_OR_RETURN(const KvArenaShape shape, shape_of(options));
   for (const KvFormat format : shape.formats) {
     if (backend.serves_pages != nullptr && !backend.serves_pages(format, shape.head_dim)) {
@@ -54,7 +54,7 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::create(const KvCacheOptions& o
 KvCache::KvCache(const KvCacheOptions& options, Memory memory, const Backend& backend,
                  Stream stream)
     : default_policy_(options.preset.policy),
-      model_(model_of(options, backend)),
+      model_(model_of(options)),
       arena_(std::move(memory.arena)),
       scratch_(std::move(memory.scratch)),
       backend_(backend),

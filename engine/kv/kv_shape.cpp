@@ -157,11 +157,6 @@ absl::Status check_policy(const KvPolicy& policy, const KvModel& model) {
         absl::StrCat("KV policy: the rule ", std::string(name_of(policy.rule)), " serves at most ",
                      kMaxScoredHeads, " query heads of one KV head, the model has ", model.group));
   }
-  if (policy.is_lossy() && has_own_softmax(policy.scorer) && !model.own_softmax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("KV policy: the scorer ", std::string(name_of(policy.scorer)),
-                     " needs a softmax of its own, which only the CPU backend computes"));
-  }
   const bool spreads_over_heads = reads_of(policy.allocator) != AllocatorReads::shape;
   if (model.ranks > 1 && divides_budget(policy.rule) && spreads_over_heads) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -180,13 +175,13 @@ absl::Status check_policy(const KvPolicy& policy, const KvModel& model) {
   return absl::OkStatus();
 }
 
-KvModel model_of(const KvCacheOptions& options, const Backend& backend) {
+KvModel model_of(const KvCacheOptions& options) {
   return {options.head_dim, options.query_heads / options.kv_heads, options.sliding_window,
-          options.ranks == nullptr ? 1 : options.ranks->ranks(), backend.own_softmax};
+          options.ranks == nullptr ? 1 : options.ranks->ranks()};
 }
 
-absl::Status check_options(const KvCacheOptions& options, const Backend& backend) {
-  const KvModel model = model_of(options, backend);
+absl::Status check_options(const KvCacheOptions& options) {
+  const KvModel model = model_of(options);
   for (const KvPolicy& policy : policies_of(options)) {
     TESSERA_RETURN_IF_ERROR(check_policy(policy, model));
   }

@@ -30,24 +30,23 @@ struct KvCacheOptions {
   Communicator* ranks = nullptr;
 };
 
-// Properties of a model and its backend that decide if it can be used with a policy.
+// Properties of a model that decide if it can be used with a policy.
 struct KvModel {
   int32_t head_dim = 0;
   int32_t group = 0;           // query heads for each KV head
   int32_t sliding_window = 0;  // in tokens; 0: none
   int32_t ranks = 1;           // its KV heads are split over this number of ranks
-  bool own_softmax = true;     // see Backend
 };
 
-KvModel model_of(const KvCacheOptions& options, const Backend& backend);
+KvModel model_of(const KvCacheOptions& options);
 
 // Checks a policy against a model, for any cache.
-// Errors: InvalidArgument names the inconsistent fields, or the property of the model or the
-// backend that excludes the policy.
+// Errors: InvalidArgument names the inconsistent fields, or the property of the model that excludes
+// the policy.
 absl::Status check_policy(const KvPolicy& policy, const KvModel& model);
 
 // The same for every policy in `options`, and for the ladder.
-absl::Status check_options(const KvCacheOptions& options, const Backend& backend);
+absl::Status check_options(const KvCacheOptions& options);
 
 // Returns: the memory layout of a cache: its formats, the page size in bytes that wastes the least,
 // and the number of pages.

@@ -33,6 +33,7 @@ void kv_swap_in(const KvSnapshotArgs& args, Stream stream);
 void kv_store(const KvStoreArgs& args, Stream stream);
 
 int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, int32_t head_dim);
+int64_t kv_score_scratch_bytes(const StepLimits& limits, int32_t query_heads);
 void attention(const AttentionArgs& args, Stream stream);
 void kv_score(const KvScoreArgs& args, Stream stream);
 int64_t kv_compress_scratch_bytes(const KvPagesView& pages, Stream stream);

@@ -34,7 +34,7 @@ namespace tessera {
 //   update(state, sum, age)              Returns: the state after a query
 //   significance(state, age)             Returns: the significance at the next query, not negative
 //   kOwnSoftmax                          true: a is not attention's probability, but that of
-//                                        Keyformer's softmax. The CUDA backend has none.
+//                                        Keyformer's softmax
 // The name is the value of the policy field `scorer`. Values go between ranks: add new ones last.
 #define TESSERA_KV_SCORERS(SCORER)         \
   SCORER(none, NoScorer)                   \

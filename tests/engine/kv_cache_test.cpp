@@ -47,22 +47,6 @@ class KvCacheTest : public testing::Test {
   ThreadPool threads_{1};
 };
 
-TEST_F(KvCacheTest, RefusesAScorerWhoseSoftmaxTheBackendDoesNotCompute) {
-  Backend backend = cpu_backend(CpuIsa::scalar);
-  backend.own_softmax = false;
-  KvCacheOptions options = small_options();
-  options.query_heads = options.kv_heads;
-  options.preset = *find_kv_preset("keyformer");
-  EXPECT_TRUE(make(options).ok());
-  const auto refused = KvCache::create(options, backend, threads_.stream());
-  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("the scorer keyformer"));
-  options.preset = *find_kv_preset("h2o");
-  const auto kv = KvCache::create(options, backend, threads_.stream());
-  ASSERT_TRUE(kv.ok()) << kv.status();
-  EXPECT_THAT(std::string((*kv)->check(find_kv_preset("keyformer")->policy).message()),
-              HasSubstr("the scorer keyformer"));
-}
-
 TEST_F(KvCacheTest, HoldsWholeContextsForAllSlotsByDefault) {
   const auto kv = make(small_options());
   ASSERT_TRUE(kv.ok()) << kv.status();

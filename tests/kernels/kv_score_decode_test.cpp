@@ -21,7 +21,7 @@ TEST_P(KvScoreDecode, TakesWhatAttentionLeft) {
   uint32_t seed = 1;
   for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V2, kKvK2V4, kKvS50, kKvS70K8V4}) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    ScoreShape shape{.policy = scored(static_cast<KvScorer>(1 + seed % 5), 40, true, format)};
+    ScoreShape shape{.policy = scored(static_cast<KvScorer>(1 + seed % 7), 40, true, format)};
     shape.gqa_ratio = seed % 2 == 0 ? 3 : 5;
     shape.prompt = 124;
     shape.tokens = 130;  // a group closes
@@ -61,6 +61,22 @@ TEST_P(KvScoreDecode, DoesNotDependOnTheRestOfTheBatch) {
   EXPECT_EQ(ScoredSequence(shape, 9).run(device(), chunks), alone);
   shape.weights = false;
   EXPECT_EQ(ScoredSequence(shape, 9).run(device(), chunks), alone);
+}
+
+// Keyformer's temperature rises with each generated token.
+TEST_P(KvScoreDecode, TakesTheProbabilitiesOfTheScorersOwnSoftmax) {
+  ScoreShape shape{.policy = scored(KvScorer::keyformer, 20, true, kKvK8V4)};
+  shape.prompt = 70;
+  shape.tokens = 90;
+  ScoredSequence sequence(shape, 11);
+  const auto scores = sequence.run(device(), {70, 1, 1, 1, 17});
+  for (int32_t head = 0; head < shape.kv_heads; ++head) {
+    const std::vector<double> expected = sequence.expected(head);
+    for (size_t t = 0; t < expected.size(); ++t) {
+      ASSERT_NEAR(scores[static_cast<size_t>(head)][t], expected[t], 1e-5 + 2e-3 * expected[t])
+          << "head " << head << " token " << t;
+    }
+  }
 }
 
 // Generated tokens have token scores even if their queries do not count. Then their score is 0.

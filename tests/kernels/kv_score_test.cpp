@@ -19,9 +19,6 @@ TEST_P(KvScore, IsTheAttentionOfTheScoredQueries) {
     const double relative = halves ? 2e-2 : 2e-3;
     for (const KvScorer scorer :
          {KvScorer::mean, KvScorer::sum, KvScorer::squares, KvScorer::a2sf, KvScorer::keyformer}) {
-      if (has_own_softmax(scorer) && !device().backend->own_softmax) {
-        continue;
-      }
       ScoreShape shape{.policy = scored(scorer, seed % 3 == 0 ? 0 : 40, seed % 2 == 0, format)};
       shape.gqa_ratio = 1 + static_cast<int32_t>(seed % 5);
       shape.head_dim = seed % 4 == 0 ? 80 : 16;
@@ -74,7 +71,7 @@ TEST(Keyformer, DrawsGumbelNoiseForEachQueryAndToken) {
   const double lowest = -std::log(-std::log(0.5 / (1 << 23)));
   for (int32_t query = 0; query < kTokens; ++query) {
     for (int32_t token = 0; token < kTokens; ++token) {
-      const double z = std::log(KeyformerScorer::noise(3, query, token)) + lowest;
+      const double z = std::log(keyformer_noise(3, query, token)) + lowest;
       sum += z;
       squares += z * z;
     }
@@ -116,7 +113,7 @@ TEST_P(KvScore, DoesNotDependOnChunks) {
       {192, 8, 70}, {1, 63, 64, 64, 8, 1, 1, 1, 67}, {199, 1, 55, 1, 14}, {100, 100, 70}};
   for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V2, kKvS50, kKvS70K8V4}) {
     for (const KvScorer scorer : {KvScorer::mean, KvScorer::squares, KvScorer::scissorhands,
-                                  KvScorer::a2sf, KvScorer::recurrence}) {
+                                  KvScorer::a2sf, KvScorer::recurrence, KvScorer::keyformer}) {
       ScoredSequence sequence({.policy = scored(scorer, 90, true, format)}, 77);
       const auto whole = sequence.run(device(), {270});
       for (const std::vector<int32_t>& chunks : cuts) {
@@ -147,12 +144,10 @@ TEST_P(KvScore, WeightsThatAttentionLeftGiveTheBitsOfAnotherProduct) {
     GTEST_SKIP() << "this backend leaves none";
   }
   uint32_t seed = 100;
-  const uint32_t scorers = device().backend->own_softmax ? 7 : 6;
   for (const KvFormat format : named_formats()) {
     for (const int32_t gqa_ratio : {1, 2, 4, 8}) {
       const int32_t head_dims[] = {64, 80, 128};
-      ScoreShape shape{.policy =
-                           scored(static_cast<KvScorer>(1 + seed % scorers), 40, true, format)};
+      ScoreShape shape{.policy = scored(static_cast<KvScorer>(1 + seed % 7), 40, true, format)};
       shape.gqa_ratio = gqa_ratio;
       shape.head_dim = head_dims[seed % 3];
       shape.tokens = 210;

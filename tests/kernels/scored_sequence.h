@@ -15,6 +15,10 @@
 
 namespace tessera {
 
+inline float keyformer_noise(int32_t layer, int32_t query, int32_t token) {
+  return KeyformerScorer::noise(layer, query, token, [](float x) { return std::log(x); });
+}
+
 struct ScoreShape {
   KvPolicy policy;
   int32_t head_dim = 16;
@@ -123,7 +127,7 @@ class ScoredSequence {
     const double temperature = std::min(2.0, 1 + 0.01 * generated);
     double sum = 0;
     for (size_t t = 0; t < weights.size(); ++t) {
-      const double z = std::log(KeyformerScorer::noise(0, p, static_cast<int32_t>(t)));
+      const double z = std::log(keyformer_noise(0, p, static_cast<int32_t>(t)));
       weights[t] = std::exp((std::log(weights[t]) + z) / temperature);
       sum += weights[t];
     }
@@ -224,6 +228,10 @@ class ScoredSequence {
                       device.stream);
     const std::vector<float> scored =
         shape_.blind && count == 1 ? std::vector<float>(queries.size(), NAN) : queries;
+    std::vector<std::byte> score_scratch(static_cast<size_t>(
+        backend.kv_score_scratch_bytes == nullptr
+            ? 0
+            : backend.kv_score_scratch_bytes({tokens, sequences, shape_.tokens}, query_heads)));
     backend.kv_score({.queries = {scored.data(), tokens, query_cols(), query_cols()},
                       .log_sums = log_sum_rows,
                       .sequences = spans,
@@ -232,7 +240,8 @@ class ScoredSequence {
                       .pages = (*arena_)->view(),
                       .query_heads = query_heads,
                       .scale = scale(),
-                      .dense = dense},
+                      .dense = dense,
+                      .scratch = score_scratch},
                      device.stream);
     device.wait(device.stream);
   }

@@ -20,7 +20,9 @@ class OwnSoftmax {
 
   // Returns: factor of the weights of the token at `token`, for all heads. At least 1, so that no
   // weight exceeds the denominator.
-  float noise(int32_t token) const { return KeyformerScorer::noise(layer_, position_, token); }
+  float noise(int32_t token) const {
+    return KeyformerScorer::noise(layer_, position_, token, [](float x) { return std::log(x); });
+  }
   float reweighted(float weight, float noise) const {
     return inverse_ == 1.0f ? weight * noise : std::pow(weight * noise, inverse_);
   }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 
 namespace tessera {
@@ -29,10 +28,11 @@ struct KeyformerScorer {
     return risen < 2.0f ? risen : 2.0f;
   }
 
-  // Returns: e^(z - the lowest z), at least 1.
-  static float noise(int32_t layer, int32_t query, int32_t token) {
+  // Returns: e^(z - the lowest z), at least 1. log: the backend's logarithm.
+  template <class Log>
+  static constexpr float noise(int32_t layer, int32_t query, int32_t token, Log&& log) {
     const float uniform = (static_cast<float>(bits(layer, query, token)) + 0.5f) / kValues;
-    return std::log(0.5f / kValues) / std::log(uniform);
+    return log(0.5f / kValues) / log(uniform);
   }
 
  private:

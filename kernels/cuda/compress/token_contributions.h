@@ -1,0 +1,130 @@
+#pragma once
+
+#include "kernels/cuda/attention/scores.h"
+#include "kernels/cuda/attention/work.h"
+#include "kernels/cuda/simt/simt.h"
+#include "kernels/kv/kv_compression.h"
+#include "kernels/ops/attention.h"
+
+namespace tessera::cuda {
+
+using namespace simt;
+
+// Token scores of one (sequence, KV head). Those at the left end belong to the high tier, followed
+// by the groups that hold the step's tokens. Those of the low tier are at the right end.
+struct TokenScoreRow {
+  KvTokenScore* token_scores;
+  int32_t row_token_scores;
+  int32_t before;  // high tokens before the step
+  int32_t fresh;   // place of the step's first token
+  int32_t left;    // token scores at the left end
+  int32_t low;
+
+  TESSERA_DEVICE int32_t left_tiles() const { return (left + kKvGroup - 1) / kKvGroup; }
+  TESSERA_DEVICE int32_t tiles() const { return left_tiles() + (low + kKvGroup - 1) / kKvGroup; }
+};
+TESSERA_DEVICE TokenScoreRow token_score_row(const KvPagesView& pages, const SequenceSpan& span,
+                                             int64_t row) {
+  const KvRow counts = pages.rows[row];
+  const int32_t before = counts.high - (span.closed_after() - span.closed_before()) * kKvGroup;
+  const int32_t fresh = before + span.context - span.closed_before() * kKvGroup;
+  return {pages.token_score_row(row),
+          pages.row_token_scores,
+          before,
+          fresh,
+          fresh + span.count,
+          counts.low};
+}
+
+// One float as the vector of a scorer. No product is fused with the addition behind it. So token
+// scores have the same bits if scores are computed here and if attention left them.
+struct RoundedFloat {
+  float value;
+
+  TESSERA_BOTH static RoundedFloat fma(RoundedFloat a, RoundedFloat b, RoundedFloat c) {
+    return {c.value + ::fmaf(a.value, b.value, 0.0f)};
+  }
+  TESSERA_BOTH static RoundedFloat at_least(RoundedFloat a, RoundedFloat b) {
+    return {a.value >= b.value ? 1.0f : 0.0f};
+  }
+  friend TESSERA_BOTH RoundedFloat operator+(RoundedFloat a, RoundedFloat b) {
+    return {a.value + b.value};
+  }
+  friend TESSERA_BOTH RoundedFloat operator*(RoundedFloat a, RoundedFloat b) {
+    return {::fmaf(a.value, b.value, 0.0f)};
+  }
+};
+
+// Returns: attention of a query head to a token, from its score.
+TESSERA_DEVICE float attention_of(float score, float log_sum) {
+  return exp2(fma(-kLog2E, log_sum, score));
+}
+
+// Returns: contribution of one query head with attention `a` to a token's score.
+// even: 1 / (number of tokens that the query attends to).
+TESSERA_DEVICE float contribution_of(float a, KvScorer scorer, float even) {
+  return with_scorer(scorer, [&](auto type) {
+    return decltype(type)::add_head(RoundedFloat{0}, RoundedFloat{a}, RoundedFloat{1},
+                                    RoundedFloat{even})
+        .value;
+  });
+}
+
+// ---- a softmax of the scorer's own, in two passes: sums of the weights of a query, then scores.
+// Each weight is rounded to an integer, so that the order of additions makes no difference.
+
+using WeightSum = unsigned long long;  // a multiple of 1 / kSumScale; CUDA adds no uint64_t
+constexpr float kSumScale = 1 << 24;
+
+// Returns: the weight of a token in the scorer's own softmax. a: attention's. At least a, so that
+// sums are at least 1.
+TESSERA_DEVICE float own_weight(float a, const KvScoring& scoring, int32_t layer, int32_t query,
+                                int32_t token) {
+  const int32_t generated = query + 1 - scoring.prompt_tokens;
+  const float temperature = KeyformerScorer::temperature(generated > 0 ? generated : 0);
+  const float noisy =
+      a * KeyformerScorer::noise(layer, query, token, [](float x) { return log(x); });
+  return temperature == 1.0f || noisy == 0.0f ? noisy : exp(log(noisy) / temperature);
+}
+
+TESSERA_DEVICE WeightSum& weight_sum(const KvScoreArgs& args, int64_t batch_row, int32_t head) {
+  return reinterpret_cast<WeightSum*>(args.scratch.data())[batch_row * args.query_heads + head];
+}
+
+TESSERA_DEVICE WeightSum as_sum(float weight) {
+  return static_cast<WeightSum>(weight * kSumScale + 0.5f);
+}
+
+// Adds the sums of a warp's lanes.
+TESSERA_DEVICE void add_weights(WeightSum& sum, WeightSum of_lane) {
+  for (int32_t mask = kWarp / 2; mask > 0; mask /= 2) {
+    of_lane += shuffle_xor(of_lane, mask);
+  }
+  if (lane() == 0) {
+    atomic_add(&sum, of_lane);
+  }
+}
+TESSERA_DEVICE float total_of(WeightSum sum) {
+  return static_cast<float>(sum) / kSumScale;
+}
+
+// Returns: a token's score after one query. received: the contributions of all heads. `heads`:
+// gqa_ratio. age: positions from the token to the query.
+TESSERA_DEVICE float score_after_query(const KvScoring& scoring, int32_t heads, float score,
+                                       float received, int32_t age) {
+  return with_scorer(scoring.scorer, [&](auto type) {
+    using Scorer = decltype(type);
+    if constexpr (Scorer::kHasState) {
+      return Scorer::update(score, received, age);
+    } else {
+      return fma(Scorer::share(heads), received, scoring.decay * score);
+    }
+  });
+}
+
+// Returns: the even share of the attention of a query that sees `tokens`.
+TESSERA_DEVICE float even_share(int32_t tokens) {
+  return 1.0f / static_cast<float>(tokens);
+}
+
+}  // namespace tessera::cuda
