@@ -16,7 +16,8 @@ std::string preset_names() {
 }
 
 void declare_what(CLI::App& app, EvalOptions& options) {
-  app.add_option("--model", options.model, "Hugging Face directory; with --url for its tokenizer")
+  app.add_option("--model", options.model,
+                 "Hugging Face directory or GGUF file; with --url for its tokenizer")
       ->type_name("DIR")
       ->required();
   app.add_option(

@@ -1,11 +1,12 @@
 #include "models/checkpoint.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
+#include "models/gguf/config.h"
+#include "models/gguf/tensor_names.h"
 #include "models/json_fields.h"
 #include "models/status_macros.h"
 
@@ -22,28 +23,53 @@ bool is_plain_file_name(const std::string& name) {
 
 }  // namespace
 
-absl::StatusOr<Checkpoint> Checkpoint::open(const std::filesystem::path& directory) {
-  Checkpoint checkpoint;
-  checkpoint.directory_ = directory;
-  absl::StatusOr<SafetensorsFile> single = SafetensorsFile::open(directory / kSingleFile);
+absl::StatusOr<Checkpoint> Checkpoint::open(const std::filesystem::path& model) {
+  TESSERA_ASSIGN_OR_RETURN(const std::optional<std::filesystem::path> gguf, find_gguf(model));
+  Checkpoint checkpoint(gguf.value_or(model));
+  if (gguf) {
+    TESSERA_RETURN_IF_ERROR(checkpoint.open_gguf());
+    return checkpoint;
+  }
+  absl::StatusOr<SafetensorsFile> single = SafetensorsFile::open(model / kSingleFile);
   if (single.ok()) {
     const auto& file = checkpoint.files_.emplace(kSingleFile, *std::move(single)).first->second;
     for (const auto& [tensor_name, tensor] : file.tensors()) {
-      checkpoint.places_.emplace(tensor_name, Place{&file, &tensor});
+      checkpoint.add(file, tensor_name);
     }
     return checkpoint;
   }
   if (!absl::IsNotFound(single.status())) {
     return single.status();
   }
-  const std::filesystem::path index = directory / kIndexFile;
+  const std::filesystem::path index = model / kIndexFile;
   std::error_code ignored;
   if (!std::filesystem::exists(index, ignored)) {
-    return absl::NotFoundError(
-        absl::StrCat(directory.string(), ": has neither ", kSingleFile, " nor ", kIndexFile));
+    return absl::NotFoundError(absl::StrCat(model.string(), ": has neither ", kSingleFile, " nor ",
+                                            kIndexFile, " nor a GGUF file"));
   }
   TESSERA_RETURN_IF_ERROR(checkpoint.open_shards(index));
   return checkpoint;
+}
+
+void Checkpoint::add(const SafetensorsFile& file, const std::string& tensor_name) {
+  places_.emplace(tensor_name, Place{file.path(), *file.find(tensor_name)});
+}
+
+absl::Status Checkpoint::open_gguf() {
+  TESSERA_ASSIGN_OR_RETURN(gguf_, GgufModel::open(path_));
+  TESSERA_ASSIGN_OR_RETURN(const ModelConfig config, read_gguf_config(*gguf_));
+  gguf_names_ = &architecture_of(config);
+  for (const GgufFile& file : gguf_->files()) {
+    for (const auto& [tensor_name, tensor] : file.tensors()) {
+      if (belongs_to_config(tensor_name)) continue;
+      const auto added =
+          places_.emplace(checkpoint_name(tensor_name, *gguf_names_), Place{file.path(), tensor});
+      if (gguf_names_->gguf.interleaves_heads && is_rotated(tensor_name)) {
+        added.first->second.tensor.interleaved_rows = config.head_dim;
+      }
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Checkpoint::open_shards(const std::filesystem::path& index) {
@@ -63,17 +89,15 @@ absl::Status Checkpoint::open_shards(const std::filesystem::path& index) {
     const auto& shard_name = shard.get_ref<const std::string&>();
     auto file = files_.find(shard_name);
     if (file == files_.end()) {
-      TESSERA_ASSIGN_OR_RETURN(SafetensorsFile opened,
-                               SafetensorsFile::open(directory_ / shard_name));
+      TESSERA_ASSIGN_OR_RETURN(SafetensorsFile opened, SafetensorsFile::open(path_ / shard_name));
       file = files_.emplace(shard_name, std::move(opened)).first;
     }
-    const StoredTensor* tensor = file->second.find(tensor_name);
-    if (tensor == nullptr) {
+    if (file->second.find(tensor_name) == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat(file->second.path().string(),
                                                      ": has no tensor ", in_quotes(tensor_name),
                                                      ", but ", kIndexFile, " lists it there"));
     }
-    places_.emplace(tensor_name, Place{&file->second, tensor});
+    add(file->second, tensor_name);
   }
   return absl::OkStatus();
 }
@@ -82,10 +106,11 @@ absl::StatusOr<const StoredTensor*> Checkpoint::tensor(const std::string& tensor
                                                        std::span<const int64_t> shape) const {
   const auto found = places_.find(tensor_name);
   if (found == places_.end()) {
-    return absl::NotFoundError(absl::StrCat(directory_.string(), ": misses tensor ", tensor_name,
-                                            ", expected with shape ", shown(shape)));
+    return absl::NotFoundError(absl::StrCat(path_.string(), ": misses tensor ",
+                                            stored_name(tensor_name), ", expected with shape ",
+                                            shown(shape)));
   }
-  const StoredTensor* tensor = found->second.tensor;
+  const StoredTensor* tensor = &found->second.tensor;
   if (!std::equal(shape.begin(), shape.end(), tensor->shape.begin(), tensor->shape.end())) {
     return absl::InvalidArgumentError(absl::StrCat(
         describe(tensor_name), ": has shape ", shown(tensor->shape), ", expected ", shown(shape)));
@@ -98,21 +123,23 @@ absl::StatusOr<const StoredTensor*> Checkpoint::tensor(const std::string& tensor
   return tensor;
 }
 
+std::string Checkpoint::stored_name(const std::string& tensor_name) const {
+  return gguf_names_ == nullptr ? tensor_name : gguf_name(tensor_name, *gguf_names_);
+}
+
 std::string Checkpoint::describe(const std::string& tensor_name) const {
   const auto found = places_.find(tensor_name);
   TESSERA_CHECK(found != places_.end(), "describes a tensor that is not there");
-  return absl::StrCat(found->second.file->path().string(), ": tensor ", in_quotes(tensor_name));
+  return absl::StrCat(found->second.file.string(), ": tensor ",
+                      in_quotes(stored_name(tensor_name)));
 }
 
-TensorType Checkpoint::matrix_type() const {
-  std::optional<TensorType> type;
+std::set<TensorType> Checkpoint::matrix_types() const {
+  std::set<TensorType> types;
   for (const auto& [tensor_name, place] : places_) {
-    if (place.tensor->shape.size() == 2) {
-      type = type.value_or(place.tensor->type) == place.tensor->type ? place.tensor->type
-                                                                     : TensorType::f32;
-    }
+    if (place.tensor.shape.size() == 2) types.insert(place.tensor.type);
   }
-  return type.value_or(TensorType::f32);
+  return types;
 }
 
 std::vector<std::string> Checkpoint::names() const {

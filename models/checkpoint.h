@@ -2,23 +2,29 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "models/architectures/architecture.h"
+#include "models/gguf/model.h"
 #include "models/safetensors.h"
 
 namespace tessera {
 
-// The weights of a Hugging Face directory, mapped read-only. Reads model.safetensors, or
+// The weights of a model, mapped read-only. Reads model.safetensors of a Hugging Face directory, or
 // model.safetensors.index.json and its shards. The single file has priority, as in transformers. A
-// shard must be a plain file name, so an index cannot point outside its directory.
+// shard must be a plain file name, so an index cannot point outside its directory. Also reads a
+// GGUF file (models/gguf/model.h); its tensors have the names of a Hugging Face directory.
 class Checkpoint {
  public:
   // Maps the single file or all shards.
-  // Errors: NotFound, InvalidArgument; each names the file.
-  static absl::StatusOr<Checkpoint> open(const std::filesystem::path& directory);
+  // Errors: NotFound, InvalidArgument; each names the file. Of a GGUF file also those of
+  // read_gguf_config.
+  static absl::StatusOr<Checkpoint> open(const std::filesystem::path& model);
 
   // Returns: the tensor with exactly this shape and a readable type. Not owned; valid as long as
   // this checkpoint.
@@ -31,23 +37,28 @@ class Checkpoint {
   // Requires: the tensor exists.
   std::string describe(const std::string& tensor_name) const;
 
-  // Returns: the type of all two-dimensional tensors, or f32 if their types differ.
-  TensorType matrix_type() const;
+  // Returns: the types of the two-dimensional tensors.
+  std::set<TensorType> matrix_types() const;
 
   // Returns: the names of all tensors, sorted.
   std::vector<std::string> names() const;
 
  private:
-  Checkpoint() = default;
+  explicit Checkpoint(std::filesystem::path path) : path_(std::move(path)) {}
   absl::Status open_shards(const std::filesystem::path& index);
+  absl::Status open_gguf();
+  void add(const SafetensorsFile& file, const std::string& tensor_name);
+  std::string stored_name(const std::string& tensor_name) const;
 
   struct Place {
-    const SafetensorsFile* file;
-    const StoredTensor* tensor;
+    std::filesystem::path file;
+    StoredTensor tensor;
   };
 
-  std::filesystem::path directory_;
-  std::map<std::string, SafetensorsFile> files_;  // by file name; map nodes have stable addresses
+  std::filesystem::path path_;
+  std::map<std::string, SafetensorsFile> files_;  // by file name
+  std::optional<GgufModel> gguf_;                 // instead of safetensors files
+  const Architecture* gguf_names_ = nullptr;      // null: tensors keep their names
   std::map<std::string, Place> places_;           // by tensor name
 };
 

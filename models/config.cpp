@@ -2,6 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "models/architectures/architecture.h"
+#include "models/config_limits.h"
+#include "models/gguf/config.h"
 #include "models/json_fields.h"
 #include "models/mapped_file.h"
 #include "models/status_macros.h"
@@ -11,15 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// Limits well above any model of this family. They are low enough that ModelConfig's products fit
-// into int32_t and byte counts fit into int64_t.
-constexpr int64_t kMaxVocab = 1 << 24;
-constexpr int64_t kMaxWidth = 1 << 20;
-constexpr int64_t kMaxLayers = 1024;
-constexpr int64_t kMaxHeads = 1024;
-constexpr int64_t kMaxHeadDim = 256;     // limit of the backends' attention kernels
-constexpr int64_t kHeadDimMultiple = 8;  // required by the same kernels
-constexpr int64_t kMaxContext = 1 << 26;
+using namespace config_limits;
 
 // Error for a setting that this engine does not support. It names the setting.
 absl::Status unimplemented(const JsonFields& fields, const std::string& what,
@@ -98,7 +92,7 @@ absl::Status read_shape(JsonFields& fields, const ConfigRules& rules, ModelConfi
   config.ffn = fields.integer("intermediate_size", 1, kMaxWidth);
   config.context = fields.integer("max_position_embeddings", 1, kMaxContext);
   config.head_dim = read_head_dim(fields, rules, config);
-  config.norm_epsilon = fields.number_or("rms_norm_eps", 1e-6f, 1e-12, 0.1);
+  config.norm_epsilon = fields.number_or("rms_norm_eps", 1e-6f, kMinNormEpsilon, kMaxNormEpsilon);
   config.tied_head = fields.boolean_or("tie_word_embeddings", false);
   TESSERA_RETURN_IF_ERROR(fields.status());
   if (config.heads % config.kv_heads != 0) {
@@ -148,12 +142,12 @@ absl::StatusOr<RopeScaling::Kind> rope_kind(JsonFields& fields) {
 absl::Status read_rope_object(JsonFields& fields, ModelConfig& config) {
   RopeScaling& scaling = config.rope_scaling;
   TESSERA_ASSIGN_OR_RETURN(scaling.kind, rope_kind(fields));
-  config.rope_theta = fields.number_or("rope_theta", config.rope_theta, 1, 1e12);
+  config.rope_theta = fields.number_or("rope_theta", config.rope_theta, 1, kMaxRopeTheta);
   if (fields.number_or("partial_rotary_factor", 1, 0, 1) != 1) {
     return unimplemented(fields, "partial_rotary_factor below 1", "supported is 1");
   }
   if (scaling.kind != RopeScaling::Kind::none) {
-    scaling.factor = fields.number("factor", 1, 1e6);
+    scaling.factor = fields.number("factor", 1, kMaxRopeFactor);
   }
   if (scaling.kind == RopeScaling::Kind::llama3) {
     scaling.low_freq_factor = fields.number("low_freq_factor", 1e-3, 1e6);
@@ -171,7 +165,7 @@ absl::Status read_rope_object(JsonFields& fields, ModelConfig& config) {
 // Accepts two spellings: rope_theta beside rope_scaling, or both in rope_parameters
 // (transformers 5).
 absl::Status read_rope(JsonFields& fields, ModelConfig& config) {
-  config.rope_theta = fields.number_or("rope_theta", 10000, 1, 1e12);
+  config.rope_theta = fields.number_or("rope_theta", 10000, 1, kMaxRopeTheta);
   if (fields.number_or("partial_rotary_factor", 1, 0, 1) != 1) {
     return unimplemented(fields, "partial_rotary_factor below 1", "supported is 1");
   }
@@ -226,7 +220,13 @@ absl::StatusOr<ModelConfig> parse_model_config(std::string_view config_json,
   return config;
 }
 
-absl::StatusOr<ModelConfig> read_model_config(const std::filesystem::path& directory) {
+absl::StatusOr<ModelConfig> read_model_config(const std::filesystem::path& model) {
+  TESSERA_ASSIGN_OR_RETURN(const std::optional<std::filesystem::path> file, find_gguf(model));
+  if (file) {
+    TESSERA_ASSIGN_OR_RETURN(const GgufModel opened, GgufModel::open(*file));
+    return read_gguf_config(opened);
+  }
+  const std::filesystem::path& directory = model;
   TESSERA_ASSIGN_OR_RETURN(const std::string config, read_small_file(directory / "config.json"));
   absl::StatusOr<std::string> generation = read_small_file(directory / "generation_config.json");
   if (absl::IsNotFound(generation.status())) {

@@ -12,15 +12,17 @@ namespace tessera {
 
 // Scaling of RoPE frequencies for contexts longer than in the model's first training.
 struct RopeScaling {
-  enum class Kind : uint8_t { none, linear, llama3 };
+  enum class Kind : uint8_t { none, linear, llama3, factors };
   Kind kind = Kind::none;
   float factor = 1;
   float low_freq_factor = 1;  // this and the next two: llama3 only
   float high_freq_factor = 4;
   int32_t original_context = 8192;
+  std::vector<float> factors = {};  // factors only: [head_dim / 2] divisors of the frequencies
 };
 
-// Validated contents of config.json and generation_config.json of a Hugging Face directory.
+// Validated contents of config.json and generation_config.json of a Hugging Face directory, or of
+// the metadata of a GGUF file.
 struct ModelConfig {
   std::string architecture;  // a name of models/architectures/table.cpp
   int32_t vocab = 0;
@@ -51,6 +53,9 @@ struct ModelConfig {
 // scaling that is not supported; the message names it and the supported ones).
 absl::StatusOr<ModelConfig> parse_model_config(std::string_view config_json,
                                                std::string_view generation_config_json);
-absl::StatusOr<ModelConfig> read_model_config(const std::filesystem::path& directory);
+
+// The same of a Hugging Face directory, a GGUF file, or a directory with one (models/gguf/model.h).
+// Errors: also those of find_gguf and GgufModel::open; errors of metadata name file and key.
+absl::StatusOr<ModelConfig> read_model_config(const std::filesystem::path& model);
 
 }  // namespace tessera

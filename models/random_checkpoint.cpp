@@ -118,6 +118,8 @@ json rope_json(const RopeScaling& scaling) {
       return nullptr;
     case RopeScaling::Kind::linear:
       return {{"rope_type", "linear"}, {"factor", scaling.factor}};
+    case RopeScaling::Kind::factors:
+      TESSERA_CHECK(false, "config.json has no spelling for RoPE factors");
     case RopeScaling::Kind::llama3:
       break;
   }

@@ -20,7 +20,7 @@ double llama3_frequency(double frequency, const RopeScaling& scaling) {
   return (1 - smooth) * frequency / scaling.factor + smooth * frequency;
 }
 
-double scaled_frequency(double frequency, const RopeScaling& scaling) {
+double scaled_frequency(double frequency, size_t pair, const RopeScaling& scaling) {
   switch (scaling.kind) {
     case RopeScaling::Kind::none:
       return frequency;
@@ -28,6 +28,8 @@ double scaled_frequency(double frequency, const RopeScaling& scaling) {
       return frequency / scaling.factor;
     case RopeScaling::Kind::llama3:
       return llama3_frequency(frequency, scaling);
+    case RopeScaling::Kind::factors:
+      return frequency / static_cast<double>(scaling.factors.at(pair));
   }
   return frequency;
 }
@@ -39,7 +41,8 @@ std::vector<double> rope_frequencies(const ModelConfig& config) {
   for (int32_t pair = 0; pair < config.head_dim / 2; ++pair) {
     const double exponent = -2.0 * pair / config.head_dim;
     const double frequency = std::pow(static_cast<double>(config.rope_theta), exponent);
-    frequencies.push_back(scaled_frequency(frequency, config.rope_scaling));
+    frequencies.push_back(
+        scaled_frequency(frequency, static_cast<size_t>(pair), config.rope_scaling));
   }
   return frequencies;
 }

@@ -11,7 +11,8 @@ namespace tessera {
 // Returns: frequencies of the head_dim / 2 pairs in radians per token, scaled as in transformers.
 // `linear` divides all of them by the factor. `llama3` divides frequencies below one turn in
 // original_context / low_freq_factor tokens. It keeps frequencies above one turn in
-// original_context / high_freq_factor tokens, and interpolates between the two.
+// original_context / high_freq_factor tokens, and interpolates between the two. `factors` divides
+// each frequency by a factor of its own.
 std::vector<double> rope_frequencies(const ModelConfig& config);
 
 // Fills row p with the cosines and sines of position p. Angles are f64, because at position 100,000

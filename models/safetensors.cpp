@@ -1,16 +1,11 @@
 #include "models/safetensors.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
-#include <iterator>
 #include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "kernels/check.h"
-#include "kernels/half.h"
 #include "models/json_fields.h"
 #include "models/status_macros.h"
 
@@ -19,26 +14,11 @@ namespace {
 
 using nlohmann::json;
 
-static_assert(std::endian::native == std::endian::little, "safetensors holds little-endian data");
-
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
 constexpr size_t kMaxDimensions = 8;
 constexpr int64_t kLengthBytes = 8;
 
-struct TypeInfo {
-  const char* name;
-  int64_t bytes;
-};
-
-constexpr TypeInfo kTypes[] = {
-    // in the order of TensorType
-    {"F32", 4},     {"F16", 2}, {"BF16", 2}, {"F64", 8}, {"F8_E4M3", 1},
-    {"F8_E5M2", 1}, {"I64", 8}, {"I32", 4},  {"I16", 2}, {"I8", 1},
-    {"U64", 8},     {"U32", 4}, {"U16", 2},  {"U8", 1},  {"BOOL", 1}};
-
-const TypeInfo& info(TensorType type) {
-  return kTypes[static_cast<size_t>(type)];
-}
+constexpr auto kLastType = TensorType::boolean;  // later types are those of GGUF files
 
 // Byte range of a tensor in the data, not yet checked against the other tensors.
 struct Extent {
@@ -62,12 +42,10 @@ absl::StatusOr<TensorType> parse_type(const json& entry) {
     return absl::InvalidArgumentError("dtype: is missing or no string");
   }
   const auto& text = field->get_ref<const std::string&>();
-  const auto* found = std::find_if(std::begin(kTypes), std::end(kTypes),
-                                   [&](const TypeInfo& type) { return text == type.name; });
-  if (found == std::end(kTypes)) {
-    return absl::InvalidArgumentError(absl::StrCat("dtype: ", in_quotes(text), " is not known"));
+  for (int i = 0; i <= static_cast<int>(kLastType); ++i) {
+    if (text == name(static_cast<TensorType>(i))) return static_cast<TensorType>(i);
   }
-  return static_cast<TensorType>(found - std::begin(kTypes));
+  return absl::InvalidArgumentError(absl::StrCat("dtype: ", in_quotes(text), " is not known"));
 }
 
 // Returns: the product of the extents times the bytes of an element. Errors: it overflows int64_t.
@@ -131,8 +109,8 @@ absl::StatusOr<StoredTensor> parse_tensor(const json& entry, std::span<const std
   TESSERA_ASSIGN_OR_RETURN(const int64_t bytes, byte_size(tensor.type, tensor.shape));
   if (bytes != offsets.second - offsets.first) {
     return absl::InvalidArgumentError(absl::StrCat("has ", offsets.second - offsets.first,
-                                                   " bytes, but ", info(tensor.type).name, " ",
-                                                   shown(tensor.shape), " takes ", bytes));
+                                                   " bytes, but ", std::string(name(tensor.type)),
+                                                   " ", shown(tensor.shape), " takes ", bytes));
   }
   tensor.bytes = data.subspan(static_cast<size_t>(offsets.first), static_cast<size_t>(bytes));
   return tensor;
@@ -165,51 +143,7 @@ absl::Status check_cover(std::vector<Extent> extents, int64_t data_bytes) {
   return absl::OkStatus();
 }
 
-template <class Half>
-void widen(const std::byte* source, std::span<float> out) {
-  for (size_t i = 0; i < out.size(); ++i) {
-    Half half;
-    std::memcpy(&half, source + i * sizeof(half), sizeof(half));  // the source may be unaligned
-    out[i] = to_f32(half);
-  }
-}
-
 }  // namespace
-
-std::string_view name(TensorType type) {
-  return info(type).name;
-}
-
-int64_t bytes_of(TensorType type) {
-  return info(type).bytes;
-}
-
-bool is_readable(TensorType type) {
-  return type == TensorType::f32 || type == TensorType::f16 || type == TensorType::bf16;
-}
-
-std::string shown(std::span<const int64_t> shape) {
-  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
-}
-
-void read_f32(const StoredTensor& tensor, int64_t first, std::span<float> out) {
-  const int64_t element = bytes_of(tensor.type);
-  const int64_t end = first + static_cast<int64_t>(out.size());
-  TESSERA_CHECK(first >= 0 && end * element <= static_cast<int64_t>(tensor.bytes.size()),
-                "elements outside the tensor");
-  const std::byte* source = tensor.bytes.data() + first * element;
-  switch (tensor.type) {
-    case TensorType::f32:
-      std::memcpy(out.data(), source, out.size_bytes());
-      return;
-    case TensorType::f16:
-      return widen<f16>(source, out);
-    case TensorType::bf16:
-      return widen<bf16>(source, out);
-    default:
-      TESSERA_CHECK(is_readable(tensor.type), "tensor type has no conversion to f32");
-  }
-}
 
 absl::StatusOr<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path) {
   TESSERA_ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::open(path));

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,45 +11,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "models/mapped_file.h"
+#include "models/stored_tensor.h"
 
 namespace tessera {
-
-// Element types of a safetensors file. Only the first three can be read as weights.
-enum class TensorType : uint8_t {
-  f32,
-  f16,
-  bf16,
-  f64,
-  f8_e4m3,
-  f8_e5m2,
-  i64,
-  i32,
-  i16,
-  i8,
-  u64,
-  u32,
-  u16,
-  u8,
-  boolean
-};
-
-std::string_view name(TensorType type);  // spelling of the file format: "BF16"
-int64_t bytes_of(TensorType type);       // bytes per element
-bool is_readable(TensorType type);       // f32, f16, bf16
-
-using TensorShape = std::vector<int64_t>;
-std::string shown(std::span<const int64_t> shape);  // "[4096, 256]"
-
-// View of one tensor in a file: row-major elements without any alignment. The bytes are not owned.
-struct StoredTensor {
-  TensorType type = TensorType::f32;
-  TensorShape shape;
-  std::span<const std::byte> bytes;  // size: product of shape times bytes_of(type)
-};
-
-// Converts elements [first, first + out.size()) to f32 without rounding.
-// Requires: is_readable(tensor.type); the range lies inside the tensor.
-void read_f32(const StoredTensor& tensor, int64_t first, std::span<float> out);
 
 // One .safetensors file, mapped into memory:
 //

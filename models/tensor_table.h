@@ -7,8 +7,8 @@
 
 #include "models/architectures/tensor_rule.h"
 #include "models/config.h"
-#include "models/safetensors.h"
 #include "models/shard.h"
+#include "models/stored_tensor.h"
 
 namespace tessera {
 

@@ -140,16 +140,17 @@ absl::Status check_options(const TransformerOptions& options, const ModelConfig&
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Transformer>> Transformer::load(
-    const std::filesystem::path& directory, const TransformerOptions& options,
-    const Backend& backend, Stream /*stream*/) {
-  TESSERA_ASSIGN_OR_RETURN(const ModelConfig whole, read_model_config(directory));
+absl::StatusOr<std::unique_ptr<Transformer>> Transformer::load(const std::filesystem::path& model,
+                                                               const TransformerOptions& options,
+                                                               const Backend& backend,
+                                                               Stream /*stream*/) {
+  TESSERA_ASSIGN_OR_RETURN(const ModelConfig whole, read_model_config(model));
   TESSERA_RETURN_IF_ERROR(check_options(options, whole));
   const Shard shard =
       options.ranks == nullptr ? Shard{} : Shard{options.ranks->rank(), options.ranks->ranks()};
   TESSERA_RETURN_IF_ERROR(check_divides(whole, shard.ranks));
   ModelConfig config = shard_config(whole, shard.ranks);
-  TESSERA_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(directory));
+  TESSERA_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(model));
   TESSERA_ASSIGN_OR_RETURN(Weights weights,
                            Weights::load(whole, shard, checkpoint, options.weights, backend));
   TESSERA_ASSIGN_OR_RETURN(

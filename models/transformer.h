@@ -35,13 +35,13 @@ struct TransformerOptions {
 // forward() and logits() allocate nothing. Not thread-safe.
 class Transformer {
  public:
-  // Loads config and weights of a Hugging Face directory. Weights are converted to options.weights
-  // while they are read.
+  // Loads config and weights of a Hugging Face directory or a GGUF file. Weights are converted to
+  // options.weights while they are read.
   // Errors: those of read_model_config (models/config.h), Checkpoint::open and Weights::load, which
   // name file, tensor and the expected shape; InvalidArgument for limits below 1, for a context
   // beyond the model's, or if the model cannot be split over the ranks; ResourceExhausted if memory
   // does not suffice.
-  static absl::StatusOr<std::unique_ptr<Transformer>> load(const std::filesystem::path& directory,
+  static absl::StatusOr<std::unique_ptr<Transformer>> load(const std::filesystem::path& model,
                                                            const TransformerOptions& options,
                                                            const Backend& backend, Stream stream);
 

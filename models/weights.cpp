@@ -110,7 +110,7 @@ absl::Status check_nothing_unexpected(const ModelConfig& config, const Checkpoin
     if (!known.contains(tensor_name) && !may_be_ignored(tensor_name, config)) {
       return absl::InvalidArgumentError(absl::StrCat(checkpoint.describe(tensor_name), ": no ",
                                                      config.architecture,
-                                                     " with this config.json has this tensor"));
+                                                     " with this configuration has this tensor"));
     }
   }
   return absl::OkStatus();
@@ -233,7 +233,10 @@ WeightFormat head_format(WeightFormat format) {
 }
 
 WeightFormat stored_format(const Checkpoint& checkpoint) {
-  switch (checkpoint.matrix_type()) {
+  const std::set<TensorType> types = checkpoint.matrix_types();
+  if (std::any_of(types.begin(), types.end(), is_quantized)) return WeightFormat::f16;
+  if (types.size() != 1) return WeightFormat::f32;
+  switch (*types.begin()) {
     case TensorType::bf16:
       return WeightFormat::bf16;
     case TensorType::f16:

@@ -47,8 +47,9 @@ TensorType embedding_type(WeightFormat format, TensorType stored);
 // of the bytes of models that need int4.
 WeightFormat head_format(WeightFormat format);
 
-// Returns: the default weight format, which keeps the matrices as stored: bf16 or f16 if all
-// matrices of the checkpoint have that type, else f32.
+// Returns: the default weight format, the smallest that loses nothing: bf16 or f16 if all matrices
+// of the checkpoint have that type, else f32. If any matrix is quantised it is f16, which loses
+// least of the formats in two bytes: a block's values are products of an f16 scale.
 WeightFormat stored_format(const Checkpoint& checkpoint);
 
 // Returns: bytes that Weights::load will allocate for this config, without loading anything. For

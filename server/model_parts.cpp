@@ -51,8 +51,11 @@ std::string model_name(const Settings& settings) {
     return settings.served_model_name;
   }
   // "models/tiny/" ends in an empty name, and "." is not a name.
-  const std::filesystem::path directory = std::filesystem::weakly_canonical(settings.model);
-  return directory.has_filename() ? directory.filename() : directory.parent_path().filename();
+  const std::filesystem::path model = std::filesystem::weakly_canonical(settings.model);
+  if (model.extension() == ".gguf") {
+    return model.stem();
+  }
+  return model.has_filename() ? model.filename() : model.parent_path().filename();
 }
 
 absl::StatusOr<std::string> read_chat_template(const std::string& name_or_file) {
@@ -133,7 +136,18 @@ absl::StatusOr<WeightFormat> weight_format(const Settings& settings) {
     return *settings.weights;
   }
   TESSERA_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(settings.model));
-  return stored_format(checkpoint);
+  const WeightFormat format = stored_format(checkpoint);
+  std::string quantized;
+  for (const TensorType type : checkpoint.matrix_types()) {
+    if (is_quantized(type)) {
+      absl::StrAppend(&quantized, quantized.empty() ? "" : ", ", std::string(name(type)));
+    }
+  }
+  if (!quantized.empty()) {
+    spdlog::info("the checkpoint holds matrices in {}; they are computed as {} (--weights)",
+                 quantized, name(format));
+  }
+  return format;
 }
 
 }  // namespace

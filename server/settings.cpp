@@ -108,7 +108,8 @@ absl::StatusOr<int32_t> engine_context(const Settings& settings, int32_t model_c
 
 absl::Status validate(const Settings& settings) {
   if (settings.model.empty()) {
-    return absl::InvalidArgumentError("model: which directory? Say --model DIR");
+    return absl::InvalidArgumentError(
+        "model: which one? Say --model PATH, a Hugging Face directory or a GGUF file");
   }
   if (settings.http.address.empty()) {
     return absl::InvalidArgumentError("host: must not be empty");

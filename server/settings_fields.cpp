@@ -181,7 +181,8 @@ SettingsField choice_field(std::string_view name, std::vector<Choice<Value>> cho
 
 std::vector<SettingsField> model_fields() {
   return {
-      text_field("model", "DIR", "Hugging Face directory of the model to serve", TESSERA_AT(model)),
+      text_field("model", "PATH", "Hugging Face directory or GGUF file of the model to serve",
+                 TESSERA_AT(model)),
       text_field("served-model-name", "NAME",
                  "the model's name in the API; default: the directory's name",
                  TESSERA_AT(served_model_name)),

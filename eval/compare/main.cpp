@@ -183,7 +183,7 @@ absl::StatusOr<int> run(int argc, char** argv) {
       "reference is larger than the formats' rounding can change.",
       "tessera-compare");
   Options options;
-  app.add_option("--model", options.model, "a Hugging Face directory")->required();
+  app.add_option("--model", options.model, "a Hugging Face directory or a GGUF file")->required();
   app.add_option("--with", options.ways, "DEVICE[/ISA]:WEIGHTS, as cuda:bf16 or cpu/avx2:int8")
       ->delimiter(',')
       ->required();

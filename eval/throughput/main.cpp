@@ -18,6 +18,7 @@
 #include "eval/run/device.h"
 #include "eval/throughput/timed_backend.h"
 #include "kernels/cpu/thread_pool.h"
+#include "models/gguf/model.h"
 #include "models/random_checkpoint.h"
 #include "models/status_macros.h"
 
@@ -149,7 +150,8 @@ absl::Status measure(const Options& options, const std::string& kv, const Comput
 
 absl::Status run_all(const Options& options) {
   TESSERA_ASSIGN_OR_RETURN(const ComputeDevice device, open_device(options.device, std::nullopt));
-  if (!std::filesystem::exists(options.model / "config.json")) {
+  TESSERA_ASSIGN_OR_RETURN(const auto gguf, find_gguf(options.model));
+  if (!gguf && !std::filesystem::exists(options.model / "config.json")) {
     std::fprintf(stderr, "Writing random weights to %s.\n", options.model.c_str());
     TESSERA_RETURN_IF_ERROR(
         write_random_checkpoint(options.model, shape_of(options), 1, TensorType::bf16, 8));
@@ -177,9 +179,10 @@ absl::StatusOr<int> run(int argc, char** argv) {
     formats.emplace_back(name(format));
   }
   app.add_option("--device", options.device, "cpu or cuda [cpu]");
-  app.add_option("--model", options.model,
-                 "a Hugging Face directory; random weights are written where there is none "
-                 "[build/random-8b]");
+  app.add_option(
+      "--model", options.model,
+      "a Hugging Face directory or a GGUF file; random weights are written where there is "
+      "none [build/random-8b]");
   app.add_option("--weights", options.weights, "format of the weights in memory [bf16]")
       ->check(CLI::IsMember(formats));
   app.add_option("--kv", options.kv, "policies [f16, k8v4, and a mix by budget]")->delimiter(',');

@@ -25,6 +25,12 @@ struct ConfigRules {
   int32_t default_sliding_window = 0;  // 0: none
 };
 
+// The architecture in GGUF files.
+struct GgufRules {
+  const char* name = nullptr;      // in the key general.architecture; null: none
+  bool interleaves_heads = false;  // rows of q and k: see StoredTensor::interleaved_rows
+};
+
 // One line of the table of architectures: everything in which a decoder differs from the others.
 struct Architecture {
   const char* name;  // in the field architectures of config.json
@@ -32,6 +38,7 @@ struct Architecture {
   FeedForwardBlock* feed_forward;
   std::span<const TensorRule> tensors;
   ConfigRules config;
+  GgufRules gguf;
 };
 
 // Returns: the architectures that this engine supports.
@@ -39,6 +46,10 @@ std::span<const Architecture> supported_architectures();
 
 // Returns: the architecture of that name, not owned; null if it is not supported.
 const Architecture* find_architecture(std::string_view name);
+
+// Returns: the architecture that GGUF files call `name`. "llama" is Llama, or Mistral if there is a
+// sliding window. Not owned; null if it is not supported.
+const Architecture* find_gguf_architecture(std::string_view name, bool sliding_window);
 
 // Requires: config.architecture is supported, as in every config that parse_model_config returns.
 const Architecture& architecture_of(const ModelConfig& config);

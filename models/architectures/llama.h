@@ -12,6 +12,7 @@ inline constexpr Architecture kLlama{.name = "LlamaForCausalLM",
                                      .attention = attend,
                                      .feed_forward = dense_feed_forward,
                                      .tensors = kLlamaTensors,
-                                     .config = {}};
+                                     .config = {},
+                                     .gguf = {.name = "llama", .interleaves_heads = true}};
 
 }  // namespace tessera::architectures

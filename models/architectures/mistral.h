@@ -11,6 +11,7 @@ inline constexpr Architecture kMistral{.name = "MistralForCausalLM",
                                        .tensors = kLlamaTensors,
                                        .config = {.default_kv_heads = 8,
                                                   .sliding_window = SlidingWindowRule::field,
-                                                  .default_sliding_window = 4096}};
+                                                  .default_sliding_window = 4096},
+                                       .gguf = {.name = "llama", .interleaves_heads = true}};
 
 }  // namespace tessera::architectures

@@ -6,8 +6,8 @@ namespace tessera::architectures {
 
 // clang-format off
 inline constexpr auto kQwen3Norms = std::to_array<TensorRule>({
-    {"model.layers.{layer}.self_attn.q_norm.weight",          query_norm,     head_dim,    nullptr,     none, nullptr},
-    {"model.layers.{layer}.self_attn.k_norm.weight",          key_norm,       head_dim,    nullptr,     none, nullptr},
+    {"model.layers.{layer}.self_attn.q_norm.weight",          "blk.{layer}.attn_q_norm.weight",  query_norm,     head_dim,    nullptr,     none, nullptr},
+    {"model.layers.{layer}.self_attn.k_norm.weight",          "blk.{layer}.attn_k_norm.weight",  key_norm,       head_dim,    nullptr,     none, nullptr},
 });
 // clang-format on
 
@@ -20,6 +20,7 @@ inline constexpr Architecture kQwen3{.name = "Qwen3ForCausalLM",
                                      .tensors = kQwen3Tensors,
                                      .config = {.default_kv_heads = 32,
                                                 .default_head_dim = 128,
-                                                .sliding_window = SlidingWindowRule::switched}};
+                                                .sliding_window = SlidingWindowRule::switched},
+                                     .gguf = {.name = "qwen3"}};
 
 }  // namespace tessera::architectures

@@ -30,6 +30,16 @@ const Architecture* find_architecture(std::string_view name) {
   return found == std::end(kTable) ? nullptr : found;
 }
 
+const Architecture* find_gguf_architecture(std::string_view name, bool sliding_window) {
+  const Architecture* found = nullptr;
+  for (const Architecture& one : kTable) {
+    const bool windowed = one.config.sliding_window == SlidingWindowRule::field;
+    if (one.gguf.name == nullptr || one.gguf.name != name) continue;
+    if (found == nullptr || windowed == sliding_window) found = &one;
+  }
+  return found;
+}
+
 const Architecture& architecture_of(const ModelConfig& config) {
   const Architecture* found = find_architecture(config.architecture);
   TESSERA_CHECK(found != nullptr, "a config of an architecture that is not supported");

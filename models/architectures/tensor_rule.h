@@ -35,7 +35,8 @@ struct TensorRule {
   // The tensor's name. "{layer}" and "{expert}" are indices. Without "{layer}" there is one tensor
   // in the model, and without "{expert}" one in the layer.
   const char* pattern;
-  WeightSlot slot;  // tensors of one slot follow each other, and are stacked in that order
+  const char* gguf_pattern;  // the name in a GGUF file
+  WeightSlot slot;           // tensors of one slot follow each other, and are stacked in that order
   int64_t (*rows)(const ModelConfig&);
   int64_t (*cols)(const ModelConfig&);  // null: the tensor is a vector
   ShardAxis split;

@@ -36,25 +36,25 @@ inline bool untied(const ModelConfig& config) {
 
 // clang-format off
 inline constexpr auto kOuterTensors = std::to_array<TensorRule>({
-    {"model.embed_tokens.weight",                             embedding,      vocab,       hidden,      none, nullptr},
-    {"model.norm.weight",                                     final_norm,     hidden,      nullptr,     none, nullptr},
-    {"lm_head.weight",                                        head,           vocab,       hidden,      none, untied},
-    {"model.embed_tokens.weight",                             head,           vocab,       hidden,      none, tied},
+    {"model.embed_tokens.weight",                             "token_embd.weight",               embedding,      vocab,       hidden,      none, nullptr},
+    {"model.norm.weight",                                     "output_norm.weight",              final_norm,     hidden,      nullptr,     none, nullptr},
+    {"lm_head.weight",                                        "output.weight",                   head,           vocab,       hidden,      none, untied},
+    {"model.embed_tokens.weight",                             "token_embd.weight",               head,           vocab,       hidden,      none, tied},
 });
 
 inline constexpr auto kAttentionTensors = std::to_array<TensorRule>({
-    {"model.layers.{layer}.input_layernorm.weight",           attention_norm, hidden,      nullptr,     none, nullptr},
-    {"model.layers.{layer}.self_attn.q_proj.weight",          qkv,            query_width, hidden,      rows, nullptr},
-    {"model.layers.{layer}.self_attn.k_proj.weight",          qkv,            kv_width,    hidden,      rows, nullptr},
-    {"model.layers.{layer}.self_attn.v_proj.weight",          qkv,            kv_width,    hidden,      rows, nullptr},
-    {"model.layers.{layer}.self_attn.o_proj.weight",          attention_out,  hidden,      query_width, cols, nullptr},
+    {"model.layers.{layer}.input_layernorm.weight",           "blk.{layer}.attn_norm.weight",    attention_norm, hidden,      nullptr,     none, nullptr},
+    {"model.layers.{layer}.self_attn.q_proj.weight",          "blk.{layer}.attn_q.weight",       qkv,            query_width, hidden,      rows, nullptr},
+    {"model.layers.{layer}.self_attn.k_proj.weight",          "blk.{layer}.attn_k.weight",       qkv,            kv_width,    hidden,      rows, nullptr},
+    {"model.layers.{layer}.self_attn.v_proj.weight",          "blk.{layer}.attn_v.weight",       qkv,            kv_width,    hidden,      rows, nullptr},
+    {"model.layers.{layer}.self_attn.o_proj.weight",          "blk.{layer}.attn_output.weight",  attention_out,  hidden,      query_width, cols, nullptr},
 });
 
 inline constexpr auto kDenseFeedForwardTensors = std::to_array<TensorRule>({
-    {"model.layers.{layer}.post_attention_layernorm.weight",  ffn_norm,       hidden,      nullptr,     none, nullptr},
-    {"model.layers.{layer}.mlp.gate_proj.weight",             gate_up,        ffn,         hidden,      rows, nullptr},
-    {"model.layers.{layer}.mlp.up_proj.weight",               gate_up,        ffn,         hidden,      rows, nullptr},
-    {"model.layers.{layer}.mlp.down_proj.weight",             down,           hidden,      ffn,         cols, nullptr},
+    {"model.layers.{layer}.post_attention_layernorm.weight",  "blk.{layer}.ffn_norm.weight",     ffn_norm,       hidden,      nullptr,     none, nullptr},
+    {"model.layers.{layer}.mlp.gate_proj.weight",             "blk.{layer}.ffn_gate.weight",     gate_up,        ffn,         hidden,      rows, nullptr},
+    {"model.layers.{layer}.mlp.up_proj.weight",               "blk.{layer}.ffn_up.weight",       gate_up,        ffn,         hidden,      rows, nullptr},
+    {"model.layers.{layer}.mlp.down_proj.weight",             "blk.{layer}.ffn_down.weight",     down,           hidden,      ffn,         cols, nullptr},
 });
 // clang-format on
 

@@ -4,7 +4,9 @@
 #include <ctime>
 #include <utility>
 
+#include "models/gguf/model.h"
 #include "models/status_macros.h"
+#include "models/text/gguf_tokenizer.h"
 #include "models/text/jinja/interpreter.h"
 #include "models/text/jinja/parser.h"
 #include "models/text/json_file.h"
@@ -111,12 +113,16 @@ absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::parse(std::string_vi
   return std::make_unique<JinjaTemplate>(std::move(*statements));
 }
 
-absl::StatusOr<std::optional<std::string>> find_chat_template(
-    const std::filesystem::path& directory) {
+absl::StatusOr<std::optional<std::string>> find_chat_template(const std::filesystem::path& model) {
+  TESSERA_ASSIGN_OR_RETURN(const std::optional<std::filesystem::path> gguf, find_gguf(model));
+  if (gguf) {
+    TESSERA_ASSIGN_OR_RETURN(const GgufModel opened, GgufModel::open(*gguf));
+    return gguf_chat_template(opened);
+  }
   std::error_code error;
-  const std::filesystem::path file = directory / "chat_template.jinja";
+  const std::filesystem::path file = model / "chat_template.jinja";
   if (std::filesystem::exists(file, error)) return read_text_file(file);
-  const std::filesystem::path config_file = directory / "tokenizer_config.json";
+  const std::filesystem::path config_file = model / "tokenizer_config.json";
   if (!std::filesystem::exists(config_file, error)) return std::nullopt;
   TESSERA_ASSIGN_OR_RETURN(const nlohmann::json config, read_json_object(config_file));
   return template_of_config(config);

@@ -50,11 +50,10 @@ class ChatTemplate {
                                                           const Variables& variables) const = 0;
 };
 
-// Returns: the template of a Hugging Face directory, or nullopt if it has none. Reads
+// Returns: the template of a model, or nullopt if it has none. Of a Hugging Face directory, reads
 // chat_template.jinja, else "chat_template" of tokenizer_config.json. From a list of named
-// templates it takes "default".
-absl::StatusOr<std::optional<std::string>> find_chat_template(
-    const std::filesystem::path& directory);
+// templates it takes "default". Of a GGUF file, reads the metadata.
+absl::StatusOr<std::optional<std::string>> find_chat_template(const std::filesystem::path& model);
 
 // Built-in templates: "llama2", "llama3", "mistral", "chatml", "zephyr".
 // Returns: nullopt for other names.

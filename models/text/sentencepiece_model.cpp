@@ -33,6 +33,16 @@ std::optional<char> byte_value(std::string_view text) {
   return static_cast<char>(value);
 }
 
+absl::Status check_piece(const Piece& piece, const std::string& name) {
+  if (piece.text.empty()) return absl::InvalidArgumentError(name + " is empty");
+  if (!is_valid_utf8(piece.text)) return absl::InvalidArgumentError(name + " is not UTF-8");
+  if (std::isnan(piece.score)) return absl::InvalidArgumentError(name + "'s score is not a number");
+  if (piece.type == Type::byte && !byte_value(piece.text)) {
+    return absl::InvalidArgumentError(name + " \"" + piece.text + "\" is no byte like \"<0x0A>\"");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Piece> parse_piece(std::string_view bytes, size_t id) {
   const std::string name = "piece " + std::to_string(id);
   Piece piece;
@@ -51,12 +61,7 @@ absl::StatusOr<Piece> parse_piece(std::string_view bytes, size_t id) {
     }
   }
   if (!reader.ok()) return malformed(name);
-  if (piece.text.empty()) return absl::InvalidArgumentError(name + " is empty");
-  if (!is_valid_utf8(piece.text)) return absl::InvalidArgumentError(name + " is not UTF-8");
-  if (std::isnan(piece.score)) return absl::InvalidArgumentError(name + "'s score is not a number");
-  if (piece.type == Type::byte && !byte_value(piece.text)) {
-    return absl::InvalidArgumentError(name + " \"" + piece.text + "\" is no byte like \"<0x0A>\"");
-  }
+  TESSERA_RETURN_IF_ERROR(check_piece(piece, name));
   return piece;
 }
 
@@ -166,6 +171,13 @@ absl::Status check_pieces(const SentencePieceModel& model) {
 
 char SentencePieceModel::byte_of(const Piece& piece) {
   return byte_value(piece.text).value_or('\0');
+}
+
+absl::Status SentencePieceModel::check() const {
+  for (size_t id = 0; id < pieces.size(); ++id) {
+    TESSERA_RETURN_IF_ERROR(check_piece(pieces[id], "piece " + std::to_string(id)));
+  }
+  return check_pieces(*this);
 }
 
 absl::StatusOr<SentencePieceModel> SentencePieceModel::parse(std::string_view bytes) {

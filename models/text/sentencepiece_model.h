@@ -9,9 +9,9 @@
 
 namespace tessera {
 
-// Contents of a sentencepiece `tokenizer.model`. The file has a parser of its own here. The
-// distribution's library brings a protobuf runtime, and its symbols clash with gRPC's in one
-// process.
+// Contents of a sentencepiece `tokenizer.model`, or of a GGUF file with scores. The former
+// has a parser of its own here. The distribution's library brings a protobuf runtime, and its
+// symbols clash with gRPC's in one process.
 struct SentencePieceModel {
   // Values as in the file format.
   enum class Type { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
@@ -34,6 +34,10 @@ struct SentencePieceModel {
   // not UTF-8; no or two unknown pieces; missing byte pieces ...); Unimplemented with the name of
   // an unsupported part (model types except BPE, normalizers except identity).
   static absl::StatusOr<SentencePieceModel> parse(std::string_view bytes);
+
+  // Checks pieces that another file format holds.
+  // Errors: InvalidArgument, those of parse() about pieces.
+  absl::Status check() const;
 
   // Returns: the byte of a byte piece such as "<0x41>".
   // Requires: the piece is a byte piece.

@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "models/gguf/model.h"
 #include "models/status_macros.h"
+#include "models/text/gguf_tokenizer.h"
 #include "models/text/json_file.h"
 #include "models/text/piece_tokenizer.h"
 #include "models/text/sentencepiece_model.h"
@@ -26,9 +28,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> named(
                       path.string() + ": " + std::string(result.status().message()));
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::filesystem::path& directory) {
+absl::StatusOr<std::unique_ptr<Tokenizer>> load_directory(const std::filesystem::path& directory) {
   TESSERA_ASSIGN_OR_RETURN(const TokenizerConfig config, TokenizerConfig::load(directory));
   std::error_code error;
   const std::filesystem::path json = directory / "tokenizer.json";
@@ -42,6 +42,17 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::filesystem
   }
   return absl::NotFoundError(directory.string() +
                              " has neither tokenizer.json nor tokenizer.model");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::filesystem::path& model) {
+  TESSERA_ASSIGN_OR_RETURN(const std::optional<std::filesystem::path> gguf, find_gguf(model));
+  if (gguf) {
+    TESSERA_ASSIGN_OR_RETURN(const GgufModel opened, GgufModel::open(*gguf));
+    return make_gguf_tokenizer(opened);
+  }
+  return load_directory(model);
 }
 
 }  // namespace tessera

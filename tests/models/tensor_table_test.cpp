@@ -74,11 +74,11 @@ TEST(TensorTable, NamesATensorByItsLayerAndItsExpert) {
   const auto hidden = [](const ModelConfig& c) -> int64_t { return c.hidden; };
   const auto ffn = [](const ModelConfig& c) -> int64_t { return c.ffn; };
   constexpr ShardAxis kRows = ShardAxis::rows;
-  const TensorRule table[] = {{"model.layers.{layer}.mlp.experts.{expert}.gate_proj.weight",
+  const TensorRule table[] = {{"model.layers.{layer}.mlp.experts.{expert}.gate_proj.weight", "",
                                WeightSlot::gate_up, ffn, hidden, kRows, nullptr},
-                              {"model.layers.{layer}.mlp.norm.weight", WeightSlot::ffn_norm, hidden,
-                               nullptr, ShardAxis::none, nullptr},
-                              {"model.layers.{layer}.mlp.experts.{expert}.up_proj.weight",
+                              {"model.layers.{layer}.mlp.norm.weight", "", WeightSlot::ffn_norm,
+                               hidden, nullptr, ShardAxis::none, nullptr},
+                              {"model.layers.{layer}.mlp.experts.{expert}.up_proj.weight", "",
                                WeightSlot::gate_up, ffn, hidden, kRows, nullptr}};
   ModelConfig config = tiny_llama_config();
   config.layers = 12;

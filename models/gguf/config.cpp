@@ -1,0 +1,218 @@
+#include "models/gguf/config.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "models/architectures/architecture.h"
+#include "models/config_limits.h"
+#include "models/gguf/end_tokens.h"
+#include "models/json_fields.h"
+#include "models/status_macros.h"
+
+namespace tessera {
+namespace {
+
+using namespace config_limits;
+
+constexpr char kRopeFactors[] = "rope_freqs.weight";
+
+absl::StatusOr<const Architecture*> read_architecture(JsonFields& fields) {
+  const std::string name = fields.text("general.architecture");
+  TESSERA_RETURN_IF_ERROR(fields.status());
+  const bool windowed = fields.has((name + ".attention.sliding_window").c_str());
+  if (const Architecture* found = find_gguf_architecture(name, windowed)) return found;
+  std::set<std::string> known;
+  for (const Architecture& one : supported_architectures()) {
+    if (one.gguf.name != nullptr) known.insert(one.gguf.name);
+  }
+  std::string names;
+  for (const std::string& one : known) absl::StrAppend(&names, names.empty() ? "" : ", ", one);
+  return absl::UnimplementedError(absl::StrCat(fields.path(), ": the architecture ",
+                                               in_quotes(name), " is not supported; supported are ",
+                                               names));
+}
+
+// Reads the keys of one model's architecture, such as "llama.block_count".
+class ConfigReader {
+ public:
+  ConfigReader(const GgufModel& model, const Architecture& architecture)
+      : model_(model),
+        architecture_(architecture),
+        fields_(model.fields(), model.path().string()) {}
+
+  absl::StatusOr<ModelConfig> run() {
+    config_.architecture = architecture_.name;
+    TESSERA_RETURN_IF_ERROR(refuse_what_we_lack());
+    TESSERA_RETURN_IF_ERROR(read_vocabulary());
+    TESSERA_RETURN_IF_ERROR(read_shape());
+    TESSERA_RETURN_IF_ERROR(read_rope());
+    TESSERA_RETURN_IF_ERROR(read_rope_factors());
+    TESSERA_RETURN_IF_ERROR(read_token_ids());
+    return std::move(config_);
+  }
+
+ private:
+  std::string key(const char* rest) const {
+    return absl::StrCat(architecture_.gguf.name, ".", rest);
+  }
+
+  int32_t integer(const char* rest, int64_t max) {
+    return fields_.integer(key(rest).c_str(), 1, max);
+  }
+  int32_t integer_or(const char* rest, int32_t fallback, int64_t max) {
+    return fields_.integer_or(key(rest).c_str(), fallback, 1, max);
+  }
+
+  absl::Status unsupported(const std::string& what) const {
+    return absl::UnimplementedError(
+        absl::StrCat(fields_.path(), ": key \"", what, "\" is not supported"));
+  }
+
+  absl::Status refuse_what_we_lack() {
+    for (const char* rest :
+         {"attention.clamp_kqv", "attention.max_alibi_bias", "attention.scale",
+          "attention.temperature_scale", "attn_logit_softcapping", "final_logit_softcapping",
+          "logit_scale", "residual_scale", "embedding_scale", "rope.scaling.attn_factor",
+          "rope.scaling.yarn_log_multiplier", "rope.dimension_sections",
+          "attention.sliding_window_pattern", "attention.key_length_mla"}) {
+      if (fields_.has(key(rest).c_str())) return unsupported(key(rest));
+    }
+    if (fields_.integer_or(key("expert_count").c_str(), 0, 0, kMaxWidth) > 0) {
+      return unsupported(key("expert_count"));
+    }
+    return fields_.status();
+  }
+
+  absl::Status read_vocabulary() {
+    int64_t tokens = 0;
+    const GgufMetadata& metadata = model_.files().front().metadata();
+    const auto list = metadata.find("tokenizer.ggml.tokens");
+    if (list != metadata.end()) {
+      tokens = static_cast<int64_t>(std::min<uint64_t>(list->second.size(), kMaxVocab));
+    }
+    config_.vocab = tokens > 0 ? integer_or("vocab_size", static_cast<int32_t>(tokens), kMaxVocab)
+                               : integer("vocab_size", kMaxVocab);
+    config_.tied_head = model_.find_tensor("output.weight") == nullptr;
+    return fields_.status();
+  }
+
+  absl::Status read_shape() {
+    config_.hidden = integer("embedding_length", kMaxWidth);
+    config_.layers = integer("block_count", kMaxLayers);
+    config_.heads = integer("attention.head_count", kMaxHeads);
+    config_.kv_heads = integer_or("attention.head_count_kv", config_.heads, kMaxHeads);
+    config_.ffn = integer("feed_forward_length", kMaxWidth);
+    config_.context = integer("context_length", kMaxContext);
+    config_.norm_epsilon = fields_.number(key("attention.layer_norm_rms_epsilon").c_str(),
+                                          kMinNormEpsilon, kMaxNormEpsilon);
+    if (architecture_.config.sliding_window == SlidingWindowRule::field) {
+      config_.sliding_window =
+          fields_.integer_or(key("attention.sliding_window").c_str(), 0, 0, kMaxContext);
+    } else if (fields_.has(key("attention.sliding_window").c_str())) {
+      return unsupported(key("attention.sliding_window"));
+    }
+    TESSERA_RETURN_IF_ERROR(fields_.status());
+    if (config_.heads % config_.kv_heads != 0) {
+      fields_.refuse(key("attention.head_count_kv").c_str(),
+                     absl::StrCat("is ", config_.kv_heads, ", which does not divide ",
+                                  key("attention.head_count"), " ", config_.heads));
+      return fields_.status();
+    }
+    return read_head_dim();
+  }
+
+  absl::Status read_head_dim() {
+    const std::string name = key("attention.key_length");
+    if (!fields_.has(name.c_str()) && config_.hidden % config_.heads != 0) {
+      fields_.refuse(name.c_str(), absl::StrCat("is missing, and ", config_.heads,
+                                                " heads do not divide ", config_.hidden));
+    }
+    config_.head_dim =
+        integer_or("attention.key_length", std::max(config_.hidden / config_.heads, 1), kMaxWidth);
+    const int32_t values = integer_or("attention.value_length", config_.head_dim, kMaxWidth);
+    const int32_t rotated = integer_or("rope.dimension_count", config_.head_dim, kMaxWidth);
+    TESSERA_RETURN_IF_ERROR(fields_.status());
+    if (config_.head_dim > kMaxHeadDim || config_.head_dim % kHeadDimMultiple != 0) {
+      return absl::UnimplementedError(
+          absl::StrCat(fields_.path(), ": heads of ", config_.head_dim,
+                       " are not supported; supported are multiples of ", kHeadDimMultiple,
+                       " up to ", kMaxHeadDim));
+    }
+    if (values != config_.head_dim) return unsupported(key("attention.value_length"));
+    if (rotated != config_.head_dim) return unsupported(key("rope.dimension_count"));
+    return absl::OkStatus();
+  }
+
+  absl::Status read_rope() {
+    config_.rope_theta = fields_.number_or(key("rope.freq_base").c_str(), 10000, 1, kMaxRopeTheta);
+    const std::string type = fields_.text_or(key("rope.scaling.type").c_str(), "");
+    const std::string old_factor = key("rope.scale_linear");  // files of 2023
+    TESSERA_RETURN_IF_ERROR(fields_.status());
+    RopeScaling& scaling = config_.rope_scaling;
+    if (type == "linear") {
+      scaling.kind = RopeScaling::Kind::linear;
+      scaling.factor = fields_.number(key("rope.scaling.factor").c_str(), 1, kMaxRopeFactor);
+    } else if (type.empty() && fields_.has(old_factor.c_str())) {
+      scaling.kind = RopeScaling::Kind::linear;
+      scaling.factor = fields_.number(old_factor.c_str(), 1, kMaxRopeFactor);
+    } else if (!type.empty() && type != "none") {
+      return absl::UnimplementedError(
+          absl::StrCat(fields_.path(), ": the RoPE scaling ", in_quotes(type),
+                       " is not supported; supported are \"none\", \"linear\" and the factors of ",
+                       kRopeFactors));
+    }
+    return fields_.status();
+  }
+
+  // Llama 3's scaling is stored as one factor for each frequency.
+  absl::Status read_rope_factors() {
+    const StoredTensor* tensor = model_.find_tensor(kRopeFactors);
+    if (tensor == nullptr) return absl::OkStatus();
+    const std::string name = absl::StrCat(fields_.path(), ": tensor \"", kRopeFactors, "\": ");
+    if (tensor->type != TensorType::f32 || tensor->shape != TensorShape{config_.head_dim / 2}) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, "is ", std::string(tessera::name(tensor->type)), " ",
+                       shown(tensor->shape), ", expected F32 [", config_.head_dim / 2, "]"));
+    }
+    if (config_.rope_scaling.kind != RopeScaling::Kind::none) {
+      return absl::UnimplementedError(
+          absl::StrCat(name, "is not supported together with linear scaling"));
+    }
+    std::vector<float> factors(tensor->bytes.size() / sizeof(float));
+    read_f32(*tensor, 0, factors);
+    for (const float factor : factors) {
+      if (!(factor >= 1e-6f && factor <= static_cast<float>(kMaxRopeFactor))) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(name, "holds ", factor, ", expected 1e-6 to ", kMaxRopeFactor));
+      }
+    }
+    config_.rope_scaling.kind = RopeScaling::Kind::factors;
+    config_.rope_scaling.factors = std::move(factors);
+    return absl::OkStatus();
+  }
+
+  absl::Status read_token_ids() {
+    config_.bos_id = fields_.integer_or("tokenizer.ggml.bos_token_id", -1, 0, config_.vocab - 1);
+    TESSERA_RETURN_IF_ERROR(fields_.status());
+    TESSERA_ASSIGN_OR_RETURN(config_.eos_ids, gguf_end_tokens(model_, config_.vocab));
+    return absl::OkStatus();
+  }
+
+  const GgufModel& model_;
+  const Architecture& architecture_;
+  JsonFields fields_;
+  ModelConfig config_;
+};
+
+}  // namespace
+
+absl::StatusOr<ModelConfig> read_gguf_config(const GgufModel& model) {
+  JsonFields fields(model.fields(), model.path().string());
+  TESSERA_ASSIGN_OR_RETURN(const Architecture* architecture, read_architecture(fields));
+  return ConfigReader(model, *architecture).run();
+}
+
+}  // namespace tessera

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+
+#include "models/architectures/architecture.h"
+
+namespace tessera {
+
+// Names of one tensor in a GGUF file and in a Hugging Face checkpoint, by the tensor table of the
+// architecture: "blk.3.attn_q.weight" and "model.layers.3.self_attn.q_proj.weight".
+// Returns: the other name; the same name if the table does not have it.
+std::string checkpoint_name(const std::string& gguf_name, const Architecture& architecture);
+std::string gguf_name(const std::string& checkpoint_name, const Architecture& architecture);
+
+// Returns: true for the weights of q and k, whose rows RoPE rotates in pairs.
+bool is_rotated(const std::string& gguf_name);
+
+// Returns: true for a tensor that read_gguf_config() reads: it is no weight.
+bool belongs_to_config(const std::string& gguf_name);
+
+}  // namespace tessera

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+// Element types of a safetensors file, then the block types of a GGUF file (models/gguf/).
+enum class TensorType : uint8_t {
+  f32,
+  f16,
+  bf16,
+  f64,
+  f8_e4m3,
+  f8_e5m2,
+  i64,
+  i32,
+  i16,
+  i8,
+  u64,
+  u32,
+  u16,
+  u8,
+  boolean,
+  q8_0,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q4_k,
+  q5_k,
+  q6_k
+};
+
+std::string_view name(TensorType type);  // spelling of the file format: "BF16", "Q4_K"
+int64_t block_values(TensorType type);   // values that are stored together; 1: plain elements
+int64_t block_bytes(TensorType type);    // bytes of these values
+bool is_readable(TensorType type);       // f32, f16, bf16 and all block types
+bool is_quantized(TensorType type);      // the block types
+
+// Requires: not is_quantized(type).
+int64_t bytes_of(TensorType type);  // bytes per element
+
+using TensorShape = std::vector<int64_t>;
+std::string shown(std::span<const int64_t> shape);  // "[4096, 256]"
+
+// View of one tensor in a file: row-major elements or blocks without any alignment. The bytes are
+// not owned.
+struct StoredTensor {
+  TensorType type = TensorType::f32;
+  TensorShape shape;
+  std::span<const std::byte> bytes;  // size: product of shape / block_values * block_bytes
+  // Rows of a head, if the file pairs neighbouring rows for RoPE: stored row 2 i + j of a head is
+  // row j * interleaved_rows / 2 + i of the tensor. 0: rows are stored in order.
+  int64_t interleaved_rows = 0;
+};
+
+// Converts elements [first, first + out.size()) to f32, in the order of the tensor's rows. Plain
+// types are exact; blocks have the bits of the format's reference (models/gguf/block_types.h).
+// Requires: is_readable(tensor.type); the range lies inside the tensor.
+void read_f32(const StoredTensor& tensor, int64_t first, std::span<float> out);
+
+}  // namespace tessera

@@ -1,0 +1,200 @@
+#include "models/text/gguf_tokenizer.h"
+
+#include <utility>
+#include <vector>
+
+#include "models/gguf/token_type.h"
+#include "models/json_fields.h"
+#include "models/status_macros.h"
+#include "models/text/gguf_patterns.h"
+#include "models/text/piece_tokenizer.h"
+#include "models/text/sentencepiece_model.h"
+#include "models/text/tokenizer_config.h"
+#include "models/text/tokenizer_json.h"
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+
+// A token list of a GGUF file; all three have the same length.
+struct TokenLists {
+  json tokens;  // strings
+  json types;   // numbers of token_type.h; empty: all are normal
+  json scores;  // numbers, or empty
+};
+
+class GgufTokenizerBuilder {
+ public:
+  explicit GgufTokenizerBuilder(const GgufModel& model)
+      : model_(model), fields_(model.fields(), model.path().string()) {}
+
+  absl::StatusOr<std::unique_ptr<Tokenizer>> run() {
+    const std::string kind = fields_.text("tokenizer.ggml.model");
+    TESSERA_RETURN_IF_ERROR(fields_.status());
+    if (kind != "gpt2" && kind != "llama") {
+      return absl::UnimplementedError(fields_.path() +
+                                      ": tokenizer.ggml.model: " + in_quotes(kind) +
+                                      " is not supported; supported are \"gpt2\" and \"llama\"");
+    }
+    TESSERA_RETURN_IF_ERROR(read_lists());
+    return kind == "gpt2" ? byte_level() : scored();
+  }
+
+ private:
+  absl::Status refuse(const std::string& key, const std::string& why) const {
+    return absl::InvalidArgumentError(fields_.path() + ": " + key + ": " + why);
+  }
+
+  // Puts the file in front of an error about its tokens.
+  absl::Status named(const absl::Status& status) const {
+    return absl::Status(status.code(),
+                        fields_.path() + ": the tokenizer: " + std::string(status.message()));
+  }
+
+  absl::StatusOr<json> read_list(const char* key, bool (json::*is)() const noexcept) const {
+    TESSERA_ASSIGN_OR_RETURN(json list, model_.value(key));
+    if (list.is_null()) return json::array();
+    if (!list.is_array()) return refuse(key, "is no list");
+    for (const json& item : list) {
+      if (!(item.*is)()) return refuse(key, "has an element of another type");
+    }
+    return list;
+  }
+
+  absl::Status read_lists() {
+    const char* const names[] = {"tokenizer.ggml.tokens", "tokenizer.ggml.token_type",
+                                 "tokenizer.ggml.scores"};
+    TESSERA_ASSIGN_OR_RETURN(lists_.tokens, read_list(names[0], &json::is_string));
+    TESSERA_ASSIGN_OR_RETURN(lists_.types, read_list(names[1], &json::is_number_integer));
+    TESSERA_ASSIGN_OR_RETURN(lists_.scores, read_list(names[2], &json::is_number));
+    const size_t count = lists_.tokens.size();
+    if (count == 0) return refuse(names[0], "is missing or empty");
+    for (const json* list : {&lists_.types, &lists_.scores}) {
+      if (!list->empty() && list->size() != count) {
+        return refuse(names[list == &lists_.types ? 1 : 2], "has " + std::to_string(list->size()) +
+                                                                " elements for " +
+                                                                std::to_string(count) + " tokens");
+      }
+    }
+    for (const json& type : lists_.types) {
+      if (type < kGgufNormalToken || type > kGgufLastTokenType) {
+        return refuse(names[1], "the type " + type.dump() + " is not known");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  int type_of(size_t id) const {
+    return lists_.types.empty() ? kGgufNormalToken : lists_.types[id].get<int>();
+  }
+
+  // Returns: the role's token, or a role without a token if the key is missing.
+  TokenizerConfig::Role role(const char* key) {
+    TokenizerConfig::Role role{true, std::nullopt};
+    if (!fields_.has(key)) return role;
+    const auto last = static_cast<int64_t>(lists_.tokens.size()) - 1;
+    const auto id = static_cast<size_t>(fields_.integer(key, 0, last));
+    role.text = lists_.tokens[id].get<std::string>();
+    return role;
+  }
+
+  absl::StatusOr<TokenizerConfig> read_config(bool adds_bos) {
+    TokenizerConfig config;
+    config.bos_token = role("tokenizer.ggml.bos_token_id");
+    config.eos_token = role("tokenizer.ggml.eos_token_id");
+    config.add_bos_token = fields_.boolean_or("tokenizer.ggml.add_bos_token", adds_bos) &&
+                           config.bos_token.text.has_value();
+    config.add_prefix_space = fields_.boolean_or("tokenizer.ggml.add_space_prefix", true);
+    TESSERA_RETURN_IF_ERROR(fields_.status());
+    for (const TokenizerConfig::Role* one : {&config.bos_token, &config.eos_token}) {
+      if (one->text) config.special_texts.insert(*one->text);
+    }
+    return config;
+  }
+
+  // Writes the lists as a tokenizer.json, which has a reader.
+  absl::StatusOr<std::unique_ptr<Tokenizer>> byte_level() {
+    const std::string pre = fields_.text_or("tokenizer.ggml.pre", "default");
+    TESSERA_RETURN_IF_ERROR(fields_.status());
+    const GgufSplit* split = find_gguf_split(pre);
+    if (split == nullptr) {
+      return absl::UnimplementedError(fields_.path() + ": tokenizer.ggml.pre: " + in_quotes(pre) +
+                                      " is not supported; supported are " + gguf_split_names());
+    }
+    TESSERA_ASSIGN_OR_RETURN(json merges, read_list("tokenizer.ggml.merges", &json::is_string));
+    TESSERA_ASSIGN_OR_RETURN(const TokenizerConfig config, read_config(split->adds_bos));
+    json vocabulary = json::object();
+    json added = json::array();
+    for (size_t id = 0; id < lists_.tokens.size(); ++id) {
+      const auto& text = lists_.tokens[id].get_ref<const std::string&>();
+      if (!vocabulary.emplace(text, id).second) {
+        return refuse("tokenizer.ggml.tokens", "the token " + in_quotes(text) + " is there twice");
+      }
+      const int type = type_of(id);
+      if (type == kGgufControlToken || type == kGgufUserDefinedToken) {
+        added.push_back({{"id", id}, {"content", text}, {"special", type == kGgufControlToken}});
+      }
+    }
+    const json file = {{"model",
+                        {{"type", "BPE"},
+                         {"vocab", std::move(vocabulary)},
+                         {"merges", std::move(merges)},
+                         {"ignore_merges", split->ignore_merges}}},
+                       {"added_tokens", std::move(added)},
+                       {"pre_tokenizer", pre_tokenizer(*split)},
+                       {"decoder", {{"type", "ByteLevel"}}}};
+    absl::StatusOr<std::unique_ptr<Tokenizer>> made = make_json_tokenizer(file, config);
+    return made.ok() ? std::move(made) : named(made.status());
+  }
+
+  static json pre_tokenizer(const GgufSplit& split) {
+    json steps = json::array();
+    for (const char* pattern : split.patterns) {
+      steps.push_back(
+          {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}});
+    }
+    steps.push_back({{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}});
+    return {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
+  }
+
+  absl::StatusOr<std::unique_ptr<Tokenizer>> scored() {
+    if (lists_.scores.empty()) return refuse("tokenizer.ggml.scores", "is missing");
+    TESSERA_ASSIGN_OR_RETURN(const TokenizerConfig config, read_config(/*adds_bos=*/true));
+    SentencePieceModel model;
+    model.remove_extra_whitespaces = false;
+    size_t bytes = 0;
+    for (size_t id = 0; id < lists_.tokens.size(); ++id) {
+      SentencePieceModel::Piece& piece = model.pieces.emplace_back();
+      piece.text = lists_.tokens[id].get<std::string>();
+      piece.score = lists_.scores[id].get<float>();
+      piece.type = static_cast<SentencePieceModel::Type>(type_of(id));
+      bytes += piece.type == SentencePieceModel::Type::byte ? 1 : 0;
+    }
+    model.byte_fallback = bytes > 0;
+    if (const absl::Status checked = model.check(); !checked.ok()) return named(checked);
+    absl::StatusOr<std::unique_ptr<Tokenizer>> made =
+        make_sentencepiece_tokenizer(std::move(model), config);
+    return made.ok() ? std::move(made) : named(made.status());
+  }
+
+  const GgufModel& model_;
+  JsonFields fields_;
+  TokenLists lists_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> make_gguf_tokenizer(const GgufModel& model) {
+  return GgufTokenizerBuilder(model).run();
+}
+
+absl::StatusOr<std::optional<std::string>> gguf_chat_template(const GgufModel& model) {
+  JsonFields fields(model.fields(), model.path().string());
+  if (!fields.has("tokenizer.chat_template")) return std::nullopt;
+  const std::string source = fields.text("tokenizer.chat_template");
+  TESSERA_RETURN_IF_ERROR(fields.status());
+  return source;
+}
+
+}  // namespace tessera

@@ -1,0 +1,188 @@
+// Models in GGUF files: their configuration, and their logits against the same weights in
+// safetensors.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "models/checkpoint.h"
+#include "models/random_checkpoint.h"
+#include "models/rope_table.h"
+#include "models/weights.h"
+#include "tests/models/gguf/gguf_checkpoint.h"
+#include "tests/models/model_runner.h"
+#include "tests/models/temporary_directory.h"
+#include "tests/models/tiny_models.h"
+
+namespace tessera {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// Writes a tiny model as safetensors in hf/ and as GGUF in a.gguf.
+class GgufModelFile {
+ public:
+  GgufModelFile(const ModelConfig& config, TensorType type) {
+    EXPECT_TRUE(write_random_checkpoint(hf(), config, 7, type).ok());
+    GgufBytes bytes = gguf_metadata(config, architecture_of(config).gguf.name);
+    if (config.rope_scaling.kind == RopeScaling::Kind::linear) {
+      bytes.text("llama.rope.scaling.type", "linear");
+      bytes.f32("llama.rope.scaling.factor", config.rope_scaling.factor);
+    }
+    if (config.rope_scaling.kind == RopeScaling::Kind::llama3) add_factors(config, bytes);
+    add_tensors(config, hf() / "model.safetensors", bytes);
+    write_file(gguf(), bytes.file());
+  }
+  std::filesystem::path hf() const { return directory_ / "hf"; }
+  std::filesystem::path gguf() const { return directory_ / "a.gguf"; }
+
+ private:
+  static void add_factors(const ModelConfig& config, GgufBytes& bytes) {
+    ModelConfig plain = config;
+    plain.rope_scaling = {};
+    const std::vector<double> scaled = rope_frequencies(config);
+    const std::vector<double> unscaled = rope_frequencies(plain);
+    std::string factors;
+    for (size_t i = 0; i < scaled.size(); ++i) {
+      put_number(factors, static_cast<float>(unscaled[i] / scaled[i]));
+    }
+    bytes.tensor("rope_freqs.weight", {scaled.size()}, 0, factors);
+  }
+
+  TemporaryDirectory directory_;
+};
+
+TEST(GgufModels, HaveTheLogitsOfTheSameWeightsInSafetensors) {
+  for (const TinyModel& model : tiny_models()) {
+    if (model.shards > 1 || !architecture_of(model.config).gguf.name) continue;
+    const bool factors = model.config.rope_scaling.kind == RopeScaling::Kind::llama3;
+    SCOPED_TRACE(model.name);
+    const GgufModelFile files(model.config, model.type);
+    const auto config = read_model_config(files.gguf());
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->architecture == "MistralForCausalLM", model.config.sliding_window > 0);
+    const std::vector<int32_t> tokens = random_tokens(40, model.config.vocab, 1);
+    const auto expected = ModelRunner(files.hf(), {}).sequence(tokens, 16);
+    const auto found = ModelRunner(files.gguf(), {}).sequence(tokens, 16);
+    if (!factors) {
+      EXPECT_EQ(found, expected);
+      continue;
+    }
+    for (size_t row = 0; row < found.size(); ++row) {  // the factors are rounded to f32
+      EXPECT_THAT(found[row], testing::Pointwise(testing::FloatNear(1e-4f), expected[row]));
+    }
+  }
+}
+
+TEST(GgufModels, GiveTheConfigurationOfTheirMetadata) {
+  ModelConfig config = tiny_llama_config();
+  config.rope_theta = 100000;
+  config.rope_scaling = {RopeScaling::Kind::linear, 4, 1, 4, 8192};
+  config.tied_head = true;
+  const GgufModelFile files(config, TensorType::bf16);
+  const auto found = read_model_config(files.gguf());
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->architecture, "LlamaForCausalLM");
+  EXPECT_EQ(found->vocab, config.vocab);
+  EXPECT_EQ(found->hidden, config.hidden);
+  EXPECT_EQ(found->layers, config.layers);
+  EXPECT_EQ(found->heads, config.heads);
+  EXPECT_EQ(found->kv_heads, config.kv_heads);
+  EXPECT_EQ(found->head_dim, config.head_dim);
+  EXPECT_EQ(found->ffn, config.ffn);
+  EXPECT_EQ(found->context, config.context);
+  EXPECT_EQ(found->sliding_window, 0);
+  EXPECT_FLOAT_EQ(found->norm_epsilon, config.norm_epsilon);
+  EXPECT_FLOAT_EQ(found->rope_theta, 100000);
+  EXPECT_EQ(found->rope_scaling.kind, RopeScaling::Kind::linear);
+  EXPECT_FLOAT_EQ(found->rope_scaling.factor, 4);
+  EXPECT_TRUE(found->tied_head);
+  EXPECT_EQ(found->eos_ids, config.eos_ids);
+  EXPECT_EQ(stored_format(*Checkpoint::open(files.gguf())), WeightFormat::bf16);
+}
+
+class GgufConfigTest : public testing::Test {
+ protected:
+  GgufConfigTest() { config_.layers = 1; }
+
+  GgufBytes metadata(const std::string& name = "llama") { return gguf_metadata(config_, name); }
+  absl::StatusOr<ModelConfig> read(const GgufBytes& bytes) {
+    write_file(path_, bytes.file());
+    return read_model_config(path_);
+  }
+  void expect_refused(const GgufBytes& bytes, const std::string& text) {
+    const auto config = read(bytes);
+    ASSERT_FALSE(config.ok()) << text;
+    EXPECT_THAT(std::string(config.status().message()),
+                testing::AllOf(HasSubstr(path_.string()), HasSubstr(text)));
+  }
+
+  ModelConfig config_ = tiny_llama_config();
+  TemporaryDirectory directory_;
+  std::filesystem::path path_ = directory_ / "model.gguf";
+};
+
+TEST_F(GgufConfigTest, RefusesByNameWhatItLacks) {
+  ASSERT_TRUE(read(metadata()).ok());
+  expect_refused(metadata("mamba"),
+                 "the architecture \"mamba\" is not supported; supported are llama, qwen2, qwen3");
+  expect_refused(GgufBytes(), "general.architecture: is missing");
+  expect_refused(metadata().u32("llama.expert_count", 8), "llama.expert_count");
+  expect_refused(metadata().text("llama.rope.scaling.type", "yarn"), "\"yarn\" is not supported");
+  expect_refused(metadata().u32("llama.rope.dimension_count", 8), "llama.rope.dimension_count");
+  expect_refused(metadata().f32("llama.logit_scale", 2), "llama.logit_scale");
+  expect_refused(metadata("qwen2").u32("qwen2.attention.sliding_window", 64),
+                 "qwen2.attention.sliding_window");
+}
+
+TEST_F(GgufConfigTest, RefusesValuesOutOfRangeAndNamesTheKey) {
+  const auto changed = [this](auto change) {
+    const ModelConfig kept = config_;
+    change(config_);
+    const GgufBytes bytes = metadata();
+    config_ = kept;
+    return bytes;
+  };
+  expect_refused(changed([](ModelConfig& c) { c.layers = 0; }), "llama.block_count");
+  expect_refused(changed([](ModelConfig& c) { c.kv_heads = 3; }), "llama.attention.head_count_kv");
+  expect_refused(changed([](ModelConfig& c) { c.head_dim = 12; }), "heads of 12");
+  expect_refused(changed([](ModelConfig& c) { c.norm_epsilon = 1; }), "layer_norm_rms_epsilon");
+  expect_refused(changed([](ModelConfig& c) { c.rope_theta = 0; }), "llama.rope.freq_base");
+  expect_refused(changed([](ModelConfig& c) { c.eos_ids = {c.vocab}; }), "eos_token_id");
+  expect_refused(GgufBytes().text("general.architecture", "llama"), "llama.vocab_size");
+  expect_refused(metadata().u32("tokenizer.ggml.bos_token_id", 131), "bos_token_id");
+  expect_refused(metadata().tensor("rope_freqs.weight", {2}, 0, "12345678"), "rope_freqs.weight");
+  expect_refused(metadata().tensor("rope_freqs.weight", {8}, 0, std::string(32, '\0')),
+                 "rope_freqs.weight");
+}
+
+TEST_F(GgufConfigTest, EveryKnownEndOfATurnEndsAGeneration) {
+  GgufBytes bytes = metadata();
+  bytes.u32("tokenizer.ggml.eot_token_id", 5);
+  bytes.texts("tokenizer.ggml.tokens", {"<|endoftext|>", "<|im_end|>", "x", "<|end|>"});
+  bytes.numbers<int32_t>("tokenizer.ggml.token_type", 5, {3, 3, 1, 1});
+  const auto config = read(bytes);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_THAT(config->eos_ids, ElementsAre(0, 1, 2, 5));  // 3 is ordinary text
+}
+
+TEST_F(GgufConfigTest, AMissingTensorIsNamedAsTheFileWouldNameIt) {
+  write_file(path_, metadata().file());
+  const auto checkpoint = Checkpoint::open(path_);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  const auto weights = Weights::load(*read_model_config(path_), {}, *checkpoint, WeightFormat::f32,
+                                     cpu_backend(CpuIsa::scalar));
+  EXPECT_THAT(std::string(weights.status().message()),
+              HasSubstr("misses tensor blk.0.attn_norm.weight"));
+}
+
+TEST_F(GgufConfigTest, AQuantisedTensorMakesF16TheDefault) {
+  GgufBytes bytes = metadata();
+  bytes.tensor("token_embd.weight", {32, 2}, 8, std::string(68, '\0'));
+  bytes.tensor("blk.0.ffn_up.weight", {1, 1}, 0, "1234");
+  write_file(path_, bytes.file());
+  EXPECT_EQ(stored_format(*Checkpoint::open(path_)), WeightFormat::f16);
+}
+
+}  // namespace
+}  // namespace tessera
