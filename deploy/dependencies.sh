@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs the distribution packages Tessera needs, and nothing when all are there.
 #   deploy/dependencies.sh build       to build and run the server
+#   deploy/dependencies.sh model       to download the model of the quick start
 #   deploy/dependencies.sh ranks       besides, what serves over several ranks: MPI
 #   deploy/dependencies.sh tests       besides, what tests/run.sh needs
 #   deploy/dependencies.sh all-tests   besides, what tests/run.sh --all needs
@@ -22,10 +23,11 @@ all_tests="$tests chromium chromium-driver clang-14 libclang-rt-14-dev"
 
 case "${1:-}" in
   build) packages=$build ;;
+  model) packages="python3 python3-pip" ;;
   ranks) packages=$ranks ;;
   tests) packages=$tests ;;
   all-tests) packages=$all_tests ;;
-  *) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
 
 missing=""

