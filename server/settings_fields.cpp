@@ -184,7 +184,7 @@ std::vector<SettingsField> model_fields() {
       text_field("model", "PATH", "Hugging Face directory or GGUF file of the model to serve",
                  TESSERA_AT(model)),
       text_field("served-model-name", "NAME",
-                 "the model's name in the API; default: the directory's name",
+                 "the model's name in the API; default: that of the directory or file",
                  TESSERA_AT(served_model_name)),
       text_field("chat-template", "NAME|FILE",
                  absl::StrCat("chat template: ", builtin_chat_template_names(),

@@ -17,7 +17,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int32_t kMaxSplits = 9999;
-constexpr uint64_t kShortList = 1024;  // elements
 
 // The name of file `number`, from 1 on, of a split model.
 std::string split_ending(int32_t number, int32_t count) {
@@ -63,8 +62,9 @@ absl::StatusOr<std::optional<std::filesystem::path>> find_gguf(const std::filesy
   }
   if (std::filesystem::exists(path / "config.json", ignored)) return std::nullopt;
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(path, ignored)) {
-    std::string name = entry.path().filename().string();
+  for (std::filesystem::directory_iterator entry(path, ignored), end; entry != end;
+       entry.increment(ignored)) {
+    std::string name = entry->path().filename().string();
     if (absl::EndsWith(name, ".gguf") && !is_later_split(name)) names.push_back(std::move(name));
   }
   if (names.empty()) return std::nullopt;
@@ -87,7 +87,7 @@ absl::StatusOr<GgufModel> GgufModel::open(const std::filesystem::path& path) {
 absl::Status GgufModel::read_fields() {
   fields_ = json::object();
   for (const auto& [key, entry] : files_.front().metadata()) {
-    if (entry.is_list() && entry.size() > kShortList) continue;
+    if (entry.is_large()) continue;
     TESSERA_ASSIGN_OR_RETURN(fields_[key], value(key));
   }
   return absl::OkStatus();

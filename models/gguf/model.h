@@ -34,7 +34,7 @@ class GgufModel {
   // Errors: InvalidArgument for a list that is too long; names file and key.
   absl::StatusOr<nlohmann::json> value(std::string_view key) const;
 
-  // Returns: an object with the key and value of every metadata entry that is no long list.
+  // Returns: an object with the key and value of every metadata entry that is not large.
   const nlohmann::json& fields() const { return fields_; }
 
   // Returns: the tensor of that name in the first file that has it; null if there is none.

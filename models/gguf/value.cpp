@@ -124,10 +124,17 @@ absl::StatusOr<GgufValue> GgufValue::read(ByteReader& reader) {
 }
 
 uint64_t GgufValue::size() const {
-  if (!is_list()) return 1;
+  if (type_ != Type::list) return 1;
   ByteReader reader(bytes_);
   reader.read<uint32_t>();
   return reader.read<uint64_t>();
+}
+
+bool GgufValue::is_large() const {
+  if (type_ != Type::list) return false;
+  ByteReader reader(bytes_);
+  return static_cast<Type>(reader.read<uint32_t>()) == Type::list ||
+         reader.read<uint64_t>() > kShortList;
 }
 
 absl::StatusOr<json> GgufValue::to_json() const {

@@ -37,14 +37,15 @@ class GgufValue {
   // than kMaxDepth.
   static absl::StatusOr<GgufValue> read(ByteReader& reader);
 
-  Type type() const { return type_; }
-  bool is_list() const { return type_ == Type::list; }
   uint64_t size() const;  // elements of a list; 1 for other values
+  // Returns: true for a list that is long or holds lists. Such values are read when they are used.
+  bool is_large() const;
 
   // Returns: the value as JSON. Strings are copied as they are, also if they are not UTF-8.
   // Errors: InvalidArgument if lists in it have more than kMaxElements elements in total.
   absl::StatusOr<nlohmann::json> to_json() const;
 
+  static constexpr uint64_t kShortList = 1024;  // elements
   static constexpr int kMaxDepth = 4;
   static constexpr uint64_t kMaxElements = uint64_t{1} << 22;
 

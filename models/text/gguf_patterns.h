@@ -6,7 +6,8 @@
 
 namespace tessera {
 
-// How text is split before byte-level BPE, by the name in tokenizer.ggml.pre.
+// Split of text before byte-level BPE, by the name in tokenizer.ggml.pre. Text is not normalised,
+// as in llama.cpp; Qwen's own tokenizer.json composes characters (NFC) first.
 struct GgufSplit {
   const char* name;
   std::span<const char* const> patterns;  // applied in order, each to the parts of the previous one

@@ -96,5 +96,25 @@ TEST(GgufTypes, RowsOfInterleavedHeadsComeInTheTensorsOrder) {
   EXPECT_EQ(found, (std::vector<float>{1, 2, 2}));
 }
 
+TEST(GgufTypes, RowsOfBlocksComeInTheTensorsOrderToo) {
+  for (const Golden& golden : read_golden()) {
+    const int64_t cols = block_values(golden.type);
+    if (!is_quantized(golden.type)) continue;
+    SCOPED_TRACE(name(golden.type));
+    StoredTensor tensor = golden.tensor();
+    tensor.shape = {4, cols};
+    tensor.interleaved_rows = 4;
+    std::vector<float> found(static_cast<size_t>(4 * cols));
+    read_f32(tensor, 0, found);
+    const std::span<const float> stored = golden.values;
+    for (const size_t row : {0, 1, 2, 3}) {
+      const auto width = static_cast<size_t>(cols);
+      const size_t from = row == 1 ? 2 : row == 2 ? 1 : row;
+      expect_same_bits(std::span(found).subspan(row * width, width),
+                       stored.subspan(from * width, width));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera

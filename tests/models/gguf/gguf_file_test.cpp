@@ -79,8 +79,9 @@ TEST_F(GgufFileTest, ReadsEveryTypeOfValue) {
                                    {"u64", ~0ull},
                                    {"i64", -1},
                                    {"f64", 0.25},
-                                   {"texts", {"x", ""}},
-                                   {"nested", json::array({json::array({7})})}}));
+                                   {"texts", {"x", ""}}}));
+  EXPECT_EQ(*model->value("nested"), json::array({json::array({7})}));
+  EXPECT_EQ(*model->value("none"), json());
 }
 
 TEST_F(GgufFileTest, RefusesEveryTruncation) {
