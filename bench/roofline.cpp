@@ -64,7 +64,6 @@ constexpr int kTileChains = 4;
   }
 
 TESSERA_TILE_PEAK_LOOP(bf16_tiles, "tdpbf16ps")
-TESSERA_TILE_PEAK_LOOP(int8_tiles, "tdpbsud")
 
 // flops: operations for one sum of one tile product.
 constexpr PeakLoop tile_peak(void (*loop)(), int64_t flops, std::string_view instruction) {
@@ -160,13 +159,10 @@ PeakLoop peak_loop(CpuIsa isa, WeightFormat arithmetic) {
   const bool integers = arithmetic == WeightFormat::int8 || arithmetic == WeightFormat::int4;
   switch (isa) {
     case CpuIsa::amx:
-      if (arithmetic == WeightFormat::int8) {
-        return tile_peak(int8_tiles, 2 * amx::kTileRowBytes, "tdpbsud tmm");
-      }
       if (arithmetic == WeightFormat::bf16) {
         return tile_peak(bf16_tiles, amx::kTileRowBytes, "tdpbf16ps tmm");
       }
-      [[fallthrough]];  // float and int4 weights use vector instructions
+      [[fallthrough]];  // other weights use vector instructions
     case CpuIsa::avx512:
     case CpuIsa::avx512_fp16:
       return integers ? peak(int8_512, 128, "vpdpbusd zmm")

@@ -26,19 +26,7 @@ int64_t heads_of(const KvPagesView& pages) {  // KV heads of all layers
 }  // namespace
 
 int64_t weight_bytes(WeightFormat format, int64_t rows, int64_t cols) {
-  switch (format) {
-    case WeightFormat::f32:
-      return rows * cols * kFloat;
-    case WeightFormat::bf16:
-    case WeightFormat::f16:
-      return rows * cols * 2;
-    case WeightFormat::int8:
-    case WeightFormat::fp8:
-      return rows * (cols + kFloat);
-    case WeightFormat::int4:
-      return rows * div_ceil(cols, kInt4Group) * (kInt4Group / 2 + int64_t{sizeof(bf16)});
-  }
-  return 0;
+  return rows * encoding(format).row_bytes(cols);
 }
 
 int64_t kv_token_bytes(const KvPageLayout& layout) {

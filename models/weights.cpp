@@ -116,6 +116,19 @@ absl::Status check_nothing_unexpected(const ModelConfig& config, const Checkpoin
   return absl::OkStatus();
 }
 
+// Blocks do not cross ranks, so that each rank holds blocks of the whole model.
+absl::Status check_splits_between_blocks(const ExpectedTensor& tensor, WeightFormat format,
+                                         int32_t ranks) {
+  const int64_t block = encoding(format).block;
+  const bool split = tensor.shape.size() > 1 && tensor.cols < tensor.shape[1];
+  if (block == 0 || !split || tensor.cols % block == 0) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      tensor.name, ": ", ranks, " ranks cannot share its ", tensor.shape[1], " inputs: weights of ",
+      std::string(name(format)), " have blocks of ", block, " inputs"));
+}
+
 // Has no branch per value, because it reads every weight of a model.
 bool all_finite(std::span<const float> values) {
   constexpr uint32_t kExponent = 0x7f800000;
@@ -268,6 +281,7 @@ absl::StatusOr<Weights> Weights::load(const ModelConfig& config, Shard shard,
   for (const ExpectedTensor& tensor : expected) {
     TESSERA_ASSIGN_OR_RETURN(const StoredTensor* stored,
                              checkpoint.tensor(tensor.name, tensor.shape));
+    TESSERA_RETURN_IF_ERROR(check_splits_between_blocks(tensor, format, shard.ranks));
     parts[{tensor.index, tensor.slot}].push_back({stored, &tensor});
     if (tensor.slot == WeightSlot::embedding) {
       stored_embedding = stored->type;

@@ -65,8 +65,8 @@ class Weights {
   // converts some rows at a time.
   // Requires: check_divides(config, shard.ranks) succeeds.
   // Errors: NotFound, InvalidArgument (a shape, an unexpected tensor, a value that is not finite,
-  // or no kernels for `format`), Unimplemented (a type), ResourceExhausted. Errors about a tensor
-  // name it and its file.
+  // no kernels for `format`, or ranks that would share a block of inputs), Unimplemented (a type),
+  // ResourceExhausted. Errors about a tensor name it and its file.
   static absl::StatusOr<Weights> load(const ModelConfig& config, Shard shard,
                                       const Checkpoint& checkpoint, WeightFormat format,
                                       const Backend& backend);

@@ -97,29 +97,64 @@ Exact exact(const Matrix& in, const Matrix& weight, int64_t token, int64_t row) 
   return result;
 }
 
-double largest(const Matrix& matrix, int64_t row, int64_t first, int64_t end) {
-  double found = 0;
-  for (int64_t col = first; col < std::min(end, matrix.cols); ++col) {
-    found = std::max(found, std::fabs(static_cast<double>(matrix.at(row, col))));
-  }
-  return found;
-}
-
 // Rounding of f32 sums: each of `cols` additions and products has an error of 2^-24 of a partial
 // sum, which the magnitudes bound. Doubled for second-order errors and the scales.
 double rounding_bound(int64_t cols, double magnitude) {
   return static_cast<double>(cols + 8) * 0x1p-23 * magnitude + 1e-30;
 }
 
-// |x' w' - x w| <= |x| dw + |w| dx + dx dw. Rounding to a format changes an input by at most dx and
-// a weight by at most dw:
-//   bf16  2^-8 of itself: half of the last of its 8 significant bits
+// Max error of an input and of a weight, of magnitudes x and w, when they are rounded to a format.
+// `in` and `weight` are the inputs and weights that share a scale with them.
 //   f16   2^-11 of itself, or half of the smallest number, 2^-24
-//   int8  half a step, largest / 127
+//   int8  half a step of largest / 127, and a weight that the scale's rounding to f16 (2^-11 of
+//         127 steps) clamps
+//   int4  inputs as int8; weights by half a step of range / 15; the rounding of scale and minimum
+//         to f16 moves the last code by 2^-11 of the range and of the minimum
 //   fp8   2^-4 of itself: half of the last of its 4 significant bits; or half of the smallest
 //         number, 2^-10, on a scale where the largest input (weight) is 448
-//   int4  inputs as int8; weights by half a step of largest / 8, or by a whole step if a weight
-//         opposite to the largest is clamped to +7; the scale's own rounding adds 2^-9 of 8 steps
+struct Rounding {
+  double input = 0;
+  double weight = 0;
+};
+
+struct Range {
+  double low = 0;
+  double high = 0;
+
+  Range(const Matrix& matrix, int64_t row, int64_t first, int64_t end)
+      : low(matrix.at(row, first)), high(low) {
+    for (int64_t col = first; col < std::min(end, matrix.cols); ++col) {
+      low = std::min<double>(low, matrix.at(row, col));
+      high = std::max<double>(high, matrix.at(row, col));
+    }
+  }
+  double largest() const { return std::max(std::fabs(low), std::fabs(high)); }
+};
+
+Rounding rounding(WeightFormat format, double x, double w, const Range& in, const Range& weight) {
+  constexpr double kScaleRounding = 0x1p-11;
+  constexpr double kNearly = 1.0001;  // f32 arithmetic of the conversion
+  const auto e4m3_error = [](double value, double max) {
+    return value * 0x1p-4 * kNearly + max / 448 * 0x1p-10;
+  };
+  const double integer = in.largest() / 254 * kNearly;
+  switch (format) {
+    case WeightFormat::f16:
+      return {x * 0x1p-11 + 0x1p-25, w * 0x1p-11 + 0x1p-25};
+    case WeightFormat::fp8:
+      return {e4m3_error(x, in.largest()), e4m3_error(w, weight.largest())};
+    case WeightFormat::int8:
+      return {integer, weight.largest() * (1.0 / 254 + kScaleRounding) * kNearly};
+    default: {
+      const double range = weight.high - weight.low + kScaleRounding * weight.largest();
+      return {integer,
+              (range * (1.0 / 30 + kScaleRounding) + weight.largest() * kScaleRounding) * kNearly};
+    }
+  }
+}
+
+// |x' w' - x w| <= |x| dw + |w| dx + dx dw. bf16 rounds by 2^-8 of a number: half of the last of
+// its 8 significant bits.
 double format_bound(WeightFormat format, const Matrix& in, const Matrix& weight, int64_t token,
                     int64_t row) {
   const double magnitude = exact(in, weight, token, row).magnitude;
@@ -129,29 +164,21 @@ double format_bound(WeightFormat format, const Matrix& in, const Matrix& weight,
   if (format == WeightFormat::bf16) {
     return (0x1p-7 + 0x1p-16) * magnitude + rounding_bound(in.cols, 1.01 * magnitude);
   }
-  const double largest_in = largest(in, token, 0, in.cols);
-  const double largest_weight = largest(weight, row, 0, in.cols);
+  const int64_t block = encoding(format).block == 0 ? in.cols : encoding(format).block;
   double bound = 0;
   double rounded_magnitude = 0;
-  for (int64_t col = 0; col < in.cols; ++col) {
-    const int64_t group = col / kInt4Group * kInt4Group;
-    const double x = std::fabs(static_cast<double>(in.at(token, col)));
-    const double w = std::fabs(static_cast<double>(weight.at(row, col)));
-    const auto e4m3_error = [](double value, double max) {
-      return value * 0x1p-4 * 1.0001 + max / 448 * 0x1p-10;
-    };
-    const auto f16_error = [](double value) { return value * 0x1p-11 + 0x1p-25; };
-    const double input_error = format == WeightFormat::fp8   ? e4m3_error(x, largest_in)
-                               : format == WeightFormat::f16 ? f16_error(x)
-                                                             : largest_in / 254 * 1.0001;
-    const double weight_error =
-        format == WeightFormat::fp8   ? e4m3_error(w, largest_weight)
-        : format == WeightFormat::f16 ? f16_error(w)
-        : format == WeightFormat::int8
-            ? largest_weight / 254 * 1.0001
-            : largest(weight, row, group, group + kInt4Group) / 8 * (1 + 0x1p-5);
-    bound += x * weight_error + w * input_error + weight_error * input_error;
-    rounded_magnitude += (x + input_error) * (w + weight_error);
+  for (int64_t first = 0; first < in.cols; first += block) {
+    const Range inputs(in, token, first, first + block);
+    const Range weights(weight, row, first, first + block);
+    // Terms of codes from the minimum on are larger than their weights.
+    const double above_minimum = encoding(format).minimum ? 2 * weights.largest() : 0;
+    for (int64_t col = first; col < std::min(first + block, in.cols); ++col) {
+      const double x = std::fabs(static_cast<double>(in.at(token, col)));
+      const double w = std::fabs(static_cast<double>(weight.at(row, col)));
+      const Rounding error = rounding(format, x, w, inputs, weights);
+      bound += x * error.weight + w * error.input + error.weight * error.input;
+      rounded_magnitude += (x + error.input) * (w + error.weight + above_minimum);
+    }
   }
   return bound + rounding_bound(in.cols, rounded_magnitude);
 }
@@ -199,7 +226,7 @@ TEST_P(Linear, StaysWithinTheErrorOfItsFormat) {
   }
 }
 
-// On the same packed weights only the order of f32 additions may differ, and nothing for int8.
+// On the same packed weights only the order of f32 additions may differ, and nothing for integers.
 TEST_P(Linear, AgreesWithPlainLoopsOnTheSameWeights) {
   const Backend& scalar = cpu_backend(CpuIsa::scalar);
   for (const int64_t tokens : {1, 2, 5, 7, 12, 13, 31, 50}) {
@@ -210,7 +237,7 @@ TEST_P(Linear, AgreesWithPlainLoopsOnTheSameWeights) {
       const Weight packed = pack(*backend_, format_, weight);
       const Matrix expected = linear(scalar, in, packed, pool_);
       const Matrix out = linear(*backend_, in, packed, pool_);
-      if (format_ == WeightFormat::int8) {
+      if (encoding(format_).block > 0) {
         ASSERT_TRUE(same_bits(out, expected));
       }
       for (int64_t token = 0; token < tokens; ++token) {
@@ -324,6 +351,25 @@ TEST_P(Linear, LetsANaNReachEveryOutputOfItsRowAndNoOther) {
   }
 }
 
+// Weights of the outlier's block are zero, so only a scale that it shares could change an output.
+TEST_P(Linear, KeepsAnOutlierToItsBlock) {
+  const int64_t block = encoding(format_).block;
+  if (block == 0) {
+    GTEST_SKIP() << "no blocks";
+  }
+  Matrix weight = random_matrix(33, 3 * block, random_);
+  for (int64_t row = 0; row < weight.rows; ++row) {
+    std::fill_n(&weight.at(row, block), block, 0.0f);
+  }
+  Matrix in = random_matrix(9, 3 * block, random_);
+  const Weight packed = pack(*backend_, format_, weight);
+  const Matrix expected = linear(*backend_, in, packed, pool_);
+  for (int64_t token = 0; token < in.rows; ++token) {
+    in.at(token, block + token) = 1e4f;
+  }
+  EXPECT_TRUE(same_bits(linear(*backend_, in, packed, pool_), expected));
+}
+
 TEST_P(Linear, KeepsFiniteWhatIsBeyondItsRange) {
   Matrix in = random_matrix(1, 70, random_);
   in.at(0, 3) = 1e6f;
@@ -364,8 +410,8 @@ TEST(PackedWeight, TakesTheBitsOfItsFormat) {
   EXPECT_EQ(backend.packed_weight_bytes(WeightFormat::f32, 128, 256), 128 * 256 * 4);
   EXPECT_EQ(backend.packed_weight_bytes(WeightFormat::bf16, 128, 256), 128 * 256 * 2);
   EXPECT_EQ(backend.packed_weight_bytes(WeightFormat::f16, 128, 256), 128 * 256 * 2);
-  EXPECT_EQ(backend.packed_weight_bytes(WeightFormat::int8, 128, 256), 128 * (256 + 4));
-  EXPECT_EQ(backend.packed_weight_bytes(WeightFormat::int4, 128, 256), 128 * 256 * 9 / 16);
+  EXPECT_EQ(backend.packed_weight_bytes(WeightFormat::int8, 128, 256), 128 * 256 * 17 / 16);
+  EXPECT_EQ(backend.packed_weight_bytes(WeightFormat::int4, 128, 256), 128 * 256 * 5 / 8);
   EXPECT_EQ(backend.packed_weight_bytes(WeightFormat::fp8, 128, 256), 128 * (256 + 4));
 }
 

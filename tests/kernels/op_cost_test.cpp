@@ -42,9 +42,9 @@ TEST(OpCost, LinearReadsWeightsInTheirFormat) {
   } cases[] = {{WeightFormat::f32, 6 * 40 * 4},
                {WeightFormat::bf16, 6 * 40 * 2},
                {WeightFormat::f16, 6 * 40 * 2},
-               {WeightFormat::int8, 6 * 40 + 6 * 4},
+               {WeightFormat::int8, 6 * 2 * (32 + 2)},
                {WeightFormat::fp8, 6 * 40 + 6 * 4},
-               {WeightFormat::int4, 6 * 2 * (16 + 2)}};  // two groups of 32 inputs, one partly used
+               {WeightFormat::int4, 6 * 2 * (16 + 4)}};  // two blocks of 32 inputs, one partly used
   for (const auto& [format, bytes] : cases) {
     SCOPED_TRACE(name(format));
     EXPECT_EQ(weight_bytes(format, 6, 40), bytes);

@@ -159,11 +159,10 @@ class WeightsTest : public testing::Test {
     return *std::find_if(tensors_.begin(), tensors_.end(),
                          [&](const NamedTensor& t) { return t.name == tensor_name; });
   }
-  absl::Status load() {
+  absl::Status load(WeightFormat format = WeightFormat::f32, Shard shard = {}) {
     EXPECT_TRUE(write_safetensors(directory_ / "model.safetensors", tensors_).ok());
     const auto checkpoint = Checkpoint::open(directory_.path());
-    return Weights::load(config_, {}, *checkpoint, WeightFormat::f32, cpu_backend(CpuIsa::scalar))
-        .status();
+    return Weights::load(config_, shard, *checkpoint, format, cpu_backend(CpuIsa::scalar)).status();
   }
 
   ModelConfig config_ = tiny_llama_config();
@@ -217,6 +216,19 @@ TEST_F(WeightsTest, RefusesAValueThatIsNotFinite) {
     EXPECT_THAT(message(load()),
                 AllOf(HasSubstr("model.layers.1.mlp.up_proj.weight"), HasSubstr("finite")));
   }
+}
+
+// Attention's output has 64 inputs, down has 72.
+TEST_F(WeightsTest, RefusesRanksThatWouldShareABlockOfInputs) {
+  for (const WeightFormat format : {WeightFormat::int8, WeightFormat::int4}) {
+    SCOPED_TRACE(name(format));
+    EXPECT_TRUE(load(format).ok());
+    EXPECT_EQ(load(format, {.rank = 0, .ranks = 2}).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(message(load(format, {.rank = 1, .ranks = 2})),
+                AllOf(HasSubstr("mlp.down_proj.weight"), HasSubstr("2 ranks"), HasSubstr("72"),
+                      HasSubstr(std::string(name(format))), HasSubstr("blocks of 32")));
+  }
+  EXPECT_TRUE(load(WeightFormat::fp8, {.rank = 0, .ranks = 2}).ok());
 }
 
 TEST_F(WeightsTest, KeepsTheEmbeddingExactForF32Weights) {

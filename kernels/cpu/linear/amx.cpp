@@ -7,9 +7,10 @@ namespace tessera::amx {
 namespace {
 
 // A panel's lines are the rows of a product's second operand without repacking, and 16 rows of
-// activations are those of its first. A register of sums is 16 rows by 16 outputs. Integers give
-// the same sums as `vpdpbusd`. Products of bf16 are added in another order, so AMX handles all
-// numbers of rows: a row's sum must not depend on the number of rows.
+// activations are those of its first. A register of sums is 16 rows by 16 outputs. Products of bf16
+// are added in another order than vectors add them, so AMX handles all numbers of rows: a row's sum
+// must not depend on the number of rows. Integers need a sum for each 32 inputs, half a product, so
+// they use vectors.
 constexpr int kUnits = kTileRowBytes / 4;  // in a step
 
 // Registers: sums from 0 on, then activations, then weights.
@@ -24,13 +25,9 @@ template <int kRegister>
 TESSERA_INLINE void store(void* to, int64_t stride) {
   asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(stride), "i"(kRegister) : "memory");
 }
-template <Element E, int kSums, int kRows, int kOutputs>
+template <int kSums, int kRows, int kOutputs>
 TESSERA_INLINE void multiply_add() {
-  if constexpr (E == Element::bf16) {
-    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kRows), "i"(kOutputs));
-  } else {
-    asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kRows), "i"(kOutputs));
-  }
+  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kRows), "i"(kOutputs));
 }
 
 // Calls f(0), f(1), ... with constants, because registers are named by constants.
@@ -43,7 +40,7 @@ TESSERA_INLINE void for_each(F f) {
 }
 
 // kHigh x V registers of sums: up to 16 kHigh rows by 16 V outputs.
-template <Element E, int kHigh, int V, bool kIsTall>
+template <int kHigh, int V, bool kIsTall>
 struct Product {
   static_assert(kIsTall || kHigh == 1);
 
@@ -95,7 +92,7 @@ struct Product {
       constexpr int kOutputs = kWeights + kVector % 2;
       load<kOutputs>(weights[kVector], weight_stride);
       for_each<kHigh>([&]<int kHighIndex>() {
-        multiply_add<E, kHighIndex * V + kVector, kActivations + kHighIndex, kOutputs>();
+        multiply_add<kHighIndex * V + kVector, kActivations + kHighIndex, kOutputs>();
         fetch(kVector * kHigh + kHighIndex);
       });
     });
@@ -122,8 +119,7 @@ struct Product {
   }
 
   TESSERA_INLINE void add_up() const {
-    constexpr int64_t kScales = E == Element::int8 ? kBytesPerScales : 0;
-    Slice<Simd512, V> slice(tile, kScales + tile.first_unit * kBytesPerUnitRow);
+    Slice<Simd512, V> slice(tile, tile.first_unit * kBytesPerUnitRow);
     const std::byte* activations = tile.activations + 4 * tile.first_unit;
     const std::byte* ahead = tile.ahead;
     int64_t unit = 0;
@@ -152,24 +148,12 @@ struct Product {
     }
   }
 
-  // Writes a row's sums as outputs. Integers use exactly the arithmetic of the vector kernels
-  // (multiply_int8 in tile.h).
   TESSERA_INLINE void write_row(const float* sums, int row) const {
     LinearTile own = tile;
     own.out += row * tile.out_stride;
-    const Slice<Simd512, V> scales(tile, 0);
     __m512 values[1][V];
     for (int v = 0; v < V; ++v) {
-      const __m512i bits = _mm512_load_si512(sums + v * kLanes);
-      if constexpr (E == Element::int8) {
-        const __m512i sum = _mm512_add_epi32(
-            bits, Simd512::broadcast(tile.corrections[row * tile.correction_stride]));
-        const __m512 scale = Simd512::to_bits(Simd512::load_units(scales.vectors[v]));
-        values[0][v] = Simd512::multiply(Simd512::multiply(Simd512::to_floats(sum), scale),
-                                         Simd512::broadcast(tile.scales[row]));
-      } else {
-        values[0][v] = Simd512::to_bits(bits);
-      }
+      values[0][v] = _mm512_load_ps(sums + v * kLanes);
     }
     write<Simd512, 1, V>(own, values);
   }
@@ -216,22 +200,17 @@ void end_tiles() {
   _tile_release();
 }
 
-template <Element E, int V, bool kIsTall>
+template <int V, bool kIsTall>
 struct Tiles {
-  // Up to 12 rows of integers are as fast with vectors, which give the same sums.
   template <int kRows>
   static void multiply(const LinearTile& tile) {
-    if constexpr (E == Element::int8 && kRows <= 12) {
-      return avx512::linear_kernels.formats[static_cast<int>(E)].tall.by_rows[kRows - 1](tile);
-    }
-    Product<E, (kRows + kTileRows - 1) / kTileRows, V, kIsTall>{tile, kRows}.run();
+    Product<(kRows + kTileRows - 1) / kTileRows, V, kIsTall>{tile, kRows}.run();
   }
 };
 
-template <Element E, int kMax, int V, bool kIsTall>
+template <int kMax, int V, bool kIsTall>
 constexpr TileKernels kKernels{V * Simd512::kLanes, kMax,
-                               TileTable<Tiles<E, V, kIsTall>, kMax>::kByRows, begin_tiles,
-                               end_tiles};
+                               TileTable<Tiles<V, kIsTall>, kMax>::kByRows, begin_tiles, end_tiles};
 
 }  // namespace
 
@@ -240,10 +219,8 @@ constexpr TileKernels kKernels{V * Simd512::kLanes, kMax,
 LinearKernels linear_kernels() {
   LinearKernels kernels = avx512::linear_kernels;
   FormatKernels& bf16 = kernels.formats[static_cast<int>(Element::bf16)];
-  bf16.wide = kKernels<Element::bf16, kTileRows, 4, false>;
-  bf16.tall = kKernels<Element::bf16, 2 * kTileRows, 2, true>;
-  kernels.formats[static_cast<int>(Element::int8)].tall =
-      kKernels<Element::int8, 2 * kTileRows, 2, true>;
+  bf16.wide = kKernels<kTileRows, 4, false>;
+  bf16.tall = kKernels<2 * kTileRows, 2, true>;
   return kernels;
 }
 

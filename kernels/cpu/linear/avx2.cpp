@@ -1,6 +1,6 @@
 #include <immintrin.h>
 
-#include "kernels/cpu/linear/tile.h"
+#include "kernels/cpu/linear/tile_table.h"
 #include "kernels/half.h"
 
 namespace tessera {
@@ -10,6 +10,7 @@ struct Simd256 {
   using Floats = __m256;
   using Ints = __m256i;
   static constexpr int kLanes = 8;
+  static constexpr int kRegisters = 16;
   static constexpr int kPrefetchBytes = 4096;
 
   TESSERA_INLINE static Ints mask(int64_t lanes) {
@@ -67,34 +68,62 @@ struct Simd256 {
     }
   }
 
-  // vpmaddubsw needs one unsigned operand, and saturates unless both are small. It multiplies
-  // magnitudes of the input by weights that carry both signs. No offset is left to correct.
-  TESSERA_INLINE static Ints dot(Ints sum, Ints weights, Ints input) {
-    const Ints signed_weights = _mm256_xor_si256(weights, _mm256_set1_epi8(-128));
-    const Ints pairs =
-        _mm256_maddubs_epi16(_mm256_abs_epi8(input), _mm256_sign_epi8(signed_weights, input));
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  TESSERA_INLINE static Floats load_f16(const std::byte* from) {
+    return to_bits(load_f16_units(from));
   }
 
-  // Nibbles are small enough for vpmaddubsw, and sums of a whole group stay in 16 bits: 16 products
+  // GCC 12 turns the additions of a block, if it sees them, into a tree, and spills its products.
+  TESSERA_INLINE static Ints add_words(Ints sum, Ints products) {
+    asm("vpaddw %1, %0, %0" : "+x"(sum) : "x"(products));
+    return sum;
+  }
+  TESSERA_INLINE static Ints add_doublewords(Ints sum, Ints products) {
+    asm("vpaddd %1, %0, %0" : "+x"(sum) : "x"(products));
+    return sum;
+  }
+
+  // vpmaddubsw would saturate with codes of 8 bits. Even and odd bytes of the weights become 16-bit
+  // numbers, and activations are stored as such (convert_int8).
+  struct Int8 {
+    static constexpr int kParts = 2;
+    static constexpr int kLineInputs = 4;
+    static constexpr bool kHasMinimum = false;
+
+    TESSERA_INLINE static void unpack(const std::byte* line, Ints (&parts)[kParts]) {
+      const Ints bytes = load_units(line);
+      parts[0] = _mm256_and_si256(bytes, _mm256_set1_epi16(0xff));
+      parts[1] = _mm256_srli_epi16(bytes, 8);
+    }
+    TESSERA_INLINE static Ints start(const std::byte* correction) {
+      return broadcast_unit(correction);
+    }
+    TESSERA_INLINE static Ints dot(Ints sum, Ints weights, Ints input) {
+      return add_doublewords(sum, _mm256_madd_epi16(weights, input));
+    }
+    TESSERA_INLINE static Ints finish(Ints sum) { return sum; }
+  };
+
+  // Nibbles are small enough for vpmaddubsw, and sums of a whole block stay in 16 bits: 16 products
   // in a lane, each at most 15 * 127.
-  TESSERA_INLINE static Ints low_nibbles(Ints nibbles) {
-    return _mm256_and_si256(nibbles, _mm256_set1_epi8(0x0f));
-  }
-  TESSERA_INLINE static Ints high_nibbles(Ints nibbles) {
-    return low_nibbles(_mm256_srli_epi32(nibbles, 4));
-  }
-  TESSERA_INLINE static Ints start_group(int32_t /*correction*/) { return _mm256_setzero_si256(); }
-  TESSERA_INLINE static Ints dot_nibbles(Ints sum, Ints weights, Ints input) {
-    return _mm256_add_epi16(sum, _mm256_maddubs_epi16(weights, input));
-  }
-  TESSERA_INLINE static Ints finish_group(Ints sum, int32_t correction) {
-    return _mm256_add_epi32(_mm256_madd_epi16(sum, _mm256_set1_epi16(1)), broadcast(correction));
-  }
-  TESSERA_INLINE static Floats group_scale(const std::byte* scales, int64_t lane) {
-    const Ints both = load_units(scales + lane % 16 * 4);
-    return lane < 16 ? even_bf16(both) : odd_bf16(both);
-  }
+  struct Int4 {
+    static constexpr int kParts = 2;
+    static constexpr int kLineInputs = 8;
+    static constexpr bool kHasMinimum = true;
+
+    TESSERA_INLINE static void unpack(const std::byte* line, Ints (&parts)[kParts]) {
+      const Ints nibbles = load_units(line);
+      const Ints mask = _mm256_set1_epi8(0x0f);
+      parts[0] = _mm256_and_si256(nibbles, mask);
+      parts[1] = _mm256_and_si256(_mm256_srli_epi32(nibbles, 4), mask);
+    }
+    TESSERA_INLINE static Ints start(const std::byte* /*sum*/) { return _mm256_setzero_si256(); }
+    TESSERA_INLINE static Ints dot(Ints sum, Ints weights, Ints input) {
+      return add_words(sum, _mm256_maddubs_epi16(weights, input));
+    }
+    TESSERA_INLINE static Ints finish(Ints sum) {
+      return _mm256_madd_epi16(sum, _mm256_set1_epi16(1));
+    }
+  };
 
   // The bits of a code, moved to the places of a bf16, give 2^-120 of its value, also for subnormal
   // codes.
@@ -114,7 +143,6 @@ struct Simd256 {
   };
 };
 static_assert(16 * 15 * 127 <= 32767);
-static_assert(2 * 127 * 127 <= 32767);
 
 TESSERA_INLINE __m256 load_inputs(const ActivationRow& row, int64_t at) {
   return at + 8 <= row.cols ? _mm256_loadu_ps(row.in + at)
@@ -169,69 +197,101 @@ void convert_f16(const ActivationRow& row) {
   }
 }
 
+TESSERA_INLINE __m256i magnitude_bits(__m256 values) {
+  return _mm256_and_si256(_mm256_castps_si256(values), _mm256_set1_epi32(0x7fffffff));
+}
+
 // Sets the scale. Returns: the factor for the inputs. Magnitudes have the order of their bits, and
 // a NaN is above all of them. It reaches the scale, and so every output.
-float find_scale(const ActivationRow& row, float highest) {
-  __m256i largest = _mm256_setzero_si256();
-  for (int64_t at = 0; at < row.cols; at += 8) {
-    const __m256i in = _mm256_castps_si256(load_inputs(row, at));
-    largest = _mm256_max_epu32(largest, _mm256_and_si256(in, _mm256_set1_epi32(0x7fffffff)));
-  }
+TESSERA_INLINE float find_scale(__m256i largest, float highest, float& scale) {
   __m128i half =
       _mm_max_epu32(_mm256_castsi256_si128(largest), _mm256_extracti128_si256(largest, 1));
   half = _mm_max_epu32(half, _mm_shuffle_epi32(half, 0x4e));
   half = _mm_max_epu32(half, _mm_shuffle_epi32(half, 0xb1));
   const float magnitude = _mm_cvtss_f32(_mm_castsi128_ps(half));
   const bool vanishes = magnitude < 1e-30f;  // its inverse might not be finite
-  *row.scale = vanishes ? 0.0f : magnitude / highest;
+  scale = vanishes ? 0.0f : magnitude / highest;
   return vanishes ? 0.0f : highest / magnitude;
 }
 
-TESSERA_INLINE __m256i quantise(const ActivationRow& row, int64_t at, __m256 inverse) {
-  const __m256 in = _mm256_mul_ps(load_inputs(row, at), inverse);
-  const __m256 low = _mm256_max_ps(in, _mm256_set1_ps(-127.0f));
+float find_row_scale(const ActivationRow& row, float highest) {
+  __m256i largest = _mm256_setzero_si256();
+  for (int64_t at = 0; at < row.cols; at += 8) {
+    largest = _mm256_max_epu32(largest, magnitude_bits(load_inputs(row, at)));
+  }
+  return find_scale(largest, highest, *row.scale);
+}
+
+TESSERA_INLINE __m256i quantise(__m256 in, __m256 inverse) {
+  const __m256 low = _mm256_max_ps(_mm256_mul_ps(in, inverse), _mm256_set1_ps(-127.0f));
   return _mm256_cvtps_epi32(_mm256_min_ps(low, _mm256_set1_ps(127.0f)));
 }
 
-// Returns: eight codes as bytes, in the lower half.
-TESSERA_INLINE __m128i to_bytes(__m256i codes) {
-  const __m128i words =
-      _mm_packs_epi32(_mm256_castsi256_si128(codes), _mm256_extracti128_si256(codes, 1));
-  return _mm_packs_epi16(words, words);
-}
+// A block of activations as 16-bit numbers, eight in a vector.
+struct BlockCodes {
+  __m128i words[4];
+  float scale;
+  int32_t sum;
 
-TESSERA_INLINE int32_t sum_of(__m256i values) {
-  __m128i half = _mm_add_epi32(_mm256_castsi256_si128(values), _mm256_extracti128_si256(values, 1));
-  half = _mm_add_epi32(half, _mm_shuffle_epi32(half, 0x4e));
-  half = _mm_add_epi32(half, _mm_shuffle_epi32(half, 0xb1));
-  return _mm_cvtsi128_si32(half);
-}
-
-void convert_int8(const ActivationRow& row) {
-  const __m256 inverse = _mm256_set1_ps(find_scale(row, 127.0f));
-  for (int64_t at = 0; at < row.out_bytes; at += 8) {
-    const int64_t left = row.out_bytes - at;
-    store_bytes(row.out + at, to_bytes(quantise(row, at, inverse)), left < 8 ? left : 8);
+  TESSERA_INLINE BlockCodes(const ActivationRow& row, int64_t at) {
+    __m256 in[4];
+    __m256i largest = _mm256_setzero_si256();
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      in[i] = load_inputs(row, at + 8 * i);
+      largest = _mm256_max_epu32(largest, magnitude_bits(in[i]));
+    }
+    const __m256 inverse = _mm256_set1_ps(find_scale(largest, 127.0f, scale));
+    __m256i sums = _mm256_setzero_si256();
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      const __m256i codes = quantise(in[i], inverse);
+      sums = _mm256_add_epi32(sums, codes);
+      words[i] = _mm_packs_epi32(_mm256_castsi256_si128(codes), _mm256_extracti128_si256(codes, 1));
+    }
+    __m128i half = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+    half = _mm_add_epi32(half, _mm_shuffle_epi32(half, 0x4e));
+    half = _mm_add_epi32(half, _mm_shuffle_epi32(half, 0xb1));
+    sum = _mm_cvtsi128_si32(half);
   }
-  *row.corrections = 0;  // `dot` uses signed numbers
+};
+
+template <class T>
+TESSERA_INLINE std::byte* append(std::byte* out, const T& value) {
+  __builtin_memcpy(out, &value, sizeof(value));
+  return out + sizeof(value);
+}
+
+// Codes are 16-bit numbers, of inputs 0, 2, 1 and 3 of four: those of the even bytes of a weight's
+// unit, then those of its odd bytes.
+void convert_int8(const ActivationRow& row) {
+  std::byte* out = row.out;
+  const __m128i even_first = _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
+  for (int64_t at = 0; at < row.cols; at += 32) {
+    const BlockCodes block(row, at);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      out = append(out, _mm_shuffle_epi8(block.words[i], even_first));
+    }
+    out = append(out, block.scale);
+    out = append(out, -128 * block.sum);
+  }
 }
 
 void convert_int4(const ActivationRow& row) {
-  const __m256 inverse = _mm256_set1_ps(find_scale(row, 127.0f));
-  for (int64_t group = 0; group * 32 < row.out_bytes; ++group) {
-    __m256i sum = _mm256_setzero_si256();
-    for (int64_t at = group * 32; at < group * 32 + 32; at += 8) {
-      const __m256i codes = quantise(row, at, inverse);
-      store_bytes(row.out + at, to_bytes(codes), 8);
-      sum = _mm256_add_epi32(sum, codes);
-    }
-    row.corrections[group] = -8 * sum_of(sum);
+  std::byte* out = row.out;
+  for (int64_t at = 0; at < row.cols; at += 32) {
+    const BlockCodes block(row, at);
+    out = append(out, _mm_packs_epi16(block.words[0], block.words[1]));
+    out = append(out, _mm_packs_epi16(block.words[2], block.words[3]));
+    out = append(out, block.scale);
+    out = append(out, block.scale * static_cast<float>(block.sum));
   }
 }
 
 // Rounds to the nearest E4M3, stored as bf16, i.e. the upper halves of f32.
 void convert_fp8(const ActivationRow& row) {
-  const __m256 inverse = _mm256_set1_ps(find_scale(row, 448.0f));
+  const __m256 inverse = _mm256_set1_ps(find_row_scale(row, 448.0f));
   const __m256 sign_bit = _mm256_set1_ps(-0.0f);
   const __m256 shift = _mm256_set1_ps(0x1p14f);
   for (int64_t at = 0; at * 2 < row.out_bytes; at += 8) {
@@ -258,12 +318,12 @@ void convert_fp8(const ActivationRow& row) {
 namespace avx2 {
 
 constinit const LinearKernels linear_kernels{{
-    {convert_f32, kWide<Simd256, Element::f32, 3, 4>, kTall<Simd256, Element::f32, 6, 2>},
-    {convert_bf16, kWide<Simd256, Element::bf16, 2, 4>, kTall<Simd256, Element::bf16, 4, 2>},
-    {convert_f16, kWide<Simd256, Element::f16, 3, 4>, kTall<Simd256, Element::f16, 6, 2>},
-    {convert_int8, kWide<Simd256, Element::int8, 2, 4>, kTall<Simd256, Element::int8, 4, 2>},
-    {convert_int4, kWide<Simd256, Element::int4, 1, 4>, kTall<Simd256, Element::int4, 3, 2>},
-    {convert_fp8, kWide<Simd256, Element::fp8, 1, 4>, kTall<Simd256, Element::fp8, 4, 1>},
+    {convert_f32, 1, kWide<Simd256, Element::f32, 3, 4>, kTall<Simd256, Element::f32, 6, 2>},
+    {convert_bf16, 1, kWide<Simd256, Element::bf16, 2, 4>, kTall<Simd256, Element::bf16, 4, 2>},
+    {convert_f16, 1, kWide<Simd256, Element::f16, 3, 4>, kTall<Simd256, Element::f16, 6, 2>},
+    {convert_int8, 2, kWide<Simd256, Element::int8, 2, 4>, kTall<Simd256, Element::int8, 4, 2>},
+    {convert_int4, 1, kWide<Simd256, Element::int4, 2, 4>, kTall<Simd256, Element::int4, 4, 2>},
+    {convert_fp8, 1, kWide<Simd256, Element::fp8, 1, 4>, kTall<Simd256, Element::fp8, 4, 1>},
 }};
 
 }  // namespace avx2

@@ -45,58 +45,71 @@ void convert_f16(const ActivationRow& row) {
   }
 }
 
+TESSERA_INLINE __m512i magnitude_bits(__m512 values) {
+  return _mm512_and_si512(_mm512_castps_si512(values), _mm512_set1_epi32(0x7fffffff));
+}
+
 // Sets the scale. Returns: the factor for the inputs. Magnitudes have the order of their bits, and
 // a NaN is above all of them. It reaches the scale, and so every output.
-float find_scale(const ActivationRow& row, float highest) {
-  const __m512i magnitude_bits = _mm512_set1_epi32(0x7fffffff);
-  __m512i largest = _mm512_setzero_si512();
-  for (int64_t at = 0; at < row.cols; at += 16) {
-    const __m512i in = _mm512_castps_si512(load_inputs(row, at));
-    largest = _mm512_max_epu32(largest, _mm512_and_si512(in, magnitude_bits));
-  }
+TESSERA_INLINE float find_scale(__m512i largest, float highest, float& scale) {
   const float magnitude = _mm_cvtss_f32(
       _mm_castsi128_ps(_mm_cvtsi32_si128(static_cast<int>(_mm512_reduce_max_epu32(largest)))));
   const bool vanishes = magnitude < 1e-30f;  // its inverse might not be finite
-  *row.scale = vanishes ? 0.0f : magnitude / highest;
+  scale = vanishes ? 0.0f : magnitude / highest;
   return vanishes ? 0.0f : highest / magnitude;
 }
 
-TESSERA_INLINE __m512i quantise(const ActivationRow& row, int64_t at, __m512 inverse) {
-  const __m512 in = _mm512_mul_ps(load_inputs(row, at), inverse);
-  const __m512 low = _mm512_max_ps(in, _mm512_set1_ps(-127.0f));
+float find_row_scale(const ActivationRow& row, float highest) {
+  __m512i largest = _mm512_setzero_si512();
+  for (int64_t at = 0; at < row.cols; at += 16) {
+    largest = _mm512_max_epu32(largest, magnitude_bits(load_inputs(row, at)));
+  }
+  return find_scale(largest, highest, *row.scale);
+}
+
+TESSERA_INLINE __m512i quantise(__m512 in, __m512 inverse) {
+  const __m512 low = _mm512_max_ps(_mm512_mul_ps(in, inverse), _mm512_set1_ps(-127.0f));
   return _mm512_cvtps_epi32(_mm512_min_ps(low, _mm512_set1_ps(127.0f)));
 }
 
-// Returns: thirty-two codes from `at` on, as bytes. Adds them to `sum`.
-TESSERA_INLINE __m256i quantise_bytes(const ActivationRow& row, int64_t at, __m512 inverse,
-                                      __m512i& sum) {
-  const __m512i first = quantise(row, at, inverse);
-  const __m512i second = quantise(row, at + 16, inverse);
-  sum = _mm512_add_epi32(sum, _mm512_add_epi32(first, second));
-  return _mm256_set_m128i(_mm512_cvtepi32_epi8(second), _mm512_cvtepi32_epi8(first));
+// Writes the codes and the scale of a block. Returns: the sum of the codes.
+TESSERA_INLINE int32_t convert_block(const ActivationRow& row, int64_t at, std::byte* out,
+                                     float& scale) {
+  const __m512 first = load_inputs(row, at);
+  const __m512 second = load_inputs(row, at + 16);
+  const __m512i largest = _mm512_max_epu32(magnitude_bits(first), magnitude_bits(second));
+  const __m512 inverse = _mm512_set1_ps(find_scale(largest, 127.0f, scale));
+  const __m512i low = quantise(first, inverse);
+  const __m512i high = quantise(second, inverse);
+  store_bytes(out, _mm256_set_m128i(_mm512_cvtepi32_epi8(high), _mm512_cvtepi32_epi8(low)), 32);
+  __builtin_memcpy(out + 32, &scale, sizeof(scale));
+  return _mm512_reduce_add_epi32(_mm512_add_epi32(low, high));
 }
 
+constexpr int64_t kBlockBytes = 40;  // codes, scale, correction
+
 void convert_int8(const ActivationRow& row) {
-  const __m512 inverse = _mm512_set1_ps(find_scale(row, 127.0f));
-  __m512i sum = _mm512_setzero_si512();
-  for (int64_t at = 0; at < row.out_bytes; at += 32) {
-    store_bytes(row.out + at, quantise_bytes(row, at, inverse, sum), row.out_bytes - at);
+  std::byte* out = row.out;
+  for (int64_t at = 0; at < row.cols; at += 32, out += kBlockBytes) {
+    float scale;
+    const int32_t correction = -128 * convert_block(row, at, out, scale);
+    __builtin_memcpy(out + 36, &correction, sizeof(correction));
   }
-  *row.corrections = -128 * _mm512_reduce_add_epi32(sum);
 }
 
 void convert_int4(const ActivationRow& row) {
-  const __m512 inverse = _mm512_set1_ps(find_scale(row, 127.0f));
-  for (int64_t at = 0; at < row.out_bytes; at += 32) {
-    __m512i sum = _mm512_setzero_si512();
-    store_bytes(row.out + at, quantise_bytes(row, at, inverse, sum), 32);
-    row.corrections[at / 32] = -8 * _mm512_reduce_add_epi32(sum);
+  std::byte* out = row.out;
+  for (int64_t at = 0; at < row.cols; at += 32, out += kBlockBytes) {
+    float scale;
+    const auto codes = static_cast<float>(convert_block(row, at, out, scale));
+    const float sum = scale * codes;
+    __builtin_memcpy(out + 36, &sum, sizeof(sum));
   }
 }
 
 // Rounds to the nearest E4M3, stored as bf16, i.e. the upper halves of f32.
 void convert_fp8(const ActivationRow& row) {
-  const __m512 inverse = _mm512_set1_ps(find_scale(row, 448.0f));
+  const __m512 inverse = _mm512_set1_ps(find_row_scale(row, 448.0f));
   const __m512 shift = _mm512_set1_ps(0x1p14f);
   const __m512i sign_bit = _mm512_set1_epi32(static_cast<int32_t>(0x80000000));
   for (int64_t at = 0; at * 2 < row.out_bytes; at += 16) {
@@ -122,12 +135,12 @@ void convert_fp8(const ActivationRow& row) {
 namespace avx512 {
 
 constinit const LinearKernels linear_kernels{{
-    {convert_f32, kWide<Simd512, Element::f32, 6, 4>, kTall<Simd512, Element::f32, 12, 2>},
-    {convert_bf16, kWide<Simd512, Element::bf16, 6, 4>, kTall<Simd512, Element::bf16, 12, 2>},
-    {convert_f16, kWide<Simd512, Element::f16, 6, 4>, kTall<Simd512, Element::f16, 12, 2>},
-    {convert_int8, kWide<Simd512, Element::int8, 6, 4>, kTall<Simd512, Element::int8, 12, 2>},
-    {convert_int4, kWide<Simd512, Element::int4, 1, 4>, kTall<Simd512, Element::int4, 6, 2>},
-    {convert_fp8, kWide<Simd512, Element::fp8, 3, 4>, kTall<Simd512, Element::fp8, 8, 2>},
+    {convert_f32, 1, kWide<Simd512, Element::f32, 6, 4>, kTall<Simd512, Element::f32, 12, 2>},
+    {convert_bf16, 1, kWide<Simd512, Element::bf16, 6, 4>, kTall<Simd512, Element::bf16, 12, 2>},
+    {convert_f16, 1, kWide<Simd512, Element::f16, 6, 4>, kTall<Simd512, Element::f16, 12, 2>},
+    {convert_int8, 1, kWide<Simd512, Element::int8, 8, 2>, kTall<Simd512, Element::int8, 6, 2>},
+    {convert_int4, 1, kWide<Simd512, Element::int4, 6, 2>, kTall<Simd512, Element::int4, 6, 2>},
+    {convert_fp8, 1, kWide<Simd512, Element::fp8, 3, 4>, kTall<Simd512, Element::fp8, 8, 2>},
 }};
 
 }  // namespace avx512

@@ -8,16 +8,16 @@
 // function.
 namespace tessera {
 
-// One row of activations to convert, and its destination. Pointers are not owned.
+// One row of activations to convert, and its destination. Pointers are not owned. Behind the codes
+// and the scale of a block of integers, 32 bits correct for codes of weights that have no sign:
+//   int8  -128 * (sum of the codes), an integer, from which a block's sum starts
+//   int4  scale * (sum of the codes), an f32, the factor of the weights' minimum
 struct ActivationRow {
   const float* in = nullptr;  // [cols]
   int64_t cols = 0;
   std::byte* out = nullptr;  // [out_bytes], zero beyond cols
   int64_t out_bytes = 0;
-  float* scale = nullptr;  // one value; integers and fp8 only
-  // Corrections for the offset of the weights. int8: one, -128 * sum, or 0 if the kernels remove
-  // the offset themselves. int4: -8 * sum for each group.
-  int32_t* corrections = nullptr;
+  float* scale = nullptr;  // one value; fp8 only
 };
 
 // A few tokens times a slice of outputs, over a stretch (consecutive units) of the inputs.
@@ -26,17 +26,15 @@ struct ActivationRow {
 struct LinearTile {
   const std::byte* activations = nullptr;  // converted rows
   int64_t activation_stride = 0;           // bytes
-  const float* scales = nullptr;           // [rows]
-  const int32_t* corrections = nullptr;
-  int64_t correction_stride = 0;
-  int64_t first_unit = 0;            // start of the stretch; int4 and fp8: a multiple of a group
-  int64_t units = 0;                 // in the stretch
-  float* partial = nullptr;          // [rows, slice] sums so far: floats or 32-bit integers
-  bool begins = true;                // the first stretch: sums start from zero
-  bool ends = true;                  // the last stretch: sums become outputs
-  const std::byte* ahead = nullptr;  // weights to prefetch; tall tiles only
-  int64_t ahead_step = 0;            // bytes for each unit
-  const std::byte* panel = nullptr;  // panel in which the slice starts
+  const float* scales = nullptr;           // [rows]; fp8 only
+  int64_t first_unit = 0;                  // start of the stretch, a multiple of a block and of 2
+  int64_t units = 0;                       // in the stretch
+  float* partial = nullptr;                // [rows, slice] sums so far
+  bool begins = true;                      // the first stretch: sums start from zero
+  bool ends = true;                        // the last stretch: sums become outputs
+  const std::byte* ahead = nullptr;        // weights to prefetch; tall tiles only
+  int64_t ahead_step = 0;                  // bytes for each unit
+  const std::byte* panel = nullptr;        // panel in which the slice starts
   int64_t panel_bytes = 0;
   int64_t first_output = 0;     // start of the slice in its panel
   int64_t outputs = 0;          // existing outputs of the slice, at least 1
@@ -61,8 +59,9 @@ struct TileKernels {
 
 struct FormatKernels {
   ConvertActivations convert = nullptr;
-  TileKernels wide;  // for few rows: more independent sums, more bytes in flight
-  TileKernels tall;  // for many rows: a loaded weight serves as many rows as registers allow
+  int64_t code_bytes = 1;  // of a converted activation; integers only
+  TileKernels wide;        // for few rows: more independent sums, more bytes in flight
+  TileKernels tall;        // for many rows: a loaded weight serves as many rows as registers allow
 };
 
 struct LinearKernels {

@@ -24,8 +24,8 @@ class Product {
   Product(const LinearArgs& args, const LinearKernels& kernels)
       : args_(args),
         panels_{args.weight->format, args.weight->rows, args.weight->cols},
-        layout_{args.weight->format, args.in.rows, args.in.cols},
         kernels_(kernels.formats[static_cast<size_t>(args.weight->format)]),
+        layout_{args.weight->format, args.in.rows, args.in.cols, kernels_.code_bytes},
         tiles_(args.in.rows <= kernels_.wide.max_rows ? kernels_.wide : kernels_.tall) {
     TESSERA_CHECK(args.in.cols == panels_.cols && args.out.cols == panels_.rows, "shapes differ");
     TESSERA_CHECK(args.out.rows == args.in.rows, "as many outputs as inputs");
@@ -62,17 +62,13 @@ class Product {
  private:
   std::byte* scratch(int64_t offset) const { return args_.scratch.data() + offset; }
   float* scales() const { return reinterpret_cast<float*>(scratch(layout_.scales_offset())); }
-  int32_t* corrections() const {
-    return reinterpret_cast<int32_t*>(scratch(layout_.corrections_offset()));
-  }
 
   void convert(int64_t row) const {
     kernels_.convert({.in = args_.in.row(row).data(),
                       .cols = layout_.cols,
                       .out = scratch(row * layout_.stride()),
-                      .out_bytes = layout_.units() * 4,
-                      .scale = scales() + row,
-                      .corrections = corrections() + row * layout_.corrections()});
+                      .out_bytes = layout_.row_bytes(),
+                      .scale = scales() + row});
   }
 
   // Returns: number of slices that a thread claims at once. It makes a claim worth its cost. With
@@ -122,7 +118,6 @@ class Product {
   LinearTile describe(int64_t output) const {
     LinearTile tile;
     tile.activation_stride = layout_.stride();
-    tile.correction_stride = layout_.corrections();
     tile.panel = args_.weight->data + output / kPanelRows * panels_.panel_bytes();
     tile.panel_bytes = panels_.panel_bytes();
     tile.first_output = output % kPanelRows;
@@ -136,14 +131,13 @@ class Product {
   void take_rows(int64_t row, int64_t output, LinearTile& tile) const {
     tile.activations = scratch(row * tile.activation_stride);
     tile.scales = scales() + row;
-    tile.corrections = corrections() + row * tile.correction_stride;
     tile.out = args_.out.data + row * args_.out.stride + output;
   }
 
   const LinearArgs& args_;
   PanelLayout panels_;
-  ActivationLayout layout_;
   const FormatKernels& kernels_;
+  ActivationLayout layout_;
   const TileKernels& tiles_;
 };
 

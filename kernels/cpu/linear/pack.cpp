@@ -63,21 +63,6 @@ void pack_f16(const Lane& lane, const PanelLayout& layout, std::byte* panel) {
   }
 }
 
-void pack_int8(const Lane& lane, const PanelLayout& layout, std::byte* panel) {
-  const float scale = largest_magnitude(lane.weights) / 127.0f;
-  const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
-  std::memcpy(panel + lane.index * 4, &scale, sizeof(scale));
-  std::byte* units = panel + PanelLayout::kScaleBytes;
-  for (int64_t input = 0; input < layout.cols; input += 4) {
-    uint32_t bits = 0;
-    for (int64_t i = 0; i < 4; ++i) {
-      const int32_t code = to_code(weight_at(lane, input + i) * inverse, -127, 127);
-      bits |= static_cast<uint32_t>(code + 128) << (8 * i);
-    }
-    store_unit(units, input / 4, lane.index, bits);
-  }
-}
-
 void pack_fp8(const Lane& lane, const PanelLayout& layout, std::byte* panel) {
   const float scale = largest_magnitude(lane.weights) / kLargestE4m3;
   const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
@@ -92,35 +77,74 @@ void pack_fp8(const Lane& lane, const PanelLayout& layout, std::byte* panel) {
   }
 }
 
-// The weight of largest magnitude becomes exactly -8, regardless of its sign. The step is an eighth
-// of it; a range without -8 would need a seventh. An opposite weight of that size becomes +7.
-bf16 group_scale(const Lane& lane, int64_t first_input) {
-  float extreme = 0;
-  for (int64_t i = 0; i < kInt4Group; ++i) {
-    const float weight = weight_at(lane, first_input + i);
-    extreme = std::fabs(weight) > std::fabs(extreme) ? weight : extreme;
-  }
-  return to_bf16(extreme / -8.0f);
+// A block's scale and minimum as stored. Codes refer to the stored numbers, which are rounded.
+struct BlockScale {
+  f16 scale{};
+  f16 minimum{};  // 0 in a symmetric format
+};
+
+BlockScale fit_symmetric(std::span<const float> block, float highest) {
+  return {.scale = to_f16(std::min(largest_magnitude(block) / highest, kLargestF16)),
+          .minimum = {}};
 }
 
-void pack_int4(const Lane& lane, const PanelLayout& layout, std::byte* panel) {
-  for (int64_t group = 0; group < layout.groups(); ++group) {
-    std::byte* bytes = panel + group * PanelLayout::kGroupBytes;
-    const bf16 stored = group_scale(lane, group * kInt4Group);
-    const float scale = to_f32(stored);
-    const float inverse = scale != 0 ? 1.0f / scale : 0.0f;
-    std::memcpy(bytes + (lane.index % 16) * 4 + (lane.index / 16) * 2, &stored, sizeof(stored));
-    for (int64_t unit = 0; unit < PanelLayout::kGroupUnits; ++unit) {
-      uint32_t bits = 0;
-      for (int64_t i = 0; i < 8; ++i) {
-        const float weight = weight_at(lane, group * kInt4Group + unit * 8 + i);
-        const auto nibble = static_cast<uint32_t>(to_code(weight * inverse, -8, 7) + 8);
-        bits |= nibble << (8 * (i % 4) + 4 * (i / 4));
-      }
-      store_unit(bytes + PanelLayout::kGroupScaleBytes, unit, lane.index, bits);
+BlockScale fit_range(std::span<const float> block, float highest) {
+  if (block.empty()) {
+    return {};
+  }
+  const auto [low, high] = std::minmax_element(block.begin(), block.end());
+  const f16 minimum = to_f16(std::clamp(*low, -kLargestF16, kLargestF16));
+  const float range = std::max(*high - to_f32(minimum), 0.0f);
+  return {.scale = to_f16(std::min(range / highest, kLargestF16)), .minimum = minimum};
+}
+
+// Packs one output's integers, block by block. A unit holds four codes of int8 or eight of int4.
+class BlockPacker {
+ public:
+  explicit BlockPacker(const PanelLayout& layout)
+      : layout_(layout), encoding_(encoding(layout.format)) {}
+
+  void pack(const Lane& lane, std::byte* panel) const {
+    for (int64_t block = 0; block < layout_.blocks(); ++block) {
+      const auto first =
+          std::min(static_cast<size_t>(block * encoding_.block), lane.weights.size());
+      const auto count =
+          std::min(static_cast<size_t>(encoding_.block), lane.weights.size() - first);
+      pack_block({lane.weights.subspan(first, count), lane.index},
+                 panel + block * layout_.block_bytes());
     }
   }
-}
+
+ private:
+  void pack_block(const Lane& block, std::byte* bytes) const {
+    const auto max_code = static_cast<float>((1 << encoding_.bits) - 1);
+    const float highest = encoding_.minimum ? max_code : std::floor(max_code / 2);
+    const float lowest = encoding_.minimum ? 0 : -highest;
+    const BlockScale stored = encoding_.minimum ? fit_range(block.weights, highest)
+                                                : fit_symmetric(block.weights, highest);
+    std::memcpy(bytes + block.index * 2, &stored.scale, sizeof(f16));
+    if (encoding_.minimum) {
+      std::memcpy(bytes + (kPanelRows + block.index) * 2, &stored.minimum, sizeof(f16));
+    }
+    const float scale = to_f32(stored.scale);
+    const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
+    const float minimum = to_f32(stored.minimum);
+    const int32_t offset = encoding_.minimum ? 0 : 128;
+    const int64_t per_unit = 32 / encoding_.bits;
+    for (int64_t unit = 0; unit < encoding_.block / per_unit; ++unit) {
+      uint32_t bits = 0;
+      for (int64_t i = 0; i < per_unit; ++i) {
+        const float weight = weight_at(block, unit * per_unit + i);
+        const int32_t code = to_code((weight - minimum) * inverse, lowest, highest);
+        bits |= static_cast<uint32_t>(code + offset) << (8 * (i % 4) + encoding_.bits * (i / 4));
+      }
+      store_unit(bytes + layout_.block_scale_bytes(), unit, block.index, bits);
+    }
+  }
+
+  PanelLayout layout_;
+  WeightEncoding encoding_;
+};
 
 void pack_lane(const Lane& lane, const PanelLayout& layout, std::byte* panel) {
   switch (layout.format) {
@@ -131,9 +155,8 @@ void pack_lane(const Lane& lane, const PanelLayout& layout, std::byte* panel) {
     case WeightFormat::f16:
       return pack_f16(lane, layout, panel);
     case WeightFormat::int8:
-      return pack_int8(lane, layout, panel);
     case WeightFormat::int4:
-      return pack_int4(lane, layout, panel);
+      return BlockPacker(layout).pack(lane, panel);
     case WeightFormat::fp8:
       return pack_fp8(lane, layout, panel);
   }
@@ -163,7 +186,8 @@ void pack_weight(MatrixView<const float> source, int64_t first_row, const Packed
 int64_t linear_scratch_bytes(int64_t tokens, int64_t cols) {
   int64_t bytes = 0;
   for (const WeightFormat format : kWeightFormats) {
-    bytes = std::max(bytes, ActivationLayout{format, tokens, cols}.bytes());
+    bytes = std::max(
+        bytes, ActivationLayout{format, tokens, cols, ActivationLayout::kMaxCodeBytes}.bytes());
   }
   return bytes;
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <span>
+#include <vector>
 
 #include "kernels/cpu/linear/linear.h"
 #include "kernels/cpu/linear/panel.h"
@@ -87,33 +88,58 @@ float dot_f16(std::span<const float> in, const Column& column) {
   return sum;
 }
 
-float dot_int8(const QuantisedRow& in, const Column& column) {
-  int32_t sum = 0;
-  for (int64_t input = 0; input < column.cols; ++input) {
-    const uint32_t quad = column.unit(PanelLayout::kScaleBytes, input / 4);
-    const auto code = static_cast<int32_t>((quad >> (8 * (input % 4))) & 0xff) - 128;
-    sum += in[input] * code;
-  }
-  const float scale = std::bit_cast<float>(column.word(column.lane * 4));
-  return static_cast<float>(sum) * scale * in.scale;
+f16 half_at(const std::byte* from) {
+  f16 half;
+  std::memcpy(&half, from, sizeof(half));
+  return half;
 }
 
-float dot_int4(const QuantisedRow& in, const Column& column) {
-  float sum = 0;
-  for (int64_t group = 0; group * kInt4Group < column.cols; ++group) {
-    const int64_t offset = group * PanelLayout::kGroupBytes;
-    const int64_t first = group * kInt4Group;
-    int32_t group_sum = 0;
-    for (int64_t i = 0; i < std::min(kInt4Group, column.cols - first); ++i) {
-      const uint32_t unit = column.unit(offset + PanelLayout::kGroupScaleBytes, i / 8);
-      const int64_t shift = 8 * (i % 4) + 4 * (i % 8 / 4);
-      group_sum += in[first + i] * (static_cast<int32_t>((unit >> shift) & 0xf) - 8);
+// A row of activations as codes, with a scale and a sum of codes for each block.
+struct BlockRow {
+  std::vector<int32_t> codes;
+  std::vector<float> scales;
+  std::vector<int32_t> sums;
+
+  BlockRow(std::span<const float> row, int64_t block) {
+    const auto width = static_cast<size_t>(block);
+    for (size_t first = 0; width > 0 && first < row.size(); first += width) {
+      const QuantisedRow own(row.subspan(first, std::min(width, row.size() - first)), 127.0f);
+      scales.push_back(own.scale);
+      sums.push_back(0);
+      for (int64_t i = 0; i < std::ssize(own.values); ++i) {
+        codes.push_back(own[i]);
+        sums.back() += own[i];
+      }
     }
-    const uint32_t scales = column.word(offset + column.lane % 16 * 4);
-    const bf16 scale{static_cast<uint16_t>(scales >> (16 * (column.lane / 16)))};
-    sum = std::fma(static_cast<float>(group_sum), to_f32(scale), sum);
   }
-  return sum * in.scale;
+};
+
+// Sums of a block are exact integers. Blocks are added in ascending order.
+float dot_blocks(const WeightEncoding& stored, const PanelLayout& layout, const BlockRow& in,
+                 const Column& column) {
+  const int64_t per_unit = 32 / stored.bits;
+  const uint32_t mask = (1u << stored.bits) - 1;
+  const int32_t offset = stored.minimum ? 0 : 128;
+  float sum = 0;
+  for (int64_t block = 0; block < layout.blocks(); ++block) {
+    const int64_t at = block * layout.block_bytes();
+    const int64_t first = block * stored.block;
+    int32_t products = 0;
+    for (int64_t i = 0; i < std::min(stored.block, column.cols - first); ++i) {
+      const uint32_t unit = column.unit(at + layout.block_scale_bytes(), i / per_unit);
+      const int64_t shift = 8 * (i % 4) + stored.bits * (i % per_unit / 4);
+      products += in.codes[static_cast<size_t>(first + i)] *
+                  (static_cast<int32_t>((unit >> shift) & mask) - offset);
+    }
+    const std::byte* scale = column.panel + at + column.lane * 2;
+    const float in_scale = in.scales[static_cast<size_t>(block)];
+    sum = std::fma(static_cast<float>(products) * to_f32(half_at(scale)), in_scale, sum);
+    if (stored.minimum) {
+      const auto in_sum = static_cast<float>(in.sums[static_cast<size_t>(block)]);
+      sum = std::fma(to_f32(half_at(scale + kPanelRows * 2)), in_scale * in_sum, sum);
+    }
+  }
+  return sum;
 }
 
 float dot_fp8(const QuantisedRow& in, const Column& column) {
@@ -128,20 +154,29 @@ float dot_fp8(const QuantisedRow& in, const Column& column) {
   return sum * scale * in.scale;
 }
 
-float dot(WeightFormat format, const QuantisedRow& in, const Column& column) {
-  switch (format) {
+// A row of activations, quantised as a format needs it.
+struct Token {
+  QuantisedRow row;
+  BlockRow blocks;
+
+  Token(std::span<const float> in, WeightFormat format)
+      : row(in, format == WeightFormat::fp8 ? kLargestE4m3 : 127.0f),
+        blocks(in, encoding(format).block) {}
+};
+
+float dot(const PanelLayout& layout, const Token& in, const Column& column) {
+  switch (layout.format) {
     case WeightFormat::f32:
-      return dot_f32(in.values, column);
+      return dot_f32(in.row.values, column);
     case WeightFormat::bf16:
-      return dot_bf16(in.values, column);
+      return dot_bf16(in.row.values, column);
     case WeightFormat::f16:
-      return dot_f16(in.values, column);
+      return dot_f16(in.row.values, column);
     case WeightFormat::int8:
-      return dot_int8(in, column);
     case WeightFormat::int4:
-      return dot_int4(in, column);
+      return dot_blocks(encoding(layout.format), layout, in.blocks, column);
     case WeightFormat::fp8:
-      return dot_fp8(in, column);
+      return dot_fp8(in.row, column);
   }
   return 0;
 }
@@ -151,17 +186,16 @@ float dot(WeightFormat format, const QuantisedRow& in, const Column& column) {
 void linear(const LinearArgs& args, Stream stream) {
   const PackedWeight& weight = *args.weight;
   const PanelLayout layout{weight.format, weight.rows, weight.cols};
-  const float highest = weight.format == WeightFormat::fp8 ? kLargestE4m3 : 127.0f;
   ThreadPool::of(stream).parallel_for(
       weight.rows, kPanelRows, [&](int64_t begin, int64_t end, int /*worker*/) {
         for (int64_t token = 0; token < args.in.rows; ++token) {
-          const QuantisedRow in(args.in.row(token), highest);
+          const Token in(args.in.row(token), weight.format);
           const std::span<float> out = args.out.row(token);
           for (int64_t row = begin; row < end; ++row) {
             const Column column{weight.data + row / kPanelRows * layout.panel_bytes(),
                                 row % kPanelRows, weight.cols};
             const auto place = static_cast<size_t>(row);
-            float value = dot(weight.format, in, column);
+            float value = dot(layout, in, column);
             value += args.bias.empty() ? 0.0f : args.bias[place];
             out[place] = args.accumulate ? out[place] + value : value;
           }

@@ -2,7 +2,7 @@
 
 #include <immintrin.h>
 
-#include "kernels/cpu/linear/tile.h"
+#include "kernels/cpu/linear/tile_table.h"
 
 // Simd type of AVX-512, for files compiled for it. It is in an anonymous namespace, as tile.h
 // requires.
@@ -31,6 +31,7 @@ struct Simd512 {
   using Floats = __m512;
   using Ints = __m512i;
   static constexpr int kLanes = 16;
+  static constexpr int kRegisters = 32;
   static constexpr int kPrefetchBytes = 4096;
 
   TESSERA_INLINE static __mmask16 mask(int64_t lanes) {
@@ -80,22 +81,43 @@ struct Simd512 {
     return sum;
   }
 
-  TESSERA_INLINE static Ints low_nibbles(Ints nibbles) {
-    return _mm512_and_si512(nibbles, _mm512_set1_epi8(0x0f));
+  TESSERA_INLINE static Floats load_f16(const std::byte* from) {
+    return to_bits(load_f16_units(from));
   }
-  TESSERA_INLINE static Ints high_nibbles(Ints nibbles) {
-    return low_nibbles(_mm512_srli_epi32(nibbles, 4));
-  }
-  TESSERA_INLINE static Ints start_group(int32_t correction) { return broadcast(correction); }
-  TESSERA_INLINE static Ints dot_nibbles(Ints sum, Ints weights, Ints input) {
-    return dot(sum, weights, input);
-  }
-  TESSERA_INLINE static Ints finish_group(Ints sum, int32_t /*correction*/) { return sum; }
-  TESSERA_INLINE static Floats group_scale(const std::byte* scales, int64_t lane) {
-    const Ints both = load_units(scales);
-    return to_bits(lane == 0 ? _mm512_slli_epi32(both, 16)
-                             : _mm512_and_si512(both, _mm512_set1_epi32(-65536)));
-  }
+
+  struct Int8 {
+    static constexpr int kParts = 1;
+    static constexpr int kLineInputs = 4;
+    static constexpr bool kHasMinimum = false;
+
+    TESSERA_INLINE static void unpack(const std::byte* line, Ints (&parts)[kParts]) {
+      parts[0] = load_units(line);
+    }
+    TESSERA_INLINE static Ints start(const std::byte* correction) {
+      return broadcast_unit(correction);
+    }
+    TESSERA_INLINE static Ints dot(Ints sum, Ints weights, Ints input) {
+      return Simd512::dot(sum, weights, input);
+    }
+    TESSERA_INLINE static Ints finish(Ints sum) { return sum; }
+  };
+  struct Int4 {
+    static constexpr int kParts = 2;
+    static constexpr int kLineInputs = 8;
+    static constexpr bool kHasMinimum = true;
+
+    TESSERA_INLINE static void unpack(const std::byte* line, Ints (&parts)[kParts]) {
+      const Ints nibbles = load_units(line);
+      const Ints mask = _mm512_set1_epi8(0x0f);
+      parts[0] = _mm512_and_si512(nibbles, mask);
+      parts[1] = _mm512_and_si512(_mm512_srli_epi32(nibbles, 4), mask);
+    }
+    TESSERA_INLINE static Ints start(const std::byte* /*sum*/) { return _mm512_setzero_si512(); }
+    TESSERA_INLINE static Ints dot(Ints sum, Ints weights, Ints input) {
+      return Simd512::dot(sum, weights, input);
+    }
+    TESSERA_INLINE static Ints finish(Ints sum) { return sum; }
+  };
 
   // Tables hold the two bytes of the bf16 of each magnitude. vdpbf16ps reads subnormals as zero.
   // Moving the bits of a code to their places, as AVX2 does, would lose the smallest codes.

@@ -1,0 +1,222 @@
+#pragma once
+
+#include "kernels/cpu/linear/tile.h"
+
+// Tile of blocks of integers. A block's sum of products is an exact 32-bit integer. It then becomes
+//   sum += (float(block's sum) * weight scale) * activation scale
+//   sum += weight minimum * (activation scale * sum of activations)   if the format has a minimum
+// with fused multiply-adds, in ascending order of the blocks. All instruction sets and tiles have
+// this order, so they agree bit for bit.
+//
+// A `Codes` type of a Simd type multiplies the codes. A line is a 32-bit unit of each output; it
+// is unpacked into kParts vectors, and each is multiplied with 32 bits of activations.
+namespace tessera {
+
+inline constexpr int kBlockInputs = 32;
+
+// Sums of a tile between blocks.
+template <class Simd, int R, int V, bool kInRegisters>
+struct BlockTotals {
+  typename Simd::Floats values[R][V];
+
+  TESSERA_INLINE explicit BlockTotals(const LinearTile& tile) { start<Simd, R, V>(tile, values); }
+  TESSERA_INLINE typename Simd::Floats get(int r, int v) const { return values[r][v]; }
+  TESSERA_INLINE void set(int r, int v, typename Simd::Floats value) { values[r][v] = value; }
+  TESSERA_INLINE void finish(const LinearTile& tile) {
+    if (tile.ends) {
+      write<Simd, R, V>(tile, values);
+    } else {
+      store_sums<Simd, R, V>(tile, values);
+    }
+  }
+};
+
+// Tiles whose integer sums fill the registers have their totals in `partial`, which is in L1.
+template <class Simd, int R, int V>
+struct BlockTotals<Simd, R, V, false> {
+  const LinearTile& tile;
+
+  TESSERA_INLINE explicit BlockTotals(const LinearTile& own) : tile(own) {
+    if (tile.begins) {
+      typename Simd::Floats zeros[R][V];
+      start<Simd, R, V>(tile, zeros);
+      store_sums<Simd, R, V>(tile, zeros);
+    }
+  }
+  TESSERA_INLINE typename Simd::Floats get(int r, int v) const {
+    return Simd::to_bits(Simd::load_units(partial_at<Simd, V>(tile, r, v)));
+  }
+  TESSERA_INLINE void set(int r, int v, typename Simd::Floats value) {
+    __builtin_memcpy(partial_at<Simd, V>(tile, r, v), &value, sizeof(value));
+  }
+  TESSERA_INLINE void finish(const LinearTile& /*tile*/) {
+    if (!tile.ends) {
+      return;
+    }
+    typename Simd::Floats values[R][V];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+      for (int v = 0; v < V; ++v) {
+        values[r][v] = get(r, v);
+      }
+    }
+    write<Simd, R, V>(tile, values);
+  }
+};
+
+template <class Simd, class Codes, int R, int V, bool kIsTall>
+struct BlockTile {
+  using Ints = typename Simd::Ints;
+  using Floats = typename Simd::Floats;
+
+  static constexpr int kParts = Codes::kParts;
+  static constexpr int kLines = kBlockInputs / Codes::kLineInputs;
+  static constexpr int kScaleBytes = 32 * 2 * (Codes::kHasMinimum ? 2 : 1);
+  static constexpr int kBlockBytes = kScaleBytes + kLines * kBytesPerUnitRow;
+  static constexpr int kRowCodes = kLines * kParts * 4;  // bytes of a row's codes in a block
+  static constexpr int kRowBytes = kRowCodes + 8;
+  // Wide tiles of more than two rows compute so long that weights must be fetched earlier.
+  static constexpr int kFetchFurther = R > 2 ? 4096 : 0;
+  // Integer sums, totals, and what a line needs.
+  static constexpr bool kInRegisters = 2 * R * V + 8 <= Simd::kRegisters;
+
+  Ints sums[R][V];
+  Slice<Simd, V> slice;
+  Rows<R> rows;
+  Fetch<Simd, V, kIsTall> fetch;
+
+  TESSERA_INLINE BlockTile(const LinearTile& tile, int64_t first_block)
+      : slice(tile, first_block * kBlockBytes + kScaleBytes),
+        rows(tile, first_block * kRowBytes),
+        fetch(tile, Codes::kLineInputs / 4) {}
+
+  TESSERA_INLINE const std::byte* scales(int v) const {
+    return slice.vectors[v] - kScaleBytes - slice.lane[v] * 2;
+  }
+
+  TESSERA_INLINE void start() {
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+      for (int v = 0; v < V; ++v) {
+        sums[r][v] = Codes::start(rows.unit(r) + kRowCodes + 4);
+      }
+    }
+  }
+
+  TESSERA_INLINE Ints input(int r, int line, int part) const {
+    return Simd::broadcast_unit(rows.unit(r) + (line * kParts + part) * 4);
+  }
+  TESSERA_INLINE void unpack(int v, int line, Ints (&weights)[kParts]) const {
+    Codes::unpack(slice.vectors[v] + line * kBytesPerUnitRow, weights);
+  }
+  // Registers keep the fewer of weights and inputs.
+  TESSERA_INLINE void multiply_line(int line) {
+    fetch.next(slice.vectors, line * kBytesPerUnitRow + kFetchFurther);
+    if constexpr (V <= R) {
+      Ints weights[V][kParts];
+#pragma GCC unroll 8
+      for (int v = 0; v < V; ++v) {
+        unpack(v, line, weights[v]);
+      }
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 2
+        for (int part = 0; part < kParts; ++part) {
+          const Ints in = input(r, line, part);
+#pragma GCC unroll 8
+          for (int v = 0; v < V; ++v) {
+            sums[r][v] = Codes::dot(sums[r][v], weights[v][part], in);
+          }
+        }
+      }
+    } else {
+      Ints in[R][kParts];
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 2
+        for (int part = 0; part < kParts; ++part) {
+          in[r][part] = input(r, line, part);
+        }
+      }
+#pragma GCC unroll 8
+      for (int v = 0; v < V; ++v) {
+        Ints weights[kParts];
+        unpack(v, line, weights);
+#pragma GCC unroll 2
+        for (int part = 0; part < kParts; ++part) {
+#pragma GCC unroll 16
+          for (int r = 0; r < R; ++r) {
+            sums[r][v] = Codes::dot(sums[r][v], weights[part], in[r][part]);
+          }
+        }
+      }
+    }
+  }
+
+  template <class Totals>
+  TESSERA_INLINE void add_to(Totals& totals) {
+    Floats scale[V];
+    Floats minimum[V];
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) {
+      scale[v] = Simd::load_f16(scales(v));
+      minimum[v] = Codes::kHasMinimum ? Simd::load_f16(scales(v) + 64) : scale[v];
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      const Floats in_scale = Simd::to_bits(Simd::broadcast_unit(rows.unit(r) + kRowCodes));
+#pragma GCC unroll 8
+      for (int v = 0; v < V; ++v) {
+        const Floats scaled = Simd::multiply(Simd::to_floats(Codes::finish(sums[r][v])), scale[v]);
+        Floats total = Simd::multiply_add(scaled, in_scale, totals.get(r, v));
+        if constexpr (Codes::kHasMinimum) {
+          const Floats in_sum = Simd::to_bits(Simd::broadcast_unit(rows.unit(r) + kRowCodes + 4));
+          total = Simd::multiply_add(minimum[v], in_sum, total);
+        }
+        totals.set(r, v, total);
+      }
+    }
+  }
+
+  // Prefetches the line that scales add to a block's lines of codes.
+  TESSERA_INLINE void fetch_scales() {
+    if constexpr (kIsTall) {
+      Simd::prefetch(fetch.ahead - kBytesPerLine);
+    } else {
+      Simd::prefetch(scales(0) + kFetchFurther + Simd::kPrefetchBytes);
+      Simd::prefetch(scales(V - 1) + kFetchFurther + Simd::kPrefetchBytes);
+    }
+  }
+
+  TESSERA_INLINE void advance() {
+    fetch_scales();
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) {
+      slice.vectors[v] += kBlockBytes;
+    }
+    rows.advance(kRowBytes);
+  }
+};
+
+template <class Simd, class Codes, int R, int V, bool kIsTall>
+void multiply_blocks(const LinearTile& tile) {
+  using Tile = BlockTile<Simd, Codes, R, V, kIsTall>;
+  constexpr int kUnits = kBlockInputs / 4;
+  BlockTotals<Simd, R, V, Tile::kInRegisters> totals(tile);
+  Tile own(tile, tile.first_unit / kUnits);
+  fetch_outputs<Simd, R, V>(tile);
+  for (int64_t block = 0; block < tile.units / kUnits; ++block) {
+    own.start();
+#pragma GCC unroll 8
+    for (int line = 0; line < Tile::kLines; ++line) {
+      own.multiply_line(line);
+    }
+    own.add_to(totals);
+    own.advance();
+  }
+  totals.finish(tile);
+}
+
+}  // namespace tessera

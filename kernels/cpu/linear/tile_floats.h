@@ -1,0 +1,92 @@
+#pragma once
+
+#include "kernels/cpu/linear/tile.h"
+
+// Tiles of floating-point formats. Sums stay in registers from the first input to the last.
+namespace tessera {
+
+template <class Simd, Element E, int R, int V, bool kIsTall>
+void multiply_floats(const LinearTile& tile) {
+  typename Simd::Floats sums[R][V];
+  constexpr int kUnitBytes = E == Element::f16 ? 2 : 4;
+  constexpr int64_t kRowBytes = kBytesPerUnitRow / 4 * kUnitBytes;
+  start<Simd, R, V>(tile, sums);
+  Slice<Simd, V, kUnitBytes> slice(tile, tile.first_unit * kRowBytes);
+  Rows<R> rows(tile, 4 * tile.first_unit);
+  fetch_outputs<Simd, R, V>(tile);
+  Fetch<Simd, V, kIsTall> fetch(tile, 1);
+  for (int64_t unit = 0; unit < tile.units; ++unit) {
+    fetch.next(slice.vectors, 0);
+    typename Simd::Ints weights[V];
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) {
+      weights[v] = E == Element::f16 ? Simd::load_f16_units(slice.vectors[v])
+                                     : Simd::load_units(slice.vectors[v]);
+      slice.vectors[v] += kRowBytes;
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      const typename Simd::Ints input = Simd::broadcast_unit(rows.unit(r));
+#pragma GCC unroll 8
+      for (int v = 0; v < V; ++v) {
+        sums[r][v] = Simd::template multiply_add<E>(sums[r][v], weights[v], input);
+      }
+    }
+    rows.advance(4);
+  }
+  if (tile.ends) {
+    write<Simd, R, V>(tile, sums);
+  } else {
+    store_sums<Simd, R, V>(tile, sums);
+  }
+}
+
+// Codes become bf16 exactly, and are multiplied as bf16.
+template <class Simd, int R, int V, bool kIsTall>
+void multiply_fp8(const LinearTile& tile) {
+  typename Simd::Floats sums[R][V];
+  start<Simd, R, V>(tile, sums);
+  Slice<Simd, V> slice(tile, kBytesPerScales + tile.first_unit / 2 * kBytesPerUnitRow);
+  Rows<R> rows(tile, 4 * tile.first_unit);
+  fetch_outputs<Simd, R, V>(tile);
+  Fetch<Simd, V, kIsTall> fetch(tile, 2);
+  const typename Simd::E4m3 expand{};
+  for (int64_t unit = 0; unit < tile.units; unit += 2) {
+    fetch.next(slice.vectors, 0);
+    typename Simd::Ints even[V];
+    typename Simd::Ints odd[V];
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) {
+      expand.to_pairs(Simd::load_units(slice.vectors[v]), even[v], odd[v]);
+      slice.vectors[v] += kBytesPerUnitRow;
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      const typename Simd::Ints first = Simd::broadcast_unit(rows.unit(r));
+      const typename Simd::Ints second = Simd::broadcast_unit(rows.unit(r) + 4);
+#pragma GCC unroll 8
+      for (int v = 0; v < V; ++v) {
+        sums[r][v] = expand.multiply_add(sums[r][v], even[v], first);
+        sums[r][v] = expand.multiply_add(sums[r][v], odd[v], second);
+      }
+    }
+    rows.advance(8);
+  }
+  if (!tile.ends) {
+    store_sums<Simd, R, V>(tile, sums);
+    return;
+  }
+  const Slice<Simd, V> scales(tile, 0);
+#pragma GCC unroll 8
+  for (int v = 0; v < V; ++v) {
+    const typename Simd::Floats scale = Simd::to_bits(Simd::load_units(scales.vectors[v]));
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      sums[r][v] =
+          Simd::multiply(Simd::multiply(sums[r][v], scale), Simd::broadcast(tile.scales[r]));
+    }
+  }
+  write<Simd, R, V>(tile, sums);
+}
+
+}  // namespace tessera

@@ -1,0 +1,51 @@
+#pragma once
+
+#include "kernels/cpu/linear/tile_blocks.h"
+#include "kernels/cpu/linear/tile_floats.h"
+
+// Tables of tiles, one function for each number of rows.
+namespace tessera {
+
+// Tiles argument of TileTable: a function for each number of rows.
+template <class Simd, Element E, int V, bool kIsTall>
+struct RegisterTiles {
+  template <int R>
+  static void multiply(const LinearTile& tile) {
+    if constexpr (E == Element::int8) {
+      multiply_blocks<Simd, typename Simd::Int8, R, V, kIsTall>(tile);
+    } else if constexpr (E == Element::int4) {
+      multiply_blocks<Simd, typename Simd::Int4, R, V, kIsTall>(tile);
+    } else if constexpr (E == Element::fp8) {
+      multiply_fp8<Simd, R, V, kIsTall>(tile);
+    } else {
+      multiply_floats<Simd, E, R, V, kIsTall>(tile);
+    }
+  }
+};
+
+template <int... kRows>
+struct RowCounts {};
+
+template <int kMax, int... kRows>
+struct CountTo : CountTo<kMax - 1, kMax, kRows...> {};
+template <int... kRows>
+struct CountTo<0, kRows...> {
+  using Counts = RowCounts<kRows...>;
+};
+
+// The functions for 1 to kMax rows.
+template <class Tiles, int kMax, class Counts = typename CountTo<kMax>::Counts>
+struct TileTable;
+template <class Tiles, int kMax, int... kRows>
+struct TileTable<Tiles, kMax, RowCounts<kRows...>> {
+  static constexpr MultiplyTile kByRows[] = {Tiles::template multiply<kRows>...};
+};
+
+template <class Simd, Element E, int kMax, int V>
+inline constexpr TileKernels kWide{V * Simd::kLanes, kMax,
+                                   TileTable<RegisterTiles<Simd, E, V, false>, kMax>::kByRows};
+template <class Simd, Element E, int kMax, int V>
+inline constexpr TileKernels kTall{V * Simd::kLanes, kMax,
+                                   TileTable<RegisterTiles<Simd, E, V, true>, kMax>::kByRows};
+
+}  // namespace tessera
