@@ -14,7 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LAYERS = ["kernels", "models", "engine", "server"]
-TOOLS = {"bench": ["kernels"], "eval": ["kernels", "models", "engine"]}
+TOOLS = {"bench": ["kernels"], "eval": ["kernels", "models", "engine"],
+         "load": ["kernels", "models", "eval"]}
 MAX_LINES = 500
 MAX_COLUMNS = 100  # clang-format sees to code, but wraps no comment
 
@@ -28,6 +29,10 @@ FORBIDDEN = {
     "eval": ["spdlog/", "grpc", "google/", "yaml-cpp/", "prometheus/"],
     "eval/report": ["boost/"], "eval/run": ["boost/"], "eval/score": ["boost/"],
     "eval/tasks": ["boost/"],
+    "load": ["spdlog/", "yaml-cpp/", "prometheus/"],
+    "load/check": ["boost/", "grpc", "google/"], "load/client": ["grpc", "google/"],
+    "load/grpc": ["boost/"], "load/report": ["boost/", "grpc", "google/"],
+    "load/run": ["boost/", "grpc", "google/"], "load/workload": ["boost/", "grpc", "google/"],
     "proto": [],
     "bench": ["absl/", "spdlog/", "grpc", "google/", "boost/", "yaml-cpp/", "prometheus/"],
 }

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "load/run/load_run.h"
+#include "load/run/options.h"
+#include "load/run/sweep.h"
+
+namespace tessera::load {
+
+// Returns: reasons why the run failed: wrong answers, broken streams, a server that still holds
+// something. Empty: it passed.
+std::vector<std::string> failures_of(const Trial& trial, const LoadOptions& options);
+
+// The report as one document: the JSON file, and the source of the HTML and of comparisons.
+nlohmann::ordered_json report_json(const LoadOptions& options, const LoadRun& run,
+                                   const Trial& trial);
+
+// Adds the rates that a sweep tried.
+void add_sweep(nlohmann::ordered_json& report, const Sweep& sweep);
+
+// Returns: the report as lines for a terminal.
+std::string print_text(const nlohmann::ordered_json& report);
+
+// Returns: one self-contained page with plots.
+std::string print_html(const nlohmann::ordered_json& report);
+
+// Returns: ratios of b to a with their 95 % intervals, as lines for a terminal.
+// Errors: InvalidArgument (not reports of this tool).
+absl::StatusOr<std::string> compare_reports(const nlohmann::json& a, const nlohmann::json& b);
+
+}  // namespace tessera::load
