@@ -11,7 +11,7 @@
 #include "eval/presets.h"
 #include "eval/run/subject.h"
 #include "kernels/cpu/backend.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 #include "models/text/tokenizer.h"
 #include "models/transformer.h"
 

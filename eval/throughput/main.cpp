@@ -17,7 +17,7 @@
 #include "eval/program.h"
 #include "eval/run/device.h"
 #include "eval/throughput/timed_backend.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 #include "models/gguf/model.h"
 #include "models/random_checkpoint.h"
 #include "models/status_macros.h"

@@ -8,7 +8,7 @@
 #include "kernels/check.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/pages/free_list.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 #include "models/status_macros.h"
 
 namespace tessera {

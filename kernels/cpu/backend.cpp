@@ -7,7 +7,7 @@
 #include "kernels/cpu/pages/ops.h"
 #include "kernels/cpu/rows/ops.h"
 #include "kernels/cpu/sampling/ops.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 
 namespace tessera {
 namespace {

@@ -4,6 +4,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "kernels/cpu/simd/compiler.h"
+
 namespace tessera {
 namespace {
 

@@ -17,13 +17,6 @@ struct CpuFacts {
   bool may_use_tiles = false;  // the system granted the tile registers' data to this process
 };
 
-// Clang 14 supports AVX512-FP16 intrinsics only in files compiled for it as a whole. Inline
-// functions of such a file would carry its instructions into other files. So Clang builds, for
-// fuzzing and clang-tidy, end at avx512.
-#ifndef __clang__
-#define TESSERA_COMPILES_FP16
-#endif
-
 // Bits of extended_edx. Compilers do not agree on their names.
 inline constexpr uint32_t kAmxBf16Bit = 1u << 22;
 inline constexpr uint32_t kAmxTileBit = 1u << 24;

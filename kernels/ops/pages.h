@@ -49,8 +49,8 @@ struct KvSnapshotArgs {
   std::span<std::byte> bytes;  // the copy; kv_swap_in only reads it
 };
 
-// Makes prefix blocks from pages of slots (KvCache::insert uses it). Each page gets one more owner,
-// and so stays in use when the slot is released.
+// Makes prefix blocks from pages of slots (SharedPrefixes::insert uses it). Each page gets one more
+// owner, and so stays in use when the slot is released.
 // Requires: full pages, whose tokens are as kv_store wrote them (not changed by kv_compress);
 // handles of blocks that hold no pages.
 struct KvShareArgs {

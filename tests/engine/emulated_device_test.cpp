@@ -8,7 +8,7 @@
 
 #include "engine/engine.h"
 #include "kernels/cpu/backend.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/cuda/backend.h"
 #include "models/random_checkpoint.h"
 #include "tests/engine/engine_fixture.h"

@@ -6,7 +6,7 @@
 
 #include "engine/engine.h"
 #include "kernels/cpu/backend.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 #include "models/random_checkpoint.h"
 #include "tests/engine/kv_memory.h"
 #include "tests/engine/recording_sink.h"

@@ -9,7 +9,7 @@
 
 #include "engine/kv/kv_cache.h"
 #include "kernels/cpu/backend.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 #include "models/random_checkpoint.h"
 #include "models/transformer.h"
 #include "tests/models/temporary_directory.h"

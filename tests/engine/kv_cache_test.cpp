@@ -7,7 +7,7 @@
 #include <set>
 
 #include "kernels/cpu/backend.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 #include "tests/engine/kv_memory.h"
 
 namespace tessera {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "engine/batching_engine.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 #include "models/random_checkpoint.h"
 #include "tests/engine/kv_memory.h"
 #include "tests/engine/recording_sink.h"

@@ -11,7 +11,7 @@
 #include "engine/kv/kv_cache.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/pages/page_codec.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 
 namespace tessera {
 namespace {

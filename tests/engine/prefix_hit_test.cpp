@@ -8,7 +8,7 @@
 #include <string>
 
 #include "engine/engine.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 #include "models/random_checkpoint.h"
 #include "tests/engine/recording_sink.h"
 #include "tests/engine/small_model.h"

@@ -5,7 +5,7 @@
 
 #include "engine/sampler.h"
 #include "kernels/cpu/backend.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 
 namespace tessera {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/cpu/backend.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/cpu/tiles/half_step.h"
 #include "tests/kernels/device.h"
 #include "tests/kernels/isas.h"

@@ -1,5 +1,5 @@
 #include "kernels/cpu/backend.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 #include "tests/kernels/device.h"
 #include "tests/kernels/isas.h"
 

@@ -5,7 +5,7 @@
 #include <random>
 
 #include "kernels/cpu/backend.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/kv/kv_arena.h"
 
 namespace tessera {

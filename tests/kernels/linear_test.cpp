@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kernels/cpu/backend.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 
 namespace tessera {
 namespace {

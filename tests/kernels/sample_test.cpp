@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "kernels/cpu/backend.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 #include "tests/kernels/device.h"
 
 namespace tessera {

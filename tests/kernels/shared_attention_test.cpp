@@ -7,7 +7,7 @@
 #include "kernels/cpu/attention/attention_plan.h"
 #include "kernels/cpu/attention/shared_runs.h"
 #include "kernels/cpu/backend.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 #include "tests/kernels/isas.h"
 #include "tests/kernels/kv_rows.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/cpu/backend.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/kv/kv_arena.h"
 #include "models/transformer.h"
 

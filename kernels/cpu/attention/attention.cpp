@@ -13,7 +13,7 @@
 #include "kernels/cpu/attention/row_tokens.h"
 #include "kernels/cpu/attention/shared_runs.h"
 #include "kernels/cpu/attention/tile_walk.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/cpu/tiles/pair_block.h"
 
 namespace tessera {

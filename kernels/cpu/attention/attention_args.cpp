@@ -1,6 +1,6 @@
 #include "kernels/check.h"
 #include "kernels/cpu/attention/row_tokens.h"
-#include "kernels/cpu/limits.h"
+#include "kernels/cpu/simd/limits.h"
 
 namespace tessera {
 void check_attention(const AttentionArgs& args) {

@@ -1,5 +1,5 @@
-#include "kernels/cpu/isa.h"
 #include "kernels/cpu/simd/code_lanes_avx512.h"
+#include "kernels/cpu/simd/compiler.h"
 #include "kernels/cpu/simd/lanes_avx512.h"
 #include "kernels/cpu/simd/sparse_lanes_avx512.h"
 #include "kernels/cpu/tiles/code_attention.h"

@@ -6,9 +6,9 @@
 #include "kernels/check.h"
 #include "kernels/cpu/attention/ops.h"
 #include "kernels/cpu/attention/row_tokens.h"
-#include "kernels/cpu/limits.h"
 #include "kernels/cpu/pages/sparse_codec.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/simd/limits.h"
+#include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/kv/code_step.h"
 
 namespace tessera::scalar {

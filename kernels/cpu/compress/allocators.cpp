@@ -1,7 +1,7 @@
 #include "kernels/cpu/compress/allocators.h"
 
 #include "kernels/cpu/compress/key_cuts.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 
 namespace tessera {
 namespace {

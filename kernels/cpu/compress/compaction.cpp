@@ -4,7 +4,7 @@
 
 #include "kernels/check.h"
 #include "kernels/cpu/compress/query_sums.h"
-#include "kernels/cpu/limits.h"
+#include "kernels/cpu/simd/limits.h"
 
 namespace tessera {
 namespace {

@@ -7,7 +7,7 @@
 #include "kernels/cpu/compress/ops.h"
 #include "kernels/cpu/compress/rules.h"
 #include "kernels/cpu/pages/free_list.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 
 namespace tessera {
 namespace {

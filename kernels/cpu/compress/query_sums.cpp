@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "kernels/check.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 
 namespace tessera {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/attention/row_tokens.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 
 namespace tessera {
 

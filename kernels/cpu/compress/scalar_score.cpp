@@ -4,8 +4,8 @@
 #include "kernels/cpu/compress/own_softmax.h"
 #include "kernels/cpu/compress/query_sums.h"
 #include "kernels/cpu/compress/row_scores.h"
-#include "kernels/cpu/limits.h"
 #include "kernels/cpu/pages/page_codec.h"
+#include "kernels/cpu/simd/limits.h"
 
 namespace tessera::scalar {
 namespace {

@@ -5,7 +5,7 @@
 #include "kernels/check.h"
 #include "kernels/cpu/linear/kernels.h"
 #include "kernels/cpu/linear/panel.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 
 namespace tessera {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "kernels/cpu/linear/linear.h"
 #include "kernels/cpu/linear/panel.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/e4m3.h"
 #include "kernels/half.h"
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/cpu/limits.h"
 #include "kernels/cpu/pages/page_codec.h"
 #include "kernels/cpu/pages/token_ops.h"
+#include "kernels/cpu/simd/limits.h"
 
 // Compiled without contraction of a * b + c, so that the arithmetic equals the oracle's.
 namespace tessera::avx2 {

@@ -1,8 +1,8 @@
 #include <cstdint>
 
-#include "kernels/cpu/limits.h"
 #include "kernels/cpu/pages/page_ops.h"
 #include "kernels/cpu/pages/token_ops.h"
+#include "kernels/cpu/simd/limits.h"
 
 namespace tessera::avx512 {
 namespace {

@@ -1,11 +1,11 @@
 #include <cstring>
 
 #include "kernels/check.h"
-#include "kernels/cpu/limits.h"
 #include "kernels/cpu/pages/free_list.h"
 #include "kernels/cpu/pages/ops.h"
 #include "kernels/cpu/pages/token_ops.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/simd/limits.h"
+#include "kernels/cpu/threads/thread_pool.h"
 
 namespace tessera {
 namespace {

@@ -2,12 +2,12 @@
 #include <cstring>
 
 #include "kernels/check.h"
-#include "kernels/cpu/limits.h"
 #include "kernels/cpu/pages/ops.h"
 #include "kernels/cpu/pages/page_codec.h"
 #include "kernels/cpu/pages/page_ops.h"
 #include "kernels/cpu/pages/token_ops.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/simd/limits.h"
+#include "kernels/cpu/threads/thread_pool.h"
 
 namespace tessera {
 namespace {

@@ -1,6 +1,6 @@
-#include "kernels/cpu/limits.h"
 #include "kernels/cpu/pages/page_codec.h"
 #include "kernels/cpu/pages/page_ops.h"
+#include "kernels/cpu/simd/limits.h"
 
 namespace tessera::scalar {
 namespace {

@@ -1,9 +1,9 @@
 #include <cstring>
 
-#include "kernels/cpu/limits.h"
 #include "kernels/cpu/pages/page_codec.h"
 #include "kernels/cpu/pages/sparse_codec.h"
 #include "kernels/cpu/pages/token_ops.h"
+#include "kernels/cpu/simd/limits.h"
 
 namespace tessera::scalar {
 namespace {

@@ -4,9 +4,9 @@
 #include <bit>
 #include <cstring>
 
-#include "kernels/cpu/limits.h"
 #include "kernels/cpu/pages/page_codec.h"
 #include "kernels/cpu/pages/page_ops.h"
+#include "kernels/cpu/simd/limits.h"
 
 namespace tessera::avx512 {
 namespace {

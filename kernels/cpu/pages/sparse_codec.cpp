@@ -6,8 +6,8 @@
 #include <functional>
 #include <type_traits>
 
-#include "kernels/cpu/limits.h"
 #include "kernels/cpu/pages/page_codec.h"
+#include "kernels/cpu/simd/limits.h"
 
 namespace tessera {
 namespace {

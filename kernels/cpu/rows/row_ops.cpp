@@ -5,7 +5,7 @@
 
 #include "kernels/check.h"
 #include "kernels/cpu/rows/ops.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 
 namespace tessera {
 namespace {

@@ -5,8 +5,8 @@
 #include <type_traits>
 
 #include "kernels/backend.h"
-#include "kernels/cpu/limits.h"
 #include "kernels/cpu/pages/kv_tile.h"
+#include "kernels/cpu/simd/limits.h"
 #include "kernels/half.h"
 
 namespace tessera {

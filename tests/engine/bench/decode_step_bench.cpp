@@ -17,7 +17,7 @@
 #include "bench/shape.h"
 #include "kernels/check.h"
 #include "kernels/cpu/backend.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/kv/kv_arena.h"
 #include "models/random_checkpoint.h"
 #include "models/transformer.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/cpu/backend.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/cuda/linear/activations.h"
 #include "kernels/e4m3.h"
 #include "tests/kernels/device.h"

@@ -1,7 +1,7 @@
 // Replaces cuBLASLt over the emulation: the scalar CPU's ops, on device memory.
 
 #include "kernels/cpu/linear/linear.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/cuda/linear/linear.h"
 #include "tests/kernels/cuda/emulator/emulated_memory.h"
 #include "tests/kernels/cuda/emulator/emulated_stream.h"

@@ -1,4 +1,4 @@
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/threads/thread_pool.h"
 
 #include <immintrin.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-#include "kernels/cpu/core_share.h"
+#include "kernels/cpu/threads/core_share.h"
 
 #include <sched.h>
 #include <unistd.h>
