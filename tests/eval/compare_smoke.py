@@ -7,7 +7,7 @@
 import subprocess
 import sys
 
-MOST_DIVERGENCE = {"f32": 1e-5, "bf16": 1e-2, "int8": 0.05, "fp8": 0.2, "int4": 0.6}
+MOST_DIVERGENCE = {"f32": 1e-5, "bf16": 1e-2, "int8": 0.005, "fp8": 0.2, "int4": 0.2}
 
 
 def main():

@@ -108,8 +108,9 @@ double rounding_bound(int64_t cols, double magnitude) {
 //   f16   2^-11 of itself, or half of the smallest number, 2^-24
 //   int8  half a step of largest / 127, and a weight that the scale's rounding to f16 (2^-11 of
 //         127 steps) clamps
-//   int4  inputs as int8; weights by half a step of range / 15; the rounding of scale and minimum
-//         to f16 moves the last code by 2^-11 of the range and of the minimum
+//   int4  inputs as int8; weights by half a step of range / 15, and half a step by which least
+//         squares may move an end of the range; the rounding of scale and minimum to f16 moves the
+//         last code by 2^-11 of the range and of the minimum
 //   fp8   2^-4 of itself: half of the last of its 4 significant bits; or half of the smallest
 //         number, 2^-10, on a scale where the largest input (weight) is 448
 struct Rounding {
@@ -148,7 +149,7 @@ Rounding rounding(WeightFormat format, double x, double w, const Range& in, cons
     default: {
       const double range = weight.high - weight.low + kScaleRounding * weight.largest();
       return {integer,
-              (range * (1.0 / 30 + kScaleRounding) + weight.largest() * kScaleRounding) * kNearly};
+              (range * (1.0 / 15 + kScaleRounding) + weight.largest() * kScaleRounding) * kNearly};
     }
   }
 }

@@ -186,14 +186,14 @@ TEST(WeightFormats, OfTheShippedModelDriftLittleFromF32) {
   for (const json& test_case : golden["cases"]) {
     prompts.push_back(test_case["ids"].get<std::vector<int32_t>>());
   }
-  // Measured: f32 1e-6 and 0, bf16 3e-5 and 0.005, int8 0.0007 and 0.009, int4 0.063 and 0.11. The
+  // Measured: f32 1e-6 and 0, bf16 3e-5 and 0.005, int8 0.0007 and 0.009, int4 0.046 and 0.09. The
   // numbers grow with the model's certainty; a better model will need new ones.
   for (const Bound& bound : {Bound{WeightFormat::f32, kKvF16, {2e-5, 0.01}},
                              Bound{WeightFormat::bf16, kKvF16, {5e-4, 0.03}},
                              Bound{WeightFormat::f16, kKvF16, {1e-4, 0.02}},
                              Bound{WeightFormat::int8, kKvF16, {0.004, 0.04}},
                              Bound{WeightFormat::fp8, kKvF16, {0.05, 0.12}},
-                             Bound{WeightFormat::int4, kKvF16, {0.2, 0.25}}}) {
+                             Bound{WeightFormat::int4, kKvF16, {0.15, 0.2}}}) {
     SCOPED_TRACE(name(bound.weights));
     const Drift found =
         drift(prompts, {.isa = best_cpu_isa(), .weights = bound.weights, .kv = bound.kv});

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -36,12 +37,6 @@ float largest_magnitude(std::span<const float> values) {
   return largest;
 }
 
-// Rounds to nearest even and clamps; NaN becomes `lowest`.
-int32_t to_code(float value, float lowest, float highest) {
-  const float rounded = std::nearbyint(value);
-  return static_cast<int32_t>(rounded >= lowest ? std::min(rounded, highest) : lowest);
-}
-
 void pack_f32(const Lane& lane, const PanelLayout& layout, std::byte* panel) {
   for (int64_t input = 0; input < layout.cols; ++input) {
     store_unit(panel, input, lane.index, std::bit_cast<uint32_t>(weight_at(lane, input)));
@@ -77,68 +72,137 @@ void pack_fp8(const Lane& lane, const PanelLayout& layout, std::byte* panel) {
   }
 }
 
+constexpr int64_t kBlockInputs = 32;
+
+// The weights of one output and block; zero beyond its inputs.
+struct Block {
+  std::array<float, kBlockInputs> weights = {};
+  int64_t inputs = 0;
+
+  std::span<const float> existing() const {
+    return std::span(weights).first(static_cast<size_t>(inputs));
+  }
+};
+
 // A block's scale and minimum as stored. Codes refer to the stored numbers, which are rounded.
 struct BlockScale {
   f16 scale{};
   f16 minimum{};  // 0 in a symmetric format
 };
 
-BlockScale fit_symmetric(std::span<const float> block, float highest) {
-  return {.scale = to_f16(std::min(largest_magnitude(block) / highest, kLargestF16)),
+using Codes = std::array<int32_t, kBlockInputs>;
+
+// Rounds to nearest even, in a form that compilers vectorise.
+Codes codes_of(const Block& block, BlockScale fit, float lowest, float highest) {
+  constexpr float kUnits = 0x1.8p23f;  // floats of this size are integers
+  const float scale = to_f32(fit.scale);
+  const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
+  const float minimum = to_f32(fit.minimum);
+  Codes codes;
+  for (size_t i = 0; i < codes.size(); ++i) {
+    const float code = (block.weights[i] - minimum) * inverse;
+    const float above = code > lowest ? code : lowest;
+    const float inside = above < highest ? above : highest;
+    codes[i] = static_cast<int32_t>((inside + kUnits) - kUnits);
+  }
+  return codes;
+}
+
+BlockScale fit_symmetric(const Block& block, float highest) {
+  return {.scale = to_f16(std::min(largest_magnitude(block.weights) / highest, kLargestF16)),
           .minimum = {}};
 }
 
-BlockScale fit_range(std::span<const float> block, float highest) {
-  if (block.empty()) {
-    return {};
-  }
-  const auto [low, high] = std::minmax_element(block.begin(), block.end());
-  const f16 minimum = to_f16(std::clamp(*low, -kLargestF16, kLargestF16));
-  const float range = std::max(*high - to_f32(minimum), 0.0f);
-  return {.scale = to_f16(std::min(range / highest, kLargestF16)), .minimum = minimum};
+BlockScale rounded(double scale, double minimum) {
+  const auto store = [](double value) {
+    return to_f16(std::clamp(static_cast<float>(value), -kLargestF16, kLargestF16));
+  };
+  return {.scale = store(scale), .minimum = store(minimum)};
 }
 
-// Packs one output's integers, block by block. A unit holds four codes of int8 or eight of int4.
+// Fits the range of the weights to the range of the codes.
+BlockScale fit_range(const Block& block, float highest) {
+  if (block.inputs == 0) {
+    return {};
+  }
+  const std::span<const float> weights = block.existing();
+  const auto [low, high] = std::minmax_element(weights.begin(), weights.end());
+  const float minimum = to_f32(rounded(0, *low).minimum);
+  return rounded(std::max(*high - minimum, 0.0f) / highest, minimum);
+}
+
+// Returns: scale and minimum of the least squared error for the codes that `first` gives.
+BlockScale fit_squares(const Block& block, BlockScale first, float highest) {
+  const Codes codes = codes_of(block, first, 0, highest);
+  int32_t code_sum = 0;
+  int32_t code_squares = 0;
+  double weight_sum = 0;
+  double products = 0;
+  for (size_t i = 0; i < block.existing().size(); ++i) {
+    code_sum += codes[i];
+    code_squares += codes[i] * codes[i];
+    weight_sum += block.weights[i];
+    products += static_cast<double>(codes[i]) * block.weights[i];
+  }
+  const auto count = static_cast<double>(block.inputs);
+  const double spread = count * code_squares - code_sum * code_sum;
+  if (spread <= 0) {
+    return first;
+  }
+  const double scale = (count * products - code_sum * weight_sum) / spread;
+  return rounded(scale, (weight_sum - scale * code_sum) / count);
+}
+
+// Stores codes as numbers without sign. A unit holds four codes of int8 or eight of int4.
+template <int kBits>
+void store_codes(const Codes& codes, int32_t offset, int64_t lane, std::byte* units) {
+  constexpr size_t kPerUnit = 32 / kBits;
+  for (size_t unit = 0; unit < codes.size() / kPerUnit; ++unit) {
+    uint32_t bits = 0;
+    for (size_t i = 0; i < kPerUnit; ++i) {
+      const auto code = static_cast<uint32_t>(codes[unit * kPerUnit + i] + offset);
+      bits |= code << (8 * (i % 4) + kBits * (i / 4));
+    }
+    store_unit(units, static_cast<int64_t>(unit), lane, bits);
+  }
+}
+
+// Packs one output's integers, block by block.
 class BlockPacker {
  public:
   explicit BlockPacker(const PanelLayout& layout)
-      : layout_(layout), encoding_(encoding(layout.format)) {}
+      : layout_(layout), encoding_(encoding(layout.format)) {
+    TESSERA_CHECK(encoding_.block == kBlockInputs, "blocks of another size");
+  }
 
   void pack(const Lane& lane, std::byte* panel) const {
-    for (int64_t block = 0; block < layout_.blocks(); ++block) {
-      const auto first =
-          std::min(static_cast<size_t>(block * encoding_.block), lane.weights.size());
-      const auto count =
-          std::min(static_cast<size_t>(encoding_.block), lane.weights.size() - first);
-      pack_block({lane.weights.subspan(first, count), lane.index},
-                 panel + block * layout_.block_bytes());
+    const int64_t cols = std::ssize(lane.weights);
+    for (int64_t index = 0; index < layout_.blocks(); ++index) {
+      const int64_t first = std::min(index * kBlockInputs, cols);
+      Block block{.inputs = std::min(kBlockInputs, cols - first)};
+      std::copy_n(lane.weights.begin() + first, block.inputs, block.weights.begin());
+      pack_block(block, lane.index, panel + index * layout_.block_bytes());
     }
   }
 
  private:
-  void pack_block(const Lane& block, std::byte* bytes) const {
+  void pack_block(const Block& block, int64_t lane, std::byte* bytes) const {
     const auto max_code = static_cast<float>((1 << encoding_.bits) - 1);
     const float highest = encoding_.minimum ? max_code : std::floor(max_code / 2);
     const float lowest = encoding_.minimum ? 0 : -highest;
-    const BlockScale stored = encoding_.minimum ? fit_range(block.weights, highest)
-                                                : fit_symmetric(block.weights, highest);
-    std::memcpy(bytes + block.index * 2, &stored.scale, sizeof(f16));
+    const BlockScale stored = encoding_.minimum
+                                  ? fit_squares(block, fit_range(block, highest), highest)
+                                  : fit_symmetric(block, highest);
+    std::memcpy(bytes + lane * 2, &stored.scale, sizeof(f16));
     if (encoding_.minimum) {
-      std::memcpy(bytes + (kPanelRows + block.index) * 2, &stored.minimum, sizeof(f16));
+      std::memcpy(bytes + (kPanelRows + lane) * 2, &stored.minimum, sizeof(f16));
     }
-    const float scale = to_f32(stored.scale);
-    const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
-    const float minimum = to_f32(stored.minimum);
-    const int32_t offset = encoding_.minimum ? 0 : 128;
-    const int64_t per_unit = 32 / encoding_.bits;
-    for (int64_t unit = 0; unit < encoding_.block / per_unit; ++unit) {
-      uint32_t bits = 0;
-      for (int64_t i = 0; i < per_unit; ++i) {
-        const float weight = weight_at(block, unit * per_unit + i);
-        const int32_t code = to_code((weight - minimum) * inverse, lowest, highest);
-        bits |= static_cast<uint32_t>(code + offset) << (8 * (i % 4) + encoding_.bits * (i / 4));
-      }
-      store_unit(bytes + layout_.block_scale_bytes(), unit, block.index, bits);
+    const Codes codes = codes_of(block, stored, lowest, highest);
+    std::byte* units = bytes + layout_.block_scale_bytes();
+    if (encoding_.bits == 8) {
+      store_codes<8>(codes, 128, lane, units);
+    } else {
+      store_codes<4>(codes, 0, lane, units);
     }
   }
 
