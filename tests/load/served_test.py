@@ -56,7 +56,7 @@ class Served(unittest.TestCase):
     # Few pairs in a short text: the model card has at least 96 % for those, so misses are allowed.
     def test_answers_are_correct_under_load_and_faults(self):
         report = self.load("repeat:prompts=6:prefix=100:groups=2", "--concurrency", "8", "--requests",
-                           "80", "--faults", "close@first=0.1,close@head=0.05,slow=0.05,garbage=0.05")
+                           "80", "--flush-every", "0.3", "--faults", "close@first=0.1,close@head=0.05,slow=0.05,garbage=0.05")
         self.check(report)
         self.assertGreater(report["requests"]["injected_faults"], 5)
         self.assertGreater(report["tokens"]["cached"], 0)
