@@ -79,6 +79,9 @@ void declare_server(CLI::App& app, LoadOptions& options) {
                  "seconds until the server must be idle after a run [10]")
       ->check(CLI::NonNegativeNumber);
   app.add_flag("--flush-cache", options.flush_cache, "POST /v1/cache/flush before each run");
+  app.add_option("--flush-every", options.flush_period,
+                 "seconds between flushes of the prefix cache during a run [never]")
+      ->check(CLI::PositiveNumber);
   app.add_option("--min-correct", options.min_correct,
                  "share of checked answers that the model must not miss [1]")
       ->check(CLI::Range(0.0, 1.0));

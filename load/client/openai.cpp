@@ -13,23 +13,27 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kShownBody = 300;
+constexpr uint64_t kMaxCount = uint64_t{1} << 53;
 
-int64_t integer_at(const json& object, const char* name, int64_t fallback) {
+// Returns: the fallback also for counts that no server can mean, whose sums would overflow.
+int64_t count_at(const json& object, const char* name, int64_t fallback) {
   const auto found = object.find(name);
-  return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : fallback;
+  return found != object.end() && found->is_number_unsigned() && found->get<uint64_t>() <= kMaxCount
+             ? found->get<int64_t>()
+             : fallback;
 }
 
 ReportedUsage read_usage(const json& usage) {
   ReportedUsage read;
-  read.prompt_tokens = integer_at(usage, "prompt_tokens", 0);
-  read.completion_tokens = integer_at(usage, "completion_tokens", 0);
-  read.total_tokens = integer_at(usage, "total_tokens", -1);
+  read.prompt_tokens = count_at(usage, "prompt_tokens", 0);
+  read.completion_tokens = count_at(usage, "completion_tokens", 0);
+  read.total_tokens = count_at(usage, "total_tokens", -1);
   if (const auto details = usage.find("prompt_tokens_details");
       details != usage.end() && details->is_object()) {
-    read.cached_tokens = integer_at(*details, "cached_tokens", -1);
+    read.cached_tokens = count_at(*details, "cached_tokens", -1);
   }
   if (const auto kv = usage.find("kv_cache"); kv != usage.end() && kv->is_object()) {
-    read.kv_bytes = integer_at(*kv, "bytes", -1);
+    read.kv_bytes = count_at(*kv, "bytes", -1);
   }
   return read;
 }

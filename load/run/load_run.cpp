@@ -118,8 +118,9 @@ absl::StatusOr<Answer> LoadRun::ask(const LoadRequest& request) {
   loop_->run();
   if (kept->end.error != ErrorClass::none) {
     return absl::UnavailableError(absl::StrCat(
-        options_.url, ": a request failed while the server was idle: ",
-        std::string(name(kept->end.error)), " ", kept->end.status, ": ", kept->end.message));
+        options_.grpc.empty() ? options_.url : options_.grpc,
+        ": a request failed while the server was idle: ", std::string(name(kept->end.error)), " ",
+        kept->end.status, ": ", kept->end.message));
   }
   return kept->answer;
 }
@@ -254,7 +255,8 @@ absl::StatusOr<Trial> LoadRun::trial(double rate) {
     written.Update(file.add(shifted));
   });
   {
-    Monitor monitor(*loop_, runner, trial.statistics, has_metrics_);
+    Monitor monitor(*loop_, runner, trial.statistics,
+                    {.reads_metrics = has_metrics_, .flush_period = options_.flush_period});
     monitor.start();
     runner.run();
     trial.samples = monitor.samples();

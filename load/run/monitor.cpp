@@ -17,6 +17,14 @@ constexpr double kMetricsPeriod = 1;     // seconds
 constexpr size_t kMaxSamples = 100'000;  // later ones are not kept
 constexpr size_t kMaxMetrics = 1 << 20;  // bytes
 
+// A response that nothing depends on.
+class Ignored final : public HttpResponse {
+ public:
+  void head(const HttpHead& /*head*/) override {}
+  void body(std::string_view /*bytes*/) override {}
+  void ended(CallEnd /*how*/, const std::string& /*message*/) override {}
+};
+
 }  // namespace
 
 // Keeps one reading of /metrics.
@@ -43,12 +51,13 @@ class Monitor::Reading final : public HttpResponse {
 };
 
 Monitor::Monitor(HttpLoop& loop, Runner& runner, const RunStatistics& statistics,
-                 bool reads_metrics)
+                 const Options& options)
     : loop_(loop),
       runner_(runner),
       statistics_(statistics),
-      reads_metrics_(reads_metrics),
-      shown_(isatty(STDERR_FILENO) != 0) {}
+      options_(options),
+      shown_(isatty(STDERR_FILENO) != 0),
+      next_flush_(options.flush_period) {}
 
 Monitor::~Monitor() {
   if (shown_) {
@@ -70,12 +79,21 @@ void Monitor::tick() {
   if (runner_.elapsed() >= next_) {
     next_ = runner_.elapsed() + kMetricsPeriod;
     draw();
-    if (reads_metrics_) {
+    if (options_.reads_metrics) {
       loop_.call({.target = "/metrics", .body = {}, .post = false, .fault = {}},
                  std::make_shared<Reading>(*this, runner_.elapsed()));
     }
   }
+  if (options_.flush_period > 0 && runner_.elapsed() >= next_flush_) {
+    next_flush_ += options_.flush_period;
+    flush();
+  }
   start();
+}
+
+void Monitor::flush() {
+  loop_.call({.target = "/v1/cache/flush", .body = "{}", .post = true, .fault = {}},
+             std::make_shared<Ignored>());
 }
 
 void Monitor::draw() const {

@@ -41,7 +41,8 @@ struct LoadOptions {
   double settle = 10;  // seconds until the server must be idle after a run
   size_t max_in_flight = 8192;
   FaultMix faults;
-  bool flush_cache = false;
+  bool flush_cache = false;  // before each run
+  double flush_period = 0;   // seconds between flushes during a run; 0: none
   std::filesystem::path json;
   std::filesystem::path html;
   std::filesystem::path records;
