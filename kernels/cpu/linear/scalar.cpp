@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstring>
 #include <span>
-#include <vector>
 
 #include "kernels/cpu/linear/linear.h"
 #include "kernels/cpu/linear/panel.h"
@@ -94,28 +93,8 @@ f16 half_at(const std::byte* from) {
   return half;
 }
 
-// A row of activations as codes, with a scale and a sum of codes for each block.
-struct BlockRow {
-  std::vector<int32_t> codes;
-  std::vector<float> scales;
-  std::vector<int32_t> sums;
-
-  BlockRow(std::span<const float> row, int64_t block) {
-    const auto width = static_cast<size_t>(block);
-    for (size_t first = 0; width > 0 && first < row.size(); first += width) {
-      const QuantisedRow own(row.subspan(first, std::min(width, row.size() - first)), 127.0f);
-      scales.push_back(own.scale);
-      sums.push_back(0);
-      for (int64_t i = 0; i < std::ssize(own.values); ++i) {
-        codes.push_back(own[i]);
-        sums.back() += own[i];
-      }
-    }
-  }
-};
-
 // Sums of a block are exact integers. Blocks are added in ascending order.
-float dot_blocks(const WeightEncoding& stored, const PanelLayout& layout, const BlockRow& in,
+float dot_blocks(const WeightEncoding& stored, const PanelLayout& layout, std::span<const float> in,
                  const Column& column) {
   const int64_t per_unit = 32 / stored.bits;
   const uint32_t mask = (1u << stored.bits) - 1;
@@ -124,19 +103,23 @@ float dot_blocks(const WeightEncoding& stored, const PanelLayout& layout, const 
   for (int64_t block = 0; block < layout.blocks(); ++block) {
     const int64_t at = block * layout.block_bytes();
     const int64_t first = block * stored.block;
+    const int64_t inputs = std::min(stored.block, column.cols - first);
+    const QuantisedRow own(in.subspan(static_cast<size_t>(first), static_cast<size_t>(inputs)),
+                           127.0f);
     int32_t products = 0;
-    for (int64_t i = 0; i < std::min(stored.block, column.cols - first); ++i) {
+    int32_t codes = 0;
+    for (int64_t i = 0; i < inputs; ++i) {
       const uint32_t unit = column.unit(at + layout.block_scale_bytes(), i / per_unit);
       const int64_t shift = 8 * (i % 4) + stored.bits * (i % per_unit / 4);
-      products += in.codes[static_cast<size_t>(first + i)] *
-                  (static_cast<int32_t>((unit >> shift) & mask) - offset);
+      const int32_t code = own[i];
+      products += code * (static_cast<int32_t>((unit >> shift) & mask) - offset);
+      codes += code;
     }
     const std::byte* scale = column.panel + at + column.lane * 2;
-    const float in_scale = in.scales[static_cast<size_t>(block)];
-    sum = std::fma(static_cast<float>(products) * to_f32(half_at(scale)), in_scale, sum);
+    sum = std::fma(static_cast<float>(products) * to_f32(half_at(scale)), own.scale, sum);
     if (stored.minimum) {
-      const auto in_sum = static_cast<float>(in.sums[static_cast<size_t>(block)]);
-      sum = std::fma(to_f32(half_at(scale + kPanelRows * 2)), in_scale * in_sum, sum);
+      sum = std::fma(to_f32(half_at(scale + kPanelRows * 2)), own.scale * static_cast<float>(codes),
+                     sum);
     }
   }
   return sum;
@@ -154,29 +137,19 @@ float dot_fp8(const QuantisedRow& in, const Column& column) {
   return sum * scale * in.scale;
 }
 
-// A row of activations, quantised as a format needs it.
-struct Token {
-  QuantisedRow row;
-  BlockRow blocks;
-
-  Token(std::span<const float> in, WeightFormat format)
-      : row(in, format == WeightFormat::fp8 ? kLargestE4m3 : 127.0f),
-        blocks(in, encoding(format).block) {}
-};
-
-float dot(const PanelLayout& layout, const Token& in, const Column& column) {
+float dot(const PanelLayout& layout, const QuantisedRow& in, const Column& column) {
   switch (layout.format) {
     case WeightFormat::f32:
-      return dot_f32(in.row.values, column);
+      return dot_f32(in.values, column);
     case WeightFormat::bf16:
-      return dot_bf16(in.row.values, column);
+      return dot_bf16(in.values, column);
     case WeightFormat::f16:
-      return dot_f16(in.row.values, column);
+      return dot_f16(in.values, column);
     case WeightFormat::int8:
     case WeightFormat::int4:
-      return dot_blocks(encoding(layout.format), layout, in.blocks, column);
+      return dot_blocks(encoding(layout.format), layout, in.values, column);
     case WeightFormat::fp8:
-      return dot_fp8(in.row, column);
+      return dot_fp8(in, column);
   }
   return 0;
 }
@@ -189,7 +162,8 @@ void linear(const LinearArgs& args, Stream stream) {
   ThreadPool::of(stream).parallel_for(
       weight.rows, kPanelRows, [&](int64_t begin, int64_t end, int /*worker*/) {
         for (int64_t token = 0; token < args.in.rows; ++token) {
-          const Token in(args.in.row(token), weight.format);
+          const QuantisedRow in(args.in.row(token),
+                                weight.format == WeightFormat::fp8 ? kLargestE4m3 : 127.0f);
           const std::span<float> out = args.out.row(token);
           for (int64_t row = begin; row < end; ++row) {
             const Column column{weight.data + row / kPanelRows * layout.panel_bytes(),
