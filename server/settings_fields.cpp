@@ -423,8 +423,8 @@ std::vector<SettingsField> make_fields() {
 }  // namespace
 
 std::span<const SettingsField> settings_fields() {
-  static const std::vector<SettingsField> fields = make_fields();
-  return fields;
+  static const std::vector<SettingsField> kFields = make_fields();
+  return kFields;
 }
 
 }  // namespace tessera

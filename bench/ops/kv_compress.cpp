@@ -15,8 +15,8 @@ constexpr int32_t kPrompt = 2048;
 constexpr KvTiers kTiers{0, 1};
 
 const KvPolicy& leankv() {
-  static const KvPolicy policy = paper_leankv();
-  return policy;
+  static const KvPolicy kPolicy = paper_leankv();
+  return kPolicy;
 }
 
 // Slots in one identical state, which calls compress in turn. The state is the end of a prompt, or

@@ -189,8 +189,8 @@ std::string unwrap(std::string_view wrapped) {
 }  // namespace
 
 const std::string& held_out_text() {
-  static const std::string text = unwrap(kText);
-  return text;
+  static const std::string kUnwrapped = unwrap(kText);
+  return kUnwrapped;
 }
 
 std::span<const std::string_view> everyday_words() {

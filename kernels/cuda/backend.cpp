@@ -53,8 +53,8 @@ Backend make() {
 }  // namespace
 
 const Backend& cuda_backend() {
-  static const Backend backend = make();
-  return backend;
+  static const Backend kBackend = make();
+  return kBackend;
 }
 
 }  // namespace tessera

@@ -157,8 +157,8 @@ void linear(const LinearArgs& args, Stream stream) {
 
 namespace amx {
 void linear(const LinearArgs& args, Stream stream) {
-  static const LinearKernels kernels = linear_kernels();
-  Product(args, kernels).run(ThreadPool::of(stream));
+  static const LinearKernels kKernels = linear_kernels();
+  Product(args, kKernels).run(ThreadPool::of(stream));
 }
 }  // namespace amx
 

@@ -28,8 +28,8 @@ DeviceProbe make() {
 }  // namespace
 
 const DeviceProbe& device_probe() {
-  static const DeviceProbe probe = make();
-  return probe;
+  static const DeviceProbe kProbe = make();
+  return kProbe;
 }
 
 }  // namespace tessera::cuda
