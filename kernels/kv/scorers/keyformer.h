@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "kernels/kv/scorers/traits.h"
+
 namespace tessera {
 
 // Keyformer (Adnan et al., MLSys 2024, section 3): sum of a softmax of its own over the logits x,
@@ -11,16 +13,8 @@ namespace tessera {
 //
 // The noise is a function of layer, query and token, so that a prefix hit has the bits of a miss.
 // It is the same for all heads, so that the ranks of a model agree; the paper draws it for each.
-struct KeyformerScorer {
-  static constexpr bool kMeanOverQueries = false;
-  static constexpr bool kDecays = false;
-  static constexpr bool kHasState = false;
+struct KeyformerScorer : ScorerTraits {
   static constexpr bool kOwnSoftmax = true;
-  template <class V>
-  static constexpr V add_head(V sum, V weight, V factor, V /*even*/) {
-    return V::fma(weight, factor, sum);
-  }
-  static constexpr float share(int32_t heads) { return 1.0f / static_cast<float>(heads); }
 
   // generated: queries after the prompt, this one included; 0 in the prompt.
   static constexpr float temperature(int32_t generated) {

@@ -1,20 +1,12 @@
 #pragma once
 
-#include <cstdint>
+#include "kernels/kv/scorers/traits.h"
 
 namespace tessera {
 
 // Mean of a over the later scored queries, mean over the heads (LeanKV, section 4).
-struct MeanScorer {
+struct MeanScorer : ScorerTraits {
   static constexpr bool kMeanOverQueries = true;
-  static constexpr bool kDecays = false;
-  static constexpr bool kHasState = false;
-  static constexpr bool kOwnSoftmax = false;
-  template <class V>
-  static constexpr V add_head(V sum, V weight, V factor, V /*even*/) {
-    return V::fma(weight, factor, sum);
-  }
-  static constexpr float share(int32_t heads) { return 1.0f / static_cast<float>(heads); }
 };
 
 }  // namespace tessera

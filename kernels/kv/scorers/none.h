@@ -1,20 +1,10 @@
 #pragma once
 
-#include <cstdint>
+#include "kernels/kv/scorers/traits.h"
 
 namespace tessera {
 
 // No scores: tokens rank by position, and later ones are kept (StreamingLLM). No query is scored.
-struct NoScorer {
-  static constexpr bool kMeanOverQueries = false;
-  static constexpr bool kDecays = false;
-  static constexpr bool kHasState = false;
-  static constexpr bool kOwnSoftmax = false;
-  template <class V>
-  static constexpr V add_head(V sum, V weight, V factor, V /*even*/) {
-    return V::fma(weight, factor, sum);
-  }
-  static constexpr float share(int32_t heads) { return 1.0f / static_cast<float>(heads); }
-};
+struct NoScorer : ScorerTraits {};
 
 }  // namespace tessera

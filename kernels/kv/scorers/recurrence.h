@@ -3,6 +3,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "kernels/kv/scorers/traits.h"
+
 namespace tessera {
 
 // LazyEviction (Zhang et al. 2025): a token is likely to be needed again soon if less time has
@@ -16,11 +18,8 @@ namespace tessera {
 //
 // The state has the bits of the token's score: the MRI, rounded down to 7 significant bits, and the
 // token's age at its last attention. Ages are positions after the token's own, at most 2^20 - 1.
-struct RecurrenceScorer {
-  static constexpr bool kMeanOverQueries = false;
-  static constexpr bool kDecays = false;
+struct RecurrenceScorer : ScorerTraits {
   static constexpr bool kHasState = true;
-  static constexpr bool kOwnSoftmax = false;
   template <class V>
   static constexpr V add_head(V sum, V weight, V factor, V even) {
     return sum + V::at_least(weight * factor, even);

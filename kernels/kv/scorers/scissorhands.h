@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cstdint>
+#include "kernels/kv/scorers/traits.h"
 
 namespace tessera {
 
@@ -9,16 +9,11 @@ namespace tessera {
 // Algorithm 2). The paper counts the other queries, and drops the tokens with most of them. That is
 // the same order among tokens that all scored queries saw. A token that entered late has fewer
 // queries here, so it ranks lower. The paper protects it by its recent window, as `recent` does.
-struct ScissorhandsScorer {
-  static constexpr bool kMeanOverQueries = false;
-  static constexpr bool kDecays = false;
-  static constexpr bool kHasState = false;
-  static constexpr bool kOwnSoftmax = false;
+struct ScissorhandsScorer : ScorerTraits {
   template <class V>
   static constexpr V add_head(V sum, V weight, V factor, V even) {
     return sum + V::at_least(weight * factor, even);
   }
-  static constexpr float share(int32_t heads) { return 1.0f / static_cast<float>(heads); }
 };
 
 }  // namespace tessera

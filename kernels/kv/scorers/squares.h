@@ -2,14 +2,12 @@
 
 #include <cstdint>
 
+#include "kernels/kv/scorers/traits.h"
+
 namespace tessera {
 
 // Sum of a^2 over queries and heads (KV-Compress, section 4.3, equations 9 to 11).
-struct SquaresScorer {
-  static constexpr bool kMeanOverQueries = false;
-  static constexpr bool kDecays = false;
-  static constexpr bool kHasState = false;
-  static constexpr bool kOwnSoftmax = false;
+struct SquaresScorer : ScorerTraits {
   template <class V>
   static constexpr V add_head(V sum, V weight, V factor, V /*even*/) {
     const V received = weight * factor;

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+
+namespace tessera {
+
+// Base of scorers: a sum of attention over the scored queries, mean over the heads. A scorer hides
+// the members in which it differs; kernels/kv/kv_scorers.h explains them.
+struct ScorerTraits {
+  static constexpr bool kMeanOverQueries = false;
+  static constexpr bool kDecays = false;
+  static constexpr bool kHasState = false;
+  static constexpr bool kOwnSoftmax = false;
+  template <class V>
+  static constexpr V add_head(V sum, V weight, V factor, V /*even*/) {
+    return V::fma(weight, factor, sum);
+  }
+  static constexpr float share(int32_t heads) { return 1.0f / static_cast<float>(heads); }
+};
+
+}  // namespace tessera
