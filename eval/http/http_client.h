@@ -2,21 +2,11 @@
 
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "absl/status/statusor.h"
+#include "eval/http/http_address.h"
 
 namespace tessera {
-
-// Address of an OpenAI-compatible server: "http://HOST[:PORT][/PREFIX]".
-struct HttpAddress {
-  std::string host;
-  std::string port;
-  std::string prefix;  // path before "/v1/..."; no trailing slash
-
-  // Errors: InvalidArgument; for https the message says that it is not supported.
-  static absl::StatusOr<HttpAddress> parse(std::string_view url);
-};
 
 // One connection to a server, opened on first use and kept open. Blocking and not thread-safe.
 class HttpClient {

@@ -6,19 +6,10 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "eval/http/http_address.h"
 #include "load/client/event_loop.h"
 
 namespace tessera::load {
-
-// Address of an HTTP server: "http://HOST[:PORT][/PREFIX]".
-struct HttpAddress {
-  std::string host;
-  std::string port;
-  std::string prefix;  // path before "/v1/..."; no trailing slash
-
-  // Errors: InvalidArgument; for https the message says that it is not supported.
-  static absl::StatusOr<HttpAddress> parse(std::string_view url);
-};
 
 struct HttpCall {
   std::string target;  // "/v1/models"

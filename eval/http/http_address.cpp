@@ -1,9 +1,10 @@
+#include "eval/http/http_address.h"
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "load/client/http_loop.h"
 
-namespace tessera::load {
+namespace tessera {
 
 absl::StatusOr<HttpAddress> HttpAddress::parse(std::string_view url) {
   constexpr std::string_view kScheme = "http://";
@@ -30,4 +31,4 @@ absl::StatusOr<HttpAddress> HttpAddress::parse(std::string_view url) {
   return address;
 }
 
-}  // namespace tessera::load
+}  // namespace tessera
