@@ -1,10 +1,10 @@
-#include <fstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "load/check/json_schema.h"
 #include "load/workload/factories.h"
 #include "load/workload/words.h"
+#include "models/status_macros.h"
 
 namespace tessera::load {
 namespace {
@@ -56,13 +56,7 @@ WorkloadOr make_json_workload(const WorkloadSpec& spec, const ServerTraits& /*se
   settings.output = reader.integer("output", 256, 1, 1'000'000);
   settings.send_format = reader.text("format", "on") != "off";
   settings.fields = reader.fields();
-  if (const absl::Status status = reader.finish(); !status.ok()) {
-    return status;
-  }
-  std::ifstream file(path);
-  if (path.empty() || !file) {
-    return absl::NotFoundError(absl::StrCat(spec.text, ": schema: cannot read '", path, "'"));
-  }
+  TESSERA_ASSIGN_OR_RETURN(std::ifstream file, reader.finish_and_open("schema"));
   settings.schema = nlohmann::json::parse(file, nullptr, false);
   if (settings.schema.is_discarded()) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is not JSON"));

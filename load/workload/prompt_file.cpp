@@ -1,11 +1,11 @@
 #include "load/workload/prompt_file.h"
 
-#include <fstream>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "load/workload/factories.h"
+#include "models/status_macros.h"
 
 namespace tessera::load {
 namespace {
@@ -131,13 +131,7 @@ WorkloadOr make_file_workload(const WorkloadSpec& spec, const ServerTraits& /*se
   const std::string path = reader.text("path");
   common.max_tokens = reader.integer("output", 256, 1, 1'000'000);
   common.fields = reader.fields();
-  if (const absl::Status status = reader.finish(); !status.ok()) {
-    return status;
-  }
-  std::ifstream file(path);
-  if (path.empty() || !file) {
-    return absl::NotFoundError(absl::StrCat(spec.text, ": path: cannot read '", path, "'"));
-  }
+  TESSERA_ASSIGN_OR_RETURN(std::ifstream file, reader.finish_and_open("path"));
   absl::StatusOr<std::vector<FilePrompt>> prompts = read_prompts(file);
   if (!prompts.ok()) {
     return absl::InvalidArgumentError(

@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "models/status_macros.h"
 
 namespace tessera::load {
 namespace {
@@ -138,6 +139,16 @@ absl::Status SpecReader::finish() const {
     }
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::ifstream> SpecReader::finish_and_open(const std::string& name) {
+  const std::string path = text(name);
+  TESSERA_RETURN_IF_ERROR(finish());
+  std::ifstream file(path);
+  if (path.empty() || !file) {
+    return absl::NotFoundError(absl::StrCat(spec_.text, ": ", name, ": cannot read '", path, "'"));
+  }
+  return file;
 }
 
 }  // namespace tessera::load

@@ -1,9 +1,10 @@
 #pragma once
 
+#include <fstream>
 #include <set>
 #include <string>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "load/random.h"
 #include "load/workload/workload.h"
 
@@ -37,6 +38,9 @@ class SpecReader {
   // Fields that all workloads take: salt, priority, kv, temperature.
   nlohmann::json fields();
   absl::Status finish() const;
+  // Returns: the file that the setting `name` names, opened after finish().
+  // Errors: also NotFound.
+  absl::StatusOr<std::ifstream> finish_and_open(const std::string& name);
 
  private:
   const std::string* find(const std::string& name);

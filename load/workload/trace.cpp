@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "absl/time/time.h"
 #include "load/workload/factories.h"
 #include "load/workload/words.h"
+#include "models/status_macros.h"
 
 namespace tessera::load {
 namespace {
@@ -167,13 +167,7 @@ WorkloadOr make_trace_workload(const WorkloadSpec& spec, const ServerTraits& ser
   settings.lengths = reader.number("lengths", 1, 1e-6, 1e3);
   settings.fields = reader.fields();
   settings.words_per_token = 1 / server.tokens_per_word;
-  if (const absl::Status status = reader.finish(); !status.ok()) {
-    return status;
-  }
-  std::ifstream file(path);
-  if (path.empty() || !file) {
-    return absl::NotFoundError(absl::StrCat(spec.text, ": path: cannot read '", path, "'"));
-  }
+  TESSERA_ASSIGN_OR_RETURN(std::ifstream file, reader.finish_and_open("path"));
   absl::StatusOr<std::vector<TracedRequest>> requests = read_load_trace(file);
   if (!requests.ok()) {
     return absl::InvalidArgumentError(
