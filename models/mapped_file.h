@@ -28,6 +28,11 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
+// Lets go of the pages of a mapped file that hold these bytes: they no longer count as memory of the
+// process, and are read again if they are used again.
+// Requires: bytes of a MappedFile.
+void drop_pages(std::span<const std::byte> mapped);
+
 // Returns: the contents of a small text file.
 // Errors: as MappedFile::open; InvalidArgument above 64 MiB.
 absl::StatusOr<std::string> read_small_file(const std::filesystem::path& path);

@@ -34,7 +34,8 @@ absl::StatusOr<std::unique_ptr<ModelHost>> ModelHost::load(const ModelHostOption
   const TransformerOptions transformer{.weights = options.weights,
                                        .limits = {.tokens = std::max(kStepTokens, options.batch),
                                                   .sequences = options.batch,
-                                                  .context = host->options_.context}};
+                                                  .context = host->options_.context},
+                                       .load = {.threads = host->pool_->threads()}};
   TESSERA_ASSIGN_OR_RETURN(host->transformer_,
                            Transformer::load(options.model, transformer, backend, host->stream_));
   return host;

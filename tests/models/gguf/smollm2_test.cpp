@@ -78,7 +78,14 @@ TEST_F(SmolLm2, HasTheConfigurationOfItsModelCard) {
   const auto checkpoint = Checkpoint::open(smollm2());
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
   EXPECT_THAT(checkpoint->matrix_types(), testing::ElementsAre(TensorType::q8_0, TensorType::q4_1));
-  EXPECT_EQ(stored_format(*checkpoint), WeightFormat::f16);
+  EXPECT_EQ(stored_format(*checkpoint), std::nullopt);
+}
+
+TEST_F(SmolLm2, TakesAsMuchMemoryAsItsFile) {
+  ModelRunner runner(smollm2(), {.weights = std::nullopt, .context = 128});
+  const auto file = static_cast<double>(std::filesystem::file_size(smollm2()));
+  EXPECT_LT(static_cast<double>(runner.model().weight_bytes()), 1.05 * file);
+  EXPECT_EQ(runner.model().weight_formats(), "int4, int8");
 }
 
 TEST_F(SmolLm2, TokenizesLikeTheSameVocabularyInTokenizers) {
@@ -104,7 +111,7 @@ TEST_F(SmolLm2, AnswersThroughItsChatTemplate) {
   ASSERT_TRUE(segments.ok()) << segments.status();
   const std::vector<int32_t> prompt = loaded->encode(*segments, /*add_bos=*/false);
   ModelRunner runner(smollm2(),
-                     {.isa = best_cpu_isa(), .weights = WeightFormat::f16, .context = 128});
+                     {.isa = best_cpu_isa(), .weights = std::nullopt, .context = 128});
   std::string answer;
   for (const int32_t id : runner.greedy(prompt, 8)) answer += loaded->token_bytes(id);
   EXPECT_THAT(answer, testing::HasSubstr("Paris"));
