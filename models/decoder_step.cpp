@@ -9,19 +9,17 @@ void LayerOps::norm(MatrixView<const float> in, std::span<const float> weight,
 }
 
 void LayerOps::multiply(MatrixView<const float> in, const StackedWeight& weight,
-                        std::span<const float> bias, bool accumulate,
-                        MatrixView<float> out) const {
+                        std::span<const float> bias, bool accumulate, MatrixView<float> out) const {
   int64_t first = 0;
   for (const PackedWeight& part : weight.all()) {
     const auto rows = static_cast<size_t>(part.rows);
-    backend.linear(
-        {.in = in,
-         .weight = &part,
-         .bias = bias.empty() ? bias : bias.subspan(static_cast<size_t>(first), rows),
-         .accumulate = accumulate,
-         .out = out.columns(first, part.rows),
-         .scratch = workspace.linear_scratch},
-        stream);
+    backend.linear({.in = in,
+                    .weight = &part,
+                    .bias = bias.empty() ? bias : bias.subspan(static_cast<size_t>(first), rows),
+                    .accumulate = accumulate,
+                    .out = out.columns(first, part.rows),
+                    .scratch = workspace.linear_scratch},
+                   stream);
     first += part.rows;
   }
 }

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <utility>
@@ -70,11 +71,15 @@ MappedFile::~MappedFile() {
   }
 }
 
-void drop_pages(std::span<const std::byte> mapped) {
-  static const auto kPage = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(mapped.data()) / kPage * kPage;
-  const uintptr_t end = reinterpret_cast<uintptr_t>(mapped.data()) + mapped.size();
-  if (!mapped.empty()) {
+void MappedFile::drop_pages(std::span<const std::byte> part) const {
+  constexpr uintptr_t kFaultAround = 65536;  // bytes that Linux maps around a page fault
+  const auto address = [](const std::byte* at) { return reinterpret_cast<uintptr_t>(at); };
+  const uintptr_t begin =
+      std::max(address(part.data()) / kFaultAround * kFaultAround, address(bytes_.data()));
+  const uintptr_t end = std::min(
+      (address(part.data()) + part.size() + kFaultAround - 1) / kFaultAround * kFaultAround,
+      address(bytes_.data()) + bytes_.size());
+  if (begin < end) {
     ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);  // a hint: may fail
   }
 }

@@ -22,16 +22,15 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return bytes_; }
 
+  // Lets go of the pages with some of the file's bytes, and of those that a page fault maps beside
+  // them. They no longer count as memory of the process, and are read again if they are used again.
+  void drop_pages(std::span<const std::byte> part) const;
+
  private:
   explicit MappedFile(std::span<const std::byte> bytes) : bytes_(bytes) {}
 
   std::span<const std::byte> bytes_;
 };
-
-// Lets go of the pages of a mapped file that hold these bytes: they no longer count as memory of the
-// process, and are read again if they are used again.
-// Requires: bytes of a MappedFile.
-void drop_pages(std::span<const std::byte> mapped);
 
 // Returns: the contents of a small text file.
 // Errors: as MappedFile::open; InvalidArgument above 64 MiB.

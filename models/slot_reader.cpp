@@ -36,9 +36,8 @@ bool all_finite(std::span<const float> values) {
 
 bool all_finite(const MatrixView<const f16>& values) {
   constexpr uint16_t kExponent = 0x7c00;
-  return std::none_of(
-      values.data, values.data + values.rows * values.cols,
-      [](f16 value) { return (value.bits & kExponent) == kExponent; });
+  return std::none_of(values.data, values.data + values.rows * values.cols,
+                      [](f16 value) { return (value.bits & kExponent) == kExponent; });
 }
 
 // Reads rows of a part from its row `first` on, until `out` is full.
@@ -72,13 +71,18 @@ absl::StatusOr<MatrixView<const float>> SlotReader::floats(std::span<const SlotP
     const std::span<float> out(floats_.data() + rows.to * cols,
                                static_cast<size_t>(rows.count * cols));
     read_floats(part, rows.from, out);
-    drop_pages(bytes_of_rows(*part.stored, part.expected->stored_row + rows.from, rows.count));
+    drop(part, rows.from, rows.count);
     if (!all_finite(out)) {
       return absl::InvalidArgumentError(absl::StrCat(checkpoint_.describe(part.expected->name),
                                                      ": holds a value that is not finite"));
     }
   }
   return MatrixView<const float>{floats_.data(), count, cols, cols};
+}
+
+void SlotReader::drop(const SlotPart& part, int64_t first, int64_t rows) const {
+  checkpoint_.drop_pages(part.expected->name,
+                         bytes_of_rows(*part.stored, part.expected->stored_row + first, rows));
 }
 
 absl::StatusOr<WeightCodes> SlotReader::codes(std::span<const SlotPart> parts, int64_t first,
@@ -98,7 +102,7 @@ absl::StatusOr<WeightCodes> SlotReader::codes(std::span<const SlotPart> parts, i
       read_codes(*part.stored, stored_row + row, part.expected->stored_col, cols,
                  codes_.places(rows.to + row));
     }
-    drop_pages(bytes_of_rows(*part.stored, stored_row, rows.count));
+    drop(part, rows.from, rows.count);
     const auto own = [&](MatrixView<const f16> numbers) {
       return MatrixView<const f16>{numbers.data + rows.to * numbers.stride, rows.count,
                                    numbers.cols, numbers.stride};

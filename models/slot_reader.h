@@ -36,6 +36,8 @@ class SlotReader {
   absl::StatusOr<WeightCodes> codes(std::span<const SlotPart> parts, int64_t first, int64_t count);
 
  private:
+  void drop(const SlotPart& part, int64_t first, int64_t rows) const;
+
   const Checkpoint& checkpoint_;
   std::vector<float> floats_;
   CodeRows codes_;

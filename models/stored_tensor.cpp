@@ -17,9 +17,9 @@ static_assert(std::endian::native == std::endian::little, "checkpoints hold litt
 
 struct TypeInfo {
   const char* name;
-  int64_t values;  // of a block; 1: plain elements
-  int64_t bytes;   // of a block
-  BlockUnpacker* unpack;               // null: plain elements
+  int64_t values;                           // of a block; 1: plain elements
+  int64_t bytes;                            // of a block
+  BlockUnpacker* unpack;                    // null: plain elements
   WeightFormat format = WeightFormat::f32;  // of readable types
 };
 
@@ -183,8 +183,7 @@ void read_codes(const StoredTensor& tensor, int64_t row, int64_t first_col, int6
   TESSERA_CHECK(row < tensor.shape[0] && first_col + cols <= row_values, "outside the tensor");
   const WeightEncoding stored = encoding(type.format);
   const int64_t blocks = type.values / stored.block;
-  const int64_t at =
-      tensor.interleaved_rows == 0 ? row : stored_row(row, tensor.interleaved_rows);
+  const int64_t at = tensor.interleaved_rows == 0 ? row : stored_row(row, tensor.interleaved_rows);
   const std::byte* from =
       tensor.bytes.data() + (at * row_values + first_col) / type.values * type.bytes;
   for (int64_t col = 0; col < cols; col += type.values, from += type.bytes) {

@@ -153,9 +153,8 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::load(const std::filesy
   TESSERA_RETURN_IF_ERROR(check_divides(whole, shard.ranks));
   ModelConfig config = shard_config(whole, shard.ranks);
   TESSERA_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(model));
-  TESSERA_ASSIGN_OR_RETURN(Weights weights,
-                           Weights::load(whole, shard, checkpoint, options.weights, backend,
-                                         options.load));
+  TESSERA_ASSIGN_OR_RETURN(Weights weights, Weights::load(whole, shard, checkpoint, options.weights,
+                                                          backend, options.load));
   TESSERA_ASSIGN_OR_RETURN(
       Workspace workspace,
       Workspace::create(config, options.limits, options.max_logits_rows, backend));

@@ -74,7 +74,7 @@ class Transformer {
   // With ranks, it has this rank's share of heads, kv_heads and ffn; pages hold its KV heads only.
   virtual const ModelConfig& config() const = 0;
   virtual std::string weight_formats() const = 0;  // Weights::formats()
-  virtual int64_t weight_bytes() const = 0;  // in the backend's packed form
+  virtual int64_t weight_bytes() const = 0;        // in the backend's packed form
   virtual int64_t workspace_bytes() const = 0;
 };
 

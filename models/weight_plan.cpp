@@ -111,20 +111,19 @@ std::vector<PlannedSlot> plan_slots(const ModelConfig& config, const ChooseRuns&
       slot.runs = choose(shape);
     }
     if (shape.kind == WeightKind::table) {
-      const bool packed =
-          backend.looks_up != nullptr && backend.looks_up(slot.runs.front().format);
+      const bool packed = backend.looks_up != nullptr && backend.looks_up(slot.runs.front().format);
       slot.runs.resize(packed ? 1 : 0);
       packed_table = slot.runs;
     }
-    slot.is_the_table = shape.slot == WeightSlot::head && config.tied_head &&
-                        same_format(slot.runs, packed_table);
+    slot.is_the_table =
+        shape.slot == WeightSlot::head && config.tied_head && same_format(slot.runs, packed_table);
   }
   return slots;
 }
 
 std::vector<PlannedRun> converted_runs(const WeightShape& shape, WeightFormat format,
                                        TensorType stored_table) {
-  const WeightFormat own = shape.kind == WeightKind::table ? table_format(format, stored_table)
+  const WeightFormat own = shape.kind == WeightKind::table  ? table_format(format, stored_table)
                            : shape.slot == WeightSlot::head ? head_format(format)
                                                             : format;
   return {{.format = own, .first_row = 0, .rows = shape.rows}};

@@ -24,7 +24,8 @@ struct PlannedRun {
 // A slot and how it is stored.
 struct PlannedSlot {
   WeightShape shape;
-  std::vector<PlannedRun> runs;  // matrices; the table if `embed` looks up packed rows of its format
+  std::vector<PlannedRun>
+      runs;  // matrices; the table if `embed` looks up packed rows of its format
   TensorType elements = TensorType::f32;  // of a table without runs
   bool is_the_table = false;              // a head that shares the embedding's memory
 };

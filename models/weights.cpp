@@ -95,10 +95,10 @@ absl::Status check_kernels(const PlannedSlot& slot, const SlotParts& parts,
     if (packs && backend.packed_weight_bytes(run.format, 1, kPackRows) > 0) continue;
     for (const SlotPart& part : parts.at({slot.shape.index, slot.shape.slot})) {
       if (part.expected->first_row != run.first_row) continue;
-      return no_kernels(backend, run.format,
-                        absl::StrCat(": ", checkpoint.describe(part.expected->name), " (",
-                                     std::string(name(part.stored->type)),
-                                     "); --weights f16 converts it"));
+      return no_kernels(
+          backend, run.format,
+          absl::StrCat(": ", checkpoint.describe(part.expected->name), " (",
+                       std::string(name(part.stored->type)), "); --weights f16 converts it"));
     }
   }
   return absl::OkStatus();
@@ -112,14 +112,12 @@ void StackedWeight::add(const PackedWeight& part) {
 }
 
 WeightFormat table_format(std::optional<WeightFormat> format, TensorType stored) {
-  const bool keeps_more =
-      !format || *format == WeightFormat::f32 || *format == WeightFormat::f16;
+  const bool keeps_more = !format || *format == WeightFormat::f32 || *format == WeightFormat::f16;
   return stored == TensorType::f32 && !keeps_more ? WeightFormat::bf16 : weight_format(stored);
 }
 
 TensorType embedding_type(std::optional<WeightFormat> format, TensorType stored) {
-  const bool keeps_more =
-      !format || *format == WeightFormat::f32 || *format == WeightFormat::f16;
+  const bool keeps_more = !format || *format == WeightFormat::f32 || *format == WeightFormat::f16;
   return keeps_more && stored != TensorType::bf16 ? TensorType::f32 : TensorType::bf16;
 }
 
@@ -171,9 +169,9 @@ absl::StatusOr<Weights> Weights::load(const ModelConfig& config, Shard shard,
     }
   }
   const Chooser chooser(parts, format ? format : stored_format(checkpoint));
-  const std::vector<PlannedSlot> slots =
-      plan_slots(own, [&](const WeightShape& shape) { return chooser.runs(shape); },
-                 embedding_type(format, stored_embedding), backend);
+  const std::vector<PlannedSlot> slots = plan_slots(
+      own, [&](const WeightShape& shape) { return chooser.runs(shape); },
+      embedding_type(format, stored_embedding), backend);
   for (const PlannedSlot& slot : slots) {
     TESSERA_RETURN_IF_ERROR(check_kernels(slot, parts, checkpoint, backend));
     for (const SlotPart& part : parts[{slot.shape.index, slot.shape.slot}]) {

@@ -25,7 +25,9 @@ struct StackedWeight {
   int32_t count = 0;
 
   void add(const PackedWeight& part);
-  std::span<const PackedWeight> all() const { return std::span(parts).first(static_cast<size_t>(count)); }
+  std::span<const PackedWeight> all() const {
+    return std::span(parts).first(static_cast<size_t>(count));
+  }
 };
 
 struct LayerWeights {

@@ -103,8 +103,8 @@ void log_model(const std::string& name, const ModelConfig& config) {
 }
 
 // Logs bytes of all ranks together.
-void log_memory(const Settings& settings, const Transformer& model,
-                const EngineOptions& options, const EngineStats& stats) {
+void log_memory(const Settings& settings, const Transformer& model, const EngineOptions& options,
+                const EngineStats& stats) {
   const int64_t ranks = settings.tensor_parallel;
   const int64_t weight_bytes = ranks * model.weight_bytes();
   const int64_t workspace_bytes = ranks * model.workspace_bytes();
@@ -112,8 +112,8 @@ void log_memory(const Settings& settings, const Transformer& model,
   if (ranks > 1) {
     spdlog::info("{} ranks; the following sizes are those of all ranks together", ranks);
   }
-  spdlog::info("weights {}: {} bytes ({:.1f} MiB), workspace {:.1f} MiB",
-               model.weight_formats(), weight_bytes, mib(weight_bytes), mib(workspace_bytes));
+  spdlog::info("weights {}: {} bytes ({:.1f} MiB), workspace {:.1f} MiB", model.weight_formats(),
+               weight_bytes, mib(weight_bytes), mib(workspace_bytes));
   const int64_t arena_bytes = stats.pages_total * stats.page_bytes;
   spdlog::info(
       "KV cache {}: {} bytes ({:.1f} MiB): {:.1f} MiB of pages, {:.1f} MiB of residual "
@@ -143,8 +143,9 @@ absl::Status log_quantized(const Settings& settings) {
   }
   if (!quantized.empty()) {
     spdlog::info("the checkpoint holds matrices in {}: {} (--weights)", quantized,
-                 settings.weights ? absl::StrCat("converted to ", std::string(name(*settings.weights)))
-                                  : "kept as they are");
+                 settings.weights
+                     ? absl::StrCat("converted to ", std::string(name(*settings.weights)))
+                     : "kept as they are");
   }
   return absl::OkStatus();
 }

@@ -59,8 +59,8 @@ absl::StatusOr<Way> parse_way(const std::string& text) {
     known = known && isa.has_value();
   }
   const std::string weights = halves.size() == 2 ? halves[1] : "";
-  const auto* format = std::ranges::find(kWeightFormats, weights,
-                                         [](WeightFormat one) { return name(one); });
+  const auto* format =
+      std::ranges::find(kWeightFormats, weights, [](WeightFormat one) { return name(one); });
   const bool stored = weights == kStored;
   if (!known || (format == std::end(kWeightFormats) && !stored)) {
     return absl::InvalidArgumentError(
@@ -166,7 +166,8 @@ absl::Status compare(const Options& options) {
   const auto vocab = static_cast<size_t>(config.vocab);
   for (const Way& way : ways) {
     TESSERA_ASSIGN_OR_RETURN(const auto logits, logits_of(way, options, trials, *tokenizer));
-    const LogitBound bound{coarser(reference.rounding(), way.rounding()), policy.high, config.layers};
+    const LogitBound bound{coarser(reference.rounding(), way.rounding()), policy.high,
+                           config.layers};
     Comparison found;
     for (size_t i = 0; i < trials.size(); ++i) {
       for (size_t at = 0; at + vocab <= logits[i].size(); at += vocab) {
@@ -189,7 +190,8 @@ absl::StatusOr<int> run(int argc, char** argv) {
       "tessera-compare");
   Options options;
   app.add_option("--model", options.model, "a Hugging Face directory or a GGUF file")->required();
-  app.add_option("--with", options.ways, "DEVICE[/ISA]:WEIGHTS, as cuda:bf16, cpu/avx2:int8 or cpu:stored")
+  app.add_option("--with", options.ways,
+                 "DEVICE[/ISA]:WEIGHTS, as cuda:bf16, cpu/avx2:int8 or cpu:stored")
       ->delimiter(',')
       ->required();
   app.add_option("--reference", options.reference, "reference in the same form [cpu:f32]");

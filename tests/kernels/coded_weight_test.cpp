@@ -24,7 +24,8 @@ struct Packed {
   PackedWeight weight;
 
   Packed(const Backend& backend, WeightFormat format, int64_t rows, int64_t cols)
-      : bytes(static_cast<size_t>(backend.packed_weight_bytes(format, rows, cols)), std::byte{0xa5}),
+      : bytes(static_cast<size_t>(backend.packed_weight_bytes(format, rows, cols)),
+              std::byte{0xa5}),
         weight{format, rows, cols, bytes.data()} {}
   Packed(const Backend& backend, const RandomCodes& codes)
       : Packed(backend, codes.format, codes.rows, codes.cols) {
