@@ -26,8 +26,8 @@ struct Backend {
 
   // Returns: bytes of a packed weight; 0 if there are no kernels for weights of that format.
   int64_t (*packed_weight_bytes)(WeightFormat format, int64_t rows, int64_t cols);
-  // Packs rows [first_row, first_row + source.rows) of `weight`, by conversion. Rows may come in any
-  // order, in pieces and on several threads, so a checkpoint is never held twice.
+  // Packs rows [first_row, first_row + source.rows) of `weight`, by conversion. Rows may come in
+  // any order, in pieces and on several threads, so a checkpoint is never held twice.
   // Requires: a format of kWeightFormats; pieces that start at multiples of kPackRows.
   void (*pack_weight)(MatrixView<const float> source, int64_t first_row,
                       const PackedWeight& weight);

@@ -69,9 +69,9 @@ TensorType embedding_type(std::optional<WeightFormat> format, TensorType stored)
 // a small part of the bytes of models that need int4.
 WeightFormat head_format(WeightFormat format);
 
-// Returns: the format that all matrices of a checkpoint have if none is asked for, the smallest that
-// loses nothing: bf16 or f16 if all of them have that type, else f32. None if any is quantised:
-// each matrix then keeps its own format, with the integers and scales of the checkpoint.
+// Returns: the format that all matrices of a checkpoint have if none is asked for. It is the
+// smallest that loses nothing: bf16 or f16 if all of them have that type, else f32. None if any is
+// quantised: each matrix then keeps its own format, with the checkpoint's integers and scales.
 std::optional<WeightFormat> stored_format(const Checkpoint& checkpoint);
 
 // Returns: bytes that Weights::load will allocate for this config and a conversion to `format`,

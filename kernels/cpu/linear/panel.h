@@ -25,8 +25,8 @@ static_assert(kPackRows % kPanelRows == 0);
 //                5 or 6 bits: [32] units with the bits above the fourth. Inputs 4 p + j of a unit
 //                  have theirs from bit 8 j + p * (bits - 4) on
 //                8 bits: [8][32] units of four codes
-//                else: [block / 8][32] units of eight low halves. The low nibbles of a unit hold its
-//                  first four inputs.
+//                else: [block / 8][32] units of eight low halves; the low nibbles of a unit are
+//                  those of its first four inputs
 //
 // Codes are stored without a sign because vpdpbusd needs one unsigned operand. In a symmetric
 // format, a block's sum starts from the offset times the sum of the activations.

@@ -83,9 +83,9 @@ std::string quantised_file(const ModelConfig& config, const TypeOf& type_of) {
       continue;
     }
     const TensorType type = type_of(own);
-    bytes.tensor(own, {static_cast<uint64_t>(tensor.shape[1]), static_cast<uint64_t>(tensor.shape[0])},
-                 quantised_number(type),
-                 random_blocks(type, tensor.shape[0] * tensor.shape[1], random));
+    bytes.tensor(
+        own, {static_cast<uint64_t>(tensor.shape[1]), static_cast<uint64_t>(tensor.shape[0])},
+        quantised_number(type), random_blocks(type, tensor.shape[0] * tensor.shape[1], random));
   }
   return bytes.file();
 }

@@ -57,10 +57,9 @@ class StoredWeights : public testing::Test {
     for (int64_t row = 0; row < shape[0]; ++row) rows.push_back(static_cast<int32_t>(first + row));
     std::vector<float> found(expected.size());
     ThreadPool pool(1);
-    scalar().embed({.tokens = rows,
-                    .packed = &weight,
-                    .out = {found.data(), shape[0], shape[1], shape[1]}},
-                   pool.stream());
+    scalar().embed(
+        {.tokens = rows, .packed = &weight, .out = {found.data(), shape[0], shape[1], shape[1]}},
+        pool.stream());
     EXPECT_EQ(std::memcmp(found.data(), expected.data(), found.size() * sizeof(float)), 0);
   }
 
@@ -185,7 +184,7 @@ TEST_F(StoredWeights, AreNotSharedByRanksWithinASuperblock) {
 
 TEST_F(StoredWeights, WithAnInfiniteScaleAreRefusedByName) {
   std::string file = quantised_file(config_, [](const std::string&) { return TensorType::q4_1; });
-  const size_t norm = 256 * sizeof(float);  // the last tensor, behind the embedding
+  const size_t norm = 256 * sizeof(float);     // the last tensor, behind the embedding
   file[file.size() - norm - 20 + 1] = '\x7c';  // the scale of the last block: infinity or NaN
   write_file(path_, file);
   const auto weights = load();
