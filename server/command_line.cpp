@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "models/status_macros.h"
+#include "server/commit.h"
 
 namespace tessera {
 namespace {
@@ -20,7 +21,8 @@ struct Flags {
 };
 
 void declare_flags(CLI::App& app, Flags& flags) {
-  app.set_version_flag("--version", "tessera-server " TESSERA_VERSION);
+  app.set_version_flag("--version", absl::StrCat("tessera-server " TESSERA_VERSION " (",
+                                                 std::string(commit()), ")"));
   app.add_option("--config", flags.config_file, "YAML file of settings; flags win over it")
       ->type_name("FILE")
       ->take_last();
