@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/kv/kv_shape.h"
 #include "engine/kv/kv_usage.h"
 #include "engine/kv/prefix_cache.h"
 #include "engine/request.h"
@@ -68,6 +69,10 @@ struct EngineStats {
   int32_t formats = 0;
   KvFormatPages format_pages[kMaxKvLayouts] = {};  // pages in use; the first `formats` are valid
 };
+
+// Returns: the KV cache that Engine::create makes for a model. `model`: with tensor parallelism, the
+// share of one rank.
+KvCacheOptions kv_cache_options(const EngineOptions& options, const ModelConfig& model);
 
 // Runs requests over one model with continuous batching. One thread, started by start(), owns all
 // sequences and pages. submit() and cancel() only push a message into a bounded channel.

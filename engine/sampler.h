@@ -42,6 +42,9 @@ class Sampler {
   static absl::StatusOr<Sampler> create(int32_t vocab, int32_t rows, const Backend& backend,
                                         Stream stream);
 
+  // Returns: bytes that create() will allocate in the backend's memory.
+  static int64_t bytes_for(int32_t vocab, int32_t rows, const Backend& backend, Stream stream);
+
   // Begins a slice.
   // Returns: memory for its logits, [rows, vocab], in the backend's memory. The caller fills it
   // before add().
