@@ -85,13 +85,15 @@ class HttpServer final : public Server {
   }
 
   void flush_cache(std::function<void(absl::Status)> done) override {
-    call({.target = "/v1/cache/flush", .body = "{}", .post = true},
-         [done = std::move(done)](const absl::StatusOr<std::string>& text) { done(text.status()); });
+    call(
+        {.target = "/v1/cache/flush", .body = "{}", .post = true},
+        [done = std::move(done)](const absl::StatusOr<std::string>& text) { done(text.status()); });
   }
 
  private:
   void call(HttpCall call, Done done) {
-    auto collected = std::make_shared<Collected>(absl::StrCat(where_, call.target), std::move(done));
+    auto collected =
+        std::make_shared<Collected>(absl::StrCat(where_, call.target), std::move(done));
     connections_->call(std::move(call), std::move(collected));
   }
 
@@ -106,11 +108,10 @@ class HttpServer final : public Server {
 absl::StatusOr<std::unique_ptr<Server>> make_http_server(HttpLoop& loop, const std::string& url,
                                                          const ServerOptions& options) {
   TESSERA_ASSIGN_OR_RETURN(const HttpAddress address, HttpAddress::parse(url));
-  TESSERA_ASSIGN_OR_RETURN(
-      std::unique_ptr<HttpConnections> connections,
-      loop.connections(address, {.api_key = options.api_key,
-                                 .timeout = options.timeout,
-                                 .freeze = options.freeze}));
+  TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<HttpConnections> connections,
+                           loop.connections(address, {.api_key = options.api_key,
+                                                      .timeout = options.timeout,
+                                                      .freeze = options.freeze}));
   return std::make_unique<HttpServer>(loop, std::move(connections),
                                       absl::StrCat(address.host, ":", address.port));
 }

@@ -105,15 +105,14 @@ std::string table(const std::vector<LabelledReport>& reports) {
     for (const json& point : labelled.report.at("sweep").at("points")) {
       const json& ttft = point.at("ttft_p90");
       absl::StrAppend(
-          &html,
-          table_row({escape_markup(labelled.label),
-                     absl::StrFormat("%g", point.at("rate").get<double>()),
-                     absl::StrFormat("%.1f<span class=\"interval\">%.1f &ndash; %.1f</span>",
-                                     *ttft_ms(point), 1e3 * ttft.at("low").get<double>(),
-                                     1e3 * ttft.at("high").get<double>()),
-                     cell(correct_percent(point)),
-                     absl::StrFormat("%.1f", 100 * point.at("cached_share").get<double>()),
-                     cell(request_mib(point)), cell(most_mib(point))}));
+          &html, table_row({escape_markup(labelled.label),
+                            absl::StrFormat("%g", point.at("rate").get<double>()),
+                            absl::StrFormat("%.1f<span class=\"interval\">%.1f &ndash; %.1f</span>",
+                                            *ttft_ms(point), 1e3 * ttft.at("low").get<double>(),
+                                            1e3 * ttft.at("high").get<double>()),
+                            cell(correct_percent(point)),
+                            absl::StrFormat("%.1f", 100 * point.at("cached_share").get<double>()),
+                            cell(request_mib(point)), cell(most_mib(point))}));
     }
   }
   return html + "</table>\n";
@@ -148,9 +147,8 @@ absl::StatusOr<std::string> print_curves(const std::vector<LabelledReport>& repo
   try {
     return print_page(reports);
   } catch (const json::exception& error) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("these are not reports of tessera-load with --rates or --sweep: ",
-                     error.what()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "these are not reports of tessera-load with --rates or --sweep: ", error.what()));
   }
 }
 

@@ -28,10 +28,9 @@ svg .middle { text-anchor: middle; } svg .end { text-anchor: end; }
 
 std::string open_page(const std::string& heading, const std::string& line) {
   const std::string title = escape_markup(heading);
-  return absl::StrCat(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n<title>", title,
-      "</title>\n<style>", kStyle, "</style></head>\n<body>\n<h1>", title,
-      "</h1>\n<p class=\"faint\">", escape_markup(line), "</p>\n");
+  return absl::StrCat("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n<title>",
+                      title, "</title>\n<style>", kStyle, "</style></head>\n<body>\n<h1>", title,
+                      "</h1>\n<p class=\"faint\">", escape_markup(line), "</p>\n");
 }
 
 std::string close_page() {

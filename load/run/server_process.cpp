@@ -110,8 +110,8 @@ std::optional<double> ServerProcess::resident_bytes() const {
 absl::StatusOr<ProcessId> ServerProcess::send(int signal) const {
   TESSERA_ASSIGN_OR_RETURN(const ProcessId process, id());
   if (::kill(process.number, signal) != 0) {
-    return absl::PermissionDeniedError(absl::StrCat("--kill: process ", process.number, ": ",
-                                                    std::string(std::strerror(errno))));
+    return absl::PermissionDeniedError(
+        absl::StrCat("--kill: process ", process.number, ": ", std::string(std::strerror(errno))));
   }
   return process;
 }

@@ -61,6 +61,12 @@ std::string key_asked_for(const std::string& prompt) {
   return told == std::string::npos ? "" : prompt.substr(told + fact.size(), 5);
 }
 
+// Returns: the text of a message's content: a string, or a list whose first part is text.
+std::string text_of(const json& content) {
+  return content.is_array() ? content.at(0).value("text", std::string())
+                            : content.get<std::string>();
+}
+
 std::string event(const std::string& text, bool count) {
   json choice = {{"index", 0}, {"delta", {{"content", text}}}, {"finish_reason", nullptr}};
   if (count) choice["logprobs"] = {{"content", {{{"token", text}, {"logprob", 0}}}}};
@@ -154,6 +160,9 @@ bool StubServer::answer(int socket, const std::string& head, const std::string& 
   if (head.rfind("GET /v1/models", 0) == 0) {
     return send_reply(socket, 200, R"({"data": [{"id": "stub", "owned_by": "tessera"}]})");
   }
+  if (head.rfind("GET /health", 0) == 0) {
+    return send_reply(socket, 200, "{}");
+  }
   if (head.rfind("GET /metrics", 0) == 0) {
     if (lies_.hide_metrics && requests_ > lies_.honest_requests) {
       return send_reply(socket, 500, "{}");
@@ -202,9 +211,9 @@ std::string StubServer::text_for(const std::string& prompt, const StubLies& lies
 
 bool StubServer::stream(int socket, const std::string& body, const StubLies& lies) {
   const json request = parse_json(body);
-  const std::string prompt = request["messages"].back()["content"].get<std::string>();
+  const std::string prompt = text_of(request["messages"].back()["content"]);
   const bool count = request.value("logprobs", false);
-  const int tokens = request.value("max_tokens", 8);
+  const int tokens = request.value("max_tokens", request.value("max_completion_tokens", 8));
   const std::string text = text_for(prompt, lies);
   send_all(socket,
            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n"
@@ -214,6 +223,7 @@ bool StubServer::stream(int socket, const std::string& body, const StubLies& lie
   for (int i = 0; i < tokens; ++i) {
     if (lies.lose_token && i == tokens / 2) continue;
     if (lies.cut_short && i == tokens / 2) return false;
+    if (i > 0 && lies.gap_seconds > 0) pause(lies.gap_seconds);
     if (lies.not_json && i == tokens / 2) send_chunk(socket, "data: {\"choices\": [\n\n");
     if (!send_chunk(socket, event(i == 0 ? text : " a", count))) return false;
   }

@@ -29,6 +29,7 @@ struct StubLies {
   double stall_seconds = 0;        // pause of all requests, once, after `stall_after` requests
   int64_t stall_after = -1;
   double delay_seconds = 0;  // before the first token
+  double gap_seconds = 0;    // before each later one
   int64_t reject_every = 0;  // 429 with Retry-After: 1; 0: never
 };
 
