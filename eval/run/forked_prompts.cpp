@@ -119,7 +119,8 @@ class ForkedPromptsImpl final : public ForkedPrompts {
       std::vector<Branch> branches;
       branches.reserve(at_once);
       for (const Job& job : jobs.subspan(first, std::min(at_once, jobs.size() - first))) {
-        branches.emplace_back(job, snapshot ? kv_->swap_in(*snapshot) : kv_->open_slot(parts_.policy, prompt_size(job)));
+        branches.emplace_back(job, snapshot ? kv_->swap_in(*snapshot)
+                                            : kv_->open_slot(parts_.policy, prompt_size(job)));
         if (job.trial->turns.front().asked == 0) {
           branches.back().notes.note(0, prompt_logits_);
         }
@@ -150,9 +151,10 @@ class ForkedPromptsImpl final : public ForkedPrompts {
                         .tokens = std::span(prompt).subspan(stored, count),
                         .stored = static_cast<int32_t>(stored),
                         .prompt = static_cast<int32_t>(prompt.size()),
-                        .on_logits = [this](size_t, std::span<const float> logits) {
-                          prompt_logits_.assign(logits.begin(), logits.end());
-                        },
+                        .on_logits =
+                            [this](size_t, std::span<const float> logits) {
+                              prompt_logits_.assign(logits.begin(), logits.end());
+                            },
                         .first_seen = last ? count - 1 : count};
       compute({&piece, 1});
     }
@@ -255,7 +257,8 @@ class ForkedPromptsImpl final : public ForkedPrompts {
       TrialResult& result = *branch.job.result;
       result.acted_from = acted_from(parts_.policy, prompt_size(branch.job), usage);
       if (branch.job.measure_kv) {
-        result.kv = KvUse{usage.bytes, static_cast<int64_t>(branch.job.trial->tokens()), usage.kept};
+        result.kv =
+            KvUse{usage.bytes, static_cast<int64_t>(branch.job.trial->tokens()), usage.kept};
       }
       kv_->release(std::move(branch.slot));
       on_done();
@@ -285,9 +288,9 @@ class ForkingSubject final : public Subject {
     if (!asking.empty() && forks_ == nullptr) {
       auto forks = ForkedPrompts::create(parts_);
       if (!forks.ok()) {
-        return absl::Status(forks.status().code(),
-                            absl::StrCat(std::string(name()), ": ",
-                                         std::string(forks.status().message())));
+        return absl::Status(
+            forks.status().code(),
+            absl::StrCat(std::string(name()), ": ", std::string(forks.status().message())));
       }
       forks_ = *std::move(forks);
     }
@@ -319,8 +322,8 @@ absl::StatusOr<std::unique_ptr<ForkedPrompts>> ForkedPrompts::create(const Parts
                                             .context = parts.context},
                                            parts.backend, parts.stream));
   TESSERA_ASSIGN_OR_RETURN(
-      Sampler sampler, Sampler::create(config.vocab, parts.model->max_logits_rows(), parts.backend,
-                                       parts.stream));
+      Sampler sampler,
+      Sampler::create(config.vocab, parts.model->max_logits_rows(), parts.backend, parts.stream));
   return std::make_unique<ForkedPromptsImpl>(parts, std::move(kv), std::move(sampler));
 }
 

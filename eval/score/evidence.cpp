@@ -10,9 +10,8 @@ namespace tessera {
 namespace {
 
 bool has_short_context(const Item& item) {
-  return std::all_of(item.trials.begin(), item.trials.end(), [](const Trial& trial) {
-    return trial.prompt.size() < kAnswersDecideBelow;
-  });
+  return std::all_of(item.trials.begin(), item.trials.end(),
+                     [](const Trial& trial) { return trial.prompt.size() < kAnswersDecideBelow; });
 }
 
 }  // namespace
@@ -30,8 +29,8 @@ std::vector<Qualification> qualify(const Task& task, const TaskResults& results)
   }
   std::vector<Qualification> qualifications;
   for (const auto& [length, share] : shares) {
-    qualifications.push_back({length, share.value(),
-                              share.value() >= kQualifyingShare && short_contexts[length]});
+    qualifications.push_back(
+        {length, share.value(), share.value() >= kQualifyingShare && short_contexts[length]});
   }
   return qualifications;
 }
@@ -41,9 +40,8 @@ std::vector<ContextEvidence> evidence_of(const Task& task, const TaskResults& re
   TESSERA_CHECK(subject > 0, "the reference is not judged");
   const std::vector<Qualification> qualifications = qualify(task, results);
   const auto counts = [&](const Item& item) {
-    return std::any_of(qualifications.begin(), qualifications.end(), [&](const Qualification& q) {
-      return q.length == item.length && q.counts;
-    });
+    return std::any_of(qualifications.begin(), qualifications.end(),
+                       [&](const Qualification& q) { return q.length == item.length && q.counts; });
   };
   std::vector<ContextEvidence> contexts;
   for (size_t i = 0; i < task.items.size(); ++i) {

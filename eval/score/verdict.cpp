@@ -14,10 +14,10 @@
 namespace tessera {
 namespace {
 
-constexpr double kOneSided = 0.05;      // probability beyond one bound
+constexpr double kOneSided = 0.05;  // probability beyond one bound
 // Draws of few contexts may all be the same one, whose error is 0.
 constexpr double kSmallestError = 0.05;  // as a share of the whole sample's
-constexpr double kNormal = 1.64485363;  // the normal distribution's quantile at 1 - kOneSided
+constexpr double kNormal = 1.64485363;   // the normal distribution's quantile at 1 - kOneSided
 
 // Returns: the quantile of Student's t at 1 - kOneSided, by the Cornish-Fisher expansion. Its error
 // is below 1 % from 3 degrees on.
@@ -26,12 +26,13 @@ double student_quantile(double degrees) {
   const double z3 = z * z * z;
   const double z5 = z3 * z * z;
   const double z7 = z5 * z * z;
-  return z + (z3 + z) / (4 * degrees) +
-         (5 * z5 + 16 * z3 + 3 * z) / (96 * degrees * degrees) +
+  return z + (z3 + z) / (4 * degrees) + (5 * z5 + 16 * z3 + 3 * z) / (96 * degrees * degrees) +
          (3 * z7 + 19 * z5 + 17 * z3 - 15 * z) / (384 * degrees * degrees * degrees);
 }
 
-double normal_share_beyond(double x) { return std::erfc(x / std::numbers::sqrt2) / 2; }
+double normal_share_beyond(double x) {
+  return std::erfc(x / std::numbers::sqrt2) / 2;
+}
 
 // Returns: the probability of at most `count` hits in `of` draws with the probability `p`.
 double binomial_share(int64_t count, int64_t of, double p) {
@@ -155,8 +156,8 @@ Bounds studentized_bounds(std::span<const Ratio> contexts, uint64_t seed) {
 
 Bounds binomial_bounds(int64_t count, int64_t of) {
   TESSERA_CHECK(0 <= count && count <= of && of > 0, "a share of draws");
-  return {static_cast<double>(count) / static_cast<double>(of),
-          1 - binomial_upper(of - count, of), binomial_upper(count, of)};
+  return {static_cast<double>(count) / static_cast<double>(of), 1 - binomial_upper(of - count, of),
+          binomial_upper(count, of)};
 }
 
 Judgement judge(std::span<const ContextEvidence> contexts, uint64_t seed) {
@@ -187,8 +188,7 @@ Judgement judge(std::span<const ContextEvidence> contexts, uint64_t seed) {
   if (deciding.low >= near) {
     judgement.verdict = Verdict::no;
   } else if (deciding.high < near) {
-    const bool lossless = kl.size() >= kFewestContexts &&
-                          judgement.kl->high < kLosslessLimits.kl &&
+    const bool lossless = kl.size() >= kFewestContexts && judgement.kl->high < kLosslessLimits.kl &&
                           (!judgement.lost || judgement.lost->high < kLosslessLimits.lost);
     judgement.verdict = lossless ? Verdict::lossless : Verdict::near;
   }

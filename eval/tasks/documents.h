@@ -19,12 +19,11 @@ namespace tessera {
 struct DocumentKind {
   std::string_view name;
   std::string_view description;
-  // A fact and the beginning of it that asks; "{k}" and "{v}" stand for key and value. Empty: the
+  // A fact and the beginning of it that asks; "{k}" and "{v}" stand for thing and value. Empty: the
   // question is the beginning of a sentence of the prose, and its continuation the answer.
   std::string_view told;
-  Material::Kind keys;
-  Material::Kind values;
-  bool prose;  // false: the context has nothing but facts
+  std::span<const std::string_view> values;  // empty: held-out numbers
+  bool prose;                                // false: the context has nothing but facts
 };
 
 std::span<const DocumentKind> document_kinds();
@@ -46,8 +45,9 @@ struct AskedText {
 
 // Makes the trials of one context.
 // Requires: a context, questions and answers that are not empty.
-std::vector<Trial> make_asking_trials(std::string_view context, std::span<const AskedText> questions,
-                                      Asked asked, const Tokenizer& tokenizer);
+std::vector<Trial> make_asking_trials(std::string_view context,
+                                      std::span<const AskedText> questions, Asked asked,
+                                      const Tokenizer& tokenizer);
 
 struct DocumentGrid {
   std::vector<int32_t> lengths;  // maximum tokens of context, question and answer together

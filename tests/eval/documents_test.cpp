@@ -43,7 +43,7 @@ class Documents : public testing::Test {
 };
 
 TEST_F(Documents, TellWhatTheyAskLater) {
-  for (const char* const kind : {"numbers", "owners", "pairs", "quotes"}) {
+  for (const char* const kind : {"materials", "colors", "numbers", "pairs", "quotes"}) {
     for (const Item& item : make(kind, Asked::later).items) {
       ASSERT_EQ(item.trials.size(), 4u) << kind;
       for (const Trial& trial : item.trials) {
@@ -93,8 +93,12 @@ TEST_F(Documents, OfTuningAndOfReportingShareNothing) {
   EXPECT_EQ(tuning + reporting, held_out_text());
   EXPECT_NEAR(static_cast<double>(tuning.size()), static_cast<double>(reporting.size()), 3000);
   const auto tasks = [](Split split) {
-    return make_tasks({.tasks = "numbers-later,text", .lengths = {512}, .samples = 2, .questions = 4,
-                       .seed = 3, .split = split},
+    return make_tasks({.tasks = "numbers-later,text",
+                       .lengths = {512},
+                       .samples = 2,
+                       .questions = 4,
+                       .seed = 3,
+                       .split = split},
                       *tokenizer_, 1024);
   };
   const auto tuned = tasks(Split::tuning);

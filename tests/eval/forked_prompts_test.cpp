@@ -51,7 +51,7 @@ class Forks : public testing::Test {
   }
 
   static Task documents(Asked asked, int32_t contexts, int32_t questions) {
-    return make_documents(document_kinds()[2], asked, {{384}, contexts, questions}, *tokenizer_,
+    return make_documents(document_kinds()[3], asked, {{384}, contexts, questions}, *tokenizer_,
                           Material(7));
   }
 
@@ -59,8 +59,12 @@ class Forks : public testing::Test {
   inline static std::unique_ptr<ModelHost> host_;
 };
 
-constexpr const char* kPresets[] = {"f16", "k4v2", "leankv", "snapkv:keep_share=0.3",
-                                    "h2o:keep_share=0.3", "streaming:keep_share=0.3"};
+constexpr const char* kPresets[] = {"f16",
+                                    "k4v2",
+                                    "leankv",
+                                    "snapkv:keep_share=0.3",
+                                    "h2o:keep_share=0.3",
+                                    "streaming:keep_share=0.3"};
 
 TEST_F(Forks, AnswerAsTheEngineDoes) {
   // Five questions in forks of three at once.
@@ -142,8 +146,8 @@ TEST_F(Forks, ShowThatStreamingAndH2oAt19PercentAreNotLossless) {
       << report.subjects[1].judgement->reason;
   for (const size_t dropping : {2u, 3u}) {
     const Judgement& judgement = *report.subjects[dropping].judgement;
-    EXPECT_EQ(judgement.verdict, Verdict::no) << report.subjects[dropping].name << ": "
-                                              << judgement.reason;
+    EXPECT_EQ(judgement.verdict, Verdict::no)
+        << report.subjects[dropping].name << ": " << judgement.reason;
     EXPECT_GT(judgement.kl->low, 0.1);
   }
 }

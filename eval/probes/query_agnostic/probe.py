@@ -16,10 +16,8 @@ import numpy as np
 
 from documents import make_document
 from llama import Llama
-from scores import Attention, all_scores
-from selection import bytes_share, keep, quantised
-
-SHARES = (0.5, 0.25, 0.1)
+from scores import SCORERS, WHOLE, Attention, all_scores
+from selection import keep, quantised
 
 
 def log_softmax(x):
@@ -52,24 +50,24 @@ class Asker:
         return out
 
 
-def probe(model, ids, questions, chunk, write):
+def probe(model, ids, questions, args, write):
+    chunk = args.chunk
     attention = Attention(model, ids, [*range(chunk, len(ids), chunk), len(ids)])
     asker = Asker(model, questions)
     write("f16", "-", "-", 1, asker.ask(attention.cache))
-    formats = {"f16": (attention.cache, 1.0)}
+    formats = {"f16": attention.cache}
     for bits in ((8, 8), (8, 4), (4, 4), (4, 2)):
         name = f"k{bits[0]}v{bits[1]}"
-        formats[name] = (quantised(attention.cache, *bits), bytes_share(*bits))
-        write(name, "-", "-", 1, asker.ask(formats[name][0]))
-    for (scorer, basis), scores in all_scores(model, ids, attention, chunk).items():
+        formats[name] = quantised(attention.cache, *bits)
+        write(name, "-", "-", 1, asker.ask(formats[name]))
+    for scorer, basis, scores in all_scores(model, ids, attention, chunk, args.scores.split(",")):
         by_chunk = chunk if basis == "chunk" else None
-        for heads in ("equal", "compete") if scorer == "kvzip" else ("equal",):
-            for share in SHARES:
+        for heads in args.heads.split(","):
+            for share in args.shares:
                 kept = keep(scores, share, heads == "compete", by_chunk)
-                stored = ["f16", "k8v4"] if scorer == "kvzip" and basis == "chunk" else ["f16"]
-                for name in stored:
-                    cache, _ = formats[name]
-                    write(name, f"{scorer}, {basis}, {heads}", share, kept.mean(), asker.ask(cache, kept))
+                both = scorer == "kvzip" and basis == "chunk" and heads == "compete"
+                for name in ("f16", "k8v4") if both else ("f16",):
+                    write(name, f"{scorer}, {basis}, {heads}", share, kept.mean(), asker.ask(formats[name], kept))
 
 
 def main():
@@ -80,6 +78,9 @@ def main():
     parser.add_argument("--tokens", type=int, default=1024)
     parser.add_argument("--chunk", type=int, default=256)
     parser.add_argument("--contexts", type=int, default=8)
+    parser.add_argument("--scores", default=",".join([*SCORERS, *WHOLE]))
+    parser.add_argument("--heads", default="equal,compete", help="budgets of each head, or of all together")
+    parser.add_argument("--shares", type=float, nargs="+", default=[0.5, 0.25, 0.1], help="of the tokens")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     model = Llama(args.model)
@@ -96,7 +97,7 @@ def main():
                 out.write(json.dumps(line) + "\n")
                 out.flush()
 
-            probe(model, ids, questions, args.chunk, write)
+            probe(model, ids, questions, args, write)
         print(f"{novel.stem}: {len(ids)} tokens, {time.process_time() - began:.0f} CPU seconds", flush=True)
 
 

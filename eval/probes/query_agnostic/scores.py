@@ -99,24 +99,29 @@ def lagkv(attention, lag=128, sinks=4):
     return scores
 
 
-def all_scores(model, ids, attention, chunk):
-    """Returns: {(scorer, "whole" or "chunk"): scores}. A chunk's score needs no token behind it."""
-    count, cache = len(ids), attention.cache
-    out = {
-        ("kvzip", "whole"): replay(model, ids, cache, 0, count),
-        ("expected", "whole"): expected_attention(model, attention, 0, count, count),
-        ("keydiff", "whole"): keydiff(attention, 0, count, count),
-        ("lagkv", "whole"): lagkv(attention),
-        ("leankv", "whole"): pooled(attention.windows[16, count], 31),
-        ("snapkv", "whole"): pooled(attention.windows[32, count], 7),
-        ("h2o", "whole"): attention.h2o,
-    }
-    chunks = {"kvzip": [], "expected": [], "keydiff": [], "leankv": []}
-    for begin in range(0, count, chunk):
-        end = min(begin + chunk, count)
-        chunks["kvzip"].append(replay(model, ids, cache.first(end), begin, end))
-        chunks["expected"].append(expected_attention(model, attention, begin, end, end))
-        chunks["keydiff"].append(keydiff(attention, begin, end, end))
-        chunks["leankv"].append(pooled(attention.windows[16, end], 31)[:, :, begin:end])
-    out.update({(name, "chunk"): np.concatenate(parts, axis=-1) for name, parts in chunks.items()})
-    return out
+# Each computes the scores of [begin, end) from the tokens before `end` alone.
+SCORERS = {
+    "kvzip": lambda m, ids, a, begin, end: replay(m, ids, a.cache.first(end), begin, end),
+    "expected": lambda m, ids, a, begin, end: expected_attention(m, a, begin, end, end),
+    "keydiff": lambda m, ids, a, begin, end: keydiff(a, begin, end, end),
+    "leankv": lambda m, ids, a, begin, end: pooled(a.windows[16, end], 31)[:, :, begin:end],
+}
+# These have no form by chunk here.
+WHOLE = {
+    "lagkv": lambda m, ids, a: lagkv(a),
+    "snapkv": lambda m, ids, a: pooled(a.windows[32, len(ids)], 7),
+    "h2o": lambda m, ids, a: a.h2o,
+}
+
+
+def all_scores(model, ids, attention, chunk, wanted):
+    """Yields (scorer, "whole" or "chunk", scores) for the wanted scorers."""
+    count = len(ids)
+    for name, score in SCORERS.items():
+        if name in wanted:
+            yield name, "whole", score(model, ids, attention, 0, count)
+            parts = [score(model, ids, attention, b, min(b + chunk, count)) for b in range(0, count, chunk)]
+            yield name, "chunk", np.concatenate(parts, axis=-1)
+    for name, score in WHOLE.items():
+        if name in wanted:
+            yield name, "whole", score(model, ids, attention)
