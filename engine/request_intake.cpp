@@ -74,6 +74,10 @@ absl::Status RequestIntake::check(const EngineRequest& request) const {
                                                    " samples, the queue takes ",
                                                    options_.max_queue));
   }
+  if (request.grammar != nullptr && request.ignore_eos) {
+    return absl::InvalidArgumentError(
+        "ignore_eos cannot be combined with a grammar, which ends the text");
+  }
   for (const absl::Status& status :
        {check_option({"max_tokens", kTokenCount}, request.max_tokens),
         check_room(request, options_.context), check_ids("prompt", request.prompt, vocab),

@@ -36,6 +36,8 @@ Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& req
       stop_ids_(request.stop_ids),
       sampling_(request.sampling),
       forced_(request.forced),
+      constrained_(request.grammar != nullptr),
+      constraint_(constrained_ ? request.grammar->begin() : nullptr),
       observe_logits_(request.observe_logits),
       deadline_(request.deadline),
       sink_(request.sinks[sample]),
@@ -212,6 +214,9 @@ bool Sequence::append(const Sampled& next) {
     return false;
   }
   tokens_.push_back(next.token);
+  if (constraint_ != nullptr) {
+    constraint_->accept(next.token);
+  }
   unpublished_token_ = next.token;
   unpublished_logprob_ = next.logprobs.chosen;
   unpublished_top_.assign(next.logprobs.top.begin(), next.logprobs.top.end());

@@ -72,6 +72,10 @@ class Sequence {
   std::span<const int32_t> generated() const { return tokens().subspan(prompt_tokens_); }
   std::span<const int32_t> stop_ids() const { return stop_ids_; }
   const SamplingParams& sampling() const { return sampling_; }
+  // True if its tokens follow a grammar. The constraint is null without one, and on ranks other than
+  // the leader.
+  bool constrained() const { return constrained_; }
+  TokenConstraint* constraint() const { return constraint_.get(); }
   // The next token under teacher forcing, which replaces the sampler's choice.
   std::optional<int32_t> forced() const;
   // Number of first tokens whose keys and values are in its slot or in its swapped-out copy (some
@@ -175,6 +179,8 @@ class Sequence {
   std::vector<int32_t> stop_ids_;
   SamplingParams sampling_;
   std::vector<int32_t> forced_;  // all generated tokens under teacher forcing; empty: sampled
+  bool constrained_;
+  std::unique_ptr<TokenConstraint> constraint_;
   bool observe_logits_;
   std::optional<std::chrono::steady_clock::time_point> deadline_;
   std::shared_ptr<EventSink> sink_;
