@@ -83,6 +83,7 @@ bool BatchingEngine::step() {
   plan();
   if (plan_.empty()) {
     counters_.publish();  // a pin may have expired
+    counters_.publish_outline();
     return false;
   }
   reserve();

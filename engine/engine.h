@@ -141,7 +141,12 @@ class Engine {
   // start(): only the thread that calls step().
   virtual void stop() = 0;
 
-  virtual EngineStats stats() const = 0;             // any thread
+  virtual EngineStats stats() const = 0;  // any thread
+  // Any thread. Returns: the prefix tree as it was at the end of a recent step; when the engine
+  // sleeps, as it is.
+  virtual PrefixOutline outline() const = 0;
+  // Any thread. Returns: true if requests may have this policy.
+  virtual bool serves(const KvPolicy& policy) const = 0;
   virtual const EngineOptions& options() const = 0;  // with defaults resolved
   virtual const ModelConfig& config() const = 0;     // of the whole model, not of one rank's part
 };
