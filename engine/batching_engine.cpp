@@ -180,6 +180,9 @@ void BatchingEngine::reserve() {
   builder_.reserve(plan_, sequences_);
   for (const int32_t index : plan_.admitted) {
     Sequence& sequence = *sequences_[static_cast<size_t>(index)];
+    if (!sequence.place().has_value()) {
+      intake_.queue().note_admission(sequence, inputs_.now);
+    }
     tenants_.admit(sequence, sequence.stored());
   }
   counters_.counting().preemptions += std::ssize(plan_.preempted);
@@ -224,7 +227,7 @@ void BatchingEngine::publish() {
   for (const auto& sequence : sequences_) {
     sequence->publish(now);
     if (sequence->ended() && ranks_.leads()) {
-      intake_.queue().remove(sequence->id());
+      intake_.queue().remove(*sequence);
     }
   }
   std::erase_if(sequences_, [](const auto& sequence) { return sequence->ended(); });
@@ -238,7 +241,7 @@ void BatchingEngine::count_running() {
     counting.running += sequence->running() != nullptr ? 1 : 0;
     counting.waiting += sequence->running() == nullptr && !sequence->ended() ? 1 : 0;
   }
-  intake_.queue().set_running(counting.running);
+  intake_.queue().set_running(sequences_);
 }
 
 void BatchingEngine::end_all() {

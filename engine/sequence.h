@@ -90,6 +90,13 @@ class Sequence {
   // True if it was never admitted and its queue timeout has passed.
   bool waited_too_long(std::chrono::steady_clock::time_point now) const;
 
+  // The earlier of queue timeout and deadline.
+  std::optional<std::chrono::steady_clock::time_point> latest_start() const {
+    return start_by_.has_value() && deadline_.has_value() ? std::min(start_by_, deadline_)
+           : start_by_.has_value()                        ? start_by_
+                                                          : deadline_;
+  }
+
   // ---- order among tenants, set by TenantClock
   const TenantOfRequest& tenant() const { return tenant_; }
   // Its place among admitted sequences, in virtual time. None before the first admission.

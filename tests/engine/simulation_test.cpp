@@ -240,7 +240,9 @@ class Simulation {
   std::pair<RequestId, int32_t> first_of_tenants() const {
     const auto stays = [&](RequestId id) {
       const Client& client = clients_.at(id);
-      return !client.cancelled && !overdue(client);
+      const auto& start_by = client.request.start_by;
+      const bool late = start_by.has_value() && *start_by <= now_ && !was_admitted(id);
+      return !client.cancelled && !overdue(client) && !late;
     };
     for (const auto& sequence : fake_.engine->sequences()) {
       if (sequence->running() != nullptr && stays(sequence->id())) {
@@ -250,6 +252,13 @@ class Simulation {
     const auto any = std::find_if(clients_.begin(), clients_.end(),
                                   [&](const auto& entry) { return stays(entry.first); });
     return {any == clients_.end() ? 0 : any->first, 0};
+  }
+
+  bool was_admitted(RequestId id) const {
+    const auto& sequences = fake_.engine->sequences();
+    return std::any_of(sequences.begin(), sequences.end(), [&](const auto& sequence) {
+      return sequence->id() == id && sequence->place().has_value();
+    });
   }
 
   bool overdue(const Client& client) const {

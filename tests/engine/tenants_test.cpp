@@ -20,7 +20,7 @@ EngineOptions options_of(int32_t slots) {
   options.context = kContext;
   options.max_sequences = slots;
   options.max_step_tokens = 64;
-  options.max_queue = 512;
+  options.max_queue = 1024;
   return options;
 }
 
