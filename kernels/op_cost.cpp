@@ -404,7 +404,8 @@ OpCost op_cost(const KvCompressArgs& args) {
 OpCost op_cost(const SampleArgs& args) {
   const auto rows = std::ssize(args.rows);
   OpCost sum{.read_bytes = rows * args.logits.cols * kFloat + rows * int64_t{sizeof(SampleRow)} +
-                           std::ssize(args.changes) * int64_t{sizeof(LogitChange)},
+                           std::ssize(args.changes) * int64_t{sizeof(LogitChange)} +
+                           std::ssize(args.masks) * int64_t{sizeof(uint32_t)},
              .written_bytes = rows * int64_t{sizeof(SampledToken)}};
   for (const SampleRow& row : args.rows) {
     const bool draws = row.forced < 0 && row.temperature > 0;

@@ -166,6 +166,17 @@ class LoadProgress {
   std::chrono::steady_clock::time_point logged_ = std::chrono::steady_clock::now();
 };
 
+// Ids beyond the tokenizer's have no text, like special tokens.
+GrammarVocabulary grammar_vocabulary(const Tokenizer& tokenizer, const Engine& engine) {
+  GrammarVocabulary vocabulary;
+  const ModelConfig& config = engine.config();
+  for (int32_t id = 0; id < config.vocab; ++id) {
+    vocabulary.bytes.push_back(id < tokenizer.vocab_size() ? tokenizer.token_bytes(id) : "");
+  }
+  vocabulary.end_ids.assign(config.eos_ids.begin(), config.eos_ids.end());
+  return vocabulary;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings, ThreadPool& pool,
@@ -206,6 +217,7 @@ absl::StatusOr<Service::Parts> load_model_parts(const Settings& settings, Thread
   TESSERA_ASSIGN_OR_RETURN(parts.chat_template, load_chat_template(settings));
   TESSERA_ASSIGN_OR_RETURN(parts.engine, load_engine(settings, pool, ranks));
   parts.metrics = std::make_unique<Metrics>(parts.model_name);
+  parts.grammar_compiler = GrammarCompiler::create(grammar_vocabulary(*parts.tokenizer, *parts.engine));
   return parts;
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "eval/run/engine_subject.h"
+#include "eval/run/forked_prompts.h"
 #include "eval/run/shared_transformer.h"
 #include "eval/tasks/prompt_text.h"
 #include "models/status_macros.h"
@@ -59,7 +60,14 @@ absl::StatusOr<std::unique_ptr<Subject>> ModelHost::subject(const EvalPreset& pr
   const auto decode = [&tokenizer](const std::vector<int32_t>& ids) {
     return decode_continuation(tokenizer, ids);
   };
-  return make_engine_subject(preset.name, *std::move(engine), decode);
+  return make_forking_subject(make_engine_subject(preset.name, *std::move(engine), decode),
+                              {.policy = preset.policy,
+                               .model = transformer_,
+                               .step_tokens = options.max_step_tokens,
+                               .branches = options_.batch,
+                               .context = options_.context,
+                               .backend = backend_,
+                               .stream = stream_});
 }
 
 std::string ModelHost::device() const {
