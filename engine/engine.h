@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/kv/kv_shape.h"
 #include "engine/kv/kv_usage.h"
 #include "engine/kv/prefix_cache.h"
 #include "engine/request.h"
@@ -69,6 +70,10 @@ struct EngineStats {
   KvFormatPages format_pages[kMaxKvLayouts] = {};  // pages in use; the first `formats` are valid
 };
 
+// Returns: the KV cache that Engine::create makes for a model. `model`: with tensor parallelism, the
+// share of one rank.
+KvCacheOptions kv_cache_options(const EngineOptions& options, const ModelConfig& model);
+
 // Runs requests over one model with continuous batching. One thread, started by start(), owns all
 // sequences and pages. submit() and cancel() only push a message into a bounded channel.
 //
@@ -101,7 +106,8 @@ class Engine {
   // Errors, with no request queued and no sink called:
   //   InvalidArgument, with the numbers: empty or too long prompt, token ids out of range, a KV
   //     policy that is not served, more samples than max_queue.
-  //   ResourceExhausted: the queue has no room for all samples.
+  //   ResourceExhausted: the queue has no room for all samples, or the expected wait is longer than
+  //     the queue timeout or the deadline. It has the time of a retry (retry_after.h).
   //   Unavailable: draining or stopped.
   virtual absl::StatusOr<RequestId> submit(EngineRequest request) = 0;
 
