@@ -77,6 +77,17 @@ def test_a_deleted_chat_is_gone_unless_it_is_taken_back(page):
     assert chats(page) == []
 
 
+def test_a_chat_that_is_deleted_while_it_streams_stays_deleted(page, scripted):
+    scripted.answers = lambda body: [text("Slow"), *[0.1] * 20]
+    page.ask("?", wait=False)
+    eventually(lambda: bodies(page)[-1:] == ["Slow"], "some text")
+    page.menu("Delete")
+    time.sleep(1)
+    assert chats(page) == []
+    page.reload()
+    assert chats(page) == []
+
+
 def test_an_export_imports_as_it_was(page, tmp_path, scripted):
     scripted.answers = lambda body: words("An **answer**.")
     page.settings(temperature="0.3", system="Be brief.")

@@ -135,7 +135,6 @@ def test_an_import_takes_only_what_it_knows(page, tmp_path):
     page.click("#chats .open")
     eventually(lambda: len(page.all(".message")) == 2, "its messages")
     check_untouched(page)
-    page.panel()
     _, text = page.downloads(lambda: page.menu("Export as JSON"))
     back = json.loads(text)["conversations"][0]
     assert back["settings"] == {"top_p": 0.5, "schema": POLLUTION}
@@ -189,12 +188,14 @@ def test_the_policy_forbids_what_is_not_the_page(page, server):
       document.head.append(s);
       try { document.body.insertAdjacentHTML('beforeend', '<img src=x onerror="ran.push(1)">'); } catch {}
       try { document.body.innerHTML += '<b>'; } catch {}
-      try { eval('ran.push("eval")'); } catch {}
+      // Text as a program; eval() itself is free to the driver's scripts.
+      try { setTimeout('ran.push("timer")', 0); } catch {}
       const b = document.createElement('button');
       try { b.setAttribute('onclick', 'ran.push("handler")'); } catch {}
       b.click();
       const i = new Image(); i.src = 'http://evil.example/';
-      return fetch('http://127.0.0.2:1/').catch(() => 'refused').then((r) => [r, window.ran]);
+      return fetch('http://127.0.0.2:1/').catch(() => 'refused')
+        .then((r) => new Promise((resolve) => setTimeout(() => resolve([r, window.ran]), 200)));
     """)
     assert script == ["refused", []]
     eventually(lambda: {"connect-src", "img-src", "require-trusted-types-for"} <= set(page.js("return window.violations")),
