@@ -12,9 +12,9 @@
 namespace tessera {
 
 struct GrammarLimits {
-  int threads = 2;                             // that compile
-  int64_t cache_bytes = 64 << 20;              // of compiled grammars that are kept
-  int64_t queue_bytes = 16 << 20;              // of specs that wait or are compiled
+  int threads = 2;                            // that compile
+  int64_t cache_bytes = 64 << 20;             // of compiled grammars that are kept
+  int64_t queue_bytes = 16 << 20;             // of specs that wait or are compiled
   std::chrono::milliseconds patience{1'000};  // of one request, waiting included
 };
 

@@ -44,7 +44,8 @@ constexpr int64_t kStepTime = 20'000'000;      // of one token, on the engine's 
 constexpr int64_t kMeanStepTime = 1'000'000;
 constexpr int kTriedSteps = 64;
 
-constexpr int kWhitespace = 16;  // at most between two parts of a JSON text, so that none is endless
+constexpr int kWhitespace =
+    16;  // at most between two parts of a JSON text, so that none is endless
 
 // words: its shape, which it points to.
 DLTensor tensor_of(std::span<uint32_t> mask, int64_t& words) {
@@ -195,7 +196,8 @@ std::unique_ptr<GrammarCompiler> GrammarCompiler::create(GrammarVocabulary vocab
 
 // Built with -finstrument-functions, the library calls these.
 extern "C" {
-void __cyg_profile_func_enter(void* /*function*/, void* /*site*/) {  // NOLINT(bugprone-reserved-identifier)
+void __cyg_profile_func_enter(void* /*function*/,
+                              void* /*site*/) {  // NOLINT(bugprone-reserved-identifier)
   using namespace tessera;
   constexpr uint32_t kCheckedCalls = 256;  // one in so many looks at the clock
   if (cpu_deadline != 0 && ++calls % kCheckedCalls == 0 && cpu_nanoseconds() > cpu_deadline) {
@@ -203,7 +205,8 @@ void __cyg_profile_func_enter(void* /*function*/, void* /*site*/) {  // NOLINT(b
     throw std::runtime_error("takes too long");
   }
 }
-void __cyg_profile_func_exit(void* /*function*/, void* /*site*/) {}  // NOLINT(bugprone-reserved-identifier)
+void __cyg_profile_func_exit(void* /*function*/, void* /*site*/) {
+}  // NOLINT(bugprone-reserved-identifier)
 }
 
 // Built with XGRAMMAR_LOG_CUSTOMIZE, the library calls these.
