@@ -106,7 +106,8 @@ class Engine {
   // Errors, with no request queued and no sink called:
   //   InvalidArgument, with the numbers: empty or too long prompt, token ids out of range, a KV
   //     policy that is not served, more samples than max_queue.
-  //   ResourceExhausted: the queue has no room for all samples.
+  //   ResourceExhausted: the queue has no room for all samples, or the expected wait is longer than
+  //     the queue timeout or the deadline. It has the time of a retry (retry_after.h).
   //   Unavailable: draining or stopped.
   virtual absl::StatusOr<RequestId> submit(EngineRequest request) = 0;
 

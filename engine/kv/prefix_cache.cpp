@@ -344,24 +344,44 @@ int64_t PrefixCache::flush() {
   return freed;
 }
 
-bool PrefixCache::pin(int32_t slot, Time until, int64_t reserve) {
+bool PrefixCache::replaces(const Pin& old, int32_t slot, const PinTerms& terms) const {
+  Node node = at(slot).node;
+  while (node >= 0 && node != old.node) {
+    node = tree_.parent(node);
+  }
+  return node >= 0 && old.owner == terms.owner && old.until <= terms.until;
+}
+
+bool PrefixCache::pin(int32_t slot, const PinTerms& terms, int64_t reserve) {
   const Holder& holder = at(slot);
   if (holder.blocks == 0) {
     return true;
   }
   int64_t pages = 0;
+  int64_t blocks = holder.blocks;
   for (Node node = holder.node; node >= 0; node = tree_.parent(node)) {
     pages += tree_.prefix_block_pages(tree_.level(node));
   }
   int64_t pinned = pages;
   for (const Pin& pin : pins_) {
-    pinned += pin.pages;
+    if (!replaces(pin, slot, terms)) {
+      pinned += pin.pages;
+      blocks += pin.owner == terms.owner ? pin.blocks : 0;
+    }
   }
-  if (pinned + reserve > arena_.shape().pages) {
+  if (pinned + reserve > arena_.shape().pages ||
+      blocks * prefix_block_tokens() > terms.max_tokens) {
     return false;
   }
   tree_.lock(holder.node);
-  pins_.push_back({holder.node, until, pages});
+  std::erase_if(pins_, [&](const Pin& pin) {
+    const bool replaced = replaces(pin, slot, terms);
+    if (replaced) {
+      tree_.unlock(pin.node);
+    }
+    return replaced;
+  });
+  pins_.push_back({holder.node, terms.until, pages, terms.owner, holder.blocks});
   return true;
 }
 

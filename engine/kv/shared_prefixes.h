@@ -66,7 +66,7 @@ class SharedPrefixes {
   // Returns: number of removed blocks.
   int32_t hand_over(const KvSlot& slot);
   // See PrefixCache::pin. Pins always leave room for one whole context.
-  bool pin(const KvSlot& slot, PrefixCache::Time until);
+  bool pin(const KvSlot& slot, const PrefixCache::PinTerms& terms);
   void unpin(PrefixCache::Time now);
   // Evicts all blocks that no running sequence uses, pinned ones included.
   void flush();
