@@ -145,10 +145,9 @@ absl::StatusOr<std::string> print_chosen(const Planned& planned, int64_t bytes) 
     sequences = sequences_within(planned, preset, bytes);
     if (sequences == 0) {
       TESSERA_ASSIGN_OR_RETURN(const Memory one, memory_of(planned, preset, 1, 0));
-      return absl::InvalidArgumentError(
-          absl::StrCat("memory: ", bytes, " bytes do not hold one sequence of ", planned.context,
-                       " tokens: ", one.total(), " bytes are needed, of which the weights take ",
-                       one.weights));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "memory: ", bytes, " bytes do not hold one sequence of ", planned.context,
+          " tokens: ", one.total(), " bytes are needed, of which the weights take ", one.weights));
     }
   }
   TESSERA_ASSIGN_OR_RETURN(
@@ -162,14 +161,13 @@ absl::StatusOr<std::string> print_chosen(const Planned& planned, int64_t bytes) 
       "  KV cache {}: {} bytes\n",
       whole_contexts(memory.kv), planned.context, memory.total(),
       settings.tensor_parallel > 1 ? " on each rank" : "", name(planned.weights.format),
-      memory.weights, memory.workspace, memory.sampling, preset.name,
-      memory.kv.total_bytes());
+      memory.weights, memory.workspace, memory.sampling, preset.name, memory.kv.total_bytes());
   if (bytes != 0) {
-    absl::StrAppend(&text, fmt::format("  start with: --max-sequences {} --max-step-tokens {} "
-                                       "--kv-memory {} --context {} --kv {}\n",
-                                       sequences,
-                                       std::max(settings.engine.max_step_tokens, sequences),
-                                       memory.kv.total_bytes(), planned.context, preset.name));
+    absl::StrAppend(&text,
+                    fmt::format("  start with: --max-sequences {} --max-step-tokens {} "
+                                "--kv-memory {} --context {} --kv {}\n",
+                                sequences, std::max(settings.engine.max_step_tokens, sequences),
+                                memory.kv.total_bytes(), planned.context, preset.name));
   }
   return text;
 }
