@@ -75,7 +75,7 @@ std::vector<RankTrait> traits_of(const EngineOptions& options, const Transformer
                                          " ", config.layers, " ", config.kv_heads, " ",
                                          config.head_dim, " ", config.ffn))},
       {"the format of the weights",
-       hash_of(absl::StrCat(std::string(name(model.weight_format())), " ", model.weight_bytes()))},
+       hash_of(absl::StrCat(model.weight_formats(), " ", model.weight_bytes()))},
       {"the limits of a step (context, max-step-tokens, max-sequences)",
        hash_of(absl::StrCat(options.context, " ", options.max_step_tokens, " ",
                             options.max_sequences))},

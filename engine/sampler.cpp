@@ -72,12 +72,13 @@ absl::StatusOr<Sampler> Sampler::create(int32_t vocab, int32_t rows, const Backe
 Sampler::Sampler(int32_t vocab, int32_t rows, const Backend& backend, Stream stream)
     : backend_(&backend),
       stream_(stream),
-      limits_{.rows = rows, .vocab = vocab, .changes = std::max(vocab, kChanges)},
+      limits_{.rows = rows, .vocab = vocab, .changes = std::max(vocab, kChanges), .masks = rows},
       places_(index(vocab), -1),
       counts_(index(vocab)) {
   rows_.reserve(index(rows));
   added_.reserve(index(rows));
   changes_.reserve(index(limits_.changes));
+  masks_.reserve(index(rows) * static_cast<size_t>(mask_words(vocab)));
   entries_.reserve(index(vocab));
   top_.reserve(index(kMaxTopLogprobs));
 }
@@ -123,6 +124,12 @@ void Sampler::add(int32_t row, const Choice& choice) {
   for (size_t i = index(wanted.first_change); i < changes_.size(); ++i) {
     places_[index(changes_[i].token)] = -1;
     ++wanted.changes;
+  }
+  if (!choice.mask.empty()) {
+    TESSERA_CHECK(std::cmp_equal(choice.mask.size(), mask_words(limits_.vocab)),
+                  "a mask has a bit for each token");
+    wanted.mask = static_cast<int32_t>(masks_.size() / choice.mask.size());
+    masks_.insert(masks_.end(), choice.mask.begin(), choice.mask.end());
   }
   rows_.push_back(wanted);
   added_.push_back({row, choice.prompt.size() + choice.generated.size(), params.top_logprobs});
@@ -175,12 +182,14 @@ void Sampler::sample_added() {
     backend_->sample({.logits = views_.logits,
                       .rows = rows_,
                       .changes = changes_,
+                      .masks = masks_,
                       .sampled = views_.sampled.subspan(added_.size() - rows_.size(), rows_.size()),
                       .scratch = views_.scratch},
                      stream_);
   }
   rows_.clear();
   changes_.clear();
+  masks_.clear();
 }
 
 void Sampler::finish(int64_t seen) {
@@ -208,7 +217,8 @@ absl::StatusOr<Sampled> Sampler::chosen(size_t at) {
     case SampleStatus::not_finite:
       return not_finite(sampled.token, sampled.logit, added.tokens);
     case SampleStatus::none_left:
-      return absl::FailedPreconditionError("min_tokens leaves no token that could be chosen");
+      return absl::FailedPreconditionError(
+          "min_tokens, logit_bias and the grammar leave no token that could be chosen");
   }
   Sampled next{.token = sampled.token, .logprobs = {}};
   if (added.top_logprobs.value_or(0) > 0) {

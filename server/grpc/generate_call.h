@@ -54,7 +54,9 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   struct Taken;
 
   static std::shared_ptr<GenerateCall> make(const Shared& shared);
-  absl::Status submit(const grpc::ServerContextBase& context, const v1::GenerateRequest& request);
+  absl::Status begin(const grpc::ServerContextBase& context, const v1::GenerateRequest& request);
+  void compile(GenerateCallRequest parsed);
+  absl::Status submit(GenerateCallRequest parsed);
   void cancel(std::unique_lock<std::mutex> lock);
 
   void add_prompt(Sequence& sequence, SeenToken token);

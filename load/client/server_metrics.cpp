@@ -1,4 +1,4 @@
-#include "load/run/server_metrics.h"
+#include "load/client/server_metrics.h"
 
 #include <algorithm>
 #include <cmath>
@@ -39,6 +39,8 @@ void take_line(std::string_view line, double value, ServerReading& reading) {
     add(reading.prefix_hits, value);
   } else if (name == "vllm:num_preemptions_total") {
     add(reading.preemptions, value);
+  } else if (name == "process_resident_memory_bytes") {
+    add(reading.resident_bytes, value);
   } else if (name == "tessera:prefix_cache_bytes") {
     add(reading.prefix_cache_bytes, value);
     if (label_of(line, "state") == "used") add(reading.locked_bytes, value);
@@ -67,7 +69,7 @@ std::optional<double> ServerReading::held_bytes() const {
   return kv_bytes_total() - prefix_cache_bytes.value_or(0) + locked_bytes.value_or(0);
 }
 
-ServerReading read_metrics(std::string_view text) {
+ServerReading parse_metrics(std::string_view text) {
   ServerReading reading;
   while (!text.empty()) {
     const std::string_view line = text.substr(0, text.find('\n'));
