@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "server/metrics.h"
+#include "tests/server/fake_grammars.h"
 
 namespace tessera {
 
@@ -266,7 +267,8 @@ FakeService::FakeService(bool chats) {
                      .tokenizer = std::make_unique<FakeTokenizer>(),
                      .chat_template = chats ? std::make_unique<FakeChatTemplate>() : nullptr,
                      .engine = std::move(made),
-                     .metrics = std::make_unique<Metrics>("fake")});
+                     .metrics = std::make_unique<Metrics>("fake"),
+                     .grammar_compiler = std::make_unique<FakeGrammarCompiler>()});
 }
 
 }  // namespace tessera
