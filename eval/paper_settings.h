@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-// What a paper measured, beside our presets, whose numbers may be others. `--kv papers` stands for
+// The numbers of a paper, beside our presets, whose numbers may be others. `--kv papers` stands for
 // all of them.
 struct PaperSetting {
   std::string_view name;     // "leankv@paper"

@@ -14,8 +14,8 @@
 
 namespace tessera {
 
-// Runs trials with turns. A prompt is computed and compressed once. Each trial with that prompt then
-// continues from a copy of its slot: shared pages (kv_fork) under formats alone, a snapshot
+// Runs trials with turns. A prompt is computed and compressed once. Each trial with that prompt
+// then continues from a copy of its slot: shared pages (kv_fork) under formats alone, a snapshot
 // (kv_swap_out, kv_swap_in) under a lossy policy, whose pages are not shared. So a question is not
 // known when the policy acts, and a long prefill serves all questions. Pages, kernels and
 // compression are those of the engine; its scheduler and prefix cache take no part, because

@@ -26,9 +26,9 @@ struct Trial {
   // them with the reference's. Only the reference generates; its generated tokens are forced on the
   // others.
   bool compare = false;
-  // Not empty: the trial asks. These turns are `forced`, in order, with `asked` 0. The distributions
-  // of all forced tokens but the first are compared. Trials that follow each other with the same
-  // prompt are forks of it (run/forked_prompts.h).
+  // Not empty: the trial asks. These turns are `forced`, in order, with `asked` 0. The
+  // distributions of all forced tokens but the first are compared. Trials that follow each other
+  // with the same prompt are forks of it (run/forked_prompts.h).
   std::vector<Turn> turns{};
 
   size_t tokens() const {

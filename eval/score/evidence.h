@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-// Answers count only where the reference answers this share of them: what it cannot do, no preset can
-// lose.
+// Answers count only where the reference answers this share of them: what it cannot do, no preset
+// can lose.
 inline constexpr double kQualifyingShare = 0.8;
 // Answers of contexts with this number of tokens or more do not count. Small models answer few
 // questions there, so the divergence decides.

@@ -42,8 +42,8 @@ std::vector<Answer> answers_of(Scoring scoring, const Item& item,
 // Share of right answers.
 Ratio accuracy(Scoring scoring, const Item& item, const std::vector<TrialResult>& results);
 
-// Share of the reference's right answers that are wrong here. acted_alone: only of answers that read
-// what the policy has changed.
+// Share of the reference's right answers that are wrong here. acted_alone: only of answers that
+// read what the policy has changed.
 Ratio lost(const std::vector<Answer>& own, const std::vector<Answer>& reference, bool acted_alone);
 
 }  // namespace tessera

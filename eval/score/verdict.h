@@ -25,8 +25,8 @@ inline constexpr VerdictLimits kNearLimits{.kl = 0.05, .lost = 0.05};
 // Fewer contexts say nothing about their spread.
 inline constexpr size_t kFewestContexts = 5;
 
-// What one context says about a preset, paired with the reference on the same tokens. Questions of
-// one context are not independent, so a bootstrap draws contexts, never single questions.
+// The evidence of one context about a preset, paired with the reference on the same tokens.
+// Questions of one context are not independent, so a bootstrap draws contexts, never questions.
 struct ContextEvidence {
   Ratio kl;    // nats over decode positions after the policy acted
   Ratio lost;  // lost answers of the reference's right ones
@@ -51,20 +51,20 @@ struct Judgement {
 };
 
 // Both return the ratio of sums over contexts, with bounds from drawing contexts (eval/score/
-// statistics.h). The same seed draws the same contexts.
-// Percentiles of the drawn means, moved outwards for few contexts (Hesterberg, "What Teachers Should
-// Know about the Bootstrap", 2015, section 4.3: expanded percentile interval).
+// statistics.h). The same seed draws the same contexts. Percentiles of the drawn means, moved
+// outwards for few contexts (Hesterberg, "What Teachers Should Know about the Bootstrap", 2015,
+// section 4.3: expanded percentile interval).
 // Requires: contexts, each with a denominator.
 Bounds percentile_bounds(std::span<const Ratio> contexts, uint64_t seed);
-// Percentiles of the distance from the mean in standard errors (bootstrap-t: Efron and Tibshirani, "An
-// Introduction to the Bootstrap", 1993, section 12.5). Divergences are skewed: most contexts are
-// near the reference, few are far. Percentiles of means are then too low. Of 12 contexts from a
+// Percentiles of the distance from the mean in standard errors (bootstrap-t: Efron and Tibshirani,
+// "An Introduction to the Bootstrap", 1993, section 12.5). Divergences are skewed: most contexts
+// are near the reference, few are far. Percentiles of means are then too low. Of 12 contexts from a
 // lognormal distribution with sigma 1, the upper bound holds the mean in 87 % of cases, that of
 // percentile_bounds in 82 %.
 Bounds studentized_bounds(std::span<const Ratio> contexts, uint64_t seed);
 
-// Returns: the one-sided 95 % bounds of a share of which `count` in `of` independent draws were seen
-// (Clopper and Pearson, 1934). So no loss in 30 answers is a share of at most 9.5 %.
+// Returns: the one-sided 95 % bounds of a share of which `count` in `of` independent draws were
+// seen (Clopper and Pearson, 1934). So no loss in 30 answers is a share of at most 9.5 %.
 // Requires: count <= of, of > 0.
 Bounds binomial_bounds(int64_t count, int64_t of);
 
@@ -76,7 +76,8 @@ Bounds binomial_bounds(int64_t count, int64_t of);
 //   undecided  anything else, and fewer contexts than kFewestContexts
 // Gains never count: only what the reference answers right can be lost. The bounds of the
 // divergence are studentized_bounds. Those of lost answers are the wider ones of percentile_bounds
-// and binomial_bounds, because a bootstrap of no losses has no width. The same seed gives the same judgement.
+// and binomial_bounds, because a bootstrap of no losses has no width. The same seed gives the same
+// judgement.
 Judgement judge(std::span<const ContextEvidence> contexts, uint64_t seed);
 
 }  // namespace tessera

@@ -26,8 +26,8 @@ constexpr std::string_view kMaterials[] = {"clay",    "copper", "cotton", "glass
 constexpr std::string_view kColors[] = {"black", "blue",   "brown", "gray",  "green", "orange",
                                         "pink",  "purple", "red",   "white", "yellow"};
 
-// The reference must answer 80 % of a task. SmolLM2-135M-Instruct does so for materials and colors in
-// 1024 tokens; the others are for larger models (eval/README.md).
+// The reference must answer 80 % of a task. SmolLM2-135M-Instruct does so for materials and colors
+// in 1024 tokens; the others are for larger models (eval/README.md).
 constexpr DocumentKind kKinds[] = {
     {"materials", "materials of things, told in prose", " The {k} is made of {v}.", kMaterials,
      true},

@@ -55,8 +55,8 @@ struct DocumentGrid {
   int32_t questions = 0;         // for each context
 };
 
-// material: keys, values and prose. The same seed of it gives the same contexts for every `asked`, so
-// that these can be compared.
+// material: keys, values and prose. The same seed of it gives the same contexts for every `asked`,
+// so that these can be compared.
 Task make_documents(const DocumentKind& kind, Asked asked, const DocumentGrid& grid,
                     const Tokenizer& tokenizer, Material material);
 

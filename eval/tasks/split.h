@@ -7,8 +7,8 @@
 namespace tessera {
 
 // Which data a run may see. Numbers that are searched on `tuning` and reported on `reporting` share
-// neither a question nor a sentence of prose. `all` is for tests of one model, not for comparisons of
-// searched presets.
+// neither a question nor a sentence of prose. `all` is for tests of one model, not for comparisons
+// of searched presets.
 enum class Split : uint8_t { all, tuning, reporting };
 inline constexpr Split kSplits[] = {Split::all, Split::tuning, Split::reporting};
 std::string_view name_of(Split split);

@@ -1,5 +1,5 @@
-// Forks against the engine: the same model, policy and tokens, but the engine computes each question
-// behind a prompt of its own, one token at a time.
+// Forks against the engine: the same model, policy and tokens, but the engine computes each
+// question behind a prompt of its own, one token at a time.
 #include "eval/run/forked_prompts.h"
 
 #include <gmock/gmock.h>

@@ -49,8 +49,10 @@ def make_document(novel, tokenizer, tokens, seed, count=10, quotes=2):
     for _, asked, answer in planted:
         pieces.insert(draw.randrange(len(pieces) + 1), asked + answer + ".")
     context = "".join(pieces).lstrip()
-    questions = [(kind, tokenizer.encode("\n\n" + asked.lstrip()).ids, tokenizer.encode(answer).ids)
-                 for kind, asked, answer in planted]  # fmt: skip
+    questions = [
+        (kind, tokenizer.encode("\n\n" + asked.lstrip()).ids, tokenizer.encode(answer).ids)
+        for kind, asked, answer in planted
+    ]
     long = [s for s in hay if length(s) >= 18]
     for quote in draw.sample(long, min(quotes, len(long))):
         ids = tokenizer.encode(quote).ids

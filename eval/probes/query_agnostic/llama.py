@@ -95,7 +95,9 @@ class Llama:
             q = split(h @ w("attn_q").T, self.heads)
             # [kv_heads, sequences, group, tokens, head_dim]
             q = q.reshape(sequences, tokens, self.kv_heads, self.group, -1).transpose(2, 0, 3, 1, 4)
-            k = self.rotate(split(h @ w("attn_k").T, self.kv_heads).transpose(0, 2, 1, 3), positions)
+            k = self.rotate(
+                split(h @ w("attn_k").T, self.kv_heads).transpose(0, 2, 1, 3), positions
+            )
             v = split(h @ w("attn_v").T, self.kv_heads).transpose(0, 2, 1, 3)
             keys.append(k)
             values.append(v)
@@ -120,7 +122,11 @@ class Llama:
             h = rms_norm(x, w("ffn_norm"), self.epsilon)
             gate = h @ w("ffn_gate").T
             x = x + (gate / (1 + np.exp(-gate)) * (h @ w("ffn_up").T)) @ w("ffn_down").T
-        return rms_norm(x, self.weights["output_norm.weight"], self.epsilon), np.stack(keys), np.stack(values)
+        return (
+            rms_norm(x, self.weights["output_norm.weight"], self.epsilon),
+            np.stack(keys),
+            np.stack(values),
+        )
 
     def logits(self, hidden):
         return hidden @ self.weights["token_embd.weight"].T
@@ -133,6 +139,9 @@ def read_tokenizer(reader):
     merges = [tuple(m.split(" ")) for m in reader.fields["tokenizer.ggml.merges"].contents()]
     tokenizer = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
     )
     return tokenizer

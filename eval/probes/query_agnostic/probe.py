@@ -67,7 +67,13 @@ def probe(model, ids, questions, args, write):
                 kept = keep(scores, share, heads == "compete", by_chunk)
                 both = scorer == "kvzip" and basis == "chunk" and heads == "compete"
                 for name in ("f16", "k8v4") if both else ("f16",):
-                    write(name, f"{scorer}, {basis}, {heads}", share, kept.mean(), asker.ask(formats[name], kept))
+                    write(
+                        name,
+                        f"{scorer}, {basis}, {heads}",
+                        share,
+                        kept.mean(),
+                        asker.ask(formats[name], kept),
+                    )
 
 
 def main():
@@ -79,8 +85,12 @@ def main():
     parser.add_argument("--chunk", type=int, default=256)
     parser.add_argument("--contexts", type=int, default=8)
     parser.add_argument("--scores", default=",".join([*SCORERS, *WHOLE]))
-    parser.add_argument("--heads", default="equal,compete", help="budgets of each head, or of all together")
-    parser.add_argument("--shares", type=float, nargs="+", default=[0.5, 0.25, 0.1], help="of the tokens")
+    parser.add_argument(
+        "--heads", default="equal,compete", help="budgets of each head, or of all together"
+    )
+    parser.add_argument(
+        "--shares", type=float, nargs="+", default=[0.5, 0.25, 0.1], help="of the tokens"
+    )
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     model = Llama(args.model)
@@ -91,14 +101,25 @@ def main():
         ids, questions = make_document(novel.read_text(), model.tokenizer, args.tokens, seed)
         began = time.process_time()
         with args.out.open("a") as out:
+
             def write(stored, method, share, kept, answers):
-                line = {"context": f"{novel.stem}/{seed}", "tokens": len(ids), "stored": stored,
-                        "method": method, "share": share, "kept": float(kept), "answers": answers}  # fmt: skip
+                line = {
+                    "context": f"{novel.stem}/{seed}",
+                    "tokens": len(ids),
+                    "stored": stored,
+                    "method": method,
+                    "share": share,
+                    "kept": float(kept),
+                    "answers": answers,
+                }
                 out.write(json.dumps(line) + "\n")
                 out.flush()
 
             probe(model, ids, questions, args, write)
-        print(f"{novel.stem}: {len(ids)} tokens, {time.process_time() - began:.0f} CPU seconds", flush=True)
+        print(
+            f"{novel.stem}: {len(ids)} tokens, {time.process_time() - began:.0f} CPU seconds",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

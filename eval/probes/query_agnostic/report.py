@@ -41,14 +41,19 @@ def main():
     full = methods["-", "f16", "-"]
     right = {c: [a["right"] for a in full[c]["answers"]] for c in contexts}
     asked = sum(len(r) for r in right.values())
-    print(f"{len(contexts)} contexts, {asked} questions, the full cache answers {sum(map(sum, right.values()))}\n")
-    print("| score | basis | heads | stored | tokens, % | bytes, % of f16 | answers kept, % | KL, nats |")
+    print(
+        f"{len(contexts)} contexts, {asked} questions, the full cache answers {sum(map(sum, right.values()))}\n"
+    )
+    print(
+        "| score | basis | heads | stored | tokens, % | bytes, % of f16 | answers kept, % | KL, nats |"
+    )
     print("|---|---|---|---|--:|--:|--:|--:|")
     rows = []
     for (method, stored, _), of in methods.items():
         draw = random.Random(0)
         kept = [
-            (sum(a["right"] for a, r in zip(of[c]["answers"], right[c]) if r), sum(right[c])) for c in contexts
+            (sum(a["right"] for a, r in zip(of[c]["answers"], right[c]) if r), sum(right[c]))
+            for c in contexts
         ]
         kl = [(sum(a["kl"] for a in of[c]["answers"]), len(of[c]["answers"])) for c in contexts]
         share = sum(of[c]["kept"] for c in contexts) / len(contexts)
@@ -59,7 +64,9 @@ def main():
     for size, names, stored, share, kept, kl in sorted(rows, key=lambda row: (row[0], row[5][0])):
         answers = f"{100 * kept[0]:.0f} [{100 * kept[1]:.0f}, {100 * kept[2]:.0f}]"
         distance = f"{kl[0]:.4f} [{kl[1]:.4f}, {kl[2]:.4f}]"
-        print(f"| {' | '.join(names)} | {stored} | {100 * share:.0f} | {100 * size:.1f} | {answers} | {distance} |")
+        print(
+            f"| {' | '.join(names)} | {stored} | {100 * share:.0f} | {100 * size:.1f} | {answers} | {distance} |"
+        )
 
 
 if __name__ == "__main__":

@@ -18,7 +18,9 @@ class Attention:
     def __init__(self, model, ids, borders):
         shape = (model.layers, model.kv_heads, len(ids))
         self.h2o = np.zeros(shape, np.float32)
-        self.windows = {}  # (queries, border) -> mean attention of the last queries before the border
+        self.windows = (
+            {}
+        )  # (queries, border) -> mean attention of the last queries before the border
         self.queries = [None] * model.layers  # before RoPE, [kv_heads, group, tokens, head_dim]
 
         def see(seen):
@@ -27,7 +29,9 @@ class Attention:
             for border in borders:
                 for count in (16, 32):
                     window = p[:, :, max(0, border - count) : border].mean(axis=(1, 2))
-                    self.windows.setdefault((count, border), np.zeros(shape, np.float32))[seen.layer] = window
+                    self.windows.setdefault((count, border), np.zeros(shape, np.float32))[
+                        seen.layer
+                    ] = window
             self.queries[seen.layer] = seen.queries[:, 0]
 
         _, keys, values = model.forward([ids], see=see)
@@ -69,7 +73,9 @@ def expected_attention(model, attention, begin, end, known):
                 q = q[min(4, known - 1) : known]  # without the queries of sink tokens
                 mean, spread = q.mean(axis=0) @ turn, turn.T @ np.cov(q.T) @ turn
                 logits = k @ mean / np.sqrt(model.head_dim)
-                logits += np.einsum("td,de,te->t", k, spread, k, optimize=True) / (2 * model.head_dim)
+                logits += np.einsum("td,de,te->t", k, spread, k, optimize=True) / (
+                    2 * model.head_dim
+                )
                 scores[layer, head] += softmax(logits.astype(np.float32))
     return (scores / model.group + 0.02) * np.linalg.norm(values, axis=-1)
 
@@ -120,7 +126,10 @@ def all_scores(model, ids, attention, chunk, wanted):
     for name, score in SCORERS.items():
         if name in wanted:
             yield name, "whole", score(model, ids, attention, 0, count)
-            parts = [score(model, ids, attention, b, min(b + chunk, count)) for b in range(0, count, chunk)]
+            parts = [
+                score(model, ids, attention, b, min(b + chunk, count))
+                for b in range(0, count, chunk)
+            ]
             yield name, "chunk", np.concatenate(parts, axis=-1)
     for name, score in WHOLE.items():
         if name in wanted:
