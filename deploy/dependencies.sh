@@ -13,13 +13,14 @@ boost=libboost1.81-dev
 if ! grep -qs '^VERSION_CODENAME=bookworm' /etc/os-release; then boost=libboost-dev; fi
 
 build="g++ cmake ninja-build pkg-config ca-certificates curl jq
+  esbuild node-markdown-it node-punycode
   libgrpc++-dev libgrpc-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
   nlohmann-json3-dev libspdlog-dev $boost libssl-dev libpcre2-dev
   libcli11-dev libyaml-cpp-dev prometheus-cpp-dev zlib1g-dev"
 ranks="$build libmpich-dev mpich"
 tests="$ranks git ccache libgtest-dev libgmock-dev libbenchmark-dev libsentencepiece-dev
-  python3 python3-venv clang-format-14 clang-tidy-14"
-all_tests="$tests chromium chromium-driver clang-14 libclang-rt-14-dev"
+  python3 python3-venv clang-format-14 clang-tidy-14 chromium chromium-driver"
+all_tests="$tests clang-14 libclang-rt-14-dev haproxy nginx-light procps prometheus"
 
 case "${1:-}" in
   build) packages=$build ;;
@@ -44,5 +45,6 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 echo "installing:$missing" >&2
 export DEBIAN_FRONTEND=noninteractive
+export RUNLEVEL=1  # proxies and Prometheus are for tests: no service is started
 $sudo apt-get update -qq >&2
 $sudo apt-get install -y -qq --no-install-recommends $missing >&2

@@ -60,7 +60,7 @@ absl::StatusOr<RequestId> RequestIntake::submit(EngineRequest request) {
   if (ranks_.count() > 1) {
     message.request = std::make_unique<EngineRequest>(std::move(request));
   }
-  TESSERA_RETURN_IF_ERROR(queue_.push(std::move(message)));
+  TESSERA_RETURN_IF_ERROR(queue_.push(std::move(message), options_.clock()));
   return first_id;
 }
 

@@ -38,6 +38,12 @@ absl::Status not_finite(int64_t token, float logit, size_t tokens) {
 
 }  // namespace
 
+int64_t Sampler::bytes_for(int32_t vocab, int32_t rows, const Backend& backend, Stream stream) {
+  MemoryCutter measure;
+  Sampler(vocab, rows, backend, stream).cut(measure);
+  return measure.used();
+}
+
 absl::StatusOr<Sampler> Sampler::create(int32_t vocab, int32_t rows, const Backend& backend,
                                         Stream stream) {
   if (vocab > kMaxSampledVocab) {
@@ -45,9 +51,8 @@ absl::StatusOr<Sampler> Sampler::create(int32_t vocab, int32_t rows, const Backe
         "the vocabulary has ", vocab, " tokens, sampling is made for at most ", kMaxSampledVocab));
   }
   Sampler sampler(vocab, rows, backend, stream);
-  MemoryCutter measure;
-  sampler.cut(measure);
-  TESSERA_ASSIGN_OR_RETURN(sampler.memory_, AlignedMemory::allocate(measure.used(), backend));
+  TESSERA_ASSIGN_OR_RETURN(
+      sampler.memory_, AlignedMemory::allocate(bytes_for(vocab, rows, backend, stream), backend));
   MemoryCutter cutter(sampler.memory_.data());
   sampler.views_ = sampler.cut(cutter);
   std::byte* seen = sampler.memory_.data();

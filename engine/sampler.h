@@ -15,9 +15,9 @@ namespace tessera {
 struct Choice {
   const SamplingParams& params;
   std::span<const int32_t> prompt;
-  std::span<const int32_t> generated;  // tokens chosen so far
-  std::span<const int32_t> stop_ids;   // forbidden before params.min_tokens
-  std::optional<int32_t> forced = {};  // replaces the choice
+  std::span<const int32_t> generated;   // tokens chosen so far
+  std::span<const int32_t> stop_ids;    // forbidden before params.min_tokens
+  std::optional<int32_t> forced = {};   // replaces the choice
   std::span<const uint32_t> mask = {};  // [mask_words(vocab)] tokens to choose from; empty: all
 };
 
@@ -42,6 +42,9 @@ class Sampler {
   // than kMaxSampledVocab tokens.
   static absl::StatusOr<Sampler> create(int32_t vocab, int32_t rows, const Backend& backend,
                                         Stream stream);
+
+  // Returns: bytes that create() will allocate in the backend's memory.
+  static int64_t bytes_for(int32_t vocab, int32_t rows, const Backend& backend, Stream stream);
 
   // Begins a slice.
   // Returns: memory for its logits, [rows, vocab], in the backend's memory. The caller fills it

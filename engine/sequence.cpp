@@ -30,6 +30,7 @@ Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& req
       id_(request_id + sample),
       order_(order_of(request.priority, static_cast<int64_t>(request_id))),
       priority_(request.priority),
+      tenant_(request.tenant),
       prompt_tokens_(request.prompt.size()),
       shareable_(request.sinks.size() > 1 ? static_cast<int32_t>(prompt_tokens_) - 1 : 0),
       max_length_(max_length(request, model.context)),
@@ -40,6 +41,7 @@ Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& req
       constraint_(constrained_ ? request.grammar->begin() : nullptr),
       observe_logits_(request.observe_logits),
       deadline_(request.deadline),
+      start_by_(request.start_by),
       sink_(request.sinks[sample]),
       kv_(request.kv.value_or(model.kv)),
       cache_salt_(request.cache_salt),
@@ -80,7 +82,11 @@ Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& req
 }
 
 Candidate Sequence::candidate() const {
-  return {.order = order_,
+  return {.tenant = tenant_.id,
+          .share = tenant_.share,
+          .clock = clock_,
+          .start = start_,
+          .order = order_,
           .priority = priority_,
           .tokens = static_cast<int32_t>(tokens_.size()),
           .stored = stored(),
@@ -132,6 +138,10 @@ std::optional<int32_t> Sequence::forced() const {
 
 bool Sequence::overdue(std::chrono::steady_clock::time_point now) const {
   return deadline_.has_value() && *deadline_ <= now;
+}
+
+bool Sequence::waited_too_long(std::chrono::steady_clock::time_point now) const {
+  return start_by_.has_value() && !admitted_.has_value() && *start_by_ <= now;
 }
 
 int32_t Sequence::stored() const {

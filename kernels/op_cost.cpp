@@ -39,8 +39,11 @@ int64_t kv_key_bytes(const KvPageLayout& layout) {
 }
 
 OpCost op_cost(const EmbedArgs& args) {
-  const int64_t element = args.table_f32.data != nullptr ? kFloat : int64_t{sizeof(bf16)};
-  return {.read_bytes = std::ssize(args.tokens) * kId + elements(args.out) * element,
+  const WeightFormat format = args.packed != nullptr           ? args.packed->format
+                              : args.table_f32.data != nullptr ? WeightFormat::f32
+                                                               : WeightFormat::bf16;
+  return {.read_bytes =
+              std::ssize(args.tokens) * kId + weight_bytes(format, args.out.rows, args.out.cols),
           .written_bytes = matrix_bytes(args.out),
           .flops = 0};
 }

@@ -14,11 +14,13 @@ namespace tessera {
 
 // Ops of the model's layers, and the choice of tokens from logits. Each row is computed on its own.
 
+// One of the three tables is given.
 struct EmbedArgs {
-  std::span<const int32_t> tokens;    // [tokens], each in [0, table.rows)
-  MatrixView<const bf16> table;       // [vocab, hidden]; no data if `table_f32` has
-  MatrixView<const float> table_f32;  // [vocab, hidden]
-  MatrixView<float> out;              // [tokens, hidden]
+  std::span<const int32_t> tokens;         // [tokens], each in [0, vocab)
+  MatrixView<const bf16> table = {};       // [vocab, hidden]
+  MatrixView<const float> table_f32 = {};  // [vocab, hidden]
+  const PackedWeight* packed = nullptr;    // [vocab, hidden]; needs Backend::looks_up
+  MatrixView<float> out;                   // [tokens, hidden]
 };
 
 // Divides by the root mean square, times the weight. One mean is taken over each `width` elements,

@@ -44,7 +44,8 @@ constexpr int64_t kStepTime = 200'000'000;
 constexpr int64_t kMeanStepTime = 1'000'000;
 constexpr int kTriedSteps = 64;
 
-constexpr int kWhitespace = 16;  // at most between two parts of a JSON text, so that none is endless
+constexpr int kWhitespace =
+    16;  // at most between two parts of a JSON text, so that none is endless
 
 // words: its shape, which it points to.
 DLTensor tensor_of(std::span<uint32_t> mask, int64_t& words) {

@@ -37,9 +37,9 @@ EngineRequest constrained(int32_t prompt, int32_t max_tokens, int32_t length) {
 
 void expect_even(const std::vector<int32_t>& tokens, size_t length) {
   EXPECT_EQ(tokens.size(), length);
-  EXPECT_TRUE(std::all_of(tokens.begin(), tokens.end(),
-                          [](int32_t token) { return EvenGrammar::allowed(token); }))
-      << testing::PrintToString(tokens);
+  EXPECT_TRUE(std::all_of(tokens.begin(), tokens.end(), [](int32_t token) {
+    return EvenGrammar::allowed(token);
+  })) << testing::PrintToString(tokens);
 }
 
 TEST(Grammar, ChoosesAllTokensAndTheEnd) {
@@ -90,9 +90,9 @@ TEST(Grammar, LeavesLogprobsToTheModel) {
   fake.step_until_idle();
   const std::vector<TokenLogprob> top = sink->last_top();
   ASSERT_EQ(top.size(), 20);
-  EXPECT_TRUE(std::any_of(top.begin(), top.end(),
-                          [](TokenLogprob one) { return !EvenGrammar::allowed(one.token); }))
-      << "the likeliest tokens are the model's, not the mask's";
+  EXPECT_TRUE(std::any_of(top.begin(), top.end(), [](TokenLogprob one) {
+    return !EvenGrammar::allowed(one.token);
+  })) << "the likeliest tokens are the model's, not the mask's";
 }
 
 TEST(Grammar, EndsAtMaxTokensWhereItIsLonger) {

@@ -44,12 +44,18 @@ TEST_F(Grpc, StreamsTextAndTokensAsTheyCome) {
 TEST_F(Grpc, WaitsForAGrammarOfEveryKind) {
   const auto set = [](v1::Grammar& grammar, int kind) {
     switch (kind) {
-      case 0: return grammar.set_json_object(true);
-      case 1: return grammar.set_json_schema(R"({"type":"integer"})");
-      case 2: return grammar.set_regex("slow");
-      case 3: return grammar.set_gbnf("root ::= \"a\"");
-      case 4: return grammar.mutable_choice()->add_texts("a");
-      default: return grammar.set_structural_tag("{}");
+      case 0:
+        return grammar.set_json_object(true);
+      case 1:
+        return grammar.set_json_schema(R"({"type":"integer"})");
+      case 2:
+        return grammar.set_regex("slow");
+      case 3:
+        return grammar.set_gbnf("root ::= \"a\"");
+      case 4:
+        return grammar.mutable_choice()->add_texts("a");
+      default:
+        return grammar.set_structural_tag("{}");
     }
   };
   for (int kind = 0; kind < 6; ++kind) {
