@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-// What the library logged on this thread while it compiled: each says what it would ignore.
+// Warnings of the library on this thread while it compiled: each names a part that it would ignore.
 thread_local std::string warnings;
 
 // The library cannot be stopped, and some grammars take exponential time. So it is compiled to call
