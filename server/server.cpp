@@ -12,6 +12,7 @@
 #include "server/grpc/grpc_listener.h"
 #include "server/http/listener.h"
 #include "server/http/routes.h"
+#include "server/memory_guard.h"
 #include "server/metrics.h"
 #include "server/model_parts.h"
 #include "server/service.h"
@@ -42,22 +43,23 @@ class WholeServer final : public Server {
 
   absl::Status start() {
     const Clock::time_point begin = Clock::now();
-    TESSERA_ASSIGN_OR_RETURN(const ApiKeys keys,
-                             ApiKeys::load(settings_.api_keys, settings_.api_key_file));
+    TESSERA_ASSIGN_OR_RETURN(keys_, ApiKeys::load(key_sources(), everyone()));
     RoutesOptions routes = settings_.routes;
-    routes.api_keys = keys;
+    routes.api_keys = keys_;
     routes_ = std::make_unique<Routes>(std::move(routes));
     TESSERA_ASSIGN_OR_RETURN(http_, HttpListener::start(settings_.http, *routes_));
     const bool tls = !settings_.http.tls_certificate.empty();
     spdlog::info("listening {}://{}", tls ? "https" : "http",
                  authority(settings_.http.address, http_->port()));
     TESSERA_ASSIGN_OR_RETURN(Service::Parts parts, load_model_parts(settings_, pool_, ranks_));
+    parts.queue_timeout = settings_.queue_timeout;
+    parts.memory_limit = settings_.max_memory > 0 ? settings_.max_memory : memory_limit_of_group();
     service_ = std::make_unique<Service>(std::move(parts));
     service_->engine().start();
     routes_->attach(*service_);
     GrpcOptions grpc = settings_.grpc;
     grpc.address = settings_.http.address;
-    grpc.api_keys = keys;
+    grpc.api_keys = keys_;
     grpc.tls_certificate = settings_.http.tls_certificate;
     grpc.tls_key = settings_.http.tls_key;
     TESSERA_ASSIGN_OR_RETURN(grpc_, GrpcListener::start(grpc, *service_));
@@ -65,6 +67,19 @@ class WholeServer final : public Server {
     spdlog::info("ready after {:.1f} s",
                  std::chrono::duration<double>(Clock::now() - begin).count());
     return absl::OkStatus();
+  }
+
+  void reload() override {
+    const absl::Status keys = keys_.reload(key_sources(), everyone());
+    const absl::Status tls = http_->reload_tls();
+    for (const absl::Status& status : {keys, tls}) {
+      if (!status.ok()) {
+        spdlog::error("reload: {}; nothing of it has changed", std::string(status.message()));
+      }
+    }
+    if (keys.ok() && tls.ok()) {
+      spdlog::info("reload: keys and certificates were read again");
+    }
   }
 
   void shut_down(StopSignals& signals) override {
@@ -83,6 +98,18 @@ class WholeServer final : public Server {
   }
 
  private:
+  KeySources key_sources() const {
+    return {settings_.api_keys, settings_.api_key_file, settings_.tenant_file};
+  }
+  // Limits of a server without a tenant file.
+  TenantLimits everyone() const {
+    TenantLimits limits;
+    limits.priority_min = -settings_.max_priority;
+    limits.priority_max = settings_.max_priority;
+    limits.pin_ttl = std::chrono::duration_cast<std::chrono::seconds>(settings_.max_pin_ttl);
+    return limits;
+  }
+
   // Returns: false if a signal arrived.
   bool finish_what_runs(StopSignals& signals) {
     service_->drain();
@@ -107,6 +134,7 @@ class WholeServer final : public Server {
   const Settings settings_;
   Communicator* const ranks_;
   ThreadPool pool_;
+  ApiKeys keys_;
   std::unique_ptr<Routes> routes_;
   std::unique_ptr<Service> service_;
   std::unique_ptr<HttpListener> http_;

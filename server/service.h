@@ -14,12 +14,15 @@
 #include "engine/engine.h"
 #include "models/text/chat_template.h"
 #include "models/text/tokenizer.h"
+#include "server/caller.h"
 #include "server/kv_overrides.h"
 #include "server/text_stream.h"
 
 namespace tessera {
 
+class MemoryGuard;
 class Metrics;
+struct RequestRecord;
 
 // A text, token ids, or the messages of a chat.
 using Prompt = std::variant<std::string, std::vector<int32_t>, std::vector<ChatMessage>>;
@@ -42,6 +45,10 @@ struct GenerateRequest : RequestOptions {
   bool keep_special = false;          // prints special tokens
   KvOverrides kv;
   std::optional<std::chrono::steady_clock::time_point> deadline;
+  // Queue timeout of the client; none: the server's own.
+  std::optional<std::chrono::milliseconds> queue_timeout;
+  std::shared_ptr<const Caller> caller;   // null: a server without keys
+  std::shared_ptr<RequestRecord> record;  // receives the tokens and times; null: no access log
 };
 
 // One sequence of an accepted request.
@@ -67,6 +74,8 @@ class Service {
     std::unique_ptr<ChatTemplate> chat_template;  // null: chat requests are refused
     std::unique_ptr<Engine> engine;               // started, or driven by step()
     std::unique_ptr<Metrics> metrics;
+    std::chrono::milliseconds queue_timeout{0};  // of requests without one; 0: none
+    int64_t memory_limit = 0;                    // see MemoryGuard
   };
 
   explicit Service(Parts parts);
@@ -74,7 +83,10 @@ class Service {
 
   // Generates one sequence for each of `sinks`, with consecutive seeds. Events go to the sinks on
   // the engine thread (see EventSink), after the metrics have recorded them.
-  // Errors, with no sequence running: as Engine::submit. InvalidArgument with OpenAI's code
+  // The caller's limits apply: range of priorities, pins, rates, share and salt of its tenant.
+  // Errors, with no sequence running: as Engine::submit. ResourceExhausted with the time of a retry
+  // (retry_after.h) if a rate is used up, or if memory is short. InvalidArgument for a priority or
+  // a pin beyond the caller's limits. InvalidArgument with OpenAI's code
   // "context_length_exceeded" and both numbers, if the prompt leaves no room for one more token (if
   // one was requested). InvalidArgument for messages that the template refuses.
   absl::StatusOr<Accepted> generate(GenerateRequest request,
@@ -114,6 +126,8 @@ class Service {
   struct State;
 
   TextStream make_text(const GenerateRequest& request) const;
+  absl::StatusOr<EngineRequest> engine_request(const GenerateRequest& request,
+                                               std::vector<int32_t> prompt) const;
   absl::Status refuse(absl::Status status);
 
   std::unique_ptr<State> state_;

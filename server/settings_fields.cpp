@@ -209,6 +209,24 @@ std::vector<SettingsField> limit_fields() {
                         TESSERA_AT(api_keys))),
       text_field("api-key-file", "FILE", "further keys, one on each line; # begins a comment",
                  TESSERA_AT(api_key_file)),
+      text_field("tenants", "FILE",
+                 "tenants, their keys and their limits, instead of api-key and api-key-file; see "
+                 "docs/howto/tenants.md",
+                 TESSERA_AT(tenant_file)),
+      integer_field("max-priority", "NUMBER", {0, 1000},
+                    "without tenants: requests may have priorities from minus this to this",
+                    TESSERA_AT(max_priority)),
+      time_field("max-pin-ttl", 1, "how long a request may pin its prompt in the prefix cache",
+                 TESSERA_AT(max_pin_ttl)),
+      time_field("queue-timeout", 0,
+                 "how long a request may wait for its turn; one that is expected to wait longer is "
+                 "refused; 0: without limit; clients may ask for another one by the header "
+                 "x-queue-timeout",
+                 TESSERA_AT(queue_timeout)),
+      bytes_field("max-memory", 0,
+                  "anonymous memory of the process above which requests are refused; 0: nine "
+                  "tenths of the control group's limit, if it has one",
+                  TESSERA_AT(max_memory)),
       text_field("tls-cert", "FILE", "certificate chain (PEM) for HTTPS and gRPC over TLS",
                  TESSERA_AT(http.tls_certificate)),
       text_field("tls-key", "FILE", "its private key (PEM)", TESSERA_AT(http.tls_key)),
@@ -395,9 +413,10 @@ std::vector<SettingsField> engine_fields() {
 }
 
 std::vector<SettingsField> process_fields() {
-  const std::vector<Choice<std::string>> levels = {{"trace", "trace"}, {"debug", "debug"},
-                                                   {"info", "info"},   {"warning", "warning"},
-                                                   {"error", "error"}, {"off", "off"}};
+  std::vector<Choice<std::string>> levels;
+  for (const std::string_view level : kLogLevels) {
+    levels.push_back({level, std::string(level)});
+  }
   return {
       time_field("drain-delay", 0,
                  "after SIGTERM: not ready, but still accepting, so that balancers notice",
@@ -407,6 +426,11 @@ std::vector<SettingsField> process_fields() {
                  TESSERA_AT(drain_timeout)),
       choice_field("log-level", levels, "least severity that is logged, to stderr",
                    TESSERA_AT(log_level)),
+      choice_field<bool>("log-format", {{"text", false}, {"json", true}},
+                         "lines of words, or a JSON object on each line", TESSERA_AT(log_json)),
+      choice_field<bool>("access-log", {{"on", true}, {"off", false}},
+                         "one line for each request: id, key, tokens, times, status",
+                         TESSERA_AT(access_log)),
   };
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "server/access_log.h"
 #include "server/grpc/call_table.h"
 #include "server/grpc/stream_writer.h"
 #include "server/grpc/wire.h"
@@ -37,13 +38,15 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   };
 
   // Returns: the reactor of a new call. A refused request finishes at once, with its error.
-  static GenerateCall* start(const Shared& shared, const grpc::ServerContextBase& context,
-                             const v1::GenerateRequest& request);
+  static GenerateCall* start(const Shared& shared, grpc::ServerContextBase& context,
+                             const v1::GenerateRequest& request,
+                             std::shared_ptr<const Caller> caller);
 
   // Returns: the reactor of a call that finishes at once, with `status`.
-  static GenerateCall* refuse(const Shared& shared, const absl::Status& status);
+  static GenerateCall* refuse(const Shared& shared, grpc::ServerContextBase& context,
+                              const absl::Status& status);
 
-  explicit GenerateCall(const Shared& shared);
+  GenerateCall(const Shared& shared, grpc::ServerContextBase& context);
   ~GenerateCall() override;
 
   // Any thread. Ends the generation; the stream still gets its last message.
@@ -53,8 +56,8 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   struct Sequence;
   struct Taken;
 
-  static std::shared_ptr<GenerateCall> make(const Shared& shared);
-  absl::Status submit(const grpc::ServerContextBase& context, const v1::GenerateRequest& request);
+  static std::shared_ptr<GenerateCall> make(const Shared& shared, grpc::ServerContextBase& context);
+  absl::Status submit(const v1::GenerateRequest& request);
   void cancel(std::unique_lock<std::mutex> lock);
 
   void add_prompt(Sequence& sequence, SeenToken token);
@@ -74,7 +77,11 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   void OnDone() override;
 
   const Shared shared_;
-  std::shared_ptr<GenerateCall> self_;  // keeps the call alive until OnDone
+  grpc::ServerContextBase& context_;  // of the call; valid until OnDone
+  const std::shared_ptr<RequestRecord> record_ = std::make_shared<RequestRecord>();
+  std::shared_ptr<const Caller> caller_ = std::make_shared<const Caller>();
+  absl::StatusCode status_ = absl::StatusCode::kOk;  // of the end; only the writing side's owner
+  std::shared_ptr<GenerateCall> self_;               // keeps the call alive until OnDone
   std::string name_;
   std::vector<std::unique_ptr<Sequence>> sequences_;  // sinks of the engine
 

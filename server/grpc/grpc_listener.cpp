@@ -4,13 +4,18 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_credentials_options.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <grpcpp/support/server_interceptor.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <spdlog/spdlog.h>
 
 #include <fstream>
-#include <iterator>
+#include <memory>
 #include <mutex>
 #include <string_view>
 #include <utility>
@@ -59,25 +64,44 @@ void apply(const GrpcOptions& options, grpc::ServerBuilder& builder) {
                              milliseconds(options.min_ping_interval));
 }
 
-absl::StatusOr<std::string> read_file(const char* what, const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file) {
+absl::Status check_readable(const char* what, const std::string& path) {
+  if (!std::ifstream(path, std::ios::binary).good()) {
     return absl::NotFoundError(absl::StrCat(what, " '", path, "' cannot be read"));
   }
-  return text;
+  return absl::OkStatus();
 }
 
+// Returns: true if the files are a certificate chain and its private key.
+bool fit_together(const std::string& certificate, const std::string& key) {
+  const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_server_method()),
+                                                                  SSL_CTX_free);
+  const bool fit = context != nullptr &&
+                   SSL_CTX_use_certificate_chain_file(context.get(), certificate.c_str()) == 1 &&
+                   SSL_CTX_use_PrivateKey_file(context.get(), key.c_str(), SSL_FILETYPE_PEM) == 1;
+  ERR_clear_error();
+  return fit;
+}
+
+// gRPC looks at the files itself: connections made a second after a change have the new
+// certificate.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> make_credentials(
     const GrpcOptions& options) {
   if (options.tls_certificate.empty() && options.tls_key.empty()) {
     return grpc::InsecureServerCredentials();
   }
-  grpc::SslServerCredentialsOptions tls;
-  auto& pair = tls.pem_key_cert_pairs.emplace_back();
-  TESSERA_ASSIGN_OR_RETURN(pair.cert_chain, read_file("TLS certificate", options.tls_certificate));
-  TESSERA_ASSIGN_OR_RETURN(pair.private_key, read_file("TLS key", options.tls_key));
-  return grpc::SslServerCredentials(tls);
+  TESSERA_RETURN_IF_ERROR(check_readable("TLS certificate", options.tls_certificate));
+  TESSERA_RETURN_IF_ERROR(check_readable("TLS key", options.tls_key));
+  if (!fit_together(options.tls_certificate, options.tls_key)) {
+    return absl::UnavailableError(absl::StrCat("grpc: do certificate '", options.tls_certificate,
+                                               "' and key '", options.tls_key, "' fit together?"));
+  }
+  constexpr unsigned kLookSeconds = 1;
+  using grpc::experimental::FileWatcherCertificateProvider;
+  grpc::experimental::TlsServerCredentialsOptions tls(
+      std::make_shared<FileWatcherCertificateProvider>(options.tls_key, options.tls_certificate,
+                                                       kLookSeconds));
+  tls.watch_identity_key_cert_pairs();
+  return grpc::experimental::TlsServerCredentials(tls);
 }
 
 class Listener final : public GrpcListener {
@@ -100,10 +124,9 @@ class Listener final : public GrpcListener {
     }
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0) {
-      return absl::UnavailableError(
-          absl::StrCat("cannot listen on grpc://", authority(options.address, options.port),
-                       ": is the port taken?",
-                       options.tls_key.empty() ? "" : " Do certificate and key fit together?"));
+      return absl::UnavailableError(absl::StrCat("cannot listen on grpc://",
+                                                 authority(options.address, options.port),
+                                                 ": is the port taken?"));
     }
     server_->GetHealthCheckService()->SetServingStatus(v1::Inference::service_full_name(), true);
     return absl::OkStatus();

@@ -40,43 +40,44 @@ InferenceService::InferenceService(tessera::Service& service, const ApiKeys& key
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
-  const absl::Status authorized = authorize(keys_, *context);
-  return authorized.ok() ? GenerateCall::start(shared_, *context, *request)
-                         : GenerateCall::refuse(shared_, authorized);
+  const auto caller = authorize(keys_, *context);
+  return caller.ok() ? GenerateCall::start(shared_, *context, *request, *caller)
+                     : GenerateCall::refuse(shared_, *context, caller.status());
 }
 
 grpc::ServerUnaryReactor* InferenceService::Abort(grpc::CallbackServerContext* context,
                                                   const v1::AbortRequest* request,
                                                   v1::AbortResponse* response) {
-  const absl::Status authorized = authorize(keys_, *context);
-  if (authorized.ok()) {
-    const std::shared_ptr<GenerateCall> call = calls_.find(request->request_id());
+  const auto caller = authorize(keys_, *context);
+  if (caller.ok()) {
+    const std::shared_ptr<GenerateCall> call =
+        calls_.find((*caller)->tenant_id, request->request_id());
     if (call != nullptr) {
       call->abort();
     }
     response->set_found(call != nullptr);
   }
-  return reply(context, authorized);
+  return reply(context, caller.status());
 }
 
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
                                                      const v1::TokenizeRequest* request,
                                                      v1::TokenizeResponse* response) {
-  const absl::Status authorized = authorize(keys_, *context);
+  const absl::Status authorized = authorize(keys_, *context).status();
   return reply(context, authorized.ok() ? tokenize(service_, *request, *response) : authorized);
 }
 
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
                                                        const v1::DetokenizeRequest* request,
                                                        v1::DetokenizeResponse* response) {
-  const absl::Status authorized = authorize(keys_, *context);
+  const absl::Status authorized = authorize(keys_, *context).status();
   return reply(context, authorized.ok() ? detokenize(service_, *request, *response) : authorized);
 }
 
 grpc::ServerUnaryReactor* InferenceService::GetModelInfo(grpc::CallbackServerContext* context,
                                                          const v1::GetModelInfoRequest*,
                                                          v1::GetModelInfoResponse* response) {
-  const absl::Status authorized = authorize(keys_, *context);
+  const absl::Status authorized = authorize(keys_, *context).status();
   if (authorized.ok()) {
     *response = model_info(service_);
   }
@@ -86,7 +87,7 @@ grpc::ServerUnaryReactor* InferenceService::GetModelInfo(grpc::CallbackServerCon
 grpc::ServerUnaryReactor* InferenceService::GetServerInfo(grpc::CallbackServerContext* context,
                                                           const v1::GetServerInfoRequest*,
                                                           v1::GetServerInfoResponse* response) {
-  const absl::Status authorized = authorize(keys_, *context);
+  const absl::Status authorized = authorize(keys_, *context).status();
   if (authorized.ok()) {
     *response = server_info(service_);
   }
@@ -96,7 +97,7 @@ grpc::ServerUnaryReactor* InferenceService::GetServerInfo(grpc::CallbackServerCo
 grpc::ServerUnaryReactor* InferenceService::GetCacheInfo(grpc::CallbackServerContext* context,
                                                          const v1::GetCacheInfoRequest*,
                                                          v1::GetCacheInfoResponse* response) {
-  const absl::Status authorized = authorize(keys_, *context);
+  const absl::Status authorized = authorize(keys_, *context).status();
   if (authorized.ok()) {
     *response = cache_info(service_);
   }
@@ -106,7 +107,7 @@ grpc::ServerUnaryReactor* InferenceService::GetCacheInfo(grpc::CallbackServerCon
 grpc::ServerUnaryReactor* InferenceService::FlushCache(grpc::CallbackServerContext* context,
                                                        const v1::FlushCacheRequest*,
                                                        v1::FlushCacheResponse*) {
-  const absl::Status authorized = authorize(keys_, *context);
+  const absl::Status authorized = authorize(keys_, *context, /*admin=*/true).status();
   if (authorized.ok()) {
     service_.engine().flush_cache();
   }

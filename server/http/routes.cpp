@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "server/access_log.h"
 #include "server/http/replies.h"
 #include "server/http/route_table.h"
 #include "server/openai/error.h"
@@ -81,6 +82,46 @@ class WithHeaders final : public HttpAnswer {
   HttpHeaders headers_;
 };
 
+// Adds headers to a result.
+HttpResult with_headers(HttpResult result, HttpHeaders headers) {
+  if (auto* reply = std::get_if<HttpReply>(&result)) {
+    reply->headers.insert(reply->headers.end(), headers.begin(), headers.end());
+    return result;
+  }
+  return std::make_unique<WithHeaders>(std::move(std::get<std::unique_ptr<HttpAnswer>>(result)),
+                                       std::move(headers));
+}
+
+// Logs the end of an answer.
+class Logged final : public HttpAnswer {
+ public:
+  Logged(std::unique_ptr<HttpAnswer> answer, std::shared_ptr<const RequestRecord> record)
+      : answer_(std::move(answer)), record_(std::move(record)) {}
+  ~Logged() override {
+    log_access(*record_, status_ > 0 ? fmt::format("{}", status_) : "499", complete_);
+  }
+
+  std::optional<HttpReply> start() override {
+    std::optional<HttpReply> reply = answer_->start();
+    if (reply) {
+      status_ = reply->status;
+      complete_ = !reply->streamed;
+    }
+    return reply;
+  }
+  bool more(std::string& piece) override {
+    const bool going = answer_->more(piece);
+    complete_ = !going;
+    return going;
+  }
+
+ private:
+  std::unique_ptr<HttpAnswer> answer_;
+  std::shared_ptr<const RequestRecord> record_;
+  int status_ = 0;
+  bool complete_ = false;
+};
+
 // Returns: the headers that allow pages of `origin` to read an answer.
 HttpHeaders cors_headers(const std::string& origin) {
   HttpHeaders headers = {{"Access-Control-Allow-Origin", origin}};
@@ -114,33 +155,51 @@ void Routes::attach(Service& service) {
 }
 
 HttpResult Routes::handle(const HttpRequest& request, std::shared_ptr<HttpWaker> waker) {
-  const bool cors = !options_.cors_origin.empty();
-  HttpResult result = cors && request.method == "OPTIONS" ? HttpResult(preflight_reply(request))
-                                                          : dispatch(request, std::move(waker));
-  if (!cors) {
+  auto record = std::make_shared<RequestRecord>();
+  record->id = request_id_of(request.header("x-request-id"));
+  record->method = request.method;
+  record->path = request.path;
+  HttpResult result =
+      with_headers(handle_cors(request, std::move(waker), record), {{"x-request-id", record->id}});
+  if (const auto* reply = std::get_if<HttpReply>(&result)) {
+    log_access(*record, fmt::format("{}", reply->status), true);
     return result;
   }
-  HttpHeaders headers = cors_headers(options_.cors_origin);
-  if (auto* reply = std::get_if<HttpReply>(&result)) {
-    reply->headers.insert(reply->headers.end(), headers.begin(), headers.end());
-    return result;
-  }
-  return std::make_unique<WithHeaders>(std::move(std::get<std::unique_ptr<HttpAnswer>>(result)),
-                                       std::move(headers));
+  return std::make_unique<Logged>(std::move(std::get<std::unique_ptr<HttpAnswer>>(result)),
+                                  std::move(record));
 }
 
-bool Routes::authorized(const HttpRequest& request, Access access) const {
-  return access == Access::open ||
-         options_.api_keys.open(request.header("authorization"),
+HttpResult Routes::handle_cors(const HttpRequest& request, std::shared_ptr<HttpWaker> waker,
+                               const std::shared_ptr<RequestRecord>& record) {
+  if (options_.cors_origin.empty()) {
+    return dispatch(request, std::move(waker), record);
+  }
+  return with_headers(request.method == "OPTIONS" ? HttpResult(preflight_reply(request))
+                                                  : dispatch(request, std::move(waker), record),
+                      cors_headers(options_.cors_origin));
+}
+
+// Returns: null if the request needs a key and has none. A request to an open route need not have
+// one.
+std::shared_ptr<const Caller> Routes::caller_of(const HttpRequest& request, Access access) const {
+  return options_.api_keys.find(request.header("authorization"),
                                 /*basic_too=*/access == Access::page || !from_elsewhere(request));
 }
 
-HttpResult Routes::dispatch(const HttpRequest& request, std::shared_ptr<HttpWaker> waker) {
+HttpResult Routes::dispatch(const HttpRequest& request, std::shared_ptr<HttpWaker> waker,
+                            const std::shared_ptr<RequestRecord>& record) {
   const Route* route = find_route(request.path);
   // A path that is not known needs a key too, so as not to reveal which paths exist.
   const Access access = route == nullptr ? Access::key : route->access;
-  if (!authorized(request, access)) {
+  const std::shared_ptr<const Caller> caller = caller_of(request, access);
+  if (caller != nullptr) {
+    record->set_caller(*caller);
+  } else if (access != Access::open) {
     return locked_reply(access);
+  }
+  if (access == Access::admin && !caller->admin) {
+    return error_reply(absl::PermissionDeniedError(
+        fmt::format("{} is for keys with the right 'admin'", request.path)));
   }
   if (route == nullptr) {
     return error_reply(absl::NotFoundError(fmt::format("there is nothing at {}", request.path)));
@@ -160,6 +219,8 @@ HttpResult Routes::dispatch(const HttpRequest& request, std::shared_ptr<HttpWake
        .rest = std::string_view(request.path).substr(fixed_part(*route).size()),
        .service = *service,
        .waker = std::move(waker),
+       .caller = caller,
+       .record = record,
        .max_choices = options_.max_choices,
        .started = started_});
 }

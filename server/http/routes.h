@@ -12,6 +12,7 @@ namespace tessera {
 
 enum class Access : uint8_t;
 class Service;
+struct RequestRecord;
 
 struct RoutesOptions {
   // Any of these keys authorizes every route, as `Authorization: Bearer KEY`; some routes need none
@@ -24,7 +25,8 @@ struct RoutesOptions {
 };
 
 // HTTP API: dispatches to the routes of server/http/route_table.h. Until attach(), endpoints that
-// need the model return 503.
+// need the model return 503. Every answer has the header x-request-id, from the client or new, and
+// its end is logged (access_log.h).
 class Routes final : public HttpHandler {
  public:
   explicit Routes(RoutesOptions options);
@@ -37,8 +39,11 @@ class Routes final : public HttpHandler {
   HttpReply refuse(int status, const std::string& reason) override;
 
  private:
-  bool authorized(const HttpRequest& request, Access access) const;
-  HttpResult dispatch(const HttpRequest& request, std::shared_ptr<HttpWaker> waker);
+  std::shared_ptr<const Caller> caller_of(const HttpRequest& request, Access access) const;
+  HttpResult handle_cors(const HttpRequest& request, std::shared_ptr<HttpWaker> waker,
+                         const std::shared_ptr<RequestRecord>& record);
+  HttpResult dispatch(const HttpRequest& request, std::shared_ptr<HttpWaker> waker,
+                      const std::shared_ptr<RequestRecord>& record);
 
   RoutesOptions options_;
   int64_t started_;  // seconds of the Unix epoch
