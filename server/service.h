@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "models/text/chat_template.h"
 #include "models/text/tokenizer.h"
+#include "server/byte_budget.h"
 #include "server/kv_overrides.h"
 #include "server/text_stream.h"
 
@@ -42,6 +43,8 @@ struct GenerateRequest : RequestOptions {
   bool keep_special = false;          // prints special tokens
   KvOverrides kv;
   std::optional<std::chrono::steady_clock::time_point> deadline;
+  bool streamed = false;  // the client reads the answer while it is generated
+  bool echo = false;      // the answer repeats the prompt
 };
 
 // One sequence of an accepted request.
@@ -55,6 +58,7 @@ struct Generation {
 struct Accepted {
   std::vector<int32_t> prompt;          // token ids as submitted
   std::vector<Generation> generations;  // one for each sink
+  ByteBudget::Share room;               // for the answer; held until the client has it
 };
 
 // Common path of HTTP and gRPC to the engine: applies the template, tokenizes, submits.
@@ -67,6 +71,8 @@ class Service {
     std::unique_ptr<ChatTemplate> chat_template;  // null: chat requests are refused
     std::unique_ptr<Engine> engine;               // started, or driven by step()
     std::unique_ptr<Metrics> metrics;
+    ByteBudget* budget = nullptr;                // of answers; not owned. Null: unbounded
+    std::size_t max_answer_bytes = 256U << 20U;  // of one request, by answer_bytes()
   };
 
   explicit Service(Parts parts);
@@ -76,7 +82,8 @@ class Service {
   // the engine thread (see EventSink), after the metrics have recorded them.
   // Errors, with no sequence running: as Engine::submit. InvalidArgument with OpenAI's code
   // "context_length_exceeded" and both numbers, if the prompt leaves no room for one more token (if
-  // one was requested). InvalidArgument for messages that the template refuses.
+  // one was requested). InvalidArgument for messages that the template refuses, and for an answer
+  // that may become too large. Unavailable if the answers that wait leave no room for another.
   absl::StatusOr<Accepted> generate(GenerateRequest request,
                                     std::vector<std::shared_ptr<EventSink>> sinks);
 
@@ -87,6 +94,7 @@ class Service {
   void stop(const Generation& generation);
 
   // Returns: the ids that generate() would submit. A prompt of ids is returned unchanged.
+  // Takes time in proportion to the prompt.
   // Errors: InvalidArgument (messages that the template refuses, no template).
   absl::StatusOr<std::vector<int32_t>> tokenize(const Prompt& prompt,
                                                 const PromptOptions& options) const;
@@ -109,9 +117,16 @@ class Service {
   Engine& engine();
   const Engine& engine() const;
   const Metrics& metrics() const;
+  std::size_t max_answer_bytes() const;
 
  private:
   struct State;
+
+  absl::StatusOr<std::vector<int32_t>> tokenize_within(const Prompt& prompt,
+                                                       const PromptOptions& options,
+                                                       std::size_t max_bytes) const;
+  absl::StatusOr<ByteBudget::Share> take_room(const GenerateRequest& request, std::size_t samples,
+                                              int64_t prompt_tokens, int64_t max_tokens) const;
 
   TextStream make_text(const GenerateRequest& request) const;
   absl::Status refuse(absl::Status status);

@@ -64,15 +64,13 @@ std::shared_ptr<GenerateCall> GenerateCall::make(const Shared& shared) {
   return call;
 }
 
-GenerateCall* GenerateCall::start(const Shared& shared, const grpc::ServerContextBase& context,
-                                  const v1::GenerateRequest& request) {
-  const std::shared_ptr<GenerateCall> call = make(shared);
-  if (const absl::Status status = call->submit(context, request); !status.ok()) {
-    call->finish_early(status);
+void GenerateCall::start(const grpc::ServerContextBase& context,
+                         const v1::GenerateRequest& request) {
+  if (const absl::Status status = submit(context, request); !status.ok()) {
+    finish_early(status);
   } else {
-    call->write_pending();
+    write_pending();
   }
-  return call.get();
 }
 
 GenerateCall* GenerateCall::refuse(const Shared& shared, const absl::Status& status) {
@@ -91,6 +89,7 @@ absl::Status GenerateCall::submit(const grpc::ServerContextBase& context,
   TESSERA_ASSIGN_OR_RETURN(GenerateCallRequest parsed, parse_generate_request(request));
   TESSERA_ASSIGN_OR_RETURN(name_, shared_.calls.add(request.request_id(), weak_from_this()));
   parsed.generate.deadline = deadline_of(context);
+  parsed.generate.streamed = true;
   const bool shows_prompt = parsed.generate.sampling.prompt_logprobs.has_value();
   std::vector<std::shared_ptr<EventSink>> sinks;
   for (int32_t i = 0; i < parsed.n; ++i) {
@@ -99,6 +98,7 @@ absl::Status GenerateCall::submit(const grpc::ServerContextBase& context,
   }
   TESSERA_ASSIGN_OR_RETURN(Accepted accepted,
                            shared_.service.generate(std::move(parsed.generate), std::move(sinks)));
+  room_ = std::move(accepted.room);
   std::unique_lock lock(mutex_);
   for (std::size_t i = 0; i < sequences_.size(); ++i) {
     Sequence& sequence = *sequences_[i];

@@ -14,6 +14,7 @@
 #include "models/text/detokenizer.h"
 #include "server/http/choice.h"
 #include "server/http/replies.h"
+#include "server/openai/error.h"
 #include "server/openai/response.h"
 
 namespace tessera {
@@ -67,6 +68,8 @@ class CompletionAnswer final : public HttpAnswer {
       }
     }
   }
+
+  std::size_t start_bytes() const override { return stream_ ? 0 : bytes_ + 1; }
 
   absl::Status submit(CompletionRequest request, const std::shared_ptr<HttpWaker>& waker) {
     choices_.reserve(request.prompts.size() * static_cast<std::size_t>(best_of_));
@@ -138,9 +141,18 @@ class CompletionAnswer final : public HttpAnswer {
     const bool echo_text = request.echo && std::holds_alternative<std::string>(prompt);
     std::string text = echo_text ? std::get<std::string>(prompt) : std::string();
     each.prompt = std::move(prompt);
+    each.streamed = request.stream;
+    each.echo = request.echo;
     TESSERA_ASSIGN_OR_RETURN(Accepted accepted,
                              service_.generate(std::move(each), {queues.begin(), queues.end()}));
     prompt_tokens_ += static_cast<int64_t>(accepted.prompt.size());
+    bytes_ += accepted.room.bytes();
+    rooms_.push_back(std::move(accepted.room));
+    if (bytes_ > service_.max_answer_bytes()) {
+      return invalid_field("prompt",
+                           "the answers to all prompts may become too large together: "
+                           "ask for fewer prompts, tokens or log probabilities");
+    }
     if (request.echo && !echo_text) {
       text = text_of(accepted.prompt, request.each.keep_special);
     }
@@ -222,6 +234,8 @@ class CompletionAnswer final : public HttpAnswer {
   const int32_t best_of_;  // sequences of each prompt
   CompletionHead head_;
   int64_t prompt_tokens_ = 0;
+  std::size_t bytes_ = 0;  // of rooms_
+  std::vector<ByteBudget::Share> rooms_;
   std::vector<Choice> choices_;
 };
 
