@@ -9,6 +9,16 @@
 
 namespace tessera {
 
+namespace {
+
+// A tenant that returns may compute its longest request, four times, before the requests of others.
+// It preempts them until it has computed half of that.
+TenantClock::Limits tenant_limits(const EngineOptions& options) {
+  return {.credit = int64_t{4} * options.context, .lead = int64_t{2} * options.context};
+}
+
+}  // namespace
+
 BatchingEngine::BatchingEngine(Parts parts)
     : options_(parts.options),
       model_(std::move(parts.model)),
@@ -19,10 +29,13 @@ BatchingEngine::BatchingEngine(Parts parts)
       ranks_(options_.ranks),
       intake_(options_, config_, *kv_, ranks_),
       counters_(*kv_, options_.kv_bytes),
-      scheduler_({options_.max_step_tokens, options_.max_sequences}),
+      scheduler_({options_.max_step_tokens, options_.max_sequences,
+                  tenant_limits(options_).lead * kVirtualToken}),
+      tenants_(tenant_limits(options_), options_.max_sequences + options_.max_queue),
       admission_(*kv_, options_.max_sequences, options_.max_sequences + options_.max_queue),
       builder_(*kv_, {options_.max_step_tokens, options_.max_sequences}),
-      sampler_(std::move(parts.sampler), *model_, stream_) {
+      sampler_(std::move(parts.sampler), StepMasks(ranks_, config_.vocab, options_.max_sequences),
+               *model_, stream_) {
   const auto sequences = static_cast<size_t>(options_.max_sequences);
   const size_t inside = sequences + static_cast<size_t>(options_.max_queue);
   sequences_.reserve(inside);
@@ -34,6 +47,8 @@ BatchingEngine::BatchingEngine(Parts parts)
   plan_.preempted.reserve(sequences);
   plan_.forks.reserve(sequences);
   plan_.waiting.reserve(inside);
+  plan_.by_tenant.reserve(inside);
+  plan_.places.reserve(inside);
   released_slots_.reserve(sequences);
 }
 
@@ -82,6 +97,7 @@ bool BatchingEngine::step() {
   plan();
   if (plan_.empty()) {
     counters_.publish();  // a pin may have expired
+    counters_.publish_outline();
     return false;
   }
   reserve();
@@ -103,10 +119,7 @@ void BatchingEngine::receive_requests() {
     }
     admission_.record_prompt(message.samples);
     for (auto& sample : message.samples) {
-      const auto place = std::upper_bound(
-          sequences_.begin(), sequences_.end(), sample->order(),
-          [](int64_t order, const auto& sequence) { return order < sequence->order(); });
-      sequences_.insert(place, std::move(sample));
+      sequences_.push_back(std::move(sample));  // plan() sorts them
     }
     const auto cancelled =
         std::find_if(sequences_.begin(), sequences_.end(),
@@ -127,6 +140,11 @@ void BatchingEngine::end_overdue() {
       sequence->end(FinishReason::cancelled,
                     absl::DeadlineExceededError("the request's deadline has passed"));
       ended = true;
+    } else if (sequence->waited_too_long(inputs_.now)) {
+      sequence->end(FinishReason::cancelled,
+                    absl::ResourceExhaustedError(
+                        "the request has waited for its turn as long as its queue timeout allows"));
+      ended = true;
     }
   }
   if (ended) {
@@ -135,6 +153,7 @@ void BatchingEngine::end_overdue() {
 }
 
 void BatchingEngine::plan() {
+  tenants_.arrange(sequences_);
   admission_.relieve_pressure(sequences_, counters_.counting().running, inputs_.now);
   const std::span<const Candidate> candidates = admission_.candidates(sequences_);
   if (ranks_.count() > 1) {
@@ -161,6 +180,13 @@ void BatchingEngine::reserve() {
   counters_.counting().cache_query_tokens += admitted.prompt_tokens;
   counters_.counting().cache_hit_tokens += admitted.cached_tokens;
   builder_.reserve(plan_, sequences_);
+  for (const int32_t index : plan_.admitted) {
+    Sequence& sequence = *sequences_[static_cast<size_t>(index)];
+    if (!sequence.place().has_value()) {
+      intake_.queue().note_admission(sequence, inputs_.now);
+    }
+    tenants_.admit(sequence, sequence.stored());
+  }
   counters_.counting().preemptions += std::ssize(plan_.preempted);
   count_running();
 }
@@ -175,6 +201,9 @@ void BatchingEngine::sample() {
   counters_.counting().generated_tokens += sampler_.sample(builder_.logits_rows(), sequences_);
   for (const StepPlan::Run& run : plan_.runs) {
     Sequence& sequence = *sequences_[static_cast<size_t>(run.candidate)];
+    if (run.samples) {
+      tenants_.charge_token(sequence);
+    }
     if (run.samples && !sequence.ended() && sequence.full()) {
       sequence.end(FinishReason::length);  // prefill only, max_tokens is 0
     }
@@ -200,7 +229,7 @@ void BatchingEngine::publish() {
   for (const auto& sequence : sequences_) {
     sequence->publish(now);
     if (sequence->ended() && ranks_.leads()) {
-      intake_.queue().remove(sequence->id());
+      intake_.queue().remove(*sequence);
     }
   }
   std::erase_if(sequences_, [](const auto& sequence) { return sequence->ended(); });
@@ -214,7 +243,7 @@ void BatchingEngine::count_running() {
     counting.running += sequence->running() != nullptr ? 1 : 0;
     counting.waiting += sequence->running() == nullptr && !sequence->ended() ? 1 : 0;
   }
-  intake_.queue().set_running(counting.running);
+  intake_.queue().set_running(sequences_);
 }
 
 void BatchingEngine::end_all() {

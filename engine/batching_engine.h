@@ -14,6 +14,7 @@
 #include "engine/sequence.h"
 #include "engine/step_builder.h"
 #include "engine/step_sampler.h"
+#include "engine/tenant_clock.h"
 
 namespace tessera {
 
@@ -46,6 +47,8 @@ class BatchingEngine final : public Engine {
   void stop() override;
 
   EngineStats stats() const override { return counters_.published(); }
+  PrefixOutline outline() const override { return counters_.outline(); }
+  bool serves(const KvPolicy& policy) const override { return kv_->check(policy).ok(); }
   const EngineOptions& options() const override { return options_; }
   const ModelConfig& config() const override { return config_; }
 
@@ -54,11 +57,12 @@ class BatchingEngine final : public Engine {
   const KvCache& kv() const { return *kv_; }
   const StepPlan& last_plan() const { return plan_; }
   const std::vector<std::unique_ptr<Sequence>>& sequences() const { return sequences_; }
+  const TenantClock& tenants() const { return tenants_; }
 
  private:
   // The phases of a step, in order:
   //   receive_requests  adds requests, flushes, cancels; end_overdue ends those past the deadline
-  //   plan     unpins, hands over blocks if pages are short, matches prefixes, calls the Scheduler
+  //   plan     sorts by tenant clocks, unpins, hands over blocks if pages are short, matches prefixes, calls the Scheduler
   //   reserve  preempted: insert, swap out if compressed, release; admitted: attach, then swap in;
   //            forks; last, pages for the groups that close
   //   forward  runs the model: kv_store, attention and kv_score in each layer
@@ -92,6 +96,7 @@ class BatchingEngine final : public Engine {
   // Used only by the engine thread, or by the thread that calls step(). Allocated once and reused
   // by every step.
   const Scheduler scheduler_;
+  TenantClock tenants_;
   PrefixAdmission admission_;
   StepBuilder builder_;
   StepSampler sampler_;

@@ -69,6 +69,7 @@ Candidate PrefixAdmission::candidate_of(size_t i, Sequences sequences) const {
     KvMatch& match = waiting->match;
     match = prefixes_.match(cache_prompt(sequence), sequence.max_cached_tokens(), match);
     candidate.stored = prefixes_.tokens_of(match);
+    sequence.set_matched(candidate.stored);
     candidate.kv.low_tokens = match.low_blocks * prefixes_.block_tokens();
     candidate.matched = match.pages;
     candidate.locked = prefixes_.unlocked_pages(match);
@@ -192,7 +193,8 @@ void PrefixAdmission::insert_stored(Sequence& sequence, const KvSlot& slot, bool
   prefixes_.insert(slot, cache_prompt(sequence),
                    std::min(sequence.stored(), sequence.max_inserted_tokens()), replace_coarser);
   if (sequence.complete() && sequence.cache().pin) {
-    prefixes_.pin(slot, now + sequence.cache().ttl);
+    const int64_t quota = sequence.tenant().pin_tokens;
+    prefixes_.pin(slot, {now + sequence.cache().ttl, sequence.tenant().id, quota});
   }
 }
 

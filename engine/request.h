@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,6 +13,7 @@
 #include "absl/status/status.h"
 #include "engine/kv/kv_usage.h"
 #include "engine/request_options.h"
+#include "engine/token_grammar.h"
 #include "kernels/kv/kv_policy.h"
 
 namespace tessera {
@@ -38,7 +40,9 @@ enum class FinishReason : uint8_t {
 // Final event of a sample.
 struct Finish {
   FinishReason reason = FinishReason::stop;
-  absl::Status status;  // an error with `failed`; DeadlineExceeded if cancelled by the deadline
+  // An error with `failed`. If cancelled: DeadlineExceeded by the deadline, ResourceExhausted by the
+  // queue timeout.
+  absl::Status status;
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;      // prompt tokens taken from the prefix cache
   int32_t completion_tokens = 0;  // number of on_token calls
@@ -74,6 +78,16 @@ class EventSink {
   virtual void on_finish(const Finish& finish) = 0;
 };
 
+// The tenant of a request. Tenants share the engine in proportion to their shares (tenant_clock.h);
+// prefixes are kept apart by the salt of each request.
+struct TenantOfRequest {
+  int32_t id = 0;     // 0: the only tenant; then nothing is divided
+  int32_t share = 1;  // 1 to kMaxTenantShare
+  // Tokens that the tenant's pins may keep. A pin beyond this is ignored.
+  int64_t pin_tokens = std::numeric_limits<int64_t>::max();
+};
+inline constexpr int32_t kMaxTenantShare = 1000;
+
 // Part of a request that the service computes from the client's.
 struct RequestInput {
   std::vector<int32_t> prompt;  // not empty, each in [0, vocab)
@@ -88,6 +102,13 @@ struct RequestInput {
   // Deadline, by EngineOptions::clock. Within one step after it the request, waiting or running,
   // ends with `cancelled` and DeadlineExceeded.
   std::optional<std::chrono::steady_clock::time_point> deadline;
+  // Each sample's tokens follow it; null: any tokens. It ends samples by allowing only ends of
+  // sequence, so `ignore_eos` must be false. Forced tokens need not follow it.
+  std::shared_ptr<const TokenGrammar> grammar;
+  // The queue timeout, by the same clock. A request that is not admitted by then ends with
+  // `cancelled` and ResourceExhausted. One that is not expected to be is refused (RequestQueue).
+  std::optional<std::chrono::steady_clock::time_point> start_by;
+  TenantOfRequest tenant;
   std::vector<std::shared_ptr<EventSink>> sinks;  // at least one, none of them null
 };
 

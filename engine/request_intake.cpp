@@ -60,7 +60,7 @@ absl::StatusOr<RequestId> RequestIntake::submit(EngineRequest request) {
   if (ranks_.count() > 1) {
     message.request = std::make_unique<EngineRequest>(std::move(request));
   }
-  TESSERA_RETURN_IF_ERROR(queue_.push(std::move(message)));
+  TESSERA_RETURN_IF_ERROR(queue_.push(std::move(message), options_.clock()));
   return first_id;
 }
 
@@ -73,6 +73,10 @@ absl::Status RequestIntake::check(const EngineRequest& request) const {
     return absl::InvalidArgumentError(absl::StrCat("the request has ", request.sinks.size(),
                                                    " samples, the queue takes ",
                                                    options_.max_queue));
+  }
+  if (request.grammar != nullptr && request.ignore_eos) {
+    return absl::InvalidArgumentError(
+        "ignore_eos cannot be combined with a grammar, which ends the text");
   }
   for (const absl::Status& status :
        {check_option({"max_tokens", kTokenCount}, request.max_tokens),

@@ -1,12 +1,19 @@
 #include "engine/request_queue.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/retry_after.h"
 #include "kernels/check.h"
 
 namespace tessera {
 namespace {
+
+// A refused client waits at least this long before it tries again.
+constexpr std::chrono::seconds kLeastRetry{1};
 
 // Maximum number of messages in the channel. Every unfinished sequence may have entered and been
 // cancelled since the last receive(), and cancellations of ended sequences may still be there.
@@ -19,16 +26,47 @@ size_t channel_capacity(int64_t max_inside) {
 RequestQueue::RequestQueue(int32_t max_queue, int32_t max_sequences)
     : max_queue_(max_queue), channel_(channel_capacity(int64_t{max_queue} + max_sequences)) {}
 
-absl::Status RequestQueue::push(Message request) {
+absl::Status RequestQueue::check_room(const Sequence& first, int64_t samples, const Tenant& tenant,
+                                      Time now) const {
+  const ExpectedWait::Duration wait = tenant.wait.behind(tenant.waiting(), now);
+  const auto refusal = [&](std::string reason) {
+    const auto least = std::max(wait, ExpectedWait::Duration(kLeastRetry));
+    return with_retry_after(absl::ResourceExhaustedError(std::move(reason)), least);
+  };
+  const int64_t free = max_queue_ - waiting();
+  if (samples > free) {
+    return refusal(absl::StrCat("the queue is full: ", waiting(), " requests wait, ", max_queue_,
+                                " at most"));
+  }
+  if (first.tenant().id != 0 && tenant.waiting() > 0 && tenant.waiting() + samples > free) {
+    return refusal(absl::StrCat("the queue is full for this tenant: ", tenant.waiting(),
+                                " of its requests wait, and ", free, " places are left for all"));
+  }
+  const auto latest = first.latest_start();
+  // A request that is late already is accepted and ends with DeadlineExceeded.
+  if (latest.has_value() && *latest > now && wait > *latest - now) {
+    return refusal(absl::StrFormat(
+        "the server is overloaded: a request now waits for %.1f s, and this one may for %.1f s",
+        wait.count(), ExpectedWait::Duration(*latest - now).count()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RequestQueue::push(Message request, Time now) {
   const auto& samples = request.samples;
   const std::lock_guard lock(mutex_);
   if (refusing_) {
     return absl::UnavailableError("the engine takes no more requests: it is shutting down");
   }
-  if (unfinished_ - running_ + std::ssize(samples) > max_queue_) {
-    return absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", unfinished_ - running_,
-                                                     " requests wait, ", max_queue_, " at most"));
+  Tenant& tenant = tenants_[samples.front()->tenant().id];
+  if (const absl::Status room = check_room(*samples.front(), std::ssize(samples), tenant, now);
+      !room.ok()) {
+    return room;
   }
+  if (tenant.waiting() == 0) {
+    tenant.wait.begin(now);
+  }
+  tenant.unfinished += std::ssize(samples);
   unfinished_ += std::ssize(samples);
   for (const auto& sample : samples) {
     cancellable_.insert(sample->id());
@@ -80,14 +118,33 @@ bool RequestQueue::empty() const {
   return unfinished_ == 0;
 }
 
-void RequestQueue::set_running(int32_t sequences) {
+void RequestQueue::set_running(Sequences unfinished) {
   const std::lock_guard lock(mutex_);
-  running_ = sequences;
+  running_ = 0;
+  for (auto& [id, tenant] : tenants_) {
+    tenant.running = 0;
+  }
+  for (const auto& sequence : unfinished) {
+    const auto tenant = tenants_.find(sequence->tenant().id);
+    if (sequence->running() != nullptr && tenant != tenants_.end()) {  // none but on the leader
+      ++tenant->second.running;
+      ++running_;
+    }
+  }
 }
 
-void RequestQueue::remove(RequestId id) {
+void RequestQueue::note_admission(const Sequence& sequence, Time now) {
   const std::lock_guard lock(mutex_);
-  cancellable_.erase(id);
+  const auto tenant = tenants_.find(sequence.tenant().id);
+  if (tenant != tenants_.end()) {
+    tenant->second.wait.admitted(now);
+  }
+}
+
+void RequestQueue::remove(const Sequence& sequence) {
+  const std::lock_guard lock(mutex_);
+  cancellable_.erase(sequence.id());
+  --tenants_.at(sequence.tenant().id).unfinished;
   --unfinished_;
   TESSERA_CHECK(unfinished_ >= 0, "more sequences left than entered");
 }

@@ -1,13 +1,16 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "engine/channel.h"
+#include "engine/expected_wait.h"
 #include "engine/request.h"
 #include "engine/sequence.h"
 
@@ -30,6 +33,8 @@ struct Message {
 // counts sequences, not requests. Pushing never blocks. Thread-safe.
 class RequestQueue {
  public:
+  using Time = std::chrono::steady_clock::time_point;
+
   // max_queue: maximum number of unfinished sequences that do not run; more are refused.
   // max_sequences: maximum number of sequences that run at once.
   RequestQueue(int32_t max_queue, int32_t max_sequences);
@@ -37,9 +42,13 @@ class RequestQueue {
   // ---- any thread
 
   // Sends all samples of a request to the engine in one message.
-  // Errors, with nothing sent: Unavailable if refuse() was called; ResourceExhausted, with the
-  // queue's length, if the queue has no room for all samples.
-  absl::Status push(Message request);
+  // Errors, with nothing sent: Unavailable if refuse() was called. ResourceExhausted with the
+  // expected wait (retry_after.h) if
+  //   - the queue has no room for all samples,
+  //   - its tenant would have more samples waiting than places are free. So a tenant that floods
+  //     the queue leaves half of it to the others (dynamic thresholds: Choudhury and Hahne, 1998),
+  //   - or it is expected to wait beyond its queue timeout or deadline.
+  absl::Status push(Message request, Time now);
 
   // Sends a cancellation. Does nothing if the sequence has ended, is unknown or was cancelled.
   void cancel(RequestId id);
@@ -58,11 +67,26 @@ class RequestQueue {
   // Returns: false if the queue is closed and no message is left.
   bool wait() { return channel_.wait(); }
 
-  // Sets the number of running sequences, which do not count towards max_queue.
-  void set_running(int32_t sequences);
-  void remove(RequestId id);  // the sequence has ended
+  // Counts the running sequences, which do not count towards max_queue.
+  void set_running(Sequences unfinished);
+  // A sequence was admitted for the first time.
+  void note_admission(const Sequence& sequence, Time now);
+  void remove(const Sequence& sequence);  // it has ended
 
  private:
+  struct Tenant {
+    int64_t unfinished = 0;
+    int64_t running = 0;
+    ExpectedWait wait;
+
+    int64_t waiting() const { return unfinished - running; }
+  };
+
+  int64_t waiting() const { return unfinished_ - running_; }
+  // Requires: mutex_ is held.
+  absl::Status check_room(const Sequence& first, int64_t samples, const Tenant& tenant,
+                          Time now) const;
+
   const int64_t max_queue_;
   Channel<Message> channel_;
   mutable std::mutex mutex_;  // held while pushing, so that no request is pushed after refuse()
@@ -71,6 +95,7 @@ class RequestQueue {
   bool flushing_ = false;  // a flush is in the channel
   int64_t unfinished_ = 0;
   int64_t running_ = 0;
+  std::unordered_map<int32_t, Tenant> tenants_;  // by id; as many as the key file names
   std::unordered_set<RequestId> cancellable_;  // unfinished and not cancelled
 };
 

@@ -19,6 +19,7 @@ class Planner {
         free_(budget.pages_free),
         tokens_left_(limits.max_step_tokens),
         slots_left_(limits.max_sequences),
+        tenant_lead_(limits.tenant_lead),
         end_of_running_(candidates.size()) {
     plan_.preempted.clear();
     plan_.admitted.clear();
@@ -34,9 +35,7 @@ class Planner {
         plan_.waiting.push_back(static_cast<int32_t>(i));
       }
     }
-    std::sort(plan_.waiting.begin(), plan_.waiting.end(), [&](int32_t a, int32_t b) {
-      return std::pair(admission_order(a), a) < std::pair(admission_order(b), b);
-    });
+    fill_tenant_places();
     TESSERA_CHECK(slots_left_ >= 0, "more sequences run than there are slots");
   }
 
@@ -98,6 +97,32 @@ class Planner {
       }
     }
   }
+
+  // Sorts each tenant's waiting sequences by order minus head start, among the tenant's own places.
+  void fill_tenant_places() {
+    const auto before = [&](int32_t a, int32_t b) {
+      return std::pair(admission_order(a), a) < std::pair(admission_order(b), b);
+    };
+    std::vector<int32_t>& sorted = plan_.by_tenant;
+    sorted = plan_.waiting;
+    std::sort(sorted.begin(), sorted.end(), [&](int32_t a, int32_t b) {
+      return tenant(a) != tenant(b) ? tenant(a) < tenant(b) : before(a, b);
+    });
+    // The places in scheduling order, grouped by tenant.
+    std::sort(plan_.waiting.begin(), plan_.waiting.end(), [&](int32_t a, int32_t b) {
+      return std::pair(tenant(a), a) < std::pair(tenant(b), b);
+    });
+    std::vector<std::pair<int32_t, int32_t>>& places = plan_.places;
+    places.clear();
+    for (size_t i = 0; i < sorted.size(); ++i) {
+      places.emplace_back(plan_.waiting[i], sorted[i]);
+    }
+    std::sort(places.begin(), places.end());
+    std::transform(places.begin(), places.end(), plan_.waiting.begin(),
+                   [](const auto& place) { return place.second; });
+  }
+
+  int32_t tenant(int32_t i) const { return candidates_[static_cast<size_t>(i)].tenant; }
 
   int64_t admission_order(int32_t i) const {
     const Candidate& candidate = candidates_[static_cast<size_t>(i)];
@@ -250,8 +275,15 @@ class Planner {
     plan_.preempted.push_back(static_cast<int32_t>(victim));
   }
 
-  // Preempts running sequences of worse priority behind `i`, if that is necessary to admit `i` and
-  // suffices for it; otherwise preempts none. Returns: true if `i` can be admitted.
+  // Returns: true if a waiting sequence may take the slot of a running one behind it.
+  bool may_displace(const Candidate& waiting, const Candidate& victim) const {
+    return waiting.tenant == victim.tenant
+               ? victim.priority > waiting.priority
+               : victim.clock - waiting.clock >= tenant_lead_ / waiting.share;
+  }
+
+  // Preempts running sequences behind `i` that it may displace, if that is necessary to admit `i`
+  // and suffices for it; otherwise preempts none. Returns: true if `i` can be admitted.
   bool make_room_to_admit(size_t i) {
     int64_t slots = slots_left_;
     int64_t tokens = tokens_left_;
@@ -268,8 +300,7 @@ class Planner {
       if (!keeps_slot(first_victim)) {
         continue;
       }
-      const Candidate& victim = candidates_[first_victim];
-      if (victim.priority <= candidates_[i].priority) {
+      if (!may_displace(candidates_[i], candidates_[first_victim])) {
         return false;
       }
       ++slots;
@@ -290,7 +321,8 @@ class Planner {
   int64_t free_;         // in pages
   int32_t tokens_left_;  // in this step
   int32_t slots_left_;
-  int64_t promised_ = 0;  // sum of promise() over sequences with a slot, in pages
+  const int64_t tenant_lead_;  // see SchedulerLimits
+  int64_t promised_ = 0;       // sum of promise() over sequences with a slot, in pages
   size_t best_preempted_ = SIZE_MAX;
   bool admitted_matches_ = false;  // an admitted sequence begins with a cached prefix
   size_t end_of_running_;          // no sequence from this index on keeps a slot

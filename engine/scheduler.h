@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/kv/kv_budget.h"
@@ -12,7 +13,11 @@ namespace tessera {
 
 // The scheduler's view of one live sequence: plain data.
 struct Candidate {
-  int64_t order = 0;     // scheduling order, see order_of
+  int32_t tenant = 0;
+  int32_t share = 1;
+  int64_t clock = 0;     // of the tenant, in virtual time, see TenantClock
+  int64_t start = 0;     // place of the sequence, in virtual time
+  int64_t order = 0;     // order within the tenant, see order_of
   int32_t priority = 0;  // lower runs first
   int32_t tokens = 0;    // prompt and generated; all are stored before the next one is sampled
   int32_t stored = 0;    // tokens already in pages and in the residual buffer, or in a match
@@ -51,9 +56,9 @@ struct Candidate {
 // each level between them, so urgent requests cannot starve the others.
 inline constexpr int64_t kPriorityHeadStart = 4096;
 
-// Scheduling order: the lower value runs first and is preempted last. Within a priority this is
-// first come, first served, also for a preempted sequence. `arrival` counts samples; a request has
-// the number of its first sample.
+// Order within a tenant: the lower value runs first and is preempted last. Within a priority this
+// is first come, first served, also for a preempted sequence. `arrival` counts samples; a request
+// has the number of its first sample. Scheduling order is by Candidate::start, and then by this.
 constexpr int64_t order_of(int32_t priority, int64_t arrival) {
   return arrival + int64_t{priority} * kPriorityHeadStart;
 }
@@ -91,11 +96,17 @@ struct StepPlan {
   std::vector<int32_t> counts;   // [candidates], tokens of each run; 0: no run
   std::vector<uint8_t> evicted;  // [candidates], 1: the candidate is in `preempted`
   std::vector<int32_t> waiting;  // waiting candidates, in order of admission
+  // Used while planning: waiting candidates by tenant, and the place of each.
+  std::vector<int32_t> by_tenant;
+  std::vector<std::pair<int32_t, int32_t>> places;
 };
 
 struct SchedulerLimits {
   int32_t max_step_tokens = 0;
   int32_t max_sequences = 0;  // <= max_step_tokens, so every decode fits into every step
+  // A waiting sequence preempts one of another tenant only if the other tenant's clock is ahead by
+  // this virtual time, divided by the share of its own.
+  int64_t tenant_lead = 0;
 };
 
 // Decides which sequences run in a step and how many tokens each computes: continuous batching with
@@ -104,8 +115,8 @@ struct SchedulerLimits {
 // A step is filled in this order:
 //   1. Decodes: every running sequence with one pending token. So prefills never delay decodes.
 //   2. Chunks of running prefills, in scheduling order, up to max_step_tokens.
-//   3. Waiting sequences, by order_of minus head start, while a slot, step tokens and free pages
-//      are left. The pages must suffice for all known tokens of the sequence, uncompressed, besides
+//   3. Waiting sequences, in scheduling order, while a slot, step tokens and free pages are left.
+//      The places of a tenant are filled by order_of minus head start. The pages must suffice for all known tokens of the sequence, uncompressed, besides
 //      the pages promised to running sequences: their known tokens and one more group each. The
 //      first sequence that does not fit ends admission, so no sequence overtakes it. A sequence
 //      whose next prefix block another one is computing waits for that one and delays no other.
@@ -122,8 +133,9 @@ struct SchedulerLimits {
 // it in scheduling order. The preempted sequence keeps its tokens, waits at its place in this order
 // and is recomputed. If a policy has compressed it, recompute would change its text, so it is
 // swapped out and swapped in again. A sequence without such a victim keeps its pages and skips the
-// step. A waiting sequence preempts only sequences of a worse *priority*, and only if that suffices
-// to admit it.
+// step. A waiting sequence preempts only sequences of a worse *priority* of its own tenant, or those
+// of tenants that are ahead by `tenant_lead`, and only if that suffices to admit it. It cannot
+// be preempted by these in turn, because scheduling order is the same for both.
 //
 // Unlocked pages of the prefix cache count as free (KvBudget::pages_free). If a step both preempts
 // and admits sequences that may share cached pages, totals do not tell which pages become free.

@@ -43,13 +43,17 @@ Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& req
       id_(request_id + sample),
       order_(order_of(request.priority, static_cast<int64_t>(request_id))),
       priority_(request.priority),
+      tenant_(request.tenant),
       prompt_tokens_(request.prompt.size()),
       shareable_(request.sinks.size() > 1 ? static_cast<int32_t>(prompt_tokens_) - 1 : 0),
       max_length_(max_length(request, model.context)),
       shared_(std::move(shared)),
       sampling_(request.sampling),
+      constrained_(request.grammar != nullptr),
+      constraint_(constrained_ ? request.grammar->begin() : nullptr),
       observe_logits_(request.observe_logits),
       deadline_(request.deadline),
+      start_by_(request.start_by),
       sink_(request.sinks[sample]),
       kv_(request.kv.value_or(model.kv)),
       cache_(request.cache),
@@ -86,7 +90,11 @@ Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& req
 }
 
 Candidate Sequence::candidate() const {
-  return {.order = order_,
+  return {.tenant = tenant_.id,
+          .share = tenant_.share,
+          .clock = clock_,
+          .start = start_,
+          .order = order_,
           .priority = priority_,
           .tokens = static_cast<int32_t>(tokens_.size()),
           .stored = stored(),
@@ -139,6 +147,10 @@ std::optional<int32_t> Sequence::forced() const {
 
 bool Sequence::overdue(std::chrono::steady_clock::time_point now) const {
   return deadline_.has_value() && *deadline_ <= now;
+}
+
+bool Sequence::waited_too_long(std::chrono::steady_clock::time_point now) const {
+  return start_by_.has_value() && !admitted_.has_value() && *start_by_ <= now;
 }
 
 int32_t Sequence::stored() const {
@@ -221,6 +233,9 @@ bool Sequence::append(const Sampled& next) {
     return false;
   }
   tokens_.push_back(next.token);
+  if (constraint_ != nullptr) {
+    constraint_->accept(next.token);
+  }
   unpublished_token_ = next.token;
   unpublished_logprob_ = next.logprobs.chosen;
   unpublished_top_.assign(next.logprobs.top.begin(), next.logprobs.top.end());

@@ -74,7 +74,7 @@ class Sequence {
 
   RequestId id() const { return id_; }
   RequestId request_id() const { return request_id_; }
-  int64_t order() const { return order_; }  // scheduling order, see order_of
+  int64_t order() const { return order_; }  // order within its tenant, see order_of
   Candidate candidate() const;              // without the fields that need the KV cache
 
   std::span<const int32_t> tokens() const { return tokens_; }  // prompt, then generated tokens
@@ -82,6 +82,10 @@ class Sequence {
   std::span<const int32_t> generated() const { return tokens().subspan(prompt_tokens_); }
   std::span<const int32_t> stop_ids() const { return shared_->stop_ids; }
   const SamplingParams& sampling() const { return sampling_; }
+  // True if its tokens follow a grammar. The constraint is null without one, and on ranks other than
+  // the leader.
+  bool constrained() const { return constrained_; }
+  TokenConstraint* constraint() const { return constraint_.get(); }
   // The next token under teacher forcing, which replaces the sampler's choice.
   std::optional<int32_t> forced() const;
   // Number of first tokens whose keys and values are in its slot or in its swapped-out copy (some
@@ -97,6 +101,29 @@ class Sequence {
   // True if the sequence has reached max_tokens, the end of the forced tokens or the context.
   bool full() const { return tokens_.size() == max_length_; }
   bool overdue(std::chrono::steady_clock::time_point now) const;
+  // True if it was never admitted and its queue timeout has passed.
+  bool waited_too_long(std::chrono::steady_clock::time_point now) const;
+
+  // The earlier of queue timeout and deadline.
+  std::optional<std::chrono::steady_clock::time_point> latest_start() const {
+    return start_by_.has_value() && deadline_.has_value() ? std::min(start_by_, deadline_)
+           : start_by_.has_value()                        ? start_by_
+                                                          : deadline_;
+  }
+
+  // ---- order among tenants, set by TenantClock
+  const TenantOfRequest& tenant() const { return tenant_; }
+  // Its place among admitted sequences, in virtual time. None before the first admission.
+  std::optional<int64_t> place() const { return place_; }
+  void set_place(int64_t place) { place_ = place; }
+  // The time that orders it in the next step: a place of its tenant, or an expected one.
+  int64_t start() const { return start_; }
+  void set_start(int64_t start) { start_ = start; }
+  int64_t clock() const { return clock_; }  // of its tenant, before the step
+  void set_clock(int64_t clock) { clock_ = clock; }
+  // Tokens of its latest match with the prefix cache.
+  int32_t matched() const { return matched_; }
+  void set_matched(int32_t tokens) { matched_ = tokens; }
 
   // ---- state. A pointer is null in every other state, and valid until the state changes.
   Waiting* waiting() { return std::get_if<Waiting>(&state_); }
@@ -178,14 +205,22 @@ class Sequence {
   RequestId id_;
   int64_t order_;
   int32_t priority_;
+  TenantOfRequest tenant_;
+  std::optional<int64_t> place_;
+  int64_t start_ = 0;
+  int64_t clock_ = 0;
+  int32_t matched_ = 0;
   size_t prompt_tokens_;
   int32_t shareable_;
   size_t max_length_;            // maximum size of tokens_
   std::vector<int32_t> tokens_;  // prompt, then generated tokens
   std::shared_ptr<const Shared> shared_;
   SamplingParams sampling_;
+  bool constrained_;
+  std::unique_ptr<TokenConstraint> constraint_;
   bool observe_logits_;
   std::optional<std::chrono::steady_clock::time_point> deadline_;
+  std::optional<std::chrono::steady_clock::time_point> start_by_;
   std::shared_ptr<EventSink> sink_;
 
   KvPreset kv_;

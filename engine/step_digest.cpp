@@ -29,7 +29,8 @@ uint64_t step_digest(std::span<const Candidate> candidates, Sequences sequences,
   digest.add(accounting.available_pages(), accounting.free_pages());
   for (size_t i = 0; i < candidates.size(); ++i) {
     const Candidate& c = candidates[i];
-    digest.add(c.order, c.tokens, sequences[i]->tokens().back(), c.stored, c.pages, c.running);
+    digest.add(c.tenant, c.clock, c.start, c.order, c.tokens, sequences[i]->tokens().back(),
+               c.stored, c.pages, c.running);
     digest.add(c.kv.page_tokens, c.kv.uneven, c.kv.low_tokens, c.kv.swap_in_pages, c.kv.compresses);
     digest.add(c.unlocked, c.matched, c.locked, c.head_start, c.waits_for);
   }

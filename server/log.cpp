@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "server/commit.h"
+
 namespace tessera {
 
 void start_log(const Settings& settings, int32_t rank) {
@@ -15,7 +17,7 @@ void start_log(const Settings& settings, int32_t rank) {
   if (rank > 0) {
     return;
   }
-  spdlog::info("tessera-server {}: {}", TESSERA_VERSION, describe(settings));
+  spdlog::info("tessera-server {} ({}): {}", TESSERA_VERSION, commit(), describe(settings));
 }
 
 }  // namespace tessera

@@ -8,6 +8,7 @@
 #include <random>
 #include <utility>
 
+#include "kernels/check.h"
 #include "models/status_macros.h"
 #include "server/answer_bytes.h"
 #include "server/metrics.h"
@@ -107,6 +108,7 @@ struct Service::State {
   std::size_t longest_token = 1;
   ChatTemplate::Variables variables;
   std::atomic<bool> ready = true;
+  std::unique_ptr<GrammarStore> grammars;
 };
 
 Service::Service(Parts parts) : state_(std::make_unique<State>()) {
@@ -118,12 +120,27 @@ Service::Service(Parts parts) : state_(std::make_unique<State>()) {
     state_->variables.eos_token = tokenizer.token_bytes(*id, true);
   }
   state_->longest_token = longest_token(tokenizer);
+  state_->grammars = std::make_unique<GrammarStore>(std::move(parts.grammar_compiler));
   state_->parts = std::move(parts);
 }
 
 // Destroys the engine first, because its thread reports to the metrics until it is joined.
 Service::~Service() {
+  state_->grammars.reset();  // ends what waits for a grammar
   state_->parts.engine.reset();
+}
+
+void Service::compile(const GrammarSpec& spec, GrammarStore::Done done) {
+  state_->grammars->get(spec, [this, field = spec.field, done = std::move(done)](
+                                  absl::StatusOr<GrammarStore::Grammar> result) {
+    if (!result.ok()) {
+      result = refuse(with_param(
+          absl::Status(result.status().code(),
+                       fmt::format("{}: {}", field, std::string(result.status().message()))),
+          field));
+    }
+    done(std::move(result));
+  });
 }
 
 absl::StatusOr<Accepted> Service::generate(GenerateRequest request,
@@ -159,6 +176,9 @@ absl::StatusOr<Accepted> Service::generate(GenerateRequest request,
     return refuse(room.status());
   }
   accepted.room = *std::move(room);
+  TESSERA_CHECK(!request.grammar || request.compiled_grammar != nullptr,
+                "a request with a grammar has it compiled");
+  submitted.grammar = std::move(request.compiled_grammar);
   for (std::shared_ptr<EventSink>& sink : sinks) {
     auto measured =
         std::make_shared<MeasuredSink>(std::move(sink), *state_->parts.metrics, received);

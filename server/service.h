@@ -15,6 +15,8 @@
 #include "models/text/chat_template.h"
 #include "models/text/tokenizer.h"
 #include "server/byte_budget.h"
+#include "server/grammar/grammar_spec.h"
+#include "server/grammar/grammar_store.h"
 #include "server/kv_overrides.h"
 #include "server/text_stream.h"
 
@@ -42,6 +44,9 @@ struct GenerateRequest : RequestOptions {
   std::vector<std::string> stop;      // never part of the returned text
   bool keep_special = false;          // prints special tokens
   KvOverrides kv;
+  // What the text must match, and the same compiled: Service::compile makes it of the spec.
+  std::optional<GrammarSpec> grammar;
+  std::shared_ptr<const TokenGrammar> compiled_grammar;
   std::optional<std::chrono::steady_clock::time_point> deadline;
   bool streamed = false;  // the client reads the answer while it is generated
   bool echo = false;      // the answer repeats the prompt
@@ -73,13 +78,18 @@ class Service {
     std::unique_ptr<Metrics> metrics;
     ByteBudget* budget = nullptr;                // of answers; not owned. Null: unbounded
     std::size_t max_answer_bytes = 256U << 20U;  // of one request, by answer_bytes()
+    std::unique_ptr<GrammarCompiler> grammar_compiler = nullptr;  // null: grammars are refused
   };
 
   explicit Service(Parts parts);
   ~Service();
 
+  // Compiles a grammar, as GrammarStore::get. Errors name the spec's field.
+  void compile(const GrammarSpec& spec, GrammarStore::Done done);
+
   // Generates one sequence for each of `sinks`, with consecutive seeds. Events go to the sinks on
   // the engine thread (see EventSink), after the metrics have recorded them.
+  // Requires: a request with a grammar has it compiled.
   // Errors, with no sequence running: as Engine::submit. InvalidArgument with OpenAI's code
   // "context_length_exceeded" and both numbers, if the prompt leaves no room for one more token (if
   // one was requested). InvalidArgument for messages that the template refuses, and for an answer

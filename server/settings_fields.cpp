@@ -318,8 +318,8 @@ std::vector<SettingsField> compute_fields() {
                     TESSERA_AT(threads)),
       choice_field(
           "weights", weights,
-          "format the weights are converted to at load; auto: bf16 or f16 where the checkpoint "
-          "has that, else f32",
+          "format the weights are converted to at load; auto: as the checkpoint has them, if that "
+          "is bf16, f16 or quantised, else f32",
           TESSERA_AT(weights)),
       integer_field("tensor-parallel", "COUNT", {1, 1024},
                     "ranks that the model is split over, a process each: mpirun -n COUNT starts "

@@ -44,7 +44,8 @@ PrefixCache::PrefixCache(KvArena& arena, std::span<const uint8_t> ladder, const 
       tree_(tree_shape(arena.shape())),
       seen_(kSeenPathsPerBlock * arena.shape().prefix_blocks()),
       holders_(static_cast<size_t>(arena.shape().slots)),
-      scratch_(demote_scratch) {
+      scratch_(demote_scratch),
+      outliner_(tree_, arena.shape().context / arena.shape().prefix_block_tokens + 1) {
   for (const uint8_t tier : tier_of_level_) {
     tree_.root("", tier);
   }
@@ -343,24 +344,44 @@ int64_t PrefixCache::flush() {
   return freed;
 }
 
-bool PrefixCache::pin(int32_t slot, Time until, int64_t reserve) {
+bool PrefixCache::replaces(const Pin& old, int32_t slot, const PinTerms& terms) const {
+  Node node = at(slot).node;
+  while (node >= 0 && node != old.node) {
+    node = tree_.parent(node);
+  }
+  return node >= 0 && old.owner == terms.owner && old.until <= terms.until;
+}
+
+bool PrefixCache::pin(int32_t slot, const PinTerms& terms, int64_t reserve) {
   const Holder& holder = at(slot);
   if (holder.blocks == 0) {
     return true;
   }
   int64_t pages = 0;
+  int64_t blocks = holder.blocks;
   for (Node node = holder.node; node >= 0; node = tree_.parent(node)) {
     pages += tree_.prefix_block_pages(tree_.level(node));
   }
   int64_t pinned = pages;
   for (const Pin& pin : pins_) {
-    pinned += pin.pages;
+    if (!replaces(pin, slot, terms)) {
+      pinned += pin.pages;
+      blocks += pin.owner == terms.owner ? pin.blocks : 0;
+    }
   }
-  if (pinned + reserve > arena_.shape().pages) {
+  if (pinned + reserve > arena_.shape().pages ||
+      blocks * prefix_block_tokens() > terms.max_tokens) {
     return false;
   }
   tree_.lock(holder.node);
-  pins_.push_back({holder.node, until, pages});
+  std::erase_if(pins_, [&](const Pin& pin) {
+    const bool replaced = replaces(pin, slot, terms);
+    if (replaced) {
+      tree_.unlock(pin.node);
+    }
+    return replaced;
+  });
+  pins_.push_back({holder.node, terms.until, pages, terms.owner, holder.blocks});
   return true;
 }
 
@@ -386,6 +407,23 @@ PrefixCacheStats PrefixCache::stats() const {
     }
   }
   return stats;
+}
+
+void PrefixCache::outline(PrefixOutline& out) {
+  outliner_.begin(out);
+  for (const Holder& holder : holders_) {
+    if (holder.blocks > 0) {
+      outliner_.add_path(holder.node);
+    }
+  }
+  for (const Pin& pin : pins_) {
+    outliner_.add_path(pin.node);
+  }
+  outliner_.finish();
+  for (PrefixOutline::Block& block : out.blocks) {
+    block.format = tier_of_level_[block.format];
+    block.grade = tier_of_level_[block.grade];
+  }
 }
 
 void PrefixCache::add_pages(std::span<KvFormatPages> of_formats) const {

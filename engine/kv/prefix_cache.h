@@ -3,11 +3,13 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "engine/kv/kv_usage.h"
+#include "engine/kv/prefix_outline.h"
 #include "engine/kv/prefix_tree.h"
 #include "engine/kv/seen_paths.h"
 #include "kernels/backend.h"
@@ -123,13 +125,21 @@ class PrefixCache {
   int64_t flush();
 
   using Time = std::chrono::steady_clock::time_point;
-  // Keeps the slot's path until the time `until`, even if pages run out.
-  // Returns: false, and pins nothing, if fewer than `reserve` pages would remain unpinned.
-  bool pin(int32_t slot, Time until, int64_t reserve);
+  struct PinTerms {
+    Time until;
+    int32_t owner = 0;                                         // tenant
+    int64_t max_tokens = std::numeric_limits<int64_t>::max();  // of all pins of the owner
+  };
+  // Keeps the slot's path until a time, even if pages run out. Replaces those pins of the same
+  // owner that keep a part of the path and end no later.
+  // Returns: false, and pins nothing, if fewer than `reserve` pages would remain unpinned, or if
+  // the owner's pins would keep too many tokens.
+  bool pin(int32_t slot, const PinTerms& terms, int64_t reserve);
   void unpin(Time now);  // removes the pins whose time has passed
 
   int32_t prefix_block_tokens() const { return tree_.prefix_block_tokens(); }
   PrefixCacheStats stats() const;
+  void outline(PrefixOutline& out);  // allocates nothing
   // Adds the cache's pages to `shared`. of_formats: [formats], in the arena's order.
   void add_pages(std::span<KvFormatPages> of_formats) const;
   void check_integrity() const;  // aborts if inconsistent; for tests
@@ -155,7 +165,10 @@ class PrefixCache {
     PrefixTree::Node node;
     Time until;
     int64_t pages;
+    int32_t owner;
+    int32_t blocks;
   };
+  bool replaces(const Pin& old, int32_t slot, const PinTerms& terms) const;
 
   const Holder& at(int32_t slot) const { return holders_[static_cast<size_t>(slot)]; }
   Holder& at(int32_t slot) { return holders_[static_cast<size_t>(slot)]; }
@@ -186,6 +199,7 @@ class PrefixCache {
   // remaining lock also locks the parent.
   std::vector<int32_t> releases_;
   std::vector<PrefixTree::Node> released_;
+  PrefixOutliner outliner_;
   PrefixCacheStats counting_;
 };
 

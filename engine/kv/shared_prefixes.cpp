@@ -77,10 +77,10 @@ void SharedPrefixes::flush() {
   }
 }
 
-bool SharedPrefixes::pin(const KvSlot& slot, PrefixCache::Time until) {
+bool SharedPrefixes::pin(const KvSlot& slot, const PrefixCache::PinTerms& terms) {
   const int64_t context_pages =
       shape_.slot_rows() * (shape_.row_pages() + (shape_.token_scores ? 2 : 0));
-  return enabled() && cache_->pin(slot.index(), until, context_pages);
+  return enabled() && cache_->pin(slot.index(), terms, context_pages);
 }
 
 void SharedPrefixes::unpin(PrefixCache::Time now) {

@@ -66,10 +66,8 @@ std::shared_ptr<GenerateCall> GenerateCall::make(const Shared& shared) {
 
 void GenerateCall::start(const grpc::ServerContextBase& context,
                          const v1::GenerateRequest& request) {
-  if (const absl::Status status = submit(context, request); !status.ok()) {
+  if (const absl::Status status = begin(context, request); !status.ok()) {
     finish_early(status);
-  } else {
-    write_pending();
   }
 }
 
@@ -84,12 +82,38 @@ GenerateCall::GenerateCall(const Shared& shared) : shared_(shared) {
 }
 GenerateCall::~GenerateCall() = default;
 
-absl::Status GenerateCall::submit(const grpc::ServerContextBase& context,
-                                  const v1::GenerateRequest& request) {
+absl::Status GenerateCall::begin(const grpc::ServerContextBase& context,
+                                 const v1::GenerateRequest& request) {
   TESSERA_ASSIGN_OR_RETURN(GenerateCallRequest parsed, parse_generate_request(request));
   TESSERA_ASSIGN_OR_RETURN(name_, shared_.calls.add(request.request_id(), weak_from_this()));
   parsed.generate.deadline = deadline_of(context);
   parsed.generate.streamed = true;
+  if (parsed.generate.grammar) {
+    compile(std::move(parsed));
+    return absl::OkStatus();
+  }
+  TESSERA_RETURN_IF_ERROR(submit(std::move(parsed)));
+  write_pending();
+  return absl::OkStatus();
+}
+
+// Submits the request when its grammar is compiled, on this thread or on one that compiles. Until
+// then the writing side is the caller's.
+void GenerateCall::compile(GenerateCallRequest parsed) {
+  const GrammarSpec spec = *parsed.generate.grammar;
+  shared_.service.compile(
+      spec, [call = shared_from_this(), parsed = std::move(parsed)](
+                absl::StatusOr<GrammarStore::Grammar> grammar) mutable {
+        absl::Status status = grammar.status();
+        if (status.ok()) {
+          parsed.generate.compiled_grammar = *std::move(grammar);
+          status = call->submit(std::move(parsed));
+        }
+        status.ok() ? call->write_pending() : call->finish_early(status);
+      });
+}
+
+absl::Status GenerateCall::submit(GenerateCallRequest parsed) {
   const bool shows_prompt = parsed.generate.sampling.prompt_logprobs.has_value();
   std::vector<std::shared_ptr<EventSink>> sinks;
   for (int32_t i = 0; i < parsed.n; ++i) {

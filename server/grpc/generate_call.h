@@ -59,7 +59,9 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   struct Sequence;
   struct Taken;
 
-  absl::Status submit(const grpc::ServerContextBase& context, const v1::GenerateRequest& request);
+  absl::Status begin(const grpc::ServerContextBase& context, const v1::GenerateRequest& request);
+  void compile(GenerateCallRequest parsed);
+  absl::Status submit(GenerateCallRequest parsed);
   void cancel(std::unique_lock<std::mutex> lock);
 
   void add_prompt(Sequence& sequence, SeenToken token);

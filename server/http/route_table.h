@@ -15,6 +15,7 @@ using ModelEndpoint = HttpResult (*)(const EndpointContext&);
 using PlainEndpoint = HttpReply (*)();
 
 HttpReply answer_page();
+HttpReply answer_icon();
 HttpReply answer_version();
 HttpResult answer_health(const EndpointContext& context);
 HttpResult answer_metrics(const EndpointContext& context);
@@ -51,6 +52,7 @@ struct Route {
 // The only list of the HTTP API's routes.
 inline constexpr Route kRoutes[] = {
     {"GET", "/", answer_page, Access::page},
+    {"GET", "/favicon.ico", answer_icon, Access::open},
     {"GET", "/health", answer_health, Access::open},
     {"GET", "/metrics", answer_metrics, Access::open},
     {"GET", "/version", answer_version},

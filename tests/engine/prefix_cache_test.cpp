@@ -288,7 +288,7 @@ class World {
     verify(sequences_[place]);
     KvSlot& slot = sequences_[place].slot;
     if (pick(20) == 0) {
-      kv_->prefixes().pin(slot, now_ + std::chrono::seconds(pick(100)));
+      kv_->prefixes().pin(slot, {now_ + std::chrono::seconds(pick(100)), pick(3), pick(2000)});
     }
     // Release must return as many pages as announced.
     const int64_t before = kv_->accounting().available_pages();

@@ -38,6 +38,8 @@ EngineRequest full_request() {
   request.cache = {.use = false, .pin = true, .ttl = std::chrono::seconds(7)};
   request.cache_accept = kKvK4V2;
   request.deadline = std::chrono::steady_clock::time_point(std::chrono::seconds(12));
+  request.start_by = std::chrono::steady_clock::time_point(std::chrono::seconds(11));
+  request.tenant = {.id = 7, .share = 3, .pin_tokens = 640};
   request.deterministic = true;
   request.sinks.assign(3, std::make_shared<RecordingSink>());
   return request;
@@ -63,6 +65,10 @@ TEST(RequestBytes, BringEveryField) {
   EXPECT_EQ(read.cache.ttl, written.cache.ttl);
   EXPECT_EQ(read.cache_accept, written.cache_accept);
   EXPECT_EQ(read.deadline, written.deadline);
+  EXPECT_EQ(read.start_by, written.start_by);
+  EXPECT_EQ(read.tenant.id, 7);
+  EXPECT_EQ(read.tenant.share, 3);
+  EXPECT_EQ(read.tenant.pin_tokens, 640);
   EXPECT_EQ(read.sinks, (std::vector<std::shared_ptr<EventSink>>(3, sink)));
   // Serialising it again gives the same bytes, field by field.
   std::vector<std::byte> again;

@@ -41,6 +41,7 @@ class Simulation {
  public:
   explicit Simulation(uint64_t seed)
       : random_(seed),
+        tenants_(chance(0.5) ? 1 : pick(2, 5)),
         also_(chance(0.5) ? std::vector<KvPreset>{lossy_in_name()} : std::vector<KvPreset>{}),
         fake_(random_options(), own_preset(), also_) {}
 
@@ -120,6 +121,13 @@ class Simulation {
     request.sampling.top_k = chance(0.3) ? 5 : 0;
     request.ignore_eos = chance(0.5);
     request.priority = chance(0.7) ? 0 : pick(-2, 2);
+    if (tenants_ > 1) {
+      const int32_t tenant = pick(1, tenants_);
+      request.tenant = {.id = tenant, .share = tenant * tenant, .pin_tokens = 64 * pick(0, 4)};
+      if (chance(0.05)) {
+        request.start_by = now_ + std::chrono::milliseconds(pick(0, 200));
+      }
+    }
     if (chance(0.05)) {
       request.max_tokens = 0;
     } else if (chance(0.05)) {
@@ -206,6 +214,9 @@ class Simulation {
 
   // Returns: the best-ranked request of the next step, and its stored tokens.
   std::pair<RequestId, int32_t> best_before() const {
+    if (tenants_ > 1) {
+      return first_of_tenants();
+    }
     int64_t best_order = 0;
     RequestId best = 0;
     for (const auto& [id, client] : clients_) {
@@ -224,6 +235,32 @@ class Simulation {
     return {best, 0};
   }
 
+  // The same with several tenants: the first in scheduling order after the step before, or any
+  // client while none has been received.
+  std::pair<RequestId, int32_t> first_of_tenants() const {
+    const auto stays = [&](RequestId id) {
+      const Client& client = clients_.at(id);
+      const auto& start_by = client.request.start_by;
+      const bool late = start_by.has_value() && *start_by <= now_ && !was_admitted(id);
+      return !client.cancelled && !overdue(client) && !late;
+    };
+    for (const auto& sequence : fake_.engine->sequences()) {
+      if (sequence->running() != nullptr && stays(sequence->id())) {
+        return {sequence->id(), sequence->stored()};
+      }
+    }
+    const auto any = std::find_if(clients_.begin(), clients_.end(),
+                                  [&](const auto& entry) { return stays(entry.first); });
+    return {any == clients_.end() ? 0 : any->first, 0};
+  }
+
+  bool was_admitted(RequestId id) const {
+    const auto& sequences = fake_.engine->sequences();
+    return std::any_of(sequences.begin(), sequences.end(), [&](const auto& sequence) {
+      return sequence->id() == id && sequence->place().has_value();
+    });
+  }
+
   bool overdue(const Client& client) const {
     const auto& deadline = client.request.deadline;
     return deadline.has_value() && *deadline <= now_;
@@ -240,6 +277,7 @@ class Simulation {
     ASSERT_EQ(fake_.model->defect(), "");
     fake_.engine->kv().check_integrity();
     check_plan();
+    check_order();
     check_clients(best, best_stored);
     check_totals();
   }
@@ -252,6 +290,18 @@ class Simulation {
     }
     ASSERT_LE(tokens, fake_.engine->options().max_step_tokens);
     ASSERT_LE(std::ssize(fake_.engine->last_plan().runs), fake_.engine->options().max_sequences);
+  }
+
+  // Sequences stand in scheduling order, those of one tenant also in their own.
+  void check_order() {
+    std::map<int32_t, const Sequence*> last_of;
+    const Sequence* last = nullptr;
+    for (const auto& sequence : fake_.engine->sequences()) {
+      ASSERT_TRUE(last == nullptr || last->start() <= sequence->start());
+      const Sequence*& before = last_of[sequence->tenant().id];
+      ASSERT_TRUE(before == nullptr || before->order() <= sequence->order());
+      before = last = sequence.get();
+    }
   }
 
   void check_clients(RequestId best, int32_t best_stored) {
@@ -281,13 +331,14 @@ class Simulation {
     ASSERT_EQ(stored.size(), clients_.size());
   }
 
-  // The best-ranked request always progresses. With a prefix cache it may have to wait: for
+  // The best-ranked request always progresses. With several tenants another may become the best;
+  // then a request that waits for long fails the check. With a prefix cache it may have to wait: for
   // requests with a longer cached prefix, for the sequence that computes its prefix, and for a step
   // that preempts.
   void check_progress(bool is_best, bool progresses) {
     if (is_best) {
       stalls_ = progresses ? 0 : stalls_ + 1;
-      ASSERT_LE(stalls_, fake_.engine->options().prefix_cache ? 500 : 0);
+      ASSERT_LE(stalls_, fake_.engine->options().prefix_cache || tenants_ > 1 ? 500 : 0);
     }
   }
 
@@ -303,8 +354,13 @@ class Simulation {
       if (finish.status.ok()) {
         ASSERT_TRUE(client.cancelled || closing_);
       } else {
-        ASSERT_EQ(finish.status.code(), absl::StatusCode::kDeadlineExceeded);
-        ASSERT_TRUE(overdue(client));
+        if (finish.status.code() == absl::StatusCode::kResourceExhausted) {
+          ASSERT_LE(*client.request.start_by, now_);
+          ASSERT_EQ(finish.queue_time, std::nullopt);
+        } else {
+          ASSERT_EQ(finish.status.code(), absl::StatusCode::kDeadlineExceeded);
+          ASSERT_TRUE(overdue(client));
+        }
         ++overdue_;
       }
       ASSERT_LE(tokens.size(), alone.tokens.size());
@@ -419,6 +475,7 @@ class Simulation {
   }
 
   std::mt19937_64 random_;
+  const int32_t tenants_;
   const std::vector<KvPreset> also_;
   FakeEngine fake_;
   double arrival_rate_ = 0;  // bursts per step

@@ -61,6 +61,9 @@ class FakeEngine final : public Engine {
   bool idle() const override;
   void stop() override;
   EngineStats stats() const override;
+  PrefixOutline outline() const override { return outlined_; }
+  void outline_as(PrefixOutline outline) { outlined_ = std::move(outline); }
+  bool serves(const KvPolicy& policy) const override { return policy == options_.kv.policy; }
   const EngineOptions& options() const override { return options_; }
   const ModelConfig& config() const override { return config_; }
 
@@ -88,6 +91,7 @@ class FakeEngine final : public Engine {
   std::chrono::microseconds step_time_{};
   std::atomic<bool> stopping_ = false;
   std::thread thread_;
+  PrefixOutline outlined_;
   EngineOptions options_{.context = 100'000};
   ModelConfig config_;
 };

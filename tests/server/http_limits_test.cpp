@@ -26,6 +26,7 @@ TEST_F(HttpLimits, ClosesTheLongestIdleConnectionForANewOne) {
   start({.max_connections = 2});
   HttpClient first(port()), second(port());
   EXPECT_EQ(first.get("/version").status, 200);
+  std::this_thread::sleep_for(300ms);
   EXPECT_EQ(second.get("/version").status, 200);
   std::this_thread::sleep_for(300ms);
   HttpClient third(port());

@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 
 absl::StatusOr<CommandLine> parse(std::vector<const char*> arguments) {
   arguments.insert(arguments.begin(), "tessera-server");
@@ -300,10 +301,11 @@ TEST(Settings, HelpShowsEveryFieldWithItsDefault) {
   }
 }
 
-TEST(Settings, VersionPrintsTheProjectsVersion) {
+TEST(Settings, VersionPrintsTheReleaseAndTheCommit) {
   const auto command = parse({"--version"});
   ASSERT_TRUE(command.ok()) << command.status();
-  EXPECT_EQ(command->text, "tessera-server " TESSERA_VERSION "\n");
+  EXPECT_THAT(*command->text, MatchesRegex("tessera-server " TESSERA_VERSION
+                                           " [(]([0-9a-f]+(-dirty)?|unknown)[)]\n"));
 }
 
 TEST(Settings, PrintConfigPrintsTheResultOfFlagsAndFile) {

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/sequence.h"
+
+namespace tessera {
+
+// Virtual time of tenants: tokens computed for a tenant, divided by its share. One step of virtual
+// time is 1 / kVirtualToken of a token at share 1.
+inline constexpr int64_t kVirtualToken = int64_t{1} << 16;
+
+// Divides the engine among tenants, in tokens computed. Each tenant has a clock. An admission
+// advances it by the prompt tokens that are not cached, each generated token by one; a recompute
+// costs nothing. A sequence gets its *place* when it is first admitted: the time of its tenant's
+// clock. Scheduling order is by place; waiting sequences take places that their tenant's clock will
+// show. So the tenant that has received least for its share is served first.
+//
+// Start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996, section 2.1) gives the start tags.
+// Their service is counted as in VTC (Sheng et al., "Fairness in Serving Large Language Models",
+// OSDI 2024, section 4.1), because the length of an answer is not known in advance. Our addition:
+// places belong to the tenant. Its sequences fill them in the order of order_of, so that priorities
+// work as they do without tenants. With one tenant the order is that of order_of.
+//
+// A tenant that returns is moved forward to the others, less a credit: time that it did not use is
+// not saved up.
+//
+// A tenant that waits while another is ahead of it by more than the lead goes first: the other's
+// places move behind its clock. So it may preempt them (Scheduler), for slots and for pages.
+//
+// No starvation: places never move back, except that a tenant's own better priorities take them.
+// Another tenant gets before a given place only while its clock is behind by the lead, and each
+// token advances that clock, which never moves back either.
+class TenantClock {
+ public:
+  // credit, lead: see above; in tokens of the tenant that has them. max_inside: maximum number of
+  // unfinished sequences.
+  struct Limits {
+    int64_t credit = 0;
+    int64_t lead = 0;
+  };
+  TenantClock(const Limits& limits, int32_t max_inside);
+
+  // Sorts unfinished sequences into scheduling order; sets their start and clock.
+  void arrange(std::vector<std::unique_ptr<Sequence>>& sequences);
+
+  // A waiting sequence got a slot, with its first `stored` tokens cached or forked. Only the first
+  // admission of a sequence has an effect.
+  void admit(Sequence& sequence, int32_t stored);
+  // A token was generated for the sequence.
+  void charge_token(const Sequence& sequence);
+
+  // Returns: the virtual time of a tenant with unfinished sequences; for tests.
+  int64_t time_of(int32_t tenant) const;
+
+ private:
+  struct Tenant {
+    int32_t id = 0;
+    int32_t share = 1;     // that of its newest request
+    RequestId newest = 0;
+    int64_t time = 0;
+    bool backlogged = false;  // sequences wait for their first admission
+    bool waits = false;       // sequences wait, also preempted ones
+    bool inside = false;      // has unfinished sequences
+  };
+
+  Tenant& tenant_of(const Sequence& sequence);
+  void note_tenants();
+  void move_forward(Tenant& tenant) const;
+  void yield_places();
+  void fill_places(std::span<Sequence* const> sequences);
+
+  const int64_t credit_;         // in virtual time at share 1
+  const int64_t lead_;           // the same
+  int64_t reference_ = 0;        // clock of the served tenants; never moves back
+  std::vector<Tenant> tenants_;  // by id: inside, or ahead of the reference
+  std::vector<Sequence*> by_tenant_;
+  std::vector<int64_t> places_;  // of one tenant
+};
+
+}  // namespace tessera
