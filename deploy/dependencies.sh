@@ -19,7 +19,8 @@ build="g++ cmake ninja-build pkg-config ca-certificates curl jq
 ranks="$build libmpich-dev mpich"
 tests="$ranks git ccache libgtest-dev libgmock-dev libbenchmark-dev libsentencepiece-dev
   python3 python3-venv clang-format-14 clang-tidy-14"
-all_tests="$tests chromium chromium-driver clang-14 libclang-rt-14-dev"
+all_tests="$tests chromium chromium-driver clang-14 libclang-rt-14-dev haproxy nginx-light procps
+  prometheus"
 
 case "${1:-}" in
   build) packages=$build ;;
@@ -44,5 +45,6 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 echo "installing:$missing" >&2
 export DEBIAN_FRONTEND=noninteractive
+export RUNLEVEL=1  # proxies and Prometheus are for tests: no service is started
 $sudo apt-get update -qq >&2
 $sudo apt-get install -y -qq --no-install-recommends $missing >&2

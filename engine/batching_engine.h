@@ -47,6 +47,8 @@ class BatchingEngine final : public Engine {
   void stop() override;
 
   EngineStats stats() const override { return counters_.published(); }
+  PrefixOutline outline() const override { return counters_.outline(); }
+  bool serves(const KvPolicy& policy) const override { return kv_->check(policy).ok(); }
   const EngineOptions& options() const override { return options_; }
   const ModelConfig& config() const override { return config_; }
 

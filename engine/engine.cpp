@@ -75,7 +75,7 @@ std::vector<RankTrait> traits_of(const EngineOptions& options, const Transformer
                                          " ", config.layers, " ", config.kv_heads, " ",
                                          config.head_dim, " ", config.ffn))},
       {"the format of the weights",
-       hash_of(absl::StrCat(std::string(name(model.weight_format())), " ", model.weight_bytes()))},
+       hash_of(absl::StrCat(model.weight_formats(), " ", model.weight_bytes()))},
       {"the limits of a step (context, max-step-tokens, max-sequences)",
        hash_of(absl::StrCat(options.context, " ", options.max_step_tokens, " ",
                             options.max_sequences))},
@@ -87,6 +87,22 @@ std::vector<RankTrait> traits_of(const EngineOptions& options, const Transformer
 
 }  // namespace
 
+KvCacheOptions kv_cache_options(const EngineOptions& options, const ModelConfig& model) {
+  return {.preset = options.kv,
+          .also = options.kv_also,
+          .prefix_cache = options.prefix_cache,
+          .ladder = ladder_of(options, model),
+          .layers = model.layers,
+          .kv_heads = model.kv_heads,
+          .head_dim = model.head_dim,
+          .query_heads = model.heads,
+          .sliding_window = model.sliding_window,
+          .slots = options.max_sequences,
+          .context = options.context,
+          .bytes = options.kv_bytes,
+          .ranks = options.ranks};
+}
+
 absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options,
                                                        std::unique_ptr<Transformer> model,
                                                        const Backend& backend, Stream stream) {
@@ -95,20 +111,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const EngineOptions& opti
   EngineOptions resolved = options;
   resolved.kv_ladder = ladder_of(options, config);
   TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<KvCache> kv,
-                           KvCache::create({.preset = options.kv,
-                                            .also = options.kv_also,
-                                            .prefix_cache = options.prefix_cache,
-                                            .ladder = *resolved.kv_ladder,
-                                            .layers = config.layers,
-                                            .kv_heads = config.kv_heads,
-                                            .head_dim = config.head_dim,
-                                            .query_heads = config.heads,
-                                            .sliding_window = config.sliding_window,
-                                            .slots = options.max_sequences,
-                                            .context = options.context,
-                                            .bytes = options.kv_bytes,
-                                            .ranks = options.ranks},
-                                           backend, stream));
+                           KvCache::create(kv_cache_options(resolved, config), backend, stream));
   resolved.kv_bytes = kv->shape().total_bytes();
   if (options.ranks != nullptr) {
     TESSERA_RETURN_IF_ERROR(

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/kv/kv_shape.h"
 #include "engine/kv/kv_usage.h"
 #include "engine/kv/prefix_cache.h"
 #include "engine/request.h"
@@ -68,6 +69,10 @@ struct EngineStats {
   int32_t formats = 0;
   KvFormatPages format_pages[kMaxKvLayouts] = {};  // pages in use; the first `formats` are valid
 };
+
+// Returns: the KV cache that Engine::create makes for a model. `model`: with tensor parallelism, the
+// share of one rank.
+KvCacheOptions kv_cache_options(const EngineOptions& options, const ModelConfig& model);
 
 // Runs requests over one model with continuous batching. One thread, started by start(), owns all
 // sequences and pages. submit() and cancel() only push a message into a bounded channel.
@@ -137,7 +142,12 @@ class Engine {
   // start(): only the thread that calls step().
   virtual void stop() = 0;
 
-  virtual EngineStats stats() const = 0;             // any thread
+  virtual EngineStats stats() const = 0;  // any thread
+  // Any thread. Returns: the prefix tree as it was at the end of a recent step; when the engine
+  // sleeps, as it is.
+  virtual PrefixOutline outline() const = 0;
+  // Any thread. Returns: true if requests may have this policy.
+  virtual bool serves(const KvPolicy& policy) const = 0;
   virtual const EngineOptions& options() const = 0;  // with defaults resolved
   virtual const ModelConfig& config() const = 0;     // of the whole model, not of one rank's part
 };

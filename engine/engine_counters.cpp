@@ -1,6 +1,8 @@
 #include "engine/engine_counters.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace tessera {
 
@@ -30,8 +32,34 @@ void EngineCounters::publish() {
   counting_.formats = static_cast<int32_t>(accounting.format_pages().size());
   std::copy(accounting.format_pages().begin(), accounting.format_pages().end(),
             counting_.format_pages);
+  const bool outlined = outline_wanted_.exchange(false);
+  if (outlined) {
+    kv_.prefixes().outline(outlining_);
+  }
   const std::lock_guard lock(mutex_);
   published_ = counting_;
+  if (outlined) {
+    std::swap(published_outline_, outlining_);
+  }
+}
+
+// Ranks that wait for a leader come here hundreds of times a second, so nothing is done twice.
+void EngineCounters::publish_outline() {
+  const int64_t now[] = {counting_.steps, counting_.cache.evicted_blocks,
+                         counting_.cache.pinned_blocks};
+  if (std::equal(std::begin(now), std::end(now), outlined_)) {
+    return;
+  }
+  std::copy(std::begin(now), std::end(now), outlined_);
+  kv_.prefixes().outline(outlining_);
+  const std::lock_guard lock(mutex_);
+  std::swap(published_outline_, outlining_);
+}
+
+PrefixOutline EngineCounters::outline() const {
+  outline_wanted_ = true;
+  const std::lock_guard lock(mutex_);
+  return published_outline_;
 }
 
 EngineStats EngineCounters::published() const {

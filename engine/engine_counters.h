@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 
@@ -17,14 +18,23 @@ class EngineCounters {
   // Engine thread.
   EngineStats& counting() { return counting_; }
   void publish();  // with the totals that the KV cache has now
+  // The engine is about to sleep: publishes the outline of the prefix tree, if it has changed.
+  void publish_outline();
 
   EngineStats published() const;  // any thread
+  // Any thread. The outline of some step; the next publish() makes a new one. So an engine that is
+  // not observed spends no time on it.
+  PrefixOutline outline() const;
 
  private:
   const KvCache& kv_;
   EngineStats counting_;
+  PrefixOutline outlining_;
+  int64_t outlined_[3] = {-1, -1, -1};  // steps, evictions and pins at the last publish_outline()
+  mutable std::atomic<bool> outline_wanted_ = false;
   mutable std::mutex mutex_;
   EngineStats published_;
+  PrefixOutline published_outline_;
 };
 
 }  // namespace tessera

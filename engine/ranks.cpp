@@ -58,6 +58,12 @@ void Ranks::broadcast(StepInputs& inputs) {
   }
 }
 
+void Ranks::broadcast(std::span<uint32_t> masks) {
+  if (count() > 1) {
+    communicator_->broadcast(std::as_writable_bytes(masks));
+  }
+}
+
 void Ranks::write(const StepInputs& inputs) {
   bytes_.clear();
   for (const Message& message : inputs.messages) {

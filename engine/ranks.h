@@ -43,6 +43,10 @@ class Ranks {
   // Requires: on the leader, each message with samples has its request.
   void broadcast(StepInputs& inputs);
 
+  // Copies the leader's token masks to all ranks.
+  // Requires: equal sizes on all ranks.
+  void broadcast(std::span<uint32_t> masks);
+
   // Aborts, with the rank's number, if a rank's digest of the coming step differs from rank 0's.
   void verify_identical(uint64_t digest, int64_t step);
 

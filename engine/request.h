@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "engine/kv/kv_usage.h"
 #include "engine/request_options.h"
+#include "engine/token_grammar.h"
 #include "kernels/kv/kv_policy.h"
 
 namespace tessera {
@@ -101,6 +102,9 @@ struct RequestInput {
   // Deadline, by EngineOptions::clock. Within one step after it the request, waiting or running,
   // ends with `cancelled` and DeadlineExceeded.
   std::optional<std::chrono::steady_clock::time_point> deadline;
+  // Each sample's tokens follow it; null: any tokens. It ends samples by allowing only ends of
+  // sequence, so `ignore_eos` must be false. Forced tokens need not follow it.
+  std::shared_ptr<const TokenGrammar> grammar;
   // The queue timeout, by the same clock. A request that is not admitted by then ends with
   // `cancelled` and ResourceExhausted. One that is not expected to be is refused (RequestQueue).
   std::optional<std::chrono::steady_clock::time_point> start_by;

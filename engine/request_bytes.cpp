@@ -41,6 +41,7 @@ class Writer {
     }
   }
   void put(const std::vector<std::shared_ptr<EventSink>>& sinks) { put(sinks.size()); }
+  void put(const std::shared_ptr<const TokenGrammar>& grammar) { put(grammar != nullptr); }
 
  private:
   void put_raw(const void* data, size_t size) {
@@ -49,6 +50,12 @@ class Writer {
   }
 
   std::vector<std::byte>& bytes_;
+};
+
+// Stands for a grammar on the ranks that get the leader's masks.
+class LeadersGrammar final : public TokenGrammar {
+ public:
+  std::unique_ptr<TokenConstraint> begin() const override { return nullptr; }
 };
 
 class Reader {
@@ -83,6 +90,13 @@ class Reader {
     }
   }
   void get(std::vector<std::shared_ptr<EventSink>>& sinks) { sinks.assign(size(), sink_); }
+  void get(std::shared_ptr<const TokenGrammar>& grammar) {
+    bool there = false;
+    get(there);
+    if (there) {
+      grammar = std::make_shared<LeadersGrammar>();
+    }
+  }
 
  private:
   void get_raw(void* data, size_t size) {
@@ -108,9 +122,11 @@ class Reader {
 template <class Visitor, class Options, class Input>
 void visit_members(const Visitor& visit, Options& options, Input& input) {
   visit_options([&](const Option&, auto& member) { visit(member); }, options);
-  auto& [prompt, max_tokens, forced, observe_logits, kv, deadline, start_by, tenant, sinks] = input;
+  auto& [prompt, max_tokens, forced, observe_logits, kv, deadline, start_by, grammar, tenant,
+         sinks] = input;
   const auto visit_all = [&](auto&... members) { (visit(members), ...); };
-  visit_all(prompt, max_tokens, forced, observe_logits, kv, deadline, start_by, tenant, sinks);
+  visit_all(prompt, max_tokens, forced, observe_logits, kv, deadline, start_by, grammar, tenant,
+            sinks);
 }
 
 }  // namespace

@@ -38,6 +38,12 @@ absl::Status not_finite(int64_t token, float logit, size_t tokens) {
 
 }  // namespace
 
+int64_t Sampler::bytes_for(int32_t vocab, int32_t rows, const Backend& backend, Stream stream) {
+  MemoryCutter measure;
+  Sampler(vocab, rows, backend, stream).cut(measure);
+  return measure.used();
+}
+
 absl::StatusOr<Sampler> Sampler::create(int32_t vocab, int32_t rows, const Backend& backend,
                                         Stream stream) {
   if (vocab > kMaxSampledVocab) {
@@ -45,9 +51,8 @@ absl::StatusOr<Sampler> Sampler::create(int32_t vocab, int32_t rows, const Backe
         "the vocabulary has ", vocab, " tokens, sampling is made for at most ", kMaxSampledVocab));
   }
   Sampler sampler(vocab, rows, backend, stream);
-  MemoryCutter measure;
-  sampler.cut(measure);
-  TESSERA_ASSIGN_OR_RETURN(sampler.memory_, AlignedMemory::allocate(measure.used(), backend));
+  TESSERA_ASSIGN_OR_RETURN(
+      sampler.memory_, AlignedMemory::allocate(bytes_for(vocab, rows, backend, stream), backend));
   MemoryCutter cutter(sampler.memory_.data());
   sampler.views_ = sampler.cut(cutter);
   std::byte* seen = sampler.memory_.data();
@@ -67,12 +72,13 @@ absl::StatusOr<Sampler> Sampler::create(int32_t vocab, int32_t rows, const Backe
 Sampler::Sampler(int32_t vocab, int32_t rows, const Backend& backend, Stream stream)
     : backend_(&backend),
       stream_(stream),
-      limits_{.rows = rows, .vocab = vocab, .changes = std::max(vocab, kChanges)},
+      limits_{.rows = rows, .vocab = vocab, .changes = std::max(vocab, kChanges), .masks = rows},
       places_(index(vocab), -1),
       counts_(index(vocab)) {
   rows_.reserve(index(rows));
   added_.reserve(index(rows));
   changes_.reserve(index(limits_.changes));
+  masks_.reserve(index(rows) * static_cast<size_t>(mask_words(vocab)));
   entries_.reserve(index(vocab));
   top_.reserve(index(kMaxTopLogprobs));
 }
@@ -118,6 +124,12 @@ void Sampler::add(int32_t row, const Choice& choice) {
   for (size_t i = index(wanted.first_change); i < changes_.size(); ++i) {
     places_[index(changes_[i].token)] = -1;
     ++wanted.changes;
+  }
+  if (!choice.mask.empty()) {
+    TESSERA_CHECK(std::cmp_equal(choice.mask.size(), mask_words(limits_.vocab)),
+                  "a mask has a bit for each token");
+    wanted.mask = static_cast<int32_t>(masks_.size() / choice.mask.size());
+    masks_.insert(masks_.end(), choice.mask.begin(), choice.mask.end());
   }
   rows_.push_back(wanted);
   added_.push_back({row, choice.prompt.size() + choice.generated.size(), params.top_logprobs});
@@ -170,12 +182,14 @@ void Sampler::sample_added() {
     backend_->sample({.logits = views_.logits,
                       .rows = rows_,
                       .changes = changes_,
+                      .masks = masks_,
                       .sampled = views_.sampled.subspan(added_.size() - rows_.size(), rows_.size()),
                       .scratch = views_.scratch},
                      stream_);
   }
   rows_.clear();
   changes_.clear();
+  masks_.clear();
 }
 
 void Sampler::finish(int64_t seen) {
@@ -203,7 +217,8 @@ absl::StatusOr<Sampled> Sampler::chosen(size_t at) {
     case SampleStatus::not_finite:
       return not_finite(sampled.token, sampled.logit, added.tokens);
     case SampleStatus::none_left:
-      return absl::FailedPreconditionError("min_tokens leaves no token that could be chosen");
+      return absl::FailedPreconditionError(
+          "min_tokens, logit_bias and the grammar leave no token that could be chosen");
   }
   Sampled next{.token = sampled.token, .logprobs = {}};
   if (added.top_logprobs.value_or(0) > 0) {

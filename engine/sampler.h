@@ -15,9 +15,10 @@ namespace tessera {
 struct Choice {
   const SamplingParams& params;
   std::span<const int32_t> prompt;
-  std::span<const int32_t> generated;  // tokens chosen so far
-  std::span<const int32_t> stop_ids;   // forbidden before params.min_tokens
-  std::optional<int32_t> forced = {};  // replaces the choice
+  std::span<const int32_t> generated;   // tokens chosen so far
+  std::span<const int32_t> stop_ids;    // forbidden before params.min_tokens
+  std::optional<int32_t> forced = {};   // replaces the choice
+  std::span<const uint32_t> mask = {};  // [mask_words(vocab)] tokens to choose from; empty: all
 };
 
 struct Sampled {
@@ -42,6 +43,9 @@ class Sampler {
   static absl::StatusOr<Sampler> create(int32_t vocab, int32_t rows, const Backend& backend,
                                         Stream stream);
 
+  // Returns: bytes that create() will allocate in the backend's memory.
+  static int64_t bytes_for(int32_t vocab, int32_t rows, const Backend& backend, Stream stream);
+
   // Begins a slice.
   // Returns: memory for its logits, [rows, vocab], in the backend's memory. The caller fills it
   // before add().
@@ -54,8 +58,8 @@ class Sampler {
 
   // Returns: choice number `index` of the slice, in the order of add().
   // Requires: with top_logprobs > 0, the row is among the `seen` rows of finish().
-  // Errors: Internal if a logit is not finite; FailedPrecondition if min_tokens and logit_bias
-  // leave no token to choose.
+  // Errors: Internal if a logit is not finite; FailedPrecondition if min_tokens, logit_bias and the
+  // grammar leave no token to choose.
   absl::StatusOr<Sampled> chosen(size_t index);
   std::span<const float> seen(int64_t row) const { return host_logits_.row(row); }
 
@@ -99,6 +103,7 @@ class Sampler {
 
   std::vector<SampleRow> rows_;       // added and not yet sampled
   std::vector<LogitChange> changes_;  // of rows_
+  std::vector<uint32_t> masks_;       // of rows_
   std::vector<Added> added_;          // all added rows of the slice
   int32_t row_ = 0;                   // the row of the current add()
   std::vector<int32_t> places_;       // [vocab], index of a token's change in changes_, or -1

@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-StepSampler::StepSampler(Sampler sampler, Transformer& model, Stream stream)
-    : sampler_(std::move(sampler)), model_(model), stream_(stream) {
+StepSampler::StepSampler(Sampler sampler, StepMasks masks, Transformer& model, Stream stream)
+    : sampler_(std::move(sampler)), masks_(std::move(masks)), model_(model), stream_(stream) {
   slice_rows_.reserve(static_cast<size_t>(model.max_logits_rows()));
 }
 
@@ -17,6 +17,7 @@ int64_t StepSampler::sample(std::span<LogitsRow> rows, Sequences sequences) {
   std::sort(rows.begin(), rows.end(), [](const LogitsRow& a, const LogitsRow& b) {
     return std::pair(!a.seen, a.batch_row) < std::pair(!b.seen, b.batch_row);
   });
+  masks_.fill(rows, sequences);  // while a device still computes the forward pass
   const auto slice = static_cast<size_t>(model_.max_logits_rows());
   int64_t appended = 0;
   for (size_t first = 0; first < rows.size(); first += slice) {
@@ -38,7 +39,8 @@ int64_t StepSampler::sample_slice(std::span<const LogitsRow> rows, Sequences seq
                                              .prompt = sequence.prompt(),
                                              .generated = sequence.generated(),
                                              .stop_ids = sequence.stop_ids(),
-                                             .forced = sequence.forced()});
+                                             .forced = sequence.forced(),
+                                             .mask = masks_.of(rows[i].sequence)});
     }
   }
   sampler_.finish(

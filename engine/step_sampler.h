@@ -7,6 +7,7 @@
 #include "engine/sampler.h"
 #include "engine/sequence.h"
 #include "engine/step_builder.h"
+#include "engine/step_masks.h"
 #include "models/transformer.h"
 
 namespace tessera {
@@ -16,11 +17,11 @@ namespace tessera {
 class StepSampler {
  public:
   // model: outlives this.
-  StepSampler(Sampler sampler, Transformer& model, Stream stream);
+  StepSampler(Sampler sampler, StepMasks masks, Transformer& model, Stream stream);
 
   // Requires: rows of the last forward pass; their sequences have not ended.
   // Returns: number of tokens that were appended. Ends sequences that reach a stop id or their
-  // length, and those with a logit that is not finite. Sorts the rows.
+  // length, and those with a logit that is not finite. Sorts the rows. Collective: masks.
   int64_t sample(std::span<LogitsRow> rows, Sequences sequences);
 
  private:
@@ -29,6 +30,7 @@ class StepSampler {
   void observe(const LogitsRow& row, std::span<const float> logits, Sequences sequences);
 
   Sampler sampler_;
+  StepMasks masks_;
   Transformer& model_;
   const Stream stream_;
   std::vector<int32_t> slice_rows_;  // batch rows of one slice

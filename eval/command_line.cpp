@@ -24,7 +24,7 @@ void declare_what(CLI::App& app, EvalOptions& options) {
          "--kv", options.kv,
          absl::StrCat("KV presets to compare with f16, separated by commas: ", preset_names(),
                       ", a format such as k4v8, or with other numbers, "
-                      "leankv:alpha_high=2:sinks=8 [",
+                      "leankv:alpha_high=2:sinks=8; papers: the settings of the papers [",
                       options.kv, "]"))
       ->type_name("NAME,...");
   app.add_option("--url", options.url,
@@ -42,14 +42,26 @@ void declare_what(CLI::App& app, EvalOptions& options) {
       ->type_name("N,...")
       ->delimiter(',')
       ->check(CLI::Range(32, 1 << 24));
-  app.add_option("--samples", options.tasks.samples, "questions of each depth and length [8]")
+  app.add_option(
+         "--samples", options.tasks.samples,
+         "questions of each depth and length [8]; contexts of documents of each length [12]")
       ->check(CLI::Range(1, 1'000'000));
+  app.add_option("--questions", options.tasks.questions,
+                 "questions of each context of documents [12]")
+      ->check(CLI::Range(1, 100'000));
   app.add_option("--limit", options.tasks.limit, "items of a FILE.jsonl, at most [all]")
       ->check(CLI::Range(1, 1'000'000'000));
   app.add_option("--kv-pairs", options.tasks.kv_pairs,
                  "pairs of a kv-retrieval item, the others are left out [all]")
       ->check(CLI::Range(2, 1'000'000));
   app.add_option("--seed", options.tasks.seed, "seed of tasks, sampling and intervals [0]");
+  std::map<std::string, Split> splits;
+  for (const Split split : kSplits) {
+    splits.emplace(name_of(split), split);
+  }
+  app.add_option("--split", options.tasks.split,
+                 "tuning or reporting: data of which the other sees nothing; all: both [all]")
+      ->transform(CLI::CheckedTransformer(splits));
 }
 
 void declare_how(CLI::App& app, EvalOptions& options) {

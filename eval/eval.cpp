@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <fstream>
 #include <utility>
 #include <vector>
@@ -68,7 +69,10 @@ absl::StatusOr<Contest> open_engines(const EvalOptions& options, const Tokenizer
 
 absl::StatusOr<Contest> open_server(const EvalOptions& options, const std::vector<Task>& tasks) {
   for (const Task& task : tasks) {
-    if (task.along) {
+    const bool asks = std::any_of(task.items.begin(), task.items.end(), [](const Item& item) {
+      return !item.trials.front().turns.empty();
+    });
+    if (task.along || asks) {
       return absl::InvalidArgumentError(
           absl::StrCat("--url: the task ", task.name,
                        " compares whole distributions, which a server does not give; choose others "
@@ -96,6 +100,7 @@ Report head_of(const EvalOptions& options, const Contest& contest) {
   report.device = contest.host ? contest.host->device() : options.url;
   report.weights = contest.host ? std::string(name(options.weights)) : "the server's";
   report.seed = options.tasks.seed;
+  report.split = name_of(options.tasks.split);
   for (size_t s = 0; s < contest.subjects.size(); ++s) {
     SubjectReport& subject = report.subjects.emplace_back();
     subject.name = contest.subjects[s]->name();
@@ -143,8 +148,9 @@ absl::StatusOr<Report> run_eval(const EvalOptions& options) {
                              evaluate(task, contest.subjects, evaluation, journal));
     report.tasks.push_back(score_task(task, results.back(), options.tasks.seed));
   }
-  judge_subjects(results, {config.layers, config.kv_heads}, report);
+  judge_subjects(tasks, results, {config.layers, config.kv_heads}, report);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report.cpu_seconds = static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
   return report;
 }
 

@@ -26,11 +26,17 @@ struct Backend {
 
   // Returns: bytes of a packed weight; 0 if there are no kernels for weights of that format.
   int64_t (*packed_weight_bytes)(WeightFormat format, int64_t rows, int64_t cols);
-  // Packs rows [first_row, first_row + source.rows) of `weight`. Rows may come in any order and in
-  // pieces, so a checkpoint is never held twice.
-  // Requires: pieces that start at multiples of kPackRows.
+  // Packs rows [first_row, first_row + source.rows) of `weight`, by conversion. Rows may come in
+  // any order, in pieces and on several threads, so a checkpoint is never held twice.
+  // Requires: a format of kWeightFormats; pieces that start at multiples of kPackRows.
   void (*pack_weight)(MatrixView<const float> source, int64_t first_row,
                       const PackedWeight& weight);
+  // Packs rows of integers as they are, likewise. Null: no coded format has kernels.
+  // Requires: weight.format is codes.format.
+  void (*pack_codes)(const WeightCodes& codes, int64_t first_row,
+                     const PackedWeight& weight) = nullptr;
+  // Returns: true if `embed` looks up rows of a packed weight of that format. Null: none.
+  bool (*looks_up)(WeightFormat format) = nullptr;
   int64_t (*linear_scratch_bytes)(int64_t tokens, int64_t cols);
   int64_t (*attention_scratch_bytes)(const StepLimits& limits, int32_t query_heads,
                                      int32_t head_dim);

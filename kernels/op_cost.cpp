@@ -39,8 +39,11 @@ int64_t kv_key_bytes(const KvPageLayout& layout) {
 }
 
 OpCost op_cost(const EmbedArgs& args) {
-  const int64_t element = args.table_f32.data != nullptr ? kFloat : int64_t{sizeof(bf16)};
-  return {.read_bytes = std::ssize(args.tokens) * kId + elements(args.out) * element,
+  const WeightFormat format = args.packed != nullptr           ? args.packed->format
+                              : args.table_f32.data != nullptr ? WeightFormat::f32
+                                                               : WeightFormat::bf16;
+  return {.read_bytes =
+              std::ssize(args.tokens) * kId + weight_bytes(format, args.out.rows, args.out.cols),
           .written_bytes = matrix_bytes(args.out),
           .flops = 0};
 }
@@ -401,7 +404,8 @@ OpCost op_cost(const KvCompressArgs& args) {
 OpCost op_cost(const SampleArgs& args) {
   const auto rows = std::ssize(args.rows);
   OpCost sum{.read_bytes = rows * args.logits.cols * kFloat + rows * int64_t{sizeof(SampleRow)} +
-                           std::ssize(args.changes) * int64_t{sizeof(LogitChange)},
+                           std::ssize(args.changes) * int64_t{sizeof(LogitChange)} +
+                           std::ssize(args.masks) * int64_t{sizeof(uint32_t)},
              .written_bytes = rows * int64_t{sizeof(SampledToken)}};
   for (const SampleRow& row : args.rows) {
     const bool draws = row.forced < 0 && row.temperature > 0;

@@ -11,7 +11,8 @@ namespace tessera {
 // the same logits and the same random number, always.
 //
 //   1. A logit that is not finite fails the row. If `forced` is set, that token is taken.
-//   2. The row's changes are applied: forbidden tokens, bias, penalties.
+//   2. The row's changes are applied: forbidden tokens, bias, penalties. Then tokens that the row's
+//      mask leaves out are forbidden.
 //   3. The best token has the highest logit; among equal logits, the lowest id. It is taken at
 //      temperature 0, or if its logit is infinite. A row fails if it is -infinity.
 //   4. Logits of at least best + min_logit are kept. The `top_k` best of these remain. Then the
@@ -34,9 +35,19 @@ struct SampleRow {
   float min_logit = -std::numeric_limits<float>::infinity();  // temperature * log(min_p), <= 0
   int32_t first_change = 0;  // index in SampleArgs::changes; at most one change for each token
   int32_t changes = 0;
+  int32_t mask = -1;           // >= 0: index in SampleArgs::masks; -1: all tokens are allowed
   uint64_t draw = 0;           // uniform in [0, 2^64)
   bool wants_logprob = false;  // false: SampledToken::weight is not computed
 };
+
+// A mask is a row of bits, one for each token of the vocabulary: bit t % 32 of word t / 32 is set if
+// token t is allowed.
+constexpr int64_t mask_words(int64_t vocab) {
+  return (vocab + 31) / 32;
+}
+constexpr bool allows(const uint32_t* mask, int64_t token) {
+  return (mask[token / 32] >> (token % 32) & 1) != 0;
+}
 
 // Change of one token's logit, applied before the choice.
 struct LogitChange {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "models/status_macros.h"
 
 namespace tessera::load {
@@ -18,9 +19,13 @@ struct Texts {
   std::vector<std::string> workloads;
   std::string process = "poisson";
   std::string sweep;
+  std::string rates;
   std::string ramp;
   std::string slos;
   std::string faults;
+  std::string process_place;
+  std::string signals;
+  std::optional<double> max_growth;  // MiB
 };
 
 void declare_load(CLI::App& app, LoadOptions& options, Texts& texts) {
@@ -42,6 +47,8 @@ void declare_load(CLI::App& app, LoadOptions& options, Texts& texts) {
       ->check(CLI::Range(1, 1'000'000));
   app.add_option("--sweep", texts.sweep, "A..B: find the highest rate within --slo")
       ->type_name("A..B");
+  app.add_option("--rates", texts.rates, "A,B,C: one run at each of these rates")
+      ->type_name("A,B,C");
   app.add_option("--slo", texts.slos, "limits, as ttft_p90=500ms,tpot_p50=50ms,e2e_p99=10s")
       ->type_name("LIMITS");
   app.add_option("--duration", options.duration, "seconds in which requests start [30]")
@@ -57,12 +64,11 @@ void declare_load(CLI::App& app, LoadOptions& options, Texts& texts) {
       ->type_name("FAULTS");
 }
 
-void declare_server(CLI::App& app, LoadOptions& options) {
-  app.add_option("--url", options.url, "http://HOST[:PORT][/PREFIX] [http://127.0.0.1:8080]")
+void declare_server(CLI::App& app, LoadOptions& options, Texts& texts) {
+  app.add_option("--url", options.url,
+                 "http://HOST[:PORT][/PREFIX], or grpc://HOST:PORT of tessera-server "
+                 "[http://127.0.0.1:8080]")
       ->type_name("URL");
-  app.add_option("--grpc", options.grpc,
-                 "HOST:PORT of tessera-server's gRPC: generate there, ask --url for all else")
-      ->type_name("HOST:PORT");
   app.add_option("--api-key", options.api_key, "sent as Authorization: Bearer KEY")
       ->type_name("KEY")
       ->envname("TESSERA_LOAD_API_KEY");
@@ -78,7 +84,16 @@ void declare_server(CLI::App& app, LoadOptions& options) {
   app.add_option("--settle", options.settle,
                  "seconds until the server must be idle after a run [10]")
       ->check(CLI::NonNegativeNumber);
-  app.add_flag("--flush-cache", options.flush_cache, "POST /v1/cache/flush before each run");
+  app.add_option("--process", texts.process_place,
+                 "the server's process on this machine, whose memory is measured: PID, or a FILE "
+                 "that holds it")
+      ->type_name("PID|FILE");
+  app.add_option("--kill", texts.signals, "signals to --process during the run, as TERM@5,KILL@20")
+      ->type_name("SIGNAL@SECONDS");
+  app.add_option("--max-growth", texts.max_growth,
+                 "MiB that the server's memory may grow after the warm-up [any number]")
+      ->check(CLI::NonNegativeNumber);
+  app.add_flag("--flush-cache", options.flush_cache, "empty the prefix cache before each run");
   app.add_option("--flush-every", options.flush_period,
                  "seconds between flushes of the prefix cache during a run [never]")
       ->check(CLI::PositiveNumber);
@@ -106,6 +121,20 @@ absl::StatusOr<LoadOptions::Range> parse_range(const std::string& text, const ch
   return range;
 }
 
+absl::StatusOr<std::vector<double>> parse_rates(const std::string& text) {
+  std::vector<double> rates;
+  const std::vector<std::string> parts = absl::StrSplit(text, ',', absl::SkipEmpty());
+  for (const std::string& part : parts) {
+    double rate = 0;
+    if (!absl::SimpleAtod(part, &rate) || !(rate > 0)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--rates: '", part, "' is not a number above 0"));
+    }
+    rates.push_back(rate);
+  }
+  return rates;
+}
+
 absl::Status parse_texts(const Texts& texts, LoadOptions& options) {
   for (const std::string& text : texts.workloads) {
     TESSERA_ASSIGN_OR_RETURN(WorkloadSpec spec, WorkloadSpec::parse(text));
@@ -120,6 +149,10 @@ absl::Status parse_texts(const Texts& texts, LoadOptions& options) {
   if (!texts.sweep.empty()) {
     TESSERA_ASSIGN_OR_RETURN(options.sweep, parse_range(texts.sweep, "..", "--sweep"));
   }
+  TESSERA_ASSIGN_OR_RETURN(options.rates, parse_rates(texts.rates));
+  TESSERA_ASSIGN_OR_RETURN(options.signals, PlannedSignal::parse(texts.signals));
+  if (!texts.process_place.empty()) options.process = ServerProcess(texts.process_place);
+  if (texts.max_growth) options.max_growth = *texts.max_growth * (1 << 20);
   if (!texts.ramp.empty()) {
     TESSERA_ASSIGN_OR_RETURN(const LoadOptions::Range ramp, parse_range(texts.ramp, ",", "--ramp"));
     options.arrivals.rate = ramp.low;
@@ -129,10 +162,11 @@ absl::Status parse_texts(const Texts& texts, LoadOptions& options) {
 }
 
 absl::Status check(LoadOptions& options) {
-  const int loops =
-      (options.rate ? 1 : 0) + (options.concurrency > 0 ? 1 : 0) + (options.sweep ? 1 : 0);
+  const int loops = (options.rate ? 1 : 0) + (options.concurrency > 0 ? 1 : 0) +
+                    (options.sweep ? 1 : 0) + (options.rates.empty() ? 0 : 1);
   if (loops > 1) {
-    return absl::InvalidArgumentError("only one of --rate, --concurrency and --sweep may be given");
+    return absl::InvalidArgumentError(
+        "only one of --rate, --concurrency, --rates and --sweep may be given");
   }
   const bool trace = options.workloads.size() == 1 && options.workloads[0].name == "trace";
   if (loops == 0 && !trace) {
@@ -141,8 +175,13 @@ absl::Status check(LoadOptions& options) {
   if (options.sweep && (options.slos.empty() || options.sweep->high < options.sweep->low)) {
     return absl::InvalidArgumentError("--sweep A..B needs --slo, and A must not be above B");
   }
-  if (options.sweep && !options.records.empty()) {
-    return absl::InvalidArgumentError("--records keeps one run, and --sweep makes several");
+  const bool several = options.sweep || !options.rates.empty();
+  if (several && (!options.records.empty() || !options.signals.empty())) {
+    return absl::InvalidArgumentError(
+        "--records and --kill belong to one run; --sweep and --rates make several");
+  }
+  if ((!options.signals.empty() || options.max_growth) && !options.process) {
+    return absl::InvalidArgumentError("--kill and --max-growth need --process");
   }
   if (options.arrivals.ramp_seconds > 0 && !options.rate) {
     return absl::InvalidArgumentError("--ramp needs --rate");
@@ -175,15 +214,23 @@ absl::StatusOr<LoadCommand> parse_load_command(int argc, const char* const* argv
   Texts texts;
   app.set_version_flag("--version", "tessera-load " TESSERA_VERSION);
   declare_load(app, command.options, texts);
-  declare_server(app, command.options);
+  declare_server(app, command.options, texts);
   LoadCommand::Comparison comparison;
   CLI::App* compare = app.add_subcommand("compare", "ratios of two reports, with intervals");
   compare->add_option("A", comparison.a, "report of the first run")->required();
   compare->add_option("B", comparison.b, "report of the second run")->required();
+  LoadCommand::Curves curves;
+  CLI::App* drawn = app.add_subcommand(
+      "curves", "one page with TTFT, correct answers and KV bytes by rate, from several reports");
+  drawn->add_option("REPORT", curves.reports, "LABEL=FILE, a report of --rates or --sweep")
+      ->required();
+  drawn->add_option("--html", curves.html, "write the page here")->type_name("FILE")->required();
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    command.text = compare->parsed() ? compare->help() : app.help();
+    command.text = compare->parsed() ? compare->help()
+                   : drawn->parsed() ? drawn->help()
+                                     : app.help();
     return command;
   } catch (const CLI::CallForVersion& version) {
     command.text = absl::StrCat(version.what(), "\n");
@@ -193,6 +240,10 @@ absl::StatusOr<LoadCommand> parse_load_command(int argc, const char* const* argv
   }
   if (compare->parsed()) {
     command.comparison = comparison;
+    return command;
+  }
+  if (drawn->parsed()) {
+    command.curves = curves;
     return command;
   }
   TESSERA_RETURN_IF_ERROR(parse_texts(texts, command.options));

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "load/run/options.h"
@@ -17,6 +18,11 @@ struct LoadCommand {
     std::filesystem::path b;
   };
   std::optional<Comparison> comparison;  // set: compare two reports instead
+  struct Curves {
+    std::vector<std::string> reports;  // "LABEL=FILE"
+    std::filesystem::path html;
+  };
+  std::optional<Curves> curves;  // set: draw reports instead
 };
 
 // Errors: InvalidArgument with the name of the flag.

@@ -27,6 +27,10 @@ absl::StatusOr<int> run(int argc, char** argv) {
     std::fputs(text.c_str(), stdout);
     return EXIT_SUCCESS;
   }
+  if (command.curves) {
+    TESSERA_RETURN_IF_ERROR(draw_curves(command.curves->reports, command.curves->html));
+    return EXIT_SUCCESS;
+  }
   std::signal(SIGINT, [](int) { interrupted = 1; });
   TESSERA_ASSIGN_OR_RETURN(const nlohmann::ordered_json report, run_load(command.options));
   TESSERA_RETURN_IF_ERROR(write_reports(command.options, report));

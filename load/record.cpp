@@ -1,7 +1,8 @@
 #include "load/record.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
+
+#include "load/json_text.h"
 
 namespace tessera::load {
 namespace {
@@ -106,11 +107,11 @@ std::string print_record(const RequestRecord& record) {
   if (!record.why.empty()) line["why"] = record.why;
   if (!record.answer.empty()) line["answer"] = record.answer;
   if (!record.question.empty()) line["question"] = record.question;
-  return line.dump(-1, ' ', false, json::error_handler_t::replace);
+  return print_json(line);
 }
 
 std::optional<RequestRecord> parse_record(std::string_view text) {
-  const json line = json::parse(text, nullptr, false);
+  const json line = parse_json(text);
   if (!line.is_object()) {
     return std::nullopt;
   }

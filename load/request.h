@@ -8,9 +8,18 @@
 
 namespace tessera::load {
 
+// A call of a tool that an answer asked for.
+struct ToolCall {
+  std::string id;
+  std::string name;
+  std::string arguments;  // JSON
+};
+
 struct ChatMessage {
   std::string role;
   std::string content;
+  std::vector<ToolCall> tool_calls{};  // of an earlier answer
+  std::string tool_call_id{};          // role "tool": the call that this is the result of
 };
 
 // A true answer, known before the request is sent.

@@ -127,6 +127,19 @@ std::string Checkpoint::stored_name(const std::string& tensor_name) const {
   return gguf_names_ == nullptr ? tensor_name : gguf_name(tensor_name, *gguf_names_);
 }
 
+const MappedFile& Checkpoint::mapped_file_of(const Place& place) const {
+  if (gguf_) {
+    return std::ranges::find(gguf_->files(), place.file, &GgufFile::path)->mapped();
+  }
+  return files_.at(place.file.filename().string()).mapped();
+}
+
+void Checkpoint::drop_pages(const std::string& tensor_name, std::span<const std::byte> part) const {
+  const auto found = places_.find(tensor_name);
+  TESSERA_CHECK(found != places_.end(), "drops pages of a tensor that is not there");
+  mapped_file_of(found->second).drop_pages(part);
+}
+
 std::string Checkpoint::describe(const std::string& tensor_name) const {
   const auto found = places_.find(tensor_name);
   TESSERA_CHECK(found != places_.end(), "describes a tensor that is not there");

@@ -33,6 +33,10 @@ class Checkpoint {
   absl::StatusOr<const StoredTensor*> tensor(const std::string& tensor_name,
                                              std::span<const int64_t> shape) const;
 
+  // Drops pages of a tensor's file that hold some of its bytes (MappedFile::drop_pages).
+  // Requires: a tensor of this checkpoint.
+  void drop_pages(const std::string& tensor_name, std::span<const std::byte> part) const;
+
   // Returns: "FILE: tensor NAME", for error messages.
   // Requires: the tensor exists.
   std::string describe(const std::string& tensor_name) const;
@@ -54,6 +58,7 @@ class Checkpoint {
     std::filesystem::path file;
     StoredTensor tensor;
   };
+  const MappedFile& mapped_file_of(const Place& place) const;
 
   std::filesystem::path path_;
   std::map<std::string, SafetensorsFile> files_;  // by file name

@@ -6,6 +6,7 @@
 #include "kernels/communicator.h"
 #include "models/config.h"
 #include "models/transformer.h"
+#include "models/weights.h"
 #include "models/workspace.h"
 
 namespace tessera {
@@ -21,11 +22,14 @@ struct LayerOps {
 
   // Takes a mean over each weight.size() columns: a whole row, or a head.
   void norm(MatrixView<const float> in, std::span<const float> weight, MatrixView<float> out) const;
-  void linear(MatrixView<const float> in, const PackedWeight& weight, std::span<const float> bias,
+  void linear(MatrixView<const float> in, const StackedWeight& weight, std::span<const float> bias,
               MatrixView<float> out) const;
+  // out = in * weight, each part's rows in their columns.
+  void multiply(MatrixView<const float> in, const StackedWeight& weight,
+                std::span<const float> bias, bool accumulate, MatrixView<float> out) const;
   // hidden += in * weight. With ranks, each one computes a partial sum, and only rank 0 adds the
   // old residual stream to its own.
-  void add_linear(MatrixView<const float> in, const PackedWeight& weight,
+  void add_linear(MatrixView<const float> in, const StackedWeight& weight,
                   MatrixView<float> hidden) const;
 };
 

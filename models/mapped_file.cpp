@@ -5,7 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -66,6 +68,19 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 MappedFile::~MappedFile() {
   if (!bytes_.empty()) {
     ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  }
+}
+
+void MappedFile::drop_pages(std::span<const std::byte> part) const {
+  constexpr uintptr_t kFaultAround = 65536;  // bytes that Linux maps around a page fault
+  const auto address = [](const std::byte* at) { return reinterpret_cast<uintptr_t>(at); };
+  const uintptr_t begin =
+      std::max(address(part.data()) / kFaultAround * kFaultAround, address(bytes_.data()));
+  const uintptr_t end = std::min(
+      (address(part.data()) + part.size() + kFaultAround - 1) / kFaultAround * kFaultAround,
+      address(bytes_.data()) + bytes_.size());
+  if (begin < end) {
+    ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);  // a hint: may fail
   }
 }
 

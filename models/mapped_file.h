@@ -22,6 +22,10 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return bytes_; }
 
+  // Lets go of the pages with some of the file's bytes, and of those that a page fault maps beside
+  // them. They no longer count as memory of the process, and are read again if they are used again.
+  void drop_pages(std::span<const std::byte> part) const;
+
  private:
   explicit MappedFile(std::span<const std::byte> bytes) : bytes_(bytes) {}
 

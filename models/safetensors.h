@@ -32,6 +32,7 @@ class SafetensorsFile {
   const StoredTensor* find(std::string_view tensor_name) const;
   const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
   const std::filesystem::path& path() const { return path_; }
+  const MappedFile& mapped() const { return file_; }
 
  private:
   SafetensorsFile(std::filesystem::path path, MappedFile file)

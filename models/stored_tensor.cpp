@@ -9,7 +9,6 @@
 #include "absl/strings/str_join.h"
 #include "kernels/check.h"
 #include "kernels/half.h"
-#include "models/gguf/block_types.h"
 
 namespace tessera {
 namespace {
@@ -18,25 +17,37 @@ static_assert(std::endian::native == std::endian::little, "checkpoints hold litt
 
 struct TypeInfo {
   const char* name;
-  int64_t values;  // of a block; 1: plain elements
-  int64_t bytes;   // of a block
-  BlockDecoder* decode;
+  int64_t values;                           // of a block; 1: plain elements
+  int64_t bytes;                            // of a block
+  BlockUnpacker* unpack;                    // null: plain elements
+  WeightFormat format = WeightFormat::f32;  // of readable types
 };
 
 constexpr TypeInfo kTypes[] = {
     // in the order of TensorType
-    {"F32", 1, 4, nullptr},          {"F16", 1, 2, nullptr},
-    {"BF16", 1, 2, nullptr},         {"F64", 1, 8, nullptr},
-    {"F8_E4M3", 1, 1, nullptr},      {"F8_E5M2", 1, 1, nullptr},
-    {"I64", 1, 8, nullptr},          {"I32", 1, 4, nullptr},
-    {"I16", 1, 2, nullptr},          {"I8", 1, 1, nullptr},
-    {"U64", 1, 8, nullptr},          {"U32", 1, 4, nullptr},
-    {"U16", 1, 2, nullptr},          {"U8", 1, 1, nullptr},
-    {"BOOL", 1, 1, nullptr},         {"Q8_0", 32, 34, decode_q8_0},
-    {"Q4_0", 32, 18, decode_q4_0},   {"Q4_1", 32, 20, decode_q4_1},
-    {"Q5_0", 32, 22, decode_q5_0},   {"Q5_1", 32, 24, decode_q5_1},
-    {"Q4_K", 256, 144, decode_q4_k}, {"Q5_K", 256, 176, decode_q5_k},
-    {"Q6_K", 256, 210, decode_q6_k}};
+    {"F32", 1, 4, nullptr, WeightFormat::f32},
+    {"F16", 1, 2, nullptr, WeightFormat::f16},
+    {"BF16", 1, 2, nullptr, WeightFormat::bf16},
+    {"F64", 1, 8, nullptr},
+    {"F8_E4M3", 1, 1, nullptr},
+    {"F8_E5M2", 1, 1, nullptr},
+    {"I64", 1, 8, nullptr},
+    {"I32", 1, 4, nullptr},
+    {"I16", 1, 2, nullptr},
+    {"I8", 1, 1, nullptr},
+    {"U64", 1, 8, nullptr},
+    {"U32", 1, 4, nullptr},
+    {"U16", 1, 2, nullptr},
+    {"U8", 1, 1, nullptr},
+    {"BOOL", 1, 1, nullptr},
+    {"Q8_0", 32, 34, unpack_q8_0, WeightFormat::int8},
+    {"Q4_0", 32, 18, unpack_q4_0, WeightFormat::int4_symmetric},
+    {"Q4_1", 32, 20, unpack_q4_1, WeightFormat::int4},
+    {"Q5_0", 32, 22, unpack_q5_0, WeightFormat::int5_symmetric},
+    {"Q5_1", 32, 24, unpack_q5_1, WeightFormat::int5},
+    {"Q4_K", 256, 144, unpack_q4_k, WeightFormat::int4_super},
+    {"Q5_K", 256, 176, unpack_q5_k, WeightFormat::int5_super},
+    {"Q6_K", 256, 210, unpack_q6_k, WeightFormat::int6_super}};
 
 constexpr int64_t kMaxBlockValues = 256;
 
@@ -53,21 +64,29 @@ void widen(const std::byte* source, std::span<float> out) {
   }
 }
 
-// Decodes the blocks that `out` touches; one that it covers only in part is decoded aside.
+// One block of any type, unpacked.
+struct UnpackedBlock {
+  std::array<uint8_t, kMaxBlockValues> codes;
+  std::array<int8_t, kMaxBlockValues / 16> scale_factors;
+  std::array<int8_t, kMaxBlockValues / 16> minimum_factors;
+  f16 scale;
+  f16 minimum;
+
+  BlockPlaces places() {
+    return {codes.data(), &scale, &minimum, scale_factors.data(), minimum_factors.data()};
+  }
+};
+
+// Decodes the blocks that `out` touches.
 void decode(const TypeInfo& type, const std::byte* blocks, int64_t first, std::span<float> out) {
-  std::array<float, kMaxBlockValues> aside;
+  UnpackedBlock unpacked;
+  std::array<float, kMaxBlockValues> values;
   while (!out.empty()) {
-    const std::byte* block = blocks + first / type.values * type.bytes;
+    type.unpack(blocks + first / type.values * type.bytes, unpacked.places());
+    decode_block(type.format, unpacked.places(), type.values, values.data());
     const int64_t skipped = first % type.values;
-    const int64_t left = std::ssize(out);
-    int64_t count = left / type.values * type.values;
-    if (skipped == 0 && count > 0) {
-      type.decode(block, count / type.values, out.data());
-    } else {
-      count = std::min(type.values - skipped, left);
-      type.decode(block, 1, aside.data());
-      std::copy_n(aside.data() + skipped, count, out.data());
-    }
+    const int64_t count = std::min(type.values - skipped, std::ssize(out));
+    std::copy_n(values.data() + skipped, count, out.data());
     first += count;
     out = out.subspan(static_cast<size_t>(count));
   }
@@ -76,7 +95,7 @@ void decode(const TypeInfo& type, const std::byte* blocks, int64_t first, std::s
 // Reads elements in stored order.
 void read_stored(const StoredTensor& tensor, int64_t first, std::span<float> out) {
   const TypeInfo& type = info(tensor.type);
-  if (type.decode != nullptr) {
+  if (type.unpack != nullptr) {
     decode(type, tensor.bytes.data(), first, out);
     return;
   }
@@ -113,7 +132,12 @@ int64_t block_bytes(TensorType type) {
 }
 
 bool is_quantized(TensorType type) {
-  return info(type).decode != nullptr;
+  return info(type).unpack != nullptr;
+}
+
+WeightFormat weight_format(TensorType type) {
+  TESSERA_CHECK(is_readable(type), "no weight format has the numbers of this type");
+  return info(type).format;
 }
 
 bool is_readable(TensorType type) {
@@ -148,6 +172,37 @@ void read_f32(const StoredTensor& tensor, int64_t first, std::span<float> out) {
     first += static_cast<int64_t>(count);
     out = out.subspan(count);
   }
+}
+
+void read_codes(const StoredTensor& tensor, int64_t row, int64_t first_col, int64_t cols,
+                BlockPlaces out) {
+  const TypeInfo& type = info(tensor.type);
+  const int64_t row_values = tensor.shape.at(1);
+  TESSERA_CHECK(is_quantized(tensor.type) && tensor.shape.size() == 2, "a tensor without codes");
+  TESSERA_CHECK(first_col % type.values == 0 && cols % type.values == 0, "partial blocks");
+  TESSERA_CHECK(row < tensor.shape[0] && first_col + cols <= row_values, "outside the tensor");
+  const WeightEncoding stored = encoding(type.format);
+  const int64_t blocks = type.values / stored.block;
+  const int64_t at = tensor.interleaved_rows == 0 ? row : stored_row(row, tensor.interleaved_rows);
+  const std::byte* from =
+      tensor.bytes.data() + (at * row_values + first_col) / type.values * type.bytes;
+  for (int64_t col = 0; col < cols; col += type.values, from += type.bytes) {
+    type.unpack(from, out);
+    out.codes += type.values;
+    ++out.scale;
+    out.minimum += stored.minimum ? 1 : 0;
+    out.scale_factors += stored.superblock > 0 ? blocks : 0;
+    out.minimum_factors += stored.superblock > 0 && stored.minimum ? blocks : 0;
+  }
+}
+
+std::span<const std::byte> bytes_of_rows(const StoredTensor& tensor, int64_t first, int64_t rows) {
+  const int64_t head = std::max<int64_t>(tensor.interleaved_rows, 1);
+  const int64_t begin = first / head * head;
+  const int64_t end = (first + rows + head - 1) / head * head;
+  const int64_t row_bytes = std::ssize(tensor.bytes) / tensor.shape.at(0);
+  return tensor.bytes.subspan(static_cast<size_t>(begin * row_bytes),
+                              static_cast<size_t>((end - begin) * row_bytes));
 }
 
 }  // namespace tessera

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "models/gguf/block_types.h"
+
 namespace tessera {
 
 // Element types of a safetensors file, then the block types of a GGUF file (models/gguf/).
@@ -42,6 +44,10 @@ int64_t block_bytes(TensorType type);    // bytes of these values
 bool is_readable(TensorType type);       // f32, f16, bf16 and all block types
 bool is_quantized(TensorType type);      // the block types
 
+// Returns: the weight format that holds the type's numbers exactly.
+// Requires: is_readable(type).
+WeightFormat weight_format(TensorType type);
+
 // Requires: not is_quantized(type).
 int64_t bytes_of(TensorType type);  // bytes per element
 
@@ -63,5 +69,15 @@ struct StoredTensor {
 // types are exact; blocks have the bits of the format's reference (models/gguf/block_types.h).
 // Requires: is_readable(tensor.type); the range lies inside the tensor.
 void read_f32(const StoredTensor& tensor, int64_t first, std::span<float> out);
+
+// Unpacks columns [first_col, first_col + cols) of a row of the tensor, in the order of its rows.
+// The places of `out` have room for all of them.
+// Requires: is_quantized(tensor.type), two dimensions, whole blocks.
+void read_codes(const StoredTensor& tensor, int64_t row, int64_t first_col, int64_t cols,
+                BlockPlaces out);
+
+// Returns: the part of tensor.bytes that holds rows [first, first + rows); of interleaved rows,
+// those of the heads that they belong to.
+std::span<const std::byte> bytes_of_rows(const StoredTensor& tensor, int64_t first, int64_t rows);
 
 }  // namespace tessera

@@ -57,7 +57,6 @@ class Decoder final : public Transformer {
     TESSERA_CHECK(logits.rows == wanted && logits.cols == config_.vocab, "logits of another shape");
     const MatrixView<float> hidden = workspace_.views().wanted.first_rows(wanted);
     backend_.embed({.tokens = rows,
-                    .table = {},
                     .table_f32 = workspace_.views().hidden.first_rows(computed_tokens_),
                     .out = hidden},
                    stream);
@@ -69,16 +68,19 @@ class Decoder final : public Transformer {
   int32_t max_logits_rows() const override { return options_.max_logits_rows; }
 
   const ModelConfig& config() const override { return config_; }
-  WeightFormat weight_format() const override { return options_.weights; }
+  std::string weight_formats() const override { return weights_.formats(); }
   int64_t weight_bytes() const override { return weights_.bytes(); }
   int64_t workspace_bytes() const override { return workspace_.bytes(); }
 
  private:
   void compute(const Batch& batch, const KvPagesView& pages, Stream stream) const {
     const DecoderStep step{layer_ops(stream), batch, pages};
+    const WeightViews& views = weights_.views();
+    const bool packed = views.embedding_packed.data != nullptr;
     backend_.embed({.tokens = batch.tokens,
-                    .table = weights_.views().embedding,
-                    .table_f32 = weights_.views().embedding_f32,
+                    .table = views.embedding,
+                    .table_f32 = views.embedding_f32,
+                    .packed = packed ? &views.embedding_packed : nullptr,
                     .out = step.rows(workspace_.views().hidden)},
                    stream);
     for (int32_t layer = 0; layer < config_.layers; ++layer) {
@@ -151,8 +153,8 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::load(const std::filesy
   TESSERA_RETURN_IF_ERROR(check_divides(whole, shard.ranks));
   ModelConfig config = shard_config(whole, shard.ranks);
   TESSERA_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(model));
-  TESSERA_ASSIGN_OR_RETURN(Weights weights,
-                           Weights::load(whole, shard, checkpoint, options.weights, backend));
+  TESSERA_ASSIGN_OR_RETURN(Weights weights, Weights::load(whole, shard, checkpoint, options.weights,
+                                                          backend, options.load));
   TESSERA_ASSIGN_OR_RETURN(
       Workspace workspace,
       Workspace::create(config, options.limits, options.max_logits_rows, backend));

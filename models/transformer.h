@@ -3,12 +3,15 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
 #include "kernels/communicator.h"
 #include "models/config.h"
+#include "models/load_options.h"
 
 namespace tessera {
 
@@ -22,12 +25,13 @@ struct Batch {
 };
 
 struct TransformerOptions {
-  WeightFormat weights = WeightFormat::f32;
+  std::optional<WeightFormat> weights = WeightFormat::f32;  // none: stored_format() (weights.h)
   StepLimits limits;             // of the largest step; they size the workspace
   int32_t max_logits_rows = 64;  // max rows of one call of logits()
   // Splits the model over ranks (models/shard.h), which all load it and make the same calls. Null:
   // one process has the whole model. Not owned; must outlive the transformer.
   Communicator* ranks = nullptr;
+  LoadOptions load = {};
 };
 
 // A decoder model on one backend: an attention block and a feed-forward block in each layer, which
@@ -36,7 +40,7 @@ struct TransformerOptions {
 class Transformer {
  public:
   // Loads config and weights of a Hugging Face directory or a GGUF file. Weights are converted to
-  // options.weights while they are read.
+  // options.weights while they are read, or kept as they are.
   // Errors: those of read_model_config (models/config.h), Checkpoint::open and Weights::load, which
   // name file, tensor and the expected shape; InvalidArgument for limits below 1, for a context
   // beyond the model's, or if the model cannot be split over the ranks; ResourceExhausted if memory
@@ -69,8 +73,8 @@ class Transformer {
 
   // With ranks, it has this rank's share of heads, kv_heads and ffn; pages hold its KV heads only.
   virtual const ModelConfig& config() const = 0;
-  virtual WeightFormat weight_format() const = 0;
-  virtual int64_t weight_bytes() const = 0;  // in the backend's packed form
+  virtual std::string weight_formats() const = 0;  // Weights::formats()
+  virtual int64_t weight_bytes() const = 0;        // in the backend's packed form
   virtual int64_t workspace_bytes() const = 0;
 };
 

@@ -76,12 +76,19 @@ void fill_rope_tables(const ModelConfig& config, const Backend& backend,
 
 }  // namespace
 
+int64_t Workspace::bytes_for(const ModelConfig& config, const StepLimits& limits,
+                             int32_t max_logits_rows, const Backend& backend) {
+  MemoryCutter measure;
+  cut(config, limits, max_logits_rows, backend, measure);
+  return measure.used();
+}
+
 absl::StatusOr<Workspace> Workspace::create(const ModelConfig& config, const StepLimits& limits,
                                             int32_t max_logits_rows, const Backend& backend) {
   Workspace workspace;
-  MemoryCutter measure;
-  cut(config, limits, max_logits_rows, backend, measure);
-  TESSERA_ASSIGN_OR_RETURN(workspace.memory_, AlignedMemory::allocate(measure.used(), backend));
+  TESSERA_ASSIGN_OR_RETURN(
+      workspace.memory_,
+      AlignedMemory::allocate(bytes_for(config, limits, max_logits_rows, backend), backend));
   MemoryCutter cutter(workspace.memory_.data());
   workspace.views_ = cut(config, limits, max_logits_rows, backend, cutter);
   fill_rope_tables(config, backend, workspace.views_);

@@ -20,6 +20,10 @@ class Workspace {
   static absl::StatusOr<Workspace> create(const ModelConfig& config, const StepLimits& limits,
                                           int32_t max_logits_rows, const Backend& backend);
 
+  // Returns: bytes that create() will allocate.
+  static int64_t bytes_for(const ModelConfig& config, const StepLimits& limits,
+                           int32_t max_logits_rows, const Backend& backend);
+
   // `tokens` below is limits.tokens. A step uses the first rows of each view.
   struct Views {
     MatrixView<float> hidden;    // [tokens, hidden], the residual stream

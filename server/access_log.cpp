@@ -38,14 +38,13 @@ void RequestRecord::set_caller(const Caller& caller) {
 
 void RequestRecord::note_first_token(std::chrono::steady_clock::time_point now) {
   int64_t none = -1;
-  first_token_us.compare_exchange_strong(none,
-                                         duration_cast<microseconds>(now - received).count());
+  first_token_us.compare_exchange_strong(none, duration_cast<microseconds>(now - received).count());
 }
 
 std::string request_id_of(std::string_view given) {
-  const bool usable = !given.empty() && given.size() <= kMaxRequestId &&
-                      std::all_of(given.begin(), given.end(),
-                                  [](char c) { return c > ' ' && c < '\x7f'; });
+  const bool usable =
+      !given.empty() && given.size() <= kMaxRequestId &&
+      std::all_of(given.begin(), given.end(), [](char c) { return c > ' ' && c < '\x7f'; });
   if (usable) {
     return std::string(given);
   }

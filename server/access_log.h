@@ -16,7 +16,7 @@ struct RequestRecord {
   std::string id;      // x-request-id
   std::string method;  // "POST", or "gRPC"
   std::string path;
-  std::string key;     // names of key and tenant; empty without
+  std::string key;  // names of key and tenant; empty without
   std::string tenant;
   std::chrono::steady_clock::time_point received = std::chrono::steady_clock::now();
   std::atomic<int64_t> prompt_tokens = 0;

@@ -1,6 +1,8 @@
 #include "server/api_keys.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <fstream>
@@ -34,6 +36,10 @@ absl::Status add(std::string key, std::string_view where, std::vector<std::strin
 
 absl::Status add_file(const std::filesystem::path& path, std::vector<std::string>& keys) {
   const std::string where = fmt::format("api-key-file {}", path.string());
+  struct stat state {};
+  if (stat(path.c_str(), &state) == 0 && (state.st_mode & (S_IRGRP | S_IROTH)) != 0) {
+    spdlog::warn("{}: other users can read it (chmod 600)", where);
+  }
   std::ifstream file(path);
   const std::size_t before = keys.size();
   std::string line;

@@ -62,6 +62,9 @@ struct Caller {
   int32_t tenant_id = 0;  // TenantOfRequest::id
   bool admin = true;      // may use admin routes
   std::shared_ptr<RateMeter> meter = std::make_shared<RateMeter>();
+
+  // Returns: whose requests take turns with others: the tenant, or the key if there is one tenant.
+  const std::string& turn_name() const { return tenant.name.empty() ? key : tenant.name; }
 };
 
 }  // namespace tessera

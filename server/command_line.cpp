@@ -1,12 +1,15 @@
 #include "server/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "models/status_macros.h"
+#include "server/commit.h"
+#include "server/plan.h"
 
 namespace tessera {
 namespace {
@@ -15,16 +18,28 @@ namespace {
 struct Flags {
   std::string config_file;
   bool print_config = false;
+  bool plan = false;
+  std::string memory;                 // of --plan; empty: none was given
   std::vector<std::string> values;    // one for each of settings_fields()
   std::vector<CLI::Option*> options;  // one for each value; count() is 0 if it was not given
 };
 
 void declare_flags(CLI::App& app, Flags& flags) {
-  app.set_version_flag("--version", "tessera-server " TESSERA_VERSION);
+  app.set_version_flag("--version", absl::StrCat("tessera-server " TESSERA_VERSION " (",
+                                                 std::string(commit()), ")"));
   app.add_option("--config", flags.config_file, "YAML file of settings; flags win over it")
       ->type_name("FILE")
       ->take_last();
   app.add_flag("--print-config", flags.print_config, "print all settings as YAML, and exit");
+  CLI::Option* plan = app.add_flag(
+      "--plan", flags.plan,
+      "print how many sequences fit into memory, for each value of --kv, and exit; loads nothing");
+  app.add_option("--memory", flags.memory,
+                 "with --plan: memory of weights, workspace and KV cache together, such as 24GiB; "
+                 "absent: what a start with the other settings takes")
+      ->type_name("BYTES")
+      ->take_last()
+      ->needs(plan);
   const Settings defaults;
   flags.values.resize(settings_fields().size());
   for (size_t i = 0; i < flags.values.size(); ++i) {
@@ -38,11 +53,36 @@ void declare_flags(CLI::App& app, Flags& flags) {
   }
 }
 
+// Returns: the bytes of a flag that is not a setting, in the form of --kv-memory.
+absl::StatusOr<int64_t> parse_bytes(std::string_view flag, std::string_view text) {
+  Settings parsed;
+  for (const SettingsField& field : settings_fields()) {
+    if (field.name == "kv-memory") {
+      if (const absl::Status status = field.parse(parsed, text); !status.ok()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(std::string(flag), ": ", std::string(status.message())));
+      }
+    }
+  }
+  return parsed.engine.kv_bytes;
+}
+
 absl::Status apply_file(const std::string& path, Settings& settings) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string yaml{std::istreambuf_iterator<char>(file), {}};
-  if (!file) {
+  constexpr std::streamsize kMaxBytes = 1 << 20;
+  std::error_code ignored;
+  std::ifstream file;
+  if (!std::filesystem::is_directory(path, ignored)) {
+    file.open(path, std::ios::binary);
+  }
+  if (!file.is_open()) {
     return absl::NotFoundError(absl::StrCat("config: cannot read ", path));
+  }
+  std::string yaml(kMaxBytes, '\0');
+  file.read(yaml.data(), kMaxBytes);
+  yaml.resize(static_cast<size_t>(file.gcount()));
+  if (file.bad() || !file.eof()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("config: ", path, " cannot be read, or has more than ", kMaxBytes, " bytes"));
   }
   return apply_yaml(yaml, path, settings);
 }
@@ -88,6 +128,13 @@ absl::StatusOr<CommandLine> parse_command_line(int argc, const char* const* argv
     return command;
   }
   TESSERA_RETURN_IF_ERROR(validate(command.settings));
+  if (flags.plan) {
+    int64_t memory = 0;
+    if (!flags.memory.empty()) {
+      TESSERA_ASSIGN_OR_RETURN(memory, parse_bytes("--memory", flags.memory));
+    }
+    TESSERA_ASSIGN_OR_RETURN(command.text, print_plan(command.settings, memory));
+  }
   return command;
 }
 

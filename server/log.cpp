@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "server/commit.h"
 #include "server/repeat_filter.h"
 
 namespace tessera {
@@ -86,7 +87,7 @@ void start_log(const Settings& settings, int32_t rank) {
     requests->set_pattern(json ? "%v" : std::string(kTimeAndLevel) + "%v");
     start_access_log(requests);
   }
-  spdlog::info("tessera-server {}: {}", TESSERA_VERSION, describe(settings));
+  spdlog::info("tessera-server {} ({}): {}", TESSERA_VERSION, commit(), describe(settings));
 }
 
 absl::Status set_log_level(std::string_view level) {

@@ -69,7 +69,8 @@ absl::Status MemoryGuard::check() const {
 
 void MemoryGuard::look() {
   resident_ = anonymous_memory();
-  const bool near = limit_ > 0 && static_cast<double>(resident_) >= kResume * static_cast<double>(limit_);
+  const bool near =
+      limit_ > 0 && static_cast<double>(resident_) >= kResume * static_cast<double>(limit_);
   if ((near || idle_()) && mallinfo2().fordblks >= kWorthTrimming && malloc_trim(0) == 1) {
     ++trims_;
     resident_ = anonymous_memory();

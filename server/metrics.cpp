@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/commit.h"
+
 namespace tessera {
 
 namespace {
@@ -83,12 +85,18 @@ void add_cache(Snapshot& snapshot, const EngineStats& stats, const EngineOptions
   const auto used = static_cast<double>(stats.pages_total - stats.pages_free);
   const auto page_bytes = static_cast<double>(stats.page_bytes);
   const std::string format(options.kv.name);
-  snapshot.gauge("vllm:kv_cache_usage_perc", "Share of the KV cache's bytes in use, 0 to 1",
-                 total > 0 ? used / total : 0);
+  // The second name is vLLM's before version 1.
+  for (const char* name : {"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"}) {
+    snapshot.gauge(name, "Share of the KV cache's bytes that sequences use, 0 to 1",
+                   total > 0 ? used / total : 0);
+  }
+  // Routers guess by these which prompts are still cached: a block is what prompts share.
+  const int32_t block = stats.prefix_block_tokens > 0 ? stats.prefix_block_tokens : kKvGroup;
   snapshot.gauge("vllm:cache_config_info", "The KV cache's settings, as labels", 1,
-                 {{"block_size", std::to_string(kKvGroup)},
+                 {{"block_size", std::to_string(block)},
                   {"cache_dtype", format},
-                  {"num_gpu_blocks", std::to_string(stats.token_capacity / kKvGroup)}});
+                  {"enable_prefix_caching", stats.prefix_block_tokens > 0 ? "True" : "False"},
+                  {"num_gpu_blocks", std::to_string(stats.token_capacity / block)}});
   const std::string help =
       "Bytes of the KV cache by format and state; residual buffers and tables are fixed";
   const auto bytes = [&](const std::string& of, const char* state, double count) {
@@ -129,6 +137,17 @@ void add_cache(Snapshot& snapshot, const EngineStats& stats, const EngineOptions
   }
   snapshot.gauge("tessera:kv_token_capacity", "Tokens that fit into the KV cache",
                  static_cast<double>(stats.token_capacity));
+}
+
+// The names that vLLM had before version 1, which its production-stack's router still reads.
+void add_old_names(Snapshot& snapshot, double queries, double hits) {
+  snapshot.counter("vllm:gpu_prefix_cache_queries_total", "vllm:prefix_cache_queries_total",
+                   static_cast<int64_t>(queries));
+  snapshot.counter("vllm:gpu_prefix_cache_hits_total", "vllm:prefix_cache_hits_total",
+                   static_cast<int64_t>(hits));
+  snapshot.gauge("vllm:gpu_prefix_cache_hit_rate",
+                 "Share of prompt tokens that were cached, 0 to 1",
+                 queries > 0 ? hits / queries : 0);
 }
 
 }  // namespace
@@ -299,7 +318,10 @@ std::string Metrics::expose(const EngineStats& stats, const EngineOptions& optio
   snapshot.gauge("tessera:memory_bytes", "Anonymous memory of the process",
                  static_cast<double>(memory));
   snapshot.counter("tessera:steps_total", "Forward passes", stats.steps);
+  snapshot.gauge("tessera:build_info", "The server's version, as labels", 1,
+                 {{"version", TESSERA_VERSION}, {"commit", std::string(commit())}});
   add_cache(snapshot, stats, options);
+  add_old_names(snapshot, families_->cache_queries.Value(), families_->cache_hits.Value());
 
   std::vector<prometheus::MetricFamily> families = snapshot.take();
   for (prometheus::MetricFamily& family : families_->registry.Collect()) {

@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -102,8 +103,8 @@ void log_model(const std::string& name, const ModelConfig& config) {
 }
 
 // Logs bytes of all ranks together.
-void log_memory(const Settings& settings, WeightFormat weights, const Transformer& model,
-                const EngineOptions& options, const EngineStats& stats) {
+void log_memory(const Settings& settings, const Transformer& model, const EngineOptions& options,
+                const EngineStats& stats) {
   const int64_t ranks = settings.tensor_parallel;
   const int64_t weight_bytes = ranks * model.weight_bytes();
   const int64_t workspace_bytes = ranks * model.workspace_bytes();
@@ -111,7 +112,7 @@ void log_memory(const Settings& settings, WeightFormat weights, const Transforme
   if (ranks > 1) {
     spdlog::info("{} ranks; the following sizes are those of all ranks together", ranks);
   }
-  spdlog::info("weights {}: {} bytes ({:.1f} MiB), workspace {:.1f} MiB", name(weights),
+  spdlog::info("weights {}: {} bytes ({:.1f} MiB), workspace {:.1f} MiB", model.weight_formats(),
                weight_bytes, mib(weight_bytes), mib(workspace_bytes));
   const int64_t arena_bytes = stats.pages_total * stats.page_bytes;
   spdlog::info(
@@ -131,12 +132,9 @@ void log_memory(const Settings& settings, WeightFormat weights, const Transforme
   }
 }
 
-absl::StatusOr<WeightFormat> weight_format(const Settings& settings) {
-  if (settings.weights) {
-    return *settings.weights;
-  }
+// Logs the types of a quantised checkpoint.
+absl::Status log_quantized(const Settings& settings) {
   TESSERA_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(settings.model));
-  const WeightFormat format = stored_format(checkpoint);
   std::string quantized;
   for (const TensorType type : checkpoint.matrix_types()) {
     if (is_quantized(type)) {
@@ -144,10 +142,39 @@ absl::StatusOr<WeightFormat> weight_format(const Settings& settings) {
     }
   }
   if (!quantized.empty()) {
-    spdlog::info("the checkpoint holds matrices in {}; they are computed as {} (--weights)",
-                 quantized, name(format));
+    spdlog::info("the checkpoint holds matrices in {}: {} (--weights)", quantized,
+                 settings.weights
+                     ? absl::StrCat("converted to ", std::string(name(*settings.weights)))
+                     : "kept as they are");
   }
-  return format;
+  return absl::OkStatus();
+}
+
+// Logs how much of the weights is loaded, every few seconds.
+class LoadProgress {
+ public:
+  void operator()(int64_t done, int64_t total) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - logged_ >= kInterval && done < total) {
+      logged_ = now;
+      spdlog::info("weights: {} % loaded", 100 * done / total);
+    }
+  }
+
+ private:
+  static constexpr std::chrono::seconds kInterval{2};
+  std::chrono::steady_clock::time_point logged_ = std::chrono::steady_clock::now();
+};
+
+// Ids beyond the tokenizer's have no text, like special tokens.
+GrammarVocabulary grammar_vocabulary(const Tokenizer& tokenizer, const Engine& engine) {
+  GrammarVocabulary vocabulary;
+  const ModelConfig& config = engine.config();
+  for (int32_t id = 0; id < config.vocab; ++id) {
+    vocabulary.bytes.push_back(id < tokenizer.vocab_size() ? tokenizer.token_bytes(id) : "");
+  }
+  vocabulary.end_ids.assign(config.eos_ids.begin(), config.eos_ids.end());
+  return vocabulary;
 }
 
 }  // namespace
@@ -163,12 +190,13 @@ absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings, Th
       cuda.backend != nullptr ? *cuda.backend : cpu_backend(settings.isa.value_or(best_cpu_isa()));
   const Stream stream = cuda.backend != nullptr ? cuda.stream : pool.stream();
   spdlog::info("device {}: {}, {} threads", backend.name, backend.isa, pool.threads());
-  TESSERA_ASSIGN_OR_RETURN(const WeightFormat weights, weight_format(settings));
-  const TransformerOptions transformer{.weights = weights,
+  TESSERA_RETURN_IF_ERROR(log_quantized(settings));
+  const TransformerOptions transformer{.weights = settings.weights,
                                        .limits = {.tokens = options.max_step_tokens,
                                                   .sequences = options.max_sequences,
                                                   .context = options.context},
-                                       .ranks = ranks};
+                                       .ranks = ranks,
+                                       .load = {pool.threads(), LoadProgress{}}};
   TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Transformer> loaded,
                            Transformer::load(settings.model, transformer, backend, stream));
   const Transformer& model = *loaded;  // owned by the engine after create()
@@ -176,7 +204,7 @@ absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings, Th
                            Engine::create(options, std::move(loaded), backend, stream));
   if (ranks == nullptr || ranks->rank() == 0) {
     log_model(model_name(settings), config);
-    log_memory(settings, weights, model, engine->options(), engine->stats());
+    log_memory(settings, model, engine->options(), engine->stats());
   }
   return engine;
 }
@@ -189,6 +217,8 @@ absl::StatusOr<Service::Parts> load_model_parts(const Settings& settings, Thread
   TESSERA_ASSIGN_OR_RETURN(parts.chat_template, load_chat_template(settings));
   TESSERA_ASSIGN_OR_RETURN(parts.engine, load_engine(settings, pool, ranks));
   parts.metrics = std::make_unique<Metrics>(parts.model_name);
+  parts.grammar_compiler =
+      GrammarCompiler::create(grammar_vocabulary(*parts.tokenizer, *parts.engine));
   return parts;
 }
 

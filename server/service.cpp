@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <random>
 #include <utility>
 
+#include "kernels/check.h"
 #include "models/status_macros.h"
 #include "server/access_log.h"
+#include "server/answer_bytes.h"
 #include "server/memory_guard.h"
 #include "server/metrics.h"
 #include "server/openai/error.h"
@@ -147,14 +150,28 @@ absl::Status check_room(const GenerateRequest& request, int64_t prompt_tokens, i
       "context_length_exceeded");
 }
 
+// Returns: the bytes of the longest token's text.
+std::size_t longest_token(const Tokenizer& tokenizer) {
+  std::size_t longest = 1;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    longest = std::max(longest, tokenizer.token_bytes(id, /*keep_special=*/true).size());
+  }
+  return longest;
+}
+
+// A normalizer may shorten a text to this share before it becomes tokens.
+constexpr std::size_t kNormalizedShare = 4;
+
 }  // namespace
 
 struct Service::State {
   Parts parts;
+  std::size_t longest_token = 1;
   ChatTemplate::Variables variables;
   std::atomic<bool> ready = true;
   int64_t token_capacity = 0;
   std::unique_ptr<MemoryGuard> memory;
+  std::unique_ptr<GrammarStore> grammars;
 };
 
 Service::Service(Parts parts) : state_(std::make_unique<State>()) {
@@ -165,6 +182,8 @@ Service::Service(Parts parts) : state_(std::make_unique<State>()) {
   if (const auto id = tokenizer.eos_id()) {
     state_->variables.eos_token = tokenizer.token_bytes(*id, true);
   }
+  state_->longest_token = longest_token(tokenizer);
+  state_->grammars = std::make_unique<GrammarStore>(std::move(parts.grammar_compiler));
   state_->parts = std::move(parts);
   state_->token_capacity = state_->parts.engine->stats().token_capacity;
   state_->memory = std::make_unique<MemoryGuard>(
@@ -174,16 +193,33 @@ Service::Service(Parts parts) : state_(std::make_unique<State>()) {
 // Destroys the engine first, because its thread reports to the metrics until it is joined.
 Service::~Service() {
   state_->memory.reset();
+  state_->grammars.reset();  // ends what waits for a grammar
   state_->parts.engine.reset();
+}
+
+void Service::compile(const GrammarSpec& spec, GrammarStore::Done done) {
+  state_->grammars->get(spec, [this, field = spec.field, done = std::move(done)](
+                                  absl::StatusOr<GrammarStore::Grammar> result) {
+    if (!result.ok()) {
+      result = refuse(with_param(
+          absl::Status(result.status().code(),
+                       fmt::format("{}: {}", field, std::string(result.status().message()))),
+          field));
+    }
+    done(std::move(result));
+  });
 }
 
 absl::StatusOr<Accepted> Service::generate(GenerateRequest request,
                                            std::vector<std::shared_ptr<EventSink>> sinks) {
   const Clock::time_point received = Clock::now();
-  Accepted accepted;
-  TESSERA_ASSIGN_OR_RETURN(accepted.prompt, tokenize(request.prompt, request.prompt_options));
-  const auto prompt_tokens = static_cast<int64_t>(accepted.prompt.size());
   const int64_t context = state_->parts.engine->options().context;
+  Accepted accepted;
+  TESSERA_ASSIGN_OR_RETURN(
+      accepted.prompt, tokenize_within(request.prompt, request.prompt_options,
+                                       static_cast<std::size_t>(context) * state_->longest_token *
+                                           kNormalizedShare));
+  const auto prompt_tokens = static_cast<int64_t>(accepted.prompt.size());
   if (const absl::Status status = check_room(request, prompt_tokens, context); !status.ok()) {
     return refuse(status);
   }
@@ -201,6 +237,16 @@ absl::StatusOr<Accepted> Service::generate(GenerateRequest request,
     return refuse(made.status());
   }
   EngineRequest submitted = *std::move(made);
+  absl::StatusOr<ByteBudget::Share> room =
+      take_room(request, sinks.size(), prompt_tokens,
+                std::min<int64_t>(submitted.max_tokens, context - prompt_tokens));
+  if (!room.ok()) {
+    return refuse(room.status());
+  }
+  accepted.room = *std::move(room);
+  TESSERA_CHECK(!request.grammar || request.compiled_grammar != nullptr,
+                "a request with a grammar has it compiled");
+  submitted.grammar = std::move(request.compiled_grammar);
   for (std::shared_ptr<EventSink>& sink : sinks) {
     auto measured = std::make_shared<MeasuredSink>(MeasuredSink::Args{
         std::move(sink), *state_->parts.metrics, received, caller, request.record});
@@ -270,9 +316,55 @@ void Service::stop(const Generation& generation) {
   state_->parts.engine->cancel(generation.id);
 }
 
+// Errors: InvalidArgument if the answer may become too large, Unavailable if the others leave it no
+// room.
+absl::StatusOr<ByteBudget::Share> Service::take_room(const GenerateRequest& request,
+                                                     std::size_t samples, int64_t prompt_tokens,
+                                                     int64_t max_tokens) const {
+  const Parts& parts = state_->parts;
+  const int64_t bytes = answer_bytes(request, samples, prompt_tokens, max_tokens);
+  if (std::cmp_greater(bytes, parts.max_answer_bytes)) {
+    const bool logprobs = request.sampling.top_logprobs || request.sampling.prompt_logprobs;
+    return invalid_field(
+        samples > 1 ? "n"
+        : logprobs  ? "logprobs"
+                    : "max_tokens",
+        fmt::format("the answer may take {} bytes of memory, this server allows {}: "
+                    "ask for fewer choices, tokens or log probabilities",
+                    bytes, parts.max_answer_bytes));
+  }
+  if (parts.budget == nullptr) {
+    return ByteBudget::Share();
+  }
+  std::optional<ByteBudget::Share> room = parts.budget->take(static_cast<std::size_t>(bytes));
+  if (!room) {
+    return absl::UnavailableError(
+        "the bodies and answers of other requests fill this server's memory: try again later");
+  }
+  return *std::move(room);
+}
+
 absl::StatusOr<std::vector<int32_t>> Service::tokenize(const Prompt& prompt,
                                                        const PromptOptions& options) const {
+  return tokenize_within(prompt, options, std::numeric_limits<std::size_t>::max());
+}
+
+// As tokenize().
+// Errors: InvalidArgument besides, without the work, if the text has more than `max_bytes`.
+absl::StatusOr<std::vector<int32_t>> Service::tokenize_within(const Prompt& prompt,
+                                                              const PromptOptions& options,
+                                                              std::size_t max_bytes) const {
+  const auto check_bytes = [&](const char* field, std::size_t bytes) {
+    return bytes <= max_bytes
+               ? absl::OkStatus()
+               : invalid_field(field,
+                               fmt::format("the text has {} bytes, which cannot fit: this model's "
+                                           "maximum context length is {} tokens",
+                                           bytes, engine().options().context),
+                               "context_length_exceeded");
+  };
   if (const auto* text = std::get_if<std::string>(&prompt)) {
+    TESSERA_RETURN_IF_ERROR(check_bytes("prompt", text->size()));
     const TextSegment segment{*text, options.parse_special};
     return tokenizer().encode({&segment, 1}, options.add_bos);
   }
@@ -289,6 +381,11 @@ absl::StatusOr<std::vector<int32_t>> Service::tokenize(const Prompt& prompt,
   TESSERA_ASSIGN_OR_RETURN(
       const std::vector<TextSegment> segments,
       state_->parts.chat_template->render(std::get<std::vector<ChatMessage>>(prompt), variables));
+  std::size_t bytes = 0;
+  for (const TextSegment& segment : segments) {
+    bytes += segment.text.size();
+  }
+  TESSERA_RETURN_IF_ERROR(check_bytes("messages", bytes));
   return tokenizer().encode(segments, /*add_bos=*/false);  // the template writes the BOS token
 }
 
@@ -337,6 +434,9 @@ const Engine& Service::engine() const {
 }
 const Metrics& Service::metrics() const {
   return *state_->parts.metrics;
+}
+std::size_t Service::max_answer_bytes() const {
+  return state_->parts.max_answer_bytes;
 }
 
 }  // namespace tessera

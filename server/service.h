@@ -14,7 +14,10 @@
 #include "engine/engine.h"
 #include "models/text/chat_template.h"
 #include "models/text/tokenizer.h"
+#include "server/byte_budget.h"
 #include "server/caller.h"
+#include "server/grammar/grammar_spec.h"
+#include "server/grammar/grammar_store.h"
 #include "server/kv_overrides.h"
 #include "server/text_stream.h"
 
@@ -44,7 +47,12 @@ struct GenerateRequest : RequestOptions {
   std::vector<std::string> stop;      // never part of the returned text
   bool keep_special = false;          // prints special tokens
   KvOverrides kv;
+  // What the text must match, and the same compiled: Service::compile makes it of the spec.
+  std::optional<GrammarSpec> grammar;
+  std::shared_ptr<const TokenGrammar> compiled_grammar;
   std::optional<std::chrono::steady_clock::time_point> deadline;
+  bool streamed = false;  // the client reads the answer while it is generated
+  bool echo = false;      // the answer repeats the prompt
   // Queue timeout of the client; none: the server's own.
   std::optional<std::chrono::milliseconds> queue_timeout;
   std::shared_ptr<const Caller> caller;   // null: a server without keys
@@ -62,6 +70,7 @@ struct Generation {
 struct Accepted {
   std::vector<int32_t> prompt;          // token ids as submitted
   std::vector<Generation> generations;  // one for each sink
+  ByteBudget::Share room;               // for the answer; held until the client has it
 };
 
 // Common path of HTTP and gRPC to the engine: applies the template, tokenizes, submits.
@@ -74,6 +83,9 @@ class Service {
     std::unique_ptr<ChatTemplate> chat_template;  // null: chat requests are refused
     std::unique_ptr<Engine> engine;               // started, or driven by step()
     std::unique_ptr<Metrics> metrics;
+    ByteBudget* budget = nullptr;                // of answers; not owned. Null: unbounded
+    std::size_t max_answer_bytes = 256U << 20U;  // of one request, by answer_bytes()
+    std::unique_ptr<GrammarCompiler> grammar_compiler = nullptr;  // null: grammars are refused
     std::chrono::milliseconds queue_timeout{0};  // of requests without one; 0: none
     int64_t memory_limit = 0;                    // see MemoryGuard
   };
@@ -81,14 +93,19 @@ class Service {
   explicit Service(Parts parts);
   ~Service();
 
+  // Compiles a grammar, as GrammarStore::get. Errors name the spec's field.
+  void compile(const GrammarSpec& spec, GrammarStore::Done done);
+
   // Generates one sequence for each of `sinks`, with consecutive seeds. Events go to the sinks on
   // the engine thread (see EventSink), after the metrics have recorded them.
   // The caller's limits apply: range of priorities, pins, rates, share and salt of its tenant.
+  // Requires: a request with a grammar has it compiled.
   // Errors, with no sequence running: as Engine::submit. ResourceExhausted with the time of a retry
   // (retry_after.h) if a rate is used up, or if memory is short. InvalidArgument for a priority or
   // a pin beyond the caller's limits. InvalidArgument with OpenAI's code
   // "context_length_exceeded" and both numbers, if the prompt leaves no room for one more token (if
-  // one was requested). InvalidArgument for messages that the template refuses.
+  // one was requested). InvalidArgument for messages that the template refuses, and for an answer
+  // that may become too large. Unavailable if the answers that wait leave no room for another.
   absl::StatusOr<Accepted> generate(GenerateRequest request,
                                     std::vector<std::shared_ptr<EventSink>> sinks);
 
@@ -99,6 +116,7 @@ class Service {
   void stop(const Generation& generation);
 
   // Returns: the ids that generate() would submit. A prompt of ids is returned unchanged.
+  // Takes time in proportion to the prompt.
   // Errors: InvalidArgument (messages that the template refuses, no template).
   absl::StatusOr<std::vector<int32_t>> tokenize(const Prompt& prompt,
                                                 const PromptOptions& options) const;
@@ -121,9 +139,16 @@ class Service {
   Engine& engine();
   const Engine& engine() const;
   const Metrics& metrics() const;
+  std::size_t max_answer_bytes() const;
 
  private:
   struct State;
+
+  absl::StatusOr<std::vector<int32_t>> tokenize_within(const Prompt& prompt,
+                                                       const PromptOptions& options,
+                                                       std::size_t max_bytes) const;
+  absl::StatusOr<ByteBudget::Share> take_room(const GenerateRequest& request, std::size_t samples,
+                                              int64_t prompt_tokens, int64_t max_tokens) const;
 
   TextStream make_text(const GenerateRequest& request) const;
   absl::StatusOr<EngineRequest> engine_request(const GenerateRequest& request,

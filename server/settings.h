@@ -17,6 +17,7 @@
 #include "server/grpc/grpc_listener.h"
 #include "server/http/listener.h"
 #include "server/http/routes.h"
+#include "server/work_pool.h"
 
 namespace tessera {
 
@@ -44,6 +45,11 @@ struct Settings {
   std::chrono::milliseconds max_pin_ttl{3'600'000};
   std::chrono::milliseconds queue_timeout{60'000};  // 0: none
   int64_t max_memory = 0;                           // see MemoryGuard; 0: by the control group
+
+  // Both front ends share these. Answers are counted before they are computed.
+  std::size_t request_memory = 1U << 30U;  // bodies that are read, answers that wait, messages
+  std::size_t max_answer = 256U << 20U;    // of one request
+  WorkPool::Options work;
 
   Device device = Device::cpu;
   std::optional<CpuIsa> isa;            // none: best one of this CPU

@@ -23,6 +23,7 @@ sigset_t stop_signals() {
 StopSignals::StopSignals() {
   const sigset_t set = stop_signals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  // A program that rotates logs ends no server.
   for (const int ignored : {SIGPIPE, SIGUSR1, SIGUSR2}) {
     std::signal(ignored, SIG_IGN);
   }

@@ -51,8 +51,8 @@ class Parser {
       shares += tenant.limits.share;
     }
     for (TenantEntry& tenant : tenants) {
-      tenant.limits.pin_part *= static_cast<double>(tenant.limits.share) /
-                                static_cast<double>(shares);
+      tenant.limits.pin_part *=
+          static_cast<double>(tenant.limits.share) / static_cast<double>(shares);
     }
     return tenants;
   }
@@ -98,18 +98,16 @@ class Parser {
     TenantEntry tenant;
     TenantLimits& limits = tenant.limits;
     int64_t pin_tokens = -1;
-    TESSERA_RETURN_IF_ERROR(read_fields(node,
-                                        {name_field(limits.name),
-                                         text_field("salt", limits.salt),
-                                         number_field("share", 1, kMaxTenantShare, limits.share),
-                                         number_field("priority-min", -1000, 1000, limits.priority_min),
-                                         number_field("priority-max", -1000, 1000, limits.priority_max),
-                                         number_field("pin-tokens", 0, kMost, pin_tokens),
-                                         number_field("requests-per-minute", 0, kMost,
-                                                      limits.requests_per_minute),
-                                         number_field("tokens-per-minute", 0, kMost,
-                                                      limits.tokens_per_minute)},
-                                        "keys"));
+    TESSERA_RETURN_IF_ERROR(
+        read_fields(node,
+                    {name_field(limits.name), text_field("salt", limits.salt),
+                     number_field("share", 1, kMaxTenantShare, limits.share),
+                     number_field("priority-min", -1000, 1000, limits.priority_min),
+                     number_field("priority-max", -1000, 1000, limits.priority_max),
+                     number_field("pin-tokens", 0, kMost, pin_tokens),
+                     number_field("requests-per-minute", 0, kMost, limits.requests_per_minute),
+                     number_field("tokens-per-minute", 0, kMost, limits.tokens_per_minute)},
+                    "keys"));
     if (pin_tokens >= 0) {
       limits.pin_tokens = pin_tokens;
     }
@@ -146,6 +144,9 @@ class Parser {
           {}));
       if (key.name.empty() || key.digest.empty()) {
         return at(entry, "a key needs a name and a key");
+      }
+      if (!key_names_.insert(key.name).second) {
+        return at(entry, fmt::format("name: there are two keys '{}'", key.name));
       }
       if (!digests_.insert(key.digest).second) {
         return at(entry, fmt::format("key: '{}' has the key of another entry", key.name));
@@ -199,8 +200,7 @@ class Parser {
     return {name, [&out, min, max](const std::string& text) {
               int64_t value = 0;
               if (!absl::SimpleAtoi(text, &value)) {
-                return absl::InvalidArgumentError(
-                    fmt::format("'{}' is not a whole number", text));
+                return absl::InvalidArgumentError(fmt::format("'{}' is not a whole number", text));
               }
               if (value < min || value > max) {
                 return absl::InvalidArgumentError(
@@ -215,21 +215,21 @@ class Parser {
     return {"key", [&digest](const std::string& text) {
               if (text.starts_with(kDigestPrefix)) {
                 const std::string hex = text.substr(kDigestPrefix.size());
-                const bool valid = hex.size() == 64 && std::all_of(hex.begin(), hex.end(), [](unsigned char c) {
-                  return std::isxdigit(c) != 0;
-                });
+                const bool valid =
+                    hex.size() == 64 && std::all_of(hex.begin(), hex.end(), [](unsigned char c) {
+                      return std::isxdigit(c) != 0;
+                    });
                 if (!valid) {
                   return absl::InvalidArgumentError("sha256: must have 64 hexadecimal digits");
                 }
                 digest = absl::HexStringToBytes(hex);
                 return absl::OkStatus();
               }
-              if (text.size() < kMinKeyBytes ||
-                  !std::all_of(text.begin(), text.end(),
-                               [](char c) { return c > ' ' && c < '\x7f'; })) {
-                return absl::InvalidArgumentError(
-                    fmt::format("must have at least {} characters, all of them visible ASCII",
-                                kMinKeyBytes));
+              if (text.size() < kMinKeyBytes || !std::all_of(text.begin(), text.end(), [](char c) {
+                    return c > ' ' && c < '\x7f';
+                  })) {
+                return absl::InvalidArgumentError(fmt::format(
+                    "must have at least {} characters, all of them visible ASCII", kMinKeyBytes));
               }
               digest = digest_of(text);
               return absl::OkStatus();
@@ -239,6 +239,7 @@ class Parser {
   const std::string file_;
   std::set<std::string> names_;
   std::set<std::string> salts_;
+  std::set<std::string> key_names_;
   std::set<std::string> digests_;
 };
 

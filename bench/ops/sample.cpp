@@ -50,6 +50,7 @@ class Sampling {
     return {.logits = {memory_.operand<float>(copy, kLogits), rows, vocab_, vocab_},
             .rows = rows_,
             .changes = {},
+            .masks = {},
             .sampled = {memory_.operand<SampledToken>(copy, kSampled), rows_.size()},
             .scratch = scratch_.span()};
   }

@@ -44,7 +44,8 @@ PrefixCache::PrefixCache(KvArena& arena, std::span<const uint8_t> ladder, const 
       tree_(tree_shape(arena.shape())),
       seen_(kSeenPathsPerBlock * arena.shape().prefix_blocks()),
       holders_(static_cast<size_t>(arena.shape().slots)),
-      scratch_(demote_scratch) {
+      scratch_(demote_scratch),
+      outliner_(tree_, arena.shape().context / arena.shape().prefix_block_tokens + 1) {
   for (const uint8_t tier : tier_of_level_) {
     tree_.root("", tier);
   }
@@ -406,6 +407,23 @@ PrefixCacheStats PrefixCache::stats() const {
     }
   }
   return stats;
+}
+
+void PrefixCache::outline(PrefixOutline& out) {
+  outliner_.begin(out);
+  for (const Holder& holder : holders_) {
+    if (holder.blocks > 0) {
+      outliner_.add_path(holder.node);
+    }
+  }
+  for (const Pin& pin : pins_) {
+    outliner_.add_path(pin.node);
+  }
+  outliner_.finish();
+  for (PrefixOutline::Block& block : out.blocks) {
+    block.format = tier_of_level_[block.format];
+    block.grade = tier_of_level_[block.grade];
+  }
 }
 
 void PrefixCache::add_pages(std::span<KvFormatPages> of_formats) const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/kv/kv_usage.h"
+#include "engine/kv/prefix_outline.h"
 #include "engine/kv/prefix_tree.h"
 #include "engine/kv/seen_paths.h"
 #include "kernels/backend.h"
@@ -138,6 +139,7 @@ class PrefixCache {
 
   int32_t prefix_block_tokens() const { return tree_.prefix_block_tokens(); }
   PrefixCacheStats stats() const;
+  void outline(PrefixOutline& out);  // allocates nothing
   // Adds the cache's pages to `shared`. of_formats: [formats], in the arena's order.
   void add_pages(std::span<KvFormatPages> of_formats) const;
   void check_integrity() const;  // aborts if inconsistent; for tests
@@ -197,6 +199,7 @@ class PrefixCache {
   // remaining lock also locks the parent.
   std::vector<int32_t> releases_;
   std::vector<PrefixTree::Node> released_;
+  PrefixOutliner outliner_;
   PrefixCacheStats counting_;
 };
 

@@ -70,6 +70,9 @@ class PrefixTree {
   // The LRU leaf, and the least recently used unlocked node of a level. kNone if there is none.
   Node lru_leaf() const { return recent_.first; }
   Node lru_of_level(uint8_t level) const { return levels_[level].unlocked.first; }
+  // The most recently used unlocked node, and the one used before an unlocked node; or kNone.
+  Node mru() const { return recent_.last; }
+  Node less_recent(Node node) const { return at(node).recent.previous; }
 
   // Removes a node; its handle is free.
   // Requires: an unlocked leaf.
@@ -77,6 +80,7 @@ class PrefixTree {
   void relabel(Node node, uint8_t level, uint8_t grade);
 
   Node parent(Node node) const { return at(node).parent; }  // negative: a root
+  std::string_view salt(Node root) const { return roots_.at(root).name.first; }
   uint8_t level(Node node) const { return at(node).level; }
   uint8_t grade(Node node) const { return at(node).grade; }
   int32_t locks(Node node) const { return at(node).locks; }

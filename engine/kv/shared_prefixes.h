@@ -22,6 +22,13 @@ class SharedPrefixes {
   // Tokens of one prefix block; 0 without a prefix cache.
   int32_t block_tokens() const { return enabled() ? cache_->prefix_block_tokens() : 0; }
   PrefixCacheStats stats() const { return enabled() ? cache_->stats() : PrefixCacheStats{}; }
+  void outline(PrefixOutline& out) const {  // allocates nothing; empty without a prefix cache
+    out.blocks.clear();
+    out.omitted = 0;
+    if (enabled()) {
+      cache_->outline(out);
+    }
+  }
 
   // ---- planning
   // Returns: the longest cached path of `prompt` with at most `max` tokens (see

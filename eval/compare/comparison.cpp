@@ -36,14 +36,13 @@ double unit_roundoff(WeightFormat format) {
       return 0x1p-8;
     case WeightFormat::f16:
       return 0x1p-11;
-    case WeightFormat::int8:
-      return 1.0 / 254;
     case WeightFormat::int4:
       return 1.0 / 16;
     case WeightFormat::fp8:
       return 0x1p-4;
+    default:  // the integers of a checkpoint are exact; activations are rounded to int8
+      return 1.0 / 254;
   }
-  return 0;
 }
 
 double unit_roundoff(KvFormat format) {

@@ -34,11 +34,16 @@ struct Options {
   int32_t threads = 0;
 };
 
+constexpr std::string_view kStored = "stored";  // weights as the checkpoint has them
+
 // Device, instruction set and weight format of one computation: "cuda:bf16", "cpu/avx2:int8".
 struct Way {
   std::string name;
   ComputeDevice device = {};
-  WeightFormat weights = WeightFormat::f32;
+  std::optional<WeightFormat> weights = WeightFormat::f32;  // none: "stored"
+
+  // Returns: the format whose rounding bounds that of the weights and their activations.
+  WeightFormat rounding() const { return weights.value_or(WeightFormat::int8); }
 };
 
 absl::StatusOr<Way> parse_way(const std::string& text) {
@@ -53,15 +58,15 @@ absl::StatusOr<Way> parse_way(const std::string& text) {
     }
     known = known && isa.has_value();
   }
-  const auto format =
-      halves.size() == 2
-          ? std::ranges::find(kWeightFormats, halves[1], [](WeightFormat one) { return name(one); })
-          : std::end(kWeightFormats);
-  if (!known || format == std::end(kWeightFormats)) {
+  const std::string weights = halves.size() == 2 ? halves[1] : "";
+  const auto* format =
+      std::ranges::find(kWeightFormats, weights, [](WeightFormat one) { return name(one); });
+  const bool stored = weights == kStored;
+  if (!known || (format == std::end(kWeightFormats) && !stored)) {
     return absl::InvalidArgumentError(
         absl::StrCat("'", text, "' is no DEVICE[/ISA]:WEIGHTS, as cuda:bf16 or cpu/avx2:int8"));
   }
-  way.weights = *format;
+  way.weights = stored ? std::nullopt : std::optional(*format);
   absl::StatusOr<ComputeDevice> device = open_device(place[0], isa);
   if (!device.ok()) {
     return absl::Status(device.status().code(),
@@ -161,7 +166,8 @@ absl::Status compare(const Options& options) {
   const auto vocab = static_cast<size_t>(config.vocab);
   for (const Way& way : ways) {
     TESSERA_ASSIGN_OR_RETURN(const auto logits, logits_of(way, options, trials, *tokenizer));
-    const LogitBound bound{coarser(reference.weights, way.weights), policy.high, config.layers};
+    const LogitBound bound{coarser(reference.rounding(), way.rounding()), policy.high,
+                           config.layers};
     Comparison found;
     for (size_t i = 0; i < trials.size(); ++i) {
       for (size_t at = 0; at + vocab <= logits[i].size(); at += vocab) {
@@ -184,7 +190,8 @@ absl::StatusOr<int> run(int argc, char** argv) {
       "tessera-compare");
   Options options;
   app.add_option("--model", options.model, "a Hugging Face directory or a GGUF file")->required();
-  app.add_option("--with", options.ways, "DEVICE[/ISA]:WEIGHTS, as cuda:bf16 or cpu/avx2:int8")
+  app.add_option("--with", options.ways,
+                 "DEVICE[/ISA]:WEIGHTS, as cuda:bf16, cpu/avx2:int8 or cpu:stored")
       ->delimiter(',')
       ->required();
   app.add_option("--reference", options.reference, "reference in the same form [cpu:f32]");

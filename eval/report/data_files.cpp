@@ -30,6 +30,21 @@ ordered_json to_json(const Report& report, const MetricReport& metric) {
           {"scores", std::move(scores)}};
 }
 
+ordered_json to_json(const std::optional<Bounds>& bounds) {
+  return bounds
+             ? ordered_json{{"value", bounds->value}, {"low", bounds->low}, {"high", bounds->high}}
+             : ordered_json();
+}
+
+ordered_json to_json(const std::optional<Judgement>& judgement) {
+  return judgement ? ordered_json{{"verdict", name_of(judgement->verdict)},
+                                  {"reason", judgement->reason},
+                                  {"contexts", judgement->contexts},
+                                  {"kl", to_json(judgement->kl)},
+                                  {"lost", to_json(judgement->lost)}}
+                   : ordered_json();
+}
+
 // {"f16": of(0), "f32": of(1), ...}
 template <class Of>
 ordered_json by_subject(const Report& report, Of&& of) {
@@ -50,6 +65,12 @@ ordered_json to_json(const Report& report, const TaskReport& task) {
     out["metrics"].push_back(to_json(report, metric));
   }
   out["kv"] = by_subject(report, [&](size_t s) { return to_json(task.kv[s]); });
+  out["judgements"] = by_subject(report, [&](size_t s) { return to_json(task.judgements[s]); });
+  out["qualifications"] = ordered_json::array();
+  for (const Qualification& length : task.qualifications) {
+    out["qualifications"].push_back(
+        {{"length", length.length}, {"accuracy", length.accuracy}, {"counts", length.counts}});
+  }
   if (task.grid) {
     out["grid"] = {{"lengths", task.grid->lengths},
                    {"length_unit", task.grid->length_title},
@@ -76,8 +97,7 @@ ordered_json to_json(const SubjectReport& subject) {
       {"name", subject.name}, {"description", subject.description}, {"kv", to_json(subject.kv)}};
   out["kl_mean"] = subject.kl ? ordered_json(*subject.kl) : ordered_json();
   out["accuracy"] = subject.accuracy ? ordered_json(*subject.accuracy) : ordered_json();
-  out["lossless"] = subject.lossless ? ordered_json(*subject.lossless) : ordered_json();
-  out["reason"] = subject.reason;
+  out["judgement"] = to_json(subject.judgement);
   if (subject.kept) {
     out["kept"] = {{"layers", subject.kept->layers},
                    {"kv_heads", subject.kept->kv_heads},
@@ -100,9 +120,14 @@ std::string quoted(const std::string& text) {
 }  // namespace
 
 std::string print_json(const Report& report) {
-  ordered_json out = {{"model", report.model},     {"device", report.device},
-                      {"weights", report.weights}, {"seed", report.seed},
-                      {"seconds", report.seconds}, {"version", TESSERA_VERSION}};
+  ordered_json out = {{"model", report.model},
+                      {"device", report.device},
+                      {"weights", report.weights},
+                      {"seed", report.seed},
+                      {"split", report.split},
+                      {"seconds", report.seconds},
+                      {"cpu_seconds", report.cpu_seconds},
+                      {"version", TESSERA_VERSION}};
   out["presets"] = ordered_json::array();
   for (const SubjectReport& subject : report.subjects) {
     out["presets"].push_back(to_json(subject));

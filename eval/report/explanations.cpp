@@ -18,13 +18,16 @@ constexpr Explanation kExplanations[] = {
      "at it."},
     {"KL mean",
      "How many nats the preset's next-token distribution is away from the reference's, averaged "
-     "over all positions of the same tokens: 0 is the same model, and from 0.01 on a preset does "
-     "not count as lossless."},
+     "over all positions of the same tokens: 0 is the same model."},
     {"KL mean, prompt",
      "The same over the positions of prompts, from before the first decode step."},
     {"KL mean, decode",
      "The same over the positions after a prompt, where what a policy dropped or demoted is "
      "missing."},
+    {"KL mean, acted",
+     "The same over the positions behind a prompt that read what the policy has changed: those "
+     "that "
+     "the verdict counts."},
     {"KL median", "Half of all positions are nearer to the reference than this."},
     {"KL p99", "99 of 100 positions are nearer to the reference than this."},
     {"KL max", "The position that is farthest from the reference."},
@@ -44,9 +47,12 @@ constexpr Explanation kExplanations[] = {
      "damage "
      "that an accuracy, where gains hide losses, does not show."},
     {"surprise", "Nats per token of the right answers: it moves before the first answer is lost."},
-    {"lossless",
-     "Yes when for every perplexity and accuracy the preset's interval contains the reference's "
-     "score, and its mean KL divergence is below 0.01 nats."},
+    {"verdict",
+     "Lossless when one-sided 95 % intervals, drawn by context, end below 0.01 nats of divergence "
+     "and "
+     "below 2 % of lost answers; near when lost answers, or without answers the divergence, are "
+     "below "
+     "5 % (0.05 nats); no when that is refuted; else undecided."},
 };
 
 }  // namespace

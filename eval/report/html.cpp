@@ -27,7 +27,7 @@ td.why { white-space: normal; padding: 0 0 6px 17px; font-size: 12.5px; color: #
 th { font-weight: 600; color: #4b5158; border-bottom-color: #b9b9b2; }
 .interval { display: block; color: #868b92; font-size: 12px; line-height: 1.2; }
 .wide { overflow-x: auto; }
-.yes { color: #00785a; font-weight: 600; } .no { color: #b3430b; font-weight: 600; }
+.lossless, .near { color: #00785a; font-weight: 600; } .no { color: #b3430b; font-weight: 600; }
 .dot { display: inline-block; width: 10px; height: 10px; border-radius: 5px; margin-right: 7px; }
 .plots { display: flex; flex-wrap: wrap; gap: 20px; margin: 14px 0; }
 .plot { background: #fff; border: 1px solid #e4e4e0; border-radius: 8px; padding: 14px 14px 8px; }
@@ -54,20 +54,22 @@ std::string framed(const std::string& title, const std::string& plot) {
 
 std::string verdict(const SubjectReport& subject, bool reference) {
   if (reference) return "reference";
-  if (!subject.lossless) return "-";
-  return *subject.lossless ? "<span class=\"yes\">yes</span>" : "<span class=\"no\">no</span>";
+  if (!subject.judgement) return "-";
+  const std::string name(name_of(subject.judgement->verdict));
+  return absl::StrCat("<span class=\"", name, "\">", name, "</span>");
 }
 
 // Returns: description of a preset, and the reason for its verdict.
 std::string why(const SubjectReport& subject) {
-  const char* const between = subject.description.empty() || subject.reason.empty() ? "" : "; ";
-  return escape_markup(absl::StrCat(subject.description, between, subject.reason));
+  const std::string reason = subject.judgement ? subject.judgement->reason : "";
+  const char* const between = subject.description.empty() || reason.empty() ? "" : "; ";
+  return escape_markup(absl::StrCat(subject.description, between, reason));
 }
 
 std::string summary(const Report& report) {
   std::string html =
       "<table><tr><th>preset</th><th>KV bytes/token</th><th>of reference</th><th>mean KL, nats</th>"
-      "<th>mean accuracy</th><th>lossless</th></tr>\n";
+      "<th>mean accuracy</th><th>verdict</th></tr>\n";
   const std::optional<KvReport>& reference = report.subjects[0].kv;
   for (size_t s = 0; s < report.subjects.size(); ++s) {
     const SubjectReport& subject = report.subjects[s];
@@ -169,11 +171,11 @@ std::string print_html(const Report& report) {
       "quality of ",
       escape_markup(report.model), "</title>\n<style>", std::string(kStyle),
       "</style></head>\n<body>\n");
-  absl::StrAppend(&html, "<h1>KV cache quality of ", escape_markup(report.model),
-                  "</h1>\n<p class=\"faint\">", escape_markup(report.device), ", weights ",
-                  report.weights, ", seed ", report.seed, ", ",
-                  absl::StrFormat("%.0f s", report.seconds),
-                  ". Intervals hold 95 % of 1000 bootstrap draws.</p>\n", summary(report));
+  absl::StrAppend(
+      &html, "<h1>KV cache quality of ", escape_markup(report.model), "</h1>\n<p class=\"faint\">",
+      escape_markup(report.device), ", weights ", report.weights, ", seed ", report.seed, ", ",
+      absl::StrFormat("%.0f s, %.2f CPU hours", report.seconds, report.cpu_seconds / 3600),
+      ". Intervals hold 95 % of 1000 bootstrap draws.</p>\n", summary(report));
   absl::StrAppend(&html, "<div class=\"plots\">\n",
                   framed("Distance from the reference", plot_kl_frontier(report)),
                   framed("Right answers", plot_accuracy_frontier(report)), "</div>\n",

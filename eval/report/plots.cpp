@@ -281,8 +281,8 @@ std::string subject_color(size_t place) {
 
 std::string plot_kl_frontier(const Report& report) {
   std::vector<Mark> marks;
-  double min = kLosslessKl;  // always in view
-  double max = kLosslessKl;
+  double min = kLosslessLimits.kl;  // always in view
+  double max = kLosslessLimits.kl;
   for (size_t s = 0; s < report.subjects.size(); ++s) {
     const SubjectReport& subject = report.subjects[s];
     if (!subject.kv || (s > 0 && !subject.kl)) continue;
@@ -297,7 +297,7 @@ std::string plot_kl_frontier(const Report& report) {
   const Axis y = Axis::logarithmic({min / 2, max}, {kBottom, kTop});
   return draw_frontier(report,
                        {std::move(marks), Better::lower, y, "Mean KL divergence against KV bytes",
-                        "mean KL divergence, nats (lower is better)", true, kLosslessKl});
+                        "mean KL divergence, nats (lower is better)", true, kLosslessLimits.kl});
 }
 
 std::string plot_accuracy_frontier(const Report& report) {

@@ -5,16 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "eval/score/evidence.h"
 #include "eval/score/statistics.h"
+#include "eval/score/verdict.h"
 
 namespace tessera {
 
 // Results of an evaluation, before they become a table, JSON, CSV or HTML. Vectors named after
 // subjects have one entry for each, in the report's order. The first subject is the reference.
-
-// A preset is lossless if its mean KL divergence is below this value. In addition, its interval of
-// every perplexity and accuracy must contain the reference's score.
-inline constexpr double kLosslessKl = 0.01;  // nats
 
 enum class Better : uint8_t { higher, lower };
 
@@ -22,9 +20,7 @@ struct MetricReport {
   std::string name{};  // "accuracy"
   std::string unit{};  // "%"
   Better better = Better::higher;
-  int decimals = 2;  // digits of a printed value; -1: scientific
-  // true: a preset is not lossless if its interval does not contain the reference's score
-  bool decides = false;
+  int decimals = 2;                                 // digits of a printed value; -1: scientific
   std::vector<std::optional<Interval>> subjects{};  // empty: not defined for it
 };
 
@@ -65,7 +61,9 @@ struct TaskReport {
   int64_t items = 0;
   int64_t left_out = 0;
   std::vector<MetricReport> metrics{};
-  std::vector<std::optional<KvReport>> kv{};  // for each subject; empty: not measurable
+  std::vector<std::optional<KvReport>> kv{};           // for each subject; empty: not measurable
+  std::vector<std::optional<Judgement>> judgements{};  // empty for the reference
+  std::vector<Qualification> qualifications{};
   std::optional<GridReport> grid{};
   std::optional<CourseReport> course{};
   std::vector<ChoiceReport> choices{};
@@ -80,12 +78,11 @@ struct KeptReport {
 struct SubjectReport {
   std::string name{};
   std::string description{};
-  std::optional<KvReport> kv{};      // over all tasks
-  std::optional<double> kl{};        // mean over all positions of compared tasks, nats
-  std::optional<double> accuracy{};  // mean over the tasks that have one, 0 to 1
-  std::optional<bool> lossless{};    // empty: no KL was measured, or it is the reference
-  std::string reason{};              // reason for `lossless`
-  std::optional<KeptReport> kept{};  // only if it drops tokens
+  std::optional<KvReport> kv{};          // over all tasks
+  std::optional<double> kl{};            // mean over all positions of compared tasks, nats
+  std::optional<double> accuracy{};      // mean over the tasks that have one, 0 to 1
+  std::optional<Judgement> judgement{};  // over all tasks; empty for the reference
+  std::optional<KeptReport> kept{};      // only if it drops tokens
 };
 
 struct Report {
@@ -93,7 +90,9 @@ struct Report {
   std::string device{};
   std::string weights{};
   uint64_t seed = 0;
+  std::string split{};  // "tuning": see eval/tasks/split.h
   double seconds = 0;
+  double cpu_seconds = 0;  // of all threads
   std::vector<SubjectReport> subjects{};
   std::vector<TaskReport> tasks{};
 };

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "eval/run/acting.h"
 #include "eval/score/distribution.h"
 #include "kernels/check.h"
 #include "models/status_macros.h"
@@ -50,6 +51,7 @@ class TrialSink final : public EventSink {
 
   void on_finish(const Finish& finish) override {
     finish_ = finish;
+    result_.acted_from = acted_from(finish.kv.preset.policy, finish.prompt_tokens, finish.kv.usage);
     if (job_.measure_kv) {
       const KvUsage& usage = finish.kv.usage;
       const double tokens = usage.high + usage.low + usage.dropped;

@@ -12,9 +12,13 @@ constexpr size_t kItemsAtOnce = 32;  // the journal is written after each such b
 
 using ItemResults = std::vector<TrialResult>;
 
-bool compares(const Item& item) {
-  return std::any_of(item.trials.begin(), item.trials.end(),
-                     [](const Trial& trial) { return trial.compare; });
+// Number of distributions of an item that are compared.
+int64_t compared(const Item& item) {
+  int64_t compared = 0;
+  for (const Trial& trial : item.trials) {
+    compared += static_cast<int64_t>(trial.compared());
+  }
+  return compared;
 }
 
 int64_t tokens_of(const Item& item) {
@@ -71,7 +75,7 @@ class Batch {
     for (Entry& entry : entries_) {
       ItemResults& results = out.results[place][entry.item];
       const ItemResults* const known = journal_.find(task_.name, subject.name(), item_of(entry));
-      if (known != nullptr && !(again && compares(item_of(entry)))) {
+      if (known != nullptr && !(again && compared(item_of(entry)) > 0)) {
         results = *known;
         tokens += tokens_of(item_of(entry));
         continue;
@@ -122,9 +126,9 @@ class Batch {
       job.trial = reference || entry.forced.empty() ? &item.trials[t] : &entry.forced[t];
       job.result = &results[t];
       job.measure_kv = entry.measure && t == 0;
-      if (item.trials[t].compare && reference) {
+      if (item.trials[t].compared() > 0 && reference) {
         job.keep_logits = &entry.logits[t];
-      } else if (item.trials[t].compare) {
+      } else if (item.trials[t].compared() > 0) {
         job.reference = entry.logits[t];
       }
     }
@@ -167,9 +171,7 @@ absl::StatusOr<TaskResults> evaluate(const Task& task,
     int64_t bytes = 0;
     for (; i < task.items.size() && batch.size() < kItemsAtOnce; ++i) {
       const Item& item = task.items[i];
-      const int64_t logits =
-          compares(item) ? tokens_of(item) * options.vocab * static_cast<int64_t>(sizeof(float))
-                         : 0;
+      const int64_t logits = compared(item) * options.vocab * static_cast<int64_t>(sizeof(float));
       if (!batch.empty() && bytes + logits > options.logits_bytes) {
         break;
       }

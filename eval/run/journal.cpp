@@ -44,6 +44,10 @@ std::string key_of(std::string_view task, std::string_view subject, const Item& 
     print.add(trial.seed);
     print.add(trial.compare ? 1 : 0);
     print.add(static_cast<uint64_t>(trial.asked));
+    for (const Turn& turn : trial.turns) {
+      print.add(static_cast<uint64_t>(turn.asked));
+      print.add(static_cast<uint64_t>(turn.answered));
+    }
   }
   return absl::StrCat(std::string(task), "/", item.id, "/", std::string(subject), "/",
                       absl::Hex(print.value(), absl::kZeroPad16));
@@ -61,6 +65,9 @@ json to_json(const TrialResult& result) {
   if (!result.text.empty()) {
     out["text"] = result.text;
   }
+  if (result.acted_from) {
+    out["acted_from"] = *result.acted_from;
+  }
   if (result.kv) {
     out["kv"] = {result.kv->bytes, result.kv->tokens, result.kv->kept};
   }
@@ -75,6 +82,9 @@ TrialResult from_json(const json& in) {
   result.agrees = in.value("agrees", result.agrees);
   result.generated = in.value("generated", result.generated);
   result.text = in.value("text", result.text);
+  if (in.contains("acted_from")) {
+    result.acted_from = in["acted_from"].get<int32_t>();
+  }
   if (in.contains("kv")) {
     const json& kv = in["kv"];
     result.kv = KvUse{kv.at(0).get<int64_t>(), kv.at(1).get<int64_t>(),

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "eval/run/engine_subject.h"
+#include "eval/run/forked_prompts.h"
 #include "eval/run/shared_transformer.h"
 #include "eval/tasks/prompt_text.h"
 #include "models/status_macros.h"
@@ -34,7 +35,8 @@ absl::StatusOr<std::unique_ptr<ModelHost>> ModelHost::load(const ModelHostOption
   const TransformerOptions transformer{.weights = options.weights,
                                        .limits = {.tokens = std::max(kStepTokens, options.batch),
                                                   .sequences = options.batch,
-                                                  .context = host->options_.context}};
+                                                  .context = host->options_.context},
+                                       .load = {.threads = host->pool_->threads()}};
   TESSERA_ASSIGN_OR_RETURN(host->transformer_,
                            Transformer::load(options.model, transformer, backend, host->stream_));
   return host;
@@ -58,7 +60,14 @@ absl::StatusOr<std::unique_ptr<Subject>> ModelHost::subject(const EvalPreset& pr
   const auto decode = [&tokenizer](const std::vector<int32_t>& ids) {
     return decode_continuation(tokenizer, ids);
   };
-  return make_engine_subject(preset.name, *std::move(engine), decode);
+  return make_forking_subject(make_engine_subject(preset.name, *std::move(engine), decode),
+                              {.policy = preset.policy,
+                               .model = transformer_,
+                               .step_tokens = options.max_step_tokens,
+                               .branches = options_.batch,
+                               .context = options_.context,
+                               .backend = backend_,
+                               .stream = stream_});
 }
 
 std::string ModelHost::device() const {

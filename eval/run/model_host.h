@@ -19,7 +19,7 @@ namespace tessera {
 
 struct ModelHostOptions {
   std::filesystem::path model;
-  WeightFormat weights = WeightFormat::f32;
+  std::optional<WeightFormat> weights = WeightFormat::f32;  // none: as the checkpoint has them
   int32_t threads = 0;  // 0: one for each core that this process may use
   int32_t batch = 8;    // sequences that run at once
   int32_t context = 0;  // tokens of the longest trial; 0: the model's context

@@ -20,7 +20,7 @@ class SharedTransformer final : public Transformer {
   }
   int32_t max_logits_rows() const override { return shared_->max_logits_rows(); }
   const ModelConfig& config() const override { return shared_->config(); }
-  WeightFormat weight_format() const override { return shared_->weight_format(); }
+  std::string weight_formats() const override { return shared_->weight_formats(); }
   int64_t weight_bytes() const override { return shared_->weight_bytes(); }
   int64_t workspace_bytes() const override { return shared_->workspace_bytes(); }
 

@@ -1,7 +1,9 @@
 #include "eval/score/item_scores.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
+#include <optional>
 
 #include "kernels/check.h"
 
@@ -15,15 +17,65 @@ Ratio surprise(const std::vector<TrialResult>& results) {
   return ratio;
 }
 
+namespace {
+
+bool counts(Phase phase, size_t position, size_t prompt, std::optional<int32_t> acted_from) {
+  switch (phase) {
+    case Phase::all:
+      return true;
+    case Phase::prompt:
+      return position < prompt;
+    case Phase::decode:
+      return position >= prompt;
+    case Phase::acted:
+      return acted_from && position >= std::max(prompt, static_cast<size_t>(*acted_from));
+  }
+  return false;
+}
+
+bool is_right(Scoring scoring, const Item& item, const std::vector<TrialResult>& results) {
+  switch (scoring) {
+    case Scoring::choice:
+      return likeliest_choice(item, results, false) == item.right;
+    case Scoring::contains:
+      return results.at(0).text.find(item.answer) != std::string::npos;
+    case Scoring::exact:
+      return std::all_of(results.at(0).likeliest.begin(), results.at(0).likeliest.end(),
+                         [](uint8_t likeliest) { return likeliest != 0; });
+    case Scoring::text:
+      break;
+  }
+  TESSERA_CHECK(false, "a text has no right answer");
+}
+
+// The last query that chooses a token of an answer is at the position before the answer's end.
+bool reads_acted(const TrialResult& result, size_t end) {
+  return result.acted_from && static_cast<size_t>(*result.acted_from) + 1 < end;
+}
+
+void add_turns(const Trial& trial, const TrialResult& result, std::vector<Answer>& answers) {
+  size_t end = trial.prompt.size();
+  auto likeliest = result.likeliest.begin();
+  for (const Turn& turn : trial.turns) {
+    end += static_cast<size_t>(turn.asked + turn.answered);
+    const auto next = likeliest + turn.answered;
+    answers.push_back(
+        {std::all_of(likeliest, next, [](uint8_t l) { return l != 0; }), reads_acted(result, end)});
+    likeliest = next;
+  }
+}
+
+}  // namespace
+
 Ratio divergence(const Item& item, const std::vector<TrialResult>& results, Phase phase) {
   Ratio ratio;
   for (size_t t = 0; t < results.size(); ++t) {
     const std::vector<float>& kl = results[t].kl;
-    const size_t prompt = std::min(item.trials[t].prompt.size(), kl.size());
-    const size_t begin = phase == Phase::decode ? prompt : 0;
-    const size_t end = phase == Phase::prompt ? prompt : kl.size();
-    for (size_t p = begin; p < end; ++p) {
-      ratio.add({kl[p], 1});
+    const Trial& trial = item.trials[t];
+    for (size_t entry = 0; entry < kl.size(); ++entry) {
+      if (counts(phase, trial.position(entry), trial.prompt.size(), results[t].acted_from)) {
+        ratio.add({kl[entry], 1});
+      }
     }
   }
   return ratio;
@@ -52,19 +104,43 @@ size_t likeliest_choice(const Item& item, const std::vector<TrialResult>& result
   return static_cast<size_t>(std::max_element(scores.begin(), scores.end()) - scores.begin());
 }
 
-bool is_right(Scoring scoring, const Item& item, const std::vector<TrialResult>& results) {
-  switch (scoring) {
-    case Scoring::choice:
-      return likeliest_choice(item, results, false) == item.right;
-    case Scoring::contains:
-      return results.at(0).text.find(item.answer) != std::string::npos;
-    case Scoring::exact:
-      return std::all_of(results.at(0).likeliest.begin(), results.at(0).likeliest.end(),
-                         [](uint8_t likeliest) { return likeliest != 0; });
-    case Scoring::text:
-      break;
+std::vector<Answer> answers_of(Scoring scoring, const Item& item,
+                               const std::vector<TrialResult>& results) {
+  std::vector<Answer> answers;
+  for (size_t t = 0; t < results.size(); ++t) {
+    add_turns(item.trials[t], results[t], answers);
   }
-  TESSERA_CHECK(false, "a text has no right answer");
+  if (answers.empty()) {
+    const auto end = [&](size_t t) {
+      const size_t generated = results[t].generated.size();
+      return generated > 0 ? item.trials[t].prompt.size() + generated : item.trials[t].tokens();
+    };
+    bool acted = false;
+    for (size_t t = 0; t < results.size(); ++t) {
+      acted = acted || reads_acted(results[t], end(t));
+    }
+    answers.push_back({is_right(scoring, item, results), acted});
+  }
+  return answers;
+}
+
+Ratio accuracy(Scoring scoring, const Item& item, const std::vector<TrialResult>& results) {
+  Ratio ratio;
+  for (const Answer& answer : answers_of(scoring, item, results)) {
+    ratio.add({answer.right ? 1.0 : 0.0, 1});
+  }
+  return ratio;
+}
+
+Ratio lost(const std::vector<Answer>& own, const std::vector<Answer>& reference, bool acted_alone) {
+  TESSERA_CHECK(own.size() == reference.size(), "answers to the same questions");
+  Ratio ratio;
+  for (size_t i = 0; i < own.size(); ++i) {
+    if (reference[i].right && (own[i].acted || !acted_alone)) {
+      ratio.add({own[i].right ? 0.0 : 1.0, 1});
+    }
+  }
+  return ratio;
 }
 
 }  // namespace tessera

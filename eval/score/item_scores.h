@@ -3,29 +3,18 @@
 #include <cstddef>
 #include <vector>
 
+#include "eval/score/ratio.h"
 #include "eval/tasks/task.h"
 
 namespace tessera {
-
-// A mean as a numerator and a denominator, so that items can be summed and resampled.
-struct Ratio {
-  double sum = 0;
-  double of = 0;
-
-  void add(const Ratio& other) {
-    sum += other.sum;
-    of += other.of;
-  }
-  Ratio times(double factor) const { return {sum * factor, of}; }
-  double value() const { return sum / of; }
-};
 
 // Mean nats per token: the logarithm of the perplexity.
 Ratio surprise(const std::vector<TrialResult>& results);
 
 // The distributions of a prompt, including that of its last token, come from before the first
-// decode step.
-enum class Phase : unsigned char { all, prompt, decode };
+// decode step. `acted`: those of decode positions that read what the policy has changed
+// (TrialResult::acted_from).
+enum class Phase : unsigned char { all, prompt, decode, acted };
 
 // KL divergence per position, nats.
 Ratio divergence(const Item& item, const std::vector<TrialResult>& results, Phase phase);
@@ -40,6 +29,21 @@ double log_likelihood(const TrialResult& result);
 // each log likelihood by the bytes of its text, so that long choices are not at a disadvantage.
 size_t likeliest_choice(const Item& item, const std::vector<TrialResult>& results, bool per_byte);
 
-bool is_right(Scoring scoring, const Item& item, const std::vector<TrialResult>& results);
+// One answer of an item: of each turn, and of each item without turns.
+struct Answer {
+  bool right = false;
+  // Some query of the answer reads what the policy has changed.
+  bool acted = false;
+};
+// Returns: the answers of an item, in the same order for every subject.
+std::vector<Answer> answers_of(Scoring scoring, const Item& item,
+                               const std::vector<TrialResult>& results);
+
+// Share of right answers.
+Ratio accuracy(Scoring scoring, const Item& item, const std::vector<TrialResult>& results);
+
+// Share of the reference's right answers that are wrong here. acted_alone: only of answers that
+// read what the policy has changed.
+Ratio lost(const std::vector<Answer>& own, const std::vector<Answer>& reference, bool acted_alone);
 
 }  // namespace tessera

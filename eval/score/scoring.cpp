@@ -5,10 +5,10 @@
 #include <map>
 #include <numeric>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "eval/score/evidence.h"
 #include "eval/score/item_scores.h"
+#include "eval/score/verdict.h"
 
 namespace tessera {
 namespace {
@@ -38,6 +38,13 @@ class Scorer {
       metric.subjects.push_back(interval_of(items, finish));
     }
     return metric;
+  }
+
+  MetricReport divergence_of(const char* name, Phase phase) const {
+    return ratio({.name = name, .unit = "nats", .better = Better::lower, .decimals = -1},
+                 [phase](const Item& item, const ItemResults& own, const ItemResults&) {
+                   return divergence(item, own, phase);
+                 });
   }
 
   // A quantile of the KL divergences of all positions.
@@ -89,22 +96,19 @@ class Scorer {
 void score_text(const Task& task, const Scorer& scorer, TaskReport& report) {
   if (!task.along) {
     report.metrics.push_back(scorer.ratio(
-        {.name = "perplexity", .better = Better::lower, .decimals = 3, .decides = true},
+        {.name = "perplexity", .better = Better::lower, .decimals = 3},
         [](const Item&, const ItemResults& own, const ItemResults&) { return surprise(own); },
         [](double nats) { return std::exp(nats); }));
   }
   const auto kl = [&](const char* name, Phase phase) {
-    report.metrics.push_back(
-        scorer.ratio({.name = name, .unit = "nats", .better = Better::lower, .decimals = -1},
-                     [phase](const Item& item, const ItemResults& own, const ItemResults&) {
-                       return divergence(item, own, phase);
-                     }));
+    report.metrics.push_back(scorer.divergence_of(name, phase));
   };
   kl("KL mean", Phase::all);
   if (!task.along) {
     kl("KL mean, prompt", Phase::prompt);
     kl("KL mean, decode", Phase::decode);
   }
+  kl("KL mean, acted", Phase::acted);
   const MetricReport tail{.unit = "nats", .better = Better::lower, .decimals = -1};
   for (const auto& [name, q] :
        {std::pair("KL median", 0.5), std::pair("KL p99", kTail), std::pair("KL max", 1.0)}) {
@@ -122,13 +126,13 @@ void score_text(const Task& task, const Scorer& scorer, TaskReport& report) {
 void score_answers(const Task& task, const Scorer& scorer, TaskReport& report) {
   const Scoring scoring = task.scoring;
   report.metrics.push_back(
-      scorer.ratio({.name = "accuracy", .unit = "%", .decimals = 1, .decides = true},
+      scorer.ratio({.name = "accuracy", .unit = "%", .decimals = 1},
                    [scoring](const Item& item, const ItemResults& own, const ItemResults&) {
-                     return Ratio{is_right(scoring, item, own) ? 100.0 : 0.0, 1};
+                     return accuracy(scoring, item, own).times(100);
                    }));
   if (scoring == Scoring::choice) {
     report.metrics.push_back(scorer.ratio(
-        {.name = "accuracy by byte", .unit = "%", .decimals = 1, .decides = true},
+        {.name = "accuracy by byte", .unit = "%", .decimals = 1},
         [](const Item& item, const ItemResults& own, const ItemResults&) {
           return Ratio{likeliest_choice(item, own, true) == item.right ? 100.0 : 0.0, 1};
         }));
@@ -136,15 +140,22 @@ void score_answers(const Task& task, const Scorer& scorer, TaskReport& report) {
   report.metrics.push_back(scorer.ratio(
       {.name = "lost", .unit = "%", .better = Better::lower, .decimals = 1},
       [scoring](const Item& item, const ItemResults& own, const ItemResults& reference) {
-        if (&own == &reference || !is_right(scoring, item, reference)) {
+        if (&own == &reference) {
           return Ratio{};
         }
-        return Ratio{is_right(scoring, item, own) ? 0.0 : 100.0, 1};
+        return lost(answers_of(scoring, item, own), answers_of(scoring, item, reference), false)
+            .times(100);
       }));
   if (scoring == Scoring::exact) {
     report.metrics.push_back(scorer.ratio(
         {.name = "surprise", .unit = "nats/token", .better = Better::lower, .decimals = 4},
         [](const Item&, const ItemResults& own, const ItemResults&) { return surprise(own); }));
+  }
+  const bool compares = std::any_of(task.items.begin(), task.items.end(), [](const Item& item) {
+    return item.trials.front().compared() > 0;
+  });
+  if (compares) {
+    report.metrics.push_back(scorer.divergence_of("KL mean, acted", Phase::acted));
   }
 }
 
@@ -170,7 +181,7 @@ std::optional<GridReport> grid_of(const Task& task, const TaskResults& results) 
       const auto column = std::find(grid.lengths.begin(), grid.lengths.end(), item.length);
       const auto at = static_cast<size_t>(row - grid.depths.begin()) * grid.lengths.size() +
                       static_cast<size_t>(column - grid.lengths.begin());
-      cells[at].add({is_right(task.scoring, item, own[i]) ? 1.0 : 0.0, 1});
+      cells[at].add(accuracy(task.scoring, item, own[i]));
     }
     std::vector<double>& out = grid.subjects.emplace_back();
     for (const Ratio& cell : cells) {
@@ -262,38 +273,19 @@ struct Sums {
   }
 };
 
-// Prints three digits, or enough to show on which side of the limit the value is.
-std::string beside_limit(double value, double limit) {
-  std::string text;
-  for (int digits = 3; digits <= 17; ++digits) {
-    text = absl::StrFormat("%.*g", digits, value);
-    double shown = 0;
-    if (absl::SimpleAtod(text, &shown) && (shown < limit) == (value < limit)) {
-      break;
+// Judges a subject on the contexts of all tasks together. A task on which it is proven to be bad
+// decides, so that other tasks cannot hide it.
+Judgement judge_all(std::span<const ContextEvidence> contexts, const std::vector<TaskReport>& tasks,
+                    size_t place, uint64_t seed) {
+  Judgement judgement = judge(contexts, seed);
+  for (const TaskReport& task : tasks) {
+    const std::optional<Judgement>& own = task.judgements[place];
+    if (own && own->verdict == Verdict::no) {
+      judgement.verdict = Verdict::no;
+      absl::StrAppend(&judgement.reason, "; no in ", task.name);
     }
   }
-  return text;
-}
-
-void judge_lossless(const Report& report, size_t place, SubjectReport& subject) {
-  if (place == 0 || !subject.kl) {
-    return;
-  }
-  subject.lossless = *subject.kl < kLosslessKl;
-  subject.reason = absl::StrFormat("mean KL %s %s %g", beside_limit(*subject.kl, kLosslessKl),
-                                   *subject.lossless ? "is below" : "is not below", kLosslessKl);
-  for (const TaskReport& task : report.tasks) {
-    for (const MetricReport& metric : task.metrics) {
-      const auto& own = metric.subjects[place];
-      const auto& reference = metric.subjects[0];
-      if (!metric.decides || !own || !reference || own->contains(reference->value)) {
-        continue;
-      }
-      subject.lossless = false;
-      absl::StrAppend(&subject.reason, "; ", task.name, " ", metric.name, " lies beyond ",
-                      report.subjects[0].name, "'s");
-    }
-  }
+  return judgement;
 }
 
 }  // namespace
@@ -319,16 +311,27 @@ TaskReport score_task(const Task& task, const TaskResults& results, uint64_t see
   for (const std::vector<ItemResults>& own : results.results) {
     report.kv.push_back(kv_of(own));
   }
+  report.qualifications = qualify(task, results);
+  for (size_t s = 0; s < results.results.size(); ++s) {
+    report.judgements.push_back(s == 0 ? std::nullopt
+                                       : std::optional(judge(evidence_of(task, results, s), seed)));
+  }
   return report;
 }
 
-void judge_subjects(std::span<const TaskResults> results, const HeadCounts& heads, Report& report) {
+void judge_subjects(std::span<const Task> tasks, std::span<const TaskResults> results,
+                    const HeadCounts& heads, Report& report) {
   for (size_t s = 0; s < report.subjects.size(); ++s) {
     SubjectReport& subject = report.subjects[s];
     Sums sums;
-    for (const TaskResults& task : results) {
-      for (const ItemResults& item : task.results[s]) {
+    std::vector<ContextEvidence> contexts;
+    for (size_t t = 0; t < results.size(); ++t) {
+      for (const ItemResults& item : results[t].results[s]) {
         for (const TrialResult& trial : item) sums.add(trial);
+      }
+      if (s > 0) {
+        const std::vector<ContextEvidence> own = evidence_of(tasks[t], results[t], s);
+        contexts.insert(contexts.end(), own.begin(), own.end());
       }
     }
     Ratio accuracy;
@@ -346,7 +349,7 @@ void judge_subjects(std::span<const TaskResults> results, const HeadCounts& head
       subject.kept = KeptReport{heads.layers, heads.kv_heads, std::move(sums.kept)};
       for (double& share : subject.kept->share) share /= sums.kept_of;
     }
-    judge_lossless(report, s, subject);
+    if (s > 0) subject.judgement = judge_all(contexts, report.tasks, s, report.seed);
   }
 }
 

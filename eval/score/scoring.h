@@ -19,8 +19,9 @@ struct HeadCounts {
   int32_t layers = 0;
   int32_t kv_heads = 0;
 };
-// Summarises all tasks for each subject. `results` are those of the report's tasks. Fills all of
-// report.subjects except names and descriptions.
-void judge_subjects(std::span<const TaskResults> results, const HeadCounts& heads, Report& report);
+// Summarises all tasks for each subject. `tasks` and `results` are those of the report's tasks.
+// Fills all of report.subjects except names and descriptions.
+void judge_subjects(std::span<const Task> tasks, std::span<const TaskResults> results,
+                    const HeadCounts& heads, Report& report);
 
 }  // namespace tessera

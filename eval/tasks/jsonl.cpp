@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "eval/tasks/documents.h"
 #include "eval/tasks/prompt_text.h"
 #include "models/status_macros.h"
 
@@ -20,7 +21,7 @@ using nlohmann::json;
 constexpr int32_t kRoomBesidesValue = 16;  // tokens generated besides the value
 constexpr int kDepthRows = 5;
 
-enum class Form : uint8_t { answer, choices, kv_records };
+enum class Form : uint8_t { answer, choices, kv_records, questions };
 
 struct Line {
   const json& object;
@@ -158,6 +159,42 @@ absl::StatusOr<Item> read_kv_records(const Line& line) {
   return item;
 }
 
+absl::StatusOr<Asked> read_asked(const json& object) {
+  TESSERA_ASSIGN_OR_RETURN(const std::string given, text_of(object, "asked"));
+  for (const Asked asked : kAsked) {
+    if (name_of(asked) == given) {
+      return asked;
+    }
+  }
+  return wrong(
+      absl::StrCat("\"asked\" is '", given, "', it must be \"end\", \"later\" or \"turns\""));
+}
+
+absl::StatusOr<Item> read_questions(const Line& line) {
+  TESSERA_ASSIGN_OR_RETURN(const std::string context, text_of(line.object, "context"));
+  TESSERA_ASSIGN_OR_RETURN(const Asked asked, read_asked(line.object));
+  std::vector<AskedText> questions;
+  for (const json& question : line.object.at("questions")) {
+    AskedText& text = questions.emplace_back();
+    TESSERA_ASSIGN_OR_RETURN(text.question, text_of(question, "question"));
+    TESSERA_ASSIGN_OR_RETURN(text.answer, text_of(question, "answer"));
+    if (text.question.empty() || text.answer.empty()) {
+      return wrong("a question or an answer is empty");
+    }
+  }
+  if (questions.empty() || context.empty()) {
+    return wrong("\"context\" or \"questions\" is empty");
+  }
+  Item item;
+  item.trials = make_asking_trials(context, questions, asked, line.tokenizer);
+  for (const Trial& trial : item.trials) {
+    if (trial.prompt.empty()) {
+      return wrong("the context has no token of its own");
+    }
+  }
+  return item;
+}
+
 absl::StatusOr<Form> form_of(const json& object) {
   if (!object.is_object()) {
     return wrong("not a JSON object");
@@ -171,10 +208,14 @@ absl::StatusOr<Form> form_of(const json& object) {
   if (is_list("choices")) {
     return Form::choices;
   }
+  if (is_list("questions")) {
+    return Form::questions;
+  }
   if (object.contains("answer")) {
     return Form::answer;
   }
-  return wrong("neither \"answer\" nor \"choices\" nor \"ordered_kv_records\" is there");
+  return wrong(
+      "neither \"answer\" nor \"choices\" nor \"ordered_kv_records\" nor \"questions\" is there");
 }
 
 absl::StatusOr<Item> read_item(Form form, const Line& line) {
@@ -189,6 +230,8 @@ absl::StatusOr<Item> read_item(Form form, const Line& line) {
       return read_choices(line);
     case Form::kv_records:
       return read_kv_records(line);
+    case Form::questions:
+      return read_questions(line);
   }
   return wrong("unknown form");
 }
@@ -207,6 +250,10 @@ void describe(Form form, Task& task) {
       task.scoring = Scoring::contains;
       task.description = "the value of one key of a JSON object, by depth and number of pairs";
       return;
+    case Form::questions:
+      task.scoring = Scoring::exact;
+      task.description = "contexts of the user's file, each with its questions";
+      return;
   }
 }
 
@@ -223,6 +270,10 @@ absl::StatusOr<Task> read_jsonl_task(const std::filesystem::path& file, const Js
   std::string text;
   for (int64_t number = 1; std::getline(stream, text); ++number) {
     if (text.find_first_not_of(" \t\r") == std::string::npos) {
+      continue;
+    }
+    const bool tuning = number % 2 == 1;
+    if (options.split == (tuning ? Split::reporting : Split::tuning)) {
       continue;
     }
     if (options.limit > 0 && task.items.size() == static_cast<size_t>(options.limit)) {

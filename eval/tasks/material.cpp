@@ -1,6 +1,8 @@
 #include "eval/tasks/material.h"
 
-#include "eval/tasks/held_out_text.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "kernels/check.h"
 
 namespace tessera {
 namespace {
@@ -38,7 +40,10 @@ bool is_held_out(std::string_view material) {
   return crc32(material) % 8 == 0;
 }
 
-Material::Material(uint64_t seed) : random_(seed), sentences_(split_sentences(held_out_text())) {}
+Material::Material(uint64_t seed, std::string_view text)
+    : random_(seed), sentences_(split_sentences(text)) {
+  TESSERA_CHECK(sentences_.size() > 1, "prose has sentences");
+}
 
 std::string Material::draw(Kind kind) {
   if (kind == Kind::word || kind == Kind::name) {
@@ -59,7 +64,9 @@ std::string Material::prose() {
   std::string text;
   for (size_t i = 0; i < count; ++i) {
     text += ' ';
-    text += sentences_[first + i];
+    text += absl::StrJoin(absl::StrSplit(std::string(sentences_[first + i]),
+                                         absl::ByAnyChar(" \t\r\n"), absl::SkipEmpty()),
+                          " ");
   }
   return text;
 }

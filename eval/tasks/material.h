@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "eval/seeded_random.h"
+#include "eval/tasks/held_out_text.h"
 
 namespace tessera {
 
@@ -17,7 +18,8 @@ bool is_held_out(std::string_view material);
 // Words, numbers and prose for tasks. The same seed gives the same material on every machine.
 class Material {
  public:
-  explicit Material(uint64_t seed);
+  // text: what prose() draws from. Not owned; must outlive this.
+  explicit Material(uint64_t seed, std::string_view text = held_out_text());
 
   enum class Kind : uint8_t { word, name, number, hex };
 
@@ -25,7 +27,8 @@ class Material {
   // everyday word or first name.
   std::string draw(Kind kind);
 
-  // Returns: one or two sentences of the held-out text, with a leading space.
+  // Returns: one or two sentences of the text, with a leading space. Any other white space between
+  // words is one space.
   std::string prose();
 
   SeededRandom& random() { return random_; }

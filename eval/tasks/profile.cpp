@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "eval/tasks/documents.h"
 #include "eval/tasks/held_out_text.h"
 #include "eval/tasks/jsonl.h"
 #include "eval/tasks/retrieval.h"
@@ -25,17 +26,33 @@ struct Profile {
   int32_t copy_length;
   int32_t generations;
   int32_t generated;
+  DocumentGrid documents;
 };
 
 Profile full_profile() {
-  return {{384, 128}, {{256, 512, 1024, 1536}, {0, 0.25, 0.5, 0.75, 1}, 8}, 64, 256, 2, 1000};
+  return {{384, 128},      {{256, 512, 1024, 1536}, {0, 0.25, 0.5, 0.75, 1}, 8}, 64, 256, 2, 1000,
+          {{1024}, 12, 12}};
 }
 
 Profile quick_profile() {
-  return {{192, 64}, {{128, 384}, {0, 0.5, 1}, 4}, 16, 192, 1, 160};
+  return {{192, 64}, {{128, 384}, {0, 0.5, 1}, 4}, 16, 192, 1, 160, {{384}, 6, 6}};
 }
 
 constexpr std::string_view kWriting[] = {"text", "generation", "copy"};
+
+std::string document_name(const DocumentKind& kind, Asked asked) {
+  return absl::StrCat(std::string(kind.name), "-", std::string(name_of(asked)));
+}
+
+std::vector<std::string> document_names() {
+  std::vector<std::string> names;
+  for (const DocumentKind& kind : document_kinds()) {
+    for (const Asked asked : kAsked) {
+      names.push_back(document_name(kind, asked));
+    }
+  }
+  return names;
+}
 
 std::vector<std::string> built_in_names() {
   std::vector<std::string> names(std::begin(kWriting), std::end(kWriting));
@@ -67,8 +84,15 @@ class TaskMaker {
         tokenizer_(tokenizer),
         context_(context),
         profile_(quick ? quick_profile() : full_profile()) {
-    if (!options.lengths.empty()) profile_.grid.lengths = options.lengths;
-    if (options.samples > 0) profile_.grid.samples = options.samples;
+    if (!options.lengths.empty()) {
+      profile_.grid.lengths = options.lengths;
+      profile_.documents.lengths = options.lengths;
+    }
+    if (options.samples > 0) {
+      profile_.grid.samples = options.samples;
+      profile_.documents.contexts = options.samples;
+    }
+    if (options.questions > 0) profile_.documents.questions = options.questions;
     // A model with a shorter context is measured within that context.
     const int32_t windows = profile_.windows.prompt + profile_.windows.forced;
     if (windows > context) {
@@ -78,22 +102,32 @@ class TaskMaker {
   }
 
   absl::StatusOr<Task> make(const std::string& name) const {
+    const uint64_t seed = seed_of(options_.split, options_.seed);
     if (absl::EndsWith(name, ".jsonl")) {
-      return read_jsonl_task(name, {options_.limit, options_.kv_pairs}, tokenizer_);
+      return read_jsonl_task(name, {options_.limit, options_.kv_pairs, options_.split}, tokenizer_);
     }
     if (name == "text") {
       TESSERA_ASSIGN_OR_RETURN(const std::string text, read_text(options_.text));
-      return make_text(text, profile_.windows, tokenizer_);
+      return make_text(part_of(options_.split, text), profile_.windows, tokenizer_);
     }
     if (name == "generation") {
-      return make_generation(profile_.generations, profile_.generated, tokenizer_, options_.seed);
+      return make_generation(profile_.generations, profile_.generated, tokenizer_, seed);
     }
     if (name == "copy") {
-      return make_copy(profile_.copies, profile_.copy_length, tokenizer_, options_.seed);
+      return make_copy(profile_.copies, profile_.copy_length, tokenizer_, seed);
     }
     for (const RetrievalKind& kind : retrieval_kinds()) {
       if (kind.name == name) {
-        return make_retrieval(kind, fitting_grid(), tokenizer_, options_.seed);
+        return make_retrieval(kind, fitting_grid(), tokenizer_, seed);
+      }
+    }
+    for (const DocumentKind& kind : document_kinds()) {
+      for (const Asked asked : kAsked) {
+        if (name == document_name(kind, asked)) {
+          TESSERA_ASSIGN_OR_RETURN(const std::string text, read_text(options_.text));
+          const std::string part = part_of(options_.split, text);
+          return make_documents(kind, asked, profile_.documents, tokenizer_, Material(seed, part));
+        }
       }
     }
     return absl::InvalidArgumentError(absl::StrCat("--tasks: there is no task '", name,
@@ -129,11 +163,12 @@ std::vector<std::string> expand(const std::string& list, bool& quick) {
   };
   for (const std::string& name : std::vector<std::string>(absl::StrSplit(list, ','))) {
     quick = quick || name == "quick";
-    if (name != "all" && name != "quick") {
+    const bool group = name == "all" || name == "quick";
+    if (!group && name != "documents") {
       add(name);
       continue;
     }
-    for (const std::string& built_in : built_in_names()) {
+    for (const std::string& built_in : group ? built_in_names() : document_names()) {
       add(built_in);
     }
   }
@@ -162,7 +197,8 @@ absl::Status drop_what_is_too_long(int32_t context, Task& task) {
 }  // namespace
 
 std::string task_names() {
-  return absl::StrJoin(built_in_names(), ", ");
+  return absl::StrCat(absl::StrJoin(built_in_names(), ", "), ", documents, ",
+                      absl::StrJoin(document_names(), ", "));
 }
 
 absl::StatusOr<std::vector<Task>> make_tasks(const TaskOptions& options, const Tokenizer& tokenizer,

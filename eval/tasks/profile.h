@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "eval/tasks/split.h"
 #include "eval/tasks/task.h"
 #include "models/text/tokenizer.h"
 
@@ -13,15 +14,18 @@ namespace tessera {
 
 struct TaskOptions {
   // Names of tasks and files of user tasks (*.jsonl), separated by commas. "all" and "quick" stand
-  // for every built-in task, in full or in a minute. Built-in tasks named besides "quick" are quick
-  // too.
+  // for every built-in task of one question an item, in full or in a minute; "documents" for those
+  // of many questions. Built-in tasks named besides "quick" are quick too.
   std::string tasks = "all";
-  std::filesystem::path text{};    // file for the task `text`; empty: the text that ships
+  // file for the task `text`, and for the prose of documents; empty: the text that ships
+  std::filesystem::path text{};
   std::vector<int32_t> lengths{};  // tokens of retrieval contexts; empty: the profile's
-  int32_t samples = 0;             // for each retrieval cell; 0: the profile's
+  int32_t samples = 0;             // for each retrieval cell, or contexts; 0: the profile's
+  int32_t questions = 0;           // of each context of documents; 0: the profile's
   int32_t limit = 0;               // items of a user's task; 0: all
   int32_t kv_pairs = 0;            // pairs of a kv-retrieval item; 0: all
   uint64_t seed = 0;
+  Split split = Split::all;
 };
 
 // Returns: names of all built-in tasks, separated by commas.

@@ -1,3 +1,4 @@
+#include "kernels/check.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/simt/block.h"
 #include "kernels/cuda/simt/simt.h"
@@ -67,6 +68,7 @@ LaunchShape row_per_block(int64_t rows) {
 }  // namespace
 
 void embed(const EmbedArgs& args, Stream stream) {
+  TESSERA_CHECK(args.packed == nullptr, "embed: CUDA looks up no packed weight");
   launch(stream, row_per_block(args.out.rows), embed_kernel, mirror(args.tokens, stream), args);
 }
 

@@ -24,6 +24,10 @@ struct KvScoring {
   constexpr bool includes(int32_t position) const {
     return token_scores && begin <= position && position < end;
   }
+  // Returns: queries after the prompt up to `position`, which is included; 0 in the prompt.
+  constexpr int32_t generated(int32_t position) const {
+    return position < prompt_tokens ? 0 : position + 1 - prompt_tokens;
+  }
 };
 
 // Returns: the scoring of a sequence with `policy` and a prompt of `prompt_tokens` tokens.

@@ -33,8 +33,12 @@ namespace tessera {
 //                                        token's own:
 //   update(state, sum, age)              Returns: the state after a query
 //   significance(state, age)             Returns: the significance at the next query, not negative
-//   kOwnSoftmax                          true: a is not attention's probability, but that of
-//                                        Keyformer's softmax
+//   kOwnSoftmax                          true: a is not attention's probability, but that of a
+//                                        softmax of the weights (attention's * noise) to the power
+//                                        1 / temperature. The type then also has:
+//   temperature(generated)               at least 1. generated: KvScoring::generated()
+//   noise(layer, query, token, log)      at least 1. query and token are positions, log is the
+//                                        backend's logarithm
 // The name is the value of the policy field `scorer`. Values go between ranks: add new ones last.
 #define TESSERA_KV_SCORERS(SCORER)         \
   SCORER(none, NoScorer)                   \
@@ -68,6 +72,17 @@ constexpr auto with_scorer(KvScorer scorer, Call&& call) {
 // Returns: true if the backend must compute another softmax for the scorer.
 constexpr bool has_own_softmax(KvScorer scorer) {
   return with_scorer(scorer, [](auto type) { return decltype(type)::kOwnSoftmax; });
+}
+
+// Returns: a scorer's temperature and noise; 1 without a softmax of its own.
+constexpr float softmax_temperature(KvScorer scorer, int32_t generated) {
+  return with_scorer(scorer, [&](auto type) { return decltype(type)::temperature(generated); });
+}
+template <class Log>
+constexpr float softmax_noise(KvScorer scorer, int32_t layer, int32_t query, int32_t token,
+                              Log&& log) {
+  return with_scorer(scorer,
+                     [&](auto type) { return decltype(type)::noise(layer, query, token, log); });
 }
 
 // Returns: a token's score after one scored query. sum: contributions of all heads, times share().

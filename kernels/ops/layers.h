@@ -14,11 +14,13 @@ namespace tessera {
 
 // Ops of the model's layers, and the choice of tokens from logits. Each row is computed on its own.
 
+// One of the three tables is given.
 struct EmbedArgs {
-  std::span<const int32_t> tokens;    // [tokens], each in [0, table.rows)
-  MatrixView<const bf16> table;       // [vocab, hidden]; no data if `table_f32` has
-  MatrixView<const float> table_f32;  // [vocab, hidden]
-  MatrixView<float> out;              // [tokens, hidden]
+  std::span<const int32_t> tokens;         // [tokens], each in [0, vocab)
+  MatrixView<const bf16> table = {};       // [vocab, hidden]
+  MatrixView<const float> table_f32 = {};  // [vocab, hidden]
+  const PackedWeight* packed = nullptr;    // [vocab, hidden]; needs Backend::looks_up
+  MatrixView<float> out;                   // [tokens, hidden]
 };
 
 // Divides by the root mean square, times the weight. One mean is taken over each `width` elements,
@@ -61,15 +63,18 @@ struct SampleLimits {
   int32_t rows = 0;
   int32_t vocab = 0;    // <= kMaxSampledVocab
   int32_t changes = 0;  // sum over all rows
+  int32_t masks = 0;    // at most one for each row
 };
 
-// Chooses the next token of each logits row (kernels/sampling.h). `rows` and `changes` belong to
-// the step's plan, so they are in host memory; `logits` and `sampled` are in the backend's memory.
+// Chooses the next token of each logits row (kernels/sampling.h). `rows`, `changes` and `masks`
+// belong to the step's plan, so they are in host memory; `logits` and `sampled` are in the
+// backend's memory.
 // Logits are modified during the call and restored. A row's token depends only on that row.
 struct SampleArgs {
   MatrixView<float> logits;              // [any, vocab]
   std::span<const SampleRow> rows;       // at most one for each row of `logits`
   std::span<const LogitChange> changes;  // concatenated changes of all rows
+  std::span<const uint32_t> masks;       // [masks, mask_words(vocab)]; rows name theirs by index
   std::span<SampledToken> sampled;       // one for each of `rows`
   std::span<std::byte> scratch;          // Backend::sample_scratch_bytes(...), 64-byte aligned
 };

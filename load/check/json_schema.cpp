@@ -4,6 +4,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "load/json_text.h"
 #include "models/status_macros.h"
 
 namespace tessera::load {
@@ -24,7 +25,7 @@ absl::Status check_types(const json& type, const std::string& where) {
   for (const json& name : type.is_array() ? type : json::array({type})) {
     if (!name.is_string() || !kTypes.contains(name.get<std::string>())) {
       return absl::InvalidArgumentError(
-          absl::StrCat("schema: ", where, ".type: ", name.dump(), " is no JSON type"));
+          absl::StrCat("schema: ", where, ".type: ", print_json(name), " is no JSON type"));
     }
   }
   return absl::OkStatus();
@@ -116,7 +117,7 @@ std::string scalar_violation(const json& value, const json& schema, const std::s
            (schema.contains(high) && size > schema[high].get<double>());
   };
   if (value.is_number() && outside("minimum", "maximum", value.get<double>())) {
-    return absl::StrCat(where, ": ", value.dump(), " is out of range");
+    return absl::StrCat(where, ": ", print_json(value), " is out of range");
   }
   if (value.is_string() &&
       outside("minLength", "maxLength",
@@ -158,14 +159,15 @@ std::string violation(const json& value, const json& schema, const std::string& 
     for (const json& name : type.is_array() ? type : json::array({type})) {
       fits = fits || has_type(value, name.get<std::string>());
     }
-    if (!fits) return absl::StrCat(where, ": the type is not ", type.dump());
+    if (!fits) return absl::StrCat(where, ": the type is not ", print_json(type));
   }
   if (schema.contains("const") && value != schema["const"]) {
-    return absl::StrCat(where, " is not ", schema["const"].dump());
+    return absl::StrCat(where, " is not ", print_json(schema["const"]));
   }
   if (schema.contains("enum") &&
       std::find(schema["enum"].begin(), schema["enum"].end(), value) == schema["enum"].end()) {
-    return absl::StrCat(where, ": ", value.dump(), " is not one of ", schema["enum"].dump());
+    return absl::StrCat(where, ": ", print_json(value), " is not one of ",
+                        print_json(schema["enum"]));
   }
   if (std::string found = scalar_violation(value, schema, where); !found.empty()) return found;
   if (value.is_object()) {
@@ -191,7 +193,7 @@ absl::Status check_schema(const json& schema) {
 }
 
 std::string schema_violation(std::string_view text, const json& schema) {
-  const json value = json::parse(text, nullptr, false);
+  const json value = parse_json(text);
   if (value.is_discarded()) {
     return "the answer is not JSON";
   }

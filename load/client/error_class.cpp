@@ -24,6 +24,8 @@ std::string_view name(ErrorClass error) {
       return "timed_out";
     case ErrorClass::abandoned:
       return "abandoned";
+    case ErrorClass::killed:
+      return "killed";
   }
   return "none";
 }

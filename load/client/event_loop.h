@@ -42,8 +42,9 @@ enum class ErrorClass {
   malformed,        // bytes that are not of the protocol
   timed_out,
   abandoned,  // by a fault that the run injected
+  killed,     // with the server's process, by a signal of the run
 };
-inline constexpr int kErrorClasses = 10;
+inline constexpr int kErrorClasses = 11;
 std::string_view name(ErrorClass error);
 
 struct GenerationEnd {
@@ -72,7 +73,7 @@ struct Fault {
   Phase phase = Phase::sent;
 };
 
-// A server behind one protocol.
+// Sends requests.
 class Generator {
  public:
   virtual ~Generator() = default;

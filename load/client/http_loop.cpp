@@ -34,7 +34,6 @@ constexpr size_t kReadBytes = 16384;
 constexpr size_t kSlowBytes = 64;
 constexpr std::chrono::milliseconds kSlowPause{20};
 constexpr int64_t kMiddleEvents = 4;
-constexpr size_t kMaxFetched = size_t{64} << 20;
 
 Clock::duration ticks(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
@@ -57,52 +56,15 @@ struct Exchange {
   bool keep_alive = false;
 };
 
-class Fetched final : public HttpResponse {
+// The connections to one server.
+class AsioConnections final : public HttpConnections {
  public:
-  void head(const HttpHead& head) override { status = head.status; }
-  void body(std::string_view bytes) override {
-    text.append(bytes.substr(0, kMaxFetched - std::min(kMaxFetched, text.size())));
-  }
-  void ended(CallEnd how, const std::string& why) override {
-    end = how;
-    message = why;
-  }
-
-  int status = 0;
-  std::string text;
-  CallEnd end = CallEnd::broken;
-  std::string message;
-};
-
-class AsioLoop final : public HttpLoop {
- public:
-  AsioLoop(HttpAddress address, HttpLoopOptions options, tcp::resolver::results_type endpoints)
-      : address_(std::move(address)),
+  AsioConnections(asio::io_context& io, HttpAddress address, HttpOptions options,
+                  tcp::resolver::results_type endpoints)
+      : io_(io),
+        address_(std::move(address)),
         options_(std::move(options)),
         endpoints_(std::move(endpoints)) {}
-
-  double now() const override {
-    return std::chrono::duration<double>(Clock::now() - epoch_).count();
-  }
-
-  void at(double time, std::function<void()> action) override {
-    auto timer = std::make_unique<asio::steady_timer>(io_, epoch_ + ticks(time));
-    asio::steady_timer& waits = *timer;
-    waits.async_wait(
-        [timer = std::move(timer), action = std::move(action)](const ErrorCode&) { action(); });
-  }
-
-  void post(std::function<void()> action) override { asio::post(io_, std::move(action)); }
-
-  std::shared_ptr<void> keep_running() override {
-    return std::make_shared<asio::executor_work_guard<asio::io_context::executor_type>>(
-        io_.get_executor());
-  }
-
-  void run() override {
-    io_.restart();
-    io_.run();
-  }
 
   void call(HttpCall call, std::shared_ptr<HttpResponse> response) override {
     auto exchange = std::make_unique<Exchange>();
@@ -114,21 +76,6 @@ class AsioLoop final : public HttpLoop {
     asio::co_spawn(io_, perform(std::move(exchange)), [](const std::exception_ptr& error) {
       if (error) std::rethrow_exception(error);
     });
-  }
-
-  absl::StatusOr<std::string> fetch(HttpCall wanted) override {
-    const std::string where = absl::StrCat(address_.host, ":", address_.port, wanted.target);
-    auto fetched = std::make_shared<Fetched>();
-    call(std::move(wanted), fetched);
-    run();
-    if (fetched->end != CallEnd::complete) {
-      return absl::UnavailableError(absl::StrCat(where, ": ", fetched->message));
-    }
-    if (fetched->status != 200) {
-      return absl::NotFoundError(
-          absl::StrCat(where, ": status ", fetched->status, ": ", fetched->text.substr(0, 300)));
-    }
-    return std::move(fetched->text);
   }
 
  private:
@@ -318,27 +265,59 @@ class AsioLoop final : public HttpLoop {
     exchange.response->ended(CallEnd::abandoned, "");
   }
 
-  const Clock::time_point epoch_ = Clock::now();
+  asio::io_context& io_;
   const HttpAddress address_;
-  const HttpLoopOptions options_;
+  const HttpOptions options_;
   const tcp::resolver::results_type endpoints_;
-  asio::io_context io_{1};
   std::vector<ConnectionPtr> idle_;
+};
+
+class AsioLoop final : public HttpLoop {
+ public:
+  double now() const override {
+    return std::chrono::duration<double>(Clock::now() - epoch_).count();
+  }
+
+  void at(double time, std::function<void()> action) override {
+    auto timer = std::make_unique<asio::steady_timer>(io_, epoch_ + ticks(time));
+    asio::steady_timer& waits = *timer;
+    waits.async_wait(
+        [timer = std::move(timer), action = std::move(action)](const ErrorCode&) { action(); });
+  }
+
+  void post(std::function<void()> action) override { asio::post(io_, std::move(action)); }
+
+  std::shared_ptr<void> keep_running() override {
+    return std::make_shared<asio::executor_work_guard<asio::io_context::executor_type>>(
+        io_.get_executor());
+  }
+
+  void run() override {
+    io_.restart();
+    io_.run();
+  }
+
+  absl::StatusOr<std::unique_ptr<HttpConnections>> connections(
+      const HttpAddress& address, const HttpOptions& options) override {
+    tcp::resolver resolver(io_);
+    ErrorCode error;
+    auto endpoints = resolver.resolve(address.host, address.port, error);
+    if (error) {
+      return absl::UnavailableError(
+          absl::StrCat("--url: cannot resolve ", address.host, ": ", error.message()));
+    }
+    return std::make_unique<AsioConnections>(io_, address, options, std::move(endpoints));
+  }
+
+ private:
+  const Clock::time_point epoch_ = Clock::now();
+  asio::io_context io_{1};
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HttpLoop>> HttpLoop::create(const HttpAddress& address,
-                                                           const HttpLoopOptions& options) {
-  asio::io_context io;
-  tcp::resolver resolver(io);
-  ErrorCode error;
-  auto endpoints = resolver.resolve(address.host, address.port, error);
-  if (error) {
-    return absl::UnavailableError(
-        absl::StrCat("--url: cannot resolve ", address.host, ": ", error.message()));
-  }
-  return std::make_unique<AsioLoop>(address, options, std::move(endpoints));
+std::unique_ptr<HttpLoop> HttpLoop::create() {
+  return std::make_unique<AsioLoop>();
 }
 
 }  // namespace tessera::load

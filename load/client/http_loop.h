@@ -13,7 +13,7 @@ namespace tessera::load {
 
 struct HttpCall {
   std::string target;  // "/v1/models"
-  std::string body;    // empty, and not `post`: GET
+  std::string body{};  // empty, and not `post`: GET
   bool post = false;
   Fault fault{};
 };
@@ -47,28 +47,31 @@ class HttpResponse {
   virtual void ended(CallEnd end, const std::string& message) = 0;
 };
 
-struct HttpLoopOptions {
+struct HttpOptions {
   std::string api_key;
   double timeout = 600;    // seconds for one call
   double freeze = 5;       // seconds that a frozen client holds its connection
   size_t max_idle = 4096;  // kept-alive connections that wait for a call
 };
 
-// HTTP/1.1 calls over kept-alive connections, any number at once on one thread. A call on a kept
+// HTTP/1.1 calls to one server over kept-alive connections, any number at once. A call on a kept
 // connection that the server has closed meanwhile is repeated once on a new connection. Buffers are
 // of fixed size; bodies are handed on as they come.
+class HttpConnections {
+ public:
+  virtual ~HttpConnections() = default;
+  virtual void call(HttpCall call, std::shared_ptr<HttpResponse> response) = 0;
+};
+
+// An event loop with sockets.
 class HttpLoop : public EventLoop {
  public:
+  static std::unique_ptr<HttpLoop> create();
+
+  // The loop must outlive the connections.
   // Errors: Unavailable if the host's name cannot be resolved.
-  static absl::StatusOr<std::unique_ptr<HttpLoop>> create(const HttpAddress& address,
-                                                          const HttpLoopOptions& options);
-
-  virtual void call(HttpCall call, std::shared_ptr<HttpResponse> response) = 0;
-
-  // Runs until one call has ended.
-  // Returns: the body of a 200 response.
-  // Errors: Unavailable (no connection); NotFound (another status) with the beginning of the body.
-  virtual absl::StatusOr<std::string> fetch(HttpCall call) = 0;
+  virtual absl::StatusOr<std::unique_ptr<HttpConnections>> connections(
+      const HttpAddress& address, const HttpOptions& options) = 0;
 };
 
 }  // namespace tessera::load

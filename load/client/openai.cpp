@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "load/client/sse.h"
+#include "load/json_text.h"
 
 namespace tessera::load {
 namespace {
@@ -64,6 +65,18 @@ std::string_view text_of(const json& choice) {
   return text != place->end() && text->is_string()
              ? std::string_view(text->get_ref<const std::string&>())
              : std::string_view();
+}
+
+json message_json(const ChatMessage& message) {
+  json printed = {{"role", message.role}, {"content", message.content}};
+  for (const ToolCall& call : message.tool_calls) {
+    printed["tool_calls"].push_back(
+        {{"id", call.id},
+         {"type", "function"},
+         {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+  }
+  if (!message.tool_call_id.empty()) printed["tool_call_id"] = message.tool_call_id;
+  return printed;
 }
 
 class OpenAiReader final : public HttpResponse {
@@ -142,14 +155,14 @@ class OpenAiReader final : public HttpResponse {
       done_ = true;
       return;
     }
-    const json parsed = json::parse(payload, nullptr, false);
+    const json parsed = parse_json(payload);
     if (!parsed.is_object()) {
       fail(ErrorClass::malformed,
            absl::StrCat("no JSON: ", std::string(payload.substr(0, kShownBody))));
       return;
     }
     if (parsed.contains("error")) {
-      fail(ErrorClass::server_error, parsed["error"].dump());
+      fail(ErrorClass::server_error, print_json(parsed["error"]));
       return;
     }
     if (const auto usage = parsed.find("usage"); usage != parsed.end() && usage->is_object()) {
@@ -197,7 +210,7 @@ std::string print_body(const LoadRequest& request, const std::string& model) {
   if (chat) {
     json messages = json::array();
     for (const ChatMessage& message : request.messages) {
-      messages.push_back({{"role", message.role}, {"content", message.content}});
+      messages.push_back(message_json(message));
     }
     body["messages"] = std::move(messages);
   } else {
@@ -208,20 +221,11 @@ std::string print_body(const LoadRequest& request, const std::string& model) {
   if (request.count_tokens) {
     body["logprobs"] = chat ? json(true) : json(0);
   }
-  return body.dump(-1, ' ', false, json::error_handler_t::replace);
+  return print_json(body);
 }
 
 std::shared_ptr<HttpResponse> make_openai_reader(std::shared_ptr<GenerationEvents> events) {
   return std::make_shared<OpenAiReader>(std::move(events));
-}
-
-void OpenAiGenerator::generate(const LoadRequest& request, const Fault& fault,
-                               std::shared_ptr<GenerationEvents> events) {
-  HttpCall call{.target = request.messages.empty() ? "/v1/completions" : "/v1/chat/completions",
-                .body = print_body(request, model_),
-                .post = true,
-                .fault = fault};
-  loop_.call(std::move(call), make_openai_reader(std::move(events)));
 }
 
 }  // namespace tessera::load

@@ -1,10 +1,12 @@
-#include "load/grpc/grpc_generator.h"
+#include "load/grpc/grpc_server.h"
 
 namespace tessera::load {
 
-absl::StatusOr<std::unique_ptr<Generator>> make_grpc_generator(EventLoop& /*loop*/,
-                                                               const GrpcOptions& /*options*/) {
-  return absl::UnimplementedError("--grpc: this program was built without gRPC (TESSERA_SERVER)");
+absl::StatusOr<std::unique_ptr<Server>> make_grpc_server(EventLoop& /*loop*/,
+                                                         const std::string& /*target*/,
+                                                         const ServerOptions& /*options*/) {
+  return absl::UnimplementedError(
+      "--url grpc://: this program was built without gRPC (TESSERA_SERVER)");
 }
 
 }  // namespace tessera::load

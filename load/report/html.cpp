@@ -1,6 +1,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "eval/report/svg.h"
+#include "load/report/page.h"
 #include "load/report/plots.h"
 #include "load/report/report.h"
 
@@ -8,38 +9,6 @@ namespace tessera::load {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr std::string_view kStyle = R"(
-body { font: 15px/1.5 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; color: #22262b;
-  background: #fbfbf9; margin: 0 auto; padding: 28px 32px 60px; max-width: 1120px; }
-h1 { font-size: 26px; margin: 0 0 4px; } h2 { font-size: 19px; margin: 32px 0 4px; }
-h3 { font-size: 14px; margin: 0 0 4px; font-weight: 600; } .faint { color: #6a6f76; }
-table { border-collapse: collapse; margin: 10px 0; font-variant-numeric: tabular-nums; }
-th, td { padding: 5px 16px 5px 0; text-align: right; border-bottom: 1px solid #e4e4e0; }
-th:first-child, td:first-child, td.text { text-align: left; }
-.interval { display: block; color: #868b92; font-size: 12px; line-height: 1.2; }
-.no { color: #b3430b; font-weight: 600; } .yes { color: #00785a; font-weight: 600; }
-.plots { display: flex; flex-wrap: wrap; gap: 20px; margin: 14px 0; }
-.plot { background: #fff; border: 1px solid #e4e4e0; border-radius: 8px; padding: 14px 14px 8px; }
-svg { display: block; max-width: 100%; height: auto; }
-svg .tick { font-size: 12px; fill: #5b6067; } svg .axis { font-size: 12.5px; fill: #33383d; }
-svg .label { font-size: 12px; font-weight: 600; }
-svg .middle { text-anchor: middle; } svg .end { text-anchor: end; }
-)";
-
-std::string framed(const std::string& title, const std::string& plot) {
-  return plot.empty()
-             ? ""
-             : absl::StrCat("<div class=\"plot\"><h3>", title, "</h3>\n", plot, "</div>\n");
-}
-
-std::string row(const std::vector<std::string>& cells) {
-  std::string html = "<tr>";
-  for (const std::string& cell : cells) {
-    absl::StrAppend(&html, "<td>", cell, "</td>");
-  }
-  return html + "</tr>\n";
-}
 
 std::string verdict(const Json& report) {
   if (report["failures"].empty()) {
@@ -56,20 +25,20 @@ std::string verdict(const Json& report) {
 std::string counts(const Json& report) {
   const Json& throughput = report["throughput"];
   std::string html = "<table>\n";
-  absl::StrAppend(&html,
-                  row({"requests", absl::StrCat(report["requests"]["finished"].get<int64_t>())}),
-                  row({"ok", absl::StrCat(report["requests"]["ok"].get<int64_t>())}));
+  absl::StrAppend(
+      &html, table_row({"requests", absl::StrCat(report["requests"]["finished"].get<int64_t>())}),
+      table_row({"ok", absl::StrCat(report["requests"]["ok"].get<int64_t>())}));
   for (const auto& [error, count] : report["requests"]["errors"].items()) {
-    absl::StrAppend(&html, row({escape_markup(error), absl::StrCat(count.get<int64_t>())}));
+    absl::StrAppend(&html, table_row({escape_markup(error), absl::StrCat(count.get<int64_t>())}));
   }
   for (const char* rate : {"requests_per_s", "output_tokens_per_s"}) {
-    absl::StrAppend(&html,
-                    row({rate, absl::StrFormat("%.2f", throughput[rate]["value"].get<double>())}));
+    absl::StrAppend(
+        &html, table_row({rate, absl::StrFormat("%.2f", throughput[rate]["value"].get<double>())}));
   }
   const Json& answers = report["answers"];
   for (const char* kind : {"checked", "correct", "differs", "missed", "wrong"}) {
-    absl::StrAppend(
-        &html, row({absl::StrCat("answers ", kind), absl::StrCat(answers[kind].get<int64_t>())}));
+    absl::StrAppend(&html, table_row({absl::StrCat("answers ", kind),
+                                      absl::StrCat(answers[kind].get<int64_t>())}));
   }
   return html + "</table>\n";
 }
@@ -88,7 +57,7 @@ std::string latency_table(const Json& latency) {
           "%.1f<span class=\"interval\">%.1f &ndash; %.1f</span>", 1e3 * at["value"].get<double>(),
           1e3 * at["low"].get<double>(), 1e3 * at["high"].get<double>()));
     }
-    absl::StrAppend(&html, row(cells));
+    absl::StrAppend(&html, table_row(cells));
   }
   return html + "</table>\n";
 }
@@ -112,11 +81,9 @@ std::string failed_checks(const Json& report) {
 }  // namespace
 
 std::string print_html(const Json& report) {
-  const std::string model = escape_markup(report["model"].get<std::string>());
-  std::string html = absl::StrCat(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n<title>Load on ", model,
-      "</title>\n<style>", std::string(kStyle), "</style></head>\n<body>\n<h1>Load on ", model,
-      "</h1>\n<p class=\"faint\">", escape_markup(report["command"].get<std::string>()), "</p>\n");
+  std::string html = open_page(absl::StrCat("Load on ", report["model"].get<std::string>()),
+                               absl::StrCat(report["command"].get<std::string>(), " (",
+                                            report["machine"].get<std::string>(), ")"));
   absl::StrAppend(&html, verdict(report), counts(report), "<h2>Latency</h2>\n",
                   "<p class=\"faint\">From the intended start of each request; 95 % bootstrap "
                   "intervals.</p>\n",
@@ -125,7 +92,7 @@ std::string print_html(const Json& report) {
                   framed("Requests by second", plot_timeline(report)),
                   framed("KV cache in use", plot_kv_bytes(report)),
                   framed("Sweep: TTFT p90 by rate", plot_sweep(report)), "</div>\n",
-                  failed_checks(report), "</body></html>\n");
+                  failed_checks(report), close_page());
   return html;
 }
 

@@ -7,7 +7,6 @@
 #include "absl/status/statusor.h"
 #include "load/run/load_run.h"
 #include "load/run/options.h"
-#include "load/run/sweep.h"
 
 namespace tessera::load {
 
@@ -19,8 +18,19 @@ std::vector<std::string> failures_of(const Trial& trial, const LoadOptions& opti
 nlohmann::ordered_json report_json(const LoadOptions& options, const LoadRun& run,
                                    const Trial& trial);
 
-// Adds the rates that a sweep tried.
-void add_sweep(nlohmann::ordered_json& report, const Sweep& sweep);
+// Returns: the part of a report that belongs to one rate of several.
+nlohmann::ordered_json point_json(const nlohmann::ordered_json& report, bool passed);
+
+// A report of several rates, with the label of its curve.
+struct LabelledReport {
+  std::string label;
+  nlohmann::json report;
+};
+
+// Returns: one self-contained page with TTFT, correct answers and KV bytes by rate, a curve for
+// each report, and the commands and machines of the reports.
+// Errors: InvalidArgument (not a report of --rates or --sweep).
+absl::StatusOr<std::string> print_curves(const std::vector<LabelledReport>& reports);
 
 // Returns: the report as lines for a terminal.
 std::string print_text(const nlohmann::ordered_json& report);

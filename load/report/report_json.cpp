@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "load/report/machine.h"
 #include "load/report/report.h"
 
 namespace tessera::load {
@@ -37,6 +38,7 @@ Json histogram_json(const Histogram& histogram, int64_t independent, uint64_t se
 
 Json latency_json(const Measures& measures, uint64_t seed) {
   return {{"ttft", histogram_json(measures.ttft, measures.ttft.count(), seed)},
+          {"ttft_cached", histogram_json(measures.ttft_cached, measures.ttft_cached.count(), seed)},
           {"itl", histogram_json(measures.itl, std::min(measures.ok, measures.itl.count()), seed)},
           {"tpot", histogram_json(measures.tpot, measures.tpot.count(), seed)},
           {"e2e", histogram_json(measures.e2e, measures.e2e.count(), seed)},
@@ -173,12 +175,39 @@ Json reading_json(const ServerReading& reading) {
           {"running", optional_json(reading.running)},
           {"waiting", optional_json(reading.waiting)},
           {"kv_usage", optional_json(reading.kv_usage)},
+          {"resident_bytes", optional_json(reading.resident_bytes)},
           {"kv_bytes", reading.kv_bytes}};
 }
 
+// A counter that is less than before belongs to a server that was started again.
 std::optional<double> difference(const std::optional<double>& after,
                                  const std::optional<double>& before) {
-  return after && before ? std::optional<double>(*after - *before) : std::nullopt;
+  if (!after || !before) {
+    return std::nullopt;
+  }
+  return *after < *before ? *after : *after - *before;
+}
+
+// Returns: bytes by which the server's memory grew from the end of the warm-up to the end.
+std::optional<double> memory_growth(const Trial& trial) {
+  const auto begin = std::find_if(trial.samples.begin(), trial.samples.end(), [&](const auto& at) {
+    return at.time >= trial.statistics.warmup() && at.resident_bytes;
+  });
+  return trial.after.resident_bytes && begin != trial.samples.end()
+             ? std::optional(*trial.after.resident_bytes - *begin->resident_bytes)
+             : std::nullopt;
+}
+
+Json signals_json(const Trial& trial) {
+  Json list = Json::array();
+  for (const SentSignal& signal : trial.signals) {
+    list.push_back({{"signal", signal_name(signal.number)},
+                    {"process", signal.process.number},
+                    {"sent", signal.sent},
+                    {"ended", signal.ended},
+                    {"answered", signal.answered}});
+  }
+  return list;
 }
 
 Json server_json(const Trial& trial) {
@@ -195,6 +224,9 @@ Json server_json(const Trial& trial) {
   return {
       {"idle_again", trial.left_behind.empty()},
       {"left_behind", trial.left_behind},
+      {"gone", trial.gone},
+      {"signals", signals_json(trial)},
+      {"memory_growth_bytes", optional_json(memory_growth(trial))},
       {"prefix_hit_rate", queries && hits && *queries > 0 ? Json(*hits / *queries) : Json(nullptr)},
       {"preemptions", optional_json(difference(trial.after.preemptions, trial.before.preemptions))},
       {"most_kv_bytes", most_kv},
@@ -226,6 +258,20 @@ std::vector<std::string> failures_of(const Trial& trial, const LoadOptions& opti
   if (!trial.left_behind.empty()) {
     failures.push_back(absl::StrCat("after the run ", trial.left_behind));
   }
+  if (trial.signals.size() < options.signals.size()) {
+    failures.push_back(absl::StrCat("the run ended before ",
+                                    options.signals.size() - trial.signals.size(),
+                                    " signals of --kill"));
+  }
+  if (options.max_growth) {
+    const std::optional<double> growth = memory_growth(trial);
+    if (!growth) {
+      failures.push_back("--max-growth: the server's memory could not be read twice");
+    } else if (*growth > *options.max_growth) {
+      failures.push_back(absl::StrFormat("the server's memory grew by %.1f MiB (--max-growth %g)",
+                                         *growth / (1 << 20), *options.max_growth / (1 << 20)));
+    }
+  }
   if (all.requests > 0 && all.ok == 0) {
     failures.push_back("no request succeeded");
   }
@@ -248,6 +294,7 @@ Json report_json(const LoadOptions& options, const LoadRun& run, const Trial& tr
       {"url", options.url},
       {"model", run.model()},
       {"tokens_per_word", run.traits().tokens_per_word},
+      {"machine", describe_machine()},
       {"seed", options.seed},
       {"rate", trial.rate > 0 ? Json(trial.rate) : Json(nullptr)},
       {"concurrency", options.concurrency > 0 ? Json(options.concurrency) : Json(nullptr)},
@@ -268,9 +315,17 @@ Json report_json(const LoadOptions& options, const LoadRun& run, const Trial& tr
   return report;
 }
 
-void add_sweep(Json& report, const Sweep& sweep) {
-  report["sweep"]["highest_rate"] = sweep.highest;
-  report["sweep"]["lowest_failed_rate"] = sweep.lowest_failed;
+Json point_json(const Json& report, bool passed) {
+  return {{"rate", report["rate"]},
+          {"passed", passed},
+          {"ttft_p90", report["latency"]["ttft"]["p90"]},
+          {"tpot_p90", report["latency"]["tpot"]["p90"]},
+          {"goodput", report["goodput"]},
+          {"errors", report["requests"]["errors"]},
+          {"answers", report["answers"]},
+          {"cached_share", report["tokens"]["cached_share"]},
+          {"kv_bytes_per_request", report["tokens"]["kv_bytes_per_request"]},
+          {"most_kv_bytes", report["server"]["most_kv_bytes"]}};
 }
 
 }  // namespace tessera::load

@@ -13,7 +13,7 @@ std::string latency_row(const char* label, const Json& measure) {
   if (measure["count"] == 0) {
     return "";
   }
-  std::string row = absl::StrFormat("%-11s", label);
+  std::string row = absl::StrFormat("%-12s", label);
   for (const char* percentile : {"p50", "p90", "p99", "p99.9"}) {
     const Json& at = measure[percentile];
     absl::StrAppendFormat(&row, " %8.1f [%.1f, %.1f]", 1e3 * at["value"].get<double>(),
@@ -49,7 +49,46 @@ std::string server_line(const Json& server) {
   if (!server["preemptions"].is_null()) {
     absl::StrAppendFormat(&line, ", %.0f preemptions", server["preemptions"].get<double>());
   }
+  if (const Json& growth = server["memory_growth_bytes"]; !growth.is_null()) {
+    absl::StrAppendFormat(&line, ", memory grew by %.1f MiB", growth.get<double>() / (1 << 20));
+  }
+  if (server["gone"].get<bool>()) {
+    absl::StrAppend(&line, ", gone after the run");
+  }
   return line.empty() ? "" : absl::StrCat("server      ", line.substr(2), "\n");
+}
+
+std::string signal_lines(const Json& signals) {
+  std::string text;
+  for (const Json& signal : signals) {
+    const auto sent = signal["sent"].get<double>();
+    absl::StrAppendFormat(&text, "SIG%s at %.1f s: ", signal["signal"].get<std::string>(), sent);
+    for (const char* what : {"ended", "answered"}) {
+      const auto time = signal[what].get<double>();
+      absl::StrAppend(&text, what,
+                      time < 0 ? " never" : absl::StrFormat(" after %.1f s", time - sent),
+                      what == std::string_view("ended") ? ", " : "\n");
+    }
+  }
+  return text;
+}
+
+std::string sweep_lines(const Json& sweep) {
+  std::string text = "requests/s  TTFT p90, ms  correct  KV bytes of a request  most KV bytes\n";
+  for (const Json& point : sweep["points"]) {
+    const Json& bytes = point["kv_bytes_per_request"];
+    absl::StrAppendFormat(
+        &text, "%10g  %12.1f  %7.3f  %21.0f  %13.0f%s\n", point["rate"].get<double>(),
+        1e3 * point["ttft_p90"]["value"].get<double>(),
+        point["answers"]["correct_share"]["value"].get<double>(),
+        bytes.is_null() ? 0.0 : bytes.get<double>(), point["most_kv_bytes"].get<double>(),
+        point["passed"].get<bool>() ? "" : "  failed");
+  }
+  if (sweep.contains("highest_rate")) {
+    absl::StrAppendFormat(&text, "sweep       highest rate within the SLOs: %g requests/s\n",
+                          sweep["highest_rate"].get<double>());
+  }
+  return text;
 }
 
 }  // namespace
@@ -77,8 +116,9 @@ std::string print_text(const Json& report) {
                   "ms             p50                  p90                  p99       "
                   "           p99.9, with 95 % intervals\n");
   for (const auto& [label, name] :
-       {std::pair{"TTFT", "ttft"}, std::pair{"ITL", "itl"}, std::pair{"TPOT", "tpot"},
-        std::pair{"E2E", "e2e"}, std::pair{"client lag", "client_lag"}}) {
+       {std::pair{"TTFT", "ttft"}, std::pair{"  80% cached", "ttft_cached"},
+        std::pair{"ITL", "itl"}, std::pair{"TPOT", "tpot"}, std::pair{"E2E", "e2e"},
+        std::pair{"client lag", "client_lag"}}) {
     absl::StrAppend(&text, latency_row(label, report["latency"][name]));
   }
   if (const Json& goodput = report["goodput"]; !goodput.is_null()) {
@@ -86,10 +126,10 @@ std::string print_text(const Json& report) {
                           goodput["requests_per_s"].get<double>(),
                           100 * goodput["share"]["value"].get<double>());
   }
-  absl::StrAppend(&text, answers_line(report), server_line(report["server"]));
+  absl::StrAppend(&text, answers_line(report), server_line(report["server"]),
+                  signal_lines(report["server"]["signals"]));
   if (report.contains("sweep")) {
-    absl::StrAppendFormat(&text, "sweep       highest rate within the SLOs: %g requests/s\n",
-                          report["sweep"]["highest_rate"].get<double>());
+    absl::StrAppend(&text, sweep_lines(report["sweep"]));
   }
   size_t shown = 0;
   for (const Json& failed : report["failed_checks"]) {

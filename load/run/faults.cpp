@@ -1,6 +1,5 @@
 #include "load/run/faults.h"
 
-#include <algorithm>
 #include <map>
 
 #include "absl/strings/numbers.h"
@@ -52,10 +51,12 @@ absl::StatusOr<FaultMix> FaultMix::parse(const std::string& text) {
   return mix;
 }
 
-bool FaultMix::only_closes_streams() const {
-  return std::all_of(parts_.begin(), parts_.end(), [](const Part& part) {
-    return part.fault.kind == Fault::Kind::close && part.fault.phase >= Fault::Phase::sent;
-  });
+std::vector<Fault> FaultMix::all() const {
+  std::vector<Fault> faults;
+  for (const Part& part : parts_) {
+    faults.push_back(part.fault);
+  }
+  return faults;
 }
 
 Fault FaultMix::draw(uint64_t seed, uint64_t number) const {

@@ -16,8 +16,8 @@ class FaultMix {
   static absl::StatusOr<FaultMix> parse(const std::string& text);
   Fault draw(uint64_t seed, uint64_t number) const;
 
-  // Returns: true if every fault is a close after the request was sent.
-  bool only_closes_streams() const;
+  // Returns: all faults that may be drawn.
+  std::vector<Fault> all() const;
 
  private:
   struct Part {

@@ -3,15 +3,13 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "load/client/openai.h"
-#include "load/grpc/grpc_generator.h"
-#include "load/run/monitor.h"
+#include "load/client/http_server.h"
+#include "load/grpc/grpc_server.h"
 #include "load/run/record_file.h"
 #include "load/workload/words.h"
 #include "models/status_macros.h"
@@ -21,8 +19,6 @@ namespace tessera::load {
 volatile sig_atomic_t interrupted = 0;
 
 namespace {
-
-using nlohmann::json;
 
 constexpr int32_t kProbeWords = 200;
 constexpr double kIdlePoll = 0.1;
@@ -51,14 +47,10 @@ class Kept final : public GenerationEvents {
   Answer answer;
 };
 
-HttpCall get(std::string target) {
-  return {.target = std::move(target), .body = {}, .post = false, .fault = {}};
-}
-
 // Names the settings that a resumed run must share with its beginning.
 std::string run_name(const LoadOptions& options, double rate) {
   return absl::StrCat(
-      options.url, " ", options.grpc, " ",
+      options.url, " ",
       absl::StrJoin(options.workloads, " ",
                     [](std::string* out, const WorkloadSpec& spec) { out->append(spec.text); }),
       " seed ", options.seed, " rate ", rate, " arrivals ",
@@ -69,58 +61,48 @@ std::string run_name(const LoadOptions& options, double rate) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LoadRun>> LoadRun::prepare(const LoadOptions& options) {
-  TESSERA_ASSIGN_OR_RETURN(const HttpAddress address, HttpAddress::parse(options.url));
-  TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<HttpLoop> loop,
-                           HttpLoop::create(address, {.api_key = options.api_key,
-                                                      .timeout = options.timeout,
-                                                      .freeze = options.freeze}));
-  std::unique_ptr<LoadRun> run(new LoadRun(options, std::move(loop)));
-  TESSERA_RETURN_IF_ERROR(run->ask_model());
-  TESSERA_RETURN_IF_ERROR(run->choose_generator());
+  std::unique_ptr<LoadRun> run(new LoadRun(options));
+  TESSERA_RETURN_IF_ERROR(run->find_server());
   TESSERA_RETURN_IF_ERROR(run->measure_words());
   TESSERA_RETURN_IF_ERROR(run->make_mix());
   TESSERA_RETURN_IF_ERROR(run->learn_idle_answers());
-  run->has_metrics_ = run->loop_->fetch(get("/metrics")).ok();
+  run->has_metrics_ = run->read().has_value();
+  if (options.process) {
+    TESSERA_RETURN_IF_ERROR(options.process->id().status());
+  }
   return run;
 }
 
-absl::Status LoadRun::choose_generator() {
-  if (options_.grpc.empty()) {
-    generator_ = std::make_unique<OpenAiGenerator>(*loop_, model_);
-    return absl::OkStatus();
+absl::Status LoadRun::find_server() {
+  const ServerOptions options{
+      .api_key = options_.api_key, .timeout = options_.timeout, .freeze = options_.freeze};
+  const std::string grpc = "grpc://";
+  if (options_.url.rfind(grpc, 0) == 0) {
+    TESSERA_ASSIGN_OR_RETURN(server_,
+                             make_grpc_server(*loop_, options_.url.substr(grpc.size()), options));
+  } else {
+    TESSERA_ASSIGN_OR_RETURN(server_, make_http_server(*loop_, options_.url, options));
   }
-  if (!options_.faults.only_closes_streams()) {
-    return absl::InvalidArgumentError(
-        "--faults: gRPC has only close@sent, close@first and close@middle");
+  for (const Fault& fault : options_.faults.all()) {
+    if (!server_->plays(fault)) {
+      return absl::InvalidArgumentError(
+          "--faults: gRPC has only close@sent, close@first and close@middle");
+    }
   }
-  TESSERA_ASSIGN_OR_RETURN(generator_, make_grpc_generator(*loop_, {.target = options_.grpc,
-                                                                    .api_key = options_.api_key,
-                                                                    .timeout = options_.timeout}));
-  return absl::OkStatus();
-}
-
-absl::Status LoadRun::ask_model() {
-  TESSERA_ASSIGN_OR_RETURN(const std::string text, loop_->fetch(get("/v1/models")));
-  const json list = json::parse(text, nullptr, false);
-  if (!list.is_object() || !list.contains("data") || !list["data"].is_array() ||
-      list["data"].empty() || !list["data"][0].is_object()) {
-    return absl::InvalidArgumentError("--url: /v1/models is not a list of models");
-  }
-  const json& first = list["data"][0];
-  model_ = options_.model.empty() ? first.value("id", std::string()) : options_.model;
-  traits_.deterministic = first.value("owned_by", std::string()) == "tessera";
+  TESSERA_ASSIGN_OR_RETURN(const Server::Identity identity, server_->identify(options_.model));
+  model_ = identity.model;
+  traits_.tessera = identity.tessera;
   return absl::OkStatus();
 }
 
 absl::StatusOr<Answer> LoadRun::ask(const LoadRequest& request) {
   auto kept = std::make_shared<Kept>();
-  generator_->generate(request, {}, kept);
+  server_->generate(request, {}, kept);
   loop_->run();
   if (kept->end.error != ErrorClass::none) {
     return absl::UnavailableError(absl::StrCat(
-        options_.grpc.empty() ? options_.url : options_.grpc,
-        ": a request failed while the server was idle: ", std::string(name(kept->end.error)), " ",
-        kept->end.status, ": ", kept->end.message));
+        options_.url, ": a request failed while the server was idle: ",
+        std::string(name(kept->end.error)), " ", kept->end.status, ": ", kept->end.message));
   }
   return kept->answer;
 }
@@ -171,20 +153,46 @@ absl::Status LoadRun::learn_idle_answers() {
   return absl::OkStatus();
 }
 
-ServerReading LoadRun::read() {
-  if (!has_metrics_) {
-    return {};
+std::optional<ServerReading> LoadRun::read() {
+  std::optional<ServerReading> reading;
+  server_->read_metrics([&](std::optional<ServerReading> got) { reading = std::move(got); });
+  loop_->run();
+  if (options_.process) {
+    if (!reading && !has_metrics_) reading.emplace();
+    if (reading) reading->resident_bytes = options_.process->resident_bytes();
   }
-  const absl::StatusOr<std::string> text = loop_->fetch(get("/metrics"));
-  return text.ok() ? read_metrics(*text) : ServerReading{};
+  return reading;
 }
 
-void LoadRun::wait_until_idle(Trial& trial) {
+absl::Status LoadRun::flush() {
+  absl::Status flushed;
+  server_->flush_cache([&](absl::Status status) { flushed = std::move(status); });
+  loop_->run();
+  return flushed;
+}
+
+std::string LoadRun::left_behind(Trial& trial, Monitor& monitor) {
+  monitor.watch_processes();
+  for (const SentSignal& signal : monitor.signals()) {
+    if (signal.ended < 0) {
+      return absl::StrCat("process ", signal.process.number, " still runs after SIG",
+                          signal_name(signal.number));
+    }
+  }
+  std::optional<ServerReading> reading = read();
+  trial.gone = !reading && has_metrics_ && !monitor.signals().empty();
+  if (!reading) {
+    return has_metrics_ && !trial.gone ? "the server does not tell its state any more" : "";
+  }
+  trial.after = *std::move(reading);
+  return idle_violation(trial.before, trial.after);
+}
+
+void LoadRun::wait_until_idle(Trial& trial, Monitor& monitor) {
   const double patience = loop_->now() + options_.settle;
   while (true) {
-    trial.after = read();
-    trial.left_behind = idle_violation(trial.before, trial.after);
-    if (trial.left_behind.empty() || loop_->now() > patience) {
+    trial.left_behind = left_behind(trial, monitor);
+    if ((trial.left_behind.empty() && !trial.gone) || loop_->now() > patience) {
       return;
     }
     loop_->at(loop_->now() + kIdlePoll, [] {});
@@ -235,16 +243,16 @@ absl::StatusOr<Trial> LoadRun::trial(double rate) {
     plan.duration = std::max(0.0, plan.duration - done.seconds);
   }
   if (options_.flush_cache) {
-    TESSERA_RETURN_IF_ERROR(
-        loop_->fetch({.target = "/v1/cache/flush", .body = "{}", .post = true, .fault = {}})
-            .status());
+    TESSERA_RETURN_IF_ERROR(flush());
   }
-  trial.before = read();
+  trial.before = read().value_or(ServerReading{});
   const double offset = done.seconds;
   const double cpu = cpu_seconds();
   absl::Status written = absl::OkStatus();
-  Runner runner(*loop_, *generator_, mix_, plan, options_.faults, [&](const RequestRecord& record) {
+  std::optional<Monitor> monitor;
+  Runner runner(*loop_, *server_, mix_, plan, options_.faults, [&](const RequestRecord& record) {
     RequestRecord shifted = record;
+    if (monitor->was_killed(record)) shifted.outcome.error = ErrorClass::killed;
     shifted.intended += offset;
     shifted.end += offset;
     if (shifted.sent >= 0) shifted.sent += offset;
@@ -254,17 +262,20 @@ absl::StatusOr<Trial> LoadRun::trial(double rate) {
     trial.statistics.add(shifted);
     written.Update(file.add(shifted));
   });
-  {
-    Monitor monitor(*loop_, runner, trial.statistics,
-                    {.reads_metrics = has_metrics_, .flush_period = options_.flush_period});
-    monitor.start();
-    runner.run();
-    trial.samples = monitor.samples();
-  }
+  monitor.emplace(*loop_, *server_, runner, trial.statistics,
+                  Monitor::Options{.reads_metrics = has_metrics_,
+                                   .flush_period = options_.flush_period,
+                                   .process = options_.process,
+                                   .signals = options_.signals});
+  monitor->start();
+  runner.run();
   trial.client_cpu_seconds = cpu_seconds() - cpu;
   trial.interrupted = interrupted != 0;
   TESSERA_RETURN_IF_ERROR(written);
-  wait_until_idle(trial);
+  TESSERA_RETURN_IF_ERROR(monitor->status());
+  wait_until_idle(trial, *monitor);
+  trial.samples = monitor->samples();
+  trial.signals = monitor->signals();
   return trial;
 }
 

@@ -8,9 +8,10 @@
 
 #include "absl/status/statusor.h"
 #include "load/client/http_loop.h"
+#include "load/client/server.h"
+#include "load/run/monitor.h"
 #include "load/run/options.h"
 #include "load/run/runner.h"
-#include "load/run/server_metrics.h"
 #include "load/stats/measures.h"
 
 namespace tessera::load {
@@ -24,7 +25,9 @@ struct Trial {
   ServerReading before;
   ServerReading after;
   std::vector<ServerReading> samples;  // once a second
-  std::string left_behind;             // see idle_violation()
+  std::string left_behind;             // what the server still holds; empty: nothing
+  bool gone = false;                   // the run ended the server's process, and no other came
+  std::vector<SentSignal> signals;
   bool interrupted = false;
   double client_cpu_seconds = 0;
 };
@@ -32,36 +35,38 @@ struct Trial {
 // A server that was asked about itself, and workloads that were made for it.
 class LoadRun {
  public:
-  // Asks the server for its model and for the length of words in tokens, and, for checked
+  // Asks the server for its models and for the length of words in tokens, and, for checked
   // workloads, for its idle answers.
   // Errors: Unavailable or NotFound (the server), InvalidArgument (a workload).
   static absl::StatusOr<std::unique_ptr<LoadRun>> prepare(const LoadOptions& options);
 
   // Runs the workloads once, closed or at `rate`, and waits until the server is idle again. Each
   // trial has sessions of its own, so that none finds its prompts in the server's prefix cache.
-  // Errors: InvalidArgument if options.records belongs to another run.
+  // Errors: InvalidArgument if options.records belongs to another run; NotFound or PermissionDenied
+  // if a signal could not be sent.
   absl::StatusOr<Trial> trial(double rate);
 
   const std::string& model() const { return model_; }
   const ServerTraits& traits() const { return traits_; }
 
  private:
-  LoadRun(const LoadOptions& options, std::unique_ptr<HttpLoop> loop)
-      : options_(options), loop_(std::move(loop)) {}
+  explicit LoadRun(const LoadOptions& options) : options_(options), loop_(HttpLoop::create()) {}
 
-  absl::Status choose_generator();
-  absl::Status ask_model();
+  absl::Status find_server();
   absl::Status measure_words();
   absl::Status make_mix();
   absl::Status learn_idle_answers();
   absl::StatusOr<Answer> ask(const LoadRequest& request);
-  ServerReading read();
-  void wait_until_idle(Trial& trial);
+  std::optional<ServerReading> read();
+  absl::Status flush();
+  // Returns: why the server is not as idle as before the run; empty if it is.
+  std::string left_behind(Trial& trial, Monitor& monitor);
+  void wait_until_idle(Trial& trial, Monitor& monitor);
   RunPlan plan_at(double rate) const;
 
   const LoadOptions& options_;
   std::unique_ptr<HttpLoop> loop_;
-  std::unique_ptr<Generator> generator_;
+  std::unique_ptr<Server> server_;
   std::string model_;
   ServerTraits traits_;
   bool has_metrics_ = true;

@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
-#include <string>
 #include <utility>
 
 #include "load/run/load_run.h"
@@ -15,49 +15,18 @@ namespace {
 constexpr double kPeriod = 0.25;         // seconds between looks at SIGINT and at the end
 constexpr double kMetricsPeriod = 1;     // seconds
 constexpr size_t kMaxSamples = 100'000;  // later ones are not kept
-constexpr size_t kMaxMetrics = 1 << 20;  // bytes
-
-// A response that nothing depends on.
-class Ignored final : public HttpResponse {
- public:
-  void head(const HttpHead& /*head*/) override {}
-  void body(std::string_view /*bytes*/) override {}
-  void ended(CallEnd /*how*/, const std::string& /*message*/) override {}
-};
 
 }  // namespace
 
-// Keeps one reading of /metrics.
-class Monitor::Reading final : public HttpResponse {
- public:
-  Reading(Monitor& monitor, double time) : monitor_(monitor), time_(time) {}
-
-  void head(const HttpHead& head) override { status_ = head.status; }
-  void body(std::string_view bytes) override {
-    text_.append(bytes.substr(0, kMaxMetrics - std::min(kMaxMetrics, text_.size())));
-  }
-  void ended(CallEnd how, const std::string& /*message*/) override {
-    if (how == CallEnd::complete && status_ == 200 && monitor_.samples_.size() < kMaxSamples) {
-      monitor_.samples_.push_back(read_metrics(text_));
-      monitor_.samples_.back().time = time_;
-    }
-  }
-
- private:
-  Monitor& monitor_;
-  double time_;
-  int status_ = 0;
-  std::string text_;
-};
-
-Monitor::Monitor(HttpLoop& loop, Runner& runner, const RunStatistics& statistics,
-                 const Options& options)
+Monitor::Monitor(EventLoop& loop, Server& server, Runner& runner, const RunStatistics& statistics,
+                 Options options)
     : loop_(loop),
+      server_(server),
       runner_(runner),
       statistics_(statistics),
-      options_(options),
+      options_(std::move(options)),
       shown_(isatty(STDERR_FILENO) != 0),
-      next_flush_(options.flush_period) {}
+      next_flush_(options_.flush_period) {}
 
 Monitor::~Monitor() {
   if (shown_) {
@@ -70,30 +39,75 @@ void Monitor::start() {
 }
 
 void Monitor::tick() {
+  watch_processes();
   if (runner_.finished()) {
     return;
   }
   if (interrupted != 0) {
     runner_.stop();
   }
+  send_signals();
   if (runner_.elapsed() >= next_) {
     next_ = runner_.elapsed() + kMetricsPeriod;
     draw();
-    if (options_.reads_metrics) {
-      loop_.call({.target = "/metrics", .body = {}, .post = false, .fault = {}},
-                 std::make_shared<Reading>(*this, runner_.elapsed()));
-    }
+    sample();
   }
   if (options_.flush_period > 0 && runner_.elapsed() >= next_flush_) {
     next_flush_ += options_.flush_period;
-    flush();
+    server_.flush_cache([](const absl::Status&) {});  // a killed server cannot
   }
   start();
 }
 
-void Monitor::flush() {
-  loop_.call({.target = "/v1/cache/flush", .body = "{}", .post = true, .fault = {}},
-             std::make_shared<Ignored>());
+void Monitor::sample() {
+  const double time = runner_.elapsed();
+  const auto keep = [this, time](ServerReading reading) {
+    if (samples_.size() >= kMaxSamples) return;
+    reading.time = time;
+    if (options_.process) reading.resident_bytes = options_.process->resident_bytes();
+    samples_.push_back(std::move(reading));
+  };
+  if (!options_.reads_metrics) {
+    if (options_.process) keep({});
+    return;
+  }
+  server_.read_metrics([keep](std::optional<ServerReading> reading) {
+    if (reading) keep(*std::move(reading));
+  });
+}
+
+void Monitor::send_signals() {
+  while (sent_.size() < options_.signals.size() && status_.ok() &&
+         runner_.elapsed() >= options_.signals[sent_.size()].time) {
+    const int number = options_.signals[sent_.size()].number;
+    const absl::StatusOr<ProcessId> process = options_.process->send(number);
+    if (!process.ok()) {
+      status_ = process.status();
+      return;
+    }
+    sent_.push_back({.number = number, .process = *process, .sent = runner_.elapsed()});
+  }
+}
+
+void Monitor::watch_processes() {
+  for (SentSignal& signal : sent_) {
+    if (signal.ended < 0 && !is_running(signal.process)) {
+      signal.ended = runner_.elapsed();
+    }
+  }
+}
+
+bool Monitor::was_killed(const RequestRecord& record) {
+  bool killed = false;
+  for (SentSignal& signal : sent_) {
+    if (record.ok() && signal.ended >= 0 && signal.answered < 0 && record.sent >= signal.ended) {
+      signal.answered = record.end;
+    }
+    killed = killed || (signal.number == SIGKILL && record.intended <= signal.sent &&
+                        record.end >= signal.sent);
+  }
+  return killed && (record.outcome.error == ErrorClass::cut_short ||
+                    record.outcome.error == ErrorClass::connection_lost);
 }
 
 void Monitor::draw() const {

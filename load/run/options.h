@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "load/arrivals/arrivals.h"
 #include "load/run/faults.h"
+#include "load/run/server_process.h"
 #include "load/stats/measures.h"
 #include "load/workload/workload.h"
 
@@ -16,8 +17,7 @@ namespace tessera::load {
 
 // Command line options of a run. The initialisers are the defaults.
 struct LoadOptions {
-  std::string url = "http://127.0.0.1:8080";
-  std::string grpc;  // HOST:PORT: generates through gRPC, and asks `url` for all else; empty: HTTP
+  std::string url = "http://127.0.0.1:8080";  // or grpc://HOST:PORT
   std::string api_key;
   std::string model;  // empty: the first that the server lists
   std::vector<WorkloadSpec> workloads;
@@ -29,6 +29,7 @@ struct LoadOptions {
     double high = 0;
   };
   std::optional<Range> sweep;
+  std::vector<double> rates;  // one run at each
   std::vector<SloLimit> slos;
   double duration = 0;
   uint64_t requests = 0;
@@ -41,8 +42,11 @@ struct LoadOptions {
   double settle = 10;  // seconds until the server must be idle after a run
   size_t max_in_flight = 8192;
   FaultMix faults;
-  bool flush_cache = false;  // before each run
-  double flush_period = 0;   // seconds between flushes during a run; 0: none
+  std::optional<ServerProcess> process;  // of the server; needed for `signals`
+  std::vector<PlannedSignal> signals;
+  std::optional<double> max_growth;  // bytes of the server's memory from the warm-up's end on
+  bool flush_cache = false;          // before each run
+  double flush_period = 0;           // seconds between flushes during a run; 0: none
   std::filesystem::path json;
   std::filesystem::path html;
   std::filesystem::path records;

@@ -1,9 +1,9 @@
 #include "load/run/record_file.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "load/json_text.h"
 
 namespace tessera::load {
 namespace {
@@ -31,11 +31,11 @@ absl::StatusOr<RecordFile> RecordFile::open(
   for (int64_t number = 1; in && std::getline(in, line) && !in.eof(); ++number) {
     complete += line.size() + 1;
     if (number == 1) {
-      const json head = json::parse(line, nullptr, false);
+      const json head = parse_json(line);
       if (!head.is_object() || !head.contains("run")) return no_record(path, 1);
       if (head["run"] != run) {
         return absl::InvalidArgumentError(absl::StrCat(
-            "--records: ", path.string(), " belongs to another run: ", head["run"].dump()));
+            "--records: ", path.string(), " belongs to another run: ", print_json(head["run"])));
       }
       continue;
     }
@@ -54,7 +54,7 @@ absl::StatusOr<RecordFile> RecordFile::open(
   }
   file.out_.open(path, std::ios::app);
   if (complete == 0) {
-    file.out_ << json{{"run", run}}.dump() << "\n";
+    file.out_ << print_json({{"run", run}}) << "\n";
   }
   if (!file.out_.flush()) {
     return absl::InternalError(absl::StrCat("--records: cannot write ", path.string()));

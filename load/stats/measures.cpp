@@ -129,7 +129,14 @@ void Measures::add(const RequestRecord& record, const std::vector<SloLimit>& slo
     }
   }
   e2e.add(record.e2e());
-  if (!record.texts.empty()) ttft.add(record.ttft());
+  if (!record.texts.empty()) {
+    ttft.add(record.ttft());
+    if (record.usage && record.usage->cached_tokens > 0 &&
+        static_cast<double>(record.usage->cached_tokens) >=
+            kCachedShare * static_cast<double>(record.usage->prompt_tokens)) {
+      ttft_cached.add(record.ttft());
+    }
+  }
   if (record.tpot() >= 0) tpot.add(record.tpot());
   for (size_t i = 1; i < record.texts.size(); ++i) {
     itl.add(record.texts[i] - record.texts[i - 1]);

@@ -36,9 +36,12 @@ struct TimelineSecond {
   int64_t ttft_count = 0;
 };
 
+inline constexpr double kCachedShare = 0.8;
+
 // Distributions and counts of a set of requests, in memory that does not grow with their number.
 struct Measures {
   Histogram ttft;
+  Histogram ttft_cached;  // of requests that found kCachedShare of their prompt in the prefix cache
   Histogram itl;
   Histogram tpot;
   Histogram e2e;

@@ -1,6 +1,8 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "load/json_text.h"
 #include "load/workload/factories.h"
 #include "load/workload/words.h"
 
@@ -10,21 +12,36 @@ namespace {
 struct ChatSettings {
   std::string name;
   Length input;     // tokens of the first message
-  Length followup;  // tokens of later messages
+  Length followup;  // tokens of later messages, or of each tool's result
   Length output;
   int32_t prefix = 0;  // tokens of a system message that sessions of one group share
   int32_t groups = 1;
   int32_t turns = 1;
-  double think = 0;  // mean seconds between an answer and the next message, exponential
+  double think = 0;    // mean seconds between an answer and the next message, exponential
+  bool agent = false;  // tools' results follow the answers, not the user's messages
+  bool calls = false;  // messages name the calls of tools that they belong to
   double words_per_token = 1;
   nlohmann::json fields;
 };
+
+constexpr const char* kTool = "search";
+
+// Returns: the tool that an agent's requests declare. It is not to be called: the session itself
+// writes the calls, so that each turn has the length that was asked for.
+nlohmann::json declared_tools() {
+  return {{{"type", "function"},
+           {"function",
+            {{"name", kTool},
+             {"description", "Searches the library."},
+             {"parameters",
+              {{"type", "object"}, {"properties", {{"query", {{"type", "string"}}}}}}}}}}};
+}
 
 int32_t words_of(const ChatSettings& settings, int32_t tokens) {
   return std::max(1, static_cast<int32_t>(std::lround(tokens * settings.words_per_token)));
 }
 
-// A chat whose context grows by each answer.
+// A chat whose context grows by each answer, and by the next message or a tool's result.
 class ChatSession final : public Session {
  public:
   ChatSession(const ChatSettings& settings, uint64_t number, uint64_t seed)
@@ -37,9 +54,13 @@ class ChatSession final : public Session {
   }
 
   LoadRequest next() override {
-    const Length& length = turn_ == 0 ? settings_.input : settings_.followup;
-    const int32_t words = words_of(settings_, length.draw(variates_));
-    messages_.push_back({"user", write_words(variates_.integers(), words)});
+    if (turn_ == 0) {
+      messages_.push_back({"user", words(settings_.input)});
+    } else if (settings_.agent) {
+      add_tool_result();
+    } else {
+      messages_.push_back({"user", words(settings_.followup)});
+    }
     LoadRequest request;
     request.workload = settings_.name;
     request.session = number_;
@@ -60,6 +81,23 @@ class ChatSession final : public Session {
   }
 
  private:
+  std::string words(const Length& length) {
+    const int32_t count = words_of(settings_, length.draw(variates_));
+    return write_words(variates_.integers(), count);
+  }
+
+  // The last answer becomes a call of the tool, and its result follows.
+  void add_tool_result() {
+    ChatMessage result{"tool", print_json({{"result", words(settings_.followup)}})};
+    if (settings_.calls) {
+      result.tool_call_id = absl::StrCat("call_", number_, "_", turn_);
+      messages_.back().tool_calls = {
+          {result.tool_call_id, kTool,
+           print_json({{"query", write_words(variates_.integers(), 3)}})}};
+    }
+    messages_.push_back(std::move(result));
+  }
+
   const ChatSettings& settings_;
   uint64_t number_;
   Variates variates_;
@@ -94,7 +132,13 @@ WorkloadOr make_chat_workload(const WorkloadSpec& spec, const ServerTraits& serv
   settings.groups = reader.integer("groups", 4, 1, 1'000'000);
   settings.turns = reader.integer("turns", turns ? 8 : agent ? 10 : 1, 1, 100'000);
   settings.think = reader.number("think", turns ? 2 : 0, 0, 1e6);
+  settings.agent = agent;
+  if (agent) settings.calls = reader.integer("calls", server.tessera ? 0 : 1, 0, 1) == 1;
   settings.fields = reader.fields();
+  if (settings.calls) {
+    settings.fields["tools"] = declared_tools();
+    settings.fields["tool_choice"] = "none";
+  }
   settings.words_per_token = 1 / server.tokens_per_word;
   if (const absl::Status status = reader.finish(); !status.ok()) {
     return status;

@@ -1,7 +1,9 @@
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "load/check/json_schema.h"
+#include "load/json_text.h"
 #include "load/workload/factories.h"
 #include "load/workload/words.h"
 #include "models/status_macros.h"
@@ -29,7 +31,7 @@ class JsonWorkload final : public Workload {
     request.messages = {
         {"user", absl::StrCat("Write JSON about: ", write_words(random, 8),
                               ". Answer with JSON only, which fits this JSON Schema: ",
-                              settings_.schema.dump())}};
+                              print_json(settings_.schema))}};
     request.max_tokens = settings_.output;
     request.fields = settings_.fields;
     if (settings_.send_format) {
@@ -57,7 +59,7 @@ WorkloadOr make_json_workload(const WorkloadSpec& spec, const ServerTraits& /*se
   settings.send_format = reader.text("format", "on") != "off";
   settings.fields = reader.fields();
   TESSERA_ASSIGN_OR_RETURN(std::ifstream file, reader.finish_and_open("schema"));
-  settings.schema = nlohmann::json::parse(file, nullptr, false);
+  settings.schema = parse_json(std::string(std::istreambuf_iterator<char>(file), {}));
   if (settings.schema.is_discarded()) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is not JSON"));
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "load/json_text.h"
 #include "load/workload/factories.h"
 #include "models/status_macros.h"
 
@@ -111,7 +112,7 @@ absl::StatusOr<std::vector<FilePrompt>> read_prompts(std::istream& lines) {
       continue;
     }
     FilePrompt prompt;
-    if (!parse_line(json::parse(line, nullptr, false), prompt)) {
+    if (!parse_line(parse_json(line), prompt)) {
       return absl::InvalidArgumentError(
           absl::StrCat("line ", number,
                        " has none of the forms {\"messages\"}, {\"prompt\"}, {\"conversations\"}"));

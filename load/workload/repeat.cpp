@@ -78,7 +78,9 @@ class RepeatWorkload final : public Workload {
     request.ignore_eos = true;
     request.count_tokens = true;
     request.fields = settings_.fields;
-    request.fields["temperature"] = 0;
+    if (!request.fields.emplace("temperature", 0).second) {
+      request.fields["seed"] = index;  // sampled texts repeat by their seed
+    }
     if (settings_.deterministic) {
       request.fields["deterministic"] = true;
     }
@@ -106,7 +108,7 @@ WorkloadOr make_repeat_workload(const WorkloadSpec& spec, const ServerTraits& se
   settings.groups = reader.integer("groups", 4, 1, 1'000'000);
   settings.fields = reader.fields();
   settings.words_per_token = 1 / server.tokens_per_word;
-  settings.deterministic = server.deterministic;
+  settings.deterministic = server.tessera;
   if (const absl::Status status = reader.finish(); !status.ok()) {
     return status;
   }

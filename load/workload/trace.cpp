@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
@@ -11,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "load/json_text.h"
 #include "load/workload/factories.h"
 #include "load/workload/words.h"
 #include "models/status_macros.h"
@@ -33,7 +33,7 @@ bool parse_csv_line(const std::string& line, TracedRequest& request) {
 }
 
 bool parse_json_line(const std::string& text, TracedRequest& request) {
-  const json line = json::parse(text, nullptr, false);
+  const json line = parse_json(text);
   if (!line.is_object()) {
     return false;
   }

@@ -56,7 +56,8 @@ struct WorkloadSpec {
 // Facts about the server that workloads depend on.
 struct ServerTraits {
   double tokens_per_word = 1.3;
-  bool deterministic = false;  // it takes `deterministic` requests (tessera-server)
+  // tessera-server: takes `deterministic` requests, and no messages with tool_calls.
+  bool tessera = false;
 };
 
 // Errors: InvalidArgument names the workload or setting; NotFound names a file.

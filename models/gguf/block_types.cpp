@@ -2,19 +2,15 @@
 
 #include <cstring>
 
-#include "kernels/half.h"
-
 namespace tessera {
 namespace {
 
 constexpr int kSmall = 32;     // values of a block with one scale
-constexpr int kSuper = 256;    // values of a block with scales of sub-blocks
+constexpr int kSuper = 256;    // values of a superblock
 constexpr int kSubBlocks = 8;  // of Q4_K and Q5_K
 
-float half_at(const std::byte* bytes) {
-  f16 half;
-  std::memcpy(&half, bytes, sizeof(half));
-  return to_f32(half);
+void copy_half(const std::byte* bytes, f16* half) {
+  std::memcpy(half, bytes, sizeof(*half));
 }
 
 uint32_t u32_at(const std::byte* bytes) {
@@ -27,9 +23,14 @@ int byte_at(const std::byte* bytes, int i) {
   return static_cast<int>(bytes[i]);
 }
 
-// Value i of 32: the low halves of 16 bytes, then their high halves.
-int nibble(const std::byte* codes, int i) {
-  return i < 16 ? byte_at(codes, i) & 0xf : byte_at(codes, i - 16) >> 4;
+// Codes of 32 values: the low halves of 16 bytes, then their high halves; bit i of `high` is the
+// fifth bit of value i.
+void unpack_nibbles(const std::byte* nibbles, uint32_t high, uint8_t* codes) {
+  for (int i = 0; i < kSmall / 2; ++i) {
+    const int both = byte_at(nibbles, i);
+    codes[i] = static_cast<uint8_t>((both & 0xf) | (high >> i & 1) << 4);
+    codes[i + 16] = static_cast<uint8_t>(both >> 4 | (high >> (i + 16) & 1) << 4);
+  }
 }
 
 // Scale and minimum of sub-block i of Q4_K and Q5_K: 6 bits each, in 12 bytes.
@@ -48,99 +49,90 @@ SubScale sub_scale(const std::byte* packed, int i) {
 }
 
 // Q4_K, and Q5_K with a fifth bit of each value in `high`, bit i for sub-block i. Null: no bits.
-void decode_k(const std::byte* block, const std::byte* codes, const std::byte* high, float* out) {
-  const float scale = half_at(block);
-  const float minimum = half_at(block + 2);
+void unpack_k(const std::byte* block, const std::byte* nibbles, const std::byte* high,
+              const BlockPlaces& out) {
+  copy_half(block, out.scale);
+  copy_half(block + 2, out.minimum);
+  out.minimum->bits ^= 0x8000;
   for (int i = 0; i < kSubBlocks; ++i) {
     const SubScale sub = sub_scale(block + 4, i);
-    const float d = scale * static_cast<float>(sub.scale);
-    const float m = minimum * static_cast<float>(sub.minimum);
-    const std::byte* bytes = codes + i / 2 * 32;
+    out.scale_factors[i] = static_cast<int8_t>(sub.scale);
+    out.minimum_factors[i] = static_cast<int8_t>(sub.minimum);
+    const std::byte* bytes = nibbles + i / 2 * 32;
+    uint8_t* codes = out.codes + i * 32;
     for (int j = 0; j < 32; ++j) {
-      int code = i % 2 == 0 ? byte_at(bytes, j) & 0xf : byte_at(bytes, j) >> 4;
-      if (high != nullptr) code |= (byte_at(high, j) >> i & 1) << 4;
-      *out++ = d * static_cast<float>(code) - m;
+      const int fifth = high == nullptr ? 0 : byte_at(high, j) >> i & 1;
+      codes[j] = static_cast<uint8_t>((byte_at(bytes, j) >> i % 2 * 4 & 0xf) | fifth << 4);
     }
   }
 }
 
 }  // namespace
 
-void decode_q8_0(const std::byte* blocks, int64_t count, float* out) {
-  for (; count > 0; --count, blocks += 34, out += kSmall) {
-    const float d = half_at(blocks);
-    for (int i = 0; i < kSmall; ++i) {
-      out[i] = d * static_cast<float>(static_cast<int8_t>(blocks[2 + i]));
-    }
+void unpack_q8_0(const std::byte* block, const BlockPlaces& out) {
+  copy_half(block, out.scale);
+  for (int i = 0; i < kSmall; ++i) {
+    out.codes[i] = static_cast<uint8_t>(byte_at(block, 2 + i) ^ 0x80);  // adds the offset of 128
   }
 }
 
-void decode_q4_0(const std::byte* blocks, int64_t count, float* out) {
-  for (; count > 0; --count, blocks += 18, out += kSmall) {
-    const float d = half_at(blocks);
-    for (int i = 0; i < kSmall; ++i) {
-      out[i] = d * static_cast<float>(nibble(blocks + 2, i) - 8);
-    }
-  }
+void unpack_q4_0(const std::byte* block, const BlockPlaces& out) {
+  copy_half(block, out.scale);
+  unpack_nibbles(block + 2, 0, out.codes);
 }
 
-void decode_q4_1(const std::byte* blocks, int64_t count, float* out) {
-  for (; count > 0; --count, blocks += 20, out += kSmall) {
-    const float d = half_at(blocks);
-    const float m = half_at(blocks + 2);
-    for (int i = 0; i < kSmall; ++i) {
-      out[i] = d * static_cast<float>(nibble(blocks + 4, i)) + m;
-    }
-  }
+void unpack_q4_1(const std::byte* block, const BlockPlaces& out) {
+  copy_half(block, out.scale);
+  copy_half(block + 2, out.minimum);
+  unpack_nibbles(block + 4, 0, out.codes);
 }
 
-void decode_q5_0(const std::byte* blocks, int64_t count, float* out) {
-  for (; count > 0; --count, blocks += 22, out += kSmall) {
-    const float d = half_at(blocks);
-    const uint32_t high = u32_at(blocks + 2);
-    for (int i = 0; i < kSmall; ++i) {
-      const int code = nibble(blocks + 6, i) | static_cast<int>(high >> i & 1) << 4;
-      out[i] = d * static_cast<float>(code - 16);
-    }
-  }
+void unpack_q5_0(const std::byte* block, const BlockPlaces& out) {
+  copy_half(block, out.scale);
+  unpack_nibbles(block + 6, u32_at(block + 2), out.codes);
 }
 
-void decode_q5_1(const std::byte* blocks, int64_t count, float* out) {
-  for (; count > 0; --count, blocks += 24, out += kSmall) {
-    const float d = half_at(blocks);
-    const float m = half_at(blocks + 2);
-    const uint32_t high = u32_at(blocks + 4);
-    for (int i = 0; i < kSmall; ++i) {
-      const int code = nibble(blocks + 8, i) | static_cast<int>(high >> i & 1) << 4;
-      out[i] = d * static_cast<float>(code) + m;
-    }
-  }
+void unpack_q5_1(const std::byte* block, const BlockPlaces& out) {
+  copy_half(block, out.scale);
+  copy_half(block + 2, out.minimum);
+  unpack_nibbles(block + 8, u32_at(block + 4), out.codes);
 }
 
-void decode_q4_k(const std::byte* blocks, int64_t count, float* out) {
-  for (; count > 0; --count, blocks += 144, out += kSuper) {
-    decode_k(blocks, blocks + 16, nullptr, out);
-  }
+void unpack_q4_k(const std::byte* block, const BlockPlaces& out) {
+  unpack_k(block, block + 16, nullptr, out);
 }
 
-void decode_q5_k(const std::byte* blocks, int64_t count, float* out) {
-  for (; count > 0; --count, blocks += 176, out += kSuper) {
-    decode_k(blocks, blocks + 48, blocks + 16, out);
-  }
+void unpack_q5_k(const std::byte* block, const BlockPlaces& out) {
+  unpack_k(block, block + 48, block + 16, out);
 }
 
 // Low halves of 4 bits in 128 bytes, high 2 bits in 64, scales of 16 values in 16, then the scale.
-void decode_q6_k(const std::byte* blocks, int64_t count, float* out) {
-  for (; count > 0; --count, blocks += 210, out += kSuper) {
-    const float scale = half_at(blocks + 208);
-    for (int i = 0; i < kSuper; ++i) {
-      const int half = i / 128;  // halves of a block are stored alike
-      const int quarter = i % 128 / 32;
-      const int j = i % 32;
-      const int low = byte_at(blocks + half * 64, quarter % 2 * 32 + j) >> quarter / 2 * 4 & 0xf;
-      const int high = byte_at(blocks + 128 + half * 32, j) >> quarter * 2 & 3;
-      const float d = scale * static_cast<float>(static_cast<int8_t>(blocks[192 + i / 16]));
-      out[i] = d * static_cast<float>((low | high << 4) - 32);
+void unpack_q6_k(const std::byte* block, const BlockPlaces& out) {
+  copy_half(block + 208, out.scale);
+  std::memcpy(out.scale_factors, block + 192, 16);
+  for (int i = 0; i < kSuper; ++i) {
+    const int half = i / 128;  // halves of a block are stored alike
+    const int quarter = i % 128 / 32;
+    const int j = i % 32;
+    const int low = byte_at(block + half * 64, quarter % 2 * 32 + j) >> quarter / 2 * 4 & 0xf;
+    const int high = byte_at(block + 128 + half * 32, j) >> quarter * 2 & 3;
+    out.codes[i] = static_cast<uint8_t>(low | high << 4);
+  }
+}
+
+void decode_block(WeightFormat format, const BlockPlaces& block, int64_t values, float* out) {
+  const WeightEncoding stored = encoding(format);
+  for (int64_t index = 0; index < values / stored.block; ++index) {
+    float scale = to_f32(*block.scale);
+    float minimum = stored.minimum ? to_f32(*block.minimum) : 0;
+    if (stored.superblock > 0) {
+      scale *= static_cast<float>(block.scale_factors[index]);
+      minimum *= stored.minimum ? static_cast<float>(block.minimum_factors[index]) : 0;
+    }
+    const int64_t first = index * stored.block;
+    for (int64_t i = first; i < first + stored.block; ++i) {
+      const float product = scale * static_cast<float>(block.codes[i] - stored.offset);
+      out[i] = stored.minimum ? product + minimum : product;
     }
   }
 }

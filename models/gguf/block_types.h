@@ -3,24 +3,39 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/weight.h"
+
 namespace tessera {
 
-// Decodes `count` blocks to f32, block_values() each. Values have the bits that PyPI's gguf
-// computes: each product and each sum is rounded to f32.
-// blocks: without alignment; out: [count * block_values]
-using BlockDecoder = void(const std::byte* blocks, int64_t count, float* out);
+// Destinations of the integers and scales of blocks that follow each other. Not owned.
+struct BlockPlaces {
+  uint8_t* codes = nullptr;           // [block values], from 0 on
+  f16* scale = nullptr;               // [1]
+  f16* minimum = nullptr;             // [1], if the format has a minimum
+  int8_t* scale_factors = nullptr;    // [blocks of a superblock], if the format has superblocks
+  int8_t* minimum_factors = nullptr;  // likewise, if it also has a minimum
+};
+
+// Unpacks one block of a GGUF file, without alignment. The numbers mean what encoding() of the
+// block type's weight format says.
+using BlockUnpacker = void(const std::byte* block, const BlockPlaces& out);
 
 // Blocks of 32 values with a scale in f16. Q4_1 and Q5_1 add a minimum in f16.
-BlockDecoder decode_q8_0;
-BlockDecoder decode_q4_0;
-BlockDecoder decode_q4_1;
-BlockDecoder decode_q5_0;
-BlockDecoder decode_q5_1;
+BlockUnpacker unpack_q8_0;
+BlockUnpacker unpack_q4_0;
+BlockUnpacker unpack_q4_1;
+BlockUnpacker unpack_q5_0;
+BlockUnpacker unpack_q5_1;
 
-// Blocks of 256 values. Sub-blocks have integer scales, and the block has a scale for these in f16:
-// Q4_K and Q5_K for 32 values, with minima of the same kind, Q6_K for 16.
-BlockDecoder decode_q4_k;
-BlockDecoder decode_q5_k;
-BlockDecoder decode_q6_k;
+// Superblocks of 256 values. Blocks have integer scales: Q4_K and Q5_K for 32 values, with minimums
+// of the same kind, Q6_K for 16. A file subtracts minimums; here they have the other sign.
+BlockUnpacker unpack_q4_k;
+BlockUnpacker unpack_q5_k;
+BlockUnpacker unpack_q6_k;
+
+// Computes the values of an unpacked block. They have the bits that PyPI's gguf computes: each
+// product and each sum is rounded to f32.
+// values: of a block of the file; out: [values]
+void decode_block(WeightFormat format, const BlockPlaces& block, int64_t values, float* out);
 
 }  // namespace tessera

@@ -35,6 +35,7 @@ class GgufFile {
   const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
   const GgufMetadata& metadata() const { return metadata_; }
   const std::filesystem::path& path() const { return path_; }
+  const MappedFile& mapped() const { return file_; }
 
   static constexpr uint64_t kMaxKeys = uint64_t{1} << 16;
   static constexpr uint64_t kMaxTensors = uint64_t{1} << 18;

@@ -1,5 +1,6 @@
 #include "server/grpc/authorization.h"
 
+#include <optional>
 #include <string_view>
 
 namespace tessera {

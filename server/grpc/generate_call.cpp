@@ -77,8 +77,11 @@ struct GenerateCall::Sequence final : EventSink {
 };
 
 std::shared_ptr<GenerateCall> GenerateCall::make(const Shared& shared,
-                                                 grpc::ServerContextBase& context) {
+                                                 grpc::ServerContextBase& context,
+                                                 std::shared_ptr<const Caller> caller) {
   auto call = std::make_shared<GenerateCall>(shared, context);
+  call->record_->set_caller(*caller);
+  call->caller_ = std::move(caller);
   call->self_ = call;
   call->record_->id = request_id_of(metadata_of(context, "x-request-id"));
   call->record_->method = "gRPC";
@@ -87,23 +90,16 @@ std::shared_ptr<GenerateCall> GenerateCall::make(const Shared& shared,
   return call;
 }
 
-GenerateCall* GenerateCall::start(const Shared& shared, grpc::ServerContextBase& context,
-                                  const v1::GenerateRequest& request,
-                                  std::shared_ptr<const Caller> caller) {
-  const std::shared_ptr<GenerateCall> call = make(shared, context);
-  call->record_->set_caller(*caller);
-  call->caller_ = std::move(caller);
-  if (const absl::Status status = call->submit(request); !status.ok()) {
-    call->finish_early(status);
-  } else {
-    call->write_pending();
+void GenerateCall::start(const v1::GenerateRequest& request) {
+  if (const absl::Status status = begin(request); !status.ok()) {
+    finish_early(status);
   }
-  return call.get();
 }
 
 GenerateCall* GenerateCall::refuse(const Shared& shared, grpc::ServerContextBase& context,
                                    const absl::Status& status) {
-  const std::shared_ptr<GenerateCall> call = make(shared, context);
+  const std::shared_ptr<GenerateCall> call =
+      make(shared, context, std::make_shared<const Caller>());
   call->finish_early(status);
   return call.get();
 }
@@ -114,7 +110,7 @@ GenerateCall::GenerateCall(const Shared& shared, grpc::ServerContextBase& contex
 }
 GenerateCall::~GenerateCall() = default;
 
-absl::Status GenerateCall::submit(const v1::GenerateRequest& request) {
+absl::Status GenerateCall::begin(const v1::GenerateRequest& request) {
   TESSERA_ASSIGN_OR_RETURN(GenerateCallRequest parsed, parse_generate_request(request));
   TESSERA_ASSIGN_OR_RETURN(
       name_, shared_.calls.add(caller_->tenant_id, request.request_id(), weak_from_this()));
@@ -122,6 +118,32 @@ absl::Status GenerateCall::submit(const v1::GenerateRequest& request) {
   TESSERA_ASSIGN_OR_RETURN(parsed.generate.queue_timeout, queue_timeout_of(context_));
   parsed.generate.caller = caller_;
   parsed.generate.record = record_;
+  parsed.generate.streamed = true;
+  if (parsed.generate.grammar) {
+    compile(std::move(parsed));
+    return absl::OkStatus();
+  }
+  TESSERA_RETURN_IF_ERROR(submit(std::move(parsed)));
+  write_pending();
+  return absl::OkStatus();
+}
+
+// Submits the request when its grammar is compiled, on this thread or on one that compiles. Until
+// then the writing side is the caller's.
+void GenerateCall::compile(GenerateCallRequest parsed) {
+  const GrammarSpec spec = *parsed.generate.grammar;
+  shared_.service.compile(spec, [call = shared_from_this(), parsed = std::move(parsed)](
+                                    absl::StatusOr<GrammarStore::Grammar> grammar) mutable {
+    absl::Status status = grammar.status();
+    if (status.ok()) {
+      parsed.generate.compiled_grammar = *std::move(grammar);
+      status = call->submit(std::move(parsed));
+    }
+    status.ok() ? call->write_pending() : call->finish_early(status);
+  });
+}
+
+absl::Status GenerateCall::submit(GenerateCallRequest parsed) {
   const bool shows_prompt = parsed.generate.sampling.prompt_logprobs.has_value();
   std::vector<std::shared_ptr<EventSink>> sinks;
   for (int32_t i = 0; i < parsed.n; ++i) {
@@ -130,6 +152,7 @@ absl::Status GenerateCall::submit(const v1::GenerateRequest& request) {
   }
   TESSERA_ASSIGN_OR_RETURN(Accepted accepted,
                            shared_.service.generate(std::move(parsed.generate), std::move(sinks)));
+  room_ = std::move(accepted.room);
   std::unique_lock lock(mutex_);
   for (std::size_t i = 0; i < sequences_.size(); ++i) {
     Sequence& sequence = *sequences_[i];

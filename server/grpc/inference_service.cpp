@@ -9,6 +9,8 @@
 namespace tessera {
 namespace {
 
+constexpr const char* kBusy = "too many requests wait to be read: try again later";
+
 grpc::ServerUnaryReactor* reply(grpc::CallbackServerContext* context, const absl::Status& status) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(to_grpc(status));
@@ -35,14 +37,42 @@ absl::Status detokenize(const Service& service, const v1::DetokenizeRequest& req
 }  // namespace
 
 InferenceService::InferenceService(tessera::Service& service, const ApiKeys& keys,
-                                   std::size_t max_pending_tokens)
-    : service_(service), keys_(keys), shared_{service, calls_, writer_, max_pending_tokens} {}
+                                   std::size_t max_pending_tokens, RequestWork work)
+    : service_(service),
+      keys_(keys),
+      work_(work),
+      shared_{service, calls_, writer_, max_pending_tokens} {}
+
+// Runs `call` on the work pool and finishes with its status. Request, response and context live
+// until then.
+template <class Call>
+grpc::ServerUnaryReactor* InferenceService::reply_later(grpc::CallbackServerContext* context,
+                                                        std::size_t bytes, Call call) {
+  const auto caller = authorize(keys_, *context);
+  if (!caller.ok()) {
+    return reply(context, caller.status());
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  if (!work_.pool.submit((*caller)->turn_name(), bytes,
+                         [reactor, call] { reactor->Finish(to_grpc(call())); })) {
+    reactor->Finish(to_grpc(absl::UnavailableError(kBusy)));
+  }
+  return reactor;
+}
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
   const auto caller = authorize(keys_, *context);
-  return caller.ok() ? GenerateCall::start(shared_, *context, *request, *caller)
-                     : GenerateCall::refuse(shared_, *context, caller.status());
+  if (!caller.ok()) {
+    return GenerateCall::refuse(shared_, *context, caller.status());
+  }
+  const std::shared_ptr<GenerateCall> call = GenerateCall::make(shared_, *context, *caller);
+  // The call owns its writing side until start() returns, so gRPC keeps request and context.
+  if (!work_.pool.submit((*caller)->turn_name(), request->ByteSizeLong(),
+                         [call, request] { call->start(*request); })) {
+    call->finish_early(absl::UnavailableError(kBusy));
+  }
+  return call.get();
 }
 
 grpc::ServerUnaryReactor* InferenceService::Abort(grpc::CallbackServerContext* context,
@@ -63,15 +93,16 @@ grpc::ServerUnaryReactor* InferenceService::Abort(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
                                                      const v1::TokenizeRequest* request,
                                                      v1::TokenizeResponse* response) {
-  const absl::Status authorized = authorize(keys_, *context).status();
-  return reply(context, authorized.ok() ? tokenize(service_, *request, *response) : authorized);
+  return reply_later(context, request->ByteSizeLong(),
+                     [this, request, response] { return tokenize(service_, *request, *response); });
 }
 
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
                                                        const v1::DetokenizeRequest* request,
                                                        v1::DetokenizeResponse* response) {
-  const absl::Status authorized = authorize(keys_, *context).status();
-  return reply(context, authorized.ok() ? detokenize(service_, *request, *response) : authorized);
+  return reply_later(context, request->ByteSizeLong(), [this, request, response] {
+    return detokenize(service_, *request, *response);
+  });
 }
 
 grpc::ServerUnaryReactor* InferenceService::GetModelInfo(grpc::CallbackServerContext* context,

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
 #include "models/status_macros.h"
+#include "server/grammar/make_spec.h"
 #include "server/grpc/kv_options.h"
 #include "server/grpc/request_options.h"
 #include "server/request_limits.h"
@@ -34,6 +35,32 @@ absl::StatusOr<Prompt> parse_prompt(const v1::GenerateRequest& message) {
       break;
   }
   return absl::InvalidArgumentError("prompt: one of text, tokens and chat is required");
+}
+
+absl::StatusOr<std::optional<GrammarSpec>> parse_grammar(const v1::Grammar& message) {
+  using Kind = GrammarSpec::Kind;
+  switch (message.kind_case()) {
+    case v1::Grammar::kJsonObject:
+      return message.json_object()
+                 ? std::optional(GrammarSpec{Kind::json, "object", "grammar.json_object"})
+                 : std::nullopt;
+    case v1::Grammar::kJsonSchema:
+      return schema_text_spec(message.json_schema(), "grammar.json_schema");
+    case v1::Grammar::kRegex:
+      return notation_spec(Kind::regex, message.regex(), "grammar.regex");
+    case v1::Grammar::kGbnf:
+      return notation_spec(Kind::gbnf, message.gbnf(), "grammar.gbnf");
+    case v1::Grammar::kChoice:
+      return choice_spec(std::vector<std::string>(message.choice().texts().begin(),
+                                                  message.choice().texts().end()),
+                         "grammar.choice");
+    case v1::Grammar::kStructuralTag:
+      return notation_spec(Kind::structural_tag, message.structural_tag(),
+                           "grammar.structural_tag");
+    case v1::Grammar::KIND_NOT_SET:
+      break;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -66,6 +93,12 @@ absl::StatusOr<GenerateCallRequest> parse_generate_request(const v1::GenerateReq
   request.prompt_options.parse_special = message.parse_special_tokens();
   request.keep_special = message.keep_special_tokens();
   request.kv = parse_kv_options(message.kv());
+  absl::StatusOr<std::optional<GrammarSpec>> grammar = parse_grammar(message.grammar());
+  if (!grammar.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("grammar ", std::string(grammar.status().message())));
+  }
+  request.grammar = *std::move(grammar);
   return call;
 }
 

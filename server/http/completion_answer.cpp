@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <iterator>
+#include <mutex>
 #include <random>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "models/text/detokenizer.h"
 #include "server/http/choice.h"
 #include "server/http/replies.h"
+#include "server/openai/error.h"
 #include "server/openai/response.h"
 
 namespace tessera {
@@ -68,6 +70,24 @@ class CompletionAnswer final : public HttpAnswer {
     }
   }
 
+  // Submission after a grammar is compiled is work that grows with the request, too.
+  std::size_t start_bytes() const override {
+    return stream_ && waiting_ == nullptr ? 0 : bytes_ + 1;
+  }
+
+  // Submits the request, or waits for its grammar first: start() then submits it.
+  absl::Status begin(CompletionRequest request, std::shared_ptr<HttpWaker> waker) {
+    if (!request.each.grammar) {
+      return submit(std::move(request), waker);
+    }
+    const GrammarSpec spec = *request.each.grammar;
+    waiting_ = std::make_shared<Waiting>(std::move(request), waker);
+    service_.compile(spec, [waiting = waiting_](absl::StatusOr<GrammarStore::Grammar> grammar) {
+      waiting->set(std::move(grammar));
+    });
+    return resume();
+  }
+
   absl::Status submit(CompletionRequest request, const std::shared_ptr<HttpWaker>& waker) {
     choices_.reserve(request.prompts.size() * static_cast<std::size_t>(best_of_));
     for (Prompt& prompt : request.prompts) {
@@ -77,6 +97,12 @@ class CompletionAnswer final : public HttpAnswer {
   }
 
   std::optional<HttpReply> start() override {
+    if (const absl::Status status = resume(); !status.ok()) {
+      return error_reply(status);
+    }
+    if (waiting_ != nullptr) {
+      return std::nullopt;
+    }
     if (stream_) {
       HttpReply reply;
       reply.content_type = "text/event-stream; charset=utf-8";
@@ -121,6 +147,42 @@ class CompletionAnswer final : public HttpAnswer {
   }
 
  private:
+  // A request whose grammar is being compiled.
+  struct Waiting {
+    Waiting(CompletionRequest some_request, std::shared_ptr<HttpWaker> some_waker)
+        : request(std::move(some_request)), waker(std::move(some_waker)) {}
+
+    void set(absl::StatusOr<GrammarStore::Grammar> result) {
+      {
+        const std::lock_guard lock(mutex);
+        grammar = std::move(result);
+      }
+      waker->wake();
+    }
+
+    CompletionRequest request;
+    const std::shared_ptr<HttpWaker> waker;
+    std::mutex mutex;  // guards the grammar
+    std::optional<absl::StatusOr<GrammarStore::Grammar>> grammar;
+  };
+
+  // Submits the request if its grammar is there by now.
+  absl::Status resume() {
+    if (waiting_ == nullptr) {
+      return absl::OkStatus();
+    }
+    {
+      const std::lock_guard lock(waiting_->mutex);
+      if (!waiting_->grammar.has_value()) {
+        return absl::OkStatus();
+      }
+    }
+    const std::shared_ptr<Waiting> waited = std::exchange(waiting_, nullptr);
+    TESSERA_RETURN_IF_ERROR(waited->grammar->status());
+    waited->request.each.compiled_grammar = **waited->grammar;
+    return submit(std::move(waited->request), waited->waker);
+  }
+
   // Usage has the engine's final numbers. So a choice that a stop string has ended is done only
   // when the engine has ended it too.
   bool done(const Choice& choice) const {
@@ -138,9 +200,18 @@ class CompletionAnswer final : public HttpAnswer {
     const bool echo_text = request.echo && std::holds_alternative<std::string>(prompt);
     std::string text = echo_text ? std::get<std::string>(prompt) : std::string();
     each.prompt = std::move(prompt);
+    each.streamed = request.stream;
+    each.echo = request.echo;
     TESSERA_ASSIGN_OR_RETURN(Accepted accepted,
                              service_.generate(std::move(each), {queues.begin(), queues.end()}));
     prompt_tokens_ += static_cast<int64_t>(accepted.prompt.size());
+    bytes_ += accepted.room.bytes();
+    rooms_.push_back(std::move(accepted.room));
+    if (bytes_ > service_.max_answer_bytes()) {
+      return invalid_field("prompt",
+                           "the answers to all prompts may become too large together: "
+                           "ask for fewer prompts, tokens or log probabilities");
+    }
     if (request.echo && !echo_text) {
       text = text_of(accepted.prompt, request.each.keep_special);
     }
@@ -222,7 +293,10 @@ class CompletionAnswer final : public HttpAnswer {
   const int32_t best_of_;  // sequences of each prompt
   CompletionHead head_;
   int64_t prompt_tokens_ = 0;
+  std::size_t bytes_ = 0;  // of rooms_
+  std::vector<ByteBudget::Share> rooms_;
   std::vector<Choice> choices_;
+  std::shared_ptr<Waiting> waiting_;  // null: the request was submitted
 };
 
 }  // namespace
@@ -231,7 +305,7 @@ absl::StatusOr<std::unique_ptr<HttpAnswer>> answer_completion(Service& service,
                                                               CompletionRequest request,
                                                               std::shared_ptr<HttpWaker> waker) {
   auto answer = std::make_unique<CompletionAnswer>(service, request);
-  TESSERA_RETURN_IF_ERROR(answer->submit(std::move(request), waker));
+  TESSERA_RETURN_IF_ERROR(answer->begin(std::move(request), std::move(waker)));
   return answer;
 }
 

@@ -31,12 +31,14 @@ absl::StatusOr<std::optional<milliseconds>> time_of(const HttpRequest& http,
 
 }  // namespace
 
-absl::Status read_request_times(const HttpRequest& http, GenerateRequest& out) {
+absl::Status read_request_times(const HttpRequest& http,
+                                std::chrono::steady_clock::time_point received,
+                                GenerateRequest& out) {
   TESSERA_ASSIGN_OR_RETURN(out.queue_timeout, time_of(http, "x-queue-timeout"));
   TESSERA_ASSIGN_OR_RETURN(const std::optional<milliseconds> whole,
                            time_of(http, "x-request-timeout"));
   if (whole.has_value()) {
-    out.deadline = std::chrono::steady_clock::now() + *whole;
+    out.deadline = received + *whole;
   }
   return absl::OkStatus();
 }

@@ -15,6 +15,7 @@ using ModelEndpoint = HttpResult (*)(const EndpointContext&);
 using PlainEndpoint = HttpReply (*)();
 
 HttpReply answer_page();
+HttpReply answer_icon();
 HttpReply answer_version();
 HttpResult answer_health(const EndpointContext& context);
 HttpResult answer_metrics(const EndpointContext& context);
@@ -36,28 +37,36 @@ enum class Access : uint8_t {
   admin,  // as `key`, of one with the right to admin routes
 };
 
+// Amount of an endpoint's work, and the thread that does it.
+enum class Work : uint8_t {
+  little,  // on a thread of the listener: an amount that does not grow with the request
+  grows,   // on the work pool
+};
+
 struct Route {
   std::string_view method;  // GET also answers HEAD
   std::string_view path;    // a final '*' stands for one or more characters
   std::variant<ModelEndpoint, PlainEndpoint> endpoint;
   Access access = Access::key;
+  Work work = Work::little;
 };
 
 // The only list of the HTTP API's routes.
 inline constexpr Route kRoutes[] = {
     {"GET", "/", answer_page, Access::page},
+    {"GET", "/favicon.ico", answer_icon, Access::open},
     {"GET", "/health", answer_health, Access::open},
     {"GET", "/metrics", answer_metrics, Access::open},
     {"GET", "/version", answer_version},
     {"GET", "/v1/models", answer_models},
     {"GET", "/v1/models/*", answer_model},
-    {"POST", "/v1/completions", answer_completions},
-    {"POST", "/v1/chat/completions", answer_chat_completions},
+    {"POST", "/v1/completions", answer_completions, Access::key, Work::grows},
+    {"POST", "/v1/chat/completions", answer_chat_completions, Access::key, Work::grows},
     {"GET", "/v1/cache", answer_cache},
     {"POST", "/v1/cache/flush", answer_cache_flush, Access::admin},
     {"POST", "/v1/log-level", answer_log_level, Access::admin},
-    {"POST", "/tokenize", answer_tokenize},
-    {"POST", "/detokenize", answer_detokenize},
+    {"POST", "/tokenize", answer_tokenize, Access::key, Work::grows},
+    {"POST", "/detokenize", answer_detokenize, Access::key, Work::grows},
 };
 
 }  // namespace tessera

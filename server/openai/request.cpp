@@ -7,7 +7,9 @@
 
 #include "models/status_macros.h"
 #include "server/openai/body_fields.h"
+#include "server/openai/grammar_fields.h"
 #include "server/openai/kv_cache.h"
+#include "server/openai/ordered_members.h"
 #include "server/openai/request_options.h"
 #include "server/openai/unsupported.h"
 #include "server/request_limits.h"
@@ -85,6 +87,22 @@ void read_common(BodyFields& fields, CompletionRequest& out) {
   if (out.prompt_logprobs && out.stream) {
     fields.refuse("prompt_logprobs", "is not available with stream: true");
   }
+}
+
+// Reads the grammar, and parses the body again where its order matters.
+absl::Status read_grammar(BodyFields& fields, std::string_view body, CompletionRequest& out) {
+  const bool ordered =
+      std::any_of(std::begin(kGrammarMembers), std::end(kGrammarMembers),
+                  [&](std::string_view name) { return fields.find(name) != nullptr; });
+  nlohmann::ordered_json members;
+  if (ordered) {
+    TESSERA_ASSIGN_OR_RETURN(members, ordered_members(body, kGrammarMembers));
+  }
+  out.each.grammar = read_grammar(fields, members);
+  if (out.each.grammar && out.each.ignore_eos) {
+    fields.refuse("ignore_eos", "cannot be combined with a grammar, which ends the text");
+  }
+  return absl::OkStatus();
 }
 
 // Called after all fields were read: sets the log probabilities that the engine reports, and
@@ -273,6 +291,7 @@ absl::StatusOr<CompletionRequest> parse_completion_request(std::string_view body
     request.each.ignore_eos = true;
   }
   fields.find("prompt");
+  TESSERA_RETURN_IF_ERROR(read_grammar(fields, body, request));
   TESSERA_RETURN_IF_ERROR(finish_fields(fields, request));
   TESSERA_RETURN_IF_ERROR(read_prompts(fields, request.prompts));
   return request;
@@ -301,6 +320,7 @@ absl::StatusOr<CompletionRequest> parse_chat_request(std::string_view body) {
     fields.refuse("top_logprobs", "is only allowed with logprobs: true");
   }
   fields.find("messages");
+  TESSERA_RETURN_IF_ERROR(read_grammar(fields, body, request));
   TESSERA_RETURN_IF_ERROR(finish_fields(fields, request));
   TESSERA_ASSIGN_OR_RETURN(std::vector<ChatMessage> messages, read_messages(fields));
   request.prompts.emplace_back(std::move(messages));

@@ -227,23 +227,6 @@ std::string print_model(const ModelCard& model) {
   return dump(model_json(model));
 }
 
-std::string print_cache(const EngineStats& stats) {
-  const PrefixCacheStats& cache = stats.cache;
-  const Json body{{"object", "cache"},
-                  {"unit_tokens", stats.prefix_block_tokens},
-                  {"units", cache.blocks},
-                  {"pinned_units", cache.pinned_blocks},
-                  {"bytes", cache.pages * stats.page_bytes},
-                  {"unused_bytes", cache.unlocked_pages * stats.page_bytes},
-                  {"query_tokens", stats.cache_query_tokens},
-                  {"hit_tokens", stats.cache_hit_tokens},
-                  {"entered_units", cache.inserted_blocks},
-                  {"demoted_units", cache.demoted_blocks},
-                  {"evicted_units", cache.evicted_blocks},
-                  {"handed_over_units", cache.handed_over_blocks}};
-  return dump(body);
-}
-
 std::string print_models(const ModelCard& model) {
   return dump({{"object", "list"}, {"data", Json::array({model_json(model)})}});
 }

@@ -74,9 +74,6 @@ struct ModelCard {
 std::string print_model(const ModelCard& model);
 std::string print_models(const ModelCard& model);
 
-// Returns: content and counters of the prefix cache (GET /v1/cache, our own format).
-std::string print_cache(const EngineStats& stats);
-
 // Replies of /tokenize and /detokenize in vLLM's format, which serves llama-server's clients too
 // ("content" is its name for the text). `texts`: none if not requested, printed as null.
 std::string print_tokens(std::span<const int32_t> tokens, int32_t context,

@@ -34,8 +34,8 @@ bool is_none(const json& v) {
 bool is_default(const json& v) {
   return v == "auto" || v == "default";
 }
-bool is_text(const json& v) {
-  return v == json{{"type", "text"}};
+bool is_default_backend(const json& v) {
+  return v == "auto" || v == "xgrammar";
 }
 bool is_text_only(const json& v) {
   return v == json::array({"text"});
@@ -57,16 +57,10 @@ constexpr Field kFields[] = {
     {"documents", is_empty},
     {"function_call", is_none},
     {"functions", is_empty},
-    {"grammar", is_empty},
-    {"guided_choice", is_empty},
-    {"guided_decoding_backend", never},
-    {"guided_grammar", is_empty},
-    {"guided_json", is_empty},
-    {"guided_regex", is_empty},
+    {"guided_decoding_backend", is_default_backend},
     {"guided_whitespace_pattern", never},
     {"include_reasoning", is_switch},  // no model here separates its reasoning
     {"include_stop_str_in_output", is_false},
-    {"json_schema", is_empty},
     {"kv_transfer_params", is_empty},
     {"length_penalty", is_one},
     {"logits_processors", is_empty},
@@ -81,14 +75,12 @@ constexpr Field kFields[] = {
     {"prompt_cache_retention", never},
     {"prompt_embeds", is_empty},
     {"reasoning_effort", never},
-    {"response_format", is_text},
     {"return_token_ids", is_false},
     {"safety_identifier", is_name},
     {"service_tier", is_default},
     {"spaces_between_special_tokens", is_switch},  // only for tokenizers not supported here
     {"store", is_false},
     {"structural_tag", is_empty},
-    {"structured_outputs", is_empty},
     {"suffix", is_empty},
     {"thinking_token_budget", never},
     {"tool_choice", is_none},

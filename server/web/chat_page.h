@@ -4,7 +4,13 @@
 
 namespace tessera {
 
-// The chat page served at `/`: HTML, UTF-8, self-contained (server/web/chat.html).
+// The chat page served at `/`: HTML, UTF-8, self-contained (server/web/page.html).
 std::string_view chat_page();
+
+// Its Content-Security-Policy. It names the page's script and style by their hashes, so nothing else
+// runs, and refuses text as markup (trusted types) as well as any address but the server's own.
+std::string_view chat_page_policy();
+
+std::string_view chat_icon();  // SVG
 
 }  // namespace tessera

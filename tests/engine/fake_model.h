@@ -30,7 +30,7 @@ class FakeModel final : public Transformer {
   void logits(std::span<const int32_t> rows, MatrixView<float> logits, Stream stream) override;
   int32_t max_logits_rows() const override { return 3; }
   const ModelConfig& config() const override { return config_; }
-  WeightFormat weight_format() const override { return WeightFormat::f32; }
+  std::string weight_formats() const override { return "f32"; }
   int64_t weight_bytes() const override { return 0; }
   int64_t workspace_bytes() const override { return 0; }
 

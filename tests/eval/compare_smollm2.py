@@ -4,7 +4,8 @@
     compare_smollm2.py TESSERA_COMPARE
 
 The file is that of the quick start (deploy/smollm2.sh), or $TESSERA_SMOLLM2. Without it: exit status 77.
-Its weights are blocks of 32 inputs with a minimum, which int4 holds exactly.
+Its weights are blocks of 32 inputs (Q4_1, the embedding Q8_0). They are served as they are: cpu:stored, which is
+also what cpu:int4 finds in the file.
 """
 
 import os
@@ -12,7 +13,8 @@ import pathlib
 import subprocess
 import sys
 
-MOST_DIVERGENCE = {"cpu:f16": 1e-5, "cpu:bf16": 4e-4, "cpu:int8": 6e-3, "cpu:int4": 6e-3}
+MOST_DIVERGENCE = {"cpu:f16": 1e-5, "cpu:bf16": 4e-4, "cpu:int8": 6e-3, "cpu:int4": 6e-3,
+                   "cpu:stored": 6e-3}
 
 
 def main():

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "eval/command_line.h"
+#include "eval/paper_settings.h"
 
 namespace tessera {
 namespace {
@@ -23,6 +24,19 @@ std::vector<std::string> names(const std::string& list) {
 TEST(KvPresets, PutTheReferenceFirstAndEachOnce) {
   EXPECT_THAT(names("f32"), ElementsAre("f16", "f32"));
   EXPECT_THAT(names("f32,f16,f32"), ElementsAre("f16", "f32"));
+}
+
+TEST(KvPresets, IncludeThoseOfThePapersWithTheirSources) {
+  EXPECT_EQ(names("papers").size(), paper_settings().size() + 1);
+  EXPECT_THAT(names("papers"), testing::Contains("snapkv@paper"));
+  for (const PaperSetting& setting : paper_settings()) {
+    EXPECT_THAT(std::string(setting.source), HasSubstr("20")) << "a paper has a year";
+    EXPECT_FALSE(setting.differs.empty()) << setting.name;
+  }
+  const auto leankv = find_eval_presets("leankv@paper");
+  ASSERT_TRUE(leankv.ok()) << leankv.status();
+  EXPECT_EQ(leankv->back().policy.score_pool, 1);
+  EXPECT_EQ(leankv->back().policy.alpha_low, 0);
 }
 
 TEST(KvPresets, RefuseAnUnknownOneAndListTheKnown) {

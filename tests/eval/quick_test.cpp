@@ -72,7 +72,7 @@ class QuickProfile : public testing::Test {
       results.push_back(*std::move(found));
       report_.tasks.push_back(score_task(task, results.back(), 0));
     }
-    judge_subjects(results, {config.layers, config.kv_heads}, report_);
+    judge_subjects(tasks, results, {config.layers, config.kv_heads}, report_);
   }
 
   static double score(const std::string& task, const std::string& metric, size_t subject) {
@@ -97,7 +97,10 @@ TEST_F(QuickProfile, FindsF16AsGoodAsF32) {
   EXPECT_LT(score("text", "KL max", kF32), 1e-3);
   EXPECT_LT(score("generation", "KL mean", kF32), 1e-4);
   EXPECT_GT(score("text", "top-1 agreement", kF32), 99.5);
-  EXPECT_EQ(report_.subjects[kF32].lossless, true) << report_.subjects[kF32].reason;
+  EXPECT_EQ(report_.tasks.front().judgements[kF32]->verdict, Verdict::lossless);
+  // No loss in so few answers is near, and not lossless.
+  EXPECT_EQ(report_.subjects[kF32].judgement->verdict, Verdict::near)
+      << report_.subjects[kF32].judgement->reason;
   for (const char* const task : kRetrieval) {
     EXPECT_EQ(score(task, "lost", kF32), 0) << task;
     EXPECT_EQ(score(task, "accuracy", kF16), score(task, "accuracy", kF32)) << task;
@@ -116,7 +119,7 @@ TEST_F(QuickProfile, CatchesValuesOfOneBit) {
   EXPECT_GT(score("text", "KL mean", kOneBit), 0.1);
   EXPECT_LT(score("text", "top-1 agreement", kOneBit), 90);
   EXPECT_GT(score("generation", "KL mean", kOneBit), 0.1);
-  EXPECT_EQ(report_.subjects[kOneBit].lossless, false) << print_table(report_);
+  EXPECT_EQ(report_.subjects[kOneBit].judgement->verdict, Verdict::no) << print_table(report_);
   EXPECT_GT(score("copy", "lost", kOneBit), 40);
   double lost = 0;
   for (const char* const task : kRetrieval) {

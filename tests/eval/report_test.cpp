@@ -49,6 +49,7 @@ Report many_presets() {
   TaskReport generation{.name = "generation", .description = "1000 tokens", .items = 2};
   text.metrics = {metric("KL mean", "nats", -1)};
   generation.metrics = {metric("KL mean", "nats", -1)};
+  multikey.qualifications = {{.length = 1024, .accuracy = 0.4, .counts = false}};
   multikey.metrics = {metric("accuracy", "%", 1)};
   multikey.grid = GridReport{"tokens", {256, 512, 1024, 1536}, {0, 0.25, 0.5, 0.75, 1}, {}};
   generation.course = CourseReport{};
@@ -62,11 +63,15 @@ Report many_presets() {
     subject.accuracy = preset.accuracy;
     if (!reference) {
       subject.kl = preset.kl;
-      subject.lossless = preset.kl < 0.01;
-      subject.reason = "mean KL";
+      subject.judgement = Judgement{.verdict = preset.kl < 0.01 ? Verdict::lossless : Verdict::no,
+                                    .reason = "mean KL",
+                                    .contexts = 10,
+                                    .kl = Bounds{preset.kl, 0, 2 * preset.kl},
+                                    .lost = {}};
     }
     for (TaskReport* const task : {&text, &multikey, &generation}) {
       task->kv.push_back(KvReport{preset.bytes * 100, 100});
+      task->judgements.push_back(subject.judgement);
     }
     std::vector<double>& cells = multikey.grid->subjects.emplace_back();
     std::vector<double>& course = generation.course->subjects.emplace_back();
@@ -119,6 +124,7 @@ TEST(Markup, IsEscaped) {
 TEST(Report, PrintsAnAlignedTable) {
   const std::string table = print_table(many_presets());
   EXPECT_THAT(table, HasSubstr("multikey: pairs (24 items, 2 too long)"));
+  EXPECT_THAT(table, HasSubstr("answers do not count at 1024 tokens: the reference answers 40 %"));
   EXPECT_THAT(table, HasSubstr("KL mean, nats"));
   EXPECT_THAT(table, HasSubstr("2.00e-04 [1.80e-04, 2.10e-04]"));
   size_t at = table.find("\n  preset");
@@ -136,8 +142,10 @@ TEST(Report, PrintsJsonThatSaysEverything) {
   EXPECT_EQ(json["seed"], 3);
   EXPECT_EQ(json["presets"][2]["name"], "k8v8");
   EXPECT_EQ(json["presets"][2]["kv"]["bytes_per_token"], 3168);
-  EXPECT_EQ(json["presets"][2]["lossless"], true);
-  EXPECT_EQ(json["presets"][0]["lossless"], nullptr);
+  EXPECT_EQ(json["presets"][2]["judgement"]["verdict"], "lossless");
+  EXPECT_EQ(json["presets"][2]["judgement"]["lost"], nullptr);
+  EXPECT_EQ(json["presets"][0]["judgement"], nullptr);
+  EXPECT_EQ(json["tasks"][1]["qualifications"][0]["counts"], false);
   EXPECT_EQ(json["presets"][6]["kept"]["share"].size(), 12u);
   EXPECT_EQ(json["tasks"][0]["metrics"][0]["scores"]["f16"], nullptr);
   EXPECT_EQ(json["tasks"][0]["metrics"][0]["scores"]["k8v4"]["value"], 3e-3);

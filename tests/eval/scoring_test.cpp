@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "eval/score/evidence.h"
 #include "eval/score/item_scores.h"
 
 namespace tessera {
@@ -121,12 +122,95 @@ TEST(Scoring, ChoosesByLogLikelihoodAsAWholeAndByByte) {
 
 TEST(Scoring, FindsAnAnswerWithinWhatWasGenerated) {
   Item item;
+  item.trials.push_back({.prompt = {1}, .generate = 8});
   item.answer = "d1ff29be";
   TrialResult result;
   result.text = " The value is \"d1ff29be\".";
-  EXPECT_TRUE(is_right(Scoring::contains, item, {result}));
+  EXPECT_EQ(accuracy(Scoring::contains, item, {result}).value(), 1);
   result.text = " d1ff29bf";
-  EXPECT_FALSE(is_right(Scoring::contains, item, {result}));
+  EXPECT_EQ(accuracy(Scoring::contains, item, {result}).value(), 0);
+}
+
+// One context of 100 tokens with two forked questions of 2 tokens, and answers of 2 tokens.
+Item forked(int32_t length = 100) {
+  Item item;
+  item.length = length;
+  for (int i = 0; i < 2; ++i) {
+    item.trials.push_back({.prompt = std::vector<int32_t>(static_cast<size_t>(length), 1),
+                           .forced = {2, 3, 4, 5},
+                           .turns = {{2, 2}}});
+  }
+  return item;
+}
+
+TEST(Scoring, CountsEachQuestionOfAContextAndEachTurn) {
+  Task task{.name = "t"};
+  task.items = {forked()};
+  TaskResults results;
+  results.results = {{{answered({1, 1}), answered({1, 0})}}};
+  EXPECT_DOUBLE_EQ(value_of(score_task(task, results, 0), "accuracy", 0), 50);
+  Trial turns = task.items[0].trials[0];
+  turns.forced = {2, 3, 4, 5, 6};
+  turns.turns = {{1, 2}, {1, 1}};
+  task.items[0].trials = {turns};
+  results.results = {{{answered({1, 0, 1})}}};
+  EXPECT_DOUBLE_EQ(value_of(score_task(task, results, 0), "accuracy", 0), 50);
+}
+
+TEST(Evidence, LeavesOutPositionsAtWhichThePolicyHasNotActed) {
+  Task task{.name = "t"};
+  task.items = {forked()};
+  TaskResults results;
+  results.results.assign(2, {{answered({1, 1}), answered({1, 1})}});
+  for (TrialResult& own : results.results[1][0]) own.kl = {0.5f, 1.0f, 2.0f};
+  const auto evidence = [&](std::optional<int32_t> from) {
+    for (TrialResult& own : results.results[1][0]) own.acted_from = from;
+    return evidence_of(task, results, 1)[0];
+  };
+  // The entries come after positions 100, 101 and 102.
+  EXPECT_DOUBLE_EQ(evidence(64).kl.sum, 7);
+  EXPECT_DOUBLE_EQ(evidence(102).kl.sum, 4);
+  EXPECT_EQ(evidence(102).lost.of, 2) << "the last token of each answer";
+  EXPECT_EQ(evidence(103).kl.of, 0);
+  EXPECT_EQ(evidence(103).lost.of, 0);
+  EXPECT_EQ(evidence(std::nullopt).kl.of, 0);
+}
+
+TEST(Evidence, TakesAnswersOnlyWhereTheReferenceGives80PercentOfThem) {
+  Task task{.name = "t"};
+  task.items = {forked(100), forked(200), forked(4000)};
+  TaskResults results;
+  results.results.assign(2, {{answered({1, 1}), answered({1, 1})},
+                             {answered({1, 1}), answered({0, 1})},
+                             {answered({1, 1}), answered({1, 1})}});
+  for (auto& item : results.results[1]) {
+    item[0] = answered({0, 1});
+    for (TrialResult& own : item) own.acted_from = 64;
+  }
+  const std::vector<ContextEvidence> evidence = evidence_of(task, results, 1);
+  EXPECT_EQ(evidence[0].lost.sum, 1);
+  EXPECT_EQ(evidence[0].lost.of, 2);
+  EXPECT_EQ(evidence[1].lost.of, 0) << "the reference answers 50 %";
+  EXPECT_EQ(evidence[2].lost.of, 0) << "at 4000 tokens the divergence decides";
+  const std::vector<Qualification> qualified = qualify(task, results);
+  ASSERT_EQ(qualified.size(), 3u);
+  EXPECT_TRUE(qualified[0].counts);
+  EXPECT_EQ(qualified[1].accuracy, 0.5);
+}
+
+TEST(Evidence, DoesNotCountGains) {
+  Task task{.name = "t"};
+  task.items = {forked(), forked(), forked()};
+  TaskResults results;
+  results.results.assign(2, {3, {answered({1, 1}), answered({1, 1})}});
+  results.results[0][2][1] = answered({0, 1});  // the subject is right
+  for (auto& item : results.results[1]) {
+    for (TrialResult& own : item) own.acted_from = 64;
+  }
+  Ratio lost;
+  for (const ContextEvidence& context : evidence_of(task, results, 1)) lost.add(context.lost);
+  EXPECT_EQ(lost.sum, 0);
+  EXPECT_EQ(lost.of, 5);
 }
 
 TEST(Scoring, FollowsTheDistanceAlongAText) {
@@ -154,18 +238,19 @@ struct Judged {
   std::vector<TaskResults> results;
 };
 
-// Evaluates two subjects on a text: the second with this KL divergence and these log probabilities.
-Judged judge(float kl, std::vector<float> own_logprobs) {
+// Evaluates two subjects on a text: the second with this KL divergence.
+Judged judge_text(float kl) {
   Task task{.name = "text", .scoring = Scoring::text};
-  task.items.resize(4);
+  task.items.resize(6);
   TaskResults results;
-  results.results.resize(2, std::vector<std::vector<TrialResult>>(4, {TrialResult{}}));
-  for (size_t i = 0; i < 4; ++i) {
+  results.results.resize(2, std::vector<std::vector<TrialResult>>(6, {TrialResult{}}));
+  for (size_t i = 0; i < 6; ++i) {
     task.items[i].trials.push_back({.prompt = {1}, .forced = {2, 3}});
     TrialResult& reference = results.results[0][i][0];
     TrialResult& own = results.results[1][i][0];
     reference.logprobs = {-1.0f, -1.0f};
-    own.logprobs = {own_logprobs[i], own_logprobs[i]};
+    own.logprobs = {-1.0f, -1.0f};
+    own.acted_from = 1;
     own.kl = {kl, kl};
     own.agrees = {1, 1};
     reference.kv = KvUse{6400, 100, {}};
@@ -177,40 +262,21 @@ Judged judge(float kl, std::vector<float> own_logprobs) {
   judged.report.subjects[1].name = "other";
   judged.report.tasks = {score_task(task, results, 0)};
   judged.results = {results};
-  judge_subjects(judged.results, {2, 2}, judged.report);
+  judge_subjects({&task, 1}, judged.results, {2, 2}, judged.report);
   return judged;
 }
 
-TEST(Verdict, IsLosslessWithTheReferenceWithinAndLittleDivergence) {
-  const Judged judged = judge(0.009f, {-0.9f, -1.1f, -0.8f, -1.2f});
-  EXPECT_EQ(judged.report.subjects[1].lossless, true) << judged.report.subjects[1].reason;
-  EXPECT_FALSE(judged.report.subjects[0].lossless.has_value());
+TEST(JudgedSubjects, HaveTheVerdictOfTheirPositions) {
+  const auto judgement = [](float kl) { return *judge_text(kl).report.subjects[1].judgement; };
+  EXPECT_EQ(judgement(0.009f).verdict, Verdict::lossless);
+  EXPECT_EQ(judgement(0.011f).verdict, Verdict::near);
+  EXPECT_EQ(judgement(0.2f).verdict, Verdict::no);
+  EXPECT_THAT(judgement(0.2f).reason, testing::HasSubstr("no in text"));
+  EXPECT_FALSE(judge_text(0).report.subjects[0].judgement.has_value());
 }
 
-TEST(Verdict, IsNotLosslessByDivergence) {
-  const Judged judged = judge(0.011f, {-0.9f, -1.1f, -0.8f, -1.2f});
-  EXPECT_EQ(judged.report.subjects[1].lossless, false);
-  EXPECT_THAT(judged.report.subjects[1].reason, testing::HasSubstr("not below 0.01"));
-}
-
-TEST(Verdict, ShowsOnWhichSideOfTheLimitADivergenceIs) {
-  const auto reason = [](float kl) {
-    return judge(kl, {-0.9f, -1.1f, -0.8f, -1.2f}).report.subjects[1].reason;
-  };
-  EXPECT_THAT(reason(0.00123456f), testing::HasSubstr("mean KL 0.00123 is below 0.01"));
-  EXPECT_THAT(reason(0.00997f), testing::HasSubstr("mean KL 0.00997 is below 0.01"));
-  EXPECT_THAT(reason(0.0099998f), testing::HasSubstr("mean KL 0.0099998 is below 0.01"));
-  EXPECT_THAT(reason(0.01003f), testing::HasSubstr("mean KL 0.01 is not below 0.01"));
-}
-
-TEST(Verdict, IsNotLosslessWhenTheReferenceLiesBeyondTheInterval) {
-  const Judged judged = judge(0.001f, {-1.2f, -1.1f, -1.3f, -1.2f});
-  EXPECT_EQ(judged.report.subjects[1].lossless, false);
-  EXPECT_THAT(judged.report.subjects[1].reason, testing::HasSubstr("perplexity"));
-}
-
-TEST(Verdict, AddsUpBytesAndWhatHeadsKeep) {
-  const Judged judged = judge(0, {-1, -1, -1, -1});
+TEST(JudgedSubjects, AddUpBytesAndWhatHeadsKeep) {
+  const Judged judged = judge_text(0);
   EXPECT_EQ(judged.report.subjects[0].kv->bytes_per_token(), 64);
   EXPECT_EQ(judged.report.subjects[1].kv->bytes_per_token(), 16);
   EXPECT_FALSE(judged.report.subjects[0].kept.has_value());

@@ -256,6 +256,36 @@ TEST_F(Tasks, ReadKvRetrievalAndKeepSomePairs) {
               HasSubstr("{\"k4\": \"v4\",\n \"k5\": \"v5\",\n \"k6\": \"v6\"}"));
 }
 
+TEST_F(Tasks, ReadContextsWithQuestions) {
+  const std::string line = R"({"context": "A cat saw a dog.", "questions": [)"
+                           R"({"question": " The cat saw a", "answer": " dog."}, )"
+                           R"({"question": " The dog saw a", "answer": " cat."}], "asked": )";
+  const auto later = read(line + "\"later\"}\n");
+  ASSERT_TRUE(later.ok()) << later.status();
+  ASSERT_EQ(later->items[0].trials.size(), 2u);
+  EXPECT_EQ(prompt(later->items[0]), text_of(later->items[0].trials[1].prompt));
+  EXPECT_EQ(text_of(later->items[0].trials[1].forced), " The dog saw a cat.");
+  const auto turns = read(line + "\"turns\"}\n");
+  ASSERT_TRUE(turns.ok()) << turns.status();
+  ASSERT_EQ(turns->items[0].trials.size(), 1u);
+  EXPECT_EQ(forced(turns->items[0]), " The cat saw a dog. The dog saw a cat.");
+  const auto end = read(line + "\"end\"}\n");
+  ASSERT_TRUE(end.ok()) << end.status();
+  EXPECT_THAT(prompt(end->items[0]), EndsWith("The cat saw a"));
+}
+
+TEST_F(Tasks, ReadOtherLinesForTuningThanForReporting) {
+  std::string lines;
+  for (const char c : {'a', 'b', 'c', 'd'}) {
+    lines += std::string("{\"prompt\": \"Say\", \"answer\": \" ") + c + "\"}\n";
+  }
+  const auto tuning = read(lines, {.split = Split::tuning});
+  const auto reporting = read(lines, {.split = Split::reporting});
+  ASSERT_TRUE(tuning.ok() && reporting.ok());
+  EXPECT_EQ(forced(tuning->items[1]), " c");
+  EXPECT_EQ(forced(reporting->items[1]), " d");
+}
+
 TEST_F(Tasks, RefuseAFileWithFileAndLine) {
   const std::map<std::string, std::string> wrong = {
       {"{", "mine.jsonl:1: not a JSON object"},
@@ -273,6 +303,10 @@ TEST_F(Tasks, RefuseAFileWithFileAndLine) {
        "none of the"},
       {"{\"prompt\": \"a\", \"answer\": \" b\"}\n{\"prompt\": \"a\", \"choices\": []}",
        "mine.jsonl:2: another form"},
+      {R"({"context": "a", "questions": [], "asked": "later"})", "is empty"},
+      {R"({"context": "a", "questions": [{"question": "b"}], "asked": "later"})", "\"answer\""},
+      {R"({"context": "a", "questions": [], "asked": "soon"})", "'soon'"},
+      {R"({"context": "a", "questions": [3], "asked": "end"})", "\"question\" is missing"},
       {"\n \n", "no items"},
   };
   for (const auto& [lines, message] : wrong) {

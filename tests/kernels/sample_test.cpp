@@ -47,11 +47,24 @@ struct World {
     change.row = wanted[i].row;
     changes.push_back(change);
   }
+  // Allows row `i` only the tokens for which `allowed` is true.
+  template <class Allowed>
+  void mask(size_t i, Allowed&& allowed) {
+    const auto words = static_cast<size_t>(mask_words(vocab));
+    wanted[i].mask = static_cast<int32_t>(masks.size() / words);
+    masks.resize(masks.size() + words);
+    for (int32_t token = 0; token < vocab; ++token) {
+      if (allowed(token)) {
+        masks[masks.size() - words + static_cast<size_t>(token) / 32] |= uint32_t{1} << token % 32;
+      }
+    }
+  }
 
   std::vector<SampledToken> sample(const Backend& backend, Stream stream, void (*wait)(Stream)) {
     std::vector<SampledToken> sampled(wanted.size());
     const SampleLimits limits{static_cast<int32_t>(wanted.size()), vocab,
-                              static_cast<int32_t>(changes.size())};
+                              static_cast<int32_t>(changes.size()),
+                              static_cast<int32_t>(wanted.size())};
     std::vector<uint64_t> scratch(
         static_cast<size_t>(backend.sample_scratch_bytes(limits, stream)) / sizeof(uint64_t) + 1);
     const auto rows = static_cast<int64_t>(wanted.size());
@@ -59,6 +72,7 @@ struct World {
     backend.sample({.logits = {logits.data(), rows, vocab, vocab},
                     .rows = wanted,
                     .changes = changes,
+                    .masks = masks,
                     .sampled = sampled,
                     .scratch = std::as_writable_bytes(std::span(scratch))},
                    stream);
@@ -80,6 +94,7 @@ struct World {
   int32_t vocab;
   std::vector<SampleRow> wanted;
   std::vector<LogitChange> changes;
+  std::vector<uint32_t> masks;
 };
 
 // Tokens allowed by the definition, by sorting everything in double precision. Rounding may decide
@@ -208,6 +223,39 @@ TEST_P(Sample, TakesWhatIsLeftWhenAllElseIsForbidden) {
   EXPECT_EQ(sampled[1].status, SampleStatus::none_left);
 }
 
+TEST_P(Sample, TakesNoTokenThatItsMaskLeavesOut) {
+  World world(5, 70);
+  for (size_t i = 0; i < 5; ++i) {
+    world.row(i)[3] = 9;
+    world.row(i)[68] = 5;
+    world.wanted[i].draw = ~uint64_t{0};
+  }
+  world.mask(0, [](int32_t token) { return token == 42; });
+  world.mask(1, [](int32_t token) { return token != 3; });
+  world.wanted[1].temperature = 0;
+  world.mask(2, [](int32_t) { return false; });
+  world.mask(3, [](int32_t token) { return token == 68 || token == 69; });
+  world.wanted[3].top_k = 1;
+  world.wanted[3].wants_logprob = true;
+  world.change(3, {.token = 3, .bias = 50});
+  world.wanted[4].temperature = 0;  // without a mask
+  const auto sampled = world.sample(GetParam());
+  EXPECT_EQ(sampled[0].token, 42);
+  EXPECT_EQ(sampled[1].token, 68);
+  EXPECT_EQ(sampled[2].status, SampleStatus::none_left);
+  EXPECT_EQ(sampled[3].token, 68);
+  const double log_sum = std::log(std::exp(9.0) + std::exp(5.0) + 68);
+  EXPECT_NEAR(log_probability(sampled[3]), 5 - log_sum, 1e-6) << "by the model's own logits";
+  EXPECT_EQ(sampled[4].token, 3);
+}
+
+TEST_P(Sample, TakesTheForcedTokenUnderAnyMask) {
+  World world(1, 40);
+  world.wanted[0].forced = 7;
+  world.mask(0, [](int32_t token) { return token == 8; });
+  EXPECT_EQ(world.token(GetParam()), 7);
+}
+
 TEST_P(Sample, SaysWhichLogitIsNotFinite) {
   World world(4, 1100);
   world.row(0)[1099] = kNan;
@@ -286,6 +334,10 @@ World random_world(std::mt19937_64& random, int32_t rows, int32_t vocab) {
                        .repetition = pick(0, 1) == 0 ? 1.0f : 1.3f,
                        .penalty = static_cast<float>(pick(0, 2)) * 0.4f});
     }
+    if (pick(0, 2) == 0) {
+      const int32_t share = pick(0, 20);  // sometimes nothing is allowed
+      world.mask(i, [&](int32_t) { return pick(0, 19) < share; });
+    }
   }
   return world;
 }
@@ -303,6 +355,11 @@ TEST_P(Sample, ChoosesAsSortingWould) {
         const LogitChange& change = world.changes[static_cast<size_t>(c)];
         logits[static_cast<size_t>(change.token)] =
             change.apply(logits[static_cast<size_t>(change.token)]);
+      }
+      for (int32_t token = 0; row.mask >= 0 && token < world.vocab; ++token) {
+        if (!allows(world.masks.data() + row.mask * mask_words(world.vocab), token)) {
+          logits[static_cast<size_t>(token)] = -kInfinity;
+        }
       }
       if (*std::ranges::max_element(logits) == -kInfinity) {
         EXPECT_EQ(sampled[i].status, SampleStatus::none_left);

@@ -3,13 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "load/json_text.h"
 namespace tessera::load {
 namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
 
-const json kPerson = json::parse(R"({
+const json kPerson = parse_json(R"({
   "type": "object",
   "properties": {
     "name": {"type": "string", "minLength": 2, "maxLength": 3},
@@ -45,11 +46,11 @@ TEST(JsonSchema, NamesThePlaceThatDoesNotFit) {
 
 TEST(JsonSchema, RefusesOtherKeywordsByName) {
   const absl::Status status =
-      check_schema(json::parse(R"({"properties": {"a": {"pattern": "x+"}}})"));
+      check_schema(parse_json(R"({"properties": {"a": {"pattern": "x+"}}})"));
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(status.message()), HasSubstr("$.a: the keyword 'pattern'"));
-  EXPECT_FALSE(check_schema(json::parse(R"({"type": "text"})")).ok());
-  EXPECT_FALSE(check_schema(json::parse(R"({"minimum": "1"})")).ok());
+  EXPECT_FALSE(check_schema(parse_json(R"({"type": "text"})")).ok());
+  EXPECT_FALSE(check_schema(parse_json(R"({"minimum": "1"})")).ok());
 }
 
 }  // namespace

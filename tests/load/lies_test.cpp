@@ -1,6 +1,9 @@
 // The whole tool against a stub server that lies: each lie must be caught.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -120,6 +123,85 @@ TEST(TesseraLoad, CatchesALeakedPage) {
   EXPECT_THAT(report_on(options)["failures"].dump(), HasSubstr("6656 bytes"));
 }
 
+TEST(TesseraLoad, CatchesMemoryThatIsKept) {
+  for (const bool keep : {false, true}) {
+    const StubServer server({.keep_memory = keep, .delay_seconds = 0.02});
+    LoadOptions options = options_for(server, "chat:output=2");
+    options.process = ServerProcess(std::to_string(getpid()));
+    options.max_growth = 32 << 20;
+    options.requests = 150;
+    const Json report = report_on(options);
+    EXPECT_EQ(report["failures"].empty(), !keep) << report["failures"];
+    EXPECT_EQ(report["failures"].dump().find("memory grew by") != std::string::npos, keep);
+  }
+}
+
+TEST(TesseraLoad, CatchesAServerThatNoLongerTellsItsState) {
+  const Json report = report_on({.honest_requests = kQuestions, .hide_metrics = true});
+  EXPECT_THAT(report["failures"].dump(), HasSubstr("does not tell its state any more"));
+}
+
+// A process of a shell script, killed at the end.
+class ShellProcess {
+ public:
+  explicit ShellProcess(const char* script) : id_(fork()) {
+    if (id_ == 0) {
+      execl("/bin/sh", "sh", "-c", script, nullptr);
+      _exit(1);
+    }
+  }
+  ~ShellProcess() {
+    kill(id_, SIGKILL);
+    waitpid(id_, nullptr, 0);
+  }
+  ShellProcess(const ShellProcess&) = delete;
+  ShellProcess& operator=(const ShellProcess&) = delete;
+  std::string number() const { return std::to_string(id_); }
+
+ private:
+  pid_t id_;
+};
+
+Json report_on_signal(const StubLies& lies, const ShellProcess& process, int signal) {
+  const StubServer server(lies);
+  LoadOptions options = options_for(server, "chat:output=8");
+  options.requests = 0;
+  options.duration = 1.5;
+  options.concurrency = 2;
+  options.process = ServerProcess(process.number());
+  options.signals = {{signal, 0.3}};
+  return report_on(options);
+}
+
+TEST(TesseraLoad, CatchesAProcessThatIgnoresSigterm) {
+  const ShellProcess deaf("trap '' TERM; while :; do sleep 0.1; done");
+  const Json report = report_on_signal({.delay_seconds = 0.05}, deaf, SIGTERM);
+  EXPECT_THAT(report["failures"].dump(), HasSubstr("still runs after SIGTERM"));
+}
+
+// SIGKILL may cut the streams that run at that moment, and no later ones. SIGTERM may cut none.
+TEST(TesseraLoad, CatchesStreamsThatEndBeforeTheProcess) {
+  for (const int signal : {SIGKILL, SIGTERM}) {
+    const ShellProcess process("while :; do sleep 0.1; done");
+    const Json report = report_on_signal(
+        {.honest_requests = 4, .cut_short = true, .delay_seconds = 0.05}, process, signal);
+    const Json& errors = report["requests"]["errors"];
+    EXPECT_EQ(errors.value("killed", 0) > 0, signal == SIGKILL) << errors;
+    EXPECT_GT(errors.value("cut_short", 0), errors.value("killed", 0));
+    EXPECT_THAT(report["failures"].dump(), HasSubstr("streams were cut_short"));
+    EXPECT_GE(report["server"]["signals"][0]["ended"], 0.3);
+  }
+}
+
+TEST(TesseraLoad, CatchesARunThatEndsBeforeItsSignal) {
+  const ShellProcess process("sleep 60");
+  const StubServer server;
+  LoadOptions options = options_for(server, "chat:output=2");
+  options.process = ServerProcess(process.number());
+  options.signals = {{SIGTERM, 60}};
+  EXPECT_THAT(report_on(options)["failures"].dump(), HasSubstr("ended before 1 signals"));
+}
+
 // An event without text is no token: the time to the first token is that of its text.
 TEST(TesseraLoad, CatchesLateAnswersReportedEarly) {
   const Json report =
@@ -192,12 +274,28 @@ TEST(TesseraLoad, ASweepEndsBetweenARateThatPassedAndOneThatFailed) {
   EXPECT_GE(report["sweep"]["points"].size(), 4u);
 }
 
+TEST(TesseraLoad, MeasuresEachRate) {
+  const StubServer server;
+  LoadOptions options = options_for(server, "recall:output=8");
+  options.concurrency = 0;
+  options.requests = 20;
+  options.rates = {100, 200};
+  const Json report = report_on(options);
+  ASSERT_EQ(report["sweep"]["points"].size(), 2u);
+  EXPECT_EQ(report["sweep"]["points"][1]["rate"], 200);
+  EXPECT_EQ(report["sweep"]["points"][1]["answers"]["correct"], 20);
+  EXPECT_EQ(report["failures"], Json::array());
+  EXPECT_THAT(print_text(report), HasSubstr("KV bytes of a request"));
+}
+
 TEST(TesseraLoad, NamesAServerThatIsNotThere) {
   LoadOptions options;
   options.url = "http://127.0.0.1:1";
   options.workloads = {*WorkloadSpec::parse("chat")};
   EXPECT_THAT(std::string(run_load(options).status().message()),
               HasSubstr("127.0.0.1:1/v1/models: cannot connect"));
+  options.url = "grpc://127.0.0.1:1";
+  EXPECT_THAT(std::string(run_load(options).status().message()), HasSubstr("127.0.0.1:1: "));
   options.url = "https://127.0.0.1";
   EXPECT_THAT(std::string(run_load(options).status().message()), HasSubstr("not supported"));
 }

@@ -3,6 +3,7 @@
 
 #include "load/client/openai.h"
 #include "load/client/sse.h"
+#include "load/json_text.h"
 
 namespace tessera::load {
 namespace {
@@ -111,14 +112,28 @@ TEST(PrintBody, AsksForUsageAndCounts) {
   request.count_tokens = true;
   request.max_tokens = 3;
   request.fields = {{"cache_salt", "t"}};
-  const auto body = nlohmann::json::parse(print_body(request, "m"));
+  const auto body = parse_json(print_body(request, "m"));
   EXPECT_EQ(body["stream_options"]["include_usage"], true);
   EXPECT_EQ(body["logprobs"], true);
   EXPECT_EQ(body["cache_salt"], "t");
   EXPECT_EQ(body["messages"][0]["content"], "Hi");
+  EXPECT_FALSE(body["messages"][0].contains("tool_calls"));
   request.messages.clear();
   request.prompt = "Once";
-  EXPECT_EQ(nlohmann::json::parse(print_body(request, "m"))["prompt"], "Once");
+  EXPECT_EQ(parse_json(print_body(request, "m"))["prompt"], "Once");
+}
+
+TEST(PrintBody, NamesTheCallOfAToolsResult) {
+  LoadRequest request;
+  request.messages = {{"assistant", "I search.", {{"call_1", "search", "{\"query\": \"cat\"}"}}},
+                      {"tool", "{}", {}, "call_1"}};
+  const auto messages = parse_json(print_body(request, "m"))["messages"];
+  EXPECT_EQ(messages[0]["tool_calls"][0]["id"], "call_1");
+  EXPECT_EQ(messages[0]["tool_calls"][0]["type"], "function");
+  EXPECT_EQ(messages[0]["tool_calls"][0]["function"]["name"], "search");
+  EXPECT_EQ(messages[0]["tool_calls"][0]["function"]["arguments"], "{\"query\": \"cat\"}");
+  EXPECT_EQ(messages[1]["role"], "tool");
+  EXPECT_EQ(messages[1]["tool_call_id"], "call_1");
 }
 
 }  // namespace

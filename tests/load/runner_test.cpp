@@ -2,11 +2,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <csignal>
+#include <fstream>
 #include <functional>
 #include <queue>
 
 #include "load/run/faults.h"
+#include "load/run/server_process.h"
 #include "load/run/sweep.h"
 #include "load/stats/measures.h"
 
@@ -177,6 +181,35 @@ TEST(FaultMix, RefusesWhatItDoesNotKnow) {
   for (const char* wrong : {"kill=0.1", "close=0.1", "slow@first=0.1", "close@first=2",
                             "close@first=0.6,slow=0.6", "freeze@never=0.1"}) {
     EXPECT_FALSE(FaultMix::parse(wrong).ok()) << wrong;
+  }
+}
+
+TEST(PlannedSignal, ParsesSignalsInOrder) {
+  const auto signals = PlannedSignal::parse("KILL@20,TERM@5.5");
+  ASSERT_TRUE(signals.ok()) << signals.status();
+  ASSERT_EQ(signals->size(), 2u);
+  EXPECT_EQ((*signals)[0].number, SIGTERM);
+  EXPECT_EQ((*signals)[0].time, 5.5);
+  EXPECT_EQ((*signals)[1].number, SIGKILL);
+  for (const char* wrong : {"HUP@1", "KILL", "KILL@", "KILL@-1", "@1"}) {
+    EXPECT_FALSE(PlannedSignal::parse(wrong).ok()) << wrong;
+  }
+}
+
+TEST(ServerProcess, IsANumberOrAFileThatHoldsIt) {
+  const std::string path = testing::TempDir() + "server.pid";
+  std::ofstream(path) << getpid() << "\n";
+  for (const std::string& place : {std::to_string(getpid()), path}) {
+    const auto process = ServerProcess(place).id();
+    ASSERT_TRUE(process.ok()) << process.status();
+    EXPECT_EQ(process->number, getpid());
+    EXPECT_TRUE(is_running(*process));
+    EXPECT_FALSE(is_running({process->number, process->start + 1}));  // another one of this number
+    EXPECT_GT(ServerProcess(place).resident_bytes().value_or(0), 1 << 20);
+  }
+  for (const char* wrong : {"/no/such/file", "0", "1", "-5", "999999999"}) {
+    EXPECT_FALSE(ServerProcess(wrong).id().ok()) << wrong;
+    EXPECT_FALSE(ServerProcess(wrong).resident_bytes().has_value()) << wrong;
   }
 }
 

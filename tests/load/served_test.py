@@ -31,18 +31,18 @@ class Served(unittest.TestCase):
             if " ready after " in line:
                 break
         cls.url = re.search(r"listening (http://\S+)", log)[1]
-        cls.grpc = re.search(r"listening grpc://(\S+)", log)[1]
+        cls.grpc = re.search(r"listening (grpc://\S+)", log)[1]
 
     @classmethod
     def tearDownClass(cls):
         cls.server.send_signal(signal.SIGTERM)
         cls.server.communicate(timeout=60)
 
-    def load(self, *flags):
+    def load(self, *flags, url=None):
         """Returns the report of a run that must pass."""
         with tempfile.TemporaryDirectory() as folder:
             out = pathlib.Path(folder) / "report.json"
-            done = subprocess.run([LOAD, "--url", self.url, "--json", str(out), *flags],
+            done = subprocess.run([LOAD, "--url", url or self.url, "--json", str(out), *flags],
                                   capture_output=True, text=True, timeout=120)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             return json.loads(out.read_text())
@@ -64,13 +64,16 @@ class Served(unittest.TestCase):
         self.assertGreaterEqual(recalled["answers"]["correct"], 36)
         self.assertEqual(recalled["answers"]["wrong"], 0)
 
-    def test_grpc_counts_the_same_tokens(self):
-        flags = ["repeat:prompts=4", "--concurrency", "4", "--requests", "20"]
-        over_http, over_grpc = self.load(*flags), self.load(*flags, "--grpc", self.grpc)
+    def test_grpc_alone_counts_the_same_tokens(self):
+        flags = ["repeat:prompts=4", "agent:turns=2:input=100:followup=50:output=8",
+                 "--concurrency", "4", "--requests", "20"]
+        over_http, over_grpc = self.load(*flags), self.load(*flags, url=self.grpc)
         self.check(over_http)
         self.check(over_grpc)
         for name in ("prompt", "output"):
             self.assertEqual(over_http["tokens"][name], over_grpc["tokens"][name])
+        self.assertGreater(over_grpc["server"]["most_kv_bytes"], 0)
+        self.assertGreater(over_grpc["server"]["prefix_hit_rate"], 0)
 
     def test_an_interrupted_run_reports(self):
         running = subprocess.Popen([LOAD, "--url", self.url, "chat:output=4", "--rate", "20",

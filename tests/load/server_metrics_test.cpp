@@ -1,4 +1,4 @@
-#include "load/run/server_metrics.h"
+#include "load/client/server_metrics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ broken
 )";
 
 TEST(ServerMetrics, ReadsPrometheusText) {
-  const ServerReading reading = read_metrics(kTessera);
+  const ServerReading reading = parse_metrics(kTessera);
   EXPECT_EQ(reading.running, 2);
   EXPECT_EQ(reading.waiting, 1);
   EXPECT_EQ(reading.prefix_hits, 64);
@@ -34,7 +34,7 @@ TEST(ServerMetrics, ReadsPrometheusText) {
 
 TEST(ServerMetrics, AnIdleServerHoldsNothing) {
   ServerReading before =
-      read_metrics("vllm:num_requests_running 0\ntessera:kv_bytes{state=\"private\"} 0\n");
+      parse_metrics("vllm:num_requests_running 0\ntessera:kv_bytes{state=\"private\"} 0\n");
   EXPECT_EQ(idle_violation(before, before), "");
   ServerReading after = before;
   after.running = 1;

@@ -11,8 +11,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <utility>
+
+#include "load/json_text.h"
 
 namespace tessera::load {
 namespace {
@@ -20,6 +21,7 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kPrefixBytes = 40;  // prompts that begin alike
+constexpr size_t kKeptBytes = 1 << 20;
 
 bool send_all(int socket, const std::string& bytes) {
   size_t at = 0;
@@ -59,10 +61,16 @@ std::string key_asked_for(const std::string& prompt) {
   return told == std::string::npos ? "" : prompt.substr(told + fact.size(), 5);
 }
 
+// Returns: the text of a message's content: a string, or a list whose first part is text.
+std::string text_of(const json& content) {
+  return content.is_array() ? content.at(0).value("text", std::string())
+                            : content.get<std::string>();
+}
+
 std::string event(const std::string& text, bool count) {
   json choice = {{"index", 0}, {"delta", {{"content", text}}}, {"finish_reason", nullptr}};
   if (count) choice["logprobs"] = {{"content", {{{"token", text}, {"logprob", 0}}}}};
-  return "data: " + json{{"choices", {choice}}}.dump() + "\n\n";
+  return "data: " + print_json({{"choices", {choice}}}) + "\n\n";
 }
 
 }  // namespace
@@ -152,7 +160,13 @@ bool StubServer::answer(int socket, const std::string& head, const std::string& 
   if (head.rfind("GET /v1/models", 0) == 0) {
     return send_reply(socket, 200, R"({"data": [{"id": "stub", "owned_by": "tessera"}]})");
   }
+  if (head.rfind("GET /health", 0) == 0) {
+    return send_reply(socket, 200, "{}");
+  }
   if (head.rfind("GET /metrics", 0) == 0) {
+    if (lies_.hide_metrics && requests_ > lies_.honest_requests) {
+      return send_reply(socket, 500, "{}");
+    }
     const bool leaked = lies_.leak_pages && requests_ > lies_.honest_requests;
     return send_reply(socket, 200,
                       std::string("# stub\nvllm:num_requests_running{model_name=\"stub\"} 0\n"
@@ -166,6 +180,10 @@ bool StubServer::answer(int socket, const std::string& head, const std::string& 
   }
   const int64_t number = ++requests_;
   const StubLies lies = number > lies_.honest_requests ? lies_ : StubLies{};
+  if (lies.keep_memory) {
+    const std::lock_guard lock(mutex_);
+    kept_.emplace_back(kKeptBytes, 'k');
+  }
   if (lies.reject_every > 0 && number % lies.reject_every == 0) {
     return send_reply(socket, 429, R"({"error": {"message": "busy"}})", "Retry-After: 1\r\n");
   }
@@ -192,10 +210,10 @@ std::string StubServer::text_for(const std::string& prompt, const StubLies& lies
 }
 
 bool StubServer::stream(int socket, const std::string& body, const StubLies& lies) {
-  const json request = json::parse(body);
-  const std::string prompt = request["messages"].back()["content"].get<std::string>();
+  const json request = parse_json(body);
+  const std::string prompt = text_of(request["messages"].back()["content"]);
   const bool count = request.value("logprobs", false);
-  const int tokens = request.value("max_tokens", 8);
+  const int tokens = request.value("max_tokens", request.value("max_completion_tokens", 8));
   const std::string text = text_for(prompt, lies);
   send_all(socket,
            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n"
@@ -205,6 +223,7 @@ bool StubServer::stream(int socket, const std::string& body, const StubLies& lie
   for (int i = 0; i < tokens; ++i) {
     if (lies.lose_token && i == tokens / 2) continue;
     if (lies.cut_short && i == tokens / 2) return false;
+    if (i > 0 && lies.gap_seconds > 0) pause(lies.gap_seconds);
     if (lies.not_json && i == tokens / 2) send_chunk(socket, "data: {\"choices\": [\n\n");
     if (!send_chunk(socket, event(i == 0 ? text : " a", count))) return false;
   }
@@ -216,7 +235,7 @@ bool StubServer::stream(int socket, const std::string& body, const StubLies& lie
        {{"prompt_tokens", prompt_tokens},
         {"completion_tokens", completion},
         {"total_tokens", prompt_tokens + completion}}}};
-  return send_chunk(socket, "data: " + last.dump() + "\n\n" +
+  return send_chunk(socket, "data: " + print_json(last) + "\n\n" +
                                 (lies.no_end_mark ? "" : "data: [DONE]\n\n")) &&
          send_all(socket, "0\r\n\r\n");
 }

@@ -24,9 +24,12 @@ struct StubLies {
   bool leak_pages = false;         // /metrics says that pages stay in use
   bool change_under_load = false;  // repeats no answer
   bool not_json = false;           // sends an event that is not JSON
+  bool keep_memory = false;        // keeps 1 MiB of each request
+  bool hide_metrics = false;       // /metrics stops to answer
   double stall_seconds = 0;        // pause of all requests, once, after `stall_after` requests
   int64_t stall_after = -1;
   double delay_seconds = 0;  // before the first token
+  double gap_seconds = 0;    // before each later one
   int64_t reject_every = 0;  // 429 with Retry-After: 1; 0: never
 };
 
@@ -61,6 +64,7 @@ class StubServer {
   std::string previous_answer_;
   std::map<std::string, std::string> first_answers_;  // by the beginning of a prompt
   int64_t salt_ = 0;
+  std::vector<std::string> kept_;
   std::vector<int> sockets_;
   std::vector<std::thread> threads_;
   std::thread acceptor_;

@@ -8,6 +8,7 @@
 #include <set>
 #include <sstream>
 
+#include "load/json_text.h"
 #include "load/workload/prompt_file.h"
 #include "load/workload/trace.h"
 
@@ -17,7 +18,7 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr ServerTraits kServer{.tokens_per_word = 1, .deterministic = true};
+constexpr ServerTraits kServer{.tokens_per_word = 1, .tessera = true};
 
 std::unique_ptr<Workload> make(const std::string& text) {
   auto workload = make_workload(*WorkloadSpec::parse(text), kServer);
@@ -121,6 +122,46 @@ TEST(Repeat, AsksIdleWithoutTheCacheWhatItAsksUnderLoad) {
     EXPECT_EQ(request.fields["deterministic"], true);
     EXPECT_FALSE(request.fields.contains("cache_prompt"));
   }
+}
+
+// After each answer the tool's result follows, with the call that it belongs to.
+TEST(Agent, SendsResultsOfTools) {
+  const auto workload = make("agent:turns=3:input=10:followup=20:calls=1");
+  const auto session = workload->session(7, 1);
+  const LoadRequest first = session->next();
+  EXPECT_EQ(first.fields["tools"][0]["function"]["name"], "search");
+  EXPECT_EQ(first.fields["tool_choice"], "none");
+  ASSERT_EQ(session->answered("I search."), 0);
+  const LoadRequest second = session->next();
+  ASSERT_EQ(second.messages.size(), 3u);
+  EXPECT_EQ(second.messages[1].role, "assistant");
+  EXPECT_EQ(second.messages[1].content, "I search.");
+  EXPECT_EQ(second.messages[2].role, "tool");
+  EXPECT_EQ(second.messages[2].tool_call_id, second.messages[1].tool_calls.at(0).id);
+  EXPECT_EQ(words_in(parse_json(second.messages[2].content)["result"].get<std::string>()), 20);
+  session->answered("Again.");
+  const LoadRequest third = session->next();
+  EXPECT_NE(third.messages[4].tool_call_id, second.messages[2].tool_call_id);
+  EXPECT_EQ(session->answered("Done."), std::nullopt);
+}
+
+// tessera-server refuses tool_calls, so it gets the results alone.
+TEST(Agent, LeavesTheCallsOutForTesseraServer) {
+  const auto workload = make("agent:turns=2");
+  const auto session = workload->session(7, 1);
+  EXPECT_FALSE(session->next().fields.contains("tools"));
+  session->answered("I search.");
+  const LoadRequest second = session->next();
+  EXPECT_EQ(second.messages[2].role, "tool");
+  EXPECT_TRUE(second.messages[1].tool_calls.empty());
+  EXPECT_TRUE(second.messages[2].tool_call_id.empty());
+}
+
+TEST(Repeat, SamplesByTheSeedOfThePrompt) {
+  const auto idle = make("repeat:prompts=3:temperature=1")->asked_idle(1);
+  EXPECT_EQ(idle[2].fields["temperature"], 1);
+  EXPECT_EQ(idle[2].fields["seed"], 2);
+  EXPECT_FALSE(make("repeat")->asked_idle(1)[0].fields.contains("seed"));
 }
 
 TEST(Mix, SessionsFollowTheWeights) {

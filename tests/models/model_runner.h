@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -24,7 +25,7 @@ class ModelRunner {
  public:
   struct Options {
     CpuIsa isa = CpuIsa::scalar;
-    WeightFormat weights = WeightFormat::f32;
+    std::optional<WeightFormat> weights = WeightFormat::f32;
     KvFormat kv = kKvF32;
     int threads = 2;
     int32_t slots = 4;

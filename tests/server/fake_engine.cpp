@@ -266,7 +266,8 @@ FakeService::FakeService(bool chats) {
                      .tokenizer = std::make_unique<FakeTokenizer>(),
                      .chat_template = chats ? std::make_unique<FakeChatTemplate>() : nullptr,
                      .engine = std::move(made),
-                     .metrics = std::make_unique<Metrics>("fake")});
+                     .metrics = std::make_unique<Metrics>("fake"),
+                     .budget = &budget});
 }
 
 }  // namespace tessera

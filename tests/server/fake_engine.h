@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "server/request_work.h"
 #include "server/service.h"
 
 namespace tessera {
@@ -60,6 +61,9 @@ class FakeEngine final : public Engine {
   bool idle() const override;
   void stop() override;
   EngineStats stats() const override;
+  PrefixOutline outline() const override { return outlined_; }
+  void outline_as(PrefixOutline outline) { outlined_ = std::move(outline); }
+  bool serves(const KvPolicy& policy) const override { return policy == options_.kv.policy; }
   const EngineOptions& options() const override { return options_; }
   const ModelConfig& config() const override { return config_; }
 
@@ -87,6 +91,7 @@ class FakeEngine final : public Engine {
   std::chrono::microseconds step_time_{};
   std::atomic<bool> stopping_ = false;
   std::thread thread_;
+  PrefixOutline outlined_;
   EngineOptions options_{.context = 100'000};
   ModelConfig config_;
 };
@@ -115,6 +120,9 @@ class FakeChatTemplate final : public ChatTemplate {
 struct FakeService {
   explicit FakeService(bool chats = true);
 
+  ByteBudget budget{256U << 20U};
+  WorkPool pool{{}};
+  RequestWork work{budget, pool};
   FakeEngine* engine;
   std::unique_ptr<Service> service;
 };

@@ -119,8 +119,9 @@ TEST(TenantFile, IsRefusedWithTheLineOfTheError) {
   EXPECT_THAT(error("tenants:\n  - name: a b" + key), HasSubstr("letters, digits"));
   EXPECT_THAT(error("tenants:\n  - name: a" + key + "  - name: a" + key),
               HasSubstr("there are two tenants 'a'"));
-  EXPECT_THAT(error("tenants:\n  - name: a" + key + "  - name: b" + key),
-              AllOf(HasSubstr("key: 'k' has the key of another entry"), Not(HasSubstr("a-key-of"))));
+  EXPECT_THAT(
+      error("tenants:\n  - name: a" + key + "  - name: b" + key),
+      AllOf(HasSubstr("key: 'k' has the key of another entry"), Not(HasSubstr("a-key-of"))));
   EXPECT_THAT(error("tenants:\n  - name: a" + key + "  - name: b\n    salt: a" + key),
               HasSubstr("salt: tenant 'b' has the salt of another one"));
   EXPECT_THAT(error("tenants:\n  - name: a"), HasSubstr("needs a list of at least one key"));
@@ -269,9 +270,8 @@ TEST(Service, RefusesPrioritiesAndPinsBeyondTheCallersLimits) {
   };
   EXPECT_THAT(std::string(submitted(fake, caller, pinned).status().message()),
               HasSubstr("cache.ttl is 61 s, this server keeps pins for at most 60 s"));
-  EXPECT_FALSE(submitted(fake, nullptr, [](GenerateRequest& request) {
-                 request.priority = -1000;
-               }).ok())
+  EXPECT_FALSE(
+      submitted(fake, nullptr, [](GenerateRequest& request) { request.priority = -1000; }).ok())
       << "priorities are bounded without a tenant file, too";
 }
 
@@ -287,9 +287,11 @@ TEST(Service, CountsTokensOfTenantsInBoundedLabels) {
   metrics.tenant_finished("", finish);
   const FakeEngine engine;
   const std::string text = metrics.expose(engine.stats(), engine.options(), 0);
-  EXPECT_THAT(text, HasSubstr(R"(tessera:tenant_prompt_tokens_total{model_name="m",tenant="t0"} 20)"));
   EXPECT_THAT(text,
-              HasSubstr(R"(tessera:tenant_generation_tokens_total{model_name="m",tenant="other"} 80)"));
+              HasSubstr(R"(tessera:tenant_prompt_tokens_total{model_name="m",tenant="t0"} 20)"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(R"(tessera:tenant_generation_tokens_total{model_name="m",tenant="other"} 80)"));
   EXPECT_THAT(text, Not(HasSubstr("tenant=\"t105\"")));
 }
 

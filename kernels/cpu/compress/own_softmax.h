@@ -13,15 +13,15 @@ namespace tessera {
 class OwnSoftmax {
  public:
   OwnSoftmax(const KvScoring& scoring, int32_t layer, int32_t position)
-      : layer_(layer),
+      : scorer_(scoring.scorer),
+        layer_(layer),
         position_(position),
-        inverse_(1.0f /
-                 KeyformerScorer::temperature(std::max(0, position + 1 - scoring.prompt_tokens))) {}
+        inverse_(1.0f / softmax_temperature(scorer_, scoring.generated(position))) {}
 
   // Returns: factor of the weights of the token at `token`, for all heads. At least 1, so that no
   // weight exceeds the denominator.
   float noise(int32_t token) const {
-    return KeyformerScorer::noise(layer_, position_, token, [](float x) { return std::log(x); });
+    return softmax_noise(scorer_, layer_, position_, token, [](float x) { return std::log(x); });
   }
   float reweighted(float weight, float noise) const {
     return inverse_ == 1.0f ? weight * noise : std::pow(weight * noise, inverse_);
@@ -30,6 +30,7 @@ class OwnSoftmax {
   float scaled(float log) const { return log * inverse_; }
 
  private:
+  KvScorer scorer_;
   int32_t layer_;
   int32_t position_;
   float inverse_;  // 1 / temperature

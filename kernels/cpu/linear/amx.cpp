@@ -218,7 +218,7 @@ constexpr TileKernels kKernels{V * Simd512::kLanes, kMax,
 // rows by two vectors of outputs, so that each loaded register serves two products.
 LinearKernels linear_kernels() {
   LinearKernels kernels = avx512::linear_kernels;
-  FormatKernels& bf16 = kernels.formats[static_cast<int>(Element::bf16)];
+  FormatKernels& bf16 = kernels.formats[static_cast<int>(WeightFormat::bf16)];
   bf16.wide = kKernels<kTileRows, 4, false>;
   bf16.tall = kKernels<2 * kTileRows, 2, true>;
   return kernels;

@@ -58,9 +58,9 @@ struct Simd256 {
   TESSERA_INLINE static Floats odd_bf16(Ints pairs) {
     return to_bits(_mm256_and_si256(pairs, _mm256_set1_epi32(-65536)));
   }
-  template <Element E>
+  template <WeightFormat kFormat>
   TESSERA_INLINE static Floats multiply_add(Floats sum, Ints weights, Ints input) {
-    if constexpr (E == Element::f32 || E == Element::f16) {
+    if constexpr (kFormat == WeightFormat::f32 || kFormat == WeightFormat::f16) {
       return _mm256_fmadd_ps(to_bits(weights), to_bits(input), sum);
     } else {
       sum = _mm256_fmadd_ps(even_bf16(weights), even_bf16(input), sum);
@@ -70,6 +70,18 @@ struct Simd256 {
 
   TESSERA_INLINE static Floats load_f16(const std::byte* from) {
     return to_bits(load_f16_units(from));
+  }
+  TESSERA_INLINE static Floats load_factors(const std::byte* from) {  // int8
+    return to_floats(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+  }
+  TESSERA_INLINE static Ints shift_left(Ints value, int bits) {
+    return _mm256_slli_epi32(value, bits);
+  }
+  TESSERA_INLINE static Ints shift_right(Ints value, int bits) {
+    return _mm256_srli_epi32(value, bits);
+  }
+  TESSERA_INLINE static Ints or_masked(Ints value, Ints bits, int32_t mask) {
+    return _mm256_or_si256(value, _mm256_and_si256(bits, broadcast(mask)));
   }
 
   // GCC 12 turns the additions of a block, if it sees them, into a tree, and spills its products.
@@ -83,13 +95,13 @@ struct Simd256 {
   }
 
   // vpmaddubsw would saturate with codes of 8 bits. Even and odd bytes of the weights become 16-bit
-  // numbers, and activations are stored as such (convert_int8).
-  struct Int8 {
+  // numbers, and activations are stored as such (convert_bytes).
+  struct Bytes {
     static constexpr int kParts = 2;
     static constexpr int kLineInputs = 4;
-    static constexpr bool kHasMinimum = false;
 
-    TESSERA_INLINE static void unpack(const std::byte* line, Ints (&parts)[kParts]) {
+    TESSERA_INLINE static void unpack(const std::byte* line, const std::byte* /*high*/,
+                                      int /*index*/, Ints (&parts)[kParts]) {
       const Ints bytes = load_units(line);
       parts[0] = _mm256_and_si256(bytes, _mm256_set1_epi16(0xff));
       parts[1] = _mm256_srli_epi16(bytes, 8);
@@ -100,28 +112,47 @@ struct Simd256 {
     TESSERA_INLINE static Ints dot(Ints sum, Ints weights, Ints input) {
       return add_doublewords(sum, _mm256_madd_epi16(weights, input));
     }
-    TESSERA_INLINE static Ints finish(Ints sum) { return sum; }
+    TESSERA_INLINE static Ints finish(Ints sum, const std::byte* /*correction*/) { return sum; }
   };
 
-  // Nibbles are small enough for vpmaddubsw, and sums of a whole block stay in 16 bits: 16 products
-  // in a lane, each at most 15 * 127.
-  struct Int4 {
+  // Codes of up to 6 bits are small enough for vpmaddubsw. With 4 bits, sums of a whole block stay
+  // in 16 bits: 16 products in a lane, each at most 15 * 127.
+  template <WeightFormat kFormat>
+  struct Nibbles {
     static constexpr int kParts = 2;
     static constexpr int kLineInputs = 8;
-    static constexpr bool kHasMinimum = true;
+    static constexpr int kHighBits = encoding(kFormat).bits - 4;
+    static constexpr bool kHasMinimum = encoding(kFormat).minimum;
+    static constexpr bool kSumsWords = kHighBits == 0;
 
-    TESSERA_INLINE static void unpack(const std::byte* line, Ints (&parts)[kParts]) {
+    TESSERA_INLINE static void unpack(const std::byte* line, const std::byte* high, int index,
+                                      Ints (&parts)[kParts]) {
       const Ints nibbles = load_units(line);
       const Ints mask = _mm256_set1_epi8(0x0f);
       parts[0] = _mm256_and_si256(nibbles, mask);
       parts[1] = _mm256_and_si256(_mm256_srli_epi32(nibbles, 4), mask);
+      if constexpr (kHighBits > 0) {
+        parts[0] = add_high<Simd256, kHighBits>(parts[0], high, 2 * index);
+        parts[1] = add_high<Simd256, kHighBits>(parts[1], high, 2 * index + 1);
+      }
     }
-    TESSERA_INLINE static Ints start(const std::byte* /*sum*/) { return _mm256_setzero_si256(); }
+    TESSERA_INLINE static Ints start(const std::byte* correction) {
+      return kHasMinimum || kSumsWords ? _mm256_setzero_si256() : broadcast_unit(correction);
+    }
+    TESSERA_INLINE static Ints pairs_to_doublewords(Ints words) {
+      return _mm256_madd_epi16(words, _mm256_set1_epi16(1));
+    }
     TESSERA_INLINE static Ints dot(Ints sum, Ints weights, Ints input) {
-      return add_words(sum, _mm256_maddubs_epi16(weights, input));
+      const Ints products = _mm256_maddubs_epi16(weights, input);
+      return kSumsWords ? add_words(sum, products)
+                        : add_doublewords(sum, pairs_to_doublewords(products));
     }
-    TESSERA_INLINE static Ints finish(Ints sum) {
-      return _mm256_madd_epi16(sum, _mm256_set1_epi16(1));
+    TESSERA_INLINE static Ints finish(Ints sum, const std::byte* correction) {
+      if constexpr (!kSumsWords) {
+        return sum;
+      }
+      const Ints wide = pairs_to_doublewords(sum);
+      return kHasMinimum ? wide : _mm256_add_epi32(wide, broadcast_unit(correction));
     }
   };
 
@@ -142,7 +173,7 @@ struct Simd256 {
     }
   };
 };
-static_assert(16 * 15 * 127 <= 32767);
+static_assert(16 * 15 * 127 <= 32767 && 2 * 63 * 127 <= 32767);
 
 TESSERA_INLINE __m256 load_inputs(const ActivationRow& row, int64_t at) {
   return at + 8 <= row.cols ? _mm256_loadu_ps(row.in + at)
@@ -228,23 +259,24 @@ TESSERA_INLINE __m256i quantise(__m256 in, __m256 inverse) {
 }
 
 // A block of activations as 16-bit numbers, eight in a vector.
+template <int kInputs>
 struct BlockCodes {
-  __m128i words[4];
+  __m128i words[kInputs / 8];
   float scale;
   int32_t sum;
 
   TESSERA_INLINE BlockCodes(const ActivationRow& row, int64_t at) {
-    __m256 in[4];
+    __m256 in[kInputs / 8];
     __m256i largest = _mm256_setzero_si256();
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kInputs / 8; ++i) {
       in[i] = load_inputs(row, at + 8 * i);
       largest = _mm256_max_epu32(largest, magnitude_bits(in[i]));
     }
     const __m256 inverse = _mm256_set1_ps(find_scale(largest, 127.0f, scale));
     __m256i sums = _mm256_setzero_si256();
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kInputs / 8; ++i) {
       const __m256i codes = quantise(in[i], inverse);
       sums = _mm256_add_epi32(sums, codes);
       words[i] = _mm_packs_epi32(_mm256_castsi256_si128(codes), _mm256_extracti128_si256(codes, 1));
@@ -264,28 +296,37 @@ TESSERA_INLINE std::byte* append(std::byte* out, const T& value) {
 
 // Codes are 16-bit numbers, of inputs 0, 2, 1 and 3 of four: those of the even bytes of a weight's
 // unit, then those of its odd bytes.
-void convert_int8(const ActivationRow& row) {
+void convert_bytes(const ActivationRow& row) {
   std::byte* out = row.out;
   const __m128i even_first = _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
   for (int64_t at = 0; at < row.cols; at += 32) {
-    const BlockCodes block(row, at);
+    const BlockCodes<32> block(row, at);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
       out = append(out, _mm_shuffle_epi8(block.words[i], even_first));
     }
     out = append(out, block.scale);
-    out = append(out, -128 * block.sum);
+    out = append(out, -encoding(WeightFormat::int8).offset * block.sum);
   }
 }
 
-void convert_int4(const ActivationRow& row) {
+template <WeightFormat kFormat>
+void convert_nibbles(const ActivationRow& row) {
+  constexpr WeightEncoding kStored = encoding(kFormat);
+  constexpr int kInputs = kStored.block;
   std::byte* out = row.out;
-  for (int64_t at = 0; at < row.cols; at += 32) {
-    const BlockCodes block(row, at);
-    out = append(out, _mm_packs_epi16(block.words[0], block.words[1]));
-    out = append(out, _mm_packs_epi16(block.words[2], block.words[3]));
+  for (int64_t at = 0; at < row.cols; at += kInputs) {
+    const BlockCodes<kInputs> block(row, at);
+#pragma GCC unroll 2
+    for (int i = 0; i < kInputs / 16; ++i) {
+      out = append(out, _mm_packs_epi16(block.words[2 * i], block.words[2 * i + 1]));
+    }
     out = append(out, block.scale);
-    out = append(out, block.scale * static_cast<float>(block.sum));
+    if constexpr (kStored.minimum) {
+      out = append(out, block.scale * static_cast<float>(block.sum));
+    } else {
+      out = append(out, -kStored.offset * block.sum);
+    }
   }
 }
 
@@ -317,13 +358,29 @@ void convert_fp8(const ActivationRow& row) {
 
 namespace avx2 {
 
+template <WeightFormat kFormat>
+constexpr FormatKernels kNibbles{convert_nibbles<kFormat>, 1, kWide<Simd256, kFormat, 2, 4>,
+                                 kTall<Simd256, kFormat, 4, 2>};
+
 constinit const LinearKernels linear_kernels{{
-    {convert_f32, 1, kWide<Simd256, Element::f32, 3, 4>, kTall<Simd256, Element::f32, 6, 2>},
-    {convert_bf16, 1, kWide<Simd256, Element::bf16, 2, 4>, kTall<Simd256, Element::bf16, 4, 2>},
-    {convert_f16, 1, kWide<Simd256, Element::f16, 3, 4>, kTall<Simd256, Element::f16, 6, 2>},
-    {convert_int8, 2, kWide<Simd256, Element::int8, 2, 4>, kTall<Simd256, Element::int8, 4, 2>},
-    {convert_int4, 1, kWide<Simd256, Element::int4, 2, 4>, kTall<Simd256, Element::int4, 4, 2>},
-    {convert_fp8, 1, kWide<Simd256, Element::fp8, 1, 4>, kTall<Simd256, Element::fp8, 4, 1>},
+    // in the order of WeightFormat
+    {convert_f32, 1, kWide<Simd256, WeightFormat::f32, 3, 4>,
+     kTall<Simd256, WeightFormat::f32, 6, 2>},
+    {convert_bf16, 1, kWide<Simd256, WeightFormat::bf16, 2, 4>,
+     kTall<Simd256, WeightFormat::bf16, 4, 2>},
+    {convert_f16, 1, kWide<Simd256, WeightFormat::f16, 3, 4>,
+     kTall<Simd256, WeightFormat::f16, 6, 2>},
+    {convert_bytes, 2, kWide<Simd256, WeightFormat::int8, 2, 4>,
+     kTall<Simd256, WeightFormat::int8, 4, 2>},
+    kNibbles<WeightFormat::int4>,
+    {convert_fp8, 1, kWide<Simd256, WeightFormat::fp8, 1, 4>,
+     kTall<Simd256, WeightFormat::fp8, 4, 1>},
+    kNibbles<WeightFormat::int4_symmetric>,
+    kNibbles<WeightFormat::int5_symmetric>,
+    kNibbles<WeightFormat::int5>,
+    kNibbles<WeightFormat::int4_super>,
+    kNibbles<WeightFormat::int5_super>,
+    kNibbles<WeightFormat::int6_super>,
 }};
 
 }  // namespace avx2

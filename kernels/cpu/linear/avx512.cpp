@@ -73,37 +73,44 @@ TESSERA_INLINE __m512i quantise(__m512 in, __m512 inverse) {
 }
 
 // Writes the codes and the scale of a block. Returns: the sum of the codes.
+template <int kInputs>
 TESSERA_INLINE int32_t convert_block(const ActivationRow& row, int64_t at, std::byte* out,
                                      float& scale) {
-  const __m512 first = load_inputs(row, at);
-  const __m512 second = load_inputs(row, at + 16);
-  const __m512i largest = _mm512_max_epu32(magnitude_bits(first), magnitude_bits(second));
-  const __m512 inverse = _mm512_set1_ps(find_scale(largest, 127.0f, scale));
-  const __m512i low = quantise(first, inverse);
-  const __m512i high = quantise(second, inverse);
-  store_bytes(out, _mm256_set_m128i(_mm512_cvtepi32_epi8(high), _mm512_cvtepi32_epi8(low)), 32);
-  __builtin_memcpy(out + 32, &scale, sizeof(scale));
-  return _mm512_reduce_add_epi32(_mm512_add_epi32(low, high));
-}
-
-constexpr int64_t kBlockBytes = 40;  // codes, scale, correction
-
-void convert_int8(const ActivationRow& row) {
-  std::byte* out = row.out;
-  for (int64_t at = 0; at < row.cols; at += 32, out += kBlockBytes) {
-    float scale;
-    const int32_t correction = -128 * convert_block(row, at, out, scale);
-    __builtin_memcpy(out + 36, &correction, sizeof(correction));
+  constexpr int kVectors = kInputs / 16;
+  __m512 in[kVectors];
+  __m512i largest = _mm512_setzero_si512();
+#pragma GCC unroll 2
+  for (int i = 0; i < kVectors; ++i) {
+    in[i] = load_inputs(row, at + 16 * i);
+    largest = _mm512_max_epu32(largest, magnitude_bits(in[i]));
   }
+  const __m512 inverse = _mm512_set1_ps(find_scale(largest, 127.0f, scale));
+  __m512i sum = _mm512_setzero_si512();
+#pragma GCC unroll 2
+  for (int i = 0; i < kVectors; ++i) {
+    const __m512i codes = quantise(in[i], inverse);
+    sum = _mm512_add_epi32(sum, codes);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 16 * i), _mm512_cvtepi32_epi8(codes));
+  }
+  __builtin_memcpy(out + kInputs, &scale, sizeof(scale));
+  return _mm512_reduce_add_epi32(sum);
 }
 
-void convert_int4(const ActivationRow& row) {
+template <WeightFormat kFormat>
+void convert_blocks(const ActivationRow& row) {
+  constexpr WeightEncoding kStored = encoding(kFormat);
+  constexpr int kInputs = kStored.block;
   std::byte* out = row.out;
-  for (int64_t at = 0; at < row.cols; at += 32, out += kBlockBytes) {
+  for (int64_t at = 0; at < row.cols; at += kInputs, out += kInputs + 8) {
     float scale;
-    const auto codes = static_cast<float>(convert_block(row, at, out, scale));
-    const float sum = scale * codes;
-    __builtin_memcpy(out + 36, &sum, sizeof(sum));
+    const int32_t sum = convert_block<kInputs>(row, at, out, scale);
+    if constexpr (kStored.minimum) {
+      const float correction = scale * static_cast<float>(sum);
+      __builtin_memcpy(out + kInputs + 4, &correction, sizeof(correction));
+    } else {
+      const int32_t correction = -kStored.offset * sum;
+      __builtin_memcpy(out + kInputs + 4, &correction, sizeof(correction));
+    }
   }
 }
 
@@ -134,13 +141,28 @@ void convert_fp8(const ActivationRow& row) {
 
 namespace avx512 {
 
+template <WeightFormat kFormat, int kWideRows>
+constexpr FormatKernels kBlocks{convert_blocks<kFormat>, 1, kWide<Simd512, kFormat, kWideRows, 2>,
+                                kTall<Simd512, kFormat, 6, 2>};
+
 constinit const LinearKernels linear_kernels{{
-    {convert_f32, 1, kWide<Simd512, Element::f32, 6, 4>, kTall<Simd512, Element::f32, 12, 2>},
-    {convert_bf16, 1, kWide<Simd512, Element::bf16, 6, 4>, kTall<Simd512, Element::bf16, 12, 2>},
-    {convert_f16, 1, kWide<Simd512, Element::f16, 6, 4>, kTall<Simd512, Element::f16, 12, 2>},
-    {convert_int8, 1, kWide<Simd512, Element::int8, 8, 2>, kTall<Simd512, Element::int8, 6, 2>},
-    {convert_int4, 1, kWide<Simd512, Element::int4, 6, 2>, kTall<Simd512, Element::int4, 6, 2>},
-    {convert_fp8, 1, kWide<Simd512, Element::fp8, 3, 4>, kTall<Simd512, Element::fp8, 8, 2>},
+    // in the order of WeightFormat
+    {convert_f32, 1, kWide<Simd512, WeightFormat::f32, 6, 4>,
+     kTall<Simd512, WeightFormat::f32, 12, 2>},
+    {convert_bf16, 1, kWide<Simd512, WeightFormat::bf16, 6, 4>,
+     kTall<Simd512, WeightFormat::bf16, 12, 2>},
+    {convert_f16, 1, kWide<Simd512, WeightFormat::f16, 6, 4>,
+     kTall<Simd512, WeightFormat::f16, 12, 2>},
+    kBlocks<WeightFormat::int8, 8>,
+    kBlocks<WeightFormat::int4, 6>,
+    {convert_fp8, 1, kWide<Simd512, WeightFormat::fp8, 3, 4>,
+     kTall<Simd512, WeightFormat::fp8, 8, 2>},
+    kBlocks<WeightFormat::int4_symmetric, 6>,
+    kBlocks<WeightFormat::int5_symmetric, 6>,
+    kBlocks<WeightFormat::int5, 6>,
+    kBlocks<WeightFormat::int4_super, 6>,
+    kBlocks<WeightFormat::int5_super, 6>,
+    kBlocks<WeightFormat::int6_super, 6>,
 }};
 
 }  // namespace avx512

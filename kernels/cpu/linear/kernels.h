@@ -10,8 +10,8 @@ namespace tessera {
 
 // One row of activations to convert, and its destination. Pointers are not owned. Behind the codes
 // and the scale of a block of integers, 32 bits correct for codes of weights that have no sign:
-//   int8  -128 * (sum of the codes), an integer, from which a block's sum starts
-//   int4  scale * (sum of the codes), an f32, the factor of the weights' minimum
+//   symmetric     -offset * (sum of the codes), an integer, from which a block's sum starts
+//   with minimum  scale * (sum of the codes), an f32, the factor of the weights' minimum
 struct ActivationRow {
   const float* in = nullptr;  // [cols]
   int64_t cols = 0;
@@ -27,7 +27,7 @@ struct LinearTile {
   const std::byte* activations = nullptr;  // converted rows
   int64_t activation_stride = 0;           // bytes
   const float* scales = nullptr;           // [rows]; fp8 only
-  int64_t first_unit = 0;                  // start of the stretch, a multiple of a block and of 2
+  int64_t first_unit = 0;                  // start of the stretch, a multiple of a superblock
   int64_t units = 0;                       // in the stretch
   float* partial = nullptr;                // [rows, slice] sums so far
   bool begins = true;                      // the first stretch: sums start from zero
@@ -65,7 +65,7 @@ struct FormatKernels {
 };
 
 struct LinearKernels {
-  FormatKernels formats[6];  // indexed by WeightFormat
+  FormatKernels formats[12];  // indexed by WeightFormat
 };
 
 namespace avx2 {

@@ -72,7 +72,7 @@ void pack_fp8(const Lane& lane, const PanelLayout& layout, std::byte* panel) {
   }
 }
 
-constexpr int64_t kBlockInputs = 32;
+constexpr int64_t kBlockInputs = 32;  // of int8 and int4, to which weights are converted
 
 // The weights of one output and block; zero beyond its inputs.
 struct Block {
@@ -153,60 +153,93 @@ BlockScale fit_squares(const Block& block, BlockScale first, float highest) {
   return rounded(scale, (weight_sum - scale * code_sum) / count);
 }
 
-// Stores codes as numbers without sign. A unit holds four codes of int8 or eight of int4.
-template <int kBits>
-void store_codes(const Codes& codes, int32_t offset, int64_t lane, std::byte* units) {
-  constexpr size_t kPerUnit = 32 / kBits;
-  for (size_t unit = 0; unit < codes.size() / kPerUnit; ++unit) {
-    uint32_t bits = 0;
-    for (size_t i = 0; i < kPerUnit; ++i) {
-      const auto code = static_cast<uint32_t>(codes[unit * kPerUnit + i] + offset);
-      bits |= code << (8 * (i % 4) + kBits * (i / 4));
+// One output's integers of a block, as they are stored.
+struct StoredBlock {
+  const uint8_t* codes = nullptr;  // [block]
+  int8_t scale_factor = 0;         // the factors only with superblocks
+  int8_t minimum_factor = 0;
+  BlockScale scale = {};  // of the block or superblock
+};
+
+// Stores the block of one output in its panel. A superblock's scale is stored again by each block.
+void store_block(const CodedPanel& places, const StoredBlock& block, int64_t index, int64_t lane,
+                 std::byte* panel) {
+  const WeightEncoding& stored = places.stored;
+  std::byte* scales = panel + places.scales_at(index) + lane * 2;
+  std::memcpy(scales, &block.scale.scale, sizeof(f16));
+  if (stored.minimum) {
+    std::memcpy(scales + kPanelRows * 2, &block.scale.minimum, sizeof(f16));
+  }
+  std::byte* bytes = panel + places.block_at(index);
+  if (stored.superblock > 0) {
+    bytes[lane] = static_cast<std::byte>(block.scale_factor);
+    if (stored.minimum) {
+      bytes[kPanelRows + lane] = static_cast<std::byte>(block.minimum_factor);
     }
-    store_unit(units, static_cast<int64_t>(unit), lane, bits);
+  }
+  bytes += places.factor_bytes();
+  constexpr uint32_t kLow = 0x0f0f0f0f;
+  const int64_t parts = stored.block / 4;
+  const auto four = [&](int64_t part) {
+    uint32_t codes;
+    std::memcpy(&codes, block.codes + 4 * part, sizeof(codes));
+    return codes;
+  };
+  if (places.high_bytes() > 0) {
+    uint32_t high = 0;
+    for (int64_t part = 0; part < parts; ++part) {
+      high |= (four(part) >> 4 & kLow) << (stored.bits - 4) * part;
+    }
+    store_unit(bytes, 0, lane, high);
+    bytes += places.high_bytes();
+  }
+  if (stored.bits == 8) {
+    for (int64_t part = 0; part < parts; ++part) {
+      store_unit(bytes, part, lane, four(part));
+    }
+    return;
+  }
+  for (int64_t part = 0; part < parts; part += 2) {
+    store_unit(bytes, part / 2, lane, (four(part) & kLow) | (four(part + 1) & kLow) << 4);
   }
 }
 
-// Packs one output's integers, block by block.
+// Converts one output to integers, block by block.
 class BlockPacker {
  public:
   explicit BlockPacker(const PanelLayout& layout)
-      : layout_(layout), encoding_(encoding(layout.format)) {
-    TESSERA_CHECK(encoding_.block == kBlockInputs, "blocks of another size");
+      : layout_(layout), places_(layout.format), encoding_(places_.stored) {
+    TESSERA_CHECK(encoding_.block == kBlockInputs && encoding_.superblock == 0,
+                  "a format to which no weight is converted");
   }
 
   void pack(const Lane& lane, std::byte* panel) const {
     const int64_t cols = std::ssize(lane.weights);
-    for (int64_t index = 0; index < layout_.blocks(); ++index) {
+    for (int64_t index = 0; index < encoding_.blocks(layout_.cols); ++index) {
       const int64_t first = std::min(index * kBlockInputs, cols);
       Block block{.inputs = std::min(kBlockInputs, cols - first)};
       std::copy_n(lane.weights.begin() + first, block.inputs, block.weights.begin());
-      pack_block(block, lane.index, panel + index * layout_.block_bytes());
+      pack_block(block, index, lane.index, panel);
     }
   }
 
  private:
-  void pack_block(const Block& block, int64_t lane, std::byte* bytes) const {
+  void pack_block(const Block& block, int64_t index, int64_t lane, std::byte* panel) const {
     const auto max_code = static_cast<float>((1 << encoding_.bits) - 1);
     const float highest = encoding_.minimum ? max_code : std::floor(max_code / 2);
     const float lowest = encoding_.minimum ? 0 : -highest;
     const BlockScale stored = encoding_.minimum
                                   ? fit_squares(block, fit_range(block, highest), highest)
                                   : fit_symmetric(block, highest);
-    std::memcpy(bytes + lane * 2, &stored.scale, sizeof(f16));
-    if (encoding_.minimum) {
-      std::memcpy(bytes + (kPanelRows + lane) * 2, &stored.minimum, sizeof(f16));
-    }
     const Codes codes = codes_of(block, stored, lowest, highest);
-    std::byte* units = bytes + layout_.block_scale_bytes();
-    if (encoding_.bits == 8) {
-      store_codes<8>(codes, 128, lane, units);
-    } else {
-      store_codes<4>(codes, 0, lane, units);
-    }
+    std::array<uint8_t, kBlockInputs> unsigned_codes;
+    std::transform(codes.begin(), codes.end(), unsigned_codes.begin(),
+                   [&](int32_t code) { return static_cast<uint8_t>(code + encoding_.offset); });
+    store_block(places_, {.codes = unsigned_codes.data(), .scale = stored}, index, lane, panel);
   }
 
   PanelLayout layout_;
+  CodedPanel places_;
   WeightEncoding encoding_;
 };
 
@@ -218,12 +251,40 @@ void pack_lane(const Lane& lane, const PanelLayout& layout, std::byte* panel) {
       return pack_bf16(lane, layout, panel);
     case WeightFormat::f16:
       return pack_f16(lane, layout, panel);
-    case WeightFormat::int8:
-    case WeightFormat::int4:
-      return BlockPacker(layout).pack(lane, panel);
     case WeightFormat::fp8:
       return pack_fp8(lane, layout, panel);
+    default:
+      return BlockPacker(layout).pack(lane, panel);
   }
+}
+
+// Stores one row of codes.
+void store_row(const WeightCodes& codes, int64_t row, int64_t lane, std::byte* panel) {
+  const CodedPanel places(codes.format);
+  const WeightEncoding& stored = places.stored;
+  const auto value = [](const auto& matrix, int64_t from, int64_t at) {
+    return matrix.data[from * matrix.stride + at];
+  };
+  for (int64_t index = 0; index < stored.blocks(codes.codes.cols); ++index) {
+    StoredBlock block{.codes = codes.codes.row(row).data() + index * stored.block};
+    const int64_t at = index / places.blocks_of_a_scale();
+    block.scale.scale = value(codes.scales, row, at);
+    if (stored.minimum) {
+      block.scale.minimum = value(codes.minimums, row, at);
+    }
+    if (stored.superblock > 0) {
+      block.scale_factor = value(codes.scale_factors, row, index);
+      block.minimum_factor = stored.minimum ? value(codes.minimum_factors, row, index) : int8_t{0};
+    }
+    store_block(places, block, index, lane, panel);
+  }
+}
+
+void check_piece(int64_t first_row, int64_t rows, int64_t cols, const PackedWeight& weight) {
+  const int64_t end_row = first_row + rows;
+  TESSERA_CHECK(cols == weight.cols && end_row <= weight.rows, "a piece of another shape");
+  TESSERA_CHECK(first_row % kPackRows == 0, "a piece starts between panels");
+  TESSERA_CHECK(end_row % kPackRows == 0 || end_row == weight.rows, "a piece ends between panels");
 }
 
 }  // namespace
@@ -234,10 +295,8 @@ int64_t packed_weight_bytes(WeightFormat format, int64_t rows, int64_t cols) {
 
 void pack_weight(MatrixView<const float> source, int64_t first_row, const PackedWeight& weight) {
   const PanelLayout layout{weight.format, weight.rows, weight.cols};
+  check_piece(first_row, source.rows, source.cols, weight);
   const int64_t end_row = first_row + source.rows;
-  TESSERA_CHECK(source.cols == weight.cols && end_row <= weight.rows, "a piece of another shape");
-  TESSERA_CHECK(first_row % kPackRows == 0, "a piece starts between panels");
-  TESSERA_CHECK(end_row % kPackRows == 0 || end_row == weight.rows, "a piece ends between panels");
   for (int64_t row = first_row; row < round_up(end_row, kPackRows); ++row) {
     Lane lane{.weights = {}, .index = row % kPanelRows};
     if (row < end_row) {
@@ -247,11 +306,29 @@ void pack_weight(MatrixView<const float> source, int64_t first_row, const Packed
   }
 }
 
+void pack_codes(const WeightCodes& codes, int64_t first_row, const PackedWeight& weight) {
+  const PanelLayout layout{weight.format, weight.rows, weight.cols};
+  check_piece(first_row, codes.codes.rows, codes.codes.cols, weight);
+  TESSERA_CHECK(codes.format == weight.format, "codes of another format");
+  TESSERA_CHECK(codes.codes.cols % encoding(codes.format).scale_inputs() == 0, "partial blocks");
+  const int64_t end_row = first_row + codes.codes.rows;
+  for (int64_t row = first_row; row < round_up(end_row, kPackRows); ++row) {
+    std::byte* panel = weight.data + row / kPanelRows * layout.panel_bytes();
+    if (row % kPanelRows == 0 && row + kPanelRows > end_row) {
+      std::memset(panel, 0, static_cast<size_t>(layout.panel_bytes()));
+    }
+    if (row < end_row) {
+      store_row(codes, row - first_row, row % kPanelRows, panel);
+    }
+  }
+}
+
 int64_t linear_scratch_bytes(int64_t tokens, int64_t cols) {
   int64_t bytes = 0;
-  for (const WeightFormat format : kWeightFormats) {
-    bytes = std::max(
-        bytes, ActivationLayout{format, tokens, cols, ActivationLayout::kMaxCodeBytes}.bytes());
+  for (int format = 0; format < kWeightFormatCount; ++format) {
+    bytes = std::max(bytes, ActivationLayout{static_cast<WeightFormat>(format), tokens, cols,
+                                             ActivationLayout::kMaxCodeBytes}
+                                .bytes());
   }
   return bytes;
 }

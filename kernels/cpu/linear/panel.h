@@ -3,11 +3,10 @@
 #include <cstdint>
 
 #include "kernels/backend.h"
+#include "kernels/cpu/linear/coded_panel.h"
 
 namespace tessera {
 
-inline constexpr int64_t kPanelRows = 32;  // outputs of a panel
-inline constexpr int64_t kUnitRowBytes = kPanelRows * 4;
 static_assert(kPackRows % kPanelRows == 0);
 
 // Byte layout of a packed weight, for every instruction set. Outputs are cut into panels of 32,
@@ -18,14 +17,19 @@ static_assert(kPackRows % kPanelRows == 0);
 //
 //   f32, bf16  [units][32] units
 //   f16        [cols][32] f16: a row of them becomes units of f32 when it is loaded
-//   int8       blocks of [32] f16 scales, then [8][32] units; a byte holds code + 128
-//   int4       blocks of [32] f16 scales, [32] f16 minimums, then [4][32] units. The low nibbles of
-//              a unit hold its first four inputs.
 //   fp8        [32] f32 scales, then [units][32] units of inputs 0, 2, 1 and 3 of four, so that a
 //              unit's even bytes become one pair of bf16 and its odd bytes the next
+//   int*       for each block, or superblock: [32] f16 scales, [32] f16 minimums if there are any,
+//              then its blocks. A block is
+//                with superblocks: [32] factors of scales, [32] of minimums if there are any
+//                5 or 6 bits: [32] units with the bits above the fourth. Inputs 4 p + j of a unit
+//                  have theirs from bit 8 j + p * (bits - 4) on
+//                8 bits: [8][32] units of four codes
+//                else: [block / 8][32] units of eight low halves; the low nibbles of a unit are
+//                  those of its first four inputs
 //
-// Codes are stored without a sign because vpdpbusd needs one unsigned operand. For int8, a block's
-// sum starts from the offset times the sum of the activations.
+// Codes are stored without a sign because vpdpbusd needs one unsigned operand. In a symmetric
+// format, a block's sum starts from the offset times the sum of the activations.
 //
 // Inputs beyond `cols` and outputs beyond `rows` hold zero weights.
 struct PanelLayout {
@@ -36,13 +40,6 @@ struct PanelLayout {
   int64_t cols = 0;
 
   constexpr int64_t panels() const { return round_up(rows, kPackRows) / kPanelRows; }
-  constexpr int64_t blocks() const { return encoding(format).blocks(cols); }
-  constexpr int64_t block_scale_bytes() const {
-    return kPanelRows * encoding(format).scale_bytes();
-  }
-  constexpr int64_t block_bytes() const {
-    return kPanelRows * encoding(format).row_bytes(encoding(format).block);
-  }
   constexpr int64_t panel_bytes() const {
     switch (format) {
       case WeightFormat::f32:
@@ -53,11 +50,9 @@ struct PanelLayout {
         return cols * kUnitRowBytes / 2;
       case WeightFormat::fp8:
         return kScaleBytes + div_ceil(cols, 4) * kUnitRowBytes;
-      case WeightFormat::int8:
-      case WeightFormat::int4:
-        return blocks() * block_bytes();
+      default:
+        return kPanelRows * encoding(format).row_bytes(cols);
     }
-    return 0;
   }
   constexpr int64_t bytes() const { return panels() * panel_bytes(); }
 };
@@ -65,12 +60,14 @@ struct PanelLayout {
 static_assert(PanelLayout{WeightFormat::bf16, 64, 3}.bytes() == 2 * 2 * 128);
 static_assert(PanelLayout{WeightFormat::int8, 64, 256}.bytes() * 8 == 64 * 256 * 8.5);
 static_assert(PanelLayout{WeightFormat::int4, 64, 256}.bytes() * 8 == 64 * 256 * 5);
+static_assert(PanelLayout{WeightFormat::int4_super, 64, 256}.bytes() == 64 * (128 + 16 + 4));
+static_assert(PanelLayout{WeightFormat::int6_super, 64, 256}.bytes() == 64 * (192 + 16 + 2));
 
 // Layout of a call's activations in the scratch space of LinearArgs. Rows are row-major in the
 // weight's element type, zero beyond `cols`. f16 activations are rounded to f16 and stored as f32;
 // fp8 ones are stored as bf16. A row for blocks of integers has for each block:
-//   [32] codes of `code_bytes`, an f32 scale, and 32 bits that the kernels derive from the sum of
-//   the codes (ActivationRow)
+//   [block] codes of `code_bytes`, an f32 scale, and 32 bits that the kernels derive from the sum
+//   of the codes (ActivationRow)
 struct ActivationLayout {
   // AMX tile registers read this many rows at a time. Data read from rows that do not exist reaches
   // no output.
@@ -90,13 +87,11 @@ struct ActivationLayout {
         return cols;
       case WeightFormat::bf16:
         return div_ceil(cols, 2);
-      case WeightFormat::int8:
-      case WeightFormat::int4:
-        return round_up(cols, encoding(format).block) / 4;
       case WeightFormat::fp8:
         return round_up(cols, 4) / 2;  // bf16 with E4M3 values
+      default:
+        return round_up(cols, encoding(format).block) / 4;
     }
-    return 0;
   }
   constexpr int64_t row_bytes() const {
     const WeightEncoding stored = encoding(format);

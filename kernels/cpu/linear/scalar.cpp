@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <span>
 
+#include "kernels/cpu/linear/coded_lane.h"
 #include "kernels/cpu/linear/linear.h"
 #include "kernels/cpu/linear/panel.h"
 #include "kernels/cpu/threads/thread_pool.h"
@@ -87,39 +89,28 @@ float dot_f16(std::span<const float> in, const Column& column) {
   return sum;
 }
 
-f16 half_at(const std::byte* from) {
-  f16 half;
-  std::memcpy(&half, from, sizeof(half));
-  return half;
-}
-
 // Sums of a block are exact integers. Blocks are added in ascending order.
-float dot_blocks(const WeightEncoding& stored, const PanelLayout& layout, std::span<const float> in,
-                 const Column& column) {
-  const int64_t per_unit = 32 / stored.bits;
-  const uint32_t mask = (1u << stored.bits) - 1;
-  const int32_t offset = stored.minimum ? 0 : 128;
+float dot_blocks(WeightFormat format, std::span<const float> in, const Column& column) {
+  const WeightEncoding stored = encoding(format);
+  const CodedLane weights(format, column.panel, column.lane);
+  std::array<uint8_t, 32> codes;
   float sum = 0;
-  for (int64_t block = 0; block < layout.blocks(); ++block) {
-    const int64_t at = block * layout.block_bytes();
+  for (int64_t block = 0; block < stored.blocks(column.cols); ++block) {
     const int64_t first = block * stored.block;
     const int64_t inputs = std::min(stored.block, column.cols - first);
     const QuantisedRow own(in.subspan(static_cast<size_t>(first), static_cast<size_t>(inputs)),
                            127.0f);
+    weights.codes(block, codes.data());
     int32_t products = 0;
-    int32_t codes = 0;
+    int32_t total = 0;
     for (int64_t i = 0; i < inputs; ++i) {
-      const uint32_t unit = column.unit(at + layout.block_scale_bytes(), i / per_unit);
-      const int64_t shift = 8 * (i % 4) + stored.bits * (i % per_unit / 4);
       const int32_t code = own[i];
-      products += code * (static_cast<int32_t>((unit >> shift) & mask) - offset);
-      codes += code;
+      products += code * (codes[static_cast<size_t>(i)] - stored.offset);
+      total += code;
     }
-    const std::byte* scale = column.panel + at + column.lane * 2;
-    sum = std::fma(static_cast<float>(products) * to_f32(half_at(scale)), own.scale, sum);
+    sum = std::fma(static_cast<float>(products) * weights.scale(block), own.scale, sum);
     if (stored.minimum) {
-      sum = std::fma(to_f32(half_at(scale + kPanelRows * 2)), own.scale * static_cast<float>(codes),
-                     sum);
+      sum = std::fma(weights.minimum(block), own.scale * static_cast<float>(total), sum);
     }
   }
   return sum;
@@ -145,13 +136,11 @@ float dot(const PanelLayout& layout, const QuantisedRow& in, const Column& colum
       return dot_bf16(in.values, column);
     case WeightFormat::f16:
       return dot_f16(in.values, column);
-    case WeightFormat::int8:
-    case WeightFormat::int4:
-      return dot_blocks(encoding(layout.format), layout, in.values, column);
     case WeightFormat::fp8:
       return dot_fp8(in, column);
+    default:
+      return dot_blocks(layout.format, in.values, column);
   }
-  return 0;
 }
 
 }  // namespace

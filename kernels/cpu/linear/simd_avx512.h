@@ -67,9 +67,9 @@ struct Simd512 {
   TESSERA_INLINE static Floats multiply_add(Floats a, Floats b, Floats sum) {
     return _mm512_fmadd_ps(a, b, sum);
   }
-  template <Element E>
+  template <WeightFormat kFormat>
   TESSERA_INLINE static Floats multiply_add(Floats sum, Ints weights, Ints input) {
-    if constexpr (E == Element::f32 || E == Element::f16) {
+    if constexpr (kFormat == WeightFormat::f32 || kFormat == WeightFormat::f16) {
       return _mm512_fmadd_ps(to_bits(weights), to_bits(input), sum);
     } else {
       return _mm512_dpbf16_ps(sum, (__m512bh)weights, (__m512bh)input);
@@ -84,39 +84,58 @@ struct Simd512 {
   TESSERA_INLINE static Floats load_f16(const std::byte* from) {
     return to_bits(load_f16_units(from));
   }
+  TESSERA_INLINE static Floats load_factors(const std::byte* from) {  // int8
+    return to_floats(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+  }
+  TESSERA_INLINE static Ints shift_left(Ints value, int bits) {
+    return _mm512_slli_epi32(value, static_cast<unsigned>(bits));
+  }
+  TESSERA_INLINE static Ints shift_right(Ints value, int bits) {
+    return _mm512_srli_epi32(value, static_cast<unsigned>(bits));
+  }
+  TESSERA_INLINE static Ints or_masked(Ints value, Ints bits, int32_t mask) {
+    return _mm512_ternarylogic_epi32(value, bits, broadcast(mask), 0xf8);  // value | (bits & mask)
+  }
 
-  struct Int8 {
-    static constexpr int kParts = 1;
-    static constexpr int kLineInputs = 4;
-    static constexpr bool kHasMinimum = false;
-
-    TESSERA_INLINE static void unpack(const std::byte* line, Ints (&parts)[kParts]) {
-      parts[0] = load_units(line);
-    }
+  // Sums of a symmetric format start from the correction of its offset.
+  template <bool kHasMinimum>
+  struct Sums {
     TESSERA_INLINE static Ints start(const std::byte* correction) {
-      return broadcast_unit(correction);
+      return kHasMinimum ? _mm512_setzero_si512() : broadcast_unit(correction);
     }
     TESSERA_INLINE static Ints dot(Ints sum, Ints weights, Ints input) {
       return Simd512::dot(sum, weights, input);
     }
-    TESSERA_INLINE static Ints finish(Ints sum) { return sum; }
+    TESSERA_INLINE static Ints finish(Ints sum, const std::byte* /*correction*/) { return sum; }
   };
-  struct Int4 {
+
+  struct Bytes : Sums<false> {
+    static constexpr int kParts = 1;
+    static constexpr int kLineInputs = 4;
+
+    TESSERA_INLINE static void unpack(const std::byte* line, const std::byte* /*high*/,
+                                      int /*index*/, Ints (&parts)[kParts]) {
+      parts[0] = load_units(line);
+    }
+  };
+
+  template <WeightFormat kFormat>
+  struct Nibbles : Sums<encoding(kFormat).minimum> {
     static constexpr int kParts = 2;
     static constexpr int kLineInputs = 8;
-    static constexpr bool kHasMinimum = true;
+    static constexpr int kHighBits = encoding(kFormat).bits - 4;
 
-    TESSERA_INLINE static void unpack(const std::byte* line, Ints (&parts)[kParts]) {
+    TESSERA_INLINE static void unpack(const std::byte* line, const std::byte* high, int index,
+                                      Ints (&parts)[kParts]) {
       const Ints nibbles = load_units(line);
       const Ints mask = _mm512_set1_epi8(0x0f);
       parts[0] = _mm512_and_si512(nibbles, mask);
       parts[1] = _mm512_and_si512(_mm512_srli_epi32(nibbles, 4), mask);
+      if constexpr (kHighBits > 0) {
+        parts[0] = add_high<Simd512, kHighBits>(parts[0], high, 2 * index);
+        parts[1] = add_high<Simd512, kHighBits>(parts[1], high, 2 * index + 1);
+      }
     }
-    TESSERA_INLINE static Ints start(const std::byte* /*sum*/) { return _mm512_setzero_si512(); }
-    TESSERA_INLINE static Ints dot(Ints sum, Ints weights, Ints input) {
-      return Simd512::dot(sum, weights, input);
-    }
-    TESSERA_INLINE static Ints finish(Ints sum) { return sum; }
   };
 
   // Tables hold the two bytes of the bf16 of each magnitude. vdpbf16ps reads subnormals as zero.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cpu/linear/kernels.h"
+#include "kernels/weight.h"
 
 // Parts of the register tile, which is written once over a `Simd` type: R rows by V vectors of
 // outputs. Each sum runs over the inputs in ascending order for all R and V; this is the batch
@@ -11,8 +12,6 @@
 namespace tessera {
 
 #define TESSERA_INLINE [[gnu::always_inline]] inline
-
-enum class Element { f32, bf16, f16, int8, int4, fp8 };
 
 inline constexpr int kBytesPerUnitRow = 128;  // 32 outputs
 inline constexpr int kBytesPerLine = 64;      // cache line

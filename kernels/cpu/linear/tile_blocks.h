@@ -1,18 +1,35 @@
 #pragma once
 
+#include <type_traits>
+
+#include "kernels/cpu/linear/coded_panel.h"
 #include "kernels/cpu/linear/tile.h"
 
 // Tile of blocks of integers. A block's sum of products is an exact 32-bit integer. It then becomes
 //   sum += (float(block's sum) * weight scale) * activation scale
 //   sum += weight minimum * (activation scale * sum of activations)   if the format has a minimum
-// with fused multiply-adds, in ascending order of the blocks. All instruction sets and tiles have
-// this order, so they agree bit for bit.
+// with fused multiply-adds, in ascending order of the blocks. With superblocks, the scale is the
+// product of the superblock's and the block's factor, which is exact, and so is the minimum. All
+// instruction sets and tiles have this order, so they agree bit for bit.
 //
-// A `Codes` type of a Simd type multiplies the codes. A line is a 32-bit unit of each output; it
-// is unpacked into kParts vectors, and each is multiplied with 32 bits of activations.
+// Simd::Bytes and Simd::Nibbles multiply the codes. A line is a 32-bit unit of each output; it is
+// unpacked into kParts vectors, and each is multiplied with 32 bits of activations.
 namespace tessera {
 
-inline constexpr int kBlockInputs = 32;
+template <class Simd, WeightFormat kFormat>
+using Codes = std::conditional_t<encoding(kFormat).bits == 8, typename Simd::Bytes,
+                                 typename Simd::template Nibbles<kFormat>>;
+
+// Adds the bits above the fourth of four inputs, part `part` of a block, to their low nibbles.
+template <class Simd, int kHighBits>
+TESSERA_INLINE typename Simd::Ints add_high(typename Simd::Ints low, const std::byte* high,
+                                            int part) {
+  constexpr int32_t kMask = ((1 << kHighBits) - 1) * 0x10101010;
+  const int shift = 4 - kHighBits * part;
+  const typename Simd::Ints bits = Simd::load_units(high);
+  return Simd::or_masked(
+      low, shift >= 0 ? Simd::shift_left(bits, shift) : Simd::shift_right(bits, -shift), kMask);
+}
 
 // Sums of a tile between blocks.
 template <class Simd, int R, int V, bool kInRegisters>
@@ -65,15 +82,21 @@ struct BlockTotals<Simd, R, V, false> {
   }
 };
 
-template <class Simd, class Codes, int R, int V, bool kIsTall>
+template <class Simd, WeightFormat kFormat, int R, int V, bool kIsTall>
 struct BlockTile {
   using Ints = typename Simd::Ints;
   using Floats = typename Simd::Floats;
+  using Codes = tessera::Codes<Simd, kFormat>;
 
+  static constexpr CodedPanel kPlaces{kFormat};
+  static constexpr bool kHasMinimum = kPlaces.stored.minimum;
+  static constexpr bool kHasSuperblocks = kPlaces.stored.superblock > 0;
   static constexpr int kParts = Codes::kParts;
-  static constexpr int kLines = kBlockInputs / Codes::kLineInputs;
-  static constexpr int kScaleBytes = 32 * 2 * (Codes::kHasMinimum ? 2 : 1);
-  static constexpr int kBlockBytes = kScaleBytes + kLines * kBytesPerUnitRow;
+  static constexpr int kLines = kPlaces.stored.block / Codes::kLineInputs;
+  static constexpr int kScaleBytes = kPlaces.scale_bytes();
+  static constexpr int kFactorBytes = kPlaces.factor_bytes();
+  static constexpr int kHighBytes = kPlaces.high_bytes();
+  static constexpr int kBlockBytes = kPlaces.block_bytes();
   static constexpr int kRowCodes = kLines * kParts * 4;  // bytes of a row's codes in a block
   static constexpr int kRowBytes = kRowCodes + 8;
   // Wide tiles of more than two rows compute so long that weights must be fetched earlier.
@@ -82,25 +105,39 @@ struct BlockTile {
   static constexpr bool kInRegisters = 2 * R * V + 8 <= Simd::kRegisters;
 
   Ints sums[R][V];
-  Slice<Simd, V> slice;
+  Slice<Simd, V> slice;  // the codes of a block
   Rows<R> rows;
   Fetch<Simd, V, kIsTall> fetch;
+  int64_t before = 0;  // bytes of earlier blocks of the superblock
 
+  // Requires: a superblock starts with the block.
   TESSERA_INLINE BlockTile(const LinearTile& tile, int64_t first_block)
-      : slice(tile, first_block * kBlockBytes + kScaleBytes),
+      : slice(tile, kPlaces.block_at(first_block) + kFactorBytes),
         rows(tile, first_block * kRowBytes),
         fetch(tile, Codes::kLineInputs / 4) {}
 
   TESSERA_INLINE const std::byte* scales(int v) const {
-    return slice.vectors[v] - kScaleBytes - slice.lane[v] * 2;
+    return slice.vectors[v] - slice.lane[v] * 2 - kFactorBytes - before - kScaleBytes;
   }
+  TESSERA_INLINE const std::byte* factors(int v) const {
+    return slice.vectors[v] - slice.lane[v] * 3 - kFactorBytes;
+  }
+  // Returns: scales (which = 0) or minimums (1).
+  TESSERA_INLINE Floats numbers(int v, int which) const {
+    const Floats own = Simd::load_f16(scales(v) + which * kPanelRows * 2);
+    if constexpr (kHasSuperblocks) {
+      return Simd::multiply(own, Simd::load_factors(factors(v) + which * kPanelRows));
+    }
+    return own;
+  }
+  TESSERA_INLINE const std::byte* correction(int r) const { return rows.unit(r) + kRowCodes + 4; }
 
   TESSERA_INLINE void start() {
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 8
       for (int v = 0; v < V; ++v) {
-        sums[r][v] = Codes::start(rows.unit(r) + kRowCodes + 4);
+        sums[r][v] = Codes::start(correction(r));
       }
     }
   }
@@ -109,11 +146,12 @@ struct BlockTile {
     return Simd::broadcast_unit(rows.unit(r) + (line * kParts + part) * 4);
   }
   TESSERA_INLINE void unpack(int v, int line, Ints (&weights)[kParts]) const {
-    Codes::unpack(slice.vectors[v] + line * kBytesPerUnitRow, weights);
+    const std::byte* high = slice.vectors[v];
+    Codes::unpack(high + kHighBytes + line * kBytesPerUnitRow, high, line, weights);
   }
   // Registers keep the fewer of weights and inputs.
   TESSERA_INLINE void multiply_line(int line) {
-    fetch.next(slice.vectors, line * kBytesPerUnitRow + kFetchFurther);
+    fetch.next(slice.vectors, kHighBytes + line * kBytesPerUnitRow + kFetchFurther);
     if constexpr (V <= R) {
       Ints weights[V][kParts];
 #pragma GCC unroll 8
@@ -161,18 +199,19 @@ struct BlockTile {
     Floats minimum[V];
 #pragma GCC unroll 8
     for (int v = 0; v < V; ++v) {
-      scale[v] = Simd::load_f16(scales(v));
-      minimum[v] = Codes::kHasMinimum ? Simd::load_f16(scales(v) + 64) : scale[v];
+      scale[v] = numbers(v, 0);
+      minimum[v] = kHasMinimum ? numbers(v, 1) : scale[v];
     }
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
       const Floats in_scale = Simd::to_bits(Simd::broadcast_unit(rows.unit(r) + kRowCodes));
 #pragma GCC unroll 8
       for (int v = 0; v < V; ++v) {
-        const Floats scaled = Simd::multiply(Simd::to_floats(Codes::finish(sums[r][v])), scale[v]);
+        const Ints sum = Codes::finish(sums[r][v], correction(r));
+        const Floats scaled = Simd::multiply(Simd::to_floats(sum), scale[v]);
         Floats total = Simd::multiply_add(scaled, in_scale, totals.get(r, v));
-        if constexpr (Codes::kHasMinimum) {
-          const Floats in_sum = Simd::to_bits(Simd::broadcast_unit(rows.unit(r) + kRowCodes + 4));
+        if constexpr (kHasMinimum) {
+          const Floats in_sum = Simd::to_bits(Simd::broadcast_unit(correction(r)));
           total = Simd::multiply_add(minimum[v], in_sum, total);
         }
         totals.set(r, v, total);
@@ -180,30 +219,40 @@ struct BlockTile {
     }
   }
 
-  // Prefetches the line that scales add to a block's lines of codes.
+  // Prefetches what scales and high bits add to a block's lines of codes.
   TESSERA_INLINE void fetch_scales() {
     if constexpr (kIsTall) {
       Simd::prefetch(fetch.ahead - kBytesPerLine);
     } else {
-      Simd::prefetch(scales(0) + kFetchFurther + Simd::kPrefetchBytes);
-      Simd::prefetch(scales(V - 1) + kFetchFurther + Simd::kPrefetchBytes);
+      constexpr int kFurther = kFetchFurther + Simd::kPrefetchBytes;
+      Simd::prefetch(slice.vectors[0] - kFactorBytes - kScaleBytes + kFurther);
+      Simd::prefetch(slice.vectors[V - 1] - kFactorBytes - kScaleBytes + kFurther);
+      if constexpr (kHighBytes > 0) {
+        fetch.next(slice.vectors, kFetchFurther);
+      }
     }
   }
 
   TESSERA_INLINE void advance() {
     fetch_scales();
+    before += kBlockBytes;
+    int64_t step = kBlockBytes;
+    if (before == kPlaces.blocks_of_a_scale() * kBlockBytes) {
+      before = 0;
+      step += kScaleBytes;
+    }
 #pragma GCC unroll 8
     for (int v = 0; v < V; ++v) {
-      slice.vectors[v] += kBlockBytes;
+      slice.vectors[v] += step;
     }
     rows.advance(kRowBytes);
   }
 };
 
-template <class Simd, class Codes, int R, int V, bool kIsTall>
+template <class Simd, WeightFormat kFormat, int R, int V, bool kIsTall>
 void multiply_blocks(const LinearTile& tile) {
-  using Tile = BlockTile<Simd, Codes, R, V, kIsTall>;
-  constexpr int kUnits = kBlockInputs / 4;
+  using Tile = BlockTile<Simd, kFormat, R, V, kIsTall>;
+  constexpr int kUnits = encoding(kFormat).block / 4;
   BlockTotals<Simd, R, V, Tile::kInRegisters> totals(tile);
   Tile own(tile, tile.first_unit / kUnits);
   fetch_outputs<Simd, R, V>(tile);

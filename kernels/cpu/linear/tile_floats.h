@@ -5,10 +5,10 @@
 // Tiles of floating-point formats. Sums stay in registers from the first input to the last.
 namespace tessera {
 
-template <class Simd, Element E, int R, int V, bool kIsTall>
+template <class Simd, WeightFormat kFormat, int R, int V, bool kIsTall>
 void multiply_floats(const LinearTile& tile) {
   typename Simd::Floats sums[R][V];
-  constexpr int kUnitBytes = E == Element::f16 ? 2 : 4;
+  constexpr int kUnitBytes = kFormat == WeightFormat::f16 ? 2 : 4;
   constexpr int64_t kRowBytes = kBytesPerUnitRow / 4 * kUnitBytes;
   start<Simd, R, V>(tile, sums);
   Slice<Simd, V, kUnitBytes> slice(tile, tile.first_unit * kRowBytes);
@@ -20,8 +20,8 @@ void multiply_floats(const LinearTile& tile) {
     typename Simd::Ints weights[V];
 #pragma GCC unroll 8
     for (int v = 0; v < V; ++v) {
-      weights[v] = E == Element::f16 ? Simd::load_f16_units(slice.vectors[v])
-                                     : Simd::load_units(slice.vectors[v]);
+      weights[v] = kFormat == WeightFormat::f16 ? Simd::load_f16_units(slice.vectors[v])
+                                                : Simd::load_units(slice.vectors[v]);
       slice.vectors[v] += kRowBytes;
     }
 #pragma GCC unroll 16
@@ -29,7 +29,7 @@ void multiply_floats(const LinearTile& tile) {
       const typename Simd::Ints input = Simd::broadcast_unit(rows.unit(r));
 #pragma GCC unroll 8
       for (int v = 0; v < V; ++v) {
-        sums[r][v] = Simd::template multiply_add<E>(sums[r][v], weights[v], input);
+        sums[r][v] = Simd::template multiply_add<kFormat>(sums[r][v], weights[v], input);
       }
     }
     rows.advance(4);

@@ -7,18 +7,16 @@
 namespace tessera {
 
 // Tiles argument of TileTable: a function for each number of rows.
-template <class Simd, Element E, int V, bool kIsTall>
+template <class Simd, WeightFormat kFormat, int V, bool kIsTall>
 struct RegisterTiles {
   template <int R>
   static void multiply(const LinearTile& tile) {
-    if constexpr (E == Element::int8) {
-      multiply_blocks<Simd, typename Simd::Int8, R, V, kIsTall>(tile);
-    } else if constexpr (E == Element::int4) {
-      multiply_blocks<Simd, typename Simd::Int4, R, V, kIsTall>(tile);
-    } else if constexpr (E == Element::fp8) {
+    if constexpr (encoding(kFormat).is_coded()) {
+      multiply_blocks<Simd, kFormat, R, V, kIsTall>(tile);
+    } else if constexpr (kFormat == WeightFormat::fp8) {
       multiply_fp8<Simd, R, V, kIsTall>(tile);
     } else {
-      multiply_floats<Simd, E, R, V, kIsTall>(tile);
+      multiply_floats<Simd, kFormat, R, V, kIsTall>(tile);
     }
   }
 };
@@ -41,11 +39,11 @@ struct TileTable<Tiles, kMax, RowCounts<kRows...>> {
   static constexpr MultiplyTile kByRows[] = {Tiles::template multiply<kRows>...};
 };
 
-template <class Simd, Element E, int kMax, int V>
-inline constexpr TileKernels kWide{V * Simd::kLanes, kMax,
-                                   TileTable<RegisterTiles<Simd, E, V, false>, kMax>::kByRows};
-template <class Simd, Element E, int kMax, int V>
+template <class Simd, WeightFormat kFormat, int kMax, int V>
+inline constexpr TileKernels kWide{
+    V * Simd::kLanes, kMax, TileTable<RegisterTiles<Simd, kFormat, V, false>, kMax>::kByRows};
+template <class Simd, WeightFormat kFormat, int kMax, int V>
 inline constexpr TileKernels kTall{V * Simd::kLanes, kMax,
-                                   TileTable<RegisterTiles<Simd, E, V, true>, kMax>::kByRows};
+                                   TileTable<RegisterTiles<Simd, kFormat, V, true>, kMax>::kByRows};
 
 }  // namespace tessera

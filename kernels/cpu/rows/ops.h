@@ -3,8 +3,8 @@
 #include "kernels/backend.h"
 
 // Row ops, one namespace for each instruction set. kernels/cpu/backend.cpp puts them into the
-// Backend tables, and kernels/ops/layers.h has their contracts. embed copies whole words and
-// computes nothing, so the scalar one serves every instruction set.
+// Backend tables, and kernels/ops/layers.h has their contracts. embed looks up a
+// row of each token and is bound by memory, so the scalar one serves every instruction set.
 
 namespace tessera::scalar {
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/check.h"
+#include "kernels/cpu/linear/linear.h"
 #include "kernels/cpu/rows/ops.h"
 #include "kernels/cpu/threads/thread_pool.h"
 
@@ -65,26 +66,51 @@ void silu_mul_rows(const RowOps& ops, const SiluMulArgs& args, Stream stream) {
       });
 }
 
+// The table that the arguments give.
+class EmbedTable {
+ public:
+  explicit EmbedTable(const EmbedArgs& args) : args_(args) {}
+
+  int64_t vocab() const {
+    return args_.packed != nullptr           ? args_.packed->rows
+           : args_.table_f32.data != nullptr ? args_.table_f32.rows
+                                             : args_.table.rows;
+  }
+  int64_t hidden() const {
+    return args_.packed != nullptr           ? args_.packed->cols
+           : args_.table_f32.data != nullptr ? args_.table_f32.cols
+                                             : args_.table.cols;
+  }
+  void look_up(int64_t token, float* out) const {
+    if (args_.packed != nullptr) {
+      look_up_row(*args_.packed, token, out);
+    } else if (args_.table_f32.data != nullptr) {
+      std::copy_n(args_.table_f32.row(token).data(), hidden(), out);
+    } else {
+      std::ranges::transform(args_.table.row(token), out, [](bf16 value) { return to_f32(value); });
+    }
+  }
+
+ private:
+  const EmbedArgs& args_;
+};
+
 }  // namespace
 
 namespace scalar {
 
-void embed(const EmbedArgs& args, Stream) {
-  const bool is_f32 = args.table_f32.data != nullptr;
-  const int64_t vocab = is_f32 ? args.table_f32.rows : args.table.rows;
-  const int64_t hidden = is_f32 ? args.table_f32.cols : args.table.cols;
+void embed(const EmbedArgs& args, Stream stream) {
+  const EmbedTable table(args);
   TESSERA_CHECK(static_cast<int64_t>(args.tokens.size()) == args.out.rows, "embed: rows of out");
-  TESSERA_CHECK(hidden == args.out.cols, "embed: columns of out");
-  for (int64_t row = 0; row < args.out.rows; ++row) {
-    const int32_t token = args.tokens[static_cast<size_t>(row)];
-    TESSERA_CHECK(token >= 0 && token < vocab, "embed: a token outside the vocabulary");
-    float* out = args.out.row(row).data();
-    if (is_f32) {
-      std::copy_n(args.table_f32.row(token).data(), hidden, out);
-    } else {
-      std::ranges::transform(args.table.row(token), out, [](bf16 value) { return to_f32(value); });
-    }
-  }
+  TESSERA_CHECK(table.hidden() == args.out.cols, "embed: columns of out");
+  ThreadPool::of(stream).parallel_for(
+      args.out.rows, rows_per_range(args.out.cols), [&](int64_t begin, int64_t end, int) {
+        for (int64_t row = begin; row < end; ++row) {
+          const int32_t token = args.tokens[static_cast<size_t>(row)];
+          TESSERA_CHECK(token >= 0 && token < table.vocab(), "embed: a token that does not exist");
+          table.look_up(token, args.out.row(row).data());
+        }
+      });
 }
 
 void rms_norm(const RmsNormArgs& args, Stream stream) {

@@ -33,16 +33,25 @@ struct RowScratch {
 
   uint64_t* stretches;  // [vocab / kStretch] sums of weights
   Entry* entries;       // [vocab]
-  float* logits;        // [vocab] original logits of changed tokens
+  float* logits;        // [vocab] original logits: of changed tokens, or of a masked row
 };
 
 // Samples one row: from its logits to its token. Time is linear in the vocabulary, also for top_k
 // and top_p: cutoffs are found by selection, without a sort.
 class RowChoice {
  public:
-  RowChoice(std::span<float> logits, const SampleRow& row, std::span<const LogitChange> changes,
-            const RowScratch& scratch, Weigh* weigh)
-      : logits_(logits), row_(row), changes_(changes), scratch_(scratch), weigh_(weigh) {}
+  struct Plan {
+    const SampleRow& row;
+    std::span<const LogitChange> changes;
+    const uint32_t* mask;  // null: all tokens are allowed
+  };
+  RowChoice(std::span<float> logits, const Plan& plan, const RowScratch& scratch, Weigh* weigh)
+      : logits_(logits),
+        row_(plan.row),
+        changes_(plan.changes),
+        mask_(plan.mask),
+        scratch_(scratch),
+        weigh_(weigh) {}
 
   SampledToken sampled() {
     const auto broken =
@@ -57,7 +66,7 @@ class RowChoice {
     if (row_.wants_logprob) {
       sampled.weight = weight_of_all(1);
     }
-    if (!changes_.empty()) {
+    if (!changes_.empty() || mask_ != nullptr) {
       change();
       best_ = best();
     }
@@ -69,13 +78,36 @@ class RowChoice {
 
  private:
   void change() {
+    if (mask_ != nullptr) {
+      std::copy(logits_.begin(), logits_.end(), scratch_.logits);
+    }
     for (size_t i = 0; i < changes_.size(); ++i) {
       float& logit = logits_[static_cast<size_t>(changes_[i].token)];
-      scratch_.logits[i] = logit;
+      if (mask_ == nullptr) {
+        scratch_.logits[i] = logit;
+      }
       logit = changes_[i].apply(logit);
+    }
+    if (mask_ != nullptr) {
+      forbid();
+    }
+  }
+  void forbid() {
+    const auto vocab = std::ssize(logits_);
+    for (int64_t first = 0; first < vocab; first += 32) {
+      const uint32_t word = mask_[first / 32];
+      const auto stretch = logits_.subspan(
+          static_cast<size_t>(first), static_cast<size_t>(std::min<int64_t>(32, vocab - first)));
+      for (size_t i = 0; i < stretch.size(); ++i) {
+        stretch[i] = (word >> i & 1) != 0 ? stretch[i] : -std::numeric_limits<float>::infinity();
+      }
     }
   }
   void restore() {
+    if (mask_ != nullptr) {
+      std::copy_n(scratch_.logits, logits_.size(), logits_.begin());
+      return;
+    }
     for (size_t i = 0; i < changes_.size(); ++i) {
       logits_[static_cast<size_t>(changes_[i].token)] = scratch_.logits[i];
     }
@@ -228,6 +260,7 @@ class RowChoice {
   std::span<float> logits_;
   const SampleRow& row_;
   std::span<const LogitChange> changes_;
+  const uint32_t* mask_;
   RowScratch scratch_;
   Weigh* weigh_;
   Entry best_;
@@ -245,8 +278,10 @@ void sample_with(Weigh* weigh, const SampleArgs& args, Stream stream) {
       const SampleRow& row = args.rows[static_cast<size_t>(i)];
       const auto changes = args.changes.subspan(static_cast<size_t>(row.first_change),
                                                 static_cast<size_t>(row.changes));
+      const uint32_t* mask =
+          row.mask < 0 ? nullptr : args.masks.data() + row.mask * mask_words(vocab);
       args.sampled[static_cast<size_t>(i)] =
-          RowChoice(args.logits.row(row.row), row, changes, scratch, weigh).sampled();
+          RowChoice(args.logits.row(row.row), {row, changes, mask}, scratch, weigh).sampled();
     }
   });
 }

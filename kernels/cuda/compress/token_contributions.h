@@ -80,10 +80,9 @@ constexpr float kSumScale = 1 << 24;
 // sums are at least 1.
 TESSERA_DEVICE float own_weight(float a, const KvScoring& scoring, int32_t layer, int32_t query,
                                 int32_t token) {
-  const int32_t generated = query + 1 - scoring.prompt_tokens;
-  const float temperature = KeyformerScorer::temperature(generated > 0 ? generated : 0);
+  const float temperature = softmax_temperature(scoring.scorer, scoring.generated(query));
   const float noisy =
-      a * KeyformerScorer::noise(layer, query, token, [](float x) { return log(x); });
+      a * softmax_noise(scoring.scorer, layer, query, token, [](float x) { return log(x); });
   return temperature == 1.0f || noisy == 0.0f ? noisy : exp(log(noisy) / temperature);
 }
 

@@ -14,6 +14,7 @@ using namespace simt;
 
 constexpr int32_t kMaxThreads = 1024;  // threads of a block; fewer for a small vocabulary
 constexpr int32_t kChangeThreads = 256;
+constexpr size_t kMaskPiece = size_t{1} << 17;  // words of masks mirrored at once: 512 KiB
 // Keys tried in one pass over a row, which leaves an eighth of the range.
 constexpr int32_t kKeys = 7;
 
@@ -34,7 +35,19 @@ TESSERA_DEVICE int32_t token_of(uint64_t rank) {
   return static_cast<int32_t>(~static_cast<uint32_t>(rank));
 }
 
-TESSERA_DEVICE int32_t best_token(const float* logits, int32_t vocab, OfWarps<uint64_t>& memory) {
+// A row of logits under its mask: a token that is left out has -infinity.
+struct MaskedRow {
+  const float* logits;
+  const uint32_t* mask;  // null: all tokens are allowed
+
+  TESSERA_DEVICE float operator[](int32_t token) const {
+    return mask == nullptr || allows(mask, token) ? logits[token]
+                                                  : -std::numeric_limits<float>::infinity();
+  }
+};
+
+TESSERA_DEVICE int32_t best_token(const MaskedRow& logits, int32_t vocab,
+                                  OfWarps<uint64_t>& memory) {
   uint64_t best = 0;
   TESSERA_UNROLL_BY(4)
   for (int32_t i = thread(); i < vocab; i += threads()) {
@@ -113,6 +126,15 @@ logit_kernel(MatrixView<float> logits, const SampleRow* rows, int32_t count,
   }
 }
 
+// Copies a piece of the plan's masks to the scratch, where the choice reads them.
+TESSERA_KERNEL(kChangeThreads)
+mask_kernel(const uint32_t* piece, int32_t count, uint32_t* masks) {
+  const int32_t i = block_x() * kChangeThreads + thread();
+  if (i < count) {
+    masks[i] = piece[i];
+  }
+}
+
 // ---- the choice
 
 // Kept tokens: those with higher keys, and the first `ties` tokens with this key.
@@ -135,7 +157,7 @@ struct ChoiceMemory {
 
 class RowChoice {
  public:
-  TESSERA_DEVICE RowChoice(const float* logits, int32_t vocab, float best, const SampleRow& row,
+  TESSERA_DEVICE RowChoice(const MaskedRow& logits, int32_t vocab, float best, const SampleRow& row,
                            ChoiceMemory& memory)
       : logits_(logits), vocab_(vocab), best_(best), row_(row), memory_(memory) {}
 
@@ -301,7 +323,7 @@ class RowChoice {
     sync_block();
   }
 
-  const float* logits_;
+  MaskedRow logits_;
   int32_t vocab_;
   float best_;
   const SampleRow& row_;
@@ -309,19 +331,22 @@ class RowChoice {
 };
 
 TESSERA_KERNEL(kMaxThreads)
-choose_kernel(MatrixView<float> logits, const SampleRow* rows, SampledToken* sampled) {
+choose_kernel(MatrixView<float> logits, const SampleRow* rows, const uint32_t* masks,
+              SampledToken* sampled) {
   ChoiceMemory& memory = shared<ChoiceMemory>();
   const SampleRow& row = rows[block_x()];
   SampledToken chosen = sampled[block_x()];
-  const float* own = logits.data + row.row * logits.stride;
   const auto vocab = static_cast<int32_t>(logits.cols);
+  const MaskedRow own{logits.data + row.row * logits.stride,
+                      row.mask < 0 ? nullptr : masks + row.mask * mask_words(vocab)};
   if (chosen.status != SampleStatus::chosen) {
     return;
   }
   if (row.forced >= 0) {
     chosen.token = row.forced;
   } else {
-    chosen.token = row.changes > 0 ? best_token(own, vocab, memory.totals) : chosen.token;
+    chosen.token =
+        row.changes > 0 || row.mask >= 0 ? best_token(own, vocab, memory.totals) : chosen.token;
     const float best = own[chosen.token];
     if (is_finite(best) && row.temperature > 0) {
       chosen.token = RowChoice(own, vocab, best, row, memory).draw();
@@ -329,17 +354,23 @@ choose_kernel(MatrixView<float> logits, const SampleRow* rows, SampledToken* sam
       chosen.status = SampleStatus::none_left;
     }
   }
-  chosen.logit = own[chosen.token];
+  chosen.logit = own.logits[chosen.token];
   sync_block();  // all threads have read the old value
   if (thread() == 0) {
     sampled[block_x()] = chosen;
   }
 }
 
+// Scratch: the logits of changed tokens, then the masks.
+int64_t masks_offset(int64_t changes) {
+  return round_up(changes * int64_t{sizeof(float)}, 64);
+}
+
 }  // namespace
 
 int64_t sample_scratch_bytes(const SampleLimits& limits, Stream) {
-  return limits.changes * int64_t{sizeof(float)};
+  return masks_offset(limits.changes) +
+         limits.masks * mask_words(limits.vocab) * int64_t{sizeof(uint32_t)};
 }
 
 // Each launch reads one part of the plan, which is mirrored right before it. Mirroring a second
@@ -372,8 +403,16 @@ void sample(const SampleArgs& args, Stream stream) {
   launch(stream, block_each(sizeof(OfWarps<uint64_t>)), inspect_kernel, logits,
          mirror(args.rows, stream), sampled);
   each_piece(change_kernel);
+  auto* masks = reinterpret_cast<uint32_t*>(
+      args.scratch.data() + masks_offset(static_cast<int64_t>(args.changes.size())));
+  for (size_t first = 0; first < args.masks.size(); first += kMaskPiece) {
+    const size_t left = args.masks.size() - first;
+    const auto piece = args.masks.subspan(first, left < kMaskPiece ? left : kMaskPiece);
+    const auto count = static_cast<int32_t>(piece.size());
+    launch(stream, thread_each(count), mask_kernel, mirror(piece, stream), count, masks + first);
+  }
   launch(stream, block_each(sizeof(ChoiceMemory)), choose_kernel, logits, mirror(args.rows, stream),
-         sampled);
+         masks, sampled);
   each_piece(restore_kernel);
   if (!args.changes.empty()) {
     launch(stream, thread_each(rows), logit_kernel, logits, mirror(args.rows, stream), rows,

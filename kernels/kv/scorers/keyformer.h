@@ -16,13 +16,12 @@ namespace tessera {
 struct KeyformerScorer : ScorerTraits {
   static constexpr bool kOwnSoftmax = true;
 
-  // generated: queries after the prompt, this one included; 0 in the prompt.
   static constexpr float temperature(int32_t generated) {
     const float risen = 1.0f + 0.01f * static_cast<float>(generated);
     return risen < 2.0f ? risen : 2.0f;
   }
 
-  // Returns: e^(z - the lowest z), at least 1. log: the backend's logarithm.
+  // Returns: e^(z - the lowest z).
   template <class Log>
   static constexpr float noise(int32_t layer, int32_t query, int32_t token, Log&& log) {
     const float uniform = (static_cast<float>(bits(layer, query, token)) + 0.5f) / kValues;

@@ -16,6 +16,12 @@ struct ScorerTraits {
     return V::fma(weight, factor, sum);
   }
   static constexpr float share(int32_t heads) { return 1.0f / static_cast<float>(heads); }
+  static constexpr float temperature(int32_t /*generated*/) { return 1; }
+  template <class Log>
+  static constexpr float noise(int32_t /*layer*/, int32_t /*query*/, int32_t /*token*/,
+                               Log&& /*log*/) {
+    return 1;
+  }
 };
 
 }  // namespace tessera

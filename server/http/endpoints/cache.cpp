@@ -1,13 +1,33 @@
 // /v1/cache and /v1/cache/flush.
 #include "server/http/replies.h"
 #include "server/http/route_table.h"
-#include "server/openai/response.h"
+#include "server/openai/cache_report.h"
 #include "server/service.h"
 
 namespace tessera {
 
+namespace {
+
+// Returns: names of the presets that requests may have, the server's default first.
+std::vector<std::string> served_presets(const Engine& engine) {
+  const KvPreset& own = engine.options().kv;
+  std::vector<std::string> names = {own.name};
+  for (const KvPreset& preset : kv_presets()) {
+    if (preset.name != own.name && engine.serves(preset.policy)) {
+      names.push_back(preset.name);
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
 HttpResult answer_cache(const EndpointContext& context) {
-  return json_reply(print_cache(context.service.engine().stats()));
+  const Engine& engine = context.service.engine();
+  return json_reply(print_cache({.stats = engine.stats(),
+                                 .options = engine.options(),
+                                 .outline = engine.outline(),
+                                 .presets = served_presets(engine)}));
 }
 
 HttpResult answer_cache_flush(const EndpointContext& context) {

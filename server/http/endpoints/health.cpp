@@ -1,6 +1,7 @@
 // /health, /metrics and /version.
 #include <fmt/format.h>
 
+#include "server/commit.h"
 #include "server/http/replies.h"
 #include "server/http/route_table.h"
 #include "server/service.h"
@@ -22,7 +23,7 @@ HttpResult answer_metrics(const EndpointContext& context) {
 }
 
 HttpReply answer_version() {
-  return json_reply(fmt::format("{{\"version\":\"{}\"}}", TESSERA_VERSION));
+  return json_reply(fmt::format(R"({{"version":"{}","commit":"{}"}})", TESSERA_VERSION, commit()));
 }
 
 }  // namespace tessera

@@ -176,12 +176,12 @@ TEST_F(GgufConfigTest, AMissingTensorIsNamedAsTheFileWouldNameIt) {
               HasSubstr("misses tensor blk.0.attn_norm.weight"));
 }
 
-TEST_F(GgufConfigTest, AQuantisedTensorMakesF16TheDefault) {
+TEST_F(GgufConfigTest, AQuantisedTensorIsKeptByDefault) {
   GgufBytes bytes = metadata();
   bytes.tensor("token_embd.weight", {32, 2}, 8, std::string(68, '\0'));
   bytes.tensor("blk.0.ffn_up.weight", {1, 1}, 0, "1234");
   write_file(path_, bytes.file());
-  EXPECT_EQ(stored_format(*Checkpoint::open(path_)), WeightFormat::f16);
+  EXPECT_EQ(stored_format(*Checkpoint::open(path_)), std::nullopt);
 }
 
 }  // namespace

@@ -12,8 +12,7 @@ namespace {
 using simt::emulation::DeviceAccess;
 
 int64_t emulated_weight_bytes(WeightFormat format, int64_t rows, int64_t cols) {
-  const bool served = format != WeightFormat::int8 && format != WeightFormat::int4;
-  return served ? packed_weight_bytes(format, rows, cols) : 0;
+  return !encoding(format).is_coded() ? packed_weight_bytes(format, rows, cols) : 0;
 }
 
 void pack(MatrixView<const float> source, int64_t first_row, const PackedWeight& weight) {

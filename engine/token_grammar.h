@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace tessera {
+
+// The grammar of one sample: which tokens may come next. It knows token ids and masks only; texts
+// and schemas are the server's. The leader's engine thread alone calls it, and other ranks get its
+// masks (StepMasks). Its calls may allocate.
+class TokenConstraint {
+ public:
+  virtual ~TokenConstraint() = default;
+
+  // Sets the bit of each token that may come next, and clears all others. mask:
+  // [mask_words(vocab)], see kernels/sampling.h. After the grammar's end only ends of sequence may
+  // come. No bit is set if accept() was given a token that may not come: the request then fails.
+  virtual void fill(std::span<uint32_t> mask) = 0;
+
+  // The sample continues with `token`.
+  virtual void accept(int32_t token) = 0;
+};
+
+// A grammar that a request's samples follow. Immutable; any thread.
+class TokenGrammar {
+ public:
+  virtual ~TokenGrammar() = default;
+
+  // Returns: a constraint at the grammar's start; null on ranks other than the leader.
+  virtual std::unique_ptr<TokenConstraint> begin() const = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,143 @@
+#include "models/weight_plan.h"
+
+#include "kernels/check.h"
+
+namespace tessera {
+namespace {
+
+// Returns: null for a weight outside the layers.
+LayerWeights* layer_of(WeightViews& views, const WeightShape& shape) {
+  const int32_t layer = shape.index.layer;
+  return layer == TensorIndex::kNone ? nullptr : &views.layers[static_cast<size_t>(layer)];
+}
+
+PackedWeight place_run(const PlannedRun& run, int64_t cols, const Backend& backend,
+                       MemoryCutter& cutter) {
+  return {run.format, run.rows, cols,
+          cutter.bytes(backend.packed_weight_bytes(run.format, run.rows, cols))};
+}
+
+void place_table(const PlannedSlot& slot, const Backend& backend, MemoryCutter& cutter,
+                 WeightViews& views) {
+  const WeightShape& shape = slot.shape;
+  if (!slot.runs.empty()) {
+    views.embedding_packed = place_run(slot.runs.front(), shape.cols, backend, cutter);
+  } else if (slot.elements == TensorType::f32) {
+    views.embedding_f32 = cutter.matrix<float>(shape.rows, shape.cols);
+  } else {
+    views.embedding = cutter.matrix<bf16>(shape.rows, shape.cols);
+  }
+}
+
+void place_matrix(const PlannedSlot& slot, const Backend& backend, MemoryCutter& cutter,
+                  WeightViews& views) {
+  StackedWeight& stacked = matrix_of(views, slot.shape);
+  if (slot.is_the_table) {
+    stacked.add(views.embedding_packed);
+    return;
+  }
+  for (const PlannedRun& run : slot.runs) {
+    stacked.add(place_run(run, slot.shape.cols, backend, cutter));
+  }
+}
+
+// Cuts the memory of one slot. Called first with a measuring cutter, then with a cutting one.
+void place(const PlannedSlot& slot, const Backend& backend, MemoryCutter& cutter,
+           WeightViews& views) {
+  switch (slot.shape.kind) {
+    case WeightKind::table:
+      return place_table(slot, backend, cutter, views);
+    case WeightKind::vector:
+      vector_of(views, slot.shape) = cutter.array<float>(slot.shape.rows);
+      return;
+    case WeightKind::matrix:
+      return place_matrix(slot, backend, cutter, views);
+  }
+}
+
+bool same_format(const std::vector<PlannedRun>& a, const std::vector<PlannedRun>& b) {
+  return a.size() == 1 && b.size() == 1 && a.front().format == b.front().format;
+}
+
+}  // namespace
+
+StackedWeight& matrix_of(WeightViews& views, const WeightShape& shape) {
+  LayerWeights* layer = layer_of(views, shape);
+  switch (shape.slot) {
+    case WeightSlot::qkv:
+      return layer->qkv;
+    case WeightSlot::attention_out:
+      return layer->attention_out;
+    case WeightSlot::gate_up:
+      return layer->gate_up;
+    case WeightSlot::down:
+      return layer->down;
+    default:
+      break;
+  }
+  TESSERA_CHECK(shape.slot == WeightSlot::head, "a slot that is no matrix");
+  return views.head;
+}
+
+std::span<float>& vector_of(WeightViews& views, const WeightShape& shape) {
+  LayerWeights* layer = layer_of(views, shape);
+  switch (shape.slot) {
+    case WeightSlot::attention_norm:
+      return layer->attention_norm;
+    case WeightSlot::qkv_bias:
+      return layer->qkv_bias;
+    case WeightSlot::query_norm:
+      return layer->query_norm;
+    case WeightSlot::key_norm:
+      return layer->key_norm;
+    case WeightSlot::ffn_norm:
+      return layer->ffn_norm;
+    default:
+      break;
+  }
+  TESSERA_CHECK(shape.slot == WeightSlot::final_norm, "a slot that is no vector");
+  return views.final_norm;
+}
+
+std::vector<PlannedSlot> plan_slots(const ModelConfig& config, const ChooseRuns& choose,
+                                    TensorType table, const Backend& backend) {
+  std::vector<PlannedSlot> slots;
+  std::vector<PlannedRun> packed_table;
+  for (const WeightShape& shape : weight_shapes(config)) {
+    PlannedSlot& slot = slots.emplace_back();
+    slot.shape = shape;
+    slot.elements = table;
+    if (shape.kind != WeightKind::vector) {
+      slot.runs = choose(shape);
+    }
+    if (shape.kind == WeightKind::table) {
+      const bool packed = backend.looks_up != nullptr && backend.looks_up(slot.runs.front().format);
+      slot.runs.resize(packed ? 1 : 0);
+      packed_table = slot.runs;
+    }
+    slot.is_the_table =
+        shape.slot == WeightSlot::head && config.tied_head && same_format(slot.runs, packed_table);
+  }
+  return slots;
+}
+
+std::vector<PlannedRun> converted_runs(const WeightShape& shape, WeightFormat format,
+                                       TensorType stored_table) {
+  const WeightFormat own = shape.kind == WeightKind::table  ? table_format(format, stored_table)
+                           : shape.slot == WeightSlot::head ? head_format(format)
+                                                            : format;
+  return {{.format = own, .first_row = 0, .rows = shape.rows}};
+}
+
+int64_t place_slots(std::span<const PlannedSlot> slots, int32_t layers, const Backend& backend,
+                    std::byte* base, WeightViews& views) {
+  MemoryCutter cutter(base);
+  views = {};
+  views.layers.resize(static_cast<size_t>(layers));
+  for (const PlannedSlot& slot : slots) {
+    place(slot, backend, cutter, views);
+  }
+  return cutter.used();
+}
+
+}  // namespace tessera

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/token_grammar.h"
+#include "server/grammar/grammar_spec.h"
+
+namespace tessera {
+
+// What grammars know of a model's tokens.
+struct GrammarVocabulary {
+  std::vector<std::string> bytes;  // [vocab] of the logits; empty: never part of a text
+  std::vector<int32_t> end_ids;    // ends of sequence, allowed when a text is complete
+};
+
+// A compiled grammar, with its share of memory.
+struct CompiledGrammar {
+  std::shared_ptr<const TokenGrammar> grammar;
+  int64_t bytes = 0;
+};
+
+// Turns specs into grammars of token ids, by xgrammar. Thread-safe.
+class GrammarCompiler {
+ public:
+  // Returns: null if this server was built without xgrammar.
+  static std::unique_ptr<GrammarCompiler> create(GrammarVocabulary vocabulary);
+
+  virtual ~GrammarCompiler() = default;
+
+  // Takes milliseconds to a second, on one thread.
+  // Requires: a JSON schema is one of prepare_schema().
+  // Errors: InvalidArgument with the reason of the library, and its warnings, which say what it
+  // would ignore.
+  virtual absl::StatusOr<CompiledGrammar> compile(const GrammarSpec& spec) const = 0;
+};
+
+// The limits of a regular expression or a GBNF grammar, whose compilation they bound.
+// Errors: InvalidArgument.
+absl::Status check_notation(const GrammarSpec& spec);
+
+}  // namespace tessera

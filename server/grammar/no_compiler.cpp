@@ -1,0 +1,10 @@
+// Instead of xgrammar_compiler.cpp in a server that is built without xgrammar.
+#include "server/grammar/grammar_compiler.h"
+
+namespace tessera {
+
+std::unique_ptr<GrammarCompiler> GrammarCompiler::create(GrammarVocabulary /*vocabulary*/) {
+  return nullptr;
+}
+
+}  // namespace tessera

@@ -1,0 +1,420 @@
+#include "server/grammar/schema.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "models/status_macros.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// How a keyword is treated.
+enum class Use : uint8_t {
+  ignored,     // says nothing about validity
+  schemas,     // an object of schemas that only $ref reaches
+  whole,       // decides alone: only annotations may stand beside it
+  of_type,     // enforced for values of its type; says nothing about others
+  refused,     // the compiler ignores it, and the answer might not be valid
+  only_false,  // refused unless false
+};
+
+struct Keyword {
+  std::string_view name;
+  Use use;
+  std::string_view type = {};  // of Use::of_type; two where numbers are meant
+};
+
+// The keywords of draft 2020-12 and of older drafts. Others are annotations.
+constexpr Keyword kKeywords[] = {
+    {"$comment", Use::ignored},
+    {"$schema", Use::ignored},
+    {"title", Use::ignored},
+    {"description", Use::ignored},
+    {"default", Use::ignored},
+    {"examples", Use::ignored},
+    {"deprecated", Use::ignored},
+    {"readOnly", Use::ignored},
+    {"writeOnly", Use::ignored},
+    {"contentMediaType", Use::ignored},
+    {"contentEncoding", Use::ignored},
+    {"contentSchema", Use::ignored},
+    {"discriminator", Use::ignored},
+    {"$defs", Use::schemas},
+    {"definitions", Use::schemas},
+    {"$ref", Use::whole},
+    {"const", Use::whole},
+    {"enum", Use::whole},
+    {"anyOf", Use::whole},
+    {"oneOf", Use::whole},
+    {"allOf", Use::whole},
+    {"minimum", Use::of_type, "number"},
+    {"maximum", Use::of_type, "number"},
+    {"exclusiveMinimum", Use::of_type, "number"},
+    {"exclusiveMaximum", Use::of_type, "number"},
+    {"multipleOf", Use::of_type, "number"},
+    {"minLength", Use::of_type, "string"},
+    {"maxLength", Use::of_type, "string"},
+    {"pattern", Use::of_type, "string"},
+    {"format", Use::of_type, "string"},
+    {"items", Use::of_type, "array"},
+    {"prefixItems", Use::of_type, "array"},
+    {"minItems", Use::of_type, "array"},
+    {"maxItems", Use::of_type, "array"},
+    {"uniqueItems", Use::only_false},
+    {"properties", Use::of_type, "object"},
+    {"required", Use::of_type, "object"},
+    {"additionalProperties", Use::of_type, "object"},
+    {"minProperties", Use::of_type, "object"},
+    {"maxProperties", Use::of_type, "object"},
+    {"nullable", Use::only_false},
+    {"patternProperties", Use::refused},
+    {"propertyNames", Use::refused},
+    {"unevaluatedItems", Use::refused},
+    {"unevaluatedProperties", Use::refused},
+    {"additionalItems", Use::refused},
+    {"contains", Use::refused},
+    {"minContains", Use::refused},
+    {"maxContains", Use::refused},
+    {"dependencies", Use::refused},
+    {"dependentRequired", Use::refused},
+    {"dependentSchemas", Use::refused},
+    {"not", Use::refused},
+    {"if", Use::refused},
+    {"then", Use::refused},
+    {"else", Use::refused},
+    {"$id", Use::refused},
+    {"$anchor", Use::refused},
+    {"$dynamicRef", Use::refused},
+    {"$dynamicAnchor", Use::refused},
+    {"$recursiveRef", Use::refused},
+    {"$recursiveAnchor", Use::refused},
+    {"$vocabulary", Use::refused},
+};
+
+constexpr std::string_view kFormats[] = {
+    "date", "date-time",     "duration",     "email", "hostname",
+    "ipv4", "ipv6",          "json-pointer", "time",  "relative-json-pointer",
+    "uri",  "uri-reference", "uri-template", "uuid"};
+
+const Keyword* find_keyword(std::string_view name) {
+  const auto* found = std::find_if(std::begin(kKeywords), std::end(kKeywords),
+                                   [&](const Keyword& keyword) { return keyword.name == name; });
+  return found == std::end(kKeywords) ? nullptr : found;
+}
+
+bool is_type(const Json& value, std::string_view type) {
+  return (type == "object" && value.is_object()) || (type == "array" && value.is_array()) ||
+         (type == "string" && value.is_string()) || (type == "boolean" && value.is_boolean()) ||
+         (type == "null" && value.is_null()) || (type == "number" && value.is_number()) ||
+         (type == "integer" && value.is_number_integer());
+}
+
+class Checker {
+ public:
+  explicit Checker(Json& root) : root_(root) {}
+
+  absl::Status check(Json& schema, const std::string& path, int depth) {
+    if (depth > kMaxSchemaDepth) {
+      return refuse(path, fmt::format("is more than {} levels deep", kMaxSchemaDepth));
+    }
+    if (++nodes_ > kMaxSchemaNodes) {
+      return refuse("$", fmt::format("has more than {} parts", kMaxSchemaNodes));
+    }
+    if (schema.is_boolean()) {
+      return schema == true ? absl::OkStatus() : refuse(path, "allows no value");
+    }
+    if (!schema.is_object()) {
+      return refuse(path, "is neither an object nor a boolean");
+    }
+    TESSERA_RETURN_IF_ERROR(check_keywords(schema, path));
+    TESSERA_RETURN_IF_ERROR(check_parts(schema, path, depth));
+    open_unnamed(schema);
+    return absl::OkStatus();
+  }
+
+  // A reference that leads back to itself before any value begins would never end.
+  absl::Status check_references() {
+    for (const auto& [path, target] : references_) {
+      TESSERA_RETURN_IF_ERROR(follow(target, path));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static absl::Status refuse(const std::string& path, std::string_view message) {
+    return absl::InvalidArgumentError(fmt::format("{} {}", path, message));
+  }
+
+  // Checks which keywords stand in a schema, and beside which others.
+  static absl::Status check_keywords(const Json& schema, const std::string& path) {
+    std::string_view whole;
+    for (const auto& [name, value] : schema.items()) {
+      const Keyword* keyword = find_keyword(name);
+      if (keyword == nullptr) {
+        continue;
+      }
+      const std::string place = path + "." + std::string(name);
+      if (keyword->use == Use::refused || (keyword->use == Use::only_false && value != false)) {
+        return refuse(place, "is not supported in grammars");
+      }
+      if (keyword->use == Use::whole) {
+        if (!whole.empty()) {
+          return refuse(place, fmt::format("is not supported beside {}", whole));
+        }
+        whole = keyword->name;
+      }
+    }
+    for (const auto& [name, value] : schema.items()) {
+      const Keyword* keyword = find_keyword(name);
+      if (keyword == nullptr || keyword->use != Use::of_type) {
+        continue;
+      }
+      const std::string place = path + "." + std::string(name);
+      if (!whole.empty()) {
+        return refuse(place, fmt::format("is not supported beside {}", whole));
+      }
+      // Without a type the compiler takes a schema for one of objects or of arrays, or ignores it.
+      const bool typed = schema.contains("type") ||
+                         (keyword->type == "object" && (schema.contains("properties") ||
+                                                        schema.contains("additionalProperties"))) ||
+                         (keyword->type == "array" &&
+                          (schema.contains("items") || schema.contains("prefixItems")));
+      if (!typed) {
+        return refuse(place, "needs a type beside it");
+      }
+    }
+    if (!whole.empty() && schema.contains("type") && whole != "const" && whole != "enum") {
+      return refuse(path + ".type", fmt::format("is not supported beside {}", whole));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status check_parts(Json& schema, const std::string& path, int depth) {
+    for (auto& [name, value] : schema.items()) {
+      const std::string place = path + "." + std::string(name);
+      if (name == "properties" || name == "$defs" || name == "definitions") {
+        TESSERA_RETURN_IF_ERROR(check_members(value, place, depth));
+      } else if (name == "items" || name == "additionalProperties") {
+        if (value != false) {
+          TESSERA_RETURN_IF_ERROR(check(value, place, depth + 1));
+        }
+      } else if (name == "anyOf" || name == "oneOf" || name == "allOf" || name == "prefixItems") {
+        TESSERA_RETURN_IF_ERROR(check_list(value, place, depth));
+      } else if (name == "$ref") {
+        TESSERA_RETURN_IF_ERROR(add_reference(value, place, path));
+      } else if (name == "type") {
+        TESSERA_RETURN_IF_ERROR(check_type(value, place));
+      } else if (name == "const" || name == "enum") {
+        TESSERA_RETURN_IF_ERROR(check_values(schema, std::string(name), path));
+      } else {
+        TESSERA_RETURN_IF_ERROR(check_value(schema, std::string(name), place));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status check_members(Json& members, const std::string& place, int depth) {
+    if (!members.is_object()) {
+      return refuse(place, "must be an object");
+    }
+    for (auto& [name, member] : members.items()) {
+      TESSERA_RETURN_IF_ERROR(check(member, place + "." + std::string(name), depth + 1));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status check_list(Json& list, const std::string& place, int depth) {
+    if (!list.is_array() || list.empty()) {
+      return refuse(place, "must be a list that is not empty");
+    }
+    if (place.ends_with(".allOf") && list.size() > 1) {
+      return refuse(place, "is supported with one schema only");
+    }
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (place.ends_with(".prefixItems") && !list[i].is_object()) {
+        return refuse(place, "must be a list of objects");
+      }
+      TESSERA_RETURN_IF_ERROR(check(list[i], fmt::format("{}[{}]", place, i), depth + 1));
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status check_type(const Json& type, const std::string& place) {
+    constexpr std::string_view kTypes[] = {"object",  "array",   "string", "number",
+                                           "integer", "boolean", "null"};
+    const auto known = [&](const Json& name) {
+      return name.is_string() && std::find(std::begin(kTypes), std::end(kTypes),
+                                           name.get_ref<const std::string&>()) != std::end(kTypes);
+    };
+    const bool all = type.is_array() ? !type.empty() && std::all_of(type.begin(), type.end(), known)
+                                     : known(type);
+    return all ? absl::OkStatus() : refuse(place, "must be one of JSON's types, or a list of them");
+  }
+
+  // The compiler takes the values and ignores the type.
+  absl::Status check_values(const Json& schema, const std::string& name, const std::string& path) {
+    const Json& given = schema.at(name);
+    if (name == "enum" && (!given.is_array() || given.empty())) {
+      return refuse(path + ".enum", "must be a list that is not empty");
+    }
+    const Json values = name == "enum" ? given : Json::array({given});
+    nodes_ += static_cast<int>(values.size());
+    if (nodes_ > kMaxSchemaNodes) {
+      return refuse(path + "." + name, "has too many values");
+    }
+    if (!schema.contains("type")) {
+      return absl::OkStatus();
+    }
+    const Json& type = schema.at("type");
+    for (const Json& value : values) {
+      const auto fits = [&](const Json& one) {
+        return one.is_string() && is_type(value, one.get<std::string>());
+      };
+      if (!(type.is_array() ? std::any_of(type.begin(), type.end(), fits) : fits(type))) {
+        return refuse(path + "." + name, "has a value that is not of the type beside it");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Numbers and texts, which the compiler bounds less than this server.
+  static absl::Status check_value(const Json& schema, const std::string& name,
+                                  const std::string& place) {
+    const Json& value = schema.at(name);
+    const Keyword* keyword = find_keyword(name);
+    if (keyword == nullptr || keyword->use != Use::of_type) {
+      return absl::OkStatus();
+    }
+    if (name.starts_with("min") || name.starts_with("max")) {
+      const bool count = name != "minimum" && name != "maximum";
+      if (count && (!value.is_number_integer() || value < 0 || value > kMaxSchemaRepeats)) {
+        return refuse(place, fmt::format("must be an integer from 0 to {}", kMaxSchemaRepeats));
+      }
+    }
+    if (keyword->type == "number" && !value.is_number()) {
+      return refuse(place, "must be a number");
+    }
+    if (name == "pattern" && !value.is_string()) {
+      return refuse(place, "must be a string");
+    }
+    if (name == "format" &&
+        (!value.is_string() ||
+         std::find(std::begin(kFormats), std::end(kFormats), value.get_ref<const std::string&>()) ==
+             std::end(kFormats))) {
+      return refuse(place, "is a format that grammars do not have");
+    }
+    if (name == "required" &&
+        !(value.is_array() && std::all_of(value.begin(), value.end(),
+                                          [](const Json& one) { return one.is_string(); }))) {
+      return refuse(place, "must be a list of strings");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status add_reference(const Json& target, const std::string& place,
+                             const std::string& path) {
+    if (!target.is_string()) {
+      return refuse(place, "must be a string");
+    }
+    const auto& text = target.get_ref<const std::string&>();
+    const bool local =
+        text == "#" || (text.starts_with("#/") && text.find_first_of("~%") == std::string::npos);
+    if (!local || find_target(text) == nullptr) {
+      return refuse(place, "must name a schema of this document: \"#/$defs/NAME\"");
+    }
+    references_.emplace_back(path, text);
+    return absl::OkStatus();
+  }
+
+  const Json* find_target(std::string_view reference) const {
+    const Json* at = &root_;
+    for (size_t begin = 2; begin < reference.size();) {
+      const size_t end = std::min(reference.find('/', begin), reference.size());
+      const std::string part(reference.substr(begin, end - begin));
+      const auto member = at->is_object() ? at->find(part) : at->end();
+      if (!at->is_object() || member == at->end()) {
+        return nullptr;
+      }
+      at = &*member;
+      begin = end + 1;
+    }
+    return at;
+  }
+
+  absl::Status follow(const std::string& target, const std::string& path) {
+    if (ending_.contains(target)) {
+      return absl::OkStatus();
+    }
+    if (!following_.insert(target).second) {
+      return refuse(path + ".$ref", "leads back to itself before any value begins");
+    }
+    const Json* schema = find_target(target);
+    std::vector<const Json*> open{schema};
+    while (!open.empty()) {
+      const Json& at = *open.back();
+      open.pop_back();
+      if (!at.is_object()) {
+        continue;
+      }
+      if (at.contains("$ref")) {
+        TESSERA_RETURN_IF_ERROR(follow(at.at("$ref").get<std::string>(), path));
+      }
+      for (const char* const list : {"anyOf", "oneOf", "allOf"}) {
+        if (at.contains(list)) {
+          for (const Json& one : at.at(list)) {
+            open.push_back(&one);
+          }
+        }
+      }
+    }
+    ending_.insert(target);
+    return absl::OkStatus();
+  }
+
+  // Objects and arrays that name nothing may hold anything.
+  static void open_unnamed(Json& schema) {
+    const auto of = [&](std::string_view type) {
+      const auto found = schema.find("type");
+      return found != schema.end() &&
+             (*found == type ||
+              (found->is_array() && std::find(found->begin(), found->end(), type) != found->end()));
+    };
+    if (of("object") && !schema.contains("properties") &&
+        !schema.contains("additionalProperties")) {
+      schema["additionalProperties"] = true;
+    }
+    if (of("array") && !schema.contains("items") && !schema.contains("prefixItems")) {
+      schema["items"] = true;
+    }
+  }
+
+  Json& root_;
+  int nodes_ = 0;
+  std::vector<std::pair<std::string, std::string>> references_;  // where, to what
+  std::set<std::string> following_;  // targets that are being followed, or were
+  std::set<std::string> ending_;     // those that reach a value
+};
+
+}  // namespace
+
+absl::StatusOr<std::string> prepare_schema(const nlohmann::ordered_json& schema) {
+  Json prepared = schema;
+  Checker checker(prepared);
+  TESSERA_RETURN_IF_ERROR(checker.check(prepared, "$", 0));
+  TESSERA_RETURN_IF_ERROR(checker.check_references());
+  std::string text = prepared.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (std::ssize(text) > kMaxSchemaBytes) {
+    return absl::InvalidArgumentError(fmt::format("the schema has {} bytes, at most {} are allowed",
+                                                  text.size(), kMaxSchemaBytes));
+  }
+  return text;
+}
+
+}  // namespace tessera

@@ -1,0 +1,227 @@
+#include <fmt/format.h>
+#include <time.h>
+#include <xgrammar/xgrammar.h>
+
+#include <algorithm>
+#include <exception>
+#include <random>
+#include <stdexcept>
+#include <utility>
+
+#include "kernels/sampling.h"
+#include "server/grammar/grammar_compiler.h"
+
+namespace tessera {
+namespace {
+
+// What the library logged on this thread while it compiled: each says what it would ignore.
+thread_local std::string warnings;
+
+// The library cannot be stopped and some grammars take exponential time. It is compiled so that each
+// of its functions calls __cyg_profile_func_enter below, which throws where a thread has used up the
+// CPU time of a TimeLimit.
+thread_local int64_t cpu_deadline = 0;  // of this thread's CPU clock, in nanoseconds; 0: none
+thread_local uint32_t calls = 0;
+
+int64_t cpu_nanoseconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+// Limits the CPU time of the library's calls on this thread while it exists.
+class TimeLimit {
+ public:
+  explicit TimeLimit(int64_t nanoseconds) { cpu_deadline = cpu_nanoseconds() + nanoseconds; }
+  ~TimeLimit() { cpu_deadline = 0; }
+  TimeLimit(const TimeLimit&) = delete;
+  TimeLimit& operator=(const TimeLimit&) = delete;
+};
+
+constexpr int64_t kCompileTime = 900'000'000;  // nanoseconds
+constexpr int64_t kStepTime = 20'000'000;      // of one token, on the engine's thread
+// A grammar is refused if random tokens that follow it take longer than this on average.
+constexpr int64_t kMeanStepTime = 1'000'000;
+constexpr int kTriedSteps = 64;
+
+constexpr int kWhitespace =
+    16;  // at most between two parts of a JSON text, so that none is endless
+
+// words: its shape, which it points to.
+DLTensor tensor_of(std::span<uint32_t> mask, int64_t& words) {
+  return {.data = mask.data(),
+          .device = {kDLCPU, 0},
+          .ndim = 1,
+          .dtype = xgrammar::GetBitmaskDLType(),
+          .shape = &words,
+          .strides = nullptr,
+          .byte_offset = 0};
+}
+
+class Constraint final : public TokenConstraint {
+ public:
+  explicit Constraint(const xgrammar::CompiledGrammar& compiled) : matcher_(compiled) {}
+
+  void fill(std::span<uint32_t> mask) override {
+    std::fill(mask.begin(), mask.end(), 0);
+    if (broken_ || matcher_.IsTerminated()) {
+      return;
+    }
+    int64_t words = std::ssize(mask);
+    DLTensor tensor = tensor_of(mask, words);
+    try {
+      const TimeLimit limit(kStepTime);
+      matcher_.FillNextTokenBitmask(&tensor);
+    } catch (const std::exception&) {  // the matcher's state may be half changed
+      broken_ = true;
+      std::fill(mask.begin(), mask.end(), 0);
+    }
+  }
+
+  void accept(int32_t token) override {
+    try {
+      const TimeLimit limit(kStepTime);
+      broken_ = broken_ || !matcher_.AcceptToken(token);
+    } catch (const std::exception&) {
+      broken_ = true;
+    }
+  }
+
+ private:
+  xgrammar::GrammarMatcher matcher_;
+  bool broken_ = false;
+};
+
+class Compiled final : public TokenGrammar {
+ public:
+  explicit Compiled(xgrammar::CompiledGrammar compiled) : compiled_(std::move(compiled)) {}
+  std::unique_ptr<TokenConstraint> begin() const override {
+    return std::make_unique<Constraint>(compiled_);
+  }
+
+ private:
+  const xgrammar::CompiledGrammar compiled_;
+};
+
+class XgrammarCompiler final : public GrammarCompiler {
+ public:
+  explicit XgrammarCompiler(GrammarVocabulary vocabulary)
+      : vocab_(std::ssize(vocabulary.bytes)),
+        compiler_(xgrammar::TokenizerInfo(vocabulary.bytes, xgrammar::VocabType::RAW,
+                                          static_cast<int>(vocabulary.bytes.size()),
+                                          std::move(vocabulary.end_ids)),
+                  /*max_threads=*/1, /*cache_enabled=*/false) {}
+
+  absl::StatusOr<CompiledGrammar> compile(const GrammarSpec& spec) const override {
+    warnings.clear();
+    try {
+      const TimeLimit limit(kCompileTime);
+      const xgrammar::CompiledGrammar compiled = compiled_of(spec);
+      if (!warnings.empty()) {
+        return absl::InvalidArgumentError(std::exchange(warnings, {}));
+      }
+      try_steps(xgrammar::GrammarMatcher(compiled));
+      const auto bytes = static_cast<int64_t>(compiled.MemorySizeBytes());
+      return CompiledGrammar{std::make_shared<Compiled>(compiled), bytes};
+    } catch (const std::exception& error) {
+      return absl::InvalidArgumentError(error.what());
+    }
+  }
+
+ private:
+  // Throws if the grammar is too slow to follow: it would hold up all sequences of a step.
+  void try_steps(xgrammar::GrammarMatcher matcher) const {
+    std::vector<uint32_t> mask(static_cast<size_t>(mask_words(vocab_)));
+    int64_t words = std::ssize(mask);
+    std::mt19937 random(1);
+    const int64_t start = cpu_nanoseconds();
+    int steps = 0;
+    for (; steps < kTriedSteps && !matcher.IsTerminated(); ++steps) {
+      std::fill(mask.begin(), mask.end(), 0);
+      DLTensor tensor = tensor_of(mask, words);
+      matcher.FillNextTokenBitmask(&tensor);
+      const int32_t token = some_token(mask, random);
+      if (token < 0 || !matcher.AcceptToken(token)) {
+        break;
+      }
+    }
+    if (cpu_nanoseconds() - start > kMeanStepTime * std::max(steps, kTriedSteps / 4)) {
+      throw std::runtime_error("is too ambiguous: it takes more than 1 ms for each token");
+    }
+  }
+
+  // Returns: a random token of the mask, the first one from a random place on; -1 if it is empty.
+  int32_t some_token(std::span<const uint32_t> mask, std::mt19937& random) const {
+    const auto first = static_cast<int64_t>(random() % static_cast<uint64_t>(vocab_));
+    for (int64_t i = 0; i < vocab_; ++i) {
+      const int64_t token = (first + i) % vocab_;
+      if (allows(mask.data(), token)) {
+        return static_cast<int32_t>(token);
+      }
+    }
+    return -1;
+  }
+
+  xgrammar::CompiledGrammar compiled_of(const GrammarSpec& spec) const {
+    switch (spec.kind) {
+      case GrammarSpec::Kind::json:
+        return compile_schema(R"({"type":"object","additionalProperties":true})");
+      case GrammarSpec::Kind::json_schema:
+        return compile_schema(spec.text);
+      case GrammarSpec::Kind::regex:
+        return compiler_.CompileRegex(spec.text);
+      case GrammarSpec::Kind::gbnf:
+        return compiler_.CompileGrammar(spec.text);
+      case GrammarSpec::Kind::structural_tag:
+        return compiler_.CompileStructuralTag(spec.text);
+    }
+    throw std::logic_error("a kind of grammar without a case");
+  }
+  xgrammar::CompiledGrammar compile_schema(const std::string& schema) const {
+    return compiler_.CompileJSONSchema(schema, /*any_whitespace=*/true, std::nullopt, std::nullopt,
+                                       /*strict_mode=*/true, kWhitespace);
+  }
+
+  const int64_t vocab_;
+  mutable xgrammar::GrammarCompiler compiler_;  // thread-safe: its functions only lack `const`
+};
+
+}  // namespace
+
+std::unique_ptr<GrammarCompiler> GrammarCompiler::create(GrammarVocabulary vocabulary) {
+  return std::make_unique<XgrammarCompiler>(std::move(vocabulary));
+}
+
+}  // namespace tessera
+
+// Built with -finstrument-functions, the library calls these.
+extern "C" {
+void __cyg_profile_func_enter(void* /*function*/,
+                              void* /*site*/) {  // NOLINT(bugprone-reserved-identifier)
+  using namespace tessera;
+  constexpr uint32_t kCheckedCalls = 256;  // one in so many looks at the clock
+  if (cpu_deadline != 0 && ++calls % kCheckedCalls == 0 && cpu_nanoseconds() > cpu_deadline) {
+    cpu_deadline = 0;
+    throw std::runtime_error("takes too long");
+  }
+}
+void __cyg_profile_func_exit(void* /*function*/, void* /*site*/) {
+}  // NOLINT(bugprone-reserved-identifier)
+}
+
+// Built with XGRAMMAR_LOG_CUSTOMIZE, the library calls these.
+namespace xgrammar {
+
+[[noreturn]] void LogFatalImpl(const std::string& /*file*/, int /*line*/,
+                               const std::string& message) {
+  throw std::runtime_error(message);
+}
+
+void LogMessageImpl(const std::string& /*file*/, int /*line*/, int /*level*/,
+                    const std::string& message) {
+  if (tessera::warnings.empty()) {
+    tessera::warnings = message;
+  }
+}
+
+}  // namespace xgrammar

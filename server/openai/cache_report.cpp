@@ -1,0 +1,73 @@
+#include "server/openai/cache_report.h"
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json formats_json(const EngineStats& stats) {
+  Json list = Json::array();
+  for (const KvFormatPages& pages :
+       std::span(stats.format_pages).first(static_cast<size_t>(stats.formats))) {
+    list.push_back({{"format", name_of(pages.format)},
+                    {"private_bytes", pages.exclusive * stats.page_bytes},
+                    {"shared_bytes", pages.shared * stats.page_bytes}});
+  }
+  return list;
+}
+
+// A block is a list of five numbers, named by `fields`: a tree of a thousand blocks stays small.
+Json tree_json(const PrefixOutline& outline, uint64_t salt_mark) {
+  Json units = Json::array();
+  std::vector<int32_t> index(outline.blocks.size(), -1);  // in `units`
+  for (size_t i = 0; i < outline.blocks.size(); ++i) {
+    const PrefixOutline::Block& block = outline.blocks[i];
+    if (block.salt != salt_mark) {
+      continue;
+    }
+    index[i] = static_cast<int32_t>(units.size());
+    const int32_t parent = block.parent < 0 ? -1 : index[static_cast<size_t>(block.parent)];
+    units.push_back({block.id, parent, block.format, block.grade, block.locked ? 1 : 0});
+  }
+  const auto others = static_cast<int64_t>(outline.blocks.size() - units.size());
+  return {{"fields", {"id", "parent", "format", "grade", "used"}},
+          {"units", std::move(units)},
+          {"omitted_units", outline.omitted},
+          {"units_of_other_salts", others}};
+}
+
+}  // namespace
+
+std::string print_cache(const CacheReport& report) {
+  const EngineStats& stats = report.stats;
+  const PrefixCacheStats& cache = stats.cache;
+  Json ladder = Json::array();
+  for (const KvFormat format : report.options.kv_ladder.value_or(std::vector<KvFormat>())) {
+    ladder.push_back(name_of(format));
+  }
+  Json body{{"object", "cache"},
+            {"unit_tokens", stats.prefix_block_tokens},
+            {"units", cache.blocks},
+            {"pinned_units", cache.pinned_blocks},
+            {"bytes", cache.pages * stats.page_bytes},
+            {"unused_bytes", cache.unlocked_pages * stats.page_bytes},
+            {"query_tokens", stats.cache_query_tokens},
+            {"hit_tokens", stats.cache_hit_tokens},
+            {"entered_units", cache.inserted_blocks},
+            {"demoted_units", cache.demoted_blocks},
+            {"evicted_units", cache.evicted_blocks},
+            {"handed_over_units", cache.handed_over_blocks},
+            {"free_bytes", stats.pages_free * stats.page_bytes},
+            {"window_bytes", stats.residual_bytes},
+            {"table_bytes", stats.table_bytes},
+            {"formats", formats_json(stats)},
+            {"ladder", std::move(ladder)},
+            {"presets", report.presets},
+            {"tree", tree_json(report.outline, report.salt_mark)}};
+  return body.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace tessera

@@ -1,0 +1,119 @@
+"""Replicas of tessera-server with the shipped model, and programs of the distribution beside them."""
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROGRAMS = pathlib.Path(os.environ["TESSERA_PROGRAMS"])
+PATIENCE = 60  # seconds; the awaited events take a moment
+
+
+def eventually(condition, what):
+    """Returns what `condition` returns as soon as that is true."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError):
+            if value := condition():
+                return value
+        time.sleep(0.05)
+    raise AssertionError(f"waited {PATIENCE} s in vain: {what}")
+
+
+def free_ports(count):
+    """Returns ports that were free a moment ago."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def needed(program, package):
+    """Returns the path of a program; skips the test without it."""
+    path = shutil.which(program, path=os.environ["PATH"] + ":/usr/sbin:/sbin")
+    if path is None:
+        pytest.skip(f"no {program} here: the package {package}")
+    return path
+
+
+class Program:
+    """A process with its output in a file."""
+
+    def __init__(self, command, log):
+        self.log = pathlib.Path(log)
+        self.process = subprocess.Popen([str(word) for word in command], stdout=self.log.open("w"),
+                                        stderr=subprocess.STDOUT)
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def wait(self):
+        return self.process.wait(PATIENCE)
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+        self.process.wait()
+
+
+class Replica:
+    """A server on fixed ports, which can be started again."""
+
+    def __init__(self, folder, number, *flags):
+        self.http, self.grpc = free_ports(2)
+        self.url = f"http://127.0.0.1:{self.http}"
+        self._log = folder / f"replica{number}.log"
+        self._flags = flags
+        self.program = None
+
+    def start(self):
+        self.program = Program(
+            [PROGRAMS / "tessera-server", "--model", ROOT / "models/checkpoints/tessera-tiny", "--threads", 1,
+             "--http-port", self.http, "--grpc-port", self.grpc, *self._flags], self._log)
+        return self
+
+    def ready(self):
+        with contextlib.suppress(OSError):
+            return urllib.request.urlopen(self.url + "/health", timeout=5).status == 200
+        assert self.program.process.poll() is None, self._log.read_text()
+        return False
+
+    def metric(self, name, **labels):
+        """Returns the sum of a metric's series with these labels."""
+        text = urllib.request.urlopen(self.url + "/metrics", timeout=PATIENCE).read().decode()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines()
+                   if line.startswith((name + "{", name + " "))
+                   and all(f'{key}="{value}"' in line for key, value in labels.items()))
+
+
+@contextlib.contextmanager
+def replicas(folder, count, *flags):
+    """Replicas that are ready."""
+    started = [Replica(folder, number, *flags).start() for number in range(count)]
+    try:
+        for one in started:
+            eventually(one.ready, "a replica")
+        yield started
+    finally:
+        for one in started:
+            one.program.end()
+
+
+def load(url, folder, *arguments, status=0):
+    """Runs tessera-load. Returns its report."""
+    report = folder / "report.json"
+    done = subprocess.run([PROGRAMS / "tessera-load", "--url", url, "--json", report, *map(str, arguments)],
+                          text=True, capture_output=True, check=False, timeout=300)
+    assert done.returncode == status, done.stdout + done.stderr
+    return json.loads(report.read_text())

@@ -1,0 +1,47 @@
+"""The commands of the documents, as far as they go without a cluster."""
+
+import re
+import shlex
+import subprocess
+
+import pytest
+import yaml
+
+from chart import HELM, ROOT
+
+TEXT = (ROOT / "docs/howto/kubernetes.md").read_text()
+COMMANDS = [line for block in re.findall(r"^```sh\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+            for line in block.replace("\\\n", " ").splitlines()]
+
+
+def test_the_helm_commands_render():
+    installs = [shlex.split(line)[3:] for line in COMMANDS if line.startswith("helm upgrade --install ")]
+    assert len(installs) >= 4
+    for arguments in installs:
+        done = subprocess.run([HELM, "template", *arguments], cwd=ROOT, text=True, capture_output=True,
+                              check=False)
+        assert done.returncode == 0, done.stderr
+
+
+def test_names_in_kubectl_commands_are_those_of_the_chart():
+    done = subprocess.run([HELM, "template", "chat", ROOT / "deploy/helm/tessera"], text=True,
+                          capture_output=True, check=True)
+    made = {(thing["kind"].lower(), thing["metadata"]["name"])
+            for thing in yaml.safe_load_all(done.stdout) if thing}
+    named = re.findall(r"\b(service|deployment)/([a-z-]+)", TEXT)
+    assert named
+    assert set(named) <= made
+
+
+def test_the_adapter_serves_the_metrics_that_the_autoscaler_asks_for():
+    block = re.search(r"^```yaml\n(rules:.*?)^```", TEXT, re.MULTILINE | re.DOTALL)[1]
+    served = {rule["name"]["as"] for rule in yaml.safe_load(block)["rules"]}
+    values = yaml.safe_load((ROOT / "deploy/helm/tessera/values.yaml").read_text())["autoscaling"]
+    assert served == {values["waitingMetric"], values["kvMetric"]}
+
+
+@pytest.mark.parametrize("document", ["kubernetes.md", "operate.md"])
+def test_links_lead_somewhere(document):
+    folder = ROOT / "docs/howto"
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", (folder / document).read_text())
+    assert [link for link in links if not (folder / link).exists()] == []

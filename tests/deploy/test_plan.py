@@ -1,0 +1,72 @@
+"""tessera-server --plan against a start."""
+
+import re
+import signal
+import subprocess
+
+import pytest
+
+from fleet import PROGRAMS, ROOT, Program, eventually
+
+MODEL = str(ROOT / "models/checkpoints/tessera-tiny")
+
+
+def plan(*flags):
+    return subprocess.run([PROGRAMS / "tessera-server", "--plan", "--model", MODEL, *flags], text=True,
+                          capture_output=True, check=False)
+
+
+def planned_bytes(text):
+    return {name: int(count) for name, count in re.findall(r"^  (\w+)[^:]*: (\d+) bytes$", text, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("flags", [
+    ["--kv", "k8v4"], ["--kv", "f16", "--weights", "int8"], ["--kv", "h2o", "--context", "512"],
+    ["--kv", "k4v2", "--prefix-cache", "off"]])
+def test_a_start_takes_what_the_plan_says(flags, tmp_path):
+    done = plan(*flags, "--memory", "256MiB")
+    assert done.returncode == 0, done.stderr
+    expected = planned_bytes(done.stdout)
+    assert 0.9 * (256 << 20) < sum(expected.values()) <= 256 << 20
+    start = re.search(r"start with: (.*)", done.stdout)[1].split()
+    server = Program([PROGRAMS / "tessera-server", "--model", MODEL, "--http-port", 0, "--grpc-port", 0,
+                      "--drain-delay", 0, *flags, *start], tmp_path / "log")
+    try:
+        eventually(lambda: " ready after " in server.log.read_text(), "the start")
+    finally:
+        server.signal(signal.SIGTERM)
+        server.wait()
+    log = server.log.read_text()
+    assert int(re.search(r"weights \w+: (\d+) bytes", log)[1]) == expected["weights"]
+    assert int(re.search(r"KV cache \w+: (\d+) bytes", log)[1]) == expected["KV"]
+    workspace = float(re.search(r"workspace ([\d.]+) MiB", log)[1])
+    assert workspace == pytest.approx(expected["workspace"] / (1 << 20), abs=0.06)
+    users = int(re.match(r"(\d+) sequences", done.stdout)[1])
+    context = int(re.search(r"sequences of (\d+) tokens", done.stdout)[1])
+    assert int(re.search(r"KV cache: (\d+) tokens fit", log)[1]) >= users * context
+
+
+def test_without_memory_the_plan_is_that_of_the_settings():
+    done = plan("--kv-memory", "64MiB", "--max-sequences", "8")
+    assert planned_bytes(done.stdout)["KV"] == pytest.approx(64 << 20, rel=0.001)
+    assert "start with" not in done.stdout
+
+
+def test_every_preset_has_a_line():
+    lines = plan("--memory", "1GiB").stdout.splitlines()
+    rows = {line.split()[0]: line.split() for line in lines if re.search(r"MiB  ?\*?$|MiB$", line)}
+    assert {"k8v4", "f16", "f32", "k4v2", "s50", "h2o", "leankv"} <= set(rows)
+    assert int(rows["k4v2"][1]) > int(rows["k8v4"][1]) > int(rows["f16"][1]) > int(rows["f32"][1])
+
+
+@pytest.mark.parametrize("flags, named", [
+    (["--memory", "20MiB"], "memory: 20971520 bytes do not hold one sequence of 2048 tokens"),
+    (["--memory", "much"], "--memory: 'much'"),
+    (["--context", "99999"], "99999"),
+    (["--tensor-parallel", "3", "--memory", "1GiB"], "3"),
+])
+def test_what_cannot_be_planned_is_refused(flags, named):
+    done = plan(*flags)
+    assert done.returncode == 1
+    assert named in done.stderr
+    assert len(done.stderr.splitlines()) == 1

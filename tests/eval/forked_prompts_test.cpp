@@ -1,0 +1,156 @@
+// Forks against the engine: the same model, policy and tokens, but the engine computes each
+// question behind a prompt of its own, one token at a time.
+#include "eval/run/forked_prompts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "eval/run/evaluation.h"
+#include "eval/run/model_host.h"
+#include "eval/score/scoring.h"
+#include "eval/tasks/documents.h"
+#include "kernels/cpu/backend.h"
+
+namespace tessera {
+namespace {
+
+class Forks : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    const std::filesystem::path model =
+        std::filesystem::path(TESSERA_SOURCE_DIR) / "models/checkpoints/tessera-tiny";
+    auto tokenizer = Tokenizer::load(model);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    tokenizer_ = *std::move(tokenizer);
+    auto host = ModelHost::load({.model = model, .threads = 2, .batch = 3, .context = 640},
+                                cpu_backend(best_cpu_isa()));
+    ASSERT_TRUE(host.ok()) << host.status();
+    host_ = *std::move(host);
+  }
+  static void TearDownTestSuite() { host_ = nullptr; }
+
+  static std::unique_ptr<Subject> subject(const std::string& name) {
+    const auto presets = find_eval_presets(name);
+    auto subject = host_->subject(presets->back(), *tokenizer_);
+    EXPECT_TRUE(subject.ok()) << subject.status();
+    return *std::move(subject);
+  }
+
+  static std::vector<TrialResult> run(Subject& subject, const std::vector<Trial>& trials) {
+    std::vector<TrialResult> results(trials.size());
+    std::vector<Job> jobs;
+    for (size_t i = 0; i < trials.size(); ++i) {
+      jobs.push_back({.trial = &trials[i], .result = &results[i], .measure_kv = true});
+    }
+    int done = 0;
+    EXPECT_TRUE(subject.run(jobs, [&done] { ++done; }).ok());
+    EXPECT_EQ(done, static_cast<int>(trials.size()));
+    return results;
+  }
+
+  static Task documents(Asked asked, int32_t contexts, int32_t questions) {
+    return make_documents(document_kinds()[3], asked, {{384}, contexts, questions}, *tokenizer_,
+                          Material(7));
+  }
+
+  inline static std::unique_ptr<Tokenizer> tokenizer_;
+  inline static std::unique_ptr<ModelHost> host_;
+};
+
+constexpr const char* kPresets[] = {"f16",
+                                    "k4v2",
+                                    "leankv",
+                                    "snapkv:keep_share=0.3",
+                                    "h2o:keep_share=0.3",
+                                    "streaming:keep_share=0.3"};
+
+TEST_F(Forks, AnswerAsTheEngineDoes) {
+  // Five questions in forks of three at once.
+  const std::vector<Trial> forks = documents(Asked::later, 1, 5).items[0].trials;
+  std::vector<Trial> alone = forks;
+  for (Trial& trial : alone) {
+    trial.asked = trial.turns[0].asked;
+    trial.turns.clear();
+  }
+  for (const char* const preset : kPresets) {
+    SCOPED_TRACE(preset);
+    const std::unique_ptr<Subject> own = subject(preset);
+    const std::vector<TrialResult> forked = run(*own, forks);
+    const std::vector<TrialResult> engine = run(*own, alone);
+    for (size_t i = 0; i < forks.size(); ++i) {
+      ASSERT_EQ(forked[i].logprobs.size(), engine[i].logprobs.size());
+      for (size_t t = 0; t < forked[i].logprobs.size(); ++t) {
+        EXPECT_NEAR(forked[i].logprobs[t], engine[i].logprobs[t], 1e-3) << i << " " << t;
+      }
+      EXPECT_EQ(forked[i].acted_from, engine[i].acted_from);
+    }
+  }
+}
+
+TEST_F(Forks, DoNotSeeEachOther) {
+  const std::vector<Trial> forks = documents(Asked::later, 1, 5).items[0].trials;
+  for (const char* const preset : kPresets) {
+    SCOPED_TRACE(preset);
+    const std::unique_ptr<Subject> own = subject(preset);
+    const std::vector<TrialResult> together = run(*own, forks);
+    const std::vector<TrialResult> alone = run(*own, {forks[4]});
+    EXPECT_EQ(together[4].logprobs, alone[0].logprobs);
+    EXPECT_EQ(together[4].kv->bytes, alone[0].kv->bytes);
+  }
+}
+
+TEST_F(Forks, OfTurnsContinueOneSequence) {
+  // Under f16 a turn reads all before it, as one long prompt does.
+  const Task turns = documents(Asked::turns, 1, 4);
+  const Trial& trial = turns.items[0].trials[0];
+  const std::unique_ptr<Subject> f16 = subject("f16");
+  const TrialResult inTurns = run(*f16, {trial})[0];
+  Trial last = trial;
+  const auto answered = static_cast<size_t>(trial.turns.back().answered);
+  last.prompt.insert(last.prompt.end(), trial.forced.begin(),
+                     trial.forced.end() - static_cast<std::ptrdiff_t>(answered));
+  last.forced.erase(last.forced.begin(), last.forced.end() - static_cast<std::ptrdiff_t>(answered));
+  last.turns = {{0, trial.turns.back().answered}};
+  const TrialResult alone = run(*f16, {last})[0];
+  ASSERT_EQ(alone.logprobs.size(), answered);
+  for (size_t t = 0; t < answered; ++t) {
+    const float there = inTurns.logprobs[inTurns.logprobs.size() - answered + t];
+    EXPECT_NEAR(alone.logprobs[t], there, 1e-3);
+  }
+}
+
+TEST_F(Forks, ShowThatStreamingAndH2oAt19PercentAreNotLossless) {
+  std::vector<std::unique_ptr<Subject>> subjects;
+  const char* const presets = "k8v8,streaming:keep_share=0.19,h2o:keep_share=0.19";
+  const auto found = find_eval_presets(presets);
+  ASSERT_TRUE(found.ok()) << found.status();
+  Report report;
+  for (const EvalPreset& preset : *found) {
+    auto own = host_->subject(preset, *tokenizer_);
+    ASSERT_TRUE(own.ok()) << own.status();
+    report.subjects.emplace_back().name = preset.name;
+    subjects.push_back(*std::move(own));
+  }
+  const std::vector<Task> tasks = {documents(Asked::later, 6, 6)};
+  auto journal = Journal::open("", "");
+  EvaluationOptions options;
+  options.vocab = host_->config().vocab;
+  auto results = evaluate(tasks[0], subjects, options, *journal);
+  ASSERT_TRUE(results.ok()) << results.status();
+  report.tasks = {score_task(tasks[0], *results, 0)};
+  judge_subjects(tasks, {&*results, 1}, {1, 1}, report);
+  EXPECT_FALSE(report.subjects[0].judgement.has_value()) << "it is the reference";
+  EXPECT_EQ(report.subjects[1].judgement->verdict, Verdict::lossless)
+      << report.subjects[1].judgement->reason;
+  for (const size_t dropping : {2u, 3u}) {
+    const Judgement& judgement = *report.subjects[dropping].judgement;
+    EXPECT_EQ(judgement.verdict, Verdict::no)
+        << report.subjects[dropping].name << ": " << judgement.reason;
+    EXPECT_GT(judgement.kl->low, 0.1);
+  }
+}
+
+}  // namespace
+}  // namespace tessera
