@@ -35,8 +35,8 @@ absl::Status RequestQueue::check_room(const Sequence& first, int64_t samples, co
   };
   const int64_t free = max_queue_ - waiting();
   if (samples > free) {
-    return refusal(absl::StrCat("the queue is full: ", waiting(), " requests wait, ", max_queue_,
-                                " at most"));
+    return refusal(
+        absl::StrCat("the queue is full: ", waiting(), " requests wait, ", max_queue_, " at most"));
   }
   if (first.tenant().id != 0 && tenant.waiting() > 0 && tenant.waiting() + samples > free) {
     return refusal(absl::StrCat("the queue is full for this tenant: ", tenant.waiting(),

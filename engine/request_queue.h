@@ -96,7 +96,7 @@ class RequestQueue {
   int64_t unfinished_ = 0;
   int64_t running_ = 0;
   std::unordered_map<int32_t, Tenant> tenants_;  // by id; as many as the key file names
-  std::unordered_set<RequestId> cancellable_;  // unfinished and not cancelled
+  std::unordered_set<RequestId> cancellable_;    // unfinished and not cancelled
 };
 
 }  // namespace tessera

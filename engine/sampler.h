@@ -15,9 +15,9 @@ namespace tessera {
 struct Choice {
   const SamplingParams& params;
   std::span<const int32_t> prompt;
-  std::span<const int32_t> generated;  // tokens chosen so far
-  std::span<const int32_t> stop_ids;   // forbidden before params.min_tokens
-  std::optional<int32_t> forced = {};  // replaces the choice
+  std::span<const int32_t> generated;   // tokens chosen so far
+  std::span<const int32_t> stop_ids;    // forbidden before params.min_tokens
+  std::optional<int32_t> forced = {};   // replaces the choice
   std::span<const uint32_t> mask = {};  // [mask_words(vocab)] tokens to choose from; empty: all
 };
 

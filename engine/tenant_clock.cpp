@@ -160,8 +160,7 @@ void TenantClock::fill_places(std::span<Sequence* const> sequences) {
   size_t admitted = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
     Sequence& sequence = *sequences[i];
-    const bool of_same_request =
-        i > 0 && sequences[i - 1]->request_id() == sequence.request_id();
+    const bool of_same_request = i > 0 && sequences[i - 1]->request_id() == sequence.request_id();
     if (!awaits_first_admission(sequence)) {
       sequence.set_place(places_[admitted++]);
     }

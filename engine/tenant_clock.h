@@ -60,7 +60,7 @@ class TenantClock {
  private:
   struct Tenant {
     int32_t id = 0;
-    int32_t share = 1;     // that of its newest request
+    int32_t share = 1;  // that of its newest request
     RequestId newest = 0;
     int64_t time = 0;
     bool backlogged = false;  // sequences wait for their first admission

@@ -432,6 +432,9 @@ std::vector<SettingsField> process_fields() {
                                                    {"info", "info"},   {"warning", "warning"},
                                                    {"error", "error"}, {"off", "off"}};
   return {
+      time_field("grammar-time", 1,
+                 "CPU time to compile one grammar or JSON schema; a slower one is refused",
+                 TESSERA_AT(grammar_time)),
       time_field("drain-delay", 0,
                  "after SIGTERM: not ready, but still accepting, so that balancers notice",
                  TESSERA_AT(drain_delay)),

@@ -116,8 +116,8 @@ int64_t GrammarStore::State::queued_bytes() const {
 }
 
 std::optional<GrammarStore::Grammar> GrammarStore::State::find(const GrammarSpec& spec) {
-  const auto found = std::find_if(kept.begin(), kept.end(),
-                                  [&](const Kept& other) { return other.spec == spec; });
+  const auto found =
+      std::find_if(kept.begin(), kept.end(), [&](const Kept& other) { return other.spec == spec; });
   if (found == kept.end()) {
     return std::nullopt;
   }
@@ -176,14 +176,14 @@ void GrammarStore::State::watch() {
     Clock::time_point next = now + limits.patience;
     std::vector<Answer> late;
     for (Job& job : jobs) {
-      const auto first = std::stable_partition(
-          job.waiters.begin(), job.waiters.end(),
-          [&](const Job::Waiter& waiter) { return waiter.deadline > now; });
+      const auto first =
+          std::stable_partition(job.waiters.begin(), job.waiters.end(),
+                                [&](const Job::Waiter& waiter) { return waiter.deadline > now; });
       for (auto waiter = first; waiter != job.waiters.end(); ++waiter) {
         const auto patience = limits.patience.count();
         late.push_back({std::move(waiter->done),
-                        job.running ? absl::InvalidArgumentError(fmt::format(
-                                          "takes more than {} ms to compile", patience))
+                        job.running ? absl::InvalidArgumentError(
+                                          fmt::format("takes more than {} ms to compile", patience))
                                     : absl::ResourceExhaustedError(fmt::format(
                                           "waited {} ms for other grammars", patience))});
       }

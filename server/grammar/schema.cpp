@@ -17,12 +17,12 @@ using Json = nlohmann::ordered_json;
 
 // How a keyword is treated.
 enum class Use : uint8_t {
-  ignored,      // says nothing about validity
-  schemas,      // an object of schemas that only $ref reaches
-  whole,        // decides alone: only annotations may stand beside it
-  of_type,      // enforced for values of its type; says nothing about others
-  refused,      // the compiler ignores it, and the answer might not be valid
-  only_false,   // refused unless false
+  ignored,     // says nothing about validity
+  schemas,     // an object of schemas that only $ref reaches
+  whole,       // decides alone: only annotations may stand beside it
+  of_type,     // enforced for values of its type; says nothing about others
+  refused,     // the compiler ignores it, and the answer might not be valid
+  only_false,  // refused unless false
 };
 
 struct Keyword {
@@ -99,14 +99,13 @@ constexpr Keyword kKeywords[] = {
 };
 
 constexpr std::string_view kFormats[] = {
-    "date",          "date-time", "duration",     "email", "hostname",
-    "ipv4",          "ipv6",      "json-pointer", "time",  "relative-json-pointer",
-    "uri",           "uri-reference", "uri-template", "uuid"};
+    "date", "date-time",     "duration",     "email", "hostname",
+    "ipv4", "ipv6",          "json-pointer", "time",  "relative-json-pointer",
+    "uri",  "uri-reference", "uri-template", "uuid"};
 
 const Keyword* find_keyword(std::string_view name) {
-  const auto* found =
-      std::find_if(std::begin(kKeywords), std::end(kKeywords),
-                   [&](const Keyword& keyword) { return keyword.name == name; });
+  const auto* found = std::find_if(std::begin(kKeywords), std::end(kKeywords),
+                                   [&](const Keyword& keyword) { return keyword.name == name; });
   return found == std::end(kKeywords) ? nullptr : found;
 }
 
@@ -185,8 +184,8 @@ class Checker {
       const bool typed = schema.contains("type") ||
                          (keyword->type == "object" && (schema.contains("properties") ||
                                                         schema.contains("additionalProperties"))) ||
-                         (keyword->type == "array" && (schema.contains("items") ||
-                                                       schema.contains("prefixItems")));
+                         (keyword->type == "array" &&
+                          (schema.contains("items") || schema.contains("prefixItems")));
       if (!typed) {
         return refuse(place, "needs a type beside it");
       }
@@ -248,7 +247,7 @@ class Checker {
   }
 
   static absl::Status check_type(const Json& type, const std::string& place) {
-    constexpr std::string_view kTypes[] = {"object",  "array",  "string", "number",
+    constexpr std::string_view kTypes[] = {"object",  "array",   "string", "number",
                                            "integer", "boolean", "null"};
     const auto known = [&](const Json& name) {
       return name.is_string() && std::find(std::begin(kTypes), std::end(kTypes),
@@ -275,7 +274,9 @@ class Checker {
     }
     const Json& type = schema.at("type");
     for (const Json& value : values) {
-      const auto fits = [&](const Json& one) { return one.is_string() && is_type(value, one.get<std::string>()); };
+      const auto fits = [&](const Json& one) {
+        return one.is_string() && is_type(value, one.get<std::string>());
+      };
       if (!(type.is_array() ? std::any_of(type.begin(), type.end(), fits) : fits(type))) {
         return refuse(path + "." + name, "has a value that is not of the type beside it");
       }
@@ -303,9 +304,10 @@ class Checker {
     if (name == "pattern" && !value.is_string()) {
       return refuse(place, "must be a string");
     }
-    if (name == "format" && (!value.is_string() ||
-                             std::find(std::begin(kFormats), std::end(kFormats),
-                                       value.get_ref<const std::string&>()) == std::end(kFormats))) {
+    if (name == "format" &&
+        (!value.is_string() ||
+         std::find(std::begin(kFormats), std::end(kFormats), value.get_ref<const std::string&>()) ==
+             std::end(kFormats))) {
       return refuse(place, "is a format that grammars do not have");
     }
     if (name == "required" &&
@@ -322,8 +324,8 @@ class Checker {
       return refuse(place, "must be a string");
     }
     const auto& text = target.get_ref<const std::string&>();
-    const bool local = text == "#" || (text.starts_with("#/") &&
-                                       text.find_first_of("~%") == std::string::npos);
+    const bool local =
+        text == "#" || (text.starts_with("#/") && text.find_first_of("~%") == std::string::npos);
     if (!local || find_target(text) == nullptr) {
       return refuse(place, "must name a schema of this document: \"#/$defs/NAME\"");
     }
@@ -381,8 +383,8 @@ class Checker {
     const auto of = [&](std::string_view type) {
       const auto found = schema.find("type");
       return found != schema.end() &&
-             (*found == type || (found->is_array() && std::find(found->begin(), found->end(),
-                                                                type) != found->end()));
+             (*found == type ||
+              (found->is_array() && std::find(found->begin(), found->end(), type) != found->end()));
     };
     if (of("object") && !schema.contains("properties") &&
         !schema.contains("additionalProperties")) {
@@ -409,8 +411,8 @@ absl::StatusOr<std::string> prepare_schema(const nlohmann::ordered_json& schema)
   TESSERA_RETURN_IF_ERROR(checker.check_references());
   std::string text = prepared.dump(-1, ' ', false, Json::error_handler_t::replace);
   if (std::ssize(text) > kMaxSchemaBytes) {
-    return absl::InvalidArgumentError(
-        fmt::format("the schema has {} bytes, at most {} are allowed", text.size(), kMaxSchemaBytes));
+    return absl::InvalidArgumentError(fmt::format("the schema has {} bytes, at most {} are allowed",
+                                                  text.size(), kMaxSchemaBytes));
   }
   return text;
 }

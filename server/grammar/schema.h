@@ -9,9 +9,9 @@ namespace tessera {
 
 // Limits of one schema.
 inline constexpr int kMaxSchemaDepth = 32;
-inline constexpr int kMaxSchemaNodes = 4'000;         // subschemas and alternatives
+inline constexpr int kMaxSchemaNodes = 4'000;          // subschemas and alternatives
 inline constexpr int64_t kMaxSchemaBytes = 128 << 10;  // as JSON
-inline constexpr int64_t kMaxSchemaRepeats = 10'000;  // a bound of lengths and counts
+inline constexpr int64_t kMaxSchemaRepeats = 10'000;   // a bound of lengths and counts
 
 // Makes a JSON schema (draft 2020-12) ready for the grammar compiler, which ignores some keywords.
 // Every text that the grammar of the result accepts is valid under `schema`. A keyword for which

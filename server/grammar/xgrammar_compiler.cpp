@@ -38,13 +38,14 @@ class TimeLimit {
   TimeLimit& operator=(const TimeLimit&) = delete;
 };
 
-constexpr int64_t kCompileTime = 900'000'000;  // nanoseconds
-constexpr int64_t kStepTime = 20'000'000;      // of one token, on the engine's thread
+// In nanoseconds. One token, on the engine's thread: far above any grammar that try_steps() passes.
+constexpr int64_t kStepTime = 200'000'000;
 // A grammar is refused if random tokens that follow it take longer than this on average.
 constexpr int64_t kMeanStepTime = 1'000'000;
 constexpr int kTriedSteps = 64;
 
-constexpr int kWhitespace = 16;  // at most between two parts of a JSON text, so that none is endless
+constexpr int kWhitespace =
+    16;  // at most between two parts of a JSON text, so that none is endless
 
 // words: its shape, which it points to.
 DLTensor tensor_of(std::span<uint32_t> mask, int64_t& words) {
@@ -104,8 +105,9 @@ class Compiled final : public TokenGrammar {
 
 class XgrammarCompiler final : public GrammarCompiler {
  public:
-  explicit XgrammarCompiler(GrammarVocabulary vocabulary)
-      : vocab_(std::ssize(vocabulary.bytes)),
+  XgrammarCompiler(GrammarVocabulary vocabulary, std::chrono::milliseconds time)
+      : time_(time),
+        vocab_(std::ssize(vocabulary.bytes)),
         compiler_(xgrammar::TokenizerInfo(vocabulary.bytes, xgrammar::VocabType::RAW,
                                           static_cast<int>(vocabulary.bytes.size()),
                                           std::move(vocabulary.end_ids)),
@@ -114,7 +116,7 @@ class XgrammarCompiler final : public GrammarCompiler {
   absl::StatusOr<CompiledGrammar> compile(const GrammarSpec& spec) const override {
     warnings.clear();
     try {
-      const TimeLimit limit(kCompileTime);
+      const TimeLimit limit(time_.count());
       const xgrammar::CompiledGrammar compiled = compiled_of(spec);
       if (!warnings.empty()) {
         return absl::InvalidArgumentError(std::exchange(warnings, {}));
@@ -181,21 +183,24 @@ class XgrammarCompiler final : public GrammarCompiler {
                                        /*strict_mode=*/true, kWhitespace);
   }
 
+  const std::chrono::nanoseconds time_;
   const int64_t vocab_;
   mutable xgrammar::GrammarCompiler compiler_;  // thread-safe: its functions only lack `const`
 };
 
 }  // namespace
 
-std::unique_ptr<GrammarCompiler> GrammarCompiler::create(GrammarVocabulary vocabulary) {
-  return std::make_unique<XgrammarCompiler>(std::move(vocabulary));
+std::unique_ptr<GrammarCompiler> GrammarCompiler::create(GrammarVocabulary vocabulary,
+                                                         std::chrono::milliseconds time) {
+  return std::make_unique<XgrammarCompiler>(std::move(vocabulary), time);
 }
 
 }  // namespace tessera
 
 // Built with -finstrument-functions, the library calls these.
 extern "C" {
-void __cyg_profile_func_enter(void* /*function*/, void* /*site*/) {  // NOLINT(bugprone-reserved-identifier)
+void __cyg_profile_func_enter(void* /*function*/,
+                              void* /*site*/) {  // NOLINT(bugprone-reserved-identifier)
   using namespace tessera;
   constexpr uint32_t kCheckedCalls = 256;  // one in so many looks at the clock
   if (cpu_deadline != 0 && ++calls % kCheckedCalls == 0 && cpu_nanoseconds() > cpu_deadline) {
@@ -203,7 +208,8 @@ void __cyg_profile_func_enter(void* /*function*/, void* /*site*/) {  // NOLINT(b
     throw std::runtime_error("takes too long");
   }
 }
-void __cyg_profile_func_exit(void* /*function*/, void* /*site*/) {}  // NOLINT(bugprone-reserved-identifier)
+void __cyg_profile_func_exit(void* /*function*/, void* /*site*/) {
+}  // NOLINT(bugprone-reserved-identifier)
 }
 
 // Built with XGRAMMAR_LOG_CUSTOMIZE, the library calls these.

@@ -101,16 +101,15 @@ absl::Status GenerateCall::begin(const grpc::ServerContextBase& context,
 // then the writing side is the caller's.
 void GenerateCall::compile(GenerateCallRequest parsed) {
   const GrammarSpec spec = *parsed.generate.grammar;
-  shared_.service.compile(
-      spec, [call = shared_from_this(), parsed = std::move(parsed)](
-                absl::StatusOr<GrammarStore::Grammar> grammar) mutable {
-        absl::Status status = grammar.status();
-        if (status.ok()) {
-          parsed.generate.compiled_grammar = *std::move(grammar);
-          status = call->submit(std::move(parsed));
-        }
-        status.ok() ? call->write_pending() : call->finish_early(status);
-      });
+  shared_.service.compile(spec, [call = shared_from_this(), parsed = std::move(parsed)](
+                                    absl::StatusOr<GrammarStore::Grammar> grammar) mutable {
+    absl::Status status = grammar.status();
+    if (status.ok()) {
+      parsed.generate.compiled_grammar = *std::move(grammar);
+      status = call->submit(std::move(parsed));
+    }
+    status.ok() ? call->write_pending() : call->finish_early(status);
+  });
 }
 
 absl::Status GenerateCall::submit(GenerateCallRequest parsed) {

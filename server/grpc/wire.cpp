@@ -51,9 +51,9 @@ absl::StatusOr<std::optional<GrammarSpec>> parse_grammar(const v1::Grammar& mess
     case v1::Grammar::kGbnf:
       return notation_spec(Kind::gbnf, message.gbnf(), "grammar.gbnf");
     case v1::Grammar::kChoice:
-      return choice_spec(
-          std::vector<std::string>(message.choice().texts().begin(), message.choice().texts().end()),
-          "grammar.choice");
+      return choice_spec(std::vector<std::string>(message.choice().texts().begin(),
+                                                  message.choice().texts().end()),
+                         "grammar.choice");
     case v1::Grammar::kStructuralTag:
       return notation_spec(Kind::structural_tag, message.structural_tag(),
                            "grammar.structural_tag");
@@ -95,9 +95,14 @@ absl::StatusOr<GenerateCallRequest> parse_generate_request(const v1::GenerateReq
   request.kv = parse_kv_options(message.kv());
   absl::StatusOr<std::optional<GrammarSpec>> grammar = parse_grammar(message.grammar());
   if (!grammar.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("grammar ", std::string(grammar.status().message())));
+    return absl::InvalidArgumentError(
+        absl::StrCat("grammar ", std::string(grammar.status().message())));
   }
   request.grammar = *std::move(grammar);
+  if (request.grammar && request.ignore_eos) {
+    return absl::InvalidArgumentError(
+        "ignore_eos cannot be combined with a grammar, which ends the text");
+  }
   return call;
 }
 

@@ -74,7 +74,8 @@ class Reader {
       return;
     }
     if (!given->is_object()) {
-      fields_.refuse("structured_outputs", fmt::format("must be an object, not {}", excerpt(*given)));
+      fields_.refuse("structured_outputs",
+                     fmt::format("must be an object, not {}", excerpt(*given)));
       return;
     }
     const Ordered& ordered = ordered_.at("structured_outputs");

@@ -91,8 +91,9 @@ void read_common(BodyFields& fields, CompletionRequest& out) {
 
 // Reads the grammar, and parses the body again where its order matters.
 absl::Status read_grammar(BodyFields& fields, std::string_view body, CompletionRequest& out) {
-  const bool ordered = std::any_of(std::begin(kGrammarMembers), std::end(kGrammarMembers),
-                                   [&](std::string_view name) { return fields.find(name) != nullptr; });
+  const bool ordered =
+      std::any_of(std::begin(kGrammarMembers), std::end(kGrammarMembers),
+                  [&](std::string_view name) { return fields.find(name) != nullptr; });
   nlohmann::ordered_json members;
   if (ordered) {
     TESSERA_ASSIGN_OR_RETURN(members, ordered_members(body, kGrammarMembers));

@@ -222,7 +222,8 @@ Latency latency_beside(double times) {
   double next_other = 0;
   int64_t ended = 0;
   while (ended < 400) {
-    for (; next_own <= now; next_own += std::exponential_distribution<>(0.5 / share_interval)(random)) {
+    for (; next_own <= now;
+         next_own += std::exponential_distribution<>(0.5 / share_interval)(random)) {
       sent.push_back({fake.submit(request_of_tenant(2, 1, 40, 20)), next_own});
     }
     std::erase_if(others, [](const auto& sink) { return sink->finish().has_value(); });

@@ -96,11 +96,10 @@ class RowChoice {
     const auto vocab = std::ssize(logits_);
     for (int64_t first = 0; first < vocab; first += 32) {
       const uint32_t word = mask_[first / 32];
-      const auto stretch = logits_.subspan(static_cast<size_t>(first),
-                                           static_cast<size_t>(std::min<int64_t>(32, vocab - first)));
+      const auto stretch = logits_.subspan(
+          static_cast<size_t>(first), static_cast<size_t>(std::min<int64_t>(32, vocab - first)));
       for (size_t i = 0; i < stretch.size(); ++i) {
-        stretch[i] =
-            (word >> i & 1) != 0 ? stretch[i] : -std::numeric_limits<float>::infinity();
+        stretch[i] = (word >> i & 1) != 0 ? stretch[i] : -std::numeric_limits<float>::infinity();
       }
     }
   }

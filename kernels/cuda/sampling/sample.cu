@@ -157,8 +157,8 @@ struct ChoiceMemory {
 
 class RowChoice {
  public:
-  TESSERA_DEVICE RowChoice(const MaskedRow& logits, int32_t vocab, float best,
-                           const SampleRow& row, ChoiceMemory& memory)
+  TESSERA_DEVICE RowChoice(const MaskedRow& logits, int32_t vocab, float best, const SampleRow& row,
+                           ChoiceMemory& memory)
       : logits_(logits), vocab_(vocab), best_(best), row_(row), memory_(memory) {}
 
   TESSERA_DEVICE int32_t draw() const {
@@ -403,8 +403,8 @@ void sample(const SampleArgs& args, Stream stream) {
   launch(stream, block_each(sizeof(OfWarps<uint64_t>)), inspect_kernel, logits,
          mirror(args.rows, stream), sampled);
   each_piece(change_kernel);
-  auto* masks = reinterpret_cast<uint32_t*>(args.scratch.data() +
-                                            masks_offset(static_cast<int64_t>(args.changes.size())));
+  auto* masks = reinterpret_cast<uint32_t*>(
+      args.scratch.data() + masks_offset(static_cast<int64_t>(args.changes.size())));
   for (size_t first = 0; first < args.masks.size(); first += kMaskPiece) {
     const size_t left = args.masks.size() - first;
     const auto piece = args.masks.subspan(first, left < kMaskPiece ? left : kMaskPiece);
