@@ -7,8 +7,8 @@ ARG BASE=debian:12-slim
 
 FROM ${BASE} AS build
 WORKDIR /src
-COPY deploy/dependencies.sh deploy/dependencies.sh
-RUN sh deploy/dependencies.sh ranks
+COPY deploy/dependencies.sh deploy/xgrammar.sh deploy/
+RUN sh deploy/dependencies.sh ranks && sh deploy/xgrammar.sh
 COPY . .
 RUN cmake --preset release \
     && cmake --build --preset release --target tessera-server \

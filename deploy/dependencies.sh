@@ -13,14 +13,14 @@ boost=libboost1.81-dev
 if ! grep -qs '^VERSION_CODENAME=bookworm' /etc/os-release; then boost=libboost-dev; fi
 
 build="g++ cmake ninja-build pkg-config ca-certificates curl jq
+  esbuild node-markdown-it node-punycode
   libgrpc++-dev libgrpc-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
   nlohmann-json3-dev libspdlog-dev $boost libssl-dev libpcre2-dev
   libcli11-dev libyaml-cpp-dev prometheus-cpp-dev zlib1g-dev"
 ranks="$build libmpich-dev mpich"
 tests="$ranks git ccache libgtest-dev libgmock-dev libbenchmark-dev libsentencepiece-dev
-  python3 python3-venv clang-format-14 clang-tidy-14"
-all_tests="$tests chromium chromium-driver clang-14 libclang-rt-14-dev haproxy nginx-light procps
-  prometheus"
+  python3 python3-venv clang-format-14 clang-tidy-14 chromium chromium-driver"
+all_tests="$tests clang-14 libclang-rt-14-dev haproxy nginx-light procps prometheus"
 
 case "${1:-}" in
   build) packages=$build ;;

@@ -70,8 +70,8 @@ struct EngineStats {
   KvFormatPages format_pages[kMaxKvLayouts] = {};  // pages in use; the first `formats` are valid
 };
 
-// Returns: the KV cache that Engine::create makes for a model. `model`: with tensor parallelism, the
-// share of one rank.
+// Returns: the KV cache that Engine::create makes for a model. `model`: with tensor parallelism,
+// the share of one rank.
 KvCacheOptions kv_cache_options(const EngineOptions& options, const ModelConfig& model);
 
 // Runs requests over one model with continuous batching. One thread, started by start(), owns all

@@ -104,6 +104,65 @@ absl::Status check_kernels(const PlannedSlot& slot, const SlotParts& parts,
   return absl::OkStatus();
 }
 
+// How a checkpoint becomes the weights of one rank.
+struct Plan {
+  std::vector<ExpectedTensor> expected;
+  SlotParts parts;  // refer to `expected` and to the checkpoint
+  std::vector<PlannedSlot> slots;
+};
+
+absl::Status check_slots(const Plan& plan, const Chooser& chooser, int32_t ranks,
+                         const Checkpoint& checkpoint, const Backend& backend) {
+  for (const PlannedSlot& slot : plan.slots) {
+    TESSERA_RETURN_IF_ERROR(check_kernels(slot, plan.parts, checkpoint, backend));
+    for (const SlotPart& part : plan.parts.at({slot.shape.index, slot.shape.slot})) {
+      TESSERA_RETURN_IF_ERROR(check_splits_between_blocks(
+          *part.expected, chooser.format_of(slot.shape, part.stored->type), ranks));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Plan> plan_of(const ModelConfig& config, Shard shard, const Checkpoint& checkpoint,
+                             std::optional<WeightFormat> format, const Backend& backend) {
+  if (format && backend.packed_weight_bytes(*format, 1, kPackRows) == 0) {
+    return no_kernels(backend, *format, "");
+  }
+  Plan plan{.expected = expected_tensors(config, shard), .parts = {}, .slots = {}};
+  TensorType embedding = TensorType::f32;
+  for (const ExpectedTensor& tensor : plan.expected) {
+    TESSERA_ASSIGN_OR_RETURN(const StoredTensor* stored,
+                             checkpoint.tensor(tensor.name, tensor.shape));
+    plan.parts[{tensor.index, tensor.slot}].push_back({stored, &tensor});
+    if (tensor.slot == WeightSlot::embedding) {
+      embedding = stored->type;
+    }
+  }
+  const Chooser chooser(plan.parts, format ? format : stored_format(checkpoint));
+  plan.slots = plan_slots(
+      shard_config(config, shard.ranks),
+      [&](const WeightShape& shape) { return chooser.runs(shape); },
+      embedding_type(format, embedding), backend);
+  TESSERA_RETURN_IF_ERROR(check_slots(plan, chooser, shard.ranks, checkpoint, backend));
+  TESSERA_RETURN_IF_ERROR(check_nothing_unexpected(config, checkpoint, plan.expected));
+  return plan;
+}
+
+std::string formats_of(const WeightViews& views) {
+  std::set<std::string> formats;
+  const auto add = [&](const StackedWeight& stacked) {
+    for (const PackedWeight& part : stacked.all()) formats.emplace(name(part.format));
+  };
+  for (const LayerWeights& layer : views.layers) {
+    for (const StackedWeight* stacked :
+         {&layer.qkv, &layer.attention_out, &layer.gate_up, &layer.down}) {
+      add(*stacked);
+    }
+  }
+  add(views.head);
+  return absl::StrJoin(formats, ", ");
+}
+
 }  // namespace
 
 void StackedWeight::add(const PackedWeight& part) {
@@ -149,60 +208,32 @@ int64_t weight_bytes(const ModelConfig& config, WeightFormat format, TensorType 
   return place_slots(slots, config.layers, backend, nullptr, views);
 }
 
+absl::StatusOr<WeightSize> Weights::measure(const ModelConfig& config, Shard shard,
+                                            const Checkpoint& checkpoint,
+                                            std::optional<WeightFormat> format,
+                                            const Backend& backend) {
+  TESSERA_ASSIGN_OR_RETURN(const Plan plan, plan_of(config, shard, checkpoint, format, backend));
+  WeightViews views;
+  const int64_t bytes = place_slots(plan.slots, config.layers, backend, nullptr, views);
+  return WeightSize{bytes, formats_of(views)};
+}
+
 absl::StatusOr<Weights> Weights::load(const ModelConfig& config, Shard shard,
                                       const Checkpoint& checkpoint,
                                       std::optional<WeightFormat> format, const Backend& backend,
                                       const LoadOptions& options) {
-  if (format && backend.packed_weight_bytes(*format, 1, kPackRows) == 0) {
-    return no_kernels(backend, *format, "");
-  }
-  const std::vector<ExpectedTensor> expected = expected_tensors(config, shard);
-  const ModelConfig own = shard_config(config, shard.ranks);
-  SlotParts parts;
-  TensorType stored_embedding = TensorType::f32;
-  for (const ExpectedTensor& tensor : expected) {
-    TESSERA_ASSIGN_OR_RETURN(const StoredTensor* stored,
-                             checkpoint.tensor(tensor.name, tensor.shape));
-    parts[{tensor.index, tensor.slot}].push_back({stored, &tensor});
-    if (tensor.slot == WeightSlot::embedding) {
-      stored_embedding = stored->type;
-    }
-  }
-  const Chooser chooser(parts, format ? format : stored_format(checkpoint));
-  const std::vector<PlannedSlot> slots = plan_slots(
-      own, [&](const WeightShape& shape) { return chooser.runs(shape); },
-      embedding_type(format, stored_embedding), backend);
-  for (const PlannedSlot& slot : slots) {
-    TESSERA_RETURN_IF_ERROR(check_kernels(slot, parts, checkpoint, backend));
-    for (const SlotPart& part : parts[{slot.shape.index, slot.shape.slot}]) {
-      TESSERA_RETURN_IF_ERROR(check_splits_between_blocks(
-          *part.expected, chooser.format_of(slot.shape, part.stored->type), shard.ranks));
-    }
-  }
-  TESSERA_RETURN_IF_ERROR(check_nothing_unexpected(config, checkpoint, expected));
-
+  TESSERA_ASSIGN_OR_RETURN(const Plan plan, plan_of(config, shard, checkpoint, format, backend));
   Weights weights;
-  const int64_t bytes = place_slots(slots, own.layers, backend, nullptr, weights.views_);
+  const int64_t bytes = place_slots(plan.slots, config.layers, backend, nullptr, weights.views_);
   TESSERA_ASSIGN_OR_RETURN(weights.memory_, AlignedMemory::allocate(bytes, backend));
-  place_slots(slots, own.layers, backend, weights.memory_.data(), weights.views_);
+  place_slots(plan.slots, config.layers, backend, weights.memory_.data(), weights.views_);
   TESSERA_RETURN_IF_ERROR(
-      WeightLoader(checkpoint, parts, backend, weights.views_).load(slots, options));
+      WeightLoader(checkpoint, plan.parts, backend, weights.views_).load(plan.slots, options));
   return weights;
 }
 
 std::string Weights::formats() const {
-  std::set<std::string> formats;
-  const auto add = [&](const StackedWeight& stacked) {
-    for (const PackedWeight& part : stacked.all()) formats.emplace(name(part.format));
-  };
-  for (const LayerWeights& layer : views_.layers) {
-    for (const StackedWeight* stacked :
-         {&layer.qkv, &layer.attention_out, &layer.gate_up, &layer.down}) {
-      add(*stacked);
-    }
-  }
-  add(views_.head);
-  return absl::StrJoin(formats, ", ");
+  return formats_of(views_);
 }
 
 }  // namespace tessera

@@ -79,9 +79,22 @@ std::optional<WeightFormat> stored_format(const Checkpoint& checkpoint);
 int64_t weight_bytes(const ModelConfig& config, WeightFormat format, TensorType stored_embedding,
                      const Backend& backend);
 
+// Memory of a model's weights, and the formats of its matrices: "int4, int8".
+struct WeightSize {
+  int64_t bytes = 0;
+  std::string formats;
+};
+
 // Owns a model's weights, packed once for a backend.
 class Weights {
  public:
+  // Returns: what load() will allocate. Reads no weight.
+  // Errors: those of load() that need no weights.
+  static absl::StatusOr<WeightSize> measure(const ModelConfig& config, Shard shard,
+                                            const Checkpoint& checkpoint,
+                                            std::optional<WeightFormat> format,
+                                            const Backend& backend);
+
   // Loads the part of a model that a rank holds; `config` is the whole model's. First checks that
   // the checkpoint has every tensor of the table with its shape, and no others. Then allocates, and
   // packs some rows at a time.
@@ -97,8 +110,7 @@ class Weights {
 
   const WeightViews& views() const { return views_; }
   int64_t bytes() const { return memory_.size(); }
-  // Returns: the formats of the matrices, "int4, int8".
-  std::string formats() const;
+  std::string formats() const;  // as in WeightSize
 
  private:
   AlignedMemory memory_;

@@ -217,8 +217,8 @@ absl::StatusOr<Service::Parts> load_model_parts(const Settings& settings, Thread
   TESSERA_ASSIGN_OR_RETURN(parts.chat_template, load_chat_template(settings));
   TESSERA_ASSIGN_OR_RETURN(parts.engine, load_engine(settings, pool, ranks));
   parts.metrics = std::make_unique<Metrics>(parts.model_name);
-  parts.grammar_compiler =
-      GrammarCompiler::create(grammar_vocabulary(*parts.tokenizer, *parts.engine));
+  parts.grammar_compiler = GrammarCompiler::create(
+      grammar_vocabulary(*parts.tokenizer, *parts.engine), settings.grammar_time);
   return parts;
 }
 

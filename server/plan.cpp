@@ -16,7 +16,6 @@
 #include "models/config.h"
 #include "models/shard.h"
 #include "models/status_macros.h"
-#include "models/tensor_table.h"
 #include "models/transformer.h"
 #include "models/weights.h"
 #include "models/workspace.h"
@@ -30,18 +29,13 @@ std::string mib(int64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
-struct PlannedWeights {
-  WeightFormat format = WeightFormat::f32;
-  int64_t bytes = 0;  // on each rank
-};
-
 // Parts of a plan that all KV presets have in common.
 struct Planned {
   const Settings& settings;
   const Backend& backend;
   Stream stream;
-  ModelConfig own;  // of one rank
-  PlannedWeights weights;
+  ModelConfig own;     // of one rank
+  WeightSize weights;  // on each rank
   int32_t context;
 };
 
@@ -54,23 +48,6 @@ struct Memory {
 
   int64_t total() const { return weights + workspace + sampling + kv.total_bytes(); }
 };
-
-// Reads the headers of the checkpoint.
-absl::StatusOr<PlannedWeights> plan_weights(const Settings& settings, const ModelConfig& whole,
-                                            const Backend& backend) {
-  TESSERA_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(settings.model));
-  const WeightFormat format = settings.weights.value_or(stored_format(checkpoint));
-  TensorType embedding = TensorType::f32;
-  for (const ExpectedTensor& tensor : expected_tensors(whole)) {
-    TESSERA_ASSIGN_OR_RETURN(const StoredTensor* stored,
-                             checkpoint.tensor(tensor.name, tensor.shape));
-    if (tensor.slot == WeightSlot::embedding) {
-      embedding = stored->type;
-    }
-  }
-  const ModelConfig own = shard_config(whole, settings.tensor_parallel);
-  return PlannedWeights{format, weight_bytes(own, format, embedding, backend)};
-}
 
 // Returns: the memory that a start with this preset takes for so many sequences. `kv_bytes` 0: room
 // for a whole context of each.
@@ -160,8 +137,8 @@ absl::StatusOr<std::string> print_chosen(const Planned& planned, int64_t bytes) 
       "  sampling: {} bytes\n"
       "  KV cache {}: {} bytes\n",
       whole_contexts(memory.kv), planned.context, memory.total(),
-      settings.tensor_parallel > 1 ? " on each rank" : "", name(planned.weights.format),
-      memory.weights, memory.workspace, memory.sampling, preset.name, memory.kv.total_bytes());
+      settings.tensor_parallel > 1 ? " on each rank" : "", planned.weights.formats, memory.weights,
+      memory.workspace, memory.sampling, preset.name, memory.kv.total_bytes());
   if (bytes != 0) {
     absl::StrAppend(&text,
                     fmt::format("  start with: --max-sequences {} --max-step-tokens {} "
@@ -181,7 +158,10 @@ absl::StatusOr<std::string> print_plan(const Settings& settings, int64_t memory)
   const CudaLibrary cuda = settings.device == Device::cuda ? open_cuda_library() : CudaLibrary{};
   const Backend& backend =
       cuda.backend != nullptr ? *cuda.backend : cpu_backend(settings.isa.value_or(best_cpu_isa()));
-  TESSERA_ASSIGN_OR_RETURN(const PlannedWeights weights, plan_weights(settings, whole, backend));
+  TESSERA_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(settings.model));
+  TESSERA_ASSIGN_OR_RETURN(const WeightSize weights,
+                           Weights::measure(whole, {.rank = 0, .ranks = settings.tensor_parallel},
+                                            checkpoint, settings.weights, backend));
   ThreadPool pool(settings.threads);
   const Planned planned{.settings = settings,
                         .backend = backend,

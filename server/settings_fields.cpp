@@ -451,6 +451,9 @@ std::vector<SettingsField> process_fields() {
     levels.push_back({level, std::string(level)});
   }
   return {
+      time_field("grammar-time", 1,
+                 "CPU time to compile one grammar or JSON schema; a slower one is refused",
+                 TESSERA_AT(grammar_time)),
       time_field("drain-delay", 0,
                  "after SIGTERM: not ready, but still accepting, so that balancers notice",
                  TESSERA_AT(drain_delay)),

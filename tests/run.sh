@@ -71,6 +71,9 @@ cuda() {  # cuda ARCHITECTURES: compiled; tests are built and run where there is
 skips() {  # skips COMMAND...: its exit status 77 says that it skipped
   "$@" || { code=$?; [ "$code" -eq 77 ] || exit "$code"; }
 }
+skips_unreached() {  # skips_unreached COMMAND...: its exit status 69 says that the package index is not reached
+  "$@" || { code=$?; [ "$code" -eq 69 ] || exit "$code"; }
+}
 unit_tests_of_changes() {
   sh tests/changed.sh | python3 tests/affected.py >"$minutes.tests"
   [ -s "$minutes.tests" ] || { echo "no unit test is affected"; return 0; }
@@ -79,6 +82,7 @@ unit_tests_of_changes() {
 }
 
 part packages sh deploy/dependencies.sh "$([ "$mode" != all ] || echo all-)tests"
+part xgrammar skips_unreached sh deploy/xgrammar.sh
 case "$mode" in
   quick)
     part format skips sh tests/format.sh

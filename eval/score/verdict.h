@@ -51,11 +51,13 @@ struct Judgement {
 };
 
 // Both return the ratio of sums over contexts, with bounds from drawing contexts (eval/score/
-// statistics.h). The same seed draws the same contexts. Percentiles of the drawn means, moved
-// outwards for few contexts (Hesterberg, "What Teachers Should Know about the Bootstrap", 2015,
-// section 4.3: expanded percentile interval).
+// statistics.h). The same seed draws the same contexts.
 // Requires: contexts, each with a denominator.
+//
+// Percentiles of the drawn means, moved outwards for few contexts (the expanded percentile interval
+// of Hesterberg, "What Teachers Should Know about the Bootstrap", 2015).
 Bounds percentile_bounds(std::span<const Ratio> contexts, uint64_t seed);
+
 // Percentiles of the distance from the mean in standard errors (bootstrap-t: Efron and Tibshirani,
 // "An Introduction to the Bootstrap", 1993, section 12.5). Divergences are skewed: most contexts
 // are near the reference, few are far. Percentiles of means are then too low. Of 12 contexts from a

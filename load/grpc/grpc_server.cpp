@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "load/json_text.h"
 #include "tessera/v1/inference.grpc.pb.h"
 
 namespace tessera::load {
@@ -29,6 +30,8 @@ bool set_field(const std::string& name, const json& value, v1::GenerateRequest& 
     out.set_priority(value.get<int32_t>());
   } else if (name == "kv_cache" && value.is_string()) {
     out.mutable_kv()->set_preset(value.get<std::string>());
+  } else if (name == "response_format" && value.contains("json_schema")) {
+    out.mutable_grammar()->set_json_schema(print_json(value["json_schema"]["schema"]));
   } else {
     return false;
   }
@@ -84,7 +87,8 @@ void prepare(grpc::ClientContext& context, const ServerOptions& options) {
   }
 }
 
-// One call of Generate. gRPC's threads pass on what they read; everything else happens on the loop's thread.
+// One call of Generate. gRPC's threads pass on what they read; everything else happens on the
+// loop's thread.
 class GenerateCall final : public grpc::ClientReadReactor<v1::GenerateResponse>,
                            public std::enable_shared_from_this<GenerateCall> {
  public:

@@ -74,15 +74,16 @@ std::string signal_lines(const Json& signals) {
 }
 
 std::string sweep_lines(const Json& sweep) {
-  std::string text = "requests/s  TTFT p90, ms  correct  KV bytes of a request  most KV bytes\n";
+  std::string text =
+      "requests/s  TTFT p90, ms  correct  cached  KV bytes of a request  most KV bytes\n";
   for (const Json& point : sweep["points"]) {
     const Json& bytes = point["kv_bytes_per_request"];
     absl::StrAppendFormat(
-        &text, "%10g  %12.1f  %7.3f  %21.0f  %13.0f%s\n", point["rate"].get<double>(),
+        &text, "%10g  %12.1f  %7.3f  %6.3f  %21.0f  %13.0f%s\n", point["rate"].get<double>(),
         1e3 * point["ttft_p90"]["value"].get<double>(),
         point["answers"]["correct_share"]["value"].get<double>(),
-        bytes.is_null() ? 0.0 : bytes.get<double>(), point["most_kv_bytes"].get<double>(),
-        point["passed"].get<bool>() ? "" : "  failed");
+        point["cached_share"].get<double>(), bytes.is_null() ? 0.0 : bytes.get<double>(),
+        point["most_kv_bytes"].get<double>(), point["passed"].get<bool>() ? "" : "  failed");
   }
   if (sweep.contains("highest_rate")) {
     absl::StrAppendFormat(&text, "sweep       highest rate within the SLOs: %g requests/s\n",

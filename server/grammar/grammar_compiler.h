@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -26,15 +27,17 @@ struct CompiledGrammar {
 // Turns specs into grammars of token ids, by xgrammar. Thread-safe.
 class GrammarCompiler {
  public:
+  // time: CPU time of one compilation.
   // Returns: null if this server was built without xgrammar.
-  static std::unique_ptr<GrammarCompiler> create(GrammarVocabulary vocabulary);
+  static std::unique_ptr<GrammarCompiler> create(GrammarVocabulary vocabulary,
+                                                 std::chrono::milliseconds time);
 
   virtual ~GrammarCompiler() = default;
 
-  // Takes milliseconds to a second, on one thread.
+  // Works on the caller's thread, for at most the CPU time of create().
   // Requires: a JSON schema is one of prepare_schema().
   // Errors: InvalidArgument with the reason of the library, and its warnings, which say what it
-  // would ignore.
+  // would ignore; also for a grammar that is too slow to compile, or to follow.
   virtual absl::StatusOr<CompiledGrammar> compile(const GrammarSpec& spec) const = 0;
 };
 

@@ -12,10 +12,10 @@
 namespace tessera {
 
 struct GrammarLimits {
-  int threads = 2;                            // that compile
-  int64_t cache_bytes = 64 << 20;             // of compiled grammars that are kept
-  int64_t queue_bytes = 16 << 20;             // of specs that wait or are compiled
-  std::chrono::milliseconds patience{1'000};  // of one request, waiting included
+  int threads = 2;                             // that compile
+  int64_t cache_bytes = 64 << 20;              // of compiled grammars that are kept
+  int64_t queue_bytes = 16 << 20;              // of specs that wait or are compiled
+  std::chrono::milliseconds patience{10'000};  // of one request, for other grammars and its own
 };
 
 // Compiles grammars on threads of its own, and keeps those used last. Thread-safe.

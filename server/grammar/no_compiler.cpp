@@ -3,7 +3,8 @@
 
 namespace tessera {
 
-std::unique_ptr<GrammarCompiler> GrammarCompiler::create(GrammarVocabulary /*vocabulary*/) {
+std::unique_ptr<GrammarCompiler> GrammarCompiler::create(GrammarVocabulary /*vocabulary*/,
+                                                         std::chrono::milliseconds /*time*/) {
   return nullptr;
 }
 

@@ -99,6 +99,10 @@ absl::StatusOr<GenerateCallRequest> parse_generate_request(const v1::GenerateReq
         absl::StrCat("grammar ", std::string(grammar.status().message())));
   }
   request.grammar = *std::move(grammar);
+  if (request.grammar && request.ignore_eos) {
+    return absl::InvalidArgumentError(
+        "ignore_eos cannot be combined with a grammar, which ends the text");
+  }
   return call;
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
+#include <vector>
 
 #include "engine/engine.h"
 
@@ -19,7 +19,7 @@ struct CacheReport {
   uint64_t salt_mark = 0;
 };
 
-// Returns: the reply of GET /v1/cache, our own format (docs/api-cache.md). It has at most
+// Returns: the reply of GET /v1/cache, our own format (docs/howto/chat-page.md). It has at most
 // PrefixOutline::kMaxBlocks blocks of at most 40 bytes, and 8 KiB besides.
 std::string print_cache(const CacheReport& report);
 

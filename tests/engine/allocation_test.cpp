@@ -8,6 +8,7 @@
 #include <new>
 
 #include "tests/engine/engine_fixture.h"
+#include "tests/engine/even_grammar.h"
 
 namespace {
 std::atomic<int64_t> allocations = 0;
@@ -63,6 +64,10 @@ TEST(EngineStep, AllocatesNothingFromArrivalToTheEnd) {
     request.observe_logits = i % 4 == 0;
     request.deadline = std::chrono::steady_clock::now() + std::chrono::hours(1);
     request.priority = i % 3;
+    if (i % 5 == 0) {
+      request.ignore_eos = false;
+      request.grammar = std::make_shared<EvenGrammar>(60);
+    }
     request.sinks = {sink};
     ASSERT_TRUE(fake.engine->submit(std::move(request)).ok());
   }

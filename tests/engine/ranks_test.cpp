@@ -11,6 +11,7 @@
 #include "kernels/cpu/threads/thread_pool.h"
 #include "models/random_checkpoint.h"
 #include "models/shard.h"
+#include "tests/engine/even_grammar.h"
 #include "tests/engine/kv_memory.h"
 #include "tests/engine/recording_sink.h"
 #include "tests/engine/small_model.h"
@@ -71,6 +72,10 @@ EngineRequest request_of(const Mix& mix, int32_t i) {
   request.priority = -i / 5;  // later requests preempt earlier ones
   request.sampling.temperature = i % 5 == 4 ? 1.0f : 0.0f;
   request.sampling.seed = static_cast<uint64_t>(i);
+  if (i % 4 == 1) {  // the leader's masks reach all ranks
+    request.ignore_eos = false;
+    request.grammar = std::make_shared<EvenGrammar>(15, 2);
+  }
   request.sampling.top_logprobs = 2;
   request.kv = mix.kv[static_cast<size_t>(i) % mix.kv.size()];
   // lossy texts depend on the batch otherwise

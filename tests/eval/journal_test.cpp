@@ -33,6 +33,7 @@ TEST(Journal, GivesBackWhatWasAdded) {
   result.generated = {4, 5};
   result.text = "half a character: \xC3";
   result.kv = KvUse{4096, 7, {3, 4}};
+  result.acted_from = 64;
   {
     auto journal = Journal::open(folder / "j", "m");
     ASSERT_TRUE(journal.ok()) << journal.status();
@@ -50,9 +51,13 @@ TEST(Journal, GivesBackWhatWasAdded) {
   EXPECT_EQ(read.agrees, result.agrees);
   EXPECT_EQ(read.generated, result.generated);
   EXPECT_EQ(read.kv->bytes, 4096);
+  EXPECT_EQ(read.acted_from, 64);
   EXPECT_THAT(read.kv->kept, ElementsAre(3, 4));
   EXPECT_EQ(journal->find("t", "f32", item), nullptr);
   EXPECT_EQ(journal->find("t", "f16", item_of({1, 2}, {4})), nullptr) << "other tokens";
+  Item asking = item;
+  asking.trials[0].turns = {{0, 1}};
+  EXPECT_EQ(journal->find("t", "f16", asking), nullptr) << "a turn";
 }
 
 TEST(Journal, DropsALineThatWasCutOff) {

@@ -314,6 +314,7 @@ TEST(OpCost, SampleWeighsEachLogitOfARowThatDraws) {
   SampleArgs args{.logits = shape<float>(9, 100),
                   .rows = rows,
                   .changes = changes,
+                  .masks = {},
                   .sampled = {},
                   .scratch = {}};
   const int64_t read = 2 * 100 * 4 + 2 * int64_t{sizeof(SampleRow)} + 2 * 20;

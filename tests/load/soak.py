@@ -20,8 +20,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 LOAD, SERVER, SECONDS = sys.argv[1], sys.argv[2], float(sys.argv[3])
 LONG = SECONDS >= 120
 MAX_GROWTH = "8" if LONG else "64"  # MiB; after a short warm-up pages are still new
-CLIENT_FAULTS = ("close@head=0.02,close@body=0.02,close@sent=0.03,close@first=0.03,close@middle=0.03,"
-                 "freeze@sent=0.01,freeze@middle=0.01,slow=0.02,garbage=0.02")
+CLIENT_FAULTS = ("close@head=0.02,close@body=0.02,close@sent=0.03,close@first=0.03,"
+                 "close@middle=0.03,freeze@sent=0.01,freeze@middle=0.01,slow=0.02,garbage=0.02")
 
 
 def free_port():
@@ -117,7 +117,8 @@ def grpc(server, folder, seconds):
 def restarts(server, folder, seconds):
     """SIGTERM, then SIGKILL: after each the server comes back with the same answers."""
     report = load(server, folder, "repeat:prompts=8:output=48", "--concurrency", "4", "--duration",
-                  f"{seconds:.2f}", "--kill", f"TERM@{seconds * 0.25:.2f},KILL@{seconds * 0.65:.2f}")
+                  f"{seconds:.2f}", "--kill",
+                  f"TERM@{seconds * 0.25:.2f},KILL@{seconds * 0.65:.2f}")
     assert not report["server"]["gone"]
     for sent in report["server"]["signals"]:
         assert 0 <= sent["ended"] - sent["sent"] < 30, sent

@@ -21,6 +21,7 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kPrefixBytes = 40;  // prompts that begin alike
+constexpr const char* kObject = "chat.completion.chunk";
 constexpr size_t kKeptBytes = 1 << 20;
 
 bool send_all(int socket, const std::string& bytes) {
@@ -70,7 +71,7 @@ std::string text_of(const json& content) {
 std::string event(const std::string& text, bool count) {
   json choice = {{"index", 0}, {"delta", {{"content", text}}}, {"finish_reason", nullptr}};
   if (count) choice["logprobs"] = {{"content", {{{"token", text}, {"logprob", 0}}}}};
-  return "data: " + print_json({{"choices", {choice}}}) + "\n\n";
+  return "data: " + print_json({{"object", kObject}, {"choices", {choice}}}) + "\n\n";
 }
 
 }  // namespace
@@ -230,6 +231,7 @@ bool StubServer::stream(int socket, const std::string& body, const StubLies& lie
   const auto prompt_tokens = static_cast<int>(std::count(prompt.begin(), prompt.end(), ' ')) + 1;
   const int completion = tokens + (lies.wrong_usage ? 1 : 0);
   const json last = {
+      {"object", kObject},
       {"choices", {{{"index", 0}, {"delta", json::object()}, {"finish_reason", "length"}}}},
       {"usage",
        {{"prompt_tokens", prompt_tokens},

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "server/metrics.h"
+#include "tests/server/fake_grammars.h"
 
 namespace tessera {
 
@@ -267,7 +268,8 @@ FakeService::FakeService(bool chats) {
                      .chat_template = chats ? std::make_unique<FakeChatTemplate>() : nullptr,
                      .engine = std::move(made),
                      .metrics = std::make_unique<Metrics>("fake"),
-                     .budget = &budget});
+                     .budget = &budget,
+                     .grammar_compiler = std::make_unique<FakeGrammarCompiler>()});
 }
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <openssl/sha.h>
 
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -13,6 +14,7 @@ namespace {
 using nlohmann::json;
 using namespace std::chrono_literals;
 using testing::HasSubstr;
+using testing::Not;
 
 class Http : public HttpFixture {
  protected:
@@ -182,6 +184,26 @@ TEST_F(Http, ServesWhatIsNotGeneration) {
   const auto page = client.get("/");
   EXPECT_EQ(page.headers.at("content-type"), "text/html; charset=utf-8");
   EXPECT_THAT(page.body, HasSubstr("<html"));
+  const std::string& policy = page.headers.at("content-security-policy");
+  EXPECT_THAT(policy, HasSubstr("default-src 'none'; script-src 'sha256-"));
+  EXPECT_THAT(policy, Not(HasSubstr("unsafe")));
+  EXPECT_EQ(client.get("/favicon.ico").headers.at("content-type"), "image/svg+xml");
+}
+
+TEST_F(Http, ThePolicyNamesTheHashesOfThePagesScriptAndStyle) {
+  start();
+  const auto page = HttpClient(port()).get("/");
+  const std::string& policy = page.headers.at("content-security-policy");
+  const auto hash = [&](std::string_view from, std::string_view to) {
+    const size_t begin = page.body.find(from) + from.size();
+    const std::string text = page.body.substr(begin, page.body.find(to) - begin);
+    unsigned char sum[SHA256_DIGEST_LENGTH];
+    SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), sum);
+    return "'sha256-" +
+           absl::Base64Escape(std::string(reinterpret_cast<const char*>(sum), sizeof(sum))) + "'";
+  };
+  EXPECT_THAT(policy, HasSubstr("script-src " + hash("<script type=\"module\">", "</script>")));
+  EXPECT_THAT(policy, HasSubstr("style-src " + hash("<style>", "</style>")));
 }
 
 TEST_F(Http, RefusesUnknownPathsMethodsAndModels) {

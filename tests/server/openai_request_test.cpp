@@ -279,15 +279,7 @@ INSTANTIATE_TEST_SUITE_P(
                     BadField{R"("tool_choice":"required")", "tool_choice"},
                     BadField{R"("functions":[{}])", "functions"},
                     BadField{R"("function_call":{"name":"f"})", "function_call"},
-                    BadField{R"("response_format":{"type":"json_object"})", "response_format"},
-                    BadField{R"("response_format":{"type":"text","x":1})", "response_format"},
-                    BadField{R"("guided_json":{"type":"object"})", "guided_json"},
-                    BadField{R"("guided_choice":["a"])", "guided_choice"},
-                    BadField{R"("guided_regex":"a+")", "guided_regex"},
-                    BadField{R"("guided_grammar":"g")", "guided_grammar"},
-                    BadField{R"("structured_outputs":{"regex":"a"})", "structured_outputs"},
-                    BadField{R"("grammar":"root")", "grammar"},
-                    BadField{R"("json_schema":{"a":1})", "json_schema"},
+                    BadField{R"("guided_decoding_backend":"outlines")", "guided_decoding_backend"},
                     BadField{R"("structural_tag":"x")", "structural_tag"},
                     BadField{R"("suffix":"x")", "suffix"}, BadField{R"("store":true)", "store"},
                     BadField{R"("metadata":{"a":"b"})", "metadata"},
@@ -324,6 +316,57 @@ INSTANTIATE_TEST_SUITE_P(
                     BadField{R"("cache":{"key":"x"})", "cache.key"},
                     BadField{R"("cache_salt":5)", "cache_salt"},
                     BadField{R"("thinking_token_budget":5)", "thinking_token_budget"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Grammars, RefusedByBoth,
+    testing::Values(BadField{R"("response_format":5)", "response_format.type"},
+                    BadField{R"("response_format":{"type":"xml"})", "response_format.type"},
+                    BadField{R"("response_format":{"type":"json_schema"})",
+                             "response_format.json_schema.schema"},
+                    BadField{R"("guided_json":{"not":{}})", "guided_json"},
+                    BadField{R"("guided_json":"{")", "guided_json"},
+                    BadField{R"("guided_choice":[5])", "guided_choice"},
+                    BadField{R"("guided_choice":["a",""])", "guided_choice"},
+                    BadField{R"("guided_regex":5)", "guided_regex"},
+                    BadField{R"("structured_outputs":5)", "structured_outputs"},
+                    BadField{R"("structured_outputs":{"lark":"a"})", "structured_outputs.lark"},
+                    BadField{R"("structured_outputs":{"regex":"a","choice":["b"]})",
+                             "structured_outputs.choice"},
+                    BadField{R"("grammar":5)", "grammar"},
+                    BadField{R"("grammar":"root ::= \"a\"","guided_regex":"a")", "grammar"},
+                    BadField{R"("json_schema":{"type":"text"})", "json_schema"},
+                    BadField{R"("guided_regex":"a","ignore_eos":true)", "ignore_eos"}));
+
+GrammarSpec grammar_of(const std::string& fields) {
+  const std::optional<GrammarSpec> spec = completion(fields).each.grammar;
+  return spec.value_or(GrammarSpec{.text = "none"});
+}
+
+TEST(CompletionRequest, ReadsGrammarsByTheNamesOfAllServers) {
+  using Kind = GrammarSpec::Kind;
+  const GrammarSpec schema{Kind::json_schema, R"({"type":"integer"})"};
+  for (const char* const fields :
+       {R"("response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,
+            "schema":{"type":"integer"}}})",
+        R"("response_format":{"type":"json_object","schema":{"type":"integer"}})",
+        R"("guided_json":{"type":"integer"})", R"("guided_json":"{\"type\":\"integer\"}")",
+        R"("json_schema":{"type":"integer"})",
+        R"("structured_outputs":{"json":{"type":"integer"},"regex":null})"}) {
+    EXPECT_EQ(grammar_of(fields), schema) << fields;
+  }
+  EXPECT_EQ(grammar_of(R"("response_format":{"type":"json_object"})").kind, Kind::json);
+  EXPECT_EQ(grammar_of(R"("guided_regex":"a+")"), (GrammarSpec{Kind::regex, "a+"}));
+  const GrammarSpec choice{Kind::gbnf, R"(root ::= "a\"b" | "c")"};
+  EXPECT_EQ(grammar_of(R"("guided_choice":["a\"b","c"])"), choice);
+  EXPECT_EQ(grammar_of(R"("grammar":"root ::= \"a\\\"b\" | \"c\"")"), choice);
+}
+
+TEST(CompletionRequest, KeepsThePropertiesOfASchemaInTheirOrder) {
+  EXPECT_EQ(grammar_of(R"("guided_json":{"properties":{"z":{"type":"null"},"a":{"type":"null"}},
+                           "type":"object"})")
+                .text,
+            R"({"properties":{"z":{"type":"null"},"a":{"type":"null"}},"type":"object"})");
+}
 
 class RefusedPrompt : public testing::TestWithParam<BadField> {};
 

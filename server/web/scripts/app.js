@@ -4,7 +4,8 @@ import { Conversation } from "./conversation.js";
 import { Run } from "./run.js";
 
 export class App extends EventTarget {
-  #runs = new Map();  // by conversation id
+  #runs = new Map();     // by conversation id
+  #removed = new Set();  // ids of deleted chats, which a run that ends later must not store again
 
   constructor(store) {
     super();
@@ -20,6 +21,7 @@ export class App extends EventTarget {
   #emit(name, detail = null) { this.dispatchEvent(new CustomEvent(name, { detail })); }
 
   save = async (conversation) => {
+    if (this.#removed.has(conversation.record.id)) return;
     try {
       await this.store.save(conversation.record);
       this.#emit("chats");
@@ -64,9 +66,13 @@ export class App extends EventTarget {
     this.#emit("titled");
   }
 
+  // Returns: the record, which restore() takes back.
   async remove(id) {
-    this.#runs.get(id)?.stop();
-    const record = this.conversation.id === id ? this.conversation.record : await this.store.load(id);
+    const run = this.#runs.get(id);
+    const record = run?.conversation.record ??
+      (this.conversation.id === id ? this.conversation.record : await this.store.load(id));
+    this.#removed.add(id);
+    run?.stop();
     await this.store.remove(id);
     this.channel.postMessage("changed");
     if (this.conversation.id === id) {
@@ -75,6 +81,11 @@ export class App extends EventTarget {
     }
     this.#emit("chats");
     return record;
+  }
+
+  restore(record) {
+    this.#removed.delete(record.id);
+    return this.save({ record });
   }
 
   // ---- messages

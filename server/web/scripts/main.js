@@ -109,10 +109,15 @@ async function askServer() {
   }
 }
 
+// A form sends by its first button, so those that close a dialog must be none of its own.
+for (const button of document.querySelectorAll("[data-dismiss]")) {
+  button.addEventListener("click", () => button.closest("dialog").close());
+}
 bindTheme();
 bindKeys({ app, sidebar, settings, drawers, log });
 showChat();
 sidebar.show();
 askServer();
 $("input").focus();
+document.documentElement.dataset.ready = "";
 if (!app.store.persistent) toast("This browser keeps no data for this page: chats end with it.", { alert: true });

@@ -114,6 +114,9 @@ export class Panel {
     const entries = cache.formats.filter((_, i) => inTree.has(i)).map(({ format }) =>
       el("li", {}, el("span", { class: `swatch ${colours.get(format)}` }), format));
     if (cache.tree.units.length > 0) entries.push(el("li", {}, el("span", { class: "swatch in-use" }), "in use"));
+    if (cache.tree.units.some((unit) => unit[3] !== unit[2])) {
+      entries.push(el("li", {}, el("span", { class: "swatch coarse" }), "read a coarser prefix"));
+    }
     this.legend.replaceChildren(...entries);
   }
 
@@ -154,7 +157,7 @@ export class Panel {
     const words = `${bytesText(kv.bytes)} in ${kv.policy}, ${bytesText(kv.f16)} in f16`;
     const tokens = kv.low + kv.dropped > 0
       ? ` ${Math.round(kv.high)} tokens in the high tier, ${Math.round(kv.low)} in the low one, ${Math.round(kv.dropped)} dropped.` : "";
-    return [el("p", { class: "lead" }, el("b", {}, bytesText(kv.bytes)), ` for ${bytesText(kv.f16)} in f16`,
+    return [el("p", { class: "lead" }, el("b", {}, bytesText(kv.bytes)), `instead of ${bytesText(kv.f16)} in f16`,
                share <= 1 ? el("span", { class: "ratio" }, `${(1 / share).toFixed(1)}× smaller`) : ""),
             el("div", { class: "against", role: "img", "aria-label": words, title: words }, bar),
             el("p", { class: "help" }, `Policy ${kv.policy}, buffers and tables included.${tokens}`)];

@@ -80,7 +80,6 @@ export class Settings {
   }
 
   #submit(event) {
-    if (event.submitter?.value === "cancel") return;
     const settings = {};
     for (const option of kOptions) {
       const value = this.#valueOf(option, $(idOf(option)));

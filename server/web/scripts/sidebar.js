@@ -130,7 +130,7 @@ export class Sidebar {
   async remove(id) {
     const record = await this.app.remove(id);
     if (record === null) return;
-    toast(`Deleted “${record.title || "New chat"}”.`, { name: "Undo", act: () => this.app.save({ record }) });
+    toast(`Deleted “${record.title || "New chat"}”.`, { name: "Undo", act: () => this.app.restore(record) });
   }
 
   // ---- export and import

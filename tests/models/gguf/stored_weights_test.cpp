@@ -96,6 +96,9 @@ TEST_F(StoredWeights, OfEachTypeTakeTheBytesOfTheFile) {
     write([type](const std::string&) { return type; });
     const auto weights = load();
     ASSERT_TRUE(weights.ok()) << weights.status();
+    const auto measured = Weights::measure(config_, {}, *checkpoint_, std::nullopt, scalar());
+    ASSERT_TRUE(measured.ok()) << measured.status();
+    EXPECT_EQ(measured->bytes, weights->bytes());
     const auto file = static_cast<double>(std::filesystem::file_size(path_));
     const auto ratio = static_cast<double>(weights->bytes()) / file;
     RecordProperty(std::string(name(type)), std::to_string(ratio));

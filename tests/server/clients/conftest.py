@@ -7,6 +7,8 @@ import pathlib
 import pytest
 from grpc_tools import protoc
 
+from page_browser import CHROMIUM, SIZES, Page
+from scripted_server import ScriptedServer
 from tessera_server import ROOT, TesseraServer
 
 
@@ -43,3 +45,37 @@ def wire(tmp_path_factory):
 def stub(server, wire):
     with grpc.insecure_channel(server.grpc) as channel:
         yield wire[1].InferenceStub(channel)
+
+
+@pytest.fixture
+def scripted(server):
+    """The chat page before a server whose answers the test writes."""
+    scripted = ScriptedServer(server.http)
+    yield scripted
+    scripted.close()
+
+
+def opened(address, size):
+    if not CHROMIUM.exists():
+        pytest.skip("chromium is not installed (deploy/dependencies.sh tests)")
+    return Page(address + "/", size)
+
+
+@pytest.fixture(params=SIZES)
+def page(request, scripted):
+    """The page in a browser, before the scripted server, at each size."""
+    page = opened(scripted.http, request.param)
+    yield page
+    errors = page.errors()
+    page.close()
+    assert not errors, errors
+
+
+@pytest.fixture(params=SIZES)
+def real_page(request, server):
+    """The same before a real server."""
+    page = opened(server.http, request.param)
+    yield page
+    errors = page.errors()
+    page.close()
+    assert not errors, errors

@@ -1,6 +1,7 @@
 """Chromium on the chat page, headless, at the two sizes that the page is made for."""
 
 import json
+import pathlib
 
 from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
@@ -9,6 +10,7 @@ from selenium.webdriver.common.keys import Keys
 
 from tessera_server import eventually
 
+CHROMIUM = pathlib.Path("/usr/bin/chromium")
 SIZES = {"desktop": (1280, 800), "phone": (390, 844)}
 
 
@@ -17,7 +19,7 @@ class Page:
 
     def __init__(self, url, size="desktop", theme="light"):
         options = webdriver.ChromeOptions()
-        options.binary_location = "/usr/bin/chromium"
+        options.binary_location = str(CHROMIUM)
         for flag in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
                      "--enable-precise-memory-info", "--js-flags=--expose-gc"):
             options.add_argument(flag)
@@ -38,6 +40,16 @@ class Page:
                       "document.addEventListener('securitypolicyviolation',"
                       " (e) => (window.violations ??= []).push(e.violatedDirective));"})
         self.driver.get(url)
+        self.ready()
+
+    def ready(self):
+        # A page that is refused, for want of a key, has no script.
+        eventually(lambda: self.js("return !document.querySelector('#input') ||"
+                                   " 'ready' in document.documentElement.dataset"), "the page's script")
+
+    def reload(self):
+        self.driver.refresh()
+        self.ready()
 
     @property
     def phone(self):

@@ -38,10 +38,11 @@ def chat(client, **more):
      "messages[0].content[0]"),
     ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
     ({"tool_choice": "required"}, "tool_choice"),
-    ({"response_format": {"type": "json_object"}}, "response_format"),
+    ({"response_format": {"type": "xml"}}, "response_format.type"),
     ({"modalities": ["audio"]}, "modalities"),
     ({"web_search_options": {}}, "web_search_options"),
-    ({"extra_body": {"guided_regex": "a+"}}, "guided_regex"),
+    ({"extra_body": {"guided_regex": "(" * 40}}, "guided_regex"),
+    ({"extra_body": {"guided_json": {"not": {}}}}, "guided_json"),
     ({"extra_body": {"temprature": 1}}, "temprature"),
     ({"messages": [{"role": "user", "content": "x", "colour": "red"}]}, "messages[0].colour"),
 ])

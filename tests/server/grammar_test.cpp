@@ -1,0 +1,319 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "kernels/sampling.h"
+#include "server/grammar/grammar_store.h"
+#include "server/grammar/make_spec.h"
+#include "server/grammar/schema.h"
+#include "tests/server/fake_grammars.h"
+
+namespace tessera {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+using Kind = GrammarSpec::Kind;
+
+// ---- schemas
+
+absl::Status prepared(std::string_view schema) {
+  return prepare_schema(nlohmann::ordered_json::parse(schema)).status();
+}
+
+struct BadSchema {
+  const char* schema;
+  const char* place;  // that the message names
+};
+
+class RefusedSchema : public testing::TestWithParam<BadSchema> {};
+
+TEST_P(RefusedSchema, NamesTheKeyword) {
+  const absl::Status status = prepared(GetParam().schema);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << GetParam().schema;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().place)) << GetParam().schema;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Keywords, RefusedSchema,
+    testing::Values(
+        BadSchema{R"(5)", "$ is neither"}, BadSchema{R"(false)", "$ allows no value"},
+        BadSchema{R"({"not":{}})", "$.not"}, BadSchema{R"({"if":{},"then":{}})", "$.if"},
+        BadSchema{R"({"type":"array","contains":{}})", "$.contains"},
+        BadSchema{R"({"type":"array","uniqueItems":true})", "$.uniqueItems"},
+        BadSchema{R"({"type":"object","patternProperties":{}})", "$.patternProperties"},
+        BadSchema{R"({"type":"object","properties":{"a":{"dependentRequired":{}}}})",
+                  "$.properties.a.dependentRequired"},
+        BadSchema{R"({"allOf":[{"type":"null"},{"type":"null"}]})", "$.allOf"},
+        BadSchema{R"({"anyOf":[{"type":"null"}],"type":"object"})", "$.type"},
+        BadSchema{R"({"anyOf":[{"type":"null"}],"oneOf":[{"type":"null"}]})", "beside anyOf"},
+        BadSchema{R"({"$ref":"#/$defs/a","$defs":{"a":true},"minLength":1})", "$.minLength"},
+        BadSchema{R"({"minLength":3})", "$.minLength needs a type"},
+        BadSchema{R"({"required":["a"]})", "$.required needs a type"},
+        BadSchema{R"({"type":"text"})", "$.type"}, BadSchema{R"({"type":[]})", "$.type"},
+        BadSchema{R"({"enum":[]})", "$.enum"},
+        BadSchema{R"({"enum":["a",5],"type":"string"})", "$.enum has a value"},
+        BadSchema{R"({"const":"a","type":"integer"})", "$.const has a value"},
+        BadSchema{R"({"type":"string","format":"iban"})", "$.format"},
+        BadSchema{R"({"type":"string","maxLength":-1})", "$.maxLength"},
+        BadSchema{R"({"type":"string","maxLength":1000000})", "$.maxLength"},
+        BadSchema{R"({"type":"integer","minimum":"5"})", "$.minimum"},
+        BadSchema{R"({"$ref":"http://x/y"})", "$.$ref"},
+        BadSchema{R"({"$ref":"#/$defs/none"})", "$.$ref"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Loops, RefusedSchema,
+    testing::Values(BadSchema{R"({"$ref":"#"})", "leads back"},
+                    BadSchema{R"({"$defs":{"a":{"$ref":"#/$defs/a"}},"$ref":"#/$defs/a"})",
+                              "leads back"},
+                    BadSchema{R"({"$defs":{"a":{"anyOf":[{"$ref":"#/$defs/b"},{"type":"null"}]},
+                                           "b":{"$ref":"#/$defs/a"}},"$ref":"#/$defs/b"})",
+                              "leads back"}));
+
+TEST(Schema, OpensObjectsAndArraysThatNameNothing) {
+  EXPECT_EQ(*prepare_schema({{"type", "object"}}),
+            R"({"type":"object","additionalProperties":true})");
+  EXPECT_EQ(*prepare_schema({{"type", "array"}}), R"({"type":"array","items":true})");
+}
+
+TEST(Schema, TakesWhatPydanticWrites) {
+  EXPECT_TRUE(prepared(R"({"$defs":{"Step":{"properties":{"text":{"title":"Text","type":"string"},
+      "next":{"anyOf":[{"$ref":"#/$defs/Step"},{"type":"null"}],"default":null}},
+      "required":["text"],"title":"Step","type":"object"}},"properties":{"steps":{"items":
+      {"$ref":"#/$defs/Step"},"title":"Steps","type":"array"},"kind":{"enum":["a","b"],
+      "type":"string"}},"required":["steps","kind"],"title":"Plan","type":"object"})")
+                  .ok());
+}
+
+TEST(Schema, IsBoundedInDepthAndParts) {
+  nlohmann::ordered_json deep = {{"type", "null"}};
+  for (int i = 0; i <= kMaxSchemaDepth; ++i) {
+    deep = {{"type", "array"}, {"items", deep}};
+  }
+  EXPECT_THAT(std::string(prepare_schema(deep).status().message()), HasSubstr("levels deep"));
+  nlohmann::ordered_json wide = {{"enum", nlohmann::ordered_json::array()}};
+  for (int i = 0; i <= kMaxSchemaNodes; ++i) {
+    wide["enum"].push_back(i);
+  }
+  EXPECT_THAT(std::string(prepare_schema(wide).status().message()), HasSubstr("too many values"));
+  // 2^40 paths of references, in 40 definitions
+  std::string doubled;
+  for (int i = 0; i < 40; ++i) {
+    const std::string next = R"({"$ref":"#/$defs/d)" + std::to_string(i + 1) + "\"}";
+    doubled += "\"d" + std::to_string(i) + R"(":{"anyOf":[)" + next + "," + next + "]},";
+  }
+  EXPECT_TRUE(
+      prepared(R"({"$ref":"#/$defs/d0","$defs":{)" + doubled + R"("d40":{"type":"null"}}})").ok());
+}
+
+TEST(Notation, IsBoundedInBytesBracketsAndRepeats) {
+  const auto message = [](Kind kind, const std::string& text) {
+    return std::string(notation_spec(kind, text, "f").status().message());
+  };
+  EXPECT_THAT(message(Kind::regex, ""), HasSubstr("bytes"));
+  EXPECT_THAT(message(Kind::regex, std::string(5000, 'a')), HasSubstr("bytes"));
+  EXPECT_THAT(message(Kind::gbnf, std::string(40, '(')), HasSubstr("nested"));
+  EXPECT_THAT(message(Kind::regex, "((a{1000}){1000}){2}"), HasSubstr("multiply"));
+  EXPECT_EQ(message(Kind::regex, R"(\([({][a-z]{2,5}\))"), "");
+}
+
+// ---- the store
+
+using Result = absl::StatusOr<GrammarStore::Grammar>;
+
+std::future<Result> get(GrammarStore& store, const std::string& text) {
+  auto promise = std::make_shared<std::promise<Result>>();
+  store.get({Kind::regex, text}, [promise](Result result) { promise->set_value(result); });
+  return promise->get_future();
+}
+
+TEST(GrammarStore, KeepsWhatItCompiled) {
+  GrammarStore store(std::make_unique<FakeGrammarCompiler>());
+  const Result first = get(store, "a").get();
+  ASSERT_TRUE(first.ok());
+  std::future<Result> again = get(store, "a");
+  EXPECT_EQ(again.wait_for(0s), std::future_status::ready) << "answered at once";
+  EXPECT_EQ(*again.get(), *first);
+  EXPECT_NE(*get(store, "b").get(), *first);
+}
+
+TEST(GrammarStore, CompilesOnceForAllThatWait) {
+  GrammarStore store(std::make_unique<FakeGrammarCompiler>());
+  std::future<Result> first = get(store, "slow");
+  std::future<Result> second = get(store, "slow");
+  EXPECT_EQ(*first.get(), *second.get());
+}
+
+TEST(GrammarStore, DropsWhatWasUsedLongestAgo) {
+  GrammarStore store(std::make_unique<FakeGrammarCompiler>(), {.cache_bytes = 2000});
+  const Result a = get(store, "a").get();
+  EXPECT_TRUE(get(store, "b").get().ok());
+  EXPECT_EQ(*get(store, "a").get(), *a);
+  EXPECT_TRUE(get(store, "c").get().ok()) << "instead of b";
+  EXPECT_EQ(get(store, "a").wait_for(0s), std::future_status::ready);
+  EXPECT_EQ(*get(store, "a").get(), *a);
+}
+
+TEST(GrammarStore, TellsWhyASpecIsRefused) {
+  GrammarStore store(std::make_unique<FakeGrammarCompiler>());
+  EXPECT_EQ(get(store, "bad").get().status().message(), "is bad");
+  GrammarStore none(nullptr);
+  EXPECT_EQ(get(none, "a").get().status().code(), absl::StatusCode::kUnimplemented);
+}
+
+TEST(GrammarStore, AnswersThoseWhoHaveWaitedTooLong) {
+  GrammarStore store(std::make_unique<FakeGrammarCompiler>(), {.threads = 1, .patience = 50ms});
+  std::future<Result> running = get(store, "slow1");
+  std::this_thread::sleep_for(20ms);
+  std::future<Result> behind = get(store, "slow2");
+  EXPECT_EQ(running.get().status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(behind.get().status().code(), absl::StatusCode::kResourceExhausted);
+  std::this_thread::sleep_for(350ms);
+  EXPECT_TRUE(get(store, "a").get().ok()) << "the thread has ended the first";
+}
+
+TEST(GrammarStore, BoundsWhatWaits) {
+  GrammarStore store(std::make_unique<FakeGrammarCompiler>(),
+                     {.threads = 1, .queue_bytes = 3 << 10});
+  std::vector<std::future<Result>> waiting;
+  for (int i = 0; i < 8; ++i) {
+    waiting.push_back(get(store, "slow" + std::to_string(i)));
+  }
+  int refused = 0;
+  for (std::future<Result>& one : waiting) {
+    refused += one.get().status().code() == absl::StatusCode::kResourceExhausted ? 1 : 0;
+  }
+  EXPECT_GT(refused, 3);
+  EXPECT_LT(refused, 8);
+}
+
+TEST(GrammarStore, AnswersAllWhenItEnds) {
+  std::future<Result> waiting;
+  {
+    GrammarStore store(std::make_unique<FakeGrammarCompiler>(), {.threads = 1});
+    get(store, "slow1");
+    std::this_thread::sleep_for(20ms);
+    waiting = get(store, "slow2");
+  }
+  EXPECT_EQ(waiting.get().status().code(), absl::StatusCode::kUnavailable);
+}
+
+// ---- xgrammar, over a vocabulary of bytes
+
+constexpr int32_t kEnd = 256;
+
+class Xgrammar : public testing::Test {
+ protected:
+  void SetUp() override {
+    GrammarVocabulary vocabulary;
+    for (int byte = 0; byte < 256; ++byte) {
+      vocabulary.bytes.emplace_back(1, static_cast<char>(byte));
+    }
+    vocabulary.bytes.emplace_back();  // the end of sequence
+    vocabulary.end_ids = {kEnd};
+    compiler = GrammarCompiler::create(vocabulary, 200ms);
+    if (compiler == nullptr) {
+      GTEST_SKIP() << "built without xgrammar";
+    }
+  }
+
+  // Returns: true if the text follows the grammar and may end.
+  bool matches(const absl::StatusOr<GrammarSpec>& spec, std::string_view text) const {
+    EXPECT_TRUE(spec.ok()) << spec.status();
+    const absl::StatusOr<CompiledGrammar> compiled = compiler->compile(*spec);
+    EXPECT_TRUE(compiled.ok()) << compiled.status();
+    if (!compiled.ok()) {
+      return false;
+    }
+    const auto constraint = compiled->grammar->begin();
+    std::vector<uint32_t> mask(static_cast<size_t>(mask_words(kEnd + 1)));
+    for (const char c : text) {
+      constraint->fill(mask);
+      if (!allows(mask.data(), static_cast<uint8_t>(c))) {
+        return false;
+      }
+      constraint->accept(static_cast<uint8_t>(c));
+    }
+    constraint->fill(mask);
+    return allows(mask.data(), kEnd);
+  }
+  bool valid(std::string_view schema, std::string_view text) const {
+    return matches(schema_text_spec(std::string(schema), "f"), text);
+  }
+
+  std::unique_ptr<GrammarCompiler> compiler;
+};
+
+TEST_F(Xgrammar, FollowsASchema) {
+  constexpr const char* kSchema = R"({"type":"object","properties":{"name":{"type":"string"},
+      "age":{"type":"integer","minimum":0,"maximum":150}},"required":["name","age"]})";
+  EXPECT_TRUE(valid(kSchema, R"({"name":"Bob", "age":32})"));
+  EXPECT_TRUE(valid(kSchema, "{\n  \"name\": \"B\\\"ob\",\n  \"age\": 0\n}"));
+  EXPECT_FALSE(valid(kSchema, R"({"name":"Bob"})"));
+  EXPECT_FALSE(valid(kSchema, R"({"name":"Bob","age":151})"));
+  EXPECT_FALSE(valid(kSchema, R"({"name":"Bob","age":32,"x":1})"));
+  EXPECT_FALSE(valid(kSchema, R"({"name":"Bob","age":32)"));
+}
+
+TEST_F(Xgrammar, FollowsRegexesChoicesAndGbnf) {
+  EXPECT_TRUE(matches(notation_spec(Kind::regex, "[0-9]{3}-a+", "f"), "123-aa"));
+  EXPECT_FALSE(matches(notation_spec(Kind::regex, "[0-9]{3}-a+", "f"), "12-aa"));
+  const std::vector<std::string> choices{"yes", "n\"o\\"};
+  EXPECT_TRUE(matches(choice_spec(choices, "f"), "n\"o\\"));
+  EXPECT_FALSE(matches(choice_spec(choices, "f"), "no"));
+  EXPECT_TRUE(matches(notation_spec(Kind::gbnf, "root ::= \"a\" root | \"b\"", "f"), "aaab"));
+  EXPECT_TRUE(matches(GrammarSpec{Kind::json, "object"}, R"({"a":[1,{"b":null}]})"));
+  EXPECT_FALSE(matches(GrammarSpec{Kind::json, "object"}, "[1]"));
+}
+
+TEST_F(Xgrammar, AllowsNothingAfterATokenThatMayNotCome) {
+  const auto compiled = compiler->compile({Kind::regex, "ab"});
+  ASSERT_TRUE(compiled.ok());
+  const auto constraint = compiled->grammar->begin();
+  constraint->accept('x');
+  std::vector<uint32_t> mask(static_cast<size_t>(mask_words(kEnd + 1)), ~0u);
+  constraint->fill(mask);
+  EXPECT_THAT(mask, testing::Each(0u));
+}
+
+// The library warns of what it ignores; this server does not promise what is not enforced.
+TEST_F(Xgrammar, RefusesWhatTheLibraryWouldIgnore) {
+  for (const char* const schema :
+       {R"({"type":"number","multipleOf":0.5})",
+        R"({"oneOf":[{"type":"string","minLength":3},{"type":"string","maxLength":5}]})",
+        R"({"type":"string","pattern":"a+","maxLength":5})"}) {
+    const auto spec = schema_text_spec(schema, "f");
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_EQ(compiler->compile(*spec).status().code(), absl::StatusCode::kInvalidArgument)
+        << schema;
+  }
+}
+
+TEST_F(Xgrammar, RefusesWhatItCannotRead) {
+  for (const GrammarSpec& spec :
+       {GrammarSpec{Kind::gbnf, "root ::= nowhere"}, GrammarSpec{Kind::gbnf, "x"},
+        GrammarSpec{Kind::regex, "a(?=b)"}, GrammarSpec{Kind::regex, "(a"},
+        GrammarSpec{Kind::structural_tag, "{}"}}) {
+    EXPECT_EQ(compiler->compile(spec).status().code(), absl::StatusCode::kInvalidArgument)
+        << spec.text;
+  }
+}
+
+// Each of its repeats is within the limits, and all of them are 810,000 states.
+TEST_F(Xgrammar, GivesUpWhatTakesTooLong) {
+  const auto spec = notation_spec(Kind::regex, "(((a{1,30}){1,30}){1,30}){1,30}", "f");
+  ASSERT_TRUE(spec.ok());
+  const auto start = std::chrono::steady_clock::now();
+  const absl::Status status = compiler->compile(*spec).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("too long"));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 30s) << "200 ms of CPU, on a busy machine";
+}
+
+}  // namespace
+}  // namespace tessera
