@@ -349,7 +349,7 @@ void GenerateCall::finish_early(const absl::Status& status) {
   if (!name_.empty()) {
     shared_.calls.remove(caller_->tenant_id, name_);
   }
-  status_ = status.code();
+  end_code_ = status.code();
   // gRPC's name for the time of a retry (proposal A6).
   if (const auto wait = retry_after_of(status)) {
     context_.AddTrailingMetadata("grpc-retry-pushback-ms", absl::StrCat(wait->count()));
@@ -377,7 +377,7 @@ void GenerateCall::OnCancel() {
 }
 
 void GenerateCall::OnDone() {
-  log_access(*record_, absl::StatusCodeToString(status_), status_ != absl::StatusCode::kCancelled);
+  log_access(*record_, absl::StatusCodeToString(end_code_), end_code_ != absl::StatusCode::kCancelled);
   shared_.calls.close();
   self_.reset();
 }
