@@ -14,12 +14,12 @@
 namespace tessera {
 namespace {
 
-// What the library logged on this thread while it compiled: each says what it would ignore.
+// Warnings of the library on this thread while it compiled: each names a part that it would ignore.
 thread_local std::string warnings;
 
-// The library cannot be stopped and some grammars take exponential time. It is compiled so that each
-// of its functions calls __cyg_profile_func_enter below, which throws where a thread has used up the
-// CPU time of a TimeLimit.
+// The library cannot be stopped, and some grammars take exponential time. So it is compiled to call
+// tessera_grammar_checkpoint() below, which throws if a thread has used up the CPU time of a
+// TimeLimit.
 thread_local int64_t cpu_deadline = 0;  // of this thread's CPU clock, in nanoseconds; 0: none
 thread_local uint32_t calls = 0;
 
