@@ -93,7 +93,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
                                        std::function<void()> job);
   boost::asio::awaitable<bool> write(std::string_view bytes);
   boost::asio::awaitable<void> linger();
-  void parse();
+  void parse(bool only_head);
   bool take_room();
   bool stays_open(const HttpRequest& request) const;
   bool close();

@@ -47,8 +47,8 @@ asio::awaitable<void> HttpConnection::read_loop() {
   changed_.notify();
 }
 
-void HttpConnection::parse() {
-  inbox_.erase(0, parser_.feed(inbox_));
+void HttpConnection::parse(bool only_head) {
+  inbox_.erase(0, only_head ? parser_.feed_head(inbox_) : parser_.feed(inbox_));
   room_.notify();
 }
 
@@ -67,7 +67,7 @@ asio::awaitable<HttpConnection::Received> HttpConnection::read_head() {
       began = true;
       deadline = Clock::now() + begin_time;
     }
-    parse();
+    parse(/*only_head=*/true);
     if (parser_.state() == State::refused) {
       co_return Received::refused;
     }
@@ -115,7 +115,7 @@ asio::awaitable<HttpConnection::Received> HttpConnection::read_body() {
         co_return Received::nothing;
       }
     }
-    parse();
+    parse(/*only_head=*/false);
     if (parser_.state() != State::body) {
       break;
     }

@@ -248,12 +248,21 @@ HttpRequestParser::HttpRequestParser(Limits limits) : parser_(std::make_unique<P
 HttpRequestParser::~HttpRequestParser() = default;
 
 std::size_t HttpRequestParser::feed(std::string_view bytes) {
+  return feed(bytes, /*only_head=*/false);
+}
+
+std::size_t HttpRequestParser::feed_head(std::string_view bytes) {
+  return feed(bytes, /*only_head=*/true);
+}
+
+std::size_t HttpRequestParser::feed(std::string_view bytes, bool only_head) {
   std::size_t used = 0;
   if (parser_->fresh) {  // line ends between requests are skipped
     used = std::min(bytes.find_first_not_of("\r\n"), bytes.size());
     parser_->fresh = used == bytes.size();
   }
-  while (used < bytes.size() && (state() == State::head || state() == State::body)) {
+  while (used < bytes.size() &&
+         (state() == State::head || (state() == State::body && !only_head))) {
     const std::string_view rest = bytes.substr(used);
     const std::size_t n =
         state() == State::head ? parser_->feed_head(rest) : parser_->feed_body(rest);

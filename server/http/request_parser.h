@@ -44,10 +44,14 @@ class HttpRequestParser {
   // ones, because a line of the head is consumed only as a whole.
   std::size_t feed(std::string_view bytes);
 
+  // The same, but no further than the end of a head, so that nothing of a body is kept before it is
+  // admitted.
+  std::size_t feed_head(std::string_view bytes);
+
   State state() const;
   const Refusal& refusal() const;
 
-  // Returns: the request without its body.
+  // Returns: the request without its body, if nothing of the body was fed.
   // Requires: state `body` or `complete`.
   const HttpRequest& head() const;
 
@@ -68,6 +72,8 @@ class HttpRequestParser {
 
  private:
   struct Parser;
+  std::size_t feed(std::string_view bytes, bool only_head);
+
   std::unique_ptr<Parser> parser_;
 };
 

@@ -96,6 +96,7 @@ std::vector<std::string> serve(std::string_view bytes, size_t at_a_time) {
   static const HttpOptions options{.header_bytes = 1024, .body_bytes = 512};
   static ByteBudget budget(1 << 20);
   static WorkPool pool({});
+  static RequestWork work{budget, pool};
   FuzzHandler handler;
   std::string written;
   const auto io = std::make_shared<asio::io_context>(1);
@@ -106,7 +107,7 @@ std::vector<std::string> serve(std::string_view bytes, size_t at_a_time) {
                            .transport = std::make_unique<FuzzTransport>(bytes, at_a_time, written),
                            .options = options,
                            .handler = handler,
-                           .work = {budget, pool},
+                           .work = work,
                            .on_destroyed = [&] { destroyed = true; }})
       ->start();
   io->run();

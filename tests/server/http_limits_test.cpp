@@ -127,7 +127,7 @@ TEST_F(HttpLimits, RefusesAnAnswerThatFindsNoRoomOrIsTooLarge) {
 TEST_F(HttpLimits, CutsOffAClientThatDoesNotReadButNotASlowOne) {
   start({.write_timeout = 200ms});
   const std::string ask = print_post("/tokenize", R"({"return_token_strs":true,"prompt":")" +
-                                                      std::string(300'000, 'a') + R"("})");
+                                                      std::string(1'500'000, 'a') + R"("})");
   const std::string end = R"("]})";
   HttpClient slow(port(), /*receive_bytes=*/16384);
   slow.send(ask);

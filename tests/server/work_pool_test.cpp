@@ -24,7 +24,8 @@ using namespace std::chrono_literals;
 class HeldPool {
  public:
   HeldPool() {
-    for (const std::size_t bytes : {std::size_t{1}, kLong}) {
+    // The long job first: only one thread takes it, and the short job then gets the other.
+    for (const std::size_t bytes : {kLong, std::size_t{1}}) {
       std::promise<void> held;
       pool.submit("holder", bytes, [this, &held] {
         held.set_value();
