@@ -1,9 +1,12 @@
 #include "server/log.h"
 
 #include <spdlog/async.h>
+#include <spdlog/details/null_mutex.h>
 #include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -55,6 +58,19 @@ class JsonFormatter final : public spdlog::formatter {
   const int32_t rank_;
 };
 
+// Writes lines to stderr, each at once. Shares no lock with the log's own sink, so that a reader that
+// stops delays the access log only.
+class AccessSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    // A line that cannot be written is lost.
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+  }
+  void flush_() override {}
+};
+
 constexpr char kTimeAndLevel[] = "%Y-%m-%dT%H:%M:%S.%e %^%l%$ ";
 
 void start_access_log(const std::shared_ptr<spdlog::sinks::sink>& sink) {
@@ -83,7 +99,7 @@ void start_log(const Settings& settings, int32_t rank) {
     return;
   }
   if (settings.access_log) {
-    const auto requests = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
+    const auto requests = std::make_shared<AccessSink>();
     requests->set_pattern(json ? "%v" : std::string(kTimeAndLevel) + "%v");
     start_access_log(requests);
   }

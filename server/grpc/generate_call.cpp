@@ -377,7 +377,8 @@ void GenerateCall::OnCancel() {
 }
 
 void GenerateCall::OnDone() {
-  log_access(*record_, absl::StatusCodeToString(end_code_), end_code_ != absl::StatusCode::kCancelled);
+  log_access(*record_, absl::StatusCodeToString(end_code_),
+             end_code_ != absl::StatusCode::kCancelled);
   shared_.calls.close();
   self_.reset();
 }

@@ -87,7 +87,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   const std::shared_ptr<RequestRecord> record_ = std::make_shared<RequestRecord>();
   std::shared_ptr<const Caller> caller_;
   absl::StatusCode end_code_ = absl::StatusCode::kOk;  // only the writing side's owner
-  std::shared_ptr<GenerateCall> self_;               // keeps the call alive until OnDone
+  std::shared_ptr<GenerateCall> self_;                 // keeps the call alive until OnDone
   std::string name_;
   std::vector<std::unique_ptr<Sequence>> sequences_;  // sinks of the engine
 

@@ -2,10 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
-#include <filesystem>
-#include <fstream>
+#include <functional>
+#include <memory>
 #include <string>
 
 #include "engine/retry_after.h"
@@ -13,6 +12,7 @@
 #include "server/metrics.h"
 #include "server/tenant_file.h"
 #include "tests/server/fake_engine.h"
+#include "tests/server/written_tenants.h"
 
 namespace tessera {
 namespace {
@@ -54,25 +54,8 @@ std::string file() {
   return kFile + hex + kRest;
 }
 
-class TenantFile {
- public:
-  explicit TenantFile(const std::string& text, mode_t mode = 0640)
-      : path_(std::filesystem::path(testing::TempDir()) / "tessera_tenants_test.yaml") {
-    write(text, mode);
-  }
-  ~TenantFile() { std::filesystem::remove(path_); }
-  void write(const std::string& text, mode_t mode = 0640) const {
-    std::ofstream(path_, std::ios::binary) << text;
-    EXPECT_EQ(chmod(path_.c_str(), mode), 0);
-  }
-  KeySources sources() const { return {.list = {}, .file = {}, .tenants = path_}; }
-
- private:
-  std::filesystem::path path_;
-};
-
 TEST(TenantFile, GivesEachKeyItsTenantAndItsLimits) {
-  const TenantFile written(file());
+  const WrittenTenants written(file());
   const ApiKeys keys = ApiKeys::load(written.sources()).value();
   EXPECT_TRUE(keys.locked());
   const auto production = keys.find("Bearer key-of-search-production");
@@ -119,9 +102,12 @@ TEST(TenantFile, IsRefusedWithTheLineOfTheError) {
   EXPECT_THAT(error("tenants:\n  - name: a b" + key), HasSubstr("letters, digits"));
   EXPECT_THAT(error("tenants:\n  - name: a" + key + "  - name: a" + key),
               HasSubstr("there are two tenants 'a'"));
+  EXPECT_THAT(error("tenants:\n  - name: a" + key + "  - name: b" + key),
+              HasSubstr("there are two keys 'k'"));
   EXPECT_THAT(
-      error("tenants:\n  - name: a" + key + "  - name: b" + key),
-      AllOf(HasSubstr("key: 'k' has the key of another entry"), Not(HasSubstr("a-key-of"))));
+      error("tenants:\n  - name: a" + key +
+            "  - name: b\n    keys: [{name: l, key: a-key-of-this-tenant}]\n"),
+      AllOf(HasSubstr("key: 'l' has the key of another entry"), Not(HasSubstr("a-key-of"))));
   EXPECT_THAT(error("tenants:\n  - name: a" + key + "  - name: b\n    salt: a" + key),
               HasSubstr("salt: tenant 'b' has the salt of another one"));
   EXPECT_THAT(error("tenants:\n  - name: a"), HasSubstr("needs a list of at least one key"));
@@ -135,7 +121,7 @@ TEST(TenantFile, IsRefusedWithTheLineOfTheError) {
 }
 
 TEST(TenantFile, IsRefusedIfEveryUserMayReadIt) {
-  const TenantFile open(file(), 0644);
+  const WrittenTenants open(file(), 0644);
   const absl::Status status = ApiKeys::load(open.sources()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("mode 0644"), HasSubstr("chmod 640")));
@@ -146,7 +132,7 @@ TEST(TenantFile, IsRefusedIfEveryUserMayReadIt) {
 }
 
 TEST(TenantFile, IsReadAgainWithoutLosingRatesOrIdentities) {
-  const TenantFile written(file());
+  const WrittenTenants written(file());
   const ApiKeys keys = ApiKeys::load(written.sources()).value();
   const ApiKeys copy = keys;
   const auto before = keys.find("Bearer key-of-the-batch-jobs");
