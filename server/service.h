@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "models/text/chat_template.h"
 #include "models/text/tokenizer.h"
+#include "server/chat/chat_format.h"
 #include "server/grammar/grammar_spec.h"
 #include "server/grammar/grammar_store.h"
 #include "server/kv_overrides.h"
@@ -23,14 +24,16 @@ namespace tessera {
 
 class Metrics;
 
-// A text, token ids, or the messages of a chat.
-using Prompt = std::variant<std::string, std::vector<int32_t>, std::vector<ChatMessage>>;
+// A text, token ids, or a chat.
+using Prompt = std::variant<std::string, std::vector<int32_t>, Conversation>;
 
 // Conversion of a prompt to token ids. A prompt of token ids is not changed.
 struct PromptOptions {
   bool add_bos = true;                // for a text, if the checkpoint asks for it; never for a chat
   bool parse_special = false;         // parses special tokens in a text
   bool add_generation_prompt = true;  // a chat ends with the start of the assistant's turn
+  bool close_thought = false;         // if the chat ends inside a thought: it ends that too
+  std::string answer_begin{};         // after the chat; special tokens are parsed
 };
 
 // One generation request, the same for both front ends: the engine's options without the seed, and
@@ -42,6 +45,7 @@ struct GenerateRequest : RequestOptions {
   std::optional<int32_t> max_tokens;  // none: as many as the context has room for; 0: prefill only
   std::vector<std::string> stop;      // never part of the returned text
   bool keep_special = false;          // prints special tokens
+  std::vector<int32_t> printed_special{};  // special tokens that are printed all the same
   KvOverrides kv;
   // The grammar that the text must match, and its compiled form, which Service::compile makes.
   std::optional<GrammarSpec> grammar;
@@ -59,6 +63,7 @@ struct Generation {
 // An accepted request.
 struct Accepted {
   std::vector<int32_t> prompt;          // token ids as submitted
+  bool open_thought = false;            // the prompt ends inside a model's thought
   std::vector<Generation> generations;  // one for each sink
 };
 
@@ -70,7 +75,8 @@ class Service {
     std::string model_name;
     std::unique_ptr<Tokenizer> tokenizer;
     std::unique_ptr<ChatTemplate> chat_template;  // null: chat requests are refused
-    std::unique_ptr<Engine> engine;               // started, or driven by step()
+    ChatFormat chat_format{};
+    std::unique_ptr<Engine> engine;  // started, or driven by step()
     std::unique_ptr<Metrics> metrics;
     std::unique_ptr<GrammarCompiler> grammar_compiler = nullptr;  // null: grammars are refused
   };
@@ -80,6 +86,9 @@ class Service {
 
   // Compiles a grammar, as GrammarStore::get. Errors name the spec's field.
   void compile(const GrammarSpec& spec, GrammarStore::Done done);
+
+  // As prepare_chat(), for the served model.
+  absl::StatusOr<AnswerNotation> prepare_chat(const ToolUse& use, GenerateRequest& request) const;
 
   // Generates one sequence for each of `sinks`, with consecutive seeds. Events go to the sinks on
   // the engine thread (see EventSink), after the metrics have recorded them.
@@ -123,6 +132,12 @@ class Service {
  private:
   struct State;
 
+  // A prompt as token ids.
+  struct Encoded {
+    std::vector<int32_t> ids;
+    bool open_thought = false;
+  };
+  absl::StatusOr<Encoded> encode(const Prompt& prompt, const PromptOptions& options) const;
   TextStream make_text(const GenerateRequest& request) const;
   absl::Status refuse(absl::Status status);
 
