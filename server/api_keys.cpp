@@ -1,6 +1,8 @@
 #include "server/api_keys.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <fstream>
@@ -38,6 +40,10 @@ absl::Status add(std::string key, std::string_view where, std::vector<std::strin
 
 absl::Status add_file(const std::filesystem::path& path, std::vector<std::string>& keys) {
   const std::string where = fmt::format("api-key-file {}", path.string());
+  struct stat state {};
+  if (stat(path.c_str(), &state) == 0 && (state.st_mode & (S_IRGRP | S_IROTH)) != 0) {
+    spdlog::warn("{}: other users can read it (chmod 600)", where);
+  }
   std::ifstream file(path);
   const std::size_t before = keys.size();
   std::string line;
@@ -103,13 +109,16 @@ absl::StatusOr<ApiKeys> ApiKeys::load(std::string_view list, const std::filesyst
   return ApiKeys(std::move(keys));
 }
 
-bool ApiKeys::open(std::string_view authorization, bool basic_too) const {
-  const std::string given = secret_of(authorization, basic_too);
-  bool any = keys_.empty();
-  for (const std::string& key : keys_) {
-    any = same_secret(given, key) || any;
+std::optional<std::string> ApiKeys::name_of(std::string_view authorization, bool basic_too) const {
+  if (keys_.empty()) {
+    return std::string();
   }
-  return any;
+  const std::string given = secret_of(authorization, basic_too);
+  std::size_t number = 0;  // 0: none
+  for (std::size_t i = 0; i < keys_.size(); ++i) {
+    number = same_secret(given, keys_[i]) ? i + 1 : number;
+  }
+  return number > 0 ? std::optional(fmt::format("key-{}", number)) : std::nullopt;
 }
 
 }  // namespace tessera

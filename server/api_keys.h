@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,9 +28,13 @@ class ApiKeys {
 
   // `authorization`: the Authorization header, or gRPC's metadata of that name: "Bearer KEY", or,
   // with `basic_too`, HTTP's "Basic ..." with a key as the password and any user name.
-  // Returns: true if it has a valid key, or if there are no keys. The time that this takes does not
-  // reveal how much of a key was right.
-  bool open(std::string_view authorization, bool basic_too = false) const;
+  // Returns: the name of its key, such as "key-2"; empty if there are no keys; nothing if it has no
+  // valid key. The time that this takes does not reveal how much of a key was right.
+  std::optional<std::string> name_of(std::string_view authorization, bool basic_too = false) const;
+
+  bool open(std::string_view authorization, bool basic_too = false) const {
+    return name_of(authorization, basic_too).has_value();
+  }
 
  private:
   std::vector<std::string> keys_;

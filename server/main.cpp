@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "server/command_line.h"
+#include "server/descriptors.h"
 #include "server/log.h"
 #include "server/ranks.h"
 #include "server/server.h"
@@ -61,6 +62,7 @@ int serve(const tessera::Settings& settings) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  tessera::open_standard_streams();
   try {
     const absl::StatusOr<tessera::CommandLine> command = tessera::parse_command_line(argc, argv);
     if (!command.ok()) {

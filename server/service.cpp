@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <limits>
 #include <random>
 #include <utility>
 
 #include "kernels/check.h"
 #include "models/status_macros.h"
+#include "server/answer_bytes.h"
 #include "server/metrics.h"
 #include "server/openai/error.h"
 
@@ -96,10 +99,23 @@ bool ends_in_thought(const std::vector<TextSegment>& segments) {
   return text.ends_with("<think>");
 }
 
+// Returns: the bytes of the longest token's text.
+std::size_t longest_token(const Tokenizer& tokenizer) {
+  std::size_t longest = 1;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    longest = std::max(longest, tokenizer.token_bytes(id, /*keep_special=*/true).size());
+  }
+  return longest;
+}
+
+// A normalizer may shorten a text to this share before it becomes tokens.
+constexpr std::size_t kNormalizedShare = 4;
+
 }  // namespace
 
 struct Service::State {
   Parts parts;
+  std::size_t longest_token = 1;
   ChatTemplate::Variables variables;
   std::atomic<bool> ready = true;
   std::unique_ptr<GrammarStore> grammars;
@@ -113,6 +129,7 @@ Service::Service(Parts parts) : state_(std::make_unique<State>()) {
   if (const auto id = tokenizer.eos_id()) {
     state_->variables.eos_token = tokenizer.token_bytes(*id, true);
   }
+  state_->longest_token = longest_token(tokenizer);
   state_->grammars = std::make_unique<GrammarStore>(std::move(parts.grammar_compiler));
   state_->parts = std::move(parts);
 }
@@ -139,12 +156,15 @@ void Service::compile(const GrammarSpec& spec, GrammarStore::Done done) {
 absl::StatusOr<Accepted> Service::generate(GenerateRequest request,
                                            std::vector<std::shared_ptr<EventSink>> sinks) {
   const Clock::time_point received = Clock::now();
+  const int64_t context = state_->parts.engine->options().context;
   Accepted accepted;
-  TESSERA_ASSIGN_OR_RETURN(Encoded encoded, encode(request.prompt, request.prompt_options));
+  TESSERA_ASSIGN_OR_RETURN(
+      Encoded encoded,
+      encode(request.prompt, request.prompt_options,
+             static_cast<std::size_t>(context) * state_->longest_token * kNormalizedShare));
   accepted.prompt = std::move(encoded.ids);
   accepted.open_thought = encoded.open_thought;
   const auto prompt_tokens = static_cast<int64_t>(accepted.prompt.size());
-  const int64_t context = state_->parts.engine->options().context;
   if (const absl::Status status = check_room(request, prompt_tokens, context); !status.ok()) {
     return refuse(status);
   }
@@ -161,6 +181,13 @@ absl::StatusOr<Accepted> Service::generate(GenerateRequest request,
   submitted.sampling.seed = request.seed.value_or(request.deterministic ? 0 : draw_seed());
   submitted.max_tokens = request.max_tokens.value_or(static_cast<int32_t>(context - prompt_tokens));
   submitted.deadline = request.deadline;
+  absl::StatusOr<ByteBudget::Share> room =
+      take_room(request, sinks.size(), prompt_tokens,
+                std::min<int64_t>(submitted.max_tokens, context - prompt_tokens));
+  if (!room.ok()) {
+    return refuse(room.status());
+  }
+  accepted.room = *std::move(room);
   TESSERA_CHECK(!request.grammar || request.compiled_grammar != nullptr,
                 "a request with a grammar has it compiled");
   submitted.grammar = std::move(request.compiled_grammar);
@@ -206,15 +233,56 @@ void Service::stop(const Generation& generation) {
   state_->parts.engine->cancel(generation.id);
 }
 
+// Errors: InvalidArgument if the answer may become too large, Unavailable if the others leave it no
+// room.
+absl::StatusOr<ByteBudget::Share> Service::take_room(const GenerateRequest& request,
+                                                     std::size_t samples, int64_t prompt_tokens,
+                                                     int64_t max_tokens) const {
+  const Parts& parts = state_->parts;
+  const int64_t bytes = answer_bytes(request, samples, prompt_tokens, max_tokens);
+  if (std::cmp_greater(bytes, parts.max_answer_bytes)) {
+    const bool logprobs = request.sampling.top_logprobs || request.sampling.prompt_logprobs;
+    return invalid_field(
+        samples > 1 ? "n"
+        : logprobs  ? "logprobs"
+                    : "max_tokens",
+        fmt::format("the answer may take {} bytes of memory, this server allows {}: "
+                    "ask for fewer choices, tokens or log probabilities",
+                    bytes, parts.max_answer_bytes));
+  }
+  if (parts.budget == nullptr) {
+    return ByteBudget::Share();
+  }
+  std::optional<ByteBudget::Share> room = parts.budget->take(static_cast<std::size_t>(bytes));
+  if (!room) {
+    return absl::UnavailableError(
+        "the bodies and answers of other requests fill this server's memory: try again later");
+  }
+  return *std::move(room);
+}
+
 absl::StatusOr<std::vector<int32_t>> Service::tokenize(const Prompt& prompt,
                                                        const PromptOptions& options) const {
-  TESSERA_ASSIGN_OR_RETURN(Encoded encoded, encode(prompt, options));
+  TESSERA_ASSIGN_OR_RETURN(Encoded encoded,
+                           encode(prompt, options, std::numeric_limits<std::size_t>::max()));
   return std::move(encoded.ids);
 }
 
-absl::StatusOr<Service::Encoded> Service::encode(const Prompt& prompt,
-                                                 const PromptOptions& options) const {
+// Errors: as tokenize(); InvalidArgument besides, without the work, if the text has more than
+// `max_bytes`.
+absl::StatusOr<Service::Encoded> Service::encode(const Prompt& prompt, const PromptOptions& options,
+                                                 std::size_t max_bytes) const {
+  const auto check_bytes = [&](const char* field, std::size_t bytes) {
+    return bytes <= max_bytes
+               ? absl::OkStatus()
+               : invalid_field(field,
+                               fmt::format("the text has {} bytes, which cannot fit: this model's "
+                                           "maximum context length is {} tokens",
+                                           bytes, engine().options().context),
+                               "context_length_exceeded");
+  };
   if (const auto* text = std::get_if<std::string>(&prompt)) {
+    TESSERA_RETURN_IF_ERROR(check_bytes("prompt", text->size()));
     const TextSegment segment{*text, options.parse_special};
     return Encoded{tokenizer().encode({&segment, 1}, options.add_bos)};
   }
@@ -231,6 +299,11 @@ absl::StatusOr<Service::Encoded> Service::encode(const Prompt& prompt,
   variables.add_generation_prompt = options.add_generation_prompt;
   TESSERA_ASSIGN_OR_RETURN(std::vector<TextSegment> segments,
                            state_->parts.chat_template->render(conversation, variables));
+  std::size_t bytes = 0;
+  for (const TextSegment& segment : segments) {
+    bytes += segment.text.size();
+  }
+  TESSERA_RETURN_IF_ERROR(check_bytes("messages", bytes));
   bool open_thought = ends_in_thought(segments);
   if (open_thought && options.close_thought) {
     segments.push_back({"\n</think>\n\n", /*parse_special=*/true});
@@ -293,6 +366,9 @@ const Engine& Service::engine() const {
 }
 const Metrics& Service::metrics() const {
   return *state_->parts.metrics;
+}
+std::size_t Service::max_answer_bytes() const {
+  return state_->parts.max_answer_bytes;
 }
 
 }  // namespace tessera

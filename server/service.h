@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "models/text/chat_template.h"
 #include "models/text/tokenizer.h"
+#include "server/byte_budget.h"
 #include "server/chat/chat_format.h"
 #include "server/grammar/grammar_spec.h"
 #include "server/grammar/grammar_store.h"
@@ -51,6 +52,8 @@ struct GenerateRequest : RequestOptions {
   std::optional<GrammarSpec> grammar;
   std::shared_ptr<const TokenGrammar> compiled_grammar;
   std::optional<std::chrono::steady_clock::time_point> deadline;
+  bool streamed = false;  // the client reads the answer while it is generated
+  bool echo = false;      // the answer repeats the prompt
 };
 
 // One sequence of an accepted request.
@@ -65,6 +68,7 @@ struct Accepted {
   std::vector<int32_t> prompt;          // token ids as submitted
   bool open_thought = false;            // the prompt ends inside a model's thought
   std::vector<Generation> generations;  // one for each sink
+  ByteBudget::Share room;               // for the answer; held until the client has it
 };
 
 // Common path of HTTP and gRPC to the engine: applies the template, tokenizes, submits.
@@ -78,6 +82,8 @@ class Service {
     ChatFormat chat_format{};
     std::unique_ptr<Engine> engine;  // started, or driven by step()
     std::unique_ptr<Metrics> metrics;
+    ByteBudget* budget = nullptr;                // of answers; not owned. Null: unbounded
+    std::size_t max_answer_bytes = 256U << 20U;  // of one request, by answer_bytes()
     std::unique_ptr<GrammarCompiler> grammar_compiler = nullptr;  // null: grammars are refused
   };
 
@@ -95,7 +101,8 @@ class Service {
   // Requires: a request with a grammar has it compiled.
   // Errors, with no sequence running: as Engine::submit. InvalidArgument with OpenAI's code
   // "context_length_exceeded" and both numbers, if the prompt leaves no room for one more token (if
-  // one was requested). InvalidArgument for messages that the template refuses.
+  // one was requested). InvalidArgument for messages that the template refuses, and for an answer
+  // that may become too large. Unavailable if the answers that wait leave no room for another.
   absl::StatusOr<Accepted> generate(GenerateRequest request,
                                     std::vector<std::shared_ptr<EventSink>> sinks);
 
@@ -106,6 +113,7 @@ class Service {
   void stop(const Generation& generation);
 
   // Returns: the ids that generate() would submit. A prompt of ids is returned unchanged.
+  // Takes time in proportion to the prompt.
   // Errors: InvalidArgument (messages that the template refuses, no template).
   absl::StatusOr<std::vector<int32_t>> tokenize(const Prompt& prompt,
                                                 const PromptOptions& options) const;
@@ -128,6 +136,7 @@ class Service {
   Engine& engine();
   const Engine& engine() const;
   const Metrics& metrics() const;
+  std::size_t max_answer_bytes() const;
 
  private:
   struct State;
@@ -137,7 +146,11 @@ class Service {
     std::vector<int32_t> ids;
     bool open_thought = false;
   };
-  absl::StatusOr<Encoded> encode(const Prompt& prompt, const PromptOptions& options) const;
+  absl::StatusOr<Encoded> encode(const Prompt& prompt, const PromptOptions& options,
+                                std::size_t max_bytes) const;
+  absl::StatusOr<ByteBudget::Share> take_room(const GenerateRequest& request, std::size_t samples,
+                                              int64_t prompt_tokens, int64_t max_tokens) const;
+
   TextStream make_text(const GenerateRequest& request) const;
   absl::Status refuse(absl::Status status);
 

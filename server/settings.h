@@ -17,6 +17,7 @@
 #include "server/grpc/grpc_listener.h"
 #include "server/http/listener.h"
 #include "server/http/routes.h"
+#include "server/work_pool.h"
 
 namespace tessera {
 
@@ -37,6 +38,11 @@ struct Settings {
   RoutesOptions routes;
   std::string api_keys;                // comma-separated, besides the file: see ApiKeys::load
   std::filesystem::path api_key_file;  // empty: none
+
+  // Both front ends share these. Answers are counted before they are computed.
+  std::size_t request_memory = 1U << 30U;  // bodies that are read, answers that wait, messages
+  std::size_t max_answer = 256U << 20U;    // of one request
+  WorkPool::Options work;
 
   Device device = Device::cpu;
   std::optional<CpuIsa> isa;            // none: best one of this CPU

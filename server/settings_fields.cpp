@@ -228,20 +228,42 @@ SettingsField secret(SettingsField field) {
   return field;
 }
 
+// An empty value is refused: an unset variable of a script must not open the server.
+SettingsField key_field(SettingsField field) {
+  field.parse = [parse = std::move(field.parse)](Settings& settings, std::string_view text) {
+    return text.empty() ? absl::InvalidArgumentError(
+                              "is empty; leave the setting out for a server that needs no key")
+                        : parse(settings, text);
+  };
+  return field;
+}
+
 // Fields of both front ends.
 std::vector<SettingsField> limit_fields() {
   return {
       text_field("host", "ADDRESS", "address to listen on; 0.0.0.0 for all of them",
                  TESSERA_AT(http.address)),
-      secret(text_field("api-key", "KEY,...",
-                        "any of these keys opens the API; other users of the machine can read "
-                        "command lines, so rather use a file",
-                        TESSERA_AT(api_keys))),
-      text_field("api-key-file", "FILE", "further keys, one on each line; # begins a comment",
-                 TESSERA_AT(api_key_file)),
+      secret(key_field(text_field("api-key", "KEY,...",
+                                  "any of these keys opens the API; other users of the machine can "
+                                  "read command lines, so rather use a file",
+                                  TESSERA_AT(api_keys)))),
+      key_field(text_field("api-key-file", "FILE",
+                           "further keys, one on each line; # begins a comment",
+                           TESSERA_AT(api_key_file))),
       text_field("tls-cert", "FILE", "certificate chain (PEM) for HTTPS and gRPC over TLS",
                  TESSERA_AT(http.tls_certificate)),
       text_field("tls-key", "FILE", "its private key (PEM)", TESSERA_AT(http.tls_key)),
+      bytes_field("request-memory", 1 << 20,
+                  "most bytes of bodies that are read, answers that wait and gRPC's messages; more "
+                  "requests are refused",
+                  TESSERA_AT(request_memory)),
+      bytes_field("max-answer", 1 << 10,
+                  "most bytes that one answer may take before it is sent; log probabilities take "
+                  "800 each",
+                  TESSERA_AT(max_answer)),
+      integer_field("work-threads", "COUNT", {2, 1024},
+                    "threads that parse, apply templates and tokenize; one is for short requests",
+                    TESSERA_AT(work.threads)),
   };
 }
 
@@ -253,10 +275,15 @@ std::vector<SettingsField> http_fields() {
                     TESSERA_AT(http.threads)),
       text_field("cors-origin", "ORIGIN", "web pages from here may call the HTTP API; * for all",
                  TESSERA_AT(routes.cors_origin)),
+      text_field(
+          "allowed-hosts", "NAME,...",
+          "names by which clients address the server (Host); default: localhost and loopback "
+          "addresses on a loopback address without keys, else any",
+          TESSERA_AT(routes.allowed_hosts)),
       integer_field("max-choices", "COUNT", {1, kMax},
                     "most choices, prompts times n, of a request", TESSERA_AT(routes.max_choices)),
       integer_field("http-max-connections", "COUNT", {1, kMax},
-                    "most open connections; more wait until one closes",
+                    "most open connections; of more, the longest idle one is closed",
                     TESSERA_AT(http.max_connections)),
       bytes_field("http-max-header", 256, "most bytes of a request's head",
                   TESSERA_AT(http.header_bytes)),
@@ -266,7 +293,8 @@ std::vector<SettingsField> http_fields() {
                  TESSERA_AT(http.idle_timeout)),
       time_field("http-header-timeout", 1, "how long a client may take to send a head",
                  TESSERA_AT(http.header_timeout)),
-      time_field("http-body-timeout", 1, "how long a client may take to send a body",
+      time_field("http-body-timeout", 1,
+                 "how long a client may take to send a body; longer at 4 KiB/s or faster",
                  TESSERA_AT(http.body_timeout)),
       time_field("http-write-timeout", 1,
                  "how long a client may leave an answer unread before it is cut off",
@@ -280,6 +308,11 @@ std::vector<SettingsField> grpc_fields() {
                     TESSERA_AT(grpc.port)),
       bytes_field("grpc-max-message", 1, "most bytes of a request",
                   TESSERA_AT(grpc.max_message_bytes)),
+      integer_field("grpc-max-connections", "COUNT", {1, kMax},
+                    "most open connections; of more, the longest silent one is closed",
+                    TESSERA_AT(grpc.max_connections)),
+      integer_field("grpc-max-streams", "COUNT", {1, kMax}, "most calls at once on one connection",
+                    TESSERA_AT(grpc.max_streams)),
       integer_field("grpc-max-pending-tokens", "COUNT", {1, kMax},
                     "tokens a client may leave unread before it is cut off",
                     TESSERA_AT(grpc.max_pending_tokens)),

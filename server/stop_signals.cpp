@@ -21,7 +21,10 @@ sigset_t stop_signals() {
 StopSignals::StopSignals() {
   const sigset_t set = stop_signals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);
+  // A closed terminal or a program that rotates logs ends no server.
+  for (const int signal : {SIGPIPE, SIGHUP, SIGUSR1, SIGUSR2}) {
+    std::signal(signal, SIG_IGN);
+  }
   thread_ = std::thread([this] { listen(); });
 }
 

@@ -12,7 +12,7 @@ namespace tessera {
 class StopSignals {
  public:
   // Blocks the signals in the calling thread and in threads that it starts later. Ignores SIGPIPE,
-  // because a client that disconnects is an error of a write.
+  // because a client that disconnects is an error of a write, and SIGHUP, SIGUSR1 and SIGUSR2.
   // Requires: no other thread was started before.
   StopSignals();
   ~StopSignals();

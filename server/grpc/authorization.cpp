@@ -1,5 +1,6 @@
 #include "server/grpc/authorization.h"
 
+#include <optional>
 #include <string_view>
 
 namespace tessera {
@@ -42,14 +43,14 @@ class ReflectionGuards final : public grpc::experimental::ServerInterceptorFacto
 
 }  // namespace
 
-absl::Status authorize(const ApiKeys& keys, const grpc::ServerContextBase& context) {
+absl::StatusOr<std::string> authorize(const ApiKeys& keys, const grpc::ServerContextBase& context) {
   const auto& metadata = context.client_metadata();
   const auto shown = metadata.find("authorization");
   const std::string_view header =
       shown == metadata.end() ? std::string_view()
                               : std::string_view(shown->second.data(), shown->second.size());
-  if (keys.open(header)) {
-    return absl::OkStatus();
+  if (std::optional<std::string> name = keys.name_of(header)) {
+    return *std::move(name);
   }
   return absl::UnauthenticatedError(
       "no valid API key: send it as metadata 'authorization: Bearer KEY'");

@@ -4,15 +4,17 @@
 #include <grpcpp/support/server_interceptor.h>
 
 #include <memory>
+#include <string>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "server/api_keys.h"
 
 namespace tessera {
 
 // Checks the API key in a call's metadata.
+// Returns: the key's name (ApiKeys::name_of).
 // Errors: Unauthenticated if it has no valid key.
-absl::Status authorize(const ApiKeys& keys, const grpc::ServerContextBase& context);
+absl::StatusOr<std::string> authorize(const ApiKeys& keys, const grpc::ServerContextBase& context);
 
 // Returns: an interceptor for reflection, which gRPC answers itself. It cancels reflection calls
 // without a valid key. `keys` must outlive the server.

@@ -64,13 +64,11 @@ std::shared_ptr<GenerateCall> GenerateCall::make(const Shared& shared) {
   return call;
 }
 
-GenerateCall* GenerateCall::start(const Shared& shared, const grpc::ServerContextBase& context,
-                                  const v1::GenerateRequest& request) {
-  const std::shared_ptr<GenerateCall> call = make(shared);
-  if (const absl::Status status = call->begin(context, request); !status.ok()) {
-    call->finish_early(status);
+void GenerateCall::start(const grpc::ServerContextBase& context,
+                         const v1::GenerateRequest& request) {
+  if (const absl::Status status = begin(context, request); !status.ok()) {
+    finish_early(status);
   }
-  return call.get();
 }
 
 GenerateCall* GenerateCall::refuse(const Shared& shared, const absl::Status& status) {
@@ -89,6 +87,7 @@ absl::Status GenerateCall::begin(const grpc::ServerContextBase& context,
   TESSERA_ASSIGN_OR_RETURN(GenerateCallRequest parsed, parse_generate_request(request));
   TESSERA_ASSIGN_OR_RETURN(name_, shared_.calls.add(request.request_id(), weak_from_this()));
   parsed.generate.deadline = deadline_of(context);
+  parsed.generate.streamed = true;
   if (parsed.generate.grammar) {
     compile(std::move(parsed));
     return absl::OkStatus();
@@ -122,6 +121,7 @@ absl::Status GenerateCall::submit(GenerateCallRequest parsed) {
   }
   TESSERA_ASSIGN_OR_RETURN(Accepted accepted,
                            shared_.service.generate(std::move(parsed.generate), std::move(sinks)));
+  room_ = std::move(accepted.room);
   std::unique_lock lock(mutex_);
   for (std::size_t i = 0; i < sequences_.size(); ++i) {
     Sequence& sequence = *sequences_[i];

@@ -36,9 +36,15 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
     std::size_t max_pending_tokens;
   };
 
-  // Returns: the reactor of a new call. A refused request finishes at once, with its error.
-  static GenerateCall* start(const Shared& shared, const grpc::ServerContextBase& context,
-                             const v1::GenerateRequest& request);
+  // Returns: a new call. gRPC may have its reactor at once; start() or finish_early() follows.
+  static std::shared_ptr<GenerateCall> make(const Shared& shared);
+
+  // Submits the request. A refused one finishes with its error. Takes time in proportion to it.
+  void start(const grpc::ServerContextBase& context, const v1::GenerateRequest& request);
+
+  // Ends the stream with an error.
+  // Requires: start() is not called.
+  void finish_early(const absl::Status& status);
 
   // Returns: the reactor of a call that finishes at once, with `status`.
   static GenerateCall* refuse(const Shared& shared, const absl::Status& status);
@@ -53,7 +59,6 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   struct Sequence;
   struct Taken;
 
-  static std::shared_ptr<GenerateCall> make(const Shared& shared);
   absl::Status begin(const grpc::ServerContextBase& context, const v1::GenerateRequest& request);
   void compile(GenerateCallRequest parsed);
   absl::Status submit(GenerateCallRequest parsed);
@@ -68,7 +73,6 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   void take_from(Sequence& sequence);
   bool read_tokens(Sequence& sequence);
   bool write(Sequence& sequence, bool any);
-  void finish_early(const absl::Status& status);
 
   void write_pending() override;
   void OnWriteDone(bool ok) override;
@@ -83,7 +87,8 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   // Only the owner of the writing side uses these.
   v1::GenerateResponse response_;
   v1::Usage usage_;
-  KvReport kv_;            // of the finished sequences
+  KvReport kv_;  // of the finished sequences
+  ByteBudget::Share room_;
   std::size_t next_ = 0;   // sequence that is polled next
   std::size_t ended_ = 0;  // sequences whose last message was written
 

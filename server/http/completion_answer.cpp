@@ -13,6 +13,7 @@
 #include "models/text/detokenizer.h"
 #include "server/http/choice.h"
 #include "server/http/replies.h"
+#include "server/openai/error.h"
 #include "server/openai/response.h"
 #include "server/unique_id.h"
 
@@ -54,6 +55,11 @@ class CompletionAnswer final : public HttpAnswer {
         service_.cancel(choice.id());
       }
     }
+  }
+
+  // Submission after a grammar is compiled is work that grows with the request, too.
+  std::size_t start_bytes() const override {
+    return stream_ && waiting_ == nullptr ? 0 : bytes_ + 1;
   }
 
   // Submits the request, or waits for its grammar first: start() then submits it.
@@ -185,9 +191,18 @@ class CompletionAnswer final : public HttpAnswer {
     const bool echo_text = request.echo && std::holds_alternative<std::string>(prompt);
     std::string text = echo_text ? std::get<std::string>(prompt) : std::string();
     each.prompt = std::move(prompt);
+    each.streamed = request.stream;
+    each.echo = request.echo;
     TESSERA_ASSIGN_OR_RETURN(Accepted accepted,
                              service_.generate(std::move(each), {queues.begin(), queues.end()}));
     prompt_tokens_ += static_cast<int64_t>(accepted.prompt.size());
+    bytes_ += accepted.room.bytes();
+    rooms_.push_back(std::move(accepted.room));
+    if (bytes_ > service_.max_answer_bytes()) {
+      return invalid_field("prompt",
+                           "the answers to all prompts may become too large together: "
+                           "ask for fewer prompts, tokens or log probabilities");
+    }
     if (request.echo && !echo_text) {
       text = text_of(accepted.prompt, request.each.keep_special);
     }
@@ -274,6 +289,8 @@ class CompletionAnswer final : public HttpAnswer {
   CompletionHead head_;
   std::optional<AnswerNotation> notation_;  // of a chat
   int64_t prompt_tokens_ = 0;
+  std::size_t bytes_ = 0;  // of rooms_
+  std::vector<ByteBudget::Share> rooms_;
   std::vector<Choice> choices_;
   std::shared_ptr<Waiting> waiting_;  // null: the request was submitted
 };

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "kernels/check.h"
+#include "server/http/origin_check.h"
 #include "server/http/replies.h"
 #include "server/http/route_table.h"
 #include "server/openai/error.h"
@@ -27,12 +29,6 @@ const Route* find_route(std::string_view path) {
     return fixed == r.path ? path == fixed : path.size() > fixed.size() && path.starts_with(fixed);
   });
   return route == std::end(kRoutes) ? nullptr : route;
-}
-
-// Returns: true if the browser reports (Sec-Fetch-Site) that a page of another origin sent this.
-bool from_elsewhere(const HttpRequest& request) {
-  const std::string_view site = request.header("sec-fetch-site");
-  return !site.empty() && site != "none" && site != "same-origin";
 }
 
 // Answer to a request without a valid key: OpenAI's error, or for a page a Basic challenge, for
@@ -74,6 +70,7 @@ class WithHeaders final : public HttpAnswer {
     }
     return reply;
   }
+  std::size_t start_bytes() const override { return answer_->start_bytes(); }
   bool more(std::string& piece) override { return answer_->more(piece); }
 
  private:
@@ -113,59 +110,107 @@ void Routes::attach(Service& service) {
   service_ = &service;
 }
 
-HttpResult Routes::handle(const HttpRequest& request, std::shared_ptr<HttpWaker> waker) {
-  const bool cors = !options_.cors_origin.empty();
-  HttpResult result = cors && request.method == "OPTIONS" ? HttpResult(preflight_reply(request))
-                                                          : dispatch(request, std::move(waker));
-  if (!cors) {
-    return result;
+std::optional<std::string> Routes::key_of(const HttpRequest& head, Access access) const {
+  if (access == Access::open) {
+    return std::string();
   }
-  HttpHeaders headers = cors_headers(options_.cors_origin);
+  const std::string_view site = head.header("sec-fetch-site");
+  const bool own_page = site.empty() || site == "none" || site == "same-origin";
+  return options_.api_keys.name_of(head.header("authorization"),
+                                   /*basic_too=*/access == Access::page || own_page);
+}
+
+// Without a key, what protects a server is that only its own machine reaches it. A web page in a
+// browser there must not.
+absl::Status Routes::check_origin(const HttpRequest& head, Access access) const {
+  const std::string_view host = head.header("host");
+  const bool locked = options_.api_keys.locked();
+  const bool named = options_.allowed_hosts.empty()
+                         ? locked || !options_.loopback || host.empty() || is_loopback(host)
+                         : is_listed(host, options_.allowed_hosts);
+  if (!named && access != Access::open) {
+    return absl::PermissionDeniedError(
+        "the Host of this request is not a name of this server: see --allowed-hosts");
+  }
+  if (!locked && head.method != "GET" && head.method != "HEAD" &&
+      from_elsewhere(head, options_.cors_origin)) {
+    return absl::PermissionDeniedError(
+        "a web page of another site sent this request: see --cors-origin");
+  }
+  return absl::OkStatus();
+}
+
+std::variant<HttpAdmission, HttpReply> Routes::admit(const HttpRequest& head) {
+  if (!options_.cors_origin.empty() && head.method == "OPTIONS") {
+    return HttpAdmission();
+  }
+  const Route* route = find_route(head.path);
+  // A path that is not known needs a key too, so as not to reveal which paths exist.
+  const Access access = route == nullptr ? Access::key : route->access;
+  if (const absl::Status status = check_origin(head, access); !status.ok()) {
+    return shown(error_reply(status));
+  }
+  std::optional<std::string> key = key_of(head, access);
+  if (!key) {
+    return shown(locked_reply(access));
+  }
+  if (route == nullptr) {
+    return shown(
+        error_reply(absl::NotFoundError(fmt::format("there is nothing at {}", head.path))));
+  }
+  if (!allows(route->method, head.method)) {
+    return shown(method_reply(head.method, head.path, route->method));
+  }
+  if (std::holds_alternative<ModelEndpoint>(route->endpoint) && service_ == nullptr) {
+    return shown(error_reply(absl::UnavailableError("the model is being loaded")));
+  }
+  return HttpAdmission{.key_name = *std::move(key),
+                       .probe = access == Access::open,
+                       .pooled = route->work == Work::grows};
+}
+
+// Returns: the reply, with the headers that allow pages of the CORS origin to read it.
+HttpReply Routes::shown(HttpReply reply) const {
+  if (!options_.cors_origin.empty()) {
+    const HttpHeaders headers = cors_headers(options_.cors_origin);
+    reply.headers.insert(reply.headers.end(), headers.begin(), headers.end());
+  }
+  return reply;
+}
+
+HttpResult Routes::handle(const HttpRequest& request, std::shared_ptr<HttpWaker> waker) {
+  if (request.method == "OPTIONS") {
+    return shown(preflight_reply(request));
+  }
+  HttpResult result = dispatch(request, std::move(waker));
   if (auto* reply = std::get_if<HttpReply>(&result)) {
-    reply->headers.insert(reply->headers.end(), headers.begin(), headers.end());
+    return shown(std::move(*reply));
+  }
+  if (options_.cors_origin.empty()) {
     return result;
   }
   return std::make_unique<WithHeaders>(std::move(std::get<std::unique_ptr<HttpAnswer>>(result)),
-                                       std::move(headers));
-}
-
-bool Routes::authorized(const HttpRequest& request, Access access) const {
-  return access == Access::open ||
-         options_.api_keys.open(request.header("authorization"),
-                                /*basic_too=*/access == Access::page || !from_elsewhere(request));
+                                       cors_headers(options_.cors_origin));
 }
 
 HttpResult Routes::dispatch(const HttpRequest& request, std::shared_ptr<HttpWaker> waker) {
   const Route* route = find_route(request.path);
-  // A path that is not known needs a key too, so as not to reveal which paths exist.
-  const Access access = route == nullptr ? Access::key : route->access;
-  if (!authorized(request, access)) {
-    return locked_reply(access);
-  }
-  if (route == nullptr) {
-    return error_reply(absl::NotFoundError(fmt::format("there is nothing at {}", request.path)));
-  }
-  if (!allows(route->method, request.method)) {
-    return method_reply(request.method, request.path, route->method);
-  }
+  TESSERA_CHECK(route != nullptr, "a request that was admitted has a route");
   if (const auto* plain = std::get_if<PlainEndpoint>(&route->endpoint)) {
     return (*plain)();
-  }
-  Service* service = service_;
-  if (service == nullptr) {
-    return error_reply(absl::UnavailableError("the model is being loaded"));
   }
   return std::get<ModelEndpoint>(route->endpoint)(
       {.request = request,
        .rest = std::string_view(request.path).substr(fixed_part(*route).size()),
-       .service = *service,
+       .service = *service_,
        .waker = std::move(waker),
        .max_choices = options_.max_choices,
        .started = started_});
 }
 
 HttpReply Routes::refuse(int status, const std::string& reason) {
-  HttpReply reply = error_reply(absl::InvalidArgumentError(reason));
+  HttpReply reply = error_reply(status == 503 ? absl::UnavailableError(reason)
+                                              : absl::InvalidArgumentError(reason));
   reply.status = status;
   return reply;
 }

@@ -3,8 +3,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <variant>
 
+#include "absl/status/status.h"
 #include "server/api_keys.h"
 #include "server/http/handler.h"
 
@@ -21,6 +24,10 @@ struct RoutesOptions {
   ApiKeys api_keys{};
   std::string cors_origin{};  // "*" or the one origin whose pages may call the API; empty: none
   int32_t max_choices = 64;   // limit of prompts times n of one request
+  // Names by which clients may address the server (the Host of a request), separated by commas.
+  // Empty: without keys on a loopback address, those of the machine itself; otherwise all.
+  std::string allowed_hosts{};
+  bool loopback = true;  // the listener's address is a loopback address
 };
 
 // HTTP API: dispatches to the routes of server/http/route_table.h. Until attach(), endpoints that
@@ -33,11 +40,14 @@ class Routes final : public HttpHandler {
   // connections.
   void attach(Service& service);
 
+  std::variant<HttpAdmission, HttpReply> admit(const HttpRequest& head) override;
   HttpResult handle(const HttpRequest& request, std::shared_ptr<HttpWaker> waker) override;
   HttpReply refuse(int status, const std::string& reason) override;
 
  private:
-  bool authorized(const HttpRequest& request, Access access) const;
+  std::optional<std::string> key_of(const HttpRequest& head, Access access) const;
+  absl::Status check_origin(const HttpRequest& head, Access access) const;
+  HttpReply shown(HttpReply reply) const;
   HttpResult dispatch(const HttpRequest& request, std::shared_ptr<HttpWaker> waker);
 
   RoutesOptions options_;

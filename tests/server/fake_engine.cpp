@@ -269,6 +269,7 @@ FakeService::FakeService(bool chats) {
                      .chat_format = chat_format_of("<tool_call> </think>", "auto"),
                      .engine = std::move(made),
                      .metrics = std::make_unique<Metrics>("fake"),
+                     .budget = &budget,
                      .grammar_compiler = std::make_unique<FakeGrammarCompiler>()});
 }
 

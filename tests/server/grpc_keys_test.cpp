@@ -125,11 +125,11 @@ TEST_F(Grpc, NamesTheCertificateItCannotUse) {
   GrpcOptions options{.address = "127.0.0.1", .port = 0};
   options.tls_certificate = "/no/such/certificate.pem";
   options.tls_key = pair.key();
-  const absl::Status missing = GrpcListener::start(options, *fake_->service).status();
+  const absl::Status missing = GrpcListener::start(options, *fake_->service, fake_->work).status();
   EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(missing.message()), HasSubstr("/no/such/certificate.pem"));
   options.tls_certificate = other.certificate();
-  EXPECT_EQ(GrpcListener::start(options, *fake_->service).status().code(),
+  EXPECT_EQ(GrpcListener::start(options, *fake_->service, fake_->work).status().code(),
             absl::StatusCode::kUnavailable);
 }
 

@@ -126,7 +126,7 @@ TEST_F(HttpTls, RefusesAKeyThatIsNotTheCertificates) {
   options.port = 0;
   options.tls_key = other.key();
   routes = std::make_unique<Routes>(RoutesOptions());
-  const auto started = HttpListener::start(options, *routes);
+  const auto started = HttpListener::start(options, *routes, fake.work);
   EXPECT_EQ(started.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(started.status().message(), HasSubstr(other.key()));
 }
