@@ -35,6 +35,8 @@ struct Settings {
   std::string served_model_name;  // empty: the model folder's name
   std::string chat_template;      // name of a built-in one, or a file; empty: the model's own
 
+  std::string tool_calls = "auto";  // or "none", or the name of a ToolFormat
+
   HttpOptions http;  // address, certificate and key apply to both front ends
   GrpcOptions grpc;
   RoutesOptions routes;
