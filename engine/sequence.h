@@ -55,6 +55,7 @@ class Sequence {
     KvPreset kv;  // of requests without a preset
     // Coarsest grade of cached prefix blocks that requests without cache_accept accept.
     KvFormat cache_accept;
+    float kv_floor = 1;                         // of requests without one
     std::chrono::steady_clock::time_point now;  // by the engine's clock
   };
 
@@ -163,6 +164,7 @@ class Sequence {
   void set_cached_tokens(int32_t tokens);
 
   const KvPolicy& kv_policy() const { return kv_.policy; }
+  float kv_floor() const { return kv_floor_; }  // 1 if it is deterministic
 
   // The next `count` pending tokens are stored, or will be in this step.
   // Requires: a running sequence.
@@ -215,6 +217,7 @@ class Sequence {
   std::shared_ptr<EventSink> sink_;
 
   KvPreset kv_;
+  float kv_floor_;
   KvUsage kv_usage_;
   std::string cache_salt_;
   EngineRequest::Cache cache_;
