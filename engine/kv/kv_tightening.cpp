@@ -38,7 +38,8 @@ void keep_generated(KvPolicy& policy, const SlotState& slot, const KvArenaShape&
 
 void scale_budget(KvPolicy& policy, float share) {
   policy.keep_share *= share;
-  policy.keep_tokens = static_cast<int32_t>(std::ceil(share * static_cast<float>(policy.keep_tokens)));
+  policy.keep_tokens =
+      static_cast<int32_t>(std::ceil(share * static_cast<float>(policy.keep_tokens)));
   policy.keep_bytes = static_cast<int64_t>(double{share} * static_cast<double>(policy.keep_bytes));
 }
 
@@ -115,8 +116,8 @@ class PagesAfter {
     const bool parts_cover_fixed = least >= static_cast<double>(fixed_ + open_ + 1);
     const int64_t kept = std::min(closed(), 1 + mean_ + (parts_cover_fixed ? -open_ : fixed_));
     const int64_t high = two_tiers() ? std::min(kept, high_of(mean_) + fixed_) : kept;
-    const int64_t full =
-        pages_.rows * high / pages_.high_capacity + pages_.rows * (kept - high) / pages_.low_capacity;
+    const int64_t full = pages_.rows * high / pages_.high_capacity +
+                         pages_.rows * (kept - high) / pages_.low_capacity;
     return full + pages_.rows * (two_tiers() ? 3 : 1);
   }
 
@@ -139,8 +140,7 @@ float stored_share(const SlotState& slot, const KvArenaShape& shape, int32_t ran
   const BudgetPages pages = pages_of(slot.tiers, shape);
   const double closed = static_cast<double>(slot.all_high_pages) * pages.high_capacity +
                         static_cast<double>(slot.all_low_pages) * pages.low_capacity;
-  const double stored =
-      closed / static_cast<double>(pages.rows * ranks) + slot.tokens % kKvGroup;
+  const double stored = closed / static_cast<double>(pages.rows * ranks) + slot.tokens % kKvGroup;
   return static_cast<float>(std::min(1.0, stored / slot.tokens));
 }
 
@@ -174,9 +174,8 @@ KvCompression compression_of(int32_t slot, const SlotState& state, const KvPolic
 int64_t pages_after(const KvCompression& compression, int32_t shared_tokens,
                     const KvArenaShape& shape) {
   const int64_t closed = compression.tokens / kKvGroup * kKvGroup;
-  const int64_t fixed =
-      std::min(closed, int64_t{shared_tokens} + compression.policy.sinks + closed -
-                           compression.evaluated_after());
+  const int64_t fixed = std::min(closed, int64_t{shared_tokens} + compression.policy.sinks +
+                                             closed - compression.evaluated_after());
   return PagesAfter(compression, fixed, shape).bound();
 }
 

@@ -11,19 +11,23 @@ int32_t tokens_in(const BudgetPages& of, const KvCompression& sequence, int64_t 
   const int32_t open = sequence.tokens % kKvGroup;
   const int32_t in_high_anyway =
       std::min(sequence.tokens, sequence.policy.sinks + sequence.policy.recent * kKvGroup + open);
-  for (int32_t tokens = sequence.tokens; tokens > open; --tokens) {
+  const auto fit = [&](int32_t tokens) {
     int64_t high = tokens;
     if (sequence.policy.has_low_tier()) {
       high = std::llround(double{sequence.policy.high_share} * tokens);
       high = std::clamp<int64_t>(high, std::min(tokens, in_high_anyway), tokens);
     }
-    if (div_ceil(std::max<int64_t>(high - open, 0), of.high_capacity) +
-            div_ceil(tokens - high, of.low_capacity) <=
-        pages) {
-      return tokens;
-    }
+    return div_ceil(std::max<int64_t>(high - open, 0), of.high_capacity) +
+               div_ceil(tokens - high, of.low_capacity) <=
+           pages;
+  };
+  // Neither tier shrinks with more tokens, so a bisection finds the largest number that fits.
+  int32_t most = open;
+  for (int32_t above = sequence.tokens + 1; above - most > 1;) {
+    const int32_t middle = most + (above - most) / 2;
+    (fit(middle) ? most : above) = middle;
   }
-  return open;
+  return most;
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ inline Candidate decoding(int64_t order, int32_t tokens, int32_t priority = 0) {
 }
 
 inline StepPlan plan(const SchedulerLimits& limits, const std::vector<Candidate>& candidates,
-              const KvBudget& free) {
+                     const KvBudget& free) {
   return Scheduler(limits).plan(candidates, free, {});
 }
 

@@ -59,11 +59,10 @@ class Tightening : public testing::Test {
                             .context = kContext};
     options.kv_bytes =
         row_pages == 0 ? 0 : kv_memory(kv, std::max(row_pages, context_row_pages(kv) + 1));
-    auto model = Transformer::load(directory_.path(),
-                                   {.weights = WeightFormat::f32,
-                                    .limits = {128, kSlots, kContext},
-                                    .max_logits_rows = 5},
-                                   backend, threads_.stream());
+    auto model = Transformer::load(
+        directory_.path(),
+        {.weights = WeightFormat::f32, .limits = {128, kSlots, kContext}, .max_logits_rows = 5},
+        backend, threads_.stream());
     EXPECT_TRUE(model.ok()) << model.status();
     auto made = Engine::create(options, std::move(model).value(), backend, threads_.stream());
     EXPECT_TRUE(made.ok()) << made.status();
@@ -249,17 +248,17 @@ std::vector<KvPreset> presets_of_two_tiers() {
 TEST_F(Tightening, KeepsTheAccountsThroughRandomTraffic) {
   std::mt19937_64 random(7);
   for (const bool two_tiers : {false, true}) {
-    const std::vector<KvPreset> presets = two_tiers ? presets_of_two_tiers() : presets_of_one_tier();
+    const std::vector<KvPreset> presets =
+        two_tiers ? presets_of_two_tiers() : presets_of_one_tier();
     const auto engine = this->engine(presets[0], 12, presets);
     const int64_t total = engine->stats().pages_total;
     for (int32_t round = 0; round < 25; ++round) {
       SCOPED_TRACE(testing::Message() << presets[0].name << ", round " << round);
       std::vector<std::shared_ptr<RecordingSink>> sinks;
       for (uint64_t i = 0; i < 2 + random() % 6; ++i) {
-        EngineRequest request =
-            request_of(1 + static_cast<int32_t>(random() % 300),
-                       1 + static_cast<int32_t>(random() % 330), random() % 4,
-                       0.1f + 0.1f * static_cast<float>(random() % 10));
+        EngineRequest request = request_of(1 + static_cast<int32_t>(random() % 300),
+                                           1 + static_cast<int32_t>(random() % 330), random() % 4,
+                                           0.1f + 0.1f * static_cast<float>(random() % 10));
         request.kv = presets[random() % presets.size()];
         request.priority = static_cast<int32_t>(random() % 3);
         sinks.push_back(submit(*engine, std::move(request)));
