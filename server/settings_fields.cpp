@@ -447,6 +447,24 @@ SettingsField ladder_field() {
       }};
 }
 
+// The range is the request option's.
+SettingsField floor_field() {
+  return {"kv-floor", "SHARE",
+          "for policies that drop tokens: share of its budget that a sequence keeps at least when "
+          "memory runs out and budgets are tightened, before any sequence is preempted; from 0.1 "
+          "to 1, which tightens none",
+          [](Settings& settings, std::string_view text) {
+            float share = 0;
+            if (!absl::SimpleAtof(std::string(text), &share) || !kKvFloor.contains(share)) {
+              return absl::InvalidArgumentError(
+                  absl::StrCat("must be ", kKvFloor.numbers(), ", not '", std::string(text), "'"));
+            }
+            settings.engine.kv_floor = share;
+            return absl::OkStatus();
+          },
+          [](const Settings& settings) { return absl::StrCat(settings.engine.kv_floor); }};
+}
+
 std::vector<SettingsField> engine_fields() {
   return {
       kv_field(),
@@ -456,6 +474,7 @@ std::vector<SettingsField> engine_fields() {
                          "a lossy policy are kept once they recur",
                          TESSERA_AT(engine.prefix_cache)),
       ladder_field(),
+      floor_field(),
       bytes_field("kv-memory", 0,
                   "size of the KV cache on each rank, with residual buffers and tables, such as "
                   "512MiB or 2GiB; 0: room for --max-sequences of --context tokens",
