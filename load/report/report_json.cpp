@@ -19,11 +19,11 @@ Json interval_json(const Interval& interval) {
 
 Json histogram_json(const Histogram& histogram, int64_t independent, uint64_t seed) {
   Json report = {{"unit", "s"},
-               {"count", histogram.count()},
-               {"independent", independent},
-               {"mean", histogram.mean()},
-               {"min", histogram.min()},
-               {"max", histogram.max()}};
+                 {"count", histogram.count()},
+                 {"independent", independent},
+                 {"mean", histogram.mean()},
+                 {"min", histogram.min()},
+                 {"max", histogram.max()}};
   for (const double percent : kPercentiles) {
     report[absl::StrCat("p", percent)] =
         interval_json(histogram.interval(percent / 100, independent, seed));
