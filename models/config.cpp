@@ -6,6 +6,7 @@
 #include "models/gguf/config.h"
 #include "models/json_fields.h"
 #include "models/mapped_file.h"
+#include "models/quantised/method.h"
 #include "models/status_macros.h"
 
 namespace tessera {
@@ -41,9 +42,7 @@ absl::StatusOr<const Architecture*> read_architecture(JsonFields& fields) {
 }
 
 absl::Status refuse_what_we_lack(JsonFields& fields) {
-  if (fields.has("quantization_config")) {
-    return unimplemented(fields, "quantization_config", "supported are F32, F16 and BF16 weights");
-  }
+  TESSERA_RETURN_IF_ERROR(read_quantisation(fields).status());
   for (const char* bias : {"attention_bias", "mlp_bias"}) {
     if (fields.boolean_or(bias, false)) {
       return unimplemented(fields, absl::StrCat(bias, " true"),
