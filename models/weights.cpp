@@ -18,14 +18,15 @@
 namespace tessera {
 namespace {
 
-absl::Status check_nothing_unexpected(const ModelConfig& config, const Checkpoint& checkpoint,
-                                      std::span<const ExpectedTensor> expected) {
+// A checkpoint has the tensors of all ranks.
+absl::Status check_nothing_unexpected(const ModelConfig& config, const Checkpoint& checkpoint) {
   std::set<std::string> known;
-  for (const ExpectedTensor& tensor : expected) {
+  for (const ExpectedTensor& tensor : expected_tensors(config)) {
     known.insert(tensor.name);
   }
   for (const std::string& tensor_name : checkpoint.names()) {
-    if (!known.contains(tensor_name) && !may_be_ignored(tensor_name, config)) {
+    if (!known.contains(tensor_name) && !may_be_ignored(tensor_name, config) &&
+        !checkpoint.is_zero_bias(tensor_name)) {
       return absl::InvalidArgumentError(absl::StrCat(checkpoint.describe(tensor_name), ": no ",
                                                      config.architecture,
                                                      " with this configuration has this tensor"));
@@ -80,7 +81,8 @@ class Chooser {
   }
 
   WeightFormat format_of(const WeightShape& shape, const StoredTensor& stored) const {
-    if (shape.kind == WeightKind::table) {
+    // A router is small, and its errors choose other experts.
+    if (shape.kind == WeightKind::table || shape.slot == WeightSlot::router) {
       return stored.matrix != nullptr ? WeightFormat::f32 : table_format(format_, stored.type);
     }
     if (!format_) {
@@ -157,7 +159,7 @@ absl::StatusOr<Plan> plan_of(const ModelConfig& config, Shard shard, const Check
       [&](const WeightShape& shape) { return chooser.runs(shape); },
       embedding_type(format, embedding), backend);
   TESSERA_RETURN_IF_ERROR(check_slots(plan, chooser, shard.ranks, checkpoint, backend));
-  TESSERA_RETURN_IF_ERROR(check_nothing_unexpected(config, checkpoint, plan.expected));
+  TESSERA_RETURN_IF_ERROR(check_nothing_unexpected(config, checkpoint));
   return plan;
 }
 
@@ -167,21 +169,16 @@ std::string formats_of(const WeightViews& views) {
     for (const PackedWeight& part : stacked.all()) formats.emplace(name(part.format));
   };
   for (const LayerWeights& layer : views.layers) {
-    for (const StackedWeight* stacked :
-         {&layer.qkv, &layer.attention_out, &layer.gate_up, &layer.down}) {
-      add(*stacked);
-    }
+    add(layer.qkv);
+    add(layer.attention_out);
+    std::ranges::for_each(layer.gate_up, add);
+    std::ranges::for_each(layer.down, add);
   }
   add(views.head);
   return absl::StrJoin(formats, ", ");
 }
 
 }  // namespace
-
-void StackedWeight::add(const PackedWeight& part) {
-  TESSERA_CHECK(count < kMaxParts, "a product of too many tensors");
-  parts[static_cast<size_t>(count++)] = part;
-}
 
 WeightFormat table_format(std::optional<WeightFormat> format, TensorType stored) {
   const bool keeps_more = !format || *format == WeightFormat::f32 || *format == WeightFormat::f16;

@@ -194,6 +194,19 @@ TEST_F(Quantised, WeightsAreSharedByRanksBetweenGroups) {
               AllOf(HasSubstr("o_proj"), HasSubstr("act-order")));
 }
 
+TEST_F(Quantised, BiasesOfZerosAreIgnoredAndOthersAreNot) {
+  for (const float value : {0.0f, 0.5f}) {
+    QuantisedCheckpoint checkpoint(golden_case("gptq"));
+    checkpoint.tensors().push_back(floats_tensor("model.layers.0.mlp.down_proj.bias", {128},
+                                                 TensorType::f16, std::vector<float>(128, value)));
+    write(checkpoint);
+    const auto weights = load();
+    EXPECT_EQ(weights.ok(), value == 0) << weights.status();
+    EXPECT_THAT(std::string(weights.status().message()),
+                HasSubstr(value == 0 ? "" : "down_proj.bias"));
+  }
+}
+
 TEST_F(Quantised, WeightsCanBeConverted) {
   write(QuantisedCheckpoint(golden_case("gptq_act_order")));
   const auto weights = load(WeightFormat::int8);
