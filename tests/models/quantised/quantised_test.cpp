@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_format.h"
 #include "models/checkpoint.h"
 #include "models/weights.h"
 #include "tests/models/model_runner.h"
@@ -215,42 +216,52 @@ TEST_F(Quantised, WeightsCanBeConverted) {
   EXPECT_EQ(weights->views().embedding_packed.format, WeightFormat::f16);  // the table's own
 }
 
-// Bytes of weights here and in the file, at the shapes of a model of 1B.
-TEST(QuantisedBytes, AreWithinFivePercentOfTheFile) {
-  constexpr int64_t kRows = 2048;
-  constexpr int64_t kCols = 2048;
-  const auto check = [&](WeightFormat format, double file_bits) {
-    const double file = file_bits * kRows * kCols / 8;
-    const auto here = static_cast<double>(scalar().packed_weight_bytes(format, kRows, kCols));
-    testing::Test::RecordProperty(std::string(name(format)), std::to_string(here / file));
+std::string document() {
+  return read_file(std::filesystem::path(TESSERA_SOURCE_DIR) / "docs/weights.md");
+}
+
+// Bits of weights here and in the file, as docs/weights.md has them.
+TEST(QuantisedBytes, AreWithinFivePercentOfTheFileAndInTheDocument) {
+  constexpr int64_t kWidth = 4096;
+  const std::string text = document();
+  const auto check = [&](WeightFormat format, double file) {
+    const auto here = 8.0 *
+                      static_cast<double>(scalar().packed_weight_bytes(format, kWidth, kWidth)) /
+                      (kWidth * kWidth);
     EXPECT_LT(here / file, 1.05) << name(format);
     EXPECT_GE(here / file, 1.0) << name(format);
+    EXPECT_THAT(text, HasSubstr(absl::StrFormat("| %s | %.3f | %.3f |", std::string(name(format)),
+                                                file, here)));
   };
-  for (const auto& [group, symmetric, zeros] :
-       {std::tuple(32, WeightFormat::int4_group32, WeightFormat::int4_zero32),
-        std::tuple(64, WeightFormat::int4_group64, WeightFormat::int4_zero64),
-        std::tuple(128, WeightFormat::int4_group128, WeightFormat::int4_zero128),
-        std::tuple(2048, WeightFormat::int4_row, WeightFormat::int4_zero_row)}) {
-    check(symmetric, 4 + 16.0 / group);
-    check(zeros, 4 + 20.0 / group);
+  constexpr double kOutputs = kWidth;
+  for (int i = 0; i <= static_cast<int>(TensorType::q6_k); ++i) {
+    const auto type = static_cast<TensorType>(i);
+    if (!is_quantized(type)) continue;
+    check(weight_format(type),
+          8.0 * static_cast<double>(block_bytes(type)) / static_cast<double>(block_values(type)));
+    EXPECT_THAT(text, HasSubstr("| " + std::string(name(type)) + " |"));
   }
-  check(WeightFormat::int8_group32, 8.5);
-  check(WeightFormat::int8_group128, 8 + 16.0 / 128);
-  check(WeightFormat::int8_row, 8 + 16.0 / 2048);
-  check(WeightFormat::fp8, 8 + 16.0 / 2048);
+  for (const WeightFormat format : kCodedFormats) {
+    const WeightEncoding stored = encoding(format);
+    if (stored.group == 0) continue;
+    const auto inputs = static_cast<double>(std::min(stored.group, kWidth));
+    check(format, static_cast<double>(stored.bits) + (stored.zero ? 20 : 16) / inputs);
+  }
+  check(WeightFormat::fp8, 8 + 16 / kOutputs);
   check(WeightFormat::fp8_group128, 8 + 32.0 / (128 * 128));
 }
 
 struct Refusal {
-  const char* name;   // of the case that is changed
-  const char* patch;  // a JSON merge patch on its quantization_config
-  const char* words;  // of the message
+  const char* name;        // of the case that is changed
+  const char* patch;       // a JSON merge patch on its quantization_config
+  const char* words;       // of the message
+  bool documented = true;  // in docs/weights.md
 };
 
 TEST_F(Quantised, MethodsThatAreNotSupportedAreRefusedByName) {
   constexpr Refusal kRefusals[] = {
       {"awq", R"({"quant_method": "bitsandbytes"})", "quant_method \"bitsandbytes\""},
-      {"awq", R"({"quant_method": null})", "quant_method"},
+      {"awq", R"({"quant_method": null})", "quant_method", false},
       {"awq", R"({"version": "gemv"})", "version \"gemv\""},
       {"awq", R"({"bits": 8})", "bits 8 is not supported; supported are 4"},
       {"awq", R"({"zero_point": false})", "zero_point false"},
@@ -272,6 +283,9 @@ TEST_F(Quantised, MethodsThatAreNotSupportedAreRefusedByName) {
     write(checkpoint);
     expect_refused(refusal.words);
     expect_refused("quantization_config");
+    if (refusal.documented) {
+      EXPECT_THAT(document(), HasSubstr("`" + std::string(refusal.words) + "`"));
+    }
   }
 }
 
@@ -313,7 +327,8 @@ TEST_F(Quantised, DamagedTensorsAreRefusedByName) {
   damaged("fp8_blocks", put(".weight", uint8_t{0xff}), "not finite");
   damaged("gptq_act_order", put(".g_idx", int32_t{7}), "g_idx");
   damaged("gptq_act_order", put(".g_idx", int32_t{-1}), "g_idx");
-  damaged("gptq_v2_8_bits", put(".qzeros", uint32_t{0x80808081}), "8 bits");
+  damaged("gptq_v2_8_bits", put(".qzeros", uint32_t{0x80808081}),
+          "8 bits in groups of all inputs with zero points");
   damaged(
       "w4a16_asymmetric",
       [&](QuantisedCheckpoint& one) {
