@@ -1,7 +1,10 @@
-// Quantised safetensors checkpoints, against the methods' own packages and transformers (golden.py).
+// Quantised safetensors checkpoints, against the methods' own packages and transformers
+// (golden.py).
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <random>
 
 #include "absl/strings/str_format.h"
 #include "models/checkpoint.h"
@@ -122,14 +125,14 @@ TEST_F(Quantised, WeightsAreKeptWithTheIntegersOfTheFile) {
     ASSERT_TRUE(weights.ok()) << weights.status();
     RecordProperty(one.at("name"), weights->formats());
     const LayerWeights& layer = weights->views().layers[0];
-    const PackedWeight& down = layer.down.parts[0];
+    const PackedWeight& down = layer.down.front().parts[0];
     if (is_fp8(down.format)) continue;  // its rows are not looked up
     EXPECT_EQ(look_up(down), checkpoint.numbers()[6].weights());
     const auto gate = checkpoint.numbers()[4].weights();
     const auto up = checkpoint.numbers()[5].weights();
-    std::vector<float> both = look_up(layer.gate_up.parts[0]);
-    if (layer.gate_up.count == 2) {  // inputs in another order
-      const auto second = look_up(layer.gate_up.parts[1]);
+    std::vector<float> both = look_up(layer.gate_up.front().parts[0]);
+    if (layer.gate_up.front().count == 2) {  // inputs in another order
+      const auto second = look_up(layer.gate_up.front().parts[1]);
       both.insert(both.end(), second.begin(), second.end());
     }
     EXPECT_TRUE(std::equal(gate.begin(), gate.end(), both.begin()));
@@ -183,7 +186,7 @@ TEST_F(Quantised, WeightsAreSharedByRanksBetweenGroups) {
   write(small);
   const auto weights = load({}, {.rank = 1, .ranks = 2});
   ASSERT_TRUE(weights.ok()) << weights.status();
-  const std::vector<float> found = look_up(weights->views().layers[0].down.parts[0]);
+  const std::vector<float> found = look_up(weights->views().layers[0].down.front().parts[0]);
   const std::vector<float> all = small.numbers()[6].weights();
   for (size_t row = 0; row < 128; ++row) {
     ASSERT_TRUE(std::equal(found.begin() + static_cast<ptrdiff_t>(row * 128),
@@ -337,6 +340,42 @@ TEST_F(Quantised, DamagedTensorsAreRefusedByName) {
         scales = floats_tensor(scales.name, scales.shape, TensorType::f32, values);
       },
       "scales that f16");
+}
+
+// Changes shapes, types, names and bytes of some tensors. A checkpoint loads or is refused.
+TEST_F(Quantised, RandomlyDamagedTensorsAreLoadedOrRefused) {
+  constexpr int kDamages = 12;  // of each case
+  std::mt19937_64 random(20261123);
+  int refused = 0;
+  for (const json& one : golden().at("cases")) {
+    for (int i = 0; i < kDamages; ++i) {
+      SCOPED_TRACE(testing::Message() << one.at("name") << ", damage " << i);
+      QuantisedCheckpoint checkpoint(one);
+      for (uint64_t change = random() % 3; change < 3; ++change) {
+        NamedTensor& tensor = checkpoint.tensors()[random() % checkpoint.tensors().size()];
+        switch (random() % 5) {
+          case 0:
+            std::ranges::reverse(tensor.shape);
+            break;
+          case 1:
+            tensor.shape = {std::ssize(tensor.bytes) / bytes_of(tensor.type)};
+            break;
+          case 2:
+            tensor.type = TensorType::u8;
+            tensor.shape = {std::ssize(tensor.bytes)};
+            break;
+          case 3:
+            tensor.name += "_of_another";
+            break;
+          default:
+            tensor.bytes[random() % tensor.bytes.size()] = static_cast<std::byte>(random());
+        }
+      }
+      write(checkpoint);
+      refused += load().ok() ? 0 : 1;
+    }
+  }
+  EXPECT_GT(refused, kDamages * 3);
 }
 
 }  // namespace
