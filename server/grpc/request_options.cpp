@@ -98,7 +98,11 @@ absl::Status read_options(const v1::GenerateRequest& message, RequestOptions& ou
   if (message.has_logprobs()) {
     out.sampling.top_logprobs = message.logprobs();
   }
-  return read_cache(message.cache(), out);
+  TESSERA_RETURN_IF_ERROR(read_cache(message.cache(), out));
+  if (const std::optional<LongField> field = long_field(out)) {
+    return absl::InvalidArgumentError(absl::StrCat(std::string(field->name), " ", field->error));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace tessera
