@@ -10,6 +10,7 @@
 #include "models/gguf/config.h"
 #include "models/json_fields.h"
 #include "models/mapped_file.h"
+#include "models/quantised/method.h"
 #include "models/rope_config.h"
 #include "models/status_macros.h"
 
@@ -205,19 +206,6 @@ absl::Status read_token_ids(JsonFields& fields, ModelConfig& config) {
   return fields.status();
 }
 
-absl::Status refuse_quantisation(JsonFields& fields) {
-  const json* object = fields.object_or_null("quantization_config");
-  TESSERA_RETURN_IF_ERROR(fields.status());
-  JsonFields method(*object, absl::StrCat(fields.path(), ": quantization_config"));
-  const std::string name = method.text_or("quant_method", "");
-  TESSERA_RETURN_IF_ERROR(method.status());
-  return unimplemented(
-      fields,
-      absl::StrCat("quantization_config", name.empty() ? "" : " with quant_method ",
-                   name.empty() ? "" : in_quotes(name)),
-      "supported are F32, F16 and BF16 weights, and GGUF files");
-}
-
 // Returns: the object with the fields of the language model, not owned.
 absl::StatusOr<const json*> language_object(JsonFields& fields, const Architecture& architecture,
                                             const json& whole) {
@@ -272,9 +260,7 @@ absl::StatusOr<ModelConfig> parse_model_config(std::string_view config_json,
   ModelConfig config;
   TESSERA_ASSIGN_OR_RETURN(const Architecture* architecture, read_architecture(fields));
   config.architecture = architecture->name;
-  if (fields.has("quantization_config")) {
-    return refuse_quantisation(fields);
-  }
+  TESSERA_RETURN_IF_ERROR(read_quantisation(fields).status());
   TESSERA_ASSIGN_OR_RETURN(const json* language, language_object(fields, *architecture, object));
   const bool nested = language != &object;
   JsonFields own(*language, nested ? absl::StrCat("config.json: ", architecture->config.text_config)

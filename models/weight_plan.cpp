@@ -24,8 +24,16 @@ StackedWeight& of_expert(std::vector<StackedWeight>& all, const WeightShape& sha
 
 PackedWeight place_run(const PlannedRun& run, int64_t cols, const Backend& backend,
                        MemoryCutter& cutter) {
-  return {run.format, run.rows, cols,
-          cutter.bytes(backend.packed_weight_bytes(run.format, run.rows, cols))};
+  PackedWeight weight{run.format, run.rows, cols,
+                      cutter.bytes(backend.packed_weight_bytes(run.format, run.rows, cols))};
+  if (!run.input_order.empty()) {
+    const std::span<int32_t> order = cutter.array<int32_t>(cols);
+    if (!order.empty()) {
+      put(backend, run.input_order, order.data());
+      weight.input_order = order.data();
+    }
+  }
+  return weight;
 }
 
 void place_table(const PlannedSlot& slot, const Backend& backend, MemoryCutter& cutter,
