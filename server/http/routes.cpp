@@ -116,6 +116,11 @@ std::optional<std::string> Routes::key_of(const HttpRequest& head, Access access
   }
   const std::string_view site = head.header("sec-fetch-site");
   const bool own_page = site.empty() || site == "none" || site == "same-origin";
+  // Anthropic's clients send the key alone.
+  if (const std::string_view key = head.header("x-api-key");
+      !key.empty() && head.header("authorization").empty()) {
+    return options_.api_keys.name_of(fmt::format("Bearer {}", key));
+  }
   return options_.api_keys.name_of(head.header("authorization"),
                                    /*basic_too=*/access == Access::page || own_page);
 }
