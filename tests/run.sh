@@ -101,6 +101,7 @@ case "$mode" in
     part fuzz sh tests/fuzz/run.sh 20
     part "release build" build release
     part "release tests" ctest --preset release -j "$jobs"
+    part "live tokenizers" skips_unreached sh tests/models/text/live_tokenizers.sh
     part clang-tidy skips sh tests/clang_tidy.sh --changed
     ;;
   *)

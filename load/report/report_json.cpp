@@ -230,6 +230,8 @@ Json server_json(const Trial& trial) {
       {"memory_growth_bytes", optional_json(memory_growth(trial))},
       {"prefix_hit_rate", queries && hits && *queries > 0 ? Json(*hits / *queries) : Json(nullptr)},
       {"preemptions", optional_json(difference(trial.after.preemptions, trial.before.preemptions))},
+      {"kv_tightenings",
+       optional_json(difference(trial.after.tightenings, trial.before.tightenings))},
       {"most_kv_bytes", most_kv},
       {"most_waiting", most_waiting},
       {"before", reading_json(trial.before)},
