@@ -1,6 +1,7 @@
 #include "models/text/chat_template.h"
 
 #include <algorithm>
+#include <array>
 #include <ctime>
 #include <utility>
 
@@ -26,17 +27,20 @@ absl::Status named(const absl::Status& status) {
   return absl::Status(status.code(), "chat template, " + std::string(status.message()));
 }
 
-bool is_plain_role(std::string_view role) {
-  return role.size() <= 64 && std::all_of(role.begin(), role.end(), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                  c == '_' || c == '-';
-         });
+// Roles of published templates, of which some make a special token: "<|user|>". Another role must
+// not become one: "end" would end the turn.
+constexpr std::array<std::string_view, 9> kRoles = {"assistant", "developer",   "function",
+                                                    "ipython",   "observation", "system",
+                                                    "tool",      "tool_call",   "user"};
+
+bool is_known_role(std::string_view role) {
+  return std::find(kRoles.begin(), kRoles.end(), role) != kRoles.end();
 }
 
 absl::StatusOr<Value> message_value(const ChatMessage& message) {
   Dict dict;
   dict.items.emplace_back(Text("role"),
-                          Value(Text(repair_utf8(message.role), !is_plain_role(message.role))));
+                          Value(Text(repair_utf8(message.role), !is_known_role(message.role))));
   dict.items.emplace_back(Text("content"), Value(Text(repair_utf8(message.content), true)));
   return Value::dict(std::move(dict));
 }

@@ -41,11 +41,10 @@ class ChatTemplate {
   };
 
   // Returns: the prompt. Text from a message never has `parse_special`: special tokens in it are
-  // plain text, so a message cannot end its own turn. A role counts as template text if it has only
-  // letters, digits, "_" and "-", because templates make special tokens of it. The template writes
-  // BOS itself.
-  // Errors: InvalidArgument with the text of raise_exception, or with the line of a runtime error;
-  // ResourceExhausted if the template exceeds max_work or recurses too deeply.
+  // plain text, so a message cannot end its own turn. A role counts as template text if published
+  // templates know it, because some make a special token of it. The template writes BOS itself.
+  // Errors: InvalidArgument with the text of raise_exception, or with the line of a runtime error,
+  // also if the template exceeds max_work or recurses too deeply: the same request never succeeds.
   virtual absl::StatusOr<std::vector<TextSegment>> render(const std::vector<ChatMessage>& messages,
                                                           const Variables& variables) const = 0;
 };

@@ -24,6 +24,21 @@ namespace {
 
 // A piece larger than this is sent before more events are printed.
 constexpr std::size_t kPieceBytes = 64 << 10;
+constexpr std::size_t kTokensAtOnce = 64;
+
+std::size_t bytes_of(const Prompt& prompt) {
+  if (const auto* text = std::get_if<std::string>(&prompt)) {
+    return text->size();
+  }
+  if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) {
+    return ids->size() * sizeof(int32_t);
+  }
+  std::size_t bytes = 0;
+  for (const ChatMessage& message : std::get<std::vector<ChatMessage>>(prompt)) {
+    bytes += message.role.size() + message.content.size();
+  }
+  return bytes;
+}
 
 int64_t unix_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(
@@ -72,7 +87,17 @@ class CompletionAnswer final : public HttpAnswer {
 
   // Submission after a grammar is compiled is work that grows with the request, too.
   std::size_t start_bytes() const override {
-    return stream_ && waiting_ == nullptr ? 0 : bytes_ + 1;
+    if (waiting_ != nullptr) {
+      return waiting_->bytes;
+    }
+    return stream_ ? 0 : printed_bytes();
+  }
+
+  // So is the first piece, if it repeats the prompt.
+  std::size_t more_bytes() const override {
+    const bool prompts = std::any_of(choices_.begin(), choices_.end(),
+                                     [](const Choice& choice) { return choice.holds_prompt(); });
+    return prompts ? printed_bytes() : 0;
   }
 
   // Submits the request, or waits for its grammar first: start() then submits it.
@@ -123,11 +148,12 @@ class CompletionAnswer final : public HttpAnswer {
 
   bool more(std::string& piece) override {
     for (Choice& choice : choices_) {
-      if (piece.size() >= kPieceBytes) {
-        return true;
-      }
-      if (!done(choice)) {
-        choice.advance([&] { print(choice, piece); });
+      bool left = !done(choice);
+      while (left) {
+        if (piece.size() >= kPieceBytes) {
+          return true;
+        }
+        left = choice.advance([&] { print(choice, piece); }, kTokensAtOnce);
       }
       if (!choice.failure.ok()) {
         piece += print_error_event(choice.failure);
@@ -150,7 +176,11 @@ class CompletionAnswer final : public HttpAnswer {
   // A request whose grammar is being compiled.
   struct Waiting {
     Waiting(CompletionRequest some_request, std::shared_ptr<HttpWaker> some_waker)
-        : request(std::move(some_request)), waker(std::move(some_waker)) {}
+        : request(std::move(some_request)), waker(std::move(some_waker)) {
+      for (const Prompt& prompt : request.prompts) {
+        bytes += bytes_of(prompt);
+      }
+    }
 
     void set(absl::StatusOr<GrammarStore::Grammar> result) {
       {
@@ -161,6 +191,7 @@ class CompletionAnswer final : public HttpAnswer {
     }
 
     CompletionRequest request;
+    std::size_t bytes = 1;  // of the prompts
     const std::shared_ptr<HttpWaker> waker;
     std::mutex mutex;  // guards the grammar
     std::optional<absl::StatusOr<GrammarStore::Grammar>> grammar;
@@ -183,6 +214,15 @@ class CompletionAnswer final : public HttpAnswer {
     return submit(std::move(waited->request), waited->waker);
   }
 
+  // At least 1.
+  std::size_t printed_bytes() const {
+    std::size_t bytes = 1;
+    for (const Choice& choice : choices_) {
+      bytes += choice.printed_bytes();
+    }
+    return bytes;
+  }
+
   // Usage has the engine's final numbers. So a choice that a stop string has ended is done only
   // when the engine has ended it too.
   bool done(const Choice& choice) const {
@@ -194,7 +234,9 @@ class CompletionAnswer final : public HttpAnswer {
     const bool token_by_token = request.stream || !request.each.stop.empty();
     std::vector<std::shared_ptr<TokenQueue>> queues;
     for (int32_t i = 0; i < best_of_; ++i) {
-      queues.push_back(std::make_shared<TokenQueue>(waker, token_by_token));
+      queues.push_back(std::make_shared<TokenQueue>(
+          waker, token_by_token,
+          request.stream ? std::optional(StreamRoom(service_.budget())) : std::nullopt));
     }
     GenerateRequest each = request.each;
     const bool echo_text = request.echo && std::holds_alternative<std::string>(prompt);

@@ -88,7 +88,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   boost::asio::awaitable<bool> answer_later(const HttpRequest& request, HttpAnswer& answer,
                                             const HttpAdmission& admission);
   boost::asio::awaitable<bool> stream(const HttpRequest& request, HttpAnswer& answer,
-                                      std::string piece);
+                                      std::string_view key_name, std::string piece);
   boost::asio::awaitable<bool> send(const HttpRequest& request, const HttpReply& reply, bool open);
   boost::asio::awaitable<bool> on_pool(std::string_view key_name, std::size_t bytes,
                                        std::function<void()> job);

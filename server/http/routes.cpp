@@ -71,6 +71,7 @@ class WithHeaders final : public HttpAnswer {
     return reply;
   }
   std::size_t start_bytes() const override { return answer_->start_bytes(); }
+  std::size_t more_bytes() const override { return answer_->more_bytes(); }
   bool more(std::string& piece) override { return answer_->more(piece); }
 
  private:
@@ -142,7 +143,7 @@ absl::Status Routes::check_origin(const HttpRequest& head, Access access) const 
 
 std::variant<HttpAdmission, HttpReply> Routes::admit(const HttpRequest& head) {
   if (!options_.cors_origin.empty() && head.method == "OPTIONS") {
-    return HttpAdmission();
+    return shown(preflight_reply(head));
   }
   const Route* route = find_route(head.path);
   // A path that is not known needs a key too, so as not to reveal which paths exist.
@@ -179,9 +180,6 @@ HttpReply Routes::shown(HttpReply reply) const {
 }
 
 HttpResult Routes::handle(const HttpRequest& request, std::shared_ptr<HttpWaker> waker) {
-  if (request.method == "OPTIONS") {
-    return shown(preflight_reply(request));
-  }
   HttpResult result = dispatch(request, std::move(waker));
   if (auto* reply = std::get_if<HttpReply>(&result)) {
     return shown(std::move(*reply));

@@ -68,6 +68,10 @@ TEST_F(HttpLimits, ChecksTheKeyBeforeItReadsABody) {
       "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
       "Content-Length: 9\r\n\r\n");
   EXPECT_EQ(waits.read_response().status, 401) << "not told to continue";
+  HttpClient probe(port());
+  probe.send("GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8000000\r\n\r\n{");
+  EXPECT_EQ(probe.read_response().status, 413);
+  EXPECT_EQ(fake.budget.used(), 0U);
   HttpClient small(port());
   EXPECT_EQ(small.post("/v1/completions", R"({"prompt":"a"})").status, 401);
   EXPECT_EQ(
@@ -92,6 +96,18 @@ TEST_F(HttpLimits, TakesRoomForABodyAndReturnsIt) {
     std::this_thread::sleep_for(1ms);
   }
   EXPECT_EQ(fake.budget.used(), 0U);
+}
+
+TEST_F(HttpLimits, WaitsForABodyAsLongAsItComesSteadily) {
+  start_with_answers({.body_timeout = 200ms});
+  const std::string body = R"({"prompt":"a)" + std::string(12 << 10, ' ') + R"("})";
+  const std::string request = print_post("/v1/completions", body);
+  HttpClient steady(port());
+  for (std::size_t at = 0; at < request.size(); at += 2048) {
+    steady.send(request.substr(at, 2048));
+    std::this_thread::sleep_for(100ms);
+  }
+  EXPECT_EQ(steady.read_response().status, 200) << "after more than the timeout";
 }
 
 TEST_F(HttpLimits, RefusesABodyThatFindsNoRoom) {
