@@ -1,8 +1,11 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
+#include "kernels/check.h"
 #include "kernels/half.h"
 #include "kernels/view.h"
 
@@ -161,6 +164,22 @@ struct PackedWeight {
   int64_t rows = 0;           // outputs
   int64_t cols = 0;           // inputs
   std::byte* data = nullptr;  // Backend::packed_weight_bytes(format, rows, cols) bytes
+};
+
+// The weight of one product: tensors stacked by rows. Neighbours of one format are one part.
+struct StackedWeight {
+  static constexpr int32_t kMaxParts = 3;  // query, key and value
+
+  std::array<PackedWeight, kMaxParts> parts;  // not owned; rows follow each other
+  int32_t count = 0;
+
+  void add(const PackedWeight& part) {
+    TESSERA_CHECK(count < kMaxParts, "a product of too many tensors");
+    parts[static_cast<size_t>(count++)] = part;
+  }
+  std::span<const PackedWeight> all() const {
+    return std::span(parts).first(static_cast<size_t>(count));
+  }
 };
 
 }  // namespace tessera

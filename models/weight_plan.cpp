@@ -1,5 +1,7 @@
 #include "models/weight_plan.h"
 
+#include <algorithm>
+
 #include "kernels/check.h"
 
 namespace tessera {
@@ -9,6 +11,15 @@ namespace {
 LayerWeights* layer_of(WeightViews& views, const WeightShape& shape) {
   const int32_t layer = shape.index.layer;
   return layer == TensorIndex::kNone ? nullptr : &views.layers[static_cast<size_t>(layer)];
+}
+
+// Returns: the product of the shape's expert; the only one of a dense block.
+StackedWeight& of_expert(std::vector<StackedWeight>& all, const WeightShape& shape) {
+  const auto expert = static_cast<size_t>(std::max(shape.index.expert, 0));
+  if (all.size() <= expert) {
+    all.resize(expert + 1);
+  }
+  return all[expert];
 }
 
 PackedWeight place_run(const PlannedRun& run, int64_t cols, const Backend& backend,
@@ -68,10 +79,12 @@ StackedWeight& matrix_of(WeightViews& views, const WeightShape& shape) {
       return layer->qkv;
     case WeightSlot::attention_out:
       return layer->attention_out;
+    case WeightSlot::router:
+      return layer->router;
     case WeightSlot::gate_up:
-      return layer->gate_up;
+      return of_expert(layer->gate_up, shape);
     case WeightSlot::down:
-      return layer->down;
+      return of_expert(layer->down, shape);
     default:
       break;
   }
@@ -90,6 +103,12 @@ std::span<float>& vector_of(WeightViews& views, const WeightShape& shape) {
       return layer->query_norm;
     case WeightSlot::key_norm:
       return layer->key_norm;
+    case WeightSlot::attention_out_bias:
+      return layer->attention_out_bias;
+    case WeightSlot::gate_up_bias:
+      return layer->gate_up_bias;
+    case WeightSlot::down_bias:
+      return layer->down_bias;
     case WeightSlot::ffn_norm:
       return layer->ffn_norm;
     default:
@@ -123,7 +142,8 @@ std::vector<PlannedSlot> plan_slots(const ModelConfig& config, const ChooseRuns&
 
 std::vector<PlannedRun> converted_runs(const WeightShape& shape, WeightFormat format,
                                        TensorType stored_table) {
-  const WeightFormat own = shape.kind == WeightKind::table  ? table_format(format, stored_table)
+  const bool keeps_its_own = shape.kind == WeightKind::table || shape.slot == WeightSlot::router;
+  const WeightFormat own = keeps_its_own                    ? table_format(format, stored_table)
                            : shape.slot == WeightSlot::head ? head_format(format)
                                                             : format;
   return {{.format = own, .first_row = 0, .rows = shape.rows}};

@@ -17,10 +17,10 @@
 namespace tessera {
 namespace {
 
-absl::Status check_nothing_unexpected(const ModelConfig& config, const Checkpoint& checkpoint,
-                                      std::span<const ExpectedTensor> expected) {
+// A checkpoint has the tensors of all ranks.
+absl::Status check_nothing_unexpected(const ModelConfig& config, const Checkpoint& checkpoint) {
   std::set<std::string> known;
-  for (const ExpectedTensor& tensor : expected) {
+  for (const ExpectedTensor& tensor : expected_tensors(config)) {
     known.insert(tensor.name);
   }
   for (const std::string& tensor_name : checkpoint.names()) {
@@ -67,7 +67,8 @@ class Chooser {
   }
 
   WeightFormat format_of(const WeightShape& shape, TensorType stored) const {
-    if (shape.kind == WeightKind::table) {
+    // A router is small, and its errors choose other experts.
+    if (shape.kind == WeightKind::table || shape.slot == WeightSlot::router) {
       return table_format(format_, stored);
     }
     if (!format_) {
@@ -144,7 +145,7 @@ absl::StatusOr<Plan> plan_of(const ModelConfig& config, Shard shard, const Check
       [&](const WeightShape& shape) { return chooser.runs(shape); },
       embedding_type(format, embedding), backend);
   TESSERA_RETURN_IF_ERROR(check_slots(plan, chooser, shard.ranks, checkpoint, backend));
-  TESSERA_RETURN_IF_ERROR(check_nothing_unexpected(config, checkpoint, plan.expected));
+  TESSERA_RETURN_IF_ERROR(check_nothing_unexpected(config, checkpoint));
   return plan;
 }
 
@@ -154,21 +155,16 @@ std::string formats_of(const WeightViews& views) {
     for (const PackedWeight& part : stacked.all()) formats.emplace(name(part.format));
   };
   for (const LayerWeights& layer : views.layers) {
-    for (const StackedWeight* stacked :
-         {&layer.qkv, &layer.attention_out, &layer.gate_up, &layer.down}) {
-      add(*stacked);
-    }
+    add(layer.qkv);
+    add(layer.attention_out);
+    std::ranges::for_each(layer.gate_up, add);
+    std::ranges::for_each(layer.down, add);
   }
   add(views.head);
   return absl::StrJoin(formats, ", ");
 }
 
 }  // namespace
-
-void StackedWeight::add(const PackedWeight& part) {
-  TESSERA_CHECK(count < kMaxParts, "a product of too many tensors");
-  parts[static_cast<size_t>(count++)] = part;
-}
 
 WeightFormat table_format(std::optional<WeightFormat> format, TensorType stored) {
   const bool keeps_more = !format || *format == WeightFormat::f32 || *format == WeightFormat::f16;

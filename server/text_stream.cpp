@@ -47,7 +47,7 @@ std::size_t possible_beginning(std::string_view text, std::string_view stop) {
 
 TextStream::TextStream(const Tokenizer& tokenizer, Detokenizer::Options options,
                        std::vector<std::string> stop)
-    : detokenizer_(tokenizer, options), stop_(std::move(stop)) {
+    : detokenizer_(tokenizer, std::move(options)), stop_(std::move(stop)) {
   std::erase(stop_, "");
 }
 

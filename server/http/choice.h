@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "server/chat/answer_reader.h"
 #include "server/http/token_queue.h"
 #include "server/openai/response.h"
 #include "server/service.h"
@@ -23,6 +24,7 @@ class Choice {
     Service& service;
     const CompletionRequest& request;  // used by the constructor only
     int32_t index = 0;
+    std::optional<AnswerNotation> notation;  // of a chat
     Generation generation;
     std::shared_ptr<TokenQueue> queue;
   };
@@ -55,7 +57,7 @@ class Choice {
         break;
       }
       take_token(token);
-      if (!finished() && !text.text.empty()) {
+      if (!finished() && text.any()) {
         print();
       }
     }
@@ -98,6 +100,7 @@ class Choice {
   void take_token(const TokenQueue::Token& token);
   void take_finish(const Finish& finish);
   void take_cut_off();
+  void read(const std::string& piece, bool end);
   ChosenToken chosen(const TokenQueue::Token& token, int64_t offset) const;
   TokenText text_of(const TokenLogprob& token) const;
 
@@ -106,7 +109,9 @@ class Choice {
   const bool prompt_logprobs_;  // reported separately
   const bool ids_as_text_;
   const bool keep_special_;
+  const bool reasoning_;  // shows thoughts
   Generation generation_;
+  std::optional<AnswerReader> reader_;  // of a chat
   std::shared_ptr<TokenQueue> queue_;
   bool echo_ = false;
   std::vector<ChosenToken> prompt_;  // prompt tokens until all log probabilities are there

@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <iterator>
 #include <mutex>
-#include <random>
 #include <utility>
 #include <vector>
 
@@ -17,6 +15,7 @@
 #include "server/http/replies.h"
 #include "server/openai/error.h"
 #include "server/openai/response.h"
+#include "server/unique_id.h"
 
 namespace tessera {
 
@@ -33,9 +32,13 @@ std::size_t bytes_of(const Prompt& prompt) {
   if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) {
     return ids->size() * sizeof(int32_t);
   }
-  std::size_t bytes = 0;
-  for (const ChatMessage& message : std::get<std::vector<ChatMessage>>(prompt)) {
-    bytes += message.role.size() + message.content.size();
+  const Conversation& chat = std::get<Conversation>(prompt);
+  std::size_t bytes = chat.variables.size();
+  for (const ChatMessage& message : chat.messages) {
+    bytes += message.content.size() + message.reasoning.size();
+  }
+  for (const std::string& tool : chat.tools) {
+    bytes += tool.size();
   }
   return bytes;
 }
@@ -44,18 +47,6 @@ int64_t unix_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
-}
-
-// Returns: a number for ids that is different for every request of every process.
-uint64_t unique_number() {
-  static std::atomic<uint64_t> state = [] {
-    std::random_device device;
-    return static_cast<uint64_t>(device()) << 32 | device();
-  }();
-  uint64_t z = state.fetch_add(0x9e3779b97f4a7c15);  // splitmix64
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
 }
 
 class CompletionAnswer final : public HttpAnswer {
@@ -102,6 +93,9 @@ class CompletionAnswer final : public HttpAnswer {
 
   // Submits the request, or waits for its grammar first: start() then submits it.
   absl::Status begin(CompletionRequest request, std::shared_ptr<HttpWaker> waker) {
+    if (request.chat) {
+      TESSERA_ASSIGN_OR_RETURN(notation_, service_.prepare_chat(request.tools, request.each));
+    }
     if (!request.each.grammar) {
       return submit(std::move(request), waker);
     }
@@ -231,7 +225,8 @@ class CompletionAnswer final : public HttpAnswer {
 
   absl::Status submit_prompt(const CompletionRequest& request, Prompt prompt,
                              const std::shared_ptr<HttpWaker>& waker) {
-    const bool token_by_token = request.stream || !request.each.stop.empty();
+    const bool token_by_token =
+        request.stream || !request.each.stop.empty() || (notation_ && notation_->one_call);
     std::vector<std::shared_ptr<TokenQueue>> queues;
     for (int32_t i = 0; i < best_of_; ++i) {
       queues.push_back(std::make_shared<TokenQueue>(
@@ -257,11 +252,15 @@ class CompletionAnswer final : public HttpAnswer {
     if (request.echo && !echo_text) {
       text = text_of(accepted.prompt, request.each.keep_special);
     }
+    if (notation_) {
+      notation_->open_thought = accepted.open_thought;
+    }
     for (std::size_t i = 0; i < queues.size(); ++i) {
       Choice& choice =
           choices_.emplace_back(Choice::Args{.service = service_,
                                              .request = request,
                                              .index = static_cast<int32_t>(choices_.size()),
+                                             .notation = notation_,
                                              .generation = std::move(accepted.generations[i]),
                                              .queue = std::move(queues[i])});
       if (request.echo) {
@@ -334,6 +333,7 @@ class CompletionAnswer final : public HttpAnswer {
   const int32_t n_;
   const int32_t best_of_;  // sequences of each prompt
   CompletionHead head_;
+  std::optional<AnswerNotation> notation_;  // of a chat
   int64_t prompt_tokens_ = 0;
   std::size_t bytes_ = 0;  // of rooms_
   std::vector<ByteBudget::Share> rooms_;

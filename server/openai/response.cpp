@@ -144,13 +144,58 @@ Json reason_json(std::string_view reason) {
   return reason.empty() ? Json(nullptr) : Json(reason);
 }
 
+// A part of a call has its id and name where it begins. `streamed`: with its index.
+Json call_json(const CallPart& call, bool streamed) {
+  Json json = Json::object();
+  if (streamed) {
+    json["index"] = call.index;
+  }
+  Json function = Json::object();
+  if (!call.id.empty()) {
+    json["id"] = call.id;
+    json["type"] = "function";
+    function["name"] = call.name;
+  }
+  function["arguments"] = call.arguments;
+  json["function"] = std::move(function);
+  return json;
+}
+
+Json calls_json(std::span<const CallPart> calls, bool streamed) {
+  Json list = Json::array();
+  for (const CallPart& call : calls) {
+    list.push_back(call_json(call, streamed));
+  }
+  return list;
+}
+
+Json message_json(const ChoiceText& choice) {
+  Json message = {{"role", "assistant"}, {"content", choice.text}};
+  if (!choice.reasoning.empty()) {
+    message["reasoning_content"] = choice.reasoning;
+  }
+  if (!choice.calls.empty()) {
+    if (choice.text.empty()) {
+      message["content"] = nullptr;
+    }
+    message["tool_calls"] = calls_json(choice.calls, /*streamed=*/false);
+  }
+  return message;
+}
+
 Json delta_json(const ChoiceText& part) {
   Json delta = Json::object();
   if (part.first) {
     delta["role"] = "assistant";
   }
-  if (part.first || !part.text.empty()) {
+  if (!part.reasoning.empty()) {
+    delta["reasoning_content"] = part.reasoning;
+  }
+  if (!part.text.empty() || (part.first && !part.any())) {
     delta["content"] = part.text;
+  }
+  if (!part.calls.empty()) {
+    delta["tool_calls"] = calls_json(part.calls, /*streamed=*/true);
   }
   return delta;
 }
@@ -173,7 +218,7 @@ std::string print_completion(const CompletionHead& head, std::span<const ChoiceT
   for (const ChoiceText& choice : choices) {
     Json item = {{"index", choice.index}};
     if (head.chat) {
-      item["message"] = {{"role", "assistant"}, {"content", choice.text}};
+      item["message"] = message_json(choice);
     } else {
       item["text"] = choice.text;
     }

@@ -45,8 +45,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   expect_a_clients_error(chat.status());
   if (chat.ok()) {
     expect_within_limits(*chat);
-    const auto& messages = std::get<std::vector<ChatMessage>>(chat->prompts.front());
-    (void)chatml().render(messages, {"<s>", "</s>", true, 0});
+    const auto& conversation = std::get<Conversation>(chat->prompts.front());
+    (void)chatml().render(conversation, {"<s>", "</s>", true, 0});
   }
   expect_a_clients_error(parse_tokenize_request(body).status());
   expect_a_clients_error(parse_detokenize_request(body).status());

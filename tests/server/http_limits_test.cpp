@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -138,6 +139,16 @@ TEST_F(HttpLimits, RefusesAnAnswerThatFindsNoRoomOrIsTooLarge) {
   EXPECT_EQ(fake.engine->requests(), 0U);
   others.reset();
   EXPECT_EQ(client.post("/v1/completions", ask).status, 200);
+}
+
+TEST_F(HttpLimits, AShortAnswerDoesNotWaitForLongTexts) {
+  start_with_answers();
+  std::promise<void> release;
+  fake.pool.submit("", 1 << 20, [released = release.get_future().share()] { released.wait(); });
+  HttpClient client(port());
+  EXPECT_EQ(client.post("/v1/completions", R"({"prompt":"a","max_tokens":50000})").status, 200)
+      << "by its own length, not by what it might have become";
+  release.set_value();
 }
 
 TEST_F(HttpLimits, CutsOffAClientThatDoesNotReadButNotASlowOne) {

@@ -10,6 +10,8 @@
 namespace tessera {
 
 class Service;
+struct Caller;
+struct RequestRecord;
 
 // Input of an endpoint.
 struct EndpointContext {
@@ -17,6 +19,8 @@ struct EndpointContext {
   std::string_view rest;  // part of the path that the route's '*' stands for
   Service& service;
   std::shared_ptr<HttpWaker> waker;
+  std::shared_ptr<const Caller> caller;
+  std::shared_ptr<RequestRecord> record;
   int32_t max_choices = 0;
   int64_t started = 0;  // of the server: seconds of the Unix epoch
 };
