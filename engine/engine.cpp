@@ -103,6 +103,7 @@ KvCacheOptions kv_cache_options(const EngineOptions& options, const ModelConfig&
           .slots = options.max_sequences,
           .context = options.context,
           .bytes = options.kv_bytes,
+          .populate = options.kv_populate,
           .ranks = options.ranks};
 }
 

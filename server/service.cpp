@@ -429,7 +429,8 @@ absl::StatusOr<std::string> Service::detokenize(std::span<const int32_t> ids) co
     }
     text += detokenizer.push(ids[i]);
   }
-  return text + detokenizer.finish();
+  text += detokenizer.finish();
+  return text;
 }
 
 bool Service::ready() const {
@@ -463,6 +464,9 @@ const Engine& Service::engine() const {
 }
 const Metrics& Service::metrics() const {
   return *state_->parts.metrics;
+}
+ByteBudget* Service::budget() const {
+  return state_->parts.budget;
 }
 std::size_t Service::max_answer_bytes() const {
   return state_->parts.max_answer_bytes;

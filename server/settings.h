@@ -59,8 +59,9 @@ struct Settings {
   std::optional<WeightFormat> weights;  // none: stored_format() of the checkpoint
   int32_t tensor_parallel = 1;          // ranks that the model is split over
 
-  EngineOptions engine;  // except its context, which the model limits: see engine_context()
-  int32_t context = 0;   // 0: the model's own, at most EngineOptions' default
+  // Except the context, which the model limits: see engine_context().
+  EngineOptions engine = {.kv_populate = true};
+  int32_t context = 0;  // 0: the model's own, at most EngineOptions' default
 
   std::chrono::milliseconds grammar_time{1'000};    // CPU time to compile one grammar
   std::chrono::milliseconds drain_delay{500};       // not ready, but still accepting

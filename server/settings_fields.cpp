@@ -479,6 +479,10 @@ std::vector<SettingsField> engine_fields() {
                   "size of the KV cache on each rank, with residual buffers and tables, such as "
                   "512MiB or 2GiB; 0: room for --max-sequences of --context tokens",
                   TESSERA_AT(engine.kv_bytes)),
+      choice_field<bool>("kv-populate", {{"on", true}, {"off", false}},
+                         "take the memory of the KV cache at start, so that a lack of it shows "
+                         "then; off: as pages are written",
+                         TESSERA_AT(engine.kv_populate)),
       integer_field("context", "TOKENS", {0, kMax},
                     absl::StrCat("most tokens of a sequence, prompt and completion; 0: the model's "
                                  "own, at most ",

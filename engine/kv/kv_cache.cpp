@@ -39,7 +39,7 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::create(const KvCacheOptions& o
     }
   }
   std::unique_ptr<KvArena> arena = KvArena::make(shape, backend.memory, stream);
-  if (arena == nullptr) {
+  if (arena == nullptr || (options.populate && !arena->populate())) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the system refused ", shape.total_bytes(), " bytes of KV memory"));
   }

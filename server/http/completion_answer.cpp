@@ -19,6 +19,25 @@ namespace {
 
 // A piece larger than this is sent before more events are printed.
 constexpr std::size_t kPieceBytes = 64 << 10;
+constexpr std::size_t kTokensAtOnce = 64;
+
+std::size_t bytes_of(const Prompt& prompt) {
+  if (const auto* text = std::get_if<std::string>(&prompt)) {
+    return text->size();
+  }
+  if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) {
+    return ids->size() * sizeof(int32_t);
+  }
+  const Conversation& chat = std::get<Conversation>(prompt);
+  std::size_t bytes = chat.variables.size();
+  for (const ChatMessage& message : chat.messages) {
+    bytes += message.content.size() + message.reasoning.size();
+  }
+  for (const std::string& tool : chat.tools) {
+    bytes += tool.size();
+  }
+  return bytes;
+}
 
 class CompletionAnswer final : public HttpAnswer {
  public:
@@ -40,7 +59,17 @@ class CompletionAnswer final : public HttpAnswer {
 
   // Submission after a grammar is compiled is work that grows with the request, too.
   std::size_t start_bytes() const override {
-    return stream_ && waiting_ == nullptr ? 0 : bytes_ + 1;
+    if (waiting_ != nullptr) {
+      return waiting_->bytes;
+    }
+    return stream_ ? 0 : printed_bytes();
+  }
+
+  // So is the first piece, if it repeats the prompt.
+  std::size_t more_bytes() const override {
+    const bool prompts = std::any_of(choices_.begin(), choices_.end(),
+                                     [](const Choice& choice) { return choice.holds_prompt(); });
+    return prompts ? printed_bytes() : 0;
   }
 
   // Submits the request, or waits for its grammar first: start() then submits it.
@@ -97,11 +126,12 @@ class CompletionAnswer final : public HttpAnswer {
       piece += printer_->begin(usage());
     }
     for (Choice& choice : choices_) {
-      if (piece.size() >= kPieceBytes) {
-        return true;
-      }
-      if (!done(choice)) {
-        choice.advance([&] { print(choice, piece); });
+      bool left = !done(choice);
+      while (left) {
+        if (piece.size() >= kPieceBytes) {
+          return true;
+        }
+        left = choice.advance([&] { print(choice, piece); }, kTokensAtOnce);
       }
       if (!choice.failure.ok()) {
         piece += printer_->failure(choice.failure);
@@ -120,7 +150,11 @@ class CompletionAnswer final : public HttpAnswer {
   // A request whose grammar is being compiled.
   struct Waiting {
     Waiting(CompletionRequest some_request, std::shared_ptr<HttpWaker> some_waker)
-        : request(std::move(some_request)), waker(std::move(some_waker)) {}
+        : request(std::move(some_request)), waker(std::move(some_waker)) {
+      for (const Prompt& prompt : request.prompts) {
+        bytes += bytes_of(prompt);
+      }
+    }
 
     void set(absl::StatusOr<GrammarStore::Grammar> result) {
       {
@@ -131,6 +165,7 @@ class CompletionAnswer final : public HttpAnswer {
     }
 
     CompletionRequest request;
+    std::size_t bytes = 1;  // of the prompts
     const std::shared_ptr<HttpWaker> waker;
     std::mutex mutex;  // guards the grammar
     std::optional<absl::StatusOr<GrammarStore::Grammar>> grammar;
@@ -159,6 +194,15 @@ class CompletionAnswer final : public HttpAnswer {
     return reply;
   }
 
+  // At least 1.
+  std::size_t printed_bytes() const {
+    std::size_t bytes = 1;
+    for (const Choice& choice : choices_) {
+      bytes += choice.printed_bytes();
+    }
+    return bytes;
+  }
+
   // Usage has the engine's final numbers. So a choice that a stop string has ended is done only
   // when the engine has ended it too.
   bool done(const Choice& choice) const {
@@ -171,7 +215,9 @@ class CompletionAnswer final : public HttpAnswer {
         request.stream || !request.each.stop.empty() || (notation_ && notation_->one_call);
     std::vector<std::shared_ptr<TokenQueue>> queues;
     for (int32_t i = 0; i < best_of_; ++i) {
-      queues.push_back(std::make_shared<TokenQueue>(waker, token_by_token));
+      queues.push_back(std::make_shared<TokenQueue>(
+          waker, token_by_token,
+          request.stream ? std::optional(StreamRoom(service_.budget())) : std::nullopt));
     }
     GenerateRequest each = request.each;
     const bool echo_text = request.echo && std::holds_alternative<std::string>(prompt);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -286,15 +287,35 @@ std::string print_models(const ModelCard& model) {
 }
 
 std::string print_tokens(std::span<const int32_t> tokens, int32_t context,
-                         const std::optional<std::vector<std::string>>& texts) {
-  return dump({{"count", tokens.size()},
-               {"max_model_len", context},
-               {"tokens", std::vector<int32_t>(tokens.begin(), tokens.end())},
-               {"token_strs", texts ? Json(*texts) : Json(nullptr)}});
+                         const std::function<std::string(int32_t)>& text_of) {
+  std::string reply =
+      fmt::format(R"({{"count":{},"max_model_len":{},"tokens":[)", tokens.size(), context);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    fmt::format_to(std::back_inserter(reply), "{}{}", i > 0 ? "," : "", tokens[i]);
+  }
+  reply += R"(],"token_strs":)";
+  if (!text_of) {
+    return reply + "null}";
+  }
+  reply += '[';
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    reply += i > 0 ? "," : "";
+    reply += dump(text_of(tokens[i]));
+  }
+  reply += "]}";
+  return reply;
 }
 
 std::string print_prompt(std::string_view text) {
-  return dump({{"prompt", text}, {"content", text}});
+  const std::string printed = dump(text);
+  std::string reply;
+  reply.reserve(2 * printed.size() + 32);
+  reply += R"({"prompt":)";
+  reply += printed;
+  reply += R"(,"content":)";
+  reply += printed;
+  reply += '}';
+  return reply;
 }
 
 int64_t count_characters(std::string_view utf8) {
