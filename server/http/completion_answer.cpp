@@ -103,22 +103,7 @@ class CompletionAnswer final : public HttpAnswer {
     if (waiting_ != nullptr) {
       return std::nullopt;
     }
-    if (stream_) {
-      HttpReply reply;
-      reply.content_type = "text/event-stream; charset=utf-8";
-      reply.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
-      reply.streamed = true;
-      return reply;
-    }
-    bool all = true;
-    for (Choice& choice : choices_) {
-      choice.advance([] {});
-      if (!choice.failure.ok()) {
-        return error_reply(choice.failure);
-      }
-      all = all && choice.settled();
-    }
-    return all ? std::optional(whole()) : std::nullopt;
+    return stream_ ? begin_stream() : whole_answer();
   }
 
   bool more(std::string& piece) override {
@@ -147,6 +132,42 @@ class CompletionAnswer final : public HttpAnswer {
   }
 
  private:
+  // Returns: the head of a stream, with what the engine has sent. Nothing before the engine sends
+  // something, so that a request that only waited is answered by its error's status.
+  std::optional<HttpReply> begin_stream() {
+    HttpReply reply;
+    bool any = false;
+    for (Choice& choice : choices_) {
+      if (reply.body.size() >= kPieceBytes) {
+        break;
+      }
+      choice.advance([&] { print(choice, reply.body); });
+      if (!choice.failure.ok() && reply.body.empty()) {
+        return error_reply(choice.failure);
+      }
+      any = any || done(choice);
+    }
+    if (!any && reply.body.empty()) {
+      return std::nullopt;
+    }
+    reply.content_type = "text/event-stream; charset=utf-8";
+    reply.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+    reply.streamed = true;
+    return reply;
+  }
+
+  std::optional<HttpReply> whole_answer() {
+    bool all = true;
+    for (Choice& choice : choices_) {
+      choice.advance([] {});
+      if (!choice.failure.ok()) {
+        return error_reply(choice.failure);
+      }
+      all = all && choice.settled();
+    }
+    return all ? std::optional(whole()) : std::nullopt;
+  }
+
   // A request whose grammar is being compiled.
   struct Waiting {
     Waiting(CompletionRequest some_request, std::shared_ptr<HttpWaker> some_waker)
