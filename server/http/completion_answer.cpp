@@ -103,22 +103,7 @@ class CompletionAnswer final : public HttpAnswer {
     if (waiting_ != nullptr) {
       return std::nullopt;
     }
-    if (stream_) {
-      HttpReply reply;
-      reply.content_type = "text/event-stream; charset=utf-8";
-      reply.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
-      reply.streamed = true;
-      return reply;
-    }
-    bool all = true;
-    for (Choice& choice : choices_) {
-      choice.advance([] {});
-      if (!choice.failure.ok()) {
-        return refusal(choice.failure);
-      }
-      all = all && choice.settled();
-    }
-    return all ? std::optional(whole()) : std::nullopt;
+    return stream_ ? begin_stream() : whole_answer();
   }
 
   bool more(std::string& piece) override {
@@ -147,6 +132,45 @@ class CompletionAnswer final : public HttpAnswer {
   }
 
  private:
+  // Returns: the head of a stream, with the events of the first tokens. Nothing before the engine
+  // sends something, so that a request that only waited is answered by its error's status.
+  std::optional<HttpReply> begin_stream() {
+    std::string events;
+    bool any = false;
+    for (Choice& choice : choices_) {
+      if (events.size() >= kPieceBytes) {
+        break;
+      }
+      choice.advance([&] { print(choice, events); }, kTokensAtOnce);
+      if (!choice.failure.ok() && events.empty()) {
+        return refusal(choice.failure);
+      }
+      any = any || done(choice);
+    }
+    if (!any && events.empty()) {
+      return std::nullopt;
+    }
+    begun_ = true;
+    HttpReply reply;
+    reply.body = printer_->begin(usage()) + events;
+    reply.content_type = "text/event-stream; charset=utf-8";
+    reply.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+    reply.streamed = true;
+    return reply;
+  }
+
+  std::optional<HttpReply> whole_answer() {
+    bool all = true;
+    for (Choice& choice : choices_) {
+      choice.advance([] {});
+      if (!choice.failure.ok()) {
+        return refusal(choice.failure);
+      }
+      all = all && choice.settled();
+    }
+    return all ? std::optional(whole()) : std::nullopt;
+  }
+
   // A request whose grammar is being compiled.
   struct Waiting {
     Waiting(CompletionRequest some_request, std::shared_ptr<HttpWaker> some_waker)
