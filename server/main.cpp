@@ -26,8 +26,10 @@ absl::Status lead(const tessera::Settings& settings, Communicator* ranks,
                   tessera::StopSignals& signals) {
   absl::StatusOr<std::unique_ptr<tessera::Server>> server = tessera::Server::start(settings, ranks);
   if (server.ok()) {
+    signals.on_hangup([&server] { (*server)->reload(); });
     signals.wait();
     (*server)->shut_down(signals);
+    signals.on_hangup(nullptr);
   }
   return server.status();
 }

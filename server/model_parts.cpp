@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cuda_library.h"
 #include "models/checkpoint.h"
@@ -141,14 +142,10 @@ void log_memory(const Settings& settings, const Transformer& model, const Engine
 // Logs the types of a quantised checkpoint.
 absl::Status log_quantized(const Settings& settings) {
   TESSERA_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(settings.model));
-  std::string quantized;
-  for (const TensorType type : checkpoint.matrix_types()) {
-    if (is_quantized(type)) {
-      absl::StrAppend(&quantized, quantized.empty() ? "" : ", ", std::string(name(type)));
-    }
-  }
+  const std::set<std::string> quantized = checkpoint.quantised_types();
   if (!quantized.empty()) {
-    spdlog::info("the checkpoint holds matrices in {}: {} (--weights)", quantized,
+    spdlog::info("the checkpoint holds matrices in {}: {} (--weights)",
+                 absl::StrJoin(quantized, ", "),
                  settings.weights
                      ? absl::StrCat("converted to ", std::string(name(*settings.weights)))
                      : "kept as they are");

@@ -15,6 +15,7 @@
 #include "server/http/listener.h"
 #include "server/http/origin_check.h"
 #include "server/http/routes.h"
+#include "server/memory_guard.h"
 #include "server/metrics.h"
 #include "server/model_parts.h"
 #include "server/service.h"
@@ -60,15 +61,14 @@ class WholeServer final : public Server {
 
   absl::Status start() {
     const Clock::time_point begin = Clock::now();
-    TESSERA_ASSIGN_OR_RETURN(const ApiKeys keys,
-                             ApiKeys::load(settings_.api_keys, settings_.api_key_file));
+    TESSERA_ASSIGN_OR_RETURN(keys_, ApiKeys::load(key_sources(), everyone()));
     TESSERA_ASSIGN_OR_RETURN(
         const ConnectionLimits connections,
         share_descriptors({settings_.http.max_connections, settings_.grpc.max_connections}));
     RoutesOptions routes = settings_.routes;
-    routes.api_keys = keys;
+    routes.api_keys = keys_;
     routes.loopback = is_loopback(settings_.http.address);
-    if (!keys.locked() && !routes.loopback) {
+    if (!keys_.locked() && !routes.loopback) {
       spdlog::warn("without an API key, everybody who reaches {} can use this server",
                    settings_.http.address);
     }
@@ -81,6 +81,8 @@ class WholeServer final : public Server {
     spdlog::info("listening {}://{}", tls ? "https" : "http",
                  authority(settings_.http.address, http_->port()));
     TESSERA_ASSIGN_OR_RETURN(Service::Parts parts, load_model_parts(settings_, pool_, ranks_));
+    parts.queue_timeout = settings_.queue_timeout;
+    parts.memory_limit = settings_.max_memory > 0 ? settings_.max_memory : memory_limit_of_group();
     parts.budget = &budget_;
     parts.max_answer_bytes = settings_.max_answer;
     service_ = std::make_unique<Service>(std::move(parts));
@@ -90,7 +92,7 @@ class WholeServer final : public Server {
     grpc.address = settings_.http.address;
     grpc.max_connections = connections.grpc;
     grpc.memory_bytes = grpc_memory();
-    grpc.api_keys = keys;
+    grpc.api_keys = keys_;
     grpc.tls_certificate = settings_.http.tls_certificate;
     grpc.tls_key = settings_.http.tls_key;
     TESSERA_ASSIGN_OR_RETURN(grpc_, GrpcListener::start(grpc, *service_, {budget_, work_}));
@@ -98,6 +100,19 @@ class WholeServer final : public Server {
     spdlog::info("ready after {:.1f} s",
                  std::chrono::duration<double>(Clock::now() - begin).count());
     return absl::OkStatus();
+  }
+
+  void reload() override {
+    const absl::Status keys = keys_.reload(key_sources(), everyone());
+    const absl::Status tls = http_->reload_tls();
+    for (const absl::Status& status : {keys, tls}) {
+      if (!status.ok()) {
+        spdlog::error("reload: {}; nothing of it has changed", std::string(status.message()));
+      }
+    }
+    if (keys.ok() && tls.ok()) {
+      spdlog::info("reload: keys and certificates were read again");
+    }
   }
 
   void shut_down(StopSignals& signals) override {
@@ -116,6 +131,18 @@ class WholeServer final : public Server {
   }
 
  private:
+  KeySources key_sources() const {
+    return {settings_.api_keys, settings_.api_key_file, settings_.tenant_file};
+  }
+  // Limits of a server without a tenant file.
+  TenantLimits everyone() const {
+    TenantLimits limits;
+    limits.priority_min = -settings_.max_priority;
+    limits.priority_max = settings_.max_priority;
+    limits.pin_ttl = std::chrono::duration_cast<std::chrono::seconds>(settings_.max_pin_ttl);
+    return limits;
+  }
+
   // gRPC counts its messages by itself, so it has a fixed part.
   std::size_t grpc_memory() const { return settings_.request_memory / kGrpcShare; }
 
@@ -157,6 +184,7 @@ class WholeServer final : public Server {
   const Settings settings_;
   Communicator* const ranks_;
   ThreadPool pool_;
+  ApiKeys keys_;
   ByteBudget budget_;
   WorkPool work_;
   std::unique_ptr<Routes> routes_;

@@ -15,6 +15,7 @@
 #include "models/text/chat_template.h"
 #include "models/text/tokenizer.h"
 #include "server/byte_budget.h"
+#include "server/caller.h"
 #include "server/chat/chat_format.h"
 #include "server/grammar/grammar_spec.h"
 #include "server/grammar/grammar_store.h"
@@ -23,7 +24,9 @@
 
 namespace tessera {
 
+class MemoryGuard;
 class Metrics;
+struct RequestRecord;
 
 // A text, token ids, or a chat.
 using Prompt = std::variant<std::string, std::vector<int32_t>, Conversation>;
@@ -54,6 +57,10 @@ struct GenerateRequest : RequestOptions {
   std::optional<std::chrono::steady_clock::time_point> deadline;
   bool streamed = false;  // the client reads the answer while it is generated
   bool echo = false;      // the answer repeats the prompt
+  // Queue timeout of the client; none: the server's own.
+  std::optional<std::chrono::milliseconds> queue_timeout;
+  std::shared_ptr<const Caller> caller;   // null: a server without keys
+  std::shared_ptr<RequestRecord> record;  // receives the tokens and times; null: no access log
 };
 
 // One sequence of an accepted request.
@@ -85,6 +92,8 @@ class Service {
     ByteBudget* budget = nullptr;                // of answers; not owned. Null: unbounded
     std::size_t max_answer_bytes = 256U << 20U;  // of one request, by answer_bytes()
     std::unique_ptr<GrammarCompiler> grammar_compiler = nullptr;  // null: grammars are refused
+    std::chrono::milliseconds queue_timeout{0};  // of requests without one; 0: none
+    int64_t memory_limit = 0;                    // see MemoryGuard
   };
 
   explicit Service(Parts parts);
@@ -98,8 +107,11 @@ class Service {
 
   // Generates one sequence for each of `sinks`, with consecutive seeds. Events go to the sinks on
   // the engine thread (see EventSink), after the metrics have recorded them.
+  // The caller's limits apply: range of priorities, pins, rates, share and salt of its tenant.
   // Requires: a request with a grammar has it compiled.
-  // Errors, with no sequence running: as Engine::submit. InvalidArgument with OpenAI's code
+  // Errors, with no sequence running: as Engine::submit. ResourceExhausted with the time of a retry
+  // (retry_after.h) if a rate is used up, or if memory is short. InvalidArgument for a priority or
+  // a pin beyond the caller's limits. InvalidArgument with OpenAI's code
   // "context_length_exceeded" and both numbers, if the prompt leaves no room for one more token (if
   // one was requested). InvalidArgument for messages that the template refuses, and for an answer
   // that may become too large. Unavailable if the answers that wait leave no room for another.
@@ -152,6 +164,8 @@ class Service {
                                               int64_t prompt_tokens, int64_t max_tokens) const;
 
   TextStream make_text(const GenerateRequest& request) const;
+  absl::StatusOr<EngineRequest> engine_request(const GenerateRequest& request,
+                                               std::vector<int32_t> prompt) const;
   absl::Status refuse(absl::Status status);
 
   std::unique_ptr<State> state_;

@@ -250,6 +250,24 @@ std::vector<SettingsField> limit_fields() {
       key_field(text_field("api-key-file", "FILE",
                            "further keys, one on each line; # begins a comment",
                            TESSERA_AT(api_key_file))),
+      key_field(text_field("tenants", "FILE",
+                           "tenants, their keys and their limits, instead of api-key and "
+                           "api-key-file; see docs/howto/tenants.md",
+                           TESSERA_AT(tenant_file))),
+      integer_field("max-priority", "NUMBER", {0, 1000},
+                    "without tenants: requests may have priorities from minus this to this",
+                    TESSERA_AT(max_priority)),
+      time_field("max-pin-ttl", 1, "how long a request may pin its prompt in the prefix cache",
+                 TESSERA_AT(max_pin_ttl)),
+      time_field("queue-timeout", 0,
+                 "how long a request may wait for its turn; one that is expected to wait longer is "
+                 "refused; 0: without limit; clients may ask for another one by the header "
+                 "x-queue-timeout",
+                 TESSERA_AT(queue_timeout)),
+      bytes_field("max-memory", 0,
+                  "anonymous memory of the process above which requests are refused; 0: nine "
+                  "tenths of the control group's limit, if it has one",
+                  TESSERA_AT(max_memory)),
       text_field("tls-cert", "FILE", "certificate chain (PEM) for HTTPS and gRPC over TLS",
                  TESSERA_AT(http.tls_certificate)),
       text_field("tls-key", "FILE", "its private key (PEM)", TESSERA_AT(http.tls_key)),
@@ -429,6 +447,24 @@ SettingsField ladder_field() {
       }};
 }
 
+// The range is the request option's.
+SettingsField floor_field() {
+  return {"kv-floor", "SHARE",
+          "for policies that drop tokens: share of its budget that a sequence keeps at least when "
+          "memory runs out and budgets are tightened, before any sequence is preempted; from 0.1 "
+          "to 1, which tightens none",
+          [](Settings& settings, std::string_view text) {
+            float share = 0;
+            if (!absl::SimpleAtof(std::string(text), &share) || !kKvFloor.contains(share)) {
+              return absl::InvalidArgumentError(
+                  absl::StrCat("must be ", kKvFloor.numbers(), ", not '", std::string(text), "'"));
+            }
+            settings.engine.kv_floor = share;
+            return absl::OkStatus();
+          },
+          [](const Settings& settings) { return absl::StrCat(settings.engine.kv_floor); }};
+}
+
 std::vector<SettingsField> engine_fields() {
   return {
       kv_field(),
@@ -438,6 +474,7 @@ std::vector<SettingsField> engine_fields() {
                          "a lossy policy are kept once they recur",
                          TESSERA_AT(engine.prefix_cache)),
       ladder_field(),
+      floor_field(),
       bytes_field("kv-memory", 0,
                   "size of the KV cache on each rank, with residual buffers and tables, such as "
                   "512MiB or 2GiB; 0: room for --max-sequences of --context tokens",
@@ -458,9 +495,10 @@ std::vector<SettingsField> engine_fields() {
 }
 
 std::vector<SettingsField> process_fields() {
-  const std::vector<Choice<std::string>> levels = {{"trace", "trace"}, {"debug", "debug"},
-                                                   {"info", "info"},   {"warning", "warning"},
-                                                   {"error", "error"}, {"off", "off"}};
+  std::vector<Choice<std::string>> levels;
+  for (const std::string_view level : kLogLevels) {
+    levels.push_back({level, std::string(level)});
+  }
   return {
       time_field("grammar-time", 1,
                  "CPU time to compile one grammar or JSON schema; a slower one is refused",
@@ -473,6 +511,11 @@ std::vector<SettingsField> process_fields() {
                  TESSERA_AT(drain_timeout)),
       choice_field("log-level", levels, "least severity that is logged, to stderr",
                    TESSERA_AT(log_level)),
+      choice_field<bool>("log-format", {{"text", false}, {"json", true}},
+                         "lines of words, or a JSON object on each line", TESSERA_AT(log_json)),
+      choice_field<bool>("access-log", {{"on", true}, {"off", false}},
+                         "one line for each request: id, key, tokens, times, status",
+                         TESSERA_AT(access_log)),
   };
 }
 

@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <utility>
 
 namespace tessera {
 namespace {
@@ -13,6 +14,7 @@ sigset_t stop_signals() {
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGHUP);
   return set;
 }
 
@@ -21,9 +23,9 @@ sigset_t stop_signals() {
 StopSignals::StopSignals() {
   const sigset_t set = stop_signals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  // A closed terminal or a program that rotates logs ends no server.
-  for (const int signal : {SIGPIPE, SIGHUP, SIGUSR1, SIGUSR2}) {
-    std::signal(signal, SIG_IGN);
+  // A program that rotates logs ends no server.
+  for (const int ignored : {SIGPIPE, SIGUSR1, SIGUSR2}) {
+    std::signal(ignored, SIG_IGN);
   }
   thread_ = std::thread([this] { listen(); });
 }
@@ -42,6 +44,13 @@ void StopSignals::listen() {
   while (true) {
     int signal = 0;
     sigwait(&set, &signal);
+    if (signal == SIGHUP) {
+      const std::lock_guard lock(reload_mutex_);
+      if (reload_) {
+        reload_();
+      }
+      continue;
+    }
     const std::lock_guard lock(mutex_);
     if (closing_) {
       return;
@@ -59,6 +68,11 @@ void StopSignals::wait() {
   serving_ = true;
   came_.wait(lock, [this] { return pending_ > 0; });
   --pending_;
+}
+
+void StopSignals::on_hangup(std::function<void()> reload) {
+  const std::lock_guard lock(reload_mutex_);
+  reload_ = std::move(reload);
 }
 
 void StopSignals::ignore() {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "server/access_log.h"
 #include "server/grpc/call_table.h"
 #include "server/grpc/stream_writer.h"
 #include "server/grpc/wire.h"
@@ -37,19 +38,21 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   };
 
   // Returns: a new call. gRPC may have its reactor at once; start() or finish_early() follows.
-  static std::shared_ptr<GenerateCall> make(const Shared& shared);
+  static std::shared_ptr<GenerateCall> make(const Shared& shared, grpc::ServerContextBase& context,
+                                            std::shared_ptr<const Caller> caller);
 
   // Submits the request. A refused one finishes with its error. Takes time in proportion to it.
-  void start(const grpc::ServerContextBase& context, const v1::GenerateRequest& request);
+  void start(const v1::GenerateRequest& request);
 
   // Ends the stream with an error.
   // Requires: start() is not called.
   void finish_early(const absl::Status& status);
 
   // Returns: the reactor of a call that finishes at once, with `status`.
-  static GenerateCall* refuse(const Shared& shared, const absl::Status& status);
+  static GenerateCall* refuse(const Shared& shared, grpc::ServerContextBase& context,
+                              const absl::Status& status);
 
-  explicit GenerateCall(const Shared& shared);
+  GenerateCall(const Shared& shared, grpc::ServerContextBase& context);
   ~GenerateCall() override;
 
   // Any thread. Ends the generation; the stream still gets its last message.
@@ -59,7 +62,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   struct Sequence;
   struct Taken;
 
-  absl::Status begin(const grpc::ServerContextBase& context, const v1::GenerateRequest& request);
+  absl::Status begin(const v1::GenerateRequest& request);
   void compile(GenerateCallRequest parsed);
   absl::Status submit(GenerateCallRequest parsed);
   void cancel(std::unique_lock<std::mutex> lock);
@@ -80,7 +83,11 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   void OnDone() override;
 
   const Shared shared_;
-  std::shared_ptr<GenerateCall> self_;  // keeps the call alive until OnDone
+  grpc::ServerContextBase& context_;  // of the call; valid until OnDone
+  const std::shared_ptr<RequestRecord> record_ = std::make_shared<RequestRecord>();
+  std::shared_ptr<const Caller> caller_;
+  absl::StatusCode end_code_ = absl::StatusCode::kOk;  // only the writing side's owner
+  std::shared_ptr<GenerateCall> self_;                 // keeps the call alive until OnDone
   std::string name_;
   std::vector<std::unique_ptr<Sequence>> sequences_;  // sinks of the engine
 

@@ -4,6 +4,9 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_credentials_options.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <grpcpp/support/server_interceptor.h>
@@ -12,7 +15,7 @@
 #include <spdlog/spdlog.h>
 
 #include <fstream>
-#include <iterator>
+#include <memory>
 #include <mutex>
 #include <string_view>
 #include <utility>
@@ -75,13 +78,11 @@ void apply(const GrpcOptions& options, grpc::ServerBuilder& builder) {
                              milliseconds(options.min_ping_interval));
 }
 
-absl::StatusOr<std::string> read_file(const char* what, const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file) {
+absl::Status check_readable(const char* what, const std::string& path) {
+  if (!std::ifstream(path, std::ios::binary).good()) {
     return absl::NotFoundError(absl::StrCat(what, " '", path, "' cannot be read"));
   }
-  return text;
+  return absl::OkStatus();
 }
 
 // gRPC finds out when the first client connects.
@@ -96,21 +97,27 @@ bool fit_together(const GrpcOptions& options) {
   return fit;
 }
 
+// gRPC looks at the files itself: connections made a second after a change have the new
+// certificate.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> make_credentials(
     const GrpcOptions& options) {
   if (options.tls_certificate.empty() && options.tls_key.empty()) {
     return grpc::InsecureServerCredentials();
   }
-  grpc::SslServerCredentialsOptions tls;
-  auto& pair = tls.pem_key_cert_pairs.emplace_back();
-  TESSERA_ASSIGN_OR_RETURN(pair.cert_chain, read_file("TLS certificate", options.tls_certificate));
-  TESSERA_ASSIGN_OR_RETURN(pair.private_key, read_file("TLS key", options.tls_key));
+  TESSERA_RETURN_IF_ERROR(check_readable("TLS certificate", options.tls_certificate));
+  TESSERA_RETURN_IF_ERROR(check_readable("TLS key", options.tls_key));
   if (!fit_together(options)) {
     return absl::UnavailableError(absl::StrCat("TLS certificate '", options.tls_certificate,
                                                "' and key '", options.tls_key,
                                                "' do not fit together"));
   }
-  return grpc::SslServerCredentials(tls);
+  constexpr unsigned kLookSeconds = 1;
+  using grpc::experimental::FileWatcherCertificateProvider;
+  grpc::experimental::TlsServerCredentialsOptions tls(
+      std::make_shared<FileWatcherCertificateProvider>(options.tls_key, options.tls_certificate,
+                                                       kLookSeconds));
+  tls.watch_identity_key_cert_pairs();
+  return grpc::experimental::TlsServerCredentials(tls);
 }
 
 class Listener final : public GrpcListener {

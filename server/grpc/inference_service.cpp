@@ -48,12 +48,13 @@ InferenceService::InferenceService(tessera::Service& service, const ApiKeys& key
 template <class Call>
 grpc::ServerUnaryReactor* InferenceService::reply_later(grpc::CallbackServerContext* context,
                                                         std::size_t bytes, Call call) {
-  const absl::StatusOr<std::string> key_name = authorize(keys_, *context);
-  if (!key_name.ok()) {
-    return reply(context, key_name.status());
+  const auto caller = authorize(keys_, *context);
+  if (!caller.ok()) {
+    return reply(context, caller.status());
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  if (!work_.pool.submit(*key_name, bytes, [reactor, call] { reactor->Finish(to_grpc(call())); })) {
+  if (!work_.pool.submit((*caller)->turn_name(), bytes,
+                         [reactor, call] { reactor->Finish(to_grpc(call())); })) {
     reactor->Finish(to_grpc(absl::UnavailableError(kBusy)));
   }
   return reactor;
@@ -61,14 +62,14 @@ grpc::ServerUnaryReactor* InferenceService::reply_later(grpc::CallbackServerCont
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
-  const absl::StatusOr<std::string> key_name = authorize(keys_, *context);
-  if (!key_name.ok()) {
-    return GenerateCall::refuse(shared_, key_name.status());
+  const auto caller = authorize(keys_, *context);
+  if (!caller.ok()) {
+    return GenerateCall::refuse(shared_, *context, caller.status());
   }
-  const std::shared_ptr<GenerateCall> call = GenerateCall::make(shared_);
+  const std::shared_ptr<GenerateCall> call = GenerateCall::make(shared_, *context, *caller);
   // The call owns its writing side until start() returns, so gRPC keeps request and context.
-  if (!work_.pool.submit(*key_name, request->ByteSizeLong(),
-                         [call, context, request] { call->start(*context, *request); })) {
+  if (!work_.pool.submit((*caller)->turn_name(), request->ByteSizeLong(),
+                         [call, request] { call->start(*request); })) {
     call->finish_early(absl::UnavailableError(kBusy));
   }
   return call.get();
@@ -77,15 +78,16 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
 grpc::ServerUnaryReactor* InferenceService::Abort(grpc::CallbackServerContext* context,
                                                   const v1::AbortRequest* request,
                                                   v1::AbortResponse* response) {
-  const absl::Status authorized = authorize(keys_, *context).status();
-  if (authorized.ok()) {
-    const std::shared_ptr<GenerateCall> call = calls_.find(request->request_id());
+  const auto caller = authorize(keys_, *context);
+  if (caller.ok()) {
+    const std::shared_ptr<GenerateCall> call =
+        calls_.find((*caller)->tenant_id, request->request_id());
     if (call != nullptr) {
       call->abort();
     }
     response->set_found(call != nullptr);
   }
-  return reply(context, authorized);
+  return reply(context, caller.status());
 }
 
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
@@ -136,7 +138,7 @@ grpc::ServerUnaryReactor* InferenceService::GetCacheInfo(grpc::CallbackServerCon
 grpc::ServerUnaryReactor* InferenceService::FlushCache(grpc::CallbackServerContext* context,
                                                        const v1::FlushCacheRequest*,
                                                        v1::FlushCacheResponse*) {
-  const absl::Status authorized = authorize(keys_, *context).status();
+  const absl::Status authorized = authorize(keys_, *context, /*admin=*/true).status();
   if (authorized.ok()) {
     service_.engine().flush_cache();
   }

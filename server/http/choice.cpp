@@ -122,8 +122,10 @@ void Choice::take_finish(const Finish& finish) {
       text.stop = generation_.text.stop();
       break;
     case FinishReason::cancelled:
-      failure =
-          with_code(absl::UnavailableError("the server has cancelled this request"), "cancelled");
+      failure = finish.status.ok()
+                    ? with_code(absl::UnavailableError("the server has cancelled this request"),
+                                "cancelled")
+                    : with_code(finish.status, "timeout");
       break;
     case FinishReason::failed:
       failure = finish.status.ok() ? absl::InternalError("the engine failed") : finish.status;

@@ -203,6 +203,7 @@ asio::awaitable<void> HttpConnection::serve() {
 
 // Returns: false if the connection must be closed.
 asio::awaitable<bool> HttpConnection::serve_one() {
+  admission_ = {};
   waits_since_ = Clock::now().time_since_epoch().count();
   Received received = co_await read_head();
   waits_since_ = 0;
@@ -213,8 +214,8 @@ asio::awaitable<bool> HttpConnection::serve_one() {
   if (const auto* reply = std::get_if<HttpReply>(&admitted)) {
     co_return co_await refuse_head(*reply);
   }
-  const auto& admission = std::get<HttpAdmission>(admitted);
-  if (args_.probes_only && !admission.probe) {
+  admission_ = std::get<HttpAdmission>(std::move(admitted));
+  if (args_.probes_only && !admission_.probe) {
     co_return co_await refuse(503, "this server has too many connections: try again later");
   }
   received = co_await read_body();
@@ -222,7 +223,7 @@ asio::awaitable<bool> HttpConnection::serve_one() {
     co_return co_await refuse(received);
   }
   const HttpRequest request = parser_.take();
-  const bool open = co_await answer(request, admission);
+  const bool open = co_await answer(request);
   co_return open && !args_.probes_only;
 }
 
@@ -266,32 +267,30 @@ asio::awaitable<bool> HttpConnection::on_pool(std::string_view key_name, std::si
 }
 
 // Returns: false if the connection must be closed.
-asio::awaitable<bool> HttpConnection::answer(const HttpRequest& request,
-                                             const HttpAdmission& admission) {
+asio::awaitable<bool> HttpConnection::answer(const HttpRequest& request) {
   HttpResult result;
   const auto waker = std::make_shared<Waker>(*this);
-  const auto handle = [&] { result = args_.handler.handle(request, waker); };
-  if (!admission.pooled) {
+  const auto handle = [&] { result = args_.handler.handle(request, admission_, waker); };
+  if (!admission_.pooled) {
     handle();
-  } else if (!co_await on_pool(admission.key_name, request.body.size(), handle)) {
+  } else if (!co_await on_pool(admission_.key_name, request.body.size(), handle)) {
     co_return co_await refuse(503, "too many requests wait to be read: try again later");
   }
   room_for_body_.release();
   if (auto* answer = std::get_if<std::unique_ptr<HttpAnswer>>(&result)) {
-    co_return co_await answer_later(request, **answer, admission);
+    co_return co_await answer_later(request, **answer);
   }
   const bool open = stays_open(request);
   co_return co_await send(request, std::get<HttpReply>(result), open) && open;
 }
 
-asio::awaitable<bool> HttpConnection::answer_later(const HttpRequest& request, HttpAnswer& answer,
-                                                   const HttpAdmission& admission) {
+asio::awaitable<bool> HttpConnection::answer_later(const HttpRequest& request, HttpAnswer& answer) {
   const std::size_t bytes = answer.start_bytes();
   std::optional<HttpReply> reply;
   while (true) {
     if (bytes == 0) {
       reply = answer.start();
-    } else if (!co_await on_pool(admission.key_name, bytes, [&] { reply = answer.start(); })) {
+    } else if (!co_await on_pool(admission_.key_name, bytes, [&] { reply = answer.start(); })) {
       co_return co_await refuse(503, "too many answers wait to be printed: try again later");
     }
     if (reply || peer_gone_) {
@@ -375,7 +374,7 @@ asio::awaitable<bool> HttpConnection::refuse(Received why) {
 }
 
 asio::awaitable<bool> HttpConnection::refuse(int status, const std::string& reason) {
-  const HttpReply reply = args_.handler.refuse(status, reason);
+  const HttpReply reply = args_.handler.refuse(status, reason, admission_);
   co_await write(print_head(reply, HttpRequest(), false) + reply.body);
   co_return false;
 }

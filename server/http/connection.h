@@ -84,9 +84,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   boost::asio::awaitable<bool> refuse(Received why);
   boost::asio::awaitable<bool> refuse(int status, const std::string& reason);
   boost::asio::awaitable<bool> refuse_head(const HttpReply& reply);
-  boost::asio::awaitable<bool> answer(const HttpRequest& request, const HttpAdmission& admission);
-  boost::asio::awaitable<bool> answer_later(const HttpRequest& request, HttpAnswer& answer,
-                                            const HttpAdmission& admission);
+  boost::asio::awaitable<bool> answer(const HttpRequest& request);
+  boost::asio::awaitable<bool> answer_later(const HttpRequest& request, HttpAnswer& answer);
   boost::asio::awaitable<bool> stream(const HttpRequest& request, HttpAnswer& answer,
                                       std::string piece);
   boost::asio::awaitable<bool> send(const HttpRequest& request, const HttpReply& reply, bool open);
@@ -110,6 +109,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpSignal room_;     // wakes read_loop(): the inbox has room
   boost::asio::steady_timer limit_timer_;
   ByteBudget::Share room_for_body_;
+  HttpAdmission admission_;                              // of the request that is read or answered
   std::atomic<HttpSignal::Clock::rep> waits_since_ = 0;  // 0: it has a head
   std::size_t unread_ = 0;  // unacknowledged bytes when the time limit of a write began
   bool discard_ = false;    // further input is ignored

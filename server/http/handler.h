@@ -10,6 +10,9 @@
 
 namespace tessera {
 
+struct Caller;
+struct RequestRecord;
+
 // Notifies a connection of new data for its answer. Any thread, at any time, also after the
 // connection was destroyed. Never blocks.
 class HttpWaker {
@@ -43,9 +46,11 @@ using HttpResult = std::variant<HttpReply, std::unique_ptr<HttpAnswer>>;
 
 // Decision on the head of a request: the rest is read and answered.
 struct HttpAdmission {
-  std::string key_name;  // name of its API key, whose requests share turns; empty without keys
-  bool probe = false;    // needs no key: answered on the connections that are kept for probes too
-  bool pooled = false;   // handle() does work that grows with the body, so it runs on the work pool
+  std::string key_name;  // whose requests share turns (Caller::turn_name); empty without keys
+  std::shared_ptr<const Caller> caller;   // null for a probe without a key
+  std::shared_ptr<RequestRecord> record;  // for the access log
+  bool probe = false;   // needs no key: answered on the connections that are kept for probes too
+  bool pooled = false;  // handle() does work that grows with the body, so it runs on the work pool
 };
 
 // Answers the requests of a listener.
@@ -59,11 +64,13 @@ class HttpHandler {
   virtual std::variant<HttpAdmission, HttpReply> admit(const HttpRequest& head) = 0;
 
   // Answers a request that was admitted.
-  virtual HttpResult handle(const HttpRequest& request, std::shared_ptr<HttpWaker> waker) = 0;
+  virtual HttpResult handle(const HttpRequest& request, const HttpAdmission& admission,
+                            std::shared_ptr<HttpWaker> waker) = 0;
 
   // Returns: the answer to input that is not a request: malformed, too large, too slow. `reason` is
-  // text.
-  virtual HttpReply refuse(int status, const std::string& reason) = 0;
+  // text. `admission`: of its head; empty if that was not admitted.
+  virtual HttpReply refuse(int status, const std::string& reason,
+                           const HttpAdmission& admission) = 0;
 };
 
 }  // namespace tessera

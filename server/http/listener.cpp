@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -123,11 +124,11 @@ class Registry {
 // TLS 1.2 and 1.3 with forward secrecy and authenticated encryption only (RFC 9325).
 constexpr const char* kTls12Ciphers = "ECDHE+AESGCM:ECDHE+CHACHA20";
 
-absl::StatusOr<std::unique_ptr<asio::ssl::context>> make_tls(const HttpOptions& options) {
+absl::StatusOr<std::shared_ptr<asio::ssl::context>> make_tls(const HttpOptions& options) {
   if (options.tls_certificate.empty() && options.tls_key.empty()) {
     return nullptr;
   }
-  auto context = std::make_unique<asio::ssl::context>(asio::ssl::context::tls_server);
+  auto context = std::make_shared<asio::ssl::context>(asio::ssl::context::tls_server);
   error_code error;
   context->set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_tlsv1 |
                            asio::ssl::context::no_tlsv1_1 | asio::ssl::context::no_compression,
@@ -162,7 +163,7 @@ constexpr std::chrono::seconds kWarnInterval{10};
 class AsioListener final : public HttpListener {
  public:
   AsioListener(const HttpOptions& options, HttpHandler& handler, RequestWork work,
-               std::unique_ptr<asio::ssl::context> tls)
+               std::shared_ptr<asio::ssl::context> tls)
       : options_(options),
         handler_(handler),
         shared_(work),
@@ -201,6 +202,12 @@ class AsioListener final : public HttpListener {
     for (int32_t i = 0; i < options_.threads; ++i) {
       threads_.emplace_back([this] { io_->run(); });
     }
+  }
+
+  absl::Status reload_tls() override {
+    TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<asio::ssl::context> tls, make_tls(options_));
+    tls_ = std::move(tls);
+    return absl::OkStatus();
   }
 
   uint16_t port() const override { return port_; }
@@ -290,11 +297,13 @@ class AsioListener final : public HttpListener {
     const bool full = registry_->count() >= options_.max_connections;
     const bool probes_only = full && !registry_->evict(kLeastWait);
     const uint64_t number = registry_->reserve();
+    // Each connection keeps the OpenSSL context that it began with.
+    const std::shared_ptr<asio::ssl::context> tls = tls_;
     auto connection = std::make_shared<HttpConnection>(HttpConnection::Args{
         .executor = executor,
         .io = io_,
-        .transport = tls_ ? make_tls_transport(std::move(socket), *tls_)
-                          : make_plain_transport(std::move(socket)),
+        .transport = tls ? make_tls_transport(std::move(socket), *tls)
+                         : make_plain_transport(std::move(socket)),
         .options = options_,
         .handler = handler_,
         .work = shared_,
@@ -307,7 +316,7 @@ class AsioListener final : public HttpListener {
   const HttpOptions options_;
   HttpHandler& handler_;
   RequestWork shared_;
-  std::unique_ptr<asio::ssl::context> tls_;
+  std::atomic<std::shared_ptr<asio::ssl::context>> tls_;
   std::shared_ptr<asio::io_context> io_;
   asio::executor_work_guard<asio::io_context::executor_type> work_{io_->get_executor()};
   tcp::acceptor acceptor_;

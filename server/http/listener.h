@@ -58,6 +58,10 @@ class HttpListener {
   virtual uint16_t port() const = 0;
   virtual std::size_t connections() const = 0;
 
+  // Reads certificate and key again, for new connections; without TLS it does nothing. Any thread.
+  // Errors: as start(), and the certificate stays as it was.
+  virtual absl::Status reload_tls() = 0;
+
   // Closes the port. Idle connections are closed, the others after their answer.
   virtual void stop_accepting() = 0;
 

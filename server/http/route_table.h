@@ -27,14 +27,16 @@ HttpResult answer_messages(const EndpointContext& context);
 HttpResult answer_count_tokens(const EndpointContext& context);
 HttpResult answer_cache(const EndpointContext& context);
 HttpResult answer_cache_flush(const EndpointContext& context);
+HttpResult answer_log_level(const EndpointContext& context);
 HttpResult answer_tokenize(const EndpointContext& context);
 HttpResult answer_detokenize(const EndpointContext& context);
 
 // Requirement of a route on a server with API keys.
 enum class Access : uint8_t {
-  open,  // no key
-  key,   // as `Authorization: Bearer`; as Basic only from the server's own pages
-  page,  // the same, and Basic from anywhere: browsers are asked for it
+  open,   // no key
+  key,    // as `Authorization: Bearer`; as Basic only from the server's own pages
+  page,   // the same, and Basic from anywhere: browsers are asked for it
+  admin,  // as `key`, of one with the right to admin routes
 };
 
 // Amount of an endpoint's work, and the thread that does it.
@@ -65,7 +67,8 @@ inline constexpr Route kRoutes[] = {
     {"POST", "/v1/messages", answer_messages, Access::key, Work::grows},
     {"POST", "/v1/messages/count_tokens", answer_count_tokens, Access::key, Work::grows},
     {"GET", "/v1/cache", answer_cache},
-    {"POST", "/v1/cache/flush", answer_cache_flush},
+    {"POST", "/v1/cache/flush", answer_cache_flush, Access::admin},
+    {"POST", "/v1/log-level", answer_log_level, Access::admin},
     {"POST", "/tokenize", answer_tokenize, Access::key, Work::grows},
     {"POST", "/detokenize", answer_detokenize, Access::key, Work::grows},
 };

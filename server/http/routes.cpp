@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "kernels/check.h"
+#include "server/access_log.h"
 #include "server/http/origin_check.h"
 #include "server/http/replies.h"
 #include "server/http/route_table.h"
@@ -57,25 +58,40 @@ bool allows(std::string_view allowed, std::string_view method) {
   return method == allowed || (allowed == "GET" && method == "HEAD");
 }
 
-// Adds headers to an answer.
-class WithHeaders final : public HttpAnswer {
+// Adds headers to an answer, and logs its end.
+class LoggedAnswer final : public HttpAnswer {
  public:
-  WithHeaders(std::unique_ptr<HttpAnswer> answer, HttpHeaders headers)
-      : answer_(std::move(answer)), headers_(std::move(headers)) {}
+  LoggedAnswer(std::unique_ptr<HttpAnswer> answer, HttpHeaders headers,
+               std::shared_ptr<const RequestRecord> record)
+      : answer_(std::move(answer)), headers_(std::move(headers)), record_(std::move(record)) {}
+  ~LoggedAnswer() override {
+    log_access(*record_, status_ > 0 ? fmt::format("{}", status_) : kLeft, complete_);
+  }
 
   std::optional<HttpReply> start() override {
     std::optional<HttpReply> reply = answer_->start();
     if (reply) {
+      status_ = reply->status;
+      complete_ = !reply->streamed;
       reply->headers.insert(reply->headers.end(), headers_.begin(), headers_.end());
     }
     return reply;
   }
   std::size_t start_bytes() const override { return answer_->start_bytes(); }
-  bool more(std::string& piece) override { return answer_->more(piece); }
+  bool more(std::string& piece) override {
+    const bool going = answer_->more(piece);
+    complete_ = !going;
+    return going;
+  }
 
  private:
+  static constexpr const char* kLeft = "499";  // nginx's status of a client that left
+
   std::unique_ptr<HttpAnswer> answer_;
   HttpHeaders headers_;
+  std::shared_ptr<const RequestRecord> record_;
+  int status_ = 0;
+  bool complete_ = false;
 };
 
 // Returns: the headers that allow pages of `origin` to read an answer.
@@ -110,19 +126,17 @@ void Routes::attach(Service& service) {
   service_ = &service;
 }
 
-std::optional<std::string> Routes::key_of(const HttpRequest& head, Access access) const {
-  if (access == Access::open) {
-    return std::string();
-  }
+// Returns: null if the request needs a key and has none, or if an open route's has none.
+std::shared_ptr<const Caller> Routes::caller_of(const HttpRequest& head, Access access) const {
   const std::string_view site = head.header("sec-fetch-site");
   const bool own_page = site.empty() || site == "none" || site == "same-origin";
   // Anthropic's clients send the key alone.
   if (const std::string_view key = head.header("x-api-key");
       !key.empty() && head.header("authorization").empty()) {
-    return options_.api_keys.name_of(fmt::format("Bearer {}", key));
+    return options_.api_keys.find(fmt::format("Bearer {}", key), /*basic_too=*/false);
   }
-  return options_.api_keys.name_of(head.header("authorization"),
-                                   /*basic_too=*/access == Access::page || own_page);
+  return options_.api_keys.find(head.header("authorization"),
+                                /*basic_too=*/access == Access::page || own_page);
 }
 
 // Without a key, what protects a server is that only its own machine reaches it. A web page in a
@@ -145,60 +159,89 @@ absl::Status Routes::check_origin(const HttpRequest& head, Access access) const 
   return absl::OkStatus();
 }
 
-std::variant<HttpAdmission, HttpReply> Routes::admit(const HttpRequest& head) {
+// Fills in the admission.
+// Returns: the reply to a request that is refused.
+std::optional<HttpReply> Routes::decide(const HttpRequest& head, HttpAdmission& admission) const {
   if (!options_.cors_origin.empty() && head.method == "OPTIONS") {
-    return HttpAdmission();
+    return std::nullopt;
   }
   const Route* route = find_route(head.path);
   // A path that is not known needs a key too, so as not to reveal which paths exist.
   const Access access = route == nullptr ? Access::key : route->access;
   if (const absl::Status status = check_origin(head, access); !status.ok()) {
-    return shown(error_reply(status));
+    return error_reply(status);
   }
-  std::optional<std::string> key = key_of(head, access);
-  if (!key) {
-    return shown(locked_reply(access));
+  admission.caller = caller_of(head, access);
+  if (admission.caller != nullptr) {
+    admission.record->set_caller(*admission.caller);
+    admission.key_name = admission.caller->turn_name();
+  } else if (access != Access::open) {
+    return locked_reply(access);
+  }
+  if (access == Access::admin && !admission.caller->admin) {
+    return error_reply(absl::PermissionDeniedError(
+        fmt::format("{} is for keys with the right 'admin'", head.path)));
   }
   if (route == nullptr) {
-    return shown(
-        error_reply(absl::NotFoundError(fmt::format("there is nothing at {}", head.path))));
+    return error_reply(absl::NotFoundError(fmt::format("there is nothing at {}", head.path)));
   }
   if (!allows(route->method, head.method)) {
-    return shown(method_reply(head.method, head.path, route->method));
+    return method_reply(head.method, head.path, route->method);
   }
   if (std::holds_alternative<ModelEndpoint>(route->endpoint) && service_ == nullptr) {
-    return shown(error_reply(absl::UnavailableError("the model is being loaded")));
+    return error_reply(absl::UnavailableError("the model is being loaded"));
   }
-  return HttpAdmission{.key_name = *std::move(key),
-                       .probe = access == Access::open,
-                       .pooled = route->work == Work::grows};
+  admission.probe = access == Access::open;
+  admission.pooled = route->work == Work::grows;
+  return std::nullopt;
 }
 
-// Returns: the reply, with the headers that allow pages of the CORS origin to read it.
-HttpReply Routes::shown(HttpReply reply) const {
-  if (!options_.cors_origin.empty()) {
-    const HttpHeaders headers = cors_headers(options_.cors_origin);
-    reply.headers.insert(reply.headers.end(), headers.begin(), headers.end());
+std::variant<HttpAdmission, HttpReply> Routes::admit(const HttpRequest& head) {
+  HttpAdmission admission;
+  admission.record = std::make_shared<RequestRecord>();
+  admission.record->id = request_id_of(head.header("x-request-id"));
+  admission.record->method = head.method;
+  admission.record->path = head.path;
+  if (std::optional<HttpReply> refusal = decide(head, admission)) {
+    return logged(*std::move(refusal), *admission.record);
   }
+  return admission;
+}
+
+// Returns: headers of every answer: the request's id, and those that allow pages of the CORS origin
+// to read it.
+HttpHeaders Routes::headers_of(const RequestRecord& record) const {
+  HttpHeaders headers;
+  if (!options_.cors_origin.empty()) {
+    headers = cors_headers(options_.cors_origin);
+  }
+  headers.emplace_back("x-request-id", record.id);
+  return headers;
+}
+
+// Returns: a whole answer, with these headers. Logs the end of the request.
+HttpReply Routes::logged(HttpReply reply, const RequestRecord& record) const {
+  log_access(record, fmt::format("{}", reply.status), true);
+  const HttpHeaders headers = headers_of(record);
+  reply.headers.insert(reply.headers.end(), headers.begin(), headers.end());
   return reply;
 }
 
-HttpResult Routes::handle(const HttpRequest& request, std::shared_ptr<HttpWaker> waker) {
+HttpResult Routes::handle(const HttpRequest& request, const HttpAdmission& admission,
+                          std::shared_ptr<HttpWaker> waker) {
   if (request.method == "OPTIONS") {
-    return shown(preflight_reply(request));
+    return logged(preflight_reply(request), *admission.record);
   }
-  HttpResult result = dispatch(request, std::move(waker));
+  HttpResult result = dispatch(request, admission, std::move(waker));
   if (auto* reply = std::get_if<HttpReply>(&result)) {
-    return shown(std::move(*reply));
+    return logged(std::move(*reply), *admission.record);
   }
-  if (options_.cors_origin.empty()) {
-    return result;
-  }
-  return std::make_unique<WithHeaders>(std::move(std::get<std::unique_ptr<HttpAnswer>>(result)),
-                                       cors_headers(options_.cors_origin));
+  return std::make_unique<LoggedAnswer>(std::move(std::get<std::unique_ptr<HttpAnswer>>(result)),
+                                        headers_of(*admission.record), admission.record);
 }
 
-HttpResult Routes::dispatch(const HttpRequest& request, std::shared_ptr<HttpWaker> waker) {
+HttpResult Routes::dispatch(const HttpRequest& request, const HttpAdmission& admission,
+                            std::shared_ptr<HttpWaker> waker) {
   const Route* route = find_route(request.path);
   TESSERA_CHECK(route != nullptr, "a request that was admitted has a route");
   if (const auto* plain = std::get_if<PlainEndpoint>(&route->endpoint)) {
@@ -209,15 +252,23 @@ HttpResult Routes::dispatch(const HttpRequest& request, std::shared_ptr<HttpWake
        .rest = std::string_view(request.path).substr(fixed_part(*route).size()),
        .service = *service_,
        .waker = std::move(waker),
+       .caller = admission.caller,
+       .record = admission.record,
        .max_choices = options_.max_choices,
        .started = started_});
 }
 
-HttpReply Routes::refuse(int status, const std::string& reason) {
+HttpReply Routes::refuse(int status, const std::string& reason, const HttpAdmission& admission) {
   HttpReply reply = error_reply(status == 503 ? absl::UnavailableError(reason)
                                               : absl::InvalidArgumentError(reason));
   reply.status = status;
-  return reply;
+  if (admission.record != nullptr) {
+    return logged(std::move(reply), *admission.record);
+  }
+  RequestRecord record;  // of input without a valid head
+  record.id = request_id_of({});
+  record.method = record.path = "-";
+  return logged(std::move(reply), record);
 }
 
 }  // namespace tessera

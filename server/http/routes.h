@@ -15,6 +15,7 @@ namespace tessera {
 
 enum class Access : uint8_t;
 class Service;
+struct RequestRecord;
 
 struct RoutesOptions {
   // Any of these keys authorizes every route, as `Authorization: Bearer KEY`; some routes need none
@@ -31,7 +32,8 @@ struct RoutesOptions {
 };
 
 // HTTP API: dispatches to the routes of server/http/route_table.h. Until attach(), endpoints that
-// need the model return 503.
+// need the model return 503. Every answer has the header x-request-id, from the client or new, and
+// its end is logged (access_log.h).
 class Routes final : public HttpHandler {
  public:
   explicit Routes(RoutesOptions options);
@@ -41,14 +43,18 @@ class Routes final : public HttpHandler {
   void attach(Service& service);
 
   std::variant<HttpAdmission, HttpReply> admit(const HttpRequest& head) override;
-  HttpResult handle(const HttpRequest& request, std::shared_ptr<HttpWaker> waker) override;
-  HttpReply refuse(int status, const std::string& reason) override;
+  HttpResult handle(const HttpRequest& request, const HttpAdmission& admission,
+                    std::shared_ptr<HttpWaker> waker) override;
+  HttpReply refuse(int status, const std::string& reason, const HttpAdmission& admission) override;
 
  private:
-  std::optional<std::string> key_of(const HttpRequest& head, Access access) const;
+  std::shared_ptr<const Caller> caller_of(const HttpRequest& head, Access access) const;
   absl::Status check_origin(const HttpRequest& head, Access access) const;
-  HttpReply shown(HttpReply reply) const;
-  HttpResult dispatch(const HttpRequest& request, std::shared_ptr<HttpWaker> waker);
+  std::optional<HttpReply> decide(const HttpRequest& head, HttpAdmission& admission) const;
+  HttpHeaders headers_of(const RequestRecord& record) const;
+  HttpReply logged(HttpReply reply, const RequestRecord& record) const;
+  HttpResult dispatch(const HttpRequest& request, const HttpAdmission& admission,
+                      std::shared_ptr<HttpWaker> waker);
 
   RoutesOptions options_;
   int64_t started_;  // seconds of the Unix epoch

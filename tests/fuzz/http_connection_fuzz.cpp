@@ -52,17 +52,21 @@ class FuzzHandler final : public HttpHandler {
   std::variant<HttpAdmission, HttpReply> admit(const HttpRequest& head) override {
     TESSERA_CHECK(head.body.empty(), "a head has no body");
     if (head.path.starts_with("/refused")) {
-      return refuse(401, "refused");
+      return refuse(401, "refused", {});
     }
-    return HttpAdmission{.key_name = head.method, .probe = false, .pooled = head.path == "/pooled"};
+    HttpAdmission admission;
+    admission.key_name = head.method;
+    admission.pooled = head.path == "/pooled";
+    return admission;
   }
-  HttpResult handle(const HttpRequest& request, std::shared_ptr<HttpWaker>) override {
+  HttpResult handle(const HttpRequest& request, const HttpAdmission&,
+                    std::shared_ptr<HttpWaker>) override {
     requests.push_back(request.method + ' ' + request.path + ' ' + request.body);
     HttpReply reply;
     reply.body = std::to_string(request.body.size());
     return reply;
   }
-  HttpReply refuse(int status, const std::string& reason) override {
+  HttpReply refuse(int status, const std::string& reason, const HttpAdmission&) override {
     HttpReply reply;
     reply.status = status;
     reply.body = reason;

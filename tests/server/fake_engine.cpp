@@ -164,6 +164,7 @@ EngineStats FakeEngine::stats() const {
           .prompt_tokens = 11,
           .generated_tokens = 13,
           .preemptions = 2,
+          .kv_tightenings = 4,
           .kv_demotions = 17,
           .kv_dropped_tokens = 5,
           .formats = 1,

@@ -226,6 +226,7 @@ TEST(Metrics, ShowsTheEngineUnderTheNamesGatewaysKnow) {
            "# TYPE vllm:time_to_first_token_seconds histogram",
            "tessera:kv_bytes{model_name=\"fake\",format=\"f16\",state=\"private\"} 20480",
            "tessera:kv_bytes{model_name=\"fake\",format=\"f16\",state=\"shared\"} 5120",
+           "tessera:kv_tightenings_total{model_name=\"fake\"} 4",
            "tessera:kv_demotions_total{model_name=\"fake\"} 17",
            "tessera:kv_dropped_tokens_total{model_name=\"fake\"} 5",
            "tessera:kv_bytes{model_name=\"fake\",format=\"any\",state=\"free\"} 76800",

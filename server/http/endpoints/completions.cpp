@@ -30,6 +30,7 @@ absl::StatusOr<HttpResult> complete(const EndpointContext& context,
                     "allowed",
                     choices, context.max_choices));
   }
+  TESSERA_RETURN_IF_ERROR(take_head(context, parsed->each));
   auto printer = make_completion_printer(context.service.model_name(), *parsed);
   TESSERA_ASSIGN_OR_RETURN(
       std::unique_ptr<HttpAnswer> answer,

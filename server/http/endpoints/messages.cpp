@@ -25,6 +25,7 @@ HttpResult printed(absl::StatusOr<HttpResult> result) {
 absl::StatusOr<HttpResult> answer(const EndpointContext& context) {
   TESSERA_ASSIGN_OR_RETURN(CompletionRequest request, parse_messages_request(context.request.body));
   TESSERA_RETURN_IF_ERROR(check_model(context.service, request.model));
+  TESSERA_RETURN_IF_ERROR(take_head(context, request.each));
   TESSERA_ASSIGN_OR_RETURN(
       std::unique_ptr<HttpAnswer> answer,
       answer_completion(context.service, std::move(request),

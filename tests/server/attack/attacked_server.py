@@ -133,6 +133,7 @@ class Http2:
     def __init__(self, server, seconds=5):
         self.socket = server.connect(server.grpc)
         self.socket.settimeout(seconds)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.got = b""
         self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + self.frame(4, 0, 0, b""))
         # A settings frame is all that a server sends on its own.
