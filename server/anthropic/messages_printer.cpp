@@ -100,7 +100,10 @@ class MessagesPrinter final : public AnswerPrinter {
       if (!call.id.empty()) {
         close(events);
         open(events, Block::call,
-             {{"type", "tool_use"}, {"id", call.id}, {"name", call.name}, {"input", Json::object()}});
+             {{"type", "tool_use"},
+              {"id", call.id},
+              {"name", call.name},
+              {"input", Json::object()}});
       }
       delta(events, {{"type", "input_json_delta"}, {"partial_json", call.arguments}});
     }
@@ -141,8 +144,8 @@ class MessagesPrinter final : public AnswerPrinter {
                      {"content_block", std::move(content)}});
   }
   void delta(std::string& events, Json content) const {
-    events += event(
-        {{"type", "content_block_delta"}, {"index", index_}, {"delta", std::move(content)}});
+    events +=
+        event({{"type", "content_block_delta"}, {"index", index_}, {"delta", std::move(content)}});
   }
   void close(std::string& events) {
     if (std::exchange(block_, Block::none) != Block::none) {
@@ -181,10 +184,10 @@ std::unique_ptr<AnswerPrinter> make_messages_printer(const std::string& model) {
 }
 
 std::string print_messages_error(const absl::Status& status) {
-  return dump({{"type", "error"},
-               {"error",
-                {{"type", type_name(http_status(status))},
-                 {"message", std::string(status.message())}}}});
+  return dump(
+      {{"type", "error"},
+       {"error",
+        {{"type", type_name(http_status(status))}, {"message", std::string(status.message())}}}});
 }
 
 std::string print_token_count(size_t tokens) {

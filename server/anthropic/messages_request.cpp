@@ -140,8 +140,9 @@ void read_tools(BodyFields& fields, const Ordered& ordered, ToolUse& use, Conver
     const std::string place = fmt::format("tools[{}]", i++);
     const Ordered type = tool.is_object() ? tool.value("type", Ordered("custom")) : Ordered();
     if (type != "custom") {
-      return fields.refuse(place, "must be an object of the type custom: this server has no tools "
-                                  "of its own");
+      return fields.refuse(place,
+                           "must be an object of the type custom: this server has no tools "
+                           "of its own");
     }
     if (!tool.contains("name") || !tool.at("name").is_string() ||
         !is_tool_name(tool.at("name").get_ref<const std::string&>())) {

@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// Submits a completion or chat and returns its answer in a dialect, whole or as server-sent events. Token ids
-// come from the engine thread; text and JSON are produced on the connection's thread.
+// Submits a completion or chat and returns its answer in a dialect, whole or as server-sent events.
+// Token ids come from the engine thread; text and JSON are produced on the connection's thread.
 // Requires: `service` outlives the answer.
 // Errors: as Service::generate; no sequence keeps running then.
 absl::StatusOr<std::unique_ptr<HttpAnswer>> answer_completion(
