@@ -10,7 +10,7 @@ WORKDIR /src
 COPY deploy/dependencies.sh deploy/xgrammar.sh deploy/
 RUN sh deploy/dependencies.sh ranks && sh deploy/xgrammar.sh
 COPY . .
-RUN cmake --preset release \
+RUN cmake --preset release -DTESSERA_MERGE_SOURCES=ON \
     && cmake --build --preset release --target tessera-server \
     && strip build/release/bin/tessera-server
 # The packages that own the shared libraries the binary needs, whatever their versions are called.

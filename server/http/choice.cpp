@@ -84,6 +84,7 @@ void Choice::take_token(const TokenQueue::Token& token) {
     service_.stop(generation_);
     read({}, /*end=*/true);
     text.finish_reason = "stop";
+    text.stop = generation_.text.stop();
   } else if (reader_ && reader_->complete()) {
     service_.stop(generation_);
     text.finish_reason = "tool_calls";
@@ -118,6 +119,7 @@ void Choice::take_finish(const Finish& finish) {
       break;
     case FinishReason::length:
       text.finish_reason = generation_.text.stopped() ? "stop" : "length";
+      text.stop = generation_.text.stop();
       break;
     case FinishReason::cancelled:
       failure = finish.status.ok()

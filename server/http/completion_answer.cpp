@@ -1,9 +1,6 @@
 #include "server/http/completion_answer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <chrono>
 #include <iterator>
 #include <mutex>
 #include <utility>
@@ -15,7 +12,6 @@
 #include "server/http/replies.h"
 #include "server/openai/error.h"
 #include "server/openai/response.h"
-#include "server/unique_id.h"
 
 namespace tessera {
 
@@ -24,30 +20,15 @@ namespace {
 // A piece larger than this is sent before more events are printed.
 constexpr std::size_t kPieceBytes = 64 << 10;
 
-int64_t unix_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
 class CompletionAnswer final : public HttpAnswer {
  public:
-  CompletionAnswer(Service& service, const CompletionRequest& request)
+  CompletionAnswer(Service& service, const CompletionRequest& request,
+                   std::unique_ptr<AnswerPrinter> printer)
       : service_(service),
+        printer_(std::move(printer)),
         stream_(request.stream),
-        continuous_usage_(request.continuous_usage),
         n_(request.n),
-        best_of_(std::max(request.n, request.best_of)) {
-    head_.chat = request.chat;
-    head_.id = fmt::format(
-        "{}{}", request.chat ? "chatcmpl-" : "cmpl-",
-        request.request_id.empty() ? fmt::format("{:016x}", unique_number()) : request.request_id);
-    head_.created = unix_seconds();
-    head_.model = service.model_name();
-    head_.logprobs = request.logprobs;
-    head_.prompt_logprobs = request.prompt_logprobs;
-    head_.usage = request.include_usage;
-  }
+        best_of_(std::max(request.n, request.best_of)) {}
 
   ~CompletionAnswer() override {
     for (const Choice& choice : choices_) {
@@ -88,7 +69,7 @@ class CompletionAnswer final : public HttpAnswer {
 
   std::optional<HttpReply> start() override {
     if (const absl::Status status = resume(); !status.ok()) {
-      return error_reply(status);
+      return refusal(status);
     }
     if (waiting_ != nullptr) {
       return std::nullopt;
@@ -104,7 +85,7 @@ class CompletionAnswer final : public HttpAnswer {
     for (Choice& choice : choices_) {
       choice.advance([] {});
       if (!choice.failure.ok()) {
-        return error_reply(choice.failure);
+        return refusal(choice.failure);
       }
       all = all && choice.settled();
     }
@@ -112,6 +93,9 @@ class CompletionAnswer final : public HttpAnswer {
   }
 
   bool more(std::string& piece) override {
+    if (!std::exchange(begun_, true)) {
+      piece += printer_->begin(usage());
+    }
     for (Choice& choice : choices_) {
       if (piece.size() >= kPieceBytes) {
         return true;
@@ -120,8 +104,7 @@ class CompletionAnswer final : public HttpAnswer {
         choice.advance([&] { print(choice, piece); });
       }
       if (!choice.failure.ok()) {
-        piece += print_error_event(choice.failure);
-        piece += kDoneEvent;
+        piece += printer_->failure(choice.failure);
         return false;
       }
     }
@@ -129,10 +112,7 @@ class CompletionAnswer final : public HttpAnswer {
                      [this](const Choice& choice) { return done(choice); })) {
       return true;
     }
-    if (head_.usage) {
-      piece += print_usage_event(head_, usage());
-    }
-    piece += kDoneEvent;
+    piece += printer_->end(usage());
     return false;
   }
 
@@ -173,10 +153,16 @@ class CompletionAnswer final : public HttpAnswer {
     return submit(std::move(waited->request), waited->waker);
   }
 
+  HttpReply refusal(const absl::Status& status) const {
+    HttpReply reply = error_reply(status);
+    reply.body = printer_->error(status);
+    return reply;
+  }
+
   // Usage has the engine's final numbers. So a choice that a stop string has ended is done only
   // when the engine has ended it too.
   bool done(const Choice& choice) const {
-    return head_.usage ? choice.settled() : choice.finished();
+    return printer_->shows_usage() ? choice.settled() : choice.finished();
   }
 
   absl::Status submit_prompt(const CompletionRequest& request, Prompt prompt,
@@ -238,8 +224,7 @@ class CompletionAnswer final : public HttpAnswer {
 
   // Prints the new text and tokens of a choice as one event.
   void print(Choice& choice, std::string& piece) {
-    piece +=
-        print_event(head_, choice.text, continuous_usage_ ? std::optional(usage()) : std::nullopt);
+    piece += printer_->part(choice.text, usage());
     choice.clear();
   }
 
@@ -263,7 +248,7 @@ class CompletionAnswer final : public HttpAnswer {
       }
     }
     HttpReply reply;
-    reply.body = print_completion(head_, texts, usage());
+    reply.body = printer_->whole(texts, usage());
     return reply;
   }
 
@@ -282,11 +267,11 @@ class CompletionAnswer final : public HttpAnswer {
   }
 
   Service& service_;
+  const std::unique_ptr<AnswerPrinter> printer_;
   const bool stream_;
-  const bool continuous_usage_;
+  bool begun_ = false;  // a stream
   const int32_t n_;
-  const int32_t best_of_;  // sequences of each prompt
-  CompletionHead head_;
+  const int32_t best_of_;                   // sequences of each prompt
   std::optional<AnswerNotation> notation_;  // of a chat
   int64_t prompt_tokens_ = 0;
   std::size_t bytes_ = 0;  // of rooms_
@@ -297,10 +282,10 @@ class CompletionAnswer final : public HttpAnswer {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HttpAnswer>> answer_completion(Service& service,
-                                                              CompletionRequest request,
-                                                              std::shared_ptr<HttpWaker> waker) {
-  auto answer = std::make_unique<CompletionAnswer>(service, request);
+absl::StatusOr<std::unique_ptr<HttpAnswer>> answer_completion(
+    Service& service, CompletionRequest request, std::unique_ptr<AnswerPrinter> printer,
+    std::shared_ptr<HttpWaker> waker) {
+  auto answer = std::make_unique<CompletionAnswer>(service, request, std::move(printer));
   TESSERA_RETURN_IF_ERROR(answer->begin(std::move(request), std::move(waker)));
   return answer;
 }

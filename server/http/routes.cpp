@@ -130,6 +130,11 @@ void Routes::attach(Service& service) {
 std::shared_ptr<const Caller> Routes::caller_of(const HttpRequest& head, Access access) const {
   const std::string_view site = head.header("sec-fetch-site");
   const bool own_page = site.empty() || site == "none" || site == "same-origin";
+  // Anthropic's clients send the key alone.
+  if (const std::string_view key = head.header("x-api-key");
+      !key.empty() && head.header("authorization").empty()) {
+    return options_.api_keys.find(fmt::format("Bearer {}", key), /*basic_too=*/false);
+  }
   return options_.api_keys.find(head.header("authorization"),
                                 /*basic_too=*/access == Access::page || own_page);
 }

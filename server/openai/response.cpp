@@ -139,6 +139,13 @@ Json head_json(const CompletionHead& head, std::string_view object) {
   return {{"id", head.id}, {"object", object}, {"created", head.created}, {"model", head.model}};
 }
 
+// vLLM's field: the stop string that ended the text.
+void add_stop(const ChoiceText& choice, Json& item) {
+  if (!choice.stop.empty()) {
+    item["stop_reason"] = choice.stop;
+  }
+}
+
 Json reason_json(std::string_view reason) {
   return reason.empty() ? Json(nullptr) : Json(reason);
 }
@@ -223,6 +230,7 @@ std::string print_completion(const CompletionHead& head, std::span<const ChoiceT
     }
     item["logprobs"] = logprobs_json(head, choice);
     item["finish_reason"] = reason_json(choice.finish_reason);
+    add_stop(choice, item);
     if (head.prompt_logprobs && !head.chat) {
       item["prompt_logprobs"] = prompt_logprobs_json(choice.prompt, *head.prompt_logprobs);
     }
@@ -247,6 +255,7 @@ std::string print_event(const CompletionHead& head, const ChoiceText& part,
   }
   item["logprobs"] = part.tokens.empty() ? Json(nullptr) : logprobs_json(head, part);
   item["finish_reason"] = reason_json(part.finish_reason);
+  add_stop(part, item);
   Json json = head_json(head, head.chat ? "chat.completion.chunk" : "text_completion");
   json["choices"] = Json::array({std::move(item)});
   if (usage) {

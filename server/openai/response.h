@@ -47,6 +47,7 @@ struct ChoiceText {
   std::vector<CallPart> calls{};      // of a chat
   bool first = false;                 // chunk: the first chunk of this choice
   std::string_view finish_reason{};   // empty: not finished
+  std::string stop{};                 // the stop string that ended it
   std::vector<ChosenToken> tokens{};  // of this text; only with logprobs
   std::vector<ChosenToken> prompt{};  // only with prompt_logprobs
 
