@@ -97,6 +97,19 @@ TEST_F(Quantised, WeightsAreReadToTheBitsOfTheirPackages) {
   }
 }
 
+TEST_F(Quantised, ScalesOfOutputsMayBeAVector) {
+  QuantisedCheckpoint written(golden_case("w8a8"));
+  written.tensor("mlp.up_proj.weight_scale").shape = {256};
+  write(written);
+  const auto checkpoint = Checkpoint::open(directory_.path());
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  const auto stored = checkpoint->tensor(weight_name(kQuantisedModules[5]), TensorShape{256, 128});
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  std::vector<float> found(256 * 128);
+  read_f32(**stored, 0, found);
+  EXPECT_EQ(found, written.numbers()[5].weights());
+}
+
 // Rows of a packed weight in the order of its inputs.
 std::vector<float> look_up(const PackedWeight& weight) {
   std::vector<int32_t> rows(static_cast<size_t>(weight.rows));
