@@ -22,11 +22,16 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 sh deploy/package/components.sh "$build" >"$work/components"
 
-programs() {  # programs FOLDER
+programs() {  # programs FOLDER: CUDA's libraries beside the backend, if they are not of the distribution
   mkdir -p "$1"
   for program in tessera-server tessera-load libtessera_cuda.so; do
     [ -e "$build/bin/$program" ] || continue
     strip -o "$1/$program" "$build/bin/$program"
+  done
+  [ -e "$1/libtessera_cuda.so" ] || return 0
+  patchelf --force-rpath --set-rpath '$ORIGIN' "$1/libtessera_cuda.so"
+  for library in $(ldd "$build/bin/libtessera_cuda.so" | awk '$3 ~ "/nvidia/" {print $3}'); do
+    cp -L "$library" "$1/"
   done
 }
 notices() {  # notices FOLDER: changes, licences and components of what ships
@@ -40,6 +45,12 @@ notices() {  # notices FOLDER: changes, licences and components of what ships
   } >"$1/NOTICE"
   for package in $(awk '$1 == "deb" {print $2}' "$work/components"); do
     cp "/usr/share/doc/$package/copyright" "$1/licenses/$package.txt"
+  done
+  for package in $(awk '$4 == "bundled" {print $2}' "$work/components"); do
+    cat build/cuda-toolkit/lib/python*/site-packages/"$(echo "$package" | tr - _)"-*.dist-info/[Ll]icense* \
+      build/cuda-toolkit/lib/python*/site-packages/"$(echo "$package" | tr - _)"-*.dist-info/licenses/* \
+      2>/dev/null >"$1/licenses/$package.txt" || true
+    [ -s "$1/licenses/$package.txt" ] || { echo "no licence of $package" >&2; exit 1; }
   done
 }
 settings() {  # settings FILE MODEL: the defaults, with the small model and a drain that balancers notice
@@ -61,7 +72,7 @@ echo /etc/tessera/tessera.yaml >"$root/DEBIAN/conffiles"
 # The oldest version of each library that has the symbols in use, as the distribution knows them.
 mkdir "$work/debian"
 printf 'Source: tessera\n\nPackage: tessera\nArchitecture: any\n' >"$work/debian/control"
-depends=$(cd "$work" && dpkg-shlibdeps -O deb/usr/lib/tessera/* | sed -n 's/^shlibs:Depends=//p')
+depends=$(cd "$work" && dpkg-shlibdeps -O -l deb/usr/lib/tessera --ignore-missing-info deb/usr/lib/tessera/* | sed -n 's/^shlibs:Depends=//p')
 cat >"$root/DEBIAN/control" <<TEXT
 Package: tessera
 Version: $version
@@ -94,7 +105,7 @@ for library in $(ldd "$build"/bin/tessera-server "$build"/bin/tessera-load | awk
   cp -L "$library" "$root/lib/"
   patchelf --force-rpath --set-rpath '$ORIGIN' "$root/lib/$(basename "$library")"
 done
-for program in "$root"/bin/*; do patchelf --force-rpath --set-rpath '$ORIGIN/../lib' "$program"; done
+for program in "$root"/bin/tessera-*; do patchelf --force-rpath --set-rpath '$ORIGIN/../lib' "$program"; done
 tar -C "$work" --owner=0 --group=0 --sort=name -czf "$out/$folder.tar.gz" "$folder"
 
 sh deploy/package/sbom.sh "$version" <"$work/components" >"$out/tessera-$version.spdx.json"
