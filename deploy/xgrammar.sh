@@ -36,12 +36,18 @@ source=$(echo "$partial"/xgrammar-*/)
 # in half the time of many, and -O1 in half that of -O2.
 cd "$source"
 mkdir build
+# The library cannot be stopped, and some grammars take exponential time. So the checks that a
+# release leaves out ask instead whether its time is over (server/grammar/xgrammar_compiler.cpp),
+# and like other failed checks may throw. One file has such a check in a destructor.
+sed -i -e '1i extern "C" bool tessera_grammar_checkpoint();' \
+  -e 's/while (false) XGRAMMAR_ICHECK(x)/while (tessera_grammar_checkpoint()) XGRAMMAR_ICHECK(x)/' cpp/support/logging.h
+grep -q 'while (tessera_grammar_checkpoint())' cpp/support/logging.h
+sed -i '/XGRAMMAR_DCHECK/d' cpp/support/recursion_guard.h
 unit() {  # unit NAME FILE...
   name=$1; shift
   for file in "$@"; do echo "#include \"$file\""; done >"build/$name.cc"
   "$compiler" -std=c++17 -O1 -fPIC -w -DNDEBUG -DXGRAMMAR_ENABLE_CPPTRACE=0 -DXGRAMMAR_ENABLE_INTERNAL_CHECK=0 \
-    -DXGRAMMAR_LOG_CUSTOMIZE=1 -finstrument-functions -finstrument-functions-exclude-function-list=~ \
-    -finstrument-functions-exclude-file-list=/usr/,3rdparty,.h \
+    -DXGRAMMAR_LOG_CUSTOMIZE=1 \
     -I. -Iinclude -Icpp -isystem 3rdparty/picojson -isystem 3rdparty/dlpack/include \
     -c "build/$name.cc" -o "build/$name.o"
 }

@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-// Expected time in the queue, from the rate at which waiting sequences were admitted (Little's law):
-// a sequence behind n others waits for n + 1 admissions. Plain data and no clock of its own.
+// Expected time in the queue, from the rate at which waiting sequences were admitted (Little's
+// law): a sequence behind n others waits for n + 1 admissions. Plain data and no clock of its own.
 class ExpectedWait {
  public:
   using Time = std::chrono::steady_clock::time_point;

@@ -40,8 +40,8 @@ enum class FinishReason : uint8_t {
 // Final event of a sample.
 struct Finish {
   FinishReason reason = FinishReason::stop;
-  // An error with `failed`. If cancelled: DeadlineExceeded by the deadline, ResourceExhausted by the
-  // queue timeout.
+  // An error with `failed`. If cancelled: DeadlineExceeded by the deadline, ResourceExhausted by
+  // the queue timeout.
   absl::Status status;
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;      // prompt tokens taken from the prefix cache

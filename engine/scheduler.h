@@ -116,10 +116,11 @@ struct SchedulerLimits {
 //   1. Decodes: every running sequence with one pending token. So prefills never delay decodes.
 //   2. Chunks of running prefills, in scheduling order, up to max_step_tokens.
 //   3. Waiting sequences, in scheduling order, while a slot, step tokens and free pages are left.
-//      The places of a tenant are filled by order_of minus head start. The pages must suffice for all known tokens of the sequence, uncompressed, besides
-//      the pages promised to running sequences: their known tokens and one more group each. The
-//      first sequence that does not fit ends admission, so no sequence overtakes it. A sequence
-//      whose next prefix block another one is computing waits for that one and delays no other.
+//      The places of a tenant are filled by order_of minus head start. The pages must suffice for
+//      all known tokens of the sequence, uncompressed, besides the pages promised to running
+//      sequences: their known tokens and one more group each. The first sequence that does not fit
+//      ends admission, so no sequence overtakes it. A sequence whose next prefix block another one
+//      is computing waits for that one and delays no other.
 //
 // Samples of one request compute their shared tokens once. The first sample stores them, in chunks
 // that end at the last shared token. The other samples wait for it, and no sequence overtakes them.
@@ -133,9 +134,9 @@ struct SchedulerLimits {
 // it in scheduling order. The preempted sequence keeps its tokens, waits at its place in this order
 // and is recomputed. If a policy has compressed it, recompute would change its text, so it is
 // swapped out and swapped in again. A sequence without such a victim keeps its pages and skips the
-// step. A waiting sequence preempts only sequences of a worse *priority* of its own tenant, or those
-// of tenants that are ahead by `tenant_lead`, and only if that suffices to admit it. It cannot
-// be preempted by these in turn, because scheduling order is the same for both.
+// step. A waiting sequence preempts only sequences of a worse *priority* of its own tenant, or
+// those of tenants that are ahead by `tenant_lead`, and only if that suffices to admit it. It
+// cannot be preempted by these in turn, because scheduling order is the same for both.
 //
 // Unlocked pages of the prefix cache count as free (KvBudget::pages_free). If a step both preempts
 // and admits sequences that may share cached pages, totals do not tell which pages become free.

@@ -72,8 +72,8 @@ class Sequence {
   std::span<const int32_t> generated() const { return tokens().subspan(prompt_tokens_); }
   std::span<const int32_t> stop_ids() const { return stop_ids_; }
   const SamplingParams& sampling() const { return sampling_; }
-  // True if its tokens follow a grammar. The constraint is null without one, and on ranks other than
-  // the leader.
+  // True if its tokens follow a grammar. The constraint is null without one, and on ranks other
+  // than the leader.
   bool constrained() const { return constrained_; }
   TokenConstraint* constraint() const { return constraint_.get(); }
   // The next token under teacher forcing, which replaces the sampler's choice.

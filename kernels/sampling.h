@@ -40,8 +40,8 @@ struct SampleRow {
   bool wants_logprob = false;  // false: SampledToken::weight is not computed
 };
 
-// A mask is a row of bits, one for each token of the vocabulary: bit t % 32 of word t / 32 is set if
-// token t is allowed.
+// A mask is a row of bits, one for each token of the vocabulary: bit t % 32 of word t / 32 is set
+// if token t is allowed.
 constexpr int64_t mask_words(int64_t vocab) {
   return (vocab + 31) / 32;
 }

@@ -43,7 +43,7 @@ struct GenerateRequest : RequestOptions {
   std::vector<std::string> stop;      // never part of the returned text
   bool keep_special = false;          // prints special tokens
   KvOverrides kv;
-  // What the text must match, and the same compiled: Service::compile makes it of the spec.
+  // The grammar that the text must match, and its compiled form, which Service::compile makes.
   std::optional<GrammarSpec> grammar;
   std::shared_ptr<const TokenGrammar> compiled_grammar;
   std::optional<std::chrono::steady_clock::time_point> deadline;

@@ -212,7 +212,8 @@ Json signals_json(const Trial& trial) {
 
 Json server_json(const Trial& trial) {
   Json samples = Json::array();
-  double most_kv = 0;
+  // A run may end before the first sample.
+  double most_kv = std::max(trial.before.kv_bytes_total(), trial.after.kv_bytes_total());
   double most_waiting = 0;
   for (const ServerReading& sample : trial.samples) {
     samples.push_back(reading_json(sample));

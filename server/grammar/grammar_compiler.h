@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-// What grammars know of a model's tokens.
+// A model's tokens as grammars need them.
 struct GrammarVocabulary {
   std::vector<std::string> bytes;  // [vocab] of the logits; empty: never part of a text
   std::vector<int32_t> end_ids;    // ends of sequence, allowed when a text is complete

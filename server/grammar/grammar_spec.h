@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-// What a generated text must match.
+// A grammar that a generated text must match, before it is compiled.
 struct GrammarSpec {
   enum class Kind : uint8_t {
     json,            // any JSON value of a kind that `text` names: "object"

@@ -14,7 +14,7 @@ namespace tessera {
 absl::StatusOr<GrammarSpec> schema_spec(const nlohmann::ordered_json& schema, std::string field);
 absl::StatusOr<GrammarSpec> schema_text_spec(const std::string& schema, std::string field);
 absl::StatusOr<GrammarSpec> choice_spec(std::span<const std::string> choices, std::string field);
-// Of the kinds regex, gbnf and structural_tag.
+// Requires: a kind among regex, gbnf and structural_tag.
 absl::StatusOr<GrammarSpec> notation_spec(GrammarSpec::Kind kind, std::string text,
                                           std::string field);
 

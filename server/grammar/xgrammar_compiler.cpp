@@ -14,12 +14,12 @@
 namespace tessera {
 namespace {
 
-// What the library logged on this thread while it compiled: each says what it would ignore.
+// Warnings of the library on this thread while it compiled: each names a part that it would ignore.
 thread_local std::string warnings;
 
-// The library cannot be stopped and some grammars take exponential time. It is compiled so that each
-// of its functions calls __cyg_profile_func_enter below, which throws where a thread has used up the
-// CPU time of a TimeLimit.
+// The library cannot be stopped, and some grammars take exponential time. So it is compiled to call
+// tessera_grammar_checkpoint() below, which throws if a thread has used up the CPU time of a
+// TimeLimit.
 thread_local int64_t cpu_deadline = 0;  // of this thread's CPU clock, in nanoseconds; 0: none
 thread_local uint32_t calls = 0;
 
@@ -197,19 +197,16 @@ std::unique_ptr<GrammarCompiler> GrammarCompiler::create(GrammarVocabulary vocab
 
 }  // namespace tessera
 
-// Built with -finstrument-functions, the library calls these.
-extern "C" {
-void __cyg_profile_func_enter(void* /*function*/,
-                              void* /*site*/) {  // NOLINT(bugprone-reserved-identifier)
+// The library calls this in place of its debug checks (deploy/xgrammar.sh).
+// Returns: false.
+extern "C" bool tessera_grammar_checkpoint() {
   using namespace tessera;
-  constexpr uint32_t kCheckedCalls = 256;  // one in so many looks at the clock
-  if (cpu_deadline != 0 && ++calls % kCheckedCalls == 0 && cpu_nanoseconds() > cpu_deadline) {
-    cpu_deadline = 0;
+  constexpr uint32_t kCalls = 256;  // one call in so many looks at the clock
+  if (cpu_deadline != 0 && ++calls % kCalls == 0 && cpu_nanoseconds() > cpu_deadline) {
+    cpu_deadline = 0;  // destructors run while this is thrown
     throw std::runtime_error("takes too long");
   }
-}
-void __cyg_profile_func_exit(void* /*function*/, void* /*site*/) {
-}  // NOLINT(bugprone-reserved-identifier)
+  return false;
 }
 
 // Built with XGRAMMAR_LOG_CUSTOMIZE, the library calls these.

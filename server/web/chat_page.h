@@ -8,7 +8,8 @@ namespace tessera {
 std::string_view chat_page();
 
 // Its Content-Security-Policy. It names the page's script and style by their hashes, so that
-// nothing else runs. It refuses text as markup (trusted types), and all addresses but the server's own.
+// nothing else runs. It refuses text as markup (trusted types), and all addresses but the server's
+// own.
 std::string_view chat_page_policy();
 
 std::string_view chat_icon();  // SVG

@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// A number of even tokens above 2, then the end of sequence: token 1 or 2. It allocates nothing when
-// it is followed.
+// A number of even tokens above 2, then the end of sequence: token 1 or 2. It allocates nothing
+// when it is followed.
 class EvenGrammar final : public TokenGrammar {
  public:
   explicit EvenGrammar(int32_t length, int32_t end = 1) : length_(length), end_(end) {}

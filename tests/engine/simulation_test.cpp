@@ -12,6 +12,7 @@
 #include <string>
 
 #include "tests/engine/engine_fixture.h"
+#include "tests/engine/random_traffic.h"
 
 namespace tessera {
 namespace {
@@ -28,28 +29,17 @@ void print_running_seed(int /*signal*/) {
                static_cast<unsigned long long>(running_seed));
 }
 
-// A lossy policy that keeps every token, so that texts can be checked. Its sequences are scored,
-// compressed and swapped, match cached blocks, and insert recurring prompts.
-KvPreset lossy_in_name() {
-  KvPreset preset = *find_kv_preset("streaming");
-  preset.policy.keep_share = 1;
-  return preset;
-}
-
 // Runs traffic on one engine, then drains or stops it.
 class Simulation {
  public:
   explicit Simulation(uint64_t seed)
-      : random_(seed),
-        tenants_(chance(0.5) ? 1 : pick(2, 5)),
-        also_(chance(0.5) ? std::vector<KvPreset>{lossy_in_name()} : std::vector<KvPreset>{}),
-        fake_(random_options(), own_preset(), also_) {}
+      : traffic_(seed), fake_(engine_options(), traffic_.own_preset(), traffic_.also()) {}
 
   int64_t run(int64_t steps) {
     for (int64_t step = 0; step < steps; ++step) {
       if (step % 256 == 0) {
-        arrival_rate_ = 0.01 * pick(0, 100) / (chance(0.5) ? 1 : 4);
-        cancel_rate_ = chance(0.5) ? 0.0005 : 0.01;
+        arrival_rate_ = 0.01 * traffic_.pick(0, 100) / (traffic_.chance(0.5) ? 1 : 4);
+        cancel_rate_ = traffic_.chance(0.5) ? 0.0005 : 0.01;
       }
       arrive();
       cancel_some();
@@ -79,98 +69,19 @@ class Simulation {
     size_t tokens_seen = 0;
   };
 
-  int32_t pick(int32_t low, int32_t high) {
-    return std::uniform_int_distribution<int32_t>(low, high)(random_);
-  }
-  bool chance(double probability) { return std::bernoulli_distribution(probability)(random_); }
-
-  KvPreset own_preset() const { return also_.empty() ? kKvPresetF32 : kKvPresetF16; }
-
-  EngineOptions random_options() {
-    EngineOptions options;
-    options.context = pick(20, 400);
-    options.max_sequences = pick(1, 12);
-    options.max_step_tokens = options.max_sequences + pick(0, 60);
-    options.max_queue = pick(1, 20);
-    options.prefix_cache = chance(0.8);
-    const KvCacheOptions kv = FakeEngine::kv_options(options, own_preset(), also_);
-    const auto min = static_cast<int32_t>(context_row_pages(kv));
-    options.kv_bytes = kv_memory(kv, min + pick(0, 3 * min));
+  EngineOptions engine_options() {
+    EngineOptions options = traffic_.random_options();
     options.clock = [this] { return now_; };
     return options;
   }
 
-  EngineRequest random_request() {
-    const int32_t context = fake_.engine->options().context;
-    EngineRequest request;
-    const int32_t length = chance(0.2) ? context - 1 : pick(1, context / 2);
-    request.prompt = random_beginning(length);
-    while (std::ssize(request.prompt) < length) {
-      request.prompt.push_back(pick(3, FakeModel::kVocab - 1));
-    }
-    request.cache_salt = chance(0.8) ? "" : "salt";
-    request.cache.use = chance(0.9);
-    request.cache.pin = chance(0.05);
-    request.cache.ttl = std::chrono::seconds(pick(0, 1));
-    if (chance(0.02)) {
-      request.prompt.back() = FakeModel::kPoison;
-    }
-    request.max_tokens = chance(0.3) ? context : pick(1, 30);
-    request.sampling.temperature = chance(0.5) ? 0.0f : 1.0f;
-    request.sampling.seed = random_();
-    request.sampling.top_k = chance(0.3) ? 5 : 0;
-    request.ignore_eos = chance(0.5);
-    request.priority = chance(0.7) ? 0 : pick(-2, 2);
-    if (tenants_ > 1) {
-      const int32_t tenant = pick(1, tenants_);
-      request.tenant = {.id = tenant, .share = tenant * tenant, .pin_tokens = 64 * pick(0, 4)};
-      if (chance(0.05)) {
-        request.start_by = now_ + std::chrono::milliseconds(pick(0, 200));
-      }
-    }
-    if (chance(0.05)) {
-      request.max_tokens = 0;
-    } else if (chance(0.05)) {
-      const int32_t room = std::min(context - length, 10);
-      for (int32_t i = pick(1, room); i > 0; --i) {
-        request.forced.push_back(pick(3, FakeModel::kVocab - 1));
-      }
-    }
-    if (!also_.empty() && chance(0.5)) {
-      request.kv = also_.front();
-    }
-    request.observe_logits = chance(0.05);
-    if (chance(0.05)) {
-      request.sampling.prompt_logprobs = pick(0, 3);
-    }
-    if (chance(0.1)) {
-      request.deadline = now_ + std::chrono::milliseconds(pick(0, 200));
-    }
-    return request;
-  }
-
-  // Prompts begin like other prompts, or with the prompt and answer of an earlier request.
-  std::vector<int32_t> random_beginning(int32_t length) {
-    std::vector<int32_t> tokens;
-    if (chance(0.5) && !texts_.empty()) {
-      tokens = texts_[static_cast<size_t>(pick(0, static_cast<int32_t>(texts_.size()) - 1))];
-    } else if (chance(0.6)) {
-      const int32_t family = pick(0, 2);
-      for (int32_t i = 0; i < length; ++i) {
-        tokens.push_back(3 + (family * 17 + i * i) % (FakeModel::kVocab - 3));
-      }
-      tokens.resize(static_cast<size_t>(pick(1, length)));
-    }
-    tokens.resize(std::min(tokens.size(), static_cast<size_t>(length)));
-    return tokens;
-  }
-
   void arrive() {
-    if (!chance(arrival_rate_)) {
+    if (!traffic_.chance(arrival_rate_)) {
       return;
     }
-    for (int32_t i = pick(1, 3); i > 0; --i) {
-      submit(random_request(), chance(0.7) ? 1 : pick(2, 6));
+    for (int32_t i = traffic_.pick(1, 3); i > 0; --i) {
+      submit(traffic_.random_request(fake_.engine->options().context, now_),
+             traffic_.chance(0.7) ? 1 : traffic_.pick(2, 6));
     }
   }
 
@@ -200,21 +111,21 @@ class Simulation {
   void cancel_some() {
     RequestId whole = 0;
     for (auto& [id, client] : clients_) {
-      whole = client.request_id == id && chance(cancel_rate_) ? id : whole;
-      if (client.request_id == whole || chance(cancel_rate_)) {
+      whole = client.request_id == id && traffic_.chance(cancel_rate_) ? id : whole;
+      if (client.request_id == whole || traffic_.chance(cancel_rate_)) {
         client.cancelled = true;
         fake_.engine->cancel(id);
-        if (chance(0.3)) {
+        if (traffic_.chance(0.3)) {
           fake_.engine->cancel(id);  // a client that cancels twice
         }
       }
     }
-    fake_.engine->cancel(static_cast<RequestId>(pick(0, 1 << 20)) << 32);  // an unknown id
+    fake_.engine->cancel(static_cast<RequestId>(traffic_.pick(0, 1 << 20)) << 32);  // an unknown id
   }
 
   // Returns: the best-ranked request of the next step, and its stored tokens.
   std::pair<RequestId, int32_t> best_before() const {
-    if (tenants_ > 1) {
+    if (traffic_.tenants() > 1) {
       return first_of_tenants();
     }
     int64_t best_order = 0;
@@ -268,7 +179,7 @@ class Simulation {
 
   void step_once() {
     now_ += std::chrono::milliseconds(1);
-    if (chance(0.002)) {
+    if (traffic_.chance(0.002)) {
       fake_.engine->flush_cache();
     }
     const auto [best, best_stored] = best_before();
@@ -331,14 +242,14 @@ class Simulation {
     ASSERT_EQ(stored.size(), clients_.size());
   }
 
-  // The best-ranked request always progresses. With several tenants another may become the best;
-  // then a request that waits for long fails the check. With a prefix cache it may have to wait: for
-  // requests with a longer cached prefix, for the sequence that computes its prefix, and for a step
-  // that preempts.
+  // The best-ranked request always progresses. With several tenants another may become the best.
+  // Then a request that waits for long fails the check. With a prefix cache it may have to wait:
+  // for requests with a longer cached prefix, for the sequence that computes its prefix, and for a
+  // step that preempts.
   void check_progress(bool is_best, bool progresses) {
     if (is_best) {
       stalls_ = progresses ? 0 : stalls_ + 1;
-      ASSERT_LE(stalls_, fake_.engine->options().prefix_cache || tenants_ > 1 ? 500 : 0);
+      ASSERT_LE(stalls_, fake_.engine->options().prefix_cache || traffic_.tenants() > 1 ? 500 : 0);
     }
   }
 
@@ -372,9 +283,8 @@ class Simulation {
     ASSERT_TRUE(finish.cached_tokens == 0 || client.request.cache.use);
     cached_tokens_ += finish.cached_tokens;
     lossy_cached_tokens_ += client.request.kv.has_value() ? finish.cached_tokens : 0;
-    if (texts_.size() < 50 && client.request.prompt.back() != FakeModel::kPoison) {
-      texts_.push_back(client.request.prompt);
-      texts_.back().insert(texts_.back().end(), tokens.begin(), tokens.end());
+    if (client.request.prompt.back() != FakeModel::kPoison) {
+      traffic_.remember(client.request.prompt, tokens);
     }
     ASSERT_EQ(finish.reason, alone.reason);
     ASSERT_EQ(tokens, alone.tokens) << "the text does not depend on what else runs";
@@ -405,7 +315,7 @@ class Simulation {
     if (!logits.empty()) {
       std::vector<float> expected(FakeModel::kVocab);
       const auto& some =
-          logits[static_cast<size_t>(pick(0, static_cast<int32_t>(logits.size()) - 1))];
+          logits[static_cast<size_t>(traffic_.pick(0, static_cast<int32_t>(logits.size()) - 1))];
       FakeModel::logits_after(std::span(tokens).first(static_cast<size_t>(some.position) + 1),
                               expected);
       ASSERT_TRUE(std::isnan(expected[0]) || some.values == expected);
@@ -451,7 +361,7 @@ class Simulation {
     fake_.engine->drain();
     EXPECT_EQ(fake_.engine->submit(random_request_with_sink()).status().code(),
               absl::StatusCode::kUnavailable);
-    if (chance(0.5)) {
+    if (traffic_.chance(0.5)) {
       for (; !clients_.empty() && !testing::Test::HasFailure(); ++steps) {
         step_once();
       }
@@ -469,20 +379,17 @@ class Simulation {
   }
 
   EngineRequest random_request_with_sink() {
-    EngineRequest request = random_request();
+    EngineRequest request = traffic_.random_request(fake_.engine->options().context, now_);
     request.sinks = {std::make_shared<RecordingSink>()};
     return request;
   }
 
-  std::mt19937_64 random_;
-  const int32_t tenants_;
-  const std::vector<KvPreset> also_;
+  RandomTraffic traffic_;
   FakeEngine fake_;
   double arrival_rate_ = 0;  // bursts per step
   double cancel_rate_ = 0;   // probability for each request and step
   bool closing_ = false;
   std::chrono::steady_clock::time_point now_;
-  std::vector<std::vector<int32_t>> texts_;  // prompts and their answers
   // consecutive steps without progress of the best-ranked request
   int32_t stalls_ = 0;
   int64_t cached_tokens_ = 0;

@@ -250,9 +250,9 @@ Latency latency_beside(double times) {
   return {total.to_first_token / 400, total.to_end / 400};
 }
 
-// With the load of 1.5 shares the first tenant takes all that the second one leaves. More load makes
-// its queue longer, but not the second one's latency. Below that, steps are shorter because slots
-// are free, which no order of sequences can replace.
+// With the load of 1.5 shares the first tenant takes all that the second one leaves. More load
+// makes its queue longer, but not the second one's latency. With less load, slots are free and
+// steps are shorter.
 TEST(Tenants, AtAHundredTimesTheirShareCostAnotherAtMostATenthOfItsLatency) {
   std::printf("times its share   first token   whole request\n");
   std::map<double, Latency> of;

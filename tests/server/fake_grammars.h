@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-// A compiler without a library. It refuses "bad", takes 300 ms for texts that begin with "slow", and
-// makes of every other text a grammar that allows no token.
+// A compiler without a library. It refuses "bad", takes 300 ms for texts that begin with "slow",
+// and makes of every other text a grammar that allows no token.
 class FakeGrammarCompiler final : public GrammarCompiler {
  public:
   absl::StatusOr<CompiledGrammar> compile(const GrammarSpec& spec) const override {

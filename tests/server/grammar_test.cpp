@@ -209,14 +209,18 @@ constexpr int32_t kEnd = 256;
 
 class Xgrammar : public testing::Test {
  protected:
-  void SetUp() override {
-    GrammarVocabulary vocabulary;
+  static GrammarVocabulary vocabulary() {
+    GrammarVocabulary made;
     for (int byte = 0; byte < 256; ++byte) {
-      vocabulary.bytes.emplace_back(1, static_cast<char>(byte));
+      made.bytes.emplace_back(1, static_cast<char>(byte));
     }
-    vocabulary.bytes.emplace_back();  // the end of sequence
-    vocabulary.end_ids = {kEnd};
-    compiler = GrammarCompiler::create(vocabulary, 200ms);
+    made.bytes.emplace_back();  // the end of sequence
+    made.end_ids = {kEnd};
+    return made;
+  }
+
+  void SetUp() override {
+    compiler = GrammarCompiler::create(vocabulary(), 1'000ms);
     if (compiler == nullptr) {
       GTEST_SKIP() << "built without xgrammar";
     }
@@ -304,15 +308,20 @@ TEST_F(Xgrammar, RefusesWhatItCannotRead) {
   }
 }
 
-// Each of its repeats is within the limits, and all of them are 810,000 states.
+// The library takes a hundred times as long for this schema. It leaves the library by an exception,
+// and the compiler serves what comes next.
 TEST_F(Xgrammar, GivesUpWhatTakesTooLong) {
-  const auto spec = notation_spec(Kind::regex, "(((a{1,30}){1,30}){1,30}){1,30}", "f");
+  nlohmann::ordered_json schema = {{"type", "object"}};
+  for (int i = 0; i < 500; ++i) {
+    schema["properties"]["p" + std::to_string(i)] = {{"type", "string"}};
+  }
+  const auto spec = schema_spec(schema, "f");
   ASSERT_TRUE(spec.ok());
-  const auto start = std::chrono::steady_clock::now();
-  const absl::Status status = compiler->compile(*spec).status();
+  const auto hasty = GrammarCompiler::create(vocabulary(), 1ms);
+  const absl::Status status = hasty->compile(*spec).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("too long"));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, 30s) << "200 ms of CPU, on a busy machine";
+  EXPECT_THAT(std::string(status.message()), HasSubstr("takes too long"));
+  EXPECT_TRUE(hasty->compile({Kind::regex, "a"}).ok());
 }
 
 }  // namespace

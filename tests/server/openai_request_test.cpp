@@ -337,37 +337,6 @@ INSTANTIATE_TEST_SUITE_P(
                     BadField{R"("json_schema":{"type":"text"})", "json_schema"},
                     BadField{R"("guided_regex":"a","ignore_eos":true)", "ignore_eos"}));
 
-GrammarSpec grammar_of(const std::string& fields) {
-  const std::optional<GrammarSpec> spec = completion(fields).each.grammar;
-  return spec.value_or(GrammarSpec{.text = "none"});
-}
-
-TEST(CompletionRequest, ReadsGrammarsByTheNamesOfAllServers) {
-  using Kind = GrammarSpec::Kind;
-  const GrammarSpec schema{Kind::json_schema, R"({"type":"integer"})"};
-  for (const char* const fields :
-       {R"("response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,
-            "schema":{"type":"integer"}}})",
-        R"("response_format":{"type":"json_object","schema":{"type":"integer"}})",
-        R"("guided_json":{"type":"integer"})", R"("guided_json":"{\"type\":\"integer\"}")",
-        R"("json_schema":{"type":"integer"})",
-        R"("structured_outputs":{"json":{"type":"integer"},"regex":null})"}) {
-    EXPECT_EQ(grammar_of(fields), schema) << fields;
-  }
-  EXPECT_EQ(grammar_of(R"("response_format":{"type":"json_object"})").kind, Kind::json);
-  EXPECT_EQ(grammar_of(R"("guided_regex":"a+")"), (GrammarSpec{Kind::regex, "a+"}));
-  const GrammarSpec choice{Kind::gbnf, R"(root ::= "a\"b" | "c")"};
-  EXPECT_EQ(grammar_of(R"("guided_choice":["a\"b","c"])"), choice);
-  EXPECT_EQ(grammar_of(R"("grammar":"root ::= \"a\\\"b\" | \"c\"")"), choice);
-}
-
-TEST(CompletionRequest, KeepsThePropertiesOfASchemaInTheirOrder) {
-  EXPECT_EQ(grammar_of(R"("guided_json":{"properties":{"z":{"type":"null"},"a":{"type":"null"}},
-                           "type":"object"})")
-                .text,
-            R"({"properties":{"z":{"type":"null"},"a":{"type":"null"}},"type":"object"})");
-}
-
 class RefusedPrompt : public testing::TestWithParam<BadField> {};
 
 TEST_P(RefusedPrompt, NamesThePlace) {

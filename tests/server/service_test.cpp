@@ -230,7 +230,7 @@ TEST(Metrics, ShowsTheEngineUnderTheNamesGatewaysKnow) {
            "tessera:kv_dropped_tokens_total{model_name=\"fake\"} 5",
            "tessera:kv_bytes{model_name=\"fake\",format=\"any\",state=\"free\"} 76800",
            "vllm:cache_config_info{model_name=\"fake\",block_size=\"64\",cache_dtype=\"k8v4\","
-           "num_gpu_blocks=\"25\"} 1",
+           "enable_prefix_caching=\"False\",num_gpu_blocks=\"25\"} 1",
            "tessera:kv_bytes{model_name=\"fake\",format=\"any\",state=\"window\"} 4096",
            "tessera:kv_bytes{model_name=\"fake\",format=\"any\",state=\"tables\"} 512",
        }) {
