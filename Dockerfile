@@ -3,7 +3,8 @@
 # Arguments (--build-arg):
 #   BASE      image of Debian 12
 #   PRESET    release, or cuda: with CUDA's compiler and libraries as Python packages; run it with --gpus all
-#   PACKAGES  compiled, or given: the package that deploy/release.sh has left in build/packages
+#   PACKAGES  compiled, or given: the package that deploy/release.sh has left in build/packages. Buildah 1.28 wants
+#             to be told either.
 #   COMMIT    for --version; the build has no repository
 # Over two ranks (each takes 4 MB of shared memory: above 14, give --shm-size more than its 64 MB):
 #   docker run --rm -p 8080:8080 -p 50051:50051 --entrypoint tini tessera -- mpirun -n 2 \

@@ -100,7 +100,8 @@ KvCacheOptions kv_cache_options(const EngineOptions& options, const ModelConfig&
           .slots = options.max_sequences,
           .context = options.context,
           .bytes = options.kv_bytes,
-          .ranks = options.ranks};
+          .ranks = options.ranks,
+          .prefix_events = options.prefix_events};
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options,

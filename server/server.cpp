@@ -12,6 +12,7 @@
 #include "server/grpc/grpc_listener.h"
 #include "server/http/listener.h"
 #include "server/http/routes.h"
+#include "server/kv_events/kv_event_publisher.h"
 #include "server/metrics.h"
 #include "server/model_parts.h"
 #include "server/service.h"
@@ -51,8 +52,7 @@ class WholeServer final : public Server {
     const bool tls = !settings_.http.tls_certificate.empty();
     spdlog::info("listening {}://{}", tls ? "https" : "http",
                  authority(settings_.http.address, http_->port()));
-    TESSERA_ASSIGN_OR_RETURN(Service::Parts parts, load_model_parts(settings_, pool_, ranks_));
-    service_ = std::make_unique<Service>(std::move(parts));
+    TESSERA_RETURN_IF_ERROR(load());
     service_->engine().start();
     routes_->attach(*service_);
     GrpcOptions grpc = settings_.grpc;
@@ -83,6 +83,19 @@ class WholeServer final : public Server {
   }
 
  private:
+  absl::Status load() {
+    Settings settings = settings_;
+    const bool reports = !settings.kv_events.endpoint.empty();
+    settings.engine.prefix_events = reports ? &prefix_events_ : nullptr;
+    TESSERA_ASSIGN_OR_RETURN(Service::Parts parts, load_model_parts(settings, pool_, ranks_));
+    service_ = std::make_unique<Service>(std::move(parts));
+    if (reports) {
+      TESSERA_ASSIGN_OR_RETURN(kv_events_,
+                               KvEventPublisher::start(settings.kv_events, prefix_events_));
+    }
+    return absl::OkStatus();
+  }
+
   // Returns: false if a signal arrived.
   bool finish_what_runs(StopSignals& signals) {
     service_->drain();
@@ -107,8 +120,10 @@ class WholeServer final : public Server {
   const Settings settings_;
   Communicator* const ranks_;
   ThreadPool pool_;
+  PrefixEvents prefix_events_;
   std::unique_ptr<Routes> routes_;
   std::unique_ptr<Service> service_;
+  std::unique_ptr<KvEventPublisher> kv_events_;  // null: not wanted
   std::unique_ptr<HttpListener> http_;
   std::unique_ptr<GrpcListener> grpc_;
 };

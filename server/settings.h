@@ -17,6 +17,7 @@
 #include "server/grpc/grpc_listener.h"
 #include "server/http/listener.h"
 #include "server/http/routes.h"
+#include "server/kv_events/kv_event_publisher.h"
 
 namespace tessera {
 
@@ -44,6 +45,7 @@ struct Settings {
 
   EngineOptions engine;  // except its context, which the model limits: see engine_context()
   int32_t context = 0;   // 0: the model's own, at most EngineOptions' default
+  KvEventOptions kv_events;
 
   std::chrono::milliseconds grammar_time{1'000};    // CPU time to compile one grammar
   std::chrono::milliseconds drain_delay{500};       // not ready, but still accepting

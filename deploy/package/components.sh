@@ -42,6 +42,6 @@ boost=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' 'libboost1.*-dev' | 
 {
   deb linked $(sort -u "$list/linked")
   sort -u "$list/bundled"
-  deb compiled nlohmann-json3-dev libcli11-dev "$boost" node-markdown-it node-punycode
+  deb compiled cppzmq-dev nlohmann-json3-dev libcli11-dev "$boost" node-markdown-it node-punycode
   sed -n 's/^package=\(.*\)==\(.*\)/pypi \1 \2 compiled/p' deploy/xgrammar.sh
 } | LC_ALL=C sort
