@@ -14,7 +14,9 @@ namespace {
 
 constexpr int32_t kBlock = 4;
 
-std::vector<int32_t> tokens_of(int32_t block) { return {block, block + 1, block + 2, -block}; }
+std::vector<int32_t> tokens_of(int32_t block) {
+  return {block, block + 1, block + 2, -block};
+}
 
 // Returns: the events until the journal is closed.
 PrefixEvents::Batch read_all(PrefixEvents& events) {
@@ -67,7 +69,7 @@ TEST(PrefixEvents, LeaveOutBlocksWithoutANameAndThoseBehindThem) {
   EXPECT_TRUE(read_all(events).events.empty());
 }
 
-// What a router believes: the blocks that were stored and not removed.
+// The blocks that a router believes in: those that were stored and not removed.
 struct Router {
   std::set<uint64_t> blocks;
 
@@ -100,7 +102,8 @@ TEST(PrefixEvents, ARouterNeverBelievesInABlockThatHasGone) {
     free.push_back(node);
   }
   const auto any_node = [&] {
-    return std::next(parents.begin(), static_cast<std::ptrdiff_t>(random() % parents.size()))->first;
+    return std::next(parents.begin(), static_cast<std::ptrdiff_t>(random() % parents.size()))
+        ->first;
   };
   Router router;
   PrefixEvents::Batch batch;

@@ -18,10 +18,10 @@ std::vector<Json> messages_of(const PrefixEvents::Batch& batch, int32_t block_to
 }
 
 TEST(KvEventMessage, JoinsBlocksOfOnePathAndConsecutiveRemovals) {
-  const PrefixEvents::Batch batch{.events = {{true, 10, 0}, {true, 11, 10}, {true, 20, 10}, {false, 11}, {false, 20}},
-                                  .tokens = {1, 2, 3, 4, 5, 6}};
-  EXPECT_EQ(messages_of(batch, 2),
-            std::vector<Json>{Json::parse(R"([12.5, [
+  const PrefixEvents::Batch batch{
+      .events = {{true, 10, 0}, {true, 11, 10}, {true, 20, 10}, {false, 11}, {false, 20}},
+      .tokens = {1, 2, 3, 4, 5, 6}};
+  EXPECT_EQ(messages_of(batch, 2), std::vector<Json>{Json::parse(R"([12.5, [
                 ["BlockStored", [10, 11], null, [1, 2, 3, 4], 2, null, null],
                 ["BlockStored", [20], 10, [5, 6], 2, null, null],
                 ["BlockRemoved", [11, 20], null]], 0])")});
@@ -38,7 +38,8 @@ TEST(KvEventMessage, IsBoundedInBytes) {
   write_kv_messages(batch, kBlock, 1.25, [&](const std::string& message) {
     EXPECT_LE(message.size(), 140'000U);
     const Json event = Json::from_msgpack(message)[1][0];
-    EXPECT_EQ(event[2], blocks == 0 ? Json() : Json(blocks << 40)) << "a path goes on in the next message";
+    EXPECT_EQ(event[2], blocks == 0 ? Json() : Json(blocks << 40))
+        << "a path goes on in the next message";
     blocks += event[1].size();
   });
   EXPECT_EQ(blocks, 1000U);
