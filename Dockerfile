@@ -21,7 +21,7 @@ RUN sh deploy/dependencies.sh release && sh deploy/dependencies.sh model && sh d
     && case "$PRESET" in cuda) sh deploy/cuda_toolkit.sh --libraries ;; esac
 COPY . .
 RUN case "$PRESET" in cuda) set -- -DCMAKE_CUDA_COMPILER="$(sh deploy/cuda_toolkit.sh)" ;; esac \
-    && cmake --preset "$PRESET" -DTESSERA_COMMIT="$COMMIT" "$@" \
+    && cmake --preset "$PRESET" -DTESSERA_MERGE_SOURCES=ON -DTESSERA_COMMIT="$COMMIT" "$@" \
     && cmake --build --preset "$PRESET" --target tessera-server tessera-load \
     && case "$PRESET" in cuda) cmake --build --preset "$PRESET" --target tessera_cuda_library ;; esac \
     && sh deploy/release.sh "build/$PRESET" build/packages

@@ -24,8 +24,21 @@ uint64_t bits_of(KvFormat format) {
 
 }  // namespace
 
+std::shared_ptr<const Sequence::Shared> Sequence::share(const EngineRequest& request,
+                                                        const Model& model) {
+  auto shared =
+      std::make_shared<Shared>(Shared{request.stop_ids, request.forced, request.cache_salt});
+  std::vector<int32_t>& ids = shared->stop_ids;
+  if (!request.ignore_eos) {
+    ids.insert(ids.end(), model.eos_ids.begin(), model.eos_ids.end());
+  }
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return shared;
+}
+
 Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& request,
-                   const Model& model)
+                   std::shared_ptr<const Shared> shared, const Model& model)
     : request_id_(request_id),
       id_(request_id + sample),
       order_(order_of(request.priority, static_cast<int64_t>(request_id))),
@@ -34,9 +47,8 @@ Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& req
       prompt_tokens_(request.prompt.size()),
       shareable_(request.sinks.size() > 1 ? static_cast<int32_t>(prompt_tokens_) - 1 : 0),
       max_length_(max_length(request, model.context)),
-      stop_ids_(request.stop_ids),
+      shared_(std::move(shared)),
       sampling_(request.sampling),
-      forced_(request.forced),
       constrained_(request.grammar != nullptr),
       constraint_(constrained_ ? request.grammar->begin() : nullptr),
       observe_logits_(request.observe_logits),
@@ -44,7 +56,7 @@ Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& req
       start_by_(request.start_by),
       sink_(request.sinks[sample]),
       kv_(request.kv.value_or(model.kv)),
-      cache_salt_(request.cache_salt),
+      kv_floor_(request.deterministic ? 1 : request.kv_floor.value_or(model.kv_floor)),
       cache_(request.cache),
       cache_accept_(request.cache_accept.value_or(model.cache_accept)),
       submitted_(model.now) {
@@ -75,9 +87,6 @@ Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& req
   sampling_.seed += sample;
   tokens_.reserve(max_length_);
   tokens_ = request.prompt;
-  if (!request.ignore_eos) {
-    stop_ids_.insert(stop_ids_.end(), model.eos_ids.begin(), model.eos_ids.end());
-  }
   unpublished_top_.reserve(static_cast<size_t>(sampling_.top_logprobs.value_or(0)));
 }
 
@@ -102,14 +111,14 @@ Candidate Sequence::candidate() const {
 KvPrompt Sequence::cache_prompt(int32_t prefix_block_tokens) {
   const auto block = static_cast<size_t>(prefix_block_tokens);
   while ((block_hashes_.size() + 1) * block <= tokens_.size()) {
-    const uint64_t before = path_hashes_.empty()
-                                ? std::hash<std::string>()(cache_salt_) ^ bits_of(kv_.policy.high)
-                                : path_hashes_.back();
+    const uint64_t before = path_hashes_.empty() ? std::hash<std::string>()(shared_->cache_salt) ^
+                                                       bits_of(kv_.policy.high)
+                                                 : path_hashes_.back();
     block_hashes_.push_back(
         PrefixTree::hash(tokens().subspan(block_hashes_.size() * block, block)));
     path_hashes_.push_back((before ^ block_hashes_.back()) * 0x9e3779b97f4a7c15 + before);
   }
-  return {tokens_, block_hashes_, cache_salt_, kv_.policy.high, cache_accept_};
+  return {tokens_, block_hashes_, shared_->cache_salt, kv_.policy.high, cache_accept_};
 }
 
 int32_t Sequence::max_cached_tokens() const {
@@ -133,7 +142,8 @@ void Sequence::set_cached_tokens(int32_t tokens) {
 }
 
 std::optional<int32_t> Sequence::forced() const {
-  return forced_.empty() ? std::nullopt : std::optional(forced_[generated().size()]);
+  return shared_->forced.empty() ? std::nullopt
+                                 : std::optional(shared_->forced[generated().size()]);
 }
 
 bool Sequence::overdue(std::chrono::steady_clock::time_point now) const {
@@ -218,8 +228,8 @@ void Sequence::observe(int32_t position, std::span<const float> logits,
 
 bool Sequence::append(const Sampled& next) {
   TESSERA_CHECK(std::cmp_equal(stored(), tokens_.size()), "a token is chosen after all are stored");
-  if (forced_.empty() &&
-      std::find(stop_ids_.begin(), stop_ids_.end(), next.token) != stop_ids_.end()) {
+  if (shared_->forced.empty() &&
+      std::binary_search(stop_ids().begin(), stop_ids().end(), next.token)) {
     end(FinishReason::stop);
     return false;
   }

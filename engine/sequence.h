@@ -55,12 +55,23 @@ class Sequence {
     KvPreset kv;  // of requests without a preset
     // Coarsest grade of cached prefix blocks that requests without cache_accept accept.
     KvFormat cache_accept;
+    float kv_floor = 1;                         // of requests without one
     std::chrono::steady_clock::time_point now;  // by the engine's clock
   };
 
+  // The part of a request that its samples share, because none of them changes it.
+  struct Shared {
+    std::vector<int32_t> stop_ids;  // in ascending order, each once
+    std::vector<int32_t> forced;    // all generated tokens under teacher forcing; empty: sampled
+    std::string cache_salt;
+  };
+  static std::shared_ptr<const Shared> share(const EngineRequest& request, const Model& model);
+
   // Creates sample number `sample` of a request whose first sample has the id `request_id`.
-  // Requires: the request passed the engine's checks; in particular it fits the context.
-  Sequence(RequestId request_id, size_t sample, const EngineRequest& request, const Model& model);
+  // Requires: the request passed the engine's checks; in particular it fits the context. `shared`
+  // is its share().
+  Sequence(RequestId request_id, size_t sample, const EngineRequest& request,
+           std::shared_ptr<const Shared> shared, const Model& model);
 
   RequestId id() const { return id_; }
   RequestId request_id() const { return request_id_; }
@@ -70,7 +81,7 @@ class Sequence {
   std::span<const int32_t> tokens() const { return tokens_; }  // prompt, then generated tokens
   std::span<const int32_t> prompt() const { return tokens().first(prompt_tokens_); }
   std::span<const int32_t> generated() const { return tokens().subspan(prompt_tokens_); }
-  std::span<const int32_t> stop_ids() const { return stop_ids_; }
+  std::span<const int32_t> stop_ids() const { return shared_->stop_ids; }
   const SamplingParams& sampling() const { return sampling_; }
   // True if its tokens follow a grammar. The constraint is null without one, and on ranks other
   // than the leader.
@@ -163,6 +174,7 @@ class Sequence {
   void set_cached_tokens(int32_t tokens);
 
   const KvPolicy& kv_policy() const { return kv_.policy; }
+  float kv_floor() const { return kv_floor_; }  // 1 if it is deterministic
 
   // The next `count` pending tokens are stored, or will be in this step.
   // Requires: a running sequence.
@@ -204,9 +216,8 @@ class Sequence {
   int32_t shareable_;
   size_t max_length_;            // maximum size of tokens_
   std::vector<int32_t> tokens_;  // prompt, then generated tokens
-  std::vector<int32_t> stop_ids_;
+  std::shared_ptr<const Shared> shared_;
   SamplingParams sampling_;
-  std::vector<int32_t> forced_;  // all generated tokens under teacher forcing; empty: sampled
   bool constrained_;
   std::unique_ptr<TokenConstraint> constraint_;
   bool observe_logits_;
@@ -215,8 +226,8 @@ class Sequence {
   std::shared_ptr<EventSink> sink_;
 
   KvPreset kv_;
+  float kv_floor_;
   KvUsage kv_usage_;
-  std::string cache_salt_;
   EngineRequest::Cache cache_;
   KvFormat cache_accept_;
   std::vector<uint64_t> block_hashes_;

@@ -1,26 +1,24 @@
 #include "server/api_keys.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <fstream>
+#include <map>
+#include <mutex>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "models/status_macros.h"
+#include "server/tenant_file.h"
 
 namespace tessera {
 namespace {
-
-bool same_secret(std::string_view given, std::string_view key) {
-  volatile unsigned difference = given.size() == key.size() ? 0 : 1;
-  for (std::size_t i = 0; i < given.size(); ++i) {
-    difference = difference | static_cast<unsigned>(given[i] ^ key[i % key.size()]);
-  }
-  return difference == 0;
-}
 
 // `where` names the source in errors, which never quote a key.
 absl::Status add(std::string key, std::string_view where, std::vector<std::string>& keys) {
@@ -38,6 +36,10 @@ absl::Status add(std::string key, std::string_view where, std::vector<std::strin
 
 absl::Status add_file(const std::filesystem::path& path, std::vector<std::string>& keys) {
   const std::string where = fmt::format("api-key-file {}", path.string());
+  struct stat state {};
+  if (stat(path.c_str(), &state) == 0 && (state.st_mode & (S_IRGRP | S_IROTH)) != 0) {
+    spdlog::warn("{}: other users can read it (chmod 600)", where);
+  }
   std::ifstream file(path);
   const std::size_t before = keys.size();
   std::string line;
@@ -85,9 +87,8 @@ std::string secret_of(std::string_view header, bool basic_too) {
   return colon == std::string::npos ? std::string() : pair.substr(colon + 1);
 }
 
-}  // namespace
-
-absl::StatusOr<ApiKeys> ApiKeys::load(std::string_view list, const std::filesystem::path& file) {
+absl::StatusOr<std::vector<std::string>> read_keys(const KeySources& sources) {
+  const std::string_view list = sources.list;
   std::vector<std::string> keys;
   for (std::size_t begin = 0; begin <= list.size();) {
     const std::size_t end = std::min(list.find(',', begin), list.size());
@@ -97,19 +98,105 @@ absl::StatusOr<ApiKeys> ApiKeys::load(std::string_view list, const std::filesyst
   if (!list.empty() && keys.empty()) {
     return absl::InvalidArgumentError("api-key: has no key");
   }
-  if (!file.empty()) {
-    TESSERA_RETURN_IF_ERROR(add_file(file, keys));
+  if (!sources.file.empty()) {
+    TESSERA_RETURN_IF_ERROR(add_file(sources.file, keys));
   }
-  return ApiKeys(std::move(keys));
+  return keys;
 }
 
-bool ApiKeys::open(std::string_view authorization, bool basic_too) const {
-  const std::string given = secret_of(authorization, basic_too);
-  bool any = keys_.empty();
-  for (const std::string& key : keys_) {
-    any = same_secret(given, key) || any;
+}  // namespace
+
+// Callers by the digest of their key.
+struct ApiKeys::Ring {
+  std::unordered_map<std::string, std::shared_ptr<const Caller>> callers;
+};
+
+struct ApiKeys::Shared {
+  std::atomic<std::shared_ptr<const Ring>> ring = std::make_shared<const Ring>();
+  std::shared_ptr<const Caller> anyone = std::make_shared<const Caller>();  // without keys
+
+  // Runtime state of tenants, by name. It outlasts reloads.
+  struct Tenant {
+    int32_t id = 0;
+    std::shared_ptr<RateMeter> meter = std::make_shared<RateMeter>();
+  };
+  std::mutex mutex;
+  std::map<std::string, Tenant> tenants;
+
+  std::shared_ptr<const Ring> make_ring(const std::vector<std::string>& keys,
+                                        const TenantLimits& everyone);
+  std::shared_ptr<const Ring> make_ring(const std::vector<TenantEntry>& entries);
+};
+
+std::shared_ptr<const ApiKeys::Ring> ApiKeys::Shared::make_ring(
+    const std::vector<std::string>& keys, const TenantLimits& everyone) {
+  auto made = std::make_shared<Ring>();
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    auto caller = std::make_shared<Caller>(*anyone);
+    caller->key = fmt::format("key-{}", i + 1);
+    caller->tenant = everyone;
+    made->callers.emplace(digest_of(keys[i]), std::move(caller));
   }
-  return any;
+  return made;
+}
+
+std::shared_ptr<const ApiKeys::Ring> ApiKeys::Shared::make_ring(
+    const std::vector<TenantEntry>& entries) {
+  auto made = std::make_shared<Ring>();
+  for (const TenantEntry& entry : entries) {
+    const auto next = static_cast<int32_t>(tenants.size()) + 1;
+    Tenant& tenant = tenants[entry.limits.name];
+    tenant.id = tenant.id == 0 ? next : tenant.id;
+    for (const TenantKey& key : entry.keys) {
+      made->callers.emplace(key.digest,
+                            std::make_shared<const Caller>(Caller{.key = key.name,
+                                                                  .tenant = entry.limits,
+                                                                  .tenant_id = tenant.id,
+                                                                  .admin = key.admin,
+                                                                  .meter = tenant.meter}));
+    }
+  }
+  return made;
+}
+
+ApiKeys::ApiKeys() : shared_(std::make_shared<Shared>()) {}
+
+ApiKeys::ApiKeys(const std::vector<std::string>& keys, const TenantLimits& everyone) : ApiKeys() {
+  auto anyone = std::make_shared<Caller>();
+  anyone->tenant = everyone;
+  shared_->anyone = std::move(anyone);
+  shared_->ring = shared_->make_ring(keys, everyone);
+}
+
+absl::StatusOr<ApiKeys> ApiKeys::load(const KeySources& sources, const TenantLimits& everyone) {
+  ApiKeys keys({}, everyone);
+  TESSERA_RETURN_IF_ERROR(keys.reload(sources, everyone));
+  return keys;
+}
+
+absl::Status ApiKeys::reload(const KeySources& sources, const TenantLimits& everyone) const {
+  const std::lock_guard lock(shared_->mutex);
+  if (!sources.tenants.empty()) {
+    TESSERA_ASSIGN_OR_RETURN(const std::vector<TenantEntry> entries, read_tenants(sources.tenants));
+    shared_->ring = shared_->make_ring(entries);
+    return absl::OkStatus();
+  }
+  TESSERA_ASSIGN_OR_RETURN(const std::vector<std::string> keys, read_keys(sources));
+  shared_->ring = shared_->make_ring(keys, everyone);
+  return absl::OkStatus();
+}
+
+bool ApiKeys::locked() const {
+  return !shared_->ring.load()->callers.empty();
+}
+
+std::shared_ptr<const Caller> ApiKeys::find(std::string_view authorization, bool basic_too) const {
+  const std::shared_ptr<const Ring> ring = shared_->ring.load();
+  if (ring->callers.empty()) {
+    return shared_->anyone;
+  }
+  const auto found = ring->callers.find(digest_of(secret_of(authorization, basic_too)));
+  return found == ring->callers.end() ? nullptr : found->second;
 }
 
 }  // namespace tessera

@@ -1,8 +1,9 @@
 #include "server/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -67,10 +68,21 @@ absl::StatusOr<int64_t> parse_bytes(std::string_view flag, std::string_view text
 }
 
 absl::Status apply_file(const std::string& path, Settings& settings) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string yaml{std::istreambuf_iterator<char>(file), {}};
-  if (!file) {
+  constexpr std::streamsize kMaxBytes = 1 << 20;
+  std::error_code ignored;
+  std::ifstream file;
+  if (!std::filesystem::is_directory(path, ignored)) {
+    file.open(path, std::ios::binary);
+  }
+  if (!file.is_open()) {
     return absl::NotFoundError(absl::StrCat("config: cannot read ", path));
+  }
+  std::string yaml(kMaxBytes, '\0');
+  file.read(yaml.data(), kMaxBytes);
+  yaml.resize(static_cast<size_t>(file.gcount()));
+  if (file.bad() || !file.eof()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("config: ", path, " cannot be read, or has more than ", kMaxBytes, " bytes"));
   }
   return apply_yaml(yaml, path, settings);
 }

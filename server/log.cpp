@@ -1,23 +1,131 @@
 #include "server/log.h"
 
+#include <spdlog/async.h>
+#include <spdlog/details/null_mutex.h>
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "server/commit.h"
+#include "server/repeat_filter.h"
 
 namespace tessera {
+namespace {
+
+constexpr int kRepeats = 5;
+constexpr std::chrono::seconds kRepeatWindow{10};
+constexpr std::size_t kQueuedLines = 8192;  // of the access log
+
+std::atomic<bool> json = false;
+
+std::string_view view(const spdlog::string_view_t& text) {
+  return {text.data(), text.size()};
+}
+
+// {"time":"...","level":"...","message":"..."}
+class JsonFormatter final : public spdlog::formatter {
+ public:
+  explicit JsonFormatter(int32_t rank) : rank_(rank) {}
+
+  void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& out) override {
+    nlohmann::ordered_json object = {
+        {"time", log_time()},
+        {"level", std::string(view(spdlog::level::to_string_view(message.level)))},
+        {"message", std::string(view(message.payload))}};
+    if (rank_ > 0) {
+      object["rank"] = rank_;
+    }
+    const std::string line =
+        object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    out.append(line.data(), line.data() + line.size());
+  }
+  std::unique_ptr<spdlog::formatter> clone() const override {
+    return std::make_unique<JsonFormatter>(rank_);
+  }
+
+ private:
+  const int32_t rank_;
+};
+
+// Writes lines to stderr, each at once. Shares no lock with the log's own sink, so that a reader that
+// stops delays the access log only.
+class AccessSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    // A line that cannot be written is lost.
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+  }
+  void flush_() override {}
+};
+
+constexpr char kTimeAndLevel[] = "%Y-%m-%dT%H:%M:%S.%e %^%l%$ ";
+
+void start_access_log(const std::shared_ptr<spdlog::sinks::sink>& sink) {
+  spdlog::init_thread_pool(kQueuedLines, 1);
+  auto logger = std::make_shared<spdlog::async_logger>(
+      "access", sink, spdlog::thread_pool(), spdlog::async_overflow_policy::overrun_oldest);
+  logger->set_level(spdlog::default_logger()->level());
+  spdlog::register_logger(std::move(logger));
+}
+
+}  // namespace
 
 void start_log(const Settings& settings, int32_t rank) {
-  spdlog::set_default_logger(spdlog::stderr_color_mt("tessera"));
+  json = settings.log_json;
+  const auto terminal = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
+  auto filter = std::make_shared<RepeatFilter>(terminal, kRepeats, kRepeatWindow);
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("tessera", std::move(filter)));
   const std::string who = rank == 0 ? "" : fmt::format("rank {}: ", rank);
-  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ " + who + "%v");
-  spdlog::set_level(spdlog::level::from_str(settings.log_level));
+  if (json) {
+    spdlog::default_logger()->set_formatter(std::make_unique<JsonFormatter>(rank));
+  } else {
+    spdlog::default_logger()->set_pattern(kTimeAndLevel + who + "%v");
+  }
+  spdlog::default_logger()->set_level(spdlog::level::from_str(settings.log_level));
   if (rank > 0) {
     return;
   }
+  if (settings.access_log) {
+    const auto requests = std::make_shared<AccessSink>();
+    requests->set_pattern(json ? "%v" : std::string(kTimeAndLevel) + "%v");
+    start_access_log(requests);
+  }
   spdlog::info("tessera-server {} ({}): {}", TESSERA_VERSION, commit(), describe(settings));
+}
+
+absl::Status set_log_level(std::string_view level) {
+  const auto known = std::find(std::begin(kLogLevels), std::end(kLogLevels), level);
+  if (known == std::end(kLogLevels)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", std::string(level), "' is none of trace, debug, info, warning, error, off"));
+  }
+  spdlog::set_level(spdlog::level::from_str(std::string(level)));
+  return absl::OkStatus();
+}
+
+std::shared_ptr<spdlog::logger> access_logger() {
+  return spdlog::get("access");
+}
+
+bool logs_json() {
+  return json;
+}
+
+std::string log_time() {
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone());
 }
 
 }  // namespace tessera

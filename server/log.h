@@ -1,12 +1,38 @@
 #pragma once
 
+#include <spdlog/common.h>
+
+#include <memory>
+#include <string>
+
 #include "server/settings.h"
+
+namespace spdlog {
+class logger;
+namespace sinks {
+class sink;
+}
+}  // namespace spdlog
 
 namespace tessera {
 
-// Sends the log to stderr, one line per event: time, level, text. The first line holds the version
-// and every setting. `rank`: of this process, among the ranks that the model is split over. Only
-// rank 0 logs the settings.
+// Sends the log to stderr, one line per event: time, level, text; or a JSON object with these.
+// Lines that repeat, except for their numbers, are limited (repeat_filter.h). The first line holds
+// the version and every setting. `rank`: of this process, among the ranks that the model is split
+// over. Only rank 0 logs the settings.
+//
+// The access log has a queue of its own, which drops its oldest lines if stderr is too slow. So no
+// request waits for the log.
 void start_log(const Settings& settings, int32_t rank = 0);
+
+// Changes the least severity that is logged.
+// Errors: InvalidArgument if `level` is none of those of --log-level.
+absl::Status set_log_level(std::string_view level);
+
+// Returns: the logger of requests; null without an access log.
+std::shared_ptr<spdlog::logger> access_logger();
+bool logs_json();
+// Returns: the time as the log prints it.
+std::string log_time();
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "server/command_line.h"
+#include "server/descriptors.h"
 #include "server/log.h"
 #include "server/ranks.h"
 #include "server/server.h"
@@ -25,8 +26,10 @@ absl::Status lead(const tessera::Settings& settings, Communicator* ranks,
                   tessera::StopSignals& signals) {
   absl::StatusOr<std::unique_ptr<tessera::Server>> server = tessera::Server::start(settings, ranks);
   if (server.ok()) {
+    signals.on_hangup([&server] { (*server)->reload(); });
     signals.wait();
     (*server)->shut_down(signals);
+    signals.on_hangup(nullptr);
   }
   return server.status();
 }
@@ -61,6 +64,7 @@ int serve(const tessera::Settings& settings) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  tessera::open_standard_streams();
   try {
     const absl::StatusOr<tessera::CommandLine> command = tessera::parse_command_line(argc, argv);
     if (!command.ok()) {

@@ -6,6 +6,8 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <mutex>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -110,6 +112,9 @@ void add_cache(Snapshot& snapshot, const EngineStats& stats, const EngineOptions
   bytes("any", "free", (total - used) * page_bytes);
   bytes("any", "window", static_cast<double>(stats.residual_bytes));
   bytes("any", "tables", static_cast<double>(stats.table_bytes));
+  snapshot.counter("tessera:kv_tightenings_total",
+                   "Steps in which budgets of running sequences were tightened for want of pages",
+                   stats.kv_tightenings);
   snapshot.counter("tessera:kv_demotions_total",
                    "Tokens of one KV head that a policy moved to the low tier", stats.kv_demotions);
   snapshot.counter("tessera:kv_dropped_tokens_total", "Tokens of one KV head that a policy dropped",
@@ -181,6 +186,37 @@ struct Metrics::Families {
           .Help("Requests refused at submission, by status code")
           .Labels(common)
           .Register(registry);
+  prometheus::Family<prometheus::Counter>& family(const std::string& name,
+                                                  const std::string& help) {
+    return prometheus::BuildCounter().Name(name).Help(help).Labels(common).Register(registry);
+  }
+
+  // Returns: the counter of a tenant, or of "other".
+  prometheus::Counter& of_tenant(prometheus::Family<prometheus::Counter>& counters,
+                                 const std::string& tenant) {
+    const std::lock_guard lock(mutex);
+    const bool known = tenants.contains(tenant) || tenants.size() < kTenantLabels;
+    if (known) {
+      tenants.insert(tenant);
+    }
+    return counters.Add({{"tenant", known ? tenant : "other"}});
+  }
+
+  std::mutex mutex;
+  std::set<std::string> tenants;  // that are labels; guarded by mutex
+  prometheus::Family<prometheus::Counter>& tenant_requests =
+      family("tessera:tenant_requests_total", "Sequences that ended, by tenant");
+  prometheus::Family<prometheus::Counter>& tenant_refusals =
+      family("tessera:tenant_requests_rejected_total",
+             "Requests that the engine's queue refused, by tenant");
+  prometheus::Family<prometheus::Counter>& tenant_prompt_tokens =
+      family("tessera:tenant_prompt_tokens_total", "Prompt tokens of requests, by tenant");
+  prometheus::Family<prometheus::Counter>& tenant_cached_tokens = family(
+      "tessera:tenant_cached_tokens_total", "Prompt tokens taken from the prefix cache, by tenant");
+  prometheus::Family<prometheus::Counter>& tenant_generation_tokens =
+      family("tessera:tenant_generation_tokens_total", "Tokens generated, by tenant");
+  prometheus::Family<prometheus::Counter>& tenant_queue_seconds =
+      family("tessera:tenant_queue_seconds_total", "Time of waiting for a slot, by tenant");
   std::vector<prometheus::Counter*> finished;  // by FinishReason
   prometheus::Histogram& first_token = histogram(
       "vllm:time_to_first_token_seconds", "Request received to first token", kFirstTokenSeconds);
@@ -253,7 +289,28 @@ void Metrics::rejected(const absl::Status& status) {
   families_->rejected.Add({{"code", absl::StatusCodeToString(status.code())}}).Increment();
 }
 
-std::string Metrics::expose(const EngineStats& stats, const EngineOptions& options) const {
+void Metrics::tenant_finished(const std::string& tenant, const Finish& finish) {
+  if (tenant.empty()) {
+    return;
+  }
+  Families& f = *families_;
+  f.of_tenant(f.tenant_requests, tenant).Increment();
+  f.of_tenant(f.tenant_prompt_tokens, tenant).Increment(finish.prompt_tokens);
+  f.of_tenant(f.tenant_cached_tokens, tenant).Increment(finish.cached_tokens);
+  f.of_tenant(f.tenant_generation_tokens, tenant).Increment(finish.completion_tokens);
+  if (finish.queue_time) {
+    f.of_tenant(f.tenant_queue_seconds, tenant).Increment(finish.queue_time->count());
+  }
+}
+
+void Metrics::tenant_refused(const std::string& tenant) {
+  if (!tenant.empty()) {
+    families_->of_tenant(families_->tenant_refusals, tenant).Increment();
+  }
+}
+
+std::string Metrics::expose(const EngineStats& stats, const EngineOptions& options,
+                            int64_t memory) const {
   Snapshot snapshot(families_->common);
   snapshot.gauge("vllm:num_requests_running", "Requests in the running batch", stats.running);
   snapshot.gauge("vllm:num_requests_waiting", "Requests that wait for their turn", stats.waiting);
@@ -261,6 +318,8 @@ std::string Metrics::expose(const EngineStats& stats, const EngineOptions& optio
                    stats.preemptions);
   snapshot.counter("vllm:prompt_tokens_total", "Prompt tokens prefilled", stats.prompt_tokens);
   snapshot.counter("vllm:generation_tokens_total", "Tokens generated", stats.generated_tokens);
+  snapshot.gauge("tessera:memory_bytes", "Anonymous memory of the process",
+                 static_cast<double>(memory));
   snapshot.counter("tessera:steps_total", "Forward passes", stats.steps);
   snapshot.gauge("tessera:build_info", "The server's version, as labels", 1,
                  {{"version", TESSERA_VERSION}, {"commit", std::string(commit())}});

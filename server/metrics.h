@@ -31,9 +31,15 @@ class Metrics {
                 std::optional<std::chrono::duration<double>> since_first);
   void rejected(const absl::Status& status);  // refused at submission
 
+  // The same by tenant, for servers with a tenant file; an empty name has no effect. At most
+  // kTenantLabels names become labels, the others count together as "other".
+  void tenant_finished(const std::string& tenant, const Finish& finish);
+  void tenant_refused(const std::string& tenant);
+  static constexpr std::size_t kTenantLabels = 100;
+
   // Returns: Prometheus text exposition, format 0.0.4. `stats` and `options` are those of the
-  // engine now.
-  std::string expose(const EngineStats& stats, const EngineOptions& options) const;
+  // engine now. memory: anonymous memory of the process, in bytes.
+  std::string expose(const EngineStats& stats, const EngineOptions& options, int64_t memory) const;
 
  private:
   struct Families;

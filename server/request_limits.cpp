@@ -19,4 +19,20 @@ std::optional<std::string> stop_error(const std::vector<std::string>& stops, Sto
   return std::nullopt;
 }
 
+std::optional<LongField> long_field(const RequestOptions& options) {
+  if (options.stop_ids.size() > kMaxStopIds) {
+    return LongField{"stop_token_ids", fmt::format("has {} ids, at most {} are allowed",
+                                                   options.stop_ids.size(), kMaxStopIds)};
+  }
+  if (options.sampling.logit_bias.size() > kMaxBiases) {
+    return LongField{"logit_bias", fmt::format("has {} tokens, at most {} are allowed",
+                                               options.sampling.logit_bias.size(), kMaxBiases)};
+  }
+  if (options.cache_salt.size() > kMaxSalt) {
+    return LongField{"cache_salt", fmt::format("has {} bytes, at most {} are allowed",
+                                               options.cache_salt.size(), kMaxSalt)};
+  }
+  return std::nullopt;
+}
+
 }  // namespace tessera

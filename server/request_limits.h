@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/request_options.h"
@@ -15,14 +16,25 @@ inline constexpr OptionRange kSampleCount{1, 128};    // n and best_of; 128 as O
 inline constexpr OptionRange kPinSeconds{1, 86'400};  // Cache::ttl, at most a day
 inline constexpr OptionRange kBias{-100, 100};        // logit_bias over HTTP, as OpenAI
 inline constexpr std::size_t kMaxRequestId = 128;     // bytes
+inline constexpr std::size_t kMaxStopIds = 1024;      // stop_token_ids
+inline constexpr std::size_t kMaxBiases = 1024;       // logit_bias; as vLLM
+inline constexpr std::size_t kMaxSalt = 256;          // bytes of cache_salt
 
 struct StopLimits {
   std::size_t strings;
   std::size_t bytes;  // of each string
 };
 inline constexpr StopLimits kHttpStops{64, 1024};
-// The number that the proto promises. A message's own limit bounds the bytes (--grpc-max-message).
-inline constexpr StopLimits kGrpcStops{16, static_cast<std::size_t>(-1)};
+inline constexpr StopLimits kGrpcStops{16, 1024};  // the number that the proto promises
+
+// A field that is too long, and by how much, to be printed after its name.
+struct LongField {
+  std::string_view name;
+  std::string error;
+};
+
+// Returns: the first of stop_token_ids, logit_bias and cache_salt that is longer than allowed.
+std::optional<LongField> long_field(const RequestOptions& options);
 
 // Returns: the error of stop strings, to be printed after the field's name; none if they are within
 // the limits and none is empty.

@@ -9,13 +9,18 @@
 #include "models/status_macros.h"
 #include "server/api_keys.h"
 #include "server/authority.h"
+#include "server/byte_budget.h"
+#include "server/descriptors.h"
 #include "server/grpc/grpc_listener.h"
 #include "server/http/listener.h"
+#include "server/http/origin_check.h"
 #include "server/http/routes.h"
 #include "server/kv_events/kv_event_publisher.h"
+#include "server/memory_guard.h"
 #include "server/metrics.h"
 #include "server/model_parts.h"
 #include "server/service.h"
+#include "server/work_pool.h"
 
 namespace tessera {
 namespace {
@@ -30,10 +35,24 @@ constexpr milliseconds kDrainPoll{20};
 constexpr milliseconds kFlushTime{5'000};
 constexpr milliseconds kHurriedFlushTime{500};
 
+// gRPC's part of --request-memory: one of so many.
+constexpr std::size_t kGrpcShare = 4;
+
+// Memory of a parsed body, at most, for each of its bytes: a list of one-digit numbers.
+constexpr std::size_t kParsedBytes = 24;
+
+// Memory of an HTTP connection besides the bytes that it has read.
+constexpr std::size_t kConnectionBytes = 32 << 10;
+
 class WholeServer final : public Server {
  public:
   WholeServer(const Settings& settings, Communicator* ranks)
-      : settings_(settings), ranks_(ranks), pool_(settings.threads) {}
+
+      : settings_(settings),
+        ranks_(ranks),
+        pool_(settings.threads),
+        budget_(settings.request_memory - grpc_memory()),
+        work_(settings.work) {}
 
   ~WholeServer() override {
     if (service_ != nullptr) {
@@ -43,12 +62,22 @@ class WholeServer final : public Server {
 
   absl::Status start() {
     const Clock::time_point begin = Clock::now();
-    TESSERA_ASSIGN_OR_RETURN(const ApiKeys keys,
-                             ApiKeys::load(settings_.api_keys, settings_.api_key_file));
+    TESSERA_ASSIGN_OR_RETURN(keys_, ApiKeys::load(key_sources(), everyone()));
+    TESSERA_ASSIGN_OR_RETURN(
+        const ConnectionLimits connections,
+        share_descriptors({settings_.http.max_connections, settings_.grpc.max_connections}));
     RoutesOptions routes = settings_.routes;
-    routes.api_keys = keys;
+    routes.api_keys = keys_;
+    routes.loopback = is_loopback(settings_.http.address);
+    if (!keys_.locked() && !routes.loopback) {
+      spdlog::warn("without an API key, everybody who reaches {} can use this server",
+                   settings_.http.address);
+    }
     routes_ = std::make_unique<Routes>(std::move(routes));
-    TESSERA_ASSIGN_OR_RETURN(http_, HttpListener::start(settings_.http, *routes_));
+    HttpOptions http = settings_.http;
+    http.max_connections = connections.http;
+    tell_memory(connections);
+    TESSERA_ASSIGN_OR_RETURN(http_, HttpListener::start(http, *routes_, {budget_, work_}));
     const bool tls = !settings_.http.tls_certificate.empty();
     spdlog::info("listening {}://{}", tls ? "https" : "http",
                  authority(settings_.http.address, http_->port()));
@@ -57,14 +86,29 @@ class WholeServer final : public Server {
     routes_->attach(*service_);
     GrpcOptions grpc = settings_.grpc;
     grpc.address = settings_.http.address;
-    grpc.api_keys = keys;
+    grpc.max_connections = connections.grpc;
+    grpc.memory_bytes = grpc_memory();
+    grpc.api_keys = keys_;
     grpc.tls_certificate = settings_.http.tls_certificate;
     grpc.tls_key = settings_.http.tls_key;
-    TESSERA_ASSIGN_OR_RETURN(grpc_, GrpcListener::start(grpc, *service_));
+    TESSERA_ASSIGN_OR_RETURN(grpc_, GrpcListener::start(grpc, *service_, {budget_, work_}));
     spdlog::info("listening grpc://{}", authority(settings_.http.address, grpc_->port()));
     spdlog::info("ready after {:.1f} s",
                  std::chrono::duration<double>(Clock::now() - begin).count());
     return absl::OkStatus();
+  }
+
+  void reload() override {
+    const absl::Status keys = keys_.reload(key_sources(), everyone());
+    const absl::Status tls = http_->reload_tls();
+    for (const absl::Status& status : {keys, tls}) {
+      if (!status.ok()) {
+        spdlog::error("reload: {}; nothing of it has changed", std::string(status.message()));
+      }
+    }
+    if (keys.ok() && tls.ok()) {
+      spdlog::info("reload: keys and certificates were read again");
+    }
   }
 
   void shut_down(StopSignals& signals) override {
@@ -88,12 +132,45 @@ class WholeServer final : public Server {
     const bool reports = !settings.kv_events.endpoint.empty();
     settings.engine.prefix_events = reports ? &prefix_events_ : nullptr;
     TESSERA_ASSIGN_OR_RETURN(Service::Parts parts, load_model_parts(settings, pool_, ranks_));
+    parts.queue_timeout = settings_.queue_timeout;
+    parts.memory_limit = settings_.max_memory > 0 ? settings_.max_memory : memory_limit_of_group();
+    parts.budget = &budget_;
+    parts.max_answer_bytes = settings_.max_answer;
     service_ = std::make_unique<Service>(std::move(parts));
     if (reports) {
       TESSERA_ASSIGN_OR_RETURN(kv_events_,
                                KvEventPublisher::start(settings.kv_events, prefix_events_));
     }
     return absl::OkStatus();
+  }
+
+  KeySources key_sources() const {
+    return {settings_.api_keys, settings_.api_key_file, settings_.tenant_file};
+  }
+  // Limits of a server without a tenant file.
+  TenantLimits everyone() const {
+    TenantLimits limits;
+    limits.priority_min = -settings_.max_priority;
+    limits.priority_max = settings_.max_priority;
+    limits.pin_ttl = std::chrono::duration_cast<std::chrono::seconds>(settings_.max_pin_ttl);
+    return limits;
+  }
+
+  // gRPC counts its messages by itself, so it has a fixed part.
+  std::size_t grpc_memory() const { return settings_.request_memory / kGrpcShare; }
+
+  void tell_memory(const ConnectionLimits& connections) const {
+    constexpr double kMib = 1 << 20;
+    const std::size_t of_connection =
+        kConnectionBytes + settings_.http.header_bytes + kHttpSentAheadBytes;
+    const std::size_t parsed =
+        (settings_.work.threads - 1) * settings_.http.body_bytes * kParsedBytes;
+    spdlog::info(
+        "memory of requests, at most: {:.0f} MiB of bodies and answers, {:.0f} MiB of gRPC's "
+        "messages, {:.0f} MiB while {} threads parse, {:.0f} MiB of {} HTTP connections",
+        static_cast<double>(budget_.bytes()) / kMib, static_cast<double>(grpc_memory()) / kMib,
+        static_cast<double>(parsed) / kMib, settings_.work.threads,
+        static_cast<double>(connections.http * of_connection) / kMib, connections.http);
   }
 
   // Returns: false if a signal arrived.
@@ -121,6 +198,9 @@ class WholeServer final : public Server {
   Communicator* const ranks_;
   ThreadPool pool_;
   PrefixEvents prefix_events_;
+  ApiKeys keys_;
+  ByteBudget budget_;
+  WorkPool work_;
   std::unique_ptr<Routes> routes_;
   std::unique_ptr<Service> service_;
   std::unique_ptr<KvEventPublisher> kv_events_;  // null: not wanted

@@ -22,6 +22,10 @@ class Server {
 
   virtual ~Server() = default;
 
+  // Reads keys, tenants and certificates again. Connections and requests go on. What cannot be read
+  // stays as it was, and the log says why. Any thread.
+  virtual void reload() = 0;
+
   // Health checks report not ready immediately. New requests are accepted for settings.drain_delay.
   // Then running requests may finish for up to settings.drain_timeout before they are cancelled.
   // Returns when every client has received its last event, or does not read it. Another signal ends

@@ -2,12 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <limits>
 #include <random>
 #include <utility>
 
 #include "kernels/check.h"
 #include "models/status_macros.h"
+#include "server/access_log.h"
+#include "server/answer_bytes.h"
+#include "server/memory_guard.h"
 #include "server/metrics.h"
 #include "server/openai/error.h"
 
@@ -17,31 +22,42 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Records metrics of the events that the engine sends to a front end's sink. Engine thread only.
+// Records metrics of the events that the engine sends to a front end's sink, and counts tokens for
+// the caller. Engine thread only.
 class MeasuredSink final : public EventSink {
  public:
-  MeasuredSink(std::shared_ptr<EventSink> sink, Metrics& metrics, Clock::time_point received)
-      : sink_(std::move(sink)), metrics_(metrics), received_(received), previous_(received) {}
+  struct Args {
+    std::shared_ptr<EventSink> sink;
+    Metrics& metrics;
+    Clock::time_point received;
+    std::shared_ptr<const Caller> caller;
+    std::shared_ptr<RequestRecord> record;  // may be null
+  };
+  explicit MeasuredSink(Args args) : args_(std::move(args)), previous_(args_.received) {}
 
   void on_prompt_logprobs(const TokenLogprobs& logprobs) override {
-    sink_->on_prompt_logprobs(logprobs);
+    args_.sink->on_prompt_logprobs(logprobs);
   }
   void on_logits(int32_t position, std::span<const float> logits) override {
-    sink_->on_logits(position, logits);
+    args_.sink->on_logits(position, logits);
   }
-  void on_logprobs(const TokenLogprobs& logprobs) override { sink_->on_logprobs(logprobs); }
+  void on_logprobs(const TokenLogprobs& logprobs) override { args_.sink->on_logprobs(logprobs); }
 
   void on_token(int32_t token) override {
     const Clock::time_point now = Clock::now();
     if (first_) {
       first_token_ = now;
-      metrics_.first_token(now - received_);
+      args_.metrics.first_token(now - args_.received);
     } else {
-      metrics_.next_token(now - previous_);
+      args_.metrics.next_token(now - previous_);
+    }
+    if (args_.record != nullptr) {
+      ++args_.record->completion_tokens;
+      args_.record->note_first_token(now);
     }
     first_ = false;
     previous_ = now;
-    sink_->on_token(token);
+    args_.sink->on_token(token);
   }
 
   void on_finish(const Finish& finish) override {
@@ -51,21 +67,69 @@ class MeasuredSink final : public EventSink {
     }
     const Clock::time_point now = Clock::now();
     const auto since_first = first_ ? std::nullopt : std::optional(now - first_token_);
-    metrics_.finished(counted, now - received_, since_first);
-    sink_->on_finish(finish);
+    args_.metrics.finished(counted, now - args_.received, since_first);
+    args_.metrics.tenant_finished(args_.caller->tenant.name, counted);
+    args_.caller->meter->charge(finish.completion_tokens);
+    if (args_.record != nullptr) {
+      record_finish(finish);
+    }
+    args_.sink->on_finish(finish);
   }
 
   const std::shared_ptr<std::atomic<bool>> stopped_by_text =
       std::make_shared<std::atomic<bool>>(false);
 
  private:
-  std::shared_ptr<EventSink> sink_;
-  Metrics& metrics_;
-  Clock::time_point received_;
+  // Only this thread writes these two numbers.
+  void record_finish(const Finish& finish) {
+    RequestRecord& record = *args_.record;
+    record.cached_tokens = std::max<int64_t>(record.cached_tokens, finish.cached_tokens);
+    if (finish.queue_time.has_value()) {
+      const auto us = std::chrono::duration_cast<std::chrono::microseconds>(*finish.queue_time);
+      record.queue_us = std::max<int64_t>(record.queue_us, us.count());
+    }
+  }
+
+  const Args args_;
   Clock::time_point first_token_;
   Clock::time_point previous_;
   bool first_ = true;
 };
+
+// Caller of requests without one.
+std::shared_ptr<const Caller> anyone() {
+  static const auto caller = std::make_shared<const Caller>();
+  return caller;
+}
+
+absl::Status check_limits(const GenerateRequest& request, const TenantLimits& limits) {
+  if (request.priority < limits.priority_min || request.priority > limits.priority_max) {
+    return invalid_field("priority",
+                         fmt::format("priority is {}, this key may use {} to {}", request.priority,
+                                     limits.priority_min, limits.priority_max));
+  }
+  if (request.cache.pin && request.cache.ttl > limits.pin_ttl) {
+    return invalid_field("cache.ttl",
+                         fmt::format("cache.ttl is {} s, this server keeps pins for "
+                                     "at most {} s",
+                                     request.cache.ttl.count(), limits.pin_ttl.count()));
+  }
+  return absl::OkStatus();
+}
+
+TenantOfRequest tenant_of(const Caller& caller, int64_t token_capacity) {
+  const TenantLimits& limits = caller.tenant;
+  const auto part = static_cast<int64_t>(limits.pin_part * static_cast<double>(token_capacity));
+  return {.id = caller.tenant_id,
+          .share = limits.share,
+          .pin_tokens = limits.pin_tokens.value_or(part)};
+}
+
+// Separates the prefixes of tenants. A client's salt divides those of its own tenant.
+std::string salt_of(const Caller& caller, const std::string& salt) {
+  const std::string& tenant = caller.tenant.salt;
+  return tenant.empty() ? salt : fmt::format("{}:{}:{}", tenant.size(), tenant, salt);
+}
 
 // Seed for requests without one.
 uint64_t draw_seed() {
@@ -77,7 +141,7 @@ absl::Status check_room(const GenerateRequest& request, int64_t prompt_tokens, i
   if (fits_context(prompt_tokens, request.max_tokens, context)) {
     return absl::OkStatus();
   }
-  const bool chat = std::holds_alternative<std::vector<ChatMessage>>(request.prompt);
+  const bool chat = std::holds_alternative<Conversation>(request.prompt);
   return invalid_field(
       chat ? "messages" : "prompt",
       fmt::format("the {} {} tokens, but this model's maximum context length is {} tokens{}",
@@ -86,12 +150,37 @@ absl::Status check_room(const GenerateRequest& request, int64_t prompt_tokens, i
       "context_length_exceeded");
 }
 
+// Returns: true if a template has begun the thought of the answer.
+bool ends_in_thought(const std::vector<TextSegment>& segments) {
+  if (segments.empty() || !segments.back().parse_special) {
+    return false;
+  }
+  std::string_view text = segments.back().text;
+  text = text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
+  return text.ends_with("<think>");
+}
+
+// Returns: the bytes of the longest token's text.
+std::size_t longest_token(const Tokenizer& tokenizer) {
+  std::size_t longest = 1;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    longest = std::max(longest, tokenizer.token_bytes(id, /*keep_special=*/true).size());
+  }
+  return longest;
+}
+
+// A normalizer may shorten a text to this share before it becomes tokens.
+constexpr std::size_t kNormalizedShare = 4;
+
 }  // namespace
 
 struct Service::State {
   Parts parts;
+  std::size_t longest_token = 1;
   ChatTemplate::Variables variables;
   std::atomic<bool> ready = true;
+  int64_t token_capacity = 0;
+  std::unique_ptr<MemoryGuard> memory;
   std::unique_ptr<GrammarStore> grammars;
 };
 
@@ -103,12 +192,17 @@ Service::Service(Parts parts) : state_(std::make_unique<State>()) {
   if (const auto id = tokenizer.eos_id()) {
     state_->variables.eos_token = tokenizer.token_bytes(*id, true);
   }
+  state_->longest_token = longest_token(tokenizer);
   state_->grammars = std::make_unique<GrammarStore>(std::move(parts.grammar_compiler));
   state_->parts = std::move(parts);
+  state_->token_capacity = state_->parts.engine->stats().token_capacity;
+  state_->memory = std::make_unique<MemoryGuard>(
+      state_->parts.memory_limit, [&engine = *state_->parts.engine] { return engine.idle(); });
 }
 
 // Destroys the engine first, because its thread reports to the metrics until it is joined.
 Service::~Service() {
+  state_->memory.reset();
   state_->grammars.reset();  // ends what waits for a grammar
   state_->parts.engine.reset();
 }
@@ -129,51 +223,96 @@ void Service::compile(const GrammarSpec& spec, GrammarStore::Done done) {
 absl::StatusOr<Accepted> Service::generate(GenerateRequest request,
                                            std::vector<std::shared_ptr<EventSink>> sinks) {
   const Clock::time_point received = Clock::now();
-  Accepted accepted;
-  TESSERA_ASSIGN_OR_RETURN(accepted.prompt, tokenize(request.prompt, request.prompt_options));
-  const auto prompt_tokens = static_cast<int64_t>(accepted.prompt.size());
   const int64_t context = state_->parts.engine->options().context;
+  Accepted accepted;
+  TESSERA_ASSIGN_OR_RETURN(Encoded encoded, encode(request.prompt, request.prompt_options,
+                                                   static_cast<std::size_t>(context) *
+                                                       state_->longest_token * kNormalizedShare));
+  accepted.prompt = std::move(encoded.ids);
+  accepted.open_thought = encoded.open_thought;
+  const auto prompt_tokens = static_cast<int64_t>(accepted.prompt.size());
   if (const absl::Status status = check_room(request, prompt_tokens, context); !status.ok()) {
     return refuse(status);
   }
 
-  EngineRequest submitted;
-  absl::StatusOr<std::optional<KvPreset>> kv =
-      resolve_kv_policy(request.kv, state_->parts.engine->options().kv);
-  if (!kv.ok()) {
-    return refuse(kv.status());
+  const std::shared_ptr<const Caller> caller = request.caller ? request.caller : anyone();
+  for (const absl::Status& status :
+       {check_limits(request, caller->tenant), state_->memory->check()}) {
+    if (!status.ok()) {
+      return refuse(status);
+    }
   }
-  submitted.kv = *kv;
-  submitted.prompt = accepted.prompt;
-  static_cast<RequestOptions&>(submitted) = request;
-  submitted.sampling.seed = request.seed.value_or(request.deterministic ? 0 : draw_seed());
-  submitted.max_tokens = request.max_tokens.value_or(static_cast<int32_t>(context - prompt_tokens));
-  submitted.deadline = request.deadline;
+  request.caller = caller;
+  absl::StatusOr<EngineRequest> made = engine_request(request, accepted.prompt);
+  if (!made.ok()) {
+    return refuse(made.status());
+  }
+  EngineRequest submitted = *std::move(made);
+  absl::StatusOr<ByteBudget::Share> room =
+      take_room(request, sinks.size(), prompt_tokens,
+                std::min<int64_t>(submitted.max_tokens, context - prompt_tokens));
+  if (!room.ok()) {
+    return refuse(room.status());
+  }
+  accepted.room = *std::move(room);
   TESSERA_CHECK(!request.grammar || request.compiled_grammar != nullptr,
                 "a request with a grammar has it compiled");
   submitted.grammar = std::move(request.compiled_grammar);
   for (std::shared_ptr<EventSink>& sink : sinks) {
-    auto measured =
-        std::make_shared<MeasuredSink>(std::move(sink), *state_->parts.metrics, received);
+    auto measured = std::make_shared<MeasuredSink>(MeasuredSink::Args{
+        std::move(sink), *state_->parts.metrics, received, caller, request.record});
     accepted.generations.push_back({0, make_text(request), measured->stopped_by_text});
     submitted.sinks.push_back(std::move(measured));
   }
   const int32_t max_tokens = submitted.max_tokens;
+  if (const absl::Status rate = caller->meter->admit(caller->tenant, prompt_tokens, received);
+      !rate.ok()) {
+    state_->parts.metrics->tenant_refused(caller->tenant.name);
+    return refuse(rate);
+  }
   const absl::StatusOr<RequestId> first = state_->parts.engine->submit(std::move(submitted));
   if (!first.ok()) {
+    caller->meter->refund(prompt_tokens);
+    state_->parts.metrics->tenant_refused(caller->tenant.name);
     return refuse(first.status());
   }
   state_->parts.metrics->accepted(sinks.size(), max_tokens);
+  if (request.record != nullptr) {
+    request.record->prompt_tokens += prompt_tokens;
+  }
   for (std::size_t i = 0; i < sinks.size(); ++i) {
     accepted.generations[i].id = *first + i;
   }
   return accepted;
 }
 
+absl::StatusOr<EngineRequest> Service::engine_request(const GenerateRequest& request,
+                                                      std::vector<int32_t> prompt) const {
+  const Engine& engine = *state_->parts.engine;
+  EngineRequest made;
+  TESSERA_ASSIGN_OR_RETURN(made.kv, resolve_kv_policy(request.kv, engine.options().kv));
+  static_cast<RequestOptions&>(made) = request;
+  made.cache_salt = salt_of(*request.caller, request.cache_salt);
+  made.tenant = tenant_of(*request.caller, state_->token_capacity);
+  made.sampling.seed = request.seed.value_or(request.deterministic ? 0 : draw_seed());
+  const auto room = engine.options().context - static_cast<int32_t>(prompt.size());
+  made.max_tokens = request.max_tokens.value_or(room);
+  made.prompt = std::move(prompt);
+  made.deadline = request.deadline;
+  const auto timeout = request.queue_timeout.value_or(state_->parts.queue_timeout);
+  if (timeout.count() > 0) {
+    made.start_by = engine.options().clock() + timeout;
+  }
+  return made;
+}
+
 TextStream Service::make_text(const GenerateRequest& request) const {
-  const bool chat = std::holds_alternative<std::vector<ChatMessage>>(request.prompt);
-  return {
-      tokenizer(), {.keep_special = request.keep_special, .continues_text = !chat}, request.stop};
+  const bool chat = std::holds_alternative<Conversation>(request.prompt);
+  return {tokenizer(),
+          {.keep_special = request.keep_special,
+           .continues_text = !chat,
+           .printed = request.printed_special},
+          request.stop};
 }
 
 // Counts a refused request. Returns: `status`.
@@ -191,26 +330,92 @@ void Service::stop(const Generation& generation) {
   state_->parts.engine->cancel(generation.id);
 }
 
+// Errors: InvalidArgument if the answer may become too large, Unavailable if the others leave it no
+// room.
+absl::StatusOr<ByteBudget::Share> Service::take_room(const GenerateRequest& request,
+                                                     std::size_t samples, int64_t prompt_tokens,
+                                                     int64_t max_tokens) const {
+  const Parts& parts = state_->parts;
+  const int64_t bytes = answer_bytes(request, samples, prompt_tokens, max_tokens);
+  if (std::cmp_greater(bytes, parts.max_answer_bytes)) {
+    const bool logprobs = request.sampling.top_logprobs || request.sampling.prompt_logprobs;
+    return invalid_field(
+        samples > 1 ? "n"
+        : logprobs  ? "logprobs"
+                    : "max_tokens",
+        fmt::format("the answer may take {} bytes of memory, this server allows {}: "
+                    "ask for fewer choices, tokens or log probabilities",
+                    bytes, parts.max_answer_bytes));
+  }
+  if (parts.budget == nullptr) {
+    return ByteBudget::Share();
+  }
+  std::optional<ByteBudget::Share> room = parts.budget->take(static_cast<std::size_t>(bytes));
+  if (!room) {
+    return absl::UnavailableError(
+        "the bodies and answers of other requests fill this server's memory: try again later");
+  }
+  return *std::move(room);
+}
+
 absl::StatusOr<std::vector<int32_t>> Service::tokenize(const Prompt& prompt,
                                                        const PromptOptions& options) const {
+  TESSERA_ASSIGN_OR_RETURN(Encoded encoded,
+                           encode(prompt, options, std::numeric_limits<std::size_t>::max()));
+  return std::move(encoded.ids);
+}
+
+// Errors: as tokenize(); InvalidArgument besides, without the work, if the text has more than
+// `max_bytes`.
+absl::StatusOr<Service::Encoded> Service::encode(const Prompt& prompt, const PromptOptions& options,
+                                                 std::size_t max_bytes) const {
+  const auto check_bytes = [&](const char* field, std::size_t bytes) {
+    return bytes <= max_bytes
+               ? absl::OkStatus()
+               : invalid_field(field,
+                               fmt::format("the text has {} bytes, which cannot fit: this model's "
+                                           "maximum context length is {} tokens",
+                                           bytes, engine().options().context),
+                               "context_length_exceeded");
+  };
   if (const auto* text = std::get_if<std::string>(&prompt)) {
+    TESSERA_RETURN_IF_ERROR(check_bytes("prompt", text->size()));
     const TextSegment segment{*text, options.parse_special};
-    return tokenizer().encode({&segment, 1}, options.add_bos);
+    return Encoded{tokenizer().encode({&segment, 1}, options.add_bos)};
   }
   if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) {
-    return *ids;
+    return Encoded{*ids};
   }
   if (state_->parts.chat_template == nullptr) {
     return absl::InvalidArgumentError(
         fmt::format("the model {} has no chat template: chats are not available, completions are",
                     model_name()));
   }
+  const auto& conversation = std::get<Conversation>(prompt);
   ChatTemplate::Variables variables = state_->variables;
   variables.add_generation_prompt = options.add_generation_prompt;
-  TESSERA_ASSIGN_OR_RETURN(
-      const std::vector<TextSegment> segments,
-      state_->parts.chat_template->render(std::get<std::vector<ChatMessage>>(prompt), variables));
-  return tokenizer().encode(segments, /*add_bos=*/false);  // the template writes the BOS token
+  TESSERA_ASSIGN_OR_RETURN(std::vector<TextSegment> segments,
+                           state_->parts.chat_template->render(conversation, variables));
+  std::size_t bytes = 0;
+  for (const TextSegment& segment : segments) {
+    bytes += segment.text.size();
+  }
+  TESSERA_RETURN_IF_ERROR(check_bytes("messages", bytes));
+  bool open_thought = ends_in_thought(segments);
+  if (open_thought && options.close_thought) {
+    segments.push_back({"\n</think>\n\n", /*parse_special=*/true});
+    open_thought = false;
+  }
+  if (!options.answer_begin.empty()) {
+    segments.push_back({options.answer_begin, /*parse_special=*/true});
+  }
+  // The template writes the BOS token.
+  return Encoded{tokenizer().encode(segments, /*add_bos=*/false), open_thought};
+}
+
+absl::StatusOr<AnswerNotation> Service::prepare_chat(const ToolUse& use,
+                                                     GenerateRequest& request) const {
+  return tessera::prepare_chat(state_->parts.chat_format, tokenizer(), use, request);
 }
 
 absl::StatusOr<std::string> Service::detokenize(std::span<const int32_t> ids) const {
@@ -241,7 +446,7 @@ void Service::drain() {
 }
 
 std::string Service::expose_metrics() const {
-  return metrics().expose(engine().stats(), engine().options());
+  return metrics().expose(engine().stats(), engine().options(), state_->memory->resident());
 }
 
 const std::string& Service::model_name() const {
@@ -258,6 +463,9 @@ const Engine& Service::engine() const {
 }
 const Metrics& Service::metrics() const {
   return *state_->parts.metrics;
+}
+std::size_t Service::max_answer_bytes() const {
+  return state_->parts.max_answer_bytes;
 }
 
 }  // namespace tessera

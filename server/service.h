@@ -14,6 +14,9 @@
 #include "engine/engine.h"
 #include "models/text/chat_template.h"
 #include "models/text/tokenizer.h"
+#include "server/byte_budget.h"
+#include "server/caller.h"
+#include "server/chat/chat_format.h"
 #include "server/grammar/grammar_spec.h"
 #include "server/grammar/grammar_store.h"
 #include "server/kv_overrides.h"
@@ -21,16 +24,20 @@
 
 namespace tessera {
 
+class MemoryGuard;
 class Metrics;
+struct RequestRecord;
 
-// A text, token ids, or the messages of a chat.
-using Prompt = std::variant<std::string, std::vector<int32_t>, std::vector<ChatMessage>>;
+// A text, token ids, or a chat.
+using Prompt = std::variant<std::string, std::vector<int32_t>, Conversation>;
 
 // Conversion of a prompt to token ids. A prompt of token ids is not changed.
 struct PromptOptions {
   bool add_bos = true;                // for a text, if the checkpoint asks for it; never for a chat
   bool parse_special = false;         // parses special tokens in a text
   bool add_generation_prompt = true;  // a chat ends with the start of the assistant's turn
+  bool close_thought = false;         // if the chat ends inside a thought: it ends that too
+  std::string answer_begin{};         // after the chat; special tokens are parsed
 };
 
 // One generation request, the same for both front ends: the engine's options without the seed, and
@@ -42,11 +49,18 @@ struct GenerateRequest : RequestOptions {
   std::optional<int32_t> max_tokens;  // none: as many as the context has room for; 0: prefill only
   std::vector<std::string> stop;      // never part of the returned text
   bool keep_special = false;          // prints special tokens
+  std::vector<int32_t> printed_special{};  // special tokens that are printed all the same
   KvOverrides kv;
   // The grammar that the text must match, and its compiled form, which Service::compile makes.
   std::optional<GrammarSpec> grammar;
   std::shared_ptr<const TokenGrammar> compiled_grammar;
   std::optional<std::chrono::steady_clock::time_point> deadline;
+  bool streamed = false;  // the client reads the answer while it is generated
+  bool echo = false;      // the answer repeats the prompt
+  // Queue timeout of the client; none: the server's own.
+  std::optional<std::chrono::milliseconds> queue_timeout;
+  std::shared_ptr<const Caller> caller;   // null: a server without keys
+  std::shared_ptr<RequestRecord> record;  // receives the tokens and times; null: no access log
 };
 
 // One sequence of an accepted request.
@@ -59,7 +73,9 @@ struct Generation {
 // An accepted request.
 struct Accepted {
   std::vector<int32_t> prompt;          // token ids as submitted
+  bool open_thought = false;            // the prompt ends inside a model's thought
   std::vector<Generation> generations;  // one for each sink
+  ByteBudget::Share room;               // for the answer; held until the client has it
 };
 
 // Common path of HTTP and gRPC to the engine: applies the template, tokenizes, submits.
@@ -70,9 +86,14 @@ class Service {
     std::string model_name;
     std::unique_ptr<Tokenizer> tokenizer;
     std::unique_ptr<ChatTemplate> chat_template;  // null: chat requests are refused
-    std::unique_ptr<Engine> engine;               // started, or driven by step()
+    ChatFormat chat_format{};
+    std::unique_ptr<Engine> engine;  // started, or driven by step()
     std::unique_ptr<Metrics> metrics;
+    ByteBudget* budget = nullptr;                // of answers; not owned. Null: unbounded
+    std::size_t max_answer_bytes = 256U << 20U;  // of one request, by answer_bytes()
     std::unique_ptr<GrammarCompiler> grammar_compiler = nullptr;  // null: grammars are refused
+    std::chrono::milliseconds queue_timeout{0};  // of requests without one; 0: none
+    int64_t memory_limit = 0;                    // see MemoryGuard
   };
 
   explicit Service(Parts parts);
@@ -81,12 +102,19 @@ class Service {
   // Compiles a grammar, as GrammarStore::get. Errors name the spec's field.
   void compile(const GrammarSpec& spec, GrammarStore::Done done);
 
+  // As prepare_chat(), for the served model.
+  absl::StatusOr<AnswerNotation> prepare_chat(const ToolUse& use, GenerateRequest& request) const;
+
   // Generates one sequence for each of `sinks`, with consecutive seeds. Events go to the sinks on
   // the engine thread (see EventSink), after the metrics have recorded them.
+  // The caller's limits apply: range of priorities, pins, rates, share and salt of its tenant.
   // Requires: a request with a grammar has it compiled.
-  // Errors, with no sequence running: as Engine::submit. InvalidArgument with OpenAI's code
+  // Errors, with no sequence running: as Engine::submit. ResourceExhausted with the time of a retry
+  // (retry_after.h) if a rate is used up, or if memory is short. InvalidArgument for a priority or
+  // a pin beyond the caller's limits. InvalidArgument with OpenAI's code
   // "context_length_exceeded" and both numbers, if the prompt leaves no room for one more token (if
-  // one was requested). InvalidArgument for messages that the template refuses.
+  // one was requested). InvalidArgument for messages that the template refuses, and for an answer
+  // that may become too large. Unavailable if the answers that wait leave no room for another.
   absl::StatusOr<Accepted> generate(GenerateRequest request,
                                     std::vector<std::shared_ptr<EventSink>> sinks);
 
@@ -97,6 +125,7 @@ class Service {
   void stop(const Generation& generation);
 
   // Returns: the ids that generate() would submit. A prompt of ids is returned unchanged.
+  // Takes time in proportion to the prompt.
   // Errors: InvalidArgument (messages that the template refuses, no template).
   absl::StatusOr<std::vector<int32_t>> tokenize(const Prompt& prompt,
                                                 const PromptOptions& options) const;
@@ -119,11 +148,24 @@ class Service {
   Engine& engine();
   const Engine& engine() const;
   const Metrics& metrics() const;
+  std::size_t max_answer_bytes() const;
 
  private:
   struct State;
 
+  // A prompt as token ids.
+  struct Encoded {
+    std::vector<int32_t> ids;
+    bool open_thought = false;
+  };
+  absl::StatusOr<Encoded> encode(const Prompt& prompt, const PromptOptions& options,
+                                 std::size_t max_bytes) const;
+  absl::StatusOr<ByteBudget::Share> take_room(const GenerateRequest& request, std::size_t samples,
+                                              int64_t prompt_tokens, int64_t max_tokens) const;
+
   TextStream make_text(const GenerateRequest& request) const;
+  absl::StatusOr<EngineRequest> engine_request(const GenerateRequest& request,
+                                               std::vector<int32_t> prompt) const;
   absl::Status refuse(absl::Status status);
 
   std::unique_ptr<State> state_;

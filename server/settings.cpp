@@ -119,6 +119,11 @@ absl::Status validate(const Settings& settings) {
     return absl::InvalidArgumentError(
         absl::StrCat("http-port and grpc-port are both ", settings.http.port));
   }
+  if (!settings.tenant_file.empty() &&
+      (!settings.api_keys.empty() || !settings.api_key_file.empty())) {
+    return absl::InvalidArgumentError(
+        "tenants: the file has the keys; api-key and api-key-file are for servers without it");
+  }
   if (settings.http.tls_certificate.empty() != settings.http.tls_key.empty()) {
     return absl::InvalidArgumentError(
         "tls-cert and tls-key: TLS needs both, and one of them is missing");

@@ -18,10 +18,15 @@
 #include "server/http/listener.h"
 #include "server/http/routes.h"
 #include "server/kv_events/kv_event_publisher.h"
+#include "server/work_pool.h"
 
 namespace tessera {
 
 enum class Device : uint8_t { cpu, cuda };
+
+// Values of --log-level.
+inline constexpr std::string_view kLogLevels[] = {"trace",   "debug", "info",
+                                                  "warning", "error", "off"};
 
 // All settings of the server. The initialisers here (and those of the embedded structs) are the
 // only place where a default is written. settings_fields.cpp lists the fields once. Flags, YAML,
@@ -31,11 +36,23 @@ struct Settings {
   std::string served_model_name;  // empty: the model folder's name
   std::string chat_template;      // name of a built-in one, or a file; empty: the model's own
 
+  std::string tool_calls = "auto";  // or "none", or the name of a ToolFormat
+
   HttpOptions http;  // address, certificate and key apply to both front ends
   GrpcOptions grpc;
   RoutesOptions routes;
   std::string api_keys;                // comma-separated, besides the file: see ApiKeys::load
   std::filesystem::path api_key_file;  // empty: none
+  std::filesystem::path tenant_file;   // empty: one tenant; see tenant_file.h
+  int32_t max_priority = 4;            // of the one tenant: from minus this to this
+  std::chrono::milliseconds max_pin_ttl{3'600'000};
+  std::chrono::milliseconds queue_timeout{60'000};  // 0: none
+  int64_t max_memory = 0;                           // see MemoryGuard; 0: by the control group
+
+  // Both front ends share these. Answers are counted before they are computed.
+  std::size_t request_memory = 1U << 30U;  // bodies that are read, answers that wait, messages
+  std::size_t max_answer = 256U << 20U;    // of one request
+  WorkPool::Options work;
 
   Device device = Device::cpu;
   std::optional<CpuIsa> isa;            // none: best one of this CPU
@@ -52,6 +69,8 @@ struct Settings {
   std::chrono::milliseconds drain_timeout{30'000};  // then running requests are cancelled
 
   std::string log_level = "info";
+  bool log_json = false;
+  bool access_log = true;
 };
 
 // One field of Settings as text, the form used in flags, YAML and the log.

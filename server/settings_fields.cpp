@@ -11,6 +11,7 @@
 #include "engine/kv/kv_policy_fields.h"
 #include "models/status_macros.h"
 #include "models/text/chat_template.h"
+#include "server/chat/tool_format.h"
 #include "server/settings.h"
 
 namespace tessera {
@@ -174,6 +175,31 @@ SettingsField choice_field(std::string_view name, std::vector<Choice<Value>> cho
           }};
 }
 
+// A choice that is kept as its name.
+template <class At>
+SettingsField name_field(std::string_view name, const std::vector<std::string>& names,
+                         std::string help, At at) {
+  SettingsField field = text_field(name, "", std::move(help), at);
+  field.value_name = absl::StrJoin(names, "|");
+  field.parse = [at, names](Settings& settings, std::string_view text) {
+    if (std::find(names.begin(), names.end(), text) == names.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", std::string(text), "' is none of ", absl::StrJoin(names, ", ")));
+    }
+    at(settings) = std::string(text);
+    return absl::OkStatus();
+  };
+  return field;
+}
+
+std::vector<std::string> tool_call_names() {
+  std::vector<std::string> names = {"auto", "none"};
+  for (const ToolFormat* const format : tool_formats()) {
+    names.emplace_back(format->name);
+  }
+  return names;
+}
+
 #define TESSERA_AT(member)      \
   [](auto& settings) -> auto& { \
     return settings.member;     \
@@ -190,6 +216,10 @@ std::vector<SettingsField> model_fields() {
                  absl::StrCat("chat template: ", builtin_chat_template_names(),
                               ", or a Jinja file; default: the model's own"),
                  TESSERA_AT(chat_template)),
+      name_field("tool-calls", tool_call_names(),
+                 "notation of the model's tool calls; auto: that of its chat template; none: "
+                 "requests with tools are refused",
+                 TESSERA_AT(tool_calls)),
   };
 }
 
@@ -198,20 +228,60 @@ SettingsField secret(SettingsField field) {
   return field;
 }
 
+// An empty value is refused: an unset variable of a script must not open the server.
+SettingsField key_field(SettingsField field) {
+  field.parse = [parse = std::move(field.parse)](Settings& settings, std::string_view text) {
+    return text.empty() ? absl::InvalidArgumentError(
+                              "is empty; leave the setting out for a server that needs no key")
+                        : parse(settings, text);
+  };
+  return field;
+}
+
 // Fields of both front ends.
 std::vector<SettingsField> limit_fields() {
   return {
       text_field("host", "ADDRESS", "address to listen on; 0.0.0.0 for all of them",
                  TESSERA_AT(http.address)),
-      secret(text_field("api-key", "KEY,...",
-                        "any of these keys opens the API; other users of the machine can read "
-                        "command lines, so rather use a file",
-                        TESSERA_AT(api_keys))),
-      text_field("api-key-file", "FILE", "further keys, one on each line; # begins a comment",
-                 TESSERA_AT(api_key_file)),
+      secret(key_field(text_field("api-key", "KEY,...",
+                                  "any of these keys opens the API; other users of the machine can "
+                                  "read command lines, so rather use a file",
+                                  TESSERA_AT(api_keys)))),
+      key_field(text_field("api-key-file", "FILE",
+                           "further keys, one on each line; # begins a comment",
+                           TESSERA_AT(api_key_file))),
+      key_field(text_field("tenants", "FILE",
+                           "tenants, their keys and their limits, instead of api-key and "
+                           "api-key-file; see docs/howto/tenants.md",
+                           TESSERA_AT(tenant_file))),
+      integer_field("max-priority", "NUMBER", {0, 1000},
+                    "without tenants: requests may have priorities from minus this to this",
+                    TESSERA_AT(max_priority)),
+      time_field("max-pin-ttl", 1, "how long a request may pin its prompt in the prefix cache",
+                 TESSERA_AT(max_pin_ttl)),
+      time_field("queue-timeout", 0,
+                 "how long a request may wait for its turn; one that is expected to wait longer is "
+                 "refused; 0: without limit; clients may ask for another one by the header "
+                 "x-queue-timeout",
+                 TESSERA_AT(queue_timeout)),
+      bytes_field("max-memory", 0,
+                  "anonymous memory of the process above which requests are refused; 0: nine "
+                  "tenths of the control group's limit, if it has one",
+                  TESSERA_AT(max_memory)),
       text_field("tls-cert", "FILE", "certificate chain (PEM) for HTTPS and gRPC over TLS",
                  TESSERA_AT(http.tls_certificate)),
       text_field("tls-key", "FILE", "its private key (PEM)", TESSERA_AT(http.tls_key)),
+      bytes_field("request-memory", 1 << 20,
+                  "most bytes of bodies that are read, answers that wait and gRPC's messages; more "
+                  "requests are refused",
+                  TESSERA_AT(request_memory)),
+      bytes_field("max-answer", 1 << 10,
+                  "most bytes that one answer may take before it is sent; log probabilities take "
+                  "800 each",
+                  TESSERA_AT(max_answer)),
+      integer_field("work-threads", "COUNT", {2, 1024},
+                    "threads that parse, apply templates and tokenize; one is for short requests",
+                    TESSERA_AT(work.threads)),
   };
 }
 
@@ -223,10 +293,15 @@ std::vector<SettingsField> http_fields() {
                     TESSERA_AT(http.threads)),
       text_field("cors-origin", "ORIGIN", "web pages from here may call the HTTP API; * for all",
                  TESSERA_AT(routes.cors_origin)),
+      text_field(
+          "allowed-hosts", "NAME,...",
+          "names by which clients address the server (Host); default: localhost and loopback "
+          "addresses on a loopback address without keys, else any",
+          TESSERA_AT(routes.allowed_hosts)),
       integer_field("max-choices", "COUNT", {1, kMax},
                     "most choices, prompts times n, of a request", TESSERA_AT(routes.max_choices)),
       integer_field("http-max-connections", "COUNT", {1, kMax},
-                    "most open connections; more wait until one closes",
+                    "most open connections; of more, the longest idle one is closed",
                     TESSERA_AT(http.max_connections)),
       bytes_field("http-max-header", 256, "most bytes of a request's head",
                   TESSERA_AT(http.header_bytes)),
@@ -236,7 +311,8 @@ std::vector<SettingsField> http_fields() {
                  TESSERA_AT(http.idle_timeout)),
       time_field("http-header-timeout", 1, "how long a client may take to send a head",
                  TESSERA_AT(http.header_timeout)),
-      time_field("http-body-timeout", 1, "how long a client may take to send a body",
+      time_field("http-body-timeout", 1,
+                 "how long a client may take to send a body; longer at 4 KiB/s or faster",
                  TESSERA_AT(http.body_timeout)),
       time_field("http-write-timeout", 1,
                  "how long a client may leave an answer unread before it is cut off",
@@ -250,6 +326,11 @@ std::vector<SettingsField> grpc_fields() {
                     TESSERA_AT(grpc.port)),
       bytes_field("grpc-max-message", 1, "most bytes of a request",
                   TESSERA_AT(grpc.max_message_bytes)),
+      integer_field("grpc-max-connections", "COUNT", {1, kMax},
+                    "most open connections; of more, the longest silent one is closed",
+                    TESSERA_AT(grpc.max_connections)),
+      integer_field("grpc-max-streams", "COUNT", {1, kMax}, "most calls at once on one connection",
+                    TESSERA_AT(grpc.max_streams)),
       integer_field("grpc-max-pending-tokens", "COUNT", {1, kMax},
                     "tokens a client may leave unread before it is cut off",
                     TESSERA_AT(grpc.max_pending_tokens)),
@@ -366,6 +447,24 @@ SettingsField ladder_field() {
       }};
 }
 
+// The range is the request option's.
+SettingsField floor_field() {
+  return {"kv-floor", "SHARE",
+          "for policies that drop tokens: share of its budget that a sequence keeps at least when "
+          "memory runs out and budgets are tightened, before any sequence is preempted; from 0.1 "
+          "to 1, which tightens none",
+          [](Settings& settings, std::string_view text) {
+            float share = 0;
+            if (!absl::SimpleAtof(std::string(text), &share) || !kKvFloor.contains(share)) {
+              return absl::InvalidArgumentError(
+                  absl::StrCat("must be ", kKvFloor.numbers(), ", not '", std::string(text), "'"));
+            }
+            settings.engine.kv_floor = share;
+            return absl::OkStatus();
+          },
+          [](const Settings& settings) { return absl::StrCat(settings.engine.kv_floor); }};
+}
+
 std::vector<SettingsField> engine_fields() {
   return {
       kv_field(),
@@ -383,6 +482,7 @@ std::vector<SettingsField> engine_fields() {
       text_field("kv-events-topic", "TEXT",
                  "first part of these messages; llm-d's router expects kv@POD@MODEL",
                  TESSERA_AT(kv_events.topic)),
+      floor_field(),
       bytes_field("kv-memory", 0,
                   "size of the KV cache on each rank, with residual buffers and tables, such as "
                   "512MiB or 2GiB; 0: room for --max-sequences of --context tokens",
@@ -403,9 +503,10 @@ std::vector<SettingsField> engine_fields() {
 }
 
 std::vector<SettingsField> process_fields() {
-  const std::vector<Choice<std::string>> levels = {{"trace", "trace"}, {"debug", "debug"},
-                                                   {"info", "info"},   {"warning", "warning"},
-                                                   {"error", "error"}, {"off", "off"}};
+  std::vector<Choice<std::string>> levels;
+  for (const std::string_view level : kLogLevels) {
+    levels.push_back({level, std::string(level)});
+  }
   return {
       time_field("grammar-time", 1,
                  "CPU time to compile one grammar or JSON schema; a slower one is refused",
@@ -418,6 +519,11 @@ std::vector<SettingsField> process_fields() {
                  TESSERA_AT(drain_timeout)),
       choice_field("log-level", levels, "least severity that is logged, to stderr",
                    TESSERA_AT(log_level)),
+      choice_field<bool>("log-format", {{"text", false}, {"json", true}},
+                         "lines of words, or a JSON object on each line", TESSERA_AT(log_json)),
+      choice_field<bool>("access-log", {{"on", true}, {"off", false}},
+                         "one line for each request: id, key, tokens, times, status",
+                         TESSERA_AT(access_log)),
   };
 }
 

@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <utility>
 
 namespace tessera {
 namespace {
@@ -13,6 +14,7 @@ sigset_t stop_signals() {
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGHUP);
   return set;
 }
 
@@ -21,7 +23,10 @@ sigset_t stop_signals() {
 StopSignals::StopSignals() {
   const sigset_t set = stop_signals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);
+  // A program that rotates logs ends no server.
+  for (const int ignored : {SIGPIPE, SIGUSR1, SIGUSR2}) {
+    std::signal(ignored, SIG_IGN);
+  }
   thread_ = std::thread([this] { listen(); });
 }
 
@@ -39,6 +44,13 @@ void StopSignals::listen() {
   while (true) {
     int signal = 0;
     sigwait(&set, &signal);
+    if (signal == SIGHUP) {
+      const std::lock_guard lock(reload_mutex_);
+      if (reload_) {
+        reload_();
+      }
+      continue;
+    }
     const std::lock_guard lock(mutex_);
     if (closing_) {
       return;
@@ -56,6 +68,11 @@ void StopSignals::wait() {
   serving_ = true;
   came_.wait(lock, [this] { return pending_ > 0; });
   --pending_;
+}
+
+void StopSignals::on_hangup(std::function<void()> reload) {
+  const std::lock_guard lock(reload_mutex_);
+  reload_ = std::move(reload);
 }
 
 void StopSignals::ignore() {

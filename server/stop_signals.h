@@ -2,17 +2,19 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <thread>
 
 namespace tessera {
 
 // SIGTERM and SIGINT, received by a dedicated thread without any signal handler. Until the first
-// call of wait() a signal ends the process at once, because there is nothing to finish.
+// call of wait() a signal ends the process at once, because there is nothing to finish. SIGHUP asks
+// to read keys and certificates again. SIGUSR1 and SIGUSR2 are ignored.
 class StopSignals {
  public:
   // Blocks the signals in the calling thread and in threads that it starts later. Ignores SIGPIPE,
-  // because a client that disconnects is an error of a write.
+  // because a client that disconnects is an error of a write, and SIGHUP, SIGUSR1 and SIGUSR2.
   // Requires: no other thread was started before.
   StopSignals();
   ~StopSignals();
@@ -26,6 +28,10 @@ class StopSignals {
   // leader, which ends when the leader does.
   void ignore();
 
+  // Sets the function that SIGHUP calls, on the thread of the signals; null: none. Waits for the end
+  // of a call that is running.
+  void on_hangup(std::function<void()> reload);
+
   // As wait().
   // Returns: false if `timeout` passed first.
   bool wait_for(std::chrono::milliseconds timeout);
@@ -38,6 +44,8 @@ class StopSignals {
   int pending_ = 0;
   bool serving_ = false;
   bool closing_ = false;
+  std::mutex reload_mutex_;  // guards reload_, and is held while it runs
+  std::function<void()> reload_;
   std::thread thread_;
 };
 

@@ -48,7 +48,9 @@ trap summary EXIT
 
 build() {  # build PRESET [cmake --build arguments]
   preset=$1; shift
-  cmake --preset "$preset" -DTESSERA_TESTS=ON \
+  merge=""
+  [ -f "build/$preset/CMakeCache.txt" ] || merge=-DTESSERA_MERGE_SOURCES=ON
+  cmake --preset "$preset" -DTESSERA_TESTS=ON $merge \
     -DTESSERA_LONG_TESTS="$([ "$mode" = all ] && echo ON || echo OFF)" \
     -DTESSERA_SCALAR_ONLY="$([ "$mode$preset" = asan ] && echo ON || echo OFF)" >/dev/null
   cmake --build --preset "$preset" -j "$jobs" "$@"
@@ -99,6 +101,7 @@ case "$mode" in
     part fuzz sh tests/fuzz/run.sh 20
     part "release build" build release
     part "release tests" ctest --preset release -j "$jobs"
+    part "live tokenizers" skips_unreached sh tests/models/text/live_tokenizers.sh
     part clang-tidy skips sh tests/clang_tidy.sh --changed
     ;;
   *)

@@ -36,6 +36,7 @@ KINDS = {
     "COUNT": {"type": "integer", "minimum": 0},
     "TOKENS": {"type": "integer", "minimum": 0},
     "BYTES": {"type": ["string", "integer"], "pattern": "^[0-9]+(B|KiB|MiB|GiB|TiB)?$"},
+    "SHARE": {"type": ["string", "number"], "minimum": 0.1, "maximum": 1},
     "TIME": {"type": ["string", "integer"], "pattern": "^[0-9]+(ms|s|m)?$"},
 }
 

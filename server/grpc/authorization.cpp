@@ -1,5 +1,6 @@
 #include "server/grpc/authorization.h"
 
+#include <optional>
 #include <string_view>
 
 namespace tessera {
@@ -42,17 +43,25 @@ class ReflectionGuards final : public grpc::experimental::ServerInterceptorFacto
 
 }  // namespace
 
-absl::Status authorize(const ApiKeys& keys, const grpc::ServerContextBase& context) {
+std::string_view metadata_of(const grpc::ServerContextBase& context, const char* name) {
   const auto& metadata = context.client_metadata();
-  const auto shown = metadata.find("authorization");
-  const std::string_view header =
-      shown == metadata.end() ? std::string_view()
-                              : std::string_view(shown->second.data(), shown->second.size());
-  if (keys.open(header)) {
-    return absl::OkStatus();
+  const auto shown = metadata.find(name);
+  return shown == metadata.end() ? std::string_view()
+                                 : std::string_view(shown->second.data(), shown->second.size());
+}
+
+absl::StatusOr<std::shared_ptr<const Caller>> authorize(const ApiKeys& keys,
+                                                        const grpc::ServerContextBase& context,
+                                                        bool admin) {
+  std::shared_ptr<const Caller> caller = keys.find(metadata_of(context, "authorization"));
+  if (caller == nullptr) {
+    return absl::UnauthenticatedError(
+        "no valid API key: send it as metadata 'authorization: Bearer KEY'");
   }
-  return absl::UnauthenticatedError(
-      "no valid API key: send it as metadata 'authorization: Bearer KEY'");
+  if (admin && !caller->admin) {
+    return absl::PermissionDeniedError("this call is for keys with the right 'admin'");
+  }
+  return caller;
 }
 
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> guard_reflection(

@@ -4,15 +4,22 @@
 #include <grpcpp/support/server_interceptor.h>
 
 #include <memory>
+#include <string_view>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "server/api_keys.h"
 
 namespace tessera {
 
 // Checks the API key in a call's metadata.
-// Errors: Unauthenticated if it has no valid key.
-absl::Status authorize(const ApiKeys& keys, const grpc::ServerContextBase& context);
+// Returns: the caller. With `admin`, it has the right to admin routes.
+// Errors: Unauthenticated if the call has no valid key. PermissionDenied without that right.
+absl::StatusOr<std::shared_ptr<const Caller>> authorize(const ApiKeys& keys,
+                                                        const grpc::ServerContextBase& context,
+                                                        bool admin = false);
+
+// Returns: the value of a call's metadata; empty without.
+std::string_view metadata_of(const grpc::ServerContextBase& context, const char* name);
 
 // Returns: an interceptor for reflection, which gRPC answers itself. It cancels reflection calls
 // without a valid key. `keys` must outlive the server.

@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-absl::StatusOr<std::string> CallTable::add(const std::string& name,
+absl::StatusOr<std::string> CallTable::add(int32_t tenant, const std::string& name,
                                            std::weak_ptr<GenerateCall> call) {
   if (name.size() > kMaxRequestId) {
     return absl::InvalidArgumentError(
@@ -15,21 +15,21 @@ absl::StatusOr<std::string> CallTable::add(const std::string& name,
   }
   const std::lock_guard lock(mutex_);
   std::string chosen = name.empty() ? absl::StrCat("generate-", absl::Hex(names_())) : name;
-  if (!calls_.emplace(chosen, std::move(call)).second) {
+  if (!calls_.emplace(std::pair(tenant, chosen), std::move(call)).second) {
     return absl::AlreadyExistsError(
         absl::StrCat("request_id: a generation named '", chosen, "' is still running"));
   }
   return chosen;
 }
 
-void CallTable::remove(const std::string& name) {
+void CallTable::remove(int32_t tenant, const std::string& name) {
   const std::lock_guard lock(mutex_);
-  calls_.erase(name);
+  calls_.erase({tenant, name});
 }
 
-std::shared_ptr<GenerateCall> CallTable::find(const std::string& name) const {
+std::shared_ptr<GenerateCall> CallTable::find(int32_t tenant, const std::string& name) const {
   const std::lock_guard lock(mutex_);
-  const auto found = calls_.find(name);
+  const auto found = calls_.find(std::pair(tenant, name));
   return found == calls_.end() ? nullptr : found->second.lock();
 }
 

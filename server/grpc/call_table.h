@@ -3,11 +3,13 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <random>
 #include <string>
-#include <unordered_map>
+#include <utility>
 
 #include "absl/status/statusor.h"
 
@@ -15,20 +17,21 @@ namespace tessera {
 
 class GenerateCall;
 
-// Running Generate calls by name, which is the request_id of the API. Thread-safe.
+// Running Generate calls by tenant and name, which is the request_id of the API. Thread-safe.
 class CallTable {
  public:
   // Registers a call under `name`, or under a new name if `name` is empty.
   // Returns: the name.
   // Errors: InvalidArgument if the name is too long, AlreadyExists if a call of that name is
   // running.
-  absl::StatusOr<std::string> add(const std::string& name, std::weak_ptr<GenerateCall> call);
+  absl::StatusOr<std::string> add(int32_t tenant, const std::string& name,
+                                  std::weak_ptr<GenerateCall> call);
 
   // Releases the name. The call still counts as open until close().
-  void remove(const std::string& name);
+  void remove(int32_t tenant, const std::string& name);
 
-  // Returns: the call of that name, or null.
-  std::shared_ptr<GenerateCall> find(const std::string& name) const;
+  // Returns: the tenant's call of that name, or null.
+  std::shared_ptr<GenerateCall> find(int32_t tenant, const std::string& name) const;
 
   // Number of open calls, named or not. The wait returns false if `timeout` passed first.
   void open();
@@ -38,9 +41,10 @@ class CallTable {
  private:
   mutable std::mutex mutex_;
   std::condition_variable closed_;
-  std::unordered_map<std::string, std::weak_ptr<GenerateCall>> calls_;  // guarded by mutex_
-  std::size_t open_ = 0;                                                // guarded by mutex_
-  std::mt19937_64 names_{std::random_device{}()};                       // guarded by mutex_
+  // All guarded by mutex_.
+  std::map<std::pair<int32_t, std::string>, std::weak_ptr<GenerateCall>> calls_;
+  std::size_t open_ = 0;
+  std::mt19937_64 names_{std::random_device{}()};
 };
 
 }  // namespace tessera

@@ -7,8 +7,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/retry_after.h"
 #include "models/status_macros.h"
+#include "server/grpc/authorization.h"
 #include "server/grpc/kv_options.h"
+#include "server/seconds.h"
 
 namespace tessera {
 namespace {
@@ -24,6 +27,21 @@ std::optional<std::chrono::steady_clock::time_point> deadline_of(
     return std::nullopt;
   }
   return std::chrono::steady_clock::now() + left;
+}
+
+// Returns: the queue timeout in the call's metadata; none without.
+absl::StatusOr<std::optional<std::chrono::milliseconds>> queue_timeout_of(
+    const grpc::ServerContextBase& context) {
+  const std::string_view text = metadata_of(context, "x-queue-timeout");
+  if (text.empty()) {
+    return std::nullopt;
+  }
+  const std::optional<std::chrono::milliseconds> time = parse_seconds(text);
+  if (!time.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "metadata x-queue-timeout: must be a number of seconds above 0, at most ", kMostSeconds));
+  }
+  return time;
 }
 
 }  // namespace
@@ -58,37 +76,49 @@ struct GenerateCall::Sequence final : EventSink {
   std::optional<tessera::Finish> finish;
 };
 
-std::shared_ptr<GenerateCall> GenerateCall::make(const Shared& shared) {
-  auto call = std::make_shared<GenerateCall>(shared);
+std::shared_ptr<GenerateCall> GenerateCall::make(const Shared& shared,
+                                                 grpc::ServerContextBase& context,
+                                                 std::shared_ptr<const Caller> caller) {
+  auto call = std::make_shared<GenerateCall>(shared, context);
+  call->record_->set_caller(*caller);
+  call->caller_ = std::move(caller);
   call->self_ = call;
+  call->record_->id = request_id_of(metadata_of(context, "x-request-id"));
+  call->record_->method = "gRPC";
+  call->record_->path = "/tessera.v1.Inference/Generate";
+  context.AddInitialMetadata("x-request-id", call->record_->id);
   return call;
 }
 
-GenerateCall* GenerateCall::start(const Shared& shared, const grpc::ServerContextBase& context,
-                                  const v1::GenerateRequest& request) {
-  const std::shared_ptr<GenerateCall> call = make(shared);
-  if (const absl::Status status = call->begin(context, request); !status.ok()) {
-    call->finish_early(status);
+void GenerateCall::start(const v1::GenerateRequest& request) {
+  if (const absl::Status status = begin(request); !status.ok()) {
+    finish_early(status);
   }
-  return call.get();
 }
 
-GenerateCall* GenerateCall::refuse(const Shared& shared, const absl::Status& status) {
-  const std::shared_ptr<GenerateCall> call = make(shared);
+GenerateCall* GenerateCall::refuse(const Shared& shared, grpc::ServerContextBase& context,
+                                   const absl::Status& status) {
+  const std::shared_ptr<GenerateCall> call =
+      make(shared, context, std::make_shared<const Caller>());
   call->finish_early(status);
   return call.get();
 }
 
-GenerateCall::GenerateCall(const Shared& shared) : shared_(shared) {
+GenerateCall::GenerateCall(const Shared& shared, grpc::ServerContextBase& context)
+    : shared_(shared), context_(context) {
   shared_.calls.open();
 }
 GenerateCall::~GenerateCall() = default;
 
-absl::Status GenerateCall::begin(const grpc::ServerContextBase& context,
-                                 const v1::GenerateRequest& request) {
+absl::Status GenerateCall::begin(const v1::GenerateRequest& request) {
   TESSERA_ASSIGN_OR_RETURN(GenerateCallRequest parsed, parse_generate_request(request));
-  TESSERA_ASSIGN_OR_RETURN(name_, shared_.calls.add(request.request_id(), weak_from_this()));
-  parsed.generate.deadline = deadline_of(context);
+  TESSERA_ASSIGN_OR_RETURN(
+      name_, shared_.calls.add(caller_->tenant_id, request.request_id(), weak_from_this()));
+  parsed.generate.deadline = deadline_of(context_);
+  TESSERA_ASSIGN_OR_RETURN(parsed.generate.queue_timeout, queue_timeout_of(context_));
+  parsed.generate.caller = caller_;
+  parsed.generate.record = record_;
+  parsed.generate.streamed = true;
   if (parsed.generate.grammar) {
     compile(std::move(parsed));
     return absl::OkStatus();
@@ -122,6 +152,7 @@ absl::Status GenerateCall::submit(GenerateCallRequest parsed) {
   }
   TESSERA_ASSIGN_OR_RETURN(Accepted accepted,
                            shared_.service.generate(std::move(parsed.generate), std::move(sinks)));
+  room_ = std::move(accepted.room);
   std::unique_lock lock(mutex_);
   for (std::size_t i = 0; i < sequences_.size(); ++i) {
     Sequence& sequence = *sequences_[i];
@@ -284,7 +315,7 @@ bool GenerateCall::write(Sequence& sequence, bool any) {
   }
   *usage_.mutable_kv() = to_wire(kv_);
   *response_.mutable_usage() = usage_;
-  shared_.calls.remove(name_);
+  shared_.calls.remove(caller_->tenant_id, name_);
   StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);
   return true;
 }
@@ -316,7 +347,12 @@ void GenerateCall::write_pending() {
 void GenerateCall::finish_early(const absl::Status& status) {
   cancel(std::unique_lock(mutex_));
   if (!name_.empty()) {
-    shared_.calls.remove(name_);
+    shared_.calls.remove(caller_->tenant_id, name_);
+  }
+  end_code_ = status.code();
+  // gRPC's name for the time of a retry (proposal A6).
+  if (const auto wait = retry_after_of(status)) {
+    context_.AddTrailingMetadata("grpc-retry-pushback-ms", absl::StrCat(wait->count()));
   }
   Finish(to_grpc(status));
 }
@@ -341,6 +377,8 @@ void GenerateCall::OnCancel() {
 }
 
 void GenerateCall::OnDone() {
+  log_access(*record_, absl::StatusCodeToString(end_code_),
+             end_code_ != absl::StatusCode::kCancelled);
   shared_.calls.close();
   self_.reset();
 }

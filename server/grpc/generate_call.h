@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "server/access_log.h"
 #include "server/grpc/call_table.h"
 #include "server/grpc/stream_writer.h"
 #include "server/grpc/wire.h"
@@ -36,14 +37,22 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
     std::size_t max_pending_tokens;
   };
 
-  // Returns: the reactor of a new call. A refused request finishes at once, with its error.
-  static GenerateCall* start(const Shared& shared, const grpc::ServerContextBase& context,
-                             const v1::GenerateRequest& request);
+  // Returns: a new call. gRPC may have its reactor at once; start() or finish_early() follows.
+  static std::shared_ptr<GenerateCall> make(const Shared& shared, grpc::ServerContextBase& context,
+                                            std::shared_ptr<const Caller> caller);
+
+  // Submits the request. A refused one finishes with its error. Takes time in proportion to it.
+  void start(const v1::GenerateRequest& request);
+
+  // Ends the stream with an error.
+  // Requires: start() is not called.
+  void finish_early(const absl::Status& status);
 
   // Returns: the reactor of a call that finishes at once, with `status`.
-  static GenerateCall* refuse(const Shared& shared, const absl::Status& status);
+  static GenerateCall* refuse(const Shared& shared, grpc::ServerContextBase& context,
+                              const absl::Status& status);
 
-  explicit GenerateCall(const Shared& shared);
+  GenerateCall(const Shared& shared, grpc::ServerContextBase& context);
   ~GenerateCall() override;
 
   // Any thread. Ends the generation; the stream still gets its last message.
@@ -53,8 +62,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   struct Sequence;
   struct Taken;
 
-  static std::shared_ptr<GenerateCall> make(const Shared& shared);
-  absl::Status begin(const grpc::ServerContextBase& context, const v1::GenerateRequest& request);
+  absl::Status begin(const v1::GenerateRequest& request);
   void compile(GenerateCallRequest parsed);
   absl::Status submit(GenerateCallRequest parsed);
   void cancel(std::unique_lock<std::mutex> lock);
@@ -68,7 +76,6 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   void take_from(Sequence& sequence);
   bool read_tokens(Sequence& sequence);
   bool write(Sequence& sequence, bool any);
-  void finish_early(const absl::Status& status);
 
   void write_pending() override;
   void OnWriteDone(bool ok) override;
@@ -76,14 +83,19 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   void OnDone() override;
 
   const Shared shared_;
-  std::shared_ptr<GenerateCall> self_;  // keeps the call alive until OnDone
+  grpc::ServerContextBase& context_;  // of the call; valid until OnDone
+  const std::shared_ptr<RequestRecord> record_ = std::make_shared<RequestRecord>();
+  std::shared_ptr<const Caller> caller_;
+  absl::StatusCode end_code_ = absl::StatusCode::kOk;  // only the writing side's owner
+  std::shared_ptr<GenerateCall> self_;                 // keeps the call alive until OnDone
   std::string name_;
   std::vector<std::unique_ptr<Sequence>> sequences_;  // sinks of the engine
 
   // Only the owner of the writing side uses these.
   v1::GenerateResponse response_;
   v1::Usage usage_;
-  KvReport kv_;            // of the finished sequences
+  KvReport kv_;  // of the finished sequences
+  ByteBudget::Share room_;
   std::size_t next_ = 0;   // sequence that is polled next
   std::size_t ended_ = 0;  // sequences whose last message was written
 

@@ -4,13 +4,18 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_credentials_options.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <grpcpp/support/server_interceptor.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <spdlog/spdlog.h>
 
 #include <fstream>
-#include <iterator>
+#include <memory>
 #include <mutex>
 #include <string_view>
 #include <utility>
@@ -20,6 +25,7 @@
 #include "models/status_macros.h"
 #include "server/authority.h"
 #include "server/grpc/authorization.h"
+#include "server/grpc/connection_acceptor.h"
 #include "server/grpc/inference_service.h"
 
 namespace tessera {
@@ -27,6 +33,15 @@ namespace {
 
 // Maximum number of synchronous threads. Only reflection uses them.
 constexpr int kMaxSynchronousThreads = 16;
+
+// Time for a client to begin HTTP/2, and TLS before it.
+constexpr int kHandshakeTime = 10'000;  // milliseconds
+
+// A connection without a call is closed after this time.
+constexpr int kIdleTime = 300'000;  // milliseconds
+
+// Most bytes of a call's metadata, its key included.
+constexpr int kMaxMetadata = 16 << 10;
 
 // Time that a stopping server waits until complete answers are sent.
 constexpr std::chrono::milliseconds kFlushTime{500};
@@ -47,9 +62,13 @@ int milliseconds(std::chrono::milliseconds time) {
 
 void apply(const GrpcOptions& options, grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(options.max_message_bytes);
-  builder.SetResourceQuota(grpc::ResourceQuota("tessera").SetMaxThreads(kMaxSynchronousThreads));
-  // Otherwise a second server would share the port and get half of the calls.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.SetResourceQuota(grpc::ResourceQuota("tessera")
+                               .SetMaxThreads(kMaxSynchronousThreads)
+                               .Resize(options.memory_bytes));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_streams);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadata);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTime);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleTime);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, milliseconds(options.keepalive_interval));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
                              milliseconds(options.keepalive_timeout));
@@ -59,31 +78,52 @@ void apply(const GrpcOptions& options, grpc::ServerBuilder& builder) {
                              milliseconds(options.min_ping_interval));
 }
 
-absl::StatusOr<std::string> read_file(const char* what, const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file) {
+absl::Status check_readable(const char* what, const std::string& path) {
+  if (!std::ifstream(path, std::ios::binary).good()) {
     return absl::NotFoundError(absl::StrCat(what, " '", path, "' cannot be read"));
   }
-  return text;
+  return absl::OkStatus();
 }
 
+// gRPC finds out when the first client connects.
+bool fit_together(const GrpcOptions& options) {
+  const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_server_method()),
+                                                                  SSL_CTX_free);
+  const bool fit =
+      SSL_CTX_use_certificate_chain_file(context.get(), options.tls_certificate.c_str()) == 1 &&
+      SSL_CTX_use_PrivateKey_file(context.get(), options.tls_key.c_str(), SSL_FILETYPE_PEM) == 1 &&
+      SSL_CTX_check_private_key(context.get()) == 1;
+  ERR_clear_error();
+  return fit;
+}
+
+// gRPC looks at the files itself: connections made a second after a change have the new
+// certificate.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> make_credentials(
     const GrpcOptions& options) {
   if (options.tls_certificate.empty() && options.tls_key.empty()) {
     return grpc::InsecureServerCredentials();
   }
-  grpc::SslServerCredentialsOptions tls;
-  auto& pair = tls.pem_key_cert_pairs.emplace_back();
-  TESSERA_ASSIGN_OR_RETURN(pair.cert_chain, read_file("TLS certificate", options.tls_certificate));
-  TESSERA_ASSIGN_OR_RETURN(pair.private_key, read_file("TLS key", options.tls_key));
-  return grpc::SslServerCredentials(tls);
+  TESSERA_RETURN_IF_ERROR(check_readable("TLS certificate", options.tls_certificate));
+  TESSERA_RETURN_IF_ERROR(check_readable("TLS key", options.tls_key));
+  if (!fit_together(options)) {
+    return absl::UnavailableError(absl::StrCat("TLS certificate '", options.tls_certificate,
+                                               "' and key '", options.tls_key,
+                                               "' do not fit together"));
+  }
+  constexpr unsigned kLookSeconds = 1;
+  using grpc::experimental::FileWatcherCertificateProvider;
+  grpc::experimental::TlsServerCredentialsOptions tls(
+      std::make_shared<FileWatcherCertificateProvider>(options.tls_key, options.tls_certificate,
+                                                       kLookSeconds));
+  tls.watch_identity_key_cert_pairs();
+  return grpc::experimental::TlsServerCredentials(tls);
 }
 
 class Listener final : public GrpcListener {
  public:
-  Listener(const GrpcOptions& options, Service& service)
-      : keys_(options.api_keys), inference_(service, keys_, options.max_pending_tokens) {}
+  Listener(const GrpcOptions& options, Service& service, RequestWork work)
+      : keys_(options.api_keys), inference_(service, keys_, options.max_pending_tokens, work) {}
   ~Listener() override { stop(); }
 
   absl::Status listen(const GrpcOptions& options) {
@@ -91,7 +131,14 @@ class Listener final : public GrpcListener {
     TESSERA_ASSIGN_OR_RETURN(const auto credentials, make_credentials(options));
     grpc::ServerBuilder builder;
     apply(options, builder);
-    builder.AddListeningPort(authority(options.address, options.port), credentials, &port_);
+    const std::string where = authority(options.address, options.port);
+    auto acceptor = ConnectionAcceptor::listen(options.address, options.port);
+    if (!acceptor.ok()) {
+      return absl::UnavailableError(absl::StrCat("cannot listen on grpc://", where, ": ",
+                                                 std::string(acceptor.status().message())));
+    }
+    auto accepted = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
     builder.RegisterService(&inference_);
     if (keys_.locked()) {
       std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> guards;
@@ -99,17 +146,16 @@ class Listener final : public GrpcListener {
       builder.experimental().SetInterceptorCreators(std::move(guards));
     }
     server_ = builder.BuildAndStart();
-    if (server_ == nullptr || port_ == 0) {
-      return absl::UnavailableError(
-          absl::StrCat("cannot listen on grpc://", authority(options.address, options.port),
-                       ": is the port taken?",
-                       options.tls_key.empty() ? "" : " Do certificate and key fit together?"));
+    if (server_ == nullptr) {
+      return absl::UnavailableError(absl::StrCat("cannot serve grpc://", where));
     }
+    acceptor_ = *std::move(acceptor);
+    acceptor_->start(std::move(accepted), options.max_connections);
     server_->GetHealthCheckService()->SetServingStatus(v1::Inference::service_full_name(), true);
     return absl::OkStatus();
   }
 
-  int32_t port() const override { return port_; }
+  int32_t port() const override { return acceptor_->port(); }
 
   void set_not_serving() override { server_->GetHealthCheckService()->SetServingStatus(false); }
 
@@ -119,6 +165,7 @@ class Listener final : public GrpcListener {
 
   void stop() override {
     if (server_ != nullptr) {
+      acceptor_->stop();
       server_->Shutdown(std::chrono::system_clock::now() + kFlushTime);
       server_.reset();
     }
@@ -127,15 +174,16 @@ class Listener final : public GrpcListener {
  private:
   const ApiKeys keys_;
   InferenceService inference_;
-  int port_ = 0;
+  std::unique_ptr<ConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GrpcListener>> GrpcListener::start(const GrpcOptions& options,
-                                                                  Service& service) {
-  auto listener = std::make_unique<Listener>(options, service);
+                                                                  Service& service,
+                                                                  RequestWork work) {
+  auto listener = std::make_unique<Listener>(options, service, work);
   if (absl::Status status = listener->listen(options); !status.ok()) {
     return status;
   }

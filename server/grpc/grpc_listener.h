@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/api_keys.h"
+#include "server/request_work.h"
 
 namespace tessera {
 
@@ -18,6 +19,11 @@ struct GrpcOptions {
   int32_t port = 50051;                    // 0: any free port, see GrpcListener::port()
   int32_t max_message_bytes = 8 << 20;     // maximum size of a request
   std::size_t max_pending_tokens = 16384;  // unread tokens after which a call is cancelled
+
+  // The connection that has been silent for the longest time is closed for one more.
+  std::size_t max_connections = 1024;
+  int32_t max_streams = 256;               // calls at once on one connection
+  std::size_t memory_bytes = 256U << 20U;  // of messages that are read and written
 
   // A connection that is idle for `keepalive_interval` gets a ping. Without a reply in time it is
   // closed, and its calls are cancelled. Clients may not ping more often than `min_ping_interval`.
@@ -37,12 +43,12 @@ struct GrpcOptions {
 // gRPC front end: proto/tessera/v1/inference.proto, grpc.health.v1 and reflection.
 class GrpcListener {
  public:
-  // Returns: a listener that serves already. `service` must outlive the listener. Its engine must
-  // be stopped or idle before the listener is destroyed.
+  // Returns: a listener that serves already. `service` and what `work` refers to must outlive the
+  // listener. The service's engine must be stopped or idle before the listener is destroyed.
   // Errors: NotFound if the certificate or key cannot be read. Unavailable if the address is not
   // one of this machine, the port is taken, or certificate and key do not fit together.
   static absl::StatusOr<std::unique_ptr<GrpcListener>> start(const GrpcOptions& options,
-                                                             Service& service);
+                                                             Service& service, RequestWork work);
 
   virtual ~GrpcListener() = default;  // calls stop()
 

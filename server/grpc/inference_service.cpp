@@ -9,6 +9,8 @@
 namespace tessera {
 namespace {
 
+constexpr const char* kBusy = "too many requests wait to be read: try again later";
+
 grpc::ServerUnaryReactor* reply(grpc::CallbackServerContext* context, const absl::Status& status) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(to_grpc(status));
@@ -35,48 +37,78 @@ absl::Status detokenize(const Service& service, const v1::DetokenizeRequest& req
 }  // namespace
 
 InferenceService::InferenceService(tessera::Service& service, const ApiKeys& keys,
-                                   std::size_t max_pending_tokens)
-    : service_(service), keys_(keys), shared_{service, calls_, writer_, max_pending_tokens} {}
+                                   std::size_t max_pending_tokens, RequestWork work)
+    : service_(service),
+      keys_(keys),
+      work_(work),
+      shared_{service, calls_, writer_, max_pending_tokens} {}
+
+// Runs `call` on the work pool and finishes with its status. Request, response and context live
+// until then.
+template <class Call>
+grpc::ServerUnaryReactor* InferenceService::reply_later(grpc::CallbackServerContext* context,
+                                                        std::size_t bytes, Call call) {
+  const auto caller = authorize(keys_, *context);
+  if (!caller.ok()) {
+    return reply(context, caller.status());
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  if (!work_.pool.submit((*caller)->turn_name(), bytes,
+                         [reactor, call] { reactor->Finish(to_grpc(call())); })) {
+    reactor->Finish(to_grpc(absl::UnavailableError(kBusy)));
+  }
+  return reactor;
+}
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
-  const absl::Status authorized = authorize(keys_, *context);
-  return authorized.ok() ? GenerateCall::start(shared_, *context, *request)
-                         : GenerateCall::refuse(shared_, authorized);
+  const auto caller = authorize(keys_, *context);
+  if (!caller.ok()) {
+    return GenerateCall::refuse(shared_, *context, caller.status());
+  }
+  const std::shared_ptr<GenerateCall> call = GenerateCall::make(shared_, *context, *caller);
+  // The call owns its writing side until start() returns, so gRPC keeps request and context.
+  if (!work_.pool.submit((*caller)->turn_name(), request->ByteSizeLong(),
+                         [call, request] { call->start(*request); })) {
+    call->finish_early(absl::UnavailableError(kBusy));
+  }
+  return call.get();
 }
 
 grpc::ServerUnaryReactor* InferenceService::Abort(grpc::CallbackServerContext* context,
                                                   const v1::AbortRequest* request,
                                                   v1::AbortResponse* response) {
-  const absl::Status authorized = authorize(keys_, *context);
-  if (authorized.ok()) {
-    const std::shared_ptr<GenerateCall> call = calls_.find(request->request_id());
+  const auto caller = authorize(keys_, *context);
+  if (caller.ok()) {
+    const std::shared_ptr<GenerateCall> call =
+        calls_.find((*caller)->tenant_id, request->request_id());
     if (call != nullptr) {
       call->abort();
     }
     response->set_found(call != nullptr);
   }
-  return reply(context, authorized);
+  return reply(context, caller.status());
 }
 
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
                                                      const v1::TokenizeRequest* request,
                                                      v1::TokenizeResponse* response) {
-  const absl::Status authorized = authorize(keys_, *context);
-  return reply(context, authorized.ok() ? tokenize(service_, *request, *response) : authorized);
+  return reply_later(context, request->ByteSizeLong(),
+                     [this, request, response] { return tokenize(service_, *request, *response); });
 }
 
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
                                                        const v1::DetokenizeRequest* request,
                                                        v1::DetokenizeResponse* response) {
-  const absl::Status authorized = authorize(keys_, *context);
-  return reply(context, authorized.ok() ? detokenize(service_, *request, *response) : authorized);
+  return reply_later(context, request->ByteSizeLong(), [this, request, response] {
+    return detokenize(service_, *request, *response);
+  });
 }
 
 grpc::ServerUnaryReactor* InferenceService::GetModelInfo(grpc::CallbackServerContext* context,
                                                          const v1::GetModelInfoRequest*,
                                                          v1::GetModelInfoResponse* response) {
-  const absl::Status authorized = authorize(keys_, *context);
+  const absl::Status authorized = authorize(keys_, *context).status();
   if (authorized.ok()) {
     *response = model_info(service_);
   }
@@ -86,7 +118,7 @@ grpc::ServerUnaryReactor* InferenceService::GetModelInfo(grpc::CallbackServerCon
 grpc::ServerUnaryReactor* InferenceService::GetServerInfo(grpc::CallbackServerContext* context,
                                                           const v1::GetServerInfoRequest*,
                                                           v1::GetServerInfoResponse* response) {
-  const absl::Status authorized = authorize(keys_, *context);
+  const absl::Status authorized = authorize(keys_, *context).status();
   if (authorized.ok()) {
     *response = server_info(service_);
   }
@@ -96,7 +128,7 @@ grpc::ServerUnaryReactor* InferenceService::GetServerInfo(grpc::CallbackServerCo
 grpc::ServerUnaryReactor* InferenceService::GetCacheInfo(grpc::CallbackServerContext* context,
                                                          const v1::GetCacheInfoRequest*,
                                                          v1::GetCacheInfoResponse* response) {
-  const absl::Status authorized = authorize(keys_, *context);
+  const absl::Status authorized = authorize(keys_, *context).status();
   if (authorized.ok()) {
     *response = cache_info(service_);
   }
@@ -106,7 +138,7 @@ grpc::ServerUnaryReactor* InferenceService::GetCacheInfo(grpc::CallbackServerCon
 grpc::ServerUnaryReactor* InferenceService::FlushCache(grpc::CallbackServerContext* context,
                                                        const v1::FlushCacheRequest*,
                                                        v1::FlushCacheResponse*) {
-  const absl::Status authorized = authorize(keys_, *context);
+  const absl::Status authorized = authorize(keys_, *context, /*admin=*/true).status();
   if (authorized.ok()) {
     service_.engine().flush_cache();
   }

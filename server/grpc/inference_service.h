@@ -6,16 +6,19 @@
 #include "server/grpc/call_table.h"
 #include "server/grpc/generate_call.h"
 #include "server/grpc/stream_writer.h"
+#include "server/request_work.h"
 #include "server/service.h"
 #include "tessera/v1/inference.grpc.pb.h"
 
 namespace tessera {
 
-// Implements tessera.v1.Inference. Every call requires an API key if there are keys. `service` and
-// `keys` must outlive this, and this must outlive every call.
+// Implements tessera.v1.Inference. Every call requires an API key if there are keys. Work that
+// grows with a request runs on the work pool. `service`, `keys` and the targets of `work` must
+// outlive this, and this must outlive every call.
 class InferenceService final : public v1::Inference::CallbackService {
  public:
-  InferenceService(tessera::Service& service, const ApiKeys& keys, std::size_t max_pending_tokens);
+  InferenceService(tessera::Service& service, const ApiKeys& keys, std::size_t max_pending_tokens,
+                   RequestWork work);
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
       grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
@@ -44,8 +47,13 @@ class InferenceService final : public v1::Inference::CallbackService {
   CallTable& calls() { return calls_; }
 
  private:
+  template <class Call>
+  grpc::ServerUnaryReactor* reply_later(grpc::CallbackServerContext* context, std::size_t bytes,
+                                        Call call);
+
   tessera::Service& service_;
   const ApiKeys& keys_;
+  const RequestWork work_;
   CallTable calls_;
   StreamWriter writer_;
   GenerateCall::Shared shared_;

@@ -29,6 +29,7 @@ struct Field {
   void get(float& out) const { out = message.GetReflection()->GetFloat(message, descriptor); }
   void get(int32_t& out) const { out = message.GetReflection()->GetInt32(message, descriptor); }
   void get(std::optional<int32_t>& out) const { get(out.emplace()); }
+  void get(std::optional<float>& out) const { get(out.emplace()); }
 };
 
 // Reads plain options by the type of their member.
@@ -97,7 +98,11 @@ absl::Status read_options(const v1::GenerateRequest& message, RequestOptions& ou
   if (message.has_logprobs()) {
     out.sampling.top_logprobs = message.logprobs();
   }
-  return read_cache(message.cache(), out);
+  TESSERA_RETURN_IF_ERROR(read_cache(message.cache(), out));
+  if (const std::optional<LongField> field = long_field(out)) {
+    return absl::InvalidArgumentError(absl::StrCat(std::string(field->name), " ", field->error));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace tessera

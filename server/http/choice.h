@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "server/chat/answer_reader.h"
 #include "server/http/token_queue.h"
 #include "server/openai/response.h"
 #include "server/service.h"
@@ -21,6 +22,7 @@ class Choice {
     Service& service;
     const CompletionRequest& request;  // used by the constructor only
     int32_t index = 0;
+    std::optional<AnswerNotation> notation;  // of a chat
     Generation generation;
     std::shared_ptr<TokenQueue> queue;
   };
@@ -50,7 +52,7 @@ class Choice {
         break;
       }
       take_token(token);
-      if (!finished() && !text.text.empty()) {
+      if (!finished() && text.any()) {
         print();
       }
     }
@@ -83,6 +85,7 @@ class Choice {
   void take_prompt(std::span<const TokenQueue::Token> tokens);
   void take_token(const TokenQueue::Token& token);
   void take_finish(const Finish& finish);
+  void read(const std::string& piece, bool end);
   ChosenToken chosen(const TokenQueue::Token& token, int64_t offset) const;
   TokenText text_of(const TokenLogprob& token) const;
 
@@ -91,7 +94,9 @@ class Choice {
   const bool prompt_logprobs_;  // reported separately
   const bool ids_as_text_;
   const bool keep_special_;
+  const bool reasoning_;  // shows thoughts
   Generation generation_;
+  std::optional<AnswerReader> reader_;  // of a chat
   std::shared_ptr<TokenQueue> queue_;
   bool echo_ = false;
   std::vector<ChosenToken> prompt_;  // prompt tokens until all log probabilities are there

@@ -1,13 +1,8 @@
 #include "server/http/completion_answer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <iterator>
 #include <mutex>
-#include <random>
 #include <utility>
 #include <vector>
 
@@ -15,6 +10,7 @@
 #include "models/text/detokenizer.h"
 #include "server/http/choice.h"
 #include "server/http/replies.h"
+#include "server/openai/error.h"
 #include "server/openai/response.h"
 
 namespace tessera {
@@ -24,42 +20,15 @@ namespace {
 // A piece larger than this is sent before more events are printed.
 constexpr std::size_t kPieceBytes = 64 << 10;
 
-int64_t unix_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
-// Returns: a number for ids that is different for every request of every process.
-uint64_t unique_number() {
-  static std::atomic<uint64_t> state = [] {
-    std::random_device device;
-    return static_cast<uint64_t>(device()) << 32 | device();
-  }();
-  uint64_t z = state.fetch_add(0x9e3779b97f4a7c15);  // splitmix64
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
-}
-
 class CompletionAnswer final : public HttpAnswer {
  public:
-  CompletionAnswer(Service& service, const CompletionRequest& request)
+  CompletionAnswer(Service& service, const CompletionRequest& request,
+                   std::unique_ptr<AnswerPrinter> printer)
       : service_(service),
+        printer_(std::move(printer)),
         stream_(request.stream),
-        continuous_usage_(request.continuous_usage),
         n_(request.n),
-        best_of_(std::max(request.n, request.best_of)) {
-    head_.chat = request.chat;
-    head_.id = fmt::format(
-        "{}{}", request.chat ? "chatcmpl-" : "cmpl-",
-        request.request_id.empty() ? fmt::format("{:016x}", unique_number()) : request.request_id);
-    head_.created = unix_seconds();
-    head_.model = service.model_name();
-    head_.logprobs = request.logprobs;
-    head_.prompt_logprobs = request.prompt_logprobs;
-    head_.usage = request.include_usage;
-  }
+        best_of_(std::max(request.n, request.best_of)) {}
 
   ~CompletionAnswer() override {
     for (const Choice& choice : choices_) {
@@ -69,8 +38,16 @@ class CompletionAnswer final : public HttpAnswer {
     }
   }
 
+  // Submission after a grammar is compiled is work that grows with the request, too.
+  std::size_t start_bytes() const override {
+    return stream_ && waiting_ == nullptr ? 0 : bytes_ + 1;
+  }
+
   // Submits the request, or waits for its grammar first: start() then submits it.
   absl::Status begin(CompletionRequest request, std::shared_ptr<HttpWaker> waker) {
+    if (request.chat) {
+      TESSERA_ASSIGN_OR_RETURN(notation_, service_.prepare_chat(request.tools, request.each));
+    }
     if (!request.each.grammar) {
       return submit(std::move(request), waker);
     }
@@ -92,7 +69,7 @@ class CompletionAnswer final : public HttpAnswer {
 
   std::optional<HttpReply> start() override {
     if (const absl::Status status = resume(); !status.ok()) {
-      return error_reply(status);
+      return refusal(status);
     }
     if (waiting_ != nullptr) {
       return std::nullopt;
@@ -108,7 +85,7 @@ class CompletionAnswer final : public HttpAnswer {
     for (Choice& choice : choices_) {
       choice.advance([] {});
       if (!choice.failure.ok()) {
-        return error_reply(choice.failure);
+        return refusal(choice.failure);
       }
       all = all && choice.settled();
     }
@@ -116,6 +93,9 @@ class CompletionAnswer final : public HttpAnswer {
   }
 
   bool more(std::string& piece) override {
+    if (!std::exchange(begun_, true)) {
+      piece += printer_->begin(usage());
+    }
     for (Choice& choice : choices_) {
       if (piece.size() >= kPieceBytes) {
         return true;
@@ -124,8 +104,7 @@ class CompletionAnswer final : public HttpAnswer {
         choice.advance([&] { print(choice, piece); });
       }
       if (!choice.failure.ok()) {
-        piece += print_error_event(choice.failure);
-        piece += kDoneEvent;
+        piece += printer_->failure(choice.failure);
         return false;
       }
     }
@@ -133,10 +112,7 @@ class CompletionAnswer final : public HttpAnswer {
                      [this](const Choice& choice) { return done(choice); })) {
       return true;
     }
-    if (head_.usage) {
-      piece += print_usage_event(head_, usage());
-    }
-    piece += kDoneEvent;
+    piece += printer_->end(usage());
     return false;
   }
 
@@ -177,15 +153,22 @@ class CompletionAnswer final : public HttpAnswer {
     return submit(std::move(waited->request), waited->waker);
   }
 
+  HttpReply refusal(const absl::Status& status) const {
+    HttpReply reply = error_reply(status);
+    reply.body = printer_->error(status);
+    return reply;
+  }
+
   // Usage has the engine's final numbers. So a choice that a stop string has ended is done only
   // when the engine has ended it too.
   bool done(const Choice& choice) const {
-    return head_.usage ? choice.settled() : choice.finished();
+    return printer_->shows_usage() ? choice.settled() : choice.finished();
   }
 
   absl::Status submit_prompt(const CompletionRequest& request, Prompt prompt,
                              const std::shared_ptr<HttpWaker>& waker) {
-    const bool token_by_token = request.stream || !request.each.stop.empty();
+    const bool token_by_token =
+        request.stream || !request.each.stop.empty() || (notation_ && notation_->one_call);
     std::vector<std::shared_ptr<TokenQueue>> queues;
     for (int32_t i = 0; i < best_of_; ++i) {
       queues.push_back(std::make_shared<TokenQueue>(waker, token_by_token));
@@ -194,17 +177,30 @@ class CompletionAnswer final : public HttpAnswer {
     const bool echo_text = request.echo && std::holds_alternative<std::string>(prompt);
     std::string text = echo_text ? std::get<std::string>(prompt) : std::string();
     each.prompt = std::move(prompt);
+    each.streamed = request.stream;
+    each.echo = request.echo;
     TESSERA_ASSIGN_OR_RETURN(Accepted accepted,
                              service_.generate(std::move(each), {queues.begin(), queues.end()}));
     prompt_tokens_ += static_cast<int64_t>(accepted.prompt.size());
+    bytes_ += accepted.room.bytes();
+    rooms_.push_back(std::move(accepted.room));
+    if (bytes_ > service_.max_answer_bytes()) {
+      return invalid_field("prompt",
+                           "the answers to all prompts may become too large together: "
+                           "ask for fewer prompts, tokens or log probabilities");
+    }
     if (request.echo && !echo_text) {
       text = text_of(accepted.prompt, request.each.keep_special);
+    }
+    if (notation_) {
+      notation_->open_thought = accepted.open_thought;
     }
     for (std::size_t i = 0; i < queues.size(); ++i) {
       Choice& choice =
           choices_.emplace_back(Choice::Args{.service = service_,
                                              .request = request,
                                              .index = static_cast<int32_t>(choices_.size()),
+                                             .notation = notation_,
                                              .generation = std::move(accepted.generations[i]),
                                              .queue = std::move(queues[i])});
       if (request.echo) {
@@ -228,8 +224,7 @@ class CompletionAnswer final : public HttpAnswer {
 
   // Prints the new text and tokens of a choice as one event.
   void print(Choice& choice, std::string& piece) {
-    piece +=
-        print_event(head_, choice.text, continuous_usage_ ? std::optional(usage()) : std::nullopt);
+    piece += printer_->part(choice.text, usage());
     choice.clear();
   }
 
@@ -253,7 +248,7 @@ class CompletionAnswer final : public HttpAnswer {
       }
     }
     HttpReply reply;
-    reply.body = print_completion(head_, texts, usage());
+    reply.body = printer_->whole(texts, usage());
     return reply;
   }
 
@@ -272,22 +267,25 @@ class CompletionAnswer final : public HttpAnswer {
   }
 
   Service& service_;
+  const std::unique_ptr<AnswerPrinter> printer_;
   const bool stream_;
-  const bool continuous_usage_;
+  bool begun_ = false;  // a stream
   const int32_t n_;
-  const int32_t best_of_;  // sequences of each prompt
-  CompletionHead head_;
+  const int32_t best_of_;                   // sequences of each prompt
+  std::optional<AnswerNotation> notation_;  // of a chat
   int64_t prompt_tokens_ = 0;
+  std::size_t bytes_ = 0;  // of rooms_
+  std::vector<ByteBudget::Share> rooms_;
   std::vector<Choice> choices_;
   std::shared_ptr<Waiting> waiting_;  // null: the request was submitted
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HttpAnswer>> answer_completion(Service& service,
-                                                              CompletionRequest request,
-                                                              std::shared_ptr<HttpWaker> waker) {
-  auto answer = std::make_unique<CompletionAnswer>(service, request);
+absl::StatusOr<std::unique_ptr<HttpAnswer>> answer_completion(
+    Service& service, CompletionRequest request, std::unique_ptr<AnswerPrinter> printer,
+    std::shared_ptr<HttpWaker> waker) {
+  auto answer = std::make_unique<CompletionAnswer>(service, request, std::move(printer));
   TESSERA_RETURN_IF_ERROR(answer->begin(std::move(request), std::move(waker)));
   return answer;
 }

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include <atomic>
+#include <algorithm>
 #include <boost/asio/as_tuple.hpp>
+#include <boost/asio/async_result.hpp>
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <exception>
@@ -19,12 +21,15 @@ namespace {
 
 namespace asio = boost::asio;
 
-// Room of the inbox beyond one head, for requests that are pipelined during an answer. Reading
-// pauses while the inbox is full.
-constexpr std::size_t kSentAheadBytes = 64 << 10;
-
 // Time for a client to read the last answer before the connection is closed.
 constexpr std::chrono::seconds kLinger{2};
+
+// A body of at most this size is read even if its head is refused, so that the connection stays
+// usable.
+constexpr std::size_t kDiscardedBytes = 16 << 10;
+
+// A body is sent together with its head up to this size, and else apart, without a copy.
+constexpr std::size_t kJoinedBytes = 64 << 10;
 
 // End of a coroutine. Our own code throws nothing, so a failure is a lack of memory or a bug.
 void report(const std::exception_ptr& failure) {
@@ -80,20 +85,15 @@ class HttpConnection::Waker final : public HttpWaker {
   std::shared_ptr<std::atomic<bool>> posted_ = std::make_shared<std::atomic<bool>>(false);
 };
 
-// Scoped timeout. Calls `expired` on the connection if `limit` passes before the destructor.
+// Scoped timeout. Calls `expired` on the connection if `limit` passes before the destructor, and
+// again after each further `limit` as long as it returns false.
 class HttpConnection::TimeLimit {
  public:
-  using Expired = void (HttpConnection::*)();
+  using Expired = bool (HttpConnection::*)();
 
   TimeLimit(HttpConnection& connection, std::chrono::milliseconds limit, Expired expired)
       : timer_(connection.limit_timer_) {
-    timer_.expires_after(limit);
-    timer_.async_wait([weak = connection.weak_from_this(), ended = ended_, expired](auto error) {
-      const auto self = weak.lock();
-      if (!error && !*ended && self) {
-        ((*self).*expired)();
-      }
-    });
+    wait(connection, limit, expired, ended_);
   }
   ~TimeLimit() {
     *ended_ = true;
@@ -103,6 +103,18 @@ class HttpConnection::TimeLimit {
   TimeLimit& operator=(const TimeLimit&) = delete;
 
  private:
+  static void wait(HttpConnection& connection, std::chrono::milliseconds limit, Expired expired,
+                   const std::shared_ptr<bool>& ended) {
+    connection.limit_timer_.expires_after(limit);
+    connection.limit_timer_.async_wait(
+        [weak = connection.weak_from_this(), ended, limit, expired](auto error) {
+          const auto self = weak.lock();
+          if (!error && !*ended && self && !((*self).*expired)()) {
+            wait(*self, limit, expired, ended);
+          }
+        });
+  }
+
   asio::steady_timer& timer_;
   std::shared_ptr<bool> ended_ = std::make_shared<bool>(false);
 };
@@ -138,14 +150,27 @@ void HttpConnection::abort() {
   asio::post(args_.executor, [self = shared_from_this()] { self->close(); });
 }
 
-void HttpConnection::close() {
-  args_.transport->close();
-  note_closed();
+std::optional<HttpSignal::Clock::time_point> HttpConnection::waits_since() const {
+  const Clock::rep since = waits_since_;
+  return since == 0 ? std::nullopt : std::optional(Clock::time_point(Clock::duration(since)));
 }
 
-void HttpConnection::cut_off() {
+bool HttpConnection::close() {
+  args_.transport->close();
+  note_closed();
+  return true;
+}
+
+bool HttpConnection::cut_off() {
   args_.transport->reset();
   note_closed();
+  return true;
+}
+
+// A client that reads, however slowly, keeps its connection.
+bool HttpConnection::cut_off_unless_read() {
+  const std::size_t unread = args_.transport->unacknowledged();
+  return std::exchange(unread_, unread) > unread ? false : cut_off();
 }
 
 void HttpConnection::note_closed() {
@@ -169,131 +194,139 @@ asio::awaitable<void> HttpConnection::run() {
   }
 }
 
-asio::awaitable<void> HttpConnection::read_loop() {
-  const std::size_t limit = args_.options.header_bytes + kSentAheadBytes;
-  while (!closed_) {
-    if (!discard_ && inbox_.size() >= limit) {
-      co_await room_.wait();
-      continue;
-    }
-    const std::size_t n = co_await args_.transport->read(chunk_);
-    if (n == 0) {
-      break;
-    }
-    if (!discard_) {
-      inbox_.append(chunk_.data(), n);
-    }
-    changed_.notify();
-  }
-  peer_gone_ = true;
-  if (streaming_) {
-    close();  // a write may be waiting for the client to read
-  }
-  changed_.notify();
-}
-
 asio::awaitable<void> HttpConnection::serve() {
   bool open = true;
   while (open) {
-    switch (co_await receive()) {
-      case Received::request: {
-        const HttpRequest request = parser_.take();
-        open = co_await answer(request);
-        break;
-      }
-      case Received::refused:
-        open = co_await refuse(parser_.refusal().status, parser_.refusal().reason);
-        break;
-      case Received::timed_out:
-        open = co_await refuse(408, "the request did not arrive in time");
-        break;
-      case Received::nothing:
-        open = false;
-        break;
-    }
+    open = co_await serve_one();
   }
 }
 
-// Waits until a request is complete, refused or late, or until the connection ends.
-asio::awaitable<HttpConnection::Received> HttpConnection::receive() {
-  using State = HttpRequestParser::State;
-  const HttpOptions& options = args_.options;
-  Clock::time_point deadline = Clock::now() + options.idle_timeout;
-  bool began = false, head_known = false;
-  while (true) {
-    if (!began && !inbox_.empty()) {
-      began = true;
-      deadline = Clock::now() + options.header_timeout;
-    }
-    inbox_.erase(0, parser_.feed(inbox_));
-    room_.notify();
-    if (parser_.state() == State::complete) {
-      co_return Received::request;
-    }
-    if (parser_.state() == State::refused) {
-      co_return Received::refused;
-    }
-    if (parser_.state() == State::body && !head_known) {
-      head_known = true;
-      deadline = Clock::now() + options.body_timeout;
-      if (parser_.expects_continue() && inbox_.empty() &&
-          !co_await write("HTTP/1.1 100 Continue\r\n\r\n")) {
-        co_return Received::nothing;
-      }
-    }
-    if (peer_gone_ || (finishing_ && !began)) {
-      co_return Received::nothing;
-    }
-    if (Clock::now() >= deadline) {
-      co_return began ? Received::timed_out : Received::nothing;
-    }
-    co_await changed_.wait(deadline);
+// Returns: false if the connection must be closed.
+asio::awaitable<bool> HttpConnection::serve_one() {
+  admission_ = {};
+  waits_since_ = Clock::now().time_since_epoch().count();
+  Received received = co_await read_head();
+  waits_since_ = 0;
+  if (received != Received::request) {
+    co_return co_await refuse(received);
   }
+  auto admitted = args_.handler.admit(parser_.head());
+  if (const auto* reply = std::get_if<HttpReply>(&admitted)) {
+    co_return co_await refuse_head(*reply);
+  }
+  admission_ = std::get<HttpAdmission>(std::move(admitted));
+  if (args_.probes_only && !admission_.probe) {
+    co_return co_await refuse(503, "this server has too many connections: try again later");
+  }
+  received = co_await read_body();
+  if (received != Received::request) {
+    co_return co_await refuse(received);
+  }
+  const HttpRequest request = parser_.take();
+  const bool open = co_await answer(request);
+  co_return open && !args_.probes_only;
 }
 
 bool HttpConnection::stays_open(const HttpRequest& request) const {
   return request.keep_alive && !finishing_ && !closed_;
 }
 
+// Runs `job` on the work pool.
+// Returns: false if it did not run to its end, because the pool is full or memory is short.
+asio::awaitable<bool> HttpConnection::on_pool(std::string_view key_name, std::size_t bytes,
+                                              std::function<void()> job) {
+  co_return co_await asio::async_initiate<const asio::use_awaitable_t<>&, void(bool)>(
+      [this, key_name, bytes, &job](auto handler) {
+        // Destroyed from its end: the handler is part of a coroutine on `io`.
+        struct Waiting {
+          std::shared_ptr<asio::io_context> io;
+          asio::any_io_executor executor;
+          asio::executor_work_guard<asio::any_io_executor> work;
+          decltype(handler) resume;
+        };
+        const auto waiting = std::make_shared<Waiting>(Waiting{
+            args_.io, args_.executor, asio::make_work_guard(args_.executor), std::move(handler)});
+        const auto finish = [waiting](bool done) {
+          asio::post(waiting->executor, [waiting, done] { std::move(waiting->resume)(done); });
+        };
+        const bool taken = args_.work.pool.submit(key_name, bytes, [job = std::move(job), finish] {
+          bool done = false;
+          try {
+            job();
+            done = true;
+          } catch (const std::exception& e) {
+            spdlog::error("HTTP request dropped: {}", e.what());
+          }
+          finish(done);
+        });
+        if (!taken) {
+          finish(false);
+        }
+      },
+      asio::use_awaitable);
+}
+
 // Returns: false if the connection must be closed.
 asio::awaitable<bool> HttpConnection::answer(const HttpRequest& request) {
-  HttpResult result = args_.handler.handle(request, std::make_shared<Waker>(*this));
+  HttpResult result;
+  const auto waker = std::make_shared<Waker>(*this);
+  const auto handle = [&] { result = args_.handler.handle(request, admission_, waker); };
+  if (!admission_.pooled) {
+    handle();
+  } else if (!co_await on_pool(admission_.key_name, request.body.size(), handle)) {
+    co_return co_await refuse(503, "too many requests wait to be read: try again later");
+  }
+  room_for_body_.release();
   if (auto* answer = std::get_if<std::unique_ptr<HttpAnswer>>(&result)) {
     co_return co_await answer_later(request, **answer);
   }
-  const auto& reply = std::get<HttpReply>(result);
   const bool open = stays_open(request);
-  std::string bytes = print_head(reply, request, open);
-  if (request.method != "HEAD") {
-    bytes += reply.body;
-  }
-  co_return co_await write(bytes) && open;
+  co_return co_await send(request, std::get<HttpReply>(result), open) && open;
 }
 
 asio::awaitable<bool> HttpConnection::answer_later(const HttpRequest& request, HttpAnswer& answer) {
-  std::optional<HttpReply> reply = answer.start();
-  while (!reply) {
-    if (peer_gone_) {
-      co_return false;
+  const std::size_t bytes = answer.start_bytes();
+  std::optional<HttpReply> reply;
+  while (true) {
+    if (bytes == 0) {
+      reply = answer.start();
+    } else if (!co_await on_pool(admission_.key_name, bytes, [&] { reply = answer.start(); })) {
+      co_return co_await refuse(503, "too many answers wait to be printed: try again later");
+    }
+    if (reply || peer_gone_) {
+      break;
     }
     co_await changed_.wait();
-    reply = answer.start();
   }
-  const bool open = stays_open(request) && (request.http_1_1 || !reply->streamed);
-  std::string bytes = print_head(*reply, request, open);
-  if (!reply->streamed) {
-    bytes += reply->body;
-  }
-  if (!co_await write(bytes)) {
+  if (!reply) {
     co_return false;
   }
+  const bool open = stays_open(request) && (request.http_1_1 || !reply->streamed);
   if (!reply->streamed) {
-    co_return open;
+    co_return co_await send(request, *reply, open) && open;
+  }
+  if (!co_await write(print_head(*reply, request, open))) {
+    co_return false;
   }
   streaming_ = true;
   const bool complete = co_await stream(request, answer, std::move(reply->body));
   streaming_ = false;
   co_return complete&& open;
+}
+
+// Sends a whole reply. Returns: false if the connection is broken.
+asio::awaitable<bool> HttpConnection::send(const HttpRequest& request, const HttpReply& reply,
+                                           bool open) {
+  std::string bytes = print_head(reply, request, open);
+  const std::string_view body = request.method == "HEAD" ? std::string_view() : reply.body;
+  if (body.size() <= kJoinedBytes) {
+    bytes += body;
+    co_return co_await write(bytes);
+  }
+  if (!co_await write(bytes)) {
+    co_return false;
+  }
+  co_return co_await write(body);
 }
 
 asio::awaitable<bool> HttpConnection::stream(const HttpRequest& request, HttpAnswer& answer,
@@ -320,15 +353,64 @@ asio::awaitable<bool> HttpConnection::stream(const HttpRequest& request, HttpAns
   co_return !going;
 }
 
+// Answers what is not a whole request.
+// Returns: false, the connection must be closed.
+asio::awaitable<bool> HttpConnection::refuse(Received why) {
+  room_for_body_.release();
+  switch (why) {
+    case Received::refused:
+      co_return co_await refuse(parser_.refusal().status, parser_.refusal().reason);
+    case Received::timed_out:
+      co_return co_await refuse(408, "the request did not arrive in time");
+    case Received::no_room:
+      co_return co_await refuse(
+          503,
+          "the bodies and answers of other requests fill this server's memory: try again later");
+    case Received::request:
+    case Received::nothing:
+      co_return false;
+  }
+  co_return false;
+}
+
 asio::awaitable<bool> HttpConnection::refuse(int status, const std::string& reason) {
-  const HttpReply reply = args_.handler.refuse(status, reason);
+  const HttpReply reply = args_.handler.refuse(status, reason, admission_);
   co_await write(print_head(reply, HttpRequest(), false) + reply.body);
   co_return false;
 }
 
+// Answers a request whose head is refused. A long body, or one whose length is not known, is left
+// unread, and the connection is closed.
+asio::awaitable<bool> HttpConnection::refuse_head(const HttpReply& reply) {
+  const HttpRequest head = parser_.head();
+  const std::size_t length = parser_.content_length().value_or(kDiscardedBytes + 1);
+  bool open = stays_open(head) && !args_.probes_only && length <= kDiscardedBytes;
+  if (open && parser_.state() == HttpRequestParser::State::body) {
+    open = !parser_.expects_continue();
+    if (open) {
+      const Received rest = co_await read_body();
+      open = rest == Received::request;
+    }
+    room_for_body_.release();
+  }
+  if (open) {
+    parser_.take();
+  }
+  co_return co_await send(head, reply, open) && open;
+}
+
+// The time limit begins again with each part that the client makes room for.
 asio::awaitable<bool> HttpConnection::write(std::string_view bytes) {
-  const TimeLimit limit(*this, args_.options.write_timeout, &HttpConnection::cut_off);
-  co_return co_await args_.transport->write(bytes);
+  while (!bytes.empty()) {
+    unread_ = args_.transport->unacknowledged();
+    const TimeLimit limit(*this, args_.options.write_timeout, &HttpConnection::cut_off_unless_read);
+    const std::size_t n = co_await args_.transport->write(bytes);
+    if (n == 0) {
+      co_return false;
+    }
+    bytes.remove_prefix(n);
+  }
+  co_return true;
 }
 
 // Closing while the client still sends would reset the connection and lose the last answer in

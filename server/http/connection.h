@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
@@ -9,12 +10,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "server/http/listener.h"
 #include "server/http/request_parser.h"
 #include "server/http/transport.h"
+#include "server/request_work.h"
 
 namespace tessera {
 
@@ -47,6 +50,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
     std::unique_ptr<HttpTransport> transport;
     const HttpOptions& options;
     HttpHandler& handler;
+    RequestWork& work;
+    bool probes_only = false;  // answers one probe, within a short time, and closes
     std::function<void()> on_destroyed;
   };
 
@@ -61,26 +66,39 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   // Any thread. Closes at once, also during an answer.
   void abort();
 
+  // Any thread. Returns: since when the connection waits for a whole head; nothing if it has one.
+  std::optional<HttpSignal::Clock::time_point> waits_since() const;
+
  private:
   using Clock = HttpSignal::Clock;
-  enum class Received { request, refused, timed_out, nothing };
+  enum class Received { request, refused, timed_out, no_room, nothing };
   class Waker;
   class TimeLimit;
 
   boost::asio::awaitable<void> run();
   boost::asio::awaitable<void> read_loop();
   boost::asio::awaitable<void> serve();
-  boost::asio::awaitable<Received> receive();
+  boost::asio::awaitable<bool> serve_one();
+  boost::asio::awaitable<Received> read_head();
+  boost::asio::awaitable<Received> read_body();
+  boost::asio::awaitable<bool> refuse(Received why);
+  boost::asio::awaitable<bool> refuse(int status, const std::string& reason);
+  boost::asio::awaitable<bool> refuse_head(const HttpReply& reply);
   boost::asio::awaitable<bool> answer(const HttpRequest& request);
   boost::asio::awaitable<bool> answer_later(const HttpRequest& request, HttpAnswer& answer);
   boost::asio::awaitable<bool> stream(const HttpRequest& request, HttpAnswer& answer,
                                       std::string piece);
-  boost::asio::awaitable<bool> refuse(int status, const std::string& reason);
+  boost::asio::awaitable<bool> send(const HttpRequest& request, const HttpReply& reply, bool open);
+  boost::asio::awaitable<bool> on_pool(std::string_view key_name, std::size_t bytes,
+                                       std::function<void()> job);
   boost::asio::awaitable<bool> write(std::string_view bytes);
   boost::asio::awaitable<void> linger();
+  void parse(bool only_head);
+  bool take_room();
   bool stays_open(const HttpRequest& request) const;
-  void close();
-  void cut_off();  // close() by a reset, for a client that does not read
+  bool close();
+  bool cut_off();  // close() by a reset, for a client that does not read
+  bool cut_off_unless_read();
   void note_closed();
 
   Args args_;
@@ -90,7 +108,11 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpSignal changed_;  // wakes serve(): new bytes, a disconnect, progress of an answer
   HttpSignal room_;     // wakes read_loop(): the inbox has room
   boost::asio::steady_timer limit_timer_;
-  bool discard_ = false;  // further input is ignored
+  ByteBudget::Share room_for_body_;
+  HttpAdmission admission_;                              // of the request that is read or answered
+  std::atomic<HttpSignal::Clock::rep> waits_since_ = 0;  // 0: it has a head
+  std::size_t unread_ = 0;  // unacknowledged bytes when the time limit of a write began
+  bool discard_ = false;    // further input is ignored
   bool peer_gone_ = false;
   bool streaming_ = false;
   bool finishing_ = false;

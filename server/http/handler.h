@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -8,6 +9,9 @@
 #include "server/http/message.h"
 
 namespace tessera {
+
+struct Caller;
+struct RequestRecord;
 
 // Notifies a connection of new data for its answer. Any thread, at any time, also after the
 // connection was destroyed. Never blocks.
@@ -18,8 +22,7 @@ class HttpWaker {
 };
 
 // Asynchronous answer. The connection polls it after every wake() and after every piece that was
-// sent, so that only one piece is in memory. Calls come one at a time, on a thread of the listener,
-// and must not block.
+// sent, so that only one piece is in memory. Calls come one at a time and must not block.
 class HttpAnswer {
  public:
   // Called after the answer is complete or the client has disconnected. Must cancel everything that
@@ -29,7 +32,11 @@ class HttpAnswer {
   // Returns: the head, with the whole body unless it is `streamed`; nothing while it is not ready.
   virtual std::optional<HttpReply> start() = 0;
 
-  // Appends the available data to `piece`.
+  // Returns: bytes that start() may print at most, if they grow with the request. It then runs on
+  // the work pool. 0: a constant amount of work, done on a thread of the listener.
+  virtual std::size_t start_bytes() const { return 0; }
+
+  // Appends the available data to `piece`, of bounded size. On a thread of the listener.
   // Returns: false at the end of the body.
   // Requires: start() has returned a streamed head.
   virtual bool more(std::string& piece) = 0;
@@ -37,17 +44,33 @@ class HttpAnswer {
 
 using HttpResult = std::variant<HttpReply, std::unique_ptr<HttpAnswer>>;
 
+// Decision on the head of a request: the rest is read and answered.
+struct HttpAdmission {
+  std::string key_name;  // whose requests share turns (Caller::turn_name); empty without keys
+  std::shared_ptr<const Caller> caller;   // null for a probe without a key
+  std::shared_ptr<RequestRecord> record;  // for the access log
+  bool probe = false;   // needs no key: answered on the connections that are kept for probes too
+  bool pooled = false;  // handle() does work that grows with the body, so it runs on the work pool
+};
+
 // Answers the requests of a listener.
 class HttpHandler {
  public:
   virtual ~HttpHandler() = default;
 
-  // Called from several threads of the listener at once.
-  virtual HttpResult handle(const HttpRequest& request, std::shared_ptr<HttpWaker> waker) = 0;
+  // Decides by the head alone, before the body is read. Called from several threads of the listener
+  // at once, as handle() is.
+  // Returns: the reply to a request that is refused. Its body is not kept.
+  virtual std::variant<HttpAdmission, HttpReply> admit(const HttpRequest& head) = 0;
+
+  // Answers a request that was admitted.
+  virtual HttpResult handle(const HttpRequest& request, const HttpAdmission& admission,
+                            std::shared_ptr<HttpWaker> waker) = 0;
 
   // Returns: the answer to input that is not a request: malformed, too large, too slow. `reason` is
-  // text.
-  virtual HttpReply refuse(int status, const std::string& reason) = 0;
+  // text. `admission`: of its head; empty if that was not admitted.
+  virtual HttpReply refuse(int status, const std::string& reason,
+                           const HttpAdmission& admission) = 0;
 };
 
 }  // namespace tessera

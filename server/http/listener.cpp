@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -22,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/check.h"
 #include "models/status_macros.h"
 #include "server/http/connection.h"
 
@@ -38,24 +40,56 @@ class Registry {
  public:
   uint64_t reserve() {
     const std::lock_guard lock(mutex_);
-    connections_.emplace(++last_, std::weak_ptr<HttpConnection>());
+    connections_.emplace(++last_, Entry());
     return last_;
   }
 
   void add(uint64_t number, std::weak_ptr<HttpConnection> connection) {
     const std::lock_guard lock(mutex_);
-    connections_[number] = std::move(connection);
+    connections_[number].connection = std::move(connection);
   }
 
   void remove(uint64_t number) {
     const std::lock_guard lock(mutex_);
-    connections_.erase(number);
+    const auto it = connections_.find(number);
+    if (it != connections_.end()) {
+      evicted_ -= it->second.evicted ? 1 : 0;
+      connections_.erase(it);
+    }
     changed_.notify_all();
   }
 
   std::size_t count() const {
     const std::lock_guard lock(mutex_);
-    return connections_.size();
+    return connections_.size() - evicted_;
+  }
+
+  // Closes the connection that has waited longest for a request, if that is `least` or more.
+  // Returns: false if there is none.
+  bool evict(std::chrono::milliseconds least) {
+    // Outlives the lock: the destructor of a connection calls remove().
+    std::shared_ptr<HttpConnection> chosen;
+    std::vector<std::shared_ptr<HttpConnection>> others;
+    auto longest = HttpSignal::Clock::now() - least;
+    const std::lock_guard lock(mutex_);
+    Entry* evicted = nullptr;
+    for (auto& [number, entry] : connections_) {
+      auto connection = entry.evicted ? nullptr : entry.connection.lock();
+      const auto since = connection ? connection->waits_since() : std::nullopt;
+      if (since && *since <= longest) {
+        longest = *since;
+        evicted = &entry;
+        std::swap(chosen, connection);
+      }
+      others.push_back(std::move(connection));
+    }
+    if (evicted == nullptr) {
+      return false;
+    }
+    evicted->evicted = true;
+    ++evicted_;
+    chosen->abort();
+    return true;
   }
 
   bool wait_until_empty(std::chrono::milliseconds timeout) {
@@ -66,8 +100,8 @@ class Registry {
   std::vector<std::shared_ptr<HttpConnection>> all() const {
     const std::lock_guard lock(mutex_);
     std::vector<std::shared_ptr<HttpConnection>> living;
-    for (const auto& [number, weak] : connections_) {
-      if (auto connection = weak.lock()) {
+    for (const auto& [number, entry] : connections_) {
+      if (auto connection = entry.connection.lock()) {
         living.push_back(std::move(connection));
       }
     }
@@ -75,21 +109,33 @@ class Registry {
   }
 
  private:
+  struct Entry {
+    std::weak_ptr<HttpConnection> connection;
+    bool evicted = false;  // it is being closed, and counts no more
+  };
+
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   uint64_t last_ = 0;
-  std::unordered_map<uint64_t, std::weak_ptr<HttpConnection>> connections_;
+  std::size_t evicted_ = 0;
+  std::unordered_map<uint64_t, Entry> connections_;
 };
 
-absl::StatusOr<std::unique_ptr<asio::ssl::context>> make_tls(const HttpOptions& options) {
+// TLS 1.2 and 1.3 with forward secrecy and authenticated encryption only (RFC 9325).
+constexpr const char* kTls12Ciphers = "ECDHE+AESGCM:ECDHE+CHACHA20";
+
+absl::StatusOr<std::shared_ptr<asio::ssl::context>> make_tls(const HttpOptions& options) {
   if (options.tls_certificate.empty() && options.tls_key.empty()) {
     return nullptr;
   }
-  auto context = std::make_unique<asio::ssl::context>(asio::ssl::context::tls_server);
+  auto context = std::make_shared<asio::ssl::context>(asio::ssl::context::tls_server);
   error_code error;
   context->set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_tlsv1 |
-                           asio::ssl::context::no_tlsv1_1,
+                           asio::ssl::context::no_tlsv1_1 | asio::ssl::context::no_compression,
                        error);
+  SSL_CTX_set_options(context->native_handle(), SSL_OP_NO_RENEGOTIATION);
+  TESSERA_CHECK(SSL_CTX_set_cipher_list(context->native_handle(), kTls12Ciphers) == 1,
+                "OpenSSL knows ciphers with forward secrecy");
   context->use_certificate_chain_file(options.tls_certificate, error);
   if (error) {
     return absl::InvalidArgumentError(
@@ -106,12 +152,21 @@ absl::StatusOr<std::unique_ptr<asio::ssl::context>> make_tls(const HttpOptions& 
 // A client may leave bytes unacknowledged for write_timeout and this time.
 constexpr std::chrono::milliseconds kVanished{10'000};
 
+// Pause of the accept loop, if there is no room for a connection.
+constexpr std::chrono::milliseconds kPause{20};
+
+// A connection that waits for its next request for this long may be closed for a new one.
+constexpr std::chrono::milliseconds kLeastWait{250};
+
+constexpr std::chrono::seconds kWarnInterval{10};
+
 class AsioListener final : public HttpListener {
  public:
-  AsioListener(const HttpOptions& options, HttpHandler& handler,
-               std::unique_ptr<asio::ssl::context> tls)
+  AsioListener(const HttpOptions& options, HttpHandler& handler, RequestWork work,
+               std::shared_ptr<asio::ssl::context> tls)
       : options_(options),
         handler_(handler),
+        shared_(work),
         tls_(std::move(tls)),
         io_(std::make_shared<asio::io_context>(options.threads)),
         acceptor_(asio::make_strand(*io_)) {}
@@ -147,6 +202,12 @@ class AsioListener final : public HttpListener {
     for (int32_t i = 0; i < options_.threads; ++i) {
       threads_.emplace_back([this] { io_->run(); });
     }
+  }
+
+  absl::Status reload_tls() override {
+    TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<asio::ssl::context> tls, make_tls(options_));
+    tls_ = std::move(tls);
+    return absl::OkStatus();
   }
 
   uint16_t port() const override { return port_; }
@@ -187,10 +248,11 @@ class AsioListener final : public HttpListener {
 
  private:
   asio::awaitable<void> accept_loop() {
-    constexpr std::chrono::milliseconds kPause{20};
     asio::steady_timer pause(acceptor_.get_executor());
     while (acceptor_.is_open()) {
-      bool wait = registry_->count() >= options_.max_connections;
+      // The connections for probes free themselves soon, so the loop need not watch them closely.
+      bool wait = registry_->count() >= options_.max_connections + kProbeConnections &&
+                  !registry_->evict(kLeastWait);
       if (!wait) {
         const asio::any_io_executor executor = asio::make_strand(*io_);
         auto [error, socket] =
@@ -201,14 +263,26 @@ class AsioListener final : public HttpListener {
         if (!error) {
           open(executor, std::move(socket));
         } else if (error != asio::error::connection_aborted) {
-          spdlog::warn("HTTP cannot accept a connection: {}", error.message());
-          wait = true;  // out of file descriptors, most likely
+          // Out of file descriptors, most likely.
+          wait = !registry_->evict(kLeastWait);
+          warn(error.message());
         }
       }
       if (wait) {
         pause.expires_after(kPause);
         co_await pause.async_wait(asio::as_tuple(asio::use_awaitable));
       }
+    }
+  }
+
+  // At most one line for each kWarnInterval.
+  void warn(const std::string& reason) {
+    ++failures_;
+    const auto now = HttpSignal::Clock::now();
+    if (now >= next_warning_) {
+      spdlog::warn("HTTP cannot accept a connection: {} ({} times)", reason, failures_);
+      failures_ = 0;
+      next_warning_ = now + kWarnInterval;
     }
   }
 
@@ -220,14 +294,20 @@ class AsioListener final : public HttpListener {
     // is connected but does not read is closed earlier, by the connection's write_timeout.
     const auto limit = static_cast<unsigned>((options_.write_timeout + kVanished).count());
     setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, sizeof(limit));
+    const bool full = registry_->count() >= options_.max_connections;
+    const bool probes_only = full && !registry_->evict(kLeastWait);
     const uint64_t number = registry_->reserve();
+    // Each connection keeps the OpenSSL context that it began with.
+    const std::shared_ptr<asio::ssl::context> tls = tls_;
     auto connection = std::make_shared<HttpConnection>(HttpConnection::Args{
         .executor = executor,
         .io = io_,
-        .transport = tls_ ? make_tls_transport(std::move(socket), *tls_)
-                          : make_plain_transport(std::move(socket)),
+        .transport = tls ? make_tls_transport(std::move(socket), *tls)
+                         : make_plain_transport(std::move(socket)),
         .options = options_,
         .handler = handler_,
+        .work = shared_,
+        .probes_only = probes_only,
         .on_destroyed = [registry = registry_, number] { registry->remove(number); }});
     registry_->add(number, connection);
     connection->start();
@@ -235,21 +315,25 @@ class AsioListener final : public HttpListener {
 
   const HttpOptions options_;
   HttpHandler& handler_;
-  std::unique_ptr<asio::ssl::context> tls_;
+  RequestWork shared_;
+  std::atomic<std::shared_ptr<asio::ssl::context>> tls_;
   std::shared_ptr<asio::io_context> io_;
   asio::executor_work_guard<asio::io_context::executor_type> work_{io_->get_executor()};
   tcp::acceptor acceptor_;
   uint16_t port_ = 0;
   std::shared_ptr<Registry> registry_ = std::make_shared<Registry>();
+  std::size_t failures_ = 0;  // of the accept loop, since its last warning
+  HttpSignal::Clock::time_point next_warning_{};
   std::vector<std::thread> threads_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<HttpListener>> HttpListener::start(const HttpOptions& options,
-                                                                  HttpHandler& handler) {
+                                                                  HttpHandler& handler,
+                                                                  RequestWork work) {
   TESSERA_ASSIGN_OR_RETURN(auto tls, make_tls(options));
-  auto listener = std::make_unique<AsioListener>(options, handler, std::move(tls));
+  auto listener = std::make_unique<AsioListener>(options, handler, work, std::move(tls));
   TESSERA_RETURN_IF_ERROR(listener->listen());
   listener->serve();
   return listener;

@@ -64,8 +64,9 @@ std::string_view HttpRequest::header(std::string_view name) const {
 }
 
 std::string print_head(const HttpReply& reply, const HttpRequest& request, bool keep_alive) {
-  std::string head = fmt::format("HTTP/1.1 {} {}\r\nDate: {}\r\nContent-Type: {}\r\n", reply.status,
-                                 reason_phrase(reply.status), date_now(), reply.content_type);
+  std::string head = fmt::format(
+      "HTTP/1.1 {} {}\r\nDate: {}\r\nContent-Type: {}\r\nX-Content-Type-Options: nosniff\r\n",
+      reply.status, reason_phrase(reply.status), date_now(), reply.content_type);
   for (const auto& [name, value] : reply.headers) {
     head += fmt::format("{}: {}\r\n", name, value);
   }

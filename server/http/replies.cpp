@@ -1,7 +1,11 @@
 #include "server/http/replies.h"
 
+#include <fmt/format.h>
+
+#include <chrono>
 #include <utility>
 
+#include "engine/retry_after.h"
 #include "server/openai/error.h"
 
 namespace tessera {
@@ -17,7 +21,9 @@ HttpReply error_reply(const absl::Status& status) {
   reply.status = http_status(status);
   reply.body = print_error(status);
   if (reply.status == 429 || reply.status == 503) {
-    reply.headers.emplace_back("Retry-After", "1");
+    const auto wait = retry_after_of(status).value_or(std::chrono::seconds(1));
+    reply.headers.emplace_back(
+        "Retry-After", fmt::format("{}", std::chrono::ceil<std::chrono::seconds>(wait).count()));
   } else if (reply.status == 401) {
     reply.headers.emplace_back("WWW-Authenticate", "Bearer");
   }

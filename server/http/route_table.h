@@ -23,16 +23,26 @@ HttpResult answer_models(const EndpointContext& context);
 HttpResult answer_model(const EndpointContext& context);
 HttpResult answer_completions(const EndpointContext& context);
 HttpResult answer_chat_completions(const EndpointContext& context);
+HttpResult answer_messages(const EndpointContext& context);
+HttpResult answer_count_tokens(const EndpointContext& context);
 HttpResult answer_cache(const EndpointContext& context);
 HttpResult answer_cache_flush(const EndpointContext& context);
+HttpResult answer_log_level(const EndpointContext& context);
 HttpResult answer_tokenize(const EndpointContext& context);
 HttpResult answer_detokenize(const EndpointContext& context);
 
 // Requirement of a route on a server with API keys.
 enum class Access : uint8_t {
-  open,  // no key
-  key,   // as `Authorization: Bearer`; as Basic only from the server's own pages
-  page,  // the same, and Basic from anywhere: browsers are asked for it
+  open,   // no key
+  key,    // as `Authorization: Bearer`; as Basic only from the server's own pages
+  page,   // the same, and Basic from anywhere: browsers are asked for it
+  admin,  // as `key`, of one with the right to admin routes
+};
+
+// Amount of an endpoint's work, and the thread that does it.
+enum class Work : uint8_t {
+  little,  // on a thread of the listener: an amount that does not grow with the request
+  grows,   // on the work pool
 };
 
 struct Route {
@@ -40,6 +50,7 @@ struct Route {
   std::string_view path;    // a final '*' stands for one or more characters
   std::variant<ModelEndpoint, PlainEndpoint> endpoint;
   Access access = Access::key;
+  Work work = Work::little;
 };
 
 // The only list of the HTTP API's routes.
@@ -51,12 +62,15 @@ inline constexpr Route kRoutes[] = {
     {"GET", "/version", answer_version},
     {"GET", "/v1/models", answer_models},
     {"GET", "/v1/models/*", answer_model},
-    {"POST", "/v1/completions", answer_completions},
-    {"POST", "/v1/chat/completions", answer_chat_completions},
+    {"POST", "/v1/completions", answer_completions, Access::key, Work::grows},
+    {"POST", "/v1/chat/completions", answer_chat_completions, Access::key, Work::grows},
+    {"POST", "/v1/messages", answer_messages, Access::key, Work::grows},
+    {"POST", "/v1/messages/count_tokens", answer_count_tokens, Access::key, Work::grows},
     {"GET", "/v1/cache", answer_cache},
-    {"POST", "/v1/cache/flush", answer_cache_flush},
-    {"POST", "/tokenize", answer_tokenize},
-    {"POST", "/detokenize", answer_detokenize},
+    {"POST", "/v1/cache/flush", answer_cache_flush, Access::admin},
+    {"POST", "/v1/log-level", answer_log_level, Access::admin},
+    {"POST", "/tokenize", answer_tokenize, Access::key, Work::grows},
+    {"POST", "/detokenize", answer_detokenize, Access::key, Work::grows},
 };
 
 }  // namespace tessera

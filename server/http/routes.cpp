@@ -8,6 +8,9 @@
 #include <string_view>
 #include <utility>
 
+#include "kernels/check.h"
+#include "server/access_log.h"
+#include "server/http/origin_check.h"
 #include "server/http/replies.h"
 #include "server/http/route_table.h"
 #include "server/openai/error.h"
@@ -27,12 +30,6 @@ const Route* find_route(std::string_view path) {
     return fixed == r.path ? path == fixed : path.size() > fixed.size() && path.starts_with(fixed);
   });
   return route == std::end(kRoutes) ? nullptr : route;
-}
-
-// Returns: true if the browser reports (Sec-Fetch-Site) that a page of another origin sent this.
-bool from_elsewhere(const HttpRequest& request) {
-  const std::string_view site = request.header("sec-fetch-site");
-  return !site.empty() && site != "none" && site != "same-origin";
 }
 
 // Answer to a request without a valid key: OpenAI's error, or for a page a Basic challenge, for
@@ -61,24 +58,40 @@ bool allows(std::string_view allowed, std::string_view method) {
   return method == allowed || (allowed == "GET" && method == "HEAD");
 }
 
-// Adds headers to an answer.
-class WithHeaders final : public HttpAnswer {
+// Adds headers to an answer, and logs its end.
+class LoggedAnswer final : public HttpAnswer {
  public:
-  WithHeaders(std::unique_ptr<HttpAnswer> answer, HttpHeaders headers)
-      : answer_(std::move(answer)), headers_(std::move(headers)) {}
+  LoggedAnswer(std::unique_ptr<HttpAnswer> answer, HttpHeaders headers,
+               std::shared_ptr<const RequestRecord> record)
+      : answer_(std::move(answer)), headers_(std::move(headers)), record_(std::move(record)) {}
+  ~LoggedAnswer() override {
+    log_access(*record_, status_ > 0 ? fmt::format("{}", status_) : kLeft, complete_);
+  }
 
   std::optional<HttpReply> start() override {
     std::optional<HttpReply> reply = answer_->start();
     if (reply) {
+      status_ = reply->status;
+      complete_ = !reply->streamed;
       reply->headers.insert(reply->headers.end(), headers_.begin(), headers_.end());
     }
     return reply;
   }
-  bool more(std::string& piece) override { return answer_->more(piece); }
+  std::size_t start_bytes() const override { return answer_->start_bytes(); }
+  bool more(std::string& piece) override {
+    const bool going = answer_->more(piece);
+    complete_ = !going;
+    return going;
+  }
 
  private:
+  static constexpr const char* kLeft = "499";  // nginx's status of a client that left
+
   std::unique_ptr<HttpAnswer> answer_;
   HttpHeaders headers_;
+  std::shared_ptr<const RequestRecord> record_;
+  int status_ = 0;
+  bool complete_ = false;
 };
 
 // Returns: the headers that allow pages of `origin` to read an answer.
@@ -113,61 +126,149 @@ void Routes::attach(Service& service) {
   service_ = &service;
 }
 
-HttpResult Routes::handle(const HttpRequest& request, std::shared_ptr<HttpWaker> waker) {
-  const bool cors = !options_.cors_origin.empty();
-  HttpResult result = cors && request.method == "OPTIONS" ? HttpResult(preflight_reply(request))
-                                                          : dispatch(request, std::move(waker));
-  if (!cors) {
-    return result;
+// Returns: null if the request needs a key and has none, or if an open route's has none.
+std::shared_ptr<const Caller> Routes::caller_of(const HttpRequest& head, Access access) const {
+  const std::string_view site = head.header("sec-fetch-site");
+  const bool own_page = site.empty() || site == "none" || site == "same-origin";
+  // Anthropic's clients send the key alone.
+  if (const std::string_view key = head.header("x-api-key");
+      !key.empty() && head.header("authorization").empty()) {
+    return options_.api_keys.find(fmt::format("Bearer {}", key), /*basic_too=*/false);
   }
-  HttpHeaders headers = cors_headers(options_.cors_origin);
-  if (auto* reply = std::get_if<HttpReply>(&result)) {
-    reply->headers.insert(reply->headers.end(), headers.begin(), headers.end());
-    return result;
-  }
-  return std::make_unique<WithHeaders>(std::move(std::get<std::unique_ptr<HttpAnswer>>(result)),
-                                       std::move(headers));
+  return options_.api_keys.find(head.header("authorization"),
+                                /*basic_too=*/access == Access::page || own_page);
 }
 
-bool Routes::authorized(const HttpRequest& request, Access access) const {
-  return access == Access::open ||
-         options_.api_keys.open(request.header("authorization"),
-                                /*basic_too=*/access == Access::page || !from_elsewhere(request));
+// Without a key, what protects a server is that only its own machine reaches it. A web page in a
+// browser there must not.
+absl::Status Routes::check_origin(const HttpRequest& head, Access access) const {
+  const std::string_view host = head.header("host");
+  const bool locked = options_.api_keys.locked();
+  const bool named = options_.allowed_hosts.empty()
+                         ? locked || !options_.loopback || host.empty() || is_loopback(host)
+                         : is_listed(host, options_.allowed_hosts);
+  if (!named && access != Access::open) {
+    return absl::PermissionDeniedError(
+        "the Host of this request is not a name of this server: see --allowed-hosts");
+  }
+  if (!locked && head.method != "GET" && head.method != "HEAD" &&
+      from_elsewhere(head, options_.cors_origin)) {
+    return absl::PermissionDeniedError(
+        "a web page of another site sent this request: see --cors-origin");
+  }
+  return absl::OkStatus();
 }
 
-HttpResult Routes::dispatch(const HttpRequest& request, std::shared_ptr<HttpWaker> waker) {
-  const Route* route = find_route(request.path);
+// Fills in the admission.
+// Returns: the reply to a request that is refused.
+std::optional<HttpReply> Routes::decide(const HttpRequest& head, HttpAdmission& admission) const {
+  if (!options_.cors_origin.empty() && head.method == "OPTIONS") {
+    return std::nullopt;
+  }
+  const Route* route = find_route(head.path);
   // A path that is not known needs a key too, so as not to reveal which paths exist.
   const Access access = route == nullptr ? Access::key : route->access;
-  if (!authorized(request, access)) {
+  if (const absl::Status status = check_origin(head, access); !status.ok()) {
+    return error_reply(status);
+  }
+  admission.caller = caller_of(head, access);
+  if (admission.caller != nullptr) {
+    admission.record->set_caller(*admission.caller);
+    admission.key_name = admission.caller->turn_name();
+  } else if (access != Access::open) {
     return locked_reply(access);
   }
+  if (access == Access::admin && !admission.caller->admin) {
+    return error_reply(absl::PermissionDeniedError(
+        fmt::format("{} is for keys with the right 'admin'", head.path)));
+  }
   if (route == nullptr) {
-    return error_reply(absl::NotFoundError(fmt::format("there is nothing at {}", request.path)));
+    return error_reply(absl::NotFoundError(fmt::format("there is nothing at {}", head.path)));
   }
-  if (!allows(route->method, request.method)) {
-    return method_reply(request.method, request.path, route->method);
+  if (!allows(route->method, head.method)) {
+    return method_reply(head.method, head.path, route->method);
   }
+  if (std::holds_alternative<ModelEndpoint>(route->endpoint) && service_ == nullptr) {
+    return error_reply(absl::UnavailableError("the model is being loaded"));
+  }
+  admission.probe = access == Access::open;
+  admission.pooled = route->work == Work::grows;
+  return std::nullopt;
+}
+
+std::variant<HttpAdmission, HttpReply> Routes::admit(const HttpRequest& head) {
+  HttpAdmission admission;
+  admission.record = std::make_shared<RequestRecord>();
+  admission.record->id = request_id_of(head.header("x-request-id"));
+  admission.record->method = head.method;
+  admission.record->path = head.path;
+  if (std::optional<HttpReply> refusal = decide(head, admission)) {
+    return logged(*std::move(refusal), *admission.record);
+  }
+  return admission;
+}
+
+// Returns: headers of every answer: the request's id, and those that allow pages of the CORS origin
+// to read it.
+HttpHeaders Routes::headers_of(const RequestRecord& record) const {
+  HttpHeaders headers;
+  if (!options_.cors_origin.empty()) {
+    headers = cors_headers(options_.cors_origin);
+  }
+  headers.emplace_back("x-request-id", record.id);
+  return headers;
+}
+
+// Returns: a whole answer, with these headers. Logs the end of the request.
+HttpReply Routes::logged(HttpReply reply, const RequestRecord& record) const {
+  log_access(record, fmt::format("{}", reply.status), true);
+  const HttpHeaders headers = headers_of(record);
+  reply.headers.insert(reply.headers.end(), headers.begin(), headers.end());
+  return reply;
+}
+
+HttpResult Routes::handle(const HttpRequest& request, const HttpAdmission& admission,
+                          std::shared_ptr<HttpWaker> waker) {
+  if (request.method == "OPTIONS") {
+    return logged(preflight_reply(request), *admission.record);
+  }
+  HttpResult result = dispatch(request, admission, std::move(waker));
+  if (auto* reply = std::get_if<HttpReply>(&result)) {
+    return logged(std::move(*reply), *admission.record);
+  }
+  return std::make_unique<LoggedAnswer>(std::move(std::get<std::unique_ptr<HttpAnswer>>(result)),
+                                        headers_of(*admission.record), admission.record);
+}
+
+HttpResult Routes::dispatch(const HttpRequest& request, const HttpAdmission& admission,
+                            std::shared_ptr<HttpWaker> waker) {
+  const Route* route = find_route(request.path);
+  TESSERA_CHECK(route != nullptr, "a request that was admitted has a route");
   if (const auto* plain = std::get_if<PlainEndpoint>(&route->endpoint)) {
     return (*plain)();
-  }
-  Service* service = service_;
-  if (service == nullptr) {
-    return error_reply(absl::UnavailableError("the model is being loaded"));
   }
   return std::get<ModelEndpoint>(route->endpoint)(
       {.request = request,
        .rest = std::string_view(request.path).substr(fixed_part(*route).size()),
-       .service = *service,
+       .service = *service_,
        .waker = std::move(waker),
+       .caller = admission.caller,
+       .record = admission.record,
        .max_choices = options_.max_choices,
        .started = started_});
 }
 
-HttpReply Routes::refuse(int status, const std::string& reason) {
-  HttpReply reply = error_reply(absl::InvalidArgumentError(reason));
+HttpReply Routes::refuse(int status, const std::string& reason, const HttpAdmission& admission) {
+  HttpReply reply = error_reply(status == 503 ? absl::UnavailableError(reason)
+                                              : absl::InvalidArgumentError(reason));
   reply.status = status;
-  return reply;
+  if (admission.record != nullptr) {
+    return logged(std::move(reply), *admission.record);
+  }
+  RequestRecord record;  // of input without a valid head
+  record.id = request_id_of({});
+  record.method = record.path = "-";
+  return logged(std::move(reply), record);
 }
 
 }  // namespace tessera

@@ -3,8 +3,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <variant>
 
+#include "absl/status/status.h"
 #include "server/api_keys.h"
 #include "server/http/handler.h"
 
@@ -12,6 +15,7 @@ namespace tessera {
 
 enum class Access : uint8_t;
 class Service;
+struct RequestRecord;
 
 struct RoutesOptions {
   // Any of these keys authorizes every route, as `Authorization: Bearer KEY`; some routes need none
@@ -21,10 +25,15 @@ struct RoutesOptions {
   ApiKeys api_keys{};
   std::string cors_origin{};  // "*" or the one origin whose pages may call the API; empty: none
   int32_t max_choices = 64;   // limit of prompts times n of one request
+  // Names by which clients may address the server (the Host of a request), separated by commas.
+  // Empty: without keys on a loopback address, those of the machine itself; otherwise all.
+  std::string allowed_hosts{};
+  bool loopback = true;  // the listener's address is a loopback address
 };
 
 // HTTP API: dispatches to the routes of server/http/route_table.h. Until attach(), endpoints that
-// need the model return 503.
+// need the model return 503. Every answer has the header x-request-id, from the client or new, and
+// its end is logged (access_log.h).
 class Routes final : public HttpHandler {
  public:
   explicit Routes(RoutesOptions options);
@@ -33,12 +42,19 @@ class Routes final : public HttpHandler {
   // connections.
   void attach(Service& service);
 
-  HttpResult handle(const HttpRequest& request, std::shared_ptr<HttpWaker> waker) override;
-  HttpReply refuse(int status, const std::string& reason) override;
+  std::variant<HttpAdmission, HttpReply> admit(const HttpRequest& head) override;
+  HttpResult handle(const HttpRequest& request, const HttpAdmission& admission,
+                    std::shared_ptr<HttpWaker> waker) override;
+  HttpReply refuse(int status, const std::string& reason, const HttpAdmission& admission) override;
 
  private:
-  bool authorized(const HttpRequest& request, Access access) const;
-  HttpResult dispatch(const HttpRequest& request, std::shared_ptr<HttpWaker> waker);
+  std::shared_ptr<const Caller> caller_of(const HttpRequest& head, Access access) const;
+  absl::Status check_origin(const HttpRequest& head, Access access) const;
+  std::optional<HttpReply> decide(const HttpRequest& head, HttpAdmission& admission) const;
+  HttpHeaders headers_of(const RequestRecord& record) const;
+  HttpReply logged(HttpReply reply, const RequestRecord& record) const;
+  HttpResult dispatch(const HttpRequest& request, const HttpAdmission& admission,
+                      std::shared_ptr<HttpWaker> waker);
 
   RoutesOptions options_;
   int64_t started_;  // seconds of the Unix epoch

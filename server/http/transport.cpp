@@ -1,10 +1,12 @@
 #include "server/http/transport.h"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
 #include <utility>
 
 namespace tessera {
@@ -25,10 +27,15 @@ asio::awaitable<std::size_t> read_some(Stream& stream, std::span<char> buffer) {
 }
 
 template <typename Stream>
-asio::awaitable<bool> write_all(Stream& stream, std::string_view bytes) {
+asio::awaitable<std::size_t> write_some(Stream& stream, std::string_view bytes) {
   const auto [error, n] =
-      co_await asio::async_write(stream, asio::buffer(bytes.data(), bytes.size()), kResult);
-  co_return !error && n == bytes.size();
+      co_await stream.async_write_some(asio::buffer(bytes.data(), bytes.size()), kResult);
+  co_return error ? 0 : n;
+}
+
+std::size_t unacknowledged_of(tcp::socket& socket) {
+  int bytes = 0;
+  return ioctl(socket.native_handle(), SIOCOUTQ, &bytes) == 0 ? static_cast<std::size_t>(bytes) : 0;
 }
 
 void reset_socket(tcp::socket& socket) {
@@ -45,7 +52,10 @@ class PlainTransport final : public HttpTransport {
   asio::awaitable<std::size_t> read(std::span<char> buffer) override {
     return read_some(socket_, buffer);
   }
-  asio::awaitable<bool> write(std::string_view bytes) override { return write_all(socket_, bytes); }
+  asio::awaitable<std::size_t> write(std::string_view bytes) override {
+    return write_some(socket_, bytes);
+  }
+  std::size_t unacknowledged() override { return unacknowledged_of(socket_); }
 
   asio::awaitable<void> finish_writing() override {
     boost::system::error_code ignored;
@@ -77,7 +87,10 @@ class TlsTransport final : public HttpTransport {
   asio::awaitable<std::size_t> read(std::span<char> buffer) override {
     return read_some(stream_, buffer);
   }
-  asio::awaitable<bool> write(std::string_view bytes) override { return write_all(stream_, bytes); }
+  asio::awaitable<std::size_t> write(std::string_view bytes) override {
+    return write_some(stream_, bytes);
+  }
+  std::size_t unacknowledged() override { return unacknowledged_of(stream_.next_layer()); }
 
   asio::awaitable<void> finish_writing() override {
     co_await stream_.async_shutdown(kResult);  // the client's answer does not matter

@@ -23,9 +23,12 @@ class HttpTransport {
   // broken.
   virtual boost::asio::awaitable<std::size_t> read(std::span<char> buffer) = 0;
 
-  // Writes all of `bytes`.
-  // Returns: false if the connection is broken.
-  virtual boost::asio::awaitable<bool> write(std::string_view bytes) = 0;
+  // Writes some of `bytes`, at least one.
+  // Returns: number of bytes written; 0 if the connection is broken.
+  virtual boost::asio::awaitable<std::size_t> write(std::string_view bytes) = 0;
+
+  // Returns: bytes written that the client has not acknowledged yet.
+  virtual std::size_t unacknowledged() = 0;
 
   // Signals the end of output to the client. Reading continues.
   virtual boost::asio::awaitable<void> finish_writing() = 0;
@@ -39,7 +42,7 @@ class HttpTransport {
 
 std::unique_ptr<HttpTransport> make_plain_transport(boost::asio::ip::tcp::socket socket);
 
-// `context` must outlive the transport.
+// `context` is used in this call only: the OpenSSL object keeps what it needs.
 std::unique_ptr<HttpTransport> make_tls_transport(boost::asio::ip::tcp::socket socket,
                                                   boost::asio::ssl::context& context);
 

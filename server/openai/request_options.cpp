@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <string>
 
 #include "absl/strings/numbers.h"
 #include "engine/kv/kv_policy_fields.h"
@@ -36,6 +37,11 @@ class PlainReader {
       fields_.integer(option, out.emplace());
     }
   }
+  void operator()(const Option& option, std::optional<float>& out) {
+    if (fields_.find(option.name) != nullptr) {
+      fields_.number(option, out.emplace());
+    }
+  }
   void operator()(const Option& option, std::vector<int32_t>& out) {
     fields_.integers(option.name, out);
   }
@@ -56,8 +62,14 @@ void read_logit_bias(BodyFields& fields, SamplingParams& out) {
   }
   for (const auto& [key, bias] : value->items()) {
     SamplingParams::Bias entry;
-    if (!absl::SimpleAtoi(key, &entry.token)) {
-      fields.refuse("logit_bias", fmt::format("must have token ids as keys, not '{}'", key));
+    if (out.logit_bias.size() > kMaxBiases) {
+      return;  // long_field() refuses it
+    }
+    // One spelling for each id, so that no id comes twice.
+    if (!absl::SimpleAtoi(key, &entry.token) || std::to_string(entry.token) != key) {
+      constexpr std::size_t kShown = 40;
+      fields.refuse("logit_bias",
+                    fmt::format("must have token ids as keys, not '{}'", key.substr(0, kShown)));
       return;
     }
     BodyFields item(*value, "logit_bias.");
@@ -104,6 +116,9 @@ void read_options(BodyFields& fields, RequestOptions& out) {
   visit_options(PlainReader(fields), out);
   read_logit_bias(fields, out.sampling);
   read_cache(fields, out);
+  if (const std::optional<LongField> field = long_field(out)) {
+    fields.refuse(field->name, field->error);
+  }
 }
 
 }  // namespace tessera

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "server/chat/answer_part.h"
 #include "server/kv_overrides.h"
 #include "server/openai/request.h"
 
@@ -42,10 +43,15 @@ struct ChosenToken {
 struct ChoiceText {
   int32_t index = 0;
   std::string text{};
+  std::string reasoning{};            // of a chat
+  std::vector<CallPart> calls{};      // of a chat
   bool first = false;                 // chunk: the first chunk of this choice
   std::string_view finish_reason{};   // empty: not finished
+  std::string stop{};                 // the stop string that ended it
   std::vector<ChosenToken> tokens{};  // of this text; only with logprobs
   std::vector<ChosenToken> prompt{};  // only with prompt_logprobs
+
+  bool any() const { return !text.empty() || !reasoning.empty() || !calls.empty(); }
 };
 
 struct Usage {

@@ -37,7 +37,8 @@ def evaluate(program, folder, *flags):
 
 def start(program):
     server = subprocess.Popen(
-        [program, "--model", str(MODEL), "--http-port", "0", "--grpc-port", "0", "--drain-delay", "0", "--kv", "f16"],
+        [program, "--model", str(MODEL), "--http-port", "0", "--grpc-port", "0", "--drain-delay", "0", "--kv", "f16",
+         "--access-log", "off"],
         stderr=subprocess.PIPE, text=True)
     url = None
     for line in server.stderr:

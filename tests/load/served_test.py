@@ -24,7 +24,7 @@ class Served(unittest.TestCase):
     def setUpClass(cls):
         cls.server = subprocess.Popen(
             [SERVER, "--model", str(ROOT / "models/checkpoints/tessera-tiny"), "--http-port", "0",
-             "--grpc-port", "0", "--drain-delay", "0"], stderr=subprocess.PIPE, text=True)
+             "--grpc-port", "0", "--drain-delay", "0", "--access-log", "off"], stderr=subprocess.PIPE, text=True)
         log = ""
         for line in cls.server.stderr:
             log += line

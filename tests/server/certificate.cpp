@@ -56,4 +56,10 @@ CertificatePair::~CertificatePair() {
   std::filesystem::remove_all(folder_);
 }
 
+void CertificatePair::copy_to(const CertificatePair& other) const {
+  constexpr auto kOver = std::filesystem::copy_options::overwrite_existing;
+  std::filesystem::copy_file(key(), other.key(), kOver);
+  std::filesystem::copy_file(certificate(), other.certificate(), kOver);
+}
+
 }  // namespace tessera

@@ -13,6 +13,8 @@ class CertificatePair {
   CertificatePair(const CertificatePair&) = delete;
   CertificatePair& operator=(const CertificatePair&) = delete;
 
+  void copy_to(const CertificatePair& other) const;  // overwrites its files
+
   std::string certificate() const { return folder_ / "certificate.pem"; }
   std::string key() const { return folder_ / "key.pem"; }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "server/request_work.h"
 #include "server/service.h"
 
 namespace tessera {
@@ -111,7 +112,7 @@ class FakeTokenizer final : public Tokenizer {
 // Renders "<s>[user]hello[assistant]"; refuses the role "villain".
 class FakeChatTemplate final : public ChatTemplate {
  public:
-  absl::StatusOr<std::vector<TextSegment>> render(const std::vector<ChatMessage>& messages,
+  absl::StatusOr<std::vector<TextSegment>> render(const Conversation& conversation,
                                                   const Variables& variables) const override;
 };
 
@@ -119,6 +120,9 @@ class FakeChatTemplate final : public ChatTemplate {
 struct FakeService {
   explicit FakeService(bool chats = true);
 
+  ByteBudget budget{256U << 20U};
+  WorkPool pool{{}};
+  RequestWork work{budget, pool};
   FakeEngine* engine;
   std::unique_ptr<Service> service;
 };

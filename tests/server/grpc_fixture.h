@@ -26,7 +26,7 @@ class Grpc : public ::testing::Test {
     listener_.reset();
     fake_ = std::make_unique<FakeService>();
     engine_ = fake_->engine;
-    auto listener = GrpcListener::start(options, *fake_->service);
+    auto listener = GrpcListener::start(options, *fake_->service, fake_->work);
     ASSERT_TRUE(listener.ok()) << listener.status();
     listener_ = *std::move(listener);
     channel_ = grpc::CreateChannel("127.0.0.1:" + std::to_string(listener_->port()),

@@ -5,9 +5,11 @@
 #include <iterator>
 #include <string>
 
+#include "engine/retry_after.h"
 #include "tests/server/certificate.h"
 #include "tests/server/grpc_exchange.h"
 #include "tests/server/grpc_fixture.h"
+#include "tests/server/written_tenants.h"
 
 namespace tessera {
 namespace {
@@ -95,6 +97,133 @@ TEST_F(GrpcKeys, HealthNeedsNoneAndReflectionDoes) {
   EXPECT_THAT(*services, HasSubstr("tessera.v1.Inference"));
 }
 
+class GrpcTenants : public Grpc {
+ protected:
+  GrpcTenants() {
+    start({.address = "127.0.0.1", .port = 0, .api_keys = WrittenTenants(kTwoTenants).keys()});
+  }
+};
+
+constexpr char kA[] = "Bearer a-long-key-of-tenant-a";
+constexpr char kB[] = "Bearer a-long-key-of-tenant-b";
+
+TEST_F(GrpcTenants, OnlyKeysWithTheRightFlushTheCache) {
+  v1::FlushCacheResponse response;
+  grpc::ClientContext of_b;
+  show(of_b, kB);
+  const grpc::Status refused = stub_->FlushCache(&of_b, {}, &response);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_THAT(refused.error_message(), HasSubstr("admin"));
+  EXPECT_EQ(engine_->flushes(), 0);
+  grpc::ClientContext of_a;
+  show(of_a, kA);
+  EXPECT_TRUE(stub_->FlushCache(&of_a, {}, &response).ok());
+  EXPECT_EQ(engine_->flushes(), 1);
+}
+
+TEST_F(GrpcTenants, AbortTheirOwnRequestsOnly) {
+  v1::GenerateRequest request = text_request("hi");
+  request.set_request_id("same name");
+  grpc::ClientContext of_a;
+  show(of_a, kA);
+  const auto reader_a = stub_->Generate(&of_a, request);
+  const RequestId id_a = next_request();
+  grpc::ClientContext of_b;
+  show(of_b, kB);
+  const auto reader_b = stub_->Generate(&of_b, request);  // names are a tenant's own
+  const RequestId id_b = next_request();
+  grpc::ClientContext abort;
+  show(abort, kB);
+  v1::AbortRequest which;
+  which.set_request_id("same name");
+  v1::AbortResponse aborted;
+  EXPECT_TRUE(stub_->Abort(&abort, which, &aborted).ok());
+  EXPECT_TRUE(engine_->wait_for_cancel(id_b));
+  EXPECT_FALSE(engine_->cancelled(id_a));
+  engine_->finish(id_a, FinishReason::stop);
+  engine_->finish(id_b, FinishReason::cancelled);
+  v1::GenerateResponse message;
+  while (reader_a->Read(&message)) {
+  }
+  EXPECT_TRUE(reader_a->Finish().ok());
+  EXPECT_EQ(message.finish_reason(), v1::FINISH_REASON_STOP);
+  while (reader_b->Read(&message)) {
+  }
+  EXPECT_TRUE(reader_b->Finish().ok());
+}
+
+TEST_F(GrpcTenants, HaveIdsQueueTimeoutsAndTimesOfRetries) {
+  const auto begin = std::chrono::steady_clock::now();
+  grpc::ClientContext context;
+  show(context, kA);
+  context.AddMetadata("x-request-id", "mine-1");
+  context.AddMetadata("x-queue-timeout", "2.5");
+  auto reader = stub_->Generate(&context, text_request("hi"));
+  const RequestId id = next_request();
+  const EngineRequest request = engine_->request(id);
+  ASSERT_TRUE(request.start_by);
+  EXPECT_GE(*request.start_by, begin + std::chrono::milliseconds(2500));
+  EXPECT_LE(*request.start_by, std::chrono::steady_clock::now() + std::chrono::milliseconds(2500));
+  EXPECT_EQ(request.tenant.id, 1);
+  engine_->finish(id, FinishReason::stop);
+  v1::GenerateResponse message;
+  while (reader->Read(&message)) {
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(context.GetServerInitialMetadata().find("x-request-id")->second, "mine-1");
+
+  engine_->refuse_with(with_retry_after(absl::ResourceExhaustedError("overloaded"),
+                                        std::chrono::milliseconds(7200)));
+  grpc::ClientContext later;
+  show(later, kA);
+  auto refused = stub_->Generate(&later, text_request("hi"));
+  EXPECT_FALSE(refused->Read(&message));
+  EXPECT_EQ(refused->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(later.GetServerTrailingMetadata().find("grpc-retry-pushback-ms")->second, "7200");
+
+  grpc::ClientContext wrong;
+  show(wrong, kA);
+  wrong.AddMetadata("x-queue-timeout", "soon");
+  auto invalid = stub_->Generate(&wrong, text_request("hi"));
+  EXPECT_FALSE(invalid->Read(&message));
+  const grpc::Status status = invalid->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("x-queue-timeout"));
+}
+
+// Connects anew, and checks a certificate.
+// Returns: true if the server shows one that `pair` has signed.
+bool shows(int32_t port, const CertificatePair& pair) {
+  std::ifstream file(pair.certificate());
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = {std::istreambuf_iterator<char>(file), {}};
+  grpc::ChannelArguments arguments;
+  arguments.SetSslTargetNameOverride("localhost");
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  const auto channel = grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(port),
+                                                 grpc::SslCredentials(options), arguments);
+  return channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(1));
+}
+
+TEST_F(Grpc, ShowsACertificateThatWasReplacedToNewConnections) {
+  const CertificatePair pair;
+  const CertificatePair renewed;
+  start({.address = "127.0.0.1",
+         .port = 0,
+         .tls_certificate = pair.certificate(),
+         .tls_key = pair.key()});
+  const CertificatePair old;
+  pair.copy_to(old);
+  EXPECT_TRUE(shows(listener_->port(), old));
+  renewed.copy_to(pair);
+  bool changed = false;
+  for (int i = 0; i < 20 && !changed; ++i) {
+    changed = shows(listener_->port(), renewed);
+  }
+  EXPECT_TRUE(changed);
+  EXPECT_FALSE(shows(listener_->port(), old));
+}
+
 TEST_F(Grpc, SpeaksTlsWithTheCertificateItIsGiven) {
   const CertificatePair pair;
   start({.address = "127.0.0.1",
@@ -125,11 +254,11 @@ TEST_F(Grpc, NamesTheCertificateItCannotUse) {
   GrpcOptions options{.address = "127.0.0.1", .port = 0};
   options.tls_certificate = "/no/such/certificate.pem";
   options.tls_key = pair.key();
-  const absl::Status missing = GrpcListener::start(options, *fake_->service).status();
+  const absl::Status missing = GrpcListener::start(options, *fake_->service, fake_->work).status();
   EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(missing.message()), HasSubstr("/no/such/certificate.pem"));
   options.tls_certificate = other.certificate();
-  EXPECT_EQ(GrpcListener::start(options, *fake_->service).status().code(),
+  EXPECT_EQ(GrpcListener::start(options, *fake_->service, fake_->work).status().code(),
             absl::StatusCode::kUnavailable);
 }
 

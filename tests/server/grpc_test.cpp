@@ -100,8 +100,8 @@ TEST_F(Grpc, AMessageThatIsTooLargeIsRefused) {
 }
 
 TEST_F(Grpc, ATakenPortIsAnError) {
-  const auto second =
-      GrpcListener::start({.address = "127.0.0.1", .port = listener_->port()}, *fake_->service);
+  const auto second = GrpcListener::start({.address = "127.0.0.1", .port = listener_->port()},
+                                          *fake_->service, fake_->work);
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(second.status().message()), HasSubstr(std::to_string(listener_->port())));
 }

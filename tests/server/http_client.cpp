@@ -90,6 +90,11 @@ bool HttpClient::read_until(std::string_view text) {
   return true;
 }
 
+bool HttpClient::read_some(std::size_t bytes) {
+  std::string buffer(bytes, ' ');
+  return ::recv(socket_, buffer.data(), buffer.size(), 0) > 0;
+}
+
 bool HttpClient::closed_by_server() {
   while (true) {
     char buffer[16384];
@@ -168,12 +173,13 @@ HttpClientResponse HttpClient::post(std::string_view path, std::string_view body
 }
 
 std::string print_get(std::string_view path, std::string_view headers) {
-  return "GET " + std::string(path) + " HTTP/1.1\r\nHost: test\r\n" + std::string(headers) + "\r\n";
+  return "GET " + std::string(path) + " HTTP/1.1\r\nHost: localhost\r\n" + std::string(headers) +
+         "\r\n";
 }
 
 std::string print_post(std::string_view path, std::string_view body, std::string_view headers) {
   return "POST " + std::string(path) +
-         " HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\nContent-Length: " +
+         " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
          std::to_string(body.size()) + "\r\n" + std::string(headers) + "\r\n" + std::string(body);
 }
 

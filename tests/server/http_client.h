@@ -36,6 +36,9 @@ class HttpClient {
   // Returns: false if it does not come.
   bool read_until(std::string_view text);
 
+  // Reads and drops up to `bytes`. Returns: false at the end.
+  bool read_some(std::size_t bytes);
+
   // Returns: true if the server closes the connection after the bytes that it still sends.
   bool closed_by_server();
 

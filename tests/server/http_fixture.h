@@ -25,7 +25,7 @@ class HttpFixture : public testing::Test {
     options.port = 0;
     routes = std::make_unique<Routes>(routes_options);
     routes->attach(*fake.service);
-    auto started = HttpListener::start(options, *routes);
+    auto started = HttpListener::start(options, *routes, fake.work);
     ASSERT_TRUE(started.ok()) << started.status();
     listener = *std::move(started);
   }

@@ -15,7 +15,7 @@ class HttpRoutes : public HttpFixture {
   // Listens without a model.
   void start_loading(RoutesOptions options = {}) {
     routes = std::make_unique<Routes>(std::move(options));
-    auto started = HttpListener::start({.port = 0}, *routes);
+    auto started = HttpListener::start({.port = 0}, *routes, fake.work);
     ASSERT_TRUE(started.ok()) << started.status();
     listener = *std::move(started);
   }

@@ -1,10 +1,14 @@
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
+#include <openssl/x509.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdio>
+#include <fstream>
 #include <memory>
 #include <string>
 
@@ -65,6 +69,15 @@ class TlsClient {
     return text;
   }
 
+  // Returns: true if the server showed the certificate of `pair`.
+  bool sees(const CertificatePair& pair) const {
+    const std::unique_ptr<FILE, Freed<fclose>> file(std::fopen(pair.certificate().c_str(), "r"));
+    const std::unique_ptr<X509, Freed<X509_free>> expected(
+        PEM_read_X509(file.get(), nullptr, nullptr, nullptr));
+    const std::unique_ptr<X509, Freed<X509_free>> shown(SSL_get1_peer_certificate(ssl_.get()));
+    return expected && shown && X509_cmp(expected.get(), shown.get()) == 0;
+  }
+
   bool connected = false;
   bool said_goodbye = false;
 
@@ -120,13 +133,30 @@ TEST_F(HttpTls, DropsClientsThatDoNotSpeakIt) {
   EXPECT_TRUE(listener->drain(10s));
 }
 
+TEST_F(HttpTls, ShowsACertificateThatWasReadAgainToNewConnections) {
+  start(tls_options());
+  const CertificatePair old;
+  pair.copy_to(old);
+  const CertificatePair renewed;
+  TlsClient before(port());
+  EXPECT_TRUE(before.sees(old));
+  std::ofstream(pair.key()) << "no key";
+  EXPECT_FALSE(listener->reload_tls().ok());
+  EXPECT_TRUE(TlsClient(port()).sees(old)) << "an error changes nothing";
+  renewed.copy_to(pair);
+  ASSERT_TRUE(listener->reload_tls().ok());
+  EXPECT_TRUE(TlsClient(port()).sees(renewed));
+  before.send(print_get("/version", "Connection: close\r\n"));
+  EXPECT_THAT(before.read_until(""), HasSubstr("200 OK")) << "connections go on";
+}
+
 TEST_F(HttpTls, RefusesAKeyThatIsNotTheCertificates) {
   const CertificatePair other;
   HttpOptions options = tls_options();
   options.port = 0;
   options.tls_key = other.key();
   routes = std::make_unique<Routes>(RoutesOptions());
-  const auto started = HttpListener::start(options, *routes);
+  const auto started = HttpListener::start(options, *routes, fake.work);
   EXPECT_EQ(started.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(started.status().message(), HasSubstr(other.key()));
 }

@@ -99,6 +99,10 @@ std::string plain_value(const Option& option, const std::optional<int32_t>&) {
   return plain_value(option, 0);
 }
 
+std::string plain_value(const Option& option, const std::optional<float>&) {
+  return plain_value(option, 0.0f);
+}
+
 // Collects a sample of every option.
 class Samples {
  public:
@@ -127,6 +131,7 @@ EngineRequest submitted(const absl::StatusOr<GenerateRequest>& request) {
   EXPECT_TRUE(request.ok()) << request.status();
   GenerateRequest generate = request.value_or(GenerateRequest());
   generate.prompt = std::vector<int32_t>{1};
+  generate.max_tokens = 10;
   generate.seed = generate.seed.value_or(5);
   FakeService fake;
   EXPECT_TRUE(

@@ -109,17 +109,31 @@ TEST(Settings, TheLastOfAFlagGivenTwiceCounts) {
 TEST(Settings, EveryFieldReadsWhatItPrints) {
   const auto command =
       parse({"--model", "m", "--served-model-name", "n", "--kv-memory", "3MiB", "--kv",
-             "leankv:alpha_high=2", "--kv-also", "h2o,s62.5", "--kv-ladder", "s50-k8v4"});
+             "leankv:alpha_high=2", "--kv-also", "h2o,s62.5", "--kv-ladder", "s50-k8v4",
+             "--api-key", "secret", "--api-key-file", "keys"});
   ASSERT_TRUE(command.ok()) << command.status();
+  Settings all = command->settings;
+  all.tenant_file = "tenants.yaml";  // not together with API keys, but each field can be read
   for (const SettingsField& field : settings_fields()) {
     Settings copy;
-    const std::string text = field.print(command->settings);
+    const std::string text = field.print(all);
     ASSERT_TRUE(field.parse(copy, text).ok()) << field.name << " " << text;
     EXPECT_EQ(field.print(copy), text) << field.name;
   }
   Settings copy;
+  copy.api_keys = command->settings.api_keys;  // not printed
   ASSERT_TRUE(apply_yaml(print_yaml(command->settings), "printed", copy).ok());
   EXPECT_EQ(describe(copy), describe(command->settings));
+}
+
+TEST(Settings, AnEmptyKeyIsRefusedSoThatAnUnsetVariableOpensNoServer) {
+  for (const char* flag : {"--api-key", "--api-key-file", "--tenants"}) {
+    const auto command = parse({"--model", "m", flag, ""});
+    EXPECT_EQ(command.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(command.status().message()), testing::HasSubstr(flag));
+  }
+  Settings settings;
+  EXPECT_FALSE(apply_yaml("api-key: ''", "file", settings).ok());
 }
 
 TEST(Settings, KeysAndValuesAreKeptByPresetFormatOrOtherNumbers) {
@@ -133,6 +147,16 @@ TEST(Settings, KeysAndValuesAreKeptByPresetFormatOrOtherNumbers) {
   EXPECT_EQ(engine.kv_also[0].policy.high, (KvFormat{16, 16, 1000, 375}));
   EXPECT_EQ(engine.kv_also[1].policy.recent, 2);
   EXPECT_THAT(*engine.kv_ladder, testing::ElementsAre(kKvK4V8, kKvS70K4V4));
+}
+
+TEST(Settings, TheFloorOfBudgetsIsAShare) {
+  EXPECT_EQ(parse({"--model", "m"})->settings.engine.kv_floor, 1);
+  EXPECT_EQ(parse({"--model", "m", "--kv-floor", "0.25"})->settings.engine.kv_floor, 0.25f);
+  for (const char* wrong : {"0.05", "2", "half", "nan"}) {
+    const auto command = parse({"--model", "m", "--kv-floor", wrong});
+    EXPECT_THAT(std::string(command.status().message()),
+                AllOf(HasSubstr("a number from 0.1 to 1"), HasSubstr(wrong)));
+  }
 }
 
 TEST(Settings, AKvNameThatIsNoneIsRefusedWithTheList) {

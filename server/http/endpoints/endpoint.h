@@ -10,6 +10,9 @@
 namespace tessera {
 
 class Service;
+struct Caller;
+struct GenerateRequest;
+struct RequestRecord;
 
 // Input of an endpoint.
 struct EndpointContext {
@@ -17,6 +20,8 @@ struct EndpointContext {
   std::string_view rest;  // part of the path that the route's '*' stands for
   Service& service;
   std::shared_ptr<HttpWaker> waker;
+  std::shared_ptr<const Caller> caller;
+  std::shared_ptr<RequestRecord> record;
   int32_t max_choices = 0;
   int64_t started = 0;  // of the server: seconds of the Unix epoch
 };
@@ -24,6 +29,10 @@ struct EndpointContext {
 // Checks a request's "model".
 // Errors: NotFound, as OpenAI reports it. An empty name is the served model.
 absl::Status check_model(const Service& service, std::string_view asked);
+
+// Sets the caller, the record and the times of a request from its head.
+// Errors: those of read_request_times.
+absl::Status take_head(const EndpointContext& context, GenerateRequest& request);
 
 // Returns: the result, or the reply of its error.
 HttpResult result_of(absl::StatusOr<HttpResult> result);

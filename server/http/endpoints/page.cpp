@@ -8,7 +8,7 @@ HttpReply answer_page() {
   HttpReply reply;
   reply.content_type = "text/html; charset=utf-8";
   reply.headers = {{"Content-Security-Policy", std::string(chat_page_policy())},
-                   {"X-Content-Type-Options", "nosniff"},
+                   {"X-Frame-Options", "DENY"},
                    {"Referrer-Policy", "no-referrer"},
                    {"Cache-Control", "no-cache"}};
   reply.body = chat_page();
@@ -19,7 +19,6 @@ HttpReply answer_icon() {
   HttpReply reply;
   reply.content_type = "image/svg+xml";
   reply.headers = {{"Content-Security-Policy", "default-src 'none'"},
-                   {"X-Content-Type-Options", "nosniff"},
                    {"Cache-Control", "max-age=86400"}};
   reply.body = chat_icon();
   return reply;

@@ -1,0 +1,116 @@
+#include "server/access_log.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "server/log.h"
+#include "server/request_limits.h"
+
+namespace tessera {
+namespace {
+
+using std::chrono::duration_cast;
+using std::chrono::microseconds;
+
+double milliseconds(int64_t us) {
+  return static_cast<double>(us) / 1000;
+}
+
+int64_t total_us(const RequestRecord& record) {
+  return duration_cast<microseconds>(std::chrono::steady_clock::now() - record.received).count();
+}
+
+// Probes of balancers and of Prometheus would hide the rest.
+bool is_probe(const RequestRecord& record) {
+  return record.path == "/health" || record.path == "/metrics";
+}
+
+}  // namespace
+
+void RequestRecord::set_caller(const Caller& caller) {
+  key = caller.key;
+  tenant = caller.tenant.name;
+}
+
+void RequestRecord::note_first_token(std::chrono::steady_clock::time_point now) {
+  int64_t none = -1;
+  first_token_us.compare_exchange_strong(none, duration_cast<microseconds>(now - received).count());
+}
+
+std::string request_id_of(std::string_view given) {
+  const bool usable =
+      !given.empty() && given.size() <= kMaxRequestId &&
+      std::all_of(given.begin(), given.end(), [](char c) { return c > ' ' && c < '\x7f'; });
+  if (usable) {
+    return std::string(given);
+  }
+  thread_local std::mt19937_64 generator{std::random_device{}()};
+  return fmt::format("{:016x}{:016x}", generator(), generator());
+}
+
+std::string access_line(const RequestRecord& record, std::string_view status, bool complete) {
+  std::string line = fmt::format("{} {} {} {:.1f} ms id={}", record.method, record.path, status,
+                                 milliseconds(total_us(record)), record.id);
+  if (!record.key.empty()) {
+    line += fmt::format(" key={}", record.key);
+  }
+  if (!record.tenant.empty()) {
+    line += fmt::format(" tenant={}", record.tenant);
+  }
+  if (record.prompt_tokens > 0) {
+    line += fmt::format(" prompt={} cached={} completion={}", record.prompt_tokens.load(),
+                        record.cached_tokens.load(), record.completion_tokens.load());
+  }
+  if (record.queue_us >= 0) {
+    line += fmt::format(" queue={:.1f} ms", milliseconds(record.queue_us));
+  }
+  if (record.first_token_us >= 0) {
+    line += fmt::format(" first={:.1f} ms", milliseconds(record.first_token_us));
+  }
+  return line + (complete ? "" : " cut");
+}
+
+std::string access_json(const RequestRecord& record, std::string_view status, bool complete) {
+  nlohmann::ordered_json object = {{"time", log_time()},
+                                   {"level", "info"},
+                                   {"event", "request"},
+                                   {"id", record.id},
+                                   {"method", record.method},
+                                   {"path", record.path},
+                                   {"status", std::string(status)},
+                                   {"ms", milliseconds(total_us(record))},
+                                   {"complete", complete}};
+  if (!record.key.empty()) {
+    object["key"] = record.key;
+  }
+  if (!record.tenant.empty()) {
+    object["tenant"] = record.tenant;
+  }
+  if (record.prompt_tokens > 0) {
+    object["prompt_tokens"] = record.prompt_tokens.load();
+    object["cached_tokens"] = record.cached_tokens.load();
+    object["completion_tokens"] = record.completion_tokens.load();
+  }
+  if (record.queue_us >= 0) {
+    object["queue_ms"] = milliseconds(record.queue_us);
+  }
+  if (record.first_token_us >= 0) {
+    object["first_token_ms"] = milliseconds(record.first_token_us);
+  }
+  return object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void log_access(const RequestRecord& record, std::string_view status, bool complete) {
+  const auto logger = access_logger();
+  const auto level = is_probe(record) ? spdlog::level::debug : spdlog::level::info;
+  if (logger != nullptr && logger->should_log(level)) {
+    logger->log(level, logs_json() ? access_json(record, status, complete)
+                                   : access_line(record, status, complete));
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "server/service.h"
+
+namespace tessera {
+
+// Returns: the most bytes of memory that the answer to a request of `samples` samples may take
+// before its client has read it: the engine's events, the text, and JSON while it is printed. Its
+// generated part counts only up to a limit if it is streamed, because the client reads meanwhile.
+int64_t answer_bytes(const GenerateRequest& request, std::size_t samples, int64_t prompt_tokens,
+                     int64_t max_tokens);
+
+}  // namespace tessera

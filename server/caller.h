@@ -1,0 +1,70 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "engine/request.h"
+
+namespace tessera {
+
+// Limits of one tenant, from the tenant file or, for a server with one tenant, from the settings.
+struct TenantLimits {
+  std::string name;  // empty: the only tenant
+  std::string salt;  // keeps its prefixes apart; empty for the only tenant
+  int32_t share = 1;
+  int32_t priority_min = -4;
+  int32_t priority_max = 4;
+  std::optional<int64_t> pin_tokens;  // none: `pin_part` of the cache
+  double pin_part = 0.25;
+  std::chrono::seconds pin_ttl{3600};
+  int64_t requests_per_minute = 0;  // 0: no limit
+  int64_t tokens_per_minute = 0;    // of prompts and answers; 0: no limit
+};
+
+// Rates of one tenant, as token buckets. A bucket holds what ten seconds bring, and one request at
+// least. Answers are charged when they end, so the bucket of tokens may be overdrawn; the next
+// request then waits until it is not. Thread-safe.
+class RateMeter {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  // Counts a request.
+  // Errors: ResourceExhausted with the time of a retry, and nothing is counted.
+  absl::Status admit(const TenantLimits& limits, int64_t prompt_tokens, Time now);
+  void refund(int64_t prompt_tokens);  // of a request that was refused after admit()
+  void charge(int64_t tokens);         // of an answer
+
+ private:
+  struct Bucket {
+    double level = 0;
+    bool filled = false;
+
+    void refill(double per_minute, std::chrono::duration<double> since);
+    // Returns: the time until the level is `needed`.
+    std::chrono::duration<double> until(double needed, double per_minute) const;
+  };
+
+  std::mutex mutex_;
+  Time last_;
+  Bucket requests_;
+  Bucket tokens_;
+};
+
+// Who sent a request: a key and its tenant. Immutable, except for the meter.
+struct Caller {
+  std::string key;  // its name, for the log; empty without keys
+  TenantLimits tenant;
+  int32_t tenant_id = 0;  // TenantOfRequest::id
+  bool admin = true;      // may use admin routes
+  std::shared_ptr<RateMeter> meter = std::make_shared<RateMeter>();
+
+  // Returns: whose requests take turns with others: the tenant, or the key if there is one tenant.
+  const std::string& turn_name() const { return tenant.name.empty() ? key : tenant.name; }
+};
+
+}  // namespace tessera

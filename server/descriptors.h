@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstddef>
+
+#include "absl/status/statusor.h"
+
+namespace tessera {
+
+// Most connections of each front end. Together with the process's own files they fit its limit of
+// open files, so that no front end takes the descriptors of the other.
+struct ConnectionLimits {
+  std::size_t http = 0;
+  std::size_t grpc = 0;
+};
+
+// Opens /dev/null for each of stdin, stdout and stderr that is closed. Otherwise a connection would
+// get its number, and the log would go to a client.
+// Requires: no other thread was started before.
+void open_standard_streams();
+
+// Raises the soft limit of open files to the hard one.
+// Returns: `wanted`, lowered if the limit is too small for it; gRPC then has a quarter.
+// Errors: FailedPrecondition if the limit leaves too few for any use.
+absl::StatusOr<ConnectionLimits> share_descriptors(ConnectionLimits wanted);
+
+}  // namespace tessera

@@ -1,0 +1,42 @@
+// Input: the bytes of a gRPC message, read as each request that has a parser of its own. What is
+// accepted is within the limits of both front ends.
+#include "kernels/check.h"
+#include "server/grpc/wire.h"
+#include "server/request_limits.h"
+#include "tests/fuzz/fuzz_target.h"
+
+namespace tessera {
+namespace {
+
+void expect_a_clients_error(const absl::Status& status) {
+  TESSERA_CHECK(status.ok() || status.code() == absl::StatusCode::kInvalidArgument ||
+                    status.code() == absl::StatusCode::kUnimplemented,
+                "a message that cannot be read is not the client's error");
+  TESSERA_CHECK(to_grpc(status).ok() == status.ok(), "an error is lost on the wire");
+}
+
+void expect_within_limits(const GenerateCallRequest& call) {
+  TESSERA_CHECK(call.n >= 1 && kSampleCount.contains(call.n), "number of samples out of range");
+  TESSERA_CHECK(!long_field(call.generate), "a list is too long");
+  TESSERA_CHECK(!stop_error(call.generate.stop, kGrpcStops), "stop strings out of range");
+  TESSERA_CHECK(!call.generate.max_tokens || *call.generate.max_tokens >= 0, "max_tokens");
+}
+
+}  // namespace
+}  // namespace tessera
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace tessera;
+  const std::string bytes(text_of(data, size));
+  v1::GenerateRequest generate;
+  if (generate.ParseFromString(bytes)) {
+    const auto call = parse_generate_request(generate);
+    expect_a_clients_error(call.status());
+    if (call.ok()) expect_within_limits(*call);
+  }
+  v1::TokenizeRequest tokenize;
+  if (tokenize.ParseFromString(bytes)) {
+    expect_a_clients_error(parse_tokenize_request(tokenize).status());
+  }
+  return 0;
+}

@@ -1,0 +1,180 @@
+"""A tessera-server under attack: its process, its memory, and clients that misbehave."""
+
+import http.client
+import json
+import os
+import pathlib
+import re
+import resource
+import socket
+import struct
+import subprocess
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+MODEL = ROOT / "models/checkpoints/tessera-tiny"
+PATIENCE = 60  # seconds; the awaited events take a moment at most
+MIB = 1 << 20
+
+
+def eventually(condition, what, seconds=PATIENCE):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"waited {seconds} s in vain: {what}"
+        time.sleep(0.01)
+
+
+def flags_of(*more):
+    return ["--model", str(MODEL), "--http-port", "0", "--grpc-port", "0", "--drain-delay", "0",
+            "--threads", "1", *map(str, more)]
+
+
+class Server:
+    """A running server. `descriptors`: its limit of open files, soft and hard."""
+
+    def __init__(self, program, *flags, descriptors=None, setup=lambda: None):
+        def prepare():
+            if descriptors is not None:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+            setup()
+
+        self.process = subprocess.Popen([program, *flags_of(*flags)], stderr=subprocess.PIPE,
+                                        text=True, preexec_fn=prepare)
+        self.log = []
+        self._reader = threading.Thread(target=self._read_log, daemon=True)
+        self._reader.start()
+        eventually(lambda: self.logged(" ready after ") or self.process.poll() is not None, "start")
+        assert self.process.poll() is None, self.log
+        self.http = int(self.logged(r"listening https?://\S+:(\d+)"))
+        self.grpc = int(self.logged(r"listening grpc://\S+:(\d+)"))
+
+    def _read_log(self):
+        for line in self.process.stderr:
+            self.log.append(line.rstrip())
+
+    def logged(self, pattern):
+        for line in list(self.log):
+            if match := re.search(pattern, line):
+                return match.group(match.lastindex or 0)
+        return None
+
+    def resident(self):
+        """Returns the bytes of memory in use."""
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) * 1024
+
+    def health(self):
+        """Returns the seconds of one health check, on a connection of its own."""
+        begin = time.monotonic()
+        status, _, body = self.ask("GET", "/health")
+        assert status == 200, (status, body)
+        return time.monotonic() - begin
+
+    def ask(self, method, path, body=None, headers=None, timeout=PATIENCE):
+        """Returns status, headers and body of a request."""
+        client = http.client.HTTPConnection("127.0.0.1", self.http, timeout=timeout)
+        try:
+            text = json.dumps(body) if isinstance(body, (dict, list)) else body
+            client.request(method, path, text, {"Content-Type": "application/json", **(headers or {})})
+            answer = client.getresponse()
+            return answer.status, dict(answer.getheaders()), answer.read()
+        finally:
+            client.close()
+
+    def connect(self, port=None, receive_bytes=0):
+        client = socket.socket()
+        if receive_bytes:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        client.settimeout(PATIENCE)
+        client.connect(("127.0.0.1", port or self.http))
+        return client
+
+    def exchange(self, sent, seconds=0.5):
+        """Sends bytes. Returns everything that comes back until the server closes, or pauses."""
+        with self.connect() as client:
+            client.settimeout(seconds)
+            client.sendall(sent)
+            return read_all(client)
+
+    def grpc_serves(self, seconds=5):
+        """Returns True if the gRPC health service answers SERVING."""
+        try:
+            with Http2(self, seconds) as client:
+                client.begin(1, "/grpc.health.v1.Health/Check")
+                client.data(1, b"\0\0\0\0\0", end=True)
+                return b"\0\0\0\0\2\x08\x01" in client.read_until(b"\0\0\0\0\2\x08\x01")
+        except OSError:
+            return False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        self.process.stderr.close()
+
+
+def read_all(client):
+    got = b""
+    try:
+        while piece := client.recv(65536):
+            got += piece
+    except (TimeoutError, ConnectionResetError):
+        pass
+    return got
+
+
+class Http2:
+    """The least of HTTP/2 (RFC 9113) that begins gRPC calls and leaves them unfinished."""
+
+    def __init__(self, server, seconds=5):
+        self.socket = server.connect(server.grpc)
+        self.socket.settimeout(seconds)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.got = b""
+        self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + self.frame(4, 0, 0, b""))
+        # A settings frame is all that a server sends on its own.
+        while len(self.got) < 9:
+            self.read_some()
+        self.socket.sendall(self.frame(4, 1, 0, b""))
+
+    @staticmethod
+    def frame(kind, flags, stream, payload):
+        return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+    def begin(self, stream, path):
+        def field(name, value):  # HPACK: a literal without indexing
+            return b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
+
+        fields = b"".join(field(*pair) for pair in (
+            (":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "test"),
+            ("content-type", "application/grpc"), ("te", "trailers")))
+        self.socket.sendall(self.frame(1, 4, stream, fields))
+
+    def data(self, stream, payload, end=False):
+        self.socket.sendall(self.frame(0, 1 if end else 0, stream, payload))
+
+    def read_some(self):
+        piece = self.socket.recv(65536)
+        if not piece:
+            raise ConnectionError("closed")
+        self.got += piece
+
+    def read_until(self, text):
+        while text not in self.got:
+            self.read_some()
+        return self.got
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+
+def closed_descriptors():
+    for number in (0, 1):
+        os.close(number)

@@ -1,0 +1,187 @@
+"""More load than a server can take, from one tenant and from all: overload_test.py LOAD SERVER [SECONDS].
+
+Needs only Python and tessera-load. Prints the tables of docs/measurements, and checks them. Each phase
+takes SECONDS, 60 by default. Phases that are compared alternate, so that other work on the machine
+falls on both.
+"""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+from attacked_server import MIB, Server
+
+LOAD, SERVER = sys.argv[1:3]
+SECONDS = float(sys.argv[3]) if len(sys.argv) > 3 else 60
+WORKLOAD = "chat:input=100:output=100"
+SLOTS = 8
+TENANTS = """
+tenants:
+  - name: heavy
+    keys: [{name: heavy, key: a-long-key-of-heavy}]
+  - name: light
+    keys: [{name: light, key: a-long-key-of-light, admin: true}]
+"""
+KEYS = {name: f"a-long-key-of-{name}" for name in ("heavy", "light")}
+
+
+def serve(*flags):
+    return Server(SERVER, "--max-sequences", SLOTS, *flags)
+
+
+def load(server, *flags, key=None):
+    """Returns the report of a run."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder) / "report.json"
+        done = subprocess.run(
+            [LOAD, "--url", f"http://127.0.0.1:{server.http}", WORKLOAD, "--json", str(out),
+             *(["--api-key", key] if key else []), *map(str, flags)],
+            capture_output=True, text=True)
+        assert out.exists(), done.stdout + done.stderr
+        return json.loads(out.read_text())
+
+
+def at_rate(server, rate, seconds, key=None):
+    return load(server, "--rate", f"{rate:.3f}", "--duration", seconds, "--max-in-flight", 100_000,
+                "--seed", int(time.monotonic() * 1000), key=key)
+
+
+def capacity(server, key=None):
+    """Returns requests a second, while all slots are in use."""
+    report = load(server, "--concurrency", 2 * SLOTS, "--duration", 10, "--warmup", 2, key=key)
+    return report["throughput"]["requests_per_s"]["value"]
+
+
+def milliseconds(report, what, which):
+    value = report["latency"][what][which]
+    return 1e3 * (value["value"] if isinstance(value, dict) else value)
+
+
+class Tenants(unittest.TestCase):
+    """One tenant at a hundred times its share beside one that uses half of its own."""
+
+    SHARES = (1.5, 100)  # with 1.5 the heavy tenant takes all that the light one leaves
+    ROUNDS = 3
+
+    def test_a_hundred_times_its_share_costs_another_at_most_a_tenth(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write(TENANTS)
+            file.flush()
+            with serve("--tenants", file.name) as server:
+                self.compare(server)
+
+    def compare(self, server):
+        half = capacity(server, KEYS["light"]) / 2
+        print(f"\na tenant's share: {half:.1f} requests/s; the light tenant sends half of it")
+        print("shares  light TTFT mean  light E2E mean  light TPOT p50  heavy ok  heavy refused")
+        latencies = {times: [] for times in self.SHARES}
+        for _ in range(self.ROUNDS):
+            for times in self.SHARES:
+                latencies[times].append(self.beside(server, half, times))
+        ratio = {}
+        for what in ("ttft", "e2e"):
+            pairs = zip(*(latencies[times] for times in self.SHARES))
+            ratio[what] = statistics.geometric_mean([b[what] / a[what] for a, b in pairs])
+            print(f"ratio of {what}, geometric mean of {self.ROUNDS} pairs: {ratio[what]:.3f}")
+        self.assertLess(ratio["ttft"], 1.1)
+        self.assertLess(ratio["e2e"], 1.1)
+
+    def beside(self, server, half, times):
+        with concurrent.futures.ThreadPoolExecutor() as threads:
+            heavy = threads.submit(at_rate, server, times * half, SECONDS + 3, KEYS["heavy"])
+            time.sleep(3)  # its queue is full
+            light = at_rate(server, half / 2, SECONDS, KEYS["light"])
+            requests = heavy.result()["requests"]
+        self.assertEqual(light["requests"]["errors"], {}, "nothing of the light tenant is refused")
+        latency = {what: milliseconds(light, what, "mean") for what in ("ttft", "e2e")}
+        print(f"{times:6} {latency['ttft']:13.0f} ms {latency['e2e']:12.0f} ms "
+              f"{milliseconds(light, 'tpot', 'p50'):12.1f} ms {requests['ok']:9} "
+              f"{requests['errors'].get('rejected', 0):14}", flush=True)
+        return latency
+
+
+class Watch:
+    """Asks for health over HTTP and gRPC, and reads the memory in use, until it is left."""
+
+    def __init__(self, server):
+        self.server = server
+        self.http, self.grpc, self.resident = [], [], []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self):
+        while not self._stop.wait(0.1):
+            self.http.append(self.server.health())
+            begin = time.monotonic()
+            assert self.server.grpc_serves()
+            self.grpc.append(time.monotonic() - begin)
+            self.resident.append(self.server.resident())
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join()
+
+
+class Overload(unittest.TestCase):
+    """Ten times of what a server can take."""
+
+    def test_what_is_admitted_is_served_in_time_and_the_rest_is_refused(self):
+        with serve("--queue-timeout", "1s") as server:
+            told = sum(float(part) for part in re.findall(
+                r"(\d+) MiB", server.logged(r"memory of requests, at most: (.*)"))) * MIB
+            limit = capacity(server)
+            reports, watches = [], []
+            for times in (1, 10):
+                if times == 10:
+                    time.sleep(3)
+                    before = server.resident()
+                with Watch(server) as watch:
+                    reports.append(at_rate(server, times * limit, SECONDS))
+                watches.append(watch)
+            time.sleep(3)
+            self.check(server, reports, watches, {"told": told, "before": before, "limit": limit})
+
+    def check(self, server, reports, watches, memory):
+        print(f"\ncapacity: {memory['limit']:.1f} requests/s")
+        print("load   ok  refused  TTFT p50    TTFT p99  /health p99, most     gRPC p99, most")
+        for times, report, watch in zip((1, 10), reports, watches):
+            requests = report["requests"]
+            health = [f"{1e3 * statistics.quantiles(times_, n=100, method='inclusive')[98]:6.1f} {1e3 * max(times_):6.1f} ms"
+                      for times_ in (watch.http, watch.grpc)]
+            print(f"{times:3}x {requests['ok']:5} {requests['errors'].get('rejected', 0):8} "
+                  f"{milliseconds(report, 'ttft', 'p50'):6.0f} ms {milliseconds(report, 'ttft', 'p99'):8.0f} ms"
+                  f"  {health[0]}  {health[1]}", flush=True)
+        most, after = max(watches[1].resident), server.resident()
+        print(f"resident: {memory['before'] / MIB:.0f} MiB before, {most / MIB:.0f} at most, "
+              f"{after / MIB:.0f} afterwards; told for requests: {memory['told'] / MIB:.0f} MiB")
+        at_capacity, overloaded = reports
+        self.assertLess(milliseconds(overloaded, "ttft", "p99"),
+                        1.5 * milliseconds(at_capacity, "ttft", "p99"))
+        for report in reports:
+            requests = report["requests"]
+            self.assertLessEqual(set(requests["errors"]), {"rejected"}, "nothing accepted is lost")
+            self.assertEqual(requests["ok"] + requests["errors"].get("rejected", 0), requests["finished"])
+        self.assertGreater(overloaded["requests"]["retry_after_mean_s"], 1, "an estimate")
+        self.assertLess(most, memory["before"] + memory["told"])
+        self.assertLess(after, 1.05 * memory["before"])
+        for watch in watches:
+            self.assertLess(statistics.median(watch.http), 0.05)
+            self.assertLess(statistics.median(watch.grpc), 0.05)
+
+
+if __name__ == "__main__":
+    print(f"{os.cpu_count()} CPUs, load average {os.getloadavg()[0]:.1f}", flush=True)
+    unittest.main(argv=sys.argv[:1], verbosity=2)

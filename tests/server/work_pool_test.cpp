@@ -1,0 +1,139 @@
+#include "server/work_pool.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "server/byte_budget.h"
+
+namespace tessera {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A pool of one thread for short jobs and one for all, which the test can hold.
+class HeldPool {
+ public:
+  HeldPool() {
+    // The long job first: only one thread takes it, and the short job then gets the other.
+    for (const std::size_t bytes : {kLong, std::size_t{1}}) {
+      std::promise<void> held;
+      pool.submit("holder", bytes, [this, &held] {
+        held.set_value();
+        released_.wait();
+      });
+      held.get_future().wait();
+    }
+  }
+  ~HeldPool() {
+    if (!let_go_) {
+      release();
+    }
+  }
+  void release() {
+    let_go_ = true;
+    release_.set_value();
+  }
+  void note(const std::string& client, std::size_t bytes) {
+    pool.submit(client, bytes, [this, client] {
+      const std::lock_guard lock(mutex_);
+      order_.push_back(client);
+    });
+  }
+
+  std::vector<std::string> noted() {
+    const std::lock_guard lock(mutex_);
+    return order_;
+  }
+
+  static constexpr std::size_t kLong = 1000;
+
+ private:
+  std::promise<void> release_;
+  std::shared_future<void> released_ = release_.get_future().share();
+  bool let_go_ = false;
+  std::mutex mutex_;
+  std::vector<std::string> order_;
+
+ public:
+  WorkPool pool{{.threads = 2, .max_jobs = 40, .long_bytes = 100}};
+};
+
+TEST(WorkPool, RunsEveryJobEvenAtItsEnd) {
+  std::atomic<int> runs = 0;
+  {
+    WorkPool pool({});
+    for (int i = 0; i < 1000; ++i) {
+      ASSERT_TRUE(pool.submit("a", i % 2 == 0 ? 1 : 1 << 20, [&] { ++runs; }));
+    }
+  }
+  EXPECT_EQ(runs, 1000);
+}
+
+TEST(WorkPool, ClientsTakeTurns) {
+  HeldPool held;
+  for (int i = 0; i < 20; ++i) {
+    held.note("many", 50);
+  }
+  held.note("few", 50);
+  held.release();
+  for (int i = 0; i < 10'000 && held.noted().size() < 21; ++i) {
+    std::this_thread::sleep_for(1ms);
+  }
+  const std::vector<std::string> order = held.noted();
+  ASSERT_EQ(order.size(), 21U);
+  EXPECT_LT(std::find(order.begin(), order.end(), "few") - order.begin(), 4)
+      << "the 20 jobs of the other client did not come first";
+}
+
+TEST(WorkPool, LongJobsLeaveAThreadToShortOnes) {
+  WorkPool pool({.threads = 2, .max_jobs = 40, .long_bytes = 100});
+  std::promise<void> release;
+  const std::shared_future<void> released = release.get_future().share();
+  for (int i = 0; i < 5; ++i) {
+    pool.submit("a", 1000, [released] { released.wait(); });
+  }
+  std::promise<void> done;
+  pool.submit("a", 10, [&] { done.set_value(); });
+  EXPECT_EQ(done.get_future().wait_for(10s), std::future_status::ready);
+  release.set_value();
+}
+
+TEST(WorkPool, RefusesMoreThanItHolds) {
+  HeldPool held;
+  for (int i = 0; i < 40; ++i) {
+    ASSERT_TRUE(held.pool.submit("a", 1, [] {}));
+  }
+  EXPECT_FALSE(held.pool.submit("b", 1, [] { FAIL() << "a refused job runs"; }));
+}
+
+TEST(ByteBudget, GivesWhatIsLeftAndTakesItBack) {
+  ByteBudget budget(100);
+  auto first = budget.take(60);
+  ASSERT_TRUE(first);
+  EXPECT_FALSE(budget.take(41));
+  auto second = budget.take(30);
+  ASSERT_TRUE(second);
+  EXPECT_FALSE(second->grow_to(41));
+  EXPECT_TRUE(second->grow_to(40));
+  EXPECT_EQ(budget.used(), 100U);
+  ByteBudget::Share moved = *std::move(first);
+  first.reset();
+  EXPECT_EQ(budget.used(), 100U) << "a share that was moved still holds its bytes";
+  moved.release();
+  EXPECT_EQ(budget.used(), 40U);
+  second.reset();
+  EXPECT_EQ(budget.used(), 0U);
+}
+
+}  // namespace
+}  // namespace tessera
