@@ -104,7 +104,8 @@ KvCacheOptions kv_cache_options(const EngineOptions& options, const ModelConfig&
           .context = options.context,
           .bytes = options.kv_bytes,
           .populate = options.kv_populate,
-          .ranks = options.ranks};
+          .ranks = options.ranks,
+          .prefix_events = options.prefix_events};
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options,

@@ -14,6 +14,7 @@
 #include "server/http/listener.h"
 #include "server/http/origin_check.h"
 #include "server/http/routes.h"
+#include "server/kv_events/kv_event_publisher.h"
 #include "server/memory_guard.h"
 #include "server/metrics.h"
 #include "server/model_parts.h"
@@ -81,12 +82,7 @@ class WholeServer final : public Server {
     const bool tls = !settings_.http.tls_certificate.empty();
     spdlog::info("listening {}://{}", tls ? "https" : "http",
                  authority(settings_.http.address, http_->port()));
-    TESSERA_ASSIGN_OR_RETURN(Service::Parts parts, load_model_parts(settings_, pool_, ranks_));
-    parts.queue_timeout = settings_.queue_timeout;
-    parts.memory_limit = settings_.max_memory > 0 ? settings_.max_memory : memory_limit_of_group();
-    parts.budget = &budget_;
-    parts.max_answer_bytes = settings_.max_answer;
-    service_ = std::make_unique<Service>(std::move(parts));
+    TESSERA_RETURN_IF_ERROR(load());
     service_->engine().start();
     TESSERA_RETURN_IF_ERROR(check_address_space(settings_.request_memory + parsed_memory()));
     routes_->attach(*service_);
@@ -133,6 +129,23 @@ class WholeServer final : public Server {
   }
 
  private:
+  absl::Status load() {
+    Settings settings = settings_;
+    const bool reports = !settings.kv_events.endpoint.empty();
+    settings.engine.prefix_events = reports ? &prefix_events_ : nullptr;
+    TESSERA_ASSIGN_OR_RETURN(Service::Parts parts, load_model_parts(settings, pool_, ranks_));
+    parts.queue_timeout = settings_.queue_timeout;
+    parts.memory_limit = settings_.max_memory > 0 ? settings_.max_memory : memory_limit_of_group();
+    parts.budget = &budget_;
+    parts.max_answer_bytes = settings_.max_answer;
+    service_ = std::make_unique<Service>(std::move(parts));
+    if (reports) {
+      TESSERA_ASSIGN_OR_RETURN(kv_events_,
+                               KvEventPublisher::start(settings.kv_events, prefix_events_));
+    }
+    return absl::OkStatus();
+  }
+
   KeySources key_sources() const {
     return {settings_.api_keys, settings_.api_key_file, settings_.tenant_file};
   }
@@ -189,11 +202,13 @@ class WholeServer final : public Server {
   const Settings settings_;
   Communicator* const ranks_;
   ThreadPool pool_;
+  PrefixEvents prefix_events_;
   ApiKeys keys_;
   ByteBudget budget_;
   WorkPool work_;
   std::unique_ptr<Routes> routes_;
   std::unique_ptr<Service> service_;
+  std::unique_ptr<KvEventPublisher> kv_events_;  // null: not wanted
   std::unique_ptr<HttpListener> http_;
   std::unique_ptr<GrpcListener> grpc_;
 };

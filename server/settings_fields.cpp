@@ -474,6 +474,14 @@ std::vector<SettingsField> engine_fields() {
                          "a lossy policy are kept once they recur",
                          TESSERA_AT(engine.prefix_cache)),
       ladder_field(),
+      text_field("kv-events", "ENDPOINT",
+                 "ZeroMQ endpoint at which routers learn what the prefix cache holds, in vLLM's "
+                 "form: tcp://*:PORT listens, tcp://HOST:PORT connects; prompts are in it in plain "
+                 "text; default: none",
+                 TESSERA_AT(kv_events.endpoint)),
+      text_field("kv-events-topic", "TEXT",
+                 "first part of these messages; llm-d's router expects kv@POD@MODEL",
+                 TESSERA_AT(kv_events.topic)),
       floor_field(),
       bytes_field("kv-memory", 0,
                   "size of the KV cache on each rank, with residual buffers and tables, such as "

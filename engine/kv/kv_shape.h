@@ -10,6 +10,8 @@
 
 namespace tessera {
 
+class PrefixEvents;
+
 struct KvCacheOptions {
   KvPreset preset = kKvPresetF16;
   std::vector<KvPreset> also = {};  // further presets of sequences; pages fit their formats too
@@ -29,6 +31,8 @@ struct KvCacheOptions {
   // With tensor parallelism each rank has a cache for its own heads, and the head counts above are
   // those of one rank. Null: one process has all heads. Not owned; outlives the cache.
   Communicator* ranks = nullptr;
+  // Receives what enters and leaves the prefix cache. Null: none does. Not owned; outlives it.
+  PrefixEvents* prefix_events = nullptr;
 };
 
 // Properties of a model that decide if it can be used with a policy.
