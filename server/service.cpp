@@ -225,10 +225,9 @@ absl::StatusOr<Accepted> Service::generate(GenerateRequest request,
   const Clock::time_point received = Clock::now();
   const int64_t context = state_->parts.engine->options().context;
   Accepted accepted;
-  TESSERA_ASSIGN_OR_RETURN(
-      Encoded encoded,
-      encode(request.prompt, request.prompt_options,
-             static_cast<std::size_t>(context) * state_->longest_token * kNormalizedShare));
+  TESSERA_ASSIGN_OR_RETURN(Encoded encoded, encode(request.prompt, request.prompt_options,
+                                                   static_cast<std::size_t>(context) *
+                                                       state_->longest_token * kNormalizedShare));
   accepted.prompt = std::move(encoded.ids);
   accepted.open_thought = encoded.open_thought;
   const auto prompt_tokens = static_cast<int64_t>(accepted.prompt.size());

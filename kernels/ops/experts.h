@@ -35,11 +35,11 @@ struct RouteArgs {
 
 // Multiplies each expert's rows by its weight. A row's result does not depend on the other rows.
 struct ExpertLinearArgs {
-  MatrixView<const float> in;               // [rows, cols of each weight]
-  std::span<const int32_t> offsets;         // as in ExpertRows
-  std::span<const StackedWeight> weights;   // [own experts]
-  MatrixView<float> out;                    // [rows, rows of each weight]
-  std::span<std::byte> scratch;             // Backend::linear_scratch_bytes(rows, cols)
+  MatrixView<const float> in;              // [rows, cols of each weight]
+  std::span<const int32_t> offsets;        // as in ExpertRows
+  std::span<const StackedWeight> weights;  // [own experts]
+  MatrixView<float> out;                   // [rows, rows of each weight]
+  std::span<std::byte> scratch;            // Backend::linear_scratch_bytes(rows, cols)
 };
 
 // Adds the weighted rows of each token, by ascending expert.

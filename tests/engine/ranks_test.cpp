@@ -175,9 +175,9 @@ class EngineOnRanks : public testing::Test {
   // Counters that must be equal on all ranks.
   static std::vector<int64_t> counts(const EngineStats& stats) {
     std::vector<int64_t> counts = {
-        stats.steps,        stats.preemptions,       stats.pages_total,   stats.pages_free,
-        stats.kv_demotions, stats.kv_dropped_tokens, stats.prompt_tokens, stats.generated_tokens,
-        stats.kv_tightenings};
+        stats.steps,         stats.preemptions,      stats.pages_total,
+        stats.pages_free,    stats.kv_demotions,     stats.kv_dropped_tokens,
+        stats.prompt_tokens, stats.generated_tokens, stats.kv_tightenings};
     for (const KvFormatPages& pages :
          std::span(stats.format_pages).first(static_cast<size_t>(stats.formats))) {
       counts.insert(counts.end(), {pages.exclusive, pages.shared});
