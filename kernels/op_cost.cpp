@@ -81,6 +81,39 @@ OpCost op_cost(const SiluMulArgs& args) {
           .flops = 4 * elements(args.out)};
 }
 
+// An exponential and a sum for each logit, and a quotient for each choice. The largest are found by
+// comparison.
+OpCost op_cost(const RouteArgs& args) {
+  const int64_t choices = args.logits.rows * args.chosen;
+  return {.read_bytes = matrix_bytes(args.logits),
+          .written_bytes = choices * (2 * kId + kFloat) + std::ssize(args.rows.offsets) * kId,
+          .flops = 2 * elements(args.logits) + choices};
+}
+
+OpCost op_cost(const ExpertLinearArgs& args) {
+  OpCost cost;
+  for (size_t expert = 0; expert < args.weights.size(); ++expert) {
+    const int64_t rows = args.offsets[expert + 1] - args.offsets[expert];
+    if (rows == 0) continue;
+    for (const PackedWeight& part : args.weights[expert].all()) {
+      cost.read_bytes += weight_bytes(part.format, part.rows, part.cols);
+      cost.written_bytes += rows * part.rows * kFloat;
+      cost.flops += 2 * rows * part.rows * part.cols;
+    }
+    cost.read_bytes += rows * args.in.cols * kFloat;
+  }
+  return cost;
+}
+
+// A product and a sum for each element of a choice's row.
+OpCost op_cost(const CombineArgs& args) {
+  const int64_t choices = args.out.rows * args.chosen;
+  return {.read_bytes = choices * (args.in.cols * kFloat + kId + kFloat) +
+                        (args.accumulate ? matrix_bytes(args.out) : 0),
+          .written_bytes = matrix_bytes(args.out),
+          .flops = 2 * choices * args.in.cols};
+}
+
 // A page id is read in one place and written to another, and the old place is marked empty. An
 // allocated page gets an owner; a released page loses one.
 OpCost op_cost(const KvResizeArgs& args) {
