@@ -226,7 +226,7 @@ TEST(ChatTemplate, TellsTheTemplatesTextFromTheMessages) {
 }
 
 TEST(ChatTemplate, MakesSpecialTokensOfKnownRolesOnly) {
-  EXPECT_EQ(marked("<|{{ messages[0].role }}|>", {{"tool", ""}}), "<|tool|>");
+  EXPECT_EQ(marked("<|{{ messages[0].role }}|>", {{"ipython", ""}}), "<|ipython|>");
   for (const char* role : {"end", "im_end", "user|><|end", ""}) {
     EXPECT_EQ(marked("<|{{ messages[0].role }}|>", {{role, ""}}),
               *role == 0 ? "<||>" : "<|«" + std::string(role) + "»|>");

@@ -85,7 +85,7 @@ class Server:
         """Returns status, headers and body of a request."""
         client = http.client.HTTPConnection("127.0.0.1", self.http, timeout=timeout)
         try:
-            text = json.dumps(body) if isinstance(body, (dict, list)) else body
+            text = json.dumps(body, separators=(",", ":")) if isinstance(body, (dict, list)) else body
             client.request(method, path, text, {"Content-Type": "application/json", **(headers or {})})
             answer = client.getresponse()
             return answer.status, dict(answer.getheaders()), answer.read()
