@@ -41,10 +41,12 @@ BatchingEngine::BatchingEngine(Parts parts)
   sequences_.reserve(inside);
   inputs_.messages.reserve(3 * inside);
   plan_.counts.reserve(inside);
+  plan_.steps.reserve(inside);
   plan_.evicted.reserve(inside);
   plan_.runs.reserve(sequences);
   plan_.admitted.reserve(sequences);
   plan_.preempted.reserve(sequences);
+  plan_.tightened.reserve(sequences);
   plan_.forks.reserve(sequences);
   plan_.waiting.reserve(inside);
   plan_.by_tenant.reserve(inside);
@@ -176,6 +178,11 @@ void BatchingEngine::reserve() {
     released_slots_.push_back(preempt(*sequences_[static_cast<size_t>(preempted)]));
   }
   kv_->release(released_slots_);
+  for (const StepPlan::Tightening& tightened : plan_.tightened) {
+    const Sequence& sequence = *sequences_[static_cast<size_t>(tightened.candidate)];
+    kv_->tighten(sequence.running()->slot, tightened.steps);
+    counters_.counting().kv_tightenings += tightened.steps;
+  }
   const auto admitted = admission_.admit(plan_, sequences_, options_.clock());
   counters_.counting().cache_query_tokens += admitted.prompt_tokens;
   counters_.counting().cache_hit_tokens += admitted.cached_tokens;

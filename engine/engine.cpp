@@ -28,6 +28,7 @@ absl::Status check_options(const EngineOptions& options, const ModelConfig& mode
   TESSERA_RETURN_IF_ERROR(check_at_least("max_queue", options.max_queue, 1));
   TESSERA_RETURN_IF_ERROR(check_at_least("context", options.context, 2));
   TESSERA_RETURN_IF_ERROR(check_at_least("kv_bytes", options.kv_bytes, 0));
+  TESSERA_RETURN_IF_ERROR(check_option({"kv_floor", kKvFloor}, options.kv_floor));
   if (options.max_step_tokens < options.max_sequences) {
     return absl::InvalidArgumentError(absl::StrCat("max_step_tokens is ", options.max_step_tokens,
                                                    " and max_sequences ", options.max_sequences,
@@ -66,6 +67,7 @@ std::vector<RankTrait> traits_of(const EngineOptions& options, const Transformer
   };
   add(options.kv);
   std::for_each(options.kv_also.begin(), options.kv_also.end(), add);
+  absl::StrAppend(&presets, ",", options.kv_floor);
   for (const KvFormat format : *options.kv_ladder) {
     absl::StrAppend(&presets, ">", name_of(format));
   }
@@ -79,7 +81,8 @@ std::vector<RankTrait> traits_of(const EngineOptions& options, const Transformer
       {"the limits of a step (context, max-step-tokens, max-sequences)",
        hash_of(absl::StrCat(options.context, " ", options.max_step_tokens, " ",
                             options.max_sequences))},
-      {"the KV presets and the ladder (kv, kv-also, kv-ladder)", hash_of(presets)},
+      {"the KV presets, the floor and the ladder (kv, kv-also, kv-floor, kv-ladder)",
+       hash_of(presets)},
       {"the prefix cache", options.prefix_cache ? 1u : 0u},
       {"the bytes of the KV cache (kv-memory)", static_cast<uint64_t>(options.kv_bytes)},
   };
@@ -100,7 +103,9 @@ KvCacheOptions kv_cache_options(const EngineOptions& options, const ModelConfig&
           .slots = options.max_sequences,
           .context = options.context,
           .bytes = options.kv_bytes,
-          .ranks = options.ranks};
+          .populate = options.kv_populate,
+          .ranks = options.ranks,
+          .prefix_events = options.prefix_events};
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options,

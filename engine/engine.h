@@ -32,12 +32,19 @@ struct EngineOptions {
   // ladder (no sliding window); else an empty ladder.
   bool prefix_cache = true;
   std::optional<std::vector<KvFormat>> kv_ladder = std::nullopt;
+  // For requests without one: the share of its policy's budget that a sequence keeps at least when
+  // pages run out (RequestOptions::kv_floor).
+  float kv_floor = 1;
   // Bytes of pages, residual buffers and tables together, on each rank. 0: room for max_sequences
   // whole contexts.
   int64_t kv_bytes = 0;
+  bool kv_populate = false;  // take all of its memory at the start, not as pages are written
   // The communicator of the model, which is split over its ranks (see Engine). Null: one process
   // has the whole model. Not owned; outlives the engine.
   Communicator* ranks = nullptr;
+  // Receives what enters and leaves the prefix cache, on the engine thread (PrefixCache::report).
+  // Null: not wanted. Not owned; outlives the engine.
+  PrefixEvents* prefix_events = nullptr;
   // Clock of all deadlines. Called on the engine thread and on client threads.
   std::function<std::chrono::steady_clock::time_point()> clock = std::chrono::steady_clock::now;
 };
@@ -58,6 +65,7 @@ struct EngineStats {
   int64_t prompt_tokens = 0;  // prefilled tokens; recomputed ones are counted again
   int64_t generated_tokens = 0;
   int64_t preemptions = 0;
+  int64_t kv_tightenings = 0;     // steps in which budgets of sequences were tightened
   int64_t kv_demotions = 0;       // tokens of one KV head demoted to the low tier
   int64_t kv_dropped_tokens = 0;  // tokens of one KV head dropped
   // Prefix cache: prompt tokens of admitted sequences, those of them that were cached, and tokens

@@ -63,6 +63,7 @@ Candidate PrefixAdmission::candidate_of(size_t i, Sequences sequences) const {
     const int32_t forked = follows ? candidate.shareable : 0;
     candidate.pages =
         kv_.planning().own_pages(running->slot, forked) + candidate.kv.full_pages(forked);
+    candidate.tightening = kv_.planning().tightening(running->slot);
   } else if (follows) {
     candidate.head_start = candidates_[i - 1].head_start;
   } else if (prefixes_.enabled() && waiting != nullptr && sequence.uses_prefix_cache()) {
@@ -133,7 +134,7 @@ PrefixAdmission::Admitted PrefixAdmission::admit(const StepPlan& plan, Sequences
     const bool forks = std::any_of(plan.forks.begin(), plan.forks.end(),
                                    [&](const auto& fork) { return fork.candidate == admitted; });
     const auto prompt = static_cast<int32_t>(sequence.prompt().size());
-    KvSlot slot = kv_.open_slot(sequence.kv_policy(), prompt);
+    KvSlot slot = kv_.open_slot(sequence.kv_policy(), prompt, sequence.kv_floor());
     int32_t cached = 0;  // tokens forked from a sibling do not count as cached
     if (!forks) {
       const KvMatch match = sequence.uses_prefix_cache() ? sequence.waiting()->match : KvMatch{};

@@ -83,6 +83,7 @@ absl::Status RequestIntake::check(const EngineRequest& request) const {
         check_room(request, options_.context), check_ids("prompt", request.prompt, vocab),
         check_ids("stop_ids", request.stop_ids, vocab), check_ids("forced", request.forced, vocab),
         check_sampling(request.sampling, vocab),
+        check_option({"kv_floor", kKvFloor}, request.kv_floor.value_or(1.0f)),
         request.kv.has_value() ? kv_.check(request.kv->policy) : absl::OkStatus()}) {
     if (!status.ok()) {
       return status;
@@ -95,8 +96,8 @@ std::vector<std::unique_ptr<Sequence>> RequestIntake::make_samples(
     RequestId first_id, const EngineRequest& request) const {
   const KvFormat accept =
       options_.kv_ladder->empty() ? options_.kv.policy.high : options_.kv_ladder->back();
-  const Sequence::Model model{options_.context, config_.eos_ids, options_.kv, accept,
-                              options_.clock()};
+  const Sequence::Model model{options_.context, config_.eos_ids,   options_.kv,
+                              accept,           options_.kv_floor, options_.clock()};
   const auto shared = Sequence::share(request, model);
   std::vector<std::unique_ptr<Sequence>> samples;
   for (size_t i = 0; i < request.sinks.size(); ++i) {

@@ -34,6 +34,9 @@ class RangeCheck {
   static absl::Status check(const Option& option, const std::optional<int32_t>& value) {
     return value.has_value() ? check_option(option, *value) : absl::OkStatus();
   }
+  static absl::Status check(const Option& option, const std::optional<float>& value) {
+    return value.has_value() ? check_option(option, *value) : absl::OkStatus();
+  }
   template <class Unbounded>
   static absl::Status check(const Option&, const Unbounded&) {
     return absl::OkStatus();

@@ -67,6 +67,10 @@ struct RequestOptions {
   // The coarsest format of a cached prefix that the request accepts, one of the ladder's; no value:
   // all of them. Lossy policies and deterministic requests accept their own format only.
   std::optional<KvFormat> cache_accept;
+  // With a lossy policy: the share of its budget that is left at least when pages run out and
+  // budgets are tightened, before any sequence is preempted (engine/kv/kv_tightening.h). 1: never
+  // tightened, and so are deterministic requests. No value: EngineOptions::kv_floor.
+  std::optional<float> kv_floor;
 };
 
 // Range of a number; without bounds, every finite number. NaN is outside every range.
@@ -95,6 +99,7 @@ struct SpecialOption : Option {};
 inline constexpr int32_t kMaxTopLogprobs = 20;  // OpenAI's limit
 inline constexpr OptionRange kTopLogprobs{0, kMaxTopLogprobs};
 inline constexpr OptionRange kTokenCount{0};  // max_tokens, min_tokens
+inline constexpr OptionRange kKvFloor{0.1, 1};
 
 // Calls `visit(option, member)` for each member. `Params` is SamplingParams, or const.
 template <class Visitor, class Params>
@@ -121,8 +126,8 @@ void visit_sampling(Visitor&& visit, Params& params) {
 // The same for RequestOptions and its sampling parameters.
 template <class Visitor, class Options>
 void visit_options(Visitor&& visit, Options& options) {
-  auto& [sampling, stop_ids, ignore_eos, priority, deterministic, cache_salt, cache, cache_accept] =
-      options;
+  auto& [sampling, stop_ids, ignore_eos, priority, deterministic, cache_salt, cache, cache_accept,
+         kv_floor] = options;
   visit_sampling(visit, sampling);
   visit(Option{"stop_token_ids"}, stop_ids);
   visit(Option{"ignore_eos"}, ignore_eos);
@@ -131,6 +136,7 @@ void visit_options(Visitor&& visit, Options& options) {
   visit(SpecialOption{{"cache_salt"}}, cache_salt);
   visit(SpecialOption{{"cache"}}, cache);
   visit(SpecialOption{{"cache_accept"}}, cache_accept);
+  visit(Option{"kv_floor", kKvFloor}, kv_floor);
 }
 
 // Errors: InvalidArgument names the option, its value and its range.

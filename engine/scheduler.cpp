@@ -17,15 +17,18 @@ class Planner {
       : candidates_(candidates),
         plan_(plan),
         free_(budget.pages_free),
+        free_before_(budget.pages_free),
         tokens_left_(limits.max_step_tokens),
         slots_left_(limits.max_sequences),
         tenant_lead_(limits.tenant_lead),
         end_of_running_(candidates.size()) {
     plan_.preempted.clear();
+    plan_.tightened.clear();
     plan_.admitted.clear();
     plan_.forks.clear();
     plan_.runs.clear();
     plan_.counts.assign(candidates.size(), 0);
+    plan_.steps.assign(candidates.size(), 0);
     plan_.evicted.assign(candidates.size(), 0);
     plan_.waiting.clear();
     for (size_t i = 0; i < candidates.size(); ++i) {
@@ -78,6 +81,14 @@ class Planner {
       }
       grow(i);
       promised_ += promise(i);
+    }
+  }
+
+  void collect_tightened() {
+    for (size_t i = 0; i < candidates_.size(); ++i) {
+      if (plan_.steps[i] > 0) {
+        plan_.tightened.push_back({static_cast<int32_t>(i), plan_.steps[i]});
+      }
     }
   }
 
@@ -239,6 +250,9 @@ class Planner {
     }
     const int64_t first = growth(i, 1);
     while (free_ < first) {
+      if (tighten_one_from(0)) {
+        continue;
+      }
       const size_t victim = worst_running_from(i);
       if (victim == i) {
         return;
@@ -246,6 +260,59 @@ class Planner {
       preempt(victim);
     }
     grow(i);
+  }
+
+  // ---- tightening
+
+  int64_t freed(size_t i, int32_t steps) const {
+    return steps == 0 ? 0 : candidates_[i].tightening.freed[static_cast<size_t>(steps - 1)];
+  }
+
+  // Pages that further steps of `i` free, down to its floor.
+  int64_t still_freed(size_t i) const {
+    const bool may = keeps_slot(i) && candidates_[i].tightening.pages_needed <= free_before_;
+    return may ? freed(i, kMaxTightenings) - freed(i, plan_.steps[i]) : 0;
+  }
+
+  // Tightens the sequence with the fewest steps among those from `first` on. Of several it is the
+  // last one. Returns: false if none of them would free a page.
+  bool tighten_one_from(size_t first) {
+    const auto steps_of = [&](size_t i) {
+      return candidates_[i].tightening.steps + plan_.steps[i];
+    };
+    size_t least = candidates_.size();
+    for (size_t i = candidates_.size(); i > first; --i) {
+      if (still_freed(i - 1) > 0 &&
+          (least == candidates_.size() || steps_of(i - 1) < steps_of(least))) {
+        least = i - 1;
+      }
+    }
+    if (least == candidates_.size()) {
+      return false;
+    }
+    int32_t& steps = plan_.steps[least];
+    const int64_t before = freed(least, steps);
+    while (freed(least, steps) == before) {
+      ++steps;
+    }
+    free_ += freed(least, steps) - before;
+    return true;
+  }
+
+  // Tightens the sequences from `first` on until `i`, which waits, can be admitted. Returns: false,
+  // and tightens none, if that does not suffice.
+  bool tighten_to_admit(size_t i, size_t first) {
+    const int64_t needed = promised_ + growth(i, candidates_[i].tokens - stored(i));
+    int64_t all = free_;
+    for (size_t j = first; j < candidates_.size(); ++j) {
+      all += still_freed(j);
+    }
+    if (slots_left_ < 1 || tokens_left_ < 1 || all < needed) {
+      return false;
+    }
+    while (free_ < needed && tighten_one_from(first)) {
+    }
+    return true;
   }
 
   // Gives `i` as many tokens as the step and the free pages have room for.
@@ -266,7 +333,8 @@ class Planner {
   }
 
   void preempt(size_t victim) {
-    free_ += own_pages(victim) + growth(victim);
+    free_ += own_pages(victim) + growth(victim) - freed(victim, plan_.steps[victim]);
+    plan_.steps[victim] = 0;
     tokens_left_ += plan_.counts[victim];
     ++slots_left_;
     plan_.counts[victim] = 0;
@@ -305,7 +373,11 @@ class Planner {
       }
       ++slots;
       tokens += plan_.counts[first_victim];
-      spare += own_pages(first_victim) + growth(first_victim) + promise(first_victim);
+      spare += own_pages(first_victim) + growth(first_victim) + promise(first_victim) -
+               freed(first_victim, plan_.steps[first_victim]);
+    }
+    if (tighten_to_admit(i, first_victim)) {
+      return true;
     }
     for (size_t victim = candidates_.size(); victim > first_victim; --victim) {
       if (keeps_slot(victim - 1)) {
@@ -318,8 +390,9 @@ class Planner {
 
   std::span<const Candidate> candidates_;
   StepPlan& plan_;
-  int64_t free_;         // in pages
-  int32_t tokens_left_;  // in this step
+  int64_t free_;               // in pages
+  const int64_t free_before_;  // at the start of the step
+  int32_t tokens_left_;        // in this step
   int32_t slots_left_;
   const int64_t tenant_lead_;  // see SchedulerLimits
   int64_t promised_ = 0;       // sum of promise() over sequences with a slot, in pages
@@ -342,6 +415,7 @@ StepPlan Scheduler::plan(std::span<const Candidate> candidates, const KvBudget& 
   planner.run_decodes();
   planner.run_prefills();
   planner.admit_waiting();
+  planner.collect_tightened();
   planner.collect_runs();
   TESSERA_CHECK(candidates.empty() || !plan.empty(), "a step with candidates changes something");
   return plan;

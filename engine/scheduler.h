@@ -48,6 +48,8 @@ struct Candidate {
   // This one waits while that one runs. -1: none.
   int32_t waits_for = -1;
 
+  KvTightening tightening = {};  // of a running sequence
+
   int32_t pending() const { return tokens - stored; }  // known tokens that are not stored
 };
 
@@ -82,7 +84,12 @@ struct StepPlan {
     bool samples = false;  // these are the last pending tokens, so the next token is sampled
   };
   std::vector<int32_t> preempted;  // lose slot and pages before all else
-  std::vector<int32_t> admitted;   // get a slot; each has a run
+  struct Tightening {
+    int32_t candidate = 0;
+    int32_t steps = 0;  // at least 1, at most kMaxTightenings
+  };
+  std::vector<Tightening> tightened;  // next, before any pages are taken
+  std::vector<int32_t> admitted;      // get a slot; each has a run
   struct Fork {
     int32_t candidate = 0;  // an admitted candidate, the target
     int32_t source = 0;     // a running candidate
@@ -91,9 +98,10 @@ struct StepPlan {
   std::vector<Fork> forks;
   std::vector<Run> runs;  // decodes, then prefills, each in scheduling order
 
-  bool empty() const { return runs.empty() && preempted.empty(); }
+  bool empty() const { return runs.empty() && preempted.empty() && tightened.empty(); }
 
   std::vector<int32_t> counts;   // [candidates], tokens of each run; 0: no run
+  std::vector<int32_t> steps;    // [candidates], of each tightening; 0: none
   std::vector<uint8_t> evicted;  // [candidates], 1: the candidate is in `preempted`
   std::vector<int32_t> waiting;  // waiting candidates, in order of admission
   // Used while planning: waiting candidates by tenant, and the place of each.
@@ -130,12 +138,17 @@ struct SchedulerLimits {
 // counts for the shared pages, and each other sample for its own pages alone. If the first sample
 // ends before the others are admitted, the next sample stores the shared tokens again.
 //
-// When pages run out, a running sequence that needs pages preempts the last running sequence after
-// it in scheduling order. The preempted sequence keeps its tokens, waits at its place in this order
-// and is recomputed. If a policy has compressed it, recompute would change its text, so it is
+// When pages run out, the budgets of running sequences are tightened first (Candidate::tightening),
+// down to the floor of each. The sequence with the fewest steps takes the next one, of these the
+// last in scheduling order. Planning counts a lower bound of the pages that this frees.
+//
+// If that does not suffice, a running sequence that needs pages preempts the last running sequence
+// after it in scheduling order. The preempted sequence keeps its tokens, waits at its place in this
+// order and is recomputed. If a policy has compressed it, recompute would change its text, so it is
 // swapped out and swapped in again. A sequence without such a victim keeps its pages and skips the
 // step. A waiting sequence preempts only sequences of a worse *priority* of its own tenant, or
-// those of tenants that are ahead by `tenant_lead`, and only if that suffices to admit it. It
+// those of tenants that are ahead by `tenant_lead`, and only if that suffices to admit it. If pages
+// alone are short, those that it would preempt are tightened instead, where that suffices. It
 // cannot be preempted by these in turn, because scheduling order is the same for both.
 //
 // Unlocked pages of the prefix cache count as free (KvBudget::pages_free). If a step both preempts

@@ -56,6 +56,7 @@ Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& req
       start_by_(request.start_by),
       sink_(request.sinks[sample]),
       kv_(request.kv.value_or(model.kv)),
+      kv_floor_(request.deterministic ? 1 : request.kv_floor.value_or(model.kv_floor)),
       cache_(request.cache),
       cache_accept_(request.cache_accept.value_or(model.cache_accept)),
       submitted_(model.now) {

@@ -55,6 +55,7 @@ class Sequence {
     KvPreset kv;  // of requests without a preset
     // Coarsest grade of cached prefix blocks that requests without cache_accept accept.
     KvFormat cache_accept;
+    float kv_floor = 1;                         // of requests without one
     std::chrono::steady_clock::time_point now;  // by the engine's clock
   };
 
@@ -173,6 +174,7 @@ class Sequence {
   void set_cached_tokens(int32_t tokens);
 
   const KvPolicy& kv_policy() const { return kv_.policy; }
+  float kv_floor() const { return kv_floor_; }  // 1 if it is deterministic
 
   // The next `count` pending tokens are stored, or will be in this step.
   // Requires: a running sequence.
@@ -224,6 +226,7 @@ class Sequence {
   std::shared_ptr<EventSink> sink_;
 
   KvPreset kv_;
+  float kv_floor_;
   KvUsage kv_usage_;
   EngineRequest::Cache cache_;
   KvFormat cache_accept_;

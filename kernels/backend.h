@@ -6,6 +6,7 @@
 
 #include "kernels/device_memory.h"
 #include "kernels/ops/attention.h"
+#include "kernels/ops/experts.h"
 #include "kernels/ops/layers.h"
 #include "kernels/ops/pages.h"
 #include "kernels/ops/stream.h"
@@ -63,6 +64,10 @@ struct Backend {
   void (*linear)(const LinearArgs&, Stream);
   void (*rope)(const RopeArgs&, Stream);
   void (*silu_mul)(const SiluMulArgs&, Stream);
+  // Ops of a mixture of experts. Null, all three: there are no kernels for one.
+  void (*route)(const RouteArgs&, Stream) = nullptr;
+  void (*expert_linear)(const ExpertLinearArgs&, Stream) = nullptr;
+  void (*combine)(const CombineArgs&, Stream) = nullptr;
   void (*kv_resize)(const KvResizeArgs&, Stream);
   void (*kv_fork)(const KvForkArgs&, Stream);
   void (*kv_swap_out)(const KvSnapshotArgs&, Stream);

@@ -18,6 +18,9 @@ struct MatrixView {
     return {data + index * stride, static_cast<size_t>(cols)};
   }
   MatrixView first_rows(int64_t count) const { return {data, count, cols, stride}; }
+  MatrixView rows_from(int64_t first, int64_t count) const {
+    return {data + first * stride, count, cols, stride};
+  }
   MatrixView columns(int64_t first, int64_t count) const {
     return {data + first, rows, count, stride};
   }

@@ -19,7 +19,7 @@ QkvColumns project(const DecoderStep& step, const LayerWeights& weights) {
   const LayerOps& ops = step.ops;
   const MatrixView<float> normed = step.rows(ops.workspace.normed);
   const MatrixView<float> qkv = step.rows(ops.workspace.qkv);
-  ops.norm(step.rows(ops.workspace.hidden), weights.attention_norm, normed);
+  ops.norm_stream(step.rows(ops.workspace.hidden), weights.attention_norm, 1, normed);
   ops.linear(normed, weights.qkv, weights.qkv_bias, qkv);
   const int32_t queries = ops.config.query_width();
   const int32_t keys = ops.config.kv_width();
@@ -29,14 +29,26 @@ QkvColumns project(const DecoderStep& step, const LayerWeights& weights) {
           .rotated = qkv.columns(0, queries + keys)};
 }
 
-void rotate_and_store(const DecoderStep& step, const QkvColumns& qkv, int32_t layer) {
+void rotate(const DecoderStep& step, MatrixView<float> heads, const RopeTables& tables) {
   const LayerOps& ops = step.ops;
-  ops.backend.rope({.heads = qkv.rotated,
+  ops.backend.rope({.heads = heads,
                     .positions = step.batch.positions,
-                    .cos = ops.workspace.cos.data,
-                    .sin = ops.workspace.sin.data,
+                    .cos = tables.cos.data,
+                    .sin = tables.sin.data,
                     .head_dim = ops.config.head_dim},
                    ops.stream);
+}
+
+void rotate_and_store(const DecoderStep& step, const QkvColumns& qkv, int32_t layer) {
+  const LayerOps& ops = step.ops;
+  if (ops.config.rotates(layer)) {
+    if (ops.workspace.query_rope.cos.data == nullptr) {
+      rotate(step, qkv.rotated, ops.workspace.rope);
+    } else {
+      rotate(step, qkv.queries, ops.workspace.query_rope);
+      rotate(step, qkv.keys, ops.workspace.rope);
+    }
+  }
   ops.backend.kv_store({.keys = qkv.keys,
                         .values = qkv.values,
                         .sequences = step.batch.sequences,
@@ -51,7 +63,8 @@ void rotate_and_store(const DecoderStep& step, const QkvColumns& qkv, int32_t la
 MatrixView<float> read_pages(const DecoderStep& step, MatrixView<float> queries, int32_t layer) {
   const LayerOps& ops = step.ops;
   const Workspace::Views& workspace = ops.workspace;
-  const float scale = 1 / std::sqrt(static_cast<float>(ops.config.head_dim));
+  const float factor = ops.config.multipliers.attention;
+  const float scale = factor > 0 ? factor : 1 / std::sqrt(static_cast<float>(ops.config.head_dim));
   const bool scores = !step.batch.scorings.empty();
   const MatrixView<float> log_sums = scores ? step.rows(workspace.log_sums) : MatrixView<float>{};
   const MatrixView<float> attended = step.rows(workspace.attended);
@@ -61,7 +74,7 @@ MatrixView<float> read_pages(const DecoderStep& step, MatrixView<float> queries,
                          .layer = layer,
                          .query_heads = ops.config.heads,
                          .scale = scale,
-                         .sliding_window = ops.config.sliding_window,
+                         .sliding_window = ops.config.window_of(layer),
                          .dense = workspace.dense,
                          .out = attended,
                          .log_sums = log_sums,
@@ -92,7 +105,8 @@ void add_attention(const DecoderStep& step, const LayerWeights& weights, const Q
                    int32_t layer) {
   rotate_and_store(step, qkv, layer);
   const MatrixView<float> attended = read_pages(step, qkv.queries, layer);
-  step.ops.add_linear(attended, weights.attention_out, step.rows(step.ops.workspace.hidden));
+  step.ops.add_linear(attended, weights.attention_out, weights.attention_out_bias,
+                      step.rows(step.ops.workspace.hidden));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
 #include "models/gguf/config.h"
@@ -36,6 +37,7 @@ absl::StatusOr<Checkpoint> Checkpoint::open(const std::filesystem::path& model) 
     for (const auto& [tensor_name, tensor] : file.tensors()) {
       checkpoint.add(file, tensor_name);
     }
+    TESSERA_RETURN_IF_ERROR(checkpoint.join_quantised());
     return checkpoint;
   }
   if (!absl::IsNotFound(single.status())) {
@@ -48,6 +50,7 @@ absl::StatusOr<Checkpoint> Checkpoint::open(const std::filesystem::path& model) 
                                             kIndexFile, " nor a GGUF file"));
   }
   TESSERA_RETURN_IF_ERROR(checkpoint.open_shards(index));
+  TESSERA_RETURN_IF_ERROR(checkpoint.join_quantised());
   return checkpoint;
 }
 
@@ -102,6 +105,49 @@ absl::Status Checkpoint::open_shards(const std::filesystem::path& index) {
   return absl::OkStatus();
 }
 
+absl::Status Checkpoint::join_quantised() {
+  TESSERA_ASSIGN_OR_RETURN(const std::optional<QuantisationConfig> config,
+                           read_quantisation(path_));
+  if (!config) {
+    return absl::OkStatus();
+  }
+  std::vector<std::pair<std::string, std::string>> modules;  // with the name of its codes
+  for (const auto& [tensor_name, place] : places_) {
+    std::optional<std::string> module = marked_module(*config, tensor_name, place.tensor.type);
+    if (module) modules.emplace_back(*std::move(module), tensor_name);
+  }
+  for (const auto& [module, codes] : modules) {
+    if (absl::Status joined = join_module(module, codes, *config); !joined.ok()) {
+      return absl::Status(joined.code(), absl::StrCat(path_.string(), ": module ",
+                                                      in_quotes(module), ": ", joined.message()));
+    }
+  }
+  std::erase_if(places_, [](const auto& place) { return is_activation_scale(place.first); });
+  return absl::OkStatus();
+}
+
+// Replaces the tensors of a module's weight by one.
+absl::Status Checkpoint::join_module(const std::string& module, const std::string& codes,
+                                     const QuantisationConfig& config) {
+  const ModuleTensors::Find find = [this](const std::string& tensor_name) {
+    const auto found = places_.find(tensor_name);
+    return found == places_.end() ? nullptr : &found->second.tensor;
+  };
+  TESSERA_ASSIGN_OR_RETURN(QuantisedMatrix matrix,
+                           config.method->read_matrix(ModuleTensors(module, find), config));
+  TESSERA_RETURN_IF_ERROR(check_shapes(matrix));
+  Place place = places_.at(codes);
+  for (const std::string_view suffix : quantisation_suffixes()) {
+    places_.erase(absl::StrCat(module, ".", std::string(suffix)));
+  }
+  const std::string weight = absl::StrCat(module, ".weight");
+  const auto& owned = matrices_[weight] = std::make_unique<QuantisedMatrix>(std::move(matrix));
+  place.tensor.shape = {owned->rows, owned->cols};
+  place.tensor.matrix = owned.get();
+  places_.insert_or_assign(weight, std::move(place));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<const StoredTensor*> Checkpoint::tensor(const std::string& tensor_name,
                                                        std::span<const int64_t> shape) const {
   const auto found = places_.find(tensor_name);
@@ -115,7 +161,7 @@ absl::StatusOr<const StoredTensor*> Checkpoint::tensor(const std::string& tensor
     return absl::InvalidArgumentError(absl::StrCat(
         describe(tensor_name), ": has shape ", shown(tensor->shape), ", expected ", shown(shape)));
   }
-  if (!is_readable(tensor->type)) {
+  if (tensor->matrix == nullptr && !is_readable(tensor->type)) {
     return absl::UnimplementedError(absl::StrCat(describe(tensor_name), ": has type ",
                                                  std::string(name(tensor->type)),
                                                  "; supported are F32, F16 and BF16"));
@@ -127,17 +173,35 @@ std::string Checkpoint::stored_name(const std::string& tensor_name) const {
   return gguf_names_ == nullptr ? tensor_name : gguf_name(tensor_name, *gguf_names_);
 }
 
-const MappedFile& Checkpoint::mapped_file_of(const Place& place) const {
-  if (gguf_) {
-    return std::ranges::find(gguf_->files(), place.file, &GgufFile::path)->mapped();
-  }
-  return files_.at(place.file.filename().string()).mapped();
-}
-
-void Checkpoint::drop_pages(const std::string& tensor_name, std::span<const std::byte> part) const {
+void Checkpoint::drop_rows(const std::string& tensor_name, int64_t first, int64_t rows) const {
   const auto found = places_.find(tensor_name);
   TESSERA_CHECK(found != places_.end(), "drops pages of a tensor that is not there");
-  mapped_file_of(found->second).drop_pages(part);
+  const StoredTensor& tensor = found->second.tensor;
+  if (tensor.matrix == nullptr || !tensor.matrix->codes.transposed) {
+    drop_pages(bytes_of_rows(tensor, first, rows));
+  }
+}
+
+void Checkpoint::drop_tensor(const std::string& tensor_name) const {
+  const auto found = places_.find(tensor_name);
+  TESSERA_CHECK(found != places_.end(), "drops pages of a tensor that is not there");
+  const StoredTensor& tensor = found->second.tensor;
+  drop_pages(tensor.bytes);
+  if (tensor.matrix != nullptr) {
+    drop_pages(tensor.matrix->scales.tensor.bytes);
+    drop_pages(tensor.matrix->zeros.tensor.bytes);
+  }
+}
+
+void Checkpoint::drop_pages(std::span<const std::byte> part) const {
+  const auto drop = [&](const MappedFile& file) {
+    const std::span<const std::byte> all = file.bytes();
+    if (part.data() >= all.data() && part.data() < all.data() + all.size()) file.drop_pages(part);
+  };
+  for (const auto& [file_name, file] : files_) drop(file.mapped());
+  if (gguf_) {
+    for (const GgufFile& file : gguf_->files()) drop(file.mapped());
+  }
 }
 
 std::string Checkpoint::describe(const std::string& tensor_name) const {
@@ -145,6 +209,22 @@ std::string Checkpoint::describe(const std::string& tensor_name) const {
   TESSERA_CHECK(found != places_.end(), "describes a tensor that is not there");
   return absl::StrCat(found->second.file.string(), ": tensor ",
                       in_quotes(stored_name(tensor_name)));
+}
+
+bool Checkpoint::is_zero_bias(const std::string& tensor_name) const {
+  const std::string module = tensor_name.substr(0, tensor_name.rfind('.'));
+  return absl::EndsWith(tensor_name, ".bias") &&
+         matrices_.contains(absl::StrCat(module, ".weight")) &&
+         std::ranges::all_of(places_.at(tensor_name).tensor.bytes,
+                             [](std::byte byte) { return byte == std::byte{0}; });
+}
+
+std::set<std::string> Checkpoint::quantised_types() const {
+  std::set<std::string> types;
+  for (const auto& [tensor_name, place] : places_) {
+    if (is_quantized(place.tensor)) types.emplace(kept_type(place.tensor));
+  }
+  return types;
 }
 
 std::set<TensorType> Checkpoint::matrix_types() const {

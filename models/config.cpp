@@ -1,11 +1,17 @@
 #include "models/config.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "models/architectures/architecture.h"
+#include "models/architectures/missing.h"
 #include "models/config_limits.h"
 #include "models/gguf/config.h"
 #include "models/json_fields.h"
 #include "models/mapped_file.h"
+#include "models/quantised/method.h"
+#include "models/rope_config.h"
 #include "models/status_macros.h"
 
 namespace tessera {
@@ -36,33 +42,38 @@ absl::StatusOr<const Architecture*> read_architecture(JsonFields& fields) {
   for (const Architecture& architecture : supported_architectures()) {
     absl::StrAppend(&known, known.empty() ? "" : ", ", architecture.name);
   }
+  const std::string missing = missing_part(names[0]);
   return unimplemented(fields, absl::StrCat("the architecture ", in_quotes(names[0])),
-                       absl::StrCat("supported are ", known));
+                       absl::StrCat(missing, missing.empty() ? "" : "; ", "supported are ", known));
 }
 
-absl::Status refuse_what_we_lack(JsonFields& fields) {
-  if (fields.has("quantization_config")) {
-    return unimplemented(fields, "quantization_config", "supported are F32, F16 and BF16 weights");
-  }
-  for (const char* bias : {"attention_bias", "mlp_bias"}) {
-    if (fields.boolean_or(bias, false)) {
-      return unimplemented(fields, absl::StrCat(bias, " true"),
-                           "only Qwen2's biases of q, k and v are");
-    }
-  }
-  const std::string activation = fields.text_or("hidden_act", "silu");
+absl::Status read_biases(JsonFields& fields, const ConfigRules& rules, ModelConfig& config) {
+  config.attention_bias = fields.boolean_or("attention_bias", false);
+  config.ffn_bias = fields.boolean_or("mlp_bias", false);
   TESSERA_RETURN_IF_ERROR(fields.status());
-  if (activation != "silu") {
-    return unimplemented(fields, absl::StrCat("hidden_act ", in_quotes(activation)),
-                         "supported is \"silu\"");
+  if ((config.attention_bias && !rules.attention_bias) || (config.ffn_bias && !rules.mlp_bias)) {
+    return unimplemented(
+        fields, config.ffn_bias && !rules.mlp_bias ? "mlp_bias true" : "attention_bias true",
+        absl::StrCat(config.architecture, " has no such field in transformers"));
   }
-  for (const std::string& type : fields.texts_or_none("layer_types")) {
-    if (type != "full_attention") {
-      return unimplemented(fields, absl::StrCat("layer_types with ", in_quotes(type)),
-                           "supported is \"full_attention\"");
-    }
+  return absl::OkStatus();
+}
+
+absl::Status read_activation(JsonFields& fields, ModelConfig& config) {
+  const std::string name = fields.text_or("hidden_act", "silu");
+  TESSERA_RETURN_IF_ERROR(fields.status());
+  if (name == "silu") {
+    config.activation = Activation::silu;
+  } else if (name == "gelu") {
+    config.activation = Activation::gelu;
+  } else if (name == "gelu_new" || name == "gelu_pytorch_tanh") {
+    config.activation = Activation::gelu_tanh;
+  } else {
+    return unimplemented(fields, absl::StrCat("hidden_act ", in_quotes(name)),
+                         "supported are \"silu\", \"gelu\", \"gelu_new\" and "
+                         "\"gelu_pytorch_tanh\"");
   }
-  return fields.status();
+  return absl::OkStatus();
 }
 
 int32_t read_kv_heads(JsonFields& fields, const ConfigRules& rules, int32_t heads) {
@@ -93,7 +104,7 @@ absl::Status read_shape(JsonFields& fields, const ConfigRules& rules, ModelConfi
   config.context = fields.integer("max_position_embeddings", 1, kMaxContext);
   config.head_dim = read_head_dim(fields, rules, config);
   config.norm_epsilon = fields.number_or("rms_norm_eps", 1e-6f, kMinNormEpsilon, kMaxNormEpsilon);
-  config.tied_head = fields.boolean_or("tie_word_embeddings", false);
+  config.tied_head = fields.boolean_or("tie_word_embeddings", rules.default_tied_head);
   TESSERA_RETURN_IF_ERROR(fields.status());
   if (config.heads % config.kv_heads != 0) {
     fields.refuse("num_key_value_heads",
@@ -109,74 +120,80 @@ absl::Status read_shape(JsonFields& fields, const ConfigRules& rules, ModelConfi
   return absl::OkStatus();
 }
 
-absl::Status read_sliding_window(JsonFields& fields, const ConfigRules& rules,
-                                 ModelConfig& config) {
-  const char* key = "sliding_window";
-  if (rules.sliding_window == SlidingWindowRule::switched &&
-      fields.boolean_or("use_sliding_window", false)) {
-    return unimplemented(fields, "use_sliding_window true", "set it to false for full attention");
+// Returns: true for each layer that layer_types makes a windowed one; empty without the field.
+absl::StatusOr<std::vector<bool>> read_layer_types(JsonFields& fields, const ModelConfig& config) {
+  std::vector<bool> windowed;
+  for (const std::string& type : fields.texts_or_none("layer_types")) {
+    if (type != "full_attention" && type != "sliding_attention") {
+      return unimplemented(fields, absl::StrCat("layer_types with ", in_quotes(type)),
+                           "supported are \"full_attention\" and \"sliding_attention\"");
+    }
+    windowed.push_back(type == "sliding_attention");
   }
-  if (rules.sliding_window == SlidingWindowRule::field) {
-    const int32_t fallback = fields.mentions(key) ? 0 : rules.default_sliding_window;
-    config.sliding_window = fields.integer_or(key, fallback, 1, kMaxContext);
-  }
-  return fields.status();
-}
-
-absl::StatusOr<RopeScaling::Kind> rope_kind(JsonFields& fields) {
-  const std::string type = fields.text_or("rope_type", fields.text_or("type", "default"));
   TESSERA_RETURN_IF_ERROR(fields.status());
-  if (type == "default") {
-    return RopeScaling::Kind::none;
+  if (!windowed.empty() && std::cmp_not_equal(windowed.size(), config.layers)) {
+    fields.refuse("layer_types", absl::StrCat("has ", windowed.size(), " layers, expected ",
+                                              config.layers, " (num_hidden_layers)"));
   }
-  if (type == "linear") {
-    return RopeScaling::Kind::linear;
-  }
-  if (type == "llama3") {
-    return RopeScaling::Kind::llama3;
-  }
-  return unimplemented(fields, absl::StrCat("the RoPE scaling ", in_quotes(type)),
-                       "supported are \"default\", \"linear\" and \"llama3\"");
+  TESSERA_RETURN_IF_ERROR(fields.status());
+  return windowed;
 }
 
-absl::Status read_rope_object(JsonFields& fields, ModelConfig& config) {
-  RopeScaling& scaling = config.rope_scaling;
-  TESSERA_ASSIGN_OR_RETURN(scaling.kind, rope_kind(fields));
-  config.rope_theta = fields.number_or("rope_theta", config.rope_theta, 1, kMaxRopeTheta);
-  if (fields.number_or("partial_rotary_factor", 1, 0, 1) != 1) {
-    return unimplemented(fields, "partial_rotary_factor below 1", "supported is 1");
+// Reads the window of an architecture whose layers have one or none.
+absl::Status read_windows_of_layers(JsonFields& fields, const ConfigRules& rules,
+                                    std::vector<bool> windowed, ModelConfig& config) {
+  const int32_t fallback = fields.mentions("sliding_window") ? 0 : rules.default_sliding_window;
+  config.sliding_window = fields.integer_or("sliding_window", fallback, 1, kMaxContext);
+  if (windowed.empty() && rules.sliding_window == SlidingWindowRule::switched_by_layer) {
+    const int32_t full = fields.integer_or("max_window_layers", 28, 0, kMaxLayers);
+    for (int32_t layer = 0; layer < config.layers; ++layer) {
+      windowed.push_back(layer >= full);
+    }
   }
-  if (scaling.kind != RopeScaling::Kind::none) {
-    scaling.factor = fields.number("factor", 1, kMaxRopeFactor);
-  }
-  if (scaling.kind == RopeScaling::Kind::llama3) {
-    scaling.low_freq_factor = fields.number("low_freq_factor", 1e-3, 1e6);
-    scaling.high_freq_factor = fields.number("high_freq_factor", 1e-3, 1e6);
-    scaling.original_context = fields.integer("original_max_position_embeddings", 1, kMaxContext);
-    if (fields.status().ok() && scaling.high_freq_factor <= scaling.low_freq_factor) {
-      fields.refuse("high_freq_factor",
-                    absl::StrCat("is ", scaling.high_freq_factor,
-                                 ", expected more than low_freq_factor ", scaling.low_freq_factor));
+  const bool any = windowed.empty() || std::ranges::count(windowed, true) > 0;
+  if (!any) config.sliding_window = 0;
+  if (config.sliding_window > 0 && std::ranges::count(windowed, false) > 0) {
+    for (const bool one : windowed) {
+      config.layer_kinds.push_back({.windowed = one});
     }
   }
   return fields.status();
 }
 
-// Accepts two spellings: rope_theta beside rope_scaling, or both in rope_parameters
-// (transformers 5).
-absl::Status read_rope(JsonFields& fields, ModelConfig& config) {
-  config.rope_theta = fields.number_or("rope_theta", 10000, 1, kMaxRopeTheta);
-  if (fields.number_or("partial_rotary_factor", 1, 0, 1) != 1) {
-    return unimplemented(fields, "partial_rotary_factor below 1", "supported is 1");
-  }
-  const char* key = fields.has("rope_scaling") ? "rope_scaling" : "rope_parameters";
-  const json* object = fields.object_or_null(key);
+absl::Status read_sliding_window(JsonFields& fields, const ConfigRules& rules,
+                                 ModelConfig& config) {
+  TESSERA_ASSIGN_OR_RETURN(std::vector<bool> windowed, read_layer_types(fields, config));
+  const bool switched = fields.boolean_or("use_sliding_window", false);
   TESSERA_RETURN_IF_ERROR(fields.status());
-  if (object == nullptr) {
-    return absl::OkStatus();
+  switch (rules.sliding_window) {
+    case SlidingWindowRule::switched:
+      if (switched) {
+        return unimplemented(fields, "use_sliding_window true",
+                             "set it to false for full attention");
+      }
+      break;
+    case SlidingWindowRule::switched_by_layer:
+      return switched ? read_windows_of_layers(fields, rules, std::move(windowed), config)
+                      : absl::OkStatus();
+    case SlidingWindowRule::by_layer:
+      return read_windows_of_layers(fields, rules, std::move(windowed), config);
+    case SlidingWindowRule::field: {
+      const int32_t fallback = fields.mentions("sliding_window") ? 0 : rules.default_sliding_window;
+      config.sliding_window = fields.integer_or("sliding_window", fallback, 1, kMaxContext);
+      break;
+    }
+    case SlidingWindowRule::never:
+      break;
   }
-  JsonFields rope(*object, absl::StrCat(fields.path(), ": ", key));
-  return read_rope_object(rope, config);
+  // transformers ignores layer_types here, so a list that says something else is a mistake.
+  const bool window = config.sliding_window > 0;
+  if (fields.status().ok() && std::ranges::count(windowed, !window) > 0) {
+    return unimplemented(
+        fields,
+        absl::StrCat("layer_types with \"", window ? "full_attention" : "sliding_attention", "\""),
+        absl::StrCat("all layers of ", config.architecture, " are alike"));
+  }
+  return fields.status();
 }
 
 // The ids of generation_config.json override those of config.json, because generation uses them.
@@ -187,6 +204,43 @@ absl::Status read_token_ids(JsonFields& fields, ModelConfig& config) {
     config.eos_ids = fields.integers_or_none("eos_token_id", 0, last);
   }
   return fields.status();
+}
+
+// Returns: the object with the fields of the language model, not owned.
+absl::StatusOr<const json*> language_object(JsonFields& fields, const Architecture& architecture,
+                                            const json& whole) {
+  const char* key = architecture.config.text_config;
+  if (key == nullptr) return &whole;
+  const json* object = fields.object_or_null(key);
+  if (object == nullptr) fields.refuse(key, "is missing");
+  TESSERA_RETURN_IF_ERROR(fields.status());
+  JsonFields own(*object, absl::StrCat(fields.path(), ": ", key));
+  const std::string type = own.text_or("model_type", "mistral");
+  TESSERA_RETURN_IF_ERROR(own.status());
+  if (type != "mistral" && type != "ministral3") {
+    return unimplemented(own, absl::StrCat("model_type ", in_quotes(type)),
+                         absl::StrCat(type == "mistral4" ? "multi-head latent attention (MLA) is "
+                                                           "not supported; "
+                                                         : "",
+                                      "supported are \"mistral\" and \"ministral3\""));
+  }
+  return object;
+}
+
+absl::Status read_language_model(JsonFields& fields, const Architecture& architecture,
+                                 ModelConfig& config) {
+  const ConfigRules& rules = architecture.config;
+  TESSERA_RETURN_IF_ERROR(read_biases(fields, rules, config));
+  TESSERA_RETURN_IF_ERROR(read_activation(fields, config));
+  TESSERA_RETURN_IF_ERROR(read_shape(fields, rules, config));
+  TESSERA_RETURN_IF_ERROR(read_sliding_window(fields, rules, config));
+  TESSERA_RETURN_IF_ERROR(read_rope(fields, rules.default_rope_theta, config));
+  if (rules.read_own_fields != nullptr) {
+    rules.read_own_fields(fields, config);
+    config.own_experts = config.experts;
+  }
+  TESSERA_RETURN_IF_ERROR(fields.status());
+  return read_token_ids(fields, config);
 }
 
 absl::StatusOr<json> parse_object(std::string_view text, const std::string& file) {
@@ -206,11 +260,15 @@ absl::StatusOr<ModelConfig> parse_model_config(std::string_view config_json,
   ModelConfig config;
   TESSERA_ASSIGN_OR_RETURN(const Architecture* architecture, read_architecture(fields));
   config.architecture = architecture->name;
-  TESSERA_RETURN_IF_ERROR(refuse_what_we_lack(fields));
-  TESSERA_RETURN_IF_ERROR(read_shape(fields, architecture->config, config));
-  TESSERA_RETURN_IF_ERROR(read_sliding_window(fields, architecture->config, config));
-  TESSERA_RETURN_IF_ERROR(read_rope(fields, config));
-  TESSERA_RETURN_IF_ERROR(read_token_ids(fields, config));
+  TESSERA_RETURN_IF_ERROR(read_quantisation(fields).status());
+  TESSERA_ASSIGN_OR_RETURN(const json* language, language_object(fields, *architecture, object));
+  const bool nested = language != &object;
+  JsonFields own(*language, nested ? absl::StrCat("config.json: ", architecture->config.text_config)
+                                   : "config.json");
+  TESSERA_RETURN_IF_ERROR(read_language_model(own, *architecture, config));
+  if (nested) {
+    TESSERA_RETURN_IF_ERROR(read_token_ids(fields, config));
+  }
   if (!generation_config_json.empty()) {
     const std::string file = "generation_config.json";
     TESSERA_ASSIGN_OR_RETURN(const json generation, parse_object(generation_config_json, file));

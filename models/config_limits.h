@@ -12,6 +12,7 @@ inline constexpr int64_t kMaxLayers = 1024;
 inline constexpr int64_t kMaxHeads = 1024;
 inline constexpr int64_t kMaxHeadDim = 256;     // limit of the backends' attention kernels
 inline constexpr int64_t kHeadDimMultiple = 8;  // required by the same kernels
+inline constexpr int64_t kMaxExperts = 1024;
 inline constexpr int64_t kMaxContext = 1 << 26;
 inline constexpr double kMinNormEpsilon = 1e-12;
 inline constexpr double kMaxNormEpsilon = 0.1;

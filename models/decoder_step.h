@@ -22,15 +22,24 @@ struct LayerOps {
 
   // Takes a mean over each weight.size() columns: a whole row, or a head.
   void norm(MatrixView<const float> in, std::span<const float> weight, MatrixView<float> out) const;
+  // The norm of the residual stream, times `scale`. The stream is kept divided by
+  // Multipliers::residual, which so needs no op of its own: a norm does not see the factor if its
+  // epsilon is divided by the factor's square.
+  void norm_stream(MatrixView<const float> hidden, std::span<const float> weight, float scale,
+                   MatrixView<float> out) const;
   void linear(MatrixView<const float> in, const StackedWeight& weight, std::span<const float> bias,
               MatrixView<float> out) const;
   // out = in * weight, each part's rows in their columns.
   void multiply(MatrixView<const float> in, const StackedWeight& weight,
                 std::span<const float> bias, bool accumulate, MatrixView<float> out) const;
-  // hidden += in * weight. With ranks, each one computes a partial sum, and only rank 0 adds the
-  // old residual stream to its own.
+  // hidden += in * weight + bias. With ranks, each one computes a partial sum, and only rank 0 adds
+  // the bias and the old residual stream to its own.
   void add_linear(MatrixView<const float> in, const StackedWeight& weight,
-                  MatrixView<float> hidden) const;
+                  std::span<const float> bias, MatrixView<float> hidden) const;
+  // Returns: true if this rank adds the old residual stream.
+  bool adds_stream() const;
+  // hidden = the sum over all ranks.
+  void sum_over_ranks(MatrixView<float> hidden) const;
 };
 
 // A step as the blocks of a decoder see it. Refers to the transformer's parts, owns nothing.

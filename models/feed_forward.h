@@ -6,10 +6,13 @@ struct DecoderStep;
 struct LayerWeights;
 
 // A feed-forward block of a decoder: hidden += block(norm(hidden)). An architecture names its block
-// (models/architectures/). A mixture of experts would be another block.
+// (models/architectures/).
 using FeedForwardBlock = void(const DecoderStep& step, const LayerWeights& weights);
 
 // The dense SwiGLU: down(silu(gate(x)) * up(x)).
 FeedForwardBlock dense_feed_forward;
+
+// A mixture of SwiGLUs: the weighted sum of those that the router chooses for a token.
+FeedForwardBlock expert_feed_forward;
 
 }  // namespace tessera

@@ -121,14 +121,34 @@ float JsonFields::number(const char* key, double min, double max) {
   const json* value = find(key);
   if (value == nullptr) {
     refuse(key, "is missing");
-  } else if (!value->is_number()) {
-    refuse(key, absl::StrCat("is ", shown(*value), ", expected a number"));
-  } else if (const double read = value->get<double>(); !(read >= min && read <= max)) {
-    refuse(key, absl::StrCat("is ", shown(*value), ", expected ", min, " to ", max));
+    return static_cast<float>(min);
+  }
+  return checked_number(key, *value, min, max);
+}
+
+float JsonFields::checked_number(const char* key, const json& value, double min, double max) {
+  if (!value.is_number()) {
+    refuse(key, absl::StrCat("is ", shown(value), ", expected a number"));
+  } else if (const double read = value.get<double>(); !(read >= min && read <= max)) {
+    refuse(key, absl::StrCat("is ", shown(value), ", expected ", min, " to ", max));
   } else {
     return static_cast<float>(read);
   }
   return static_cast<float>(min);
+}
+
+std::vector<float> JsonFields::numbers(const char* key, double min, double max) {
+  const json* value = find(key);
+  std::vector<float> read;
+  if (value == nullptr || !value->is_array()) {
+    refuse(key, value == nullptr ? "is missing"
+                                 : absl::StrCat("is ", shown(*value), ", expected a list"));
+    return read;
+  }
+  for (const json& item : *value) {
+    read.push_back(checked_number(key, item, min, max));
+  }
+  return read;
 }
 
 float JsonFields::number_or(const char* key, float fallback, double min, double max) {

@@ -47,6 +47,8 @@ class JsonFields {
   // Accepts one integer or a list of integers.
   // Returns: an empty list if the field is missing.
   std::vector<int32_t> integers_or_none(const char* key, int64_t min, int64_t max);
+  // Returns: the list of numbers. The field is required.
+  std::vector<float> numbers(const char* key, double min, double max);
   // Returns: the list of strings, or an empty list if the field is missing.
   std::vector<std::string> texts_or_none(const char* key);
   // Returns: the object under `key`, not owned; null if the field is missing or, with an error, if
@@ -61,6 +63,7 @@ class JsonFields {
 
  private:
   const nlohmann::json* find(const char* key) const;  // null: missing or JSON null
+  float checked_number(const char* key, const nlohmann::json& value, double min, double max);
   int32_t checked_integer(const char* key, const nlohmann::json& value, int64_t min, int64_t max);
 
   const nlohmann::json& object_;

@@ -72,15 +72,17 @@ MappedFile::~MappedFile() {
 }
 
 void MappedFile::drop_pages(std::span<const std::byte> part) const {
-  constexpr uintptr_t kFaultAround = 65536;  // bytes that Linux maps around a page fault
-  const auto address = [](const std::byte* at) { return reinterpret_cast<uintptr_t>(at); };
-  const uintptr_t begin =
-      std::max(address(part.data()) / kFaultAround * kFaultAround, address(bytes_.data()));
-  const uintptr_t end = std::min(
-      (address(part.data()) + part.size() + kFaultAround - 1) / kFaultAround * kFaultAround,
-      address(bytes_.data()) + bytes_.size());
+  // A page fault maps 64 KiB around it and, from Linux 6.18 on, all of the page cache's folio: up
+  // to 2 MiB, aligned in the file. Pages of parts that were dropped before come back in this way.
+  constexpr ptrdiff_t kFolio = ptrdiff_t{2} << 20;
+  constexpr ptrdiff_t kFaultAround = 65536;
+  const ptrdiff_t first = part.data() - bytes_.data();
+  const ptrdiff_t begin = std::max<ptrdiff_t>(first / kFolio * kFolio - kFaultAround, 0);
+  const ptrdiff_t end = std::min(
+      (first + std::ssize(part) + kFolio - 1) / kFolio * kFolio + kFaultAround, std::ssize(bytes_));
   if (begin < end) {
-    ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);  // a hint: may fail
+    std::byte* pages = const_cast<std::byte*>(bytes_.data()) + begin;
+    ::madvise(pages, static_cast<size_t>(end - begin), MADV_DONTNEED);  // a hint: may fail
   }
 }
 

@@ -6,12 +6,11 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/strip.h"
 #include "kernels/check.h"
 #include "kernels/half.h"
+#include "models/config_json.h"
 #include "models/status_macros.h"
 #include "models/tensor_table.h"
 #include "nlohmann/json.hpp"
@@ -46,7 +45,15 @@ Spread spread(const ExpectedTensor& tensor) {
   if (tensor.shape.size() > 1) {
     return {0, 1 / std::sqrt(static_cast<float>(tensor.shape[1]))};
   }
-  return tensor.slot == WeightSlot::qkv_bias ? Spread{0, 0.25f} : Spread{1, 0.1f};
+  switch (tensor.slot) {
+    case WeightSlot::qkv_bias:
+    case WeightSlot::attention_out_bias:
+    case WeightSlot::gate_up_bias:
+    case WeightSlot::down_bias:
+      return {0, 0.25f};
+    default:
+      return {1, 0.1f};
+  }
 }
 
 void append(float value, TensorType type, std::byte* out) {
@@ -107,57 +114,7 @@ std::vector<ExpectedTensor> distinct_tensors(const ModelConfig& config) {
   return distinct;
 }
 
-// Returns: "llama" for "LlamaForCausalLM". transformers selects the model class by this name.
-std::string model_type(const std::string& architecture) {
-  return absl::AsciiStrToLower(absl::StripSuffix(architecture, "ForCausalLM"));
-}
-
-json rope_json(const RopeScaling& scaling) {
-  switch (scaling.kind) {
-    case RopeScaling::Kind::none:
-      return nullptr;
-    case RopeScaling::Kind::linear:
-      return {{"rope_type", "linear"}, {"factor", scaling.factor}};
-    case RopeScaling::Kind::factors:
-      TESSERA_CHECK(false, "config.json has no spelling for RoPE factors");
-    case RopeScaling::Kind::llama3:
-      break;
-  }
-  return {{"rope_type", "llama3"},
-          {"factor", scaling.factor},
-          {"low_freq_factor", scaling.low_freq_factor},
-          {"high_freq_factor", scaling.high_freq_factor},
-          {"original_max_position_embeddings", scaling.original_context}};
-}
-
 }  // namespace
-
-std::string model_config_json(const ModelConfig& config) {
-  json object = {{"architectures", {config.architecture}},
-                 {"model_type", model_type(config.architecture)},
-                 {"vocab_size", config.vocab},
-                 {"hidden_size", config.hidden},
-                 {"num_hidden_layers", config.layers},
-                 {"num_attention_heads", config.heads},
-                 {"num_key_value_heads", config.kv_heads},
-                 {"head_dim", config.head_dim},
-                 {"intermediate_size", config.ffn},
-                 {"max_position_embeddings", config.context},
-                 {"rms_norm_eps", config.norm_epsilon},
-                 {"rope_theta", config.rope_theta},
-                 {"rope_scaling", rope_json(config.rope_scaling)},
-                 {"tie_word_embeddings", config.tied_head},
-                 {"hidden_act", "silu"},
-                 {"sliding_window", nullptr},
-                 {"eos_token_id", config.eos_ids}};
-  if (config.sliding_window > 0) {
-    object["sliding_window"] = config.sliding_window;
-  }
-  if (config.bos_id >= 0) {
-    object["bos_token_id"] = config.bos_id;
-  }
-  return object.dump(2);
-}
 
 absl::Status write_random_checkpoint(const std::filesystem::path& directory,
                                      const ModelConfig& config, uint64_t seed, TensorType type,

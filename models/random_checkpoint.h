@@ -10,9 +10,6 @@
 
 namespace tessera {
 
-// Returns: a config.json that parse_model_config reads back as `config`.
-std::string model_config_json(const ModelConfig& config);
-
 // Writes a Hugging Face directory with the shape of `config` and random weights, for tests,
 // simulations and benchmarks. Weights have the magnitude of a trained model: matrices have variance
 // 1 / inputs, norms are near 1, biases near 0. The same seed gives the same elements on every

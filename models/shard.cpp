@@ -12,6 +12,12 @@ absl::Status check_divides(const ModelConfig& config, int32_t ranks) {
                      " KV heads (num_key_value_heads) cannot be split evenly over ", ranks,
                      " ranks: a KV head cannot be split"));
   }
+  if (config.experts > 0) {
+    if (config.experts % ranks == 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("the model's ", config.experts,
+                                                   " experts cannot be split evenly over ", ranks,
+                                                   " ranks: an expert cannot be split"));
+  }
   if (config.ffn % ranks != 0) {
     return absl::InvalidArgumentError(absl::StrCat("the model's inner width of ", config.ffn,
                                                    " (intermediate_size) cannot be split evenly "
@@ -26,7 +32,11 @@ ModelConfig shard_config(const ModelConfig& config, int32_t ranks) {
   ModelConfig own = config;
   own.heads /= ranks;
   own.kv_heads /= ranks;
-  own.ffn /= ranks;
+  if (config.experts > 0) {
+    own.own_experts /= ranks;
+  } else {
+    own.ffn /= ranks;
+  }
   return own;
 }
 
@@ -34,7 +44,11 @@ ModelConfig whole_config(const ModelConfig& shard, int32_t ranks) {
   ModelConfig whole = shard;
   whole.heads *= ranks;
   whole.kv_heads *= ranks;
-  whole.ffn *= ranks;
+  if (shard.experts > 0) {
+    whole.own_experts *= ranks;
+  } else {
+    whole.ffn *= ranks;
+  }
   return whole;
 }
 

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "absl/strings/str_cat.h"
+#include "models/quantised/matrix.h"
 #include "models/status_macros.h"
 
 namespace tessera {
@@ -81,8 +82,30 @@ absl::StatusOr<MatrixView<const float>> SlotReader::floats(std::span<const SlotP
 }
 
 void SlotReader::drop(const SlotPart& part, int64_t first, int64_t rows) const {
-  checkpoint_.drop_pages(part.expected->name,
-                         bytes_of_rows(*part.stored, part.expected->stored_row + first, rows));
+  checkpoint_.drop_rows(part.expected->name, part.expected->stored_row + first, rows);
+}
+
+absl::Status SlotReader::read_part(const SlotPart& part, int64_t first, int64_t rows,
+                                   int64_t to_row) {
+  const int64_t stored_row = part.expected->stored_row + first;
+  const int64_t cols = part.expected->cols;
+  if (part.stored->matrix != nullptr) {
+    return read_codes(*part.stored->matrix, {stored_row, rows, part.expected->stored_col, cols},
+                      codes_, to_row);
+  }
+  for (int64_t row = 0; row < rows; ++row) {
+    read_codes(*part.stored, stored_row + row, part.expected->stored_col, cols,
+               codes_.places(to_row + row));
+  }
+  const WeightCodes all = codes_.view();
+  const auto own = [&](MatrixView<const f16> numbers) {
+    return MatrixView<const f16>{numbers.data + to_row * numbers.stride, rows, numbers.cols,
+                                 numbers.stride};
+  };
+  return all_finite(own(all.scales)) &&
+                 (!encoding(all.format).minimum || all_finite(own(all.minimums)))
+             ? absl::OkStatus()
+             : absl::InvalidArgumentError("holds a value that is not finite");
 }
 
 absl::StatusOr<WeightCodes> SlotReader::codes(std::span<const SlotPart> parts, int64_t first,
@@ -90,30 +113,19 @@ absl::StatusOr<WeightCodes> SlotReader::codes(std::span<const SlotPart> parts, i
   const int64_t cols = parts.front().expected->cols;
   const auto read = std::ranges::find_if(
       parts, [&](const SlotPart& part) { return Overlap(part, first, count).count > 0; });
-  codes_.resize(weight_format(read->stored->type), count, cols);
-  const WeightCodes all = codes_.view();
+  codes_.resize(weight_format(*read->stored), count, cols);
   for (const SlotPart& part : parts) {
     const Overlap rows(part, first, count);
     if (rows.count <= 0) {
       continue;
     }
-    const int64_t stored_row = part.expected->stored_row + rows.from;
-    for (int64_t row = 0; row < rows.count; ++row) {
-      read_codes(*part.stored, stored_row + row, part.expected->stored_col, cols,
-                 codes_.places(rows.to + row));
+    if (absl::Status status = read_part(part, rows.from, rows.count, rows.to); !status.ok()) {
+      return absl::Status(status.code(), absl::StrCat(checkpoint_.describe(part.expected->name),
+                                                      ": ", status.message()));
     }
     drop(part, rows.from, rows.count);
-    const auto own = [&](MatrixView<const f16> numbers) {
-      return MatrixView<const f16>{numbers.data + rows.to * numbers.stride, rows.count,
-                                   numbers.cols, numbers.stride};
-    };
-    if (!all_finite(own(all.scales)) ||
-        (encoding(all.format).minimum && !all_finite(own(all.minimums)))) {
-      return absl::InvalidArgumentError(absl::StrCat(checkpoint_.describe(part.expected->name),
-                                                     ": holds a value that is not finite"));
-    }
   }
-  return all;
+  return codes_.view();
 }
 
 }  // namespace tessera

@@ -31,11 +31,13 @@ class SlotReader {
                                                  int64_t count);
 
   // Returns: the same rows as the integers of the checkpoint. Valid until the next call.
-  // Requires: the parts that have these rows have the same block type.
-  // Errors: InvalidArgument for a scale that is not finite.
+  // Requires: the parts that have these rows have the same weight format.
+  // Errors: InvalidArgument for a scale that is not finite, and those of read_codes.
   absl::StatusOr<WeightCodes> codes(std::span<const SlotPart> parts, int64_t first, int64_t count);
 
  private:
+  // Reads rows of a part as codes into row `to_row`. Errors: without the tensor's name.
+  absl::Status read_part(const SlotPart& part, int64_t first, int64_t rows, int64_t to_row);
   void drop(const SlotPart& part, int64_t first, int64_t rows) const;
 
   const Checkpoint& checkpoint_;

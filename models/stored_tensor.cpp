@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "kernels/check.h"
 #include "kernels/half.h"
+#include "models/quantised/matrix.h"
 
 namespace tessera {
 namespace {
@@ -150,11 +151,27 @@ int64_t bytes_of(TensorType type) {
   return info(type).bytes;
 }
 
+bool is_quantized(const StoredTensor& tensor) {
+  return tensor.matrix != nullptr || is_quantized(tensor.type);
+}
+
+std::string_view kept_type(const StoredTensor& tensor) {
+  return tensor.matrix != nullptr ? name(tensor.matrix->format) : name(tensor.type);
+}
+
+WeightFormat weight_format(const StoredTensor& tensor) {
+  return tensor.matrix != nullptr ? tensor.matrix->format : weight_format(tensor.type);
+}
+
 std::string shown(std::span<const int64_t> shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
 void read_f32(const StoredTensor& tensor, int64_t first, std::span<float> out) {
+  if (tensor.matrix != nullptr) {
+    read_f32(*tensor.matrix, first, out);
+    return;
+  }
   const TypeInfo& type = info(tensor.type);
   const int64_t values = std::ssize(tensor.bytes) / type.bytes * type.values;
   TESSERA_CHECK(is_readable(tensor.type), "tensor type has no conversion to f32");

@@ -51,6 +51,8 @@ WeightFormat weight_format(TensorType type);
 // Requires: not is_quantized(type).
 int64_t bytes_of(TensorType type);  // bytes per element
 
+struct QuantisedMatrix;
+
 using TensorShape = std::vector<int64_t>;
 std::string shown(std::span<const int64_t> shape);  // "[4096, 256]"
 
@@ -63,16 +65,32 @@ struct StoredTensor {
   // Rows of a head, if the file pairs neighbouring rows for RoPE: stored row 2 i + j of a head is
   // row j * interleaved_rows / 2 + i of the tensor. 0: rows are stored in order.
   int64_t interleaved_rows = 0;
+  // The matrix that the tensor is a part of, if several tensors hold its numbers
+  // (models/quantised/). Not owned. `type` and `bytes` are then those of its codes, and `shape` is
+  // that of the matrix.
+  const QuantisedMatrix* matrix = nullptr;
 };
+
+// Returns: true for codes that a weight format can keep: block types, and matrices of several
+// tensors.
+bool is_quantized(const StoredTensor& tensor);
+
+// Returns: the tensor's type as messages name it: "BF16", "Q4_K", or the format of a matrix of
+// several tensors.
+std::string_view kept_type(const StoredTensor& tensor);
+
+// Returns: the weight format that holds the tensor's numbers exactly.
+// Requires: is_readable(tensor.type), or a matrix of several tensors.
+WeightFormat weight_format(const StoredTensor& tensor);
 
 // Converts elements [first, first + out.size()) to f32, in the order of the tensor's rows. Plain
 // types are exact; blocks have the bits of the format's reference (models/gguf/block_types.h).
-// Requires: is_readable(tensor.type); the range lies inside the tensor.
+// Requires: is_readable(tensor.type) or a matrix of several tensors; the range lies inside.
 void read_f32(const StoredTensor& tensor, int64_t first, std::span<float> out);
 
 // Unpacks columns [first_col, first_col + cols) of a row of the tensor, in the order of its rows.
 // The places of `out` have room for all of them.
-// Requires: is_quantized(tensor.type), two dimensions, whole blocks.
+// Requires: is_quantized(tensor.type), two dimensions, whole blocks, no matrix of several tensors.
 void read_codes(const StoredTensor& tensor, int64_t row, int64_t first_col, int64_t cols,
                 BlockPlaces out);
 

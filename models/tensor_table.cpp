@@ -1,5 +1,7 @@
 #include "models/tensor_table.h"
 
+#include <algorithm>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -19,12 +21,13 @@ bool has_indices(const TensorRule& rule, const TensorIndex& index) {
          absl::StrContains(rule.pattern, kExpert) == (index.expert != TensorIndex::kNone);
 }
 
-// Returns: each layer, followed by its experts; last the index of tensors outside the layers.
+// Returns: each layer, followed by the experts of one rank; last the index of tensors outside the
+// layers.
 std::vector<TensorIndex> all_indices(const ModelConfig& config) {
   std::vector<TensorIndex> all;
   for (int32_t layer = 0; layer < config.layers; ++layer) {
     all.push_back({layer, TensorIndex::kNone});
-    for (int32_t expert = 0; expert < config.experts; ++expert) {
+    for (int32_t expert = 0; expert < config.own_experts; ++expert) {
       all.push_back({layer, expert});
     }
   }
@@ -36,9 +39,12 @@ std::vector<TensorIndex> all_indices(const ModelConfig& config) {
 ExpectedTensor expect(const TensorRule& rule, const TensorIndex& index, const ModelConfig& config,
                       const ModelConfig& own, Shard shard) {
   ExpectedTensor tensor;
-  tensor.name = absl::StrReplaceAll(
-      rule.pattern, {{kLayer, absl::StrCat(index.layer)}, {kExpert, absl::StrCat(index.expert)}});
-  tensor.shape.push_back(rule.rows(config));
+  const int32_t expert = shard.rank * own.own_experts + index.expert;
+  tensor.name =
+      absl::StrReplaceAll(absl::StrCat(architecture_of(config).prefix, rule.pattern),
+                          {{kLayer, absl::StrCat(index.layer)}, {kExpert, absl::StrCat(expert)}});
+  tensor.shape.push_back(rule.stored_rows == nullptr ? rule.rows(config)
+                                                     : rule.stored_rows(config));
   if (rule.cols != nullptr) {
     tensor.shape.push_back(rule.cols(config));
   }
@@ -49,6 +55,9 @@ ExpectedTensor expect(const TensorRule& rule, const TensorIndex& index, const Mo
     tensor.cols = rule.split == cols ? rule.cols(own) : rule.cols(config);
   }
   tensor.stored_row = rule.split == rows ? shard.rank * tensor.rows : 0;
+  if (rule.first_row != nullptr) {
+    tensor.stored_row += rule.first_row(config);
+  }
   tensor.stored_col = rule.split == cols ? shard.rank * tensor.cols : 0;
   return tensor;
 }
@@ -78,7 +87,7 @@ std::vector<ExpectedTensor> expected_tensors(std::span<const TensorRule> table,
                                              const ModelConfig& config, Shard shard) {
   const ModelConfig own = shard_config(config, shard.ranks);
   std::vector<ExpectedTensor> all;
-  for (const TensorIndex& index : all_indices(config)) {
+  for (const TensorIndex& index : all_indices(own)) {
     for (const TensorRule& rule : table) {
       if (has_indices(rule, index) && (rule.present == nullptr || rule.present(config))) {
         append(expect(rule, index, config, own, shard), all);
@@ -100,8 +109,12 @@ std::vector<WeightShape> weight_shapes(const ModelConfig& config) {
 }
 
 bool may_be_ignored(const std::string& tensor_name, const ModelConfig& config) {
+  const Architecture& architecture = architecture_of(config);
   return absl::EndsWith(tensor_name, ".rotary_emb.inv_freq") ||
-         (config.tied_head && tensor_name == "lm_head.weight");
+         (config.tied_head && tensor_name == absl::StrCat(architecture.prefix, "lm_head.weight")) ||
+         std::ranges::any_of(architecture.ignored, [&](const char* beginning) {
+           return absl::StartsWith(tensor_name, beginning);
+         });
 }
 
 }  // namespace tessera

@@ -20,7 +20,7 @@ struct TensorIndex {
   static constexpr int32_t kNone = -1;
 
   int32_t layer = kNone;
-  int32_t expert = kNone;
+  int32_t expert = kNone;  // of those of one rank
 
   bool operator==(const TensorIndex&) const = default;
   bool operator<(const TensorIndex& other) const {
@@ -62,7 +62,8 @@ std::vector<ExpectedTensor> expected_tensors(std::span<const TensorRule> table,
 std::vector<WeightShape> weight_shapes(const ModelConfig& config);
 
 // Returns: true if a checkpoint may contain this tensor although it is never read. These are RoPE
-// frequencies stored by old exporters, and the head of a model with a tied head.
+// frequencies stored by old exporters, the head of a model with a tied head, and what the
+// architecture ignores.
 bool may_be_ignored(const std::string& tensor_name, const ModelConfig& config);
 
 }  // namespace tessera

@@ -61,7 +61,8 @@ class Decoder final : public Transformer {
                     .out = hidden},
                    stream);
     const LayerOps ops = layer_ops(stream);
-    ops.norm(hidden, weights_.views().final_norm, hidden);
+    ops.norm_stream(hidden, weights_.views().final_norm, 1 / config_.multipliers.logits_divisor,
+                    hidden);
     ops.linear(hidden, weights_.views().head, {}, logits);
   }
 
@@ -81,6 +82,7 @@ class Decoder final : public Transformer {
                     .table = views.embedding,
                     .table_f32 = views.embedding_f32,
                     .packed = packed ? &views.embedding_packed : nullptr,
+                    .scale = config_.multipliers.embedding / config_.multipliers.residual,
                     .out = step.rows(workspace_.views().hidden)},
                    stream);
     for (int32_t layer = 0; layer < config_.layers; ++layer) {
@@ -140,6 +142,12 @@ absl::Status check_options(const TransformerOptions& options, const ModelConfig&
   return absl::OkStatus();
 }
 
+absl::Status check_experts(const ModelConfig& config, const Backend& backend) {
+  if (config.experts == 0 || backend.expert_linear != nullptr) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(config.architecture, ": the backend ", backend.name,
+                                               " has no kernels for a mixture of experts"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::load(const std::filesystem::path& model,
@@ -151,6 +159,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::load(const std::filesy
   const Shard shard =
       options.ranks == nullptr ? Shard{} : Shard{options.ranks->rank(), options.ranks->ranks()};
   TESSERA_RETURN_IF_ERROR(check_divides(whole, shard.ranks));
+  TESSERA_RETURN_IF_ERROR(check_experts(whole, backend));
   ModelConfig config = shard_config(whole, shard.ranks);
   TESSERA_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(model));
   TESSERA_ASSIGN_OR_RETURN(Weights weights, Weights::load(whole, shard, checkpoint, options.weights,

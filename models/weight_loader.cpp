@@ -55,6 +55,7 @@ void WeightLoader::cut(const PlannedSlot& slot, int32_t run, int64_t first, int6
   const int64_t piece = piece_rows(slot.shape.cols);
   for (int64_t at = 0; at < rows; at += piece) {
     pieces_.push_back({&slot, run, first + at, std::min(piece, rows - at)});
+    ++left_[&slot];
   }
   total_ += rows * slot.shape.cols;
 }
@@ -68,12 +69,22 @@ void WeightLoader::work(const LoadOptions& options) {
 
 void WeightLoader::finish(const Piece& piece, absl::Status status, const LoadOptions& options) {
   const std::lock_guard lock(mutex_);
+  if (--left_.at(piece.slot) == 0) {
+    drop(*piece.slot);
+  }
   done_ += piece.count * piece.slot->shape.cols;
   if (!status.ok()) {
     status_.Update(std::move(status));
     failed_ = true;
   } else if (options.progress) {
     options.progress(done_, total_);
+  }
+}
+
+// Threads that read neighbouring rows bring pages back that others have dropped.
+void WeightLoader::drop(const PlannedSlot& slot) const {
+  for (const SlotPart& part : parts_.at({slot.shape.index, slot.shape.slot})) {
+    checkpoint_.drop_tensor(part.expected->name);
   }
 }
 

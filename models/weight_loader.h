@@ -40,6 +40,7 @@ class WeightLoader {
   absl::Status fill(const Piece& piece, SlotReader& reader) const;
   absl::Status fill_packed(const Piece& piece, SlotReader& reader) const;
   void finish(const Piece& piece, absl::Status status, const LoadOptions& options);
+  void drop(const PlannedSlot& slot) const;
 
   const Checkpoint& checkpoint_;
   const SlotParts& parts_;
@@ -49,9 +50,10 @@ class WeightLoader {
   int64_t total_ = 0;  // weights
   std::atomic<size_t> next_ = 0;
   std::atomic<bool> failed_ = false;
-  std::mutex mutex_;     // guards the rest
-  int64_t done_ = 0;     // weights
-  absl::Status status_;  // the first error
+  std::mutex mutex_;                            // guards the rest
+  std::map<const PlannedSlot*, int64_t> left_;  // pieces of each slot
+  int64_t done_ = 0;                            // weights
+  absl::Status status_;                         // the first error
 };
 
 }  // namespace tessera

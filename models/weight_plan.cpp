@@ -1,5 +1,7 @@
 #include "models/weight_plan.h"
 
+#include <algorithm>
+
 #include "kernels/check.h"
 
 namespace tessera {
@@ -11,10 +13,27 @@ LayerWeights* layer_of(WeightViews& views, const WeightShape& shape) {
   return layer == TensorIndex::kNone ? nullptr : &views.layers[static_cast<size_t>(layer)];
 }
 
+// Returns: the product of the shape's expert; the only one of a dense block.
+StackedWeight& of_expert(std::vector<StackedWeight>& all, const WeightShape& shape) {
+  const auto expert = static_cast<size_t>(std::max(shape.index.expert, 0));
+  if (all.size() <= expert) {
+    all.resize(expert + 1);
+  }
+  return all[expert];
+}
+
 PackedWeight place_run(const PlannedRun& run, int64_t cols, const Backend& backend,
                        MemoryCutter& cutter) {
-  return {run.format, run.rows, cols,
-          cutter.bytes(backend.packed_weight_bytes(run.format, run.rows, cols))};
+  PackedWeight weight{run.format, run.rows, cols,
+                      cutter.bytes(backend.packed_weight_bytes(run.format, run.rows, cols))};
+  if (!run.input_order.empty()) {
+    const std::span<int32_t> order = cutter.array<int32_t>(cols);
+    if (!order.empty()) {
+      put(backend, run.input_order, order.data());
+      weight.input_order = order.data();
+    }
+  }
+  return weight;
 }
 
 void place_table(const PlannedSlot& slot, const Backend& backend, MemoryCutter& cutter,
@@ -68,10 +87,12 @@ StackedWeight& matrix_of(WeightViews& views, const WeightShape& shape) {
       return layer->qkv;
     case WeightSlot::attention_out:
       return layer->attention_out;
+    case WeightSlot::router:
+      return layer->router;
     case WeightSlot::gate_up:
-      return layer->gate_up;
+      return of_expert(layer->gate_up, shape);
     case WeightSlot::down:
-      return layer->down;
+      return of_expert(layer->down, shape);
     default:
       break;
   }
@@ -90,6 +111,12 @@ std::span<float>& vector_of(WeightViews& views, const WeightShape& shape) {
       return layer->query_norm;
     case WeightSlot::key_norm:
       return layer->key_norm;
+    case WeightSlot::attention_out_bias:
+      return layer->attention_out_bias;
+    case WeightSlot::gate_up_bias:
+      return layer->gate_up_bias;
+    case WeightSlot::down_bias:
+      return layer->down_bias;
     case WeightSlot::ffn_norm:
       return layer->ffn_norm;
     default:
@@ -123,7 +150,8 @@ std::vector<PlannedSlot> plan_slots(const ModelConfig& config, const ChooseRuns&
 
 std::vector<PlannedRun> converted_runs(const WeightShape& shape, WeightFormat format,
                                        TensorType stored_table) {
-  const WeightFormat own = shape.kind == WeightKind::table  ? table_format(format, stored_table)
+  const bool keeps_its_own = shape.kind == WeightKind::table || shape.slot == WeightSlot::router;
+  const WeightFormat own = keeps_its_own                    ? table_format(format, stored_table)
                            : shape.slot == WeightSlot::head ? head_format(format)
                                                             : format;
   return {{.format = own, .first_row = 0, .rows = shape.rows}};

@@ -19,6 +19,7 @@ struct PlannedRun {
   bool keeps_codes = false;  // the checkpoint's integers; else numbers are converted
   int64_t first_row = 0;
   int64_t rows = 0;
+  std::span<const int32_t> input_order = {};  // of a packed weight; empty: none. Not owned
 };
 
 // A slot and how it is stored.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/check.h"
+#include "models/quantised/matrix.h"
 #include "models/slot_reader.h"
 #include "models/status_macros.h"
 #include "models/tensor_table.h"
@@ -17,14 +18,15 @@
 namespace tessera {
 namespace {
 
-absl::Status check_nothing_unexpected(const ModelConfig& config, const Checkpoint& checkpoint,
-                                      std::span<const ExpectedTensor> expected) {
+// A checkpoint has the tensors of all ranks.
+absl::Status check_nothing_unexpected(const ModelConfig& config, const Checkpoint& checkpoint) {
   std::set<std::string> known;
-  for (const ExpectedTensor& tensor : expected) {
+  for (const ExpectedTensor& tensor : expected_tensors(config)) {
     known.insert(tensor.name);
   }
   for (const std::string& tensor_name : checkpoint.names()) {
-    if (!known.contains(tensor_name) && !may_be_ignored(tensor_name, config)) {
+    if (!known.contains(tensor_name) && !may_be_ignored(tensor_name, config) &&
+        !checkpoint.is_zero_bias(tensor_name)) {
       return absl::InvalidArgumentError(absl::StrCat(checkpoint.describe(tensor_name), ": no ",
                                                      config.architecture,
                                                      " with this configuration has this tensor"));
@@ -33,11 +35,21 @@ absl::Status check_nothing_unexpected(const ModelConfig& config, const Checkpoin
   return absl::OkStatus();
 }
 
+// Returns: the input order of a quantised matrix; empty for others.
+std::span<const int32_t> order_of(const StoredTensor& stored) {
+  return stored.matrix == nullptr ? std::span<const int32_t>() : stored.matrix->input_order;
+}
+
 // Blocks do not cross ranks, so that each rank holds blocks of the whole model.
 absl::Status check_splits_between_blocks(const ExpectedTensor& tensor, WeightFormat format,
-                                         int32_t ranks) {
-  const int64_t block = encoding(format).scale_inputs();
+                                         const StoredTensor& stored, int32_t ranks) {
+  const int64_t block = encoding(format).undivided_inputs();
   const bool split = tensor.shape.size() > 1 && tensor.cols < tensor.shape[1];
+  if (split && !order_of(stored).empty() && weight_format(stored) == format) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(tensor.name, ": ", ranks, " ranks cannot share its ", tensor.shape[1],
+                     " inputs: their groups are in an order of their own (act-order)"));
+  }
   if (block == 0 || !split || tensor.cols % block == 0) {
     return absl::OkStatus();
   }
@@ -56,19 +68,22 @@ class Chooser {
   std::vector<PlannedRun> runs(const WeightShape& shape) const {
     std::vector<PlannedRun> runs;
     for (const SlotPart& part : parts_.at({shape.index, shape.slot})) {
-      const WeightFormat own = format_of(shape, part.stored->type);
-      const bool keeps = is_quantized(part.stored->type) && weight_format(part.stored->type) == own;
-      if (runs.empty() || runs.back().format != own || runs.back().keeps_codes != keeps) {
-        runs.push_back({own, keeps, part.expected->first_row, 0});
+      const WeightFormat own = format_of(shape, *part.stored);
+      const bool keeps = is_quantized(*part.stored) && weight_format(*part.stored) == own;
+      const auto order = keeps ? order_of(*part.stored) : std::span<const int32_t>();
+      if (runs.empty() || runs.back().format != own || runs.back().keeps_codes != keeps ||
+          !std::ranges::equal(runs.back().input_order, order)) {
+        runs.push_back({own, keeps, part.expected->first_row, 0, order});
       }
       runs.back().rows += part.expected->rows;
     }
     return runs;
   }
 
-  WeightFormat format_of(const WeightShape& shape, TensorType stored) const {
-    if (shape.kind == WeightKind::table) {
-      return table_format(format_, stored);
+  WeightFormat format_of(const WeightShape& shape, const StoredTensor& stored) const {
+    // A router is small, and its errors choose other experts.
+    if (shape.kind == WeightKind::table || shape.slot == WeightSlot::router) {
+      return stored.matrix != nullptr ? WeightFormat::f32 : table_format(format_, stored.type);
     }
     if (!format_) {
       return weight_format(stored);
@@ -98,7 +113,7 @@ absl::Status check_kernels(const PlannedSlot& slot, const SlotParts& parts,
       return no_kernels(
           backend, run.format,
           absl::StrCat(": ", checkpoint.describe(part.expected->name), " (",
-                       std::string(name(part.stored->type)), "); --weights f16 converts it"));
+                       std::string(kept_type(*part.stored)), "); --weights f16 converts it"));
     }
   }
   return absl::OkStatus();
@@ -117,7 +132,7 @@ absl::Status check_slots(const Plan& plan, const Chooser& chooser, int32_t ranks
     TESSERA_RETURN_IF_ERROR(check_kernels(slot, plan.parts, checkpoint, backend));
     for (const SlotPart& part : plan.parts.at({slot.shape.index, slot.shape.slot})) {
       TESSERA_RETURN_IF_ERROR(check_splits_between_blocks(
-          *part.expected, chooser.format_of(slot.shape, part.stored->type), ranks));
+          *part.expected, chooser.format_of(slot.shape, *part.stored), *part.stored, ranks));
     }
   }
   return absl::OkStatus();
@@ -129,13 +144,13 @@ absl::StatusOr<Plan> plan_of(const ModelConfig& config, Shard shard, const Check
     return no_kernels(backend, *format, "");
   }
   Plan plan{.expected = expected_tensors(config, shard), .parts = {}, .slots = {}};
-  TensorType embedding = TensorType::f32;
+  TensorType embedding = TensorType::f32;  // as which the table is read
   for (const ExpectedTensor& tensor : plan.expected) {
     TESSERA_ASSIGN_OR_RETURN(const StoredTensor* stored,
                              checkpoint.tensor(tensor.name, tensor.shape));
     plan.parts[{tensor.index, tensor.slot}].push_back({stored, &tensor});
     if (tensor.slot == WeightSlot::embedding) {
-      embedding = stored->type;
+      embedding = stored->matrix == nullptr ? stored->type : TensorType::f32;
     }
   }
   const Chooser chooser(plan.parts, format ? format : stored_format(checkpoint));
@@ -144,7 +159,7 @@ absl::StatusOr<Plan> plan_of(const ModelConfig& config, Shard shard, const Check
       [&](const WeightShape& shape) { return chooser.runs(shape); },
       embedding_type(format, embedding), backend);
   TESSERA_RETURN_IF_ERROR(check_slots(plan, chooser, shard.ranks, checkpoint, backend));
-  TESSERA_RETURN_IF_ERROR(check_nothing_unexpected(config, checkpoint, plan.expected));
+  TESSERA_RETURN_IF_ERROR(check_nothing_unexpected(config, checkpoint));
   return plan;
 }
 
@@ -154,21 +169,16 @@ std::string formats_of(const WeightViews& views) {
     for (const PackedWeight& part : stacked.all()) formats.emplace(name(part.format));
   };
   for (const LayerWeights& layer : views.layers) {
-    for (const StackedWeight* stacked :
-         {&layer.qkv, &layer.attention_out, &layer.gate_up, &layer.down}) {
-      add(*stacked);
-    }
+    add(layer.qkv);
+    add(layer.attention_out);
+    std::ranges::for_each(layer.gate_up, add);
+    std::ranges::for_each(layer.down, add);
   }
   add(views.head);
   return absl::StrJoin(formats, ", ");
 }
 
 }  // namespace
-
-void StackedWeight::add(const PackedWeight& part) {
-  TESSERA_CHECK(count < kMaxParts, "a product of too many tensors");
-  parts[static_cast<size_t>(count++)] = part;
-}
 
 WeightFormat table_format(std::optional<WeightFormat> format, TensorType stored) {
   const bool keeps_more = !format || *format == WeightFormat::f32 || *format == WeightFormat::f16;
@@ -185,8 +195,8 @@ WeightFormat head_format(WeightFormat format) {
 }
 
 std::optional<WeightFormat> stored_format(const Checkpoint& checkpoint) {
+  if (!checkpoint.quantised_types().empty()) return std::nullopt;
   const std::set<TensorType> types = checkpoint.matrix_types();
-  if (std::any_of(types.begin(), types.end(), is_quantized)) return std::nullopt;
   if (types.size() != 1) return WeightFormat::f32;
   switch (*types.begin()) {
     case TensorType::bf16:

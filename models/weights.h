@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -17,29 +16,21 @@
 
 namespace tessera {
 
-// The weight of one product: tensors stacked by rows. Neighbours of one format are one part.
-struct StackedWeight {
-  static constexpr int32_t kMaxParts = 3;  // query, key and value
-
-  std::array<PackedWeight, kMaxParts> parts;  // not owned; rows follow each other
-  int32_t count = 0;
-
-  void add(const PackedWeight& part);
-  std::span<const PackedWeight> all() const {
-    return std::span(parts).first(static_cast<size_t>(count));
-  }
-};
-
 struct LayerWeights {
-  std::span<float> attention_norm;  // [hidden]
-  StackedWeight qkv;                // [query_width + 2 * kv_width, hidden]
-  std::span<float> qkv_bias;        // [query_width + 2 * kv_width] or empty
-  std::span<float> query_norm;      // [head_dim] or empty
-  std::span<float> key_norm;        // [head_dim] or empty
-  StackedWeight attention_out;      // [hidden, query_width]
-  std::span<float> ffn_norm;        // [hidden]
-  StackedWeight gate_up;            // [2 * ffn, hidden]: gate, then up
-  StackedWeight down;               // [hidden, ffn]
+  std::span<float> attention_norm;      // [hidden]
+  StackedWeight qkv;                    // [query_width + 2 * kv_width, hidden]
+  std::span<float> qkv_bias;            // [query_width + 2 * kv_width] or empty
+  std::span<float> query_norm;          // [head_dim] or empty
+  std::span<float> key_norm;            // [head_dim] or empty
+  StackedWeight attention_out;          // [hidden, query_width]
+  std::span<float> attention_out_bias;  // [hidden] or empty
+  std::span<float> ffn_norm;            // [hidden]
+  StackedWeight router;                 // [experts, hidden], of a mixture of experts
+  // One of each for a dense feed-forward block, else one for each expert of this rank.
+  std::vector<StackedWeight> gate_up;  // [2 * ffn, hidden]: gate, then up
+  std::span<float> gate_up_bias;       // [2 * ffn] or empty
+  std::vector<StackedWeight> down;     // [hidden, ffn]
+  std::span<float> down_bias;          // [hidden] or empty
 };
 
 // Views into the one piece of memory that holds a model's weights. Not owned. One of the three

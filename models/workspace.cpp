@@ -9,11 +9,17 @@
 namespace tessera {
 namespace {
 
+// Rows of the feed-forward block: each token has one for each of its experts.
+int64_t feed_forward_rows(const ModelConfig& config, int64_t tokens) {
+  return tokens * std::max(config.chosen_experts, 1);
+}
+
 int64_t linear_scratch_bytes(const ModelConfig& config, int64_t tokens, int64_t logits_rows,
                              const Backend& backend) {
-  return std::max({backend.linear_scratch_bytes(tokens, config.hidden),
+  const int64_t rows = feed_forward_rows(config, tokens);
+  return std::max({backend.linear_scratch_bytes(rows, config.hidden),
                    backend.linear_scratch_bytes(tokens, config.query_width()),
-                   backend.linear_scratch_bytes(tokens, config.ffn),
+                   backend.linear_scratch_bytes(rows, config.ffn),
                    backend.linear_scratch_bytes(logits_rows, config.hidden)});
 }
 
@@ -29,20 +35,47 @@ MatrixView<float> cut_weights(const ModelConfig& config, const StepLimits& limit
   return cutter.matrix<float>(std::min(int64_t{limits.sequences} * config.kv_heads, fitting), cols);
 }
 
+RopeTables cut_rope(const ModelConfig& config, const StepLimits& limits, MemoryCutter& cutter) {
+  const int64_t pairs = config.head_dim / 2;
+  const auto table = [&] {
+    return MatrixView<float>{cutter.array<float>(limits.context * pairs).data(), limits.context,
+                             pairs, pairs};
+  };
+  RopeTables tables;
+  tables.cos = table();
+  tables.sin = table();
+  return tables;
+}
+
+void cut_experts(const ModelConfig& config, int64_t tokens, MemoryCutter& cutter,
+                 Workspace::Views& views) {
+  if (config.experts == 0) return;
+  const int64_t rows = feed_forward_rows(config, tokens);
+  views.router_logits = cutter.matrix<float>(tokens, config.experts);
+  views.expert_rows = {.offsets = cutter.array<int32_t>(config.own_experts + 1),
+                       .tokens = cutter.array<int32_t>(rows),
+                       .places = cutter.array<int32_t>(rows),
+                       .weights = cutter.array<float>(rows)};
+  views.expert_hidden = cutter.matrix<float>(rows, config.hidden);
+}
+
 Workspace::Views cut(const ModelConfig& config, const StepLimits& limits, int32_t max_logits_rows,
                      const Backend& backend, MemoryCutter& cutter) {
   const int64_t tokens = limits.tokens;
-  const int64_t pairs = config.head_dim / 2;
+  const int64_t rows = feed_forward_rows(config, tokens);
   Workspace::Views views;
   views.hidden = cutter.matrix<float>(tokens, config.hidden);
   views.normed = cutter.matrix<float>(tokens, config.hidden);
   views.qkv = cutter.matrix<float>(tokens, config.query_width() + 2 * config.kv_width());
   views.attended = cutter.matrix<float>(tokens, config.query_width());
-  views.gate_up = cutter.matrix<float>(tokens, 2 * int64_t{config.ffn});
-  views.gated = cutter.matrix<float>(tokens, config.ffn);
+  views.gate_up = cutter.matrix<float>(rows, 2 * int64_t{config.ffn});
+  views.gated = cutter.matrix<float>(rows, config.ffn);
   views.wanted = cutter.matrix<float>(max_logits_rows, config.hidden);
-  views.cos = {cutter.array<float>(limits.context * pairs).data(), limits.context, pairs, pairs};
-  views.sin = {cutter.array<float>(limits.context * pairs).data(), limits.context, pairs, pairs};
+  views.rope = cut_rope(config, limits, cutter);
+  if (config.rope_scaling.query_growth > 0) {
+    views.query_rope = cut_rope(config, limits, cutter);
+  }
+  cut_experts(config, tokens, cutter, views);
   views.linear_scratch =
       cutter.array<std::byte>(linear_scratch_bytes(config, tokens, max_logits_rows, backend));
   views.log_sums = cutter.matrix<float>(tokens, config.heads);
@@ -58,10 +91,11 @@ Workspace::Views cut(const ModelConfig& config, const StepLimits& limits, int32_
   return views;
 }
 
-void fill_rope_tables(const ModelConfig& config, const Backend& backend,
-                      const Workspace::Views& views) {
+void fill_rope_tables(const ModelConfig& config, bool grows, const Backend& backend,
+                      const RopeTables& views) {
+  if (views.cos.data == nullptr) return;
   if (backend.memory == nullptr) {
-    fill_rope_table(config, views.cos, views.sin);
+    fill_rope_table(config, grows, views.cos, views.sin);
     return;
   }
   const auto like = [](const MatrixView<float>& table, std::vector<float>& numbers) {
@@ -69,7 +103,7 @@ void fill_rope_tables(const ModelConfig& config, const Backend& backend,
     return MatrixView<float>{numbers.data(), table.rows, table.cols, table.stride};
   };
   std::vector<float> cos, sin;
-  fill_rope_table(config, like(views.cos, cos), like(views.sin, sin));
+  fill_rope_table(config, grows, like(views.cos, cos), like(views.sin, sin));
   put(backend, std::span<const float>(cos), views.cos.data);
   put(backend, std::span<const float>(sin), views.sin.data);
 }
@@ -91,7 +125,9 @@ absl::StatusOr<Workspace> Workspace::create(const ModelConfig& config, const Ste
       AlignedMemory::allocate(bytes_for(config, limits, max_logits_rows, backend), backend));
   MemoryCutter cutter(workspace.memory_.data());
   workspace.views_ = cut(config, limits, max_logits_rows, backend, cutter);
-  fill_rope_tables(config, backend, workspace.views_);
+  const Views& views = workspace.views_;
+  fill_rope_tables(config, /*grows=*/false, backend, views.rope);
+  fill_rope_tables(config, /*grows=*/true, backend, views.query_rope);
   return workspace;
 }
 

@@ -11,6 +11,12 @@
 
 namespace tessera {
 
+// Cosines and sines of each position.
+struct RopeTables {
+  MatrixView<float> cos;  // [limits.context, head_dim / 2], dense
+  MatrixView<float> sin;  // [limits.context, head_dim / 2], dense
+};
+
 // Owns the intermediate buffers and RoPE tables of a forward pass. One piece of memory, sized once
 // for the largest step.
 class Workspace {
@@ -30,11 +36,15 @@ class Workspace {
     MatrixView<float> normed;    // [tokens, hidden]
     MatrixView<float> qkv;       // [tokens, query_width + 2 * kv_width]
     MatrixView<float> attended;  // [tokens, query_width]
-    MatrixView<float> gate_up;   // [tokens, 2 * ffn]
-    MatrixView<float> gated;     // [tokens, ffn]
+    MatrixView<float> gate_up;   // [rows, 2 * ffn]; rows: tokens * chosen_experts, or tokens
+    MatrixView<float> gated;     // [rows, ffn]
     MatrixView<float> wanted;    // [max_logits_rows, hidden], rows of one logits() call
-    MatrixView<float> cos;       // [limits.context, head_dim / 2], dense
-    MatrixView<float> sin;       // [limits.context, head_dim / 2], dense
+    RopeTables rope;
+    RopeTables query_rope;  // of queries, if they grow with the position; else without data
+    // The next three: of a mixture of experts.
+    MatrixView<float> router_logits;  // [tokens, experts]
+    ExpertRows expert_rows;
+    MatrixView<float> expert_hidden;  // [rows, hidden]
     std::span<std::byte> linear_scratch;
     std::span<std::byte> attention_scratch;
     MatrixView<float> log_sums;  // [tokens, heads], for scores

@@ -1,5 +1,7 @@
 #include "server/kv_overrides.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "server/openai/error.h"
 
@@ -47,6 +49,7 @@ void KvReport::add(const Finish::Kv& kv) {
   sum_.high += kv.usage.high;
   sum_.low += kv.usage.low;
   sum_.dropped += kv.usage.dropped;
+  sum_.budget_share = std::min(sum_.budget_share, kv.usage.budget_share);
 }
 
 }  // namespace tessera

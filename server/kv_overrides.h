@@ -35,6 +35,7 @@ class KvReport {
   double high() const { return sum_.high / sequences_; }
   double low() const { return sum_.low / sequences_; }
   double dropped() const { return sum_.dropped / sequences_; }
+  double budget_share() const { return sum_.budget_share; }  // the least of all sequences
 
  private:
   int32_t sequences_ = 0;

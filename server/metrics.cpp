@@ -112,6 +112,9 @@ void add_cache(Snapshot& snapshot, const EngineStats& stats, const EngineOptions
   bytes("any", "free", (total - used) * page_bytes);
   bytes("any", "window", static_cast<double>(stats.residual_bytes));
   bytes("any", "tables", static_cast<double>(stats.table_bytes));
+  snapshot.counter("tessera:kv_tightenings_total",
+                   "Steps in which budgets of running sequences were tightened for want of pages",
+                   stats.kv_tightenings);
   snapshot.counter("tessera:kv_demotions_total",
                    "Tokens of one KV head that a policy moved to the low tier", stats.kv_demotions);
   snapshot.counter("tessera:kv_dropped_tokens_total", "Tokens of one KV head that a policy dropped",

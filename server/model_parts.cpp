@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cuda_library.h"
 #include "models/checkpoint.h"
@@ -73,7 +74,8 @@ absl::StatusOr<std::string> read_chat_template(const std::string& name_or_file) 
   return source;
 }
 
-absl::StatusOr<std::unique_ptr<ChatTemplate>> load_chat_template(const Settings& settings) {
+// Reads the chat template and the notation of tool calls, if the model has a template.
+absl::Status load_chat_template(const Settings& settings, Service::Parts& parts) {
   std::optional<std::string> source;
   if (settings.chat_template.empty()) {
     TESSERA_ASSIGN_OR_RETURN(source, find_chat_template(settings.model));
@@ -83,7 +85,7 @@ absl::StatusOr<std::unique_ptr<ChatTemplate>> load_chat_template(const Settings&
   if (!source) {
     spdlog::warn("{} has no chat template: chats are refused, completions are served",
                  settings.model.string());
-    return nullptr;
+    return absl::OkStatus();
   }
   absl::StatusOr<std::unique_ptr<ChatTemplate>> parsed = ChatTemplate::parse(*source);
   if (!parsed.ok()) {
@@ -93,7 +95,12 @@ absl::StatusOr<std::unique_ptr<ChatTemplate>> load_chat_template(const Settings&
                         absl::StrCat("the chat template of ", origin, ": ",
                                      std::string(parsed.status().message())));
   }
-  return parsed;
+  parts.chat_template = *std::move(parsed);
+  parts.chat_format = chat_format_of(*source, settings.tool_calls);
+  spdlog::info("chats: tool calls {}, thoughts {}",
+               parts.chat_format.tools == nullptr ? "none" : parts.chat_format.tools->name,
+               parts.chat_format.thoughts ? "are separated" : "none");
+  return absl::OkStatus();
 }
 
 void log_model(const std::string& name, const ModelConfig& config) {
@@ -135,17 +142,12 @@ void log_memory(const Settings& settings, const Transformer& model, const Engine
 // Logs the types of a quantised checkpoint.
 absl::Status log_quantized(const Settings& settings) {
   TESSERA_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(settings.model));
-  std::string quantized;
-  for (const TensorType type : checkpoint.matrix_types()) {
-    if (is_quantized(type)) {
-      absl::StrAppend(&quantized, quantized.empty() ? "" : ", ", std::string(name(type)));
-    }
-  }
+  const std::set<std::string> quantized = checkpoint.quantised_types();
   if (!quantized.empty()) {
-    spdlog::info("the checkpoint holds matrices in {}: {} (--weights)", quantized,
-                 settings.weights
-                     ? absl::StrCat("converted to ", std::string(name(*settings.weights)))
-                     : "kept as they are");
+    spdlog::info(
+        "the checkpoint holds matrices in {}: {} (--weights)", absl::StrJoin(quantized, ", "),
+        settings.weights ? absl::StrCat("converted to ", std::string(name(*settings.weights)))
+                         : "kept as they are");
   }
   return absl::OkStatus();
 }
@@ -214,7 +216,7 @@ absl::StatusOr<Service::Parts> load_model_parts(const Settings& settings, Thread
   Service::Parts parts;
   parts.model_name = model_name(settings);
   TESSERA_ASSIGN_OR_RETURN(parts.tokenizer, Tokenizer::load(settings.model));
-  TESSERA_ASSIGN_OR_RETURN(parts.chat_template, load_chat_template(settings));
+  TESSERA_RETURN_IF_ERROR(load_chat_template(settings, parts));
   TESSERA_ASSIGN_OR_RETURN(parts.engine, load_engine(settings, pool, ranks));
   parts.metrics = std::make_unique<Metrics>(parts.model_name);
   parts.grammar_compiler = GrammarCompiler::create(

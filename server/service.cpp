@@ -135,13 +135,23 @@ absl::Status check_room(const GenerateRequest& request, int64_t prompt_tokens, i
   if (fits_context(prompt_tokens, request.max_tokens, context)) {
     return absl::OkStatus();
   }
-  const bool chat = std::holds_alternative<std::vector<ChatMessage>>(request.prompt);
+  const bool chat = std::holds_alternative<Conversation>(request.prompt);
   return invalid_field(
       chat ? "messages" : "prompt",
       fmt::format("the {} {} tokens, but this model's maximum context length is {} tokens{}",
                   chat ? "messages have" : "prompt has", prompt_tokens, context,
                   request.max_tokens == 0 ? "" : ", at least one of them for the completion"),
       "context_length_exceeded");
+}
+
+// Returns: true if a template has begun the thought of the answer.
+bool ends_in_thought(const std::vector<TextSegment>& segments) {
+  if (segments.empty() || !segments.back().parse_special) {
+    return false;
+  }
+  std::string_view text = segments.back().text;
+  text = text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
+  return text.ends_with("<think>");
 }
 
 // Returns: the bytes of the longest token's text.
@@ -209,10 +219,11 @@ absl::StatusOr<Accepted> Service::generate(GenerateRequest request,
   const Clock::time_point received = Clock::now();
   const int64_t context = state_->parts.engine->options().context;
   Accepted accepted;
-  TESSERA_ASSIGN_OR_RETURN(
-      accepted.prompt, tokenize_within(request.prompt, request.prompt_options,
-                                       static_cast<std::size_t>(context) * state_->longest_token *
-                                           kNormalizedShare));
+  TESSERA_ASSIGN_OR_RETURN(Encoded encoded, encode(request.prompt, request.prompt_options,
+                                                   static_cast<std::size_t>(context) *
+                                                       state_->longest_token * kNormalizedShare));
+  accepted.prompt = std::move(encoded.ids);
+  accepted.open_thought = encoded.open_thought;
   const auto prompt_tokens = static_cast<int64_t>(accepted.prompt.size());
   if (const absl::Status status = check_room(request, prompt_tokens, context); !status.ok()) {
     return refuse(status);
@@ -290,9 +301,12 @@ absl::StatusOr<EngineRequest> Service::engine_request(const GenerateRequest& req
 }
 
 TextStream Service::make_text(const GenerateRequest& request) const {
-  const bool chat = std::holds_alternative<std::vector<ChatMessage>>(request.prompt);
-  return {
-      tokenizer(), {.keep_special = request.keep_special, .continues_text = !chat}, request.stop};
+  const bool chat = std::holds_alternative<Conversation>(request.prompt);
+  return {tokenizer(),
+          {.keep_special = request.keep_special,
+           .continues_text = !chat,
+           .printed = request.printed_special},
+          request.stop};
 }
 
 // Counts a refused request. Returns: `status`.
@@ -340,14 +354,15 @@ absl::StatusOr<ByteBudget::Share> Service::take_room(const GenerateRequest& requ
 
 absl::StatusOr<std::vector<int32_t>> Service::tokenize(const Prompt& prompt,
                                                        const PromptOptions& options) const {
-  return tokenize_within(prompt, options, std::numeric_limits<std::size_t>::max());
+  TESSERA_ASSIGN_OR_RETURN(Encoded encoded,
+                           encode(prompt, options, std::numeric_limits<std::size_t>::max()));
+  return std::move(encoded.ids);
 }
 
-// As tokenize().
-// Errors: InvalidArgument besides, without the work, if the text has more than `max_bytes`.
-absl::StatusOr<std::vector<int32_t>> Service::tokenize_within(const Prompt& prompt,
-                                                              const PromptOptions& options,
-                                                              std::size_t max_bytes) const {
+// Errors: as tokenize(); InvalidArgument besides, without the work, if the text has more than
+// `max_bytes`.
+absl::StatusOr<Service::Encoded> Service::encode(const Prompt& prompt, const PromptOptions& options,
+                                                 std::size_t max_bytes) const {
   const auto check_bytes = [&](const char* field, std::size_t bytes) {
     return bytes <= max_bytes
                ? absl::OkStatus()
@@ -360,27 +375,41 @@ absl::StatusOr<std::vector<int32_t>> Service::tokenize_within(const Prompt& prom
   if (const auto* text = std::get_if<std::string>(&prompt)) {
     TESSERA_RETURN_IF_ERROR(check_bytes("prompt", text->size()));
     const TextSegment segment{*text, options.parse_special};
-    return tokenizer().encode({&segment, 1}, options.add_bos);
+    return Encoded{tokenizer().encode({&segment, 1}, options.add_bos)};
   }
   if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) {
-    return *ids;
+    return Encoded{*ids};
   }
   if (state_->parts.chat_template == nullptr) {
     return absl::InvalidArgumentError(
         fmt::format("the model {} has no chat template: chats are not available, completions are",
                     model_name()));
   }
+  const auto& conversation = std::get<Conversation>(prompt);
   ChatTemplate::Variables variables = state_->variables;
   variables.add_generation_prompt = options.add_generation_prompt;
-  TESSERA_ASSIGN_OR_RETURN(
-      const std::vector<TextSegment> segments,
-      state_->parts.chat_template->render(std::get<std::vector<ChatMessage>>(prompt), variables));
+  TESSERA_ASSIGN_OR_RETURN(std::vector<TextSegment> segments,
+                           state_->parts.chat_template->render(conversation, variables));
   std::size_t bytes = 0;
   for (const TextSegment& segment : segments) {
     bytes += segment.text.size();
   }
   TESSERA_RETURN_IF_ERROR(check_bytes("messages", bytes));
-  return tokenizer().encode(segments, /*add_bos=*/false);  // the template writes the BOS token
+  bool open_thought = ends_in_thought(segments);
+  if (open_thought && options.close_thought) {
+    segments.push_back({"\n</think>\n\n", /*parse_special=*/true});
+    open_thought = false;
+  }
+  if (!options.answer_begin.empty()) {
+    segments.push_back({options.answer_begin, /*parse_special=*/true});
+  }
+  // The template writes the BOS token.
+  return Encoded{tokenizer().encode(segments, /*add_bos=*/false), open_thought};
+}
+
+absl::StatusOr<AnswerNotation> Service::prepare_chat(const ToolUse& use,
+                                                     GenerateRequest& request) const {
+  return tessera::prepare_chat(state_->parts.chat_format, tokenizer(), use, request);
 }
 
 absl::StatusOr<std::string> Service::detokenize(std::span<const int32_t> ids) const {
@@ -394,7 +423,8 @@ absl::StatusOr<std::string> Service::detokenize(std::span<const int32_t> ids) co
     }
     text += detokenizer.push(ids[i]);
   }
-  return text + detokenizer.finish();
+  text += detokenizer.finish();
+  return text;
 }
 
 bool Service::ready() const {
@@ -428,6 +458,9 @@ const Engine& Service::engine() const {
 }
 const Metrics& Service::metrics() const {
   return *state_->parts.metrics;
+}
+ByteBudget* Service::budget() const {
+  return state_->parts.budget;
 }
 std::size_t Service::max_answer_bytes() const {
   return state_->parts.max_answer_bytes;

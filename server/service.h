@@ -16,6 +16,7 @@
 #include "models/text/tokenizer.h"
 #include "server/byte_budget.h"
 #include "server/caller.h"
+#include "server/chat/chat_format.h"
 #include "server/grammar/grammar_spec.h"
 #include "server/grammar/grammar_store.h"
 #include "server/kv_overrides.h"
@@ -27,14 +28,16 @@ class MemoryGuard;
 class Metrics;
 struct RequestRecord;
 
-// A text, token ids, or the messages of a chat.
-using Prompt = std::variant<std::string, std::vector<int32_t>, std::vector<ChatMessage>>;
+// A text, token ids, or a chat.
+using Prompt = std::variant<std::string, std::vector<int32_t>, Conversation>;
 
 // Conversion of a prompt to token ids. A prompt of token ids is not changed.
 struct PromptOptions {
   bool add_bos = true;                // for a text, if the checkpoint asks for it; never for a chat
   bool parse_special = false;         // parses special tokens in a text
   bool add_generation_prompt = true;  // a chat ends with the start of the assistant's turn
+  bool close_thought = false;         // if the chat ends inside a thought: it ends that too
+  std::string answer_begin{};         // after the chat; special tokens are parsed
 };
 
 // One generation request, the same for both front ends: the engine's options without the seed, and
@@ -46,6 +49,7 @@ struct GenerateRequest : RequestOptions {
   std::optional<int32_t> max_tokens;  // none: as many as the context has room for; 0: prefill only
   std::vector<std::string> stop;      // never part of the returned text
   bool keep_special = false;          // prints special tokens
+  std::vector<int32_t> printed_special{};  // special tokens that are printed all the same
   KvOverrides kv;
   // The grammar that the text must match, and its compiled form, which Service::compile makes.
   std::optional<GrammarSpec> grammar;
@@ -69,6 +73,7 @@ struct Generation {
 // An accepted request.
 struct Accepted {
   std::vector<int32_t> prompt;          // token ids as submitted
+  bool open_thought = false;            // the prompt ends inside a model's thought
   std::vector<Generation> generations;  // one for each sink
   ByteBudget::Share room;               // for the answer; held until the client has it
 };
@@ -81,7 +86,8 @@ class Service {
     std::string model_name;
     std::unique_ptr<Tokenizer> tokenizer;
     std::unique_ptr<ChatTemplate> chat_template;  // null: chat requests are refused
-    std::unique_ptr<Engine> engine;               // started, or driven by step()
+    ChatFormat chat_format{};
+    std::unique_ptr<Engine> engine;  // started, or driven by step()
     std::unique_ptr<Metrics> metrics;
     ByteBudget* budget = nullptr;                // of answers; not owned. Null: unbounded
     std::size_t max_answer_bytes = 256U << 20U;  // of one request, by answer_bytes()
@@ -95,6 +101,9 @@ class Service {
 
   // Compiles a grammar, as GrammarStore::get. Errors name the spec's field.
   void compile(const GrammarSpec& spec, GrammarStore::Done done);
+
+  // As prepare_chat(), for the served model.
+  absl::StatusOr<AnswerNotation> prepare_chat(const ToolUse& use, GenerateRequest& request) const;
 
   // Generates one sequence for each of `sinks`, with consecutive seeds. Events go to the sinks on
   // the engine thread (see EventSink), after the metrics have recorded them.
@@ -140,13 +149,18 @@ class Service {
   const Engine& engine() const;
   const Metrics& metrics() const;
   std::size_t max_answer_bytes() const;
+  ByteBudget* budget() const;  // of answers; null: unbounded
 
  private:
   struct State;
 
-  absl::StatusOr<std::vector<int32_t>> tokenize_within(const Prompt& prompt,
-                                                       const PromptOptions& options,
-                                                       std::size_t max_bytes) const;
+  // A prompt as token ids.
+  struct Encoded {
+    std::vector<int32_t> ids;
+    bool open_thought = false;
+  };
+  absl::StatusOr<Encoded> encode(const Prompt& prompt, const PromptOptions& options,
+                                 std::size_t max_bytes) const;
   absl::StatusOr<ByteBudget::Share> take_room(const GenerateRequest& request, std::size_t samples,
                                               int64_t prompt_tokens, int64_t max_tokens) const;
 

@@ -47,7 +47,7 @@ std::size_t possible_beginning(std::string_view text, std::string_view stop) {
 
 TextStream::TextStream(const Tokenizer& tokenizer, Detokenizer::Options options,
                        std::vector<std::string> stop)
-    : detokenizer_(tokenizer, options), stop_(std::move(stop)) {
+    : detokenizer_(tokenizer, std::move(options)), stop_(std::move(stop)) {
   std::erase(stop_, "");
 }
 
@@ -70,6 +70,7 @@ std::string TextStream::finish() {
 std::string TextStream::release(bool final) {
   if (const std::optional<Match> match = first_match(held_, stop_)) {
     stopped_ = true;
+    found_ = held_.substr(match->begin, match->end - match->begin);
     held_.resize(match->begin);
     return std::exchange(held_, {});
   }

@@ -15,6 +15,10 @@ inline ModelConfig with_four_kv_heads(ModelConfig config) {
   config.heads = 8;
   config.kv_heads = 4;
   config.head_dim = 32;
+  if (RopeScaling& scaling = config.rope_scaling; scaling.kind == RopeScaling::Kind::longrope) {
+    scaling.short_factors.resize(16, 2);
+    scaling.long_factors.resize(16, 21);
+  }
   return config;
 }
 

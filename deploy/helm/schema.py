@@ -26,6 +26,8 @@ DERIVED = {
     "tls-cert": "tls",
     "tls-key": "tls",
     "tensor-parallel": "ranks",
+    "kv-events": "kvEvents",
+    "kv-events-topic": "kvEvents",
 }
 
 # Forms of a setting's value, by the name of its kind in --help.
@@ -34,6 +36,7 @@ KINDS = {
     "COUNT": {"type": "integer", "minimum": 0},
     "TOKENS": {"type": "integer", "minimum": 0},
     "BYTES": {"type": ["string", "integer"], "pattern": "^[0-9]+(B|KiB|MiB|GiB|TiB)?$"},
+    "SHARE": {"type": ["string", "number"], "minimum": 0.1, "maximum": 1},
     "TIME": {"type": ["string", "integer"], "pattern": "^[0-9]+(ms|s|m)?$"},
 }
 
@@ -50,6 +53,7 @@ CONSTRAINTS = {
     "storage.size": QUANTITY,
     "storage.path": {"type": "string", "pattern": "^/"},
     "sharedMemory": QUANTITY,
+    "kvEvents.port": KINDS["PORT"],
     "probes.type": {"enum": ["http", "grpc"]},
     "service.type": {"enum": ["ClusterIP", "NodePort", "LoadBalancer"]},
     "disruptionBudget.maxUnavailable": {"type": ["integer", "string"], "pattern": "^[0-9]+%$"},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/kv/kv_tightening.h"
 #include "kernels/check.h"
 
 namespace tessera {
@@ -28,6 +29,7 @@ KvUsage KvAccounting::usage(const KvSlot& slot) const {
   const int64_t heads = ranks_.ranks() * arena_.shape().slot_rows();
   KvUsage usage{.bytes = slot_bytes(slot),
                 .f16_bytes = heads * of.tokens * 2 * arena_.shape().head_dim * 2,
+                .budget_share = budget_share(of.floor, of.tightenings),
                 .kept = {}};
   if (!of.compressed) {  // all rows hold the same tokens, so no copy from the backend is needed
     usage.high = of.tokens - of.low_tokens;

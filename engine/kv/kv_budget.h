@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "kernels/kv/kv_page.h"
@@ -76,6 +77,19 @@ struct KvDemand {
     }
     return count;
   }
+};
+
+// Steps in which a budget can be tightened (kv_tightening.h). They reach every floor that a request
+// may set: 0.75^9 is less than 0.1.
+inline constexpr int32_t kMaxTightenings = 9;
+
+// The pages that tightening the budget of one running sequence frees, for planning. All zero if it
+// cannot be tightened.
+struct KvTightening {
+  // Lower bound with i + 1 further steps. Never falls with i.
+  std::array<int64_t, kMaxTightenings> freed = {};
+  int64_t pages_needed = 0;  // pages that must be available in between
+  int32_t steps = 0;         // steps taken before
 };
 
 }  // namespace tessera

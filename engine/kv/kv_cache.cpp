@@ -22,7 +22,11 @@ std::unique_ptr<PrefixCache> make_prefix_cache(const KvCacheOptions& options, Kv
     const auto place = std::find(shape.formats.begin(), shape.formats.end(), format);
     ladder.push_back(static_cast<uint8_t>(place - shape.formats.begin()));
   }
-  return std::make_unique<PrefixCache>(arena, ladder, backend, stream, scratch);
+  auto cache = std::make_unique<PrefixCache>(arena, ladder, backend, stream, scratch);
+  if (options.prefix_events != nullptr) {
+    cache->report(*options.prefix_events, options.preset.policy.high);
+  }
+  return cache;
 }
 
 }  // namespace
@@ -39,7 +43,7 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::create(const KvCacheOptions& o
     }
   }
   std::unique_ptr<KvArena> arena = KvArena::make(shape, backend.memory, stream);
-  if (arena == nullptr) {
+  if (arena == nullptr || (options.populate && !arena->populate())) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the system refused ", shape.total_bytes(), " bytes of KV memory"));
   }
@@ -85,9 +89,11 @@ KvScoring KvCache::scoring(const KvSlot& slot) const {
 // ---- slots
 
 // A budget in bytes applies to the whole sequence; each rank gets its share of it.
-KvSlot KvCache::open_slot(const KvPolicy& policy, int32_t prompt_tokens) {
-  SlotState state{
-      .policy = policy, .tiers = tiers_of(policy, shape()), .prompt_tokens = prompt_tokens};
+KvSlot KvCache::open_slot(const KvPolicy& policy, int32_t prompt_tokens, float floor) {
+  SlotState state{.policy = policy,
+                  .tiers = tiers_of(policy, shape()),
+                  .prompt_tokens = prompt_tokens,
+                  .floor = floor};
   state.policy.keep_bytes /= accounting_.rank_totals().ranks();
   return {*this, slots_.open(state)};
 }
@@ -211,6 +217,21 @@ void KvCache::compress(std::span<const KvSlot* const> slots) {
   }
   // A row may take a page before it frees one.
   prefixes_.make_room(shape().slot_rows() * std::ssize(planned));
+  run_compressions(planned);
+}
+
+void KvCache::tighten(const KvSlot& slot, int32_t steps) {
+  settle_growth();
+  const KvTightening promised = planning_.tightening(slot);
+  const int64_t own = planning_.own_pages(slot, 0);
+  prefixes_.make_room(promised.pages_needed);
+  run_compressions(compressor_.plan_tightening(slot, steps, accounting_.rank_totals().ranks()));
+  TESSERA_CHECK(
+      own - planning_.own_pages(slot, 0) >= promised.freed[static_cast<size_t>(steps - 1)],
+      "tightening frees fewer pages than were planned");
+}
+
+void KvCache::run_compressions(std::span<const KvCompression> planned) {
   const std::span<const KvCompressed> results = compressor_.run();
   compressed_.clear();
   for (size_t i = 0; i < planned.size(); ++i) {

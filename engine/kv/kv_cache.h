@@ -60,7 +60,8 @@ class KvCache {
 
   // Opens an empty slot for a sequence with a prompt of `prompt_tokens` tokens.
   // Requires: a free slot; check(policy) is OK.
-  KvSlot open_slot(const KvPolicy& policy, int32_t prompt_tokens);
+  // floor: share of its policy's budget below which the slot is never tightened; 1: never at all.
+  KvSlot open_slot(const KvPolicy& policy, int32_t prompt_tokens, float floor = 1);
   // The same with the default preset.
   // Requires: that preset is not lossy.
   KvSlot open_slot() { return open_slot(default_policy_, 0); }
@@ -77,6 +78,12 @@ class KvCache {
   // Requires: each slot at most once; available pages: one for each page-table row of the
   // compressed slots, if the policy has a low tier (KvDemand::growth counts them).
   void compress(std::span<const KvSlot* const> slots);
+
+  // Tightens the slot's budget by `steps` steps, and drops or demotes tokens at once
+  // (kv_tightening.h). Collective.
+  // Requires: KvPlanning::tightening(slot) counts pages for these steps; its pages_needed are
+  // available; all reserved tokens are stored and scored.
+  void tighten(const KvSlot& slot, int32_t steps);
 
   // Lets each target begin with tokens of its source. Full pages are shared; partly filled pages
   // and the residual buffer are copied.
@@ -129,6 +136,7 @@ class KvCache {
   KvCache(const KvCacheOptions& options, Memory memory, const Backend& backend, Stream stream);
   void close(std::span<const int32_t> slots);
   void settle_growth();
+  void run_compressions(std::span<const KvCompression> planned);
 
   const KvPolicy default_policy_;
   const KvModel model_;

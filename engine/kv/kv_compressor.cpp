@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "engine/kv/kv_tightening.h"
+#include "kernels/check.h"
+
 namespace tessera {
 
 KvCompressor::KvCompressor(KvArena& arena, SlotTable& slots, const Backend& backend, Stream stream,
@@ -26,15 +29,26 @@ std::span<const KvCompression> KvCompressor::plan(std::span<const KvSlot* const>
   for (const KvSlot* const handle : slots) {
     const SlotState& slot = slots_.at(*handle);
     if (is_due(slot)) {
-      planned_.push_back({.slot = handle->index(),
-                          .tiers = slot.tiers,
-                          .policy = slot.policy,
-                          .tokens = slot.tokens,
-                          .prompt_tokens = slot.prompt_tokens,
-                          .evaluated = slot.evaluated,
-                          .pool_scores = !slot.compressed});
+      planned_.push_back(compression_of(handle->index(), slot,
+                                        tightened_policy(slot, slot.tightenings, arena_.shape())));
     }
   }
+  return planned_;
+}
+
+std::span<const KvCompression> KvCompressor::plan_tightening(const KvSlot& handle, int32_t steps,
+                                                             int32_t ranks) {
+  SlotState& slot = slots_.at(handle);
+  TESSERA_CHECK(slot.policy.is_lossy() && slot.compressed,
+                "a slot that has no budget is tightened");
+  if (slot.tightenings == 0) {
+    slot.stored_share = stored_share(slot, arena_.shape(), ranks);
+  }
+  slot.tightenings += steps;
+  KvPolicy policy = tightened_policy(slot, slot.tightenings, arena_.shape());
+  policy.rule = KvRule::budget;  // a rule with a lag would wait
+  planned_.clear();
+  planned_.push_back(compression_of(handle.index(), slot, policy));
   return planned_;
 }
 

@@ -22,6 +22,11 @@ class KvCompressor {
   // whose prompt has just become complete, slots in which a group has closed since the last
   // compression (with compress_generated), and slots that were handed blocks. Changes no slot.
   std::span<const KvCompression> plan(std::span<const KvSlot* const> slots);
+  // Plans to tighten a slot's budget by `steps` steps.
+  // ranks: over which KV heads are split.
+  // Returns: the work, valid until the next call.
+  // Requires: a compressed slot of a lossy policy.
+  std::span<const KvCompression> plan_tightening(const KvSlot& slot, int32_t steps, int32_t ranks);
   // Runs the last plan.
   // Returns: the result for each of its entries, valid until the next call.
   std::span<const KvCompressed> run();

@@ -1,6 +1,9 @@
 #include "engine/kv/kv_planning.h"
 
+#include <algorithm>
+
 #include "engine/kv/kv_shape.h"
+#include "engine/kv/kv_tightening.h"
 
 namespace tessera {
 
@@ -54,6 +57,36 @@ int64_t KvPlanning::own_pages(const KvSlot& slot, int32_t forked) const {
   }
   const int64_t low = forked > 0 ? 0 : prefixes_->cached_low_pages(slot.index());
   return own - prefixes_->cached_high_pages(slot.index(), forked) - low;
+}
+
+KvTightening KvPlanning::tightening(const KvSlot& slot) const {
+  const SlotState& state = slots_.at(slot);
+  KvTightening result{.steps = state.tightenings};
+  if (!state.compressed || state.floor >= 1) {
+    return result;
+  }
+  SlotState of = state;
+  if (of.tightenings == 0) {
+    of.stored_share = stored_share(of, shape_, accounting_.rank_totals().ranks());
+  }
+  const int64_t own = own_pages(slot, 0);
+  const int64_t shared = prefixes_ == nullptr ? 0 : prefixes_->cached_high_pages(slot.index(), 0);
+  const auto shared_tokens =
+      static_cast<int32_t>(shared / shape_.slot_rows() * page_tokens(of.policy));
+  int64_t freed = 0;
+  for (int32_t i = 0; i < kMaxTightenings; ++i) {
+    const int32_t steps = of.tightenings + i + 1;
+    if (budget_share(of.floor, steps) < budget_share(of.floor, steps - 1)) {
+      KvPolicy policy = tightened_policy(of, steps, shape_);
+      policy.rule = KvRule::budget;
+      const int64_t after =
+          pages_after(compression_of(slot.index(), of, policy), shared_tokens, shape_) - shared;
+      freed = std::max(freed, own - after);
+      result.pages_needed = policy.has_low_tier() ? shape_.slot_rows() : 0;
+    }
+    result.freed[static_cast<size_t>(i)] = freed;
+  }
+  return result;
 }
 
 int64_t KvPlanning::token_capacity() const {

@@ -15,6 +15,8 @@ struct KvUsage {
   double high = 0;
   double low = 0;
   double dropped = 0;
+  // Share of its policy's budget that memory pressure has left; 1: it was never tightened.
+  double budget_share = 1;
   // [layers * kv_heads], tokens not dropped; empty if the policy is not lossy.
   std::vector<int32_t> kept{};
 };

@@ -24,6 +24,11 @@ struct SlotState {
   int32_t low_tokens = 0;  // first tokens, attached from demoted blocks; 0 for a lossy policy
   int32_t evaluated = 0;   // KvCompression::evaluated of the next call
   int32_t groups = 0;      // closed groups at the last compression
+  // Tightening (kv_tightening.h): smallest share of its budget, steps taken, and the share of
+  // tokens that were stored at the first of them.
+  float floor = 1;
+  int32_t tightenings = 0;
+  float stored_share = 1;
   int64_t high_pages = 0;  // on this rank, by tier
   int64_t low_pages = 0;
 

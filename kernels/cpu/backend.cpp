@@ -3,6 +3,7 @@
 #include "kernels/check.h"
 #include "kernels/cpu/attention/ops.h"
 #include "kernels/cpu/compress/ops.h"
+#include "kernels/cpu/experts/ops.h"
 #include "kernels/cpu/linear/linear.h"
 #include "kernels/cpu/pages/ops.h"
 #include "kernels/cpu/rows/ops.h"
@@ -34,6 +35,9 @@ constexpr Backend kScalar{
     .linear = scalar::linear,
     .rope = scalar::rope,
     .silu_mul = scalar::silu_mul,
+    .route = scalar::route,
+    .expert_linear = scalar::expert_linear,
+    .combine = scalar::combine,
     .kv_resize = scalar::kv_resize,
     .kv_fork = scalar::kv_fork,
     .kv_swap_out = scalar::kv_swap_out,
@@ -67,6 +71,9 @@ constexpr Backend kAvx2{
     .linear = avx2::linear,
     .rope = avx2::rope,
     .silu_mul = avx2::silu_mul,
+    .route = avx2::route,
+    .expert_linear = avx2::expert_linear,
+    .combine = avx2::combine,
     .kv_resize = avx2::kv_resize,
     .kv_fork = avx2::kv_fork,
     .kv_swap_out = avx2::kv_swap_out,
@@ -100,6 +107,9 @@ constexpr Backend kAvx512{
     .linear = avx512::linear,
     .rope = avx512::rope,
     .silu_mul = avx512::silu_mul,
+    .route = avx512::route,
+    .expert_linear = avx512::expert_linear,
+    .combine = avx512::combine,
     .kv_resize = avx512::kv_resize,
     .kv_fork = avx512::kv_fork,
     .kv_swap_out = avx512::kv_swap_out,
@@ -129,6 +139,7 @@ constexpr Backend kAmx = [] {
   Backend backend = kAvx512Fp16;
   backend.isa = "amx";
   backend.linear = amx::linear;
+  backend.expert_linear = amx::expert_linear;
   backend.attention = amx::attention;
   return backend;
 }();

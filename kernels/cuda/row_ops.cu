@@ -15,14 +15,16 @@ embed_kernel(const int32_t* tokens, EmbedArgs args) {
   const int64_t token = tokens[block_x()];
   float* out = args.out.data + block_x() * args.out.stride;
   for (int64_t i = thread(); i < args.out.cols; i += kRowThreads) {
-    out[i] = args.table.data != nullptr ? as_f32(args.table.data[token * args.table.stride + i])
-                                        : args.table_f32.data[token * args.table_f32.stride + i];
+    const float value = args.table.data != nullptr
+                            ? as_f32(args.table.data[token * args.table.stride + i])
+                            : args.table_f32.data[token * args.table_f32.stride + i];
+    out[i] = value * args.scale;
   }
 }
 
 TESSERA_KERNEL(kRowThreads)
 rms_norm_kernel(MatrixView<const float> in, const float* weight, int64_t width, float epsilon,
-                MatrixView<float> out) {
+                float scale, MatrixView<float> out) {
   const float* from = in.data + block_x() * in.stride + block_y() * width;
   float* to = out.data + block_x() * out.stride + block_y() * width;
   float squares = 0;
@@ -30,7 +32,7 @@ rms_norm_kernel(MatrixView<const float> in, const float* weight, int64_t width, 
     squares += from[i] * from[i];
   }
   const float sum = block_sum(squares, shared<OfWarps<float>>());
-  const float inverse = 1.0f / sqrt(sum / static_cast<float>(width) + epsilon);
+  const float inverse = scale / sqrt(sum / static_cast<float>(width) + epsilon);
   for (int64_t i = thread(); i < width; i += kRowThreads) {
     to[i] = from[i] * inverse * weight[i];
   }
@@ -53,11 +55,23 @@ rope_kernel(MatrixView<float> heads, const int32_t* positions, const float* cos,
   }
 }
 
+TESSERA_DEVICE float activated(float gate, Activation activation) {
+  switch (activation) {
+    case Activation::silu:
+      break;
+    case Activation::gelu:
+      return gate * 0.5f * (1.0f + erf(gate * 0.70710678f));
+    case Activation::gelu_tanh:
+      return gate * 0.5f * (1.0f + tanh(0.79788456f * (gate + 0.044715f * gate * gate * gate)));
+  }
+  return gate / (1.0f + exp(-gate));
+}
+
 TESSERA_KERNEL(kRowThreads)
-silu_mul_kernel(MatrixView<const float> gate_up, MatrixView<float> out) {
+silu_mul_kernel(MatrixView<const float> gate_up, MatrixView<float> out, Activation activation) {
   const float* gate = gate_up.data + block_x() * gate_up.stride;
   for (int64_t i = block_y() * kRowThreads + thread(); i < out.cols; i += grid_y() * kRowThreads) {
-    out.data[block_x() * out.stride + i] = gate[i] / (1.0f + exp(-gate[i])) * gate[out.cols + i];
+    out.data[block_x() * out.stride + i] = activated(gate[i], activation) * gate[out.cols + i];
   }
 }
 
@@ -78,7 +92,7 @@ void rms_norm(const RmsNormArgs& args, Stream stream) {
   shape.grid_y = static_cast<int32_t>(args.in.cols / width);
   shape.shared_bytes = sizeof(OfWarps<float>);
   launch(stream, shape, rms_norm_kernel, args.in, args.weight.data(), width, args.epsilon,
-         args.out);
+         args.scale, args.out);
 }
 
 void rope(const RopeArgs& args, Stream stream) {
@@ -91,7 +105,7 @@ void silu_mul(const SiluMulArgs& args, Stream stream) {
   // A row is divided over several blocks, so that few rows still occupy every multiprocessor.
   constexpr int64_t kColumns = 4 * kRowThreads;
   shape.grid_y = static_cast<int32_t>(div_ceil(args.out.cols, kColumns));
-  launch(stream, shape, silu_mul_kernel, args.gate_up, args.out);
+  launch(stream, shape, silu_mul_kernel, args.gate_up, args.out, args.activation);
 }
 
 }  // namespace tessera::cuda

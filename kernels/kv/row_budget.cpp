@@ -7,30 +7,32 @@ namespace tessera {
 namespace {
 
 // Returns: max tokens of a row, the open group included, whose closed tokens fit `pages` pages.
-int32_t tokens_in(const KvPool& pool, const KvCompression& sequence, int64_t pages) {
-  const int64_t high_capacity = pool.pages.layouts[sequence.tiers.high].capacity;
-  const int64_t low_capacity = pool.pages.layouts[sequence.tiers.low].capacity;
+int32_t tokens_in(const BudgetPages& of, const KvCompression& sequence, int64_t pages) {
   const int32_t open = sequence.tokens % kKvGroup;
   const int32_t in_high_anyway =
       std::min(sequence.tokens, sequence.policy.sinks + sequence.policy.recent * kKvGroup + open);
-  for (int32_t tokens = sequence.tokens; tokens > open; --tokens) {
+  const auto fit = [&](int32_t tokens) {
     int64_t high = tokens;
     if (sequence.policy.has_low_tier()) {
       high = std::llround(double{sequence.policy.high_share} * tokens);
       high = std::clamp<int64_t>(high, std::min(tokens, in_high_anyway), tokens);
     }
-    if (div_ceil(std::max<int64_t>(high - open, 0), high_capacity) +
-            div_ceil(tokens - high, low_capacity) <=
-        pages) {
-      return tokens;
-    }
+    return div_ceil(std::max<int64_t>(high - open, 0), of.high_capacity) +
+               div_ceil(tokens - high, of.low_capacity) <=
+           pages;
+  };
+  // Neither tier shrinks with more tokens, so a bisection finds the largest number that fits.
+  int32_t most = open;
+  for (int32_t above = sequence.tokens + 1; above - most > 1;) {
+    const int32_t middle = most + (above - most) / 2;
+    (fit(middle) ? most : above) = middle;
   }
-  return open;
+  return most;
 }
 
 }  // namespace
 
-int32_t row_budget(const KvPool& pool, const KvCompression& sequence) {
+int32_t row_budget(const BudgetPages& pages, const KvCompression& sequence) {
   const KvPolicy& policy = sequence.policy;
   if (policy.keep_share > 0) {
     return static_cast<int32_t>(std::clamp(std::ceil(double{policy.keep_share} * sequence.tokens),
@@ -39,8 +41,16 @@ int32_t row_budget(const KvPool& pool, const KvCompression& sequence) {
   if (policy.keep_tokens > 0) {
     return std::min(policy.keep_tokens, sequence.tokens);
   }
-  const int64_t rows = int64_t{pool.pages.layers} * pool.pages.kv_heads;
-  return tokens_in(pool, sequence, policy.keep_bytes / (rows * pool.pages.page_bytes));
+  return tokens_in(pages, sequence, policy.keep_bytes / (pages.rows * pages.page_bytes));
+}
+
+int32_t row_budget(const KvPool& pool, const KvCompression& sequence) {
+  const KvPagesView& pages = pool.pages;
+  return row_budget({.rows = int64_t{pages.layers} * pages.kv_heads,
+                     .page_bytes = pages.page_bytes,
+                     .high_capacity = pages.layouts[sequence.tiers.high].capacity,
+                     .low_capacity = pages.layouts[sequence.tiers.low].capacity},
+                    sequence);
 }
 
 }  // namespace tessera

@@ -7,8 +7,17 @@
 
 namespace tessera {
 
+// Pages by which a budget in bytes becomes a number of tokens.
+struct BudgetPages {
+  int64_t rows = 0;  // of a slot: layers x KV heads
+  int64_t page_bytes = 0;
+  int32_t high_capacity = 0;  // tokens of a page, by tier
+  int32_t low_capacity = 0;
+};
+
 // Returns: mean budget of a row in tokens, from the policy's keep_share, keep_tokens or keep_bytes
 // at the current length. A budget in bytes counts whole pages, of both tiers if there are two.
+int32_t row_budget(const BudgetPages& pages, const KvCompression& sequence);
 int32_t row_budget(const KvPool& pool, const KvCompression& sequence);
 
 // Sizes that an allocator divides a budget by.

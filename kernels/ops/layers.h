@@ -20,6 +20,7 @@ struct EmbedArgs {
   MatrixView<const bf16> table = {};       // [vocab, hidden]
   MatrixView<const float> table_f32 = {};  // [vocab, hidden]
   const PackedWeight* packed = nullptr;    // [vocab, hidden]; needs Backend::looks_up
+  float scale = 1;                         // of every element
   MatrixView<float> out;                   // [tokens, hidden]
 };
 
@@ -29,6 +30,7 @@ struct RmsNormArgs {
   MatrixView<const float> in;     // [tokens, n * width]
   std::span<const float> weight;  // [width]
   float epsilon = 1e-5f;
+  float scale = 1;        // of every element of `out`
   MatrixView<float> out;  // [tokens, n * width]; may alias `in`
 };
 
@@ -53,9 +55,13 @@ struct RopeArgs {
   int32_t head_dim = 0;
 };
 
+// The function of the gate. gelu is exact (erf), gelu_tanh its approximation by tanh.
+enum class Activation : uint8_t { silu, gelu, gelu_tanh };
+
 struct SiluMulArgs {
   MatrixView<const float> gate_up;  // [tokens, 2 * width]: gate, then up
-  MatrixView<float> out;            // [tokens, width] = silu(gate) * up
+  MatrixView<float> out;            // [tokens, width] = activation(gate) * up
+  Activation activation = Activation::silu;
 };
 
 // Upper bounds for one call of `sample`. Scratch is sized by them once, at start.

@@ -10,8 +10,17 @@
 
 namespace tessera {
 
-// Effect of the field sliding_window: ignored, always used, or used only with use_sliding_window.
-enum class SlidingWindowRule : uint8_t { never, field, switched };
+class JsonFields;
+
+// Effect of the field sliding_window.
+enum class SlidingWindowRule : uint8_t {
+  never,              // none
+  field,              // used in all layers
+  switched,           // use_sliding_window must be false
+  switched_by_layer,  // used with use_sliding_window, in some layers: layer_types, or those from
+                      // max_window_layers on
+  by_layer            // used in the layers of layer_types
+};
 
 // Differences in how config.json is read. The defaults are those of transformers for a config
 // without the field.
@@ -23,6 +32,15 @@ struct ConfigRules {
   int32_t default_head_dim = kHiddenOverHeads;
   SlidingWindowRule sliding_window = SlidingWindowRule::never;
   int32_t default_sliding_window = 0;  // 0: none
+  float default_rope_theta = 10000;
+  bool default_tied_head = false;
+  // The object that has the fields of the language model, beside those of an image encoder. Null:
+  // config.json itself.
+  const char* text_config = nullptr;
+  bool attention_bias = false;  // knows the field attention_bias
+  bool mlp_bias = false;        // knows the field mlp_bias
+  // Reads the fields that this architecture alone has. Null: none.
+  void (*read_own_fields)(JsonFields&, ModelConfig&) = nullptr;
 };
 
 // The architecture in GGUF files.
@@ -39,6 +57,9 @@ struct Architecture {
   std::span<const TensorRule> tensors;
   ConfigRules config;
   GgufRules gguf;
+  const char* prefix = "";  // of every tensor's name in a Hugging Face directory
+  // Beginnings of the names of tensors that are not read, such as an image encoder's.
+  std::span<const char* const> ignored = {};
 };
 
 // Returns: the architectures that this engine supports.

@@ -3,19 +3,23 @@
 
 #include "kernels/check.h"
 #include "models/architectures/architecture.h"
+#include "models/architectures/granite.h"
 #include "models/architectures/llama.h"
 #include "models/architectures/mistral.h"
+#include "models/architectures/mixtral.h"
+#include "models/architectures/phi3.h"
 #include "models/architectures/qwen2.h"
 #include "models/architectures/qwen3.h"
+#include "models/architectures/smollm3.h"
 
 namespace tessera {
 namespace {
 
 constexpr Architecture kTable[] = {
-    architectures::kLlama,
-    architectures::kMistral,
-    architectures::kQwen2,
-    architectures::kQwen3,
+    architectures::kLlama,      architectures::kMistral,  architectures::kMinistral,
+    architectures::kMinistral3, architectures::kMistral3, architectures::kMixtral,
+    architectures::kQwen2,      architectures::kQwen3,    architectures::kQwen3Moe,
+    architectures::kPhi3,       architectures::kGranite,  architectures::kSmolLm3,
 };
 
 }  // namespace

@@ -19,9 +19,13 @@ enum class WeightSlot : uint8_t {
   query_norm,
   key_norm,
   attention_out,
+  attention_out_bias,
   ffn_norm,
+  router,
   gate_up,
+  gate_up_bias,
   down,
+  down_bias,
   final_norm,
   head
 };
@@ -35,12 +39,16 @@ struct TensorRule {
   // The tensor's name. "{layer}" and "{expert}" are indices. Without "{layer}" there is one tensor
   // in the model, and without "{expert}" one in the layer.
   const char* pattern;
-  const char* gguf_pattern;  // the name in a GGUF file
+  const char* gguf_pattern;  // the name in a GGUF file; null: GGUF files have no such model
   WeightSlot slot;           // tensors of one slot follow each other, and are stacked in that order
   int64_t (*rows)(const ModelConfig&);
   int64_t (*cols)(const ModelConfig&);  // null: the tensor is a vector
   ShardAxis split;
   bool (*present)(const ModelConfig&);  // null: always
+  // Both are for a part of a stored tensor, such as q of a fused qkv: all rows of the tensor, and
+  // the part's first one. Null: the tensor is the part.
+  int64_t (*stored_rows)(const ModelConfig&) = nullptr;
+  int64_t (*first_row)(const ModelConfig&) = nullptr;
 };
 
 // Tensor tables are made of parts, one for each block of the decoder.

@@ -27,6 +27,12 @@ inline int64_t head_dim(const ModelConfig& config) {
 inline int64_t ffn(const ModelConfig& config) {
   return config.ffn;
 }
+inline bool attention_bias(const ModelConfig& config) {
+  return config.attention_bias;
+}
+inline bool ffn_bias(const ModelConfig& config) {
+  return config.ffn_bias;
+}
 inline bool tied(const ModelConfig& config) {
   return config.tied_head;
 }
@@ -48,6 +54,19 @@ inline constexpr auto kAttentionTensors = std::to_array<TensorRule>({
     {"model.layers.{layer}.self_attn.k_proj.weight",          "blk.{layer}.attn_k.weight",       qkv,            kv_width,    hidden,      rows, nullptr},
     {"model.layers.{layer}.self_attn.v_proj.weight",          "blk.{layer}.attn_v.weight",       qkv,            kv_width,    hidden,      rows, nullptr},
     {"model.layers.{layer}.self_attn.o_proj.weight",          "blk.{layer}.attn_output.weight",  attention_out,  hidden,      query_width, cols, nullptr},
+});
+
+inline constexpr auto kAttentionBiases = std::to_array<TensorRule>({
+    {"model.layers.{layer}.self_attn.q_proj.bias",            "blk.{layer}.attn_q.bias",         qkv_bias,       query_width, nullptr,     rows, attention_bias},
+    {"model.layers.{layer}.self_attn.k_proj.bias",            "blk.{layer}.attn_k.bias",         qkv_bias,       kv_width,    nullptr,     rows, attention_bias},
+    {"model.layers.{layer}.self_attn.v_proj.bias",            "blk.{layer}.attn_v.bias",         qkv_bias,       kv_width,    nullptr,     rows, attention_bias},
+    {"model.layers.{layer}.self_attn.o_proj.bias",            "blk.{layer}.attn_output.bias",    attention_out_bias, hidden,  nullptr,     none, attention_bias},
+});
+
+inline constexpr auto kFeedForwardBiases = std::to_array<TensorRule>({
+    {"model.layers.{layer}.mlp.gate_proj.bias",               "blk.{layer}.ffn_gate.bias",       gate_up_bias,   ffn,         nullptr,     rows, ffn_bias},
+    {"model.layers.{layer}.mlp.up_proj.bias",                 "blk.{layer}.ffn_up.bias",         gate_up_bias,   ffn,         nullptr,     rows, ffn_bias},
+    {"model.layers.{layer}.mlp.down_proj.bias",               "blk.{layer}.ffn_down.bias",       down_bias,      hidden,      nullptr,     none, ffn_bias},
 });
 
 inline constexpr auto kDenseFeedForwardTensors = std::to_array<TensorRule>({

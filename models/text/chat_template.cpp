@@ -1,6 +1,7 @@
 #include "models/text/chat_template.h"
 
 #include <algorithm>
+#include <array>
 #include <ctime>
 #include <utility>
 
@@ -10,12 +11,15 @@
 #include "models/text/jinja/interpreter.h"
 #include "models/text/jinja/parser.h"
 #include "models/text/json_file.h"
+#include "models/text/json_value.h"
+#include "models/text/message_value.h"
+#include "models/text/plain_tools.h"
+#include "models/text/template_probe.h"
 #include "models/text/utf8.h"
 
 namespace tessera {
 namespace {
 
-using jinja::Dict;
 using jinja::None;
 using jinja::Text;
 using jinja::Value;
@@ -24,21 +28,6 @@ constexpr size_t kMaxTemplateBytes = size_t{1} << 20U;
 
 absl::Status named(const absl::Status& status) {
   return absl::Status(status.code(), "chat template, " + std::string(status.message()));
-}
-
-bool is_plain_role(std::string_view role) {
-  return role.size() <= 64 && std::all_of(role.begin(), role.end(), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                  c == '_' || c == '-';
-         });
-}
-
-absl::StatusOr<Value> message_value(const ChatMessage& message) {
-  Dict dict;
-  dict.items.emplace_back(Text("role"),
-                          Value(Text(repair_utf8(message.role), !is_plain_role(message.role))));
-  dict.items.emplace_back(Text("content"), Value(Text(repair_utf8(message.content), true)));
-  return Value::dict(std::move(dict));
 }
 
 std::vector<TextSegment> segments_of(const Text& text) {
@@ -51,18 +40,90 @@ std::vector<TextSegment> segments_of(const Text& text) {
   return segments;
 }
 
+bool is_standard_role(std::string_view role) {
+  return role == "system" || role == "user" || role == "assistant" || role == "tool";
+}
+
+std::string_view stripped(std::string_view text, bool left, bool right) {
+  constexpr std::string_view kBlanks = " \t\r\n";
+  const size_t begin = left ? std::min(text.find_first_not_of(kBlanks), text.size()) : 0;
+  text.remove_prefix(begin);
+  return right ? text.substr(0, text.find_last_not_of(kBlanks) + 1) : text;
+}
+
+// A template that does not know a role may print nothing of its messages.
+absl::Status check_roles(const Conversation& conversation, const Text& prompt) {
+  size_t at = 0;  // templates print messages in their order
+  for (size_t i = 0; i < conversation.messages.size(); ++i) {
+    const ChatMessage& message = conversation.messages[i];
+    const std::string content = repair_utf8(stripped(message.content, true, true));
+    if (is_standard_role(message.role)) {
+      continue;
+    }
+    at = prompt.bytes().find(content, at);
+    if (at == std::string::npos) {
+      return absl::InvalidArgumentError("messages[" + std::to_string(i) +
+                                        "].role: the model's chat template does not print messages "
+                                        "of the role " +
+                                        message.role.substr(0, 64));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Returns: the prompt up to the end of the last message, without what the template prints after it.
+absl::StatusOr<Text> cut_after_last(const Conversation& conversation, const Text& prompt) {
+  const std::string content = repair_utf8(conversation.messages.back().content);
+  for (const bool right : {false, true}) {  // templates may strip the right end
+    const std::string_view wanted = stripped(content, true, right);
+    const size_t at = prompt.bytes().rfind(wanted);
+    if (!wanted.empty() && at != std::string::npos) {
+      return prompt.slice(0, at + wanted.size());
+    }
+  }
+  return absl::InvalidArgumentError(
+      "continue_final_message: the model's chat template does not print the last message as it is");
+}
+
 class JinjaTemplate final : public ChatTemplate {
  public:
-  explicit JinjaTemplate(jinja::Statements statements) : statements_(std::move(statements)) {}
+  JinjaTemplate(jinja::Statements statements, bool knows_developer)
+      : statements_(std::move(statements)), knows_developer_(knows_developer) {
+    traits_ = probe_template([this](const Conversation& conversation,
+                                    MessageStyle style) -> absl::StatusOr<std::string> {
+      Variables variables;
+      variables.max_work = size_t{1} << 18U;
+      TESSERA_ASSIGN_OR_RETURN(const Text text, print(conversation, style, variables));
+      return text.bytes();
+    });
+  }
 
-  absl::StatusOr<std::vector<TextSegment>> render(const std::vector<ChatMessage>& messages,
+  absl::StatusOr<std::vector<TextSegment>> render(const Conversation& conversation,
                                                   const Variables& variables) const override {
+    Conversation printed = with_plain_tools(conversation, traits_.abilities);
+    for (ChatMessage& message : printed.messages) {
+      if (message.role == "developer" && !knows_developer_) {
+        message.role = "system";
+      }
+    }
+    TESSERA_ASSIGN_OR_RETURN(Text text, print(printed, traits_.style, variables));
+    TESSERA_RETURN_IF_ERROR(check_roles(printed, text));
+    if (printed.continue_final && !printed.messages.empty()) {
+      TESSERA_ASSIGN_OR_RETURN(text, cut_after_last(printed, text));
+    }
+    return segments_of(text);
+  }
+
+ private:
+  absl::StatusOr<Text> print(const Conversation& conversation, MessageStyle style,
+                             const Variables& variables) const {
     std::vector<Value> list;
-    for (const ChatMessage& message : messages) {
-      TESSERA_ASSIGN_OR_RETURN(Value value, message_value(message));
+    for (const ChatMessage& message : conversation.messages) {
+      TESSERA_ASSIGN_OR_RETURN(Value value, message_value(message, style));
       list.push_back(std::move(value));
     }
     TESSERA_ASSIGN_OR_RETURN(Value all, Value::list(std::move(list)));
+    TESSERA_ASSIGN_OR_RETURN(Value tools, tools_value(conversation));
     jinja::Context context;
     context.unix_seconds = variables.unix_seconds.value_or(std::time(nullptr));
     context.max_work = variables.max_work;
@@ -71,15 +132,48 @@ class JinjaTemplate final : public ChatTemplate {
         {"bos_token", Value(Text(variables.bos_token))},
         {"eos_token", Value(Text(variables.eos_token))},
         {"add_generation_prompt", Value(variables.add_generation_prompt)},
-        {"tools", Value(None{})},
+        {"tools", std::move(tools)},
         {"documents", Value(None{})},
     };
-    TESSERA_ASSIGN_OR_RETURN(const Text text, jinja::render(statements_, context));
-    return segments_of(text);
+    TESSERA_RETURN_IF_ERROR(add_variables(conversation.variables, context));
+    return jinja::render(statements_, context);
   }
 
- private:
+  static absl::StatusOr<Value> tools_value(const Conversation& conversation) {
+    if (conversation.tools.empty()) {
+      return Value(None{});
+    }
+    std::vector<Value> list;
+    for (const std::string& tool : conversation.tools) {
+      TESSERA_ASSIGN_OR_RETURN(Value value, parse_json_value(tool));
+      list.push_back(std::move(value));
+    }
+    return Value::list(std::move(list));
+  }
+
+  static absl::Status add_variables(const std::string& json, jinja::Context& context) {
+    if (json.empty()) {
+      return absl::OkStatus();
+    }
+    TESSERA_ASSIGN_OR_RETURN(const Value object, parse_json_value(json));
+    if (object.dict() == nullptr) {
+      return absl::InvalidArgumentError("the template's variables are not a JSON object");
+    }
+    for (const auto& [name, value] : object.dict()->items) {
+      for (const auto& [taken, unused] : context.variables) {
+        if (taken == name.bytes()) {
+          return absl::InvalidArgumentError("the template's variable " + taken +
+                                            " cannot be set by a request");
+        }
+      }
+      context.variables.emplace_back(name.bytes(), value);
+    }
+    return absl::OkStatus();
+  }
+
   const jinja::Statements statements_;
+  const bool knows_developer_;
+  TemplateTraits traits_;
 };
 
 absl::StatusOr<std::optional<std::string>> template_of_config(const nlohmann::json& config) {
@@ -110,7 +204,8 @@ absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::parse(std::string_vi
   }
   absl::StatusOr<jinja::Statements> statements = jinja::parse_template(source);
   if (!statements.ok()) return named(statements.status());
-  return std::make_unique<JinjaTemplate>(std::move(*statements));
+  return std::make_unique<JinjaTemplate>(std::move(*statements),
+                                         source.find("developer") != std::string_view::npos);
 }
 
 absl::StatusOr<std::optional<std::string>> find_chat_template(const std::filesystem::path& model) {

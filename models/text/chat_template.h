@@ -9,14 +9,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "models/text/conversation.h"
 #include "models/text/tokenizer.h"
 
 namespace tessera {
-
-struct ChatMessage {
-  std::string role;
-  std::string content;
-};
 
 // A checkpoint's Jinja chat template, parsed once. Constructs that the interpreter does not support
 // are errors of parse(), so that no request fails because of them later.
@@ -40,13 +36,16 @@ class ChatTemplate {
     size_t max_work = size_t{1} << 29U;   // limit of bytes and steps: seconds, at most 512 MiB
   };
 
-  // Returns: the prompt. Text from a message never has `parse_special`: special tokens in it are
-  // plain text, so a message cannot end its own turn. A role counts as template text if it has only
-  // letters, digits, "_" and "-", because templates make special tokens of it. The template writes
-  // BOS itself.
-  // Errors: InvalidArgument with the text of raise_exception, or with the line of a runtime error;
-  // ResourceExhausted if the template exceeds max_work or recurses too deeply.
-  virtual absl::StatusOr<std::vector<TextSegment>> render(const std::vector<ChatMessage>& messages,
+  // Returns: the prompt. Text from a client, tools included, never has `parse_special`: special
+  // tokens in it are plain text, so a message cannot end its own turn. A role counts as template
+  // text if published templates know it, because some make a special token of it. The template
+  // writes BOS itself. What it would not print of tools stands in its messages (plain_tools.h).
+  // "developer" is the role "system" for a template that does not know it.
+  // Errors: InvalidArgument with the text of raise_exception, with the line of a runtime error, for
+  // tools or variables that are not JSON, and for a message with a role of which the template
+  // prints nothing; also if it exceeds max_work or recurses too deeply, because the same request
+  // never succeeds.
+  virtual absl::StatusOr<std::vector<TextSegment>> render(const Conversation& conversation,
                                                           const Variables& variables) const = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "models/text/detokenizer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "models/text/utf8.h"
@@ -8,11 +9,14 @@ namespace tessera {
 
 Detokenizer::Detokenizer(const Tokenizer& tokenizer, Options options)
     : tokenizer_(tokenizer),
-      options_(options),
-      at_start_(tokenizer.strips_leading_space() && !options.continues_text) {}
+      options_(std::move(options)),
+      at_start_(tokenizer.strips_leading_space() && !options_.continues_text) {}
 
 std::string Detokenizer::push(int32_t id) {
-  std::string bytes = tokenizer_.token_bytes(id, options_.keep_special);
+  const std::vector<int32_t>& printed = options_.printed;
+  const bool keeps =
+      options_.keep_special || std::find(printed.begin(), printed.end(), id) != printed.end();
+  std::string bytes = tokenizer_.token_bytes(id, keeps);
   if (at_start_ && !bytes.empty()) {
     at_start_ = false;
     if (bytes.front() == ' ') bytes.erase(0, 1);

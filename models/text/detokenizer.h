@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "models/text/tokenizer.h"
 
@@ -13,7 +14,8 @@ class Detokenizer {
  public:
   struct Options {
     bool keep_special = false;
-    bool continues_text = false;  // continues earlier text (a prompt): keep a leading space
+    bool continues_text = false;     // continues earlier text (a prompt): keep a leading space
+    std::vector<int32_t> printed{};  // special tokens that are printed all the same
   };
 
   // Requires: `tokenizer` outlives this (not owned).

@@ -87,6 +87,7 @@ v1::KvUsage to_wire(const KvReport& report) {
   usage.set_tokens_high(report.high());
   usage.set_tokens_low(report.low());
   usage.set_tokens_dropped(report.dropped());
+  usage.set_budget_share(report.budget_share());
   return usage;
 }
 

@@ -29,6 +29,7 @@ struct Field {
   void get(float& out) const { out = message.GetReflection()->GetFloat(message, descriptor); }
   void get(int32_t& out) const { out = message.GetReflection()->GetInt32(message, descriptor); }
   void get(std::optional<int32_t>& out) const { get(out.emplace()); }
+  void get(std::optional<float>& out) const { get(out.emplace()); }
 };
 
 // Reads plain options by the type of their member.

@@ -14,11 +14,11 @@
 namespace tessera {
 namespace {
 
-std::vector<ChatMessage> parse_chat(const v1::Chat& message) {
-  std::vector<ChatMessage> chat;
-  chat.reserve(static_cast<std::size_t>(message.messages_size()));
+Conversation parse_chat(const v1::Chat& message) {
+  Conversation chat;
+  chat.messages.reserve(static_cast<std::size_t>(message.messages_size()));
   for (const v1::ChatMessage& turn : message.messages()) {
-    chat.push_back({.role = turn.role(), .content = turn.content()});
+    chat.messages.push_back({.role = turn.role(), .content = turn.content()});
   }
   return chat;
 }

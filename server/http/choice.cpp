@@ -18,10 +18,15 @@ Choice::Choice(Args args)
       prompt_logprobs_(args.request.prompt_logprobs.has_value()),
       ids_as_text_(args.request.token_ids_as_text),
       keep_special_(args.request.each.keep_special),
+      reasoning_(args.request.reasoning),
       generation_(std::move(args.generation)),
       queue_(std::move(args.queue)) {
+  queue_->when_cut_off([&service = service_, id = id()] { service.cancel(id); });
   text.index = args.index;
   text.first = true;
+  if (args.notation) {
+    reader_.emplace(*args.notation);
+  }
 }
 
 void Choice::set_cached_tokens(const std::string& prompt, std::span<const int32_t> ids) {
@@ -71,26 +76,51 @@ void Choice::take_prompt(std::span<const TokenQueue::Token> tokens) {
 void Choice::take_token(const TokenQueue::Token& token) {
   ++completion_tokens;
   logprob_sum_ += token.logprob;
-  text.text += generation_.text.push(token.id);
+  read(generation_.text.push(token.id), /*end=*/false);
   if (logprobs_) {
     text.tokens.push_back(chosen(token, characters_));
     characters_ += count_characters(service_.tokenizer().token_bytes(token.id, keep_special_));
   }
   if (generation_.text.stopped()) {
     service_.stop(generation_);
+    read({}, /*end=*/true);
     text.finish_reason = "stop";
+    text.stop = generation_.text.stop();
+  } else if (reader_ && reader_->complete()) {
+    service_.stop(generation_);
+    text.finish_reason = "tool_calls";
+  }
+}
+
+// Adds a piece of the generated text. `end`: it is the last.
+void Choice::read(const std::string& piece, bool end) {
+  if (!reader_) {
+    text.text += piece;
+    return;
+  }
+  AnswerPart part;
+  reader_->push(piece, end, part);
+  text.text += part.content;
+  text.reasoning += reasoning_ ? part.reasoning : "";
+  for (CallPart& call : part.calls) {
+    if (text.calls.empty() || text.calls.back().index != call.index) {
+      text.calls.push_back(std::move(call));
+    } else {
+      text.calls.back().arguments += call.arguments;
+    }
   }
 }
 
 void Choice::take_finish(const Finish& finish) {
   cached_tokens = finish.cached_tokens;
-  text.text += generation_.text.finish();
+  read(generation_.text.finish(), /*end=*/true);
   switch (finish.reason) {
     case FinishReason::stop:
-      text.finish_reason = "stop";
+      text.finish_reason = reader_ && reader_->has_calls() ? "tool_calls" : "stop";
       break;
     case FinishReason::length:
       text.finish_reason = generation_.text.stopped() ? "stop" : "length";
+      text.stop = generation_.text.stop();
       break;
     case FinishReason::cancelled:
       failure = finish.status.ok()
@@ -104,8 +134,24 @@ void Choice::take_finish(const Finish& finish) {
   }
 }
 
+void Choice::take_cut_off() {
+  failure = absl::ResourceExhaustedError(
+      "the client reads this answer too slowly, and other requests fill this server's memory");
+}
+
+std::size_t Choice::printed_bytes() const {
+  std::size_t bytes = queue_->printed_bytes() + text.text.size();
+  for (const std::vector<ChosenToken>* tokens : {&prompt_, &text.prompt, &text.tokens}) {
+    bytes +=
+        tokens->empty() ? 0 : tokens->size() * printed_token_bytes(1 + tokens->back().top.size());
+  }
+  return bytes;
+}
+
 void Choice::clear() {
   text.text.clear();
+  text.reasoning.clear();
+  text.calls.clear();
   text.tokens.clear();
   text.first = false;
 }

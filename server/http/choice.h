@@ -1,12 +1,15 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 
 #include "absl/status/status.h"
+#include "server/chat/answer_reader.h"
 #include "server/http/token_queue.h"
 #include "server/openai/response.h"
 #include "server/service.h"
@@ -21,6 +24,7 @@ class Choice {
     Service& service;
     const CompletionRequest& request;  // used by the constructor only
     int32_t index = 0;
+    std::optional<AnswerNotation> notation;  // of a chat
     Generation generation;
     std::shared_ptr<TokenQueue> queue;
   };
@@ -33,16 +37,19 @@ class Choice {
   // Shows the log probabilities of the prompt `ids`, which come with the first events.
   void expect_prompt_logprobs(std::span<const int32_t> ids);
 
-  // Processes the events since the last call. Calls `print` after each token that produced text,
-  // and at the end.
+  static constexpr std::size_t kAllTokens = std::numeric_limits<std::size_t>::max();
+
+  // Processes the events since the last call, with `max_tokens` tokens at most. Calls `print` after
+  // each token that produced text, and at the end.
+  // Returns: true if tokens are left.
   template <typename Print>
-  void advance(Print&& print) {
-    TokenQueue::Events events = queue_->take();
+  bool advance(Print&& print, std::size_t max_tokens = kAllTokens) {
+    TokenQueue::Events events = queue_->take(finished() ? kAllTokens : max_tokens);
     if (events.finish) {
       kv = events.finish->kv;
     }
     if (finished()) {  // a stop string ended it in an earlier call
-      return;
+      return false;
     }
     take_prompt(events.prompt);
     for (const TokenQueue::Token& token : events.tokens) {
@@ -50,9 +57,12 @@ class Choice {
         break;
       }
       take_token(token);
-      if (!finished() && !text.text.empty()) {
+      if (!finished() && text.any()) {
         print();
       }
+    }
+    if (events.cut_off && !finished()) {
+      take_cut_off();
     }
     if (events.finish && !finished()) {
       take_finish(*events.finish);
@@ -60,6 +70,7 @@ class Choice {
     if (!text.finish_reason.empty()) {
       print();
     }
+    return events.more;
   }
 
   // Clears the text and tokens that were printed.
@@ -68,6 +79,11 @@ class Choice {
   // True if the engine has ended the sequence and reported its usage, or if the sequence failed.
   bool settled() const { return kv.has_value() || !failure.ok(); }
   bool finished() const { return !text.finish_reason.empty() || !failure.ok(); }
+  // Returns: about how many bytes its next events are as JSON, with what is not printed yet.
+  std::size_t printed_bytes() const;
+
+  // True if the echoed prompt or its log probabilities are not printed yet.
+  bool holds_prompt() const { return text.first && (echo_ || prompt_logprobs_); }
   RequestId id() const { return generation_.id; }
 
   // Mean log probability of the generated tokens.
@@ -83,6 +99,8 @@ class Choice {
   void take_prompt(std::span<const TokenQueue::Token> tokens);
   void take_token(const TokenQueue::Token& token);
   void take_finish(const Finish& finish);
+  void take_cut_off();
+  void read(const std::string& piece, bool end);
   ChosenToken chosen(const TokenQueue::Token& token, int64_t offset) const;
   TokenText text_of(const TokenLogprob& token) const;
 
@@ -91,7 +109,9 @@ class Choice {
   const bool prompt_logprobs_;  // reported separately
   const bool ids_as_text_;
   const bool keep_special_;
+  const bool reasoning_;  // shows thoughts
   Generation generation_;
+  std::optional<AnswerReader> reader_;  // of a chat
   std::shared_ptr<TokenQueue> queue_;
   bool echo_ = false;
   std::vector<ChosenToken> prompt_;  // prompt tokens until all log probabilities are there

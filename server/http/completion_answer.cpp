@@ -1,13 +1,8 @@
 #include "server/http/completion_answer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <iterator>
 #include <mutex>
-#include <random>
 #include <utility>
 #include <vector>
 
@@ -24,43 +19,35 @@ namespace {
 
 // A piece larger than this is sent before more events are printed.
 constexpr std::size_t kPieceBytes = 64 << 10;
+constexpr std::size_t kTokensAtOnce = 64;
 
-int64_t unix_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
-// Returns: a number for ids that is different for every request of every process.
-uint64_t unique_number() {
-  static std::atomic<uint64_t> state = [] {
-    std::random_device device;
-    return static_cast<uint64_t>(device()) << 32 | device();
-  }();
-  uint64_t z = state.fetch_add(0x9e3779b97f4a7c15);  // splitmix64
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
+std::size_t bytes_of(const Prompt& prompt) {
+  if (const auto* text = std::get_if<std::string>(&prompt)) {
+    return text->size();
+  }
+  if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) {
+    return ids->size() * sizeof(int32_t);
+  }
+  const Conversation& chat = std::get<Conversation>(prompt);
+  std::size_t bytes = chat.variables.size();
+  for (const ChatMessage& message : chat.messages) {
+    bytes += message.content.size() + message.reasoning.size();
+  }
+  for (const std::string& tool : chat.tools) {
+    bytes += tool.size();
+  }
+  return bytes;
 }
 
 class CompletionAnswer final : public HttpAnswer {
  public:
-  CompletionAnswer(Service& service, const CompletionRequest& request)
+  CompletionAnswer(Service& service, const CompletionRequest& request,
+                   std::unique_ptr<AnswerPrinter> printer)
       : service_(service),
+        printer_(std::move(printer)),
         stream_(request.stream),
-        continuous_usage_(request.continuous_usage),
         n_(request.n),
-        best_of_(std::max(request.n, request.best_of)) {
-    head_.chat = request.chat;
-    head_.id = fmt::format(
-        "{}{}", request.chat ? "chatcmpl-" : "cmpl-",
-        request.request_id.empty() ? fmt::format("{:016x}", unique_number()) : request.request_id);
-    head_.created = unix_seconds();
-    head_.model = service.model_name();
-    head_.logprobs = request.logprobs;
-    head_.prompt_logprobs = request.prompt_logprobs;
-    head_.usage = request.include_usage;
-  }
+        best_of_(std::max(request.n, request.best_of)) {}
 
   ~CompletionAnswer() override {
     for (const Choice& choice : choices_) {
@@ -72,11 +59,24 @@ class CompletionAnswer final : public HttpAnswer {
 
   // Submission after a grammar is compiled is work that grows with the request, too.
   std::size_t start_bytes() const override {
-    return stream_ && waiting_ == nullptr ? 0 : bytes_ + 1;
+    if (waiting_ != nullptr) {
+      return waiting_->bytes;
+    }
+    return stream_ ? 0 : printed_bytes();
+  }
+
+  // So is the first piece, if it repeats the prompt.
+  std::size_t more_bytes() const override {
+    const bool prompts = std::any_of(choices_.begin(), choices_.end(),
+                                     [](const Choice& choice) { return choice.holds_prompt(); });
+    return prompts ? printed_bytes() : 0;
   }
 
   // Submits the request, or waits for its grammar first: start() then submits it.
   absl::Status begin(CompletionRequest request, std::shared_ptr<HttpWaker> waker) {
+    if (request.chat) {
+      TESSERA_ASSIGN_OR_RETURN(notation_, service_.prepare_chat(request.tools, request.each));
+    }
     if (!request.each.grammar) {
       return submit(std::move(request), waker);
     }
@@ -98,7 +98,7 @@ class CompletionAnswer final : public HttpAnswer {
 
   std::optional<HttpReply> start() override {
     if (const absl::Status status = resume(); !status.ok()) {
-      return error_reply(status);
+      return refusal(status);
     }
     if (waiting_ != nullptr) {
       return std::nullopt;
@@ -107,16 +107,19 @@ class CompletionAnswer final : public HttpAnswer {
   }
 
   bool more(std::string& piece) override {
+    if (!std::exchange(begun_, true)) {
+      piece += printer_->begin(usage());
+    }
     for (Choice& choice : choices_) {
-      if (piece.size() >= kPieceBytes) {
-        return true;
-      }
-      if (!done(choice)) {
-        choice.advance([&] { print(choice, piece); });
+      bool left = !done(choice);
+      while (left) {
+        if (piece.size() >= kPieceBytes) {
+          return true;
+        }
+        left = choice.advance([&] { print(choice, piece); }, kTokensAtOnce);
       }
       if (!choice.failure.ok()) {
-        piece += print_error_event(choice.failure);
-        piece += kDoneEvent;
+        piece += printer_->failure(choice.failure);
         return false;
       }
     }
@@ -124,32 +127,32 @@ class CompletionAnswer final : public HttpAnswer {
                      [this](const Choice& choice) { return done(choice); })) {
       return true;
     }
-    if (head_.usage) {
-      piece += print_usage_event(head_, usage());
-    }
-    piece += kDoneEvent;
+    piece += printer_->end(usage());
     return false;
   }
 
  private:
-  // Returns: the head of a stream, with what the engine has sent. Nothing before the engine sends
-  // something, so that a request that only waited is answered by its error's status.
+  // Returns: the head of a stream, with the events of the first tokens. Nothing before the engine
+  // sends something, so that a request that only waited is answered by its error's status.
   std::optional<HttpReply> begin_stream() {
-    HttpReply reply;
+    std::string events;
     bool any = false;
     for (Choice& choice : choices_) {
-      if (reply.body.size() >= kPieceBytes) {
+      if (events.size() >= kPieceBytes) {
         break;
       }
-      choice.advance([&] { print(choice, reply.body); });
-      if (!choice.failure.ok() && reply.body.empty()) {
-        return error_reply(choice.failure);
+      choice.advance([&] { print(choice, events); }, kTokensAtOnce);
+      if (!choice.failure.ok() && events.empty()) {
+        return refusal(choice.failure);
       }
       any = any || done(choice);
     }
-    if (!any && reply.body.empty()) {
+    if (!any && events.empty()) {
       return std::nullopt;
     }
+    begun_ = true;
+    HttpReply reply;
+    reply.body = printer_->begin(usage()) + events;
     reply.content_type = "text/event-stream; charset=utf-8";
     reply.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
     reply.streamed = true;
@@ -161,7 +164,7 @@ class CompletionAnswer final : public HttpAnswer {
     for (Choice& choice : choices_) {
       choice.advance([] {});
       if (!choice.failure.ok()) {
-        return error_reply(choice.failure);
+        return refusal(choice.failure);
       }
       all = all && choice.settled();
     }
@@ -171,7 +174,11 @@ class CompletionAnswer final : public HttpAnswer {
   // A request whose grammar is being compiled.
   struct Waiting {
     Waiting(CompletionRequest some_request, std::shared_ptr<HttpWaker> some_waker)
-        : request(std::move(some_request)), waker(std::move(some_waker)) {}
+        : request(std::move(some_request)), waker(std::move(some_waker)) {
+      for (const Prompt& prompt : request.prompts) {
+        bytes += bytes_of(prompt);
+      }
+    }
 
     void set(absl::StatusOr<GrammarStore::Grammar> result) {
       {
@@ -182,6 +189,7 @@ class CompletionAnswer final : public HttpAnswer {
     }
 
     CompletionRequest request;
+    std::size_t bytes = 1;  // of the prompts
     const std::shared_ptr<HttpWaker> waker;
     std::mutex mutex;  // guards the grammar
     std::optional<absl::StatusOr<GrammarStore::Grammar>> grammar;
@@ -204,18 +212,36 @@ class CompletionAnswer final : public HttpAnswer {
     return submit(std::move(waited->request), waited->waker);
   }
 
+  HttpReply refusal(const absl::Status& status) const {
+    HttpReply reply = error_reply(status);
+    reply.body = printer_->error(status);
+    return reply;
+  }
+
+  // At least 1.
+  std::size_t printed_bytes() const {
+    std::size_t bytes = 1;
+    for (const Choice& choice : choices_) {
+      bytes += choice.printed_bytes();
+    }
+    return bytes;
+  }
+
   // Usage has the engine's final numbers. So a choice that a stop string has ended is done only
   // when the engine has ended it too.
   bool done(const Choice& choice) const {
-    return head_.usage ? choice.settled() : choice.finished();
+    return printer_->shows_usage() ? choice.settled() : choice.finished();
   }
 
   absl::Status submit_prompt(const CompletionRequest& request, Prompt prompt,
                              const std::shared_ptr<HttpWaker>& waker) {
-    const bool token_by_token = request.stream || !request.each.stop.empty();
+    const bool token_by_token =
+        request.stream || !request.each.stop.empty() || (notation_ && notation_->one_call);
     std::vector<std::shared_ptr<TokenQueue>> queues;
     for (int32_t i = 0; i < best_of_; ++i) {
-      queues.push_back(std::make_shared<TokenQueue>(waker, token_by_token));
+      queues.push_back(std::make_shared<TokenQueue>(
+          waker, token_by_token,
+          request.stream ? std::optional(StreamRoom(service_.budget())) : std::nullopt));
     }
     GenerateRequest each = request.each;
     const bool echo_text = request.echo && std::holds_alternative<std::string>(prompt);
@@ -236,11 +262,15 @@ class CompletionAnswer final : public HttpAnswer {
     if (request.echo && !echo_text) {
       text = text_of(accepted.prompt, request.each.keep_special);
     }
+    if (notation_) {
+      notation_->open_thought = accepted.open_thought;
+    }
     for (std::size_t i = 0; i < queues.size(); ++i) {
       Choice& choice =
           choices_.emplace_back(Choice::Args{.service = service_,
                                              .request = request,
                                              .index = static_cast<int32_t>(choices_.size()),
+                                             .notation = notation_,
                                              .generation = std::move(accepted.generations[i]),
                                              .queue = std::move(queues[i])});
       if (request.echo) {
@@ -264,8 +294,7 @@ class CompletionAnswer final : public HttpAnswer {
 
   // Prints the new text and tokens of a choice as one event.
   void print(Choice& choice, std::string& piece) {
-    piece +=
-        print_event(head_, choice.text, continuous_usage_ ? std::optional(usage()) : std::nullopt);
+    piece += printer_->part(choice.text, usage());
     choice.clear();
   }
 
@@ -289,7 +318,7 @@ class CompletionAnswer final : public HttpAnswer {
       }
     }
     HttpReply reply;
-    reply.body = print_completion(head_, texts, usage());
+    reply.body = printer_->whole(texts, usage());
     return reply;
   }
 
@@ -308,11 +337,12 @@ class CompletionAnswer final : public HttpAnswer {
   }
 
   Service& service_;
+  const std::unique_ptr<AnswerPrinter> printer_;
   const bool stream_;
-  const bool continuous_usage_;
+  bool begun_ = false;  // a stream
   const int32_t n_;
-  const int32_t best_of_;  // sequences of each prompt
-  CompletionHead head_;
+  const int32_t best_of_;                   // sequences of each prompt
+  std::optional<AnswerNotation> notation_;  // of a chat
   int64_t prompt_tokens_ = 0;
   std::size_t bytes_ = 0;  // of rooms_
   std::vector<ByteBudget::Share> rooms_;
@@ -322,10 +352,10 @@ class CompletionAnswer final : public HttpAnswer {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HttpAnswer>> answer_completion(Service& service,
-                                                              CompletionRequest request,
-                                                              std::shared_ptr<HttpWaker> waker) {
-  auto answer = std::make_unique<CompletionAnswer>(service, request);
+absl::StatusOr<std::unique_ptr<HttpAnswer>> answer_completion(
+    Service& service, CompletionRequest request, std::unique_ptr<AnswerPrinter> printer,
+    std::shared_ptr<HttpWaker> waker) {
+  auto answer = std::make_unique<CompletionAnswer>(service, request, std::move(printer));
   TESSERA_RETURN_IF_ERROR(answer->begin(std::move(request), std::move(waker)));
   return answer;
 }

@@ -58,6 +58,7 @@ Json kv_cache_json(const KvReport& report) {
   json["bytes"] = report.bytes();
   json["f16_bytes"] = report.f16_bytes();
   json["tokens"] = {{"high", report.high()}, {"low", report.low()}, {"dropped", report.dropped()}};
+  json["budget_share"] = report.budget_share();
   return json;
 }
 

@@ -7,6 +7,7 @@
 
 #include "models/status_macros.h"
 #include "server/openai/body_fields.h"
+#include "server/openai/conversation_fields.h"
 #include "server/openai/grammar_fields.h"
 #include "server/openai/kv_cache.h"
 #include "server/openai/ordered_members.h"
@@ -89,15 +90,19 @@ void read_common(BodyFields& fields, CompletionRequest& out) {
   }
 }
 
-// Reads the grammar, and parses the body again where its order matters.
-absl::Status read_grammar(BodyFields& fields, std::string_view body, CompletionRequest& out) {
-  const bool ordered =
-      std::any_of(std::begin(kGrammarMembers), std::end(kGrammarMembers),
-                  [&](std::string_view name) { return fields.find(name) != nullptr; });
-  nlohmann::ordered_json members;
-  if (ordered) {
-    TESSERA_ASSIGN_OR_RETURN(members, ordered_members(body, kGrammarMembers));
+// Parses the members again whose order matters.
+absl::StatusOr<nlohmann::ordered_json> read_ordered(BodyFields& fields, std::string_view body) {
+  std::vector<std::string_view> names(std::begin(kGrammarMembers), std::end(kGrammarMembers));
+  names.insert(names.end(), std::begin(kConversationMembers), std::end(kConversationMembers));
+  if (std::any_of(names.begin(), names.end(),
+                  [&](std::string_view name) { return fields.find(name) != nullptr; })) {
+    return ordered_members(body, names);
   }
+  return nlohmann::ordered_json::object();
+}
+
+absl::Status read_grammar(BodyFields& fields, const nlohmann::ordered_json& members,
+                          CompletionRequest& out) {
   out.each.grammar = read_grammar(fields, members);
   if (out.each.grammar && out.each.ignore_eos) {
     fields.refuse("ignore_eos", "cannot be combined with a grammar, which ends the text");
@@ -119,92 +124,6 @@ absl::Status finish_fields(BodyFields& fields, CompletionRequest& out) {
   refuse_unsupported(fields, out.chat);
   fields.refuse_unknown();
   return fields.status();
-}
-
-// The text of a message: a string, or a list of text parts.
-void read_content(BodyFields& fields, ChatMessage& out) {
-  const json* content = fields.find("content");
-  if (content == nullptr) {
-    fields.refuse("content", "is missing");
-  } else if (content->is_string()) {
-    out.content = content->get_ref<const std::string&>();
-  } else if (!content->is_array()) {
-    fields.refuse("content",
-                  fmt::format("must be a string or a list of parts, not {}", excerpt(*content)));
-  } else {
-    for (std::size_t i = 0; i < content->size(); ++i) {
-      const json& part = (*content)[i];
-      const std::string name = fmt::format("content[{}]", i);
-      const json type = part.is_object() ? part.value("type", json("text")) : json();
-      if (type != "text") {
-        fields.refuse(
-            name,
-            fmt::format("is not a part with type \"text\", the only one supported; its type is {}",
-                        excerpt(type)));
-        return;
-      }
-      const auto text = part.find("text");
-      if (text == part.end() || !text->is_string()) {
-        fields.refuse(name + ".text", "must be a string");
-        return;
-      }
-      for (const auto& [key, value] : part.items()) {
-        if (key != "type" && key != "text" && !value.is_null()) {
-          fields.refuse(name + "." + key, "is not known to this server", "unknown_parameter");
-        }
-      }
-      out.content += i > 0 ? "\n" : "";
-      out.content += text->get_ref<const std::string&>();
-    }
-  }
-}
-
-absl::StatusOr<ChatMessage> read_message(const json& value, const std::string& name) {
-  if (!value.is_object()) {
-    return invalid_field(name, fmt::format("{} must be an object, not {}", name, excerpt(value)));
-  }
-  ChatMessage message;
-  BodyFields fields(value, name + ".");
-  // Fields of earlier answers that clients send back as history. Empty ones are ignored.
-  for (const std::string_view part : {"tool_calls", "function_call", "tool_call_id", "audio",
-                                      "refusal", "annotations", "reasoning", "reasoning_content"}) {
-    const json* given = fields.find(part);
-    if (given != nullptr && !given->empty() && *given != "") {
-      fields.refuse(part, "is not supported by this server", "unsupported_parameter");
-    }
-  }
-  std::string name_of_author;  // ignored: templates do not use it
-  fields.text("name", name_of_author);
-  fields.text("role", message.role);
-  if (message.role.empty()) {
-    fields.refuse("role", "is missing");
-  }
-  read_content(fields, message);
-  fields.refuse_unknown();
-  if (!fields.status().ok()) {
-    return fields.status();
-  }
-  return message;
-}
-
-absl::StatusOr<std::vector<ChatMessage>> read_messages(BodyFields& fields) {
-  const json* value = fields.find("messages");
-  if (value == nullptr) {
-    return invalid_field("messages", "messages is missing");
-  }
-  if (!value->is_array() || value->empty()) {
-    return invalid_field(
-        "messages",
-        fmt::format("messages must be a list of at least one message, not {}", excerpt(*value)));
-  }
-  std::vector<ChatMessage> messages;
-  messages.reserve(value->size());
-  for (std::size_t i = 0; i < value->size(); ++i) {
-    TESSERA_ASSIGN_OR_RETURN(ChatMessage message,
-                             read_message((*value)[i], fmt::format("messages[{}]", i)));
-    messages.push_back(std::move(message));
-  }
-  return messages;
 }
 
 // Reads one prompt of a list, or the only one: a string, or a list of token ids.
@@ -270,6 +189,19 @@ void read_best_of(BodyFields& fields, CompletionRequest& out) {
   }
 }
 
+// Reads a conversation, and how its prompt ends. A continued message has no new turn after it.
+absl::StatusOr<Conversation> read_chat(BodyFields& fields, const nlohmann::ordered_json& ordered,
+                                       PromptOptions& options) {
+  TESSERA_ASSIGN_OR_RETURN(Conversation conversation, read_conversation(fields, ordered));
+  options.add_generation_prompt = !conversation.continue_final;
+  fields.boolean("add_generation_prompt", options.add_generation_prompt);
+  if (conversation.continue_final && options.add_generation_prompt) {
+    return invalid_field("continue_final_message",
+                         "continue_final_message cannot be combined with add_generation_prompt");
+  }
+  return conversation;
+}
+
 }  // namespace
 
 absl::StatusOr<CompletionRequest> parse_completion_request(std::string_view body) {
@@ -291,7 +223,8 @@ absl::StatusOr<CompletionRequest> parse_completion_request(std::string_view body
     request.each.ignore_eos = true;
   }
   fields.find("prompt");
-  TESSERA_RETURN_IF_ERROR(read_grammar(fields, body, request));
+  TESSERA_ASSIGN_OR_RETURN(const nlohmann::ordered_json ordered, read_ordered(fields, body));
+  TESSERA_RETURN_IF_ERROR(read_grammar(fields, ordered, request));
   TESSERA_RETURN_IF_ERROR(finish_fields(fields, request));
   TESSERA_RETURN_IF_ERROR(read_prompts(fields, request.prompts));
   return request;
@@ -306,7 +239,6 @@ absl::StatusOr<CompletionRequest> parse_chat_request(std::string_view body) {
   constexpr OptionRange kCompletion{1};  // prefill only is for completions
   read_limit(fields, {"max_tokens", kCompletion}, request.each.max_tokens);
   read_limit(fields, {"max_completion_tokens", kCompletion}, request.each.max_tokens);  // wins
-  fields.boolean("add_generation_prompt", request.each.prompt_options.add_generation_prompt);
   if (const json* add = fields.find("add_special_tokens"); add != nullptr && *add != false) {
     fields.refuse("add_special_tokens", "must be false for chats: their template writes them");
   }
@@ -319,11 +251,15 @@ absl::StatusOr<CompletionRequest> parse_chat_request(std::string_view body) {
   } else if (top_logprobs > 0) {
     fields.refuse("top_logprobs", "is only allowed with logprobs: true");
   }
+  fields.boolean("include_reasoning", request.reasoning);
+  TESSERA_ASSIGN_OR_RETURN(const nlohmann::ordered_json ordered, read_ordered(fields, body));
+  TESSERA_RETURN_IF_ERROR(read_grammar(fields, ordered, request));
+  request.tools = read_tools(fields, ordered);
   fields.find("messages");
-  TESSERA_RETURN_IF_ERROR(read_grammar(fields, body, request));
+  TESSERA_ASSIGN_OR_RETURN(Conversation conversation,
+                           read_chat(fields, ordered, request.each.prompt_options));
   TESSERA_RETURN_IF_ERROR(finish_fields(fields, request));
-  TESSERA_ASSIGN_OR_RETURN(std::vector<ChatMessage> messages, read_messages(fields));
-  request.prompts.emplace_back(std::move(messages));
+  request.prompts.emplace_back(std::move(conversation));
   return request;
 }
 
@@ -333,7 +269,6 @@ absl::StatusOr<TokenizeRequest> parse_tokenize_request(std::string_view body) {
   BodyFields fields(object);
   fields.text("model", request.model);
   fields.boolean("return_token_strs", request.token_texts);
-  fields.boolean("add_generation_prompt", request.options.add_generation_prompt);
   const bool chat = fields.find("messages") != nullptr;
   const bool llama = !chat && fields.find("content") != nullptr;
   const char* const name = llama ? "content" : "prompt";
@@ -347,16 +282,17 @@ absl::StatusOr<TokenizeRequest> parse_tokenize_request(std::string_view body) {
     fields.boolean("add_special_tokens", request.options.add_bos);
   }
   fields.text(name, text);
-  if (!chat && fields.find(name) == nullptr) {
+  request.prompt = std::move(text);
+  if (chat) {
+    TESSERA_ASSIGN_OR_RETURN(const nlohmann::ordered_json ordered, read_ordered(fields, body));
+    read_tools(fields, ordered);
+    TESSERA_ASSIGN_OR_RETURN(request.prompt, read_chat(fields, ordered, request.options));
+  } else if (fields.find(name) == nullptr) {
     fields.refuse(name, "is missing (or messages, for a chat)");
   }
   refuse_unsupported(fields, chat);
   fields.refuse_unknown();
   TESSERA_RETURN_IF_ERROR(fields.status());
-  request.prompt = std::move(text);
-  if (chat) {
-    TESSERA_ASSIGN_OR_RETURN(request.prompt, read_messages(fields));
-  }
   return request;
 }
 

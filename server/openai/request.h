@@ -22,6 +22,8 @@ struct CompletionRequest {
   bool echo = false;               // a choice begins with its prompt
   bool token_ids_as_text = false;  // prints tokens as "token_id:17", unique even for equal texts
   std::optional<int32_t> prompt_logprobs;  // reported separately, as in vLLM
+  ToolUse tools{};                         // of a chat
+  bool reasoning = true;                   // a chat's answer shows its thoughts
   std::string request_id;                  // from the client; empty: generated
   bool stream = false;
   bool include_usage = false;     // sends a last chunk with the usage

@@ -37,6 +37,11 @@ class PlainReader {
       fields_.integer(option, out.emplace());
     }
   }
+  void operator()(const Option& option, std::optional<float>& out) {
+    if (fields_.find(option.name) != nullptr) {
+      fields_.number(option, out.emplace());
+    }
+  }
   void operator()(const Option& option, std::vector<int32_t>& out) {
     fields_.integers(option.name, out);
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -139,8 +140,54 @@ Json head_json(const CompletionHead& head, std::string_view object) {
   return {{"id", head.id}, {"object", object}, {"created", head.created}, {"model", head.model}};
 }
 
+// vLLM's field: the stop string that ended the text.
+void add_stop(const ChoiceText& choice, Json& item) {
+  if (!choice.stop.empty()) {
+    item["stop_reason"] = choice.stop;
+  }
+}
+
 Json reason_json(std::string_view reason) {
   return reason.empty() ? Json(nullptr) : Json(reason);
+}
+
+// A part of a call has its id and name where it begins. `streamed`: with its index.
+Json call_json(const CallPart& call, bool streamed) {
+  Json json = Json::object();
+  if (streamed) {
+    json["index"] = call.index;
+  }
+  Json function = Json::object();
+  if (!call.id.empty()) {
+    json["id"] = call.id;
+    json["type"] = "function";
+    function["name"] = call.name;
+  }
+  function["arguments"] = call.arguments;
+  json["function"] = std::move(function);
+  return json;
+}
+
+Json calls_json(std::span<const CallPart> calls, bool streamed) {
+  Json list = Json::array();
+  for (const CallPart& call : calls) {
+    list.push_back(call_json(call, streamed));
+  }
+  return list;
+}
+
+Json message_json(const ChoiceText& choice) {
+  Json message = {{"role", "assistant"}, {"content", choice.text}};
+  if (!choice.reasoning.empty()) {
+    message["reasoning_content"] = choice.reasoning;
+  }
+  if (!choice.calls.empty()) {
+    if (choice.text.empty()) {
+      message["content"] = nullptr;
+    }
+    message["tool_calls"] = calls_json(choice.calls, /*streamed=*/false);
+  }
+  return message;
 }
 
 Json delta_json(const ChoiceText& part) {
@@ -148,8 +195,14 @@ Json delta_json(const ChoiceText& part) {
   if (part.first) {
     delta["role"] = "assistant";
   }
-  if (part.first || !part.text.empty()) {
+  if (!part.reasoning.empty()) {
+    delta["reasoning_content"] = part.reasoning;
+  }
+  if (!part.text.empty() || (part.first && !part.any())) {
     delta["content"] = part.text;
+  }
+  if (!part.calls.empty()) {
+    delta["tool_calls"] = calls_json(part.calls, /*streamed=*/true);
   }
   return delta;
 }
@@ -172,12 +225,13 @@ std::string print_completion(const CompletionHead& head, std::span<const ChoiceT
   for (const ChoiceText& choice : choices) {
     Json item = {{"index", choice.index}};
     if (head.chat) {
-      item["message"] = {{"role", "assistant"}, {"content", choice.text}};
+      item["message"] = message_json(choice);
     } else {
       item["text"] = choice.text;
     }
     item["logprobs"] = logprobs_json(head, choice);
     item["finish_reason"] = reason_json(choice.finish_reason);
+    add_stop(choice, item);
     if (head.prompt_logprobs && !head.chat) {
       item["prompt_logprobs"] = prompt_logprobs_json(choice.prompt, *head.prompt_logprobs);
     }
@@ -202,6 +256,7 @@ std::string print_event(const CompletionHead& head, const ChoiceText& part,
   }
   item["logprobs"] = part.tokens.empty() ? Json(nullptr) : logprobs_json(head, part);
   item["finish_reason"] = reason_json(part.finish_reason);
+  add_stop(part, item);
   Json json = head_json(head, head.chat ? "chat.completion.chunk" : "text_completion");
   json["choices"] = Json::array({std::move(item)});
   if (usage) {
@@ -232,15 +287,35 @@ std::string print_models(const ModelCard& model) {
 }
 
 std::string print_tokens(std::span<const int32_t> tokens, int32_t context,
-                         const std::optional<std::vector<std::string>>& texts) {
-  return dump({{"count", tokens.size()},
-               {"max_model_len", context},
-               {"tokens", std::vector<int32_t>(tokens.begin(), tokens.end())},
-               {"token_strs", texts ? Json(*texts) : Json(nullptr)}});
+                         const std::function<std::string(int32_t)>& text_of) {
+  std::string reply =
+      fmt::format(R"({{"count":{},"max_model_len":{},"tokens":[)", tokens.size(), context);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    fmt::format_to(std::back_inserter(reply), "{}{}", i > 0 ? "," : "", tokens[i]);
+  }
+  reply += R"(],"token_strs":)";
+  if (!text_of) {
+    return reply + "null}";
+  }
+  reply += '[';
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    reply += i > 0 ? "," : "";
+    reply += dump(text_of(tokens[i]));
+  }
+  reply += "]}";
+  return reply;
 }
 
 std::string print_prompt(std::string_view text) {
-  return dump({{"prompt", text}, {"content", text}});
+  const std::string printed = dump(text);
+  std::string reply;
+  reply.reserve(2 * printed.size() + 32);
+  reply += R"({"prompt":)";
+  reply += printed;
+  reply += R"(,"content":)";
+  reply += printed;
+  reply += '}';
+  return reply;
 }
 
 int64_t count_characters(std::string_view utf8) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "server/chat/answer_part.h"
 #include "server/kv_overrides.h"
 #include "server/openai/request.h"
 
@@ -42,10 +44,15 @@ struct ChosenToken {
 struct ChoiceText {
   int32_t index = 0;
   std::string text{};
+  std::string reasoning{};            // of a chat
+  std::vector<CallPart> calls{};      // of a chat
   bool first = false;                 // chunk: the first chunk of this choice
   std::string_view finish_reason{};   // empty: not finished
+  std::string stop{};                 // the stop string that ended it
   std::vector<ChosenToken> tokens{};  // of this text; only with logprobs
   std::vector<ChosenToken> prompt{};  // only with prompt_logprobs
+
+  bool any() const { return !text.empty() || !reasoning.empty() || !calls.empty(); }
 };
 
 struct Usage {
@@ -75,9 +82,10 @@ std::string print_model(const ModelCard& model);
 std::string print_models(const ModelCard& model);
 
 // Replies of /tokenize and /detokenize in vLLM's format, which serves llama-server's clients too
-// ("content" is its name for the text). `texts`: none if not requested, printed as null.
+// ("content" is its name for the text). `text_of`: of a token; none if texts are not requested,
+// printed as null. Both lists may be long, so nothing but the reply takes memory.
 std::string print_tokens(std::span<const int32_t> tokens, int32_t context,
-                         const std::optional<std::vector<std::string>>& texts);
+                         const std::function<std::string(int32_t)>& text_of);
 std::string print_prompt(std::string_view text);
 
 // Returns: number of characters (code points) of a text.

@@ -1,5 +1,6 @@
 #include "server/openai/unsupported.h"
 
+#include <span>
 #include <string_view>
 
 namespace tessera {
@@ -52,14 +53,11 @@ constexpr Field kFields[] = {
     {"audio", never},
     {"bad_words", is_empty},
     {"chat_template", never},
-    {"chat_template_kwargs", is_empty},
-    {"continue_final_message", is_false},
     {"documents", is_empty},
     {"function_call", is_none},
     {"functions", is_empty},
     {"guided_decoding_backend", is_default_backend},
     {"guided_whitespace_pattern", never},
-    {"include_reasoning", is_switch},  // no model here separates its reasoning
     {"include_stop_str_in_output", is_false},
     {"kv_transfer_params", is_empty},
     {"length_penalty", is_one},
@@ -69,12 +67,10 @@ constexpr Field kFields[] = {
     {"mm_processor_kwargs", is_empty},
     {"modalities", is_text_only},
     {"moderation", never},
-    {"parallel_tool_calls", is_switch},  // only for tools, which are refused
     {"prediction", never},
     {"prompt_cache_key", is_name},
     {"prompt_cache_retention", never},
     {"prompt_embeds", is_empty},
-    {"reasoning_effort", never},
     {"return_token_ids", is_false},
     {"safety_identifier", is_name},
     {"service_tier", is_default},
@@ -83,8 +79,6 @@ constexpr Field kFields[] = {
     {"structural_tag", is_empty},
     {"suffix", is_empty},
     {"thinking_token_budget", never},
-    {"tool_choice", is_none},
-    {"tools", is_empty},
     {"truncate_prompt_tokens", never},
     {"typical_p", is_one},
     {"use_beam_search", is_false},
@@ -94,8 +88,15 @@ constexpr Field kFields[] = {
     {"web_search_options", never},
 };
 
-// Fields of completions that chats do not have.
+// Fields of completions that chats do not have, and the reverse.
 constexpr Field kNotOfChats[] = {{"best_of", is_one}, {"echo", is_false}};
+constexpr Field kOnlyOfChats[] = {{"chat_template_kwargs", is_empty},
+                                  {"continue_final_message", is_false},
+                                  {"include_reasoning", is_switch},
+                                  {"parallel_tool_calls", is_switch},
+                                  {"reasoning_effort", never},
+                                  {"tool_choice", is_none},
+                                  {"tools", is_empty}};
 
 void refuse(BodyFields& fields, const Field& field) {
   const json* value = fields.find(field.name);
@@ -110,10 +111,10 @@ void refuse_unsupported(BodyFields& fields, bool chat) {
   for (const Field& field : kFields) {
     refuse(fields, field);
   }
-  if (chat) {
-    for (const Field& field : kNotOfChats) {
-      refuse(fields, field);
-    }
+  const std::span<const Field> others =
+      chat ? std::span<const Field>(kNotOfChats) : std::span<const Field>(kOnlyOfChats);
+  for (const Field& field : others) {
+    refuse(fields, field);
   }
 }
 

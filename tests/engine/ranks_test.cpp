@@ -175,8 +175,9 @@ class EngineOnRanks : public testing::Test {
   // Counters that must be equal on all ranks.
   static std::vector<int64_t> counts(const EngineStats& stats) {
     std::vector<int64_t> counts = {
-        stats.steps,        stats.preemptions,       stats.pages_total,   stats.pages_free,
-        stats.kv_demotions, stats.kv_dropped_tokens, stats.prompt_tokens, stats.generated_tokens};
+        stats.steps,         stats.preemptions,      stats.pages_total,
+        stats.pages_free,    stats.kv_demotions,     stats.kv_dropped_tokens,
+        stats.prompt_tokens, stats.generated_tokens, stats.kv_tightenings};
     for (const KvFormatPages& pages :
          std::span(stats.format_pages).first(static_cast<size_t>(stats.formats))) {
       counts.insert(counts.end(), {pages.exclusive, pages.shared});
@@ -289,6 +290,44 @@ TEST_F(EngineOnRanks, UsageIsOfAllHeads) {
     EXPECT_LE(apart, 2);
   }
   (*engine)->stop();
+}
+
+// Each rank keeps other tokens and frees other numbers of pages. A plan that differed would abort.
+TEST_F(EngineOnRanks, TightenBudgetsAlike) {
+  for (KvPreset preset : lossy_presets()) {
+    preset.policy.alpha_low = 0.1f;  // most tokens stay, so that there is much to give
+    preset.policy.keep_share = preset.policy.rule == KvRule::budget ? 0.9f : 0.0f;
+    SCOPED_TRACE(preset.name);
+    const Mix mix{preset.name, {preset}, {}, 0, 0};
+    auto engine = make(mix, &ranks(), true);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    if (ranks().rank() > 0) {
+      (*engine)->follow();
+    } else {
+      Sinks sinks;
+      for (int32_t i = 0; i < 6; ++i) {
+        EngineRequest request = request_of(mix, i);
+        request.grammar = nullptr;
+        request.ignore_eos = true;
+        request.max_tokens = kContext;
+        request.deterministic = false;
+        request.kv_floor = 0.2f;
+        sinks.push_back(std::make_shared<GapSink>());
+        request.sinks = {sinks.back()};
+        ASSERT_TRUE((*engine)->submit(std::move(request)).ok());
+      }
+      while ((*engine)->step()) {
+        static_cast<BatchingEngine&>(**engine).kv().check_integrity();
+      }
+      (*engine)->stop();
+      EXPECT_GT((*engine)->stats().kv_tightenings, 0);
+      EXPECT_EQ((*engine)->stats().pages_free, (*engine)->stats().pages_total);
+    }
+    const std::vector<int64_t> own = counts((*engine)->stats());
+    std::vector<int64_t> all(own.size() * static_cast<size_t>(ranks().ranks()));
+    ranks().all_gather(own, all);
+    EXPECT_TRUE(std::equal(own.begin(), own.end(), all.begin())) << "ranks count alike";
+  }
 }
 
 TEST_F(EngineOnRanks, BudgetsThatAreSpreadOverHeadsAreRefusedByName) {

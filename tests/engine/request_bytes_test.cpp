@@ -37,6 +37,7 @@ EngineRequest full_request() {
   request.cache_salt = std::string("a\0b", 3);
   request.cache = {.use = false, .pin = true, .ttl = std::chrono::seconds(7)};
   request.cache_accept = kKvK4V2;
+  request.kv_floor = 0.5f;
   request.deadline = std::chrono::steady_clock::time_point(std::chrono::seconds(12));
   request.start_by = std::chrono::steady_clock::time_point(std::chrono::seconds(11));
   request.tenant = {.id = 7, .share = 3, .pin_tokens = 640};
@@ -64,6 +65,7 @@ TEST(RequestBytes, BringEveryField) {
   EXPECT_EQ(read.cache_salt, written.cache_salt);
   EXPECT_EQ(read.cache.ttl, written.cache.ttl);
   EXPECT_EQ(read.cache_accept, written.cache_accept);
+  EXPECT_EQ(read.kv_floor, written.kv_floor);
   EXPECT_EQ(read.deadline, written.deadline);
   EXPECT_EQ(read.start_by, written.start_by);
   EXPECT_EQ(read.tenant.id, 7);

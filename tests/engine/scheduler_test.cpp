@@ -7,48 +7,13 @@
 #include <optional>
 #include <random>
 
+#include "tests/engine/candidates.h"
+
 namespace tessera {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-
-constexpr int32_t kHeads = 4;
-constexpr int32_t kPageTokens = kKvGroup;
-constexpr KvDemand kDemand{.heads = kHeads, .page_tokens = kPageTokens};
-
-KvBudget budget(int64_t rows_free) {
-  return {rows_free * kHeads, kHeads, kPageTokens};
-}
-
-Candidate waiting(int64_t order, int32_t tokens, int32_t priority = 0) {
-  return {.order = order,
-          .priority = priority,
-          .tokens = tokens,
-          .stored = 0,
-          .pages = 0,
-          .running = false,
-          .kv = kDemand};
-}
-
-Candidate running(int64_t order, int32_t tokens, int32_t stored, int32_t priority = 0) {
-  return {.order = order,
-          .priority = priority,
-          .tokens = tokens,
-          .stored = stored,
-          .pages = budget(0).pages_for(stored),
-          .running = true,
-          .kv = kDemand};
-}
-
-Candidate decoding(int64_t order, int32_t tokens, int32_t priority = 0) {
-  return running(order, tokens, tokens - 1, priority);
-}
-
-StepPlan plan(const SchedulerLimits& limits, const std::vector<Candidate>& candidates,
-              const KvBudget& free) {
-  return Scheduler(limits).plan(candidates, free, {});
-}
 
 TEST(Scheduler, PlansNothingWithoutCandidates) {
   EXPECT_TRUE(plan({8, 8}, {}, budget(100)).empty());
@@ -281,6 +246,18 @@ struct World {
   int64_t pages_total = 0;
 };
 
+// Lets a candidate give some of its pages in steps, not all of which free one.
+template <class Pick>
+void add_tightening(Candidate& candidate, Pick&& pick) {
+  int64_t freed = 0;
+  for (int64_t& after : candidate.tightening.freed) {
+    freed = std::min(candidate.pages, freed + kHeads * pick(0, 1));
+    after = freed;
+  }
+  candidate.tightening.steps = pick(0, 3);
+  candidate.tightening.pages_needed = kHeads * pick(0, 1);
+}
+
 World random_world(std::mt19937_64& random) {
   const auto pick = [&](int32_t low, int32_t high) {
     return std::uniform_int_distribution<int32_t>(low, high)(random);
@@ -304,6 +281,9 @@ World random_world(std::mt19937_64& random) {
         const int32_t min = s > 0 ? shareable / kKvGroup * kKvGroup : 0;  // of a fork
         const int32_t stored = pick(0, 2) > 0 ? tokens - 1 : pick(min, tokens - 1);
         world.candidates.push_back(running(order, tokens, stored, priority));
+        if (samples == 1 && pick(0, 2) == 0) {
+          add_tightening(world.candidates.back(), pick);
+        }
         held += world.candidates.back().pages;
         held -= s > 0 ? kDemand.full_pages(shareable) : 0;
         may_run = stored >= shareable;
@@ -368,6 +348,11 @@ void check_resources(const World& world, const StepPlan& step) {
     if (has_slot) {
       pages += world.free.pages_for(stored + step.counts[i]);
       pages -= follows_sibling(world, i) ? kDemand.full_pages(candidate.shareable) : 0;
+    }
+    if (step.steps[i] > 0) {
+      ASSERT_TRUE(candidate.running && !preempted);
+      ASSERT_LE(candidate.tightening.pages_needed, world.free.pages_free);
+      pages -= candidate.tightening.freed[static_cast<size_t>(step.steps[i] - 1)];
     }
     tokens += step.counts[i];
   }

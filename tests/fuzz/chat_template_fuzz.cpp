@@ -36,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (messages.empty()) messages = {message_of("user\n a b c "), message_of("assistant\n{}")};
   ChatTemplate::Variables variables{"<s>", "</s>", true, 0};
   variables.max_work = kWork;
-  const auto segments = (*parsed)->render(messages, variables);
+  const auto segments = (*parsed)->render({messages}, variables);
   if (!segments.ok()) return 0;
   const bool may_write_it = parts[0].find(kMark) != std::string_view::npos ||
                             parts[0].find('\\') != std::string_view::npos;

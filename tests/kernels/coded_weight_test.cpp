@@ -4,14 +4,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
+#include "kernels/e4m3.h"
 #include "tests/kernels/random_codes.h"
 
 namespace tessera {
@@ -143,6 +146,38 @@ TEST_P(CodedWeight, GivesTheBitsOfPlainLoopsInAnyBatchAndOnAnyThreads) {
   }
 }
 
+// 4.5 groups of 128, as SmolLM2 has: the last group is not full.
+TEST_P(CodedWeight, MayEndWithinAGroup) {
+  if (encoding(format_).group == 0) {
+    GTEST_SKIP() << "no groups";
+  }
+  const int64_t cols = 576;
+  const RandomCodes codes(format_, 33, cols, random_);
+  const Packed packed(*backend_, codes);
+  const std::vector<float> in = random_floats(7 * cols, random_);
+  EXPECT_EQ(linear(*backend_, in, packed.weight, pool_),
+            linear(cpu_backend(CpuIsa::scalar), in, packed.weight, pool_));
+}
+
+// As GPTQ stores weights whose inputs were sorted by activation.
+TEST_P(CodedWeight, TakesItsInputsInAnotherOrder) {
+  const int64_t cols = 1280;  // more than are put in order at once
+  const RandomCodes codes(format_, 40, cols, random_);
+  Packed packed(*backend_, codes);
+  const std::vector<float> in = random_floats(9 * cols, random_);
+  std::vector<int32_t> order(static_cast<size_t>(cols));
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), random_);
+  std::vector<float> ordered(in.size());
+  for (size_t i = 0; i < in.size(); ++i) {
+    const size_t col = i % order.size();
+    ordered[i] = in[i - col + static_cast<size_t>(order[col])];
+  }
+  const std::vector<float> expected = linear(*backend_, ordered, packed.weight, pool_);
+  packed.weight.input_order = order.data();
+  EXPECT_EQ(linear(*backend_, in, packed.weight, pool_), expected);
+}
+
 // The largest codes and activations: sums of products must not saturate.
 TEST_P(CodedWeight, AddsTheLargestProductsExactly) {
   RandomCodes codes(format_, 33, 256, random_);
@@ -204,6 +239,85 @@ TEST(CodedWeights, TakeTheBytesOfTheirCodesAndScales) {
   EXPECT_EQ(bits(WeightFormat::int4_super), 4.625);
   EXPECT_EQ(bits(WeightFormat::int5_super), 5.625);
   EXPECT_EQ(bits(WeightFormat::int6_super), 6.5625);
+}
+
+TEST(CodedWeights, OfGroupsTakeTheBytesOfTheirCodesAndScales) {
+  const Backend& backend = cpu_backend(CpuIsa::scalar);
+  const auto bits = [&](WeightFormat format) {
+    return 8.0 * static_cast<double>(backend.packed_weight_bytes(format, 128, 4096)) / (128 * 4096);
+  };
+  constexpr double kRowScale = 32.0 / 4096;
+  EXPECT_EQ(bits(WeightFormat::int4_group32), 4.5 + kRowScale);
+  EXPECT_EQ(bits(WeightFormat::int4_group128), 4.125 + kRowScale);
+  EXPECT_EQ(bits(WeightFormat::int4_zero128), 4.1875 + kRowScale);
+  EXPECT_EQ(bits(WeightFormat::int8_group64), 8.25 + kRowScale);
+  EXPECT_EQ(bits(WeightFormat::int8_row), 8 + 16.0 / 4096 + kRowScale);
+  EXPECT_EQ(bits(WeightFormat::fp8_group128), 8.25);
+}
+
+// E4M3 codes of a checkpoint. The sums of a group are f32, so their order matters.
+TEST(Fp8Weight, IsMultipliedAsItsCodesAndScalesSay) {
+  std::mt19937 random(kSeed);
+  constexpr int64_t kRows = 75;
+  for (const int64_t cols : {128, 1344}) {
+    const int64_t groups = div_ceil(cols, 128);
+    std::vector<uint8_t> codes(static_cast<size_t>(kRows * cols));
+    std::generate(codes.begin(), codes.end(),
+                  [&] { return static_cast<uint8_t>((random() & 0x80) | random() % 0x7f); });
+    std::vector<float> scales(static_cast<size_t>(kRows * groups));
+    std::generate(scales.begin(), scales.end(),
+                  [&] { return 1e-3f + 1e-6f * static_cast<float>(random() % 1000); });
+    const std::vector<float> in = random_floats(13 * cols, random);
+    for (const WeightFormat format : {WeightFormat::fp8, WeightFormat::fp8_group128}) {
+      const int64_t group = format == WeightFormat::fp8 ? cols : 128;
+      for (const CpuIsa isa : {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512}) {
+        if (!cpu_supports(isa)) continue;
+        SCOPED_TRACE(testing::Message() << name(isa) << " " << name(format) << " " << cols);
+        const Backend& backend = cpu_backend(isa);
+        Packed packed(backend, format, kRows, cols);
+        WeightCodes stored;
+        stored.format = format;
+        stored.codes = {codes.data(), kRows, cols, cols};
+        stored.row_scales = {scales.data(), kRows, div_ceil(cols, group), groups};
+        backend.pack_codes(stored, 0, packed.weight);
+        ThreadPool pool(2);
+        std::vector<float> alone;
+        for (const int64_t tokens : {13, 1}) {
+          std::vector<float> out(static_cast<size_t>(tokens * kRows));
+          std::vector<std::byte> scratch(
+              static_cast<size_t>(backend.linear_scratch_bytes(tokens, cols)));
+          backend.linear({.in = {in.data(), tokens, cols, cols},
+                          .weight = &packed.weight,
+                          .bias = {},
+                          .accumulate = false,
+                          .out = {out.data(), tokens, kRows, kRows},
+                          .scratch = scratch},
+                         pool.stream());
+          if (tokens == 1) {
+            EXPECT_TRUE(std::equal(out.begin(), out.end(), alone.begin()));
+          }
+          alone = out;
+          for (int64_t token = 0; token < tokens; ++token) {
+            for (int64_t row = 0; row < kRows; ++row) {
+              double exact = 0;
+              double bound = 0;
+              for (int64_t col = 0; col < cols; ++col) {
+                const e4m3 code{codes[static_cast<size_t>(row * cols + col)]};
+                const double weight =
+                    to_f32(code) * scales[static_cast<size_t>(row * groups + col / group)];
+                const double x = in[static_cast<size_t>(token * cols + col)];
+                exact += x * weight;
+                // An activation is rounded to 4 significant bits, a small one to 2^-10 of largest
+                // / 448, and no activation here is above 6.
+                bound += std::fabs(weight) * (std::fabs(x) * 0x1.01p-4 + 6.0 / 448 * 0x1p-10);
+              }
+              ASSERT_NEAR(out[static_cast<size_t>(token * kRows + row)], exact, bound);
+            }
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST(CodedWeightsDeathTest, AreConvertedOnlyToTheFormatsThatHaveAConversion) {

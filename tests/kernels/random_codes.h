@@ -20,6 +20,8 @@ struct RandomCodes {
   std::vector<int8_t> minimum_factors;
   std::vector<f16> scales;
   std::vector<f16> minimums;
+  std::vector<uint8_t> zeros;
+  std::vector<float> row_scales;
 
   RandomCodes(WeightFormat coded, int64_t row_count, int64_t col_count, std::mt19937& random)
       : format(coded), stored(encoding(coded)), rows(row_count), cols(col_count) {
@@ -34,11 +36,17 @@ struct RandomCodes {
       minimum_factors[i] = static_cast<int8_t>(random() % 64);
     }
     std::normal_distribution<float> normal(0.0f, stored.superblock > 0 ? 0.001f : 0.1f);
-    scales.resize(static_cast<size_t>(rows * cols / stored.scale_inputs()));
+    scales.resize(static_cast<size_t>(rows * stored.scales(cols)));
     minimums.resize(scales.size());
+    zeros.resize(scales.size());
     for (size_t i = 0; i < scales.size(); ++i) {
       scales[i] = to_f16(normal(random));
       minimums[i] = to_f16(normal(random));
+      zeros[i] = static_cast<uint8_t>(random() % 17);
+    }
+    row_scales.resize(static_cast<size_t>(rows), 1.0f);
+    if (stored.row_scale) {
+      std::generate(row_scales.begin(), row_scales.end(), [&] { return 1.0f + normal(random); });
     }
   }
 
@@ -49,28 +57,32 @@ struct RandomCodes {
           values.data() + first * width, count, width, width};
     };
     const int64_t blocks = cols / stored.block;
-    const int64_t numbers = cols / stored.scale_inputs();
+    const int64_t numbers = stored.scales(cols);
     return {.format = format,
             .codes = part(codes, cols),
             .scale_factors = part(scale_factors, blocks),
             .minimum_factors = part(minimum_factors, blocks),
             .scales = part(scales, numbers),
-            .minimums = part(minimums, numbers)};
+            .minimums = part(minimums, numbers),
+            .zeros = part(zeros, numbers),
+            .row_scales = part(row_scales, 1)};
   }
   WeightCodes view() const { return view(0, rows); }
 
   // Returns: the weight that encoding() describes, rounded to f32 once, after the sum.
   float weight(int64_t row, int64_t col) const {
     const auto block = static_cast<size_t>((row * cols + col) / stored.block);
-    const auto number = static_cast<size_t>((row * cols + col) / stored.scale_inputs());
+    const auto number =
+        static_cast<size_t>(row * stored.scales(cols) + col / stored.scale_inputs());
     double scale = to_f32(scales[number]);
-    double minimum = to_f32(minimums[number]);
+    double minimum = stored.zero ? -scale * zeros[number] : to_f32(minimums[number]);
     if (stored.superblock > 0) {
       scale *= scale_factors[block];
       minimum *= minimum_factors[block];
     }
     const int32_t code = codes[static_cast<size_t>(row * cols + col)];
-    return static_cast<float>(scale * (code - stored.offset) + (stored.minimum ? minimum : 0.0));
+    const double weight = scale * (code - stored.offset) + (stored.minimum ? minimum : 0.0);
+    return static_cast<float>(weight * row_scales[static_cast<size_t>(row)]);
   }
 };
 

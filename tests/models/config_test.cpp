@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "models/config_json.h"
 #include "models/random_checkpoint.h"
 #include "models/tensor_table.h"
 #include "nlohmann/json.hpp"
@@ -207,7 +208,7 @@ TEST(ModelConfig, TakesEndIdsFromTheGenerationConfigFirst) {
 }
 
 TEST(ModelConfig, SurvivesWritingAndReading) {
-  for (const TinyModel& model : tiny_models()) {
+  for (const TinyModel& model : all_tiny_models()) {
     SCOPED_TRACE(model.name);
     const auto parsed = parse_model_config(model_config_json(model.config), "");
     ASSERT_TRUE(parsed.ok()) << parsed.status();
@@ -295,17 +296,35 @@ const Refusal kRefusals[] = {
     {"zero_theta", R"({"rope_theta": 0})", "rope_theta"},
     {"negative_theta", R"({"rope_theta": -10000})", "rope_theta"},
     {"huge_theta", R"({"rope_theta": 1e300})", "rope_theta"},
-    {"gelu", R"({"hidden_act": "gelu"})", "hidden_act", kUnimplemented},
+    {"relu", R"({"hidden_act": "relu"})", "hidden_act", kUnimplemented},
     {"number_activation", R"({"hidden_act": 3})", "hidden_act"},
-    {"attention_bias", R"({"attention_bias": true})", "attention_bias", kUnimplemented},
-    {"mlp_bias", R"({"mlp_bias": true})", "mlp_bias", kUnimplemented},
+    {"mistral_bias", R"({"architectures": ["MistralForCausalLM"], "attention_bias": true})",
+     "attention_bias", kUnimplemented},
+    {"qwen3_ffn_bias", R"({"architectures": ["Qwen3ForCausalLM"], "mlp_bias": true})", "mlp_bias",
+     kUnimplemented},
     {"text_attention_bias", R"({"attention_bias": 1})", "attention_bias"},
-    {"quantised", R"({"quantization_config": {"bits": 4}})", "quantization_config", kUnimplemented},
-    {"sliding_layers", R"({"layer_types": ["full_attention", "sliding_attention"]})", "layer_types",
+    {"quantised", R"({"quantization_config": {"quant_method": "aqlm"}})",
+     "quantization_config: quant_method \"aqlm\"", kUnimplemented},
+    {"quantised_without_method", R"({"quantization_config": {"bits": 4}})", "quant_method"},
+    {"sliding_layers",
+     R"({"num_hidden_layers": 2, "layer_types": ["full_attention", "sliding_attention"]})",
+     "layer_types", kUnimplemented},
+    {"chunked_layers", R"({"num_hidden_layers": 1, "layer_types": ["chunked_attention"]})",
+     "chunked_attention", kUnimplemented},
+    {"layer_types_of_another_length",
+     R"({"architectures": ["MinistralForCausalLM"], "layer_types": ["full_attention"]})",
+     "layer_types"},
+    {"rope_of_each_layer_type",
+     R"({"rope_parameters": {"full_attention": {"rope_type": "default"}}})", "layer_types",
      kUnimplemented},
-    {"yarn", R"({"rope_scaling": {"rope_type": "yarn", "factor": 4}})", "yarn", kUnimplemented},
-    {"dynamic", R"({"rope_parameters": {"rope_type": "dynamic", "factor": 4}})", "dynamic",
-     kUnimplemented},
+    {"mrope", R"({"rope_scaling": {"rope_type": "mrope"}})", "mrope", kUnimplemented},
+    {"yarn_without_factor", R"({"rope_scaling": {"rope_type": "yarn"}})", "factor"},
+    {"longrope_of_another_length",
+     R"({"rope_scaling": {"type": "longrope", "short_factor": [1], "long_factor": [1]}})",
+     "short_factor"},
+    {"growth_without_original",
+     R"({"rope_parameters": {"rope_type": "default", "llama_4_scaling_beta": 0.1}})",
+     "original_max_position_embeddings"},
     {"partial_rope", R"({"partial_rotary_factor": 0.5})", "partial_rotary_factor", kUnimplemented},
     {"text_scaling", R"({"rope_scaling": "linear"})", "rope_scaling"},
     {"number_rope_type", R"({"rope_scaling": {"rope_type": 3}})", "rope_type"},
@@ -334,14 +353,33 @@ const Refusal kRefusals[] = {
      "sliding_window"},
     {"mistral_text_window",
      R"({"architectures": ["MistralForCausalLM"], "sliding_window": "4096"})", "sliding_window"},
-    {"qwen_window", R"({"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": true})",
+    {"qwen3_moe_window",
+     R"({"architectures": ["Qwen3MoeForCausalLM"], "use_sliding_window": true})",
      "use_sliding_window", kUnimplemented},
-    {"qwen3_window", R"({"architectures": ["Qwen3ForCausalLM"], "use_sliding_window": true})",
-     "use_sliding_window", kUnimplemented},
-    {"qwen3_bias", R"({"architectures": ["Qwen3ForCausalLM"], "attention_bias": true})",
-     "attention_bias", kUnimplemented},
-    {"qwen3_experts", R"({"architectures": ["Qwen3MoeForCausalLM"]})", "Qwen3MoeForCausalLM",
+    {"qwen3_moe_without_experts", R"({"architectures": ["Qwen3MoeForCausalLM"]})", "num_experts"},
+    {"qwen3_moe_dense_layers",
+     R"({"architectures": ["Qwen3MoeForCausalLM"], "num_experts": 8, "num_experts_per_tok": 2,
+         "moe_intermediate_size": 8, "mlp_only_layers": [0]})",
+     "mlp_only_layers"},
+    {"mixtral_chooses_too_many",
+     R"({"architectures": ["MixtralForCausalLM"], "num_local_experts": 2,
+         "num_experts_per_tok": 3})",
+     "num_experts_per_tok"},
+    {"smollm3_list", R"({"architectures": ["SmolLM3ForCausalLM"], "no_rope_layers": [1]})",
+     "no_rope_layers"},
+    {"granite_zero", R"({"architectures": ["GraniteForCausalLM"], "residual_multiplier": 0})",
+     "residual_multiplier"},
+    {"mistral3_without_text", R"({"architectures": ["Mistral3ForConditionalGeneration"]})",
+     "text_config"},
+    {"mistral_small_4",
+     R"({"architectures": ["Mistral3ForConditionalGeneration"],
+         "text_config": {"model_type": "mistral4"}})",
+     "multi-head latent attention", kUnimplemented},
+    {"llama4", R"({"architectures": ["Llama4ForConditionalGeneration"]})", "attention in chunks",
      kUnimplemented},
+    {"deepseek", R"({"architectures": ["DeepseekV3ForCausalLM"]})", "multi-head latent attention",
+     kUnimplemented},
+    {"gemma", R"({"architectures": ["Gemma3ForCausalLM"]})", "weights of 1 + w", kUnimplemented},
 };
 
 INSTANTIATE_TEST_SUITE_P(All, RefusedConfig, testing::ValuesIn(kRefusals),

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "models/config_json.h"
 #include "models/mapped_file.h"
 #include "models/random_checkpoint.h"
 #include "models/safetensors.h"

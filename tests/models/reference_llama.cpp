@@ -10,6 +10,8 @@
 namespace tessera {
 namespace {
 
+constexpr std::string_view kLanguage = "language_model.";  // beside an image encoder
+
 std::vector<double> to_f64(const StoredTensor& stored) {
   std::vector<float> values(stored.bytes.size() / static_cast<size_t>(bytes_of(stored.type)));
   read_f32(stored, 0, values);
@@ -20,10 +22,46 @@ std::string layer_tensor(int layer, const std::string& name) {
   return "model.layers." + std::to_string(layer) + "." + name;
 }
 
-void add(std::vector<double>& to, const std::vector<double>& what) {
+void add(std::vector<double>& to, const std::vector<double>& what, double factor = 1) {
   for (size_t i = 0; i < to.size(); ++i) {
-    to[i] += what[i];
+    to[i] += factor * what[i];
   }
+}
+
+// Phi-3 stores q, k and v as one tensor, and gate and up as another.
+void split_fused(const ModelConfig& config, std::map<std::string, std::vector<double>>& tensors) {
+  const auto split = [&](const std::string& fused, const std::vector<std::string>& names,
+                         const std::vector<int32_t>& rows) {
+    const auto found = tensors.find(fused);
+    if (found == tensors.end()) return;
+    auto from = found->second.begin();
+    for (size_t i = 0; i < names.size(); ++i) {
+      const auto end = from + std::ptrdiff_t{rows[i]} * config.hidden;
+      tensors[names[i]] = std::vector<double>(from, end);
+      from = end;
+    }
+  };
+  for (int32_t i = 0; i < config.layers; ++i) {
+    const std::string attention = layer_tensor(i, "self_attn.");
+    split(attention + "qkv_proj.weight",
+          {attention + "q_proj.weight", attention + "k_proj.weight", attention + "v_proj.weight"},
+          {config.query_width(), config.kv_width(), config.kv_width()});
+    const std::string mlp = layer_tensor(i, "mlp.");
+    split(mlp + "gate_up_proj.weight", {mlp + "gate_proj.weight", mlp + "up_proj.weight"},
+          {config.ffn, config.ffn});
+  }
+}
+
+double activated(double x, Activation activation) {
+  switch (activation) {
+    case Activation::silu:
+      break;
+    case Activation::gelu:
+      return x / 2 * (1 + std::erf(x / std::numbers::sqrt2));
+    case Activation::gelu_tanh:
+      return x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+  }
+  return x / (1 + std::exp(-x));
 }
 
 }  // namespace
@@ -34,16 +72,22 @@ ReferenceLlama::ReferenceLlama(const std::filesystem::path& directory) {
     if (entry.path().extension() == ".safetensors") {
       const SafetensorsFile file = SafetensorsFile::open(entry.path()).value();
       for (const auto& [name, stored] : file.tensors()) {
-        tensors_[name] = to_f64(stored);
+        const bool nested = name.starts_with(kLanguage);
+        tensors_[nested ? name.substr(kLanguage.size()) : name] = to_f64(stored);
       }
     }
   }
+  split_fused(config_, tensors_);
 }
 
 const ReferenceLlama::Vector& ReferenceLlama::tensor(const std::string& name) const {
   const auto found = tensors_.find(name);
   TESSERA_CHECK(found != tensors_.end(), name.c_str());
   return found->second;
+}
+
+bool ReferenceLlama::has(const std::string& name) const {
+  return tensors_.contains(name);
 }
 
 ReferenceLlama::Vector ReferenceLlama::product(const std::string& name, const Vector& in) const {
@@ -61,7 +105,7 @@ ReferenceLlama::Vector ReferenceLlama::project(int layer, const char* which,
                                                const Vector& in) const {
   const std::string name = layer_tensor(layer, std::string("self_attn.") + which);
   Vector out = product(name + ".weight", in);
-  if (config_.architecture == "Qwen2ForCausalLM") {
+  if (has(name + ".bias")) {
     add(out, tensor(name + ".bias"));
   }
   return out;
@@ -91,27 +135,48 @@ ReferenceLlama::Vector ReferenceLlama::norm_heads(const std::string& name,
   return all;
 }
 
+double ReferenceLlama::frequency(size_t pair) const {
+  const RopeScaling& scaling = config_.rope_scaling;
+  const double theta = config_.rope_theta;
+  const double own = 1 / std::pow(theta, 2 * static_cast<double>(pair) / config_.head_dim);
+  const double original = scaling.original_context;
+  const double wavelength = 2 * std::numbers::pi / own;
+  switch (scaling.kind) {
+    case RopeScaling::Kind::linear:
+      return own / scaling.factor;
+    case RopeScaling::Kind::llama3: {
+      if (wavelength > original / scaling.low_freq_factor) return own / scaling.factor;
+      if (wavelength < original / scaling.high_freq_factor) return own;
+      const double smooth = (original / wavelength - scaling.low_freq_factor) /
+                            (scaling.high_freq_factor - scaling.low_freq_factor);
+      return (1 - smooth) * own / scaling.factor + smooth * own;
+    }
+    case RopeScaling::Kind::yarn: {
+      // The pair that turns `turns` times in the original context, rounded outwards.
+      const auto pair_of = [&](double turns) {
+        return config_.head_dim / 2.0 * std::log(original / (2 * std::numbers::pi * turns)) /
+               std::log(theta);
+      };
+      const double first = std::max(0.0, std::floor(pair_of(scaling.beta_fast)));
+      const double last = std::min(config_.head_dim - 1.0, std::ceil(pair_of(scaling.beta_slow)));
+      const double at = (static_cast<double>(pair) - first) / (last - first);
+      const double divided = std::min(1.0, std::max(0.0, at));
+      return own * ((1 - divided) + divided / scaling.factor);
+    }
+    case RopeScaling::Kind::longrope:
+      return own / (config_.context > scaling.original_context ? scaling.long_factors
+                                                               : scaling.short_factors)[pair];
+    default:
+      return own;
+  }
+}
+
 void ReferenceLlama::rotate(Vector& heads, int position) const {
   const auto head_dim = static_cast<size_t>(config_.head_dim);
-  const RopeScaling& scaling = config_.rope_scaling;
   for (size_t pair = 0; pair < head_dim / 2; ++pair) {
-    double frequency =
-        1 / std::pow(double{config_.rope_theta}, 2 * static_cast<double>(pair) / config_.head_dim);
-    if (scaling.kind == RopeScaling::Kind::linear) {
-      frequency /= scaling.factor;
-    } else if (scaling.kind == RopeScaling::Kind::llama3) {
-      const double wavelength = 2 * std::numbers::pi / frequency;
-      const double original = scaling.original_context;
-      if (wavelength > original / scaling.low_freq_factor) {
-        frequency /= scaling.factor;
-      } else if (wavelength >= original / scaling.high_freq_factor) {
-        const double smooth = (original / wavelength - scaling.low_freq_factor) /
-                              (scaling.high_freq_factor - scaling.low_freq_factor);
-        frequency = (1 - smooth) * frequency / scaling.factor + smooth * frequency;
-      }
-    }
-    const double cos = std::cos(position * frequency);
-    const double sin = std::sin(position * frequency);
+    const double angle = position * frequency(pair);
+    const double cos = config_.rope_scaling.attention_factor * std::cos(angle);
+    const double sin = config_.rope_scaling.attention_factor * std::sin(angle);
     for (size_t head = 0; head < heads.size(); head += head_dim) {
       const double first = heads[head + pair];
       const double second = heads[head + pair + head_dim / 2];
@@ -121,12 +186,17 @@ void ReferenceLlama::rotate(Vector& heads, int position) const {
   }
 }
 
-ReferenceLlama::Vector ReferenceLlama::attend(const LayerCache& cache,
+double ReferenceLlama::query_factor(int position) const {
+  const RopeScaling& scaling = config_.rope_scaling;
+  return 1 + scaling.query_growth * std::log1p(std::floor(position / scaling.original_context));
+}
+
+ReferenceLlama::Vector ReferenceLlama::attend(int layer, const LayerCache& cache,
                                               const Vector& queries) const {
   const auto head_dim = static_cast<size_t>(config_.head_dim);
   const auto group = static_cast<size_t>(config_.heads / config_.kv_heads);
   const size_t tokens = cache.keys.size();
-  const auto sliding_window = static_cast<size_t>(config_.sliding_window);
+  const auto sliding_window = static_cast<size_t>(config_.window_of(layer));
   const size_t first = sliding_window > 0 && tokens > sliding_window ? tokens - sliding_window : 0;
   Vector out(queries.size());
   for (size_t head = 0; head < static_cast<size_t>(config_.heads); ++head) {
@@ -138,7 +208,8 @@ ReferenceLlama::Vector ReferenceLlama::attend(const LayerCache& cache,
       for (size_t i = 0; i < head_dim; ++i) {
         score += queries[from + i] * cache.keys[token][kv_from + i];
       }
-      scores.push_back(score / std::sqrt(static_cast<double>(head_dim)));
+      const double factor = config_.multipliers.attention;
+      scores.push_back(score * (factor > 0 ? factor : 1 / std::sqrt(config_.head_dim)));
     }
     const double largest = *std::max_element(scores.begin(), scores.end());
     double sum = 0;
@@ -159,24 +230,72 @@ ReferenceLlama::Vector ReferenceLlama::attention(int layer, const Vector& in, in
                                                  LayerCache& cache) const {
   Vector queries = project(layer, "q_proj", in);
   Vector keys = project(layer, "k_proj", in);
-  if (config_.architecture == "Qwen3ForCausalLM") {
+  if (has(layer_tensor(layer, "self_attn.q_norm.weight"))) {
     queries = norm_heads(layer_tensor(layer, "self_attn.q_norm.weight"), queries);
     keys = norm_heads(layer_tensor(layer, "self_attn.k_norm.weight"), keys);
   }
-  rotate(queries, position);
-  rotate(keys, position);
+  if (config_.rotates(layer)) {
+    rotate(queries, position);
+    rotate(keys, position);
+  }
+  for (double& query : queries) {
+    query *= query_factor(position);
+  }
   cache.keys.push_back(std::move(keys));
   cache.values.push_back(project(layer, "v_proj", in));
-  return product(layer_tensor(layer, "self_attn.o_proj.weight"), attend(cache, queries));
+  return project(layer, "o_proj", attend(layer, cache, queries));
+}
+
+ReferenceLlama::Vector ReferenceLlama::swiglu(const Vector& gate, const Vector& up) const {
+  Vector out(gate.size());
+  for (size_t i = 0; i < gate.size(); ++i) {
+    out[i] = activated(gate[i], config_.activation) * up[i];
+  }
+  return out;
+}
+
+// Mixtral calls the three matrices of an expert w1 (gate), w2 (down) and w3 (up).
+ReferenceLlama::Vector ReferenceLlama::expert(const std::string& name, const Vector& in) const {
+  const bool numbered = has(name + "w1.weight");
+  const auto part = [&](const char* number, const char* word) {
+    return name + (numbered ? number : word) + ".weight";
+  };
+  return product(part("w2", "down_proj"),
+                 swiglu(product(part("w1", "gate_proj"), in), product(part("w3", "up_proj"), in)));
+}
+
+ReferenceLlama::Vector ReferenceLlama::experts(int layer, const Vector& in) const {
+  const bool mixtral = has(layer_tensor(layer, "block_sparse_moe.gate.weight"));
+  const std::string block = layer_tensor(layer, mixtral ? "block_sparse_moe." : "mlp.");
+  const Vector logits = product(block + "gate.weight", in);
+  std::vector<std::pair<double, size_t>> ordered;
+  double sum = 0;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    ordered.emplace_back(std::exp(logits[i]), i);
+    sum += std::exp(logits[i]);
+  }
+  std::sort(ordered.rbegin(), ordered.rend());
+  ordered.resize(static_cast<size_t>(config_.chosen_experts));
+  if (config_.normalise_experts) {
+    sum = 0;
+    for (const auto& [share, index] : ordered) sum += share;
+  }
+  Vector out(in.size());
+  for (const auto& [share, index] : ordered) {
+    add(out, expert(block + "experts." + std::to_string(index) + ".", in), share / sum);
+  }
+  return out;
 }
 
 ReferenceLlama::Vector ReferenceLlama::feed_forward(int layer, const Vector& in) const {
-  Vector gate = product(layer_tensor(layer, "mlp.gate_proj.weight"), in);
-  const Vector up = product(layer_tensor(layer, "mlp.up_proj.weight"), in);
-  for (size_t i = 0; i < gate.size(); ++i) {
-    gate[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
-  }
-  return product(layer_tensor(layer, "mlp.down_proj.weight"), gate);
+  if (config_.experts > 0) return experts(layer, in);
+  const auto multiply = [&](const char* which, const Vector& by) {
+    const std::string name = layer_tensor(layer, std::string("mlp.") + which);
+    Vector out = product(name + ".weight", by);
+    if (has(name + ".bias")) add(out, tensor(name + ".bias"));
+    return out;
+  };
+  return multiply("down_proj", swiglu(multiply("gate_proj", in), multiply("up_proj", in)));
 }
 
 std::vector<std::vector<double>> ReferenceLlama::logits(std::span<const int32_t> tokens) const {
@@ -187,15 +306,23 @@ std::vector<std::vector<double>> ReferenceLlama::logits(std::span<const int32_t>
   for (size_t position = 0; position < tokens.size(); ++position) {
     const auto row = table.begin() + tokens[position] * hidden_size;
     Vector hidden(row, row + hidden_size);
+    for (double& value : hidden) {
+      value *= config_.multipliers.embedding;
+    }
     for (int layer = 0; layer < config_.layers; ++layer) {
       const Vector normed = norm(layer_tensor(layer, "input_layernorm.weight"), hidden);
       add(hidden,
-          attention(layer, normed, static_cast<int>(position), caches[static_cast<size_t>(layer)]));
-      add(hidden, feed_forward(
-                      layer, norm(layer_tensor(layer, "post_attention_layernorm.weight"), hidden)));
+          attention(layer, normed, static_cast<int>(position), caches[static_cast<size_t>(layer)]),
+          config_.multipliers.residual);
+      add(hidden,
+          feed_forward(layer, norm(layer_tensor(layer, "post_attention_layernorm.weight"), hidden)),
+          config_.multipliers.residual);
     }
     const std::string head = config_.tied_head ? "model.embed_tokens.weight" : "lm_head.weight";
     all.push_back(product(head, norm("model.norm.weight", hidden)));
+    for (double& logit : all.back()) {
+      logit /= config_.multipliers.logits_divisor;
+    }
   }
   return all;
 }

@@ -29,17 +29,23 @@ class ReferenceLlama {
   };
 
   const Vector& tensor(const std::string& name) const;
+  bool has(const std::string& name) const;
   Vector product(const std::string& name, const Vector& in) const;
   Vector project(int layer, const char* which, const Vector& in) const;
   Vector norm(const std::string& name, const Vector& in) const;
   Vector norm_heads(const std::string& name, const Vector& heads) const;
+  double frequency(size_t pair) const;
   void rotate(Vector& heads, int position) const;
-  Vector attend(const LayerCache& cache, const Vector& queries) const;
+  double query_factor(int position) const;
+  Vector attend(int layer, const LayerCache& cache, const Vector& queries) const;
   Vector attention(int layer, const Vector& in, int position, LayerCache& cache) const;
+  Vector swiglu(const Vector& gate, const Vector& up) const;
+  Vector expert(const std::string& name, const Vector& in) const;
+  Vector experts(int layer, const Vector& in) const;
   Vector feed_forward(int layer, const Vector& in) const;
 
   ModelConfig config_;
-  std::map<std::string, Vector> tensors_;
+  std::map<std::string, Vector> tensors_;  // fused ones in their parts
 };
 
 }  // namespace tessera

@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/backend.h"
 #include "models/checkpoint.h"
+#include "models/config_json.h"
 #include "models/random_checkpoint.h"
 #include "models/safetensors.h"
 #include "models/weights.h"

@@ -38,7 +38,7 @@ float difference(const Logits& a, const Logits& b) {
 // Sums are added in another order. Logits must agree within f32 rounding, or within bf16 rounding
 // if activations are rounded to bf16.
 TEST(TensorParallel, LogitsAreThoseOfTheWholeModel) {
-  for (const TinyModel& kind : tiny_models()) {
+  for (const TinyModel& kind : all_tiny_models()) {
     if (kind.config.ffn % ranks().ranks() != 0) {
       continue;
     }

@@ -83,6 +83,7 @@ TEST(TensorTable, NamesATensorByItsLayerAndItsExpert) {
   ModelConfig config = tiny_llama_config();
   config.layers = 12;
   config.experts = 11;
+  config.own_experts = 11;
   const std::vector<ExpectedTensor> all = expected_tensors(table, config, Shard{1, 2});
   EXPECT_EQ(all.size(), 12u * (1 + 11 * 2));
   const auto named = [&](const std::string& name) {
@@ -136,10 +137,10 @@ TEST(RandomCheckpoint, IsTheSameForASeedHoweverItIsSharded) {
 TEST(RopeTable, TurnsByTheFrequencyOfEachPair) {
   ModelConfig config = tiny_llama_config();
   config.head_dim = 8;
-  EXPECT_THAT(rope_frequencies(config),
+  EXPECT_THAT(rope_frequencies(config, config.context),
               testing::Pointwise(testing::DoubleNear(1e-12), {1.0, 0.1, 0.01, 0.001}));
   config.rope_scaling = {RopeScaling::Kind::linear, 4, 1, 4, 8192};
-  EXPECT_THAT(rope_frequencies(config),
+  EXPECT_THAT(rope_frequencies(config, config.context),
               testing::Pointwise(testing::DoubleNear(1e-12), {0.25, 0.025, 0.0025, 0.00025}));
 }
 
@@ -150,7 +151,7 @@ TEST(RopeTable, StretchesAsLlama31Does) {
   config.head_dim = 128;
   config.rope_theta = 500000;
   config.rope_scaling = {RopeScaling::Kind::llama3, 8, 1, 4, 8192};
-  const std::vector<double> ours = rope_frequencies(config);
+  const std::vector<double> ours = rope_frequencies(config, config.context);
   const std::pair<size_t, double> golden[] = {{0, 1},
                                               {20, 0.016560441},
                                               {28, 0.0032114461},

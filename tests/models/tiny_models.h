@@ -33,7 +33,91 @@ inline ModelConfig tiny_llama_config() {
   return config;
 }
 
-// Returns: models that cover every architecture and every config option at least once.
+// Returns: models of further architectures and options, with contexts for long prompts.
+inline std::vector<TinyModel> tiny_family_models() {
+  std::vector<TinyModel> models;
+  const auto add = [&](const char* name, const char* architecture, auto change) {
+    TinyModel model{name, tiny_llama_config()};
+    model.config.architecture = architecture;
+    model.config.context = 512;
+    change(model.config);
+    models.push_back(std::move(model));
+  };
+  const auto yarn = [](ModelConfig& c) {
+    c.rope_scaling.kind = RopeScaling::Kind::yarn;
+    c.rope_scaling.factor = 4;
+    c.rope_scaling.original_context = 128;
+    c.rope_scaling.attention_factor = 1.125f;
+  };
+  const auto experts = [](ModelConfig& c) {
+    c.ffn = 40;
+    c.experts = c.own_experts = 8;
+    c.chosen_experts = 2;
+    c.normalise_experts = true;
+  };
+  add("llama_biases", "LlamaForCausalLM", [](ModelConfig& c) {
+    c.attention_bias = c.ffn_bias = true;
+    c.activation = Activation::gelu;
+  });
+  add("llama_gelu_tanh", "LlamaForCausalLM",
+      [](ModelConfig& c) { c.activation = Activation::gelu_tanh; });
+  add("llama_dynamic_rope", "LlamaForCausalLM", [](ModelConfig& c) {
+    c.rope_scaling.kind = RopeScaling::Kind::dynamic;
+    c.rope_scaling.factor = 4;
+    c.rope_scaling.original_context = c.context;
+  });
+  add("llama_yarn", "LlamaForCausalLM", yarn);
+  add("ministral_layer_types", "MinistralForCausalLM", [](ModelConfig& c) {
+    c.sliding_window = 24;
+    c.layers = 3;
+    c.layer_kinds = {{.windowed = true}, {.windowed = false}, {.windowed = true}};
+  });
+  add("ministral3", "Ministral3ForCausalLM", [&](ModelConfig& c) {
+    yarn(c);
+    c.rope_scaling.query_growth = 0.5f;
+  });
+  add("mistral3_text", "Mistral3ForConditionalGeneration", [&](ModelConfig& c) {
+    yarn(c);
+    c.rope_scaling.query_growth = 0.1f;
+    c.tied_head = true;
+  });
+  add("mistral_small_text", "Mistral3ForConditionalGeneration",
+      [](ModelConfig& c) { c.rope_theta = 1e9f; });
+  add("mixtral", "MixtralForCausalLM", experts);
+  add("qwen2_window_layers", "Qwen2ForCausalLM", [](ModelConfig& c) {
+    c.sliding_window = 24;
+    c.layer_kinds = {{.windowed = false}, {.windowed = true}};
+  });
+  add("qwen3_biases", "Qwen3ForCausalLM", [](ModelConfig& c) { c.attention_bias = true; });
+  add("qwen3_moe", "Qwen3MoeForCausalLM", experts);
+  add("qwen3_moe_shares", "Qwen3MoeForCausalLM", [&](ModelConfig& c) {
+    experts(c);
+    c.chosen_experts = 3;
+    c.normalise_experts = false;
+  });
+  add("phi3", "Phi3ForCausalLM", [](ModelConfig& c) { c.sliding_window = 100; });
+  add("phi3_longrope", "Phi3ForCausalLM", [](ModelConfig& c) {
+    c.hidden = 64;  // transformers checks the factors against hidden / heads
+    c.rope_scaling.kind = RopeScaling::Kind::longrope;
+    c.rope_scaling.factor = 8;
+    c.rope_scaling.original_context = 64;
+    c.rope_scaling.attention_factor = 1.25f;
+    c.rope_scaling.short_factors = {1, 1, 1, 1, 1.5f, 1.5f, 2, 2};
+    c.rope_scaling.long_factors = {1, 1.5f, 2, 3, 5, 8, 13, 21};
+  });
+  add("granite", "GraniteForCausalLM", [](ModelConfig& c) {
+    c.multipliers = {.embedding = 12, .residual = 0.25f, .attention = 0.125f, .logits_divisor = 8};
+  });
+  add("smollm3", "SmolLM3ForCausalLM", [](ModelConfig& c) {
+    c.layers = 4;
+    c.head_dim = 16;
+    c.layer_kinds = {{}, {.rotated = false}, {}, {.rotated = false}};
+    c.tied_head = true;
+  });
+  return models;
+}
+
+// Returns: models of the architectures that GGUF files have too, with the options of both.
 inline std::vector<TinyModel> tiny_models() {
   std::vector<TinyModel> models;
   const auto add = [&](std::string name, auto change, TensorType type = TensorType::f32,
@@ -97,6 +181,15 @@ inline std::vector<TinyModel> tiny_models() {
         c.rope_theta = 1e6f;
       },
       TensorType::bf16);
+  return models;
+}
+
+// Returns: models that cover every architecture and every config option at least once.
+inline std::vector<TinyModel> all_tiny_models() {
+  std::vector<TinyModel> models = tiny_models();
+  for (TinyModel& model : tiny_family_models()) {
+    models.push_back(std::move(model));
+  }
   return models;
 }
 

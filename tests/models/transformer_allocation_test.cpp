@@ -83,6 +83,10 @@ TEST_P(TransformerMemory, IsNotAllocatedByForward) {
   const TemporaryDirectory directory;
   ModelConfig config = tiny_llama_config();
   config.architecture = GetParam();
+  if (config.architecture == "MixtralForCausalLM") {
+    config.experts = config.own_experts = 8;
+    config.chosen_experts = 2;
+  }
   ASSERT_TRUE(write_random_checkpoint(directory.path(), config, 1).ok());
   const std::vector<int32_t> tokens = random_tokens(kTokens, 131, 1);
   std::vector<int32_t> positions(kTokens);
@@ -107,7 +111,8 @@ TEST_P(TransformerMemory, IsNotAllocatedByForward) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TransformerMemory,
-                         testing::Values("LlamaForCausalLM", "Qwen3ForCausalLM"),
+                         testing::Values("LlamaForCausalLM", "Qwen3ForCausalLM",
+                                         "MixtralForCausalLM"),
                          [](const auto& param) { return std::string(param.param); });
 
 }  // namespace

@@ -133,7 +133,7 @@ TEST_P(TransformerOfAKind, HoldsAsManyWeightBytesAsWereEstimated) {
 
 INSTANTIATE_TEST_SUITE_P(Cpu, TransformerOfAKind,
                          testing::Combine(testing::ValuesIn(cpu_isas()),
-                                          testing::ValuesIn(tiny_models())),
+                                          testing::ValuesIn(all_tiny_models())),
                          [](const auto& param) {
                            return isa_name(std::get<0>(param.param)) + "_" +
                                   std::get<1>(param.param).name;

@@ -164,6 +164,7 @@ EngineStats FakeEngine::stats() const {
           .prompt_tokens = 11,
           .generated_tokens = 13,
           .preemptions = 2,
+          .kv_tightenings = 4,
           .kv_demotions = 17,
           .kv_dropped_tokens = 5,
           .formats = 1,
@@ -244,9 +245,9 @@ std::optional<int32_t> FakeTokenizer::special_id(std::string_view text) const {
 }
 
 absl::StatusOr<std::vector<TextSegment>> FakeChatTemplate::render(
-    const std::vector<ChatMessage>& messages, const Variables& variables) const {
+    const Conversation& conversation, const Variables& variables) const {
   std::vector<TextSegment> segments{{variables.bos_token, true}};
-  for (const ChatMessage& message : messages) {
+  for (const ChatMessage& message : conversation.messages) {
     if (message.role == "villain") {
       return absl::InvalidArgumentError("the chat template says: no villains");
     }
@@ -266,6 +267,7 @@ FakeService::FakeService(bool chats) {
       Service::Parts{.model_name = "fake",
                      .tokenizer = std::make_unique<FakeTokenizer>(),
                      .chat_template = chats ? std::make_unique<FakeChatTemplate>() : nullptr,
+                     .chat_format = chat_format_of("<tool_call> </think>", "auto"),
                      .engine = std::move(made),
                      .metrics = std::make_unique<Metrics>("fake"),
                      .budget = &budget,

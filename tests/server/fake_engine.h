@@ -112,7 +112,7 @@ class FakeTokenizer final : public Tokenizer {
 // Renders "<s>[user]hello[assistant]"; refuses the role "villain".
 class FakeChatTemplate final : public ChatTemplate {
  public:
-  absl::StatusOr<std::vector<TextSegment>> render(const std::vector<ChatMessage>& messages,
+  absl::StatusOr<std::vector<TextSegment>> render(const Conversation& conversation,
                                                   const Variables& variables) const override;
 };
 

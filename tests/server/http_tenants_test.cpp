@@ -23,7 +23,7 @@ using testing::HasSubstr;
 
 constexpr char kPrompt[] = R"({"prompt":"Say","max_tokens":50})";
 
-// What the access log has, as text.
+// The lines of the access log.
 class LoggedRequests {
  public:
   LoggedRequests() {

@@ -99,7 +99,9 @@ TEST(KvReport, AddsBytesAndTellsTheMeanOfTokens) {
   KvReport report;
   EXPECT_TRUE(report.empty());
   report.add({leankv, {.bytes = 100, .f16_bytes = 500, .high = 10, .low = 4, .dropped = 2}});
-  report.add({leankv, {.bytes = 50, .f16_bytes = 300, .high = 20, .low = 6, .dropped = 0}});
+  KvUsage tightened{.bytes = 50, .f16_bytes = 300, .high = 20, .low = 6, .dropped = 0};
+  tightened.budget_share = 0.75;
+  report.add({leankv, tightened});
   const json told = kv_cache_json(report);
   EXPECT_EQ(told["policy"], "leankv");
   EXPECT_EQ(told["settings"]["alpha_high"], leankv.policy.alpha_high);
@@ -108,6 +110,8 @@ TEST(KvReport, AddsBytesAndTellsTheMeanOfTokens) {
   EXPECT_EQ(told["bytes"], 150);
   EXPECT_EQ(told["f16_bytes"], 800);
   EXPECT_EQ(told["tokens"], json::parse(R"({"high":15.0,"low":5.0,"dropped":1.0})"));
+  EXPECT_EQ(told["budget_share"], 0.75) << "the least";
+  EXPECT_EQ(to_wire(report).budget_share(), 0.75);
 }
 
 }  // namespace

@@ -99,6 +99,10 @@ std::string plain_value(const Option& option, const std::optional<int32_t>&) {
   return plain_value(option, 0);
 }
 
+std::string plain_value(const Option& option, const std::optional<float>&) {
+  return plain_value(option, 0.0f);
+}
+
 // Collects a sample of every option.
 class Samples {
  public:

@@ -54,7 +54,7 @@ TEST(Service, TokenizesATextWithItsBeginning) {
 
 TEST(Service, LeavesTheBeginningOfAChatToItsTemplate) {
   FakeService fake;
-  const std::vector<ChatMessage> messages{{"u", "<s>"}};
+  const Conversation messages{{{"u", "<s>"}}};
   ASSERT_TRUE(generate(fake, prompt(messages), std::make_shared<Recorder>()).ok());
   const std::vector<int32_t> ids = fake.engine->request(0).prompt;
   EXPECT_THAT(std::vector<int32_t>(ids.begin(), ids.begin() + 7),
@@ -63,7 +63,7 @@ TEST(Service, LeavesTheBeginningOfAChatToItsTemplate) {
 
 TEST(Service, ReportsWhatTheTemplateRefuses) {
   FakeService fake;
-  const std::vector<ChatMessage> messages{{"villain", "x"}};
+  const Conversation messages{{{"villain", "x"}}};
   const auto result = generate(fake, prompt(messages), std::make_shared<Recorder>());
   EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(result.status().message(), HasSubstr("no villains"));
@@ -71,7 +71,7 @@ TEST(Service, ReportsWhatTheTemplateRefuses) {
 
 TEST(Service, RefusesChatsOfAModelWithoutATemplate) {
   FakeService fake(/*chats=*/false);
-  const std::vector<ChatMessage> messages{{"user", "x"}};
+  const Conversation messages{{{"user", "x"}}};
   const auto result = generate(fake, prompt(messages), std::make_shared<Recorder>());
   EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(result.status().message(), HasSubstr("no chat template"));
@@ -226,6 +226,7 @@ TEST(Metrics, ShowsTheEngineUnderTheNamesGatewaysKnow) {
            "# TYPE vllm:time_to_first_token_seconds histogram",
            "tessera:kv_bytes{model_name=\"fake\",format=\"f16\",state=\"private\"} 20480",
            "tessera:kv_bytes{model_name=\"fake\",format=\"f16\",state=\"shared\"} 5120",
+           "tessera:kv_tightenings_total{model_name=\"fake\"} 4",
            "tessera:kv_demotions_total{model_name=\"fake\"} 17",
            "tessera:kv_dropped_tokens_total{model_name=\"fake\"} 5",
            "tessera:kv_bytes{model_name=\"fake\",format=\"any\",state=\"free\"} 76800",

@@ -149,6 +149,16 @@ TEST(Settings, KeysAndValuesAreKeptByPresetFormatOrOtherNumbers) {
   EXPECT_THAT(*engine.kv_ladder, testing::ElementsAre(kKvK4V8, kKvS70K4V4));
 }
 
+TEST(Settings, TheFloorOfBudgetsIsAShare) {
+  EXPECT_EQ(parse({"--model", "m"})->settings.engine.kv_floor, 1);
+  EXPECT_EQ(parse({"--model", "m", "--kv-floor", "0.25"})->settings.engine.kv_floor, 0.25f);
+  for (const char* wrong : {"0.05", "2", "half", "nan"}) {
+    const auto command = parse({"--model", "m", "--kv-floor", wrong});
+    EXPECT_THAT(std::string(command.status().message()),
+                AllOf(HasSubstr("a number from 0.1 to 1"), HasSubstr(wrong)));
+  }
+}
+
 TEST(Settings, AKvNameThatIsNoneIsRefusedWithTheList) {
   for (const char* flag : {"--kv", "--kv-also", "--kv-ladder"}) {
     const auto command = parse({"--model", "m", flag, "s101"});

@@ -354,10 +354,23 @@ void convert_fp8(const ActivationRow& row) {
   }
 }
 
+void convert_fp8_groups(const ActivationRow& row) {
+  constexpr int64_t kGroup = encoding(WeightFormat::fp8_group128).group;
+  for (int64_t at = 0; at < row.cols; at += kGroup) {
+    const int64_t cols = row.cols - at;
+    const bool last = cols <= kGroup;
+    convert_fp8({row.in + at, last ? cols : kGroup, row.out + at * 2,
+                 last ? row.out_bytes - at * 2 : kGroup * 2, row.scale + at / kGroup});
+  }
+}
+
 }  // namespace
 
 namespace avx2 {
 
+template <WeightFormat kFormat>
+constexpr FormatKernels kBytes{convert_bytes, 2, kWide<Simd256, kFormat, 2, 4>,
+                               kTall<Simd256, kFormat, 4, 2>};
 template <WeightFormat kFormat>
 constexpr FormatKernels kNibbles{convert_nibbles<kFormat>, 1, kWide<Simd256, kFormat, 2, 4>,
                                  kTall<Simd256, kFormat, 4, 2>};
@@ -370,8 +383,7 @@ constinit const LinearKernels linear_kernels{{
      kTall<Simd256, WeightFormat::bf16, 4, 2>},
     {convert_f16, 1, kWide<Simd256, WeightFormat::f16, 3, 4>,
      kTall<Simd256, WeightFormat::f16, 6, 2>},
-    {convert_bytes, 2, kWide<Simd256, WeightFormat::int8, 2, 4>,
-     kTall<Simd256, WeightFormat::int8, 4, 2>},
+    kBytes<WeightFormat::int8>,
     kNibbles<WeightFormat::int4>,
     {convert_fp8, 1, kWide<Simd256, WeightFormat::fp8, 1, 4>,
      kTall<Simd256, WeightFormat::fp8, 4, 1>},
@@ -381,6 +393,20 @@ constinit const LinearKernels linear_kernels{{
     kNibbles<WeightFormat::int4_super>,
     kNibbles<WeightFormat::int5_super>,
     kNibbles<WeightFormat::int6_super>,
+    kNibbles<group_tile(WeightFormat::int4_group32)>,
+    kNibbles<group_tile(WeightFormat::int4_group64)>,
+    kNibbles<group_tile(WeightFormat::int4_group128)>,
+    kNibbles<group_tile(WeightFormat::int4_row)>,
+    kNibbles<group_tile(WeightFormat::int4_zero32)>,
+    kNibbles<group_tile(WeightFormat::int4_zero64)>,
+    kNibbles<group_tile(WeightFormat::int4_zero128)>,
+    kNibbles<group_tile(WeightFormat::int4_zero_row)>,
+    kBytes<group_tile(WeightFormat::int8_group32)>,
+    kBytes<group_tile(WeightFormat::int8_group64)>,
+    kBytes<group_tile(WeightFormat::int8_group128)>,
+    kBytes<group_tile(WeightFormat::int8_row)>,
+    {convert_fp8_groups, 1, kWide<Simd256, WeightFormat::fp8_group128, 1, 2>,
+     kTall<Simd256, WeightFormat::fp8_group128, 4, 1>},
 }};
 
 }  // namespace avx2

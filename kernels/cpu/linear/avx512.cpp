@@ -137,6 +137,16 @@ void convert_fp8(const ActivationRow& row) {
   }
 }
 
+void convert_fp8_groups(const ActivationRow& row) {
+  constexpr int64_t kGroup = encoding(WeightFormat::fp8_group128).group;
+  for (int64_t at = 0; at < row.cols; at += kGroup) {
+    const int64_t cols = row.cols - at;
+    const bool last = cols <= kGroup;
+    convert_fp8({row.in + at, last ? cols : kGroup, row.out + at * 2,
+                 last ? row.out_bytes - at * 2 : kGroup * 2, row.scale + at / kGroup});
+  }
+}
+
 }  // namespace
 
 namespace avx512 {
@@ -163,6 +173,20 @@ constinit const LinearKernels linear_kernels{{
     kBlocks<WeightFormat::int4_super, 6>,
     kBlocks<WeightFormat::int5_super, 6>,
     kBlocks<WeightFormat::int6_super, 6>,
+    kBlocks<group_tile(WeightFormat::int4_group32), 6>,
+    kBlocks<group_tile(WeightFormat::int4_group64), 6>,
+    kBlocks<group_tile(WeightFormat::int4_group128), 6>,
+    kBlocks<group_tile(WeightFormat::int4_row), 6>,
+    kBlocks<group_tile(WeightFormat::int4_zero32), 6>,
+    kBlocks<group_tile(WeightFormat::int4_zero64), 6>,
+    kBlocks<group_tile(WeightFormat::int4_zero128), 6>,
+    kBlocks<group_tile(WeightFormat::int4_zero_row), 6>,
+    kBlocks<group_tile(WeightFormat::int8_group32), 8>,
+    kBlocks<group_tile(WeightFormat::int8_group64), 8>,
+    kBlocks<group_tile(WeightFormat::int8_group128), 8>,
+    kBlocks<group_tile(WeightFormat::int8_row), 8>,
+    {convert_fp8_groups, 1, kWide<Simd512, WeightFormat::fp8_group128, 2, 4>,
+     kTall<Simd512, WeightFormat::fp8_group128, 5, 2>},
 }};
 
 }  // namespace avx512

@@ -15,7 +15,21 @@ class CodedLane {
 
   float scale(int64_t block) const { return number(block, 0); }
   // Requires: the format has minimums.
-  float minimum(int64_t block) const { return number(block, 1); }
+  float minimum(int64_t block) const {
+    if (!places_.stored.zero) {
+      return number(block, 1);
+    }
+    const std::byte* zeros = panel_ + places_.scales_at(block) + kPanelRows * 2;
+    return scale(block) * static_cast<float>(static_cast<int8_t>(zeros[lane_]));  // exact
+  }
+  // Returns: the factor of all scales and minimums.
+  float row_scale() const {
+    float scale = 1;
+    if (places_.stored.row_scale) {
+      std::memcpy(&scale, panel_ + lane_ * 4, sizeof(scale));
+    }
+    return scale;
+  }
 
   // codes: [block]
   void codes(int64_t block, uint8_t* codes) const {

@@ -17,7 +17,7 @@ struct ActivationRow {
   int64_t cols = 0;
   std::byte* out = nullptr;  // [out_bytes], zero beyond cols
   int64_t out_bytes = 0;
-  float* scale = nullptr;  // one value; fp8 only
+  float* scale = nullptr;  // one value, or one of each group; fp8 only
 };
 
 // A few tokens times a slice of outputs, over a stretch (consecutive units) of the inputs.
@@ -26,7 +26,8 @@ struct ActivationRow {
 struct LinearTile {
   const std::byte* activations = nullptr;  // converted rows
   int64_t activation_stride = 0;           // bytes
-  const float* scales = nullptr;           // [rows]; fp8 only
+  const float* scales = nullptr;           // [rows, scale_stride]; fp8 only
+  int64_t scale_stride = 1;                // scales of a row
   int64_t first_unit = 0;                  // start of the stretch, a multiple of a superblock
   int64_t units = 0;                       // in the stretch
   float* partial = nullptr;                // [rows, slice] sums so far
@@ -34,6 +35,9 @@ struct LinearTile {
   bool ends = true;                        // the last stretch: sums become outputs
   const std::byte* ahead = nullptr;        // weights to prefetch; tall tiles only
   int64_t ahead_step = 0;                  // bytes for each unit
+  int64_t first_byte = 0;                  // place of the stretch in a panel; blocks, fp8 groups
+  int64_t scale_before = 0;                // blocks of a group: bytes of its blocks before that
+  int64_t scale_bytes = 0;                 // bytes of all blocks of a group
   const std::byte* panel = nullptr;        // panel in which the slice starts
   int64_t panel_bytes = 0;
   int64_t first_output = 0;     // start of the slice in its panel
@@ -65,7 +69,7 @@ struct FormatKernels {
 };
 
 struct LinearKernels {
-  FormatKernels formats[12];  // indexed by WeightFormat
+  FormatKernels formats[25];  // indexed by WeightFormat
 };
 
 namespace avx2 {

@@ -1,6 +1,8 @@
 #include "kernels/cpu/linear/linear.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "kernels/check.h"
 #include "kernels/cpu/linear/kernels.h"
@@ -10,12 +12,13 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kGrainBytes = 32768;  // weights or activations: about a microsecond of work
-constexpr int64_t kRowBlock = 192;      // rows that use a stretch of weights while it is in L2
-constexpr int64_t kStretchUnits = 512;  // units of a stretch: 64 KiB of weights, 384 of rows
-constexpr int64_t kAheadBytes = 8192;   // prefetch distance of a single tile
-constexpr int64_t kSlicesAtOnce = 4;    // so that the prefetched weights come next
-constexpr int64_t kMaxSlice = 32;       // outputs of a slice with several stretches
+constexpr int64_t kGrainBytes = 32768;   // weights or activations: about a microsecond of work
+constexpr int64_t kRowBlock = 192;       // rows that use a stretch of weights while it is in L2
+constexpr int64_t kStretchUnits = 512;   // units of a stretch: 64 KiB of weights, 384 of rows
+constexpr int64_t kAheadBytes = 8192;    // prefetch distance of a single tile
+constexpr int64_t kSlicesAtOnce = 4;     // so that the prefetched weights come next
+constexpr int64_t kMaxSlice = 32;        // outputs of a slice with several stretches
+constexpr int64_t kOrderedInputs = 512;  // inputs that are put in order at once, whole blocks
 
 // One call of `linear`: converts the activations, then multiplies slices of outputs by blocks of
 // rows.
@@ -61,14 +64,39 @@ class Product {
 
  private:
   std::byte* scratch(int64_t offset) const { return args_.scratch.data() + offset; }
-  float* scales() const { return reinterpret_cast<float*>(scratch(layout_.scales_offset())); }
+  float* scales(int64_t row) const {
+    return reinterpret_cast<float*>(scratch(layout_.scales_offset())) + row * layout_.row_scales();
+  }
 
   void convert(int64_t row) const {
+    if (args_.weight->input_order != nullptr) {
+      return convert_in_order(row);
+    }
     kernels_.convert({.in = args_.in.row(row).data(),
                       .cols = layout_.cols,
                       .out = scratch(row * layout_.stride()),
                       .out_bytes = layout_.row_bytes(),
-                      .scale = scales() + row});
+                      .scale = scales(row)});
+  }
+
+  // Blocks are converted alone, so parts of a row can be.
+  void convert_in_order(int64_t row) const {
+    std::array<float, kOrderedInputs> ordered;
+    const std::span<const float> in = args_.in.row(row);
+    const int64_t block = encoding(layout_.format).block;
+    TESSERA_CHECK(block > 0 && kOrderedInputs % block == 0, "an order of inputs without blocks");
+    const int64_t block_bytes = layout_.row_bytes() / encoding(layout_.format).blocks(layout_.cols);
+    for (int64_t first = 0; first < layout_.cols; first += kOrderedInputs) {
+      const int64_t inputs = std::min(kOrderedInputs, layout_.cols - first);
+      for (int64_t i = 0; i < inputs; ++i) {
+        ordered[static_cast<size_t>(i)] =
+            in[static_cast<size_t>(args_.weight->input_order[first + i])];
+      }
+      kernels_.convert({.in = ordered.data(),
+                        .cols = inputs,
+                        .out = scratch(row * layout_.stride() + first / block * block_bytes),
+                        .out_bytes = div_ceil(inputs, block) * block_bytes});
+    }
   }
 
   // Returns: number of slices that a thread claims at once. It makes a claim worth its cost. With
@@ -93,8 +121,7 @@ class Product {
     LinearTile described = describe(slice * tiles_.slice);
     described.ahead_step = unit_bytes / tiles;
     for (int64_t unit = 0; unit < layout_.units(); unit += stretch) {
-      described.first_unit = unit;
-      described.units = std::min(stretch, layout_.units() - unit);
+      take_units(unit, std::min(stretch, layout_.units() - unit), described);
       described.begins = unit == 0;
       described.ends = unit + stretch >= layout_.units();
       // Stretches are adjacent in memory, and so are slices. A single tile prefetches a little
@@ -128,9 +155,25 @@ class Product {
     return tile;
   }
 
+  void take_units(int64_t first, int64_t units, LinearTile& tile) const {
+    tile.first_unit = first;
+    tile.units = units;
+    const WeightEncoding stored = encoding(panels_.format);
+    if (stored.is_coded()) {
+      const CodedPanel places(panels_.format);
+      const int64_t block = first * 4 / stored.block;
+      tile.first_byte = places.block_at(block);
+      tile.scale_before = places.before(block);
+      tile.scale_bytes = places.blocks_of_a_scale() * places.block_bytes();
+    } else if (is_fp8(panels_.format)) {
+      tile.first_byte = panels_.fp8_units_at(first * 2);
+    }
+  }
+
   void take_rows(int64_t row, int64_t output, LinearTile& tile) const {
     tile.activations = scratch(row * tile.activation_stride);
-    tile.scales = scales() + row;
+    tile.scales = scales(row);
+    tile.scale_stride = layout_.row_scales();
     tile.out = args_.out.data + row * args_.out.stride + output;
   }
 

@@ -25,6 +25,7 @@ void look_up_elements(const std::byte* panel, int64_t lane, int64_t cols, float*
 
 void look_up_codes(WeightFormat format, const CodedLane& lane, int64_t cols, float* out) {
   const WeightEncoding stored = encoding(format);
+  const float row_scale = lane.row_scale();
   std::array<uint8_t, 32> codes;
   for (int64_t block = 0; block < stored.blocks(cols); ++block) {
     const int64_t first = block * stored.block;
@@ -35,7 +36,7 @@ void look_up_codes(WeightFormat format, const CodedLane& lane, int64_t cols, flo
     for (int64_t i = 0; i < inputs; ++i) {
       const auto code = static_cast<float>(codes[static_cast<size_t>(i)] - stored.offset);
       const float product = scale * code;
-      out[first + i] = stored.minimum ? product + minimum : product;
+      out[first + i] = (stored.minimum ? product + minimum : product) * row_scale;
     }
   }
 }
@@ -43,7 +44,7 @@ void look_up_codes(WeightFormat format, const CodedLane& lane, int64_t cols, flo
 }  // namespace
 
 bool looks_up_rows(WeightFormat format) {
-  return format != WeightFormat::fp8;
+  return !is_fp8(format);
 }
 
 void look_up_row(const PackedWeight& weight, int64_t row, float* out) {

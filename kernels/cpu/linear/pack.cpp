@@ -58,18 +58,24 @@ void pack_f16(const Lane& lane, const PanelLayout& layout, std::byte* panel) {
   }
 }
 
+// Stores one output's E4M3. code_at(input) returns the bits, also of an input beyond the last.
+template <class CodeAt>
+void store_fp8(const CodeAt& code_at, const PanelLayout& layout, int64_t lane, std::byte* panel) {
+  for (int64_t input = 0; input < layout.cols; input += 4) {
+    uint32_t bits = 0;
+    for (const int64_t i : {3, 1, 2, 0}) {
+      bits = (bits << 8) | code_at(input + i);
+    }
+    store_unit(panel + layout.fp8_units_at(input), 0, lane, bits);
+  }
+}
+
 void pack_fp8(const Lane& lane, const PanelLayout& layout, std::byte* panel) {
   const float scale = largest_magnitude(lane.weights) / kLargestE4m3;
   const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
   std::memcpy(panel + lane.index * 4, &scale, sizeof(scale));
-  std::byte* units = panel + PanelLayout::kScaleBytes;
-  for (int64_t input = 0; input < layout.cols; input += 4) {
-    uint32_t bits = 0;
-    for (const int64_t i : {3, 1, 2, 0}) {
-      bits = (bits << 8) | to_e4m3(weight_at(lane, input + i) * inverse).bits;
-    }
-    store_unit(units, input / 4, lane.index, bits);
-  }
+  store_fp8([&](int64_t input) { return to_e4m3(weight_at(lane, input) * inverse).bits; }, layout,
+            lane.index, panel);
 }
 
 constexpr int64_t kBlockInputs = 32;  // of int8 and int4, to which weights are converted
@@ -158,16 +164,19 @@ struct StoredBlock {
   const uint8_t* codes = nullptr;  // [block]
   int8_t scale_factor = 0;         // the factors only with superblocks
   int8_t minimum_factor = 0;
-  BlockScale scale = {};  // of the block or superblock
+  uint8_t zero = 0;       // only with zero points
+  BlockScale scale = {};  // of the block, group or superblock
 };
 
-// Stores the block of one output in its panel. A superblock's scale is stored again by each block.
+// Stores the block of one output in its panel. A scale of several blocks is stored by each of them.
 void store_block(const CodedPanel& places, const StoredBlock& block, int64_t index, int64_t lane,
                  std::byte* panel) {
   const WeightEncoding& stored = places.stored;
   std::byte* scales = panel + places.scales_at(index) + lane * 2;
   std::memcpy(scales, &block.scale.scale, sizeof(f16));
-  if (stored.minimum) {
+  if (stored.zero) {
+    panel[places.scales_at(index) + kPanelRows * 2 + lane] = static_cast<std::byte>(-block.zero);
+  } else if (stored.minimum) {
     std::memcpy(scales + kPanelRows * 2, &block.scale.minimum, sizeof(f16));
   }
   std::byte* bytes = panel + places.block_at(index);
@@ -209,7 +218,8 @@ class BlockPacker {
  public:
   explicit BlockPacker(const PanelLayout& layout)
       : layout_(layout), places_(layout.format), encoding_(places_.stored) {
-    TESSERA_CHECK(encoding_.block == kBlockInputs && encoding_.superblock == 0,
+    TESSERA_CHECK(encoding_.block == kBlockInputs && encoding_.scale_inputs() == kBlockInputs &&
+                      !encoding_.row_scale,
                   "a format to which no weight is converted");
   }
 
@@ -258,10 +268,28 @@ void pack_lane(const Lane& lane, const PanelLayout& layout, std::byte* panel) {
   }
 }
 
-// Stores one row of codes.
+// Stores one row of E4M3.
+void store_fp8_row(const WeightCodes& codes, int64_t row, const PanelLayout& layout, int64_t lane,
+                   std::byte* panel) {
+  const std::span<const uint8_t> bits = codes.codes.row(row);
+  const auto code_at = [&](int64_t input) {
+    return input < layout.cols ? bits[static_cast<size_t>(input)] : uint8_t{0};
+  };
+  store_fp8(code_at, layout, lane, panel);
+  const int64_t group = encoding(layout.format).group;
+  for (int64_t index = 0; index < codes.row_scales.cols; ++index) {
+    const float scale = codes.row_scales.row(row)[static_cast<size_t>(index)];
+    std::memcpy(panel + layout.fp8_scales_at(index * group) + lane * 4, &scale, sizeof(scale));
+  }
+}
+
+// Stores one row of integers.
 void store_row(const WeightCodes& codes, int64_t row, int64_t lane, std::byte* panel) {
   const CodedPanel places(codes.format);
   const WeightEncoding& stored = places.stored;
+  if (stored.row_scale) {
+    std::memcpy(panel + lane * 4, codes.row_scales.row(row).data(), sizeof(float));
+  }
   const auto value = [](const auto& matrix, int64_t from, int64_t at) {
     return matrix.data[from * matrix.stride + at];
   };
@@ -269,7 +297,10 @@ void store_row(const WeightCodes& codes, int64_t row, int64_t lane, std::byte* p
     StoredBlock block{.codes = codes.codes.row(row).data() + index * stored.block};
     const int64_t at = index / places.blocks_of_a_scale();
     block.scale.scale = value(codes.scales, row, at);
-    if (stored.minimum) {
+    if (stored.zero) {
+      block.zero = value(codes.zeros, row, at);
+      TESSERA_CHECK(block.zero <= 127, "a zero point beyond 127");
+    } else if (stored.minimum) {
       block.scale.minimum = value(codes.minimums, row, at);
     }
     if (stored.superblock > 0) {
@@ -310,14 +341,20 @@ void pack_codes(const WeightCodes& codes, int64_t first_row, const PackedWeight&
   const PanelLayout layout{weight.format, weight.rows, weight.cols};
   check_piece(first_row, codes.codes.rows, codes.codes.cols, weight);
   TESSERA_CHECK(codes.format == weight.format, "codes of another format");
-  TESSERA_CHECK(codes.codes.cols % encoding(codes.format).scale_inputs() == 0, "partial blocks");
+  const int64_t whole = encoding(codes.format).whole_inputs();
+  TESSERA_CHECK(whole == 0 || codes.codes.cols % whole == 0, "partial blocks");
   const int64_t end_row = first_row + codes.codes.rows;
   for (int64_t row = first_row; row < round_up(end_row, kPackRows); ++row) {
     std::byte* panel = weight.data + row / kPanelRows * layout.panel_bytes();
     if (row % kPanelRows == 0 && row + kPanelRows > end_row) {
       std::memset(panel, 0, static_cast<size_t>(layout.panel_bytes()));
     }
-    if (row < end_row) {
+    if (row >= end_row) {
+      continue;
+    }
+    if (is_fp8(codes.format)) {
+      store_fp8_row(codes, row - first_row, layout, row % kPanelRows, panel);
+    } else {
       store_row(codes, row - first_row, row % kPanelRows, panel);
     }
   }

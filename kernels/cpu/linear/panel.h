@@ -17,10 +17,12 @@ static_assert(kPackRows % kPanelRows == 0);
 //
 //   f32, bf16  [units][32] units
 //   f16        [cols][32] f16: a row of them becomes units of f32 when it is loaded
-//   fp8        [32] f32 scales, then [units][32] units of inputs 0, 2, 1 and 3 of four, so that a
-//              unit's even bytes become one pair of bf16 and its odd bytes the next
-//   int*       for each block, or superblock: [32] f16 scales, [32] f16 minimums if there are any,
-//              then its blocks. A block is
+//   fp8        for each group, or once: [32] f32 scales, then [units][32] units of inputs 0, 2, 1
+//              and 3 of four, so that a unit's even bytes become one pair of bf16 and its odd bytes
+//              the next
+//   int*       [32] f32 row scales, if there are any. Then for each block, group or superblock:
+//              [32] f16 scales, [32] f16 minimums or int8 negative zero points if there are any,
+//              and its blocks. A block is
 //                with superblocks: [32] factors of scales, [32] of minimums if there are any
 //                5 or 6 bits: [32] units with the bits above the fourth. Inputs 4 p + j of a unit
 //                  have theirs from bit 8 j + p * (bits - 4) on
@@ -49,18 +51,31 @@ struct PanelLayout {
       case WeightFormat::f16:
         return cols * kUnitRowBytes / 2;
       case WeightFormat::fp8:
-        return kScaleBytes + div_ceil(cols, 4) * kUnitRowBytes;
+      case WeightFormat::fp8_group128:
+        return encoding(format).scales(cols) * kScaleBytes + div_ceil(cols, 4) * kUnitRowBytes;
       default:
         return kPanelRows * encoding(format).row_bytes(cols);
     }
   }
   constexpr int64_t bytes() const { return panels() * panel_bytes(); }
+
+  // fp8: places of the scales of an input, and of the unit row that has the input.
+  constexpr int64_t fp8_scales_at(int64_t input) const {
+    const int64_t group = encoding(format).group;
+    return group == 0 ? 0 : input / group * (kScaleBytes + group / 4 * kUnitRowBytes);
+  }
+  constexpr int64_t fp8_units_at(int64_t input) const {
+    const int64_t group = encoding(format).group;
+    const int64_t in_group = group == 0 ? input : input % group;
+    return fp8_scales_at(input) + kScaleBytes + in_group / 4 * kUnitRowBytes;
+  }
 };
 
 static_assert(PanelLayout{WeightFormat::bf16, 64, 3}.bytes() == 2 * 2 * 128);
 static_assert(PanelLayout{WeightFormat::int8, 64, 256}.bytes() * 8 == 64 * 256 * 8.5);
 static_assert(PanelLayout{WeightFormat::int4, 64, 256}.bytes() * 8 == 64 * 256 * 5);
 static_assert(PanelLayout{WeightFormat::int4_super, 64, 256}.bytes() == 64 * (128 + 16 + 4));
+static_assert(PanelLayout{WeightFormat::int4_zero128, 64, 256}.bytes() == 64 * (4 + 128 + 2 * 3));
 static_assert(PanelLayout{WeightFormat::int6_super, 64, 256}.bytes() == 64 * (192 + 16 + 2));
 
 // Layout of a call's activations in the scratch space of LinearArgs. Rows are row-major in the
@@ -88,6 +103,7 @@ struct ActivationLayout {
       case WeightFormat::bf16:
         return div_ceil(cols, 2);
       case WeightFormat::fp8:
+      case WeightFormat::fp8_group128:
         return round_up(cols, 4) / 2;  // bf16 with E4M3 values
       default:
         return round_up(cols, encoding(format).block) / 4;
@@ -101,9 +117,12 @@ struct ActivationLayout {
   // Returns: bytes between rows, an odd number of cache lines. The rows of a tile then do not fall
   // into the same cache set.
   constexpr int64_t stride() const { return (div_ceil(row_bytes(), 64) | 1) * 64; }
-  // fp8 has a scale for each row.
+  // fp8 has a scale for each row, or for each row and group.
   constexpr int64_t scales_offset() const { return round_up(tokens, kTileTokens) * stride(); }
-  constexpr int64_t bytes() const { return scales_offset() + tokens * 4; }
+  constexpr int64_t row_scales() const {
+    return is_fp8(format) ? encoding(format).scales(cols) : 1;
+  }
+  constexpr int64_t bytes() const { return scales_offset() + tokens * row_scales() * 4; }
 };
 
 }  // namespace tessera

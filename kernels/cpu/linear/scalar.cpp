@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <span>
+#include <vector>
 
 #include "kernels/cpu/linear/coded_lane.h"
 #include "kernels/cpu/linear/linear.h"
@@ -113,19 +114,40 @@ float dot_blocks(WeightFormat format, std::span<const float> in, const Column& c
       sum = std::fma(weights.minimum(block), own.scale * static_cast<float>(total), sum);
     }
   }
+  return sum * weights.row_scale();
+}
+
+// Returns: the sum of products of E4M3, without scales.
+float sum_fp8(const PanelLayout& layout, const QuantisedRow& in, int64_t first,
+              const Column& column) {
+  float sum = 0;
+  for (int64_t i = 0; i < std::ssize(in.values); ++i) {
+    constexpr int64_t kByteOf[] = {0, 2, 1, 3};
+    const uint32_t quad = column.unit(layout.fp8_units_at(first + i), 0);
+    const e4m3 weight{static_cast<uint8_t>(quad >> (8 * kByteOf[i % 4]))};
+    sum += to_f32(to_e4m3(in.scaled(i))) * to_f32(weight);
+  }
   return sum;
 }
 
-float dot_fp8(const QuantisedRow& in, const Column& column) {
-  float sum = 0;
-  for (int64_t input = 0; input < column.cols; ++input) {
-    constexpr int64_t kByteOf[] = {0, 2, 1, 3};
-    const uint32_t quad = column.unit(PanelLayout::kScaleBytes, input / 4);
-    const e4m3 weight{static_cast<uint8_t>(quad >> (8 * kByteOf[input % 4]))};
-    sum += to_f32(to_e4m3(in.scaled(input))) * to_f32(weight);
-  }
+float dot_fp8(const PanelLayout& layout, const QuantisedRow& in, const Column& column) {
   const float scale = std::bit_cast<float>(column.word(column.lane * 4));
-  return sum * scale * in.scale;
+  return sum_fp8(layout, in, 0, column) * scale * in.scale;
+}
+
+// Groups are added in ascending order.
+float dot_fp8_groups(const PanelLayout& layout, std::span<const float> in, const Column& column) {
+  const int64_t group = encoding(layout.format).group;
+  float sum = 0;
+  for (int64_t first = 0; first < column.cols; first += group) {
+    const int64_t inputs = std::min(group, column.cols - first);
+    const QuantisedRow own(in.subspan(static_cast<size_t>(first), static_cast<size_t>(inputs)),
+                           kLargestE4m3);
+    const float scale =
+        std::bit_cast<float>(column.word(layout.fp8_scales_at(first) + column.lane * 4));
+    sum = std::fma(sum_fp8(layout, own, first, column) * scale, own.scale, sum);
+  }
+  return sum;
 }
 
 float dot(const PanelLayout& layout, const QuantisedRow& in, const Column& column) {
@@ -137,7 +159,9 @@ float dot(const PanelLayout& layout, const QuantisedRow& in, const Column& colum
     case WeightFormat::f16:
       return dot_f16(in.values, column);
     case WeightFormat::fp8:
-      return dot_fp8(in, column);
+      return dot_fp8(layout, in, column);
+    case WeightFormat::fp8_group128:
+      return dot_fp8_groups(layout, in.values, column);
     default:
       return dot_blocks(layout.format, in.values, column);
   }
@@ -150,9 +174,17 @@ void linear(const LinearArgs& args, Stream stream) {
   const PanelLayout layout{weight.format, weight.rows, weight.cols};
   ThreadPool::of(stream).parallel_for(
       weight.rows, kPanelRows, [&](int64_t begin, int64_t end, int /*worker*/) {
+        std::vector<float> ordered;
         for (int64_t token = 0; token < args.in.rows; ++token) {
-          const QuantisedRow in(args.in.row(token),
-                                weight.format == WeightFormat::fp8 ? kLargestE4m3 : 127.0f);
+          std::span<const float> values = args.in.row(token);
+          if (weight.input_order != nullptr) {
+            ordered.resize(values.size());
+            for (size_t i = 0; i < values.size(); ++i) {
+              ordered[i] = values[static_cast<size_t>(weight.input_order[i])];
+            }
+            values = ordered;
+          }
+          const QuantisedRow in(values, is_fp8(weight.format) ? kLargestE4m3 : 127.0f);
           const std::span<float> out = args.out.row(token);
           for (int64_t row = begin; row < end; ++row) {
             const Column column{weight.data + row / kPanelRows * layout.panel_bytes(),

@@ -9,8 +9,13 @@
 //   sum += (float(block's sum) * weight scale) * activation scale
 //   sum += weight minimum * (activation scale * sum of activations)   if the format has a minimum
 // with fused multiply-adds, in ascending order of the blocks. With superblocks, the scale is the
-// product of the superblock's and the block's factor, which is exact, and so is the minimum. All
-// instruction sets and tiles have this order, so they agree bit for bit.
+// product of the superblock's and the block's factor, which is exact, and so is the minimum. The
+// minimum of a zero point is its negative times the scale, which is exact too. The last sum is
+// multiplied with the row scale. All instruction sets and tiles have this order, so they agree bit
+// for bit.
+//
+// Formats that differ in their groups alone share one tile (group_tile()): a group is a run of
+// blocks whose length the tile is told.
 //
 // Simd::Bytes and Simd::Nibbles multiply the codes. A line is a 32-bit unit of each output; it is
 // unpacked into kParts vectors, and each is multiplied with 32 bits of activations.
@@ -31,8 +36,33 @@ TESSERA_INLINE typename Simd::Ints add_high(typename Simd::Ints low, const std::
       low, shift >= 0 ? Simd::shift_left(bits, shift) : Simd::shift_right(bits, -shift), kMask);
 }
 
+// Returns: the format whose tile serves `format`.
+constexpr WeightFormat group_tile(WeightFormat format) {
+  const WeightEncoding stored = encoding(format);
+  if (stored.group == 0 || !stored.is_coded()) {
+    return format;
+  }
+  return stored.bits == 8 ? WeightFormat::int8_group128
+         : stored.zero    ? WeightFormat::int4_zero128
+                          : WeightFormat::int4_group128;
+}
+
+// Multiplies finished sums with the scales at the start of a panel.
+template <class Simd, int R, int V>
+TESSERA_INLINE void scale_rows(const LinearTile& tile, typename Simd::Floats (&sums)[R][V]) {
+  const Slice<Simd, V> scales(tile, 0);
+#pragma GCC unroll 8
+  for (int v = 0; v < V; ++v) {
+    const typename Simd::Floats scale = Simd::to_bits(Simd::load_units(scales.vectors[v]));
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      sums[r][v] = Simd::multiply(sums[r][v], scale);
+    }
+  }
+}
+
 // Sums of a tile between blocks.
-template <class Simd, int R, int V, bool kInRegisters>
+template <class Simd, int R, int V, bool kInRegisters, bool kHasRowScales>
 struct BlockTotals {
   typename Simd::Floats values[R][V];
 
@@ -40,17 +70,20 @@ struct BlockTotals {
   TESSERA_INLINE typename Simd::Floats get(int r, int v) const { return values[r][v]; }
   TESSERA_INLINE void set(int r, int v, typename Simd::Floats value) { values[r][v] = value; }
   TESSERA_INLINE void finish(const LinearTile& tile) {
-    if (tile.ends) {
-      write<Simd, R, V>(tile, values);
-    } else {
+    if (!tile.ends) {
       store_sums<Simd, R, V>(tile, values);
+      return;
     }
+    if constexpr (kHasRowScales) {
+      scale_rows<Simd, R, V>(tile, values);
+    }
+    write<Simd, R, V>(tile, values);
   }
 };
 
 // Tiles whose integer sums fill the registers have their totals in `partial`, which is in L1.
-template <class Simd, int R, int V>
-struct BlockTotals<Simd, R, V, false> {
+template <class Simd, int R, int V, bool kHasRowScales>
+struct BlockTotals<Simd, R, V, false, kHasRowScales> {
   const LinearTile& tile;
 
   TESSERA_INLINE explicit BlockTotals(const LinearTile& own) : tile(own) {
@@ -78,6 +111,9 @@ struct BlockTotals<Simd, R, V, false> {
         values[r][v] = get(r, v);
       }
     }
+    if constexpr (kHasRowScales) {
+      scale_rows<Simd, R, V>(tile, values);
+    }
     write<Simd, R, V>(tile, values);
   }
 };
@@ -91,6 +127,7 @@ struct BlockTile {
   static constexpr CodedPanel kPlaces{kFormat};
   static constexpr bool kHasMinimum = kPlaces.stored.minimum;
   static constexpr bool kHasSuperblocks = kPlaces.stored.superblock > 0;
+  static constexpr bool kHasGroups = kPlaces.stored.group > 0;
   static constexpr int kParts = Codes::kParts;
   static constexpr int kLines = kPlaces.stored.block / Codes::kLineInputs;
   static constexpr int kScaleBytes = kPlaces.scale_bytes();
@@ -108,13 +145,16 @@ struct BlockTile {
   Slice<Simd, V> slice;  // the codes of a block
   Rows<R> rows;
   Fetch<Simd, V, kIsTall> fetch;
-  int64_t before = 0;  // bytes of earlier blocks of the superblock
+  int64_t before;  // bytes of earlier blocks with the same scale
+  int64_t group_bytes;
 
   // Requires: a superblock starts with the block.
   TESSERA_INLINE BlockTile(const LinearTile& tile, int64_t first_block)
-      : slice(tile, kPlaces.block_at(first_block) + kFactorBytes),
+      : slice(tile, tile.first_byte + kFactorBytes),
         rows(tile, first_block * kRowBytes),
-        fetch(tile, Codes::kLineInputs / 4) {}
+        fetch(tile, Codes::kLineInputs / 4),
+        before(kHasGroups ? tile.scale_before : 0),
+        group_bytes(tile.scale_bytes) {}
 
   TESSERA_INLINE const std::byte* scales(int v) const {
     return slice.vectors[v] - slice.lane[v] * 2 - kFactorBytes - before - kScaleBytes;
@@ -124,6 +164,11 @@ struct BlockTile {
   }
   // Returns: scales (which = 0) or minimums (1).
   TESSERA_INLINE Floats numbers(int v, int which) const {
+    if constexpr (kPlaces.stored.zero) {
+      const std::byte* zeros = scales(v) - slice.lane[v] + kPanelRows * 2;
+      const Floats scale = Simd::load_f16(scales(v));
+      return which == 0 ? scale : Simd::multiply(scale, Simd::load_factors(zeros));
+    }
     const Floats own = Simd::load_f16(scales(v) + which * kPanelRows * 2);
     if constexpr (kHasSuperblocks) {
       return Simd::multiply(own, Simd::load_factors(factors(v) + which * kPanelRows));
@@ -237,7 +282,7 @@ struct BlockTile {
     fetch_scales();
     before += kBlockBytes;
     int64_t step = kBlockBytes;
-    if (before == kPlaces.blocks_of_a_scale() * kBlockBytes) {
+    if (before == (kHasGroups ? group_bytes : kPlaces.blocks_of_a_scale() * kBlockBytes)) {
       before = 0;
       step += kScaleBytes;
     }
@@ -253,7 +298,7 @@ template <class Simd, WeightFormat kFormat, int R, int V, bool kIsTall>
 void multiply_blocks(const LinearTile& tile) {
   using Tile = BlockTile<Simd, kFormat, R, V, kIsTall>;
   constexpr int kUnits = encoding(kFormat).block / 4;
-  BlockTotals<Simd, R, V, Tile::kInRegisters> totals(tile);
+  BlockTotals<Simd, R, V, Tile::kInRegisters, encoding(kFormat).row_scale> totals(tile);
   Tile own(tile, tile.first_unit / kUnits);
   fetch_outputs<Simd, R, V>(tile);
   for (int64_t block = 0; block < tile.units / kUnits; ++block) {

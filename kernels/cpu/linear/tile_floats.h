@@ -89,4 +89,73 @@ void multiply_fp8(const LinearTile& tile) {
   write<Simd, R, V>(tile, sums);
 }
 
+// The same with a scale for each 128 inputs of weights and activations. Groups are added in
+// ascending order.
+template <class Simd, int R, int V, bool kIsTall>
+void multiply_fp8_groups(const LinearTile& tile) {
+  using Floats = typename Simd::Floats;
+  constexpr int64_t kUnits = encoding(WeightFormat::fp8_group128).group / 2;
+  Floats totals[R][V];
+  start<Simd, R, V>(tile, totals);
+  Slice<Simd, V> slice(tile, tile.first_byte);
+  Rows<R> rows(tile, 4 * tile.first_unit);
+  fetch_outputs<Simd, R, V>(tile);
+  Fetch<Simd, V, kIsTall> fetch(tile, 2);
+  const typename Simd::E4m3 expand{};
+  const float* in_scales = tile.scales + tile.first_unit / kUnits;
+  for (int64_t first = 0; first < tile.units; first += kUnits, ++in_scales) {
+    Floats sums[R][V];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+      for (int v = 0; v < V; ++v) {
+        sums[r][v] = Simd::zero();
+      }
+    }
+    const std::byte* scales[V];
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) {
+      scales[v] = slice.vectors[v] - kBytesPerScales;
+    }
+    const int64_t end = first + kUnits < tile.units ? first + kUnits : tile.units;
+    for (int64_t unit = first; unit < end; unit += 2) {
+      fetch.next(slice.vectors, 0);
+      typename Simd::Ints even[V];
+      typename Simd::Ints odd[V];
+#pragma GCC unroll 8
+      for (int v = 0; v < V; ++v) {
+        expand.to_pairs(Simd::load_units(slice.vectors[v]), even[v], odd[v]);
+        slice.vectors[v] += kBytesPerUnitRow;
+      }
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+        const typename Simd::Ints low = Simd::broadcast_unit(rows.unit(r));
+        const typename Simd::Ints high = Simd::broadcast_unit(rows.unit(r) + 4);
+#pragma GCC unroll 8
+        for (int v = 0; v < V; ++v) {
+          sums[r][v] = expand.multiply_add(sums[r][v], even[v], low);
+          sums[r][v] = expand.multiply_add(sums[r][v], odd[v], high);
+        }
+      }
+      rows.advance(8);
+    }
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) {
+      const Floats scale = Simd::to_bits(Simd::load_units(scales[v]));
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+        const Floats in_scale = Simd::broadcast(in_scales[r * tile.scale_stride]);
+        totals[r][v] =
+            Simd::multiply_add(Simd::multiply(sums[r][v], scale), in_scale, totals[r][v]);
+      }
+      slice.vectors[v] += kBytesPerScales;
+    }
+  }
+  if (tile.ends) {
+    write<Simd, R, V>(tile, totals);
+  } else {
+    store_sums<Simd, R, V>(tile, totals);
+  }
+}
+
 }  // namespace tessera

@@ -15,6 +15,8 @@ struct RegisterTiles {
       multiply_blocks<Simd, kFormat, R, V, kIsTall>(tile);
     } else if constexpr (kFormat == WeightFormat::fp8) {
       multiply_fp8<Simd, R, V, kIsTall>(tile);
+    } else if constexpr (kFormat == WeightFormat::fp8_group128) {
+      multiply_fp8_groups<Simd, R, V, kIsTall>(tile);
     } else {
       multiply_floats<Simd, kFormat, R, V, kIsTall>(tile);
     }

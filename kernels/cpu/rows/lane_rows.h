@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/rows/row_ops.h"
 #include "kernels/cpu/simd/exponential.h"
 #include "kernels/half.h"
 
@@ -49,10 +50,10 @@ struct LaneRows {
     return ((sums[0] + sums[1]) + (sums[2] + sums[3])).sum();
   }
 
-  static void rms_norm(const float* in, const float* weight, int64_t count, float epsilon,
-                       float* out) {
+  static void rms_norm(const NormRow& row, float* out) {
+    const auto [in, weight, count, epsilon, scale] = row;
     const float mean = sum_of_squares(in, count) / static_cast<float>(count);
-    const V inverse = V::all(1.0f / __builtin_sqrtf(mean + epsilon));
+    const V inverse = V::all(scale / __builtin_sqrtf(mean + epsilon));
     int64_t i = 0;
     for (; i + kLanes <= count; i += kLanes) {
       (V::load(in + i) * inverse * V::load(weight + i)).store(out + i);

@@ -1,7 +1,9 @@
 #include "kernels/cpu/rows/row_ops.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <numbers>
 
 #include "kernels/check.h"
 #include "kernels/cpu/linear/linear.h"
@@ -29,7 +31,8 @@ void rms_norm_rows(const RowOps& ops, const RmsNormArgs& args, Stream stream) {
           const float* in = args.in.row(row).data();
           float* out = args.out.row(row).data();
           for (int64_t first = 0; first < cols; first += width) {
-            ops.rms_norm(in + first, args.weight.data(), width, args.epsilon, out + first);
+            ops.rms_norm({in + first, args.weight.data(), width, args.epsilon, args.scale},
+                         out + first);
           }
         }
       });
@@ -53,17 +56,50 @@ void rope_rows(const RowOps& ops, const RopeArgs& args, Stream stream) {
       });
 }
 
+// One scalar form serves every instruction set: models that need it are few.
+void gelu_mul(const float* gate, const float* up, int64_t count, float* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    out[i] = gate[i] * 0.5f * (1 + std::erf(gate[i] * std::numbers::sqrt2_v<float> / 2)) * up[i];
+  }
+}
+
+void gelu_tanh_mul(const float* gate, const float* up, int64_t count, float* out) {
+  const float slope = std::sqrt(2 * std::numbers::inv_pi_v<float>);
+  for (int64_t i = 0; i < count; ++i) {
+    const float x = gate[i];
+    out[i] = x * 0.5f * (1 + std::tanh(slope * (x + 0.044715f * x * x * x))) * up[i];
+  }
+}
+
 void silu_mul_rows(const RowOps& ops, const SiluMulArgs& args, Stream stream) {
   const int64_t width = args.out.cols;
   TESSERA_CHECK(args.gate_up.rows == args.out.rows && args.gate_up.cols == 2 * width,
                 "silu_mul: shapes");
-  ThreadPool::of(stream).parallel_for(
-      args.out.rows, rows_per_range(width), [&](int64_t begin, int64_t end, int) {
-        for (int64_t row = begin; row < end; ++row) {
-          const float* gate = args.gate_up.row(row).data();
-          ops.silu_mul(gate, gate + width, width, args.out.row(row).data());
-        }
-      });
+  ThreadPool::of(stream).parallel_for(args.out.rows, rows_per_range(width),
+                                      [&](int64_t begin, int64_t end, int) {
+                                        for (int64_t row = begin; row < end; ++row) {
+                                          const float* gate = args.gate_up.row(row).data();
+                                          float* out = args.out.row(row).data();
+                                          switch (args.activation) {
+                                            case Activation::silu:
+                                              ops.silu_mul(gate, gate + width, width, out);
+                                              break;
+                                            case Activation::gelu:
+                                              gelu_mul(gate, gate + width, width, out);
+                                              break;
+                                            case Activation::gelu_tanh:
+                                              gelu_tanh_mul(gate, gate + width, width, out);
+                                              break;
+                                          }
+                                        }
+                                      });
+}
+
+void scale(std::span<float> row, float factor) {
+  if (factor == 1) return;
+  for (float& value : row) {
+    value *= factor;
+  }
 }
 
 // The table that the arguments give.
@@ -109,6 +145,7 @@ void embed(const EmbedArgs& args, Stream stream) {
           const int32_t token = args.tokens[static_cast<size_t>(row)];
           TESSERA_CHECK(token >= 0 && token < table.vocab(), "embed: a token that does not exist");
           table.look_up(token, args.out.row(row).data());
+          scale(args.out.row(row), args.scale);
         }
       });
 }

@@ -5,15 +5,16 @@
 namespace tessera::scalar {
 namespace {
 
-void rms_norm_row(const float* in, const float* weight, int64_t count, float epsilon, float* out) {
+void rms_norm_row(const NormRow& row, float* out) {
   double sum = 0;  // ascending order, precise enough as reference for others
-  for (int64_t i = 0; i < count; ++i) {
-    sum += double{in[i]} * double{in[i]};
+  for (int64_t i = 0; i < row.count; ++i) {
+    sum += double{row.in[i]} * double{row.in[i]};
   }
-  const double mean = sum / static_cast<double>(count);
-  const float inverse = static_cast<float>(1.0 / std::sqrt(mean + double{epsilon}));
-  for (int64_t i = 0; i < count; ++i) {
-    out[i] = in[i] * inverse * weight[i];
+  const double mean = sum / static_cast<double>(row.count);
+  const float inverse =
+      static_cast<float>(double{row.scale} / std::sqrt(mean + double{row.epsilon}));
+  for (int64_t i = 0; i < row.count; ++i) {
+    out[i] = row.in[i] * inverse * row.weight[i];
   }
 }
 

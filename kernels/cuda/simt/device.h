@@ -154,6 +154,12 @@ TESSERA_DEVICE float exp2(float x) {
 TESSERA_DEVICE float exp(float x) {
   return ::expf(x);
 }
+TESSERA_DEVICE float erf(float x) {
+  return ::erff(x);
+}
+TESSERA_DEVICE float tanh(float x) {
+  return ::tanhf(x);
+}
 TESSERA_DEVICE float log(float x) {
   return ::logf(x);
 }

@@ -40,8 +40,8 @@ class GgufModelFile {
   static void add_factors(const ModelConfig& config, GgufBytes& bytes) {
     ModelConfig plain = config;
     plain.rope_scaling = {};
-    const std::vector<double> scaled = rope_frequencies(config);
-    const std::vector<double> unscaled = rope_frequencies(plain);
+    const std::vector<double> scaled = rope_frequencies(config, config.context);
+    const std::vector<double> unscaled = rope_frequencies(plain, plain.context);
     std::string factors;
     for (size_t i = 0; i < scaled.size(); ++i) {
       put_number(factors, static_cast<float>(unscaled[i] / scaled[i]));

@@ -82,8 +82,8 @@ TEST_F(StoredWeights, OfEachTypeHaveTheNumbersOfTheFile) {
     expect_rows(layer.qkv.parts[0], 0, prefix + "self_attn.q_proj.weight", {256, 256});
     expect_rows(layer.qkv.parts[0], 256, prefix + "self_attn.k_proj.weight", {128, 256});
     expect_rows(layer.qkv.parts[0], 384, prefix + "self_attn.v_proj.weight", {128, 256});
-    expect_rows(layer.gate_up.parts[0], 512, prefix + "mlp.up_proj.weight", {512, 256});
-    expect_rows(layer.down.parts[0], 0, prefix + "mlp.down_proj.weight", {256, 512});
+    expect_rows(layer.gate_up.front().parts[0], 512, prefix + "mlp.up_proj.weight", {512, 256});
+    expect_rows(layer.down.front().parts[0], 0, prefix + "mlp.down_proj.weight", {256, 512});
     expect_rows(weights->views().embedding_packed, 0, "model.embed_tokens.weight", {320, 256});
   }
 }
@@ -130,9 +130,9 @@ TEST_F(StoredWeights, OfOneProductMayDifferInFormat) {
   ASSERT_EQ(first.qkv.count, 2);
   expect_rows(first.qkv.parts[0], 256, "model.layers.0.self_attn.k_proj.weight", {128, 256});
   expect_rows(first.qkv.parts[1], 0, "model.layers.0.self_attn.v_proj.weight", {128, 256});
-  ASSERT_EQ(weights->views().layers[1].gate_up.count, 2);
-  expect_rows(weights->views().layers[1].gate_up.parts[1], 0, "model.layers.1.mlp.up_proj.weight",
-              {512, 256});
+  ASSERT_EQ(weights->views().layers[1].gate_up.front().count, 2);
+  expect_rows(weights->views().layers[1].gate_up.front().parts[1], 0,
+              "model.layers.1.mlp.up_proj.weight", {512, 256});
 }
 
 TEST_F(StoredWeights, AreTheSameOnAnyNumberOfThreads) {
@@ -182,7 +182,7 @@ TEST_F(StoredWeights, AreNotSharedByRanksWithinASuperblock) {
   write([](const std::string&) { return TensorType::q5_0; });
   const auto weights = load({}, {.rank = 1, .ranks = 2});
   ASSERT_TRUE(weights.ok()) << weights.status();
-  EXPECT_EQ(weights->views().layers[0].down.parts[0].cols, 256);
+  EXPECT_EQ(weights->views().layers[0].down.front().parts[0].cols, 256);
 }
 
 TEST_F(StoredWeights, WithAnInfiniteScaleAreRefusedByName) {

@@ -146,7 +146,7 @@ ChatTemplate::Variables variables(bool add_generation_prompt = true) {
 std::string marked(std::string_view source, const std::vector<ChatMessage>& messages) {
   const auto parsed = ChatTemplate::parse(source);
   if (!parsed.ok()) return std::string(parsed.status().message());
-  const auto segments = (*parsed)->render(messages, variables());
+  const auto segments = (*parsed)->render({messages}, variables());
   if (!segments.ok()) return std::string(segments.status().message());
   std::string text;
   for (const TextSegment& segment : *segments) {
@@ -196,7 +196,7 @@ TEST(ChatTemplate, ReportsTheTemplatesOwnRefusal) {
   for (const char* source : {kLlama2, kMistral3}) {
     const auto parsed = ChatTemplate::parse(source);
     ASSERT_TRUE(parsed.ok()) << parsed.status();
-    const auto segments = (*parsed)->render(twice, variables());
+    const auto segments = (*parsed)->render({twice}, variables());
     EXPECT_EQ(segments.status(), absl::InvalidArgumentError("roles must alternate"));
   }
 }
@@ -225,9 +225,12 @@ TEST(ChatTemplate, TellsTheTemplatesTextFromTheMessages) {
   EXPECT_EQ(marked("{{ messages[0].content | tojson }}", {{"user", "a\"\n"}}), "\"«a\\\"\\n»\"");
 }
 
-TEST(ChatTemplate, TrustsARoleOnlyIfItIsAWord) {
-  EXPECT_EQ(marked("<|{{ messages[0].role }}|>", {{"tool_call-2", ""}}), "<|tool_call-2|>");
-  EXPECT_EQ(marked("<|{{ messages[0].role }}|>", {{"user|><|end", ""}}), "<|«user|><|end»|>");
+TEST(ChatTemplate, MakesSpecialTokensOfKnownRolesOnly) {
+  EXPECT_EQ(marked("<|{{ messages[0].role }}|>", {{"tool", ""}}), "<|tool|>");
+  for (const char* role : {"end", "im_end", "user|><|end", ""}) {
+    EXPECT_EQ(marked("<|{{ messages[0].role }}|>", {{role, ""}}),
+              *role == 0 ? "<||>" : "<|«" + std::string(role) + "»|>");
+  }
 }
 
 TEST(ChatTemplate, ReplacesWhatIsNotUtf8InAMessage) {

@@ -68,7 +68,7 @@ TEST_F(ShippedModel, HasTheTokensOfItsChatFormat) {
 
 TEST_F(ShippedModel, RendersAConversation) {
   const std::vector<ChatMessage> messages = {{"system", "Be kind."}, {"user", "Hi <|end|>"}};
-  const auto prompt = template_->render(messages, {"<s>", "</s>", true, std::nullopt});
+  const auto prompt = template_->render({messages}, {"<s>", "</s>", true, std::nullopt});
   ASSERT_TRUE(prompt.ok()) << prompt.status();
   const std::vector<int32_t> ids = tokenizer_->encode(*prompt, false);
   EXPECT_EQ(decode(ids, {true, true}),

@@ -198,7 +198,7 @@ TEST(ChatTemplateFuzz, GivesAPromptOrAStatus) {
     const auto parsed = ChatTemplate::parse(mutated(sources[seed % 2], random, words));
     if (!parsed.ok()) continue;
     const std::vector<ChatMessage> messages = {{"user", " a b c "}, {"assistant", "ä\xFF"}};
-    const auto segments = (*parsed)->render(messages, {"<s>", "</s>", true, 0});
+    const auto segments = (*parsed)->render({messages}, {"<s>", "</s>", true, 0});
     rendered += segments.ok() ? 1 : 0;
   }
   EXPECT_GT(rendered, 100);

@@ -196,6 +196,12 @@ inline float exp2(float x) {
 inline float exp(float x) {
   return std::exp(x);
 }
+inline float erf(float x) {
+  return std::erf(x);
+}
+inline float tanh(float x) {
+  return std::tanh(x);
+}
 inline float log(float x) {
   return std::log(x);
 }

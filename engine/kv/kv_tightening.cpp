@@ -1,0 +1,182 @@
+#include "engine/kv/kv_tightening.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/kv/row_budget.h"
+
+namespace tessera {
+namespace {
+
+constexpr float kShareOfStep = 0.75f;
+
+BudgetPages pages_of(const KvTiers& tiers, const KvArenaShape& shape) {
+  return {.rows = shape.slot_rows(),
+          .page_bytes = shape.page_bytes,
+          .high_capacity = shape.layout(tiers.high).capacity,
+          .low_capacity = shape.layout(tiers.low).capacity};
+}
+
+// A policy that leaves generated tokens alone: its budget is one of the prompt, and the generated
+// tokens come on top of it.
+void keep_generated(KvPolicy& policy, const SlotState& slot, const KvArenaShape& shape) {
+  const int32_t generated = slot.tokens - slot.prompt_tokens;
+  policy.recent += slot.tokens / kKvGroup - slot.prompt_tokens / kKvGroup;
+  if (policy.keep_share > 0) {
+    policy.keep_tokens = static_cast<int32_t>(
+        std::ceil(double{policy.keep_share} * static_cast<double>(slot.prompt_tokens)));
+    policy.keep_share = 0;
+  }
+  if (policy.keep_bytes > 0) {
+    const BudgetPages pages = pages_of(slot.tiers, shape);
+    policy.keep_bytes +=
+        pages.rows * pages.page_bytes * div_ceil(int64_t{generated}, pages.high_capacity);
+  } else {
+    policy.keep_tokens += generated;
+  }
+}
+
+void scale_budget(KvPolicy& policy, float share) {
+  policy.keep_share *= share;
+  policy.keep_tokens =
+      static_cast<int32_t>(std::ceil(share * static_cast<float>(policy.keep_tokens)));
+  policy.keep_bytes = static_cast<int64_t>(double{share} * static_cast<double>(policy.keep_bytes));
+}
+
+// Upper bounds of the pages of a slot after a compression by the rule `budget`, by the input of its
+// allocator. `open` tokens of the budget are in the residual buffer.
+class PagesAfter {
+ public:
+  // fixed: closed tokens of each row that stay, all of them in the high tier.
+  PagesAfter(const KvCompression& compression, int64_t fixed, const KvArenaShape& shape)
+      : policy_(compression.policy),
+        shape_(shape),
+        pages_(pages_of(compression.tiers, shape)),
+        tokens_(compression.tokens),
+        open_(compression.tokens % kKvGroup),
+        fixed_(fixed),
+        mean_(row_budget(pages_, compression)) {}
+
+  int64_t bound() const {
+    switch (reads_of(policy_.allocator)) {
+      case AllocatorReads::shape:
+        return by_shape();
+      case AllocatorReads::scores:
+        return by_scores();
+      case AllocatorReads::pages:
+        // Whole pages go, until the budget is met or no row has a page that it may lose.
+        return pages_.rows * std::max(std::max<int64_t>(mean_ - open_, 0) / pages_.high_capacity,
+                                      div_ceil(fixed_, int64_t{pages_.high_capacity}));
+    }
+    return 0;
+  }
+
+ private:
+  int64_t closed() const { return tokens_ - open_; }
+  bool two_tiers() const { return policy_.has_low_tier(); }
+
+  // Closed tokens of the high tier of a row with this budget.
+  int64_t high_of(int64_t budget) const {
+    const int64_t high = std::llround(double{policy_.high_share} * static_cast<double>(budget));
+    return std::max(high - open_, fixed_);
+  }
+
+  // Each row has the budget of its layer. With two tiers, both may end with a partly filled page.
+  int64_t by_shape() const {
+    const AllocatorShape of{policy_, shape_.layers, shape_.kv_heads, tokens_,
+                            static_cast<int32_t>(mean_)};
+    int64_t sum = 0;
+    for (int32_t layer = 0; layer < shape_.layers; ++layer) {
+      const int64_t budget = layer_budget(of, layer);
+      const int64_t kept = std::min(closed(), std::max(budget - open_, fixed_));
+      const int64_t high = two_tiers() ? std::min(kept, high_of(budget)) : kept;
+      const int64_t row = div_ceil(high, int64_t{pages_.high_capacity}) +
+                          div_ceil(kept - high, int64_t{pages_.low_capacity});
+      sum += shape_.kv_heads * (row + (two_tiers() ? 1 : 0));
+    }
+    return sum;
+  }
+
+  static int64_t layer_budget(const AllocatorShape& of, int32_t layer) {
+    return with_allocator(of.policy.allocator, [&](auto allocator) -> int64_t {
+      using Allocator = decltype(allocator);
+      if constexpr (Allocator::kReads == AllocatorReads::shape) {
+        return budget_of_row<Allocator>(of, layer, 0, 0);
+      } else {
+        return of.tokens;
+      }
+    });
+  }
+
+  // Rows share the budget by their scores, and no part is below head_floor of the mean. A row keeps
+  // more than its part only if its fixed tokens are more. One token more for each row, because
+  // tokens of several rows with one score may share a place of the budget.
+  int64_t by_scores() const {
+    const double least = double{policy_.head_floor} * static_cast<double>(mean_);
+    const bool parts_cover_fixed = least >= static_cast<double>(fixed_ + open_ + 1);
+    const int64_t kept = std::min(closed(), 1 + mean_ + (parts_cover_fixed ? -open_ : fixed_));
+    const int64_t high = two_tiers() ? std::min(kept, high_of(mean_) + fixed_) : kept;
+    const int64_t full = pages_.rows * high / pages_.high_capacity +
+                         pages_.rows * (kept - high) / pages_.low_capacity;
+    return full + pages_.rows * (two_tiers() ? 3 : 1);
+  }
+
+  const KvPolicy& policy_;
+  const KvArenaShape& shape_;
+  const BudgetPages pages_;
+  const int32_t tokens_;
+  const int64_t open_;
+  const int64_t fixed_;
+  const int64_t mean_;
+};
+
+}  // namespace
+
+float budget_share(float floor, int32_t steps) {
+  return std::max(floor, std::pow(kShareOfStep, static_cast<float>(steps)));
+}
+
+float stored_share(const SlotState& slot, const KvArenaShape& shape, int32_t ranks) {
+  const BudgetPages pages = pages_of(slot.tiers, shape);
+  const double closed = static_cast<double>(slot.all_high_pages) * pages.high_capacity +
+                        static_cast<double>(slot.all_low_pages) * pages.low_capacity;
+  const double stored = closed / static_cast<double>(pages.rows * ranks) + slot.tokens % kKvGroup;
+  return static_cast<float>(std::min(1.0, stored / slot.tokens));
+}
+
+KvPolicy tightened_policy(const SlotState& slot, int32_t steps, const KvArenaShape& shape) {
+  KvPolicy policy = slot.policy;
+  if (steps == 0) {
+    return policy;
+  }
+  if (!divides_budget(policy.rule)) {
+    policy.rule = KvRule::budget;
+    policy.keep_share = slot.stored_share;
+    policy.high_share = 0;
+  }
+  scale_budget(policy, budget_share(slot.floor, steps));
+  if (!policy.compress_generated) {
+    keep_generated(policy, slot, shape);
+  }
+  return policy;
+}
+
+KvCompression compression_of(int32_t slot, const SlotState& state, const KvPolicy& policy) {
+  return {.slot = slot,
+          .tiers = state.tiers,
+          .policy = policy,
+          .tokens = state.tokens,
+          .prompt_tokens = state.prompt_tokens,
+          .evaluated = state.evaluated,
+          .pool_scores = !state.compressed};
+}
+
+int64_t pages_after(const KvCompression& compression, int32_t shared_tokens,
+                    const KvArenaShape& shape) {
+  const int64_t closed = compression.tokens / kKvGroup * kKvGroup;
+  const int64_t fixed = std::min(closed, int64_t{shared_tokens} + compression.policy.sinks +
+                                             closed - compression.evaluated_after());
+  return PagesAfter(compression, fixed, shape).bound();
+}
+
+}  // namespace tessera

@@ -1,0 +1,149 @@
+#include "models/rope_config.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "models/config_limits.h"
+#include "models/status_macros.h"
+
+namespace tessera {
+namespace {
+
+using namespace config_limits;
+
+constexpr char kOriginal[] = "original_max_position_embeddings";
+
+absl::Status unimplemented(const JsonFields& fields, const std::string& what) {
+  return absl::UnimplementedError(absl::StrCat(fields.path(), ": ", what));
+}
+
+absl::StatusOr<RopeScaling::Kind> rope_kind(JsonFields& fields) {
+  using Kind = RopeScaling::Kind;
+  const std::string type = fields.text_or("rope_type", fields.text_or("type", "default"));
+  TESSERA_RETURN_IF_ERROR(fields.status());
+  // Phi-3 was published with the names "su" and "yarn" for longrope.
+  if (type == "longrope" || type == "su" || fields.has("short_factor")) return Kind::longrope;
+  if (type == "default") return Kind::none;
+  if (type == "linear") return Kind::linear;
+  if (type == "dynamic") return Kind::dynamic;
+  if (type == "llama3") return Kind::llama3;
+  if (type == "yarn") return Kind::yarn;
+  return unimplemented(fields, absl::StrCat("the RoPE scaling ", in_quotes(type),
+                                            " is not supported; supported are \"default\", "
+                                            "\"linear\", \"dynamic\", \"llama3\", \"yarn\" and "
+                                            "\"longrope\""));
+}
+
+// YaRN's growth of cosines and sines by the factor of the context.
+float yarn_growth(float factor, float scale) {
+  return factor <= 1 ? 1 : 0.1f * scale * std::log(factor) + 1;
+}
+
+void read_llama3(JsonFields& fields, RopeScaling& scaling) {
+  scaling.factor = fields.number("factor", 1, kMaxRopeFactor);
+  scaling.low_freq_factor = fields.number("low_freq_factor", 1e-3, 1e6);
+  scaling.high_freq_factor = fields.number("high_freq_factor", 1e-3, 1e6);
+  scaling.original_context = fields.integer(kOriginal, 1, kMaxContext);
+  if (fields.status().ok() && scaling.high_freq_factor <= scaling.low_freq_factor) {
+    fields.refuse("high_freq_factor",
+                  absl::StrCat("is ", scaling.high_freq_factor,
+                               ", expected more than low_freq_factor ", scaling.low_freq_factor));
+  }
+}
+
+void read_yarn(JsonFields& fields, RopeScaling& scaling) {
+  scaling.factor = fields.number("factor", 1, kMaxRopeFactor);
+  scaling.beta_fast = fields.number_or("beta_fast", 32, 1e-3, 1e6);
+  scaling.beta_slow = fields.number_or("beta_slow", 1, 1e-3, 1e6);
+  scaling.whole_pairs = fields.boolean_or("truncate", true);
+  const float numerator = fields.number_or("mscale", 0, 0, kMaxRopeFactor);
+  const float denominator = fields.number_or("mscale_all_dim", 0, 0, kMaxRopeFactor);
+  const float growth =
+      numerator > 0 && denominator > 0
+          ? yarn_growth(scaling.factor, numerator) / yarn_growth(scaling.factor, denominator)
+          : yarn_growth(scaling.factor, 1);
+  scaling.attention_factor = fields.number_or("attention_factor", growth, 0, kMaxRopeFactor);
+}
+
+std::vector<float> read_factors(JsonFields& fields, const char* key, int32_t head_dim) {
+  std::vector<float> factors = fields.numbers(key, 1e-6, kMaxRopeFactor);
+  if (fields.status().ok() && std::cmp_not_equal(factors.size(), head_dim / 2)) {
+    fields.refuse(key, absl::StrCat("has ", factors.size(),
+                                    " numbers, expected head_dim / 2 = ", head_dim / 2));
+  }
+  return factors;
+}
+
+void read_longrope(JsonFields& fields, const ModelConfig& config, RopeScaling& scaling) {
+  scaling.short_factors = read_factors(fields, "short_factor", config.head_dim);
+  scaling.long_factors = read_factors(fields, "long_factor", config.head_dim);
+  const auto original = static_cast<float>(scaling.original_context);
+  scaling.factor = fields.number_or("factor", static_cast<float>(config.context) / original, 1e-6,
+                                    kMaxRopeFactor);
+  const float growth =
+      scaling.factor <= 1 ? 1 : std::sqrt(1 + std::log(scaling.factor) / std::log(original));
+  scaling.attention_factor = fields.number_or("attention_factor", growth, 0, kMaxRopeFactor);
+}
+
+absl::Status refuse_partial(JsonFields& fields) {
+  if (fields.number_or("partial_rotary_factor", 1, 0, 1) != 1) {
+    return unimplemented(fields, "partial_rotary_factor below 1 is not supported; supported is 1");
+  }
+  return fields.status();
+}
+
+// `original` is that of config.json itself, which has priority, or 0.
+absl::Status read_object(JsonFields& fields, int32_t original, ModelConfig& config) {
+  RopeScaling& scaling = config.rope_scaling;
+  if (fields.has("full_attention") || fields.has("sliding_attention")) {
+    return unimplemented(fields, "a RoPE for each of the layer_types is not supported");
+  }
+  TESSERA_ASSIGN_OR_RETURN(scaling.kind, rope_kind(fields));
+  config.rope_theta = fields.number_or("rope_theta", config.rope_theta, 1, kMaxRopeTheta);
+  TESSERA_RETURN_IF_ERROR(refuse_partial(fields));
+  if (scaling.kind != RopeScaling::Kind::none) {
+    scaling.original_context =
+        original > 0 ? original : fields.integer_or(kOriginal, config.context, 1, kMaxContext);
+  }
+  switch (scaling.kind) {
+    case RopeScaling::Kind::linear:
+    case RopeScaling::Kind::dynamic:
+      scaling.factor = fields.number("factor", 1, kMaxRopeFactor);
+      break;
+    case RopeScaling::Kind::llama3:
+      read_llama3(fields, scaling);
+      break;
+    case RopeScaling::Kind::yarn:
+      read_yarn(fields, scaling);
+      break;
+    case RopeScaling::Kind::longrope:
+      read_longrope(fields, config, scaling);
+      break;
+    case RopeScaling::Kind::none:
+    case RopeScaling::Kind::factors:
+      break;
+  }
+  if (fields.has("llama_4_scaling_beta")) {
+    scaling.query_growth = fields.number("llama_4_scaling_beta", 0, 100);
+    scaling.original_context = fields.integer(kOriginal, 1, kMaxContext);
+  }
+  return fields.status();
+}
+
+}  // namespace
+
+absl::Status read_rope(JsonFields& fields, float default_theta, ModelConfig& config) {
+  config.rope_theta = fields.number_or("rope_theta", default_theta, 1, kMaxRopeTheta);
+  TESSERA_RETURN_IF_ERROR(refuse_partial(fields));
+  const char* key = fields.has("rope_scaling") ? "rope_scaling" : "rope_parameters";
+  const int32_t original = fields.integer_or(kOriginal, 0, 1, kMaxContext);
+  const nlohmann::json* object = fields.object_or_null(key);
+  TESSERA_RETURN_IF_ERROR(fields.status());
+  if (object == nullptr) {
+    return absl::OkStatus();
+  }
+  JsonFields rope(*object, absl::StrCat(fields.path(), ": ", key));
+  return read_object(rope, original, config);
+}
+
+}  // namespace tessera

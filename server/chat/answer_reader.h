@@ -1,0 +1,40 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "server/chat/answer_part.h"
+#include "server/chat/thought_splitter.h"
+#include "server/chat/tool_format.h"
+
+namespace tessera {
+
+// Parts that the text of an answer may have besides content.
+struct AnswerNotation {
+  const ToolFormat* tools = nullptr;  // null: calls are not looked for
+  bool forced = false;                // a grammar makes the text calls of tools
+  bool one_call = false;              // the answer ends after its first call
+  bool thoughts = false;
+  bool open_thought = false;  // the prompt ends inside of one
+};
+
+// Splits the text of an assistant's answer into its parts, as it is generated.
+class AnswerReader {
+ public:
+  explicit AnswerReader(const AnswerNotation& notation);
+
+  // Reads more text. `end`: it is the last.
+  void push(std::string_view text, bool end, AnswerPart& out);
+
+  bool has_calls() const { return tools_ != nullptr && tools_->begun() > 0; }
+  // True if the answer has all calls that it may have.
+  bool complete() const { return one_call_ && tools_ != nullptr && tools_->ended() > 0; }
+
+ private:
+  std::optional<ThoughtSplitter> thoughts_;
+  std::unique_ptr<ToolParser> tools_;
+  const bool one_call_;
+};
+
+}  // namespace tessera

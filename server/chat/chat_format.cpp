@@ -1,0 +1,78 @@
+#include "server/chat/chat_format.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "models/status_macros.h"
+#include "server/chat/tool_grammar.h"
+#include "server/openai/error.h"
+#include "server/service.h"
+
+namespace tessera {
+namespace {
+
+// Sets the grammar of the answer, if the tools ask for one.
+absl::Status add_grammar(const ToolFormat& format, const ToolUse& use, GenerateRequest& request) {
+  const bool forced = use.choice == ToolUse::Choice::required;
+  if (request.grammar && forced) {
+    return invalid_field("tool_choice", fmt::format("tool_choice cannot require a call together "
+                                                    "with {}",
+                                                    request.grammar->field));
+  }
+  absl::StatusOr<std::optional<GrammarSpec>> grammar =
+      request.grammar ? calls_or(use, format, *request.grammar) : tool_grammar(use, format);
+  TESSERA_RETURN_IF_ERROR(grammar.status());
+  if (*grammar && request.ignore_eos) {
+    return invalid_field("ignore_eos",
+                         "ignore_eos cannot be combined with a grammar, which ends the text");
+  }
+  request.grammar = *std::move(grammar);
+  if (forced) {
+    if (!request.prompt_options.add_generation_prompt) {
+      return invalid_field("tool_choice",
+                           "tool_choice needs add_generation_prompt to require a call");
+    }
+    request.prompt_options.answer_begin = format.layout.prompt;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+ChatFormat chat_format_of(std::string_view template_source, std::string_view tools) {
+  ChatFormat format;
+  if (tools != "none") {
+    format.tools = tools == "auto" ? &tool_format_of(template_source) : find_tool_format(tools);
+  }
+  format.thoughts = template_source.find("</think>") != std::string_view::npos;
+  return format;
+}
+
+absl::StatusOr<AnswerNotation> prepare_chat(const ChatFormat& format, const Tokenizer& tokenizer,
+                                            const ToolUse& use, GenerateRequest& request) {
+  AnswerNotation notation{.thoughts = format.thoughts};
+  const bool bound = request.grammar.has_value();
+  if (!use.tools.empty() && use.choice != ToolUse::Choice::none) {
+    if (format.tools == nullptr) {
+      return invalid_field("tools", "this server reads no tool calls (--tool-calls none)",
+                           "unsupported_parameter");
+    }
+    notation.tools = format.tools;
+    notation.forced = use.choice == ToolUse::Choice::required;
+    notation.one_call = !use.parallel;
+    TESSERA_RETURN_IF_ERROR(add_grammar(*format.tools, use, request));
+    for (const std::string_view special : format.tools->specials) {
+      if (const std::optional<int32_t> id = tokenizer.special_id(special)) {
+        request.printed_special.push_back(*id);
+      }
+    }
+  }
+  if (bound || notation.forced) {  // the grammar is that of the answer: there are no thoughts
+    notation.thoughts = false;
+    request.prompt_options.close_thought = true;
+  }
+  return notation;
+}
+
+}  // namespace tessera

@@ -1,0 +1,141 @@
+#include "server/chat/tool_grammar.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "models/status_macros.h"
+#include "server/grammar/schema.h"
+#include "server/openai/error.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMaxBytes = 512 << 10;
+constexpr int kWhitespace = 4;  // at most between two parts of JSON, so that none is endless
+
+absl::StatusOr<Json> arguments_schema(const Tool& tool) {
+  const Json any = {{"type", "object"}, {"additionalProperties", true}};
+  if (tool.parameters.is_null()) {
+    return any;
+  }
+  absl::StatusOr<std::string> prepared = prepare_schema(tool.parameters);
+  if (prepared.ok()) {
+    return Json::parse(*prepared);
+  }
+  if (!tool.strict) {
+    return any;
+  }
+  const std::string field = fmt::format("tools: {}.parameters", tool.name);
+  return invalid_field(
+      "tools", fmt::format("{} (strict): {}", field, std::string(prepared.status().message())));
+}
+
+absl::StatusOr<Json> tag_of(const Tool& tool, const CallLayout& layout, std::string_view begin) {
+  TESSERA_ASSIGN_OR_RETURN(Json schema, arguments_schema(tool));
+  return Json{{"type", "tag"},
+              {"begin", fmt::format("{}{}{}{}", begin, layout.before_name, tool.name,
+                                    layout.before_arguments)},
+              {"content",
+               {{"type", "json_schema"},
+                {"json_schema", std::move(schema)},
+                {"max_whitespace_cnt", kWhitespace}}},
+              {"end", layout.after}};
+}
+
+Json constant(std::string_view text) {
+  return {{"type", "const_string"}, {"value", text}};
+}
+
+absl::StatusOr<Json> forced_calls(const ToolUse& use, const CallLayout& layout) {
+  Json tags = Json::array();
+  for (const Tool& tool : use.tools) {
+    if (use.only.empty() || use.only == tool.name) {
+      TESSERA_ASSIGN_OR_RETURN(Json tag, tag_of(tool, layout, ""));
+      tags.push_back(std::move(tag));
+    }
+  }
+  const Json calls = {{"type", "tags_with_separator"},
+                      {"tags", std::move(tags)},
+                      {"separator", layout.separator},
+                      {"at_least_one", true},
+                      {"stop_after_first", !use.parallel || !use.only.empty()}};
+  if (layout.begin.empty() && layout.end.empty()) {
+    return calls;
+  }
+  return Json{{"type", "sequence"},
+              {"elements", Json::array({constant(layout.begin), calls, constant(layout.end)})}};
+}
+
+absl::StatusOr<std::optional<GrammarSpec>> spec_of(Json tree) {
+  std::string text = Json{{"type", "structural_tag"}, {"format", std::move(tree)}}.dump();
+  if (text.size() > kMaxBytes) {
+    return invalid_field("tools", fmt::format("tools: their schemas have more than {} bytes, too "
+                                              "many for a grammar",
+                                              kMaxBytes));
+  }
+  return GrammarSpec{GrammarSpec::Kind::structural_tag, std::move(text), "tools"};
+}
+
+// Any text, in which calls of strict tools are as their schemas say.
+absl::StatusOr<Json> free_calls(const ToolUse& use, const ToolFormat& format) {
+  Json tags = Json::array();
+  for (const Tool& tool : use.tools) {
+    TESSERA_ASSIGN_OR_RETURN(Json tag, tag_of(tool, format.layout, format.layout.prompt));
+    tags.push_back(std::move(tag));
+  }
+  return Json{{"type", "triggered_tags"},
+              {"triggers", Json::array({format.trigger})},
+              {"tags", std::move(tags)},
+              {"at_least_one", false},
+              {"stop_after_first", false}};
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<GrammarSpec>> tool_grammar(const ToolUse& use,
+                                                        const ToolFormat& format) {
+  const bool strict =
+      std::any_of(use.tools.begin(), use.tools.end(), [](const Tool& tool) { return tool.strict; });
+  Json tree;
+  if (use.choice == ToolUse::Choice::required) {
+    TESSERA_ASSIGN_OR_RETURN(tree, forced_calls(use, format.layout));
+  } else if (use.choice == ToolUse::Choice::automatic && strict && !format.trigger.empty()) {
+    TESSERA_ASSIGN_OR_RETURN(tree, free_calls(use, format));
+  } else {
+    return std::optional<GrammarSpec>();
+  }
+  return spec_of(std::move(tree));
+}
+
+absl::StatusOr<std::optional<GrammarSpec>> calls_or(const ToolUse& use, const ToolFormat& format,
+                                                    const GrammarSpec& other) {
+  const bool json =
+      other.kind == GrammarSpec::Kind::json || other.kind == GrammarSpec::Kind::json_schema;
+  const bool plain = !format.trigger.empty() || format.layout.prompt.empty();
+  if (!json || !plain) {
+    return invalid_field(
+        "tools",
+        fmt::format("tools cannot be combined with {}, unless tool_choice is none", other.field));
+  }
+  TESSERA_ASSIGN_OR_RETURN(Json calls, forced_calls(use, format.layout));
+  const Json schema = other.kind == GrammarSpec::Kind::json
+                          ? Json{{"type", "object"}, {"additionalProperties", true}}
+                          : Json::parse(other.text);
+  Json elements = Json::array();
+  elements.push_back(
+      {{"type", "sequence"},
+       {"elements", Json::array({constant(format.layout.prompt), std::move(calls)})}});
+  if (format.layout.prompt.empty()) {
+    elements.front() = elements.front().at("elements").at(1);
+  }
+  elements.push_back(
+      {{"type", "json_schema"}, {"json_schema", schema}, {"max_whitespace_cnt", kWhitespace}});
+  return spec_of({{"type", "or"}, {"elements", std::move(elements)}});
+}
+
+}  // namespace tessera

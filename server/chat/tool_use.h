@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+// A function that a model may call.
+struct Tool {
+  std::string name;                     // letters, digits, "_", "-" and "." only
+  nlohmann::ordered_json parameters{};  // JSON schema; null: any object
+  bool strict = false;                  // arguments must match the schema
+};
+
+// The tools of a request, and what it asks of them.
+struct ToolUse {
+  enum class Choice : uint8_t { automatic, none, required };
+
+  std::vector<Tool> tools{};
+  Choice choice = Choice::automatic;
+  std::string only{};    // with `required`: the tool that is called; empty: any
+  bool parallel = true;  // an answer may have several calls
+};
+
+}  // namespace tessera
