@@ -13,16 +13,17 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string dump(const Json& json) {
+std::string dump_message(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-std::string event(const Json& json) {
-  return fmt::format("event: {}\ndata: {}\n\n", json.at("type").get<std::string>(), dump(json));
+std::string message_event(const Json& json) {
+  return fmt::format("event: {}\ndata: {}\n\n", json.at("type").get<std::string>(),
+                     dump_message(json));
 }
 
 // Anthropic's input tokens are those that were not cached.
-Json usage_json(const Usage& usage) {
+Json message_usage(const Usage& usage) {
   return {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
           {"cache_creation_input_tokens", 0},
           {"cache_read_input_tokens", usage.cached_tokens},
@@ -71,8 +72,8 @@ class MessagesPrinter final : public AnswerPrinter {
     json["content"] = std::move(content);
     json["stop_reason"] = stop_reason(choice);
     json["stop_sequence"] = stop_sequence(choice);
-    json["usage"] = usage_json(usage);
-    return dump(json);
+    json["usage"] = message_usage(usage);
+    return dump_message(json);
   }
 
   std::string error(const absl::Status& status) override { return print_messages_error(status); }
@@ -82,8 +83,8 @@ class MessagesPrinter final : public AnswerPrinter {
     message["content"] = Json::array();
     message["stop_reason"] = nullptr;
     message["stop_sequence"] = nullptr;
-    message["usage"] = usage_json(usage);
-    return event({{"type", "message_start"}, {"message", std::move(message)}});
+    message["usage"] = message_usage(usage);
+    return message_event({{"type", "message_start"}, {"message", std::move(message)}});
   }
 
   std::string part(const ChoiceText& part, const Usage& /*usage*/) override {
@@ -117,10 +118,11 @@ class MessagesPrinter final : public AnswerPrinter {
   std::string end(const Usage& usage) override {
     std::string events;
     close(events);
-    events += event({{"type", "message_delta"},
-                     {"delta", {{"stop_reason", stop_reason_}, {"stop_sequence", stop_sequence_}}},
-                     {"usage", usage_json(usage)}});
-    return events + event({{"type", "message_stop"}});
+    events += message_event(
+        {{"type", "message_delta"},
+         {"delta", {{"stop_reason", stop_reason_}, {"stop_sequence", stop_sequence_}}},
+         {"usage", message_usage(usage)}});
+    return events + message_event({{"type", "message_stop"}});
   }
 
   std::string failure(const absl::Status& status) override {
@@ -139,17 +141,17 @@ class MessagesPrinter final : public AnswerPrinter {
     }
     close(events);
     block_ = block;
-    events += event({{"type", "content_block_start"},
-                     {"index", index_},
-                     {"content_block", std::move(content)}});
+    events += message_event({{"type", "content_block_start"},
+                             {"index", index_},
+                             {"content_block", std::move(content)}});
   }
   void delta(std::string& events, Json content) const {
-    events +=
-        event({{"type", "content_block_delta"}, {"index", index_}, {"delta", std::move(content)}});
+    events += message_event(
+        {{"type", "content_block_delta"}, {"index", index_}, {"delta", std::move(content)}});
   }
   void close(std::string& events) {
     if (std::exchange(block_, Block::none) != Block::none) {
-      events += event({{"type", "content_block_stop"}, {"index", index_++}});
+      events += message_event({{"type", "content_block_stop"}, {"index", index_++}});
     }
   }
 
@@ -184,14 +186,14 @@ std::unique_ptr<AnswerPrinter> make_messages_printer(const std::string& model) {
 }
 
 std::string print_messages_error(const absl::Status& status) {
-  return dump(
+  return dump_message(
       {{"type", "error"},
        {"error",
         {{"type", type_name(http_status(status))}, {"message", std::string(status.message())}}}});
 }
 
 std::string print_token_count(size_t tokens) {
-  return dump({{"input_tokens", tokens}});
+  return dump_message({{"input_tokens", tokens}});
 }
 
 }  // namespace tessera

@@ -10,10 +10,10 @@ namespace {
 
 using Node = PrefixTree::Node;
 
-constexpr int32_t kBlock = 2;
+constexpr int32_t kOutlineBlock = 2;
 
 PrefixTree tree_of(int32_t blocks) {
-  PrefixTree::Shape shape{.blocks = blocks, .prefix_block_tokens = kBlock};
+  PrefixTree::Shape shape{.blocks = blocks, .prefix_block_tokens = kOutlineBlock};
   shape.prefix_block_pages[0] = 1;
   return PrefixTree(shape);
 }

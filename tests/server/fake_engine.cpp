@@ -9,7 +9,7 @@ namespace tessera {
 
 namespace {
 
-constexpr std::chrono::seconds kPatience{10};
+constexpr std::chrono::seconds kEnginePatience{10};
 
 }  // namespace
 
@@ -70,12 +70,12 @@ void FakeEngine::finish(RequestId id, FinishReason reason, absl::Status status) 
 
 bool FakeEngine::wait_for_requests(std::size_t count) {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, kPatience, [&] { return seen_.size() >= count; });
+  return changed_.wait_for(lock, kEnginePatience, [&] { return seen_.size() >= count; });
 }
 
 bool FakeEngine::wait_for_cancel(RequestId id) {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, kPatience, [&] { return cancelled_.contains(id); });
+  return changed_.wait_for(lock, kEnginePatience, [&] { return cancelled_.contains(id); });
 }
 
 std::size_t FakeEngine::requests() const {

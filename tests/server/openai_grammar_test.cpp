@@ -16,8 +16,8 @@ GrammarSpec grammar_of(const std::string& fields) {
 }
 
 TEST(CompletionRequest, ReadsGrammarsByTheNamesOfAllServers) {
-  using Kind = GrammarSpec::Kind;
-  const GrammarSpec schema{Kind::json_schema, R"({"type":"integer"})"};
+  using Notation = GrammarSpec::Kind;
+  const GrammarSpec schema{Notation::json_schema, R"({"type":"integer"})"};
   for (const char* const fields :
        {R"("response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,
             "schema":{"type":"integer"}}})",
@@ -27,9 +27,9 @@ TEST(CompletionRequest, ReadsGrammarsByTheNamesOfAllServers) {
         R"("structured_outputs":{"json":{"type":"integer"},"regex":null})"}) {
     EXPECT_EQ(grammar_of(fields), schema) << fields;
   }
-  EXPECT_EQ(grammar_of(R"("response_format":{"type":"json_object"})").kind, Kind::json);
-  EXPECT_EQ(grammar_of(R"("guided_regex":"a+")"), (GrammarSpec{Kind::regex, "a+"}));
-  const GrammarSpec choice{Kind::gbnf, R"(root ::= "a\"b" | "c")"};
+  EXPECT_EQ(grammar_of(R"("response_format":{"type":"json_object"})").kind, Notation::json);
+  EXPECT_EQ(grammar_of(R"("guided_regex":"a+")"), (GrammarSpec{Notation::regex, "a+"}));
+  const GrammarSpec choice{Notation::gbnf, R"(root ::= "a\"b" | "c")"};
   EXPECT_EQ(grammar_of(R"("guided_choice":["a\"b","c"])"), choice);
   EXPECT_EQ(grammar_of(R"("grammar":"root ::= \"a\\\"b\" | \"c\"")"), choice);
 }

@@ -22,7 +22,7 @@ absl::StatusOr<CompletionRequest> parse(const std::string& fields) {
   return parse_chat_request(R"({"messages":[{"role":"user","content":"hi"}],)" + fields + "}");
 }
 
-CompletionRequest chat(const std::string& fields) {
+CompletionRequest tool_chat(const std::string& fields) {
   const auto request = parse(fields);
   EXPECT_TRUE(request.ok()) << request.status();
   return request.value_or(CompletionRequest());
@@ -33,7 +33,7 @@ const Conversation& conversation_of(const CompletionRequest& request) {
 }
 
 TEST(ChatTools, AreReadInTheClientsOrder) {
-  const CompletionRequest request = chat(kTools);
+  const CompletionRequest request = tool_chat(kTools);
   ASSERT_EQ(request.tools.tools.size(), 2u);
   EXPECT_EQ(request.tools.tools[0].name, "f");
   EXPECT_TRUE(request.tools.tools[0].strict);
@@ -49,14 +49,15 @@ TEST(ChatTools, AreReadInTheClientsOrder) {
 
 TEST(ChatTools, AreChosenInEachWay) {
   const std::string tools = kTools;
-  EXPECT_EQ(chat(tools + R"(,"tool_choice":"auto")").tools.choice, ToolUse::Choice::automatic);
-  EXPECT_EQ(chat(tools + R"(,"tool_choice":"none")").tools.choice, ToolUse::Choice::none);
-  EXPECT_EQ(chat(tools + R"(,"tool_choice":"required")").tools.choice, ToolUse::Choice::required);
+  EXPECT_EQ(tool_chat(tools + R"(,"tool_choice":"auto")").tools.choice, ToolUse::Choice::automatic);
+  EXPECT_EQ(tool_chat(tools + R"(,"tool_choice":"none")").tools.choice, ToolUse::Choice::none);
+  EXPECT_EQ(tool_chat(tools + R"(,"tool_choice":"required")").tools.choice,
+            ToolUse::Choice::required);
   const ToolUse named =
-      chat(tools + R"(,"tool_choice":{"type":"function","function":{"name":"g"}})").tools;
+      tool_chat(tools + R"(,"tool_choice":{"type":"function","function":{"name":"g"}})").tools;
   EXPECT_EQ(named.choice, ToolUse::Choice::required);
   EXPECT_EQ(named.only, "g");
-  EXPECT_FALSE(chat(tools + R"(,"parallel_tool_calls":false)").tools.parallel);
+  EXPECT_FALSE(tool_chat(tools + R"(,"parallel_tool_calls":false)").tools.parallel);
 }
 
 TEST(ChatTools, StandInTheHistory) {
@@ -77,12 +78,12 @@ TEST(ChatTools, StandInTheHistory) {
 }
 
 TEST(ChatVariables, ReachTheTemplate) {
-  EXPECT_EQ(conversation_of(chat(R"("chat_template_kwargs":{"z":1,"a":[true]})")).variables,
+  EXPECT_EQ(conversation_of(tool_chat(R"("chat_template_kwargs":{"z":1,"a":[true]})")).variables,
             R"({"z":1,"a":[true]})");
-  EXPECT_EQ(conversation_of(chat(R"("reasoning_effort":"none")")).variables,
+  EXPECT_EQ(conversation_of(tool_chat(R"("reasoning_effort":"none")")).variables,
             R"({"reasoning_effort":"none","enable_thinking":false})");
-  EXPECT_EQ(conversation_of(chat(R"("n":1)")).variables, "");
-  EXPECT_FALSE(chat(R"("include_reasoning":false)").reasoning);
+  EXPECT_EQ(conversation_of(tool_chat(R"("n":1)")).variables, "");
+  EXPECT_FALSE(tool_chat(R"("include_reasoning":false)").reasoning);
 }
 
 TEST(ChatContinuation, EndsThePromptInsideTheLastMessage) {

@@ -183,10 +183,10 @@ TEST(RequestOptions, AreReadFromJsonAndProtobufAndGoToOtherRanks) {
   EXPECT_EQ(walk.samples.size(), base.size());
   for (const auto& [name, sample] : walk.samples) {
     SCOPED_TRACE(name);
-    const EngineRequest json = from_json(sample.json);
-    EXPECT_EQ(changed(base, texts_of(json)), std::vector{name});
-    EXPECT_EQ(texts_of(from_proto(sample.proto)), texts_of(json));
-    EXPECT_EQ(texts_of(from_bytes(json)), texts_of(json));
+    const EngineRequest request = from_json(sample.json);
+    EXPECT_EQ(changed(base, texts_of(request)), std::vector{name});
+    EXPECT_EQ(texts_of(from_proto(sample.proto)), texts_of(request));
+    EXPECT_EQ(texts_of(from_bytes(request)), texts_of(request));
   }
 }
 
