@@ -44,7 +44,7 @@ class Server:
         self.log = []
         self._reader = threading.Thread(target=self._read_log, daemon=True)
         self._reader.start()
-        eventually(lambda: self.logged(" ready after ") or self.process.poll() is not None, "start")
+        eventually(lambda: self.logged(r"\bready after ") or self.process.poll() is not None, "start")
         assert self.process.poll() is None, self.log
         self.http = int(self.logged(r"listening https?://\S+:(\d+)"))
         self.grpc = int(self.logged(r"listening grpc://\S+:(\d+)"))
