@@ -64,11 +64,16 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> finish(RankedVocabulary vocabulary,
 
 // Returns: the special tokens of Llama 3.1 in the order of their ids.
 std::vector<std::string> llama3_specials() {
-  std::vector<std::string> names = {"<|begin_of_text|>",     "<|end_of_text|>",
-                                    "<|reserved_special_token_0|>", "<|reserved_special_token_1|>",
-                                    "<|finetune_right_pad_id|>", "<|reserved_special_token_2|>",
-                                    "<|start_header_id|>",   "<|end_header_id|>",
-                                    "<|eom_id|>",            "<|eot_id|>",
+  std::vector<std::string> names = {"<|begin_of_text|>",
+                                    "<|end_of_text|>",
+                                    "<|reserved_special_token_0|>",
+                                    "<|reserved_special_token_1|>",
+                                    "<|finetune_right_pad_id|>",
+                                    "<|reserved_special_token_2|>",
+                                    "<|start_header_id|>",
+                                    "<|end_header_id|>",
+                                    "<|eom_id|>",
+                                    "<|eot_id|>",
                                     "<|python_tag|>"};
   for (int32_t i = 3; std::ssize(names) < kLlama3Specials; ++i) {
     names.push_back(absl::StrCat("<|reserved_special_token_", i, "|>"));
@@ -158,11 +163,26 @@ class Tekken {
   static const json& older_specials() {
     static const json kSpecials = [] {
       json all = json::array();
-      for (const char* text :
-           {"<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]",
-            "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]",
-            "[IMG_END]", "[PREFIX]", "[MIDDLE]", "[SUFFIX]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]",
-            "[TOOL_CONTENT]"}) {
+      for (const char* text : {"<unk>",
+                               "<s>",
+                               "</s>",
+                               "[INST]",
+                               "[/INST]",
+                               "[AVAILABLE_TOOLS]",
+                               "[/AVAILABLE_TOOLS]",
+                               "[TOOL_RESULTS]",
+                               "[/TOOL_RESULTS]",
+                               "[TOOL_CALLS]",
+                               "[IMG]",
+                               "<pad>",
+                               "[IMG_BREAK]",
+                               "[IMG_END]",
+                               "[PREFIX]",
+                               "[MIDDLE]",
+                               "[SUFFIX]",
+                               "[SYSTEM_PROMPT]",
+                               "[/SYSTEM_PROMPT]",
+                               "[TOOL_CONTENT]"}) {
         all.push_back({{"rank", all.size()}, {"token_str", text}});
       }
       return all;
@@ -184,8 +204,7 @@ class Tekken {
         return absl::InvalidArgumentError(
             absl::StrCat("token ", rank, " has another rank, or no \"token_bytes\""));
       }
-      TESSERA_RETURN_IF_ERROR(
-          add_rank(*bytes, static_cast<uint32_t>(rank), vocabulary_, parts_));
+      TESSERA_RETURN_IF_ERROR(add_rank(*bytes, static_cast<uint32_t>(rank), vocabulary_, parts_));
     }
     return absl::OkStatus();
   }
@@ -216,8 +235,8 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> make_tiktoken_tokenizer(std::string_v
        absl::StrSplit(absl::string_view(bytes.data(), bytes.size()), '\n', absl::SkipEmpty())) {
     const size_t space = line.find(' ');
     uint32_t rank = 0;
-    const auto [end, error] = std::from_chars(
-        line.data() + std::min(space, line.size() - 1) + 1, line.data() + line.size(), rank);
+    const auto [end, error] = std::from_chars(line.data() + std::min(space, line.size() - 1) + 1,
+                                              line.data() + line.size(), rank);
     if (space == absl::string_view::npos || error != std::errc() ||
         end != line.data() + line.size() || rank != next) {
       return absl::InvalidArgumentError(

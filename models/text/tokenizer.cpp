@@ -18,17 +18,15 @@ namespace {
 // Mistral's own names have a version behind them: tokenizer.model.v3. Returns: the one of a
 // directory, or an empty path.
 // Errors: InvalidArgument for several of them.
-absl::StatusOr<std::filesystem::path> find_versioned_model(
-    const std::filesystem::path& directory) {
+absl::StatusOr<std::filesystem::path> find_versioned_model(const std::filesystem::path& directory) {
   std::filesystem::path found;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
     if (!entry.path().filename().string().starts_with("tokenizer.model.v")) continue;
     if (!found.empty()) {
-      return absl::InvalidArgumentError(directory.string() + " has both " +
-                                        found.filename().string() + " and " +
-                                        entry.path().filename().string() +
-                                        "; remove the one that is not the model's");
+      return absl::InvalidArgumentError(
+          directory.string() + " has both " + found.filename().string() + " and " +
+          entry.path().filename().string() + "; remove the one that is not the model's");
     }
     found = entry.path();
   }
