@@ -175,12 +175,29 @@ SettingsField choice_field(std::string_view name, std::vector<Choice<Value>> cho
           }};
 }
 
-std::vector<Choice<std::string>> tool_call_choices() {
-  std::vector<Choice<std::string>> choices = {{"auto", "auto"}, {"none", "none"}};
+// A choice that is kept as its name.
+template <class At>
+SettingsField name_field(std::string_view name, const std::vector<std::string>& names,
+                         std::string help, At at) {
+  SettingsField field = text_field(name, "", std::move(help), at);
+  field.value_name = absl::StrJoin(names, "|");
+  field.parse = [at, names](Settings& settings, std::string_view text) {
+    if (std::find(names.begin(), names.end(), text) == names.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", std::string(text), "' is none of ", absl::StrJoin(names, ", ")));
+    }
+    at(settings) = std::string(text);
+    return absl::OkStatus();
+  };
+  return field;
+}
+
+std::vector<std::string> tool_call_names() {
+  std::vector<std::string> names = {"auto", "none"};
   for (const ToolFormat* const format : tool_formats()) {
-    choices.push_back({format->name, std::string(format->name)});
+    names.emplace_back(format->name);
   }
-  return choices;
+  return names;
 }
 
 #define TESSERA_AT(member)      \
@@ -199,10 +216,10 @@ std::vector<SettingsField> model_fields() {
                  absl::StrCat("chat template: ", builtin_chat_template_names(),
                               ", or a Jinja file; default: the model's own"),
                  TESSERA_AT(chat_template)),
-      choice_field("tool-calls", tool_call_choices(),
-                   "notation of the model's tool calls; auto: that of its chat template; none: "
-                   "requests with tools are refused",
-                   TESSERA_AT(tool_calls)),
+      name_field("tool-calls", tool_call_names(),
+                 "notation of the model's tool calls; auto: that of its chat template; none: "
+                 "requests with tools are refused",
+                 TESSERA_AT(tool_calls)),
   };
 }
 
