@@ -49,6 +49,8 @@ bool is_name(std::string_view text) {
          });
 }
 
+constexpr size_t kLongestName = 256;  // of a function or an argument
+
 class PythonicParser final : public ToolParser {
   enum class Place : uint8_t { first, name, key, value, next, text };
 
@@ -109,7 +111,7 @@ class PythonicParser final : public ToolParser {
     const size_t blanks = std::min(held_.find_first_not_of(" \t\r\n"), held_.size());
     const size_t open = held_.find('(');
     const std::string name = held_.substr(blanks, open == std::string::npos ? open : open - blanks);
-    const bool possible = name.empty() || is_name(name);
+    const bool possible = name.empty() || (is_name(name) && name.size() <= kLongestName);
     if (open == std::string::npos && possible && !end) {
       return false;
     }
@@ -135,6 +137,10 @@ class PythonicParser final : public ToolParser {
     }
     const size_t equal = held_.find('=');
     if (equal == std::string::npos) {
+      if (held_.size() > kLongestName) {  // no argument any more
+        place_ = Place::text;
+        return true;
+      }
       if (end) {
         held_.clear();
       }

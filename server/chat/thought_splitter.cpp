@@ -9,6 +9,8 @@ namespace {
 constexpr std::string_view kBegin = "<think>";
 constexpr std::string_view kEnd = "</think>";
 constexpr std::string_view kBlanks = " \t\r\n";
+// More blanks than these in a row are not held back: each piece looks at all of them.
+constexpr size_t kMaxHeldBlanks = 1024;
 
 void strip_left(std::string& text) {
   text.erase(0, text.find_first_not_of(kBlanks));
@@ -21,7 +23,8 @@ std::string ThoughtSplitter::push(std::string_view text, bool end, std::string& 
   if (place_ == Place::first) {
     const size_t blanks = std::min(held_.find_first_not_of(kBlanks), held_.size());
     const std::string_view rest = std::string_view(held_).substr(blanks);
-    if (!end && rest.size() < kBegin.size() && kBegin.starts_with(rest)) {
+    const bool possible = rest.size() < kBegin.size() && kBegin.starts_with(rest);
+    if (!end && possible && blanks <= kMaxHeldBlanks) {
       return {};
     }
     place_ = rest.starts_with(kBegin) ? Place::thought : Place::answer;
@@ -41,7 +44,8 @@ std::string ThoughtSplitter::push(std::string_view text, bool end, std::string& 
     }
     const size_t size = found == std::string::npos ? held_.size() - keep : found;
     // Blanks before the end of the thought belong to neither part.
-    const size_t shown = std::string_view(held_).substr(0, size).find_last_not_of(kBlanks) + 1;
+    size_t shown = std::string_view(held_).substr(0, size).find_last_not_of(kBlanks) + 1;
+    shown = size - shown > kMaxHeldBlanks ? size : shown;
     reasoning += held_.substr(0, shown);
     any_ = any_ || shown > 0;
     if (found == std::string::npos) {

@@ -6,6 +6,12 @@
 #include "server/unique_id.h"
 
 namespace tessera {
+namespace {
+
+// More blanks than these in a row are not held back: each piece looks at all of them.
+constexpr size_t kMaxHeldBlanks = 1024;
+
+}  // namespace
 
 bool ToolParser::content_until(std::string_view marker, bool end, AnswerPart& out) {
   constexpr std::string_view kBlanks = " \t\r\n";
@@ -20,8 +26,10 @@ bool ToolParser::content_until(std::string_view marker, bool end, AnswerPart& ou
   const size_t size = found == std::string::npos ? held_.size() - keep : found;
   const std::string_view text = std::string_view(held_).substr(0, size);
   const bool drops_blanks = found != std::string::npos || (end && begun_ > 0);
-  const size_t shown =
-      end && !drops_blanks ? size : text.find_last_not_of(kBlanks) + 1;  // npos + 1 is 0
+  size_t shown = end && !drops_blanks ? size : text.find_last_not_of(kBlanks) + 1;  // npos + 1: 0
+  if (size - shown > kMaxHeldBlanks) {
+    shown = size;
+  }
   out.content += text.substr(0, shown);
   if (found != std::string::npos) {
     held_.erase(0, found + marker.size());

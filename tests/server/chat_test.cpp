@@ -174,6 +174,15 @@ TEST(AnswerReader, ShowsArgumentsAsTheyCome) {
   EXPECT_EQ(print(part), "|f({\"city\": \"Pa)");
 }
 
+TEST(AnswerReader, HoldsNoEndlessBlanksBack) {
+  AnswerReader reader({.tools = &kHermesFormat, .thoughts = true});
+  AnswerPart part;
+  for (int i = 0; i < 5'000; ++i) {
+    reader.push("\n", false, part);
+  }
+  EXPECT_GT(part.content.size(), 3'000u);
+}
+
 TEST(AnswerReader, BeginsInAThoughtThatThePromptHasOpened) {
   EXPECT_EQ(read({.thoughts = true, .open_thought = true}, {"so\n</think>\n\n", "Hi"}), "«so»Hi");
 }

@@ -103,7 +103,7 @@ def open_request(server, body):
     host, port = server.http.removeprefix("http://").split(":")
     text = json.dumps(body).encode()
     connection = socket.create_connection((host, int(port)), timeout=PATIENCE)
-    connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%s"
+    connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"
                        % (len(text), text))
     return connection
 
@@ -150,7 +150,7 @@ def test_a_client_that_leaves_in_prefill_frees_its_pages(stream):
 def test_a_client_that_sends_its_body_slowly_holds_nobody_up(server, client):
     host, port = server.http.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=PATIENCE) as slow:
-        slow.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n{")
+        slow.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
         assert chat(client, max_tokens=1).usage.completion_tokens == 1
 
 

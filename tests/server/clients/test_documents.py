@@ -1,0 +1,22 @@
+"""Each example of docs/api-http.md is sent, and answered with 200."""
+
+import re
+import subprocess
+
+import pytest
+
+from tessera_server import ROOT
+
+EXAMPLES = re.findall(r"```sh\n(curl .*?)```", (ROOT / "docs/api-http.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.split()[1].split("8080")[1])
+def test_an_example_works(server, example):
+    command = example.replace("curl ", "curl -sS --fail-with-body ", 1).replace("http://localhost:8080", server.http)
+    run = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "error" not in run.stdout
+
+
+def test_there_are_examples():
+    assert len(EXAMPLES) >= 7
