@@ -176,6 +176,8 @@ def example(name, schema, default):
         return next(value for value in schema["enum"] if value != default)
     if schema["type"] == "integer":
         return (default or 0) + 3
+    if "number" in schema["type"]:
+        return 0.25
     if "TiB" in schema.get("pattern", ""):
         return "3MiB"
     if "ms" in schema.get("pattern", ""):

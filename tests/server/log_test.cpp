@@ -43,7 +43,7 @@ TEST(AccessLog, TakesATraceContextOfTheFirstVersion) {
   EXPECT_EQ(traceparent_of(kTrace), kTrace);
   for (const std::string& wrong :
        {std::string(), kTrace + "0", "01" + kTrace.substr(2), kTrace.substr(0, 54) + "G",
-        "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
+        std::string("00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01"),
         "00-" + std::string(32, '0') + "-00f067aa0ba902b7-01",
         kTrace.substr(0, 36) + std::string(16, '0') + "-01", std::string(55, '\n')}) {
     EXPECT_EQ(traceparent_of(wrong), "") << wrong;
