@@ -52,9 +52,28 @@ std::string request_id_of(std::string_view given) {
   return fmt::format("{:016x}{:016x}", generator(), generator());
 }
 
+std::string traceparent_of(std::string_view given) {
+  constexpr std::string_view kForm = "00-tttttttttttttttttttttttttttttttt-pppppppppppppppp-ff";
+  if (given.size() != kForm.size() || !given.starts_with("00-")) {
+    return "";
+  }
+  for (std::size_t i = 0; i < kForm.size(); ++i) {
+    const bool hex = (given[i] >= '0' && given[i] <= '9') || (given[i] >= 'a' && given[i] <= 'f');
+    if (kForm[i] == '-' ? given[i] != '-' : !hex) {
+      return "";
+    }
+  }
+  const bool zero = given.substr(3, 32).find_first_not_of('0') == std::string_view::npos ||
+                    given.substr(36, 16).find_first_not_of('0') == std::string_view::npos;
+  return zero ? "" : std::string(given);
+}
+
 std::string access_line(const RequestRecord& record, std::string_view status, bool complete) {
   std::string line = fmt::format("{} {} {} {:.1f} ms id={}", record.method, record.path, status,
                                  milliseconds(total_us(record)), record.id);
+  if (!record.trace.empty()) {
+    line += fmt::format(" trace={}", record.trace.substr(3, 32));
+  }
   if (!record.key.empty()) {
     line += fmt::format(" key={}", record.key);
   }
@@ -84,6 +103,10 @@ std::string access_json(const RequestRecord& record, std::string_view status, bo
                                    {"status", std::string(status)},
                                    {"ms", milliseconds(total_us(record))},
                                    {"complete", complete}};
+  if (!record.trace.empty()) {
+    object["trace_id"] = record.trace.substr(3, 32);
+    object["parent_id"] = record.trace.substr(36, 16);
+  }
   if (!record.key.empty()) {
     object["key"] = record.key;
   }

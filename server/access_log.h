@@ -14,6 +14,7 @@ namespace tessera {
 // the engine thread, and the front end logs it at the end.
 struct RequestRecord {
   std::string id;      // x-request-id
+  std::string trace;   // traceparent; empty: none
   std::string method;  // "POST", or "gRPC"
   std::string path;
   std::string key;  // names of key and tenant; empty without
@@ -32,6 +33,10 @@ struct RequestRecord {
 // Returns: the client's id for its request if it can be used in headers and logs (1 to 128 visible
 // ASCII characters), otherwise a new one.
 std::string request_id_of(std::string_view given);
+
+// Returns: the client's trace context (W3C's traceparent) if it has the form of version 00,
+// otherwise an empty text. The server has no spans: it logs the context and returns it.
+std::string traceparent_of(std::string_view given);
 
 // Logs the end of a request to the logger "access": one line of words, or one JSON object (see
 // start_log). status: HTTP's number, or gRPC's name. complete: false if the client left before the

@@ -104,6 +104,10 @@ std::shared_ptr<GenerateCall> GenerateCall::make(const Shared& shared,
   call->record_->method = "gRPC";
   call->record_->path = "/tessera.v1.Inference/Generate";
   context.AddInitialMetadata("x-request-id", call->record_->id);
+  call->record_->trace = traceparent_of(metadata_of(context, "traceparent"));
+  if (!call->record_->trace.empty()) {
+    context.AddInitialMetadata("traceparent", call->record_->trace);
+  }
   return call;
 }
 

@@ -201,6 +201,7 @@ std::variant<HttpAdmission, HttpReply> Routes::admit(const HttpRequest& head) {
   HttpAdmission admission;
   admission.record = std::make_shared<RequestRecord>();
   admission.record->id = request_id_of(head.header("x-request-id"));
+  admission.record->trace = traceparent_of(head.header("traceparent"));
   admission.record->method = head.method;
   admission.record->path = head.path;
   if (std::optional<HttpReply> refusal = decide(head, admission)) {
@@ -209,14 +210,17 @@ std::variant<HttpAdmission, HttpReply> Routes::admit(const HttpRequest& head) {
   return admission;
 }
 
-// Returns: headers of every answer: the request's id, and those that allow pages of the CORS origin
-// to read it.
+// Returns: headers of every answer: the request's id and trace context, and those that allow pages
+// of the CORS origin to read it.
 HttpHeaders Routes::headers_of(const RequestRecord& record) const {
   HttpHeaders headers;
   if (!options_.cors_origin.empty()) {
     headers = cors_headers(options_.cors_origin);
   }
   headers.emplace_back("x-request-id", record.id);
+  if (!record.trace.empty()) {
+    headers.emplace_back("traceparent", record.trace);
+  }
   return headers;
 }
 

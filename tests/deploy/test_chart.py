@@ -176,6 +176,8 @@ def example(name, schema, default):
         return next(value for value in schema["enum"] if value != default)
     if schema["type"] == "integer":
         return (default or 0) + 3
+    if "number" in schema["type"]:
+        return 0.25
     if "TiB" in schema.get("pattern", ""):
         return "3MiB"
     if "ms" in schema.get("pattern", ""):
@@ -324,6 +326,21 @@ def test_the_grace_period_exceeds_the_drain(delay, timeout, seconds):
     # Five seconds for clients to read the last answer, and ten to spare.
     assert spec["terminationGracePeriodSeconds"] == 4 + seconds + 15
     assert spec["containers"][0]["lifecycle"]["preStop"]["exec"]["command"] == ["sleep", "4"]
+
+
+def test_a_changed_secret_reaches_the_server():
+    for values, watched in [({"apiKeys": {"secret": "a"}, "tls": {"secret": "b"}}, "/etc/tessera/keys /etc/tessera/tls"),
+                            ({"tls": {"secret": "b"}}, "/etc/tessera/tls"),
+                            ({"tls": {"secret": "b"}, "ranks": {"perPod": 2}}, None), ({}, None)]:
+        objects = render(values)
+        container = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]
+        environment = {entry["name"]: entry["value"] for entry in container.get("env", [])}
+        assert environment.get("TESSERA_WATCHED") == watched
+        assert ("/etc/tessera/settings/reload.sh" in container["command"]) == (watched is not None)
+        mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
+        assert set((watched or "").split()) <= mounts
+        _, *files = [thing for thing in objects if thing["kind"] == "ConfigMap"][0]["data"]
+        assert ("reload.sh" in files) == (watched is not None)
 
 
 def test_autoscalers_leave_the_number_of_pods_alone():

@@ -157,6 +157,8 @@ TEST_F(GrpcTenants, HaveIdsQueueTimeoutsAndTimesOfRetries) {
   grpc::ClientContext context;
   show(context, kA);
   context.AddMetadata("x-request-id", "mine-1");
+  const std::string trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  context.AddMetadata("traceparent", trace);
   context.AddMetadata("x-queue-timeout", "2.5");
   auto reader = stub_->Generate(&context, text_request("hi"));
   const RequestId id = next_request();
@@ -171,6 +173,7 @@ TEST_F(GrpcTenants, HaveIdsQueueTimeoutsAndTimesOfRetries) {
   }
   EXPECT_TRUE(reader->Finish().ok());
   EXPECT_EQ(context.GetServerInitialMetadata().find("x-request-id")->second, "mine-1");
+  EXPECT_EQ(context.GetServerInitialMetadata().find("traceparent")->second, trace);
 
   engine_->refuse_with(with_retry_after(absl::ResourceExhaustedError("overloaded"),
                                         std::chrono::milliseconds(7200)));

@@ -109,6 +109,10 @@ TEST_F(HttpTenants, EachAnswerHasTheRequestsId) {
   const auto streamed = HttpClient(port()).post(
       "/v1/completions", R"({"prompt":"Say","stream":true})", kHeaderA + given);
   EXPECT_EQ(streamed.headers.at("x-request-id"), "mine-1");
+  const std::string trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  EXPECT_EQ(complete(kHeaderA + ("traceparent: " + trace) + "\r\n").headers.at("traceparent"),
+            trace);
+  EXPECT_FALSE(streamed.headers.contains("traceparent"));
   EXPECT_EQ(complete(kHeaderA).headers.at("x-request-id").size(), 32U) << "a new one";
   HttpClient client(port());
   client.send("GET / HTTP/1.1\r\n\r\n");  // without Host

@@ -37,6 +37,30 @@ TEST(AccessLog, TakesAClientsIdIfLogsAndHeadersCanCarryIt) {
   }
 }
 
+const std::string kTrace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+TEST(AccessLog, TakesATraceContextOfTheFirstVersion) {
+  EXPECT_EQ(traceparent_of(kTrace), kTrace);
+  for (const std::string& wrong :
+       {std::string(), kTrace + "0", "01" + kTrace.substr(2), kTrace.substr(0, 54) + "G",
+        std::string("00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01"),
+        "00-" + std::string(32, '0') + "-00f067aa0ba902b7-01",
+        kTrace.substr(0, 36) + std::string(16, '0') + "-01", std::string(55, '\n')}) {
+    EXPECT_EQ(traceparent_of(wrong), "") << wrong;
+  }
+}
+
+TEST(AccessLog, NamesTheTraceAndItsParent) {
+  RequestRecord record;
+  EXPECT_THAT(access_json(record, "200", true), Not(HasSubstr("trace")));
+  record.trace = kTrace;
+  const auto object = nlohmann::json::parse(access_json(record, "200", true));
+  EXPECT_EQ(object.at("trace_id"), "4bf92f3577b34da6a3ce929d0e0e4736");
+  EXPECT_EQ(object.at("parent_id"), "00f067aa0ba902b7");
+  EXPECT_THAT(access_line(record, "200", true),
+              HasSubstr(" trace=4bf92f3577b34da6a3ce929d0e0e4736"));
+}
+
 void fill(RequestRecord& record) {
   record.id = "abc";
   record.method = "POST";

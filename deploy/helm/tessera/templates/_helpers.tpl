@@ -73,7 +73,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{/* The server's file of settings: the values, and those that other values decide. */}}
 {{- define "tessera.settings" -}}
 {{- range $name, $value := .Values.settings }}
-{{ $name }}: {{ if kindIs "bool" $value }}{{ ternary "on" "off" $value | quote }}{{ else if kindIs "float64" $value }}{{ int64 $value }}{{ else }}{{ $value | quote }}{{ end }}
+{{ $name }}: {{ if kindIs "bool" $value }}{{ ternary "on" "off" $value | quote }}{{ else if and (kindIs "float64" $value) (eq $value (floor $value)) }}{{ int64 $value }}{{ else if kindIs "float64" $value }}{{ $value }}{{ else }}{{ $value | quote }}{{ end }}
 {{- end }}
 {{- if gt (include "tessera.ranks" . | int) 1 }}
 tensor-parallel: {{ include "tessera.ranks" . }}

@@ -20,6 +20,16 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
+{{/* Folders of mounted secrets that the server reads again when they change; none with several ranks. */}}
+{{- define "tessera.watched" -}}
+{{- if eq (include "tessera.ranks" . | int) 1 -}}
+{{- $folders := list -}}
+{{- if include "tessera.keysSecret" . }}{{ $folders = append $folders "/etc/tessera/keys" }}{{ end -}}
+{{- if .Values.tls.secret }}{{ $folders = append $folders "/etc/tessera/tls" }}{{ end -}}
+{{- join " " $folders -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The command: one process, mpirun for the ranks of a pod, or ranks.sh for those of several pods. */}}
 {{- define "tessera.command" -}}
 {{- $server := list "tessera-server" "--config" "/etc/tessera/settings/tessera.yaml" -}}
@@ -31,6 +41,8 @@ capabilities:
 {{- $command = concat (list "tini" "--" "sh" "/etc/tessera/settings/ranks.sh") $server -}}
 {{- else if gt (int .Values.ranks.perPod) 1 -}}
 {{- $command = concat (list "tini" "--" "mpirun" "-n" (toString .Values.ranks.perPod)) $server -}}
+{{- else if include "tessera.watched" . -}}
+{{- $command = concat (list "tini" "--" "sh" "/etc/tessera/settings/reload.sh") $server -}}
 {{- end -}}
 {{- toJson $command -}}
 {{- end -}}
@@ -64,8 +76,12 @@ capabilities:
   image: {{ include "tessera.image" $ }}
   imagePullPolicy: {{ $.Values.image.pullPolicy }}
   command: {{ include "tessera.command" $ }}
-  {{- if or $.Values.env $.Values.kvEvents.enabled (gt (int $.Values.ranks.pods) 1) }}
+  {{- if or $.Values.env $.Values.kvEvents.enabled (include "tessera.watched" $) (gt (int $.Values.ranks.pods) 1) }}
   env:
+    {{- with include "tessera.watched" $ }}
+    - name: TESSERA_WATCHED
+      value: {{ . }}
+    {{- end }}
     {{- if $.Values.kvEvents.enabled }}
     - name: POD_IP
       valueFrom:
