@@ -59,6 +59,7 @@ OpCost op_cost(const LinearArgs& args) {
   const PackedWeight& weight = *args.weight;
   return {
       .read_bytes = matrix_bytes(args.in) + weight_bytes(weight.format, weight.rows, weight.cols) +
+                    (weight.input_order != nullptr ? weight.cols * kId : 0) +
                     std::ssize(args.bias) * kFloat + (args.accumulate ? matrix_bytes(args.out) : 0),
       .written_bytes = matrix_bytes(args.out),
       .flops = 2 * args.in.rows * weight.rows * weight.cols};
@@ -78,6 +79,39 @@ OpCost op_cost(const SiluMulArgs& args) {
   return {.read_bytes = matrix_bytes(args.gate_up),
           .written_bytes = matrix_bytes(args.out),
           .flops = 4 * elements(args.out)};
+}
+
+// An exponential and a sum for each logit, and a quotient for each choice. The largest are found by
+// comparison.
+OpCost op_cost(const RouteArgs& args) {
+  const int64_t choices = args.logits.rows * args.chosen;
+  return {.read_bytes = matrix_bytes(args.logits),
+          .written_bytes = choices * (2 * kId + kFloat) + std::ssize(args.rows.offsets) * kId,
+          .flops = 2 * elements(args.logits) + choices};
+}
+
+OpCost op_cost(const ExpertLinearArgs& args) {
+  OpCost cost;
+  for (size_t expert = 0; expert < args.weights.size(); ++expert) {
+    const int64_t rows = args.offsets[expert + 1] - args.offsets[expert];
+    if (rows == 0) continue;
+    for (const PackedWeight& part : args.weights[expert].all()) {
+      cost.read_bytes += weight_bytes(part.format, part.rows, part.cols);
+      cost.written_bytes += rows * part.rows * kFloat;
+      cost.flops += 2 * rows * part.rows * part.cols;
+    }
+    cost.read_bytes += rows * args.in.cols * kFloat;
+  }
+  return cost;
+}
+
+// A product and a sum for each element of a choice's row.
+OpCost op_cost(const CombineArgs& args) {
+  const int64_t choices = args.out.rows * args.chosen;
+  return {.read_bytes = choices * (args.in.cols * kFloat + kId + kFloat) +
+                        (args.accumulate ? matrix_bytes(args.out) : 0),
+          .written_bytes = matrix_bytes(args.out),
+          .flops = 2 * choices * args.in.cols};
 }
 
 // A page id is read in one place and written to another, and the old place is marked empty. An

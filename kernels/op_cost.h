@@ -30,6 +30,9 @@ OpCost op_cost(const RmsNormArgs& args);
 OpCost op_cost(const LinearArgs& args);
 OpCost op_cost(const RopeArgs& args);  // includes the angles of each row
 OpCost op_cost(const SiluMulArgs& args);
+OpCost op_cost(const RouteArgs& args);
+OpCost op_cost(const ExpertLinearArgs& args);  // weights of the experts that have rows
+OpCost op_cost(const CombineArgs& args);
 OpCost op_cost(const KvResizeArgs& args);  // page ids that change places, and their owner counts
 OpCost op_cost(const KvForkArgs& args);    // likewise, and tokens that do not fill a page
 // Also for kv_swap_in, given a slot that holds the tokens to be swapped in.

@@ -188,10 +188,10 @@ absl::Status read_sliding_window(JsonFields& fields, const ConfigRules& rules,
   // transformers ignores layer_types here, so a list that says something else is a mistake.
   const bool window = config.sliding_window > 0;
   if (fields.status().ok() && std::ranges::count(windowed, !window) > 0) {
-    return unimplemented(fields,
-                         absl::StrCat("layer_types with \"",
-                                      window ? "full_attention" : "sliding_attention", "\""),
-                         absl::StrCat("all layers of ", config.architecture, " are alike"));
+    return unimplemented(
+        fields,
+        absl::StrCat("layer_types with \"", window ? "full_attention" : "sliding_attention", "\""),
+        absl::StrCat("all layers of ", config.architecture, " are alike"));
   }
   return fields.status();
 }

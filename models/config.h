@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-// What a layer's attention does differently.
+// Differences between the attention of layers.
 struct LayerKind {
   bool windowed = true;  // where the model has a sliding window
   bool rotated = true;   // false: queries and keys have no RoPE
@@ -37,16 +37,16 @@ struct ModelConfig {
   int32_t vocab = 0;
   int32_t hidden = 0;
   int32_t layers = 0;
-  int32_t heads = 0;           // query heads
-  int32_t kv_heads = 0;        // divides heads
-  int32_t head_dim = 0;        // even
-  int32_t ffn = 0;             // width of the SwiGLU's inner layer, or of each expert's
-  int32_t experts = 0;         // of each layer's feed-forward block, on all ranks; 0: dense
-  int32_t own_experts = 0;     // those of one rank
-  int32_t chosen_experts = 0;  // of each token
-  bool normalise_experts = false;  // the weights of a token's experts sum to 1
-  int32_t context = 0;             // max_position_embeddings, tokens
-  int32_t sliding_window = 0;      // sliding window in tokens; 0: none
+  int32_t heads = 0;                   // query heads
+  int32_t kv_heads = 0;                // divides heads
+  int32_t head_dim = 0;                // even
+  int32_t ffn = 0;                     // width of the SwiGLU's inner layer, or of each expert's
+  int32_t experts = 0;                 // of each layer's feed-forward block, on all ranks; 0: dense
+  int32_t own_experts = 0;             // those of one rank
+  int32_t chosen_experts = 0;          // of each token
+  bool normalise_experts = false;      // the weights of a token's experts sum to 1
+  int32_t context = 0;                 // max_position_embeddings, tokens
+  int32_t sliding_window = 0;          // sliding window in tokens; 0: none
   std::vector<LayerKind> layer_kinds;  // [layers]; empty: all layers are alike
   float norm_epsilon = 1e-5f;
   float rope_theta = 10000;

@@ -102,22 +102,23 @@ void add_multipliers(const Multipliers& multipliers, json& object) {
 }
 
 json language_json(const ModelConfig& config) {
-  json object = {{"vocab_size", config.vocab},
-                 {"hidden_size", config.hidden},
-                 {"num_hidden_layers", config.layers},
-                 {"num_attention_heads", config.heads},
-                 {"num_key_value_heads", config.kv_heads},
-                 {"head_dim", config.head_dim},
-                 {"intermediate_size", config.ffn},
-                 {"max_position_embeddings", config.context},
-                 {"rms_norm_eps", config.norm_epsilon},
-                 {"rope_theta", config.rope_theta},
-                 {"rope_scaling", rope_json(config.rope_scaling)},
-                 {"tie_word_embeddings", config.tied_head},
-                 {"hidden_act", activation_name(config.activation)},
-                 {"sliding_window", nullptr},
-                 {"pad_token_id", nullptr},  // transformers' defaults may lie outside the vocabulary
-                 {"eos_token_id", config.eos_ids}};
+  json object = {
+      {"vocab_size", config.vocab},
+      {"hidden_size", config.hidden},
+      {"num_hidden_layers", config.layers},
+      {"num_attention_heads", config.heads},
+      {"num_key_value_heads", config.kv_heads},
+      {"head_dim", config.head_dim},
+      {"intermediate_size", config.ffn},
+      {"max_position_embeddings", config.context},
+      {"rms_norm_eps", config.norm_epsilon},
+      {"rope_theta", config.rope_theta},
+      {"rope_scaling", rope_json(config.rope_scaling)},
+      {"tie_word_embeddings", config.tied_head},
+      {"hidden_act", activation_name(config.activation)},
+      {"sliding_window", nullptr},
+      {"pad_token_id", nullptr},  // transformers' defaults may lie outside the vocabulary
+      {"eos_token_id", config.eos_ids}};
   if (config.sliding_window > 0) {
     object["sliding_window"] = config.sliding_window;
     object["use_sliding_window"] = true;

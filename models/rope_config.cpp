@@ -58,18 +58,18 @@ void read_yarn(JsonFields& fields, RopeScaling& scaling) {
   scaling.whole_pairs = fields.boolean_or("truncate", true);
   const float numerator = fields.number_or("mscale", 0, 0, kMaxRopeFactor);
   const float denominator = fields.number_or("mscale_all_dim", 0, 0, kMaxRopeFactor);
-  const float growth = numerator > 0 && denominator > 0
-                           ? yarn_growth(scaling.factor, numerator) /
-                                 yarn_growth(scaling.factor, denominator)
-                           : yarn_growth(scaling.factor, 1);
+  const float growth =
+      numerator > 0 && denominator > 0
+          ? yarn_growth(scaling.factor, numerator) / yarn_growth(scaling.factor, denominator)
+          : yarn_growth(scaling.factor, 1);
   scaling.attention_factor = fields.number_or("attention_factor", growth, 0, kMaxRopeFactor);
 }
 
 std::vector<float> read_factors(JsonFields& fields, const char* key, int32_t head_dim) {
   std::vector<float> factors = fields.numbers(key, 1e-6, kMaxRopeFactor);
   if (fields.status().ok() && std::cmp_not_equal(factors.size(), head_dim / 2)) {
-    fields.refuse(key, absl::StrCat("has ", factors.size(), " numbers, expected head_dim / 2 = ",
-                                    head_dim / 2));
+    fields.refuse(key, absl::StrCat("has ", factors.size(),
+                                    " numbers, expected head_dim / 2 = ", head_dim / 2));
   }
   return factors;
 }
@@ -78,8 +78,8 @@ void read_longrope(JsonFields& fields, const ModelConfig& config, RopeScaling& s
   scaling.short_factors = read_factors(fields, "short_factor", config.head_dim);
   scaling.long_factors = read_factors(fields, "long_factor", config.head_dim);
   const auto original = static_cast<float>(scaling.original_context);
-  scaling.factor = fields.number_or("factor", static_cast<float>(config.context) / original,
-                                    1e-6, kMaxRopeFactor);
+  scaling.factor = fields.number_or("factor", static_cast<float>(config.context) / original, 1e-6,
+                                    kMaxRopeFactor);
   const float growth =
       scaling.factor <= 1 ? 1 : std::sqrt(1 + std::log(scaling.factor) / std::log(original));
   scaling.attention_factor = fields.number_or("attention_factor", growth, 0, kMaxRopeFactor);
@@ -87,8 +87,7 @@ void read_longrope(JsonFields& fields, const ModelConfig& config, RopeScaling& s
 
 absl::Status refuse_partial(JsonFields& fields) {
   if (fields.number_or("partial_rotary_factor", 1, 0, 1) != 1) {
-    return unimplemented(fields,
-                         "partial_rotary_factor below 1 is not supported; supported is 1");
+    return unimplemented(fields, "partial_rotary_factor below 1 is not supported; supported is 1");
   }
   return fields.status();
 }

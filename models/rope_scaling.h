@@ -17,8 +17,8 @@ struct RopeScaling {
   std::vector<float> factors = {};  // factors: [head_dim / 2] divisors of the frequencies
   float beta_fast = 32;             // this and the next two: yarn only
   float beta_slow = 1;
-  bool whole_pairs = true;               // yarn's ramp begins and ends at a pair
-  float attention_factor = 1;            // of cosines and sines: yarn, longrope
+  bool whole_pairs = true;                // yarn's ramp begins and ends at a pair
+  float attention_factor = 1;             // of cosines and sines: yarn, longrope
   std::vector<float> short_factors = {};  // longrope: likewise, for contexts up to the original
   std::vector<float> long_factors = {};   // longrope: likewise, for longer contexts
   // Queries are scaled by 1 + query_growth * log(1 + floor(position / original_context)).

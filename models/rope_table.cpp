@@ -55,8 +55,7 @@ double yarn_frequency(double frequency, size_t pair, const ModelConfig& config) 
   return frequency * (1 - divided) + frequency / config.rope_scaling.factor * divided;
 }
 
-double scaled_frequency(double frequency, size_t pair, const ModelConfig& config,
-                        int64_t context) {
+double scaled_frequency(double frequency, size_t pair, const ModelConfig& config, int64_t context) {
   const RopeScaling& scaling = config.rope_scaling;
   switch (scaling.kind) {
     case RopeScaling::Kind::none:
@@ -69,10 +68,10 @@ double scaled_frequency(double frequency, size_t pair, const ModelConfig& config
     case RopeScaling::Kind::yarn:
       return yarn_frequency(frequency, pair, config);
     case RopeScaling::Kind::longrope:
-      return frequency / static_cast<double>((context > scaling.original_context
-                                                  ? scaling.long_factors
-                                                  : scaling.short_factors)
-                                                 .at(pair));
+      return frequency /
+             static_cast<double>(
+                 (context > scaling.original_context ? scaling.long_factors : scaling.short_factors)
+                     .at(pair));
     case RopeScaling::Kind::factors:
       return frequency / static_cast<double>(scaling.factors.at(pair));
   }
@@ -93,8 +92,7 @@ std::vector<double> rope_frequencies(const ModelConfig& config, int64_t context)
   for (int32_t pair = 0; pair < config.head_dim / 2; ++pair) {
     const double exponent = -2.0 * pair / config.head_dim;
     const double frequency = std::pow(static_cast<double>(config.rope_theta), exponent);
-    frequencies.push_back(
-        scaled_frequency(frequency, static_cast<size_t>(pair), config, context));
+    frequencies.push_back(scaled_frequency(frequency, static_cast<size_t>(pair), config, context));
   }
   return frequencies;
 }

@@ -40,9 +40,9 @@ ExpectedTensor expect(const TensorRule& rule, const TensorIndex& index, const Mo
                       const ModelConfig& own, Shard shard) {
   ExpectedTensor tensor;
   const int32_t expert = shard.rank * own.own_experts + index.expert;
-  tensor.name = absl::StrReplaceAll(
-      absl::StrCat(architecture_of(config).prefix, rule.pattern),
-      {{kLayer, absl::StrCat(index.layer)}, {kExpert, absl::StrCat(expert)}});
+  tensor.name =
+      absl::StrReplaceAll(absl::StrCat(architecture_of(config).prefix, rule.pattern),
+                          {{kLayer, absl::StrCat(index.layer)}, {kExpert, absl::StrCat(expert)}});
   tensor.shape.push_back(rule.stored_rows == nullptr ? rule.rows(config)
                                                      : rule.stored_rows(config));
   if (rule.cols != nullptr) {

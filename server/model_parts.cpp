@@ -144,11 +144,10 @@ absl::Status log_quantized(const Settings& settings) {
   TESSERA_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(settings.model));
   const std::set<std::string> quantized = checkpoint.quantised_types();
   if (!quantized.empty()) {
-    spdlog::info("the checkpoint holds matrices in {}: {} (--weights)",
-                 absl::StrJoin(quantized, ", "),
-                 settings.weights
-                     ? absl::StrCat("converted to ", std::string(name(*settings.weights)))
-                     : "kept as they are");
+    spdlog::info(
+        "the checkpoint holds matrices in {}: {} (--weights)", absl::StrJoin(quantized, ", "),
+        settings.weights ? absl::StrCat("converted to ", std::string(name(*settings.weights)))
+                         : "kept as they are");
   }
   return absl::OkStatus();
 }

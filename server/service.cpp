@@ -125,12 +125,6 @@ TenantOfRequest tenant_of(const Caller& caller, int64_t token_capacity) {
           .pin_tokens = limits.pin_tokens.value_or(part)};
 }
 
-// Separates the prefixes of tenants. A client's salt divides those of its own tenant.
-std::string salt_of(const Caller& caller, const std::string& salt) {
-  const std::string& tenant = caller.tenant.salt;
-  return tenant.empty() ? salt : fmt::format("{}:{}:{}", tenant.size(), tenant, salt);
-}
-
 // Seed for requests without one.
 uint64_t draw_seed() {
   thread_local std::mt19937_64 generator{std::random_device{}()};
@@ -225,10 +219,9 @@ absl::StatusOr<Accepted> Service::generate(GenerateRequest request,
   const Clock::time_point received = Clock::now();
   const int64_t context = state_->parts.engine->options().context;
   Accepted accepted;
-  TESSERA_ASSIGN_OR_RETURN(
-      Encoded encoded,
-      encode(request.prompt, request.prompt_options,
-             static_cast<std::size_t>(context) * state_->longest_token * kNormalizedShare));
+  TESSERA_ASSIGN_OR_RETURN(Encoded encoded, encode(request.prompt, request.prompt_options,
+                                                   static_cast<std::size_t>(context) *
+                                                       state_->longest_token * kNormalizedShare));
   accepted.prompt = std::move(encoded.ids);
   accepted.open_thought = encoded.open_thought;
   const auto prompt_tokens = static_cast<int64_t>(accepted.prompt.size());
@@ -293,7 +286,7 @@ absl::StatusOr<EngineRequest> Service::engine_request(const GenerateRequest& req
   EngineRequest made;
   TESSERA_ASSIGN_OR_RETURN(made.kv, resolve_kv_policy(request.kv, engine.options().kv));
   static_cast<RequestOptions&>(made) = request;
-  made.cache_salt = salt_of(*request.caller, request.cache_salt);
+  made.cache_salt = request.caller->cache_salt(request.cache_salt);
   made.tenant = tenant_of(*request.caller, state_->token_capacity);
   made.sampling.seed = request.seed.value_or(request.deterministic ? 0 : draw_seed());
   const auto room = engine.options().context - static_cast<int32_t>(prompt.size());
@@ -430,7 +423,8 @@ absl::StatusOr<std::string> Service::detokenize(std::span<const int32_t> ids) co
     }
     text += detokenizer.push(ids[i]);
   }
-  return text + detokenizer.finish();
+  text += detokenizer.finish();
+  return text;
 }
 
 bool Service::ready() const {
@@ -464,6 +458,9 @@ const Engine& Service::engine() const {
 }
 const Metrics& Service::metrics() const {
   return *state_->parts.metrics;
+}
+ByteBudget* Service::budget() const {
+  return state_->parts.budget;
 }
 std::size_t Service::max_answer_bytes() const {
   return state_->parts.max_answer_bytes;

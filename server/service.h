@@ -149,6 +149,7 @@ class Service {
   const Engine& engine() const;
   const Metrics& metrics() const;
   std::size_t max_answer_bytes() const;
+  ByteBudget* budget() const;  // of answers; null: unbounded
 
  private:
   struct State;
@@ -159,7 +160,7 @@ class Service {
     bool open_thought = false;
   };
   absl::StatusOr<Encoded> encode(const Prompt& prompt, const PromptOptions& options,
-                                std::size_t max_bytes) const;
+                                 std::size_t max_bytes) const;
   absl::StatusOr<ByteBudget::Share> take_room(const GenerateRequest& request, std::size_t samples,
                                               int64_t prompt_tokens, int64_t max_tokens) const;
 

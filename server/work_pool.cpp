@@ -55,7 +55,8 @@ bool WorkPool::submit(std::string_view key_name, std::size_t bytes, std::functio
 WorkPool::Clients::iterator WorkPool::next(bool short_only) {
   auto chosen = clients_.end();
   for (auto it = clients_.begin(); it != clients_.end(); ++it) {
-    const bool has = !it->second.short_jobs.empty() || (!short_only && !it->second.long_jobs.empty());
+    const bool has =
+        !it->second.short_jobs.empty() || (!short_only && !it->second.long_jobs.empty());
     if (has && (chosen == clients_.end() || it->second.turn < chosen->second.turn)) {
       chosen = it;
     }
@@ -65,10 +66,9 @@ WorkPool::Clients::iterator WorkPool::next(bool short_only) {
 
 WorkPool::Job WorkPool::take(Clients::iterator client, bool short_only) {
   Client& queues = client->second;
-  const bool takes_short =
-      short_only || queues.long_jobs.empty() ||
-      (!queues.short_jobs.empty() &&
-       queues.short_jobs.front().number < queues.long_jobs.front().number);
+  const bool takes_short = short_only || queues.long_jobs.empty() ||
+                           (!queues.short_jobs.empty() &&
+                            queues.short_jobs.front().number < queues.long_jobs.front().number);
   auto& jobs = takes_short ? queues.short_jobs : queues.long_jobs;
   Job job = std::move(jobs.front());
   jobs.pop_front();

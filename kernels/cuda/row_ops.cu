@@ -62,8 +62,7 @@ TESSERA_DEVICE float activated(float gate, Activation activation) {
     case Activation::gelu:
       return gate * 0.5f * (1.0f + erf(gate * 0.70710678f));
     case Activation::gelu_tanh:
-      return gate * 0.5f *
-             (1.0f + tanh(0.79788456f * (gate + 0.044715f * gate * gate * gate)));
+      return gate * 0.5f * (1.0f + tanh(0.79788456f * (gate + 0.044715f * gate * gate * gate)));
   }
   return gate / (1.0f + exp(-gate));
 }

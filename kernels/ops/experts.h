@@ -14,8 +14,8 @@ namespace tessera {
 // some experts for each token. Rows are grouped by expert, so that each expert's weights are read
 // once in a step. A rank has experts [first_expert, first_expert + own experts).
 
-// The rows of a step by expert: experts ascend, and tokens ascend within an expert. In the backend's
-// memory, not owned.
+// The rows of a step by expert: experts ascend, and tokens ascend within an expert. In the
+// backend's memory, not owned.
 struct ExpertRows {
   std::span<int32_t> offsets;  // [own experts + 1]: the first row of each expert, then the end
   std::span<int32_t> tokens;   // [tokens * chosen]: the token of each row; 0 beyond the end
@@ -35,11 +35,11 @@ struct RouteArgs {
 
 // Multiplies each expert's rows by its weight. A row's result does not depend on the other rows.
 struct ExpertLinearArgs {
-  MatrixView<const float> in;               // [rows, cols of each weight]
-  std::span<const int32_t> offsets;         // as in ExpertRows
-  std::span<const StackedWeight> weights;   // [own experts]
-  MatrixView<float> out;                    // [rows, rows of each weight]
-  std::span<std::byte> scratch;             // Backend::linear_scratch_bytes(rows, cols)
+  MatrixView<const float> in;              // [rows, cols of each weight]
+  std::span<const int32_t> offsets;        // as in ExpertRows
+  std::span<const StackedWeight> weights;  // [own experts]
+  MatrixView<float> out;                   // [rows, rows of each weight]
+  std::span<std::byte> scratch;            // Backend::linear_scratch_bytes(rows, cols)
 };
 
 // Adds the weighted rows of each token, by ascending expert.

@@ -15,13 +15,12 @@ inline void read_multipliers(JsonFields& fields, ModelConfig& config) {
 }
 
 // A Llama with four multipliers.
-inline constexpr Architecture kGranite{.name = "GraniteForCausalLM",
-                                       .attention = attend,
-                                       .feed_forward = dense_feed_forward,
-                                       .tensors = kBiasedLlamaTensors,
-                                       .config = {.attention_bias = true,
-                                                  .mlp_bias = true,
-                                                  .read_own_fields = read_multipliers},
-                                       .gguf = {}};
+inline constexpr Architecture kGranite{
+    .name = "GraniteForCausalLM",
+    .attention = attend,
+    .feed_forward = dense_feed_forward,
+    .tensors = kBiasedLlamaTensors,
+    .config = {.attention_bias = true, .mlp_bias = true, .read_own_fields = read_multipliers},
+    .gguf = {}};
 
 }  // namespace tessera::architectures

@@ -49,9 +49,9 @@ constexpr Missing kMissing[] = {
 }  // namespace
 
 std::string missing_part(std::string_view architecture) {
-  const auto* found = std::find_if(
-      std::begin(kMissing), std::end(kMissing),
-      [&](const Missing& one) { return architecture.starts_with(one.beginning); });
+  const auto* found =
+      std::find_if(std::begin(kMissing), std::end(kMissing),
+                   [&](const Missing& one) { return architecture.starts_with(one.beginning); });
   return found == std::end(kMissing) ? std::string() : std::string(found->part) + " not supported";
 }
 

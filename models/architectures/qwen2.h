@@ -20,7 +20,9 @@ inline constexpr Architecture kQwen2{
     .attention = attend,
     .feed_forward = dense_feed_forward,
     .tensors = kQwen2Tensors,
-    .config = {.default_kv_heads = 32, .sliding_window = SlidingWindowRule::switched_by_layer, .default_sliding_window = 4096},
+    .config = {.default_kv_heads = 32,
+               .sliding_window = SlidingWindowRule::switched_by_layer,
+               .default_sliding_window = 4096},
     .gguf = {.name = "qwen2"}};
 
 }  // namespace tessera::architectures

@@ -14,15 +14,16 @@ inline constexpr auto kQwen3Norms = std::to_array<TensorRule>({
 inline constexpr auto kQwen3Tensors = joined(joined(kLlamaTensors, kQwen3Norms), kAttentionBiases);
 
 // A Llama with a norm of each head of q and of k.
-inline constexpr Architecture kQwen3{.name = "Qwen3ForCausalLM",
-                                     .attention = attend_with_qk_norm,
-                                     .feed_forward = dense_feed_forward,
-                                     .tensors = kQwen3Tensors,
-                                     .config = {.default_kv_heads = 32,
-                                                .default_head_dim = 128,
-                                                .sliding_window = SlidingWindowRule::switched_by_layer,
-                                                .default_sliding_window = 4096,
-                                                .attention_bias = true},
-                                     .gguf = {.name = "qwen3"}};
+inline constexpr Architecture kQwen3{
+    .name = "Qwen3ForCausalLM",
+    .attention = attend_with_qk_norm,
+    .feed_forward = dense_feed_forward,
+    .tensors = kQwen3Tensors,
+    .config = {.default_kv_heads = 32,
+               .default_head_dim = 128,
+               .sliding_window = SlidingWindowRule::switched_by_layer,
+               .default_sliding_window = 4096,
+               .attention_bias = true},
+    .gguf = {.name = "qwen3"}};
 
 }  // namespace tessera::architectures

@@ -28,16 +28,17 @@ inline void read_layers_without_rope(JsonFields& fields, ModelConfig& config) {
 }
 
 // A Llama with layers without RoPE.
-inline constexpr Architecture kSmolLm3{.name = "SmolLM3ForCausalLM",
-                                       .attention = attend,
-                                       .feed_forward = dense_feed_forward,
-                                       .tensors = kBiasedLlamaTensors,
-                                       .config = {.sliding_window = SlidingWindowRule::switched_by_layer,
-                                                  .default_rope_theta = 2e6f,
-                                                  .default_tied_head = true,
-                                                  .attention_bias = true,
-                                                  .mlp_bias = true,
-                                                  .read_own_fields = read_layers_without_rope},
-                                       .gguf = {}};
+inline constexpr Architecture kSmolLm3{
+    .name = "SmolLM3ForCausalLM",
+    .attention = attend,
+    .feed_forward = dense_feed_forward,
+    .tensors = kBiasedLlamaTensors,
+    .config = {.sliding_window = SlidingWindowRule::switched_by_layer,
+               .default_rope_theta = 2e6f,
+               .default_tied_head = true,
+               .attention_bias = true,
+               .mlp_bias = true,
+               .read_own_fields = read_layers_without_rope},
+    .gguf = {}};
 
 }  // namespace tessera::architectures

@@ -16,10 +16,10 @@ namespace tessera {
 namespace {
 
 constexpr Architecture kTable[] = {
-    architectures::kLlama,     architectures::kMistral, architectures::kMinistral,
+    architectures::kLlama,      architectures::kMistral,  architectures::kMinistral,
     architectures::kMinistral3, architectures::kMistral3, architectures::kMixtral,
-    architectures::kQwen2,     architectures::kQwen3,   architectures::kQwen3Moe,
-    architectures::kPhi3,      architectures::kGranite, architectures::kSmolLm3,
+    architectures::kQwen2,      architectures::kQwen3,    architectures::kQwen3Moe,
+    architectures::kPhi3,       architectures::kGranite,  architectures::kSmolLm3,
 };
 
 }  // namespace

@@ -77,11 +77,14 @@ class PipelineParser {
           return unsupported("normalizer", *part, "anything but \"▁\" for \" \"");
         }
         result_.metaspace.marks_spaces = true;
+      } else if (type == "NFC" && !marks_words_) {
+        result_.nfc = true;
+        continue;
       } else {
         return unsupported("normalizer", *part);
       }
+      marks_words_ = true;
     }
-    has_normalizer_ = !parts.empty();
     return absl::OkStatus();
   }
 
@@ -103,10 +106,10 @@ class PipelineParser {
         return unsupported("pre-tokenizer", *parts[i]);
       }
     }
-    if (result_.byte_level ? has_normalizer_ : !result_.bytes.patterns.empty()) {
+    if (result_.byte_level ? marks_words_ : !result_.bytes.patterns.empty()) {
       return absl::UnimplementedError(
-          "a ByteLevel pre-tokenizer with a normalizer, and a Split without ByteLevel, are not "
-          "supported");
+          "a ByteLevel pre-tokenizer with a normalizer other than NFC, and a Split without "
+          "ByteLevel, are not supported");
     }
     return absl::OkStatus();
   }
@@ -225,7 +228,7 @@ class PipelineParser {
 
   const json& file_;
   JsonPipeline result_;
-  bool has_normalizer_ = false;
+  bool marks_words_ = false;  // by a normalizer
 };
 
 }  // namespace

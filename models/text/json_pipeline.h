@@ -14,6 +14,7 @@ namespace tessera {
 // decoder.
 struct JsonPipeline {
   bool byte_level = false;
+  bool nfc = false;                   // text is normalised to NFC first
   ByteLevelSettings bytes;            // used if byte_level
   MetaspaceSettings metaspace;        // used if not byte_level
   bool strips_leading_space = false;  // by the decoder

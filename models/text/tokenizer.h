@@ -25,8 +25,9 @@ class Tokenizer {
  public:
   // Reads tokenizer.json or tokenizer.model of a Hugging Face directory; the former has priority,
   // as in Hugging Face. Also reads tokenizer_config.json, special_tokens_map.json and
-  // added_tokens.json. Of a GGUF file (models/gguf/model.h), reads the metadata. Supports BPE only:
-  // sentencepiece's own, and Hugging Face's byte-level and sentencepiece styles.
+  // added_tokens.json. Without these two, reads Mistral's tekken.json or tokenizer.model.v*. Of a
+  // GGUF file (models/gguf/model.h), reads the metadata. Supports BPE only: sentencepiece's own,
+  // tiktoken's, and Hugging Face's byte-level and sentencepiece styles.
   // Errors: NotFound without a vocabulary; InvalidArgument for files that are malformed or
   // contradict each other; Unimplemented with the name of a part that is not supported.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> load(const std::filesystem::path& model);

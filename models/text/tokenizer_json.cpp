@@ -7,6 +7,7 @@
 #include "models/status_macros.h"
 #include "models/text/json_file.h"
 #include "models/text/json_pipeline.h"
+#include "models/text/nfc.h"
 #include "models/text/piece_tokenizer.h"
 
 namespace tessera {
@@ -277,6 +278,7 @@ class JsonTokenizerBuilder {
         pipeline_.byte_level
             ? make_byte_level_encoder(std::move(vocabulary_), std::move(pipeline_.bytes))
             : make_metaspace_encoder(std::move(vocabulary_), pipeline_.metaspace, bytes_);
+    if (pipeline_.nfc) parts_.encoder = make_nfc_encoder(std::move(parts_.encoder));
     return make_piece_tokenizer(std::move(parts_));
   }
 

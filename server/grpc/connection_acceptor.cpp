@@ -39,9 +39,8 @@ std::optional<uint64_t> inode_of(int descriptor) {
 uint32_t silence_of(int descriptor) {
   tcp_info info{};
   socklen_t size = sizeof(info);
-  return getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &size) == 0
-             ? info.tcpi_last_data_recv
-             : 0;
+  return getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 ? info.tcpi_last_data_recv
+                                                                          : 0;
 }
 
 int32_t port_of(int socket) {
@@ -89,8 +88,7 @@ absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> ConnectionAcceptor::listen(
     return absl::UnavailableError(std::strerror(errno));
   }
   const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  return std::unique_ptr<ConnectionAcceptor>(
-      new ConnectionAcceptor(socket, wake, port_of(socket)));
+  return std::unique_ptr<ConnectionAcceptor>(new ConnectionAcceptor(socket, wake, port_of(socket)));
 }
 
 ConnectionAcceptor::~ConnectionAcceptor() {

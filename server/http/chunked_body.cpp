@@ -23,8 +23,9 @@ std::optional<std::uint64_t> size_in(std::string_view line) {
   }
   const std::string_view rest = line.substr(digits);
   const std::size_t extension = rest.find_first_not_of(" \t");
-  const bool well_formed = digits > 0 && (rest.empty() || (extension != std::string_view::npos &&
-                                                           rest[extension] == ';'));
+  const bool well_formed =
+      digits > 0 &&
+      (rest.empty() || (extension != std::string_view::npos && rest[extension] == ';'));
   return well_formed ? std::optional(size) : std::nullopt;
 }
 
@@ -80,7 +81,7 @@ void ChunkedBody::take_line(std::size_t max_body, std::size_t body) {
   }
   if (part_ == Part::trailers) {
     trailer_bytes_ += line_.size();
-    state_ = line.empty()                    ? State::complete
+    state_ = line.empty()                   ? State::complete
              : trailer_bytes_ > line_bytes_ ? State::malformed
                                             : State::incomplete;
     return;

@@ -31,8 +31,8 @@ class ChunkedBody {
   const std::size_t line_bytes_;
   State state_ = State::incomplete;
   Part part_ = Part::line;
-  std::string line_;              // the part of a line that has arrived
-  std::uint64_t left_ = 0;        // bytes of the chunk that have not arrived
+  std::string line_;        // the part of a line that has arrived
+  std::uint64_t left_ = 0;  // bytes of the chunk that have not arrived
   std::size_t trailer_bytes_ = 0;
 };
 

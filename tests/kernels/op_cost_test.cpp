@@ -78,6 +78,33 @@ TEST(OpCost, RopeReadsAnglesOfEachRow) {
       (OpCost{(2 * 24 + 2 * 2 * 4) * 4 + 2 * 4, 2 * 24 * 4, 3 * 2 * 24}));
 }
 
+TEST(OpCost, ExpertLinearReadsTheExpertsThatHaveRows) {
+  const std::vector<int32_t> offsets = {0, 2, 2, 3};
+  std::vector<StackedWeight> weights(3);
+  for (StackedWeight& weight : weights) weight.add({WeightFormat::f32, 6, 4, nullptr});
+  EXPECT_EQ(op_cost(ExpertLinearArgs{.in = shape<const float>(3, 4),
+                                     .offsets = offsets,
+                                     .weights = weights,
+                                     .out = shape<float>(3, 6),
+                                     .scratch = {}}),
+            (OpCost{2 * 6 * 4 * 4 + 3 * 4 * 4, 3 * 6 * 4, 2 * 3 * 6 * 4}));
+}
+
+TEST(OpCost, RouteAndCombineCountChoices) {
+  std::vector<int32_t> offsets(9);
+  EXPECT_EQ(
+      op_cost(RouteArgs{.logits = shape<const float>(5, 8),
+                        .chosen = 2,
+                        .rows = {.offsets = offsets, .tokens = {}, .places = {}, .weights = {}}}),
+      (OpCost{5 * 8 * 4, 5 * 2 * 12 + 9 * 4, 2 * 5 * 8 + 10}));
+  EXPECT_EQ(op_cost(CombineArgs{.in = shape<const float>(10, 4),
+                                .places = {},
+                                .weights = {},
+                                .chosen = 2,
+                                .out = shape<float>(5, 4)}),
+            (OpCost{10 * (4 * 4 + 8), 5 * 4 * 4, 2 * 10 * 4}));
+}
+
 TEST(OpCost, SiluMulReadsTwiceWhatItWrites) {
   EXPECT_EQ(op_cost(SiluMulArgs{.gate_up = shape<const float>(2, 20), .out = shape<float>(2, 10)}),
             (OpCost{2 * 20 * 4, 2 * 10 * 4, 4 * 2 * 10}));

@@ -260,8 +260,8 @@ ReferenceLlama::Vector ReferenceLlama::expert(const std::string& name, const Vec
   const auto part = [&](const char* number, const char* word) {
     return name + (numbered ? number : word) + ".weight";
   };
-  return product(part("w2", "down_proj"), swiglu(product(part("w1", "gate_proj"), in),
-                                                 product(part("w3", "up_proj"), in)));
+  return product(part("w2", "down_proj"),
+                 swiglu(product(part("w1", "gate_proj"), in), product(part("w3", "up_proj"), in)));
 }
 
 ReferenceLlama::Vector ReferenceLlama::experts(int layer, const Vector& in) const {

@@ -29,9 +29,8 @@ using testing::Not;
 
 TEST(AccessLog, TakesAClientsIdIfLogsAndHeadersCanCarryIt) {
   EXPECT_EQ(request_id_of("build-17/42"), "build-17/42");
-  for (const std::string& unusable :
-       {std::string(), std::string("a b"), std::string("a\nb"), std::string("\xc3\xa4"),
-        std::string(200, 'x')}) {
+  for (const std::string& unusable : {std::string(), std::string("a b"), std::string("a\nb"),
+                                      std::string("\xc3\xa4"), std::string(200, 'x')}) {
     const std::string made = request_id_of(unusable);
     EXPECT_THAT(made, MatchesRegex("[0-9a-f]{32}")) << unusable;
     EXPECT_NE(request_id_of(unusable), made) << "each request has its own";

@@ -75,24 +75,24 @@ void silu_mul_rows(const RowOps& ops, const SiluMulArgs& args, Stream stream) {
   const int64_t width = args.out.cols;
   TESSERA_CHECK(args.gate_up.rows == args.out.rows && args.gate_up.cols == 2 * width,
                 "silu_mul: shapes");
-  ThreadPool::of(stream).parallel_for(
-      args.out.rows, rows_per_range(width), [&](int64_t begin, int64_t end, int) {
-        for (int64_t row = begin; row < end; ++row) {
-          const float* gate = args.gate_up.row(row).data();
-          float* out = args.out.row(row).data();
-          switch (args.activation) {
-            case Activation::silu:
-              ops.silu_mul(gate, gate + width, width, out);
-              break;
-            case Activation::gelu:
-              gelu_mul(gate, gate + width, width, out);
-              break;
-            case Activation::gelu_tanh:
-              gelu_tanh_mul(gate, gate + width, width, out);
-              break;
-          }
-        }
-      });
+  ThreadPool::of(stream).parallel_for(args.out.rows, rows_per_range(width),
+                                      [&](int64_t begin, int64_t end, int) {
+                                        for (int64_t row = begin; row < end; ++row) {
+                                          const float* gate = args.gate_up.row(row).data();
+                                          float* out = args.out.row(row).data();
+                                          switch (args.activation) {
+                                            case Activation::silu:
+                                              ops.silu_mul(gate, gate + width, width, out);
+                                              break;
+                                            case Activation::gelu:
+                                              gelu_mul(gate, gate + width, width, out);
+                                              break;
+                                            case Activation::gelu_tanh:
+                                              gelu_tanh_mul(gate, gate + width, width, out);
+                                              break;
+                                          }
+                                        }
+                                      });
 }
 
 void scale(std::span<float> row, float factor) {

@@ -131,8 +131,8 @@ TEST_F(StoredWeights, OfOneProductMayDifferInFormat) {
   expect_rows(first.qkv.parts[0], 256, "model.layers.0.self_attn.k_proj.weight", {128, 256});
   expect_rows(first.qkv.parts[1], 0, "model.layers.0.self_attn.v_proj.weight", {128, 256});
   ASSERT_EQ(weights->views().layers[1].gate_up.front().count, 2);
-  expect_rows(weights->views().layers[1].gate_up.front().parts[1], 0, "model.layers.1.mlp.up_proj.weight",
-              {512, 256});
+  expect_rows(weights->views().layers[1].gate_up.front().parts[1], 0,
+              "model.layers.1.mlp.up_proj.weight", {512, 256});
 }
 
 TEST_F(StoredWeights, AreTheSameOnAnyNumberOfThreads) {
