@@ -21,6 +21,30 @@ bool is_plain_file_name(const std::string& name) {
          name.find_first_of(std::string("/\\\0", 3)) == std::string::npos;
 }
 
+// Returns: a sentence about weights that are there in a form that is not read; empty for none.
+std::string found_instead(const std::filesystem::path& directory) {
+  struct Form {
+    std::string_view part;  // of the file's name
+    const char* what;
+  };
+  constexpr Form kForms[] = {
+      {"pytorch_model", "PyTorch's pickles"},   {".pth", "PyTorch's pickles"},
+      {"adapter_model", "an adapter (LoRA)"},   {"tf_model", "TensorFlow's weights"},
+      {"flax_model", "Flax's weights"},         {".onnx", "ONNX"},
+      {"consolidated", "Mistral's own layout"},
+  };
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    const std::string name = entry.path().filename().string();
+    for (const Form& form : kForms) {
+      if (name.find(form.part) == std::string::npos) continue;
+      return absl::StrCat("; ", in_quotes(name), " is ", form.what,
+                          ", which is not read: convert it to safetensors");
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 absl::StatusOr<Checkpoint> Checkpoint::open(const std::filesystem::path& model) {
@@ -46,7 +70,7 @@ absl::StatusOr<Checkpoint> Checkpoint::open(const std::filesystem::path& model) 
   std::error_code ignored;
   if (!std::filesystem::exists(index, ignored)) {
     return absl::NotFoundError(absl::StrCat(model.string(), ": has neither ", kSingleFile, " nor ",
-                                            kIndexFile, " nor a GGUF file"));
+                                            kIndexFile, " nor a GGUF file", found_instead(model)));
   }
   TESSERA_RETURN_IF_ERROR(checkpoint.open_shards(index));
   TESSERA_RETURN_IF_ERROR(checkpoint.join_quantised());

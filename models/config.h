@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-// What a layer's attention does differently.
+// Differences between the attention of layers.
 struct LayerKind {
   bool windowed = true;  // where the model has a sliding window
   bool rotated = true;   // false: queries and keys have no RoPE

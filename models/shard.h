@@ -12,8 +12,8 @@ namespace tessera {
 // query heads, and a share of the inner layer. Attention's output and down are split by columns, so
 // each rank computes a partial sum of the residual stream. It is all-reduced once after attention
 // and once after the inner layer. Embedding, norms and head are replicated on every rank,
-// and so are the q/k norms, which have the width of one head. A mixture of experts is split by whole
-// experts; its router is replicated.
+// and so are the q/k norms, which have the width of one head. A mixture of experts is split by
+// whole experts; its router is replicated.
 struct Shard {
   int32_t rank = 0;
   int32_t ranks = 1;

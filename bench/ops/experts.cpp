@@ -81,9 +81,7 @@ class ExpertProduct {
   }
 
  private:
-  static const Backend& backend(const Setup& setup) {
-    return setup.device->backend(setup.isas[0]);
-  }
+  static const Backend& backend(const Setup& setup) { return setup.device->backend(setup.isas[0]); }
   void point_at(int64_t copy) {
     auto* data = memory_.operand<std::byte>(copy, kWeights);
     for (size_t expert = 0; expert < weights_.size(); ++expert) {
