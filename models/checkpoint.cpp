@@ -8,6 +8,7 @@
 #include "models/gguf/config.h"
 #include "models/gguf/tensor_names.h"
 #include "models/json_fields.h"
+#include "models/mistral_layout.h"
 #include "models/status_macros.h"
 
 namespace tessera {
@@ -28,10 +29,13 @@ std::string found_instead(const std::filesystem::path& directory) {
     const char* what;
   };
   constexpr Form kForms[] = {
-      {"pytorch_model", "PyTorch's pickles"},   {".pth", "PyTorch's pickles"},
-      {"adapter_model", "an adapter (LoRA)"},   {"tf_model", "TensorFlow's weights"},
-      {"flax_model", "Flax's weights"},         {".onnx", "ONNX"},
-      {"consolidated", "Mistral's own layout"},
+      {"pytorch_model", "PyTorch's pickles"},
+      {".pth", "PyTorch's pickles"},
+      {"adapter_model", "an adapter (LoRA)"},
+      {"tf_model", "TensorFlow's weights"},
+      {"flax_model", "Flax's weights"},
+      {".onnx", "ONNX"},
+      {"consolidated", "Mistral's own layout beside a config.json"},
   };
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
@@ -52,6 +56,11 @@ absl::StatusOr<Checkpoint> Checkpoint::open(const std::filesystem::path& model) 
   Checkpoint checkpoint(gguf.value_or(model));
   if (gguf) {
     TESSERA_RETURN_IF_ERROR(checkpoint.open_gguf());
+    return checkpoint;
+  }
+  if (std::error_code error; !std::filesystem::exists(model / "config.json", error) &&
+                             std::filesystem::exists(model / kMistralParams, error)) {
+    TESSERA_RETURN_IF_ERROR(checkpoint.open_mistral());
     return checkpoint;
   }
   absl::StatusOr<SafetensorsFile> single = SafetensorsFile::open(model / kSingleFile);
@@ -79,6 +88,21 @@ absl::StatusOr<Checkpoint> Checkpoint::open(const std::filesystem::path& model) 
 
 void Checkpoint::add(const SafetensorsFile& file, const std::string& tensor_name) {
   places_.emplace(tensor_name, Place{file.path(), *file.find(tensor_name)});
+}
+
+absl::Status Checkpoint::open_mistral() {
+  TESSERA_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(path_));
+  TESSERA_ASSIGN_OR_RETURN(SafetensorsFile opened, SafetensorsFile::open(path_ / kMistralWeights));
+  const SafetensorsFile& file = files_.emplace(kMistralWeights, std::move(opened)).first->second;
+  for (const auto& [tensor_name, tensor] : file.tensors()) {
+    const std::optional<std::string> own = name_of_mistral_tensor(tensor_name);
+    if (!own) continue;
+    const auto added = places_.emplace(*own, Place{file.path(), tensor});
+    if (is_interleaved_mistral_tensor(tensor_name)) {
+      added.first->second.tensor.interleaved_rows = config.head_dim;
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Checkpoint::open_gguf() {

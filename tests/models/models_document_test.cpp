@@ -8,13 +8,13 @@
 #include <fstream>
 #include <set>
 
+#include "kernels/cpu/backend.h"
 #include "models/architectures/architecture.h"
 #include "models/checkpoint.h"
 #include "models/config_json.h"
 #include "models/random_checkpoint.h"
 #include "models/text/tokenizer.h"
 #include "models/weights.h"
-#include "kernels/cpu/backend.h"
 #include "nlohmann/json.hpp"
 #include "tests/models/temporary_directory.h"
 #include "tests/models/tiny_models.h"
