@@ -1,31 +1,55 @@
-# Two stages from one base: what builds does not ship.
+# An image with the Debian package of a release (deploy/release.sh), on a bare system:
 #   docker build -t tessera . && docker run --rm -p 8080:8080 -p 50051:50051 tessera
+# Arguments (--build-arg):
+#   BASE      image of Debian 12
+#   PRESET    release, or cuda: with CUDA's compiler and libraries as Python packages; run it with --gpus all
+#   PACKAGES  compiled, or given: the package that deploy/release.sh has left in build/packages. Buildah 1.28 wants
+#             to be told either.
+#   COMMIT    for --version; the build has no repository
 # Over two ranks (each takes 4 MB of shared memory: above 14, give --shm-size more than its 64 MB):
-#   docker run --rm -p 8080:8080 -p 50051:50051 --entrypoint mpirun tessera -n 2 \
+#   docker run --rm -p 8080:8080 -p 50051:50051 --entrypoint tini tessera -- mpirun -n 2 \
 #     tessera-server --model /models/tessera-tiny --host 0.0.0.0 --tensor-parallel 2
 ARG BASE=debian:12-slim
+ARG PACKAGES=compiled
 
-FROM ${BASE} AS build
+FROM ${BASE} AS compiled
+ARG PRESET=release
+ARG COMMIT=
 WORKDIR /src
-COPY deploy/dependencies.sh deploy/xgrammar.sh deploy/
-RUN sh deploy/dependencies.sh ranks && sh deploy/xgrammar.sh
+COPY deploy/dependencies.sh deploy/xgrammar.sh deploy/cuda_toolkit.sh deploy/
+RUN sh deploy/dependencies.sh release && sh deploy/dependencies.sh model && sh deploy/xgrammar.sh \
+    && case "$PRESET" in cuda) sh deploy/cuda_toolkit.sh --libraries ;; esac
 COPY . .
-RUN cmake --preset release \
-    && cmake --build --preset release --target tessera-server \
-    && strip build/release/bin/tessera-server
-# The packages that own the shared libraries the binary needs, whatever their versions are called.
-RUN ldd build/release/bin/tessera-server | awk '$3 ~ "^/" {print $3}' | xargs -n1 basename \
-    | xargs -I{} dpkg -S '*/{}' | cut -d: -f1 | sort -u > /runtime-packages
+RUN case "$PRESET" in cuda) set -- -DCMAKE_CUDA_COMPILER="$(sh deploy/cuda_toolkit.sh)" ;; esac \
+    && cmake --preset "$PRESET" -DTESSERA_MERGE_SOURCES=ON -DTESSERA_COMMIT="$COMMIT" "$@" \
+    && cmake --build --preset "$PRESET" --target tessera-server tessera-load \
+    && case "$PRESET" in cuda) cmake --build --preset "$PRESET" --target tessera_cuda_library ;; esac \
+    && sh deploy/release.sh "build/$PRESET" build/packages
+
+FROM scratch AS given
+COPY build/packages /src/build/packages
+
+FROM ${PACKAGES} AS packages
 
 FROM ${BASE}
-COPY --from=build /runtime-packages /tmp/
+COPY --from=packages /src/build/packages/*.deb /tmp/packages/
+COPY deploy/package/sbom.sh /tmp/packages/
+# The bill of materials has all packages of the image, and what is compiled into the programs.
 RUN apt-get update -qq \
-    && xargs apt-get install -y -qq --no-install-recommends mpich < /tmp/runtime-packages \
-    && rm -rf /tmp/runtime-packages /var/lib/apt/lists/* \
-    && useradd --system --uid 10001 tessera
-COPY --from=build /src/build/release/bin/tessera-server /usr/local/bin/
-COPY models/checkpoints/tessera-tiny /models/tessera-tiny
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends /tmp/packages/*.deb mpich tini \
+    && { dpkg-query -W -f 'deb ${Package} ${Version}\n'; grep -v ' linked$' /usr/share/doc/tessera/components; } \
+       | sh /tmp/packages/sbom.sh "$(dpkg-query -W -f '${Version}' tessera)" > /usr/share/doc/tessera/image.spdx.json \
+    && rm -rf /tmp/packages /var/lib/apt/lists/* /var/cache/apt/* \
+    && ln -s /usr/share/tessera /models \
+    && useradd --system --uid 10001 --no-create-home tessera
 USER 10001
 EXPOSE 8080 50051
-ENTRYPOINT ["tessera-server"]
+# Where the NVIDIA container toolkit is installed, it brings the driver's libraries.
+ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
+STOPSIGNAL SIGTERM
+# For Docker; Kubernetes has probes of its own. Until the model is loaded /health says 503.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=10m CMD ["bash", "-c", \
+  "exec 3<>/dev/tcp/127.0.0.1/8080 && printf 'GET /health HTTP/1.0\\r\\n\\r\\n' >&3 && head -n 1 <&3 | grep -q ' 200 '"]
+# tini passes signals on, and reaps processes that mpirun leaves.
+ENTRYPOINT ["tini", "--", "tessera-server"]
 CMD ["--model", "/models/tessera-tiny", "--host", "0.0.0.0"]

@@ -3,6 +3,7 @@
 #   $CUDACXX, nvcc in PATH, /usr/local/cuda/bin/nvcc, PyPI's packages in build/cuda-toolkit
 # The last are installed there, by name, where there is nothing else; no root is needed. Exits 1 and
 # says so where that fails too: then the backend cannot be built on this machine.
+# With --libraries the packages have cuBLAS and NCCL too, which the backend needs on a GPU (1 GB).
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -18,11 +19,19 @@ if [ -z "$(find_nvcc)" ]; then
   mkdir -p build
   { python3 -m venv "$toolkit" &&
     "$toolkit/bin/pip" install -q "nvidia-cuda-nvcc==$version.*" "nvidia-cuda-crt==$version.*" \
-      "nvidia-nvvm==$version.*" "nvidia-cuda-runtime==$version.*" "nvidia-cuda-cccl==$version.*"
+      "nvidia-nvvm==$version.*" "nvidia-cuda-runtime==$version.*" "nvidia-cuda-cccl==$version.*" \
+      $([ "${1:-}" != --libraries ] || echo "nvidia-cublas==13.* nvidia-nccl-cu13")
   } >&2 || { echo "no CUDA toolkit here, and none to be had: the CUDA backend is not built" >&2; exit 1; }
   # The packages hold libraries by version alone; the linker asks for the plain names.
   lib=$(dirname "$(dirname "$(find_nvcc)")")/lib
-  [ -e "$lib/libcudart.so" ] || ln -s libcudart.so.13 "$lib/libcudart.so"
+  for library in libcudart.so.13 libcublas.so.13 libcublasLt.so.13; do
+    [ ! -e "$lib/$library" ] || ln -sf "$library" "$lib/${library%.13}"
+  done
+  nccl=$(dirname "$(dirname "$lib")")/nccl
+  if [ -d "$nccl" ]; then
+    ln -sf "$nccl/lib/libnccl.so.2" "$lib/libnccl.so"
+    ln -sf "$nccl/include/nccl.h" "$(dirname "$lib")/include/"
+  fi
   [ -e "${lib}64" ] || ln -s lib "${lib}64"
 fi
 find_nvcc

@@ -3,6 +3,7 @@
 #   deploy/dependencies.sh build       to build and run the server
 #   deploy/dependencies.sh model       to download the model of the quick start
 #   deploy/dependencies.sh ranks       besides, what serves over several ranks: MPI
+#   deploy/dependencies.sh release     besides, what deploy/release.sh needs
 #   deploy/dependencies.sh tests       besides, what tests/run.sh needs
 #   deploy/dependencies.sh all-tests   besides, what tests/run.sh --all needs
 # Debian 12; Ubuntu 24.04 as best effort. Root, or sudo.
@@ -16,19 +17,22 @@ build="g++ cmake ninja-build pkg-config ca-certificates curl jq
   esbuild node-markdown-it node-punycode
   libgrpc++-dev libgrpc-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
   nlohmann-json3-dev libspdlog-dev $boost libssl-dev libpcre2-dev libutf8proc-dev
-  libcli11-dev libyaml-cpp-dev prometheus-cpp-dev zlib1g-dev"
+  libcli11-dev libyaml-cpp-dev prometheus-cpp-dev zlib1g-dev cppzmq-dev"
 ranks="$build libmpich-dev mpich"
 tests="$ranks git ccache libgtest-dev libgmock-dev libbenchmark-dev libsentencepiece-dev
   python3 python3-venv clang-format-14 clang-tidy-14 chromium chromium-driver"
-all_tests="$tests clang-14 libclang-rt-14-dev haproxy nginx-light procps prometheus"
+release="$ranks patchelf dpkg-dev"
+all_tests="$tests clang-14 libclang-rt-14-dev haproxy nginx-light procps prometheus
+  $release buildah debootstrap"
 
 case "${1:-}" in
   build) packages=$build ;;
   model) packages="python3 python3-pip" ;;
   ranks) packages=$ranks ;;
+  release) packages=$release ;;
   tests) packages=$tests ;;
   all-tests) packages=$all_tests ;;
-  *) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
 
 missing=""

@@ -27,7 +27,7 @@ server=build/release/bin/tessera-server
 say "[1/4] packages"
 sh deploy/dependencies.sh build
 say "[2/4] build (some minutes the first time)"
-[ -f build/release/build.ninja ] || cmake --preset release >&2
+[ -f build/release/build.ninja ] || cmake --preset release -DTESSERA_MERGE_SOURCES=ON >&2
 cmake --build --preset release --target tessera-server >&2
 
 say "[3/4] model"

@@ -64,8 +64,8 @@ class BatchingEngine final : public Engine {
   //   receive_requests  adds requests, flushes, cancels; end_overdue ends those past the deadline
   //   plan     sorts by tenant clocks, unpins, hands over blocks if pages are short, matches
   //            prefixes, calls the Scheduler
-  //   reserve  preempted: insert, swap out if compressed, release; admitted: attach, then swap in;
-  //            forks; last, pages for the groups that close
+  //   reserve  preempted: insert, swap out if compressed, release; budgets are tightened; admitted:
+  //            attach, then swap in; forks; last, pages for the groups that close
   //   forward  runs the model: kv_store, attention and kv_score in each layer
   //   sample   computes logits, chooses tokens; then stored prompt blocks are inserted
   //   KvCache::compress applies the policies

@@ -103,7 +103,9 @@ KvCacheOptions kv_cache_options(const EngineOptions& options, const ModelConfig&
           .slots = options.max_sequences,
           .context = options.context,
           .bytes = options.kv_bytes,
-          .ranks = options.ranks};
+          .populate = options.kv_populate,
+          .ranks = options.ranks,
+          .prefix_events = options.prefix_events};
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options,

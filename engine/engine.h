@@ -38,9 +38,13 @@ struct EngineOptions {
   // Bytes of pages, residual buffers and tables together, on each rank. 0: room for max_sequences
   // whole contexts.
   int64_t kv_bytes = 0;
+  bool kv_populate = false;  // take all of its memory at the start, not as pages are written
   // The communicator of the model, which is split over its ranks (see Engine). Null: one process
   // has the whole model. Not owned; outlives the engine.
   Communicator* ranks = nullptr;
+  // Receives what enters and leaves the prefix cache, on the engine thread (PrefixCache::report).
+  // Null: not wanted. Not owned; outlives the engine.
+  PrefixEvents* prefix_events = nullptr;
   // Clock of all deadlines. Called on the engine thread and on client threads.
   std::function<std::chrono::steady_clock::time_point()> clock = std::chrono::steady_clock::now;
 };

@@ -22,15 +22,22 @@ class MemoryMapping {
 
   std::byte* data() const { return data_; }
 
+  // Makes all of it resident now, on several threads. On a machine of several memory nodes each
+  // thread takes from its own.
+  // Returns: false if the system does not have the memory. Nothing is mapped: true.
+  bool populate();
+
  private:
   void swap(MemoryMapping& other) noexcept {
     std::swap(mapping_, other.mapping_);
     std::swap(mapped_bytes_, other.mapped_bytes_);
+    std::swap(bytes_, other.bytes_);
     std::swap(data_, other.data_);
   }
 
   void* mapping_ = nullptr;  // start of the mapping
   size_t mapped_bytes_ = 0;
+  size_t bytes_ = 0;           // of data_
   std::byte* data_ = nullptr;  // first multiple of 2 MiB in the mapping
 };
 

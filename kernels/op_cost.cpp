@@ -59,6 +59,7 @@ OpCost op_cost(const LinearArgs& args) {
   const PackedWeight& weight = *args.weight;
   return {
       .read_bytes = matrix_bytes(args.in) + weight_bytes(weight.format, weight.rows, weight.cols) +
+                    (weight.input_order != nullptr ? weight.cols * kId : 0) +
                     std::ssize(args.bias) * kFloat + (args.accumulate ? matrix_bytes(args.out) : 0),
       .written_bytes = matrix_bytes(args.out),
       .flops = 2 * args.in.rows * weight.rows * weight.cols};

@@ -79,10 +79,10 @@ absl::StatusOr<Json> run_sweep(const LoadOptions& options, LoadRun& run) {
   };
   TESSERA_ASSIGN_OR_RETURN(const Sweep sweep,
                            bisect_rate(options.sweep->low, options.sweep->high, passes));
-  Json json = std::move(report).finish();
-  json["sweep"]["highest_rate"] = sweep.highest;
-  json["sweep"]["lowest_failed_rate"] = sweep.lowest_failed;
-  return json;
+  Json complete = std::move(report).finish();
+  complete["sweep"]["highest_rate"] = sweep.highest;
+  complete["sweep"]["lowest_failed_rate"] = sweep.lowest_failed;
+  return complete;
 }
 
 absl::Status write_file(const std::filesystem::path& path, const std::string& text) {

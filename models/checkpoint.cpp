@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
 #include "models/gguf/config.h"
@@ -256,6 +257,14 @@ std::string Checkpoint::describe(const std::string& tensor_name) const {
   TESSERA_CHECK(found != places_.end(), "describes a tensor that is not there");
   return absl::StrCat(found->second.file.string(), ": tensor ",
                       in_quotes(stored_name(tensor_name)));
+}
+
+bool Checkpoint::is_zero_bias(const std::string& tensor_name) const {
+  const std::string module = tensor_name.substr(0, tensor_name.rfind('.'));
+  return absl::EndsWith(tensor_name, ".bias") &&
+         matrices_.contains(absl::StrCat(module, ".weight")) &&
+         std::ranges::all_of(places_.at(tensor_name).tensor.bytes,
+                             [](std::byte byte) { return byte == std::byte{0}; });
 }
 
 std::set<std::string> Checkpoint::quantised_types() const {

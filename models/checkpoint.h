@@ -47,6 +47,9 @@ class Checkpoint {
   // Requires: the tensor exists.
   std::string describe(const std::string& tensor_name) const;
 
+  // Returns: true for a bias of zeros of a quantised module. Old GPTQ files have one for each.
+  bool is_zero_bias(const std::string& tensor_name) const;
+
   // Returns: the kept_type() of all tensors that are quantised.
   std::set<std::string> quantised_types() const;
 

@@ -72,8 +72,8 @@ MappedFile::~MappedFile() {
 }
 
 void MappedFile::drop_pages(std::span<const std::byte> part) const {
-  // A page fault maps 64 KiB around it and, from Linux 6.18 on, all of the page cache's folio: up to
-  // 2 MiB, aligned in the file. Pages of parts that were dropped before come back in this way.
+  // A page fault maps 64 KiB around it and, from Linux 6.18 on, all of the page cache's folio: up
+  // to 2 MiB, aligned in the file. Pages of parts that were dropped before come back in this way.
   constexpr ptrdiff_t kFolio = ptrdiff_t{2} << 20;
   constexpr ptrdiff_t kFaultAround = 65536;
   const ptrdiff_t first = part.data() - bytes_.data();

@@ -65,8 +65,9 @@ struct StoredTensor {
   // Rows of a head, if the file pairs neighbouring rows for RoPE: stored row 2 i + j of a head is
   // row j * interleaved_rows / 2 + i of the tensor. 0: rows are stored in order.
   int64_t interleaved_rows = 0;
-  // The matrix that the tensor is a part of, if several tensors hold its numbers (models/quantised/).
-  // Not owned. `type` and `bytes` are then those of its codes, and `shape` is that of the matrix.
+  // The matrix that the tensor is a part of, if several tensors hold its numbers
+  // (models/quantised/). Not owned. `type` and `bytes` are then those of its codes, and `shape` is
+  // that of the matrix.
   const QuantisedMatrix* matrix = nullptr;
 };
 

@@ -25,7 +25,8 @@ absl::Status check_nothing_unexpected(const ModelConfig& config, const Checkpoin
     known.insert(tensor.name);
   }
   for (const std::string& tensor_name : checkpoint.names()) {
-    if (!known.contains(tensor_name) && !may_be_ignored(tensor_name, config)) {
+    if (!known.contains(tensor_name) && !may_be_ignored(tensor_name, config) &&
+        !checkpoint.is_zero_bias(tensor_name)) {
       return absl::InvalidArgumentError(absl::StrCat(checkpoint.describe(tensor_name), ": no ",
                                                      config.architecture,
                                                      " with this configuration has this tensor"));

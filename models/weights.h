@@ -26,7 +26,7 @@ struct LayerWeights {
   std::span<float> attention_out_bias;  // [hidden] or empty
   std::span<float> ffn_norm;            // [hidden]
   StackedWeight router;                 // [experts, hidden], of a mixture of experts
-  // One product of a dense feed-forward block, or one for each expert of this rank.
+  // One of each for a dense feed-forward block, else one for each expert of this rank.
   std::vector<StackedWeight> gate_up;  // [2 * ffn, hidden]: gate, then up
   std::span<float> gate_up_bias;       // [2 * ffn] or empty
   std::vector<StackedWeight> down;     // [hidden, ffn]

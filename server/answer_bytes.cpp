@@ -12,8 +12,8 @@ constexpr int64_t kTokenBytes = 64;
 // of 2.7 million of them took 2.0 GB.
 constexpr int64_t kLogprobBytes = 800;
 
-// Limit of the generated part of a streamed sample. A client that does not read is cut off.
-constexpr int64_t kStreamBytes = 256 << 10;
+// Limit of the generated part of a streamed sample: events that wait, and a piece that is printed.
+constexpr int64_t kStreamBytes = 2 * kUnreadBytes;
 
 int64_t of_tokens(int64_t tokens, const std::optional<int32_t>& top) {
   return tokens * (kTokenBytes + (top ? (1 + *top) * kLogprobBytes : 0));

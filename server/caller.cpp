@@ -64,4 +64,10 @@ void RateMeter::charge(int64_t tokens) {
   tokens_.level -= static_cast<double>(tokens);
 }
 
+std::string Caller::cache_salt(const std::string& of_client) const {
+  // With the length, no salt of a client makes that of another tenant.
+  return tenant.salt.empty() ? of_client
+                             : fmt::format("{}:{}:{}", tenant.salt.size(), tenant.salt, of_client);
+}
+
 }  // namespace tessera

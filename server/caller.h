@@ -55,13 +55,17 @@ class RateMeter {
   Bucket tokens_;
 };
 
-// Who sent a request: a key and its tenant. Immutable, except for the meter.
+// The sender of a request: a key and its tenant. Immutable, except for the meter.
 struct Caller {
   std::string key;  // its name, for the log; empty without keys
   TenantLimits tenant;
   int32_t tenant_id = 0;  // TenantOfRequest::id
   bool admin = true;      // may use admin routes
   std::shared_ptr<RateMeter> meter = std::make_shared<RateMeter>();
+
+  // Returns: the engine's salt for a request, from the client's own. It keeps the prefixes of
+  // tenants apart; a client's salt divides those of its own tenant.
+  std::string cache_salt(const std::string& of_client) const;
 
   // Returns: whose requests take turns with others: the tenant, or the key if there is one tenant.
   const std::string& turn_name() const { return tenant.name.empty() ? key : tenant.name; }

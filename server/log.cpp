@@ -58,8 +58,8 @@ class JsonFormatter final : public spdlog::formatter {
   const int32_t rank_;
 };
 
-// Writes lines to stderr, each at once. Shares no lock with the log's own sink, so that a reader that
-// stops delays the access log only.
+// Writes lines to stderr, each at once. Shares no lock with the log's own sink, so that a reader
+// that stops delays the access log only.
 class AccessSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override {

@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "server/command_line.h"
-#include "server/descriptors.h"
 #include "server/log.h"
+#include "server/process_limits.h"
 #include "server/ranks.h"
 #include "server/server.h"
 #include "server/stop_signals.h"

@@ -25,7 +25,7 @@ namespace {
 
 constexpr int32_t kMaxSequences = 1 << 16;  // more are not looked for
 
-std::string mib(int64_t bytes) {
+std::string in_mib(int64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
@@ -104,13 +104,13 @@ std::string print_row(const Planned& planned, const KvPreset& preset, int64_t by
     return fmt::format("{:<20} {}\n", preset.name, std::string(memory.status().message()));
   }
   if (bytes != 0 && memory->total() > bytes) {
-    return fmt::format("{:<20} none: one takes {} in all\n", preset.name, mib(memory->total()));
+    return fmt::format("{:<20} none: one takes {} in all\n", preset.name, in_mib(memory->total()));
   }
   const KvArenaShape& kv = memory->kv;
   const int64_t context_bytes =
       kv.slot_rows() * kv.row_pages() * kv.cost_of_page() + kv.slot_bytes();
   return fmt::format("{:<20} {:>6} {:>14} {:>14} {:>14}{}\n", preset.name, whole_contexts(kv),
-                     mib(context_bytes), mib(kv.total_bytes()), mib(memory->total()),
+                     in_mib(context_bytes), in_mib(kv.total_bytes()), in_mib(memory->total()),
                      preset.policy.is_lossy() ? "  *" : "");
 }
 

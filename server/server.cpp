@@ -10,14 +10,15 @@
 #include "server/api_keys.h"
 #include "server/authority.h"
 #include "server/byte_budget.h"
-#include "server/descriptors.h"
 #include "server/grpc/grpc_listener.h"
 #include "server/http/listener.h"
 #include "server/http/origin_check.h"
 #include "server/http/routes.h"
+#include "server/kv_events/kv_event_publisher.h"
 #include "server/memory_guard.h"
 #include "server/metrics.h"
 #include "server/model_parts.h"
+#include "server/process_limits.h"
 #include "server/service.h"
 #include "server/work_pool.h"
 
@@ -37,8 +38,10 @@ constexpr milliseconds kHurriedFlushTime{500};
 // gRPC's part of --request-memory: one of so many.
 constexpr std::size_t kGrpcShare = 4;
 
-// Memory of a parsed body, at most, for each of its bytes: a list of one-digit numbers.
-constexpr std::size_t kParsedBytes = 24;
+// Memory of a body that is parsed and answered, at most, for each of its bytes. Measured: a list of
+// one-digit numbers, as ids of a prompt and of stop_token_ids, and texts for /tokenize and
+// /detokenize.
+constexpr std::size_t kParsedBytes = 32;
 
 // Memory of an HTTP connection besides the bytes that it has read.
 constexpr std::size_t kConnectionBytes = 32 << 10;
@@ -46,7 +49,6 @@ constexpr std::size_t kConnectionBytes = 32 << 10;
 class WholeServer final : public Server {
  public:
   WholeServer(const Settings& settings, Communicator* ranks)
-
       : settings_(settings),
         ranks_(ranks),
         pool_(settings.threads),
@@ -80,13 +82,9 @@ class WholeServer final : public Server {
     const bool tls = !settings_.http.tls_certificate.empty();
     spdlog::info("listening {}://{}", tls ? "https" : "http",
                  authority(settings_.http.address, http_->port()));
-    TESSERA_ASSIGN_OR_RETURN(Service::Parts parts, load_model_parts(settings_, pool_, ranks_));
-    parts.queue_timeout = settings_.queue_timeout;
-    parts.memory_limit = settings_.max_memory > 0 ? settings_.max_memory : memory_limit_of_group();
-    parts.budget = &budget_;
-    parts.max_answer_bytes = settings_.max_answer;
-    service_ = std::make_unique<Service>(std::move(parts));
+    TESSERA_RETURN_IF_ERROR(load());
     service_->engine().start();
+    TESSERA_RETURN_IF_ERROR(check_address_space(settings_.request_memory + parsed_memory()));
     routes_->attach(*service_);
     GrpcOptions grpc = settings_.grpc;
     grpc.address = settings_.http.address;
@@ -131,6 +129,23 @@ class WholeServer final : public Server {
   }
 
  private:
+  absl::Status load() {
+    Settings settings = settings_;
+    const bool reports = !settings.kv_events.endpoint.empty();
+    settings.engine.prefix_events = reports ? &prefix_events_ : nullptr;
+    TESSERA_ASSIGN_OR_RETURN(Service::Parts parts, load_model_parts(settings, pool_, ranks_));
+    parts.queue_timeout = settings_.queue_timeout;
+    parts.memory_limit = settings_.max_memory > 0 ? settings_.max_memory : memory_limit_of_group();
+    parts.budget = &budget_;
+    parts.max_answer_bytes = settings_.max_answer;
+    service_ = std::make_unique<Service>(std::move(parts));
+    if (reports) {
+      TESSERA_ASSIGN_OR_RETURN(kv_events_,
+                               KvEventPublisher::start(settings.kv_events, prefix_events_));
+    }
+    return absl::OkStatus();
+  }
+
   KeySources key_sources() const {
     return {settings_.api_keys, settings_.api_key_file, settings_.tenant_file};
   }
@@ -146,17 +161,20 @@ class WholeServer final : public Server {
   // gRPC counts its messages by itself, so it has a fixed part.
   std::size_t grpc_memory() const { return settings_.request_memory / kGrpcShare; }
 
+  // While all threads parse the longest bodies.
+  std::size_t parsed_memory() const {
+    return (settings_.work.threads - 1) * settings_.http.body_bytes * kParsedBytes;
+  }
+
   void tell_memory(const ConnectionLimits& connections) const {
     constexpr double kMib = 1 << 20;
     const std::size_t of_connection =
         kConnectionBytes + settings_.http.header_bytes + kHttpSentAheadBytes;
-    const std::size_t parsed =
-        (settings_.work.threads - 1) * settings_.http.body_bytes * kParsedBytes;
     spdlog::info(
         "memory of requests, at most: {:.0f} MiB of bodies and answers, {:.0f} MiB of gRPC's "
         "messages, {:.0f} MiB while {} threads parse, {:.0f} MiB of {} HTTP connections",
         static_cast<double>(budget_.bytes()) / kMib, static_cast<double>(grpc_memory()) / kMib,
-        static_cast<double>(parsed) / kMib, settings_.work.threads,
+        static_cast<double>(parsed_memory()) / kMib, settings_.work.threads,
         static_cast<double>(connections.http * of_connection) / kMib, connections.http);
   }
 
@@ -184,11 +202,13 @@ class WholeServer final : public Server {
   const Settings settings_;
   Communicator* const ranks_;
   ThreadPool pool_;
+  PrefixEvents prefix_events_;
   ApiKeys keys_;
   ByteBudget budget_;
   WorkPool work_;
   std::unique_ptr<Routes> routes_;
   std::unique_ptr<Service> service_;
+  std::unique_ptr<KvEventPublisher> kv_events_;  // null: not wanted
   std::unique_ptr<HttpListener> http_;
   std::unique_ptr<GrpcListener> grpc_;
 };

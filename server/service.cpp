@@ -125,12 +125,6 @@ TenantOfRequest tenant_of(const Caller& caller, int64_t token_capacity) {
           .pin_tokens = limits.pin_tokens.value_or(part)};
 }
 
-// Separates the prefixes of tenants. A client's salt divides those of its own tenant.
-std::string salt_of(const Caller& caller, const std::string& salt) {
-  const std::string& tenant = caller.tenant.salt;
-  return tenant.empty() ? salt : fmt::format("{}:{}:{}", tenant.size(), tenant, salt);
-}
-
 // Seed for requests without one.
 uint64_t draw_seed() {
   thread_local std::mt19937_64 generator{std::random_device{}()};
@@ -292,7 +286,7 @@ absl::StatusOr<EngineRequest> Service::engine_request(const GenerateRequest& req
   EngineRequest made;
   TESSERA_ASSIGN_OR_RETURN(made.kv, resolve_kv_policy(request.kv, engine.options().kv));
   static_cast<RequestOptions&>(made) = request;
-  made.cache_salt = salt_of(*request.caller, request.cache_salt);
+  made.cache_salt = request.caller->cache_salt(request.cache_salt);
   made.tenant = tenant_of(*request.caller, state_->token_capacity);
   made.sampling.seed = request.seed.value_or(request.deterministic ? 0 : draw_seed());
   const auto room = engine.options().context - static_cast<int32_t>(prompt.size());
@@ -429,7 +423,8 @@ absl::StatusOr<std::string> Service::detokenize(std::span<const int32_t> ids) co
     }
     text += detokenizer.push(ids[i]);
   }
-  return text + detokenizer.finish();
+  text += detokenizer.finish();
+  return text;
 }
 
 bool Service::ready() const {
@@ -463,6 +458,9 @@ const Engine& Service::engine() const {
 }
 const Metrics& Service::metrics() const {
   return *state_->parts.metrics;
+}
+ByteBudget* Service::budget() const {
+  return state_->parts.budget;
 }
 std::size_t Service::max_answer_bytes() const {
   return state_->parts.max_answer_bytes;

@@ -149,6 +149,7 @@ class Service {
   const Engine& engine() const;
   const Metrics& metrics() const;
   std::size_t max_answer_bytes() const;
+  ByteBudget* budget() const;  // of answers; null: unbounded
 
  private:
   struct State;

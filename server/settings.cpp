@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/cuda_library.h"
@@ -132,6 +133,15 @@ absl::Status validate(const Settings& settings) {
     if (library.backend == nullptr) {
       return absl::UnimplementedError(
           absl::StrCat("device: ", library.error, "; use --device cpu"));
+    }
+  }
+  if (const std::string& endpoint = settings.kv_events.endpoint; !endpoint.empty()) {
+    if (!absl::StartsWith(endpoint, "tcp://") && !absl::StartsWith(endpoint, "ipc://")) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("kv-events: '", endpoint, "' begins with neither tcp:// nor ipc://"));
+    }
+    if (!settings.engine.prefix_cache) {
+      return absl::InvalidArgumentError("kv-events: there are none with prefix-cache off");
     }
   }
   if (settings.isa && !cpu_supports(*settings.isa)) {

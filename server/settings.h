@@ -17,6 +17,7 @@
 #include "server/grpc/grpc_listener.h"
 #include "server/http/listener.h"
 #include "server/http/routes.h"
+#include "server/kv_events/kv_event_publisher.h"
 #include "server/work_pool.h"
 
 namespace tessera {
@@ -59,8 +60,10 @@ struct Settings {
   std::optional<WeightFormat> weights;  // none: stored_format() of the checkpoint
   int32_t tensor_parallel = 1;          // ranks that the model is split over
 
-  EngineOptions engine;  // except its context, which the model limits: see engine_context()
-  int32_t context = 0;   // 0: the model's own, at most EngineOptions' default
+  // Except the context, which the model limits: see engine_context().
+  EngineOptions engine = {.kv_populate = true};
+  int32_t context = 0;  // 0: the model's own, at most EngineOptions' default
+  KvEventOptions kv_events;
 
   std::chrono::milliseconds grammar_time{1'000};    // CPU time to compile one grammar
   std::chrono::milliseconds drain_delay{500};       // not ready, but still accepting

@@ -13,184 +13,10 @@
 #include "models/text/chat_template.h"
 #include "server/chat/tool_format.h"
 #include "server/settings.h"
+#include "server/settings_field_kinds.h"
 
 namespace tessera {
 namespace {
-
-constexpr int32_t kMax = std::numeric_limits<int32_t>::max();
-
-struct Unit {
-  std::string_view name;
-  int64_t size;
-};
-constexpr std::array<Unit, 5> kByteUnits{{{"TiB", int64_t{1} << 40},
-                                          {"GiB", int64_t{1} << 30},
-                                          {"MiB", int64_t{1} << 20},
-                                          {"KiB", int64_t{1} << 10},
-                                          {"B", 1}}};
-constexpr std::array<Unit, 3> kTimeUnits{{{"m", 60'000}, {"s", 1'000}, {"ms", 1}}};
-
-// Returns: "2GiB" as a number of the smallest unit. A number without a unit is multiplied by
-// `plain`.
-absl::StatusOr<int64_t> parse_quantity(std::string_view text, std::span<const Unit> units,
-                                       int64_t plain) {
-  const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
-  const std::string_view suffix = text.substr(digits);
-  int64_t size = suffix.empty() ? plain : 0;
-  std::vector<std::string> names;
-  for (const Unit& unit : units) {
-    names.emplace_back(unit.name);
-    size = suffix == unit.name ? unit.size : size;
-  }
-  int64_t count = 0;
-  if (!absl::SimpleAtoi(std::string(text.substr(0, digits)), &count) || size == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("'", std::string(text),
-                                                   "' is not a whole number, optionally with ",
-                                                   absl::StrJoin(names, ", ")));
-  }
-  if (count > std::numeric_limits<int64_t>::max() / size) {
-    return absl::InvalidArgumentError(absl::StrCat("'", std::string(text), "' is too large"));
-  }
-  return count * size;
-}
-
-// Returns: `value` in the largest unit that represents it exactly.
-std::string print_quantity(int64_t value, std::span<const Unit> units) {
-  for (const Unit& unit : units) {
-    if (value != 0 && value % unit.size == 0) {
-      return absl::StrCat(value / unit.size, std::string(unit.name));
-    }
-  }
-  return "0";
-}
-
-// ---- one factory for each type of field; `at` is a lambda from Settings& to the member
-
-template <class At>
-SettingsField text_field(std::string_view name, std::string_view value_name, std::string help,
-                         At at) {
-  return {name, std::string(value_name), help,
-          [at](Settings& settings, std::string_view text) {
-            at(settings) = std::string(text);
-            return absl::OkStatus();
-          },
-          [at](const Settings& settings) { return std::string(at(settings)); }};
-}
-
-struct Range {
-  int32_t min;
-  int32_t max;
-};
-
-template <class At>
-SettingsField integer_field(std::string_view name, std::string_view value_name, Range range,
-                            std::string help, At at) {
-  return {name, std::string(value_name), help,
-          [at, range](Settings& settings, std::string_view text) {
-            int32_t value = 0;
-            if (!absl::SimpleAtoi(std::string(text), &value)) {
-              return absl::InvalidArgumentError(
-                  absl::StrCat("'", std::string(text), "' is not a whole number"));
-            }
-            if (value < range.min || value > range.max) {
-              return absl::InvalidArgumentError(
-                  range.max == kMax
-                      ? absl::StrCat(value, " is less than ", range.min)
-                      : absl::StrCat(value, " is not within ", range.min, " to ", range.max));
-            }
-            at(settings) = static_cast<std::decay_t<decltype(at(settings))>>(value);
-            return absl::OkStatus();
-          },
-          [at](const Settings& settings) { return absl::StrCat(at(settings)); }};
-}
-
-// Checks a quantity: at least `min`, at most the maximum of the member's type.
-template <class Member>
-absl::StatusOr<Member> within(int64_t value, int64_t min, std::string_view text) {
-  if (value < min || std::cmp_greater(value, std::numeric_limits<Member>::max())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", std::string(text), "' is ", value < min ? "too small" : "too large"));
-  }
-  return static_cast<Member>(value);
-}
-
-template <class At>
-SettingsField bytes_field(std::string_view name, int64_t min, std::string help, At at) {
-  return {name, "BYTES", help,
-          [at, min](Settings& settings, std::string_view text) {
-            using Member = std::decay_t<decltype(at(settings))>;
-            TESSERA_ASSIGN_OR_RETURN(const int64_t count, parse_quantity(text, kByteUnits, 1));
-            TESSERA_ASSIGN_OR_RETURN(at(settings), within<Member>(count, min, text));
-            return absl::OkStatus();
-          },
-          [at](const Settings& settings) {
-            return print_quantity(static_cast<int64_t>(at(settings)), kByteUnits);
-          }};
-}
-
-template <class At>
-SettingsField time_field(std::string_view name, int64_t min, std::string help, At at) {
-  return {
-      name, "TIME", help,
-      [at, min](Settings& settings, std::string_view text) {
-        TESSERA_ASSIGN_OR_RETURN(const int64_t count, parse_quantity(text, kTimeUnits, 1'000));
-        TESSERA_ASSIGN_OR_RETURN(const int32_t milliseconds, within<int32_t>(count, min, text));
-        at(settings) = std::chrono::milliseconds(milliseconds);
-        return absl::OkStatus();
-      },
-      [at](const Settings& settings) { return print_quantity(at(settings).count(), kTimeUnits); }};
-}
-
-template <class Value>
-struct Choice {
-  std::string_view name;
-  Value value;
-};
-
-template <class Value, class At>
-SettingsField choice_field(std::string_view name, std::vector<Choice<Value>> choices,
-                           std::string help, At at) {
-  std::vector<std::string> names;
-  for (const Choice<Value>& choice : choices) {
-    names.emplace_back(choice.name);
-  }
-  return {name, absl::StrJoin(names, "|"), help,
-          [at, choices, names](Settings& settings, std::string_view text) {
-            for (const Choice<Value>& choice : choices) {
-              if (choice.name == text) {
-                at(settings) = choice.value;
-                return absl::OkStatus();
-              }
-            }
-            return absl::InvalidArgumentError(
-                absl::StrCat("'", std::string(text), "' is none of ", absl::StrJoin(names, ", ")));
-          },
-          [at, choices](const Settings& settings) {
-            for (const Choice<Value>& choice : choices) {
-              if (choice.value == at(settings)) {
-                return std::string(choice.name);
-              }
-            }
-            return std::string();
-          }};
-}
-
-// A choice that is kept as its name.
-template <class At>
-SettingsField name_field(std::string_view name, const std::vector<std::string>& names,
-                         std::string help, At at) {
-  SettingsField field = text_field(name, "", std::move(help), at);
-  field.value_name = absl::StrJoin(names, "|");
-  field.parse = [at, names](Settings& settings, std::string_view text) {
-    if (std::find(names.begin(), names.end(), text) == names.end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("'", std::string(text), "' is none of ", absl::StrJoin(names, ", ")));
-    }
-    at(settings) = std::string(text);
-    return absl::OkStatus();
-  };
-  return field;
-}
 
 std::vector<std::string> tool_call_names() {
   std::vector<std::string> names = {"auto", "none"};
@@ -298,9 +124,9 @@ std::vector<SettingsField> http_fields() {
           "names by which clients address the server (Host); default: localhost and loopback "
           "addresses on a loopback address without keys, else any",
           TESSERA_AT(routes.allowed_hosts)),
-      integer_field("max-choices", "COUNT", {1, kMax},
+      integer_field("max-choices", "COUNT", {1, kMaxInteger},
                     "most choices, prompts times n, of a request", TESSERA_AT(routes.max_choices)),
-      integer_field("http-max-connections", "COUNT", {1, kMax},
+      integer_field("http-max-connections", "COUNT", {1, kMaxInteger},
                     "most open connections; of more, the longest idle one is closed",
                     TESSERA_AT(http.max_connections)),
       bytes_field("http-max-header", 256, "most bytes of a request's head",
@@ -326,12 +152,12 @@ std::vector<SettingsField> grpc_fields() {
                     TESSERA_AT(grpc.port)),
       bytes_field("grpc-max-message", 1, "most bytes of a request",
                   TESSERA_AT(grpc.max_message_bytes)),
-      integer_field("grpc-max-connections", "COUNT", {1, kMax},
+      integer_field("grpc-max-connections", "COUNT", {1, kMaxInteger},
                     "most open connections; of more, the longest silent one is closed",
                     TESSERA_AT(grpc.max_connections)),
-      integer_field("grpc-max-streams", "COUNT", {1, kMax}, "most calls at once on one connection",
-                    TESSERA_AT(grpc.max_streams)),
-      integer_field("grpc-max-pending-tokens", "COUNT", {1, kMax},
+      integer_field("grpc-max-streams", "COUNT", {1, kMaxInteger},
+                    "most calls at once on one connection", TESSERA_AT(grpc.max_streams)),
+      integer_field("grpc-max-pending-tokens", "COUNT", {1, kMaxInteger},
                     "tokens a client may leave unread before it is cut off",
                     TESSERA_AT(grpc.max_pending_tokens)),
       time_field("grpc-keepalive-interval", 1,
@@ -345,14 +171,14 @@ std::vector<SettingsField> grpc_fields() {
 }
 
 std::vector<SettingsField> compute_fields() {
-  const std::vector<Choice<std::optional<CpuIsa>>> isas = {
+  const std::vector<NamedValue<std::optional<CpuIsa>>> isas = {
       {"auto", std::nullopt},
       {name(CpuIsa::scalar), CpuIsa::scalar},
       {name(CpuIsa::avx2), CpuIsa::avx2},
       {name(CpuIsa::avx512), CpuIsa::avx512},
       {name(CpuIsa::avx512_fp16), CpuIsa::avx512_fp16},
       {name(CpuIsa::amx), CpuIsa::amx}};
-  std::vector<Choice<std::optional<WeightFormat>>> weights = {{"auto", std::nullopt}};
+  std::vector<NamedValue<std::optional<WeightFormat>>> weights = {{"auto", std::nullopt}};
   for (const WeightFormat format : kWeightFormats) {
     weights.push_back({name(format), format});
   }
@@ -474,28 +300,40 @@ std::vector<SettingsField> engine_fields() {
                          "a lossy policy are kept once they recur",
                          TESSERA_AT(engine.prefix_cache)),
       ladder_field(),
+      text_field("kv-events", "ENDPOINT",
+                 "ZeroMQ endpoint at which routers learn what the prefix cache holds, in vLLM's "
+                 "form: tcp://*:PORT listens, tcp://HOST:PORT connects; prompts are in it in plain "
+                 "text; default: none",
+                 TESSERA_AT(kv_events.endpoint)),
+      text_field("kv-events-topic", "TEXT",
+                 "first part of these messages; llm-d's router expects kv@POD@MODEL",
+                 TESSERA_AT(kv_events.topic)),
       floor_field(),
       bytes_field("kv-memory", 0,
                   "size of the KV cache on each rank, with residual buffers and tables, such as "
                   "512MiB or 2GiB; 0: room for --max-sequences of --context tokens",
                   TESSERA_AT(engine.kv_bytes)),
-      integer_field("context", "TOKENS", {0, kMax},
+      choice_field<bool>("kv-populate", {{"on", true}, {"off", false}},
+                         "take the memory of the KV cache at start, so that a lack of it shows "
+                         "then; off: as pages are written",
+                         TESSERA_AT(engine.kv_populate)),
+      integer_field("context", "TOKENS", {0, kMaxInteger},
                     absl::StrCat("most tokens of a sequence, prompt and completion; 0: the model's "
                                  "own, at most ",
                                  EngineOptions().context),
                     TESSERA_AT(context)),
-      integer_field("max-step-tokens", "TOKENS", {1, kMax},
+      integer_field("max-step-tokens", "TOKENS", {1, kMaxInteger},
                     "budget of one step, prefill and decode together",
                     TESSERA_AT(engine.max_step_tokens)),
-      integer_field("max-sequences", "COUNT", {1, kMax}, "most sequences that run at once",
+      integer_field("max-sequences", "COUNT", {1, kMaxInteger}, "most sequences that run at once",
                     TESSERA_AT(engine.max_sequences)),
-      integer_field("max-queue", "COUNT", {1, kMax}, "most requests that wait; more are refused",
-                    TESSERA_AT(engine.max_queue)),
+      integer_field("max-queue", "COUNT", {1, kMaxInteger},
+                    "most requests that wait; more are refused", TESSERA_AT(engine.max_queue)),
   };
 }
 
 std::vector<SettingsField> process_fields() {
-  std::vector<Choice<std::string>> levels;
+  std::vector<NamedValue<std::string>> levels;
   for (const std::string_view level : kLogLevels) {
     levels.push_back({level, std::string(level)});
   }

@@ -28,8 +28,8 @@ class StopSignals {
   // leader, which ends when the leader does.
   void ignore();
 
-  // Sets the function that SIGHUP calls, on the thread of the signals; null: none. Waits for the end
-  // of a call that is running.
+  // Sets the function that SIGHUP calls, on the thread of the signals; null: none. Waits for the
+  // end of a call that is running.
   void on_hangup(std::function<void()> reload);
 
   // As wait().

@@ -70,6 +70,7 @@ std::string TextStream::finish() {
 std::string TextStream::release(bool final) {
   if (const std::optional<Match> match = first_match(held_, stop_)) {
     stopped_ = true;
+    found_ = held_.substr(match->begin, match->end - match->begin);
     held_.resize(match->begin);
     return std::exchange(held_, {});
   }

@@ -24,6 +24,7 @@ class TextStream {
 
   // True if a stop string was found. The caller cancels the request and reports FinishReason::stop.
   bool stopped() const { return stopped_; }
+  const std::string& stop() const { return found_; }  // the one that was found
 
  private:
   std::string release(bool final);
@@ -32,6 +33,7 @@ class TextStream {
   std::vector<std::string> stop_;
   std::string held_;
   bool stopped_ = false;
+  std::string found_;
 };
 
 }  // namespace tessera

@@ -48,7 +48,9 @@ trap summary EXIT
 
 build() {  # build PRESET [cmake --build arguments]
   preset=$1; shift
-  cmake --preset "$preset" -DTESSERA_TESTS=ON \
+  merge=""
+  [ -f "build/$preset/CMakeCache.txt" ] || merge=-DTESSERA_MERGE_SOURCES=ON
+  cmake --preset "$preset" -DTESSERA_TESTS=ON $merge \
     -DTESSERA_LONG_TESTS="$([ "$mode" = all ] && echo ON || echo OFF)" \
     -DTESSERA_SCALAR_ONLY="$([ "$mode$preset" = asan ] && echo ON || echo OFF)" >/dev/null
   cmake --build --preset "$preset" -j "$jobs" "$@"
@@ -74,6 +76,10 @@ skips() {  # skips COMMAND...: its exit status 77 says that it skipped
 skips_unreached() {  # skips_unreached COMMAND...: its exit status 69 says that the package index is not reached
   "$@" || { code=$?; [ "$code" -eq 69 ] || exit "$code"; }
 }
+attacks_under_asan() {  # the build of the fuzzers has ASan and UBSan
+  cmake --build --preset fuzz -j "$jobs" --target tessera-server
+  python3 tests/server/attack/attack_test.py build/fuzz/bin/tessera-server
+}
 unit_tests_of_changes() {
   sh tests/changed.sh | python3 tests/affected.py >"$minutes.tests"
   [ -s "$minutes.tests" ] || { echo "no unit test is affected"; return 0; }
@@ -97,6 +103,7 @@ case "$mode" in
     done
     part "cuda, every architecture" cuda "80-real;90a-real;90-virtual"
     part fuzz sh tests/fuzz/run.sh 20
+    part "attacks under ASan" attacks_under_asan
     part "release build" build release
     part "release tests" ctest --preset release -j "$jobs"
     part "live tokenizers" skips_unreached sh tests/models/text/live_tokenizers.sh

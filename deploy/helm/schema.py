@@ -26,6 +26,8 @@ DERIVED = {
     "tls-cert": "tls",
     "tls-key": "tls",
     "tensor-parallel": "ranks",
+    "kv-events": "kvEvents",
+    "kv-events-topic": "kvEvents",
 }
 
 # Forms of a setting's value, by the name of its kind in --help.
@@ -51,6 +53,7 @@ CONSTRAINTS = {
     "storage.size": QUANTITY,
     "storage.path": {"type": "string", "pattern": "^/"},
     "sharedMemory": QUANTITY,
+    "kvEvents.port": KINDS["PORT"],
     "probes.type": {"enum": ["http", "grpc"]},
     "service.type": {"enum": ["ClusterIP", "NodePort", "LoadBalancer"]},
     "disruptionBudget.maxUnavailable": {"type": ["integer", "string"], "pattern": "^[0-9]+%$"},

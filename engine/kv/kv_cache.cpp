@@ -22,7 +22,11 @@ std::unique_ptr<PrefixCache> make_prefix_cache(const KvCacheOptions& options, Kv
     const auto place = std::find(shape.formats.begin(), shape.formats.end(), format);
     ladder.push_back(static_cast<uint8_t>(place - shape.formats.begin()));
   }
-  return std::make_unique<PrefixCache>(arena, ladder, backend, stream, scratch);
+  auto cache = std::make_unique<PrefixCache>(arena, ladder, backend, stream, scratch);
+  if (options.prefix_events != nullptr) {
+    cache->report(*options.prefix_events, options.preset.policy.high);
+  }
+  return cache;
 }
 
 }  // namespace
@@ -39,7 +43,7 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::create(const KvCacheOptions& o
     }
   }
   std::unique_ptr<KvArena> arena = KvArena::make(shape, backend.memory, stream);
-  if (arena == nullptr) {
+  if (arena == nullptr || (options.populate && !arena->populate())) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the system refused ", shape.total_bytes(), " bytes of KV memory"));
   }

@@ -60,11 +60,12 @@ int64_t KvPlanning::own_pages(const KvSlot& slot, int32_t forked) const {
 }
 
 KvTightening KvPlanning::tightening(const KvSlot& slot) const {
-  SlotState of = slots_.at(slot);
-  KvTightening result{.steps = of.tightenings};
-  if (!of.compressed || of.floor >= 1) {
+  const SlotState& state = slots_.at(slot);
+  KvTightening result{.steps = state.tightenings};
+  if (!state.compressed || state.floor >= 1) {
     return result;
   }
+  SlotState of = state;
   if (of.tightenings == 0) {
     of.stored_share = stored_share(of, shape_, accounting_.rank_totals().ranks());
   }

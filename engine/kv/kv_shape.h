@@ -10,6 +10,8 @@
 
 namespace tessera {
 
+class PrefixEvents;
+
 struct KvCacheOptions {
   KvPreset preset = kKvPresetF16;
   std::vector<KvPreset> also = {};  // further presets of sequences; pages fit their formats too
@@ -24,10 +26,13 @@ struct KvCacheOptions {
   int32_t sliding_window = 0;  // of the model, in tokens; 0: none
   int32_t slots = 0;           // maximum number of sequences that hold pages at one time
   int32_t context = 0;         // tokens of the longest sequence
-  int64_t bytes = 0;  // of all that the cache allocates; 0: room for `slots` whole contexts
+  int64_t bytes = 0;      // of all that the cache allocates; 0: room for `slots` whole contexts
+  bool populate = false;  // make all of it resident at once
   // With tensor parallelism each rank has a cache for its own heads, and the head counts above are
   // those of one rank. Null: one process has all heads. Not owned; outlives the cache.
   Communicator* ranks = nullptr;
+  // Receives what enters and leaves the prefix cache. Null: none does. Not owned; outlives it.
+  PrefixEvents* prefix_events = nullptr;
 };
 
 // Properties of a model that decide if it can be used with a policy.

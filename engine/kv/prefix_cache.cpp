@@ -84,6 +84,33 @@ std::span<const int32_t> PrefixCache::block(std::span<const int32_t> tokens, int
   return tokens.subspan(static_cast<size_t>(index) * length, length);
 }
 
+void PrefixCache::report(PrefixEvents& events, KvFormat format) {
+  TESSERA_CHECK(tree_.size() == 0, "events are reported from an empty cache on");
+  events.begin(arena_.shape().prefix_blocks(), prefix_block_tokens());
+  reported_root_ = tree_.root("", tier_of_level_[level_of(format)]);
+  events_ = &events;
+}
+
+PrefixTree::Node PrefixCache::add(Node parent, std::span<const int32_t> tokens, uint64_t hash,
+                                  const Holder& holder) {
+  const Node node = tree_.insert(parent, tokens, hash, holder.own_level, holder.grade);
+  if (events_ != nullptr) {
+    if (parent < 0 && parent != reported_root_) {
+      events_->stored_unnamed(node);
+    } else {
+      events_->stored(node, parent, tokens);
+    }
+  }
+  return node;
+}
+
+void PrefixCache::erase(Node leaf) {
+  if (events_ != nullptr) {
+    events_->removed(leaf);
+  }
+  tree_.erase(leaf);
+}
+
 // ---- match
 
 KvMatch PrefixCache::match(const KvPrompt& prompt, int32_t blocks, const KvMatch& known) const {
@@ -164,7 +191,7 @@ int64_t PrefixCache::insert(int32_t slot, const KvPrompt& prompt, int32_t blocks
     }
     Node node = tree_.child(parent, tokens, hash);
     if (node == PrefixTree::kNone) {
-      node = tree_.insert(parent, tokens, hash, holder.own_level, holder.grade);
+      node = add(parent, tokens, hash, holder);
     } else if (is_replaceable(node, holder, replace_coarser)) {
       const int32_t handles[] = {node};
       backend_.kv_evict({arena_.pool(), handles}, stream_);
@@ -238,7 +265,7 @@ int32_t PrefixCache::hand_over(int32_t slot) {
     const Node parent = tree_.retreat(node);
     const int32_t handles[] = {node};
     backend_.kv_evict({arena_.pool(), handles}, stream_);
-    tree_.erase(node);
+    erase(node);
     --holder.blocks;
     holder.node = holder.blocks > 0 ? parent : PrefixTree::kNone;
     holder.stopped = true;
@@ -327,7 +354,7 @@ int64_t PrefixCache::evict(int64_t pages) {
     }
     gained += tree_.prefix_block_pages(tree_.level(node));
     handles_.push_back(node);
-    tree_.erase(node);
+    erase(node);
   }
   backend_.kv_evict({arena_.pool(), handles_}, stream_);
   counting_.evicted_blocks += std::ssize(handles_);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/kv/kv_usage.h"
+#include "engine/kv/prefix_events.h"
 #include "engine/kv/prefix_outline.h"
 #include "engine/kv/prefix_tree.h"
 #include "engine/kv/seen_paths.h"
@@ -63,6 +64,10 @@ class PrefixCache {
   // arena, backend and scratch outlive this.
   PrefixCache(KvArena& arena, std::span<const uint8_t> ladder, const Backend& backend,
               Stream stream, std::span<std::byte> demote_scratch);
+
+  // From now on `events` receives the blocks without a salt that are stored in this format: those
+  // that a router can tell from a prompt. Requires: the cache is empty; `events` outlives this.
+  void report(PrefixEvents& events, KvFormat format);
 
   // Host bytes for each block, besides its pages and page tables.
   static int64_t block_bytes(int32_t prefix_block_tokens) {
@@ -176,6 +181,9 @@ class PrefixCache {
   std::span<const int32_t> block(std::span<const int32_t> tokens, int32_t index) const;
   bool is_replaceable(PrefixTree::Node node, const Holder& holder, bool replace_coarser) const;
   void share(int32_t slot, PrefixTree::Node node);
+  PrefixTree::Node add(PrefixTree::Node parent, std::span<const int32_t> tokens, uint64_t hash,
+                       const Holder& holder);
+  void erase(PrefixTree::Node leaf);
   int64_t demote(uint8_t level, int64_t pages);
   int64_t evict(int64_t pages);
 
@@ -200,6 +208,8 @@ class PrefixCache {
   std::vector<int32_t> releases_;
   std::vector<PrefixTree::Node> released_;
   PrefixOutliner outliner_;
+  PrefixEvents* events_ = nullptr;  // null: none are reported
+  PrefixTree::Node reported_root_ = PrefixTree::kNone;
   PrefixCacheStats counting_;
 };
 

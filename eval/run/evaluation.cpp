@@ -30,9 +30,9 @@ int64_t tokens_of(const Item& item) {
 }
 
 // Runs a few items on all subjects, so that few of the reference's logits are in memory at a time.
-class Batch {
+class ItemGroup {
  public:
-  Batch(const Task& task, const EvaluationOptions& options, Journal& journal)
+  ItemGroup(const Task& task, const EvaluationOptions& options, Journal& journal)
       : task_(task), options_(options), journal_(journal) {}
 
   void add(size_t item, bool measure) { entries_.push_back({item, measure, {}, {}}); }
@@ -167,18 +167,18 @@ absl::StatusOr<TaskResults> evaluate(const Task& task,
   TaskResults out;
   out.results.assign(subjects.size(), std::vector<ItemResults>(task.items.size()));
   for (size_t i = 0; i < task.items.size();) {
-    Batch batch(task, options, journal);
+    ItemGroup group(task, options, journal);
     int64_t bytes = 0;
-    for (; i < task.items.size() && batch.size() < kItemsAtOnce; ++i) {
+    for (; i < task.items.size() && group.size() < kItemsAtOnce; ++i) {
       const Item& item = task.items[i];
       const int64_t logits = compared(item) * options.vocab * static_cast<int64_t>(sizeof(float));
-      if (!batch.empty() && bytes + logits > options.logits_bytes) {
+      if (!group.empty() && bytes + logits > options.logits_bytes) {
         break;
       }
       bytes += logits;
-      batch.add(i, !task.along);  // a long generation's prompt is too short to measure pages
+      group.add(i, !task.along);  // a long generation's prompt is too short to measure pages
     }
-    TESSERA_RETURN_IF_ERROR(batch.run(subjects, out));
+    TESSERA_RETURN_IF_ERROR(group.run(subjects, out));
   }
   return out;
 }

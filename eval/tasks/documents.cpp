@@ -28,7 +28,7 @@ constexpr std::string_view kColors[] = {"black", "blue",   "brown", "gray",  "gr
 
 // The reference must answer 80 % of a task. SmolLM2-135M-Instruct does so for materials and colors
 // in 1024 tokens; the others are for larger models (eval/README.md).
-constexpr DocumentKind kKinds[] = {
+constexpr DocumentKind kDocumentKinds[] = {
     {"materials", "materials of things, told in prose", " The {k} is made of {v}.", kMaterials,
      true},
     {"colors", "colors of things, told in prose", " The color of the {k} is {v}.", kColors, true},
@@ -179,7 +179,7 @@ class Document {
 }  // namespace
 
 std::span<const DocumentKind> document_kinds() {
-  return kKinds;
+  return kDocumentKinds;
 }
 
 std::string_view name_of(Asked asked) {

@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-constexpr RetrievalKind kKinds[] = {
+constexpr RetrievalKind kRetrievalKinds[] = {
     {"passkey", "one pass key told in prose, asked for at the end",
      " The pass key is {v}. Remember it.", ".", Material::Kind::word, Material::Kind::number, true},
     {"multikey", "one of many pairs of a word and a number, nothing else in the context",
@@ -144,7 +144,7 @@ class Question {
 }  // namespace
 
 std::span<const RetrievalKind> retrieval_kinds() {
-  return kKinds;
+  return kRetrievalKinds;
 }
 
 Task make_retrieval(const RetrievalKind& kind, const RetrievalGrid& grid,

@@ -39,10 +39,11 @@ std::string draw_list(Material& material, Material::Kind kind, std::string_view 
 }
 
 Item copy_item(int32_t length, const Tokenizer& tokenizer, Material& material) {
-  constexpr Material::Kind kKinds[] = {Material::Kind::word, Material::Kind::name,
-                                       Material::Kind::number, Material::Kind::hex};
+  constexpr Material::Kind kMaterialKinds[] = {Material::Kind::word, Material::Kind::name,
+                                               Material::Kind::number, Material::Kind::hex};
   const Shot shot = material.random().choice(std::span<const Shot>(kShots));
-  const Material::Kind kind = material.random().choice(std::span<const Material::Kind>(kKinds));
+  const Material::Kind kind =
+      material.random().choice(std::span<const Material::Kind>(kMaterialKinds));
   const std::string_view separator = material.random().below(2) == 0 ? " " : ", ";
   std::string context;
   SplitIds ids;

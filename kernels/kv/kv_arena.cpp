@@ -148,6 +148,11 @@ KvArena::KvArena(const KvArenaShape& shape, Memory memory)
   std::iota(free_list_.host.begin(), free_list_.host.end(), 0);
 }
 
+bool KvArena::populate() {
+  return memory_.arena.populate() && memory_.residuals.populate() &&
+         memory_.token_scores.populate() && memory_.query_sums.populate();
+}
+
 void KvArena::place_on_device() {
   const DeviceMemory& device = *memory_.device.get_deleter().memory;
   Cutter cutter(memory_.device.get());

@@ -107,6 +107,10 @@ class KvArena {
   // (kernels/op_cost.h).
   KvPool host_pool();
 
+  // Makes host memory resident that else becomes so as pages are written. A device's always is.
+  // Returns: false if the system does not have it.
+  bool populate();
+
   void wait() const;  // waits for the ops that were started on a device
   int64_t free_pages() const;
   // Returns: token counts of a slot's rows, all layers and KV heads in order. Valid until the next

@@ -14,8 +14,8 @@ namespace tessera {
 // some experts for each token. Rows are grouped by expert, so that each expert's weights are read
 // once in a step. A rank has experts [first_expert, first_expert + own experts).
 
-// The rows of a step by expert: experts ascend, and tokens ascend within an expert. Not owned; in
-// the backend's memory.
+// The rows of a step by expert: experts ascend, and tokens ascend within an expert. In the
+// backend's memory, not owned.
 struct ExpertRows {
   std::span<int32_t> offsets;  // [own experts + 1]: the first row of each expert, then the end
   std::span<int32_t> tokens;   // [tokens * chosen]: the token of each row; 0 beyond the end

@@ -39,6 +39,8 @@ void take_line(std::string_view line, double value, ServerReading& reading) {
     add(reading.prefix_hits, value);
   } else if (name == "vllm:num_preemptions_total") {
     add(reading.preemptions, value);
+  } else if (name == "tessera:kv_tightenings_total") {
+    add(reading.tightenings, value);
   } else if (name == "process_resident_memory_bytes") {
     add(reading.resident_bytes, value);
   } else if (name == "tessera:prefix_cache_bytes") {

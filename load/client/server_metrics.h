@@ -20,6 +20,7 @@ struct ServerReading {
   std::optional<double> prefix_queries;      // tokens, since the server's start
   std::optional<double> prefix_hits;
   std::optional<double> preemptions;
+  std::optional<double> tightenings;     // steps of KV budgets (tessera-server)
   std::optional<double> resident_bytes;  // memory of the server's process
 
   double kv_bytes_total() const;

@@ -18,6 +18,7 @@ inline constexpr double kChartWidth = 486;
 inline constexpr double kChartHeight = 330;
 inline constexpr Axis::Range kChartX = {70, 462};
 inline constexpr Axis::Range kChartY = {280, 22};  // bottom, top
+inline constexpr double kSmallestMs = 1e-3;        // a logarithmic axis of times begins here
 
 void draw_axes(Svg& svg, const Axis& x, const Axis& y, const char* x_title, const char* y_title);
 // Draws the lines and, above them, their labels.

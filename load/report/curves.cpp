@@ -13,7 +13,6 @@ namespace {
 using nlohmann::json;
 
 constexpr double kMiB = 1 << 20;
-constexpr double kSmallestMs = 1e-3;
 
 // A value of each rate of a report; nothing where the report has none.
 struct Measure {

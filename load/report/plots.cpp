@@ -14,8 +14,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kSmallestMs = 1e-3;
-
 // Cumulative distribution: the share of values at most so large, from a histogram's buckets.
 ChartLine distribution_line(const std::string& label, const Json& measure) {
   ChartLine line{label, {}};

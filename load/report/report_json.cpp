@@ -18,22 +18,22 @@ Json interval_json(const Interval& interval) {
 }
 
 Json histogram_json(const Histogram& histogram, int64_t independent, uint64_t seed) {
-  Json json = {{"unit", "s"},
-               {"count", histogram.count()},
-               {"independent", independent},
-               {"mean", histogram.mean()},
-               {"min", histogram.min()},
-               {"max", histogram.max()}};
+  Json report = {{"unit", "s"},
+                 {"count", histogram.count()},
+                 {"independent", independent},
+                 {"mean", histogram.mean()},
+                 {"min", histogram.min()},
+                 {"max", histogram.max()}};
   for (const double percent : kPercentiles) {
-    json[absl::StrCat("p", percent)] =
+    report[absl::StrCat("p", percent)] =
         interval_json(histogram.interval(percent / 100, independent, seed));
   }
   Json buckets = Json::array();
   for (const auto& [index, times] : histogram.buckets()) {
     buckets.push_back({Histogram::bucket_value(index), times});
   }
-  json["histogram"] = std::move(buckets);
-  return json;
+  report["histogram"] = std::move(buckets);
+  return report;
 }
 
 Json latency_json(const Measures& measures, uint64_t seed) {
@@ -230,6 +230,8 @@ Json server_json(const Trial& trial) {
       {"memory_growth_bytes", optional_json(memory_growth(trial))},
       {"prefix_hit_rate", queries && hits && *queries > 0 ? Json(*hits / *queries) : Json(nullptr)},
       {"preemptions", optional_json(difference(trial.after.preemptions, trial.before.preemptions))},
+      {"kv_tightenings",
+       optional_json(difference(trial.after.tightenings, trial.before.tightenings))},
       {"most_kv_bytes", most_kv},
       {"most_waiting", most_waiting},
       {"before", reading_json(trial.before)},

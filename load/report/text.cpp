@@ -49,6 +49,9 @@ std::string server_line(const Json& server) {
   if (!server["preemptions"].is_null()) {
     absl::StrAppendFormat(&line, ", %.0f preemptions", server["preemptions"].get<double>());
   }
+  if (const Json& steps = server["kv_tightenings"]; !steps.is_null() && steps.get<double>() > 0) {
+    absl::StrAppendFormat(&line, ", budgets tightened %.0f times", steps.get<double>());
+  }
   if (const Json& growth = server["memory_growth_bytes"]; !growth.is_null()) {
     absl::StrAppendFormat(&line, ", memory grew by %.1f MiB", growth.get<double>() / (1 << 20));
   }

@@ -45,8 +45,8 @@ struct TensorRule {
   int64_t (*cols)(const ModelConfig&);  // null: the tensor is a vector
   ShardAxis split;
   bool (*present)(const ModelConfig&);  // null: always
-  // Both are set for a part of a stored tensor, such as q of a fused qkv: all rows of the tensor,
-  // and the part's first one. Null: the tensor is the part.
+  // Both are for a part of a stored tensor, such as q of a fused qkv: all rows of the tensor, and
+  // the part's first one. Null: the tensor is the part.
   int64_t (*stored_rows)(const ModelConfig&) = nullptr;
   int64_t (*first_row)(const ModelConfig&) = nullptr;
 };

@@ -6,8 +6,8 @@
 namespace tessera::quantised {
 namespace {
 
-// qweight [inputs, outputs / 8] and qzeros [groups, outputs / 8]: each word has eight outputs, in the
-// order in which AutoAWQ's kernel unpacks them. scales [groups, outputs].
+// qweight [inputs, outputs / 8] and qzeros [groups, outputs / 8]: each word has eight outputs, in
+// the order in which AutoAWQ's kernel unpacks them. scales [groups, outputs].
 constexpr std::array<uint8_t, 8> kPlaces = {0, 4, 1, 5, 2, 6, 3, 7};
 constexpr QuantisationMark kMarks[] = {{"qweight", TensorType::i32}};
 

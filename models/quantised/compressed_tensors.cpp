@@ -94,6 +94,9 @@ absl::Status read_codes(const ModuleTensors& tensors, QuantisedMatrix& matrix) {
     int64_t extent = 0;
     const int64_t bytes = bytes_of(shape->type);  // not negative, so I32 is extended by zeros
     std::memcpy(&extent, shape->bytes.data() + (second ? bytes : 0), static_cast<size_t>(bytes));
+    if (extent < 1 || extent > int64_t{1} << 40) {
+      return absl::InvalidArgumentError(absl::StrCat("weight_shape: holds ", extent));
+    }
     (second ? matrix.cols : matrix.rows) = extent;
   }
   matrix.codes.packed = StoredIntegers::Neighbours::inputs;

@@ -8,9 +8,9 @@
 namespace tessera::quantised {
 namespace {
 
-// qweight [inputs / 8, outputs]: each word has eight inputs (four of 8 bits). qzeros [groups, outputs
-// / 8], in checkpoint_format "gptq" one less than the zero point. scales [groups, outputs]. g_idx:
-// the group of each input.
+// qweight [inputs / 8, outputs]: each word has eight inputs (four of 8 bits). qzeros [groups,
+// outputs / 8], in checkpoint_format "gptq" one less than the zero point. scales [groups, outputs].
+// g_idx: the group of each input.
 constexpr QuantisationMark kMarks[] = {{"qweight", TensorType::i32}};
 
 absl::Status read_config(JsonFields& fields, QuantisationConfig& config) {

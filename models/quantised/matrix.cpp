@@ -107,7 +107,7 @@ float scale_at(const StoredScales& scales, int64_t row, int64_t col) {
   const int64_t block_row = row / scales.outputs;
   const int64_t block_col = col / scales.inputs;
   const TensorShape& shape = scales.tensor.shape;
-  const int64_t width = shape.empty() ? 1 : shape.back();
+  const int64_t width = shape.size() < 2 ? 1 : shape[1];
   float scale;
   read_f32(scales.tensor,
            scales.transposed ? block_col * width + block_row : block_row * width + block_col,

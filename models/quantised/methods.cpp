@@ -172,8 +172,10 @@ absl::StatusOr<WeightFormat> grouped_format(int64_t bits, int64_t group, bool ze
       return line.format;
     }
   }
+  const std::string inputs = group == WeightEncoding::kWholeRow ? "all" : absl::StrCat(group);
   return absl::UnimplementedError(absl::StrCat(
-      "weights of ", bits, " bits in groups of ", group, zeros ? " with zero points" : "",
+      "weights of ", bits, " bits in groups of ", inputs, " inputs",
+      zeros ? " with zero points" : "",
       " are not supported; supported are 4 bits, and 8 without zero points, in groups of 32, 64, "
       "128 or all inputs"));
 }

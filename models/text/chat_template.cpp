@@ -1,6 +1,7 @@
 #include "models/text/chat_template.h"
 
 #include <algorithm>
+#include <array>
 #include <ctime>
 #include <utility>
 

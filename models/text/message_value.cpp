@@ -1,7 +1,9 @@
 #include "models/text/message_value.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,11 +19,14 @@ using jinja::None;
 using jinja::Text;
 using jinja::Value;
 
-bool is_plain_role(std::string_view role) {
-  return role.size() <= 64 && std::all_of(role.begin(), role.end(), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                  c == '_' || c == '-';
-         });
+// Roles of published templates, of which some make a special token: "<|user|>". Another role must
+// not become one: "end" would end the turn.
+constexpr std::array<std::string_view, 9> kRoles = {"assistant", "developer",   "function",
+                                                    "ipython",   "observation", "system",
+                                                    "tool",      "tool_call",   "user"};
+
+bool is_known_role(std::string_view role) {
+  return std::find(kRoles.begin(), kRoles.end(), role) != kRoles.end();
 }
 
 void add(Dict& dict, const char* key, Value value) {
@@ -59,7 +64,7 @@ absl::StatusOr<Value> call_value(const ToolCall& call, MessageStyle style) {
 
 absl::StatusOr<Value> message_value(const ChatMessage& message, MessageStyle style) {
   Dict dict;
-  add(dict, "role", Value(Text(repair_utf8(message.role), !is_plain_role(message.role))));
+  add(dict, "role", Value(Text(repair_utf8(message.role), !is_known_role(message.role))));
   const bool none = style.null_content && message.content.empty() && !message.tool_calls.empty();
   add(dict, "content", none ? Value(None{}) : Value(Text(repair_utf8(message.content), true)));
   if (!message.tool_calls.empty()) {

@@ -16,6 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxBytes = 512 << 10;
+constexpr int kWhitespace = 4;  // at most between two parts of JSON, so that none is endless
 
 absl::StatusOr<Json> arguments_schema(const Tool& tool) {
   const Json any = {{"type", "object"}, {"additionalProperties", true}};
@@ -39,7 +40,10 @@ absl::StatusOr<Json> tag_of(const Tool& tool, const CallLayout& layout, std::str
   return Json{{"type", "tag"},
               {"begin", fmt::format("{}{}{}{}", begin, layout.before_name, tool.name,
                                     layout.before_arguments)},
-              {"content", {{"type", "json_schema"}, {"json_schema", std::move(schema)}}},
+              {"content",
+               {{"type", "json_schema"},
+                {"json_schema", std::move(schema)},
+                {"max_whitespace_cnt", kWhitespace}}},
               {"end", layout.after}};
 }
 
@@ -129,7 +133,8 @@ absl::StatusOr<std::optional<GrammarSpec>> calls_or(const ToolUse& use, const To
   if (format.layout.prompt.empty()) {
     elements.front() = elements.front().at("elements").at(1);
   }
-  elements.push_back({{"type", "json_schema"}, {"json_schema", schema}});
+  elements.push_back(
+      {{"type", "json_schema"}, {"json_schema", schema}, {"max_whitespace_cnt", kWhitespace}});
   return spec_of({{"type", "or"}, {"elements", std::move(elements)}});
 }
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,8 +18,9 @@
 namespace tessera {
 namespace {
 
-// Maximum prompt tokens with log probabilities in one message, because clients limit its size.
-constexpr std::size_t kPromptTokens = 256;
+// Maximum tokens in one message, because clients limit its size. With log probabilities each is
+// some KiB.
+constexpr std::size_t kMessageTokens = 256;
 
 // Returns: the call's deadline on the engine's clock; none if it is more than a year away.
 std::optional<std::chrono::steady_clock::time_point> deadline_of(
@@ -27,6 +30,20 @@ std::optional<std::chrono::steady_clock::time_point> deadline_of(
     return std::nullopt;
   }
   return std::chrono::steady_clock::now() + left;
+}
+
+// Memory of a token that waits.
+std::size_t bytes_of(const SeenToken& token) {
+  constexpr std::size_t kAllocation = 16;
+  return sizeof(token) + kAllocation + token.top.size() * sizeof(TokenLogprob);
+}
+
+// Moves the first tokens to `taken`, as many as one message may have.
+void take_first(std::deque<SeenToken>& tokens, std::vector<SeenToken>& taken) {
+  const auto end =
+      tokens.begin() + static_cast<std::ptrdiff_t>(std::min(kMessageTokens, tokens.size()));
+  taken.assign(std::make_move_iterator(tokens.begin()), std::make_move_iterator(end));
+  tokens.erase(tokens.begin(), end);
 }
 
 // Returns: the queue timeout in the call's metadata; none without.
@@ -71,8 +88,8 @@ struct GenerateCall::Sequence final : EventSink {
   std::optional<tessera::Finish> taken_finish;
 
   // Guarded by the call's mutex.
-  std::vector<SeenToken> prompt;
-  std::vector<SeenToken> pending;
+  std::deque<SeenToken> prompt;
+  std::deque<SeenToken> pending;
   std::optional<tessera::Finish> finish;
 };
 
@@ -105,7 +122,7 @@ GenerateCall* GenerateCall::refuse(const Shared& shared, grpc::ServerContextBase
 }
 
 GenerateCall::GenerateCall(const Shared& shared, grpc::ServerContextBase& context)
-    : shared_(shared), context_(context) {
+    : shared_(shared), context_(context), pending_room_(shared.service.budget()) {
   shared_.calls.open();
 }
 GenerateCall::~GenerateCall() = default;
@@ -195,7 +212,7 @@ void GenerateCall::add(Sequence& sequence, SeenToken token) {
   if (gone_ || too_slow_) {
     return;
   }
-  if (pending_tokens_ == shared_.max_pending_tokens) {
+  if (pending_tokens_ == shared_.max_pending_tokens || !pending_room_.add(bytes_of(token))) {
     too_slow_ = true;
     return cancel(std::move(lock));
   }
@@ -251,14 +268,16 @@ GenerateCall::Taken GenerateCall::take() {
 
 // Moves pending events into the taken_ members. Requires: mutex_ is held.
 void GenerateCall::take_from(Sequence& sequence) {
-  const auto some = sequence.prompt.begin() +
-                    static_cast<std::ptrdiff_t>(std::min(kPromptTokens, sequence.prompt.size()));
-  sequence.taken_prompt.assign(sequence.prompt.begin(), some);
-  sequence.prompt.erase(sequence.prompt.begin(), some);
+  take_first(sequence.prompt, sequence.taken_prompt);
   sequence.taken.clear();
   if (sequence.prompt.empty()) {
-    sequence.taken.swap(sequence.pending);
+    take_first(sequence.pending, sequence.taken);
     pending_tokens_ -= sequence.taken.size();
+    for (const SeenToken& token : sequence.taken) {
+      pending_room_.remove(bytes_of(token));
+    }
+  }
+  if (sequence.prompt.empty() && sequence.pending.empty()) {
     sequence.taken_finish = std::exchange(sequence.finish, std::nullopt);
   }
 }

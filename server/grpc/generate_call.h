@@ -15,6 +15,7 @@
 #include "server/grpc/stream_writer.h"
 #include "server/grpc/wire.h"
 #include "server/service.h"
+#include "server/stream_room.h"
 #include "tessera/v1/inference.pb.h"
 
 namespace tessera {
@@ -102,10 +103,11 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   std::mutex mutex_;  // guards the fields below, and the pending events of the sequences
   std::vector<RequestId> ids_;
   std::size_t pending_tokens_ = 0;
-  bool writing_ = true;     // the writing side has an owner
-  bool cancelled_ = false;  // passed on to the engine as soon as there are ids
-  bool gone_ = false;       // the client has disconnected, or its deadline has passed
-  bool too_slow_ = false;   // the client left more than max_pending_tokens unread
+  StreamRoom pending_room_;  // of these tokens
+  bool writing_ = true;      // the writing side has an owner
+  bool cancelled_ = false;   // passed on to the engine as soon as there are ids
+  bool gone_ = false;        // the client has disconnected, or its deadline has passed
+  bool too_slow_ = false;    // the client left more tokens unread than may wait
 };
 
 }  // namespace tessera

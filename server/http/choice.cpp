@@ -21,6 +21,7 @@ Choice::Choice(Args args)
       reasoning_(args.request.reasoning),
       generation_(std::move(args.generation)),
       queue_(std::move(args.queue)) {
+  queue_->when_cut_off([&service = service_, id = id()] { service.cancel(id); });
   text.index = args.index;
   text.first = true;
   if (args.notation) {
@@ -84,6 +85,7 @@ void Choice::take_token(const TokenQueue::Token& token) {
     service_.stop(generation_);
     read({}, /*end=*/true);
     text.finish_reason = "stop";
+    text.stop = generation_.text.stop();
   } else if (reader_ && reader_->complete()) {
     service_.stop(generation_);
     text.finish_reason = "tool_calls";
@@ -118,6 +120,7 @@ void Choice::take_finish(const Finish& finish) {
       break;
     case FinishReason::length:
       text.finish_reason = generation_.text.stopped() ? "stop" : "length";
+      text.stop = generation_.text.stop();
       break;
     case FinishReason::cancelled:
       failure = finish.status.ok()
@@ -129,6 +132,20 @@ void Choice::take_finish(const Finish& finish) {
       failure = finish.status.ok() ? absl::InternalError("the engine failed") : finish.status;
       break;
   }
+}
+
+void Choice::take_cut_off() {
+  failure = absl::ResourceExhaustedError(
+      "the client reads this answer too slowly, and other requests fill this server's memory");
+}
+
+std::size_t Choice::printed_bytes() const {
+  std::size_t bytes = queue_->printed_bytes() + text.text.size();
+  for (const std::vector<ChosenToken>* tokens : {&prompt_, &text.prompt, &text.tokens}) {
+    bytes +=
+        tokens->empty() ? 0 : tokens->size() * printed_token_bytes(1 + tokens->back().top.size());
+  }
+  return bytes;
 }
 
 void Choice::clear() {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -35,16 +37,19 @@ class Choice {
   // Shows the log probabilities of the prompt `ids`, which come with the first events.
   void expect_prompt_logprobs(std::span<const int32_t> ids);
 
-  // Processes the events since the last call. Calls `print` after each token that produced text,
-  // and at the end.
+  static constexpr std::size_t kAllTokens = std::numeric_limits<std::size_t>::max();
+
+  // Processes the events since the last call, with `max_tokens` tokens at most. Calls `print` after
+  // each token that produced text, and at the end.
+  // Returns: true if tokens are left.
   template <typename Print>
-  void advance(Print&& print) {
-    TokenQueue::Events events = queue_->take();
+  bool advance(Print&& print, std::size_t max_tokens = kAllTokens) {
+    TokenQueue::Events events = queue_->take(finished() ? kAllTokens : max_tokens);
     if (events.finish) {
       kv = events.finish->kv;
     }
     if (finished()) {  // a stop string ended it in an earlier call
-      return;
+      return false;
     }
     take_prompt(events.prompt);
     for (const TokenQueue::Token& token : events.tokens) {
@@ -56,12 +61,16 @@ class Choice {
         print();
       }
     }
+    if (events.cut_off && !finished()) {
+      take_cut_off();
+    }
     if (events.finish && !finished()) {
       take_finish(*events.finish);
     }
     if (!text.finish_reason.empty()) {
       print();
     }
+    return events.more;
   }
 
   // Clears the text and tokens that were printed.
@@ -70,6 +79,11 @@ class Choice {
   // True if the engine has ended the sequence and reported its usage, or if the sequence failed.
   bool settled() const { return kv.has_value() || !failure.ok(); }
   bool finished() const { return !text.finish_reason.empty() || !failure.ok(); }
+  // Returns: about how many bytes its next events are as JSON, with what is not printed yet.
+  std::size_t printed_bytes() const;
+
+  // True if the echoed prompt or its log probabilities are not printed yet.
+  bool holds_prompt() const { return text.first && (echo_ || prompt_logprobs_); }
   RequestId id() const { return generation_.id; }
 
   // Mean log probability of the generated tokens.
@@ -85,6 +99,7 @@ class Choice {
   void take_prompt(std::span<const TokenQueue::Token> tokens);
   void take_token(const TokenQueue::Token& token);
   void take_finish(const Finish& finish);
+  void take_cut_off();
   void read(const std::string& piece, bool end);
   ChosenToken chosen(const TokenQueue::Token& token, int64_t offset) const;
   TokenText text_of(const TokenLogprob& token) const;

@@ -1,9 +1,6 @@
 #include "server/http/completion_answer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <chrono>
 #include <iterator>
 #include <mutex>
 #include <utility>
@@ -15,7 +12,6 @@
 #include "server/http/replies.h"
 #include "server/openai/error.h"
 #include "server/openai/response.h"
-#include "server/unique_id.h"
 
 namespace tessera {
 
@@ -23,31 +19,35 @@ namespace {
 
 // A piece larger than this is sent before more events are printed.
 constexpr std::size_t kPieceBytes = 64 << 10;
+constexpr std::size_t kTokensAtOnce = 64;
 
-int64_t unix_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
+std::size_t bytes_of(const Prompt& prompt) {
+  if (const auto* text = std::get_if<std::string>(&prompt)) {
+    return text->size();
+  }
+  if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) {
+    return ids->size() * sizeof(int32_t);
+  }
+  const Conversation& chat = std::get<Conversation>(prompt);
+  std::size_t bytes = chat.variables.size();
+  for (const ChatMessage& message : chat.messages) {
+    bytes += message.content.size() + message.reasoning.size();
+  }
+  for (const std::string& tool : chat.tools) {
+    bytes += tool.size();
+  }
+  return bytes;
 }
 
 class CompletionAnswer final : public HttpAnswer {
  public:
-  CompletionAnswer(Service& service, const CompletionRequest& request)
+  CompletionAnswer(Service& service, const CompletionRequest& request,
+                   std::unique_ptr<AnswerPrinter> printer)
       : service_(service),
+        printer_(std::move(printer)),
         stream_(request.stream),
-        continuous_usage_(request.continuous_usage),
         n_(request.n),
-        best_of_(std::max(request.n, request.best_of)) {
-    head_.chat = request.chat;
-    head_.id = fmt::format(
-        "{}{}", request.chat ? "chatcmpl-" : "cmpl-",
-        request.request_id.empty() ? fmt::format("{:016x}", unique_number()) : request.request_id);
-    head_.created = unix_seconds();
-    head_.model = service.model_name();
-    head_.logprobs = request.logprobs;
-    head_.prompt_logprobs = request.prompt_logprobs;
-    head_.usage = request.include_usage;
-  }
+        best_of_(std::max(request.n, request.best_of)) {}
 
   ~CompletionAnswer() override {
     for (const Choice& choice : choices_) {
@@ -59,7 +59,17 @@ class CompletionAnswer final : public HttpAnswer {
 
   // Submission after a grammar is compiled is work that grows with the request, too.
   std::size_t start_bytes() const override {
-    return stream_ && waiting_ == nullptr ? 0 : bytes_ + 1;
+    if (waiting_ != nullptr) {
+      return waiting_->bytes;
+    }
+    return stream_ ? 0 : printed_bytes();
+  }
+
+  // So is the first piece, if it repeats the prompt.
+  std::size_t more_bytes() const override {
+    const bool prompts = std::any_of(choices_.begin(), choices_.end(),
+                                     [](const Choice& choice) { return choice.holds_prompt(); });
+    return prompts ? printed_bytes() : 0;
   }
 
   // Submits the request, or waits for its grammar first: start() then submits it.
@@ -88,40 +98,28 @@ class CompletionAnswer final : public HttpAnswer {
 
   std::optional<HttpReply> start() override {
     if (const absl::Status status = resume(); !status.ok()) {
-      return error_reply(status);
+      return refusal(status);
     }
     if (waiting_ != nullptr) {
       return std::nullopt;
     }
-    if (stream_) {
-      HttpReply reply;
-      reply.content_type = "text/event-stream; charset=utf-8";
-      reply.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
-      reply.streamed = true;
-      return reply;
-    }
-    bool all = true;
-    for (Choice& choice : choices_) {
-      choice.advance([] {});
-      if (!choice.failure.ok()) {
-        return error_reply(choice.failure);
-      }
-      all = all && choice.settled();
-    }
-    return all ? std::optional(whole()) : std::nullopt;
+    return stream_ ? begin_stream() : whole_answer();
   }
 
   bool more(std::string& piece) override {
+    if (!std::exchange(begun_, true)) {
+      piece += printer_->begin(usage());
+    }
     for (Choice& choice : choices_) {
-      if (piece.size() >= kPieceBytes) {
-        return true;
-      }
-      if (!done(choice)) {
-        choice.advance([&] { print(choice, piece); });
+      bool left = !done(choice);
+      while (left) {
+        if (piece.size() >= kPieceBytes) {
+          return true;
+        }
+        left = choice.advance([&] { print(choice, piece); }, kTokensAtOnce);
       }
       if (!choice.failure.ok()) {
-        piece += print_error_event(choice.failure);
-        piece += kDoneEvent;
+        piece += printer_->failure(choice.failure);
         return false;
       }
     }
@@ -129,18 +127,58 @@ class CompletionAnswer final : public HttpAnswer {
                      [this](const Choice& choice) { return done(choice); })) {
       return true;
     }
-    if (head_.usage) {
-      piece += print_usage_event(head_, usage());
-    }
-    piece += kDoneEvent;
+    piece += printer_->end(usage());
     return false;
   }
 
  private:
+  // Returns: the head of a stream, with the events of the first tokens. Nothing before the engine
+  // sends something, so that a request that only waited is answered by its error's status.
+  std::optional<HttpReply> begin_stream() {
+    std::string events;
+    bool any = false;
+    for (Choice& choice : choices_) {
+      if (events.size() >= kPieceBytes) {
+        break;
+      }
+      choice.advance([&] { print(choice, events); }, kTokensAtOnce);
+      if (!choice.failure.ok() && events.empty()) {
+        return refusal(choice.failure);
+      }
+      any = any || done(choice);
+    }
+    if (!any && events.empty()) {
+      return std::nullopt;
+    }
+    begun_ = true;
+    HttpReply reply;
+    reply.body = printer_->begin(usage()) + events;
+    reply.content_type = "text/event-stream; charset=utf-8";
+    reply.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+    reply.streamed = true;
+    return reply;
+  }
+
+  std::optional<HttpReply> whole_answer() {
+    bool all = true;
+    for (Choice& choice : choices_) {
+      choice.advance([] {});
+      if (!choice.failure.ok()) {
+        return refusal(choice.failure);
+      }
+      all = all && choice.settled();
+    }
+    return all ? std::optional(whole()) : std::nullopt;
+  }
+
   // A request whose grammar is being compiled.
   struct Waiting {
     Waiting(CompletionRequest some_request, std::shared_ptr<HttpWaker> some_waker)
-        : request(std::move(some_request)), waker(std::move(some_waker)) {}
+        : request(std::move(some_request)), waker(std::move(some_waker)) {
+      for (const Prompt& prompt : request.prompts) {
+        bytes += bytes_of(prompt);
+      }
+    }
 
     void set(absl::StatusOr<GrammarStore::Grammar> result) {
       {
@@ -151,6 +189,7 @@ class CompletionAnswer final : public HttpAnswer {
     }
 
     CompletionRequest request;
+    std::size_t bytes = 1;  // of the prompts
     const std::shared_ptr<HttpWaker> waker;
     std::mutex mutex;  // guards the grammar
     std::optional<absl::StatusOr<GrammarStore::Grammar>> grammar;
@@ -173,10 +212,25 @@ class CompletionAnswer final : public HttpAnswer {
     return submit(std::move(waited->request), waited->waker);
   }
 
+  HttpReply refusal(const absl::Status& status) const {
+    HttpReply reply = error_reply(status);
+    reply.body = printer_->error(status);
+    return reply;
+  }
+
+  // At least 1.
+  std::size_t printed_bytes() const {
+    std::size_t bytes = 1;
+    for (const Choice& choice : choices_) {
+      bytes += choice.printed_bytes();
+    }
+    return bytes;
+  }
+
   // Usage has the engine's final numbers. So a choice that a stop string has ended is done only
   // when the engine has ended it too.
   bool done(const Choice& choice) const {
-    return head_.usage ? choice.settled() : choice.finished();
+    return printer_->shows_usage() ? choice.settled() : choice.finished();
   }
 
   absl::Status submit_prompt(const CompletionRequest& request, Prompt prompt,
@@ -185,7 +239,9 @@ class CompletionAnswer final : public HttpAnswer {
         request.stream || !request.each.stop.empty() || (notation_ && notation_->one_call);
     std::vector<std::shared_ptr<TokenQueue>> queues;
     for (int32_t i = 0; i < best_of_; ++i) {
-      queues.push_back(std::make_shared<TokenQueue>(waker, token_by_token));
+      queues.push_back(std::make_shared<TokenQueue>(
+          waker, token_by_token,
+          request.stream ? std::optional(StreamRoom(service_.budget())) : std::nullopt));
     }
     GenerateRequest each = request.each;
     const bool echo_text = request.echo && std::holds_alternative<std::string>(prompt);
@@ -238,8 +294,7 @@ class CompletionAnswer final : public HttpAnswer {
 
   // Prints the new text and tokens of a choice as one event.
   void print(Choice& choice, std::string& piece) {
-    piece +=
-        print_event(head_, choice.text, continuous_usage_ ? std::optional(usage()) : std::nullopt);
+    piece += printer_->part(choice.text, usage());
     choice.clear();
   }
 
@@ -263,7 +318,7 @@ class CompletionAnswer final : public HttpAnswer {
       }
     }
     HttpReply reply;
-    reply.body = print_completion(head_, texts, usage());
+    reply.body = printer_->whole(texts, usage());
     return reply;
   }
 
@@ -282,11 +337,11 @@ class CompletionAnswer final : public HttpAnswer {
   }
 
   Service& service_;
+  const std::unique_ptr<AnswerPrinter> printer_;
   const bool stream_;
-  const bool continuous_usage_;
+  bool begun_ = false;  // a stream
   const int32_t n_;
-  const int32_t best_of_;  // sequences of each prompt
-  CompletionHead head_;
+  const int32_t best_of_;                   // sequences of each prompt
   std::optional<AnswerNotation> notation_;  // of a chat
   int64_t prompt_tokens_ = 0;
   std::size_t bytes_ = 0;  // of rooms_
@@ -297,10 +352,10 @@ class CompletionAnswer final : public HttpAnswer {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HttpAnswer>> answer_completion(Service& service,
-                                                              CompletionRequest request,
-                                                              std::shared_ptr<HttpWaker> waker) {
-  auto answer = std::make_unique<CompletionAnswer>(service, request);
+absl::StatusOr<std::unique_ptr<HttpAnswer>> answer_completion(
+    Service& service, CompletionRequest request, std::unique_ptr<AnswerPrinter> printer,
+    std::shared_ptr<HttpWaker> waker) {
+  auto answer = std::make_unique<CompletionAnswer>(service, request, std::move(printer));
   TESSERA_RETURN_IF_ERROR(answer->begin(std::move(request), std::move(waker)));
   return answer;
 }

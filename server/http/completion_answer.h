@@ -3,17 +3,18 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "server/http/answer_printer.h"
 #include "server/http/handler.h"
 #include "server/openai/request.h"
 
 namespace tessera {
 
-// Submits a completion or chat and returns its answer, whole or as server-sent events. Token ids
-// come from the engine thread; text and JSON are produced on the connection's thread.
+// Submits a completion or chat and returns its answer in a dialect, whole or as server-sent events.
+// Token ids come from the engine thread; text and JSON are produced on the connection's thread.
 // Requires: `service` outlives the answer.
 // Errors: as Service::generate; no sequence keeps running then.
-absl::StatusOr<std::unique_ptr<HttpAnswer>> answer_completion(Service& service,
-                                                              CompletionRequest request,
-                                                              std::shared_ptr<HttpWaker> waker);
+absl::StatusOr<std::unique_ptr<HttpAnswer>> answer_completion(
+    Service& service, CompletionRequest request, std::unique_ptr<AnswerPrinter> printer,
+    std::shared_ptr<HttpWaker> waker);
 
 }  // namespace tessera

@@ -218,6 +218,11 @@ asio::awaitable<bool> HttpConnection::serve_one() {
   if (args_.probes_only && !admission_.probe) {
     co_return co_await refuse(503, "this server has too many connections: try again later");
   }
+  // A request that needs no key gets no room for a body.
+  if (admission_.probe &&
+      parser_.content_length().value_or(kDiscardedBytes + 1) > kDiscardedBytes) {
+    co_return co_await refuse(413, "requests to this path have no body");
+  }
   received = co_await read_body();
   if (received != Received::request) {
     co_return co_await refuse(received);
@@ -280,14 +285,24 @@ asio::awaitable<bool> HttpConnection::answer(const HttpRequest& request) {
   if (auto* answer = std::get_if<std::unique_ptr<HttpAnswer>>(&result)) {
     co_return co_await answer_later(request, **answer);
   }
+  const HttpReply& reply = std::get<HttpReply>(result);
+  // A long reply counts until the client has it, as its request's body did.
+  ByteBudget::Share room;
+  if (reply.body.size() > kJoinedBytes && !admission_.probe) {
+    std::optional<ByteBudget::Share> taken = args_.work.budget.take(reply.body.size());
+    if (!taken) {
+      co_return co_await refuse(Received::no_room);
+    }
+    room = *std::move(taken);
+  }
   const bool open = stays_open(request);
-  co_return co_await send(request, std::get<HttpReply>(result), open) && open;
+  co_return co_await send(request, reply, open) && open;
 }
 
 asio::awaitable<bool> HttpConnection::answer_later(const HttpRequest& request, HttpAnswer& answer) {
-  const std::size_t bytes = answer.start_bytes();
   std::optional<HttpReply> reply;
   while (true) {
+    const std::size_t bytes = answer.start_bytes();
     if (bytes == 0) {
       reply = answer.start();
     } else if (!co_await on_pool(admission_.key_name, bytes, [&] { reply = answer.start(); })) {
@@ -333,20 +348,25 @@ asio::awaitable<bool> HttpConnection::stream(const HttpRequest& request, HttpAns
                                              std::string piece) {
   bool going = true;
   while (going && !peer_gone_) {
-    going = answer.more(piece);
+    const std::size_t bytes = answer.more_bytes();
+    if (bytes == 0) {
+      going = answer.more(piece);
+    } else if (!co_await on_pool(admission_.key_name, bytes, [&] { going = answer.more(piece); })) {
+      co_return false;
+    }
     if (piece.empty() && going) {
       co_await changed_.wait();
       continue;
     }
-    std::string bytes;
+    std::string sent;
     if (!piece.empty()) {
-      bytes = request.http_1_1 ? print_chunk(piece) : std::move(piece);
+      sent = request.http_1_1 ? print_chunk(piece) : std::move(piece);
       piece.clear();
     }
     if (!going && request.http_1_1) {
-      bytes += kLastChunk;
+      sent += kLastChunk;
     }
-    if (!bytes.empty() && !co_await write(bytes)) {
+    if (!sent.empty() && !co_await write(sent)) {
       co_return false;
     }
   }

@@ -32,11 +32,14 @@ class HttpAnswer {
   // Returns: the head, with the whole body unless it is `streamed`; nothing while it is not ready.
   virtual std::optional<HttpReply> start() = 0;
 
-  // Returns: bytes that start() may print at most, if they grow with the request. It then runs on
+  // Returns: about how many bytes start() prints, if they grow with the request. It then runs on
   // the work pool. 0: a constant amount of work, done on a thread of the listener.
   virtual std::size_t start_bytes() const { return 0; }
 
-  // Appends the available data to `piece`, of bounded size. On a thread of the listener.
+  // Returns: the same of the next more().
+  virtual std::size_t more_bytes() const { return 0; }
+
+  // Appends the available data to `piece`, of bounded size but for more_bytes().
   // Returns: false at the end of the body.
   // Requires: start() has returned a streamed head.
   virtual bool more(std::string& piece) = 0;
@@ -60,7 +63,7 @@ class HttpHandler {
 
   // Decides by the head alone, before the body is read. Called from several threads of the listener
   // at once, as handle() is.
-  // Returns: the reply to a request that is refused. Its body is not kept.
+  // Returns: the reply to a request that is refused, or answered by its head. Its body is not kept.
   virtual std::variant<HttpAdmission, HttpReply> admit(const HttpRequest& head) = 0;
 
   // Answers a request that was admitted.

@@ -23,6 +23,8 @@ HttpResult answer_models(const EndpointContext& context);
 HttpResult answer_model(const EndpointContext& context);
 HttpResult answer_completions(const EndpointContext& context);
 HttpResult answer_chat_completions(const EndpointContext& context);
+HttpResult answer_messages(const EndpointContext& context);
+HttpResult answer_count_tokens(const EndpointContext& context);
 HttpResult answer_cache(const EndpointContext& context);
 HttpResult answer_cache_flush(const EndpointContext& context);
 HttpResult answer_log_level(const EndpointContext& context);
@@ -62,6 +64,8 @@ inline constexpr Route kRoutes[] = {
     {"GET", "/v1/models/*", answer_model},
     {"POST", "/v1/completions", answer_completions, Access::key, Work::grows},
     {"POST", "/v1/chat/completions", answer_chat_completions, Access::key, Work::grows},
+    {"POST", "/v1/messages", answer_messages, Access::key, Work::grows},
+    {"POST", "/v1/messages/count_tokens", answer_count_tokens, Access::key, Work::grows},
     {"GET", "/v1/cache", answer_cache},
     {"POST", "/v1/cache/flush", answer_cache_flush, Access::admin},
     {"POST", "/v1/log-level", answer_log_level, Access::admin},

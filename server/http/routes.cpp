@@ -78,6 +78,7 @@ class LoggedAnswer final : public HttpAnswer {
     return reply;
   }
   std::size_t start_bytes() const override { return answer_->start_bytes(); }
+  std::size_t more_bytes() const override { return answer_->more_bytes(); }
   bool more(std::string& piece) override {
     const bool going = answer_->more(piece);
     complete_ = !going;
@@ -130,6 +131,11 @@ void Routes::attach(Service& service) {
 std::shared_ptr<const Caller> Routes::caller_of(const HttpRequest& head, Access access) const {
   const std::string_view site = head.header("sec-fetch-site");
   const bool own_page = site.empty() || site == "none" || site == "same-origin";
+  // Anthropic's clients send the key alone.
+  if (const std::string_view key = head.header("x-api-key");
+      !key.empty() && head.header("authorization").empty()) {
+    return options_.api_keys.find(fmt::format("Bearer {}", key), /*basic_too=*/false);
+  }
   return options_.api_keys.find(head.header("authorization"),
                                 /*basic_too=*/access == Access::page || own_page);
 }
@@ -158,7 +164,7 @@ absl::Status Routes::check_origin(const HttpRequest& head, Access access) const 
 // Returns: the reply to a request that is refused.
 std::optional<HttpReply> Routes::decide(const HttpRequest& head, HttpAdmission& admission) const {
   if (!options_.cors_origin.empty() && head.method == "OPTIONS") {
-    return std::nullopt;
+    return preflight_reply(head);
   }
   const Route* route = find_route(head.path);
   // A path that is not known needs a key too, so as not to reveal which paths exist.
@@ -224,9 +230,6 @@ HttpReply Routes::logged(HttpReply reply, const RequestRecord& record) const {
 
 HttpResult Routes::handle(const HttpRequest& request, const HttpAdmission& admission,
                           std::shared_ptr<HttpWaker> waker) {
-  if (request.method == "OPTIONS") {
-    return logged(preflight_reply(request), *admission.record);
-  }
   HttpResult result = dispatch(request, admission, std::move(waker));
   if (auto* reply = std::get_if<HttpReply>(&result)) {
     return logged(std::move(*reply), *admission.record);

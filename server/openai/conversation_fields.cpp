@@ -18,13 +18,6 @@ using Ordered = nlohmann::ordered_json;
 constexpr size_t kMaxTools = 512;
 constexpr size_t kMaxVariables = 64;
 
-bool is_tool_name(std::string_view name) {
-  return !name.empty() && name.size() <= 128 && std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-' || c == '.';
-  });
-}
-
 void read_tool(BodyFields& fields, const Ordered& value, const std::string& place, ToolUse& out) {
   const auto refuse = [&](const std::string& part, std::string_view message) {
     fields.refuse(place + part, message);
@@ -117,6 +110,13 @@ std::string read_variables(BodyFields& fields, const Ordered& ordered) {
 }
 
 }  // namespace
+
+bool is_tool_name(std::string_view name) {
+  return !name.empty() && name.size() <= 128 && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-' || c == '.';
+  });
+}
 
 ToolUse read_tools(BodyFields& fields, const Ordered& ordered) {
   ToolUse out;

@@ -12,6 +12,9 @@ namespace tessera {
 // Names of the members that read_tools() and read_conversation() take from ordered_members().
 inline constexpr std::string_view kConversationMembers[] = {"tools", "chat_template_kwargs"};
 
+// Returns: true for a name that grammars and templates can write as it is.
+bool is_tool_name(std::string_view name);
+
 // Reads tools, tool_choice and parallel_tool_calls. Errors are in `fields`.
 ToolUse read_tools(BodyFields& fields, const nlohmann::ordered_json& ordered);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -139,6 +140,13 @@ Json head_json(const CompletionHead& head, std::string_view object) {
   return {{"id", head.id}, {"object", object}, {"created", head.created}, {"model", head.model}};
 }
 
+// vLLM's field: the stop string that ended the text.
+void add_stop(const ChoiceText& choice, Json& item) {
+  if (!choice.stop.empty()) {
+    item["stop_reason"] = choice.stop;
+  }
+}
+
 Json reason_json(std::string_view reason) {
   return reason.empty() ? Json(nullptr) : Json(reason);
 }
@@ -223,6 +231,7 @@ std::string print_completion(const CompletionHead& head, std::span<const ChoiceT
     }
     item["logprobs"] = logprobs_json(head, choice);
     item["finish_reason"] = reason_json(choice.finish_reason);
+    add_stop(choice, item);
     if (head.prompt_logprobs && !head.chat) {
       item["prompt_logprobs"] = prompt_logprobs_json(choice.prompt, *head.prompt_logprobs);
     }
@@ -247,6 +256,7 @@ std::string print_event(const CompletionHead& head, const ChoiceText& part,
   }
   item["logprobs"] = part.tokens.empty() ? Json(nullptr) : logprobs_json(head, part);
   item["finish_reason"] = reason_json(part.finish_reason);
+  add_stop(part, item);
   Json json = head_json(head, head.chat ? "chat.completion.chunk" : "text_completion");
   json["choices"] = Json::array({std::move(item)});
   if (usage) {
@@ -277,15 +287,35 @@ std::string print_models(const ModelCard& model) {
 }
 
 std::string print_tokens(std::span<const int32_t> tokens, int32_t context,
-                         const std::optional<std::vector<std::string>>& texts) {
-  return dump({{"count", tokens.size()},
-               {"max_model_len", context},
-               {"tokens", std::vector<int32_t>(tokens.begin(), tokens.end())},
-               {"token_strs", texts ? Json(*texts) : Json(nullptr)}});
+                         const std::function<std::string(int32_t)>& text_of) {
+  std::string reply =
+      fmt::format(R"({{"count":{},"max_model_len":{},"tokens":[)", tokens.size(), context);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    fmt::format_to(std::back_inserter(reply), "{}{}", i > 0 ? "," : "", tokens[i]);
+  }
+  reply += R"(],"token_strs":)";
+  if (!text_of) {
+    return reply + "null}";
+  }
+  reply += '[';
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    reply += i > 0 ? "," : "";
+    reply += dump(text_of(tokens[i]));
+  }
+  reply += "]}";
+  return reply;
 }
 
 std::string print_prompt(std::string_view text) {
-  return dump({{"prompt", text}, {"content", text}});
+  const std::string printed = dump(text);
+  std::string reply;
+  reply.reserve(2 * printed.size() + 32);
+  reply += R"({"prompt":)";
+  reply += printed;
+  reply += R"(,"content":)";
+  reply += printed;
+  reply += '}';
+  return reply;
 }
 
 int64_t count_characters(std::string_view utf8) {

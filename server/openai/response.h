@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -47,6 +48,7 @@ struct ChoiceText {
   std::vector<CallPart> calls{};      // of a chat
   bool first = false;                 // chunk: the first chunk of this choice
   std::string_view finish_reason{};   // empty: not finished
+  std::string stop{};                 // the stop string that ended it
   std::vector<ChosenToken> tokens{};  // of this text; only with logprobs
   std::vector<ChosenToken> prompt{};  // only with prompt_logprobs
 
@@ -80,9 +82,10 @@ std::string print_model(const ModelCard& model);
 std::string print_models(const ModelCard& model);
 
 // Replies of /tokenize and /detokenize in vLLM's format, which serves llama-server's clients too
-// ("content" is its name for the text). `texts`: none if not requested, printed as null.
+// ("content" is its name for the text). `text_of`: of a token; none if texts are not requested,
+// printed as null. Both lists may be long, so nothing but the reply takes memory.
 std::string print_tokens(std::span<const int32_t> tokens, int32_t context,
-                         const std::optional<std::vector<std::string>>& texts);
+                         const std::function<std::string(int32_t)>& text_of);
 std::string print_prompt(std::string_view text);
 
 // Returns: number of characters (code points) of a text.

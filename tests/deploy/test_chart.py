@@ -33,6 +33,7 @@ SCENARIOS = {
         "extraVolumes": [{"name": "more", "emptyDir": {}}],
         "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
         "serviceAccount": {"annotations": {"a": "b"}}, "probes": {"type": "grpc"},
+        "kvEvents": {"enabled": True, "from": [{"podSelector": {}}]},
     },
     "volumes of the pods": {"workload": "StatefulSet", "storage": {"storageClass": "fast"},
                             "download": DOWNLOAD, "tls": {"secret": "certificate"},
@@ -213,11 +214,13 @@ def test_every_setting_can_be_set(tmp_path):
                            re.MULTILINE)) - {"config"}
     assert flags == set(properties) | set(SCHEMA.DERIVED)
     written, _ = server_settings(render(
-        {"apiKeys": {"keys": ["key"]}, "tls": {"secret": "certificate"}, "ranks": {"perPod": 2}}))
+        {"apiKeys": {"keys": ["key"]}, "tls": {"secret": "certificate"}, "ranks": {"perPod": 2},
+         "kvEvents": {"enabled": True}}))
     assert written["tensor-parallel"] == 2
     assert written["api-key-file"] == "/etc/tessera/keys/keys"
     assert written["tls-cert"] == "/etc/tessera/tls/tls.crt"
     assert written["tls-key"] == "/etc/tessera/tls/tls.key"
+    assert written["kv-events"] == "tcp://*:5557"
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -40,7 +40,7 @@ def test_the_adapter_serves_the_metrics_that_the_autoscaler_asks_for():
     assert served == {values["waitingMetric"], values["kvMetric"]}
 
 
-@pytest.mark.parametrize("document", ["kubernetes.md", "operate.md"])
+@pytest.mark.parametrize("document", ["kubernetes.md", "operate.md", "install.md", "upgrade.md"])
 def test_links_lead_somewhere(document):
     folder = ROOT / "docs/howto"
     links = re.findall(r"\]\((?!https?:)([^)#]+)", (folder / document).read_text())

@@ -50,6 +50,8 @@ TEST(EngineStep, AllocatesNothingFromArrivalToTheEnd) {
   options.max_queue = 64;
   // few pages, so that sequences are preempted
   options.kv_bytes = FakeEngine::kv_bytes(options, 5);
+  PrefixEvents events;
+  options.prefix_events = &events;
   FakeEngine fake(options);
   const auto sink = std::make_shared<NullSink>();
   for (int32_t i = 0; i < 40; ++i) {
@@ -78,6 +80,8 @@ TEST(EngineStep, AllocatesNothingFromArrivalToTheEnd) {
   EXPECT_EQ(allocations - before, 0);
   EXPECT_EQ(sink->finished, 40);
   EXPECT_GT(fake.engine->stats().preemptions, 0);
+  PrefixEvents::Batch batch;
+  EXPECT_TRUE(events.take(batch));
 }
 
 }  // namespace

@@ -162,8 +162,8 @@ TEST(EngineThread, SleepsWhenThereIsNothingToDo) {
   fake.submit(request_of(prompt_of(10), 5))->wait();
   const std::clock_t before = std::clock();
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  const double seconds = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
-  EXPECT_LT(seconds, 0.15) << "of processor time, in 0.3 s without work";
+  const double elapsed = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
+  EXPECT_LT(elapsed, 0.15) << "of processor time, in 0.3 s without work";
 }
 
 }  // namespace

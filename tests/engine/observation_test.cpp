@@ -14,11 +14,11 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr int32_t kContext = 128;
+constexpr int32_t kObservedContext = 128;
 
-EngineOptions options_of(int32_t max_step_tokens, int64_t arena_pages = 0) {
+EngineOptions observed_options(int32_t max_step_tokens, int64_t arena_pages = 0) {
   EngineOptions options;
-  options.context = kContext;
+  options.context = kObservedContext;
   options.max_sequences = 4;
   options.max_step_tokens = max_step_tokens;
   options.max_queue = 16;
@@ -76,7 +76,7 @@ struct Shape {
 class Observation : public testing::TestWithParam<Shape> {};
 
 TEST_P(Observation, TellsEveryPositionOnceInOrderBesideOtherLoad) {
-  FakeEngine fake(options_of(GetParam().max_step_tokens, GetParam().arena_pages));
+  FakeEngine fake(observed_options(GetParam().max_step_tokens, GetParam().arena_pages));
   std::vector<EngineRequest> requests;
   for (int32_t i = 0; i < 12; ++i) {
     EngineRequest request = request_of(prompt_of(45 + 4 * i, i), 20 + i % 5);
@@ -99,7 +99,7 @@ TEST_P(Observation, TellsEveryPositionOnceInOrderBesideOtherLoad) {
   EXPECT_EQ(fake.engine->stats().preemptions > 0, GetParam().arena_pages > 0);
   for (size_t i = 0; i < requests.size(); ++i) {
     SCOPED_TRACE("request " + std::to_string(i));
-    EXPECT_EQ(sinks[i]->tokens(), run_alone(requests[i], kContext).tokens);
+    EXPECT_EQ(sinks[i]->tokens(), run_alone(requests[i], kObservedContext).tokens);
     if (requests[i].observe_logits) {
       expect_logits_of_every_position(requests[i], *sinks[i]);
     } else {
@@ -120,7 +120,7 @@ INSTANTIATE_TEST_SUITE_P(Steps, Observation,
                          [](const auto& shape) { return shape.param.name; });
 
 TEST(PromptLogprobs, ComeWithTheLikeliestAlternatives) {
-  FakeEngine fake(options_of(32));
+  FakeEngine fake(observed_options(32));
   EngineRequest request = request_of(prompt_of(10), 1);
   request.sampling.prompt_logprobs = 4;
   struct Sink : RecordingSink {
@@ -141,7 +141,7 @@ TEST(PromptLogprobs, ComeWithTheLikeliestAlternatives) {
 }
 
 TEST(PromptLogprobs, FailTheRequestWhereTheModelSaysNothing) {
-  FakeEngine fake(options_of(32));
+  FakeEngine fake(observed_options(32));
   EngineRequest request = request_of({5, FakeModel::kPoison, 7}, 0);
   request.sampling.prompt_logprobs = 0;
   const auto sink = fake.submit(request);
@@ -152,7 +152,7 @@ TEST(PromptLogprobs, FailTheRequestWhereTheModelSaysNothing) {
 }
 
 TEST(PromptLogprobs, AreRefusedBeyondTheLimit) {
-  FakeEngine fake(options_of(32));
+  FakeEngine fake(observed_options(32));
   EngineRequest request = request_of(prompt_of(3), 1);
   request.sampling.prompt_logprobs = 21;
   request.sinks = {std::make_shared<RecordingSink>()};
@@ -161,8 +161,8 @@ TEST(PromptLogprobs, AreRefusedBeyondTheLimit) {
 }
 
 TEST(PrefillOnly, EndsWhenThePromptIsComputed) {
-  FakeEngine fake(options_of(8));
-  EngineRequest request = request_of(prompt_of(kContext), 0);
+  FakeEngine fake(observed_options(8));
+  EngineRequest request = request_of(prompt_of(kObservedContext), 0);
   request.observe_logits = true;
   request.sampling.prompt_logprobs = 1;
   const auto sink = fake.submit(request);
@@ -179,7 +179,7 @@ TEST(PrefillOnly, EndsWhenThePromptIsComputed) {
 }
 
 TEST(ForcedTokens, AreTakenEvenIfUnlikelyOrAStop) {
-  FakeEngine fake(options_of(32));
+  FakeEngine fake(observed_options(32));
   EngineRequest request = request_of(prompt_of(10), 1);
   request.ignore_eos = false;
   request.stop_ids = {9};
@@ -200,7 +200,7 @@ TEST(ForcedTokens, AreTakenEvenIfUnlikelyOrAStop) {
 }
 
 TEST(ForcedTokens, AreRefusedWhereTheyDoNotFit) {
-  FakeEngine fake(options_of(32));
+  FakeEngine fake(observed_options(32));
   const auto refusal = [&](EngineRequest request) {
     request.sinks = {std::make_shared<RecordingSink>()};
     return std::string(fake.engine->submit(std::move(request)).status().message());

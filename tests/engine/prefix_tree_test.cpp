@@ -14,10 +14,10 @@ namespace {
 
 using Node = PrefixTree::Node;
 
-constexpr int32_t kBlock = 4;
+constexpr int32_t kTreeBlock = 4;
 
 PrefixTree::Shape shape(int32_t blocks) {
-  PrefixTree::Shape shape{.blocks = blocks, .prefix_block_tokens = kBlock};
+  PrefixTree::Shape shape{.blocks = blocks, .prefix_block_tokens = kTreeBlock};
   shape.prefix_block_pages[0] = 4;
   shape.prefix_block_pages[1] = 2;
   shape.prefix_block_pages[2] = 1;

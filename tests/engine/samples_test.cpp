@@ -11,12 +11,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int32_t kContext = 256;
+constexpr int32_t kSampledContext = 256;
 constexpr int64_t kRow = FakeEngine::kHeads;  // pages of all heads for one group of tokens
 
-EngineOptions options_of(int32_t max_sequences, int64_t arena_pages = 0) {
+EngineOptions sampled_options(int32_t max_sequences, int64_t arena_pages = 0) {
   EngineOptions options;
-  options.context = kContext;
+  options.context = kSampledContext;
   options.max_sequences = max_sequences;
   options.max_step_tokens = 32;
   options.max_queue = 16;
@@ -34,7 +34,7 @@ using Sinks = std::vector<std::shared_ptr<RecordingSink>>;
 
 void expect_texts(const EngineRequest& request, const Sinks& sinks) {
   for (size_t i = 0; i < sinks.size(); ++i) {
-    EXPECT_EQ(sinks[i]->tokens(), run_alone(sample_of(request, i), kContext).tokens) << i;
+    EXPECT_EQ(sinks[i]->tokens(), run_alone(sample_of(request, i), kSampledContext).tokens) << i;
     ASSERT_TRUE(sinks[i]->finish().has_value());
     EXPECT_EQ(sinks[i]->finish()->reason, FinishReason::length);
     EXPECT_EQ(sinks[i]->events_after_finish(), 0);
@@ -48,7 +48,7 @@ void expect_all_free(const FakeEngine& fake) {
 }
 
 TEST(Samples, HaveTheTextsOfTheirSeedsAndComputeThePromptOnce) {
-  FakeEngine fake(options_of(8));
+  FakeEngine fake(sampled_options(8));
   const EngineRequest request = seeded(70, 10);
   const Sinks sinks = fake.submit_samples(request, 5);
   fake.step_until_idle();
@@ -60,7 +60,7 @@ TEST(Samples, HaveTheTextsOfTheirSeedsAndComputeThePromptOnce) {
 }
 
 TEST(Samples, ShareThePagesThatThePromptFills) {
-  FakeEngine fake(options_of(8));
+  FakeEngine fake(sampled_options(8));
   fake.submit_samples(seeded(190, 5), 3);
   for (int i = 0; i < 6 + 3; ++i) {
     fake.engine->step();
@@ -74,7 +74,7 @@ TEST(Samples, ShareThePagesThatThePromptFills) {
 TEST(Samples, OfEveryPromptLengthAroundAPageBorder) {
   for (int32_t length = 1; length <= 2 * FakeEngine::kPageTokens + 2; ++length) {
     SCOPED_TRACE(length);
-    FakeEngine fake(options_of(4));
+    FakeEngine fake(sampled_options(4));
     const EngineRequest request = seeded(length, 20);
     const Sinks sinks = fake.submit_samples(request, 3);
     fake.step_until_idle();
@@ -85,7 +85,7 @@ TEST(Samples, OfEveryPromptLengthAroundAPageBorder) {
 
 TEST(Samples, ShareThePromptAlsoWhenAllEndAtOnce) {
   for (const int32_t max_tokens : {0, 1}) {
-    FakeEngine fake(options_of(8));
+    FakeEngine fake(sampled_options(8));
     const EngineRequest request = seeded(60, max_tokens);
     const Sinks sinks = fake.submit_samples(request, 6);
     fake.step_until_idle();
@@ -96,7 +96,7 @@ TEST(Samples, ShareThePromptAlsoWhenAllEndAtOnce) {
 }
 
 TEST(Samples, BeyondTheSlotsForkFromThoseThatStillRun) {
-  FakeEngine fake(options_of(2));
+  FakeEngine fake(sampled_options(2));
   const EngineRequest request = seeded(50, 8);
   const Sinks sinks = fake.submit_samples(request, 5);
   fake.step_until_idle();
@@ -107,7 +107,7 @@ TEST(Samples, BeyondTheSlotsForkFromThoseThatStillRun) {
 
 TEST(Samples, ForkFromOneWhoseOpenGroupHasClosedSince) {
   for (const int32_t prompt : {60, 190}) {
-    FakeEngine fake(options_of(2));
+    FakeEngine fake(sampled_options(2));
     const EngineRequest request = seeded(prompt, 40);
     RequestId id = 0;
     const Sinks sinks = fake.submit_samples(request, 3, &id);
@@ -118,7 +118,7 @@ TEST(Samples, ForkFromOneWhoseOpenGroupHasClosedSince) {
     fake.engine->cancel(id + 1);
     fake.step_until_idle();
     for (const size_t i : {0u, 2u}) {
-      EXPECT_EQ(sinks[i]->tokens(), run_alone(sample_of(request, i), kContext).tokens);
+      EXPECT_EQ(sinks[i]->tokens(), run_alone(sample_of(request, i), kSampledContext).tokens);
     }
     const int32_t shared = (prompt - 1) / kKvGroup * kKvGroup;
     EXPECT_EQ(fake.engine->stats().prompt_tokens, prompt - 1 + 2 + prompt - shared);
@@ -127,7 +127,7 @@ TEST(Samples, ForkFromOneWhoseOpenGroupHasClosedSince) {
 }
 
 TEST(Samples, RunOneByOneInASingleSlot) {
-  FakeEngine fake(options_of(1));
+  FakeEngine fake(sampled_options(1));
   const EngineRequest request = seeded(20, 6);
   const Sinks sinks = fake.submit_samples(request, 4);
   fake.step_until_idle();
@@ -137,7 +137,7 @@ TEST(Samples, RunOneByOneInASingleSlot) {
 }
 
 TEST(Samples, WaitWherePagesDoNotSufficeForAllForks) {
-  FakeEngine fake(options_of(8, 7));
+  FakeEngine fake(sampled_options(8, 7));
   const EngineRequest request = seeded(60, 150);
   const Sinks sinks = fake.submit_samples(request, 6);
   fake.step_until_idle();
@@ -147,7 +147,7 @@ TEST(Samples, WaitWherePagesDoNotSufficeForAllForks) {
 }
 
 TEST(Samples, ThatArePreemptedTogetherAreComputedAnew) {
-  FakeEngine fake(options_of(4, 4));
+  FakeEngine fake(sampled_options(4, 4));
   EngineRequest request = seeded(130, 60);
   request.priority = 1;
   const Sinks sinks = fake.submit_samples(request, 3);
@@ -161,7 +161,7 @@ TEST(Samples, ThatArePreemptedTogetherAreComputedAnew) {
   fake.engine->kv().check_integrity();
   EXPECT_EQ(fake.engine->stats().running, 1);
   fake.step_until_idle();
-  EXPECT_EQ(first->tokens(), run_alone(urgent, kContext).tokens);
+  EXPECT_EQ(first->tokens(), run_alone(urgent, kSampledContext).tokens);
   expect_texts(request, sinks);
   expect_all_free(fake);
 }
@@ -170,7 +170,7 @@ TEST(Samples, AreCancelledOneByOne) {
   for (size_t cancelled = 0; cancelled < 4; ++cancelled) {
     for (int steps = 0; steps < 8; ++steps) {  // before, during and after prefill
       SCOPED_TRACE(testing::Message() << "sample " << cancelled << " after step " << steps);
-      FakeEngine fake(options_of(3));
+      FakeEngine fake(sampled_options(3));
       const EngineRequest request = seeded(70, 12);
       RequestId id = 0;
       Sinks sinks = fake.submit_samples(request, 4, &id);
@@ -185,7 +185,7 @@ TEST(Samples, AreCancelledOneByOne) {
       fake.step_until_idle();
       for (size_t i = 0; i < 4; ++i) {
         if (i != cancelled) {
-          EXPECT_EQ(sinks[i]->tokens(), run_alone(sample_of(request, i), kContext).tokens);
+          EXPECT_EQ(sinks[i]->tokens(), run_alone(sample_of(request, i), kSampledContext).tokens);
         }
       }
       expect_all_free(fake);
@@ -196,7 +196,7 @@ TEST(Samples, AreCancelledOneByOne) {
 TEST(Samples, ReceiveThePromptOnceEachAlsoIfTheFirstIsCancelledInIt) {
   for (int steps = 0; steps < 8; ++steps) {
     SCOPED_TRACE(steps);
-    EngineOptions options = options_of(3);
+    EngineOptions options = sampled_options(3);
     options.max_step_tokens = 16;
     FakeEngine fake(options);
     EngineRequest request = seeded(70, 4);
@@ -228,7 +228,7 @@ TEST(Samples, ReceiveThePromptOnceEachAlsoIfTheFirstIsCancelledInIt) {
 
 TEST(Samples, EndTogetherWithTheirDeadline) {
   std::chrono::steady_clock::time_point now;
-  EngineOptions options = options_of(3);
+  EngineOptions options = sampled_options(3);
   options.clock = [&] { return now; };
   FakeEngine fake(options);
   EngineRequest request = seeded(40, 30);
@@ -248,7 +248,7 @@ TEST(Samples, EndTogetherWithTheirDeadline) {
 }
 
 TEST(Samples, AreQueuedTogetherOrNotAtAll) {
-  EngineOptions options = options_of(1);
+  EngineOptions options = sampled_options(1);
   options.max_queue = 4;
   FakeEngine fake(options);
   EngineRequest request = seeded(10, 5);

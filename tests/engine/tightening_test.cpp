@@ -20,7 +20,7 @@
 namespace tessera {
 namespace {
 
-constexpr int32_t kContext = 640;
+constexpr int32_t kTightContext = 640;
 constexpr int32_t kSlots = 4;
 
 KvPreset preset_of(std::string_view name) {
@@ -34,7 +34,7 @@ KvPreset preset_of(std::string_view name) {
 class Tightening : public testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(write_random_checkpoint(directory_.path(), small_model(kContext), 5).ok());
+    ASSERT_TRUE(write_random_checkpoint(directory_.path(), small_model(kTightContext), 5).ok());
   }
 
   // row_pages: of each (layer, KV head); 0: enough for all.
@@ -44,7 +44,7 @@ class Tightening : public testing::Test {
     EngineOptions options;
     options.max_step_tokens = 128;
     options.max_sequences = kSlots;
-    options.context = kContext;
+    options.context = kTightContext;
     options.kv = preset;
     options.kv_also = also;
     options.max_queue = 64;
@@ -56,13 +56,14 @@ class Tightening : public testing::Test {
                             .head_dim = 32,
                             .query_heads = 4,
                             .slots = kSlots,
-                            .context = kContext};
+                            .context = kTightContext};
     options.kv_bytes =
         row_pages == 0 ? 0 : kv_memory(kv, std::max(row_pages, context_row_pages(kv) + 1));
-    auto model = Transformer::load(
-        directory_.path(),
-        {.weights = WeightFormat::f32, .limits = {128, kSlots, kContext}, .max_logits_rows = 5},
-        backend, threads_.stream());
+    auto model = Transformer::load(directory_.path(),
+                                   {.weights = WeightFormat::f32,
+                                    .limits = {128, kSlots, kTightContext},
+                                    .max_logits_rows = 5},
+                                   backend, threads_.stream());
     EXPECT_TRUE(model.ok()) << model.status();
     auto made = Engine::create(options, std::move(model).value(), backend, threads_.stream());
     EXPECT_TRUE(made.ok()) << made.status();

@@ -24,7 +24,7 @@ struct Preset {
   double accuracy;
 };
 // Typical numbers of a report on many presets.
-constexpr Preset kPresets[] = {
+constexpr Preset kReportedPresets[] = {
     {"f16", 6144, 0, 0.95},       {"f32", 12288, 6e-8, 0.95},      {"k8v8", 3168, 2e-4, 0.95},
     {"k8v4", 2400, 3e-3, 0.949},  {"k4v4", 1632, 0.03, 0.93},      {"k4v2", 1248, 0.21, 0.81},
     {"leankv", 1900, 8e-3, 0.94}, {"s70 <k8v8>", 1344, 0.05, 0.9},
@@ -32,7 +32,7 @@ constexpr Preset kPresets[] = {
 
 MetricReport metric(std::string name, std::string unit, int decimals) {
   MetricReport out{.name = std::move(name), .unit = std::move(unit), .decimals = decimals};
-  for (const Preset& preset : kPresets) {
+  for (const Preset& preset : kReportedPresets) {
     const double value = out.unit == "%" ? 100 * preset.accuracy : preset.kl;
     const bool none = out.unit != "%" && out.subjects.empty();
     out.subjects.push_back(none ? std::optional<Interval>()
@@ -54,7 +54,7 @@ Report many_presets() {
   multikey.grid = GridReport{"tokens", {256, 512, 1024, 1536}, {0, 0.25, 0.5, 0.75, 1}, {}};
   generation.course = CourseReport{};
   for (int i = 0; i < 10; ++i) generation.course->positions.push_back(50 + 100 * i);
-  for (const Preset& preset : kPresets) {
+  for (const Preset& preset : kReportedPresets) {
     SubjectReport& subject = report.subjects.emplace_back();
     const bool reference = report.subjects.size() == 1;
     subject.name = preset.name;
@@ -130,7 +130,7 @@ TEST(Report, PrintsAnAlignedTable) {
   size_t at = table.find("\n  preset");
   ASSERT_NE(at, std::string::npos);
   const size_t width = table.find('\n', at + 1) - at;
-  for (size_t row = 0; row < std::size(kPresets); ++row) {
+  for (size_t row = 0; row < std::size(kReportedPresets); ++row) {
     at += width;
     EXPECT_EQ(table.find('\n', at + 1) - at, width) << "row " << row;
   }

@@ -3,6 +3,7 @@
 #include "kernels/check.h"
 #include "models/text/chat_template.h"
 #include "nlohmann/json.hpp"
+#include "server/anthropic/messages_request.h"
 #include "server/openai/error.h"
 #include "server/openai/request.h"
 #include "tests/fuzz/fuzz_target.h"
@@ -48,6 +49,10 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto& conversation = std::get<Conversation>(chat->prompts.front());
     (void)chatml().render(conversation, {"<s>", "</s>", true, 0});
   }
+  const auto messages = parse_messages_request(body);
+  expect_a_clients_error(messages.status());
+  if (messages.ok()) expect_within_limits(*messages);
+  expect_a_clients_error(parse_count_tokens_request(body).status());
   expect_a_clients_error(parse_tokenize_request(body).status());
   expect_a_clients_error(parse_detokenize_request(body).status());
   return 0;

@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
@@ -296,6 +297,22 @@ TEST_F(KvPoolDeathTest, IntegrityNoticesWrongOwnersAHoleAndALoss) {
   EXPECT_DEATH(arena_->check_integrity(), "lost");
   arena_->pool().free_range->count += 2;
   EXPECT_DEATH(arena_->check_integrity(), "free");
+}
+
+TEST(MemoryMapping, TakesAllOfItsMemoryWhenPopulated) {
+  constexpr int64_t kPage = 4096;
+  constexpr int64_t kBytes = (int64_t{130} << 20) + 3 * kPage;
+  MemoryMapping mapping(kBytes);
+  ASSERT_NE(mapping.data(), nullptr);
+  std::vector<unsigned char> resident(kBytes / kPage);
+  const auto pages = [&] {
+    EXPECT_EQ(mincore(mapping.data(), kBytes, resident.data()), 0);
+    return std::count_if(resident.begin(), resident.end(), [](int page) { return page & 1; });
+  };
+  EXPECT_EQ(pages(), 0);
+  ASSERT_TRUE(mapping.populate());
+  EXPECT_EQ(pages(), kBytes / kPage);
+  EXPECT_TRUE(MemoryMapping().populate()) << "nothing to do";
 }
 
 }  // namespace

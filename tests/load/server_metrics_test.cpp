@@ -18,6 +18,7 @@ tessera:prefix_cache_bytes{model_name="m",state="unused"} 330
 vllm:num_requests_running{model_name="m"} 2
 vllm:num_requests_waiting{model_name="m"} 1
 vllm:prefix_cache_hits_total{model_name="m"} 64
+tessera:kv_tightenings_total{model_name="m"} 3
 broken
 )";
 
@@ -26,6 +27,7 @@ TEST(ServerMetrics, ReadsPrometheusText) {
   EXPECT_EQ(reading.running, 2);
   EXPECT_EQ(reading.waiting, 1);
   EXPECT_EQ(reading.prefix_hits, 64);
+  EXPECT_EQ(reading.tightenings, 3);
   EXPECT_EQ(reading.kv_bytes.at("k8v4"), 400);
   EXPECT_EQ(reading.kv_bytes_total(), 450);
   EXPECT_EQ(reading.held_bytes(), 450 - 350 + 20);

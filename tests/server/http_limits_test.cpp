@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -68,6 +69,10 @@ TEST_F(HttpLimits, ChecksTheKeyBeforeItReadsABody) {
       "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
       "Content-Length: 9\r\n\r\n");
   EXPECT_EQ(waits.read_response().status, 401) << "not told to continue";
+  HttpClient probe(port());
+  probe.send("GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8000000\r\n\r\n{");
+  EXPECT_EQ(probe.read_response().status, 413);
+  EXPECT_EQ(fake.budget.used(), 0U);
   HttpClient small(port());
   EXPECT_EQ(small.post("/v1/completions", R"({"prompt":"a"})").status, 401);
   EXPECT_EQ(
@@ -92,6 +97,18 @@ TEST_F(HttpLimits, TakesRoomForABodyAndReturnsIt) {
     std::this_thread::sleep_for(1ms);
   }
   EXPECT_EQ(fake.budget.used(), 0U);
+}
+
+TEST_F(HttpLimits, WaitsForABodyAsLongAsItComesSteadily) {
+  start_with_answers({.body_timeout = 200ms});
+  const std::string body = R"({"prompt":"a)" + std::string(12 << 10, ' ') + R"("})";
+  const std::string request = print_post("/v1/completions", body);
+  HttpClient steady(port());
+  for (std::size_t at = 0; at < request.size(); at += 2048) {
+    steady.send(request.substr(at, 2048));
+    std::this_thread::sleep_for(100ms);
+  }
+  EXPECT_EQ(steady.read_response().status, 200) << "after more than the timeout";
 }
 
 TEST_F(HttpLimits, RefusesABodyThatFindsNoRoom) {
@@ -122,6 +139,16 @@ TEST_F(HttpLimits, RefusesAnAnswerThatFindsNoRoomOrIsTooLarge) {
   EXPECT_EQ(fake.engine->requests(), 0U);
   others.reset();
   EXPECT_EQ(client.post("/v1/completions", ask).status, 200);
+}
+
+TEST_F(HttpLimits, AShortAnswerDoesNotWaitForLongTexts) {
+  start_with_answers();
+  std::promise<void> release;
+  fake.pool.submit("", 1 << 20, [released = release.get_future().share()] { released.wait(); });
+  HttpClient client(port());
+  EXPECT_EQ(client.post("/v1/completions", R"({"prompt":"a","max_tokens":50000})").status, 200)
+      << "by its own length, not by what it might have become";
+  release.set_value();
 }
 
 TEST_F(HttpLimits, CutsOffAClientThatDoesNotReadButNotASlowOne) {

@@ -221,6 +221,34 @@ TEST_F(HttpStream, AClientThatDoesNotReadIsDisconnectedAndDelaysNoOther) {
   EXPECT_TRUE(deaf.closed_by_server());
 }
 
+TEST_F(HttpStream, AClientThatLagsTakesRoomAndIsCutOffWhenThereIsNone) {
+  start();
+  HttpClient slow(port(), /*receive_bytes=*/4096);
+  slow.send(print_post("/v1/completions", R"({"prompt":"a","max_tokens":90000,"stream":true})"));
+  ASSERT_TRUE(fake.engine->wait_for_requests(1));
+  ASSERT_TRUE(slow.read_until("\r\n\r\n"));
+  const std::size_t before = fake.budget.used();
+  int emitted = 0;
+  for (; fake.budget.used() == before && emitted < 10'000'000; ++emitted) {
+    fake.engine->emit(0, "x");
+  }
+  ASSERT_GT(fake.budget.used(), before) << "after " << emitted << " tokens";
+  auto others = fake.budget.take(fake.budget.bytes() - fake.budget.used());
+  for (; !fake.engine->cancelled(0) && emitted < 20'000'000; ++emitted) {
+    fake.engine->emit(0, "x");
+  }
+  ASSERT_TRUE(fake.engine->cancelled(0)) << "after " << emitted << " tokens";
+  fake.engine->finish(0, FinishReason::cancelled);
+  const auto events = events_of(slow.read_response().body);
+  ASSERT_GE(events.size(), 3u);
+  EXPECT_THAT(events[events.size() - 2], HasSubstr("too slowly"));
+  EXPECT_EQ(events.back(), "[DONE]");
+  for (int i = 0; i < 1000 && fake.budget.used() > others->bytes(); ++i) {
+    std::this_thread::sleep_for(1ms);
+  }
+  EXPECT_EQ(fake.budget.used(), others->bytes());
+}
+
 TEST_F(HttpStream, ManyAtOnceAreNotInterleaved) {
   constexpr int kClients = 64;
   fake.engine->answer_with([](const EngineRequest& request) {

@@ -23,7 +23,7 @@ using testing::HasSubstr;
 
 constexpr char kPrompt[] = R"({"prompt":"Say","max_tokens":50})";
 
-// What the access log has, as text.
+// The lines of the access log.
 class LoggedRequests {
  public:
   LoggedRequests() {
@@ -163,6 +163,36 @@ TEST_F(HttpTenants, ARequestThatWaitedTooLongEndsWithItsReason) {
   const auto response = client.read_response();
   EXPECT_EQ(response.status, 504);
   EXPECT_THAT(response.body, HasSubstr("deadline has passed"));
+}
+
+TEST_F(HttpTenants, AStreamThatOnlyWaitedIsARefusalAndNotABrokenStream) {
+  start({}, {.api_keys = tenants_.keys()});
+  HttpClient client(port());
+  client.send(print_post("/v1/completions", R"({"prompt":"a","stream":true})", kHeaderA));
+  ASSERT_TRUE(fake.engine->wait_for_requests(1));
+  fake.engine->finish(0, FinishReason::cancelled,
+                      absl::ResourceExhaustedError("it has waited for its turn too long"));
+  const auto response = client.read_response();
+  EXPECT_EQ(response.status, 429);
+  EXPECT_THAT(response.body, HasSubstr("for its turn"));
+}
+
+TEST_F(HttpTenants, SeeTheirOwnPrefixesOnly) {
+  start_with_tenants();
+  PrefixOutline outline;
+  for (const char* const tenant : {"a", "b", "b"}) {
+    Caller caller;
+    caller.tenant.salt = tenant;
+    outline.blocks.emplace_back().salt = PrefixOutline::salt_mark(caller.cache_salt(""));
+  }
+  fake.engine->outline_as(outline);
+  const auto listed = [&](const char* header) {
+    const auto answer = nlohmann::json::parse(HttpClient(port()).get("/v1/cache", header).body);
+    return std::pair(answer.at("tree").at("units").size(),
+                     answer.at("tree").at("units_of_other_salts").get<int>());
+  };
+  EXPECT_EQ(listed(kHeaderA), std::pair(size_t{1}, 2));
+  EXPECT_EQ(listed(kHeaderB), std::pair(size_t{2}, 1));
 }
 
 TEST_F(HttpTenants, AreReadAgainWhileAnAnswerGoesOn) {

@@ -13,7 +13,9 @@
 #include <thread>
 #include <vector>
 
+#include "server/answer_bytes.h"
 #include "server/byte_budget.h"
+#include "server/http/token_queue.h"
 
 namespace tessera {
 namespace {
@@ -132,6 +134,56 @@ TEST(ByteBudget, GivesWhatIsLeftAndTakesItBack) {
   moved.release();
   EXPECT_EQ(budget.used(), 40U);
   second.reset();
+  EXPECT_EQ(budget.used(), 0U);
+}
+
+class CountingWaker final : public HttpWaker {
+ public:
+  void wake() override { ++wakes; }
+  std::atomic<int> wakes = 0;
+};
+
+TEST(TokenQueue, GivesTheOldestTokensAndTheEndAfterTheLast) {
+  const auto waker = std::make_shared<CountingWaker>();
+  TokenQueue queue(waker, /*wake_for_tokens=*/false);
+  for (const int32_t token : {1, 2, 3}) {
+    queue.on_token(token);
+  }
+  queue.on_finish(Finish());
+  EXPECT_EQ(waker->wakes, 1);
+  const TokenQueue::Events first = queue.take(2);
+  ASSERT_EQ(first.tokens.size(), 2U);
+  EXPECT_EQ(first.tokens[1].id, 2);
+  EXPECT_TRUE(first.more);
+  EXPECT_FALSE(first.finish) << "a token is left";
+  const TokenQueue::Events last = queue.take(2);
+  ASSERT_EQ(last.tokens.size(), 1U);
+  EXPECT_EQ(last.tokens[0].id, 3);
+  EXPECT_FALSE(last.more);
+  EXPECT_TRUE(last.finish);
+}
+
+TEST(TokenQueue, TakesRoomForTokensThatWaitAndDropsThemWithoutIt) {
+  ByteBudget budget(4 * kUnreadBytes);
+  TokenQueue queue(std::make_shared<CountingWaker>(), false, StreamRoom(&budget));
+  bool cancelled = false;
+  queue.when_cut_off([&] { cancelled = true; });
+  int32_t tokens = 0;
+  for (; budget.used() == 0 && tokens < 1'000'000; ++tokens) {
+    queue.on_token(tokens);
+  }
+  EXPECT_EQ(queue.take().tokens.size(), static_cast<std::size_t>(tokens));
+  EXPECT_EQ(budget.used(), 0U) << "none waits any more";
+  for (tokens = 0; !cancelled && tokens < 1'000'000; ++tokens) {
+    queue.on_token(tokens);
+  }
+  ASSERT_TRUE(cancelled);
+  EXPECT_GT(budget.used(), 2 * kUnreadBytes);
+  queue.on_token(0);
+  const TokenQueue::Events events = queue.take();
+  EXPECT_TRUE(events.cut_off);
+  EXPECT_EQ(events.tokens.size(), static_cast<std::size_t>(tokens) - 1)
+      << "in order, without a gap";
   EXPECT_EQ(budget.used(), 0U);
 }
 

@@ -26,7 +26,7 @@ class Rendering {
   virtual ~Rendering() = default;
 
   // Adds to the rendering's work. Every function charges for the values that it creates.
-  // Errors: ResourceExhausted above the limit (Context::max_work).
+  // Errors: InvalidArgument above the limit (Context::max_work).
   virtual absl::Status charge(size_t units) = 0;
   virtual Value make_namespace(Dict attributes) = 0;
   virtual std::string local_time(const std::string& format) = 0;

@@ -34,7 +34,7 @@ class Interpreter final : public Rendering {
 
   absl::Status charge(size_t units) override {
     if (units > context_.max_work - work_) {
-      return absl::ResourceExhaustedError("the template does more work than is allowed");
+      return absl::InvalidArgumentError("the template does more work than is allowed");
     }
     work_ += units;
     return absl::OkStatus();
@@ -69,7 +69,7 @@ class Interpreter final : public Rendering {
   absl::Status step(int line) {
     line_ = line;
     if (depth_ > kMaxCallDepth) {
-      return absl::ResourceExhaustedError("the template recurses too deeply");
+      return absl::InvalidArgumentError("the template recurses too deeply");
     }
     return charge(kStepCost);
   }

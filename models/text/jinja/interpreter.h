@@ -17,8 +17,8 @@ struct Context {
 
 // Returns: the output of the template. Thread-safe.
 // Requires: `statements` outlives the call.
-// Errors: InvalidArgument with the line, or with the message of raise_exception; ResourceExhausted
-// for a template that exceeds max_work or recurses too deeply.
+// Errors: InvalidArgument with the line, or with the message of raise_exception; also for a
+// template that exceeds max_work or recurses too deeply.
 absl::StatusOr<Text> render(const Statements& statements, const Context& context);
 
 }  // namespace tessera::jinja

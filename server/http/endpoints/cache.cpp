@@ -1,4 +1,5 @@
 // /v1/cache and /v1/cache/flush.
+#include "server/caller.h"
 #include "server/http/replies.h"
 #include "server/http/route_table.h"
 #include "server/openai/cache_report.h"
@@ -24,10 +25,12 @@ std::vector<std::string> served_presets(const Engine& engine) {
 
 HttpResult answer_cache(const EndpointContext& context) {
   const Engine& engine = context.service.engine();
-  return json_reply(print_cache({.stats = engine.stats(),
-                                 .options = engine.options(),
-                                 .outline = engine.outline(),
-                                 .presets = served_presets(engine)}));
+  return json_reply(
+      print_cache({.stats = engine.stats(),
+                   .options = engine.options(),
+                   .outline = engine.outline(),
+                   .presets = served_presets(engine),
+                   .salt_mark = PrefixOutline::salt_mark(context.caller->cache_salt(""))}));
 }
 
 HttpResult answer_cache_flush(const EndpointContext& context) {

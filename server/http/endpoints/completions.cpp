@@ -5,10 +5,9 @@
 #include <utility>
 
 #include "models/status_macros.h"
-#include "server/access_log.h"
 #include "server/http/completion_answer.h"
-#include "server/http/request_times.h"
 #include "server/http/route_table.h"
+#include "server/openai/completion_printer.h"
 #include "server/openai/error.h"
 #include "server/openai/request.h"
 
@@ -31,12 +30,11 @@ absl::StatusOr<HttpResult> complete(const EndpointContext& context,
                     "allowed",
                     choices, context.max_choices));
   }
-  parsed->each.caller = context.caller;
-  parsed->each.record = context.record;
-  TESSERA_RETURN_IF_ERROR(
-      read_request_times(context.request, context.record->received, parsed->each));
-  TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<HttpAnswer> answer,
-                           answer_completion(context.service, *std::move(parsed), context.waker));
+  TESSERA_RETURN_IF_ERROR(take_head(context, parsed->each));
+  auto printer = make_completion_printer(context.service.model_name(), *parsed);
+  TESSERA_ASSIGN_OR_RETURN(
+      std::unique_ptr<HttpAnswer> answer,
+      answer_completion(context.service, *std::move(parsed), std::move(printer), context.waker));
   return HttpResult(std::move(answer));
 }
 

@@ -4,7 +4,9 @@
 
 #include <utility>
 
+#include "server/access_log.h"
 #include "server/http/replies.h"
+#include "server/http/request_times.h"
 #include "server/openai/error.h"
 #include "server/service.h"
 
@@ -19,6 +21,12 @@ absl::Status check_model(const Service& service, std::string_view asked) {
                                       service.model_name())),
       "model_not_found");
   return with_param(std::move(status), "model");
+}
+
+absl::Status take_head(const EndpointContext& context, GenerateRequest& request) {
+  request.caller = context.caller;
+  request.record = context.record;
+  return read_request_times(context.request, context.record->received, request);
 }
 
 HttpResult result_of(absl::StatusOr<HttpResult> result) {

@@ -11,6 +11,7 @@ namespace tessera {
 
 class Service;
 struct Caller;
+struct GenerateRequest;
 struct RequestRecord;
 
 // Input of an endpoint.
@@ -28,6 +29,10 @@ struct EndpointContext {
 // Checks a request's "model".
 // Errors: NotFound, as OpenAI reports it. An empty name is the served model.
 absl::Status check_model(const Service& service, std::string_view asked);
+
+// Sets the caller, the record and the times of a request from its head.
+// Errors: those of read_request_times.
+absl::Status take_head(const EndpointContext& context, GenerateRequest& request);
 
 // Returns: the result, or the reply of its error.
 HttpResult result_of(absl::StatusOr<HttpResult> result);

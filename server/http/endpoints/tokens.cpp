@@ -1,5 +1,5 @@
 // /tokenize and /detokenize.
-#include <optional>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,14 +20,13 @@ absl::StatusOr<HttpResult> tokenize(const EndpointContext& context) {
   TESSERA_RETURN_IF_ERROR(check_model(service, asked.model));
   TESSERA_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
                            service.tokenize(asked.prompt, asked.options));
-  std::optional<std::vector<std::string>> texts;
+  std::function<std::string(int32_t)> text_of;
   if (asked.token_texts) {
-    texts.emplace();
-    for (const int32_t id : ids) {
-      texts->push_back(service.tokenizer().token_bytes(id, /*keep_special=*/true));
-    }
+    text_of = [&tokenizer = service.tokenizer()](int32_t id) {
+      return tokenizer.token_bytes(id, /*keep_special=*/true);
+    };
   }
-  return HttpResult(json_reply(print_tokens(ids, service.engine().options().context, texts)));
+  return HttpResult(json_reply(print_tokens(ids, service.engine().options().context, text_of)));
 }
 
 absl::StatusOr<HttpResult> detokenize(const EndpointContext& context) {

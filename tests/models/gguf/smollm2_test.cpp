@@ -132,7 +132,7 @@ TEST_F(SmolLm2, AnswersThroughItsChatTemplate) {
   ASSERT_TRUE(source.ok() && *source);
   const auto chat = ChatTemplate::parse(**source);
   ASSERT_TRUE(chat.ok()) << chat.status();
-  const auto segments = (*chat)->render({{"user", "What is the capital of Germany?"}},
+  const auto segments = (*chat)->render({.messages = {{"user", "What is the capital of Germany?"}}},
                                         {"<|im_start|>", "<|im_end|>", true, 0});
   ASSERT_TRUE(segments.ok()) << segments.status();
   const std::vector<int32_t> prompt = loaded->encode(*segments, /*add_bos=*/false);

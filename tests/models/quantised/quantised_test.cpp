@@ -1,8 +1,12 @@
-// Quantised safetensors checkpoints, against the methods' own packages and transformers (golden.py).
+// Quantised safetensors checkpoints, against the methods' own packages and transformers
+// (golden.py).
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
+#include "absl/strings/str_format.h"
 #include "models/checkpoint.h"
 #include "models/weights.h"
 #include "tests/models/model_runner.h"
@@ -93,6 +97,19 @@ TEST_F(Quantised, WeightsAreReadToTheBitsOfTheirPackages) {
   }
 }
 
+TEST_F(Quantised, ScalesOfOutputsMayBeAVector) {
+  QuantisedCheckpoint written(golden_case("w8a8"));
+  written.tensor("mlp.up_proj.weight_scale").shape = {256};
+  write(written);
+  const auto checkpoint = Checkpoint::open(directory_.path());
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  const auto stored = checkpoint->tensor(weight_name(kQuantisedModules[5]), TensorShape{256, 128});
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  std::vector<float> found(256 * 128);
+  read_f32(**stored, 0, found);
+  EXPECT_EQ(found, written.numbers()[5].weights());
+}
+
 // Rows of a packed weight in the order of its inputs.
 std::vector<float> look_up(const PackedWeight& weight) {
   std::vector<int32_t> rows(static_cast<size_t>(weight.rows));
@@ -121,14 +138,14 @@ TEST_F(Quantised, WeightsAreKeptWithTheIntegersOfTheFile) {
     ASSERT_TRUE(weights.ok()) << weights.status();
     RecordProperty(one.at("name"), weights->formats());
     const LayerWeights& layer = weights->views().layers[0];
-    const PackedWeight& down = layer.down.parts[0];
+    const PackedWeight& down = layer.down.front().parts[0];
     if (is_fp8(down.format)) continue;  // its rows are not looked up
     EXPECT_EQ(look_up(down), checkpoint.numbers()[6].weights());
     const auto gate = checkpoint.numbers()[4].weights();
     const auto up = checkpoint.numbers()[5].weights();
-    std::vector<float> both = look_up(layer.gate_up.parts[0]);
-    if (layer.gate_up.count == 2) {  // inputs in another order
-      const auto second = look_up(layer.gate_up.parts[1]);
+    std::vector<float> both = look_up(layer.gate_up.front().parts[0]);
+    if (layer.gate_up.front().count == 2) {  // inputs in another order
+      const auto second = look_up(layer.gate_up.front().parts[1]);
       both.insert(both.end(), second.begin(), second.end());
     }
     EXPECT_TRUE(std::equal(gate.begin(), gate.end(), both.begin()));
@@ -182,7 +199,7 @@ TEST_F(Quantised, WeightsAreSharedByRanksBetweenGroups) {
   write(small);
   const auto weights = load({}, {.rank = 1, .ranks = 2});
   ASSERT_TRUE(weights.ok()) << weights.status();
-  const std::vector<float> found = look_up(weights->views().layers[0].down.parts[0]);
+  const std::vector<float> found = look_up(weights->views().layers[0].down.front().parts[0]);
   const std::vector<float> all = small.numbers()[6].weights();
   for (size_t row = 0; row < 128; ++row) {
     ASSERT_TRUE(std::equal(found.begin() + static_cast<ptrdiff_t>(row * 128),
@@ -194,6 +211,19 @@ TEST_F(Quantised, WeightsAreSharedByRanksBetweenGroups) {
               AllOf(HasSubstr("o_proj"), HasSubstr("act-order")));
 }
 
+TEST_F(Quantised, BiasesOfZerosAreIgnoredAndOthersAreNot) {
+  for (const float value : {0.0f, 0.5f}) {
+    QuantisedCheckpoint checkpoint(golden_case("gptq"));
+    checkpoint.tensors().push_back(floats_tensor("model.layers.0.mlp.down_proj.bias", {128},
+                                                 TensorType::f16, std::vector<float>(128, value)));
+    write(checkpoint);
+    const auto weights = load();
+    EXPECT_EQ(weights.ok(), value == 0) << weights.status();
+    EXPECT_THAT(std::string(weights.status().message()),
+                HasSubstr(value == 0 ? "" : "down_proj.bias"));
+  }
+}
+
 TEST_F(Quantised, WeightsCanBeConverted) {
   write(QuantisedCheckpoint(golden_case("gptq_act_order")));
   const auto weights = load(WeightFormat::int8);
@@ -202,42 +232,52 @@ TEST_F(Quantised, WeightsCanBeConverted) {
   EXPECT_EQ(weights->views().embedding_packed.format, WeightFormat::f16);  // the table's own
 }
 
-// Bytes of weights here and in the file, at the shapes of a model of 1B.
-TEST(QuantisedBytes, AreWithinFivePercentOfTheFile) {
-  constexpr int64_t kRows = 2048;
-  constexpr int64_t kCols = 2048;
-  const auto check = [&](WeightFormat format, double file_bits) {
-    const double file = file_bits * kRows * kCols / 8;
-    const auto here = static_cast<double>(scalar().packed_weight_bytes(format, kRows, kCols));
-    testing::Test::RecordProperty(std::string(name(format)), std::to_string(here / file));
+std::string document() {
+  return read_file(std::filesystem::path(TESSERA_SOURCE_DIR) / "docs/weights.md");
+}
+
+// Bits of weights here and in the file, as docs/weights.md has them.
+TEST(QuantisedBytes, AreWithinFivePercentOfTheFileAndInTheDocument) {
+  constexpr int64_t kWidth = 4096;
+  const std::string text = document();
+  const auto check = [&](WeightFormat format, double file) {
+    const auto here = 8.0 *
+                      static_cast<double>(scalar().packed_weight_bytes(format, kWidth, kWidth)) /
+                      (kWidth * kWidth);
     EXPECT_LT(here / file, 1.05) << name(format);
     EXPECT_GE(here / file, 1.0) << name(format);
+    EXPECT_THAT(text, HasSubstr(absl::StrFormat("| %s | %.3f | %.3f |", std::string(name(format)),
+                                                file, here)));
   };
-  for (const auto& [group, symmetric, zeros] :
-       {std::tuple(32, WeightFormat::int4_group32, WeightFormat::int4_zero32),
-        std::tuple(64, WeightFormat::int4_group64, WeightFormat::int4_zero64),
-        std::tuple(128, WeightFormat::int4_group128, WeightFormat::int4_zero128),
-        std::tuple(2048, WeightFormat::int4_row, WeightFormat::int4_zero_row)}) {
-    check(symmetric, 4 + 16.0 / group);
-    check(zeros, 4 + 20.0 / group);
+  constexpr double kOutputs = kWidth;
+  for (int i = 0; i <= static_cast<int>(TensorType::q6_k); ++i) {
+    const auto type = static_cast<TensorType>(i);
+    if (!is_quantized(type)) continue;
+    check(weight_format(type),
+          8.0 * static_cast<double>(block_bytes(type)) / static_cast<double>(block_values(type)));
+    EXPECT_THAT(text, HasSubstr("| " + std::string(name(type)) + " |"));
   }
-  check(WeightFormat::int8_group32, 8.5);
-  check(WeightFormat::int8_group128, 8 + 16.0 / 128);
-  check(WeightFormat::int8_row, 8 + 16.0 / 2048);
-  check(WeightFormat::fp8, 8 + 16.0 / 2048);
+  for (const WeightFormat format : kCodedFormats) {
+    const WeightEncoding stored = encoding(format);
+    if (stored.group == 0) continue;
+    const auto inputs = static_cast<double>(std::min(stored.group, kWidth));
+    check(format, static_cast<double>(stored.bits) + (stored.zero ? 20 : 16) / inputs);
+  }
+  check(WeightFormat::fp8, 8 + 16 / kOutputs);
   check(WeightFormat::fp8_group128, 8 + 32.0 / (128 * 128));
 }
 
 struct Refusal {
-  const char* name;   // of the case that is changed
-  const char* patch;  // a JSON merge patch on its quantization_config
-  const char* words;  // of the message
+  const char* name;        // of the case that is changed
+  const char* patch;       // a JSON merge patch on its quantization_config
+  const char* words;       // of the message
+  bool documented = true;  // in docs/weights.md
 };
 
 TEST_F(Quantised, MethodsThatAreNotSupportedAreRefusedByName) {
   constexpr Refusal kRefusals[] = {
       {"awq", R"({"quant_method": "bitsandbytes"})", "quant_method \"bitsandbytes\""},
-      {"awq", R"({"quant_method": null})", "quant_method"},
+      {"awq", R"({"quant_method": null})", "quant_method", false},
       {"awq", R"({"version": "gemv"})", "version \"gemv\""},
       {"awq", R"({"bits": 8})", "bits 8 is not supported; supported are 4"},
       {"awq", R"({"zero_point": false})", "zero_point false"},
@@ -259,6 +299,9 @@ TEST_F(Quantised, MethodsThatAreNotSupportedAreRefusedByName) {
     write(checkpoint);
     expect_refused(refusal.words);
     expect_refused("quantization_config");
+    if (refusal.documented) {
+      EXPECT_THAT(document(), HasSubstr("`" + std::string(refusal.words) + "`"));
+    }
   }
 }
 
@@ -300,7 +343,8 @@ TEST_F(Quantised, DamagedTensorsAreRefusedByName) {
   damaged("fp8_blocks", put(".weight", uint8_t{0xff}), "not finite");
   damaged("gptq_act_order", put(".g_idx", int32_t{7}), "g_idx");
   damaged("gptq_act_order", put(".g_idx", int32_t{-1}), "g_idx");
-  damaged("gptq_v2_8_bits", put(".qzeros", uint32_t{0x80808081}), "8 bits");
+  damaged("gptq_v2_8_bits", put(".qzeros", uint32_t{0x80808081}),
+          "8 bits in groups of all inputs with zero points");
   damaged(
       "w4a16_asymmetric",
       [&](QuantisedCheckpoint& one) {
@@ -309,6 +353,42 @@ TEST_F(Quantised, DamagedTensorsAreRefusedByName) {
         scales = floats_tensor(scales.name, scales.shape, TensorType::f32, values);
       },
       "scales that f16");
+}
+
+// Changes shapes, types, names and bytes of some tensors. A checkpoint loads or is refused.
+TEST_F(Quantised, RandomlyDamagedTensorsAreLoadedOrRefused) {
+  constexpr int kDamages = 12;  // of each case
+  std::mt19937_64 random(20261123);
+  int refused = 0;
+  for (const json& one : golden().at("cases")) {
+    for (int i = 0; i < kDamages; ++i) {
+      SCOPED_TRACE(testing::Message() << one.at("name") << ", damage " << i);
+      QuantisedCheckpoint checkpoint(one);
+      for (uint64_t change = random() % 3; change < 3; ++change) {
+        NamedTensor& tensor = checkpoint.tensors()[random() % checkpoint.tensors().size()];
+        switch (random() % 5) {
+          case 0:
+            std::ranges::reverse(tensor.shape);
+            break;
+          case 1:
+            tensor.shape = {std::ssize(tensor.bytes) / bytes_of(tensor.type)};
+            break;
+          case 2:
+            tensor.type = TensorType::u8;
+            tensor.shape = {std::ssize(tensor.bytes)};
+            break;
+          case 3:
+            tensor.name += "_of_another";
+            break;
+          default:
+            tensor.bytes[random() % tensor.bytes.size()] = static_cast<std::byte>(random());
+        }
+      }
+      write(checkpoint);
+      refused += load().ok() ? 0 : 1;
+    }
+  }
+  EXPECT_GT(refused, kDamages * 3);
 }
 
 }  // namespace

@@ -59,10 +59,20 @@ class Server:
                 return match.group(match.lastindex or 0)
         return None
 
+    def lines(self, pattern):
+        return [line for line in list(self.log) if re.search(pattern, line)]
+
+    def _status(self, name):
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(rf"{name}:\s+(\d+)", status).group(1)) * 1024
+
     def resident(self):
         """Returns the bytes of memory in use."""
-        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) * 1024
+        return self._status("VmRSS")
+
+    def most_resident(self):
+        """Returns the most bytes that were ever in use."""
+        return self._status("VmHWM")
 
     def health(self):
         """Returns the seconds of one health check, on a connection of its own."""
@@ -145,6 +155,13 @@ class Http2:
     def frame(kind, flags, stream, payload):
         return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
 
+    def settings(self):
+        """Returns the numbers of the server's first frame."""
+        length = int.from_bytes(self.got[:3], "big")
+        while len(self.got) < 9 + length:
+            self.read_some()
+        return dict(struct.iter_unpack(">HI", self.got[9:9 + length]))
+
     def begin(self, stream, path):
         def field(name, value):  # HPACK: a literal without indexing
             return b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
@@ -174,7 +191,3 @@ class Http2:
     def __exit__(self, *_):
         self.socket.close()
 
-
-def closed_descriptors():
-    for number in (0, 1):
-        os.close(number)

@@ -56,9 +56,9 @@ def at_rate(server, rate, seconds, key=None):
 
 
 def capacity(server, key=None):
-    """Returns requests a second, while all slots are in use."""
-    report = load(server, "--concurrency", 2 * SLOTS, "--duration", 10, "--warmup", 2, key=key)
-    return report["throughput"]["requests_per_s"]["value"]
+    """Returns requests a second while all slots are in use: the best of three, for a busy machine."""
+    reports = [load(server, "--concurrency", 2 * SLOTS, "--duration", 6, key=key) for _ in range(3)]
+    return max(report["throughput"]["requests_per_s"]["value"] for report in reports)
 
 
 def milliseconds(report, what, which):
@@ -69,7 +69,7 @@ def milliseconds(report, what, which):
 class Tenants(unittest.TestCase):
     """One tenant at a hundred times its share beside one that uses half of its own."""
 
-    SHARES = (1.5, 100)  # with 1.5 the heavy tenant takes all that the light one leaves
+    SHARES = (2, 100)  # with 2 the heavy tenant takes all that the light one leaves
     ROUNDS = 3
 
     def test_a_hundred_times_its_share_costs_another_at_most_a_tenth(self):
@@ -81,8 +81,11 @@ class Tenants(unittest.TestCase):
 
     def compare(self, server):
         half = capacity(server, KEYS["light"]) / 2
+        alone = at_rate(server, half / 2, SECONDS / 2, KEYS["light"])
         print(f"\na tenant's share: {half:.1f} requests/s; the light tenant sends half of it")
         print("shares  light TTFT mean  light E2E mean  light TPOT p50  heavy ok  heavy refused")
+        print(f"{0:6} {milliseconds(alone, 'ttft', 'mean'):13.0f} ms {milliseconds(alone, 'e2e', 'mean'):12.0f} ms "
+              f"{milliseconds(alone, 'tpot', 'p50'):12.1f} ms")
         latencies = {times: [] for times in self.SHARES}
         for _ in range(self.ROUNDS):
             for times in self.SHARES:

@@ -85,6 +85,9 @@ api-key-file: /etc/tessera/keys/keys
 tls-cert: /etc/tessera/tls/tls.crt
 tls-key: /etc/tessera/tls/tls.key
 {{- end }}
+{{- if .Values.kvEvents.enabled }}
+kv-events: tcp://*:{{ .Values.kvEvents.port }}
+{{- end }}
 {{- end -}}
 
 {{/* Values that contradict each other; every workload includes this. */}}

@@ -23,6 +23,9 @@ capabilities:
 {{/* The command: one process, mpirun for the ranks of a pod, or ranks.sh for those of several pods. */}}
 {{- define "tessera.command" -}}
 {{- $server := list "tessera-server" "--config" "/etc/tessera/settings/tessera.yaml" -}}
+{{- if .Values.kvEvents.enabled }}{{/* a flag, because Kubernetes replaces $(POD_IP) in commands alone */}}
+{{- $server = concat $server (list "--kv-events-topic" .Values.kvEvents.topic) -}}
+{{- end }}
 {{- $command := $server -}}
 {{- if gt (int .Values.ranks.pods) 1 -}}
 {{- $command = concat (list "tini" "--" "sh" "/etc/tessera/settings/ranks.sh") $server -}}
@@ -61,8 +64,14 @@ capabilities:
   image: {{ include "tessera.image" $ }}
   imagePullPolicy: {{ $.Values.image.pullPolicy }}
   command: {{ include "tessera.command" $ }}
-  {{- if or $.Values.env (gt (int $.Values.ranks.pods) 1) }}
+  {{- if or $.Values.env $.Values.kvEvents.enabled (gt (int $.Values.ranks.pods) 1) }}
   env:
+    {{- if $.Values.kvEvents.enabled }}
+    - name: POD_IP
+      valueFrom:
+        fieldRef:
+          fieldPath: status.podIP
+    {{- end }}
     {{- if gt (int $.Values.ranks.pods) 1 }}
     - name: TESSERA_PODS
       value: {{ $.Values.ranks.pods | quote }}
@@ -81,6 +90,10 @@ capabilities:
       containerPort: {{ index $.Values.settings "http-port" | int }}
     - name: grpc
       containerPort: {{ index $.Values.settings "grpc-port" | int }}
+    {{- if $.Values.kvEvents.enabled }}
+    - name: kv-events
+      containerPort: {{ $.Values.kvEvents.port }}
+    {{- end }}
   startupProbe:
     {{- include "tessera.probe" (dict "root" $ "probe" $.Values.probes.startup) | nindent 4 }}
   readinessProbe:

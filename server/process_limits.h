@@ -2,6 +2,7 @@
 
 #include <cstddef>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace tessera {
@@ -22,5 +23,10 @@ void open_standard_streams();
 // Returns: `wanted`, lowered if the limit is too small for it; gRPC then has a quarter.
 // Errors: FailedPrecondition if the limit leaves too few for any use.
 absl::StatusOr<ConnectionLimits> share_descriptors(ConnectionLimits wanted);
+
+// Checks that the limit of the address space (ulimit -v) leaves `bytes` for requests, and some for
+// the stacks of threads. Libraries abort the process where a thread cannot be started.
+// Errors: FailedPrecondition, with both numbers.
+absl::Status check_address_space(std::size_t bytes);
 
 }  // namespace tessera

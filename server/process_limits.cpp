@@ -1,4 +1,4 @@
-#include "server/descriptors.h"
+#include "server/process_limits.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "server/http/listener.h"
 
@@ -17,6 +18,16 @@ namespace {
 constexpr std::size_t kOwn = 64;
 
 constexpr std::size_t kLeastConnections = 32;
+
+// Address space of threads that are still to be started: stacks, and arenas of the allocator.
+constexpr std::size_t kThreads = 512U << 20U;
+
+// Returns: the size of the address space that is in use.
+std::size_t address_space() {
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
 
 }  // namespace
 
@@ -58,6 +69,23 @@ absl::StatusOr<ConnectionLimits> share_descriptors(ConnectionLimits wanted) {
       "the limit of {} open files (ulimit -n) leaves {} HTTP connections of {}, {} for gRPC of {}",
       files, shared.http, wanted.http, shared.grpc, wanted.grpc);
   return shared;
+}
+
+absl::Status check_address_space(std::size_t bytes) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+    return absl::OkStatus();
+  }
+  const std::size_t used = address_space();
+  const std::size_t left = limit.rlim_cur - std::min<std::size_t>(limit.rlim_cur, used);
+  const std::size_t wanted = bytes + kThreads;
+  if (left < wanted) {
+    return absl::FailedPreconditionError(
+        fmt::format("address space: {} bytes are left to this process (ulimit -v), requests and "
+                    "threads need {}: see --request-memory",
+                    left, wanted));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace tessera

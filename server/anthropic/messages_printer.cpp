@@ -1,0 +1,197 @@
+#include "server/anthropic/messages_printer.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "server/openai/error.h"
+#include "server/unique_id.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string event(const Json& json) {
+  return fmt::format("event: {}\ndata: {}\n\n", json.at("type").get<std::string>(), dump(json));
+}
+
+// Anthropic's input tokens are those that were not cached.
+Json usage_json(const Usage& usage) {
+  return {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
+          {"cache_creation_input_tokens", 0},
+          {"cache_read_input_tokens", usage.cached_tokens},
+          {"output_tokens", usage.completion_tokens}};
+}
+
+std::string_view stop_reason(const ChoiceText& choice) {
+  if (choice.finish_reason == "length") {
+    return "max_tokens";
+  }
+  if (choice.finish_reason == "tool_calls") {
+    return "tool_use";
+  }
+  return choice.stop.empty() ? "end_turn" : "stop_sequence";
+}
+
+Json stop_sequence(const ChoiceText& choice) {
+  return choice.stop.empty() ? Json(nullptr) : Json(choice.stop);
+}
+
+class MessagesPrinter final : public AnswerPrinter {
+ public:
+  explicit MessagesPrinter(const std::string& model)
+      : head_({{"id", "msg_" + unique_letters(24)},
+               {"type", "message"},
+               {"role", "assistant"},
+               {"model", model}}) {}
+
+  std::string whole(std::span<const ChoiceText> choices, const Usage& usage) override {
+    const ChoiceText& choice = choices.front();
+    Json content = Json::array();
+    if (!choice.reasoning.empty()) {
+      content.push_back({{"type", "thinking"}, {"thinking", choice.reasoning}, {"signature", ""}});
+    }
+    if (!choice.text.empty()) {
+      content.push_back({{"type", "text"}, {"text", choice.text}});
+    }
+    for (const CallPart& call : choice.calls) {
+      Json input = Json::parse(call.arguments, nullptr, /*allow_exceptions=*/false);
+      content.push_back({{"type", "tool_use"},
+                         {"id", call.id},
+                         {"name", call.name},
+                         {"input", input.is_object() ? std::move(input) : Json::object()}});
+    }
+    Json json = head_;
+    json["content"] = std::move(content);
+    json["stop_reason"] = stop_reason(choice);
+    json["stop_sequence"] = stop_sequence(choice);
+    json["usage"] = usage_json(usage);
+    return dump(json);
+  }
+
+  std::string error(const absl::Status& status) override { return print_messages_error(status); }
+
+  std::string begin(const Usage& usage) override {
+    Json message = head_;
+    message["content"] = Json::array();
+    message["stop_reason"] = nullptr;
+    message["stop_sequence"] = nullptr;
+    message["usage"] = usage_json(usage);
+    return event({{"type", "message_start"}, {"message", std::move(message)}});
+  }
+
+  std::string part(const ChoiceText& part, const Usage& /*usage*/) override {
+    std::string events;
+    if (!part.reasoning.empty()) {
+      open(events, Block::thinking, {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}});
+      delta(events, {{"type", "thinking_delta"}, {"thinking", part.reasoning}});
+    }
+    if (!part.text.empty()) {
+      open(events, Block::text, {{"type", "text"}, {"text", ""}});
+      delta(events, {{"type", "text_delta"}, {"text", part.text}});
+    }
+    for (const CallPart& call : part.calls) {
+      if (!call.id.empty()) {
+        close(events);
+        open(events, Block::call,
+             {{"type", "tool_use"},
+              {"id", call.id},
+              {"name", call.name},
+              {"input", Json::object()}});
+      }
+      delta(events, {{"type", "input_json_delta"}, {"partial_json", call.arguments}});
+    }
+    if (!part.finish_reason.empty()) {
+      stop_reason_ = stop_reason(part);
+      stop_sequence_ = stop_sequence(part);
+    }
+    return events;
+  }
+
+  std::string end(const Usage& usage) override {
+    std::string events;
+    close(events);
+    events += event({{"type", "message_delta"},
+                     {"delta", {{"stop_reason", stop_reason_}, {"stop_sequence", stop_sequence_}}},
+                     {"usage", usage_json(usage)}});
+    return events + event({{"type", "message_stop"}});
+  }
+
+  std::string failure(const absl::Status& status) override {
+    return "event: error\ndata: " + print_messages_error(status) + "\n\n";
+  }
+
+  bool shows_usage() const override { return true; }
+
+ private:
+  enum class Block : uint8_t { none, thinking, text, call };
+
+  // Begins a block, unless one of the kind is open.
+  void open(std::string& events, Block block, Json content) {
+    if (block_ == block) {
+      return;
+    }
+    close(events);
+    block_ = block;
+    events += event({{"type", "content_block_start"},
+                     {"index", index_},
+                     {"content_block", std::move(content)}});
+  }
+  void delta(std::string& events, Json content) const {
+    events +=
+        event({{"type", "content_block_delta"}, {"index", index_}, {"delta", std::move(content)}});
+  }
+  void close(std::string& events) {
+    if (std::exchange(block_, Block::none) != Block::none) {
+      events += event({{"type", "content_block_stop"}, {"index", index_++}});
+    }
+  }
+
+  const Json head_;
+  Block block_ = Block::none;
+  int32_t index_ = 0;
+  std::string_view stop_reason_;
+  Json stop_sequence_;
+};
+
+std::string_view type_name(int status) {
+  switch (status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 429:
+      return "rate_limit_error";
+    case 503:
+      return "overloaded_error";
+    default:
+      return status < 500 ? "invalid_request_error" : "api_error";
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<AnswerPrinter> make_messages_printer(const std::string& model) {
+  return std::make_unique<MessagesPrinter>(model);
+}
+
+std::string print_messages_error(const absl::Status& status) {
+  return dump(
+      {{"type", "error"},
+       {"error",
+        {{"type", type_name(http_status(status))}, {"message", std::string(status.message())}}}});
+}
+
+std::string print_token_count(size_t tokens) {
+  return dump({{"input_tokens", tokens}});
+}
+
+}  // namespace tessera

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "server/http/answer_printer.h"
+
+namespace tessera {
+
+// Prints answers of /v1/messages.
+std::unique_ptr<AnswerPrinter> make_messages_printer(const std::string& model);
+
+// Returns: {"type":"error","error":{"type","message"}}.
+std::string print_messages_error(const absl::Status& status);
+
+// Returns: {"input_tokens": tokens}.
+std::string print_token_count(size_t tokens);
+
+}  // namespace tessera

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "server/openai/response.h"
+
+namespace tessera {
+
+// Prints one answer in a dialect of the API. Used on the connection's thread.
+class AnswerPrinter {
+ public:
+  virtual ~AnswerPrinter() = default;
+
+  // Returns: the body of a whole answer, or of an error instead of one.
+  virtual std::string whole(std::span<const ChoiceText> choices, const Usage& usage) = 0;
+  virtual std::string error(const absl::Status& status) = 0;
+
+  // Return: server-sent events. begin() comes first, with the prompt's usage; then parts, as they
+  // are generated; end() or failure() is the last.
+  virtual std::string begin(const Usage& usage) = 0;
+  virtual std::string part(const ChoiceText& part, const Usage& usage) = 0;
+  virtual std::string end(const Usage& usage) = 0;
+  virtual std::string failure(const absl::Status& status) = 0;
+
+  // True if end() shows the engine's final numbers.
+  virtual bool shows_usage() const = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,55 @@
+// /v1/messages and /v1/messages/count_tokens: Anthropic's dialect.
+#include <utility>
+
+#include "models/status_macros.h"
+#include "server/anthropic/messages_printer.h"
+#include "server/anthropic/messages_request.h"
+#include "server/http/completion_answer.h"
+#include "server/http/replies.h"
+#include "server/http/route_table.h"
+#include "server/service.h"
+
+namespace tessera {
+
+namespace {
+
+HttpResult printed(absl::StatusOr<HttpResult> result) {
+  if (result.ok()) {
+    return *std::move(result);
+  }
+  HttpReply reply = error_reply(result.status());
+  reply.body = print_messages_error(result.status());
+  return reply;
+}
+
+absl::StatusOr<HttpResult> answer(const EndpointContext& context) {
+  TESSERA_ASSIGN_OR_RETURN(CompletionRequest request, parse_messages_request(context.request.body));
+  TESSERA_RETURN_IF_ERROR(check_model(context.service, request.model));
+  TESSERA_RETURN_IF_ERROR(take_head(context, request.each));
+  TESSERA_ASSIGN_OR_RETURN(
+      std::unique_ptr<HttpAnswer> answer,
+      answer_completion(context.service, std::move(request),
+                        make_messages_printer(context.service.model_name()), context.waker));
+  return HttpResult(std::move(answer));
+}
+
+absl::StatusOr<HttpResult> count(const EndpointContext& context) {
+  TESSERA_ASSIGN_OR_RETURN(const TokenizeRequest request,
+                           parse_count_tokens_request(context.request.body));
+  TESSERA_RETURN_IF_ERROR(check_model(context.service, request.model));
+  TESSERA_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
+                           context.service.tokenize(request.prompt, request.options));
+  return HttpResult(json_reply(print_token_count(ids.size())));
+}
+
+}  // namespace
+
+HttpResult answer_messages(const EndpointContext& context) {
+  return printed(answer(context));
+}
+
+HttpResult answer_count_tokens(const EndpointContext& context) {
+  return printed(count(context));
+}
+
+}  // namespace tessera
