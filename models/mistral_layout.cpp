@@ -47,8 +47,8 @@ constexpr const char* kImageTensors[] = {"vision_encoder.", "vision_language_ada
                                          "patch_merger.", "pre_mm_projector_norm."};
 
 absl::Status unimplemented(const JsonFields& fields, const char* field, const char* what) {
-  return absl::UnimplementedError(absl::StrCat(fields.path(), ": ", field, ": ", what,
-                                               " not supported"));
+  return absl::UnimplementedError(
+      absl::StrCat(fields.path(), ": ", field, ": ", what, " not supported"));
 }
 
 absl::Status refuse_what_we_lack(const JsonFields& fields) {
@@ -119,9 +119,9 @@ absl::StatusOr<ModelConfig> parse_mistral_params(std::string_view params_json) {
   config.norm_epsilon = fields.number("norm_eps", kMinNormEpsilon, kMaxNormEpsilon);
   config.tied_head = fields.boolean_or("tied_embeddings", false);
   config.sliding_window = fields.integer_or("sliding_window", 0, 1, kMaxContext);
-  config.context = fields.integer_or(
-      "max_position_embeddings", fields.integer_or("max_seq_len", 128'000, 1, kMaxContext), 1,
-      kMaxContext);
+  config.context =
+      fields.integer_or("max_position_embeddings",
+                        fields.integer_or("max_seq_len", 128'000, 1, kMaxContext), 1, kMaxContext);
   config.bos_id = kBegin;
   config.eos_ids = {kEnd};
   TESSERA_RETURN_IF_ERROR(fields.status());

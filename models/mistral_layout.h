@@ -14,7 +14,7 @@ namespace tessera {
 inline constexpr char kMistralParams[] = "params.json";
 inline constexpr char kMistralWeights[] = "consolidated.safetensors";
 
-// Returns: the config of a params.json, as that of Ministral3ForCausalLM, which can do all that these
+// Returns: the config of a params.json, as that of Ministral3ForCausalLM, which has all that these
 // files describe. The tokens <s> and </s> of Mistral's tokenizers begin and end texts.
 // Errors: InvalidArgument, Unimplemented; each names the field.
 absl::StatusOr<ModelConfig> parse_mistral_params(std::string_view params_json);

@@ -15,10 +15,10 @@ struct QuantityUnit {
   int64_t size;
 };
 inline constexpr std::array<QuantityUnit, 5> kByteUnits{{{"TiB", int64_t{1} << 40},
-                                          {"GiB", int64_t{1} << 30},
-                                          {"MiB", int64_t{1} << 20},
-                                          {"KiB", int64_t{1} << 10},
-                                          {"B", 1}}};
+                                                         {"GiB", int64_t{1} << 30},
+                                                         {"MiB", int64_t{1} << 20},
+                                                         {"KiB", int64_t{1} << 10},
+                                                         {"B", 1}}};
 inline constexpr std::array<QuantityUnit, 3> kTimeUnits{{{"m", 60'000}, {"s", 1'000}, {"ms", 1}}};
 
 // Returns: "2GiB" as a number of the smallest unit. A number without a unit is multiplied by

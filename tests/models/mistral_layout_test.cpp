@@ -69,12 +69,13 @@ void write_mistral(const std::filesystem::path& from, const ModelConfig& config,
     if (absl::StrContains(name, "q_proj") || absl::StrContains(name, "k_proj")) {
       bytes = paired_rows(bytes, tensor.shape[0], config.head_dim);
     }
-    NamedTensor& own = tensors.emplace_back(
-        NamedTensor{mistral_name(name), tensor.type, tensor.shape, {}});
+    NamedTensor& own =
+        tensors.emplace_back(NamedTensor{mistral_name(name), tensor.type, tensor.shape, {}});
     const auto* first = reinterpret_cast<const std::byte*>(bytes.data());
     own.bytes.assign(first, first + bytes.size());
   }
-  tensors.push_back({"vision_encoder.ln_pre.weight", TensorType::f32, {1}, std::vector<std::byte>(4)});
+  tensors.push_back(
+      {"vision_encoder.ln_pre.weight", TensorType::f32, {1}, std::vector<std::byte>(4)});
   ASSERT_TRUE(write_safetensors(to / kMistralWeights, tensors).ok());
   write_file(to / kMistralParams, params_of(config).dump());
 }
