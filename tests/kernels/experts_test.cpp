@@ -32,10 +32,9 @@ TEST_P(RowsOfFamilies, EmbedAndRmsNormScaleTheirRows) {
   std::vector<float> table{1, 2, 3, 4};
   const std::vector<int32_t> tokens{1, 0};
   std::vector<float> out(4);
-  run(&Backend::embed, EmbedArgs{.tokens = tokens,
-                                 .table_f32 = matrix(table, 2),
-                                 .scale = 12,
-                                 .out = matrix(out, 2)});
+  run(&Backend::embed,
+      EmbedArgs{
+          .tokens = tokens, .table_f32 = matrix(table, 2), .scale = 12, .out = matrix(out, 2)});
   EXPECT_EQ(out, (std::vector<float>{36, 48, 12, 24}));
   std::vector<float> in{3, 4};
   const std::vector<float> weight{1, 2};
@@ -95,10 +94,9 @@ TEST_P(Experts, RouteGroupsRowsByExpertAndTakesTheFirstOfEqualLogits) {
   // The first token chooses 1 and 3, the second 0 and 1 (all equal), the third 2 and 3.
   std::vector<float> logits{0, 5, 1, 4, 2, 2, 2, 2, -1, -2, 7, 6};
   Routed routed(3, 4, 2);
-  run(&Backend::route, RouteArgs{.logits = matrix(logits, 3),
-                                 .chosen = 2,
-                                 .normalise = true,
-                                 .rows = routed.rows()});
+  run(&Backend::route,
+      RouteArgs{
+          .logits = matrix(logits, 3), .chosen = 2, .normalise = true, .rows = routed.rows()});
   EXPECT_EQ(routed.offsets, (std::vector<int32_t>{0, 1, 3, 4, 6}));
   EXPECT_EQ(routed.row_tokens, (std::vector<int32_t>{1, 0, 1, 2, 0, 2}));
   EXPECT_EQ(routed.places, (std::vector<int32_t>{1, 4, 0, 2, 3, 5}));
@@ -110,10 +108,9 @@ TEST_P(Experts, RouteGroupsRowsByExpertAndTakesTheFirstOfEqualLogits) {
 TEST_P(Experts, ARankHasTheRowsOfItsExpertsAndSharesOfAllLogits) {
   std::vector<float> logits{0, 5, 1, 4};
   Routed routed(1, 2, 2);
-  run(&Backend::route, RouteArgs{.logits = matrix(logits, 1),
-                                 .chosen = 2,
-                                 .first_expert = 2,
-                                 .rows = routed.rows()});
+  run(&Backend::route,
+      RouteArgs{
+          .logits = matrix(logits, 1), .chosen = 2, .first_expert = 2, .rows = routed.rows()});
   EXPECT_EQ(routed.offsets, (std::vector<int32_t>{0, 0, 1}));
   EXPECT_EQ(routed.places, (std::vector<int32_t>{-1, 0}));
   const double sum = std::exp(0.0) + std::exp(5.0) + std::exp(1.0) + std::exp(4.0);
@@ -123,8 +120,7 @@ TEST_P(Experts, ARankHasTheRowsOfItsExpertsAndSharesOfAllLogits) {
 TEST_P(Experts, RouteTakesEachExpertOnceWhereLogitsAreNaN) {
   std::vector<float> logits{NAN, NAN, NAN, 1};
   Routed routed(1, 4, 3);
-  run(&Backend::route,
-      RouteArgs{.logits = matrix(logits, 1), .chosen = 3, .rows = routed.rows()});
+  run(&Backend::route, RouteArgs{.logits = matrix(logits, 1), .chosen = 3, .rows = routed.rows()});
   EXPECT_EQ(routed.offsets, (std::vector<int32_t>{0, 1, 2, 2, 3}));
 }
 
@@ -157,8 +153,7 @@ TEST_P(Experts, ProductsHaveTheBitsOfLinear) {
     const std::vector<int32_t> offsets{0, 2, 2, 5};
     std::vector<float> in = numbers(5 * kIn);
     std::vector<float> out(5 * kOut), expected(5 * kOut);
-    std::vector<std::byte> scratch(
-        static_cast<size_t>(backend.linear_scratch_bytes(5, kIn)) + 64);
+    std::vector<std::byte> scratch(static_cast<size_t>(backend.linear_scratch_bytes(5, kIn)) + 64);
     void* first = scratch.data();
     size_t space = scratch.size();
     std::align(64, scratch.size() - 64, first, space);
