@@ -9,6 +9,7 @@
 #include "models/gguf/config.h"
 #include "models/gguf/tensor_names.h"
 #include "models/json_fields.h"
+#include "models/mistral_layout.h"
 #include "models/status_macros.h"
 
 namespace tessera {
@@ -22,6 +23,33 @@ bool is_plain_file_name(const std::string& name) {
          name.find_first_of(std::string("/\\\0", 3)) == std::string::npos;
 }
 
+// Returns: a sentence about weights that are there in a form that is not read; empty for none.
+std::string found_instead(const std::filesystem::path& directory) {
+  struct Form {
+    std::string_view part;  // of the file's name
+    const char* what;
+  };
+  constexpr Form kForms[] = {
+      {"pytorch_model", "PyTorch's pickles"},
+      {".pth", "PyTorch's pickles"},
+      {"adapter_model", "an adapter (LoRA)"},
+      {"tf_model", "TensorFlow's weights"},
+      {"flax_model", "Flax's weights"},
+      {".onnx", "ONNX"},
+      {"consolidated", "Mistral's own layout beside a config.json"},
+  };
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    const std::string name = entry.path().filename().string();
+    for (const Form& form : kForms) {
+      if (name.find(form.part) == std::string::npos) continue;
+      return absl::StrCat("; ", in_quotes(name), " is ", form.what,
+                          ", which is not read: convert it to safetensors");
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 absl::StatusOr<Checkpoint> Checkpoint::open(const std::filesystem::path& model) {
@@ -29,6 +57,11 @@ absl::StatusOr<Checkpoint> Checkpoint::open(const std::filesystem::path& model) 
   Checkpoint checkpoint(gguf.value_or(model));
   if (gguf) {
     TESSERA_RETURN_IF_ERROR(checkpoint.open_gguf());
+    return checkpoint;
+  }
+  if (std::error_code error; !std::filesystem::exists(model / "config.json", error) &&
+                             std::filesystem::exists(model / kMistralParams, error)) {
+    TESSERA_RETURN_IF_ERROR(checkpoint.open_mistral());
     return checkpoint;
   }
   absl::StatusOr<SafetensorsFile> single = SafetensorsFile::open(model / kSingleFile);
@@ -47,7 +80,7 @@ absl::StatusOr<Checkpoint> Checkpoint::open(const std::filesystem::path& model) 
   std::error_code ignored;
   if (!std::filesystem::exists(index, ignored)) {
     return absl::NotFoundError(absl::StrCat(model.string(), ": has neither ", kSingleFile, " nor ",
-                                            kIndexFile, " nor a GGUF file"));
+                                            kIndexFile, " nor a GGUF file", found_instead(model)));
   }
   TESSERA_RETURN_IF_ERROR(checkpoint.open_shards(index));
   TESSERA_RETURN_IF_ERROR(checkpoint.join_quantised());
@@ -56,6 +89,21 @@ absl::StatusOr<Checkpoint> Checkpoint::open(const std::filesystem::path& model) 
 
 void Checkpoint::add(const SafetensorsFile& file, const std::string& tensor_name) {
   places_.emplace(tensor_name, Place{file.path(), *file.find(tensor_name)});
+}
+
+absl::Status Checkpoint::open_mistral() {
+  TESSERA_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(path_));
+  TESSERA_ASSIGN_OR_RETURN(SafetensorsFile opened, SafetensorsFile::open(path_ / kMistralWeights));
+  const SafetensorsFile& file = files_.emplace(kMistralWeights, std::move(opened)).first->second;
+  for (const auto& [tensor_name, tensor] : file.tensors()) {
+    const std::optional<std::string> own = name_of_mistral_tensor(tensor_name);
+    if (!own) continue;
+    const auto added = places_.emplace(*own, Place{file.path(), tensor});
+    if (is_interleaved_mistral_tensor(tensor_name)) {
+      added.first->second.tensor.interleaved_rows = config.head_dim;
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Checkpoint::open_gguf() {

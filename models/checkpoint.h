@@ -63,6 +63,7 @@ class Checkpoint {
   explicit Checkpoint(std::filesystem::path path) : path_(std::move(path)) {}
   absl::Status open_shards(const std::filesystem::path& index);
   absl::Status open_gguf();
+  absl::Status open_mistral();
   void add(const SafetensorsFile& file, const std::string& tensor_name);
   absl::Status join_quantised();
   absl::Status join_module(const std::string& module, const std::string& codes,

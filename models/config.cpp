@@ -10,6 +10,7 @@
 #include "models/gguf/config.h"
 #include "models/json_fields.h"
 #include "models/mapped_file.h"
+#include "models/mistral_layout.h"
 #include "models/quantised/method.h"
 #include "models/rope_config.h"
 #include "models/status_macros.h"
@@ -285,6 +286,14 @@ absl::StatusOr<ModelConfig> read_model_config(const std::filesystem::path& model
     return read_gguf_config(opened);
   }
   const std::filesystem::path& directory = model;
+  if (std::error_code error; !std::filesystem::exists(directory / "config.json", error) &&
+                             std::filesystem::exists(directory / kMistralParams, error)) {
+    TESSERA_ASSIGN_OR_RETURN(const std::string params, read_small_file(directory / kMistralParams));
+    absl::StatusOr<ModelConfig> parsed = parse_mistral_params(params);
+    if (parsed.ok()) return parsed;
+    return absl::Status(parsed.status().code(),
+                        absl::StrCat(directory.string(), "/", parsed.status().message()));
+  }
   TESSERA_ASSIGN_OR_RETURN(const std::string config, read_small_file(directory / "config.json"));
   absl::StatusOr<std::string> generation = read_small_file(directory / "generation_config.json");
   if (absl::IsNotFound(generation.status())) {
