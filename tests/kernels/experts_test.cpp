@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-MatrixView<float> matrix(std::vector<float>& data, int64_t rows) {
+MatrixView<float> expert_matrix(std::vector<float>& data, int64_t rows) {
   const int64_t cols = static_cast<int64_t>(data.size()) / rows;
   return {data.data(), rows, cols, cols};
 }
@@ -32,18 +32,19 @@ TEST_P(RowsOfFamilies, EmbedAndRmsNormScaleTheirRows) {
   std::vector<float> table{1, 2, 3, 4};
   const std::vector<int32_t> tokens{1, 0};
   std::vector<float> out(4);
-  run(&Backend::embed,
-      EmbedArgs{
-          .tokens = tokens, .table_f32 = matrix(table, 2), .scale = 12, .out = matrix(out, 2)});
+  run(&Backend::embed, EmbedArgs{.tokens = tokens,
+                                 .table_f32 = expert_matrix(table, 2),
+                                 .scale = 12,
+                                 .out = expert_matrix(out, 2)});
   EXPECT_EQ(out, (std::vector<float>{36, 48, 12, 24}));
   std::vector<float> in{3, 4};
   const std::vector<float> weight{1, 2};
   std::vector<float> normed(2);
-  run(&Backend::rms_norm, RmsNormArgs{.in = matrix(in, 1),
+  run(&Backend::rms_norm, RmsNormArgs{.in = expert_matrix(in, 1),
                                       .weight = weight,
                                       .epsilon = 0,
                                       .scale = 0.5f,
-                                      .out = matrix(normed, 1)});
+                                      .out = expert_matrix(normed, 1)});
   EXPECT_NEAR(normed[0], 0.5 * 3 / std::sqrt(12.5), 1e-6);
   EXPECT_NEAR(normed[1], 0.5 * 2 * 4 / std::sqrt(12.5), 1e-6);
 }
@@ -55,9 +56,9 @@ TEST_P(RowsOfFamilies, GelusAreNearDoublePrecision) {
   gate_up.resize(2 * width, 3);
   std::vector<float> out(width);
   for (const Activation activation : {Activation::gelu, Activation::gelu_tanh}) {
-    run(&Backend::silu_mul,
-        SiluMulArgs{
-            .gate_up = matrix(gate_up, 1), .out = matrix(out, 1), .activation = activation});
+    run(&Backend::silu_mul, SiluMulArgs{.gate_up = expert_matrix(gate_up, 1),
+                                        .out = expert_matrix(out, 1),
+                                        .activation = activation});
     for (size_t i = 0; i < width; ++i) {
       const double x = double{gate_up[i]};
       const double inner = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
@@ -94,9 +95,10 @@ TEST_P(Experts, RouteGroupsRowsByExpertAndTakesTheFirstOfEqualLogits) {
   // The first token chooses 1 and 3, the second 0 and 1 (all equal), the third 2 and 3.
   std::vector<float> logits{0, 5, 1, 4, 2, 2, 2, 2, -1, -2, 7, 6};
   Routed routed(3, 4, 2);
-  run(&Backend::route,
-      RouteArgs{
-          .logits = matrix(logits, 3), .chosen = 2, .normalise = true, .rows = routed.rows()});
+  run(&Backend::route, RouteArgs{.logits = expert_matrix(logits, 3),
+                                 .chosen = 2,
+                                 .normalise = true,
+                                 .rows = routed.rows()});
   EXPECT_EQ(routed.offsets, (std::vector<int32_t>{0, 1, 3, 4, 6}));
   EXPECT_EQ(routed.row_tokens, (std::vector<int32_t>{1, 0, 1, 2, 0, 2}));
   EXPECT_EQ(routed.places, (std::vector<int32_t>{1, 4, 0, 2, 3, 5}));
@@ -108,9 +110,10 @@ TEST_P(Experts, RouteGroupsRowsByExpertAndTakesTheFirstOfEqualLogits) {
 TEST_P(Experts, ARankHasTheRowsOfItsExpertsAndSharesOfAllLogits) {
   std::vector<float> logits{0, 5, 1, 4};
   Routed routed(1, 2, 2);
-  run(&Backend::route,
-      RouteArgs{
-          .logits = matrix(logits, 1), .chosen = 2, .first_expert = 2, .rows = routed.rows()});
+  run(&Backend::route, RouteArgs{.logits = expert_matrix(logits, 1),
+                                 .chosen = 2,
+                                 .first_expert = 2,
+                                 .rows = routed.rows()});
   EXPECT_EQ(routed.offsets, (std::vector<int32_t>{0, 0, 1}));
   EXPECT_EQ(routed.places, (std::vector<int32_t>{-1, 0}));
   const double sum = std::exp(0.0) + std::exp(5.0) + std::exp(1.0) + std::exp(4.0);
@@ -120,7 +123,8 @@ TEST_P(Experts, ARankHasTheRowsOfItsExpertsAndSharesOfAllLogits) {
 TEST_P(Experts, RouteTakesEachExpertOnceWhereLogitsAreNaN) {
   std::vector<float> logits{NAN, NAN, NAN, 1};
   Routed routed(1, 4, 3);
-  run(&Backend::route, RouteArgs{.logits = matrix(logits, 1), .chosen = 3, .rows = routed.rows()});
+  run(&Backend::route,
+      RouteArgs{.logits = expert_matrix(logits, 1), .chosen = 3, .rows = routed.rows()});
   EXPECT_EQ(routed.offsets, (std::vector<int32_t>{0, 1, 2, 2, 3}));
 }
 
@@ -158,16 +162,16 @@ TEST_P(Experts, ProductsHaveTheBitsOfLinear) {
     size_t space = scratch.size();
     std::align(64, scratch.size() - 64, first, space);
     const std::span<std::byte> aligned(static_cast<std::byte*>(first), space);
-    run(&Backend::expert_linear, ExpertLinearArgs{.in = matrix(in, 5),
+    run(&Backend::expert_linear, ExpertLinearArgs{.in = expert_matrix(in, 5),
                                                   .offsets = offsets,
                                                   .weights = weights,
-                                                  .out = matrix(out, 5),
+                                                  .out = expert_matrix(out, 5),
                                                   .scratch = aligned});
     for (const auto& [expert, row, count] : {std::tuple{0, 0, 2}, std::tuple{2, 2, 3}}) {
-      run(&Backend::linear, LinearArgs{.in = matrix(in, 5).rows_from(row, count),
+      run(&Backend::linear, LinearArgs{.in = expert_matrix(in, 5).rows_from(row, count),
                                        .weight = &weights[static_cast<size_t>(expert)].parts[0],
                                        .bias = {},
-                                       .out = matrix(expected, 5).rows_from(row, count),
+                                       .out = expert_matrix(expected, 5).rows_from(row, count),
                                        .scratch = aligned});
     }
     EXPECT_EQ(out, expected) << name(format);
@@ -180,12 +184,12 @@ TEST_P(Experts, CombineAddsTheRowsOfThisRankAlone) {
   const std::vector<float> weights{0.5f, 2, 9, 3};
   std::vector<float> out{100, 100, 100, 100};
   for (const bool accumulate : {true, false}) {
-    run(&Backend::combine, CombineArgs{.in = matrix(in, 2),
+    run(&Backend::combine, CombineArgs{.in = expert_matrix(in, 2),
                                        .places = places,
                                        .weights = weights,
                                        .chosen = 2,
                                        .accumulate = accumulate,
-                                       .out = matrix(out, 2)});
+                                       .out = expert_matrix(out, 2)});
     const float before = accumulate ? 100 : 0;
     EXPECT_EQ(out, (std::vector<float>{before + 7, before + 14, before + 3, before + 6}));
   }
