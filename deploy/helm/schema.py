@@ -35,6 +35,7 @@ KINDS = {
     "PORT": {"type": "integer", "minimum": 1, "maximum": 65535},  # 0, any port, has no service
     "COUNT": {"type": "integer", "minimum": 0},
     "TOKENS": {"type": "integer", "minimum": 0},
+    "NUMBER": {"type": "integer"},
     "BYTES": {"type": ["string", "integer"], "pattern": "^[0-9]+(B|KiB|MiB|GiB|TiB)?$"},
     "SHARE": {"type": ["string", "number"], "minimum": 0.1, "maximum": 1},
     "TIME": {"type": ["string", "integer"], "pattern": "^[0-9]+(ms|s|m)?$"},

@@ -109,10 +109,10 @@ def test_secrets_change_without_a_dropped_connection(tmp_path):
             program.wait()
 
 
-@pytest.mark.parametrize("command, expected", [("exit 3", 3), ("kill -9 $$", 137), ("trap 'exit 5' TERM; sleep 60 & wait", 5)])
+@pytest.mark.parametrize("command, expected", [("exit 3", 3), ("kill -9 $$", 137), ("trap 'exit 5' TERM; echo ready; sleep 60 & wait", 5)])
 def test_the_exit_status_is_the_command_s(command, expected, tmp_path):
     program = Program(["env", f"TESSERA_WATCHED={tmp_path}", "sh", RELOAD, "sh", "-c", command], tmp_path / "log")
     if "TERM" in command:
-        time.sleep(0.5)
+        eventually(lambda: "ready" in program.log.read_text(), "the command runs")
         program.signal(signal.SIGTERM)
     assert program.wait() == expected

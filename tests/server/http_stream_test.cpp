@@ -225,6 +225,7 @@ TEST_F(HttpStream, AClientThatLagsTakesRoomAndIsCutOffWhenThereIsNone) {
   HttpClient slow(port(), /*receive_bytes=*/4096);
   slow.send(print_post("/v1/completions", R"({"prompt":"a","max_tokens":90000,"stream":true})"));
   ASSERT_TRUE(fake.engine->wait_for_requests(1));
+  fake.engine->emit(0, "x");
   ASSERT_TRUE(slow.read_until("\r\n\r\n"));
   const std::size_t before = fake.budget.used();
   int emitted = 0;
