@@ -72,7 +72,9 @@ echo /etc/tessera/tessera.yaml >"$root/DEBIAN/conffiles"
 # The oldest version of each library that has the symbols in use, as the distribution knows them.
 mkdir "$work/debian"
 printf 'Source: tessera\n\nPackage: tessera\nArchitecture: any\n' >"$work/debian/control"
-depends=$(cd "$work" && dpkg-shlibdeps -O -l deb/usr/lib/tessera --ignore-missing-info deb/usr/lib/tessera/* | sed -n 's/^shlibs:Depends=//p')
+(cd "$work" && dpkg-shlibdeps -O -ldeb/usr/lib/tessera --ignore-missing-info deb/usr/lib/tessera/* >depends)
+depends=$(sed -n 's/^shlibs:Depends=//p' "$work/depends")
+[ -n "$depends" ] || { echo "dpkg-shlibdeps names no library" >&2; exit 1; }
 cat >"$root/DEBIAN/control" <<TEXT
 Package: tessera
 Version: $version
