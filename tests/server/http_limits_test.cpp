@@ -41,6 +41,7 @@ TEST_F(HttpLimits, AnswersProbesWhenAllConnectionsAreBusy) {
   start({.max_connections = 2});
   HttpClient first(port()), second(port());
   first.send(print_post("/v1/completions", R"({"prompt":"a"})"));
+  ASSERT_TRUE(fake.engine->wait_for_requests(1));
   second.send(print_post("/v1/completions", R"({"prompt":"a"})"));
   ASSERT_TRUE(fake.engine->wait_for_requests(2));
   HttpClient probe(port()), further(port());
