@@ -65,7 +65,7 @@ class Served(unittest.TestCase):
         self.assertEqual(recalled["answers"]["wrong"], 0)
 
     def test_grpc_alone_counts_the_same_tokens(self):
-        flags = ["repeat:prompts=4", "agent:turns=2:input=100:followup=50:output=8",
+        flags = ["repeat:prompts=4", "agent:turns=2:input=100:followup=50:output=8:temperature=0",
                  "--concurrency", "1", "--requests", "20"]
         over_http, over_grpc = self.load(*flags), self.load(*flags, url=self.grpc)
         self.check(over_http)
