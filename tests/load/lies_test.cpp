@@ -194,7 +194,7 @@ TEST(TesseraLoad, CatchesStreamsThatEndBeforeTheProcess) {
 }
 
 TEST(TesseraLoad, CatchesARunThatEndsBeforeItsSignal) {
-  const ShellProcess process("sleep 60");
+  const ShellProcess process("exec sleep 60");
   const StubServer server;
   LoadOptions options = options_for(server, "chat:output=2");
   options.process = ServerProcess(process.number());
