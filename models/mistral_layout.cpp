@@ -16,7 +16,7 @@ namespace {
 
 using namespace config_limits;
 
-constexpr char kOriginal[] = "original_max_position_embeddings";
+constexpr char kOriginalContext[] = "original_max_position_embeddings";
 constexpr int32_t kBegin = 1;  // <s> of every tokenizer of Mistral's
 constexpr int32_t kEnd = 2;    // </s>
 
@@ -68,7 +68,7 @@ absl::Status refuse_what_we_lack(const JsonFields& fields) {
 absl::Status read_yarn(JsonFields fields, RopeScaling& scaling) {
   scaling.kind = RopeScaling::Kind::yarn;
   scaling.factor = fields.number("factor", 1, kMaxRopeFactor);
-  scaling.original_context = fields.integer(kOriginal, 1, kMaxContext);
+  scaling.original_context = fields.integer(kOriginalContext, 1, kMaxContext);
   scaling.beta_fast = fields.number_or("beta", 32, 1e-3, 1e6);
   scaling.beta_slow = fields.number_or("alpha", 1, 1e-3, 1e6);
   if (fields.boolean_or("apply_scale", false)) {
@@ -87,7 +87,7 @@ absl::Status read_rope(JsonFields& fields, ModelConfig& config) {
   if (const auto* growth = fields.object_or_null("llama_4_scaling"); growth != nullptr) {
     JsonFields own(*growth, absl::StrCat(fields.path(), ": llama_4_scaling"));
     scaling.query_growth = own.number("beta", 0, 100);
-    const int32_t original = own.integer(kOriginal, 1, kMaxContext);
+    const int32_t original = own.integer(kOriginalContext, 1, kMaxContext);
     TESSERA_RETURN_IF_ERROR(own.status());
     if (scaling.kind == RopeScaling::Kind::yarn && scaling.original_context != original) {
       return unimplemented(fields, "llama_4_scaling", "another original context than YaRN's is");

@@ -11,7 +11,7 @@ namespace {
 
 using namespace config_limits;
 
-constexpr char kOriginal[] = "original_max_position_embeddings";
+constexpr char kOriginalPositions[] = "original_max_position_embeddings";
 
 absl::Status unimplemented(const JsonFields& fields, const std::string& what) {
   return absl::UnimplementedError(absl::StrCat(fields.path(), ": ", what));
@@ -43,7 +43,7 @@ void read_llama3(JsonFields& fields, RopeScaling& scaling) {
   scaling.factor = fields.number("factor", 1, kMaxRopeFactor);
   scaling.low_freq_factor = fields.number("low_freq_factor", 1e-3, 1e6);
   scaling.high_freq_factor = fields.number("high_freq_factor", 1e-3, 1e6);
-  scaling.original_context = fields.integer(kOriginal, 1, kMaxContext);
+  scaling.original_context = fields.integer(kOriginalPositions, 1, kMaxContext);
   if (fields.status().ok() && scaling.high_freq_factor <= scaling.low_freq_factor) {
     fields.refuse("high_freq_factor",
                   absl::StrCat("is ", scaling.high_freq_factor,
@@ -51,7 +51,7 @@ void read_llama3(JsonFields& fields, RopeScaling& scaling) {
   }
 }
 
-void read_yarn(JsonFields& fields, RopeScaling& scaling) {
+void read_yarn_rope(JsonFields& fields, RopeScaling& scaling) {
   scaling.factor = fields.number("factor", 1, kMaxRopeFactor);
   scaling.beta_fast = fields.number_or("beta_fast", 32, 1e-3, 1e6);
   scaling.beta_slow = fields.number_or("beta_slow", 1, 1e-3, 1e6);
@@ -103,7 +103,8 @@ absl::Status read_object(JsonFields& fields, int32_t original, ModelConfig& conf
   TESSERA_RETURN_IF_ERROR(refuse_partial(fields));
   if (scaling.kind != RopeScaling::Kind::none) {
     scaling.original_context =
-        original > 0 ? original : fields.integer_or(kOriginal, config.context, 1, kMaxContext);
+        original > 0 ? original
+                     : fields.integer_or(kOriginalPositions, config.context, 1, kMaxContext);
   }
   switch (scaling.kind) {
     case RopeScaling::Kind::linear:
@@ -114,7 +115,7 @@ absl::Status read_object(JsonFields& fields, int32_t original, ModelConfig& conf
       read_llama3(fields, scaling);
       break;
     case RopeScaling::Kind::yarn:
-      read_yarn(fields, scaling);
+      read_yarn_rope(fields, scaling);
       break;
     case RopeScaling::Kind::longrope:
       read_longrope(fields, config, scaling);
@@ -125,7 +126,7 @@ absl::Status read_object(JsonFields& fields, int32_t original, ModelConfig& conf
   }
   if (fields.has("llama_4_scaling_beta")) {
     scaling.query_growth = fields.number("llama_4_scaling_beta", 0, 100);
-    scaling.original_context = fields.integer(kOriginal, 1, kMaxContext);
+    scaling.original_context = fields.integer(kOriginalPositions, 1, kMaxContext);
   }
   return fields.status();
 }
@@ -136,7 +137,7 @@ absl::Status read_rope(JsonFields& fields, float default_theta, ModelConfig& con
   config.rope_theta = fields.number_or("rope_theta", default_theta, 1, kMaxRopeTheta);
   TESSERA_RETURN_IF_ERROR(refuse_partial(fields));
   const char* key = fields.has("rope_scaling") ? "rope_scaling" : "rope_parameters";
-  const int32_t original = fields.integer_or(kOriginal, 0, 1, kMaxContext);
+  const int32_t original = fields.integer_or(kOriginalPositions, 0, 1, kMaxContext);
   const nlohmann::json* object = fields.object_or_null(key);
   TESSERA_RETURN_IF_ERROR(fields.status());
   if (object == nullptr) {

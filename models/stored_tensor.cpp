@@ -24,7 +24,7 @@ struct TypeInfo {
   WeightFormat format = WeightFormat::f32;  // of readable types
 };
 
-constexpr TypeInfo kTypes[] = {
+constexpr TypeInfo kStoredTypes[] = {
     // in the order of TensorType
     {"F32", 1, 4, nullptr, WeightFormat::f32},
     {"F16", 1, 2, nullptr, WeightFormat::f16},
@@ -53,7 +53,7 @@ constexpr TypeInfo kTypes[] = {
 constexpr int64_t kMaxBlockValues = 256;
 
 const TypeInfo& info(TensorType type) {
-  return kTypes[static_cast<size_t>(type)];
+  return kStoredTypes[static_cast<size_t>(type)];
 }
 
 template <class Half>

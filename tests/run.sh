@@ -56,7 +56,7 @@ build() {  # build PRESET [cmake --build arguments]
   cmake --build --preset "$preset" -j "$jobs" "$@"
 }
 # Slow under a sanitizer, and about time or numbers more than about memory.
-slowest='StopATemplateThatNeverEnds|GoldenLogits|WeightFormats'
+slowest='StopATemplateThatNeverEnds|GoldenLogits|WeightFormats|RandomTraffic|ComesBeforePreemption|LossyPrompts.(AreCompressed|GetWhat)'
 
 cuda() {  # cuda ARCHITECTURES: compiled; tests are built and run where there is a GPU, or by --all
   nvcc=$(sh deploy/cuda_toolkit.sh) || return 0

@@ -11,17 +11,17 @@ namespace {
 using nlohmann::json;
 using Type = GgufValue::Type;
 
-constexpr uint32_t kTypes = static_cast<uint32_t>(Type::f64) + 1;
+constexpr uint32_t kValueTypes = static_cast<uint32_t>(Type::f64) + 1;
 
 // Returns: bytes of a value, or of an element of a list; 0: they vary.
 uint64_t fixed_bytes(Type type) {
-  constexpr uint64_t kBytes[kTypes] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+  constexpr uint64_t kBytes[kValueTypes] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
   return kBytes[static_cast<uint32_t>(type)];
 }
 
 absl::StatusOr<Type> read_type(ByteReader& reader) {
   const auto number = reader.read<uint32_t>();
-  if (number >= kTypes) {
+  if (number >= kValueTypes) {
     return absl::InvalidArgumentError(absl::StrCat("the value type ", number, " is not known"));
   }
   return static_cast<Type>(number);

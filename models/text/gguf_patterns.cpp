@@ -10,7 +10,7 @@ constexpr const char* kGpt2[] = {
 constexpr const char* kSmolLm[] = {
     R"(\p{N})", R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"};
 
-constexpr const char* kLlama3[] = {
+constexpr const char* kLlama3Patterns[] = {
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
     R"(|\s*[\r\n]+|\s+(?!\S)|\s+)"};
 
@@ -28,9 +28,12 @@ constexpr const char* kDefault[] = {
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))", R"(\p{N}+)",
     R"([0-9][0-9][0-9])"};
 
-constexpr GgufSplit kSplits[] = {
-    {"llama-bpe", kLlama3, true, true}, {"smollm", kSmolLm}, {"qwen2", kQwen2},
-    {"tekken", kTekken, true, true},    {"gpt-2", kGpt2},    {"default", kDefault}};
+constexpr GgufSplit kSplits[] = {{"llama-bpe", kLlama3Patterns, true, true},
+                                 {"smollm", kSmolLm},
+                                 {"qwen2", kQwen2},
+                                 {"tekken", kTekken, true, true},
+                                 {"gpt-2", kGpt2},
+                                 {"default", kDefault}};
 
 }  // namespace
 

@@ -4,13 +4,12 @@
 
 #include "models/status_macros.h"
 #include "models/text/json_file.h"
+#include "models/text/sentencepiece_encoder.h"
 
 namespace tessera {
 namespace {
 
 using nlohmann::json;
-
-constexpr std::string_view kSpace = "\xE2\x96\x81";
 
 std::string type_of(const json& part) {
   const json& type = json_member(part, "type");
@@ -67,13 +66,13 @@ class PipelineParser {
     for (const json* part : parts) {
       const std::string type = type_of(*part);
       if (type == "Prepend") {
-        if (!text_is(*part, "prepend", kSpace) || result_.metaspace.marks_spaces) {
+        if (!text_is(*part, "prepend", kMetaspace) || result_.metaspace.marks_spaces) {
           return unsupported("normalizer", *part, "anything but \"▁\" at the beginning");
         }
         result_.metaspace.prefix = SpacePrefix::always;
       } else if (type == "Replace") {
         if (!text_is(json_member(*part, "pattern"), "String", " ") ||
-            !text_is(*part, "content", kSpace)) {
+            !text_is(*part, "content", kMetaspace)) {
           return unsupported("normalizer", *part, "anything but \"▁\" for \" \"");
         }
         result_.metaspace.marks_spaces = true;
@@ -141,7 +140,7 @@ class PipelineParser {
   }
 
   absl::Status metaspace(const json& part) {
-    if (!text_is(part, "replacement", kSpace)) {
+    if (!text_is(part, "replacement", kMetaspace)) {
       return unsupported("pre-tokenizer", part, "a replacement that is not \"▁\"");
     }
     if (result_.metaspace.prefix != SpacePrefix::never) {

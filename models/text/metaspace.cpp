@@ -9,8 +9,6 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581
-
 class MetaspaceEncoder final : public PlainEncoder {
  public:
   MetaspaceEncoder(BpeVocabulary vocabulary, MetaspaceSettings settings,
@@ -22,8 +20,9 @@ class MetaspaceEncoder final : public PlainEncoder {
     const std::string_view whole = normal;
     std::vector<BpeSymbol> symbols;
     for (size_t at = 0; at < whole.size();) {
-      const size_t end = settings_.splits_words ? std::min(whole.find(kSpace, at + 1), whole.size())
-                                                : whole.size();
+      const size_t end = settings_.splits_words
+                             ? std::min(whole.find(kMetaspace, at + 1), whole.size())
+                             : whole.size();
       encode_word(whole.substr(at, end - at), symbols, ids);
       at = end;
     }
@@ -35,13 +34,13 @@ class MetaspaceEncoder final : public PlainEncoder {
   std::string normalize(std::string_view text, bool begins_text) const {
     const bool place = settings_.prefix == SpacePrefix::always ||
                        (settings_.prefix == SpacePrefix::first && begins_text);
-    const bool has_space = text.front() == ' ' || text.starts_with(kSpace);
+    const bool has_space = text.front() == ' ' || text.starts_with(kMetaspace);
     std::string normal;
-    if (place && !(settings_.prefix_unless_space && has_space)) normal = kSpace;
+    if (place && !(settings_.prefix_unless_space && has_space)) normal = kMetaspace;
     if (!settings_.marks_spaces) return normal.append(text);
     for (const char c : text) {
       if (c == ' ') {
-        normal += kSpace;
+        normal += kMetaspace;
       } else {
         normal += c;
       }

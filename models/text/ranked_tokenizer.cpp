@@ -100,9 +100,9 @@ absl::Status add_specials(const TokenizerConfig& config, PieceTokenizerParts& pa
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<int32_t>> find_role(const TokenizerConfig::Role& role,
-                                                 const std::string& fallback,
-                                                 const AddedTokens& added) {
+absl::StatusOr<std::optional<int32_t>> find_ranked_role(const TokenizerConfig::Role& role,
+                                                        const std::string& fallback,
+                                                        const AddedTokens& added) {
   if (role.stated && !role.text) return std::nullopt;
   const AddedToken* token = added.find(role.stated ? *role.text : fallback);
   if (token != nullptr) return token->id;
@@ -246,8 +246,9 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> make_tiktoken_tokenizer(std::string_v
   }
   TESSERA_RETURN_IF_ERROR(add_specials(config, parts));
   TESSERA_ASSIGN_OR_RETURN(parts.bos,
-                           find_role(config.bos_token, "<|begin_of_text|>", parts.added));
-  TESSERA_ASSIGN_OR_RETURN(parts.eos, find_role(config.eos_token, "<|end_of_text|>", parts.added));
+                           find_ranked_role(config.bos_token, "<|begin_of_text|>", parts.added));
+  TESSERA_ASSIGN_OR_RETURN(parts.eos,
+                           find_ranked_role(config.eos_token, "<|end_of_text|>", parts.added));
   return finish(std::move(vocabulary), kLlama3Pattern, std::move(parts));
 }
 

@@ -18,8 +18,6 @@ namespace {
 using Piece = SentencePieceModel::Piece;
 using Type = SentencePieceModel::Type;
 
-constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581, the space in pieces
-
 struct Entry {
   int32_t id;
   uint32_t rank;  // merge rank by descending score; equal scores have equal ranks
@@ -84,19 +82,19 @@ class SentencePieceEncoder final : public PlainEncoder {
 
  private:
   std::string normalize(std::string_view text, bool prefixed) const {
-    std::string normal(prefixed ? kSpace : std::string_view());
+    std::string normal(prefixed ? kMetaspace : std::string_view());
     bool after_space = true;  // also at the beginning
     for (const char c : text) {
       if (c != ' ') {
         normal += c;
       } else if (!collapse_spaces_ || !after_space) {
-        normal += kSpace;
+        normal += kMetaspace;
       }
       after_space = c == ' ';
     }
     if (collapse_spaces_) {
-      while (normal.size() >= kSpace.size() && std::string_view(normal).ends_with(kSpace)) {
-        normal.resize(normal.size() - kSpace.size());
+      while (normal.size() >= kMetaspace.size() && std::string_view(normal).ends_with(kMetaspace)) {
+        normal.resize(normal.size() - kMetaspace.size());
       }
     }
     return normal;

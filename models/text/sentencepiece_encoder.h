@@ -1,11 +1,15 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include "models/text/plain_encoder.h"
 #include "models/text/sentencepiece_model.h"
 
 namespace tessera {
+
+// A space in sentencepiece's pieces: U+2581.
+inline constexpr std::string_view kMetaspace = "\xE2\x96\x81";
 
 // Position of sentencepiece's dummy prefix, a space that gives the first word of a text the same
 // form as any other word.

@@ -11,13 +11,11 @@ namespace {
 using Piece = SentencePieceModel::Piece;
 using Type = SentencePieceModel::Type;
 
-constexpr std::string_view kSpace = "\xE2\x96\x81";
-
 std::string printed(const Piece& piece) {
   if (piece.type == Type::byte) return {SentencePieceModel::byte_of(piece)};
   std::string text = piece.text;
-  for (size_t at = text.find(kSpace); at != std::string::npos; at = text.find(kSpace, at)) {
-    text.replace(at, kSpace.size(), " ");
+  for (size_t at = text.find(kMetaspace); at != std::string::npos; at = text.find(kMetaspace, at)) {
+    text.replace(at, kMetaspace.size(), " ");
   }
   return text;
 }

@@ -29,16 +29,16 @@ bool prints(const absl::StatusOr<std::string>& text, std::string_view part) {
 
 // Returns: true if the text has the call with its argument as JSON, or in another notation that is
 // not Python's way of printing an object.
-bool prints_call(const absl::StatusOr<std::string>& text, bool json) {
+bool prints_call(const absl::StatusOr<std::string>& text, bool as_json) {
   const size_t call = text.ok() ? text->rfind("probe_tool") : std::string::npos;
   if (call == std::string::npos) {
     return false;
   }
   const std::string rest = text->substr(call);
   const bool has_value = rest.find("seen") != std::string::npos;
-  return json ? has_value && rest.find("\"probe_key\":") != std::string::npos
-              : has_value && rest.find("'probe_key':") == std::string::npos &&
-                    rest.find("\\\"probe_key") == std::string::npos;
+  return as_json ? has_value && rest.find("\"probe_key\":") != std::string::npos
+                 : has_value && rest.find("'probe_key':") == std::string::npos &&
+                       rest.find("\\\"probe_key") == std::string::npos;
 }
 
 }  // namespace

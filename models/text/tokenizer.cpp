@@ -51,10 +51,10 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> named(
 absl::StatusOr<std::unique_ptr<Tokenizer>> load_directory(const std::filesystem::path& directory) {
   TESSERA_ASSIGN_OR_RETURN(const TokenizerConfig config, TokenizerConfig::load(directory));
   std::error_code error;
-  const std::filesystem::path json = directory / "tokenizer.json";
-  if (std::filesystem::exists(json, error)) {
-    TESSERA_ASSIGN_OR_RETURN(const nlohmann::json file, read_json_object(json));
-    return named(json, make_json_tokenizer(file, config));
+  const std::filesystem::path json_file = directory / "tokenizer.json";
+  if (std::filesystem::exists(json_file, error)) {
+    TESSERA_ASSIGN_OR_RETURN(const nlohmann::json file, read_json_object(json_file));
+    return named(json_file, make_json_tokenizer(file, config));
   }
   const std::filesystem::path model = directory / "tokenizer.model";
   if (std::filesystem::exists(model, error)) {

@@ -9,14 +9,13 @@
 #include "models/text/json_pipeline.h"
 #include "models/text/nfc.h"
 #include "models/text/piece_tokenizer.h"
+#include "models/text/sentencepiece_encoder.h"
 
 namespace tessera {
 namespace {
 
 using nlohmann::json;
 using Ids = std::unordered_map<std::string, int32_t>;
-
-constexpr std::string_view kSpace = "\xE2\x96\x81";
 
 std::string byte_piece(unsigned byte) {
   char text[8];
@@ -218,8 +217,9 @@ class JsonTokenizerBuilder {
     if (is_byte(text)) return {bytes_by_text_.at(text)};
     if (!pipeline_.metaspace.marks_spaces) return text;
     std::string result = text;
-    for (size_t at = result.find(kSpace); at != std::string::npos; at = result.find(kSpace, at)) {
-      result.replace(at, kSpace.size(), " ");
+    for (size_t at = result.find(kMetaspace); at != std::string::npos;
+         at = result.find(kMetaspace, at)) {
+      result.replace(at, kMetaspace.size(), " ");
     }
     return result;
   }

@@ -158,7 +158,7 @@ void read_tools(BodyFields& fields, const Ordered& ordered, ToolUse& use, Conver
   }
 }
 
-void read_tool_choice(BodyFields& fields, ToolUse& use) {
+void read_messages_tool_choice(BodyFields& fields, ToolUse& use) {
   using Choice = ToolUse::Choice;
   const json* given = fields.find("tool_choice");
   if (given == nullptr) {
@@ -249,7 +249,7 @@ absl::StatusOr<Conversation> read_conversation(BodyFields& fields, std::string_v
   fields.text("model", model);
   read_messages(fields, out);
   read_tools(fields, ordered, use, out);
-  read_tool_choice(fields, use);
+  read_messages_tool_choice(fields, use);
   read_output(fields, ordered, each, out);
   read_thinking(fields, out);
   TESSERA_RETURN_IF_ERROR(fields.status());
@@ -259,7 +259,7 @@ absl::StatusOr<Conversation> read_conversation(BodyFields& fields, std::string_v
   return out;
 }
 
-void read_stop(BodyFields& fields, GenerateRequest& out) {
+void read_stop_sequences(BodyFields& fields, GenerateRequest& out) {
   fields.texts("stop_sequences", out.stop);
   if (const std::optional<std::string> error = stop_error(out.stop, kHttpStops)) {
     fields.refuse("stop_sequences", *error);
@@ -284,7 +284,7 @@ absl::StatusOr<CompletionRequest> parse_messages_request(std::string_view body) 
   BodyFields fields(object);
   read_options(fields, request.each);
   read_kv_cache(fields, request.each.kv);
-  read_stop(fields, request.each);
+  read_stop_sequences(fields, request.each);
   constexpr OptionRange kCompletion{1};
   fields.integer({"max_tokens", kCompletion}, request.each.max_tokens.emplace(0));
   if (fields.find("max_tokens") == nullptr) {

@@ -6,20 +6,20 @@ namespace tessera {
 namespace {
 
 // The only list of the formats. The first one whose sign a template has is taken.
-constexpr const ToolFormat* kFormats[] = {&kMistralFormat, &kHermesFormat, &kPythonicFormat,
-                                          &kLlamaJsonFormat};
+constexpr const ToolFormat* kToolFormats[] = {&kMistralFormat, &kHermesFormat, &kPythonicFormat,
+                                              &kLlamaJsonFormat};
 
 }  // namespace
 
 const ToolFormat* find_tool_format(std::string_view name) {
   const auto* const found =
-      std::find_if(std::begin(kFormats), std::end(kFormats),
+      std::find_if(std::begin(kToolFormats), std::end(kToolFormats),
                    [&](const ToolFormat* format) { return format->name == name; });
-  return found == std::end(kFormats) ? nullptr : *found;
+  return found == std::end(kToolFormats) ? nullptr : *found;
 }
 
 const ToolFormat& tool_format_of(std::string_view template_source) {
-  for (const ToolFormat* const format : kFormats) {
+  for (const ToolFormat* const format : kToolFormats) {
     for (const std::string_view sign : format->signs) {
       if (template_source.find(sign) != std::string_view::npos) {
         return *format;
@@ -30,7 +30,7 @@ const ToolFormat& tool_format_of(std::string_view template_source) {
 }
 
 std::span<const ToolFormat* const> tool_formats() {
-  return kFormats;
+  return kToolFormats;
 }
 
 }  // namespace tessera
