@@ -16,7 +16,8 @@ export class Sparkline {
     this.line = svg("path", { class: "spark-line" });
     this.area = svg("path", { class: "spark-area" });
     this.dots = svg("path", { class: "spark-dots" });  // values alone between gaps
-    this.plot = svg("svg", { viewBox: `0 0 ${kWidth} ${kHeight}`, preserveAspectRatio: "none", role: "img" },
+    this.plot = svg("svg", { viewBox: `0 0 ${kWidth} ${kHeight}`, preserveAspectRatio: "none", role: "img",
+                                "aria-label": `${label}: no values yet` },
                     this.area, this.line, this.dots);
     this.value = el("span", { class: "spark-value" }, "–");
     this.element = el("div", { class: "spark" }, el("div", { class: "spark-head" },

@@ -37,7 +37,7 @@ export class PrefixTreeView {
   #before = new Map();  // tiles of the last drawing, by id
 
   constructor() {
-    this.plot = svg("svg", { class: "tree", role: "img" });
+    this.plot = svg("svg", { class: "tree", role: "img", "aria-label": "No blocks yet" });
     this.words = el("p", { class: "help" });
     this.scroller = el("div", { class: "tree-box", tabindex: "0", role: "region", "aria-label": "Prefix tree" }, this.plot);
     this.element = el("div", {}, this.scroller, this.words);
