@@ -75,7 +75,7 @@ def slow(name, seconds):
     return {key: value for i in "abcd" for key, value in histogram(name, i, seconds).items()}
 
 
-# What must differ from a healthy service for the alert to fire.
+# Series that differ from a healthy service and make the alert fire.
 CASES = {
     "TesseraDown": up("abcd"),
     "TesseraReplicaDown": up("a"),

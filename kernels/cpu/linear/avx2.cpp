@@ -354,16 +354,6 @@ void convert_fp8(const ActivationRow& row) {
   }
 }
 
-void convert_fp8_groups(const ActivationRow& row) {
-  constexpr int64_t kGroup = encoding(WeightFormat::fp8_group128).group;
-  for (int64_t at = 0; at < row.cols; at += kGroup) {
-    const int64_t cols = row.cols - at;
-    const bool last = cols <= kGroup;
-    convert_fp8({row.in + at, last ? cols : kGroup, row.out + at * 2,
-                 last ? row.out_bytes - at * 2 : kGroup * 2, row.scale + at / kGroup});
-  }
-}
-
 }  // namespace
 
 namespace avx2 {
@@ -405,7 +395,7 @@ constinit const LinearKernels linear_kernels{{
     kBytes<group_tile(WeightFormat::int8_group64)>,
     kBytes<group_tile(WeightFormat::int8_group128)>,
     kBytes<group_tile(WeightFormat::int8_row)>,
-    {convert_fp8_groups, 1, kWide<Simd256, WeightFormat::fp8_group128, 1, 2>,
+    {convert_groups<convert_fp8>, 1, kWide<Simd256, WeightFormat::fp8_group128, 1, 2>,
      kTall<Simd256, WeightFormat::fp8_group128, 4, 1>},
 }};
 

@@ -137,16 +137,6 @@ void convert_fp8(const ActivationRow& row) {
   }
 }
 
-void convert_fp8_groups(const ActivationRow& row) {
-  constexpr int64_t kGroup = encoding(WeightFormat::fp8_group128).group;
-  for (int64_t at = 0; at < row.cols; at += kGroup) {
-    const int64_t cols = row.cols - at;
-    const bool last = cols <= kGroup;
-    convert_fp8({row.in + at, last ? cols : kGroup, row.out + at * 2,
-                 last ? row.out_bytes - at * 2 : kGroup * 2, row.scale + at / kGroup});
-  }
-}
-
 }  // namespace
 
 namespace avx512 {
@@ -185,7 +175,7 @@ constinit const LinearKernels linear_kernels{{
     kBlocks<group_tile(WeightFormat::int8_group64), 8>,
     kBlocks<group_tile(WeightFormat::int8_group128), 8>,
     kBlocks<group_tile(WeightFormat::int8_row), 8>,
-    {convert_fp8_groups, 1, kWide<Simd512, WeightFormat::fp8_group128, 2, 4>,
+    {convert_groups<convert_fp8>, 1, kWide<Simd512, WeightFormat::fp8_group128, 2, 4>,
      kTall<Simd512, WeightFormat::fp8_group128, 5, 2>},
 }};
 

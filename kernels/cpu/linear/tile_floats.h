@@ -41,6 +41,18 @@ void multiply_floats(const LinearTile& tile) {
   }
 }
 
+// Converts the groups of a row one by one, each with a scale of its own.
+template <void (*kConvertFp8)(const ActivationRow&)>
+void convert_groups(const ActivationRow& row) {
+  constexpr int64_t kGroup = encoding(WeightFormat::fp8_group128).group;
+  for (int64_t at = 0; at < row.cols; at += kGroup) {
+    const int64_t cols = row.cols - at;
+    const bool last = cols <= kGroup;
+    kConvertFp8({row.in + at, last ? cols : kGroup, row.out + at * 2,
+                 last ? row.out_bytes - at * 2 : kGroup * 2, row.scale + at / kGroup});
+  }
+}
+
 // Codes become bf16 exactly, and are multiplied as bf16.
 template <class Simd, int R, int V, bool kIsTall>
 void multiply_fp8(const LinearTile& tile) {

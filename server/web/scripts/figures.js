@@ -1,4 +1,4 @@
-// What an answer took: measured here, and reported by the server.
+// Times and tokens of an answer: measured here, and reported by the server.
 
 // Measures the arrival of an answer. Each chunk says how many tokens there are by then, so a rate
 // does not depend on how the network groups them.

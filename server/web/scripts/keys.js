@@ -1,4 +1,4 @@
-// What the keyboard does, and the dialog that tells it.
+// Keyboard shortcuts, and the dialog that lists them.
 
 import { $, el } from "./dom.js";
 

@@ -120,7 +120,7 @@ export class Panel {
     this.legend.replaceChildren(...entries);
   }
 
-  // What the ladder did since the page was opened, with the last change in bold.
+  // Shows the steps of the ladder since the page was opened, with the last change in bold.
   #showEvents(cache) {
     const names = [["entered_units", "inserted"], ["demoted_units", "demoted"],
                    ["evicted_units", "evicted"], ["handed_over_units", "handed over"]];

@@ -85,7 +85,7 @@ def test_ten_thousand_tokens_stream_without_dropping_frames(page, scripted, kind
     took = time.monotonic() - began
     assert not page.all(".message.streaming"), "the page keeps up with the stream"
     frames = page.js("const f = window.frames; window.frames = { push() {} }; return f")
-    # Of each whole second, the frames that began in it.
+    # Counts the frames that began in each whole second.
     seconds = [sum(1 for f in frames if second <= f - frames[0] < second + 1000)
                for second in range(1000, int(frames[-1] - frames[0]) - 1000, 1000)]
     print(f"{kind}, {page.size}: {took:.1f} s, frames a second: least {min(seconds)}, "
@@ -119,5 +119,5 @@ def test_memory_is_flat_over_a_hundred_chats(page, scripted):
         if number % 10 == 9:
             sizes.append(heap(page))
     print(f"{page.size}: MB after each ten chats:", [round(size / 1e6, 1) for size in sizes])
-    # Of each chat only the line of the list remains: less than 4 KB.
+    # A chat leaves only its line of the list: less than 4 KB.
     assert sizes[-1] - sizes[1] < 4096 * (CHATS - 20), sizes
