@@ -10,9 +10,11 @@ interval=${TESSERA_WATCH_SECONDS:-5}
 contents() { find -L $TESSERA_WATCHED -maxdepth 1 -type f -exec sha256sum {} + 2>/dev/null | sort; }
 
 seen=$(contents)
+server="" signalled="" status=""
+trap 'signalled=1; [ -z "$server" ] || kill -TERM "$server" 2>/dev/null' TERM INT
 "$@" &
 server=$!
-trap 'kill -TERM "$server" 2>/dev/null' TERM INT
+[ -z "$signalled" ] || kill -TERM "$server" 2>/dev/null
 
 while sleep "$interval"; do
   now=$(contents)
@@ -24,7 +26,13 @@ while sleep "$interval"; do
 done &
 watcher=$!
 
-# A signal ends `wait` too, while the command still runs.
-while wait "$server"; status=$?; [ "$status" -gt 128 ] && kill -0 "$server" 2>/dev/null; do :; done
+# A signal ends `wait` too; then the command's status is still to come. 127: it has come already.
+while :; do
+  signalled=""
+  wait "$server"
+  result=$?
+  [ -n "$status" ] && [ "$result" -eq 127 ] || status=$result
+  [ -n "$signalled" ] || break
+done
 kill "$watcher" 2>/dev/null
 exit "$status"
