@@ -31,6 +31,15 @@ inline KvPreset lossy(const char* name) {
   return preset;
 }
 
+// Returns: a preset that replays sections of `tokens` tokens, and keeps half of their pages; all of
+// them if a section has one page.
+inline KvPreset short_sections(int32_t tokens) {
+  KvPreset preset = *find_kv_preset("kvzip-50");
+  preset.policy.section = tokens;
+  preset.policy.keep_share = tokens == kKvGroup ? 1 : 0.5f;
+  return preset;
+}
+
 // Returns: a preset that prunes keys older than the newest tokens, by output-aware scores from the
 // queries in the residual buffer.
 inline KvPreset output_aware() {
