@@ -43,20 +43,26 @@ struct KvDemand {
   KvSections sections = {};  // of a policy that replays
 
   // Pages of the high tier for the closed groups of `tokens` tokens. Valid as long as no policy has
-  // compressed them.
+  // compressed them, except in sections.
   constexpr int64_t pages_for(int64_t tokens) const {
-    return heads * div_ceil(high_tokens(tokens), page_tokens);
+    return section_pages() + heads * div_ceil(high_tokens(tokens), page_tokens);
   }
 
   // The full ones of these pages. Sequences with a common beginning may share them.
   constexpr int64_t full_pages(int64_t tokens) const {
-    return heads * (high_tokens(tokens) / page_tokens);
+    return section_pages() + heads * (high_tokens(tokens) / page_tokens);
   }
 
-  // Tokens in closed groups of the high tier, if the sequence has `tokens` tokens.
+  constexpr int64_t section_pages() const {  // of all compressed sections
+    return sections.tokens == 0 ? 0 : sections.compressed / sections.tokens * sections.pages;
+  }
+
+  // Tokens in closed groups of the high tier behind compressed sections, if the sequence has `tokens`
+  // tokens.
   constexpr int64_t high_tokens(int64_t tokens) const {
     const int64_t closed = tokens / kKvGroup * kKvGroup;
-    return closed > low_tokens ? closed - low_tokens : 0;
+    const int64_t before = low_tokens + sections.compressed;
+    return closed > before ? closed - before : 0;
   }
 
   // Upper bound of the pages for the next `count` tokens after `stored` tokens. If these take
@@ -65,9 +71,7 @@ struct KvDemand {
   constexpr int64_t growth(int32_t stored, int32_t count) const {
     const int32_t position = stored + sections.replayed;
     const int32_t closing = (position + count) / kKvGroup - position / kKvGroup;
-    const int64_t before = uneven                ? 0
-                           : sections.tokens > 0 ? sections.behind(stored) / kKvGroup * kKvGroup
-                                                 : high_tokens(stored);
+    const int64_t before = uneven ? 0 : high_tokens(position);
     const int64_t row =
         div_ceil(before + closing * kKvGroup, page_tokens) - div_ceil(before, page_tokens);
     const bool compaction = compresses && count > 0 && stored + count >= prompt_tokens &&

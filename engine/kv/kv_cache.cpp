@@ -194,8 +194,11 @@ void KvCache::fork(std::span<const KvCopy> copies) {
     const SlotState& source = slots_.at(copy.source);
     SlotState& target = slots_.at(copy.target);
     TESSERA_CHECK(target.tokens == 0, "a fork into a slot that holds something");
-    TESSERA_CHECK(target.policy == source.policy && !source.policy.is_lossy(),
-                  "a fork between different policies, or with a lossy policy");
+    TESSERA_CHECK(target.policy == source.policy && !source.policy.is_private(),
+                  "a fork between different policies, or with a policy that forks do not share");
+    TESSERA_CHECK(!source.policy.replays() ||
+                      (copy.tokens == source.tokens && source.replayed() == 0),
+                  "a fork of some tokens of sections, or in a replay");
     TESSERA_CHECK(copy.tokens >= 0 && copy.tokens <= source.tokens,
                   "a fork of more tokens than there are");
     TESSERA_CHECK(copy.tokens % kKvGroup == 0 || copy.tokens / kKvGroup == source.tokens / kKvGroup,
@@ -208,6 +211,7 @@ void KvCache::fork(std::span<const KvCopy> copies) {
     }
     target.tiers = source.tiers;
     target.low_tokens = source.low_tokens;
+    target.sections = source.sections;
     target.low_pages = source.low_pages;
     target.tokens = copy.tokens;
     target.high_pages = demand.pages_for(copy.tokens);

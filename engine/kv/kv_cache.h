@@ -88,7 +88,8 @@ class KvCache {
 
   // Lets each target begin with tokens of its source. Full pages are shared; partly filled pages
   // and the residual buffer are copied.
-  // Requires: slots of one policy, which is not lossy; empty targets that are not sources; for
+  // Requires: slots of one policy, which is not private; if it replays, all tokens of the source,
+  // outside of a replay; empty targets that are not sources; for
   // each copy either whole groups of the source, or a number of tokens that ends in the source's
   // open group; available pages: KvDemand::pages_for minus KvDemand::full_pages for each copy.
   void fork(std::span<const KvCopy> copies);

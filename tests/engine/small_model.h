@@ -31,12 +31,10 @@ inline KvPreset lossy(const char* name) {
   return preset;
 }
 
-// Returns: a preset that replays sections of `tokens` tokens, and keeps half of their pages; all of
-// them if a section has one page.
+// Returns: a preset that replays sections of `tokens` tokens, and keeps half of their pages.
 inline KvPreset short_sections(int32_t tokens) {
   KvPreset preset = *find_kv_preset("kvzip-50");
   preset.policy.section = tokens;
-  preset.policy.keep_share = tokens == kKvGroup ? 1 : 0.5f;
   return preset;
 }
 
