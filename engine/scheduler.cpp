@@ -193,7 +193,8 @@ class Planner {
   }
 
   // Pending tokens of `i` up to the next limit: the end of the shared tokens, the end of the tokens
-  // that are computed in chunks, the end of a section, or the last token. Or the tokens of a replay.
+  // that are computed in chunks, the end of a section, or the last token. If a replay is due, its
+  // tokens.
   int32_t next_chunk(size_t i) const {
     const Candidate& candidate = candidates_[i];
     const int32_t before = stored(i);
@@ -202,10 +203,9 @@ class Planner {
       return limit;
     }
     const int32_t end = before < candidate.shareable ? candidate.shareable : candidate.tokens;
-    return std::min(limit,
-                    std::min(end, before < candidate.one_by_one ? candidate.one_by_one
-                                                                : before + 1) -
-                        before);
+    return std::min(
+        limit,
+        std::min(end, before < candidate.one_by_one ? candidate.one_by_one : before + 1) - before);
   }
 
   // Pages that `i` takes with its slot: for a swap-in or a match, or for the copies of pages that a

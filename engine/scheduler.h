@@ -124,8 +124,8 @@ struct SchedulerLimits {
 //
 // A step is filled in this order:
 //   1. Decodes: every running sequence with one pending token. So prefills never delay decodes.
-//   2. Chunks of running prefills, in scheduling order, up to max_step_tokens. A replay is a prefill
-//      (KvSections). Runs end where a section or a replay ends.
+//   2. Chunks of running prefills, in scheduling order, up to max_step_tokens. A replay is a
+//      prefill (KvSections). Runs end where a section or a replay ends.
 //   3. Waiting sequences, in scheduling order, while a slot, step tokens and free pages are left.
 //      The places of a tenant are filled by order_of minus head start. The pages must suffice for
 //      all known tokens of the sequence, uncompressed, besides the pages promised to running

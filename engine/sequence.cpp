@@ -115,9 +115,9 @@ Candidate Sequence::candidate() const {
 KvPrompt Sequence::cache_prompt(int32_t prefix_block_tokens) {
   const auto block = static_cast<size_t>(prefix_block_tokens);
   while ((block_hashes_.size() + 1) * block <= tokens_.size()) {
-    const uint64_t before = path_hashes_.empty() ? std::hash<std::string>()(shared_->cache_salt) ^
-                                                       bits_of(kv_.policy)
-                                                 : path_hashes_.back();
+    const uint64_t before =
+        path_hashes_.empty() ? std::hash<std::string>()(shared_->cache_salt) ^ bits_of(kv_.policy)
+                             : path_hashes_.back();
     block_hashes_.push_back(
         PrefixTree::hash(tokens().subspan(block_hashes_.size() * block, block)));
     path_hashes_.push_back((before ^ block_hashes_.back()) * 0x9e3779b97f4a7c15 + before);

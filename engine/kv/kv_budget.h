@@ -57,8 +57,8 @@ struct KvDemand {
     return sections.tokens == 0 ? 0 : sections.compressed / sections.tokens * sections.pages;
   }
 
-  // Tokens in closed groups of the high tier behind compressed sections, if the sequence has `tokens`
-  // tokens.
+  // Tokens in closed groups of the high tier behind compressed sections, if the sequence has
+  // `tokens` tokens.
   constexpr int64_t high_tokens(int64_t tokens) const {
     const int64_t closed = tokens / kKvGroup * kKvGroup;
     const int64_t before = low_tokens + sections.compressed;

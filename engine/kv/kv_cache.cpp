@@ -196,9 +196,9 @@ void KvCache::fork(std::span<const KvCopy> copies) {
     TESSERA_CHECK(target.tokens == 0, "a fork into a slot that holds something");
     TESSERA_CHECK(target.policy == source.policy && !source.policy.is_private(),
                   "a fork between different policies, or with a policy that forks do not share");
-    TESSERA_CHECK(!source.policy.replays() ||
-                      (copy.tokens == source.tokens && source.replayed() == 0),
-                  "a fork of some tokens of sections, or in a replay");
+    TESSERA_CHECK(
+        !source.policy.replays() || (copy.tokens == source.tokens && source.replayed() == 0),
+        "a fork of some tokens of sections, or in a replay");
     TESSERA_CHECK(copy.tokens >= 0 && copy.tokens <= source.tokens,
                   "a fork of more tokens than there are");
     TESSERA_CHECK(copy.tokens % kKvGroup == 0 || copy.tokens / kKvGroup == source.tokens / kKvGroup,
@@ -232,9 +232,8 @@ void KvCache::compress(std::span<const KvSlot* const> slots) {
     return;
   }
   // A row may take a page before it frees one, except in sections, which have one tier.
-  const auto rows = std::count_if(planned.begin(), planned.end(), [](const KvCompression& one) {
-    return !one.policy.replays();
-  });
+  const auto rows = std::count_if(planned.begin(), planned.end(),
+                                  [](const KvCompression& one) { return !one.policy.replays(); });
   prefixes_.make_room(shape().slot_rows() * rows);
   run_compressions(planned);
 }

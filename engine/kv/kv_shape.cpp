@@ -272,10 +272,10 @@ absl::Status check_served(const KvPolicy& policy, const KvModel& model, const Kv
 
 int32_t section_pages(const KvPolicy& policy, int32_t page_tokens) {
   constexpr double kRounding = 1e-6;  // of the share, a float
-  return policy.replays() ? static_cast<int32_t>(double{policy.keep_share} * policy.section /
-                                                     page_tokens +
-                                                 kRounding)
-                          : 0;
+  return policy.replays()
+             ? static_cast<int32_t>(double{policy.keep_share} * policy.section / page_tokens +
+                                    kRounding)
+             : 0;
 }
 
 KvTiers tiers_of(const KvPolicy& policy, const KvArenaShape& shape) {

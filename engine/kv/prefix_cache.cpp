@@ -156,8 +156,7 @@ int64_t PrefixCache::unlocked_pages(const KvMatch& match) const {
   return pages;
 }
 
-void PrefixCache::attach(int32_t slot, KvTiers tiers, int32_t section_pages,
-                         const KvMatch& match) {
+void PrefixCache::attach(int32_t slot, KvTiers tiers, int32_t section_pages, const KvMatch& match) {
   Holder& holder = at(slot);
   TESSERA_CHECK(holder.blocks == 0, "a slot that holds a path already");
   holder.own_level = level_of(arena_.shape().formats[tiers.high], section_pages);

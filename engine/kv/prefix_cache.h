@@ -195,8 +195,8 @@ class PrefixCache {
   KvArena& arena_;
   const Backend& backend_;
   const Stream stream_;
-  // Index of a level's format in the arena. row_pages: of a compressed section, as a mean over rows;
-  // 0: blocks are as kv_store wrote them.
+  // Index of a level's format in the arena. row_pages: of a compressed section, as a mean over
+  // rows; 0: blocks are as kv_store wrote them.
   using Level = KvSectionBlock;
   static std::vector<Level> levels_of(const KvArenaShape& shape);
   static PrefixTree::Shape tree_shape(const KvArenaShape& shape);

@@ -171,7 +171,8 @@ class ForkedPromptsImpl final : public ForkedPrompts {
 
   // Repeats the section that the slot's last token has closed, if there is one. The sequence is
   // `prompt` and then `forced`.
-  void replay(const KvSlot& slot, std::span<const int32_t> prompt, std::span<const int32_t> forced) {
+  void replay(const KvSlot& slot, std::span<const int32_t> prompt,
+              std::span<const int32_t> forced) {
     const int32_t end = kv_->position(slot);
     KvSections sections = kv_->planning().demand(slot).sections;
     if (!sections.replay_due(end)) {

@@ -32,12 +32,12 @@ absl::StatusOr<std::unique_ptr<ModelHost>> ModelHost::load(const ModelHostOption
   if (host->options_.context == 0) {
     host->options_.context = config.context;
   }
-  const TransformerOptions transformer{.weights = options.weights,
-                                       .limits = {.tokens = std::max(kStepTokens, options.batch),
-                                                  .sequences = options.batch,
-                                                  .context = host->options_.context +
-                                                             host->options_.replay},
-                                       .load = {.threads = host->pool_->threads()}};
+  const TransformerOptions transformer{
+      .weights = options.weights,
+      .limits = {.tokens = std::max(kStepTokens, options.batch),
+                 .sequences = options.batch,
+                 .context = host->options_.context + host->options_.replay},
+      .load = {.threads = host->pool_->threads()}};
   TESSERA_ASSIGN_OR_RETURN(host->transformer_,
                            Transformer::load(options.model, transformer, backend, host->stream_));
   return host;

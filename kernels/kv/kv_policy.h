@@ -52,8 +52,8 @@ struct KvPolicy {
   float score_decay = 0.99f;
   KvKeyScore key_score = KvKeyScore::magnitude;
   // Tokens of a section, for the scorer `replay`. Sections are cut at fixed positions from the first
-  // token on. Each is compressed by itself, as soon as its last token is stored and the model has
-  // repeated it.
+  // token on. Each is compressed by itself, once its last token is stored and the model has repeated
+  // it.
   int32_t section = 512;
 
   // ---- allocator, with rules that divide a budget (KvBudget is not this, but pages for planning)

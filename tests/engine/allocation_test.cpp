@@ -8,8 +8,8 @@
 #include <new>
 
 #include "tests/engine/engine_fixture.h"
-#include "tests/engine/random_traffic.h"
 #include "tests/engine/even_grammar.h"
+#include "tests/engine/random_traffic.h"
 
 namespace {
 std::atomic<int64_t> allocations = 0;

@@ -37,7 +37,7 @@ class RandomTraffic {
   explicit RandomTraffic(uint64_t seed)
       : random_(seed),
         tenants_(chance(0.5) ? 1 : pick(2, 5)),
-        also_(chance(0.5) ? std::vector<KvPreset>{}
+        also_(chance(0.5)   ? std::vector<KvPreset>{}
               : chance(0.5) ? std::vector<KvPreset>{lossy_in_name()}
                             : std::vector<KvPreset>{replaying_in_name()}) {}
 

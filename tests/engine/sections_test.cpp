@@ -136,8 +136,7 @@ TEST_F(Sections, OfAChatTakeThePresetsBytesAtEveryTurn) {
     EXPECT_EQ(usage.high, closed / 2 + stored - closed);
     EXPECT_EQ(usage.dropped, closed / 2);
     const KvArenaShape& shape = engine->kv().shape();
-    const int64_t pages =
-        sections * kFullPages / 2 + kSectionRows * ((stored - closed) / kKvGroup);
+    const int64_t pages = sections * kFullPages / 2 + kSectionRows * ((stored - closed) / kKvGroup);
     EXPECT_EQ(usage.bytes, pages * shape.page_bytes + shape.slot_bytes());
   }
   EXPECT_EQ(closed, 5 * kSection);
@@ -148,7 +147,8 @@ TEST_F(Sections, HaveHeadsThatKeepDifferentNumbersOfPages) {
   const Finish finish = ask(*engine, random_tokens(900), 1);
   const std::vector<int32_t>& kept = finish.kv.usage.kept;
   ASSERT_EQ(kept.size(), kSectionRows);
-  EXPECT_NE(*std::min_element(kept.begin(), kept.end()), *std::max_element(kept.begin(), kept.end()));
+  EXPECT_NE(*std::min_element(kept.begin(), kept.end()),
+            *std::max_element(kept.begin(), kept.end()));
   for (const int32_t tokens : kept) {
     EXPECT_EQ((tokens - 900 % kSection) % kKvGroup, 0) << "whole pages";
   }

@@ -53,10 +53,10 @@ class RowFiller {
     const int32_t count = prefix_block.pages_of(pool_, from);
     TESSERA_CHECK(left_ + right_ + count <= pool_.pages.row_pages,
                   "kv_attach: more pages than a row has room for");
-    TESSERA_CHECK(prefix_block.section ||
-                      (from[count - 1] != kNoPage &&
-                       (count == pool_.prefix_block_pages || from[count] == kNoPage)),
-                  "kv_attach: the handle holds no prefix block of this format");
+    TESSERA_CHECK(
+        prefix_block.section || (from[count - 1] != kNoPage &&
+                                 (count == pool_.prefix_block_pages || from[count] == kNoPage)),
+        "kv_attach: the handle holds no prefix block of this format");
     for (int32_t i = 0; i < count; ++i) {
       FreeList(pool_).share(from[i]);
       table_[high ? left_++ : pool_.pages.row_pages - 1 - right_++] = from[i];
