@@ -15,6 +15,15 @@ std::string preset_names() {
                        [](std::string* out, const KvPreset& preset) { out->append(preset.name); });
 }
 
+// Returns: the check of a value by name, and its conversion. The description has the names alone:
+// CLI11 would print the enum as a character, and a zero ends the text of --help.
+template <class Enum>
+CLI::Validator one_of(const std::map<std::string, Enum>& names) {
+  const auto name = [](std::string* out, const auto& entry) { out->append(entry.first); };
+  return CLI::CheckedTransformer(names).description(
+      absl::StrCat("{", absl::StrJoin(names, ",", name), "}"));
+}
+
 void declare_what(CLI::App& app, EvalOptions& options) {
   app.add_option("--model", options.model,
                  "Hugging Face directory or GGUF file; with --url for its tokenizer")
@@ -61,7 +70,8 @@ void declare_what(CLI::App& app, EvalOptions& options) {
   }
   app.add_option("--split", options.tasks.split,
                  "tuning or reporting: data of which the other sees nothing; all: both [all]")
-      ->transform(CLI::CheckedTransformer(splits));
+      ->type_name("NAME")
+      ->transform(one_of(splits));
 }
 
 void declare_how(CLI::App& app, EvalOptions& options) {
@@ -80,7 +90,8 @@ void declare_how(CLI::App& app, EvalOptions& options) {
          "kernels to use; default: the best of this machine")
       ->check(CLI::IsMember({"scalar", "avx2", "avx512", "avx512_fp16", "amx"}));
   app.add_option("--weights", options.weights, "format of the weights in memory [f32]")
-      ->transform(CLI::CheckedTransformer(weights));
+      ->type_name("NAME")
+      ->transform(one_of(weights));
   app.add_option("--threads", options.threads, "0: one for each core [0]")
       ->check(CLI::Range(0, 4096));
   app.add_option("--batch", options.batch, "sequences that run at once [8]")
