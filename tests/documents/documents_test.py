@@ -90,7 +90,7 @@ class Commands(unittest.TestCase):
     def setUpClass(cls):
         cmake = "\n".join((ROOT / path).read_text() for path in tracked("CMakeLists.txt", ".cmake"))
         cls.cmake = cmake
-        cls.targets = set(re.findall(r"(?:add_executable|add_library|add_custom_target|tessera_test)\(([\w-]+)", cmake))
+        cls.targets = set(re.findall(r"(?:add_executable|add_library|add_custom_target|tessera_test\w*)\(([\w-]+)", cmake))
         presets = json.loads((ROOT / "CMakePresets.json").read_text())
         cls.presets = {preset["name"] for preset in presets["configurePresets"]}
         cls.helps = {}
@@ -107,8 +107,8 @@ class Commands(unittest.TestCase):
     def wrong(self, words):
         """Yields the faults of one command."""
         program, arguments = words[0], words[1:]
-        if program == "do" and arguments:
-            yield from self.wrong(arguments)
+        if program == "do":
+            yield from self.wrong(arguments) if arguments else ()
             return
         if program in ("for", "done", ".") or "$" in program:
             return
