@@ -31,8 +31,8 @@ Every setting of `tessera-server`, with its default. A setting is a flag (`--kv 
 build/release/bin/tessera-server --print-config --kv k4v2
 ```
 
-prints all settings as YAML. [default.yaml](../configs/default.yaml) has the same descriptions as comments. `--plan` says how
-many sequences fit into memory, for each value of `--kv`, and loads nothing. This page is written by
+prints all settings as YAML. [default.yaml](../configs/default.yaml) has the same descriptions as comments. `--plan`
+says how many sequences fit into memory, for each value of `--kv`, and loads nothing. This page is written by
 `docs/configuration.py` from the settings table.
 """
 
