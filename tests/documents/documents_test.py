@@ -23,10 +23,6 @@ OTHERS = set("""apt apt-get buildah cat cmake ctest curl debootstrap docker echo
     sh sha256sum systemctl tar taskset torchrun wait python cp rm pytest sed""".split())
 
 
-def files_with(path):
-    return [document for document in DOCUMENTS if document.path == path]
-
-
 class Links(unittest.TestCase):
     def test_every_link_leads_to_a_file_and_a_heading(self):
         anchors = {document.path: document.anchors() for document in DOCUMENTS}
@@ -163,4 +159,6 @@ class Commands(unittest.TestCase):
 if __name__ == "__main__":
     if len(sys.argv) > 1 and not sys.argv[1].startswith("-"):
         BIN = (ROOT / sys.argv.pop(1)).resolve()
+    else:
+        print("no folder of programs is given: flags are not compared with --help", file=sys.stderr)
     unittest.main()
