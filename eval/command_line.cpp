@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 #include <map>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -15,13 +17,19 @@ std::string preset_names() {
                        [](std::string* out, const KvPreset& preset) { out->append(preset.name); });
 }
 
-// Returns: the check of a value by name, and its conversion. The description has the names alone:
-// CLI11 would print the enum as a character, and a zero ends the text of --help.
+// Declares an option whose values have names. CLI11's transformers would print the enum itself as a
+// character, and a zero ends the text of --help.
 template <class Enum>
-CLI::Validator one_of(const std::map<std::string, Enum>& names) {
-  const auto name = [](std::string* out, const auto& entry) { out->append(entry.first); };
-  return CLI::CheckedTransformer(names).description(
-      absl::StrCat("{", absl::StrJoin(names, ",", name), "}"));
+void add_choice(CLI::App& app, const std::string& flag, Enum& value,
+                const std::map<std::string, Enum>& names, const std::string& description) {
+  std::vector<std::string> known;
+  for (const auto& [name, unused] : names) {
+    known.push_back(name);
+  }
+  app.add_option_function<std::string>(
+         flag, [&value, names](const std::string& name) { value = names.at(name); }, description)
+      ->type_name("NAME")
+      ->check(CLI::IsMember(known));
 }
 
 void declare_what(CLI::App& app, EvalOptions& options) {
@@ -68,10 +76,8 @@ void declare_what(CLI::App& app, EvalOptions& options) {
   for (const Split split : kSplits) {
     splits.emplace(name_of(split), split);
   }
-  app.add_option("--split", options.tasks.split,
-                 "tuning or reporting: data of which the other sees nothing; all: both [all]")
-      ->type_name("NAME")
-      ->transform(one_of(splits));
+  add_choice(app, "--split", options.tasks.split, splits,
+             "tuning or reporting: data of which the other sees nothing; all: both [all]");
 }
 
 void declare_how(CLI::App& app, EvalOptions& options) {
@@ -89,9 +95,7 @@ void declare_how(CLI::App& app, EvalOptions& options) {
          },
          "kernels to use; default: the best of this machine")
       ->check(CLI::IsMember({"scalar", "avx2", "avx512", "avx512_fp16", "amx"}));
-  app.add_option("--weights", options.weights, "format of the weights in memory [f32]")
-      ->type_name("NAME")
-      ->transform(one_of(weights));
+  add_choice(app, "--weights", options.weights, weights, "format of the weights in memory [f32]");
   app.add_option("--threads", options.threads, "0: one for each core [0]")
       ->check(CLI::Range(0, 4096));
   app.add_option("--batch", options.batch, "sequences that run at once [8]")
