@@ -99,22 +99,17 @@ def simple_commands(line):
     """Returns: the commands of a line as lists of words: without pipes, redirections, variables."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars="();<>|&")
     lexer.whitespace_split = True
-    commands, words, redirected = [], [], False
+    commands, redirected = [[]], False
     for token in lexer:
-        if token in ("<", ">", ">>", "2>"):
+        if redirected:
+            redirected = False
+        elif token in ("<", ">", ">>", "2>"):
             redirected = True
         elif set(token) <= set("();<>|&"):
-            commands.append(words)
-            words = []
-        elif redirected:
-            redirected = False
-        else:
-            words.append(token)
-    commands.append(words)
-    for command in commands:
-        while command and (re.fullmatch(r"\w+=.*", command[0]) or command[0] in ("cd", "sudo", "nice")):
-            command.pop(0) if command[0] not in ("cd",) else command.clear()
-    return [command for command in commands if command]
+            commands.append([])
+        elif commands[-1] or not re.fullmatch(r"\w+=.*|sudo", token):
+            commands[-1].append(token)
+    return [command for command in commands if command and command[0] != "cd"]
 
 
 def documents():
