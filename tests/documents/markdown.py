@@ -103,10 +103,9 @@ def simple_commands(line):
     for token in lexer:
         if redirected:
             redirected = False
-        elif token in ("<", ">", ">>", "2>"):
-            redirected = True
         elif set(token) <= set("();<>|&"):
-            commands.append([])
+            redirected = "<" in token or ">" in token
+            commands += [] if redirected else [[]]
         elif commands[-1] or not re.fullmatch(r"\w+=.*|sudo", token):
             commands[-1].append(token)
     return [command for command in commands if command and command[0] != "cd"]
