@@ -51,9 +51,9 @@ struct KvPolicy {
   // (0, 1]: the forgetting factor of the scorer `a2sf`. The paper searches it for each model.
   float score_decay = 0.99f;
   KvKeyScore key_score = KvKeyScore::magnitude;
-  // Tokens of a section, for the scorer `replay`. Sections are cut at fixed positions from the first
-  // token on. Each is compressed by itself, once its last token is stored and the model has repeated
-  // it.
+  // Tokens of a section, for the scorer `replay`. Sections are cut at fixed positions from the
+  // first token on. Each is compressed by itself, once its last token is stored and the model has
+  // repeated it.
   int32_t section = 512;
 
   // ---- allocator, with rules that divide a budget (KvBudget is not this, but pages for planning)
