@@ -22,7 +22,10 @@ constexpr char kRopeFactors[] = "rope_freqs.weight";
 absl::StatusOr<const Architecture*> read_architecture(JsonFields& fields) {
   const std::string name = fields.text("general.architecture");
   TESSERA_RETURN_IF_ERROR(fields.status());
-  const bool experts = fields.has((name + ".expert_count").c_str());
+  // Writers of files without experts may give a count of 0.
+  const std::string count = name + ".expert_count";
+  const bool experts = fields.integer_or(count.c_str(), 0, 0, kMaxExperts) > 0;
+  TESSERA_RETURN_IF_ERROR(fields.status());
   const bool windowed = fields.has((name + ".attention.sliding_window").c_str());
   if (const Architecture* found = find_gguf_architecture(name, experts, windowed)) return found;
   std::set<std::string> known;
@@ -85,10 +88,8 @@ class ConfigReader {
     return fields_.status();
   }
 
-  // Writers of files without experts may give a count of 0.
   absl::Status read_experts() {
-    const int32_t experts =
-        fields_.integer_or(key("expert_count").c_str(), 0, 0, config_limits::kMaxExperts);
+    const int32_t experts = fields_.integer_or(key("expert_count").c_str(), 0, 0, kMaxExperts);
     TESSERA_RETURN_IF_ERROR(fields_.status());
     if (!architecture_.gguf.experts) {
       return experts == 0 ? absl::OkStatus() : unsupported(key("expert_count"));
@@ -102,7 +103,7 @@ class ConfigReader {
     if (fields_.integer_or(key("expert_gating_func").c_str(), kSoftmax, 0, 100) != kSoftmax) {
       return unsupported(key("expert_gating_func"));
     }
-    config_.experts = config_.own_experts = integer("expert_count", config_limits::kMaxExperts);
+    config_.experts = config_.own_experts = integer("expert_count", kMaxExperts);
     config_.chosen_experts = integer("expert_used_count", std::max(config_.experts, 1));
     config_.normalise_experts = fields_.boolean_or(key("expert_weights_norm").c_str(), true);
     config_.ffn = integer_or("expert_feed_forward_length", config_.ffn, kMaxWidth);

@@ -1,6 +1,7 @@
 #include "models/gguf/tensor_names.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"

@@ -157,6 +157,12 @@ TEST_F(GgufConfigTest, RefusesByNameWhatItLacks) {
                  "qwen2.attention.sliding_window");
 }
 
+TEST_F(GgufConfigTest, ACountOfNoExpertsIsAModelWithoutExperts) {
+  const auto config = read(metadata().u32("llama.expert_count", 0));
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->architecture, "LlamaForCausalLM");
+}
+
 TEST_F(GgufConfigTest, RefusesOtherExpertsThanMixtralsAndQwen3s) {
   config_.experts = 4;
   config_.chosen_experts = 2;
