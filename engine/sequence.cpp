@@ -18,7 +18,8 @@ size_t max_length(const EngineRequest& request, int32_t context) {
 }
 
 uint64_t bits_of(KvFormat format) {
-  return uint64_t{format.key_keep} << 32 | uint64_t{format.value_keep} << 16 |
+  return uint64_t{format.rotated} << 48 | uint64_t{format.key_keep} << 32 |
+         uint64_t{format.value_keep} << 16 |
          static_cast<uint64_t>(format.key_bits << 8 | format.value_bits);
 }
 
