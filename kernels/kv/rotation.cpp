@@ -5,6 +5,8 @@
 namespace tessera {
 namespace {
 
+constexpr int32_t kMaxBlock = 256;
+
 void add_and_subtract(float& a, float& b) {
   const float sum = a + b;
   b = a - b;
@@ -22,12 +24,19 @@ void finish_four(float* x, float norm) {
   }
 }
 
-// One level: channels `reach` apart.
-void level(float* x, int32_t block, int32_t reach) {
-  for (int32_t first = 0; first < block; first += 2 * reach) {
-    for (int32_t i = first; i < first + reach; ++i) {
-      add_and_subtract(x[i], x[i + reach]);
+// The levels of channels kReach apart, and of fewer down to 4. The counts are constants, so that the
+// compiler makes vectors.
+template <int32_t kReach>
+void levels(float* x, int32_t block) {
+  if (block >= 2 * kReach) {
+    for (float* first = x; first < x + block; first += 2 * kReach) {
+      for (int32_t i = 0; i < kReach; ++i) {
+        add_and_subtract(first[i], first[i + kReach]);
+      }
     }
+  }
+  if constexpr (kReach > 4) {
+    levels<kReach / 2>(x, block);
   }
 }
 
@@ -37,10 +46,7 @@ void rotate(float* channels, int32_t head_dim) {
   const int32_t block = rotation_block(head_dim);
   const float norm = 1.0f / std::sqrt(static_cast<float>(block));
   for (float* x = channels; x < channels + head_dim; x += block) {
-    int32_t reach = block / 2;
-    for (; reach >= 4; reach /= 2) {
-      level(x, block, reach);
-    }
+    levels<kMaxBlock / 2>(x, block);
     if (block >= 4) {
       for (int32_t i = 0; i < block; i += 4) {
         finish_four(x + i, norm);

@@ -19,7 +19,7 @@ constexpr int32_t rotation_block(int32_t head_dim) {
 inline constexpr int32_t kMinRotationBlock = 16;
 
 // Rotates in place. The order of operations is fixed, so every caller gets the same bits.
-// Requires: channels: [head_dim].
+// Requires: channels: [head_dim], in blocks of at most 256.
 void rotate(float* channels, int32_t head_dim);
 
 }  // namespace tessera
