@@ -161,7 +161,7 @@ void Attention::run_shared(int64_t run_index) const {
                   first.context, first.context};
   attend(item, block, {run.first_tile, run.end_tile, run.end_tile - 1, nullptr});
   if (run.ends_split()) {
-    turn_values(block, false);
+    turn_values(kernels, block, false);
   }
   for (int32_t pair = 0; pair < block.pairs; ++pair) {
     const int64_t row =
@@ -289,7 +289,7 @@ void Attention::attend(const Item& item, PairBlock& block, const Stretch& tiles)
     }
     const KvFormat format = found[tile % 2].shape->layout.format;
     turn_query_codes(kernels, block, format, factor());
-    turn_values(block, format.rotated);
+    turn_values(kernels, block, format.rotated);
     set_visible(item, block, tile, current);
     float* left =
         item.left == nullptr ? nullptr : item.left + tile * attention_weight_tile_floats(gqa_ratio);
@@ -325,7 +325,7 @@ void Attention::attend_all_splits(const Task& task, PairBlock& block, const KvTi
     const int32_t split_end = std::min(tiles, (tile / kSplitTiles + 1) * kSplitTiles);
     clear(block);
     attend(item, block, {tile, split_end, tiles - 1, after});
-    turn_values(block, false);
+    turn_values(kernels, block, false);
     for (int32_t pair = 0; pair < block.pairs; ++pair) {
       float maximum;
       float sum;
@@ -360,7 +360,7 @@ void Attention::attend_one_split(const Task& task, PairBlock& block, const KvTil
     block.rotated_values = args.pages.layouts[item.sequence.tiers.high].format.rotated;
   }
   attend(item, block, {task.first_tile, task.end_tile, task.end_tile - 1, after});
-  turn_values(block, false);
+  turn_values(kernels, block, false);
   for (int32_t pair = 0; pair < block.pairs; ++pair) {
     kernels.finish(block, pair, partials.at(first_partial + head_in_kv_head(item, pair)));
   }

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "kernels/kv/rotation.h"
-
 namespace tessera {
 
 void load_query_codes(const AttentionKernels& kernels, PairBlock& block, bool rotated,
@@ -14,7 +12,7 @@ void load_query_codes(const AttentionKernels& kernels, PairBlock& block, bool ro
     const float* row = block.query_rows[pair];
     if (rotated) {
       std::copy_n(row, block.head_dim, query);
-      rotate(query, block.head_dim);
+      kernels.rotate(query, block.head_dim);
       row = query;
     }
     kernels.load_query_codes(block, pair, row, factor);
@@ -22,11 +20,14 @@ void load_query_codes(const AttentionKernels& kernels, PairBlock& block, bool ro
   block.rotated_codes = rotated;
 }
 
-void turn_values(PairBlock& block, bool rotated) {
+void turn_values(const AttentionKernels& kernels, PairBlock& block, bool rotated) {
   if (block.rotated_values == rotated) {
     return;
   }
   for (int32_t pair = 0; pair < block.pairs; ++pair) {
+    if (block.maxima[pair] == PairBlock::kLowest) {
+      continue;  // no token yet: all sums are 0
+    }
     float* values = block.values + int64_t{pair} * block.head_dim;
     float* zeros = block.zeros + int64_t{pair} * KvPageLayout::kKeyTile;
     const float zero = std::accumulate(zeros, zeros + KvPageLayout::kKeyTile, 0.0f);
@@ -34,7 +35,7 @@ void turn_values(PairBlock& block, bool rotated) {
     for (int32_t channel = 0; channel < block.head_dim; ++channel) {
       values[channel] += zero;
     }
-    rotate(values, block.head_dim);
+    kernels.rotate(values, block.head_dim);
   }
   block.rotated_values = rotated;
 }

@@ -24,6 +24,6 @@ inline void turn_query_codes(const AttentionKernels& kernels, PairBlock& block, 
 
 // Rotates the sums of values of all pairs unless they are `rotated` as needed. Sums of zeros are
 // numbers of every channel, so they are added to the values first.
-void turn_values(PairBlock& block, bool rotated);
+void turn_values(const AttentionKernels& kernels, PairBlock& block, bool rotated);
 
 }  // namespace tessera

@@ -6,7 +6,7 @@
 #include "kernels/cpu/pages/page_codec.h"
 #include "kernels/cpu/pages/token_ops.h"
 #include "kernels/cpu/simd/limits.h"
-#include "kernels/kv/rotation.h"
+#include "kernels/kv/rotation_levels.h"
 
 // Compiled without contraction of a * b + c, so that the arithmetic equals the oracle's.
 namespace tessera::avx2 {
@@ -427,8 +427,8 @@ void demote_token(const TileShape& high, TokenPlace from, const TileShape& low, 
     Numbers value_numbers;
     load_floats(high.layout, from, key_numbers, value_numbers);
     if (low.layout.format.rotated) {
-      rotate(key_numbers.of, head_dim);
-      rotate(value_numbers.of, head_dim);
+      RotationLevels<Numbers>::rotate(key_numbers.of, head_dim);
+      RotationLevels<Numbers>::rotate(value_numbers.of, head_dim);
     }
     const Ranges ranges(extent_of(key_numbers, head_dim), extent_of(value_numbers, head_dim), key,
                         value);
