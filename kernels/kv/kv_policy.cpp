@@ -58,8 +58,8 @@ constexpr KvPolicy mustafar(KvFormat pruned) {
 // questions at the prompt's end. Its search adds --ahead and
 //       --vary score_window=8 --vary score_pool=23,31 --vary alpha_low=3,6,12 --vary
 //       alpha_high=1000
-// eval/README.md has the results. The paper has no pooling. An answer attends to tokens one after
-// the other, so the neighbours of an attended token are needed next.
+// docs/measurements/2026-11-22-kv-quality.md has the results. The paper has no pooling. An answer
+// attends to tokens one after the other, so the neighbours of an attended token are needed next.
 constexpr LeanKv kLossless{
     .score_window = 16, .score_pool = 31, .alpha_high = 8, .alpha_low = 0.3f};
 constexpr LeanKv kNear{.score_window = 8, .score_pool = 23, .alpha_high = 1000, .alpha_low = 6};
