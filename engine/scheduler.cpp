@@ -166,13 +166,13 @@ class Planner {
         shares += other.share;
       }
     }
-    if (shares == own.share || (own.running && own.pending() == 1)) {
+    if (shares == own.share || (own.running && own.decodes())) {
       return max_step_tokens_;
     }
     int64_t left = std::max<int64_t>(1, int64_t{max_step_tokens_} * own.share / shares);
     for (size_t j = 0; j < candidates_.size(); ++j) {
       const Candidate& other = candidates_[j];
-      const bool decodes = other.running && other.pending() == 1;
+      const bool decodes = other.running && other.decodes();
       left -= other.tenant == own.tenant && !decodes ? plan_.counts[j] : 0;
     }
     return static_cast<int32_t>(std::max<int64_t>(0, left));
