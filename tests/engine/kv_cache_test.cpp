@@ -144,6 +144,17 @@ TEST_F(KvCacheTest, RefusesToPruneKeysByQueriesThatWereNotSummed) {
   EXPECT_TRUE((*make(options))->check(policy).ok()) << "a preset that prunes keys keeps them";
 }
 
+TEST_F(KvCacheTest, RefusesDenseNewestTokensOfAModelWithASlidingWindow) {
+  KvCacheOptions options = small_options();
+  options.head_dim = 64;
+  options.sliding_window = 100;
+  options.preset = *find_kv_preset("s50");
+  EXPECT_THAT(std::string(make(options).status().message()),
+              testing::AllOf(HasSubstr("newest 32"), HasSubstr("sliding-window")));
+  options.preset.policy.newest = 0;
+  EXPECT_TRUE(make(options).ok()) << make(options).status();
+}
+
 TEST_F(KvCacheTest, KeepsEveryPresetInPagesOfAGroup) {
   for (const KvPreset& preset : kv_presets()) {
     if (preset.policy.is_lossy()) {

@@ -24,7 +24,7 @@ TEST_P(KvScoreDecode, TakesWhatAttentionLeft) {
       continue;
     }
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    ScoreShape shape{.policy = scored(static_cast<KvScorer>(1 + seed % 7), 40, true, format)};
+    ScoreShape shape{.policy = scored(static_cast<KvScorer>(2 + seed % 7), 40, true, format)};
     shape.gqa_ratio = seed % 2 == 0 ? 3 : 5;
     shape.prompt = 124;
     shape.tokens = 130;  // a group closes
