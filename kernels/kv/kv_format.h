@@ -22,8 +22,8 @@ namespace tessera {
 // are f16, or a symmetric code * scale of 8 or 4 bits with one f16 scale per token and head. Bits
 // and kept channels of keys and of values are independent.
 //
-// Rotated formats are codes of the rotated key and value (kernels/kv/rotation.h). A rotation spreads
-// a channel of large magnitude over all channels, so that it does not widen the steps of the others:
+// Rotated formats are codes of the rotated key and value (kernels/kv/rotation.h). A rotation
+// spreads a large channel over all channels, so that it does not widen the steps of the others:
 // "QuaRot: Outlier-Free 4-Bit Inference in Rotated LLMs" (2024), section 4.
 struct KvFormat {
   static constexpr uint16_t kKeepAll = 1000;
@@ -95,8 +95,8 @@ constexpr bool is_supported(KvFormat format) {
 
 // Returns: the unique name of a format: "f16", "k8v4"; "?" for a format without kernels. Sparse
 // names have the pruned per cent of keys and, behind a v, of values if these differ. The bits
-// follow unless both are f16: "s70", "s50-k8v4", "s0v62.5", "s50v70-k16v8". Rotated formats end with
-// an r: "k4v2r".
+// follow unless both are f16: "s70", "s50-k8v4", "s0v62.5", "s50v70-k16v8". The name of a rotated
+// format ends with an r: "k4v2r".
 std::string name_of(KvFormat format);
 
 // Returns: the format of that name; nothing if there is none with kernels.

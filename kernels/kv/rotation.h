@@ -4,10 +4,10 @@
 
 namespace tessera {
 
-// The rotation of rotated formats: a Walsh-Hadamard transform of the channels of one token's key (or
-// value) of one KV head, orthonormal and its own inverse. Keys and queries of one rotation have the
-// products of the originals, so queries are rotated instead of keys that are read. Sums of rotated
-// values are rotated back.
+// The rotation of rotated formats: a Walsh-Hadamard transform of the channels of one token's key
+// (or value) of one KV head, orthonormal and its own inverse. Rotated keys and rotated queries have
+// the products of the originals, so queries are rotated instead of the keys that are read. Sums of
+// rotated values are rotated back.
 //
 // head_dim is divided into blocks of the largest power of 2 that divides it: one block of 64 or 128
 // channels, 5 blocks of 16 at head_dim 80, 3 blocks of 32 at head_dim 96.

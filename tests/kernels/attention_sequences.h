@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <ostream>
@@ -15,6 +14,7 @@
 #include "tests/kernels/device.h"
 #include "tests/kernels/isas.h"
 #include "tests/kernels/kv_rows.h"
+#include "tests/kernels/seen_token.h"
 
 namespace tessera {
 
@@ -141,21 +141,6 @@ class AttentionSequences {
     return attended;
   }
 
-  // One token that a query sees, as stored or as the original.
-  struct Seen {
-    std::vector<double> key;
-    std::vector<double> value;
-    double key_step = 0;  // for codes, else 0
-    double value_step = 0;
-    // Rotated formats: rows of codes, and lowest numbers, are of rotated channels. Else 0.
-    double rotated_keys = 0;    // sum of |rotated key - zero| and |zero|
-    double rotated_values = 0;  // bound of |value - zero| + |zero|, for each channel
-    double key_error = 0;       // of each channel, against the stored number
-    double value_error = 0;
-    bool key_halves = false;  // multiplied as f16
-    double value_unit = 0;    // scale of values multiplied as f16, 1 without codes; else 0
-  };
-
   // Result of attention in double precision, and the error bounds of a kernel.
   struct Expected {
     double log_sum = 0;
@@ -164,8 +149,8 @@ class AttentionSequences {
     std::vector<double> bounds;
   };
 
-  // Reference: the stored numbers (codes decoded), or the original numbers.
-  enum class Against { stored, originals };
+  using Against = SeenAgainst;
+  using Seen = SeenToken;
   // Arithmetic on sparse pages: f32, or f16 for all but keys of codes.
   enum class Sparse { f32, halves };
 
@@ -183,9 +168,9 @@ class AttentionSequences {
   // half a step and a hundredth, times the value without its zero. Against the originals, the
   // value's error is added.
   //
-  // Rotated codes: the same in rotated channels, of which only bounds are known here. With blocks of
-  // b channels, no rotated query channel exceeds the sum of |q|, and an error of each rotated channel
-  // is at most sqrt(b) times as large in a plain one.
+  // Rotated codes: the same in rotated channels, of which only bounds are known here. With blocks
+  // of b channels, no rotated query channel exceeds the sum of |q|, and an error of each rotated
+  // channel is at most sqrt(b) times as large in a plain one.
   //
   // Halves (half_step.h), h = 2^-11. A score: the query is rounded, a lane adds head_dim / 8
   // products, and lanes are added three times. Each is off by h of M, or else by 2^-25 of a query
@@ -315,88 +300,6 @@ class AttentionSequences {
       expected.bounds.push_back(bound / sum);
     }
     return expected;
-  }
-
-  // Error of a channel of codes: half a step of rounding, and the rounding of (2^bits - 1) scales
-  // to f16, 2^-11 each, for the top code, which is clamped.
-  static double coding_error(double step, int32_t bits) {
-    return step * (0.5 + ((1 << bits) - 1) * 0x1p-11);
-  }
-
-  static Seen seen_pruned(KvFormat format, std::span<const float> keys,
-                          std::span<const float> values) {
-    const auto head_dim = static_cast<int32_t>(keys.size());
-    const PrunedToken key = prune(keys, format.kept_keys(head_dim), format.key_bits);
-    const PrunedToken value = prune(values, format.kept_values(head_dim), format.value_bits);
-    Seen seen{{key.channels.begin(), key.channels.end()},
-              {value.channels.begin(), value.channels.end()}};
-    seen.key_step = format.key_bits <= 8 ? double{key.scale} : 0;
-    seen.key_halves = format.key_bits == 16;
-    seen.value_unit = format.value_bits <= 8 ? double{value.scale} : 1;
-    return seen;
-  }
-
-  // In double precision, by the definition of the transform.
-  static std::vector<double> rotated_back(const CodedToken& token) {
-    const auto block =
-        static_cast<size_t>(rotation_block(static_cast<int32_t>(token.codes.size())));
-    std::vector<double> numbers(token.codes.size());
-    for (size_t c = 0; c < numbers.size(); ++c) {
-      for (size_t i = 0; i < block; ++i) {
-        const double sign = std::popcount(c % block & i) % 2 == 0 ? 1 : -1;
-        numbers[c] += sign * token.decoded(c / block * block + i);
-      }
-      numbers[c] /= std::sqrt(static_cast<double>(block));
-    }
-    return numbers;
-  }
-
-  static Seen seen_rotated(KvFormat format, const CodedToken& key, const CodedToken& value,
-                           Against against, Seen seen) {
-    const double growth =
-        std::sqrt(static_cast<double>(rotation_block(static_cast<int32_t>(key.codes.size()))));
-    for (size_t c = 0; c < key.codes.size(); ++c) {
-      seen.rotated_keys += double{key.scale} * key.codes[c] + std::abs(double{key.zero});
-      seen.rotated_values =
-          std::max(seen.rotated_values,
-                   growth * (double{value.scale} * value.codes[c] + std::abs(double{value.zero})));
-    }
-    if (against == Against::originals) {
-      seen.key_error = growth * coding_error(seen.key_step, format.key_bits);
-      seen.value_error = growth * coding_error(seen.value_step, format.value_bits);
-    } else {
-      seen.key = rotated_back(key);
-      seen.value = rotated_back(value);
-    }
-    return seen;
-  }
-
-  Seen seen_as(KvFormat format, std::span<const float> keys, std::span<const float> values,
-               Against against) const {
-    Seen seen{{keys.begin(), keys.end()}, {values.begin(), values.end()}};
-    if (format.is_floats()) {
-      return seen;
-    }
-    if (format.is_sparse()) {
-      return seen_pruned(format, keys, values);
-    }
-    const CodedToken key = encode(keys, format.key_bits, format.rotated);
-    const CodedToken value = encode(values, format.value_bits, format.rotated);
-    seen.key_step = double{key.scale};
-    seen.value_step = double{value.scale};
-    if (format.rotated) {
-      return seen_rotated(format, key, value, against, std::move(seen));
-    }
-    if (against == Against::originals) {
-      seen.key_error = coding_error(seen.key_step, format.key_bits);
-      seen.value_error = coding_error(seen.value_step, format.value_bits);
-      return seen;
-    }
-    for (size_t c = 0; c < seen.key.size(); ++c) {
-      seen.key[c] = key.decoded(c);
-      seen.value[c] = value.decoded(c);
-    }
-    return seen;
   }
 
   // Tokens of a KV head that row `row` of a sequence sees: its history, the groups before its own,

@@ -10,7 +10,7 @@ class CudaPages : public TwoArenas {};
 TEST_P(CudaPages, StoreTheOraclesBytesInEveryFormat) {
   for (const KvFormat format : named_formats()) {
     if (format.rotated) {
-      continue;  // CudaBackend.RefusesRotatedFormats
+      continue;  // AreRefusedInRotatedFormats
     }
     for (const int32_t head_dim : {8, 48, 64}) {
       if (format.is_sparse() && head_dim != 48) {
@@ -25,6 +25,12 @@ TEST_P(CudaPages, StoreTheOraclesBytesInEveryFormat) {
       expect_same({}, {271, 0, 65});
     }
   }
+}
+
+// The engine names the format and the backend when it refuses.
+TEST_P(CudaPages, AreRefusedInRotatedFormats) {
+  EXPECT_TRUE(serves(GetParam(), kKvK4V2));
+  EXPECT_FALSE(serves(GetParam(), kKvK4V2R));
 }
 
 TEST_P(CudaPages, RoundsAsTheOracleWhereNumbersAreLargeOrEqual) {
