@@ -108,6 +108,7 @@ case "$mode" in
     part "release build" build release
     part "release tests" ctest --preset release -j "$jobs"
     part "live tokenizers" skips_unreached sh tests/models/text/live_tokenizers.sh
+    part "live architectures" skips_unreached sh tests/models/live_architectures.sh
     part clang-tidy skips sh tests/clang_tidy.sh --changed
     ;;
   *)
