@@ -346,7 +346,7 @@ TEST(Tenants, WithAHundredTimesTheRequestsOfItsSlotsCostAnotherAtMostATenth) {
 // A step has 64 tokens. Beside one request of a tenant that is behind, the prompts of another one
 // get 32 of them, and decodes are as many as there are slots.
 TEST(Tenants, DelayAnothersTokensByTheirShareOfAStep) {
-  const Latency flood = latency_of({"", 10, 100, 200, 5, 1}, 400);
+  const Latency flood = latency_of({"", 10, 100, 200, 5, 1}, 40);
   EXPECT_LE(flood.to_end, 101 * (16 + 32 + 8));
   EXPECT_LE(flood.to_first_token, 2 * (16 + 64));
 }
