@@ -209,6 +209,11 @@ TEST(EmulatedDeviceSamples, WhatTheCpuSamples) {
   }
 }
 
+TEST(EmulatedDeviceRefuses, RotatedFormats) {
+  EXPECT_TRUE(cuda_backend().serves_pages(kKvK4V2, 64));
+  EXPECT_FALSE(cuda_backend().serves_pages(kKvK4V2R, 64));
+}
+
 TEST(EmulatedDeviceRefuses, WeightsAndHeadDimensionsWithoutKernels) {
   TemporaryDirectory directory;
   ModelConfig config = small_model(kContext);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <ostream>
@@ -146,7 +147,10 @@ class AttentionSequences {
     std::vector<double> value;
     double key_step = 0;  // for codes, else 0
     double value_step = 0;
-    double key_error = 0;  // of each channel, against the stored number
+    // Rotated formats: rows of codes, and lowest numbers, are of rotated channels. Else 0.
+    double rotated_keys = 0;    // sum of |rotated key - zero| and |zero|
+    double rotated_values = 0;  // bound of |value - zero| + |zero|, for each channel
+    double key_error = 0;       // of each channel, against the stored number
     double value_error = 0;
     bool key_halves = false;  // multiplied as f16
     double value_unit = 0;    // scale of values multiplied as f16, 1 without codes; else 0
@@ -178,6 +182,10 @@ class AttentionSequences {
   // Codes: weight times scale is rounded to steps of its tile's largest / 32512. The error is again
   // half a step and a hundredth, times the value without its zero. Against the originals, the
   // value's error is added.
+  //
+  // Rotated codes: the same in rotated channels, of which only bounds are known here. With blocks of
+  // b channels, no rotated query channel exceeds the sum of |q|, and an error of each rotated channel
+  // is at most sqrt(b) times as large in a plain one.
   //
   // Halves (half_step.h), h = 2^-11. A score: the query is rounded, a lane adds head_dim / 8
   // products, and lanes are added three times. Each is off by h of M, or else by 2^-25 of a query
@@ -218,7 +226,11 @@ class AttentionSequences {
         lifted += std::abs(token.key[c] - zero);
       }
       magnitude += std::abs(zero) * query_sum;
-      const double rounding = token.key_step > 0 ? 0.51 * query_largest / 32512 * lifted : 0;
+      double rounding = token.key_step > 0 ? 0.51 * query_largest / 32512 * lifted : 0;
+      if (token.rotated_keys > 0) {
+        magnitude = token.rotated_keys * query_sum;
+        rounding = 0.51 * query_sum / 32512 * token.rotated_keys;
+      }
       error = std::max(error,
                        rounding + (static_cast<double>(hd) + 16) * u * magnitude +
                            token.key_error * query_sum +
@@ -288,8 +300,9 @@ class AttentionSequences {
       double bound = 0;
       for (size_t t = 0; t < seen.size(); ++t) {
         const Seen& token = seen[t];
-        const double zero = zero_of(token.value, token.value_step);
-        const double lifted = std::abs(token.value[c] - zero);
+        const double zero = token.rotated_values > 0 ? 0 : zero_of(token.value, token.value_step);
+        const double lifted =
+            token.rotated_values > 0 ? token.rotated_values : std::abs(token.value[c] - zero);
         value += weights[t] * token.value[c];
         bound += weights[t] * (relative * (lifted + std::abs(zero)) + token.value_error);
         bound += token.value_step > 0 ? 0.51 * largest / 32512 * lifted / token.value_step : 0;
@@ -323,6 +336,41 @@ class AttentionSequences {
     return seen;
   }
 
+  // In double precision, by the definition of the transform.
+  static std::vector<double> rotated_back(const CodedToken& token) {
+    const auto block =
+        static_cast<size_t>(rotation_block(static_cast<int32_t>(token.codes.size())));
+    std::vector<double> numbers(token.codes.size());
+    for (size_t c = 0; c < numbers.size(); ++c) {
+      for (size_t i = 0; i < block; ++i) {
+        const double sign = std::popcount(c % block & i) % 2 == 0 ? 1 : -1;
+        numbers[c] += sign * token.decoded(c / block * block + i);
+      }
+      numbers[c] /= std::sqrt(static_cast<double>(block));
+    }
+    return numbers;
+  }
+
+  static Seen seen_rotated(KvFormat format, const CodedToken& key, const CodedToken& value,
+                           Against against, Seen seen) {
+    const double growth =
+        std::sqrt(static_cast<double>(rotation_block(static_cast<int32_t>(key.codes.size()))));
+    for (size_t c = 0; c < key.codes.size(); ++c) {
+      seen.rotated_keys += double{key.scale} * key.codes[c] + std::abs(double{key.zero});
+      seen.rotated_values =
+          std::max(seen.rotated_values,
+                   growth * (double{value.scale} * value.codes[c] + std::abs(double{value.zero})));
+    }
+    if (against == Against::originals) {
+      seen.key_error = growth * coding_error(seen.key_step, format.key_bits);
+      seen.value_error = growth * coding_error(seen.value_step, format.value_bits);
+    } else {
+      seen.key = rotated_back(key);
+      seen.value = rotated_back(value);
+    }
+    return seen;
+  }
+
   Seen seen_as(KvFormat format, std::span<const float> keys, std::span<const float> values,
                Against against) const {
     Seen seen{{keys.begin(), keys.end()}, {values.begin(), values.end()}};
@@ -332,10 +380,13 @@ class AttentionSequences {
     if (format.is_sparse()) {
       return seen_pruned(format, keys, values);
     }
-    const CodedToken key = encode(keys, format.key_bits);
-    const CodedToken value = encode(values, format.value_bits);
+    const CodedToken key = encode(keys, format.key_bits, format.rotated);
+    const CodedToken value = encode(values, format.value_bits, format.rotated);
     seen.key_step = double{key.scale};
     seen.value_step = double{value.scale};
+    if (format.rotated) {
+      return seen_rotated(format, key, value, against, std::move(seen));
+    }
     if (against == Against::originals) {
       seen.key_error = coding_error(seen.key_step, format.key_bits);
       seen.value_error = coding_error(seen.value_step, format.value_bits);
