@@ -178,20 +178,17 @@ Numbers windowed(const char* name, const char* preset) {
   return numbers;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PrefixHit,
-                         testing::Values(Numbers{"f32", kKvPresetF32}, Numbers{"f16", kKvPresetF16},
-                                         Numbers{"k8v4", *find_kv_preset("k8v4")},
-                                         Numbers{"k4v2", *find_kv_preset("k4v2")},
-                                         Numbers{"k4v2r", *find_kv_preset("k4v2r")},
-                                         Numbers{"s50", *find_kv_preset("s50")},
-                                         Numbers{"replayed_sections", short_sections(128)},
-                                         Numbers{"k8v4_of_qwen3", *find_kv_preset("k8v4"),
-                                                 "Qwen3ForCausalLM"},
-                                         windowed("f16_of_windows_by_layer", "f16"),
-                                         windowed("k8v4_of_windows_by_layer", "k8v4"),
-                                         windowed("k4v2_of_windows_by_layer", "k4v2"),
-                                         windowed("s50_of_windows_by_layer", "s50")),
-                         [](const auto& numbers) { return numbers.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    All, PrefixHit,
+    testing::Values(
+        Numbers{"f32", kKvPresetF32}, Numbers{"f16", kKvPresetF16},
+        Numbers{"k8v4", *find_kv_preset("k8v4")}, Numbers{"k4v2", *find_kv_preset("k4v2")},
+        Numbers{"k4v2r", *find_kv_preset("k4v2r")}, Numbers{"s50", *find_kv_preset("s50")},
+        Numbers{"replayed_sections", short_sections(128)},
+        Numbers{"k8v4_of_qwen3", *find_kv_preset("k8v4"), "Qwen3ForCausalLM"},
+        windowed("f16_of_windows_by_layer", "f16"), windowed("k8v4_of_windows_by_layer", "k8v4"),
+        windowed("k4v2_of_windows_by_layer", "k4v2"), windowed("s50_of_windows_by_layer", "s50")),
+    [](const auto& numbers) { return numbers.param.name; });
 
 }  // namespace
 }  // namespace tessera
