@@ -154,6 +154,7 @@ class AttentionSequences {
   // Arithmetic on sparse pages: f32, or f16 for all but keys of codes.
   enum class Sparse { f32, halves };
 
+  static constexpr double kUnit = 0x1p-24;  // u below
   // Bounds, with u = 2^-24:
   //
   // Scores of codes. The query is rounded to steps of s = max|q| / 32512. The error is half a step
@@ -189,7 +190,6 @@ class AttentionSequences {
         token.value_unit = 0;
       }
     }
-    const double u = 0x1p-24;
     const double scale = double{shape_.scale()};
     double query_sum = 0;
     double query_largest = 0;
@@ -217,7 +217,7 @@ class AttentionSequences {
         rounding = 0.51 * query_sum / 32512 * token.rotated_keys;
       }
       error = std::max(error,
-                       rounding + (static_cast<double>(hd) + 16) * u * magnitude +
+                       rounding + (static_cast<double>(hd) + 16) * kUnit * magnitude +
                            token.key_error * query_sum +
                            (token.key_halves ? half_error(query_largest, magnitude, lifted) : 0));
       scores.push_back(score);
@@ -263,15 +263,16 @@ class AttentionSequences {
   Expected weighted(const std::vector<Seen>& seen, const std::vector<double>& scores,
                     double maximum, double error) const {
     const size_t hd = static_cast<size_t>(shape_.head_dim);
-    const double u = 0x1p-24;
     const double n = static_cast<double>(seen.size());
-    const double relative = 2 * std::expm1(error) + 2 * n * u + n / 16 * 0x1p-22 + 0x1p-20;
+    const double relative = 2 * std::expm1(error) + 2 * n * kUnit + n / 16 * 0x1p-22 + 0x1p-20;
     std::vector<double> weights;
+    std::vector<double> zeros;
     double sum = 0;
     double largest = 0;       // weight * scale
     double largest_half = 0;  // weight * unit, for values multiplied as f16
     for (size_t t = 0; t < seen.size(); ++t) {
       weights.push_back(std::exp(scores[t] - maximum));
+      zeros.push_back(seen[t].rotated_values > 0 ? 0 : zero_of(seen[t].value, seen[t].value_step));
       sum += weights[t];
       largest = std::max(largest, weights[t] * seen[t].value_step);
       largest_half = std::max(largest_half, weights[t] * seen[t].value_unit);
@@ -279,17 +280,16 @@ class AttentionSequences {
     const double min = 0x1p-25 / double{kHalfWeightRange} * largest_half;
     Expected expected;
     expected.log_sum = maximum + std::log(sum);
-    expected.log_sum_bound = error + n * u + 0x1p-20 * (1 + std::abs(maximum));
+    expected.log_sum_bound = error + n * kUnit + 0x1p-20 * (1 + std::abs(maximum));
     for (size_t c = 0; c < hd; ++c) {
       double value = 0;
       double bound = 0;
       for (size_t t = 0; t < seen.size(); ++t) {
         const Seen& token = seen[t];
-        const double zero = token.rotated_values > 0 ? 0 : zero_of(token.value, token.value_step);
         const double lifted =
-            token.rotated_values > 0 ? token.rotated_values : std::abs(token.value[c] - zero);
+            token.rotated_values > 0 ? token.rotated_values : std::abs(token.value[c] - zeros[t]);
         value += weights[t] * token.value[c];
-        bound += weights[t] * (relative * (lifted + std::abs(zero)) + token.value_error);
+        bound += weights[t] * (relative * (lifted + std::abs(zeros[t])) + token.value_error);
         bound += token.value_step > 0 ? 0.51 * largest / 32512 * lifted / token.value_step : 0;
         if (token.value_unit > 0) {
           bound += 1.05 * (1 + kAttentionTile) * 0x1p-11 * weights[t] * lifted;
