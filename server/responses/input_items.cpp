@@ -54,8 +54,7 @@ class ItemReader {
       if (!only_thoughts()) {
         messages_.push_back({.role = "assistant"});
       }
-      read_parts(fields, "content", {"output_text", "input_text"},
-                 messages_.back().content);
+      read_parts(fields, "content", {"output_text", "input_text"}, messages_.back().content);
       return;
     }
     read_parts(fields, "content", {"input_text", "text"}, message.content);
@@ -110,8 +109,8 @@ class ItemReader {
   }
 
   // Reads a text, or a list of parts of these types, joined by line breaks.
-  static void read_parts(BodyFields& fields, std::string_view name,
-                         PartTypes types, std::string& out) {
+  static void read_parts(BodyFields& fields, std::string_view name, PartTypes types,
+                         std::string& out) {
     const json* given = fields.find(name);
     if (given == nullptr || given->is_string()) {
       if (given == nullptr) {
@@ -130,8 +129,8 @@ class ItemReader {
       const json type = part.is_object() ? part.value("type", json()) : json();
       if (std::none_of(types.begin(), types.end(),
                        [&](std::string_view one) { return type == one; })) {
-        return fields.refuse(place, fmt::format("is a part of the type {}, which is not supported",
-                                                excerpt(type)));
+        return fields.refuse(
+            place, fmt::format("is a part of the type {}, which is not supported", excerpt(type)));
       }
       const json text = part.value("text", json());
       if (!text.is_string()) {

@@ -76,10 +76,9 @@ void ResponseStore::remove(const std::string& owner, Entries::iterator entry) {
 
 void ResponseStore::make_room() {
   while (bytes_ > max_bytes_) {
-    const auto largest =
-        std::max_element(owners_.begin(), owners_.end(), [](const auto& a, const auto& b) {
-          return a.second.bytes < b.second.bytes;
-        });
+    const auto largest = std::max_element(
+        owners_.begin(), owners_.end(),
+        [](const auto& a, const auto& b) { return a.second.bytes < b.second.bytes; });
     remove(std::string(largest->first), std::prev(largest->second.entries.end()));
   }
 }

@@ -42,8 +42,8 @@ struct Item {
 
   Kind kind = Kind::message;
   std::string id{};
-  std::string text{};       // or the call's arguments
-  CallPart call{};          // id and name
+  std::string text{};             // or the call's arguments
+  CallPart call{};                // id and name
   Json logprobs = Json::array();  // of a message
   std::string_view status = "in_progress";
 };
@@ -77,12 +77,8 @@ Json item_json(const Item& item, bool begun) {
     case Item::Kind::call:
       break;
   }
-  return {{"id", item.id},
-          {"type", "function_call"},
-          {"status", item.status},
-          {"call_id", item.call.id},
-          {"name", item.call.name},
-          {"arguments", item.text}};
+  return {{"id", item.id},           {"type", "function_call"}, {"status", item.status},
+          {"call_id", item.call.id}, {"name", item.call.name},  {"arguments", item.text}};
 }
 
 std::string item_id(Item::Kind kind) {
@@ -128,8 +124,9 @@ class ResponsesPrinter final : public AnswerPrinter {
       items_.back().status = "incomplete";
     }
     Json response = response_json("failed");
-    response["error"] = {{"code", http_status(status) == 429 ? "rate_limit_exceeded" : "server_error"},
-                         {"message", std::string(status.message())}};
+    response["error"] = {
+        {"code", http_status(status) == 429 ? "rate_limit_exceeded" : "server_error"},
+        {"message", std::string(status.message())}};
     return event("response.failed", {{"response", std::move(response)}});
   }
 
@@ -171,11 +168,13 @@ class ResponsesPrinter final : public AnswerPrinter {
     }
     close(events, "completed");
     open_ = true;
-    items_.push_back({.kind = kind, .id = item_id(kind), .call = {.id = call.id, .name = call.name}});
+    items_.push_back(
+        {.kind = kind, .id = item_id(kind), .call = {.id = call.id, .name = call.name}});
     events += event("response.output_item.added",
                     {{"output_index", index()}, {"item", item_json(items_.back(), true)}});
     if (kind != Kind::call) {
-      events += event("response.content_part.added", place({{"part", content_part(items_.back())}}));
+      events +=
+          event("response.content_part.added", place({{"part", content_part(items_.back())}}));
     }
   }
 

@@ -66,9 +66,8 @@ void read_function_choice(BodyFields& fields, ToolUse& use) {
   if (given->is_object() && given->value("type", json()) == "function") {
     const json name = given->value("name", json());
     use.only = name.is_string() ? name.get<std::string>() : "";
-    if (use.only.empty() || std::none_of(use.tools.begin(), use.tools.end(), [&](const Tool& tool) {
-          return tool.name == use.only;
-        })) {
+    if (use.only.empty() || std::none_of(use.tools.begin(), use.tools.end(),
+                                         [&](const Tool& tool) { return tool.name == use.only; })) {
       fields.refuse("tool_choice.name", "is not the name of one of tools");
     }
   } else if (*given != "required") {
@@ -92,17 +91,17 @@ void read_format(BodyFields& inner, const Ordered& ordered, GenerateRequest& out
     out.grammar = GrammarSpec{GrammarSpec::Kind::json, "object", "text.format"};
   } else if (type == "json_schema") {
     const Ordered& given = ordered.at("text").at("format");
-    absl::StatusOr<GrammarSpec> spec =
-        given.contains("schema") ? schema_spec(given.at("schema"), "text.format.schema")
-                                 : absl::InvalidArgumentError("is missing");
+    absl::StatusOr<GrammarSpec> spec = given.contains("schema")
+                                           ? schema_spec(given.at("schema"), "text.format.schema")
+                                           : absl::InvalidArgumentError("is missing");
     if (spec.ok()) {
       out.grammar = *std::move(spec);
     } else {
       inner.refuse("format.schema", std::string(spec.status().message()));
     }
   } else if (type != "text") {
-    inner.refuse("format.type", fmt::format("must be text, json_object or json_schema, not {}",
-                                            excerpt(type)));
+    inner.refuse("format.type",
+                 fmt::format("must be text, json_object or json_schema, not {}", excerpt(type)));
   }
 }
 
@@ -117,8 +116,7 @@ const json* object_field(BodyFields& fields, std::string_view name) {
 }
 
 // Refuses a field whose value is none of these.
-void expect_one_of(BodyFields& fields, std::string_view name,
-                   std::initializer_list<json> allowed) {
+void expect_one_of(BodyFields& fields, std::string_view name, std::initializer_list<json> allowed) {
   const json* given = fields.find(name);
   if (given != nullptr && std::find(allowed.begin(), allowed.end(), *given) == allowed.end()) {
     fields.refuse(name, fmt::format("{} is not supported by this server", excerpt(*given)),

@@ -88,15 +88,13 @@ TEST_F(HttpResponses, StreamEventsInOpenAisOrder) {
     types.push_back(list[i].at("type").get<std::string>().substr(9));  // after "response."
   }
   types.erase(std::unique(types.begin(), types.end()), types.end());
-  EXPECT_THAT(
-      types,
-      ElementsAre("created", "in_progress",  //
-                  "output_item.added", "content_part.added", "reasoning_text.delta",
-                  "reasoning_text.done", "content_part.done", "output_item.done",  //
-                  "output_item.added", "content_part.added", "output_text.delta",
-                  "output_text.done", "content_part.done", "output_item.done",  //
-                  "output_item.added", "function_call_arguments.delta",
-                  "function_call_arguments.done", "output_item.done", "completed"));
+  EXPECT_THAT(types, ElementsAre("created", "in_progress",  //
+                                 "output_item.added", "content_part.added", "reasoning_text.delta",
+                                 "reasoning_text.done", "content_part.done", "output_item.done",  //
+                                 "output_item.added", "content_part.added", "output_text.delta",
+                                 "output_text.done", "content_part.done", "output_item.done",  //
+                                 "output_item.added", "function_call_arguments.delta",
+                                 "function_call_arguments.done", "output_item.done", "completed"));
   json last_response = list.back().at("response");
   std::string text;
   for (const json& event : list) {
@@ -214,8 +212,8 @@ TEST_F(HttpResponses, DropTheOldestTurnsIfAsked) {
     turns += R"({"role":"user","content":")" + std::string(static_cast<size_t>(context / 8), 'a') +
              R"("},)";
   }
-  const std::string input = R"("instructions":"S","input":[)" + turns +
-                            R"({"role":"user","content":"last"}])";
+  const std::string input =
+      R"("instructions":"S","input":[)" + turns + R"({"role":"user","content":"last"}])";
   EXPECT_EQ(post(input).at("error").at("code"), "context_length_exceeded");
   post(input + R"(,"truncation":"auto")");
   ASSERT_EQ(last.status, 200) << last.body;

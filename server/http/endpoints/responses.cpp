@@ -1,6 +1,4 @@
 // /v1/responses: OpenAI's dialect with stored responses.
-#include "server/responses/responses_request.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,6 +13,7 @@
 #include "server/request_limits.h"
 #include "server/responses/response_store.h"
 #include "server/responses/responses_printer.h"
+#include "server/responses/responses_request.h"
 #include "server/service.h"
 #include "server/unique_id.h"
 
@@ -110,10 +109,9 @@ absl::StatusOr<HttpResult> respond(const EndpointContext& context) {
   Conversation& conversation = std::get<Conversation>(completion.prompts.front());
   TESSERA_RETURN_IF_ERROR(continue_response(context, request, conversation.messages));
   // Held by the answer until it is sent: the messages, and the fields that it repeats.
-  TESSERA_ASSIGN_OR_RETURN(
-      ByteBudget::Share share,
-      take_bytes(context.service,
-                 2 * message_bytes(conversation.messages) + 4 * context.request.body.size()));
+  TESSERA_ASSIGN_OR_RETURN(ByteBudget::Share share,
+                           take_bytes(context.service, 2 * message_bytes(conversation.messages) +
+                                                           4 * context.request.body.size()));
   ResponseHead head{.id = "resp_" + unique_letters(32),
                     .model = context.service.model_name(),
                     .repeated = std::move(request.repeated)};
