@@ -84,8 +84,7 @@ class WholeServer final : public Server {
                  authority(settings_.http.address, http_->port()));
     TESSERA_RETURN_IF_ERROR(load());
     service_->engine().start();
-    TESSERA_RETURN_IF_ERROR(check_address_space(settings_.request_memory +
-                                                settings_.routes.response_store + parsed_memory()));
+    TESSERA_RETURN_IF_ERROR(check_address_space(settings_.request_memory + parsed_memory()));
     routes_->attach(*service_);
     GrpcOptions grpc = settings_.grpc;
     grpc.address = settings_.http.address;
