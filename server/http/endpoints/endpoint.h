@@ -9,6 +9,7 @@
 
 namespace tessera {
 
+class ResponseStore;
 class Service;
 struct Caller;
 struct GenerateRequest;
@@ -19,6 +20,7 @@ struct EndpointContext {
   const HttpRequest& request;
   std::string_view rest;  // part of the path that the route's '*' stands for
   Service& service;
+  ResponseStore& responses;
   std::shared_ptr<HttpWaker> waker;
   std::shared_ptr<const Caller> caller;
   std::shared_ptr<RequestRecord> record;
