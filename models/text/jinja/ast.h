@@ -51,13 +51,13 @@ using Statements = std::vector<std::unique_ptr<Statement>>;
 
 struct Statement {
   enum class Kind {
-    text,       // text
-    output,     // expression
-    condition,  // branches, fallback
-    loop,       // targets, expression, condition (may be null), body, fallback
-    set,        // targets, or object.attribute; expression
-    set_block,  // targets; body
-    macro,      // name; targets with defaults (null: required); body
+    text,          // text
+    output,        // expression
+    condition,     // branches, fallback
+    loop,          // targets, expression, condition (may be null), body, fallback
+    set,           // targets, or object.attribute; expression
+    set_block,     // targets; body
+    macro,         // name; targets with defaults (null: required); body
     filter_block,  // expression, whose innermost input is the variable kFilterInput; body
     block,         // body: {% generation %}
     break_loop,

@@ -12,8 +12,7 @@ namespace {
 
 class JsonWriter {
  public:
-  explicit JsonWriter(const JsonStyle& style)
-      : style_(style), indent_(style.indent) {}
+  explicit JsonWriter(const JsonStyle& style) : style_(style), indent_(style.indent) {}
 
   absl::Status write(const Value& value) {
     if (const Text* text = value.text()) {
@@ -46,8 +45,8 @@ class JsonWriter {
       const bool ascii = static_cast<unsigned char>(text.bytes()[i]) < 0x80;
       if (!ascii && !style_.ensure_ascii) continue;
       size_t size = 1;
-      const std::string escape = ascii ? escaped(text.bytes()[i])
-                                       : escaped_character(text.bytes().substr(i, 4), size);
+      const std::string escape =
+          ascii ? escaped(text.bytes()[i]) : escaped_character(text.bytes().substr(i, 4), size);
       if (escape.empty()) continue;
       out_.append(text.slice(plain, i));
       const bool from_message = text.slice(i, i + 1).any_from_message();

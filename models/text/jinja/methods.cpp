@@ -192,10 +192,10 @@ Result dict_method(std::string_view name, const Dict& dict, const Arguments& arg
 }
 
 constexpr std::string_view kMethods[] = {
-    "strip",        "lstrip", "rstrip", "split",      "splitlines", "startswith", "endswith",
-    "removeprefix", "upper",  "lower",  "capitalize", "title",      "replace",    "find",
-    "removesuffix", "join",   "get",    "items",      "keys",       "values",
-    "format",       "append", "pop"};
+    "strip",    "lstrip",       "rstrip",       "split",  "splitlines", "startswith",
+    "endswith", "removeprefix", "upper",        "lower",  "capitalize", "title",
+    "replace",  "find",         "removesuffix", "join",   "get",        "items",
+    "keys",     "values",       "format",       "append", "pop"};
 
 }  // namespace
 

@@ -95,9 +95,9 @@ Result sort_ranked(std::vector<Ranked> items, bool reverse, Rendering& rendering
 
 // The first item than which no other is smaller (`sign` 1) or larger (-1).
 Result extreme(const Value& input, const Arguments& arguments, int sign, Rendering& rendering) {
-  TESSERA_ASSIGN_OR_RETURN(
-      const auto items, ranked(input, arguments.find(1, "attribute"),
-                               is_true(arguments.find(0, "case_sensitive")), rendering));
+  TESSERA_ASSIGN_OR_RETURN(const auto items,
+                           ranked(input, arguments.find(1, "attribute"),
+                                  is_true(arguments.find(0, "case_sensitive")), rendering));
   if (items.empty()) return Value(Undefined{"item of an empty list"});
   TESSERA_RETURN_IF_ERROR(charge_for(items, 1, rendering));
   const Ranked* best = &items.front();
@@ -113,8 +113,9 @@ Result extreme(const Value& input, const Arguments& arguments, int sign, Renderi
 Result dictsort(const Value& input, const Arguments& arguments, Rendering& rendering) {
   if (input.dict() == nullptr) return absl::InvalidArgumentError("dictsort takes a dict");
   const Value* by = arguments.find(1, "by");
-  const std::string which =
-      by == nullptr ? "key" : by->text() == nullptr ? "" : by->text()->bytes();
+  const std::string which = by == nullptr           ? "key"
+                            : by->text() == nullptr ? ""
+                                                    : by->text()->bytes();
   if (which != "key" && which != "value") {
     return absl::InvalidArgumentError("dictsort: by is \"key\" or \"value\"");
   }
@@ -127,16 +128,16 @@ Result dictsort(const Value& input, const Arguments& arguments, Rendering& rende
 }
 
 Result sorted(const Value& input, const Arguments& arguments, Rendering& rendering) {
-  TESSERA_ASSIGN_OR_RETURN(
-      auto items, ranked(input, arguments.find(2, "attribute"),
-                         is_true(arguments.find(1, "case_sensitive")), rendering));
+  TESSERA_ASSIGN_OR_RETURN(auto items,
+                           ranked(input, arguments.find(2, "attribute"),
+                                  is_true(arguments.find(1, "case_sensitive")), rendering));
   return sort_ranked(std::move(items), is_true(arguments.find(0, "reverse")), rendering);
 }
 
 Result unique(const Value& input, const Arguments& arguments, Rendering& rendering) {
-  TESSERA_ASSIGN_OR_RETURN(
-      auto items, ranked(input, arguments.find(1, "attribute"),
-                         is_true(arguments.find(0, "case_sensitive")), rendering));
+  TESSERA_ASSIGN_OR_RETURN(auto items,
+                           ranked(input, arguments.find(1, "attribute"),
+                                  is_true(arguments.find(0, "case_sensitive")), rendering));
   std::vector<const Ranked*> first;
   std::vector<Value> values;
   for (const Ranked& item : items) {

@@ -13,7 +13,6 @@ absl::StatusOr<Value> sorted(const Value& input, const Arguments& arguments, Ren
 absl::StatusOr<Value> unique(const Value& input, const Arguments& arguments, Rendering& rendering);
 absl::StatusOr<Value> smallest(const Value& input, const Arguments& arguments,
                                Rendering& rendering);
-absl::StatusOr<Value> largest(const Value& input, const Arguments& arguments,
-                              Rendering& rendering);
+absl::StatusOr<Value> largest(const Value& input, const Arguments& arguments, Rendering& rendering);
 
 }  // namespace tessera::jinja

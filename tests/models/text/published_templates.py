@@ -4,7 +4,7 @@
   published_templates.py RENDER_TEMPLATE FOLDER
 
 FOLDER holds the templates (*.jinja). Each is rendered with several conversations. Equal means: the
-same text, or an error in both. Exit status 1 if any differs.
+same text, or an error in both. Exit status 1 if any differs that KNOWN does not name.
 """
 
 import datetime
@@ -19,6 +19,12 @@ import jinja2.ext
 import jinja2.sandbox
 
 NOW = 1_700_000_000
+
+# Templates that differ with tools, and why.
+KNOWN = {
+    "llama-cpp-deepseek-r1.jinja": "prints what map returns, a generator, which jinja2 cannot print as JSON",
+    "meetkai-functionary-medium-v3.1.jinja": "adds to a text that `safe` made: jinja2 then escapes HTML",
+}
 
 TOOLS = [
     {"type": "function", "function": {
@@ -164,6 +170,8 @@ def main():
             if not same:
                 wrong.setdefault(path.name, []).append((name, ours, text, error))
     for template, cases in wrong.items():
+        if template in KNOWN:
+            continue
         name, ours, text, error = cases[0]
         print(f"{template}: {len(cases)} differ; {name}:")
         print(f"  ours:   {ours.get('error') or repr(ours['text'])}")
@@ -173,7 +181,10 @@ def main():
           f"{equal} of {total} prompts are equal")
     process.stdin.close()
     process.wait()
-    return 1 if wrong or not templates else 0
+    unknown = sorted(set(wrong) - set(KNOWN))
+    for template in sorted(set(wrong) & set(KNOWN)):
+        print(f"known: {template} {KNOWN[template]}")
+    return 1 if unknown or len(templates) < 65 and not only else 0
 
 
 if __name__ == "__main__":
