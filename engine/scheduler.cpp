@@ -44,7 +44,7 @@ class Planner {
 
   void run_decodes() {
     for (size_t i = 0; i < candidates_.size(); ++i) {
-      if (keeps_slot(i) && candidates_[i].pending() == 1) {
+      if (keeps_slot(i) && candidates_[i].decodes()) {
         run(i);
       }
     }
@@ -52,7 +52,7 @@ class Planner {
 
   void run_prefills() {
     for (size_t i = 0; i < candidates_.size(); ++i) {
-      if (keeps_slot(i) && candidates_[i].pending() > 1) {
+      if (keeps_slot(i) && !candidates_[i].decodes()) {
         run(i);
       }
     }
@@ -93,8 +93,8 @@ class Planner {
   }
 
   void collect_runs() {
-    collect_runs_if([](const Candidate& c) { return c.running && c.pending() == 1; });
-    collect_runs_if([](const Candidate& c) { return !c.running || c.pending() > 1; });
+    collect_runs_if([](const Candidate& c) { return c.running && c.decodes(); });
+    collect_runs_if([](const Candidate& c) { return !c.running || !c.decodes(); });
   }
 
  private:
@@ -103,8 +103,9 @@ class Planner {
     for (size_t i = 0; i < candidates_.size(); ++i) {
       const int32_t count = plan_.counts[i];
       if (count > 0 && wanted(candidates_[i])) {
-        plan_.runs.push_back(
-            {static_cast<int32_t>(i), count, stored(i) + count == candidates_[i].tokens});
+        const bool samples = stored(i) + count == candidates_[i].tokens &&
+                             !candidates_[i].kv.sections.replay_due(stored(i));
+        plan_.runs.push_back({static_cast<int32_t>(i), count, samples});
       }
     }
   }
@@ -192,13 +193,19 @@ class Planner {
   }
 
   // Pending tokens of `i` up to the next limit: the end of the shared tokens, the end of the tokens
-  // that are computed in chunks, or the last token.
+  // that are computed in chunks, the end of a section, or the last token. If a replay is due, its
+  // tokens.
   int32_t next_chunk(size_t i) const {
     const Candidate& candidate = candidates_[i];
     const int32_t before = stored(i);
+    const int32_t limit = candidate.kv.sections.run_limit(before);
+    if (candidate.kv.sections.replay_due(before)) {
+      return limit;
+    }
     const int32_t end = before < candidate.shareable ? candidate.shareable : candidate.tokens;
-    return std::min(end, before < candidate.one_by_one ? candidate.one_by_one : before + 1) -
-           before;
+    return std::min(
+        limit,
+        std::min(end, before < candidate.one_by_one ? candidate.one_by_one : before + 1) - before);
   }
 
   // Pages that `i` takes with its slot: for a swap-in or a match, or for the copies of pages that a
@@ -222,6 +229,10 @@ class Planner {
   int64_t growth(size_t i, int32_t count) const {
     return count == 0 ? 0 : taken_at_admission(i) + candidates_[i].kv.growth(stored(i), count);
   }
+  // Pages that all known tokens of `i` take, which waits.
+  int64_t growth_of_all(size_t i) const {
+    return taken_at_admission(i) + candidates_[i].kv.growth_to(stored(i), candidates_[i].tokens);
+  }
 
   // Pages that become free when only `i` loses its slot. Victims are taken from the end, so earlier
   // samples that share pages with it still run.
@@ -237,7 +248,7 @@ class Planner {
   int64_t promise(size_t i) const {
     const Candidate& candidate = candidates_[i];
     const bool has_slot = keeps_slot(i) || (!candidate.running && plan_.counts[i] > 0);
-    const int64_t left = candidate.kv.growth(stored(i), candidate.tokens - stored(i) + kKvGroup) -
+    const int64_t left = candidate.kv.growth_to(stored(i), candidate.tokens + kKvGroup) -
                          candidate.kv.growth(stored(i), plan_.counts[i]);
     return has_slot ? std::max<int64_t>(left, 0) : 0;
   }
@@ -302,7 +313,7 @@ class Planner {
   // Tightens the sequences from `first` on until `i`, which waits, can be admitted. Returns: false,
   // and tightens none, if that does not suffice.
   bool tighten_to_admit(size_t i, size_t first) {
-    const int64_t needed = promised_ + growth(i, candidates_[i].tokens - stored(i));
+    const int64_t needed = promised_ + growth_of_all(i);
     int64_t all = free_;
     for (size_t j = first; j < candidates_.size(); ++j) {
       all += still_freed(j);
@@ -355,7 +366,7 @@ class Planner {
   bool make_room_to_admit(size_t i) {
     int64_t slots = slots_left_;
     int64_t tokens = tokens_left_;
-    int64_t spare = free_ - promised_ - growth(i, candidates_[i].tokens - stored(i));
+    int64_t spare = free_ - promised_ - growth_of_all(i);
     size_t first_victim = candidates_.size();
     if ((slots < 1 || tokens < 1 || spare < 0) && !forks(i) && plan_.preempted.empty()) {
       spare -= locked(i, true) - locked(i, false);

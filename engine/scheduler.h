@@ -51,6 +51,8 @@ struct Candidate {
   KvTightening tightening = {};  // of a running sequence
 
   int32_t pending() const { return tokens - stored; }  // known tokens that are not stored
+  // True if its next run is the last pending token, from which the next one is chosen.
+  bool decodes() const { return pending() == 1 && !kv.sections.replay_due(stored); }
 };
 
 // A priority level is a head start of this many arrivals. The engine's queue is far shorter, so the
@@ -80,7 +82,7 @@ constexpr int32_t head_start_of(int32_t matched_tokens) {
 struct StepPlan {
   struct Run {
     int32_t candidate = 0;
-    int32_t count = 0;     // computes the next `count` pending tokens
+    int32_t count = 0;     // computes the next `count` pending tokens, or tokens of a replay
     bool samples = false;  // these are the last pending tokens, so the next token is sampled
   };
   std::vector<int32_t> preempted;  // lose slot and pages before all else
@@ -122,7 +124,8 @@ struct SchedulerLimits {
 //
 // A step is filled in this order:
 //   1. Decodes: every running sequence with one pending token. So prefills never delay decodes.
-//   2. Chunks of running prefills, in scheduling order, up to max_step_tokens.
+//   2. Chunks of running prefills, in scheduling order, up to max_step_tokens. A replay is a
+//      prefill (KvSections). Runs end where a section or a replay ends.
 //   3. Waiting sequences, in scheduling order, while a slot, step tokens and free pages are left.
 //      The places of a tenant are filled by order_of minus head start. The pages must suffice for
 //      all known tokens of the sequence, uncompressed, besides the pages promised to running

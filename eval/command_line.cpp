@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 #include <map>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -13,6 +15,21 @@ namespace {
 std::string preset_names() {
   return absl::StrJoin(kv_presets(), ", ",
                        [](std::string* out, const KvPreset& preset) { out->append(preset.name); });
+}
+
+// Declares an option whose values have names. CLI11's transformers would print the enum itself as a
+// character, and a zero ends the text of --help.
+template <class Enum>
+void add_choice(CLI::App& app, const std::string& flag, Enum& value,
+                const std::map<std::string, Enum>& names, const std::string& description) {
+  std::vector<std::string> known;
+  for (const auto& [name, unused] : names) {
+    known.push_back(name);
+  }
+  app.add_option_function<std::string>(
+         flag, [&value, names](const std::string& name) { value = names.at(name); }, description)
+      ->type_name("NAME")
+      ->check(CLI::IsMember(known));
 }
 
 void declare_what(CLI::App& app, EvalOptions& options) {
@@ -59,9 +76,8 @@ void declare_what(CLI::App& app, EvalOptions& options) {
   for (const Split split : kSplits) {
     splits.emplace(name_of(split), split);
   }
-  app.add_option("--split", options.tasks.split,
-                 "tuning or reporting: data of which the other sees nothing; all: both [all]")
-      ->transform(CLI::CheckedTransformer(splits));
+  add_choice(app, "--split", options.tasks.split, splits,
+             "tuning or reporting: data of which the other sees nothing; all: both [all]");
 }
 
 void declare_how(CLI::App& app, EvalOptions& options) {
@@ -79,8 +95,7 @@ void declare_how(CLI::App& app, EvalOptions& options) {
          },
          "kernels to use; default: the best of this machine")
       ->check(CLI::IsMember({"scalar", "avx2", "avx512", "avx512_fp16", "amx"}));
-  app.add_option("--weights", options.weights, "format of the weights in memory [f32]")
-      ->transform(CLI::CheckedTransformer(weights));
+  add_choice(app, "--weights", options.weights, weights, "format of the weights in memory [f32]");
   app.add_option("--threads", options.threads, "0: one for each core [0]")
       ->check(CLI::Range(0, 4096));
   app.add_option("--batch", options.batch, "sequences that run at once [8]")

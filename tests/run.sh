@@ -2,8 +2,8 @@
 # Installs what the tests need, builds, and runs them.
 #   tests/run.sh          the release build and its tests; parsers and engine under ASan; the CUDA
 #                         kernels compiled for one architecture (and run where there is a GPU)
-#   tests/run.sh --quick  format, layers, clang-tidy and unit tests of what changed: two minutes
-#                         where the rest is built
+#   tests/run.sh --quick  format, layers, documents, clang-tidy and unit tests of what changed: two
+#                         minutes where the rest is built
 #   tests/run.sh --all    also every test under ASan, UBSan and TSan (without the server), the long
 #                         tests, real clients, the browser, every CUDA architecture, and each parser
 #                         fuzzed for 20 seconds
@@ -93,6 +93,7 @@ case "$mode" in
   quick)
     part format skips sh tests/format.sh
     part layers python3 tests/tidy.py
+    part documents python3 tests/documents/documents_test.py
     part "unit tests of changes" unit_tests_of_changes
     part clang-tidy skips sh tests/clang_tidy.sh --changed 2
     ;;

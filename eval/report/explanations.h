@@ -10,7 +10,8 @@ struct Explanation {
   std::string_view meaning;  // one sentence
 };
 
-// Returns: the meaning of every number of a report. eval/README.md has the same explanations.
+// Returns: the meaning of every number of a report. docs/howto/evaluate.md has the same
+// explanations.
 std::span<const Explanation> explanations();
 
 // Returns: the meaning of one metric.

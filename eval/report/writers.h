@@ -12,7 +12,7 @@ std::string print_value(const MetricReport& metric, double value);
 // For a terminal: one aligned table for each task, then the verdicts.
 std::string print_table(const Report& report);
 
-// All results, for programs. eval/README.md describes the schema.
+// All results, for programs. docs/howto/evaluate.md describes the scores.
 std::string print_json(const Report& report);
 
 // One line for each task, metric and subject.

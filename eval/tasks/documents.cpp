@@ -27,7 +27,7 @@ constexpr std::string_view kColors[] = {"black", "blue",   "brown", "gray",  "gr
                                         "pink",  "purple", "red",   "white", "yellow"};
 
 // The reference must answer 80 % of a task. SmolLM2-135M-Instruct does so for materials and colors
-// in 1024 tokens; the others are for larger models (eval/README.md).
+// in 1024 tokens; the others are for larger models (docs/howto/evaluate.md).
 constexpr DocumentKind kDocumentKinds[] = {
     {"materials", "materials of things, told in prose", " The {k} is made of {v}.", kMaterials,
      true},

@@ -4,7 +4,6 @@ import re
 import shlex
 import subprocess
 
-import pytest
 import yaml
 
 from chart import HELM, ROOT
@@ -38,10 +37,3 @@ def test_the_adapter_serves_the_metrics_that_the_autoscaler_asks_for():
     served = {rule["name"]["as"] for rule in yaml.safe_load(block)["rules"]}
     values = yaml.safe_load((ROOT / "deploy/helm/tessera/values.yaml").read_text())["autoscaling"]
     assert served == {values["waitingMetric"], values["kvMetric"]}
-
-
-@pytest.mark.parametrize("document", ["kubernetes.md", "operate.md", "install.md", "upgrade.md"])
-def test_links_lead_somewhere(document):
-    folder = ROOT / "docs/howto"
-    links = re.findall(r"\]\((?!https?:)([^)#]+)", (folder / document).read_text())
-    assert [link for link in links if not (folder / link).exists()] == []

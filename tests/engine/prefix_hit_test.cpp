@@ -130,7 +130,9 @@ TEST_P(PrefixHit, HasTheBitsOfAMissForEverySplitAndAnyChunkSize) {
       }
       const Answer answer = ask(engine, whole, kGenerated);
       const auto tokens = static_cast<int32_t>(whole.size());
-      const int32_t max = std::min(tokens - 1, GetParam().kv.policy.shareable(tokens));
+      const KvPolicy& policy = GetParam().kv.policy;
+      const int32_t replayable = policy.replays() ? kContext - policy.section : kContext;
+      const int32_t max = std::min({tokens - 1, policy.shareable(tokens), replayable});
       EXPECT_EQ(answer.cached, std::min(split, max / block * block));
       EXPECT_EQ(answer.tokens, expected.tokens);
       ASSERT_EQ(answer.numbers, expected.numbers);
@@ -166,6 +168,7 @@ INSTANTIATE_TEST_SUITE_P(All, PrefixHit,
                                          Numbers{"k8v4", *find_kv_preset("k8v4")},
                                          Numbers{"k4v2", *find_kv_preset("k4v2")},
                                          Numbers{"s50", *find_kv_preset("s50")},
+                                         Numbers{"replayed_sections", short_sections(128)},
                                          Numbers{"k8v4_of_qwen3", *find_kv_preset("k8v4"),
                                                  "Qwen3ForCausalLM"}),
                          [](const auto& numbers) { return numbers.param.name; });

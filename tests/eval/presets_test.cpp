@@ -75,5 +75,22 @@ TEST(EvalCommandLine, ReadsWhatItIsGiven) {
   EXPECT_FALSE(command->text.has_value());
 }
 
+TEST(EvalCommandLine, ReadsASplitAndNamesTheValuesOfAWrongOne) {
+  const char* const arguments[] = {"tessera-eval", "--model", "m", "--split", "reporting"};
+  const auto command = parse_eval_command(std::size(arguments), arguments);
+  ASSERT_TRUE(command.ok()) << command.status();
+  EXPECT_EQ(command->options.tasks.split, Split::reporting);
+  EXPECT_THAT(std::string(refusal({"--model", "m", "--split", "some"}).message()),
+              AllOf(HasSubstr("--split"), HasSubstr("some"), HasSubstr("tuning")));
+}
+
+TEST(EvalCommandLine, HelpIsPrintableToItsLastOption) {
+  const char* const arguments[] = {"tessera-eval", "--help"};
+  const auto command = parse_eval_command(std::size(arguments), arguments);
+  ASSERT_TRUE(command.ok() && command->text.has_value());
+  EXPECT_EQ(command->text->find('\0'), std::string::npos);
+  EXPECT_THAT(*command->text, AllOf(HasSubstr("--split"), HasSubstr("--resume")));
+}
+
 }  // namespace
 }  // namespace tessera

@@ -22,6 +22,8 @@ const kSentences = new Map(Object.entries({
   "keyformer": "Chooses the tokens to keep by scores with noise, which correct for dropped tokens.",
   "zigzagkv": "Divides the budget over layers by how many tokens each needs.",
   "lazyeviction": "Drops a token only after it has stayed unimportant for a while.",
+  "kvzip-50": "Repeats each part of a text to itself, and keeps the half that it needs to do so.",
+  "kvzip-25": "As kvzip-50, with a quarter.",
   "streaming": "Keeps the first tokens and the newest, and drops the middle.",
 }));
 

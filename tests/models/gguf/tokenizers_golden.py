@@ -91,7 +91,7 @@ def scored(corpus):
 
 
 def main():
-    corpus = [line for name in ("README.md", "ARCHITECTURE.md") for line in (ROOT / name).read_text().splitlines() if line]
+    corpus = [line for name in ("README.md", "docs/architecture.md", "docs/kv-cache.md") for line in (ROOT / name).read_text().splitlines() if line]
     corpus += ["1234567 2024 12345 and WE'LL, it'S, I'M camelCase CamelCase HTTPServer a.b/c/ ?!/\r\nok\r\n /x"] * 60
     golden = dict(byte_level=byte_level(corpus), scored=scored(corpus))
     path = ROOT / "tests/golden/gguf_tokenizers.json"
