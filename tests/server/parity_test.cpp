@@ -1,5 +1,5 @@
-// What an HTTP body can say, gRPC can: each case is sent both ways to one fake engine. Both must
-// read the same request, submit the same to the engine, and answer the same.
+// Each case is sent over HTTP and over gRPC to one fake engine. Both must read the same request,
+// submit the same to the engine, and answer the same.
 
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
@@ -125,7 +125,7 @@ std::vector<Case> cases() {
   };
 }
 
-// What the engine got, without the seed, which each request draws.
+// A request as the engine got it, without the seed, which each request draws.
 struct Submitted {
   std::vector<int32_t> prompt;
   Texts options;

@@ -1,5 +1,5 @@
-// The proto breaks no client of a released one: what tests/golden/inference_proto.txt lists is still
-// there, with the same number and type.
+// The proto breaks no client of the released one: each line of tests/golden/inference_proto.txt is
+// still true.
 #include <google/protobuf/descriptor.h>
 #include <gtest/gtest.h>
 

@@ -50,7 +50,8 @@ Result cased(const Value& input, const Arguments&, Rendering& rendering) {
   return Value(with_case(text, kCase, kBeginsWord));
 }
 
-// Arguments of tojson as in transformers: ensure_ascii (by name only), indent, separators, sort_keys.
+// Arguments of tojson as in transformers: indent, and by name only ensure_ascii, separators and
+// sort_keys.
 absl::StatusOr<JsonStyle> json_style(const Arguments& arguments) {
   JsonStyle style;
   for (const auto& [name, value] : arguments.named) {

@@ -29,7 +29,8 @@ absl::StatusOr<ExpressionPtr> parse_expression(TokenStream& stream,
 absl::StatusOr<ExpressionPtr> parse_filters(TokenStream& stream,
                                             const std::set<std::string>& macros, int depth);
 
-// The same as parse_expression() without `a if b else c` at the top level. A for loop has such an expression after `in`.
+// Parses as parse_expression(), without `a if b else c` at the top level. A for loop has such an
+// expression after `in`.
 absl::StatusOr<ExpressionPtr> parse_unconditional(TokenStream& stream,
                                                   const std::set<std::string>& macros, int depth);
 

@@ -1,6 +1,6 @@
-// Renders chat templates for published_templates.py, which compares them with jinja2. Reads one JSON
-// object from each line: "template" is a file, "variables" an object. Prints a JSON object for each:
-// "text", or "error". The time is kNow.
+// Renders chat templates for published_templates.py, which compares them with jinja2. Reads a JSON
+// object from each line: "template" is a file, "variables" the text of an object. Prints one for
+// each: "text" or "error". The time is kNow.
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
