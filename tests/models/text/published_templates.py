@@ -8,6 +8,7 @@ same text, or an error in both. Exit status 1 if any differs that KNOWN does not
 """
 
 import datetime
+import functools
 import json
 import os
 import pathlib
@@ -138,10 +139,15 @@ def environment():
     return made
 
 
+@functools.cache
+def compiled(source):
+    return environment().from_string(source)
+
+
 def expected(source, variables):
     """The prompt, or None and the error."""
     try:
-        return environment().from_string(source).render(**variables), None
+        return compiled(source).render(**variables), None
     except Exception as error:  # whatever the template does wrong
         return None, f"{type(error).__name__}: {error}"
 
