@@ -49,7 +49,7 @@ def main(address):
         stub = inference_pb2_grpc.InferenceStub(channel)
         stream(stub, messages.Chat(messages=[user("Tell me a story.")]))
         asked = messages.Chat(messages=[user("How is the weather in Rome?")], tools=[WEATHER],
-                              tool_choice=messages.TOOL_CHOICE_REQUIRED)
+                              tool_choice=messages.TOOL_CHOICE_REQUIRED, parallel_tool_calls=False)
         for name, arguments in call_a_tool(stub, asked):
             print(f"{name}({arguments})")
 
