@@ -271,7 +271,8 @@ class CompletionAnswer final : public HttpAnswer {
                            "ask for fewer prompts, tokens or log probabilities");
     }
     if (request.echo && !echo_text) {
-      text = text_of(accepted.prompt, request.each.keep_special);
+      text = Detokenizer::text_of(service_.tokenizer(), accepted.prompt,
+                                  {.keep_special = request.each.keep_special});
     }
     if (notation_) {
       notation_->open_thought = accepted.open_thought;
@@ -292,15 +293,6 @@ class CompletionAnswer final : public HttpAnswer {
       }
     }
     return absl::OkStatus();
-  }
-
-  std::string text_of(const std::vector<int32_t>& ids, bool keep_special) const {
-    Detokenizer detokenizer(service_.tokenizer(), {.keep_special = keep_special});
-    std::string text;
-    for (const int32_t id : ids) {
-      text += detokenizer.push(id);
-    }
-    return text + detokenizer.finish();
   }
 
   // Prints the new text and tokens of a choice as one event.

@@ -6,17 +6,16 @@
 #include <utility>
 
 #include "models/status_macros.h"
+#include "server/chat/template_variables.h"
 #include "server/openai/messages.h"
 #include "server/openai/ordered_members.h"
+#include "server/request_limits.h"
 
 namespace tessera {
 namespace {
 
 using nlohmann::json;
 using Ordered = nlohmann::ordered_json;
-
-constexpr size_t kMaxTools = 512;
-constexpr size_t kMaxVariables = 64;
 
 void read_tool(BodyFields& fields, const Ordered& value, const std::string& place, ToolUse& out) {
   if (!value.is_object() || value.value("type", Ordered()) != "function") {
@@ -111,16 +110,8 @@ void read_function(BodyFields& fields, const Ordered& function, const std::strin
 void read_effort(BodyFields& fields, std::string_view name, Ordered& variables) {
   std::string effort;
   fields.text(name, effort);
-  if (effort.empty()) {
-    return;
-  }
-  constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
-  if (std::find(std::begin(kEfforts), std::end(kEfforts), effort) == std::end(kEfforts)) {
-    fields.refuse(name, fmt::format("must be one of {}", fmt::join(kEfforts, ", ")));
-  }
-  variables.emplace("reasoning_effort", effort);
-  if (effort == "none") {
-    variables.emplace("enable_thinking", false);
+  if (const absl::Status status = add_reasoning_effort(effort, variables); !status.ok()) {
+    fields.refuse(name, status.message());
   }
 }
 

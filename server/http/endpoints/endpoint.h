@@ -28,10 +28,6 @@ struct EndpointContext {
   int64_t started = 0;  // of the server: seconds of the Unix epoch
 };
 
-// Checks a request's "model".
-// Errors: NotFound, as OpenAI reports it. An empty name is the served model.
-absl::Status check_model(const Service& service, std::string_view asked);
-
 // Sets the caller, the record and the times of a request from its head.
 // Errors: those of read_request_times.
 absl::Status take_head(const EndpointContext& context, GenerateRequest& request);
