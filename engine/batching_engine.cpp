@@ -51,6 +51,7 @@ BatchingEngine::BatchingEngine(Parts parts)
   plan_.waiting.reserve(inside);
   plan_.by_tenant.reserve(inside);
   plan_.places.reserve(inside);
+  plan_.running_tenants.reserve(sequences);
   released_slots_.reserve(sequences);
 }
 

@@ -59,23 +59,25 @@ build() {  # build PRESET [cmake --build arguments]
 slowest='StopATemplateThatNeverEnds|GoldenLogits|WeightFormats|RandomTraffic|ComesBeforePreemption|SparesDeterministic'
 slowest="$slowest|LossyPrompts.(AreCompressed|GetWhat)|Tenants.(Receive|Gain|Count|AtAHundred)"
 
+skips() {  # skips COMMAND...: its exit status 77 says that it skipped
+  "$@" || { code=$?; [ "$code" -eq 77 ] || exit "$code"; }
+}
+skips_unreached() {  # skips_unreached COMMAND...: its exit status 69 says that the package index is not reached
+  "$@" || { code=$?; [ "$code" -eq 69 ] || exit "$code"; }
+}
 cuda() {  # cuda ARCHITECTURES: compiled; tests are built and run where there is a GPU, or by --all
   nvcc=$(sh deploy/cuda_toolkit.sh) || return 0
   cmake --preset cuda -DTESSERA_TESTS=ON -DTESSERA_SERVER=OFF -DCMAKE_CUDA_COMPILER="$nvcc" \
     -DTESSERA_CUDA_ARCHITECTURES="$1" >/dev/null
   if [ "$mode" != all ] && ! nvidia-smi >/dev/null 2>&1; then
     cmake --build --preset cuda -j "$jobs" --target tessera_cuda
+    skips_unreached sh tests/kernels/cuda/machine_code/run.sh
     return 0
   fi
   cmake --build --preset cuda -j "$jobs" --target cuda_tests
+  skips_unreached sh tests/kernels/cuda/machine_code/run.sh
   ctest --test-dir build/cuda -L gpu
   build/cuda/bin/cuda_library_test
-}
-skips() {  # skips COMMAND...: its exit status 77 says that it skipped
-  "$@" || { code=$?; [ "$code" -eq 77 ] || exit "$code"; }
-}
-skips_unreached() {  # skips_unreached COMMAND...: its exit status 69 says that the package index is not reached
-  "$@" || { code=$?; [ "$code" -eq 69 ] || exit "$code"; }
 }
 attacks_under_asan() {  # the build of the fuzzers has ASan and UBSan
   cmake --build --preset fuzz -j "$jobs" --target tessera-server
@@ -109,6 +111,7 @@ case "$mode" in
     part "release build" build release
     part "release tests" ctest --preset release -j "$jobs"
     part "live tokenizers" skips_unreached sh tests/models/text/live_tokenizers.sh
+    part "live architectures" skips_unreached sh tests/models/live_architectures.sh
     part clang-tidy skips sh tests/clang_tidy.sh --changed
     ;;
   *)

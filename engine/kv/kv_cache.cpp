@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
+#include "kernels/kv/rotation.h"
 #include "models/status_macros.h"
 
 namespace tessera {
@@ -39,6 +40,12 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::create(const KvCacheOptions& o
   TESSERA_RETURN_IF_ERROR(check_options(options));
   TESSERA_ASSIGN_OR_RETURN(const KvArenaShape shape, shape_of(options));
   for (const KvFormat format : shape.formats) {
+    if (format.rotated && rotation_block(shape.head_dim) < kMinRotationBlock) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("KV cache: ", name_of(format), " rotates blocks of at least ",
+                       kMinRotationBlock, " channels, and a head dimension of ", shape.head_dim,
+                       " has blocks of ", rotation_block(shape.head_dim)));
+    }
     if (backend.serves_pages != nullptr && !backend.serves_pages(format, shape.head_dim)) {
       return absl::InvalidArgumentError(
           absl::StrCat("KV cache: the backend ", backend.name, " has no kernels for pages of ",

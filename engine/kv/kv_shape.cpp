@@ -188,6 +188,12 @@ absl::Status check_policy(const KvPolicy& policy, const KvModel& model) {
         " does not go with a model of sliding-window attention (window ", model.sliding_window,
         "); its keys and values can be kept in one format only"));
   }
+  if (policy.newest_dense() > 0 && model.sliding_window > 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "KV policy: newest ", policy.newest,
+        " does not go with a model of sliding-window attention (window ", model.sliding_window,
+        "); sparse formats do if newest is 0, as in s50:newest=0"));
+  }
   if (policy.is_lossy() && model.group > kMaxScoredHeads) {
     return absl::InvalidArgumentError(
         absl::StrCat("KV policy: the rule ", std::string(name_of(policy.rule)), " serves at most ",

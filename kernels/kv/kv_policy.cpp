@@ -390,6 +390,8 @@ std::span<const KvPreset> kv_presets() {
       uniform_kv(kKvK8V2),
       uniform_kv(kKvK4V4),
       uniform_kv(kKvK4V2),
+      uniform_kv(kKvK4V4R),
+      uniform_kv(kKvK4V2R),
       uniform_kv(kKvS50),
       uniform_kv(kKvS70),
       uniform_kv(kKvS50K8V8),

@@ -15,6 +15,9 @@ class KvScore : public testing::TestWithParam<Device> {
 TEST_P(KvScore, IsTheAttentionOfTheScoredQueries) {
   uint32_t seed = 1;
   for (const KvFormat format : named_formats()) {
+    if (!serves(device(), format)) {
+      continue;
+    }
     const bool halves = format.is_sparse() && multiplies_halves(*device().backend);
     const double relative = halves ? 2e-2 : 2e-3;
     for (const KvScorer scorer : {KvScorer::mean, KvScorer::sum, KvScorer::squares, KvScorer::a2sf,
@@ -146,6 +149,9 @@ TEST_P(KvScore, WeightsThatAttentionLeftGiveTheBitsOfAnotherProduct) {
   }
   uint32_t seed = 100;
   for (const KvFormat format : named_formats()) {
+    if (!serves(device(), format)) {
+      continue;
+    }
     for (const int32_t gqa_ratio : {1, 2, 4, 8}) {
       const int32_t head_dims[] = {64, 80, 128};
       ScoreShape shape{.policy = scored(static_cast<KvScorer>(1 + seed % 7), 40, true, format)};

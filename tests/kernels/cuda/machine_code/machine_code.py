@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Compares the machine code of hot kernels with the bounds in bounds.txt, without a GPU.
+
+    machine_code.py OBJECTS_DIRECTORY    objects of tessera_cuda, compiled for sm_90a at least
+
+Needs cuobjdump and nvdisasm in PATH (run.sh installs them) and c++filt. Prints the measured table
+in the form of bounds.txt. Exit status 1: a kernel exceeds a bound, or is not in the objects.
+"""
+
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+FUNCTION = re.compile(r"^\s*Function\s*:?\s*(\S+?):?$")
+RESOURCES = re.compile(r"REG:(\d+) STACK:(\d+)")
+INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+ )?([A-Z][\w.]*)\s*([^;]*);")
+REGISTER = re.compile(r"\bR(\d+)\b(\.64)?")
+TENSOR_CORE = ("IMMA", "HMMA")
+# The first value of a row that may not be smaller; every other value may not be larger.
+AT_LEAST = "loads"
+
+
+@dataclass(frozen=True)
+class Instruction:
+    address: int
+    name: str  # with its modifiers: LDG.E.128.CONSTANT
+    operands: str
+
+    def is_16_byte_load(self):
+        return self.name.startswith(("LDG", "LD.")) and ".128" in self.name
+
+    def destinations(self):
+        """Registers that a 16-byte load writes."""
+        first = int(REGISTER.match(self.operands).group(1))
+        return range(first, first + 4)
+
+    def touches(self, registers):
+        """Whether an operand names one of the registers."""
+        for register, wide in REGISTER.findall(self.operands):
+            if int(register) in registers or wide and int(register) + 1 in registers:
+                return True
+        return False
+
+
+def functions_of(sass):
+    """Returns: instructions of each function of `cuobjdump -sass`, by mangled name."""
+    functions, current = {}, None
+    for line in sass.splitlines():
+        if function := FUNCTION.match(line):
+            current = functions.setdefault(function.group(1), [])
+        elif current is not None and (found := INSTRUCTION.search(line)):
+            current.append(Instruction(int(found.group(1), 16), found.group(2), found.group(3)))
+    for name, instructions in functions.items():  # without the padding behind the last branch
+        while instructions and instructions[-1].name == "NOP":
+            instructions.pop()
+        if instructions and re.match(r"BRA\b", instructions[-1].name):
+            instructions.pop()
+    return functions
+
+
+def loads_in_flight(instructions):
+    """Returns: most 16-byte loads from one load to the first use of its registers, both branches
+    of a condition taken as one line of code."""
+    most = 0
+    for at, first in enumerate(instructions):
+        if not first.is_16_byte_load():
+            continue
+        own, loads = first.destinations(), 1
+        for later in instructions[at + 1:]:
+            if later.name in ("EXIT", "RET") or later.touches(own):
+                break
+            loads += later.is_16_byte_load()
+        most = max(most, loads)
+    return most
+
+
+def tile_instructions(instructions):
+    """Returns: instructions of the smallest loop with a product of the tensor cores, which is the
+    loop over tiles where everything inside is unrolled; 0: no loop has one."""
+    loops = []
+    for branch in instructions:
+        target = re.search(r"0x([0-9a-f]+)", branch.operands)
+        if branch.name.startswith("BRA") and target and int(target.group(1), 16) < branch.address:
+            body = [i for i in instructions
+                    if int(target.group(1), 16) <= i.address <= branch.address]
+            if any(i.name.startswith(TENSOR_CORE) for i in body):
+                loops.append(len(body))
+    return min(loops, default=0)
+
+
+def measure(instructions, registers, stack):
+    def count(*prefixes):
+        return sum(i.name.startswith(prefixes) for i in instructions)
+    return {"registers": registers, "stack": stack, "spills": count("STL", "LDL"),
+            "generic": count("LD."), "instructions": len(instructions),
+            "tile": tile_instructions(instructions), "loads": loads_in_flight(instructions)}
+
+
+def short_names(mangled):
+    """Returns: mangled names -> `attention_kernel<128,1>`."""
+    plain = subprocess.run(["c++filt", "-p"], input="\n".join(mangled), text=True, check=True,
+                           capture_output=True).stdout.splitlines()
+    short = [re.sub(r"\(anonymous namespace\)|\btessera::|\bcuda::|^void|::(?=\w+_kernel)|[ ]",
+                    "", name) for name in plain]
+    return dict(zip(mangled, short))
+
+
+def measured(path):
+    """Returns: kernels of one object, by short name."""
+    def dump(option):
+        return subprocess.run(["cuobjdump", "-arch", "sm_90a", option, path], text=True, check=True,
+                              capture_output=True).stdout
+    resources, current = {}, None
+    for line in dump("--dump-resource-usage").splitlines():
+        if function := FUNCTION.match(line):
+            current = function.group(1)
+        elif found := RESOURCES.search(line):
+            resources[current] = (int(found.group(1)), int(found.group(2)))
+    functions = functions_of(dump("-sass"))
+    names = short_names(list(functions))
+    return {names[name]: measure(code, *resources[name]) for name, code in functions.items()}
+
+
+def read_bounds(text):
+    """Returns: rows (object, kernel, {column: bound}) of bounds.txt."""
+    lines = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+    columns = lines[0][2:]
+    return [(row[0], row[1], dict(zip(columns, map(int, row[2:])))) for row in lines[1:]]
+
+
+def violations(kernel, values, bounds):
+    for column, bound in bounds.items():
+        value = values[column]
+        if value < bound if column == AT_LEAST else value > bound:
+            word = "at least" if column == AT_LEAST else "at most"
+            yield f"{kernel}: {column} {value}, {word} {bound}"
+
+
+def main():
+    bounds = read_bounds((HERE / "bounds.txt").read_text())
+    objects = {name: measured(Path(sys.argv[1]) / f"{name}.cu.o")
+               for name in dict.fromkeys(row[0] for row in bounds)}
+    columns = list(bounds[0][2])
+    width = max(len(row[1]) for row in bounds)
+    print(f"{'object':20} {'kernel':{width}}", *(f"{c:>12}" for c in columns))
+    failed = []
+    for name, kernel, bound in bounds:
+        values = objects[name].get(kernel)
+        if values is None:
+            failed.append(f"{name} has no {kernel}; it has {', '.join(objects[name])}")
+            continue
+        print(f"{name:20} {kernel:{width}}", *(f"{values[c]:12}" for c in columns))
+        failed += violations(kernel, values, bound)
+    for line in failed:
+        print(line, file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
