@@ -31,6 +31,7 @@ setuptools.setup(
     description="gRPC client of tessera-server",
     license="Apache-2.0",
     python_requires=">=3.9",
+    package_dir={"": "src"},
     packages=["tessera", "tessera.v1"],
     install_requires=[f"grpcio>={importlib.metadata.version('grpcio-tools')}",
                       f"protobuf>={importlib.metadata.version('protobuf')}"],
