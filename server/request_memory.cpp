@@ -25,7 +25,8 @@ RequestMemory request_memory_of(const Settings& settings, std::size_t http_conne
           .messages = messages,
           .parsing = (settings.work.threads - 1) * settings.http.body_bytes * kParsedBytes,
           .connections = http_connections *
-                         (kConnectionBytes + settings.http.header_bytes + kHttpSentAheadBytes)};
+                         (kConnectionBytes + settings.http.header_bytes + kHttpSentAheadBytes),
+          .responses = settings.routes.response_store};
 }
 
 }  // namespace tessera

@@ -111,7 +111,7 @@ void read_effort(BodyFields& fields, std::string_view name, Ordered& variables) 
   std::string effort;
   fields.text(name, effort);
   if (const absl::Status status = add_reasoning_effort(effort, variables); !status.ok()) {
-    fields.refuse(name, status.message());
+    fields.refuse(name, std::string(status.message()));
   }
 }
 

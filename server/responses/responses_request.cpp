@@ -234,7 +234,7 @@ void read_limits(BodyFields& fields, GenerateRequest& out) {
     out.seed = static_cast<uint64_t>(seed);
   }
   fields.texts("stop", out.stop);
-  if (const std::optional<std::string> error = stop_error(out.stop, kHttpStops)) {
+  if (const std::optional<std::string> error = stop_error(out.stop, kStopLimits)) {
     fields.refuse("stop", *error);
   }
 }

@@ -66,7 +66,7 @@ of the pod's limit, so the limit is ten ninths of them.
 {{- $parsing := mul (sub (index $of "work-threads" | default 2 | int64) 1) (include "tessera.bytes" (index $of "http-max-body" | default "8MiB")) 32 -}}
 {{- $connection := add 32768 (include "tessera.bytes" (index $of "http-max-header" | default "16KiB")) 16384 -}}
 {{- $connections := mul (index $of "http-max-connections" | default 4096 | int64) $connection -}}
-{{- $requests := add (include "tessera.bytes" (index $of "request-memory" | default "1GiB")) $parsing $connections -}}
+{{- $requests := add (include "tessera.bytes" (index $of "request-memory" | default "1GiB")) $parsing $connections (include "tessera.bytes" (index $of "response-store" | default "64MiB")) -}}
 {{- $rank := add (include "tessera.bytes" .Values.memory.perRank) $kv -}}
 {{- div (mul (add $requests (mul .Values.ranks.perPod $rank)) 10) 9 -}}
 {{- end -}}
