@@ -156,10 +156,10 @@ class Sequence {
   // queries, or the residual buffer needs them unquantised.
   int32_t max_cached_tokens() const;
   // Returns: maximum number of its first tokens that it may insert into the prefix cache.
-  // - Not lossy, or a policy that replays: all tokens; with dense newest tokens
-  //   (KvPolicy::newest_dense) the prompt alone, because generated tokens have read other inputs.
-  // - Else: 0, because pages that a prefix block shares cannot be compressed; or the recurring
-  //   part of the prompt; or the prompt, if the request pins it.
+  // - A policy that is not private: all tokens. With dense newest tokens (KvPolicy::newest_dense)
+  //   the prompt alone, because generated tokens have read other inputs.
+  // - A private policy: the prompt if the request pins it, else the recurring part of the prompt.
+  //   Other tokens stay its own, because pages that a prefix block shares cannot be compressed.
   int32_t max_inserted_tokens() const { return max_inserted_tokens_; }
   int32_t max_inserted_prompt_tokens() const {  // the same for the prompt alone
     return std::min(max_inserted_tokens_, static_cast<int32_t>(prompt_tokens_));

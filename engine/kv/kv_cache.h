@@ -25,14 +25,14 @@
 
 namespace tessera {
 
-// Allocates, shares and frees all KV pages; the model's kv_store writes them. A running sequence
-// owns a slot (KvSlot), which is open as long; other slots are free. The host counts pages; page
-// tables belong to the backend's kv_ ops. Not thread-safe: the engine thread is the only caller.
+// Allocates, shares and frees all KV pages; the model's kv_store writes them. A slot is open while
+// a running sequence owns it (KvSlot), else free. The host counts pages; page tables belong to the
+// backend's kv_ ops. Not thread-safe: the engine thread is the only caller.
 //
 // Life of a slot: open_slot(), then SharedPrefixes::attach or fork() if it begins with stored
 // tokens; or swap_in(). In each step reserve(), the model's forward pass, SharedPrefixes::insert,
-// compress(). At the end release(). A slot that is preempted and not recomputable() is swapped out
-// before.
+// compress(). At the end release(). If a slot is preempted and not recomputable(), swap_out() comes
+// before release().
 //
 // Functions that take pages need available pages (KvAccounting): they demote and evict prefix
 // blocks until enough pages are free.
@@ -68,7 +68,7 @@ class KvCache {
 
   // Allocates the pages for the groups that close when each slot reaches the reserved tokens.
   // Requires: each slot at most once; the tokens of earlier reservations are stored; not fewer
-  // tokens than before and not more than the context; available pages: KvDemand::growth.
+  // tokens than position() and not more than the context; available pages: KvDemand::growth.
   void reserve(std::span<const KvReservation> reservations);
 
   // Demotes and drops tokens of the slots that are due by their policies (KvCompressor::plan). The
@@ -88,10 +88,10 @@ class KvCache {
 
   // Lets each target begin with tokens of its source. Full pages are shared; partly filled pages
   // and the residual buffer are copied.
-  // Requires: slots of one policy, which is not private; if it replays, all tokens of the source,
-  // outside of a replay; empty targets that are not sources; for
-  // each copy either whole groups of the source, or a number of tokens that ends in the source's
-  // open group; available pages: KvDemand::pages_for minus KvDemand::full_pages for each copy.
+  // Requires: source and target have the same policy, which is not private. A target is empty and
+  // is no source. A copy has whole groups of the source, or ends in its open group. If the policy
+  // replays, the source is not in a replay, and the copy has all of its tokens. Available pages for
+  // each copy: KvDemand::pages_for minus KvDemand::full_pages.
   void fork(std::span<const KvCopy> copies);
 
   // Returns the slot's pages; the slot is then free. Blocks of the prefix cache are unlocked and
@@ -100,8 +100,9 @@ class KvCache {
   // The same for several slots in one op. Empties the list.
   void release(std::vector<KvSlot>& slots);
 
-  // Returns: true if compress() has not run on the slot. A preempted sequence is then recomputed
-  // from its tokens; else it must be swapped out before release(). Recompute gives the same bits,
+  // Returns: true unless a private policy has compressed the slot. A preempted sequence is then
+  // recomputed from its tokens; else it must be swapped out before release(). Compressed sections
+  // are found in the prefix cache, or computed and replayed again. Recompute gives the same bits,
   // except for a prefix that was attached from demoted blocks: the next match may find it in
   // another format, or not at all.
   bool recomputable(const KvSlot& slot) const { return !slots_.at(slot).compressed; }
@@ -118,7 +119,8 @@ class KvCache {
   KvPagesView view() const { return arena_->view(); }
   KvTiers tiers(const KvSlot& slot) const { return slots_.at(slot).tiers; }
   KvScoring scoring(const KvSlot& slot) const;
-  // Position of the next token that the slot stores. In a replay it is behind the section.
+  // Position of the next token that the slot stores. During a replay this is behind the section, by
+  // the replayed tokens so far; compress() forgets these and moves it back to the section's end.
   int32_t position(const KvSlot& slot) const { return slots_.at(slot).tokens; }
   // Returns: true if the tokens reserved last are those of a replay.
   bool replays(const KvSlot& slot) const { return slots_.at(slot).replayed() > 0; }
