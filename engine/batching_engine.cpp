@@ -51,6 +51,7 @@ BatchingEngine::BatchingEngine(Parts parts)
   plan_.waiting.reserve(inside);
   plan_.by_tenant.reserve(inside);
   plan_.places.reserve(inside);
+  plan_.running_tenants.reserve(sequences);
   released_slots_.reserve(sequences);
 }
 
@@ -108,6 +109,7 @@ bool BatchingEngine::step() {
     sample();
     admission_.insert_prompts(plan_, sequences_);
     kv_->compress(builder_.slots());
+    admission_.insert_sections(plan_, sequences_);
   }
   publish();
   return true;
@@ -199,7 +201,9 @@ void BatchingEngine::reserve() {
 }
 
 void BatchingEngine::forward() {
-  counters_.counting().prompt_tokens += builder_.build(plan_, sequences_);
+  const StepBuilder::Built built = builder_.build(plan_, sequences_);
+  counters_.counting().prompt_tokens += built.prefilled;
+  counters_.counting().kv_replayed_tokens += built.replayed;
   model_->forward(builder_.batch(), kv_->view(), stream_);
   ++counters_.counting().steps;
 }

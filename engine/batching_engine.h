@@ -68,7 +68,7 @@ class BatchingEngine final : public Engine {
   //            attach, then swap in; forks; last, pages for the groups that close
   //   forward  runs the model: kv_store, attention and kv_score in each layer
   //   sample   computes logits, chooses tokens; then stored prompt blocks are inserted
-  //   KvCache::compress applies the policies
+  //   KvCache::compress applies the policies; then compressed sections are inserted
   //   publish  ended ones insert, pin, release; last, event sinks
   void receive_requests();
   void end_overdue();

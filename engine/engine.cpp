@@ -45,8 +45,8 @@ std::vector<KvFormat> ladder_of(const EngineOptions& options, const ModelConfig&
   if (options.kv_ladder.has_value()) {
     return *options.kv_ladder;
   }
-  const bool serves =
-      options.prefix_cache && model.sliding_window == 0 && options.kv.policy.high == kKvK8V4;
+  const bool serves = options.prefix_cache && !options.kv.policy.replays() &&
+                      model.sliding_window == 0 && options.kv.policy.high == kKvK8V4;
   return serves ? std::vector<KvFormat>{kKvK4V2} : std::vector<KvFormat>{};
 }
 

@@ -65,9 +65,10 @@ struct EngineStats {
   int64_t prompt_tokens = 0;  // prefilled tokens; recomputed ones are counted again
   int64_t generated_tokens = 0;
   int64_t preemptions = 0;
-  int64_t kv_tightenings = 0;     // steps in which budgets of sequences were tightened
-  int64_t kv_demotions = 0;       // tokens of one KV head demoted to the low tier
-  int64_t kv_dropped_tokens = 0;  // tokens of one KV head dropped
+  int64_t kv_tightenings = 0;      // steps in which budgets of sequences were tightened
+  int64_t kv_replayed_tokens = 0;  // tokens of replays (KvPolicy::section), beside prompt_tokens
+  int64_t kv_demotions = 0;        // tokens of one KV head demoted to the low tier
+  int64_t kv_dropped_tokens = 0;   // tokens of one KV head dropped
   // Prefix cache: prompt tokens of admitted sequences, those of them that were cached, and tokens
   // of one prefix block (0 without a cache).
   int64_t cache_query_tokens = 0;

@@ -25,7 +25,7 @@ void PrefixAdmission::relieve_pressure(Sequences sequences, int64_t running,
   }
   for (const auto& sequence : sequences) {
     const Sequence::Running* const state = sequence->running();
-    if (state != nullptr && sequence->kv_policy().is_lossy()) {
+    if (state != nullptr && sequence->kv_policy().is_private()) {
       prefixes_.hand_over(state->slot);
     }
   }
@@ -72,6 +72,7 @@ Candidate PrefixAdmission::candidate_of(size_t i, Sequences sequences) const {
     candidate.stored = prefixes_.tokens_of(match);
     sequence.set_matched(candidate.stored);
     candidate.kv.low_tokens = match.low_blocks * prefixes_.block_tokens();
+    candidate.kv.sections.compressed = candidate.stored;
     candidate.matched = match.pages;
     candidate.locked = prefixes_.unlocked_pages(match);
     candidate.head_start = head_start_of(candidate.stored);
@@ -110,10 +111,14 @@ void PrefixAdmission::find_prefix_in_progress(size_t i, Sequences sequences) {
   const int32_t next = candidate.stored / block;
   for (size_t j = 0; j < i; ++j) {
     const Sequence& other = *sequences[j];
-    const bool computes = other.uses_prefix_cache() && other.hashed_blocks() > next &&
-                          candidates_[j].stored < (next + 1) * block &&
-                          (next + 1) * block <= other.max_inserted_prompt_tokens() &&
-                          other.request_id() != sequence.request_id();
+    const int32_t end = (next + 1) * block;
+    const KvSections& sections = candidates_[j].kv.sections;
+    const bool stores = sections.tokens == 0 ? candidates_[j].stored < end
+                                             : sections.compressed < end && end <= sections.end;
+    // Samples of one request share by forks, except under a policy that replays.
+    const bool shares = sections.tokens > 0 || other.request_id() != sequence.request_id();
+    const bool computes = other.uses_prefix_cache() && other.hashed_blocks() > next && stores &&
+                          end <= other.max_inserted_prompt_tokens() && shares;
     if (computes && other.path_hash(next) == sequence.path_hash(next)) {
       candidate.waits_for = static_cast<int32_t>(j);
       return;
@@ -159,13 +164,25 @@ PrefixAdmission::Admitted PrefixAdmission::admit(const StepPlan& plan, Sequences
 // counts as recurring. All samples of a request count as one occurrence of its prompt.
 void PrefixAdmission::record_prompt(Sequences samples) {
   if (!prefixes_.enabled() || samples.empty() || !samples.front()->uses_prefix_cache() ||
-      !samples.front()->kv_policy().is_lossy()) {
+      !samples.front()->kv_policy().is_private()) {
     return;
   }
   cache_prompt(*samples.front());
   const int32_t seen = prefixes_.record(samples.front()->path_hashes());
   for (const auto& sample : samples) {
     sample->mark_recurring(seen);
+  }
+}
+
+void PrefixAdmission::insert_sections(const StepPlan& plan, Sequences sequences) {
+  if (!prefixes_.enabled()) {
+    return;
+  }
+  for (const StepPlan::Run& run : plan.runs) {
+    Sequence& sequence = *sequences[static_cast<size_t>(run.candidate)];
+    if (sequence.kv_policy().replays() && sequence.uses_prefix_cache()) {
+      prefixes_.insert(sequence.running()->slot, cache_prompt(sequence), sequence.stored(), true);
+    }
   }
 }
 

@@ -37,6 +37,8 @@ class PrefixAdmission {
   };
   // Gives a slot to each admitted sequence, with its match or its swapped-out contents.
   Admitted admit(const StepPlan& plan, Sequences sequences, PrefixCache::Time now);
+  // Inserts the sections that this step has compressed (KvCache::compress).
+  void insert_sections(const StepPlan& plan, Sequences sequences);
   // Inserts the blocks that this step's prefills stored.
   void insert_prompts(const StepPlan& plan, Sequences sequences);
   // Inserts all blocks that the sequence may insert, and pins them if its request asks for it.
@@ -50,7 +52,9 @@ class PrefixAdmission {
   void find_prefix_in_progress(size_t i, Sequences sequences);
   void count_unlocked(Sequences sequences);
   KvPrompt cache_prompt(Sequence& sequence) const {
-    return sequence.cache_prompt(prefixes_.block_tokens());
+    KvPrompt prompt = sequence.cache_prompt(prefixes_.block_tokens());
+    prompt.section_pages = kv_.planning().section_pages(sequence.kv_policy());
+    return prompt;
   }
 
   KvCache& kv_;

@@ -18,6 +18,7 @@ class Planner {
         plan_(plan),
         free_(budget.pages_free),
         free_before_(budget.pages_free),
+        max_step_tokens_(limits.max_step_tokens),
         tokens_left_(limits.max_step_tokens),
         slots_left_(limits.max_sequences),
         tenant_lead_(limits.tenant_lead),
@@ -39,12 +40,13 @@ class Planner {
       }
     }
     fill_tenant_places();
+    note_running_tenants();
     TESSERA_CHECK(slots_left_ >= 0, "more sequences run than there are slots");
   }
 
   void run_decodes() {
     for (size_t i = 0; i < candidates_.size(); ++i) {
-      if (keeps_slot(i) && candidates_[i].pending() == 1) {
+      if (keeps_slot(i) && candidates_[i].decodes()) {
         run(i);
       }
     }
@@ -52,7 +54,7 @@ class Planner {
 
   void run_prefills() {
     for (size_t i = 0; i < candidates_.size(); ++i) {
-      if (keeps_slot(i) && candidates_[i].pending() > 1) {
+      if (keeps_slot(i) && !candidates_[i].decodes()) {
         run(i);
       }
     }
@@ -66,7 +68,7 @@ class Planner {
     for (const int32_t waiting : plan_.waiting) {
       const auto i = static_cast<size_t>(waiting);
       // A step does not admit sequences behind one that it preempts, so none overtakes that one.
-      if (i > best_preempted_ || waits_for_prefix(i)) {
+      if (i > best_preempted_ || waits_for_prefix(i) || tenant_room(i) == 0) {
         continue;
       }
       if (waits_for_sibling(i) || !make_room_to_admit(i)) {
@@ -93,8 +95,8 @@ class Planner {
   }
 
   void collect_runs() {
-    collect_runs_if([](const Candidate& c) { return c.running && c.pending() == 1; });
-    collect_runs_if([](const Candidate& c) { return !c.running || c.pending() > 1; });
+    collect_runs_if([](const Candidate& c) { return c.running && c.decodes(); });
+    collect_runs_if([](const Candidate& c) { return !c.running || !c.decodes(); });
   }
 
  private:
@@ -103,8 +105,9 @@ class Planner {
     for (size_t i = 0; i < candidates_.size(); ++i) {
       const int32_t count = plan_.counts[i];
       if (count > 0 && wanted(candidates_[i])) {
-        plan_.runs.push_back(
-            {static_cast<int32_t>(i), count, stored(i) + count == candidates_[i].tokens});
+        const bool samples = stored(i) + count == candidates_[i].tokens &&
+                             !candidates_[i].kv.sections.replay_due(stored(i));
+        plan_.runs.push_back({static_cast<int32_t>(i), count, samples});
       }
     }
   }
@@ -131,6 +134,48 @@ class Planner {
     std::sort(places.begin(), places.end());
     std::transform(places.begin(), places.end(), plan_.waiting.begin(),
                    [](const auto& place) { return place.second; });
+  }
+
+  void note_running_tenants() {
+    std::vector<StepPlan::RunningTenant>& running = plan_.running_tenants;
+    running.clear();
+    for (const Candidate& candidate : candidates_) {
+      if (candidate.running) {
+        running.push_back({candidate.tenant, candidate.share, candidate.clock});
+      }
+    }
+    std::sort(running.begin(), running.end(),
+              [](const auto& a, const auto& b) { return a.tenant < b.tenant; });
+    const auto same = [](const auto& a, const auto& b) { return a.tenant == b.tenant; };
+    running.erase(std::unique(running.begin(), running.end(), same), running.end());
+  }
+
+  // Returns: true if the tenant of `candidate` is ahead of another one with this clock and share.
+  bool is_ahead(const Candidate& candidate, int64_t clock, int32_t share) const {
+    return candidate.clock - clock >= tenant_lead_ / share;
+  }
+
+  // Returns: the tokens that prefills of the tenant of `i` may still take in this step. If it is
+  // ahead of others that run, that is what is left of its share of the step. One token is always in
+  // it, so a step without other runs is not empty.
+  int32_t tenant_room(size_t i) const {
+    const Candidate& own = candidates_[i];
+    int64_t shares = own.share;
+    for (const StepPlan::RunningTenant& other : plan_.running_tenants) {
+      if (other.tenant != own.tenant && is_ahead(own, other.clock, other.share)) {
+        shares += other.share;
+      }
+    }
+    if (shares == own.share || (own.running && own.decodes())) {
+      return max_step_tokens_;
+    }
+    int64_t left = std::max<int64_t>(1, int64_t{max_step_tokens_} * own.share / shares);
+    for (size_t j = 0; j < candidates_.size(); ++j) {
+      const Candidate& other = candidates_[j];
+      const bool decodes = other.running && other.decodes();
+      left -= other.tenant == own.tenant && !decodes ? plan_.counts[j] : 0;
+    }
+    return static_cast<int32_t>(std::max<int64_t>(0, left));
   }
 
   int32_t tenant(int32_t i) const { return candidates_[static_cast<size_t>(i)].tenant; }
@@ -192,13 +237,19 @@ class Planner {
   }
 
   // Pending tokens of `i` up to the next limit: the end of the shared tokens, the end of the tokens
-  // that are computed in chunks, or the last token.
+  // that are computed in chunks, the end of a section, or the last token. If a replay is due, its
+  // tokens.
   int32_t next_chunk(size_t i) const {
     const Candidate& candidate = candidates_[i];
     const int32_t before = stored(i);
+    const int32_t limit = candidate.kv.sections.run_limit(before);
+    if (candidate.kv.sections.replay_due(before)) {
+      return limit;
+    }
     const int32_t end = before < candidate.shareable ? candidate.shareable : candidate.tokens;
-    return std::min(end, before < candidate.one_by_one ? candidate.one_by_one : before + 1) -
-           before;
+    return std::min(
+        limit,
+        std::min(end, before < candidate.one_by_one ? candidate.one_by_one : before + 1) - before);
   }
 
   // Pages that `i` takes with its slot: for a swap-in or a match, or for the copies of pages that a
@@ -222,6 +273,10 @@ class Planner {
   int64_t growth(size_t i, int32_t count) const {
     return count == 0 ? 0 : taken_at_admission(i) + candidates_[i].kv.growth(stored(i), count);
   }
+  // Pages that all known tokens of `i` take, which waits.
+  int64_t growth_of_all(size_t i) const {
+    return taken_at_admission(i) + candidates_[i].kv.growth_to(stored(i), candidates_[i].tokens);
+  }
 
   // Pages that become free when only `i` loses its slot. Victims are taken from the end, so earlier
   // samples that share pages with it still run.
@@ -237,7 +292,7 @@ class Planner {
   int64_t promise(size_t i) const {
     const Candidate& candidate = candidates_[i];
     const bool has_slot = keeps_slot(i) || (!candidate.running && plan_.counts[i] > 0);
-    const int64_t left = candidate.kv.growth(stored(i), candidate.tokens - stored(i) + kKvGroup) -
+    const int64_t left = candidate.kv.growth_to(stored(i), candidate.tokens + kKvGroup) -
                          candidate.kv.growth(stored(i), plan_.counts[i]);
     return has_slot ? std::max<int64_t>(left, 0) : 0;
   }
@@ -245,7 +300,7 @@ class Planner {
   // Runs as many pending tokens of `i` as step tokens and pages allow. Preempts sequences behind it
   // only if the pages do not suffice for its first token.
   void run(size_t i) {
-    if (tokens_left_ == 0) {
+    if (tokens_left_ == 0 || tenant_room(i) == 0) {
       return;
     }
     const int64_t first = growth(i, 1);
@@ -302,7 +357,7 @@ class Planner {
   // Tightens the sequences from `first` on until `i`, which waits, can be admitted. Returns: false,
   // and tightens none, if that does not suffice.
   bool tighten_to_admit(size_t i, size_t first) {
-    const int64_t needed = promised_ + growth(i, candidates_[i].tokens - stored(i));
+    const int64_t needed = promised_ + growth_of_all(i);
     int64_t all = free_;
     for (size_t j = first; j < candidates_.size(); ++j) {
       all += still_freed(j);
@@ -317,8 +372,9 @@ class Planner {
 
   // Gives `i` as many tokens as the step and the free pages have room for.
   void grow(size_t i) {
-    plan_.counts[i] = candidates_[i].kv.tokens_within(free_ - taken_at_admission(i), stored(i),
-                                                      std::min(next_chunk(i), tokens_left_));
+    const int32_t tokens = std::min({next_chunk(i), tokens_left_, tenant_room(i)});
+    plan_.counts[i] =
+        candidates_[i].kv.tokens_within(free_ - taken_at_admission(i), stored(i), tokens);
     free_ -= growth(i);
     tokens_left_ -= plan_.counts[i];
   }
@@ -345,9 +401,8 @@ class Planner {
 
   // Returns: true if a waiting sequence may take the slot of a running one behind it.
   bool may_displace(const Candidate& waiting, const Candidate& victim) const {
-    return waiting.tenant == victim.tenant
-               ? victim.priority > waiting.priority
-               : victim.clock - waiting.clock >= tenant_lead_ / waiting.share;
+    return waiting.tenant == victim.tenant ? victim.priority > waiting.priority
+                                           : is_ahead(victim, waiting.clock, waiting.share);
   }
 
   // Preempts running sequences behind `i` that it may displace, if that is necessary to admit `i`
@@ -355,7 +410,7 @@ class Planner {
   bool make_room_to_admit(size_t i) {
     int64_t slots = slots_left_;
     int64_t tokens = tokens_left_;
-    int64_t spare = free_ - promised_ - growth(i, candidates_[i].tokens - stored(i));
+    int64_t spare = free_ - promised_ - growth_of_all(i);
     size_t first_victim = candidates_.size();
     if ((slots < 1 || tokens < 1 || spare < 0) && !forks(i) && plan_.preempted.empty()) {
       spare -= locked(i, true) - locked(i, false);
@@ -392,7 +447,8 @@ class Planner {
   StepPlan& plan_;
   int64_t free_;               // in pages
   const int64_t free_before_;  // at the start of the step
-  int32_t tokens_left_;        // in this step
+  const int32_t max_step_tokens_;
+  int32_t tokens_left_;  // in this step
   int32_t slots_left_;
   const int64_t tenant_lead_;  // see SchedulerLimits
   int64_t promised_ = 0;       // sum of promise() over sequences with a slot, in pages

@@ -51,6 +51,8 @@ struct Candidate {
   KvTightening tightening = {};  // of a running sequence
 
   int32_t pending() const { return tokens - stored; }  // known tokens that are not stored
+  // True if its next run is the last pending token, from which the next one is chosen.
+  bool decodes() const { return pending() == 1 && !kv.sections.replay_due(stored); }
 };
 
 // A priority level is a head start of this many arrivals. The engine's queue is far shorter, so the
@@ -80,7 +82,7 @@ constexpr int32_t head_start_of(int32_t matched_tokens) {
 struct StepPlan {
   struct Run {
     int32_t candidate = 0;
-    int32_t count = 0;     // computes the next `count` pending tokens
+    int32_t count = 0;     // computes the next `count` pending tokens, or tokens of a replay
     bool samples = false;  // these are the last pending tokens, so the next token is sampled
   };
   std::vector<int32_t> preempted;  // lose slot and pages before all else
@@ -104,16 +106,22 @@ struct StepPlan {
   std::vector<int32_t> steps;    // [candidates], of each tightening; 0: none
   std::vector<uint8_t> evicted;  // [candidates], 1: the candidate is in `preempted`
   std::vector<int32_t> waiting;  // waiting candidates, in order of admission
-  // Used while planning: waiting candidates by tenant, and the place of each.
+  // Used while planning: waiting candidates by tenant, and the place of each; tenants that run.
   std::vector<int32_t> by_tenant;
   std::vector<std::pair<int32_t, int32_t>> places;
+  struct RunningTenant {
+    int32_t tenant = 0;
+    int32_t share = 1;
+    int64_t clock = 0;
+  };
+  std::vector<RunningTenant> running_tenants;
 };
 
 struct SchedulerLimits {
   int32_t max_step_tokens = 0;
   int32_t max_sequences = 0;  // <= max_step_tokens, so every decode fits into every step
-  // A waiting sequence preempts one of another tenant only if the other tenant's clock is ahead by
-  // this virtual time, divided by the share of its own.
+  // A tenant is *ahead* of another if its clock is ahead by this virtual time, divided by the
+  // other's share.
   int64_t tenant_lead = 0;
 };
 
@@ -122,13 +130,18 @@ struct SchedulerLimits {
 //
 // A step is filled in this order:
 //   1. Decodes: every running sequence with one pending token. So prefills never delay decodes.
-//   2. Chunks of running prefills, in scheduling order, up to max_step_tokens.
+//   2. Chunks of running prefills, in scheduling order, up to max_step_tokens. A replay is a
+//      prefill (KvSections). Runs end where a section or a replay ends.
 //   3. Waiting sequences, in scheduling order, while a slot, step tokens and free pages are left.
 //      The places of a tenant are filled by order_of minus head start. The pages must suffice for
 //      all known tokens of the sequence, uncompressed, besides the pages promised to running
 //      sequences: their known tokens and one more group each. The first sequence that does not fit
 //      ends admission, so no sequence overtakes it. A sequence whose next prefix block another one
 //      is computing waits for that one and delays no other.
+//
+// While a tenant has running sequences, the prefills of a tenant that is ahead of it take at most
+// their share of `max_step_tokens`, and the step is shorter. So the prompts of one tenant, however
+// many and long, delay the tokens of another by its share of a step.
 //
 // Samples of one request compute their shared tokens once. The first sample stores them, in chunks
 // that end at the last shared token. The other samples wait for it, and no sequence overtakes them.

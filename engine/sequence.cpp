@@ -1,6 +1,7 @@
 #include "engine/sequence.h"
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 #include <limits>
 #include <utility>
@@ -17,9 +18,13 @@ size_t max_length(const EngineRequest& request, int32_t context) {
                                 : prompt + request.forced.size();
 }
 
-uint64_t bits_of(KvFormat format) {
-  return uint64_t{format.key_keep} << 32 | uint64_t{format.value_keep} << 16 |
-         static_cast<uint64_t>(format.key_bits << 8 | format.value_bits);
+uint64_t bits_of(const KvPolicy& policy) {
+  const KvFormat format = policy.high;
+  const uint64_t section = policy.replays() ? std::bit_cast<uint32_t>(policy.keep_share) : 0;
+  return (section * 0x9e3779b97f4a7c15) ^
+         (uint64_t{format.rotated} << 48 | uint64_t{format.key_keep} << 32 |
+          uint64_t{format.value_keep} << 16 |
+          static_cast<uint64_t>(format.key_bits << 8 | format.value_bits));
 }
 
 }  // namespace
@@ -76,9 +81,9 @@ Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& req
   }
   if (kv_.policy.is_lossy() || request.deterministic) {
     cache_accept_ = kv_.policy.high;
-    cache_.use = cache_.use && !(kv_.policy.is_lossy() && request.deterministic);
+    cache_.use = cache_.use && !(kv_.policy.is_private() && request.deterministic);
   }
-  if (kv_.policy.is_lossy()) {
+  if (kv_.policy.is_private()) {
     max_inserted_tokens_ = cache_.pin ? static_cast<int32_t>(prompt_tokens_) : 0;
   }
   const size_t groups = max_length_ / kKvGroup;  // a prefix block has at least one
@@ -111,9 +116,9 @@ Candidate Sequence::candidate() const {
 KvPrompt Sequence::cache_prompt(int32_t prefix_block_tokens) {
   const auto block = static_cast<size_t>(prefix_block_tokens);
   while ((block_hashes_.size() + 1) * block <= tokens_.size()) {
-    const uint64_t before = path_hashes_.empty() ? std::hash<std::string>()(shared_->cache_salt) ^
-                                                       bits_of(kv_.policy.high)
-                                                 : path_hashes_.back();
+    const uint64_t before =
+        path_hashes_.empty() ? std::hash<std::string>()(shared_->cache_salt) ^ bits_of(kv_.policy)
+                             : path_hashes_.back();
     block_hashes_.push_back(
         PrefixTree::hash(tokens().subspan(block_hashes_.size() * block, block)));
     path_hashes_.push_back((before ^ block_hashes_.back()) * 0x9e3779b97f4a7c15 + before);
@@ -124,7 +129,7 @@ KvPrompt Sequence::cache_prompt(int32_t prefix_block_tokens) {
 int32_t Sequence::max_cached_tokens() const {
   const bool observes = observe_logits_ || sampling_.prompt_logprobs.has_value();
   const int32_t first_unobserved = observes ? next_observed_ : std::numeric_limits<int32_t>::max();
-  return kv_.policy.is_lossy() || kv_.policy.newest_dense() > 0
+  return kv_.policy.is_private() || kv_.policy.newest_dense() > 0
              ? std::min(first_unobserved,
                         kv_.policy.shareable(static_cast<int32_t>(prompt_tokens_)))
              : first_unobserved;

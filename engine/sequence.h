@@ -156,9 +156,9 @@ class Sequence {
   // queries, or the residual buffer needs them unquantised.
   int32_t max_cached_tokens() const;
   // Returns: maximum number of its first tokens that it may insert into the prefix cache.
-  // - Not lossy: all tokens; with dense newest tokens (KvPolicy::newest_dense) the prompt alone,
-  //   because generated tokens have read other inputs.
-  // - Lossy: 0, because pages that a prefix block shares cannot be compressed; or the recurring
+  // - Not lossy, or a policy that replays: all tokens; with dense newest tokens
+  //   (KvPolicy::newest_dense) the prompt alone, because generated tokens have read other inputs.
+  // - Else: 0, because pages that a prefix block shares cannot be compressed; or the recurring
   //   part of the prompt; or the prompt, if the request pins it.
   int32_t max_inserted_tokens() const { return max_inserted_tokens_; }
   int32_t max_inserted_prompt_tokens() const {  // the same for the prompt alone

@@ -39,53 +39,61 @@ void StepBuilder::reserve(const StepPlan& plan, Sequences sequences) {
   kv_.fork(forks_);
   reservations_.clear();
   for (const StepPlan::Run& run : plan.runs) {
-    const int32_t stored = sequences[static_cast<size_t>(run.candidate)]->stored();
-    reservations_.push_back({slot_of(sequences, run.candidate), stored + run.count});
+    const KvSlot& slot = slot_of(sequences, run.candidate);
+    reservations_.push_back({slot, kv_.position(slot) + run.count});
   }
   kv_.reserve(reservations_);
 }
 
-int64_t StepBuilder::build(const StepPlan& plan, Sequences sequences) {
+StepBuilder::Built StepBuilder::build(const StepPlan& plan, Sequences sequences) {
   tokens_.clear();
   positions_.clear();
   spans_.clear();
   scorings_.clear();
   slots_.clear();
   logits_rows_.clear();
-  int64_t prefilled = 0;
+  Built built;
   for (const StepPlan::Run& run : plan.runs) {
     Sequence& sequence = *sequences[static_cast<size_t>(run.candidate)];
     const bool decodes = std::cmp_greater_equal(sequence.stored(), sequence.prompt().size()) &&
                          run.samples && run.count == 1;
-    prefilled += decodes ? 0 : run.count;
     add(run, sequence);
-    sequence.store(run.count);
+    if (kv_.replays(sequence.running()->slot)) {
+      built.replayed += run.count;
+    } else {
+      built.prefilled += decodes ? 0 : run.count;
+      sequence.store(run.count);
+    }
   }
   if (std::none_of(scorings_.begin(), scorings_.end(),
                    [](const KvScoring& scoring) { return scoring.token_scores; })) {
     scorings_.clear();
   }
-  return prefilled;
+  return built;
 }
 
 void StepBuilder::add(const StepPlan::Run& run, const Sequence& sequence) {
   const KvSlot& slot = sequence.running()->slot;
-  const int32_t stored = sequence.stored();
+  const bool replays = kv_.replays(slot);
+  const int32_t first = kv_.position(slot) - run.count;
   spans_.push_back({.slot = slot.index(),
                     .first_row = static_cast<int32_t>(tokens_.size()),
                     .count = run.count,
-                    .context = stored,
+                    .context = first,
                     .tiers = kv_.tiers(slot),
                     .newest = sequence.kv_policy().newest_dense(),
                     .prompt = static_cast<int32_t>(sequence.prompt().size())});
   scorings_.push_back(kv_.scoring(slot));
   slots_.push_back(&slot);
-  request_logits(run, sequence);
+  if (!replays) {
+    request_logits(run, sequence);
+  }
+  const int32_t repeated = replays ? first - sequence.kv_policy().section : first;
   const auto tokens =
-      sequence.tokens().subspan(static_cast<size_t>(stored), static_cast<size_t>(run.count));
+      sequence.tokens().subspan(static_cast<size_t>(repeated), static_cast<size_t>(run.count));
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   for (int32_t i = 0; i < run.count; ++i) {
-    positions_.push_back(stored + i);
+    positions_.push_back(first + i);
   }
 }
 

@@ -32,9 +32,12 @@ class StepBuilder {
   // Requires: preempted sequences are released, admitted ones have slots.
   void reserve(const StepPlan& plan, Sequences sequences);
 
-  // Builds the batch, and marks its tokens as stored.
-  // Returns: number of prefilled tokens in it.
-  int64_t build(const StepPlan& plan, Sequences sequences);
+  struct Built {
+    int64_t prefilled = 0;  // tokens of prompts
+    int64_t replayed = 0;   // tokens of replays
+  };
+  // Builds the batch, and marks its tokens as stored, except those of replays.
+  Built build(const StepPlan& plan, Sequences sequences);
 
   // Results of build(), valid until the next call.
   Batch batch() const { return {tokens_, positions_, spans_, scorings_}; }

@@ -50,12 +50,17 @@ std::string describe(const KvPolicy& policy) {
 absl::StatusOr<Contest> open_engines(const EvalOptions& options, const Tokenizer& tokenizer,
                                      const std::vector<Task>& tasks, int32_t context) {
   TESSERA_ASSIGN_OR_RETURN(const std::vector<EvalPreset> presets, find_eval_presets(options.kv));
-  const ModelHostOptions host{
-      .model = options.model,
-      .weights = options.weights,
-      .threads = options.threads,
-      .batch = options.batch,
-      .context = std::min(context, static_cast<int32_t>(longest_trial(tasks)))};
+  const int32_t longest = std::min(context, static_cast<int32_t>(longest_trial(tasks)));
+  int32_t section = 0;
+  for (const EvalPreset& preset : presets) {
+    section = std::max(section, preset.policy.replays() ? preset.policy.section : 0);
+  }
+  const ModelHostOptions host{.model = options.model,
+                              .weights = options.weights,
+                              .threads = options.threads,
+                              .batch = options.batch,
+                              .context = longest,
+                              .replay = std::min(section, context - longest)};
   Contest contest;
   TESSERA_ASSIGN_OR_RETURN(const ComputeDevice device, open_device(options.device, options.isa));
   TESSERA_ASSIGN_OR_RETURN(contest.host, ModelHost::load(host, *device.backend, device.stream));

@@ -67,11 +67,11 @@ OpCost op_cost(const LinearArgs& args) {
 
 // Four products and two sums for each pair.
 OpCost op_cost(const RopeArgs& args) {
-  const int64_t angles = args.heads.rows * (args.head_dim / 2);
-  return {.read_bytes =
-              matrix_bytes(args.heads) + 2 * angles * kFloat + std::ssize(args.positions) * kId,
-          .written_bytes = matrix_bytes(args.heads),
-          .flops = 3 * elements(args.heads)};
+  const int64_t angles = args.heads.rows * (args.rotary_dim / 2);
+  const int64_t rotated = elements(args.heads) / args.head_dim * args.rotary_dim;
+  return {.read_bytes = (rotated + 2 * angles) * kFloat + std::ssize(args.positions) * kId,
+          .written_bytes = rotated * kFloat,
+          .flops = 3 * rotated};
 }
 
 // An exponential, a sum, a quotient and a product for each element.

@@ -35,7 +35,8 @@ void rotate(const DecoderStep& step, MatrixView<float> heads, const RopeTables& 
                     .positions = step.batch.positions,
                     .cos = tables.cos.data,
                     .sin = tables.sin.data,
-                    .head_dim = ops.config.head_dim},
+                    .head_dim = ops.config.head_dim,
+                    .rotary_dim = ops.config.rotary_width()},
                    ops.stream);
 }
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "kernels/check.h"
 #include "models/gguf/config.h"
 #include "models/gguf/tensor_names.h"
@@ -113,12 +114,34 @@ absl::Status Checkpoint::open_gguf() {
   for (const GgufFile& file : gguf_->files()) {
     for (const auto& [tensor_name, tensor] : file.tensors()) {
       if (belongs_to_config(tensor_name)) continue;
-      const auto added =
-          places_.emplace(checkpoint_name(tensor_name, *gguf_names_), Place{file.path(), tensor});
+      const std::string own = checkpoint_name(tensor_name, *gguf_names_);
+      if (absl::StrContains(own, kExpertIndex)) {
+        TESSERA_RETURN_IF_ERROR(add_experts(Place{file.path(), tensor}, own, config.experts));
+        continue;
+      }
+      const auto added = places_.emplace(own, Place{file.path(), tensor});
       if (gguf_names_->gguf.interleaves_heads && is_rotated(tensor_name)) {
         added.first->second.tensor.interleaved_rows = config.head_dim;
       }
     }
+  }
+  return absl::OkStatus();
+}
+
+// Adds a tensor for each expert of one with all experts of a layer, [experts, rows, cols].
+absl::Status Checkpoint::add_experts(Place all, const std::string& pattern, int32_t experts) {
+  const TensorShape shape = all.tensor.shape;
+  if (shape.size() != 3 || shape[0] != experts) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(all.file.string(), ": tensor ", in_quotes(stored_name(pattern)),
+                     ": has shape ", shown(shape), ", expected [", experts, ", rows, cols]"));
+  }
+  const size_t bytes = all.tensor.bytes.size() / static_cast<size_t>(experts);
+  all.tensor.shape = {shape[1], shape[2]};
+  const std::span<const std::byte> whole = all.tensor.bytes;
+  for (int32_t expert = 0; expert < experts; ++expert) {
+    all.tensor.bytes = whole.subspan(static_cast<size_t>(expert) * bytes, bytes);
+    places_.emplace(absl::StrReplaceAll(pattern, {{kExpertIndex, absl::StrCat(expert)}}), all);
   }
   return absl::OkStatus();
 }

@@ -60,10 +60,16 @@ class Checkpoint {
   std::vector<std::string> names() const;
 
  private:
+  struct Place {
+    std::filesystem::path file;
+    StoredTensor tensor;
+  };
+
   explicit Checkpoint(std::filesystem::path path) : path_(std::move(path)) {}
   absl::Status open_shards(const std::filesystem::path& index);
   absl::Status open_gguf();
   absl::Status open_mistral();
+  absl::Status add_experts(Place all, const std::string& pattern, int32_t experts);
   void add(const SafetensorsFile& file, const std::string& tensor_name);
   absl::Status join_quantised();
   absl::Status join_module(const std::string& module, const std::string& codes,
@@ -71,10 +77,6 @@ class Checkpoint {
   std::string stored_name(const std::string& tensor_name) const;
   void drop_pages(std::span<const std::byte> part) const;
 
-  struct Place {
-    std::filesystem::path file;
-    StoredTensor tensor;
-  };
   std::filesystem::path path_;
   std::map<std::string, SafetensorsFile> files_;  // by file name
   std::optional<GgufModel> gguf_;                 // instead of safetensors files

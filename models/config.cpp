@@ -235,7 +235,7 @@ absl::Status read_language_model(JsonFields& fields, const Architecture& archite
   TESSERA_RETURN_IF_ERROR(read_activation(fields, config));
   TESSERA_RETURN_IF_ERROR(read_shape(fields, rules, config));
   TESSERA_RETURN_IF_ERROR(read_sliding_window(fields, rules, config));
-  TESSERA_RETURN_IF_ERROR(read_rope(fields, rules.default_rope_theta, config));
+  TESSERA_RETURN_IF_ERROR(read_rope(fields, rules, config));
   if (rules.read_own_fields != nullptr) {
     rules.read_own_fields(fields, config);
     config.own_experts = config.experts;

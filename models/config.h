@@ -40,6 +40,7 @@ struct ModelConfig {
   int32_t heads = 0;                   // query heads
   int32_t kv_heads = 0;                // divides heads
   int32_t head_dim = 0;                // even
+  int32_t rotary_dim = 0;              // elements of a head that RoPE rotates, even; 0: all
   int32_t ffn = 0;                     // width of the SwiGLU's inner layer, or of each expert's
   int32_t experts = 0;                 // of each layer's feed-forward block, on all ranks; 0: dense
   int32_t own_experts = 0;             // those of one rank
@@ -66,6 +67,8 @@ struct ModelConfig {
   LayerKind kind_of(int32_t layer) const {
     return layer_kinds.empty() ? LayerKind{} : layer_kinds.at(static_cast<size_t>(layer));
   }
+  // Returns: the elements of a head that RoPE rotates, the first ones.
+  int32_t rotary_width() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
   int32_t query_width() const { return heads * head_dim; }
   int32_t kv_width() const { return kv_heads * head_dim; }
 };

@@ -129,6 +129,10 @@ json language_json(const ModelConfig& config) {
   if (config.rope_scaling.kind == RopeScaling::Kind::longrope) {
     object[kOriginal] = config.rope_scaling.original_context;  // where Phi-3 has it
   }
+  if (config.rotary_dim > 0) {
+    object["partial_rotary_factor"] =
+        static_cast<double>(config.rotary_dim) / static_cast<double>(config.head_dim);
+  }
   if (config.attention_bias) object["attention_bias"] = true;
   if (config.ffn_bias) object["mlp_bias"] = true;
   if (config.bos_id >= 0) object["bos_token_id"] = config.bos_id;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "models/config_limits.h"
 #include "models/json_fields.h"
@@ -41,7 +42,10 @@ constexpr Name kLayerNames[] = {
     {"feed_forward.w1.weight", "mlp.gate_proj.weight"},
     {"feed_forward.w2.weight", "mlp.down_proj.weight"},
     {"feed_forward.w3.weight", "mlp.up_proj.weight"},
+    {"feed_forward.gate.weight", "block_sparse_moe.gate.weight"},
 };
+
+constexpr char kOwnExperts[] = ".feed_forward.experts.";
 
 constexpr const char* kImageTensors[] = {"vision_encoder.", "vision_language_adapter.",
                                          "patch_merger.", "pre_mm_projector_norm."};
@@ -52,7 +56,6 @@ absl::Status unimplemented(const JsonFields& fields, const char* field, const ch
 }
 
 absl::Status refuse_what_we_lack(const JsonFields& fields) {
-  if (fields.has("moe")) return unimplemented(fields, "moe", "experts in this form are");
   if (fields.has("quantization")) {
     return unimplemented(fields, "quantization", "quantised weights in this form are");
   }
@@ -62,6 +65,21 @@ absl::Status refuse_what_we_lack(const JsonFields& fields) {
     }
   }
   return absl::OkStatus();
+}
+
+// Mixtral's experts. Other mixtures have further fields.
+absl::Status read_experts(const nlohmann::json& object, ModelConfig& config) {
+  JsonFields fields(object, absl::StrCat(kMistralParams, ": moe"));
+  for (const auto& [field, value] : object.items()) {
+    if (field != "num_experts" && field != "num_experts_per_tok") {
+      return unimplemented(fields, field.c_str(), "other experts than Mixtral's are");
+    }
+  }
+  config.architecture = "MixtralForCausalLM";
+  config.experts = config.own_experts = fields.integer("num_experts", 1, kMaxExperts);
+  config.chosen_experts = fields.integer("num_experts_per_tok", 1, std::max(config.experts, 1));
+  config.normalise_experts = true;
+  return fields.status();
 }
 
 // YaRN without growth of cosines and sines, unless apply_scale is true.
@@ -131,6 +149,9 @@ absl::StatusOr<ModelConfig> parse_mistral_params(std::string_view params_json) {
                                            kHeadDimMultiple, " up to ", kMaxHeadDim));
   }
   TESSERA_RETURN_IF_ERROR(fields.status());
+  if (const nlohmann::json* moe = fields.object_or_null("moe"); moe != nullptr) {
+    TESSERA_RETURN_IF_ERROR(read_experts(*moe, config));
+  }
   TESSERA_RETURN_IF_ERROR(read_rope(fields, config));
   return config;
 }
@@ -140,6 +161,10 @@ std::optional<std::string> name_of_mistral_tensor(const std::string& name) {
   if (std::ranges::any_of(kImageTensors, begins)) return std::nullopt;
   for (const Name& one : kNames) {
     if (name == one.own) return one.hugging_face;
+  }
+  if (name.starts_with("layers.") && absl::StrContains(name, kOwnExperts)) {
+    return absl::StrCat("model.",
+                        absl::StrReplaceAll(name, {{kOwnExperts, ".block_sparse_moe.experts."}}));
   }
   for (const Name& one : kLayerNames) {
     if (name.starts_with("layers.") && name.ends_with(std::string(".") + one.own)) {

@@ -65,18 +65,20 @@ void read_yarn_rope(JsonFields& fields, RopeScaling& scaling) {
   scaling.attention_factor = fields.number_or("attention_factor", growth, 0, kMaxRopeFactor);
 }
 
-std::vector<float> read_factors(JsonFields& fields, const char* key, int32_t head_dim) {
+// Reads one factor for each pair that is rotated.
+std::vector<float> read_factors(JsonFields& fields, const char* key, int32_t pairs) {
   std::vector<float> factors = fields.numbers(key, 1e-6, kMaxRopeFactor);
-  if (fields.status().ok() && std::cmp_not_equal(factors.size(), head_dim / 2)) {
-    fields.refuse(key, absl::StrCat("has ", factors.size(),
-                                    " numbers, expected head_dim / 2 = ", head_dim / 2));
+  if (fields.status().ok() && std::cmp_not_equal(factors.size(), pairs)) {
+    fields.refuse(key, absl::StrCat("has ", factors.size(), " numbers, expected ", pairs,
+                                    ", half of the rotated elements of a head"));
   }
   return factors;
 }
 
 void read_longrope(JsonFields& fields, const ModelConfig& config, RopeScaling& scaling) {
-  scaling.short_factors = read_factors(fields, "short_factor", config.head_dim);
-  scaling.long_factors = read_factors(fields, "long_factor", config.head_dim);
+  const int32_t pairs = config.rotary_width() / 2;
+  scaling.short_factors = read_factors(fields, "short_factor", pairs);
+  scaling.long_factors = read_factors(fields, "long_factor", pairs);
   const auto original = static_cast<float>(scaling.original_context);
   scaling.factor = fields.number_or("factor", static_cast<float>(config.context) / original, 1e-6,
                                     kMaxRopeFactor);
@@ -85,22 +87,35 @@ void read_longrope(JsonFields& fields, const ModelConfig& config, RopeScaling& s
   scaling.attention_factor = fields.number_or("attention_factor", growth, 0, kMaxRopeFactor);
 }
 
-absl::Status refuse_partial(JsonFields& fields) {
-  if (fields.number_or("partial_rotary_factor", 1, 0, 1) != 1) {
-    return unimplemented(fields, "partial_rotary_factor below 1 is not supported; supported is 1");
+// Reads the share of a head that is rotated.
+absl::Status read_partial(JsonFields& fields, const ConfigRules& rules, ModelConfig& config) {
+  constexpr char kKey[] = "partial_rotary_factor";
+  const float factor = fields.number_or(kKey, 1, 0, 1);
+  TESSERA_RETURN_IF_ERROR(fields.status());
+  if (factor == 1) return absl::OkStatus();
+  if (!rules.partial_rotary) {
+    return unimplemented(fields, absl::StrCat(kKey, " ", factor, ": ", config.architecture,
+                                              " has no such field in transformers"));
   }
+  const auto rotated = static_cast<int32_t>(static_cast<float>(config.head_dim) * factor);
+  if (rotated < 2 || rotated % 2 != 0) {
+    fields.refuse(kKey, absl::StrCat("is ", factor, ", so ", rotated, " of ", config.head_dim,
+                                     " elements are rotated; expected an even number"));
+  }
+  config.rotary_dim = rotated;
   return fields.status();
 }
 
 // `original` is that of config.json itself, which has priority, or 0.
-absl::Status read_object(JsonFields& fields, int32_t original, ModelConfig& config) {
+absl::Status read_object(JsonFields& fields, const ConfigRules& rules, int32_t original,
+                         ModelConfig& config) {
   RopeScaling& scaling = config.rope_scaling;
   if (fields.has("full_attention") || fields.has("sliding_attention")) {
     return unimplemented(fields, "a RoPE for each of the layer_types is not supported");
   }
   TESSERA_ASSIGN_OR_RETURN(scaling.kind, rope_kind(fields));
   config.rope_theta = fields.number_or("rope_theta", config.rope_theta, 1, kMaxRopeTheta);
-  TESSERA_RETURN_IF_ERROR(refuse_partial(fields));
+  TESSERA_RETURN_IF_ERROR(read_partial(fields, rules, config));
   if (scaling.kind != RopeScaling::Kind::none) {
     scaling.original_context =
         original > 0 ? original
@@ -133,9 +148,9 @@ absl::Status read_object(JsonFields& fields, int32_t original, ModelConfig& conf
 
 }  // namespace
 
-absl::Status read_rope(JsonFields& fields, float default_theta, ModelConfig& config) {
-  config.rope_theta = fields.number_or("rope_theta", default_theta, 1, kMaxRopeTheta);
-  TESSERA_RETURN_IF_ERROR(refuse_partial(fields));
+absl::Status read_rope(JsonFields& fields, const ConfigRules& rules, ModelConfig& config) {
+  config.rope_theta = fields.number_or("rope_theta", rules.default_rope_theta, 1, kMaxRopeTheta);
+  TESSERA_RETURN_IF_ERROR(read_partial(fields, rules, config));
   const char* key = fields.has("rope_scaling") ? "rope_scaling" : "rope_parameters";
   const int32_t original = fields.integer_or(kOriginalPositions, 0, 1, kMaxContext);
   const nlohmann::json* object = fields.object_or_null(key);
@@ -144,7 +159,7 @@ absl::Status read_rope(JsonFields& fields, float default_theta, ModelConfig& con
     return absl::OkStatus();
   }
   JsonFields rope(*object, absl::StrCat(fields.path(), ": ", key));
-  return read_object(rope, original, config);
+  return read_object(rope, rules, original, config);
 }
 
 }  // namespace tessera

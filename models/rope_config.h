@@ -1,15 +1,16 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "models/architectures/architecture.h"
 #include "models/config.h"
 #include "models/json_fields.h"
 
 namespace tessera {
 
-// Reads the RoPE of a config.json into rope_theta and rope_scaling. Accepts two spellings:
-// rope_theta beside rope_scaling, or both in rope_parameters (transformers 5).
+// Reads the RoPE of a config.json into rope_theta, rope_scaling and rotary_dim. Accepts two
+// spellings: rope_theta beside rope_scaling, or both in rope_parameters (transformers 5).
 // Requires: config.context and config.head_dim are read.
 // Errors: InvalidArgument, Unimplemented for a kind of scaling that is not supported.
-absl::Status read_rope(JsonFields& fields, float default_theta, ModelConfig& config);
+absl::Status read_rope(JsonFields& fields, const ConfigRules& rules, ModelConfig& config);
 
 }  // namespace tessera

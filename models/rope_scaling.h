@@ -14,7 +14,7 @@ struct RopeScaling {
   float low_freq_factor = 1;  // this and the next: llama3 only
   float high_freq_factor = 4;
   int32_t original_context = 8192;  // llama3, yarn, longrope
-  std::vector<float> factors = {};  // factors: [head_dim / 2] divisors of the frequencies
+  std::vector<float> factors = {};  // factors: [rotary_width() / 2] divisors of the frequencies
   float beta_fast = 32;             // this and the next two: yarn only
   float beta_slow = 1;
   bool whole_pairs = true;                // yarn's ramp begins and ends at a pair

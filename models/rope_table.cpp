@@ -30,7 +30,7 @@ struct YarnRamp {
     const RopeScaling& scaling = config.rope_scaling;
     const auto pair_of_turns = [&](double turns) {
       const double wavelength = scaling.original_context / (turns * 2 * std::numbers::pi);
-      return config.head_dim * std::log(wavelength) /
+      return config.rotary_width() * std::log(wavelength) /
              (2 * std::log(static_cast<double>(config.rope_theta)));
     };
     first = pair_of_turns(scaling.beta_fast);
@@ -40,7 +40,7 @@ struct YarnRamp {
       last = std::ceil(last);
     }
     first = std::max(first, 0.0);
-    last = std::min(last, static_cast<double>(config.head_dim - 1));
+    last = std::min(last, static_cast<double>(config.rotary_width() - 1));
     if (first == last) last += 0.001;
   }
 
@@ -89,8 +89,8 @@ double size_at(int64_t position, const RopeScaling& scaling, bool grows) {
 
 std::vector<double> rope_frequencies(const ModelConfig& config, int64_t context) {
   std::vector<double> frequencies;
-  for (int32_t pair = 0; pair < config.head_dim / 2; ++pair) {
-    const double exponent = -2.0 * pair / config.head_dim;
+  for (int32_t pair = 0; pair < config.rotary_width() / 2; ++pair) {
+    const double exponent = -2.0 * pair / config.rotary_width();
     const double frequency = std::pow(static_cast<double>(config.rope_theta), exponent);
     frequencies.push_back(scaled_frequency(frequency, static_cast<size_t>(pair), config, context));
   }

@@ -8,7 +8,8 @@
 
 namespace tessera {
 
-// Returns: frequencies of the head_dim / 2 pairs in radians per token, scaled as in transformers.
+// Returns: frequencies of the rotary_width() / 2 pairs in radians per token, scaled as in
+// transformers.
 // context: the tokens of the longest sequence
 // `linear` divides all of them by the factor. `dynamic` changes none, because a sequence never
 // exceeds the model's context. `llama3` divides frequencies below one turn in
@@ -22,7 +23,7 @@ std::vector<double> rope_frequencies(const ModelConfig& config, int64_t context)
 // Fills row p with the cosines and sines of position p, times RopeScaling::attention_factor. Angles
 // are f64, because at position 100,000 an f32 angle is wrong in its third digit after the point.
 // grows: for queries that grow with the position (RopeScaling::query_growth)
-// cos, sin: [positions, head_dim / 2], dense
+// cos, sin: [positions, rotary_width() / 2], dense
 void fill_rope_table(const ModelConfig& config, bool grows, MatrixView<float> cos,
                      MatrixView<float> sin);
 

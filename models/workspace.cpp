@@ -36,7 +36,7 @@ MatrixView<float> cut_weights(const ModelConfig& config, const StepLimits& limit
 }
 
 RopeTables cut_rope(const ModelConfig& config, const StepLimits& limits, MemoryCutter& cutter) {
-  const int64_t pairs = config.head_dim / 2;
+  const int64_t pairs = config.rotary_width() / 2;
   const auto table = [&] {
     return MatrixView<float>{cutter.array<float>(limits.context * pairs).data(), limits.context,
                              pairs, pairs};

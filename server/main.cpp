@@ -64,7 +64,7 @@ int serve(const tessera::Settings& settings) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  tessera::open_standard_streams();
+  tessera::open_standard_streams(argv);
   try {
     const absl::StatusOr<tessera::CommandLine> command = tessera::parse_command_line(argc, argv);
     if (!command.ok()) {

@@ -115,6 +115,9 @@ void add_cache(Snapshot& snapshot, const EngineStats& stats, const EngineOptions
   snapshot.counter("tessera:kv_tightenings_total",
                    "Steps in which budgets of running sequences were tightened for want of pages",
                    stats.kv_tightenings);
+  snapshot.counter("tessera:kv_replayed_tokens_total",
+                   "Tokens that the model repeated to score sections, beside those of prompts",
+                   stats.kv_replayed_tokens);
   snapshot.counter("tessera:kv_demotions_total",
                    "Tokens of one KV head that a policy moved to the low tier", stats.kv_demotions);
   snapshot.counter("tessera:kv_dropped_tokens_total", "Tokens of one KV head that a policy dropped",

@@ -19,6 +19,7 @@
 #include "models/transformer.h"
 #include "models/weights.h"
 #include "models/workspace.h"
+#include "server/request_memory.h"
 
 namespace tessera {
 namespace {
@@ -37,16 +38,23 @@ struct Planned {
   ModelConfig own;     // of one rank
   WeightSize weights;  // on each rank
   int32_t context;
+  int64_t requests;  // of the rank that serves, at most
 };
+
+// Returns: true if requests are in the same memory as weights and KV cache.
+bool on_host(const Planned& planned) {
+  return planned.settings.device == Device::cpu;
+}
 
 // Memory of a start, in bytes on each rank.
 struct Memory {
   int64_t weights = 0;
   int64_t workspace = 0;
   int64_t sampling = 0;
+  int64_t requests = 0;  // 0 where the others are a device's memory
   KvArenaShape kv;
 
-  int64_t total() const { return weights + workspace + sampling + kv.total_bytes(); }
+  int64_t total() const { return weights + workspace + sampling + requests + kv.total_bytes(); }
 };
 
 // Returns: the memory that a start with this preset takes for so many sequences. `kv_bytes` 0: room
@@ -68,6 +76,7 @@ absl::StatusOr<Memory> memory_of(const Planned& planned, const KvPreset& preset,
       .weights = planned.weights.bytes,
       .workspace = Workspace::bytes_for(planned.own, limits, rows, planned.backend),
       .sampling = Sampler::bytes_for(planned.own.vocab, rows, planned.backend, planned.stream),
+      .requests = on_host(planned) ? planned.requests : 0,
       .kv = {}};
   TESSERA_ASSIGN_OR_RETURN(memory.kv, shape_of(cache));
   return memory;
@@ -124,7 +133,8 @@ absl::StatusOr<std::string> print_chosen(const Planned& planned, int64_t bytes) 
       TESSERA_ASSIGN_OR_RETURN(const Memory one, memory_of(planned, preset, 1, 0));
       return absl::InvalidArgumentError(absl::StrCat(
           "memory: ", bytes, " bytes do not hold one sequence of ", planned.context,
-          " tokens: ", one.total(), " bytes are needed, of which the weights take ", one.weights));
+          " tokens: ", one.total(), " bytes are needed, of which the weights take ", one.weights,
+          " and requests ", one.requests, " at most (--request-memory, --http-max-body)"));
     }
   }
   TESSERA_ASSIGN_OR_RETURN(
@@ -139,6 +149,9 @@ absl::StatusOr<std::string> print_chosen(const Planned& planned, int64_t bytes) 
       whole_contexts(memory.kv), planned.context, memory.total(),
       settings.tensor_parallel > 1 ? " on each rank" : "", planned.weights.formats, memory.weights,
       memory.workspace, memory.sampling, preset.name, memory.kv.total_bytes());
+  absl::StrAppend(&text, fmt::format("  requests, at most{}: {} bytes\n",
+                                     on_host(planned) ? "" : " and in the host's memory besides",
+                                     planned.requests));
   if (bytes != 0) {
     absl::StrAppend(&text,
                     fmt::format("  start with: --max-sequences {} --max-step-tokens {} "
@@ -168,7 +181,9 @@ absl::StatusOr<std::string> print_plan(const Settings& settings, int64_t memory)
                         .stream = cuda.backend != nullptr ? cuda.stream : pool.stream(),
                         .own = shard_config(whole, settings.tensor_parallel),
                         .weights = weights,
-                        .context = context};
+                        .context = context,
+                        .requests = static_cast<int64_t>(
+                            request_memory_of(settings, settings.http.max_connections).total())};
   TESSERA_ASSIGN_OR_RETURN(std::string text, print_chosen(planned, memory));
   absl::StrAppend(&text, fmt::format("\n{:<20} {:>6} {:>14} {:>14} {:>14}\n", "--kv", "users",
                                      "of one user", "KV cache", "in all"));

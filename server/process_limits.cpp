@@ -7,7 +7,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <fstream>
+#include <string>
+#include <string_view>
 
 #include "server/http/listener.h"
 
@@ -29,18 +32,32 @@ std::size_t address_space() {
   return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
+// Returns: true for a descriptor that no file has, such as an eventfd: no parent gives these.
+bool is_of_library(int descriptor) {
+  constexpr std::string_view kAnonymous = "anon_inode:";
+  std::array<char, 64> target{};
+  const std::string link = fmt::format("/proc/self/fd/{}", descriptor);
+  const ssize_t length = ::readlink(link.c_str(), target.data(), target.size());
+  return length > 0 &&
+         std::string_view(target.data(), static_cast<size_t>(length)).starts_with(kAnonymous);
+}
+
 }  // namespace
 
-void open_standard_streams() {
-  while (true) {
-    const int descriptor = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (descriptor < 0) {
-      return;
+void open_standard_streams(char* const* arguments) {
+  int null = ::open("/dev/null", O_RDWR);
+  while (null >= 0 && null <= STDERR_FILENO) {
+    null = ::open("/dev/null", O_RDWR);
+  }
+  bool taken = false;
+  for (int stream = STDIN_FILENO; null >= 0 && stream <= STDERR_FILENO; ++stream) {
+    if (is_of_library(stream)) {
+      taken = ::dup2(null, stream) == stream || taken;
     }
-    if (descriptor > STDERR_FILENO) {
-      ::close(descriptor);
-      return;
-    }
+  }
+  ::close(null);
+  if (taken) {
+    ::execv("/proc/self/exe", arguments);
   }
 }
 

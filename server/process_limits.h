@@ -15,9 +15,10 @@ struct ConnectionLimits {
 };
 
 // Opens /dev/null for each of stdin, stdout and stderr that is closed. Otherwise a connection would
-// get its number, and the log would go to a client.
+// get its number, and the log would go to a client. Where a library has got the number before
+// main(), executes the program again, with the same arguments.
 // Requires: no other thread was started before.
-void open_standard_streams();
+void open_standard_streams(char* const* arguments);
 
 // Raises the soft limit of open files to the hard one.
 // Returns: `wanted`, lowered if the limit is too small for it; gRPC then has a quarter.

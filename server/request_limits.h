@@ -19,13 +19,14 @@ inline constexpr std::size_t kMaxRequestId = 128;     // bytes
 inline constexpr std::size_t kMaxStopIds = 1024;      // stop_token_ids
 inline constexpr std::size_t kMaxBiases = 1024;       // logit_bias; as vLLM
 inline constexpr std::size_t kMaxSalt = 256;          // bytes of cache_salt
+inline constexpr std::size_t kMaxTools = 512;         // of a chat
+inline constexpr std::size_t kMaxVariables = 64;      // of a chat's template
 
 struct StopLimits {
   std::size_t strings;
   std::size_t bytes;  // of each string
 };
-inline constexpr StopLimits kHttpStops{64, 1024};
-inline constexpr StopLimits kGrpcStops{16, 1024};  // the number that the proto promises
+inline constexpr StopLimits kStopLimits{64, 1024};
 
 // A field that is too long, and by how much, to be printed after its name.
 struct LongField {

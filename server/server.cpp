@@ -19,6 +19,7 @@
 #include "server/metrics.h"
 #include "server/model_parts.h"
 #include "server/process_limits.h"
+#include "server/request_memory.h"
 #include "server/service.h"
 #include "server/work_pool.h"
 
@@ -35,24 +36,13 @@ constexpr milliseconds kDrainPoll{20};
 constexpr milliseconds kFlushTime{5'000};
 constexpr milliseconds kHurriedFlushTime{500};
 
-// gRPC's part of --request-memory: one of so many.
-constexpr std::size_t kGrpcShare = 4;
-
-// Memory of a body that is parsed and answered, at most, for each of its bytes. Measured: a list of
-// one-digit numbers, as ids of a prompt and of stop_token_ids, and texts for /tokenize and
-// /detokenize.
-constexpr std::size_t kParsedBytes = 32;
-
-// Memory of an HTTP connection besides the bytes that it has read.
-constexpr std::size_t kConnectionBytes = 32 << 10;
-
 class WholeServer final : public Server {
  public:
   WholeServer(const Settings& settings, Communicator* ranks)
       : settings_(settings),
         ranks_(ranks),
         pool_(settings.threads),
-        budget_(settings.request_memory - grpc_memory()),
+        budget_(request_memory_of(settings, 0).bodies),
         work_(settings.work) {}
 
   ~WholeServer() override {
@@ -77,19 +67,20 @@ class WholeServer final : public Server {
     routes_ = std::make_unique<Routes>(std::move(routes));
     HttpOptions http = settings_.http;
     http.max_connections = connections.http;
-    tell_memory(connections);
+    tell_memory(connections.http);
     TESSERA_ASSIGN_OR_RETURN(http_, HttpListener::start(http, *routes_, {budget_, work_}));
     const bool tls = !settings_.http.tls_certificate.empty();
     spdlog::info("listening {}://{}", tls ? "https" : "http",
                  authority(settings_.http.address, http_->port()));
     TESSERA_RETURN_IF_ERROR(load());
     service_->engine().start();
-    TESSERA_RETURN_IF_ERROR(check_address_space(settings_.request_memory + parsed_memory()));
+    TESSERA_RETURN_IF_ERROR(
+        check_address_space(request_memory_of(settings_, connections.http).total()));
     routes_->attach(*service_);
     GrpcOptions grpc = settings_.grpc;
     grpc.address = settings_.http.address;
     grpc.max_connections = connections.grpc;
-    grpc.memory_bytes = grpc_memory();
+    grpc.memory_bytes = request_memory_of(settings_, 0).messages;
     grpc.api_keys = keys_;
     grpc.tls_certificate = settings_.http.tls_certificate;
     grpc.tls_key = settings_.http.tls_key;
@@ -158,24 +149,17 @@ class WholeServer final : public Server {
     return limits;
   }
 
-  // gRPC counts its messages by itself, so it has a fixed part.
-  std::size_t grpc_memory() const { return settings_.request_memory / kGrpcShare; }
-
-  // While all threads parse the longest bodies.
-  std::size_t parsed_memory() const {
-    return (settings_.work.threads - 1) * settings_.http.body_bytes * kParsedBytes;
-  }
-
-  void tell_memory(const ConnectionLimits& connections) const {
+  void tell_memory(std::size_t http_connections) const {
     constexpr double kMib = 1 << 20;
-    const std::size_t of_connection =
-        kConnectionBytes + settings_.http.header_bytes + kHttpSentAheadBytes;
+    const RequestMemory memory = request_memory_of(settings_, http_connections);
     spdlog::info(
         "memory of requests, at most: {:.0f} MiB of bodies and answers, {:.0f} MiB of gRPC's "
-        "messages, {:.0f} MiB while {} threads parse, {:.0f} MiB of {} HTTP connections",
-        static_cast<double>(budget_.bytes()) / kMib, static_cast<double>(grpc_memory()) / kMib,
-        static_cast<double>(parsed_memory()) / kMib, settings_.work.threads,
-        static_cast<double>(connections.http * of_connection) / kMib, connections.http);
+        "messages, {:.0f} MiB while {} threads parse, {:.0f} MiB of {} HTTP connections, {:.0f} MiB "
+        "of stored responses",
+        static_cast<double>(memory.bodies) / kMib, static_cast<double>(memory.messages) / kMib,
+        static_cast<double>(memory.parsing) / kMib, settings_.work.threads,
+        static_cast<double>(memory.connections) / kMib, http_connections,
+        static_cast<double>(memory.responses) / kMib);
   }
 
   // Returns: false if a signal arrived.

@@ -105,6 +105,9 @@ std::vector<SettingsField> limit_fields() {
                   "most bytes that one answer may take before it is sent; log probabilities take "
                   "800 each",
                   TESSERA_AT(max_answer)),
+      bytes_field("response-store", 0,
+                  "most bytes of responses that are kept for previous_response_id; 0: none are",
+                  TESSERA_AT(routes.response_store)),
       integer_field("work-threads", "COUNT", {2, 1024},
                     "threads that parse, apply templates and tokenize; one is for short requests",
                     TESSERA_AT(work.threads)),

@@ -16,8 +16,10 @@ inline ModelConfig with_four_kv_heads(ModelConfig config) {
   config.kv_heads = 4;
   config.head_dim = 32;
   if (RopeScaling& scaling = config.rope_scaling; scaling.kind == RopeScaling::Kind::longrope) {
-    scaling.short_factors.resize(16, 2);
-    scaling.long_factors.resize(16, 21);
+    config.rotary_dim *= 2;
+    const auto pairs = static_cast<size_t>(config.rotary_width() / 2);
+    scaling.short_factors.resize(pairs, 2);
+    scaling.long_factors.resize(pairs, 21);
   }
   return config;
 }

@@ -19,7 +19,7 @@ TOOLS = {"bench": ["kernels"], "eval": ["kernels", "models", "engine"],
 MAX_LINES = 500
 MAX_COLUMNS = 100  # clang-format sees to code, but wraps no comment
 
-# What a layer's sources must do without, by the beginning of an included path. kernels need C++ and
+# A layer's sources must do without these, by the beginning of an included path. kernels need C++ and
 # CUDA alone; the engine and what it stands on speak token ids and know no wire.
 FORBIDDEN = {
     "kernels": ["absl/", "nlohmann/", "spdlog/", "grpc", "google/", "boost/"],
@@ -68,6 +68,7 @@ def layer_violations(path, includes):
 
 # A comment begins with its subject (CONTRIBUTING.md, rule 5).
 COMMENT = re.compile(r"^\s*// ")
+SCRIPT_RIDDLE = re.compile(r"^\s*#\s*(What|Whether|Who|Whose|Where|Of)\b", re.MULTILINE)
 RIDDLE = re.compile(r"//\s*(What|Whether|Who|Whose|Where|Of)\b")
 PERSON = re.compile(r"//.*\b(nobody|somebody|whoever)\b", re.IGNORECASE)
 
@@ -80,6 +81,12 @@ def comment_violations(path, text):
             yield f"{path}:{number}: a comment that does not begin with its subject"
         if PERSON.search(line):
             yield f"{path}:{number}: name the caller, sequence or thread"
+
+
+def script_violations(path, text):
+    for match in SCRIPT_RIDDLE.finditer(text):
+        number = text.count("\n", 0, match.end()) + 1
+        yield f"{path}:{number}: a comment that does not begin with its subject"
 
 
 def size_violations(path, text):
@@ -134,6 +141,8 @@ def main():
         violations += layer_violations(path, includes)
         violations += size_violations(path, text)
         violations += comment_violations(path, text)
+    for path in tracked(".py", ".sh", "CMakeLists.txt", ".cmake"):
+        violations += script_violations(path, (ROOT / path).read_text())
     violations += unbuilt_violations(sources, headers, all_includes)
     violations += circle_violations(includes_of)
     print("\n".join(violations) if violations else f"{len(sources) + len(headers)} files, tidy")

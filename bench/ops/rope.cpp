@@ -18,7 +18,8 @@ RopeArgs args_of(CycledMemory& memory, std::span<const int32_t> positions, const
           .positions = positions,
           .cos = memory.operand<float>(copy, kCos),
           .sin = memory.operand<float>(copy, kSin),
-          .head_dim = shape.head_dim};
+          .head_dim = shape.head_dim,
+          .rotary_dim = shape.head_dim};
 }
 
 std::vector<Variant> prepare(int64_t rows, const Setup& setup, const Shape& shape) {

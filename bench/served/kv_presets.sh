@@ -4,8 +4,8 @@
 #   bench/served/kv_presets.sh MODEL FOLDER SERVER_FLAGS LOAD_FLAGS
 #
 # It starts the release build's tessera-server with MODEL for each preset, loads it by tessera-load
-# with LOAD_FLAGS (which begin with the workloads, and hold --rates), and writes the reports and
-# curves.html into FOLDER. SERVER_FLAGS should hold a --kv-memory that is too small for all prefixes:
+# with LOAD_FLAGS (which begin with the workloads, and hold --rates), and writes the reports,
+# curves.html and table.md into FOLDER. SERVER_FLAGS should hold a --kv-memory that is too small for all prefixes:
 # otherwise no block is ever demoted. Each argument is one word for the shell:
 #
 #   bench/served/kv_presets.sh models/checkpoints/tessera-tiny build/curves \
@@ -39,3 +39,5 @@ measure leankv-ladder leankv k4v2
 # shellcheck disable=SC2086
 "$bin/tessera-load" curves $curves --html "$folder/curves.html"
 echo "$folder/curves.html"
+# shellcheck disable=SC2086
+python3 "$root/bench/served/curves_table.py" $curves | tee "$folder/table.md"

@@ -53,6 +53,7 @@ CONSTRAINTS = {
     "checkpoints.path": {"type": "string", "pattern": "^/"},
     "storage.size": QUANTITY,
     "storage.path": {"type": "string", "pattern": "^/"},
+    "memory.perRank": QUANTITY,
     "sharedMemory": QUANTITY,
     "kvEvents.port": KINDS["PORT"],
     "probes.type": {"enum": ["http", "grpc"]},

@@ -27,28 +27,32 @@ int64_t KvAccounting::slot_bytes(const KvSlot& slot) const {
 KvUsage KvAccounting::usage(const KvSlot& slot) const {
   const SlotState& of = slots_.at(slot);
   const int64_t heads = ranks_.ranks() * arena_.shape().slot_rows();
+  const int32_t tokens = of.tokens - of.replayed();
   KvUsage usage{.bytes = slot_bytes(slot),
-                .f16_bytes = heads * of.tokens * 2 * arena_.shape().head_dim * 2,
+                .f16_bytes = heads * tokens * 2 * arena_.shape().head_dim * 2,
                 .budget_share = budget_share(of.floor, of.tightenings),
                 .kept = {}};
-  if (!of.compressed) {  // all rows hold the same tokens, so no copy from the backend is needed
-    usage.high = of.tokens - of.low_tokens;
+  if (!of.compressed &&
+      of.sections.compressed ==
+          0) {  // all rows hold the same tokens, so no copy from the backend is needed
+    usage.high = tokens - of.low_tokens;
     usage.low = of.low_tokens;
-    usage.kept.assign(of.policy.is_lossy() ? static_cast<size_t>(heads) : 0, of.tokens);
+    usage.kept.assign(of.policy.is_lossy() ? static_cast<size_t>(heads) : 0, tokens);
     return usage;
   }
   int64_t high = 0;
   int64_t low = 0;
   const std::span<const KvRow> rows = ranks_.all_rows(arena_.slot_rows(slot.index()));
+  const int32_t replayed = of.replayed() / kKvGroup * kKvGroup;  // closed tokens of a replay
   for (const KvRow& row : rows) {
-    high += row.high;
+    high += row.high - replayed;
     low += row.low;
-    usage.kept.push_back(row.high + row.low + of.tokens % kKvGroup);
+    usage.kept.push_back(row.high - replayed + row.low + tokens % kKvGroup);
   }
   const auto rows_count = static_cast<double>(rows.size());
-  usage.high = static_cast<double>(high) / rows_count + of.tokens % kKvGroup;
+  usage.high = static_cast<double>(high) / rows_count + tokens % kKvGroup;
   usage.low = static_cast<double>(low) / rows_count;
-  usage.dropped = of.tokens - usage.high - usage.low;
+  usage.dropped = tokens - usage.high - usage.low;
   return usage;
 }
 

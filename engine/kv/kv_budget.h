@@ -1,8 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
+#include "engine/kv/kv_sections.h"
 #include "kernels/kv/kv_page.h"
 
 namespace tessera {
@@ -38,29 +40,38 @@ struct KvDemand {
   // This applies to steps that reach the end of the prompt or, after it, close a group.
   bool compresses = false;
   int32_t prompt_tokens = 0;
+  KvSections sections = {};  // of a policy that replays
 
   // Pages of the high tier for the closed groups of `tokens` tokens. Valid as long as no policy has
-  // compressed them.
+  // compressed them, except in sections.
   constexpr int64_t pages_for(int64_t tokens) const {
-    return heads * div_ceil(high_tokens(tokens), page_tokens);
+    return section_pages() + heads * div_ceil(high_tokens(tokens), page_tokens);
   }
 
   // The full ones of these pages. Sequences with a common beginning may share them.
   constexpr int64_t full_pages(int64_t tokens) const {
-    return heads * (high_tokens(tokens) / page_tokens);
+    return section_pages() + heads * (high_tokens(tokens) / page_tokens);
   }
 
-  // Tokens in closed groups of the high tier, if the sequence has `tokens` tokens.
+  constexpr int64_t section_pages() const {  // of all compressed sections
+    return sections.tokens == 0 ? 0 : sections.compressed / sections.tokens * sections.pages;
+  }
+
+  // Tokens in closed groups of the high tier behind compressed sections, if the sequence has
+  // `tokens` tokens.
   constexpr int64_t high_tokens(int64_t tokens) const {
     const int64_t closed = tokens / kKvGroup * kKvGroup;
-    return closed > low_tokens ? closed - low_tokens : 0;
+    const int64_t before = low_tokens + sections.compressed;
+    return closed > before ? closed - before : 0;
   }
 
   // Upper bound of the pages for the next `count` tokens after `stored` tokens. If these take
   // several steps, fewer pages may suffice, because compression frees some in between.
+  // Requires: `count` tokens of one step; with sections, at most sections.run_limit(stored).
   constexpr int64_t growth(int32_t stored, int32_t count) const {
-    const int32_t closing = (stored + count) / kKvGroup - stored / kKvGroup;
-    const int64_t before = uneven ? 0 : high_tokens(stored);
+    const int32_t position = stored + sections.replayed;
+    const int32_t closing = (position + count) / kKvGroup - position / kKvGroup;
+    const int64_t before = uneven ? 0 : high_tokens(position);
     const int64_t row =
         div_ceil(before + closing * kKvGroup, page_tokens) - div_ceil(before, page_tokens);
     const bool compaction = compresses && count > 0 && stored + count >= prompt_tokens &&
@@ -68,11 +79,32 @@ struct KvDemand {
     return heads * (row + (compaction ? 1 : 0));
   }
 
+  // Upper bound of the pages that are taken beyond those of `stored` tokens at any time, until
+  // `tokens` tokens are stored.
+  constexpr int64_t growth_to(int32_t stored, int32_t tokens) const {
+    if (sections.tokens == 0) {
+      return growth(stored, tokens - stored);
+    }
+    const auto pages_behind = [&](int32_t behind) {
+      return heads * div_ceil(int64_t{behind / kKvGroup * kKvGroup}, page_tokens);
+    };
+    const int64_t now = pages_behind(sections.behind(stored));
+    int64_t peak = now;
+    int64_t compressed = 0;  // pages of the sections that are compressed on the way
+    KvSections at = sections;
+    for (; at.compresses_next() && at.next_end() <= tokens; at.compressed += at.tokens) {
+      peak = std::max(peak, compressed + pages_behind(2 * at.tokens));
+      compressed += at.pages;
+    }
+    return std::max(peak, compressed + pages_behind(tokens - at.compressed)) - now;
+  }
+
   // Returns: the largest number of tokens, at most `count`, whose growth is at most `pages`.
   constexpr int32_t tokens_within(int64_t pages, int32_t stored, int32_t count) const {
     while (count > 0 && growth(stored, count) > pages) {
       // Fewer tokens, so that one group less closes or the prompt does not end.
-      const int32_t border = (stored + count) / kKvGroup * kKvGroup - stored;
+      const int32_t position = stored + sections.replayed;
+      const int32_t border = (position + count) / kKvGroup * kKvGroup - position;
       count = border > 0 ? border - 1 : count - 1;
     }
     return count;

@@ -1,10 +1,12 @@
 #include "engine/kv/kv_cache.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
+#include "kernels/kv/rotation.h"
 #include "models/status_macros.h"
 
 namespace tessera {
@@ -24,7 +26,9 @@ std::unique_ptr<PrefixCache> make_prefix_cache(const KvCacheOptions& options, Kv
   }
   auto cache = std::make_unique<PrefixCache>(arena, ladder, backend, stream, scratch);
   if (options.prefix_events != nullptr) {
-    cache->report(*options.prefix_events, options.preset.policy.high);
+    const KvPolicy& policy = options.preset.policy;
+    const int32_t capacity = shape.layout(tiers_of(policy, shape).high).capacity;
+    cache->report(*options.prefix_events, policy.high, section_pages(policy, capacity));
   }
   return cache;
 }
@@ -36,6 +40,12 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::create(const KvCacheOptions& o
   TESSERA_RETURN_IF_ERROR(check_options(options));
   TESSERA_ASSIGN_OR_RETURN(const KvArenaShape shape, shape_of(options));
   for (const KvFormat format : shape.formats) {
+    if (format.rotated && rotation_block(shape.head_dim) < kMinRotationBlock) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("KV cache: ", name_of(format), " rotates blocks of at least ",
+                       kMinRotationBlock, " channels, and a head dimension of ", shape.head_dim,
+                       " has blocks of ", rotation_block(shape.head_dim)));
+    }
     if (backend.serves_pages != nullptr && !backend.serves_pages(format, shape.head_dim)) {
       return absl::InvalidArgumentError(
           absl::StrCat("KV cache: the backend ", backend.name, " has no kernels for pages of ",
@@ -83,7 +93,14 @@ absl::Status KvCache::check(const KvPolicy& policy) const {
 }
 
 KvScoring KvCache::scoring(const KvSlot& slot) const {
-  return scoring_of(slots_.at(slot).policy, slots_.at(slot).prompt_tokens);
+  const SlotState& of = slots_.at(slot);
+  KvScoring scoring = scoring_of(of.policy, of.prompt_tokens);
+  if (of.policy.replays()) {  // the queries behind the section: those of its replay
+    const int32_t never = std::numeric_limits<int32_t>::max();
+    scoring.begin = of.sections.compresses_next() ? of.sections.next_end() : never;
+    scoring.end = never;
+  }
+  return scoring;
 }
 
 // ---- slots
@@ -93,6 +110,7 @@ KvSlot KvCache::open_slot(const KvPolicy& policy, int32_t prompt_tokens, float f
   SlotState state{.policy = policy,
                   .tiers = tiers_of(policy, shape()),
                   .prompt_tokens = prompt_tokens,
+                  .sections = planning_.demand(policy, prompt_tokens).sections,
                   .floor = floor};
   state.policy.keep_bytes /= accounting_.rank_totals().ranks();
   return {*this, slots_.open(state)};
@@ -147,7 +165,8 @@ void KvCache::reserve(std::span<const KvReservation> reservations) {
     const int32_t groups = wanted.tokens / kKvGroup - slot.tokens / kKvGroup;
     KvDemand demanded = planning_.demand(slot);
     demanded.compresses = false;
-    const int64_t pages = demanded.growth(slot.tokens, wanted.tokens - slot.tokens);
+    const int64_t pages =
+        demanded.growth(slot.tokens - slot.replayed(), wanted.tokens - slot.tokens);
     slot.tokens = wanted.tokens;
     slot.grow(pages, accounting_.rank_totals().ranks());
     growth += pages;
@@ -182,8 +201,11 @@ void KvCache::fork(std::span<const KvCopy> copies) {
     const SlotState& source = slots_.at(copy.source);
     SlotState& target = slots_.at(copy.target);
     TESSERA_CHECK(target.tokens == 0, "a fork into a slot that holds something");
-    TESSERA_CHECK(target.policy == source.policy && !source.policy.is_lossy(),
-                  "a fork between different policies, or with a lossy policy");
+    TESSERA_CHECK(target.policy == source.policy && !source.policy.is_private(),
+                  "a fork between different policies, or with a policy that forks do not share");
+    TESSERA_CHECK(
+        !source.policy.replays() || (copy.tokens == source.tokens && source.replayed() == 0),
+        "a fork of some tokens of sections, or in a replay");
     TESSERA_CHECK(copy.tokens >= 0 && copy.tokens <= source.tokens,
                   "a fork of more tokens than there are");
     TESSERA_CHECK(copy.tokens % kKvGroup == 0 || copy.tokens / kKvGroup == source.tokens / kKvGroup,
@@ -196,6 +218,7 @@ void KvCache::fork(std::span<const KvCopy> copies) {
     }
     target.tiers = source.tiers;
     target.low_tokens = source.low_tokens;
+    target.sections = source.sections;
     target.low_pages = source.low_pages;
     target.tokens = copy.tokens;
     target.high_pages = demand.pages_for(copy.tokens);
@@ -215,8 +238,10 @@ void KvCache::compress(std::span<const KvSlot* const> slots) {
   if (planned.empty()) {
     return;
   }
-  // A row may take a page before it frees one.
-  prefixes_.make_room(shape().slot_rows() * std::ssize(planned));
+  // A row may take a page before it frees one, except in sections, which have one tier.
+  const auto rows = std::count_if(planned.begin(), planned.end(),
+                                  [](const KvCompression& one) { return !one.policy.replays(); });
+  prefixes_.make_room(shape().slot_rows() * rows);
   run_compressions(planned);
 }
 

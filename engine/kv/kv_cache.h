@@ -71,7 +71,8 @@ class KvCache {
   // tokens than before and not more than the context; available pages: KvDemand::growth.
   void reserve(std::span<const KvReservation> reservations);
 
-  // Demotes and drops tokens of the slots that are due by their policies (KvCompressor::plan).
+  // Demotes and drops tokens of the slots that are due by their policies (KvCompressor::plan). The
+  // tokens of a replay are forgotten, so the slot's position is the end of its section again.
   // Called once in each step, after the reserved tokens are stored and scored. reserve() counts an
   // upper bound of pages for compressed rows; this call replaces it by the pages that kv_resize
   // took.
@@ -87,7 +88,8 @@ class KvCache {
 
   // Lets each target begin with tokens of its source. Full pages are shared; partly filled pages
   // and the residual buffer are copied.
-  // Requires: slots of one policy, which is not lossy; empty targets that are not sources; for
+  // Requires: slots of one policy, which is not private; if it replays, all tokens of the source,
+  // outside of a replay; empty targets that are not sources; for
   // each copy either whole groups of the source, or a number of tokens that ends in the source's
   // open group; available pages: KvDemand::pages_for minus KvDemand::full_pages for each copy.
   void fork(std::span<const KvCopy> copies);
@@ -116,6 +118,10 @@ class KvCache {
   KvPagesView view() const { return arena_->view(); }
   KvTiers tiers(const KvSlot& slot) const { return slots_.at(slot).tiers; }
   KvScoring scoring(const KvSlot& slot) const;
+  // Position of the next token that the slot stores. In a replay it is behind the section.
+  int32_t position(const KvSlot& slot) const { return slots_.at(slot).tokens; }
+  // Returns: true if the tokens reserved last are those of a replay.
+  bool replays(const KvSlot& slot) const { return slots_.at(slot).replayed() > 0; }
 
   // The parts that callers use directly.
   const KvArenaShape& shape() const { return arena_->shape(); }

@@ -16,7 +16,42 @@ KvCompressor::KvCompressor(KvArena& arena, SlotTable& slots, const Backend& back
   }
 }
 
+namespace {
+
+// The compression of the section that has just been replayed: earlier sections stay as they are,
+// the replay is forgotten.
+KvCompression section_compression(int32_t index, const SlotState& slot, const KvArenaShape& shape) {
+  const KvSections& sections = slot.sections;
+  const auto row_pages = static_cast<int32_t>(sections.pages / shape.slot_rows());
+  KvPolicy policy = slot.policy;
+  policy.keep_share = 0;
+  policy.keep_tokens =
+      sections.next_end() / sections.tokens * row_pages * shape.layout(slot.tiers.high).capacity;
+  policy.sinks = std::max(policy.sinks, sections.compressed);
+  policy.recent = 0;
+  return {.slot = index,
+          .tiers = slot.tiers,
+          .policy = policy,
+          .tokens = sections.next_end(),
+          .prompt_tokens = slot.prompt_tokens,
+          .forgotten = sections.tokens};
+}
+
+void finish_section(SlotState& slot, const KvCompressed& result) {
+  slot.sections.compressed = slot.sections.next_end();
+  slot.tokens = slot.sections.compressed;
+  slot.high_pages -= result.pages_freed;
+  TESSERA_CHECK(
+      slot.high_pages == slot.sections.compressed / slot.sections.tokens * slot.sections.pages,
+      "a compressed section has other pages than were planned");
+}
+
+}  // namespace
+
 bool KvCompressor::is_due(const SlotState& slot) {
+  if (slot.policy.replays()) {
+    return slot.replayed() > 0 && slot.replayed() == slot.sections.tokens;
+  }
   if (!slot.policy.is_lossy() || slot.tokens < slot.prompt_tokens) {
     return false;
   }
@@ -28,7 +63,12 @@ std::span<const KvCompression> KvCompressor::plan(std::span<const KvSlot* const>
   planned_.clear();
   for (const KvSlot* const handle : slots) {
     const SlotState& slot = slots_.at(*handle);
-    if (is_due(slot)) {
+    if (!is_due(slot)) {
+      continue;
+    }
+    if (slot.policy.replays()) {
+      planned_.push_back(section_compression(handle->index(), slot, arena_.shape()));
+    } else {
       planned_.push_back(compression_of(handle->index(), slot,
                                         tightened_policy(slot, slot.tightenings, arena_.shape())));
     }
@@ -57,6 +97,10 @@ std::span<const KvCompressed> KvCompressor::run() {
   backend_.kv_compress({arena_.pool(), planned_, results, scratch_}, stream_);
   for (size_t i = 0; i < planned_.size(); ++i) {
     SlotState& slot = slots_.at(planned_[i].slot);
+    if (slot.policy.replays()) {
+      finish_section(slot, results[i]);
+      continue;
+    }
     slot.compressed = true;
     slot.handed_over = false;
     slot.groups = slot.tokens / kKvGroup;

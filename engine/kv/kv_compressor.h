@@ -19,8 +19,9 @@ class KvCompressor {
                std::span<std::byte> scratch);
 
   // Returns: the work on those of `slots` that are due, valid until the next call. Due are slots
-  // whose prompt has just become complete, slots in which a group has closed since the last
-  // compression (with compress_generated), and slots that were handed blocks. Changes no slot.
+  // whose prompt has just become complete, slots whose replay has, slots in which a group has
+  // closed since the last compression (with compress_generated), and slots that were handed
+  // blocks. Changes no slot.
   std::span<const KvCompression> plan(std::span<const KvSlot* const> slots);
   // Plans to tighten a slot's budget by `steps` steps.
   // ranks: over which KV heads are split.

@@ -26,16 +26,29 @@ int32_t KvPlanning::page_tokens(const KvPolicy& policy) const {
 }
 
 KvDemand KvPlanning::demand(const KvPolicy& policy, int32_t prompt_tokens) const {
-  return {.heads = static_cast<int32_t>(shape_.slot_rows()),
-          .page_tokens = page_tokens(policy),
-          .compresses = policy.has_low_tier(),
-          .prompt_tokens = prompt_tokens};
+  KvDemand demand{.heads = static_cast<int32_t>(shape_.slot_rows()),
+                  .page_tokens = page_tokens(policy),
+                  .compresses = policy.has_low_tier(),
+                  .prompt_tokens = prompt_tokens};
+  if (policy.replays()) {
+    const int32_t last = shape_.context - policy.section;  // a replay needs positions behind it
+    demand.sections = {.tokens = policy.section,
+                       .end = policy.compress_generated ? last : std::min(last, prompt_tokens),
+                       .pages = shape_.slot_rows() * section_pages(policy)};
+  }
+  return demand;
+}
+
+int32_t KvPlanning::section_pages(const KvPolicy& policy) const {
+  return tessera::section_pages(policy, page_tokens(policy));
 }
 
 KvDemand KvPlanning::demand(const SlotState& slot) const {
   KvDemand demand = this->demand(slot.policy, slot.prompt_tokens);
   demand.low_tokens = slot.low_tokens;
   demand.uneven = slot.compressed;
+  demand.sections = slot.sections;
+  demand.sections.replayed = slot.replayed();
   demand.compresses =
       demand.compresses && (!slot.compressed || slot.handed_over || slot.policy.compress_generated);
   return demand;

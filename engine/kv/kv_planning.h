@@ -21,6 +21,9 @@ class KvPlanning {
   KvDemand demand(const KvSlot& slot) const { return demand(slots_.at(slot)); }
   KvDemand demand(const KvPolicy& policy, int32_t prompt_tokens) const;
   KvDemand demand(const SwappedKv& swapped) const;
+  // Returns: pages of a row that a compressed section keeps, as a mean over rows; 0 if the policy
+  // does not replay.
+  int32_t section_pages(const KvPolicy& policy) const;
   // Returns: lower bound over ranks of the pages that releasing the slot frees, if a sample that
   // holds its first `forked` tokens stays. Pages of the prefix cache are not counted.
   int64_t own_pages(const KvSlot& slot, int32_t forked) const;

@@ -96,6 +96,7 @@ constexpr Field kFields[] = {
     field<&KvPolicy::score_generated>("score_generated"),
     field<&KvPolicy::score_decay>("score_decay"),
     field<&KvPolicy::key_score>("key_score"),
+    field<&KvPolicy::section>("section"),
     field<&KvPolicy::allocator>("allocator", KvRule::budget),
     field<&KvPolicy::pyramid_steepness>("pyramid_steepness", KvRule::budget),
     field<&KvPolicy::head_floor>("head_floor", KvRule::budget),
@@ -235,6 +236,9 @@ KvPolicyFields policy_fields(const KvPolicy& policy) {
     }
     if (field.name == "key_score") {
       return policy.prunes_keys();
+    }
+    if (field.name == "section") {
+      return policy.replays();
     }
     if (field.name == "score_decay") {
       return policy.scorer == KvScorer::a2sf;

@@ -41,6 +41,39 @@ void add_prefix_blocks(const KvCacheOptions& options, KvArenaShape& shape,
   }
 }
 
+// Sections are prefix blocks too, so all presets that replay have sections of one length.
+absl::Status add_sections(const KvCacheOptions& options, KvArenaShape& shape) {
+  int32_t section = 0;
+  for (const KvPolicy& policy : policies_of(options)) {
+    if (!policy.replays()) {
+      continue;
+    }
+    const uint8_t tier = tiers_of(policy, shape).high;
+    const int32_t capacity = shape.layout(tier).capacity;
+    const int32_t unit = std::max(capacity, shape.prefix_block_tokens);
+    if (policy.section % capacity != 0 || (section != 0 && policy.section != section) ||
+        (section == 0 && policy.section % unit != 0)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "KV policy: section is ", policy.section, " tokens; with these presets it must be ",
+          section != 0 ? "" : "a multiple of ", section != 0 ? section : unit));
+    }
+    const int32_t pages = section_pages(policy, capacity);
+    if (pages == 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "KV policy: keep_share ", policy.keep_share, " of a section of ", policy.section,
+          " tokens is less than a page of ", capacity, " tokens for each KV head"));
+    }
+    const KvSectionBlock block{tier, pages};
+    if (std::find(shape.section_blocks.begin(), shape.section_blocks.end(), block) ==
+        shape.section_blocks.end()) {
+      shape.section_blocks.push_back(block);
+    }
+    section = policy.section;
+    shape.prefix_block_tokens = options.prefix_cache ? section : 0;
+  }
+  return absl::OkStatus();
+}
+
 // The shape without its number of pages.
 absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) {
   KvArenaShape shape{.formats = {},
@@ -58,7 +91,7 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
         shape.formats.push_back(format);
         uses.push_back({format, true});
       }
-      uses[place].whole_groups = uses[place].whole_groups && !policy.is_lossy();
+      uses[place].whole_groups = uses[place].whole_groups && !policy.is_private();
     }
     shape.token_scores = shape.token_scores || policy.needs_token_scores();
     shape.query_sums = shape.query_sums || policy.prunes_keys();
@@ -88,6 +121,9 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
       layouts.push_back(shape.layout(tier));
     }
     shape.prefix_block_tokens = prefix_block_tokens(layouts);
+  }
+  TESSERA_RETURN_IF_ERROR(add_sections(options, shape));
+  if (options.prefix_cache) {
     shape.prefix_block_host_bytes = PrefixCache::block_bytes(shape.prefix_block_tokens);
   }
   return shape;
@@ -152,6 +188,12 @@ absl::Status check_policy(const KvPolicy& policy, const KvModel& model) {
         " does not go with a model of sliding-window attention (window ", model.sliding_window,
         "); its keys and values can be kept in one format only"));
   }
+  if (policy.newest_dense() > 0 && model.sliding_window > 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "KV policy: newest ", policy.newest,
+        " does not go with a model of sliding-window attention (window ", model.sliding_window,
+        "); sparse formats do if newest is 0, as in s50:newest=0"));
+  }
   if (policy.is_lossy() && model.group > kMaxScoredHeads) {
     return absl::InvalidArgumentError(
         absl::StrCat("KV policy: the rule ", std::string(name_of(policy.rule)), " serves at most ",
@@ -212,6 +254,19 @@ absl::Status check_served(const KvPolicy& policy, const KvModel& model, const Kv
                      " needs scores beside the pages, which this server does not keep: no preset "
                      "with such a rule was named at its start"));
   }
+  if (policy.replays()) {
+    const uint8_t tier = tiers_of(policy, shape).high;
+    const KvSectionBlock block{tier, section_pages(policy, shape.layout(tier).capacity)};
+    const bool same_section =
+        shape.prefix_block_tokens == 0 || shape.prefix_block_tokens == policy.section;
+    if (!same_section || policy.section % shape.layout(tier).capacity != 0 ||
+        std::find(shape.section_blocks.begin(), shape.section_blocks.end(), block) ==
+            shape.section_blocks.end()) {
+      return absl::InvalidArgumentError(
+          "KV policy: format, section and keep_share of the scorer replay must be those of a "
+          "preset that was named at this server's start, because compressed sections are shared");
+    }
+  }
   if (policy.key_score == KvKeyScore::output_aware && !shape.query_sums) {
     return absl::InvalidArgumentError(
         "KV policy: key_score output_aware needs sums of queries beside the pages, which this "
@@ -219,6 +274,14 @@ absl::Status check_served(const KvPolicy& policy, const KvModel& model, const Kv
         "start");
   }
   return absl::OkStatus();
+}
+
+int32_t section_pages(const KvPolicy& policy, int32_t page_tokens) {
+  constexpr double kRounding = 1e-6;  // of the share, a float
+  return policy.replays()
+             ? static_cast<int32_t>(double{policy.keep_share} * policy.section / page_tokens +
+                                    kRounding)
+             : 0;
 }
 
 KvTiers tiers_of(const KvPolicy& policy, const KvArenaShape& shape) {

@@ -63,6 +63,10 @@ absl::StatusOr<KvArenaShape> shape_of(const KvCacheOptions& options);
 // Errors: also InvalidArgument names the format, or the feature that this cache does not serve.
 absl::Status check_served(const KvPolicy& policy, const KvModel& model, const KvArenaShape& shape);
 
+// Returns: pages of `page_tokens` tokens that a row keeps of a section, as a mean over rows; 0 if
+// the policy does not replay.
+int32_t section_pages(const KvPolicy& policy, int32_t page_tokens);
+
 // Returns: the tiers of a policy, as indices into the arena's formats.
 // Requires: the policy is served.
 KvTiers tiers_of(const KvPolicy& policy, const KvArenaShape& shape);

@@ -1,60 +1,63 @@
 #include "engine/kv/prefix_cache.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "kernels/check.h"
 #include "kernels/kv/kv_policy.h"
 
 namespace tessera {
-namespace {
 
 using Node = PrefixTree::Node;
 
-// Returns: indices into the arena's formats, the most precise format first.
-std::vector<uint8_t> by_precision(const KvArenaShape& shape) {
-  std::vector<uint8_t> tiers(shape.formats.size());
-  std::iota(tiers.begin(), tiers.end(), uint8_t{0});
-  std::stable_sort(tiers.begin(), tiers.end(), [&](uint8_t a, uint8_t b) {
-    return token_bytes(shape.formats[a], shape.head_dim) >
-           token_bytes(shape.formats[b], shape.head_dim);
+std::vector<PrefixCache::Level> PrefixCache::levels_of(const KvArenaShape& shape) {
+  std::vector<Level> levels;
+  for (size_t tier = 0; tier < shape.formats.size(); ++tier) {
+    levels.push_back({static_cast<uint8_t>(tier), 0});
+  }
+  std::stable_sort(levels.begin(), levels.end(), [&](const Level& a, const Level& b) {
+    return token_bytes(shape.formats[a.tier], shape.head_dim) >
+           token_bytes(shape.formats[b.tier], shape.head_dim);
   });
-  return tiers;
+  levels.insert(levels.end(), shape.section_blocks.begin(), shape.section_blocks.end());
+  TESSERA_CHECK(levels.size() <= PrefixTree::kMaxLevels, "more kinds of prefix blocks than levels");
+  return levels;
 }
 
-PrefixTree::Shape tree_shape(const KvArenaShape& shape) {
+PrefixTree::Shape PrefixCache::tree_shape(const KvArenaShape& shape) {
   PrefixTree::Shape tree{.blocks = shape.prefix_blocks(),
                          .prefix_block_tokens = shape.prefix_block_tokens};
-  const std::vector<uint8_t> tiers = by_precision(shape);
-  for (size_t level = 0; level < tiers.size(); ++level) {
-    tree.prefix_block_pages[level] =
-        shape.slot_rows() * (shape.prefix_block_tokens / shape.layout(tiers[level]).capacity);
+  const std::vector<Level> levels = levels_of(shape);
+  for (size_t level = 0; level < levels.size(); ++level) {
+    const Level& of = levels[level];
+    const int32_t row_pages = of.row_pages > 0
+                                  ? of.row_pages
+                                  : shape.prefix_block_tokens / shape.layout(of.tier).capacity;
+    tree.prefix_block_pages[level] = shape.slot_rows() * row_pages;
   }
   return tree;
 }
-
-}  // namespace
 
 PrefixCache::PrefixCache(KvArena& arena, std::span<const uint8_t> ladder, const Backend& backend,
                          Stream stream, std::span<std::byte> demote_scratch)
     : arena_(arena),
       backend_(backend),
       stream_(stream),
-      tier_of_level_(by_precision(arena.shape())),
+      levels_(levels_of(arena.shape())),
       tree_(tree_shape(arena.shape())),
       seen_(kSeenPathsPerBlock * arena.shape().prefix_blocks()),
       holders_(static_cast<size_t>(arena.shape().slots)),
       scratch_(demote_scratch),
       outliner_(tree_, arena.shape().context / arena.shape().prefix_block_tokens + 1) {
-  for (const uint8_t tier : tier_of_level_) {
-    tree_.root("", tier);
+  const auto levels = static_cast<uint8_t>(levels_.size());
+  for (uint8_t level = 0; level < levels; ++level) {
+    tree_.root("", level);
   }
   next_level_.fill(kNoLevel);
-  const auto levels = static_cast<uint8_t>(tier_of_level_.size());
   for (uint8_t level = 0; level < levels; ++level) {
     for (uint8_t lower = level + 1; lower < levels && next_level_[level] == kNoLevel; ++lower) {
       const bool on_ladder =
-          std::find(ladder.begin(), ladder.end(), tier_of_level_[lower]) != ladder.end();
+          !is_section(level) && !is_section(lower) &&
+          std::find(ladder.begin(), ladder.end(), tier_of(lower)) != ladder.end();
       if (on_ladder && tree_.prefix_block_pages(lower) < tree_.prefix_block_pages(level)) {
         next_level_[level] = lower;
       }
@@ -69,9 +72,10 @@ PrefixCache::PrefixCache(KvArena& arena, std::span<const uint8_t> ladder, const 
   handles_.reserve(kBatch);
 }
 
-uint8_t PrefixCache::level_of(KvFormat format) const {
-  for (size_t level = 0; level < tier_of_level_.size(); ++level) {
-    if (arena_.shape().formats[tier_of_level_[level]] == format) {
+uint8_t PrefixCache::level_of(KvFormat format, int32_t section_pages) const {
+  for (size_t level = 0; level < levels_.size(); ++level) {
+    if (arena_.shape().formats[levels_[level].tier] == format &&
+        levels_[level].row_pages == section_pages) {
       return static_cast<uint8_t>(level);
     }
   }
@@ -84,10 +88,10 @@ std::span<const int32_t> PrefixCache::block(std::span<const int32_t> tokens, int
   return tokens.subspan(static_cast<size_t>(index) * length, length);
 }
 
-void PrefixCache::report(PrefixEvents& events, KvFormat format) {
+void PrefixCache::report(PrefixEvents& events, KvFormat format, int32_t section_pages) {
   TESSERA_CHECK(tree_.size() == 0, "events are reported from an empty cache on");
   events.begin(arena_.shape().prefix_blocks(), prefix_block_tokens());
-  reported_root_ = tree_.root("", tier_of_level_[level_of(format)]);
+  reported_root_ = tree_.root("", level_of(format, section_pages));
   events_ = &events;
 }
 
@@ -115,10 +119,10 @@ void PrefixCache::erase(Node leaf) {
 
 KvMatch PrefixCache::match(const KvPrompt& prompt, int32_t blocks, const KvMatch& known) const {
   KvMatch match = known.version == tree_.version() + 1 ? known : KvMatch{};
-  const uint8_t own = level_of(prompt.format);
-  const uint8_t accept = std::max(own, level_of(prompt.accept));
+  const uint8_t own = level_of(prompt.format, prompt.section_pages);
+  const uint8_t accept = is_section(own) ? own : std::max(own, level_of(prompt.accept));
   const auto& formats = arena_.shape().formats;
-  Node node = match.blocks > 0 ? match.node : tree_.find_root(prompt.salt, tier_of_level_[own]);
+  Node node = match.blocks > 0 ? match.node : tree_.find_root(prompt.salt, own);
   while (node != PrefixTree::kNone && match.blocks < blocks) {
     node = tree_.child(node, block(prompt.tokens, match.blocks),
                        prompt.hashes[static_cast<size_t>(match.blocks)]);
@@ -127,7 +131,7 @@ KvMatch PrefixCache::match(const KvPrompt& prompt, int32_t blocks, const KvMatch
     }
     const uint8_t level = tree_.level(node);
     if (level != own) {  // a sequence has only one low tier
-      const KvFormat low = formats[tier_of_level_[level]];
+      const KvFormat low = formats[tier_of(level)];
       if (match.low_blocks > 0 && match.low != low) {
         break;
       }
@@ -152,10 +156,10 @@ int64_t PrefixCache::unlocked_pages(const KvMatch& match) const {
   return pages;
 }
 
-void PrefixCache::attach(int32_t slot, KvTiers tiers, const KvMatch& match) {
+void PrefixCache::attach(int32_t slot, KvTiers tiers, int32_t section_pages, const KvMatch& match) {
   Holder& holder = at(slot);
   TESSERA_CHECK(holder.blocks == 0, "a slot that holds a path already");
-  holder.own_level = level_of(arena_.shape().formats[tiers.high]);
+  holder.own_level = level_of(arena_.shape().formats[tiers.high], section_pages);
   holder.grade = std::max(holder.own_level, match.grade);
   if (match.blocks == 0) {
     return;
@@ -169,7 +173,7 @@ void PrefixCache::attach(int32_t slot, KvTiers tiers, const KvMatch& match) {
   blocks_.resize(static_cast<size_t>(match.blocks));
   Node node = match.node;
   for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block, node = tree_.parent(node)) {
-    *block = {node, tier_of_level_[tree_.level(node)]};
+    *block = {node, tier_of(tree_.level(node)), is_section(tree_.level(node))};
   }
   const KvAttachment attachments[] = {{slot, tiers, blocks_}};
   backend_.kv_attach({arena_.pool(), attachments}, stream_);
@@ -187,7 +191,7 @@ int64_t PrefixCache::insert(int32_t slot, const KvPrompt& prompt, int32_t blocks
     const uint64_t hash = prompt.hashes[static_cast<size_t>(holder.blocks)];
     Node parent = holder.node;
     if (parent == PrefixTree::kNone) {
-      parent = tree_.root(prompt.salt, tier_of_level_[holder.own_level]);
+      parent = tree_.root(prompt.salt, holder.own_level);
     }
     Node node = tree_.child(parent, tokens, hash);
     if (node == PrefixTree::kNone) {
@@ -225,7 +229,8 @@ bool PrefixCache::is_replaceable(Node node, const Holder& holder, bool replace_c
 void PrefixCache::share(int32_t slot, Node node) {
   const Holder& holder = at(slot);
   const int32_t place = holder.blocks - holder.low_blocks;  // block index in the row's high tier
-  shares_.push_back({slot, tier_of_level_[holder.own_level], place * prefix_block_tokens(), node});
+  shares_.push_back({slot, tier_of(holder.own_level), place * prefix_block_tokens(), node,
+                     is_section(holder.own_level)});
   ++counting_.inserted_blocks;
 }
 
@@ -317,11 +322,11 @@ int64_t PrefixCache::make_room(int64_t pages) {
   for (int64_t before = -1; freed < pages && freed != before;) {
     before = freed;
     uint8_t level = 0;
-    while (level < tier_of_level_.size() &&
+    while (level < levels_.size() &&
            (next_level_[level] == kNoLevel || tree_.lru_of_level(level) == PrefixTree::kNone)) {
       ++level;
     }
-    freed += level < tier_of_level_.size() ? demote(level, pages - freed) : evict(pages - freed);
+    freed += level < levels_.size() ? demote(level, pages - freed) : evict(pages - freed);
   }
   return freed;
 }
@@ -336,10 +341,10 @@ int64_t PrefixCache::demote(uint8_t level, int64_t pages) {
     if (node == PrefixTree::kNone) {
       break;
     }
-    blocks_.push_back({node, tier_of_level_[level]});
+    blocks_.push_back({node, tier_of(level)});
     tree_.relabel(node, next, std::max(next, tree_.grade(node)));
   }
-  backend_.kv_demote({arena_.pool(), blocks_, tier_of_level_[next], scratch_}, stream_);
+  backend_.kv_demote({arena_.pool(), blocks_, tier_of(next), scratch_}, stream_);
   counting_.demoted_blocks += std::ssize(blocks_);
   return gained;
 }
@@ -448,15 +453,15 @@ void PrefixCache::outline(PrefixOutline& out) {
   }
   outliner_.finish();
   for (PrefixOutline::Block& block : out.blocks) {
-    block.format = tier_of_level_[block.format];
-    block.grade = tier_of_level_[block.grade];
+    block.format = tier_of(block.format);
+    block.grade = tier_of(block.grade);
   }
 }
 
 void PrefixCache::add_pages(std::span<KvFormatPages> of_formats) const {
-  for (size_t level = 0; level < tier_of_level_.size(); ++level) {
+  for (size_t level = 0; level < levels_.size(); ++level) {
     const auto l = static_cast<uint8_t>(level);
-    of_formats[tier_of_level_[level]].shared += tree_.blocks_of(l) * tree_.prefix_block_pages(l);
+    of_formats[tier_of(l)].shared += tree_.blocks_of(l) * tree_.prefix_block_pages(l);
   }
 }
 

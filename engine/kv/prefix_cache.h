@@ -25,6 +25,9 @@ struct KvPrompt {
   std::string_view salt;             // blocks match under the same salt only
   KvFormat format;                   // in which the sequence stores
   KvFormat accept;                   // the coarsest that it reads
+  // Pages that a row keeps of a section, as a mean over rows, if the policy replays; else 0. Such
+  // blocks are compressed sections, and have paths of their own.
+  int32_t section_pages = 0;
 };
 
 // The longest cached path of a sequence's tokens.
@@ -66,8 +69,9 @@ class PrefixCache {
               Stream stream, std::span<std::byte> demote_scratch);
 
   // From now on `events` receives the blocks without a salt that are stored in this format: those
-  // that a router can tell from a prompt. Requires: the cache is empty; `events` outlives this.
-  void report(PrefixEvents& events, KvFormat format);
+  // that a router can tell from a prompt. section_pages: see KvPrompt.
+  // Requires: the cache is empty; `events` outlives this.
+  void report(PrefixEvents& events, KvFormat format, int32_t section_pages = 0);
 
   // Host bytes for each block, besides its pages and page tables.
   static int64_t block_bytes(int32_t prefix_block_tokens) {
@@ -86,9 +90,9 @@ class PrefixCache {
   // Pages of the match that unlocked_pages() counts now, and no longer after attach().
   int64_t unlocked_pages(const KvMatch& match) const;
 
-  // Lets an empty slot begin with the matched blocks, and locks them.
+  // Lets an empty slot begin with the matched blocks, and locks them. section_pages: see KvPrompt.
   // Requires: the tree's version has not changed since `match` was made.
-  void attach(int32_t slot, KvTiers tiers, const KvMatch& match);
+  void attach(int32_t slot, KvTiers tiers, int32_t section_pages, const KvMatch& match);
   // Inserts the slot's blocks behind those that it holds already, up to `blocks` blocks of the
   // prompt. If a block is in the tree already, there are two cases:
   //   - It is unlocked, with the level and grade of the slot's block: the slot's block replaces it.
@@ -96,7 +100,8 @@ class PrefixCache {
   //     neither. A changed label invalidates earlier matches.
   //   - Else the slot stops: it inserts nothing more and keeps its further blocks for itself.
   // Returns: pages of the replaced blocks, which are free now.
-  // Requires: the high tier of the slot's rows is as kv_store wrote it, i.e. not compressed.
+  // Requires: the high tier of the slot's rows is as kv_store wrote it, i.e. not compressed; or the
+  // policy replays, and the last of the blocks is the section at the end of the slot's rows.
   int64_t insert(int32_t slot, const KvPrompt& prompt, int32_t blocks, bool replace_coarser);
   // The target becomes holder of the source's path, as far as its first `tokens` tokens reach. If
   // these tokens have closed groups behind the last common block, both slots stop inserting,
@@ -177,7 +182,7 @@ class PrefixCache {
 
   const Holder& at(int32_t slot) const { return holders_[static_cast<size_t>(slot)]; }
   Holder& at(int32_t slot) { return holders_[static_cast<size_t>(slot)]; }
-  uint8_t level_of(KvFormat format) const;
+  uint8_t level_of(KvFormat format, int32_t section_pages = 0) const;
   std::span<const int32_t> block(std::span<const int32_t> tokens, int32_t index) const;
   bool is_replaceable(PrefixTree::Node node, const Holder& holder, bool replace_coarser) const;
   void share(int32_t slot, PrefixTree::Node node);
@@ -190,9 +195,17 @@ class PrefixCache {
   KvArena& arena_;
   const Backend& backend_;
   const Stream stream_;
-  // Index of each level's format in the arena, the most precise level first. next_level_: the level
-  // to which a level is demoted, or kNoLevel.
-  std::vector<uint8_t> tier_of_level_;
+  // Index of a level's format in the arena. row_pages: of a compressed section, as a mean over
+  // rows; 0: blocks are as kv_store wrote them.
+  using Level = KvSectionBlock;
+  static std::vector<Level> levels_of(const KvArenaShape& shape);
+  static PrefixTree::Shape tree_shape(const KvArenaShape& shape);
+  uint8_t tier_of(uint8_t level) const { return levels_[level].tier; }
+  bool is_section(uint8_t level) const { return levels_[level].row_pages > 0; }
+
+  // The most precise level first, compressed sections behind all formats. next_level_: the level to
+  // which a level is demoted, or kNoLevel.
+  std::vector<Level> levels_;
   std::array<uint8_t, PrefixTree::kMaxLevels> next_level_;
   PrefixTree tree_;
   SeenPaths seen_;

@@ -26,14 +26,16 @@ void SharedPrefixes::attach(const KvSlot& slot, const KvMatch& match) {
   const int32_t index = slot.index();
   SlotState& of = slots_.at(index);
   TESSERA_CHECK(of.tokens == 0, "a match is attached to a slot that is not empty");
+  const auto section_pages = static_cast<int32_t>(of.sections.pages / shape_.slot_rows());
   TESSERA_CHECK(match.low_blocks == 0 || !of.policy.is_lossy(),
                 "a lossy policy begins with demoted blocks");
   if (match.low_blocks > 0) {
     const auto place = std::find(shape_.formats.begin(), shape_.formats.end(), match.low);
     of.tiers.low = static_cast<uint8_t>(place - shape_.formats.begin());
   }
-  cache_->attach(index, of.tiers, match);
+  cache_->attach(index, of.tiers, section_pages, match);
   of.tokens = tokens_of(match);
+  of.sections.compressed = of.policy.replays() ? of.tokens : 0;
   of.low_tokens = match.low_blocks * block_tokens();
   of.high_pages = cache_->cached_high_pages(index, 0);
   of.low_pages = cache_->cached_low_pages(index);
@@ -45,6 +47,9 @@ void SharedPrefixes::insert(const KvSlot& slot, const KvPrompt& prompt, int32_t 
   const SlotState& of = slots_.at(slot);
   if (!enabled() || of.compressed) {
     return;
+  }
+  if (of.policy.replays() && of.sections.compressed != of.tokens) {
+    return;  // its last section was inserted when it was compressed
   }
   const int32_t blocks = std::min(tokens, of.tokens) / block_tokens();
   accounting_.give_back(cache_->insert(slot.index(), prompt, blocks, replace_coarser));

@@ -51,7 +51,8 @@ class SharedPrefixes {
   // match() returned `match`; no demoted blocks if the slot's policy is lossy.
   void attach(const KvSlot& slot, const KvMatch& match);
   // Inserts the whole prefix blocks of the slot's first `tokens` tokens into the prefix cache (op
-  // kv_share). Does nothing if the slot is compressed. With `replace_coarser`, unlocked cached
+  // kv_share). Does nothing if the slot is compressed, or if its policy replays and no section has
+  // just been compressed. With `replace_coarser`, unlocked cached
   // blocks of a coarser format or grade are replaced by the slot's, and earlier matches become
   // invalid.
   // Requires: these tokens are stored.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/kv/fork_families.h"
+#include "engine/kv/kv_sections.h"
 #include "engine/kv/kv_slot.h"
 #include "kernels/kv/kv_page.h"
 #include "kernels/kv/kv_policy.h"
@@ -20,7 +21,8 @@ struct SlotState {
   KvPolicy policy;           // with this rank's share of a budget in bytes
   KvTiers tiers;
   int32_t prompt_tokens = 0;
-  int32_t tokens = 0;      // tokens attached, forked and reserved so far
+  int32_t tokens = 0;      // tokens attached, forked and reserved so far, also those of a replay
+  KvSections sections;     // of a policy that replays; `replayed` is not set, see replayed()
   int32_t low_tokens = 0;  // first tokens, attached from demoted blocks; 0 for a lossy policy
   int32_t evaluated = 0;   // KvCompression::evaluated of the next call
   int32_t groups = 0;      // closed groups at the last compression
@@ -39,6 +41,11 @@ struct SlotState {
   int64_t all_high_pages = 0;
   int64_t all_low_pages = 0;
 
+  // Tokens of the current replay among `tokens`.
+  int32_t replayed() const {
+    return sections.compresses_next() && tokens > sections.next_end() ? tokens - sections.next_end()
+                                                                      : 0;
+  }
   int64_t pages() const { return high_pages + low_pages; }
   // Lower bound over ranks.
   int64_t pages_at_least() const { return compressed ? min_pages : pages(); }

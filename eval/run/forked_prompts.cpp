@@ -110,7 +110,7 @@ class ForkedPromptsImpl final : public ForkedPrompts {
   void run_forks(std::span<const Job> jobs, const std::function<void()>& on_done) {
     std::optional<KvSlot> root = prefill(jobs.front().trial->prompt);
     std::optional<SwappedKv> snapshot;
-    if (parts_.policy.is_lossy()) {
+    if (parts_.policy.is_private()) {
       snapshot = kv_->swap_out(*root);
       kv_->release(*std::exchange(root, std::nullopt));
     }
@@ -143,9 +143,9 @@ class ForkedPromptsImpl final : public ForkedPrompts {
 
   KvSlot prefill(const std::vector<int32_t>& prompt) {
     KvSlot slot = kv_->open_slot(parts_.policy, static_cast<int32_t>(prompt.size()));
-    const auto most = static_cast<size_t>(parts_.step_tokens);
-    for (size_t stored = 0; stored < prompt.size(); stored += most) {
-      const size_t count = std::min(most, prompt.size() - stored);
+    size_t count = 0;
+    for (size_t stored = 0; stored < prompt.size(); stored += count) {
+      count = at_most(parts_.step_tokens, slot, stored, prompt.size() - stored);
       const bool last = stored + count == prompt.size();
       const Piece piece{.slot = slot,
                         .tokens = std::span(prompt).subspan(stored, count),
@@ -157,8 +157,44 @@ class ForkedPromptsImpl final : public ForkedPrompts {
                             },
                         .first_seen = last ? count - 1 : count};
       compute({&piece, 1});
+      replay(slot, prompt, {});
     }
     return slot;
+  }
+
+  // Returns: the most of `left` tokens that the slot stores in one step of at most `room` tokens.
+  size_t at_most(int32_t room, const KvSlot& slot, size_t stored, size_t left) const {
+    const KvSections sections = kv_->planning().demand(slot).sections;
+    const int32_t limit = std::min(room, sections.run_limit(static_cast<int32_t>(stored)));
+    return std::min(static_cast<size_t>(limit), left);
+  }
+
+  // Repeats the section that the slot's last token has closed, if there is one. The sequence is
+  // `prompt` and then `forced`.
+  void replay(const KvSlot& slot, std::span<const int32_t> prompt,
+              std::span<const int32_t> forced) {
+    const int32_t end = kv_->position(slot);
+    KvSections sections = kv_->planning().demand(slot).sections;
+    if (!sections.replay_due(end)) {
+      return;
+    }
+    std::vector<int32_t> section;
+    for (int32_t i = end - sections.tokens; i < end; ++i) {
+      const auto at = static_cast<size_t>(i);
+      section.push_back(at < prompt.size() ? prompt[at] : forced[at - prompt.size()]);
+    }
+    for (int32_t replayed = 0; replayed < sections.tokens;) {
+      const int32_t count = std::min(parts_.step_tokens, sections.tokens - replayed);
+      const Piece piece{.slot = slot,
+                        .tokens = std::span(section).subspan(static_cast<size_t>(replayed),
+                                                             static_cast<size_t>(count)),
+                        .stored = end + replayed,
+                        .prompt = static_cast<int32_t>(prompt.size()),
+                        .on_logits = {},
+                        .first_seen = static_cast<size_t>(count)};
+      compute({&piece, 1});
+      replayed += count;
+    }
   }
 
   void fork(const KvSlot& root, const std::vector<Branch>& branches) {
@@ -175,12 +211,14 @@ class ForkedPromptsImpl final : public ForkedPrompts {
     std::vector<Piece> pieces;
     auto room = static_cast<size_t>(parts_.step_tokens);
     for (Branch& branch : branches) {
-      const size_t count = std::min(branch.left(), room);
+      const std::vector<int32_t>& forced = branch.job.trial->forced;
+      const size_t first = branch.forced;
+      const size_t count =
+          at_most(static_cast<int32_t>(room), branch.slot,
+                  static_cast<size_t>(prompt_size(branch.job)) + first, branch.left());
       if (count == 0) {
         continue;
       }
-      const std::vector<int32_t>& forced = branch.job.trial->forced;
-      const size_t first = branch.forced;
       pieces.push_back({.slot = branch.slot,
                         .tokens = std::span(forced).subspan(first, count),
                         .stored = prompt_size(branch.job) + static_cast<int32_t>(first),
@@ -196,6 +234,9 @@ class ForkedPromptsImpl final : public ForkedPrompts {
     }
     if (!pieces.empty()) {
       compute(pieces);
+    }
+    for (const Branch& branch : branches) {
+      replay(branch.slot, branch.job.trial->prompt, branch.job.trial->forced);
     }
     return !pieces.empty();
   }

@@ -32,11 +32,12 @@ absl::StatusOr<std::unique_ptr<ModelHost>> ModelHost::load(const ModelHostOption
   if (host->options_.context == 0) {
     host->options_.context = config.context;
   }
-  const TransformerOptions transformer{.weights = options.weights,
-                                       .limits = {.tokens = std::max(kStepTokens, options.batch),
-                                                  .sequences = options.batch,
-                                                  .context = host->options_.context},
-                                       .load = {.threads = host->pool_->threads()}};
+  const TransformerOptions transformer{
+      .weights = options.weights,
+      .limits = {.tokens = std::max(kStepTokens, options.batch),
+                 .sequences = options.batch,
+                 .context = host->options_.context + host->options_.replay},
+      .load = {.threads = host->pool_->threads()}};
   TESSERA_ASSIGN_OR_RETURN(host->transformer_,
                            Transformer::load(options.model, transformer, backend, host->stream_));
   return host;
@@ -47,7 +48,7 @@ absl::StatusOr<std::unique_ptr<Subject>> ModelHost::subject(const EvalPreset& pr
   EngineOptions options;
   options.max_step_tokens = std::max(kStepTokens, options_.batch);
   options.max_sequences = options_.batch;
-  options.context = options_.context;
+  options.context = options_.context + (preset.policy.replays() ? options_.replay : 0);
   options.kv = {"evaluated", preset.policy};
   options.prefix_cache = false;  // policies skip shared blocks; here they must act on all
   absl::StatusOr<std::unique_ptr<Engine>> engine =
@@ -65,7 +66,7 @@ absl::StatusOr<std::unique_ptr<Subject>> ModelHost::subject(const EvalPreset& pr
                                .model = transformer_,
                                .step_tokens = options.max_step_tokens,
                                .branches = options_.batch,
-                               .context = options_.context,
+                               .context = options.context,
                                .backend = backend_,
                                .stream = stream_});
 }

@@ -23,6 +23,7 @@ struct ModelHostOptions {
   int32_t threads = 0;  // 0: one for each core that this process may use
   int32_t batch = 8;    // sequences that run at once
   int32_t context = 0;  // tokens of the longest trial; 0: the model's context
+  int32_t replay = 0;   // tokens behind them, for presets that replay the last section
 };
 
 // A model in memory, and engines around it, one for each KV preset. The backend outlives it.

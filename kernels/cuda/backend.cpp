@@ -7,9 +7,9 @@
 namespace tessera {
 namespace {
 
-// All supported formats, with the head dimensions that attention.cu serves.
+// All supported formats but rotated ones, with the head dimensions that attention.cu serves.
 bool serves_pages(KvFormat format, int32_t head_dim) {
-  return is_supported(format) && head_dim % 16 == 0 && head_dim <= 128;
+  return is_supported(format) && !format.rotated && head_dim % 16 == 0 && head_dim <= 128;
 }
 
 Backend make() {

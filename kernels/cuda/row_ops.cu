@@ -40,11 +40,11 @@ rms_norm_kernel(MatrixView<const float> in, const float* weight, int64_t width, 
 
 TESSERA_KERNEL(kRowThreads)
 rope_kernel(MatrixView<float> heads, const int32_t* positions, const float* cos, const float* sin,
-            int32_t head_dim) {
-  const int32_t half = head_dim / 2;
+            int32_t head_dim, int32_t rotary_dim) {
+  const int32_t half = rotary_dim / 2;
   const int64_t angles = int64_t{positions[block_x()]} * half;
   float* row = heads.data + block_x() * heads.stride;
-  for (int64_t i = thread(); i < heads.cols / 2; i += kRowThreads) {
+  for (int64_t i = thread(); i < heads.cols / head_dim * half; i += kRowThreads) {
     float* x = row + i / half * head_dim + i % half;
     float* y = x + half;
     const float c = cos[angles + i % half];
@@ -97,7 +97,7 @@ void rms_norm(const RmsNormArgs& args, Stream stream) {
 
 void rope(const RopeArgs& args, Stream stream) {
   launch(stream, row_per_block(args.heads.rows), rope_kernel, args.heads,
-         mirror(args.positions, stream), args.cos, args.sin, args.head_dim);
+         mirror(args.positions, stream), args.cos, args.sin, args.head_dim, args.rotary_dim);
 }
 
 void silu_mul(const SiluMulArgs& args, Stream stream) {

@@ -48,6 +48,9 @@ int32_t KvArenaShape::min_prefix_block_pages() const {
   for (const uint8_t tier : prefix_block_tiers) {
     min = std::min(min, prefix_block_tokens / layout(tier).capacity);
   }
+  for (const KvSectionBlock& block : section_blocks) {
+    min = std::min(min, block.row_pages);
+  }
   return min;
 }
 

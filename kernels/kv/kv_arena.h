@@ -13,6 +13,15 @@
 
 namespace tessera {
 
+// Compressed sections (KvPolicy::section) as prefix blocks: a tier, and the pages that a row keeps,
+// as a mean over rows.
+struct KvSectionBlock {
+  uint8_t tier = 0;
+  int32_t row_pages = 0;
+
+  friend bool operator==(const KvSectionBlock&, const KvSectionBlock&) = default;
+};
+
 // Sizes of an arena: its pages, page tables and slots.
 struct KvArenaShape {
   std::vector<KvFormat> formats;  // formats of pages; a tier is an index into this list
@@ -29,6 +38,7 @@ struct KvArenaShape {
   // is a whole number of groups, and of pages in each of these formats. 0: no prefix blocks.
   int32_t prefix_block_tokens = 0;
   std::vector<uint8_t> prefix_block_tiers = {};
+  std::vector<KvSectionBlock> section_blocks = {};  // of the presets that replay
   // Host bytes that the owner of the arena keeps for each prefix block; counted in total_bytes().
   int64_t prefix_block_host_bytes = 0;
 

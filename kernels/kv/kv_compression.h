@@ -42,6 +42,9 @@ struct KvCompression {
   int32_t prompt_tokens = 0;
   // Positions below were evaluated by an earlier call. 0 in the first call and after a hand-over.
   int32_t evaluated = 0;
+  // Closed tokens behind `tokens`, at the end of each row, that are removed first: those of a
+  // replay.
+  int32_t forgotten = 0;
   // True in the first call only: the prompt's scores are complete and are pooled (score_pool).
   bool pool_scores = false;
   // Returns: `evaluated` for the next call: the position at which the recent groups begin.

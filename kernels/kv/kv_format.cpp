@@ -85,7 +85,7 @@ std::string name_of(KvFormat format) {
     return "f" + std::to_string(format.key_bits);
   }
   if (format.is_codes()) {
-    return bits_name(format);
+    return bits_name(format) + (format.rotated ? "r" : "");
   }
   std::string name = "s" + pruned(format.key_keep);
   if (format.value_keep != format.key_keep) {
@@ -117,6 +117,7 @@ std::optional<KvFormat> kv_format_named(std::string_view name) {
       !(reader.bits(format.key_bits) && reader.take("v") && reader.bits(format.value_bits))) {
     return std::nullopt;
   }
+  format.rotated = bits && reader.take("r");
   // Only the canonical name of a format is accepted.
   return reader.done() && name_of(format) == name ? std::optional(format) : std::nullopt;
 }

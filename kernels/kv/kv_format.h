@@ -21,6 +21,10 @@ namespace tessera {
 // for KV Cache Pruning in LLM Inference" (2025), section 2. A bitmap marks the kept channels. They
 // are f16, or a symmetric code * scale of 8 or 4 bits with one f16 scale per token and head. Bits
 // and kept channels of keys and of values are independent.
+//
+// Rotated formats are codes of the rotated key and value (kernels/kv/rotation.h). A rotation
+// spreads a large channel over all channels, so that it does not widen the steps of the others:
+// "QuaRot: Outlier-Free 4-Bit Inference in Rotated LLMs" (2024), section 4.
 struct KvFormat {
   static constexpr uint16_t kKeepAll = 1000;
 
@@ -28,6 +32,7 @@ struct KvFormat {
   uint8_t value_bits = 16;       // 32, 16; 8, 4, 2, 1
   uint16_t key_keep = kKeepAll;  // kept channels of 1000; at least 1
   uint16_t value_keep = kKeepAll;
+  bool rotated = false;  // only codes
 
   constexpr bool is_sparse() const { return key_keep < kKeepAll || value_keep < kKeepAll; }
   constexpr bool is_floats() const { return !is_sparse() && key_bits >= 16; }
@@ -54,6 +59,8 @@ inline constexpr KvFormat kKvK8V2{8, 2};
 inline constexpr KvFormat kKvK4V4{4, 4};
 inline constexpr KvFormat kKvK4V2{4, 2};
 inline constexpr KvFormat kKvK4V1{4, 1};
+inline constexpr KvFormat kKvK4V4R{4, 4, KvFormat::kKeepAll, KvFormat::kKeepAll, true};
+inline constexpr KvFormat kKvK4V2R{4, 2, KvFormat::kKeepAll, KvFormat::kKeepAll, true};
 // Mirrors of the above, only for LeanKV's comparison of keys and values (section 7.2).
 inline constexpr KvFormat kKvK4V8{4, 8};
 inline constexpr KvFormat kKvK2V4{2, 4};
@@ -71,6 +78,9 @@ inline constexpr KvFormat kKvS70K4V4{4, 4, 300, 300};
 constexpr bool is_supported(KvFormat format) {
   const int key = format.key_bits;
   const int value = format.value_bits;
+  if (format.rotated && !format.is_codes()) {
+    return false;
+  }
   if (format.is_sparse()) {
     return (key == 16 || key == 8 || key == 4) && (value == 16 || value == 8 || value == 4) &&
            format.key_keep >= 1 && format.key_keep <= KvFormat::kKeepAll &&
@@ -85,7 +95,8 @@ constexpr bool is_supported(KvFormat format) {
 
 // Returns: the unique name of a format: "f16", "k8v4"; "?" for a format without kernels. Sparse
 // names have the pruned per cent of keys and, behind a v, of values if these differ. The bits
-// follow unless both are f16: "s70", "s50-k8v4", "s0v62.5", "s50v70-k16v8".
+// follow unless both are f16: "s70", "s50-k8v4", "s0v62.5", "s50v70-k16v8". The name of a rotated
+// format ends with an r: "k4v2r".
 std::string name_of(KvFormat format);
 
 // Returns: the format of that name; nothing if there is none with kernels.

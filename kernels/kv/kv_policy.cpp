@@ -136,6 +136,19 @@ constexpr KvPolicy lazyeviction() {
   return policy;
 }
 
+// KVzip (2025) in 8 and 4 bits. The paper replays the whole prompt, in parts, and then drops single
+// tokens; here each section is replayed and compressed before the next one is computed, and rows
+// keep whole pages. docs/kv-prefix-compression.md explains why.
+constexpr KvPolicy kvzip(float keep_share) {
+  KvPolicy policy = pruning(KvScorer::replay, keep_share);
+  policy.high = kKvK8V4;
+  policy.low = kKvK8V4;
+  policy.score_window = 0;
+  policy.score_generated = true;
+  policy.allocator = KvAllocator::pages;
+  return policy;
+}
+
 bool in_range(float value, float low, float high) {
   return value >= low && value <= high;  // false for NaN
 }
@@ -244,6 +257,24 @@ std::string budget_error(const KvPolicy& policy) {
   return "";
 }
 
+std::string section_error(const KvPolicy& policy) {
+  if (!policy.replays()) {
+    return "";
+  }
+  if (policy.section < kKvGroup || policy.section > kMaxSection || policy.section % kKvGroup != 0) {
+    return outside("section", policy.section, "a multiple of 64 between 64 and 4096");
+  }
+  if (policy.sinks != KvPolicy().sinks) {
+    return outside("sinks", policy.sinks, "4 with the scorer replay");
+  }
+  if (policy.rule != KvRule::budget || policy.allocator != KvAllocator::pages ||
+      policy.keep_share == 0) {
+    return "scorer replay keeps a share of the pages of each section: it needs the rule budget, "
+           "the allocator pages, and keep_share";
+  }
+  return "";
+}
+
 std::string rule_error(const KvPolicy& policy) {
   if (!divides_budget(policy.rule) && policy.allocator != KvAllocator::uniform) {
     return "allocator spreads a budget: it needs the rule budget";
@@ -302,6 +333,9 @@ std::string policy_error(const KvPolicy& policy) {
   if (policy.recent < 1 || policy.recent > kMaxRecentGroups) {
     return outside("recent", policy.recent, "between 1 and 16384 (groups of 64 tokens)");
   }
+  if (std::string error = section_error(policy); !error.empty()) {
+    return error;
+  }
   return rule_error(policy);
 }
 
@@ -356,6 +390,8 @@ std::span<const KvPreset> kv_presets() {
       uniform_kv(kKvK8V2),
       uniform_kv(kKvK4V4),
       uniform_kv(kKvK4V2),
+      uniform_kv(kKvK4V4R),
+      uniform_kv(kKvK4V2R),
       uniform_kv(kKvS50),
       uniform_kv(kKvS70),
       uniform_kv(kKvS50K8V8),
@@ -378,6 +414,8 @@ std::span<const KvPreset> kv_presets() {
       {"keyformer", keyformer()},
       {"zigzagkv", zigzagkv()},
       {"lazyeviction", lazyeviction()},
+      {"kvzip-50", kvzip(0.5f)},
+      {"kvzip-25", kvzip(0.25f)},
       {"streaming", pruning(KvScorer::none, 0.25f)},
   };
   return kPresets;

@@ -51,6 +51,10 @@ struct KvPolicy {
   // (0, 1]: the forgetting factor of the scorer `a2sf`. The paper searches it for each model.
   float score_decay = 0.99f;
   KvKeyScore key_score = KvKeyScore::magnitude;
+  // Tokens of a section, for the scorer `replay`. Sections are cut at fixed positions from the
+  // first token on. Each is compressed by itself, once its last token is stored and the model has
+  // repeated it.
+  int32_t section = 512;
 
   // ---- allocator, with rules that divide a budget (KvBudget is not this, but pages for planning)
   KvAllocator allocator = KvAllocator::uniform;
@@ -94,6 +98,12 @@ struct KvPolicy {
   // Returns: true if keys are pruned after they were stored, so that later queries can influence
   // it.
   constexpr bool prunes_keys() const { return has_low_tier() && low.key_keep < KvFormat::kKeepAll; }
+  // Returns: true if the policy compresses section after section, each after its replay. What is
+  // kept of a section then depends on the tokens up to its end alone, and can be shared.
+  constexpr bool replays() const { return is_lossy() && scorer == KvScorer::replay; }
+  // Returns: true if the policy compresses a sequence by scores of its own queries, whose
+  // compressed tokens cannot be shared.
+  constexpr bool is_private() const { return is_lossy() && !replays(); }
   // Returns: true if tokens need token scores: a position each, and a score if there is a scorer.
   constexpr bool needs_token_scores() const { return is_lossy(); }
 
@@ -108,7 +118,7 @@ struct KvPolicy {
     if (key_score == KvKeyScore::output_aware) {
       own = kKvGroup + prompt_tokens % kKvGroup;
     }
-    if (is_lossy() && scorer != KvScorer::none) {
+    if (is_private() && scorer != KvScorer::none) {
       own = score_window == 0 ? prompt_tokens : score_window > own ? score_window : own;
     }
     return own < prompt_tokens ? prompt_tokens - own : 0;
@@ -120,6 +130,7 @@ struct KvPolicy {
 inline constexpr int32_t kMaxScorePool = 63;
 inline constexpr int32_t kMaxScoreWindow = 1 << 20;
 inline constexpr int32_t kMaxRecentGroups = 1 << 14;
+inline constexpr int32_t kMaxSection = 1 << 12;
 
 // Returns: empty if `policy` is valid, else a message that names the field.
 std::string policy_error(const KvPolicy& policy);

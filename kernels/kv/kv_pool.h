@@ -37,7 +37,7 @@ struct KvPool {
   // Prefix blocks: runs of tokens in all layers and KV heads. They outlive the sequence that
   // computed them, and other sequences can begin with them. The host identifies a block by its
   // handle, an index into this table: [prefix_blocks, layers, kv_heads, prefix_block_pages], with
-  // kNoPage after the last page.
+  // kNoPage after the last page. Rows of a compressed section have different numbers of pages.
   int32_t* prefix_block_tables = nullptr;
   int32_t prefix_blocks = 0;
   int32_t prefix_block_pages = 0;  // pages per head in the format with the most bytes per token
@@ -68,7 +68,17 @@ inline void check_prefix_block(const KvPool& pool, int32_t handle, uint8_t tier)
 // A prefix block and its format.
 struct PrefixBlock {
   int32_t handle = 0;
-  uint8_t tier = 0;  // index into KvPagesView::layouts
+  uint8_t tier = 0;      // index into KvPagesView::layouts
+  bool section = false;  // a compressed section, see KvShare::section
+
+  // Returns: pages of a row. table: the row's in the pool, see KvPool::prefix_block_table.
+  constexpr int32_t pages_of(const KvPool& pool, const int32_t* table) const {
+    int32_t count = section ? 0 : pool.prefix_block_pages_of(tier);
+    while (section && count < pool.prefix_block_pages && table[count] != kNoPage) {
+      ++count;
+    }
+    return count;
+  }
 };
 
 // Argument of kv_share: make a prefix block from the high tier of every page-table row of `slot`,
@@ -78,7 +88,23 @@ struct KvShare {
   uint8_t tier = 0;    // format of the slot's high tier: index into KvPagesView::layouts
   int32_t first = 0;   // a multiple of prefix_block_tokens
   int32_t handle = 0;  // target prefix block, without pages
+  // True: the block is the compressed section at the end of each row. Rows hold different numbers
+  // of its pages, none perhaps: full ones, whose tokens have positions from `first` on.
+  bool section = false;
 };
+
+// Returns: place of the first page of a compressed section that is at the end of a row.
+// high: tokens of the row, all of them in full pages.
+constexpr int32_t first_page_of_section(const KvPagesView& pages, const KvShare& share, int64_t row,
+                                        int32_t high) {
+  const int32_t capacity = pages.layouts[share.tier].capacity;
+  const KvTokenScore* token_scores = pages.token_score_row(row);
+  int32_t page = high / capacity;
+  while (page > 0 && token_scores[(page - 1) * capacity].position >= share.first) {
+    --page;
+  }
+  return page;
+}
 
 // Argument of kv_attach: let `slot`, which has no tokens, begin with these prefix blocks in order
 // of position. Blocks of tiers.high go into its high tier, the others into its low tier.

@@ -7,6 +7,7 @@
 #include "kernels/kv/scorers/mean.h"
 #include "kernels/kv/scorers/none.h"
 #include "kernels/kv/scorers/recurrence.h"
+#include "kernels/kv/scorers/replay.h"
 #include "kernels/kv/scorers/scissorhands.h"
 #include "kernels/kv/scorers/squares.h"
 #include "kernels/kv/scorers/sum.h"
@@ -22,12 +23,13 @@ namespace tessera {
 //   add_head(sum, weight, factor, even)  Returns: sum plus the contribution of one query head. Its
 //                                        attention to the token is a = weight * factor. even: 1 /
 //                                        (number of tokens that the query attends to). V is one
-//                                        float or a vector of them, with fma, at_least, + and *.
+//                                        float or a vector of them, with fma, at_least, max, +, *.
 //   share(heads)                         factor of the sum over the query heads of a KV head
 //   kDecays                              true: each scored query first multiplies the token's
 //                                        score by KvPolicy::score_decay
 //   kMeanOverQueries                     true: the significance is the score over the number of
 //                                        scored queries after the token
+//   kMaxOverHeads                        true: add_head takes a maximum, not a sum
 //   kHasState                            true: the score has the bits of a state, not a sum. The
 //                                        type then also has, with ages in positions after the
 //                                        token's own:
@@ -48,7 +50,8 @@ namespace tessera {
   SCORER(scissorhands, ScissorhandsScorer) \
   SCORER(a2sf, A2sfScorer)                 \
   SCORER(recurrence, RecurrenceScorer)     \
-  SCORER(keyformer, KeyformerScorer)
+  SCORER(keyformer, KeyformerScorer)       \
+  SCORER(replay, ReplayScorer)
 
 enum class KvScorer : uint8_t {
 #define TESSERA_SCORER(name, Type) name,
@@ -106,6 +109,9 @@ struct ScorerFloat {
   }
   static constexpr ScorerFloat at_least(ScorerFloat a, ScorerFloat b) {
     return {a.value >= b.value ? 1.0f : 0.0f};
+  }
+  static constexpr ScorerFloat max(ScorerFloat a, ScorerFloat b) {
+    return {a.value > b.value ? a.value : b.value};
   }
   friend constexpr ScorerFloat operator+(ScorerFloat a, ScorerFloat b) {
     return {a.value + b.value};

@@ -19,6 +19,9 @@ inline void check_compression(const KvPool& pool, const KvCompression& sequence)
                 "kv_compress: too few token scores");
   TESSERA_CHECK(sequence.policy.key_score == KvKeyScore::magnitude || pages.query_sums != nullptr,
                 "kv_compress: no sums of queries");
+  TESSERA_CHECK(sequence.forgotten % kKvGroup == 0 &&
+                    (sequence.forgotten == 0 || sequence.tokens % kKvGroup == 0),
+                "kv_compress: whole groups are forgotten, behind whole groups");
   const KvPageLayout& high = pages.layouts[sequence.tiers.high];
   const KvPageLayout& low = pages.layouts[sequence.tiers.low];
   TESSERA_CHECK(high.format == sequence.policy.high && low.format == sequence.policy.low,

@@ -46,13 +46,14 @@ struct LinearArgs {
   std::span<std::byte> scratch;  // for activations: Backend::linear_scratch_bytes(tokens, cols)
 };
 
-// Rotates q and k in place. The pairs are (i, i + head_dim / 2), as in Hugging Face's layout.
+// Rotates q and k in place. The pairs are (i, i + rotary_dim / 2), as in Hugging Face's layout.
 struct RopeArgs {
   MatrixView<float> heads;             // [tokens, heads * head_dim]
   std::span<const int32_t> positions;  // [tokens]
-  const float* cos = nullptr;          // [max_positions, head_dim / 2]
-  const float* sin = nullptr;          // [max_positions, head_dim / 2]
+  const float* cos = nullptr;          // [max_positions, rotary_dim / 2]
+  const float* sin = nullptr;          // [max_positions, rotary_dim / 2]
   int32_t head_dim = 0;
+  int32_t rotary_dim = 0;  // the first elements of a head, which are rotated; even, <= head_dim
 };
 
 // The function of the gate. gelu is exact (erf), gelu_tanh its approximation by tanh.

@@ -39,6 +39,7 @@ struct ConfigRules {
   const char* text_config = nullptr;
   bool attention_bias = false;  // knows the field attention_bias
   bool mlp_bias = false;        // knows the field mlp_bias
+  bool partial_rotary = false;  // knows the field partial_rotary_factor
   // Reads the fields that this architecture alone has. Null: none.
   void (*read_own_fields)(JsonFields&, ModelConfig&) = nullptr;
 };
@@ -47,6 +48,7 @@ struct ConfigRules {
 struct GgufRules {
   const char* name = nullptr;      // in the key general.architecture; null: none
   bool interleaves_heads = false;  // rows of q and k: see StoredTensor::interleaved_rows
+  bool experts = false;            // the key expert_count is there
 };
 
 // One line of the table of architectures: everything in which a decoder differs from the others.
@@ -68,9 +70,10 @@ std::span<const Architecture> supported_architectures();
 // Returns: the architecture of that name, not owned; null if it is not supported.
 const Architecture* find_architecture(std::string_view name);
 
-// Returns: the architecture that GGUF files call `name`. "llama" is Llama, or Mistral if there is a
-// sliding window. Not owned; null if it is not supported.
-const Architecture* find_gguf_architecture(std::string_view name, bool sliding_window);
+// Returns: the architecture that GGUF files call `name`. "llama" is Llama, or Mixtral if there are
+// experts, or else Mistral if there is a sliding window. Not owned; null if it is not supported.
+const Architecture* find_gguf_architecture(std::string_view name, bool experts,
+                                           bool sliding_window);
 
 // Requires: config.architecture is supported, as in every config that parse_model_config returns.
 const Architecture& architecture_of(const ModelConfig& config);

@@ -37,19 +37,19 @@ inline void read_qwen3_moe(JsonFields& fields, ModelConfig& config) {
 
 // clang-format off
 inline constexpr auto kMixtralExperts = std::to_array<TensorRule>({
-    {"model.layers.{layer}.post_attention_layernorm.weight",             nullptr, ffn_norm, hidden,  nullptr, none, nullptr},
-    {"model.layers.{layer}.block_sparse_moe.gate.weight",                nullptr, router,   experts, hidden,  none, nullptr},
-    {"model.layers.{layer}.block_sparse_moe.experts.{expert}.w1.weight", nullptr, gate_up,  ffn,     hidden,  none, nullptr},
-    {"model.layers.{layer}.block_sparse_moe.experts.{expert}.w3.weight", nullptr, gate_up,  ffn,     hidden,  none, nullptr},
-    {"model.layers.{layer}.block_sparse_moe.experts.{expert}.w2.weight", nullptr, down,     hidden,  ffn,     none, nullptr},
+    {"model.layers.{layer}.post_attention_layernorm.weight",             "blk.{layer}.ffn_norm.weight",      ffn_norm, hidden,  nullptr, none, nullptr},
+    {"model.layers.{layer}.block_sparse_moe.gate.weight",                "blk.{layer}.ffn_gate_inp.weight",  router,   experts, hidden,  none, nullptr},
+    {"model.layers.{layer}.block_sparse_moe.experts.{expert}.w1.weight", "blk.{layer}.ffn_gate_exps.weight", gate_up,  ffn,     hidden,  none, nullptr},
+    {"model.layers.{layer}.block_sparse_moe.experts.{expert}.w3.weight", "blk.{layer}.ffn_up_exps.weight",   gate_up,  ffn,     hidden,  none, nullptr},
+    {"model.layers.{layer}.block_sparse_moe.experts.{expert}.w2.weight", "blk.{layer}.ffn_down_exps.weight", down,     hidden,  ffn,     none, nullptr},
 });
 
 inline constexpr auto kQwen3Experts = std::to_array<TensorRule>({
-    {"model.layers.{layer}.post_attention_layernorm.weight",             nullptr, ffn_norm, hidden,  nullptr, none, nullptr},
-    {"model.layers.{layer}.mlp.gate.weight",                             nullptr, router,   experts, hidden,  none, nullptr},
-    {"model.layers.{layer}.mlp.experts.{expert}.gate_proj.weight",       nullptr, gate_up,  ffn,     hidden,  none, nullptr},
-    {"model.layers.{layer}.mlp.experts.{expert}.up_proj.weight",         nullptr, gate_up,  ffn,     hidden,  none, nullptr},
-    {"model.layers.{layer}.mlp.experts.{expert}.down_proj.weight",       nullptr, down,     hidden,  ffn,     none, nullptr},
+    {"model.layers.{layer}.post_attention_layernorm.weight",             "blk.{layer}.ffn_norm.weight",      ffn_norm, hidden,  nullptr, none, nullptr},
+    {"model.layers.{layer}.mlp.gate.weight",                             "blk.{layer}.ffn_gate_inp.weight",  router,   experts, hidden,  none, nullptr},
+    {"model.layers.{layer}.mlp.experts.{expert}.gate_proj.weight",       "blk.{layer}.ffn_gate_exps.weight", gate_up,  ffn,     hidden,  none, nullptr},
+    {"model.layers.{layer}.mlp.experts.{expert}.up_proj.weight",         "blk.{layer}.ffn_up_exps.weight",   gate_up,  ffn,     hidden,  none, nullptr},
+    {"model.layers.{layer}.mlp.experts.{expert}.down_proj.weight",       "blk.{layer}.ffn_down_exps.weight", down,     hidden,  ffn,     none, nullptr},
 });
 // clang-format on
 
@@ -60,15 +60,16 @@ inline constexpr auto kQwen3MoeTensors =
            joined(kQwen3Norms, kAttentionBiases));
 
 // A Mistral with a mixture of experts.
-inline constexpr Architecture kMixtral{.name = "MixtralForCausalLM",
-                                       .attention = attend,
-                                       .feed_forward = expert_feed_forward,
-                                       .tensors = kMixtralTensors,
-                                       .config = {.default_kv_heads = 8,
-                                                  .sliding_window = SlidingWindowRule::field,
-                                                  .default_rope_theta = 1e6f,
-                                                  .read_own_fields = read_mixtral},
-                                       .gguf = {}};
+inline constexpr Architecture kMixtral{
+    .name = "MixtralForCausalLM",
+    .attention = attend,
+    .feed_forward = expert_feed_forward,
+    .tensors = kMixtralTensors,
+    .config = {.default_kv_heads = 8,
+               .sliding_window = SlidingWindowRule::field,
+               .default_rope_theta = 1e6f,
+               .read_own_fields = read_mixtral},
+    .gguf = {.name = "llama", .interleaves_heads = true, .experts = true}};
 
 // A Qwen3 with a mixture of experts.
 inline constexpr Architecture kQwen3Moe{.name = "Qwen3MoeForCausalLM",
@@ -79,6 +80,6 @@ inline constexpr Architecture kQwen3Moe{.name = "Qwen3MoeForCausalLM",
                                                    .sliding_window = SlidingWindowRule::switched,
                                                    .attention_bias = true,
                                                    .read_own_fields = read_qwen3_moe},
-                                        .gguf = {}};
+                                        .gguf = {.name = "qwen3moe", .experts = true}};
 
 }  // namespace tessera::architectures

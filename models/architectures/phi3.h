@@ -32,11 +32,12 @@ inline constexpr auto kPhi3Tensors = joined(kOuterTensors, std::to_array<TensorR
 // clang-format on
 
 // A Llama whose q, k and v are one tensor, and gate and up another.
-inline constexpr Architecture kPhi3{.name = "Phi3ForCausalLM",
-                                    .attention = attend,
-                                    .feed_forward = dense_feed_forward,
-                                    .tensors = kPhi3Tensors,
-                                    .config = {.sliding_window = SlidingWindowRule::field},
-                                    .gguf = {}};
+inline constexpr Architecture kPhi3{
+    .name = "Phi3ForCausalLM",
+    .attention = attend,
+    .feed_forward = dense_feed_forward,
+    .tensors = kPhi3Tensors,
+    .config = {.sliding_window = SlidingWindowRule::field, .partial_rotary = true},
+    .gguf = {}};
 
 }  // namespace tessera::architectures

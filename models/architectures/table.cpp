@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "kernels/check.h"
 #include "models/architectures/architecture.h"
@@ -34,12 +35,16 @@ const Architecture* find_architecture(std::string_view name) {
   return found == std::end(kTable) ? nullptr : found;
 }
 
-const Architecture* find_gguf_architecture(std::string_view name, bool sliding_window) {
+const Architecture* find_gguf_architecture(std::string_view name, bool experts,
+                                           bool sliding_window) {
+  const auto fits = [&](const Architecture& one) {
+    const bool windowed = one.config.sliding_window == SlidingWindowRule::field;
+    return std::pair(one.gguf.experts == experts, windowed == sliding_window);
+  };
   const Architecture* found = nullptr;
   for (const Architecture& one : kTable) {
-    const bool windowed = one.config.sliding_window == SlidingWindowRule::field;
     if (one.gguf.name == nullptr || one.gguf.name != name) continue;
-    if (found == nullptr || windowed == sliding_window) found = &one;
+    if (found == nullptr || fits(one) > fits(*found)) found = &one;
   }
   return found;
 }

@@ -39,8 +39,10 @@ struct TensorRule {
   // The tensor's name. "{layer}" and "{expert}" are indices. Without "{layer}" there is one tensor
   // in the model, and without "{expert}" one in the layer.
   const char* pattern;
-  const char* gguf_pattern;  // the name in a GGUF file; null: GGUF files have no such model
-  WeightSlot slot;           // tensors of one slot follow each other, and are stacked in that order
+  // The name in a GGUF file, without "{expert}": one tensor there has all experts of a layer, of
+  // [experts, rows, cols]. Null: GGUF files have no such model.
+  const char* gguf_pattern;
+  WeightSlot slot;  // tensors of one slot follow each other, and are stacked in that order
   int64_t (*rows)(const ModelConfig&);
   int64_t (*cols)(const ModelConfig&);  // null: the tensor is a vector
   ShardAxis split;

@@ -22,8 +22,12 @@ constexpr char kRopeFactors[] = "rope_freqs.weight";
 absl::StatusOr<const Architecture*> read_architecture(JsonFields& fields) {
   const std::string name = fields.text("general.architecture");
   TESSERA_RETURN_IF_ERROR(fields.status());
+  // Writers of files without experts may give a count of 0.
+  const std::string count = name + ".expert_count";
+  const bool experts = fields.integer_or(count.c_str(), 0, 0, kMaxExperts) > 0;
+  TESSERA_RETURN_IF_ERROR(fields.status());
   const bool windowed = fields.has((name + ".attention.sliding_window").c_str());
-  if (const Architecture* found = find_gguf_architecture(name, windowed)) return found;
+  if (const Architecture* found = find_gguf_architecture(name, experts, windowed)) return found;
   std::set<std::string> known;
   for (const Architecture& one : supported_architectures()) {
     if (one.gguf.name != nullptr) known.insert(one.gguf.name);
@@ -48,6 +52,7 @@ class ConfigReader {
     TESSERA_RETURN_IF_ERROR(refuse_what_we_lack());
     TESSERA_RETURN_IF_ERROR(read_vocabulary());
     TESSERA_RETURN_IF_ERROR(read_shape());
+    TESSERA_RETURN_IF_ERROR(read_experts());
     TESSERA_RETURN_IF_ERROR(read_rope());
     TESSERA_RETURN_IF_ERROR(read_rope_factors());
     TESSERA_RETURN_IF_ERROR(read_token_ids());
@@ -80,9 +85,28 @@ class ConfigReader {
           "attention.sliding_window_pattern", "attention.key_length_mla"}) {
       if (fields_.has(key(rest).c_str())) return unsupported(key(rest));
     }
-    if (fields_.integer_or(key("expert_count").c_str(), 0, 0, kMaxWidth) > 0) {
-      return unsupported(key("expert_count"));
+    return fields_.status();
+  }
+
+  absl::Status read_experts() {
+    const int32_t experts = fields_.integer_or(key("expert_count").c_str(), 0, 0, kMaxExperts);
+    TESSERA_RETURN_IF_ERROR(fields_.status());
+    if (!architecture_.gguf.experts) {
+      return experts == 0 ? absl::OkStatus() : unsupported(key("expert_count"));
     }
+    for (const char* rest :
+         {"expert_shared_count", "expert_shared_feed_forward_length", "expert_group_count",
+          "expert_weights_scale", "leading_dense_block_count", "interleave_moe_layer_step"}) {
+      if (fields_.has(key(rest).c_str())) return unsupported(key(rest));
+    }
+    constexpr int32_t kSoftmax = 1;
+    if (fields_.integer_or(key("expert_gating_func").c_str(), kSoftmax, 0, 100) != kSoftmax) {
+      return unsupported(key("expert_gating_func"));
+    }
+    config_.experts = config_.own_experts = integer("expert_count", kMaxExperts);
+    config_.chosen_experts = integer("expert_used_count", std::max(config_.experts, 1));
+    config_.normalise_experts = fields_.boolean_or(key("expert_weights_norm").c_str(), true);
+    config_.ffn = integer_or("expert_feed_forward_length", config_.ffn, kMaxWidth);
     return fields_.status();
   }
 

@@ -1,6 +1,7 @@
 #include "models/gguf/tensor_names.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
@@ -9,18 +10,34 @@ namespace tessera {
 namespace {
 
 constexpr char kLayer[] = "{layer}";
+constexpr std::string_view kExperts = "experts.";
 
 using Pattern = const char* TensorRule::*;
 
-// Replaces the first number in a name by {layer}; `layer` receives it. A name without a number is
-// its own pattern.
-std::string pattern_of(const std::string& name, std::string& layer) {
-  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  const auto begin = std::find_if(name.begin(), name.end(), is_digit);
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+// Replaces the first number at or behind `from` by an index such as {layer}.
+// Returns: the number; empty if there is none.
+std::string replace_number(std::string& name, size_t from, const char* index) {
+  const auto begin =
+      std::find_if(name.begin() + static_cast<std::ptrdiff_t>(from), name.end(), is_digit);
   const auto end = std::find_if_not(begin, name.end(), is_digit);
-  layer.assign(begin, end);
-  if (layer.empty()) return name;
-  return std::string(name.begin(), begin) + kLayer + std::string(end, name.end());
+  std::string number(begin, end);
+  if (!number.empty()) name.replace(begin, end, index);
+  return number;
+}
+
+// Replaces the numbers of layer and expert by {layer} and {expert}; `layer` receives the former.
+std::string pattern_of(std::string name, std::string& layer) {
+  layer = replace_number(name, 0, kLayer);
+  const size_t found = name.find(kExperts);
+  const size_t expert = found + kExperts.size();
+  if (found != std::string::npos && expert < name.size() && is_digit(name[expert])) {
+    replace_number(name, expert, kExpertIndex);
+  }
+  return name;
 }
 
 std::string translated(const std::string& name, const Architecture& architecture, Pattern from,
@@ -28,6 +45,7 @@ std::string translated(const std::string& name, const Architecture& architecture
   std::string layer;
   const std::string pattern = pattern_of(name, layer);
   for (const TensorRule& rule : architecture.tensors) {
+    if (rule.*from == nullptr || rule.*to == nullptr) continue;
     if (pattern == rule.*from) return absl::StrReplaceAll(rule.*to, {{kLayer, layer}});
   }
   return name;

@@ -36,6 +36,16 @@ std::string Detokenizer::push(int32_t id) {
   return printable;
 }
 
+std::string Detokenizer::text_of(const Tokenizer& tokenizer, std::span<const int32_t> ids,
+                                 Options options) {
+  Detokenizer detokenizer(tokenizer, std::move(options));
+  std::string text;
+  for (const int32_t id : ids) {
+    text += detokenizer.push(id);
+  }
+  return text + detokenizer.finish();
+}
+
 std::string Detokenizer::finish() {
   return std::exchange(pending_, {}).empty() ? std::string() : std::string(kReplacementCharacter);
 }

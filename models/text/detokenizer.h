@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,10 @@ class Detokenizer {
 
   // Returns: U+FFFD if an unfinished character is held back, else nothing. Call once, at the end.
   std::string finish();
+
+  // Returns: the text of all ids.
+  static std::string text_of(const Tokenizer& tokenizer, std::span<const int32_t> ids,
+                             Options options);
 
  private:
   const Tokenizer& tokenizer_;

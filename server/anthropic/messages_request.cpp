@@ -261,7 +261,7 @@ absl::StatusOr<Conversation> read_conversation(BodyFields& fields, std::string_v
 
 void read_stop_sequences(BodyFields& fields, GenerateRequest& out) {
   fields.texts("stop_sequences", out.stop);
-  if (const std::optional<std::string> error = stop_error(out.stop, kHttpStops)) {
+  if (const std::optional<std::string> error = stop_error(out.stop, kStopLimits)) {
     fields.refuse("stop_sequences", *error);
   }
 }

@@ -28,6 +28,8 @@ class AnswerReader {
   void push(std::string_view text, bool end, AnswerPart& out);
 
   bool has_calls() const { return tools_ != nullptr && tools_->begun() > 0; }
+  // True inside of a thought.
+  bool thinking() const { return thoughts_ && thoughts_->thinking(); }
   // True if the answer has all calls that it may have.
   bool complete() const { return one_call_ && tools_ != nullptr && tools_->ended() > 0; }
 

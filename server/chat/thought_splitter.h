@@ -16,6 +16,9 @@ class ThoughtSplitter {
   // Returns: text after the thought.
   std::string push(std::string_view text, bool end, std::string& reasoning);
 
+  // True inside of a thought.
+  bool thinking() const { return place_ == Place::thought; }
+
  private:
   enum class Place : uint8_t { first, thought, after, answer };
 

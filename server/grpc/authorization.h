@@ -1,7 +1,6 @@
 #pragma once
 
 #include <grpcpp/server_context.h>
-#include <grpcpp/support/server_interceptor.h>
 
 #include <memory>
 #include <string_view>
@@ -20,10 +19,5 @@ absl::StatusOr<std::shared_ptr<const Caller>> authorize(const ApiKeys& keys,
 
 // Returns: the value of a call's metadata; empty without.
 std::string_view metadata_of(const grpc::ServerContextBase& context, const char* name);
-
-// Returns: an interceptor for reflection, which gRPC answers itself. It cancels reflection calls
-// without a valid key. `keys` must outlive the server.
-std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> guard_reflection(
-    const ApiKeys& keys);
 
 }  // namespace tessera

@@ -11,9 +11,11 @@
 #include "absl/strings/str_cat.h"
 #include "engine/retry_after.h"
 #include "models/status_macros.h"
+#include "models/text/detokenizer.h"
 #include "server/grpc/authorization.h"
 #include "server/grpc/kv_options.h"
 #include "server/seconds.h"
+#include "server/served_model.h"
 
 namespace tessera {
 namespace {
@@ -75,17 +77,18 @@ struct GenerateCall::Sequence final : EventSink {
     coming.token = token;
     call.add(*this, std::exchange(coming, {}));
   }
-  void on_finish(const tessera::Finish& how) override { call.end(*this, how); }
+  void on_finish(const tessera::Finish& how) override { call.add_end(*this, how); }
 
   GenerateCall& call;
   const int32_t index;
   SeenToken coming;  // engine thread only
 
   // Only the owner of the writing side uses these.
-  std::optional<Generation> generation;
+  std::optional<AnswerFields> answer;
   std::vector<SeenToken> taken_prompt;
   std::vector<SeenToken> taken;
   std::optional<tessera::Finish> taken_finish;
+  std::vector<v1::GenerateResponse> held;  // with best_of
 
   // Guarded by the call's mutex.
   std::deque<SeenToken> prompt;
@@ -133,13 +136,18 @@ GenerateCall::~GenerateCall() = default;
 
 absl::Status GenerateCall::begin(const v1::GenerateRequest& request) {
   TESSERA_ASSIGN_OR_RETURN(GenerateCallRequest parsed, parse_generate_request(request));
+  TESSERA_RETURN_IF_ERROR(check_model(shared_.service, parsed.model));
   TESSERA_ASSIGN_OR_RETURN(
       name_, shared_.calls.add(caller_->tenant_id, request.request_id(), weak_from_this()));
   parsed.generate.deadline = deadline_of(context_);
   TESSERA_ASSIGN_OR_RETURN(parsed.generate.queue_timeout, queue_timeout_of(context_));
   parsed.generate.caller = caller_;
   parsed.generate.record = record_;
-  parsed.generate.streamed = true;
+  parsed.generate.streamed = parsed.best_of == parsed.n;
+  if (parsed.tools) {
+    TESSERA_ASSIGN_OR_RETURN(notation_,
+                             shared_.service.prepare_chat(*parsed.tools, parsed.generate));
+  }
   if (parsed.generate.grammar) {
     compile(std::move(parsed));
     return absl::OkStatus();
@@ -165,28 +173,52 @@ void GenerateCall::compile(GenerateCallRequest parsed) {
 }
 
 absl::Status GenerateCall::submit(GenerateCallRequest parsed) {
-  const bool shows_prompt = parsed.generate.sampling.prompt_logprobs.has_value();
   std::vector<std::shared_ptr<EventSink>> sinks;
-  for (int32_t i = 0; i < parsed.n; ++i) {
+  for (int32_t i = 0; i < parsed.best_of; ++i) {
     sequences_.push_back(std::make_unique<Sequence>(*this, i));
     sinks.emplace_back(shared_from_this(), sequences_.back().get());
   }
+  best_ = parsed.best_of > parsed.n ? static_cast<std::size_t>(parsed.n) : 0;
+  const bool echo_ids =
+      parsed.generate.echo && std::holds_alternative<std::vector<int32_t>>(parsed.generate.prompt);
+  const bool keep_special = parsed.generate.keep_special;
+  std::string echo;
+  if (parsed.generate.echo && !echo_ids) {
+    echo = std::get<std::string>(parsed.generate.prompt);
+  }
   TESSERA_ASSIGN_OR_RETURN(Accepted accepted,
                            shared_.service.generate(std::move(parsed.generate), std::move(sinks)));
+  if (echo_ids) {
+    echo = Detokenizer::text_of(shared_.service.tokenizer(), accepted.prompt,
+                                {.keep_special = keep_special});
+  }
+  accept(parsed, std::move(accepted), std::move(echo));
+  return absl::OkStatus();
+}
+
+void GenerateCall::accept(const GenerateCallRequest& parsed, Accepted accepted, std::string echo) {
+  const auto text = std::make_shared<const std::string>(std::move(echo));
   room_ = std::move(accepted.room);
+  if (notation_) {
+    notation_->open_thought = accepted.open_thought;
+  }
   std::unique_lock lock(mutex_);
   for (std::size_t i = 0; i < sequences_.size(); ++i) {
     Sequence& sequence = *sequences_[i];
     ids_.push_back(accepted.generations[i].id);
-    sequence.generation.emplace(std::move(accepted.generations[i]));
-    if (shows_prompt) {
+    sequence.answer.emplace(AnswerFields::Args{.service = shared_.service,
+                                               .generation = std::move(accepted.generations[i]),
+                                               .notation = notation_,
+                                               .reasoning = parsed.reasoning,
+                                               .logprobs = parsed.logprobs,
+                                               .echo = text});
+    if (parsed.prompt_logprobs) {
       sequence.prompt.insert(sequence.prompt.begin(), {.token = accepted.prompt.front()});
     }
   }
   if (cancelled_) {
     cancel(std::move(lock));
   }
-  return absl::OkStatus();
 }
 
 // Requires: `lock` holds mutex_.
@@ -225,7 +257,7 @@ void GenerateCall::add(Sequence& sequence, SeenToken token) {
   wake(std::move(lock));
 }
 
-void GenerateCall::end(Sequence& sequence, const tessera::Finish& finish) {
+void GenerateCall::add_end(Sequence& sequence, const tessera::Finish& finish) {
   std::unique_lock lock(mutex_);
   sequence.finish = finish;
   wake(std::move(lock));
@@ -241,11 +273,12 @@ void GenerateCall::wake(std::unique_lock<std::mutex> lock) {
 
 // ---- writing side
 
-// A sequence with new events, or the reason why the stream ends early. Neither: there are no new
-// events, and the writing side has no owner any more.
+// A sequence with new events, or the reason why the stream ends early, or that the next message
+// stands in chosen_. None: there are no new events, and the writing side has no owner any more.
 struct GenerateCall::Taken {
   Sequence* sequence = nullptr;
   absl::Status broken;
+  bool chosen = false;
 };
 
 GenerateCall::Taken GenerateCall::take() {
@@ -258,9 +291,15 @@ GenerateCall::Taken GenerateCall::take() {
             .broken = absl::ResourceExhaustedError(absl::StrCat(
                 "the client reads too slowly: ", pending_tokens_, " tokens wait for it"))};
   }
+  if (!chosen_.empty()) {
+    return {.sequence = nullptr, .broken = absl::OkStatus(), .chosen = true};
+  }
   for (std::size_t i = 0; i < sequences_.size(); ++i) {
     Sequence& sequence = *sequences_[next_];
     next_ = (next_ + 1) % sequences_.size();
+    if (sequence.answer->has_echo()) {
+      return {.sequence = &sequence, .broken = absl::OkStatus()};
+    }
     take_from(sequence);
     if (!sequence.taken_prompt.empty() || !sequence.taken.empty() || sequence.taken_finish) {
       return {.sequence = &sequence, .broken = absl::OkStatus()};
@@ -286,61 +325,91 @@ void GenerateCall::take_from(Sequence& sequence) {
   }
 }
 
-// Builds response_ from the taken tokens. Returns: false if it has no tokens, for example because
-// the text has already ended at a stop string.
+// Builds response_ from a part of the echo, or from the taken tokens. Returns: false if it has
+// nothing, for example because the text has already ended at a stop string.
 bool GenerateCall::read_tokens(Sequence& sequence) {
-  const Tokenizer& tokenizer = shared_.service.tokenizer();
-  TextStream& text = sequence.generation->text;
+  AnswerFields& answer = *sequence.answer;
   response_.Clear();
   response_.set_request_id(name_);
   response_.set_index(sequence.index);
-  for (const SeenToken& token : sequence.taken_prompt) {
-    *response_.add_prompt() = to_wire(token, tokenizer);
+  if (answer.has_echo()) {
+    answer.add_echo(response_);
+    return true;
   }
-  for (const SeenToken& token : sequence.taken) {
-    if (text.stopped()) {
-      break;
-    }
-    response_.mutable_text()->append(text.push(token.token));
-    response_.add_token_ids(token.token);
-    if (token.logprob) {
-      *response_.add_logprobs() = to_wire(token, tokenizer);
-    }
-    usage_.set_completion_tokens(usage_.completion_tokens() + 1);
+  for (const SeenToken& token : std::exchange(sequence.taken_prompt, {})) {
+    *response_.add_prompt() = to_wire(token, shared_.service.tokenizer());
+  }
+  for (const SeenToken& token : std::exchange(sequence.taken, {})) {
+    answer.add(token, response_);
   }
   return response_.token_ids_size() > 0 || response_.prompt_size() > 0;
 }
 
 // Returns: false if there was nothing to write. The caller then still owns the writing side.
 bool GenerateCall::write(Sequence& sequence, bool any) {
-  if (!sequence.taken_finish) {
-    if (any) {
-      StartWrite(&response_);
+  const bool last = sequence.taken_finish.has_value();
+  if (last) {
+    if (const absl::Status status = end(sequence); !status.ok()) {
+      finish_early(status);
+      return true;
     }
-    return any;
+  } else if (!any) {
+    return false;
   }
-  const tessera::Finish finish = *std::exchange(sequence.taken_finish, std::nullopt);
-  if (!finish.status.ok()) {
-    finish_early(finish.status);
+  const bool all = ended_ == sequences_.size();
+  if (best_ == 0) {
+    send(all);
     return true;
   }
-  TextStream& text = sequence.generation->text;
-  response_.mutable_text()->append(text.finish());
-  response_.set_finish_reason(to_wire(text.stopped() ? FinishReason::stop : finish.reason));
+  sequence.held.push_back(std::move(response_));
+  if (all) {
+    choose_best();
+  }
+  return false;
+}
+
+// Adds the end of a sequence to response_, and to the usage.
+// Errors: those of the engine.
+absl::Status GenerateCall::end(Sequence& sequence) {
+  const tessera::Finish finish = *std::exchange(sequence.taken_finish, std::nullopt);
+  TESSERA_RETURN_IF_ERROR(finish.status);
+  sequence.answer->finish(finish.reason, response_);
   if (sequence.index == 0) {  // the prompt counts once
     usage_.set_prompt_tokens(finish.prompt_tokens);
     usage_.set_cached_tokens(finish.cached_tokens);
   }
+  usage_.set_completion_tokens(usage_.completion_tokens() + sequence.answer->tokens());
   kv_.add(finish.kv);
-  if (++ended_ < sequences_.size()) {
+  ++ended_;
+  return absl::OkStatus();
+}
+
+// Moves the messages of the most likely sequences to chosen_.
+void GenerateCall::choose_best() {
+  std::vector<Sequence*> order;
+  std::transform(sequences_.begin(), sequences_.end(), std::back_inserter(order),
+                 [](const std::unique_ptr<Sequence>& sequence) { return sequence.get(); });
+  std::stable_sort(order.begin(), order.end(), [](const Sequence* a, const Sequence* b) {
+    return a->answer->mean_logprob() > b->answer->mean_logprob();
+  });
+  for (std::size_t i = 0; i < best_; ++i) {
+    for (v1::GenerateResponse& message : order[i]->held) {
+      message.set_index(static_cast<int32_t>(i));
+      chosen_.push_back(std::move(message));
+    }
+  }
+}
+
+// Sends response_. `last`: it is the stream's last.
+void GenerateCall::send(bool last) {
+  if (!last) {
     StartWrite(&response_);
-    return true;
+    return;
   }
   *usage_.mutable_kv() = to_wire(kv_);
   *response_.mutable_usage() = usage_;
   shared_.calls.remove(caller_->tenant_id, name_);
   StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);
-  return true;
 }
 
 // Requires: the caller owns the writing side. Passes it on to the write that it starts, or releases
@@ -351,16 +420,12 @@ void GenerateCall::write_pending() {
     if (!taken.broken.ok()) {
       return finish_early(taken.broken);
     }
-    if (taken.sequence == nullptr) {
-      return;
+    if (taken.chosen) {
+      response_ = std::move(chosen_.front());
+      chosen_.pop_front();
+      return send(chosen_.empty());
     }
-    Sequence& sequence = *taken.sequence;
-    const bool was_stopped = sequence.generation->text.stopped();
-    const bool any = read_tokens(sequence);
-    if (!sequence.taken_finish && !was_stopped && sequence.generation->text.stopped()) {
-      shared_.service.stop(*sequence.generation);
-    }
-    if (write(sequence, any)) {
+    if (taken.sequence == nullptr || write(*taken.sequence, read_tokens(*taken.sequence))) {
       return;
     }
   }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "server/access_log.h"
+#include "server/grpc/answer_fields.h"
 #include "server/grpc/call_table.h"
 #include "server/grpc/stream_writer.h"
 #include "server/grpc/wire.h"
@@ -23,7 +25,8 @@ namespace tessera {
 // One Generate stream. The engine thread appends tokens. The owner of the stream's writing side
 // turns all pending tokens of one sequence into one message. This owner is the StreamWriter thread
 // if no write is in progress, and gRPC's thread after a write has completed. A client that reads
-// slowly gets fewer, larger messages, and does not slow down the engine.
+// slowly gets fewer, larger messages, and does not slow down the engine. With best_of above n the
+// messages are held until all sequences have ended.
 //
 // Destroyed when both gRPC and the engine have released it.
 class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>,
@@ -66,17 +69,21 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   absl::Status begin(const v1::GenerateRequest& request);
   void compile(GenerateCallRequest parsed);
   absl::Status submit(GenerateCallRequest parsed);
+  void accept(const GenerateCallRequest& parsed, Accepted accepted, std::string echo);
   void cancel(std::unique_lock<std::mutex> lock);
 
   void add_prompt(Sequence& sequence, SeenToken token);
   void add(Sequence& sequence, SeenToken token);
-  void end(Sequence& sequence, const tessera::Finish& finish);
+  void add_end(Sequence& sequence, const tessera::Finish& finish);
   void wake(std::unique_lock<std::mutex> lock);
 
   Taken take();
   void take_from(Sequence& sequence);
   bool read_tokens(Sequence& sequence);
   bool write(Sequence& sequence, bool any);
+  absl::Status end(Sequence& sequence);
+  void choose_best();
+  void send(bool last);
 
   void write_pending() override;
   void OnWriteDone(bool ok) override;
@@ -87,6 +94,8 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   grpc::ServerContextBase& context_;  // of the call; valid until OnDone
   const std::shared_ptr<RequestRecord> record_ = std::make_shared<RequestRecord>();
   std::shared_ptr<const Caller> caller_;
+  std::optional<AnswerNotation> notation_;  // of a chat
+  std::size_t best_ = 0;                    // sequences of which the messages are sent, if not all
   absl::StatusCode end_code_ = absl::StatusCode::kOk;  // only the writing side's owner
   std::shared_ptr<GenerateCall> self_;                 // keeps the call alive until OnDone
   std::string name_;
@@ -97,8 +106,9 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   v1::Usage usage_;
   KvReport kv_;  // of the finished sequences
   ByteBudget::Share room_;
-  std::size_t next_ = 0;   // sequence that is polled next
-  std::size_t ended_ = 0;  // sequences whose last message was written
+  std::size_t next_ = 0;                     // sequence that is polled next
+  std::size_t ended_ = 0;                    // sequences whose last message was made
+  std::deque<v1::GenerateResponse> chosen_;  // messages of the best sequences
 
   std::mutex mutex_;  // guards the fields below, and the pending events of the sequences
   std::vector<RequestId> ids_;

@@ -1,38 +1,34 @@
 #include "server/grpc/grpc_listener.h"
 
 #include <grpc/support/log.h>
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
-#include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/security/tls_certificate_provider.h>
 #include <grpcpp/security/tls_credentials_options.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
-#include <grpcpp/support/server_interceptor.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <spdlog/spdlog.h>
 
 #include <fstream>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "models/status_macros.h"
 #include "server/authority.h"
-#include "server/grpc/authorization.h"
 #include "server/grpc/connection_acceptor.h"
+#include "server/grpc/health_service.h"
 #include "server/grpc/inference_service.h"
+#include "server/grpc/reflection_service.h"
 
 namespace tessera {
 namespace {
-
-// Maximum number of synchronous threads. Only reflection uses them.
-constexpr int kMaxSynchronousThreads = 16;
 
 // Time for a client to begin HTTP/2, and TLS before it.
 constexpr int kHandshakeTime = 10'000;  // milliseconds
@@ -46,12 +42,10 @@ constexpr int kMaxMetadata = 16 << 10;
 // Time that a stopping server waits until complete answers are sent.
 constexpr std::chrono::milliseconds kFlushTime{500};
 
-// gRPC's health service, reflection and log are global to the process.
+// gRPC's log is global to the process.
 void set_up_process() {
   static std::once_flag once;
   std::call_once(once, [] {
-    grpc::EnableDefaultHealthCheckService(true);
-    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     gpr_set_log_function([](gpr_log_func_args* args) { spdlog::debug("grpc: {}", args->message); });
   });
 }
@@ -62,9 +56,7 @@ int milliseconds(std::chrono::milliseconds time) {
 
 void apply(const GrpcOptions& options, grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(options.max_message_bytes);
-  builder.SetResourceQuota(grpc::ResourceQuota("tessera")
-                               .SetMaxThreads(kMaxSynchronousThreads)
-                               .Resize(options.memory_bytes));
+  builder.SetResourceQuota(grpc::ResourceQuota("tessera").Resize(options.memory_bytes));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_streams);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadata);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTime);
@@ -120,6 +112,12 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> make_credentials(
   return grpc::experimental::TlsServerCredentials(tls);
 }
 
+std::set<std::string> service_names() {
+  return {v1::Inference::service_full_name(), grpc::health::v1::Health::service_full_name(),
+          grpc::reflection::v1::ServerReflection::service_full_name(),
+          grpc::reflection::v1alpha::ServerReflection::service_full_name()};
+}
+
 class Listener final : public GrpcListener {
  public:
   Listener(const GrpcOptions& options, Service& service, RequestWork work)
@@ -139,11 +137,9 @@ class Listener final : public GrpcListener {
     }
     auto accepted = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
-    builder.RegisterService(&inference_);
-    if (keys_.locked()) {
-      std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> guards;
-      guards.push_back(guard_reflection(keys_));
-      builder.experimental().SetInterceptorCreators(std::move(guards));
+    for (grpc::Service* registered : std::initializer_list<grpc::Service*>{
+             &inference_, &health_, &reflection_v1_, &reflection_v1alpha_}) {
+      builder.RegisterService(registered);
     }
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) {
@@ -151,13 +147,12 @@ class Listener final : public GrpcListener {
     }
     acceptor_ = *std::move(acceptor);
     acceptor_->start(std::move(accepted), options.max_connections);
-    server_->GetHealthCheckService()->SetServingStatus(v1::Inference::service_full_name(), true);
     return absl::OkStatus();
   }
 
   int32_t port() const override { return acceptor_->port(); }
 
-  void set_not_serving() override { server_->GetHealthCheckService()->SetServingStatus(false); }
+  void set_not_serving() override { health_.set_serving(false); }
 
   bool drain(std::chrono::milliseconds timeout) override {
     return inference_.calls().wait_until_none_is_open(timeout);
@@ -166,6 +161,7 @@ class Listener final : public GrpcListener {
   void stop() override {
     if (server_ != nullptr) {
       acceptor_->stop();
+      health_.stop();
       server_->Shutdown(std::chrono::system_clock::now() + kFlushTime);
       server_.reset();
     }
@@ -174,6 +170,10 @@ class Listener final : public GrpcListener {
  private:
   const ApiKeys keys_;
   InferenceService inference_;
+  HealthService health_{{v1::Inference::service_full_name()}};
+  const ServiceDescriber describer_{service_names(), keys_};
+  ReflectionV1 reflection_v1_{describer_};
+  ReflectionV1Alpha reflection_v1alpha_{describer_};
   std::unique_ptr<ConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
 };

@@ -32,8 +32,7 @@ struct GrpcOptions {
   std::chrono::milliseconds min_ping_interval{5'000};
 
   // Any of these keys authorizes a call, as metadata `authorization: Bearer KEY`. grpc.health.v1
-  // needs none. A call without a valid key gets UNAUTHENTICATED. A reflection call gets CANCELLED,
-  // because it cannot get another status.
+  // needs none. A call without a valid key gets UNAUTHENTICATED.
   ApiKeys api_keys{};
 
   std::string tls_certificate{};  // PEM files; both empty: plain HTTP/2

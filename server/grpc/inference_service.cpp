@@ -23,6 +23,11 @@ absl::Status tokenize(const Service& service, const v1::TokenizeRequest& request
   TESSERA_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
                            service.tokenize(call.prompt, call.options));
   response.mutable_ids()->Assign(ids.begin(), ids.end());
+  if (call.texts) {
+    for (const int32_t id : ids) {
+      response.add_texts(service.tokenizer().token_bytes(id, /*keep_special=*/true));
+    }
+  }
   return absl::OkStatus();
 }
 

@@ -7,6 +7,7 @@
 #include "kernels/check.h"
 #include "models/status_macros.h"
 #include "server/grammar/make_spec.h"
+#include "server/grpc/chat_message.h"
 #include "server/grpc/kv_options.h"
 #include "server/grpc/request_options.h"
 #include "server/request_limits.h"
@@ -14,27 +15,48 @@
 namespace tessera {
 namespace {
 
-Conversation parse_chat(const v1::Chat& message) {
-  Conversation chat;
-  chat.messages.reserve(static_cast<std::size_t>(message.messages_size()));
-  for (const v1::ChatMessage& turn : message.messages()) {
-    chat.messages.push_back({.role = turn.role(), .content = turn.content()});
-  }
-  return chat;
-}
-
-absl::StatusOr<Prompt> parse_prompt(const v1::GenerateRequest& message) {
+// Reads the prompt, and of a chat all that it says of its answer.
+absl::Status read_prompt(const v1::GenerateRequest& message, GenerateCallRequest& out) {
+  GenerateRequest& request = out.generate;
   switch (message.prompt_case()) {
     case v1::GenerateRequest::kText:
-      return message.text();
+      request.prompt = message.text();
+      return absl::OkStatus();
     case v1::GenerateRequest::kTokens:
-      return std::vector<int32_t>(message.tokens().ids().begin(), message.tokens().ids().end());
-    case v1::GenerateRequest::kChat:
-      return parse_chat(message.chat());
+      request.prompt =
+          std::vector<int32_t>(message.tokens().ids().begin(), message.tokens().ids().end());
+      return absl::OkStatus();
+    case v1::GenerateRequest::kChat: {
+      TESSERA_ASSIGN_OR_RETURN(ChatCall chat, parse_chat(message.chat()));
+      request.prompt = std::move(chat.conversation);
+      request.prompt_options.add_generation_prompt = chat.add_generation_prompt;
+      out.tools = std::move(chat.tools);
+      out.reasoning = chat.reasoning;
+      return message.echo() ? absl::InvalidArgumentError("echo is not available for a chat")
+                            : absl::OkStatus();
+    }
     case v1::GenerateRequest::PROMPT_NOT_SET:
       break;
   }
   return absl::InvalidArgumentError("prompt: one of text, tokens and chat is required");
+}
+
+absl::Status read_counts(const v1::GenerateRequest& message, GenerateCallRequest& out) {
+  out.n = message.has_n() ? message.n() : 1;
+  TESSERA_RETURN_IF_ERROR(check_option({"n", kSampleCount}, out.n));
+  out.best_of = message.has_best_of() ? message.best_of() : out.n;
+  TESSERA_RETURN_IF_ERROR(check_option({"best_of", kSampleCount}, out.best_of));
+  if (out.best_of < out.n) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("best_of is ", out.best_of, ", less than n, which is ", out.n));
+  }
+  std::optional<int32_t>& reported = out.generate.sampling.top_logprobs;
+  out.logprobs = reported.has_value();
+  out.prompt_logprobs = out.generate.sampling.prompt_logprobs.has_value();
+  if (out.best_of > out.n && !reported) {
+    reported = 0;  // needed to choose the most likely sequences
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<GrammarSpec>> parse_grammar(const v1::Grammar& message) {
@@ -73,10 +95,10 @@ grpc::Status to_grpc(const absl::Status& status) {
 absl::StatusOr<GenerateCallRequest> parse_generate_request(const v1::GenerateRequest& message) {
   GenerateCallRequest call;
   GenerateRequest& request = call.generate;
-  TESSERA_ASSIGN_OR_RETURN(request.prompt, parse_prompt(message));
+  TESSERA_RETURN_IF_ERROR(read_prompt(message, call));
   TESSERA_RETURN_IF_ERROR(read_options(message, request));
   request.stop = {message.stop().begin(), message.stop().end()};
-  if (const std::optional<std::string> error = stop_error(request.stop, kGrpcStops)) {
+  if (const std::optional<std::string> error = stop_error(request.stop, kStopLimits)) {
     return absl::InvalidArgumentError(absl::StrCat("stop ", *error));
   }
   if (message.sampling().has_seed()) {
@@ -86,8 +108,9 @@ absl::StatusOr<GenerateCallRequest> parse_generate_request(const v1::GenerateReq
     TESSERA_RETURN_IF_ERROR(check_option({"max_tokens", kTokenCount}, message.max_tokens()));
     request.max_tokens = message.max_tokens();
   }
-  call.n = message.has_n() ? message.n() : call.n;
-  TESSERA_RETURN_IF_ERROR(check_option({"n", kSampleCount}, call.n));
+  TESSERA_RETURN_IF_ERROR(read_counts(message, call));
+  call.model = message.model();
+  request.echo = message.echo();
   request.prompt_options.add_bos =
       !message.has_add_special_tokens() || message.add_special_tokens();
   request.prompt_options.parse_special = message.parse_special_tokens();
@@ -134,13 +157,17 @@ absl::StatusOr<TokenizeCall> parse_tokenize_request(const v1::TokenizeRequest& m
   TokenizeCall call;
   call.options.add_bos = !message.has_add_special_tokens() || message.add_special_tokens();
   call.options.parse_special = message.parse_special_tokens();
+  call.texts = message.return_texts();
   switch (message.prompt_case()) {
     case v1::TokenizeRequest::kText:
       call.prompt = message.text();
       return call;
-    case v1::TokenizeRequest::kChat:
-      call.prompt = parse_chat(message.chat());
+    case v1::TokenizeRequest::kChat: {
+      TESSERA_ASSIGN_OR_RETURN(ChatCall chat, parse_chat(message.chat()));
+      call.prompt = std::move(chat.conversation);
+      call.options.add_generation_prompt = chat.add_generation_prompt;
       return call;
+    }
     case v1::TokenizeRequest::PROMPT_NOT_SET:
       break;
   }

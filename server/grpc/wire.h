@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/chat/tool_use.h"
 #include "server/service.h"
 #include "tessera/v1/inference.pb.h"
 
@@ -19,6 +21,12 @@ grpc::Status to_grpc(const absl::Status& status);
 struct GenerateCallRequest {
   GenerateRequest generate;
   int32_t n = 1;
+  int32_t best_of = 1;             // >= n: sequences that are generated
+  bool logprobs = false;           // of generated tokens, are sent
+  bool prompt_logprobs = false;    // likewise
+  std::string model{};             // empty: the served model
+  std::optional<ToolUse> tools{};  // of a chat
+  bool reasoning = true;           // a chat's thoughts are sent
 };
 
 // Errors: InvalidArgument that names the field. The engine checks limits that depend on the model
@@ -28,6 +36,7 @@ absl::StatusOr<GenerateCallRequest> parse_generate_request(const v1::GenerateReq
 struct TokenizeCall {
   Prompt prompt;
   PromptOptions options;
+  bool texts = false;  // are returned too
 };
 absl::StatusOr<TokenizeCall> parse_tokenize_request(const v1::TokenizeRequest& message);
 

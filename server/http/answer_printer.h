@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
 
@@ -26,6 +27,11 @@ class AnswerPrinter {
 
   // True if end() shows the engine's final numbers.
   virtual bool shows_usage() const = 0;
+
+  // True if end() repeats the text of the whole stream.
+  virtual bool holds_text() const { return false; }
+  // Returns: about how many bytes begin() and end() would repeat now.
+  virtual std::size_t held_bytes() const { return 0; }
 };
 
 }  // namespace tessera

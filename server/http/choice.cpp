@@ -76,10 +76,17 @@ void Choice::take_prompt(std::span<const TokenQueue::Token> tokens) {
 void Choice::take_token(const TokenQueue::Token& token) {
   ++completion_tokens;
   logprob_sum_ += token.logprob;
+  const bool thought = reader_ && reader_->thinking();
   read(generation_.text.push(token.id), /*end=*/false);
   if (logprobs_) {
     text.tokens.push_back(chosen(token, characters_));
     characters_ += count_characters(service_.tokenizer().token_bytes(token.id, keep_special_));
+  }
+  if (thought || (reader_ && reader_->thinking())) {  // and so is everything before it
+    reasoning_tokens = completion_tokens;
+    for (auto at = text.tokens.rbegin(); at != text.tokens.rend() && !at->thought; ++at) {
+      at->thought = true;
+    }
   }
   if (generation_.text.stopped()) {
     service_.stop(generation_);
@@ -112,7 +119,6 @@ void Choice::read(const std::string& piece, bool end) {
 }
 
 void Choice::take_finish(const Finish& finish) {
-  cached_tokens = finish.cached_tokens;
   read(generation_.text.finish(), /*end=*/true);
   switch (finish.reason) {
     case FinishReason::stop:

@@ -47,6 +47,7 @@ class Choice {
     TokenQueue::Events events = queue_->take(finished() ? kAllTokens : max_tokens);
     if (events.finish) {
       kv = events.finish->kv;
+      cached_tokens = events.finish->cached_tokens;
     }
     if (finished()) {  // a stop string ended it in an earlier call
       return false;
@@ -93,6 +94,7 @@ class Choice {
   absl::Status failure;
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;
+  int64_t reasoning_tokens = 0;  // of the completion's
   std::optional<Finish::Kv> kv;  // set when the engine ends the sequence
 
  private:

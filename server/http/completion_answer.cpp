@@ -62,14 +62,14 @@ class CompletionAnswer final : public HttpAnswer {
     if (waiting_ != nullptr) {
       return waiting_->bytes;
     }
-    return stream_ ? 0 : printed_bytes();
+    return stream_ ? held_bytes() : printed_bytes();
   }
 
-  // So is the first piece, if it repeats the prompt.
+  // So is the first piece, if it repeats the prompt, and what repeats the stream's text.
   std::size_t more_bytes() const override {
     const bool prompts = std::any_of(choices_.begin(), choices_.end(),
                                      [](const Choice& choice) { return choice.holds_prompt(); });
-    return prompts ? printed_bytes() : 0;
+    return prompts ? printed_bytes() : held_bytes();
   }
 
   // Submits the request, or waits for its grammar first: start() then submits it.
@@ -141,7 +141,12 @@ class CompletionAnswer final : public HttpAnswer {
       if (events.size() >= kPieceBytes) {
         break;
       }
-      choice.advance([&] { print(choice, events); }, kTokensAtOnce);
+      choice.advance(
+          [&] {
+            events += events.empty() ? printer_->begin(usage()) : "";
+            print(choice, events);
+          },
+          kTokensAtOnce);
       if (!choice.failure.ok() && events.empty()) {
         return refusal(choice.failure);
       }
@@ -152,7 +157,7 @@ class CompletionAnswer final : public HttpAnswer {
     }
     begun_ = true;
     HttpReply reply;
-    reply.body = printer_->begin(usage()) + events;
+    reply.body = events.empty() ? printer_->begin(usage()) : std::move(events);
     reply.content_type = "text/event-stream; charset=utf-8";
     reply.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
     reply.streamed = true;
@@ -218,6 +223,12 @@ class CompletionAnswer final : public HttpAnswer {
     return reply;
   }
 
+  // 0 for a stream that repeats less than a piece.
+  std::size_t held_bytes() const {
+    const std::size_t bytes = printer_->held_bytes();
+    return bytes < kPieceBytes ? 0 : bytes;
+  }
+
   // At least 1.
   std::size_t printed_bytes() const {
     std::size_t bytes = 1;
@@ -247,7 +258,7 @@ class CompletionAnswer final : public HttpAnswer {
     const bool echo_text = request.echo && std::holds_alternative<std::string>(prompt);
     std::string text = echo_text ? std::get<std::string>(prompt) : std::string();
     each.prompt = std::move(prompt);
-    each.streamed = request.stream;
+    each.streamed = request.stream && !printer_->holds_text();
     each.echo = request.echo;
     TESSERA_ASSIGN_OR_RETURN(Accepted accepted,
                              service_.generate(std::move(each), {queues.begin(), queues.end()}));
@@ -260,7 +271,8 @@ class CompletionAnswer final : public HttpAnswer {
                            "ask for fewer prompts, tokens or log probabilities");
     }
     if (request.echo && !echo_text) {
-      text = text_of(accepted.prompt, request.each.keep_special);
+      text = Detokenizer::text_of(service_.tokenizer(), accepted.prompt,
+                                  {.keep_special = request.each.keep_special});
     }
     if (notation_) {
       notation_->open_thought = accepted.open_thought;
@@ -281,15 +293,6 @@ class CompletionAnswer final : public HttpAnswer {
       }
     }
     return absl::OkStatus();
-  }
-
-  std::string text_of(const std::vector<int32_t>& ids, bool keep_special) const {
-    Detokenizer detokenizer(service_.tokenizer(), {.keep_special = keep_special});
-    std::string text;
-    for (const int32_t id : ids) {
-      text += detokenizer.push(id);
-    }
-    return text + detokenizer.finish();
   }
 
   // Prints the new text and tokens of a choice as one event.
@@ -326,6 +329,7 @@ class CompletionAnswer final : public HttpAnswer {
     Usage usage{.prompt_tokens = prompt_tokens_};
     for (std::size_t i = 0; i < choices_.size(); ++i) {
       usage.completion_tokens += choices_[i].completion_tokens;
+      usage.reasoning_tokens += choices_[i].reasoning_tokens;
       if (choices_[i].kv.has_value()) {
         usage.kv.add(*choices_[i].kv);
       }

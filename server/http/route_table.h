@@ -25,6 +25,9 @@ HttpResult answer_completions(const EndpointContext& context);
 HttpResult answer_chat_completions(const EndpointContext& context);
 HttpResult answer_messages(const EndpointContext& context);
 HttpResult answer_count_tokens(const EndpointContext& context);
+HttpResult answer_responses(const EndpointContext& context);
+HttpResult answer_stored_response(const EndpointContext& context);
+HttpResult answer_delete_response(const EndpointContext& context);
 HttpResult answer_cache(const EndpointContext& context);
 HttpResult answer_cache_flush(const EndpointContext& context);
 HttpResult answer_log_level(const EndpointContext& context);
@@ -46,7 +49,7 @@ enum class Work : uint8_t {
 };
 
 struct Route {
-  std::string_view method;  // GET also answers HEAD
+  std::string_view method;  // GET also answers HEAD; a path may have a line for each method
   std::string_view path;    // a final '*' stands for one or more characters
   std::variant<ModelEndpoint, PlainEndpoint> endpoint;
   Access access = Access::key;
@@ -66,6 +69,9 @@ inline constexpr Route kRoutes[] = {
     {"POST", "/v1/chat/completions", answer_chat_completions, Access::key, Work::grows},
     {"POST", "/v1/messages", answer_messages, Access::key, Work::grows},
     {"POST", "/v1/messages/count_tokens", answer_count_tokens, Access::key, Work::grows},
+    {"POST", "/v1/responses", answer_responses, Access::key, Work::grows},
+    {"GET", "/v1/responses/*", answer_stored_response},
+    {"DELETE", "/v1/responses/*", answer_delete_response},
     {"GET", "/v1/cache", answer_cache},
     {"POST", "/v1/cache/flush", answer_cache_flush, Access::admin},
     {"POST", "/v1/log-level", answer_log_level, Access::admin},

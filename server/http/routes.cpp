@@ -24,12 +24,40 @@ std::string_view fixed_part(const Route& route) {
   return route.path.substr(0, route.path.size() - (route.path.ends_with('*') ? 1 : 0));
 }
 
-const Route* find_route(std::string_view path) {
-  const auto* route = std::find_if(std::begin(kRoutes), std::end(kRoutes), [&](const Route& r) {
-    const std::string_view fixed = fixed_part(r);
-    return fixed == r.path ? path == fixed : path.size() > fixed.size() && path.starts_with(fixed);
-  });
-  return route == std::end(kRoutes) ? nullptr : route;
+bool has_path(const Route& route, std::string_view path) {
+  const std::string_view fixed = fixed_part(route);
+  return fixed == route.path ? path == fixed
+                             : path.size() > fixed.size() && path.starts_with(fixed);
+}
+
+bool allows(std::string_view allowed, std::string_view method) {
+  return method == allowed || (allowed == "GET" && method == "HEAD");
+}
+
+// Returns: the route of this path and method, else one of the path with another method, or null.
+const Route* find_route(std::string_view path, std::string_view method) {
+  const Route* found = nullptr;
+  for (const Route& route : kRoutes) {
+    if (has_path(route, path)) {
+      if (allows(route.method, method)) {
+        return &route;
+      }
+      found = found == nullptr ? &route : found;
+    }
+  }
+  return found;
+}
+
+// Returns: the methods of a path: "GET, HEAD, DELETE".
+std::string methods_of(std::string_view path) {
+  std::string methods;
+  for (const Route& route : kRoutes) {
+    if (has_path(route, path)) {
+      methods += methods.empty() ? "" : ", ";
+      methods += route.method == "GET" ? "GET, HEAD" : route.method;
+    }
+  }
+  return methods;
 }
 
 // Answer to a request without a valid key: OpenAI's error, or for a page a Basic challenge, for
@@ -46,16 +74,13 @@ HttpReply locked_reply(Access access) {
   return reply;
 }
 
-HttpReply method_reply(std::string_view method, std::string_view path, std::string_view allowed) {
+HttpReply method_reply(std::string_view method, std::string_view path) {
+  const std::string allowed = methods_of(path);
   HttpReply reply = error_reply(
       absl::InvalidArgumentError(fmt::format("{} answers {}, not {}", path, allowed, method)));
   reply.status = 405;
-  reply.headers.emplace_back("Allow", allowed == "GET" ? "GET, HEAD" : std::string(allowed));
+  reply.headers.emplace_back("Allow", allowed);
   return reply;
-}
-
-bool allows(std::string_view allowed, std::string_view method) {
-  return method == allowed || (allowed == "GET" && method == "HEAD");
 }
 
 // Adds headers to an answer, and logs its end.
@@ -108,7 +133,7 @@ HttpReply preflight_reply(const HttpRequest& request) {
   const std::string_view wanted = request.header("access-control-request-headers");
   HttpReply reply;
   reply.status = 204;
-  reply.headers = {{"Access-Control-Allow-Methods", "GET, POST"},
+  reply.headers = {{"Access-Control-Allow-Methods", "GET, POST, DELETE"},
                    {"Access-Control-Allow-Headers",
                     wanted.empty() ? "Authorization, Content-Type" : std::string(wanted)},
                    {"Access-Control-Max-Age", "86400"}};
@@ -119,6 +144,7 @@ HttpReply preflight_reply(const HttpRequest& request) {
 
 Routes::Routes(RoutesOptions options)
     : options_(std::move(options)),
+      responses_(options_.response_store),
       started_(std::chrono::duration_cast<std::chrono::seconds>(
                    std::chrono::system_clock::now().time_since_epoch())
                    .count()) {}
@@ -166,7 +192,7 @@ std::optional<HttpReply> Routes::decide(const HttpRequest& head, HttpAdmission& 
   if (!options_.cors_origin.empty() && head.method == "OPTIONS") {
     return preflight_reply(head);
   }
-  const Route* route = find_route(head.path);
+  const Route* route = find_route(head.path, head.method);
   // A path that is not known needs a key too, so as not to reveal which paths exist.
   const Access access = route == nullptr ? Access::key : route->access;
   if (const absl::Status status = check_origin(head, access); !status.ok()) {
@@ -187,7 +213,7 @@ std::optional<HttpReply> Routes::decide(const HttpRequest& head, HttpAdmission& 
     return error_reply(absl::NotFoundError(fmt::format("there is nothing at {}", head.path)));
   }
   if (!allows(route->method, head.method)) {
-    return method_reply(head.method, head.path, route->method);
+    return method_reply(head.method, head.path);
   }
   if (std::holds_alternative<ModelEndpoint>(route->endpoint) && service_ == nullptr) {
     return error_reply(absl::UnavailableError("the model is being loaded"));
@@ -244,7 +270,7 @@ HttpResult Routes::handle(const HttpRequest& request, const HttpAdmission& admis
 
 HttpResult Routes::dispatch(const HttpRequest& request, const HttpAdmission& admission,
                             std::shared_ptr<HttpWaker> waker) {
-  const Route* route = find_route(request.path);
+  const Route* route = find_route(request.path, request.method);
   TESSERA_CHECK(route != nullptr, "a request that was admitted has a route");
   if (const auto* plain = std::get_if<PlainEndpoint>(&route->endpoint)) {
     return (*plain)();
@@ -253,6 +279,7 @@ HttpResult Routes::dispatch(const HttpRequest& request, const HttpAdmission& adm
       {.request = request,
        .rest = std::string_view(request.path).substr(fixed_part(*route).size()),
        .service = *service_,
+       .responses = responses_,
        .waker = std::move(waker),
        .caller = admission.caller,
        .record = admission.record,

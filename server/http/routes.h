@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "absl/status/status.h"
 #include "server/api_keys.h"
 #include "server/http/handler.h"
+#include "server/responses/response_store.h"
 
 namespace tessera {
 
@@ -28,7 +30,8 @@ struct RoutesOptions {
   // Names by which clients may address the server (the Host of a request), separated by commas.
   // Empty: without keys on a loopback address, those of the machine itself; otherwise all.
   std::string allowed_hosts{};
-  bool loopback = true;  // the listener's address is a loopback address
+  bool loopback = true;                     // the listener's address is a loopback address
+  std::size_t response_store = 64U << 20U;  // bytes; 0: responses are not stored
 };
 
 // HTTP API: dispatches to the routes of server/http/route_table.h. Until attach(), endpoints that
@@ -57,6 +60,7 @@ class Routes final : public HttpHandler {
                       std::shared_ptr<HttpWaker> waker);
 
   RoutesOptions options_;
+  ResponseStore responses_;
   int64_t started_;  // seconds of the Unix epoch
   std::atomic<Service*> service_ = nullptr;
 };

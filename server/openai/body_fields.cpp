@@ -35,10 +35,18 @@ class ErrorLocator final : public nlohmann::json_sax<json> {
   std::size_t position = 0;
 };
 
-// Returns: maximum nesting depth of `text`, which need not be JSON. Computed before parsing,
-// because each level of one byte takes much more memory when it is parsed.
-int depth_of(std::string_view text) {
-  int depth = 0, deepest = 0;
+// Size of a JSON text in the units that a parser allocates.
+struct Shape {
+  int deepest = 0;
+  std::size_t parts = 0;   // objects, lists and keys
+  std::size_t values = 0;  // members and items, at least
+};
+
+// Returns: the shape of `text`, which need not be JSON. Computed before parsing, because a level,
+// an object or a key of few bytes takes much more time and memory when it is parsed.
+Shape shape_of(std::string_view text) {
+  Shape shape;
+  int depth = 0;
   bool in_string = false;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -51,20 +59,31 @@ int depth_of(std::string_view text) {
     } else if (c == '"') {
       in_string = true;
     } else if (c == '[' || c == '{') {
-      deepest = std::max(deepest, ++depth);
+      shape.deepest = std::max(shape.deepest, ++depth);
+      ++shape.parts;
     } else if (c == ']' || c == '}') {
       --depth;
+    } else if (c == ':') {
+      ++shape.parts;
+    } else if (c == ',') {
+      ++shape.values;
     }
   }
-  return deepest;
+  return shape;
 }
 
 }  // namespace
 
 absl::StatusOr<json> parse_body(std::string_view text) {
-  if (depth_of(text) > kMaxBodyDepth) {
+  const Shape shape = shape_of(text);
+  if (shape.deepest > kMaxBodyDepth) {
     return absl::InvalidArgumentError(
         fmt::format("the body is nested more than {} levels deep", kMaxBodyDepth));
+  }
+  if (shape.parts > kMaxBodyParts || shape.values > kMaxBodyValues) {
+    return absl::InvalidArgumentError(
+        fmt::format("the body has more than {} objects, lists and keys, or more than {} values",
+                    kMaxBodyParts, kMaxBodyValues));
   }
   json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (value.is_discarded()) {

@@ -16,11 +16,13 @@
 
 namespace tessera {
 
-// Parses a request's body: a JSON object, nested at most kMaxBodyDepth deep, in valid UTF-8.
+// Parses a request's body: a JSON object in valid UTF-8, within the limits below.
 // Errors: InvalidArgument, for a syntax error with its byte position.
 absl::StatusOr<nlohmann::json> parse_body(std::string_view text);
 
 inline constexpr int kMaxBodyDepth = 64;
+inline constexpr std::size_t kMaxBodyParts = 1U << 18U;   // objects, lists and keys
+inline constexpr std::size_t kMaxBodyValues = 1U << 21U;  // token ids, for the most part
 
 // Returns: a value as error messages quote it: its JSON, truncated.
 std::string excerpt(const nlohmann::json& value);

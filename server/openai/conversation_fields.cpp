@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "models/status_macros.h"
+#include "server/chat/template_variables.h"
 #include "server/openai/messages.h"
 #include "server/openai/ordered_members.h"
+#include "server/request_limits.h"
 
 namespace tessera {
 namespace {
@@ -15,35 +17,15 @@ namespace {
 using nlohmann::json;
 using Ordered = nlohmann::ordered_json;
 
-constexpr size_t kMaxTools = 512;
-constexpr size_t kMaxVariables = 64;
-
 void read_tool(BodyFields& fields, const Ordered& value, const std::string& place, ToolUse& out) {
-  const auto refuse = [&](const std::string& part, std::string_view message) {
-    fields.refuse(place + part, message);
-  };
   if (!value.is_object() || value.value("type", Ordered()) != "function") {
-    return refuse("", "must be an object with type \"function\"");
+    return fields.refuse(place, "must be an object with type \"function\"");
   }
   const Ordered function = value.value("function", Ordered());
   if (!function.is_object()) {
-    return refuse(".function", "must be an object");
+    return fields.refuse(place + ".function", "must be an object");
   }
-  const Ordered name = function.value("name", Ordered());
-  if (!name.is_string() || !is_tool_name(name.get_ref<const std::string&>())) {
-    return refuse(".function.name", "must be 1 to 128 letters, digits, '_', '-' or '.'");
-  }
-  Tool tool{.name = name.get<std::string>()};
-  tool.parameters = function.value("parameters", Ordered());
-  if (!tool.parameters.is_null() && !tool.parameters.is_object()) {
-    return refuse(".function.parameters", "must be a JSON schema, an object");
-  }
-  const Ordered strict = function.value("strict", Ordered());
-  if (!strict.is_null() && !strict.is_boolean()) {
-    return refuse(".function.strict", "must be a boolean");
-  }
-  tool.strict = strict == true;
-  out.tools.push_back(std::move(tool));
+  read_function(fields, function, place + ".function", out);
 }
 
 void read_tool_choice(BodyFields& fields, ToolUse& out) {
@@ -93,19 +75,7 @@ std::string read_variables(BodyFields& fields, const Ordered& ordered) {
     }
     variables = ordered.at("chat_template_kwargs");
   }
-  std::string effort;
-  fields.text("reasoning_effort", effort);
-  if (!effort.empty()) {
-    constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
-    if (std::find(std::begin(kEfforts), std::end(kEfforts), effort) == std::end(kEfforts)) {
-      fields.refuse("reasoning_effort",
-                    fmt::format("must be one of {}", fmt::join(kEfforts, ", ")));
-    }
-    variables.emplace("reasoning_effort", effort);
-    if (effort == "none") {
-      variables.emplace("enable_thinking", false);
-    }
-  }
+  read_effort(fields, "reasoning_effort", variables);
   return variables.empty() ? std::string() : variables.dump();
 }
 
@@ -116,6 +86,33 @@ bool is_tool_name(std::string_view name) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
            c == '-' || c == '.';
   });
+}
+
+void read_function(BodyFields& fields, const Ordered& function, const std::string& place,
+                   ToolUse& out) {
+  const Ordered name = function.value("name", Ordered());
+  if (!name.is_string() || !is_tool_name(name.get_ref<const std::string&>())) {
+    return fields.refuse(place + ".name", "must be 1 to 128 letters, digits, '_', '-' or '.'");
+  }
+  Tool tool{.name = name.get<std::string>()};
+  tool.parameters = function.value("parameters", Ordered());
+  if (!tool.parameters.is_null() && !tool.parameters.is_object()) {
+    return fields.refuse(place + ".parameters", "must be a JSON schema, an object");
+  }
+  const Ordered strict = function.value("strict", Ordered());
+  if (!strict.is_null() && !strict.is_boolean()) {
+    return fields.refuse(place + ".strict", "must be a boolean");
+  }
+  tool.strict = strict == true;
+  out.tools.push_back(std::move(tool));
+}
+
+void read_effort(BodyFields& fields, std::string_view name, Ordered& variables) {
+  std::string effort;
+  fields.text(name, effort);
+  if (const absl::Status status = add_reasoning_effort(effort, variables); !status.ok()) {
+    fields.refuse(name, std::string(status.message()));
+  }
 }
 
 ToolUse read_tools(BodyFields& fields, const Ordered& ordered) {

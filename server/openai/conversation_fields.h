@@ -1,6 +1,8 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "models/text/conversation.h"
@@ -14,6 +16,13 @@ inline constexpr std::string_view kConversationMembers[] = {"tools", "chat_templ
 
 // Returns: true for a name that grammars and templates can write as it is.
 bool is_tool_name(std::string_view name);
+
+// Reads a function's name, parameters and strict. Errors are in `fields`, with `place`.
+void read_function(BodyFields& fields, const nlohmann::ordered_json& function,
+                   const std::string& place, ToolUse& out);
+
+// Reads how much a model may think, into variables of its template.
+void read_effort(BodyFields& fields, std::string_view name, nlohmann::ordered_json& variables);
 
 // Reads tools, tool_choice and parallel_tool_calls. Errors are in `fields`.
 ToolUse read_tools(BodyFields& fields, const nlohmann::ordered_json& ordered);

@@ -11,41 +11,87 @@
 
 namespace tessera {
 
-absl::StatusOr<nlohmann::ordered_json> ordered_members(std::string_view body,
-                                                       std::span<const std::string_view> names) {
-  using Json = nlohmann::ordered_json;
-  std::vector<int> keys;  // of each object that is open
-  std::string member;     // of the body
-  std::string too_many;
-  const auto keeps = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (!too_many.empty()) {  // the library's time for a dropped key grows with the keys before it
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Event = Json::parse_event_t;
+
+// Decides which members the library keeps, and stops what would take it long: its time grows with
+// the square of an object's keys, and of a list's objects.
+class MemberFilter {
+ public:
+  explicit MemberFilter(std::span<const std::string_view> names) : names_(names) {}
+
+  bool keeps(int depth, Event event, Json& parsed) {
+    if (!error_.empty()) {
       return false;
     }
-    switch (event) {
-      case Json::parse_event_t::object_start:
-        keys.push_back(0);
-        return true;
-      case Json::parse_event_t::object_end:
-        keys.pop_back();
-        return true;
-      case Json::parse_event_t::key:
-        if (depth == 1) {
-          member = parsed.get<std::string>();
-          return std::find(names.begin(), names.end(), member) != names.end();
-        }
-        if (++keys.back() > kMaxOrderedKeys) {
-          too_many = member;
-          return false;
-        }
-        return true;
-      default:
-        return true;
+    if (depth == 1 && event == Event::key) {
+      member_ = parsed.get<std::string>();
+      wanted_ = std::find(names_.begin(), names_.end(), member_) != names_.end();
+      values_ = 0;
+      return wanted_;
     }
+    if (wanted_) {
+      count(event);
+    }
+    return error_.empty();
+  }
+
+  const std::string& error() const { return error_; }
+
+ private:
+  struct Container {
+    bool list;
+    int items = 0;
   };
-  Json members = Json::parse(body, keeps, /*allow_exceptions=*/false);
-  if (!too_many.empty()) {
-    return absl::InvalidArgumentError(
-        fmt::format("{} has an object of more than {} keys", too_many, kMaxOrderedKeys));
+
+  void count(Event event) {
+    if (event == Event::object_end || event == Event::array_end) {
+      if (!open_.empty()) {  // not the body
+        open_.pop_back();
+      }
+      return;
+    }
+    if (event == Event::key || (!open_.empty() && open_.back().list)) {
+      add_item(open_.back());
+    }
+    if (event != Event::key && ++values_ > kMaxOrderedValues) {
+      error_ = fmt::format("{} has more than {} values", member_, kMaxOrderedValues);
+    }
+    if (event == Event::object_start || event == Event::array_start) {
+      open_.push_back({.list = event == Event::array_start});
+    }
+  }
+
+  void add_item(Container& container) {
+    const int limit = container.list ? kMaxOrderedItems : kMaxOrderedKeys;
+    if (++container.items > limit) {
+      error_ = container.list
+                   ? fmt::format("{} has a list of more than {} items", member_, limit)
+                   : fmt::format("{} has an object of more than {} keys", member_, limit);
+    }
+  }
+
+  const std::span<const std::string_view> names_;
+  std::string member_;  // of the body
+  bool wanted_ = false;
+  int values_ = 0;               // in the member
+  std::vector<Container> open_;  // in the member
+  std::string error_;
+};
+
+}  // namespace
+
+absl::StatusOr<nlohmann::ordered_json> ordered_members(std::string_view body,
+                                                       std::span<const std::string_view> names) {
+  MemberFilter filter(names);
+  Json members = Json::parse(
+      body,
+      [&](int depth, Event event, Json& parsed) { return filter.keeps(depth, event, parsed); },
+      /*allow_exceptions=*/false);
+  if (!filter.error().empty()) {
+    return absl::InvalidArgumentError(filter.error());
   }
   return members;
 }

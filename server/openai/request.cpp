@@ -23,7 +23,7 @@ using nlohmann::json;
 
 void read_stop(BodyFields& fields, GenerateRequest& out) {
   fields.texts("stop", out.stop);
-  if (const std::optional<std::string> error = stop_error(out.stop, kHttpStops)) {
+  if (const std::optional<std::string> error = stop_error(out.stop, kStopLimits)) {
     fields.refuse("stop", *error);
   }
 }

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "models/text/utf8.h"
 #include "server/openai/error.h"
 #include "server/openai/kv_cache.h"
+#include "server/openai/logprobs.h"
 
 namespace tessera {
 
@@ -31,74 +31,13 @@ Json usage_json(const Usage& usage) {
                {"completion_tokens", usage.completion_tokens},
                {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
                {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
+  if (usage.reasoning_tokens > 0) {
+    json["completion_tokens_details"] = {{"reasoning_tokens", usage.reasoning_tokens}};
+  }
   if (!usage.kv.empty()) {
     json["kv_cache"] = kv_cache_json(usage.kv);
   }
   return json;
-}
-
-// Returns: a token's text, or its bytes in OpenAI's notation if they are not valid UTF-8.
-std::string token_name(const std::string& bytes) {
-  if (is_valid_utf8(bytes)) {
-    return bytes;
-  }
-  std::string name = "bytes:";
-  for (const char c : bytes) {
-    name += fmt::format("\\x{:02x}", static_cast<uint8_t>(c));
-  }
-  return name;
-}
-
-Json token_json(const TokenText& token) {
-  Json bytes = Json::array();
-  for (const char c : token.bytes) {
-    bytes.push_back(static_cast<uint8_t>(c));
-  }
-  return {{"token", token.bytes}, {"logprob", token.logprob}, {"bytes", std::move(bytes)}};
-}
-
-std::size_t shown(const ChosenToken& chosen, int32_t wanted) {
-  return std::min(chosen.top.size(), static_cast<std::size_t>(wanted));
-}
-
-Json chat_logprobs(const ChoiceText& choice, int32_t wanted) {
-  Json content = Json::array();
-  for (const ChosenToken& chosen : choice.tokens) {
-    Json token = token_json(chosen.token);
-    token["top_logprobs"] = Json::array();
-    for (std::size_t i = 0; i < shown(chosen, wanted); ++i) {
-      token["top_logprobs"].push_back(token_json(chosen.top[i]));
-    }
-    content.push_back(std::move(token));
-  }
-  return {{"content", std::move(content)}};
-}
-
-// Among tokens with the same text the most likely one is kept.
-Json top_json(const ChosenToken& chosen, int32_t wanted) {
-  Json top = Json::object();
-  for (std::size_t i = 0; i < shown(chosen, wanted); ++i) {
-    top.emplace(token_name(chosen.top[i].bytes), chosen.top[i].logprob);
-  }
-  top.emplace(token_name(chosen.token.bytes), chosen.token.logprob);
-  return top;
-}
-
-// OpenAI's legacy format, as lm-evaluation-harness and others read it: lists of equal length, null
-// for the first token of a prompt.
-Json completion_logprobs(const ChoiceText& choice, int32_t wanted) {
-  Json offsets = Json::array(), logprobs = Json::array(), tokens = Json::array();
-  Json tops = Json::array();
-  for (const ChosenToken& chosen : choice.tokens) {
-    offsets.push_back(chosen.offset);
-    tokens.push_back(token_name(chosen.token.bytes));
-    logprobs.push_back(chosen.first ? Json(nullptr) : Json(chosen.token.logprob));
-    tops.push_back(chosen.first ? Json(nullptr) : top_json(chosen, wanted));
-  }
-  return {{"text_offset", std::move(offsets)},
-          {"token_logprobs", std::move(logprobs)},
-          {"tokens", std::move(tokens)},
-          {"top_logprobs", std::move(tops)}};
 }
 
 Json logprobs_json(const CompletionHead& head, const ChoiceText& choice) {
@@ -107,33 +46,6 @@ Json logprobs_json(const CompletionHead& head, const ChoiceText& choice) {
   }
   return head.chat ? chat_logprobs(choice, *head.logprobs)
                    : completion_logprobs(choice, *head.logprobs);
-}
-
-Json ranked_json(const TokenText& token, const Json& rank) {
-  return {{"logprob", token.logprob}, {"rank", rank}, {"decoded_token", token_name(token.bytes)}};
-}
-
-// vLLM's format: by token id, null for the first token. An unknown rank is null.
-Json prompt_logprobs_json(const std::vector<ChosenToken>& prompt, int32_t wanted) {
-  Json list = Json::array();
-  for (const ChosenToken& chosen : prompt) {
-    if (chosen.first) {
-      list.push_back(nullptr);
-      continue;
-    }
-    Json tokens = Json::object();
-    for (std::size_t i = 0; i < shown(chosen, wanted); ++i) {
-      tokens[std::to_string(chosen.top[i].id)] = ranked_json(chosen.top[i], i + 1);
-    }
-    const auto rank = std::find_if(chosen.top.begin(), chosen.top.end(),
-                                   [&](const TokenText& t) { return t.id == chosen.token.id; });
-    tokens.emplace(
-        std::to_string(chosen.token.id),
-        ranked_json(chosen.token, rank == chosen.top.end() ? Json(nullptr)
-                                                           : Json(rank - chosen.top.begin() + 1)));
-    list.push_back(std::move(tokens));
-  }
-  return list;
 }
 
 Json head_json(const CompletionHead& head, std::string_view object) {

@@ -38,6 +38,7 @@ struct ChosenToken {
   std::vector<TokenText> top{};  // likeliest first
   int64_t offset = 0;            // characters of the choice's text before the token
   bool first = false;            // first token of a prompt, which has no probability
+  bool thought = false;          // part of a chat's reasoning
 };
 
 // A choice, or the part of it in one chunk.
@@ -59,7 +60,8 @@ struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;
-  KvReport kv = {};  // of the finished sequences
+  int64_t reasoning_tokens = 0;  // of the completions: in thoughts
+  KvReport kv = {};              // of the finished sequences
 };
 
 std::string print_completion(const CompletionHead& head, std::span<const ChoiceText> choices,

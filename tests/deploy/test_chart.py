@@ -33,6 +33,7 @@ SCENARIOS = {
         "extraVolumes": [{"name": "more", "emptyDir": {}}],
         "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
         "serviceAccount": {"annotations": {"a": "b"}}, "probes": {"type": "grpc"},
+        "resources": {"limits": {"cpu": "8"}},
         "kvEvents": {"enabled": True, "from": [{"podSelector": {}}]},
     },
     "volumes of the pods": {"workload": "StatefulSet", "storage": {"storageClass": "fast"},
@@ -108,6 +109,7 @@ OTHER = {
     ("workload",): "StatefulSet", ("image", "pullPolicy"): "Always", ("probes", "type"): "grpc",
     ("service", "type"): "NodePort", ("router", "failureMode"): "FailClose",
     ("checkpoints", "size"): "1Gi", ("storage", "size"): "1Gi", ("sharedMemory",): "2Gi",
+    ("memory", "perRank"): "2Gi",
     ("checkpoints", "path"): "/other", ("storage", "path"): "/other",
     ("topologySpread", "keys"): ["other"], ("load", "arguments"): ["other"],
     ("checkpoints", "accessModes"): ["ReadWriteMany"],
@@ -250,9 +252,38 @@ def test_the_server_reads_the_file_of_settings(name, tmp_path):
     ({"download": {"enabled": True, "files": [{"url": "https://a", "path": "/etc", "sha256": CHECKSUM}]}},
      "path"),
     ({"autoscaling": {"enabled": True}, "keda": {"enabled": True}}, "keda"),
+    ({"resources": {"limits": {"memory": "1Gi"}}}, "resources.limits.memory: 1Gi is less than"),
+    ({"resources": {"requests": {"memory": "999M"}}}, "resources.requests.memory: 999M is less than"),
+    ({"settings": {"kv-memory": 0}}, "settings.kv-memory"),
 ])
 def test_values_that_cannot_be_are_refused_by_name(values, named):
     assert named in refusal(values)
+
+
+def memory_of(values):
+    """Returns request and limit of the server's container, in MiB."""
+    container = pod_templates(render(values))[0]["spec"]["containers"][0]
+    return [int(container["resources"][part]["memory"].removesuffix("Mi")) for part in ("requests", "limits")]
+
+
+@pytest.mark.parametrize("settings", [
+    {}, {"request-memory": "2GiB", "http-max-body": "1MiB", "work-threads": 4},
+    {"http-max-connections": 100, "http-max-header": "32KiB", "kv-memory": "1GiB"}])
+def test_the_memory_of_a_pod_holds_what_the_plan_counts(settings):
+    flags = [f"--{name}={value}" for name, value in ({"kv-memory": "384MiB"} | settings).items()]
+    planned = subprocess.run([SERVER, "--plan", f"--model={ROOT}/models/checkpoints/tessera-tiny", *flags],
+                             text=True, capture_output=True, check=True).stdout
+    counted = {name: int(count) for name, count in re.findall(r"^  (\w+)[^:]*: (\d+) bytes$", planned, re.MULTILINE)}
+    whole = 512 + (counted["KV"] + counted["requests"]) / (1 << 20)
+    request, limit = memory_of({"settings": settings})
+    assert request == limit == pytest.approx(whole * 10 / 9, abs=2)
+    assert counted["weights"] + counted["workspace"] + counted["sampling"] < 512 << 20
+
+
+def test_each_rank_of_a_pod_has_its_memory():
+    one, _ = memory_of({})
+    two, _ = memory_of({"ranks": {"perPod": 2}, "memory": {"perRank": "1Gi"}})
+    assert two - one == pytest.approx((2 * (1024 + 384) - (512 + 384)) * 10 / 9, abs=1)
 
 
 def matches(selector, labels):

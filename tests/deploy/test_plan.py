@@ -10,6 +10,9 @@ from fleet import PROGRAMS, ROOT, Program, eventually
 
 MODEL = str(ROOT / "models/checkpoints/tessera-tiny")
 
+# Limits of a server with little memory for requests.
+FEW = ["--request-memory", "16MiB", "--http-max-body", "64KiB", "--http-max-connections", "64"]
+
 
 def plan(*flags):
     return subprocess.run([PROGRAMS / "tessera-server", "--plan", "--model", MODEL, *flags], text=True,
@@ -24,6 +27,7 @@ def planned_bytes(text):
     ["--kv", "k8v4"], ["--kv", "f16", "--weights", "int8"], ["--kv", "h2o", "--context", "512"],
     ["--kv", "k4v2", "--prefix-cache", "off"]])
 def test_a_start_takes_what_the_plan_says(flags, tmp_path):
+    flags = [*flags, *FEW]
     done = plan(*flags, "--memory", "256MiB")
     assert done.returncode == 0, done.stderr
     expected = planned_bytes(done.stdout)
@@ -41,6 +45,9 @@ def test_a_start_takes_what_the_plan_says(flags, tmp_path):
     assert int(re.search(r"KV cache \w+: (\d+) bytes", log)[1]) == expected["KV"]
     workspace = float(re.search(r"workspace ([\d.]+) MiB", log)[1])
     assert workspace == pytest.approx(expected["workspace"] / (1 << 20), abs=0.06)
+    requests = re.search(r"memory of requests, at most: (.*)", log)[1]
+    assert sum(map(float, re.findall(r"(\d+) MiB", requests))) == pytest.approx(
+        expected["requests"] / (1 << 20), abs=2)
     users = int(re.match(r"(\d+) sequences", done.stdout)[1])
     context = int(re.search(r"sequences of (\d+) tokens", done.stdout)[1])
     assert int(re.search(r"KV cache: (\d+) tokens fit", log)[1]) >= users * context
@@ -53,10 +60,19 @@ def test_without_memory_the_plan_is_that_of_the_settings():
 
 
 def test_every_preset_has_a_line():
-    lines = plan("--memory", "1GiB").stdout.splitlines()
+    lines = plan("--memory", "1GiB", *FEW).stdout.splitlines()
     rows = {line.split()[0]: line.split() for line in lines if re.search(r"MiB  ?\*?$|MiB$", line)}
     assert {"k8v4", "f16", "f32", "k4v2", "s50", "h2o", "leankv"} <= set(rows)
     assert int(rows["k4v2"][1]) > int(rows["k8v4"][1]) > int(rows["f16"][1]) > int(rows["f32"][1])
+
+
+def test_more_memory_for_requests_leaves_less_for_sequences():
+    plans = [plan("--memory", "1GiB", *FEW, "--request-memory", size).stdout for size in ("16MiB", "528MiB")]
+    few, more = map(planned_bytes, plans)
+    assert more["requests"] - few["requests"] == 512 << 20
+    assert few["KV"] - more["KV"] == pytest.approx(512 << 20, rel=0.05)
+    refused = plan("--memory", "1GiB").stderr
+    assert re.search(r"requests 16\d+ at most", refused), refused
 
 
 @pytest.mark.parametrize("flags, named", [

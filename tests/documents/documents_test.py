@@ -19,7 +19,7 @@ unittest.TestCase.maxDiff = None
 DOCUMENTS = documents()
 # Programs of others that commands may start.
 OTHERS = set("""apt apt-get buildah cat cmake ctest curl debootstrap docker echo export gdb git grep helm
-    journalctl jq kill kubectl lm_eval ls mkdir mpirun nvidia-smi openssl pidof pip pre-commit printf promtool python3
+    journalctl jq kill kubectl llama-server lm_eval ls mkdir mpirun nvidia-smi openssl pidof pip pre-commit printf promtool python3
     sh sha256sum systemctl tar taskset torchrun wait python cp rm pytest sed""".split())
 
 

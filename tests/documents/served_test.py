@@ -100,7 +100,7 @@ class Metrics(unittest.TestCase):
 class Presets(unittest.TestCase):
     def test_each_preset_stands_on_the_page_with_its_bytes(self):
         plan = subprocess.run(
-            [BIN / "tessera-server", "--plan", "--model", MODEL, "--context", "2048", "--memory", "1GiB", "--kv", "f16"],
+            [BIN / "tessera-server", "--plan", "--model", MODEL, "--context", "2048", "--memory", "4GiB", "--kv", "f16"],
             cwd=ROOT, capture_output=True, text=True, check=True).stdout
         planned = dict(re.findall(r"^([\w-]+) +\d+ +([\d.]+ MiB) ", plan, re.MULTILINE))
         self.assertIn("leankv", planned)

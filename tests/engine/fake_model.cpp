@@ -93,6 +93,11 @@ void FakeModel::forward(const Batch& batch, const KvPagesView& pages, Stream str
     report("rows are missing from the batch");
   }
   store(batch, pages, stream);
+  for (size_t i = 0; i < batch.scorings.size(); ++i) {
+    if (batch.scorings[i].token_scores) {
+      store_positions(batch.sequences[i], pages);
+    }
+  }
   digests_.clear();
   for (const SequenceSpan& span : batch.sequences) {
     read_back(span, pages);
@@ -136,6 +141,16 @@ void FakeModel::store(const Batch& batch, const KvPagesView& pages, Stream strea
                    .layer = layer,
                    .dense = dense_},
                   stream);
+  }
+}
+
+// As kv_score does for tokens that no query has scored.
+void FakeModel::store_positions(const SequenceSpan& span, const KvPagesView& pages) {
+  const int64_t first = pages.row_index(span.slot, 0, 0);
+  for (int64_t row = first; row < first + int64_t{pages.layers} * pages.kv_heads; ++row) {
+    for (int32_t position = span.context; position < span.context + span.count; ++position) {
+      pages.token_score_row(row)[position] = {0, position};
+    }
   }
 }
 

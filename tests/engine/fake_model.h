@@ -12,7 +12,8 @@ namespace tessera {
 
 // A model whose next token is a pure function of all earlier tokens, as read from pages and
 // residual buffer. forward() stores each token with the scalar kv_store: token and position in the
-// keys of every head, the head's index in its values. It then reads the whole sequence back from
+// keys of every head, the head's index in its values, and positions beside the pages where token
+// scores are kept. It then reads the whole sequence back from
 // every head. A page that is lost, shared, swapped or stale therefore causes a defect or another
 // text.
 // Requires: pages of floats, and policies that keep every token in its place.
@@ -47,6 +48,7 @@ class FakeModel final : public Transformer {
   };
 
   void store(const Batch& batch, const KvPagesView& pages, Stream stream);
+  static void store_positions(const SequenceSpan& span, const KvPagesView& pages);
   void read_back(const SequenceSpan& span, const KvPagesView& pages);
   void report(const std::string& defect);
 

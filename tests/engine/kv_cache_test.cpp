@@ -116,6 +116,20 @@ TEST_F(KvCacheTest, RefusesMorePagesThanPageIdsCanName) {
   EXPECT_EQ(make(options).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(KvCacheTest, RefusesToRotateSmallBlocks) {
+  KvCacheOptions options = small_options();
+  options.preset = *find_kv_preset("k4v2r");
+  for (const int32_t head_dim : {64, 80, 96, 128}) {
+    options.head_dim = head_dim;
+    EXPECT_TRUE(make(options).ok()) << head_dim;
+  }
+  options.head_dim = 72;
+  EXPECT_EQ(
+      make(options).status().message(),
+      "KV cache: k4v2r rotates blocks of at least 16 channels, and a head dimension of 72 has "
+      "blocks of 8");
+}
+
 TEST_F(KvCacheTest, RefusesToPruneKeysByQueriesThatWereNotSummed) {
   KvCacheOptions options = small_options();
   options.head_dim = 64;
@@ -128,6 +142,17 @@ TEST_F(KvCacheTest, RefusesToPruneKeysByQueriesThatWereNotSummed) {
   policy.key_score = KvKeyScore::output_aware;
   options.also.push_back(*find_kv_preset("mustafar-70"));
   EXPECT_TRUE((*make(options))->check(policy).ok()) << "a preset that prunes keys keeps them";
+}
+
+TEST_F(KvCacheTest, RefusesDenseNewestTokensOfAModelWithASlidingWindow) {
+  KvCacheOptions options = small_options();
+  options.head_dim = 64;
+  options.sliding_window = 100;
+  options.preset = *find_kv_preset("s50");
+  EXPECT_THAT(std::string(make(options).status().message()),
+              testing::AllOf(HasSubstr("newest 32"), HasSubstr("sliding-window")));
+  options.preset.policy.newest = 0;
+  EXPECT_TRUE(make(options).ok()) << make(options).status();
 }
 
 TEST_F(KvCacheTest, KeepsEveryPresetInPagesOfAGroup) {

@@ -22,7 +22,15 @@ struct Numbers {
   std::string name;
   KvPreset kv;
   const char* architecture = "LlamaForCausalLM";
+  void (*change)(ModelConfig&) = nullptr;
 };
+
+// Two layers have a window, which ends within a block of the prefix cache. One has none.
+void give_layers_windows(ModelConfig& config) {
+  config.layers = 3;
+  config.sliding_window = 50;
+  config.layer_kinds = {{.windowed = true}, {.windowed = false}, {.windowed = true}};
+}
 
 // Records the log probabilities of the most likely tokens at each generated token.
 class LogprobSink final : public RecordingSink {
@@ -48,7 +56,8 @@ class PrefixHit : public testing::TestWithParam<Numbers> {
   static constexpr int32_t kGenerated = 3;
 
   void SetUp() override {
-    const ModelConfig config = small_model(kContext, GetParam().architecture);
+    ModelConfig config = small_model(kContext, GetParam().architecture);
+    if (GetParam().change != nullptr) GetParam().change(config);
     ASSERT_TRUE(write_random_checkpoint(directory_.path(), config, 5).ok());
   }
 
@@ -130,7 +139,9 @@ TEST_P(PrefixHit, HasTheBitsOfAMissForEverySplitAndAnyChunkSize) {
       }
       const Answer answer = ask(engine, whole, kGenerated);
       const auto tokens = static_cast<int32_t>(whole.size());
-      const int32_t max = std::min(tokens - 1, GetParam().kv.policy.shareable(tokens));
+      const KvPolicy& policy = GetParam().kv.policy;
+      const int32_t replayable = policy.replays() ? kContext - policy.section : kContext;
+      const int32_t max = std::min({tokens - 1, policy.shareable(tokens), replayable});
       EXPECT_EQ(answer.cached, std::min(split, max / block * block));
       EXPECT_EQ(answer.tokens, expected.tokens);
       ASSERT_EQ(answer.numbers, expected.numbers);
@@ -161,14 +172,23 @@ TEST_P(PrefixHit, GoesOnWithWhatWasGenerated) {
   EXPECT_GE(cached, block);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PrefixHit,
-                         testing::Values(Numbers{"f32", kKvPresetF32}, Numbers{"f16", kKvPresetF16},
-                                         Numbers{"k8v4", *find_kv_preset("k8v4")},
-                                         Numbers{"k4v2", *find_kv_preset("k4v2")},
-                                         Numbers{"s50", *find_kv_preset("s50")},
-                                         Numbers{"k8v4_of_qwen3", *find_kv_preset("k8v4"),
-                                                 "Qwen3ForCausalLM"}),
-                         [](const auto& numbers) { return numbers.param.name; });
+Numbers windowed(const char* name, const char* preset) {
+  Numbers numbers{name, *find_kv_preset(preset), "MinistralForCausalLM", give_layers_windows};
+  numbers.kv.policy.newest = 0;  // windows allow no other number under sparse formats
+  return numbers;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, PrefixHit,
+    testing::Values(
+        Numbers{"f32", kKvPresetF32}, Numbers{"f16", kKvPresetF16},
+        Numbers{"k8v4", *find_kv_preset("k8v4")}, Numbers{"k4v2", *find_kv_preset("k4v2")},
+        Numbers{"k4v2r", *find_kv_preset("k4v2r")}, Numbers{"s50", *find_kv_preset("s50")},
+        Numbers{"replayed_sections", short_sections(128)},
+        Numbers{"k8v4_of_qwen3", *find_kv_preset("k8v4"), "Qwen3ForCausalLM"},
+        windowed("f16_of_windows_by_layer", "f16"), windowed("k8v4_of_windows_by_layer", "k8v4"),
+        windowed("k4v2_of_windows_by_layer", "k4v2"), windowed("s50_of_windows_by_layer", "s50")),
+    [](const auto& numbers) { return numbers.param.name; });
 
 }  // namespace
 }  // namespace tessera

@@ -19,6 +19,17 @@ inline KvPreset lossy_in_name() {
   return preset;
 }
 
+// A policy that replays sections and keeps every token of them, so that texts can be checked. The
+// tokens of replays come and go, and whole sections are shared.
+inline KvPreset replaying_in_name() {
+  KvPreset preset = *find_kv_preset("kvzip-50");
+  preset.policy.high = kKvF16;
+  preset.policy.low = kKvF16;
+  preset.policy.keep_share = 1;
+  preset.policy.section = kKvGroup;
+  return preset;
+}
+
 // Random options and requests of one to five tenants, with one or two KV presets. The same seed
 // draws the same.
 class RandomTraffic {
@@ -26,7 +37,9 @@ class RandomTraffic {
   explicit RandomTraffic(uint64_t seed)
       : random_(seed),
         tenants_(chance(0.5) ? 1 : pick(2, 5)),
-        also_(chance(0.5) ? std::vector<KvPreset>{lossy_in_name()} : std::vector<KvPreset>{}) {}
+        also_(chance(0.5)   ? std::vector<KvPreset>{}
+              : chance(0.5) ? std::vector<KvPreset>{lossy_in_name()}
+                            : std::vector<KvPreset>{replaying_in_name()}) {}
 
   int32_t tenants() const { return tenants_; }
   KvPreset own_preset() const { return also_.empty() ? kKvPresetF32 : kKvPresetF16; }

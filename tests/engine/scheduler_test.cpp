@@ -156,6 +156,48 @@ Candidate sample(Candidate candidate, int32_t shareable) {
   return candidate;
 }
 
+Candidate of_tenant(Candidate candidate, int32_t tenant, int64_t clock, int32_t share = 1) {
+  candidate.tenant = tenant;
+  candidate.clock = clock;
+  candidate.share = share;
+  return candidate;
+}
+
+TEST(SchedulerOfTenants, GiveOneThatIsAheadItsShareOfAStepForPrompts) {
+  const SchedulerLimits limits{.max_step_tokens = 64, .max_sequences = 8, .tenant_lead = 50};
+  const auto beside = [&](int64_t clock, int32_t share, int32_t waiting_ones) {
+    std::vector<Candidate> all = {of_tenant(decoding(1, 40), 1, 0),
+                                  of_tenant(running(2, 1000, 0), 2, clock, share),
+                                  of_tenant(decoding(3, 40), 2, clock, share)};
+    for (int32_t i = 0; i < waiting_ones; ++i) {
+      all.push_back(of_tenant(waiting(4 + i, 300), 2, clock, share));
+    }
+    return plan(limits, all, budget(1000)).counts;
+  };
+  EXPECT_THAT(beside(100, 1, 0), ElementsAre(1, 32, 1));
+  EXPECT_THAT(beside(100, 1, 2), ElementsAre(1, 32, 1, 0, 0)) << "more requests, no more tokens";
+  EXPECT_THAT(beside(100, 3, 0), ElementsAre(1, 48, 1));
+  EXPECT_THAT(beside(49, 1, 0), ElementsAre(1, 62, 1)) << "not ahead by the lead";
+}
+
+TEST(SchedulerOfTenants, GiveTheRestOfAStepToThePromptsOfTheOneBehind) {
+  const SchedulerLimits limits{.max_step_tokens = 64, .max_sequences = 8, .tenant_lead = 50};
+  const StepPlan step =
+      plan(limits,
+           {of_tenant(running(1, 1000, 0), 2, 100), of_tenant(decoding(2, 9), 1, 0),
+            of_tenant(waiting(3, 500), 2, 100), of_tenant(waiting(4, 500), 1, 0)},
+           budget(1000));
+  EXPECT_THAT(step.counts, ElementsAre(32, 1, 0, 31));
+}
+
+TEST(SchedulerOfTenants, GiveOneThatRunsAloneTheWholeStep) {
+  const SchedulerLimits limits{.max_step_tokens = 64, .max_sequences = 8, .tenant_lead = 50};
+  const StepPlan step =
+      plan(limits, {of_tenant(running(1, 1000, 0), 2, 100), of_tenant(decoding(2, 9), 2, 100)},
+           budget(1000));
+  EXPECT_THAT(step.counts, ElementsAre(63, 1));
+}
+
 TEST(SchedulerOfSamples, LetsTheFirstStoreWhatAllShareAndTheOthersWait) {
   const StepPlan step = plan({100, 8},
                              {sample(waiting(1, 40), 39), sample(waiting(1, 40), 39),

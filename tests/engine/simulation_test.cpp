@@ -54,6 +54,7 @@ class Simulation {
   int64_t preemptions() const { return fake_.engine->stats().preemptions; }
   int64_t cached_tokens() const { return cached_tokens_; }
   int64_t lossy_cached_tokens() const { return lossy_cached_tokens_; }
+  int64_t section_tokens() const { return section_tokens_; }
   PrefixCacheStats cache() const { return fake_.engine->stats().cache; }
   int64_t finished(FinishReason reason) { return finished_[reason]; }
   int64_t overdue_requests() const { return overdue_; }
@@ -123,7 +124,18 @@ class Simulation {
     fake_.engine->cancel(static_cast<RequestId>(traffic_.pick(0, 1 << 20)) << 32);  // an unknown id
   }
 
-  // Returns: the best-ranked request of the next step, and its stored tokens.
+  // Returns: a number that grows when a sequence runs: its stored tokens, and how far its sections
+  // are compressed.
+  int32_t progress_of(const Sequence& sequence) const {
+    const Sequence::Running* running = sequence.running();
+    if (running == nullptr) {
+      return sequence.stored();
+    }
+    const KvSections sections = fake_.engine->kv().planning().demand(running->slot).sections;
+    return sequence.stored() + sections.compressed + sections.replayed;
+  }
+
+  // Returns: the best-ranked request of the next step, and its progress.
   std::pair<RequestId, int32_t> best_before() const {
     if (traffic_.tenants() > 1) {
       return first_of_tenants();
@@ -140,7 +152,7 @@ class Simulation {
     }
     for (const auto& sequence : fake_.engine->sequences()) {
       if (sequence->id() == best) {
-        return {best, sequence->stored()};
+        return {best, progress_of(*sequence)};
       }
     }
     return {best, 0};
@@ -157,7 +169,7 @@ class Simulation {
     };
     for (const auto& sequence : fake_.engine->sequences()) {
       if (sequence->running() != nullptr && stays(sequence->id())) {
-        return {sequence->id(), sequence->stored()};
+        return {sequence->id(), progress_of(*sequence)};
       }
     }
     const auto any = std::find_if(clients_.begin(), clients_.end(),
@@ -219,7 +231,7 @@ class Simulation {
     std::map<RequestId, int32_t> stored;
     for (const auto& sequence : fake_.engine->sequences()) {
       ASSERT_FALSE(sequence->ended());
-      ASSERT_TRUE(stored.emplace(sequence->id(), sequence->stored()).second);
+      ASSERT_TRUE(stored.emplace(sequence->id(), progress_of(*sequence)).second);
     }
     for (auto client = clients_.begin(); client != clients_.end();) {
       const RequestId id = client->first;
@@ -282,7 +294,10 @@ class Simulation {
     ASSERT_LT(finish.cached_tokens, finish.prompt_tokens);
     ASSERT_TRUE(finish.cached_tokens == 0 || client.request.cache.use);
     cached_tokens_ += finish.cached_tokens;
-    lossy_cached_tokens_ += client.request.kv.has_value() ? finish.cached_tokens : 0;
+    if (client.request.kv.has_value()) {
+      (client.request.kv->policy.replays() ? section_tokens_ : lossy_cached_tokens_) +=
+          finish.cached_tokens;
+    }
     if (client.request.prompt.back() != FakeModel::kPoison) {
       traffic_.remember(client.request.prompt, tokens);
     }
@@ -393,7 +408,8 @@ class Simulation {
   // consecutive steps without progress of the best-ranked request
   int32_t stalls_ = 0;
   int64_t cached_tokens_ = 0;
-  int64_t lossy_cached_tokens_ = 0;      // part of them: lossy policies
+  int64_t lossy_cached_tokens_ = 0;      // part of them: policies with scores of their own queries
+  int64_t section_tokens_ = 0;           // part of them: compressed sections
   std::map<RequestId, Client> clients_;  // unfinished requests
   std::map<FinishReason, int64_t> finished_;
   int64_t overdue_ = 0;
@@ -408,6 +424,7 @@ TEST(EngineSimulation, KeepsEveryInvariantAfterEveryStep) {
   int64_t preemptions = 0;
   int64_t cached = 0;
   int64_t lossy_cached = 0;
+  int64_t section_tokens = 0;
   int64_t handed_over = 0;
   int64_t evicted = 0;
   int64_t overdue = 0;
@@ -420,6 +437,7 @@ TEST(EngineSimulation, KeepsEveryInvariantAfterEveryStep) {
     preemptions += simulation.preemptions();
     cached += simulation.cached_tokens();
     lossy_cached += simulation.lossy_cached_tokens();
+    section_tokens += simulation.section_tokens();
     handed_over += simulation.cache().handed_over_blocks;
     evicted += simulation.cache().evicted_blocks;
     overdue += simulation.overdue_requests();
@@ -439,6 +457,7 @@ TEST(EngineSimulation, KeepsEveryInvariantAfterEveryStep) {
   EXPECT_GT(cached, 0);
   EXPECT_GT(evicted, 0);
   EXPECT_GT(lossy_cached, 0);
+  EXPECT_GT(section_tokens, 0);
   EXPECT_GT(handed_over, 0);
   std::printf(
       "%lld preemptions; stop %lld, length %lld, cancelled %lld, of them %lld overdue, "

@@ -31,6 +31,13 @@ inline KvPreset lossy(const char* name) {
   return preset;
 }
 
+// Returns: a preset that replays sections of `tokens` tokens, and keeps half of their pages.
+inline KvPreset short_sections(int32_t tokens) {
+  KvPreset preset = *find_kv_preset("kvzip-50");
+  preset.policy.section = tokens;
+  return preset;
+}
+
 // Returns: a preset that prunes keys older than the newest tokens, by output-aware scores from the
 // queries in the residual buffer.
 inline KvPreset output_aware() {

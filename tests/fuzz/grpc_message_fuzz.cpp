@@ -18,7 +18,7 @@ void expect_a_clients_error(const absl::Status& status) {
 void expect_within_limits(const GenerateCallRequest& call) {
   TESSERA_CHECK(call.n >= 1 && kSampleCount.contains(call.n), "number of samples out of range");
   TESSERA_CHECK(!long_field(call.generate), "a list is too long");
-  TESSERA_CHECK(!stop_error(call.generate.stop, kGrpcStops), "stop strings out of range");
+  TESSERA_CHECK(!stop_error(call.generate.stop, kStopLimits), "stop strings out of range");
   TESSERA_CHECK(!call.generate.max_tokens || *call.generate.max_tokens >= 0, "max_tokens");
 }
 

@@ -6,6 +6,7 @@
 #include "server/anthropic/messages_request.h"
 #include "server/openai/error.h"
 #include "server/openai/request.h"
+#include "server/responses/responses_request.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace tessera {
@@ -52,6 +53,9 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto messages = parse_messages_request(body);
   expect_a_clients_error(messages.status());
   if (messages.ok()) expect_within_limits(*messages);
+  const auto responses = parse_responses_request(body);
+  expect_a_clients_error(responses.status());
+  if (responses.ok()) expect_within_limits(responses->completion);
   expect_a_clients_error(parse_count_tokens_request(body).status());
   expect_a_clients_error(parse_tokenize_request(body).status());
   expect_a_clients_error(parse_detokenize_request(body).status());

@@ -14,6 +14,7 @@
 #include "tests/kernels/device.h"
 #include "tests/kernels/isas.h"
 #include "tests/kernels/kv_rows.h"
+#include "tests/kernels/seen_token.h"
 
 namespace tessera {
 
@@ -140,18 +141,6 @@ class AttentionSequences {
     return attended;
   }
 
-  // One token that a query sees, as stored or as the original.
-  struct Seen {
-    std::vector<double> key;
-    std::vector<double> value;
-    double key_step = 0;  // for codes, else 0
-    double value_step = 0;
-    double key_error = 0;  // of each channel, against the stored number
-    double value_error = 0;
-    bool key_halves = false;  // multiplied as f16
-    double value_unit = 0;    // scale of values multiplied as f16, 1 without codes; else 0
-  };
-
   // Result of attention in double precision, and the error bounds of a kernel.
   struct Expected {
     double log_sum = 0;
@@ -160,11 +149,12 @@ class AttentionSequences {
     std::vector<double> bounds;
   };
 
-  // Reference: the stored numbers (codes decoded), or the original numbers.
-  enum class Against { stored, originals };
+  using Against = SeenAgainst;
+  using Seen = SeenToken;
   // Arithmetic on sparse pages: f32, or f16 for all but keys of codes.
   enum class Sparse { f32, halves };
 
+  static constexpr double kUnit = 0x1p-24;  // u below
   // Bounds, with u = 2^-24:
   //
   // Scores of codes. The query is rounded to steps of s = max|q| / 32512. The error is half a step
@@ -178,6 +168,10 @@ class AttentionSequences {
   // Codes: weight times scale is rounded to steps of its tile's largest / 32512. The error is again
   // half a step and a hundredth, times the value without its zero. Against the originals, the
   // value's error is added.
+  //
+  // Rotated codes: the same in rotated channels, of which only bounds are known here. With blocks
+  // of b channels, no rotated query channel exceeds the sum of |q|, and an error of each rotated
+  // channel is at most sqrt(b) times as large in a plain one.
   //
   // Halves (half_step.h), h = 2^-11. A score: the query is rounded, a lane adds head_dim / 8
   // products, and lanes are added three times. Each is off by h of M, or else by 2^-25 of a query
@@ -196,7 +190,6 @@ class AttentionSequences {
         token.value_unit = 0;
       }
     }
-    const double u = 0x1p-24;
     const double scale = double{shape_.scale()};
     double query_sum = 0;
     double query_largest = 0;
@@ -218,9 +211,13 @@ class AttentionSequences {
         lifted += std::abs(token.key[c] - zero);
       }
       magnitude += std::abs(zero) * query_sum;
-      const double rounding = token.key_step > 0 ? 0.51 * query_largest / 32512 * lifted : 0;
+      double rounding = token.key_step > 0 ? 0.51 * query_largest / 32512 * lifted : 0;
+      if (token.rotated_keys > 0) {
+        magnitude = token.rotated_keys * query_sum;
+        rounding = 0.51 * query_sum / 32512 * token.rotated_keys;
+      }
       error = std::max(error,
-                       rounding + (static_cast<double>(hd) + 16) * u * magnitude +
+                       rounding + (static_cast<double>(hd) + 16) * kUnit * magnitude +
                            token.key_error * query_sum +
                            (token.key_halves ? half_error(query_largest, magnitude, lifted) : 0));
       scores.push_back(score);
@@ -266,15 +263,16 @@ class AttentionSequences {
   Expected weighted(const std::vector<Seen>& seen, const std::vector<double>& scores,
                     double maximum, double error) const {
     const size_t hd = static_cast<size_t>(shape_.head_dim);
-    const double u = 0x1p-24;
     const double n = static_cast<double>(seen.size());
-    const double relative = 2 * std::expm1(error) + 2 * n * u + n / 16 * 0x1p-22 + 0x1p-20;
+    const double relative = 2 * std::expm1(error) + 2 * n * kUnit + n / 16 * 0x1p-22 + 0x1p-20;
     std::vector<double> weights;
+    std::vector<double> zeros;
     double sum = 0;
     double largest = 0;       // weight * scale
     double largest_half = 0;  // weight * unit, for values multiplied as f16
     for (size_t t = 0; t < seen.size(); ++t) {
       weights.push_back(std::exp(scores[t] - maximum));
+      zeros.push_back(seen[t].rotated_values > 0 ? 0 : zero_of(seen[t].value, seen[t].value_step));
       sum += weights[t];
       largest = std::max(largest, weights[t] * seen[t].value_step);
       largest_half = std::max(largest_half, weights[t] * seen[t].value_unit);
@@ -282,16 +280,16 @@ class AttentionSequences {
     const double min = 0x1p-25 / double{kHalfWeightRange} * largest_half;
     Expected expected;
     expected.log_sum = maximum + std::log(sum);
-    expected.log_sum_bound = error + n * u + 0x1p-20 * (1 + std::abs(maximum));
+    expected.log_sum_bound = error + n * kUnit + 0x1p-20 * (1 + std::abs(maximum));
     for (size_t c = 0; c < hd; ++c) {
       double value = 0;
       double bound = 0;
       for (size_t t = 0; t < seen.size(); ++t) {
         const Seen& token = seen[t];
-        const double zero = zero_of(token.value, token.value_step);
-        const double lifted = std::abs(token.value[c] - zero);
+        const double lifted =
+            token.rotated_values > 0 ? token.rotated_values : std::abs(token.value[c] - zeros[t]);
         value += weights[t] * token.value[c];
-        bound += weights[t] * (relative * (lifted + std::abs(zero)) + token.value_error);
+        bound += weights[t] * (relative * (lifted + std::abs(zeros[t])) + token.value_error);
         bound += token.value_step > 0 ? 0.51 * largest / 32512 * lifted / token.value_step : 0;
         if (token.value_unit > 0) {
           bound += 1.05 * (1 + kAttentionTile) * 0x1p-11 * weights[t] * lifted;
@@ -302,50 +300,6 @@ class AttentionSequences {
       expected.bounds.push_back(bound / sum);
     }
     return expected;
-  }
-
-  // Error of a channel of codes: half a step of rounding, and the rounding of (2^bits - 1) scales
-  // to f16, 2^-11 each, for the top code, which is clamped.
-  static double coding_error(double step, int32_t bits) {
-    return step * (0.5 + ((1 << bits) - 1) * 0x1p-11);
-  }
-
-  static Seen seen_pruned(KvFormat format, std::span<const float> keys,
-                          std::span<const float> values) {
-    const auto head_dim = static_cast<int32_t>(keys.size());
-    const PrunedToken key = prune(keys, format.kept_keys(head_dim), format.key_bits);
-    const PrunedToken value = prune(values, format.kept_values(head_dim), format.value_bits);
-    Seen seen{{key.channels.begin(), key.channels.end()},
-              {value.channels.begin(), value.channels.end()}};
-    seen.key_step = format.key_bits <= 8 ? double{key.scale} : 0;
-    seen.key_halves = format.key_bits == 16;
-    seen.value_unit = format.value_bits <= 8 ? double{value.scale} : 1;
-    return seen;
-  }
-
-  Seen seen_as(KvFormat format, std::span<const float> keys, std::span<const float> values,
-               Against against) const {
-    Seen seen{{keys.begin(), keys.end()}, {values.begin(), values.end()}};
-    if (format.is_floats()) {
-      return seen;
-    }
-    if (format.is_sparse()) {
-      return seen_pruned(format, keys, values);
-    }
-    const CodedToken key = encode(keys, format.key_bits);
-    const CodedToken value = encode(values, format.value_bits);
-    seen.key_step = double{key.scale};
-    seen.value_step = double{value.scale};
-    if (against == Against::originals) {
-      seen.key_error = coding_error(seen.key_step, format.key_bits);
-      seen.value_error = coding_error(seen.value_step, format.value_bits);
-      return seen;
-    }
-    for (size_t c = 0; c < seen.key.size(); ++c) {
-      seen.key[c] = key.decoded(c);
-      seen.value[c] = value.decoded(c);
-    }
-    return seen;
   }
 
   // Tokens of a KV head that row `row` of a sequence sees: its history, the groups before its own,

@@ -23,6 +23,8 @@ constexpr KvFormat kFormats[] = {kKvF32,
                                  kKvK4V1,
                                  kKvK4V8,
                                  kKvK2V4,
+                                 kKvK4V4R,
+                                 kKvK4V2R,
                                  KvFormat{2, 1},
                                  kKvS70,
                                  kKvS50K8V4,
@@ -124,7 +126,9 @@ TEST_P(Attention, IsNearDoublePrecisionOverTwoTiers) {
   uint32_t seed = 200;
   for (const Tiers tiers :
        {Tiers{kKvK8V4, kKvK4V2}, Tiers{kKvF16, kKvK4V4}, Tiers{kKvK8V8, kKvK4V1},
-        Tiers{kKvK4V2, kKvK4V2}, Tiers{kKvF16, kKvF16}, Tiers{kKvS50, kKvS70K8V8}}) {
+        Tiers{kKvK4V2, kKvK4V2}, Tiers{kKvF16, kKvF16}, Tiers{kKvS50, kKvS70K8V8},
+        Tiers{kKvK8V4, kKvK4V2R}, Tiers{kKvK4V4R, kKvK4V2R}, Tiers{kKvK4V4R, kKvK4V2},
+        Tiers{kKvK4V4R, kKvS70K4V4}, Tiers{kKvS50K8V8, kKvK4V2R}}) {
     for (const KvRow history : {KvRow{0, 0}, KvRow{1, 0}, KvRow{0, 1}, KvRow{64, 64}, KvRow{63, 65},
                                 KvRow{200, 0}, KvRow{0, 200}, KvRow{130, 77}}) {
       for (const int32_t page_tokens : {16, 32, 48}) {
@@ -201,19 +205,21 @@ TEST_P(Attention, HasTheSameBitsForAnyChunksAndAnyBatch) {
 
 TEST_P(Attention, HasTheSameBitsForAnyChunksOverTwoTiers) {
   uint32_t seed = 500;
-  for (const KvRow history : {KvRow{100, 0}, KvRow{0, 333}, KvRow{1111, 900}}) {
-    const AttentionSequences sequences({.high = kKvK8V4,
-                                        .low = kKvK4V2,
-                                        .head_dim = 16,
-                                        .kv_heads = 3,
-                                        .context = 2048,
-                                        .history_high = history.high,
-                                        .history_low = history.low},
-                                       {130, 65, 1}, seed);
-    const Attended whole = sequences.run(backend(), 1, sequences.all_at_once());
-    for (int round = 0; round < 3; ++round, ++seed) {
-      SCOPED_TRACE(testing::Message() << "seed " << seed);
-      expect_same_bits(whole, sequences.run(backend(), 2, sequences.random_steps(seed, 20)));
+  for (const auto& [high, low] : {std::pair{kKvK8V4, kKvK4V2}, std::pair{kKvK4V4R, kKvK4V2}}) {
+    for (const KvRow history : {KvRow{100, 0}, KvRow{0, 333}, KvRow{1111, 900}}) {
+      const AttentionSequences sequences({.high = high,
+                                          .low = low,
+                                          .head_dim = 16,
+                                          .kv_heads = 3,
+                                          .context = 2048,
+                                          .history_high = history.high,
+                                          .history_low = history.low},
+                                         {130, 65, 1}, seed);
+      const Attended whole = sequences.run(backend(), 1, sequences.all_at_once());
+      for (int round = 0; round < 3; ++round, ++seed) {
+        SCOPED_TRACE(testing::Message() << "seed " << seed);
+        expect_same_bits(whole, sequences.run(backend(), 2, sequences.random_steps(seed, 20)));
+      }
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "kernels/cpu/pages/page_codec.h"
 #include "tests/kernels/compression_oracle.h"
@@ -60,6 +61,7 @@ class CompressionWorld {
     int32_t tokens = 0;
     int32_t prompt = 0;
     int32_t evaluated = 0;
+    int32_t forgotten = 0;  // last of `tokens`, those of a replay: KvCompression::forgotten
   };
   Sequence& sequence(int32_t slot) { return sequences_[static_cast<size_t>(slot)]; }
   KvArena& arena() { return *arena_; }
@@ -158,15 +160,17 @@ class CompressionWorld {
     return {.slot = slot,
             .tiers = at.tiers,
             .policy = at.policy,
-            .tokens = at.tokens,
+            .tokens = at.tokens - at.forgotten,
             .prompt_tokens = at.prompt,
-            .evaluated = at.evaluated};
+            .evaluated = at.evaluated,
+            .forgotten = at.forgotten};
   }
   KvCompressed compress(int32_t slot) {
     const KvCompression one[] = {compression(slot)};
     KvCompressed result;
     backend_.kv_compress({arena_->pool(), one, {&result, 1}, scratch_}, pool_.stream());
     sequence(slot).evaluated = std::max(sequence(slot).evaluated, one[0].evaluated_after());
+    sequence(slot).tokens -= std::exchange(sequence(slot).forgotten, 0);
     return result;
   }
 

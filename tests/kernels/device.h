@@ -26,6 +26,13 @@ inline void PrintTo(const Device& device, std::ostream* out) {
   *out << device.name;
 }
 
+// Returns: true if the device has kernels for pages of the format, at head dimensions that it
+// serves.
+inline bool serves(const Device& device, KvFormat format) {
+  const auto serves_pages = device.backend->serves_pages;
+  return serves_pages == nullptr || serves_pages(format, 64);
+}
+
 // Returns: devices of the binary's kind; empty if this machine has none, and its tests are skipped.
 std::vector<Device> devices_of_this_machine();
 

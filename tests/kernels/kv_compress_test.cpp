@@ -63,9 +63,10 @@ std::vector<KvPolicy> policies() {
 
 // Pairs of tiers with every format.
 std::vector<std::pair<KvFormat, KvFormat>> tier_pairs() {
-  return {{kKvK8V4, kKvK4V2},    {kKvF16, kKvK8V8},   {kKvF16, kKvK4V4}, {kKvK8V8, kKvK8V4},
-          {kKvK4V2, kKvK4V1},    {kKvK4V8, kKvK2V4},  {kKvF16, {2, 1}},  {kKvF16, kKvS70},
-          {kKvK8V4, kKvS70K4V4}, {kKvS50, kKvS70K8V8}};
+  return {{kKvK8V4, kKvK4V2},    {kKvF16, kKvK8V8},    {kKvF16, kKvK4V4},   {kKvK8V8, kKvK8V4},
+          {kKvK4V2, kKvK4V1},    {kKvK4V8, kKvK2V4},   {kKvF16, {2, 1}},    {kKvF16, kKvS70},
+          {kKvK8V4, kKvS70K4V4}, {kKvS50, kKvS70K8V8}, {kKvK8V4, kKvK4V2R}, {kKvK4V4R, kKvK4V2R},
+          {kKvK4V4R, kKvK4V1}};
 }
 
 std::vector<OracleRow> oracle_rows(const CompressionWorld& world, int32_t slot) {
@@ -152,6 +153,50 @@ TEST(KvCompress, DecidesAsTheOracleAtThePromptsEndAndGroupByGroup) {
         world.change_scores(1);
         ASSERT_NO_FATAL_FAILURE(compress_and_compare(world, 1));
       }
+    }
+  }
+}
+
+// As the engine compresses section after section. The oracle of the allocator `pages` sees a
+// sequence whose earlier sections are sinks, and no replay.
+TEST(KvCompress, ForgetsAReplayAndKeepsTheBestPagesOfItsSection) {
+  constexpr int32_t kSection = 128;
+  KvPolicy policy = with_formats(preset("kvzip-50"), kKvK8V4, kKvK8V4);
+  for (uint32_t seed = 40; seed < 44; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    WorldShape shape = shape_for(policy);
+    shape.context = 6 * kSection;
+    CompressionWorld world(shape, seed);
+    const int32_t capacity = world.pages().layouts[0].capacity;
+    world.open(1, policy, 4 * kSection);
+    int64_t kept = 0;
+    for (int32_t section = 0; section < 4; ++section) {
+      world.append(1, kSection);
+      auto rows = oracle_rows(world, 1);
+      world.append(1, kSection);  // the replay; its tokens have scores, too
+      CompressionWorld::Sequence& at = world.sequence(1);
+      at.forgotten = kSection;
+      at.policy.keep_share = 0;
+      at.policy.keep_tokens = (section + 1) * kSection / 2;
+      at.policy.sinks = std::max(policy.sinks, section * kSection);
+      at.policy.recent = 0;
+      at.evaluated = 0;
+      const KvCompression sequence = world.compression(1);
+      CompressionOracle(sequence, shape.layers, shape.kv_heads, capacity).run(rows);
+      world.compress(1);
+      world.arena().check_integrity();
+      const auto after = stored_rows(world, 1);
+      int64_t pages = 0;
+      for (size_t i = 0; i < rows.size(); ++i) {
+        for (const OracleToken& token : rows[i]) {
+          ASSERT_EQ(after[i].contains(token.position), !token.dropped);
+        }
+        ASSERT_EQ(std::ssize(after[i]) % capacity, 0) << "whole pages";
+        pages += std::ssize(after[i]) / capacity;
+      }
+      kept += world.rows() * (kSection / 2 / capacity);
+      ASSERT_EQ(pages, kept) << "each section keeps the same number of pages over all rows";
+      ASSERT_EQ(world.arena().slot_pages(1), pages);
     }
   }
 }

@@ -1,8 +1,14 @@
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
+#include <random>
+#include <utility>
 #include <vector>
 
 #include "kernels/kv/kv_page_size.h"
+#include "kernels/kv/rotation.h"
+#include "tests/kernels/isas.h"
 #include "tests/kernels/kv_sequences.h"
 
 namespace tessera {
@@ -15,6 +21,8 @@ static_assert(KvPageLayout::make(kKvK8V4, 128, 64).tile_bytes() == 16 * 200);
 static_assert(KvPageLayout::make(kKvK4V4, 128, 64).tile_bytes() == 16 * 136);
 static_assert(KvPageLayout::make(kKvK4V2, 128, 64).tile_bytes() == 16 * 104);
 static_assert(KvPageLayout::make(kKvK4V1, 128, 64).tile_bytes() == 16 * 88);
+static_assert(KvPageLayout::make(kKvK4V2R, 64, 64).tile_bytes() ==
+              KvPageLayout::make(kKvK4V2, 64, 64).tile_bytes());
 static_assert(KvPageLayout::make(kKvK8V4, 128, 16).key_place(3, 6).byte == 64 + 4 * 3 + 2);
 static_assert(KvPageLayout::make(kKvK4V2, 128, 16).key_place(3, 6).byte == 4 * 3 + 2);
 static_assert(KvPageLayout::make(kKvK4V2, 128, 16).key_place(3, 6).shift == 4);
@@ -34,6 +42,30 @@ TEST(KvPageLayout, RoundsCapacityToTilesAndBytesToTheMultiple) {
     }
   }
   EXPECT_EQ(KvPageLayout::fit(kKvF16, 128, 6656).capacity, 0);  // 13 tokens do not fill a tile
+}
+
+TEST(Rotation, IsTheWalshHadamardTransformOfEachBlock) {
+  const std::pair<int32_t, int32_t> blocks[] = {{64, 64}, {80, 16}, {96, 32}, {128, 128}, {72, 8}};
+  for (const auto& [head_dim, block] : blocks) {
+    ASSERT_EQ(rotation_block(head_dim), block);
+    std::mt19937 random(static_cast<uint32_t>(head_dim));
+    const std::vector<float> before = random_floats(random, head_dim);
+    std::vector<float> after = before;
+    rotate(after.data(), head_dim);
+    for (int32_t c = 0; c < head_dim; ++c) {
+      double expected = 0;
+      for (int32_t i = 0; i < block; ++i) {
+        const double sign = std::popcount(static_cast<uint32_t>(c % block & i)) % 2 == 0 ? 1 : -1;
+        expected += sign * double{before[static_cast<size_t>(c / block * block + i)]};
+      }
+      ASSERT_NEAR(double{after[static_cast<size_t>(c)]}, expected / std::sqrt(double(block)), 1e-5)
+          << "head_dim " << head_dim << " channel " << c;
+    }
+    rotate(after.data(), head_dim);
+    for (size_t c = 0; c < after.size(); ++c) {
+      ASSERT_NEAR(after[c], before[c], 1e-5f) << "it is its own inverse";
+    }
+  }
 }
 
 // Bits of a page that are in use. No bit is taken twice, and none outside the page.

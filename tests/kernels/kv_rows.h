@@ -10,6 +10,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/half.h"
+#include "kernels/kv/rotation.h"
 
 namespace tessera {
 
@@ -34,6 +35,15 @@ inline CodedToken encode(std::span<const float> numbers, int32_t bits) {
     token.codes.push_back(static_cast<int32_t>(std::clamp(code, 0.0f, steps)));
   }
   return token;
+}
+
+// The same, as a page of a rotated format has them.
+inline CodedToken encode(std::span<const float> numbers, int32_t bits, bool rotated) {
+  std::vector<float> coded(numbers.begin(), numbers.end());
+  if (rotated) {
+    rotate(coded.data(), static_cast<int32_t>(coded.size()));
+  }
+  return encode(coded, bits);
 }
 
 // One token's keys or values as a page of a sparse format has them. Also independent of the ops.
@@ -156,8 +166,8 @@ class KvRows {
       std::fill_n(key_tile, layout.key_tile_bytes(), std::byte{0});
       std::fill_n(value_tile, layout.value_tile_bytes(), std::byte{0});
     }
-    const CodedToken key = encode(keys, layout.format.key_bits);
-    const CodedToken value = encode(values, layout.format.value_bits);
+    const CodedToken key = encode(keys, layout.format.key_bits, layout.format.rotated);
+    const CodedToken value = encode(values, layout.format.value_bits, layout.format.rotated);
     for (int32_t c = 0; c < layout.head_dim; ++c) {
       put_code(key_tile, layout.key_place(lane, c), key.codes[static_cast<size_t>(c)]);
       put_code(value_tile, layout.value_place(lane, c), value.codes[static_cast<size_t>(c)]);

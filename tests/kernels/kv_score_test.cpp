@@ -15,10 +15,13 @@ class KvScore : public testing::TestWithParam<Device> {
 TEST_P(KvScore, IsTheAttentionOfTheScoredQueries) {
   uint32_t seed = 1;
   for (const KvFormat format : named_formats()) {
+    if (!serves(device(), format)) {
+      continue;
+    }
     const bool halves = format.is_sparse() && multiplies_halves(*device().backend);
     const double relative = halves ? 2e-2 : 2e-3;
-    for (const KvScorer scorer :
-         {KvScorer::mean, KvScorer::sum, KvScorer::squares, KvScorer::a2sf, KvScorer::keyformer}) {
+    for (const KvScorer scorer : {KvScorer::mean, KvScorer::sum, KvScorer::squares, KvScorer::a2sf,
+                                  KvScorer::keyformer, KvScorer::replay}) {
       ScoreShape shape{.policy = scored(scorer, seed % 3 == 0 ? 0 : 40, seed % 2 == 0, format)};
       shape.gqa_ratio = 1 + static_cast<int32_t>(seed % 5);
       shape.head_dim = seed % 4 == 0 ? 80 : 16;
@@ -112,8 +115,9 @@ TEST_P(KvScore, DoesNotDependOnChunks) {
   const std::vector<std::vector<int32_t>> cuts{
       {192, 8, 70}, {1, 63, 64, 64, 8, 1, 1, 1, 67}, {199, 1, 55, 1, 14}, {100, 100, 70}};
   for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V2, kKvS50, kKvS70K8V4}) {
-    for (const KvScorer scorer : {KvScorer::mean, KvScorer::squares, KvScorer::scissorhands,
-                                  KvScorer::a2sf, KvScorer::recurrence, KvScorer::keyformer}) {
+    for (const KvScorer scorer :
+         {KvScorer::mean, KvScorer::squares, KvScorer::scissorhands, KvScorer::a2sf,
+          KvScorer::recurrence, KvScorer::keyformer, KvScorer::replay}) {
       ScoredSequence sequence({.policy = scored(scorer, 90, true, format)}, 77);
       const auto whole = sequence.run(device(), {270});
       for (const std::vector<int32_t>& chunks : cuts) {
@@ -145,6 +149,9 @@ TEST_P(KvScore, WeightsThatAttentionLeftGiveTheBitsOfAnotherProduct) {
   }
   uint32_t seed = 100;
   for (const KvFormat format : named_formats()) {
+    if (!serves(device(), format)) {
+      continue;
+    }
     for (const int32_t gqa_ratio : {1, 2, 4, 8}) {
       const int32_t head_dims[] = {64, 80, 128};
       ScoreShape shape{.policy = scored(static_cast<KvScorer>(1 + seed % 7), 40, true, format)};

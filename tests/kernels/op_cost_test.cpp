@@ -74,7 +74,8 @@ TEST(OpCost, LinearReadsWhatItAddsTo) {
 TEST(OpCost, RopeReadsAnglesOfEachRow) {
   const std::vector<int32_t> positions(2);
   EXPECT_EQ(
-      op_cost(RopeArgs{.heads = shape<float>(2, 3 * 8), .positions = positions, .head_dim = 8}),
+      op_cost(RopeArgs{
+          .heads = shape<float>(2, 3 * 8), .positions = positions, .head_dim = 8, .rotary_dim = 8}),
       (OpCost{(2 * 24 + 2 * 2 * 4) * 4 + 2 * 4, 2 * 24 * 4, 3 * 2 * 24}));
 }
 

@@ -105,8 +105,10 @@ TEST_P(Ops, RmsNormOfHeadsIsThatOfEachHeadAlone) {
 
 TEST_P(Ops, RopeRotatesHalfSplitPairs) {
   std::mt19937 random(2);
-  for (const int32_t head_dim : {2, 8, 16, 64, 80, 128}) {
-    const int64_t half = head_dim / 2;
+  using Dims = std::pair<int32_t, int32_t>;
+  for (const auto& [head_dim, rotary_dim] : {Dims{2, 2}, Dims{8, 8}, Dims{16, 12}, Dims{64, 64},
+                                             Dims{80, 80}, Dims{128, 96}, Dims{128, 128}}) {
+    const int64_t half = rotary_dim / 2;
     std::vector<float> cos, sin;
     for (int position = 0; position < 50; ++position) {
       for (int64_t i = 0; i < half; ++i) {
@@ -123,9 +125,14 @@ TEST_P(Ops, RopeRotatesHalfSplitPairs) {
           .positions = positions,
           .cos = cos.data(),
           .sin = sin.data(),
-          .head_dim = head_dim});
+          .head_dim = head_dim,
+          .rotary_dim = rotary_dim});
     for (int64_t row = 0; row < 3; ++row) {
       for (int64_t head = 0; head < 2; ++head) {
+        for (int64_t i = rotary_dim; i < head_dim; ++i) {
+          const size_t at = static_cast<size_t>((row * 2 + head) * head_dim + i);
+          ASSERT_EQ(heads[at], before[at]) << "behind the rotated elements";
+        }
         for (int64_t i = 0; i < half; ++i) {
           const size_t at = static_cast<size_t>((row * 2 + head) * head_dim + i);
           const size_t other = at + static_cast<size_t>(half);

@@ -84,7 +84,10 @@ class ScoredSequence {
         }
         for (int32_t t = 0; t <= p; ++t) {
           const double a = weights[static_cast<size_t>(t)];
-          scores[static_cast<size_t>(t)] += contribution(scoring.scorer, a, p + 1);
+          double& score = scores[static_cast<size_t>(t)];
+          score = scoring.scorer == KvScorer::replay
+                      ? std::max(score, a)
+                      : score + contribution(scoring.scorer, a, p + 1);
         }
       }
     }

@@ -63,6 +63,16 @@ TEST(KvFormatName, IsReadBackAsTheSameFormat) {
   EXPECT_EQ(formats, 2 + 12 + 9 * 23);
 }
 
+TEST(KvFormatName, EndsWithAnRIfCodesAreRotated) {
+  EXPECT_EQ(name_of(kKvK4V2R), "k4v2r");
+  EXPECT_EQ(kv_format_named("k4v2r"), kKvK4V2R);
+  EXPECT_EQ(kv_format_named("k8v4r"), (KvFormat{8, 4, 1000, 1000, true}));
+  for (const std::string_view none :
+       {"f16r", "f32r", "s50r", "s50-k4v4r", "k4v2rr", "k4rv2", "r"}) {
+    EXPECT_EQ(kv_format_named(none), std::nullopt) << none;
+  }
+}
+
 TEST(KvFormatName, SaysWhatIsPrunedOfKeysAndValues) {
   EXPECT_EQ(name_of(kKvS70), "s70");
   EXPECT_EQ(name_of(kKvS50K8V4), "s50-k8v4");

@@ -3,71 +3,91 @@
 // architectures_golden.py computed them. With TESSERA_MODELS_OUT=DIR this test leaves the
 // checkpoints there for it.
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 
 #include "models/architectures/architecture.h"
 #include "models/random_checkpoint.h"
-#include "nlohmann/json.hpp"
-#include "tests/models/model_runner.h"
-#include "tests/models/temporary_directory.h"
-#include "tests/models/tiny_models.h"
+#include "models/rope_table.h"
+#include "tests/models/golden_logits.h"
 
 namespace tessera {
 namespace {
 
 using nlohmann::json;
 
-const std::filesystem::path kGolden = TESSERA_SOURCE_DIR "/tests/golden/architectures.json";
-
-class GoldenArchitecture : public testing::TestWithParam<TinyModel> {};
-
-TEST_P(GoldenArchitecture, AgreesWithTransformers) {
-  const TinyModel& tiny = GetParam();
-  const TemporaryDirectory temporary;
-  const char* named = std::getenv("TESSERA_MODELS_OUT");
-  const std::filesystem::path root = named != nullptr ? named : temporary.path();
-  ASSERT_TRUE(
-      write_random_checkpoint(root / tiny.name, tiny.config, 1, tiny.type, tiny.shards).ok());
-  const json golden = json::parse(read_file(kGolden), nullptr, /*allow_exceptions=*/false);
-  if (!golden.is_object() || !golden.contains(tiny.name)) GTEST_SKIP() << "no golden logits";
-  const json& entry = golden[tiny.name];
-  const auto ids = entry["ids"].get<std::vector<int32_t>>();
-  const double bound = entry.contains("greedy") ? 1e-4 : 2e-5;
-  for (const CpuIsa isa : cpu_isas()) {
-    SCOPED_TRACE(name(isa));
-    const auto logits = ModelRunner(root / tiny.name, {.isa = isa}).sequence(ids, 64);
-    for (const json& at : entry["logits"]) {
-      const auto expected = at["values"].get<std::vector<double>>();
-      const auto& found = logits.at(at["position"].get<size_t>());
-      ASSERT_EQ(expected.size(), found.size());
-      for (size_t i = 0; i < expected.size(); ++i) {
-        ASSERT_NEAR(double{found[i]}, expected[i], bound) << at["position"] << ", " << i;
-      }
-    }
-    if (entry.contains("greedy")) {
-      EXPECT_EQ(ModelRunner(root / tiny.name, {.isa = isa}).greedy(ids, 24),
-                entry["greedy"].get<std::vector<int32_t>>());
-    }
-  }
+const json& golden() {
+  static const json kGolden = golden_architectures();
+  return kGolden;
 }
 
-TEST(Architectures, EachHasGoldenLogits) {
-  const json golden = json::parse(read_file(kGolden));
-  for (const Architecture& architecture : supported_architectures()) {
-    const std::vector<TinyModel> models = all_tiny_models();
-    EXPECT_TRUE(std::any_of(models.begin(), models.end(), [&](const TinyModel& tiny) {
-      return tiny.config.architecture == architecture.name && golden.contains(tiny.name);
-    })) << architecture.name;
+class GoldenArchitecture : public testing::TestWithParam<TinyModel> {
+ protected:
+  // Writes the model, and skips the test if there is nothing to compare it with.
+  void SetUp() override {
+    const char* named = std::getenv("TESSERA_MODELS_OUT");
+    directory_ = (named != nullptr ? named : temporary_.path()) / GetParam().name;
+    const TinyModel& tiny = GetParam();
+    ASSERT_TRUE(write_random_checkpoint(directory_, tiny.config, 1, tiny.type, tiny.shards).ok());
+    if (!golden().contains(tiny.name)) GTEST_SKIP() << "no golden logits";
+  }
+  const json& entry() const { return golden()[GetParam().name]; }
+
+  TemporaryDirectory temporary_;
+  std::filesystem::path directory_;
+};
+
+TEST_P(GoldenArchitecture, AgreesWithTransformers) {
+  for (const CpuIsa isa : cpu_isas()) {
+    SCOPED_TRACE(name(isa));
+    expect_golden(entry(), directory_, {.isa = isa});
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenArchitecture, testing::ValuesIn(all_tiny_models()),
                          [](const auto& model) { return model.param.name; });
+
+using FarPositions = GoldenArchitecture;
+
+TEST_P(FarPositions, HaveTheLogitsOfTransformers) {
+  expect_golden(entry(), directory_, {.isa = cpu_isas().back()});
+}
+
+TEST_P(FarPositions, HaveTheAnglesOfTransformers) {
+  const ModelConfig& config = GetParam().config;
+  const int64_t pairs = config.rotary_width() / 2;
+  const auto floats = static_cast<size_t>(config.context * pairs);
+  std::vector<float> cos(floats), sin(floats);
+  const auto table = [&](std::vector<float>& numbers) {
+    return MatrixView<float>{numbers.data(), config.context, pairs, pairs};
+  };
+  fill_rope_table(config, /*grows=*/false, table(cos), table(sin));
+  ASSERT_EQ(entry().at("angles").back().at("position"), 131'071);
+  for (const json& at : entry().at("angles")) {
+    const auto row = at.at("position").get<int64_t>();
+    for (int64_t i = 0; i < pairs; ++i) {
+      const auto pair = static_cast<size_t>(i);
+      ASSERT_NEAR(table(cos).row(row)[pair], at.at("cos").at(pair).get<double>(), 2e-7) << row;
+      ASSERT_NEAR(table(sin).row(row)[pair], at.at("sin").at(pair).get<double>(), 2e-7) << row;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FarPositions, testing::ValuesIn(tiny_far_models()),
+                         [](const auto& model) { return model.param.name; });
+
+TEST(Architectures, EachHasGoldenLogitsOf480TokensAndGreedyTokens) {
+  for (const Architecture& architecture : supported_architectures()) {
+    const std::vector<TinyModel> models = all_tiny_models();
+    EXPECT_TRUE(std::any_of(models.begin(), models.end(), [&](const TinyModel& tiny) {
+      return tiny.config.architecture == architecture.name && golden().contains(tiny.name) &&
+             golden()[tiny.name].value("ids", json::array()).size() == 480 &&
+             golden()[tiny.name].contains("greedy");
+    })) << architecture.name;
+  }
+}
 
 }  // namespace
 }  // namespace tessera

@@ -40,6 +40,10 @@ json params_of(const ModelConfig& config) {
     params["llama_4_scaling"] = {{"beta", scaling.query_growth},
                                  {"original_max_position_embeddings", scaling.original_context}};
   }
+  if (config.experts > 0) {
+    params["moe"] = {{"num_experts", config.experts},
+                     {"num_experts_per_tok", config.chosen_experts}};
+  }
   return params;
 }
 
@@ -52,6 +56,7 @@ std::string mistral_name(const std::string& name) {
                                     {"post_attention_layernorm", "ffn_norm"},
                                     {"self_attn.q_proj", "attention.wq"},
                                     {"self_attn.k_proj", "attention.wk"},
+                                    {"block_sparse_moe", "feed_forward"},
                                     {"self_attn.v_proj", "attention.wv"},
                                     {"self_attn.o_proj", "attention.wo"},
                                     {"mlp.gate_proj", "feed_forward.w1"},
@@ -90,7 +95,12 @@ TEST(MistralLayout, HasTheLogitsOfTheHuggingFaceDirectory) {
   growing.rope_scaling.factor = 4;
   growing.rope_scaling.original_context = 32;
   growing.rope_scaling.query_growth = 0.5f;
-  for (const ModelConfig& config : {plain, growing}) {
+  ModelConfig experts = plain;
+  experts.architecture = "MixtralForCausalLM";
+  experts.experts = experts.own_experts = 4;
+  experts.chosen_experts = 2;
+  experts.normalise_experts = true;
+  for (const ModelConfig& config : {plain, growing, experts}) {
     const TemporaryDirectory hugging_face;
     const TemporaryDirectory mistral;
     ASSERT_TRUE(write_random_checkpoint(hugging_face.path(), config, 3).ok());
@@ -102,12 +112,14 @@ TEST(MistralLayout, HasTheLogitsOfTheHuggingFaceDirectory) {
 }
 
 TEST(MistralLayout, RefusesWhatItLacksByField) {
-  for (const auto& [field, value] : {std::pair<const char*, json>{"moe", {{"num_experts", 8}}},
-                                     {"quantization", {{"qformat_weight", "fp8_e4m3"}}},
-                                     {"kv_lora_rank", 512},
-                                     {"dim", 0},
-                                     {"head_dim", 20},
-                                     {"n_kv_heads", 3}}) {
+  for (const auto& [field, value] :
+       {std::pair<const char*, json>{"moe", {{"num_experts", 8}}},
+        {"moe", {{"num_experts", 8}, {"num_experts_per_tok", 2}, {"num_shared_experts", 1}}},
+        {"quantization", {{"qformat_weight", "fp8_e4m3"}}},
+        {"kv_lora_rank", 512},
+        {"dim", 0},
+        {"head_dim", 20},
+        {"n_kv_heads", 3}}) {
     SCOPED_TRACE(field);
     json params = params_of(tiny_llama_config());
     params[field] = value;

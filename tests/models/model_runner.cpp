@@ -12,6 +12,7 @@ namespace tessera {
 ModelRunner::ModelRunner(const std::filesystem::path& directory, const Options& options)
     : pool_(options.threads),
       backend_(cpu_backend(options.isa)),
+      first_position_(options.first_position),
       lengths_(static_cast<size_t>(options.slots)) {
   const auto read = read_model_config(directory);
   const int32_t context = options.context > 0 || !read.ok() ? options.context : read->context;
@@ -32,7 +33,7 @@ ModelRunner::ModelRunner(const std::filesystem::path& directory, const Options& 
                      .slots = options.slots,
                      .layers = config().layers,
                      .kv_heads = config().kv_heads,
-                     .context = context};
+                     .context = context - options.first_position};
   shape.pages = static_cast<int32_t>(shape.rows() * shape.row_pages());
   arena_ = KvArena::make(shape);
   TESSERA_CHECK(arena_ != nullptr, "no memory for pages");
@@ -71,7 +72,7 @@ std::vector<std::vector<float>> ModelRunner::step_rows(std::span<const Piece> pi
     sequences.push_back({piece.slot, static_cast<int32_t>(tokens.size()), count, context, {}});
     for (int32_t i = 0; i < count; ++i) {
       tokens.push_back(piece.tokens[static_cast<size_t>(i)]);
-      positions.push_back(context + i);
+      positions.push_back(first_position_ + context + i);
     }
     grow(piece.slot, context + count);
   }

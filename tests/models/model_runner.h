@@ -29,7 +29,8 @@ class ModelRunner {
     KvFormat kv = kKvF32;
     int threads = 2;
     int32_t slots = 4;
-    int32_t context = 0;  // tokens; 0: the model's
+    int32_t context = 0;         // tokens; 0: the model's
+    int32_t first_position = 0;  // of a sequence's first token, for RoPE
     int32_t step_tokens = 128;
     Communicator* ranks = nullptr;  // TransformerOptions::ranks; not owned
   };
@@ -68,6 +69,7 @@ class ModelRunner {
   const Backend& backend_;
   std::unique_ptr<Transformer> model_;
   std::unique_ptr<KvArena> arena_;
+  int32_t first_position_;
   std::vector<int32_t> lengths_;  // tokens stored in each slot
 };
 

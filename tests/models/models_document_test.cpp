@@ -17,6 +17,7 @@
 #include "models/weights.h"
 #include "nlohmann/json.hpp"
 #include "tests/models/temporary_directory.h"
+#include "tests/models/text/golden.h"
 #include "tests/models/tiny_models.h"
 
 namespace tessera {
@@ -99,7 +100,7 @@ TEST(ModelsDocument, NamesTokenizersThatLoad) {
     const auto file = entry.at("file").get<std::string>();
     EXPECT_TRUE(files.contains(file)) << file;
     const TemporaryDirectory directory;
-    write_file(directory / file, entry.at("content").get<std::string>());
+    write_file(directory / file, tokenizer_content(entry));
     EXPECT_TRUE(Tokenizer::load(directory.path()).ok()) << kind;
   }
 }

@@ -138,7 +138,7 @@ ReferenceLlama::Vector ReferenceLlama::norm_heads(const std::string& name,
 double ReferenceLlama::frequency(size_t pair) const {
   const RopeScaling& scaling = config_.rope_scaling;
   const double theta = config_.rope_theta;
-  const double own = 1 / std::pow(theta, 2 * static_cast<double>(pair) / config_.head_dim);
+  const double own = 1 / std::pow(theta, 2 * static_cast<double>(pair) / config_.rotary_width());
   const double original = scaling.original_context;
   const double wavelength = 2 * std::numbers::pi / own;
   switch (scaling.kind) {
@@ -154,11 +154,12 @@ double ReferenceLlama::frequency(size_t pair) const {
     case RopeScaling::Kind::yarn: {
       // The pair that turns `turns` times in the original context, rounded outwards.
       const auto pair_of = [&](double turns) {
-        return config_.head_dim / 2.0 * std::log(original / (2 * std::numbers::pi * turns)) /
+        return config_.rotary_width() / 2.0 * std::log(original / (2 * std::numbers::pi * turns)) /
                std::log(theta);
       };
       const double first = std::max(0.0, std::floor(pair_of(scaling.beta_fast)));
-      const double last = std::min(config_.head_dim - 1.0, std::ceil(pair_of(scaling.beta_slow)));
+      const double last =
+          std::min(config_.rotary_width() - 1.0, std::ceil(pair_of(scaling.beta_slow)));
       const double at = (static_cast<double>(pair) - first) / (last - first);
       const double divided = std::min(1.0, std::max(0.0, at));
       return own * ((1 - divided) + divided / scaling.factor);
@@ -173,15 +174,16 @@ double ReferenceLlama::frequency(size_t pair) const {
 
 void ReferenceLlama::rotate(Vector& heads, int position) const {
   const auto head_dim = static_cast<size_t>(config_.head_dim);
-  for (size_t pair = 0; pair < head_dim / 2; ++pair) {
+  const auto half = static_cast<size_t>(config_.rotary_width()) / 2;
+  for (size_t pair = 0; pair < half; ++pair) {
     const double angle = position * frequency(pair);
     const double cos = config_.rope_scaling.attention_factor * std::cos(angle);
     const double sin = config_.rope_scaling.attention_factor * std::sin(angle);
     for (size_t head = 0; head < heads.size(); head += head_dim) {
       const double first = heads[head + pair];
-      const double second = heads[head + pair + head_dim / 2];
+      const double second = heads[head + pair + half];
       heads[head + pair] = first * cos - second * sin;
-      heads[head + pair + head_dim / 2] = second * cos + first * sin;
+      heads[head + pair + half] = second * cos + first * sin;
     }
   }
 }

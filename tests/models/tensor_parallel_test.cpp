@@ -5,8 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <set>
+#include <string>
 
+#include "models/architectures/architecture.h"
 #include "models/random_checkpoint.h"
+#include "tests/models/golden_logits.h"
 #include "tests/models/model_runner.h"
 #include "tests/models/temporary_directory.h"
 #include "tests/models/tiny_models.h"
@@ -59,6 +63,24 @@ TEST(TensorParallel, LogitsAreThoseOfTheWholeModel) {
       EXPECT_LT(difference(split, whole), bound);
     }
   }
+}
+
+// Also with 24 greedy tokens. On the models' own two KV heads, so with two ranks only.
+TEST(TensorParallel, TwoRanksAgreeWithTransformers) {
+  if (ranks().ranks() != 2) GTEST_SKIP() << "the models have two KV heads";
+  const nlohmann::json golden = golden_architectures();
+  std::set<std::string> compared;
+  for (const TinyModel& tiny : all_tiny_models()) {
+    if (tiny.config.kv_heads % 2 != 0 || tiny.config.ffn % 2 != 0) continue;
+    SCOPED_TRACE(tiny.name);
+    const TemporaryDirectory directory;
+    ASSERT_TRUE(
+        write_random_checkpoint(directory.path(), tiny.config, 1, tiny.type, tiny.shards).ok());
+    expect_golden(golden.at(tiny.name), directory.path(),
+                  {.isa = best_cpu_isa(), .ranks = &ranks()});
+    if (golden.at(tiny.name).contains("greedy")) compared.insert(tiny.config.architecture);
+  }
+  EXPECT_EQ(compared.size(), supported_architectures().size());
 }
 
 // Every rank decides from its own logits, so all ranks must have the same bits.

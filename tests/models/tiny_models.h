@@ -67,6 +67,7 @@ inline std::vector<TinyModel> tiny_family_models() {
     c.rope_scaling.original_context = c.context;
   });
   add("llama_yarn", "LlamaForCausalLM", yarn);
+  add("mistral_nemo", "MistralForCausalLM", [](ModelConfig& c) { c.rope_theta = 1e6f; });
   add("ministral_layer_types", "MinistralForCausalLM", [](ModelConfig& c) {
     c.sliding_window = 24;
     c.layers = 3;
@@ -104,6 +105,18 @@ inline std::vector<TinyModel> tiny_family_models() {
     c.rope_scaling.attention_factor = 1.25f;
     c.rope_scaling.short_factors = {1, 1, 1, 1, 1.5f, 1.5f, 2, 2};
     c.rope_scaling.long_factors = {1, 1.5f, 2, 3, 5, 8, 13, 21};
+  });
+  // Phi-4-mini: three quarters of each head are rotated, with a factor for each of these pairs.
+  add("phi3_partial", "Phi3ForCausalLM", [](ModelConfig& c) {
+    c.hidden = 64;
+    c.rotary_dim = 12;
+    c.tied_head = true;
+    c.rope_scaling.kind = RopeScaling::Kind::longrope;
+    c.rope_scaling.factor = 4;
+    c.rope_scaling.original_context = 128;
+    c.rope_scaling.attention_factor = 1.125f;
+    c.rope_scaling.short_factors = {1, 1, 1, 1.25f, 1.5f, 2};
+    c.rope_scaling.long_factors = {1, 1.5f, 3, 6, 11, 19};
   });
   add("granite", "GraniteForCausalLM", [](ModelConfig& c) {
     c.multipliers = {.embedding = 12, .residual = 0.25f, .attention = 0.125f, .logits_divisor = 8};
@@ -181,6 +194,44 @@ inline std::vector<TinyModel> tiny_models() {
         c.rope_theta = 1e6f;
       },
       TensorType::bf16);
+  return models;
+}
+
+// Returns: models of 131,072 positions. Their prompts are at the last of them
+// (ModelRunner::Options::first_position).
+inline std::vector<TinyModel> tiny_far_models() {
+  std::vector<TinyModel> models;
+  const auto add = [&](const char* name, const char* architecture, auto change) {
+    TinyModel model{name, tiny_llama_config()};
+    model.config.architecture = architecture;
+    model.config.context = 131'072;
+    model.config.head_dim = 64;
+    model.config.rope_scaling.original_context = 8192;
+    change(model.config);
+    models.push_back(std::move(model));
+  };
+  add("far_llama31", "LlamaForCausalLM", [](ModelConfig& c) {
+    c.rope_theta = 500'000;
+    c.rope_scaling.kind = RopeScaling::Kind::llama3;
+    c.rope_scaling.factor = 8;
+  });
+  add("far_yarn", "Qwen2ForCausalLM", [](ModelConfig& c) {
+    c.rope_theta = 1e6f;
+    c.rope_scaling.kind = RopeScaling::Kind::yarn;
+    c.rope_scaling.factor = 4;
+    c.rope_scaling.original_context = 32'768;
+    c.rope_scaling.attention_factor = 1.138629436f;
+  });
+  add("far_ministral3", "Ministral3ForCausalLM", [](ModelConfig& c) {
+    c.rope_theta = 1e6f;
+    c.rope_scaling.kind = RopeScaling::Kind::yarn;
+    c.rope_scaling.factor = 16;
+    c.rope_scaling.query_growth = 0.1f;
+  });
+  add("far_linear", "LlamaForCausalLM", [](ModelConfig& c) {
+    c.rope_scaling.kind = RopeScaling::Kind::linear;
+    c.rope_scaling.factor = 16;
+  });
   return models;
 }
 

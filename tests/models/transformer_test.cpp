@@ -233,6 +233,27 @@ TEST(Transformer, RefusesEmptyLimits) {
   EXPECT_FALSE(load(directory.path(), {.limits = {1, 1, 1}, .max_logits_rows = 0}).ok());
 }
 
+// CUDA has none yet.
+TEST(Transformer, RefusesExpertsByNameOnABackendWithoutKernelsForThem) {
+  const TemporaryDirectory directory;
+  ModelConfig config = tiny_llama_config();
+  config.architecture = "MixtralForCausalLM";
+  config.experts = config.own_experts = 4;
+  config.chosen_experts = 2;
+  ASSERT_TRUE(write_random_checkpoint(directory.path(), config, kSeed).ok());
+  Backend backend = cpu_backend(CpuIsa::scalar);
+  backend.name = "without experts";
+  backend.expert_linear = nullptr;
+  ThreadPool pool(1);
+  const auto model = Transformer::load(
+      directory.path(), {.limits = {1, 1, 1}, .max_logits_rows = 1}, backend, pool.stream());
+  EXPECT_EQ(model.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(model.status().message()),
+              testing::AllOf(testing::HasSubstr("MixtralForCausalLM"),
+                             testing::HasSubstr("without experts"),
+                             testing::HasSubstr("no kernels for a mixture of experts")));
+}
+
 TEST(Transformer, SaysThatADirectoryIsNotThere) {
   const auto model = load("/nonexistent/model", {.limits = {1, 1, 1}, .max_logits_rows = 1});
   EXPECT_EQ(model.status().code(), absl::StatusCode::kNotFound);

@@ -394,9 +394,9 @@ TEST_F(Grpc, BadFieldsAreNamed) {
               AllOf(HasSubstr("100001 tokens"), HasSubstr("100000 tokens")));
   EXPECT_THAT(refusal([](R& r) { r.add_stop(""); }), HasSubstr("stop"));
   EXPECT_THAT(refusal([](R& r) {
-                for (int i = 0; i < 17; ++i) r.add_stop("x");
+                for (int i = 0; i < 65; ++i) r.add_stop("x");
               }),
-              AllOf(HasSubstr("stop"), HasSubstr("17"), HasSubstr("16")));
+              AllOf(HasSubstr("stop"), HasSubstr("65"), HasSubstr("64")));
   EXPECT_THAT(refusal([](R& r) { r.set_request_id(std::string(129, 'x')); }),
               AllOf(HasSubstr("request_id"), HasSubstr("129")));
   EXPECT_THAT(refusal([](R& r) { r.mutable_chat()->add_messages()->set_role("villain"); }),

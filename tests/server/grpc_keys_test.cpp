@@ -5,6 +5,7 @@
 #include <iterator>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "engine/retry_after.h"
 #include "tests/server/certificate.h"
 #include "tests/server/grpc_exchange.h"
@@ -16,7 +17,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr char kReflection[] = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
 const std::string kListServices = {0x3a, 0x00};
 const std::string kServing = "\x08\x01";
 
@@ -91,10 +91,14 @@ TEST_F(GrpcKeys, WithoutOneEveryCallIsUnauthenticated) {
 
 TEST_F(GrpcKeys, HealthNeedsNoneAndReflectionDoes) {
   EXPECT_EQ(health(channel_, ""), kServing);
-  EXPECT_EQ(exchange(channel_, kReflection, kListServices), std::nullopt);
-  const auto services = exchange(channel_, kReflection, kListServices, "Bearer two");
-  ASSERT_TRUE(services);
-  EXPECT_THAT(*services, HasSubstr("tessera.v1.Inference"));
+  for (const char* version : {"v1", "v1alpha"}) {
+    const std::string method =
+        absl::StrCat("/grpc.reflection.", version, ".ServerReflection/ServerReflectionInfo");
+    EXPECT_EQ(exchange(channel_, method, kListServices), std::nullopt);
+    const auto services = exchange(channel_, method, kListServices, "Bearer two");
+    ASSERT_TRUE(services);
+    EXPECT_THAT(*services, HasSubstr("tessera.v1.Inference"));
+  }
 }
 
 class GrpcTenants : public Grpc {

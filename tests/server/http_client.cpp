@@ -166,6 +166,12 @@ HttpClientResponse HttpClient::get(std::string_view path, std::string_view heade
   return read_response();
 }
 
+HttpClientResponse HttpClient::request(std::string_view method, std::string_view path,
+                                       std::string_view headers) {
+  send(std::string(method) + std::string(print_get(path, headers)).substr(3));
+  return read_response();
+}
+
 HttpClientResponse HttpClient::post(std::string_view path, std::string_view body,
                                     std::string_view headers) {
   send(print_post(path, body, headers));

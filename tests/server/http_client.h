@@ -44,6 +44,8 @@ class HttpClient {
 
   // Sends a request and reads its response.
   HttpClientResponse get(std::string_view path, std::string_view headers = {});
+  HttpClientResponse request(std::string_view method, std::string_view path,
+                             std::string_view headers = {});  // without a body
   HttpClientResponse post(std::string_view path, std::string_view body,
                           std::string_view headers = {});
 

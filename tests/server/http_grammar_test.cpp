@@ -78,7 +78,7 @@ TEST_F(HttpGrammar, EndWithTheClientThatWaits) {
   }  // disconnects
   EXPECT_EQ(post(R"("n":1)").at("choices").at(0).at("text"), "free");
   std::this_thread::sleep_for(400ms);
-  EXPECT_EQ(fake.engine->requests(), 1) << "nobody waits for the grammar any more";
+  EXPECT_EQ(fake.engine->requests(), 1) << "no request waits for the grammar any more";
 }
 
 }  // namespace

@@ -26,15 +26,17 @@ class HttpRoutes : public HttpFixture {
       path.back() = 'x';
     }
     HttpClient client(port());
-    return method == "GET" ? client.get(path).status : client.post(path, "{}").status;
+    return method == "POST" ? client.post(path, "{}").status
+                            : client.request(std::string(method), path).status;
   }
 };
 
-TEST_F(HttpRoutes, HaveAPathEach) {
-  std::set<std::string_view> paths;
+TEST_F(HttpRoutes, HaveAPathAndMethodEach) {
+  std::set<std::pair<std::string_view, std::string_view>> lines;
   for (const Route& route : kRoutes) {
-    EXPECT_TRUE(paths.insert(route.path).second) << route.path;
-    EXPECT_TRUE(route.method == "GET" || route.method == "POST") << route.path;
+    EXPECT_TRUE(lines.emplace(route.method, route.path).second) << route.path;
+    EXPECT_TRUE(route.method == "GET" || route.method == "POST" || route.method == "DELETE")
+        << route.path;
   }
 }
 
@@ -45,10 +47,10 @@ TEST_F(HttpRoutes, WantAKeyUnlessTheirLineSaysOpen) {
   }
 }
 
-TEST_F(HttpRoutes, AnswerTheirMethodOnly) {
+TEST_F(HttpRoutes, AnswerTheirMethodsOnly) {
   start_loading();
   for (const Route& route : kRoutes) {
-    EXPECT_EQ(status(route.method == "GET" ? "POST" : "GET", route), 405) << route.path;
+    EXPECT_EQ(status("PUT", route), 405) << route.path;
     EXPECT_NE(status(route.method, route), 405) << route.path;
   }
 }

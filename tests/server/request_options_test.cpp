@@ -10,12 +10,12 @@
 #include <map>
 #include <string>
 
-#include "engine/kv/kv_policy_fields.h"
 #include "engine/request_bytes.h"
 #include "server/grpc/wire.h"
 #include "server/openai/request.h"
 #include "tests/engine/recording_sink.h"
 #include "tests/server/fake_engine.h"
+#include "tests/server/option_texts.h"
 
 namespace tessera {
 namespace {
@@ -38,48 +38,6 @@ const std::map<std::string, Sample, std::less<>> kSpecialSamples = {
       "cache { use: false pin: true ttl_seconds: 60 }"}},
     {"cache_accept", {R"("cache":{"accept":"k4v2"})", R"(cache { accept: "k4v2" })"}},
 };
-
-std::string text(bool value) {
-  return value ? "true" : "false";
-}
-std::string text(const std::string& value) {
-  return value;
-}
-std::string text(const RequestOptions::Cache& cache) {
-  return fmt::format("{} {} {}", cache.use, cache.pin, cache.ttl.count());
-}
-std::string text(KvFormat format) {
-  return std::string(name_of(format));
-}
-std::string text(const SamplingParams::Bias& bias) {
-  return fmt::format("{}:{}", bias.token, bias.value);
-}
-template <class Number>
-requires std::is_arithmetic_v<Number> std::string text(Number value) {
-  return fmt::format("{}", value);
-}
-template <class T>
-std::string text(const std::optional<T>& value) {
-  return value.has_value() ? text(*value) : "none";
-}
-template <class T>
-std::string text(const std::vector<T>& values) {
-  std::string all;
-  for (const T& value : values) {
-    all += text(value) + " ";
-  }
-  return all;
-}
-
-using Texts = std::map<std::string, std::string>;
-
-Texts texts_of(const RequestOptions& options) {
-  Texts texts;
-  visit_options([&](const Option& option,
-                    const auto& member) { texts[std::string(option.name)] = text(member); },
-                options);
-  return texts;
-}
 
 // Values inside an option's range, by the type of its member.
 std::string plain_value(const Option&, bool value) {

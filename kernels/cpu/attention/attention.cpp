@@ -10,6 +10,7 @@
 #include "kernels/cpu/attention/attention_plan.h"
 #include "kernels/cpu/attention/ops.h"
 #include "kernels/cpu/attention/partials.h"
+#include "kernels/cpu/attention/rotated_pairs.h"
 #include "kernels/cpu/attention/row_tokens.h"
 #include "kernels/cpu/attention/shared_runs.h"
 #include "kernels/cpu/attention/tile_walk.h"
@@ -50,6 +51,7 @@ struct Attention {
   int32_t head_in_kv_head(const Item& item, int32_t pair) const {
     return static_cast<int32_t>((item.block.first_pair + pair) % gqa_ratio);
   }
+  float factor() const { return args.scale * kLog2E; }  // of queries
   Item item_at(const AttentionPlan::Place& place) const;
   int32_t position(const SequenceSpan& span, const BlockCut::Block& block, int32_t pair) const {
     return span.context + static_cast<int32_t>((block.first_pair + pair) / gqa_ratio);
@@ -158,6 +160,9 @@ void Attention::run_shared(int64_t run_index) const {
   const Item item{first,         run.kv_head,  {first.last_group(), 0, block.pairs}, walk, nullptr,
                   first.context, first.context};
   attend(item, block, {run.first_tile, run.end_tile, run.end_tile - 1, nullptr});
+  if (run.ends_split()) {
+    turn_values(kernels, block, false);
+  }
   for (int32_t pair = 0; pair < block.pairs; ++pair) {
     const int64_t row =
         int64_t{shared.sequence(run, pair / gqa_ratio)} * args.pages.kv_heads + run.kv_head;
@@ -182,6 +187,7 @@ void Attention::load_shared(const SharedRun& run, const TileWalk& walk, PairBloc
   KvTile tile;
   walk.find(run.first_tile, 0, kAttentionTile, tile);
   fetch_tile(tile);
+  const KvFormat format = tile.shape->layout.format;
   for (int32_t pair = 0; pair < block.pairs; ++pair) {
     block.first_seen[pair] = 0;
     block.end_seen[pair] = run.end_tile * kAttentionTile;
@@ -189,10 +195,14 @@ void Attention::load_shared(const SharedRun& run, const TileWalk& walk, PairBloc
         args.sequences[static_cast<size_t>(shared.sequence(run, pair / gqa_ratio))];
     const int32_t head = run.kv_head * gqa_ratio + pair % gqa_ratio;
     const float* query = args.queries.row(span.first_row).data() + int64_t{head} * head_dim;
-    const KvFormat format = tile.shape->layout.format;
-    (format.is_sparse()  ? kernels.load_query_tokens
-     : format.is_codes() ? kernels.load_query_codes
-                         : kernels.load_query)(block, pair, query, args.scale * kLog2E);
+    block.query_rows[pair] = query;
+    if (!format.is_codes()) {
+      (format.is_sparse() ? kernels.load_query_tokens : kernels.load_query)(block, pair, query,
+                                                                            factor());
+    }
+  }
+  if (format.is_codes()) {
+    load_query_codes(kernels, block, format.rotated, factor());
   }
 }
 
@@ -211,15 +221,16 @@ void Attention::load(const Task& task, PairBlock& block) const {
     const int64_t row = item.sequence.first_row + row_of(item, pair);
     const int32_t head = item.kv_head * gqa_ratio + head_in_kv_head(item, pair);
     const float* query = args.queries.row(row).data() + int64_t{head} * head_dim;
+    block.query_rows[pair] = query;
     if (floats) {
-      kernels.load_query(block, pair, query, args.scale * kLog2E);
-    }
-    if (codes) {
-      kernels.load_query_codes(block, pair, query, args.scale * kLog2E);
+      kernels.load_query(block, pair, query, factor());
     }
     if (sparse) {
-      kernels.load_query_tokens(block, pair, query, args.scale * kLog2E);
+      kernels.load_query_tokens(block, pair, query, factor());
     }
+  }
+  if (codes) {
+    load_query_codes(kernels, block, task.first.shape->layout.format.rotated, factor());
   }
 }
 
@@ -259,6 +270,7 @@ void Attention::clear(PairBlock& block) const {
   std::fill_n(block.sums, block.pairs * KvPageLayout::kKeyTile, 0.0f);
   std::fill_n(block.zeros, block.pairs * KvPageLayout::kKeyTile, 0.0f);
   std::fill_n(block.values, int64_t{block.pairs} * head_dim, 0.0f);
+  block.rotated_values = false;
 }
 
 // Continues the online softmax of the item's pairs over tiles of one split.
@@ -275,6 +287,9 @@ void Attention::attend(const Item& item, PairBlock& block, const Stretch& tiles)
       item.walk.find(tile + 1, range.begin, range.end, found[(tile + 1) % 2]);
       next = &found[(tile + 1) % 2];
     }
+    const KvFormat format = found[tile % 2].shape->layout.format;
+    turn_query_codes(kernels, block, format, factor());
+    turn_values(kernels, block, format.rotated);
     set_visible(item, block, tile, current);
     float* left =
         item.left == nullptr ? nullptr : item.left + tile * attention_weight_tile_floats(gqa_ratio);
@@ -310,6 +325,7 @@ void Attention::attend_all_splits(const Task& task, PairBlock& block, const KvTi
     const int32_t split_end = std::min(tiles, (tile / kSplitTiles + 1) * kSplitTiles);
     clear(block);
     attend(item, block, {tile, split_end, tiles - 1, after});
+    turn_values(kernels, block, false);
     for (int32_t pair = 0; pair < block.pairs; ++pair) {
       float maximum;
       float sum;
@@ -340,7 +356,11 @@ void Attention::attend_one_split(const Task& task, PairBlock& block, const KvTil
   for (int32_t pair = 0; pair < block.pairs && task.done > 0; ++pair) {
     partials.restore(block, pair, first_partial + head_in_kv_head(item, pair));
   }
+  if (task.done > 0) {  // a run reads tiles of the high tier
+    block.rotated_values = args.pages.layouts[item.sequence.tiers.high].format.rotated;
+  }
   attend(item, block, {task.first_tile, task.end_tile, task.end_tile - 1, after});
+  turn_values(kernels, block, false);
   for (int32_t pair = 0; pair < block.pairs; ++pair) {
     kernels.finish(block, pair, partials.at(first_partial + head_in_kv_head(item, pair)));
   }

@@ -4,6 +4,7 @@
 #include "kernels/cpu/tiles/code_attention.h"
 #include "kernels/cpu/tiles/lane_attention.h"
 #include "kernels/cpu/tiles/sparse_attention.h"
+#include "kernels/kv/rotation_levels.h"
 
 namespace tessera::avx2 {
 namespace {
@@ -25,6 +26,7 @@ const AttentionKernels kAttentionKernels{Floats::load_query,
                                          Softmax::add_attention<true>,
                                          Softmax::finish,
                                          Softmax::merge,
-                                         Softmax::normalise};
+                                         Softmax::normalise,
+                                         RotationLevels<Lanes>::rotate};
 
 }  // namespace tessera::avx2

@@ -5,6 +5,7 @@
 #include "kernels/cpu/tiles/code_attention.h"
 #include "kernels/cpu/tiles/lane_attention.h"
 #include "kernels/cpu/tiles/sparse_attention.h"
+#include "kernels/kv/rotation_levels.h"
 #ifdef TESSERA_COMPILES_FP16
 #include "kernels/cpu/tiles/sparse_halves_avx512.h"
 #endif
@@ -28,7 +29,8 @@ constexpr AttentionKernels kernels_of() {
           Softmax::add_attention<true>,
           Softmax::finish,
           Softmax::merge,
-          Softmax::normalise};
+          Softmax::normalise,
+          RotationLevels<Lanes>::rotate};
 }
 
 }  // namespace

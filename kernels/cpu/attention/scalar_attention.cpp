@@ -10,6 +10,7 @@
 #include "kernels/cpu/simd/limits.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/kv/code_step.h"
+#include "kernels/kv/rotation.h"
 
 namespace tessera::scalar {
 namespace {
@@ -26,6 +27,7 @@ struct Token {
 
   bool is_codes() const { return layout->format.is_codes(); }
   bool is_sparse() const { return layout->format.is_sparse(); }
+  bool is_rotated() const { return layout->format.rotated; }
   const f16* halves_at(int64_t offset) const { return reinterpret_cast<const f16*>(page + offset); }
   void sparse_key(float* channels) const {
     decode_sparse(sparse_keys(*layout), page + layout->keys_offset(tile),
@@ -96,6 +98,22 @@ Query make_query(std::span<const float> in, float scale) {
   return query;
 }
 
+// A query as it is, and rotated for tokens of rotated formats.
+struct Queries {
+  Query plain;
+  Query rotated;
+
+  const Query& of(const Token& token) const { return token.is_rotated() ? rotated : plain; }
+};
+
+Queries make_queries(const float* in, int32_t head_dim, float scale) {
+  const auto channels = static_cast<size_t>(head_dim);
+  float rotated[kMaxHeadDim];
+  std::copy_n(in, head_dim, rotated);
+  rotate(rotated, head_dim);
+  return {make_query({in, channels}, scale), make_query({rotated, channels}, scale)};
+}
+
 float score(const Query& query, const Token& token) {
   const int32_t head_dim = token.layout->head_dim;
   if (token.is_sparse()) {
@@ -123,7 +141,7 @@ float score(const Query& query, const Token& token) {
 // Online softmax of one query. `out` is the sum of 2^(score - maximum) * value, `sum` the sum of
 // the weights.
 struct Softmax {
-  const Query& query;
+  const Queries& queries;
   int32_t head_dim;
   float* out;  // [head_dim]
   float maximum = -std::numeric_limits<float>::max();
@@ -134,7 +152,7 @@ struct Softmax {
     float weights[kAttentionTile];
     const float before = maximum;
     for (size_t i = 0; i < tokens.size(); ++i) {
-      weights[i] = score(query, tokens[i]);
+      weights[i] = score(queries.of(tokens[i]), tokens[i]);
       maximum = std::max(maximum, weights[i]);
     }
     const float correction = std::exp2(before - maximum);
@@ -187,12 +205,19 @@ struct Softmax {
     for (size_t i = 0; i < tokens.size(); ++i) {
       codes[i] = static_cast<int32_t>(std::nearbyint(scaled[i] * inverse));
     }
+    float values[kMaxHeadDim];
     for (int32_t channel = 0; channel < head_dim; ++channel) {
       int32_t dot = 0;
       for (size_t i = 0; i < tokens.size(); ++i) {
         dot += codes[i] * tokens[i].value_code(channel);
       }
-      out[channel] += static_cast<float>(dot) * step + zeros;
+      values[channel] = static_cast<float>(dot) * step + zeros;
+    }
+    if (tokens[0].is_rotated()) {
+      rotate(values, head_dim);
+    }
+    for (int32_t channel = 0; channel < head_dim; ++channel) {
+      out[channel] += values[channel];
     }
   }
 };
@@ -235,9 +260,9 @@ struct QueryRow {
 
   void attend(const float* query_row, float* out, float* log_sum) const {
     const int32_t head_dim = args.pages.head_dim;
-    const Query query = make_query({query_row, static_cast<size_t>(head_dim)}, args.scale);
+    const Queries queries = make_queries(query_row, head_dim, args.scale);
     std::fill_n(out, head_dim, 0.0f);
-    Softmax softmax{query, head_dim, out};
+    Softmax softmax{queries, head_dim, out};
     const int32_t first = first_visible(args, position);
     const int32_t group_begin = position / kKvGroup * kKvGroup;
     add(softmax, first, row.high, [&](int32_t i) { return high(i); });

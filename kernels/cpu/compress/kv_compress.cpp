@@ -68,6 +68,7 @@ class Compressor {
         first_row_(pool.pages.row_index(sequence.slot, 0, 0)) {}
 
   KvCompressed run() {
+    forget();
     if (sequence_.pool_scores && sequence_.policy.score_pool > 1) {
       each_row([&](int64_t row, int) { pool_scores(row); });
     }
@@ -102,6 +103,13 @@ class Compressor {
   }
 
  private:
+  // Their pages stay in the table behind those in use, and recycle() frees them.
+  void forget() const {
+    for (int64_t row = 0; row < std::ssize(scratch_.changes); ++row) {
+      pool_.pages.rows[first_row_ + row].high -= sequence_.forgotten;
+    }
+  }
+
   template <class Body>
   void each_row(Body&& body) const {
     ThreadPool::of(stream_).parallel_for(

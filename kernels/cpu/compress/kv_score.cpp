@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/check.h"
+#include "kernels/cpu/attention/rotated_pairs.h"
 #include "kernels/cpu/attention/tile_walk.h"
 #include "kernels/cpu/compress/decode_scoring.h"
 #include "kernels/cpu/compress/ops.h"
@@ -140,6 +141,7 @@ class RowScoring {
             walk.is_dense(tile) ? queries.begin + pair / heads_ + 1 - group : walk.tokens(tile);
         block_.visible[pair] = ~uint64_t{0} >> (kAttentionTile - seen);
       }
+      turn_query_codes(kernels_, block_, tiles[tile % 2].shape->layout.format, factor());
       kernels_.weigh_tile(block_, {.tile = tiles[tile % 2],
                                    .next = last ? nullptr : &tiles[(tile + 1) % 2],
                                    .begin = 0,
@@ -166,16 +168,19 @@ class RowScoring {
       const int64_t row = span.first_row + queries.begin + pair / heads_ - span.context;
       const int64_t head = int64_t{queries.kv_head} * heads_ + pair % heads_;
       const float* query = args_.queries.row(row).data() + head * block_.head_dim;
-      kernels_.load_query(block_, pair, query, args_.scale * kLog2OfE);
-      if (codes) {
-        kernels_.load_query_codes(block_, pair, query, args_.scale * kLog2OfE);
-      }
+      block_.query_rows[pair] = query;
+      kernels_.load_query(block_, pair, query, factor());
       if (sparse) {
-        kernels_.load_query_tokens(block_, pair, query, args_.scale * kLog2OfE);
+        kernels_.load_query_tokens(block_, pair, query, factor());
       }
       log2_sums_[pair] = args_.log_sums.row(row)[static_cast<size_t>(head)] * kLog2OfE;
     }
+    if (codes) {
+      load_query_codes(kernels_, block_, false, factor());
+    }
   }
+
+  float factor() const { return args_.scale * kLog2OfE; }  // of queries
 
   const AttentionKernels& kernels_;
   const KvScoreArgs& args_;

@@ -13,8 +13,9 @@ template <class T, int64_t kTogether>
 void look_up_elements(const std::byte* panel, int64_t lane, int64_t cols, float* out) {
   for (int64_t input = 0; input < cols; ++input) {
     const int64_t unit = input / kTogether * kPanelRows + lane;
+    const auto place = static_cast<size_t>(unit * kTogether + input % kTogether);
     T element;
-    std::memcpy(&element, panel + (unit * kTogether + input % kTogether) * sizeof(T), sizeof(T));
+    std::memcpy(&element, panel + place * sizeof(T), sizeof(T));
     if constexpr (sizeof(T) == sizeof(float)) {
       out[input] = element;
     } else {

@@ -6,6 +6,7 @@
 #include "kernels/cpu/pages/page_codec.h"
 #include "kernels/cpu/pages/token_ops.h"
 #include "kernels/cpu/simd/limits.h"
+#include "kernels/kv/rotation_levels.h"
 
 // Compiled without contraction of a * b + c, so that the arithmetic equals the oracle's.
 namespace tessera::avx2 {
@@ -410,7 +411,7 @@ void demote_token(const TileShape& high, TokenPlace from, const TileShape& low, 
   const Part value = value_part(low, to);
   Codes keys;
   Codes values;
-  if (high.layout.format.is_codes()) {
+  if (high.layout.format.is_codes() && !high.layout.format.rotated && !low.layout.format.rotated) {
     const Part old_key = key_part(high, from);
     const Part old_value = value_part(high, from);
     load_keys(old_key, head_dim, keys);
@@ -425,6 +426,10 @@ void demote_token(const TileShape& high, TokenPlace from, const TileShape& low, 
     Numbers key_numbers;
     Numbers value_numbers;
     load_floats(high.layout, from, key_numbers, value_numbers);
+    if (low.layout.format.rotated) {
+      RotationLevels<Numbers>::rotate(key_numbers.of, head_dim);
+      RotationLevels<Numbers>::rotate(value_numbers.of, head_dim);
+    }
     const Ranges ranges(extent_of(key_numbers, head_dim), extent_of(value_numbers, head_dim), key,
                         value);
     encode(key_numbers, head_dim, Encoder(ranges.key, key.bits), keys);

@@ -12,12 +12,22 @@ void share(const KvPool& pool, const KvShare& share) {
                 "kv_share: a prefix block that begins in the middle of one");
   const FreeList free_list(pool);
   const int64_t first_row = pages.row_index(share.slot, 0, 0);
-  const int32_t count = pool.prefix_block_pages_of(share.tier);
-  const int64_t entry = share.first / pages.layouts[share.tier].capacity;
+  const int32_t capacity = pages.layouts[share.tier].capacity;
   for (int64_t head = 0; head < int64_t{pages.layers} * pages.kv_heads; ++head) {
-    TESSERA_CHECK(pages.rows[first_row + head].high >= share.first + pool.prefix_block_tokens,
-                  "kv_share: a row without all tokens of the prefix block");
-    const int32_t* from = pages.table(first_row + head) + entry;
+    const int64_t row = first_row + head;
+    const int32_t high = pages.rows[row].high;
+    int32_t first = share.first / capacity;
+    int32_t count = pool.prefix_block_pages_of(share.tier);
+    if (share.section) {
+      TESSERA_CHECK(high % capacity == 0, "kv_share: a section that ends within a page");
+      first = first_page_of_section(pages, share, row, high);
+      count = high / capacity - first;
+      TESSERA_CHECK(count <= pool.prefix_block_pages, "kv_share: a section of too many pages");
+    } else {
+      TESSERA_CHECK(high >= share.first + pool.prefix_block_tokens,
+                    "kv_share: a row without all tokens of the prefix block");
+    }
+    const int32_t* from = pages.table(row) + first;
     int32_t* to = pool.prefix_block_table(share.handle, head);
     TESSERA_CHECK(to[0] == kNoPage, "kv_share: the handle holds a prefix block");
     for (int32_t i = 0; i < count; ++i) {
@@ -39,25 +49,27 @@ class RowFiller {
   }
 
   void put(const PrefixBlock& prefix_block, bool high, int64_t head, int32_t position) {
-    const int32_t count = pool_.prefix_block_pages_of(prefix_block.tier);
+    const int32_t* from = pool_.prefix_block_table(prefix_block.handle, head);
+    const int32_t count = prefix_block.pages_of(pool_, from);
     TESSERA_CHECK(left_ + right_ + count <= pool_.pages.row_pages,
                   "kv_attach: more pages than a row has room for");
-    const int32_t* from = pool_.prefix_block_table(prefix_block.handle, head);
-    TESSERA_CHECK(from[0] != kNoPage && from[count - 1] != kNoPage &&
-                      (count == pool_.prefix_block_pages || from[count] == kNoPage),
-                  "kv_attach: the handle holds no prefix block of this format");
+    TESSERA_CHECK(
+        prefix_block.section || (from[count - 1] != kNoPage &&
+                                 (count == pool_.prefix_block_pages || from[count] == kNoPage)),
+        "kv_attach: the handle holds no prefix block of this format");
     for (int32_t i = 0; i < count; ++i) {
       FreeList(pool_).share(from[i]);
       table_[high ? left_++ : pool_.pages.row_pages - 1 - right_++] = from[i];
     }
-    KvRow& tokens = pool_.pages.rows[row_];
-    int32_t& stored = high ? tokens.high : tokens.low;
-    for (int32_t i = 0; token_scores_ != nullptr && i < pool_.prefix_block_tokens; ++i) {
+    KvRow& counts = pool_.pages.rows[row_];
+    int32_t& stored = high ? counts.high : counts.low;
+    const int32_t tokens = count * pool_.pages.layouts[prefix_block.tier].capacity;
+    for (int32_t i = 0; token_scores_ != nullptr && i < tokens; ++i) {
       const int32_t token_score =
           high ? stored + i : pool_.pages.row_token_scores - 1 - (stored + i);
       token_scores_[token_score] = {0, position + i};
     }
-    stored += pool_.prefix_block_tokens;
+    stored += tokens;
   }
 
  private:
@@ -92,14 +104,16 @@ void attach(const KvPool& pool, const KvAttachment& attachment) {
 void drop(const KvPool& pool, int32_t handle) {
   TESSERA_CHECK(handle >= 0 && handle < pool.prefix_blocks, "kv_evict: no such prefix block");
   const FreeList free_list(pool);
+  int64_t released = 0;
   for (int64_t head = 0; head < int64_t{pool.pages.layers} * pool.pages.kv_heads; ++head) {
     int32_t* table = pool.prefix_block_table(handle, head);
-    TESSERA_CHECK(table[0] != kNoPage, "kv_evict: the handle holds no prefix block");
     for (int32_t i = 0; i < pool.prefix_block_pages && table[i] != kNoPage; ++i) {
       free_list.release_page(table[i]);
       table[i] = kNoPage;
+      ++released;
     }
   }
+  TESSERA_CHECK(released > 0, "kv_evict: the handle holds no prefix block");
 }
 
 }  // namespace

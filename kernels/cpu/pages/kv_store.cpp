@@ -99,7 +99,7 @@ class Store {
         close_sparse(layout, row, stored, dense_tile(group, tile));
       } else if (layout.format.is_floats()) {
         close_floats(layout, row, stored, group, tile);
-      } else if (aligned) {
+      } else if (aligned && !layout.format.rotated) {
         ops_.encode_tile(dense_tile(group, tile), code_tile(layout, page_of(layout, row, stored),
                                                             stored % layout.capacity / kTile));
       } else {
@@ -153,7 +153,8 @@ class Store {
     }
   }
 
-  // For rows in which a policy left a number of tokens that is not whole tiles.
+  // For rotated formats, and for rows in which a policy left a number of tokens that is not whole
+  // tiles.
   void close_tokens(const TileShape& shape, int64_t row, int32_t place, std::byte* group,
                     int32_t tile) const {
     for (int32_t i = 0; i < kTile; ++i, ++place) {

@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "kernels/cpu/pages/sparse_codec.h"
+#include "kernels/cpu/simd/limits.h"
+#include "kernels/kv/rotation.h"
 
 namespace tessera {
 namespace {
@@ -141,6 +143,15 @@ void encode_token(const KvPageLayout& layout, const float* keys, const float* va
                   std::byte* page, int32_t token) {
   if (layout.format.is_sparse()) {
     encode_sparse_token(layout, keys, nullptr, values, page, token);
+  } else if (layout.format.rotated) {
+    float rotated_keys[kMaxHeadDim];
+    float rotated_values[kMaxHeadDim];
+    std::copy_n(keys, layout.head_dim, rotated_keys);
+    std::copy_n(values, layout.head_dim, rotated_values);
+    rotate(rotated_keys, layout.head_dim);
+    rotate(rotated_values, layout.head_dim);
+    encode_in_tile(layout, code_tile(layout, page, token / kTile), token % kTile, rotated_keys,
+                   rotated_values);
   } else if (layout.format.is_codes()) {
     encode_in_tile(layout, code_tile(layout, page, token / kTile), token % kTile, keys, values);
   } else {
@@ -171,6 +182,10 @@ void decode_token(const KvPageLayout& layout, const std::byte* page, int32_t tok
     values[c] = decoded(load_code(layout.format.value_bits, layout.value_place(t, c),
                                   page + layout.values_offset(tile)),
                         value_range);
+  }
+  if (layout.format.rotated) {
+    rotate(keys, layout.head_dim);
+    rotate(values, layout.head_dim);
   }
 }
 

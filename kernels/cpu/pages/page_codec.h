@@ -26,14 +26,16 @@ CodeRange code_range(float lowest, float highest, int32_t bits);
 uint32_t code_of(float x, CodeRange range, int32_t bits);
 
 // Encodes or decodes one token of one KV head in a page of any format. Plain and slow: the oracle
-// of the vector code. The first token of a tile of codes clears the rest of the tile.
+// of the vector code. The first token of a tile of codes clears the rest of the tile. Keys and
+// values are not rotated, whatever the format is.
 // Requires: 0 <= token < layout.capacity; keys, values: [layout.head_dim].
 void encode_token(const KvPageLayout& layout, const float* keys, const float* values,
                   std::byte* page, int32_t token);
 void decode_token(const KvPageLayout& layout, const std::byte* page, int32_t token, float* keys,
                   float* values);
 
-// The same for a token of a tile of codes. `layout` gives the format and head_dim.
+// The same for a token of a tile of codes. `layout` gives the format and head_dim. For a rotated
+// format, keys and values are rotated already.
 CodeTile code_tile(const KvPageLayout& layout, std::byte* page, int64_t tile);
 void clear_tile(const KvPageLayout& layout, const CodeTile& tile);
 void encode_in_tile(const KvPageLayout& layout, const CodeTile& tile, int32_t token,

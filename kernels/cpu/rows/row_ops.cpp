@@ -39,9 +39,10 @@ void rms_norm_rows(const RowOps& ops, const RmsNormArgs& args, Stream stream) {
 }
 
 void rope_rows(const RowOps& ops, const RopeArgs& args, Stream stream) {
-  const int64_t half = args.head_dim / 2;
-  TESSERA_CHECK(args.head_dim % 2 == 0 && args.heads.cols % args.head_dim == 0,
-                "rope: rows are not whole heads");
+  const int64_t half = args.rotary_dim / 2;
+  TESSERA_CHECK(args.heads.cols % args.head_dim == 0, "rope: rows are not whole heads");
+  TESSERA_CHECK(args.rotary_dim % 2 == 0 && args.rotary_dim > 0 && args.rotary_dim <= args.head_dim,
+                "rope: elements of a head");
   TESSERA_CHECK(static_cast<int64_t>(args.positions.size()) == args.heads.rows,
                 "rope: one position a token");
   ThreadPool::of(stream).parallel_for(

@@ -50,12 +50,18 @@ struct PairBlock {
   alignas(64) int32_t query_codes[kPairs][kParts][kQueryQuads];
   float query_steps[kPairs];
   float query_sums[kPairs];
+  // The queries that query_codes come from, [head_dim] each, not owned. They are read again when a
+  // tile needs codes of rotated queries after plain ones, or the other way round (rotated_pairs.h).
+  const float* query_rows[kPairs];
+  bool rotated_codes;
+  bool rotated_values;  // `values` are sums of rotated values
 
   // Queries for sparse tiles (sparse_attention.h), a few pairs interleaved: as floats, and as
-  // integers of query_steps.
+  // integers of token_steps.
   alignas(64) float token_queries[kPairs][kMaxHeadDim];
   alignas(64) int16_t token_codes[kPairs][kMaxHeadDim];
   alignas(64) f16 token_halves[kPairs][kMaxHeadDim];  // multiples of half_steps (half_step.h)
+  float token_steps[kPairs];
   float half_steps[kPairs];
   // Buffer in which sparse keys, then values, are expanded. Its end is padded, because a vector may
   // reach beyond the last token.
@@ -134,6 +140,8 @@ struct AttentionKernels {
   void (*merge)(const Partial& into, const Partial& from, int32_t head_dim);
   // values /= sum
   void (*normalise)(float* values, float sum, int32_t head_dim);
+  // As rotate() of kernels/kv/rotation.h.
+  void (*rotate)(float* channels, int32_t head_dim);
   // Called before and after the add_tile calls of a split, on their thread, for kernels that need
   // thread state.
   void (*begin_tiles)(const PairBlock& block) = no_state;

@@ -50,7 +50,7 @@ struct SparseAttention {
     }
     const float bounded = std::max(largest, kMinLargest);
     const float inverse = kCodeRange / bounded;
-    block.query_steps[pair] = bounded / kCodeRange;
+    block.token_steps[pair] = bounded / kCodeRange;
     for (int channel = 0; channel < block.head_dim; ++channel) {
       const float number = floats_of(block, pair)[quarter_place(pair, channel, 4)];
       codes_of(block, pair)[quarter_place(pair, channel, 8)] =
@@ -200,7 +200,7 @@ struct SparseAttention {
           V::load_f16(tile.scales[i * kLanes / kKeyTile] + 2 * (i * kLanes % kKeyTile));
       for (int pair = 0; pair < block.pairs; ++pair) {
         float* scores = block.weights + pair * kAttentionTile + i * kLanes;
-        (V::load(scores) * V::all(block.query_steps[pair]) * scales).store(scores);
+        (V::load(scores) * V::all(block.token_steps[pair]) * scales).store(scores);
       }
     }
   }

@@ -123,7 +123,7 @@ fold_kernel(KvScoreArgs args, const SequenceSpan* sequences, const KvScoring* sc
     float received = 0;
     TESSERA_UNROLL_BY(4)
     for (int32_t head = 0; head < heads; ++head) {
-      received += token.contribution(head, even);
+      received = joined(scoring.scorer, received, token.contribution(head, even));
     }
     score = score_after_query(scoring, heads, score, received, span.context - token.position);
   }

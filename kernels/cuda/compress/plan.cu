@@ -59,7 +59,12 @@ TESSERA_KERNEL(kPlanThreads) prepare_kernel(CompressJob job) {
   const KvPagesView& pages = job.pool.pages;
   const KvCompression& sequence = job.sequence;
   const int64_t row = pages.row_index(sequence.slot, 0, 0) + block_x();
-  const KvRow counts = pages.rows[row];
+  KvRow counts = pages.rows[row];
+  counts.high -= sequence.forgotten;
+  sync_block();  // every thread has read the count
+  if (thread() == 0) {
+    pages.rows[row] = counts;
+  }
   const int32_t* table = pages.table(row);
   RowPlan plan;
   plan.own_high = shared_tokens(job.pool, table, 1, counts.high,

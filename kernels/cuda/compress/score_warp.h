@@ -226,7 +226,7 @@ class ScoreWarp {
         continue;
       }
       for (int32_t pair = 0; pair < block.pairs; ++pair) {
-        received_[i] += received_of_pair(pair)[token];
+        received_[i] = joined(scoring_.scorer, received_[i], received_of_pair(pair)[token]);
         if ((block.first_pair + pair) % heads_ == heads_ - 1) {
           scores_[i] = score_after_query(scoring_, heads_, scores_[i], received_[i],
                                          position(block, pair) - token_position(i));

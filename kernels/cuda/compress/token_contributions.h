@@ -47,6 +47,9 @@ struct RoundedFloat {
   TESSERA_BOTH static RoundedFloat at_least(RoundedFloat a, RoundedFloat b) {
     return {a.value >= b.value ? 1.0f : 0.0f};
   }
+  TESSERA_BOTH static RoundedFloat max(RoundedFloat a, RoundedFloat b) {
+    return {a.value > b.value ? a.value : b.value};
+  }
   friend TESSERA_BOTH RoundedFloat operator+(RoundedFloat a, RoundedFloat b) {
     return {a.value + b.value};
   }
@@ -67,6 +70,17 @@ TESSERA_DEVICE float contribution_of(float a, KvScorer scorer, float even) {
     return decltype(type)::add_head(RoundedFloat{0}, RoundedFloat{a}, RoundedFloat{1},
                                     RoundedFloat{even})
         .value;
+  });
+}
+
+// Returns: contributions of all heads so far, with one more.
+TESSERA_DEVICE float joined(KvScorer scorer, float received, float contribution) {
+  return with_scorer(scorer, [&](auto type) {
+    if constexpr (decltype(type)::kMaxOverHeads) {
+      return received > contribution ? received : contribution;
+    } else {
+      return received + contribution;
+    }
   });
 }
 

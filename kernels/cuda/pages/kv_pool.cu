@@ -166,10 +166,20 @@ TESSERA_KERNEL(kPrefixBlockThreads) share_kernel(KvPool pool, const KvShare* sha
   const KvPagesView& pages = pool.pages;
   const KvShare share = shares[block_y()];
   const int64_t row = pages.row_index(share.slot, 0, 0) + block_x();
-  simt::check(pages.rows[row].high >= share.first + pool.prefix_block_tokens);
-  const int32_t* from = pages.table(row) + share.first / pages.layouts[share.tier].capacity;
+  const int32_t high = pages.rows[row].high;
+  const int32_t capacity = pages.layouts[share.tier].capacity;
+  int32_t first = share.first / capacity;
+  int32_t count = pool.prefix_block_pages_of(share.tier);
+  if (share.section) {
+    first = first_page_of_section(pages, share, row, high);
+    count = high / capacity - first;
+    simt::check(high % capacity == 0 && count <= pool.prefix_block_pages);
+  } else {
+    simt::check(high >= share.first + pool.prefix_block_tokens);
+  }
+  const int32_t* from = pages.table(row) + first;
   int32_t* to = pool.prefix_block_table(share.handle, block_x());
-  for (int32_t i = thread(); i < pool.prefix_block_pages_of(share.tier); i += threads()) {
+  for (int32_t i = thread(); i < count; i += threads()) {
     simt::check(to[i] == kNoPage);
     share_page(pool, from[i]);
     to[i] = from[i];
@@ -196,21 +206,21 @@ attach_kernel(KvPool pool, Attachment to, Plan<PrefixBlock> prefix_blocks) {
   for (int32_t u = 0; u < prefix_blocks.count; ++u) {
     const PrefixBlock prefix_block = prefix_blocks.data[u];
     const bool high = prefix_block.tier == to.tiers.high;
-    const int32_t count = pool.prefix_block_pages_of(prefix_block.tier);
-    simt::check(left + right + count <= pages.row_pages);
     const int32_t* from = pool.prefix_block_table(prefix_block.handle, block_x());
+    const int32_t count = prefix_block.pages_of(pool, from);
+    const int32_t tokens = count * pages.layouts[prefix_block.tier].capacity;
+    simt::check(left + right + count <= pages.row_pages);
     for (int32_t i = thread(); i < count; i += threads()) {
       share_page(pool, from[i]);
       table[high ? left + i : pages.row_pages - 1 - (right + i)] = from[i];
     }
     (high ? left : right) += count;
     int32_t& stored = high ? counts.high : counts.low;
-    for (int32_t i = thread(); pages.token_scores != nullptr && i < pool.prefix_block_tokens;
-         i += threads()) {
+    for (int32_t i = thread(); pages.token_scores != nullptr && i < tokens; i += threads()) {
       const int32_t token_score = high ? stored + i : pages.row_token_scores - 1 - (stored + i);
       pages.token_score_row(row)[token_score] = {0, u * pool.prefix_block_tokens + i};
     }
-    stored += pool.prefix_block_tokens;
+    stored += tokens;
   }
   if (thread() == 0) {
     pages.rows[row] = counts;

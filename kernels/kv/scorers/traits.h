@@ -11,6 +11,7 @@ struct ScorerTraits {
   static constexpr bool kDecays = false;
   static constexpr bool kHasState = false;
   static constexpr bool kOwnSoftmax = false;
+  static constexpr bool kMaxOverHeads = false;
   template <class V>
   static constexpr V add_head(V sum, V weight, V factor, V /*even*/) {
     return V::fma(weight, factor, sum);

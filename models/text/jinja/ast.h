@@ -43,19 +43,23 @@ struct Expression {
   std::vector<std::pair<std::string, ExpressionPtr>> named;  // name=value arguments
 };
 
+// Name of the variable with the text of a {% filter %}. No template can write it.
+inline constexpr const char* kFilterInput = "";
+
 struct Statement;
 using Statements = std::vector<std::unique_ptr<Statement>>;
 
 struct Statement {
   enum class Kind {
-    text,       // text
-    output,     // expression
-    condition,  // branches, fallback
-    loop,       // targets, expression, condition (may be null), body, fallback
-    set,        // targets, or object.attribute; expression
-    set_block,  // targets; body
-    macro,      // name; targets with defaults (null: required); body
-    block,      // body: {% generation %}
+    text,          // text
+    output,        // expression
+    condition,     // branches, fallback
+    loop,          // targets, expression, condition (may be null), body, fallback
+    set,           // targets, or object.attribute; expression
+    set_block,     // targets; body
+    macro,         // name; targets with defaults (null: required); body
+    filter_block,  // expression, whose innermost input is the variable kFilterInput; body
+    block,         // body: {% generation %}
     break_loop,
     continue_loop,
   };

@@ -60,6 +60,9 @@ absl::StatusOr<Value> member(const Value& object, const Value& key);
 absl::StatusOr<Value> sliced(const Value& object, const Value* begin, const Value* end,
                              const Value* step, Rendering& rendering);
 
+// Resolves a path such as "a.b.c", or an index, in an item.
+absl::StatusOr<Value> attribute_path(const Value& item, const Value& path);
+
 // Returns: printed(value). Charges the rendering for it.
 absl::StatusOr<Text> print(const Value& value, Rendering& rendering);
 
@@ -76,9 +79,25 @@ absl::StatusOr<Value> binary(std::string_view name, const Value& left, const Val
 enum class LetterCase { upper, lower, capital, title };
 Text with_case(const Text& text, LetterCase letter_case, bool (*begins_word_after)(char));
 
-// Python's json.dumps(value, ensure_ascii=False, indent=indent). A negative indent gives one line.
+// Python's str.format.
+// Errors: InvalidArgument for format specifications and paths, which are not supported.
+absl::StatusOr<Value> format_text(const Text& text, const Arguments& arguments,
+                                  Rendering& rendering);
+
+// Arguments of Python's json.dumps.
+struct JsonStyle {
+  int indent = -1;  // negative: one line
+  bool ensure_ascii = false;
+  bool sort_keys = false;
+  std::string item_separator{};  // empty: json.dumps' own
+  std::string key_separator{};
+};
+
 // Errors: InvalidArgument for a float that is not finite, or a type without a JSON form.
-absl::StatusOr<Text> to_json(const Value& value, int indent);
+absl::StatusOr<Text> to_json(const Value& value, const JsonStyle& style);
+
+// Returns: the variable `loop` of an iteration.
+absl::StatusOr<Value> loop_state(const std::vector<Value>& items, size_t index);
 
 // Returns: byte offsets of the beginnings of all characters, and of the end of the text.
 std::vector<size_t> character_starts(std::string_view text);

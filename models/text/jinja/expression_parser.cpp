@@ -42,6 +42,16 @@ class ExpressionParser {
     return left;
   }
 
+  // filter | filter ..., of the text of a {% filter %}
+  Result filters() {
+    ExpressionPtr value = make(Kind::name);
+    value->name = kFilterInput;
+    do {
+      TESSERA_RETURN_IF_ERROR(add_filter(value));
+    } while (stream_.accept_symbol("|"));
+    return value;
+  }
+
  private:
   using Rule = Result (ExpressionParser::*)();
 
@@ -151,7 +161,7 @@ class ExpressionParser {
   Result unary() {
     TESSERA_ASSIGN_OR_RETURN(ExpressionPtr value, signed_operand());
     while (true) {
-      if (stream_.at_symbol("|")) {
+      if (stream_.accept_symbol("|")) {
         TESSERA_RETURN_IF_ERROR(add_filter(value));
       } else if (stream_.at_name("is")) {
         TESSERA_RETURN_IF_ERROR(add_test(value));
@@ -169,7 +179,6 @@ class ExpressionParser {
   }
 
   absl::Status add_filter(ExpressionPtr& input) {
-    stream_.take();
     ExpressionPtr filter = make(Kind::filter);
     if (!stream_.at(Token::Kind::name)) return stream_.unexpected("a filter's name");
     if (!known_filter(stream_.peek().text)) {
@@ -419,6 +428,11 @@ class ExpressionParser {
 absl::StatusOr<ExpressionPtr> parse_expression(TokenStream& stream,
                                                const std::set<std::string>& macros, int depth) {
   return ExpressionParser(stream, macros, depth).conditional();
+}
+
+absl::StatusOr<ExpressionPtr> parse_filters(TokenStream& stream,
+                                            const std::set<std::string>& macros, int depth) {
+  return ExpressionParser(stream, macros, depth).filters();
 }
 
 absl::StatusOr<ExpressionPtr> parse_unconditional(TokenStream& stream,

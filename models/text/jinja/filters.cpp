@@ -6,6 +6,8 @@
 
 #include "models/status_macros.h"
 #include "models/text/jinja/builtins.h"
+#include "models/text/jinja/ordering.h"
+#include "models/text/json_value.h"
 
 namespace tessera::jinja {
 namespace {
@@ -48,23 +50,56 @@ Result cased(const Value& input, const Arguments&, Rendering& rendering) {
   return Value(with_case(text, kCase, kBeginsWord));
 }
 
-Result tojson(const Value& input, const Arguments& arguments, Rendering& rendering) {
+// Arguments of tojson as in transformers: indent, and by name only ensure_ascii, separators and
+// sort_keys.
+absl::StatusOr<JsonStyle> json_style(const Arguments& arguments) {
+  JsonStyle style;
   for (const auto& [name, value] : arguments.named) {
-    const bool known = name == "indent" || (name == "ensure_ascii" && !value.truthy());
-    if (!known) return absl::InvalidArgumentError("tojson: " + name + " is not supported");
+    if (name == "ensure_ascii") {
+      style.ensure_ascii = value.truthy();
+    } else if (name == "sort_keys") {
+      style.sort_keys = value.truthy();
+    } else if (name == "separators" && !value.is_none()) {
+      const List* both = value.list();
+      if (both == nullptr || both->items.size() != 2 || both->items[0].text() == nullptr ||
+          both->items[1].text() == nullptr || value.weight() > 64) {
+        return absl::InvalidArgumentError("tojson: separators are two short strings");
+      }
+      style.item_separator = both->items[0].text()->bytes();
+      style.key_separator = both->items[1].text()->bytes();
+    } else if (name != "indent" && name != "separators") {
+      return absl::InvalidArgumentError("tojson: " + name + " is not supported");
+    }
   }
-  int64_t indent = -1;
   const Value* given = arguments.find(0, "indent");
   if (given != nullptr && !given->is_none()) {
     if (!given->is_integer() || *given->integer() < 0 || *given->integer() > 16) {
       return absl::InvalidArgumentError("tojson: indent is an integer from 0 to 16");
     }
-    indent = *given->integer();
+    style.indent = static_cast<int>(*given->integer());
   }
-  const size_t cost = indent < 0 ? 2 : static_cast<size_t>(indent) * 8 + 2;
+  return style;
+}
+
+Result tojson(const Value& input, const Arguments& arguments, Rendering& rendering) {
+  TESSERA_ASSIGN_OR_RETURN(const JsonStyle style, json_style(arguments));
+  size_t cost = style.indent < 0 ? 2 : static_cast<size_t>(style.indent) * 8 + 2;
+  cost += style.item_separator.size() + style.key_separator.size();
+  cost *= style.ensure_ascii ? 6 : 1;
   TESSERA_RETURN_IF_ERROR(rendering.charge(input.weight() * cost));
-  TESSERA_ASSIGN_OR_RETURN(Text text, to_json(input, static_cast<int>(indent)));
+  TESSERA_ASSIGN_OR_RETURN(Text text, to_json(input, style));
   return Value(std::move(text));
+}
+
+// The inverse of tojson. What it reads counts as text of a message.
+Result from_json(const Value& input, const Arguments&, Rendering& rendering) {
+  if (input.text() == nullptr) return absl::InvalidArgumentError("from_json takes a string");
+  TESSERA_RETURN_IF_ERROR(rendering.charge(input.text()->size() * 16));
+  absl::StatusOr<Value> value = parse_json_value(input.text()->bytes());
+  if (!value.ok()) {
+    return absl::InvalidArgumentError("from_json: " + std::string(value.status().message()));
+  }
+  return value;
 }
 
 Result join(const Value& input, const Arguments& arguments, Rendering& rendering) {
@@ -201,23 +236,11 @@ Result indent(const Value& input, const Arguments& arguments, Rendering& renderi
   }
 }
 
-// Resolves a path such as "a.b.c" in an item.
-Result attribute_path(const Value& item, const Value& path) {
-  if (path.text() == nullptr) return member(item, path);
-  Value value = item;
-  const std::string& names = path.text()->bytes();
-  for (size_t at = 0; at <= names.size();) {
-    const size_t dot = std::min(names.find('.', at), names.size());
-    TESSERA_ASSIGN_OR_RETURN(value, member(value, Value(Text(names.substr(at, dot - at)))));
-    at = dot + 1;
-  }
-  return value;
-}
-
 // select and reject keep the items that pass (or fail) a test. selectattr and rejectattr test an
 // attribute of each item.
 template <bool kByAttribute, bool kWanted>
 Result choose(const Value& input, const Arguments& arguments, Rendering& rendering) {
+  if (!input.truthy()) return Value::list({});  // none, too
   TESSERA_ASSIGN_OR_RETURN(const auto all, items_of(input, rendering));
   const auto& given = arguments.positional;
   const size_t test_at = kByAttribute ? 1 : 0;
@@ -247,6 +270,7 @@ Result choose(const Value& input, const Arguments& arguments, Rendering& renderi
 
 // map("filter", arguments...) or map(attribute="name", default=value)
 Result map(const Value& input, const Arguments& arguments, Rendering& rendering) {
+  if (!input.truthy()) return Value::list({});
   TESSERA_ASSIGN_OR_RETURN(const auto all, items_of(input, rendering));
   const Value* attribute = arguments.find(std::string::npos, "attribute");
   const Value* other = arguments.find(std::string::npos, "default");
@@ -292,6 +316,12 @@ constexpr Filter kFilters[] = {{"trim", trim},
                                {"capitalize", cased<LetterCase::capital, never>},
                                {"title", cased<LetterCase::title, begins_title_word>},
                                {"tojson", tojson},
+                               {"from_json", from_json},
+                               {"dictsort", dictsort},
+                               {"sort", sorted},
+                               {"unique", unique},
+                               {"min", smallest},
+                               {"max", largest},
                                {"join", join},
                                {"default", default_value},
                                {"d", default_value},
@@ -320,6 +350,18 @@ const Filter* find_filter(std::string_view name) {
 }
 
 }  // namespace
+
+absl::StatusOr<Value> attribute_path(const Value& item, const Value& path) {
+  if (path.text() == nullptr) return member(item, path);
+  Value value = item;
+  const std::string& names = path.text()->bytes();
+  for (size_t at = 0; at <= names.size();) {
+    const size_t dot = std::min(names.find('.', at), names.size());
+    TESSERA_ASSIGN_OR_RETURN(value, member(value, Value(Text(names.substr(at, dot - at)))));
+    at = dot + 1;
+  }
+  return value;
+}
 
 bool known_filter(std::string_view name) {
   return find_filter(name) != nullptr;

@@ -94,6 +94,25 @@ const Value* Arguments::find(size_t index, std::string_view name) const {
   return nullptr;
 }
 
+Result loop_state(const std::vector<Value>& items, size_t index) {
+  const auto at = static_cast<int64_t>(index);
+  const auto size = static_cast<int64_t>(items.size());
+  Dict state;
+  const auto put = [&state](const char* name, Value value) {
+    state.items.emplace_back(Text(name), std::move(value));
+  };
+  put("index0", Value(at));
+  put("index", Value(at + 1));
+  put("first", Value(at == 0));
+  put("last", Value(at + 1 == size));
+  put("length", Value(size));
+  put("revindex", Value(size - at));
+  put("revindex0", Value(size - at - 1));
+  if (at > 0) put("previtem", items[index - 1]);
+  if (at + 1 < size) put("nextitem", items[index + 1]);
+  return Value::dict(std::move(state));
+}
+
 bool known_function(std::string_view name) {
   return find_function(name) != nullptr;
 }

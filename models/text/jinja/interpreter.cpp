@@ -113,6 +113,9 @@ class Interpreter final : public Rendering {
       case Statement::Kind::macro:
         scopes_.set(statement.name, Value(Macro{&statement}));
         break;
+      case Statement::Kind::filter_block:
+        TESSERA_RETURN_IF_ERROR(filter_block(statement));
+        break;
       case Statement::Kind::block:
         return execute(statement.body);
       case Statement::Kind::break_loop:
@@ -130,10 +133,16 @@ class Interpreter final : public Rendering {
     return print_text(text);
   }
 
+  // Keeps no value, so that the branch may change a list that it tests.
+  absl::StatusOr<bool> truth(const Expression& expression) {
+    TESSERA_ASSIGN_OR_RETURN(const Value value, evaluate(expression));
+    return value.truthy();
+  }
+
   absl::StatusOr<Flow> condition(const Statement& statement) {
     for (const Statement::Branch& branch : statement.branches) {
-      TESSERA_ASSIGN_OR_RETURN(const Value value, evaluate(*branch.condition));
-      if (value.truthy()) return execute(branch.body);
+      TESSERA_ASSIGN_OR_RETURN(const bool chosen, truth(*branch.condition));
+      if (chosen) return execute(branch.body);
     }
     return execute(statement.fallback);
   }
@@ -176,6 +185,13 @@ class Interpreter final : public Rendering {
     return absl::OkStatus();
   }
 
+  absl::Status filter_block(const Statement& statement) {
+    TESSERA_ASSIGN_OR_RETURN(Text text, captured(statement.body));
+    const Scopes::Nested scope(scopes_);
+    scopes_.set(kFilterInput, Value(std::move(text)));
+    return output(statement);
+  }
+
   // Returns: the output of the statements, without printing it.
   absl::StatusOr<Text> captured(const Statements& body) {
     Text outer = std::exchange(out_, Text());
@@ -210,25 +226,6 @@ class Interpreter final : public Rendering {
       if (flow == Flow::break_loop) break;
     }
     return items.empty() ? execute(statement.fallback) : absl::StatusOr<Flow>(Flow::next);
-  }
-
-  static Result loop_state(const std::vector<Value>& items, size_t index) {
-    const auto at = static_cast<int64_t>(index);
-    const auto size = static_cast<int64_t>(items.size());
-    Dict state;
-    const auto put = [&state](const char* name, Value value) {
-      state.items.emplace_back(Text(name), std::move(value));
-    };
-    put("index0", Value(at));
-    put("index", Value(at + 1));
-    put("first", Value(at == 0));
-    put("last", Value(at + 1 == size));
-    put("length", Value(size));
-    put("revindex", Value(size - at));
-    put("revindex0", Value(size - at - 1));
-    if (at > 0) put("previtem", items[index - 1]);
-    if (at + 1 < size) put("nextitem", items[index + 1]);
-    return Value::dict(std::move(state));
   }
 
   // --- expressions -------------------------------------------------------------------------------
@@ -296,13 +293,15 @@ class Interpreter final : public Rendering {
     for (size_t i = 0; i < expression.children.size(); i += 2) {
       TESSERA_ASSIGN_OR_RETURN(const Value key, evaluate(*expression.children[i]));
       TESSERA_ASSIGN_OR_RETURN(Value value, evaluate(*expression.children[i + 1]));
-      if (key.text() == nullptr) {
-        return absl::InvalidArgumentError(std::string("a dict's keys are strings, not ") +
-                                          key.type_name());
+      if (i == 0) dict.integer_keys = key.is_integer();
+      if (dict.integer_keys ? !key.is_integer() : key.text() == nullptr) {
+        return absl::InvalidArgumentError(
+            std::string("a dict's keys are all strings or all integers, not ") + key.type_name());
       }
+      const Text name = printed(key);
       std::erase_if(dict.items,
-                    [&](const auto& item) { return item.first.bytes() == key.text()->bytes(); });
-      dict.items.emplace_back(*key.text(), std::move(value));
+                    [&](const auto& item) { return item.first.bytes() == name.bytes(); });
+      dict.items.emplace_back(name, std::move(value));
     }
     return Value::dict(std::move(dict));
   }
@@ -358,8 +357,8 @@ class Interpreter final : public Rendering {
   }
 
   Result conditional(const Expression& expression) {
-    TESSERA_ASSIGN_OR_RETURN(const Value chosen, evaluate(*expression.children[1]));
-    if (chosen.truthy()) return evaluate(*expression.children[0]);
+    TESSERA_ASSIGN_OR_RETURN(const bool chosen, truth(*expression.children[1]));
+    if (chosen) return evaluate(*expression.children[0]);
     if (expression.children.size() < 3) return Value(Undefined{"the else of an if"});
     return evaluate(*expression.children[2]);
   }
@@ -418,9 +417,23 @@ class Interpreter final : public Rendering {
     return Value(passes != expression.negated);
   }
 
+  // `list.append(item)` and `list.pop(index)`, of a list that only a variable holds.
+  Result change_list(const std::string& name, const Expression& expression) {
+    TESSERA_ASSIGN_OR_RETURN(const Arguments given, arguments(expression));
+    Value* list = scopes_.holder(*expression.children[0]->children[0]);
+    if (list == nullptr || list->list() == nullptr) {
+      return absl::InvalidArgumentError(name + " works on a list that a variable holds");
+    }
+    TESSERA_RETURN_IF_ERROR(charge(kItemCost + (name == "pop" ? list->list()->items.size() : 0)));
+    return name == "pop" ? list->pop(given.positional) : list->append(given.positional);
+  }
+
   Result call(const Expression& expression) {
     const Expression& callee = *expression.children[0];
     if (callee.kind == Expression::Kind::attribute) {
+      if (callee.name == "append" || callee.name == "pop") {
+        return change_list(callee.name, expression);
+      }
       TESSERA_ASSIGN_OR_RETURN(const Value object, evaluate(*callee.children[0]));
       TESSERA_ASSIGN_OR_RETURN(const Arguments given, arguments(expression));
       return call_method(callee.name, object, given, *this);

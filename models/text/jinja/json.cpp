@@ -1,14 +1,18 @@
+#include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "models/status_macros.h"
 #include "models/text/jinja/builtins.h"
+#include "models/text/utf8.h"
 
 namespace tessera::jinja {
 namespace {
 
 class JsonWriter {
  public:
-  explicit JsonWriter(int indent) : indent_(indent) {}
+  explicit JsonWriter(const JsonStyle& style) : style_(style), indent_(style.indent) {}
 
   absl::Status write(const Value& value) {
     if (const Text* text = value.text()) {
@@ -38,12 +42,17 @@ class JsonWriter {
     out_.append("\"");
     size_t plain = 0;
     for (size_t i = 0; i < text.size(); ++i) {
-      const std::string escape = escaped(text.bytes()[i]);
+      const bool ascii = static_cast<unsigned char>(text.bytes()[i]) < 0x80;
+      if (!ascii && !style_.ensure_ascii) continue;
+      size_t size = 1;
+      const std::string escape =
+          ascii ? escaped(text.bytes()[i]) : escaped_character(text.bytes().substr(i, 4), size);
       if (escape.empty()) continue;
       out_.append(text.slice(plain, i));
       const bool from_message = text.slice(i, i + 1).any_from_message();
       out_.append(escape, from_message);
-      plain = i + 1;
+      plain = i + size;
+      i += size - 1;
     }
     out_.append(text.slice(plain, text.size()));
     out_.append("\"");
@@ -76,9 +85,32 @@ class JsonWriter {
     return escape;
   }
 
+  // Returns: the character at the beginning of `text` as \\u escapes of UTF-16; sets its `size`.
+  static std::string escaped_character(std::string_view text, size_t& size) {
+    const Utf8Step step = next_utf8(text);
+    size = std::max<size_t>(step.size, 1);
+    const uint32_t point =
+        step.kind == Utf8Step::Kind::valid ? static_cast<uint32_t>(step.character) : 0xFFFD;
+    if (point < 0x10000) return escaped_unit(point);
+    return escaped_unit(0xD800 + ((point - 0x10000) >> 10U)) +
+           escaped_unit(0xDC00 + ((point - 0x10000) & 0x3FFU));
+  }
+
+  static std::string escaped_unit(uint32_t unit) {
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    std::string escape = "\\u";
+    for (int shift = 12; shift >= 0; shift -= 4) {
+      escape += kDigits[(unit >> static_cast<unsigned>(shift)) & 0xFU];
+    }
+    return escape;
+  }
+
   // Called before each element and after the last one; `first` omits the comma.
   void separate(bool first) {
-    if (!first) out_.append(indent_ < 0 ? ", " : ",");
+    if (!first) {
+      const std::string& given = style_.item_separator;
+      out_.append(!given.empty() ? std::string_view(given) : indent_ < 0 ? ", " : ",");
+    }
     new_line();
   }
 
@@ -104,11 +136,21 @@ class JsonWriter {
   absl::Status write_dict(const Dict& dict) {
     out_.append("{");
     ++level_;
-    for (size_t i = 0; i < dict.items.size(); ++i) {
+    std::vector<const std::pair<Text, Value>*> items;
+    for (const auto& item : dict.items) items.push_back(&item);
+    if (style_.sort_keys) {
+      std::sort(items.begin(), items.end(), [&](const auto* a, const auto* b) {
+        if (dict.integer_keys) {
+          return *dict.key(a->first).integer() < *dict.key(b->first).integer();
+        }
+        return a->first.bytes() < b->first.bytes();  // UTF-8 has the order of the characters
+      });
+    }
+    for (size_t i = 0; i < items.size(); ++i) {
       separate(i == 0);
-      string(dict.items[i].first);
-      out_.append(": ");
-      TESSERA_RETURN_IF_ERROR(write(dict.items[i].second));
+      string(items[i]->first);
+      out_.append(style_.key_separator.empty() ? ": " : std::string_view(style_.key_separator));
+      TESSERA_RETURN_IF_ERROR(write(items[i]->second));
     }
     --level_;
     if (!dict.items.empty()) new_line();
@@ -117,14 +159,15 @@ class JsonWriter {
   }
 
   Text out_;
+  const JsonStyle& style_;
   const int indent_;
   int level_ = 0;
 };
 
 }  // namespace
 
-absl::StatusOr<Text> to_json(const Value& value, int indent) {
-  JsonWriter writer(indent);
+absl::StatusOr<Text> to_json(const Value& value, const JsonStyle& style) {
+  JsonWriter writer(style);
   TESSERA_RETURN_IF_ERROR(writer.write(value));
   return writer.take();
 }

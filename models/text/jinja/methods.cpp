@@ -146,6 +146,7 @@ Result text_method(std::string_view name, const Text& text, const Arguments& arg
   if (name == "splitlines") return split_lines(text, rendering);
   if (name == "replace") return replace(text, arguments, rendering);
   if (name == "join") return join(text, arguments, rendering);
+  if (name == "format") return format_text(text, arguments, rendering);
   TESSERA_RETURN_IF_ERROR(rendering.charge(text.size()));
   if (name == "strip") return strip(text, arguments, true, true);
   if (name == "lstrip") return strip(text, arguments, true, false);
@@ -166,8 +167,9 @@ Result dict_method(std::string_view name, const Dict& dict, const Arguments& arg
                    Rendering& rendering) {
   TESSERA_RETURN_IF_ERROR(rendering.charge(dict.items.size() * kItemCost));
   if (name == "get") {
-    TESSERA_ASSIGN_OR_RETURN(const Text* key, text_argument(arguments, 0, "key"));
-    const Value* value = dict.find(key->bytes());
+    const Value* key = arguments.find(0, "key");
+    if (key == nullptr) return absl::InvalidArgumentError("get takes a key");
+    const Value* value = dict.find(*key);
     if (value != nullptr) return *value;
     const Value* other = arguments.find(1, "default");
     return other == nullptr ? Value(None{}) : *other;
@@ -178,11 +180,11 @@ Result dict_method(std::string_view name, const Dict& dict, const Arguments& arg
   std::vector<Value> items;
   for (const auto& [key, value] : dict.items) {
     if (name == "keys") {
-      items.emplace_back(key);
+      items.push_back(dict.key(key));
     } else if (name == "values") {
       items.push_back(value);
     } else {
-      TESSERA_ASSIGN_OR_RETURN(Value pair, Value::list({Value(key), value}));
+      TESSERA_ASSIGN_OR_RETURN(Value pair, Value::list({dict.key(key), value}));
       items.push_back(std::move(pair));
     }
   }
@@ -190,9 +192,10 @@ Result dict_method(std::string_view name, const Dict& dict, const Arguments& arg
 }
 
 constexpr std::string_view kMethods[] = {
-    "strip",        "lstrip", "rstrip", "split",      "splitlines", "startswith", "endswith",
-    "removeprefix", "upper",  "lower",  "capitalize", "title",      "replace",    "find",
-    "removesuffix", "join",   "get",    "items",      "keys",       "values"};
+    "strip",    "lstrip",       "rstrip",       "split",  "splitlines", "startswith",
+    "endswith", "removeprefix", "upper",        "lower",  "capitalize", "title",
+    "replace",  "find",         "removesuffix", "join",   "get",        "items",
+    "keys",     "values",       "format",       "append", "pop"};
 
 }  // namespace
 

@@ -177,8 +177,8 @@ absl::StatusOr<Value> member(const Value& object, const Value& key) {
   if (object.is_undefined()) {
     return absl::InvalidArgumentError("\"" + object.undefined_name() + "\" is undefined");
   }
-  if (dict != nullptr && key.text() != nullptr) {
-    const Value* value = dict->find(key.text()->bytes());
+  if (dict != nullptr) {
+    const Value* value = dict->find(key);
     if (value != nullptr) return *value;
   }
   const std::optional<int64_t> index = key.integer();
@@ -227,7 +227,7 @@ absl::StatusOr<std::vector<Value>> items_of(const Value& value, Rendering& rende
   if (value.list() != nullptr) return value.list()->items;
   std::vector<Value> items;
   if (const Dict* dict = value.dict()) {
-    for (const auto& item : dict->items) items.emplace_back(item.first);
+    for (const auto& item : dict->items) items.push_back(dict->key(item.first));
     return items;
   }
   if (const Text* text = value.text()) {

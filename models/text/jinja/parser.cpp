@@ -97,6 +97,7 @@ class Parser {
     if (stream_.at_name("set")) return set();
     if (stream_.at_name("macro")) return macro();
     if (stream_.at_name("generation")) return generation();
+    if (stream_.at_name("filter")) return filter_block();
     if (stream_.at_name("break")) return jump(Kind::break_loop);
     if (stream_.at_name("continue")) return jump(Kind::continue_loop);
     if (!stream_.at(Token::Kind::name)) return stream_.unexpected("a statement");
@@ -116,6 +117,16 @@ class Parser {
     stream_.take();
     TESSERA_RETURN_IF_ERROR(end_statement());
     TESSERA_ASSIGN_OR_RETURN(block->body, statements({"endgeneration"}));
+    TESSERA_RETURN_IF_ERROR(end_statement());
+    return block;
+  }
+
+  absl::StatusOr<StatementPtr> filter_block() {
+    StatementPtr block = make(Kind::filter_block);
+    stream_.take();
+    TESSERA_ASSIGN_OR_RETURN(block->expression, parse_filters(stream_, macros_, depth_));
+    TESSERA_RETURN_IF_ERROR(end_statement());
+    TESSERA_ASSIGN_OR_RETURN(block->body, statements({"endfilter"}));
     TESSERA_RETURN_IF_ERROR(end_statement());
     return block;
   }

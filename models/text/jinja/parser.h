@@ -25,7 +25,12 @@ absl::StatusOr<Statements> parse_template(std::string_view source);
 absl::StatusOr<ExpressionPtr> parse_expression(TokenStream& stream,
                                                const std::set<std::string>& macros, int depth);
 
-// The same without `a if b else c` at the top level. A for loop has such an expression after `in`.
+// Parses `filter | filter ...`, applied to the variable kFilterInput.
+absl::StatusOr<ExpressionPtr> parse_filters(TokenStream& stream,
+                                            const std::set<std::string>& macros, int depth);
+
+// Parses as parse_expression(), without `a if b else c` at the top level. A for loop has such an
+// expression after `in`.
 absl::StatusOr<ExpressionPtr> parse_unconditional(TokenStream& stream,
                                                   const std::set<std::string>& macros, int depth);
 

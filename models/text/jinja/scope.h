@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/text/jinja/value.h"
+#include "models/text/jinja/ast.h"
 
 namespace tessera::jinja {
 
@@ -25,12 +25,25 @@ class Scopes {
     scopes_.back().emplace_back(name, std::move(value));
   }
 
-  // Returns: null if there is no such variable. Not owned; valid until the next set().
+  // Return: null if there is no such variable. Not owned; valid until the next set().
   const Value* find(std::string_view name) const {
     for (size_t i = scopes_.size(); i-- > base_;) {
       if (const Value* value = find(scopes_[i], name)) return value;
     }
     return find(scopes_[0], name);
+  }
+
+  // Returns: the variable, or the attribute of a namespace, that an expression names; null if it
+  // names none. As find().
+  Value* holder(const Expression& expression) {
+    if (expression.kind == Expression::Kind::name) {
+      return const_cast<Value*>(find(expression.name));
+    }
+    if (expression.kind != Expression::Kind::attribute) return nullptr;
+    const Value* space = holder(*expression.children[0]);
+    return space == nullptr || space->space() == nullptr
+               ? nullptr
+               : space->space()->attributes.find_mutable(expression.name);
   }
 
   // Opens a scope within the current one until destruction.

@@ -72,7 +72,7 @@ Text printed_dict(const Dict& dict) {
   Text text("{");
   for (size_t i = 0; i < dict.items.size(); ++i) {
     if (i > 0) text.append(", ");
-    text.append(quoted(dict.items[i].first));
+    text.append(represented(dict.key(dict.items[i].first)));
     text.append(": ");
     text.append(represented(dict.items[i].second));
   }
@@ -93,10 +93,54 @@ const Value* Dict::find(std::string_view key) const {
   return nullptr;
 }
 
+const Value* Dict::find(const Value& key) const {
+  if (integer_keys) return key.is_integer() ? find(std::to_string(*key.integer())) : nullptr;
+  return key.text() != nullptr ? find(key.text()->bytes()) : nullptr;
+}
+
+Value Dict::key(const Text& name) const {
+  return integer_keys ? Value(int64_t{std::stoll(name.bytes())}) : Value(name);
+}
+
 absl::StatusOr<Value> Value::list(std::vector<Value> items) {
   List list{std::move(items), {}};
   for (const Value& item : list.items) TESSERA_RETURN_IF_ERROR(grow(list.extent, item, 0));
-  return Value(std::make_shared<const List>(std::move(list)));
+  return Value(std::make_shared<List>(std::move(list)));  // not const: see append()
+}
+
+// Returns: the list, to change it.
+absl::StatusOr<List*> Value::own_list() {
+  const auto& shared = std::get<std::shared_ptr<const List>>(data_);
+  if (shared.use_count() != 1) {  // the extent of a value that holds it counts it as it is
+    return absl::InvalidArgumentError("a list that another value holds too cannot be changed");
+  }
+  return const_cast<List*>(shared.get());
+}
+
+absl::StatusOr<Value> Value::append(const std::vector<Value>& arguments) {
+  if (arguments.size() != 1) return absl::InvalidArgumentError("append takes one item");
+  TESSERA_ASSIGN_OR_RETURN(List* const list, own_list());
+  TESSERA_RETURN_IF_ERROR(grow(list->extent, arguments[0], 0));
+  list->items.push_back(arguments[0]);
+  return Value(None{});
+}
+
+absl::StatusOr<Value> Value::pop(const std::vector<Value>& arguments) {
+  if (arguments.size() > 1 || (arguments.size() == 1 && !arguments[0].is_integer())) {
+    return absl::InvalidArgumentError("pop takes an index");
+  }
+  TESSERA_ASSIGN_OR_RETURN(List* const list, own_list());
+  const auto size = static_cast<int64_t>(list->items.size());
+  int64_t index = arguments.empty() ? -1 : *arguments[0].integer();
+  index += index < 0 ? size : 0;
+  if (index < 0 || index >= size) {
+    return absl::InvalidArgumentError("pop: the list has " + std::to_string(size) + " items");
+  }
+  const auto at = list->items.begin() + index;
+  Value item = std::move(*at);
+  list->items.erase(at);
+  list->extent.weight -= item.weight();  // the depth stays a bound
+  return item;
 }
 
 absl::StatusOr<Value> Value::dict(Dict dict) {
@@ -164,7 +208,7 @@ bool equal(const Value& a, const Value& b) {
   if (a.dict() != nullptr && b.dict() != nullptr) {
     if (a.dict()->items.size() != b.dict()->items.size()) return false;
     return std::all_of(a.dict()->items.begin(), a.dict()->items.end(), [&](const auto& item) {
-      const Value* other = b.dict()->find(item.first.bytes());
+      const Value* other = b.dict()->find(a.dict()->key(item.first));
       return other != nullptr && equal(item.second, *other);
     });
   }
@@ -195,7 +239,7 @@ absl::StatusOr<bool> contains(const Value& container, const Value& item) {
                        [&](const Value& other) { return equal(item, other); });
   }
   if (const Dict* dict = container.dict()) {
-    return item.text() != nullptr && dict->find(item.text()->bytes()) != nullptr;
+    return dict->find(item) != nullptr;
   }
   if (container.is_undefined()) return false;
   return absl::InvalidArgumentError(std::string("\"in\" does not work on ") +

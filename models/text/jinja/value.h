@@ -37,8 +37,12 @@ struct List {
 struct Dict {
   std::vector<std::pair<Text, Value>> items;  // in order of insertion
   Extent extent;
+  bool integer_keys = false;  // the keys are integers in decimal digits, else strings
 
   const Value* find(std::string_view key) const;
+  const Value* find(const Value& key) const;  // by a value: keys of another type are not found
+  Value key(const Text& name) const;          // of an item's name
+  Value* find_mutable(std::string_view key) { return const_cast<Value*>(find(key)); }
 };
 
 // Result of `namespace(...)`, the only mutable value. Owned by the rendering.
@@ -73,6 +77,12 @@ class Value {
   static constexpr int kMaxDepth = 64;
   static constexpr size_t kMaxWeight = size_t{1} << 28U;
 
+  // Python's list.append and list.pop.
+  // Requires: this is a list.
+  // Errors: InvalidArgument for bad arguments, if another value holds the list too, or as list().
+  absl::StatusOr<Value> append(const std::vector<Value>& arguments);
+  absl::StatusOr<Value> pop(const std::vector<Value>& arguments);
+
   bool is_undefined() const { return std::holds_alternative<Undefined>(data_); }
   bool is_none() const { return std::holds_alternative<None>(data_); }
   bool is_bool() const { return std::holds_alternative<bool>(data_); }
@@ -102,6 +112,8 @@ class Value {
     const auto* shared = std::get_if<std::shared_ptr<const T>>(&data_);
     return shared == nullptr ? nullptr : shared->get();
   }
+
+  absl::StatusOr<List*> own_list();
 
   explicit Value(std::shared_ptr<const List> items) : data_(std::move(items)) {}
   explicit Value(std::shared_ptr<const Dict> items) : data_(std::move(items)) {}

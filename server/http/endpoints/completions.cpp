@@ -10,6 +10,7 @@
 #include "server/openai/completion_printer.h"
 #include "server/openai/error.h"
 #include "server/openai/request.h"
+#include "server/served_model.h"
 
 namespace tessera {
 

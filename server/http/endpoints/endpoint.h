@@ -9,6 +9,7 @@
 
 namespace tessera {
 
+class ResponseStore;
 class Service;
 struct Caller;
 struct GenerateRequest;
@@ -19,16 +20,13 @@ struct EndpointContext {
   const HttpRequest& request;
   std::string_view rest;  // part of the path that the route's '*' stands for
   Service& service;
+  ResponseStore& responses;
   std::shared_ptr<HttpWaker> waker;
   std::shared_ptr<const Caller> caller;
   std::shared_ptr<RequestRecord> record;
   int32_t max_choices = 0;
   int64_t started = 0;  // of the server: seconds of the Unix epoch
 };
-
-// Checks a request's "model".
-// Errors: NotFound, as OpenAI reports it. An empty name is the served model.
-absl::Status check_model(const Service& service, std::string_view asked);
 
 // Sets the caller, the record and the times of a request from its head.
 // Errors: those of read_request_times.

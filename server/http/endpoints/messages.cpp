@@ -7,6 +7,7 @@
 #include "server/http/completion_answer.h"
 #include "server/http/replies.h"
 #include "server/http/route_table.h"
+#include "server/served_model.h"
 #include "server/service.h"
 
 namespace tessera {

@@ -2,6 +2,7 @@
 #include "server/http/replies.h"
 #include "server/http/route_table.h"
 #include "server/openai/response.h"
+#include "server/served_model.h"
 #include "server/service.h"
 
 namespace tessera {

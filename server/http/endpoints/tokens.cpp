@@ -8,6 +8,7 @@
 #include "server/http/route_table.h"
 #include "server/openai/request.h"
 #include "server/openai/response.h"
+#include "server/served_model.h"
 
 namespace tessera {
 

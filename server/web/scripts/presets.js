@@ -8,6 +8,8 @@ const kSentences = new Map(Object.entries({
   "k8v2": "Stores keys in 8 bits and values in 2, for texts where few details matter.",
   "k4v4": "Stores keys and values in 4 bits, more than three times smaller than f16.",
   "k4v2": "Stores keys in 4 bits and values in 2: the smallest without leaving tokens out.",
+  "k4v4r": "As k4v4, of rotated keys and values, which loses less where a few channels are large.",
+  "k4v2r": "As k4v2, of rotated keys and values, which loses less where a few channels are large.",
   "leankv": "Keeps important tokens in 8 and 4 bits, others in 4 and 2, and drops the least important.",
   "leankv-aggressive": "As leankv, with thresholds that demote and drop more tokens.",
   "mustafar-50": "Keeps the larger half of each key and value's channels.",
@@ -22,6 +24,8 @@ const kSentences = new Map(Object.entries({
   "keyformer": "Chooses the tokens to keep by scores with noise, which correct for dropped tokens.",
   "zigzagkv": "Divides the budget over layers by how many tokens each needs.",
   "lazyeviction": "Drops a token only after it has stayed unimportant for a while.",
+  "kvzip-50": "Repeats each part of a text to itself, and keeps the half that it needs to do so.",
+  "kvzip-25": "As kvzip-50, with a quarter.",
   "streaming": "Keeps the first tokens and the newest, and drops the middle.",
 }));
 

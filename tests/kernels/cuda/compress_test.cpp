@@ -22,6 +22,40 @@ TEST_P(CudaCompression, LeavesWhatTheOracleLeaves) {
   EXPECT_GT(changed_, 1000);
 }
 
+TEST_P(CudaCompression, ForgetsReplaysAndSharesTheSectionsBeforeThem) {
+  constexpr int32_t kSection = 128;
+  KvPolicy policy = preset("kvzip-50");
+  policy.section = kSection;
+  begin(policy, 16, 400);
+  for (int32_t section = 0; section < 2; ++section) {
+    append(kSection);
+    append(kSection);
+    policy_.keep_share = 0;
+    policy_.keep_tokens = (section + 1) * kSection / 2;
+    policy_.sinks = std::max(4, section * kSection);
+    policy_.recent = 0;
+    evaluated_ = 0;
+    ASSERT_NO_FATAL_FAILURE(compress(2 * kSection, kSection));
+    const KvShare shares[] = {{0, 0, section * kSection, section, true}};
+    both([&](const Backend& backend, KvArena& arena, Stream stream) {
+      backend.kv_share({arena.pool(), shares}, stream);
+    });
+  }
+  resize({0}, {});
+  const PrefixBlock sections[] = {{0, 0, true}, {1, 0, true}};
+  const KvAttachment attachments[] = {{1, tiers_, sections}};
+  both([&](const Backend& backend, KvArena& arena, Stream stream) {
+    backend.kv_attach({arena.pool(), attachments}, stream);
+  });
+  ASSERT_NO_FATAL_FAILURE(expect_same_tokens(1, tiers_, 0));
+  const int32_t handles[] = {0, 1};
+  resize({1}, {});
+  both([&](const Backend& backend, KvArena& arena, Stream stream) {
+    backend.kv_evict({arena.pool(), handles}, stream);
+    EXPECT_EQ(arena.free_pages(), arena.shape().pages);
+  });
+}
+
 TEST_P(CudaCompression, LeavesPagesAloneThatOthersOwnToo) {
   uint32_t seed = 200;
   for (const char* name : {"leankv", "adakv", "kv-compress"}) {

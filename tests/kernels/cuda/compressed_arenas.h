@@ -73,6 +73,10 @@ class CompressedArenas : public TwoArenas {
       shape.page_bytes =
           std::max(shape.page_bytes, KvPageLayout::make(format, head_dim, 16).page_bytes);
     }
+    if (policy.replays()) {
+      shape.prefix_block_tokens = policy.section;
+      shape.prefix_block_tiers = {0};
+    }
     shape.pages = static_cast<int32_t>(shape.rows()) * (shape.row_pages() + 1);
     make(shape);
     tokens_ = 0;
@@ -116,13 +120,15 @@ class CompressedArenas : public TwoArenas {
     }
   }
 
-  void compress(int32_t prompt) {
+  // forgotten: last tokens, those of a replay.
+  void compress(int32_t prompt, int32_t forgotten = 0) {
     const KvCompression one[] = {{.slot = 0,
                                   .tiers = tiers_,
                                   .policy = policy_,
-                                  .tokens = tokens_,
+                                  .tokens = tokens_ - forgotten,
                                   .prompt_tokens = prompt,
                                   .evaluated = evaluated_,
+                                  .forgotten = forgotten,
                                   .pool_scores = evaluated_ == 0}};
     std::vector<KvCompressed> results;
     both([&](const Backend& backend, KvArena& arena, Stream stream) {
@@ -136,6 +142,7 @@ class CompressedArenas : public TwoArenas {
     EXPECT_EQ(results[1].dropped, results[0].dropped);
     changed_ += results[0].demoted + results[0].dropped;
     evaluated_ = std::max(evaluated_, one[0].evaluated_after());
+    tokens_ -= forgotten;
     expect_same_tokens(0, tiers_, tokens_ % kKvGroup);
   }
 

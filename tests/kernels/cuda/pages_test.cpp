@@ -9,6 +9,9 @@ class CudaPages : public TwoArenas {};
 
 TEST_P(CudaPages, StoreTheOraclesBytesInEveryFormat) {
   for (const KvFormat format : named_formats()) {
+    if (format.rotated) {
+      continue;  // AreRefusedInRotatedFormats
+    }
     for (const int32_t head_dim : {8, 48, 64}) {
       if (format.is_sparse() && head_dim != 48) {
         continue;  // KeepTheChannelsTheOracleKeeps has other head dimensions
@@ -22,6 +25,12 @@ TEST_P(CudaPages, StoreTheOraclesBytesInEveryFormat) {
       expect_same({}, {271, 0, 65});
     }
   }
+}
+
+// The engine names the format and the backend when it refuses.
+TEST_P(CudaPages, AreRefusedInRotatedFormats) {
+  EXPECT_TRUE(serves(GetParam(), kKvK4V2));
+  EXPECT_FALSE(serves(GetParam(), kKvK4V2R));
 }
 
 TEST_P(CudaPages, RoundsAsTheOracleWhereNumbersAreLargeOrEqual) {
@@ -75,7 +84,7 @@ TEST_P(CudaPages, KeepTheNewestTokensInTheResidualBuffer) {
 // For rows in which a policy left a number of tokens that is not whole tiles.
 TEST_P(CudaPages, CloseGroupsBehindAnyNumberOfTokens) {
   for (const KvFormat format : named_formats()) {
-    if (format == kKvF32) {
+    if (format == kKvF32 || format.rotated) {
       continue;
     }
     SCOPED_TRACE(testing::Message() << name_of(format));

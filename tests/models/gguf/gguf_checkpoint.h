@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 
 #include "models/config.h"
@@ -46,27 +47,45 @@ inline GgufBytes gguf_metadata(const ModelConfig& config, const std::string& nam
   u32("attention.value_length", config.head_dim);
   u32("context_length", config.context);
   if (config.sliding_window > 0) u32("attention.sliding_window", config.sliding_window);
+  if (config.experts > 0) {
+    u32("expert_count", config.experts);
+    u32("expert_used_count", config.chosen_experts);
+  }
   bytes.f32(name + ".attention.layer_norm_rms_epsilon", config.norm_epsilon);
   bytes.f32(name + ".rope.freq_base", config.rope_theta);
   bytes.u32("tokenizer.ggml.eos_token_id", static_cast<uint32_t>(config.eos_ids.front()));
   return bytes;
 }
 
-// Adds the tensors of a safetensors file.
+// Adds the tensors of a safetensors file, all experts of a layer as one.
+// Requires: fewer than 11 experts, so that their names are in order.
 inline void add_tensors(const ModelConfig& config, const std::filesystem::path& safetensors,
                         GgufBytes& bytes) {
   const Architecture& architecture = architecture_of(config);
   const SafetensorsFile file = SafetensorsFile::open(safetensors).value();
+  std::map<std::string, NamedTensor> stacks;  // experts of a layer, one after the other
   for (const auto& [name, tensor] : file.tensors()) {
+    const std::string own = gguf_name(name, architecture);
+    if (name.find(".experts.") != std::string::npos) {
+      NamedTensor& stack = stacks[own];
+      stack.type = tensor.type;
+      stack.shape = {config.experts, tensor.shape[0], tensor.shape[1]};
+      stack.bytes.insert(stack.bytes.end(), tensor.bytes.begin(), tensor.bytes.end());
+      continue;
+    }
     const std::string stored(reinterpret_cast<const char*>(tensor.bytes.data()),
                              tensor.bytes.size());
-    const std::string own = gguf_name(name, architecture);
     const bool paired =
         architecture.gguf.interleaves_heads &&
         (name.find("q_proj") != std::string::npos || name.find("k_proj") != std::string::npos);
     bytes.tensor(own, std::vector<uint64_t>(tensor.shape.rbegin(), tensor.shape.rend()),
                  gguf_number(tensor.type),
                  paired ? paired_rows(stored, tensor.shape[0], config.head_dim) : stored);
+  }
+  for (const auto& [own, stack] : stacks) {
+    bytes.tensor(own, std::vector<uint64_t>(stack.shape.rbegin(), stack.shape.rend()),
+                 gguf_number(stack.type),
+                 {reinterpret_cast<const char*>(stack.bytes.data()), stack.bytes.size()});
   }
 }
 

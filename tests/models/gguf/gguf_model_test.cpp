@@ -74,6 +74,26 @@ TEST(GgufModels, HaveTheLogitsOfTheSameWeightsInSafetensors) {
   }
 }
 
+// One tensor of the file has all experts of a layer.
+TEST(GgufModels, OfExpertsHaveTheLogitsOfTheSameWeightsInSafetensors) {
+  int models = 0;
+  for (const TinyModel& model : tiny_family_models()) {
+    if (model.config.experts == 0 || !model.config.normalise_experts) continue;
+    SCOPED_TRACE(model.name);
+    const GgufModelFile files(model.config, TensorType::f32);
+    const auto config = read_model_config(files.gguf());
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->architecture, model.config.architecture);
+    EXPECT_EQ(config->experts, 8);
+    EXPECT_EQ(config->chosen_experts, 2);
+    const std::vector<int32_t> tokens = random_tokens(40, model.config.vocab, 1);
+    EXPECT_EQ(ModelRunner(files.gguf(), {}).sequence(tokens, 16),
+              ModelRunner(files.hf(), {}).sequence(tokens, 16));
+    ++models;
+  }
+  EXPECT_EQ(models, 2) << "Mixtral and Qwen3";
+}
+
 TEST(GgufModels, GiveTheConfigurationOfTheirMetadata) {
   ModelConfig config = tiny_llama_config();
   config.rope_theta = 100000;
@@ -125,14 +145,37 @@ class GgufConfigTest : public testing::Test {
 TEST_F(GgufConfigTest, RefusesByNameWhatItLacks) {
   ASSERT_TRUE(read(metadata()).ok());
   expect_refused(metadata("mamba"),
-                 "the architecture \"mamba\" is not supported; supported are llama, qwen2, qwen3");
+                 "the architecture \"mamba\" is not supported; supported are llama, qwen2, "
+                 "qwen3, qwen3moe");
   expect_refused(GgufBytes(), "general.architecture: is missing");
-  expect_refused(metadata().u32("llama.expert_count", 8), "llama.expert_count");
+  expect_refused(metadata("qwen2").u32("qwen2.expert_count", 8), "qwen2.expert_count");
+  expect_refused(metadata().u32("llama.expert_count", 8), "llama.expert_used_count: is missing");
   expect_refused(metadata().text("llama.rope.scaling.type", "yarn"), "\"yarn\" is not supported");
   expect_refused(metadata().u32("llama.rope.dimension_count", 8), "llama.rope.dimension_count");
   expect_refused(metadata().f32("llama.logit_scale", 2), "llama.logit_scale");
   expect_refused(metadata("qwen2").u32("qwen2.attention.sliding_window", 64),
                  "qwen2.attention.sliding_window");
+}
+
+TEST_F(GgufConfigTest, ACountOfNoExpertsIsAModelWithoutExperts) {
+  const auto config = read(metadata().u32("llama.expert_count", 0));
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->architecture, "LlamaForCausalLM");
+}
+
+TEST_F(GgufConfigTest, RefusesOtherExpertsThanMixtralsAndQwen3s) {
+  config_.experts = 4;
+  config_.chosen_experts = 2;
+  ASSERT_TRUE(read(metadata().u32("llama.expert_gating_func", 1)).ok());
+  expect_refused(metadata().u32("llama.expert_gating_func", 2), "llama.expert_gating_func");
+  expect_refused(metadata().u32("llama.expert_shared_count", 1), "llama.expert_shared_count");
+  expect_refused(metadata().u32("llama.leading_dense_block_count", 1), "leading_dense_block_count");
+  const GgufBytes bytes =
+      metadata().tensor("blk.0.ffn_up_exps.weight", {48, 72, 3}, 0, std::string(41'472, '\0'));
+  write_file(path_, bytes.file());
+  EXPECT_THAT(std::string(Checkpoint::open(path_).status().message()),
+              testing::AllOf(HasSubstr("\"blk.0.ffn_up_exps.weight\": has shape [3, 72, 48]"),
+                             HasSubstr("expected [4, rows, cols]")));
 }
 
 TEST_F(GgufConfigTest, RefusesValuesOutOfRangeAndNamesTheKey) {

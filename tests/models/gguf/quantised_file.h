@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <random>
 #include <string>
 
@@ -68,11 +69,13 @@ inline std::string random_blocks(TensorType type, int64_t values, std::mt19937& 
   return bytes;
 }
 
-// Returns: a file whose matrices have the types that type_of(name) gives them.
+// Returns: a file whose matrices have the types that type_of(name) gives them. All experts of a
+// layer are one tensor.
 template <class TypeOf>
 std::string quantised_file(const ModelConfig& config, const TypeOf& type_of) {
   std::mt19937 random(19);
   GgufBytes bytes = gguf_metadata(config, "llama");
+  std::map<std::string, std::pair<TensorShape, std::string>> stacks;
   for (const ExpectedTensor& tensor : expected_tensors(config)) {
     if (tensor.slot == WeightSlot::head) continue;  // tied
     const std::string own = gguf_name(tensor.name, architecture_of(config));
@@ -83,9 +86,22 @@ std::string quantised_file(const ModelConfig& config, const TypeOf& type_of) {
       continue;
     }
     const TensorType type = type_of(own);
+    if (tensor.index.expert != TensorIndex::kNone) {
+      auto& [shape, blocks] = stacks[own];
+      shape = tensor.shape;
+      blocks += random_blocks(type, shape[0] * shape[1], random);
+      continue;
+    }
     bytes.tensor(
         own, {static_cast<uint64_t>(tensor.shape[1]), static_cast<uint64_t>(tensor.shape[0])},
         quantised_number(type), random_blocks(type, tensor.shape[0] * tensor.shape[1], random));
+  }
+  for (const auto& [own, stack] : stacks) {
+    const auto& [shape, blocks] = stack;
+    bytes.tensor(own,
+                 {static_cast<uint64_t>(shape[1]), static_cast<uint64_t>(shape[0]),
+                  static_cast<uint64_t>(config.experts)},
+                 quantised_number(type_of(own)), blocks);
   }
   return bytes.file();
 }

@@ -88,6 +88,24 @@ TEST_F(StoredWeights, OfEachTypeHaveTheNumbersOfTheFile) {
   }
 }
 
+TEST_F(StoredWeights, OfExpertsHaveTheNumbersOfTheFile) {
+  config_.architecture = "MixtralForCausalLM";
+  config_.experts = config_.own_experts = 3;
+  config_.chosen_experts = 2;
+  const auto type_of = [](const std::string& tensor) {
+    return tensor.find("gate_inp") != std::string::npos ? TensorType::q8_0 : TensorType::q4_k;
+  };
+  write(type_of);
+  const auto weights = load();
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  const LayerWeights& layer = weights->views().layers[1];
+  const std::string expert = "model.layers.1.block_sparse_moe.experts.2.";
+  ASSERT_EQ(layer.down.size(), 3u);
+  EXPECT_EQ(layer.down[2].parts[0].format, weight_format(TensorType::q4_k));
+  expect_rows(layer.gate_up[2].parts[0], 512, expert + "w3.weight", {512, 256});
+  expect_rows(layer.down[2].parts[0], 0, expert + "w2.weight", {256, 512});
+}
+
 // Within 5 % of the bytes of the file's tensors, K-quants within 12 %. Exact, because shapes are
 // multiples of the panels: the factors of Q4_K and Q5_K take 8 bits here and 6 there.
 TEST_F(StoredWeights, OfEachTypeTakeTheBytesOfTheFile) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -7,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "models/text/tokenizer.h"
+#include "nlohmann/json.hpp"
 #include "tests/models/temporary_directory.h"
 
 namespace tessera {
@@ -45,6 +49,14 @@ inline std::vector<GoldenCase> read_golden(const std::filesystem::path& input) {
     at = end + marker.size();
   }
   return cases;
+}
+
+// Returns: the bytes of a tokenizer's file in tests/golden/tokenizers.json.
+inline std::string tokenizer_content(const nlohmann::json& kind) {
+  if (kind.contains("content")) return kind.at("content").get<std::string>();
+  std::string bytes;
+  EXPECT_TRUE(absl::Base64Unescape(kind.at("base64").get<std::string>(), &bytes));
+  return bytes;
 }
 
 inline std::vector<int32_t> encode_plain(const Tokenizer& tokenizer, const std::string& text) {

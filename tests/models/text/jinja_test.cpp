@@ -211,6 +211,63 @@ TEST(JinjaWhiteSpace, PrintWhatJinja2Prints) {
   for (const Case& one : cases) EXPECT_EQ(rendered(one.source), one.expected) << one.source;
 }
 
+TEST(JinjaPublished, ConstructsOfPublishedTemplatesPrintWhatJinja2Prints) {
+  const Case cases[] = {
+      {R"j({% for k, v in {'b': 1, 'A': 2, 'c': 0} | dictsort %}{{ k }}{{ v }} {% endfor %}{% for k, v in {'b': 1, 'A': 2} | dictsort(by='value', reverse=true) %}{{ k }}{% endfor %}{% for k, v in {10: 'x', 9: 'y'} | dictsort %}{{ k + 1 }}{% endfor %})j",
+       R"j(A2 b1 c0 Ab1011)j"},
+      {R"j({{ [3, 1, 2] | sort }} {{ ['b', 'A', 'c'] | sort }} {{ ['b', 'a', 'C'] | sort(case_sensitive=true) }} {{ [1, 3, 2] | sort(reverse=true) }})j",
+       R"j([1, 2, 3] ['A', 'b', 'c'] ['C', 'a', 'b'] [3, 2, 1])j"},
+      {R"j({{ messages | sort(attribute='role') | map(attribute='role') | list }} {{ [{'a': 1, 'b': 2}, {'a': 1, 'b': 1}] | sort(attribute='a,b') }})j",
+       R"j(['assistant', 'system', 'user'] [{'a': 1, 'b': 1}, {'a': 1, 'b': 2}])j"},
+      {R"j({{ ['a', 'A', 'b', 1, 1.0, true] | unique | list }} {{ ['a', 'A'] | unique(true) | list }})j",
+       R"j(['a', 'b', 1] ['a', 'A'])j"},
+      {R"j({{ [3, 1, 2] | min }} {{ [3, 1, 2] | max }} {{ ['b', 'A'] | min }} {{ (messages | max(attribute='role')).role }} {{ [] | min }}|)j",
+       R"j(1 3 A user |)j"},
+      {R"j({{ '{"a": [1, null, "x"]}' | from_json }} {{ ('[1]' | from_json)[0] + 1 }})j",
+       R"j({'a': [1, None, 'x']} 2)j"},
+      {R"j({{ '<{}>{{}}{}'.format('a', 1) }} {{ '{1}{0}{x}'.format('a', 'b', x='c') }})j",
+       R"j(<a>{}1 bac)j"},
+      {R"j({% filter upper %}ab{{ 'c' }}{% endfilter %}{% filter replace('a', 'b') | trim %}  aaa {% endfilter %})j",
+       R"j(ABCbbb)j"},
+      {R"j({% set l = [] %}{% set _ = l.append(1) %}{% set _ = l.append('b') %}{{ l }} {{ l.pop(0) }} {{ l.pop() }} {{ l }} {{ l.append(2) }})j",
+       R"j([1, 'b'] 1 b [] None)j"},
+      {R"j({% set ns = namespace(ids=[]) %}{% for m in messages %}{% set _ = ns.ids.append(m.role) %}{% endfor %}{% if ns.ids %}{{ ns.ids.pop(0) }} {{ ns.ids }}{% endif %})j",
+       R"j(system ['user', 'assistant'])j"},
+      {R"j({{ {'ä€😀': 'é"', 'a': 1} | tojson(ensure_ascii=True) }} {{ {'b': [1, 2], 'a': 1} | tojson(separators=(',', ':'), sort_keys=true) }})j",
+       R"j({"\u00e4\u20ac\ud83d\ude00": "\u00e9\"", "a": 1} {"a":1,"b":[1,2]})j"},
+      {R"j({% set d = {1: 'a', 20: 'b'} %}{{ d }} {{ d[20] }} {{ 1 in d }} {{ '1' in d }} {{ d.get(1) }} {{ d | tojson }}{% for k, v in d.items() %} {{ k + 1 }}{% endfor %})j",
+       R"j({1: 'a', 20: 'b'} b True False a {"1": "a", "20": "b"} 2 21)j"},
+      {R"j({{ none | selectattr('x') | list }} {{ none | map('upper') | list }})j", R"j([] [])j"},
+  };
+  for (const Case& one : cases) EXPECT_EQ(rendered(one.source), one.expected) << one.source;
+}
+
+TEST(JinjaPublished, ConstructsThatAreNotSupportedAreRefusedByName) {
+  const Case cases[] = {
+      {"{{ [].append(1) }}", "append works on a list that a variable holds"},
+      {"{% set a = [] %}{% set b = a %}{{ b.append(1) }}", "another value holds"},
+      {"{% set a = [] %}{{ a.append(a) }}", "another value holds"},
+      {"{% set a = {'l': []} %}{{ a.l.append(1) }}",
+       "append works on a list that a variable holds"},
+      {"{% set a = [] %}{{ a.pop() }}", "pop: the list has 0 items"},
+      {"{{ '{:>3}'.format(1) }}", "only {}, {0} and {name} are supported, not {:>3}"},
+      {"{{ '{a.b}'.format(a=1) }}", "not {a.b}"},
+      {"{{ '{} {}'.format(1) }}", "there is no argument for {}"},
+      {"{{ '{'.format(1) }}", "a bracket without the other"},
+      {"{{ [1, 'a'] | sort }}", "cannot order"},
+      {"{{ [{}] | min }}|{{ [{}, {}] | max }}", "cannot order dict and dict"},
+      {"{{ [1] | dictsort }}", "dictsort takes a dict"},
+      {"{{ {1: 2, 'a': 3} }}", "all strings or all integers"},
+      {"{{ '{' | from_json }}", "from_json: "},
+      {"{{ 1 | tojson(separators=',') }}", "separators are two short strings"},
+      {"{{ 1 | tojson(default=1) }}", "tojson: default is not supported"},
+      {"{% filter nonsense %}{% endfilter %}", "unknown filter \"nonsense\""},
+  };
+  for (const Case& one : cases) {
+    EXPECT_THAT(error_of(one.source), HasSubstr(one.expected)) << one.source;
+  }
+}
+
 TEST(JinjaErrors, OfTheTemplateNameLineAndConstructWhenItIsParsed) {
   const Case cases[] = {
       {"a\n{% include 'x' %}", "chat template, line 2: unknown statement \"include\""},
@@ -218,7 +275,7 @@ TEST(JinjaErrors, OfTheTemplateNameLineAndConstructWhenItIsParsed) {
       {"{{ 1 is frobnicated }}", "unknown test \"frobnicated\""},
       {"{{ lipsum() }}", "unknown function \"lipsum\""},
       {"{{ ''.__class__.mro() }}", "unknown method \"mro\""},
-      {"{{ [].append(1) }}", "unknown method \"append\""},
+      {"{{ [].extend(1) }}", "unknown method \"extend\""},
       {"{% if 1 %}\n\n", "line 2: expected {% endif %}, found the template's end"},
       {"{% endif %}", "unknown statement \"endif\""},
       {"{% for x in y recursive %}{% endfor %}", "recursive loops"},
@@ -258,7 +315,7 @@ TEST(JinjaErrors, OfARenderingNameTheLine) {
       {"{% for a, b in [[1]] %}{% endfor %}", "cannot unpack 1 values to 2 names"},
       {"{{ 1 in 2 }}", "\"in\" does not work on integer"},
       {"{% set messages.x = 1 %}", "\"messages\" is no namespace"},
-      {"{{ {1: 2} }}", "a dict's keys are strings"},
+      {"{{ {none: 2} }}", "a dict's keys are all strings"},
       {"{{ range('a') }}", "range takes integers"},
       {"{{ range(1, 2, 0) }}", "step cannot be zero"},
       {"{{ [1][::0] }}", "step cannot be zero"},
@@ -267,7 +324,7 @@ TEST(JinjaErrors, OfARenderingNameTheLine) {
       {"{{ 'a'.get('b') }}", "a string has no method \"get\""},
       {"{{ [1] | select('nonsense') }}", "unknown test \"nonsense\""},
       {"{{ [1] | map('nonsense') }}", "map takes a filter's name"},
-      {"{{ 1 | tojson(sort_keys=true) }}", "tojson: sort_keys is not supported"},
+      {"{{ 1 | tojson(default=1) }}", "tojson: default is not supported"},
       {"{{ 'a'.split('') }}", "empty separator"},
       {"{% macro f(a) %}{% endmacro %}{{ f(1, 2) }}", "macro \"f\" takes 1 arguments"},
   };
@@ -296,6 +353,13 @@ TEST(JinjaLimits, StopATemplateThatNeverEnds) {
       "{% set ns.s = ns.s.replace('a', 'aa') %}{% endfor %}",
       "{% set ns = namespace(s='aaaa') %}{% for i in range(60) %}"
       "{% set ns.s = ns.s | list | join('aa') %}{% endfor %}",
+      "{% set l = [] %}{% for i in range(999999) %}{% for j in range(999999) %}{% set _ = "
+      "l.append(l) "
+      "if 0 else l.append(i) %}{% endfor %}{% endfor %}",
+      "{% for i in range(99999) %}{% set x = range(99999) | sort | unique | list %}{% endfor %}",
+      "{{ range(99999) | list | unique | length }}",
+      "{% set ns = namespace(s='{0}{0}') %}{% for i in range(60) %}"
+      "{% set ns.s = ns.s.format(ns.s) %}{% endfor %}",
   };
   for (const std::string& source : sources) {
     const auto text = render(source);

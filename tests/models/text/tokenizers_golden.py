@@ -5,12 +5,15 @@
 """
 
 import base64
+import io
 import json
 import random
+import re
 import sys
 import unicodedata
 from pathlib import Path
 
+import sentencepiece
 import tiktoken
 from mistral_common.tokens.tokenizers.sentencepiece import SentencePieceTokenizer
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
@@ -22,7 +25,8 @@ LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[
 QWEN = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
 PARTS = [" ", "  ", "\n", "\t", "\r\n", "the", " Once upon", "ing", "aaaaaaa", "0", "48213", "I'LL", "don't", ".", ',"',
          "e\u0301", "A\u030a", "\u1100\u1161\u11a8", "\u212b", "q\u0323\u0307", "ß", "北京", "👩‍👩‍👧", "नमस्ते", "\u00a0",
-         "</s>", "[INST]", "<|eot_id|>", "<|begin_of_text|>", "<|im_end|>", "def f(x):\n    return"]
+         "</s>", "[INST]", "[/INST]", "[TOOL_CALLS]", "<|eot_id|>", "<|begin_of_text|>", "<|im_end|>", "def f(x):\n    return"]
+MARKS = ["[INST]", "[/INST]", "[TOOL_CALLS]", "</s>"]  # special tokens of Mistral's that PARTS has, and others
 KIND = Path(sys.modules["mistral_common"].__file__).parent / "data"
 
 
@@ -38,12 +42,23 @@ def texts(count: int) -> list:
     return ["".join(one() for _ in range(draw.randrange(1, 24))) for _ in range(count)]
 
 
-def cases(count: int, encode, decode, special: bool) -> list:
+def cases(count: int, encode, decode, special: bool, kept: bool = True) -> list:
+    """kept: decode() gives the texts of special tokens too."""
     found = []
     for text in texts(count):
         ids = encode(text)
-        found.append(dict(text=text, ids=ids, decoded=decode(ids), special=special))
+        found.append(dict(text=text, ids=ids, decoded=decode(ids), special=special, kept=kept))
     return found
+
+
+def with_marks(encode, mark_id):
+    """Mistral's tokenizers never read a special token in a text: its id stands between the texts around it."""
+    def whole(text: str) -> list:
+        ids = []
+        for i, part in enumerate(re.split("(" + "|".join(map(re.escape, MARKS)) + ")", text)):
+            ids += [mark_id(part)] if i % 2 else encode(part) if part else []
+        return ids
+    return whole
 
 
 def tekken_file(live: bool) -> dict:
@@ -61,8 +76,10 @@ def tekken(live: bool, count: int, folder: Path) -> dict:
     path = folder / "tekken.json"
     path.write_text(text)
     model = Tekkenizer.from_file(path)
-    return dict(file="tekken.json", content=text, cases=cases(
-        count, lambda t: model.encode(t, bos=False, eos=False), lambda ids: model.decode(ids), False))
+    encode = lambda t: model.encode(t, bos=False, eos=False)
+    found = cases(count, encode, model.decode, False)
+    found += cases(count // 4, with_marks(encode, model.get_special_token), model.decode, True, kept=False)
+    return dict(file="tekken.json", content=text, cases=found)
 
 
 def llama3(live: bool, count: int) -> dict:
@@ -93,20 +110,35 @@ def qwen(count: int) -> dict:
         count, lambda t: model.encode(t).ids, lambda ids: model.decode(ids, skip_special_tokens=False), True))
 
 
-def v3(count: int) -> dict:
-    path = KIND / "mistral_instruct_tokenizer_240323.model.v3"
+def small_v3() -> bytes:
+    model, draw = io.BytesIO(), random.Random(SEED)
+    sentences = ["".join(draw.choices(PARTS, k=12)) for _ in range(400)]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences), model_writer=model, vocab_size=700, model_type="bpe", byte_fallback=True,
+        character_coverage=0.98, split_digits=True, normalization_rule_name="identity", remove_extra_whitespaces=False,
+        control_symbols=MARKS[:-1], minloglevel=2)
+    return model.getvalue()
+
+
+def v3(live: bool, count: int, folder: Path) -> dict:
+    name = "tokenizer.model.v3"
+    content = (KIND / "mistral_instruct_tokenizer_240323.model.v3").read_bytes() if live else small_v3()
+    path = folder / name
+    path.write_bytes(content)
     model = SentencePieceTokenizer(path)
-    return dict(file="tokenizer.model.v3", path=str(path), cases=cases(
-        count, lambda t: model.encode(t, bos=False, eos=False), lambda ids: None, False))
+    path.unlink()
+    encode = lambda t: model.encode(t, bos=False, eos=False)
+    found = cases(count, encode, model.decode, False, kept=False)
+    found += cases(count // 4, with_marks(encode, model.get_special_token), model.decode, True, kept=False)
+    return dict(file=name, base64=base64.b64encode(content).decode(), cases=found)
 
 
 def main():
     out, live = Path(sys.argv[1]), "--live" in sys.argv
     count = 5000 if live else 120
-    found = dict(tekken=tekken(live, count, out.parent), llama3=llama3(live, count), qwen=qwen(count))
+    found = dict(tekken=tekken(live, count, out.parent), llama3=llama3(live, count), qwen=qwen(count),
+                 v3=v3(live, count, out.parent))
     (out.parent / "tekken.json").unlink()
-    if live:
-        found["v3"] = v3(count)
     out.write_text(json.dumps(found, ensure_ascii=False, separators=(",", ":")) + "\n")
 
 

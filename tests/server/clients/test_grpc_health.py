@@ -1,4 +1,4 @@
-"""grpc.health.v1 with the official client, as grpc_health_probe calls it, and reflection."""
+"""grpc.health.v1 with the official client, as grpc_health_probe calls it."""
 
 import grpc
 import pytest
@@ -25,6 +25,12 @@ def test_a_service_nobody_knows(health):
     with pytest.raises(grpc.RpcError) as error:
         health.Check(health_pb2.HealthCheckRequest(service="no.such.Service"), timeout=PATIENCE)
     assert error.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+def test_lists_every_service(health):
+    listed = health.List(health_pb2.HealthListRequest(), timeout=PATIENCE).statuses
+    assert {name: status.status for name, status in listed.items()} == {
+        "": Status.SERVING, "tessera.v1.Inference": Status.SERVING}
 
 
 def test_a_watcher_sees_the_server_drain():

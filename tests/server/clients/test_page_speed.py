@@ -92,7 +92,7 @@ def test_ten_thousand_tokens_stream_without_dropping_frames(page, scripted, kind
           f"median {sorted(seconds)[len(seconds) // 2]}")
     assert took < TOKENS / RATE * 1.1 + 5
     assert sorted(seconds)[len(seconds) // 20] >= FRAMES, seconds
-    # Where other programs want the cores too, a second may be theirs.
+    # A second may be other programs' where those want the cores too.
     assert min(seconds) >= FRAMES or os.getloadavg()[0] > os.cpu_count(), seconds
 
 

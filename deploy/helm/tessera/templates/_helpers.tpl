@@ -45,6 +45,53 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
+{{/* Bytes of a quantity ("4Gi", "500M") or of a BYTES setting ("4GiB"). */}}
+{{- define "tessera.bytes" -}}
+{{- $text := toString . | trimSuffix "B" -}}
+{{- $units := dict "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 -}}
+{{- $unit := regexFind "[A-Za-z]+$" $text -}}
+{{- mulf (trimSuffix $unit $text | float64) (index $units $unit | default 1) | ceil | int64 -}}
+{{- end -}}
+
+{{/*
+Bytes that a pod needs, as tessera-server --plan counts them (server/request_memory.cpp): of each rank,
+and of requests. Empty: settings.kv-memory does not tell. The server refuses requests above nine tenths
+of the pod's limit, so the limit is ten ninths of them.
+*/}}
+{{- define "tessera.memory" -}}
+{{- $of := .Values.settings -}}
+{{- $kv := include "tessera.bytes" (index $of "kv-memory" | default 0) | int64 -}}
+{{- if eq (index $of "device" | default "cpu") "cuda" }}{{ $kv = 0 }}{{ else if not $kv }}{{ $kv = -1 }}{{ end -}}
+{{- if ge $kv 0 -}}
+{{- $parsing := mul (sub (index $of "work-threads" | default 2 | int64) 1) (include "tessera.bytes" (index $of "http-max-body" | default "8MiB")) 32 -}}
+{{- $connection := add 32768 (include "tessera.bytes" (index $of "http-max-header" | default "16KiB")) 16384 -}}
+{{- $connections := mul (index $of "http-max-connections" | default 4096 | int64) $connection -}}
+{{- $requests := add (include "tessera.bytes" (index $of "request-memory" | default "1GiB")) $parsing $connections (include "tessera.bytes" (index $of "response-store" | default "64MiB")) -}}
+{{- $rank := add (include "tessera.bytes" .Values.memory.perRank) $kv -}}
+{{- div (mul (add $requests (mul .Values.ranks.perPod $rank)) 10) 9 -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The values, with the memory that the settings need where they do not tell it. */}}
+{{- define "tessera.resources" -}}
+{{- $resources := deepCopy .Values.resources -}}
+{{- $needed := include "tessera.memory" . -}}
+{{- range $part := list "requests" "limits" -}}
+{{- $these := index $resources $part | default dict -}}
+{{- if and $needed (hasKey $these "memory") (lt (include "tessera.bytes" $these.memory | int64) ($needed | int64)) -}}
+{{- fail (printf "resources.%s.memory: %v is less than the %s bytes that the settings need; see memory, settings.kv-memory and settings.request-memory" $part $these.memory $needed) -}}
+{{- end -}}
+{{- if not (hasKey $these "memory") -}}
+{{- if not $needed -}}
+{{- fail (printf "resources.%s.memory: set it, or settings.kv-memory, from which it is computed" $part) -}}
+{{- end -}}
+{{- $_ := set $these "memory" (printf "%dMi" (div (add ($needed | int64) 1048575) 1048576)) -}}
+{{- end -}}
+{{- $_ := set $resources $part $these -}}
+{{- end -}}
+{{- toYaml $resources -}}
+{{- end -}}
+
 {{- define "tessera.graceSeconds" -}}
 {{- if .Values.lifecycle.graceSeconds }}{{ .Values.lifecycle.graceSeconds -}}
 {{- else -}}

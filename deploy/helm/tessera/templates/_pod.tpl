@@ -122,7 +122,7 @@ capabilities:
       exec:
         command: [sleep, {{ $.Values.lifecycle.preStopSeconds | quote }}]
   resources:
-    {{- toYaml $.Values.resources | nindent 4 }}
+    {{- include "tessera.resources" $ | nindent 4 }}
   securityContext:
     {{- include "tessera.containerSecurity" $ | nindent 4 }}
   volumeMounts:

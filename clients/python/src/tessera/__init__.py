@@ -1,0 +1,1 @@
+"""Client of tessera-server. See tessera.v1."""

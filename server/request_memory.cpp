@@ -1,0 +1,32 @@
+#include "server/request_memory.h"
+
+#include "server/http/listener.h"
+
+namespace tessera {
+namespace {
+
+// gRPC's part of --request-memory: one of so many.
+constexpr std::size_t kGrpcShare = 4;
+
+// Memory of a body that is parsed and answered, at most, for each of its bytes. Measured: a list of
+// one-digit numbers, as ids of a prompt and of stop_token_ids, and texts for /tokenize and
+// /detokenize.
+constexpr std::size_t kParsedBytes = 32;
+
+// Memory of an HTTP connection besides the bytes that it has read.
+constexpr std::size_t kConnectionBytes = 32 << 10;
+
+}  // namespace
+
+RequestMemory request_memory_of(const Settings& settings, std::size_t http_connections) {
+  const std::size_t messages = settings.request_memory / kGrpcShare;
+  // One of the threads is for short requests.
+  return {.bodies = settings.request_memory - messages,
+          .messages = messages,
+          .parsing = (settings.work.threads - 1) * settings.http.body_bytes * kParsedBytes,
+          .connections = http_connections *
+                         (kConnectionBytes + settings.http.header_bytes + kHttpSentAheadBytes),
+          .responses = settings.routes.response_store};
+}
+
+}  // namespace tessera

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstddef>
+
+#include "server/settings.h"
+
+namespace tessera {
+
+// Most bytes of memory that requests may take, besides weights, workspace and KV cache. The process
+// that serves has them; other ranks have none.
+struct RequestMemory {
+  std::size_t bodies = 0;       // HTTP bodies that are read, and answers that wait
+  std::size_t messages = 0;     // gRPC counts its messages by itself, so it has a fixed part
+  std::size_t parsing = 0;      // while all threads parse the longest bodies
+  std::size_t connections = 0;  // what open HTTP connections have read of heads
+  std::size_t responses = 0;    // stored responses
+
+  std::size_t total() const { return bodies + messages + parsing + connections + responses; }
+};
+
+// Requires: valid settings. `http_connections`: as many as may be open.
+RequestMemory request_memory_of(const Settings& settings, std::size_t http_connections);
+
+}  // namespace tessera

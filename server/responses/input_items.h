@@ -1,0 +1,15 @@
+#pragma once
+
+#include <vector>
+
+#include "models/text/conversation.h"
+#include "server/openai/body_fields.h"
+
+namespace tessera {
+
+// Reads "input" of /v1/responses, a text or a list of items: messages, thoughts, calls of functions
+// and their results. Thoughts and calls belong to the assistant's message around them.
+// Errors are in `fields`.
+std::vector<ChatMessage> read_input(BodyFields& fields);
+
+}  // namespace tessera

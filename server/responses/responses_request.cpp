@@ -1,0 +1,306 @@
+#include "server/responses/responses_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "models/status_macros.h"
+#include "server/grammar/make_spec.h"
+#include "server/openai/conversation_fields.h"
+#include "server/openai/kv_cache.h"
+#include "server/openai/ordered_members.h"
+#include "server/openai/request_options.h"
+#include "server/request_limits.h"
+#include "server/responses/input_items.h"
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+using Ordered = nlohmann::ordered_json;
+
+constexpr size_t kMaxFunctions = 512;
+constexpr int32_t kMaxTopLogprobs = 20;  // as OpenAI
+
+// A function in the shape of chats, which templates expect.
+Ordered chat_tool(const Ordered& tool) {
+  Ordered function = tool;
+  function.erase("type");
+  return {{"type", "function"}, {"function", std::move(function)}};
+}
+
+void read_functions(BodyFields& fields, const Ordered& ordered, ToolUse& use, Conversation& out) {
+  const json* given = fields.find("tools");
+  if (given == nullptr) {
+    return;
+  }
+  if (!given->is_array() || given->size() > kMaxFunctions) {
+    return fields.refuse("tools", fmt::format("must be a list of at most {} tools", kMaxFunctions));
+  }
+  size_t i = 0;
+  for (const Ordered& tool : ordered.at("tools")) {
+    const std::string place = fmt::format("tools[{}]", i++);
+    if (!tool.is_object() || tool.value("type", Ordered()) != "function") {
+      return fields.refuse(place,
+                           "must be an object with type \"function\": this server has no tools "
+                           "of its own");
+    }
+    read_function(fields, tool, place, use);
+    out.tools.push_back(chat_tool(tool).dump());
+  }
+}
+
+void read_function_choice(BodyFields& fields, ToolUse& use) {
+  using Choice = ToolUse::Choice;
+  const json* given = fields.find("tool_choice");
+  if (given == nullptr || *given == "auto") {
+    return;
+  }
+  if (*given == "none") {
+    use.choice = Choice::none;
+    return;
+  }
+  use.choice = Choice::required;
+  if (given->is_object() && given->value("type", json()) == "function") {
+    const json name = given->value("name", json());
+    use.only = name.is_string() ? name.get<std::string>() : "";
+    if (use.only.empty() || std::none_of(use.tools.begin(), use.tools.end(),
+                                         [&](const Tool& tool) { return tool.name == use.only; })) {
+      fields.refuse("tool_choice.name", "is not the name of one of tools");
+    }
+  } else if (*given != "required") {
+    fields.refuse("tool_choice",
+                  fmt::format("must be none, auto, required, or an object with type \"function\" "
+                              "and the function's name, not {}",
+                              excerpt(*given)));
+  } else if (use.tools.empty()) {
+    fields.refuse("tool_choice", "requires a call, but there are no tools");
+  }
+}
+
+// Reads text.format: what the answer must match.
+void read_format(BodyFields& inner, const Ordered& ordered, GenerateRequest& out) {
+  const json* format = inner.find("format");
+  if (format == nullptr) {
+    return;
+  }
+  const json type = format->is_object() ? format->value("type", json()) : json();
+  if (type == "json_object") {
+    out.grammar = GrammarSpec{GrammarSpec::Kind::json, "object", "text.format"};
+  } else if (type == "json_schema") {
+    const Ordered& given = ordered.at("text").at("format");
+    absl::StatusOr<GrammarSpec> spec = given.contains("schema")
+                                           ? schema_spec(given.at("schema"), "text.format.schema")
+                                           : absl::InvalidArgumentError("is missing");
+    if (spec.ok()) {
+      out.grammar = *std::move(spec);
+    } else {
+      inner.refuse("format.schema", std::string(spec.status().message()));
+    }
+  } else if (type != "text") {
+    inner.refuse("format.type",
+                 fmt::format("must be text, json_object or json_schema, not {}", excerpt(type)));
+  }
+}
+
+// Reads an object of the body. Returns: null if there is none.
+const json* object_field(BodyFields& fields, std::string_view name) {
+  const json* given = fields.find(name);
+  if (given != nullptr && !given->is_object()) {
+    fields.refuse(name, "must be an object");
+    return nullptr;
+  }
+  return given;
+}
+
+// Refuses a field whose value is none of these.
+void expect_one_of(BodyFields& fields, std::string_view name, std::initializer_list<json> allowed) {
+  const json* given = fields.find(name);
+  if (given != nullptr && std::find(allowed.begin(), allowed.end(), *given) == allowed.end()) {
+    fields.refuse(name, fmt::format("{} is not supported by this server", excerpt(*given)),
+                  "unsupported_parameter");
+  }
+}
+
+void read_text_config(BodyFields& fields, const Ordered& ordered, GenerateRequest& out) {
+  if (const json* given = object_field(fields, "text"); given != nullptr) {
+    BodyFields inner(*given, "text.");
+    read_format(inner, ordered, out);
+    expect_one_of(inner, "verbosity", {"medium"});
+    inner.refuse_unknown();
+    fields.adopt(inner.status());
+  }
+  if (out.grammar && out.ignore_eos) {
+    fields.refuse("ignore_eos", "cannot be combined with a grammar, which ends the text");
+  }
+}
+
+void read_reasoning(BodyFields& fields, Conversation& out) {
+  if (const json* given = object_field(fields, "reasoning"); given != nullptr) {
+    BodyFields inner(*given, "reasoning.");
+    Ordered variables = Ordered::object();
+    read_effort(inner, "effort", variables);
+    expect_one_of(inner, "summary", {"auto"});
+    expect_one_of(inner, "generate_summary", {"auto"});
+    inner.refuse_unknown();
+    fields.adopt(inner.status());
+    out.variables = variables.empty() ? "" : variables.dump();
+  }
+}
+
+// Reads include and top_logprobs.
+void read_shown(BodyFields& fields, CompletionRequest& out) {
+  int32_t top = 0;
+  fields.integer({"top_logprobs", {.min = 0, .max = kMaxTopLogprobs}}, top);
+  bool logprobs = false;
+  std::vector<std::string> include;
+  fields.texts("include", include);
+  for (const std::string& one : include) {
+    if (one == "message.output_text.logprobs") {
+      logprobs = true;
+    } else if (one != "reasoning.encrypted_content") {  // thoughts are shown as text anyway
+      fields.refuse("include", fmt::format("asks for {}, which this server does not have", one));
+    }
+  }
+  if (out.each.sampling.prompt_logprobs) {
+    fields.refuse("prompt_logprobs", "is not shown in this dialect");
+  }
+  if (logprobs) {
+    out.logprobs = out.each.sampling.top_logprobs = top;
+  } else if (top > 0) {
+    fields.refuse("top_logprobs", "is only allowed with message.output_text.logprobs in include");
+  }
+}
+
+void read_metadata(BodyFields& fields) {
+  const json* given = object_field(fields, "metadata");
+  if (given == nullptr) {
+    return;
+  }
+  const bool texts = std::all_of(given->begin(), given->end(), [](const json& one) {
+    return one.is_string() && one.get_ref<const std::string&>().size() <= 512;
+  });
+  if (given->size() > 16 || !texts) {
+    fields.refuse("metadata", "must be an object of at most 16 texts of at most 512 bytes");
+  }
+}
+
+void read_stream(BodyFields& fields, CompletionRequest& out) {
+  fields.boolean("stream", out.stream);
+  if (const json* given = object_field(fields, "stream_options"); given != nullptr) {
+    BodyFields inner(*given, "stream_options.");
+    expect_one_of(inner, "include_obfuscation", {false});
+    inner.refuse_unknown();
+    fields.adopt(inner.status());
+  }
+}
+
+// Reads fields whose features are missing here, except for values that ask for nothing.
+void refuse_missing(BodyFields& fields) {
+  std::string name;
+  for (const char* harmless : {"user", "safety_identifier", "prompt_cache_key"}) {
+    fields.text(harmless, name);
+  }
+  expect_one_of(fields, "background", {false});
+  expect_one_of(fields, "service_tier", {"auto", "default"});
+  for (const char* missing : {"conversation", "prompt", "max_tool_calls", "prompt_cache_retention",
+                              "context_management", "moderation"}) {
+    expect_one_of(fields, missing, {nullptr});
+  }
+}
+
+void read_state(BodyFields& fields, ResponsesRequest& out) {
+  fields.text("instructions", out.instructions);
+  fields.text("previous_response_id", out.previous);
+  fields.boolean("store", out.store);
+  std::string truncation = "disabled";
+  fields.text("truncation", truncation);
+  if (truncation != "disabled" && truncation != "auto") {
+    fields.refuse("truncation", "must be disabled or auto");
+  }
+  out.truncate = truncation == "auto";
+}
+
+void read_limits(BodyFields& fields, GenerateRequest& out) {
+  constexpr OptionRange kAnswer{1};
+  if (fields.find("max_output_tokens") != nullptr) {
+    fields.integer({"max_output_tokens", kAnswer}, out.max_tokens.emplace(0));
+  }
+  int64_t seed = 0;
+  if (fields.find("seed") != nullptr) {
+    fields.integer({"seed"}, seed);
+    out.seed = static_cast<uint64_t>(seed);
+  }
+  fields.texts("stop", out.stop);
+  if (const std::optional<std::string> error = stop_error(out.stop, kStopLimits)) {
+    fields.refuse("stop", *error);
+  }
+}
+
+// Fields that an answer repeats: as they were sent, or their defaults.
+Ordered repeated_fields(const json& object, const Ordered& ordered, const ResponsesRequest& made) {
+  const auto sent = [&](const char* name, json otherwise) -> Ordered {
+    const auto at = object.find(name);
+    return Ordered(at == object.end() || at->is_null() ? std::move(otherwise) : *at);
+  };
+  const SamplingParams& sampling = made.completion.each.sampling;
+  return {{"instructions", sent("instructions", nullptr)},
+          {"max_output_tokens", sent("max_output_tokens", nullptr)},
+          {"max_tool_calls", nullptr},
+          {"metadata", sent("metadata", json::object())},
+          {"parallel_tool_calls", made.completion.tools.parallel},
+          {"previous_response_id", sent("previous_response_id", nullptr)},
+          {"reasoning", sent("reasoning", {{"effort", nullptr}, {"summary", nullptr}})},
+          {"service_tier", "default"},
+          {"store", made.store},
+          {"temperature", sent("temperature", sampling.temperature)},
+          {"text", ordered.contains("text") && ordered.at("text").contains("format")
+                       ? ordered.at("text")
+                       : Ordered{{"format", {{"type", "text"}}}}},
+          {"tool_choice", sent("tool_choice", "auto")},
+          {"tools", ordered.contains("tools") ? ordered.at("tools") : Ordered::array()},
+          {"top_logprobs", sampling.top_logprobs.value_or(0)},
+          {"top_p", sent("top_p", sampling.top_p)},
+          {"truncation", made.truncate ? "auto" : "disabled"},
+          {"user", sent("user", nullptr)}};
+}
+
+}  // namespace
+
+absl::StatusOr<ResponsesRequest> parse_responses_request(std::string_view body) {
+  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body));
+  constexpr std::string_view kOrdered[] = {"tools", "text"};
+  Ordered ordered = Ordered::object();
+  if (object.contains("tools") || object.contains("text")) {
+    TESSERA_ASSIGN_OR_RETURN(ordered, ordered_members(body, kOrdered));
+  }
+  ResponsesRequest request;
+  CompletionRequest& out = request.completion;
+  out.chat = true;
+  BodyFields fields(object);
+  fields.text("model", out.model);
+  read_options(fields, out.each);
+  read_kv_cache(fields, out.each.kv);
+  read_limits(fields, out.each);
+  read_stream(fields, out);
+  read_state(fields, request);
+  Conversation conversation;
+  read_functions(fields, ordered, out.tools, conversation);
+  read_function_choice(fields, out.tools);
+  fields.boolean("parallel_tool_calls", out.tools.parallel);
+  read_text_config(fields, ordered, out.each);
+  read_reasoning(fields, conversation);
+  read_shown(fields, out);
+  read_metadata(fields);
+  refuse_missing(fields);
+  conversation.messages = read_input(fields);
+  fields.refuse_unknown();
+  TESSERA_RETURN_IF_ERROR(fields.status());
+  request.repeated = repeated_fields(object, ordered, request);
+  out.prompts.emplace_back(std::move(conversation));
+  return request;
+}
+
+}  // namespace tessera

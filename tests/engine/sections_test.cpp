@@ -1,0 +1,294 @@
+// Policies that replay: sections are compressed one after the other and shared. Runs a real
+// transformer with random weights. That a hit has the bits of a miss is tested in
+// prefix_hit_test.cpp, random traffic in simulation_test.cpp.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+
+#include "engine/batching_engine.h"
+#include "kernels/cpu/threads/thread_pool.h"
+#include "models/random_checkpoint.h"
+#include "tests/engine/kv_memory.h"
+#include "tests/engine/recording_sink.h"
+#include "tests/engine/small_model.h"
+#include "tests/kernels/isas.h"
+#include "tests/models/temporary_directory.h"
+
+namespace tessera {
+namespace {
+
+constexpr int32_t kSection = 256;
+constexpr int32_t kSectionContext = 2048;
+constexpr int64_t kSectionRows = 4;  // 2 layers of 2 KV heads
+constexpr int64_t kFullPages = kSectionRows * kSection / kKvGroup;
+
+class Sections : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(write_random_checkpoint(directory_.path(), small_model(kSectionContext), 5).ok());
+  }
+
+  static KvCacheOptions kv_options(const KvPreset& preset) {
+    return {.preset = preset,
+            .prefix_cache = true,
+            .layers = 2,
+            .kv_heads = 2,
+            .head_dim = 32,
+            .query_heads = 4,
+            .slots = 4,
+            .context = kSectionContext};
+  }
+
+  // row_pages: of each (layer, KV head); 0: enough for all.
+  std::unique_ptr<BatchingEngine> engine(bool cache = true, int64_t row_pages = 0,
+                                         const KvPreset& preset = short_sections(kSection)) {
+    const Backend& backend = cpu_backend(isas_of_this_machine().back());
+    EngineOptions options;
+    options.max_step_tokens = 96;  // not a divisor of a section
+    options.max_sequences = 4;
+    options.context = kSectionContext;
+    options.kv = preset;
+    options.max_queue = 100;
+    options.prefix_cache = cache;
+    options.kv_bytes = row_pages == 0 ? 0 : kv_memory(kv_options(preset), row_pages);
+    auto model = Transformer::load(directory_.path(),
+                                   {.weights = WeightFormat::f32,
+                                    .limits = {96, options.max_sequences, kSectionContext},
+                                    .max_logits_rows = 5},
+                                   backend, threads_.stream());
+    EXPECT_TRUE(model.ok()) << model.status();
+    auto made = Engine::create(options, std::move(model).value(), backend, threads_.stream());
+    EXPECT_TRUE(made.ok()) << made.status();
+    return std::unique_ptr<BatchingEngine>(
+        static_cast<BatchingEngine*>(std::move(made).value().release()));
+  }
+
+  static std::shared_ptr<RecordingSink> submit(Engine& engine, std::vector<int32_t> prompt,
+                                               int32_t max_tokens, RequestId* id = nullptr) {
+    auto sink = std::make_shared<RecordingSink>();
+    EngineRequest request;
+    request.prompt = std::move(prompt);
+    request.max_tokens = max_tokens;
+    request.ignore_eos = true;
+    request.sampling.temperature = 0;
+    request.sinks = {sink};
+    const auto accepted = engine.submit(std::move(request));
+    EXPECT_TRUE(accepted.ok()) << accepted.status();
+    if (id != nullptr) {
+      *id = *accepted;
+    }
+    return sink;
+  }
+  static void run(BatchingEngine& engine) {
+    while (engine.step()) {
+      engine.kv().check_integrity();
+    }
+  }
+  static Finish ask(BatchingEngine& engine, std::vector<int32_t> prompt, int32_t max_tokens,
+                    std::vector<int32_t>* answer = nullptr) {
+    const auto sink = submit(engine, std::move(prompt), max_tokens);
+    run(engine);
+    if (answer != nullptr) {
+      *answer = sink->tokens();
+    }
+    return *sink->finish();
+  }
+
+  std::vector<int32_t> random_tokens(int32_t count) {
+    std::vector<int32_t> tokens;
+    for (int32_t i = 0; i < count; ++i) {
+      tokens.push_back(3 + static_cast<int32_t>(random_() % 94));
+    }
+    return tokens;
+  }
+  static std::vector<int32_t> joined(std::vector<int32_t> a, const std::vector<int32_t>& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+  }
+
+  std::mt19937 random_{11};
+  ThreadPool threads_{1};
+  TemporaryDirectory directory_;
+};
+
+TEST_F(Sections, OfAChatTakeThePresetsBytesAtEveryTurn) {
+  const auto engine = this->engine();
+  std::vector<int32_t> chat;
+  int32_t closed = 0;  // tokens of the sections that the turns before have closed
+  for (int32_t turn = 0; turn < 4; ++turn) {
+    SCOPED_TRACE(testing::Message() << "turn " << turn);
+    const int64_t replayed_before = engine->stats().kv_replayed_tokens;
+    chat = joined(chat, random_tokens(260));
+    std::vector<int32_t> answer;
+    const Finish finish = ask(*engine, chat, 120, &answer);
+    chat = joined(chat, answer);
+    const auto stored = static_cast<int32_t>(chat.size()) - 1;
+    const int32_t sections = stored / kSection;
+    EXPECT_EQ(finish.cached_tokens, closed) << "each turn finds what all turns before closed";
+    EXPECT_EQ(engine->stats().kv_replayed_tokens - replayed_before, sections * kSection - closed)
+        << "a section is replayed once";
+    closed = sections * kSection;
+    const KvUsage& usage = finish.kv.usage;
+    EXPECT_EQ(usage.high, closed / 2 + stored - closed);
+    EXPECT_EQ(usage.dropped, closed / 2);
+    const KvArenaShape& shape = engine->kv().shape();
+    const int64_t pages = sections * kFullPages / 2 + kSectionRows * ((stored - closed) / kKvGroup);
+    EXPECT_EQ(usage.bytes, pages * shape.page_bytes + shape.slot_bytes());
+  }
+  EXPECT_EQ(closed, 5 * kSection);
+}
+
+TEST_F(Sections, HaveHeadsThatKeepDifferentNumbersOfPages) {
+  const auto engine = this->engine();
+  const Finish finish = ask(*engine, random_tokens(900), 1);
+  const std::vector<int32_t>& kept = finish.kv.usage.kept;
+  ASSERT_EQ(kept.size(), kSectionRows);
+  EXPECT_NE(*std::min_element(kept.begin(), kept.end()),
+            *std::max_element(kept.begin(), kept.end()));
+  for (const int32_t tokens : kept) {
+    EXPECT_EQ((tokens - 900 % kSection) % kKvGroup, 0) << "whole pages";
+  }
+}
+
+TEST_F(Sections, OfADocumentAreStoredOnceForAllItsQuestions) {
+  constexpr int32_t kQuestions = 30;
+  const auto alone = this->engine(false);
+  const auto engine = this->engine();
+  const std::vector<int32_t> document = random_tokens(3 * kSection + 20);
+  std::vector<std::vector<int32_t>> prompts;
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  for (int32_t i = 0; i < kQuestions; ++i) {  // all at once: the first computes, the others wait
+    prompts.push_back(joined(document, random_tokens(10)));
+    sinks.push_back(submit(*engine, prompts.back(), 5));
+  }
+  run(*engine);
+  int32_t hits = 0;
+  for (size_t i = 0; i < sinks.size(); ++i) {
+    std::vector<int32_t> expected;
+    ask(*alone, prompts[i], 5, &expected);
+    EXPECT_EQ(sinks[i]->tokens(), expected);
+    hits += sinks[i]->finish()->cached_tokens == 3 * kSection ? 1 : 0;
+  }
+  EXPECT_EQ(hits, kQuestions - 1);
+  EXPECT_EQ(engine->stats().kv_replayed_tokens, 3 * kSection);
+  EXPECT_EQ(engine->stats().cache.blocks, 3);
+  EXPECT_EQ(engine->stats().cache.pages, 3 * kFullPages / 2);
+}
+
+TEST_F(Sections, AreRightUnderPressureAndCancellation) {
+  const auto alone = this->engine(false);
+  const KvPreset preset = short_sections(kSection);
+  const auto engine = this->engine(true, context_row_pages(kv_options(preset)));
+  const std::vector<int32_t> document = random_tokens(400);
+  std::vector<std::vector<int32_t>> prompts;
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  std::vector<RequestId> ids;
+  for (int32_t i = 0; i < 6; ++i) {
+    const auto shared = static_cast<int32_t>(random_() % 400);
+    std::vector<int32_t> prompt(document.begin(), document.begin() + shared);
+    prompts.push_back(joined(prompt, random_tokens(1 + static_cast<int32_t>(random_() % 100))));
+    ids.emplace_back();
+    sinks.push_back(submit(*engine, prompts.back(), 1500, &ids.back()));
+  }
+  for (int32_t step = 0; engine->step(); ++step) {
+    engine->kv().check_integrity();
+    if (step % 700 == 650) {
+      engine->cancel(ids[static_cast<size_t>(step / 700 * 3) % ids.size()]);
+    }
+  }
+  EXPECT_GT(engine->stats().preemptions, 0);
+  EXPECT_GT(engine->stats().cache.evicted_blocks, 0);
+  int32_t whole = 0;
+  for (size_t i = 0; i < sinks.size(); ++i) {
+    std::vector<int32_t> expected;
+    ask(*alone, prompts[i], 1500, &expected);
+    const std::vector<int32_t> tokens = sinks[i]->tokens();
+    ASSERT_LE(tokens.size(), expected.size());
+    EXPECT_TRUE(std::equal(tokens.begin(), tokens.end(), expected.begin())) << "request " << i;
+    whole += tokens.size() == expected.size() ? 1 : 0;
+  }
+  EXPECT_GT(whole, 0);
+  EXPECT_LT(whole, 6);
+  engine->flush_cache();
+  run(*engine);
+  EXPECT_EQ(engine->stats().pages_free, engine->stats().pages_total);
+}
+
+TEST_F(Sections, OfGeneratedTokensStayWholeIfThePolicySaysSo) {
+  KvPreset preset = short_sections(kSection);
+  preset.policy.compress_generated = false;
+  const auto engine = this->engine(true, 0, preset);
+  std::vector<int32_t> chat = random_tokens(kSection + 10);
+  std::vector<int32_t> answer;
+  const Finish finish = ask(*engine, chat, 2 * kSection, &answer);
+  EXPECT_EQ(finish.kv.usage.dropped, kSection / 2);
+  // The next turn repeats them: then they are a prompt.
+  const Finish next = ask(*engine, joined(chat, answer), 1);
+  EXPECT_EQ(next.cached_tokens, kSection);
+  EXPECT_EQ(next.kv.usage.dropped, 3 * kSection / 2);
+}
+
+TEST_F(Sections, AtTheContextsEndStayWholeBecauseAReplayNeedsPositions) {
+  const auto engine = this->engine();
+  const Finish finish = ask(*engine, random_tokens(kSectionContext - 2), 1);
+  EXPECT_EQ(finish.kv.usage.dropped, (kSectionContext / kSection - 1) * kSection / 2);
+}
+
+TEST(SectionPolicies, AreRefusedByName) {
+  const auto error_of = [](auto&& change) {
+    KvCacheOptions options{.preset = short_sections(kSection),
+                           .prefix_cache = true,
+                           .layers = 2,
+                           .kv_heads = 2,
+                           .head_dim = 32,
+                           .query_heads = 4,
+                           .slots = 2,
+                           .context = 1024};
+    change(options);
+    ThreadPool threads(1);
+    const auto made = KvCache::create(options, cpu_backend(CpuIsa::scalar), threads.stream());
+    return made.ok() ? std::string() : std::string(made.status().message());
+  };
+  const auto with = [&](auto&& change) {
+    return error_of([&](KvCacheOptions& options) { change(options.preset.policy); });
+  };
+  using testing::HasSubstr;
+  EXPECT_EQ(with([](KvPolicy&) {}), "");
+  EXPECT_THAT(with([](KvPolicy& p) { p.section = 100; }), HasSubstr("section is 100"));
+  EXPECT_THAT(with([](KvPolicy& p) { p.keep_share = 0.2f; }), HasSubstr("less than a page"));
+  EXPECT_THAT(with([](KvPolicy& p) { p.sinks = 8; }), HasSubstr("sinks is 8"));
+  EXPECT_THAT(with([](KvPolicy& p) { p.allocator = KvAllocator::uniform; }),
+              HasSubstr("needs the rule budget, the allocator pages, and keep_share"));
+  EXPECT_THAT(error_of([](KvCacheOptions& options) { options.sliding_window = 100; }),
+              HasSubstr("sliding-window attention"));
+  EXPECT_THAT(error_of([](KvCacheOptions& options) {
+                options.also = {short_sections(kSection)};
+                options.also[0].policy.section = 2 * kSection;
+              }),
+              HasSubstr("section is 512 tokens; with these presets it must be 256"));
+}
+
+TEST(SectionPolicies, OfARequestAreThoseOfAPreset) {
+  ThreadPool threads(1);
+  const auto kv = KvCache::create({.preset = short_sections(kSection),
+                                   .prefix_cache = true,
+                                   .layers = 2,
+                                   .kv_heads = 2,
+                                   .head_dim = 32,
+                                   .query_heads = 4,
+                                   .slots = 2,
+                                   .context = 512},
+                                  cpu_backend(CpuIsa::scalar), threads.stream());
+  KvPolicy policy = short_sections(kSection).policy;
+  EXPECT_TRUE((*kv)->check(policy).ok());
+  policy.keep_share = 1;
+  EXPECT_THAT(std::string((*kv)->check(policy).message()),
+              testing::HasSubstr("must be those of a preset"));
+}
+
+}  // namespace
+}  // namespace tessera
