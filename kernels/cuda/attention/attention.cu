@@ -81,8 +81,8 @@ TESSERA_DEVICE void put_partials(const WarpAttention<kDim, kProducts, Rows>& war
   }
 }
 
-// Blocks a multiprocessor. Two products take 168 registers a lane: more loads in flight are preferred
-// to longer instruction schedules.
+// Blocks a multiprocessor. Two products take 168 registers a lane: more loads in flight are
+// preferred to longer instruction schedules.
 template <int kProducts, class Rows>
 inline constexpr int kBlocks = kProducts == 1 ? Rows::kBlocks : 3;
 
@@ -282,8 +282,8 @@ void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work&
          attention_kernel<kDim, kProducts, Rows>, args, sequences, work);
 }
 
-// Returns: whether Rows serves every row of the arena. The sequences of a step do not matter: a recorded
-// step is started later with others.
+// Returns: whether Rows serves every row of the arena. The sequences of a step do not matter: a
+// recorded step is started later with others.
 template <class Rows>
 bool serves(const AttentionArgs& args) {
   return args.sliding_window == 0 && args.pages.residual_layout.format == kKvF16 &&

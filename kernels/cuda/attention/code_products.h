@@ -51,8 +51,8 @@ constexpr int32_t value_quad(int32_t chunk, int32_t half, int32_t t) {
 template <int kBits, int kDim>
 inline constexpr int32_t kKeyLoads = kDim* kBits / 128;
 
-// Computes scores[product][i] for the lane's pair and its 8 tokens: 32 (i / 4) + 4 g + i % 4. Scores
-// of tokens that no pair sees are any number.
+// Computes scores[product][i] for the lane's pair and its 8 tokens: 32 (i / 4) + 4 g + i % 4.
+// Scores of tokens that no pair sees are any number.
 template <int kBits, int kDim, int kProducts>
 TESSERA_DEVICE void code_scores(const WarpMemory<kDim, kProducts>& memory,
                                 const Queries<kProducts>& queries, const Tile& tile,
@@ -208,8 +208,8 @@ TESSERA_DEVICE void add_code_values(const WarpMemory<kDim, kProducts>& memory, c
     if (block * 32 >= tile.layout.head_dim) {
       break;
     }
-    // head_dim is a multiple of 16, so half of the lanes may be beyond the last channel. They compute
-    // the channels of a block that is there, which nothing reads.
+    // head_dim is a multiple of 16, so half of the lanes may be beyond the last channel. They
+    // compute the channels of a block that is there, which nothing reads.
     const int32_t last = tile.layout.head_dim / 16 - 1;
     const int32_t of_lane = 2 * block + g / 4 < last ? 2 * block + g / 4 : last;
     int32_t sums[kProducts][2][4] = {};

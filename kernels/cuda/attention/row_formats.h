@@ -4,11 +4,11 @@
 
 namespace tessera::cuda {
 
-// Formats of the rows that a kernel serves. AnyRows serves all, and finds a tile's format when it comes
-// to it. Every other struct is for decode over an arena of one format, with its head dimension a constant and
-// without a sliding window: offsets, loops and masks are then constants of the kernel.
-// kBlocks: blocks a multiprocessor with one product: five with 96 registers a lane, or four with 128
-// where a tile has more bytes in flight.
+// Formats of the rows that a kernel serves. AnyRows serves all, and finds a tile's format when it
+// comes to it. Every other struct is for decode over an arena of one format, with its head
+// dimension a constant and without a sliding window: offsets, loops and masks are then constants of
+// the kernel. kBlocks: blocks a multiprocessor with one product: five with 96 registers a lane, or
+// four with 128 where a tile has more bytes in flight.
 struct AnyRows {
   static constexpr bool kOneFormat = false;
   static constexpr int kBlocks = 4;

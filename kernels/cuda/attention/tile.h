@@ -98,8 +98,8 @@ struct Tile {
     return layout.capacity;
   }
 
-  // Returns: addresses of tokens [16 part, 16 part + 16), or of the nearest part that a pair sees: so
-  // every address can be read. `in_tier`: index of the tile in its tier.
+  // Returns: addresses of tokens [16 part, 16 part + 16), or of the nearest part that a pair sees:
+  // so every address can be read. `in_tier`: index of the tile in its tier.
   // Requires: begin < end.
   TESSERA_DEVICE TilePlace place(const KvPagesView& pages, const RowTokens& row, bool is_high,
                                  int32_t in_tier, int32_t part) const {

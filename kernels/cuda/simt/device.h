@@ -142,8 +142,8 @@ TESSERA_DEVICE Words load_words(const void* from) {
   const uint4 words = *static_cast<const uint4*>(from);
   return {{words.x, words.y, words.z, words.w}};
 }
-// The address space is named, so that pointers from shared memory need no generic load. Not volatile,
-// so that the compiler moves loads up.
+// The address space is named, so that pointers from shared memory need no generic load. Not
+// volatile, so that the compiler moves loads up.
 TESSERA_DEVICE Words load_global(const void* from) {
   Words words;
   asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
