@@ -154,9 +154,8 @@ class WholeServer final : public Server {
     const RequestMemory memory = request_memory_of(settings_, http_connections);
     spdlog::info(
         "memory of requests, at most: {:.0f} MiB of bodies and answers, {:.0f} MiB of gRPC's "
-        "messages, {:.0f} MiB while {} threads parse, {:.0f} MiB of {} HTTP connections, {:.0f} "
-        "MiB "
-        "of stored responses",
+        "messages, {:.0f} MiB while {} threads parse, {:.0f} MiB of {} HTTP connections, "
+        "{:.0f} MiB of stored responses",
         static_cast<double>(memory.bodies) / kMib, static_cast<double>(memory.messages) / kMib,
         static_cast<double>(memory.parsing) / kMib, settings_.work.threads,
         static_cast<double>(memory.connections) / kMib, http_connections,

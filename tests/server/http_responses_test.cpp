@@ -51,14 +51,14 @@ class HttpResponses : public HttpFixture {
   HttpClientResponse last;
 };
 
-constexpr const char* kTool =
+constexpr const char* kWeatherTool =
     R"(,"tools":[{"type":"function","name":"f","parameters":{"type":"object","properties":{}}}])";
 constexpr const char* kThreeItems =
     "<think>Hm.</think>Well.<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}}</tool_call>";
 
 TEST_F(HttpResponses, AnswerWithItems) {
   answer(kThreeItems);
-  const json body = post(std::string(R"("input":"hi","metadata":{"a":"b"})") + kTool);
+  const json body = post(std::string(R"("input":"hi","metadata":{"a":"b"})") + kWeatherTool);
   ASSERT_EQ(last.status, 200) << last.body;
   EXPECT_EQ(body.at("object"), "response");
   EXPECT_EQ(body.at("status"), "completed");
@@ -79,8 +79,8 @@ TEST_F(HttpResponses, AnswerWithItems) {
 
 TEST_F(HttpResponses, StreamEventsInOpenAisOrder) {
   answer(kThreeItems);
-  const json whole = post(std::string(R"("input":"hi")") + kTool);
-  post(std::string(R"("input":"hi","stream":true)") + kTool);
+  const json whole = post(std::string(R"("input":"hi")") + kWeatherTool);
+  post(std::string(R"("input":"hi","stream":true)") + kWeatherTool);
   const std::vector<json> list = events();
   std::vector<std::string> types;
   for (size_t i = 0; i < list.size(); ++i) {

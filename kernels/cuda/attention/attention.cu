@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 
 #include "kernels/check.h"
 #include "kernels/cuda/attention/warp_attention.h"
@@ -60,8 +61,8 @@ TESSERA_DEVICE float* scores_left(const AttentionArgs& args, const Work& work,
   return args.weights.data + block_y() * args.weights.stride;
 }
 
-template <int kDim, int kProducts>
-TESSERA_DEVICE void put_partials(const WarpAttention<kDim, kProducts>& warp,
+template <int kDim, int kProducts, class Rows>
+TESSERA_DEVICE void put_partials(const WarpAttention<kDim, kProducts, Rows>& warp,
                                  const AttentionArgs& args, const Work& work,
                                  const PairBlock& block, int32_t split) {
   const int32_t heads = args.query_heads / args.pages.kv_heads;
@@ -80,10 +81,10 @@ TESSERA_DEVICE void put_partials(const WarpAttention<kDim, kProducts>& warp,
   }
 }
 
-// Blocks a multiprocessor: four with 128 registers a lane, or three with 168. More loads in flight
-// are preferred to longer instruction schedules.
-template <int kProducts>
-inline constexpr int kBlocks = kProducts == 1 ? 4 : 3;
+// Blocks a multiprocessor. Two products take 168 registers a lane: more loads in flight are
+// preferred to longer instruction schedules.
+template <int kProducts, class Rows>
+inline constexpr int kBlocks = kProducts == 1 ? Rows::kBlocks : 3;
 
 // Returns: split of its row that the warp computes; 0 without work.split.
 TESSERA_DEVICE int32_t split_of_warp(const Work& work) {
@@ -133,11 +134,18 @@ TESSERA_DEVICE PairPlace place_of_pair(const WarpTask& task, int32_t pair) {
   return {at / task.heads, task.first_head + at % task.heads};
 }
 
-// Merges a split into args.out, which holds the splits before it.
-template <int kDim, int kProducts>
-TESSERA_DEVICE void merge_span(const WarpAttention<kDim, kProducts>& warp,
-                               const AttentionArgs& args, const WarpTask& task,
-                               Merge (&merges)[kProducts]) {
+// Merges a split into args.out and memory.merged, which hold the splits before it.
+// Requires: all lanes call it.
+template <int kDim, int kProducts, class Rows>
+TESSERA_DEVICE void merge_span(const WarpAttention<kDim, kProducts, Rows>& warp,
+                               const AttentionArgs& args, WarpMemory<kDim, kProducts>& memory) {
+  const WarpTask& task = memory.task;
+  PartialSums before[kProducts];
+  TESSERA_UNROLL
+  for (int32_t product = 0; product < kProducts; ++product) {
+    before[product] = memory.merged[warp.pair(product)];
+  }
+  sync_warp();
   TESSERA_UNROLL
   for (int32_t product = 0; product < kProducts; ++product) {
     const PartialSums sums = warp.sums(product);
@@ -146,17 +154,23 @@ TESSERA_DEVICE void merge_span(const WarpAttention<kDim, kProducts>& warp,
     }
     const PairPlace place = place_of_pair(task, warp.pair(product));
     float* out = out_of(args, task.span, place.row, place.head);
-    const bool begun = merges[product].sum > 0;
-    merges[product].add(sums);
+    const bool begun = before[product].sum > 0;
+    Merge merge{before[product].maximum, before[product].sum};
+    merge.add(sums);
     warp.each_value(product, [&](int32_t channel, float value) {
-      out[channel] = merges[product].value(begun ? out[channel] : 0.0f, value);
+      out[channel] = merge.value(begun ? out[channel] : 0.0f, value);
     });
+    if (lane() < 4) {
+      memory.merged[warp.pair(product)] = {merge.maximum, merge.sum};
+    }
   }
+  sync_warp();
 }
 
-template <int kDim, int kProducts>
-TESSERA_DEVICE void finish(const WarpAttention<kDim, kProducts>& warp, const AttentionArgs& args,
-                           const WarpTask& task, const Merge (&merges)[kProducts]) {
+template <int kDim, int kProducts, class Rows>
+TESSERA_DEVICE void finish(const WarpAttention<kDim, kProducts, Rows>& warp,
+                           const AttentionArgs& args, const WarpMemory<kDim, kProducts>& memory) {
+  const WarpTask& task = memory.task;
   TESSERA_UNROLL
   for (int32_t product = 0; product < kProducts; ++product) {
     if (warp.pair(product) >= task.block.pairs) {
@@ -164,36 +178,40 @@ TESSERA_DEVICE void finish(const WarpAttention<kDim, kProducts>& warp, const Att
     }
     const PairPlace place = place_of_pair(task, warp.pair(product));
     float* out = out_of(args, task.span, place.row, place.head);
-    warp.each_value(product, [&](int32_t channel, float) { out[channel] /= merges[product].sum; });
+    const PartialSums sums = memory.merged[warp.pair(product)];
+    warp.each_value(product, [&](int32_t channel, float) { out[channel] /= sums.sum; });
     if (lane() < 4) {
-      put_log_sum(args, task.span, place.row, place.head, merges[product].log_sum());
+      put_log_sum(args, task.span, place.row, place.head, Merge{sums.maximum, sums.sum}.log_sum());
     }
   }
 }
 
-template <int kDim, int kProducts>
-TESSERA_KERNEL(kThreads, kBlocks<kProducts>)
+template <int kDim, int kProducts, class Rows>
+TESSERA_KERNEL(kThreads, (kBlocks<kProducts, Rows>))
 attention_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
-  using Warp = WarpAttention<kDim, kProducts>;
+  using Warp = WarpAttention<kDim, kProducts, Rows>;
   typename Warp::Memory& memory = warp_memory<kDim, kProducts>();
   const WarpTask& task = memory.task;
   if (!find_task<Warp::kPairs>(args, sequences, work, memory.task)) {
     return;
   }
   Warp attention(args, memory);
-  Merge merges[kProducts];
+  if (lane() < Warp::kPairs) {
+    memory.merged[lane()] = {Merge{}.maximum, Merge{}.sum};
+  }
   int32_t first = split_of_warp(work) * split_tiles(task.row.tiles());
   // Both modes share one call of run(), most of the kernel's code: with two calls, registers
   // spilled.
   do {
-    attention.run(first, split_end(first, task.row.tiles()));
+    const int32_t end = split_end(first, task.row.tiles());
+    attention.run(first, end);
     if (work.split) {
       return put_partials(attention, args, work, task.block, split_of_warp(work));
     }
-    merge_span(attention, args, task, merges);
-    first += split_tiles(task.row.tiles());
+    merge_span(attention, args, memory);
+    first = end;
   } while (first < task.row.tiles());
-  finish(attention, args, task, merges);
+  finish(attention, args, memory);
 }
 
 // Merges the splits of a row's pairs, one warp for each pair.
@@ -243,7 +261,7 @@ bool any_sparse(const AttentionArgs& args) {
   });
 }
 
-template <int kDim, int kProducts>
+template <int kDim, int kProducts, class Rows>
 void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work& work,
            Stream stream) {
   const int32_t heads = args.query_heads / args.pages.kv_heads;
@@ -261,7 +279,31 @@ void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work&
           .grid_y = static_cast<int32_t>(args.sequences.size()) * args.pages.kv_heads,
           .threads = kThreads,
           .shared_bytes = block_memory_bytes<kDim, kProducts>(any_sparse(args))},
-         attention_kernel<kDim, kProducts>, args, sequences, work);
+         attention_kernel<kDim, kProducts, Rows>, args, sequences, work);
+}
+
+// Returns: whether Rows serves every row of the arena. The sequences of a step do not matter: a
+// recorded step is started later with others.
+template <class Rows>
+bool serves(const AttentionArgs& args) {
+  return args.sliding_window == 0 && args.pages.residual_layout.format == kKvF16 &&
+         std::all_of(std::begin(args.pages.layouts), std::end(args.pages.layouts),
+                     [](const KvPageLayout& layout) {
+                       return layout.capacity == 0 || layout.format == Rows::kFormat;
+                     });
+}
+
+// Decode of up to four pairs a KV head: the kernel of the arena's one format, if it is listed here.
+template <int kDim, class... Listed>
+void start_decode(const AttentionArgs& args, const SequenceSpan* sequences, const Work& work,
+                  Stream stream) {
+  const bool started =
+      args.pages.head_dim == kDim &&
+      ((serves<Listed>(args) && (start<kDim, 1, Listed>(args, sequences, work, stream), true)) ||
+       ...);
+  if (!started) {
+    start<kDim, 1, AnyRows>(args, sequences, work, stream);
+  }
 }
 
 // One product for each four pairs: two products for prompts and for a gqa_ratio of more than 4.
@@ -269,9 +311,9 @@ template <int kDim>
 void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work& work,
            Stream stream) {
   if (work.decode && args.query_heads / args.pages.kv_heads <= kPairsOfProduct) {
-    start<kDim, 1>(args, sequences, work, stream);
+    start_decode<kDim, F16Rows, K8V4Rows, K4V2Rows>(args, sequences, work, stream);
   } else {
-    start<kDim, 2>(args, sequences, work, stream);
+    start<kDim, 2, AnyRows>(args, sequences, work, stream);
   }
 }
 

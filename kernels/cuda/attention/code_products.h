@@ -47,31 +47,39 @@ constexpr int32_t value_quad(int32_t chunk, int32_t half, int32_t t) {
                       : 4 * t + 2 * chunk + half;
 }
 
+// Number of 16-byte loads that bring a lane its keys of 16 tokens.
+template <int kBits, int kDim>
+inline constexpr int32_t kKeyLoads = kDim* kBits / 128;
+
 // Computes scores[product][i] for the lane's pair and its 8 tokens: 32 (i / 4) + 4 g + i % 4.
+// Scores of tokens that no pair sees are any number.
 template <int kBits, int kDim, int kProducts>
 TESSERA_DEVICE void code_scores(const WarpMemory<kDim, kProducts>& memory,
                                 const Queries<kProducts>& queries, const Tile& tile,
                                 float (&scores)[kProducts][8]) {
+  constexpr int32_t kLoads = kKeyLoads<kBits, kDim>;
   const int32_t g = simt::lane() / 4;
   const int32_t t = simt::lane() % 4;
-  const int32_t head_dim = tile.layout->head_dim;
-  const int32_t lines = static_cast<int32_t>(tile.layout->key_tile_bytes()) / 64;
+  const int32_t lines = static_cast<int32_t>(tile.layout.key_tile_bytes()) / 64;
+  TESSERA_UNROLL
   for (int32_t set = 0; set < 2; ++set) {
     const TilePlace place = memory.places[2 * set + g / 4];
+    // Lines beyond head_dim are replaced by the last one: their channels of the queries are 0.
+    simt::Words lines_of_lane[kLoads];
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < kLoads; ++i) {
+      const int32_t line = 4 * i + t < lines ? 4 * i + t : lines - 1;
+      lines_of_lane[i] = simt::load_global(place.keys + 64 * line + 16 * (g % 4));
+    }
+    const FourScales scales(place.key_scales + 4 * (g % 4));
+    const FourScales zeros(place.key_scales + 4 * (g % 4) + tile.zeros());
     int32_t sums[kProducts][2][4] = {};
-    TESSERA_UNROLL_BY(2)
+    TESSERA_UNROLL
     for (int32_t chunk = 0; chunk < kDim / 32; ++chunk) {
-      // At 2 bits two chunks share their lines, so both are computed or neither.
-      if ((kBits == 2 ? chunk / 2 * 64 : chunk * 32) >= head_dim) {
-        break;
-      }
       simt::Words words[2];
       TESSERA_UNROLL
       for (int32_t half = 0; half < 2; ++half) {
-        const int32_t line = key_line<kBits>(chunk, half, t);
-        words[half] = place.keys != nullptr && line < lines
-                          ? simt::load_words(place.keys + 64 * line + 16 * (g % 4))
-                          : simt::Words{};
+        words[half] = lines_of_lane[key_line<kBits>(chunk, half, 0) / 4];
         TESSERA_UNROLL
         for (int32_t i = 0; i < 4; ++i) {
           words[half].at[i] = unpacked<kBits>(words[half].at[i], key_part<kBits>(chunk, half));
@@ -95,16 +103,13 @@ TESSERA_DEVICE void code_scores(const WarpMemory<kDim, kProducts>& memory,
     }
     TESSERA_UNROLL
     for (int32_t i = 0; i < 4; ++i) {  // the lane's tokens in this set
-      const int32_t at = 4 * (g % 4) + i;
-      const bool there = place.keys != nullptr;
-      const float scale = there ? simt::as_f32(place.key_scales[at]) : 0.0f;
-      const float zero = there ? simt::as_f32(place.key_scales[at + tile.zeros()]) : 0.0f;
       TESSERA_UNROLL
       for (int32_t product = 0; product < kProducts; ++product) {
         const int32_t dot =
             256 * sums[product][i / 2][i % 2 * 2] + sums[product][i / 2][i % 2 * 2 + 1];
         scores[product][4 * set + i] =
-            static_cast<float>(dot) * queries.step[product] * scale + queries.sum[product] * zero;
+            static_cast<float>(dot) * queries.step[product] * scales.of[i] +
+            queries.sum[product] * zeros.of[i];
       }
     }
   }
@@ -126,12 +131,15 @@ TESSERA_DEVICE CodeWeights<kProducts> put_code_weights(WarpMemory<kDim, kProduct
   float scales[8];
   float zeros[8];
   TESSERA_UNROLL
-  for (int32_t i = 0; i < 8; ++i) {
-    const TilePlace& place = memory.places[2 * (i / 4) + g / 4];
-    const int32_t at = 4 * (g % 4) + i % 4;
-    const bool there = place.keys != nullptr;
-    scales[i] = there ? simt::as_f32(place.value_scales[at]) : 0.0f;
-    zeros[i] = there ? simt::as_f32(place.value_scales[at + tile.zeros()]) : 0.0f;
+  for (int32_t set = 0; set < 2; ++set) {
+    const f16* from = memory.places[2 * set + g / 4].value_scales + 4 * (g % 4);
+    const FourScales of_set(from);
+    const FourScales zeros_of_set(from + tile.zeros());
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < 4; ++i) {
+      scales[4 * set + i] = of_set.of[i];
+      zeros[4 * set + i] = zeros_of_set.of[i];
+    }
   }
   CodeWeights<kProducts> result = {};
   TESSERA_UNROLL
@@ -177,11 +185,8 @@ TESSERA_DEVICE simt::Words value_words(const TilePlace (&places)[Tile::kPlaces],
                                        int32_t channels, int32_t chunk, int32_t half, int32_t t) {
   const int32_t quad = value_quad<kBits>(chunk, half, t);
   const int32_t sub_line = 4 * block + quad % 4;
-  const TilePlace& place = places[quad / 4];
-  if (place.keys == nullptr) {
-    return {};
-  }
-  simt::Words words = simt::load_words(place.values + sub_line / (8 / kBits) * 64 + 4 * channels);
+  simt::Words words =
+      simt::load_global(places[quad / 4].values + sub_line / (8 / kBits) * 64 + 4 * channels);
   TESSERA_UNROLL
   for (int32_t i = 0; i < 4; ++i) {
     words.at[i] = unpacked<kBits>(words.at[i], sub_line % (8 / kBits));
@@ -200,21 +205,20 @@ TESSERA_DEVICE void add_code_values(const WarpMemory<kDim, kProducts>& memory, c
   const int32_t t = simt::lane() % 4;
   TESSERA_UNROLL
   for (int32_t block = 0; block < kDim / 32; ++block) {
-    if (block * 32 >= tile.layout->head_dim) {
+    if (block * 32 >= tile.layout.head_dim) {
       break;
     }
-    // head_dim is a multiple of 16, so half of the lanes may be beyond the last channel.
-    const int32_t of_lane = 2 * block + g / 4;
-    const bool inside = 16 * of_lane < tile.layout->head_dim;
+    // head_dim is a multiple of 16, so half of the lanes may be beyond the last channel. They
+    // compute the channels of a block that is there, which nothing reads.
+    const int32_t last = tile.layout.head_dim / 16 - 1;
+    const int32_t of_lane = 2 * block + g / 4 < last ? 2 * block + g / 4 : last;
     int32_t sums[kProducts][2][4] = {};
     TESSERA_UNROLL
     for (int32_t chunk = 0; chunk < 2; ++chunk) {
       simt::Words words[2];
       TESSERA_UNROLL
       for (int32_t half = 0; half < 2; ++half) {
-        words[half] = inside
-                          ? value_words<kBits>(memory.places, of_lane, 4 * (g % 4), chunk, half, t)
-                          : simt::Words{};
+        words[half] = value_words<kBits>(memory.places, of_lane, 4 * (g % 4), chunk, half, t);
       }
       TESSERA_UNROLL
       for (int32_t product = 0; product < kProducts; ++product) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <bit>
+
 #include "kernels/cuda/attention/queries.h"
 
 namespace tessera::cuda {
@@ -24,15 +26,14 @@ TESSERA_DEVICE void half_scores(const WarpMemory<kDim, kProducts>& memory, const
   float sums[kProducts][4][4] = {};
   TESSERA_UNROLL_BY(2)
   for (int32_t chunk = 0; chunk < kDim / 16; ++chunk) {
-    if (chunk * 16 >= tile.layout->head_dim) {
+    if (chunk * 16 >= tile.layout.head_dim) {
       break;
     }
     const int32_t channel = 16 * chunk + 4 * t;
     simt::Words words[4];
     TESSERA_UNROLL
     for (int32_t c = 0; c < 4; ++c) {
-      words[c] = keys != nullptr ? simt::load_words(keys + 2 * ((channel + c) * kTile + g % 2 * 8))
-                                 : simt::Words{};
+      words[c] = simt::load_global(keys + 2 * ((channel + c) * kTile + g % 2 * 8));
     }
     TESSERA_UNROLL
     for (int32_t product = 0; product < kProducts; ++product) {
@@ -83,13 +84,24 @@ TESSERA_DEVICE void add_half_values(const WarpMemory<kDim, kProducts>& memory, c
                                     float (&out)[kProducts][kDim / 32][4]) {
   const int32_t g = simt::lane() / 4;
   const int32_t t = simt::lane() % 4;
-  const int32_t head_dim = tile.layout->head_dim;
+  const int32_t head_dim = tile.layout.head_dim;
+  // Places without a token may hold NaN, which a weight of 0 does not cancel.
+  uint32_t seen = 0;  // a bit for each of the lane's 16 tokens
+  TESSERA_UNROLL
+  for (int32_t part = 0; part < Tile::kPlaces; ++part) {
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < 4; ++i) {
+      const int32_t token = part * KvPageLayout::kKeyTile + 2 * t + i % 2 + i / 2 * 8;
+      seen |= tile.sees(token) ? 1u << (4 * part + i) : 0;
+    }
+  }
   TESSERA_UNROLL
   for (int32_t block = 0; block < kDim / 32; ++block) {
     if (block * 32 >= head_dim) {
       break;
     }
-    const int32_t channel = 32 * block + 4 * g;
+    // Lanes beyond head_dim compute channels that are there, which nothing reads.
+    const int32_t channel = 32 * block + 4 * g < head_dim ? 32 * block + 4 * g : 0;
     float sums[kProducts][2][4] = {};
     TESSERA_UNROLL_BY(2)
     for (int32_t part = 0; part < Tile::kPlaces; ++part) {
@@ -98,13 +110,10 @@ TESSERA_DEVICE void add_half_values(const WarpMemory<kDim, kProducts>& memory, c
       TESSERA_UNROLL
       for (int32_t i = 0; i < 4; ++i) {
         const int32_t in_tile = 2 * t + i % 2 + i / 2 * 8;
-        const int32_t token = part * KvPageLayout::kKeyTile + in_tile;
-        // Places without a token may hold NaN, which a weight of 0 does not cancel.
-        const bool seen = token >= tile.begin && token < tile.end && channel < head_dim;
-        const auto* from = reinterpret_cast<const uint32_t*>(
-            values + (seen ? 2 * (in_tile * head_dim + channel) : 0));
-        words[i][0] = seen ? from[0] : 0;
-        words[i][1] = seen ? from[1] : 0;
+        const simt::WordPair loaded =
+            simt::load_global_pair(values + 2 * (in_tile * head_dim + channel));
+        words[i][0] = seen >> (4 * part + i) & 1 ? loaded.at[0] : 0;
+        words[i][1] = seen >> (4 * part + i) & 1 ? loaded.at[1] : 0;
       }
       TESSERA_UNROLL
       for (int32_t product = 0; product < kProducts; ++product) {
@@ -134,6 +143,10 @@ TESSERA_DEVICE void add_half_values(const WarpMemory<kDim, kProducts>& memory, c
 
 // ---- f32
 
+TESSERA_DEVICE float load_float(const float* from) {
+  return std::bit_cast<float>(simt::load_global_word(from));
+}
+
 template <int kDim, int kProducts, class QueryAt>
 TESSERA_DEVICE void float_scores(const WarpMemory<kDim, kProducts>& memory, const Tile& tile,
                                  int32_t pairs, float scale, QueryAt&& query,
@@ -148,8 +161,8 @@ TESSERA_DEVICE void float_scores(const WarpMemory<kDim, kProducts>& memory, cons
     for (int32_t i = 0; i < 8; ++i) {
       float sum = 0;
       TESSERA_UNROLL_BY(1)
-      for (int32_t c = 0; c < tile.layout->head_dim && keys != nullptr && pair < pairs; ++c) {
-        sum += query(pair)[c] * scale * keys[c * kTile + g % 2 * 8 + i];
+      for (int32_t c = 0; c < tile.layout.head_dim && pair < pairs; ++c) {
+        sum += query(pair)[c] * scale * load_float(keys + c * kTile + g % 2 * 8 + i);
       }
       scores[product][i] = sum;
     }
@@ -177,7 +190,7 @@ TESSERA_DEVICE void add_float_values(const WarpMemory<kDim, kProducts>& memory, 
                                      const float (&correction)[kProducts],
                                      float (&out)[kProducts][kDim / 32][4]) {
   constexpr int32_t kTile = KvPageLayout::kKeyTile;
-  const int32_t head_dim = tile.layout->head_dim;
+  const int32_t head_dim = tile.layout.head_dim;
   TESSERA_UNROLL
   for (int32_t product = 0; product < kProducts; ++product) {
     const auto* weights =
@@ -193,7 +206,8 @@ TESSERA_DEVICE void add_float_values(const WarpMemory<kDim, kProducts>& memory, 
       TESSERA_UNROLL
       for (int32_t i = 0; i < kDim / 8; ++i) {
         const int32_t channel = 32 * (i / 4) + 4 * (simt::lane() / 4) + i % 4;
-        out[product][i / 4][i % 4] += channel < head_dim ? weights[token] * values[channel] : 0.0f;
+        out[product][i / 4][i % 4] +=
+            channel < head_dim ? weights[token] * load_float(values + channel) : 0.0f;
       }
     }
   }

@@ -56,6 +56,9 @@ struct WarpMemory {
   alignas(16) f16 halves[kColumns][kDim + 8];      // ... and as f16
   // Weights of a tile, column by column: bytes, f16, or floats (then one column for each pair).
   alignas(16) uint32_t weights[kProducts][8][kWeightWords];
+  // Partial softmax of each pair over the splits so far, where one warp takes all splits. Registers
+  // for it would be taken during every tile.
+  PartialSums merged[kPairsOfProduct * kProducts];
 };
 
 // Data of the lane's query in each product: pair lane % 4 of the product's four pairs.

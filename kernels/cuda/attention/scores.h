@@ -23,10 +23,10 @@ template <int kDim, int kProducts, class QueryAt>
 TESSERA_DEVICE void tile_scores(WarpMemory<kDim, kProducts>& memory,
                                 const Queries<kProducts>& queries, const Tile& tile, int32_t pairs,
                                 float scale, QueryAt&& query, float (&scores)[kProducts][8]) {
-  if (tile.layout->format.is_sparse()) {
+  if (tile.layout.format.is_sparse()) {
     return sparse_scores(memory, tile, scores);
   }
-  switch (tile.layout->format.key_bits) {
+  switch (tile.layout.format.key_bits) {
     case 8:
       return code_scores<8>(memory, queries, tile, scores);
     case 4:

@@ -91,7 +91,7 @@ TESSERA_DEVICE void stage(const SparseSide& side, const Staging& staging, const 
   const int32_t chunk_halves = 128 / side.bits;
   TESSERA_UNROLL_BY(4)
   for (int32_t chunk = simt::lane(); chunk < chunks + side.bitmap_bytes; chunk += simt::kWarp) {
-    const simt::Words words = simt::load_words(tile + 16 * chunk);
+    const simt::Words words = simt::load_global(tile + 16 * chunk);
     if (chunk >= chunks) {
       simt::store_words(reinterpret_cast<std::byte*>(staged.bitmaps) + 16 * (chunk - chunks),
                         words);
@@ -171,7 +171,7 @@ TESSERA_DEVICE void sparse_scores(WarpMemory<kDim, kProducts>& memory, const Til
   constexpr int32_t kTile = KvPageLayout::kKeyTile;
   const int32_t g = simt::lane() / 4;
   const int32_t t = simt::lane() % 4;
-  const SparseSide side = sparse_keys(*tile.layout);
+  const SparseSide side = sparse_keys(tile.layout);
   const Staging staging(side);
   StagedTile<kDim>& staged = staged_tile<kDim, kProducts>();
   const auto scores_of = [&](int32_t product) {
@@ -179,11 +179,10 @@ TESSERA_DEVICE void sparse_scores(WarpMemory<kDim, kProducts>& memory, const Til
   };
   TESSERA_UNROLL_BY(1)
   for (int32_t part = 0; part < Tile::kPlaces; ++part) {
-    const std::byte* keys = memory.places[part].keys;
-    if (keys == nullptr) {
+    if (!tile.sees_part(part)) {
       continue;
     }
-    stage(side, staging, keys, staged);
+    stage(side, staging, memory.places[part].keys, staged);
     ChannelStream channels[2];
     TESSERA_UNROLL
     for (int32_t i = 0; i < 2; ++i) {
@@ -220,15 +219,24 @@ TESSERA_DEVICE void sparse_scores(WarpMemory<kDim, kProducts>& memory, const Til
     }
   }
   simt::sync_warp();
-  const TilePlace place = memory.places[g / 2];
   TESSERA_UNROLL
-  for (int32_t i = 0; i < 8; ++i) {
-    const float scale = side.is_codes() && place.keys != nullptr
-                            ? simt::as_f32(place.key_scales[8 * (g % 2) + i])
-                            : 1.0f;
+  for (int32_t product = 0; product < kProducts; ++product) {
     TESSERA_UNROLL
-    for (int32_t product = 0; product < kProducts; ++product) {
-      scores[product][i] = scores_of(product)[8 * g + i] * scale;
+    for (int32_t i = 0; i < 8; ++i) {
+      scores[product][i] = scores_of(product)[8 * g + i];
+    }
+  }
+  if (side.is_codes()) {
+    TESSERA_UNROLL
+    for (int32_t first = 0; first < 8; first += 4) {
+      const FourScales scales(memory.places[g / 2].key_scales + 8 * (g % 2) + first);
+      TESSERA_UNROLL
+      for (int32_t product = 0; product < kProducts; ++product) {
+        TESSERA_UNROLL
+        for (int32_t i = 0; i < 4; ++i) {
+          scores[product][first + i] *= scales.of[i];
+        }
+      }
     }
   }
   simt::sync_warp();
@@ -241,20 +249,21 @@ template <int kDim, int kProducts>
 TESSERA_DEVICE void put_sparse_weights(WarpMemory<kDim, kProducts>& memory, const Tile& tile,
                                        float (&weights)[kProducts][8], float (&step)[kProducts]) {
   const int32_t g = simt::lane() / 4;
-  const TilePlace place = memory.places[g / 2];
-  const bool codes = tile.layout->format.value_bits <= 8;
+  const f16* scales = memory.places[g / 2].value_scales + 8 * (g % 2);
+  const bool codes = tile.layout.format.value_bits <= 8;
   TESSERA_UNROLL
   for (int32_t product = 0; product < kProducts; ++product) {
     step[product] = 1;
     if (!codes) {
       continue;
     }
+    const FourScales of[2] = {FourScales(scales), FourScales(scales + 4)};
     float largest = kMinLargest;
     TESSERA_UNROLL
     for (int32_t i = 0; i < 8; ++i) {
       // Places without a token may hold any scale; their weight is 0.
       float& weight = weights[product][i];
-      weight = weight > 0 ? weight * simt::as_f32(place.value_scales[8 * (g % 2) + i]) : 0.0f;
+      weight = weight > 0 ? weight * of[i / 4].of[i % 4] : 0.0f;
       largest = simt::max(largest, weight);
     }
     TESSERA_UNROLL
@@ -284,7 +293,7 @@ TESSERA_DEVICE void add_sparse_values(const WarpMemory<kDim, kProducts>& memory,
   const auto own_token = [](int32_t i) { return 2 * (simt::lane() % 4) + i % 2 + i / 2 * 8; };
   const int32_t g = simt::lane() / 4;
   const int32_t t = simt::lane() % 4;
-  const SparseSide side = sparse_values(*tile.layout);
+  const SparseSide side = sparse_values(tile.layout);
   const Staging staging(side);
   StagedTile<kDim>& staged = staged_tile<kDim, kProducts>();
   TESSERA_UNROLL
@@ -296,11 +305,10 @@ TESSERA_DEVICE void add_sparse_values(const WarpMemory<kDim, kProducts>& memory,
   }
   TESSERA_UNROLL_BY(1)
   for (int32_t part = 0; part < Tile::kPlaces; ++part) {
-    const std::byte* values = memory.places[part].values;
-    if (values == nullptr) {
+    if (!tile.sees_part(part)) {
       continue;
     }
-    stage(side, staging, values, staged);
+    stage(side, staging, memory.places[part].values, staged);
     const f16* kept[kOwn];
     TESSERA_UNROLL
     for (int32_t i = 0; i < kOwn; ++i) {

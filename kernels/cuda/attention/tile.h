@@ -58,7 +58,7 @@ struct StepRows {
   }
 };
 
-// Addresses of the 16 tokens of a key tile in a page. All null if no pair sees any of the tokens.
+// Addresses of the 16 tokens of a key tile in a page.
 struct TilePlace {
   const std::byte* keys;
   const std::byte* values;
@@ -66,42 +66,61 @@ struct TilePlace {
   const f16* value_scales;
 };
 
+// The scales (or zeros) of four neighbouring tokens as f32. `from`: the first one's.
+struct FourScales {
+  float of[4];
+
+  TESSERA_DEVICE explicit FourScales(const f16* from) {
+    const simt::WordPair words = simt::load_global_pair(from);
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < 4; ++i) {
+      of[i] = simt::as_f32(f16{static_cast<uint16_t>(words.at[i / 2] >> (i % 2 * 16))});
+    }
+  }
+};
+
 // A tile: 64 tokens of a row that attention computes at once.
 struct Tile {
   static constexpr int32_t kPlaces = kKvGroup / KvPageLayout::kKeyTile;
 
-  const KvPageLayout* layout;
+  // By value: where format and head_dim are constants of the kernel, all that follows from them is.
+  KvPageLayout layout;
   int32_t begin;  // at least one pair sees tokens [begin, end)
   int32_t end;
   bool is_dense;
 
   TESSERA_DEVICE bool sees(int32_t token) const { return token >= begin && token < end; }
-
-  TESSERA_DEVICE int32_t zeros() const {  // f16 elements from a scale to its zero
-    return layout->capacity;
+  TESSERA_DEVICE bool sees_part(int32_t part) const {
+    return part * KvPageLayout::kKeyTile < end && (part + 1) * KvPageLayout::kKeyTile > begin;
   }
 
-  // Returns: addresses of tokens [16 part, 16 part + 16). `in_tier`: index of the tile in its tier.
+  TESSERA_DEVICE int32_t zeros() const {  // f16 elements from a scale to its zero
+    return layout.capacity;
+  }
+
+  // Returns: addresses of tokens [16 part, 16 part + 16), or of the nearest part that a pair sees:
+  // so every address can be read. `in_tier`: index of the tile in its tier.
+  // Requires: begin < end.
   TESSERA_DEVICE TilePlace place(const KvPagesView& pages, const RowTokens& row, bool is_high,
                                  int32_t in_tier, int32_t part) const {
     constexpr int32_t kTile = KvPageLayout::kKeyTile;
-    if (part * kTile >= end || (part + 1) * kTile <= begin) {
-      return {};
-    }
+    const int32_t last = (end - 1) / kTile;
+    part = part < begin / kTile ? begin / kTile : part > last ? last : part;
     const std::byte* page = row.dense;
     int32_t in_page = part;
     if (!is_dense) {
-      const int32_t first = in_tier * kPlaces + part;  // in key tiles of 16 tokens
-      const int32_t page_tiles = layout->capacity / kTile;
-      const int32_t entry = first / page_tiles;
-      in_page = first % page_tiles;
-      const int32_t page_id = row.page_ids[is_high ? entry : pages.row_pages - 1 - entry];
+      const auto first = static_cast<uint32_t>(in_tier * kPlaces + part);  // in key tiles
+      const auto page_tiles = static_cast<uint32_t>(layout.capacity) / kTile;
+      const auto entry = static_cast<int32_t>(first / page_tiles);
+      in_page = static_cast<int32_t>(first % page_tiles);
+      const auto page_id = static_cast<int32_t>(
+          simt::load_global_word(row.page_ids + (is_high ? entry : pages.row_pages - 1 - entry)));
       simt::check(page_id >= 0);
       page = pages.page(page_id);
     }
-    return {page + layout->keys_offset(in_page), page + layout->values_offset(in_page),
-            reinterpret_cast<const f16*>(page + layout->key_scales_offset(in_page)),
-            reinterpret_cast<const f16*>(page + layout->value_scales_offset(in_page))};
+    return {page + layout.keys_offset(in_page), page + layout.values_offset(in_page),
+            reinterpret_cast<const f16*>(page + layout.key_scales_offset(in_page)),
+            reinterpret_cast<const f16*>(page + layout.value_scales_offset(in_page))};
   }
 };
 

@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "kernels/cuda/attention/row_formats.h"
 #include "kernels/cuda/attention/scores.h"
 #include "kernels/cuda/attention/work.h"
 
@@ -9,8 +10,8 @@ namespace tessera::cuda {
 
 // Attention of one warp's block of pairs over one row. A lane's registers hold data of its pair in
 // each product (pair 4 product + lane % 4), of its tokens, and of channels 32 block + 4 (lane / 4)
-// .. + 3. kDim: head_dim, or the next larger compiled size.
-template <int kDim, int kProducts>
+// .. + 3. kDim: head_dim, or the next larger compiled size. Rows: of row_formats.h.
+template <int kDim, int kProducts, class Rows>
 class WarpAttention {
  public:
   using Memory = WarpMemory<kDim, kProducts>;
@@ -21,7 +22,7 @@ class WarpAttention {
   // null, run() writes the scores of its tiles there.
   TESSERA_DEVICE WarpAttention(const AttentionArgs& args, Memory& memory)
       : args_(args), task_(memory.task), memory_(memory) {
-    queries_ = load_queries(memory, task_.block.pairs, args.pages.head_dim, args.scale * kLog2E,
+    queries_ = load_queries(memory, task_.block.pairs, head_dim(), args.scale * kLog2E,
                             [this](int32_t pair) { return query(pair); });
   }
 
@@ -37,8 +38,18 @@ class WarpAttention {
         out_[product][i / 4][i % 4] = 0;
       }
     }
-    for (int32_t index = first; index < end; ++index) {
-      attend(index);
+    if constexpr (Rows::kOneFormat) {
+      TESSERA_UNROLL_BY(1)
+      for (int32_t index = first; index < end && index < task_.row.tiles() - 1; ++index) {
+        attend(index, false);  // in a loop of its own, without the residual buffer's format
+      }
+      if (end == task_.row.tiles()) {
+        attend(end - 1, true);
+      }
+    } else {
+      for (int32_t index = first; index < end; ++index) {
+        attend(index, index == task_.row.tiles() - 1);
+      }
     }
     TESSERA_UNROLL
     for (int32_t product = 0; product < kProducts; ++product) {
@@ -65,7 +76,7 @@ class WarpAttention {
       TESSERA_UNROLL
       for (int32_t i = 0; i < 4; ++i) {
         const int32_t channel = 32 * block + 4 * (simt::lane() / 4) + i;
-        if (channel < args_.pages.head_dim) {
+        if (channel < head_dim()) {
           visit(channel, out_[product][block][i] + zeros_[product]);
         }
       }
@@ -73,15 +84,20 @@ class WarpAttention {
   }
 
  private:
+  TESSERA_DEVICE int32_t head_dim() const { return Rows::kOneFormat ? kDim : args_.pages.head_dim; }
   TESSERA_DEVICE const float* query(int32_t pair) const {
     const int32_t at = task_.block.first_pair + pair;
     return args_.queries.data + (task_.span.first_row + at / task_.heads) * args_.queries.stride +
-           int64_t{task_.first_head + at % task_.heads} * args_.pages.head_dim;
+           int64_t{task_.first_head + at % task_.heads} * head_dim();
   }
   TESSERA_DEVICE int32_t position(int32_t pair) const {
-    return task_.span.context + (task_.block.first_pair + pair) / task_.heads;
+    return Rows::kOneFormat ? task_.span.context
+                            : task_.span.context + (task_.block.first_pair + pair) / task_.heads;
   }
   TESSERA_DEVICE int32_t first_visible(int32_t pair) const {
+    if (Rows::kOneFormat) {
+      return 0;
+    }
     const int32_t first = position(pair) + 1 - args_.sliding_window;
     return args_.sliding_window > 0 && first > 0 ? first : 0;
   }
@@ -108,16 +124,25 @@ class WarpAttention {
             is_dense ? first_older() : kKvGroup};
   }
 
-  TESSERA_DEVICE void attend(int32_t index) {
+  TESSERA_DEVICE KvPageLayout layout(bool is_high, bool is_dense) const {
+    KvPageLayout layout = is_dense  ? args_.pages.residual_layout
+                          : is_high ? args_.pages.layouts[task_.span.tiers.high]
+                                    : args_.pages.layouts[task_.span.tiers.low];
+    if constexpr (Rows::kOneFormat) {
+      layout.format = is_dense ? kKvF16 : Rows::kFormat;
+      layout.head_dim = kDim;
+    }
+    return layout;
+  }
+
+  // `is_dense`: the tile is the last of the row.
+  TESSERA_DEVICE void attend(int32_t index, bool is_dense) {
     const bool is_high = index < task_.row.high_tiles();
-    const bool is_dense = index == task_.row.tiles() - 1;
     const int32_t in_tier = is_high ? index : index - task_.row.high_tiles();
     const int32_t first = kKvGroup * (is_dense ? task_.block.group : in_tier);
     const int32_t tokens = (is_high ? task_.row.high : task_.row.low) - kKvGroup * in_tier;
     Tile tile;
-    tile.layout = is_dense  ? &args_.pages.residual_layout
-                  : is_high ? &args_.pages.layouts[task_.span.tiers.high]
-                            : &args_.pages.layouts[task_.span.tiers.low];
+    tile.layout = layout(is_high, is_dense);
     tile.is_dense = is_dense;
     tile.begin = seen(0, is_dense, first, tokens).begin;  // positions ascend with pairs
     tile.end = is_dense && first_older() < kKvGroup
@@ -132,7 +157,7 @@ class WarpAttention {
           tile.place(args_.pages, task_.row, is_high, in_tier, simt::lane());
     }
     simt::sync_warp();
-    const KvFormat format = tile.layout->format;
+    const KvFormat format = tile.layout.format;
     float weights[kProducts][8];
     tile_scores(
         memory_, queries_, tile, task_.block.pairs, args_.scale * kLog2E,
@@ -202,13 +227,13 @@ class WarpAttention {
 
   TESSERA_DEVICE void add_values(const Tile& tile, float (&weights)[kProducts][8],
                                  const float (&correction)[kProducts]) {
-    if (tile.layout->format.is_sparse()) {
+    if (tile.layout.format.is_sparse()) {
       float step[kProducts];
       put_sparse_weights(memory_, tile, weights, step);
       return add_sparse_values(memory_, tile, step, correction, out_);
     }
-    if (!tile.layout->format.is_codes()) {
-      if (tile.layout->format == kKvF16) {
+    if (!tile.layout.format.is_codes()) {
+      if (tile.layout.format == kKvF16) {
         put_half_weights(memory_, weights);
         return add_half_values(memory_, tile, correction, out_);
       }
@@ -220,7 +245,7 @@ class WarpAttention {
     for (int32_t product = 0; product < kProducts; ++product) {
       zeros_[product] += codes.zeros[product];
     }
-    switch (tile.layout->format.value_bits) {
+    switch (tile.layout.format.value_bits) {
       case 8:
         return add_code_values<8>(memory_, tile, codes, correction, out_);
       case 4:

@@ -117,13 +117,13 @@ class ScoreWarp {
     const Queries<kProducts> queries =
         load_queries(memory_, block.pairs, args_.pages.head_dim, args_.scale * kLog2E, query);
     if (in_pages > 0) {
-      const Tile tile{&args_.pages.layouts[is_left_ ? span_.tiers.high : span_.tiers.low], 0,
+      const Tile tile{args_.pages.layouts[is_left_ ? span_.tiers.high : span_.tiers.low], 0,
                       in_pages < kKvGroup ? in_pages : kKvGroup, false};
       weigh(block, tokens, tile, queries, query);
       finish(block, 0, tile.end);
     }
     if (reads_group) {
-      const Tile tile{&args_.pages.residual_layout, 0,
+      const Tile tile{args_.pages.residual_layout, 0,
                       position(block, block.pairs - 1) % kKvGroup + 1, true};
       weigh(block, tokens, tile, queries, query);
       finish(block, of_group - first_, tile.end);
@@ -153,7 +153,7 @@ class ScoreWarp {
             args_.log_sums.data[batch_row(block, pair) * args_.log_sums.stride + head(block, pair)];
         TESSERA_UNROLL
         for (int32_t i = 0; i < 8; ++i) {
-          const int32_t token = token_of_score(tile.layout->format.is_codes(), i);
+          const int32_t token = token_of_score(tile.layout.format.is_codes(), i);
           const float a = token < seen ? attention_of(scores[product][i], log_sum) : 0.0f;
           received_of_pair(pair)[token] =
               token < seen ? contribution(block, pair, position_of(block, tile, token), a, even)

@@ -142,6 +142,29 @@ TESSERA_DEVICE Words load_words(const void* from) {
   const uint4 words = *static_cast<const uint4*>(from);
   return {{words.x, words.y, words.z, words.w}};
 }
+// The address space is named, so that pointers from shared memory need no generic load. Not
+// volatile, so that the compiler moves loads up.
+TESSERA_DEVICE Words load_global(const void* from) {
+  Words words;
+  asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(words.at[0]), "=r"(words.at[1]), "=r"(words.at[2]), "=r"(words.at[3])
+      : "l"(__cvta_generic_to_global(from)));
+  return words;
+}
+TESSERA_DEVICE WordPair load_global_pair(const void* from) {
+  WordPair words;
+  asm("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+      : "=r"(words.at[0]), "=r"(words.at[1])
+      : "l"(__cvta_generic_to_global(from)));
+  return words;
+}
+TESSERA_DEVICE uint32_t load_global_word(const void* from) {
+  uint32_t word;
+  asm("ld.global.nc.L1::no_allocate.u32 %0, [%1];"
+      : "=r"(word)
+      : "l"(__cvta_generic_to_global(from)));
+  return word;
+}
 TESSERA_DEVICE void store_words(void* to, const Words& words) {
   *static_cast<uint4*>(to) = make_uint4(words.at[0], words.at[1], words.at[2], words.at[3]);
 }

@@ -23,6 +23,9 @@
 //   subtract_owner(address)             subtracts 1; returns: the previous value
 //   check(condition)                    stops the kernel; fails only by a bug of this program
 //   load_words, store_words             16 bytes at once
+//   load_global, load_global_pair, load_global_word
+//                                       16 (8, 4) bytes of global memory that nothing writes while
+//                                       the kernel runs; read once, so not kept in L1
 //   exp2, exp, log, sqrt, max, min, abs
 //   fma                                 rounded once
 //   round                               to nearest even
@@ -65,6 +68,9 @@ struct LaunchShape {
 
 struct alignas(16) Words {
   uint32_t at[4];
+};
+struct alignas(8) WordPair {
+  uint32_t at[2];
 };
 
 }  // namespace tessera::simt

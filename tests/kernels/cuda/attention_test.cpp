@@ -174,6 +174,29 @@ TEST_P(CudaAttention, HasTheSameBitsForAnyChunks) {
   }
 }
 
+// Decode of rows of one format has a kernel of its own at head dimensions 64 and 128. Prompts have
+// the kernel for all formats.
+TEST_P(CudaAttention, HasTheSameBitsInTheKernelOfItsFormat) {
+  for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V2}) {
+    for (const int32_t head_dim : {64, 128}) {
+      SCOPED_TRACE(testing::Message() << name_of(format) << " head_dim " << head_dim);
+      AttentionShape shape = uniform(format);
+      shape.head_dim = head_dim;
+      shape.kv_heads = 1;
+      shape.gqa_ratio = 4;
+      shape.page_tokens = 32;
+      shape.context = 640;  // ten tiles: two splits
+      shape.history_high = 597;
+      const AttentionSequences sequences(shape, {70}, 24);
+      const Attended whole = sequences.run(GetParam(), sequences.all_at_once());
+      expect_same_bits(
+          whole,
+          sequences.run(GetParam(),
+                        {{{0, 3}}, {{0, 1}}, {{0, 59}}, {{0, 1}}, {{0, 1}}, {{0, 4}}, {{0, 1}}}));
+    }
+  }
+}
+
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CudaAttention);
 INSTANTIATE_TEST_SUITE_P(Cuda, CudaAttention, testing::ValuesIn(devices_of_this_machine()),
                          [](const auto& instance) { return instance.param.name; });

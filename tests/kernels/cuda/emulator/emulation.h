@@ -183,6 +183,20 @@ inline Words load_words(const void* from) {
   std::memcpy(&words, from, sizeof(words));
   return words;
 }
+inline Words load_global(const void* from) {
+  return load_words(from);
+}
+inline WordPair load_global_pair(const void* from) {
+  TESSERA_CHECK(reinterpret_cast<uintptr_t>(from) % sizeof(WordPair) == 0, "an unaligned load");
+  WordPair words;
+  std::memcpy(&words, from, sizeof(words));
+  return words;
+}
+inline uint32_t load_global_word(const void* from) {
+  uint32_t word;
+  std::memcpy(&word, from, sizeof(word));
+  return word;
+}
 inline void store_words(void* to, const Words& words) {
   TESSERA_CHECK(reinterpret_cast<uintptr_t>(to) % sizeof(Words) == 0, "an unaligned store");
   std::memcpy(to, &words, sizeof(words));

@@ -78,17 +78,21 @@ def loads_in_flight(instructions):
 
 
 def tile_instructions(instructions):
-    """Returns: instructions of the smallest loop with a product of the tensor cores, which is the
-    loop over tiles where everything inside is unrolled; 0: no loop has one."""
-    loops = []
+    """Returns: instructions of the longest loop with products of the tensor cores and without a loop
+    that has some, which is the loop over tiles if everything inside is unrolled; 0: there is none."""
+    loops = set()
     for branch in instructions:
         target = re.search(r"0x([0-9a-f]+)", branch.operands)
         if branch.name.startswith("BRA") and target and int(target.group(1), 16) < branch.address:
-            body = [i for i in instructions
-                    if int(target.group(1), 16) <= i.address <= branch.address]
-            if any(i.name.startswith(TENSOR_CORE) for i in body):
-                loops.append(len(body))
-    return min(loops, default=0)
+            loops.add((int(target.group(1), 16), branch.address))
+
+    def count(loop, names=""):
+        return sum(loop[0] <= i.address <= loop[1] and i.name.startswith(names)
+                   for i in instructions)
+    loops = {loop for loop in loops if count(loop, TENSOR_CORE)}
+    inner = [loop for loop in loops if not any(
+        loop[0] <= other[0] and other[1] <= loop[1] for other in loops - {loop})]
+    return max(map(count, inner), default=0)
 
 
 def measure(instructions, registers, stack):

@@ -1,0 +1,32 @@
+#pragma once
+
+#include "kernels/kv/kv_page.h"
+
+namespace tessera::cuda {
+
+// Formats of the rows that a kernel serves. AnyRows serves all, and finds a tile's format when it
+// comes to it. Every other struct is for decode over an arena of one format, with its head
+// dimension a constant and without a sliding window: offsets, loops and masks are then constants of
+// the kernel. kBlocks: blocks a multiprocessor with one product: five with 96 registers a lane, or
+// four with 128 where a tile has more bytes in flight.
+struct AnyRows {
+  static constexpr bool kOneFormat = false;
+  static constexpr int kBlocks = 4;
+};
+struct F16Rows {
+  static constexpr bool kOneFormat = true;
+  static constexpr int kBlocks = 4;
+  static constexpr KvFormat kFormat = kKvF16;
+};
+struct K8V4Rows {
+  static constexpr bool kOneFormat = true;
+  static constexpr int kBlocks = 4;
+  static constexpr KvFormat kFormat = kKvK8V4;
+};
+struct K4V2Rows {
+  static constexpr bool kOneFormat = true;
+  static constexpr int kBlocks = 5;
+  static constexpr KvFormat kFormat = kKvK4V2;
+};
+
+}  // namespace tessera::cuda

@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""Predicts decode attention's share of an H200's copy bandwidth from the counts in bounds.txt.
+
+    decode_model.py [TOKENS [ROWS]]    tokens of a sequence (8192); sequences times KV heads (512)
+
+A model, not a measurement: no kernel has run on a GPU. A warp takes tiles of 64 tokens, head_dim
+128, GQA 4. Three times bound a tile; the prediction is the root of the sum of their squares, since
+they overlap imperfectly:
+
+    memory   the tile's bytes at the multiprocessor's share of the copy bandwidth
+    issue    its instructions at the schedulers' rate
+    latency  (Little's law) rounds of loads that wait for memory, and the instructions of one warp,
+             divided among the warps that a multiprocessor holds
+
+Waves: the warps of a launch fill the multiprocessors several times; the last time is a part, with
+fewer warps to hide latency.
+"""
+
+import math
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from machine_code import read_bounds
+
+# Assumptions, to be replaced by measurements (bench/gpu).
+MULTIPROCESSORS = 132
+BYTES_A_CLOCK = 18.6  # of a multiprocessor, at the rate of a copy
+INSTRUCTIONS_A_CLOCK = 4 * 0.8  # four schedulers, of whose slots a fifth is lost
+LATENCY = 800  # clocks of a load from memory under load
+CLOCKS_BETWEEN = 3  # two instructions of one warp
+SPLIT_TILES = 8  # kMinSplitTiles, for rows of up to 512 tiles
+REGISTERS = 65536
+WARPS_OF_BLOCK = 4
+
+
+@dataclass(frozen=True)
+class Kernel:
+    name: str
+    tile_bytes: int
+    instructions: float  # of a warp for a tile
+    loads: float         # of 16 bytes a lane in flight
+    warps: int           # of a multiprocessor
+
+
+# The one kernel for all formats, at commit 92340d5. Its paths cannot be separated by machine_code.py:
+# instructions and loads are counted by reading its machine code.
+BEFORE = [Kernel("f16", 32768, 2311, 3, 16), Kernel("k8v4", 12800, 1978, 1.5, 16),
+          Kernel("k4v2", 6656, 2012, 1, 16), Kernel("s70", 11776, 6000, 2, 16)]
+# Kernels of one format. The loop over tiles of f16 has loops inside: four iterations over the keys, and
+# two for each of four blocks of values. Their instructions are counted by reading.
+F16_TILE = 956 + 3 * 85 + 96 + 3 * 91
+NOW = {"f16": "attention_kernel<128,1,F16Rows>", "k8v4": "attention_kernel<128,1,K8V4Rows>",
+       "k4v2": "attention_kernel<128,1,K4V2Rows>"}
+
+
+def clocks_of_tile(kernel, warps):
+    memory = kernel.tile_bytes / BYTES_A_CLOCK
+    issue = kernel.instructions / INSTRUCTIONS_A_CLOCK
+    rounds = math.ceil(kernel.tile_bytes / 512 / kernel.loads)  # a warp's load brings 512 bytes
+    latency = (rounds * LATENCY + kernel.instructions * CLOCKS_BETWEEN) / warps
+    return math.hypot(memory, issue, latency)
+
+
+def share(kernel, items):
+    """Returns: predicted share of the copy bandwidth with `items` warps in the launch."""
+    waves, rest = divmod(items / MULTIPROCESSORS, kernel.warps)
+    clocks = waves * kernel.warps * clocks_of_tile(kernel, kernel.warps)
+    if rest:
+        clocks += rest * clocks_of_tile(kernel, rest)
+    return items / MULTIPROCESSORS * kernel.tile_bytes / BYTES_A_CLOCK / clocks
+
+
+def kernels_now():
+    bounds = {kernel: values for _, kernel, values in read_bounds(
+        (Path(__file__).resolve().parent / "bounds.txt").read_text())}
+    for before in BEFORE:
+        if counts := bounds.get(NOW.get(before.name)):
+            of_block = 32 * WARPS_OF_BLOCK * 8 * math.ceil(counts["registers"] / 8)
+            tile = F16_TILE if before.name == "f16" else counts["tile"]
+            yield Kernel(before.name, before.tile_bytes, tile, counts["loads"],
+                         REGISTERS // of_block * WARPS_OF_BLOCK)
+
+
+def table(kernels, items):
+    print("| format | bytes | instructions | loads in flight | warps | KB in flight | predicted % |")
+    print("|---|--:|--:|--:|--:|--:|--:|")
+    for k in kernels:
+        flying = min(k.loads * 512, k.tile_bytes) * k.warps / 1000
+        print(f"| {k.name} | {k.tile_bytes} | {k.instructions} | {k.loads} | {k.warps} "
+              f"| {flying:.0f} | {100 * share(k, items):.0f} |")
+
+
+def main():
+    tokens, rows = (list(map(int, sys.argv[1:])) + [8192, 512][len(sys.argv) - 1:])
+    items = rows * math.ceil(tokens / 64 / SPLIT_TILES)
+    print(f"{rows} rows of {tokens} tokens: {items} warps\n\nOne kernel for all formats:\n")
+    table(BEFORE, items)
+    print("\nKernels of one format:\n")
+    table(kernels_now(), items)
+
+
+if __name__ == "__main__":
+    main()
