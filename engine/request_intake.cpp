@@ -84,7 +84,9 @@ absl::Status RequestIntake::check(const EngineRequest& request) const {
         check_ids("stop_ids", request.stop_ids, vocab), check_ids("forced", request.forced, vocab),
         check_sampling(request.sampling, vocab),
         check_option({"kv_floor", kKvFloor}, request.kv_floor.value_or(1.0f)),
-        request.kv.has_value() ? kv_.check(request.kv->policy) : absl::OkStatus()}) {
+        request.kv.has_value() ? kv_.check(request.kv->policy) : absl::OkStatus(),
+        request.cache_accept.has_value() ? kv_.check_accepted(*request.cache_accept)
+                                         : absl::OkStatus()}) {
     if (!status.ok()) {
       return status;
     }

@@ -92,6 +92,10 @@ absl::Status KvCache::check(const KvPolicy& policy) const {
   return check_served(policy, model_, shape());
 }
 
+absl::Status KvCache::check_accepted(KvFormat format) const {
+  return check_format(format, "cache.accept", shape());
+}
+
 KvScoring KvCache::scoring(const KvSlot& slot) const {
   const SlotState& of = slots_.at(slot);
   KvScoring scoring = scoring_of(of.policy, of.prompt_tokens);

@@ -57,6 +57,9 @@ class KvCache {
   // Returns: OK if sequences of this cache may use `policy`.
   // Errors: InvalidArgument names the wrong field, or the feature that this cache does not serve.
   absl::Status check(const KvPolicy& policy) const;
+  // Returns: OK if a request may accept cached prefix blocks down to `format`.
+  // Errors: InvalidArgument names the formats that this cache keeps.
+  absl::Status check_accepted(KvFormat format) const;
 
   // Opens an empty slot for a sequence with a prompt of `prompt_tokens` tokens.
   // Requires: a free slot; check(policy) is OK.

@@ -236,18 +236,22 @@ absl::StatusOr<KvArenaShape> shape_of(const KvCacheOptions& options) {
   return shape;
 }
 
+absl::Status check_format(KvFormat format, std::string_view field, const KvArenaShape& shape) {
+  if (std::find(shape.formats.begin(), shape.formats.end(), format) != shape.formats.end()) {
+    return absl::OkStatus();
+  }
+  std::string served;
+  for (const KvFormat known : shape.formats) {
+    absl::StrAppend(&served, served.empty() ? "" : ", ", name_of(known));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": the format ", name_of(format), " is not served here, but ", served));
+}
+
 absl::Status check_served(const KvPolicy& policy, const KvModel& model, const KvArenaShape& shape) {
   TESSERA_RETURN_IF_ERROR(check_policy(policy, model));
-  for (const KvFormat format : {policy.high, policy.low}) {
-    if (std::find(shape.formats.begin(), shape.formats.end(), format) == shape.formats.end()) {
-      std::string served;
-      for (const KvFormat known : shape.formats) {
-        absl::StrAppend(&served, served.empty() ? "" : ", ", name_of(known));
-      }
-      return absl::InvalidArgumentError(absl::StrCat("KV policy: the format ", name_of(format),
-                                                     " is not served here, but ", served));
-    }
-  }
+  TESSERA_RETURN_IF_ERROR(check_format(policy.high, "KV policy", shape));
+  TESSERA_RETURN_IF_ERROR(check_format(policy.low, "KV policy", shape));
   if (policy.needs_token_scores() && !shape.token_scores) {
     return absl::InvalidArgumentError(
         absl::StrCat("KV policy: the rule ", std::string(name_of(policy.rule)),

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -62,6 +63,10 @@ absl::StatusOr<KvArenaShape> shape_of(const KvCacheOptions& options);
 // The same for a policy of one sequence, in a cache of that shape.
 // Errors: also InvalidArgument names the format, or the feature that this cache does not serve.
 absl::Status check_served(const KvPolicy& policy, const KvModel& model, const KvArenaShape& shape);
+
+// Returns: OK if pages of `format` exist in the arena.
+// Errors: InvalidArgument names `field`, the format and those that exist.
+absl::Status check_format(KvFormat format, std::string_view field, const KvArenaShape& shape);
 
 // Returns: pages of `page_tokens` tokens that a row keeps of a section, as a mean over rows; 0 if
 // the policy does not replay.

@@ -77,6 +77,9 @@ TEST(Engine, RefusesWhatCannotRunWithTheNumbers) {
   EngineRequest hot = request_of({3}, 1);
   hot.sampling.temperature = -1;
   EXPECT_THAT(refusal(hot), HasSubstr("temperature"));
+  EngineRequest coarse = request_of({3}, 1);
+  coarse.cache_accept = kKvS50K4V4;
+  EXPECT_THAT(refusal(coarse), HasSubstr("cache.accept: the format s50-k4v4 is not served here"));
   EXPECT_TRUE(fake.engine->idle());
 }
 

@@ -298,6 +298,13 @@ class Fields(unittest.TestCase):
                               "logprobs": 20}, "n")
         self.assertLess(taken, 64 * MIB * SLOWER)
 
+    def test_a_grade_that_is_not_cached_is_refused(self):
+        for accepted in "f16", "s50":
+            status, _, answer = self.server.ask("POST", "/v1/completions", {
+                "prompt": PROMPT, "max_tokens": 1, "cache": {"accept": accepted}})
+            self.assertEqual(status, 400, answer[:300])
+            self.assertIn("cache.accept", json.loads(answer)["error"]["message"])
+
     def test_salts_are_bounded(self):
         self.refused({"prompt": PROMPT, "max_tokens": 1, "cache_salt": "s" * 7_000_000}, "cache_salt")
 
