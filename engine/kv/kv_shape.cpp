@@ -244,8 +244,8 @@ absl::Status check_format(KvFormat format, std::string_view field, const KvArena
   for (const KvFormat known : shape.formats) {
     absl::StrAppend(&served, served.empty() ? "" : ", ", name_of(known));
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, ": the format ", name_of(format), " is not served here, but ", served));
+  return absl::InvalidArgumentError(absl::StrCat(
+      std::string(field), ": the format ", name_of(format), " is not served here, but ", served));
 }
 
 absl::Status check_served(const KvPolicy& policy, const KvModel& model, const KvArenaShape& shape) {
