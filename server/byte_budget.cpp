@@ -46,4 +46,16 @@ void ByteBudget::remove(std::size_t bytes) {
   used_ -= bytes;
 }
 
+absl::StatusOr<ByteBudget::Share> take_bytes(ByteBudget* budget, std::size_t bytes) {
+  if (budget == nullptr) {
+    return ByteBudget::Share();
+  }
+  std::optional<ByteBudget::Share> share = budget->take(bytes);
+  if (!share) {
+    return absl::UnavailableError(
+        "the bodies and answers of other requests fill this server's memory: try again later");
+  }
+  return *std::move(share);
+}
+
 }  // namespace tessera

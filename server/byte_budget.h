@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "absl/status/statusor.h"
+
 namespace tessera {
 
 // Bounded number of bytes that requests may hold at once: bodies that are read, and answers that
@@ -59,5 +61,9 @@ class ByteBudget {
   mutable std::mutex mutex_;
   std::size_t used_ = 0;  // guarded by mutex_
 };
+
+// Returns: a share of `bytes`; an empty one if `budget` is null.
+// Errors: Unavailable if fewer bytes are left.
+absl::StatusOr<ByteBudget::Share> take_bytes(ByteBudget* budget, std::size_t bytes);
 
 }  // namespace tessera

@@ -341,15 +341,7 @@ absl::StatusOr<ByteBudget::Share> Service::take_room(const GenerateRequest& requ
                     "ask for fewer choices, tokens or log probabilities",
                     bytes, parts.max_answer_bytes));
   }
-  if (parts.budget == nullptr) {
-    return ByteBudget::Share();
-  }
-  std::optional<ByteBudget::Share> room = parts.budget->take(static_cast<std::size_t>(bytes));
-  if (!room) {
-    return absl::UnavailableError(
-        "the bodies and answers of other requests fill this server's memory: try again later");
-  }
-  return *std::move(room);
+  return take_bytes(parts.budget, static_cast<std::size_t>(bytes));
 }
 
 absl::StatusOr<std::vector<int32_t>> Service::tokenize(const Prompt& prompt,

@@ -32,9 +32,8 @@ KvUsage KvAccounting::usage(const KvSlot& slot) const {
                 .f16_bytes = heads * tokens * 2 * arena_.shape().head_dim * 2,
                 .budget_share = budget_share(of.floor, of.tightenings),
                 .kept = {}};
-  if (!of.compressed &&
-      of.sections.compressed ==
-          0) {  // all rows hold the same tokens, so no copy from the backend is needed
+  // All rows then hold the same tokens, so no copy from the backend is needed.
+  if (!of.compressed && of.sections.compressed == 0) {
     usage.high = tokens - of.low_tokens;
     usage.low = of.low_tokens;
     usage.kept.assign(of.policy.is_lossy() ? static_cast<size_t>(heads) : 0, tokens);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/openai/error.h"
+#include "server/print_json.h"
 #include "server/unique_id.h"
 
 namespace tessera {
@@ -13,13 +14,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string dump_message(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 std::string message_event(const Json& json) {
   return fmt::format("event: {}\ndata: {}\n\n", json.at("type").get<std::string>(),
-                     dump_message(json));
+                     print_json(json));
 }
 
 // Anthropic's input tokens are those that were not cached.
@@ -73,7 +70,7 @@ class MessagesPrinter final : public AnswerPrinter {
     json["stop_reason"] = stop_reason(choice);
     json["stop_sequence"] = stop_sequence(choice);
     json["usage"] = message_usage(usage);
-    return dump_message(json);
+    return print_json(json);
   }
 
   std::string error(const absl::Status& status) override { return print_messages_error(status); }
@@ -186,14 +183,14 @@ std::unique_ptr<AnswerPrinter> make_messages_printer(const std::string& model) {
 }
 
 std::string print_messages_error(const absl::Status& status) {
-  return dump_message(
+  return print_json(
       {{"type", "error"},
        {"error",
         {{"type", type_name(http_status(status))}, {"message", std::string(status.message())}}}});
 }
 
 std::string print_token_count(size_t tokens) {
-  return dump_message({{"input_tokens", tokens}});
+  return print_json({{"input_tokens", tokens}});
 }
 
 }  // namespace tessera

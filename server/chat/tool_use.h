@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -22,6 +23,12 @@ struct ToolUse {
   Choice choice = Choice::automatic;
   std::string only{};    // with `required`: the tool that is called; empty: any
   bool parallel = true;  // an answer may have several calls
+
+  // Returns: true if one of the tools has this name.
+  bool has(const std::string& name) const {
+    return std::any_of(tools.begin(), tools.end(),
+                       [&](const Tool& tool) { return tool.name == name; });
+  }
 };
 
 }  // namespace tessera

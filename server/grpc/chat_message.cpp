@@ -1,6 +1,5 @@
 #include "server/grpc/chat_message.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -115,10 +114,9 @@ absl::Status read_choice(const v1::Chat& message, ToolUse& out) {
   if (out.choice == Choice::required && out.tools.empty()) {
     return bad("tool_choice", "requires a call, but there are no tools");
   }
-  const bool known =
-      out.only.empty() || std::any_of(out.tools.begin(), out.tools.end(),
-                                      [&](const Tool& tool) { return tool.name == out.only; });
-  return known ? absl::OkStatus() : bad("required_tool", "is not the name of one of the tools");
+  return out.only.empty() || out.has(out.only)
+             ? absl::OkStatus()
+             : bad("required_tool", "is not the name of one of the tools");
 }
 
 absl::Status read_tools(const v1::Chat& message, ChatCall& out) {

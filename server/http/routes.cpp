@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "server/http/replies.h"
 #include "server/http/route_table.h"
 #include "server/openai/error.h"
+#include "server/print_json.h"
 
 namespace tessera {
 
@@ -143,11 +143,7 @@ HttpReply preflight_reply(const HttpRequest& request) {
 }  // namespace
 
 Routes::Routes(RoutesOptions options)
-    : options_(std::move(options)),
-      responses_(options_.response_store),
-      started_(std::chrono::duration_cast<std::chrono::seconds>(
-                   std::chrono::system_clock::now().time_since_epoch())
-                   .count()) {}
+    : options_(std::move(options)), responses_(options_.response_store), started_(unix_seconds()) {}
 
 void Routes::attach(Service& service) {
   service_ = &service;

@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "server/print_json.h"
+
 namespace tessera {
 namespace {
 
@@ -67,7 +69,7 @@ std::string print_cache(const CacheReport& report) {
             {"ladder", std::move(ladder)},
             {"presets", report.presets},
             {"tree", tree_json(report.outline, report.salt_mark)}};
-  return body.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return print_json(body);
 }
 
 }  // namespace tessera

@@ -2,22 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <optional>
 #include <utility>
 
 #include "server/openai/error.h"
 #include "server/openai/response.h"
+#include "server/print_json.h"
 #include "server/unique_id.h"
 
 namespace tessera {
 namespace {
-
-int64_t unix_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 class CompletionPrinter final : public AnswerPrinter {
  public:

@@ -52,9 +52,7 @@ void read_tool_choice(BodyFields& fields, ToolUse& out) {
       return;
     }
     out.only = name.get<std::string>();
-    const bool known = std::any_of(out.tools.begin(), out.tools.end(),
-                                   [&](const Tool& tool) { return tool.name == out.only; });
-    if (!known) {
+    if (!out.has(out.only)) {
       fields.refuse("tool_choice", fmt::format("names {}, which is not in tools", excerpt(name)));
       return;
     }

@@ -10,6 +10,7 @@
 #include "server/openai/error.h"
 #include "server/openai/kv_cache.h"
 #include "server/openai/logprobs.h"
+#include "server/print_json.h"
 
 namespace tessera {
 
@@ -17,13 +18,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Text is valid UTF-8, except for single tokens, which may be parts of characters.
-std::string dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 std::string event(const Json& json) {
-  return "data: " + dump(json) + "\n\n";
+  return "data: " + print_json(json) + "\n\n";
 }
 
 Json usage_json(const Usage& usage) {
@@ -155,7 +151,7 @@ std::string print_completion(const CompletionHead& head, std::span<const ChoiceT
   if (head.prompt_logprobs && head.chat) {  // a chat has one prompt, so not per choice
     json["prompt_logprobs"] = prompt_logprobs_json(choices.front().prompt, *head.prompt_logprobs);
   }
-  return dump(json);
+  return print_json(json);
 }
 
 std::string print_event(const CompletionHead& head, const ChoiceText& part,
@@ -191,11 +187,11 @@ std::string print_error_event(const absl::Status& status) {
 }
 
 std::string print_model(const ModelCard& model) {
-  return dump(model_json(model));
+  return print_json(model_json(model));
 }
 
 std::string print_models(const ModelCard& model) {
-  return dump({{"object", "list"}, {"data", Json::array({model_json(model)})}});
+  return print_json({{"object", "list"}, {"data", Json::array({model_json(model)})}});
 }
 
 std::string print_tokens(std::span<const int32_t> tokens, int32_t context,
@@ -212,14 +208,14 @@ std::string print_tokens(std::span<const int32_t> tokens, int32_t context,
   reply += '[';
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     reply += i > 0 ? "," : "";
-    reply += dump(text_of(tokens[i]));
+    reply += print_json(text_of(tokens[i]));
   }
   reply += "]}";
   return reply;
 }
 
 std::string print_prompt(std::string_view text) {
-  const std::string printed = dump(text);
+  const std::string printed = print_json(text);
   std::string reply;
   reply.reserve(2 * printed.size() + 32);
   reply += R"({"prompt":)";

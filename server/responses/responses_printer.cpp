@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <utility>
 #include <vector>
 
 #include "server/http/token_queue.h"
 #include "server/openai/error.h"
 #include "server/openai/logprobs.h"
+#include "server/print_json.h"
 #include "server/unique_id.h"
 
 namespace tessera {
@@ -17,16 +17,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMaxTop = 20;
-
-std::string dump_response(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-int64_t seconds_now() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 Json response_usage(const Usage& usage) {
   return {{"input_tokens", usage.prompt_tokens},
@@ -90,8 +80,8 @@ class ResponsesPrinter final : public AnswerPrinter {
  public:
   explicit ResponsesPrinter(ResponseHead head)
       : head_(std::move(head)),
-        created_(seconds_now()),
-        held_bytes_(2 * dump_response(head_.repeated).size()) {}
+        created_(unix_seconds()),
+        held_bytes_(2 * print_json(head_.repeated).size()) {}
 
   std::string whole(std::span<const ChoiceText> choices, const Usage& usage) override {
     std::string unused;
@@ -224,7 +214,7 @@ class ResponsesPrinter final : public AnswerPrinter {
       response["incomplete_details"] = {{"reason", "max_output_tokens"}};
     }
     response["usage"] = response_usage(usage);
-    std::string body = dump_response(response);
+    std::string body = print_json(response);
     if (head_.store) {
       head_.store(answer(), body);
     }
@@ -257,7 +247,7 @@ class ResponsesPrinter final : public AnswerPrinter {
                  {"created_at", created_},
                  {"status", status},
                  {"background", false},
-                 {"completed_at", status == "completed" ? Json(seconds_now()) : Json(nullptr)},
+                 {"completed_at", status == "completed" ? Json(unix_seconds()) : Json(nullptr)},
                  {"error", nullptr},
                  {"incomplete_details", nullptr},
                  {"model", head_.model},
@@ -292,7 +282,7 @@ class ResponsesPrinter final : public AnswerPrinter {
   std::string event(std::string_view type, Json fields) {
     Json json = {{"type", type}, {"sequence_number", sequence_++}};
     json.update(fields);
-    return fmt::format("event: {}\ndata: {}\n\n", type, dump_response(json));
+    return fmt::format("event: {}\ndata: {}\n\n", type, print_json(json));
   }
 
   Json logprobs_of(const ChoiceText& part) const {
@@ -322,7 +312,7 @@ std::unique_ptr<AnswerPrinter> make_responses_printer(ResponseHead head) {
 }
 
 std::string print_deleted_response(const std::string& id) {
-  return dump_response({{"id", id}, {"object", "response"}, {"deleted", true}});
+  return print_json({{"id", id}, {"object", "response"}, {"deleted", true}});
 }
 
 }  // namespace tessera

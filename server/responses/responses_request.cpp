@@ -21,7 +21,6 @@ namespace {
 using nlohmann::json;
 using Ordered = nlohmann::ordered_json;
 
-constexpr size_t kMaxFunctions = 512;
 constexpr int32_t kMaxTopLogprobs = 20;  // as OpenAI
 
 // A function in the shape of chats, which templates expect.
@@ -36,8 +35,8 @@ void read_functions(BodyFields& fields, const Ordered& ordered, ToolUse& use, Co
   if (given == nullptr) {
     return;
   }
-  if (!given->is_array() || given->size() > kMaxFunctions) {
-    return fields.refuse("tools", fmt::format("must be a list of at most {} tools", kMaxFunctions));
+  if (!given->is_array() || given->size() > kMaxTools) {
+    return fields.refuse("tools", fmt::format("must be a list of at most {} tools", kMaxTools));
   }
   size_t i = 0;
   for (const Ordered& tool : ordered.at("tools")) {
@@ -66,8 +65,7 @@ void read_function_choice(BodyFields& fields, ToolUse& use) {
   if (given->is_object() && given->value("type", json()) == "function") {
     const json name = given->value("name", json());
     use.only = name.is_string() ? name.get<std::string>() : "";
-    if (use.only.empty() || std::none_of(use.tools.begin(), use.tools.end(),
-                                         [&](const Tool& tool) { return tool.name == use.only; })) {
+    if (!use.has(use.only)) {
       fields.refuse("tool_choice.name", "is not the name of one of tools");
     }
   } else if (*given != "required") {

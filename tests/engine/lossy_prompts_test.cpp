@@ -10,6 +10,7 @@
 #include "engine/batching_engine.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "models/random_checkpoint.h"
+#include "tests/engine/batching_engine_of.h"
 #include "tests/engine/kv_memory.h"
 #include "tests/engine/recording_sink.h"
 #include "tests/engine/small_model.h"
@@ -60,16 +61,7 @@ class LossyPrompts : public testing::Test {
                               .context = kContext};
       options.kv_bytes = kv_memory(kv, context_row_pages(kv) * 3 / 2);
     }
-    auto model = Transformer::load(directory_.path(),
-                                   {.weights = WeightFormat::f32,
-                                    .limits = {128, options.max_sequences, kContext},
-                                    .max_logits_rows = 5},
-                                   backend, threads_.stream());
-    EXPECT_TRUE(model.ok()) << model.status();
-    auto made = Engine::create(options, std::move(model).value(), backend, threads_.stream());
-    EXPECT_TRUE(made.ok()) << made.status();
-    return std::unique_ptr<BatchingEngine>(
-        static_cast<BatchingEngine*>(std::move(made).value().release()));
+    return batching_engine_of(directory_.path(), options, 128, backend, threads_.stream());
   }
 
   static EngineRequest request_of(std::vector<int32_t> prompt, int32_t max_tokens = 3) {

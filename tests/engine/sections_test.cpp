@@ -12,6 +12,7 @@
 #include "engine/batching_engine.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "models/random_checkpoint.h"
+#include "tests/engine/batching_engine_of.h"
 #include "tests/engine/kv_memory.h"
 #include "tests/engine/recording_sink.h"
 #include "tests/engine/small_model.h"
@@ -55,16 +56,7 @@ class Sections : public testing::Test {
     options.max_queue = 100;
     options.prefix_cache = cache;
     options.kv_bytes = row_pages == 0 ? 0 : kv_memory(kv_options(preset), row_pages);
-    auto model = Transformer::load(directory_.path(),
-                                   {.weights = WeightFormat::f32,
-                                    .limits = {96, options.max_sequences, kSectionContext},
-                                    .max_logits_rows = 5},
-                                   backend, threads_.stream());
-    EXPECT_TRUE(model.ok()) << model.status();
-    auto made = Engine::create(options, std::move(model).value(), backend, threads_.stream());
-    EXPECT_TRUE(made.ok()) << made.status();
-    return std::unique_ptr<BatchingEngine>(
-        static_cast<BatchingEngine*>(std::move(made).value().release()));
+    return batching_engine_of(directory_.path(), options, 96, backend, threads_.stream());
   }
 
   static std::shared_ptr<RecordingSink> submit(Engine& engine, std::vector<int32_t> prompt,

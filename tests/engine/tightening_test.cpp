@@ -11,6 +11,7 @@
 #include "engine/kv/kv_tightening.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "models/random_checkpoint.h"
+#include "tests/engine/batching_engine_of.h"
 #include "tests/engine/kv_memory.h"
 #include "tests/engine/recording_sink.h"
 #include "tests/engine/small_model.h"
@@ -59,16 +60,7 @@ class Tightening : public testing::Test {
                             .context = kTightContext};
     options.kv_bytes =
         row_pages == 0 ? 0 : kv_memory(kv, std::max(row_pages, context_row_pages(kv) + 1));
-    auto model = Transformer::load(directory_.path(),
-                                   {.weights = WeightFormat::f32,
-                                    .limits = {128, kSlots, kTightContext},
-                                    .max_logits_rows = 5},
-                                   backend, threads_.stream());
-    EXPECT_TRUE(model.ok()) << model.status();
-    auto made = Engine::create(options, std::move(model).value(), backend, threads_.stream());
-    EXPECT_TRUE(made.ok()) << made.status();
-    return std::unique_ptr<BatchingEngine>(
-        static_cast<BatchingEngine*>(std::move(made).value().release()));
+    return batching_engine_of(directory_.path(), options, 128, backend, threads_.stream());
   }
 
   static EngineRequest request_of(int32_t prompt, int32_t max_tokens, uint64_t seed,

@@ -28,16 +28,9 @@ const std::string& owner_of(const EndpointContext& context) {
   return context.caller->turn_name();
 }
 
-absl::StatusOr<ByteBudget::Share> take_bytes(const Service& service, std::size_t bytes) {
-  if (service.budget() == nullptr) {
-    return ByteBudget::Share();
-  }
-  std::optional<ByteBudget::Share> share = service.budget()->take(bytes);
-  if (!share) {
-    return absl::UnavailableError(
-        "the bodies and answers of other requests fill this server's memory: try again later");
-  }
-  return *std::move(share);
+// `id`: as the client sent it.
+std::string no_such_response(std::string_view id) {
+  return fmt::format("there is no stored response '{}' (any more)", id.substr(0, kMaxRequestId));
 }
 
 // Puts the messages of the stored response, without its instructions, before the input.
@@ -48,9 +41,7 @@ absl::Status continue_response(const EndpointContext& context, const ResponsesRe
   }
   const auto stored = context.responses.find(owner_of(context), request.previous);
   if (stored == nullptr) {
-    return invalid_field("previous_response_id",
-                         fmt::format("there is no stored response '{}' (any more)",
-                                     request.previous.substr(0, kMaxRequestId)),
+    return invalid_field("previous_response_id", no_such_response(request.previous),
                          "previous_response_not_found");
   }
   messages.insert(messages.begin(), stored->messages.begin(), stored->messages.end());
@@ -109,9 +100,10 @@ absl::StatusOr<HttpResult> respond(const EndpointContext& context) {
   Conversation& conversation = std::get<Conversation>(completion.prompts.front());
   TESSERA_RETURN_IF_ERROR(continue_response(context, request, conversation.messages));
   // Held by the answer until it is sent: the messages, and the fields that it repeats.
-  TESSERA_ASSIGN_OR_RETURN(ByteBudget::Share share,
-                           take_bytes(context.service, 2 * message_bytes(conversation.messages) +
-                                                           4 * context.request.body.size()));
+  TESSERA_ASSIGN_OR_RETURN(
+      ByteBudget::Share share,
+      take_bytes(context.service.budget(),
+                 2 * message_bytes(conversation.messages) + 4 * context.request.body.size()));
   ResponseHead head{.id = "resp_" + unique_letters(32),
                     .model = context.service.model_name(),
                     .repeated = std::move(request.repeated)};
@@ -141,11 +133,6 @@ absl::StatusOr<HttpResult> respond(const EndpointContext& context) {
   return HttpResult(std::move(answer));
 }
 
-absl::Status no_response(std::string_view id) {
-  return absl::NotFoundError(
-      fmt::format("there is no stored response '{}' (any more)", id.substr(0, kMaxRequestId)));
-}
-
 // A stored body, which counts among the answers until the client has it.
 class StoredAnswer final : public HttpAnswer {
  public:
@@ -164,10 +151,10 @@ class StoredAnswer final : public HttpAnswer {
 absl::StatusOr<HttpResult> fetch(const EndpointContext& context) {
   auto stored = context.responses.find(owner_of(context), std::string(context.rest));
   if (stored == nullptr) {
-    return no_response(context.rest);
+    return absl::NotFoundError(no_such_response(context.rest));
   }
   TESSERA_ASSIGN_OR_RETURN(ByteBudget::Share share,
-                           take_bytes(context.service, 2 * stored->body.size()));
+                           take_bytes(context.service.budget(), 2 * stored->body.size()));
   return HttpResult(std::make_unique<StoredAnswer>(std::move(stored), std::move(share)));
 }
 
@@ -183,7 +170,7 @@ HttpResult answer_stored_response(const EndpointContext& context) {
 
 HttpResult answer_delete_response(const EndpointContext& context) {
   if (!context.responses.erase(owner_of(context), std::string(context.rest))) {
-    return error_reply(no_response(context.rest));
+    return error_reply(absl::NotFoundError(no_such_response(context.rest)));
   }
   return json_reply(print_deleted_response(std::string(context.rest)));
 }
