@@ -193,8 +193,8 @@ class Planner {
            (keeps_slot(static_cast<size_t>(other)) || plan_.counts[static_cast<size_t>(other)] > 0);
   }
 
-  // Returns: true if the free slots are held for tenants that are behind that of `i`. Nothing is held
-  // while nothing runs, so a step is not empty.
+  // Returns: true if the free slots are held for tenants that are behind that of `i`. Nothing is
+  // held while nothing runs, so a step is not empty.
   bool leaves_slot(size_t i) const {
     return slots_left_ <= candidates_[i].slots_held && candidates_[i].slots_held > 0 &&
            !plan_.running_tenants.empty();

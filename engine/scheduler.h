@@ -15,8 +15,8 @@ namespace tessera {
 struct Candidate {
   int32_t tenant = 0;
   int32_t share = 1;
-  int64_t clock = 0;     // of the tenant, in virtual time, see TenantClock
-  // Slots that it leaves free while another sequence runs: they are held for tenants that are behind.
+  int64_t clock = 0;  // of the tenant, in virtual time, see TenantClock
+  // Slots that it leaves free while others run: they are held for tenants that are behind.
   int32_t slots_held = 0;
   int64_t start = 0;     // place of the sequence, in virtual time
   int64_t order = 0;     // order within the tenant, see order_of

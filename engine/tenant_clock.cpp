@@ -121,8 +121,7 @@ void TenantClock::note_tenants() {
     first = last;
   }
   std::erase_if(tenants_, [this](const Tenant& tenant) {
-    return !tenant.inside && tenant.held == 0 &&
-           tenant.time <= reference_ - credit_ / tenant.share;
+    return !tenant.inside && tenant.held == 0 && tenant.time <= reference_ - credit_ / tenant.share;
   });
 }
 
@@ -141,8 +140,8 @@ int32_t TenantClock::slots_held_from(const Tenant& tenant) const {
   return static_cast<int32_t>(slots);
 }
 
-// Moves the places of each tenant behind the clocks of the tenants that wait and are behind it. Tells
-// the slots that it leaves free for others.
+// Moves the places of each tenant behind the clocks of the tenants that wait and are behind it.
+// Tells the slots that it leaves free for others.
 void TenantClock::yield_places() {
   const Tenant* own = nullptr;
   int32_t slots_held = 0;

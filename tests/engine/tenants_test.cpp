@@ -186,7 +186,7 @@ TEST(Tenants, ThatArriveOneAfterAnotherDoNotStarveOneThatWaits) {
   EXPECT_GT(load.served(0), load.computed() / 21 / 2);
 }
 
-// Time of a step on a machine whose weights cost as much to read as `weights` tokens cost to compute.
+// Time of a step on a machine whose weights cost as much to read as `weights` tokens to compute.
 int64_t cost_of_step(const StepPlan& plan, int64_t weights = 16) {
   int64_t tokens = weights;
   for (const StepPlan::Run& run : plan.runs) {
