@@ -230,6 +230,9 @@ void BatchingEngine::publish() {
     if (running != nullptr && sequence->ended()) {
       const KvUsage usage = kv_->accounting().usage(running->slot);
       admission_.insert_stored(*sequence, running->slot, true, inputs_.now);
+      if (sequence->complete()) {
+        tenants_.finish(*sequence);
+      }
       released_slots_.push_back(sequence->finish(usage));
     }
   }

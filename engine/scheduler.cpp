@@ -68,7 +68,7 @@ class Planner {
     for (const int32_t waiting : plan_.waiting) {
       const auto i = static_cast<size_t>(waiting);
       // A step does not admit sequences behind one that it preempts, so none overtakes that one.
-      if (i > best_preempted_ || waits_for_prefix(i) || tenant_room(i) == 0) {
+      if (i > best_preempted_ || waits_for_prefix(i) || leaves_slot(i) || tenant_room(i) == 0) {
         continue;
       }
       if (waits_for_sibling(i) || !make_room_to_admit(i)) {
@@ -191,6 +191,13 @@ class Planner {
     const int32_t other = candidates_[i].waits_for;
     return other >= 0 &&
            (keeps_slot(static_cast<size_t>(other)) || plan_.counts[static_cast<size_t>(other)] > 0);
+  }
+
+  // Returns: true if the free slots are held for tenants that are behind that of `i`. Nothing is
+  // held while nothing runs, so a step is not empty.
+  bool leaves_slot(size_t i) const {
+    return slots_left_ <= candidates_[i].slots_held && candidates_[i].slots_held > 0 &&
+           !plan_.running_tenants.empty();
   }
 
   bool keeps_slot(size_t i) const { return candidates_[i].running && plan_.evicted[i] == 0; }

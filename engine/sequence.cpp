@@ -99,6 +99,7 @@ Candidate Sequence::candidate() const {
   return {.tenant = tenant_.id,
           .share = tenant_.share,
           .clock = clock_,
+          .slots_held = slots_held_,
           .start = start_,
           .order = order_,
           .priority = priority_,

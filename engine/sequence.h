@@ -121,7 +121,11 @@ class Sequence {
   int64_t start() const { return start_; }
   void set_start(int64_t start) { start_ = start; }
   int64_t clock() const { return clock_; }  // of its tenant, before the step
-  void set_clock(int64_t clock) { clock_ = clock; }
+  // slots_held: slots that it leaves free for tenants that are behind its own.
+  void set_clock(int64_t clock, int32_t slots_held) {
+    clock_ = clock;
+    slots_held_ = slots_held;
+  }
   // Tokens of its latest match with the prefix cache.
   int32_t matched() const { return matched_; }
   void set_matched(int32_t tokens) { matched_ = tokens; }
@@ -211,6 +215,7 @@ class Sequence {
   std::optional<int64_t> place_;
   int64_t start_ = 0;
   int64_t clock_ = 0;
+  int32_t slots_held_ = 0;
   int32_t matched_ = 0;
   size_t prompt_tokens_;
   int32_t shareable_;

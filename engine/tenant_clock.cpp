@@ -27,6 +27,11 @@ bool before(const std::unique_ptr<Sequence>& a, const std::unique_ptr<Sequence>&
   return a->start() != b->start() ? a->start() < b->start() : before_within_tenant(*a, *b);
 }
 
+// Returns: slots that are held if these steps of slots are left.
+int64_t slots_of(int64_t held) {
+  return (held + TenantClock::kMaxHeldSteps - 1) / TenantClock::kMaxHeldSteps;
+}
+
 // Prompt tokens that a waiting sequence must compute, by its latest match.
 int64_t expected_tokens(const Sequence& sequence, bool follows) {
   const int64_t prompt = std::ssize(sequence.prompt());
@@ -38,7 +43,7 @@ int64_t expected_tokens(const Sequence& sequence, bool follows) {
 TenantClock::TenantClock(const Limits& limits, int32_t max_inside)
     : credit_(limits.credit * kVirtualToken), lead_(limits.lead * kVirtualToken) {
   const auto inside = static_cast<size_t>(max_inside);
-  tenants_.reserve(2 * inside);
+  tenants_.reserve(3 * inside);
   by_tenant_.reserve(inside);
   places_.reserve(inside);
 }
@@ -116,7 +121,7 @@ void TenantClock::note_tenants() {
     first = last;
   }
   std::erase_if(tenants_, [this](const Tenant& tenant) {
-    return !tenant.inside && tenant.time <= reference_ - credit_ / tenant.share;
+    return !tenant.inside && tenant.held == 0 && tenant.time <= reference_ - credit_ / tenant.share;
   });
 }
 
@@ -124,13 +129,27 @@ void TenantClock::move_forward(Tenant& tenant) const {
   tenant.time = std::max(tenant.time, reference_ - credit_ / tenant.share);
 }
 
+// Returns: slots that the tenant leaves free for others that are behind it.
+int32_t TenantClock::slots_held_from(const Tenant& tenant) const {
+  int64_t slots = 0;
+  for (const Tenant& other : tenants_) {
+    if (other.held > 0 && tenant.time - other.time >= lead_ / other.share) {
+      slots += slots_of(other.held);
+    }
+  }
+  return static_cast<int32_t>(slots);
+}
+
 // Moves the places of each tenant behind the clocks of the tenants that wait and are behind it.
+// Tells the slots that it leaves free for others.
 void TenantClock::yield_places() {
   const Tenant* own = nullptr;
+  int32_t slots_held = 0;
   int64_t earliest = 0;  // place that the tenant may keep
   for (Sequence* sequence : by_tenant_) {
     if (own == nullptr || own->id != sequence->tenant().id) {
       own = &tenant_of(*sequence);
+      slots_held = slots_held_from(*own);
       earliest = std::numeric_limits<int64_t>::min();
       for (const Tenant& other : tenants_) {
         if (other.waits && own->time - other.time >= lead_ / other.share) {
@@ -138,10 +157,13 @@ void TenantClock::yield_places() {
         }
       }
     }
-    sequence->set_clock(own->time);
+    sequence->set_clock(own->time, slots_held);
     if (sequence->place().has_value()) {
       sequence->set_place(std::max(*sequence->place(), earliest));
     }
+  }
+  for (Tenant& tenant : tenants_) {
+    tenant.held -= slots_of(tenant.held);
   }
 }
 
@@ -181,11 +203,17 @@ void TenantClock::admit(Sequence& sequence, int32_t stored) {
   sequence.set_place(tenant.time);
   const int64_t computed = std::ssize(sequence.prompt()) - stored;
   tenant.time += cost_of(std::max<int64_t>(1, computed), tenant.share);
+  tenant.held -= std::min(tenant.held, kMaxHeldSteps);
 }
 
 void TenantClock::charge_token(const Sequence& sequence) {
   Tenant& tenant = tenant_of(sequence);
   tenant.time += cost_of(1, tenant.share);
+}
+
+void TenantClock::finish(const Sequence& sequence) {
+  const int64_t steps = std::ssize(sequence.generated()) / kTokensOfHeldStep;
+  tenant_of(sequence).held += std::min(steps, kMaxHeldSteps);
 }
 
 int64_t TenantClock::time_of(int32_t tenant) const {

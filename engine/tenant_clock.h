@@ -32,11 +32,21 @@ inline constexpr int64_t kVirtualToken = int64_t{1} << 16;
 // A tenant that waits while another is ahead of it by more than the lead goes first: the other's
 // places move behind its clock. So it may preempt them (Scheduler), for slots and for pages.
 //
+// A client that receives the end of its answer sends the next request a moment later. If a tenant
+// that is ahead took the slot meanwhile, it would be preempted at once, and what it had computed of
+// its prompt would be lost. So the slot is *held* for the tenant whose request ended, for some
+// steps: anticipation, as in disk scheduling (Iyer and Druschel, "Anticipatory scheduling", SOSP
+// 2001). An answer of n tokens holds its slot for n / kTokensOfHeldStep steps, at most
+// kMaxHeldSteps. So a tenant that does not return wastes at most that part of its slots' steps.
+//
 // No starvation: places never move back, except that a tenant's own better priorities take them.
 // Another tenant gets before a given place only while its clock is behind by the lead, and each
 // token advances that clock, which never moves back either.
 class TenantClock {
  public:
+  static constexpr int64_t kTokensOfHeldStep = 16;
+  static constexpr int64_t kMaxHeldSteps = 8;  // of one slot
+
   // credit, lead: see above; in tokens of the tenant that has them. max_inside: maximum number of
   // unfinished sequences.
   struct Limits {
@@ -53,6 +63,8 @@ class TenantClock {
   void admit(Sequence& sequence, int32_t stored);
   // A token was generated for the sequence.
   void charge_token(const Sequence& sequence);
+  // A running sequence is complete, and returns its slot.
+  void finish(const Sequence& sequence);
 
   // Returns: the virtual time of a tenant with unfinished sequences; for tests.
   int64_t time_of(int32_t tenant) const;
@@ -63,6 +75,7 @@ class TenantClock {
     int32_t share = 1;  // that of its newest request
     RequestId newest = 0;
     int64_t time = 0;
+    int64_t held = 0;         // steps of slots that are held for it, in all
     bool backlogged = false;  // sequences wait for their first admission
     bool waits = false;       // sequences wait, also preempted ones
     bool inside = false;      // has unfinished sequences
@@ -72,12 +85,13 @@ class TenantClock {
   void note_tenants();
   void move_forward(Tenant& tenant) const;
   void yield_places();
+  int32_t slots_held_from(const Tenant& tenant) const;
   void fill_places(std::span<Sequence* const> sequences);
 
   const int64_t credit_;         // in virtual time at share 1
   const int64_t lead_;           // the same
   int64_t reference_ = 0;        // clock of the served tenants; never moves back
-  std::vector<Tenant> tenants_;  // by id: inside, or ahead of the reference
+  std::vector<Tenant> tenants_;  // by id: inside, ahead of the reference, or with a slot held
   std::vector<Sequence*> by_tenant_;
   std::vector<int64_t> places_;  // of one tenant
 };

@@ -27,7 +27,7 @@ int byte_at(const std::byte* bytes, int i) {
 // fifth bit of value i.
 void unpack_nibbles(const std::byte* nibbles, uint32_t high, uint8_t* codes) {
   for (int i = 0; i < kSmall / 2; ++i) {
-    const int both = byte_at(nibbles, i);
+    const auto both = static_cast<uint32_t>(nibbles[i]);
     codes[i] = static_cast<uint8_t>((both & 0xf) | (high >> i & 1) << 4);
     codes[i + 16] = static_cast<uint8_t>(both >> 4 | (high >> (i + 16) & 1) << 4);
   }

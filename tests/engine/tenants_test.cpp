@@ -186,9 +186,9 @@ TEST(Tenants, ThatArriveOneAfterAnotherDoNotStarveOneThatWaits) {
   EXPECT_GT(load.served(0), load.computed() / 21 / 2);
 }
 
-// Time of a step on a machine whose weights cost as much to read as 16 tokens cost to compute.
-int64_t cost_of_step(const StepPlan& plan) {
-  int64_t tokens = 16;
+// Time of a step on a machine whose weights cost as much to read as `weights` tokens to compute.
+int64_t cost_of_step(const StepPlan& plan, int64_t weights = 16) {
+  int64_t tokens = weights;
   for (const StepPlan::Run& run : plan.runs) {
     tokens += run.count;
   }
@@ -270,14 +270,17 @@ TEST(Tenants, AtAHundredTimesTheirShareCostAnotherAtMostATenthOfItsLatency) {
 struct Mix {
   const char* name;
   int32_t own_prompt, own_answer, other_prompt, other_answer, own_requests;
+  int32_t pause = 1;  // most steps until a client sends its next request
+  int32_t step_tokens = 64;
+  int64_t weights = 16;  // see cost_of_step()
 };
 
-// A client with one request at a time, which sends the next one when a step has passed without it.
+// A client with one request at a time, which sends the next one after a pause.
 struct Client {
   std::shared_ptr<RecordingSink> sink;
   double at = 0;
   bool first = false;
-  bool pauses = false;
+  int32_t pause = 0;  // steps until it sends
 };
 
 // Mean latencies of the first tenant's requests while the other has `others` at a time.
@@ -286,12 +289,14 @@ Latency latency_of(const Mix& mix, size_t others) {
   constexpr int kCounted = 60;
   EngineOptions options = options_of(8);
   options.max_queue = 2048;
+  options.max_step_tokens = mix.step_tokens;
   FakeEngine fake(options);
+  std::mt19937_64 random(11);
   std::vector<Client> own(static_cast<size_t>(mix.own_requests));
   std::vector<Client> other(others);
   const auto send = [&](std::vector<Client>& clients, const EngineRequest& request, double now) {
     for (Client& client : clients) {
-      if (client.sink == nullptr && !std::exchange(client.pauses, false)) {
+      if (client.sink == nullptr && client.pause-- == 0) {
         client = {};
         client.sink = fake.submit(request);
         client.at = now;
@@ -304,7 +309,8 @@ Latency latency_of(const Mix& mix, size_t others) {
   while (ended < kEarly + kCounted) {
     send(own, request_of_tenant(2, 1, mix.own_prompt, mix.own_answer), now);
     send(other, request_of_tenant(1, 1, mix.other_prompt, mix.other_answer), now);
-    now += fake.engine->step() ? static_cast<double>(cost_of_step(fake.engine->last_plan())) : 1;
+    const bool ran = fake.engine->step();
+    now += ran ? static_cast<double>(cost_of_step(fake.engine->last_plan(), mix.weights)) : 1;
     for (Client& client : own) {
       if (client.sink != nullptr && !client.first && !client.sink->tokens().empty()) {
         client.first = true;
@@ -313,14 +319,14 @@ Latency latency_of(const Mix& mix, size_t others) {
       if (client.sink != nullptr && client.sink->finish().has_value()) {
         total.to_end += ended < kEarly ? 0 : (now - client.at) / kCounted;
         client = {};
-        client.pauses = true;
+        client.pause = std::uniform_int_distribution<>(1, mix.pause)(random);
         ++ended;
       }
     }
     for (Client& client : other) {
       if (client.sink != nullptr && client.sink->finish().has_value()) {
         client = {};
-        client.pauses = true;
+        client.pause = std::uniform_int_distribution<>(1, mix.pause)(random);
       }
     }
   }
@@ -333,7 +339,8 @@ TEST(Tenants, WithAHundredTimesTheRequestsOfItsSlotsCostAnotherAtMostATenth) {
   for (const Mix& mix :
        {Mix{"the same requests", 40, 20, 40, 20, 4}, Mix{"beside long prompts", 40, 20, 200, 5, 4},
         Mix{"long answers", 10, 100, 40, 20, 4},
-        Mix{"one answer beside long prompts", 10, 100, 200, 5, 1}}) {
+        Mix{"one answer beside long prompts", 10, 100, 200, 5, 1},
+        Mix{"prompts in one step", 108, 100, 108, 100, 4, 3, 512, 0}}) {
     const Latency share = latency_of(mix, 4);
     const Latency flood = latency_of(mix, 400);
     std::printf("%-32s %11.0f %11.0f %14.0f %11.0f\n", mix.name, share.to_first_token,

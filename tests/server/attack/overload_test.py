@@ -133,17 +133,28 @@ class Tenants(unittest.TestCase):
         return latency
 
 
+def p99(values):
+    return statistics.quantiles(values, n=100, method="inclusive")[98]
+
+
 class Watch:
-    """Asks for health over HTTP and gRPC, and reads the memory in use, until it is left."""
+    """Asks for health over HTTP and gRPC, and reads the memory in use, until it is left.
+
+    Notes also how late it woke up itself: on a busy machine that is a part of what it measures.
+    """
 
     def __init__(self, server):
         self.server = server
-        self.http, self.grpc, self.resident = [], [], []
+        self.http, self.grpc, self.late, self.resident = [], [], [], []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
     def _run(self):
-        while not self._stop.wait(0.1):
+        while True:
+            begin = time.monotonic()
+            if self._stop.wait(0.1):
+                return
+            self.late.append(time.monotonic() - begin - 0.1)
             self.http.append(self.server.health())
             begin = time.monotonic()
             assert self.server.grpc_serves()
@@ -180,14 +191,15 @@ class Overload(unittest.TestCase):
 
     def check(self, server, reports, watches, memory):
         print(f"\ncapacity: {memory['limit']:.1f} requests/s")
-        print("load   ok  refused  TTFT p50    TTFT p99  /health p99, most     gRPC p99, most")
+        print("load   ok  refused  TTFT p50    TTFT p99  /health p99, most     gRPC p99, most  "
+              "watch late p99, most")
         for times, report, watch in zip((1, 10), reports, watches):
             requests = report["requests"]
-            health = [f"{1e3 * statistics.quantiles(times_, n=100, method='inclusive')[98]:6.1f} {1e3 * max(times_):6.1f} ms"
-                      for times_ in (watch.http, watch.grpc)]
+            health = [f"{1e3 * p99(times_):6.1f} {1e3 * max(times_):6.1f} ms"
+                      for times_ in (watch.http, watch.grpc, watch.late)]
             print(f"{times:3}x {requests['ok']:5} {requests['errors'].get('rejected', 0):8} "
                   f"{milliseconds(report, 'ttft', 'p50'):6.0f} ms {milliseconds(report, 'ttft', 'p99'):8.0f} ms"
-                  f"  {health[0]}  {health[1]}", flush=True)
+                  f"  {'  '.join(health)}", flush=True)
         most, after = max(watches[1].resident), server.resident()
         print(f"resident: {memory['before'] / MIB:.0f} MiB before, {most / MIB:.0f} at most, "
               f"{after / MIB:.0f} afterwards; told for requests: {memory['told'] / MIB:.0f} MiB")
@@ -202,8 +214,8 @@ class Overload(unittest.TestCase):
         self.assertLess(most, memory["before"] + memory["told"])
         self.assertLess(after, 1.05 * memory["before"])
         for watch in watches:
-            self.assertLess(statistics.median(watch.http), 0.05)
-            self.assertLess(statistics.median(watch.grpc), 0.05)
+            self.assertLess(p99(watch.http), 0.05)
+            self.assertLess(p99(watch.grpc), 0.05)
 
 
 if __name__ == "__main__":
