@@ -46,13 +46,15 @@ class Sections : public testing::Test {
 
   // row_pages: of each (layer, KV head); 0: enough for all.
   std::unique_ptr<BatchingEngine> engine(bool cache = true, int64_t row_pages = 0,
-                                         const KvPreset& preset = short_sections(kSection)) {
+                                         const KvPreset& preset = short_sections(kSection),
+                                         std::vector<KvPreset> also = {}) {
     const Backend& backend = cpu_backend(isas_of_this_machine().back());
     EngineOptions options;
     options.max_step_tokens = 96;  // not a divisor of a section
     options.max_sequences = 4;
     options.context = kSectionContext;
     options.kv = preset;
+    options.kv_also = std::move(also);
     options.max_queue = 100;
     options.prefix_cache = cache;
     options.kv_bytes = row_pages == 0 ? 0 : kv_memory(kv_options(preset), row_pages);
@@ -144,6 +146,27 @@ TEST_F(Sections, HaveHeadsThatKeepDifferentNumbersOfPages) {
   for (const int32_t tokens : kept) {
     EXPECT_EQ((tokens - 900 % kSection) % kKvGroup, 0) << "whole pages";
   }
+}
+
+// Without another policy that needs scores, a slot has scores of one section, whatever the context.
+TEST_F(Sections, NeedScoresOfOneSectionAlone) {
+  const KvPreset preset = short_sections(kSection);
+  KvPreset of_all_tokens{"all", preset.policy};
+  of_all_tokens.policy.scorer = KvScorer::sum;
+  const auto alone = this->engine();
+  const auto among_all = this->engine(true, 0, preset, {of_all_tokens});
+  const KvArenaShape& shape = alone->kv().shape();
+  EXPECT_EQ(shape.slot_token_score_bytes(),
+            kSectionRows * (kSection + 1) * int64_t{sizeof(KvTokenScore)});
+  EXPECT_EQ(among_all->kv().shape().slot_token_score_bytes(),
+            kSectionRows * (kSectionContext + 1) * int64_t{sizeof(KvTokenScore)});
+  ASSERT_EQ(among_all->kv().shape().layout(0).capacity, shape.layout(0).capacity);
+  const std::vector<int32_t> prompt = random_tokens(900);
+  std::vector<int32_t> answer;
+  std::vector<int32_t> expected;
+  const Finish finish = ask(*alone, prompt, 300, &answer);
+  EXPECT_EQ(finish.kv.usage.kept, ask(*among_all, prompt, 300, &expected).kv.usage.kept);
+  EXPECT_EQ(answer, expected);
 }
 
 TEST_F(Sections, OfADocumentAreStoredOnceForAllItsQuestions) {
@@ -277,6 +300,10 @@ TEST(SectionPolicies, OfARequestAreThoseOfAPreset) {
                                   cpu_backend(CpuIsa::scalar), threads.stream());
   KvPolicy policy = short_sections(kSection).policy;
   EXPECT_TRUE((*kv)->check(policy).ok());
+  KvPolicy of_all_tokens = policy;
+  of_all_tokens.scorer = KvScorer::sum;
+  EXPECT_THAT(std::string((*kv)->check(of_all_tokens).message()),
+              testing::HasSubstr("needs scores beside the pages"));
   policy.keep_share = 1;
   EXPECT_THAT(std::string((*kv)->check(policy).message()),
               testing::HasSubstr("must be those of a preset"));

@@ -178,6 +178,36 @@ TEST_P(KvScore, WeightsOfLongRowsAreThoseOfTheirTiles) {
   EXPECT_EQ(ScoredSequence(shape, 7).run(device(), {2200, 62}), with);
 }
 
+// A replay scores its section alone, to the bits that the section has where all tokens have scores.
+TEST_P(KvScore, OfASectionAreThoseThatItsTokensHaveAmongAll) {
+  uint32_t seed = 500;
+  const std::vector<std::vector<int32_t>> cuts{{1216, 130}, {1000, 216, 1, 63, 1, 1, 64}, {1216, 1, 129}};
+  for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V4R, kKvS50}) {
+    if (!serves(device(), format)) {
+      continue;
+    }
+    ScoreShape shape{.policy = scored(KvScorer::replay, 0, true, format)};
+    shape.prompt = 1216;
+    shape.tokens = 1346;
+    shape.section = 128;
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const auto all = ScoredSequence(shape, seed).run(device(), {1216, 130});
+    shape.section_alone = true;
+    for (const std::vector<int32_t>& chunks : cuts) {
+      const auto alone = ScoredSequence(shape, seed).run(device(), chunks);
+      for (size_t head = 0; head < all.size(); ++head) {
+        for (int32_t t = 0; t < shape.prompt; ++t) {
+          const bool in_section = t >= shape.prompt - shape.section;
+          ASSERT_EQ(alone[head][static_cast<size_t>(t)],
+                    in_section ? all[head][static_cast<size_t>(t)] : -1.0f)
+              << "head " << head << " token " << t;
+        }
+      }
+    }
+    ++seed;
+  }
+}
+
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(KvScore);
 INSTANTIATE_TEST_SUITE_P(Device, KvScore, testing::ValuesIn(devices_of_this_machine()),
                          [](const auto& device) { return device.param.name; });
