@@ -21,7 +21,7 @@ struct WorldShape {
   int32_t kv_heads = 2;
   int32_t slots = 3;
   int32_t context = 400;
-  int32_t page_tokens = 16;  // of the least dense format
+  int32_t page_tokens = 16;    // of the least dense format
   int32_t section_scores = 0;  // KvPagesView::section_scores: append() then writes no token scores
   int threads = 1;
 };

@@ -181,7 +181,8 @@ TEST_P(KvScore, WeightsOfLongRowsAreThoseOfTheirTiles) {
 // A replay scores its section alone, to the bits that the section has where all tokens have scores.
 TEST_P(KvScore, OfASectionAreThoseThatItsTokensHaveAmongAll) {
   uint32_t seed = 500;
-  const std::vector<std::vector<int32_t>> cuts{{1216, 130}, {1000, 216, 1, 63, 1, 1, 64}, {1216, 1, 129}};
+  const std::vector<std::vector<int32_t>> cuts{
+      {1216, 130}, {1000, 216, 1, 63, 1, 1, 64}, {1216, 1, 129}};
   for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V4R, kKvS50}) {
     if (!serves(device(), format)) {
       continue;
