@@ -242,7 +242,7 @@ struct KvPagesView {
   // closing the group moves no entries. One entry more than the longest sequence has tokens,
   // because a token that is being demoted takes two.
   int32_t row_token_scores = 0;
-  // Not 0: every policy with token scores replays, and a row has scores of a section alone, while it
+  // Not 0: every policy with token scores replays. A row has scores of one section alone, while it
   // is replayed: at most this number of tokens. Entry i then belongs to token i of the section. One
   // entry more holds the place of the section's first token: see section_first.
   int32_t section_scores = 0;

@@ -179,22 +179,24 @@ TEST_P(KvScore, WeightsOfLongRowsAreThoseOfTheirTiles) {
 }
 
 // A replay scores its section alone, to the bits that the section has where all tokens have scores.
+// The vector kernels begin within a row, at a split of attention; the plain loops are slower.
 TEST_P(KvScore, OfASectionAreThoseThatItsTokensHaveAmongAll) {
   uint32_t seed = 500;
-  const std::vector<std::vector<int32_t>> cuts{
-      {1216, 130}, {1000, 216, 1, 63, 1, 1, 64}, {1216, 1, 129}};
-  for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V4R, kKvS50}) {
+  for (const KvFormat format : {kKvK8V4, kKvK4V4R, kKvS50}) {
     if (!serves(device(), format)) {
       continue;
     }
     ScoreShape shape{.policy = scored(KvScorer::replay, 0, true, format)};
-    shape.prompt = 1216;
-    shape.tokens = 1346;
+    shape.prompt = device().backend == &cpu_backend(CpuIsa::scalar) ? 192 : 1216;
+    shape.tokens = shape.prompt + 130;
     shape.section = 128;
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    const auto all = ScoredSequence(shape, seed).run(device(), {1216, 130});
+    const auto all = ScoredSequence(shape, seed).run(device(), {shape.prompt, 130});
     shape.section_alone = true;
-    for (const std::vector<int32_t>& chunks : cuts) {
+    for (const std::vector<int32_t>& replay :
+         std::vector<std::vector<int32_t>>{{130}, {1, 63, 1, 1, 64}, {1, 129}}) {
+      std::vector<int32_t> chunks{shape.prompt};
+      chunks.insert(chunks.end(), replay.begin(), replay.end());
       const auto alone = ScoredSequence(shape, seed).run(device(), chunks);
       for (size_t head = 0; head < all.size(); ++head) {
         for (int32_t t = 0; t < shape.prompt; ++t) {

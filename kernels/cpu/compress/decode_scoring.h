@@ -22,8 +22,8 @@ class DecodeScoring {
     TESSERA_CHECK(tokens.tiles() * tile_floats() <= std::ssize(left), "kv_score: too few weights");
   }
 
-  // Handles part `part` of `parts` of the row's tiles. A section's scores begin with its first query,
-  // so one part handles all of them.
+  // Handles part `part` of `parts` of the row's tiles. One part handles all scores of a section,
+  // which begin with its first query.
   void run(int64_t part, int64_t parts) {
     const int64_t tiles = tokens_.tiles();
     if (scores_.by_section()) {
