@@ -149,7 +149,7 @@ class CompressedArenas : public TwoArenas {
                                   .evaluated = evaluated_,
                                   .forgotten = forgotten,
                                   .section = shape_.section_scores,
-                                  .pool_scores = evaluated_ == 0}};
+                                  .pool_scores = evaluated_ == 0 && shape_.section_scores == 0}};
     std::vector<KvCompressed> results;
     both([&](const Backend& backend, KvArena& arena, Stream stream) {
       std::vector<std::byte> scratch(
