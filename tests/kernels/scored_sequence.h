@@ -409,4 +409,25 @@ inline void expect_same_bits_by_products(const Device& device, ScoreShape shape,
   EXPECT_EQ(ScoredSequence(shape, seed).run(device, chunks), left);
 }
 
+// Checks that tokens of the section have the same scores bit for bit if they alone have scores, in
+// any chunks.
+// Requires: shape.section > 0; a chunk ends with the prompt in each of `cuts`.
+inline void expect_scores_of_the_section_alone(const Device& device, ScoreShape shape,
+                                               uint32_t seed,
+                                               const std::vector<std::vector<int32_t>>& cuts) {
+  const auto all = ScoredSequence(shape, seed).run(device, cuts[0]);
+  shape.section_alone = true;
+  for (const std::vector<int32_t>& chunks : cuts) {
+    const auto alone = ScoredSequence(shape, seed).run(device, chunks);
+    for (size_t head = 0; head < all.size(); ++head) {
+      for (int32_t t = 0; t < shape.prompt; ++t) {
+        const bool in_section = t >= shape.prompt - shape.section;
+        ASSERT_EQ(alone[head][static_cast<size_t>(t)],
+                  in_section ? all[head][static_cast<size_t>(t)] : -1.0f)
+            << "head " << head << " token " << t;
+      }
+    }
+  }
+}
+
 }  // namespace tessera
