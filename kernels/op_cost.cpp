@@ -182,8 +182,7 @@ OpCost op_cost(const KvSnapshotArgs& args) {
   for (int64_t row = args.snapshot.slot * slot_rows; row < (args.snapshot.slot + 1) * slot_rows;
        ++row) {
     const KvRow& counts = pages.rows[row];
-    const int64_t token_scores =
-        pages.token_scores == nullptr ? 0 : counts.high + counts.low + open;
+    const int64_t token_scores = pages.scores_all_tokens() ? counts.high + counts.low + open : 0;
     bytes += int64_t{sizeof(KvRow)} + counts.high * kv_token_bytes(pages.layouts[tiers.high]) +
              counts.low * kv_token_bytes(pages.layouts[tiers.low]) +
              open * kv_token_bytes(pages.residual_layout) +
@@ -205,7 +204,7 @@ OpCost op_cost(const KvShareArgs& args) {
 OpCost op_cost(const KvAttachArgs& args) {
   const KvPagesView& pages = args.pool.pages;
   const int64_t prefix_block_token_scores =
-      pages.token_scores == nullptr ? 0 : args.pool.prefix_block_tokens;
+      pages.scores_all_tokens() ? args.pool.prefix_block_tokens : 0;
   int64_t shared = 0;
   int64_t token_scores = 0;
   for (const KvAttachment& attachment : args.attachments) {
@@ -361,6 +360,24 @@ OpCost score_cost(const KvScoreArgs& args, size_t sequence, int32_t head, int32_
   return cost;
 }
 
+// The same with KvScoring::section: every query sees the whole section, in pages.
+OpCost section_cost(const KvScoreArgs& args, size_t sequence, int32_t begin, int32_t end) {
+  const KvPagesView& pages = args.pages;
+  const SequenceSpan& span = args.sequences[sequence];
+  const int64_t section = args.scorings[sequence].section;
+  const int64_t heads = args.query_heads / pages.kv_heads;
+  const int64_t entries = section * int64_t{sizeof(KvTokenScore)};
+  OpCost cost{.read_bytes = entries, .written_bytes = entries};
+  if (leaves_attention_weights(args, sequence)) {
+    cost.read_bytes += section * heads * kFloat;
+    return cost;
+  }
+  cost.read_bytes += (end - begin) * heads * pages.head_dim * kFloat +
+                     section * kv_key_bytes(pages.layouts[span.tiers.high]);
+  cost.flops = 2 * (end - begin) * section * heads * pages.head_dim;
+  return cost;
+}
+
 // Counts the queries of the newest closed group and the open one.
 OpCost query_sum_cost(const KvScoreArgs& args, const SequenceSpan& span) {
   const int64_t end = span.context + span.count;
@@ -388,7 +405,8 @@ OpCost op_cost(const KvScoreArgs& args) {
     if (!scoring.token_scores) {
       continue;
     }
-    sum.written_bytes += span.count * pages.kv_heads * int64_t{sizeof(KvTokenScore)};
+    sum.written_bytes +=
+        scoring.section > 0 ? 0 : span.count * pages.kv_heads * int64_t{sizeof(KvTokenScore)};
     if (scoring.query_sums) {
       const OpCost cost = query_sum_cost(args, span);
       sum.read_bytes += cost.read_bytes;
@@ -402,7 +420,8 @@ OpCost op_cost(const KvScoreArgs& args) {
     }
     sum.read_bytes += (end - begin) * int64_t{args.query_heads} * kFloat;
     for (int32_t head = 0; head < pages.kv_heads; ++head) {
-      const OpCost cost = score_cost(args, i, head, begin, end);
+      const OpCost cost = scoring.section > 0 ? section_cost(args, i, begin, end)
+                                              : score_cost(args, i, head, begin, end);
       sum.read_bytes += cost.read_bytes;
       sum.written_bytes += cost.written_bytes;
       sum.flops += cost.flops;
@@ -418,9 +437,12 @@ OpCost op_cost(const KvCompressArgs& args) {
     const KvCompression& sequence = args.sequences[i];
     const KvCompressed& result = args.results[i];
     int64_t token_scores = result.dropped + heads_of(pages) * (sequence.tokens % kKvGroup);
-    for (int64_t row = 0; row < heads_of(pages); ++row) {
+    for (int64_t row = 0; sequence.section == 0 && row < heads_of(pages); ++row) {
       const KvRow& left = pages.rows[sequence.slot * heads_of(pages) + row];
       token_scores += left.high + left.low;
+    }
+    if (sequence.section > 0) {
+      token_scores = heads_of(pages) * sequence.section;
     }
     const int64_t freed = std::max<int64_t>(0, result.pages_freed);
     const int64_t counts = heads_of(pages) * int64_t{sizeof(KvRow)};

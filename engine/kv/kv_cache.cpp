@@ -103,6 +103,10 @@ KvScoring KvCache::scoring(const KvSlot& slot) const {
     const int32_t never = std::numeric_limits<int32_t>::max();
     scoring.begin = of.sections.compresses_next() ? of.sections.next_end() : never;
     scoring.end = never;
+    if (shape().section_scores > 0) {
+      scoring.section = of.policy.section;
+      scoring.token_scores = of.replayed() > 0;
+    }
   }
   return scoring;
 }

@@ -34,7 +34,8 @@ KvCompression section_compression(int32_t index, const SlotState& slot, const Kv
           .policy = policy,
           .tokens = sections.next_end(),
           .prompt_tokens = slot.prompt_tokens,
-          .forgotten = sections.tokens};
+          .forgotten = sections.tokens,
+          .section = shape.section_scores > 0 ? sections.tokens : 0};
 }
 
 void finish_section(SlotState& slot, const KvCompressed& result) {

@@ -83,6 +83,8 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
                      .kv_heads = options.kv_heads,
                      .context = options.context};
   std::vector<KvFormatUse> uses;
+  bool all_replay = true;
+  int32_t section = 0;  // the longest one
   for (const KvPolicy& policy : policies_of(options)) {
     for (const KvFormat format : {policy.high, policy.low}) {
       const auto place = static_cast<size_t>(
@@ -93,9 +95,12 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
       }
       uses[place].whole_groups = uses[place].whole_groups && !policy.is_private();
     }
+    all_replay = all_replay && !policy.is_private();
+    section = policy.replays() ? std::max(section, policy.section) : section;
     shape.token_scores = shape.token_scores || policy.needs_token_scores();
     shape.query_sums = shape.query_sums || policy.prunes_keys();
   }
+  shape.section_scores = all_replay ? section : 0;
   for (const KvFormat format : options.ladder) {
     if (std::find(shape.formats.begin(), shape.formats.end(), format) == shape.formats.end()) {
       shape.formats.push_back(format);
@@ -252,18 +257,21 @@ absl::Status check_served(const KvPolicy& policy, const KvModel& model, const Kv
   TESSERA_RETURN_IF_ERROR(check_policy(policy, model));
   TESSERA_RETURN_IF_ERROR(check_format(policy.high, "KV policy", shape));
   TESSERA_RETURN_IF_ERROR(check_format(policy.low, "KV policy", shape));
-  if (policy.needs_token_scores() && !shape.token_scores) {
+  const bool scores_all_tokens = shape.token_scores && shape.section_scores == 0;
+  if (policy.is_private() && !scores_all_tokens) {
     return absl::InvalidArgumentError(
-        absl::StrCat("KV policy: the rule ", std::string(name_of(policy.rule)),
+        absl::StrCat("KV policy: the rule ", std::string(name_of(policy.rule)), " with the scorer ",
+                     std::string(name_of(policy.scorer)),
                      " needs scores beside the pages, which this server does not keep: no preset "
-                     "with such a rule was named at its start"));
+                     "of that kind was named at its start"));
   }
   if (policy.replays()) {
     const uint8_t tier = tiers_of(policy, shape).high;
     const KvSectionBlock block{tier, section_pages(policy, shape.layout(tier).capacity)};
     const bool same_section =
         shape.prefix_block_tokens == 0 || shape.prefix_block_tokens == policy.section;
-    if (!same_section || policy.section % shape.layout(tier).capacity != 0 ||
+    const bool scored = shape.section_scores == 0 || policy.section <= shape.section_scores;
+    if (!same_section || !scored || policy.section % shape.layout(tier).capacity != 0 ||
         std::find(shape.section_blocks.begin(), shape.section_blocks.end(), block) ==
             shape.section_blocks.end()) {
       return absl::InvalidArgumentError(

@@ -226,6 +226,7 @@ KvPagesView KvArena::view() const {
   view.residual_layout = shape_.residual_layout();
   view.token_scores = token_scores_;
   view.row_token_scores = shape_.row_token_scores();
+  view.section_scores = shape_.section_scores;
   view.query_sums = query_sums_;
   view.layers = shape_.layers;
   view.kv_heads = shape_.kv_heads;

@@ -31,9 +31,10 @@ struct KvArenaShape {
   int32_t slots = 0;  // sequences that hold pages at the same time
   int32_t layers = 0;
   int32_t kv_heads = 0;
-  int32_t context = 0;        // tokens of the longest sequence
-  bool token_scores = false;  // a policy needs a score and a position for each token
-  bool query_sums = false;    // a policy may prune keys by the sums of queries
+  int32_t context = 0;         // tokens of the longest sequence
+  bool token_scores = false;   // a policy needs a score and a position for each token
+  int32_t section_scores = 0;  // see KvPagesView
+  bool query_sums = false;     // a policy may prune keys by the sums of queries
   // Tokens of a prefix block (kernels/kv/kv_pool.h), and the tiers of its possible formats. A block
   // is a whole number of groups, and of pages in each of these formats. 0: no prefix blocks.
   int32_t prefix_block_tokens = 0;
@@ -54,8 +55,10 @@ struct KvArenaShape {
   // Returns: table entries of one row: pages of the longest sequence in the least dense format.
   // With several formats one more, because both ends of a row may have a partly filled page.
   int32_t row_pages() const;
-  // One more than the tokens of the longest sequence: see KvPagesView.
-  int32_t row_token_scores() const { return token_scores ? context + 1 : 0; }
+  // One more than the tokens of the longest sequence, or of a section: see KvPagesView.
+  int32_t row_token_scores() const {
+    return token_scores ? (section_scores > 0 ? section_scores : context) + 1 : 0;
+  }
   // Pages of a prefix block in each row, in its densest and in its least dense format.
   int32_t min_prefix_block_pages() const;
   int32_t max_prefix_block_pages() const;

@@ -17,6 +17,9 @@ struct KvScoring {
   int32_t begin = 0;  // queries at positions [begin, end) are scored
   int32_t end = 0;
   int32_t prompt_tokens = 0;
+  // Not 0: only the last `section` tokens before position `begin` have scores, those of the section
+  // that is replayed. Their scores are 0 before the query at `begin` (KvPagesView::section_scores).
+  int32_t section = 0;
   // True if the policy's key score needs KvPagesView::query_sums.
   bool query_sums = false;
 
@@ -45,6 +48,9 @@ struct KvCompression {
   // Closed tokens behind `tokens`, at the end of each row, that are removed first: those of a
   // replay.
   int32_t forgotten = 0;
+  // Not 0: only the last `section` tokens of each row are evaluated, and only they have scores
+  // (KvPagesView::section_scores).
+  int32_t section = 0;
   // True in the first call only: the prompt's scores are complete and are pooled (score_pool).
   bool pool_scores = false;
   // Returns: `evaluated` for the next call: the position at which the recent groups begin.

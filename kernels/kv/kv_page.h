@@ -242,6 +242,10 @@ struct KvPagesView {
   // closing the group moves no entries. One entry more than the longest sequence has tokens,
   // because a token that is being demoted takes two.
   int32_t row_token_scores = 0;
+  // Not 0: every policy with token scores replays. A row has scores of one section alone, while it
+  // is replayed: at most this number of tokens. Entry i then belongs to token i of the section. One
+  // entry more holds the place of the section's first token: see section_first.
+  int32_t section_scores = 0;
   // [slots, layers, kv_heads, 2, head_dim]; null: no policy needs them. Entry g % 2 belongs to
   // group g (by position). It is the sum of |q| over the group's queries and the query heads of the
   // row's KV head.
@@ -260,6 +264,15 @@ struct KvPagesView {
   }
   constexpr KvTokenScore* token_score_row(int64_t row) const {
     return token_scores + row * row_token_scores;
+  }
+  // Returns: true if every stored token has a score, from its first step on.
+  constexpr bool scores_all_tokens() const {
+    return token_scores != nullptr && section_scores == 0;
+  }
+  // Returns: place in the high tier of the first token of the section that was compressed last.
+  // Requires: section_scores > 0.
+  constexpr int32_t& section_first(int64_t row) const {
+    return token_score_row(row)[section_scores].position;
   }
   constexpr float* query_sum(int64_t row, int32_t group) const {
     return query_sums + (2 * row + group % 2) * head_dim;

@@ -98,6 +98,9 @@ struct KvShare {
 constexpr int32_t first_page_of_section(const KvPagesView& pages, const KvShare& share, int64_t row,
                                         int32_t high) {
   const int32_t capacity = pages.layouts[share.tier].capacity;
+  if (pages.section_scores > 0) {
+    return pages.section_first(row) / capacity;
+  }
   const KvTokenScore* token_scores = pages.token_score_row(row);
   int32_t page = high / capacity;
   while (page > 0 && token_scores[(page - 1) * capacity].position >= share.first) {
@@ -151,7 +154,7 @@ constexpr int64_t kv_query_sum_bytes(const KvPagesView& pages) {
 constexpr int64_t kv_snapshot_bytes(const KvPagesView& pages, int64_t slot_pages, int32_t tokens) {
   const int64_t rows = int64_t{pages.layers} * pages.kv_heads;
   const int64_t token_scores =
-      pages.token_scores == nullptr ? 0 : tokens * int64_t{sizeof(KvTokenScore)};
+      pages.scores_all_tokens() ? tokens * int64_t{sizeof(KvTokenScore)} : 0;
   return slot_pages * pages.page_bytes +
          rows * (int64_t{sizeof(KvRow)} + pages.residual_layout.page_bytes +
                  kv_query_sum_bytes(pages) + token_scores);

@@ -15,8 +15,13 @@ inline void check_compression(const KvPool& pool, const KvCompression& sequence)
   const KvPagesView& pages = pool.pages;
   TESSERA_CHECK(sequence.slot >= 0 && sequence.slot < pool.slots, "kv_compress: no such slot");
   TESSERA_CHECK(sequence.policy.is_lossy(), "kv_compress: a policy that compresses nothing");
-  TESSERA_CHECK(pages.token_scores != nullptr && sequence.tokens < pages.row_token_scores,
+  TESSERA_CHECK(pages.token_scores != nullptr &&
+                    (sequence.section > 0) == (pages.section_scores > 0) &&
+                    (sequence.section > 0 ? sequence.section <= pages.section_scores
+                                          : sequence.tokens < pages.row_token_scores),
                 "kv_compress: too few token scores");
+  TESSERA_CHECK(sequence.section == 0 || (sequence.tokens % kKvGroup == 0 && !sequence.pool_scores),
+                "kv_compress: a section ends with a group, and its scores are not pooled");
   TESSERA_CHECK(sequence.policy.key_score == KvKeyScore::magnitude || pages.query_sums != nullptr,
                 "kv_compress: no sums of queries");
   TESSERA_CHECK(sequence.forgotten % kKvGroup == 0 &&
@@ -91,7 +96,9 @@ struct TokenRow {
     const int32_t* table = pages.table(row);
     const int32_t high_capacity = pages.layouts[sequence.tiers.high].capacity;
     const int32_t low_capacity = pages.layouts[sequence.tiers.low].capacity;
-    own_high = std::min(counts.high, shared_pages(pool, table, 1, counts.high, high_capacity));
+    own_high =
+        std::max(first_score,
+                 std::min(counts.high, shared_pages(pool, table, 1, counts.high, high_capacity)));
     own_low = std::min(
         counts.low, shared_pages(pool, table + pages.row_pages - 1, -1, counts.low, low_capacity));
   }
@@ -106,11 +113,12 @@ struct TokenRow {
         sinks(sequence.policy.sinks),
         evaluated(sequence.evaluated),
         recent_from(sequence.evaluated_after()),
-        own_high(high_from),
+        first_score(sequence.section > 0 ? counts.high - sequence.section : 0),
+        own_high(high_from > first_score ? high_from : first_score),
         own_low(low_from) {}
 
   constexpr const KvTokenScore& high_token_score(int32_t place) const {
-    return pages.token_score_row(row)[place];
+    return pages.token_score_row(row)[place - first_score];
   }
   constexpr const KvTokenScore& low_token_score(int32_t place) const {
     return pages.token_score_row(row)[pages.row_token_scores - 1 - place];
@@ -165,6 +173,7 @@ struct TokenRow {
   int32_t sinks;
   int32_t evaluated;    // positions below are old
   int32_t recent_from;  // positions from here on are recent
+  int32_t first_score;  // place of the first high token that has a score
   int32_t own_high;     // high tokens below this place never move or change
   int32_t own_low;
 

@@ -161,6 +161,10 @@ constexpr int64_t attention_weight_row_floats(int32_t context, int32_t gqa_ratio
 // with the log_sums that attention left. Each token score receives its queries one by one in order
 // of position. Scores therefore do not depend on the division of tokens into steps.
 //
+// With KvScoring::section, only the tokens of the section before the scored queries have scores.
+// They are 0 before the first of these queries, and steps before it have KvScoring::token_scores
+// false.
+//
 // If a policy's key score needs it, also adds |q| of the new tokens to KvPagesView::query_sums,
 // over the query heads of each KV head.
 struct KvScoreArgs {
@@ -182,6 +186,18 @@ template <class Args>  // AttentionArgs, KvScoreArgs
 constexpr bool has_attention_weight_rows(const Args& args, const SequenceSpan& sequence,
                                          int64_t i) {
   return sequence.count == 1 && (i + 1) * args.pages.kv_heads <= args.weights.rows;
+}
+
+// Returns: true if `pages` has entries for the scores of the step's tokens, or of the section.
+constexpr bool has_room_for_scores(const KvPagesView& pages, const SequenceSpan& sequence,
+                                   const KvScoring& scoring) {
+  if (!scoring.token_scores) {
+    return true;
+  }
+  return scoring.section > 0
+             ? scoring.section <= pages.section_scores && scoring.begin <= sequence.context
+             : pages.scores_all_tokens() &&
+                   sequence.context + sequence.count < pages.row_token_scores;
 }
 
 // Returns: true if attention leaves weights of sequence `i` for kv_score. The sequence has one new

@@ -46,13 +46,15 @@ class Sections : public testing::Test {
 
   // row_pages: of each (layer, KV head); 0: enough for all.
   std::unique_ptr<BatchingEngine> engine(bool cache = true, int64_t row_pages = 0,
-                                         const KvPreset& preset = short_sections(kSection)) {
+                                         const KvPreset& preset = short_sections(kSection),
+                                         std::vector<KvPreset> also = {}) {
     const Backend& backend = cpu_backend(isas_of_this_machine().back());
     EngineOptions options;
     options.max_step_tokens = 96;  // not a divisor of a section
     options.max_sequences = 4;
     options.context = kSectionContext;
     options.kv = preset;
+    options.kv_also = std::move(also);
     options.max_queue = 100;
     options.prefix_cache = cache;
     options.kv_bytes = row_pages == 0 ? 0 : kv_memory(kv_options(preset), row_pages);
@@ -144,6 +146,21 @@ TEST_F(Sections, HaveHeadsThatKeepDifferentNumbersOfPages) {
   for (const int32_t tokens : kept) {
     EXPECT_EQ((tokens - 900 % kSection) % kKvGroup, 0) << "whole pages";
   }
+}
+
+// Without another policy that needs scores, a slot has scores of one section, whatever the context.
+TEST_F(Sections, NeedScoresOfOneSectionAlone) {
+  const KvPreset preset = short_sections(kSection);
+  KvPreset of_all_tokens{"all", preset.policy};
+  of_all_tokens.policy.scorer = KvScorer::sum;
+  const auto score_bytes = [](const BatchingEngine& engine) {
+    return engine.kv().shape().slot_token_score_bytes();
+  };
+  constexpr int64_t kScore = sizeof(KvTokenScore);
+  EXPECT_EQ(score_bytes(*this->engine()), kSectionRows * (kSection + 1) * kScore);
+  const auto among_all = this->engine(true, 0, preset, {of_all_tokens});
+  EXPECT_EQ(score_bytes(*among_all), kSectionRows * (kSectionContext + 1) * kScore);
+  EXPECT_EQ(ask(*among_all, random_tokens(900), 1).kv.usage.dropped, 3 * kSection / 2);
 }
 
 TEST_F(Sections, OfADocumentAreStoredOnceForAllItsQuestions) {
@@ -277,6 +294,10 @@ TEST(SectionPolicies, OfARequestAreThoseOfAPreset) {
                                   cpu_backend(CpuIsa::scalar), threads.stream());
   KvPolicy policy = short_sections(kSection).policy;
   EXPECT_TRUE((*kv)->check(policy).ok());
+  KvPolicy of_all_tokens = policy;
+  of_all_tokens.scorer = KvScorer::sum;
+  EXPECT_THAT(std::string((*kv)->check(of_all_tokens).message()),
+              testing::HasSubstr("needs scores beside the pages"));
   policy.keep_share = 1;
   EXPECT_THAT(std::string((*kv)->check(policy).message()),
               testing::HasSubstr("must be those of a preset"));

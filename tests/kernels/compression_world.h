@@ -21,7 +21,8 @@ struct WorldShape {
   int32_t kv_heads = 2;
   int32_t slots = 3;
   int32_t context = 400;
-  int32_t page_tokens = 16;  // of the least dense format
+  int32_t page_tokens = 16;    // of the least dense format
+  int32_t section_scores = 0;  // KvPagesView::section_scores: append() then writes no token scores
   int threads = 1;
 };
 
@@ -42,6 +43,7 @@ class CompressionWorld {
                        .kv_heads = shape.kv_heads,
                        .context = shape.context,
                        .token_scores = true,
+                       .section_scores = shape.section_scores,
                        .query_sums = true};
     for (const KvFormat format : shape.formats) {
       arena.page_bytes =
@@ -62,6 +64,7 @@ class CompressionWorld {
     int32_t prompt = 0;
     int32_t evaluated = 0;
     int32_t forgotten = 0;  // last of `tokens`, those of a replay: KvCompression::forgotten
+    int32_t section = 0;    // KvCompression::section
   };
   Sequence& sequence(int32_t slot) { return sequences_[static_cast<size_t>(slot)]; }
   KvArena& arena() { return *arena_; }
@@ -97,9 +100,11 @@ class CompressionWorld {
     for (int32_t i = 0; i < rows(); ++i) {
       const KvRow counts = pages().rows[row(slot, i)];
       const int32_t first = counts.high + (at.tokens + count) % kKvGroup - count;
-      KvTokenScore* token_scores = pages().token_score_row(row(slot, i)) + first;
       for (int32_t t = 0; t < count; ++t) {
-        token_scores[t] = {new_score(at.policy.scorer, count - 1 - t), at.tokens + t};
+        const KvTokenScore token_score{new_score(at.policy.scorer, count - 1 - t), at.tokens + t};
+        if (shape_.section_scores == 0) {
+          pages().token_score_row(row(slot, i))[first + t] = token_score;
+        }
       }
     }
     at.tokens += count;
@@ -163,7 +168,8 @@ class CompressionWorld {
             .tokens = at.tokens - at.forgotten,
             .prompt_tokens = at.prompt,
             .evaluated = at.evaluated,
-            .forgotten = at.forgotten};
+            .forgotten = at.forgotten,
+            .section = at.section};
   }
   KvCompressed compress(int32_t slot) {
     const KvCompression one[] = {compression(slot)};

@@ -178,6 +178,22 @@ TEST_P(KvScore, WeightsOfLongRowsAreThoseOfTheirTiles) {
   EXPECT_EQ(ScoredSequence(shape, 7).run(device(), {2200, 62}), with);
 }
 
+// A long row, which begins to be scored at a split of attention.
+TEST_P(KvScore, OfASectionAreThoseThatItsTokensHaveAmongAll) {
+  uint32_t seed = 500;
+  for (const KvFormat format : {kKvF16, kKvK4V4R, kKvS50}) {
+    if (serves(device(), format)) {
+      SCOPED_TRACE(testing::Message() << "seed " << seed);
+      ScoreShape shape{.policy = scored(KvScorer::replay, 0, true, format)};
+      shape.kv_heads = 1;
+      shape.prompt = 1216;
+      shape.tokens = 1230;
+      shape.section = 128;
+      expect_scores_of_the_section_alone(device(), shape, seed++, {{1216, 14}, {1216, 1, 13}});
+    }
+  }
+}
+
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(KvScore);
 INSTANTIATE_TEST_SUITE_P(Device, KvScore, testing::ValuesIn(devices_of_this_machine()),
                          [](const auto& device) { return device.param.name; });

@@ -32,6 +32,9 @@ struct ScoreShape {
   int32_t others = 0;
   bool weights = true;  // room for the weights of all decode queries; false: not for its own
   bool blind = false;   // kv_score gets no queries in steps of one token
+  // Not 0: queries behind the prompt count for its last `section` tokens. A chunk must end there.
+  int32_t section = 0;
+  bool section_alone = false;  // only the section has scores (KvPagesView::section_scores)
 };
 
 // One sequence in one layer. The scores of its tokens can be computed in any chunks.
@@ -164,7 +167,8 @@ class ScoredSequence {
                        .layers = 1,
                        .kv_heads = shape_.kv_heads,
                        .context = shape_.tokens,
-                       .token_scores = true};
+                       .token_scores = true,
+                       .section_scores = shape_.section_alone ? shape_.section : 0};
     if (shape_.policy.has_low_tier()) {
       shape.formats.push_back(shape_.policy.low);
     }
@@ -210,7 +214,7 @@ class ScoredSequence {
     std::vector<std::byte> scratch(static_cast<size_t>(backend.attention_scratch_bytes(
         {tokens, sequences, shape_.tokens}, query_heads, shape_.head_dim)));
     const MatrixView<float> log_sum_rows{log_sums.data(), tokens, query_heads, query_heads};
-    const std::vector<KvScoring> scorings(spans.size(), scoring_of(shape_.policy, shape_.prompt));
+    const std::vector<KvScoring> scorings(spans.size(), scoring_at(context));
     const int64_t weight_cols = attention_weight_row_floats(shape_.tokens, shape_.gqa_ratio);
     const int64_t max_rows = int64_t{sequences} * shape_.kv_heads;
     std::vector<float> weights(static_cast<size_t>(max_rows * weight_cols), NAN);
@@ -247,6 +251,19 @@ class ScoredSequence {
                       .scratch = score_scratch},
                      device.stream);
     device.wait(device.stream);
+  }
+
+  // Returns: the scoring of a step that begins at `context`.
+  KvScoring scoring_at(int32_t context) const {
+    KvScoring scoring = scoring_of(shape_.policy, shape_.prompt);
+    if (shape_.section > 0) {
+      scoring.begin = shape_.prompt;
+    }
+    if (shape_.section_alone) {
+      scoring.token_scores = context >= shape_.prompt;
+      scoring.section = shape_.section;
+    }
+    return scoring;
   }
 
   // Returns: the groups of a span that close before its last one, as kv_store leaves them.
@@ -286,6 +303,13 @@ class ScoredSequence {
     const int64_t row = pages.row_index(1, 0, head);
     const KvRow counts = pages.rows[row];
     std::vector<float> scores(static_cast<size_t>(shape_.tokens), -1.0f);
+    for (int32_t i = 0; shape_.section_alone && i < shape_.section; ++i) {
+      const KvTokenScore& token_score = pages.token_score_row(row)[i];
+      scores[static_cast<size_t>(token_score.position)] = token_score.score;
+    }
+    if (shape_.section_alone) {
+      return scores;
+    }
     for (int32_t i = 0; i < counts.high + shape_.tokens % kKvGroup; ++i) {
       const KvTokenScore& token_score = pages.token_score_row(row)[i];
       scores[static_cast<size_t>(token_score.position)] = token_score.score;
@@ -383,6 +407,27 @@ inline void expect_same_bits_by_products(const Device& device, ScoreShape shape,
   shape.blind = false;
   shape.weights = false;
   EXPECT_EQ(ScoredSequence(shape, seed).run(device, chunks), left);
+}
+
+// Checks that tokens of the section have the same scores bit for bit if they alone have scores, in
+// any chunks.
+// Requires: shape.section > 0; a chunk ends with the prompt in each of `cuts`.
+inline void expect_scores_of_the_section_alone(const Device& device, ScoreShape shape,
+                                               uint32_t seed,
+                                               const std::vector<std::vector<int32_t>>& cuts) {
+  const auto all = ScoredSequence(shape, seed).run(device, cuts[0]);
+  shape.section_alone = true;
+  for (const std::vector<int32_t>& chunks : cuts) {
+    const auto alone = ScoredSequence(shape, seed).run(device, chunks);
+    for (size_t head = 0; head < all.size(); ++head) {
+      for (int32_t t = 0; t < shape.prompt; ++t) {
+        const bool in_section = t >= shape.prompt - shape.section;
+        ASSERT_EQ(alone[head][static_cast<size_t>(t)],
+                  in_section ? all[head][static_cast<size_t>(t)] : -1.0f)
+            << "head " << head << " token " << t;
+      }
+    }
+  }
 }
 
 }  // namespace tessera

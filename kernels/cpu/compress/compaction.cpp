@@ -46,10 +46,10 @@ class Compaction {
     // Scores of the open group follow those of the high tier. Copied, because scores of low tokens
     // may need their places in the meantime.
     KvTokenScore open_token_scores[kKvGroup];
-    std::copy_n(token_scores_ + high_, row_.open, open_token_scores);
+    std::copy_n(&high_token_score(high_), row_.open, open_token_scores);
     drop_from_low();
     thin_high();
-    std::copy_n(open_token_scores, row_.open, token_scores_ + high_);
+    std::copy_n(open_token_scores, row_.open, &high_token_score(high_));
     pages_.rows[row_.row] = {high_, low_};
   }
 
@@ -60,13 +60,16 @@ class Compaction {
   TokenPlace low_place(int32_t place) const {
     return {pages_.page(right_[-(place / low_layout_.capacity)]), place % low_layout_.capacity};
   }
+  KvTokenScore& high_token_score(int32_t place) const {
+    return token_scores_[place - row_.first_score];
+  }
   KvTokenScore& low_token_score(int32_t place) const {
     return token_scores_[pages_.row_token_scores - 1 - place];
   }
 
   // Decisions about tokens that have not moved. `place` is a place before compaction.
   TokenDecision high_decision(int32_t place) const {
-    return decisions_[static_cast<size_t>(place)];
+    return decisions_[static_cast<size_t>(place - row_.first_score)];
   }
   bool low_stays(int32_t place) const {
     return decisions_[static_cast<size_t>(pages_.row_token_scores - 1 - place)] ==
@@ -106,7 +109,7 @@ class Compaction {
       leave_high(place, decision);
       if (--high_ > place) {
         move(high_shape_, high_place(high_), high_place(place));
-        token_scores_[place] = token_scores_[high_];
+        high_token_score(place) = high_token_score(high_);
       }
     }
     carry_out(high_shape_);
@@ -133,7 +136,7 @@ class Compaction {
     }
     ops_.demote(high_shape_, high_place(place), low_shape_, low_place(low_),
                 by_key_weights_ ? key_weights_ : nullptr);
-    low_token_score(low_) = token_scores_[place];
+    low_token_score(low_) = high_token_score(place);
     ++low_;
   }
 
@@ -181,7 +184,7 @@ class Compaction {
 
 void decide(const TokenRow& row, const Significance& significance, const RowCutoffs& cutoffs,
             std::span<TokenDecision> decisions, RowChange& change) {
-  std::fill_n(decisions.begin(), row.counts.high, TokenDecision::stay);
+  std::fill_n(decisions.begin(), row.counts.high - row.first_score, TokenDecision::stay);
   std::fill_n(decisions.end() - row.counts.low, row.counts.low, TokenDecision::stay);
   const KvTokenScore* token_scores = row.pages.token_score_row(row.row);
   const auto meet = [&](const KvTokenScore& token_score, TokenDecision decision) {

@@ -22,9 +22,16 @@ class DecodeScoring {
     TESSERA_CHECK(tokens.tiles() * tile_floats() <= std::ssize(left), "kv_score: too few weights");
   }
 
-  // Handles part `part` of `parts` of the row's tiles.
+  // Handles part `part` of `parts` of the row's tiles. One part handles all scores of a section,
+  // which begin with its first query.
   void run(int64_t part, int64_t parts) {
     const int64_t tiles = tokens_.tiles();
+    if (scores_.by_section()) {
+      if (part > 0) {
+        return;
+      }
+      parts = 1;
+    }
     if (part + 1 == parts) {  // the last part has the tile of the new token
       scores_.make_token_scores();
     }

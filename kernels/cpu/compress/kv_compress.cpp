@@ -106,7 +106,11 @@ class Compressor {
   // Their pages stay in the table behind those in use, and recycle() frees them.
   void forget() const {
     for (int64_t row = 0; row < std::ssize(scratch_.changes); ++row) {
-      pool_.pages.rows[first_row_ + row].high -= sequence_.forgotten;
+      int32_t& high = pool_.pages.rows[first_row_ + row].high;
+      high -= sequence_.forgotten;
+      if (sequence_.section > 0) {
+        pool_.pages.section_first(first_row_ + row) = high - sequence_.section;
+      }
     }
   }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "kernels/check.h"
 #include "kernels/cpu/attention/rotated_pairs.h"
@@ -24,10 +25,8 @@ void check_score(const KvScoreArgs& args) {
                 "kv_score: shape of log_sums");
   for (size_t i = 0; i < args.sequences.size(); ++i) {
     const SequenceSpan& span = args.sequences[i];
-    TESSERA_CHECK(
-        !args.scorings[i].token_scores ||
-            (pages.token_scores != nullptr && span.context + span.count < pages.row_token_scores),
-        "kv_score: too few token scores");
+    TESSERA_CHECK(has_room_for_scores(pages, span, args.scorings[i]),
+                  "kv_score: too few token scores");
   }
 }
 
@@ -80,7 +79,7 @@ class RowScoring {
     const TileWalk walk(args_.pages, shapes_, tokens, span.tiers);
     load(queries, walk);
     const auto each_query_of_tile = [&](auto&& visit) {
-      each_tile(queries, walk, [&](int32_t tile) {
+      each_tile(queries, scores, walk, [&](int32_t tile) {
         for (int32_t query = queries.begin; query < queries.end; ++query) {
           visit(token_scores_of(scores, tokens, tile, query), query,
                 (query - queries.begin) * heads_);
@@ -118,18 +117,31 @@ class RowScoring {
     });
   }
 
-  // Calls visit(tile) with the weights of the block's pairs in each tile.
+  // Returns: the tiles [first, end) that hold tokens with scores, from the beginning of a split on:
+  // maxima run through it.
+  static std::pair<int32_t, int32_t> scored_tiles(const RowScores& scores, const TileWalk& walk) {
+    if (!scores.by_section()) {
+      return {0, walk.tiles()};
+    }
+    const int32_t first = scores.section_first();
+    return {first / kAttentionTile / kSplitTiles * kSplitTiles,
+            static_cast<int32_t>(div_ceil(first + scores.scoring().section, kAttentionTile))};
+  }
+
+  // Calls visit(tile) with the weights of the block's pairs in each tile that holds scored tokens.
   template <class Visit>
-  void each_tile(const Queries& queries, const TileWalk& walk, Visit&& visit) {
+  void each_tile(const Queries& queries, const RowScores& scores, const TileWalk& walk,
+                 Visit&& visit) {
     const int32_t group = queries.begin / kKvGroup * kKvGroup;
+    const auto [first, end] = scored_tiles(scores, walk);
     KvTile tiles[2];
     const auto find = [&](int32_t tile) {
       const int32_t count = walk.is_dense(tile) ? queries.end - group : walk.tokens(tile);
       walk.find(tile, 0, count, tiles[tile % 2]);
     };
-    find(0);
-    for (int32_t tile = 0; tile < walk.tiles(); ++tile) {
-      const bool last = tile + 1 == walk.tiles();
+    find(first);
+    for (int32_t tile = first; tile < end; ++tile) {
+      const bool last = tile + 1 == end;
       if (!last) {
         find(tile + 1);
       }

@@ -20,7 +20,11 @@ class RowScores {
         scoring_(args.scorings[sequence]),
         row_(pages_.row_index(span_.slot, args.layer, kv_head)),
         kv_head_(kv_head),
-        heads_(args.query_heads / pages_.kv_heads) {}
+        heads_(args.query_heads / pages_.kv_heads),
+        section_first_(scoring_.section == 0
+                           ? 0
+                           : pages_.rows[row_].high - scoring_.section -
+                                 (span_.closed_after() * kKvGroup - scoring_.begin)) {}
 
   int32_t heads() const { return heads_; }
   // Log of the softmax denominator that attention left for the step's first query.
@@ -29,8 +33,16 @@ class RowScores {
     return log_sums.row(span_.first_row)[static_cast<size_t>(kv_head_ * heads_ + head)];
   }
 
-  // Initialises the scores of the new tokens, which have received no attention yet.
+  // Initialises the scores of the tokens that have received no attention yet: of the new ones, or
+  // those of a section before the first query of its replay.
   void make_token_scores() const {
+    if (by_section()) {
+      for (int32_t i = 0; span_.context == scoring_.begin && i < scoring_.section; ++i) {
+        high_token_score(section_first_ + i) = {.score = 0,
+                                                .position = scoring_.begin - scoring_.section + i};
+      }
+      return;
+    }
     for (int32_t position = span_.context; position < span_.context + span_.count; ++position) {
       token_score_of(position) = {.score = 0, .position = position};
     }
@@ -46,10 +58,15 @@ class RowScores {
     return 1.0f / static_cast<float>(tokens.high + tokens.low + position % kKvGroup + 1);
   }
 
+  // True: only the section before the scored queries has scores. Its tokens are in pages, at places
+  // [section_first(), section_first() + scoring().section) of the high tier.
+  bool by_section() const { return scoring_.section > 0; }
+  int32_t section_first() const { return section_first_; }
+
   // Scores of closed tokens by place, and of a token by position. That token is new, or in the
   // group that was open before the step.
   KvTokenScore& high_token_score(int32_t place) const {
-    return pages_.token_score_row(row_)[place];
+    return pages_.token_score_row(row_)[place - section_first_];
   }
   KvTokenScore& low_token_score(int32_t place) const {
     return pages_.token_score_row(row_)[pages_.row_token_scores - 1 - place];
@@ -66,7 +83,8 @@ class RowScores {
   const KvScoring& scoring_;
   int64_t row_;
   int32_t kv_head_;
-  int32_t heads_;  // query heads per KV head
+  int32_t heads_;          // query heads per KV head
+  int32_t section_first_;  // 0 without a section
 };
 
 // Arguments with which attention reads the same tokens.

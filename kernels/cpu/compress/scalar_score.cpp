@@ -53,10 +53,15 @@ void each_token(const Query& query, const RowScores& scores, const RowTokens& to
     decode_token(layout, page, token, key, value);
     visit(token_score, key);
   };
-  for (int32_t i = 0; i < tokens.high; ++i) {
+  const int32_t first = scores.by_section() ? scores.section_first() : 0;
+  const int32_t end = scores.by_section() ? first + scores.scoring().section : tokens.high;
+  for (int32_t i = first; i < end; ++i) {
     const int32_t capacity = tokens.high_layout->capacity;
     decode(scores.high_token_score(i), *tokens.high_layout,
            pages.page(tokens.page_ids[i / capacity]), i % capacity);
+  }
+  if (scores.by_section()) {
+    return;
   }
   for (int32_t j = 0; j < tokens.low; ++j) {
     const int32_t capacity = tokens.low_layout->capacity;

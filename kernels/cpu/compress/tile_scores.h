@@ -13,9 +13,25 @@ struct TileTokenScores {
   KvTokenScore* first;
   bool descending;
   int32_t tokens;
+  int32_t skipped = 0;  // first tokens of the tile, without scores
 };
+
+// The tokens of a tile that belong to the section.
+inline TileTokenScores section_scores_of(const RowScores& scores, int32_t tile) {
+  const int32_t place = tile * kAttentionTile;
+  const int32_t begin = std::max(place, scores.section_first());
+  const int32_t end =
+      std::min(place + kAttentionTile, scores.section_first() + scores.scoring().section);
+  return begin < end
+             ? TileTokenScores{&scores.high_token_score(begin), false, end - begin, begin - place}
+             : TileTokenScores{nullptr, false, 0};
+}
+
 inline TileTokenScores token_scores_of(const RowScores& scores, const RowTokens& tokens,
                                        int32_t tile, int32_t position) {
+  if (scores.by_section()) {
+    return section_scores_of(scores, tile);
+  }
   const int32_t high_tiles = tokens.high_tiles();
   if (tile + 1 == tokens.tiles()) {
     const int32_t group = position / kKvGroup * kKvGroup;
@@ -33,6 +49,10 @@ inline constexpr int32_t kPadding = 16;
 // Adds the attention of one query's heads to the token scores of a tile.
 inline void pay(const AttentionKernels& kernels, const RowScores& scores,
                 const TileTokenScores& token_scores, ReceivedAttention step) {
+  if (token_scores.tokens == 0) {
+    return;
+  }
+  step.weights += token_scores.skipped;
   step.heads = scores.heads();
   step.scorer = scores.scoring().scorer;
   step.decay = scores.scoring().decay;

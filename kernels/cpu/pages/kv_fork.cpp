@@ -43,7 +43,7 @@ void fork_row(const KvPool& pool, const KvFork& fork, int64_t from, int64_t to) 
   pages.rows[to] = counts;
   std::memcpy(pages.residual(to), pages.residual(from),
               static_cast<size_t>(pages.residual_layout.page_bytes));
-  if (pages.token_scores != nullptr) {
+  if (pages.scores_all_tokens()) {
     const KvTokenScore* token_scores = pages.token_score_row(from);
     const int32_t first_low = pages.row_token_scores - counts.low;
     std::copy_n(token_scores, std::min(counts.high + kKvGroup, first_low),

@@ -43,7 +43,7 @@ class RowFiller {
   RowFiller(const KvPool& pool, int64_t row) : pool_(pool), row_(row) {
     const KvPagesView& pages = pool.pages;
     table_ = pool.tables + row * pages.row_pages;
-    token_scores_ = pages.token_scores == nullptr ? nullptr : pages.token_score_row(row);
+    token_scores_ = pages.scores_all_tokens() ? pages.token_score_row(row) : nullptr;
     TESSERA_CHECK(table_[0] == kNoPage && table_[pages.row_pages - 1] == kNoPage,
                   "kv_attach: the slot holds pages");
   }

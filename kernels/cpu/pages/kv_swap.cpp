@@ -92,7 +92,7 @@ class Snapshot {
     if (pages_.query_sums != nullptr) {
       move(reinterpret_cast<std::byte*>(pages_.query_sum(row, 0)), kv_query_sum_bytes(pages_));
     }
-    if (pages_.token_scores != nullptr) {
+    if (pages_.scores_all_tokens()) {
       const KvRow counts = pages_.rows[row];
       KvTokenScore* token_scores = pages_.token_score_row(row);
       const int32_t left = counts.high + snapshot_.tokens % kKvGroup;

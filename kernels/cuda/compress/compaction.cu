@@ -77,7 +77,7 @@ class RowCompaction {
     }
     sync_block();
     for (int32_t i = thread(); changes && i < row_.open; i += kThreads) {
-      token_scores_[walk_.high + i] = walk_.open_token_scores[i];
+      token_scores_[high_entry(walk_.high + i)] = walk_.open_token_scores[i];
     }
     if (thread() == 0) {
       pages_.rows[row_.row] = {walk_.high, walk_.low};
@@ -100,7 +100,7 @@ class RowCompaction {
     }
     left_pages = block_total(left_pages, walk_.sums);
     for (int32_t i = thread(); i < row_.open; i += kThreads) {
-      walk_.open_token_scores[i] = token_scores_[row_.counts.high + i];
+      walk_.open_token_scores[i] = token_scores_[high_entry(row_.counts.high + i)];
     }
     for (int32_t c = thread(); weighs_keys_ && c < pages_.head_dim; c += kThreads) {
       walk_.key_weights[c] = recent_query_weight(pages_, row_.row, tokens_, c);
@@ -119,7 +119,10 @@ class RowCompaction {
 
   // ---- one thread alone
 
-  TESSERA_DEVICE TokenDecision high_decision(int32_t place) const { return decisions_[place]; }
+  TESSERA_DEVICE int32_t high_entry(int32_t place) const { return place - row_.first_score; }
+  TESSERA_DEVICE TokenDecision high_decision(int32_t place) const {
+    return decisions_[high_entry(place)];
+  }
   TESSERA_DEVICE bool low_stays(int32_t place) const {
     return decisions_[pages_.row_token_scores - 1 - place] == TokenDecision::stay;
   }
@@ -316,12 +319,13 @@ class RowCompaction {
     const bool to_low = of_demotion || walk_.copies_low;
     KvTokenScore token_score;
     if (i < moves.count) {
-      token_score =
-          token_scores_[from_low ? pages_.row_token_scores - 1 - moves.from[i] : moves.from[i]];
+      token_score = token_scores_[from_low ? pages_.row_token_scores - 1 - moves.from[i]
+                                           : high_entry(moves.from[i])];
     }
     sync_block();
     if (i < moves.count) {
-      token_scores_[to_low ? pages_.row_token_scores - 1 - moves.to[i] : moves.to[i]] = token_score;
+      token_scores_[to_low ? pages_.row_token_scores - 1 - moves.to[i] : high_entry(moves.to[i])] =
+          token_score;
     }
   }
 

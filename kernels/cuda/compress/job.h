@@ -27,7 +27,7 @@ inline constexpr int32_t kKeyBits = 64;
 
 struct CompressScratch {
   RowPlan* plans;            // [rows]
-  TokenDecision* decisions;  // [rows, row_token_scores], at the index of the token score
+  TokenDecision* decisions;  // [rows, row_token_scores], at the entry of the token score
   int32_t* budgets;          // [rows]
   double* measures;          // [rows]
   int32_t* page_counts;      // [4, rows]: see allocators.cu

@@ -90,15 +90,18 @@ fold_kernel(KvScoreArgs args, const SequenceSpan* sequences, const KvScoring* sc
       (kSums && !has_own_softmax(scoring.scorer))) {
     return;
   }
-  const TokenScoreRow row =
-      token_score_row(args.pages, span, args.pages.row_index(span.slot, args.layer, kv_head));
+  const TokenScoreRow row = token_score_row(args.pages, span, scoring,
+                                            args.pages.row_index(span.slot, args.layer, kv_head));
   const int32_t token_score = block_x() * kFoldThreads + thread();
-  const bool is_there = token_score < row.left + row.low;
-  const bool is_fresh = token_score == row.fresh;
+  const bool is_there = token_score >= row.first && token_score < row.left + row.low;
+  const bool is_fresh = row.by_section ? row.begins : token_score == row.fresh;
   const bool counts = scoring.includes(span.context);
-  KvTokenScore& to = row.token_scores[token_score < row.left || !is_there
-                                          ? token_score
+  KvTokenScore& to = row.token_scores[!is_there ? 0
+                                      : token_score < row.left
+                                          ? token_score - row.first
                                           : row.row_token_scores - 1 - (token_score - row.left)];
+  const int32_t fresh_position =
+      row.by_section ? row.first_position + token_score - row.first : span.context;
   const int32_t heads = args.query_heads / args.pages.kv_heads;
   const FoldToken token{
       args,
@@ -107,7 +110,7 @@ fold_kernel(KvScoreArgs args, const SequenceSpan* sequences, const KvScoring* sc
       is_there && counts ? score_left(args, row, token_score) : nullptr,
       args.log_sums.data + span.first_row * args.log_sums.stride + kv_head * heads,
       kv_head * heads,
-      is_fresh || !is_there ? span.context : to.position};
+      is_fresh || !is_there ? fresh_position : to.position};
   if (kSums) {  // all lanes, for their sum
     for (int32_t head = 0; counts && head < heads; ++head) {
       add_weights(token.sum(head), is_there ? as_sum(token.weight(head)) : 0);
@@ -129,7 +132,7 @@ fold_kernel(KvScoreArgs args, const SequenceSpan* sequences, const KvScoring* sc
   }
   to.score = score;
   if (is_fresh) {
-    to.position = span.context;
+    to.position = fresh_position;
   }
 }
 
@@ -152,9 +155,8 @@ bool check_args(const KvScoreArgs& args) {
       continue;
     }
     any = true;
-    TESSERA_CHECK(
-        pages.token_scores != nullptr && span.context + span.count < pages.row_token_scores,
-        "kv_score: too few token scores");
+    TESSERA_CHECK(has_room_for_scores(pages, span, args.scorings[i]),
+                  "kv_score: too few token scores");
     TESSERA_CHECK(span.older_dense() == 0, "kv_score: dense newest tokens with token scores");
   }
   return any;

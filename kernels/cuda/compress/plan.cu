@@ -64,6 +64,9 @@ TESSERA_KERNEL(kPlanThreads) prepare_kernel(CompressJob job) {
   sync_block();  // every thread has read the count
   if (thread() == 0) {
     pages.rows[row] = counts;
+    if (sequence.section > 0) {
+      pages.section_first(row) = counts.high - sequence.section;
+    }
   }
   const int32_t* table = pages.table(row);
   RowPlan plan;
@@ -169,7 +172,7 @@ TESSERA_KERNEL(kPlanThreads) plan_kernel(CompressJob job) {
       job.sequence.policy.rule, [&](auto rule) { return decltype(rule)::cutoffs(rule_row); });
   const int32_t row_token_scores = job.pool.pages.row_token_scores;
   TokenDecision* decisions = job.scratch.decisions + int64_t{block_x()} * row_token_scores;
-  for (int32_t i = thread(); i < row.counts.high; i += kPlanThreads) {
+  for (int32_t i = thread(); i < row.counts.high - row.first_score; i += kPlanThreads) {
     decisions[i] = TokenDecision::stay;
   }
   for (int32_t j = thread(); j < row.counts.low; j += kPlanThreads) {
@@ -183,7 +186,7 @@ TESSERA_KERNEL(kPlanThreads) plan_kernel(CompressJob job) {
     const TokenDecision decision = in_high                 ? decision_in_high(cutoffs, age, key)
                                    : key < cutoffs.old_low ? TokenDecision::drop
                                                            : TokenDecision::stay;
-    decisions[in_high ? place : row_token_scores - 1 - place] = decision;
+    decisions[in_high ? place - row.first_score : row_token_scores - 1 - place] = decision;
     demoted += decision == TokenDecision::demote ? 1 : 0;
     dropped += decision == TokenDecision::drop ? 1 : 0;
   });

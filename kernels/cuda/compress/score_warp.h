@@ -25,7 +25,7 @@ class ScoreWarp {
       : args_(args),
         span_(span),
         rows_{args.pages, args.layer, args.dense.data()},
-        row_(token_score_row(args.pages, span,
+        row_(token_score_row(args.pages, span, scoring,
                              args.pages.row_index(span.slot, args.layer, kv_head))),
         kv_head_(kv_head),
         heads_(args.query_heads / args.pages.kv_heads),
@@ -40,6 +40,9 @@ class ScoreWarp {
     }
     is_left_ = tile < row_.left_tiles();
     first_ = kKvGroup * (is_left_ ? tile : tile - row_.left_tiles());
+    if (first_ + kKvGroup <= row_.first) {
+      return;
+    }
     if (!kSums) {
       load();
     }
@@ -59,17 +62,22 @@ class ScoreWarp {
 
   TESSERA_DEVICE int32_t own(int32_t i) const { return i * kWarp + lane(); }  // in the tile
   TESSERA_DEVICE bool is_there(int32_t i) const {
-    return first_ + own(i) < (is_left_ ? row_.left : row_.low);
+    const int32_t place = first_ + own(i);
+    return place >= row_.first && place < (is_left_ ? row_.left : row_.low);
   }
   TESSERA_DEVICE KvTokenScore& token_score(int32_t i) const {
     const int32_t place = first_ + own(i);
-    return row_.token_scores[is_left_ ? place : row_.row_token_scores - 1 - place];
+    return row_.token_scores[is_left_ ? place - row_.first : row_.row_token_scores - 1 - place];
   }
+  // Returns: true if no earlier step has written the score.
   TESSERA_DEVICE bool is_fresh(int32_t i) const {
-    return is_left_ && first_ + own(i) >= row_.fresh;
+    return row_.by_section ? row_.begins : is_left_ && first_ + own(i) >= row_.fresh;
   }
 
   TESSERA_DEVICE int32_t token_position(int32_t i) const {
+    if (row_.by_section) {
+      return row_.first_position + first_ + own(i) - row_.first;
+    }
     return is_fresh(i) ? span_.context + first_ + own(i) - row_.fresh : token_score(i).position;
   }
 
@@ -167,6 +175,9 @@ class ScoreWarp {
   TESSERA_DEVICE int32_t position_of(const PairBlock& block, const Tile& tile,
                                      int32_t token) const {
     const int32_t place = first_ + token;
+    if (row_.by_section) {
+      return row_.first_position + place - row_.first;
+    }
     if (tile.is_dense) {
       return block.group * kKvGroup + token;
     }

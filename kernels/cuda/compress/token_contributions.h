@@ -17,17 +17,35 @@ struct TokenScoreRow {
   int32_t row_token_scores;
   int32_t before;  // high tokens before the step
   int32_t fresh;   // place of the step's first token
-  int32_t left;    // token scores at the left end
+  int32_t left;    // end of the token scores at the left end
   int32_t low;
+  // With KvScoring::section, only its tokens have scores: those at places [first, left).
+  int32_t first = 0;
+  bool by_section = false;
+  bool begins = false;         // the step has the first query of the replay: scores are 0 before
+  int32_t first_position = 0;  // of the section
 
   TESSERA_DEVICE int32_t left_tiles() const { return (left + kKvGroup - 1) / kKvGroup; }
   TESSERA_DEVICE int32_t tiles() const { return left_tiles() + (low + kKvGroup - 1) / kKvGroup; }
 };
 TESSERA_DEVICE TokenScoreRow token_score_row(const KvPagesView& pages, const SequenceSpan& span,
-                                             int64_t row) {
+                                             const KvScoring& scoring, int64_t row) {
   const KvRow counts = pages.rows[row];
   const int32_t before = counts.high - (span.closed_after() - span.closed_before()) * kKvGroup;
   const int32_t fresh = before + span.context - span.closed_before() * kKvGroup;
+  if (scoring.section > 0) {
+    const int32_t left = counts.high - (span.closed_after() * kKvGroup - scoring.begin);
+    return {pages.token_score_row(row),
+            pages.row_token_scores,
+            before,
+            fresh,
+            left,
+            0,
+            left - scoring.section,
+            true,
+            span.context == scoring.begin,
+            scoring.begin - scoring.section};
+  }
   return {pages.token_score_row(row),
           pages.row_token_scores,
           before,

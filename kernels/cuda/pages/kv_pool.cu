@@ -144,7 +144,7 @@ TESSERA_KERNEL(kCopyThreads) fork_rows_kernel(KvPool pool, const KvFork* forks) 
   }
   copy_bytes(pages.residual(row.from), pages.residual(row.to), pages.residual_layout.page_bytes,
              block_team());
-  if (pages.token_scores != nullptr) {
+  if (pages.scores_all_tokens()) {
     const int32_t first_low = pages.row_token_scores - row.counts.low;
     const int32_t left = row.counts.high + kKvGroup;
     copy_token_scores(pages.token_score_row(row.from), pages.token_score_row(row.to),
@@ -216,7 +216,7 @@ attach_kernel(KvPool pool, Attachment to, Plan<PrefixBlock> prefix_blocks) {
     }
     (high ? left : right) += count;
     int32_t& stored = high ? counts.high : counts.low;
-    for (int32_t i = thread(); pages.token_scores != nullptr && i < tokens; i += threads()) {
+    for (int32_t i = thread(); pages.scores_all_tokens() && i < tokens; i += threads()) {
       const int32_t token_score = high ? stored + i : pages.row_token_scores - 1 - (stored + i);
       pages.token_score_row(row)[token_score] = {0, u * pool.prefix_block_tokens + i};
     }

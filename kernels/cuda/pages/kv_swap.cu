@@ -40,7 +40,7 @@ constexpr int64_t row_bytes(const KvPagesView& pages, const KvSnapshot& snapshot
   const int64_t token_scores = counts.high + snapshot.tokens % kKvGroup + counts.low;
   return int64_t{sizeof(KvRow)} + (held.left + held.right) * pages.page_bytes +
          pages.residual_layout.page_bytes + kv_query_sum_bytes(pages) +
-         (pages.token_scores == nullptr ? 0 : token_scores * int64_t{sizeof(KvTokenScore)});
+         (pages.scores_all_tokens() ? token_scores * int64_t{sizeof(KvTokenScore)} : 0);
 }
 
 // Copies the part of one row that is in a slice, in either direction. Every part is whole words of
@@ -91,7 +91,7 @@ move_kernel(KvPool pool, KvSnapshot snapshot, const int64_t* offsets, Slice slic
   if (pages.query_sums != nullptr) {
     rows.move(pages.query_sum(row, 0), kv_query_sum_bytes(pages));
   }
-  if (pages.token_scores != nullptr) {
+  if (pages.scores_all_tokens()) {
     KvTokenScore* token_scores = pages.token_score_row(row);
     const int64_t left = counts.high + snapshot.tokens % kKvGroup;
     rows.move(token_scores, left * int64_t{sizeof(KvTokenScore)});

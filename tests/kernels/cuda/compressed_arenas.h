@@ -76,10 +76,12 @@ class CompressedArenas : public TwoArenas {
     if (policy.replays()) {
       shape.prefix_block_tokens = policy.section;
       shape.prefix_block_tiers = {0};
+      shape.section_scores = policy.section;
     }
     shape.pages = static_cast<int32_t>(shape.rows()) * (shape.row_pages() + 1);
     make(shape);
     tokens_ = 0;
+    section_begin_ = 0;
     evaluated_ = 0;
   }
 
@@ -87,6 +89,11 @@ class CompressedArenas : public TwoArenas {
   // ties are common. Then all scores grow. States get attention.
   void append(int32_t count) {
     store({{0, tokens_, count}}, tiers_, {0, 1});
+    if (shape_.section_scores > 0) {
+      score_section();
+      tokens_ += count;
+      return;
+    }
     for (int64_t row = 0; row < shape_.slot_rows(); ++row) {
       const KvRow counts = (*expected_)->view().rows[row];
       const int32_t left = counts.high + (tokens_ + count) % kKvGroup;
@@ -111,6 +118,18 @@ class CompressedArenas : public TwoArenas {
     tokens_ += count;
   }
 
+  // Gives the tokens of the section their positions and coarse scores.
+  void score_section() {
+    for (int64_t row = 0; row < shape_.slot_rows(); ++row) {
+      for (int32_t i = 0; i < shape_.section_scores; ++i) {
+        const float score = std::floor(static_cast<float>(random_() % 64));
+        for (const ReachedArena* arena : {expected_.get(), actual_.get()}) {
+          (*arena)->view().token_score_row(row)[i] = {score, section_begin_ + i};
+        }
+      }
+    }
+  }
+
   // Sums of queries with few different values.
   void sum_queries() {
     for (int64_t i = 0; i < (shape_.query_sums ? shape_.slot_query_sum_bytes() / 4 : 0); ++i) {
@@ -129,7 +148,8 @@ class CompressedArenas : public TwoArenas {
                                   .prompt_tokens = prompt,
                                   .evaluated = evaluated_,
                                   .forgotten = forgotten,
-                                  .pool_scores = evaluated_ == 0}};
+                                  .section = shape_.section_scores,
+                                  .pool_scores = evaluated_ == 0 && shape_.section_scores == 0}};
     std::vector<KvCompressed> results;
     both([&](const Backend& backend, KvArena& arena, Stream stream) {
       std::vector<std::byte> scratch(
@@ -143,12 +163,14 @@ class CompressedArenas : public TwoArenas {
     changed_ += results[0].demoted + results[0].dropped;
     evaluated_ = std::max(evaluated_, one[0].evaluated_after());
     tokens_ -= forgotten;
+    section_begin_ = tokens_;
     expect_same_tokens(0, tiers_, tokens_ % kKvGroup);
   }
 
   KvPolicy policy_;
   KvTiers tiers_;
   int32_t tokens_ = 0;
+  int32_t section_begin_ = 0;  // with section_scores: tokens before the section that is filled
   int32_t evaluated_ = 0;
   int64_t changed_ = 0;
 };

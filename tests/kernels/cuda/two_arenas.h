@@ -130,7 +130,7 @@ class TwoArenas : public testing::TestWithParam<Device> {
   }
   static std::pair<float, int32_t> token_score(const KvPagesView& pages, int64_t row,
                                                int32_t place) {
-    if (pages.token_scores == nullptr) {
+    if (!pages.scores_all_tokens()) {
       return {};
     }
     const KvTokenScore& at = pages.token_score_row(row)[place];
