@@ -373,6 +373,60 @@ TEST_P(Sample, ChoosesAsSortingWould) {
   }
 }
 
+// Tokens that locally typical sampling keeps, in double precision: of the tokens that weigh
+// something, those whose surprise is nearest to the entropy.
+std::set<int32_t> typical_tokens(std::span<const float> logits, double temperature, double share) {
+  const double best = *std::max_element(logits.begin(), logits.end());
+  std::vector<double> weights;
+  double total = 0;
+  for (const float logit : logits) {
+    weights.push_back(std::exp((logit - best) / temperature));
+    total += weights.back();
+  }
+  double entropy = 0;
+  for (const double weight : weights) {
+    entropy -= weight / total * std::log(weight / total);
+  }
+  std::vector<size_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto distance = [&](size_t i) { return std::abs(-std::log(weights[i] / total) - entropy); };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return distance(a) < distance(b); });
+  std::set<int32_t> kept;
+  double sum = 0;
+  for (size_t i = 0; i < order.size() && (i == 0 || sum < share * total); ++i) {
+    kept.insert(static_cast<int32_t>(order[i]));
+    sum += weights[order[i]];
+  }
+  return kept;
+}
+
+// Draws at even distances reach each token that typical_p keeps, and no other one.
+TEST_P(Sample, KeepsTheTokensWhoseSurpriseIsTypical) {
+  constexpr int32_t kDraws = 256;
+  constexpr int32_t kVocab = 12;
+  std::mt19937_64 random(5);
+  std::normal_distribution<float> normal(0, 1);
+  for (const float share : {0.2f, 0.5f, 0.9f}) {
+    World world(kDraws, kVocab);
+    for (float& logit : world.row(0)) {
+      logit = normal(random);
+    }
+    for (int32_t i = 0; i < kDraws; ++i) {
+      std::copy(world.row(0).begin(), world.row(0).end(),
+                world.row(static_cast<size_t>(i)).begin());
+      world.wanted[static_cast<size_t>(i)].temperature = 1.5f;
+      world.wanted[static_cast<size_t>(i)].typical_p = share;
+      world.wanted[static_cast<size_t>(i)].draw = draw_at((i + 0.5) / kDraws);
+    }
+    std::set<int32_t> drawn;
+    for (const SampledToken& sampled : world.sample(GetParam())) {
+      drawn.insert(sampled.token);
+    }
+    EXPECT_EQ(drawn, typical_tokens(world.row(0), 1.5, share)) << "share " << share;
+  }
+}
+
 TEST_P(Sample, EqualsTheScalarCpuToTheLastBit) {
   struct Size {
     int32_t vocab;
@@ -383,6 +437,9 @@ TEST_P(Sample, EqualsTheScalarCpuToTheLastBit) {
     SCOPED_TRACE("vocabulary " + std::to_string(size.vocab));
     std::mt19937_64 random(static_cast<uint64_t>(size.vocab));
     World world = random_world(random, size.rows, size.vocab);
+    for (size_t i = 0; i < world.wanted.size(); i += 2) {
+      world.wanted[i].typical_p = static_cast<float>(random() % 98 + 1) * 0.01f;
+    }
     const auto expected = world.sample_by_definition();
     const auto sampled = world.sample(GetParam());
     for (size_t i = 0; i < sampled.size(); ++i) {
