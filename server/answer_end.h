@@ -9,13 +9,13 @@
 
 namespace tessera {
 
-// What ended a request's sequences, beyond the engine's reason.
+// The end of a request's sequences, in more detail than the engine's reason.
 class AnswerEnd {
  public:
   AnswerEnd() = default;
   AnswerEnd(const Service& service, const GenerateRequest& request);
 
-  // Returns: the token of stop_token_ids that ended a sequence; none at the model's end of sequence.
+  // Returns: the token of stop_token_ids that ended a sequence; none at the model's own end.
   std::optional<int32_t> stop_token(const Finish& finish) const;
 
   // Returns: true if the context was full before max_tokens were generated.

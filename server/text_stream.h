@@ -9,8 +9,8 @@
 namespace tessera {
 
 // Text of one generation, used on its connection's thread: token ids in, printable text out. Stop
-// strings are found across token borders, and are part of the text only if they are included. Text that may become a
-// stop string is held back until it cannot.
+// strings are found across token borders. They are part of the text only if they are included. Text
+// that may become a stop string is held back until it cannot.
 class TextStream {
  public:
   TextStream(const Tokenizer& tokenizer, Detokenizer::Options options,

@@ -373,25 +373,21 @@ TEST_P(Sample, ChoosesAsSortingWould) {
   }
 }
 
-// Tokens that locally typical sampling keeps, in double precision: of the tokens that weigh
-// something, those whose surprise is nearest to the entropy.
+// Tokens that locally typical sampling keeps: those whose surprise is nearest to the entropy.
 std::set<int32_t> typical_tokens(std::span<const float> logits, double temperature, double share) {
-  const double best = *std::max_element(logits.begin(), logits.end());
+  const double best = *std::ranges::max_element(logits);
   std::vector<double> weights;
-  double total = 0;
   for (const float logit : logits) {
     weights.push_back(std::exp((logit - best) / temperature));
-    total += weights.back();
   }
-  double entropy = 0;
-  for (const double weight : weights) {
-    entropy -= weight / total * std::log(weight / total);
-  }
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  const double entropy = -std::transform_reduce(
+      weights.begin(), weights.end(), 0.0, std::plus<>(),
+      [&](double weight) { return weight / total * std::log(weight / total); });
   std::vector<size_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
-  const auto distance = [&](size_t i) { return std::abs(-std::log(weights[i] / total) - entropy); };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return distance(a) < distance(b); });
+  const auto distance = [&](size_t i) { return std::abs(std::log(weights[i] / total) + entropy); };
+  std::ranges::stable_sort(order, {}, distance);
   std::set<int32_t> kept;
   double sum = 0;
   for (size_t i = 0; i < order.size() && (i == 0 || sum < share * total); ++i) {
@@ -401,23 +397,18 @@ std::set<int32_t> typical_tokens(std::span<const float> logits, double temperatu
   return kept;
 }
 
-// Draws at even distances reach each token that typical_p keeps, and no other one.
 TEST_P(Sample, KeepsTheTokensWhoseSurpriseIsTypical) {
-  constexpr int32_t kDraws = 256;
-  constexpr int32_t kVocab = 12;
+  constexpr int32_t kDraws = 256, kVocab = 12;
   std::mt19937_64 random(5);
-  std::normal_distribution<float> normal(0, 1);
+  std::normal_distribution<float> normal;
   for (const float share : {0.2f, 0.5f, 0.9f}) {
     World world(kDraws, kVocab);
-    for (float& logit : world.row(0)) {
-      logit = normal(random);
-    }
-    for (int32_t i = 0; i < kDraws; ++i) {
-      std::copy(world.row(0).begin(), world.row(0).end(),
-                world.row(static_cast<size_t>(i)).begin());
-      world.wanted[static_cast<size_t>(i)].temperature = 1.5f;
-      world.wanted[static_cast<size_t>(i)].typical_p = share;
-      world.wanted[static_cast<size_t>(i)].draw = draw_at((i + 0.5) / kDraws);
+    std::ranges::generate(world.row(0), [&] { return normal(random); });
+    for (size_t i = 0; i < kDraws; ++i) {
+      std::ranges::copy(world.row(0), world.row(i).begin());
+      world.wanted[i].temperature = 1.5f;
+      world.wanted[i].typical_p = share;
+      world.wanted[i].draw = draw_at((static_cast<double>(i) + 0.5) / kDraws);
     }
     std::set<int32_t> drawn;
     for (const SampledToken& sampled : world.sample(GetParam())) {
