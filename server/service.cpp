@@ -309,10 +309,8 @@ absl::StatusOr<EngineRequest> Service::engine_request(const GenerateRequest& req
   made.tenant = tenant_of(*request.caller, state_->token_capacity);
   TESSERA_ASSIGN_OR_RETURN(made.sampling.bad_words, words_of(tokenizer(), request.bad_texts));
   if (request.breakers || request.sampling.dry_multiplier > 0) {
-    TESSERA_ASSIGN_OR_RETURN(
-        made.sampling.dry_sequence_breakers,
-        breakers_of(tokenizer(),
-                    request.breakers.value_or(std::vector<std::string>{"\n", ":", "\"", "*"})));
+    TESSERA_ASSIGN_OR_RETURN(made.sampling.dry_sequence_breakers,
+                             breakers_of(tokenizer(), request.breakers));
   }
   made.sampling.seed = request.seed.value_or(request.deterministic ? 0 : draw_seed());
   const auto room = engine.options().context - static_cast<int32_t>(prompt.size());

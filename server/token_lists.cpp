@@ -28,8 +28,10 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> words_of(const Tokenizer& toke
   return words;
 }
 
-absl::StatusOr<std::vector<uint32_t>> breakers_of(const Tokenizer& tokenizer,
-                                                  const std::vector<std::string>& texts) {
+absl::StatusOr<std::vector<uint32_t>> breakers_of(
+    const Tokenizer& tokenizer, const std::optional<std::vector<std::string>>& given) {
+  const std::vector<std::string> texts =
+      given.value_or(std::vector<std::string>{"\n", ":", "\"", "*"});
   if (texts.empty()) {
     return std::vector<uint32_t>();
   }
@@ -46,7 +48,7 @@ absl::StatusOr<std::vector<uint32_t>> breakers_of(const Tokenizer& tokenizer,
     }
   }
   const auto missing = std::find(found.begin(), found.end(), false);
-  if (missing != found.end()) {
+  if (given && missing != found.end()) {
     return invalid_field("dry_sequence_breakers",
                          fmt::format("dry_sequence_breakers: no token contains '{}'",
                                      texts[static_cast<std::size_t>(missing - found.begin())]));

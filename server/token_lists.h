@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,10 +17,11 @@ namespace tessera {
 absl::StatusOr<std::vector<std::vector<int32_t>>> words_of(const Tokenizer& tokenizer,
                                                            const std::vector<std::string>& texts);
 
-// Returns: a mask of the tokens whose text contains one of `texts`; empty without texts. Takes time
-// in proportion to the vocabulary.
-// Errors: InvalidArgument with the field if no token contains a text.
-absl::StatusOr<std::vector<uint32_t>> breakers_of(const Tokenizer& tokenizer,
-                                                  const std::vector<std::string>& texts);
+// given: texts; no value: those of llama-server, as far as there are tokens for them.
+// Returns: a mask of the tokens whose text contains one of the texts; empty without texts. Takes
+// time in proportion to the vocabulary.
+// Errors: InvalidArgument with the field if no token contains a given text.
+absl::StatusOr<std::vector<uint32_t>> breakers_of(
+    const Tokenizer& tokenizer, const std::optional<std::vector<std::string>>& given);
 
 }  // namespace tessera

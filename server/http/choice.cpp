@@ -47,23 +47,22 @@ void Choice::expect_prompt_logprobs(std::span<const int32_t> ids) {
 }
 
 // `prompt`: the echoed text, of which each token gets its part; empty: it is not echoed. A special
-// token has no part unless it is written out. The first token may have a space before it that the
-// text has not.
+// token has no part unless it is written out. A space that the tokenizer put before a text is none.
 void Choice::expect_prompt_logprobs(std::span<const int32_t> ids, std::string_view prompt) {
   const Tokenizer& tokenizer = service_.tokenizer();
   int64_t offset = 0;
-  bool begun = false;
+  bool begun = !tokenizer.strips_leading_space();
   for (const int32_t id : ids) {
     ChosenToken token{.token = text_of({id, 0}), .offset = offset, .first = prompt_.empty()};
-    token.text = tokenizer.token_bytes(id, /*keep_special=*/true);
-    if (!begun && !prompt.starts_with(token.text) && token.text.starts_with(' ')) {
-      token.text.erase(0, 1);
-    }
+    const std::string bytes = tokenizer.token_bytes(id, /*keep_special=*/true);
+    const bool special = tokenizer.is_special(id);
+    const bool spaced = bytes.starts_with(' ') && (!begun || !prompt.starts_with(bytes));
+    token.text = bytes.substr(spaced ? 1 : 0);
+    begun = begun || (!special && !bytes.empty());
     if (prompt.starts_with(token.text)) {
       prompt.remove_prefix(token.text.size());
-      begun = begun || !token.text.empty();
-    } else if (tokenizer.is_special(id) && !keep_special_) {
-      token.text.clear();
+    } else {
+      token.text = special && !keep_special_ ? "" : bytes;
     }
     offset += count_characters(token.text);
     token.text = ids_as_text_ ? token.token.bytes : std::move(token.text);

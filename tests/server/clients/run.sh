@@ -1,12 +1,12 @@
 #!/bin/sh
 # Runs real clients against a tessera-server with the shipped model.
 #   tests/server/clients/run.sh PACKAGES SERVER [pytest arguments]
-# PACKAGES is `requirements`, or `frameworks` or `harness` for the tests marked so. The packages of PACKAGES.txt are
+# PACKAGES is `requirements`, or `harness` for the tests marked so. The packages of PACKAGES.txt are
 # installed into build/clients/PACKAGES. Exit status 77: no network to install them from.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$here/../../..
-packages=${1:?requirements, frameworks or harness}
+packages=${1:?requirements or harness}
 server=$(realpath "${2:-$root/build/release/bin/tessera-server}")
 shift $(($# < 2 ? $# : 2))
 
