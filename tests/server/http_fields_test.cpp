@@ -192,8 +192,8 @@ std::string gzip(const std::string& text) {
 
 TEST_F(HttpFields, CompressedBodiesAreReadWithinTheLimit) {
   start({.body_bytes = 100'000});
-  constexpr std::string_view kGzip = "Content-Encoding: gzip\r\n";
-  const auto post = [&](const std::string& body, std::string_view coding = kGzip) {
+  const auto post = [&](const std::string& body,
+                        std::string_view coding = "Content-Encoding: gzip\r\n") {
     return HttpClient(port()).post("/tokenize", body, coding);
   };
   const std::string packed = gzip(R"({"content":"hi"})");
