@@ -57,8 +57,8 @@ void DryPenalty::each(const SamplingParams& params, std::span<const int32_t> pro
                       std::span<const int32_t> generated, std::span<int32_t> counts,
                       const Penalize& penalize) {
   const int32_t most = params.dry_penalty_last_n < 0 ? kMaxDryTokens : params.dry_penalty_last_n;
-  const auto count = static_cast<int32_t>(
-      std::min(prompt.size() + generated.size(), static_cast<size_t>(most)));
+  const auto count =
+      static_cast<int32_t>(std::min(prompt.size() + generated.size(), static_cast<size_t>(most)));
   const Backwards text(prompt, generated);
   const uint32_t* breakers =
       params.dry_sequence_breakers.empty() ? nullptr : params.dry_sequence_breakers.data();

@@ -10,8 +10,7 @@ AnswerEnd::AnswerEnd(const Service& service, const GenerateRequest& request)
   const std::vector<int32_t>& ends = service.engine().config().eos_ids;
   std::copy_if(request.stop_ids.begin(), request.stop_ids.end(), std::back_inserter(stop_ids_),
                [&](int32_t id) {
-                 return request.ignore_eos ||
-                        std::find(ends.begin(), ends.end(), id) == ends.end();
+                 return request.ignore_eos || std::find(ends.begin(), ends.end(), id) == ends.end();
                });
 }
 

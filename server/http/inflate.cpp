@@ -70,8 +70,8 @@ std::optional<NotInflated> inflate_body(std::string& body, std::size_t max_bytes
       return NotInflated{
           413, fmt::format("the inflated body is longer than the {} bytes allowed", max_bytes)};
     }
-    if ((state != Z_OK && state != Z_STREAM_END) || (state == Z_OK && stream.avail_out > 0 &&
-                                                     stream.avail_in == 0)) {
+    if ((state != Z_OK && state != Z_STREAM_END) ||
+        (state == Z_OK && stream.avail_out > 0 && stream.avail_in == 0)) {
       return NotInflated{400, "the body is not what its Content-Encoding says"};
     }
   }
