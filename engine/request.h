@@ -28,6 +28,7 @@ struct TokenLogprob {
 struct TokenLogprobs {
   TokenLogprob chosen;
   std::span<const TokenLogprob> top;  // likeliest first
+  int32_t rank = 0;  // of the chosen token among all, from 1; 0: not known (top_logprobs is 0)
 };
 
 enum class FinishReason : uint8_t {
@@ -46,6 +47,8 @@ struct Finish {
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;      // prompt tokens taken from the prefix cache
   int32_t completion_tokens = 0;  // number of on_token calls
+  // With `stop`, the token that ended the sample. It is no token of the completion.
+  std::optional<int32_t> stop_token = {};
   // By EngineOptions::clock: from submission to the first slot, and from there to the first token.
   // No value if the sample ended before.
   std::optional<std::chrono::duration<double>> queue_time = {};

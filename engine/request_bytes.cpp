@@ -25,6 +25,13 @@ class Writer {
     put(values.size());
     put_raw(values.data(), values.size() * sizeof(T));
   }
+  template <class T>
+  void put(const std::vector<std::vector<T>>& lists) {
+    put(lists.size());
+    for (const std::vector<T>& list : lists) {
+      put(list);
+    }
+  }
   void put(const std::string& text) {
     put(text.size());
     put_raw(text.data(), text.size());
@@ -72,6 +79,13 @@ class Reader {
   void get(std::vector<T>& values) {
     values.resize(size());
     get_raw(values.data(), values.size() * sizeof(T));
+  }
+  template <class T>
+  void get(std::vector<std::vector<T>>& lists) {
+    lists.resize(size());
+    for (std::vector<T>& list : lists) {
+      get(list);
+    }
   }
   void get(std::string& text) {
     text.resize(size());

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/check.h"
+#include "kernels/sampling.h"
 
 namespace tessera {
 namespace {
@@ -59,6 +62,16 @@ absl::Status check_bias(const SamplingParams& params, int32_t vocab) {
   return absl::OkStatus();
 }
 
+absl::Status check_tokens(std::string_view name, const std::vector<int32_t>& tokens,
+                          int32_t vocab) {
+  const auto unknown =
+      std::find_if(tokens.begin(), tokens.end(), [&](int32_t id) { return id < 0 || id >= vocab; });
+  return unknown == tokens.end()
+             ? absl::OkStatus()
+             : absl::InvalidArgumentError(absl::StrCat(std::string(name), " names token ", *unknown,
+                                                       ", the vocabulary has ", vocab, " tokens"));
+}
+
 }  // namespace
 
 std::string OptionRange::numbers() const {
@@ -88,7 +101,17 @@ absl::Status check_option(const Option& option, int32_t value) {
 absl::Status check_sampling(const SamplingParams& params, int32_t vocab) {
   RangeCheck ranges;
   visit_sampling(ranges, params);
-  return ranges.status().ok() ? check_bias(params, vocab) : ranges.status();
+  absl::Status status = ranges.status();
+  status.Update(check_bias(params, vocab));
+  status.Update(check_tokens("allowed_token_ids", params.allowed_token_ids, vocab));
+  for (const std::vector<int32_t>& word : params.bad_words) {
+    status.Update(check_tokens("bad_words", word, vocab));
+    TESSERA_CHECK(!word.empty(), "a sequence that is forbidden has a token");
+  }
+  TESSERA_CHECK(params.dry_sequence_breakers.empty() ||
+                    std::cmp_equal(params.dry_sequence_breakers.size(), mask_words(vocab)),
+                "a mask has a bit for each token");
+  return status;
 }
 
 }  // namespace tessera

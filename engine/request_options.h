@@ -17,7 +17,8 @@ namespace tessera {
 // the protobuf message, the checks and the bytes between ranks all follow visit_options().
 
 // Sampling parameters. Defaults are those of OpenAI's API and vLLM, and so is the order in which
-// the fields are applied: min_tokens, logit_bias, penalties, temperature, min_p, top_k, top_p.
+// the fields are applied: min_tokens, bad_words, logit_bias, penalties, allowed_token_ids,
+// temperature, min_p, top_k, top_p, typical_p.
 struct SamplingParams {
   struct Bias {
     int32_t token = 0;
@@ -40,6 +41,21 @@ struct SamplingParams {
   // Report the chosen token's log probability, and this number of the likeliest tokens.
   std::optional<int32_t> top_logprobs;
   std::optional<int32_t> prompt_logprobs;  // the same for each prompt token except the first
+  // Locally typical sampling (Meister et al. 2022, section 5): of the tokens that are left, those
+  // whose surprise is nearest to its mean and that together reach this probability.
+  float typical_p = 1;
+  std::vector<int32_t> allowed_token_ids;  // no others are generated; empty: all
+  // Sequences of tokens, none of them empty, that are not generated: the last token of one is
+  // forbidden after the others.
+  std::vector<std::vector<int32_t>> bad_words;
+  // DRY (engine/dry_penalty.h), with the names and defaults of llama-server. 0: off.
+  float dry_multiplier = 0;
+  float dry_base = 1.75f;
+  int32_t dry_allowed_length = 2;   // longest repetition without a penalty
+  int32_t dry_penalty_last_n = -1;  // tokens that are searched; -1: kMaxDryTokens
+  // Tokens that no repetition contains: a bit for each of the vocabulary, as in a mask of
+  // kernels/sampling.h; empty: none.
+  std::vector<uint32_t> dry_sequence_breakers;
 };
 
 // The options that pass from a client to the engine unchanged.
@@ -100,13 +116,16 @@ inline constexpr int32_t kMaxTopLogprobs = 20;  // OpenAI's limit
 inline constexpr OptionRange kTopLogprobs{0, kMaxTopLogprobs};
 inline constexpr OptionRange kTokenCount{0};  // max_tokens, min_tokens
 inline constexpr OptionRange kKvFloor{0.1, 1};
+inline constexpr int32_t kMaxDryTokens = 1 << 16;
 
 // Calls `visit(option, member)` for each member. `Params` is SamplingParams, or const.
 template <class Visitor, class Params>
 void visit_sampling(Visitor&& visit, Params& params) {
   // A member that is missing here is a compile error.
   auto& [temperature, top_p, top_k, seed, min_p, repetition_penalty, presence_penalty,
-         frequency_penalty, logit_bias, min_tokens, top_logprobs, prompt_logprobs] = params;
+         frequency_penalty, logit_bias, min_tokens, top_logprobs, prompt_logprobs, typical_p,
+         allowed_token_ids, bad_words, dry_multiplier, dry_base, dry_allowed_length,
+         dry_penalty_last_n, dry_sequence_breakers] = params;
   constexpr OptionRange kPenalty{-2, 2};  // as OpenAI
   // Above a temperature of 100, all tokens are equally likely.
   visit(Option{"temperature", {0, 100}}, temperature);
@@ -121,6 +140,14 @@ void visit_sampling(Visitor&& visit, Params& params) {
   visit(Option{"min_tokens", kTokenCount}, min_tokens);
   visit(SpecialOption{{"top_logprobs", kTopLogprobs}}, top_logprobs);
   visit(Option{"prompt_logprobs", kTopLogprobs}, prompt_logprobs);
+  visit(Option{"typical_p", {.min = 0, .max = 1, .above = true}}, typical_p);
+  visit(Option{"allowed_token_ids"}, allowed_token_ids);
+  visit(SpecialOption{{"bad_words"}}, bad_words);
+  visit(Option{"dry_multiplier", {0, 100}}, dry_multiplier);
+  visit(Option{"dry_base", {1, 100}}, dry_base);
+  visit(Option{"dry_allowed_length", {0}}, dry_allowed_length);
+  visit(Option{"dry_penalty_last_n", {-1, kMaxDryTokens}}, dry_penalty_last_n);
+  visit(SpecialOption{{"dry_sequence_breakers"}}, dry_sequence_breakers);
 }
 
 // The same for RequestOptions and its sampling parameters.
@@ -143,7 +170,7 @@ void visit_options(Visitor&& visit, Options& options) {
 absl::Status check_option(const Option& option, float value);
 absl::Status check_option(const Option& option, int32_t value);
 
-// Checks every range of visit_sampling(), and the tokens of logit_bias.
+// Checks every range of visit_sampling(), and the tokens of its lists.
 // Errors: InvalidArgument names the field that is out of range, with its value.
 absl::Status check_sampling(const SamplingParams& params, int32_t vocab);
 

@@ -100,9 +100,9 @@ MatrixView<float> Sampler::begin(int64_t rows) {
 
 void Sampler::add(int32_t row, const Choice& choice) {
   const SamplingParams& params = choice.params;
-  const size_t max_changes =
-      std::min(counts_.size(), choice.stop_ids.size() + params.logit_bias.size() +
-                                   choice.prompt.size() + choice.generated.size());
+  const size_t max_changes = std::min(
+      counts_.size(), choice.stop_ids.size() + params.logit_bias.size() + params.bad_words.size() +
+                          choice.prompt.size() + choice.generated.size());
   if (changes_.size() + max_changes > changes_.capacity()) {
     sample_added();
   }
@@ -112,6 +112,7 @@ void Sampler::add(int32_t row, const Choice& choice) {
                    .temperature = params.temperature,
                    .top_p = params.top_p,
                    .top_k = params.top_k,
+                   .typical_p = params.typical_p,
                    .first_change = static_cast<int32_t>(changes_.size()),
                    .draw = uniform(params.seed, choice.generated.size()),
                    .wants_logprob = params.top_logprobs.has_value()};
@@ -125,14 +126,44 @@ void Sampler::add(int32_t row, const Choice& choice) {
     places_[index(changes_[i].token)] = -1;
     ++wanted.changes;
   }
-  if (!choice.mask.empty()) {
-    TESSERA_CHECK(std::cmp_equal(choice.mask.size(), mask_words(limits_.vocab)),
-                  "a mask has a bit for each token");
-    wanted.mask = static_cast<int32_t>(masks_.size() / choice.mask.size());
-    masks_.insert(masks_.end(), choice.mask.begin(), choice.mask.end());
+  if (!choice.mask.empty() || !params.allowed_token_ids.empty()) {
+    add_mask(choice, wanted);
   }
   rows_.push_back(wanted);
   added_.push_back({row, choice.prompt.size() + choice.generated.size(), params.top_logprobs});
+}
+
+// Adds the tokens that the grammar and allowed_token_ids both allow.
+void Sampler::add_mask(const Choice& choice, SampleRow& wanted) {
+  const auto words = static_cast<size_t>(mask_words(limits_.vocab));
+  TESSERA_CHECK(choice.mask.empty() || choice.mask.size() == words,
+                "a mask has a bit for each token");
+  const size_t first = masks_.size();
+  wanted.mask = static_cast<int32_t>(first / words);
+  const std::vector<int32_t>& allowed = choice.params.allowed_token_ids;
+  if (allowed.empty()) {
+    masks_.insert(masks_.end(), choice.mask.begin(), choice.mask.end());
+    return;
+  }
+  masks_.resize(first + words);
+  const std::span<uint32_t> mask = std::span(masks_).subspan(first);
+  for (const int32_t token : allowed) {
+    mask[index(token) / 32] |= uint32_t{1} << (token % 32);
+  }
+  for (size_t i = 0; i < choice.mask.size(); ++i) {
+    mask[i] &= choice.mask[i];
+  }
+}
+
+// Forbids the last token of each of bad_words whose other tokens were just generated.
+void Sampler::forbid_words(const Choice& choice) {
+  for (const std::vector<int32_t>& word : choice.params.bad_words) {
+    const std::span<const int32_t> before = std::span(word).first(word.size() - 1);
+    if (before.size() <= choice.generated.size() &&
+        std::equal(before.begin(), before.end(), choice.generated.last(before.size()).begin())) {
+      change_of(word.back()).bias = -std::numeric_limits<float>::infinity();
+    }
+  }
 }
 
 // Adds one change for each token, with all its effects merged.
@@ -143,6 +174,7 @@ void Sampler::add_changes(const Choice& choice) {
       change_of(token).bias = -std::numeric_limits<float>::infinity();
     }
   }
+  forbid_words(choice);
   for (const SamplingParams::Bias& bias : params.logit_bias) {
     change_of(bias.token).bias += bias.value;
   }
@@ -164,6 +196,10 @@ void Sampler::add_changes(const Choice& choice) {
             params.presence_penalty + params.frequency_penalty * static_cast<float>(times);
       }
     }
+  }
+  if (params.dry_multiplier > 0) {
+    dry_.each(params, choice.prompt, choice.generated, counts_,
+              [this](int32_t token, float penalty) { change_of(token).penalty += penalty; });
   }
 }
 
@@ -218,7 +254,9 @@ absl::StatusOr<Sampled> Sampler::chosen(size_t at) {
       return not_finite(sampled.token, sampled.logit, added.tokens);
     case SampleStatus::none_left:
       return absl::FailedPreconditionError(
-          "min_tokens, logit_bias and the grammar leave no token that could be chosen");
+          "min_tokens, bad_words, logit_bias, allowed_token_ids and the grammar leave no token "
+          "that "
+          "could be chosen");
   }
   Sampled next{.token = sampled.token, .logprobs = {}};
   if (added.top_logprobs.value_or(0) > 0) {
@@ -263,7 +301,12 @@ TokenLogprobs Sampler::report(std::span<const float> logits, int32_t chosen, int
   for (ptrdiff_t i = 0; i < wanted; ++i) {
     top_.push_back(logprob(entries_[static_cast<size_t>(i)].token));
   }
-  return {logprob(chosen), top_};
+  const float own = logits[index(chosen)];
+  int32_t rank = 1;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    rank += logits[i] > own || (logits[i] == own && i < index(chosen)) ? 1 : 0;
+  }
+  return {logprob(chosen), top_, rank};
 }
 
 }  // namespace tessera

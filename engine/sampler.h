@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/dry_penalty.h"
 #include "engine/request.h"
 #include "models/aligned_memory.h"
 
@@ -58,8 +59,8 @@ class Sampler {
 
   // Returns: choice number `index` of the slice, in the order of add().
   // Requires: with top_logprobs > 0, the row is among the `seen` rows of finish().
-  // Errors: Internal if a logit is not finite; FailedPrecondition if min_tokens, logit_bias and the
-  // grammar leave no token to choose.
+  // Errors: Internal if a logit is not finite; FailedPrecondition if min_tokens, logit_bias,
+  // bad_words, allowed_token_ids and the grammar leave no token to choose.
   absl::StatusOr<Sampled> chosen(size_t index);
   std::span<const float> seen(int64_t row) const { return host_logits_.row(row); }
 
@@ -88,6 +89,8 @@ class Sampler {
   Views cut(MemoryCutter& cutter) const;
 
   void add_changes(const Choice& choice);
+  void forbid_words(const Choice& choice);
+  void add_mask(const Choice& choice, SampleRow& wanted);
   LogitChange& change_of(int32_t token);
   void sample_added();
   TokenLogprobs report(std::span<const float> logits, int32_t chosen, int32_t top);
@@ -104,10 +107,11 @@ class Sampler {
   std::vector<SampleRow> rows_;       // added and not yet sampled
   std::vector<LogitChange> changes_;  // of rows_
   std::vector<uint32_t> masks_;       // of rows_
-  std::vector<Added> added_;          // all added rows of the slice
-  int32_t row_ = 0;                   // the row of the current add()
-  std::vector<int32_t> places_;       // [vocab], index of a token's change in changes_, or -1
-  std::vector<int32_t> counts_;       // [vocab], zero between calls
+  DryPenalty dry_;
+  std::vector<Added> added_;     // all added rows of the slice
+  int32_t row_ = 0;              // the row of the current add()
+  std::vector<int32_t> places_;  // [vocab], index of a token's change in changes_, or -1
+  std::vector<int32_t> counts_;  // [vocab], zero between calls
 
   struct Entry {
     float logit = 0;

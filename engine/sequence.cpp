@@ -237,6 +237,7 @@ bool Sequence::append(const Sampled& next) {
   if (shared_->forced.empty() &&
       std::binary_search(stop_ids().begin(), stop_ids().end(), next.token)) {
     end(FinishReason::stop);
+    finish_->stop_token = next.token;
     return false;
   }
   tokens_.push_back(next.token);
@@ -245,6 +246,7 @@ bool Sequence::append(const Sampled& next) {
   }
   unpublished_token_ = next.token;
   unpublished_logprob_ = next.logprobs.chosen;
+  unpublished_rank_ = next.logprobs.rank;
   unpublished_top_.assign(next.logprobs.top.begin(), next.logprobs.top.end());
   if (full()) {
     end(FinishReason::length);
@@ -268,7 +270,7 @@ void Sequence::publish(std::chrono::steady_clock::time_point now) {
   if (unpublished_token_.has_value()) {
     prefill_time_ = prefill_time_.value_or(now - *admitted_);
     if (sampling_.top_logprobs.has_value()) {
-      sink_->on_logprobs({unpublished_logprob_, unpublished_top_});
+      sink_->on_logprobs({unpublished_logprob_, unpublished_top_, unpublished_rank_});
     }
     sink_->on_token(*std::exchange(unpublished_token_, std::nullopt));
   }

@@ -251,6 +251,7 @@ class Sequence {
   std::optional<int32_t> unpublished_token_;
   TokenLogprob unpublished_logprob_;
   std::vector<TokenLogprob> unpublished_top_;
+  int32_t unpublished_rank_ = 0;
 };
 
 // Unfinished sequences in scheduling order, or the samples of one request. Not owned.

@@ -17,7 +17,9 @@ namespace tessera {
 //      temperature 0, or if its logit is infinite. A row fails if it is -infinity.
 //   4. Logits of at least best + min_logit are kept. The `top_k` best of these remain. Then the
 //      fewest best of these remain that together weigh `top_p` of their total. Tokens rank by
-//      logit; among equal logits, the lower id comes first.
+//      logit; among equal logits, the lower id comes first. Then the fewest most typical of these
+//      remain that together weigh `typical_p` of their total. Tokens rank by how near their
+//      surprise, -log2 of the probability, is to its mean (typical_key); then by id.
 //   5. The kept tokens form a line in order of ids, each as wide as its weight. The drawn token
 //      is the one that contains the point draw / 2^64 of the line.
 //
@@ -32,6 +34,7 @@ struct SampleRow {
   float temperature = 1;
   float top_p = 1;                                            // (0, 1]
   int32_t top_k = 0;                                          // 0: all
+  float typical_p = 1;                                        // (0, 1]
   float min_logit = -std::numeric_limits<float>::infinity();  // temperature * log(min_p), <= 0
   int32_t first_change = 0;  // index in SampleArgs::changes; at most one change for each token
   int32_t changes = 0;
@@ -92,17 +95,22 @@ inline constexpr int kFractionBits = 25;
 inline constexpr uint32_t kPowerPolynomial[] = {0xb17217df, 0x3d7f7506, 0x0e353290,
                                                 0x0274f388, 0x0054a612, 0x00078809};
 
-// Returns: exp((logit - best) / temperature) * 2^40. The quotient is of floats; the rest is
-// fixed-point: a power of two, and 2^-f for the fraction f. A polynomial interpolates 2^-f at
-// Chebyshev's points to 1.2e-8, a fifth of a float's last place.
+// Returns: how many octaves (halvings) a token is less likely than the best, times 2^25; at most
+// kTooManyOctaves of them.
 // Requires: logit <= best, best finite, temperature > 0.
-constexpr uint64_t weight_of(float logit, float best, float temperature) {
+constexpr uint32_t octaves_of(float logit, float best, float temperature) {
+  const float octaves = (best - logit) / temperature * kLog2E;
+  return static_cast<uint32_t>((octaves < kTooManyOctaves ? octaves : kTooManyOctaves) *
+                               static_cast<float>(1 << kFractionBits));
+}
+
+// Returns: 2^-octaves * 2^40. fixed: octaves_of a token. A power of two, and 2^-f for the fraction
+// f. A polynomial interpolates 2^-f at Chebyshev's points to 1.2e-8, a fifth of a float's last
+// place.
+constexpr uint64_t weight_of_octaves(uint32_t fixed) {
   constexpr uint32_t kPolynomial[] = {kPowerPolynomial[0], kPowerPolynomial[1],
                                       kPowerPolynomial[2], kPowerPolynomial[3],
                                       kPowerPolynomial[4], kPowerPolynomial[5]};
-  const float octaves = (best - logit) / temperature * kLog2E;
-  const auto fixed = static_cast<uint32_t>((octaves < kTooManyOctaves ? octaves : kTooManyOctaves) *
-                                           static_cast<float>(1 << kFractionBits));
   const uint32_t fraction = fixed << (32 - kFractionBits);
   const auto times_fraction = [fraction](uint32_t x) {
     return static_cast<uint32_t>(uint64_t{fraction} * x >> 32);
@@ -113,6 +121,35 @@ constexpr uint64_t weight_of(float logit, float best, float temperature) {
   }
   const uint32_t power = (uint32_t{1} << 31) - (times_fraction(sum) >> 1);  // 2^-f * 2^31
   return uint64_t{power} << (kWeightBits - 31) >> (fixed >> kFractionBits);
+}
+
+// Returns: exp((logit - best) / temperature) * 2^40. Requires: as octaves_of.
+constexpr uint64_t weight_of(float logit, float best, float temperature) {
+  return weight_of_octaves(octaves_of(logit, best, temperature));
+}
+
+// Typical sampling. The surprise of a token exceeds the best token's by its octaves, so the mean
+// over tokens needs no logarithm: it is sum(weight * octaves) / sum(weight).
+
+// Returns: a token's part of the first sum, times 2^-24, which for kMaxSampledVocab tokens fits 64
+// bits.
+constexpr uint64_t surprise_of(uint32_t octaves) {
+  return (weight_of_octaves(octaves) >> 9) * octaves >> 15;
+}
+// Returns: mean octaves. Requires: total >= 2^24, as with the best token.
+constexpr uint32_t mean_octaves(uint64_t surprise, uint64_t total) {
+  return static_cast<uint32_t>(surprise / (total >> 24));
+}
+// Returns: an integer > 0, at most kMostTypical, that is higher for tokens nearer to the mean; of
+// two that are as near, for the likelier. Tokens with the same key have the same octaves.
+inline constexpr uint32_t kMostTypical = 0xfffffff0;
+constexpr uint32_t typical_key(uint32_t octaves, uint32_t mean) {
+  const uint32_t distance = octaves > mean ? octaves - mean : mean - octaves;
+  return kMostTypical - (distance * 2 + (octaves > mean ? 1 : 0));
+}
+constexpr uint32_t octaves_of_key(uint32_t key, uint32_t mean) {
+  const uint32_t below = kMostTypical - key;
+  return below % 2 != 0 ? mean + below / 2 : mean - below / 2;
 }
 
 // Returns: an integer that orders as the logits do.

@@ -28,7 +28,7 @@ int64_t answer_bytes(const GenerateRequest& request, std::size_t samples, int64_
   if (request.streamed) {
     sample = std::min(sample, kStreamBytes);
   }
-  if (request.echo || sampling.prompt_logprobs) {
+  if (request.echo || request.prompt_ids || sampling.prompt_logprobs) {
     sample += of_tokens(prompt_tokens, sampling.prompt_logprobs);
   }
   return sample * static_cast<int64_t>(samples);

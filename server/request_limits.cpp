@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "server/service.h"
+
 namespace tessera {
 
 std::optional<std::string> stop_error(const std::vector<std::string>& stops, StopLimits limits) {
@@ -19,7 +21,7 @@ std::optional<std::string> stop_error(const std::vector<std::string>& stops, Sto
   return std::nullopt;
 }
 
-std::optional<LongField> long_field(const RequestOptions& options) {
+std::optional<LongField> long_field(const GenerateRequest& options) {
   if (options.stop_ids.size() > kMaxStopIds) {
     return LongField{"stop_token_ids", fmt::format("has {} ids, at most {} are allowed",
                                                    options.stop_ids.size(), kMaxStopIds)};
@@ -27,6 +29,18 @@ std::optional<LongField> long_field(const RequestOptions& options) {
   if (options.sampling.logit_bias.size() > kMaxBiases) {
     return LongField{"logit_bias", fmt::format("has {} tokens, at most {} are allowed",
                                                options.sampling.logit_bias.size(), kMaxBiases)};
+  }
+  if (options.sampling.allowed_token_ids.size() > kMaxAllowedIds) {
+    return LongField{"allowed_token_ids",
+                     fmt::format("has {} ids, at most {} are allowed",
+                                 options.sampling.allowed_token_ids.size(), kMaxAllowedIds)};
+  }
+  if (const auto error = stop_error(options.bad_texts, kBadWordLimits)) {
+    return LongField{"bad_words", *error};
+  }
+  if (const auto error =
+          options.breakers ? stop_error(*options.breakers, kBreakerLimits) : std::nullopt) {
+    return LongField{"dry_sequence_breakers", *error};
   }
   if (options.cache_salt.size() > kMaxSalt) {
     return LongField{"cache_salt", fmt::format("has {} bytes, at most {} are allowed",

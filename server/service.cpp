@@ -15,6 +15,7 @@
 #include "server/memory_guard.h"
 #include "server/metrics.h"
 #include "server/openai/error.h"
+#include "server/token_lists.h"
 
 namespace tessera {
 
@@ -223,6 +224,7 @@ absl::StatusOr<Accepted> Service::generate(GenerateRequest request,
                                                    static_cast<std::size_t>(context) *
                                                        state_->longest_token * kNormalizedShare));
   accepted.prompt = std::move(encoded.ids);
+  truncate(request, accepted.prompt);
   accepted.open_thought = encoded.open_thought;
   const auto prompt_tokens = static_cast<int64_t>(accepted.prompt.size());
   if (const absl::Status status = check_room(request, prompt_tokens, context); !status.ok()) {
@@ -280,6 +282,23 @@ absl::StatusOr<Accepted> Service::generate(GenerateRequest request,
   return accepted;
 }
 
+// Drops the first tokens of a prompt that is too long. A BOS that begins it stays.
+void Service::truncate(const GenerateRequest& request, std::vector<int32_t>& prompt) const {
+  if (!request.truncate_prompt) {
+    return;
+  }
+  const int32_t context = state_->parts.engine->options().context;
+  const int32_t answer = std::clamp(request.max_tokens.value_or(1), 0, context / 2);
+  const auto kept = static_cast<std::size_t>(
+      *request.truncate_prompt == kTruncateToFit ? context - answer : *request.truncate_prompt);
+  if (prompt.size() > kept) {
+    const bool bos = kept > 0 && prompt.front() == tokenizer().bos_id();
+    const std::size_t dropped = prompt.size() - kept;
+    prompt.erase(prompt.begin() + (bos ? 1 : 0),
+                 prompt.begin() + static_cast<std::ptrdiff_t>(dropped) + (bos ? 1 : 0));
+  }
+}
+
 absl::StatusOr<EngineRequest> Service::engine_request(const GenerateRequest& request,
                                                       std::vector<int32_t> prompt) const {
   const Engine& engine = *state_->parts.engine;
@@ -288,6 +307,11 @@ absl::StatusOr<EngineRequest> Service::engine_request(const GenerateRequest& req
   static_cast<RequestOptions&>(made) = request;
   made.cache_salt = request.caller->cache_salt(request.cache_salt);
   made.tenant = tenant_of(*request.caller, state_->token_capacity);
+  TESSERA_ASSIGN_OR_RETURN(made.sampling.bad_words, words_of(tokenizer(), request.bad_texts));
+  if (request.breakers || request.sampling.dry_multiplier > 0) {
+    TESSERA_ASSIGN_OR_RETURN(made.sampling.dry_sequence_breakers,
+                             breakers_of(tokenizer(), request.breakers));
+  }
   made.sampling.seed = request.seed.value_or(request.deterministic ? 0 : draw_seed());
   const auto room = engine.options().context - static_cast<int32_t>(prompt.size());
   made.max_tokens = request.max_tokens.value_or(room);
@@ -306,7 +330,8 @@ TextStream Service::make_text(const GenerateRequest& request) const {
           {.keep_special = request.keep_special,
            .continues_text = !chat,
            .printed = request.printed_special},
-          request.stop};
+          request.stop,
+          request.include_stop};
 }
 
 // Counts a refused request. Returns: `status`.

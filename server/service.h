@@ -28,6 +28,8 @@ class MemoryGuard;
 class Metrics;
 struct RequestRecord;
 
+inline constexpr int32_t kTruncateToFit = -1;
+
 // A text, token ids, or a chat.
 using Prompt = std::variant<std::string, std::vector<int32_t>, Conversation>;
 
@@ -47,16 +49,25 @@ struct GenerateRequest : RequestOptions {
   PromptOptions prompt_options;
   std::optional<uint64_t> seed;  // none: a new one each time; with `deterministic`, a fixed one
   std::optional<int32_t> max_tokens;  // none: as many as the context has room for; 0: prefill only
-  std::vector<std::string> stop;      // never part of the returned text
-  bool keep_special = false;          // prints special tokens
+  std::vector<std::string> stop;      // not part of the returned text, unless `include_stop`
+  bool include_stop = false;          // what ended the text is part of it: also a stop token's text
+  // Tokens of the prompt that are kept, the last ones, after its BOS; kTruncateToFit: as many as
+  // leave room for max_tokens (at most half of the context). None: all.
+  std::optional<int32_t> truncate_prompt;
+  // Texts that are not generated, and texts at which a repetition ends for DRY (none: "\n", ":",
+  // '"' and "*"). The service makes the tokens of SamplingParams of them.
+  std::vector<std::string> bad_texts;
+  std::optional<std::vector<std::string>> breakers;
+  bool keep_special = false;               // prints special tokens
   std::vector<int32_t> printed_special{};  // special tokens that are printed all the same
   KvOverrides kv;
   // The grammar that the text must match, and its compiled form, which Service::compile makes.
   std::optional<GrammarSpec> grammar;
   std::shared_ptr<const TokenGrammar> compiled_grammar;
   std::optional<std::chrono::steady_clock::time_point> deadline;
-  bool streamed = false;  // the client reads the answer while it is generated
-  bool echo = false;      // the answer repeats the prompt
+  bool streamed = false;    // the client reads the answer while it is generated
+  bool echo = false;        // the answer repeats the prompt
+  bool prompt_ids = false;  // the answer has the prompt's token ids
   // Queue timeout of the client; none: the server's own.
   std::optional<std::chrono::milliseconds> queue_timeout;
   std::shared_ptr<const Caller> caller;   // null: a server without keys
@@ -165,6 +176,7 @@ class Service {
                                               int64_t prompt_tokens, int64_t max_tokens) const;
 
   TextStream make_text(const GenerateRequest& request) const;
+  void truncate(const GenerateRequest& request, std::vector<int32_t>& prompt) const;
   absl::StatusOr<EngineRequest> engine_request(const GenerateRequest& request,
                                                std::vector<int32_t> prompt) const;
   absl::Status refuse(absl::Status status);

@@ -46,8 +46,10 @@ std::size_t possible_beginning(std::string_view text, std::string_view stop) {
 }  // namespace
 
 TextStream::TextStream(const Tokenizer& tokenizer, Detokenizer::Options options,
-                       std::vector<std::string> stop)
-    : detokenizer_(tokenizer, std::move(options)), stop_(std::move(stop)) {
+                       std::vector<std::string> stop, bool include_stop)
+    : detokenizer_(tokenizer, std::move(options)),
+      stop_(std::move(stop)),
+      include_stop_(include_stop) {
   std::erase(stop_, "");
 }
 
@@ -71,7 +73,7 @@ std::string TextStream::release(bool final) {
   if (const std::optional<Match> match = first_match(held_, stop_)) {
     stopped_ = true;
     found_ = held_.substr(match->begin, match->end - match->begin);
-    held_.resize(match->begin);
+    held_.resize(include_stop_ ? match->end : match->begin);
     return std::exchange(held_, {});
   }
   std::size_t held = 0;

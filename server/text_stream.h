@@ -9,12 +9,15 @@
 namespace tessera {
 
 // Text of one generation, used on its connection's thread: token ids in, printable text out. Stop
-// strings are found across token borders and are never part of the text. Text that may become a
-// stop string is held back until it cannot.
+// strings are found across token borders. They are part of the text only if they are included. Text
+// that may become a stop string is held back until it cannot.
 class TextStream {
  public:
   TextStream(const Tokenizer& tokenizer, Detokenizer::Options options,
-             std::vector<std::string> stop);
+             std::vector<std::string> stop, bool include_stop = false);
+
+  // True if what ends the text is part of it.
+  bool includes_stop() const { return include_stop_; }
 
   // Returns: the text that is final now; nothing once stopped() is true.
   std::string push(int32_t token);
@@ -31,6 +34,7 @@ class TextStream {
 
   Detokenizer detokenizer_;
   std::vector<std::string> stop_;
+  bool include_stop_;
   std::string held_;
   bool stopped_ = false;
   std::string found_;

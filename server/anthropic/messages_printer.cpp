@@ -29,7 +29,7 @@ Json message_usage(const Usage& usage) {
 
 std::string_view stop_reason(const ChoiceText& choice) {
   if (choice.finish_reason == "length") {
-    return "max_tokens";
+    return choice.context_full ? "model_context_window_exceeded" : "max_tokens";
   }
   if (choice.finish_reason == "tool_calls") {
     return "tool_use";

@@ -61,10 +61,18 @@ void AnswerFields::add(const SeenToken& token, v1::GenerateResponse& out) {
   }
 }
 
-void AnswerFields::finish(FinishReason reason, v1::GenerateResponse& out) {
+void AnswerFields::finish(const Finish& finish, v1::GenerateResponse& out) {
   TextStream& text = args_.generation.text;
+  const FinishReason reason = finish.reason;
   if (!ended()) {
-    read(text.finish(), /*end=*/true, out);
+    const std::optional<int32_t> stop = args_.end.stop_token(finish);
+    std::string rest = stop && text.includes_stop() ? text.push(*stop) : "";
+    rest += text.finish();
+    read(rest, /*end=*/true, out);
+    if (stop) {
+      out.set_stop_token_id(*stop);
+    }
+    out.set_context_full(args_.end.context_full(finish));
   }
   if (text.stopped()) {
     out.set_stop_text(text.stop());

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "server/answer_end.h"
 #include "server/chat/answer_reader.h"
 #include "server/grpc/wire.h"
 #include "server/service.h"
@@ -22,6 +23,7 @@ class AnswerFields {
     std::optional<AnswerNotation> notation{};  // of a chat
     bool reasoning = true;                     // thoughts are sent
     bool logprobs = false;
+    AnswerEnd end{};
     std::shared_ptr<const std::string> echo;  // the text begins with it
   };
   explicit AnswerFields(Args args);
@@ -39,7 +41,7 @@ class AnswerFields {
   bool ended() const { return args_.generation.text.stopped() || complete_; }
 
   // Adds what was held back, and the reason.
-  void finish(FinishReason reason, v1::GenerateResponse& out);
+  void finish(const Finish& finish, v1::GenerateResponse& out);
 
   int32_t tokens() const { return tokens_; }
 

@@ -179,8 +179,10 @@ absl::Status GenerateCall::submit(GenerateCallRequest parsed) {
     sinks.emplace_back(shared_from_this(), sequences_.back().get());
   }
   best_ = parsed.best_of > parsed.n ? static_cast<std::size_t>(parsed.n) : 0;
-  const bool echo_ids =
-      parsed.generate.echo && std::holds_alternative<std::vector<int32_t>>(parsed.generate.prompt);
+  end_ = AnswerEnd(shared_.service, parsed.generate);
+  const bool echo_ids = parsed.generate.echo &&
+                        (std::holds_alternative<std::vector<int32_t>>(parsed.generate.prompt) ||
+                         parsed.generate.truncate_prompt);
   const bool keep_special = parsed.generate.keep_special;
   std::string echo;
   if (parsed.generate.echo && !echo_ids) {
@@ -211,9 +213,14 @@ void GenerateCall::accept(const GenerateCallRequest& parsed, Accepted accepted, 
                                                .notation = notation_,
                                                .reasoning = parsed.reasoning,
                                                .logprobs = parsed.logprobs,
+                                               .end = end_,
                                                .echo = text});
     if (parsed.prompt_logprobs) {
       sequence.prompt.insert(sequence.prompt.begin(), {.token = accepted.prompt.front()});
+    } else if (parsed.prompt_ids) {
+      std::transform(accepted.prompt.begin(), accepted.prompt.end(),
+                     std::back_inserter(sequence.prompt),
+                     [](int32_t id) { return SeenToken{.token = id}; });
     }
   }
   if (cancelled_) {
@@ -373,7 +380,7 @@ bool GenerateCall::write(Sequence& sequence, bool any) {
 absl::Status GenerateCall::end(Sequence& sequence) {
   const tessera::Finish finish = *std::exchange(sequence.taken_finish, std::nullopt);
   TESSERA_RETURN_IF_ERROR(finish.status);
-  sequence.answer->finish(finish.reason, response_);
+  sequence.answer->finish(finish, response_);
   if (sequence.index == 0) {  // the prompt counts once
     usage_.set_prompt_tokens(finish.prompt_tokens);
     usage_.set_cached_tokens(finish.cached_tokens);

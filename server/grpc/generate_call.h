@@ -95,7 +95,8 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   const std::shared_ptr<RequestRecord> record_ = std::make_shared<RequestRecord>();
   std::shared_ptr<const Caller> caller_;
   std::optional<AnswerNotation> notation_;  // of a chat
-  std::size_t best_ = 0;                    // sequences of which the messages are sent, if not all
+  AnswerEnd end_;
+  std::size_t best_ = 0;  // sequences of which the messages are sent, if not all
   absl::StatusCode end_code_ = absl::StatusCode::kOk;  // only the writing side's owner
   std::shared_ptr<GenerateCall> self_;                 // keeps the call alive until OnDone
   std::string name_;

@@ -90,13 +90,19 @@ absl::Status read_cache(const v1::CacheOptions& message, RequestOptions& out) {
 
 }  // namespace
 
-absl::Status read_options(const v1::GenerateRequest& message, RequestOptions& out) {
-  visit_options(PlainReader(message), out);
+absl::Status read_options(const v1::GenerateRequest& message, GenerateRequest& out) {
+  visit_options(PlainReader(message), static_cast<RequestOptions&>(out));
   for (const auto& [token, value] : message.sampling().logit_bias()) {
     out.sampling.logit_bias.push_back({token, value});
   }
   if (message.has_logprobs()) {
     out.sampling.top_logprobs = message.logprobs();
+  }
+  const v1::SamplingParams& sampling = message.sampling();
+  out.bad_texts = {sampling.bad_words().begin(), sampling.bad_words().end()};
+  if (sampling.has_dry_sequence_breakers()) {
+    const auto& texts = sampling.dry_sequence_breakers().texts();
+    out.breakers.emplace(texts.begin(), texts.end());
   }
   TESSERA_RETURN_IF_ERROR(read_cache(message.cache(), out));
   if (const std::optional<LongField> field = long_field(out)) {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "engine/request_options.h"
+#include "server/service.h"
 #include "tessera/v1/inference.pb.h"
 
 namespace tessera {
@@ -10,6 +10,6 @@ namespace tessera {
 // SamplingParams, else in GenerateRequest; absent fields leave their members unchanged. Not read
 // here, because its absence has a meaning: seed.
 // Errors: InvalidArgument names a field of `cache`. The engine checks the other ranges.
-absl::Status read_options(const v1::GenerateRequest& message, RequestOptions& out);
+absl::Status read_options(const v1::GenerateRequest& message, GenerateRequest& out);
 
 }  // namespace tessera

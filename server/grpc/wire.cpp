@@ -115,6 +115,16 @@ absl::StatusOr<GenerateCallRequest> parse_generate_request(const v1::GenerateReq
       !message.has_add_special_tokens() || message.add_special_tokens();
   request.prompt_options.parse_special = message.parse_special_tokens();
   request.keep_special = message.keep_special_tokens();
+  request.include_stop = message.include_stop();
+  if (message.has_truncate_prompt_tokens()) {
+    request.truncate_prompt = message.truncate_prompt_tokens();
+    if (*request.truncate_prompt != kTruncateToFit) {
+      TESSERA_RETURN_IF_ERROR(
+          check_option({"truncate_prompt_tokens", kTruncatedPrompt}, *request.truncate_prompt));
+    }
+  }
+  request.prompt_ids = message.return_prompt_tokens();
+  call.prompt_ids = request.prompt_ids && !call.prompt_logprobs;
   request.kv = parse_kv_options(message.kv());
   absl::StatusOr<std::optional<GrammarSpec>> grammar = parse_grammar(message.grammar());
   if (!grammar.ok()) {
@@ -132,7 +142,8 @@ absl::StatusOr<GenerateCallRequest> parse_generate_request(const v1::GenerateReq
 SeenToken seen(const TokenLogprobs& logprobs) {
   return {.token = logprobs.chosen.token,
           .logprob = logprobs.chosen.logprob,
-          .top = {logprobs.top.begin(), logprobs.top.end()}};
+          .top = {logprobs.top.begin(), logprobs.top.end()},
+          .rank = logprobs.rank};
 }
 
 v1::TokenLogprobs to_wire(const SeenToken& token, const Tokenizer& tokenizer) {
@@ -149,6 +160,9 @@ v1::TokenLogprobs to_wire(const SeenToken& token, const Tokenizer& tokenizer) {
     v1::TokenLogprob& top = *message.add_top();
     fill(other.token, top);
     top.set_logprob(other.logprob);
+  }
+  if (token.rank > 0) {
+    message.set_rank(token.rank);
   }
   return message;
 }

@@ -24,6 +24,7 @@ struct GenerateCallRequest {
   int32_t best_of = 1;             // >= n: sequences that are generated
   bool logprobs = false;           // of generated tokens, are sent
   bool prompt_logprobs = false;    // likewise
+  bool prompt_ids = false;         // of the prompt are sent, if there are no log probabilities
   std::string model{};             // empty: the served model
   std::optional<ToolUse> tools{};  // of a chat
   bool reasoning = true;           // a chat's thoughts are sent
@@ -45,6 +46,7 @@ struct SeenToken {
   int32_t token = 0;
   std::optional<float> logprob{};  // none: not requested, or the first token of a prompt
   std::vector<TokenLogprob> top{};
+  int32_t rank = 0;  // 0: not known
 };
 SeenToken seen(const TokenLogprobs& logprobs);
 v1::TokenLogprobs to_wire(const SeenToken& token, const Tokenizer& tokenizer);

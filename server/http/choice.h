@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "server/answer_end.h"
 #include "server/chat/answer_reader.h"
 #include "server/http/token_queue.h"
 #include "server/openai/response.h"
@@ -32,10 +33,13 @@ class Choice {
   explicit Choice(Args args);
 
   // Begins the text with the prompt (echo). `prompt`: its text; `ids`: its tokens.
-  void set_cached_tokens(const std::string& prompt, std::span<const int32_t> ids);
+  void begin_with(const std::string& prompt, std::span<const int32_t> ids);
 
   // Shows the log probabilities of the prompt `ids`, which come with the first events.
   void expect_prompt_logprobs(std::span<const int32_t> ids);
+
+  // Shows the prompt's ids.
+  void show_prompt_ids(std::span<const int32_t> ids);
 
   static constexpr std::size_t kAllTokens = std::numeric_limits<std::size_t>::max();
 
@@ -84,7 +88,9 @@ class Choice {
   std::size_t printed_bytes() const;
 
   // True if the echoed prompt or its log probabilities are not printed yet.
-  bool holds_prompt() const { return text.first && (echo_ || prompt_logprobs_); }
+  bool holds_prompt() const {
+    return text.first && (echo_ || prompt_logprobs_ || !text.prompt_ids.empty());
+  }
   RequestId id() const { return generation_.id; }
 
   // Mean log probability of the generated tokens.
@@ -103,7 +109,8 @@ class Choice {
   void take_finish(const Finish& finish);
   void take_cut_off();
   void read(const std::string& piece, bool end);
-  ChosenToken chosen(const TokenQueue::Token& token, int64_t offset) const;
+  void expect_prompt_logprobs(std::span<const int32_t> ids, std::string_view prompt);
+  ChosenToken chosen(const TokenQueue::Token& token) const;
   TokenText text_of(const TokenLogprob& token) const;
 
   Service& service_;
@@ -112,6 +119,8 @@ class Choice {
   const bool ids_as_text_;
   const bool keep_special_;
   const bool reasoning_;  // shows thoughts
+  const bool token_ids_;
+  const AnswerEnd end_;
   Generation generation_;
   std::optional<AnswerReader> reader_;  // of a chat
   std::shared_ptr<TokenQueue> queue_;

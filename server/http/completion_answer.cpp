@@ -255,7 +255,8 @@ class CompletionAnswer final : public HttpAnswer {
           request.stream ? std::optional(StreamRoom(service_.budget())) : std::nullopt));
     }
     GenerateRequest each = request.each;
-    const bool echo_text = request.echo && std::holds_alternative<std::string>(prompt);
+    const bool echo_text = request.echo && std::holds_alternative<std::string>(prompt) &&
+                           !request.each.truncate_prompt;
     std::string text = echo_text ? std::get<std::string>(prompt) : std::string();
     each.prompt = std::move(prompt);
     each.streamed = request.stream && !printer_->holds_text();
@@ -286,10 +287,13 @@ class CompletionAnswer final : public HttpAnswer {
                                              .generation = std::move(accepted.generations[i]),
                                              .queue = std::move(queues[i])});
       if (request.echo) {
-        choice.set_cached_tokens(text, accepted.prompt);
+        choice.begin_with(text, accepted.prompt);
       }
       if (request.prompt_logprobs) {
         choice.expect_prompt_logprobs(accepted.prompt);
+      }
+      if (request.token_ids) {
+        choice.show_prompt_ids(accepted.prompt);
       }
     }
     return absl::OkStatus();

@@ -227,7 +227,14 @@ asio::awaitable<bool> HttpConnection::serve_one() {
   if (received != Received::request) {
     co_return co_await refuse(received);
   }
-  const HttpRequest request = parser_.take();
+  HttpRequest request = parser_.take();
+  if (!request.body.empty() && is_compressed(request.header("content-encoding"))) {
+    const std::optional<NotInflated> why = co_await inflate(request);
+    if (why) {
+      room_for_body_.release();
+      co_return co_await refuse(why->status, why->reason);
+    }
+  }
   const bool open = co_await answer(request);
   co_return open && !args_.probes_only;
 }
@@ -269,6 +276,17 @@ asio::awaitable<bool> HttpConnection::on_pool(std::string_view key_name, std::si
         }
       },
       asio::use_awaitable);
+}
+
+// The room for the body grows to that of both forms.
+asio::awaitable<std::optional<NotInflated>> HttpConnection::inflate(HttpRequest& request) {
+  std::optional<NotInflated> why;
+  const auto grow = [this](std::size_t bytes) { return room_for_body_.grow_to(bytes); };
+  const auto job = [&] { why = inflate_body(request.body, args_.options.body_bytes, grow); };
+  if (!co_await on_pool(admission_.key_name, request.body.size(), job)) {
+    why = NotInflated{503, "too many requests wait to be read: try again later"};
+  }
+  co_return why;
 }
 
 // Returns: false if the connection must be closed.

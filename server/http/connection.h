@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 
+#include "server/http/inflate.h"
 #include "server/http/listener.h"
 #include "server/http/request_parser.h"
 #include "server/http/transport.h"
@@ -84,6 +85,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   boost::asio::awaitable<bool> refuse(Received why);
   boost::asio::awaitable<bool> refuse(int status, const std::string& reason);
   boost::asio::awaitable<bool> refuse_head(const HttpReply& reply);
+  boost::asio::awaitable<std::optional<NotInflated>> inflate(HttpRequest& request);
   boost::asio::awaitable<bool> answer(const HttpRequest& request);
   boost::asio::awaitable<bool> answer_later(const HttpRequest& request, HttpAnswer& answer);
   boost::asio::awaitable<bool> stream(const HttpRequest& request, HttpAnswer& answer,

@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "kernels/check.h"
 #include "server/http/chunked_body.h"
+#include "server/http/inflate.h"
 
 namespace tessera {
 
@@ -209,6 +210,10 @@ void HttpRequestParser::Parser::finish_head() {
     return refuse(std::move(*refused));
   }
   framing = std::get<Framing>(framed);
+  if (const std::string_view coding = view(fields[http::field::content_encoding]);
+      !is_read_coding(coding) || fields.count(http::field::content_encoding) > 1) {
+    return refuse({415, "Content-Encoding must be gzip, deflate or identity"});
+  }
   request.method = view(fields.method_string());
   request.path = path_of(view(fields.target()));
   request.http_1_1 = fields.version() >= 11;

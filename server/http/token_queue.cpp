@@ -33,12 +33,14 @@ void TokenQueue::when_cut_off(std::function<void()> cancel) {
 void TokenQueue::on_prompt_logprobs(const TokenLogprobs& logprobs) {
   const TokenLogprob& token = logprobs.chosen;
   const std::lock_guard lock(mutex_);
-  prompt_.push_back({token.token, token.logprob, {logprobs.top.begin(), logprobs.top.end()}});
+  prompt_.push_back(
+      {token.token, token.logprob, {logprobs.top.begin(), logprobs.top.end()}, logprobs.rank});
 }
 
 void TokenQueue::on_logprobs(const TokenLogprobs& logprobs) {
   next_.logprob = logprobs.chosen.logprob;
   next_.top.assign(logprobs.top.begin(), logprobs.top.end());
+  next_.rank = logprobs.rank;
 }
 
 void TokenQueue::on_token(int32_t token) {

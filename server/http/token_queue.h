@@ -29,7 +29,8 @@ class TokenQueue final : public EventSink {
   struct Token {
     int32_t id = 0;
     float logprob = 0;
-    std::vector<TokenLogprob> top;  // logprob and top: only with top_logprobs
+    std::vector<TokenLogprob> top;  // logprob, top and rank: only with top_logprobs
+    int32_t rank = 0;               // 0: not known
   };
   struct Events {
     std::vector<Token> prompt;  // all but its first token; only with prompt_logprobs

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <optional>
 #include <utility>
 
+#include "server/commit.h"
 #include "server/openai/error.h"
 #include "server/openai/response.h"
 #include "server/print_json.h"
@@ -40,13 +42,22 @@ class CompletionPrinter final : public AnswerPrinter {
   const bool continuous_usage_;
 };
 
+// Returns: OpenAI's system_fingerprint: with another one, the same seed may give another text.
+std::string fingerprint_of(const Service& service) {
+  const std::string parts = fmt::format("{} {} {} {}", TESSERA_VERSION, commit(),
+                                        service.model_name(), service.engine().options().kv.name);
+  return fmt::format("fp_{:016x}", std::hash<std::string>()(parts));
+}
+
 }  // namespace
 
-std::unique_ptr<AnswerPrinter> make_completion_printer(const std::string& model,
+std::unique_ptr<AnswerPrinter> make_completion_printer(const Service& service,
                                                        const CompletionRequest& request) {
   CompletionHead head;
   head.chat = request.chat;
-  head.model = model;
+  head.model = service.model_name();
+  head.fingerprint = fingerprint_of(service);
+  head.token_ids = request.token_ids;
   head.id = fmt::format(
       "{}{}", request.chat ? "chatcmpl-" : "cmpl-",
       request.request_id.empty() ? fmt::format("{:016x}", unique_number()) : request.request_id);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "server/http/answer_printer.h"
 #include "server/openai/request.h"
@@ -9,7 +8,7 @@
 namespace tessera {
 
 // Prints answers of /v1/completions and /v1/chat/completions.
-std::unique_ptr<AnswerPrinter> make_completion_printer(const std::string& model,
+std::unique_ptr<AnswerPrinter> make_completion_printer(const Service& service,
                                                        const CompletionRequest& request);
 
 }  // namespace tessera

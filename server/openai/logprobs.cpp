@@ -48,7 +48,7 @@ Json top_json(const ChosenToken& chosen, int32_t wanted) {
   return top;
 }
 
-Json ranked_json(const TokenText& token, const Json& rank) {
+Json ranked_json(const TokenText& token, std::size_t rank) {
   return {{"logprob", token.logprob}, {"rank", rank}, {"decoded_token", token_name(token.bytes)}};
 }
 
@@ -76,7 +76,7 @@ Json completion_logprobs(const ChoiceText& choice, int32_t wanted) {
   Json tops = Json::array();
   for (const ChosenToken& chosen : choice.tokens) {
     offsets.push_back(chosen.offset);
-    tokens.push_back(token_name(chosen.token.bytes));
+    tokens.push_back(token_name(chosen.text));
     logprobs.push_back(chosen.first ? Json(nullptr) : Json(chosen.token.logprob));
     tops.push_back(chosen.first ? Json(nullptr) : top_json(chosen, wanted));
   }
@@ -97,12 +97,8 @@ Json prompt_logprobs_json(const std::vector<ChosenToken>& prompt, int32_t wanted
     for (std::size_t i = 0; i < shown(chosen, wanted); ++i) {
       tokens[std::to_string(chosen.top[i].id)] = ranked_json(chosen.top[i], i + 1);
     }
-    const auto rank = std::find_if(chosen.top.begin(), chosen.top.end(),
-                                   [&](const TokenText& t) { return t.id == chosen.token.id; });
-    tokens.emplace(
-        std::to_string(chosen.token.id),
-        ranked_json(chosen.token, rank == chosen.top.end() ? Json(nullptr)
-                                                           : Json(rank - chosen.top.begin() + 1)));
+    tokens.emplace(std::to_string(chosen.token.id),
+                   ranked_json(chosen.token, static_cast<std::size_t>(chosen.rank)));
     list.push_back(std::move(tokens));
   }
   return list;

@@ -39,7 +39,8 @@ void read_seed(BodyFields& fields, GenerateRequest& out) {
 void read_stream(BodyFields& fields, CompletionRequest& out) {
   fields.boolean("stream", out.stream);
   const json* options = fields.find("stream_options");
-  if (options == nullptr) {
+  // Some clients send include_usage: false always, which asks for nothing.
+  if (options == nullptr || (!out.stream && *options == json{{"include_usage", false}})) {
     return;
   }
   if (!out.stream) {
@@ -70,6 +71,16 @@ void read_request_id(BodyFields& fields, std::string& out) {
   }
 }
 
+// vLLM's number of tokens that are kept of a prompt; -1: as many as fit.
+void read_truncation(BodyFields& fields, GenerateRequest& out) {
+  const json* value = fields.find("truncate_prompt_tokens");
+  if (value != nullptr && *value == kTruncateToFit) {
+    out.truncate_prompt = kTruncateToFit;
+  } else if (value != nullptr) {
+    fields.integer({"truncate_prompt_tokens", kTruncatedPrompt}, out.truncate_prompt.emplace());
+  }
+}
+
 // Fields of both endpoints.
 void read_common(BodyFields& fields, CompletionRequest& out) {
   fields.text("model", out.model);
@@ -80,6 +91,10 @@ void read_common(BodyFields& fields, CompletionRequest& out) {
   fields.integer({"n", kSampleCount}, out.n);
   read_kv_cache(fields, out.each.kv);
   fields.boolean("return_tokens_as_token_ids", out.token_ids_as_text);
+  fields.boolean("return_token_ids", out.token_ids);
+  out.each.prompt_ids = out.token_ids;
+  fields.boolean("include_stop_str_in_output", out.each.include_stop);
+  read_truncation(fields, out.each);
   bool skip_special = true;
   fields.boolean("skip_special_tokens", skip_special);
   out.each.keep_special = !skip_special;
@@ -168,6 +183,14 @@ absl::Status read_prompts(BodyFields& fields, std::vector<Prompt>& out) {
   return absl::OkStatus();
 }
 
+// How a text becomes tokens, by vLLM's and by llama-server's names. Both parse special tokens.
+void read_special(BodyFields& fields, PromptOptions& out) {
+  out.parse_special = true;
+  fields.boolean("add_special_tokens", out.add_bos);
+  fields.boolean("add_special", out.add_bos);
+  fields.boolean("parse_special", out.parse_special);
+}
+
 // Maximum number of tokens to generate. -1, as in llama-server: as many as the context has room
 // for.
 void read_limit(BodyFields& fields, const Option& option, std::optional<int32_t>& out) {
@@ -211,7 +234,7 @@ absl::StatusOr<CompletionRequest> parse_completion_request(std::string_view body
   read_common(fields, request);
   request.each.max_tokens = 16;  // as OpenAI
   read_limit(fields, {"max_tokens", kTokenCount}, request.each.max_tokens);
-  fields.boolean("add_special_tokens", request.each.prompt_options.add_bos);
+  read_special(fields, request.each.prompt_options);
   fields.boolean("echo", request.echo);
   read_best_of(fields, request);
   if (fields.find("logprobs") != nullptr) {
@@ -273,14 +296,8 @@ absl::StatusOr<TokenizeRequest> parse_tokenize_request(std::string_view body) {
   const bool llama = !chat && fields.find("content") != nullptr;
   const char* const name = llama ? "content" : "prompt";
   std::string text;
-  if (llama) {  // llama-server's defaults
-    request.options.add_bos = false;
-    request.options.parse_special = true;
-    fields.boolean("add_special", request.options.add_bos);
-    fields.boolean("parse_special", request.options.parse_special);
-  } else {
-    fields.boolean("add_special_tokens", request.options.add_bos);
-  }
+  request.options.add_bos = !llama;  // both servers' defaults
+  read_special(fields, request.options);
   fields.text(name, text);
   request.prompt = std::move(text);
   if (chat) {

@@ -21,6 +21,7 @@ struct CompletionRequest {
   int32_t best_of = 1;             // >= n: sequences of each prompt; the n most likely are returned
   bool echo = false;               // a choice begins with its prompt
   bool token_ids_as_text = false;  // prints tokens as "token_id:17", unique even for equal texts
+  bool token_ids = false;          // choices have their token ids, and those of the prompt
   std::optional<int32_t> prompt_logprobs;  // reported separately, as in vLLM
   ToolUse tools{};                         // of a chat
   bool reasoning = true;                   // a chat's answer shows its thoughts

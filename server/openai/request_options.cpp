@@ -79,6 +79,14 @@ void read_logit_bias(BodyFields& fields, SamplingParams& out) {
   }
 }
 
+// Texts of which the service makes tokens: vLLM's bad_words, llama-server's dry_sequence_breakers.
+void read_token_lists(BodyFields& fields, GenerateRequest& out) {
+  fields.texts("bad_words", out.bad_texts);
+  if (fields.find("dry_sequence_breakers") != nullptr) {
+    fields.texts("dry_sequence_breakers", out.breakers.emplace());
+  }
+}
+
 // Prefix cache fields: vLLM's cache_salt, llama-server's cache_prompt, and our own.
 void read_cache(BodyFields& fields, RequestOptions& out) {
   fields.text("cache_salt", out.cache_salt);
@@ -112,9 +120,10 @@ void read_cache(BodyFields& fields, RequestOptions& out) {
 
 }  // namespace
 
-void read_options(BodyFields& fields, RequestOptions& out) {
-  visit_options(PlainReader(fields), out);
+void read_options(BodyFields& fields, GenerateRequest& out) {
+  visit_options(PlainReader(fields), static_cast<RequestOptions&>(out));
   read_logit_bias(fields, out.sampling);
+  read_token_lists(fields, out);
   read_cache(fields, out);
   if (const std::optional<LongField> field = long_field(out)) {
     fields.refuse(field->name, field->error);

@@ -1,13 +1,13 @@
 #pragma once
 
-#include "engine/request_options.h"
 #include "server/openai/body_fields.h"
+#include "server/service.h"
 
 namespace tessera {
 
 // Reads the options of engine/request_options.h. A plain option is the field of its name; absent
 // fields leave their members unchanged. Not read here, because the endpoints differ or absence has
 // a meaning: seed, and top_logprobs.
-void read_options(BodyFields& fields, RequestOptions& out);
+void read_options(BodyFields& fields, GenerateRequest& out);
 
 }  // namespace tessera

@@ -45,13 +45,37 @@ Json logprobs_json(const CompletionHead& head, const ChoiceText& choice) {
 }
 
 Json head_json(const CompletionHead& head, std::string_view object) {
-  return {{"id", head.id}, {"object", object}, {"created", head.created}, {"model", head.model}};
+  return {{"id", head.id},
+          {"object", object},
+          {"created", head.created},
+          {"model", head.model},
+          {"system_fingerprint", head.fingerprint}};
 }
 
-// vLLM's field: the stop string that ended the text.
+// vLLM's field: the stop string or the stop token that ended the text. Ours: the full context.
 void add_stop(const ChoiceText& choice, Json& item) {
   if (!choice.stop.empty()) {
     item["stop_reason"] = choice.stop;
+  } else if (choice.stop_token) {
+    item["stop_reason"] = *choice.stop_token;
+  } else if (choice.context_full) {
+    item["stop_reason"] = "context_length";
+  }
+}
+
+// vLLM's fields. The prompt's ids stand in a completion's choice, and beside the choices of a chat.
+void add_ids(const CompletionHead& head, const ChoiceText& choice, Json& item) {
+  if (head.token_ids) {
+    item["token_ids"] = choice.ids;
+    if (!head.chat && choice.first) {
+      item["prompt_token_ids"] = choice.prompt_ids;
+    }
+  }
+}
+
+void add_prompt_ids(const CompletionHead& head, const ChoiceText& first, Json& json) {
+  if (head.token_ids && head.chat && first.first) {
+    json["prompt_token_ids"] = first.prompt_ids;
   }
 }
 
@@ -140,6 +164,7 @@ std::string print_completion(const CompletionHead& head, std::span<const ChoiceT
     item["logprobs"] = logprobs_json(head, choice);
     item["finish_reason"] = reason_json(choice.finish_reason);
     add_stop(choice, item);
+    add_ids(head, choice, item);
     if (head.prompt_logprobs && !head.chat) {
       item["prompt_logprobs"] = prompt_logprobs_json(choice.prompt, *head.prompt_logprobs);
     }
@@ -151,6 +176,7 @@ std::string print_completion(const CompletionHead& head, std::span<const ChoiceT
   if (head.prompt_logprobs && head.chat) {  // a chat has one prompt, so not per choice
     json["prompt_logprobs"] = prompt_logprobs_json(choices.front().prompt, *head.prompt_logprobs);
   }
+  add_prompt_ids(head, choices.front(), json);
   return print_json(json);
 }
 
@@ -165,8 +191,10 @@ std::string print_event(const CompletionHead& head, const ChoiceText& part,
   item["logprobs"] = part.tokens.empty() ? Json(nullptr) : logprobs_json(head, part);
   item["finish_reason"] = reason_json(part.finish_reason);
   add_stop(part, item);
+  add_ids(head, part, item);
   Json json = head_json(head, head.chat ? "chat.completion.chunk" : "text_completion");
   json["choices"] = Json::array({std::move(item)});
+  add_prompt_ids(head, part, json);
   if (usage) {
     json["usage"] = usage_json(*usage);
   } else if (head.usage) {

@@ -24,7 +24,9 @@ struct CompletionHead {
   std::string model;
   std::optional<int32_t> logprobs{};         // number of most likely tokens shown
   std::optional<int32_t> prompt_logprobs{};  // the same for the prompt, reported separately
-  bool usage = false;  // chunks have the field; null in chunks that report no usage
+  bool usage = false;         // chunks have the field; null in chunks that report no usage
+  std::string fingerprint{};  // of the server's configuration (system_fingerprint)
+  bool token_ids = false;     // choices have their token ids, and those of the prompt
 };
 
 // Token in log probabilities. Its bytes may be part of a character.
@@ -36,6 +38,8 @@ struct TokenText {
 struct ChosenToken {
   TokenText token{};
   std::vector<TokenText> top{};  // likeliest first
+  int32_t rank = 0;              // among all tokens, from 1; 0: not known
+  std::string text{};            // of a completion: the token's part of the choice's text
   int64_t offset = 0;            // characters of the choice's text before the token
   bool first = false;            // first token of a prompt, which has no probability
   bool thought = false;          // part of a chat's reasoning
@@ -45,13 +49,17 @@ struct ChosenToken {
 struct ChoiceText {
   int32_t index = 0;
   std::string text{};
-  std::string reasoning{};            // of a chat
-  std::vector<CallPart> calls{};      // of a chat
-  bool first = false;                 // chunk: the first chunk of this choice
-  std::string_view finish_reason{};   // empty: not finished
-  std::string stop{};                 // the stop string that ended it
-  std::vector<ChosenToken> tokens{};  // of this text; only with logprobs
-  std::vector<ChosenToken> prompt{};  // only with prompt_logprobs
+  std::string reasoning{};              // of a chat
+  std::vector<CallPart> calls{};        // of a chat
+  bool first = false;                   // chunk: the first chunk of this choice
+  std::string_view finish_reason{};     // empty: not finished
+  std::string stop{};                   // the stop string that ended it
+  std::optional<int32_t> stop_token{};  // the token of stop_token_ids that ended it
+  bool context_full = false;            // it ended before max_tokens
+  std::vector<int32_t> ids{};           // of this text; only with CompletionHead::token_ids
+  std::vector<int32_t> prompt_ids{};    // likewise, in the first chunk
+  std::vector<ChosenToken> tokens{};    // of this text; only with logprobs
+  std::vector<ChosenToken> prompt{};    // only with prompt_logprobs
 
   bool any() const { return !text.empty() || !reasoning.empty() || !calls.empty(); }
 };

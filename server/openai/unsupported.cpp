@@ -49,16 +49,13 @@ struct Field {
 
 // Fields of OpenAI, vLLM and llama-server that no other code here reads.
 constexpr Field kFields[] = {
-    {"allowed_token_ids", is_empty},
     {"audio", never},
-    {"bad_words", is_empty},
     {"chat_template", never},
     {"documents", is_empty},
     {"function_call", is_none},
     {"functions", is_empty},
     {"guided_decoding_backend", is_default_backend},
     {"guided_whitespace_pattern", never},
-    {"include_stop_str_in_output", is_false},
     {"kv_transfer_params", is_empty},
     {"length_penalty", is_one},
     {"logits_processors", is_empty},
@@ -71,7 +68,6 @@ constexpr Field kFields[] = {
     {"prompt_cache_key", is_name},
     {"prompt_cache_retention", never},
     {"prompt_embeds", is_empty},
-    {"return_token_ids", is_false},
     {"safety_identifier", is_name},
     {"service_tier", is_default},
     {"spaces_between_special_tokens", is_switch},  // only for tokenizers not supported here
@@ -79,8 +75,6 @@ constexpr Field kFields[] = {
     {"structural_tag", is_empty},
     {"suffix", is_empty},
     {"thinking_token_budget", never},
-    {"truncate_prompt_tokens", never},
-    {"typical_p", is_one},
     {"use_beam_search", is_false},
     {"user", is_name},
     {"verbosity", never},

@@ -8,7 +8,10 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <set>
+#include <utility>
 
+#include "kernels/sampling.h"
 #include "tests/engine/row_sampler.h"
 
 namespace tessera {
@@ -275,6 +278,125 @@ TEST(Sampler, AddsLogitBias) {
   EXPECT_THAT(changed, ElementsAre(-96, 4, 4.5f));
 }
 
+TEST(Sampler, ChoosesAmongAllowedTokensOnly) {
+  Case one{{1, 2, 0, 1.5f}, greedy()};
+  one.params.allowed_token_ids = {3, 2};
+  EXPECT_EQ(one.token(), 3);
+  RowSampler sampler = sampler_of(4);
+  const uint32_t mask[] = {0b0111};  // of a grammar
+  const auto both = sampler.sample(one.logits, {.params = one.params,
+                                                .prompt = {},
+                                                .generated = {},
+                                                .stop_ids = {},
+                                                .forced = {},
+                                                .mask = mask});
+  EXPECT_EQ(both.value().token, 2);
+  one.params.logit_bias = {{2, -kInfinity}, {3, -kInfinity}};
+  EXPECT_THAT(std::string(one.sample(sampler).status().message()), HasSubstr("allowed_token_ids"));
+}
+
+TEST(Sampler, ForbidsTheLastTokenOfABadWord) {
+  Case one{{1, 2, 0, 1.5f}, greedy()};
+  one.params.bad_words = {{0, 3, 1}, {2}};
+  const auto after = [&](std::vector<int32_t> generated) {
+    one.generated = std::move(generated);
+    return one.token();
+  };
+  EXPECT_EQ(after({}), 1);
+  EXPECT_EQ(after({3}), 1);
+  EXPECT_EQ(after({0, 3}), 3);
+  EXPECT_EQ(after({2, 0, 3}), 3);
+  EXPECT_EQ(after({0, 3, 0}), 1);
+  one.prompt = {0};
+  EXPECT_EQ(after({3}), 1) << "a word that began in the prompt is no generated one";
+}
+
+// Penalties of DRY by its definition: each earlier place is compared with the end of the text.
+std::vector<float> dry_by_definition(const SamplingParams& params, std::vector<int32_t> text,
+                                     size_t vocab) {
+  if (params.dry_penalty_last_n >= 0 && std::ssize(text) > params.dry_penalty_last_n) {
+    text.erase(text.begin(), text.end() - params.dry_penalty_last_n);
+  }
+  const auto breaks = [&](int32_t token) {
+    return !params.dry_sequence_breakers.empty() &&
+           allows(params.dry_sequence_breakers.data(), token);
+  };
+  std::vector<float> penalties(vocab);
+  for (size_t next = 1; next < text.size(); ++next) {
+    int32_t length = 0;
+    while (std::cmp_less(length, next)) {
+      const auto back = static_cast<size_t>(length) + 1;
+      const int32_t token = text[text.size() - back];
+      if (text[next - back] != token || breaks(token)) {
+        break;
+      }
+      ++length;
+    }
+    if (length >= std::max(params.dry_allowed_length, 1)) {
+      float& penalty = penalties[static_cast<size_t>(text[next])];
+      penalty = std::max(
+          penalty,
+          params.dry_multiplier *
+              std::pow(params.dry_base, static_cast<float>(length - params.dry_allowed_length)));
+    }
+  }
+  return penalties;
+}
+
+TEST(Sampler, DryPenalizesWhatContinuesARepetition) {
+  constexpr size_t kVocab = 4;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(seed);
+    const auto pick = [&](int32_t low, int32_t high) {
+      return std::uniform_int_distribution<int32_t>(low, high)(random);
+    };
+    Case one{std::vector<float>(kVocab), greedy()};
+    one.params.dry_multiplier = 0.5f;
+    one.params.dry_allowed_length = pick(0, 4);
+    one.params.dry_penalty_last_n = pick(0, 1) == 0 ? -1 : pick(0, 30);
+    if (pick(0, 1) == 0) {
+      one.params.dry_sequence_breakers = {1u << pick(0, 3)};
+    }
+    const int32_t most = pick(0, 3);  // few different tokens: long repetitions
+    for (int32_t i = pick(0, 40); i > 0; --i) {
+      (pick(0, 1) == 0 && one.generated.empty() ? one.prompt : one.generated)
+          .push_back(pick(0, most));
+    }
+    one.token();
+    std::vector<int32_t> text = one.prompt;
+    text.insert(text.end(), one.generated.begin(), one.generated.end());
+    const std::vector<float> penalties = dry_by_definition(one.params, text, kVocab);
+    for (size_t i = 0; i < kVocab; ++i) {
+      EXPECT_NEAR(-changed[i], penalties[i], 1e-5f * penalties[i]) << "token " << i;
+    }
+  }
+}
+
+TEST(Sampler, DryKeepsLogitsFinite) {
+  Case one{{3, 2, 1}, greedy(), std::vector<int32_t>(3000, 0)};
+  one.params.dry_multiplier = 100;
+  one.params.dry_base = 100;
+  EXPECT_EQ(one.token(), 1);
+  EXPECT_TRUE(std::isfinite(changed[0])) << changed[0];
+}
+
+TEST(Sampler, TypicalPCutsOffTheLikeliestToo) {
+  // The mean surprise is 1.08 nats. Those of the tokens are 0.69, 1.39, 1.43 and 4.6.
+  Case one{{std::log(0.5f), std::log(0.25f), std::log(0.24f), std::log(0.01f)}, {}};
+  const auto tokens = [&](float typical_p) {
+    std::set<int32_t> seen;
+    one.params.typical_p = typical_p;
+    for (one.params.seed = 0; one.params.seed < 60; ++one.params.seed) {
+      seen.insert(one.token());
+    }
+    return seen;
+  };
+  EXPECT_EQ(tokens(0.2f), (std::set<int32_t>{1}));
+  EXPECT_EQ(tokens(0.4f), (std::set<int32_t>{1, 2}));
+  EXPECT_EQ(tokens(0.9f), (std::set<int32_t>{0, 1, 2}));
+}
+
 TEST(Sampler, HoldsStopIdsBackUntilMinTokens) {
   Case held{{9, 8, 7}, greedy(), {0}, {2}, {0, 1}};
   held.params.min_tokens = 2;
@@ -303,6 +425,19 @@ TEST(Sampler, ReportsTheModelsOwnLogProbabilities) {
   EXPECT_EQ(sampled.logprobs.top[0].token, 1);
   EXPECT_NEAR(sampled.logprobs.top[0].logprob, std::log(0.5), 1e-6);
   EXPECT_EQ(sampled.logprobs.top[1].token, 2);
+}
+
+TEST(Sampler, RanksTheChosenTokenAmongAll) {
+  RowSampler sampler = sampler_of(6);
+  SamplingParams params = greedy();
+  params.top_logprobs = 1;
+  const std::vector<float> logits = {1, 5, 3, 3, -1, 4};
+  const int32_t ranks[] = {5, 1, 3, 4, 6, 2};
+  for (int32_t token = 0; token < 6; ++token) {
+    const auto sampled = sampler.sample(
+        logits, {.params = params, .prompt = {}, .generated = {}, .stop_ids = {}, .forced = token});
+    EXPECT_EQ(sampled.value().logprobs.rank, ranks[token]) << "token " << token;
+  }
 }
 
 TEST(Sampler, ReportsNoMoreAlternativesThanThereAreTokens) {
@@ -340,6 +475,17 @@ TEST(SamplingParams, AreRefusedByNameWhenOutOfRange) {
   EXPECT_THAT(refusal([](auto& p) { p.top_logprobs = 21; }), HasSubstr("top_logprobs"));
   EXPECT_THAT(refusal([](auto& p) { p.logit_bias = {{10, 1}}; }), HasSubstr("token 10"));
   EXPECT_THAT(refusal([](auto& p) { p.logit_bias = {{3, kInfinity}}; }), HasSubstr("token 3"));
+  EXPECT_THAT(refusal([](auto& p) { p.typical_p = 0; }), HasSubstr("typical_p"));
+  EXPECT_THAT(refusal([](auto& p) { p.dry_base = 0.5f; }), HasSubstr("dry_base"));
+  EXPECT_THAT(refusal([](auto& p) { p.dry_penalty_last_n = -2; }), HasSubstr("dry_penalty_last_n"));
+  EXPECT_THAT(refusal([](auto& p) {
+                p.allowed_token_ids = {1, 10};
+              }),
+              HasSubstr("allowed_token_ids names token 10"));
+  EXPECT_THAT(refusal([](auto& p) {
+                p.bad_words = {{1}, {2, -1}};
+              }),
+              HasSubstr("bad_words names token -1"));
   EXPECT_TRUE(check_sampling({}, 10).ok());
   EXPECT_TRUE(check_sampling(greedy(), 10).ok());
 }

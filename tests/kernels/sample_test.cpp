@@ -373,6 +373,51 @@ TEST_P(Sample, ChoosesAsSortingWould) {
   }
 }
 
+// Tokens that locally typical sampling keeps: those whose surprise is nearest to the entropy.
+std::set<int32_t> typical_tokens(std::span<const float> logits, double temperature, double share) {
+  const double best = *std::ranges::max_element(logits);
+  std::vector<double> weights;
+  for (const float logit : logits) {
+    weights.push_back(std::exp((logit - best) / temperature));
+  }
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  const double entropy = -std::transform_reduce(
+      weights.begin(), weights.end(), 0.0, std::plus<>(),
+      [&](double weight) { return weight / total * std::log(weight / total); });
+  std::vector<size_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto distance = [&](size_t i) { return std::abs(std::log(weights[i] / total) + entropy); };
+  std::ranges::stable_sort(order, {}, distance);
+  std::set<int32_t> kept;
+  double sum = 0;
+  for (size_t i = 0; i < order.size() && (i == 0 || sum < share * total); ++i) {
+    kept.insert(static_cast<int32_t>(order[i]));
+    sum += weights[order[i]];
+  }
+  return kept;
+}
+
+TEST_P(Sample, KeepsTheTokensWhoseSurpriseIsTypical) {
+  constexpr int32_t kDraws = 256, kVocab = 12;
+  std::mt19937_64 random(5);
+  std::normal_distribution<float> normal;
+  for (const float share : {0.2f, 0.5f, 0.9f}) {
+    World world(kDraws, kVocab);
+    std::ranges::generate(world.row(0), [&] { return normal(random); });
+    for (size_t i = 0; i < kDraws; ++i) {
+      std::ranges::copy(world.row(0), world.row(i).begin());
+      world.wanted[i].temperature = 1.5f;
+      world.wanted[i].typical_p = share;
+      world.wanted[i].draw = draw_at((static_cast<double>(i) + 0.5) / kDraws);
+    }
+    std::set<int32_t> drawn;
+    for (const SampledToken& sampled : world.sample(GetParam())) {
+      drawn.insert(sampled.token);
+    }
+    EXPECT_EQ(drawn, typical_tokens(world.row(0), 1.5, share)) << "share " << share;
+  }
+}
+
 TEST_P(Sample, EqualsTheScalarCpuToTheLastBit) {
   struct Size {
     int32_t vocab;
@@ -383,6 +428,9 @@ TEST_P(Sample, EqualsTheScalarCpuToTheLastBit) {
     SCOPED_TRACE("vocabulary " + std::to_string(size.vocab));
     std::mt19937_64 random(static_cast<uint64_t>(size.vocab));
     World world = random_world(random, size.rows, size.vocab);
+    for (size_t i = 0; i < world.wanted.size(); i += 2) {
+      world.wanted[i].typical_p = static_cast<float>(random() % 98 + 1) * 0.01f;
+    }
     const auto expected = world.sample_by_definition();
     const auto sampled = world.sample(GetParam());
     for (size_t i = 0; i < sampled.size(); ++i) {

@@ -37,17 +37,25 @@ std::shared_ptr<EventSink> FakeEngine::sink_of(RequestId id, bool take) {
 }
 
 void FakeEngine::emit(RequestId id, std::string_view text) {
-  if (const auto sink = sink_of(id, false)) {
-    for (const char byte : text) {
-      sink->on_token(static_cast<uint8_t>(byte));
-    }
+  for (const char byte : text) {
+    emit(id, static_cast<uint8_t>(byte));
   }
 }
 
 void FakeEngine::emit(RequestId id, const TokenLogprobs& logprobs) {
   if (const auto sink = sink_of(id, false)) {
     sink->on_logprobs(logprobs);
-    sink->on_token(logprobs.chosen.token);
+    emit(id, logprobs.chosen.token);
+  }
+}
+
+void FakeEngine::emit(RequestId id, int32_t token) {
+  if (const auto sink = sink_of(id, false)) {
+    {
+      const std::lock_guard lock(mutex_);
+      ++emitted_[id];
+    }
+    sink->on_token(token);
   }
 }
 
@@ -57,12 +65,20 @@ void FakeEngine::emit_prompt(RequestId id, const TokenLogprobs& logprobs) {
   }
 }
 
-void FakeEngine::finish(RequestId id, FinishReason reason, absl::Status status) {
+void FakeEngine::finish(RequestId id, FinishReason reason, absl::Status status,
+                        std::optional<int32_t> stop_token) {
   const auto prompt_tokens = static_cast<int32_t>(request(id).prompt.size());
+  int32_t completion_tokens = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    completion_tokens = emitted_[id];
+  }
   if (const auto sink = sink_of(id, true)) {
     sink->on_finish({.reason = reason,
                      .status = std::move(status),
                      .prompt_tokens = prompt_tokens,
+                     .completion_tokens = completion_tokens,
+                     .stop_token = stop_token,
                      .queue_time = std::chrono::duration<double>(0.25),
                      .prefill_time = std::chrono::duration<double>(0.5)});
   }
@@ -199,9 +215,7 @@ bool FakeEngine::step_all() {
     }
   }
   for (const auto& [id, token] : tokens) {
-    if (const auto sink = sink_of(id, false)) {
-      sink->on_token(token);
-    }
+    emit(id, token);
   }
   for (const auto& [id, reason] : ends) {
     finish(id, reason);

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -34,7 +35,8 @@ class FakeEngine final : public Engine {
   void emit(RequestId id, std::string_view text);
   void emit(RequestId id, const TokenLogprobs& logprobs);
   void emit_prompt(RequestId id, const TokenLogprobs& logprobs);
-  void finish(RequestId id, FinishReason reason, absl::Status status = absl::OkStatus());
+  void finish(RequestId id, FinishReason reason, absl::Status status = absl::OkStatus(),
+              std::optional<int32_t> stop_token = std::nullopt);
 
   // Blocks until `count` requests have been submitted in all.
   // Returns: false after ten seconds.
@@ -78,6 +80,7 @@ class FakeEngine final : public Engine {
   void run();
   bool step_all();
   std::shared_ptr<EventSink> sink_of(RequestId id, bool take);
+  void emit(RequestId id, int32_t token);
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -85,6 +88,7 @@ class FakeEngine final : public Engine {
   std::map<RequestId, Running> running_;
   std::vector<EngineRequest> seen_;  // without their sinks
   std::set<RequestId> cancelled_;
+  std::map<RequestId, int32_t> emitted_;  // numbers of tokens
   absl::Status refusal_;
   std::size_t accepted_ = 0;  // requests before refusal_ applies, if it is an error
   Answer answer_;

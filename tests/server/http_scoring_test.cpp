@@ -20,7 +20,7 @@ void report_prompt(FakeEngine& engine, RequestId id) {
   for (std::size_t i = 1; i < prompt.size(); ++i) {
     const auto at = static_cast<float>(i);
     const TokenLogprob top[] = {{prompt[i], -at}, {'T', -0.5f - at}};
-    engine.emit_prompt(id, TokenLogprobs{.chosen = {prompt[i], -at}, .top = top});
+    engine.emit_prompt(id, TokenLogprobs{.chosen = {prompt[i], -at}, .top = top, .rank = 7});
   }
 }
 
@@ -43,7 +43,7 @@ TEST_F(HttpScoring, EchoesAPromptWithItsLogprobsAsHarnessesScoreIt) {
   ASSERT_EQ(choices.size(), 2u);
   EXPECT_EQ(choices[0].at("text"), "abx");
   EXPECT_EQ(choices[0].at("logprobs"),
-            json::parse(R"({"tokens":["<s>","a","b","x"],"text_offset":[0,0,1,2],
+            json::parse(R"({"tokens":["","a","b","x"],"text_offset":[0,0,1,2],
                             "token_logprobs":[null,-1.0,-2.0,-9.0],
                             "top_logprobs":[null,{"a":-1.0},{"b":-2.0},{"x":-9.0}]})"));
   EXPECT_EQ(choices[1].at("text"), "cx");
@@ -64,7 +64,7 @@ TEST_F(HttpScoring, EchoesTheTextOfAPromptAndReadsItOnly) {
   EXPECT_EQ(choice.at("text"), "h\u00e9");
   EXPECT_EQ(choice.at("finish_reason"), "length");
   EXPECT_EQ(choice.at("logprobs").at("tokens"),
-            json::parse(R"(["<s>","h","bytes:\\xc3","bytes:\\xa9"])"));
+            json::parse(R"(["","h","bytes:\\xc3","bytes:\\xa9"])"));
   EXPECT_EQ(choice.at("logprobs").at("text_offset"), json::parse("[0,0,1,1]"));
   EXPECT_EQ(choice.at("logprobs").at("top_logprobs").at(1), json::parse(R"({"h":-1.0})"));
   EXPECT_EQ(body.at("usage").at("completion_tokens"), 0);
@@ -111,7 +111,7 @@ TEST_F(HttpScoring, ReportsPromptLogprobsInVllmsShape) {
   fake.engine->finish(1, FinishReason::stop);
   const json list = json::parse(chat.read_response().body).at("prompt_logprobs");
   EXPECT_EQ(list.size(), fake.engine->request(1).prompt.size());
-  EXPECT_EQ(list.at(1), json::parse(R"({"91":{"logprob":-1.0,"rank":1,"decoded_token":"["}})"));
+  EXPECT_EQ(list.at(1), json::parse(R"({"91":{"logprob":-1.0,"rank":7,"decoded_token":"["}})"));
 }
 
 TEST_F(HttpScoring, ShowsTokensAsIdsWhenAsked) {

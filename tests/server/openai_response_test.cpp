@@ -14,7 +14,12 @@ using nlohmann::json;
 constexpr int64_t kCreated = 1'700'000'000;
 
 CompletionHead head(bool chat, std::optional<int32_t> logprobs = std::nullopt) {
-  return {.chat = chat, .id = "id-1", .created = kCreated, .model = "m", .logprobs = logprobs};
+  return {.chat = chat,
+          .id = "id-1",
+          .created = kCreated,
+          .model = "m",
+          .logprobs = logprobs,
+          .fingerprint = "fp_1"};
 }
 
 json event_json(const std::string& event) {
@@ -28,6 +33,7 @@ TEST(CompletionResponse, HasOpenAisShape) {
   const Usage usage{.prompt_tokens = 5, .completion_tokens = 7, .cached_tokens = 2};
   EXPECT_EQ(json::parse(print_completion(head(false), choices, usage)), json::parse(R"({
     "id":"id-1","object":"text_completion","created":1700000000,"model":"m",
+    "system_fingerprint":"fp_1",
     "choices":[{"index":0,"text":"a","logprobs":null,"finish_reason":"stop"},
                {"index":1,"text":"b","logprobs":null,"finish_reason":"length"}],
     "usage":{"prompt_tokens":5,"completion_tokens":7,"total_tokens":12,
@@ -65,9 +71,11 @@ TEST(CompletionEvent, HasANullUsageWhenTheLastOneTells) {
 
 TEST(CompletionResponse, PrintsLogprobsOfCompletions) {
   ChoiceText choice{.text = "\xc3\xa9t", .finish_reason = "stop"};
-  choice.tokens = {
-      {.token = {"\xc3\xa9", -0.5f}, .top = {{"\xc3\xa9", -0.5f}, {"e", -1}}, .offset = 4},
-      {.token = {"t", -3}, .top = {{"s", -2}}, .offset = 5}};
+  choice.tokens = {{.token = {"\xc3\xa9", -0.5f},
+                    .top = {{"\xc3\xa9", -0.5f}, {"e", -1}},
+                    .text = "\xc3\xa9",
+                    .offset = 4},
+                   {.token = {"t", -3}, .top = {{"s", -2}}, .text = "t", .offset = 5}};
   const json logprobs =
       json::parse(print_completion(head(false, 2), {&choice, 1}, {}))["choices"][0]["logprobs"];
   EXPECT_EQ(logprobs, json::parse(R"({"text_offset":[4,5],"token_logprobs":[-0.5,-3.0],
@@ -76,8 +84,10 @@ TEST(CompletionResponse, PrintsLogprobsOfCompletions) {
 
 TEST(CompletionResponse, KeepsApartTokensThatAreNoTextAndTakesTheLikeliestOfThoseAlike) {
   ChoiceText choice{.text = "?", .finish_reason = "stop"};
-  choice.tokens = {
-      {.token = {"\xe2", -5}, .top = {{"\xc3", -1}, {"a", -2}, {"a", -3}, {"z", -4}}, .offset = 0}};
+  choice.tokens = {{.token = {"\xe2", -5},
+                    .top = {{"\xc3", -1}, {"a", -2}, {"a", -3}, {"z", -4}},
+                    .text = "\xe2",
+                    .offset = 0}};
   const json logprobs =
       json::parse(print_completion(head(false, 3), {&choice, 1}, {}))["choices"][0]["logprobs"];
   EXPECT_EQ(logprobs.at("tokens"), json::parse(R"(["bytes:\\xe2"])"));

@@ -63,6 +63,22 @@ std::vector<Case> cases() {
           "kv_cache":{"sinks":4},"logit_bias":{"4":1})",
        R"(text: "hi" sampling { temperature: 0.5 logit_bias { key: 4 value: 1 } } priority: 2
           cache { salt: "s" } stop_token_ids: 7 kv { sinks: 4 })"},
+      {"sampling of other servers", false,
+       R"("prompt":"hi","typical_p":0.5,"bad_words":["no"],"allowed_token_ids":[104,105],
+          "dry_multiplier":0.8,"dry_base":2,"dry_allowed_length":3,"dry_penalty_last_n":64,
+          "dry_sequence_breakers":["a"])",
+       R"(text: "hi" sampling { typical_p: 0.5 bad_words: "no" allowed_token_ids: [104,105]
+          dry_multiplier: 0.8 dry_base: 2 dry_allowed_length: 3 dry_penalty_last_n: 64
+          dry_sequence_breakers { texts: "a" } })"},
+      {"the default breakers", false, R"("prompt":"hi","dry_multiplier":0.8)",
+       R"(text: "hi" sampling { dry_multiplier: 0.8 })"},
+      {"a written special token", false, R"("prompt":"<s>hi")",
+       R"(text: "<s>hi" parse_special_tokens: true)"},
+      {"a stop that is kept", false,
+       R"("prompt":"hi","stop":["b"],"include_stop_str_in_output":true)",
+       R"(text: "hi" stop: "b" include_stop: true)"},
+      {"a truncated prompt", false, R"("prompt":"hello","truncate_prompt_tokens":3,"echo":true)",
+       R"(text: "hello" truncate_prompt_tokens: 3 echo: true)"},
       {"json object", false, R"("prompt":"hi","response_format":{"type":"json_object"})",
        R"(text: "hi" grammar { json_object: true })"},
       {"schema", false, R"("prompt":"hi","json_schema":{"type":"integer"})",

@@ -26,12 +26,19 @@ struct Sample {
   std::string proto;
 };
 
-// Special options, by name. A new one without a line here fails.
+// Special options, by name, and a plain one with an effect on another. A new special one without a
+// line here fails.
 const std::map<std::string, Sample, std::less<>> kSpecialSamples = {
     {"seed", {R"("seed":7)", "sampling { seed: 7 }"}},
     {"logit_bias",
      {R"("logit_bias":{"4":-1.5})", "sampling { logit_bias { key: 4 value: -1.5 } }"}},
     {"top_logprobs", {R"("logprobs":3)", "logprobs: 3"}},
+    {"bad_words", {R"("bad_words":["x"])", R"(sampling { bad_words: "x" })"}},
+    {"dry_multiplier",  // without the breakers that it has else
+     {R"("dry_multiplier":2,"dry_sequence_breakers":[])",
+      "sampling { dry_multiplier: 2 dry_sequence_breakers {} }"}},
+    {"dry_sequence_breakers",
+     {R"("dry_sequence_breakers":["x"])", R"(sampling { dry_sequence_breakers { texts: "x" } })"}},
     {"cache_salt", {R"("cache_salt":"x")", R"(cache { salt: "x" })"}},
     {"cache",
      {R"("cache_prompt":false,"cache":{"pin":true,"ttl":60})",
@@ -73,6 +80,10 @@ class Samples {
   template <class T>
   void operator()(const Option& option, const T& member) {
     const std::string name(option.name);
+    if (const auto found = kSpecialSamples.find(name); found != kSpecialSamples.end()) {
+      samples[name] = found->second;
+      return;
+    }
     const std::string value = plain_value(option, member);
     const std::string field = name + ": " + value;
     const bool sampling = v1::SamplingParams::descriptor()->FindFieldByName(name) != nullptr;

@@ -151,8 +151,26 @@ class RowChoice {
     return sum;
   }
 
-  // Returns: the worst entry that is kept.
-  Entry worst_kept() {
+  // The worst entries that are kept: by logit, and of the rest by typical_key.
+  struct Kept {
+    Entry worst{-std::numeric_limits<float>::infinity(), std::numeric_limits<int32_t>::max()};
+    Entry least_typical{};  // only with typical_p
+  };
+
+  Kept kept() {
+    Kept kept;
+    if (selects(row_) || row_.typical_p < 1) {
+      const int64_t count = collect_best();
+      kept.worst = *std::max_element(scratch_.entries, scratch_.entries + count, better);
+      if (row_.typical_p < 1) {
+        kept.least_typical = least_typical(count);
+      }
+    }
+    return kept;
+  }
+
+  // Returns: the number of entries that min_p, top_k and top_p keep. They come first.
+  int64_t collect_best() {
     const float lowest = best_.logit + row_.min_logit;
     int64_t kept = collect(lowest);
     Entry* const entries = scratch_.entries;
@@ -173,9 +191,32 @@ class RowChoice {
         kept = collect(
             std::max(lowest, best_.logit + row_.temperature * static_cast<float>(std::log(share))));
       }
-      kept = count_reaching(weight_wanted(row_.top_p, total), kept);
+      kept = count_reaching(weight_wanted(row_.top_p, total), kept, better);
     }
-    return *std::max_element(entries, entries + kept, better);
+    return kept;
+  }
+
+  uint32_t octaves(Entry entry) const {
+    return octaves_of(entry.logit, best_.logit, row_.temperature);
+  }
+  bool more_typical(Entry a, Entry b) const {
+    const uint32_t a_key = typical_key(octaves(a), mean_);
+    const uint32_t b_key = typical_key(octaves(b), mean_);
+    return a_key > b_key || (a_key == b_key && a.token < b.token);
+  }
+
+  // Returns: the least typical of the first `count` entries that typical_p keeps.
+  Entry least_typical(int64_t count) {
+    Entry* const entries = scratch_.entries;
+    const uint64_t total = weight(0, count);
+    uint64_t surprise = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      surprise += surprise_of(octaves(entries[i]));
+    }
+    mean_ = mean_octaves(surprise, total);
+    const auto order = [this](Entry a, Entry b) { return more_typical(a, b); };
+    const int64_t kept = count_reaching(weight_wanted(row_.typical_p, total), count, order);
+    return *std::max_element(entries, entries + kept, order);
   }
 
   int64_t collect(float lowest) {
@@ -201,15 +242,16 @@ class RowChoice {
     return sum;
   }
 
-  // Returns: number of the best of the first `count` entries that together weigh at least `wanted`.
-  // These come first afterwards. Each round halves the undecided range.
-  int64_t count_reaching(uint64_t wanted, int64_t count) {
-    int64_t low = 0;  // the best `low` do not reach `wanted`, the best `high` do
+  // Returns: number of the first in `order` of the first `count` entries that together weigh at
+  // least `wanted`. These come first afterwards. Each round halves the undecided range.
+  template <class Order>
+  int64_t count_reaching(uint64_t wanted, int64_t count, const Order& order) {
+    int64_t low = 0;  // the first `low` do not reach `wanted`, the first `high` do
     int64_t high = count;
     while (high - low > 1) {
       const int64_t middle = low + (high - low) / 2;
       Entry* const entries = scratch_.entries;
-      std::nth_element(entries + low, entries + middle, entries + high, better);
+      std::nth_element(entries + low, entries + middle, entries + high, order);
       const uint64_t half = weight(low, middle);
       if (half >= wanted) {
         high = middle;
@@ -222,9 +264,8 @@ class RowChoice {
   }
 
   int32_t draw() {
-    const Entry worst = selects(row_) ? worst_kept()
-                                      : Entry{-std::numeric_limits<float>::infinity(),
-                                              std::numeric_limits<int32_t>::max()};
+    const Kept kept = this->kept();
+    const bool typical = row_.typical_p < 1;
     const auto vocab = std::ssize(logits_);
     uint64_t weights[kStretch];
     const auto weigh_stretch = [&](int64_t first) {
@@ -233,7 +274,9 @@ class RowChoice {
       uint64_t sum = 0;
       for (int64_t i = 0; i < count; ++i) {
         const Entry entry{logits_[static_cast<size_t>(first + i)], static_cast<int32_t>(first + i)};
-        weights[i] = better(worst, entry) ? 0 : weights[i];
+        const bool left_out =
+            better(kept.worst, entry) || (typical && more_typical(kept.least_typical, entry));
+        weights[i] = left_out ? 0 : weights[i];
         sum += weights[i];
       }
       return sum;
@@ -264,6 +307,7 @@ class RowChoice {
   RowScratch scratch_;
   Weigh* weigh_;
   Entry best_;
+  uint32_t mean_ = 0;  // octaves, of typical sampling
 };
 
 void sample_with(Weigh* weigh, const SampleArgs& args, Stream stream) {

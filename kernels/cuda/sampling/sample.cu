@@ -1,4 +1,5 @@
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/sampling/row_choice.h"
 #include "kernels/cuda/simt/block.h"
 #include "kernels/cuda/simt/simt.h"
 
@@ -15,15 +16,6 @@ using namespace simt;
 constexpr int32_t kMaxThreads = 1024;  // threads of a block; fewer for a small vocabulary
 constexpr int32_t kChangeThreads = 256;
 constexpr size_t kMaskPiece = size_t{1} << 17;  // words of masks mirrored at once: 512 KiB
-// Keys tried in one pass over a row, which leaves an eighth of the range.
-constexpr int32_t kKeys = 7;
-
-TESSERA_DEVICE int32_t warps() {
-  return threads() / kWarp;
-}
-TESSERA_DEVICE uint64_t min(uint64_t a, uint64_t b) {
-  return a < b ? a : b;
-}
 
 // ---- inspection of a row: all logits finite, the best token, the weight of all tokens
 
@@ -34,17 +26,6 @@ TESSERA_DEVICE uint64_t rank_of(float logit, int32_t token) {
 TESSERA_DEVICE int32_t token_of(uint64_t rank) {
   return static_cast<int32_t>(~static_cast<uint32_t>(rank));
 }
-
-// A row of logits under its mask: a token that is left out has -infinity.
-struct MaskedRow {
-  const float* logits;
-  const uint32_t* mask;  // null: all tokens are allowed
-
-  TESSERA_DEVICE float operator[](int32_t token) const {
-    return mask == nullptr || allows(mask, token) ? logits[token]
-                                                  : -std::numeric_limits<float>::infinity();
-  }
-};
 
 TESSERA_DEVICE int32_t best_token(const MaskedRow& logits, int32_t vocab,
                                   OfWarps<uint64_t>& memory) {
@@ -137,199 +118,6 @@ mask_kernel(const uint32_t* piece, int32_t count, uint32_t* masks) {
 
 // ---- the choice
 
-// Kept tokens: those with higher keys, and the first `ties` tokens with this key.
-struct Cut {
-  uint32_t key = 0;
-  uint64_t ties = ~uint64_t{0};
-};
-
-struct Counted {
-  uint64_t above = 0;  // weight or number of the tokens with a key above the cutoff's
-  uint64_t ties = 0;   // number of tokens with the cutoff's key
-};
-
-struct ChoiceMemory {
-  OfWarps<uint64_t> totals;
-  OfWarps<uint64_t> of_keys[kKeys];
-  uint64_t key_totals[kKeys];
-  OfWarps<Counted> parts;
-};
-
-class RowChoice {
- public:
-  TESSERA_DEVICE RowChoice(const MaskedRow& logits, int32_t vocab, float best, const SampleRow& row,
-                           ChoiceMemory& memory)
-      : logits_(logits), vocab_(vocab), best_(best), row_(row), memory_(memory) {}
-
-  TESSERA_DEVICE int32_t draw() const {
-    Cut cut{};
-    if (selects(row_)) {
-      cut.key = logit_key(best_ + row_.min_logit);
-      if (row_.top_k > 0) {
-        cut = best_few(cut);
-      }
-      if (row_.top_p < 1) {
-        cut = likeliest(cut);
-      }
-    }
-    return draw_of(cut);
-  }
-
- private:
-  TESSERA_DEVICE uint64_t weight(float logit) const {
-    return weight_of(logit, best_, row_.temperature);
-  }
-
-  TESSERA_DEVICE Cut best_few(Cut cut) const {
-    const auto one = [](float) { return uint64_t{1}; };
-    const auto wanted = static_cast<uint64_t>(row_.top_k);
-    cut.key = highest_reaching(wanted, cut.key, one);
-    cut.ties = wanted - count(cut.key, one).above;
-    return cut;
-  }
-
-  TESSERA_DEVICE Cut likeliest(Cut cut) const {
-    const auto of_logit = [this](float logit) { return weight(logit); };
-    const Counted all = count(cut.key, of_logit);
-    const uint64_t total = all.above + min(all.ties, cut.ties) * weight(logit_of(cut.key));
-    const uint64_t wanted = weight_wanted(row_.top_p, total);
-    const uint32_t key = highest_reaching(wanted, cut.key, of_logit);
-    const uint64_t missing = wanted - count(key, of_logit).above;
-    const uint64_t width = weight(logit_of(key));
-    return {key, (missing + width - 1) / width};
-  }
-
-  // Returns: highest key such that the tokens with that key or a higher one sum to `wanted` or
-  // more, but at least `low`. The tokens from `low` on need not reach `wanted`.
-  template <class Value>
-  TESSERA_DEVICE uint32_t highest_reaching(uint64_t wanted, uint32_t low, Value&& value) const {
-    uint32_t high = logit_key(best_);
-    while (low < high) {
-      const uint32_t step = (high - low) / (kKeys + 1) + 1;
-      uint64_t sums[kKeys] = {};
-      for (int32_t i = thread(); i < vocab_; i += threads()) {
-        const float logit = logits_[i];
-        const uint32_t key = logit_key(logit);
-        if (key >= low + step) {
-          const uint64_t own = value(logit);
-          TESSERA_UNROLL
-          for (int32_t k = 0; k < kKeys; ++k) {
-            sums[k] += key >= low + static_cast<uint32_t>(k + 1) * step ? own : 0;
-          }
-        }
-      }
-      const auto reached = static_cast<uint32_t>(keys_reaching(wanted, sums));
-      low += reached * step;
-      high = reached < kKeys && low + step - 1 < high ? low + step - 1 : high;
-    }
-    return low;
-  }
-
-  // Returns: number of the block's sums that are `wanted` or more. Requires: sums descend.
-  TESSERA_DEVICE int32_t keys_reaching(uint64_t wanted, uint64_t (&sums)[kKeys]) const {
-    TESSERA_UNROLL
-    for (int32_t k = 0; k < kKeys; ++k) {
-      sums[k] = warp_total(sums[k]);
-    }
-    sync_block();  // the previous call's sums have been read
-    if (lane() == 0) {
-      TESSERA_UNROLL
-      for (int32_t k = 0; k < kKeys; ++k) {
-        memory_.of_keys[k].of[warp()] = sums[k];
-      }
-    }
-    sync_block();
-    if (thread() < kKeys) {
-      uint64_t total = 0;
-      for (int32_t w = 0; w < warps(); ++w) {
-        total += memory_.of_keys[thread()].of[w];
-      }
-      memory_.key_totals[thread()] = total;
-    }
-    sync_block();
-    int32_t reaching = 0;
-    for (int32_t k = 0; k < kKeys; ++k) {
-      reaching += memory_.key_totals[k] >= wanted ? 1 : 0;
-    }
-    return reaching;
-  }
-
-  template <class Value>
-  TESSERA_DEVICE Counted count(uint32_t key, Value&& value) const {
-    const Counted own = count_between(key, value, thread(), vocab_, threads());
-    return {block_total(own.above, memory_.totals), block_total(own.ties, memory_.totals)};
-  }
-
-  template <class Value>
-  TESSERA_DEVICE Counted count_between(uint32_t key, Value&& value, int32_t begin, int32_t end,
-                                       int32_t step) const {
-    Counted counted{};
-    TESSERA_UNROLL_BY(4)
-    for (int32_t i = begin; i < end; i += step) {
-      const float logit = logits_[i];
-      const uint32_t own = logit_key(logit);
-      counted.above += own > key ? value(logit) : 0;
-      counted.ties += own == key ? 1 : 0;
-    }
-    return counted;
-  }
-
-  // Each warp sums the weights of one part of the tokens. The part that contains the point is
-  // divided again.
-  TESSERA_DEVICE int32_t draw_of(Cut cut) const {
-    const uint64_t tie = weight(logit_of(cut.key));
-    int32_t begin = 0;
-    int32_t end = vocab_;
-    uint64_t point = 0;
-    while (end - begin > 1) {
-      const int32_t part = (end - begin + warps() - 1) / warps();
-      weigh_parts(cut.key, begin, end, part);
-      const auto width = [&](int32_t w) {
-        const Counted& counted = memory_.parts.of[w];
-        return counted.above + min(counted.ties, cut.ties) * tie;
-      };
-      const auto pass = [&](int32_t w) { cut.ties -= min(memory_.parts.of[w].ties, cut.ties); };
-      if (end - begin == vocab_) {
-        const Cut before = cut;
-        uint64_t total = 0;
-        for (int32_t w = 0; w < warps(); ++w) {
-          total += width(w);
-          pass(w);
-        }
-        cut = before;
-        point = point_of(row_.draw, total);
-      }
-      int32_t w = 0;
-      for (; point >= width(w); ++w) {
-        point -= width(w);
-        pass(w);
-      }
-      begin += w * part;
-      end = begin + part < end ? begin + part : end;
-    }
-    return begin;
-  }
-
-  TESSERA_DEVICE void weigh_parts(uint32_t key, int32_t begin, int32_t end, int32_t part) const {
-    const int32_t first = begin + warp() * part;
-    Counted counted = count_between(
-        key, [this](float logit) { return weight(logit); }, first + lane(),
-        first + part < end ? first + part : end, kWarp);
-    counted = {warp_total(counted.above), warp_total(counted.ties)};
-    sync_block();  // the previous round's parts have been read
-    if (lane() == 0) {
-      memory_.parts.of[warp()] = counted;
-    }
-    sync_block();
-  }
-
-  MaskedRow logits_;
-  int32_t vocab_;
-  float best_;
-  const SampleRow& row_;
-  ChoiceMemory& memory_;
-};
-
 TESSERA_KERNEL(kMaxThreads)
 choose_kernel(MatrixView<float> logits, const SampleRow* rows, const uint32_t* masks,
               SampledToken* sampled) {
@@ -349,7 +137,7 @@ choose_kernel(MatrixView<float> logits, const SampleRow* rows, const uint32_t* m
         row.changes > 0 || row.mask >= 0 ? best_token(own, vocab, memory.totals) : chosen.token;
     const float best = own[chosen.token];
     if (is_finite(best) && row.temperature > 0) {
-      chosen.token = RowChoice(own, vocab, best, row, memory).draw();
+      chosen.token = draw(own, vocab, best, row, memory);
     } else if (best == -std::numeric_limits<float>::infinity()) {
       chosen.status = SampleStatus::none_left;
     }
