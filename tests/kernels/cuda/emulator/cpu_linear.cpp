@@ -21,10 +21,11 @@ void pack(MatrixView<const float> source, int64_t first_row, const PackedWeight&
 }
 
 void linear(const LinearArgs& args, Stream) {
-  simt::emulation::start([args] {
+  simt::emulation::start([later = args, weight = *args.weight]() mutable {
     static ThreadPool thread(1);
     const DeviceAccess access;
-    scalar::linear(args, thread.stream());
+    later.weight = &weight;  // the caller's may be gone
+    scalar::linear(later, thread.stream());
   });
 }
 
@@ -36,15 +37,17 @@ int64_t peak_bytes(WeightFormat arithmetic) {
 }
 
 int64_t peak(WeightFormat, std::byte* memory, Stream) {
-  const DeviceAccess access;
-  const auto* in = reinterpret_cast<const float*>(memory);
-  auto* out = reinterpret_cast<float*>(memory) + 2 * kPeak * kPeak;
-  for (int64_t i = 0; i < kPeak * kPeak; ++i) {
-    out[i] = 0;
-    for (int64_t k = 0; k < kPeak; ++k) {
-      out[i] += in[i / kPeak * kPeak + k] * in[kPeak * kPeak + i % kPeak * kPeak + k];
+  simt::emulation::start([memory] {
+    const DeviceAccess access;
+    const auto* in = reinterpret_cast<const float*>(memory);
+    auto* out = reinterpret_cast<float*>(memory) + 2 * kPeak * kPeak;
+    for (int64_t i = 0; i < kPeak * kPeak; ++i) {
+      out[i] = 0;
+      for (int64_t k = 0; k < kPeak; ++k) {
+        out[i] += in[i / kPeak * kPeak + k] * in[kPeak * kPeak + i % kPeak * kPeak + k];
+      }
     }
-  }
+  });
   return 2 * kPeak * kPeak * kPeak;
 }
 

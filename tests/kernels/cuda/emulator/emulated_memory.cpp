@@ -37,7 +37,9 @@ void* allocate(int64_t bytes) {
   return memory;
 }
 
+// As cudaFree() does, waits for kernels first.
 void release(void* memory) {
+  finish_queued();
   const auto found = mappings().find(memory);
   TESSERA_CHECK(found != mappings().end(), "memory that the emulated device did not allocate");
   munmap(memory, found->second);

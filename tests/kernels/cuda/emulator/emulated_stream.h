@@ -8,8 +8,9 @@
 
 namespace tessera::simt::emulation {
 
-// The one stream of the emulated device, for the host. Kernels run at launch, or are recorded
-// during record(). As on a GPU, the host receives collected numbers only when it waits.
+// The one stream of the emulated device, for the host. Kernels are recorded during record(), else
+// queued. They run when the host waits, the latest time that CUDA allows. So a host that reads
+// results early, or changes memory that a kernel is going to read, gets wrong numbers.
 
 // Number of calls since the program started.
 struct StreamCounts {
@@ -19,13 +20,16 @@ struct StreamCounts {
 };
 StreamCounts counts();
 
-// Launches a kernel, or records it during record().
+// Queues a kernel, or records it during record().
 void start(std::function<void()> kernel);
-// Errors: wait() and collect() abort during record().
+// Runs what is queued.
+void finish_queued();
+// Runs what is queued, poisons plans and delivers collected numbers. Errors: aborts during record(), as collect()
+// does.
 void wait();
 
-// Returns: address of a part of a plan for kernels: `plan` itself, or its place in device memory
-// during record().
+// Returns: address for kernels of a copy of `plan`, or during record() its place in device memory.
+// The copy becomes 0xff at the next wait().
 // Errors: aborts during record() if the part is outside the recording's plan.
 const void* mirror(const void* plan, size_t bytes);
 
