@@ -261,11 +261,9 @@ void pack(MatrixView<const float> source, int64_t first_row, const PackedWeight&
     scales.push_back(convert_row(source.row(i), weight.format,
                                  rows.data() + static_cast<size_t>(i) * row_bytes));
   }
-  cuda::check(cudaMemcpy(weight.data + static_cast<size_t>(first_row) * row_bytes, rows.data(),
-                         rows.size(), cudaMemcpyHostToDevice));
+  upload(weight.data + static_cast<size_t>(first_row) * row_bytes, rows.data(), rows.size());
   if (weight.format == WeightFormat::fp8) {
-    cuda::check(cudaMemcpy(scales_of(weight) + first_row, scales.data(),
-                           scales.size() * sizeof(float), cudaMemcpyHostToDevice));
+    upload(scales_of(weight) + first_row, scales.data(), scales.size() * sizeof(float));
   }
 }
 

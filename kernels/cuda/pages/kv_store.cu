@@ -195,16 +195,16 @@ class GroupStore {
 // tokens that are not whole tiles, neighbouring groups share a tile, whose first token clears it.
 // Then the first block stores all groups of the row, in order.
 TESSERA_KERNEL(kThreads) store_kernel(KvStoreArgs args, const SequenceSpan* sequences) {
-  const int32_t sequence = block_y() / args.pages.kv_heads;
+  const int32_t sequence = block_x() / args.pages.kv_heads;
   const SequenceSpan span = sequences[sequence];
-  const int32_t group = span.closed_before() + block_x();
-  const int32_t head = block_y() % args.pages.kv_heads;
-  if (span.count == 0 || (block_x() > 0 && group >= span.last_group())) {
+  const int32_t group = span.closed_before() + block_y();
+  const int32_t head = block_x() % args.pages.kv_heads;
+  if (span.count == 0 || (block_y() > 0 && group >= span.last_group())) {
     return;
   }
   const int64_t row = args.pages.row_index(span.slot, args.layer, head);
-  const bool in_order = grid_x() > 1 && args.pages.rows[row].high % kTile != 0;
-  if (block_x() > 0 && in_order) {
+  const bool in_order = grid_y() > 1 && args.pages.rows[row].high % kTile != 0;
+  if (block_y() > 0 && in_order) {
     return;
   }
   int64_t first_dense = 0;
@@ -215,10 +215,10 @@ TESSERA_KERNEL(kThreads) store_kernel(KvStoreArgs args, const SequenceSpan* sequ
   const int32_t last = span.last_group();
   const int32_t end = in_order || group == last ? last : group + 1;
   TESSERA_UNROLL_BY(1)
-  for (int32_t i = group; i < end + (block_x() == 0 ? 1 : 0); ++i) {
+  for (int32_t i = group; i < end + (block_y() == 0 ? 1 : 0); ++i) {
     store.run(i < end ? i : last);
   }
-  if (grid_x() == 1 && thread() == 0) {
+  if (grid_y() == 1 && thread() == 0) {
     store.count();
   }
 }
@@ -270,8 +270,8 @@ void kv_store(const KvStoreArgs& args, Stream stream) {
   const SequenceSpan* sequences = mirror(args.sequences, stream);
   const int32_t count = static_cast<int32_t>(args.sequences.size());
   launch(stream,
-         {.grid_x = max_groups,
-          .grid_y = count * args.pages.kv_heads,
+         {.grid_x = count * args.pages.kv_heads,
+          .grid_y = max_groups,
           .threads = kThreads,
           .shared_bytes = sizeof(StoreMemory)},
          store_kernel, args, sequences);

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "kernels/backend.h"
+#include "kernels/check.h"
 #include "kernels/cuda/stream.h"
 
 #define TESSERA_KERNEL(...) __global__ void __launch_bounds__(__VA_ARGS__)
@@ -25,6 +26,7 @@ void launch(Stream stream, const LaunchShape& shape, void (*kernel)(Parameters..
   if (shape.grid_x == 0 || shape.grid_y == 0) {
     return;
   }
+  TESSERA_CHECK(shape.grid_y <= 65535, "a launch with more rows of blocks than CUDA has");
   // More than 48 KiB of shared memory must be requested once; repeating the request costs almost
   // nothing.
   if (shape.shared_bytes > 48 * 1024) {

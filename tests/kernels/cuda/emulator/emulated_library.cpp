@@ -13,11 +13,13 @@
 namespace tessera::cuda {
 namespace {
 
-void copy(void* to, const void* from, int64_t bytes, Stream) {
-  simt::emulation::start([=] {
-    const simt::emulation::DeviceAccess access;
-    std::memcpy(to, from, static_cast<size_t>(bytes));
-  });
+void copy(void* to, const void* from, int64_t bytes, Stream stream) {
+  simt::emulation::start(
+      [=] {
+        const simt::emulation::DeviceAccess access;
+        std::memcpy(to, from, static_cast<size_t>(bytes));
+      },
+      stream);
 }
 
 }  // namespace

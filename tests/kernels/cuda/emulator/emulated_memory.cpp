@@ -70,20 +70,10 @@ const DeviceMemory kMemory{.allocate = allocate,
                            .free = release,
                            .upload = copy,
                            .download =
-                               [](void* to, const void* from, int64_t bytes, Stream) {
-                                 wait();
+                               [](void* to, const void* from, int64_t bytes, Stream stream) {
+                                 wait(stream);
                                  copy(to, from, bytes);
                                },
-                           .wait = [](Stream) { wait(); }};
+                           .wait = [](Stream stream) { wait(stream); }};
 
 }  // namespace tessera::simt::emulation
-
-namespace tessera::cuda {
-
-const DeviceMemory& device_memory() {
-  return simt::emulation::kMemory;
-}
-
-void attach_thread(Stream) {}
-
-}  // namespace tessera::cuda

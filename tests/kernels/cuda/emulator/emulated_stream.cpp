@@ -84,7 +84,7 @@ void finish_queued() {
   }
 }
 
-void start(std::function<void()> kernel) {
+void start(std::function<void()> kernel, Stream) {
   if (g_recorded != nullptr && g_recorded->noted != nullptr) {
     g_recorded->noted->push_back(std::move(kernel));
     return;
@@ -93,7 +93,7 @@ void start(std::function<void()> kernel) {
   g_queued.push_back(std::move(kernel));
 }
 
-void wait() {
+void wait(Stream) {
   TESSERA_CHECK(g_recorded == nullptr, "a recording cannot wait");
   ++g_counts.waits;
   finish_queued();
@@ -107,7 +107,7 @@ void wait() {
   g_collected.clear();
 }
 
-const void* mirror(const void* plan, size_t bytes) {
+const void* mirror(const void* plan, size_t bytes, Stream) {
   if (bytes == 0) {
     return nullptr;
   }
@@ -122,13 +122,22 @@ const void* mirror(const void* plan, size_t bytes) {
   return recorded_plan() + (part - whole.data());
 }
 
-void* collect(void* to, size_t bytes) {
+void* collect(void* to, size_t bytes, Stream) {
   if (bytes == 0) {
     return nullptr;
   }
   TESSERA_CHECK(g_recorded == nullptr, "numbers cannot be collected in a recording");
   g_collected.push_back({to, std::vector<std::byte>(bytes)});
   return g_collected.back().numbers.data();
+}
+
+void download(void* to, const void* from, int64_t bytes, Stream stream) {
+  kMemory.download(to, from, bytes, stream);
+}
+
+std::span<std::byte> staging(Stream) {
+  alignas(16) static std::byte memory[10000];
+  return memory;
 }
 
 std::unique_ptr<Recording> record(const RecordArgs& args, Stream) {
@@ -150,6 +159,12 @@ std::unique_ptr<Recording> record(const RecordArgs& args, Stream) {
 }  // namespace tessera::simt::emulation
 
 namespace tessera::cuda {
+
+const DeviceMemory& device_memory() {
+  return simt::emulation::kMemory;
+}
+
+void attach_thread(Stream) {}
 
 std::unique_ptr<Recording> record(const RecordArgs& args, Stream stream) {
   return simt::emulation::record(args, stream);

@@ -63,7 +63,7 @@ struct Fiber {
 
 struct Warp {
   Barrier barrier;
-  int64_t epoch = 0;         // times that its lanes met in sync_warp()
+  int64_t epoch = 0;     // times that its lanes met in sync_warp()
   Operands operands[2];  // no lane can be two exchanges ahead of another
   const char* instruction = nullptr;
 };
@@ -328,8 +328,16 @@ const Thread& self() {
   return block().self();
 }
 
-void wait_for_block() {
-  block().wait_for_block();
+void synchronize(BarrierKind kind, const std::source_location& place) {
+  switch (barrier_at(place, kind)) {
+    case BarrierKind::block:
+      return block().wait_for_block();
+    case BarrierKind::warp:
+      block().exchange("sync_warp", nullptr, 0, nullptr);
+      return;
+    case BarrierKind::none:
+      return;
+  }
 }
 
 const Operands& exchange(const char* instruction, const void* operand, size_t bytes,

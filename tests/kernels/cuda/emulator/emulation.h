@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstring>
 #include <functional>
+#include <source_location>
 #include <span>
 #include <type_traits>
 
@@ -18,7 +19,7 @@
 #include "kernels/check.h"
 #include "kernels/cuda/simt/simt.h"
 #include "kernels/half.h"
-#include "tests/kernels/cuda/emulator/emulated_memory.h"
+#include "tests/kernels/cuda/emulator/barriers.h"
 #include "tests/kernels/cuda/emulator/emulated_stream.h"
 
 #define TESSERA_KERNEL(...) void
@@ -40,7 +41,8 @@ struct Thread {
 };
 const Thread& self();
 
-void wait_for_block();
+// A barrier of the block or of the warp, which stands at `place` in the source.
+void synchronize(BarrierKind kind, const std::source_location& place);
 
 // Data that the lanes of a warp exchange in one collective instruction.
 struct Operands {
@@ -102,32 +104,31 @@ void run(const LaunchShape& shape, const std::function<void()>& body);
 }  // namespace emulation
 
 template <class... Parameters, class... Args>
-void launch(Stream, const LaunchShape& shape, void (*kernel)(Parameters...), const Args&... args) {
+void launch(Stream stream, const LaunchShape& shape, void (*kernel)(Parameters...),
+            const Args&... args) {
   emulation::check_shape(shape);
   // Captures by value, as a launch does: the caller's arguments may be gone when the kernel runs.
-  emulation::start([=] { emulation::run(shape, [&] { kernel(args...); }); });
+  emulation::start([=] { emulation::run(shape, [&] { kernel(args...); }); }, stream);
 }
 
 template <class T>
-const T* mirror(std::span<const T> plan, Stream) {
-  return static_cast<const T*>(emulation::mirror(plan.data(), plan.size_bytes()));
+const T* mirror(std::span<const T> plan, Stream stream) {
+  return static_cast<const T*>(emulation::mirror(plan.data(), plan.size_bytes(), stream));
 }
 
 template <class T>
-T* collect(std::span<T> numbers, Stream) {
-  return static_cast<T*>(emulation::collect(numbers.data(), numbers.size_bytes()));
+T* collect(std::span<T> numbers, Stream stream) {
+  return static_cast<T*>(emulation::collect(numbers.data(), numbers.size_bytes(), stream));
 }
 
 inline void download(void* to, const void* from, int64_t bytes, Stream stream) {
-  emulation::kMemory.download(to, from, bytes, stream);
+  emulation::download(to, from, bytes, stream);
 }
-// Small, so that tests cover more than one slice.
-inline std::span<std::byte> staging(Stream) {
-  alignas(16) static std::byte memory[10000];
-  return memory;
+inline std::span<std::byte> staging(Stream stream) {
+  return emulation::staging(stream);
 }
-inline void wait(Stream) {
-  emulation::wait();
+inline void wait(Stream stream) {
+  emulation::wait(stream);
 }
 
 template <class T>
@@ -162,11 +163,11 @@ inline int32_t grid_y() {
   return emulation::self().shape.grid_y;
 }
 
-inline void sync_block() {
-  emulation::wait_for_block();
+inline void sync_block(const std::source_location& place = std::source_location::current()) {
+  emulation::synchronize(emulation::BarrierKind::block, place);
 }
-inline void sync_warp() {
-  emulation::exchange("sync_warp", nullptr, 0);
+inline void sync_warp(const std::source_location& place = std::source_location::current()) {
+  emulation::synchronize(emulation::BarrierKind::warp, place);
 }
 
 template <class T>

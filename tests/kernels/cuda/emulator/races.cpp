@@ -49,6 +49,12 @@ Races& Races::of_process() {
   return races;
 }
 
+int64_t Races::forget() {
+  const int64_t count = found();
+  reported_.clear();
+  return count;
+}
+
 Races::Byte& Races::at(uintptr_t address) {
   const uintptr_t page = address / kPage;
   if (last_ == nullptr || page != last_page_) {
@@ -146,10 +152,9 @@ void Races::note(const void* address, size_t bytes, Kind kind, const void* code)
 // to make, and each thread of each block would need one of its own.
 using tessera::simt::emulation::Races;
 
-#define TESSERA_NOTE(name, bytes, kind)                                              \
-  extern "C" void __tsan_##name(void* address) {                                     \
-    Races::of_process().note(address, bytes, Races::Kind::kind,                      \
-                             __builtin_return_address(0));                           \
+#define TESSERA_NOTE(name, bytes, kind)                                                       \
+  extern "C" void __tsan_##name(void* address) {                                              \
+    Races::of_process().note(address, bytes, Races::Kind::kind, __builtin_return_address(0)); \
   }
 TESSERA_NOTE(read1, 1, read)
 TESSERA_NOTE(read2, 2, read)
@@ -183,7 +188,9 @@ void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 void __tsan_init() {}
 // Of the host's code, which runs on one thread here.
-char __tsan_atomic8_load(const volatile char* from, int) { return *from; }
+char __tsan_atomic8_load(const volatile char* from, int) {
+  return *from;
+}
 int __tsan_atomic32_fetch_add(volatile int* to, int value, int) {
   return __atomic_fetch_add(to, value, __ATOMIC_ACQ_REL);
 }

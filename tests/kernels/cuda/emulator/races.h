@@ -2,8 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <unordered_map>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "tests/kernels/cuda/emulator/emulation.h"
@@ -30,6 +30,8 @@ class Races {
 
   // Number of different pairs of instructions that raced. Each was reported to stderr.
   int64_t found() const { return static_cast<int64_t>(reported_.size()); }
+  // Returns: found(), which is 0 from now on.
+  int64_t forget();
 
  private:
   struct Access {
