@@ -134,9 +134,11 @@ TESSERA_DEVICE uint16_t subtract_owner(uint16_t* address) {
   return static_cast<uint16_t>(atomicSub(word, 1u << shift) >> shift);
 }
 
-TESSERA_DEVICE void check(bool condition) {
+// The driver prints file, line, block and thread, and the host's next wait fails.
+TESSERA_DEVICE void check(bool condition, const char* file = __builtin_FILE(),
+                          int line = __builtin_LINE()) {
   if (!condition) {
-    __trap();
+    __assert_fail("a check in a kernel", file, static_cast<unsigned>(line), "kernel");
   }
 }
 

@@ -123,15 +123,6 @@ void run_all() {
   }
 }
 
-bool work_is_pending() {
-  for (cudaStream_t stream : state().streams) {
-    if (!stream->queue.empty()) {
-      return true;
-    }
-  }
-  return !state().legacy.empty();
-}
-
 cudaError_t release(void* memory, Space space) {
   if (const cudaError_t error = outside_captures(); error != cudaSuccess) {
     return error;
@@ -192,6 +183,19 @@ std::function<void()> copy_item(void* to, const void* from, size_t bytes, bool n
 
 void launch(cudaStream_t stream, std::function<void()> kernel) {
   append(stream, std::move(kernel));
+}
+
+bool on_device(const void* memory, size_t bytes) {
+  return space_of(memory, bytes) == Space::device;
+}
+
+bool work_is_pending() {
+  for (cudaStream_t stream : state().streams) {
+    if (!stream->queue.empty()) {
+      return true;
+    }
+  }
+  return !state().legacy.empty();
 }
 
 size_t living() {
@@ -375,6 +379,10 @@ const char* cudaGetErrorString(cudaError_t error) {
     default:
       return "another error";
   }
+}
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
   return result(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);

@@ -22,6 +22,12 @@ namespace tessera::stand_in {
 // Launches a kernel on a stream, or adds it to the stream's capture.
 void launch(cudaStream_t stream, std::function<void()> kernel);
 
+// Returns: whether [memory, memory + bytes) is in one allocation on the device.
+bool on_device(const void* memory, size_t bytes);
+
+// Returns: whether work of a stream, or a copy, has not run yet.
+bool work_is_pending();
+
 // Returns: allocations of device and pinned memory that are not freed, and streams, graphs and
 // executable graphs that are not destroyed.
 size_t living();
