@@ -4,8 +4,8 @@
 
 namespace tessera::cuda {
 
-// What surrounds the products of cublas.cpp. The first three convert activations, [tokens, cols], to the format of the weights that multiply them. Each is one
-// launch with one block for each row. `out`: [tokens, cols] without gaps, device memory.
+// The first three convert activations, [tokens, cols], to the format of the weights that multiply
+// them. Each is one launch with one block for each row. `out`: [tokens, cols] without gaps.
 void to_bf16_rows(MatrixView<const float> in, bf16* out, Stream stream);
 // Values beyond the range of f16 become its largest finite value.
 void to_f16_rows(MatrixView<const float> in, f16* out, Stream stream);

@@ -120,7 +120,7 @@ struct Product {
   }
 };
 
-// What a weight's algorithm is chosen for.
+// The key of a weight's algorithm.
 struct WeightShape {
   WeightFormat format = WeightFormat::f32;
   int64_t outputs = 0;

@@ -191,8 +191,8 @@ class GroupStore {
 };
 
 // One block for each group of a row but the last. The first block also stores the last group, after
-// its own: the last group writes the residual buffer, which the first group may have to read. Behind
-// tokens that are not whole tiles, neighbouring groups share a tile, whose first token clears it.
+// its own: the last group writes the residual buffer, which the first group may have to read. If
+// the row's tokens are not whole tiles, neighbouring groups share one, whose first token clears it.
 // Then the first block stores all groups of the row, in order.
 TESSERA_KERNEL(kThreads) store_kernel(KvStoreArgs args, const SequenceSpan* sequences) {
   const int32_t sequence = block_x() / args.pages.kv_heads;

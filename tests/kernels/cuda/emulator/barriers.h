@@ -5,8 +5,8 @@
 
 namespace tessera::simt::emulation {
 
-// What a barrier does in this process. Tests of the tools leave out one barrier, by its place in the
-// source, and expect that some test fails (tests/kernels/cuda/faults). Environment:
+// The effect of a barrier in this process. tests/kernels/cuda/faults leaves out one barrier, by its
+// place in the source, and expects that some test fails. Environment:
 //   TESSERA_EMULATED_FAULT=missing:kv_store.cu:53   that barrier does nothing
 //   TESSERA_EMULATED_FAULT=warp:kv_store.cu:53      that barrier of a block serves its warps alone
 //   TESSERA_EMULATED_BARRIERS=1                     prints the places of all barriers that ran

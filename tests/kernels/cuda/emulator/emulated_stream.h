@@ -9,8 +9,8 @@
 
 namespace tessera::simt::emulation {
 
-// The stream of the emulated device, for the host. Two files implement it: emulated_stream.cpp, which
-// needs nothing of CUDA, and stand_in/real_stream.cpp over the backend's own CudaStream.
+// The stream of the emulated device, for the host. Two files implement it: emulated_stream.cpp,
+// which needs nothing of CUDA, and stand_in/real_stream.cpp over the backend's own CudaStream.
 // In the first, kernels are recorded during record(), else
 // queued. They run when the host waits, the latest time that CUDA allows. So a host that reads
 // results early, or changes memory that a kernel is going to read, gets wrong numbers.
@@ -27,8 +27,8 @@ StreamCounts counts();
 void start(std::function<void()> kernel, Stream stream);
 // Runs what is queued.
 void finish_queued();
-// Runs what is queued, poisons plans and delivers collected numbers. Errors: aborts during record(), as collect()
-// does.
+// Runs what is queued, poisons plans and delivers collected numbers.
+// Errors: aborts during record(), as collect() does.
 void wait(Stream stream);
 
 // Returns: address for kernels of a copy of `plan`, or during record() its place in device memory.

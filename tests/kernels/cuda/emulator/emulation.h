@@ -2,8 +2,8 @@
 
 // Implementation of simt.h on the host, for tests. Launches are queued until the host waits. Blocks
 // run one after the other; the threads of a block are fibers that switch when they wait for each
-// other. Both go in the order of schedule.h. Arithmetic follows the hardware's documentation: integer products are exact; products of f16 are summed in double precision and
-// rounded to f32 once.
+// other. Both go in the order of schedule.h. Integer products are exact; products of f16 are summed
+// in double precision and rounded to f32 once, as the hardware's documentation allows.
 
 #include <algorithm>
 #include <bit>
@@ -69,7 +69,7 @@ struct Operands {
 const Operands& exchange(const char* instruction, const void* operand, size_t bytes,
                          void (*combine)(Operands&) = nullptr);
 
-// Where the emulation is, for the search for races (races.h).
+// Thread, block and kernel that run, for the search for races (races.h).
 struct Place {
   int64_t launch = 0;     // number of the kernel
   int64_t block_run = 0;  // number of the block among those of all kernels
@@ -92,8 +92,8 @@ class AtomicAccess {
   AtomicAccess& operator=(const AtomicAccess&) = delete;
 };
 
-// Aborts if a GPU could not launch the shape. A block of compute capability 8.6 has 99 KiB of shared
-// memory, the least of those that the backend serves.
+// Aborts if a GPU could not launch the shape. A block of compute capability 8.6 has 99 KiB of
+// shared memory, the least of those that the backend serves.
 inline constexpr int32_t kMaxGridY = 65535;
 inline constexpr int32_t kMaxSharedBytes = 99 * 1024;
 void check_shape(const LaunchShape& shape);

@@ -187,7 +187,7 @@ void __tsan_write_range(void* address, unsigned long bytes) {
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 void __tsan_init() {}
-// Of the host's code, which runs on one thread here.
+// Atomics of the host's code, which runs on one thread here.
 char __tsan_atomic8_load(const volatile char* from, int) {
   return *from;
 }

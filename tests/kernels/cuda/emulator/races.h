@@ -15,9 +15,9 @@ namespace tessera::simt::emulation {
 // up to two reads since, with their threads and the barriers that these had passed (the epochs of
 // FastTrack, Flanagan and Freund 2009; barriers nest, so two numbers replace its vector clocks).
 //
-// What orders two accesses: sync_block() within a block, sync_warp() within a warp, and the end of
-// a kernel. Shuffles, ballots and matrix products order nothing (CUDA C++ Programming Guide, "Warp
-// Vote Functions"). Blocks of a kernel are unordered. Not thread-safe.
+// Two accesses are ordered by sync_block() within a block, sync_warp() within a warp, and the end
+// of a kernel. Shuffles, ballots and matrix products order nothing (CUDA C++ Programming Guide,
+// "Warp Vote Functions"). Blocks of a kernel are unordered. Not thread-safe.
 class Races {
  public:
   enum class Kind : uint8_t { read, write, atomic };

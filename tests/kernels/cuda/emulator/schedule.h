@@ -21,7 +21,7 @@ class Schedule {
   // Errors: aborts if `name` is none of the above.
   explicit Schedule(const std::string& name);
 
-  // The schedule of this process. Prints its name once to stderr, so that a failure can be repeated.
+  // The schedule of this process. Prints its name once to stderr, to repeat a failure by it.
   static Schedule& of_process();
 
   // Arranges the numbers from 0 on in the order of the next turn.

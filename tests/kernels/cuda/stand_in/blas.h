@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-// A stand-in for cuBLASLt: products of the shapes and types that the backend asks for, in plain loops,
-// on the stand-in's streams. Checks pointers, alignment and workspace.
+// A stand-in for cuBLASLt: products of the shapes and types that the backend asks for, in plain
+// loops, on the stand-in's streams. Checks pointers, alignment and workspace.
 
 namespace tessera::stand_in {
 
@@ -17,7 +17,7 @@ enum class Order : uint8_t {
   much_workspace  // as by_inputs, but with more workspace than there is
 };
 
-// What the heuristic suggests from now on, the best first; nothing for E4M3 if !fp8.
+// Sets the suggestions of the heuristic, the best first; none for E4M3 if !fp8.
 void suggest(std::vector<Order> orders, bool fp8);
 
 // Number of products since the last call by an order.

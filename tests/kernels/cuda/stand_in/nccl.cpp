@@ -1,4 +1,4 @@
-// A stand-in for NCCL with one rank: a sum over it runs on the stream, in its order, and changes nothing.
+// A stand-in for NCCL with one rank: a sum runs in the order of its stream, and changes nothing.
 
 #include <nccl.h>
 

@@ -1,4 +1,4 @@
-// The stream of the emulation (emulated_stream.h) over the backend's own CudaStream: mirrored plans,
+// The stream of the emulation (emulated_stream.h) over the backend's CudaStream: mirrored plans,
 // collected numbers, downloads and recordings are those of stream.cpp and recording.cpp.
 
 #include <utility>
