@@ -111,7 +111,9 @@ TEST_F(SmolLm2, TakesAsMuchMemoryAsItsFileAndATenthMoreWhileItLoads) {
   EXPECT_LT(bytes, 1.05 * static_cast<double>(std::filesystem::file_size(smollm2())));
   const double peak = memory_of("VmHWM") - before;
   RecordProperty("peak_over_resident", std::to_string(peak / bytes));
+#if !defined(__SANITIZE_THREAD__)  // its shadow of each byte that was touched is resident too
   EXPECT_LT(peak, 1.1 * bytes);
+#endif
 }
 
 TEST_F(SmolLm2, TokenizesLikeTheSameVocabularyInTokenizers) {
