@@ -185,7 +185,8 @@ TEST(CudaTeardown, MemoryMayOutliveTheRuntime) {
 TEST(CudaMemory, IsNullWhereTheDeviceHasTooLittle) {
   stand_in::set_device_bytes(size_t{1} << 20);
   EXPECT_EQ(allocate(device_memory(), 2 << 20), nullptr);
-  EXPECT_NE(allocate(device_memory(), 1 << 10), nullptr) << "a failure leaves no error behind";
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "the next launch would report the failure";
+  EXPECT_NE(allocate(device_memory(), 1 << 10), nullptr);
   stand_in::set_device_bytes(size_t{1} << 32);
 }
 
