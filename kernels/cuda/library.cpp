@@ -28,7 +28,8 @@ extern "C" [[gnu::visibility("default")]] void tessera_cuda_open(int32_t abi,
     library.error = "the CUDA backend is not finished; it lacks " + missing;
     return;
   }
-  static cuda::CudaStream stream;
+  // Never destroyed: recordings and communicators of the program may live as long.
+  static auto& stream = *new cuda::CudaStream;
   library.backend = &cuda_backend();
   library.stream = stream.stream();
   library.probe = &cuda::device_probe();

@@ -15,12 +15,14 @@ void* allocate(int64_t bytes) {
   return memory;
 }
 
+// Static objects may be destroyed after the runtime, which has freed all memory by then.
 void release(void* memory) {
-  check(cudaFree(memory));
+  const cudaError_t error = cudaFree(memory);
+  check(error == cudaErrorCudartUnloading ? cudaSuccess : error);
 }
 
-void upload(void* to, const void* from, int64_t bytes) {
-  check(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice));
+void upload_bytes(void* to, const void* from, int64_t bytes) {
+  upload(to, from, static_cast<size_t>(bytes));
 }
 
 void download(void* to, const void* from, int64_t bytes, Stream stream) {
@@ -34,8 +36,11 @@ void wait(Stream stream) {
 }  // namespace
 
 const DeviceMemory& device_memory() {
-  static constexpr DeviceMemory kMemory{
-      .allocate = allocate, .free = release, .upload = upload, .download = download, .wait = wait};
+  static constexpr DeviceMemory kMemory{.allocate = allocate,
+                                        .free = release,
+                                        .upload = upload_bytes,
+                                        .download = download,
+                                        .wait = wait};
   return kMemory;
 }
 

@@ -20,6 +20,11 @@ void check(cudaError_t error) {
   TESSERA_CHECK(error == cudaSuccess, cudaGetErrorString(error));
 }
 
+void upload(void* to, const void* from, size_t bytes) {
+  check(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+  check(cudaStreamSynchronize(cudaStreamLegacy));
+}
+
 CudaStream::CudaStream() {
   check(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking));
   void* memory = nullptr;
@@ -38,13 +43,14 @@ CudaStream::CudaStream() {
 }
 
 CudaStream::~CudaStream() {
+  cudaStreamSynchronize(handle_);  // copies may still read the memory below
+  cudaStreamDestroy(handle_);
   cudaFreeHost(pinned_numbers_);
   cudaFree(numbers_);
   cudaFree(recorded_place_);
   cudaFreeHost(staging_);
   cudaFree(device_);
   cudaFreeHost(pinned_);
-  cudaStreamDestroy(handle_);
 }
 
 const void* CudaStream::mirror(const void* plan, size_t bytes) {
@@ -76,11 +82,15 @@ const void* CudaStream::mirror(const void* plan, size_t bytes) {
 
 size_t CudaStream::stage(const void* plan, size_t bytes) {
   TESSERA_CHECK(bytes <= kMaxPlanBytes, "a step's plan is larger than its pinned memory");
-  if (used_ + bytes > kPlanBytes) {
+  const bool wraps = head_ + bytes > kPlanBytes;
+  const size_t taken = aligned(bytes) + (wraps ? kPlanBytes - head_ : 0);
+  // The other half keeps plans whose kernels are not launched yet.
+  if (staged_ + taken > kPlanBytes / 2) {
     synchronize();
   }
-  const size_t offset = used_;
-  used_ = aligned(offset + bytes);
+  const size_t offset = wraps ? 0 : head_;
+  staged_ += taken;
+  head_ = offset + aligned(bytes);
   std::memcpy(pinned_ + offset, plan, bytes);
   return offset;
 }
@@ -117,7 +127,7 @@ void CudaStream::synchronize() {
     const Collected& part = collected_[i];
     std::memcpy(part.to, pinned_numbers_ + part.offset, part.bytes);
   }
-  used_ = 0;
+  staged_ = 0;
   mirrored_count_ = 0;
   collected_bytes_ = 0;
   collected_count_ = 0;

@@ -14,6 +14,10 @@ namespace tessera::cuda {
 // detected when the backend is opened. An error during a step is a bug of this program.
 void check(cudaError_t error);
 
+// Copies from host to device memory. Returns after the copy has landed. cudaMemcpy() alone returns
+// earlier if `from` is pageable, and kernels of a non-blocking stream do not wait for the rest.
+void upload(void* to, const void* from, size_t bytes);
+
 // The object behind Stream::handle of this backend: a CUDA stream, and memory for the parts of a
 // step's plan that kernels read. Plans (spans of tokens, sequences, growths ...) are host memory.
 // mirror() copies them to the device through pinned memory of fixed size, once for all ops of a
@@ -21,11 +25,12 @@ void check(cudaError_t error);
 // thread-safe.
 class CudaStream {
  public:
-  static constexpr size_t kPlanBytes = size_t{4} << 20;     // mirrored between two synchronisations
+  static constexpr size_t kPlanBytes = size_t{4} << 20;     // ring of mirrored plans
   static constexpr size_t kStagingBytes = size_t{8} << 20;  // size of staging()
   static constexpr size_t kCollectedBytes = size_t{64} << 10;
 
   CudaStream();
+  // Waits for all launched work. Recordings and communicators that use the stream are gone by then.
   ~CudaStream();
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
@@ -35,9 +40,9 @@ class CudaStream {
   cudaStream_t handle() const { return handle_; }
 
   // Copies a plan (host memory, not owned) to the device.
-  // Returns: a device address that is valid for kernels launched from now until the next
-  // synchronize(); null for 0 bytes. Synchronizes first if plans of earlier steps have filled
-  // kPlanBytes.
+  // Returns: a device address that is valid for kernels launched before another kPlanBytes / 2 of
+  // plans, also if a wait comes between, and until the next step; null for 0 bytes. Synchronizes
+  // first if plans since the last wait fill kPlanBytes / 2.
   // Errors: aborts if the plan is larger than kPlanBytes / 4.
   const void* mirror(const void* plan, size_t bytes);
 
@@ -89,7 +94,8 @@ class CudaStream {
   std::span<const std::byte> recorded_;
   std::byte* numbers_ = nullptr;         // collected numbers, on the device
   std::byte* pinned_numbers_ = nullptr;  // their copy on the host
-  size_t used_ = 0;
+  size_t head_ = 0;                      // place of the next plan in the ring
+  size_t staged_ = 0;                    // bytes of the ring used since the last wait
   Mirrored mirrored_[kMirrored] = {};
   int32_t mirrored_count_ = 0;
   size_t collected_bytes_ = 0;

@@ -21,18 +21,18 @@ struct Work {
   const KvScoring* scorings = nullptr;  // null: no sequence is scored
 };
 
-// (sequence, KV head) of a block, encoded in block_y.
+// (sequence, KV head) of a block, encoded in block_x.
 struct Place {
   int32_t sequence;
   int32_t kv_head;
 };
 TESSERA_DEVICE Place place_of_block(const AttentionArgs& args) {
-  return {block_y() / args.pages.kv_heads, block_y() % args.pages.kv_heads};
+  return {block_x() / args.pages.kv_heads, block_x() % args.pages.kv_heads};
 }
 
 // An item is one split of a block of pairs if work.split, else a block of pairs.
 TESSERA_DEVICE int32_t item_of_warp() {
-  return block_x() * kWarpsOfBlock + warp();
+  return block_y() * kWarpsOfBlock + warp();
 }
 
 TESSERA_DEVICE float* out_of(const AttentionArgs& args, const SequenceSpan& span, int32_t row,
@@ -58,7 +58,7 @@ TESSERA_DEVICE float* scores_left(const AttentionArgs& args, const Work& work,
   }
   simt::check(tiles * attention_weight_tile_floats(args.query_heads / args.pages.kv_heads) <=
               args.weights.cols);
-  return args.weights.data + block_y() * args.weights.stride;
+  return args.weights.data + block_x() * args.weights.stride;
 }
 
 template <int kDim, int kProducts, class Rows>
@@ -70,7 +70,7 @@ TESSERA_DEVICE void put_partials(const WarpAttention<kDim, kProducts, Rows>& war
     if (warp.pair(product) >= block.pairs) {
       continue;
     }
-    const int64_t pair = int64_t{block_y()} * heads + block.first_pair + warp.pair(product);
+    const int64_t pair = int64_t{block_x()} * heads + block.first_pair + warp.pair(product);
     float* to =
         work.partials + (pair * work.max_splits + split) * partial_floats(args.pages.head_dim);
     warp.each_value(product, [&](int32_t channel, float value) { to[channel] = value; });
@@ -220,7 +220,7 @@ merge_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
   const Place place = place_of_block(args);
   const SequenceSpan span = sequences[place.sequence];
   const int32_t heads = args.query_heads / args.pages.kv_heads;
-  const int32_t pair = block_x() * kWarpsOfBlock + warp();
+  const int32_t pair = block_y() * kWarpsOfBlock + warp();
   if (span.count != 1 || pair >= heads) {
     return;
   }
@@ -229,7 +229,7 @@ merge_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
   const int32_t splits = span_count(row.tiles());
   const int32_t head_dim = args.pages.head_dim;
   const int32_t head = place.kv_head * heads + pair;
-  const float* partials = work.partials + (int64_t{block_y()} * heads + pair) * work.max_splits *
+  const float* partials = work.partials + (int64_t{block_x()} * heads + pair) * work.max_splits *
                                               partial_floats(head_dim);
   float* out = out_of(args, span, 0, head);
   for (int32_t first = 0; first < head_dim; first += kWarp) {
@@ -275,8 +275,8 @@ void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work&
   }
   const int64_t items = int64_t{max_blocks} * (work.split ? work.max_splits : 1);
   launch(stream,
-         {.grid_x = static_cast<int32_t>(div_ceil(items, kWarpsOfBlock)),
-          .grid_y = static_cast<int32_t>(args.sequences.size()) * args.pages.kv_heads,
+         {.grid_x = static_cast<int32_t>(args.sequences.size()) * args.pages.kv_heads,
+          .grid_y = static_cast<int32_t>(div_ceil(items, kWarpsOfBlock)),
           .threads = kThreads,
           .shared_bytes = block_memory_bytes<kDim, kProducts>(any_sparse(args))},
          attention_kernel<kDim, kProducts, Rows>, args, sequences, work);
@@ -391,9 +391,9 @@ void attention(const AttentionArgs& args, Stream stream) {
     start(args, sequences, decode, stream);
     if (decode.split) {
       launch(stream,
-             {.grid_x = static_cast<int32_t>(
+             {.grid_x = static_cast<int32_t>(rows),
+              .grid_y = static_cast<int32_t>(
                   div_ceil(args.query_heads / args.pages.kv_heads, kWarpsOfBlock)),
-              .grid_y = static_cast<int32_t>(rows),
               .threads = kThreads},
              merge_kernel, args, sequences, decode);
     }

@@ -19,16 +19,16 @@ TESSERA_KERNEL(kZeroThreads) zero_sums_kernel(KvScoreArgs args) {
 template <int kDim, bool kSums>
 TESSERA_KERNEL(kThreads, 4)
 score_kernel(KvScoreArgs args, const SequenceSpan* sequences, const KvScoring* scorings) {
-  const int32_t sequence = block_y() / args.pages.kv_heads;
+  const int32_t sequence = block_x() / args.pages.kv_heads;
   const SequenceSpan span = sequences[sequence];
   const KvScoring scoring = scorings[sequence];
   if (!scoring.token_scores || has_attention_weight_rows(args, span, sequence) ||
       (kSums && !has_own_softmax(scoring.scorer))) {
     return;
   }
-  ScoreWarp<kDim, kSums>(args, span, scoring, block_y() % args.pages.kv_heads,
+  ScoreWarp<kDim, kSums>(args, span, scoring, block_x() % args.pages.kv_heads,
                          warp_memory<kDim, kProducts>())
-      .run(block_x() * kWarpsOfBlock + warp(), dense_groups_before(sequences, sequence));
+      .run(block_y() * kWarpsOfBlock + warp(), dense_groups_before(sequences, sequence));
 }
 
 // ---- decode queries, for which attention left scores; one thread for each token score
@@ -49,7 +49,7 @@ TESSERA_DEVICE const float* score_left(const KvScoreArgs& args, const TokenScore
   const int64_t tile_floats = attention_weight_tile_floats(args.query_heads / args.pages.kv_heads);
   const int64_t end = (first_tile + place / kKvGroup + 1) * tile_floats;
   simt::check(end <= args.weights.cols);
-  return args.weights.data + block_y() * args.weights.stride + end - tile_floats + place % kKvGroup;
+  return args.weights.data + block_x() * args.weights.stride + end - tile_floats + place % kKvGroup;
 }
 
 // Contributions of the query heads of one KV head to one token's score.
@@ -82,8 +82,8 @@ struct FoldToken {
 template <bool kSums>
 TESSERA_KERNEL(kFoldThreads)
 fold_kernel(KvScoreArgs args, const SequenceSpan* sequences, const KvScoring* scorings) {
-  const int32_t sequence = block_y() / args.pages.kv_heads;
-  const int32_t kv_head = block_y() % args.pages.kv_heads;
+  const int32_t sequence = block_x() / args.pages.kv_heads;
+  const int32_t kv_head = block_x() % args.pages.kv_heads;
   const SequenceSpan span = sequences[sequence];
   const KvScoring scoring = scorings[sequence];
   if (!scoring.token_scores || !has_attention_weight_rows(args, span, sequence) ||
@@ -92,7 +92,7 @@ fold_kernel(KvScoreArgs args, const SequenceSpan* sequences, const KvScoring* sc
   }
   const TokenScoreRow row = token_score_row(args.pages, span, scoring,
                                             args.pages.row_index(span.slot, args.layer, kv_head));
-  const int32_t token_score = block_x() * kFoldThreads + thread();
+  const int32_t token_score = block_y() * kFoldThreads + thread();
   const bool is_there = token_score >= row.first && token_score < row.left + row.low;
   const bool is_fresh = row.by_section ? row.begins : token_score == row.fresh;
   const bool counts = scoring.includes(span.context);
@@ -176,8 +176,8 @@ bool any_sparse(const KvScoreArgs& args) {
 template <bool kSums>
 void start_fold(const KvScoreArgs& args, int32_t longest, Stream stream) {
   launch(stream,
-         {.grid_x = static_cast<int32_t>(div_ceil(longest, kFoldThreads)),
-          .grid_y = static_cast<int32_t>(args.sequences.size()) * args.pages.kv_heads,
+         {.grid_x = static_cast<int32_t>(args.sequences.size()) * args.pages.kv_heads,
+          .grid_y = static_cast<int32_t>(div_ceil(longest, kFoldThreads)),
           .threads = kFoldThreads},
          fold_kernel<kSums>, args, mirror(args.sequences, stream), mirror(args.scorings, stream));
 }
@@ -186,8 +186,8 @@ template <int kDim, bool kSums>
 void start(const KvScoreArgs& args, int32_t longest, Stream stream) {
   const int32_t tiles = longest / kKvGroup + 3;  // both tiers may end in a partly filled one
   launch(stream,
-         {.grid_x = static_cast<int32_t>(div_ceil(tiles, kWarpsOfBlock)),
-          .grid_y = static_cast<int32_t>(args.sequences.size()) * args.pages.kv_heads,
+         {.grid_x = static_cast<int32_t>(args.sequences.size()) * args.pages.kv_heads,
+          .grid_y = static_cast<int32_t>(div_ceil(tiles, kWarpsOfBlock)),
           .threads = kThreads,
           .shared_bytes = block_memory_bytes<kDim, kProducts>(any_sparse(args))},
          score_kernel<kDim, kSums>, args, mirror(args.sequences, stream),

@@ -15,12 +15,12 @@ constexpr int32_t kSumThreads = 128;
 TESSERA_KERNEL(kSumThreads)
 query_sums_kernel(KvScoreArgs args, const SequenceSpan* sequences, const KvScoring* scorings) {
   const KvPagesView& pages = args.pages;
-  const SequenceSpan span = sequences[block_y()];
+  const SequenceSpan span = sequences[block_x()];
   const int32_t channel = thread();
-  if (!scorings[block_y()].query_sums || channel >= pages.head_dim) {
+  if (!scorings[block_x()].query_sums || channel >= pages.head_dim) {
     return;
   }
-  const int64_t row = pages.row_index(span.slot, args.layer, block_x());
+  const int64_t row = pages.row_index(span.slot, args.layer, block_y());
   const int32_t heads = args.query_heads / pages.kv_heads;
   const int32_t newest = (span.last_group() - 1) * kKvGroup;
   for (int32_t position = span.context > newest ? span.context : newest;
@@ -29,7 +29,7 @@ query_sums_kernel(KvScoreArgs args, const SequenceSpan* sequences, const KvScori
     float sum = position % kKvGroup == 0 ? 0.0f : kept;
     const float* query = args.queries.data +
                          (span.first_row + position - span.context) * args.queries.stride +
-                         int64_t{block_x()} * heads * pages.head_dim + channel;
+                         int64_t{block_y()} * heads * pages.head_dim + channel;
     for (int32_t head = 0; head < heads; ++head, query += pages.head_dim) {
       sum += abs(*query);
     }
@@ -47,8 +47,8 @@ void add_query_sums(const KvScoreArgs& args, Stream stream) {
   if (any) {
     TESSERA_CHECK(args.pages.query_sums != nullptr, "kv_score: no place for sums of queries");
     launch(stream,
-           {.grid_x = args.pages.kv_heads,
-            .grid_y = static_cast<int32_t>(args.sequences.size()),
+           {.grid_x = static_cast<int32_t>(args.sequences.size()),
+            .grid_y = args.pages.kv_heads,
             .threads = kSumThreads},
            query_sums_kernel, args, mirror(args.sequences, stream), mirror(args.scorings, stream));
   }

@@ -48,6 +48,13 @@ e4m3_kernel(MatrixView<const float> in, uint8_t* out, float* scales) {
   }
 }
 
+TESSERA_KERNEL(kRowThreads) add_bias_kernel(MatrixView<float> out, const float* bias) {
+  float* row = out.data + block_x() * out.stride;
+  for (int64_t i = thread(); i < out.cols; i += kRowThreads) {
+    row[i] += bias[i];
+  }
+}
+
 LaunchShape block_per_row(int64_t rows, int32_t shared_bytes) {
   return {
       .grid_x = static_cast<int32_t>(rows), .threads = kRowThreads, .shared_bytes = shared_bytes};
@@ -65,6 +72,10 @@ void to_f16_rows(MatrixView<const float> in, f16* out, Stream stream) {
 
 void to_e4m3_rows(MatrixView<const float> in, uint8_t* out, float* scales, Stream stream) {
   launch(stream, block_per_row(in.rows, sizeof(OfWarps<int32_t>)), e4m3_kernel, in, out, scales);
+}
+
+void add_bias(MatrixView<float> out, const float* bias, Stream stream) {
+  launch(stream, block_per_row(out.rows, 0), add_bias_kernel, out, bias);
 }
 
 }  // namespace tessera::cuda

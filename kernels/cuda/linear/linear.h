@@ -4,8 +4,8 @@
 
 namespace tessera::cuda {
 
-// Ops on weights. Their kernels are those of cuBLASLt (cublas.cu), which the emulation cannot run.
-// A build therefore has one of three versions: cublas.cu; none.cpp if the build machine has no
+// Ops on weights. Their kernels are those of cuBLASLt (cublas.cpp), which the emulation cannot run.
+// A build therefore has one of three versions: cublas.cpp; none.cpp if the build machine has no
 // cuBLAS; or, in tests over the emulation, the CPU's ops (simt/cpu_linear.cpp). In none.cpp all
 // pointers are null.
 struct LinearOps {

@@ -21,7 +21,9 @@ resize_kernel(KvPool pool, Plan<int32_t> released, Plan<KvGrowth> grown, int32_t
       const int64_t row =
           planned_row(pool, released, i / pages.row_pages, [](int32_t slot) { return slot; });
       entry = pool.tables + row * pages.row_pages + i % pages.row_pages;
-      pages.rows[row] = {};
+      if (i % pages.row_pages == 0) {
+        pages.rows[row] = {};
+      }
     }
     free_list.release_page(entry);
   }
@@ -124,8 +126,8 @@ constexpr int32_t kCopyThreads = 256;
 // One block for each fork and row.
 TESSERA_KERNEL(kCopyThreads) fork_rows_kernel(KvPool pool, const KvFork* forks) {
   const KvPagesView& pages = pool.pages;
-  const KvFork fork = forks[block_y()];
-  const ForkRow row = fork_row(pool, fork, block_x());
+  const KvFork fork = forks[block_x()];
+  const ForkRow row = fork_row(pool, fork, block_y());
   const int32_t* from = pages.table(row.from);
   int32_t* to = pool.tables + row.to * pages.row_pages;
   const int32_t last = pages.row_pages - 1;
@@ -164,8 +166,8 @@ constexpr int32_t kPrefixBlockThreads = 64;
 // One thread block for each share and row.
 TESSERA_KERNEL(kPrefixBlockThreads) share_kernel(KvPool pool, const KvShare* shares) {
   const KvPagesView& pages = pool.pages;
-  const KvShare share = shares[block_y()];
-  const int64_t row = pages.row_index(share.slot, 0, 0) + block_x();
+  const KvShare share = shares[block_x()];
+  const int64_t row = pages.row_index(share.slot, 0, 0) + block_y();
   const int32_t high = pages.rows[row].high;
   const int32_t capacity = pages.layouts[share.tier].capacity;
   int32_t first = share.first / capacity;
@@ -178,7 +180,7 @@ TESSERA_KERNEL(kPrefixBlockThreads) share_kernel(KvPool pool, const KvShare* sha
     simt::check(high >= share.first + pool.prefix_block_tokens);
   }
   const int32_t* from = pages.table(row) + first;
-  int32_t* to = pool.prefix_block_table(share.handle, block_x());
+  int32_t* to = pool.prefix_block_table(share.handle, block_y());
   for (int32_t i = thread(); i < count; i += threads()) {
     simt::check(to[i] == kNoPage);
     share_page(pool, from[i]);
@@ -195,7 +197,7 @@ struct Attachment {
 TESSERA_KERNEL(kPrefixBlockThreads)
 attach_kernel(KvPool pool, Attachment to, Plan<PrefixBlock> prefix_blocks) {
   const KvPagesView& pages = pool.pages;
-  const int64_t row = pages.row_index(to.slot, 0, 0) + block_x();
+  const int64_t row = pages.row_index(to.slot, 0, 0) + block_y();
   int32_t* table = pool.tables + row * pages.row_pages;
   KvRow counts = pages.rows[row];
   simt::check(counts.high == 0 && counts.low == 0 && table[0] == kNoPage &&
@@ -206,7 +208,7 @@ attach_kernel(KvPool pool, Attachment to, Plan<PrefixBlock> prefix_blocks) {
   for (int32_t u = 0; u < prefix_blocks.count; ++u) {
     const PrefixBlock prefix_block = prefix_blocks.data[u];
     const bool high = prefix_block.tier == to.tiers.high;
-    const int32_t* from = pool.prefix_block_table(prefix_block.handle, block_x());
+    const int32_t* from = pool.prefix_block_table(prefix_block.handle, block_y());
     const int32_t count = prefix_block.pages_of(pool, from);
     const int32_t tokens = count * pages.layouts[prefix_block.tier].capacity;
     simt::check(left + right + count <= pages.row_pages);
@@ -242,8 +244,8 @@ TESSERA_KERNEL(kPoolThreads) evict_kernel(KvPool pool, Plan<int32_t> handles) {
 }
 
 LaunchShape block_per_row(const KvPool& pool, size_t of_plan, int32_t threads) {
-  return {.grid_x = pool.pages.layers * pool.pages.kv_heads,
-          .grid_y = static_cast<int32_t>(of_plan),
+  return {.grid_x = static_cast<int32_t>(of_plan),
+          .grid_y = pool.pages.layers * pool.pages.kv_heads,
           .threads = threads};
 }
 

@@ -191,25 +191,34 @@ class GroupStore {
 };
 
 // One block for each group of a row but the last. The first block also stores the last group, after
-// its own: the last group writes the residual buffer, which the first group may have to read.
+// its own: the last group writes the residual buffer, which the first group may have to read. If
+// the row's tokens are not whole tiles, neighbouring groups share one, whose first token clears it.
+// Then the first block stores all groups of the row, in order.
 TESSERA_KERNEL(kThreads) store_kernel(KvStoreArgs args, const SequenceSpan* sequences) {
-  const int32_t sequence = block_y() / args.pages.kv_heads;
+  const int32_t sequence = block_x() / args.pages.kv_heads;
   const SequenceSpan span = sequences[sequence];
-  const int32_t group = span.closed_before() + block_x();
-  if (span.count == 0 || (block_x() > 0 && group >= span.last_group())) {
+  const int32_t group = span.closed_before() + block_y();
+  const int32_t head = block_x() % args.pages.kv_heads;
+  if (span.count == 0 || (block_y() > 0 && group >= span.last_group())) {
+    return;
+  }
+  const int64_t row = args.pages.row_index(span.slot, args.layer, head);
+  const bool in_order = grid_y() > 1 && args.pages.rows[row].high % kTile != 0;
+  if (block_y() > 0 && in_order) {
     return;
   }
   int64_t first_dense = 0;
   for (int32_t i = 0; i < sequence && span.count > 1; ++i) {
     first_dense += dense_groups(sequences[i]);
   }
-  const GroupStore store(args, span, block_y() % args.pages.kv_heads, first_dense);
-  const int32_t groups = block_x() == 0 && group < span.last_group() ? 2 : 1;
+  const GroupStore store(args, span, head, first_dense);
+  const int32_t last = span.last_group();
+  const int32_t end = in_order || group == last ? last : group + 1;
   TESSERA_UNROLL_BY(1)
-  for (int32_t i = 0; i < groups; ++i) {
-    store.run(i == 0 ? group : span.last_group());
+  for (int32_t i = group; i < end + (block_y() == 0 ? 1 : 0); ++i) {
+    store.run(i < end ? i : last);
   }
-  if (grid_x() == 1 && thread() == 0) {
+  if (grid_y() == 1 && thread() == 0) {
     store.count();
   }
 }
@@ -261,8 +270,8 @@ void kv_store(const KvStoreArgs& args, Stream stream) {
   const SequenceSpan* sequences = mirror(args.sequences, stream);
   const int32_t count = static_cast<int32_t>(args.sequences.size());
   launch(stream,
-         {.grid_x = max_groups,
-          .grid_y = count * args.pages.kv_heads,
+         {.grid_x = count * args.pages.kv_heads,
+          .grid_y = max_groups,
           .threads = kThreads,
           .shared_bytes = sizeof(StoreMemory)},
          store_kernel, args, sequences);

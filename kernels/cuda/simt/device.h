@@ -8,6 +8,7 @@
 #include <span>
 
 #include "kernels/backend.h"
+#include "kernels/check.h"
 #include "kernels/cuda/stream.h"
 
 #define TESSERA_KERNEL(...) __global__ void __launch_bounds__(__VA_ARGS__)
@@ -25,6 +26,7 @@ void launch(Stream stream, const LaunchShape& shape, void (*kernel)(Parameters..
   if (shape.grid_x == 0 || shape.grid_y == 0) {
     return;
   }
+  TESSERA_CHECK(shape.grid_y <= 65535, "a launch with more rows of blocks than CUDA has");
   // More than 48 KiB of shared memory must be requested once; repeating the request costs almost
   // nothing.
   if (shape.shared_bytes > 48 * 1024) {
@@ -132,9 +134,11 @@ TESSERA_DEVICE uint16_t subtract_owner(uint16_t* address) {
   return static_cast<uint16_t>(atomicSub(word, 1u << shift) >> shift);
 }
 
-TESSERA_DEVICE void check(bool condition) {
+// The driver prints file, line, block and thread, and the host's next wait fails.
+TESSERA_DEVICE void check(bool condition, const char* file = __builtin_FILE(),
+                          int line = __builtin_LINE()) {
   if (!condition) {
-    __trap();
+    __assert_fail("a check in a kernel", file, static_cast<unsigned>(line), "kernel");
   }
 }
 

@@ -61,7 +61,7 @@ inline constexpr int32_t kWarp = 32;  // lanes
 
 struct LaunchShape {
   int32_t grid_x = 1;  // no block is launched if one of these is 0
-  int32_t grid_y = 1;
+  int32_t grid_y = 1;  // at most 65535; so what grows with the number of sequences is grid_x
   int32_t threads = kWarp;
   int32_t shared_bytes = 0;
 };

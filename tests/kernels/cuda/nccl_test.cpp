@@ -42,7 +42,7 @@ class DeviceNumbers {
     void* memory = nullptr;
     check(cudaMalloc(&memory, bytes()));
     memory_ = static_cast<float*>(memory);
-    check(cudaMemcpy(memory_, numbers_.data(), bytes(), cudaMemcpyHostToDevice));
+    upload(memory_, numbers_.data(), bytes());
   }
   ~DeviceNumbers() { cudaFree(memory_); }
   DeviceNumbers(const DeviceNumbers&) = delete;

@@ -20,12 +20,15 @@ void pack(MatrixView<const float> source, int64_t first_row, const PackedWeight&
   pack_weight(source, first_row, weight);
 }
 
-void linear(const LinearArgs& args, Stream) {
-  simt::emulation::start([args] {
-    static ThreadPool thread(1);
-    const DeviceAccess access;
-    scalar::linear(args, thread.stream());
-  });
+void linear(const LinearArgs& args, Stream stream) {
+  simt::emulation::start(
+      [later = args, weight = *args.weight]() mutable {
+        static ThreadPool thread(1);
+        const DeviceAccess access;
+        later.weight = &weight;  // the caller's may be gone
+        scalar::linear(later, thread.stream());
+      },
+      stream);
 }
 
 // Size of a product that is small enough for tests: [kPeak, kPeak] times [kPeak, kPeak].
@@ -35,16 +38,20 @@ int64_t peak_bytes(WeightFormat arithmetic) {
   return emulated_weight_bytes(arithmetic, kPeak, kPeak) > 0 ? 3 * kPeak * kPeak * 4 : 0;
 }
 
-int64_t peak(WeightFormat, std::byte* memory, Stream) {
-  const DeviceAccess access;
-  const auto* in = reinterpret_cast<const float*>(memory);
-  auto* out = reinterpret_cast<float*>(memory) + 2 * kPeak * kPeak;
-  for (int64_t i = 0; i < kPeak * kPeak; ++i) {
-    out[i] = 0;
-    for (int64_t k = 0; k < kPeak; ++k) {
-      out[i] += in[i / kPeak * kPeak + k] * in[kPeak * kPeak + i % kPeak * kPeak + k];
-    }
-  }
+int64_t peak(WeightFormat, std::byte* memory, Stream stream) {
+  simt::emulation::start(
+      [memory] {
+        const DeviceAccess access;
+        const auto* in = reinterpret_cast<const float*>(memory);
+        auto* out = reinterpret_cast<float*>(memory) + 2 * kPeak * kPeak;
+        for (int64_t i = 0; i < kPeak * kPeak; ++i) {
+          out[i] = 0;
+          for (int64_t k = 0; k < kPeak; ++k) {
+            out[i] += in[i / kPeak * kPeak + k] * in[kPeak * kPeak + i % kPeak * kPeak + k];
+          }
+        }
+      },
+      stream);
   return 2 * kPeak * kPeak * kPeak;
 }
 

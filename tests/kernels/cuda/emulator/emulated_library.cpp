@@ -8,13 +8,18 @@
 #include "kernels/cuda/probe/probe.h"
 #include "kernels/cuda_library.h"
 #include "tests/kernels/cuda/emulator/emulated_memory.h"
+#include "tests/kernels/cuda/emulator/emulated_stream.h"
 
 namespace tessera::cuda {
 namespace {
 
-void copy(void* to, const void* from, int64_t bytes, Stream) {
-  const simt::emulation::DeviceAccess access;
-  std::memcpy(to, from, static_cast<size_t>(bytes));
+void copy(void* to, const void* from, int64_t bytes, Stream stream) {
+  simt::emulation::start(
+      [=] {
+        const simt::emulation::DeviceAccess access;
+        std::memcpy(to, from, static_cast<size_t>(bytes));
+      },
+      stream);
 }
 
 }  // namespace

@@ -37,7 +37,9 @@ void* allocate(int64_t bytes) {
   return memory;
 }
 
+// As cudaFree() does, waits for kernels first.
 void release(void* memory) {
+  finish_queued();
   const auto found = mappings().find(memory);
   TESSERA_CHECK(found != mappings().end(), "memory that the emulated device did not allocate");
   munmap(memory, found->second);
@@ -68,20 +70,10 @@ const DeviceMemory kMemory{.allocate = allocate,
                            .free = release,
                            .upload = copy,
                            .download =
-                               [](void* to, const void* from, int64_t bytes, Stream) {
-                                 wait();
+                               [](void* to, const void* from, int64_t bytes, Stream stream) {
+                                 wait(stream);
                                  copy(to, from, bytes);
                                },
-                           .wait = [](Stream) { wait(); }};
+                           .wait = [](Stream stream) { wait(stream); }};
 
 }  // namespace tessera::simt::emulation
-
-namespace tessera::cuda {
-
-const DeviceMemory& device_memory() {
-  return simt::emulation::kMemory;
-}
-
-void attach_thread(Stream) {}
-
-}  // namespace tessera::cuda

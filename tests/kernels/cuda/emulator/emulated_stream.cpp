@@ -1,5 +1,6 @@
 #include "tests/kernels/cuda/emulator/emulated_stream.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -19,7 +20,7 @@ struct Collected {
 using Kernels = std::vector<std::function<void()>>;
 
 // State of a recording in progress: its plan in host memory, and the list that receives its
-// launches. Null list: launches run at once, with a plan of zeroes.
+// launches. Null list: launches are queued, with a plan of zeroes.
 struct Recorded {
   std::span<const std::byte> plan;
   Kernels* noted;
@@ -29,6 +30,11 @@ constexpr size_t kPlanBytes = size_t{64} << 10;
 
 StreamCounts g_counts;
 std::vector<Collected> g_collected;
+Kernels g_queued;
+// Copies of plans since the last wait, and of the wait before: those are overwritten, but not freed
+// yet, so that a late reader finds 0xff.
+std::vector<std::vector<std::byte>> g_plans;
+std::vector<std::vector<std::byte>> g_used_plans;
 const Recorded* g_recorded = nullptr;
 
 // Device memory for the plans of all recordings, one buffer as in CudaStream.
@@ -46,20 +52,22 @@ void set_recorded_plan(std::span<const std::byte> plan) {
 class EmulatedRecording final : public Recording {
  public:
   EmulatedRecording(size_t plan_bytes, Kernels kernels)
-      : plan_bytes_(plan_bytes), kernels_(std::move(kernels)) {}
+      : plan_bytes_(plan_bytes), kernels_(std::make_shared<Kernels>(std::move(kernels))) {}
 
   void start(std::span<const std::byte> plan, Stream) const override {
     TESSERA_CHECK(plan.size() == plan_bytes_, "a recording is started with a plan of another size");
     ++g_counts.recordings;
-    set_recorded_plan(plan);
-    for (const auto& kernel : kernels_) {
-      kernel();
-    }
+    g_queued.push_back([kernels = kernels_, copy = std::vector(plan.begin(), plan.end())] {
+      set_recorded_plan(copy);
+      for (const auto& kernel : *kernels) {
+        kernel();
+      }
+    });
   }
 
  private:
   const size_t plan_bytes_;
-  const Kernels kernels_;
+  const std::shared_ptr<const Kernels> kernels_;
 };
 
 }  // namespace
@@ -68,36 +76,53 @@ StreamCounts counts() {
   return g_counts;
 }
 
-void start(std::function<void()> kernel) {
+void finish_queued() {
+  const Kernels kernels = std::exchange(g_queued, {});
+  const DeviceAccess access;
+  for (const auto& kernel : kernels) {
+    kernel();
+  }
+}
+
+void start(std::function<void()> kernel, Stream) {
   if (g_recorded != nullptr && g_recorded->noted != nullptr) {
     g_recorded->noted->push_back(std::move(kernel));
     return;
   }
   ++g_counts.launches;
-  kernel();
+  g_queued.push_back(std::move(kernel));
 }
 
-void wait() {
+void wait(Stream) {
   TESSERA_CHECK(g_recorded == nullptr, "a recording cannot wait");
   ++g_counts.waits;
+  finish_queued();
+  for (std::vector<std::byte>& plan : g_plans) {
+    std::fill(plan.begin(), plan.end(), std::byte{0xff});
+  }
+  g_used_plans = std::exchange(g_plans, {});
   for (const Collected& part : g_collected) {
     std::memcpy(part.to, part.numbers.data(), part.numbers.size());
   }
   g_collected.clear();
 }
 
-const void* mirror(const void* plan, size_t bytes) {
-  if (g_recorded == nullptr || bytes == 0) {
-    return plan;
+const void* mirror(const void* plan, size_t bytes, Stream) {
+  if (bytes == 0) {
+    return nullptr;
   }
   const auto* part = static_cast<const std::byte*>(plan);
+  if (g_recorded == nullptr) {
+    g_plans.emplace_back(part, part + bytes);
+    return g_plans.back().data();
+  }
   const std::span<const std::byte> whole = g_recorded->plan;
   TESSERA_CHECK(part >= whole.data() && part + bytes <= whole.data() + whole.size(),
                 "a recording reads memory outside its plan");
   return recorded_plan() + (part - whole.data());
 }
 
-void* collect(void* to, size_t bytes) {
+void* collect(void* to, size_t bytes, Stream) {
   if (bytes == 0) {
     return nullptr;
   }
@@ -106,9 +131,19 @@ void* collect(void* to, size_t bytes) {
   return g_collected.back().numbers.data();
 }
 
+void download(void* to, const void* from, int64_t bytes, Stream stream) {
+  kMemory.download(to, from, bytes, stream);
+}
+
+std::span<std::byte> staging(Stream) {
+  alignas(16) static std::byte memory[10000];
+  return memory;
+}
+
 std::unique_ptr<Recording> record(const RecordArgs& args, Stream) {
   TESSERA_CHECK(g_recorded == nullptr, "a recording within a recording");
   TESSERA_CHECK(args.plan.size() <= kPlanBytes, "a plan larger than its memory");
+  finish_queued();
   Kernels kernels;
   set_recorded_plan(std::vector<std::byte>(args.plan.size()));
   for (Kernels* noted : {static_cast<Kernels*>(nullptr), &kernels}) {
@@ -117,12 +152,19 @@ std::unique_ptr<Recording> record(const RecordArgs& args, Stream) {
     args.ops();
     g_recorded = nullptr;
   }
+  finish_queued();
   return std::make_unique<EmulatedRecording>(args.plan.size(), std::move(kernels));
 }
 
 }  // namespace tessera::simt::emulation
 
 namespace tessera::cuda {
+
+const DeviceMemory& device_memory() {
+  return simt::emulation::kMemory;
+}
+
+void attach_thread(Stream) {}
 
 std::unique_ptr<Recording> record(const RecordArgs& args, Stream stream) {
   return simt::emulation::record(args, stream);

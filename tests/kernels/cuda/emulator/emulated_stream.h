@@ -3,13 +3,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 
 #include "kernels/recording.h"
 
 namespace tessera::simt::emulation {
 
-// The one stream of the emulated device, for the host. Kernels run at launch, or are recorded
-// during record(). As on a GPU, the host receives collected numbers only when it waits.
+// The stream of the emulated device, for the host. Two files implement it: emulated_stream.cpp,
+// which needs nothing of CUDA, and stand_in/real_stream.cpp over the backend's own CudaStream.
+// In the first, kernels are recorded during record(), else
+// queued. They run when the host waits, the latest time that CUDA allows. So a host that reads
+// results early, or changes memory that a kernel is going to read, gets wrong numbers.
 
 // Number of calls since the program started.
 struct StreamCounts {
@@ -19,18 +23,26 @@ struct StreamCounts {
 };
 StreamCounts counts();
 
-// Launches a kernel, or records it during record().
-void start(std::function<void()> kernel);
-// Errors: wait() and collect() abort during record().
-void wait();
+// Queues a kernel, or records it during record().
+void start(std::function<void()> kernel, Stream stream);
+// Runs what is queued.
+void finish_queued();
+// Runs what is queued, poisons plans and delivers collected numbers.
+// Errors: aborts during record(), as collect() does.
+void wait(Stream stream);
 
-// Returns: address of a part of a plan for kernels: `plan` itself, or its place in device memory
-// during record().
+// Returns: address for kernels of a copy of `plan`, or during record() its place in device memory.
+// The copy becomes 0xff at the next wait().
 // Errors: aborts during record() if the part is outside the recording's plan.
-const void* mirror(const void* plan, size_t bytes);
+const void* mirror(const void* plan, size_t bytes, Stream stream);
 
 // Returns: zeroed memory for numbers that kernels write; the next wait() copies them to `to`.
-void* collect(void* to, size_t bytes);
+void* collect(void* to, size_t bytes, Stream stream);
+
+// Waits, then copies to host memory.
+void download(void* to, const void* from, int64_t bytes, Stream stream);
+// Memory that host and kernels access, small, so that tests cover more than one slice.
+std::span<std::byte> staging(Stream stream);
 
 RecordOps record;
 

@@ -3,12 +3,14 @@
 #include <setjmp.h>
 #include <ucontext.h>
 
+#include <array>
 #include <cstring>
 #include <memory>
 #include <vector>
 
 #include "kernels/cuda/simt/simt.h"
 #include "tests/kernels/cuda/emulator/emulated_memory.h"
+#include "tests/kernels/cuda/emulator/schedule.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
@@ -16,6 +18,10 @@
 
 namespace tessera::simt {
 namespace emulation {
+
+// Defined where a program is linked with races.cpp.
+[[gnu::weak]] void note_atomic(const void* address, size_t bytes);
+
 namespace {
 
 constexpr size_t kStackBytes = 256 * 1024;
@@ -57,6 +63,7 @@ struct Fiber {
 
 struct Warp {
   Barrier barrier;
+  int64_t epoch = 0;     // times that its lanes met in sync_warp()
   Operands operands[2];  // no lane can be two exchanges ahead of another
   const char* instruction = nullptr;
 };
@@ -67,6 +74,10 @@ class Block {
   void run(const LaunchShape& shape, int32_t x, int32_t y, const std::function<void()>& body);
 
   const Thread& self() const { return current_->thread; }
+  const Place* place();
+  void begin_launch() { ++place_.launch; }
+  // While false, place() is null.
+  void observe(bool on) { observed_ = on; }
 
   template <class AtLast>
   void wait(Barrier& barrier, int32_t parties, AtLast&& at_last) {
@@ -95,6 +106,7 @@ class Block {
       std::memcpy(operands.of[self().thread % kWarp], operand, bytes);
     }
     wait(warp.barrier, kWarp, [&] {
+      warp.epoch += bytes == 0 ? 1 : 0;  // only sync_warp() orders accesses to memory
       if (combine != nullptr) {
         combine(operands);
       }
@@ -105,13 +117,19 @@ class Block {
  private:
   static void enter();
   void to_scheduler(void** fake_stack);
+  void prepare(Fiber& fiber, const Thread& thread);
   bool resume(Fiber& fiber);
+  bool resume_warp(int32_t warp);
 
   std::vector<Fiber> fibers_;
   std::vector<Warp> warps_;
   std::vector<std::byte> shared_;
+  std::vector<int32_t> order_;  // of warps
+  int32_t left_ = 0;            // threads that have not ended
   Barrier barrier_;
-  Fiber* current_ = nullptr;
+  Fiber* current_ = nullptr;  // null while the scheduler runs
+  Place place_;
+  bool observed_ = true;
   const std::function<void()>* body_ = nullptr;
   jmp_buf scheduler_ = {};
   void* scheduler_fake_stack_ = nullptr;
@@ -158,7 +176,50 @@ bool Block::resume(Fiber& fiber) {
     setcontext(&fiber.context);
   }
   after_switch(scheduler_fake_stack_, nullptr, nullptr);
+  current_ = nullptr;
   return true;
+}
+
+const Place* Block::place() {
+  if (current_ == nullptr || !observed_) {
+    return nullptr;
+  }
+  place_.thread = current_->thread.thread;
+  place_.block_epoch = barrier_.generation;
+  place_.warp_epoch = warps_[static_cast<size_t>(place_.thread / kWarp)].epoch;
+  place_.stack = {current_->stack.get(), kStackBytes};
+  return &place_;
+}
+
+// Resumes each lane once. Returns: whether one of them moved.
+bool Block::resume_warp(int32_t warp) {
+  std::array<int32_t, kWarp> lanes;
+  Schedule::of_process().arrange(lanes);
+  bool moved = false;
+  for (const int32_t lane : lanes) {
+    Fiber& fiber = fibers_[static_cast<size_t>(warp * kWarp + lane)];
+    if (resume(fiber)) {
+      moved = true;
+      left_ -= fiber.done ? 1 : 0;
+    }
+  }
+  return moved;
+}
+
+void Block::prepare(Fiber& fiber, const Thread& thread) {
+  if (fiber.stack == nullptr) {
+    fiber.stack = std::make_unique_for_overwrite<std::byte[]>(kStackBytes);
+  }
+  fiber.thread = thread;
+  fiber.waits_for = nullptr;
+  fiber.fake_stack = nullptr;
+  fiber.entered = false;
+  fiber.done = false;
+  TESSERA_CHECK(getcontext(&fiber.context) == 0, "getcontext");
+  fiber.context.uc_stack.ss_sp = fiber.stack.get();
+  fiber.context.uc_stack.ss_size = kStackBytes;
+  fiber.context.uc_link = nullptr;
+  makecontext(&fiber.context, &Block::enter, 0);
 }
 
 void Block::run(const LaunchShape& shape, int32_t x, int32_t y, const std::function<void()>& body) {
@@ -167,6 +228,9 @@ void Block::run(const LaunchShape& shape, int32_t x, int32_t y, const std::funct
     fibers_.resize(count);
   }
   warps_.assign(count / kWarp, {});
+  order_.resize(count / kWarp);
+  place_.block = y * shape.grid_x + x;
+  ++place_.block_run;
   barrier_ = {};
   body_ = &body;
   constexpr size_t kAlign = 128;
@@ -174,28 +238,20 @@ void Block::run(const LaunchShape& shape, int32_t x, int32_t y, const std::funct
   void* shared = shared_.data();
   size_t space = shared_.size();
   std::align(kAlign, 0, shared, space);
+  place_.shared = shared_;
   for (size_t i = 0; i < count; ++i) {
-    Fiber& fiber = fibers_[i];
-    if (fiber.stack == nullptr) {
-      fiber.stack = std::make_unique_for_overwrite<std::byte[]>(kStackBytes);
-    }
-    fiber.thread = {static_cast<int32_t>(i), x, y, shape, static_cast<std::byte*>(shared)};
-    fiber.waits_for = nullptr;
-    fiber.fake_stack = nullptr;
-    fiber.entered = false;
-    fiber.done = false;
-    TESSERA_CHECK(getcontext(&fiber.context) == 0, "getcontext");
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = kStackBytes;
-    fiber.context.uc_link = nullptr;
-    makecontext(&fiber.context, &Block::enter, 0);
+    prepare(fibers_[i], {static_cast<int32_t>(i), x, y, shape, static_cast<std::byte*>(shared)});
   }
-  for (size_t left = count; left > 0;) {
+  Schedule& schedule = Schedule::of_process();
+  for (left_ = shape.threads; left_ > 0;) {
     bool moved = false;
-    for (size_t i = 0; i < count; ++i) {
-      if (resume(fibers_[i])) {
+    schedule.arrange(order_);
+    for (const int32_t warp : order_) {
+      while (resume_warp(warp)) {
         moved = true;
-        left -= fibers_[i].done ? 1 : 0;
+        if (!schedule.goes_on()) {
+          break;
+        }
       }
     }
     TESSERA_CHECK(moved, "threads wait at a barrier that others never reach");
@@ -272,8 +328,16 @@ const Thread& self() {
   return block().self();
 }
 
-void wait_for_block() {
-  block().wait_for_block();
+void synchronize(BarrierKind kind, const std::source_location& place) {
+  switch (barrier_at(place, kind)) {
+    case BarrierKind::block:
+      return block().wait_for_block();
+    case BarrierKind::warp:
+      block().exchange("sync_warp", nullptr, 0, nullptr);
+      return;
+    case BarrierKind::none:
+      return;
+  }
 }
 
 const Operands& exchange(const char* instruction, const void* operand, size_t bytes,
@@ -281,15 +345,37 @@ const Operands& exchange(const char* instruction, const void* operand, size_t by
   return block().exchange(instruction, operand, bytes, combine);
 }
 
-void run(const LaunchShape& shape, const std::function<void()>& body) {
+const Place* current_place() {
+  return block().place();
+}
+
+AtomicAccess::AtomicAccess(const void* address, size_t bytes) {
+  if (note_atomic != nullptr) {
+    note_atomic(address, bytes);
+  }
+  block().observe(false);
+}
+
+AtomicAccess::~AtomicAccess() {
+  block().observe(true);
+}
+
+void check_shape(const LaunchShape& shape) {
   TESSERA_CHECK(shape.threads > 0 && shape.threads % kWarp == 0 && shape.threads <= 1024,
                 "a block needs whole warps, at most 32");
+  TESSERA_CHECK(shape.grid_x >= 0 && shape.grid_y >= 0 && shape.grid_y <= kMaxGridY,
+                "a grid with more blocks than a launch can have");
+  TESSERA_CHECK(shape.shared_bytes >= 0 && shape.shared_bytes <= kMaxSharedBytes,
+                "more shared memory than a block can have");
+}
+
+void run(const LaunchShape& shape, const std::function<void()>& body) {
   const DeviceAccess access;
-  TESSERA_CHECK(shape.shared_bytes <= 227 * 1024, "more shared memory than a block can have");
-  for (int32_t y = 0; y < shape.grid_y; ++y) {
-    for (int32_t x = 0; x < shape.grid_x; ++x) {
-      block().run(shape, x, y, body);
-    }
+  std::vector<int32_t> blocks(static_cast<size_t>(int64_t{shape.grid_x} * shape.grid_y));
+  Schedule::of_process().arrange(blocks);
+  block().begin_launch();
+  for (const int32_t at : blocks) {
+    block().run(shape, at % shape.grid_x, at / shape.grid_x, body);
   }
 }
 

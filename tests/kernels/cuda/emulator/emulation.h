@@ -1,9 +1,9 @@
 #pragma once
 
-// Implementation of simt.h on the host, for tests. Blocks run one after the other; the threads of a
-// block are fibers that switch when they wait for each other. Arithmetic follows the hardware's
-// documentation: integer products are exact; products of f16 are summed in double precision and
-// rounded to f32 once.
+// Implementation of simt.h on the host, for tests. Launches are queued until the host waits. Blocks
+// run one after the other; the threads of a block are fibers that switch when they wait for each
+// other. Both go in the order of schedule.h. Integer products are exact; products of f16 are summed
+// in double precision and rounded to f32 once, as the hardware's documentation allows.
 
 #include <algorithm>
 #include <bit>
@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstring>
 #include <functional>
+#include <source_location>
 #include <span>
 #include <type_traits>
 
@@ -18,7 +19,7 @@
 #include "kernels/check.h"
 #include "kernels/cuda/simt/simt.h"
 #include "kernels/half.h"
-#include "tests/kernels/cuda/emulator/emulated_memory.h"
+#include "tests/kernels/cuda/emulator/barriers.h"
 #include "tests/kernels/cuda/emulator/emulated_stream.h"
 
 #define TESSERA_KERNEL(...) void
@@ -40,7 +41,8 @@ struct Thread {
 };
 const Thread& self();
 
-void wait_for_block();
+// A barrier of the block or of the warp, which stands at `place` in the source.
+void synchronize(BarrierKind kind, const std::source_location& place);
 
 // Data that the lanes of a warp exchange in one collective instruction.
 struct Operands {
@@ -67,37 +69,66 @@ struct Operands {
 const Operands& exchange(const char* instruction, const void* operand, size_t bytes,
                          void (*combine)(Operands&) = nullptr);
 
+// Thread, block and kernel that run, for the search for races (races.h).
+struct Place {
+  int64_t launch = 0;     // number of the kernel
+  int64_t block_run = 0;  // number of the block among those of all kernels
+  int32_t block = 0;      // its place in the grid
+  int32_t thread = 0;
+  int64_t block_epoch = 0;  // barriers of the block that the thread has passed
+  int64_t warp_epoch = 0;   // those of its warp
+  std::span<const std::byte> shared;
+  std::span<const std::byte> stack;
+};
+// Returns: that of the running thread; null on the host.
+const Place* current_place();
+
+// Tells the search for races that the accesses of its lifetime are one atomic access.
+class AtomicAccess {
+ public:
+  AtomicAccess(const void* address, size_t bytes);
+  ~AtomicAccess();
+  AtomicAccess(const AtomicAccess&) = delete;
+  AtomicAccess& operator=(const AtomicAccess&) = delete;
+};
+
+// Aborts if a GPU could not launch the shape. A block of compute capability 8.6 has 99 KiB of
+// shared memory, the least of those that the backend serves.
+inline constexpr int32_t kMaxGridY = 65535;
+inline constexpr int32_t kMaxSharedBytes = 99 * 1024;
+void check_shape(const LaunchShape& shape);
+
 // Runs `body` for each thread of each block. Shared memory is 0xff at the start of each block.
 void run(const LaunchShape& shape, const std::function<void()>& body);
 
 }  // namespace emulation
 
 template <class... Parameters, class... Args>
-void launch(Stream, const LaunchShape& shape, void (*kernel)(Parameters...), const Args&... args) {
-  // Captures by value, as a launch does: the caller's arguments may be gone when a recording runs.
-  emulation::start([=] { emulation::run(shape, [&] { kernel(args...); }); });
+void launch(Stream stream, const LaunchShape& shape, void (*kernel)(Parameters...),
+            const Args&... args) {
+  emulation::check_shape(shape);
+  // Captures by value, as a launch does: the caller's arguments may be gone when the kernel runs.
+  emulation::start([=] { emulation::run(shape, [&] { kernel(args...); }); }, stream);
 }
 
 template <class T>
-const T* mirror(std::span<const T> plan, Stream) {
-  return static_cast<const T*>(emulation::mirror(plan.data(), plan.size_bytes()));
+const T* mirror(std::span<const T> plan, Stream stream) {
+  return static_cast<const T*>(emulation::mirror(plan.data(), plan.size_bytes(), stream));
 }
 
 template <class T>
-T* collect(std::span<T> numbers, Stream) {
-  return static_cast<T*>(emulation::collect(numbers.data(), numbers.size_bytes()));
+T* collect(std::span<T> numbers, Stream stream) {
+  return static_cast<T*>(emulation::collect(numbers.data(), numbers.size_bytes(), stream));
 }
 
 inline void download(void* to, const void* from, int64_t bytes, Stream stream) {
-  emulation::kMemory.download(to, from, bytes, stream);
+  emulation::download(to, from, bytes, stream);
 }
-// Small, so that tests cover more than one slice.
-inline std::span<std::byte> staging(Stream) {
-  alignas(16) static std::byte memory[10000];
-  return memory;
+inline std::span<std::byte> staging(Stream stream) {
+  return emulation::staging(stream);
 }
-inline void wait(Stream) {
-  emulation::wait();
+inline void wait(Stream stream) {
+  emulation::wait(stream);
 }
 
 template <class T>
@@ -132,11 +163,11 @@ inline int32_t grid_y() {
   return emulation::self().shape.grid_y;
 }
 
-inline void sync_block() {
-  emulation::wait_for_block();
+inline void sync_block(const std::source_location& place = std::source_location::current()) {
+  emulation::synchronize(emulation::BarrierKind::block, place);
 }
-inline void sync_warp() {
-  emulation::exchange("sync_warp", nullptr, 0);
+inline void sync_warp(const std::source_location& place = std::source_location::current()) {
+  emulation::synchronize(emulation::BarrierKind::warp, place);
 }
 
 template <class T>
@@ -165,11 +196,14 @@ inline int32_t popcount(uint32_t word) {
 
 template <class T>
 T atomic_add(T* address, T value) {
+  TESSERA_CHECK(reinterpret_cast<uintptr_t>(address) % sizeof(T) == 0, "an unaligned atomic");
+  const emulation::AtomicAccess access(address, sizeof(T));
   const T before = *address;
   *address = static_cast<T>(before + value);
   return before;
 }
 inline uint16_t subtract_owner(uint16_t* address) {
+  const emulation::AtomicAccess access(address, sizeof(uint16_t));
   return (*address)--;
 }
 
@@ -193,6 +227,7 @@ inline WordPair load_global_pair(const void* from) {
   return words;
 }
 inline uint32_t load_global_word(const void* from) {
+  TESSERA_CHECK(reinterpret_cast<uintptr_t>(from) % sizeof(uint32_t) == 0, "an unaligned load");
   uint32_t word;
   std::memcpy(&word, from, sizeof(word));
   return word;

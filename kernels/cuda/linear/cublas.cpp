@@ -5,13 +5,13 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <tuple>
+#include <random>
 #include <vector>
 
 #include "kernels/check.h"
 #include "kernels/cuda/linear/activations.h"
 #include "kernels/cuda/linear/linear.h"
-#include "kernels/cuda/simt/simt.h"
+#include "kernels/cuda/stream.h"
 #include "kernels/e4m3.h"
 
 // Weights are stored in their original order, row by row: in bf16, f16 or f32, or as E4M3 with a
@@ -19,21 +19,22 @@
 // weights' type, as on the CPU; for E4M3 they have a scale for each token.
 //
 // A row's result must not depend on the number of rows, but cuBLASLt's heuristics use that number.
-// Therefore one algorithm is chosen for each shape of a weight, once, for kTypicalTokens tokens and
-// without split-K. It serves every number of tokens: the sum of a tile then has one order.
+// Therefore one algorithm without split-K is chosen for each shape of a weight, when it is packed.
+// cuBLASLt must accept it for kAccepted tokens, and a product of random numbers must have the same
+// bits for all of kProven tokens.
 
 namespace tessera::cuda {
 namespace {
 
-using namespace simt;
-
-constexpr int64_t kTypicalTokens = 64;  // tokens of a decode step
+// In order of preference: the heuristic is asked for these numbers of tokens.
+constexpr int64_t kAccepted[] = {64, 1, 8192};
+constexpr int64_t kProven[] = {300, 64, 1};  // the first has the rows of all others
+constexpr int kCandidates = 8;               // algorithms for each number of tokens
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 constexpr int64_t kAlign = 256;
 constexpr uint32_t kOperandAlign = 64;  // models/aligned_memory.h
 #define TESSERA_OUTER_SCALES 120900     // cuBLAS since CUDA 12.9
 constexpr size_t kOuterScalesSince = TESSERA_OUTER_SCALES;
-constexpr int32_t kRowThreads = 256;
 
 void check(cublasStatus_t status) {
   TESSERA_CHECK(status == CUBLAS_STATUS_SUCCESS, cublasLtGetStatusString(status));
@@ -119,24 +120,57 @@ struct Product {
   }
 };
 
-// cuBLASLt handle and the algorithms chosen so far, for the one device of the process.
+// The key of a weight's algorithm.
+struct WeightShape {
+  WeightFormat format = WeightFormat::f32;
+  int64_t outputs = 0;
+  int64_t inputs = 0;
+
+  auto operator<=>(const WeightShape&) const = default;
+
+  ProductShape of_tokens(int64_t tokens) const {
+    return {format, outputs, inputs, tokens, inputs, outputs};
+  }
+};
+
+// cuBLASLt handle and the algorithms of weights, for the one device of the process.
 class Library {
  public:
+  using Algorithm = cublasLtMatmulAlgo_t;
+
   Library() { check(cublasLtCreate(&handle_)); }
 
-  const cublasLtMatmulAlgo_t& algorithm(ProductShape shape) {
-    const Key key{shape.format, shape.outputs, shape.inputs, shape.out_stride};
-    const auto found = algorithms_.find(key);
-    if (found != algorithms_.end()) {
-      return found->second;
+  // Returns: algorithms that cuBLASLt accepts for every number of tokens of kAccepted; empty if it
+  // has no such products.
+  const std::vector<Algorithm>& candidates(const WeightShape& weight) {
+    const auto [found, added] = candidates_.try_emplace(weight);
+    for (const int64_t tokens : kAccepted) {
+      for (const Algorithm& algorithm :
+           added ? suggested(weight.of_tokens(tokens), CUBLASLT_REDUCTION_SCHEME_NONE)
+                 : std::vector<Algorithm>{}) {
+        if (std::ranges::all_of(kAccepted, [&](int64_t other) {
+              return accepts(weight.of_tokens(other), algorithm);
+            })) {
+          found->second.push_back(algorithm);
+        }
+      }
     }
-    shape.tokens = kTypicalTokens;
-    return algorithms_.emplace(key, choose(shape, CUBLASLT_REDUCTION_SCHEME_NONE)).first->second;
+    return found->second;
   }
 
-  // splits: allowed reduction schemes of split-K. With a split, the order of a sum depends on the
-  // shape.
-  cublasLtMatmulAlgo_t choose(const ProductShape& shape, uint32_t splits) const {
+  bool has_algorithm(const WeightShape& weight) const { return algorithms_.contains(weight); }
+  void set_algorithm(const WeightShape& weight, const Algorithm& algorithm) {
+    algorithms_.emplace(weight, algorithm);
+  }
+  const Algorithm& algorithm(const WeightShape& weight) const {
+    const auto found = algorithms_.find(weight);
+    TESSERA_CHECK(found != algorithms_.end(), "linear: a weight that was not packed");
+    return found->second;
+  }
+
+  // Returns: what the heuristic suggests, the best first. splits: allowed reduction schemes of
+  // split-K. With a split, the order of a sum depends on the shape.
+  std::vector<Algorithm> suggested(const ProductShape& shape, uint32_t splits) const {
     const Product product(shape);
     cublasLtMatmulPreference_t made = nullptr;
     check(cublasLtMatmulPreferenceCreate(&made));
@@ -152,13 +186,21 @@ class Library {
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
       set_preference(attribute, kOperandAlign);
     }
-    cublasLtMatmulHeuristicResult_t best = {};
+    cublasLtMatmulHeuristicResult_t results[kCandidates] = {};
     int count = 0;
-    check(cublasLtMatmulAlgoGetHeuristic(handle_, product.desc.get(), product.weight.get(),
-                                         product.in.get(), product.out.get(), product.out.get(),
-                                         made, 1, &best, &count));
-    TESSERA_CHECK(count == 1, "cuBLASLt has no algorithm for a weight's shape");
-    return best.algo;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        handle_, product.desc.get(), product.weight.get(), product.in.get(), product.out.get(),
+        product.out.get(), made, kCandidates, results, &count);
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED) {
+      check(status);
+    }
+    std::vector<Algorithm> algorithms;
+    for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < count; ++i) {
+      if (results[i].state == CUBLAS_STATUS_SUCCESS) {
+        algorithms.push_back(results[i].algo);
+      }
+    }
+    return algorithms;
   }
 
   // Computes out = weight * in (+ out * kept). `workspace`: kWorkspaceBytes bytes of device memory.
@@ -172,35 +214,30 @@ class Library {
   }
 
  private:
-  using Key = std::tuple<WeightFormat, int64_t, int64_t, int64_t>;
+  bool accepts(const ProductShape& shape, const Algorithm& algorithm) const {
+    const Product product(shape);
+    cublasLtMatmulHeuristicResult_t result = {};
+    return cublasLtMatmulAlgoCheck(handle_, product.desc.get(), product.weight.get(),
+                                   product.in.get(), product.out.get(), product.out.get(),
+                                   &algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize <= kWorkspaceBytes;
+  }
 
   cublasLtHandle_t handle_ = nullptr;
-  std::map<Key, cublasLtMatmulAlgo_t> algorithms_;
+  std::map<WeightShape, std::vector<Algorithm>> candidates_;
+  std::map<WeightShape, Algorithm> algorithms_;
 };
 Library& library() {
   static Library instance;
   return instance;
 }
 
-TESSERA_KERNEL(kRowThreads) add_bias_kernel(MatrixView<float> out, const float* bias) {
-  float* row = out.data + block_x() * out.stride;
-  for (int64_t i = thread(); i < out.cols; i += kRowThreads) {
-    row[i] += bias[i];
-  }
-}
-
-LaunchShape block_per_row(int64_t rows) {
-  return {.grid_x = static_cast<int32_t>(rows), .threads = kRowThreads};
-}
-
 // ---- the ops
 
-// Only Hopper has products with a scale for each row and column.
-bool multiplies_fp8() {
-  int major = 0;
-  return CUBLAS_VERSION >= kOuterScalesSince && cublasLtGetVersion() >= kOuterScalesSince &&
-         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess &&
-         major == 9;
+// Older libraries have no products with a scale for each row and column. Whether the device has
+// them, the heuristic knows.
+bool knows_outer_scales() {
+  return CUBLAS_VERSION >= kOuterScalesSince && cublasLtGetVersion() >= kOuterScalesSince;
 }
 
 int64_t code_bytes(WeightFormat format, int64_t rows, int64_t cols) {
@@ -210,18 +247,14 @@ int64_t code_bytes(WeightFormat format, int64_t rows, int64_t cols) {
 // Returns: bytes of a packed weight; 0 if its products are not supported. fp8: codes, then a scale
 // for each row; both dimensions must be multiples of 16.
 int64_t weight_bytes(WeightFormat format, int64_t rows, int64_t cols) {
-  switch (format) {
-    case WeightFormat::f32:
-    case WeightFormat::bf16:
-    case WeightFormat::f16:
-      return code_bytes(format, rows, cols);
-    case WeightFormat::fp8:
-      return multiplies_fp8() && rows % 16 == 0 && cols % 16 == 0
-                 ? round_up(code_bytes(format, rows, cols), kAlign) + rows * 4
-                 : 0;
-    default:
-      return 0;
+  const bool fp8 = format == WeightFormat::fp8;
+  if (encoding(format).is_coded() ||
+      (fp8 && (!knows_outer_scales() || rows % 16 != 0 || cols % 16 != 0)) ||
+      library().candidates({format, rows, cols}).empty()) {
+    return 0;
   }
+  const int64_t codes = code_bytes(format, rows, cols);
+  return fp8 ? round_up(codes, kAlign) + rows * 4 : codes;
 }
 
 float* scales_of(const PackedWeight& weight) {
@@ -251,6 +284,85 @@ float convert_row(std::span<const float> row, WeightFormat format, std::byte* ou
   return scale;
 }
 
+// Device memory for the proof of an algorithm.
+struct Freed {
+  void operator()(std::byte* memory) const { cuda::check(cudaFree(memory)); }
+};
+using ProofBytes = std::unique_ptr<std::byte, Freed>;
+ProofBytes proof_bytes(int64_t bytes) {
+  void* memory = nullptr;
+  cuda::check(cudaMalloc(&memory, static_cast<size_t>(bytes)));
+  return ProofBytes(static_cast<std::byte*>(memory));
+}
+
+// Products of one weight with random activations.
+class Proof {
+ public:
+  explicit Proof(const PackedWeight& weight)
+      : weight_(weight),
+        shape_{weight.format, weight.rows, weight.cols},
+        in_(proof_bytes(code_bytes(weight.format, kProven[0], weight.cols))),
+        scales_(proof_bytes(kProven[0] * 4)),
+        out_(proof_bytes(kProven[0] * weight.rows * 4)),
+        workspace_(proof_bytes(static_cast<int64_t>(kWorkspaceBytes))) {
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    std::vector<float> row(static_cast<size_t>(weight.cols));
+    std::vector<std::byte> rows(
+        static_cast<size_t>(code_bytes(weight.format, kProven[0], weight.cols)));
+    std::vector<float> scales;
+    for (int64_t i = 0; i < kProven[0]; ++i) {
+      std::generate(row.begin(), row.end(), [&] { return normal(random); });
+      scales.push_back(
+          convert_row(row, weight.format, rows.data() + code_bytes(weight.format, i, weight.cols)));
+    }
+    upload(in_.get(), rows.data(), rows.size());
+    upload(scales_.get(), scales.data(), scales.size() * sizeof(float));
+  }
+
+  // Returns: whether every row has the same bits among each of kProven tokens.
+  bool holds(const cublasLtMatmulAlgo_t& algorithm) {
+    const std::vector<float> longest = product(kProven[0], algorithm);
+    return std::ranges::all_of(kProven, [&](int64_t tokens) {
+      const std::vector<float> rows = product(tokens, algorithm);
+      return std::memcmp(rows.data(), longest.data(), rows.size() * sizeof(float)) == 0;
+    });
+  }
+
+ private:
+  std::vector<float> product(int64_t tokens, const cublasLtMatmulAlgo_t& algorithm) {
+    ProductShape shape = shape_.of_tokens(tokens);
+    shape.weight_scales = scales_of(weight_);
+    shape.in_scales = reinterpret_cast<float*>(scales_.get());
+    library().run(shape, algorithm, weight_.data, in_.get(), reinterpret_cast<float*>(out_.get()),
+                  0, workspace_.get(), stream_.stream());
+    std::vector<float> rows(static_cast<size_t>(tokens * weight_.rows));
+    stream_.download(rows.data(), out_.get(), rows.size() * sizeof(float));
+    return rows;
+  }
+
+  const PackedWeight& weight_;
+  const WeightShape shape_;
+  CudaStream stream_;
+  const ProofBytes in_, scales_, out_, workspace_;
+};
+
+// Chooses the algorithm of a weight's shape. The weight's rows are on the device.
+void choose_algorithm(const PackedWeight& weight) {
+  const WeightShape shape{weight.format, weight.rows, weight.cols};
+  if (library().has_algorithm(shape)) {
+    return;
+  }
+  Proof proof(weight);
+  const auto& candidates = library().candidates(shape);
+  const auto holds = [&](const cublasLtMatmulAlgo_t& algorithm) { return proof.holds(algorithm); };
+  const auto found = std::ranges::find_if(candidates, holds);
+  TESSERA_CHECK(found != candidates.end(),
+                "cuBLASLt has no algorithm whose rows have the same bits for "
+                "every number of rows");
+  library().set_algorithm(shape, *found);
+}
+
 void pack(MatrixView<const float> source, int64_t first_row, const PackedWeight& weight) {
   TESSERA_CHECK(source.cols == weight.cols && first_row + source.rows <= weight.rows,
                 "pack_weight: rows of another weight");
@@ -261,11 +373,12 @@ void pack(MatrixView<const float> source, int64_t first_row, const PackedWeight&
     scales.push_back(convert_row(source.row(i), weight.format,
                                  rows.data() + static_cast<size_t>(i) * row_bytes));
   }
-  cuda::check(cudaMemcpy(weight.data + static_cast<size_t>(first_row) * row_bytes, rows.data(),
-                         rows.size(), cudaMemcpyHostToDevice));
+  upload(weight.data + static_cast<size_t>(first_row) * row_bytes, rows.data(), rows.size());
   if (weight.format == WeightFormat::fp8) {
-    cuda::check(cudaMemcpy(scales_of(weight) + first_row, scales.data(),
-                           scales.size() * sizeof(float), cudaMemcpyHostToDevice));
+    upload(scales_of(weight) + first_row, scales.data(), scales.size() * sizeof(float));
+  }
+  if (first_row + source.rows == weight.rows) {
+    choose_algorithm(weight);
   }
 }
 
@@ -305,10 +418,10 @@ void multiply(const LinearArgs& args, Stream stream) {
     in = args.in.data;
     shape.in_stride = args.in.stride;
   }
-  library().run(shape, library().algorithm(shape), weight.data, in, args.out.data,
-                args.accumulate ? 1 : 0, workspace, stream);
+  library().run(shape, library().algorithm({weight.format, weight.rows, weight.cols}), weight.data,
+                in, args.out.data, args.accumulate ? 1 : 0, workspace, stream);
   if (!args.bias.empty()) {
-    launch(stream, block_per_row(args.out.rows), add_bias_kernel, args.out, args.bias.data());
+    add_bias(args.out, args.bias.data(), stream);
   }
 }
 
@@ -338,7 +451,9 @@ int64_t peak(WeightFormat arithmetic, std::byte* memory, Stream stream) {
   shape.in_scales = scales + shape.outputs;
   static std::map<WeightFormat, cublasLtMatmulAlgo_t> best;
   if (!best.contains(arithmetic)) {
-    best.emplace(arithmetic, library().choose(shape, CUBLASLT_REDUCTION_SCHEME_MASK));
+    const auto suggested = library().suggested(shape, CUBLASLT_REDUCTION_SCHEME_MASK);
+    TESSERA_CHECK(!suggested.empty(), "cuBLASLt has no product for the peak rate");
+    best.emplace(arithmetic, suggested.front());
   }
   library().run(shape, best.at(arithmetic), memory, memory + factor, out, 0,
                 reinterpret_cast<std::byte*>(out + shape.outputs * shape.tokens), stream);

@@ -1,0 +1,69 @@
+// The emulation itself: orders of threads, launches that wait for the host, limits of a launch.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/cuda/simt/simt.h"
+#include "tests/kernels/cuda/emulator/emulated_stream.h"
+#include "tests/kernels/cuda/emulator/schedule.h"
+
+namespace tessera::simt::emulation {
+namespace {
+
+std::vector<int32_t> arranged(Schedule& schedule, size_t count) {
+  std::vector<int32_t> numbers(count);
+  schedule.arrange(numbers);
+  return numbers;
+}
+
+TEST(EmulatedSchedule, ArrangesByItsName) {
+  Schedule ascending("ascending");
+  EXPECT_EQ(arranged(ascending, 4), (std::vector{0, 1, 2, 3}));
+  Schedule descending("descending");
+  EXPECT_EQ(arranged(descending, 4), (std::vector{3, 2, 1, 0}));
+  Schedule shuffled("shuffled:7");
+  Schedule same("shuffled:7");
+  const std::vector<int32_t> first = arranged(shuffled, 32);
+  EXPECT_EQ(first, arranged(same, 32)) << "a seed repeats its order";
+  EXPECT_NE(first, arranged(shuffled, 32)) << "the next turn has another";
+  std::vector<int32_t> sorted = first;
+  std::sort(sorted.begin(), sorted.end());
+  EXPECT_EQ(sorted, arranged(ascending, 32));
+}
+
+TEST(EmulatedScheduleDeath, UnknownNamesAreRefused) {
+  EXPECT_DEATH(Schedule("backwards"), "unknown order");
+  EXPECT_DEATH(Schedule("shuffled:"), "needs a seed");
+  EXPECT_DEATH(Schedule("shuffled:1x"), "needs a seed");
+}
+
+void add_kernel(const int32_t* plan, int32_t* sum) {
+  if (thread() == 0) {
+    *sum += *plan;
+  }
+}
+
+TEST(EmulatedStream, KernelsRunWhenTheHostWaitsAndReadThePlanOfTheirLaunch) {
+  int32_t plan = 5;
+  int32_t sum = 0;
+  const int32_t* copy = simt::mirror(std::span<const int32_t>(&plan, 1), {});
+  launch({}, {}, add_kernel, copy, &sum);
+  plan = 1000;
+  EXPECT_EQ(sum, 0) << "an early read";
+  wait(Stream{});
+  EXPECT_EQ(sum, 5);
+  EXPECT_EQ(*copy, -1) << "a plan is not valid after the wait";
+}
+
+TEST(EmulatedLaunchDeath, ShapesThatNoGpuHasAreRefused) {
+  EXPECT_DEATH(check_shape({.grid_y = 65536}), "more blocks");
+  EXPECT_DEATH(check_shape({.threads = 1056}), "whole warps");
+  EXPECT_DEATH(check_shape({.threads = 40}), "whole warps");
+  EXPECT_DEATH(check_shape({.shared_bytes = 100 << 10}), "shared memory");
+  check_shape({.grid_x = 1 << 30, .grid_y = 65535, .threads = 1024, .shared_bytes = 99 << 10});
+}
+
+}  // namespace
+}  // namespace tessera::simt::emulation

@@ -1,0 +1,62 @@
+#include "tests/kernels/cuda/emulator/barriers.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "kernels/check.h"
+
+namespace tessera::simt::emulation {
+namespace {
+
+std::string name_of(const std::source_location& place) {
+  const std::string_view path = place.file_name();
+  return std::string(path.substr(path.rfind('/') + 1)) + ":" + std::to_string(place.line());
+}
+
+// The fault of TESSERA_EMULATED_FAULT.
+struct Fault {
+  std::string place;  // empty: none
+  BarrierKind left = BarrierKind::none;
+};
+Fault fault_of_process() {
+  const char* variable = std::getenv("TESSERA_EMULATED_FAULT");
+  if (variable == nullptr) {
+    return {};
+  }
+  const std::string fault = variable;
+  const bool missing = fault.starts_with("missing:");
+  TESSERA_CHECK(missing || fault.starts_with("warp:"), "an unknown fault of a barrier");
+  std::fprintf(stderr, "emulated fault: %s\n", variable);
+  return {fault.substr(fault.find(':') + 1), missing ? BarrierKind::none : BarrierKind::warp};
+}
+
+// Prints the places that were added when the process ends.
+class Places {
+ public:
+  ~Places() {
+    for (const std::string& place : places_) {
+      std::fprintf(stderr, "barrier %s\n", place.c_str());
+    }
+  }
+  void add(std::string place) { places_.insert(std::move(place)); }
+
+ private:
+  std::set<std::string> places_;
+};
+
+}  // namespace
+
+BarrierKind barrier_at(const std::source_location& place, BarrierKind intended) {
+  static const Fault fault = fault_of_process();
+  static const bool listed = std::getenv("TESSERA_EMULATED_BARRIERS") != nullptr;
+  if (listed) {
+    static Places places;
+    places.add((intended == BarrierKind::block ? "block " : "warp ") + name_of(place));
+  }
+  return !fault.place.empty() && fault.place == name_of(place) ? fault.left : intended;
+}
+
+}  // namespace tessera::simt::emulation

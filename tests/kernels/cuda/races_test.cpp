@@ -1,0 +1,89 @@
+// The search for races itself: small kernels with and without one.
+
+#include "tests/kernels/cuda/emulator/races.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/simt/block.h"
+#include "tests/kernels/cuda/emulator/emulated_stream.h"
+
+namespace tessera::simt::emulation {
+namespace {
+
+constexpr int32_t kThreads = 64;
+
+void with_barrier(int32_t* out) {
+  auto& memory = shared<OfWarps<int32_t>>();
+  memory.of[warp()] = 0;
+  sync_block();
+  if (lane() == 0) {
+    memory.of[warp()] = thread();
+  }
+  sync_block();
+  out[thread()] = memory.of[1 - warp()];
+}
+void without_barrier(int32_t* out) {
+  auto& memory = shared<OfWarps<int32_t>>();
+  if (lane() == 0) {
+    memory.of[warp()] = thread();
+  }
+  out[thread()] = memory.of[1 - warp()];
+}
+void between_blocks(int32_t* out) {
+  out[thread()] = block_x();
+}
+void in_a_warp(int32_t* out) {
+  out[thread()] = thread();
+  sync_warp();
+  out[thread() ^ 1] += 1;
+}
+// A shuffle exchanges registers; it does not order memory.
+void behind_a_shuffle(int32_t* out) {
+  out[thread()] = thread();
+  shuffle(0, 0);
+  out[thread() ^ 1] += 1;
+}
+void one_count(int32_t* out) {
+  atomic_add(out, 1);
+}
+void count_and_read(int32_t* out) {
+  atomic_add(out, 1);
+  out[1 + thread()] = *out;
+}
+void neighbouring_bytes(int32_t* out) {
+  reinterpret_cast<char*>(out)[thread()] = 1;
+}
+
+// Returns: number of pairs of instructions that raced.
+int64_t races_of(void (*kernel)(int32_t*), int32_t blocks) {
+  static std::vector<int32_t> out(1 + kThreads);
+  launch({}, {.grid_x = blocks, .threads = kThreads, .shared_bytes = sizeof(OfWarps<int32_t>)},
+         kernel, out.data());
+  wait(Stream{});
+  return Races::of_process().forget();
+}
+
+TEST(Races, BarriersOrderABlockAndAWarp) {
+  EXPECT_EQ(races_of(with_barrier, 1), 0);
+  EXPECT_EQ(races_of(in_a_warp, 1), 0);
+  EXPECT_EQ(races_of(neighbouring_bytes, 1), 0);
+}
+
+TEST(Races, AMissingBarrierIsFound) {
+  EXPECT_GT(races_of(without_barrier, 1), 0);
+  EXPECT_GT(races_of(behind_a_shuffle, 1), 0);
+}
+
+TEST(Races, BlocksAreUnordered) {
+  EXPECT_EQ(races_of(between_blocks, 1), 0);
+  EXPECT_GT(races_of(between_blocks, 2), 0);
+  EXPECT_GT(races_of(with_barrier, 2), 0) << "a barrier orders its own block alone";
+}
+
+TEST(Races, AtomicsRaceWithOtherAccessesAlone) {
+  EXPECT_EQ(races_of(one_count, 3), 0);
+  EXPECT_GT(races_of(count_and_read, 1), 0);
+}
+
+}  // namespace
+}  // namespace tessera::simt::emulation

@@ -1,0 +1,194 @@
+// The backend's real host code (stream.cpp, memory.cpp, recording.cpp) over the stand-in for CUDA's
+// runtime, whose work runs as late as CUDA allows.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/stream.h"
+#include "kernels/recording.h"
+#include "tests/kernels/cuda/stand_in/runtime.h"
+
+namespace tessera::cuda {
+namespace {
+
+std::vector<int32_t> numbers_from(int32_t first, size_t count) {
+  std::vector<int32_t> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), first);
+  return numbers;
+}
+
+class CudaHost : public testing::Test {
+ protected:
+  // Launches a kernel that copies numbers. The result can be read after a wait.
+  void copy_later(const void* from, size_t count) {
+    stand_in::launch(stream_.handle(), [this, from, count] {
+      const auto* numbers = static_cast<const int32_t*>(from);
+      seen_.assign(numbers, numbers + count);
+    });
+  }
+  const void* mirror(const std::vector<int32_t>& plan) {
+    return stream_.mirror(plan.data(), plan.size() * sizeof(int32_t));
+  }
+
+  CudaStream stream_;
+  std::vector<int32_t> seen_;
+};
+
+TEST_F(CudaHost, AnUploadLandsBeforeKernelsThatReadIt) {
+  const DeviceBytes memory = allocate(device_memory(), 400);
+  std::vector<int32_t> numbers = numbers_from(7, 100);
+  const std::vector<int32_t> expected = numbers;
+  device_memory().upload(memory.get(), numbers.data(), 400);
+  std::fill(numbers.begin(), numbers.end(), -1);  // the caller's memory is its own again
+  copy_later(memory.get(), 100);
+  stream_.synchronize();
+  EXPECT_EQ(seen_, expected);
+}
+
+TEST_F(CudaHost, APlanMayChangeOnceItIsMirrored) {
+  std::vector<int32_t> plan = numbers_from(1, 50);
+  copy_later(mirror(plan), plan.size());
+  const std::vector<int32_t> expected = plan;
+  std::fill(plan.begin(), plan.end(), -1);
+  stream_.synchronize();
+  EXPECT_EQ(seen_, expected);
+}
+
+TEST_F(CudaHost, OneCopyServesAPlanUntilItChanges) {
+  std::vector<int32_t> plan = numbers_from(1, 50);
+  const void* first = mirror(plan);
+  EXPECT_EQ(mirror(plan), first);
+  plan[3] = 99;
+  EXPECT_NE(mirror(plan), first);
+}
+
+TEST_F(CudaHost, PlansSurviveAWaitBeforeTheirKernelIsLaunched) {
+  const std::vector<int32_t> first = numbers_from(0, 250'000);
+  const std::vector<int32_t> second = numbers_from(1'000'000, 250'000);
+  const void* early = mirror(first);
+  std::vector<int32_t> collected(40);
+  for (int32_t& number : collected) {  // more than one wait delivers
+    stream_.collect(&number, sizeof(number));
+  }
+  mirror(second);
+  copy_later(early, first.size());
+  stream_.synchronize();
+  EXPECT_EQ(seen_, first);
+}
+
+TEST_F(CudaHost, ManyPlansWithoutAWaitReachTheirKernels) {
+  std::vector<std::vector<int32_t>> results;
+  results.reserve(40);
+  for (int32_t i = 0; i < 40; ++i) {
+    const void* a = mirror(numbers_from(i, 150'000));
+    const void* b = mirror(numbers_from(-i, 100'000));
+    std::vector<int32_t>& result = results.emplace_back(2);
+    stand_in::launch(stream_.handle(), [a, b, &result] {
+      result = {static_cast<const int32_t*>(a)[149'999], static_cast<const int32_t*>(b)[99'999]};
+    });
+  }
+  stream_.synchronize();
+  for (int32_t i = 0; i < 40; ++i) {
+    EXPECT_EQ(results[static_cast<size_t>(i)], (std::vector{i + 149'999, 99'999 - i}));
+  }
+}
+
+TEST_F(CudaHost, CollectedNumbersComeWithTheWait) {
+  int32_t number = -1;
+  auto* place = static_cast<int32_t*>(stream_.collect(&number, sizeof(number)));
+  stand_in::launch(stream_.handle(), [place] { *place += 5; });
+  EXPECT_EQ(number, -1);
+  stream_.synchronize();
+  EXPECT_EQ(number, 5);
+}
+
+TEST_F(CudaHost, ADownloadFollowsTheLaunchedKernels) {
+  const DeviceBytes memory = allocate(device_memory(), 4);
+  stand_in::launch(stream_.handle(), [at = reinterpret_cast<int32_t*>(memory.get())] { *at = 11; });
+  int32_t number = 0;
+  device_memory().download(&number, memory.get(), 4, stream_.stream());
+  EXPECT_EQ(number, 11);
+}
+
+TEST_F(CudaHost, ARecordingReadsThePlanOfItsStart) {
+  std::vector<std::byte> plan(16 * sizeof(int32_t));
+  const auto recording = record(
+      {plan, [&] { copy_later(stream_.mirror(plan.data(), plan.size()), 16); }}, stream_.stream());
+  for (const int32_t first : {3, 300}) {
+    std::vector<int32_t> numbers = numbers_from(first, 16);
+    recording->start(std::as_bytes(std::span(numbers)), stream_.stream());
+    const std::vector<int32_t> expected = std::exchange(numbers, {});
+    stream_.synchronize();
+    EXPECT_EQ(seen_, expected);
+  }
+}
+
+TEST_F(CudaHost, StartsOfARecordingInARowReadTheirOwnPlans) {
+  std::vector<std::byte> plan(sizeof(int32_t));
+  std::vector<int32_t> all;
+  const auto recording = record({plan,
+                                 [&] {
+                                   const void* at = stream_.mirror(plan.data(), plan.size());
+                                   stand_in::launch(stream_.handle(), [&all, at] {
+                                     all.push_back(*static_cast<const int32_t*>(at));
+                                   });
+                                 }},
+                                stream_.stream());
+  all.clear();
+  for (int32_t i = 0; i < 5; ++i) {
+    recording->start(std::as_bytes(std::span(&i, 1)), stream_.stream());
+  }
+  stream_.synchronize();
+  EXPECT_EQ(all, numbers_from(0, 5));
+}
+
+using CudaHostDeath = CudaHost;
+
+TEST_F(CudaHostDeath, ARecordingThatWaitsOrAllocatesIsRefused) {
+  const std::vector<std::byte> plan(16);
+  EXPECT_DEATH(record({plan, [&] { stream_.synchronize(); }}, stream_.stream()),
+               "not permitted when stream is capturing");
+  EXPECT_DEATH(record({plan, [&] { allocate(device_memory(), 8); }}, stream_.stream()),
+               "previous error during capture");
+  int32_t number = 0;
+  EXPECT_DEATH(record({plan, [&] { stream_.collect(&number, 4); }}, stream_.stream()),
+               "cannot be collected");
+}
+
+TEST_F(CudaHostDeath, HostMemoryInADevicesPlaceIsRefused) {
+  std::vector<int32_t> numbers(4);
+  EXPECT_DEATH(device_memory().upload(numbers.data(), numbers.data(), 16), "invalid argument");
+  EXPECT_DEATH(device_memory().free(numbers.data()), "invalid argument");
+}
+
+TEST(CudaTeardown, WaitsForWorkThatReadsItsMemoryAndLeavesNothing) {
+  const size_t before = stand_in::living();
+  {
+    CudaStream stream;
+    const std::vector<int32_t> plan = numbers_from(0, 10);
+    stream.mirror(plan.data(), 40);  // its copy has not run at the end of this scope
+  }
+  EXPECT_EQ(stand_in::living(), before);
+}
+
+TEST(CudaTeardown, MemoryMayOutliveTheRuntime) {
+  const DeviceBytes memory = allocate(device_memory(), 400);
+  stand_in::unload();
+  device_memory().free(memory.get());  // the runtime has freed it: no effect
+  stand_in::load();
+}
+
+TEST(CudaMemory, IsNullWhereTheDeviceHasTooLittle) {
+  stand_in::set_device_bytes(size_t{1} << 20);
+  EXPECT_EQ(allocate(device_memory(), 2 << 20), nullptr);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "the next launch would report the failure";
+  EXPECT_NE(allocate(device_memory(), 1 << 10), nullptr);
+  stand_in::set_device_bytes(size_t{1} << 32);
+}
+
+}  // namespace
+}  // namespace tessera::cuda
