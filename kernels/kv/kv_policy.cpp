@@ -177,8 +177,10 @@ std::string format_error(const KvPolicy& policy) {
   if (!policy.is_lossy()) {
     return "low differs from high, but no rule moves tokens there";
   }
+  const bool codes_of_fp8 = policy.high.e4m3 && policy.low.is_codes() &&
+                            (policy.low.key_bits == 8 || policy.low.value_bits == 8);
   if (policy.low.key_bits > policy.high.key_bits ||
-      policy.low.value_bits > policy.high.value_bits) {
+      policy.low.value_bits > policy.high.value_bits || codes_of_fp8) {
     return "low is more precise than high";
   }
   if (policy.low.key_keep > policy.high.key_keep ||
@@ -385,6 +387,7 @@ std::span<const KvPreset> kv_presets() {
   static const KvPreset kPresets[] = {
       uniform_kv(kKvF32),
       uniform_kv(kKvF16),
+      uniform_kv(kKvFp8),
       uniform_kv(kKvK8V8),
       uniform_kv(kKvK8V4),
       uniform_kv(kKvK8V2),
@@ -392,6 +395,9 @@ std::span<const KvPreset> kv_presets() {
       uniform_kv(kKvK4V2),
       uniform_kv(kKvK4V4R),
       uniform_kv(kKvK4V2R),
+      uniform_kv(kKvK4V3R),
+      uniform_kv(kKvK3V3R),
+      uniform_kv(kKvK3V2R),
       uniform_kv(kKvS50),
       uniform_kv(kKvS70),
       uniform_kv(kKvS50K8V8),

@@ -6,6 +6,7 @@
 #include "kernels/cpu/pages/page_codec.h"
 #include "kernels/cpu/pages/token_ops.h"
 #include "kernels/cpu/simd/limits.h"
+#include "kernels/kv/codebook_codes.h"
 #include "kernels/kv/rotation_levels.h"
 
 // Compiled without contraction of a * b + c, so that the arithmetic equals the oracle's.
@@ -48,7 +49,7 @@ __m256i codes_of_8(const uint8_t* bytes) {
 struct Part {
   std::byte* lines;  // of the tile
   std::byte* scale;  // f16, the token's own
-  std::byte* zero;
+  std::byte* zero;   // f16; null for codes of a codebook
   int32_t bits;
   int32_t lane;  // the token in the tile
 };
@@ -56,15 +57,17 @@ Part key_part(const TileShape& shape, TokenPlace place) {
   const int64_t tile = static_cast<uint32_t>(place.token) / kTile;
   const int32_t lane = place.token & (kTile - 1);
   std::byte* scale = place.page + shape.key_scales + (kTile * tile + lane) * kHalf;
-  return {place.page + tile * shape.key_bytes, scale, scale + shape.key_zeros,
-          shape.layout.format.key_bits, lane};
+  return {place.page + tile * shape.key_bytes, scale,
+          shape.keys_have_zeros ? scale + shape.key_zeros : nullptr, shape.layout.format.key_bits,
+          lane};
 }
 Part value_part(const TileShape& shape, TokenPlace place) {
   const int64_t tile = static_cast<uint32_t>(place.token) / kTile;
   const int32_t lane = place.token & (kTile - 1);
   std::byte* scales = place.page + shape.key_scales + (kTile * tile + lane) * kHalf;
   return {place.page + shape.values + tile * shape.value_bytes, scales + shape.value_scales,
-          scales + shape.value_zeros, shape.layout.format.value_bits, lane};
+          shape.values_have_zeros ? scales + shape.value_zeros : nullptr,
+          shape.layout.format.value_bits, lane};
 }
 
 // Interleaves `even` and `odd` by 32 bits.
@@ -130,6 +133,25 @@ void pack_keys(const Codes& codes, int32_t head_dim, const Part& part) {
   }
 }
 
+// A unit of three lines holds 32 channels.
+void pack_codebook_keys(const Codes& codes, int32_t head_dim, const Part& part) {
+  constexpr uint32_t kLowTwo = 0x03030303;
+  constexpr uint32_t kOne = 0x01010101;
+  std::byte* line = part.lines + 4 * part.lane;
+  for (int32_t channel = 0; channel < head_dim; channel += kBytes, line += 3 * kLine) {
+    uint32_t fours[8];
+    std::memcpy(fours, codes.of + channel, sizeof(fours));
+    const uint32_t words[3] = {
+        fours[0] | fours[1] << 3 | (fours[6] & kLowTwo) << 6,
+        fours[2] | fours[3] << 3 | (fours[7] & kLowTwo) << 6,
+        fours[4] | fours[5] << 3 | (fours[6] >> 2 & kOne) << 6 | (fours[7] >> 2 & kOne) << 7};
+    for (int32_t i = 0; i < 3; ++i) {
+      std::memcpy(line + i * kLine, words + i, sizeof(uint32_t));
+    }
+  }
+}
+
+// No format of 3 bits comes here, because tokens of rotated formats are decoded first.
 void load_keys(const Part& part, int32_t head_dim, Codes& codes) {
   switch (part.bits) {
     case 8:
@@ -142,53 +164,105 @@ void load_keys(const Part& part, int32_t head_dim, Codes& codes) {
 }
 // Clears the codes behind the last channel, because they share lines with codes of channels.
 void store_keys(Codes& codes, int32_t head_dim, const Part& part) {
-  store(codes.of + head_dim, _mm256_setzero_si256());
+  store(codes.of + head_dim, _mm256_setzero_si256());  // also the rest of a unit
   switch (part.bits) {
     case 8:
       return pack_keys<8>(codes, head_dim, part);
     case 4:
       return pack_keys<4>(codes, head_dim, part);
+    case 3:
+      return pack_codebook_keys(codes, head_dim, part);
     default:
       return pack_keys<2>(codes, head_dim, part);
   }
 }
 
 // A value occupies some bits of one byte in each lane of a line for every 16 channels. Blocks
-// follow one another; with 1 bit, two blocks share a line.
+// follow one another; with 1 and 3 bits, two blocks share a line, or three lines.
 class ValueBits {
  public:
-  explicit ValueBits(const Part& part) : bits_(part.bits) {
-    const int32_t first = part.lane / 4 * part.bits;
+  explicit ValueBits(const Part& part) : bits_(part.bits), quad_(part.lane / 4) {
+    const int32_t first = quad_ * bits_;
+    byte_ = 8 * (part.lane % 4);
     line_ = part.lines + first / 8 * kLine;
-    shift_ = 8 * (part.lane % 4) + first % 8;
+    shift_ = byte_ + first % 8;
+    if (has_codebook(bits_)) {
+      unit_ = part.lines;
+      find_in_unit();
+    }
   }
-  std::byte* line() const { return line_; }
-  __m128i shift() const { return _mm_cvtsi32_si128(shift_); }
   void next_block() {
-    if (bits_ > 1) {
+    odd_ = !odd_;
+    if (has_codebook(bits_)) {
+      unit_ += odd_ ? 0 : 3 * kLine;
+      find_in_unit();
+    } else if (bits_ > 1) {
       line_ += bits_ / 2 * kLine;
     } else {
-      odd_ = !odd_;
       line_ += odd_ ? 0 : kLine;
       shift_ += odd_ ? 4 : -4;
     }
   }
 
+  // Codes of 8 channels, as words, `half` bytes into a line.
+  __m256i load_words(int32_t half) const {
+    const auto part = [half](const std::byte* line, int32_t shift, int32_t bits) {
+      return _mm256_and_si256(_mm256_srl_epi32(load(line + half), _mm_cvtsi32_si128(shift)),
+                              _mm256_set1_epi32((1 << bits) - 1));
+    };
+    if (second_ == nullptr) {
+      return part(line_, shift_, bits_);
+    }
+    return _mm256_or_si256(part(line_, shift_, 2),
+                           _mm256_slli_epi32(part(second_, second_shift_, 1), 2));
+  }
+  // Codes of other tokens in the same lanes stay.
+  void put_words(int32_t half, __m256i codes) const {
+    const auto put = [half](std::byte* line, int32_t shift, int32_t bits, __m256i words) {
+      const __m128i by = _mm_cvtsi32_si128(shift);
+      const __m256i ones = _mm256_set1_epi32((1 << bits) - 1);
+      const __m256i others = _mm256_andnot_si256(_mm256_sll_epi32(ones, by), load(line + half));
+      store(line + half, _mm256_or_si256(others, _mm256_sll_epi32(words, by)));
+    };
+    if (second_ == nullptr) {
+      put(line_, shift_, bits_, codes);
+      return;
+    }
+    put(line_, shift_, 2, _mm256_and_si256(codes, _mm256_set1_epi32(3)));
+    put(second_, second_shift_, 1, _mm256_srli_epi32(codes, 2));
+  }
+
  private:
+  void find_in_unit() {
+    const int32_t i = quad_ + (odd_ ? 4 : 0);  // sub-line of the unit
+    if (i < 6) {
+      line_ = unit_ + i / 2 * kLine;
+      shift_ = byte_ + i % 2 * 3;
+      second_ = nullptr;
+    } else {
+      line_ = unit_ + (i - 6) * kLine;
+      shift_ = byte_ + 6;
+      second_ = unit_ + 2 * kLine;
+      second_shift_ = byte_ + i;
+    }
+  }
+
   int32_t bits_;
-  std::byte* line_;
-  int32_t shift_;
-  bool odd_ = false;
+  int32_t quad_;  // of the token in its tile
+  int32_t byte_ = 0;
+  bool odd_ = false;  // second block of two
+  std::byte* line_ = nullptr;
+  int32_t shift_ = 0;
+  // 3 bits only.
+  std::byte* unit_ = nullptr;
+  std::byte* second_ = nullptr;  // of the highest bit; null: it is with the others
+  int32_t second_shift_ = 0;
 };
 
 void load_values(const Part& part, int32_t head_dim, Codes& codes) {
-  const __m256i ones = _mm256_set1_epi32((1 << part.bits) - 1);
   ValueBits bits(part);
   const auto block = [&] {  // as 16 words of 16 bits
-    const auto eight = [&](int32_t from) {
-      return _mm256_and_si256(_mm256_srl_epi32(load(bits.line() + from), bits.shift()), ones);
-    };
-    const __m256i words = _mm256_packus_epi32(eight(0), eight(kBytes));
+    const __m256i words = _mm256_packus_epi32(bits.load_words(0), bits.load_words(kBytes));
     bits.next_block();
     return words;
   };
@@ -199,19 +273,12 @@ void load_values(const Part& part, int32_t head_dim, Codes& codes) {
   }
 }
 
-// Codes of other tokens in the same lanes stay.
-void put_values(std::byte* line, __m256i codes, __m256i ones, __m128i shift) {
-  const __m256i others = _mm256_andnot_si256(_mm256_sll_epi32(ones, shift), load(line));
-  store(line, _mm256_or_si256(others, _mm256_sll_epi32(codes, shift)));
-}
-
 void store_values(const Codes& codes, int32_t head_dim, const Part& part) {
-  const __m256i ones = _mm256_set1_epi32((1 << part.bits) - 1);
   ValueBits bits(part);
   for (int32_t channel = 0; channel < head_dim; channel += kBlock, bits.next_block()) {
-    put_values(bits.line(), codes_of_8(codes.of + channel), ones, bits.shift());
+    bits.put_words(0, codes_of_8(codes.of + channel));
     if (channel + kLanes < head_dim) {
-      put_values(bits.line() + kBytes, codes_of_8(codes.of + channel + kLanes), ones, bits.shift());
+      bits.put_words(kBytes, codes_of_8(codes.of + channel + kLanes));
     }
   }
 }
@@ -323,6 +390,20 @@ void encode(const Numbers& numbers, int32_t head_dim, const Encoder& encoder, Co
   }
 }
 
+// Encodes one side of a token alone.
+void encode_side(const Numbers& numbers, int32_t head_dim, const Part& part, Codes& codes) {
+  using Codebook = CodebookCodes<Numbers>;
+  if (has_codebook(part.bits)) {
+    const f16 scale = to_stored_f16(Codebook::scale(numbers.of, head_dim));
+    std::memcpy(part.scale, &scale, sizeof(scale));
+    Codebook::encode(numbers.of, head_dim, to_f32(scale), codes.of);
+    return;
+  }
+  const Extent extent = extent_of(numbers, head_dim);
+  const Ranges ranges(extent, extent, part, part);
+  encode(numbers, head_dim, Encoder(ranges.key, part.bits), codes);
+}
+
 // ---- codes to codes
 
 // Lowest and highest decoded float. Rounding keeps the order, so the lowest and highest codes give
@@ -399,7 +480,7 @@ void load_floats(const KvPageLayout& layout, TokenPlace from, Numbers& keys, Num
 
 void demote_token(const TileShape& high, TokenPlace from, const TileShape& low, TokenPlace to,
                   const float* key_weights) {
-  if (low.layout.format.is_sparse()) {
+  if (!low.layout.format.is_codes()) {
     scalar::kTokenOps.demote(high, from, low, to, key_weights);
     return;
   }
@@ -430,10 +511,15 @@ void demote_token(const TileShape& high, TokenPlace from, const TileShape& low, 
       RotationLevels<Numbers>::rotate(key_numbers.of, head_dim);
       RotationLevels<Numbers>::rotate(value_numbers.of, head_dim);
     }
-    const Ranges ranges(extent_of(key_numbers, head_dim), extent_of(value_numbers, head_dim), key,
-                        value);
-    encode(key_numbers, head_dim, Encoder(ranges.key, key.bits), keys);
-    encode(value_numbers, head_dim, Encoder(ranges.value, value.bits), values);
+    if (has_codebook(key.bits) || has_codebook(value.bits)) {
+      encode_side(key_numbers, head_dim, key, keys);
+      encode_side(value_numbers, head_dim, value, values);
+    } else {
+      const Ranges ranges(extent_of(key_numbers, head_dim), extent_of(value_numbers, head_dim), key,
+                          value);
+      encode(key_numbers, head_dim, Encoder(ranges.key, key.bits), keys);
+      encode(value_numbers, head_dim, Encoder(ranges.value, value.bits), values);
+    }
   }
   store_keys(keys, head_dim, key);
   store_values(values, head_dim, value);
@@ -448,22 +534,23 @@ void copy_token(const TileShape& shape, TokenPlace from, TokenPlace to) {
   }
   const Part value = value_part(shape, from);
   const Part to_value = value_part(shape, to);
-  const __m256i ones = _mm256_set1_epi32((1 << value.bits) - 1);
   ValueBits bits(value);
   ValueBits to_bits(to_value);
   for (int32_t channel = 0; channel < shape.layout.head_dim; channel += kBlock) {
     for (int32_t half = 0; half < kLine; half += kBytes) {
-      const __m256i codes =
-          _mm256_and_si256(_mm256_srl_epi32(load(bits.line() + half), bits.shift()), ones);
-      put_values(to_bits.line() + half, codes, ones, to_bits.shift());
+      to_bits.put_words(half, bits.load_words(half));
     }
     bits.next_block();
     to_bits.next_block();
   }
   std::memcpy(to_key.scale, key.scale, sizeof(f16));
-  std::memcpy(to_key.zero, key.zero, sizeof(f16));
   std::memcpy(to_value.scale, value.scale, sizeof(f16));
-  std::memcpy(to_value.zero, value.zero, sizeof(f16));
+  if (key.zero != nullptr) {
+    std::memcpy(to_key.zero, key.zero, sizeof(f16));
+  }
+  if (value.zero != nullptr) {
+    std::memcpy(to_value.zero, value.zero, sizeof(f16));
+  }
 }
 
 void copy_tokens(const TileShape& shape, std::span<const TokenMove> moves) {
