@@ -85,7 +85,9 @@ TEST(Rotation, IsTheWalshHadamardTransformOfEachBlock) {
 // Each number is the mean of the normal distribution between its limits: Max's condition.
 TEST(Codebook, HasTheNumbersOfLeastErrorForANormalDistribution) {
   const double scale = 2.152 / kCodebookNumbers[kCodebookSize - 1];  // Max, table 1
-  const auto density = [](double x) { return std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi); };
+  const auto density = [](double x) {
+    return std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi);
+  };
   const auto below = [](double x) { return std::erfc(-x / std::sqrt(2.0)) / 2; };
   for (int32_t i = 0; i < kCodebookSize; ++i) {
     const double low = i == 0 ? -40 : scale * double{codebook_limit(i)};
