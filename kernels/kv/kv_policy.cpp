@@ -177,10 +177,8 @@ std::string format_error(const KvPolicy& policy) {
   if (!policy.is_lossy()) {
     return "low differs from high, but no rule moves tokens there";
   }
-  const bool codes_of_fp8 = policy.high.e4m3 && policy.low.is_codes() &&
-                            (policy.low.key_bits == 8 || policy.low.value_bits == 8);
   if (policy.low.key_bits > policy.high.key_bits ||
-      policy.low.value_bits > policy.high.value_bits || codes_of_fp8) {
+      policy.low.value_bits > policy.high.value_bits) {
     return "low is more precise than high";
   }
   if (policy.low.key_keep > policy.high.key_keep ||

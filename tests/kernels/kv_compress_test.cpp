@@ -206,6 +206,10 @@ TEST(KvCompress, ServesEveryPairOfTiersAndHeadDimension) {
   uint32_t seed = 1000;
   for (const auto& [high, low] : tier_pairs()) {
     for (const int32_t head_dim : {8, 20, 24, 64, 80, 128}) {
+      // Units of 3 bits are padded in small heads. The engine refuses such a low tier.
+      if (token_bytes(low, head_dim) >= token_bytes(high, head_dim)) {
+        continue;
+      }
       for (const CpuIsa isa : isas_with_own(&Backend::kv_compress)) {
         if (isa != CpuIsa::scalar && head_dim % 8 != 0) {
           continue;

@@ -61,12 +61,6 @@ TEST(KvPolicy, RefusesWhatDoesNotGoTogether) {
               HasSubstr("more precise"));
   EXPECT_THAT(error_after(leankv(),
                           [](KvPolicy& p) {
-                            p.high = kKvFp8;
-                            p.low = kKvK8V8;
-                          }),
-              HasSubstr("more precise"));
-  EXPECT_THAT(error_after(leankv(),
-                          [](KvPolicy& p) {
                             p.low = {4, 3};
                           }),
               HasSubstr("without kernels"));
