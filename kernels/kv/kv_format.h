@@ -12,9 +12,10 @@ namespace tessera {
 // 3.1).
 //
 // Dense formats keep every channel. 32 and 16 bits are floats, and keys and values then have the
-// same bits. fp8 is a float of 8 bits (kernels/e4m3.h). Else, 8 bits and fewer are codes: each token's key (and each token's value) of one KV head is
-// stored as code * scale + zero. Scale and zero are f16, per token and head; code = round((x -
-// zero) / scale) (LeanKV, section 2, equation 2).
+// same bits. fp8 is a float of 8 bits (kernels/e4m3.h). Else, 8 bits and fewer are codes: each
+// token's key (and each token's value) of one KV head is stored as code * scale + zero. Scale and
+// zero are f16, per token and head; code = round((x - zero) / scale) (LeanKV, section 2,
+// equation 2).
 //
 // Sparse formats keep the channels of largest magnitude of each token's key (and value) of one KV
 // head, an exact count of them. The others read as 0: "MUSTAFAR: Promoting Unstructured Sparsity
@@ -108,10 +109,10 @@ constexpr bool is_supported(KvFormat format) {
          (value == 8 || value == 4 || value == 3 || value == 2 || value == 1);
 }
 
-// Returns: the unique name of a format: "f16", "fp8", "k8v4"; "?" for a format without kernels. Sparse
-// names have the pruned per cent of keys and, behind a v, of values if these differ. The bits
-// follow unless both are f16: "s70", "s50-k8v4", "s0v62.5", "s50v70-k16v8". The name of a rotated
-// format ends with an r: "k4v2r".
+// Returns: the unique name of a format: "f16", "fp8", "k8v4"; "?" for a format without kernels.
+// Sparse names have the pruned per cent of keys and, behind a v, of values if these differ. The
+// bits follow unless both are f16: "s70", "s50-k8v4", "s0v62.5", "s50v70-k16v8". The name of a
+// rotated format ends with an r: "k4v2r".
 std::string name_of(KvFormat format);
 
 // Returns: the format of that name; nothing if there is none with kernels.

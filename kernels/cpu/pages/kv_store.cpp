@@ -153,8 +153,8 @@ class Store {
     }
   }
 
-  // For rotated formats, for fp8, and for rows in which a policy left a number of tokens that is not
-  // whole tiles.
+  // For rotated formats, for fp8, and for rows in which a policy left a number of tokens that is
+  // not whole tiles.
   void close_tokens(const TileShape& shape, int64_t row, int32_t place, std::byte* group,
                     int32_t tile) const {
     for (int32_t i = 0; i < kTile; ++i, ++place) {
