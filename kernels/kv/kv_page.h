@@ -22,10 +22,10 @@ inline constexpr int32_t kAttentionTile = kKvGroup;  // tokens of one step of th
 //   [ keys | key scales | key zeros | values | value scales | value zeros | slack ]
 //
 // Scales (f16, one for each token) are present if keys (values) are codes. Zeros are present only
-// in pages of dense codes, and not for codes of a codebook. Every part consists of tiles of kKeyTile
-// tokens, so a kernel needs only the address of a tile. Values of codes begin at a multiple of 64
-// bytes. Without key zeros, that takes 32 bytes in pages of an odd number of tiles; their slack has
-// them.
+// in pages of dense codes, and not for codes of a codebook. Every part consists of tiles of
+// kKeyTile tokens, so a kernel needs only the address of a tile. Values of codes begin at a
+// multiple of 64 bytes. Without key zeros, that takes 32 bytes in pages of an odd number of tiles;
+// their slack has them.
 //
 // Floats. Keys are channel-major inside a tile ([head_dim][kKeyTile]): a query channel is broadcast
 // against one vector of tokens. Scores are produced as whole vectors, without a horizontal sum.

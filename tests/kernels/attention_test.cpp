@@ -269,10 +269,10 @@ TEST_P(Attention, HasTheSameBitsForAnyNumberOfThreads) {
 
 // Both kernels read the same codes and round queries alike, so only the order and rounding of f32
 // sums differ. Now and then a weight is rounded to the adjacent integer: an error of one code times
-// the tile's largest weight * scale / 32512. Values spread over less than 8. A rotation adds up such
-// errors of all channels. The oracle takes whole prompts, over several pages; the other kernels take
-// any chunks. Products in f16 differ by more. The bounds of IsNearDoublePrecision say how much they
-// may differ, this test how much they do.
+// the tile's largest weight * scale / 32512. Values spread over less than 8. A rotation adds up
+// such errors of all channels. The oracle takes whole prompts, over several pages; the other
+// kernels take any chunks. Products in f16 differ by more. The bounds of IsNearDoublePrecision say
+// how much they may differ, this test how much they do.
 TEST_P(Attention, IsNearTheScalarOracle) {
   uint32_t seed = 51;
   for (const KvFormat format : kFormats) {
