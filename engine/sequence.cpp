@@ -22,8 +22,8 @@ uint64_t bits_of(const KvPolicy& policy) {
   const KvFormat format = policy.high;
   const uint64_t section = policy.replays() ? std::bit_cast<uint32_t>(policy.keep_share) : 0;
   return (section * 0x9e3779b97f4a7c15) ^
-         (uint64_t{format.rotated} << 48 | uint64_t{format.key_keep} << 32 |
-          uint64_t{format.value_keep} << 16 |
+         (uint64_t{format.e4m3} << 49 | uint64_t{format.rotated} << 48 |
+          uint64_t{format.key_keep} << 32 | uint64_t{format.value_keep} << 16 |
           static_cast<uint64_t>(format.key_bits << 8 | format.value_bits));
 }
 

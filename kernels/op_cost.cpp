@@ -34,7 +34,7 @@ int64_t kv_token_bytes(const KvPageLayout& layout) {
 }
 
 int64_t kv_key_bytes(const KvPageLayout& layout) {
-  return (layout.key_tile_bytes() + layout.key_scale_tile_bytes() + layout.zero_tile_bytes()) /
+  return (layout.key_tile_bytes() + layout.key_scale_tile_bytes() + layout.key_zero_tile_bytes()) /
          KvPageLayout::kKeyTile;
 }
 

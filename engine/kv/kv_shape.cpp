@@ -172,10 +172,10 @@ absl::Status check_ladder(const KvCacheOptions& options) {
         options.sliding_window, "); its keys and values can be kept in one format only"));
   }
   for (const KvFormat format : options.ladder) {
-    if (!is_supported(format) || format.is_floats()) {
-      return absl::InvalidArgumentError(absl::StrCat("KV ladder: nothing is demoted to ",
-                                                     name_of(format),
-                                                     ", only to formats of codes or sparse ones"));
+    if (!is_supported(format) || (format.is_floats() && format != kKvFp8)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("KV ladder: nothing is demoted to ", name_of(format),
+                       ", only to fp8, formats of codes and sparse ones"));
     }
   }
   return absl::OkStatus();

@@ -46,6 +46,9 @@ double unit_roundoff(WeightFormat format) {
 }
 
 double unit_roundoff(KvFormat format) {
+  if (format.e4m3) {
+    return 0x1p-4;
+  }
   const int bits = std::min<int>(format.key_bits, format.value_bits);
   return bits == 32 ? 0x1p-24 : bits == 16 ? 0x1p-11 : 0.5 / ((1 << bits) - 1);
 }

@@ -8,6 +8,7 @@ group are not, as in the engine. Prints the mean KL from f16 over the last 128 t
 """
 
 import argparse
+import functools
 
 import gguf
 import numpy as np
@@ -49,8 +50,10 @@ def rotated(quantise):
     return of_rotated
 
 
-def lloyd_max(bits):
-    """Levels of a unit normal, times a step of each token, without a zero."""
+@functools.cache
+def lloyd_max(bits, unbiased=False):
+    """Levels of a unit normal, times a step of each token, without a zero. Unbiased: a token's product with what is
+    read is its square, as TurboQuant has it; else the squared error is least."""
     normal = np.sort(np.random.default_rng(1).standard_normal(400_000))
     levels = np.quantile(normal, (np.arange(2**bits) + 0.5) / 2**bits)
     for _ in range(300):
@@ -68,10 +71,34 @@ def lloyd_max(bits):
         for _ in range(2):  # the step of the least squared error for the codes
             codes = coded(x, step)
             step = np.maximum((x * codes).sum(-1, keepdims=True) / (codes**2).sum(-1, keepdims=True), 1e-9)
+        if unbiased:
+            codes = coded(x, step)
+            return f16((x * x).sum(-1, keepdims=True) / np.maximum((x * codes).sum(-1, keepdims=True), 1e-9)) * codes
         step = f16(step)
         return step * coded(x, np.where(step > 0, step, 1))
 
     return quantise
+
+
+def exact_first(quantise, count):
+    """The first tokens of a window, to which others attend most, stay in f16."""
+
+    def of_others(x):
+        read = quantise(x).copy()
+        read[:, :count] = x[:, :count]
+        return read
+
+    return of_others
+
+
+def centred(quantise):
+    """Keys without the mean of the first group, which changes no softmax."""
+
+    def of_centred(x):
+        mean = f16(x[:, :GROUP].mean(1, keepdims=True))
+        return quantise(x - mean) + mean
+
+    return of_centred
 
 
 def groups(x):  # [windows, tokens, heads, channels] to [windows, groups, heads, tokens, channels]
@@ -122,6 +149,14 @@ def formats():
             rows[name + "-kvarn"] = (size + 4, kvarn_keys, kvarn_values)
             rows[name + "-kivi"] = (size, by_channel(uniform(keys)), uniform(values))
             rows[name + "r-kivi"] = (size, by_channel(uniform(keys)), rotated(uniform(values)))
+    for keys in (4, 3):  # as the engine has it: a codebook at 3 bits alone
+        coded = uniform(4) if keys == 4 else lloyd_max(3)
+        rows[f"k{keys}v3r-engine"] = (8 * (keys + 3) + (6 if keys == 4 else 4), rotated(coded), rotated(lloyd_max(3)))
+    book = rotated(lloyd_max(3))
+    rows["k3v3r-unbiased"] = (52, rotated(lloyd_max(3, True)), rotated(lloyd_max(3, True)))
+    rows["k3v3r-first16"] = (52, exact_first(book, 16), exact_first(book, 16))
+    rows["k3v3r-centred"] = (52, centred(book), book)
+    rows["k3v16r"] = (154, book, lambda x: x)
     return rows
 
 

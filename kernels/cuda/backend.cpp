@@ -7,9 +7,11 @@
 namespace tessera {
 namespace {
 
-// All supported formats but rotated ones, with the head dimensions that attention.cu serves.
+// All supported formats but rotated ones and fp8, with the head dimensions that attention.cu
+// serves.
 bool serves_pages(KvFormat format, int32_t head_dim) {
-  return is_supported(format) && !format.rotated && head_dim % 16 == 0 && head_dim <= 128;
+  return is_supported(format) && !format.rotated && !format.e4m3 && head_dim % 16 == 0 &&
+         head_dim <= 128;
 }
 
 Backend make() {

@@ -81,6 +81,9 @@ std::string name_of(KvFormat format) {
   if (!is_supported(format)) {
     return "?";
   }
+  if (format.e4m3) {
+    return "fp8";
+  }
   if (format.is_floats()) {
     return "f" + std::to_string(format.key_bits);
   }
@@ -97,6 +100,9 @@ std::string name_of(KvFormat format) {
 std::optional<KvFormat> kv_format_named(std::string_view name) {
   KvFormat format;
   Reader reader(name);
+  if (name == name_of(kKvFp8)) {
+    return kKvFp8;
+  }
   bool bits = reader.take("k");
   if (reader.take("f")) {
     if (!reader.bits(format.key_bits)) {

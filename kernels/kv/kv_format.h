@@ -12,9 +12,10 @@ namespace tessera {
 // 3.1).
 //
 // Dense formats keep every channel. 32 and 16 bits are floats, and keys and values then have the
-// same bits. Fewer bits are codes: each token's key (and each token's value) of one KV head is
-// stored as code * scale + zero. Scale and zero are f16, per token and head; code = round((x -
-// zero) / scale) (LeanKV, section 2, equation 2).
+// same bits. fp8 is a float of 8 bits (kernels/e4m3.h). Else, 8 bits and fewer are codes: each
+// token's key (and each token's value) of one KV head is stored as code * scale + zero. Scale and
+// zero are f16, per token and head; code = round((x - zero) / scale) (LeanKV, section 2,
+// equation 2).
 //
 // Sparse formats keep the channels of largest magnitude of each token's key (and value) of one KV
 // head, an exact count of them. The others read as 0: "MUSTAFAR: Promoting Unstructured Sparsity
@@ -25,18 +26,22 @@ namespace tessera {
 // Rotated formats are codes of the rotated key and value (kernels/kv/rotation.h). A rotation
 // spreads a large channel over all channels, so that it does not widen the steps of the others:
 // "QuaRot: Outlier-Free 4-Bit Inference in Rotated LLMs" (2024), section 4.
+//
+// Codes of 3 bits are places in a codebook (kernels/kv/codebook.h), times a scale, without a zero.
+// Rotated channels are close to normally distributed, and only rotated formats have them.
 struct KvFormat {
   static constexpr uint16_t kKeepAll = 1000;
 
-  uint8_t key_bits = 16;         // 32, 16; 8, 4, 2
-  uint8_t value_bits = 16;       // 32, 16; 8, 4, 2, 1
+  uint8_t key_bits = 16;         // 32, 16; 8, 4, 3, 2
+  uint8_t value_bits = 16;       // 32, 16; 8, 4, 3, 2, 1
   uint16_t key_keep = kKeepAll;  // kept channels of 1000; at least 1
   uint16_t value_keep = kKeepAll;
   bool rotated = false;  // only codes
+  bool e4m3 = false;     // floats of 8 bits (kernels/e4m3.h), for keys and values
 
   constexpr bool is_sparse() const { return key_keep < kKeepAll || value_keep < kKeepAll; }
-  constexpr bool is_floats() const { return !is_sparse() && key_bits >= 16; }
-  constexpr bool is_codes() const { return !is_sparse() && key_bits <= 8; }
+  constexpr bool is_floats() const { return !is_sparse() && (key_bits >= 16 || e4m3); }
+  constexpr bool is_codes() const { return !is_sparse() && key_bits <= 8 && !e4m3; }
 
   // Returns: number of kept channels of a token's key (value): the nearest count, and at least one.
   constexpr int32_t kept_keys(int32_t head_dim) const { return kept(key_keep, head_dim); }
@@ -53,6 +58,8 @@ struct KvFormat {
 
 inline constexpr KvFormat kKvF32{32, 32};  // the oracle's format
 inline constexpr KvFormat kKvF16{16, 16};  // the baseline that smaller formats are measured against
+// Without scales, as vLLM has it by that name: magnitudes above 448 become 448.
+inline constexpr KvFormat kKvFp8{8, 8, KvFormat::kKeepAll, KvFormat::kKeepAll, false, true};
 inline constexpr KvFormat kKvK8V8{8, 8};
 inline constexpr KvFormat kKvK8V4{8, 4};
 inline constexpr KvFormat kKvK8V2{8, 2};
@@ -61,6 +68,9 @@ inline constexpr KvFormat kKvK4V2{4, 2};
 inline constexpr KvFormat kKvK4V1{4, 1};
 inline constexpr KvFormat kKvK4V4R{4, 4, KvFormat::kKeepAll, KvFormat::kKeepAll, true};
 inline constexpr KvFormat kKvK4V2R{4, 2, KvFormat::kKeepAll, KvFormat::kKeepAll, true};
+inline constexpr KvFormat kKvK4V3R{4, 3, KvFormat::kKeepAll, KvFormat::kKeepAll, true};
+inline constexpr KvFormat kKvK3V3R{3, 3, KvFormat::kKeepAll, KvFormat::kKeepAll, true};
+inline constexpr KvFormat kKvK3V2R{3, 2, KvFormat::kKeepAll, KvFormat::kKeepAll, true};
 // Mirrors of the above, only for LeanKV's comparison of keys and values (section 7.2).
 inline constexpr KvFormat kKvK4V8{4, 8};
 inline constexpr KvFormat kKvK2V4{2, 4};
@@ -81,6 +91,9 @@ constexpr bool is_supported(KvFormat format) {
   if (format.rotated && !format.is_codes()) {
     return false;
   }
+  if (format.e4m3) {
+    return key == 8 && value == 8 && !format.is_sparse();
+  }
   if (format.is_sparse()) {
     return (key == 16 || key == 8 || key == 4) && (value == 16 || value == 8 || value == 4) &&
            format.key_keep >= 1 && format.key_keep <= KvFormat::kKeepAll &&
@@ -89,14 +102,17 @@ constexpr bool is_supported(KvFormat format) {
   if (key >= 16 || value >= 16) {
     return key == value && (key == 16 || key == 32);
   }
-  return (key == 8 || key == 4 || key == 2) &&
-         (value == 8 || value == 4 || value == 2 || value == 1);
+  if ((key == 3 || value == 3) && !format.rotated) {
+    return false;
+  }
+  return (key == 8 || key == 4 || key == 3 || key == 2) &&
+         (value == 8 || value == 4 || value == 3 || value == 2 || value == 1);
 }
 
-// Returns: the unique name of a format: "f16", "k8v4"; "?" for a format without kernels. Sparse
-// names have the pruned per cent of keys and, behind a v, of values if these differ. The bits
-// follow unless both are f16: "s70", "s50-k8v4", "s0v62.5", "s50v70-k16v8". The name of a rotated
-// format ends with an r: "k4v2r".
+// Returns: the unique name of a format: "f16", "fp8", "k8v4"; "?" for a format without kernels.
+// Sparse names have the pruned per cent of keys and, behind a v, of values if these differ. The
+// bits follow unless both are f16: "s70", "s50-k8v4", "s0v62.5", "s50v70-k16v8". The name of a
+// rotated format ends with an r: "k4v2r".
 std::string name_of(KvFormat format);
 
 // Returns: the format of that name; nothing if there is none with kernels.

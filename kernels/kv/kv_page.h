@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/kv/codebook.h"
 #include "kernels/kv/kv_format.h"
 #include "kernels/view.h"
 
@@ -21,8 +22,10 @@ inline constexpr int32_t kAttentionTile = kKvGroup;  // tokens of one step of th
 //   [ keys | key scales | key zeros | values | value scales | value zeros | slack ]
 //
 // Scales (f16, one for each token) are present if keys (values) are codes. Zeros are present only
-// in pages of dense codes. Every part consists of tiles of kKeyTile tokens, so a kernel needs only
-// the address of a tile.
+// in pages of dense codes, and not for codes of a codebook. Every part consists of tiles of
+// kKeyTile tokens, so a kernel needs only the address of a tile. Values of codes begin at a
+// multiple of 64 bytes. Without key zeros, that takes 32 bytes in pages of an odd number of tiles;
+// their slack has them.
 //
 // Floats. Keys are channel-major inside a tile ([head_dim][kKeyTile]): a query channel is broadcast
 // against one vector of tokens. Scores are produced as whole vectors, without a horizontal sum.
@@ -40,6 +43,11 @@ inline constexpr int32_t kAttentionTile = kKvGroup;  // tokens of one step of th
 // A sub-line has one byte an element at 8 bits. With fewer bits, f = 8 / bits sub-lines share one
 // line: sub-line s is bits [(s % f) * bits, +bits) of the bytes of line s / f. Shift and mask
 // therefore unpack a whole line in place. Sub-lines beyond head_dim are present, as codes 0.
+//
+// With 3 bits, 8 sub-lines share a unit of 3 lines. Sub-lines 2i and 2i + 1 of a unit are bits 0 to
+// 2 and 3 to 5 of line i. The free bits 6 and 7 hold the last two: sub-line 6 + j has its lower two
+// bits in line j and its highest bit, 6 + j, in line 2. A mask and at most one shift therefore
+// unpack six of the eight. Units are whole.
 //
 // Sparse. A tile's keys (values) are token-major: the kept channels of its 16 tokens in ascending
 // order of channels, the same number of bytes for each token. Behind them are 16 bitmaps in whole
@@ -84,17 +92,18 @@ struct KvPageLayout {
                                : int64_t{kKeyTile} * head_dim * format.value_bits / 8;
   }
   // Bytes of kKeyTile scales, or zeros.
-  constexpr int64_t key_scale_tile_bytes() const { return format.key_bits <= 8 ? kKeyTile * 2 : 0; }
-  constexpr int64_t value_scale_tile_bytes() const {
-    return format.value_bits <= 8 ? kKeyTile * 2 : 0;
-  }
-  constexpr int64_t zero_tile_bytes() const { return format.is_codes() ? kKeyTile * 2 : 0; }
+  constexpr int64_t key_scale_tile_bytes() const { return scale_bytes(format.key_bits); }
+  constexpr int64_t value_scale_tile_bytes() const { return scale_bytes(format.value_bits); }
+  constexpr int64_t key_zero_tile_bytes() const { return zero_bytes(format.key_bits); }
+  constexpr int64_t value_zero_tile_bytes() const { return zero_bytes(format.value_bits); }
   constexpr int64_t tile_bytes() const {  // all parts together
     return key_tile_bytes() + key_scale_tile_bytes() + value_tile_bytes() +
-           value_scale_tile_bytes() + 2 * zero_tile_bytes();
+           value_scale_tile_bytes() + key_zero_tile_bytes() + value_zero_tile_bytes();
   }
 
-  constexpr int64_t used_bytes() const { return tiles() * tile_bytes(); }  // the rest is slack
+  constexpr int64_t used_bytes() const {  // the rest is slack
+    return values_offset(0) - key_zeros_offset(tiles()) + tiles() * tile_bytes();
+  }
 
   // ---- byte offsets in a page, for the tile that begins with token `tile` * kKeyTile
   constexpr int64_t keys_offset(int64_t tile) const { return tile * key_tile_bytes(); }
@@ -102,16 +111,18 @@ struct KvPageLayout {
     return tiles() * key_tile_bytes() + tile * key_scale_tile_bytes();
   }
   constexpr int64_t key_zeros_offset(int64_t tile) const {
-    return key_scales_offset(tiles()) + tile * zero_tile_bytes();
+    return key_scales_offset(tiles()) + tile * key_zero_tile_bytes();
   }
   constexpr int64_t values_offset(int64_t tile) const {
-    return key_zeros_offset(tiles()) + tile * value_tile_bytes();
+    const int64_t keys_end = key_zeros_offset(tiles());
+    return (format.is_codes() ? round_up(keys_end, kLineBytes) : keys_end) +
+           tile * value_tile_bytes();
   }
   constexpr int64_t value_scales_offset(int64_t tile) const {
     return values_offset(tiles()) + tile * value_scale_tile_bytes();
   }
   constexpr int64_t value_zeros_offset(int64_t tile) const {
-    return value_scales_offset(tiles()) + tile * zero_tile_bytes();
+    return value_scales_offset(tiles()) + tile * value_zero_tile_bytes();
   }
 
   // ---- elements of a tile, for code that does not work by vectors
@@ -147,6 +158,26 @@ struct KvPageLayout {
   struct CodePlace {
     int64_t byte;
     int32_t shift;  // bit position within that byte
+    int32_t bits;   // there; the others, above these, are in the second place
+    int64_t second_byte = 0;
+    int32_t second_shift = 0;
+    int32_t second_bits = 0;
+
+    uint32_t load(const std::byte* lines) const {
+      const uint32_t low = static_cast<uint32_t>(lines[byte]) >> shift & ((1u << bits) - 1);
+      const uint32_t high = static_cast<uint32_t>(lines[second_byte]) >> second_shift;
+      return low | (high & ((1u << second_bits) - 1)) << bits;
+    }
+    void store(uint32_t code, std::byte* lines) const {
+      put(code & ((1u << bits) - 1), bits, shift, lines[byte]);
+      put(code >> bits, second_bits, second_shift, lines[second_byte]);
+    }
+
+   private:
+    static void put(uint32_t part, int32_t part_bits, int32_t at, std::byte& to) {
+      const uint32_t others = static_cast<uint32_t>(to) & ~(((1u << part_bits) - 1) << at);
+      to = static_cast<std::byte>(others | part << at);
+    }
   };
   constexpr CodePlace key_place(int32_t token, int32_t channel) const {
     return place(channel / 4, token, channel % 4, format.key_bits);
@@ -161,13 +192,28 @@ struct KvPageLayout {
   constexpr int64_t bitmap_bytes(int32_t keep) const {
     return keep == KvFormat::kKeepAll ? 0 : round_up(head_dim, 64) / 8;
   }
+  constexpr int64_t scale_bytes(int32_t bits) const {
+    return bits <= 8 && !format.is_floats() ? kKeyTile * 2 : 0;
+  }
+  constexpr int64_t zero_bytes(int32_t bits) const {
+    return format.is_codes() && !has_codebook(bits) ? kKeyTile * 2 : 0;
+  }
   // Number of lines that hold `sub_lines` sub-lines.
   static constexpr int64_t lines(int64_t sub_lines, int32_t bits) {
-    return div_ceil(sub_lines * bits, 8);
+    return bits == 3 ? 3 * div_ceil(sub_lines, 8) : div_ceil(sub_lines * bits, 8);
   }
   static constexpr CodePlace place(int32_t sub_line, int32_t lane, int32_t element, int32_t bits) {
-    const int32_t shared = 8 / bits;
-    return {int64_t{sub_line / shared} * kLineBytes + 4 * lane + element, sub_line % shared * bits};
+    const int64_t byte = 4 * lane + element;
+    if (bits != 3) {
+      const int32_t shared = 8 / bits;
+      return {int64_t{sub_line / shared} * kLineBytes + byte, sub_line % shared * bits, bits};
+    }
+    const int64_t unit = int64_t{sub_line / 8} * 3 * kLineBytes + byte;
+    const int32_t i = sub_line % 8;
+    if (i < 6) {
+      return {unit + i / 2 * kLineBytes, i % 2 * 3, 3};
+    }
+    return {unit + (i - 6) * kLineBytes, 6, 2, unit + 2 * kLineBytes, i, 1};
   }
 };
 

@@ -385,6 +385,7 @@ std::span<const KvPreset> kv_presets() {
   static const KvPreset kPresets[] = {
       uniform_kv(kKvF32),
       uniform_kv(kKvF16),
+      uniform_kv(kKvFp8),
       uniform_kv(kKvK8V8),
       uniform_kv(kKvK8V4),
       uniform_kv(kKvK8V2),
@@ -392,6 +393,9 @@ std::span<const KvPreset> kv_presets() {
       uniform_kv(kKvK4V2),
       uniform_kv(kKvK4V4R),
       uniform_kv(kKvK4V2R),
+      uniform_kv(kKvK4V3R),
+      uniform_kv(kKvK3V3R),
+      uniform_kv(kKvK3V2R),
       uniform_kv(kKvS50),
       uniform_kv(kKvS70),
       uniform_kv(kKvS50K8V8),

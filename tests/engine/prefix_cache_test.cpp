@@ -383,7 +383,7 @@ TEST(PrefixCache, RefusesALadderThatMakesNoSense) {
   EXPECT_NE(refusal().find("sliding-window"), std::string::npos);
   options.sliding_window = 0;
   options.ladder = {kKvF16};
-  EXPECT_NE(refusal().find("only to formats of codes"), std::string::npos);
+  EXPECT_NE(refusal().find("only to fp8, formats of codes"), std::string::npos);
   options.ladder = {kKvK4V2};
   EXPECT_EQ(refusal(), "");
 }

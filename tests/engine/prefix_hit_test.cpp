@@ -183,7 +183,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Numbers{"f32", kKvPresetF32}, Numbers{"f16", kKvPresetF16},
         Numbers{"k8v4", *find_kv_preset("k8v4")}, Numbers{"k4v2", *find_kv_preset("k4v2")},
-        Numbers{"k4v2r", *find_kv_preset("k4v2r")}, Numbers{"s50", *find_kv_preset("s50")},
+        Numbers{"k4v2r", *find_kv_preset("k4v2r")}, Numbers{"fp8", *find_kv_preset("fp8")},
+        Numbers{"k3v3r", *find_kv_preset("k3v3r")}, Numbers{"s50", *find_kv_preset("s50")},
         Numbers{"replayed_sections", short_sections(128)},
         Numbers{"k8v4_of_qwen3", *find_kv_preset("k8v4"), "Qwen3ForCausalLM"},
         windowed("f16_of_windows_by_layer", "f16"), windowed("k8v4_of_windows_by_layer", "k8v4"),

@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numbers>
 #include <random>
 #include <utility>
 #include <vector>
@@ -9,6 +11,7 @@
 #include "kernels/kv/kv_page_size.h"
 #include "kernels/kv/rotation.h"
 #include "tests/kernels/isas.h"
+#include "tests/kernels/kv_rows.h"
 #include "tests/kernels/kv_sequences.h"
 
 namespace tessera {
@@ -23,6 +26,17 @@ static_assert(KvPageLayout::make(kKvK4V2, 128, 64).tile_bytes() == 16 * 104);
 static_assert(KvPageLayout::make(kKvK4V1, 128, 64).tile_bytes() == 16 * 88);
 static_assert(KvPageLayout::make(kKvK4V2R, 64, 64).tile_bytes() ==
               KvPageLayout::make(kKvK4V2, 64, 64).tile_bytes());
+// A codebook has no zeros: 4 bytes a token less for keys and values of 3 bits.
+static_assert(KvPageLayout::make(kKvK3V3R, 128, 64).tile_bytes() == 16 * 100);
+static_assert(KvPageLayout::make(kKvK4V3R, 128, 64).tile_bytes() == 16 * 118);
+static_assert(KvPageLayout::make(kKvK3V3R, 64, 64).tile_bytes() == 16 * 52);
+// Sub-lines 5, 6 and 7 of a unit of three lines.
+static_assert(KvPageLayout::make(kKvK3V3R, 64, 64).key_place(0, 20).byte == 128);
+static_assert(KvPageLayout::make(kKvK3V3R, 64, 64).key_place(0, 20).shift == 3);
+static_assert(KvPageLayout::make(kKvK3V3R, 64, 64).key_place(1, 24).byte == 4);
+static_assert(KvPageLayout::make(kKvK3V3R, 64, 64).key_place(1, 24).shift == 6);
+static_assert(KvPageLayout::make(kKvK3V3R, 64, 64).key_place(1, 24).second_byte == 128 + 4);
+static_assert(KvPageLayout::make(kKvK3V3R, 64, 64).key_place(1, 28).second_shift == 7);
 static_assert(KvPageLayout::make(kKvK8V4, 128, 16).key_place(3, 6).byte == 64 + 4 * 3 + 2);
 static_assert(KvPageLayout::make(kKvK4V2, 128, 16).key_place(3, 6).byte == 4 * 3 + 2);
 static_assert(KvPageLayout::make(kKvK4V2, 128, 16).key_place(3, 6).shift == 4);
@@ -68,6 +82,41 @@ TEST(Rotation, IsTheWalshHadamardTransformOfEachBlock) {
   }
 }
 
+// Each number is the mean of the normal distribution between its limits: Max's condition.
+TEST(Codebook, HasTheNumbersOfLeastErrorForANormalDistribution) {
+  const double scale = 2.152 / kCodebookNumbers[kCodebookSize - 1];  // Max, table 1
+  const auto density = [](double x) {
+    return std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi);
+  };
+  const auto below = [](double x) { return std::erfc(-x / std::sqrt(2.0)) / 2; };
+  for (int32_t i = 0; i < kCodebookSize; ++i) {
+    const double low = i == 0 ? -40 : scale * double{codebook_limit(i)};
+    const double high = i + 1 == kCodebookSize ? 40 : scale * double{codebook_limit(i + 1)};
+    const double mean = (density(low) - density(high)) / (below(high) - below(low));
+    EXPECT_NEAR(mean, scale * kCodebookNumbers[i], 0.01) << "number " << i;
+    EXPECT_EQ(multiplier_of(static_cast<uint32_t>(i), 3), kCodebookNumbers[i] + 128);
+  }
+}
+
+// Max's table has an error of 0.03454 for 8 numbers. Scales of single tokens are fitted, so less is
+// left.
+TEST(Codebook, LeavesTheErrorOfMaxInNormalNumbers) {
+  std::mt19937 random(11);
+  std::normal_distribution<float> normal(0, 3);
+  double error = 0;
+  for (int i = 0; i < 500; ++i) {
+    std::vector<float> numbers(64);
+    std::generate(numbers.begin(), numbers.end(), [&] { return normal(random); });
+    const CodedToken token = encode_with_codebook(numbers);
+    for (size_t c = 0; c < numbers.size(); ++c) {
+      error += std::pow(double{numbers[c]} - token.decoded(c), 2);
+    }
+  }
+  error /= 500 * 64 * 9;
+  EXPECT_LT(error, 0.03454);
+  EXPECT_GT(error, 0.029);
+}
+
 // Bits of a page that are in use. No bit is taken twice, and none outside the page.
 class TakenBits {
  public:
@@ -109,8 +158,14 @@ void take_elements(const KvPageLayout& layout, int32_t tile, TakenBits& bits) {
       if (layout.format.is_codes()) {
         const auto key = layout.key_place(token, channel);
         const auto value = layout.value_place(token, channel);
-        bits.take((layout.keys_offset(tile) + key.byte) * 8 + key.shift, key_bits);
-        bits.take((layout.values_offset(tile) + value.byte) * 8 + value.shift, value_bits);
+        bits.take((layout.keys_offset(tile) + key.byte) * 8 + key.shift, key.bits);
+        bits.take((layout.keys_offset(tile) + key.second_byte) * 8 + key.second_shift,
+                  key.second_bits);
+        bits.take((layout.values_offset(tile) + value.byte) * 8 + value.shift, value.bits);
+        bits.take((layout.values_offset(tile) + value.second_byte) * 8 + value.second_shift,
+                  value.second_bits);
+        ASSERT_EQ(key.bits + key.second_bits, key_bits);
+        ASSERT_EQ(value.bits + value.second_bits, value_bits);
       } else {
         bits.take((layout.keys_offset(tile) + layout.key_offset(token, channel)) * 8, key_bits);
         bits.take((layout.values_offset(tile) + layout.value_offset(token, channel)) * 8,
@@ -131,9 +186,9 @@ TEST(KvPageLayout, GivesEveryElementItsOwnBitsInsideThePage) {
       for (int32_t tile = 0; tile < layout.capacity / kTile; ++tile) {
         take_elements(layout, tile, bits);
         bits.take(layout.key_scales_offset(tile) * 8, layout.key_scale_tile_bytes() * 8);
-        bits.take(layout.key_zeros_offset(tile) * 8, layout.zero_tile_bytes() * 8);
+        bits.take(layout.key_zeros_offset(tile) * 8, layout.key_zero_tile_bytes() * 8);
         bits.take(layout.value_scales_offset(tile) * 8, layout.value_scale_tile_bytes() * 8);
-        bits.take(layout.value_zeros_offset(tile) * 8, layout.zero_tile_bytes() * 8);
+        bits.take(layout.value_zeros_offset(tile) * 8, layout.value_zero_tile_bytes() * 8);
         if (testing::Test::HasFailure()) {
           return;
         }

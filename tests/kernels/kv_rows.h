@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/e4m3.h"
 #include "kernels/half.h"
 #include "kernels/kv/rotation.h"
 
@@ -20,11 +21,53 @@ struct CodedToken {
   float scale = 0;
   float zero = 0;
   std::vector<int32_t> codes;
+  std::vector<int32_t> multipliers;  // of the scale: the codes, or what a codebook has for them
 
-  double decoded(size_t channel) const { return double{zero} + double{scale} * codes[channel]; }
+  double decoded(size_t channel) const {
+    return double{zero} + double{scale} * multipliers[channel];
+  }
 };
 
+// A codebook's scale and codes, by the rule in kernels/kv/codebook_codes.h.
+inline CodedToken encode_with_codebook(std::span<const float> numbers) {
+  constexpr float kBook[] = {-127, -79, -45, -14, 14, 45, 79, 127};
+  const auto place_of = [&](float x, float scale) {
+    int32_t code = 0;
+    while (code < 7 && x > (kBook[code] + kBook[code + 1]) / 2 * scale) {
+      ++code;
+    }
+    return code;
+  };
+  const auto sum = [&](auto&& term) {
+    float lanes[8] = {};
+    for (size_t c = 0; c < numbers.size(); ++c) {
+      lanes[c % 8] += term(numbers[c]);
+    }
+    return lanes[0] + lanes[4] + (lanes[2] + lanes[6]) +
+           (lanes[1] + lanes[5] + (lanes[3] + lanes[7]));
+  };
+  const auto count = static_cast<float>(numbers.size());
+  float scale = 0.017f * std::sqrt(sum([](float x) { return x * x; }) / count);
+  for (int i = 0; i < 2; ++i) {
+    const auto number = [&, now = scale](float x) { return kBook[place_of(x, now)]; };
+    scale = std::max(0.0f, sum([&](float x) { return x * number(x); })) /
+            sum([&](float x) { return number(x) * number(x); });
+  }
+  CodedToken token;
+  token.scale = to_f32(to_f16(scale));
+  token.zero = -128 * token.scale;
+  for (const float x : numbers) {
+    token.codes.push_back(place_of(x, token.scale));
+    token.multipliers.push_back(
+        static_cast<int32_t>(kBook[static_cast<size_t>(token.codes.back())]) + 128);
+  }
+  return token;
+}
+
 inline CodedToken encode(std::span<const float> numbers, int32_t bits) {
+  if (bits == 3) {
+    return encode_with_codebook(numbers);
+  }
   const auto [low, high] = std::minmax_element(numbers.begin(), numbers.end());
   const auto steps = static_cast<float>((1 << bits) - 1);
   CodedToken token;
@@ -34,6 +77,7 @@ inline CodedToken encode(std::span<const float> numbers, int32_t bits) {
     const float code = token.scale > 0 ? std::nearbyint((x - token.zero) / token.scale) : 0.0f;
     token.codes.push_back(static_cast<int32_t>(std::clamp(code, 0.0f, steps)));
   }
+  token.multipliers = token.codes;
   return token;
 }
 
@@ -173,9 +217,13 @@ class KvRows {
       put_code(value_tile, layout.value_place(lane, c), value.codes[static_cast<size_t>(c)]);
     }
     put_float(page + layout.key_scales_offset(tile) + 2 * lane, key.scale, 16);
-    put_float(page + layout.key_zeros_offset(tile) + 2 * lane, key.zero, 16);
     put_float(page + layout.value_scales_offset(tile) + 2 * lane, value.scale, 16);
-    put_float(page + layout.value_zeros_offset(tile) + 2 * lane, value.zero, 16);
+    if (layout.format.key_bits != 3) {
+      put_float(page + layout.key_zeros_offset(tile) + 2 * lane, key.zero, 16);
+    }
+    if (layout.format.value_bits != 3) {
+      put_float(page + layout.value_zeros_offset(tile) + 2 * lane, value.zero, 16);
+    }
   }
 
  private:
@@ -236,14 +284,16 @@ class KvRows {
   }
 
   static void put_float(std::byte* at, float x, int32_t bits) {
-    if (bits == 16) {
+    if (bits == 8) {
+      *reinterpret_cast<e4m3*>(at) = to_e4m3(x);
+    } else if (bits == 16) {
       *reinterpret_cast<f16*>(at) = to_f16(x);
     } else {
       *reinterpret_cast<float*>(at) = x;
     }
   }
   static void put_code(std::byte* tile, KvPageLayout::CodePlace place, int32_t code) {
-    tile[place.byte] |= static_cast<std::byte>(code << place.shift);
+    place.store(static_cast<uint32_t>(code), tile);
   }
 
   std::byte* page(int64_t row, int32_t entry) {

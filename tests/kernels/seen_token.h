@@ -68,19 +68,34 @@ inline std::vector<double> rotated_back(const CodedToken& token) {
   return numbers;
 }
 
+// Error of a rotated channel: as above, or the largest that a codebook left.
+inline double rotated_error(const std::vector<double>& original, const CodedToken& token,
+                            int32_t bits) {
+  if (bits != 3) {
+    return coding_error(double{token.scale}, bits);
+  }
+  std::vector<float> rotated(original.begin(), original.end());
+  rotate(rotated.data(), static_cast<int32_t>(rotated.size()));
+  double largest = 0;
+  for (size_t c = 0; c < rotated.size(); ++c) {
+    largest = std::max(largest, std::abs(double{rotated[c]} - token.decoded(c)));
+  }
+  return 1.001 * largest;
+}
+
 inline SeenToken seen_rotated(KvFormat format, const CodedToken& key, const CodedToken& value,
                               SeenAgainst against, SeenToken seen) {
   const double growth =
       std::sqrt(static_cast<double>(rotation_block(static_cast<int32_t>(key.codes.size()))));
   for (size_t c = 0; c < key.codes.size(); ++c) {
-    seen.rotated_keys += double{key.scale} * key.codes[c] + std::abs(double{key.zero});
-    seen.rotated_values =
-        std::max(seen.rotated_values,
-                 growth * (double{value.scale} * value.codes[c] + std::abs(double{value.zero})));
+    seen.rotated_keys += double{key.scale} * key.multipliers[c] + std::abs(double{key.zero});
+    seen.rotated_values = std::max(
+        seen.rotated_values,
+        growth * (double{value.scale} * value.multipliers[c] + std::abs(double{value.zero})));
   }
   if (against == SeenAgainst::originals) {
-    seen.key_error = growth * coding_error(seen.key_step, format.key_bits);
-    seen.value_error = growth * coding_error(seen.value_step, format.value_bits);
+    seen.key_error = growth * rotated_error(seen.key, key, format.key_bits);
+    seen.value_error = growth * rotated_error(seen.value, value, format.value_bits);
   } else {
     seen.key = rotated_back(key);
     seen.value = rotated_back(value);
@@ -91,6 +106,25 @@ inline SeenToken seen_rotated(KvFormat format, const CodedToken& key, const Code
 inline SeenToken seen_as(KvFormat format, std::span<const float> keys,
                          std::span<const float> values, SeenAgainst against) {
   SeenToken seen{{keys.begin(), keys.end()}, {values.begin(), values.end()}};
+  if (format.e4m3 && against == SeenAgainst::stored) {
+    const auto round = [](std::vector<double>& numbers) {
+      for (double& x : numbers) {
+        x = double{to_f32(to_e4m3(static_cast<float>(x)))};
+      }
+    };
+    round(seen.key);
+    round(seen.value);
+  } else if (format.e4m3) {
+    const auto error = [](std::span<const float> numbers) {
+      float largest = 0x1p-6f;  // below, e4m3 is subnormal
+      for (const float x : numbers) {
+        largest = std::max(largest, std::abs(x));
+      }
+      return 0x1p-4 * double{largest};
+    };
+    seen.key_error = error(keys);
+    seen.value_error = error(values);
+  }
   if (format.is_floats()) {
     return seen;
   }

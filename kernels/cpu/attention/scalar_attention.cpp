@@ -9,6 +9,7 @@
 #include "kernels/cpu/pages/sparse_codec.h"
 #include "kernels/cpu/simd/limits.h"
 #include "kernels/cpu/threads/thread_pool.h"
+#include "kernels/e4m3.h"
 #include "kernels/kv/code_step.h"
 #include "kernels/kv/rotation.h"
 
@@ -39,13 +40,20 @@ struct Token {
   }
   float half_at(int64_t offset) const { return to_f32(halves_at(offset)[lane]); }
   float key_scale() const { return half_at(layout->key_scales_offset(tile)); }
-  float key_zero() const { return half_at(layout->key_zeros_offset(tile)); }
+  float key_zero() const {
+    return has_codebook(layout->format.key_bits) ? -key_scale() * kCodebookZero
+                                                 : half_at(layout->key_zeros_offset(tile));
+  }
   float value_scale() const { return half_at(layout->value_scales_offset(tile)); }
-  float value_zero() const { return half_at(layout->value_zeros_offset(tile)); }
+  float value_zero() const {
+    return has_codebook(layout->format.value_bits) ? -value_scale() * kCodebookZero
+                                                   : half_at(layout->value_zeros_offset(tile));
+  }
 
   static float element(const std::byte* at, int32_t bits) {
-    return bits == 16 ? to_f32(*reinterpret_cast<const f16*>(at))
-                      : *reinterpret_cast<const float*>(at);
+    return bits == 8    ? to_f32(*reinterpret_cast<const e4m3*>(at))
+           : bits == 16 ? to_f32(*reinterpret_cast<const f16*>(at))
+                        : *reinterpret_cast<const float*>(at);
   }
   float key(int32_t channel) const {
     return element(page + layout->keys_offset(tile) + layout->key_offset(lane, channel),
@@ -56,16 +64,14 @@ struct Token {
                    layout->format.value_bits);
   }
 
-  static int32_t code(const std::byte* tile_bytes, KvPageLayout::CodePlace place, int32_t bits) {
-    return (std::to_integer<int32_t>(tile_bytes[place.byte]) >> place.shift) & ((1 << bits) - 1);
-  }
   int32_t key_code(int32_t channel) const {
-    return code(page + layout->keys_offset(tile), layout->key_place(lane, channel),
-                layout->format.key_bits);
+    return multiplier_of(layout->key_place(lane, channel).load(page + layout->keys_offset(tile)),
+                         layout->format.key_bits);
   }
   int32_t value_code(int32_t channel) const {
-    return code(page + layout->values_offset(tile), layout->value_place(lane, channel),
-                layout->format.value_bits);
+    return multiplier_of(
+        layout->value_place(lane, channel).load(page + layout->values_offset(tile)),
+        layout->format.value_bits);
   }
 };
 
@@ -98,7 +104,7 @@ Query make_query(std::span<const float> in, float scale) {
   return query;
 }
 
-// A query as it is, and rotated for tokens of rotated formats.
+// A query as it is, and rotated for tokens of rotated formats, if a tier has one.
 struct Queries {
   Query plain;
   Query rotated;
@@ -106,8 +112,11 @@ struct Queries {
   const Query& of(const Token& token) const { return token.is_rotated() ? rotated : plain; }
 };
 
-Queries make_queries(const float* in, int32_t head_dim, float scale) {
+Queries make_queries(const float* in, int32_t head_dim, float scale, bool any_rotated) {
   const auto channels = static_cast<size_t>(head_dim);
+  if (!any_rotated) {
+    return {make_query({in, channels}, scale), {}};
+  }
   float rotated[kMaxHeadDim];
   std::copy_n(in, head_dim, rotated);
   rotate(rotated, head_dim);
@@ -260,7 +269,8 @@ struct QueryRow {
 
   void attend(const float* query_row, float* out, float* log_sum) const {
     const int32_t head_dim = args.pages.head_dim;
-    const Queries queries = make_queries(query_row, head_dim, args.scale);
+    const bool any_rotated = row.high_layout->format.rotated || row.low_layout->format.rotated;
+    const Queries queries = make_queries(query_row, head_dim, args.scale, any_rotated);
     std::fill_n(out, head_dim, 0.0f);
     Softmax softmax{queries, head_dim, out};
     const int32_t first = first_visible(args, position);

@@ -4,217 +4,15 @@
 #include <cstring>
 
 #include "kernels/cpu/pages/page_codec.h"
+#include "kernels/cpu/pages/token_codes_avx2.h"
 #include "kernels/cpu/pages/token_ops.h"
 #include "kernels/cpu/simd/limits.h"
+#include "kernels/kv/codebook_codes.h"
 #include "kernels/kv/rotation_levels.h"
 
 // Compiled without contraction of a * b + c, so that the arithmetic equals the oracle's.
 namespace tessera::avx2 {
 namespace {
-
-constexpr int32_t kTile = KvPageLayout::kKeyTile;
-constexpr int32_t kLine = KvPageLayout::kLineBytes;
-constexpr int32_t kLanes = 8;   // floats of a vector
-constexpr int32_t kBytes = 32;  // codes of a vector
-constexpr int32_t kBlock = 16;  // channels of a line of values
-constexpr int64_t kHalf = sizeof(f16);
-
-// A token's key or value. Every code takes one byte, at any number of bits. Bytes behind the last
-// channel are padding.
-struct Numbers {
-  alignas(32) float of[kMaxHeadDim];
-};
-struct Codes {
-  alignas(32) uint8_t of[kMaxHeadDim + 4 * kBytes];
-};
-
-__m256i load(const void* from) {
-  return _mm256_loadu_si256(static_cast<const __m256i*>(from));
-}
-void store(void* to, __m256i codes) {
-  _mm256_storeu_si256(static_cast<__m256i*>(to), codes);
-}
-// Undoes the interleaving of vector halves that two pack instructions leave.
-__m256i in_order(__m256i packed) {
-  return _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-}
-__m256i codes_of_8(const uint8_t* bytes) {
-  return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes)));
-}
-
-// ---- places of codes
-
-// Key (or value) of a token in a tile of codes.
-struct Part {
-  std::byte* lines;  // of the tile
-  std::byte* scale;  // f16, the token's own
-  std::byte* zero;
-  int32_t bits;
-  int32_t lane;  // the token in the tile
-};
-Part key_part(const TileShape& shape, TokenPlace place) {
-  const int64_t tile = static_cast<uint32_t>(place.token) / kTile;
-  const int32_t lane = place.token & (kTile - 1);
-  std::byte* scale = place.page + shape.key_scales + (kTile * tile + lane) * kHalf;
-  return {place.page + tile * shape.key_bytes, scale, scale + shape.key_zeros,
-          shape.layout.format.key_bits, lane};
-}
-Part value_part(const TileShape& shape, TokenPlace place) {
-  const int64_t tile = static_cast<uint32_t>(place.token) / kTile;
-  const int32_t lane = place.token & (kTile - 1);
-  std::byte* scales = place.page + shape.key_scales + (kTile * tile + lane) * kHalf;
-  return {place.page + shape.values + tile * shape.value_bytes, scales + shape.value_scales,
-          scales + shape.value_zeros, shape.layout.format.value_bits, lane};
-}
-
-// Interleaves `even` and `odd` by 32 bits.
-void store_zipped(__m256i even, __m256i odd, uint8_t* to) {
-  const __m256i low = _mm256_unpacklo_epi32(even, odd);
-  const __m256i high = _mm256_unpackhi_epi32(even, odd);
-  store(to, _mm256_permute2x128_si256(low, high, 0x20));
-  store(to + kBytes, _mm256_permute2x128_si256(low, high, 0x31));
-}
-
-// A key occupies the same 4 bytes of every line: 4 neighbouring channels for each sub-line. 8 lines
-// are gathered at a time, so that no wide load waits for narrow stores.
-template <int kBits>
-void unpack_keys(const Part& part, int32_t head_dim, Codes& codes) {
-  constexpr int32_t kShared = 8 / kBits;
-  const __m256i ones = _mm256_set1_epi8(static_cast<char>((1 << kBits) - 1));
-  const __m256i first = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  const int32_t lines = static_cast<int32_t>(div_ceil(head_dim, 4 * kShared));
-  const std::byte* line = part.lines + 4 * part.lane;
-  uint8_t* to = codes.of;
-  for (int32_t at = 0; at < lines; at += kLanes, line += kLanes * kLine) {
-    const __m256i there = _mm256_cmpgt_epi32(_mm256_set1_epi32(lines - at), first);
-    const __m256i words =
-        _mm256_mask_i32gather_epi32(_mm256_setzero_si256(), reinterpret_cast<const int*>(line),
-                                    _mm256_slli_epi32(first, 6), there, 1);
-    const auto sub_lines = [&](int32_t i) {
-      return _mm256_and_si256(_mm256_srl_epi32(words, _mm_cvtsi32_si128(i * kBits)), ones);
-    };
-    if constexpr (kShared == 1) {
-      store(to, sub_lines(0));
-    } else if constexpr (kShared == 2) {
-      store_zipped(sub_lines(0), sub_lines(1), to);
-    } else {
-      // Interleaves sub-lines 0 and 1, and 2 and 3, by 32 bits; then the two results by 64 bits.
-      const __m256i even[2] = {_mm256_unpacklo_epi32(sub_lines(0), sub_lines(1)),
-                               _mm256_unpackhi_epi32(sub_lines(0), sub_lines(1))};
-      const __m256i odd[2] = {_mm256_unpacklo_epi32(sub_lines(2), sub_lines(3)),
-                              _mm256_unpackhi_epi32(sub_lines(2), sub_lines(3))};
-      const __m256i fours[4] = {
-          _mm256_unpacklo_epi64(even[0], odd[0]), _mm256_unpackhi_epi64(even[0], odd[0]),
-          _mm256_unpacklo_epi64(even[1], odd[1]), _mm256_unpackhi_epi64(even[1], odd[1])};
-      store(to, _mm256_permute2x128_si256(fours[0], fours[1], 0x20));
-      store(to + kBytes, _mm256_permute2x128_si256(fours[2], fours[3], 0x20));
-      store(to + 2 * kBytes, _mm256_permute2x128_si256(fours[0], fours[1], 0x31));
-      store(to + 3 * kBytes, _mm256_permute2x128_si256(fours[2], fours[3], 0x31));
-    }
-    to += kShared * kBytes;
-  }
-}
-template <int kBits>
-void pack_keys(const Codes& codes, int32_t head_dim, const Part& part) {
-  constexpr int32_t kShared = 8 / kBits;
-  std::byte* line = part.lines + 4 * part.lane;
-  const uint8_t* quad = codes.of;
-  for (const uint8_t* end = quad + head_dim; quad < end; line += kLine) {
-    uint32_t word = 0;
-    for (int32_t i = 0; i < kShared; ++i, quad += sizeof(word)) {
-      uint32_t four;
-      std::memcpy(&four, quad, sizeof(four));
-      word |= four << (i * kBits);
-    }
-    std::memcpy(line, &word, sizeof(word));
-  }
-}
-
-void load_keys(const Part& part, int32_t head_dim, Codes& codes) {
-  switch (part.bits) {
-    case 8:
-      return unpack_keys<8>(part, head_dim, codes);
-    case 4:
-      return unpack_keys<4>(part, head_dim, codes);
-    default:
-      return unpack_keys<2>(part, head_dim, codes);
-  }
-}
-// Clears the codes behind the last channel, because they share lines with codes of channels.
-void store_keys(Codes& codes, int32_t head_dim, const Part& part) {
-  store(codes.of + head_dim, _mm256_setzero_si256());
-  switch (part.bits) {
-    case 8:
-      return pack_keys<8>(codes, head_dim, part);
-    case 4:
-      return pack_keys<4>(codes, head_dim, part);
-    default:
-      return pack_keys<2>(codes, head_dim, part);
-  }
-}
-
-// A value occupies some bits of one byte in each lane of a line for every 16 channels. Blocks
-// follow one another; with 1 bit, two blocks share a line.
-class ValueBits {
- public:
-  explicit ValueBits(const Part& part) : bits_(part.bits) {
-    const int32_t first = part.lane / 4 * part.bits;
-    line_ = part.lines + first / 8 * kLine;
-    shift_ = 8 * (part.lane % 4) + first % 8;
-  }
-  std::byte* line() const { return line_; }
-  __m128i shift() const { return _mm_cvtsi32_si128(shift_); }
-  void next_block() {
-    if (bits_ > 1) {
-      line_ += bits_ / 2 * kLine;
-    } else {
-      odd_ = !odd_;
-      line_ += odd_ ? 0 : kLine;
-      shift_ += odd_ ? 4 : -4;
-    }
-  }
-
- private:
-  int32_t bits_;
-  std::byte* line_;
-  int32_t shift_;
-  bool odd_ = false;
-};
-
-void load_values(const Part& part, int32_t head_dim, Codes& codes) {
-  const __m256i ones = _mm256_set1_epi32((1 << part.bits) - 1);
-  ValueBits bits(part);
-  const auto block = [&] {  // as 16 words of 16 bits
-    const auto eight = [&](int32_t from) {
-      return _mm256_and_si256(_mm256_srl_epi32(load(bits.line() + from), bits.shift()), ones);
-    };
-    const __m256i words = _mm256_packus_epi32(eight(0), eight(kBytes));
-    bits.next_block();
-    return words;
-  };
-  for (int32_t channel = 0; channel < head_dim; channel += 2 * kBlock) {
-    const __m256i first = block();
-    const __m256i second = channel + kBlock < head_dim ? block() : _mm256_setzero_si256();
-    store(codes.of + channel, in_order(_mm256_packus_epi16(first, second)));
-  }
-}
-
-// Codes of other tokens in the same lanes stay.
-void put_values(std::byte* line, __m256i codes, __m256i ones, __m128i shift) {
-  const __m256i others = _mm256_andnot_si256(_mm256_sll_epi32(ones, shift), load(line));
-  store(line, _mm256_or_si256(others, _mm256_sll_epi32(codes, shift)));
-}
-
-void store_values(const Codes& codes, int32_t head_dim, const Part& part) {
-  const __m256i ones = _mm256_set1_epi32((1 << part.bits) - 1);
-  ValueBits bits(part);
-  for (int32_t channel = 0; channel < head_dim; channel += kBlock, bits.next_block()) {
-    put_values(bits.line(), codes_of_8(codes.of + channel), ones, bits.shift());
-    if (channel + kLanes < head_dim) {
-      put_values(bits.line() + kBytes, codes_of_8(codes.of + channel + kLanes), ones, bits.shift());
-    }
-  }
-}
 
 // ---- floats to codes
 
@@ -323,6 +121,20 @@ void encode(const Numbers& numbers, int32_t head_dim, const Encoder& encoder, Co
   }
 }
 
+// Encodes one side of a token alone.
+void encode_side(const Numbers& numbers, int32_t head_dim, const Part& part, Codes& codes) {
+  using Codebook = CodebookCodes<Numbers>;
+  if (has_codebook(part.bits)) {
+    const f16 scale = to_stored_f16(Codebook::scale(numbers.of, head_dim));
+    std::memcpy(part.scale, &scale, sizeof(scale));
+    Codebook::encode(numbers.of, head_dim, to_f32(scale), codes.of);
+    return;
+  }
+  const Extent extent = extent_of(numbers, head_dim);
+  const Ranges ranges(extent, extent, part, part);
+  encode(numbers, head_dim, Encoder(ranges.key, part.bits), codes);
+}
+
 // ---- codes to codes
 
 // Lowest and highest decoded float. Rounding keeps the order, so the lowest and highest codes give
@@ -399,7 +211,7 @@ void load_floats(const KvPageLayout& layout, TokenPlace from, Numbers& keys, Num
 
 void demote_token(const TileShape& high, TokenPlace from, const TileShape& low, TokenPlace to,
                   const float* key_weights) {
-  if (low.layout.format.is_sparse()) {
+  if (!low.layout.format.is_codes()) {
     scalar::kTokenOps.demote(high, from, low, to, key_weights);
     return;
   }
@@ -430,10 +242,15 @@ void demote_token(const TileShape& high, TokenPlace from, const TileShape& low, 
       RotationLevels<Numbers>::rotate(key_numbers.of, head_dim);
       RotationLevels<Numbers>::rotate(value_numbers.of, head_dim);
     }
-    const Ranges ranges(extent_of(key_numbers, head_dim), extent_of(value_numbers, head_dim), key,
-                        value);
-    encode(key_numbers, head_dim, Encoder(ranges.key, key.bits), keys);
-    encode(value_numbers, head_dim, Encoder(ranges.value, value.bits), values);
+    if (has_codebook(key.bits) || has_codebook(value.bits)) {
+      encode_side(key_numbers, head_dim, key, keys);
+      encode_side(value_numbers, head_dim, value, values);
+    } else {
+      const Ranges ranges(extent_of(key_numbers, head_dim), extent_of(value_numbers, head_dim), key,
+                          value);
+      encode(key_numbers, head_dim, Encoder(ranges.key, key.bits), keys);
+      encode(value_numbers, head_dim, Encoder(ranges.value, value.bits), values);
+    }
   }
   store_keys(keys, head_dim, key);
   store_values(values, head_dim, value);
@@ -448,22 +265,23 @@ void copy_token(const TileShape& shape, TokenPlace from, TokenPlace to) {
   }
   const Part value = value_part(shape, from);
   const Part to_value = value_part(shape, to);
-  const __m256i ones = _mm256_set1_epi32((1 << value.bits) - 1);
   ValueBits bits(value);
   ValueBits to_bits(to_value);
   for (int32_t channel = 0; channel < shape.layout.head_dim; channel += kBlock) {
     for (int32_t half = 0; half < kLine; half += kBytes) {
-      const __m256i codes =
-          _mm256_and_si256(_mm256_srl_epi32(load(bits.line() + half), bits.shift()), ones);
-      put_values(to_bits.line() + half, codes, ones, to_bits.shift());
+      to_bits.put_words(half, bits.load_words(half));
     }
     bits.next_block();
     to_bits.next_block();
   }
   std::memcpy(to_key.scale, key.scale, sizeof(f16));
-  std::memcpy(to_key.zero, key.zero, sizeof(f16));
   std::memcpy(to_value.scale, value.scale, sizeof(f16));
-  std::memcpy(to_value.zero, value.zero, sizeof(f16));
+  if (key.zero != nullptr) {
+    std::memcpy(to_key.zero, key.zero, sizeof(f16));
+  }
+  if (value.zero != nullptr) {
+    std::memcpy(to_value.zero, value.zero, sizeof(f16));
+  }
 }
 
 void copy_tokens(const TileShape& shape, std::span<const TokenMove> moves) {

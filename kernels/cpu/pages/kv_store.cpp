@@ -97,9 +97,9 @@ class Store {
     for (int32_t tile = 0; tile < kKvGroup / kTile; ++tile, stored += kTile) {
       if (layout.format.is_sparse()) {
         close_sparse(layout, row, stored, dense_tile(group, tile));
-      } else if (layout.format.is_floats()) {
+      } else if (layout.format == args_.pages.residual_layout.format) {
         close_floats(layout, row, stored, group, tile);
-      } else if (aligned && !layout.format.rotated) {
+      } else if (aligned && layout.format.is_codes() && !layout.format.rotated) {
         ops_.encode_tile(dense_tile(group, tile), code_tile(layout, page_of(layout, row, stored),
                                                             stored % layout.capacity / kTile));
       } else {
@@ -153,8 +153,8 @@ class Store {
     }
   }
 
-  // For rotated formats, and for rows in which a policy left a number of tokens that is not whole
-  // tiles.
+  // For rotated formats, for fp8, and for rows in which a policy left a number of tokens that is
+  // not whole tiles.
   void close_tokens(const TileShape& shape, int64_t row, int32_t place, std::byte* group,
                     int32_t tile) const {
     for (int32_t i = 0; i < kTile; ++i, ++place) {

@@ -21,7 +21,9 @@ struct TileShape {
         key_zeros(of.key_zeros_offset(0) - key_scales),
         value_scales(of.value_scales_offset(0) - key_scales),
         value_zeros(of.value_zeros_offset(0) - key_scales),
-        page_tiles(of.capacity / KvPageLayout::kKeyTile) {}
+        page_tiles(of.capacity / KvPageLayout::kKeyTile),
+        keys_have_zeros(of.key_zero_tile_bytes() > 0),
+        values_have_zeros(of.value_zero_tile_bytes() > 0) {}
 
   KvPageLayout layout;
   int64_t key_bytes = 0;    // keys of a key tile
@@ -33,6 +35,8 @@ struct TileShape {
   int64_t value_scales = 0;
   int64_t value_zeros = 0;
   int32_t page_tiles = 0;
+  bool keys_have_zeros = false;  // else a codebook's zero, for codes
+  bool values_have_zeros = false;
 };
 
 // Addresses of the tokens of one tile in their pages, 16 tokens each. Not owned.

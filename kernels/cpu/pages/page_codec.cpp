@@ -6,12 +6,15 @@
 
 #include "kernels/cpu/pages/sparse_codec.h"
 #include "kernels/cpu/simd/limits.h"
+#include "kernels/e4m3.h"
+#include "kernels/kv/codebook_codes.h"
 #include "kernels/kv/rotation.h"
 
 namespace tessera {
 namespace {
 
 constexpr int32_t kTile = KvPageLayout::kKeyTile;
+using Codebook = CodebookCodes<KvPageLayout>;
 
 template <class T>
 void store(T value, std::byte* to) {
@@ -26,7 +29,9 @@ T load(const std::byte* from) {
 }
 
 void store_float(float value, int32_t bits, std::byte* to) {
-  if (bits == 16) {
+  if (bits == 8) {
+    store(to_e4m3(to_f32(to_stored_f16(value))), to);
+  } else if (bits == 16) {
     store(to_stored_f16(value), to);
   } else {
     store(value, to);
@@ -34,17 +39,9 @@ void store_float(float value, int32_t bits, std::byte* to) {
 }
 
 float load_float(int32_t bits, const std::byte* from) {
-  return bits == 16 ? to_f32(load<f16>(from)) : load<float>(from);
-}
-
-void store_code(uint32_t code, int32_t bits, KvPageLayout::CodePlace place, std::byte* lines) {
-  const uint32_t mask = ((1u << bits) - 1) << place.shift;
-  const uint32_t others = std::to_integer<uint32_t>(lines[place.byte]) & ~mask;
-  lines[place.byte] = static_cast<std::byte>(others | code << place.shift);
-}
-
-uint32_t load_code(int32_t bits, KvPageLayout::CodePlace place, const std::byte* lines) {
-  return std::to_integer<uint32_t>(lines[place.byte]) >> place.shift & ((1u << bits) - 1);
+  return bits == 8    ? to_f32(load<e4m3>(from))
+         : bits == 16 ? to_f32(load<f16>(from))
+                      : load<float>(from);
 }
 
 CodeRange range_of(const float* channels, int32_t head_dim, int32_t bits) {
@@ -52,8 +49,36 @@ CodeRange range_of(const float* channels, int32_t head_dim, int32_t bits) {
   return code_range(*lowest, *highest, bits);
 }
 
-float decoded(uint32_t code, CodeRange range) {
-  return to_f32(range.zero) + to_f32(range.scale) * static_cast<float>(code);
+// Encodes one side of a token. zeros: null for codes of a codebook.
+template <class PlaceOf>
+void encode_side(const float* channels, int32_t head_dim, int32_t bits, f16* scale, f16* zero,
+                 std::byte* lines, PlaceOf&& place_of) {
+  if (has_codebook(bits)) {
+    uint8_t codes[kMaxHeadDim];
+    *scale = to_stored_f16(Codebook::scale(channels, head_dim));
+    Codebook::encode(channels, head_dim, to_f32(*scale), codes);
+    for (int32_t c = 0; c < head_dim; ++c) {
+      place_of(c).store(codes[c], lines);
+    }
+    return;
+  }
+  const CodeRange range = range_of(channels, head_dim, bits);
+  *scale = range.scale;
+  *zero = range.zero;
+  for (int32_t c = 0; c < head_dim; ++c) {
+    place_of(c).store(code_of(channels[c], range, bits), lines);
+  }
+}
+
+template <class PlaceOf>
+void decode_side(const std::byte* lines, const f16* scale, const f16* zero, int32_t bits,
+                 int32_t head_dim, PlaceOf&& place_of, float* channels) {
+  const float step = to_f32(*scale);
+  const float lowest = has_codebook(bits) ? -step * kCodebookZero : to_f32(*zero);
+  for (int32_t c = 0; c < head_dim; ++c) {
+    const int32_t multiplier = multiplier_of(place_of(c).load(lines), bits);
+    channels[c] = lowest + step * static_cast<float>(multiplier);
+  }
 }
 
 void encode_floats(const KvPageLayout& layout, const float* keys, const float* values,
@@ -102,21 +127,26 @@ uint32_t code_of(float x, CodeRange range, int32_t bits) {
 
 CodeTile code_tile(const KvPageLayout& layout, std::byte* page, int64_t tile) {
   const auto halves = [page](int64_t offset) { return reinterpret_cast<f16*>(page + offset); };
-  return {.keys = page + layout.keys_offset(tile),
-          .key_scales = halves(layout.key_scales_offset(tile)),
-          .key_zeros = halves(layout.key_zeros_offset(tile)),
-          .values = page + layout.values_offset(tile),
-          .value_scales = halves(layout.value_scales_offset(tile)),
-          .value_zeros = halves(layout.value_zeros_offset(tile)),
-          .key_bits = layout.format.key_bits,
-          .value_bits = layout.format.value_bits};
+  const KvFormat format = layout.format;
+  return {
+      .keys = page + layout.keys_offset(tile),
+      .key_scales = halves(layout.key_scales_offset(tile)),
+      .key_zeros = has_codebook(format.key_bits) ? nullptr : halves(layout.key_zeros_offset(tile)),
+      .values = page + layout.values_offset(tile),
+      .value_scales = halves(layout.value_scales_offset(tile)),
+      .value_zeros =
+          has_codebook(format.value_bits) ? nullptr : halves(layout.value_zeros_offset(tile)),
+      .key_bits = format.key_bits,
+      .value_bits = format.value_bits};
 }
 
 void clear_tile(const KvPageLayout& layout, const CodeTile& tile) {
   std::memset(tile.keys, 0, static_cast<size_t>(layout.key_tile_bytes()));
   std::memset(tile.values, 0, static_cast<size_t>(layout.value_tile_bytes()));
   for (f16* of_tokens : {tile.key_scales, tile.key_zeros, tile.value_scales, tile.value_zeros}) {
-    std::fill_n(of_tokens, kTile, f16{});
+    if (of_tokens != nullptr) {
+      std::fill_n(of_tokens, kTile, f16{});
+    }
   }
 }
 
@@ -125,18 +155,14 @@ void encode_in_tile(const KvPageLayout& layout, const CodeTile& tile, int32_t to
   if (token == 0) {
     clear_tile(layout, tile);
   }
-  const CodeRange key_range = range_of(keys, layout.head_dim, tile.key_bits);
-  const CodeRange value_range = range_of(values, layout.head_dim, tile.value_bits);
-  tile.key_scales[token] = key_range.scale;
-  tile.key_zeros[token] = key_range.zero;
-  tile.value_scales[token] = value_range.scale;
-  tile.value_zeros[token] = value_range.zero;
-  for (int32_t c = 0; c < layout.head_dim; ++c) {
-    store_code(code_of(keys[c], key_range, tile.key_bits), tile.key_bits,
-               layout.key_place(token, c), tile.keys);
-    store_code(code_of(values[c], value_range, tile.value_bits), tile.value_bits,
-               layout.value_place(token, c), tile.values);
-  }
+  const auto own = [token](f16* of_tokens) {
+    return of_tokens == nullptr ? nullptr : of_tokens + token;
+  };
+  encode_side(keys, layout.head_dim, tile.key_bits, own(tile.key_scales), own(tile.key_zeros),
+              tile.keys, [&](int32_t c) { return layout.key_place(token, c); });
+  encode_side(values, layout.head_dim, tile.value_bits, own(tile.value_scales),
+              own(tile.value_zeros), tile.values,
+              [&](int32_t c) { return layout.value_place(token, c); });
 }
 
 void encode_token(const KvPageLayout& layout, const float* keys, const float* values,
@@ -171,18 +197,17 @@ void decode_token(const KvPageLayout& layout, const std::byte* page, int32_t tok
   }
   const int32_t tile = token / kTile;
   const int32_t t = token % kTile;
-  const CodeRange key_range{load<f16>(page + layout.key_scales_offset(tile) + 2 * t),
-                            load<f16>(page + layout.key_zeros_offset(tile) + 2 * t)};
-  const CodeRange value_range{load<f16>(page + layout.value_scales_offset(tile) + 2 * t),
-                              load<f16>(page + layout.value_zeros_offset(tile) + 2 * t)};
-  for (int32_t c = 0; c < layout.head_dim; ++c) {
-    keys[c] = decoded(
-        load_code(layout.format.key_bits, layout.key_place(t, c), page + layout.keys_offset(tile)),
-        key_range);
-    values[c] = decoded(load_code(layout.format.value_bits, layout.value_place(t, c),
-                                  page + layout.values_offset(tile)),
-                        value_range);
-  }
+  const auto own = [page, t](int64_t offset) {
+    return reinterpret_cast<const f16*>(page + offset) + t;
+  };
+  decode_side(
+      page + layout.keys_offset(tile), own(layout.key_scales_offset(tile)),
+      own(layout.key_zeros_offset(tile)), layout.format.key_bits, layout.head_dim,
+      [&](int32_t c) { return layout.key_place(t, c); }, keys);
+  decode_side(
+      page + layout.values_offset(tile), own(layout.value_scales_offset(tile)),
+      own(layout.value_zeros_offset(tile)), layout.format.value_bits, layout.head_dim,
+      [&](int32_t c) { return layout.value_place(t, c); }, values);
   if (layout.format.rotated) {
     rotate(keys, layout.head_dim);
     rotate(values, layout.head_dim);

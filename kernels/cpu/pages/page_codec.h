@@ -14,10 +14,13 @@ namespace tessera {
 // NaN, because the weight 0 of a masked token would turn them into NaN.
 f16 to_stored_f16(float value);
 
+// fp8 is rounded twice: to f16, as the residual buffer has it, and from there to nearest even.
+
 // The quantiser. A token's key (or value) of one KV head becomes code * scale + zero. zero is the
 // lowest channel, which is an f16 already unless codes are encoded again. scale is the step that
 // reaches the highest channel. code = round((x - zero) / scale), to nearest even, by a division.
-// Every instruction set does exactly this arithmetic, so results agree bit for bit.
+// Every instruction set does exactly this arithmetic, so results agree bit for bit. Codes of 3 bits
+// have another rule: kernels/kv/codebook_codes.h.
 struct CodeRange {
   f16 scale;
   f16 zero;

@@ -4,6 +4,7 @@
 #include "kernels/cpu/pages/sparse_codec.h"
 #include "kernels/cpu/pages/token_ops.h"
 #include "kernels/cpu/simd/limits.h"
+#include "kernels/e4m3.h"
 
 namespace tessera::scalar {
 namespace {
@@ -19,21 +20,15 @@ void copy_key_codes(const KvPageLayout& layout, const std::byte* from, int32_t f
   }
 }
 
-// A value of codes occupies some bits of one byte in each lane of one line for every 16 channels.
+// A value of codes occupies the same bits in each lane of a line (3 bits: of two lines) for every
+// 16 channels.
 void copy_value_codes(const KvPageLayout& layout, const std::byte* from, int32_t from_token,
                       std::byte* to, int32_t to_token) {
-  const int32_t bits = layout.format.value_bits;
-  const uint32_t ones = (1u << bits) - 1;
   for (int32_t channel = 0; channel < layout.head_dim; channel += 16) {
     const KvPageLayout::CodePlace source = layout.value_place(from_token, channel);
     const KvPageLayout::CodePlace target = layout.value_place(to_token, channel);
-    const uint32_t others = ~(ones << target.shift);
     for (int32_t lane = 0; lane < 64; lane += 4) {
-      const uint32_t code =
-          std::to_integer<uint32_t>(from[source.byte + lane]) >> source.shift & ones;
-      std::byte& place = to[target.byte + lane];
-      place = static_cast<std::byte>((std::to_integer<uint32_t>(place) & others) |
-                                     code << target.shift);
+      target.store(source.load(from + lane), to + lane);
     }
   }
 }
@@ -87,8 +82,16 @@ void copy_float_keys(const KvPageLayout& layout, std::span<const TokenMove> move
 }
 
 void copy_floats(const KvPageLayout& layout, std::span<const TokenMove> moves) {
-  layout.format.key_bits == 16 ? copy_float_keys<f16>(layout, moves)
-                               : copy_float_keys<float>(layout, moves);
+  switch (layout.format.key_bits) {
+    case 8:
+      copy_float_keys<e4m3>(layout, moves);
+      break;
+    case 16:
+      copy_float_keys<f16>(layout, moves);
+      break;
+    default:
+      copy_float_keys<float>(layout, moves);
+  }
   const auto value_of = [&](TokenPlace place) {
     return place.page + layout.values_offset(place.token / kTile) +
            layout.value_offset(place.token % kTile, 0);
@@ -112,9 +115,13 @@ void copy_codes(const KvPageLayout& layout, TokenPlace from, TokenPlace to) {
     std::memcpy(to.page + to_offset + 2 * to_lane, from.page + from_offset + 2 * from_lane, 2);
   };
   copy_f16(layout.key_scales_offset(from_tile), layout.key_scales_offset(to_tile));
-  copy_f16(layout.key_zeros_offset(from_tile), layout.key_zeros_offset(to_tile));
   copy_f16(layout.value_scales_offset(from_tile), layout.value_scales_offset(to_tile));
-  copy_f16(layout.value_zeros_offset(from_tile), layout.value_zeros_offset(to_tile));
+  if (!has_codebook(layout.format.key_bits)) {
+    copy_f16(layout.key_zeros_offset(from_tile), layout.key_zeros_offset(to_tile));
+  }
+  if (!has_codebook(layout.format.value_bits)) {
+    copy_f16(layout.value_zeros_offset(from_tile), layout.value_zeros_offset(to_tile));
+  }
 }
 
 void copy_tokens(const TileShape& shape, std::span<const TokenMove> moves) {

@@ -31,8 +31,8 @@ struct TokenOps {
   // first one waits for them.
   // Requires: at most kMaxMoves moves; no target is the source of another move.
   void (*copy)(const TileShape& shape, std::span<const TokenMove> moves);
-  // Encodes a token of a page of `high` again as a token of a page of `low`, of codes or sparse. It
-  // becomes the last token of that page. The first token of a tile clears the rest of the tile.
+  // Encodes a token of a page of `high` again as a token of a page of `low`, of any other format.
+  // It becomes the last token of that page. The first token of a tile clears the rest of the tile.
   // key_weights: [head_dim], or null for 1, for a sparse `low`. Magnitudes of a key are multiplied
   // by them to choose the kept channels.
   void (*demote)(const TileShape& high, TokenPlace from, const TileShape& low, TokenPlace to,

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/simd/lanes_avx2.h"
+#include "kernels/kv/codebook.h"
 
 namespace tessera::avx2 {
 
@@ -31,6 +32,28 @@ struct CodeLanes {
     const __m256i odd = _mm256_srli_epi16(line, 8 + kSubLine * kBits);
     constexpr bool kTop = (kSubLine + 1) * kBits == 8;  // no bits above
     return {_mm256_and_si256(even, mask), kTop ? odd : _mm256_and_si256(odd, mask)};
+  }
+  // Sub-line kSubLine of a unit of three lines of codes of 3 bits, as multipliers. The look-up
+  // takes the lowest 4 bits of a byte whose highest bit is 0, and its table repeats.
+  template <int kSubLine>
+  static Codes codebook_sub_line(__m256i line_0, __m256i line_1, __m256i line_2) {
+    static constexpr CodebookTable<32> kTable;
+    const __m256i lines[] = {line_0, line_1, line_2};
+    __m256i codes;
+    if constexpr (kSubLine < 6) {
+      const __m256i line = lines[kSubLine / 2];
+      codes = _mm256_and_si256(kSubLine % 2 == 0 ? line : _mm256_srli_epi16(line, 3),
+                               _mm256_set1_epi8(7));
+    } else {
+      const __m256i low = _mm256_srli_epi16(lines[kSubLine - 6], 6);
+      const __m256i high = _mm256_srli_epi16(line_2, kSubLine - 2);
+      codes = _mm256_or_si256(_mm256_and_si256(low, _mm256_set1_epi8(3)),
+                              _mm256_and_si256(high, _mm256_set1_epi8(4)));
+    }
+    const __m256i table = _mm256_load_si256(reinterpret_cast<const __m256i*>(kTable.of));
+    const __m256i multipliers = _mm256_shuffle_epi8(table, codes);
+    return {_mm256_and_si256(multipliers, _mm256_set1_epi16(255)),
+            _mm256_srli_epi16(multipliers, 8)};
   }
   static __m256i load(const std::byte* line) {
     return _mm256_load_si256(reinterpret_cast<const __m256i*>(line));

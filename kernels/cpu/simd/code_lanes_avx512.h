@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/simd/lanes_avx512.h"
+#include "kernels/kv/codebook.h"
 
 namespace tessera::avx512 {
 
@@ -34,6 +35,24 @@ struct CodeLanes {
     }
   }
   static __m512i load(const std::byte* line) { return _mm512_load_si512(line); }
+
+  // Sub-line kSubLine of a unit of three lines of codes of 3 bits, as multipliers. The look-up
+  // takes the lowest 6 bits of a byte, and its table repeats, so the bits above a code stay.
+  template <int kSubLine>
+  static Codes codebook_sub_line(__m512i line_0, __m512i line_1, __m512i line_2) {
+    static constexpr CodebookTable<64> kTable;
+    const __m512i lines[] = {line_0, line_1, line_2};
+    __m512i codes;
+    if constexpr (kSubLine < 6) {
+      const __m512i line = lines[kSubLine / 2];
+      codes = kSubLine % 2 == 0 ? line : _mm512_srli_epi16(line, 3);
+    } else {
+      const __m512i low = _mm512_srli_epi16(lines[kSubLine - 6], 6);
+      const __m512i high = _mm512_srli_epi16(line_2, kSubLine - 2);
+      codes = _mm512_ternarylogic_epi32(_mm512_set1_epi8(3), low, high, 0xca);  // 3 ? low : high
+    }
+    return {_mm512_permutexvar_epi8(codes, _mm512_load_si512(kTable.of))};
+  }
 
   // 4 numbers, broadcast to all lanes.
   struct Factor {

@@ -9,6 +9,7 @@
 #include "kernels/cpu/tiles/line_fetch.h"
 #include "kernels/cpu/tiles/pair_block.h"
 #include "kernels/kv/code_step.h"
+#include "kernels/kv/codebook.h"
 
 namespace tessera {
 
@@ -27,6 +28,23 @@ struct CodeAttention {
   static constexpr int kLineBytes = KvPageLayout::kLineBytes;
   static constexpr int kVectorBytes = kLineBytes / kLineVectors;
   static constexpr int kPackVectors = 64 / kLanes;
+
+  // Sub-lines that share kUnitLines lines.
+  template <int kBits>
+  static constexpr int kShared = kBits == 3 ? 8 : 8 / kBits;
+  template <int kBits>
+  static constexpr int kUnitLines = kBits == 3 ? 3 : 1;
+
+  // Sub-line kSub of the unit at `unit`, of which a vector is loaded.
+  template <int kBits, int kSub>
+  static typename C::Codes codes_at(const std::byte* unit) {
+    if constexpr (has_codebook(kBits)) {
+      return C::template codebook_sub_line<kSub>(C::load(unit), C::load(unit + kLineBytes),
+                                                 C::load(unit + 2 * kLineBytes));
+    } else {
+      return C::template sub_line<kBits, kSub>(C::load(unit));
+    }
+  }
 
   // ---- queries
 
@@ -86,7 +104,7 @@ struct CodeAttention {
   }
 
   // Writes the scores of the key tiles from `first_tile` on, from their sums.
-  template <int kPairs, int kSums>
+  template <int kBits, int kPairs, int kSums>
   static void write_scores(PairBlock& block, int first, const KvTile& tile, int first_tile,
                            const Sum (&sums)[kPairs][kSums]) {
 #pragma GCC unroll 8
@@ -95,7 +113,8 @@ struct CodeAttention {
       const int key_tile = first_tile + i / kLineVectors;
       const std::byte* scales = tile.scales[key_tile] + 2 * lane;
       const V scale = V::load_f16(scales);
-      const V zero = V::load_f16(scales + tile.shape->key_zeros);
+      const V zero = has_codebook(kBits) ? scale * V::all(-kCodebookZero)
+                                         : V::load_f16(scales + tile.shape->key_zeros);
 #pragma GCC unroll 8
       for (int pair = 0; pair < kPairs; ++pair) {
         const V of_zero = zero * V::all(block.query_sums[first + pair]);
@@ -106,20 +125,16 @@ struct CodeAttention {
     }
   }
 
-  // Adds sub-lines kSub of the lines that are `at` bytes into the key tiles.
+  // Adds sub-lines kSub of the units that are `at` bytes into the key tiles.
   template <int kBits, int kPairs, int kSums, int... kSub>
   static void add_keys(const std::byte* const* key_tiles, int64_t at, const int32_t* queries,
                        Sum (&sums)[kPairs][kSums], std::integer_sequence<int, kSub...>) {
-    decltype(C::load(nullptr)) lines[kSums];
-#pragma GCC unroll 8
-    for (int i = 0; i < kSums; ++i) {
-      lines[i] = C::load(key_tiles[i / kLineVectors] + at + i % kLineVectors * kVectorBytes);
-    }
     const auto add = [&]<int kOne>(std::integral_constant<int, kOne>) {
       typename C::Codes codes[kSums];
 #pragma GCC unroll 8
       for (int i = 0; i < kSums; ++i) {
-        codes[i] = C::template sub_line<kBits, kOne>(lines[i]);
+        codes[i] = codes_at<kBits, kOne>(key_tiles[i / kLineVectors] + at +
+                                         i % kLineVectors * kVectorBytes);
       }
       multiply<PairBlock::kQueryQuads>(queries + kOne, codes, sums);
     };
@@ -130,8 +145,8 @@ struct CodeAttention {
   static void scores(PairBlock& block, int first, const KvTile& tile, LineFetch& fetch) {
     constexpr int kTiles = C::at_once(kPairs);
     constexpr int kSums = kTiles * kLineVectors;
-    constexpr int kShared = 8 / kBits;
-    constexpr int kLines = kBits == 8 ? 2 : 1;  // lines in an iteration, to amortise the loop
+    constexpr int kUnits = kBits == 8 ? 2 : 1;  // in an iteration, to amortise the loop
+    constexpr int kUnitBytes = kUnitLines<kBits> * kLineBytes;
     const int64_t bytes = tile.shape->key_bytes;
     LineFetch fetching = fetch;
     for (int first_tile = 0; first_tile < kKeyTilesInTile; first_tile += kTiles) {
@@ -139,16 +154,16 @@ struct CodeAttention {
       clear(sums);
       const int32_t* queries = block.query_codes[first][0];
       const std::byte* const* key_tiles = tile.keys + first_tile;
-      for (int64_t at = 0; at < bytes; at += kLines * kLineBytes) {
+      for (int64_t at = 0; at < bytes; at += kUnits * kUnitBytes) {
 #pragma GCC unroll 2
-        for (int line = 0; line < kLines; ++line) {
-          add_keys<kBits>(key_tiles, at + line * kLineBytes, queries, sums,
-                          std::make_integer_sequence<int, kShared>{});
-          queries += kShared;
+        for (int unit = 0; unit < kUnits; ++unit) {
+          add_keys<kBits>(key_tiles, at + unit * kUnitBytes, queries, sums,
+                          std::make_integer_sequence<int, kShared<kBits>>{});
+          queries += kShared<kBits>;
         }
         fetching.some();
       }
-      write_scores<kPairs>(block, first, tile, first_tile, sums);
+      write_scores<kBits, kPairs>(block, first, tile, first_tile, sums);
     }
     fetch = fetching;
   }
@@ -170,7 +185,8 @@ struct CodeAttention {
       const uint32_t bits = static_cast<uint32_t>(present >> (i * kLanes));
       const std::byte* at = step.tile.scales[i * kLanes / kKeyTile] + 2 * (i * kLanes % kKeyTile);
       scales[i] = V::load_f16(at + step.tile.shape->value_scales);
-      zeros[i] = V::load_f16(at + step.tile.shape->value_zeros);
+      zeros[i] = step.tile.shape->values_have_zeros ? V::load_f16(at + step.tile.shape->value_zeros)
+                                                    : scales[i] * V::all(-kCodebookZero);
       if (!kWhole) {
         scales[i] = scales[i].where(bits, V::zero());
         zeros[i] = zeros[i].where(bits, V::zero());
@@ -257,11 +273,12 @@ struct CodeAttention {
   template <int kBits, int kPairs, int kBlocks, int kFirst>
   static void add_values(PairBlock& block, int first, const KvTile& tile, int channel_block,
                          LineFetch& fetch) {
-    constexpr int kShared = 8 / kBits;
+    constexpr int kSubs = kShared<kBits>;
+    constexpr int kUnitBytes = kUnitLines<kBits> * kLineBytes;
     constexpr int kSums = kBlocks * kLineVectors;
     Sum sums[kPairs][kSums];
     clear(sums);
-    const int64_t at = int64_t{4 * channel_block / kShared} * kLineBytes;
+    const int64_t at = int64_t{4 * channel_block / kSubs} * kUnitBytes;
     for (int key_tile = 0; key_tile < kKeyTilesInTile; ++key_tile) {
       const std::byte* lines = tile.values[key_tile] + at;
       const int32_t* weights = block.weight_codes[first][0] + 4 * key_tile;
@@ -269,10 +286,11 @@ struct CodeAttention {
         const auto add = [&]<int kQuad>(std::integral_constant<int, kQuad>) {
           typename C::Codes codes[kSums];
           [&]<int... kVectors>(std::integer_sequence<int, kVectors...>) {
-            ((codes[kVectors] = C::template sub_line<
-                  kBits, (kFirst + 4 * (kVectors / kLineVectors) + kQuad) % kShared>(C::load(
-                  lines + (kFirst + 4 * (kVectors / kLineVectors) + kQuad) / kShared * kLineBytes +
-                  kVectors % kLineVectors * kVectorBytes))),
+            ((codes[kVectors] =
+                  codes_at<kBits, (kFirst + 4 * (kVectors / kLineVectors) + kQuad) % kSubs>(
+                      lines +
+                      (kFirst + 4 * (kVectors / kLineVectors) + kQuad) / kSubs * kUnitBytes +
+                      kVectors % kLineVectors * kVectorBytes)),
              ...);
           }
           (std::make_integer_sequence<int, kSums>{});
@@ -289,18 +307,19 @@ struct CodeAttention {
   template <int kBits, int kPairs>
   static void add_all_values(PairBlock& block, int first, const KvTile& tile, LineFetch& fetch) {
     constexpr int kBlocks = C::at_once(kPairs);
+    constexpr bool kTwoBlocks = kShared<kBits> == 8;  // two blocks share a unit
     const int blocks = static_cast<int>(div_ceil(block.head_dim, kKeyTile));
     int at = 0;
     for (; at + kBlocks <= blocks; at += kBlocks) {
-      if (kBits == 1 && at % 2 != 0) {
-        add_values<kBits, kPairs, kBlocks, 4 % (8 / kBits)>(block, first, tile, at, fetch);
+      if (kTwoBlocks && at % 2 != 0) {
+        add_values<kBits, kPairs, kBlocks, 4 % kShared<kBits>>(block, first, tile, at, fetch);
       } else {
         add_values<kBits, kPairs, kBlocks, 0>(block, first, tile, at, fetch);
       }
     }
     for (; at < blocks; ++at) {
-      if (kBits == 1 && at % 2 != 0) {
-        add_values<kBits, kPairs, 1, 4 % (8 / kBits)>(block, first, tile, at, fetch);
+      if (kTwoBlocks && at % 2 != 0) {
+        add_values<kBits, kPairs, 1, 4 % kShared<kBits>>(block, first, tile, at, fetch);
       } else {
         add_values<kBits, kPairs, 1, 0>(block, first, tile, at, fetch);
       }
@@ -327,16 +346,18 @@ struct CodeAttention {
     constexpr auto kSteps = std::make_integer_sequence<int, C::kStep>{};
     static constexpr Passes k8 = score_passes<8>(kSteps);
     static constexpr Passes k4 = score_passes<4>(kSteps);
+    static constexpr Passes k3 = score_passes<3>(kSteps);
     static constexpr Passes k2 = score_passes<2>(kSteps);
-    return bits == 8 ? k8 : bits == 4 ? k4 : k2;
+    return bits == 8 ? k8 : bits == 4 ? k4 : bits == 3 ? k3 : k2;
   }
   static const Passes& value_passes(int bits) {
     constexpr auto kSteps = std::make_integer_sequence<int, C::kStep>{};
     static constexpr Passes k8 = value_passes<8>(kSteps);
     static constexpr Passes k4 = value_passes<4>(kSteps);
+    static constexpr Passes k3 = value_passes<3>(kSteps);
     static constexpr Passes k2 = value_passes<2>(kSteps);
     static constexpr Passes k1 = value_passes<1>(kSteps);
-    return bits == 8 ? k8 : bits == 4 ? k4 : bits == 2 ? k2 : k1;
+    return bits == 8 ? k8 : bits == 4 ? k4 : bits == 3 ? k3 : bits == 2 ? k2 : k1;
   }
 
   // Prefetches the next tile's keys while keys are read, and its values while values are read.
@@ -348,7 +369,8 @@ struct CodeAttention {
     if (step.next->shape->layout.format.is_codes()) {
       fetch_scales(*step.next);
     }
-    const int64_t lines = step.tile.shape->layout.format.key_bits == 8 ? 2 : 1;  // in one some()
+    const int key_bits = step.tile.shape->layout.format.key_bits;
+    const int64_t lines = key_bits == 8 ? 2 : key_bits == 3 ? 3 : 1;  // in one some()
     const int64_t call_bytes = C::at_once(pairs_of_step(block)) * lines * kLineBytes;
     return {step.next->keys, step.next->shape->key_bytes,
             call_bytes * growth(step.next->shape->key_bytes, step.tile.shape->key_bytes)};

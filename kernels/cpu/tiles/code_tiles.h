@@ -44,18 +44,21 @@ struct CodeTiles {
   template <int kBits, class Place>
   static void unpack(const std::byte* const* key_tiles, const std::byte* const* next, int64_t bytes,
                      Place place) {
-    constexpr uint32_t kShared = 8 / kBits;
-    const auto lines = static_cast<uint32_t>(bytes / kLineBytes);
+    constexpr int kShared = Vectors::kShared<kBits>;
+    constexpr int kUnitBytes = Vectors::kUnitLines<kBits> * kLineBytes;
+    const auto units = static_cast<uint32_t>(bytes / kUnitBytes);
     for (uint32_t key_tile = 0; key_tile < kKeyTilesInTile; ++key_tile) {
       const std::byte* from = key_tiles[key_tile];
       const std::byte* ahead = next[key_tile];
 #pragma GCC unroll 4
-      for (uint32_t line = 0; line < lines; ++line) {
-        const auto packed = avx512::CodeLanes::load(from + line * kLineBytes);
-        __builtin_prefetch(ahead + line * kLineBytes);
+      for (uint32_t unit = 0; unit < units; ++unit) {
+        const std::byte* packed = from + unit * kUnitBytes;
+        for (int line = 0; line < kUnitBytes; line += kLineBytes) {
+          __builtin_prefetch(ahead + unit * kUnitBytes + line);
+        }
         [&]<int... kSub>(std::integer_sequence<int, kSub...>) {
-          (_mm512_store_si512(place(key_tile, line * kShared + kSub),
-                              avx512::CodeLanes::sub_line<kBits, kSub>(packed).bytes),
+          (_mm512_store_si512(place(key_tile, unit * kShared + kSub),
+                              Vectors::codes_at<kBits, kSub>(packed).bytes),
            ...);
         }
         (std::make_integer_sequence<int, kShared>{});
@@ -70,6 +73,8 @@ struct CodeTiles {
         return unpack<8>(key_tiles, next, bytes, place);
       case 4:
         return unpack<4>(key_tiles, next, bytes, place);
+      case 3:
+        return unpack<3>(key_tiles, next, bytes, place);
       case 2:
         return unpack<2>(key_tiles, next, bytes, place);
       default:
@@ -156,7 +161,9 @@ struct CodeTiles {
     sums.store();
     for (int i = 0; i < kKeyTilesInTile; ++i) {
       const V scale = V::load_f16(tile.scales[i]);
-      const V zero = V::load_f16(tile.scales[i] + tile.shape->key_zeros);
+      const V zero = tile.shape->keys_have_zeros
+                         ? V::load_f16(tile.scales[i] + tile.shape->key_zeros)
+                         : scale * V::all(-kCodebookZero);
       for (int pair = begin; pair < end; ++pair) {
         const V of_zero = zero * V::all(block.query_sums[pair]);
         const V dot = sums.total(i, pair - begin) * V::all(block.query_steps[pair]);

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cpu/tiles/lane_softmax.h"
 #include "kernels/cpu/tiles/line_fetch.h"
 #include "kernels/cpu/tiles/pair_block.h"
+#include "kernels/e4m3.h"
 #include "kernels/half.h"
 
 namespace tessera {
@@ -31,6 +33,8 @@ struct LaneAttention {
       return V::load(p);
     } else if constexpr (sizeof(T) == sizeof(f16)) {
       return V::load_f16(p);
+    } else if constexpr (std::is_same_v<T, e4m3>) {
+      return V::load_e4m3(p);
     } else {
       return V::load_i8(p);
     }
@@ -201,6 +205,8 @@ struct LaneAttention {
           loaded = V::load_half(in);
         } else if constexpr (sizeof(Value) == sizeof(f16)) {
           loaded = V::load_half_f16(in);
+        } else if constexpr (std::is_same_v<Value, e4m3>) {
+          loaded = V::load_half_e4m3(in);
         } else {
           loaded = V::load_half_i8(in);
         }
@@ -245,9 +251,15 @@ struct LaneAttention {
                                                   add_all_values<T, 3>, add_all_values<T, 4>,
                                                   add_all_values<T, 5>, add_all_values<T, 6>};
 
+  template <bool kFetches>
+  static const ScoreStep* scores_of_bits(int bits) {
+    return bits == 8    ? kScores<e4m3, kFetches>
+           : bits == 16 ? kScores<f16, kFetches>
+                        : kScores<float, kFetches>;
+  }
+
   static void score_tile(PairBlock& block, const TileStep& step) {
-    const bool halves = step.tile.shape->layout.format.key_bits == 16;
-    const ScoreStep* scores_of = halves ? kScores<f16, false> : kScores<float, false>;
+    const ScoreStep* scores_of = scores_of_bits<false>(step.tile.shape->layout.format.key_bits);
     for (int first = 0; first < block.pairs; first += kStep) {
       const int left = block.pairs - first;
       scores_of[(left < kStep ? left : kStep) - 1](block.queries + int64_t{first} * block.head_dim,
@@ -259,12 +271,14 @@ struct LaneAttention {
   // Keys of the next tile are prefetched while the values are read, if both tiles have the same
   // shape.
   static void add_tile(PairBlock& block, const TileStep& step) {
-    const bool halves = step.tile.shape->layout.format.key_bits == 16;
+    const int bits = step.tile.shape->layout.format.key_bits;
     const bool next_alike =
         step.next != nullptr && step.next->shape->key_bytes == step.tile.shape->key_bytes;
-    const ScoreStep* first_scores = halves ? kScores<f16, true> : kScores<float, true>;
-    const ScoreStep* other_scores = halves ? kScores<f16, false> : kScores<float, false>;
-    const AddValues* add_values_of = halves ? kAddValues<f16> : kAddValues<float>;
+    const ScoreStep* first_scores = scores_of_bits<true>(bits);
+    const ScoreStep* other_scores = scores_of_bits<false>(bits);
+    const AddValues* add_values_of = bits == 8    ? kAddValues<e4m3>
+                                     : bits == 16 ? kAddValues<f16>
+                                                  : kAddValues<float>;
     for (int first = 0; first < block.pairs; first += kStep) {
       const int left = block.pairs - first;
       const int pairs = left < kStep ? left : kStep;
