@@ -14,9 +14,9 @@
 namespace tessera {
 
 // The token masks of a step's constrained sequences. The leader asks their grammars, and all ranks
-// get the same bits. Several threads fill masks at once: those of the stream if the backend computes
-// on the host, else threads of its own, while the device computes. Its memory is allocated once,
-// for the largest step.
+// get the same bits. Several threads fill masks at once: those of the stream if the backend
+// computes on the host, else threads of its own, while the device computes. Its memory is allocated
+// once, for the largest step.
 class StepMasks {
  public:
   // ranks: outlives this, as does the backend's stream.

@@ -68,8 +68,8 @@ std::filesystem::path suite() {
   return pipe != nullptr && pclose(pipe) == 0 ? folder : std::string();
 }
 
-// Says what the standard takes for granted: unnamed properties and items may be anything. The server
-// wants it said, since a model would add some.
+// Says what the standard takes for granted: unnamed properties and items may be anything. The
+// server wants it said, since a model would add some.
 void say_defaults(Json& schema) {
   if (schema.is_array()) {
     std::for_each(schema.begin(), schema.end(), say_defaults);

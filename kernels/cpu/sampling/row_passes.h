@@ -18,7 +18,7 @@ struct Tokens {
   const uint32_t* mask;  // [mask_words(count)], kernels/sampling.h; null: all tokens are allowed
 };
 
-// Whose weights, as weight_of (kernels/sampling.h) says.
+// Arguments of a sum of weights (weight_of, kernels/sampling.h).
 // Requires: logits of allowed tokens <= best, best finite, temperature > 0.
 struct WeighArgs {
   Tokens tokens;
